@@ -1,0 +1,91 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/klog/v2"
+)
+
+const (
+	defaultConfig = "/etc/kms-health/config/config.yaml"
+	nodeVariable  = "KMS_HEALTH_NODE"
+)
+
+type options struct {
+	config, node, output                   string
+	validate, printDefaults, once, version bool
+	help                                   string
+}
+
+const about = `kms-health-reporter probes the KMS v2 plugins that a file names, and reports on
+them: to the API server's operator resource, to standard output or a file, and
+over HTTP, each where the file or a flag says so.
+
+It starts, and goes on, without the file, the plugins and the API server, and
+follows every change of the file without a restart. Nothing but SIGTERM ends it.
+
+Usage:
+  kms-health-reporter [--config FILE] [--node-name NODE] [--output -|FILE]
+  kms-health-reporter --once [--config FILE]
+  kms-health-reporter --validate [--config FILE]
+  kms-health-reporter --print-defaults
+
+Examples:
+  # What could a file say? Write one, then see whether it is right.
+  kms-health-reporter --print-defaults > config.yaml
+  kms-health-reporter --validate --config config.yaml
+
+  # Ask every plugin once, and tell by the exit code.
+  kms-health-reporter --once --config config.yaml
+
+  # A line of JSON for every round of probes.
+  kms-health-reporter --config config.yaml --output -
+
+Exit codes:
+  0  ended by SIGTERM or SIGINT; --validate: the file is right; --once: all
+     plugins are healthy
+  1  --validate: the file has mistakes; --once: a plugin is not healthy
+  2  the flags cannot be parsed; --once: the file cannot be used
+
+Flags:
+`
+
+func parseFlags(args []string, getenv func(string) string) (*options, error) {
+	o := &options{}
+	fs := pflag.NewFlagSet("kms-health-reporter", pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.Usage = func() {} // main prints it, to where it belongs
+	fs.StringVar(&o.config, "config", defaultConfig, "the configuration `file`; it may appear later")
+	fs.StringVar(&o.node, "node-name", getenv(nodeVariable), "the `name` of the node that is reported on, needed to write to an operator resource; by default $"+nodeVariable)
+	fs.StringVar(&o.output, "output", "", "write a JSON array after every round of probes: as a line to standard output (`-`), or to the file of this path, which is replaced whole")
+	fs.BoolVar(&o.once, "once", false, "probe every plugin of the file once, print the JSON array, and end")
+	fs.BoolVar(&o.validate, "validate", false, "check the file, print ok and the configuration with its defaults, or every mistake, and end")
+	fs.BoolVar(&o.printDefaults, "print-defaults", false, "print a sample file that explains every field, and end")
+	fs.BoolVar(&o.version, "version", false, "print the version, and end")
+	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(logging)
+	for _, name := range []string{"v", "vmodule"} {
+		fs.AddGoFlag(logging.Lookup(name))
+	}
+	o.help = about + fs.FlagUsagesWrapped(96)
+
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q: everything is said by flags", fs.Arg(0))
+	}
+	if o.node != "" {
+		if why := validation.IsDNS1123Subdomain(o.node); len(why) > 0 {
+			return o, fmt.Errorf("--node-name (or $%s): %q is not the name of a node: %s", nodeVariable, o.node, strings.Join(why, "; "))
+		}
+	}
+	if o.config == "" {
+		return o, fmt.Errorf("--config: is empty, must be a path")
+	}
+	return o, nil
+}

@@ -1,0 +1,202 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+const (
+	// APIVersion is the apiVersion of every file of this package.
+	APIVersion = "kmshealth.openshift.io/v1alpha1"
+	// ReporterKind is the kind of the reporter's file.
+	ReporterKind = "ReporterConfiguration"
+)
+
+// ReporterConfiguration is the one file that kms-health-reporter reads. One
+// file serves all nodes of a cluster: the node's name is not in it.
+type ReporterConfiguration struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// How plugins are probed.
+	// +optional
+	Probe Probe `json:"probe"`
+
+	// The plugins to probe, at most 16. The list must be there; an empty one
+	// means that there is nothing to probe and nothing is written. No two may
+	// have the same keyID or the same endpoint.
+	// +required
+	Plugins []Plugin `json:"plugins"`
+
+	// Where the reports are written. Left out: local only.
+	// +optional
+	Destination *Destination `json:"destination,omitempty"`
+
+	// Where the reporter serves its own state. Left out: nothing listens.
+	// +optional
+	Serving *Serving `json:"serving,omitempty"`
+}
+
+// Probe says how often plugins are probed, and how.
+type Probe struct {
+	// How often each plugin is probed, from 1s to 1h. Each wait varies by up to
+	// 10% either way, so that replicas do not write in step.
+	// +default=30s
+	Interval metav1.Duration `json:"interval"`
+
+	// What is asked of each plugin. Status must be one of them.
+	// +default=[Status]
+	Checks []Check `json:"checks"`
+}
+
+// Check is one thing asked of a plugin.
+// +enum
+type Check string
+
+const (
+	// CheckStatus calls Status and judges the answer by kube-apiserver's rules.
+	CheckStatus Check = "Status"
+	// CheckRoundTrip encrypts 32 random bytes with a Write plugin, decrypts
+	// them again, and compares; a Read plugin is asked to decrypt what it once
+	// encrypted for us as Write, and passed over before that. A remote KMS may
+	// bill each call.
+	CheckRoundTrip Check = "RoundTrip"
+	// CheckGRPCHealth asks the standard gRPC health service. A plugin without
+	// one is not ill for it.
+	CheckGRPCHealth Check = "GRPCHealth"
+)
+
+// Plugin is a KMS v2 plugin behind a unix socket.
+type Plugin struct {
+	// The id of the encryption-key secret that the plugin serves: 1 to 63
+	// letters, digits, '-', '_' or '.', beginning and ending with a letter or
+	// digit. May be left out where the endpoint's file is named
+	// kms-{keyID}.sock.
+	// +default=taken from the endpoint
+	KeyID string `json:"keyID"`
+
+	// The plugin's socket: unix:///absolute/path, or unix:///@name for an
+	// abstract socket. At most 107 bytes after unix:// (the kernel's bound).
+	// +required
+	Endpoint string `json:"endpoint"`
+
+	// Write where the API server encrypts with this plugin, Read where it only
+	// decrypts.
+	// +required
+	Role Role `json:"role"`
+
+	// How long one probe of the plugin, all its checks together, may take: from
+	// 10ms to the interval. The timeout that the API server uses for this
+	// provider is a good choice.
+	// +default=5s, or the interval where that is shorter
+	Timeout metav1.Duration `json:"timeout"`
+}
+
+// Role says what an API server does with a plugin.
+// +enum
+type Role string
+
+const (
+	// RoleWrite: encrypts and decrypts.
+	RoleWrite Role = "Write"
+	// RoleRead: decrypts what was encrypted earlier.
+	RoleRead Role = "Read"
+)
+
+// Destination is the operator resource, named cluster, that reports are written
+// to by Server-Side Apply on its status. It is never created and never read.
+type Destination struct {
+	// The resource of operator.openshift.io/v1.
+	// +required
+	Resource Resource `json:"resource"`
+
+	// The form of the reports.
+	// +default=Condition
+	Format Format `json:"format"`
+
+	// Absolute path of a kubeconfig. It, and every file it names, is read again
+	// when it changes.
+	// +default=/etc/kms-health/credentials/kubeconfig
+	Kubeconfig string `json:"kubeconfig"`
+
+	// How long one write may take, from 100ms to 1m.
+	// +default=10s
+	WriteTimeout metav1.Duration `json:"writeTimeout"`
+}
+
+// Resource is the plural name of an operator resource.
+// +enum
+type Resource string
+
+const (
+	// ResourceKubeAPIServers is kube-apiserver's.
+	ResourceKubeAPIServers Resource = "kubeapiservers"
+	// ResourceOpenShiftAPIServers is openshift-apiserver's.
+	ResourceOpenShiftAPIServers Resource = "openshiftapiservers"
+	// ResourceAuthentications is oauth-apiserver's.
+	ResourceAuthentications Resource = "authentications"
+)
+
+// Format is the form of the reports.
+// +enum
+type Format string
+
+const (
+	// FormatCondition writes the condition KMSHealthReporter_<node>.
+	FormatCondition Format = "Condition"
+	// FormatHealthReports writes the typed healthReports, which only clusters
+	// with the KMSEncryption feature gate have.
+	FormatHealthReports Format = "HealthReports"
+	// FormatBoth writes both, in two requests, neither waiting for the other.
+	FormatBoth Format = "Both"
+)
+
+// Serving is where the reporter's own state is served over HTTP.
+type Serving struct {
+	// The IP address and port to listen on. Without tls it must be a loopback
+	// address.
+	// +required
+	Address string `json:"address"`
+
+	// Serve HTTPS. Left out: plain HTTP.
+	// +optional
+	TLS *ServingTLS `json:"tls,omitempty"`
+}
+
+// ServingTLS is how HTTPS is served. Files are read again when they change, and
+// every setting applies from the next connection on.
+type ServingTLS struct {
+	// Absolute path of the certificate chain, PEM.
+	// +required
+	CertFile string `json:"certFile"`
+
+	// Absolute path of the certificate's key, PEM.
+	// +required
+	KeyFile string `json:"keyFile"`
+
+	// Absolute path of the CAs, PEM, that client certificates must come from.
+	// With it, all but /healthz and /readyz is refused (401) to clients without
+	// such a certificate; those two stay open for the kubelet, which has none.
+	// +optional
+	ClientCAFile string `json:"clientCAFile,omitempty"`
+
+	// The lowest TLS version accepted.
+	// +default=VersionTLS12
+	MinVersion TLSVersion `json:"minVersion"`
+
+	// The cipher suites accepted up to TLS 1.2, by their IANA names. Those of
+	// TLS 1.3 cannot be chosen.
+	// +default=Go's own choice
+	CipherSuites []string `json:"cipherSuites,omitempty"`
+}
+
+// TLSVersion is a TLS version, named as in an OpenShift TLS profile.
+// +enum
+type TLSVersion string
+
+const (
+	// TLS10 is TLS 1.0.
+	TLS10 TLSVersion = "VersionTLS10"
+	// TLS11 is TLS 1.1.
+	TLS11 TLSVersion = "VersionTLS11"
+	// TLS12 is TLS 1.2.
+	TLS12 TLSVersion = "VersionTLS12"
+	// TLS13 is TLS 1.3.
+	TLS13 TLSVersion = "VersionTLS13"
+)

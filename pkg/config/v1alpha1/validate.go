@@ -1,0 +1,223 @@
+package v1alpha1
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Bounds of a valid configuration.
+const (
+	MinInterval     = time.Second
+	MaxInterval     = time.Hour
+	MinTimeout      = 10 * time.Millisecond
+	MinWriteTimeout = 100 * time.Millisecond
+	MaxWriteTimeout = time.Minute
+	// MaxPlugins keeps a message with one entry per plugin within its bound. An
+	// API server has one plugin, and two during a migration.
+	MaxPlugins = 16
+	// maxSocketPath is sizeof(sockaddr_un.sun_path) less its final NUL, unix(7).
+	maxSocketPath = 107
+)
+
+var keyIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+
+func validate(c *ReporterConfiguration) field.ErrorList {
+	var errs field.ErrorList
+	errs = append(errs, validateProbe(field.NewPath("probe"), &c.Probe)...)
+	errs = append(errs, validatePlugins(field.NewPath("plugins"), c.Plugins, c.Probe.Interval.Duration)...)
+	if c.Destination != nil {
+		errs = append(errs, validateDestination(field.NewPath("destination"), c.Destination)...)
+	}
+	if c.Serving != nil {
+		errs = append(errs, validateServing(field.NewPath("serving"), c.Serving)...)
+	}
+	return errs
+}
+
+func validateProbe(path *field.Path, p *Probe) field.ErrorList {
+	errs := between(path.Child("interval"), p.Interval.Duration, MinInterval, MaxInterval)
+	seen := map[Check]bool{}
+	for i, check := range p.Checks {
+		at := path.Child("checks").Index(i)
+		errs = append(errs, oneOf(at, check, CheckStatus, CheckRoundTrip, CheckGRPCHealth)...)
+		if seen[check] {
+			errs = append(errs, field.Duplicate(at, check))
+		}
+		seen[check] = true
+	}
+	if !seen[CheckStatus] {
+		errs = append(errs, field.Invalid(path.Child("checks"), p.Checks, "must hold Status: every verdict begins with it"))
+	}
+	return errs
+}
+
+func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration) field.ErrorList {
+	var errs field.ErrorList
+	if plugins == nil {
+		return append(errs, field.Required(path, "an empty list, [], stands for nothing to probe"))
+	}
+	if len(plugins) > MaxPlugins {
+		errs = append(errs, field.TooMany(path, len(plugins), MaxPlugins))
+	}
+	keyIDs, endpoints := map[string]bool{}, map[string]bool{}
+	for i := range plugins {
+		p, at := &plugins[i], path.Index(i)
+		switch {
+		case p.KeyID == "":
+			errs = append(errs, field.Required(at.Child("keyID"), fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", p.Endpoint)))
+		case !keyIDPattern.MatchString(p.KeyID):
+			errs = append(errs, field.Invalid(at.Child("keyID"), short(p.KeyID), "must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"))
+		case keyIDs[p.KeyID]:
+			errs = append(errs, field.Duplicate(at.Child("keyID"), p.KeyID))
+		}
+		keyIDs[p.KeyID] = true
+
+		socket, why := SocketAddress(p.Endpoint)
+		switch {
+		case p.Endpoint == "":
+			errs = append(errs, field.Required(at.Child("endpoint"), "the plugin's socket, as unix:///absolute/path or unix:///@name"))
+		case why != nil:
+			errs = append(errs, field.Invalid(at.Child("endpoint"), short(p.Endpoint), why.Error()))
+		case endpoints[socket]:
+			errs = append(errs, field.Duplicate(at.Child("endpoint"), p.Endpoint))
+		default:
+			endpoints[socket] = true
+		}
+
+		if p.Role == "" {
+			errs = append(errs, field.Required(at.Child("role"), "Write where the API server encrypts with this plugin, Read where it only decrypts"))
+		} else {
+			errs = append(errs, oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead)...)
+		}
+		if timeout := at.Child("timeout"); interval >= MinInterval && p.Timeout.Duration > interval {
+			errs = append(errs, field.Invalid(timeout, p.Timeout.Duration.String(), fmt.Sprintf("must be at most probe.interval, %s", interval)))
+		} else {
+			errs = append(errs, between(timeout, p.Timeout.Duration, MinTimeout, MaxInterval)...)
+		}
+	}
+	return errs
+}
+
+// SocketAddress returns the address, as the net package takes it, of an endpoint
+// of the form unix:///absolute/path or unix:///@name, which is how a
+// kube-apiserver reads the endpoint of a kms provider. The path is cleaned, so
+// that two spellings of one socket are equal.
+func SocketAddress(endpoint string) (string, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Scheme != "unix" {
+		return "", fmt.Errorf("must begin with unix:///")
+	}
+	if u.Host != "" || u.Opaque != "" || !strings.HasPrefix(u.Path, "/") {
+		return "", fmt.Errorf("must be an absolute path after unix://, as in unix:///run/kms.sock")
+	}
+	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return "", fmt.Errorf("must be a path and nothing else")
+	}
+	address := path.Clean(u.Path)
+	if name, abstract := strings.CutPrefix(u.Path, "/@"); abstract {
+		address = "@" + name
+	}
+	if address == "/" || address == "@" {
+		return "", fmt.Errorf("must name a socket")
+	}
+	if len(address) > maxSocketPath {
+		return "", fmt.Errorf("must be at most %d bytes after unix://, is %d", maxSocketPath, len(address))
+	}
+	return address, nil
+}
+
+func validateDestination(path *field.Path, d *Destination) field.ErrorList {
+	var errs field.ErrorList
+	if d.Resource == "" {
+		errs = append(errs, field.Required(path.Child("resource"), "one of kubeapiservers, openshiftapiservers, authentications"))
+	} else {
+		errs = append(errs, oneOf(path.Child("resource"), d.Resource, ResourceKubeAPIServers, ResourceOpenShiftAPIServers, ResourceAuthentications)...)
+	}
+	errs = append(errs, oneOf(path.Child("format"), d.Format, FormatCondition, FormatHealthReports, FormatBoth)...)
+	errs = append(errs, absolute(path.Child("kubeconfig"), d.Kubeconfig)...)
+	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout.Duration, MinWriteTimeout, MaxWriteTimeout)...)
+}
+
+func validateServing(path *field.Path, s *Serving) field.ErrorList {
+	var errs field.ErrorList
+	switch address, err := netip.ParseAddrPort(s.Address); {
+	case s.Address == "":
+		errs = append(errs, field.Required(path.Child("address"), "an IP address and a port, as in 127.0.0.1:9180"))
+	case err != nil:
+		errs = append(errs, field.Invalid(path.Child("address"), short(s.Address), "must be an IP address and a port, as in 127.0.0.1:9180"))
+	case s.TLS == nil && !address.Addr().IsLoopback():
+		errs = append(errs, field.Invalid(path.Child("address"), s.Address, "must be a loopback address where serving.tls is left out"))
+	}
+	if s.TLS == nil {
+		return errs
+	}
+	path = path.Child("tls")
+	errs = append(errs, absolute(path.Child("certFile"), s.TLS.CertFile)...)
+	errs = append(errs, absolute(path.Child("keyFile"), s.TLS.KeyFile)...)
+	if s.TLS.ClientCAFile != "" {
+		errs = append(errs, absolute(path.Child("clientCAFile"), s.TLS.ClientCAFile)...)
+	}
+	errs = append(errs, oneOf(path.Child("minVersion"), s.TLS.MinVersion, TLS10, TLS11, TLS12, TLS13)...)
+	for i, name := range s.TLS.CipherSuites {
+		if _, err := CipherSuite(name); err != nil {
+			errs = append(errs, field.Invalid(path.Child("cipherSuites").Index(i), short(name), err.Error()))
+		}
+	}
+	if s.TLS.MinVersion == TLS13 && len(s.TLS.CipherSuites) > 0 {
+		errs = append(errs, field.Invalid(path.Child("cipherSuites"), short(s.TLS.CipherSuites), "must be left out with minVersion VersionTLS13, whose suites cannot be chosen"))
+	}
+	return errs
+}
+
+// Version returns crypto/tls's number of a valid TLS version.
+func (v TLSVersion) Version() uint16 {
+	return map[TLSVersion]uint16{TLS10: tls.VersionTLS10, TLS11: tls.VersionTLS11, TLS12: tls.VersionTLS12, TLS13: tls.VersionTLS13}[v]
+}
+
+// CipherSuite returns the id of a cipher suite that Go implements for TLS 1.0 to
+// 1.2, by its IANA name.
+func CipherSuite(name string) (uint16, error) {
+	for _, suite := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
+		if suite.Name != name {
+			continue
+		}
+		if !slices.ContainsFunc(suite.SupportedVersions, func(v uint16) bool { return v <= tls.VersionTLS12 }) {
+			return 0, fmt.Errorf("is a suite of TLS 1.3, whose suites cannot be chosen")
+		}
+		return suite.ID, nil
+	}
+	return 0, fmt.Errorf("is not the IANA name of a cipher suite that Go implements")
+}
+
+func between(path *field.Path, d, low, high time.Duration) field.ErrorList {
+	if d < low || d > high {
+		return field.ErrorList{field.Invalid(path, d.String(), fmt.Sprintf("must be from %s to %s", low, high))}
+	}
+	return nil
+}
+
+func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
+	if !slices.Contains(allowed, value) {
+		return field.ErrorList{field.NotSupported(path, value, allowed)}
+	}
+	return nil
+}
+
+func absolute(at *field.Path, file string) field.ErrorList {
+	if file == "" {
+		return field.ErrorList{field.Required(at, "an absolute path")}
+	}
+	if !path.IsAbs(file) {
+		return field.ErrorList{field.Invalid(at, short(file), "must be an absolute path")}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package health
+
+import "time"
+
+// Status is what a check said of a plugin.
+type Status string
+
+const (
+	// Healthy: the plugin answered, and well.
+	Healthy Status = "healthy"
+	// Unhealthy: the plugin answered, and not well.
+	Unhealthy Status = "unhealthy"
+	// Error: there was no answer to judge.
+	Error Status = "error"
+)
+
+// Bounds on how often a plugin is checked, and what a reader assumes of an
+// entry that does not say.
+const (
+	MinInterval     = time.Second
+	MaxInterval     = time.Hour
+	DefaultInterval = 30 * time.Second
+)
+
+// staleAfter is the number of intervals after which an entry may no longer be
+// believed: three missed checks, and one for the delivery.
+const staleAfter = 4
+
+// Entry is what one reporter last saw of one plugin.
+type Entry struct {
+	// KeyID is the id of the encryption-key secret that the plugin serves, a
+	// sequence number and not a cryptographic key: "2" for
+	// /var/run/kmsplugin/kms-2.sock.
+	KeyID string
+	// KEKID is the plugin's own key_id (KMS v2 StatusResponse), which names the
+	// remote key: 1 to 1,024 bytes. Empty when no valid one was answered.
+	KEKID string
+	// Status is the verdict.
+	Status Status
+	// LastChecked is when this plugin's answer, or the failure to get one,
+	// arrived. Encoded in UTC to the second.
+	LastChecked time.Time
+	// Detail says why, when not healthy; at most MaxDetail bytes are encoded.
+	Detail string
+	// Interval is how often the plugin is checked, encoded in whole seconds,
+	// rounded up. Zero stands for "not said": readers take DefaultInterval.
+	Interval time.Duration
+}
+
+// Freshness says whether an entry may be believed.
+type Freshness string
+
+const (
+	// Fresh: the entry may be believed.
+	Fresh Freshness = "fresh"
+	// Stale: the entry is too old. Its plugin's state is unknown, whatever the
+	// entry says.
+	Stale Freshness = "stale"
+	// Skewed: the entry is from the future by more than one interval, so the
+	// clocks differ, and its age cannot be told.
+	Skewed Freshness = "skewed"
+)
+
+// Freshness judges an entry at a time: stale when it is older than four of its
+// intervals, skewed when it is ahead by more than one.
+func (e Entry) Freshness(now time.Time) Freshness {
+	switch {
+	case now.After(e.StaleAt()):
+		return Stale
+	case e.LastChecked.Sub(now) > e.interval():
+		return Skewed
+	default:
+		return Fresh
+	}
+}
+
+// StaleAt returns the last instant at which the entry is not yet stale.
+func (e Entry) StaleAt() time.Time {
+	return e.LastChecked.Add(staleAfter * e.interval())
+}
+
+func (e Entry) interval() time.Duration {
+	if e.Interval <= 0 {
+		return DefaultInterval
+	}
+	return e.Interval
+}

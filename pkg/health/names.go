@@ -1,0 +1,64 @@
+package health
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+const (
+	// ConditionTypePrefix begins the type of every reporter's condition; the
+	// node's name follows. The type ends in none of the suffixes that an
+	// operator's StatusSyncer unites (Available, Degraded, Progressing,
+	// Upgradeable), so a single node's report never moves a cluster operator.
+	ConditionTypePrefix = "KMSHealthReporter_"
+
+	// ConditionStatus is the status of every reporter's condition, whatever the
+	// plugins' state: the state is in the message.
+	ConditionStatus = "True"
+
+	// ConditionReason is the reason of every reporter's condition.
+	ConditionReason = "AsExpected"
+
+	// fieldManagerPrefix begins the name of a reporter's field manager.
+	fieldManagerPrefix = "kms-health-reporter-"
+
+	// reportsManagerPrefix begins the name under which the typed form is
+	// written. It differs from the condition's: two applies under one manager
+	// would each remove what the other wrote.
+	reportsManagerPrefix = "kms-health-reports-"
+
+	// maxFieldManager is the API server's bound on a field manager's name, in
+	// bytes (k8s.io/apimachinery/pkg/apis/meta/v1/validation).
+	maxFieldManager = 128
+)
+
+// ConditionType returns the type of the condition that the reporter on a node
+// writes.
+func ConditionType(node string) string { return ConditionTypePrefix + node }
+
+// NodeOf returns the node that a condition type speaks of, and whether it is a
+// reporter's condition type at all.
+func NodeOf(conditionType string) (node string, ok bool) {
+	node, ok = strings.CutPrefix(conditionType, ConditionTypePrefix)
+	return node, ok && node != ""
+}
+
+// ConditionManager returns the Server-Side Apply field manager under which a
+// node's condition is written: at most 128 bytes; a longer name ends in a hash
+// of the whole, so that two long names never share a manager.
+func ConditionManager(node string) string { return fieldManager(fieldManagerPrefix, node) }
+
+// ReportsManager returns the field manager under which a node's typed reports
+// are written, bounded as ConditionManager.
+func ReportsManager(node string) string { return fieldManager(reportsManagerPrefix, node) }
+
+func fieldManager(prefix, node string) string {
+	name := prefix + node
+	if len(name) <= maxFieldManager {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	suffix := "-" + hex.EncodeToString(sum[:8])
+	return name[:maxFieldManager-len(suffix)] + suffix
+}

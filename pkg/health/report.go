@@ -1,0 +1,69 @@
+package health
+
+import (
+	"fmt"
+	"time"
+)
+
+// UnknownRemoteKeyID stands in a typed report for a key id that was never
+// known. The resource's schema demands 1 to 1,024 characters even of a report
+// on an error, and refuses the whole write without it. It never counts as
+// agreement.
+const UnknownRemoteKeyID = "unknown"
+
+// Report is an Entry in its typed form: an element of healthReports in
+// operator.openshift.io/v1, behind the KMSEncryption feature gate. It is spelled
+// out here rather than imported, since that package brings the whole of the
+// core API with it.
+type Report struct {
+	NodeName        string `json:"nodeName"`
+	KeyID           string `json:"keyID"`
+	Status          string `json:"status"`
+	LastCheckedTime string `json:"lastCheckedTime"`
+	RemoteKeyID     string `json:"remoteKeyID"`
+	Detail          string `json:"detail,omitempty"`
+}
+
+var typedStatus = map[Status]string{Healthy: "Healthy", Unhealthy: "Unhealthy", Error: "Error"}
+
+// NewReport puts an entry of a node into the typed form. lastKEKID is the last
+// one known of the plugin, sent when the entry has none; empty when none is
+// known.
+func NewReport(node string, e Entry, lastKEKID string) Report {
+	remote := e.KEKID
+	if remote == "" {
+		remote = lastKEKID
+	}
+	if remote == "" {
+		remote = UnknownRemoteKeyID
+	}
+	return Report{
+		NodeName:        node,
+		KeyID:           e.KeyID,
+		Status:          typedStatus[e.Status],
+		LastCheckedTime: e.LastChecked.UTC().Format(time.RFC3339),
+		RemoteKeyID:     remote,
+		Detail:          CleanDetail(e.Detail),
+	}
+}
+
+// Entry returns the report as an entry. The typed form does not say how often a
+// plugin is checked, so its Interval is zero: readers take DefaultInterval. A
+// RemoteKeyID of UnknownRemoteKeyID becomes no KEKID.
+func (r Report) Entry() (Entry, error) {
+	checked, err := time.Parse(time.RFC3339, r.LastCheckedTime)
+	if err != nil {
+		return Entry{}, fmt.Errorf("lastCheckedTime: %q is not an RFC 3339 time", r.LastCheckedTime)
+	}
+	for status, typed := range typedStatus {
+		if typed != r.Status {
+			continue
+		}
+		e := Entry{KeyID: r.KeyID, KEKID: r.RemoteKeyID, Status: status, LastChecked: checked.UTC(), Detail: r.Detail}
+		if e.KEKID == UnknownRemoteKeyID {
+			e.KEKID = ""
+		}
+		return e, nil
+	}
+	return Entry{}, fmt.Errorf("status: %q is none of Healthy, Unhealthy, Error", r.Status)
+}

@@ -1,0 +1,110 @@
+package reporter
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/reporter/probe"
+)
+
+// metrics are those of the loop; the parts bring their own.
+type metrics struct {
+	probes        *prometheus.CounterVec
+	probeDuration *prometheus.HistogramVec
+	lastProbe     *prometheus.GaugeVec
+	pluginStatus  *prometheus.GaugeVec
+
+	reloads     *prometheus.CounterVec
+	configGood  prometheus.Gauge
+	configSince prometheus.Gauge
+	configInfo  *prometheus.GaugeVec
+
+	outputErrors prometheus.Counter
+}
+
+// The results of reading the configuration file.
+const (
+	reloadApplied    = "applied"
+	reloadInvalid    = "invalid"
+	reloadUnreadable = "unreadable"
+)
+
+var statuses = []health.Status{health.Healthy, health.Unhealthy, health.Error}
+
+func newMetrics(registry prometheus.Registerer, watching func() float64) *metrics {
+	m := &metrics{
+		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kms_health_reporter_probes_total",
+			Help: "Probes by plugin and verdict: healthy, unhealthy, error, or gone where the socket's folder was deleted.",
+		}, []string{"key_id", "status"}),
+		probeDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kms_health_reporter_probe_duration_seconds",
+			Help:    "How long probes took, all checks of a plugin together.",
+			Buckets: []float64{.001, .005, .025, .1, .5, 2, 10},
+		}, []string{"key_id"}),
+		lastProbe: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kms_health_reporter_last_probe_timestamp_seconds",
+			Help: "When a plugin was last probed, in seconds since the epoch.",
+		}, []string{"key_id"}),
+		pluginStatus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kms_health_reporter_plugin_status",
+			Help: "1 for the verdict of a plugin's last probe, 0 for the others.",
+		}, []string{"key_id", "status"}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kms_health_reporter_config_reloads_total",
+			Help: "Changes of the configuration file by result: applied, invalid, or unreadable; the last good one stays in force after the latter two.",
+		}, []string{"result"}),
+		configGood: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kms_health_reporter_config_last_reload_successful",
+			Help: "1 when the configuration file, as it is now, is in force.",
+		}),
+		configSince: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kms_health_reporter_config_applied_timestamp_seconds",
+			Help: "When the configuration in force was applied, in seconds since the epoch.",
+		}),
+		configInfo: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kms_health_reporter_config_info",
+			Help: "1, with the SHA-256 of the configuration file in force.",
+		}, []string{"sha256"}),
+		outputErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kms_health_reporter_output_errors_total",
+			Help: "Failed writes to --output.",
+		}),
+	}
+	registry.MustRegister(m.probes, m.probeDuration, m.lastProbe, m.pluginStatus,
+		m.reloads, m.configGood, m.configSince, m.configInfo, m.outputErrors,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kms_health_reporter_config_watch_active",
+			Help: "1 when the kernel tells of changes to the configuration file; 0 when it is only read every 10 seconds.",
+		}, watching))
+	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {
+		m.reloads.WithLabelValues(result) // a rate needs the zero before the one
+	}
+	return m
+}
+
+func (m *metrics) observe(keyID string, r probe.Result) {
+	status := string(r.Status)
+	if r.Gone {
+		status = "gone"
+	}
+	m.probes.WithLabelValues(keyID, status).Inc()
+	m.probeDuration.WithLabelValues(keyID).Observe(r.Took.Seconds())
+	m.lastProbe.WithLabelValues(keyID).Set(float64(r.At.UnixMilli()) / 1000)
+	for _, s := range statuses {
+		value := 0.0
+		if s == r.Status {
+			value = 1
+		}
+		m.pluginStatus.WithLabelValues(keyID, string(s)).Set(value)
+	}
+}
+
+// forget drops the series of a plugin that is no longer configured.
+func (m *metrics) forget(keyID string) {
+	of := prometheus.Labels{"key_id": keyID}
+	m.probes.DeletePartialMatch(of)
+	m.probeDuration.DeletePartialMatch(of)
+	m.lastProbe.DeletePartialMatch(of)
+	m.pluginStatus.DeletePartialMatch(of)
+}

@@ -1,0 +1,97 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	kmsapi "k8s.io/kms/apis/v2"
+)
+
+// checkHealthService asks the standard gRPC health service about the whole
+// server. A plugin without that service does not say, which is no illness.
+func checkHealthService(ctx context.Context, conn grpc.ClientConnInterface) error {
+	answer, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return nil
+	case err != nil:
+		return answered("gRPC health", err)
+	case answer.Status != grpc_health_v1.HealthCheckResponse_SERVING:
+		return verdictError{fmt.Errorf("gRPC health is %s, not SERVING", answer.Status)}
+	}
+	return nil
+}
+
+// sampleSize is what is encrypted in a round trip, in bytes: the size of the
+// seed that kube-apiserver has encrypted.
+const sampleSize = 32
+
+// ciphertext is a sample that a plugin encrypted, with what it takes to check
+// its decryption.
+type ciphertext struct {
+	plain   []byte
+	request *kmsapi.DecryptRequest
+}
+
+// roundTrip encrypts a new sample with a plugin that writes, has it decrypted,
+// and compares. A plugin that only reads may lawfully refuse to encrypt: it is
+// asked for the last sample that it encrypted while it was a writer, and for
+// nothing if there is none.
+func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceClient, writes bool) error {
+	if writes {
+		sealed, err := seal(ctx, kms)
+		if err != nil {
+			return err
+		}
+		p.sealed = sealed
+	}
+	if p.sealed == nil {
+		return nil
+	}
+	p.sealed.request.Uid = newUID()
+	answer, err := kms.Decrypt(ctx, p.sealed.request)
+	if err != nil {
+		return answered("Decrypt", err)
+	}
+	if !bytes.Equal(answer.Plaintext, p.sealed.plain) {
+		return verdictError{errors.New("Decrypt returned other bytes than were encrypted")}
+	}
+	return nil
+}
+
+func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient) (*ciphertext, error) {
+	plain := make([]byte, sampleSize)
+	_, _ = rand.Read(plain) // never fails, says its documentation
+	answer, err := kms.Encrypt(ctx, &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()})
+	if err != nil {
+		return nil, answered("Encrypt", err)
+	}
+	if len(answer.Ciphertext) == 0 {
+		return nil, verdictError{errors.New("Encrypt returned nothing")}
+	}
+	return &ciphertext{
+		plain:   plain,
+		request: &kmsapi.DecryptRequest{Ciphertext: answer.Ciphertext, KeyId: answer.KeyId, Annotations: answer.Annotations},
+	}, nil
+}
+
+// newUID names a call, so that it can be found in the plugin's log.
+func newUID() string { return "kms-health-" + rand.Text() }
+
+// answered judges a failed call that follows a good Status: the plugin is there
+// and answers, so a refusal or a silence is a verdict on it. Only a lost
+// connection is no answer at all.
+func answered(call string, err error) error {
+	failed := callError{call, err}
+	if status.Code(err) == codes.Unavailable {
+		return failed
+	}
+	return verdictError{failed}
+}

@@ -1,0 +1,60 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	kmsapi "k8s.io/kms/apis/v2"
+)
+
+// The rules of kube-apiserver 1.36 for one Status answer:
+// k8s.io/apiserver/pkg/server/options/encryptionconfig, kmsv2PluginProbe, and
+// ValidateKeyID of k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2.
+const (
+	healthzOK      = "ok"
+	versionV2      = "v2"
+	versionV2beta1 = "v2beta1"
+	maxKeyID       = 1024
+)
+
+// judge applies kube-apiserver's rules to an answer: healthz is "ok"; version is
+// v2 or v2beta1, and the one it was in the first answer (seen; empty before
+// that); key_id is 1 to 1,024 bytes. It returns every rule that is broken, the
+// key id where it is valid, and the version to hold the next answer against.
+func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, err error) {
+	var broken []string
+	if answer.Healthz != healthzOK {
+		broken = append(broken, fmt.Sprintf("healthz is %q, not %q", excerpt(answer.Healthz), healthzOK))
+	}
+	version = seen
+	switch {
+	case answer.Version != versionV2 && answer.Version != versionV2beta1:
+		broken = append(broken, fmt.Sprintf("version is %q, not %q or %q", excerpt(answer.Version), versionV2, versionV2beta1))
+	case seen == "":
+		version = answer.Version
+	case answer.Version != seen:
+		broken = append(broken, fmt.Sprintf("version changed from %q to %q", seen, answer.Version))
+	}
+	switch {
+	case answer.KeyId == "":
+		broken = append(broken, "key_id is empty")
+	case len(answer.KeyId) > maxKeyID:
+		broken = append(broken, fmt.Sprintf("key_id is %d bytes, the bound is %d", len(answer.KeyId), maxKeyID))
+	default:
+		keyID = answer.KeyId
+	}
+	if len(broken) > 0 {
+		err = errors.New(strings.Join(broken, "; "))
+	}
+	return keyID, version, err
+}
+
+// excerpt keeps one long text from hiding the other rules that are broken.
+func excerpt(s string) string {
+	const most = 512
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}

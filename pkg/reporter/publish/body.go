@@ -1,0 +1,108 @@
+package publish
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// Observation is an entry, with the last key id known of its plugin: the typed
+// form demands one even where the entry has none.
+type Observation struct {
+	health.Entry
+	LastKEKID string
+}
+
+// Form is how observations are written, each under a field manager of its own
+// and in a request of its own: a resource without the field for one form must
+// not cost the other.
+type Form string
+
+const (
+	// Condition is the condition KMSHealthReporter_<node>.
+	Condition Form = "Condition"
+	// HealthReports is the typed list of the KMSEncryption feature gate.
+	HealthReports Form = "HealthReports"
+)
+
+const (
+	group   = "operator.openshift.io"
+	version = "v1"
+	name    = "cluster"
+)
+
+// kinds are the resources that reports may be written to.
+var kinds = map[string]string{
+	"kubeapiservers":      "KubeAPIServer",
+	"openshiftapiservers": "OpenShiftAPIServer",
+	"authentications":     "Authentication",
+}
+
+type object struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Metadata   map[string]string `json:"metadata"`
+	Status     any               `json:"status"`
+}
+
+type condition struct {
+	Type               string `json:"type"`
+	Status             string `json:"status"`
+	LastTransitionTime string `json:"lastTransitionTime"`
+	Reason             string `json:"reason"`
+	Message            string `json:"message"`
+}
+
+// body returns the applied configuration for a form: the reporter's own entry
+// and nothing else.
+func body(form Form, resource, node string, since time.Time, observed []Observation) ([]byte, error) {
+	status, err := statusOf(form, resource, node, since, observed)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(object{
+		APIVersion: group + "/" + version,
+		Kind:       kinds[resource],
+		Metadata:   map[string]string{"name": name},
+		Status:     status,
+	})
+}
+
+func statusOf(form Form, resource, node string, since time.Time, observed []Observation) (any, error) {
+	if form == HealthReports {
+		reports := make([]health.Report, len(observed))
+		for i, o := range observed {
+			reports[i] = health.NewReport(node, o.Entry, o.LastKEKID)
+		}
+		status := map[string]any{"encryptionStatus": map[string]any{"healthReports": reports}}
+		if resource == "authentications" {
+			return map[string]any{"oauthAPIServer": status}, nil
+		}
+		return status, nil
+	}
+	entries := make([]health.Entry, len(observed))
+	for i, o := range observed {
+		entries[i] = o.Entry
+	}
+	message, err := health.EncodeMessage(entries)
+	if err != nil {
+		return nil, fmt.Errorf("condition: %w", err)
+	}
+	return map[string]any{"conditions": []condition{{
+		Type:               health.ConditionType(node),
+		Status:             health.ConditionStatus,
+		LastTransitionTime: since.UTC().Format(time.RFC3339),
+		Reason:             health.ConditionReason,
+		Message:            message,
+	}}}, nil
+}
+
+// manager returns the field manager for a form.
+func manager(form Form, node string) string {
+	if form == HealthReports {
+		return health.ReportsManager(node)
+	}
+	return health.ConditionManager(node)
+}

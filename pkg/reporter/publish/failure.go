@@ -1,0 +1,184 @@
+package publish
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// Kind says how a write ended. It is the value of the metric's label, so the
+// set is closed.
+type Kind string
+
+const (
+	// Success: the API server took the write.
+	Success Kind = "success"
+	// BadCredentials: the credential files cannot be used.
+	BadCredentials Kind = "bad_credentials"
+	// Unreachable: no connection, or one that broke.
+	Unreachable Kind = "unreachable"
+	// TLSFailed: a connection, but no trust: a wrong CA, name or certificate.
+	TLSFailed Kind = "tls"
+	// TimedOut: no answer within the write timeout.
+	TimedOut Kind = "timeout"
+	// Unauthorized is 401: the API server does not know us.
+	Unauthorized Kind = "unauthorized"
+	// Forbidden is 403: it knows us, and we may not.
+	Forbidden Kind = "forbidden"
+	// NoResource is 404 for the resource as such: its CRD is not there.
+	NoResource Kind = "no_resource"
+	// NoObject is 404 for the object: the operator resource named cluster is
+	// not there. It is awaited, never created.
+	NoObject Kind = "no_object"
+	// NoField: the resource's schema lacks the field of this form.
+	NoField Kind = "no_field"
+	// Conflict is 409.
+	Conflict Kind = "conflict"
+	// Invalid is 400 or 422: the API server refuses what we wrote.
+	Invalid Kind = "invalid"
+	// Throttled is 429.
+	Throttled Kind = "throttled"
+	// ServerError is 5xx.
+	ServerError Kind = "server_error"
+	// Unexpected is any other answer.
+	Unexpected Kind = "unexpected"
+)
+
+// Kinds are all there are.
+var Kinds = []Kind{Success, BadCredentials, Unreachable, TLSFailed, TimedOut, Unauthorized, Forbidden, NoResource, NoObject, NoField, Conflict, Invalid, Throttled, ServerError, Unexpected}
+
+// failure is the error of a write.
+type failure struct {
+	kind Kind
+	// retryAfter is what the API server asked for; 0 when it did not.
+	retryAfter time.Duration
+	err        error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// passes says whether a failure of this kind is expected to pass by itself and
+// soon. The others wait for somebody to change something, and are tried less
+// often.
+func (k Kind) passes() bool {
+	switch k {
+	case Unreachable, TimedOut, Conflict, Throttled, ServerError:
+		return true
+	default:
+		return false
+	}
+}
+
+// transportFailure classifies the error of a request without an answer.
+func transportFailure(err error, timeout time.Duration) *failure {
+	var (
+		verification *tls.CertificateVerificationError
+		alert        tls.AlertError
+		record       tls.RecordHeaderError
+		authority    x509.UnknownAuthorityError
+		network      net.Error
+	)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout():
+		return &failure{kind: TimedOut, err: fmt.Errorf("no answer within %s: %w", timeout, err)}
+	case errors.As(err, &verification) || errors.As(err, &alert) || errors.As(err, &record) || errors.As(err, &authority):
+		return &failure{kind: TLSFailed, err: err}
+	default:
+		return &failure{kind: Unreachable, err: err}
+	}
+}
+
+// answerStatus is what we need of a metav1.Status.
+type answerStatus struct {
+	Message string `json:"message"`
+	Details struct {
+		Name string `json:"name"`
+	} `json:"details"`
+}
+
+// answerFailure classifies an answer other than 2xx.
+func answerFailure(code int, header http.Header, body []byte, now time.Time) *failure {
+	var status answerStatus
+	if json.Unmarshal(body, &status) != nil || status.Message == "" {
+		status.Message = string(body)
+	}
+	f := &failure{
+		kind:       Unexpected,
+		retryAfter: retryAfter(header.Get("Retry-After"), now),
+		err:        fmt.Errorf("%d %s: %s", code, http.StatusText(code), health.CleanDetail(status.Message)),
+	}
+	switch {
+	case code == http.StatusUnauthorized:
+		f.kind = Unauthorized
+	case code == http.StatusForbidden:
+		f.kind = Forbidden
+	case code == http.StatusNotFound && status.Details.Name != "":
+		f.kind = NoObject
+	case code == http.StatusNotFound:
+		f.kind = NoResource
+	case code == http.StatusConflict:
+		f.kind = Conflict
+	case code == http.StatusBadRequest || code == http.StatusUnprocessableEntity:
+		f.kind = Invalid
+	case code == http.StatusTooManyRequests:
+		f.kind = Throttled
+	case code == http.StatusInternalServerError && strings.Contains(status.Message, "field not declared in schema"):
+		// Server-Side Apply's answer to a field that the schema does not have.
+		f.kind = NoField
+	case code >= 500:
+		f.kind = ServerError
+	}
+	return f
+}
+
+// maxRetryAfter bounds how long an answer may silence us: the condition would be
+// stale after four intervals, and an hour's wish is a mistake.
+const maxRetryAfter = time.Minute
+
+// retryAfter reads both forms of the header (RFC 9110, 10.2.3).
+func retryAfter(value string, now time.Time) time.Duration {
+	if value == "" {
+		return 0
+	}
+	wait := time.Duration(0)
+	if seconds, err := strconv.Atoi(value); err == nil {
+		wait = time.Duration(min(max(seconds, 0), int(maxRetryAfter/time.Second))) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		wait = at.Sub(now)
+	}
+	return min(max(wait, 0), maxRetryAfter)
+}
+
+const (
+	firstDelay = 250 * time.Millisecond
+	// quickDelay bounds the wait after a failure that passes by itself.
+	quickDelay = 2 * time.Second
+	// slowDelay bounds the wait after one that somebody must mend.
+	slowDelay = 10 * time.Second
+)
+
+// delay returns how long to wait after the nth failure in a row (from 1) of one
+// kind: 250ms, doubled each time up to the kind's bound, and never less than the
+// API server asked for.
+func delay(f *failure, nth int) time.Duration {
+	bound := slowDelay
+	if f.kind.passes() {
+		bound = quickDelay
+	}
+	wait := firstDelay
+	for i := 1; i < nth && wait < bound; i++ {
+		wait *= 2
+	}
+	return max(min(wait, bound), f.retryAfter)
+}
