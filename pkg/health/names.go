@@ -40,8 +40,10 @@ func ConditionType(node string) string { return ConditionTypePrefix + node }
 // NodeOf returns the node that a condition type speaks of, and whether it is a
 // reporter's condition type at all.
 func NodeOf(conditionType string) (node string, ok bool) {
-	node, ok = strings.CutPrefix(conditionType, ConditionTypePrefix)
-	return node, ok && node != ""
+	if node, ok = strings.CutPrefix(conditionType, ConditionTypePrefix); !ok {
+		return "", false
+	}
+	return node, node != ""
 }
 
 // ConditionManager returns the Server-Side Apply field manager under which a

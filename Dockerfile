@@ -1,0 +1,37 @@
+# The reporter's image: one static binary, and nothing else. (The CA that it
+# trusts comes with its kubeconfig, so there are no certificates either.)
+#
+#   docker build --target reporter .
+#
+# GO_IMAGE is any image with the Go that go.mod asks for: a mirror's, by digest,
+# for a build that can be repeated to the byte (with SOURCE_DATE_EPOCH set).
+ARG GO_IMAGE=golang:1.26
+
+FROM ${GO_IMAGE} AS source
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+
+FROM source AS build-reporter
+ARG TARGETOS=linux
+ARG TARGETARCH
+ARG VERSION=unknown
+# The flags of `make build`.
+RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
+    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" \
+    -o /out/kms-health-reporter ./cmd/kms-health-reporter
+
+# Each program's stage is a target of its own; the last is the default.
+FROM scratch AS reporter
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="kms-health-reporter" \
+      org.opencontainers.image.description="Probes the KMS plugins beside a Kubernetes API server and reports their health" \
+      org.opencontainers.image.source="https://github.com/kms-health/kms-health" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build-reporter /out/kms-health-reporter /kms-health-reporter
+USER 65532:65532
+ENTRYPOINT ["/kms-health-reporter"]

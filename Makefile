@@ -1,0 +1,153 @@
+# `make` alone lists the targets. Go, git and make are all they need.
+
+GO ?= go
+MODULE := github.com/kms-health/kms-health
+
+# v1.2.3 on a tag, v1.2.3-4-gabc after one, v0.0.0-gabc before the first; -dirty with local changes.
+VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null || \
+	echo "v0.0.0-g$$(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)")
+VERSION_VARIABLE := $(if $(wildcard pkg/version/*.go),$(MODULE)/pkg/version.Version,main.version)
+
+export CGO_ENABLED = 0
+GO_BUILD = $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X $(VERSION_VARIABLE)=$(VERSION)'
+
+# More flags for go test, such as TESTFLAGS='-run Watch -v'.
+TESTFLAGS ?=
+TEST_TIMEOUT ?= 20m
+FUZZTIME ?= 30s
+IMAGE ?= kms-health-reporter
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+##@ Programs
+
+.PHONY: build
+build: ## Build every program of cmd/ into bin/
+	@mkdir -p bin
+	$(GO_BUILD) -o bin/ $(addprefix ./,$(wildcard cmd/*))
+
+bin/kms-plugin: FORCE
+	$(GO_BUILD) -o $@ ./test/kmsplugin/cmd/kms-plugin
+
+bin/%: FORCE
+	$(GO_BUILD) -o $@ ./cmd/$*
+
+# go build knows best what is up to date.
+.PHONY: FORCE
+FORCE:
+
+.PHONY: demo
+demo: bin/kms-health-reporter bin/kms-plugin ## Show the reporter at work: no cluster, no root
+	$(GO) run ./test/demo
+
+.PHONY: image
+image: ## Build the reporter's image with docker, as IMAGE:VERSION
+	@docker info >/dev/null 2>&1 || { echo "make image: docker is not there, or does not answer" >&2; exit 1; }
+	docker build --target reporter --build-arg VERSION=$(VERSION) \
+		--build-arg REVISION=$$(git rev-parse HEAD) --tag $(IMAGE):$(VERSION) .
+
+# --- A real API server, for the integration tests ---
+
+# The versions are those of the module that it is built from.
+cluster_version = $(shell sed -n 's,^[[:blank:]]*$(1) \(v[^ ]*\).*,\1,p' test/tools/cluster/go.mod)
+KUBERNETES_VERSION := $(call cluster_version,k8s.io/kubernetes)
+ETCD_VERSION := $(call cluster_version,go.etcd.io/etcd/server/v3)
+CLUSTER := .tools/cluster-$(KUBERNETES_VERSION)-$(ETCD_VERSION)
+
+# Another program of Kubernetes is one more word here, and a `tool` line in test/tools/cluster/go.mod.
+CLUSTER_PROGRAMS := etcd kube-apiserver
+
+# Without these a server calls itself v0.0.0, which its clients reject.
+KUBERNETES_LDFLAGS = $(addprefix -X k8s.io/component-base/version., \
+	gitVersion=$(KUBERNETES_VERSION) \
+	gitMajor=$(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES_VERSION)))) \
+	gitMinor=$(word 2,$(subst ., ,$(KUBERNETES_VERSION))))
+
+.PHONY: cluster
+cluster: $(addprefix $(CLUSTER)/,$(CLUSTER_PROGRAMS)) ## Build etcd and kube-apiserver, once, into .tools/
+
+# They depend on nothing: the folder's name says which version they are.
+$(CLUSTER)/etcd:
+	@test/tools/build.sh $@ test/tools/cluster go.etcd.io/etcd/server/v3 '' 'a minute or two'
+
+$(CLUSTER)/kube%:
+	@test/tools/build.sh $@ test/tools/cluster k8s.io/kubernetes/cmd/kube$* '$(KUBERNETES_LDFLAGS)' '4 to 8 minutes on 2 cores'
+
+##@ Tests
+
+# testsum prints go test's closing lines, failures in full, and the totals.
+# With a race detector where there is a C compiler.
+GO_TEST = $(GO) run ./test/tools/testsum
+RACE = race=$$(test/tools/race.sh) && if [ -n "$$race" ]; then export CGO_ENABLED=1; fi
+UNIT = $$race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
+# One package at a time: each starts an API server, and tests keep an eye on the clock.
+INTEGRATION = $$race -tags integration -count 1 -p 1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/...
+test test-integration: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+
+.PHONY: test
+test: cluster ## Run all tests: the units', then those with a real API server
+	@$(RACE); $(GO_TEST) $(UNIT) -- $(INTEGRATION)
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need nothing but Go
+	@$(RACE); $(GO_TEST) $(UNIT)
+
+.PHONY: test-integration
+test-integration: cluster ## Run the tests with a real kube-apiserver and etcd
+	@$(RACE); $(GO_TEST) $(INTEGRATION)
+
+.PHONY: parity
+parity: ## Compare our verdicts with kube-apiserver's own
+	$(GO) run ./test/parity
+
+.PHONY: bench
+bench: ## Run the benchmarks, and measure the reporter itself
+	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
+	$(GO) run ./test/bench
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (30s)
+	@FUZZTIME=$(FUZZTIME) test/tools/fuzz.sh
+
+##@ Source
+
+.PHONY: generate
+generate: ## Write the generated files anew
+	$(GO) generate ./...
+
+.PHONY: fmt
+fmt: ## Format the Go files
+	@git ls-files -co --exclude-standard -z '*.go' | xargs -0r gofmt -s -l -w
+
+.PHONY: verify
+verify: lint-tools ## Run every static check (ONLY='gofmt vet': these alone)
+	@test/tools/verify.sh $(ONLY)
+
+LINTERS := .tools/lint/golangci-lint .tools/lint/govulncheck .tools/lint/staticcheck
+PROMTOOL := .tools/prometheus/promtool
+
+.PHONY: lint-tools promtool
+lint-tools: $(LINTERS)
+promtool: $(PROMTOOL) ## Build promtool, once, into .tools/
+
+.tools/lint/golangci-lint: PACKAGE = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+.tools/lint/govulncheck: PACKAGE = golang.org/x/vuln/cmd/govulncheck
+.tools/lint/staticcheck: PACKAGE = honnef.co/go/tools/cmd/staticcheck
+$(LINTERS): test/tools/lint/go.mod
+	@test/tools/build.sh $@ $(<D) $(PACKAGE) '' 'a minute'
+
+$(PROMTOOL): test/tools/prometheus/go.mod
+	@test/tools/build.sh $@ $(<D) github.com/prometheus/prometheus/cmd/promtool '' '3 to 5 minutes on 2 cores'
+
+##@ Housekeeping
+
+.PHONY: clean
+clean: ## Remove what was built, but for the tools
+	rm -rf bin .logs
+
+.PHONY: clean-tools
+clean-tools: ## Remove the built tools: the next `make test` takes minutes again
+	rm -rf .tools

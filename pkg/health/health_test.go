@@ -1,0 +1,173 @@
+package health
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestFieldManagersAreBoundedAndDiffer(t *testing.T) {
+	long := strings.Repeat("a", 200)
+	seen := map[string]string{}
+	for _, node := range []string{"n", "master-0.example.com", long, long + "b", strings.Repeat("a", 108), strings.Repeat("a", 109)} {
+		for _, manager := range []string{ConditionManager(node), ReportsManager(node)} {
+			if len(manager) > 128 {
+				t.Errorf("%d bytes: %s", len(manager), manager)
+			}
+			if other, taken := seen[manager]; taken {
+				t.Errorf("%s is the manager of %q and of %q", manager, node, other)
+			}
+			seen[manager] = node
+		}
+	}
+	if got := ConditionManager("master-0"); got != "kms-health-reporter-master-0" {
+		t.Error(got)
+	}
+}
+
+func TestNodeOfConditionType(t *testing.T) {
+	for conditionType, want := range map[string]string{
+		"KMSHealthReporter_master-0": "master-0",
+		"KMSHealthReporter_":         "",
+		"KMSPluginsDegraded":         "",
+	} {
+		if got, ok := NodeOf(conditionType); got != want || ok != (want != "") {
+			t.Errorf("%s: %q, %v", conditionType, got, ok)
+		}
+	}
+	if got, _ := NodeOf(ConditionType("a.b")); got != "a.b" {
+		t.Error(got)
+	}
+}
+
+func TestFreshness(t *testing.T) {
+	at := func(d time.Duration) time.Time { return noon.Add(d) }
+	for name, tt := range map[string]struct {
+		interval time.Duration
+		now      time.Time
+		want     Freshness
+	}{
+		"just now":                        {time.Second, noon, Fresh},
+		"four intervals":                  {time.Second, at(4 * time.Second), Fresh},
+		"over four intervals":             {time.Second, at(4*time.Second + 1), Stale},
+		"default interval":                {0, at(120 * time.Second), Fresh},
+		"over default interval":           {0, at(120*time.Second + 1), Stale},
+		"an interval ahead":               {time.Minute, at(-time.Minute), Fresh},
+		"over an interval ahead":          {time.Minute, at(-time.Minute - 1), Skewed},
+		"far ahead is not fresh for ever": {time.Second, at(-time.Hour), Skewed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := (Entry{LastChecked: noon, Interval: tt.interval}).Freshness(tt.now); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestKeyAgreement(t *testing.T) {
+	entry := func(keyID, kekID string, status Status, age time.Duration) Entry {
+		return Entry{KeyID: keyID, KEKID: kekID, Status: status, LastChecked: noon.Add(-age), Interval: time.Second}
+	}
+	ok := entry("2", "k", Healthy, 0)
+	for name, tt := range map[string]struct {
+		entries  map[string][]Entry
+		expected []string
+		want     Agreement
+	}{
+		"agreed": {
+			map[string][]Entry{"a": {ok}, "b": {entry("1", "old", Healthy, 0), ok}},
+			[]string{"b", "a", "b"},
+			Agreement{true, "k", []NodeAnswer{{"a", Agrees, "k"}, {"b", Agrees, "k"}}},
+		},
+		"nobody is expected": {map[string][]Entry{"a": {ok}}, nil, Agreement{Nodes: []NodeAnswer{}}},
+		"one is missing": {
+			map[string][]Entry{"a": {ok}}, []string{"a", "b"},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", Missing, ""}}},
+		},
+		"one speaks of another key": {
+			map[string][]Entry{"a": {ok}, "b": {entry("1", "k", Healthy, 0)}}, []string{"a", "b"},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", Missing, ""}}},
+		},
+		"one is stale": {
+			map[string][]Entry{"a": {ok}, "b": {entry("2", "k", Healthy, time.Minute)}}, []string{"a", "b"},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", OutOfDate, "k"}}},
+		},
+		"one is from the future": {
+			map[string][]Entry{"a": {ok}, "b": {entry("2", "k", Healthy, -time.Minute)}}, []string{"a", "b"},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", OutOfDate, "k"}}},
+		},
+		"one is ill": {
+			map[string][]Entry{"a": {ok}, "b": {entry("2", "k", Unhealthy, 0)}}, []string{"a", "b"},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", Ill, "k"}}},
+		},
+		"one names no key": {
+			map[string][]Entry{"a": {ok}, "b": {entry("2", "", Healthy, 0)}}, []string{"a", "b"},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", Ill, ""}}},
+		},
+		"all say unknown": {
+			map[string][]Entry{"a": {entry("2", UnknownRemoteKeyID, Healthy, 0)}}, []string{"a"},
+			Agreement{Nodes: []NodeAnswer{{"a", Ill, UnknownRemoteKeyID}}},
+		},
+		"they differ": {
+			map[string][]Entry{"a": {ok}, "b": {entry("2", "other", Healthy, 0)}, "c": {ok}}, []string{"a", "b", "c"},
+			Agreement{Nodes: []NodeAnswer{{"a", Differs, "k"}, {"b", Differs, "other"}, {"c", Differs, "k"}}},
+		},
+		"one that is not expected has no say": {
+			map[string][]Entry{"a": {ok}, "gone": {entry("2", "other", Healthy, 0)}}, []string{"a"},
+			Agreement{true, "k", []NodeAnswer{{"a", Agrees, "k"}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, KeyAgreement(tt.entries, tt.expected, "2", noon)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestTypedForm(t *testing.T) {
+	second := noon.Truncate(time.Second)
+	for name, tt := range map[string]struct {
+		entry Entry
+		last  string
+		want  Report
+		back  Entry
+	}{
+		"healthy": {
+			Entry{KeyID: "2", KEKID: "k", Status: Healthy, LastChecked: noon}, "older",
+			Report{"n", "2", "Healthy", "2026-05-08T12:34:56Z", "k", ""},
+			Entry{KeyID: "2", KEKID: "k", Status: Healthy, LastChecked: second},
+		},
+		"error with the last known key": {
+			Entry{KeyID: "2", Status: Error, LastChecked: noon, Detail: "a\nb"}, "k",
+			Report{"n", "2", "Error", "2026-05-08T12:34:56Z", "k", "a b"},
+			Entry{KeyID: "2", KEKID: "k", Status: Error, LastChecked: second, Detail: "a b"},
+		},
+		"ill from the first probe on": {
+			Entry{KeyID: "2", Status: Unhealthy, LastChecked: noon}, "",
+			Report{"n", "2", "Unhealthy", "2026-05-08T12:34:56Z", "unknown", ""},
+			Entry{KeyID: "2", Status: Unhealthy, LastChecked: second},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := NewReport("n", tt.entry, tt.last)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+			back, err := got.Entry()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.back, back); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	for _, bad := range []Report{{Status: "Healthy", LastCheckedTime: "x"}, {Status: "healthy", LastCheckedTime: "2026-05-08T12:34:56Z"}} {
+		if _, err := bad.Entry(); err == nil {
+			t.Errorf("%v was taken", bad)
+		}
+	}
+}

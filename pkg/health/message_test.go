@@ -1,0 +1,200 @@
+package health
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var noon = time.Date(2026, 5, 8, 12, 34, 56, 789, time.UTC)
+
+func TestEncodedMessageIsStable(t *testing.T) {
+	for name, tt := range map[string]struct {
+		entries []Entry
+		want    string
+	}{
+		"no plugin": {nil, `[]`},
+		"healthy": {
+			[]Entry{{KeyID: "2", KEKID: "k-7", Status: Healthy, LastChecked: noon, Interval: 30 * time.Second}},
+			`[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":30}]`,
+		},
+		"in the order given, another zone, no interval, no kekID": {
+			[]Entry{
+				{KeyID: "2", Status: Error, LastChecked: noon.In(time.FixedZone("", 7200)), Detail: "cannot connect"},
+				{KeyID: "1", KEKID: "k", Status: Unhealthy, LastChecked: noon, Detail: "sealed"},
+			},
+			`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","detail":"cannot connect"},` +
+				`{"keyID":"1","kekID":"k","status":"unhealthy","lastChecked":"2026-05-08T12:34:56Z","detail":"sealed"}]`,
+		},
+		"no HTML escaping": {
+			[]Entry{{KeyID: "a&b", Status: Error, LastChecked: noon, Detail: "<vault>"}},
+			`[{"keyID":"a&b","status":"error","lastChecked":"2026-05-08T12:34:56Z","detail":"<vault>"}]`,
+		},
+		"control characters do not pass": {
+			[]Entry{{KeyID: "1", Status: Error, LastChecked: noon, Detail: "\x1b[31mred\x00\r\nnext\u2028line\u0085 "}},
+			`[{"keyID":"1","status":"error","lastChecked":"2026-05-08T12:34:56Z","detail":"[31mred   next line"}]`,
+		},
+		"part of a second is a second": {
+			[]Entry{{KeyID: "1", Status: Healthy, LastChecked: noon, Interval: 1500 * time.Millisecond}},
+			`[{"keyID":"1","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":2}]`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := EncodeMessage(tt.entries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestDetailIsCutAtARune(t *testing.T) {
+	for _, detail := range []string{strings.Repeat("a", 5000), strings.Repeat("é", 600), "a" + strings.Repeat("€", 500)} {
+		got := CleanDetail(detail)
+		if len(got) > MaxDetail || !utf8.ValidString(got) || len(got) < MaxDetail-8 {
+			t.Errorf("%q… became %d bytes, valid UTF-8: %v", detail[:8], len(got), utf8.ValidString(got))
+		}
+	}
+	if whole := strings.Repeat("a", MaxDetail); CleanDetail(whole) != whole {
+		t.Error("a detail of just the bound was cut")
+	}
+}
+
+func TestLongMessageLosesDetailsFirstAndNeverEntries(t *testing.T) {
+	entries := func(n int, keyID, kekID, detail string) []Entry {
+		list := make([]Entry, n)
+		for i := range list {
+			list[i] = Entry{KeyID: keyID + string(rune('a'+i)), KEKID: kekID, Status: Unhealthy, LastChecked: noon, Detail: detail, Interval: time.Hour}
+		}
+		return list
+	}
+	for name, tt := range map[string]struct {
+		entries []Entry
+		check   func(t *testing.T, decoded []Entry)
+	}{
+		"details of escaped characters are shortened": {
+			entries(16, "key", "k", strings.Repeat(`"`, 1024)+"\\"),
+			func(t *testing.T, decoded []Entry) {
+				for _, e := range decoded {
+					if len(e.Detail) < 256 || e.KEKID != "k" {
+						t.Errorf("detail of %d bytes, kekID %q", len(e.Detail), e.KEKID)
+					}
+				}
+			},
+		},
+		"long key ids of control characters become hashes": {
+			entries(16, strings.Repeat("k", 62), strings.Repeat("\x01", 1024), strings.Repeat("d", 1024)),
+			func(t *testing.T, decoded []Entry) {
+				for _, e := range decoded {
+					if !strings.HasPrefix(e.KEKID, "sha256:") || len(e.KEKID) != maxEncodedKEKID {
+						t.Errorf("kekID %q", e.KEKID)
+					}
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			message, err := EncodeMessage(tt.entries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(message) > MaxMessage {
+				t.Errorf("message is %d bytes", len(message))
+			}
+			decoded, err := DecodeMessage(message)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(decoded) != len(tt.entries) {
+				t.Fatalf("%d entries became %d", len(tt.entries), len(decoded))
+			}
+			tt.check(t, decoded)
+		})
+	}
+	if _, err := EncodeMessage(entries(1000, "key", "k", "")); !errors.Is(err, ErrTooLong) {
+		t.Errorf("a thousand entries: %v", err)
+	}
+}
+
+func TestDecodeNamesWhatIsWrongAndWhere(t *testing.T) {
+	const good = `{"keyID":"1","status":"healthy","lastChecked":"2026-05-08T12:34:56Z"}`
+	for name, tt := range map[string]struct{ message, want string }{
+		"empty":             {``, "not a JSON array"},
+		"null":              {`null`, "not a JSON array: it is null"},
+		"object":            {`{}`, "not a JSON array"},
+		"half":              {`[` + good, "not a JSON array"},
+		"trailing":          {`[` + good + `] x`, "not a JSON array"},
+		"element no object": {`[` + good + `,7]`, "[1]: is not an object"},
+		"no keyID":          {`[{"status":"healthy","lastChecked":"2026-05-08T12:34:56Z"}]`, "[0].keyID: is missing"},
+		"keyID no string":   {`[{"keyID":7}]`, "[0].keyID: is a number"},
+		"status":            {`[` + good + `,{"keyID":"2","status":"Healthy","lastChecked":"2026-05-08T12:34:56Z"}]`, `[1].status: "Healthy" is none of`},
+		"time":              {`[{"keyID":"2","status":"error","lastChecked":"yesterday"}]`, `[0].lastChecked: "yesterday" is not an RFC 3339 time`},
+		"interval":          {`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":3601}]`, `[0].intervalSeconds: 3601 is not from 1 to 3600`},
+		"negative interval": {`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":-1}]`, `[0].intervalSeconds: -1 is not`},
+		"twice":             {`[` + good + `,` + good + `]`, `[1].keyID: "1" is named twice`},
+		"too long":          {`[` + strings.Repeat(" ", MaxMessage) + `]`, "message is 32770 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entries, err := DecodeMessage(tt.message)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want …%s…", err, tt.want)
+			}
+			if entries != nil {
+				t.Errorf("an error, and yet entries: %v", entries)
+			}
+		})
+	}
+}
+
+func TestDecodePassesOverUnknownFields(t *testing.T) {
+	got, err := DecodeMessage(` [{"keyID":"1","kekID":"k","status":"healthy","lastChecked":"2026-05-08T14:34:56.5+02:00","new":{"a":[1]}}] `)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Entry{{KeyID: "1", KEKID: "k", Status: Healthy, LastChecked: time.Date(2026, 5, 8, 12, 34, 56, 5e8, time.UTC)}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func FuzzDecodeMessage(f *testing.F) {
+	f.Add(`[{"keyID":"2","kekID":"k","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":30}]`)
+	f.Add(`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56+25:00","detail":"\u0000"}]`)
+	f.Add(`[null]`)
+	f.Fuzz(func(t *testing.T, message string) {
+		entries, err := DecodeMessage(message)
+		if err != nil {
+			if entries != nil {
+				t.Fatalf("an error, and yet entries: %v", entries)
+			}
+			return
+		}
+		// What was accepted can be written again, and then says the same, but for
+		// what encoding is documented to change.
+		encoded, err := EncodeMessage(entries)
+		if errors.Is(err, ErrTooLong) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := DecodeMessage(encoded)
+		if err != nil {
+			t.Fatalf("cannot read what was written, %q: %v", encoded, err)
+		}
+		if len(again) != len(entries) {
+			t.Fatalf("%d entries became %d", len(entries), len(again))
+		}
+		once, _ := EncodeMessage(again)
+		if once != encoded {
+			t.Fatalf("encoding is not stable:\n%s\n%s", encoded, once)
+		}
+	})
+}

@@ -1,0 +1,140 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// One event for each request, when it is answered: RequestReceived would be a
+// second one, without the answer.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+`
+
+const (
+	auditFenceTimeout = 15 * time.Second
+	// k8s.io/apiserver/pkg/apis/audit.HeaderAuditID
+	auditIDHeader = "Audit-ID"
+)
+
+var errNoAudit = errors.New("no audit log: start the control plane with Options.Audit")
+
+// AuditFilter picks events.
+type AuditFilter func(*auditv1.Event) bool
+
+// ByUser picks the requests of one user, as which the request was authenticated:
+// "admin", a certificate's common name, or ServiceAccountUser's result.
+func ByUser(name string) AuditFilter {
+	return func(event *auditv1.Event) bool { return event.User.Username == name }
+}
+
+// AuditEvents returns the events that pass all filters, in the order in which
+// the API server wrote them, over all its runs. A request that is still being
+// served has none yet, and the event of one that was just answered may follow
+// its answer: to prove that something did not happen, call AuditFence first.
+func (c *ControlPlane) AuditEvents(filters ...AuditFilter) ([]auditv1.Event, error) {
+	if !c.options.Audit {
+		return nil, errNoAudit
+	}
+	log, err := os.ReadFile(c.AuditLog())
+	if err != nil {
+		return nil, fmt.Errorf("read the audit log: %w", err)
+	}
+	return parseAudit(log, filters...)
+}
+
+// parseAudit reads events, one JSON object a line. The last line counts only
+// when it is complete: the server may be writing it, or was killed over it. A
+// restarted server goes on where the killed one stopped, so a line may hold the
+// stump of one event and the whole of the next; the stump's request was never
+// recorded, and what follows it is saved.
+func parseAudit(log []byte, filters ...AuditFilter) ([]auditv1.Event, error) {
+	var events []auditv1.Event
+	for number := 1; ; number++ {
+		line, rest, complete := bytes.Cut(log, []byte("\n"))
+		if !complete {
+			return events, nil
+		}
+		log = rest
+		event, err := parseAuditLine(line)
+		if err != nil {
+			return nil, fmt.Errorf("line %d of the audit log: %w", number, err)
+		}
+		if event != nil && passes(event, filters) {
+			events = append(events, *event)
+		}
+	}
+}
+
+func parseAuditLine(line []byte) (*auditv1.Event, error) {
+	if len(bytes.TrimSpace(line)) == 0 {
+		return nil, nil
+	}
+	var event auditv1.Event
+	err := json.Unmarshal(line, &event)
+	if err == nil {
+		return &event, nil
+	}
+	// Every event starts with its kind.
+	if start := bytes.LastIndex(line, []byte(`{"kind":"Event"`)); start > 0 {
+		event = auditv1.Event{}
+		if json.Unmarshal(line[start:], &event) == nil {
+			return &event, nil
+		}
+	}
+	return nil, err
+}
+
+func passes(event *auditv1.Event, filters []AuditFilter) bool {
+	for _, filter := range filters {
+		if !filter(event) {
+			return false
+		}
+	}
+	return true
+}
+
+// AuditFence makes a request of its own and waits until the log holds it. Events
+// of requests that were answered well before the call are in the log then.
+func (c *ControlPlane) AuditFence(ctx context.Context) error {
+	if !c.options.Audit {
+		return errNoAudit
+	}
+	ctx, cancel := context.WithTimeout(ctx, auditFenceTimeout)
+	defer cancel()
+	// The server adopts this as the event's id.
+	id := uuid.NewUUID()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL()+"/version", nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+c.adminToken)
+	request.Header.Set(auditIDHeader, string(id))
+	response, err := c.adminClient().Do(request)
+	if err != nil {
+		return fmt.Errorf("make a request to find in the audit log: %w", err)
+	}
+	response.Body.Close()
+	return poll(ctx, func(context.Context) error {
+		events, err := c.AuditEvents(func(event *auditv1.Event) bool { return event.AuditID == id })
+		switch {
+		case err != nil:
+			return errFatal{err}
+		case len(events) == 0:
+			return fmt.Errorf("request %s is not in the audit log", id)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,56 @@
+package controlplane
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+func TestParseAudit(t *testing.T) {
+	event := func(id, user string) string {
+		return `{"kind":"Event","apiVersion":"audit.k8s.io/v1","auditID":"` + id + `","user":{"username":"` + user + `"}}`
+	}
+	one, two, three := event("1", "a"), event("2", "b"), event("3", "a")
+	for name, test := range map[string]struct {
+		log     string
+		filters []AuditFilter
+		want    []string
+		err     string
+	}{
+		"empty":                  {},
+		"all, in order":          {log: one + "\n" + two + "\n", want: []string{"1", "2"}},
+		"of one user":            {log: one + "\n" + two + "\n" + three + "\n", filters: []AuditFilter{ByUser("a")}, want: []string{"1", "3"}},
+		"all filters must pass":  {log: one + "\n" + three + "\n", filters: []AuditFilter{ByUser("a"), ByUser("b")}},
+		"half a last line":       {log: one + "\n" + two[:30], want: []string{"1"}},
+		"whole but unterminated": {log: one + "\n" + two, want: []string{"1"}},
+		"a stump, then an event": {log: one + "\n" + two[:30] + three + "\n", want: []string{"1", "3"}},
+		"empty lines":            {log: "\n" + one + "\n\n", want: []string{"1"}},
+		"rubbish":                {log: one + "\n" + "rubbish\n", err: "line 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events, err := parseAudit([]byte(test.log), test.filters...)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Fatalf("got %v, not an error with %q", err, test.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := auditIDs(events); !slices.Equal(got, test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func auditIDs(events []auditv1.Event) []string {
+	var ids []string
+	for _, event := range events {
+		ids = append(ids, string(event.AuditID))
+	}
+	return ids
+}

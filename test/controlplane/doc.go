@@ -1,0 +1,21 @@
+// Package controlplane runs a real etcd and a real kube-apiserver as child
+// processes: for integration tests, the parity check, benchmarks and the demo.
+//
+// It promises
+//   - a server configured as in production where it matters to us: RBAC and the
+//     Node authorizer, the default admission plugins, bound ServiceAccount
+//     tokens, client certificates, optional encryption at rest;
+//   - full control of the process: stop, kill, freeze and start again on the
+//     same port, with the same data, certificates and signing keys;
+//   - proofs that do not ask the server under test: the audit log and the bytes
+//     in etcd;
+//   - that nothing outlives its user: every wait is bounded and every child
+//     dies with this process.
+//
+// It has no controller-manager, scheduler or kubelet: no default
+// ServiceAccounts, no legacy token Secrets, no garbage collection, no pods that
+// run. A namespace that is deleted stays Terminating.
+//
+// The binaries are found by the environment variable KUBEBUILDER_ASSETS, which
+// `make test` sets. Without it everything here fails; nothing is skipped.
+package controlplane

@@ -1,0 +1,164 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+)
+
+// Variant is a feature set of OpenShift: it chooses among the CRD manifests.
+type Variant string
+
+const (
+	// Default has no status.encryptionStatus.
+	Default Variant = "Default"
+	// TechPreviewNoUpgrade has it (gate KMSEncryption).
+	TechPreviewNoUpgrade Variant = "TechPreviewNoUpgrade"
+)
+
+// Resources of operator.openshift.io/v1, each with one object: ClusterObject.
+const (
+	KubeAPIServers      = "kubeapiservers"
+	OpenShiftAPIServers = "openshiftapiservers"
+	Authentications     = "authentications"
+)
+
+// ClusterObject is the name of the one object of each operator resource.
+const ClusterObject = "cluster"
+
+// OperatorGroup is the API group of the operator resources.
+const OperatorGroup = "operator.openshift.io"
+
+// OperatorGVR names an operator resource for a dynamic client.
+func OperatorGVR(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: OperatorGroup, Version: "v1", Resource: resource}
+}
+
+// operatorCRD is what we must know of a resource to install and to fill it.
+type operatorCRD struct {
+	resource string
+	kind     string
+	file     string // in operator/v1/zz_generated.crd-manifests, without variant
+	// Where the KMSEncryption gate puts encryptionStatus.
+	encryptionStatus []string
+}
+
+var operatorCRDs = []operatorCRD{
+	{KubeAPIServers, "KubeAPIServer", "0000_20_kube-apiserver_01_kubeapiservers", []string{"status", "encryptionStatus"}},
+	{OpenShiftAPIServers, "OpenShiftAPIServer", "0000_30_openshift-apiserver_01_openshiftapiservers", []string{"status", "encryptionStatus"}},
+	{Authentications, "Authentication", "0000_50_authentication_01_authentications", []string{"status", "oauthAPIServer", "encryptionStatus"}},
+}
+
+// ApplyOperatorCRDs installs the CRDs of kubeapiservers, openshiftapiservers and
+// authentications in this variant, or changes those that are installed to it,
+// makes sure that each has its object "cluster", and waits until the variant is
+// in force. Objects are kept; a field that the new variant lacks is no longer
+// shown, and is gone with the next write of the object.
+func (c *ControlPlane) ApplyOperatorCRDs(ctx context.Context, variant Variant) error {
+	ctx, cancel := context.WithTimeout(ctx, crdTimeout)
+	defer cancel()
+	module, err := OpenShiftAPIDir()
+	if err != nil {
+		return err
+	}
+	var files []string
+	for _, crd := range operatorCRDs {
+		files = append(files, filepath.Join(module, "operator/v1/zz_generated.crd-manifests",
+			crd.file+"-"+string(variant)+".crd.yaml"))
+	}
+	if err := c.InstallCRDs(ctx, files...); err != nil {
+		return fmt.Errorf("apply the operator CRDs of %s: %w", variant, err)
+	}
+	client, err := dynamic.NewForConfig(c.RESTConfig())
+	if err != nil {
+		return err
+	}
+	for i, crd := range operatorCRDs {
+		objects := client.Resource(OperatorGVR(crd.resource))
+		_, err := objects.Create(ctx, crd.object(), metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create %s %q: %w", crd.resource, ClusterObject, err)
+		}
+		wanted, err := crd.hasEncryptionStatus(files[i])
+		if err != nil {
+			return err
+		}
+		if err := crd.awaitEncryptionStatus(ctx, objects, wanted); err != nil {
+			return fmt.Errorf("wait until %s are served as %s: %w", crd.resource, variant, err)
+		}
+	}
+	return nil
+}
+
+func (crd operatorCRD) object() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": OperatorGroup + "/v1",
+		"kind":       crd.kind,
+		"metadata":   map[string]any{"name": ClusterObject},
+		"spec":       map[string]any{"managementState": "Managed"},
+	}}
+}
+
+// hasEncryptionStatus looks the field up in the manifest, so that a variant
+// which we do not name above is waited for, too.
+func (crd operatorCRD) hasEncryptionStatus(file string) (bool, error) {
+	manifest, err := readCRD(file)
+	if err != nil {
+		return false, err
+	}
+	for _, version := range manifest.Spec.Versions {
+		if version.Name != "v1" || version.Schema == nil {
+			continue
+		}
+		properties := version.Schema.OpenAPIV3Schema
+		for _, field := range crd.encryptionStatus {
+			next, found := properties.Properties[field]
+			if !found {
+				return false, nil
+			}
+			properties = &next
+		}
+		return true, nil
+	}
+	return false, fmt.Errorf("%s serves no version v1", filepath.Base(file))
+}
+
+// awaitEncryptionStatus asks the handler itself which schema it goes by: the
+// published OpenAPI document and the CRD's conditions run ahead of it, or after
+// it. A strict dry run that sets the field is refused with "unknown field" where
+// it is unknown; any other answer knows it.
+func (crd operatorCRD) awaitEncryptionStatus(ctx context.Context, objects dynamic.ResourceInterface, wanted bool) error {
+	path := strings.Join(crd.encryptionStatus, ".")
+	body := `{}`
+	for i := len(crd.encryptionStatus) - 1; i >= 0; i-- {
+		body = fmt.Sprintf(`{%q:%s}`, crd.encryptionStatus[i], body)
+	}
+	return poll(ctx, func(ctx context.Context) error {
+		_, err := objects.Patch(ctx, ClusterObject, types.MergePatchType, []byte(body), metav1.PatchOptions{
+			DryRun:          []string{metav1.DryRunAll},
+			FieldValidation: metav1.FieldValidationStrict,
+		}, "status")
+		var known bool
+		switch {
+		// The code for it is 400 or 422, by the kind of patch.
+		case err != nil && strings.Contains(err.Error(), `unknown field "`+path+`"`):
+			known = false
+		case err == nil, apierrors.IsInvalid(err):
+			known = true
+		default:
+			return err
+		}
+		if known != wanted {
+			return fmt.Errorf("%s is known: %t, wanted: %t", path, known, wanted)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,90 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	pollInterval = 50 * time.Millisecond
+	// A single question to a server that does not answer must not use up the
+	// whole wait: a starting server accepts connections before it serves them.
+	pollCallTimeout = 2 * time.Second
+)
+
+// errFatal marks an error after which there is nothing to wait for.
+type errFatal struct{ error }
+
+func (e errFatal) Unwrap() error { return e.error }
+
+// poll calls check until it returns nil or errFatal, or until ctx ends. What the
+// check said last is what the wait was for, so the timeout's error says it too.
+func poll(ctx context.Context, check func(context.Context) error) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	start := time.Now()
+	var last error
+	for {
+		err := check(ctx)
+		if fatal, ok := errors.AsType[errFatal](err); ok {
+			return fatal.error
+		}
+		if err == nil {
+			return nil
+		}
+		// A call that the end of the wait cut short says less than the one before.
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("gave up after %v (%w): %w", time.Since(start).Round(time.Millisecond), context.Cause(ctx), last)
+		case <-ticker.C:
+		}
+	}
+}
+
+// getOK asks url once and wants 200.
+func getOK(ctx context.Context, client *http.Client, url, token string) error {
+	ctx, cancel := context.WithTimeout(ctx, pollCallTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status + " from " + url + ": " + failedChecks(string(body)))
+	}
+	return nil
+}
+
+// failedChecks cuts the answer of /livez or /readyz to the checks that failed.
+func failedChecks(body string) string {
+	var failed []string
+	for line := range strings.Lines(body) {
+		if strings.HasPrefix(line, "[-]") {
+			failed = append(failed, strings.TrimSpace(line))
+		}
+	}
+	if len(failed) == 0 {
+		return strings.TrimSpace(body)
+	}
+	return strings.Join(failed, ", ")
+}

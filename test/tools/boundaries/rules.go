@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/kms-health/kms-health"
+
+// rule forbids some packages to know others, directly or by way of a third.
+type rule struct {
+	of      string   // the packages it is about: this one and those below it
+	notOf   string   // except this one and those below it
+	forbids []string // this package and those below it
+	allows  []string // except these and those below them
+	// links makes it a rule about the binary alone, not about its tests; of
+	// must then exist, lest a renamed binary is checked no more.
+	links bool
+}
+
+var rules = []rule{
+	// Programs know libraries, not the other way round.
+	{of: module, notOf: module + "/cmd", forbids: []string{module + "/cmd"}},
+
+	// The two halves meet only in the contract and the configuration.
+	{of: module + "/pkg/operator", forbids: []string{module + "/pkg/reporter"}},
+	{of: module + "/pkg/reporter", forbids: []string{module + "/pkg/operator"}},
+
+	// What both know, and others may import, knows nobody.
+	{of: module + "/pkg/config", forbids: []string{module}, allows: []string{module + "/pkg/config"}},
+	{of: module + "/pkg/health", forbids: []string{module}, allows: []string{module + "/pkg/health"}},
+
+	// Tests and their tools never reach the product.
+	{of: module, notOf: module + "/test", forbids: []string{module + "/test"}},
+
+	// The reporter sits beside every API server: it stays small.
+	{of: module + "/cmd/kms-health-reporter", links: true, forbids: []string{
+		module + "/pkg/operator",
+		"github.com/openshift/client-go",
+		"k8s.io/api",
+		"k8s.io/apiserver",
+		"k8s.io/client-go/kubernetes",
+		"sigs.k8s.io/controller-runtime",
+	}},
+}
+
+// goPackage is what `go list -json` says of a package.
+type goPackage struct {
+	ImportPath   string
+	Deps         []string // all it links
+	TestImports  []string
+	XTestImports []string
+}
+
+// check returns each breach of a rule, as a line to read.
+func check(packages []goPackage, rules []rule) []string {
+	var breaches []string
+	for _, r := range rules {
+		applied := false
+		for _, p := range packages {
+			if !below(p.ImportPath, r.of) || r.notOf != "" && below(p.ImportPath, r.notOf) {
+				continue
+			}
+			applied = true
+			for _, dep := range p.Deps {
+				if r.forbidden(dep) {
+					breaches = append(breaches, fmt.Sprintf("%s must not know %s", p.ImportPath, dep))
+				}
+			}
+			if r.links {
+				continue
+			}
+			for _, dep := range slices.Concat(p.TestImports, p.XTestImports) {
+				if r.forbidden(dep) {
+					breaches = append(breaches, fmt.Sprintf("%s must not know %s, in its tests neither", p.ImportPath, dep))
+				}
+			}
+		}
+		if r.links && !applied {
+			breaches = append(breaches, fmt.Sprintf("%s: no such package, so its rule checks nothing", r.of))
+		}
+	}
+	slices.Sort(breaches)
+	return slices.Compact(breaches)
+}
+
+func (r rule) forbidden(path string) bool {
+	in := func(prefix string) bool { return below(path, prefix) }
+	return slices.ContainsFunc(r.forbids, in) && !slices.ContainsFunc(r.allows, in)
+}
+
+// below says whether path is prefix, or a package in its folder.
+func below(path, prefix string) bool {
+	return path == prefix || strings.HasPrefix(path, prefix+"/")
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestCheckFindsEachBreach(t *testing.T) {
+	reporter := goPackage{ImportPath: module + "/cmd/kms-health-reporter"}
+	tests := []struct {
+		name string
+		pkg  goPackage
+		want []string
+	}{
+		{"a program knows a library",
+			goPackage{ImportPath: module + "/cmd/x", Deps: []string{module + "/pkg/health"}}, nil},
+		{"a library knows a program",
+			goPackage{ImportPath: module + "/pkg/x", Deps: []string{module + "/cmd/y/app"}},
+			[]string{module + "/pkg/x must not know " + module + "/cmd/y/app"}},
+		{"operator and reporter",
+			goPackage{ImportPath: module + "/pkg/operator/x", Deps: []string{module + "/pkg/reporter/probe"}},
+			[]string{module + "/pkg/operator/x must not know " + module + "/pkg/reporter/probe"}},
+		{"the contract's own folder",
+			goPackage{ImportPath: module + "/pkg/config/v1alpha1", Deps: []string{module + "/pkg/config/internal", "fmt"}}, nil},
+		{"a name that only begins alike",
+			goPackage{ImportPath: module + "/pkg/healthy", Deps: []string{module + "/pkg/sidecar"}}, nil},
+		{"the contract knows somebody",
+			goPackage{ImportPath: module + "/pkg/health", Deps: []string{module + "/pkg/config/v1alpha1"}},
+			[]string{module + "/pkg/health must not know " + module + "/pkg/config/v1alpha1"}},
+		{"a test of the product uses the tests' tools",
+			goPackage{ImportPath: module + "/pkg/x", XTestImports: []string{module + "/test/kmsplugin"}},
+			[]string{module + "/pkg/x must not know " + module + "/test/kmsplugin, in its tests neither"}},
+		{"the tests use their own tools",
+			goPackage{ImportPath: module + "/test/x", Deps: []string{module + "/test/kmsplugin"}}, nil},
+		{"the reporter links a typed clientset",
+			goPackage{ImportPath: reporter.ImportPath, Deps: []string{"k8s.io/client-go/kubernetes/scheme", "k8s.io/apimachinery/pkg/runtime"}},
+			[]string{reporter.ImportPath + " must not know k8s.io/client-go/kubernetes/scheme"}},
+		{"the reporter's tests may",
+			goPackage{ImportPath: reporter.ImportPath, TestImports: []string{"k8s.io/api/core/v1"}}, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := check([]goPackage{test.pkg, reporter}, rules); !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestCheckMissesARenamedBinary(t *testing.T) {
+	if got := check(nil, rules); len(got) != 1 {
+		t.Errorf("got %q, want one line that the reporter is not there", got)
+	}
+}

@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# The static checks: `make verify`. Every step runs, whatever the others say.
+#
+#   verify.sh [STEP...]     all steps, or these
+#
+# A step is a function check_NAME: it prints what is wrong and returns 1. It
+# returns 77 (and prints why, in one line) when it cannot be done here. Errexit
+# is of no use inside a step, whose status is asked for: steps chain with &&.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+readonly lint=$PWD/.tools/lint
+readonly cannot=77
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+steps=(gofmt shellcheck traces boundaries mod-tidy mod-verify vet vet-integration
+	staticcheck golangci-lint generated govulncheck)
+
+# What is in the repository, or is about to be.
+files() { # PATTERN...
+	git ls-files -co --exclude-standard -z -- "$@" |
+		while IFS= read -r -d '' file; do
+			if [[ -f $file ]]; then printf '%s\0' "$file"; fi
+		done
+}
+
+modules() {
+	files 'go.mod' '*/go.mod' | xargs -0 -n 1 dirname
+}
+
+check_gofmt() {
+	local unformatted
+	unformatted=$(files '*.go' | xargs -0r gofmt -s -l) && [[ -z $unformatted ]] || {
+		echo "not formatted (make fmt): $unformatted"
+		return 1
+	}
+}
+
+check_shellcheck() {
+	if ! command -v shellcheck >/dev/null; then
+		echo "not installed (Debian: apt-get install shellcheck; Fedora: dnf install ShellCheck)"
+		if [[ ${CI:-} == true ]]; then return 1; fi
+		return "$cannot"
+	fi
+	local file scripts=()
+	while IFS= read -r -d '' file; do
+		if [[ $(head -c 64 "$file" | head -n 1 | tr -d '\0') =~ ^'#!'.*[/\ ](ba|da)?sh($|\ ) ]]; then
+			scripts+=("$file")
+		fi
+	done < <(files)
+	shellcheck -- "${scripts[@]}"
+}
+
+# The project is fetched from wherever the environment says, and is built
+# anywhere: it names no registry's host and no machine's folder. (The brackets
+# keep these patterns from finding themselves.)
+check_traces() {
+	local hosts='(proxy|sum)[.]golang[.]org|docker[.]io|quay[.]io|gcr[.]io|ghcr[.]io|mcr[.]microsoft[.]com'
+	hosts+='|public[.]ecr[.]aws|registry[.](k8s|redhat|access|npmjs)[.]|([a-z]+)[.]debian[.]org|pypi[.]org'
+	local folders='(^|[^[:alnum:]_.}-])/([w]ork|[r]oot|[h]ome|[U]sers)/'
+	! files | xargs -0 grep -nIE "$hosts|$folders"
+}
+
+check_boundaries() {
+	go run ./test/tools/boundaries
+}
+
+check_mod-tidy() {
+	local module status=0
+	for module in $(modules); do
+		go -C "$module" mod tidy -diff || {
+			echo "$module: go.mod or go.sum is not tidy"
+			status=1
+		}
+	done
+	return "$status"
+}
+
+check_mod-verify() {
+	local module status=0
+	for module in $(modules); do
+		go -C "$module" mod verify || {
+			echo "$module: a downloaded module is not what go.sum says"
+			status=1
+		}
+	done
+	return "$status"
+}
+
+check_vet() { go vet ./...; }
+check_vet-integration() { go vet -tags integration ./...; }
+check_staticcheck() { "$lint/staticcheck" -tags integration ./...; }
+check_golangci-lint() { "$lint/golangci-lint" run; }
+
+# Generates anew in a copy, and compares.
+check_generated() {
+	mkdir "$tmp/before" "$tmp/after" &&
+		files | tar --null --files-from=- -cf - | tee >(tar -xf - -C "$tmp/before") | tar -xf - -C "$tmp/after" &&
+		(cd "$tmp/after" && go generate ./...) &&
+		diff -ruN "$tmp/before" "$tmp/after" || {
+		echo "generated files are not up to date (make generate)"
+		return 1
+	}
+}
+
+check_govulncheck() {
+	# A program of three lines tells in seconds whether the database can be had.
+	mkdir "$tmp/probe"
+	printf 'module probe\n\ngo 1.26.0\n' >"$tmp/probe/go.mod"
+	printf 'package main\n\nfunc main() {}\n' >"$tmp/probe/main.go"
+	local status=0
+	timeout 30 "$lint/govulncheck" -C "$tmp/probe" ./... >"$tmp/probe/log" 2>&1 || status=$?
+	if [[ $status == 124 ]] || grep -q 'fetching vulnerabilities' "$tmp/probe/log"; then
+		echo "the vulnerability database was not reachable"
+		return "$cannot"
+	fi
+	timeout 600 "$lint/govulncheck" ./...
+}
+
+if (($#)); then steps=("$@"); fi
+failed=() passed=0 undone=0
+for step in "${steps[@]}"; do
+	if ! declare -F "check_$step" >/dev/null; then
+		echo "verify: no step is called $step" >&2
+		exit 2
+	fi
+	status=0
+	"check_$step" >"$tmp/log" 2>&1 || status=$?
+	case $status in
+	0)
+		passed=$((passed + 1))
+		echo "verify: $step ok"
+		;;
+	"$cannot")
+		undone=$((undone + 1))
+		echo "verify: $step not done: $(cat "$tmp/log")"
+		;;
+	*)
+		failed+=("$step")
+		cat "$tmp/log"
+		echo "verify: $step FAILED"
+		;;
+	esac
+done
+
+echo "verify: $passed ok, ${#failed[@]} failed, $undone not done${failed[*]:+; failed: ${failed[*]}}"
+((${#failed[@]} == 0))
