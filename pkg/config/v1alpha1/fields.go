@@ -72,15 +72,18 @@ func checkStruct(path *field.Path, m map[string]any, t reflect.Type) (any, field
 	known := map[string]reflect.Type{}
 	addFields(known, t)
 	kept := make(map[string]any, len(m))
-	var all, errs field.ErrorList
+	var all field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(m)) { // maps have no order, errors should
 		fieldType, ok := known[name]
 		if !ok {
 			all = append(all, unknownField(child(path, name), m[name], name, known))
 			continue
 		}
-		kept[name], errs = checkFields(child(path, name), m[name], fieldType)
+		value, errs := checkFields(child(path, name), m[name], fieldType)
 		all = append(all, errs...)
+		if value != nil {
+			kept[name] = value
+		}
 	}
 	return kept, all
 }

@@ -105,13 +105,18 @@ func TestEditedInPlace(t *testing.T) {
 	f.until("0")
 	f.watching()
 
+	// Each chunk waits until the one before has been noticed.
+	add := func(h *os.File, chunk string) {
+		n := f.wakes.Load()
+		_, err := h.WriteString(chunk)
+		must(t, err)
+		f.eventually("the chunk to be noticed", func() bool { return f.wakes.Load() > n })
+	}
 	f.exactly("abc", func() { // truncated, then written in chunks: one call
 		h, err := os.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
 		must(t, err)
 		for _, chunk := range []string{"a", "b", "c"} {
-			_, err := h.WriteString(chunk)
-			must(t, err)
-			must(t, h.Sync())
+			add(h, chunk)
 		}
 		must(t, h.Close())
 	})
@@ -119,8 +124,7 @@ func TestEditedInPlace(t *testing.T) {
 		for _, chunk := range []string{"d", "e", "f"} {
 			h, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
 			must(t, err)
-			_, err = h.WriteString(chunk)
-			must(t, err)
+			add(h, chunk)
 			must(t, h.Close())
 		}
 	})
@@ -145,14 +149,14 @@ func TestAppearsLater(t *testing.T) {
 			f.until("absent")
 			for at, rest := dir, path; ; {
 				name, more, deeper := strings.Cut(rest, "/")
-				n := f.evaluations()
+				n := f.reads.Load()
 				if !deeper {
 					write(t, "here again", at, name)
 					break
 				}
 				at, rest = filepath.Join(at, name), more
 				must(t, os.Mkdir(at, 0o755))
-				f.eventually("a look at the new directory", func() bool { return f.evaluations() > n })
+				f.eventually("a look at the new directory", func() bool { return f.reads.Load() > n })
 			}
 			f.until("here again")
 		})
@@ -256,6 +260,23 @@ func TestReplacedByWhatIsNoFile(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
 		c.make()
 		f.until(c.want)
+	}
+}
+
+func TestWhatIsNoFileIsNotEvenOpened(t *testing.T) {
+	t.Parallel()
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	must(t, unix.Mkfifo(fifo, 0o644))
+	opens, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	must(t, err)
+	defer unix.Close(opens)
+	_, err = unix.InotifyAddWatch(opens, fifo, unix.IN_OPEN)
+	must(t, err)
+	if c := read(fifo, 10); c.Err == nil {
+		t.Errorf("read %q from a FIFO", c.Data)
+	}
+	if n, err := unix.Read(opens, make([]byte, 1024)); err != unix.EAGAIN {
+		t.Errorf("the kernel told of an open (%d, %v)", n, err)
 	}
 }
 

@@ -47,7 +47,7 @@ const (
 	// longestBurst, in Settles, is how long a change may wait for others to end.
 	longestBurst = 3
 	// attempts is how often a way that changes under our eyes is walked anew.
-	attempts = 3
+	attempts = 10
 )
 
 // Options tune a Watcher. Zero and negative values mean the default.
@@ -74,7 +74,7 @@ type Watcher struct {
 	mu       sync.Mutex
 	deafness error
 
-	trace func(done string) // for tests: called after each part of evaluate
+	trace func(done string) // for tests: called when woken, and after each part of evaluate
 }
 
 // New returns a Watcher of the file at path. A relative path is taken from the
@@ -142,6 +142,7 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 		case <-ctx.Done():
 			return
 		case <-w.wake:
+			w.trace("woken")
 			if burst.IsZero() {
 				burst = time.Now()
 			}

@@ -44,9 +44,9 @@ func TestSameBytesAreNoCall(t *testing.T) {
 	f.exactly("same", func() {})
 	f.watching()
 	for range 10 {
-		n := f.evaluations()
+		n := f.reads.Load()
 		must(t, os.Rename(write(t, "same", dir, "tmp"), file))
-		f.eventually("a look at the file", func() bool { return f.evaluations() > n })
+		f.eventually("a look at the file", func() bool { return f.reads.Load() > n })
 	}
 	f.exactly("other", func() { must(t, os.Rename(write(t, "other", dir, "tmp"), file)) })
 }
@@ -58,13 +58,13 @@ func TestAnErrorIsOneCallHoweverLongItLasts(t *testing.T) {
 	f := follow(t, file, Options{MaxSize: 3, Poll: time.Millisecond, Settle: time.Millisecond})
 	for _, want := range []string{"absent", "too large"} {
 		f.until(want)
-		n := f.evaluations()
-		f.eventually("some polls", func() bool { return f.evaluations() > n+20 })
+		n := f.reads.Load()
+		f.eventually("some polls", func() bool { return f.reads.Load() > n+20 })
 		must(t, os.Rename(write(t, "grew to be larger", dir, "tmp"), file))
 	}
 	must(t, os.Rename(write(t, "even larger than that", dir, "tmp"), file))
-	n := f.evaluations()
-	f.eventually("some polls", func() bool { return f.evaluations() > n+20 })
+	n := f.reads.Load()
+	f.eventually("some polls", func() bool { return f.reads.Load() > n+20 })
 	f.exactly("ok", func() { must(t, os.Rename(write(t, "ok", dir, "tmp"), file)) })
 }
 
@@ -98,7 +98,7 @@ func TestABusyNeighbourCausesNoRead(t *testing.T) {
 	f := follow(t, file, Options{Settle: time.Millisecond})
 	f.until("0")
 	f.watching()
-	before := f.evaluations()
+	before := f.reads.Load()
 	for i := range 3000 {
 		for _, d := range []string{dir, filepath.Join(dir, "a")} { // siblings of the file, and of its directory
 			must(t, os.Rename(write(t, "noise", d, "config.yaml.tmp"), write(t, "", d, fmt.Sprint("noise", i%10))))
@@ -106,7 +106,7 @@ func TestABusyNeighbourCausesNoRead(t *testing.T) {
 	}
 	must(t, os.Rename(write(t, "1", dir, "tmp"), file))
 	f.until("1") // the kernel tells of everything in its order: the noise has passed
-	if n := f.evaluations() - before; n > 3 {
+	if n := f.reads.Load() - before; n > 3 {
 		t.Errorf("the file was read %d times, want 1 (or 2, if the last change was cut in two)", n)
 	}
 }
@@ -165,6 +165,60 @@ func TestLinkRetargetedWhileWeLook(t *testing.T) {
 			f.until("edited")
 		})
 	}
+}
+
+func TestEditedWhileWeLook(t *testing.T) {
+	t.Parallel()
+	for _, gap := range []string{"resolved", "watched", "read"} {
+		t.Run(gap, func(t *testing.T) {
+			t.Parallel()
+			file := write(t, "0", t.TempDir(), "config.yaml")
+			w := New(file, Options{Poll: time.Hour})
+			var once atomic.Bool
+			w.trace = func(done string) {
+				if done == gap && once.CompareAndSwap(false, true) {
+					write(t, "1", file)
+				}
+			}
+			got := make(chan string, 10)
+			run(t, w, func(c Content) { got <- show(c) })
+			for _, want := range []string{"0", "1"} {
+				if s := receive(t, got); s != want {
+					t.Errorf("got %q, want %q", s, want)
+				}
+			}
+		})
+	}
+}
+
+// What is not on the way any more must not cost anything, nor be lost when it
+// comes back; nor may fsnotify be asked for two paths of one inode.
+func TestOnlyTheWayIsWatched(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 10 {
+		write(t, fmt.Sprint("version ", i), dir, fmt.Sprint("d", i), "config.yaml")
+	}
+	link(t, "d0", dir, "link")
+	f := follow(t, filepath.Join(dir, "link", "config.yaml"), Options{Settle: time.Millisecond})
+	for range 2 {
+		for i := range 10 {
+			link(t, fmt.Sprint("d", i), dir, "link")
+			f.until(fmt.Sprint("version ", i))
+		}
+	}
+	var want []string
+	for _, s := range resolve(f.w.path) {
+		want = append(want, s.dir)
+	}
+	slices.Sort(want)
+	want = slices.Compact(want)
+	f.watching()
+	f.eventually("watches on the way, and no others", func() bool {
+		got := f.w.events.WatchList()
+		slices.Sort(got)
+		return slices.Equal(got, want)
+	})
 }
 
 func TestAWayThatNeverRestsIsLeftToThePoll(t *testing.T) {
@@ -236,9 +290,10 @@ func TestEventsOfTheRootDirectoryAreKnown(t *testing.T) {
 func TestRelativePathIsOfTheDirectoryAtNew(t *testing.T) { // not parallel: changes directory
 	dir := t.TempDir()
 	write(t, "here", dir, "sub", "config.yaml")
-	link(t, "sub", dir, "link")
+	write(t, "", dir, "sub", "deep", "file")
+	link(t, "sub/deep", dir, "link")
 	t.Chdir(dir)
-	w := New("link/../link/config.yaml", Options{})
+	w := New("link/../config.yaml", Options{}) // not dir/config.yaml
 	t.Chdir("/")
 	first := make(chan string, 10)
 	run(t, w, func(c Content) { first <- show(c) })
@@ -357,7 +412,8 @@ type follower struct {
 	t     testing.TB
 	w     *Watcher
 	got   chan Content
-	reads atomic.Int64
+	// how often Run was woken by an event, and how often it read the file after the first time
+	wakes, reads atomic.Int64
 }
 
 // follow starts a Watcher, which polls only when opts say so.
@@ -367,7 +423,10 @@ func follow(t testing.TB, path string, opts Options) *follower {
 	}
 	f := &follower{t: t, w: New(path, opts), got: make(chan Content, 10_000)}
 	f.w.trace = func(done string) {
-		if done == "read" {
+		switch done {
+		case "woken":
+			f.wakes.Add(1)
+		case "read":
 			f.reads.Add(1)
 		}
 	}
@@ -403,8 +462,6 @@ func receive(t testing.TB, from <-chan string) string {
 		return ""
 	}
 }
-
-func (f *follower) evaluations() int64 { return f.reads.Load() }
 
 // next returns what is handed over next.
 func (f *follower) next() Content {

@@ -33,6 +33,10 @@ func checkHealthService(ctx context.Context, conn grpc.ClientConnInterface) erro
 // seed that kube-apiserver has encrypted.
 const sampleSize = 32
 
+// maxCiphertext is kube-apiserver's bound on such a seed encrypted, in bytes
+// (k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2).
+const maxCiphertext = 1024
+
 // ciphertext is a sample that a plugin encrypted, with what it takes to check
 // its decryption.
 type ciphertext struct {
@@ -41,12 +45,13 @@ type ciphertext struct {
 }
 
 // roundTrip encrypts a new sample with a plugin that writes, has it decrypted,
-// and compares. A plugin that only reads may lawfully refuse to encrypt: it is
+// and compares. What kube-apiserver demands of an Encrypt answer is demanded
+// here: 1 to 1,024 bytes, under the key that Status named. A plugin that only reads may lawfully refuse to encrypt: it is
 // asked for the last sample that it encrypted while it was a writer, and for
 // nothing if there is none.
-func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceClient, writes bool) error {
+func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceClient, writes bool, keyID string) error {
 	if writes {
-		sealed, err := seal(ctx, kms)
+		sealed, err := seal(ctx, kms, keyID)
 		if err != nil {
 			return err
 		}
@@ -66,15 +71,18 @@ func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceC
 	return nil
 }
 
-func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient) (*ciphertext, error) {
+func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) (*ciphertext, error) {
 	plain := make([]byte, sampleSize)
 	_, _ = rand.Read(plain) // never fails, says its documentation
 	answer, err := kms.Encrypt(ctx, &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()})
 	if err != nil {
 		return nil, answered("Encrypt", err)
 	}
-	if len(answer.Ciphertext) == 0 {
-		return nil, verdictError{errors.New("Encrypt returned nothing")}
+	if size := len(answer.Ciphertext); size == 0 || size > maxCiphertext {
+		return nil, verdictError{fmt.Errorf("Encrypt returned %d bytes, must be 1 to %d", size, maxCiphertext)}
+	}
+	if answer.KeyId != keyID {
+		return nil, verdictError{fmt.Errorf("Encrypt used key_id %q, Status named %q", excerpt(answer.KeyId), excerpt(keyID))}
 	}
 	return &ciphertext{
 		plain:   plain,

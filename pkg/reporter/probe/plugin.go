@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -79,7 +80,7 @@ func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 	if folderDeleted(p.address) {
 		return Result{Gone: true, At: r.At, Took: r.Took}
 	}
-	r.Status, r.Detail = p.explain(err, s.Timeout)
+	r.Status, r.Detail = p.explain(err, s.Timeout, r.Took)
 	return r
 }
 
@@ -119,7 +120,7 @@ func (p *Plugin) check(ctx context.Context, s Settings) (keyID string, err error
 		}
 	}
 	if s.Checks.RoundTrip {
-		if err := p.roundTrip(ctx, kms, s.Writes); err != nil {
+		if err := p.roundTrip(ctx, kms, s.Writes, keyID); err != nil {
 			return keyID, err
 		}
 	}
@@ -157,7 +158,7 @@ func (p *Plugin) connect() error {
 }
 
 // explain turns what went wrong into a status and words for people.
-func (p *Plugin) explain(err error, timeout time.Duration) (health.Status, string) {
+func (p *Plugin) explain(err error, timeout, took time.Duration) (health.Status, string) {
 	state := health.Error
 	detail := err.Error()
 	var verdict verdictError
@@ -166,12 +167,12 @@ func (p *Plugin) explain(err error, timeout time.Duration) (health.Status, strin
 		state = health.Unhealthy
 	}
 	if errors.As(err, &call) {
-		switch status.Code(call.err) {
-		case codes.DeadlineExceeded:
+		switch code := status.Code(call.err); {
+		case code == codes.DeadlineExceeded && took > timeout*9/10: // else it is the plugin's own answer
 			detail = fmt.Sprintf("%s: no answer within %s", call.call, timeout)
-		case codes.Unavailable:
+		case code == codes.Unavailable:
 			if failed := p.dial.failure(); failed != nil {
-				detail = fmt.Sprintf("cannot connect: %v", failed)
+				detail = fmt.Sprintf("cannot connect to %s: %v", p.address, failed)
 			}
 		}
 	}
@@ -194,8 +195,14 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return conn, err
 }
 
+// failure returns why the last attempt failed, in the kernel's words; nil when
+// it did not.
 func (d *dialer) failure() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	var kernel syscall.Errno
+	if errors.As(d.err, &kernel) {
+		return kernel
+	}
 	return d.err
 }

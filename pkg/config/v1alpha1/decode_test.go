@@ -1,0 +1,259 @@
+package v1alpha1
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const head = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\n"
+
+const onePlugin = "plugins:\n- {endpoint: 'unix:///run/kms-2.sock', role: Write}\n"
+
+func seconds(n int) metav1.Duration { return metav1.Duration{Duration: time.Duration(n) * time.Second} }
+
+func TestLeftOutFieldsGetTheirDefaults(t *testing.T) {
+	got, err := DecodeReporter([]byte(head + onePlugin + "destination: {resource: authentications, format: , writeTimeout: }\nserving: {address: '[::1]:80', tls: {certFile: /c, keyFile: /k}}\nprobe:\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &ReporterConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: APIVersion, Kind: ReporterKind},
+		Probe:    Probe{Interval: seconds(30), Checks: []Check{CheckStatus}},
+		Plugins:  []Plugin{{KeyID: "2", Endpoint: "unix:///run/kms-2.sock", Role: RoleWrite, Timeout: seconds(5)}},
+		Destination: &Destination{
+			Resource: ResourceAuthentications, Format: FormatCondition,
+			Kubeconfig: DefaultKubeconfig, WriteTimeout: seconds(10),
+		},
+		Serving: &Serving{Address: "[::1]:80", TLS: &ServingTLS{CertFile: "/c", KeyFile: "/k", MinVersion: TLS12}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDefaultTimeoutIsNotLongerThanTheInterval(t *testing.T) {
+	got, err := DecodeReporter([]byte(head + "probe: {interval: 1s}\n" + onePlugin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Plugins[0].Timeout != seconds(1) {
+		t.Error(got.Plugins[0].Timeout)
+	}
+}
+
+func TestSampleIsAValidFileThatStatesTheDefaults(t *testing.T) {
+	sample, err := DecodeReporter(ReporterSample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	minimal, err := DecodeReporter([]byte(head + "plugins:\n- {endpoint: 'unix:///var/run/kmsplugin/kms-2.sock', role: Write}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(minimal, sample); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What the sample has commented out must be right too once it is commented in.
+func TestSampleCommentedInIsValid(t *testing.T) {
+	var lines []string
+	for _, line := range strings.Split(string(ReporterSample), "\n") {
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		text, comment := strings.CutPrefix(line[indent:], "#")
+		prose := strings.HasPrefix(text, " ") && !strings.HasPrefix(text, "  ")
+		if comment && !prose {
+			line = line[:indent] + text
+		}
+		lines = append(lines, line)
+	}
+	c, err := DecodeReporter([]byte(strings.Join(lines, "\n")))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, strings.Join(lines, "\n"))
+	}
+	if len(c.Probe.Checks) != 3 || len(c.Plugins) != 2 || c.Destination == nil || c.Serving == nil || len(c.Serving.TLS.CipherSuites) != 1 {
+		t.Errorf("not all of it was commented in: %+v", c)
+	}
+}
+
+func TestEveryMistakeIsReportedAtOnceWithPathAndValue(t *testing.T) {
+	plugin := func(fields string) string {
+		return head + "plugins:\n- {endpoint: 'unix:///run/kms-2.sock', role: Write, " + fields + "}\n"
+	}
+	for name, tt := range map[string]struct {
+		file string
+		want []string
+	}{
+		"empty":          {"", []string{"the file is empty"}},
+		"comments only":  {"# nothing\n", []string{"the file is empty"}},
+		"binary":         {"\x7fELF\x02\x01", []string{"the file is not text: byte 0x02 at offset 4"}},
+		"NUL":            {head + "\x00", []string{"the file is not text: byte 0x00 at offset 72"}},
+		"too large":      {strings.Repeat("#", 10<<20), []string{"the file is 10485760 bytes, must be at most 1048576"}},
+		"half a file":    {(head + onePlugin)[:len(head)+len(onePlugin)-12], []string{"the file is not a YAML mapping: line "}},
+		"a list":         {"- 1\n", []string{"the file is not a YAML mapping"}},
+		"a scalar":       {"hello\n", []string{"the file is not a YAML mapping"}},
+		"two documents":  {head + onePlugin + "---\n" + head, []string{"more than one YAML document"}},
+		"wrong kind":     {strings.Replace(head, "Reporter", "Operator", 1) + "foo: 1", []string{`kind: Unsupported value: "OperatorConfiguration": supported values: "ReporterConfiguration"`}},
+		"wrong version":  {strings.Replace(head, "v1alpha1", "v1", 1), []string{`apiVersion: Unsupported value: "kmshealth.openshift.io/v1": supported values: "kmshealth.openshift.io/v1alpha1"`}},
+		"no type":        {onePlugin, []string{"apiVersion: Required value", "kind: Required value"}},
+		"no plugins":     {head, []string{"plugins: Required value"}},
+		"null plugins":   {head + "plugins:\n", []string{"plugins: Required value"}},
+		"unknown fields": {plugin("timeOut: 3s") + "intervall: 5s\n", []string{`intervall: Invalid value: "5s": unknown field`, `plugins[0].timeOut: Invalid value: "3s": unknown field, did you mean "timeout"?`}},
+		"doubled field":  {head + "probe: {interval: 5s, interval: 6s}\n" + onePlugin, []string{`probe.interval: Duplicate value: "6s"`}},
+		"doubled deep, unknown and invalid together": {plugin("role: Read, x: [1, 2], timeout: 1h"), []string{
+			`plugins[0].role: Duplicate value: "Read"`, `plugins[0].x: Invalid value: "[1,2]": unknown field`,
+			`plugins[0].timeout: Invalid value: "1h0m0s": must be at most probe.interval, 30s`,
+		}},
+		"key no string":       {head + "1: 2\n" + onePlugin, []string{`1: Invalid value: 1: a key must be a string`}},
+		"null element":        {head + "plugins: [null]\n", []string{"plugins[0]: Required value"}},
+		"number for a string": {plugin("keyID: 7"), []string{`plugins[0].keyID: Invalid value: "7": must be a string in quotes, is a number`}},
+		"bool for a string":   {plugin("keyID: yes"), []string{`plugins[0].keyID: Invalid value: "true": must be a string in quotes, is a boolean`}},
+		"mapping for a list":  {head + "plugins: {a: 1}\n", []string{`plugins: Invalid value: "{\"a\":1}": must be a list, is a mapping`}},
+		"list for a mapping":  {head + onePlugin + "probe: [1]\n", []string{`probe: Invalid value: "[1]": must be a mapping, is a list`}},
+		"interval number":     {head + onePlugin + "probe: {interval: 30}\n", []string{`probe.interval: Invalid value: "30": must be a duration with its unit, like "30s", is a number`}},
+		"interval no unit":    {head + onePlugin + "probe: {interval: '30'}\n", []string{`probe.interval: Invalid value: "30": must be a duration with its unit`}},
+		"interval 0":          {head + onePlugin + "probe: {interval: 0s}\n", []string{`probe.interval: Invalid value: "0s": must be from 1s to 1h0m0s`}},
+		"interval -1":         {head + onePlugin + "probe: {interval: -1s}\n", []string{`probe.interval: Invalid value: "-1s": must be from 1s to 1h0m0s`}},
+		"interval 1ns":        {head + onePlugin + "probe: {interval: 1ns}\n", []string{`probe.interval: Invalid value: "1ns": must be from`}},
+		"interval 100h":       {head + onePlugin + "probe: {interval: 100h}\n", []string{`probe.interval: Invalid value: "100h0m0s": must be from`}},
+		"checks":              {head + onePlugin + "probe: {checks: [RoundTrip, RoundTrip, Ping]}\n", []string{`probe.checks[1]: Duplicate value: "RoundTrip"`, `probe.checks[2]: Unsupported value: "Ping": supported values: "Status", "RoundTrip", "GRPCHealth"`, `probe.checks: Invalid value: ["RoundTrip","RoundTrip","Ping"]: must hold Status`}},
+		"no checks":           {head + onePlugin + "probe: {checks: []}\n", []string{"probe.checks: Invalid value: []: must hold Status"}},
+		"keyID":               {plugin("keyID: 'a b'"), []string{`plugins[0].keyID: Invalid value: "a b": must be 1 to 63`}},
+		"keyID long":          {plugin("keyID: " + strings.Repeat("a", 64)), []string{`plugins[0].keyID: Invalid value: "` + strings.Repeat("a", 64) + `"`}},
+		"keyID not derivable": {head + "plugins: [{endpoint: 'unix:///run/kms.sock', role: Read}]\n", []string{`plugins[0].keyID: Required value: cannot be taken from the endpoint "unix:///run/kms.sock"`}},
+		"one keyID twice":     {head + "plugins:\n- {keyID: a, endpoint: 'unix:///1', role: Read}\n- {keyID: a, endpoint: 'unix:///2', role: Read}\n", []string{`plugins[1].keyID: Duplicate value: "a"`}},
+		"one endpoint twice":  {head + "plugins:\n- {keyID: a, endpoint: 'unix:///r/1', role: Read}\n- {keyID: b, endpoint: 'unix:///r/./1', role: Read}\n", []string{`plugins[1].endpoint: Duplicate value: "unix:///r/./1"`}},
+		"no endpoint":         {head + "plugins: [{keyID: a, role: Read}]\n", []string{"plugins[0].endpoint: Required value"}},
+		"relative path":       {head + "plugins: [{keyID: a, role: Read, endpoint: 'unix://run/kms.sock'}]\n", []string{`plugins[0].endpoint: Invalid value: "unix://run/kms.sock": must be an absolute path`}},
+		"no scheme":           {head + "plugins: [{keyID: a, role: Read, endpoint: /run/kms.sock}]\n", []string{`plugins[0].endpoint: Invalid value: "/run/kms.sock": must begin with unix:///`}},
+		"tcp":                 {head + "plugins: [{keyID: a, role: Read, endpoint: 'tcp://1.2.3.4:5'}]\n", []string{`plugins[0].endpoint: Invalid value: "tcp://1.2.3.4:5": must begin with unix:///`}},
+		"a folder":            {head + "plugins: [{keyID: a, role: Read, endpoint: 'unix:///'}]\n", []string{`plugins[0].endpoint: Invalid value: "unix:///": must name a socket`}},
+		"long path":           {head + "plugins: [{keyID: a, role: Read, endpoint: 'unix:///" + strings.Repeat("x", 107) + "'}]\n", []string{"must be at most 107 bytes after unix://, is 108"}},
+		"query":               {head + "plugins: [{keyID: a, role: Read, endpoint: 'unix:///a?b'}]\n", []string{"must be a path and nothing else"}},
+		"no role":             {head + "plugins: [{endpoint: 'unix:///kms-1.sock'}]\n", []string{"plugins[0].role: Required value"}},
+		"role":                {head + "plugins: [{endpoint: 'unix:///kms-1.sock', role: write}]\n", []string{`plugins[0].role: Unsupported value: "write"`}},
+		"timeout above interval": {head + "probe: {interval: 3s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: 4s}]\n", []string{
+			`plugins[0].timeout: Invalid value: "4s": must be at most probe.interval, 3s`,
+		}},
+		"timeout 0":       {plugin("timeout: 0s"), []string{`plugins[0].timeout: Invalid value: "0s": must be from 10ms`}},
+		"no resource":     {head + onePlugin + "destination: {}\n", []string{"destination.resource: Required value"}},
+		"destination":     {head + onePlugin + "destination: {resource: pods, format: both, kubeconfig: a/b, writeTimeout: 2h}\n", []string{`destination.resource: Unsupported value: "pods"`, `destination.format: Unsupported value: "both"`, `destination.kubeconfig: Invalid value: "a/b": must be an absolute path`, `destination.writeTimeout: Invalid value: "2h0m0s": must be from 100ms to 1m0s`}},
+		"no address":      {head + onePlugin + "serving: {}\n", []string{"serving.address: Required value"}},
+		"a name":          {head + onePlugin + "serving: {address: 'localhost:80'}\n", []string{`serving.address: Invalid value: "localhost:80": must be an IP address and a port`}},
+		"open to all":     {head + onePlugin + "serving: {address: '0.0.0.0:80'}\n", []string{`serving.address: Invalid value: "0.0.0.0:80": must be a loopback address`}},
+		"TLS files":       {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: c, clientCAFile: d}}\n", []string{`serving.tls.certFile: Invalid value: "c"`, "serving.tls.keyFile: Required value", `serving.tls.clientCAFile: Invalid value: "d"`}},
+		"TLS settings":    {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, minVersion: TLS1.2, cipherSuites: [ECDHE-RSA-AES128-GCM-SHA256, TLS_AES_128_GCM_SHA256]}}\n", []string{`serving.tls.minVersion: Unsupported value: "TLS1.2"`, `serving.tls.cipherSuites[0]: Invalid value: "ECDHE-RSA-AES128-GCM-SHA256": is not the IANA name`, `serving.tls.cipherSuites[1]: Invalid value: "TLS_AES_128_GCM_SHA256": is a suite of TLS 1.3`}},
+		"suites with 1.3": {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, minVersion: VersionTLS13, cipherSuites: [TLS_RSA_WITH_AES_128_CBC_SHA]}}\n", []string{"serving.tls.cipherSuites: Invalid value"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := DecodeReporter([]byte(tt.file))
+			if err == nil {
+				t.Fatalf("was taken: %+v", c)
+			}
+			if c != nil {
+				t.Error("an error, and yet a configuration")
+			}
+			lines := Lines(err)
+			if len(lines) != len(tt.want) {
+				t.Errorf("%d mistakes, want %d:\n%s", len(lines), len(tt.want), strings.Join(lines, "\n"))
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("no %q in\n%s", want, strings.Join(lines, "\n"))
+				}
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("not one line: %q", err)
+			}
+		})
+	}
+}
+
+func TestTooManyPlugins(t *testing.T) {
+	file := head + "plugins:\n"
+	for i := range MaxPlugins + 1 {
+		file += fmt.Sprintf("- {endpoint: 'unix:///kms-%d.sock', role: Read}\n", i)
+	}
+	_, err := DecodeReporter([]byte(file))
+	if err == nil || !strings.Contains(err.Error(), "plugins: Too many: 17: must have at most 16 items") {
+		t.Error(err)
+	}
+}
+
+func TestEffectiveConfigurationIsAFileOfItsOwn(t *testing.T) {
+	c, err := DecodeReporter([]byte(head + onePlugin + "destination: {resource: kubeapiservers}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed, err := yaml.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := DecodeReporter(printed)
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, printed)
+	}
+	if diff := cmp.Diff(c, again); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSocketAddresses(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"unix:///var/run/kms.sock":     "/var/run/kms.sock",
+		"unix:///var//run/../kms.sock": "/var/kms.sock",
+		"unix:///@kms":                 "@kms",
+	} {
+		if got, err := SocketAddress(endpoint); got != want || err != nil {
+			t.Errorf("%s: %q, %v", endpoint, got, err)
+		}
+	}
+}
+
+// The words that an installer of static pods replaces in every file it writes
+// must not stand in a file of ours.
+func TestSampleHoldsNoWordThatInstallersReplace(t *testing.T) {
+	for _, word := range []string{"NODE_NAME", "REVISION"} {
+		if bytes.Contains(ReporterSample, []byte(word)) {
+			t.Errorf("sample holds %s", word)
+		}
+	}
+}
+
+func FuzzDecodeReporter(f *testing.F) {
+	sample, err := os.ReadFile("reporter-sample.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(sample)
+	f.Add([]byte(head + onePlugin))
+	f.Add([]byte(head + "probe: {<<: &a {interval: 1s}, checks: *a}\nplugins: !!binary aa\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := DecodeReporter(data)
+		if err != nil {
+			if c != nil || strings.ContainsRune(err.Error(), '\n') || len(Lines(err)) == 0 {
+				t.Fatalf("configuration %v with error %q", c, err)
+			}
+			return
+		}
+		printed, err := yaml.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := DecodeReporter(printed)
+		if err != nil {
+			t.Fatalf("the effective configuration is refused: %v\n%s", err, printed)
+		}
+		if diff := cmp.Diff(c, again); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}

@@ -1,0 +1,397 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patient is a timeout that nothing here needs: what takes so long has failed.
+const patient = 20 * time.Second
+
+// short is the timeout of probes that are meant to run into it.
+const short = 300 * time.Millisecond
+
+func writer(timeout time.Duration) Settings { return Settings{Timeout: timeout, Writes: true} }
+
+// start runs a real plugin on a real socket.
+func start(t *testing.T, faults ...string) *kmsplugin.Plugin {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "probe") // t.TempDir's name is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	o := kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms.sock"), StateDir: filepath.Join(dir, "state")}
+	for _, line := range faults {
+		o.Faults = append(o.Faults, fault(t, line))
+	}
+	p, err := kmsplugin.Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func fault(t *testing.T, line string) kmsplugin.Fault {
+	t.Helper()
+	f, err := kmsplugin.ParseFault(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func set(t *testing.T, p *kmsplugin.Plugin, line string) {
+	t.Helper()
+	if err := p.SetFault(fault(t, line)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// probed returns the plugin as we see it, to be probed and closed.
+func probed(t *testing.T, endpoint string) *Plugin {
+	t.Helper()
+	address, err := v1alpha1.SocketAddress(endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := NewPlugin(address)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func TestEachFaultGetsItsVerdictAndRecoveryIsSeenByTheNextProbe(t *testing.T) {
+	all := Checks{RoundTrip: true, GRPCHealth: true}
+	for line, tt := range map[string]struct {
+		checks  Checks
+		timeout time.Duration
+		status  health.Status
+		detail  string
+		noKey   bool
+	}{
+		"unhealthy vault is sealed":      {status: health.Unhealthy, detail: `healthz is "vault is sealed", not "ok"`},
+		"rpc-error Internal no luck":     {status: health.Error, detail: "Status: Internal: no luck", noKey: true},
+		"rpc-error Unavailable not now":  {status: health.Error, detail: "Status: Unavailable: not now", noKey: true},
+		"rpc-error DeadlineExceeded far": {status: health.Error, detail: "Status: DeadlineExceeded: far", noKey: true},
+		"hang":                           {timeout: short, status: health.Error, detail: "Status: no answer within 300ms", noKey: true},
+		"slow 30s":                       {timeout: short, status: health.Error, detail: "Status: no answer within 300ms", noKey: true},
+		"slow 50ms":                      {status: health.Healthy},
+		"wrong-version v3":               {status: health.Unhealthy, detail: `version is "v3", not "v2" or "v2beta1"`},
+		"v2beta1":                        {status: health.Unhealthy, detail: `version changed from "v2" to "v2beta1"`},
+		"empty-key-id":                   {status: health.Unhealthy, detail: "key_id is empty", noKey: true},
+		"long-key-id 1025":               {status: health.Unhealthy, detail: "key_id is 1025 bytes, the bound is 1024", noKey: true},
+		"long-key-id 1024":               {status: health.Healthy},
+		"key-id other":                   {status: health.Healthy},
+		"huge-answer":                    {status: health.Error, detail: "received message larger than max", noKey: true},
+		"padded-answer":                  {status: health.Error, detail: "received message larger than max", noKey: true},
+		"refuse-encrypt":                 {checks: all, status: health.Unhealthy, detail: "Encrypt: PermissionDenied: "},
+		"refuse-decrypt":                 {checks: all, status: health.Unhealthy, detail: "Decrypt: PermissionDenied: "},
+		"refuse-encrypt Unavailable x":   {checks: all, status: health.Error, detail: "Encrypt: Unavailable: x"},
+		"wrong-decrypt":                  {checks: all, status: health.Unhealthy, detail: "Decrypt returned other bytes than were encrypted"},
+		"hang encrypt":                   {checks: all, timeout: short, status: health.Unhealthy, detail: "Encrypt: no answer within 300ms"},
+		"encrypt-key-id other":           {checks: all, status: health.Unhealthy, detail: `Encrypt used key_id "other", Status named "`},
+		"not-serving":                    {checks: all, status: health.Unhealthy, detail: "gRPC health is NOT_SERVING, not SERVING"},
+		"crash":                          {status: health.Error, detail: "cannot connect to /.*: connection refused", noKey: true},
+		"remove-socket":                  {status: health.Healthy}, // open connections are served on
+	} {
+		t.Run(line, func(t *testing.T) {
+			real := start(t)
+			plugin := probed(t, real.Endpoint())
+			settings := Settings{Timeout: patient, Writes: true, Checks: tt.checks}
+			if r := plugin.Probe(t.Context(), settings); r.Status != health.Healthy || r.Detail != "" || r.KEKID != real.KeyID() {
+				t.Fatalf("before the fault: %+v", r)
+			}
+
+			set(t, real, line)
+			if tt.timeout != 0 {
+				settings.Timeout = tt.timeout
+			}
+			r := plugin.Probe(t.Context(), settings)
+			if r.Status != tt.status || !like(r.Detail, tt.detail) || (r.KEKID == "") != tt.noKey {
+				t.Errorf("with the fault: %+v", r)
+			}
+
+			if err := real.ClearFaults(); err != nil {
+				t.Fatal(err)
+			}
+			settings.Timeout = patient
+			if r := plugin.Probe(t.Context(), settings); r.Status != health.Healthy {
+				t.Errorf("after the fault: %+v", r)
+			}
+		})
+	}
+}
+
+// like compares texts in which .* stands for anything.
+func like(got, want string) bool {
+	before, after, _ := strings.Cut(want, ".*")
+	rest, ok := cutThrough(got, before)
+	return ok && strings.Contains(rest, after) && (want == "") == (got == "")
+}
+
+func cutThrough(s, through string) (string, bool) {
+	_, rest, ok := strings.Cut(s, through)
+	return rest, ok
+}
+
+func TestEveryFaultOfThePluginIsInTheTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, known := range []string{
+		"unhealthy", "rpc-error", "hang", "slow", "wrong-version", "v2beta1", "empty-key-id", "long-key-id", "key-id",
+		"huge-answer", "padded-answer", "refuse-encrypt", "refuse-decrypt", "wrong-decrypt", "not-serving", "crash", "remove-socket",
+		"encrypt-key-id",
+		"changing-version", // in a test of its own
+	} {
+		seen[known] = true
+	}
+	for _, kind := range kmsplugin.Faults() {
+		if !seen[kind.Name] {
+			t.Errorf("the plugin can %q, and no test here knows what we say of it", kind.Name)
+		}
+	}
+}
+
+func TestChangingVersionIsSeen(t *testing.T) {
+	real := start(t, "changing-version")
+	plugin := probed(t, real.Endpoint())
+	ill := 0
+	for range 4 {
+		if r := plugin.Probe(t.Context(), writer(patient)); r.Status == health.Unhealthy && strings.Contains(r.Detail, "version changed") {
+			ill++
+		}
+	}
+	if ill != 2 {
+		t.Errorf("%d of 4 answers were found changed, want every second", ill)
+	}
+}
+
+func TestMissingSocketIsToldAtOnceWithTheReason(t *testing.T) {
+	dir := t.TempDir()
+	plugin := probed(t, "unix://"+dir+"/none.sock")
+	for range 3 { // the later ones must not sit out a backoff
+		began := time.Now()
+		r := plugin.Probe(t.Context(), writer(patient))
+		if want := "cannot connect to " + dir + "/none.sock: no such file or directory"; r.Status != health.Error || r.Detail != want || r.Gone {
+			t.Fatalf("%+v", r)
+		}
+		if took := time.Since(began); took > patient/2 {
+			t.Errorf("took %s", took)
+		}
+	}
+}
+
+func TestPluginThatAppearsIsSeenByTheNextProbe(t *testing.T) {
+	real := start(t, "crash")
+	plugin := probed(t, real.Endpoint())
+	for range 5 { // let gRPC's backoff grow, were there one
+		if r := plugin.Probe(t.Context(), writer(patient)); r.Status != health.Error {
+			t.Fatalf("%+v", r)
+		}
+		if err := real.Return(); err != nil {
+			t.Fatal(err)
+		}
+		if r := plugin.Probe(t.Context(), writer(patient)); r.Status != health.Healthy {
+			t.Fatalf("%+v", r)
+		}
+		if err := real.Crash(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestOneConnectionServesManyProbes(t *testing.T) {
+	real := start(t)
+	plugin := probed(t, real.Endpoint())
+	for range 10 {
+		if r := plugin.Probe(t.Context(), writer(patient)); r.Status != health.Healthy {
+			t.Fatalf("%+v", r)
+		}
+	}
+	set(t, real, "hang")
+	for range 3 { // no answer is no reason to connect anew
+		plugin.Probe(t.Context(), writer(short))
+	}
+	if c := real.State().Connections; c.Accepted != 1 {
+		t.Errorf("%d connections", c.Accepted)
+	}
+}
+
+func TestEachCheckHitsItsOwnPlugin(t *testing.T) {
+	plugins := []*kmsplugin.Plugin{start(t), start(t)}
+	all := Settings{Timeout: patient, Writes: true, Checks: Checks{RoundTrip: true, GRPCHealth: true}}
+	for i, own := range plugins {
+		for _, p := range plugins {
+			p.ResetCounters()
+		}
+		other := plugins[1-i]
+		r := probed(t, own.Endpoint()).Probe(t.Context(), all)
+		if r.KEKID != own.KeyID() || r.KEKID == other.KeyID() {
+			t.Errorf("plugin %d: %+v", i, r)
+		}
+		for _, call := range []kmsplugin.Call{kmsplugin.CallStatus, kmsplugin.CallEncrypt, kmsplugin.CallDecrypt, kmsplugin.CallHealth} {
+			if got := own.Calls(call).Count; got != 1 {
+				t.Errorf("plugin %d received %d %s calls", i, got, call)
+			}
+			if got := other.Calls(call).Count; got != 0 {
+				t.Errorf("the other plugin received %d %s calls", got, call)
+			}
+		}
+	}
+}
+
+func TestOnlyTheConfiguredChecksAreMade(t *testing.T) {
+	real := start(t)
+	if r := probed(t, real.Endpoint()).Probe(t.Context(), writer(patient)); r.Status != health.Healthy {
+		t.Fatalf("%+v", r)
+	}
+	for _, call := range []kmsplugin.Call{kmsplugin.CallEncrypt, kmsplugin.CallDecrypt, kmsplugin.CallHealth} {
+		if got := real.Calls(call).Count; got != 0 {
+			t.Errorf("%d %s calls, though only Status was asked for", got, call)
+		}
+	}
+}
+
+func TestHealthServiceThatServesIsHealthy(t *testing.T) {
+	real := start(t)
+	real.SetGRPCHealth(true)
+	if r := probed(t, real.Endpoint()).Probe(t.Context(), Settings{Timeout: patient, Checks: Checks{GRPCHealth: true}}); r.Status != health.Healthy {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestReaderIsAskedOnlyForWhatItEncryptedAsWriter(t *testing.T) {
+	real := start(t)
+	plugin := probed(t, real.Endpoint())
+	reads := Settings{Timeout: patient, Checks: Checks{RoundTrip: true}}
+	writes := reads
+	writes.Writes = true
+
+	set(t, real, "refuse-encrypt")
+	if r := plugin.Probe(t.Context(), reads); r.Status != health.Healthy {
+		t.Fatalf("a reader without a sample: %+v", r)
+	}
+	if e, d := real.Calls(kmsplugin.CallEncrypt).Count, real.Calls(kmsplugin.CallDecrypt).Count; e != 0 || d != 0 {
+		t.Fatalf("%d Encrypt and %d Decrypt calls", e, d)
+	}
+
+	if err := real.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	if r := plugin.Probe(t.Context(), writes); r.Status != health.Healthy {
+		t.Fatalf("as writer: %+v", r)
+	}
+
+	set(t, real, "refuse-encrypt")
+	if _, err := real.Rotate(); err != nil {
+		t.Fatal(err)
+	}
+	if r := plugin.Probe(t.Context(), reads); r.Status != health.Healthy || r.KEKID != real.KeyID() {
+		t.Fatalf("as reader, with a sample under the key before: %+v", r)
+	}
+	if got := real.Calls(kmsplugin.CallDecrypt).Count; got != 2 {
+		t.Errorf("%d Decrypt calls, want 2", got)
+	}
+
+	set(t, real, "refuse-decrypt")
+	if r := plugin.Probe(t.Context(), reads); r.Status != health.Unhealthy {
+		t.Errorf("a reader that may not decrypt: %+v", r)
+	}
+}
+
+func TestAbstractSocket(t *testing.T) {
+	name := fmt.Sprintf("unix:///@kms-health-probe-%d", os.Getpid())
+	real, err := kmsplugin.Start(kmsplugin.Options{Endpoint: name, StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin := probed(t, name)
+	if r := plugin.Probe(t.Context(), writer(patient)); r.Status != health.Healthy {
+		t.Errorf("%+v", r)
+	}
+	if err := real.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r := plugin.Probe(t.Context(), writer(patient)); r.Status != health.Error || r.Gone || !strings.HasSuffix(r.Detail, ": connection refused") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A folder that was deleted while it was mounted can still be named: here by way
+// of /proc, in a pod by its mount.
+func TestDeletedFolderIsNothingToObserve(t *testing.T) {
+	parent := t.TempDir()
+	folder := filepath.Join(parent, "plugins")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = open.Close() }()
+	plugin := probed(t, fmt.Sprintf("unix:///proc/self/fd/%d/kms.sock", open.Fd()))
+	if r := plugin.Probe(t.Context(), writer(patient)); r.Gone || r.Status != health.Error {
+		t.Fatalf("an empty folder that lives: %+v", r)
+	}
+	if err := os.Remove(folder); err != nil {
+		t.Fatal(err)
+	}
+	if r := plugin.Probe(t.Context(), writer(patient)); !r.Gone || r.Status != "" || r.At.IsZero() {
+		t.Errorf("a deleted folder: %+v", r)
+	}
+}
+
+func TestProbeEndsWithItsContext(t *testing.T) {
+	real := start(t, "hang")
+	plugin := probed(t, real.Endpoint())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan Result, 1)
+	go func() { done <- plugin.Probe(ctx, writer(time.Hour)) }()
+	if err := real.WaitForCalls(t.Context(), kmsplugin.CallStatus, 1); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	select {
+	case r := <-done:
+		if r.Status != health.Error {
+			t.Errorf("%+v", r)
+		}
+	case <-time.After(patient):
+		t.Fatal("the probe goes on")
+	}
+}
+
+func BenchmarkProbe(b *testing.B) {
+	dir, err := os.MkdirTemp("", "probe")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	real, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + dir + "/kms.sock", StateDir: dir})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = real.Close() }()
+	plugin := NewPlugin(dir + "/kms.sock")
+	defer plugin.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if r := plugin.Probe(context.Background(), writer(patient)); r.Status != health.Healthy {
+			b.Fatalf("%+v", r)
+		}
+	}
+}
