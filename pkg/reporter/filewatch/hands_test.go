@@ -275,7 +275,7 @@ func TestWhatIsNoFileIsNotEvenOpened(t *testing.T) {
 	if c := read(fifo, 10); c.Err == nil {
 		t.Errorf("read %q from a FIFO", c.Data)
 	}
-	if n, err := unix.Read(opens, make([]byte, 1024)); err != unix.EAGAIN {
+	if n, err := unix.Read(opens, make([]byte, 1024)); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("the kernel told of an open (%d, %v)", n, err)
 	}
 }

@@ -3,6 +3,7 @@
 package filewatch
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +30,7 @@ func TestWithoutInotifyInstances(t *testing.T) {
 	var used []int
 	for {
 		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
-		if err == unix.EMFILE {
+		if errors.Is(err, unix.EMFILE) {
 			break
 		}
 		must(t, err)

@@ -1,0 +1,341 @@
+package publish
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds what must happen soon.
+const patience = 20 * time.Second
+
+// server is an HTTPS server that answers as told, for what a healthy API server
+// cannot be brought to do; all else is tested on a real one, in
+// test/integration.
+type server struct {
+	*httptest.Server
+	mu       sync.Mutex
+	answer   http.HandlerFunc
+	requests chan *seen
+}
+
+type seen struct {
+	method, uri, token, contentType, accept, agent string
+	keyIDs                                         []string
+}
+
+func newServer(t *testing.T) *server {
+	s := &server{requests: make(chan *seen, 1000)}
+	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var sent struct {
+			Status struct {
+				Conditions []struct{ Message string }
+			}
+		}
+		if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
+			t.Error(err)
+		}
+		got := &seen{r.Method, r.URL.RequestURI(), r.Header.Get("Authorization"), r.Header.Get("Content-Type"), r.Header.Get("Accept"), r.Header.Get("User-Agent"), nil}
+		entries, err := health.DecodeMessage(sent.Status.Conditions[0].Message)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, e := range entries {
+			got.keyIDs = append(got.keyIDs, e.KeyID)
+		}
+		s.mu.Lock()
+		answer := s.answer
+		s.mu.Unlock()
+		s.requests <- got
+		if answer != nil {
+			answer(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) answers(answer http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+}
+
+func (s *server) next(t *testing.T) *seen {
+	t.Helper()
+	select {
+	case r := <-s.requests:
+		return r
+	case <-time.After(patience):
+		t.Fatal("no request")
+		return nil
+	}
+}
+
+func (s *server) ca() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+}
+
+// credentialFiles writes what the operator would mount.
+func credentialFiles(t *testing.T, s *server) (dir string) {
+	dir = t.TempDir()
+	write(t, dir+"/ca.crt", string(s.ca()))
+	write(t, dir+"/token", "first\n")
+	write(t, dir+"/kubeconfig", fmt.Sprintf(`
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: %q, certificate-authority: ca.crt}}]
+users: [{name: u, user: {tokenFile: %s/token}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`, s.URL, dir))
+	return dir
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type running struct {
+	*Publisher
+	metrics *Metrics
+}
+
+func run(t *testing.T, dir string, timeout time.Duration) *running {
+	m := NewMetrics(prometheus.NewRegistry())
+	p := New(Config{
+		Form: Condition, Resource: "kubeapiservers", Node: "n", Kubeconfig: filepath.Join(dir, "kubeconfig"),
+		Timeout: timeout, UserAgent: "test/1", Since: func() time.Time { return noon },
+	}, m)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); p.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return &running{p, m}
+}
+
+func (r *running) offer(keyID string) {
+	r.Offer([]Observation{{Entry: health.Entry{KeyID: keyID, Status: health.Healthy, LastChecked: noon}}})
+}
+
+func (r *running) waitFor(t *testing.T, kind Kind, n int) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		got := testutil.ToFloat64(r.metrics.writes.WithLabelValues("Condition", string(kind)))
+		if got >= float64(n) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%v writes ended as %s, want %d", got, kind, n)
+		}
+		time.Sleep(time.Millisecond) // a counter cannot be waited for otherwise
+	}
+}
+
+func TestRequestIsOneServerSideApplyOfTheStatus(t *testing.T) {
+	s := newServer(t)
+	p := run(t, credentialFiles(t, s), patience)
+	p.offer("2")
+	want := seen{
+		"PATCH", "/apis/operator.openshift.io/v1/kubeapiservers/cluster/status?fieldManager=kms-health-reporter-n&force=true",
+		"Bearer first", "application/apply-patch+yaml", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "test/1", nil,
+	}
+	got := s.next(t)
+	got.keyIDs = nil
+	if fmt.Sprint(*got) != fmt.Sprint(want) {
+		t.Errorf("got  %v\nwant %v", *got, want)
+	}
+}
+
+func TestFailedWriteIsDroppedAndTheFreshestTriedAgain(t *testing.T) {
+	s := newServer(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+		entered <- struct{}{}
+		<-leave
+		http.Error(w, "not now", http.StatusServiceUnavailable)
+	})
+	p := run(t, credentialFiles(t, s), patience)
+	p.offer("1")
+	<-entered
+	for _, keyID := range []string{"2", "3", "4"} {
+		p.offer(keyID) // while the first is under way
+	}
+	s.answers(nil)
+	close(leave)
+	if first, second := s.next(t), s.next(t); first.keyIDs[0] != "1" || second.keyIDs[0] != "4" {
+		t.Errorf("wrote %v, then %v", first.keyIDs, second.keyIDs)
+	}
+	p.waitFor(t, Success, 1)
+	p.waitFor(t, ServerError, 1)
+	p.offer("5") // and goes on
+	for s.next(t).keyIDs[0] != "5" {
+		continue // the freshest may have been written twice, never an older one
+	}
+}
+
+func TestNothingToReportIsNotWritten(t *testing.T) {
+	s := newServer(t)
+	p := run(t, credentialFiles(t, s), patience)
+	p.Offer(nil)
+	p.Offer([]Observation{})
+	p.offer("2")
+	if got := s.next(t); len(got.keyIDs) != 1 || got.keyIDs[0] != "2" {
+		t.Errorf("wrote %v", got.keyIDs)
+	}
+}
+
+func TestRetryAfterIsHonoured(t *testing.T) {
+	s := newServer(t)
+	var refused time.Time
+	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+		refused = time.Now()
+		s.answers(nil)
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "slow down", http.StatusTooManyRequests)
+	})
+	p := run(t, credentialFiles(t, s), patience)
+	p.offer("1")
+	s.next(t)
+	s.next(t)
+	if waited := time.Since(refused); waited < time.Second {
+		t.Errorf("asked again after %s, told to wait 1s", waited)
+	}
+	p.waitFor(t, Throttled, 1)
+}
+
+func TestHangingWriteEndsAtItsTimeoutOnAConnectionOfItsOwn(t *testing.T) {
+	s := newServer(t)
+	release := make(chan struct{})
+	defer close(release)
+	s.answers(func(_ http.ResponseWriter, r *http.Request) { s.answers(nil); <-release })
+	p := run(t, credentialFiles(t, s), 200*time.Millisecond)
+	p.offer("1")
+	p.waitFor(t, TimedOut, 1)
+	p.waitFor(t, Success, 1)
+}
+
+func TestRotatedFilesAreUsedByTheNextWrite(t *testing.T) {
+	s := newServer(t)
+	dir := credentialFiles(t, s)
+	p := run(t, dir, patience)
+	p.offer("1")
+	if got := s.next(t); got.token != "Bearer first" {
+		t.Fatal(got.token)
+	}
+	p.waitFor(t, Success, 1)
+	write(t, dir+"/token", "second")
+	p.offer("2")
+	if got := s.next(t); got.token != "Bearer second" {
+		t.Errorf("after a new token: %s", got.token)
+	}
+	p.waitFor(t, Success, 2)
+
+	// Files that cannot be used, or are gone: the last good ones are used.
+	write(t, dir+"/ca.crt", "half a cer")
+	p.offer("3")
+	if got := s.next(t); got.token != "Bearer second" {
+		t.Errorf("with a broken CA: %s", got.token)
+	}
+	p.waitFor(t, Success, 3)
+	write(t, dir+"/ca.crt", string(s.ca()))
+	if err := os.Remove(dir + "/token"); err != nil {
+		t.Fatal(err)
+	}
+	p.offer("4")
+	if got := s.next(t); got.token != "Bearer second" {
+		t.Errorf("without a token: %s", got.token)
+	}
+	write(t, dir+"/token", "third")
+	p.waitFor(t, Success, 4)
+	p.offer("5")
+	if got := s.next(t); got.token != "Bearer third" {
+		t.Errorf("with a token again: %s", got.token)
+	}
+}
+
+func TestAnotherServersCertificateIsRefusedUntilItsCAIsThere(t *testing.T) {
+	s, other := newServer(t), newServer(t)
+	dir := credentialFiles(t, s)
+	config, err := os.ReadFile(dir + "/kubeconfig")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// httptest's servers share one certificate: take a CA that is not its.
+	write(t, dir+"/ca.crt", unrelatedCA)
+	write(t, dir+"/kubeconfig", strings.Replace(string(config), s.URL, other.URL, 1))
+	p := run(t, dir, patience)
+	p.offer("1")
+	p.waitFor(t, TLSFailed, 1)
+	write(t, dir+"/ca.crt", string(other.ca()))
+	other.next(t)
+	p.waitFor(t, Success, 1)
+}
+
+func TestMissingCredentialsAreAwaited(t *testing.T) {
+	s := newServer(t)
+	dir := t.TempDir()
+	p := run(t, dir, patience)
+	p.offer("1")
+	p.waitFor(t, BadCredentials, 2)
+	good := credentialFiles(t, s)
+	for _, name := range []string{"ca.crt", "token", "kubeconfig"} {
+		data, err := os.ReadFile(filepath.Join(good, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name), string(data))
+	}
+	s.next(t)
+	p.waitFor(t, Success, 1)
+}
+
+func TestRefusedConnectionIsUnreachable(t *testing.T) {
+	s := newServer(t)
+	dir := credentialFiles(t, s)
+	s.Close()
+	p := run(t, dir, patience)
+	p.offer("1")
+	p.waitFor(t, Unreachable, 2)
+}
+
+func TestEndlessAnswerIsCutOff(t *testing.T) {
+	s := newServer(t)
+	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.Copy(w, endless{}) // until the client has had enough
+	})
+	p := run(t, credentialFiles(t, s), patience)
+	p.offer("1")
+	p.waitFor(t, ServerError, 1)
+}
+
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { return len(b), nil }

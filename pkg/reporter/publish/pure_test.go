@@ -1,0 +1,147 @@
+package publish
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+var noon = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
+
+func TestBodyHoldsTheReportersOwnEntryAndNothingElse(t *testing.T) {
+	observed := []Observation{
+		{Entry: health.Entry{KeyID: "2", KEKID: "k", Status: health.Healthy, LastChecked: noon, Interval: 30 * time.Second}, LastKEKID: "k"},
+		{Entry: health.Entry{KeyID: "1", Status: health.Error, LastChecked: noon, Detail: "gone", Interval: 30 * time.Second}},
+	}
+	const reports = `{"encryptionStatus":{"healthReports":[` +
+		`{"nodeName":"n","keyID":"2","status":"Healthy","lastCheckedTime":"2026-05-08T12:34:56Z","remoteKeyID":"k"},` +
+		`{"nodeName":"n","keyID":"1","status":"Error","lastCheckedTime":"2026-05-08T12:34:56Z","remoteKeyID":"unknown","detail":"gone"}]}}`
+	for _, tt := range []struct {
+		form           Form
+		resource, want string
+	}{
+		{
+			Condition, "kubeapiservers",
+			`{"apiVersion":"operator.openshift.io/v1","kind":"KubeAPIServer","metadata":{"name":"cluster"},"status":{"conditions":[` +
+				`{"type":"KMSHealthReporter_n","status":"True","lastTransitionTime":"2026-05-08T12:00:00Z","reason":"AsExpected","message":` +
+				`"[{\"keyID\":\"2\",\"kekID\":\"k\",\"status\":\"healthy\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"intervalSeconds\":30},` +
+				`{\"keyID\":\"1\",\"status\":\"error\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"detail\":\"gone\",\"intervalSeconds\":30}]"}]}}`,
+		},
+		{HealthReports, "openshiftapiservers", `{"apiVersion":"operator.openshift.io/v1","kind":"OpenShiftAPIServer","metadata":{"name":"cluster"},"status":` + reports + `}`},
+		{HealthReports, "authentications", `{"apiVersion":"operator.openshift.io/v1","kind":"Authentication","metadata":{"name":"cluster"},"status":{"oauthAPIServer":` + reports + `}}`},
+	} {
+		got, err := body(tt.form, tt.resource, "n", noon.Truncate(time.Hour), observed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.want, string(got)); diff != "" {
+			t.Errorf("%s to %s: %s", tt.form, tt.resource, diff)
+		}
+	}
+}
+
+func TestFailedRequestsAreToldApart(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		want Kind
+	}{
+		"refused":          {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, Unreachable},
+		"no such host":     {&net.DNSError{Err: "no such host", IsNotFound: true}, Unreachable},
+		"reset":            {syscall.ECONNRESET, Unreachable},
+		"deadline":         {fmt.Errorf("do: %w", context.DeadlineExceeded), TimedOut},
+		"dial timeout":     {&net.OpError{Op: "dial", Err: syscall.ETIMEDOUT}, TimedOut},
+		"unknown CA":       {&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, TLSFailed},
+		"wrong name":       {&tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}}, TLSFailed},
+		"alert":            {&net.OpError{Op: "remote error", Err: tls.AlertError(42)}, TLSFailed},
+		"plain text there": {tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, TLSFailed},
+	} {
+		if got := transportFailure(tt.err, time.Second); got.kind != tt.want {
+			t.Errorf("%s: %s, want %s", name, got.kind, tt.want)
+		}
+	}
+}
+
+func TestAnswersAreToldApart(t *testing.T) {
+	status := func(message, details string) string {
+		return `{"kind":"Status","status":"Failure","message":"` + message + `","details":{` + details + `}}`
+	}
+	for name, tt := range map[string]struct {
+		code int
+		body string
+		want Kind
+	}{
+		"401":                      {401, status("Unauthorized", ""), Unauthorized},
+		"403":                      {403, status("forbidden: User ...", `"name":"cluster"`), Forbidden},
+		"404 of the object":        {404, status(`kubeapiservers.operator.openshift.io \"cluster\" not found`, `"name":"cluster","kind":"kubeapiservers"`), NoObject},
+		"404 of the resource":      {404, status("the server could not find the requested resource", ""), NoResource},
+		"404 of a path":            {404, "404 page not found\n", NoResource},
+		"409":                      {409, status("conflict", ""), Conflict},
+		"422":                      {422, status("is invalid", ""), Invalid},
+		"400":                      {400, status("bad", ""), Invalid},
+		"429":                      {429, "too many requests", Throttled},
+		"500":                      {500, status("etcd", ""), ServerError},
+		"500 for an unknown field": {500, status(`failed to create typed patch object (...): .status.encryptionStatus: field not declared in schema`, ""), NoField},
+		"503":                      {503, "no", ServerError},
+		"302":                      {302, "", Unexpected},
+	} {
+		got := answerFailure(tt.code, http.Header{}, []byte(tt.body), noon)
+		if got.kind != tt.want {
+			t.Errorf("%s: %s, want %s", name, got.kind, tt.want)
+		}
+		if !strings.HasPrefix(got.Error(), fmt.Sprint(tt.code)) || strings.Contains(got.Error(), "\n") {
+			t.Errorf("%s: %q", name, got.Error())
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	for value, want := range map[string]time.Duration{
+		"": 0, "0": 0, "3": 3 * time.Second, "-3": 0, "x": 0, "86400": time.Minute, "99999999999999999999": 0,
+		"Fri, 08 May 2026 12:35:01 GMT": 5 * time.Second,
+		"Fri, 08 May 2026 12:00:00 GMT": 0,
+		"Fri, 08 May 2027 12:00:00 GMT": time.Minute,
+	} {
+		if got := retryAfter(value, noon); got != want {
+			t.Errorf("%q: %s, want %s", value, got, want)
+		}
+	}
+}
+
+func TestDelaysDoubleUpToTheKindsBound(t *testing.T) {
+	ms := time.Millisecond
+	for _, tt := range []struct {
+		failure failure
+		want    []time.Duration
+	}{
+		{failure{kind: Unreachable}, []time.Duration{250 * ms, 500 * ms, 1000 * ms, 2000 * ms, 2000 * ms}},
+		{failure{kind: Forbidden}, []time.Duration{250 * ms, 500 * ms, 1000 * ms, 2000 * ms, 4000 * ms, 8000 * ms, 10000 * ms, 10000 * ms}},
+		{failure{kind: Throttled, retryAfter: 700 * ms}, []time.Duration{700 * ms, 700 * ms, 1000 * ms}},
+	} {
+		for i, want := range tt.want {
+			if got := delay(&tt.failure, i+1); got != want {
+				t.Errorf("%s, failure %d: %s, want %s", tt.failure.kind, i+1, got, want)
+			}
+		}
+	}
+	if got := delay(&failure{kind: ServerError}, 1<<30); got != quickDelay {
+		t.Errorf("after ever so many failures: %s", got)
+	}
+}
+
+func TestFailureKeepsItsCause(t *testing.T) {
+	if err := error(&failure{kind: Unreachable, err: syscall.ECONNREFUSED}); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Error(err)
+	}
+}

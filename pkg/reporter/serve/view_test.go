@@ -1,0 +1,65 @@
+package serve
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+var noon = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
+
+func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
+	entry := func(keyID string, status health.Status, detail string) health.Entry {
+		return health.Entry{KeyID: keyID, Status: status, Detail: detail, LastChecked: noon, Interval: time.Second}
+	}
+	good := View{Configured: true, Plugins: []health.Entry{entry("2", health.Healthy, ""), entry("1", health.Healthy, "")}}
+	ill := View{Configured: true, Plugins: []health.Entry{entry("2", health.Healthy, ""), entry("1", health.Error, "cannot connect")}}
+	fresh := View{ConfigError: "not read yet"}
+	broken := View{Configured: true, ConfigError: "probe.interval: bad", Plugins: good.Plugins}
+	unprobed := View{Configured: true, Plugins: []health.Entry{{KeyID: "2"}}}
+
+	for _, tt := range []struct {
+		name, path string
+		view       View
+		now        time.Time
+		trusted    bool
+		code       int
+		body       string
+	}{
+		{"healthy", "/healthz", good, noon, true, 200, "ok"},
+		{"verbose", "/healthz?verbose", good, noon, true, 200, "[+]ping ok\n[+]config ok\nhealthz check passed\n"},
+		{"a broken file is no reason to restart", "/healthz", broken, noon, true, 200, "ok"},
+		{"a broken file is told", "/healthz?verbose", broken, noon, true, 200, "[+]ping ok\n[-]config failed: the last good configuration is in force: probe.interval: bad\nhealthz check passed\n"},
+		{"but not to everyone", "/healthz?verbose", broken, noon, false, 200, "[+]ping ok\n[-]config failed: reason withheld\nhealthz check passed\n"},
+		{"ready", "/readyz", good, noon, false, 200, "ok"},
+		{"an ill plugin was probed too", "/readyz", ill, noon, true, 200, "ok"},
+		{"no configuration", "/readyz", fresh, noon, true, 503, "[-]config failed: no configuration yet: not read yet\n[+]probed ok\nreadyz check failed\n"},
+		{"not probed", "/readyz", unprobed, noon, true, 503, "[+]config ok\n[-]probed failed: plugin 2 has not answered or failed yet\nreadyz check failed\n"},
+		{"providers", "/kms-providers", good, noon, true, 200, "ok"},
+		{"providers, verbose", "/kms-providers?verbose", good, noon, true, 200, "[+]kms-provider-2 ok\n[+]kms-provider-1 ok\nkms-providers check passed\n"},
+		{"one is ill", "/kms-providers", ill, noon, true, 500, "[+]kms-provider-2 ok\n[-]kms-provider-1 failed: error: cannot connect\nkms-providers check failed\n"},
+		{"the ill one", "/kms-providers/1", ill, noon, true, 500, "[-]kms-provider-1 failed: error: cannot connect\nkms-provider-1 check failed\n"},
+		{"the other one", "/kms-providers/2", ill, noon, true, 200, "ok"},
+		{"stale", "/kms-providers/2", good, noon.Add(5 * time.Second), true, 500, "[-]kms-provider-2 failed: last checked 2026-05-08T12:00:00Z, which is too long ago to tell\nkms-provider-2 check failed\n"},
+		{"not observed", "/kms-providers", unprobed, noon, true, 500, "[-]kms-provider-2 failed: not yet observed\nkms-providers check failed\n"},
+		{"unknown key", "/kms-providers/3", good, noon, true, 404, "404 page not found\n"},
+		{"providers, to a stranger", "/kms-providers", good, noon, false, 401, "a client certificate is needed here\n"},
+		{"metrics, to a stranger", "/metrics", good, noon, false, 401, "a client certificate is needed here\n"},
+		{"unknown path, to a stranger", "/x", good, noon, false, 401, "a client certificate is needed here\n"},
+		{"unknown path", "/x", good, noon, true, 404, "404 page not found\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHandler(func() View { return tt.view }, prometheus.NewRegistry(), func(*http.Request) bool { return tt.trusted }, func() time.Time { return tt.now })
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, tt.path, nil))
+			if w.Code != tt.code || w.Body.String() != tt.body {
+				t.Errorf("%d %q\nwant %d %q", w.Code, w.Body, tt.code, tt.body)
+			}
+		})
+	}
+}
