@@ -1,0 +1,401 @@
+package reporter
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds what must happen soon.
+const patience = 20 * time.Second
+
+// house is a reporter with its surroundings: a folder with sockets, a file, and
+// what it printed.
+type house struct {
+	t        *testing.T
+	dir      string
+	file     string
+	reporter *Reporter
+	registry *prometheus.Registry
+	stop     func()
+
+	mu    sync.Mutex
+	lines []string
+	seen  int // lines that await has looked at
+	wrote chan struct{}
+}
+
+func (h *house) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	h.lines = append(h.lines, string(bytes.TrimSuffix(b, []byte("\n"))))
+	h.mu.Unlock()
+	select {
+	case h.wrote <- struct{}{}:
+	default:
+	}
+	return len(b), nil
+}
+
+// newHouse does not start the reporter yet.
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rep") // t.TempDir's name is too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	h := &house{t: t, dir: dir, file: filepath.Join(dir, "config.yaml"), registry: prometheus.NewRegistry(), wrote: make(chan struct{}, 1)}
+	h.reporter = New(Options{ConfigFile: h.file, Output: "-", Stdout: h, Registry: h.registry})
+	return h
+}
+
+func (h *house) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); h.reporter.Run(ctx) }()
+	h.stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(2 * time.Second): // the contract
+			h.t.Error("still running two seconds after it was told to end")
+			<-done
+		}
+	})
+	h.t.Cleanup(h.stop)
+}
+
+func (h *house) plugin(keyID string) *kmsplugin.Plugin {
+	h.t.Helper()
+	p, err := kmsplugin.Start(kmsplugin.Options{
+		Endpoint: h.endpoint(keyID), StateDir: filepath.Join(h.dir, "state-"+keyID),
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func (h *house) endpoint(keyID string) string {
+	return "unix://" + filepath.Join(h.dir, "kms-"+keyID+".sock")
+}
+
+// write puts a file in place whose plugins are given as keyID:role.
+func (h *house) write(interval string, plugins ...string) {
+	h.t.Helper()
+	text := fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: %s}\nplugins:", interval)
+	if len(plugins) == 0 {
+		text += " []"
+	}
+	for _, p := range plugins {
+		keyID, role, _ := strings.Cut(p, ":")
+		text += fmt.Sprintf("\n- {endpoint: '%s', role: %s}", h.endpoint(keyID), role)
+	}
+	h.writeRaw(text + "\n")
+}
+
+func (h *house) writeRaw(text string) {
+	h.t.Helper()
+	if err := os.WriteFile(h.file+".new", []byte(text), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.Rename(h.file+".new", h.file); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// skip passes over the lines printed so far.
+func (h *house) skip() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seen = len(h.lines)
+}
+
+// next returns a line not looked at yet.
+func (h *house) next() (string, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.seen == len(h.lines) {
+		return "", false
+	}
+	h.seen++
+	return h.lines[h.seen-1], true
+}
+
+// await waits for a line that is as wanted, and passes over those before it.
+func (h *house) await(what string, ok func([]health.Entry) bool) {
+	h.t.Helper()
+	timeout := time.After(patience)
+	last := ""
+	for {
+		line, there := h.next()
+		if !there {
+			select {
+			case <-h.wrote:
+				continue
+			case <-timeout:
+				h.t.Fatalf("not in time: %s; the last line: %s", what, last)
+			}
+		}
+		last = line
+		entries, err := health.DecodeMessage(line)
+		if err != nil {
+			h.t.Fatalf("%q: %v", line, err)
+		}
+		if ok(entries) {
+			return
+		}
+	}
+}
+
+// says wants exactly these plugins, as keyID=status, in this order.
+func says(want ...string) func([]health.Entry) bool {
+	return func(entries []health.Entry) bool {
+		var got []string
+		for _, e := range entries {
+			got = append(got, e.KeyID+"="+string(e.Status))
+		}
+		return strings.Join(got, " ") == strings.Join(want, " ")
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+		time.Sleep(time.Millisecond) // metrics and views cannot be waited for
+	}
+}
+
+func TestFileAndPluginsMayComeLaterAndInAnyOrder(t *testing.T) {
+	h := newHouse(t)
+	h.run()
+	eventually(t, "the missing file is told", func() bool {
+		return strings.Contains(h.reporter.view.Load().ConfigError, "no such file or directory")
+	})
+	h.write("1s", "1:Write")
+	h.await("an error for the missing socket", says("1=error"))
+	h.plugin("1")
+	h.await("the plugin is seen", says("1=healthy"))
+}
+
+func TestNewPluginIsProbedAtOnceAndOthersKeepTheirConnection(t *testing.T) {
+	h := newHouse(t)
+	one, two := h.plugin("1"), h.plugin("2")
+	h.write("1h", "1:Write")
+	h.run()
+	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 1); err != nil {
+		t.Fatal(err)
+	}
+	// With an hour's interval, only the reload can make this happen.
+	h.write("1h", "2:Write", "1:Read")
+	h.await("both, the write key first", says("2=healthy", "1=healthy"))
+	if got := one.State(); got.Connections.Accepted != 1 || got.Calls[kmsplugin.CallStatus].Count != 1 {
+		t.Errorf("the plugin that did not change: %+v", got)
+	}
+	h.write("1h", "2:Write")
+	h.await("the dropped one leaves the report at once", says("2=healthy"))
+	eventually(t, "its connection is closed", func() bool { return one.State().Connections.Open == 0 })
+	if got := two.State(); got.Connections.Accepted != 1 {
+		t.Errorf("the plugin that stayed: %+v", got)
+	}
+	if n := testutil.CollectAndCount(h.reporter.metrics.lastProbe); n != 1 {
+		t.Errorf("%d plugins in the metrics", n)
+	}
+}
+
+func TestNewIntervalIsInForceAtOnce(t *testing.T) {
+	h := newHouse(t)
+	one := h.plugin("1")
+	h.write("1h", "1:Write")
+	h.run()
+	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 1); err != nil {
+		t.Fatal(err)
+	}
+	h.write("1s", "1:Write")
+	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 3); err != nil {
+		t.Error(err)
+	}
+	h.await("the interval is in the report", func(e []health.Entry) bool { return len(e) == 1 && e[0].Interval == time.Second })
+}
+
+func TestBrokenOrVanishedFileKeepsTheLastGoodOneInForce(t *testing.T) {
+	h := newHouse(t)
+	one := h.plugin("1")
+	h.write("1s", "1:Write")
+	h.run()
+	h.await("healthy", says("1=healthy"))
+	for what, breakIt := range map[string]func(){
+		"an unknown field": func() { h.writeRaw("foo: bar\n") },
+		"gone": func() {
+			if err := os.Remove(h.file); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a directory": func() {
+			if err := os.Remove(h.file); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Mkdir(h.file, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		breakIt()
+		eventually(t, what+" is told", func() bool { return h.reporter.view.Load().ConfigError != "" })
+		if v := h.reporter.view.Load(); !v.Configured {
+			t.Errorf("%s: no longer configured", what)
+		}
+		if testutil.ToFloat64(h.reporter.metrics.configGood) != 0 {
+			t.Errorf("%s: the metric says it is in force", what)
+		}
+		h.skip()
+		h.await(what+": still probed", says("1=healthy"))
+		_ = os.Remove(h.file) // the directory
+		h.write("1s", "1:Write")
+		eventually(t, what+" is mended", func() bool { return h.reporter.view.Load().ConfigError == "" })
+	}
+	if got := one.State().Connections.Accepted; got != 1 {
+		t.Errorf("%d connections", got)
+	}
+}
+
+func TestEmptyListOfPluginsEndsProbingAndReports(t *testing.T) {
+	h := newHouse(t)
+	one := h.plugin("1")
+	h.write("1s", "1:Write")
+	h.run()
+	h.await("healthy", says("1=healthy"))
+	h.write("1s")
+	h.await("nothing", says())
+	eventually(t, "the connection is closed", func() bool { return one.State().Connections.Open == 0 })
+	h.write("1s", "1:Write")
+	h.await("healthy again", says("1=healthy"))
+}
+
+func TestPluginThatHangsDelaysNoOther(t *testing.T) {
+	h := newHouse(t)
+	one, two := h.plugin("1"), h.plugin("2")
+	if err := one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultHang}); err != nil {
+		t.Fatal(err)
+	}
+	// The timeout of the one that hangs is longer than this test may take.
+	h.writeRaw(fmt.Sprintf(`
+apiVersion: kmshealth.openshift.io/v1alpha1
+kind: ReporterConfiguration
+probe: {interval: 60s}
+plugins:
+- {endpoint: '%s', role: Read, timeout: 60s}
+- {endpoint: '%s', role: Write}
+`, h.endpoint("1"), h.endpoint("2")))
+	h.run()
+	h.await("the other one's answer", says("2=healthy"))
+	if got := two.Calls(kmsplugin.CallStatus).Count; got != 1 {
+		t.Errorf("%d calls", got)
+	}
+	h.stop() // within two seconds, though a probe is under way
+}
+
+func TestOutputFileIsReplacedWhole(t *testing.T) {
+	h := newHouse(t)
+	h.plugin("1")
+	path := filepath.Join(h.dir, "report.json")
+	h.reporter = New(Options{ConfigFile: h.file, Output: path, Registry: prometheus.NewRegistry()})
+	h.write("1s", "1:Write")
+	h.run()
+	eventually(t, "the file is there", func() bool { _, err := os.Stat(path); return err == nil })
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := health.DecodeMessage(strings.TrimSpace(string(data))); err != nil || !says("1=healthy")(entries) {
+		t.Errorf("%q: %v", data, err)
+	}
+	h.stop()
+	if left, _ := filepath.Glob(filepath.Join(h.dir, ".report*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestOutputThatFailsIsSurvived(t *testing.T) {
+	h := newHouse(t)
+	one := h.plugin("1")
+	h.reporter = New(Options{ConfigFile: h.file, Output: filepath.Join(h.dir, "no", "such", "folder"), Registry: prometheus.NewRegistry()})
+	h.write("1s", "1:Write")
+	h.run()
+	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 3); err != nil {
+		t.Error(err)
+	}
+	if testutil.ToFloat64(h.reporter.metrics.outputErrors) == 0 {
+		t.Error("no failure was counted")
+	}
+}
+
+func TestReaderOfStdoutWhoStopsReadingHoldsUpNothing(t *testing.T) {
+	h := newHouse(t)
+	one := h.plugin("1")
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Fill the pipe, so that the first line blocks.
+	if err := write.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := write.Write(make([]byte, 4096)); err != nil {
+			break
+		}
+	}
+	if err := write.SetWriteDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	h.reporter = New(Options{ConfigFile: h.file, Output: "-", Stdout: write, Registry: prometheus.NewRegistry()})
+	h.write("1s", "1:Write")
+	h.run()
+	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 3); err != nil {
+		t.Error(err)
+	}
+	h.stop()
+	_, _ = read.Close(), write.Close() // frees the writer
+}
+
+func TestOnceProbesEveryPluginOneTime(t *testing.T) {
+	h := newHouse(t)
+	one := h.plugin("1")
+	h.write("1s", "1:Read", "2:Write")
+	data, err := os.ReadFile(h.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := v1alpha1.DecodeReporter(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entries := Once(t.Context(), config); !says("2=error", "1=healthy")(entries) {
+		t.Errorf("%+v", entries)
+	}
+	if got := one.Calls(kmsplugin.CallStatus).Count; got != 1 {
+		t.Errorf("%d calls", got)
+	}
+}
