@@ -17,7 +17,8 @@ partial=$out.partial.$$
 echo "building $name from $package${how_long:+ (once; the first time $how_long)}"
 start=$SECONDS
 (
-	while sleep 30; do
+	# sleep outlives this loop: it must not keep the caller's output open.
+	while sleep 30 >/dev/null 2>&1; do
 		echo "  still building $name, $((SECONDS - start)) s"
 	done
 ) &

@@ -9,7 +9,7 @@ found=0
 while IFS=: read -r file target; do
 	found=$((found + 1))
 	echo "fuzz: $target in $(dirname "$file"), for $fuzztime"
-	go test -run '^$' -fuzz "^$target\$" -fuzztime "$fuzztime" "./$(dirname "$file")" || status=1
+	go test -run '^$' -fuzz "^$target\$" -fuzztime "$fuzztime" "./$(dirname "$file")" </dev/null || status=1
 done < <(git ls-files -co --exclude-standard '*_test.go' |
 	xargs -r grep -oHE '^func Fuzz[A-Za-z0-9_]*' | sed 's/:func /:/' | sort)
 echo "fuzz: $found targets"

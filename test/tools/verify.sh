@@ -31,10 +31,11 @@ modules() {
 
 check_gofmt() {
 	local unformatted
-	unformatted=$(files '*.go' | xargs -0r gofmt -s -l) && [[ -z $unformatted ]] || {
-		echo "not formatted (make fmt): $unformatted"
+	unformatted=$(files '*.go' | xargs -0r gofmt -s -l 2>&1)
+	if [[ -n $unformatted ]]; then
+		printf 'not formatted (make fmt):\n%s\n' "$unformatted"
 		return 1
-	}
+	fi
 }
 
 check_shellcheck() {
@@ -69,10 +70,10 @@ check_boundaries() {
 check_mod-tidy() {
 	local module status=0
 	for module in $(modules); do
-		go -C "$module" mod tidy -diff || {
+		if ! go -C "$module" mod tidy -diff; then
 			echo "$module: go.mod or go.sum is not tidy"
 			status=1
-		}
+		fi
 	done
 	return "$status"
 }
@@ -80,10 +81,10 @@ check_mod-tidy() {
 check_mod-verify() {
 	local module status=0
 	for module in $(modules); do
-		go -C "$module" mod verify || {
-			echo "$module: a downloaded module is not what go.sum says"
+		if ! go -C "$module" mod verify; then
+			echo "$module: its modules could not be verified"
 			status=1
-		}
+		fi
 	done
 	return "$status"
 }
@@ -96,26 +97,30 @@ check_golangci-lint() { "$lint/golangci-lint" run; }
 # Generates anew in a copy, and compares.
 check_generated() {
 	mkdir "$tmp/before" "$tmp/after" &&
-		files | tar --null --files-from=- -cf - | tee >(tar -xf - -C "$tmp/before") | tar -xf - -C "$tmp/after" &&
-		(cd "$tmp/after" && go generate ./...) &&
-		diff -ruN "$tmp/before" "$tmp/after" || {
+		files | tar --null --files-from=- -cf "$tmp/files.tar" &&
+		tar -xf "$tmp/files.tar" -C "$tmp/before" &&
+		tar -xf "$tmp/files.tar" -C "$tmp/after" &&
+		(cd "$tmp/after" && go generate ./...) || return 1
+	if ! diff -ruN "$tmp/before" "$tmp/after"; then
 		echo "generated files are not up to date (make generate)"
 		return 1
-	}
+	fi
 }
 
+# The database is the public one, or a mirror of it that GOVULNDB names.
 check_govulncheck() {
-	# A program of three lines tells in seconds whether the database can be had.
+	local scan=("$lint/govulncheck") status=0
+	if [[ -n ${GOVULNDB:-} ]]; then scan+=(-db "$GOVULNDB"); fi
+	# A program of one function tells in seconds whether the database can be had.
 	mkdir "$tmp/probe"
 	printf 'module probe\n\ngo 1.26.0\n' >"$tmp/probe/go.mod"
 	printf 'package main\n\nfunc main() {}\n' >"$tmp/probe/main.go"
-	local status=0
-	timeout 30 "$lint/govulncheck" -C "$tmp/probe" ./... >"$tmp/probe/log" 2>&1 || status=$?
+	timeout 30 "${scan[@]}" -C "$tmp/probe" ./... >"$tmp/probe/log" 2>&1 || status=$?
 	if [[ $status == 124 ]] || grep -q 'fetching vulnerabilities' "$tmp/probe/log"; then
 		echo "the vulnerability database was not reachable"
 		return "$cannot"
 	fi
-	timeout 600 "$lint/govulncheck" ./...
+	timeout 600 "${scan[@]}" ./...
 }
 
 if (($#)); then steps=("$@"); fi

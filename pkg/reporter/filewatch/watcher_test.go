@@ -409,9 +409,9 @@ const patience = 30 * time.Second
 
 // follower is a running Watcher and what it has handed over.
 type follower struct {
-	t     testing.TB
-	w     *Watcher
-	got   chan Content
+	t   testing.TB
+	w   *Watcher
+	got chan Content
 	// how often Run was woken by an event, and how often it read the file after the first time
 	wakes, reads atomic.Int64
 }

@@ -66,7 +66,7 @@ func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceC
 		return answered("Decrypt", err)
 	}
 	if !bytes.Equal(answer.Plaintext, p.sealed.plain) {
-		return verdictError{errors.New("Decrypt returned other bytes than were encrypted")}
+		return verdictError{errors.New("the answer to Decrypt is other bytes than were encrypted")}
 	}
 	return nil
 }
@@ -79,10 +79,10 @@ func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID stri
 		return nil, answered("Encrypt", err)
 	}
 	if size := len(answer.Ciphertext); size == 0 || size > maxCiphertext {
-		return nil, verdictError{fmt.Errorf("Encrypt returned %d bytes, must be 1 to %d", size, maxCiphertext)}
+		return nil, verdictError{fmt.Errorf("the answer to Encrypt is %d bytes, must be 1 to %d", size, maxCiphertext)}
 	}
 	if answer.KeyId != keyID {
-		return nil, verdictError{fmt.Errorf("Encrypt used key_id %q, Status named %q", excerpt(answer.KeyId), excerpt(keyID))}
+		return nil, verdictError{fmt.Errorf("the answer to Encrypt names key_id %q, that to Status %q", excerpt(answer.KeyId), excerpt(keyID))}
 	}
 	return &ciphertext{
 		plain:   plain,

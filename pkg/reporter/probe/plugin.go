@@ -147,7 +147,6 @@ func (p *Plugin) connect() error {
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithReadBufferSize(buffer),
 		grpc.WithWriteBufferSize(buffer),
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 	)
 	if err != nil {

@@ -14,9 +14,11 @@ type rule struct {
 	notOf   string   // except this one and those below it
 	forbids []string // this package and those below it
 	allows  []string // except these and those below them
-	// links makes it a rule about the binary alone, not about its tests; of
-	// must then exist, lest a renamed binary is checked no more.
-	links bool
+	// testsMay leaves the packages' own tests out of it.
+	testsMay bool
+	// mustExist is a breach of its own when there is no such package, lest a
+	// renamed one is checked no more.
+	mustExist bool
 }
 
 var rules = []rule{
@@ -31,11 +33,11 @@ var rules = []rule{
 	{of: module + "/pkg/config", forbids: []string{module}, allows: []string{module + "/pkg/config"}},
 	{of: module + "/pkg/health", forbids: []string{module}, allows: []string{module + "/pkg/health"}},
 
-	// Tests and their tools never reach the product.
-	{of: module, notOf: module + "/test", forbids: []string{module + "/test"}},
+	// What serves the tests never reaches the product.
+	{of: module, notOf: module + "/test", forbids: []string{module + "/test"}, testsMay: true},
 
 	// The reporter sits beside every API server: it stays small.
-	{of: module + "/cmd/kms-health-reporter", links: true, forbids: []string{
+	{of: module + "/cmd/kms-health-reporter", mustExist: true, testsMay: true, forbids: []string{
 		module + "/pkg/operator",
 		"github.com/openshift/client-go",
 		"k8s.io/api",
@@ -68,7 +70,7 @@ func check(packages []goPackage, rules []rule) []string {
 					breaches = append(breaches, fmt.Sprintf("%s must not know %s", p.ImportPath, dep))
 				}
 			}
-			if r.links {
+			if r.testsMay {
 				continue
 			}
 			for _, dep := range slices.Concat(p.TestImports, p.XTestImports) {
@@ -77,7 +79,7 @@ func check(packages []goPackage, rules []rule) []string {
 				}
 			}
 		}
-		if r.links && !applied {
+		if r.mustExist && !applied {
 			breaches = append(breaches, fmt.Sprintf("%s: no such package, so its rule checks nothing", r.of))
 		}
 	}

@@ -1,5 +1,5 @@
 // promtool, which checks the metrics' names and the alerting rules.
-// A module of its own: its dependencies and the linters' want different versions of the same libraries.
+// A module of its own: it takes minutes to build, and the linters are not to wait for it.
 module github.com/kms-health/kms-health/test/tools/prometheus
 
 go 1.26.0

@@ -1,0 +1,174 @@
+//go:build integration
+
+package integration
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// nobody is whom the image runs as. A file without permission is one to him, not
+// to root.
+const nobody = 65532
+
+func TestEachBadFileIsToldInOneLineAndTheLastGoodOneGoesOn(t *testing.T) {
+	r := newReporter(t)
+	one := r.plugin("1")
+	r.configure("", "", "1:Write")
+	good, err := os.ReadFile(r.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asRoot := os.Getuid() == 0
+	r.start(func(a *syscall.SysProcAttr) {
+		if !asRoot {
+			return
+		}
+		a.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		for path, mode := range map[string]os.FileMode{r.dir: 0o755, r.dir + "/kms-1.sock": 0o777} {
+			if err := os.Chmod(path, mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	r.logged("Plugin is healthy")
+
+	with := func(old, new string) func() {
+		return func() { r.write(bytes.Replace(good, []byte(old), []byte(new), 1)) }
+	}
+	interval := func(value string) func() { return with("interval: 1s", "interval: "+value) }
+	second := func(endpoint string) func() {
+		return func() { r.write(append(bytes.Clone(good), "- {endpoint: '"+endpoint+"', role: Read}\n"...)) }
+	}
+	for _, bad := range []struct {
+		what string
+		make func()
+		want []string // path and value, as the log's quoting has them
+	}{
+		{"unknown field", with("interval: 1s", "interval: 1s, retries: 3"), []string{`probe.retries: Invalid value: \"3\": unknown field`}},
+		{"doubled field", with("interval: 1s", "interval: 1s, interval: 2s"), []string{`probe.interval: Duplicate value: \"2s\"`}},
+		{"wrong kind", with("ReporterConfiguration", "Secret"), []string{`kind: Unsupported value: \"Secret\"`}},
+		{"wrong version", with("v1alpha1", "v2"), []string{`apiVersion: Unsupported value: \"kmshealth.openshift.io/v2\"`}},
+		{"one keyID twice", second("unix:///elsewhere/kms-1.sock"), []string{`plugins[1].keyID: Duplicate value: \"1\"`}},
+		{"one endpoint twice", second(r.endpoint("1")), []string{`plugins[1].endpoint: Duplicate value: \"` + r.endpoint("1")}},
+		{"relative path", with("unix://"+r.dir, "unix://run"), []string{`plugins[0].endpoint: Invalid value: \"unix://run/kms-1.sock\"`}},
+		{"interval of 0", interval("0s"), []string{`probe.interval: Invalid value: \"0s\"`}},
+		{"interval of -1", interval("-1s"), []string{`probe.interval: Invalid value: \"-1s\"`}},
+		{"interval of 1ns", interval("1ns"), []string{`probe.interval: Invalid value: \"1ns\"`}},
+		{"interval of 100h", interval("100h"), []string{`probe.interval: Invalid value: \"100h0m0s\"`}},
+		{"timeout above interval", with("role: Write", "role: Write, timeout: 2s"), []string{`plugins[0].timeout: Invalid value: \"2s\": must be at most probe.interval, 1s`}},
+		{"empty file", func() { r.write(nil) }, []string{r.file, "the file is empty"}},
+		{"half a file", func() { r.write(good[:len(good)-10]) }, []string{r.file, "the file is not a YAML mapping", "line "}},
+		{"binary", func() { r.write([]byte("\x7fELF\x02\x01\x01\x00")) }, []string{r.file, "the file is not text: byte 0x02 at offset 4"}},
+		{"10 MB", func() { r.write(bytes.Repeat([]byte("# \n"), 10<<20/3)) }, []string{r.file, "too large: 10485759 bytes", "the limit is 1048576"}},
+		{"a directory", func() {
+			if err := os.Remove(r.file); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Mkdir(r.file, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{r.file, "is a directory"}},
+		{"no permission", func() {
+			if err := os.WriteFile(r.file+".new", good, 0o000); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(r.file+".new", r.file); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{r.file, "permission denied"}},
+		{"gone", func() {
+			if err := os.Remove(r.file); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{r.file, "no such file or directory"}},
+	} {
+		t.Run(bad.what, func(t *testing.T) {
+			told := r.count("Configuration file cannot be used")
+			bad.make()
+			r.logged(append(bad.want, "Configuration file cannot be used; the last good one stays in force")...)
+			if n := r.count("Configuration file cannot be used"); n != told+1 {
+				t.Errorf("told in %d lines, want one", n-told)
+			}
+			calls := one.Calls(kmsplugin.CallStatus).Count
+			if err := one.WaitForCalls(soon(t), kmsplugin.CallStatus, calls+1); err != nil {
+				t.Errorf("no longer probed: %v", err)
+			}
+			if code, text := r.get("/healthz?verbose"); code != http.StatusOK || !strings.Contains(text, "[-]config failed: the last good configuration is in force: ") {
+				t.Errorf("/healthz: %d %s", code, text)
+			}
+			if code, _ := r.get("/readyz"); code != http.StatusOK {
+				t.Errorf("/readyz: %d", code)
+			}
+			_ = os.Remove(r.file) // the directory
+			r.write(good)
+			r.logged("Configuration in force")
+		})
+	}
+	if got := one.State().Connections.Accepted; got != 1 {
+		t.Errorf("%d connections to a plugin that never changed", got)
+	}
+}
+
+func TestMetricsAreAsPrometheusWantsThem(t *testing.T) {
+	r := newReporter(t)
+	r.plugin("1")
+	r.configure("", "", "1:Write")
+	r.start()
+	r.logged("Plugin is healthy")
+	var text string
+	eventually(t, "metrics are served", func() bool { _, text = r.get("/metrics"); return text != "" })
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	for _, name := range []string{
+		"kms_health_reporter_probes_total", "kms_health_reporter_probe_duration_seconds", "kms_health_reporter_last_probe_timestamp_seconds",
+		"kms_health_reporter_plugin_status", "kms_health_reporter_config_reloads_total", "kms_health_reporter_config_info",
+		"kms_health_reporter_config_applied_timestamp_seconds", "kms_health_reporter_config_watch_active", "kms_health_reporter_build_info",
+	} {
+		if !strings.Contains(text, "# TYPE "+name+" ") {
+			t.Errorf("no %s", name)
+		}
+	}
+}
+
+func TestDeletedSocketFolderIsNothingToObserve(t *testing.T) {
+	// A folder that is mounted while it is deleted needs a mount; that a path of
+	// it then leads to a folder without links is the same by way of /proc.
+	r := newReporter(t)
+	folder := r.dir + "/sockets"
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = open.Close() }()
+	r.configure("", "", "1:Write")
+	content, err := os.ReadFile(r.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(open.Fd()))
+	r.write(bytes.Replace(content, []byte(r.dir+"/kms-1.sock"), []byte(path+"/kms-1.sock"), 1))
+	r.start()
+	r.logged("Plugin is not healthy", "no such file or directory")
+	if err := os.Remove(folder); err != nil {
+		t.Fatal(err)
+	}
+	r.logged("The socket's folder was deleted: nothing to observe")
+}

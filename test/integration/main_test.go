@@ -1,0 +1,99 @@
+//go:build integration
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/kms-health/kms-health/test/controlplane"
+)
+
+const (
+	// patience bounds what must happen soon.
+	patience = 60 * time.Second
+	// namespace holds the identities of all reporters of the run.
+	namespace = "kms-health"
+	// certificateUser begins the names of those that are known by certificate.
+	certificateUser = "system:kms-health-reporter"
+)
+
+// cluster serves all tests, which run one after another: starting it takes
+// longer than most of them, and each has a node of its own.
+var cluster *controlplane.ControlPlane
+
+// binary is the reporter, with the race detector where the tests have it.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (code int) {
+	fail := func(err error) int { fmt.Fprintln(os.Stderr, err); return 1 }
+	dir, err := os.MkdirTemp("", "kms-health-integration")
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	// Some tests run the reporter as another user, who must get at its binary.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return fail(err)
+	}
+	binary = filepath.Join(dir, "kms-health-reporter")
+	args := []string{"build", "-o", binary}
+	if raceDetector {
+		args = append(args, "-race")
+	}
+	if out, err := exec.Command("go", append(args, "github.com/kms-health/kms-health/cmd/kms-health-reporter")...).CombinedOutput(); err != nil {
+		return fail(fmt.Errorf("build the reporter: %w\n%s", err, out))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cluster, err = controlplane.Start(ctx, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, Audit: true})
+	if err != nil {
+		return fail(err)
+	}
+	code = m.Run()
+	err = errors.Join(auditOfTheRun(), cluster.Stop())
+	if err != nil {
+		return fail(err)
+	}
+	return code
+}
+
+// auditOfTheRun proves, from the API server's own log of all tests, that no
+// reporter ever asked for anything but a PATCH of one status.
+func auditOfTheRun() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := cluster.AuditFence(ctx); err != nil {
+		return err
+	}
+	events, err := cluster.AuditEvents(func(e *auditv1.Event) bool {
+		return strings.HasPrefix(e.UserAgent, "kms-health-reporter/") ||
+			strings.HasPrefix(e.User.Username, "system:serviceaccount:"+namespace+":") || strings.HasPrefix(e.User.Username, certificateUser)
+	})
+	if err != nil {
+		return err
+	}
+	var others []string
+	for _, e := range events {
+		o := e.ObjectRef
+		if e.Verb != "patch" || o == nil || o.APIGroup != controlplane.OperatorGroup || o.Subresource != "status" || o.Name != controlplane.ClusterObject {
+			others = append(others, e.Verb+" "+e.RequestURI)
+		}
+	}
+	fmt.Printf("audit log of the run: %d requests by reporters, %d of them other than PATCH …/%s/status\n", len(events), len(others), controlplane.ClusterObject)
+	if len(others) > 0 {
+		return fmt.Errorf("reporters asked for what they must not:\n%s", strings.Join(others, "\n"))
+	}
+	return nil
+}

@@ -1,0 +1,341 @@
+//go:build integration
+
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// reporter is a reporter's process with its surroundings.
+type reporter struct {
+	t       *testing.T
+	node    string
+	user    string
+	dir     string
+	file    string // its configuration
+	serving string
+	process *exec.Cmd
+	ended   chan struct{}
+
+	mu   sync.Mutex
+	log  []string
+	seen int // lines of the log that were looked at
+	news chan struct{}
+}
+
+// newReporter prepares a reporter for a node named after the test; it is started
+// by start. resources are those that it may write to.
+func newReporter(t *testing.T, resources ...string) *reporter {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kmsh") // t.TempDir's name is too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	node := strings.ToLower(strings.Trim(strings.NewReplacer("/", "-", "_", "-", ",", "").Replace(t.Name()), "-"))
+	if len(node) > 200 {
+		node = node[:200]
+	}
+	r := &reporter{
+		t: t, dir: dir, node: node, file: filepath.Join(dir, "config.yaml"),
+		user: controlplane.ServiceAccountUser(namespace, short(node)),
+		news: make(chan struct{}, 1),
+	}
+	r.serving = freeAddress(t)
+	ctx := soon(t)
+	if err := cluster.CreateServiceAccount(ctx, namespace, short(node)); err != nil {
+		t.Fatal(err)
+	}
+	if len(resources) > 0 {
+		if err := cluster.AllowStatusPatch(ctx, r.user, resources...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func short(name string) string { return strings.Trim(name[:min(len(name), 60)], "-.") }
+
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// token gives the reporter a new token, in files that it is told about.
+func (r *reporter) token() {
+	r.t.Helper()
+	token, err := cluster.ServiceAccountToken(soon(r.t), namespace, short(r.node), controlplane.TokenOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.credentials(controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
+}
+
+func (r *reporter) credentials(k controlplane.Kubeconfig) {
+	r.t.Helper()
+	if _, err := cluster.WriteKubeconfig(r.credentialDir(), k); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *reporter) credentialDir() string { return filepath.Join(r.dir, "credentials") }
+
+func (r *reporter) endpoint(keyID string) string {
+	return "unix://" + filepath.Join(r.dir, "kms-"+keyID+".sock")
+}
+
+// plugin starts a real plugin beside the reporter.
+func (r *reporter) plugin(keyID string, faults ...kmsplugin.Fault) *kmsplugin.Plugin {
+	r.t.Helper()
+	p, err := kmsplugin.Start(kmsplugin.Options{Endpoint: r.endpoint(keyID), StateDir: filepath.Join(r.dir, "state-"+keyID), Faults: faults})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// configure writes the file: plugins as keyID:role, and a destination if a
+// resource is given.
+func (r *reporter) configure(resource, format string, plugins ...string) {
+	r.t.Helper()
+	var b strings.Builder
+	b.WriteString("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1s}\n")
+	fmt.Fprintf(&b, "serving: {address: '%s'}\n", r.serving)
+	if resource != "" {
+		fmt.Fprintf(&b, "destination: {resource: %s, format: %s, kubeconfig: %s, writeTimeout: 2s}\n", resource, format, filepath.Join(r.credentialDir(), controlplane.KubeconfigFile))
+	}
+	b.WriteString("plugins:")
+	for _, p := range plugins {
+		keyID, role, _ := strings.Cut(p, ":")
+		fmt.Fprintf(&b, "\n- {endpoint: '%s', role: %s}", r.endpoint(keyID), role)
+	}
+	if len(plugins) == 0 {
+		b.WriteString(" []")
+	}
+	r.write([]byte(b.String() + "\n"))
+}
+
+func (r *reporter) write(content []byte) {
+	r.t.Helper()
+	if err := os.WriteFile(r.file+".new", content, 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.Rename(r.file+".new", r.file); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// start runs the process; as who it runs may be changed before by attributes.
+func (r *reporter) start(attributes ...func(*syscall.SysProcAttr)) {
+	r.t.Helper()
+	cmd := exec.Command(binary, "--config", r.file, "--node-name", r.node)
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	for _, change := range attributes {
+		change(cmd.SysProcAttr)
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.process, r.ended = cmd, make(chan struct{})
+	go func() {
+		defer close(r.ended)
+		lines := bufio.NewScanner(stderr)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			r.mu.Lock()
+			r.log = append(r.log, lines.Text())
+			r.mu.Unlock()
+			select {
+			case r.news <- struct{}{}:
+			default:
+			}
+		}
+		_ = cmd.Wait() // how it ended is in its ProcessState
+	}()
+	r.t.Cleanup(r.stop)
+}
+
+// stop ends the process as a kubelet does, and wants it to end in two seconds,
+// with exit code 0 and no data race found.
+func (r *reporter) stop() {
+	select {
+	case <-r.ended:
+		return // stopped before
+	default:
+	}
+	began := time.Now()
+	if err := r.process.Process.Signal(syscall.SIGTERM); err != nil {
+		r.t.Errorf("the reporter ended by itself: %v", err)
+	}
+	select {
+	case <-r.ended:
+	case <-time.After(patience):
+		_ = r.process.Process.Kill()
+		<-r.ended
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		r.t.Errorf("the reporter took %s to end", took)
+	}
+	if code := r.process.ProcessState.ExitCode(); code != 0 {
+		r.t.Errorf("the reporter ended with %d", code)
+	}
+	if r.t.Failed() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.t.Logf("the reporter's log:\n%s", strings.Join(r.log, "\n"))
+	}
+}
+
+// logged waits for a line, not looked at before, that holds all texts.
+func (r *reporter) logged(texts ...string) string {
+	r.t.Helper()
+	timeout := time.After(patience)
+	for {
+		r.mu.Lock()
+		for r.seen < len(r.log) {
+			line := r.log[r.seen]
+			r.seen++
+			if holdsAll(line, texts) {
+				r.mu.Unlock()
+				return line
+			}
+		}
+		r.mu.Unlock()
+		select {
+		case <-r.news:
+		case <-timeout:
+			r.t.Fatalf("not logged in time: %q", texts)
+		}
+	}
+}
+
+func holdsAll(line string, texts []string) bool {
+	for _, text := range texts {
+		if !strings.Contains(line, text) {
+			return false
+		}
+	}
+	return true
+}
+
+// count returns how many lines of the log so far hold a text.
+func (r *reporter) count(text string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, line := range r.log {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *reporter) get(path string) (int, string) {
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get("http://" + r.serving + path)
+	if err != nil {
+		return 0, ""
+	}
+	defer func() { _ = response.Body.Close() }()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(response.Body); err != nil {
+		return 0, ""
+	}
+	return response.StatusCode, b.String()
+}
+
+// metric returns the value of one series, 0 where there is none.
+func (r *reporter) metric(name string, labels ...string) float64 {
+	code, text := r.get("/metrics")
+	if code != http.StatusOK {
+		return 0
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		r.t.Errorf("metrics: %v", err)
+		return 0
+	}
+	for _, m := range families[name].GetMetric() {
+		have := map[string]string{}
+		for _, l := range m.GetLabel() {
+			have[l.GetName()] = l.GetValue()
+		}
+		match := true
+		for i := 0; i < len(labels); i += 2 {
+			match = match && have[labels[i]] == labels[i+1]
+		}
+		if match {
+			return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return 0
+}
+
+// writes waits until more writes of a form ended as said than now.
+func (r *reporter) writes(form, result string) {
+	r.t.Helper()
+	const name = "kms_health_reporter_writes_total"
+	before := r.metric(name, "form", form, "result", result)
+	eventually(r.t, fmt.Sprintf("another write of %s ends as %s", form, result), func() bool {
+		return r.metric(name, "form", form, "result", result) > before
+	})
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+		time.Sleep(20 * time.Millisecond) // other processes cannot be waited for
+	}
+}
+
+// says wants exactly these plugins, as keyID=status, in this order.
+func says(entries []health.Entry, want ...string) bool {
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.KeyID+"="+string(e.Status))
+	}
+	return strings.Join(got, " ") == strings.Join(want, " ")
+}

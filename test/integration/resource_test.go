@@ -1,0 +1,141 @@
+//go:build integration
+
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/controlplane"
+)
+
+// administrator sees what the API server holds.
+func administrator(t *testing.T) dynamic.Interface {
+	t.Helper()
+	client, err := dynamic.NewForConfig(cluster.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func operatorResource(t *testing.T, resource string) dynamic.ResourceInterface {
+	t.Helper()
+	return administrator(t).Resource(controlplane.OperatorGVR(resource))
+}
+
+// object reads an operator resource; nil while it cannot be read.
+func object(t *testing.T, resource string) *unstructured.Unstructured {
+	t.Helper()
+	u, err := operatorResource(t, resource).Get(soon(t), controlplane.ClusterObject, metav1.GetOptions{})
+	if err != nil {
+		if !apierrors.IsNotFound(err) {
+			t.Logf("read %s: %v", resource, err)
+		}
+		return nil
+	}
+	return u
+}
+
+// condition returns a condition of a resource, nil when there is none.
+func condition(t *testing.T, resource, conditionType string) map[string]any {
+	t.Helper()
+	u := object(t, resource)
+	if u == nil {
+		return nil
+	}
+	conditions, _, err := unstructured.NestedSlice(u.Object, "status", "conditions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range conditions {
+		if c := c.(map[string]any); c["type"] == conditionType {
+			return c
+		}
+	}
+	return nil
+}
+
+// entries returns what the node's condition says, nil when there is none.
+func entries(t *testing.T, resource, node string) []health.Entry {
+	t.Helper()
+	c := condition(t, resource, health.ConditionType(node))
+	if c == nil {
+		return nil
+	}
+	decoded, err := health.DecodeMessage(c["message"].(string))
+	if err != nil {
+		return nil // not the reporter's yet
+	}
+	return decoded
+}
+
+// reports returns the node's typed reports.
+func reports(t *testing.T, resource, node string) []health.Report {
+	t.Helper()
+	u := object(t, resource)
+	if u == nil {
+		return nil
+	}
+	path := []string{"status", "encryptionStatus", "healthReports"}
+	if resource == controlplane.Authentications {
+		path = []string{"status", "oauthAPIServer", "encryptionStatus", "healthReports"}
+	}
+	list, _, err := unstructured.NestedSlice(u.Object, path...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all, own []health.Report
+	if err := json.Unmarshal(raw, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		if r.NodeName == node {
+			own = append(own, r)
+		}
+	}
+	return own
+}
+
+// freshCondition waits for a condition checked after now that is as wanted.
+func (r *reporter) freshCondition(resource string, want ...string) []health.Entry {
+	r.t.Helper()
+	since := time.Now().Truncate(time.Second)
+	var got []health.Entry
+	eventually(r.t, fmt.Sprintf("a fresh condition of %s on %s says %v", r.node, resource, want), func() bool {
+		got = entries(r.t, resource, r.node)
+		return says(got, want...) && got[0].LastChecked.After(since)
+	})
+	return got
+}
+
+// applyCondition writes a condition under a manager of its own, as an operator
+// does.
+func applyCondition(t *testing.T, resource, manager, conditionType, message string) {
+	t.Helper()
+	u := object(t, resource)
+	applied := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(), "metadata": map[string]any{"name": u.GetName()},
+		"status": map[string]any{"conditions": []any{map[string]any{
+			"type": conditionType, "status": "False", "reason": "Test", "message": message, "lastTransitionTime": "2026-05-08T12:34:56Z",
+		}}},
+	}}
+	if _, err := operatorResource(t, resource).ApplyStatus(soon(t), u.GetName(), applied, metav1.ApplyOptions{FieldManager: manager, Force: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var crdGVR = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
