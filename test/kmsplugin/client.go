@@ -18,9 +18,9 @@ type Client struct {
 // NewClient returns a client for the control socket at path, or "@name". It
 // does not connect yet.
 func NewClient(path string) (*Client, error) {
-	socket, err := parseEndpoint(path)
+	socket, err := parseControlPath(path)
 	if err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
+		return nil, err
 	}
 	return &Client{socket: socket}, nil
 }

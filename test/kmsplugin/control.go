@@ -43,9 +43,9 @@ type Control struct {
 // Close. A path can be opened only by the user that runs the plugin; an
 // abstract socket knows no permissions.
 func ServeControl(p *Plugin, path string) (*Control, error) {
-	socket, err := parseEndpoint(path)
+	socket, err := parseControlPath(path)
 	if err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
+		return nil, err
 	}
 	listener, err := socket.listen()
 	if err != nil {

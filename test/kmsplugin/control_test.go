@@ -114,6 +114,26 @@ func TestCommandsOverTheControlSocket(t *testing.T) {
 	}
 }
 
+func TestAControlPathMayBeRelative(t *testing.T) {
+	t.Parallel()
+	wd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"control.sock":       filepath.Join(wd, "control.sock"),
+		"/run/control.sock":  "/run/control.sock",
+		"unix:///run/c.sock": "/run/c.sock",
+		"@control":           "@control",
+		"":                   "",
+		"unix://c.sock":      "",
+	} {
+		if s, err := parseControlPath(path); string(s) != want || (err == nil) != (want != "") {
+			t.Errorf("parseControlPath(%q) = %q, %v; want %q", path, s, err, want)
+		}
+	}
+}
+
 func TestABadCommandSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	_, client := controlled(t)
@@ -144,8 +164,8 @@ func TestABadCommandSaysWhatIsWrong(t *testing.T) {
 
 func TestAClientWithoutAPluginSaysSo(t *testing.T) {
 	t.Parallel()
-	if _, err := NewClient("control.sock"); err == nil {
-		t.Error("a relative path was accepted")
+	if _, err := NewClient(""); err == nil {
+		t.Error("no path was accepted")
 	}
 	client, err := NewClient(filepath.Join(socketDir(t), "control.sock"))
 	if err != nil {

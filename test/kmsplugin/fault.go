@@ -2,6 +2,7 @@ package kmsplugin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -94,22 +95,28 @@ func faultKind(name string) (FaultKind, error) {
 	return FaultKind{}, fmt.Errorf("no fault is called %q", name)
 }
 
-// complete fills in what was left out, and joins the words that are too many
-// into the last argument, so that a text need not be quoted.
+// join joins the words that are too many into the last argument, so that a
+// text need not be quoted. It returns a copy.
+func (k FaultKind) join(args []string) []string {
+	joined := slices.Clone(args)
+	if n := len(k.Params); n > 0 && len(args) > n {
+		joined = append(joined[:n-1], strings.Join(args[n-1:], " "))
+	}
+	return joined
+}
+
+// complete joins what is too much, and fills in what was left out.
 func (k FaultKind) complete(args []string) ([]string, error) {
 	for _, arg := range args {
 		if !utf8.ValidString(arg) {
 			return nil, fmt.Errorf("%s: argument %q is not UTF-8, and could not be sent", k.Name, arg)
 		}
 	}
-	if n := len(k.Params); len(args) > n {
-		if n == 0 {
-			return nil, fmt.Errorf("%s takes no arguments, got %q", k.Name, args)
-		}
-		args = append(args[:n-1:n-1], strings.Join(args[n-1:], " "))
+	full := k.join(args)
+	if len(full) > len(k.Params) {
+		return nil, fmt.Errorf("%s takes no arguments, got %q", k.Name, args)
 	}
-	full := append([]string(nil), args...)
-	for _, param := range k.Params[len(args):] {
+	for _, param := range k.Params[len(full):] {
 		if !param.Optional {
 			return nil, fmt.Errorf("%s needs %s: %s", k.Name, param.Name, k.Usage())
 		}

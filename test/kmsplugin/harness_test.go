@@ -11,8 +11,10 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
@@ -122,11 +124,16 @@ func (c caller) decrypt(t *testing.T, e *kmsapi.EncryptResponse) (string, error)
 }
 
 // mustBeHealthy makes every call and wants the answers of a healthy plugin,
-// whose health service is off. It waits for a connection: the one before may
-// just have broken.
+// whose health service is off.
 func (c caller) mustBeHealthy(t *testing.T, p *Plugin) {
 	t.Helper()
+	// A client learns of a broken connection some time after it broke, and may
+	// send a call over it until then.
+	deadline := time.Now().Add(patience)
 	answer, err := c.status(t, grpc.WaitForReady(true))
+	for status.Code(err) == codes.Unavailable && time.Now().Before(deadline) {
+		answer, err = c.status(t, grpc.WaitForReady(true))
+	}
 	if err != nil {
 		t.Fatalf("Status: %v", err)
 	}

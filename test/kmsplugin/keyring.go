@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -202,7 +203,7 @@ func (k *keyring) add() error {
 	if err != nil {
 		return err
 	}
-	keys := append(k.keys[:len(k.keys):len(k.keys)], added)
+	keys := slices.Concat(k.keys, []key{added})
 	if err := writeKeys(k.dir, keys); err != nil {
 		return err
 	}

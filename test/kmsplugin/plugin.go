@@ -11,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"google.golang.org/grpc"
 )
 
 // drainTime is what Close grants the calls under way.
@@ -49,8 +47,7 @@ type Plugin struct {
 	closed   bool
 	faults   []Fault
 	listener *net.UnixListener // nil while nobody listens
-	server   *grpc.Server      // nil while crashed
-	serving  sync.WaitGroup
+	server   *server           // nil while crashed
 }
 
 // Start reads or makes the keys, listens, and serves. When it returns a
@@ -93,6 +90,9 @@ func (p *Plugin) KeyID() string { return p.keys.current() }
 func (p *Plugin) SetFault(f Fault) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if kind, err := faultKind(f.Name); err == nil {
+		f.Args = kind.join(f.Args)
+	}
 	if err := p.become(append(without(p.faults, f.Name), f)); err != nil {
 		return err
 	}
@@ -229,14 +229,11 @@ func (p *Plugin) Close() error {
 		// is left alone and is not our trouble.
 		_ = p.socket.removeStale()
 	}
-	if p.server != nil {
-		hard := time.AfterFunc(drainTime, p.server.Stop)
-		p.server.GracefulStop()
-		hard.Stop()
-	}
 	p.closeListener()
-	p.serving.Wait()
-	p.server = nil
+	if p.server != nil {
+		p.server.drain(drainTime)
+		p.server = nil
+	}
 	return unlinked
 }
 
@@ -274,39 +271,32 @@ func (p *Plugin) reconcile(b *behaviour) error {
 		_ = p.socket.removeStale()
 	}
 	if b.crashed {
-		// Stop closes the listener too; its file stays.
+		p.closeListener()
 		if p.server != nil {
-			p.server.Stop()
+			p.server.kill()
 			p.server = nil
 		}
-		p.closeListener()
 		return nil
 	}
 	if p.server == nil {
 		p.server = p.newServer()
 	}
-	if !b.noSocket && p.listener == nil {
-		listener, err := p.socket.listen()
-		if err != nil {
-			return err
-		}
-		p.listener = listener
-		p.serve(p.server, listener)
+	if b.noSocket || p.listener != nil {
+		return nil
 	}
+	var err error
+	if p.listener, err = p.socket.listen(); err != nil {
+		return err
+	}
+	p.server.serve(p.listener)
 	return nil
-}
-
-// serve accepts connections until the listener is closed, by us or by the
-// server that stops: there is no other end, so its error says nothing.
-func (p *Plugin) serve(server *grpc.Server, listener net.Listener) {
-	p.serving.Go(func() { _ = server.Serve(listener) })
 }
 
 // closeListener ends listening. Connections that are open stay so, and the
 // socket's file too. The caller holds mu.
 func (p *Plugin) closeListener() {
 	if p.listener != nil {
-		// The server may have closed it already.
+		// It fails only for one that is closed, and none is, here.
 		_ = p.listener.Close()
 		p.listener = nil
 	}

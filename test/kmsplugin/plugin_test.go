@@ -3,6 +3,7 @@ package kmsplugin
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -65,6 +66,44 @@ func TestACrashBreaksCallsAndAReturnServesThem(t *testing.T) {
 	}
 }
 
+// A client that connects and says nothing is in gRPC's handshake, which has
+// two minutes.
+func TestSilentClientsHoldUpNeitherACrashNorTheEnd(t *testing.T) {
+	t.Parallel()
+	p := start(t, Options{})
+	silent := func() net.Conn {
+		conn, err := net.Dial("unix", string(p.socket))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	for _, end := range []func() error{p.Crash, p.Close} {
+		if err := p.Return(); err != nil {
+			t.Fatal(err)
+		}
+		conn := silent()
+		// A call answered over a later connection: the silent one is accepted.
+		c := dial(t, p)
+		c.mustBeHealthy(t, p)
+		begin := time.Now()
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		// What gRPC said first may be read before the end.
+		if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("the silent connection is open: %v", err)
+		}
+	}
+}
+
 func TestACrashedPluginCanBeIllWhenItReturns(t *testing.T) {
 	t.Parallel()
 	p := start(t, Options{Faults: []Fault{{Name: FaultCrash}}})
@@ -95,6 +134,66 @@ func TestAPluginDoesNotReturnToASocketThatIsTaken(t *testing.T) {
 		t.Error(err)
 	}
 	dial(t, successor).mustBeHealthy(t, successor)
+}
+
+func TestFaultsThatCannotBeClearedStayInForce(t *testing.T) {
+	t.Parallel()
+	p := start(t, Options{})
+	c := dial(t, p)
+	c.mustBeHealthy(t, p)
+	p.mustSet(t, Fault{Name: FaultUnhealthy, Args: []string{"sealed"}})
+	p.mustSet(t, Fault{Name: FaultRemoveSocket})
+	start(t, Options{Endpoint: p.Endpoint()})
+	if err := p.ClearFaults(); err == nil {
+		t.Error("the socket was restored, though another plugin has it")
+	}
+	if state := p.State(); state.Listening || len(state.Faults) != 2 {
+		t.Errorf("state: %+v", state)
+	}
+	answers(func(_ *Plugin, a *kmsapi.StatusResponse) bool { return a.Healthz == "sealed" })(t, p, c)
+}
+
+func TestAnAbstractSocketTouchesNoFile(t *testing.T) {
+	endpoint := abstract(t)
+	t.Chdir(t.TempDir())
+	name := strings.TrimPrefix(endpoint, "unix:///")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, Options{Endpoint: endpoint})
+	p.mustSet(t, Fault{Name: FaultRemoveSocket})
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(name); err != nil {
+		t.Error(err)
+	}
+}
+
+// Between the moment a connection is accepted and the moment it is known, all
+// the others may be broken.
+func TestAConnectionAcceptedDuringACrashIsBrokenToo(t *testing.T) {
+	t.Parallel()
+	socket := socket(abstract(t)[len("unix:///"):])
+	l, err := socket.listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	client, err := net.Dial("unix", string(socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	s := &server{conns: map[*conn]struct{}{}}
+	s.breakAll()
+	accepted, err := listener{l, s}.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := accepted.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("writing: %v, want that it is closed", err)
+	}
 }
 
 func TestARemovedSocketIsRestored(t *testing.T) {

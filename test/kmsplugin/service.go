@@ -38,21 +38,6 @@ func behaviourOf(ctx context.Context) *behaviour {
 	return ctx.Value(behaviourKey{}).(*behaviour)
 }
 
-// newServer returns a gRPC server for this plugin. A stopped one cannot be
-// used again, so every return from a crash needs a new one.
-func (p *Plugin) newServer() *grpc.Server {
-	server := grpc.NewServer(
-		grpc.UnaryInterceptor(p.intercept),
-		grpc.StatsHandler(connections{p.counters}),
-		// A crash and Close leave no handler behind.
-		grpc.WaitForHandlers(true),
-	)
-	// Neither address nor timeout is used: we listen ourselves.
-	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService("", 0, crypt{p.keys}))
-	healthpb.RegisterHealthServer(server, health{on: &p.grpcHealth})
-	return server
-}
-
 // intercept does what concerns a call as a whole: count it, hold it, refuse
 // it, pad its answer. What an answer says is up to crypt and health.
 func (p *Plugin) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

@@ -41,6 +41,21 @@ func parseEndpoint(endpoint string) (socket, error) {
 	return s, nil
 }
 
+// parseControlPath reads where a control socket is. A plugin's endpoint must
+// be absolute, since another process opens it by the same words; a path that
+// one types may be relative.
+func parseControlPath(path string) (s socket, err error) {
+	if path != "" && !strings.HasPrefix(path, "@") && !strings.HasPrefix(path, "unix:") {
+		if path, err = filepath.Abs(path); err != nil {
+			return "", fmt.Errorf("control socket: %w", err)
+		}
+	}
+	if s, err = parseEndpoint(path); err != nil {
+		return "", fmt.Errorf("control socket: %w", err)
+	}
+	return s, nil
+}
+
 func (s socket) abstract() bool { return strings.HasPrefix(string(s), "@") }
 
 // endpoint returns the form that an EncryptionConfiguration wants.

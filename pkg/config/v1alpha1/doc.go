@@ -6,3 +6,5 @@
 // returns either a complete configuration or none: there is no half-accepted
 // file. The package reads no file itself and imports nothing of this project.
 package v1alpha1
+
+//go:generate go run ../../../test/tools/configref . reporter-sample.yaml ../../../docs/configuration.md

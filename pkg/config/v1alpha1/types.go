@@ -46,7 +46,6 @@ type Probe struct {
 }
 
 // Check is one thing asked of a plugin.
-// +enum
 type Check string
 
 const (
@@ -89,13 +88,12 @@ type Plugin struct {
 }
 
 // Role says what an API server does with a plugin.
-// +enum
 type Role string
 
 const (
-	// RoleWrite: encrypts and decrypts.
+	// RoleWrite encrypts and decrypts.
 	RoleWrite Role = "Write"
-	// RoleRead: decrypts what was encrypted earlier.
+	// RoleRead decrypts what was encrypted earlier.
 	RoleRead Role = "Read"
 )
 
@@ -121,7 +119,6 @@ type Destination struct {
 }
 
 // Resource is the plural name of an operator resource.
-// +enum
 type Resource string
 
 const (
@@ -134,7 +131,6 @@ const (
 )
 
 // Format is the form of the reports.
-// +enum
 type Format string
 
 const (
@@ -187,7 +183,6 @@ type ServingTLS struct {
 }
 
 // TLSVersion is a TLS version, named as in an OpenShift TLS profile.
-// +enum
 type TLSVersion string
 
 const (

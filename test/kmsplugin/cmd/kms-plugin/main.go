@@ -37,18 +37,20 @@ Usage:
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	run := serve
-	args := os.Args[1:]
-	if len(args) > 0 && args[0] == "ctl" {
-		run, args = ctl, args[1:]
-	}
-	err := run(ctx, args, os.Stdout, os.Stderr)
+	err := run(os.Args[1:])
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
 		_, _ = fmt.Fprintln(os.Stderr, "kms-plugin:", err)
 		os.Exit(1)
 	}
+}
+
+func run(args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	if len(args) > 0 && args[0] == "ctl" {
+		return ctl(ctx, args[1:], os.Stdout)
+	}
+	return serve(ctx, args, os.Stdout, os.Stderr)
 }
 
 // serve is a plugin until ctx ends.
@@ -61,7 +63,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	flags := pflag.NewFlagSet("kms-plugin", pflag.ContinueOnError)
 	flags.StringVar(&o.Endpoint, "endpoint", "", "where to serve: unix:///path, or unix:///@name for an abstract socket")
 	flags.StringVar(&o.StateDir, "state-dir", "", "directory for the keys; made if missing")
-	flags.StringVar(&control, "control", "", "path of the control socket; none if empty")
+	flags.StringVar(&control, "control", "", "path of the control socket, or @name; none if empty")
 	flags.BoolVar(&o.GRPCHealth, "grpc-health", false, "answer grpc.health.v1 (most plugins do not)")
 	flags.StringArrayVar(&faults, "fault", nil, `a fault to start with, such as "unhealthy vault is sealed"; may be given again`)
 	if err := parse(flags, args, stdout, serveUsage, flags.FlagUsages); err != nil {
@@ -99,11 +101,11 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 
 // ctl runs one command in a plugin of another process, and prints the state
 // as JSON for "status", else one line.
-func ctl(ctx context.Context, args []string, stdout, _ io.Writer) error {
+func ctl(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := pflag.NewFlagSet("kms-plugin ctl", pflag.ContinueOnError)
 	// A text may begin with a dash.
 	flags.SetInterspersed(false)
-	control := flags.String("control", "", "path of the plugin's control socket")
+	control := flags.String("control", "", "path of the plugin's control socket, or @name")
 	help := func() string { return kmsplugin.Help() + "\nFlags:\n" + flags.FlagUsages() }
 	if err := parse(flags, args, stdout, ctlUsage, help); err != nil {
 		return err
