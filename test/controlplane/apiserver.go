@@ -19,7 +19,7 @@ import (
 const (
 	// kube-apiserver's start is CPU time: seconds when alone on two cores, tens
 	// of seconds when tests of several packages share them. With an ill KMS
-	// plugin /livez itself needs half a minute.
+	// plugin and objects that it encrypted, /livez itself needs half a minute.
 	apiServerStartTimeout = 2 * time.Minute
 	// It ends within a second or two unless requests are still being served.
 	apiServerStopGrace = 20 * time.Second
@@ -168,6 +168,8 @@ func (c *ControlPlane) apiServerArgs() []string {
 
 		// Otherwise it serves on for a while, and holds the port.
 		"--shutdown-delay-duration=0s",
+		// Otherwise an open watch holds the process, for up to a minute.
+		"--shutdown-watch-termination-grace-period=1s",
 		"--v=" + strconv.Itoa(c.options.Verbosity),
 	}
 	if c.encryption {

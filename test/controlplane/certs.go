@@ -149,7 +149,7 @@ func writeFile(path string, content []byte) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer os.Remove(f.Name()) // gone already when all went well
+	defer func() { _ = os.Remove(f.Name()) }() // gone already when all went well
 	if _, err := f.Write(content); err != nil {
 		f.Close()
 		return fmt.Errorf("write %s: %w", path, err)

@@ -245,23 +245,24 @@ func (c *proxyConn) attach(upstream *net.TCPConn) {
 	c.upstream = upstream
 }
 
-// pump copies both ways until one side ends.
+// pump copies both ways until one side ends. How it ends matters in one place
+// only: a server's reset becomes the client's.
 func (c *proxyConn) pump() {
 	c.mu.Lock()
 	upstream := c.upstream
 	c.mu.Unlock()
 	if upstream == nil {
-		io.Copy(io.Discard, c.client)
+		_, _ = io.Copy(io.Discard, c.client)
 		return
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		io.Copy(upstream, c.client)
+		_, _ = io.Copy(upstream, c.client)
 		// A client that is done sending may still be listening for the answer,
 		// and one that is swallowed may still be sending.
 		upstream.CloseWrite()
 		if c.isSwallowed() {
-			io.Copy(io.Discard, c.client)
+			_, _ = io.Copy(io.Discard, c.client)
 		}
 	})
 	wg.Go(func() {

@@ -39,7 +39,7 @@ func keepLogs(t testing.TB, dir string) {
 	t.Helper()
 	kept, err := copyLogs(t.Name(), dir)
 	if err != nil {
-		t.Logf("the servers' logs could not be kept: %v", err)
+		t.Logf("no logs were kept: %v", err)
 		return
 	}
 	t.Logf("the servers' logs are in %s", kept)
@@ -52,16 +52,19 @@ func copyLogs(test, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		return "", err
+	}
+	if len(logs) == 0 {
+		return "", errors.New("no server has written one")
+	}
 	kept := filepath.Join(root, ".logs", unsafeInName.ReplaceAllString(test, "_"))
 	// What lies there is of an earlier run of the same test.
 	if err := os.RemoveAll(kept); err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(kept, 0o755); err != nil {
-		return "", err
-	}
-	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
-	if err != nil {
 		return "", err
 	}
 	for _, log := range logs {
