@@ -43,7 +43,7 @@ func TestNodeOfConditionType(t *testing.T) {
 }
 
 func TestFreshness(t *testing.T) {
-	at := func(d time.Duration) time.Time { return noon.Add(d) }
+	at := noon.Add
 	for name, tt := range map[string]struct {
 		interval time.Duration
 		now      time.Time

@@ -163,6 +163,7 @@ func (r *reporter) start(attributes ...func(*syscall.SysProcAttr)) {
 	r.t.Helper()
 	cmd := exec.Command(binary, "--config", r.file, "--node-name", r.node)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0") // it has two seconds to end
 	for _, change := range attributes {
 		change(cmd.SysProcAttr)
 	}
@@ -224,7 +225,7 @@ func (r *reporter) stop() {
 }
 
 // logged waits for a line, not looked at before, that holds all texts.
-func (r *reporter) logged(texts ...string) string {
+func (r *reporter) logged(texts ...string) {
 	r.t.Helper()
 	timeout := time.After(patience)
 	for {
@@ -234,7 +235,7 @@ func (r *reporter) logged(texts ...string) string {
 			r.seen++
 			if holdsAll(line, texts) {
 				r.mu.Unlock()
-				return line
+				return
 			}
 		}
 		r.mu.Unlock()

@@ -53,7 +53,7 @@ func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
 		if owned.Operation != metav1.ManagedFieldsOperationApply || owned.Subresource != "status" {
 			t.Errorf("%s by %s of %q", owned.Manager, owned.Operation, owned.Subresource)
 		}
-		if fields := string(owned.FieldsV1.Raw); strings.Count(fields, `"k:{`) != 1 || !strings.Contains(fields, r.node) || strings.Count(fields, `"f:conditions"`) != 1 || strings.Count(fields, `"f:status":{"f:conditions"`) != 1 {
+		if fields := owned.FieldsV1.GetRawString(); strings.Count(fields, `"k:{`) != 1 || !strings.Contains(fields, r.node) || strings.Count(fields, `"f:conditions"`) != 1 || strings.Count(fields, `"f:status":{"f:conditions"`) != 1 {
 			t.Errorf("owns %s", fields)
 		}
 	}
