@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +28,9 @@ const (
 	exitIll   = 1 // --validate: mistakes; --once: a plugin is not healthy
 	exitUsage = 2 // flags that cannot be parsed; --once: nothing could be told
 )
+
+// maxProcessors is how many run our code at a time, at most.
+const maxProcessors = 2
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -56,6 +60,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case o.once:
 		return once(ctx, o.config, stdout, stderr)
 	}
+	// Whoever reads our output may go; that is no reason to go too.
+	signal.Ignore(syscall.SIGPIPE)
+	// It waits for others nearly all of the time, and should be as small on a
+	// host of many processors.
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcessors))
 	klog.InfoS("Starting", "version", version, "config", o.config, "node", o.node, "pid", os.Getpid())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(

@@ -4,8 +4,10 @@ package integration
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -171,4 +173,31 @@ func TestDeletedSocketFolderIsNothingToObserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.logged("The socket's folder was deleted: nothing to observe")
+}
+
+func TestReporterOutlivesTheReadersOfItsOutput(t *testing.T) {
+	r := newReporter(t)
+	one := r.plugin("1")
+	r.configure("", "", "1:Write")
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "--config", r.file, "--output", "-")
+	cmd.Stdout, cmd.Stderr = write, write
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(read.Close(), write.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.WaitForCalls(soon(t), kmsplugin.CallStatus, 3); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
 }

@@ -161,6 +161,7 @@ func newClient(config *rest.Config) (*client, error) {
 		Proxy:               proxy,
 		DialContext:         (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext,
 		MaxIdleConnsPerHost: 1,
+		IdleConnTimeout:     2 * time.Minute, // before a firewall forgets it
 		WriteBufferSize:     4 << 10,
 		ReadBufferSize:      4 << 10,
 	}

@@ -336,6 +336,35 @@ func TestEndlessAnswerIsCutOff(t *testing.T) {
 	p.waitFor(t, ServerError, 1)
 }
 
+func TestEachAnswerIsCountedAsWhatItIs(t *testing.T) {
+	s := newServer(t)
+	for kind, answer := range map[Kind]struct {
+		code int
+		body string
+	}{
+		Unauthorized: {401, `{"kind":"Status","message":"Unauthorized"}`},
+		Forbidden:    {403, `{"kind":"Status","message":"forbidden"}`},
+		NoResource:   {404, "404 page not found"},
+		NoObject:     {404, `{"kind":"Status","message":"not found","details":{"name":"cluster"}}`},
+		NoField:      {500, `{"kind":"Status","message":".status.encryptionStatus: field not declared in schema"}`},
+		Conflict:     {409, `{"kind":"Status","message":"conflict"}`},
+		Invalid:      {422, `{"kind":"Status","message":"invalid"}`},
+		Throttled:    {429, "too many"},
+		ServerError:  {500, `{"kind":"Status","message":"etcdserver: request timed out"}`},
+		Unexpected:   {418, ""},
+	} {
+		s.answers(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(answer.code)
+			_, _ = io.WriteString(w, answer.body)
+		})
+		p := run(t, credentialFiles(t, s), patience)
+		p.offer("1")
+		p.waitFor(t, kind, 1)
+		s.answers(nil)
+		p.waitFor(t, Success, 1) // and whatever it was, it is tried again
+	}
+}
+
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// call runs the command to its end.
+func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const head = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\n"
+
+func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown flag":  {[]string{"--intervall=5s"}, "unknown flag: --intervall"},
+		"argument":      {[]string{"config.yaml"}, `unexpected argument "config.yaml"`},
+		"node":          {[]string{"--node-name=NODE_NAME"}, `--node-name (or $KMS_HEALTH_NODE): "NODE_NAME" is not the name of a node`},
+		"empty config":  {[]string{"--config="}, "--config: is empty"},
+		"missing value": {[]string{"--config"}, "flag needs an argument: --config"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := call(t, tt.args...)
+			if code != exitUsage || stdout != "" || !strings.Contains(stderr, tt.want) || !strings.Contains(stderr, "--help") {
+				t.Errorf("%d, %q, %q", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestNodeIsTakenFromTheEnvironment(t *testing.T) {
+	environment := func(name string) string {
+		if name == "KMS_HEALTH_NODE" {
+			return "from-env"
+		}
+		return ""
+	}
+	for want, args := range map[string][]string{"from-env": nil, "from-flag": {"--node-name=from-flag"}} {
+		if o, err := parseFlags(args, environment); err != nil || o.node != want {
+			t.Errorf("%q, %v", o.node, err)
+		}
+	}
+}
+
+func TestHelpNamesEveryFlagAndExitCode(t *testing.T) {
+	code, stdout, stderr := call(t, "--help")
+	if code != exitOK || stderr != "" {
+		t.Errorf("%d, %q", code, stderr)
+	}
+	for _, want := range []string{"--config", "--node-name", "--output", "--once", "--validate", "--print-defaults", "--version", "Exit codes:", "Examples:"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
+func TestValidatePrintsTheEffectiveConfigurationOrEveryMistake(t *testing.T) {
+	good := file(t, head+"plugins: [{endpoint: 'unix:///run/kms-1.sock', role: Write}]\n")
+	code, stdout, stderr := call(t, "--validate", "--config", good)
+	effective, ok := strings.CutPrefix(stdout, "ok\n---\n")
+	if code != exitOK || !ok || stderr != "" {
+		t.Errorf("%d, %q, %q", code, stdout, stderr)
+	}
+	if c, err := v1alpha1.DecodeReporter([]byte(effective)); err != nil || c.Probe.Interval.Duration != v1alpha1.DefaultInterval {
+		t.Errorf("%v in %s", err, effective)
+	}
+
+	bad := file(t, head+"probe: {interval: 1ns}\nplugins: [{keyID: a}]\nfoo: 1\n")
+	code, stdout, stderr = call(t, "--validate", "--config", bad)
+	if code != exitIll || stdout != "" {
+		t.Errorf("%d, %q", code, stdout)
+	}
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	if len(lines) != 4 {
+		t.Errorf("%d lines, want one for each of 4 mistakes:\n%s", len(lines), stderr)
+	}
+	for _, line := range lines {
+		if !strings.HasPrefix(line, bad+": ") {
+			t.Errorf("%q does not begin with the file", line)
+		}
+	}
+
+	if code, _, stderr := call(t, "--validate", "--config", "/no/such/file"); code != exitIll || !strings.Contains(stderr, "/no/such/file") || !strings.Contains(stderr, "no such file or directory") {
+		t.Errorf("%d, %q", code, stderr)
+	}
+}
+
+func TestPrintedDefaultsAreAValidFile(t *testing.T) {
+	code, stdout, _ := call(t, "--print-defaults")
+	if code != exitOK {
+		t.Error(code)
+	}
+	if code, _, stderr := call(t, "--validate", "--config", file(t, stdout)); code != exitOK {
+		t.Error(stderr)
+	}
+}
+
+func TestOnceTellsByItsExitCode(t *testing.T) {
+	dir, err := os.MkdirTemp("", "once") // t.TempDir's name is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	endpoint := "unix://" + dir + "/kms-1.sock"
+	p, err := kmsplugin.Start(kmsplugin.Options{Endpoint: endpoint, StateDir: dir + "/state"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	config := file(t, head+"plugins: [{endpoint: '"+endpoint+"', role: Write}]\n")
+
+	code, stdout, stderr := call(t, "--once", "--config", config)
+	entries, err := health.DecodeMessage(strings.TrimSpace(stdout))
+	if code != exitOK || err != nil || len(entries) != 1 || entries[0].KEKID != p.KeyID() || stderr != "" {
+		t.Errorf("%d, %q, %q", code, stdout, stderr)
+	}
+	if err := p.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, _ := call(t, "--once", "--config", config); code != exitIll || !strings.Contains(stdout, `"status":"unhealthy"`) {
+		t.Errorf("%d, %q", code, stdout)
+	}
+	if code, stdout, stderr := call(t, "--once", "--config", file(t, "nonsense")); code != exitUsage || stdout != "" || stderr == "" {
+		t.Errorf("%d, %q, %q", code, stdout, stderr)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if code, stdout, _ := call(t, "--version"); code != exitOK || !strings.HasPrefix(stdout, "kms-health-reporter ") {
+		t.Errorf("%d, %q", code, stdout)
+	}
+}
