@@ -316,6 +316,26 @@ plugins:
 	h.stop() // within two seconds, though a probe is under way
 }
 
+func TestPluginThatHangsIsLetGoOfWhenItIsDropped(t *testing.T) {
+	h := newHouse(t)
+	one, _ := h.plugin("1"), h.plugin("2")
+	if err := one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultHang}); err != nil {
+		t.Fatal(err)
+	}
+	h.write("60s", "1:Write")
+	h.run()
+	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 1); err != nil {
+		t.Fatal(err)
+	}
+	h.write("60s", "2:Write")
+	h.await("the new one alone", says("2=healthy"))
+	eventually(t, "the connection to the old one is closed", func() bool { return one.State().Connections.Open == 0 })
+	h.write("60s", "1:Read", "2:Write") // it comes back as a new one
+	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 2); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOutputFileIsReplacedWhole(t *testing.T) {
 	h := newHouse(t)
 	h.plugin("1")
