@@ -85,7 +85,7 @@ RACE = race=$$(test/tools/race.sh) && if [ -n "$$race" ]; then export CGO_ENABLE
 UNIT = $$race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 # One package at a time: each starts an API server, and tests keep an eye on the clock.
 INTEGRATION = $$race -tags integration -count 1 -p 1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/...
-test test-integration: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+test test-integration parity bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 .PHONY: test
 test: cluster ## Run all tests: the units', then those with a real API server
@@ -100,8 +100,8 @@ test-integration: cluster ## Run the tests with a real kube-apiserver and etcd
 	@$(RACE); $(GO_TEST) $(INTEGRATION)
 
 .PHONY: parity
-parity: ## Compare our verdicts with kube-apiserver's own
-	$(GO) run ./test/parity
+parity: cluster ## Compare our verdicts with kube-apiserver's own
+	@$(GO) run ./test/parity
 
 .PHONY: bench
 bench: ## Run the benchmarks, and measure the reporter itself

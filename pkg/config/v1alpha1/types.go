@@ -80,9 +80,8 @@ type Plugin struct {
 	// +required
 	Role Role `json:"role"`
 
-	// How long one probe of the plugin, all its checks together, may take: from
-	// 10ms to the interval. The timeout that the API server uses for this
-	// provider is a good choice.
+	// How long one call to the plugin may take, from 10ms to the interval. The
+	// timeout that the API server uses for this provider is a good choice.
 	// +default=5s, or the interval where that is shorter
 	Timeout metav1.Duration `json:"timeout"`
 }

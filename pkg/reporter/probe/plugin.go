@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path"
 	"sync"
 	"syscall"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 
@@ -39,7 +41,8 @@ type Checks struct {
 // Settings are how a plugin is probed. They may change while its connection
 // stays.
 type Settings struct {
-	// Timeout bounds one probe, all its checks together.
+	// Timeout bounds each call, as kube-apiserver's bounds each of its own. A
+	// probe makes four at most.
 	Timeout time.Duration
 	// Writes is true for a plugin that the API server encrypts with.
 	Writes bool
@@ -51,8 +54,9 @@ type Plugin struct {
 	address string
 	conn    *grpc.ClientConn
 	dial    *dialer
-	version string      // of the first valid answer
-	sealed  *ciphertext // what the plugin encrypted for us last, if ever
+	timeout time.Duration // of the probe under way
+	version string        // of the first valid answer
+	sealed  *ciphertext   // what the plugin encrypted for us last, if ever
 }
 
 // NewPlugin returns the plugin behind a unix socket, given by its path or, for
@@ -66,11 +70,10 @@ func (p *Plugin) Close() {
 	}
 }
 
-// Probe asks the plugin once, and always returns within the timeout.
+// Probe asks the plugin once.
 func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
+	p.timeout = s.Timeout
 	keyID, err := p.check(ctx, s)
 	r := Result{Status: health.Healthy, KEKID: keyID, At: time.Now()}
 	r.Took = r.At.Sub(began)
@@ -80,7 +83,7 @@ func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 	if folderDeleted(p.address) {
 		return Result{Gone: true, At: r.At, Took: r.Took}
 	}
-	r.Status, r.Detail = p.explain(err, s.Timeout, r.Took)
+	r.Status, r.Detail = p.explain(err)
 	return r
 }
 
@@ -89,17 +92,43 @@ type verdictError struct{ error }
 
 func (e verdictError) Unwrap() error { return e.error }
 
-// callError is the failure of an RPC that leaves nothing to judge.
+// callError is the failure of a call, which leaves nothing to judge by itself.
 type callError struct {
-	call string
-	err  error
+	call   string
+	silent time.Duration // the timeout, where that is what failed it
+	err    error
 }
 
 func (e callError) Error() string {
+	if e.silent != 0 {
+		return fmt.Sprintf("%s: no answer within %s", e.call, e.silent)
+	}
 	state := status.Convert(e.err)
 	return fmt.Sprintf("%s: %s: %s", e.call, state.Code(), state.Message())
 }
 func (e callError) Unwrap() error { return e.err }
+
+// limit is the interceptor of every call: it bounds it, and says which call it
+// was that failed.
+func (p *Plugin) limit(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	began := time.Now()
+	err := invoke(ctx, method, request, reply, conn, options...)
+	if err == nil {
+		return nil
+	}
+	failed := callError{call: path.Base(method), err: err}
+	if method == grpc_health_v1.Health_Check_FullMethodName {
+		failed.call = "gRPC health"
+	}
+	// A plugin may answer DeadlineExceeded, of a deadline of its own; and our
+	// own may reach us by way of the plugin, a moment early.
+	if status.Code(err) == codes.DeadlineExceeded && time.Since(began) > p.timeout*9/10 {
+		failed.silent = p.timeout
+	}
+	return failed
+}
 
 func (p *Plugin) check(ctx context.Context, s Settings) (keyID string, err error) {
 	if err := p.connect(); err != nil {
@@ -108,7 +137,7 @@ func (p *Plugin) check(ctx context.Context, s Settings) (keyID string, err error
 	kms := kmsapi.NewKeyManagementServiceClient(p.conn)
 	answer, err := kms.Status(ctx, &kmsapi.StatusRequest{})
 	if err != nil {
-		return "", callError{"Status", err}
+		return "", err
 	}
 	keyID, p.version, err = judge(answer, p.version)
 	if err != nil {
@@ -144,6 +173,7 @@ func (p *Plugin) connect() error {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithIdleTimeout(0), // an hour's interval must not reconnect
 		grpc.WithDisableServiceConfig(),
+		grpc.WithUnaryInterceptor(p.limit),
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithReadBufferSize(buffer),
 		grpc.WithWriteBufferSize(buffer),
@@ -157,25 +187,15 @@ func (p *Plugin) connect() error {
 }
 
 // explain turns what went wrong into a status and words for people.
-func (p *Plugin) explain(err error, timeout, took time.Duration) (health.Status, string) {
-	state := health.Error
-	detail := err.Error()
+func (p *Plugin) explain(err error) (health.Status, string) {
 	var verdict verdictError
-	var call callError
 	if errors.As(err, &verdict) {
-		state = health.Unhealthy
+		return health.Unhealthy, health.CleanDetail(err.Error())
 	}
-	if errors.As(err, &call) {
-		switch code := status.Code(call.err); {
-		case code == codes.DeadlineExceeded && took > timeout*9/10: // else it is the plugin's own answer
-			detail = fmt.Sprintf("%s: no answer within %s", call.call, timeout)
-		case code == codes.Unavailable:
-			if failed := p.dial.failure(); failed != nil {
-				detail = fmt.Sprintf("cannot connect to %s: %v", p.address, failed)
-			}
-		}
+	if failed := p.dial.failure(); failed != nil && status.Code(err) == codes.Unavailable {
+		err = fmt.Errorf("cannot connect to %s: %w", p.address, failed)
 	}
-	return state, health.CleanDetail(detail)
+	return health.Error, health.CleanDetail(err.Error())
 }
 
 // dialer connects to a unix socket, and remembers why it last could not: gRPC

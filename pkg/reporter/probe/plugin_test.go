@@ -172,6 +172,16 @@ func TestEveryFaultOfThePluginIsInTheTable(t *testing.T) {
 	}
 }
 
+// kube-apiserver's timeout is for each call, and so is ours.
+func TestTimeoutIsForEachCall(t *testing.T) {
+	real := start(t, "slow 600ms all")
+	real.SetGRPCHealth(true)
+	r := probed(t, real.Endpoint()).Probe(t.Context(), Settings{Timeout: time.Second, Writes: true, Checks: Checks{RoundTrip: true, GRPCHealth: true}})
+	if r.Status != health.Healthy || r.Took < 2*time.Second {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestChangingVersionIsSeen(t *testing.T) {
 	real := start(t, "changing-version")
 	plugin := probed(t, real.Endpoint())

@@ -40,3 +40,21 @@ func TestVerdictFollowsKubeAPIServersRules(t *testing.T) {
 		})
 	}
 }
+
+func TestAnnotationsFollowKubeAPIServersRules(t *testing.T) {
+	for name, tt := range map[string]struct {
+		annotations map[string][]byte
+		wantErr     string
+	}{
+		"none":           {nil, ""},
+		"qualified":      {map[string][]byte{"key.kms.example.com": []byte("v")}, ""},
+		"no domain name": {map[string][]byte{"key": nil}, "not a fully qualified domain name"},
+		"just fits":      {map[string][]byte{"a.b": make([]byte, 32<<10-3)}, ""},
+		"too large":      {map[string][]byte{"a.b": make([]byte, 32<<10-2)}, "annotations of 32769 bytes, the bound is 32768"},
+	} {
+		err := validateAnnotations(tt.annotations)
+		if (err == nil) != (tt.wantErr == "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
