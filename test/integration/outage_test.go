@@ -56,12 +56,7 @@ func TestReporterStartsAndProbesWithoutAnAPIServer(t *testing.T) {
 
 func TestOutageInTheMiddleLeavesProbingAloneAndTheTruthReturnsAtOnce(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
-	r := newReporter(t, resource)
-	r.token()
-	one := r.plugin("1")
-	r.configure(resource, "Condition", "1:Write")
-	r.start()
-	r.freshCondition(resource, "1=healthy")
+	r, one := reporting(t, resource, "Condition")
 	if err := cluster.KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -81,12 +76,7 @@ func TestOutageInTheMiddleLeavesProbingAloneAndTheTruthReturnsAtOnce(t *testing.
 
 func TestFrozenAPIServerTimesOutAndThawedIsWrittenTo(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
-	r := newReporter(t, resource)
-	r.token()
-	one := r.plugin("1")
-	r.configure(resource, "Both", "1:Write")
-	r.start()
-	r.freshCondition(resource, "1=healthy")
+	r, one := reporting(t, resource, "Both")
 	if err := cluster.FreezeAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,12 +99,7 @@ func TestFrozenAPIServerTimesOutAndThawedIsWrittenTo(t *testing.T) {
 
 func TestFrozenAPIServerDoesNotHoldUpTheEnd(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
-	r := newReporter(t, resource)
-	r.token()
-	one := r.plugin("1")
-	r.configure(resource, "Both", "1:Write")
-	r.start()
-	r.freshCondition(resource, "1=healthy")
+	r, one := reporting(t, resource, "Both")
 	if err := cluster.FreezeAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -165,12 +150,7 @@ func TestNetworkThatSwallowsEverythingIsSurvived(t *testing.T) {
 
 func TestReplacedServingCertificateIsTrustedWithItsCA(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
-	r := newReporter(t, resource)
-	r.token()
-	r.plugin("1")
-	r.configure(resource, "Condition", "1:Write")
-	r.start()
-	r.freshCondition(resource, "1=healthy")
+	r, _ := reporting(t, resource, "Condition")
 
 	ca, err := controlplane.NewCA("another-ca")
 	if err != nil {

@@ -74,6 +74,19 @@ func newReporter(t *testing.T, resources ...string) *reporter {
 	return r
 }
 
+// reporting returns a reporter that reports on one healthy plugin, 1, to a
+// resource.
+func reporting(t *testing.T, resource, format string) (*reporter, *kmsplugin.Plugin) {
+	t.Helper()
+	r := newReporter(t, resource)
+	r.token()
+	one := r.plugin("1")
+	r.configure(resource, format, "1:Write")
+	r.start()
+	r.freshCondition(resource, "1=healthy")
+	return r, one
+}
+
 func short(name string) string { return strings.Trim(name[:min(len(name), 60)], "-.") }
 
 func soon(t *testing.T) context.Context {

@@ -272,7 +272,7 @@ func TestWhatIsNoFileIsNotEvenOpened(t *testing.T) {
 	defer unix.Close(opens)
 	_, err = unix.InotifyAddWatch(opens, fifo, unix.IN_OPEN)
 	must(t, err)
-	if c := read(fifo, 10); c.Err == nil {
+	if c := Read(fifo, 10); c.Err == nil {
 		t.Errorf("read %q from a FIFO", c.Data)
 	}
 	if n, err := unix.Read(opens, make([]byte, 1024)); !errors.Is(err, unix.EAGAIN) {

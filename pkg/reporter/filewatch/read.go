@@ -45,9 +45,10 @@ func (e *tooLargeError) Error() string {
 	return fmt.Sprintf("too large: %d bytes or more, the limit is %d", e.size, e.limit)
 }
 
-// read returns the content of a regular file of at most limit bytes. Whatever
-// else the path leads to, it does not block, and reads at most limit+1 bytes.
-func read(path string, limit int64) Content {
+// Read returns the content of a regular file of at most limit bytes, as a Watcher
+// hands it over. Whatever else the path leads to, it does not block, and reads at
+// most limit+1 bytes.
+func Read(path string, limit int64) Content {
 	data, err := readRegular(path, limit)
 	if err != nil {
 		// One form for all errors, so that it does not matter to state which of

@@ -131,7 +131,7 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 			onChange(c)
 		}
 	}
-	report(read(w.path, w.opts.MaxSize))
+	report(Read(w.path, w.opts.MaxSize))
 
 	defer w.stop()
 	timer := time.NewTimer(0) // read again as soon as there are watches
@@ -184,7 +184,7 @@ func (w *Watcher) evaluate() Content {
 		w.trace("resolved")
 		deaf = w.watch(way) // (2)
 		w.trace("watched")
-		content = read(w.path, w.opts.MaxSize) // (3)
+		content = Read(w.path, w.opts.MaxSize) // (3)
 		w.trace("read")
 		again := resolve(w.path) // (4)
 		if sameWay(way, again) {

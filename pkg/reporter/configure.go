@@ -1,0 +1,140 @@
+package reporter
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"reflect"
+
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/reporter/filewatch"
+	"github.com/kms-health/kms-health/pkg/reporter/probe"
+	"github.com/kms-health/kms-health/pkg/reporter/publish"
+)
+
+// reload considers the file as it is now.
+func (r *Reporter) reload(ctx context.Context, c filewatch.Content) {
+	if c.Err != nil {
+		r.complain(reloadUnreadable, c.Err)
+		return
+	}
+	config, err := v1alpha1.DecodeReporter(c.Data)
+	if err != nil {
+		r.complain(reloadInvalid, err)
+		return
+	}
+	sum := sha256.Sum256(c.Data)
+	r.complaint = ""
+	r.sum = hex.EncodeToString(sum[:])
+	r.metrics.reloads.WithLabelValues(reloadApplied).Inc()
+	r.metrics.configGood.Set(1)
+	r.metrics.configSince.SetToCurrentTime()
+	r.metrics.configInfo.Reset()
+	r.metrics.configInfo.WithLabelValues(r.sum).Set(1)
+	klog.InfoS("Configuration in force", "file", r.options.ConfigFile, "sha256", r.sum, "plugins", len(config.Plugins), "interval", config.Probe.Interval.Duration)
+	r.apply(ctx, config)
+}
+
+// complain keeps what is in force, and says why.
+func (r *Reporter) complain(result string, err error) {
+	r.metrics.reloads.WithLabelValues(result).Inc()
+	r.metrics.configGood.Set(0)
+	r.complaint = err.Error()
+	switch {
+	case r.config != nil:
+		klog.ErrorS(err, "Configuration file cannot be used; the last good one stays in force", "file", r.options.ConfigFile, "sha256", r.sum)
+	case errors.Is(err, fs.ErrNotExist):
+		klog.InfoS("No configuration file yet; waiting for it", "file", r.options.ConfigFile)
+	default:
+		klog.ErrorS(err, "Configuration file cannot be used; waiting for a good one", "file", r.options.ConfigFile)
+	}
+	r.show()
+}
+
+// apply puts a configuration in force. What did not change goes on undisturbed.
+func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfiguration) {
+	before := r.config
+	r.config = config
+	targets, added, leftOver := arrange(r.targets, want(config), func(w wanted) *target {
+		t := &target{identity: w.identity, settings: w.settings, plugin: probe.NewPlugin(w.address)}
+		t.ctx, t.cancel = context.WithCancel(ctx)
+		return t
+	})
+	r.targets = targets
+	for _, t := range leftOver {
+		if t.busy {
+			r.waiting--
+		}
+		t.close()
+		r.metrics.forget(t.keyID)
+	}
+	r.server.Apply(config.Serving)
+	if before == nil || !reflect.DeepEqual(before.Destination, config.Destination) {
+		r.direct(ctx, config.Destination)
+	}
+	switch {
+	case len(targets) == 0:
+		r.tick.Stop()
+	case before == nil || len(before.Plugins) == 0 || before.Probe.Interval != config.Probe.Interval:
+		r.tick.Reset(jitter(config.Probe.Interval.Duration))
+	}
+	r.probe(ctx, added)
+	if r.waiting == 0 {
+		r.publish()
+	} else {
+		r.show()
+	}
+}
+
+// direct starts publishers for a destination, in place of those there were.
+func (r *Reporter) direct(ctx context.Context, d *v1alpha1.Destination) {
+	if r.stopPublishers != nil {
+		r.stopPublishers()
+		r.publishers, r.stopPublishers = nil, nil
+	}
+	if d == nil {
+		return
+	}
+	if r.options.Node == "" {
+		klog.ErrorS(nil, "A destination is configured, but the node has no name: nothing is written. Set --node-name or KMS_HEALTH_NODE", "resource", d.Resource)
+		return
+	}
+	ctx, r.stopPublishers = context.WithCancel(ctx)
+	forms := map[v1alpha1.Format][]publish.Form{
+		v1alpha1.FormatCondition:     {publish.Condition},
+		v1alpha1.FormatHealthReports: {publish.HealthReports},
+		v1alpha1.FormatBoth:          {publish.Condition, publish.HealthReports},
+	}[d.Format]
+	for _, form := range forms {
+		p := publish.New(publish.Config{
+			Form:       form,
+			Resource:   string(d.Resource),
+			Node:       r.options.Node,
+			Kubeconfig: d.Kubeconfig,
+			Timeout:    d.WriteTimeout.Duration,
+			UserAgent:  r.options.UserAgent,
+			Since:      r.since,
+		}, r.publishMetrics)
+		r.publishers = append(r.publishers, p)
+		r.running.Go(func() { p.Run(ctx) })
+	}
+}
+
+// checkWatch logs when the kernel stops telling of changes, and when it tells
+// again.
+func (r *Reporter) checkWatch() {
+	watching, err := r.watcher.Watching()
+	if watching == !r.deaf {
+		return
+	}
+	r.deaf = !watching
+	if r.deaf {
+		klog.ErrorS(err, "Changes of the configuration file are seen every 10 seconds only", "file", r.options.ConfigFile)
+	} else {
+		klog.InfoS("Changes of the configuration file are seen at once again", "file", r.options.ConfigFile)
+	}
+}
