@@ -38,9 +38,11 @@ func DecodeReporter(data []byte) (*ReporterConfiguration, error) {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	setDefaults(c, presence{tree})
-	for _, e := range validate(c) {
-		if !under(e.Field, errs) {
-			errs = append(errs, e)
+	if unreadable := errs; len(unreadable) < maxMistakes { // else enough is known
+		for _, e := range validate(c) {
+			if !under(e.Field, unreadable) {
+				errs = append(errs, e)
+			}
 		}
 	}
 	if len(errs) > 0 {
@@ -74,11 +76,18 @@ func Lines(err error) []string {
 	return lines
 }
 
+// maxMistakes bounds how many mistakes are told: a file of a megabyte can hold
+// some hundred thousand, and an error ends in a log.
+const maxMistakes = 50
+
 // aggregate joins mistakes into one error of one line: a log's reader greps.
 func aggregate(errs field.ErrorList) error {
 	joined := oneLine{}
-	for _, e := range errs {
+	for _, e := range errs[:min(len(errs), maxMistakes)] {
 		joined = append(joined, e)
+	}
+	if more := len(errs) - maxMistakes; more > 0 {
+		joined = append(joined, fmt.Errorf("and %d more mistakes", more))
 	}
 	return joined
 }

@@ -188,6 +188,49 @@ func TestTooManyPlugins(t *testing.T) {
 	}
 }
 
+// What a file costs must grow with its size and no faster; and what is said of it
+// must fit in a log.
+func TestFileFullOfMistakesIsToldBriefly(t *testing.T) {
+	for name, in := range map[string]struct{ list, element string }{
+		"wrong type":    {"plugins: [", "[],"},
+		"empty":         {"plugins: [", "{},"},
+		"unknown field": {"plugins: [", "{a: 1},"},
+		"invalid":       {"plugins: []\nserving: {address: '127.0.0.1:1', tls: {certFile: /c, keyFile: /k, cipherSuites: [", "x,"},
+	} {
+		file := head + in.list + strings.Repeat(in.element, (MaxFileSize-1000)/len(in.element)) + "]" + strings.Repeat("}", strings.Count(in.list, "{")) + "\n"
+		_, err := DecodeReporter([]byte(file))
+		if err == nil {
+			t.Fatalf("%s: was taken", name)
+		}
+		if n := len(Lines(err)); n > maxMistakes+1 {
+			t.Errorf("%s: %d lines", name, n)
+		}
+		if n := len(err.Error()); n > 20_000 {
+			t.Errorf("%s: %d bytes", name, n)
+		}
+	}
+	many := head + "plugins: []\n"
+	for i := range maxMistakes + 7 {
+		many += fmt.Sprintf("f%d: 1\n", i)
+	}
+	if _, err := DecodeReporter([]byte(many)); err == nil || !strings.HasSuffix(err.Error(), "; and 7 more mistakes") {
+		t.Error(err)
+	}
+}
+
+func BenchmarkDecodeFileFullOfMistakes(b *testing.B) {
+	for _, size := range []int{MaxFileSize / 8, MaxFileSize} {
+		file := []byte(head + "plugins: [" + strings.Repeat("[],", (size-1000)/3) + "]\n")
+		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := DecodeReporter(file); err == nil {
+					b.Fatal("was taken")
+				}
+			}
+		})
+	}
+}
+
 func TestEffectiveConfigurationIsAFileOfItsOwn(t *testing.T) {
 	c, err := DecodeReporter([]byte(head + onePlugin + "destination: {resource: kubeapiservers}\n"))
 	if err != nil {

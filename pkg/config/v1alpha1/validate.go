@@ -66,7 +66,7 @@ func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration)
 		return append(errs, field.Required(path, "an empty list, [], stands for nothing to probe"))
 	}
 	if len(plugins) > MaxPlugins {
-		errs = append(errs, field.TooMany(path, len(plugins), MaxPlugins))
+		return append(errs, field.TooMany(path, len(plugins), MaxPlugins))
 	}
 	keyIDs, endpoints := map[string]bool{}, map[string]bool{}
 	for i := range plugins {
