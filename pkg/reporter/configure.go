@@ -16,32 +16,46 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 )
 
-// reload considers the file as it is now.
-func (r *Reporter) reload(ctx context.Context, c filewatch.Content) {
+// reading is what the file said at one time: a configuration, or why it is none.
+type reading struct {
+	config *v1alpha1.ReporterConfiguration
+	sum    string // SHA-256 of the file, in hexadecimal
+	result string // for the metric
+	err    error
+}
+
+// read decodes the file. It is done beside the loop, since a file of a megabyte
+// takes its time.
+func read(c filewatch.Content) reading {
 	if c.Err != nil {
-		r.complain(reloadUnreadable, c.Err)
-		return
+		return reading{result: reloadUnreadable, err: c.Err}
 	}
 	config, err := v1alpha1.DecodeReporter(c.Data)
 	if err != nil {
-		r.complain(reloadInvalid, err)
-		return
+		return reading{result: reloadInvalid, err: err}
 	}
 	sum := sha256.Sum256(c.Data)
-	r.complaint = ""
-	r.sum = hex.EncodeToString(sum[:])
-	r.metrics.reloads.WithLabelValues(reloadApplied).Inc()
+	return reading{config: config, sum: hex.EncodeToString(sum[:]), result: reloadApplied}
+}
+
+// reload considers the file as it is now.
+func (r *Reporter) reload(ctx context.Context, now reading) {
+	r.metrics.reloads.WithLabelValues(now.result).Inc()
+	if now.err != nil {
+		r.complain(now.err)
+		return
+	}
+	r.complaint, r.sum = "", now.sum
 	r.metrics.configGood.Set(1)
 	r.metrics.configSince.SetToCurrentTime()
 	r.metrics.configInfo.Reset()
 	r.metrics.configInfo.WithLabelValues(r.sum).Set(1)
-	klog.InfoS("Configuration in force", "file", r.options.ConfigFile, "sha256", r.sum, "plugins", len(config.Plugins), "interval", config.Probe.Interval.Duration)
-	r.apply(ctx, config)
+	klog.InfoS("Configuration in force", "file", r.options.ConfigFile, "sha256", r.sum, "plugins", len(now.config.Plugins), "interval", now.config.Probe.Interval.Duration)
+	r.apply(ctx, now.config)
 }
 
 // complain keeps what is in force, and says why.
-func (r *Reporter) complain(result string, err error) {
-	r.metrics.reloads.WithLabelValues(result).Inc()
+func (r *Reporter) complain(err error) {
 	r.metrics.configGood.Set(0)
 	r.complaint = err.Error()
 	switch {

@@ -107,11 +107,11 @@ func stoppedTimer() *time.Timer {
 func (r *Reporter) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	contents := make(chan filewatch.Content)
+	readings := make(chan reading)
 	r.running.Go(func() {
 		r.watcher.Run(ctx, func(c filewatch.Content) {
 			select {
-			case contents <- c:
+			case readings <- read(c):
 			case <-ctx.Done():
 			}
 		})
@@ -125,8 +125,8 @@ func (r *Reporter) Run(ctx context.Context) {
 		case <-ctx.Done():
 			r.finish()
 			return
-		case c := <-contents:
-			r.reload(ctx, c)
+		case now := <-readings:
+			r.reload(ctx, now)
 		case <-r.tick.C:
 			r.checkWatch()
 			r.probe(ctx, r.targets)
