@@ -104,7 +104,7 @@ parity: cluster ## Compare our verdicts with kube-apiserver's own
 	@$(GO) run ./test/parity
 
 .PHONY: bench
-bench: ## Run the benchmarks, and measure the reporter itself
+bench: bin/kms-health-reporter cluster ## Run the benchmarks, and measure the reporter as a process
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 	$(GO) run ./test/bench
 
