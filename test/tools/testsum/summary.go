@@ -98,8 +98,9 @@ func (s *summary) packageEnded(pkg test, verdict string) {
 	}
 	s.started = others
 
+	// What a package says outside of its tests, it says to be read.
 	for _, line := range s.output[pkg] {
-		if verdict == "fail" || strings.HasPrefix(line, "ok ") {
+		if noise := line == "PASS\n" || strings.HasPrefix(line, "?"); verdict == "fail" || !noise {
 			fmt.Fprint(s.out, line)
 		}
 	}
