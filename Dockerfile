@@ -19,7 +19,7 @@ ARG TARGETARCH
 ARG VERSION=unknown
 # The flags of `make build`.
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
-    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" \
+    go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags "-s -w -X main.version=${VERSION}" \
     -o /out/kms-health-reporter ./cmd/kms-health-reporter
 
 # Each program's stage is a target of its own; the last is the default.

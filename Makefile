@@ -9,7 +9,9 @@ VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null || 
 VERSION_VARIABLE := $(if $(wildcard pkg/version/*.go),$(MODULE)/pkg/version.Version,main.version)
 
 export CGO_ENABLED = 0
-GO_BUILD = $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X $(VERSION_VARIABLE)=$(VERSION)'
+# grpcnotrace leaves out gRPC's trace pages, and with them Go's templates: 3 MB less.
+TAGS = grpcnotrace
+GO_BUILD = $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '-s -w -X $(VERSION_VARIABLE)=$(VERSION)'
 
 # More flags for go test, such as TESTFLAGS='-run Watch -v'.
 TESTFLAGS ?=

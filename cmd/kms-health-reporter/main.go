@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,9 +29,6 @@ const (
 	exitIll   = 1 // --validate: mistakes; --once: a plugin is not healthy
 	exitUsage = 2 // flags that cannot be parsed; --once: nothing could be told
 )
-
-// maxProcessors is how many run our code at a time, at most.
-const maxProcessors = 2
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -62,9 +60,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	// Whoever reads our output may go; that is no reason to go too.
 	signal.Ignore(syscall.SIGPIPE)
-	// It waits for others nearly all of the time, and should be as small on a
-	// host of many processors.
-	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), maxProcessors))
+	beSmall()
 	klog.InfoS("Starting", "version", version, "config", o.config, "node", o.node, "pid", os.Getpid())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -83,4 +79,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 	klog.InfoS("Ended")
 	klog.Flush()
 	return exitOK
+}
+
+// beSmall trades speed, of which little is needed, for memory beside an API
+// server: the reporter waits for others nearly all of the time, and should be as
+// small on a host of many processors. GOGC and GOMAXPROCS have the last word.
+func beSmall() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2))
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
 }
