@@ -26,7 +26,8 @@ them: to the API server's operator resource, to standard output or a file, and
 over HTTP, each where the file or a flag says so.
 
 It starts, and goes on, without the file, the plugins and the API server, and
-follows every change of the file without a restart. Nothing but SIGTERM ends it.
+follows every change of the file without a restart. SIGTERM and SIGINT end it;
+SIGHUP and a closed output do not.
 
 Usage:
   kms-health-reporter [--config FILE] [--node-name NODE] [--output -|FILE]
@@ -79,7 +80,14 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q: everything is said by flags", fs.Arg(0))
 	}
-	if o.node != "" {
+	modes := count(o.once, o.validate, o.printDefaults, o.version)
+	if modes > 1 || modes == 1 && o.output != "" {
+		return o, fmt.Errorf("--once, --validate, --print-defaults, --version and --output exclude each other")
+	}
+	if o.output != "" && o.output == o.config {
+		return o, fmt.Errorf("--output: %s is the configuration file", o.output)
+	}
+	if o.node != "" && modes == 0 {
 		if why := validation.IsDNS1123Subdomain(o.node); len(why) > 0 {
 			return o, fmt.Errorf("--node-name (or $%s): %q is not the name of a node: %s", nodeVariable, o.node, strings.Join(why, "; "))
 		}
@@ -88,4 +96,13 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 		return o, fmt.Errorf("--config: is empty, must be a path")
 	}
 	return o, nil
+}
+
+func count(set ...bool) (n int) {
+	for _, s := range set {
+		if s {
+			n++
+		}
+	}
+	return n
 }

@@ -44,8 +44,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintf(stderr, "kms-health-reporter: %v\nSee kms-health-reporter --help.\n", err)
 		return exitUsage
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	switch {
 	case o.version:
 		_, _ = fmt.Fprintln(stdout, versionLine())
@@ -56,10 +54,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case o.validate:
 		return validate(o.config, stdout, stderr)
 	case o.once:
-		return once(ctx, o.config, stdout, stderr)
+		return once(context.Background(), o.config, stdout, stderr)
 	}
-	// Whoever reads our output may go; that is no reason to go too.
-	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	// Whoever reads our output, or gave us a terminal, may go; and a SIGHUP by
+	// those who think that it reloads must not end us. That is all no reason.
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	beSmall()
 	klog.InfoS("Starting", "version", version, "config", o.config, "node", o.node, "pid", os.Getpid())
 	registry := prometheus.NewRegistry()

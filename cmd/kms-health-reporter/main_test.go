@@ -39,6 +39,9 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 		"unknown flag":  {[]string{"--intervall=5s"}, "unknown flag: --intervall"},
 		"argument":      {[]string{"config.yaml"}, `unexpected argument "config.yaml"`},
 		"node":          {[]string{"--node-name=NODE_NAME"}, `--node-name (or $KMS_HEALTH_NODE): "NODE_NAME" is not the name of a node`},
+		"two modes":     {[]string{"--once", "--validate"}, "exclude each other"},
+		"lost output":   {[]string{"--once", "--output=-"}, "exclude each other"},
+		"own file":      {[]string{"--config=a", "--output=a"}, "--output: a is the configuration file"},
 		"empty config":  {[]string{"--config="}, "--config: is empty"},
 		"missing value": {[]string{"--config"}, "flag needs an argument: --config"},
 	} {

@@ -103,15 +103,15 @@ func wholeSeconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }
 
-// CleanDetail makes a text fit to be a detail: valid UTF-8, control characters
-// and line breaks replaced by spaces, trimmed, at most MaxDetail bytes.
+// CleanDetail makes a text fit to be a detail: valid UTF-8, control characters,
+// those that turn the direction of text, and line breaks replaced by spaces, trimmed, at most MaxDetail bytes.
 func CleanDetail(s string) string {
 	// Bound the work before looking at every rune: a plugin chooses this text.
 	if len(s) > 4*MaxDetail {
 		s = s[:4*MaxDetail]
 	}
 	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
 			return ' '
 		}
 		return r

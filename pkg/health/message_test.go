@@ -35,7 +35,7 @@ func TestEncodedMessageIsStable(t *testing.T) {
 			`[{"keyID":"a&b","status":"error","lastChecked":"2026-05-08T12:34:56Z","detail":"<vault>"}]`,
 		},
 		"control characters do not pass": {
-			[]Entry{{KeyID: "1", Status: Error, LastChecked: noon, Detail: "\x1b[31mred\x00\r\nnext\u2028line\u0085 "}},
+			[]Entry{{KeyID: "1", Status: Error, LastChecked: noon, Detail: "\x1b[31mred\x00\r\nnext\u2028line\u202e\u0085 "}},
 			`[{"keyID":"1","status":"error","lastChecked":"2026-05-08T12:34:56Z","detail":"[31mred   next line"}]`,
 		},
 		"part of a second is a second": {

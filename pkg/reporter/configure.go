@@ -73,7 +73,7 @@ func (r *Reporter) complain(err error) {
 func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfiguration) {
 	before := r.config
 	r.config = config
-	targets, added, leftOver := arrange(r.targets, want(config), func(w wanted) *target {
+	targets, changed, leftOver := arrange(r.targets, want(config), func(w wanted) *target {
 		t := &target{identity: w.identity, settings: w.settings, plugin: probe.NewPlugin(w.address)}
 		t.ctx, t.cancel = context.WithCancel(ctx)
 		return t
@@ -94,9 +94,11 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	case len(targets) == 0:
 		r.tick.Stop()
 	case before == nil || len(before.Plugins) == 0 || before.Probe.Interval != config.Probe.Interval:
+		// With a shorter interval, what was fresh a moment ago may be stale.
+		changed = targets
 		r.tick.Reset(jitter(config.Probe.Interval.Duration))
 	}
-	r.probe(ctx, added)
+	r.probe(ctx, changed)
 	if r.waiting == 0 {
 		r.publish()
 	} else {

@@ -68,6 +68,12 @@ func (o *output) run(ctx context.Context) {
 // replaceFile writes a new file beside the old one and renames it over, so that
 // a reader sees either whole.
 func replaceFile(path string, data []byte) error {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real // the link stays, what it leads to is replaced
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file (mode %s), and is not replaced", path, info.Mode())
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
 	if err != nil {
 		return err

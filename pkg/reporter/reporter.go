@@ -21,6 +21,9 @@ import (
 // shutdown bounds the wait for what is under way when the reporter ends.
 const shutdown = 1500 * time.Millisecond
 
+// watchPeriod is how often it is checked whether the kernel tells of changes.
+const watchPeriod = 5 * time.Second
+
 // Options are what a Reporter is told by flags; all else is in the file.
 type Options struct {
 	// ConfigFile is the path of the file.
@@ -120,6 +123,8 @@ func (r *Reporter) Run(ctx context.Context) {
 	if r.output != nil {
 		go r.output.run(ctx) // not waited for: nobody may be reading our stdout
 	}
+	watch := time.NewTicker(watchPeriod)
+	defer watch.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -128,9 +133,10 @@ func (r *Reporter) Run(ctx context.Context) {
 		case now := <-readings:
 			r.reload(ctx, now)
 		case <-r.tick.C:
-			r.checkWatch()
 			r.probe(ctx, r.targets)
 			r.tick.Reset(jitter(r.config.Probe.Interval.Duration))
+		case <-watch.C:
+			r.checkWatch()
 		case a := <-r.answers:
 			r.observe(a)
 		case <-r.hurry.C:

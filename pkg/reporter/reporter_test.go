@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -202,7 +203,7 @@ func TestFileAndPluginsMayComeLaterAndInAnyOrder(t *testing.T) {
 func TestNewPluginIsProbedAtOnceAndOthersKeepTheirConnection(t *testing.T) {
 	h := newHouse(t)
 	one, two := h.plugin("1"), h.plugin("2")
-	h.write("1h", "1:Write")
+	h.write("1h", "1:Read")
 	h.run()
 	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 1); err != nil {
 		t.Fatal(err)
@@ -237,6 +238,23 @@ func TestNewIntervalIsInForceAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 	h.await("the interval is in the report", func(e []health.Entry) bool { return len(e) == 1 && e[0].Interval == time.Second })
+}
+
+// With a shorter interval, what was fresh a moment ago would be stale at once.
+func TestNewSettingsAreProbedWithAtOnce(t *testing.T) {
+	h := newHouse(t)
+	one := h.plugin("1")
+	h.write("1h", "1:Write")
+	h.run()
+	for i, interval := range []string{"1h", "30m", "2s"} {
+		h.write(interval, "1:Write")
+		if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, int64(i+1)); err != nil {
+			t.Fatalf("%s: %v", interval, err)
+		}
+	}
+	h.await("no entry of the old interval's age under the new one", func(e []health.Entry) bool {
+		return len(e) == 1 && e[0].Interval == 2*time.Second && e[0].Freshness(time.Now()) == health.Fresh
+	})
 }
 
 func TestBrokenOrVanishedFileKeepsTheLastGoodOneInForce(t *testing.T) {
@@ -354,6 +372,32 @@ func TestOutputFileIsReplacedWhole(t *testing.T) {
 	h.stop()
 	if left, _ := filepath.Glob(filepath.Join(h.dir, ".report*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestOutputReplacesRegularFilesOnly(t *testing.T) {
+	dir := t.TempDir()
+	fifo, link, file := dir+"/fifo", dir+"/link", dir+"/file"
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("file", link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFile(fifo, []byte("x")); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+		t.Errorf("a FIFO: %v", err)
+	}
+	if err := replaceFile(link, []byte("new")); err != nil {
+		t.Error(err)
+	}
+	if data, err := os.ReadFile(file); err != nil || string(data) != "new" {
+		t.Errorf("behind the link: %q, %v", data, err)
+	}
+	if target, err := os.Readlink(link); err != nil || target != "file" {
+		t.Errorf("the link leads to %q, %v", target, err)
 	}
 }
 

@@ -100,7 +100,7 @@ func (r *Reporter) publish() {
 func (r *Reporter) show() {
 	view := &serve.View{Configured: r.config != nil, ConfigError: r.complaint}
 	for _, t := range r.targets {
-		view.Plugins = append(view.Plugins, t.entry(r.config.Probe.Interval.Duration))
+		view.Plugins = append(view.Plugins, serve.Plugin{Entry: t.entry(r.config.Probe.Interval.Duration), Probed: t.probed, Gone: t.last.Gone})
 	}
 	if r.config == nil && view.ConfigError == "" {
 		view.ConfigError = "not read yet"

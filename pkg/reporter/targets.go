@@ -78,17 +78,20 @@ func rank(s probe.Settings) int {
 }
 
 // arrange returns the targets for what is wanted, in its order: those there are,
-// with their new settings, and new ones from make. What is left over is no
-// longer wanted.
-func arrange(have []*target, list []wanted, make func(wanted) *target) (targets, added, leftOver []*target) {
+// with their new settings, and new ones from make. Both kinds are changed. What
+// is left over is no longer wanted.
+func arrange(have []*target, list []wanted, make func(wanted) *target) (targets, changed, leftOver []*target) {
 	for _, w := range list {
 		i := slices.IndexFunc(have, func(t *target) bool { return t.identity == w.identity })
 		if i < 0 {
 			t := make(w)
-			targets, added = append(targets, t), append(added, t)
+			targets, changed = append(targets, t), append(changed, t)
 			continue
 		}
-		have[i].settings = w.settings
+		if have[i].settings != w.settings {
+			have[i].settings = w.settings
+			changed = append(changed, have[i])
+		}
 		targets = append(targets, have[i])
 	}
 	for _, t := range have {
@@ -96,7 +99,7 @@ func arrange(have []*target, list []wanted, make func(wanted) *target) (targets,
 			leftOver = append(leftOver, t)
 		}
 	}
-	return targets, added, leftOver
+	return targets, changed, leftOver
 }
 
 // observed returns what there is to say of the targets: nothing of one that was

@@ -32,14 +32,14 @@ const (
 
 func TestReloadKeepsWhatDidNotChange(t *testing.T) {
 	for name, tt := range map[string]struct {
-		before, after         []string
-		order, added, dropped string
+		before, after           []string
+		order, changed, dropped string
 	}{
 		"first":                   {nil, []string{readOne, writeTwo}, "2 1", "2 1", ""},
 		"nothing changed":         {[]string{readOne, writeTwo}, []string{writeTwo, readOne}, "2 1", "", ""},
-		"one more":                {[]string{writeOne}, []string{writeTwo, readOne}, "2 1", "2", ""},
+		"one more":                {[]string{writeOne}, []string{writeTwo, readOne}, "2 1", "2 1", ""},
 		"one less":                {[]string{readOne, writeTwo}, []string{writeTwo}, "2", "", "1"},
-		"role":                    {[]string{writeOne, readThree}, []string{readOne, readThree}, "1 3", "", ""},
+		"role":                    {[]string{writeOne, readThree}, []string{readOne, readThree}, "1 3", "1", ""},
 		"same key, other socket":  {[]string{writeTwo}, []string{movedTwo}, "2", "2", "2"},
 		"all gone":                {[]string{writeTwo, readOne}, nil, "", "", "2 1"},
 		"readers keep file order": {nil, []string{readThree, readOne, writeTwo}, "2 3 1", "2 3 1", ""},
@@ -51,12 +51,12 @@ func TestReloadKeepsWhatDidNotChange(t *testing.T) {
 			}
 			have, _, _ := arrange(nil, want(decode(t, tt.before...)), create)
 			after := want(decode(t, tt.after...))
-			targets, added, leftOver := arrange(have, after, create)
+			targets, changed, leftOver := arrange(have, after, create)
 			for _, list := range []struct {
 				what string
 				got  []*target
 				want string
-			}{{"targets", targets, tt.order}, {"added", added, tt.added}, {"left over", leftOver, tt.dropped}} {
+			}{{"targets", targets, tt.order}, {"changed", changed, tt.changed}, {"left over", leftOver, tt.dropped}} {
 				var ids []string
 				for _, t := range list.got {
 					ids = append(ids, t.keyID)

@@ -191,6 +191,12 @@ func TestReporterOutlivesTheReadersOfItsOutput(t *testing.T) {
 	if err := errors.Join(read.Close(), write.Close()); err != nil {
 		t.Fatal(err)
 	}
+	if err := one.WaitForCalls(soon(t), kmsplugin.CallStatus, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Error(err)
+	}
 	if err := one.WaitForCalls(soon(t), kmsplugin.CallStatus, 3); err != nil {
 		t.Error(err)
 	}

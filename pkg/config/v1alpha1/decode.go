@@ -126,7 +126,40 @@ func parse(data []byte) (map[string]any, field.ErrorList, error) {
 	}
 	var errs field.ErrorList
 	tree, _ := convert(nil, document, &errs).(map[string]any)
+	if len(errs) == 0 && merges(data, tree) {
+		return nil, nil, errors.New("uses YAML merge keys (<<), which are not supported: write the fields out")
+	}
 	return tree, errs, nil
+}
+
+// merges says whether a file has merge keys that matter: those are followed when
+// it is read into plain maps, and dropped when it is read into ordered ones.
+func merges(data []byte, tree map[string]any) bool {
+	var merged any
+	if yaml.Unmarshal(data, &merged) != nil {
+		return false
+	}
+	return !reflect.DeepEqual(plain(merged), any(tree))
+}
+
+// plain gives the parser's plain maps the form of convert's.
+func plain(value any) any {
+	switch value := value.(type) {
+	case map[any]any:
+		m := make(map[string]any, len(value))
+		for k, v := range value {
+			m[fmt.Sprint(k)] = plain(v)
+		}
+		return m
+	case []any:
+		s := make([]any, len(value))
+		for i := range value {
+			s[i] = plain(value[i])
+		}
+		return s
+	default:
+		return value
+	}
 }
 
 // firstNonText returns the offset of the first byte that no text file holds, or

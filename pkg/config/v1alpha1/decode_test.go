@@ -114,6 +114,8 @@ func TestEveryMistakeIsReportedAtOnceWithPathAndValue(t *testing.T) {
 		}},
 		"key no string":       {head + "1: 2\n" + onePlugin, []string{`1: Invalid value: 1: a key must be a string`}},
 		"null element":        {head + "plugins: [null]\n", []string{"plugins[0]: Required value"}},
+		"merge key":           {head + "plugins:\n- &b {endpoint: 'unix:///run/kms-1.sock', role: Write, timeout: 500ms}\n- {<<: *b, endpoint: 'unix:///run/kms-2.sock', role: Read}\n", []string{"the file uses YAML merge keys (<<), which are not supported"}},
+		"merge at the root":   {head + onePlugin + "<<: {probe: {interval: 5s}}\n", []string{"the file uses YAML merge keys (<<)"}},
 		"number for a string": {plugin("keyID: 7"), []string{`plugins[0].keyID: Invalid value: "7": must be a string in quotes, is a number`}},
 		"bool for a string":   {plugin("keyID: yes"), []string{`plugins[0].keyID: Invalid value: "true": must be a string in quotes, is a boolean`}},
 		"mapping for a list":  {head + "plugins: {a: 1}\n", []string{`plugins: Invalid value: "{\"a\":1}": must be a list, is a mapping`}},
@@ -177,6 +179,27 @@ func TestEveryMistakeIsReportedAtOnceWithPathAndValue(t *testing.T) {
 	}
 }
 
+func TestKeyIDIsTakenFromTheSocketsName(t *testing.T) {
+	for plugin, want := range map[string]string{
+		"{endpoint: 'unix:///run/kms-7.sock', role: Read}":            "7",
+		"{endpoint: 'unix:///run/kms-7.sock', role: Read, keyID: ''}": "7",
+		"{endpoint: 'unix:///@kms-a.b.sock', role: Read}":             "a.b",
+		"{endpoint: 'unix:///run/kms-7.sock', role: Read, keyID: x}":  "x",
+	} {
+		c, err := DecodeReporter([]byte(head + "plugins: [" + plugin + "]\n"))
+		if err != nil || c.Plugins[0].KeyID != want {
+			t.Errorf("%s: %v, want %s", plugin, err, want)
+		}
+	}
+}
+
+func TestAnchorsAreFollowed(t *testing.T) {
+	c, err := DecodeReporter([]byte(head + "probe: {interval: &t 7s}\nplugins: [{endpoint: 'unix:///run/kms-1.sock', role: Read, timeout: *t}]\n"))
+	if err != nil || c.Plugins[0].Timeout != seconds(7) {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 func TestTooManyPlugins(t *testing.T) {
 	file := head + "plugins:\n"
 	for i := range MaxPlugins + 1 {
@@ -197,7 +220,7 @@ func TestFileFullOfMistakesIsToldBriefly(t *testing.T) {
 		"unknown field": {"plugins: [", "{a: 1},"},
 		"invalid":       {"plugins: []\nserving: {address: '127.0.0.1:1', tls: {certFile: /c, keyFile: /k, cipherSuites: [", "x,"},
 	} {
-		file := head + in.list + strings.Repeat(in.element, (MaxFileSize-1000)/len(in.element)) + "]" + strings.Repeat("}", strings.Count(in.list, "{")) + "\n"
+		file := head + in.list + strings.Repeat(in.element, MaxFileSize/4/len(in.element)) + "]" + strings.Repeat("}", strings.Count(in.list, "{")) + "\n"
 		_, err := DecodeReporter([]byte(file))
 		if err == nil {
 			t.Fatalf("%s: was taken", name)

@@ -27,7 +27,7 @@ func setDefaults(c *ReporterConfiguration, set presence) {
 	}
 	for i := range c.Plugins {
 		p := &c.Plugins[i]
-		if !set.has("plugins", i, "keyID") {
+		if p.KeyID == "" {
 			p.KeyID = keyIDOf(p.Endpoint)
 		}
 		if !set.has("plugins", i, "timeout") {
@@ -53,7 +53,7 @@ func setDefaults(c *ReporterConfiguration, set presence) {
 // keyIDOf returns the {keyID} of an endpoint ending in kms-{keyID}.sock, the
 // name that OpenShift gives to sockets; empty for any other.
 func keyIDOf(endpoint string) string {
-	id, prefixed := strings.CutPrefix(path.Base(endpoint), "kms-")
+	id, prefixed := strings.CutPrefix(strings.TrimPrefix(path.Base(endpoint), "@"), "kms-")
 	id, suffixed := strings.CutSuffix(id, ".sock")
 	if !prefixed || !suffixed {
 		return ""

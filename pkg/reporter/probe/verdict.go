@@ -54,7 +54,7 @@ func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, e
 func excerpt(s string) string {
 	const most = 512
 	if len(s) > most {
-		return s[:most] + "…"
+		return strings.ToValidUTF8(s[:most], "") + "…"
 	}
 	return s
 }

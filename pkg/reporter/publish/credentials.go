@@ -7,14 +7,16 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kms-health/kms-health/pkg/reporter/filewatch"
 )
 
 // credentials are a kubeconfig and every file that it names, read anew before
@@ -31,6 +33,9 @@ type credentials struct {
 	files  []file // what the client in use was made from
 	client *client
 }
+
+// maxFile bounds each of these files, in bytes.
+const maxFile = 1 << 20
 
 type file struct {
 	path string
@@ -62,7 +67,7 @@ func (c *credentials) current() (*client, error) {
 
 func (c *credentials) unchanged() bool {
 	for _, f := range c.files {
-		if data, err := os.ReadFile(f.path); err != nil || !bytes.Equal(data, f.data) {
+		if now := filewatch.Read(f.path, maxFile); now.Err != nil || !bytes.Equal(now.Data, f.data) {
 			return false
 		}
 	}
@@ -77,12 +82,12 @@ func (c *credentials) close() {
 }
 
 func load(kubeconfig, userAgent string) (*client, []file, error) {
-	data, err := os.ReadFile(kubeconfig)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read kubeconfig: %w", err)
+	content := filewatch.Read(kubeconfig, maxFile)
+	if content.Err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig: %w", content.Err)
 	}
-	files := []file{{kubeconfig, data}}
-	config, err := clientcmd.Load(data)
+	files := []file{{kubeconfig, content.Data}}
+	config, err := clientcmd.Load(content.Data)
 	if err != nil {
 		return nil, nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
@@ -116,10 +121,11 @@ func inline(config *clientcmdapi.Config, dir string, files *[]file) error {
 		if !filepath.IsAbs(at) {
 			at = filepath.Join(dir, at)
 		}
-		var err error
-		if *data, err = os.ReadFile(at); err != nil {
-			return err
+		content := filewatch.Read(at, maxFile)
+		if content.Err != nil {
+			return content.Err
 		}
+		*data = content.Data
 		*path = ""
 		*files = append(*files, file{at, *data})
 		return nil
@@ -136,6 +142,13 @@ func inline(config *clientcmdapi.Config, dir string, files *[]file) error {
 			read(&user.TokenFile, &token))
 		if token != nil {
 			user.Token = string(bytes.TrimSpace(token))
+			if user.Token == "" || bytes.ContainsFunc([]byte(user.Token), unicode.IsControl) {
+				errs = append(errs, errors.New("the token's file holds no token"))
+			}
+		}
+		if user.Exec != nil || user.AuthProvider != nil {
+			// Nothing is run beside an API server because a file says so.
+			errs = append(errs, errors.New("users: exec and auth-provider are not supported; use a token, a tokenFile or a client certificate"))
 		}
 	}
 	return errors.Join(errs...)
@@ -169,5 +182,10 @@ func newClient(config *rest.Config) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{server: server, http: &http.Client{Transport: wrapped}, transport: transport}, nil
+	return &client{server: server, transport: transport, http: &http.Client{
+		Transport: wrapped,
+		// An API server does not redirect a PATCH. Whoever does shall not get our
+		// token, nor a GET.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
 }

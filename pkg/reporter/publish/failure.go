@@ -84,7 +84,6 @@ func (k Kind) passes() bool {
 func transportFailure(err error, timeout time.Duration) *failure {
 	var (
 		verification *tls.CertificateVerificationError
-		alert        tls.AlertError
 		record       tls.RecordHeaderError
 		authority    x509.UnknownAuthorityError
 		network      net.Error
@@ -92,11 +91,19 @@ func transportFailure(err error, timeout time.Duration) *failure {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout():
 		return &failure{kind: TimedOut, err: fmt.Errorf("no answer within %s: %w", timeout, err)}
-	case errors.As(err, &verification) || errors.As(err, &alert) || errors.As(err, &record) || errors.As(err, &authority):
+	case errors.As(err, &verification) || errors.As(err, &record) || errors.As(err, &authority) || alerted(err):
 		return &failure{kind: TLSFailed, err: err}
 	default:
 		return &failure{kind: Unreachable, err: err}
 	}
+}
+
+// alerted says whether either side ended the handshake. The type of such an
+// error is crypto/tls's own; it stands in a net.OpError with one of two names.
+func alerted(err error) bool {
+	var operation *net.OpError
+	return errors.As(err, &operation) && (operation.Op == "remote error" || operation.Op == "local error") ||
+		strings.Contains(err.Error(), "tls: ")
 }
 
 // answerStatus is what we need of a metav1.Status.

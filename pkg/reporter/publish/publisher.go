@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,6 +66,7 @@ type Publisher struct {
 
 	mu       sync.Mutex
 	freshest []Observation
+	number   uint64 // of offers
 	offered  chan struct{}
 }
 
@@ -84,6 +86,7 @@ func New(config Config, metrics *Metrics) *Publisher {
 func (p *Publisher) Offer(observed []Observation) {
 	p.mu.Lock()
 	p.freshest = observed
+	p.number++
 	p.mu.Unlock()
 	select {
 	case p.offered <- struct{}{}:
@@ -91,10 +94,11 @@ func (p *Publisher) Offer(observed []Observation) {
 	}
 }
 
-func (p *Publisher) take() []Observation {
+// take returns the freshest offer and its number.
+func (p *Publisher) take() ([]Observation, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.freshest
+	return p.freshest, p.number
 }
 
 // Run writes each offer until ctx ends.
@@ -102,13 +106,14 @@ func (p *Publisher) Run(ctx context.Context) {
 	defer p.credentials.close()
 	var last Kind
 	failures := 0
+	written := uint64(0) // the last offer that was
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.offered:
 		}
-		for observed := p.take(); len(observed) > 0; observed = p.take() {
+		for observed, number := p.take(); len(observed) > 0 && number != written; observed, number = p.take() {
 			err := p.write(ctx, observed)
 			if ctx.Err() != nil {
 				return
@@ -126,7 +131,8 @@ func (p *Publisher) Run(ctx context.Context) {
 			p.report(kind, last, err)
 			last = kind
 			if kind == Success {
-				break
+				written = number
+				continue
 			}
 			select {
 			case <-ctx.Done():
@@ -199,6 +205,9 @@ func (p *Publisher) apply(ctx context.Context, client *client, payload []byte) e
 	}
 	defer func() { _ = answer.Body.Close() }() // read to its end, or given up
 	if answer.StatusCode/100 == 2 {
+		if kind := answer.Header.Get("Content-Type"); !strings.HasPrefix(kind, "application/json") {
+			return &failure{kind: Unexpected, err: fmt.Errorf("%s answered %d with %q: this is no API server", client.server.Host, answer.StatusCode, kind)}
+		}
 		// Read to the end, so that the connection can be used again.
 		if _, err := io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer)); err != nil {
 			return transportFailure(err, p.config.Timeout)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,7 +67,9 @@ func newServer(t *testing.T) *server {
 		answer := s.answer
 		s.mu.Unlock()
 		s.requests <- got
+		w.Header().Set("Content-Type", "application/json")
 		if answer != nil {
+			w.Header().Del("Content-Type")
 			answer(w, r)
 		}
 	}))
@@ -362,6 +366,89 @@ func TestEachAnswerIsCountedAsWhatItIs(t *testing.T) {
 		p.waitFor(t, kind, 1)
 		s.answers(nil)
 		p.waitFor(t, Success, 1) // and whatever it was, it is tried again
+	}
+}
+
+// A redirect must take neither our token elsewhere nor a GET to anybody.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	s, other := newServer(t), newServer(t)
+	for _, code := range []int{http.StatusFound, http.StatusTemporaryRedirect} {
+		s.answers(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+"/login", code) })
+		p := run(t, credentialFiles(t, s), patience)
+		p.offer("1")
+		p.waitFor(t, Unexpected, 1)
+		if n := len(other.requests); n != 0 {
+			t.Errorf("%d: %d requests to where it was redirected", code, n)
+		}
+	}
+}
+
+func TestPageOfSomeoneElseIsNoSuccess(t *testing.T) {
+	s := newServer(t)
+	s.answers(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>log in</html>") })
+	p := run(t, credentialFiles(t, s), patience)
+	p.offer("1")
+	p.waitFor(t, Unexpected, 1)
+	if got := testutil.ToFloat64(p.metrics.writes.WithLabelValues("Condition", string(Success))); got != 0 {
+		t.Errorf("%v successes", got)
+	}
+}
+
+func TestCredentialsThatAreNoneAreTold(t *testing.T) {
+	s := newServer(t)
+	for name, spoil := range map[string]func(dir string){
+		"empty token":        func(dir string) { write(t, dir+"/token", "\n") },
+		"token of two lines": func(dir string) { write(t, dir+"/token", "a\nb") },
+		"a FIFO": func(dir string) {
+			if err := errors.Join(os.Remove(dir+"/token"), syscall.Mkfifo(dir+"/token", 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"an endless device": func(dir string) {
+			if err := errors.Join(os.Remove(dir+"/ca.crt"), os.Symlink("/dev/zero", dir+"/ca.crt")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a command": func(dir string) {
+			config, err := os.ReadFile(dir + "/kubeconfig")
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir+"/kubeconfig", strings.Replace(string(config), "user: {", "user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, args: ["+dir+"/ran], interactiveMode: Never}, ", 1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := credentialFiles(t, s)
+			spoil(dir)
+			p := run(t, dir, patience)
+			p.offer("1")
+			p.waitFor(t, BadCredentials, 1)
+			if _, err := os.Stat(dir + "/ran"); err == nil {
+				t.Error("a command was run")
+			}
+		})
+	}
+}
+
+func TestWhatWasWrittenIsNotWrittenAgain(t *testing.T) {
+	s := newServer(t)
+	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+		s.answers(nil)
+		http.Error(w, "", http.StatusServiceUnavailable)
+	})
+	p := run(t, credentialFiles(t, s), patience)
+	p.offer("1")
+	p.waitFor(t, ServerError, 1)
+	p.offer("2") // while the retry is awaited
+	p.waitFor(t, Success, 1)
+	p.offer("3")
+	p.waitFor(t, Success, 2)
+	var got []string
+	for len(s.requests) > 0 {
+		got = append(got, s.next(t).keyIDs...)
+	}
+	if strings.Join(got, " ") != "1 2 3" {
+		t.Errorf("wrote %v", got)
 	}
 }
 

@@ -64,7 +64,7 @@ func TestFailedRequestsAreToldApart(t *testing.T) {
 		"dial timeout":     {&net.OpError{Op: "dial", Err: syscall.ETIMEDOUT}, TimedOut},
 		"unknown CA":       {&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, TLSFailed},
 		"wrong name":       {&tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}}, TLSFailed},
-		"alert":            {&net.OpError{Op: "remote error", Err: tls.AlertError(42)}, TLSFailed},
+		"alert":            {&net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}, TLSFailed},
 		"plain text there": {tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, TLSFailed},
 	} {
 		if got := transportFailure(tt.err, time.Second); got.kind != tt.want {

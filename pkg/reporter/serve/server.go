@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/reporter/filewatch"
 )
 
 // retry is how long to wait before an address that could not be had is tried
@@ -96,6 +98,7 @@ func (s *Server) Run(ctx context.Context) {
 			failing = err
 		}
 		if config == nil {
+			failing = nil
 			s.failing.Set(0)
 		}
 		select {
@@ -213,9 +216,13 @@ func (t *tlsSettings) trusted(r *http.Request) bool {
 // tlsConfig reads the files anew: handshakes are rare (a scrape keeps its
 // connection), and what was rotated is in force at once.
 func tlsConfig(settings *v1alpha1.ServingTLS) (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(settings.CertFile, settings.KeyFile)
-	if err != nil {
+	cert, key := filewatch.Read(settings.CertFile, maxFile), filewatch.Read(settings.KeyFile, maxFile)
+	if err := errors.Join(cert.Err, key.Err); err != nil {
 		return nil, fmt.Errorf("serving certificate: %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert.Data, key.Data)
+	if err != nil {
+		return nil, fmt.Errorf("serving certificate %s: %w", settings.CertFile, err)
 	}
 	config := &tls.Config{
 		Certificates: []tls.Certificate{pair},

@@ -16,9 +16,18 @@ type View struct {
 	// ConfigError says why the file that is there now is not in force; empty
 	// when it is.
 	ConfigError string
-	// Plugins holds the entry of each configured plugin; one that was not probed
-	// yet, or has nothing to observe, has a zero LastChecked.
-	Plugins []health.Entry
+	// Plugins holds each configured plugin.
+	Plugins []Plugin
+}
+
+// Plugin is what is known of a plugin.
+type Plugin struct {
+	health.Entry
+	// Probed is true after the first probe.
+	Probed bool
+	// Gone is true when the folder of its socket was deleted: the entry then
+	// holds the plugin's name and nothing else.
+	Gone bool
 }
 
 // check is one line of an answer, in the form of kube-apiserver's health
@@ -48,9 +57,9 @@ func (v View) readyChecks() []check {
 	if !v.Configured {
 		checks[0].err = fmt.Errorf("no configuration yet: %s", v.ConfigError)
 	}
-	for _, e := range v.Plugins {
-		if e.LastChecked.IsZero() {
-			checks[1].err = fmt.Errorf("plugin %s has not answered or failed yet", e.KeyID)
+	for _, p := range v.Plugins {
+		if !p.Probed {
+			checks[1].err = fmt.Errorf("plugin %s has not answered or failed yet", p.KeyID)
 		}
 	}
 	return checks
@@ -60,20 +69,22 @@ func (v View) readyChecks() []check {
 // own.
 func (v View) pluginChecks(now time.Time) []check {
 	checks := make([]check, len(v.Plugins))
-	for i, e := range v.Plugins {
-		checks[i] = check{"kms-provider-" + e.KeyID, pluginError(e, now)}
+	for i, p := range v.Plugins {
+		checks[i] = check{"kms-provider-" + p.KeyID, pluginError(p, now)}
 	}
 	return checks
 }
 
-func pluginError(e health.Entry, now time.Time) error {
+func pluginError(p Plugin, now time.Time) error {
 	switch {
-	case e.LastChecked.IsZero():
+	case !p.Probed:
 		return fmt.Errorf("not yet observed")
-	case e.Freshness(now) != health.Fresh:
-		return fmt.Errorf("last checked %s, which is too long ago to tell", e.LastChecked.UTC().Format(time.RFC3339))
-	case e.Status != health.Healthy:
-		return fmt.Errorf("%s: %s", e.Status, e.Detail)
+	case p.Gone:
+		return fmt.Errorf("nothing to observe: the folder of its socket was deleted")
+	case p.Freshness(now) != health.Fresh:
+		return fmt.Errorf("last checked %s, which is too long ago to tell", p.LastChecked.UTC().Format(time.RFC3339))
+	case p.Status != health.Healthy:
+		return fmt.Errorf("%s: %s", p.Status, p.Detail)
 	}
 	return nil
 }

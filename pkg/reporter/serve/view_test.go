@@ -14,14 +14,15 @@ import (
 var noon = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
 func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
-	entry := func(keyID string, status health.Status, detail string) health.Entry {
-		return health.Entry{KeyID: keyID, Status: status, Detail: detail, LastChecked: noon, Interval: time.Second}
+	entry := func(keyID string, status health.Status, detail string) Plugin {
+		return Plugin{Probed: true, Entry: health.Entry{KeyID: keyID, Status: status, Detail: detail, LastChecked: noon, Interval: time.Second}}
 	}
-	good := View{Configured: true, Plugins: []health.Entry{entry("2", health.Healthy, ""), entry("1", health.Healthy, "")}}
-	ill := View{Configured: true, Plugins: []health.Entry{entry("2", health.Healthy, ""), entry("1", health.Error, "cannot connect")}}
+	good := View{Configured: true, Plugins: []Plugin{entry("2", health.Healthy, ""), entry("1", health.Healthy, "")}}
+	ill := View{Configured: true, Plugins: []Plugin{entry("2", health.Healthy, ""), entry("1", health.Error, "cannot connect")}}
 	fresh := View{ConfigError: "not read yet"}
 	broken := View{Configured: true, ConfigError: "probe.interval: bad", Plugins: good.Plugins}
-	unprobed := View{Configured: true, Plugins: []health.Entry{{KeyID: "2"}}}
+	unprobed := View{Configured: true, Plugins: []Plugin{{Entry: health.Entry{KeyID: "2"}}}}
+	gone := View{Configured: true, Plugins: []Plugin{{Entry: health.Entry{KeyID: "2"}, Probed: true, Gone: true}}}
 
 	for _, tt := range []struct {
 		name, path string
@@ -47,6 +48,8 @@ func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 		{"the other one", "/kms-providers/2", ill, noon, true, 200, "ok"},
 		{"stale", "/kms-providers/2", good, noon.Add(5 * time.Second), true, 500, "[-]kms-provider-2 failed: last checked 2026-05-08T12:00:00Z, which is too long ago to tell\nkms-provider-2 check failed\n"},
 		{"not observed", "/kms-providers", unprobed, noon, true, 500, "[-]kms-provider-2 failed: not yet observed\nkms-providers check failed\n"},
+		{"a deleted folder was probed too", "/readyz", gone, noon, true, 200, "ok"},
+		{"a deleted folder", "/kms-providers", gone, noon, true, 500, "[-]kms-provider-2 failed: nothing to observe: the folder of its socket was deleted\nkms-providers check failed\n"},
 		{"unknown key", "/kms-providers/3", good, noon, true, 404, "404 page not found\n"},
 		{"providers, to a stranger", "/kms-providers", good, noon, false, 401, "a client certificate is needed here\n"},
 		{"metrics, to a stranger", "/metrics", good, noon, false, 401, "a client certificate is needed here\n"},
