@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,7 +60,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	// Whoever reads our output, or gave us a terminal, may go; and a SIGHUP by
 	// those who think that it reloads must not end us. That is all no reason.
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
-	beSmall()
+	// It waits for others nearly all of the time, and should be as small on a
+	// host of many processors.
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2))
+	}
 	klog.InfoS("Starting", "version", version, "config", o.config, "node", o.node, "pid", os.Getpid())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -80,16 +83,4 @@ func run(args []string, stdout, stderr io.Writer) int {
 	klog.InfoS("Ended")
 	klog.Flush()
 	return exitOK
-}
-
-// beSmall trades speed, of which little is needed, for memory beside an API
-// server: the reporter waits for others nearly all of the time, and should be as
-// small on a host of many processors. GOGC and GOMAXPROCS have the last word.
-func beSmall() {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2))
-	}
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50)
-	}
 }
