@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// cpuTime returns the CPU time that a process has had, of all its threads and to
+// the nanosecond. Threads that have ended are missing; Go's do not end while
+// nothing locks a goroutine to one.
+func cpuTime(pid int) (time.Duration, error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0, err
+	}
+	var sum time.Duration
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has just ended
+		}
+		if err != nil {
+			return 0, err
+		}
+		ran, err := parseSchedstat(string(text))
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", path, err)
+		}
+		sum += ran
+	}
+	if sum == 0 {
+		return 0, fmt.Errorf("process %d: /proc tells of no CPU time", pid)
+	}
+	return sum, nil
+}
+
+// parseSchedstat reads the first of the three numbers of
+// /proc/<pid>/task/<tid>/schedstat: nanoseconds on a CPU (proc-schedstat in
+// the kernel's documentation).
+func parseSchedstat(text string) (time.Duration, error) {
+	fields := strings.Fields(text)
+	if len(fields) != 3 {
+		return 0, fmt.Errorf("%q is not three numbers", text)
+	}
+	ns, err := strconv.ParseInt(fields[0], 10, 64)
+	return time.Duration(ns), err
+}
+
+// memory is what a process has resident, in bytes.
+type memory struct {
+	all  int64 // VmRSS, with the pages of the binary that were touched
+	anon int64 // RssAnon, what is the process's own
+}
+
+func memoryOf(pid int) (memory, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return memory{}, err
+	}
+	return parseStatus(string(text))
+}
+
+// parseStatus reads /proc/<pid>/status, proc_pid_status(5), where kB are 1,024
+// bytes.
+func parseStatus(text string) (memory, error) {
+	found := map[string]int64{}
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		if name != "VmRSS" && name != "RssAnon" {
+			continue
+		}
+		kB, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		if err != nil {
+			return memory{}, fmt.Errorf("%s: %w", name, err)
+		}
+		found[name] = kB << 10
+	}
+	if len(found) != 2 {
+		return memory{}, errors.New("there is no VmRSS or no RssAnon: not a live process's status")
+	}
+	return memory{all: found["VmRSS"], anon: found["RssAnon"]}, nil
+}
+
+// descriptors counts the open file descriptors of a process.
+func descriptors(pid int) (int, error) {
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return len(open), err
+}
