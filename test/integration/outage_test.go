@@ -56,7 +56,7 @@ func TestReporterStartsAndProbesWithoutAnAPIServer(t *testing.T) {
 
 func TestOutageInTheMiddleLeavesProbingAloneAndTheTruthReturnsAtOnce(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
-	r, one := reporting(t, resource, "Condition")
+	r, one := reporting(t, "Condition")
 	if err := cluster.KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestOutageInTheMiddleLeavesProbingAloneAndTheTruthReturnsAtOnce(t *testing.
 
 func TestFrozenAPIServerTimesOutAndThawedIsWrittenTo(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
-	r, one := reporting(t, resource, "Both")
+	r, one := reporting(t, "Both")
 	if err := cluster.FreezeAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestFrozenAPIServerTimesOutAndThawedIsWrittenTo(t *testing.T) {
 
 func TestFrozenAPIServerDoesNotHoldUpTheEnd(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
-	r, one := reporting(t, resource, "Both")
+	r, one := reporting(t, "Both")
 	if err := cluster.FreezeAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestNetworkThatSwallowsEverythingIsSurvived(t *testing.T) {
 
 func TestReplacedServingCertificateIsTrustedWithItsCA(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
-	r, _ := reporting(t, resource, "Condition")
+	r, _ := reporting(t, "Condition")
 
 	ca, err := controlplane.NewCA("another-ca")
 	if err != nil {

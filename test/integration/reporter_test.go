@@ -74,10 +74,11 @@ func newReporter(t *testing.T, resources ...string) *reporter {
 	return r
 }
 
-// reporting returns a reporter that reports on one healthy plugin, 1, to a
-// resource.
-func reporting(t *testing.T, resource, format string) (*reporter, *kmsplugin.Plugin) {
+// reporting returns a reporter that reports on one healthy plugin, 1, to
+// kube-apiserver's operator resource.
+func reporting(t *testing.T, format string) (*reporter, *kmsplugin.Plugin) {
 	t.Helper()
+	const resource = controlplane.KubeAPIServers
 	r := newReporter(t, resource)
 	r.token()
 	one := r.plugin("1")
