@@ -98,7 +98,6 @@ func TestFrozenAPIServerTimesOutAndThawedIsWrittenTo(t *testing.T) {
 }
 
 func TestFrozenAPIServerDoesNotHoldUpTheEnd(t *testing.T) {
-	const resource = controlplane.KubeAPIServers
 	r, one := reporting(t, "Both")
 	if err := cluster.FreezeAPIServer(); err != nil {
 		t.Fatal(err)
