@@ -60,7 +60,7 @@ ETCD_VERSION := $(call cluster_version,go.etcd.io/etcd/server/v3)
 CLUSTER := .tools/cluster-$(KUBERNETES_VERSION)-$(ETCD_VERSION)
 
 # Another program of Kubernetes is one more word here, and a `tool` line in test/tools/cluster/go.mod.
-CLUSTER_PROGRAMS := etcd kube-apiserver
+CLUSTER_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
 
 # Without these a server calls itself v0.0.0, which its clients reject.
 KUBERNETES_LDFLAGS = $(addprefix -X k8s.io/component-base/version., \
@@ -69,7 +69,7 @@ KUBERNETES_LDFLAGS = $(addprefix -X k8s.io/component-base/version., \
 	gitMinor=$(word 2,$(subst ., ,$(KUBERNETES_VERSION))))
 
 .PHONY: cluster
-cluster: $(addprefix $(CLUSTER)/,$(CLUSTER_PROGRAMS)) ## Build etcd and kube-apiserver, once, into .tools/
+cluster: $(addprefix $(CLUSTER)/,$(CLUSTER_PROGRAMS)) ## Build etcd and the Kubernetes programs that tests run, once, into .tools/
 
 # They depend on nothing: the folder's name says which version they are.
 $(CLUSTER)/etcd:
