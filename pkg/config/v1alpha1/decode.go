@@ -20,15 +20,25 @@ const MaxFileSize = 1 << 20
 // DecodeReporter decodes, defaults and validates the reporter's file. On any
 // mistake it returns nil and an error that holds every mistake; Lines splits it.
 func DecodeReporter(data []byte) (*ReporterConfiguration, error) {
-	tree, errs, err := parse(data)
+	return decode(data, ReporterKind, setDefaults, validate)
+}
+
+// DecodeOperator is DecodeReporter for the operator's file. Namespace and image
+// stay empty where they are left out: they come from the operator's surroundings.
+func DecodeOperator(data []byte) (*OperatorConfiguration, error) {
+	return decode(data, OperatorKind, setOperatorDefaults, validateOperator)
+}
+
+func decode[T any](data []byte, kind string, setDefaults func(*T, presence), validate func(*T) field.ErrorList) (*T, error) {
+	tree, errs, err := parse(data, kind)
 	if err != nil {
 		return nil, fmt.Errorf("the file %w", err)
 	}
-	if kindErrs := checkKind(tree, ReporterKind); len(kindErrs) > 0 {
+	if kindErrs := checkKind(tree, kind); len(kindErrs) > 0 {
 		return nil, aggregate(kindErrs)
 	}
-	c := &ReporterConfiguration{}
-	kept, fieldErrs := checkFields(nil, tree, reflect.TypeOf(*c))
+	c := new(T)
+	kept, fieldErrs := checkFields(nil, tree, reflect.TypeFor[T]())
 	errs = append(errs, fieldErrs...)
 	raw, err := json.Marshal(kept)
 	if err != nil {
@@ -106,7 +116,7 @@ func (o oneLine) Error() string {
 
 // parse reads exactly one YAML (or JSON) document into maps, slices and
 // scalars. A key that stands twice in one map is a mistake, not an override.
-func parse(data []byte) (map[string]any, field.ErrorList, error) {
+func parse(data []byte, kind string) (map[string]any, field.ErrorList, error) {
 	if len(data) > MaxFileSize {
 		return nil, nil, fmt.Errorf("is %d bytes, must be at most %d", len(data), MaxFileSize)
 	}
@@ -116,7 +126,7 @@ func parse(data []byte) (map[string]any, field.ErrorList, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document yaml.MapSlice
 	if err := decoder.Decode(&document); errors.Is(err, io.EOF) || err == nil && document == nil {
-		return nil, nil, fmt.Errorf("is empty, must hold a %s", ReporterKind)
+		return nil, nil, fmt.Errorf("is empty, must hold a %s", kind)
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("is not a YAML mapping: %s", yamlReason(err))
 	}

@@ -19,21 +19,8 @@ const (
 // setDefaults fills in what set says was left out. A field that is there keeps
 // its value, zero too: an interval of 0 is a mistake, not a wish for 30s.
 func setDefaults(c *ReporterConfiguration, set presence) {
-	if !set.has("probe", "interval") {
-		c.Probe.Interval = metav1.Duration{Duration: DefaultInterval}
-	}
-	if !set.has("probe", "checks") {
-		c.Probe.Checks = []Check{CheckStatus}
-	}
-	for i := range c.Plugins {
-		p := &c.Plugins[i]
-		if p.KeyID == "" {
-			p.KeyID = keyIDOf(p.Endpoint)
-		}
-		if !set.has("plugins", i, "timeout") {
-			p.Timeout = metav1.Duration{Duration: min(DefaultTimeout, max(c.Probe.Interval.Duration, MinInterval))}
-		}
-	}
+	setProbeDefaults(&c.Probe, set)
+	setPluginDefaults(c.Plugins, c.Probe, func(i int) bool { return set.has("plugins", i, "timeout") })
 	if d := c.Destination; d != nil {
 		if !set.has("destination", "format") {
 			d.Format = FormatCondition
@@ -47,6 +34,27 @@ func setDefaults(c *ReporterConfiguration, set presence) {
 	}
 	if c.Serving != nil && c.Serving.TLS != nil && !set.has("serving", "tls", "minVersion") {
 		c.Serving.TLS.MinVersion = TLS12
+	}
+}
+
+func setProbeDefaults(p *Probe, set presence) {
+	if !set.has("probe", "interval") {
+		p.Interval = metav1.Duration{Duration: DefaultInterval}
+	}
+	if !set.has("probe", "checks") {
+		p.Checks = []Check{CheckStatus}
+	}
+}
+
+func setPluginDefaults(plugins []Plugin, probe Probe, hasTimeout func(i int) bool) {
+	for i := range plugins {
+		p := &plugins[i]
+		if p.KeyID == "" {
+			p.KeyID = keyIDOf(p.Endpoint)
+		}
+		if !hasTimeout(i) {
+			p.Timeout = metav1.Duration{Duration: min(DefaultTimeout, max(probe.Interval.Duration, MinInterval))}
+		}
 	}
 }
 

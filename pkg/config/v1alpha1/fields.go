@@ -58,6 +58,22 @@ func checkFields(path *field.Path, value any, t reflect.Type) (any, field.ErrorL
 			}
 		}
 		return kept, all
+	case reflect.Map: // of strings
+		m, ok := value.(map[string]any)
+		if !ok {
+			return wrong("a mapping")
+		}
+		kept := make(map[string]any, len(m))
+		var all field.ErrorList
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			v, errs := checkFields(path.Key(key), m[key], t.Elem())
+			all = append(all, errs...)
+			if v == nil && len(errs) == 0 {
+				v = ""
+			}
+			kept[key] = v
+		}
+		return kept, all
 	case reflect.String:
 		if _, ok := value.(string); !ok {
 			return wrong("a string in quotes")

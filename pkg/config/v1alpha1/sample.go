@@ -7,3 +7,13 @@ import _ "embed" // for the sample
 //
 //go:embed reporter-sample.yaml
 var ReporterSample []byte
+
+// OperatorOpenShift is the operator's file for OpenShift.
+//
+//go:embed operator-openshift.yaml
+var OperatorOpenShift []byte
+
+// OperatorKubernetes is the operator's file for a plain control plane.
+//
+//go:embed operator-kubernetes.yaml
+var OperatorKubernetes []byte

@@ -7,6 +7,8 @@ const (
 	APIVersion = "kmshealth.openshift.io/v1alpha1"
 	// ReporterKind is the kind of the reporter's file.
 	ReporterKind = "ReporterConfiguration"
+	// OperatorKind is the kind of the operator's file.
+	OperatorKind = "OperatorConfiguration"
 )
 
 // ReporterConfiguration is the one file that kms-health-reporter reads. One

@@ -30,6 +30,8 @@ const (
 
 var keyIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
+const keyIDRule = "must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
+
 func validate(c *ReporterConfiguration) field.ErrorList {
 	var errs field.ErrorList
 	errs = append(errs, validateProbe(field.NewPath("probe"), &c.Probe)...)
@@ -75,7 +77,7 @@ func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration)
 		case p.KeyID == "":
 			errs = append(errs, field.Required(at.Child("keyID"), fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", p.Endpoint)))
 		case !keyIDPattern.MatchString(p.KeyID):
-			errs = append(errs, field.Invalid(at.Child("keyID"), short(p.KeyID), "must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"))
+			errs = append(errs, field.Invalid(at.Child("keyID"), short(p.KeyID), keyIDRule))
 		case keyIDs[p.KeyID]:
 			errs = append(errs, field.Duplicate(at.Child("keyID"), p.KeyID))
 		}
@@ -136,15 +138,17 @@ func SocketAddress(endpoint string) (string, error) {
 }
 
 func validateDestination(path *field.Path, d *Destination) field.ErrorList {
-	var errs field.ErrorList
-	if d.Resource == "" {
-		errs = append(errs, field.Required(path.Child("resource"), "one of kubeapiservers, openshiftapiservers, authentications"))
-	} else {
-		errs = append(errs, oneOf(path.Child("resource"), d.Resource, ResourceKubeAPIServers, ResourceOpenShiftAPIServers, ResourceAuthentications)...)
-	}
+	errs := validateResource(path.Child("resource"), d.Resource)
 	errs = append(errs, oneOf(path.Child("format"), d.Format, FormatCondition, FormatHealthReports, FormatBoth)...)
 	errs = append(errs, absolute(path.Child("kubeconfig"), d.Kubeconfig)...)
 	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout.Duration, MinWriteTimeout, MaxWriteTimeout)...)
+}
+
+func validateResource(path *field.Path, r Resource) field.ErrorList {
+	if r == "" {
+		return field.ErrorList{field.Required(path, "one of kubeapiservers, openshiftapiservers, authentications")}
+	}
+	return oneOf(path, r, ResourceKubeAPIServers, ResourceOpenShiftAPIServers, ResourceAuthentications)
 }
 
 func validateServing(path *field.Path, s *Serving) field.ErrorList {

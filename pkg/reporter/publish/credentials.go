@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kms-health/kms-health/pkg/reporter/filewatch"
+	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
 // credentials are a kubeconfig and every file that it names, read anew before

@@ -4,7 +4,7 @@ import (
 	"crypto/x509"
 	"fmt"
 
-	"github.com/kms-health/kms-health/pkg/reporter/filewatch"
+	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
 // maxFile bounds a file of certificates or keys, in bytes.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/reporter/filewatch"
+	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
 // retry is how long to wait before an address that could not be had is tried

@@ -1,0 +1,53 @@
+package v1alpha1
+
+// Defaults of the operator's file.
+const (
+	DefaultEncryptionConfig = "encryption-config"
+	DefaultNodeSelector     = "node-role.kubernetes.io/control-plane"
+	// DefaultLocalServer works while the network does not, and where the cluster's
+	// own names do not resolve.
+	DefaultLocalServer   = "https://localhost:6443"
+	DefaultClusterServer = "https://kubernetes.default.svc"
+)
+
+func setOperatorDefaults(c *OperatorConfiguration, set presence) {
+	orElse(&c.ManagementState, Managed, set.has("managementState"))
+	orElse(&c.Format, FormatCondition, set.has("format"))
+	orElse(&c.Rollout, RolloutNeeded, set.has("rollout"))
+	setProbeDefaults(&c.Probe, set)
+	for i := range c.Targets {
+		t := &c.Targets[i]
+		has := func(steps ...any) bool { return set.has(append([]any{"targets", i}, steps...)...) }
+		orElse(&t.EncryptionConfig.Secret, DefaultEncryptionConfig, has("encryptionConfig", "secret"))
+		orElse(&t.EncryptionConfig.Key, DefaultEncryptionConfig, has("encryptionConfig", "key"))
+		orElse(&t.Delivery, DeliveryAuto, has("delivery"))
+		orElse(&t.Credentials, defaultCredentials(t.Delivery), has("credentials"))
+		if !has("nodeSelector") {
+			t.NodeSelector = map[string]string{DefaultNodeSelector: ""}
+		}
+		if t.APIServer.Server == "" {
+			t.APIServer.Server = DefaultLocalServer
+			if inOwnersPods(t.Delivery) {
+				t.APIServer.Server = DefaultClusterServer
+			}
+		}
+		setPluginDefaults(t.Plugins, c.Probe, func(j int) bool { return has("plugins", j, "timeout") })
+	}
+}
+
+func orElse[T ~string](field *T, value T, there bool) {
+	if !there {
+		*field = value
+	}
+}
+
+func defaultCredentials(d Delivery) Credentials {
+	if inOwnersPods(d) {
+		return CredentialsMintedToken
+	}
+	return CredentialsBoundToken
+}
+
+// inOwnersPods says whether the reporter runs inside the API server's own pods,
+// whose ServiceAccount is not the reporter's.
+func inOwnersPods(d Delivery) bool { return d == DeliveryDeployment || d == DeliveryExternal }

@@ -1,0 +1,198 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// OperatorConfiguration is the one file that kms-health-operator reads. It is
+// read again when it changes; of a file with a mistake nothing is taken, and the
+// last good one stays in force.
+type OperatorConfiguration struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// What the operator does with what it owns.
+	// +default=Managed
+	ManagementState ManagementState `json:"managementState"`
+
+	// The namespace of the reporters that run as pods of their own (Companion and
+	// DaemonSet), and of the pods that prove an image.
+	// +default=the operator's own, else kms-health
+	Namespace string `json:"namespace"`
+
+	// The reporter's image, by digest best.
+	// +default=the operator's environment variable REPORTER_IMAGE
+	Image string `json:"image"`
+
+	// How the reporters probe. A change is live: it replaces no pod.
+	// +optional
+	Probe Probe `json:"probe"`
+
+	// The form of the reports.
+	// +default=Condition
+	Format Format `json:"format"`
+
+	// What pods are replaced for.
+	// +default=Needed
+	Rollout Rollout `json:"rollout"`
+
+	// The API servers whose plugins are watched, at most 16. The list must be
+	// there. A target that is taken off the list is cleaned up.
+	// +required
+	Targets []Target `json:"targets"`
+}
+
+// ManagementState says what the operator does with what it owns.
+type ManagementState string
+
+const (
+	// Managed keeps everything as this file says.
+	Managed ManagementState = "Managed"
+	// Unmanaged changes nothing.
+	Unmanaged ManagementState = "Unmanaged"
+	// Removed takes everything back.
+	Removed ManagementState = "Removed"
+)
+
+// Rollout says what pods are replaced for.
+type Rollout string
+
+const (
+	// RolloutNeeded replaces pods for a changed plugin set, where the set belongs
+	// to the pod, and for a changed container. All else is live.
+	RolloutNeeded Rollout = "Needed"
+	// RolloutAlways replaces pods for every change of the reporter's file.
+	RolloutAlways Rollout = "Always"
+)
+
+// Target is one kind of API server with KMS plugins beside it.
+type Target struct {
+	// A name for it: a DNS label of at most 40 characters.
+	// +required
+	Name string `json:"name"`
+
+	// The operator.openshift.io/v1 resource, named cluster, that gets the reports.
+	// +required
+	Resource Resource `json:"resource"`
+
+	// The namespace of the API server's pods and of its encryption config.
+	// +required
+	Namespace string `json:"namespace"`
+
+	// The labels of the API server's pods.
+	// +required
+	PodSelector map[string]string `json:"podSelector"`
+
+	// The API server's container, which sees the plugins' sockets.
+	// +default=the pod's first
+	Container string `json:"container,omitempty"`
+
+	// The Secret that holds the API server's EncryptionConfiguration.
+	// +optional
+	EncryptionConfig EncryptionConfig `json:"encryptionConfig"`
+
+	// The plugins, where no Secret names them: a kube-apiserver whose encryption
+	// config is a file on its node. An empty list means that KMS is off.
+	// +optional
+	Plugins []Plugin `json:"plugins,omitempty"`
+
+	// How a reporter gets beside the sockets.
+	// +default=Auto
+	Delivery Delivery `json:"delivery"`
+
+	// The Deployment to patch, for the delivery of that name.
+	// +optional
+	Deployment string `json:"deployment,omitempty"`
+
+	// The labels of the nodes that a DaemonSet serves.
+	// +default={node-role.kubernetes.io/control-plane: ""}
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// How a reporter proves who it is. Companion and DaemonSet take BoundToken,
+	// the other deliveries any but that.
+	// +default=BoundToken, or MintedToken for Deployment and External
+	Credentials Credentials `json:"credentials"`
+
+	// How a reporter reaches the API server.
+	// +optional
+	APIServer APIServer `json:"apiServer"`
+
+	// Where the reporters serve their own state. Left out: they serve nothing.
+	// +optional
+	Serving *TargetServing `json:"serving,omitempty"`
+}
+
+// EncryptionConfig is a Secret with an EncryptionConfiguration, and what names
+// it does not give.
+type EncryptionConfig struct {
+	// The Secret's name. A pod of revision N uses {secret}-{N}.
+	// +default=encryption-config
+	Secret string `json:"secret"`
+
+	// The key in the Secret's data.
+	// +default=encryption-config
+	Key string `json:"key"`
+
+	// keyIDs by endpoint, for plugins whose socket and provider do not tell.
+	// +optional
+	KeyIDs map[string]string `json:"keyIDs,omitempty"`
+}
+
+// Delivery is a way to bring a reporter to where the sockets are.
+type Delivery string
+
+const (
+	// DeliveryAuto chooses Companion or DaemonSet by where the sockets are, and
+	// leaves a target alone that has a reporter of another make.
+	DeliveryAuto Delivery = "Auto"
+	// DeliveryCompanion runs one pod beside each API server pod.
+	DeliveryCompanion Delivery = "Companion"
+	// DeliveryDaemonSet runs one agent on each node with sockets in a host folder.
+	DeliveryDaemonSet Delivery = "DaemonSet"
+	// DeliveryDeployment puts a container into the pods of a Deployment.
+	DeliveryDeployment Delivery = "Deployment"
+	// DeliveryExternal makes the file and the credentials; the pods' owner does
+	// the rest.
+	DeliveryExternal Delivery = "External"
+)
+
+// Credentials is a way for a reporter to prove who it is.
+type Credentials string
+
+const (
+	// CredentialsBoundToken is the kubelet's projected token: bound to the pod and
+	// its node, and rotated by the kubelet.
+	CredentialsBoundToken Credentials = "BoundToken"
+	// CredentialsMintedToken is a token of 30 days, in a Secret, renewed by the
+	// operator at half its life.
+	CredentialsMintedToken Credentials = "MintedToken"
+	// CredentialsClientCertificate is a certificate from the cluster's own signer,
+	// in a Secret, renewed by the operator at half its life.
+	CredentialsClientCertificate Credentials = "ClientCertificate"
+	// CredentialsLegacyToken is a token that never ends, in a Secret. It stops
+	// working when the API server restarts while its plugin is ill.
+	CredentialsLegacyToken Credentials = "LegacyToken"
+)
+
+// APIServer is how a reporter reaches the API server.
+type APIServer struct {
+	// Its URL.
+	// +default=https://localhost:6443 for Companion and DaemonSet, else https://kubernetes.default.svc
+	Server string `json:"server,omitempty"`
+
+	// The name that its certificate must have, where that differs from the URL's
+	// host.
+	// +optional
+	TLSServerName string `json:"tlsServerName,omitempty"`
+}
+
+// TargetServing is where the reporters of a target serve their own state.
+type TargetServing struct {
+	// The IP address and port. Reporters of several targets on the host network of
+	// one node need different ports.
+	// +required
+	Address string `json:"address"`
+
+	// A Secret with tls.crt and tls.key, and ca.crt for client certificates, in the
+	// reporters' namespace. The cluster's TLS profile applies. Left out: plain HTTP
+	// on a loopback address.
+	// +optional
+	Secret string `json:"secret,omitempty"`
+}

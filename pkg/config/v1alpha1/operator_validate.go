@@ -1,0 +1,191 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	// MaxTargets is far more API servers than a cluster has.
+	MaxTargets = 16
+	// maxTargetName leaves room in the names of 63 characters made from it.
+	maxTargetName = 40
+)
+
+func validateOperator(c *OperatorConfiguration) field.ErrorList {
+	errs := oneOf(field.NewPath("managementState"), c.ManagementState, Managed, Unmanaged, Removed)
+	if c.Namespace != "" {
+		errs = append(errs, dnsLabel(field.NewPath("namespace"), c.Namespace)...)
+	}
+	if strings.ContainsAny(c.Image, " \t\n") {
+		errs = append(errs, field.Invalid(field.NewPath("image"), short(c.Image), "must be the reference of an image"))
+	}
+	errs = append(errs, validateProbe(field.NewPath("probe"), &c.Probe)...)
+	errs = append(errs, oneOf(field.NewPath("format"), c.Format, FormatCondition, FormatHealthReports, FormatBoth)...)
+	errs = append(errs, oneOf(field.NewPath("rollout"), c.Rollout, RolloutNeeded, RolloutAlways)...)
+	return append(errs, validateTargets(field.NewPath("targets"), c)...)
+}
+
+func validateTargets(path *field.Path, c *OperatorConfiguration) field.ErrorList {
+	if c.Targets == nil {
+		return field.ErrorList{field.Required(path, "an empty list, [], stands for no target")}
+	}
+	if len(c.Targets) > MaxTargets {
+		return field.ErrorList{field.TooMany(path, len(c.Targets), MaxTargets)}
+	}
+	var errs field.ErrorList
+	names, resources := map[string]bool{}, map[Resource]bool{}
+	for i := range c.Targets {
+		t, at := &c.Targets[i], path.Index(i)
+		errs = append(errs, validateTarget(at, t, c)...)
+		if names[t.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), t.Name))
+		}
+		// Two reporters of a node would write one entry by turns.
+		if resources[t.Resource] && t.Resource != "" {
+			errs = append(errs, field.Duplicate(at.Child("resource"), t.Resource))
+		}
+		names[t.Name], resources[t.Resource] = true, true
+	}
+	return errs
+}
+
+func validateTarget(at *field.Path, t *Target, c *OperatorConfiguration) field.ErrorList {
+	var errs field.ErrorList
+	if t.Name == "" {
+		errs = append(errs, field.Required(at.Child("name"), "a DNS label"))
+	} else if errs = append(errs, dnsLabel(at.Child("name"), t.Name)...); len(t.Name) > maxTargetName {
+		errs = append(errs, field.TooLong(at.Child("name"), "", maxTargetName))
+	}
+	errs = append(errs, validateResource(at.Child("resource"), t.Resource)...)
+	if t.Namespace == "" {
+		errs = append(errs, field.Required(at.Child("namespace"), "the namespace of the API server's pods"))
+	} else {
+		errs = append(errs, dnsLabel(at.Child("namespace"), t.Namespace)...)
+	}
+	if len(t.PodSelector) == 0 {
+		errs = append(errs, field.Required(at.Child("podSelector"), "the labels of the API server's pods"))
+	}
+	errs = append(errs, labels(at.Child("podSelector"), t.PodSelector)...)
+	errs = append(errs, labels(at.Child("nodeSelector"), t.NodeSelector)...)
+	if t.Container != "" {
+		errs = append(errs, dnsLabel(at.Child("container"), t.Container)...)
+	}
+	errs = append(errs, validateEncryptionConfig(at.Child("encryptionConfig"), &t.EncryptionConfig)...)
+	if t.Plugins != nil {
+		errs = append(errs, validatePlugins(at.Child("plugins"), t.Plugins, c.Probe.Interval.Duration)...)
+	}
+	errs = append(errs, validateDelivery(at, t)...)
+	errs = append(errs, validateAPIServer(at.Child("apiServer"), &t.APIServer)...)
+	if t.Serving != nil {
+		errs = append(errs, validateTargetServing(at.Child("serving"), t.Serving)...)
+	}
+	return errs
+}
+
+func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorList {
+	var errs field.ErrorList
+	for _, why := range validation.IsDNS1123Subdomain(e.Secret) {
+		errs = append(errs, field.Invalid(at.Child("secret"), short(e.Secret), why))
+	}
+	for _, why := range validation.IsConfigMapKey(e.Key) {
+		errs = append(errs, field.Invalid(at.Child("key"), short(e.Key), why))
+	}
+	for endpoint, keyID := range e.KeyIDs {
+		at := at.Child("keyIDs").Key(endpoint)
+		if _, err := SocketAddress(endpoint); err != nil {
+			errs = append(errs, field.Invalid(at, short(endpoint), err.Error()))
+		}
+		if !keyIDPattern.MatchString(keyID) {
+			errs = append(errs, field.Invalid(at, short(keyID), keyIDRule))
+		}
+	}
+	slices.SortFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) }) // maps have no order
+	return errs
+}
+
+func validateDelivery(at *field.Path, t *Target) field.ErrorList {
+	errs := oneOf(at.Child("delivery"), t.Delivery, DeliveryAuto, DeliveryCompanion, DeliveryDaemonSet, DeliveryDeployment, DeliveryExternal)
+	switch {
+	case t.Delivery == DeliveryDeployment && t.Deployment == "":
+		errs = append(errs, field.Required(at.Child("deployment"), "the Deployment to patch, with delivery Deployment"))
+	case t.Delivery != DeliveryDeployment && t.Deployment != "":
+		errs = append(errs, field.Invalid(at.Child("deployment"), short(t.Deployment), "must be left out unless delivery is Deployment"))
+	}
+	for _, why := range validation.IsDNS1123Subdomain(t.Deployment) {
+		if t.Deployment != "" {
+			errs = append(errs, field.Invalid(at.Child("deployment"), short(t.Deployment), why))
+		}
+	}
+	credentials := at.Child("credentials")
+	known := oneOf(credentials, t.Credentials, CredentialsBoundToken, CredentialsMintedToken, CredentialsClientCertificate, CredentialsLegacyToken)
+	switch own := t.Credentials == CredentialsBoundToken; {
+	case len(known) > 0:
+		errs = append(errs, known...)
+	case own && inOwnersPods(t.Delivery):
+		errs = append(errs, field.Invalid(credentials, t.Credentials, fmt.Sprintf("cannot serve delivery %s: the kubelet gives those pods tokens of their own ServiceAccount only", t.Delivery)))
+	case !own && !inOwnersPods(t.Delivery):
+		errs = append(errs, field.Invalid(credentials, t.Credentials, fmt.Sprintf("must be BoundToken with delivery %s: a pod that mounts a Secret cannot start while the plugin is ill", t.Delivery)))
+	}
+	return errs
+}
+
+func validateAPIServer(at *field.Path, a *APIServer) field.ErrorList {
+	var errs field.ErrorList
+	u, err := url.Parse(a.Server)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		errs = append(errs, field.Invalid(at.Child("server"), short(a.Server), "must be a URL such as https://localhost:6443"))
+	}
+	if a.TLSServerName != "" {
+		for _, why := range validation.IsDNS1123Subdomain(a.TLSServerName) {
+			errs = append(errs, field.Invalid(at.Child("tlsServerName"), short(a.TLSServerName), why))
+		}
+	}
+	return errs
+}
+
+func validateTargetServing(at *field.Path, s *TargetServing) field.ErrorList {
+	var tls *ServingTLS
+	if s.Secret != "" {
+		tls = &ServingTLS{CertFile: "/tls.crt", KeyFile: "/tls.key", MinVersion: TLS12}
+	}
+	var errs field.ErrorList
+	for _, e := range validateServing(at, &Serving{Address: s.Address, TLS: tls}) {
+		e.Detail = strings.ReplaceAll(e.Detail, "serving.tls", "secret")
+		errs = append(errs, e)
+	}
+	if s.Secret != "" {
+		for _, why := range validation.IsDNS1123Subdomain(s.Secret) {
+			errs = append(errs, field.Invalid(at.Child("secret"), short(s.Secret), why))
+		}
+	}
+	return errs
+}
+
+// Port is the port of a valid address.
+func (s *TargetServing) Port() int32 {
+	address, err := netip.ParseAddrPort(s.Address)
+	if err != nil {
+		return 0
+	}
+	return int32(address.Port())
+}
+
+func dnsLabel(at *field.Path, name string) field.ErrorList {
+	var errs field.ErrorList
+	for _, why := range validation.IsDNS1123Label(name) {
+		errs = append(errs, field.Invalid(at, short(name), why))
+	}
+	return errs
+}
+
+func labels(at *field.Path, selector map[string]string) field.ErrorList {
+	return metav1validation.ValidateLabels(selector, at)
+}
