@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/pkg/reporter"
-	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
 // readConfig reads the file as the running reporter would, and explains every

@@ -13,6 +13,7 @@ import (
 const (
 	defaultConfig = "/etc/kms-health/config/config.yaml"
 	nodeVariable  = "KMS_HEALTH_NODE"
+	hashVariable  = "KMS_HEALTH_CONFIG_HASH"
 )
 
 type options struct {
@@ -51,6 +52,12 @@ Exit codes:
      plugins are healthy
   1  --validate: the file has mistakes; --once: a plugin is not healthy
   2  the flags cannot be parsed; --once: the file cannot be used
+
+Environment:
+  KMS_HEALTH_NODE         the default of --node-name
+  KMS_HEALTH_CONFIG_HASH  what the pod was made for: the SHA-256 of its file, or of
+                          the file's plugin set. When the file is another, that is
+                          logged, shown by /healthz?verbose, and counted.
 
 Flags:
 `

@@ -77,6 +77,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		Node:       o.node,
 		Output:     o.output,
 		Stdout:     stdout,
+		ConfigHash: os.Getenv(hashVariable),
 		UserAgent:  "kms-health-reporter/" + version,
 		Registry:   registry,
 	}).Run(ctx)

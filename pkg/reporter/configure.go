@@ -2,9 +2,8 @@ package reporter
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"reflect"
 
@@ -34,8 +33,7 @@ func read(c filewatch.Content) reading {
 	if err != nil {
 		return reading{result: reloadInvalid, err: err}
 	}
-	sum := sha256.Sum256(c.Data)
-	return reading{config: config, sum: hex.EncodeToString(sum[:]), result: reloadApplied}
+	return reading{config: config, sum: v1alpha1.FileHash(c.Data), result: reloadApplied}
 }
 
 // reload considers the file as it is now.
@@ -51,7 +49,30 @@ func (r *Reporter) reload(ctx context.Context, now reading) {
 	r.metrics.configInfo.Reset()
 	r.metrics.configInfo.WithLabelValues(r.sum).Set(1)
 	klog.InfoS("Configuration in force", "file", r.options.ConfigFile, "sha256", r.sum, "plugins", len(now.config.Plugins), "interval", now.config.Probe.Interval.Duration)
+	r.compare(now)
 	r.apply(ctx, now.config)
+}
+
+// compare tells when the file is not the one that the pod was made for: an old
+// one that is yet to be replaced, or one that somebody else has changed.
+func (r *Reporter) compare(now reading) {
+	made := r.options.ConfigHash
+	if made == "" {
+		return
+	}
+	was := r.mismatch
+	r.mismatch = ""
+	r.metrics.configExpected.Set(1)
+	if set := v1alpha1.PluginSetHash(now.config.Plugins); made != now.sum && made != set {
+		r.mismatch = fmt.Sprintf("the pod was made for config-hash %s, but the file has %s, its plugin set %s", made, now.sum, set)
+		r.metrics.configExpected.Set(0)
+	}
+	switch {
+	case r.mismatch != "" && r.mismatch != was:
+		klog.InfoS("The configuration is not the one that this pod was made for", "file", r.options.ConfigFile, "why", r.mismatch)
+	case r.mismatch == "" && was != "":
+		klog.InfoS("The configuration is the one that this pod was made for again", "file", r.options.ConfigFile)
+	}
 }
 
 // complain keeps what is in force, and says why.

@@ -19,6 +19,8 @@ type metrics struct {
 	configSince prometheus.Gauge
 	configInfo  *prometheus.GaugeVec
 
+	configExpected prometheus.Gauge
+
 	outputErrors prometheus.Counter
 }
 
@@ -66,17 +68,22 @@ func newMetrics(registry prometheus.Registerer, watching func() float64) *metric
 			Name: "kms_health_reporter_config_info",
 			Help: "1, with the SHA-256 of the configuration file in force.",
 		}, []string{"sha256"}),
+		configExpected: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kms_health_reporter_config_expected",
+			Help: "1 when the configuration in force is the one that the pod was made for, or it was made for any; 0 when it is another.",
+		}),
 		outputErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kms_health_reporter_output_errors_total",
 			Help: "Failed writes to --output.",
 		}),
 	}
 	registry.MustRegister(m.probes, m.probeDuration, m.lastProbe, m.pluginStatus,
-		m.reloads, m.configGood, m.configSince, m.configInfo, m.outputErrors,
+		m.reloads, m.configGood, m.configSince, m.configInfo, m.configExpected, m.outputErrors,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kms_health_reporter_config_watch_active",
 			Help: "1 when the kernel tells of changes to the configuration file; 0 when it is only read every 10 seconds.",
 		}, watching))
+	m.configExpected.Set(1)
 	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {
 		m.reloads.WithLabelValues(result) // a rate needs the zero before the one
 	}

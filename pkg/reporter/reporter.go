@@ -34,6 +34,9 @@ type Options struct {
 	// Output is "-" for Stdout, the path of a file, or empty.
 	Output string
 	Stdout io.Writer
+	// ConfigHash is what the pod was made for: the v1alpha1.FileHash of its file,
+	// or the v1alpha1.PluginSetHash of that file's plugins. Empty: any file.
+	ConfigHash string
 	// UserAgent names the program to the API server.
 	UserAgent string
 	// Registry takes the metrics, and is what /metrics shows.
@@ -58,6 +61,7 @@ type Reporter struct {
 	// All below belongs to the goroutine of Run.
 	config    *v1alpha1.ReporterConfiguration // in force; nil before the first
 	sum       string                          // of the file that it came from
+	mismatch  string                          // why it is not the one that the pod was made for
 	complaint string                          // why the file as it is now is not in force
 	deaf      bool                            // the watcher gets no events
 	targets   []*target

@@ -298,6 +298,29 @@ func TestBrokenOrVanishedFileKeepsTheLastGoodOneInForce(t *testing.T) {
 	}
 }
 
+func TestFileThatThePodWasNotMadeForIsToldAndTaken(t *testing.T) {
+	h := newHouse(t)
+	h.plugin("1")
+	h.plugin("2")
+	h.reporter.options.ConfigHash = v1alpha1.PluginSetHash([]v1alpha1.Plugin{{KeyID: "1", Endpoint: h.endpoint("1")}})
+	expected := func() bool {
+		return h.reporter.view.Load().ConfigMismatch == "" && testutil.ToFloat64(h.reporter.metrics.configExpected) == 1
+	}
+	h.write("1s", "1:Write")
+	h.run()
+	h.await("the set that it was made for", says("1=healthy"))
+	if !expected() {
+		t.Error("a file with the right plugin set is taken for another")
+	}
+	h.write("1s", "1:Write", "2:Read")
+	h.await("another set is in force", says("1=healthy", "2=healthy"))
+	if expected() || testutil.ToFloat64(h.reporter.metrics.configExpected) != 0 {
+		t.Error("a file with another plugin set is taken for the right one")
+	}
+	h.write("2s", "1:Read")
+	eventually(t, "interval and role are no part of a set", expected)
+}
+
 func TestEmptyListOfPluginsEndsProbingAndReports(t *testing.T) {
 	h := newHouse(t)
 	one := h.plugin("1")

@@ -98,7 +98,7 @@ func (r *Reporter) publish() {
 
 // show makes the current state visible to the server.
 func (r *Reporter) show() {
-	view := &serve.View{Configured: r.config != nil, ConfigError: r.complaint}
+	view := &serve.View{Configured: r.config != nil, ConfigError: r.complaint, ConfigMismatch: r.mismatch}
 	for _, t := range r.targets {
 		view.Plugins = append(view.Plugins, serve.Plugin{Entry: t.entry(r.config.Probe.Interval.Duration), Probed: t.probed, Gone: t.last.Gone})
 	}

@@ -23,8 +23,8 @@ func DecodeReporter(data []byte) (*ReporterConfiguration, error) {
 	return decode(data, ReporterKind, setDefaults, validate)
 }
 
-// DecodeOperator is DecodeReporter for the operator's file. Namespace and image
-// stay empty where they are left out: they come from the operator's surroundings.
+// DecodeOperator is DecodeReporter for the operator's file. The image stays
+// empty where it is left out: it comes from the operator's surroundings.
 func DecodeOperator(data []byte) (*OperatorConfiguration, error) {
 	return decode(data, OperatorKind, setOperatorDefaults, validateOperator)
 }

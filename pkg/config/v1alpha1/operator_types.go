@@ -12,11 +12,6 @@ type OperatorConfiguration struct {
 	// +default=Managed
 	ManagementState ManagementState `json:"managementState"`
 
-	// The namespace of the reporters that run as pods of their own (Companion and
-	// DaemonSet), and of the pods that prove an image.
-	// +default=the operator's own, else kms-health
-	Namespace string `json:"namespace"`
-
 	// The reporter's image, by digest best.
 	// +default=the operator's environment variable REPORTER_IMAGE
 	Image string `json:"image"`

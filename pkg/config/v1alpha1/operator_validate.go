@@ -21,9 +21,6 @@ const (
 
 func validateOperator(c *OperatorConfiguration) field.ErrorList {
 	errs := oneOf(field.NewPath("managementState"), c.ManagementState, Managed, Unmanaged, Removed)
-	if c.Namespace != "" {
-		errs = append(errs, dnsLabel(field.NewPath("namespace"), c.Namespace)...)
-	}
 	if strings.ContainsAny(c.Image, " \t\n") {
 		errs = append(errs, field.Invalid(field.NewPath("image"), short(c.Image), "must be the reference of an image"))
 	}
@@ -86,6 +83,9 @@ func validateTarget(at *field.Path, t *Target, c *OperatorConfiguration) field.E
 	errs = append(errs, validateAPIServer(at.Child("apiServer"), &t.APIServer)...)
 	if t.Serving != nil {
 		errs = append(errs, validateTargetServing(at.Child("serving"), t.Serving)...)
+		if t.Serving.Secret != "" && inOwnersPods(t.Delivery) {
+			errs = append(errs, field.Invalid(at.Child("serving", "secret"), short(t.Serving.Secret), fmt.Sprintf("must be left out with delivery %s, whose pods do not mount it", t.Delivery)))
+		}
 	}
 	return errs
 }

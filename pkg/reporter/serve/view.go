@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -16,6 +17,9 @@ type View struct {
 	// ConfigError says why the file that is there now is not in force; empty
 	// when it is.
 	ConfigError string
+	// ConfigMismatch says why the configuration in force is not the one that the
+	// pod was made for; empty when it is.
+	ConfigMismatch string
 	// Plugins holds each configured plugin.
 	Plugins []Plugin
 }
@@ -46,6 +50,8 @@ func (v View) healthChecks() []check {
 		checks[1].err = fmt.Errorf("the last good configuration is in force: %s", v.ConfigError)
 	case v.ConfigError != "":
 		checks[1].err = fmt.Errorf("no configuration yet: %s", v.ConfigError)
+	case v.ConfigMismatch != "":
+		checks[1].err = errors.New(v.ConfigMismatch)
 	}
 	return checks
 }

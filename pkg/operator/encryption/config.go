@@ -1,0 +1,182 @@
+package encryption
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+// defaultTimeout is kube-apiserver's for a provider that leaves its own out:
+// defaults.go of k8s.io/apiserver/pkg/apis/apiserver/v1.
+const defaultTimeout = 3 * time.Second
+
+// Config is what an EncryptionConfiguration says of KMS plugins.
+type Config struct {
+	// Plugins are the KMS v2 plugins, one per socket: those that encrypt first,
+	// each kind in order of appearance, and at most v1alpha1.MaxPlugins. They
+	// are valid in a ReporterConfiguration whose interval is no shorter than
+	// their timeouts. Never nil.
+	Plugins []v1alpha1.Plugin
+	// Ignored are the kms providers that cannot be probed.
+	Ignored []Ignored
+}
+
+// KMS says whether any kms provider is named, be it one that cannot be probed.
+func (c Config) KMS() bool { return len(c.Plugins) > 0 || len(c.Ignored) > 0 }
+
+// Ignored is a kms provider that cannot be probed, or the first of several at an
+// endpoint that cannot. All three are of plain characters and bounded, fit for
+// a log or a condition.
+type Ignored struct {
+	// Resource is the first resource of its entry, as in "secrets".
+	Resource string
+	// Provider is its name.
+	Provider string
+	// Reason is of fixed words and numbers, without anything from the file.
+	Reason string
+}
+
+// Why a provider is ignored.
+const (
+	reasonV1       = "its apiVersion is v1, which is the default: only a KMS v2 plugin can be asked for its status"
+	reasonVersion  = "its apiVersion is neither v1 nor v2"
+	reasonTimeout  = "its timeout is not a duration above zero, like 3s"
+	reasonEndpoint = "its endpoint " // and v1alpha1.SocketAddress's words
+	reasonKeyID    = "neither its socket nor its name tells a keyID that is valid and not another plugin's: give one in the configuration, or name the socket kms-{keyID}.sock"
+)
+
+var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter probes no more", v1alpha1.MaxPlugins)
+
+// Parse reads an EncryptionConfiguration of apiserver.config.k8s.io/v1, YAML or
+// JSON, of at most v1alpha1.MaxFileSize bytes.
+//
+// A plugin's role is Write where it is the first provider of any entry, else
+// Read. Its timeout is the provider's own, the longest of several, brought
+// within v1alpha1.MinTimeout and v1alpha1.MaxInterval.
+//
+// A plugin's keyID is the one given for its endpoint, else that of its socket,
+// kms-{keyID}.sock, else that of its name, {keyID}_{resource} or
+// kms-{keyID}_{resource}, else its name; each only where it is valid and no other
+// plugin's, be it given or not.
+//
+// An error says what is wrong, and contains nothing from the file.
+func Parse(data []byte, given map[string]string) (Config, error) {
+	f, err := decode(data)
+	if err != nil {
+		return Config{}, fmt.Errorf("the EncryptionConfiguration %w", err)
+	}
+	sockets, ignored := collect(f.Resources)
+	slices.SortStableFunc(sockets, func(a, b *socket) int { return a.rank() - b.rank() })
+	nameKeys(sockets, given)
+
+	c := Config{Plugins: []v1alpha1.Plugin{}, Ignored: ignored}
+	for _, s := range sockets {
+		switch {
+		case s.plugin.KeyID == "":
+			c.Ignored = append(c.Ignored, s.uses[0].ignored(reasonKeyID))
+		case len(c.Plugins) == v1alpha1.MaxPlugins:
+			c.Ignored = append(c.Ignored, s.uses[0].ignored(reasonTooMany))
+		default:
+			c.Plugins = append(c.Plugins, s.plugin)
+		}
+	}
+	return c, nil
+}
+
+// socket is an endpoint with all that the file says of it.
+type socket struct {
+	address string // by which two spellings of an endpoint are one
+	plugin  v1alpha1.Plugin
+	uses    []use // at least one
+}
+
+func (s *socket) rank() int {
+	if s.plugin.Role == v1alpha1.RoleWrite {
+		return 0
+	}
+	return 1
+}
+
+// use is one kms provider, with the resources that it is named for.
+type use struct {
+	resources []string
+	provider  string
+}
+
+func (u use) ignored(reason string) Ignored {
+	i := Ignored{Provider: shown(u.provider), Reason: reason}
+	if len(u.resources) > 0 {
+		i.Resource = shown(u.resources[0])
+	}
+	return i
+}
+
+// presentable is a name as one expects it. Where a quote is missing in a file,
+// a "name" can be half of the file.
+var presentable = regexp.MustCompile(`^[-A-Za-z0-9_.:*]{0,128}$`)
+
+func shown(name string) string {
+	if !presentable.MatchString(name) {
+		return "(not shown)"
+	}
+	return name
+}
+
+// collect gathers the KMS v2 providers by their sockets, in order of appearance,
+// and the others with the reason why not.
+func collect(entries []entry) ([]*socket, []Ignored) {
+	var sockets []*socket
+	var ignored []Ignored
+	known := map[string]*socket{}
+	for _, e := range entries {
+		for i, p := range e.Providers {
+			if p.KMS == nil {
+				continue
+			}
+			u := use{e.Resources, p.KMS.Name}
+			address, timeout, why := p.KMS.check()
+			if why != "" {
+				ignored = append(ignored, u.ignored(why))
+				continue
+			}
+			s := known[address]
+			if s == nil {
+				s = &socket{address: address, plugin: v1alpha1.Plugin{Endpoint: p.KMS.Endpoint, Role: v1alpha1.RoleRead}}
+				known[address] = s
+				sockets = append(sockets, s)
+			}
+			s.uses = append(s.uses, u)
+			s.plugin.Timeout.Duration = max(s.plugin.Timeout.Duration, timeout)
+			if i == 0 {
+				s.plugin.Role = v1alpha1.RoleWrite
+			}
+		}
+	}
+	return sockets, ignored
+}
+
+// check returns the socket and the timeout of a provider that can be probed; for
+// any other, why it cannot.
+func (k *kms) check() (address string, timeout time.Duration, why string) {
+	switch k.APIVersion {
+	case "v2":
+	case "v1", "":
+		return "", 0, reasonV1
+	default:
+		return "", 0, reasonVersion
+	}
+	address, err := v1alpha1.SocketAddress(k.Endpoint)
+	if err != nil {
+		return "", 0, reasonEndpoint + err.Error()
+	}
+	timeout = defaultTimeout
+	if k.Timeout != nil {
+		if timeout, err = time.ParseDuration(*k.Timeout); err != nil || timeout <= 0 {
+			return "", 0, reasonTimeout
+		}
+	}
+	return address, min(max(timeout, v1alpha1.MinTimeout), v1alpha1.MaxInterval), ""
+}

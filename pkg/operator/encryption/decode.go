@@ -1,0 +1,102 @@
+package encryption
+
+import (
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+// file is the part of an EncryptionConfiguration that is read:
+// k8s.io/apiserver/pkg/apis/apiserver/v1 without the fields for keys. (That
+// package would also link tracing and all that it needs.)
+type file struct {
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"`
+	Resources  []entry `json:"resources"`
+}
+
+// entry is a list of resources and how they are encrypted: the first provider
+// encrypts, and all decrypt.
+type entry struct {
+	Resources []string   `json:"resources"`
+	Providers []provider `json:"providers"`
+}
+
+type provider struct {
+	KMS *kms `json:"kms"`
+}
+
+type kms struct {
+	APIVersion string  `json:"apiVersion"`
+	Name       string  `json:"name"`
+	Endpoint   string  `json:"endpoint"`
+	Timeout    *string `json:"timeout"`
+}
+
+// kinds are the types by which kube-apiserver accepts the file. The second is an
+// old mistake of its documentation (register.go of the types' package).
+var kinds = map[[2]string]bool{
+	{"apiserver.config.k8s.io/v1", "EncryptionConfiguration"}: true,
+	{"v1", "EncryptionConfig"}:                                true,
+}
+
+// decode reads a file as kube-apiserver does: JSON as it stands, anything else
+// as YAML, of which the first document counts; names of fields are
+// case-sensitive, unknown ones are skipped, and of doubled ones the last counts.
+// Its errors are of fixed words, field names of file, and numbers.
+func decode(data []byte) (*file, error) {
+	if len(data) > v1alpha1.MaxFileSize {
+		return nil, fmt.Errorf("is %d bytes, must be at most %d", len(data), v1alpha1.MaxFileSize)
+	}
+	if !stdjson.Valid(data) {
+		converted, err := yaml.YAMLToJSON(data)
+		if err != nil {
+			return nil, fmt.Errorf("is neither YAML nor JSON%s", lineOf(err))
+		}
+		data = converted
+	}
+	if string(data) == "null" { // what YAML makes of nothing, and of comments
+		return nil, errors.New("is empty")
+	}
+	f := &file{}
+	if err := json.Unmarshal(data, f); err != nil {
+		return nil, errors.New(misfit(err))
+	}
+	if !kinds[[2]string{f.APIVersion, f.Kind}] {
+		return nil, errors.New("has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration")
+	}
+	if len(f.Resources) == 0 {
+		return nil, errors.New("has no resources")
+	}
+	return f, nil
+}
+
+// yamlLine is how the parser begins an error when it knows the line. What
+// follows may quote the file, as it does a key's value that looks like an alias.
+var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+func lineOf(err error) string {
+	if found := yamlLine.FindStringSubmatch(err.Error()); found != nil {
+		return ", near line " + found[1]
+	}
+	return ""
+}
+
+// misfit says which field has a value of the wrong type. The decoder's own words
+// quote numbers.
+func misfit(err error) string {
+	var wrong *stdjson.UnmarshalTypeError
+	switch {
+	case !errors.As(err, &wrong):
+		return "cannot be decoded"
+	case wrong.Field == "":
+		return "is not a mapping"
+	}
+	return fmt.Sprintf("has a value of the wrong type in %s", wrong.Field)
+}

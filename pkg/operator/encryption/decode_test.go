@@ -1,0 +1,181 @@
+package encryption
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+func TestGarbageIsRefusedWithTheReason(t *testing.T) {
+	resources := entryOf("secrets", v2("1_secrets", sock1))
+	for name, tt := range map[string]struct{ file, want string }{
+		"empty":             {"", "is empty"},
+		"blank":             {" \n\n", "is empty"},
+		"comments":          {"# nothing\n", "is empty"},
+		"null":              {"null", "is empty"},
+		"a scalar":          {"hello", "is not a mapping"},
+		"a list":            {"- 1\n", "is not a mapping"},
+		"binary":            {"\x7fELF\x02\x01", "is neither YAML nor JSON"},
+		"not UTF-8":         {"a: \xff\xfe\n", "is neither YAML nor JSON"},
+		"half a file":       {head + resources[:20], "is neither YAML nor JSON, near line 4"},
+		"half a JSON file":  {`{"kind": "EncryptionConfiguration", "resou`, "is neither YAML nor JSON"},
+		"too large":         {strings.Repeat("#", v1alpha1.MaxFileSize+1), "is 1048577 bytes, must be at most 1048576"},
+		"no kind":           {"resources:\n" + resources, "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},
+		"wrong kind":        {strings.Replace(head, "EncryptionC", "AdmissionC", 1) + resources, "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},
+		"wrong version":     {strings.Replace(head, "/v1", "/v2", 1) + resources, "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},
+		"no resources":      {head, "has no resources"},
+		"empty resources":   {head + "  []\n", "has no resources"},
+		"resources no list": {head + "  secrets: 1\n", "has a value of the wrong type in resources"},
+		"name a number":     {head + entryOf("secrets", "{kms: {name: 12345}}"), "has a value of the wrong type in resources.providers.kms.name"},
+		"timeout a number":  {head + entryOf("secrets", "{kms: {timeout: 12345}}"), "has a value of the wrong type in resources.providers.kms.timeout"},
+		"aliases that grow": {bomb(), "is neither YAML nor JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := Parse([]byte(tt.file), nil)
+			if want := "the EncryptionConfiguration " + tt.want; err == nil || err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+			if c.KMS() || c.Plugins != nil {
+				t.Errorf("with an error: %+v", c)
+			}
+		})
+	}
+}
+
+// bomb is a file whose aliases stand for a billion scalars.
+func bomb() string {
+	b := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+	for i := range 9 {
+		b += fmt.Sprintf("a%d: &a%[1]d [%s]\n", i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
+	}
+	return b
+}
+
+func TestOldMistakenKindIsAcceptedAsKubeAPIServerDoes(t *testing.T) {
+	c, err := Parse([]byte("apiVersion: v1\nkind: EncryptionConfig\nresources:\n"+entryOf("secrets", v2("1_secrets", sock1))), nil)
+	if err != nil || len(c.Plugins) != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// A surrogate pair is an escape that JSON has and YAML has not.
+func TestJSONIsReadAsJSON(t *testing.T) {
+	c, err := Parse([]byte(`{"apiVersion": "v1", "kind": "EncryptionConfig", "resources": [{"providers": [{"kms": {}}]}], "note": "\ud83d\ude00"}`), nil)
+	if err != nil || !c.KMS() {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// said is everything that an error may be made of.
+var said = regexp.MustCompile(`^the EncryptionConfiguration (` +
+	`is \d+ bytes, must be at most \d+|is empty|is not a mapping|cannot be decoded|has no resources` +
+	`|is neither YAML nor JSON(, near line \d+)?` +
+	`|has another apiVersion and kind than apiserver\.config\.k8s\.io/v1, EncryptionConfiguration` +
+	`|has a value of the wrong type in (apiVersion|kind|resources(\.(resources|providers(\.kms(\.(apiVersion|name|endpoint|timeout))?)?))?)` +
+	`)$`)
+
+// key is key material, and no part of it is a part of anything else here.
+const key = "UVdFUlRZVUlPUEFTREZHSEpLTFpYQ1ZCTk0="
+
+// leaks says whether a text holds a part of the key.
+func leaks(text string) bool {
+	for i := range len(key) - 4 {
+		if strings.Contains(text, key[i:i+5]) {
+			return true
+		}
+	}
+	return false
+}
+
+// local is a file whose local keys come before and after a plugin.
+const local = head + `- resources: [secrets]
+  providers:
+  - aescbc:
+      keys:
+      - name: "1"
+        secret: ` + key + `
+  - kms: {apiVersion: v2, name: 2_secrets, endpoint: "unix:///run/kms-2.sock", timeout: 3s}
+  - kms: {name: old, endpoint: unix:///run/kms.sock}
+  - secretbox: {keys: [{name: "3", secret: "` + key + `"}]}
+  - identity: {}
+`
+
+func TestKeyMaterialIsNeverToldHoweverTheFileIsBroken(t *testing.T) {
+	check := func(file string) {
+		t.Helper()
+		c, err := Parse([]byte(file), nil)
+		if err != nil && (!said.MatchString(err.Error()) || leaks(err.Error())) {
+			t.Errorf("%v, of\n%s", err, file)
+		}
+		if leaks(fmt.Sprintf("%+v", c)) {
+			t.Errorf("%+v, of\n%s", c, file)
+		}
+	}
+	if c, err := Parse([]byte(local), nil); err != nil || len(c.Plugins) != 1 || len(c.Ignored) != 1 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	for i := range local {
+		check(local[:i])
+		check(local[i:])
+		check(local[:i] + local[i+1:])
+		for _, s := range []string{"\t", "\n", " ", "*", "&", "!", "!!int ", "%", "@", "`", "\"", "'", "{", "[", "]", "}", ",", ": ", "? ", "- ", "|", ">", "#", "<<: ", "\x00", "\xff"} {
+			check(local[:i] + s + local[i:])
+		}
+	}
+	for _, file := range []string{
+		key,
+		"- " + key,
+		"? {" + key + ": 1}\n: 1\n",
+		"a: *" + key[:30],
+		"a: !" + key[:30] + " b",
+		"a: !!int " + key,
+		"a: " + key + ": " + key,
+		`"` + key,
+		`{"` + key + `": ` + key + `}`,
+		"apiVersion: " + key + "\nkind: " + key,
+		head + "  " + key,
+		head + "- " + key,
+		head + "- resources: " + key,
+		head + "- providers: " + key,
+		head + "- providers: [" + key + "]",
+		head + "- providers: [{kms: " + key + "}]",
+		head + "- providers: [{kms: {apiVersion: " + key + "}}]",
+		head + "- providers: [{kms: {apiVersion: v2, timeout: " + key + "}}]",
+		head + "- providers: [{kms: {apiVersion: v2, endpoint: " + key + "}}]",
+		head + "- providers: [{kms: {apiVersion: v2, endpoint: 'unix:///x', name: 'x\n  - secret: " + key + "'}}]",
+		head + "- {resources: ['x\n  - secret: " + key + "'], providers: [{kms: {}}]}",
+	} {
+		check(file)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(local), "unix:///run/kms.sock", "1")
+	f.Add([]byte(head+entryOf("secrets", v2("2_secrets", sock2), v2("1_secrets", sock1))), sock2, "1")
+	f.Add([]byte(head+entryOf("*.*", "{kms: {apiVersion: v2, name: \"\\u0085\", endpoint: \"unix:///%00\\u2028\\U000E0001/kms-a.sock\"}}")), "unix:///@a", "")
+	f.Add([]byte(`{"kind":"EncryptionConfig","apiVersion":"v1","resources":[{"providers":[{"kms":{"name":"a"}}]}]}`), "", "a")
+	f.Fuzz(func(t *testing.T, data []byte, endpoint, keyID string) {
+		c, err := Parse(data, map[string]string{endpoint: keyID})
+		if err != nil {
+			if !said.MatchString(err.Error()) {
+				t.Fatalf("%q", err)
+			}
+			return
+		}
+		configured(t, c.Plugins)
+		for i := 1; i < len(c.Plugins); i++ {
+			if c.Plugins[i-1].Role == v1alpha1.RoleRead && c.Plugins[i].Role == v1alpha1.RoleWrite {
+				t.Fatalf("a writer after a reader: %+v", c.Plugins)
+			}
+		}
+		for _, i := range c.Ignored {
+			if text := i.Resource + i.Provider + i.Reason; i.Reason == "" || len(text) > 512 || strings.ContainsFunc(text, unicode.IsControl) {
+				t.Fatalf("%+v", i)
+			}
+		}
+	})
+}

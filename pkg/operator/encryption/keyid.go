@@ -1,0 +1,91 @@
+package encryption
+
+import (
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+// validKeyID is what v1alpha1 accepts as a keyID.
+var validKeyID = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+
+// nameKeys gives each socket the keyID of its strongest source:
+//
+//  1. given, by endpoint
+//  2. its file's name, kms-{keyID}.sock
+//  3. a provider's name, {keyID}_{resource} or kms-{keyID}_{resource}
+//  4. a provider's name as it is
+//
+// A source is heard for all sockets before the next one is, and among equals the
+// earlier socket wins. A keyID that is invalid, or another socket's already, is
+// passed over. A socket may be left without one.
+func nameKeys(sockets []*socket, given map[string]string) {
+	byAddress := map[string]string{}
+	for _, endpoint := range slices.Sorted(maps.Keys(given)) {
+		if address, err := v1alpha1.SocketAddress(endpoint); err == nil {
+			byAddress[address] = given[endpoint]
+		}
+	}
+	taken := map[string]bool{}
+	for _, source := range []func(*socket) []string{
+		func(s *socket) []string { return []string{byAddress[s.address]} },
+		fromFile,
+		fromNames,
+		asNamed,
+	} {
+		for _, s := range sockets {
+			if s.plugin.KeyID != "" {
+				continue
+			}
+			for _, id := range source(s) {
+				if validKeyID.MatchString(id) && !taken[id] {
+					s.plugin.KeyID, taken[id] = id, true
+					break
+				}
+			}
+		}
+	}
+}
+
+// fromFile reads kms-{keyID}.sock, as v1alpha1 does where a keyID is left out.
+func fromFile(s *socket) []string {
+	id, prefixed := strings.CutPrefix(strings.TrimPrefix(path.Base(s.address), "@"), "kms-")
+	id, suffixed := strings.CutSuffix(id, ".sock")
+	if !prefixed || !suffixed {
+		return nil
+	}
+	return []string{id}
+}
+
+// fromNames reads {keyID}_{resource} and kms-{keyID}_{resource}: a provider's
+// name must be unique in a file, so one plugin has a name for each resource.
+func fromNames(s *socket) []string {
+	var ids []string
+	for _, u := range s.uses {
+		i := strings.LastIndexByte(u.provider, '_') // a resource has none
+		if i >= 0 && slices.ContainsFunc(u.resources, func(r string) bool { return names(u.provider[i+1:], r) }) {
+			ids = append(ids, strings.TrimPrefix(u.provider[:i], "kms-"))
+		}
+	}
+	return ids
+}
+
+// names says whether a word names a resource of the form plural.group: as it is,
+// or by a plural among parts, as in "routes" and "route.openshift.io-routes".
+func names(word, resource string) bool {
+	plural, _, _ := strings.Cut(resource, ".")
+	parts := strings.FieldsFunc(word, func(r rune) bool { return r == '.' || r == '-' })
+	return word == resource || slices.Contains(parts, plural)
+}
+
+func asNamed(s *socket) []string {
+	var ids []string
+	for _, u := range s.uses {
+		ids = append(ids, u.provider)
+	}
+	return ids
+}

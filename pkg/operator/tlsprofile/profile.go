@@ -1,0 +1,109 @@
+package tlsprofile
+
+import (
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"strings"
+
+	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+// Settings are the part of v1alpha1.ServingTLS that a profile decides.
+type Settings struct {
+	// MinVersion is the lowest TLS version to accept.
+	MinVersion v1alpha1.TLSVersion
+	// CipherSuites are those to accept up to TLS 1.2: IANA names that Go
+	// implements, in the profile's order, each once. Empty with VersionTLS13,
+	// and only then.
+	CipherSuites []string
+	// LeftOut are the parts of the profile that are not obeyed to the letter,
+	// each with the reason, as a line to log.
+	LeftOut []string
+}
+
+// root is where an APIServer of config.openshift.io has its profile.
+var root = field.NewPath("spec", "tlsSecurityProfile")
+
+// Of returns the settings of a profile. None, and one without a type, is
+// Intermediate, as it is to OpenShift's other operators. An error has the path
+// in the APIServer, and the value.
+func Of(p *configv1.TLSSecurityProfile) (Settings, error) {
+	spec, at, err := specOf(p)
+	if err != nil {
+		return Settings{}, err
+	}
+	s := Settings{MinVersion: v1alpha1.TLSVersion(spec.MinTLSVersion)} // both use the same words
+	if s.MinVersion.Version() == 0 {
+		return Settings{}, field.NotSupported(at.Child("minTLSVersion"), v1alpha1.TLSVersion(excerpt(string(s.MinVersion))),
+			[]v1alpha1.TLSVersion{v1alpha1.TLS10, v1alpha1.TLS11, v1alpha1.TLS12, v1alpha1.TLS13})
+	}
+	for _, name := range spec.Ciphers {
+		suite, why := suiteOf(name, s.MinVersion)
+		switch {
+		case why != "":
+			s.LeftOut = append(s.LeftOut, fmt.Sprintf("cipher suite %q %s", excerpt(name), why))
+		case !slices.Contains(s.CipherSuites, suite):
+			s.CipherSuites = append(s.CipherSuites, suite)
+		}
+	}
+	if len(s.CipherSuites) == 0 && s.MinVersion != v1alpha1.TLS13 {
+		return Settings{}, field.Invalid(at.Child("ciphers"), excerpt(strings.Join(spec.Ciphers, ", ")),
+			fmt.Sprintf("names no cipher suite that Go implements for TLS 1.2 or older: add one, like ECDHE-RSA-AES128-GCM-SHA256, or set minTLSVersion to %s", v1alpha1.TLS13))
+	}
+	if at != root && len(spec.Groups) > 0 {
+		s.LeftOut = append(s.LeftOut, "groups cannot be chosen: Go's own choice applies")
+	}
+	return s, nil
+}
+
+// specOf returns what a profile stands for, and where that is written.
+func specOf(p *configv1.TLSSecurityProfile) (configv1.TLSProfileSpec, *field.Path, error) {
+	if p == nil || p.Type == "" {
+		return *configv1.TLSProfiles[configv1.TLSProfileIntermediateType], root, nil
+	}
+	if p.Type == configv1.TLSProfileCustomType {
+		at := root.Child("custom")
+		if p.Custom == nil {
+			return configv1.TLSProfileSpec{}, nil, field.Required(at, "type Custom needs it: give minTLSVersion and ciphers, or choose another type")
+		}
+		return p.Custom.TLSProfileSpec, at, nil
+	}
+	spec := configv1.TLSProfiles[p.Type]
+	if spec == nil {
+		return configv1.TLSProfileSpec{}, nil, field.NotSupported(root.Child("type"), configv1.TLSProfileType(excerpt(string(p.Type))),
+			[]configv1.TLSProfileType{configv1.TLSProfileOldType, configv1.TLSProfileIntermediateType, configv1.TLSProfileModernType, configv1.TLSProfileCustomType})
+	}
+	return *spec, root, nil
+}
+
+// suiteOf returns the IANA name of a cipher suite that can be chosen, given by
+// its OpenSSL or IANA name, or else why it cannot.
+func suiteOf(name string, lowest v1alpha1.TLSVersion) (suite, why string) {
+	suite, ok := ianaNames[name]
+	if !ok {
+		suite = name
+	}
+	if _, err := v1alpha1.CipherSuite(suite); err != nil {
+		if slices.ContainsFunc(tls.CipherSuites(), func(s *tls.CipherSuite) bool { return s.Name == suite }) {
+			return "", "cannot be chosen: all that Go implements of TLS 1.3 are served"
+		}
+		return "", "is not one that Go implements"
+	}
+	if lowest == v1alpha1.TLS13 {
+		return "", fmt.Sprintf("is not of TLS 1.3, and minTLSVersion is %s", lowest)
+	}
+	return suite, ""
+}
+
+// excerpt bounds what an error or a line quotes.
+func excerpt(s string) string {
+	const most = 200
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,200 @@
+package tlsprofile
+
+import (
+	"crypto/tls"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	configv1 "github.com/openshift/api/config/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+// accepted passes settings through the reporter's own decoding.
+func accepted(t *testing.T, s Settings) {
+	t.Helper()
+	c := v1alpha1.ReporterConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
+		Probe:    v1alpha1.Probe{Interval: metav1.Duration{Duration: v1alpha1.DefaultInterval}, Checks: []v1alpha1.Check{v1alpha1.CheckStatus}},
+		Plugins:  []v1alpha1.Plugin{},
+		Serving: &v1alpha1.Serving{Address: "127.0.0.1:9180", TLS: &v1alpha1.ServingTLS{
+			CertFile: "/c", KeyFile: "/k", MinVersion: s.MinVersion, CipherSuites: s.CipherSuites,
+		}},
+	}
+	printed, err := yaml.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := v1alpha1.DecodeReporter(printed)
+	if err != nil {
+		t.Fatalf("the reporter refuses it: %v\n%s", err, printed)
+	}
+	if diff := cmp.Diff(&c, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func custom(lowest configv1.TLSProtocolVersion, ciphers ...string) *configv1.TLSSecurityProfile {
+	return &configv1.TLSSecurityProfile{Type: configv1.TLSProfileCustomType, Custom: &configv1.CustomTLSProfile{
+		TLSProfileSpec: configv1.TLSProfileSpec{MinTLSVersion: lowest, Ciphers: ciphers},
+	}}
+}
+
+func named(name configv1.TLSProfileType) *configv1.TLSSecurityProfile {
+	return &configv1.TLSSecurityProfile{Type: name}
+}
+
+const (
+	always   = " cannot be chosen: all that Go implements of TLS 1.3 are served"
+	notInGo  = " is not one that Go implements"
+	tooOld   = " is not of TLS 1.3, and minTLSVersion is VersionTLS13"
+	aes128   = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
+	noGroups = "groups cannot be chosen: Go's own choice applies"
+)
+
+var of13 = []string{
+	`cipher suite "TLS_AES_128_GCM_SHA256"` + always,
+	`cipher suite "TLS_AES_256_GCM_SHA384"` + always,
+	`cipher suite "TLS_CHACHA20_POLY1305_SHA256"` + always,
+}
+
+var intermediate = Settings{
+	MinVersion: v1alpha1.TLS12,
+	CipherSuites: []string{
+		"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+		"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+		"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+		"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+		"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+		"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+	},
+	LeftOut: of13,
+}
+
+func TestProfileDecidesSettings(t *testing.T) {
+	grouped := custom(configv1.VersionTLS12, "ECDHE-RSA-AES128-GCM-SHA256")
+	grouped.Custom.Groups = []configv1.TLSGroup{configv1.TLSGroupX25519}
+	undecided := custom(configv1.VersionTLS13)
+	undecided.Type = ""
+	for name, tt := range map[string]struct {
+		profile *configv1.TLSSecurityProfile
+		want    Settings
+	}{
+		"none":                            {nil, intermediate},
+		"no type":                         {&configv1.TLSSecurityProfile{}, intermediate},
+		"no type, though there is custom": {undecided, intermediate},
+		"intermediate":                    {named(configv1.TLSProfileIntermediateType), intermediate},
+		"modern":                          {named(configv1.TLSProfileModernType), Settings{MinVersion: v1alpha1.TLS13, LeftOut: of13}},
+		"old": {named(configv1.TLSProfileOldType), Settings{
+			MinVersion: v1alpha1.TLS10,
+			CipherSuites: slices.Concat(intermediate.CipherSuites, []string{
+				"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+				"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+				"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+				"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+				"TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+				"TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+				"TLS_RSA_WITH_AES_128_GCM_SHA256",
+				"TLS_RSA_WITH_AES_256_GCM_SHA384",
+				"TLS_RSA_WITH_AES_128_CBC_SHA256",
+				"TLS_RSA_WITH_AES_128_CBC_SHA",
+				"TLS_RSA_WITH_AES_256_CBC_SHA",
+				"TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+			}),
+			LeftOut: slices.Concat(of13, []string{
+				`cipher suite "ECDHE-ECDSA-AES256-SHA384"` + notInGo,
+				`cipher suite "ECDHE-RSA-AES256-SHA384"` + notInGo,
+				`cipher suite "AES256-SHA256"` + notInGo,
+			}),
+		}},
+		"custom, in its own order, by either name, each once": {
+			custom(configv1.VersionTLS11, "AES128-SHA", "ECDHE-RSA-AES128-GCM-SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA", aes128),
+			Settings{MinVersion: v1alpha1.TLS11, CipherSuites: []string{"TLS_RSA_WITH_AES_128_CBC_SHA", aes128}},
+		},
+		"custom, with names that cannot be obeyed": {
+			custom(configv1.VersionTLS12, "DHE-RSA-AES128-GCM-SHA256", "ecdhe-rsa-aes128-gcm-sha256", "", "TLS_AES_128_CCM_SHA256", "TLS_AES_256_GCM_SHA384", aes128),
+			Settings{MinVersion: v1alpha1.TLS12, CipherSuites: []string{aes128}, LeftOut: []string{
+				`cipher suite "DHE-RSA-AES128-GCM-SHA256"` + notInGo,
+				`cipher suite "ecdhe-rsa-aes128-gcm-sha256"` + notInGo,
+				`cipher suite ""` + notInGo,
+				`cipher suite "TLS_AES_128_CCM_SHA256"` + notInGo,
+				of13[1],
+			}},
+		},
+		"custom TLS 1.3, with older suites": {
+			custom(configv1.VersionTLS13, "TLS_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256", "AES256-SHA256"),
+			Settings{MinVersion: v1alpha1.TLS13, LeftOut: []string{of13[0], `cipher suite "ECDHE-RSA-AES128-GCM-SHA256"` + tooOld, `cipher suite "AES256-SHA256"` + notInGo}},
+		},
+		"custom TLS 1.3, without suites": {custom(configv1.VersionTLS13), Settings{MinVersion: v1alpha1.TLS13}},
+		"custom TLS 1.0":                 {custom(configv1.VersionTLS10, aes128), Settings{MinVersion: v1alpha1.TLS10, CipherSuites: []string{aes128}}},
+		"custom groups":                  {grouped, Settings{MinVersion: v1alpha1.TLS12, CipherSuites: []string{aes128}, LeftOut: []string{noGroups}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Of(tt.profile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+			accepted(t, got)
+		})
+	}
+}
+
+func TestProfileThatCannotBeObeyedIsAnErrorWithPathAndValue(t *testing.T) {
+	for name, tt := range map[string]struct {
+		profile *configv1.TLSSecurityProfile
+		want    string
+	}{
+		"unknown type":     {named("Newest"), `spec.tlsSecurityProfile.type: Unsupported value: "Newest": supported values: "Old", "Intermediate", "Modern", "Custom"`},
+		"custom without":   {named(configv1.TLSProfileCustomType), `spec.tlsSecurityProfile.custom: Required value: type Custom needs it: give minTLSVersion and ciphers, or choose another type`},
+		"unknown version":  {custom("VersionTLS14", aes128), `spec.tlsSecurityProfile.custom.minTLSVersion: Unsupported value: "VersionTLS14": supported values: "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"`},
+		"no version":       {custom("", aes128), `spec.tlsSecurityProfile.custom.minTLSVersion: Unsupported value: "": supported values: "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"`},
+		"no suites":        {custom(configv1.VersionTLS12), `spec.tlsSecurityProfile.custom.ciphers: Invalid value: "": names no cipher suite that Go implements for TLS 1.2 or older: add one, like ECDHE-RSA-AES128-GCM-SHA256, or set minTLSVersion to VersionTLS13`},
+		"no usable suites": {custom(configv1.VersionTLS10, "TLS_AES_128_GCM_SHA256", "AES256-SHA256"), `spec.tlsSecurityProfile.custom.ciphers: Invalid value: "TLS_AES_128_GCM_SHA256, AES256-SHA256": names no cipher suite`},
+		"a long value":     {custom(configv1.VersionTLS12, strings.Repeat("x", 201)), `Invalid value: "` + strings.Repeat("x", 200) + `…": names no`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Of(tt.profile)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %s", err, tt.want)
+			}
+			if diff := cmp.Diff(Settings{}, got); diff != "" {
+				t.Errorf("with an error: %s", diff)
+			}
+		})
+	}
+}
+
+// A later Go may implement another suite, or one no more.
+func TestTableHoldsWhatGoImplements(t *testing.T) {
+	var implemented []string
+	for _, suite := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
+		if _, err := v1alpha1.CipherSuite(suite.Name); err == nil {
+			implemented = append(implemented, suite.Name)
+		}
+	}
+	slices.Sort(implemented)
+	if diff := cmp.Diff(implemented, slices.Sorted(maps.Values(ianaNames))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// configv1.TLSProfiles is everybody's, and not a copy.
+func TestOpenShiftsProfilesAreNotChanged(t *testing.T) {
+	before := configv1.TLSProfiles[configv1.TLSProfileIntermediateType].DeepCopy()
+	s, err := Of(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(s.CipherSuites)
+	if diff := cmp.Diff(before, configv1.TLSProfiles[configv1.TLSProfileIntermediateType]); diff != "" {
+		t.Error(diff)
+	}
+}
