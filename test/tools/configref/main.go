@@ -16,31 +16,51 @@ import (
 	"strings"
 )
 
+// document is the reference of one kind of file.
+type document struct {
+	root    string   // the type that a file is decoded into
+	program string   // that reads it
+	intro   string   // what to know of it
+	samples []string // files beside the types
+}
+
+var documents = []document{{
+	root: "ReporterConfiguration", program: "kms-health-reporter", samples: []string{"reporter-sample.yaml"},
+	intro: `    kms-health-reporter --validate --config FILE    # ok, or every mistake
+    kms-health-reporter --print-defaults            # the sample below
+`,
+}, {
+	root: "OperatorConfiguration", program: "kms-health-operator", samples: []string{"operator-openshift.yaml", "operator-kubernetes.yaml"},
+	intro: `    kms-health-operator validate --config FILE      # ok, or every mistake
+    kms-health-operator print-defaults              # the first sample below
+`,
+}}
+
 func main() {
-	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: configref PACKAGE-DIR SAMPLE OUTPUT")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: configref PACKAGE-DIR OUTPUT")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+	if err := run(os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintf(os.Stderr, "configref: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir, sample, output string) error {
+func run(dir, output string) error {
 	pkg, err := parse(dir)
 	if err != nil {
 		return err
 	}
-	yaml, err := os.ReadFile(sample)
-	if err != nil {
-		return err
+	var b bytes.Buffer
+	b.WriteString(intro)
+	done := map[string]bool{}
+	for _, d := range documents {
+		if err := render(&b, pkg, dir, d, done); err != nil {
+			return err
+		}
 	}
-	text, err := render(pkg, string(yaml), "ReporterConfiguration")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(output, text, 0o644)
+	return os.WriteFile(output, b.Bytes(), 0o644)
 }
 
 func parse(dir string) (*doc.Package, error) {
@@ -67,25 +87,28 @@ const intro = `# Configuration reference
 
 <!-- Generated from pkg/config/v1alpha1 by "make generate". Do not edit. -->
 
-` + "`kms-health-reporter`" + ` reads one file, in YAML or JSON, and follows its changes. Decoding
+Each program reads one file, in YAML or JSON, and follows its changes. Decoding
 is strict: an unknown field, a doubled field or a value of the wrong type is a
 mistake. All mistakes are reported at once, each with its path and value, and the
 last good file stays in force. The file may be up to 1 MiB and holds one document.
-
-    kms-health-reporter --validate --config FILE    # ok, or every mistake
-    kms-health-reporter --print-defaults            # the sample below
-
 `
 
-// render writes the sample and a section per type, outermost first.
-func render(pkg *doc.Package, sample, root string) ([]byte, error) {
+// render writes what one kind of file is for, its samples, and a section per
+// type, outermost first, but for those that stand there already.
+func render(b *bytes.Buffer, pkg *doc.Package, dir string, d document, done map[string]bool) error {
 	types := map[string]*doc.Type{}
 	for _, t := range pkg.Types {
 		types[t.Name] = t
 	}
-	var b bytes.Buffer
-	b.WriteString(intro + "## Sample\n\n```yaml\n" + sample + "```\n")
-	queue, done := []string{root}, map[string]bool{}
+	fmt.Fprintf(b, "\n## The file of %s\n\n%s", d.program, d.intro)
+	for _, sample := range d.samples {
+		yaml, err := os.ReadFile(filepath.Join(dir, sample))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "\n```yaml\n%s```\n", yaml)
+	}
+	queue := []string{d.root}
 	for len(queue) > 0 {
 		name := queue[0]
 		queue = queue[1:]
@@ -94,18 +117,18 @@ func render(pkg *doc.Package, sample, root string) ([]byte, error) {
 			continue
 		}
 		done[name] = true
-		next, err := section(&b, t)
+		next, err := section(b, t)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		queue = append(queue, next...)
 	}
-	return b.Bytes(), nil
+	return nil
 }
 
 // section writes one type, and returns the types that it refers to.
 func section(b *bytes.Buffer, t *doc.Type) (refers []string, err error) {
-	fmt.Fprintf(b, "\n## %s\n\n%s\n", t.Name, paragraph(t.Doc))
+	fmt.Fprintf(b, "\n### %s\n\n%s\n", t.Name, paragraph(t.Doc))
 	structure, ok := t.Decl.Specs[0].(*ast.TypeSpec).Type.(*ast.StructType)
 	if !ok {
 		return nil, values(b, t)
@@ -158,6 +181,9 @@ func typeName(e ast.Expr) (shown, refers string) {
 	case *ast.ArrayType:
 		shown, refers = typeName(e.Elt)
 		return "list of " + shown, refers
+	case *ast.MapType:
+		shown, refers = typeName(e.Value)
+		return "mapping to " + shown, refers
 	case *ast.SelectorExpr:
 		return strings.ToLower(e.Sel.Name), "" // metav1.Duration
 	case *ast.Ident:
