@@ -1,0 +1,112 @@
+package sockets
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/sidecar"
+)
+
+// KubeletRoot is the kubelet's --root-dir where it says no other.
+const KubeletRoot = "/var/lib/kubelet"
+
+// Folder is a folder that holds sockets of a pod. A pod on the same node that
+// mounts HostPath at MountPath sees them where the API server does, so that the
+// plugins' endpoints hold for both.
+type Folder struct {
+	MountPath string // where the API server's container sees it
+	HostPath  string // where it is on the node
+	// EmptyDir says that the folder comes and goes with the pod; otherwise it is
+	// the node's.
+	EmptyDir bool
+}
+
+// Find returns the folders that hold the endpoints' sockets, as narrow as they
+// are (the folder of the socket, where a wider one is mounted), each once, in the
+// endpoints' order. With container "" the API server's is the pod's first, and
+// with kubeletRoot "" that is KubeletRoot.
+//
+// A folder that no volume is mounted at is a *sidecar.SocketVolumeMissing. Only
+// emptyDir and hostPath volumes can be found on a node: any other is an error, as
+// is an abstract socket in a pod with a network of its own, which no other pod
+// can reach. An abstract socket of a host-network pod needs no folder, but a
+// reporter on the host's network.
+func Find(pod *corev1.Pod, container string, endpoints []string, kubeletRoot string) ([]Folder, error) {
+	if kubeletRoot == "" {
+		kubeletRoot = KubeletRoot
+	}
+	if !path.IsAbs(kubeletRoot) {
+		return nil, fmt.Errorf("the kubelet's root %q: must be an absolute path", kubeletRoot)
+	}
+	var folders []Folder
+	for i, endpoint := range endpoints {
+		socket, err := v1alpha1.SocketAddress(endpoint)
+		if err != nil {
+			return nil, field.Invalid(field.NewPath("endpoints").Index(i), endpoint, err.Error())
+		}
+		if strings.HasPrefix(socket, "@") {
+			if !pod.Spec.HostNetwork {
+				return nil, field.Invalid(field.NewPath("endpoints").Index(i), endpoint, "is an abstract socket, which only containers of the pod reach: its network is its own")
+			}
+			continue
+		}
+		mounts, err := sidecar.SocketMounts(&pod.Spec, container, []string{endpoint})
+		if err != nil {
+			return nil, err
+		}
+		folder, err := onNode(pod, mounts[0], path.Dir(socket), kubeletRoot)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(folders, folder) {
+			folders = append(folders, folder)
+		}
+	}
+	return folders, nil
+}
+
+// OnHost says whether every folder is the node's own, so that one reporter per
+// node serves whichever pod is there. Of no folders it is true.
+func OnHost(folders []Folder) bool {
+	return !slices.ContainsFunc(folders, func(f Folder) bool { return f.EmptyDir })
+}
+
+// onNode follows a mount from the folder that a container sees to the node's.
+func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot string) (Folder, error) {
+	at := field.NewPath("spec", "volumes")
+	i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name })
+	if i < 0 {
+		return Folder{}, field.NotFound(at, mount.Name)
+	}
+	f := Folder{MountPath: folder}
+	switch v := &pod.Spec.Volumes[i]; {
+	case v.EmptyDir != nil:
+		uid, err := UID(pod)
+		if err != nil {
+			return Folder{}, err
+		}
+		// Where the kubelet makes it, in memory or not
+		// (k8s.io/kubernetes, pkg/volume/emptydir).
+		f.EmptyDir = true
+		f.HostPath = path.Join(kubeletRoot, "pods", uid, "volumes", "kubernetes.io~empty-dir", v.Name)
+	case v.HostPath != nil:
+		if !path.IsAbs(v.HostPath.Path) {
+			return Folder{}, field.Invalid(at.Index(i).Child("hostPath", "path"), v.HostPath.Path, "must be an absolute path")
+		}
+		f.HostPath = v.HostPath.Path
+	default:
+		return Folder{}, fmt.Errorf("volume %q, with the folder %s of sockets, is %s: only those of an emptyDir or a hostPath can be found on a node", v.Name, folder, kind(v))
+	}
+	below := strings.TrimPrefix(folder, path.Clean(mount.MountPath))
+	if slices.Contains(strings.Split(mount.SubPath, "/"), "..") {
+		return Folder{}, fmt.Errorf("volume %q: its subPath %q leads out of it", mount.Name, mount.SubPath)
+	}
+	f.HostPath = path.Join(f.HostPath, mount.SubPath, below)
+	return f, nil
+}

@@ -1,0 +1,209 @@
+package sidecar
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+func TestContainerOfADeployment(t *testing.T) {
+	got, volumes, err := Container(apiServerPod(), inDeployment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fromYAML[corev1.Container](t, `
+name: kms-health
+image: example.com/reporter@sha256:0123
+imagePullPolicy: IfNotPresent
+args: [--config=/etc/kms-health/config/config.yaml]
+env:
+- name: KMS_HEALTH_NODE
+  valueFrom: {fieldRef: {apiVersion: v1, fieldPath: spec.nodeName}}
+- name: KMS_HEALTH_CONFIG_HASH
+  valueFrom: {fieldRef: {apiVersion: v1, fieldPath: "metadata.annotations['kmshealth.openshift.io/config-hash']"}}
+resources: {requests: {cpu: 5m, memory: 24Mi}}
+volumeMounts:
+- {name: kms-sockets, readOnly: true, mountPath: /var/run/kmsplugin}
+- {name: kms-health-config, readOnly: true, mountPath: /etc/kms-health/config}
+- {name: kms-health-credentials, readOnly: true, mountPath: /etc/kms-health/credentials}
+- {name: kms-health-no-token, readOnly: true, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}
+terminationMessagePath: /dev/termination-log
+terminationMessagePolicy: FallbackToLogsOnError
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+  seccompProfile: {type: RuntimeDefault}
+`)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("container (-want +got):\n%s", d)
+	}
+	wantVolumes := fromYAML[[]corev1.Volume](t, `
+- {name: kms-health-config, configMap: {name: kms-health-reporter, defaultMode: 0644, optional: true}}
+- {name: kms-health-credentials, secret: {secretName: kms-health-token, defaultMode: 0644, optional: true}}
+- {name: kms-health-no-token, emptyDir: {}}
+`)
+	if d := cmp.Diff(wantVolumes, volumes); d != "" {
+		t.Errorf("volumes (-want +got):\n%s", d)
+	}
+}
+
+func TestContainerOfAStaticPod(t *testing.T) {
+	got, volumes, err := Container(apiServerPod(), inStaticPod())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"--config=/etc/kms-health/config/config.yaml", "--node-name=NODE_NAME"}, got.Args); d != "" {
+		t.Errorf("args (-want +got):\n%s", d)
+	}
+	wantEnv := fromYAML[[]corev1.EnvVar](t, `
+- name: KMS_HEALTH_CONFIG_HASH
+  valueFrom: {fieldRef: {apiVersion: v1, fieldPath: "metadata.annotations['kmshealth.openshift.io/config-hash']"}}
+`)
+	if d := cmp.Diff(wantEnv, got.Env); d != "" {
+		t.Errorf("env (-want +got):\n%s", d)
+	}
+	if c := got.SecurityContext; c.RunAsUser == nil || *c.RunAsUser != 0 || c.RunAsNonRoot == nil || *c.RunAsNonRoot {
+		t.Errorf("security context: %v", c)
+	}
+	wantVolumes := fromYAML[[]corev1.Volume](t, `
+- {name: kms-health-config, hostPath: {path: /etc/kubernetes/static-pod-resources/kms-health, type: DirectoryOrCreate}}
+- {name: kms-health-credentials, hostPath: {path: /etc/kubernetes/static-pod-resources/certs/secrets, type: DirectoryOrCreate}}
+- {name: kms-health-no-token, emptyDir: {}}
+`)
+	if d := cmp.Diff(wantVolumes, volumes); d != "" {
+		t.Errorf("volumes (-want +got):\n%s", d)
+	}
+	if got, want := inStaticPod().Credentials(), "/etc/kms-health/credentials/kms-health-client"; got != want {
+		t.Errorf("credentials in %s, want %s", got, want)
+	}
+}
+
+func TestWithoutCredentialsNothingIsMountedForThem(t *testing.T) {
+	for name, o := range map[string]Options{
+		"objects":    {Image: "i", ConfigMap: "c"},
+		"host files": {Image: "i", HostFiles: &HostFiles{ConfigFolder: "/etc/kms-health"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, volumes, err := Container(apiServerPod(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(c.VolumeMounts) != 2 || len(volumes) != 2 || o.Credentials() != "" {
+				t.Errorf("mounts %v, volumes %v, credentials in %q", c.VolumeMounts, volumes, o.Credentials())
+			}
+		})
+	}
+}
+
+func TestLivenessIsAskedWhereTheKubeletCanReachIt(t *testing.T) {
+	secure := &v1alpha1.ServingTLS{}
+	for name, tt := range map[string]struct {
+		serving     *v1alpha1.Serving
+		hostNetwork bool
+		host, want  string // want is the scheme, "" for no probe
+	}{
+		"nothing is served":                    {nil, true, "", ""},
+		"loopback, host network":               {&v1alpha1.Serving{Address: "127.0.0.1:9180"}, true, "127.0.0.1", "HTTP"},
+		"loopback, network of its own":         {&v1alpha1.Serving{Address: "127.0.0.1:9180"}, false, "", ""},
+		"loopback and TLS, host network":       {&v1alpha1.Serving{Address: "[::1]:9180", TLS: secure}, true, "::1", "HTTPS"},
+		"loopback and TLS, network of its own": {&v1alpha1.Serving{Address: "[::1]:9180", TLS: secure}, false, "", ""},
+		"every address":                        {&v1alpha1.Serving{Address: "0.0.0.0:9180", TLS: secure}, false, "", "HTTPS"},
+		"every address, host network":          {&v1alpha1.Serving{Address: "[::]:9180", TLS: secure}, true, "", "HTTPS"},
+		"one address":                          {&v1alpha1.Serving{Address: "192.0.2.1:9180", TLS: secure}, true, "192.0.2.1", "HTTPS"},
+		"any port":                             {&v1alpha1.Serving{Address: "127.0.0.1:0"}, true, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec, o := apiServerPod(), inDeployment()
+			spec.HostNetwork, o.Serving = tt.hostNetwork, tt.serving
+			c, _, err := Container(spec, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.ReadinessProbe != nil || c.StartupProbe != nil || len(c.Ports) != 0 {
+				t.Errorf("readiness %v, startup %v, ports %v", c.ReadinessProbe, c.StartupProbe, c.Ports)
+			}
+			if c.LivenessProbe == nil {
+				if tt.want != "" {
+					t.Error("no liveness probe")
+				}
+				return
+			}
+			get := c.LivenessProbe.HTTPGet
+			if string(get.Scheme) != tt.want || get.Host != tt.host || get.Path != "/healthz" || get.Port.IntValue() != 9180 {
+				t.Errorf("got %v, want %s to %q", get, tt.want, tt.host)
+			}
+		})
+	}
+}
+
+func TestEveryLimitHasARequest(t *testing.T) {
+	o := inDeployment()
+	o.Resources = &corev1.ResourceRequirements{
+		Limits:   corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi")},
+		Requests: corev1.ResourceList{"cpu": resource.MustParse("1m")},
+	}
+	c, _, err := Container(apiServerPod(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := corev1.ResourceList{"cpu": resource.MustParse("1m"), "memory": resource.MustParse("64Mi")}
+	if d := cmp.Diff(want, c.Resources.Requests); d != "" {
+		t.Errorf("requests (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(o.Resources.Limits, c.Resources.Limits); d != "" {
+		t.Errorf("limits (-want +got):\n%s", d)
+	}
+	c.Resources.Limits["x"], c.Resources.Requests["x"] = resource.Quantity{}, resource.Quantity{}
+	if len(o.Resources.Limits) != 2 || len(o.Resources.Requests) != 1 {
+		t.Errorf("the caller's became %v", o.Resources)
+	}
+}
+
+func TestThePullPolicyIsAsAskedFor(t *testing.T) {
+	o := inDeployment()
+	o.ImagePullPolicy = corev1.PullNever
+	if c, _, err := Container(apiServerPod(), o); err != nil || c.ImagePullPolicy != corev1.PullNever {
+		t.Errorf("got %q, %v", c.ImagePullPolicy, err)
+	}
+}
+
+func TestOptionsThatCannotBe(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spoil func(*Options)
+		want  string
+	}{
+		"no image":          {func(o *Options) { o.Image = "" }, "options: image: Required value: the reporter's image"},
+		"a pull policy":     {func(o *Options) { o.ImagePullPolicy = "Often" }, `options: imagePullPolicy: Unsupported value: "Often": supported values: "Always", "IfNotPresent", "Never"`},
+		"our own container": {func(o *Options) { o.APIServerContainer = "kms-health" }, `options: apiServerContainer: Invalid value: "kms-health": is the reporter's own`},
+		"both kinds of files": {func(o *Options) { o.HostFiles = &HostFiles{ConfigFolder: "/etc/c"} },
+			"options: hostFiles: Forbidden: configMap or secret is given, which host files take the place of"},
+		"a relative folder": {func(o *Options) { o.ConfigMap, o.Secret, o.HostFiles = "", "", &HostFiles{ConfigFolder: "etc"} },
+			`options: hostFiles.configFolder: Invalid value: "etc": must be the absolute path of a folder, without . or .. or a final /`},
+		"a folder upwards": {func(o *Options) {
+			o.ConfigMap, o.Secret, o.HostFiles = "", "", &HostFiles{ConfigFolder: "/c", CredentialsFolder: "/a/../b"}
+		},
+			`options: hostFiles.credentialsFolder: Invalid value: "/a/../b": must be the absolute path of a folder, without . or .. or a final /`},
+		"the host's root": {func(o *Options) {
+			o.ConfigMap, o.Secret, o.HostFiles = "", "", &HostFiles{ConfigFolder: "/c", CredentialsFolder: "/b"}
+		},
+			`options: hostFiles.credentialsFolder: Invalid value: "/b": must be two folders deep: its parent is mounted`},
+		"a port only": {func(o *Options) { o.Serving = &v1alpha1.Serving{Address: "9180"} },
+			`options: serving.address: Invalid value: "9180": must be an IP address and a port, as in 127.0.0.1:9180`},
+		"a user": {func(o *Options) { o.RunAsUser = pointer(int64(-1)) }, "options: runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive"},
+		"a node": {func(o *Options) { o.NodeName = "my_node" }, `options: nodeName: Invalid value: "my_node": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`},
+		"all at once": {func(o *Options) { o.Image, o.ImagePullPolicy = "", "Often" },
+			`options: [image: Required value: the reporter's image, imagePullPolicy: Unsupported value: "Often": supported values: "Always", "IfNotPresent", "Never"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := inDeployment()
+			tt.spoil(&o)
+			_, _, err := Container(apiServerPod(), o)
+			wantError(t, err, tt.want)
+		})
+	}
+}

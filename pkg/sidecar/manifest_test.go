@@ -1,0 +1,223 @@
+package sidecar
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+)
+
+const podManifest = `# A comment, which is lost.
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: kube-apiserver
+  namespace: openshift-kube-apiserver
+  uid: 1b4ff7e6
+  annotations:
+    yes: "no"
+    octal: "0644"
+    number: "1e3"
+    nothing: "null"
+    lines: "a\nb: c\n"
+  futureField: {a: [1, 2.5, null]}
+spec:
+  hostNetwork: true
+  futureField: 12345678901
+  containers:
+  - name: kube-apiserver
+    image: example.com/apiserver
+    futureField: true
+    volumeMounts:
+    - {name: kms-sockets, mountPath: /var/run/kmsplugin, futureField: x}
+    - {name: resource-dir, mountPath: /etc/kubernetes/static-pod-resources}
+  volumes:
+  - {name: resource-dir, hostPath: {path: /etc/kubernetes/static-pod-resources/kube-apiserver-pod-REVISION}}
+  - {name: kms-sockets, emptyDir: {futureField: 1}}
+status: {}
+`
+
+const deploymentManifest = `{
+	"apiVersion": "apps/v1",
+	"kind": "Deployment",
+	"metadata": {"name": "apiserver", "annotations": {"a": "b"}},
+	"spec": {
+		"futureField": 1,
+		"template": {
+			"metadata": {"labels": {"app": "x"}},
+			"spec": {
+				"containers": [{
+					"name": "api", "image": "i", "futureField": {},
+					"volumeMounts": [{"name": "s", "mountPath": "/var/run/kmsplugin"}]
+				}],
+				"volumes": [{"name": "s", "hostPath": {"path": "/run/kms"}}]
+			}
+		}
+	}
+}
+`
+
+func injectManifest(t *testing.T, manifest string, o Options) string {
+	t.Helper()
+	out, err := InjectManifest([]byte(manifest), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func removeManifest(t *testing.T, manifest string) string {
+	t.Helper()
+	out, err := RemoveManifest([]byte(manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func TestManifestsKeepWhatWeDoNotKnow(t *testing.T) {
+	for name, tt := range map[string]struct {
+		manifest string
+		options  Options
+	}{
+		"pod":        {podManifest, inStaticPod()},
+		"deployment": {deploymentManifest, inDeployment()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, err := decode([]byte(tt.manifest))
+			if err != nil {
+				t.Fatal(err)
+			}
+			injected := injectManifest(t, tt.manifest, tt.options)
+			if !strings.Contains(injected, "name: kms-health\n") || !strings.Contains(injected, ConfigHashAnnotation+": abc\n") {
+				t.Errorf("nothing was injected:\n%s", injected)
+			}
+			after, err := decode([]byte(removeManifest(t, injected)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(before, after); d != "" {
+				t.Errorf("after injection and removal (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestAManifestIsInjectedAsItsPodIs(t *testing.T) {
+	pod := fromYAML[corev1.Pod](t, injectManifest(t, withoutFuture(podManifest), inStaticPod()))
+	want := fromYAML[corev1.Pod](t, withoutFuture(podManifest))
+	inject(t, &want.ObjectMeta, &want.Spec, inStaticPod())
+	if !apiequality.Semantic.DeepEqual(want, pod) {
+		t.Errorf("(-want +got):\n%s", cmp.Diff(want, pod))
+	}
+}
+
+// withoutFuture leaves the fields out that no type has.
+func withoutFuture(manifest string) string {
+	var lines []string
+	for line := range strings.Lines(manifest) {
+		if i := strings.Index(line, ", futureField"); i >= 0 {
+			line = line[:i] + "}\n"
+		}
+		line = strings.Replace(line, "{futureField: 1}", "{}", 1)
+		if !strings.Contains(line, "futureField") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+func TestAManifestThatNeedsNoChangeStaysToTheByte(t *testing.T) {
+	once := injectManifest(t, podManifest, inStaticPod())
+	commented := "# By hand.\n" + once
+	if got := injectManifest(t, commented, inStaticPod()); got != commented {
+		t.Errorf("injected twice:\n%s", cmp.Diff(commented, got))
+	}
+	if got := removeManifest(t, podManifest); got != podManifest {
+		t.Errorf("removed without an injection:\n%s", cmp.Diff(podManifest, got))
+	}
+	o := inStaticPod()
+	o.Image = "newer"
+	if got := injectManifest(t, once, o); got == once || strings.Count(got, "name: kms-health\n") != 1 {
+		t.Errorf("a newer image:\n%s", got)
+	}
+}
+
+// OpenShift's static pod installer writes each manifest with both words replaced
+// wherever they stand (library-go, pkg/operator/staticpod/installerpod).
+func TestAManifestOutlivesTheStaticPodInstaller(t *testing.T) {
+	installed := strings.ReplaceAll(injectManifest(t, podManifest, inStaticPod()), "REVISION", "17")
+	installed = strings.ReplaceAll(installed, "NODE_NAME", "master-0.example.com")
+	tree, err := decode([]byte(installed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := podOf(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// The pod as if it had been made for this node and revision.
+	o := inStaticPod()
+	o.NodeName = "master-0.example.com"
+	want := fromYAML[corev1.Pod](t, strings.ReplaceAll(withoutFuture(podManifest), "REVISION", "17"))
+	inject(t, &want.ObjectMeta, &want.Spec, o)
+	if !apiequality.Semantic.DeepEqual(want.Spec, p.spec) {
+		t.Errorf("(-want +got):\n%s", cmp.Diff(want.Spec, p.spec))
+	}
+	if d := cmp.Diff(want.Annotations, p.annotations); d != "" {
+		t.Errorf("annotations (-want +got):\n%s", d)
+	}
+	for _, e := range p.spec.Containers[1].Env {
+		if e.Name != ConfigHashVariable {
+			t.Errorf("variable %s", e.Name)
+		}
+	}
+}
+
+func TestTheInstallersWordsAreInNothingOfOurs(t *testing.T) {
+	o := inStaticPod()
+	o.NodeName = ""
+	static := injectManifest(t, strings.ReplaceAll(podManifest, "REVISION", "1"), o)
+	for name, text := range map[string]string{"static pod": static, "deployment": injectManifest(t, deploymentManifest, inDeployment())} {
+		if strings.Contains(text, "NODE_NAME") || strings.Contains(text, "REVISION") {
+			t.Errorf("%s:\n%s", name, text)
+		}
+	}
+}
+
+func TestManifestsThatCannotBe(t *testing.T) {
+	pod := "apiVersion: v1\nkind: Pod\n"
+	for name, tt := range map[string]struct{ manifest, want string }{
+		"nothing":           {"# nothing\n---\n", "the manifest is empty, must hold a Pod or a Deployment"},
+		"two objects":       {podManifest + "---\n" + podManifest, "the manifest holds more than one object, must be one"},
+		"a list":            {"- a\n", "the manifest is not a YAML mapping: "},
+		"a field twice":     {pod + "kind: Pod\n", "the manifest is not a YAML mapping: "},
+		"no JSON":           {"{", "the manifest is not one JSON object: "},
+		"two JSON objects":  {deploymentManifest + deploymentManifest, "the manifest is not one JSON object: "},
+		"another kind":      {"apiVersion: apps/v1\nkind: StatefulSet\n", `kind: Invalid value: "apps/v1 StatefulSet": must be a v1 Pod or an apps/v1 Deployment`},
+		"no kind":           {"a: b\n", `kind: Invalid value: "": must be a v1 Pod or an apps/v1 Deployment`},
+		"no spec":           {pod, "spec: Required value: the pod's containers"},
+		"no template":       {"apiVersion: apps/v1\nkind: Deployment\nspec: {}\n", "spec.template: Required value: the Deployment's pods"},
+		"no pods":           {"apiVersion: apps/v1\nkind: Deployment\nspec: {template: {}}\n", "spec.template.spec: Required value: the pod's containers"},
+		"no list":           {pod + "spec: {containers: {}}\n", "spec: json: cannot unmarshal object into Go struct field PodSpec.containers of type []v1.Container"},
+		"no string":         {pod + "spec: {containers: [{name: 1}]}\n", "spec: json: cannot unmarshal number into Go struct field Container.containers.name of type string"},
+		"annotations":       {pod + "metadata: {annotations: {a: 1}}\nspec: {containers: [{name: a}]}\n", "beside spec: .metadata.annotations accessor error: "},
+		"no container":      {pod + "spec: {containers: []}\n", "spec.containers: Required value: the API server's container"},
+		"no socket":         {pod + "spec: {containers: [{name: a}]}\n", `container "a" mounts no volume at /var/run/kmsplugin or above it, `},
+		"another container": {strings.ReplaceAll(deploymentManifest, `"name": "api"`, `"name": "kms-health"`), "spec.template.spec.containers[0].name: Invalid value: \"kms-health\": "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := InjectManifest([]byte(tt.manifest), inDeployment())
+			if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+				t.Errorf("got  %v\nwant %s", err, tt.want)
+			}
+			if out != nil {
+				t.Errorf("with the error came\n%s", out)
+			}
+		})
+	}
+}
