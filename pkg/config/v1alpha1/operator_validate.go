@@ -2,7 +2,6 @@ package v1alpha1
 
 import (
 	"fmt"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -167,15 +166,6 @@ func validateTargetServing(at *field.Path, s *TargetServing) field.ErrorList {
 		}
 	}
 	return errs
-}
-
-// Port is the port of a valid address.
-func (s *TargetServing) Port() int32 {
-	address, err := netip.ParseAddrPort(s.Address)
-	if err != nil {
-		return 0
-	}
-	return int32(address.Port())
 }
 
 func dnsLabel(at *field.Path, name string) field.ErrorList {

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+)
+
+// events tells of changes where `kubectl get events` shows them.
+type events struct {
+	client    kubernetes.Interface
+	namespace string
+	queue     chan *corev1.Event
+	done      chan struct{}
+}
+
+func newEvents(client kubernetes.Interface, namespace string) *events {
+	e := &events{client: client, namespace: namespace, queue: make(chan *corev1.Event, 100), done: make(chan struct{})}
+	go e.send()
+	return e
+}
+
+// tell never waits: an event that finds no room is dropped.
+func (e *events) tell(target, reason, message string) {
+	now := metav1.Now()
+	const maxMessage = 1024 // the API's
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage-3], "") + "…"
+	}
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: e.namespace, GenerateName: "kms-health." + target + "."},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: e.namespace, Namespace: e.namespace},
+		Type:           corev1.EventTypeNormal, Reason: reason, Message: target + ": " + message,
+		Source: corev1.EventSource{Component: "kms-health-operator"}, Count: 1, FirstTimestamp: now, LastTimestamp: now,
+	}
+	select {
+	case e.queue <- event:
+	default:
+	}
+}
+
+func (e *events) send() {
+	defer close(e.done)
+	for event := range e.queue {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		if _, err := e.client.CoreV1().Events(e.namespace).Create(ctx, event, metav1.CreateOptions{}); err != nil {
+			klog.V(1).InfoS("An event could not be written", "reason", event.Reason, "err", err)
+		}
+		cancel()
+	}
+}
+
+// end sends what is left.
+func (e *events) end() {
+	close(e.queue)
+	<-e.done
+}

@@ -1,0 +1,161 @@
+// Package apply writes the operator's objects by Server-Side Apply, and only
+// when there is something to write: an object that was applied, and has not
+// changed since, is left alone, however often it is looked at.
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+// lag is how long a watch may take to show what was written.
+const lag = time.Second
+
+// resources are the kinds that the operator writes.
+var resources = map[schema.GroupKind]string{
+	{Kind: "ConfigMap"}:                 "configmaps",
+	{Kind: "Pod"}:                       "pods",
+	{Kind: "Secret"}:                    "secrets",
+	{Kind: "ServiceAccount"}:            "serviceaccounts",
+	{Group: "apps", Kind: "DaemonSet"}:  "daemonsets",
+	{Group: "apps", Kind: "Deployment"}: "deployments",
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:                         "clusterroles",
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}:                  "clusterrolebindings",
+	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:                                "roles",
+	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"}:        "validatingadmissionpolicies",
+	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicyBinding"}: "validatingadmissionpolicybindings",
+}
+
+// Applier writes under one field manager. It is for one goroutine.
+type Applier struct {
+	client  dynamic.Interface
+	manager string
+	clock   clock.PassiveClock
+	applied map[string]record
+}
+
+// record is what is known of an object that was applied.
+type record struct {
+	desired string    // hash of what was sent
+	live    string    // fingerprint of what came of it
+	at      time.Time // when
+}
+
+// New makes an Applier.
+func New(client dynamic.Interface, manager string, clock clock.PassiveClock) *Applier {
+	return &Applier{client: client, manager: manager, clock: clock, applied: map[string]record{}}
+}
+
+// Outcome of Apply.
+type Outcome string
+
+const (
+	// Unchanged: nothing was sent.
+	Unchanged Outcome = "Unchanged"
+	// Applied: it was sent.
+	Applied Outcome = "Applied"
+	// Lagging: it was sent a moment ago, and the watch does not show it yet. Look
+	// again in a second.
+	Lagging Outcome = "Lagging"
+)
+
+// Apply makes an object what it should be. live is what the watch last showed of
+// it, nil where it showed none. The result is nil where nothing was sent.
+func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstructured) (Outcome, *unstructured.Unstructured, error) {
+	key := Key(desired)
+	raw, err := json.Marshal(desired.Object)
+	if err != nil {
+		return "", nil, fmt.Errorf("apply %s: %w", key, err)
+	}
+	hash := v1alpha1.FileHash(raw)
+	if r, ok := a.applied[key]; ok && r.desired == hash {
+		if live != nil && Fingerprint(live) == r.live {
+			return Unchanged, nil, nil
+		}
+		if a.clock.Since(r.at) < lag {
+			return Lagging, nil, nil
+		}
+	}
+	force := true
+	result, err := a.resource(desired).Patch(ctx, desired.GetName(), types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: a.manager, Force: &force})
+	if err != nil {
+		return "", nil, fmt.Errorf("apply %s: %w", key, err)
+	}
+	a.applied[key] = record{desired: hash, live: Fingerprint(result), at: a.clock.Now()}
+	return Applied, result, nil
+}
+
+// Delete removes an object that a watch showed, and no other of its name. One
+// that is gone, or going, is left alone.
+func (a *Applier) Delete(ctx context.Context, live *unstructured.Unstructured) (bool, error) {
+	key := Key(live)
+	delete(a.applied, key)
+	if live.GetDeletionTimestamp() != nil {
+		return false, nil
+	}
+	uid := live.GetUID()
+	background := metav1.DeletePropagationBackground
+	err := a.resource(live).Delete(ctx, live.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("delete %s: %w", key, err)
+	}
+	return true, nil
+}
+
+func (a *Applier) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
+	return a.client.Resource(ResourceOf(o)).Namespace(o.GetNamespace())
+}
+
+// ResourceOf is the resource of an object that the operator writes.
+func ResourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
+	gvk := o.GroupVersionKind()
+	return gvk.GroupVersion().WithResource(resources[gvk.GroupKind()])
+}
+
+// Key names an object, for people too.
+func Key(o *unstructured.Unstructured) string {
+	if o.GetNamespace() == "" {
+		return o.GetKind() + " " + o.GetName()
+	}
+	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+}
+
+// Fingerprint is the hash of all of an object that its owners decide: not its
+// status, and not what an API server keeps of it.
+func Fingerprint(o *unstructured.Unstructured) string {
+	content := make(map[string]any, len(o.Object))
+	for name, value := range o.Object {
+		if name != "status" && name != "metadata" {
+			content[name] = value
+		}
+	}
+	meta := map[string]any{}
+	for name, value := range o.Object["metadata"].(map[string]any) {
+		switch name {
+		case "resourceVersion", "managedFields", "generation", "creationTimestamp":
+		default:
+			meta[name] = value
+		}
+	}
+	content["metadata"] = meta
+	raw, err := json.Marshal(content)
+	if err != nil {
+		return "" // never equal to one that was kept
+	}
+	return v1alpha1.FileHash(raw)
+}

@@ -1,0 +1,313 @@
+// Package offline makes what the operator would apply from files alone: for
+// bootstrap, for control planes without an operator, for GitOps, and to look at
+// what would be done. It asks the same planner as the controller, so both give the
+// same bytes.
+package offline
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	configv1 "github.com/openshift/api/config/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/target"
+	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/pkg/sidecar"
+)
+
+// Input is what the files say.
+type Input struct {
+	Config *v1alpha1.OperatorConfiguration // with an image
+	// Target is the name of one; it may be empty where there is only one.
+	Target    string
+	Namespace string
+	OpenShift bool
+	// EncryptionConfig is an EncryptionConfiguration. Empty: the target names its
+	// plugins itself.
+	EncryptionConfig []byte
+	// APIServer is the object apiservers.config.openshift.io/cluster, for its TLS
+	// profile. Empty: Intermediate.
+	APIServer []byte
+	// Pod is the API server's: a static pod's manifest, a Deployment, or a running
+	// Pod as the API shows it. Empty: no pod is needed.
+	Pod []byte
+	// CA is the API server's, PEM. Empty: a kubeconfig names CAFile.
+	CA []byte
+	// HostFolder is where a static pod's files will be on its node.
+	HostFolder string
+}
+
+// File is one that was made.
+type File struct {
+	Name string
+	Data []byte
+	// Note says what to do with it.
+	Note string
+}
+
+// Render makes the files.
+func Render(in Input) ([]File, error) {
+	t, err := in.target()
+	if err != nil {
+		return nil, err
+	}
+	pod, err := readPod(in.Pod)
+	if err != nil {
+		return nil, err
+	}
+	w, err := in.world(t, pod)
+	if err != nil {
+		return nil, err
+	}
+	if pod.static() {
+		return in.staticPod(w)
+	}
+	plan, err := target.Make(w)
+	if err != nil {
+		return nil, err
+	}
+	if plan.Status.Status != "True" || plan.Anchor == nil {
+		return nil, fmt.Errorf("target %s: %s: %s", t.Name, plan.Status.Reason, plan.Status.Message)
+	}
+	return in.files(w, plan)
+}
+
+func (in *Input) target() (*v1alpha1.Target, error) {
+	var names []string
+	for i := range in.Config.Targets {
+		t := &in.Config.Targets[i]
+		if t.Name == in.Target || in.Target == "" && len(in.Config.Targets) == 1 {
+			chosen := *t
+			return &chosen, nil
+		}
+		names = append(names, t.Name)
+	}
+	if in.Target == "" {
+		return nil, fmt.Errorf("the configuration has %d targets, name one of them by --target: %s", len(names), strings.Join(names, ", "))
+	}
+	return nil, fmt.Errorf("--target: the configuration has no %q, only: %s", in.Target, strings.Join(names, ", "))
+}
+
+// pod is an API server's, in one of its forms.
+type pod struct {
+	deployment *appsv1.Deployment
+	pod        *corev1.Pod
+}
+
+// static says whether it is a manifest that no API server has seen.
+func (p pod) static() bool { return p.pod != nil && p.pod.Spec.NodeName == "" }
+
+func readPod(data []byte) (pod, error) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return pod{}, nil
+	}
+	var kind struct{ APIVersion, Kind string }
+	if err := yaml.Unmarshal(data, &kind); err != nil {
+		return pod{}, fmt.Errorf("--pod: %w", err)
+	}
+	var p pod
+	var err error
+	switch kind.APIVersion + "/" + kind.Kind {
+	case "v1/Pod":
+		p.pod = &corev1.Pod{}
+		err = yaml.Unmarshal(data, p.pod)
+	case "apps/v1/Deployment":
+		p.deployment = &appsv1.Deployment{}
+		err = yaml.Unmarshal(data, p.deployment)
+	default:
+		err = fmt.Errorf("is a %q of %q, must be a Pod of v1 or a Deployment of apps/v1", kind.Kind, kind.APIVersion)
+	}
+	if err != nil {
+		return pod{}, fmt.Errorf("--pod: %w", err)
+	}
+	return p, nil
+}
+
+func (in *Input) world(t *v1alpha1.Target, p pod) (*target.World, error) {
+	w := &target.World{
+		Now: time.Time{}, KubeletRoot: sockets.KubeletRoot, Pods: []*corev1.Pod{}, OwnKnown: map[string]bool{},
+		Deployment: p.deployment,
+	}
+	w.Config, w.Target, w.Namespace, w.OpenShift, w.Offline = in.Config, t, in.Namespace, in.OpenShift, true
+	w.State.Proven = in.Config.Image // nobody can prove it here
+	if w.CA = in.CA; len(in.CA) == 0 {
+		w.CAFile = caFile
+	}
+	if p.pod != nil {
+		w.Pods = append(w.Pods, p.pod)
+	}
+	switch {
+	case len(in.EncryptionConfig) > 0:
+		config, err := encryption.Parse(in.EncryptionConfig, t.EncryptionConfig.KeyIDs)
+		if err != nil {
+			return nil, fmt.Errorf("--encryption-config: %w", err)
+		}
+		t.Plugins = nil
+		w.Encryption = &target.Encryption{Live: config}
+		if len(config.Plugins) == 0 {
+			return nil, noPlugins(config)
+		}
+	case t.Plugins == nil:
+		return nil, fmt.Errorf("target %s names no plugins itself: give its --encryption-config", t.Name)
+	}
+	var profile *configv1.TLSSecurityProfile
+	if len(in.APIServer) > 0 {
+		a := &configv1.APIServer{}
+		if err := yaml.Unmarshal(in.APIServer, a); err != nil {
+			return nil, fmt.Errorf("--apiserver: %w", err)
+		}
+		profile = a.Spec.TLSSecurityProfile
+	}
+	var err error
+	w.TLS, err = tlsprofile.Of(profile)
+	return w, err
+}
+
+func noPlugins(c encryption.Config) error {
+	if len(c.Ignored) == 0 {
+		return errors.New("--encryption-config: no kms provider is named, so there is nothing to probe")
+	}
+	var why []string
+	for _, i := range c.Ignored {
+		why = append(why, fmt.Sprintf("%s of %s: %s", i.Provider, i.Resource, i.Reason))
+	}
+	return errors.New("--encryption-config: no kms provider can be probed: " + strings.Join(why, "; "))
+}
+
+// files are a plan's objects, in the order in which they are applied.
+func (in *Input) files(w *target.World, plan *target.Plan) ([]File, error) {
+	policy, err := render.Policy()
+	if err != nil {
+		return nil, err
+	}
+	identity := []*unstructured.Unstructured{plan.Anchor}
+	var rest []*unstructured.Unstructured
+	for _, o := range slices.Concat(plan.Apply, plan.Workloads) {
+		switch o.GetKind() {
+		case "ServiceAccount", "ClusterRoleBinding":
+			identity = append(identity, o)
+		case "Role": // the operator's own
+		default:
+			rest = append(rest, o)
+		}
+	}
+	all := []File{
+		{"10-policy.yaml", manifest(policy), "what the reporters' identity may write"},
+		{"20-identity.yaml", manifest(identity), "who the reporters are"},
+	}
+	for _, o := range rest {
+		name := fmt.Sprintf("%d-%s-%s.yaml", rank(o), strings.ToLower(o.GetKind()), o.GetName())
+		all = append(all, File{name, manifest([]*unstructured.Unstructured{o}), "apply it"})
+	}
+	if plan.Inject != nil {
+		data, err := sidecar.InjectManifest(in.Pod, plan.Inject.Options)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, File{"50-deployment-" + w.Deployment.Name + ".yaml", data, "your Deployment, with the reporter in it"})
+	}
+	slices.SortStableFunc(all, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	if c := plan.Credentials; c != nil {
+		all[1].Note += fmt.Sprintf("; their credentials go into the Secret %s/%s, which the operator makes, or you: see docs/credentials.md", c.Namespace, c.Name)
+	}
+	return all, nil
+}
+
+func rank(o *unstructured.Unstructured) int {
+	if o.GetKind() == "ConfigMap" {
+		return 30
+	}
+	return 40
+}
+
+func manifest(objects []*unstructured.Unstructured) []byte {
+	var b bytes.Buffer
+	for i, o := range objects {
+		if i > 0 {
+			b.WriteString("---\n")
+		}
+		raw, err := yaml.Marshal(o.Object)
+		if err != nil {
+			panic(err) // what came from YAML goes back to it
+		}
+		b.Write(raw)
+	}
+	return b.Bytes()
+}
+
+// caFile is where a static pod's credentials hold the CA.
+const caFile = "ca.crt"
+
+// staticPod makes a static pod's manifest with the reporter in it, and the files
+// that it reads on its node. Such a pod can refer to no object of the API.
+func (in *Input) staticPod(w *target.World) ([]File, error) {
+	t := w.Target
+	t.Delivery, t.Credentials = v1alpha1.DeliveryExternal, v1alpha1.CredentialsClientCertificate
+	if in.HostFolder == "" {
+		return nil, errors.New("--host-folder: is empty, must be the folder on the node where the reporter's files will be")
+	}
+	plugins := t.Plugins
+	if w.Encryption != nil {
+		plugins = w.Encryption.Live.Plugins
+	}
+	var endpoints []string
+	for _, p := range plugins {
+		endpoints = append(endpoints, p.Endpoint)
+	}
+	hash, err := w.SetHash(plugins)
+	if err != nil {
+		return nil, err
+	}
+	root := int64(0)
+	o := sidecar.Options{
+		Image: in.Config.Image, APIServerContainer: t.Container, Endpoints: endpoints, ConfigHash: hash,
+		HostFiles: &sidecar.HostFiles{ConfigFolder: in.HostFolder + "/config", CredentialsFolder: in.HostFolder + "/credentials/client"},
+		NodeName:  sidecar.InstallerNodeName, RunAsUser: &root,
+	}
+	if s := t.Serving; s != nil {
+		o.Serving = &v1alpha1.Serving{Address: s.Address}
+	}
+	injected, err := sidecar.InjectManifest(in.Pod, o)
+	if err != nil {
+		return nil, fmt.Errorf("--pod: %w", err)
+	}
+	w.CredentialsFolder = o.Credentials()
+	if len(in.CA) == 0 {
+		w.CAFile = o.Credentials() + "/" + caFile
+	}
+	file, err := w.File(plugins)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := w.Kubeconfig()
+	if err != nil {
+		return nil, err
+	}
+	policy, err := render.Policy()
+	if err != nil {
+		return nil, err
+	}
+	identity, err := w.Identity()
+	if err != nil {
+		return nil, err
+	}
+	return []File{
+		{"10-policy.yaml", manifest(policy), "apply it: what the reporters' identity may write"},
+		{"20-identity.yaml", manifest(identity), "apply it: what the user system:kms-health-reporter may do"},
+		{"host/config/config.yaml", file, "goes to " + in.HostFolder + "/config/config.yaml on each node"},
+		{"host/config/kubeconfig", kubeconfig, "goes to " + in.HostFolder + "/config/kubeconfig on each node; the client certificate to " + in.HostFolder + "/credentials/client/tls.crt and tls.key"},
+		{"static-pod.yaml", injected, "takes the place of the API server's manifest, last"},
+	}, nil
+}

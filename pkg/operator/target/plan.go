@@ -1,0 +1,458 @@
+// Package target decides what one API server gets, as a function from what is
+// there to what is to be done, and does it.
+package target
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/pkg/operator/sockets"
+)
+
+// Plan is what is to be done for a target, in the order of its fields.
+type Plan struct {
+	// Anchor is the target's ClusterRole, which holds the state. Nil: there is
+	// nothing to remember.
+	Anchor *unstructured.Unstructured
+	// Apply is brought about in order.
+	Apply []*unstructured.Unstructured
+	// Credentials are made where the operator makes them.
+	Credentials *CredentialsWanted
+	// Workloads are what runs. They come after what they mount.
+	Workloads []*unstructured.Unstructured
+	// Inject is the part of a Deployment that is ours; Eject, that it holds none.
+	Inject *Injection
+	Eject  bool
+	// Delete goes.
+	Delete []*unstructured.Unstructured
+	// DeleteSecrets are names of credentials that nothing uses any more, in the
+	// target's namespace.
+	DeleteSecrets []string
+
+	// State is what to remember.
+	State  State
+	Status Status
+	// Gone says that nothing of the target is left.
+	Gone bool
+}
+
+// CredentialsWanted is a Secret with a reporter's credentials.
+type CredentialsWanted struct {
+	Kind      v1alpha1.Credentials
+	Namespace string
+	Name      string
+}
+
+// Status of a delivery, as its condition tells it.
+type Status struct {
+	Status  string // True, False or Unknown
+	Reason  string
+	Message string
+}
+
+// planner carries what the steps of a plan share.
+type planner struct {
+	*World
+	plan     *Plan
+	state    State
+	sites    []site
+	problems []string // reason: message
+	waits    []string
+}
+
+// Make plans. It is pure.
+func Make(w *World) (*Plan, error) {
+	p := &planner{World: w, plan: &Plan{}, state: w.State}
+	p.remember()
+	p.findSites()
+	if err := p.decide(); err != nil {
+		return nil, err
+	}
+	p.plan.State = p.state
+	return p.plan, nil
+}
+
+// remember keeps what was read.
+func (p *planner) remember() {
+	t := p.Target
+	p.state.Namespace, p.state.Resource, p.state.PodSelector, p.state.Container = t.Namespace, t.Resource, t.PodSelector, t.Container
+	if p.Encryption != nil && p.Encryption.Problem != "" {
+		p.problem("EncryptionConfigUnreadable", p.Encryption.Problem)
+	}
+	p.state.Live = p.live()
+	p.state.Revisions = nil
+	if t.Plugins != nil {
+		return
+	}
+	for _, r := range p.Revisions() {
+		set, ok := p.World.State.Revisions[r]
+		if p.Encryption != nil {
+			if c, read := p.Encryption.Revisions[r]; read {
+				set, ok = c.Plugins, true
+			}
+		}
+		if !ok {
+			continue
+		}
+		if p.state.Revisions == nil {
+			p.state.Revisions = map[string][]v1alpha1.Plugin{}
+		}
+		p.state.Revisions[r] = set
+	}
+}
+
+func (p *planner) problem(reason, message string) {
+	p.problems = append(p.problems, reason+": "+message)
+}
+
+// findSites finds the running pods that have plugins, and their sockets.
+func (p *planner) findSites() {
+	for _, pod := range p.Pods {
+		if !alive(pod) {
+			continue
+		}
+		plugins := p.setOf(&pod.Spec, pod.Labels)
+		if len(plugins) == 0 {
+			continue
+		}
+		s := site{pod: pod, plugins: plugins}
+		s.Node = pod.Spec.NodeName
+		var err error
+		if s.UID, err = sockets.UID(pod); err == nil {
+			s.Folders, err = sockets.Find(pod, p.Target.Container, endpoints(plugins), p.KubeletRoot)
+		}
+		if err != nil {
+			p.problem("SocketVolumeMissing", fmt.Sprintf("pod %s/%s: %v", pod.Namespace, pod.Name, err))
+			continue
+		}
+		p.sites = append(p.sites, s)
+	}
+	slices.SortFunc(p.sites, func(a, b site) int {
+		return strings.Compare(a.Node+"/"+a.UID, b.Node+"/"+b.UID)
+	})
+}
+
+// off says whether there is nothing to probe: neither the live configuration nor
+// a deployed one names a plugin.
+func (p *planner) off() bool {
+	if p.Going {
+		return true
+	}
+	if len(p.live()) > 0 || len(p.sites) > 0 {
+		return false
+	}
+	for _, pod := range p.Pods {
+		if alive(pod) && len(p.setOf(&pod.Spec, pod.Labels)) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *planner) decide() error {
+	if p.NamespaceMissing && !p.Going {
+		if err := p.takeBack(); err != nil {
+			return err
+		}
+		p.plan.Status = Status{"Unknown", "NamespaceMissing", fmt.Sprintf("there is no namespace %s", p.Target.Namespace)}
+		return nil
+	}
+	if !p.Going && (!p.known() || p.Pods == nil) {
+		p.plan.Status = Status{"Unknown", "AwaitingSources", p.unknownSource()}
+		return nil
+	}
+	if !p.Going {
+		if err := p.secretRole(); err != nil {
+			return err
+		}
+	}
+	if p.off() {
+		return p.takeBack()
+	}
+	choice := p.choose(p.sites)
+	if choice.Delivery == "" {
+		if err := p.takeBack(); err != nil {
+			return err
+		}
+		if len(p.plan.Delete) == 0 {
+			p.plan.Status = Status{"True", choice.Reason, choice.Message}
+		}
+		return nil
+	}
+	return p.deliver(choice)
+}
+
+func (p *planner) unknownSource() string {
+	if p.Pods == nil {
+		return fmt.Sprintf("the pods of namespace %s could not be listed yet", p.Target.Namespace)
+	}
+	return fmt.Sprintf("the Secret %s/%s could not be read yet", p.Target.Namespace, p.Target.EncryptionConfig.Secret)
+}
+
+// secretRole lets the operator read the encryption configs in use.
+func (p *planner) secretRole() error {
+	if p.Target.Plugins != nil {
+		return nil
+	}
+	role, err := p.SecretRole(p.Revisions())
+	if err != nil {
+		return err
+	}
+	p.plan.Apply = append(p.plan.Apply, role)
+	return nil
+}
+
+// deliver plans a target with reporters.
+func (p *planner) deliver(choice Choice) error {
+	if p.state.Delivery == "" {
+		p.state.Delivery, p.state.Credentials = choice.Delivery, p.Target.Credentials
+	}
+	// 1. Who the reporters are. Pods belong to the target's ClusterRole, so they
+	// come in the pass after it.
+	wanted := *p.Target
+	wanted.Delivery = choice.Delivery
+	p.Target = &wanted
+	identity, err := p.identity()
+	if err != nil {
+		return err
+	}
+	if p.Owner == nil && !p.Offline {
+		p.waits = append(p.waits, "the reporters' identity comes first")
+		p.plan.Apply = append(p.plan.Apply, identity...)
+		p.plan.Status = p.status(choice)
+		return nil
+	}
+	// 2. What they read, and what runs.
+	switch choice.Delivery {
+	case v1alpha1.DeliveryCompanion:
+		err = p.companions()
+	case v1alpha1.DeliveryDaemonSet:
+		err = p.daemonSet()
+	case v1alpha1.DeliveryDeployment, v1alpha1.DeliveryExternal:
+		err = p.inOwnersPods(choice.Delivery)
+	}
+	if err != nil {
+		return err
+	}
+	// 3. What was there before stays until what comes reports.
+	switching := p.state.Delivery != choice.Delivery || p.state.Credentials != p.Target.Credentials
+	if switching && p.reported() {
+		p.state.Delivery, p.state.Credentials, switching = choice.Delivery, p.Target.Credentials, false
+	}
+	if switching {
+		keepSubjects(identity, p.Own)
+		p.waits = append(p.waits, fmt.Sprintf("the reporters of before (%s, %s) stay until those of %s report", p.state.Delivery, p.state.Credentials, choice.Delivery))
+	} else {
+		p.prune()
+	}
+	p.plan.Apply = slices.Concat(p.plan.Apply, identity)
+	p.order()
+	p.plan.Status = p.status(choice)
+	return nil
+}
+
+// order puts identities before what uses them.
+func (p *planner) order() {
+	rank := map[string]int{"Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2, "ConfigMap": 3}
+	slices.SortStableFunc(p.plan.Apply, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
+}
+
+// identity is the ServiceAccount and its binding; the ClusterRole becomes the
+// anchor.
+func (p *planner) identity() ([]*unstructured.Unstructured, error) {
+	all, err := p.Identity()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
+		if o.GetKind() != "ClusterRole" {
+			return false
+		}
+		p.plan.Anchor = o
+		return true
+	}), nil
+}
+
+// keepSubjects leaves the right with those that have it.
+func keepSubjects(desired, own []*unstructured.Unstructured) {
+	for _, d := range desired {
+		if d.GetKind() != "ClusterRoleBinding" {
+			continue
+		}
+		subjects, _, _ := unstructured.NestedSlice(d.Object, "subjects")
+		for _, o := range own {
+			if o.GetKind() != d.GetKind() || o.GetName() != d.GetName() {
+				continue
+			}
+			had, _, _ := unstructured.NestedSlice(o.Object, "subjects")
+			for _, subject := range had {
+				if !slices.ContainsFunc(subjects, func(s any) bool { return sameSubject(s, subject) }) {
+					subjects = append(subjects, subject)
+				}
+			}
+		}
+		_ = unstructured.SetNestedSlice(d.Object, subjects, "subjects")
+	}
+}
+
+func sameSubject(a, b any) bool {
+	left, right := a.(map[string]any), b.(map[string]any)
+	for _, field := range []string{"kind", "name", "namespace"} {
+		l, _ := left[field].(string)
+		r, _ := right[field].(string)
+		if l != r {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *planner) companions() error {
+	for _, s := range p.sites {
+		if s.pod.DeletionTimestamp != nil && p.replaced(s) {
+			continue
+		}
+		pod, err := p.Companion(s.Site, s.plugins)
+		if err != nil {
+			return err
+		}
+		p.plan.Workloads = append(p.plan.Workloads, pod)
+	}
+	return nil
+}
+
+// replaced says whether a newer pod has taken a terminating one's place on its
+// node, whose companion then gets the entry to itself.
+func (p *planner) replaced(old site) bool {
+	return slices.ContainsFunc(p.sites, func(s site) bool {
+		return s.Node == old.Node && s.UID != old.UID && s.pod.DeletionTimestamp == nil
+	})
+}
+
+func (p *planner) daemonSet() error {
+	plugins := p.live()
+	var folders []sockets.Folder
+	for _, s := range p.sites {
+		if len(plugins) == 0 {
+			plugins = s.plugins // it is being turned off, and still read
+		}
+		for _, f := range s.Folders {
+			at := slices.IndexFunc(folders, func(other sockets.Folder) bool { return other.MountPath == f.MountPath })
+			switch {
+			case f.EmptyDir:
+				p.problem("SocketVolumeMissing", fmt.Sprintf("%s of pod %s/%s is in a volume of the pod, where no DaemonSet reaches it; use delivery Companion", f.MountPath, s.pod.Namespace, s.pod.Name))
+			case at < 0:
+				folders = append(folders, f)
+			case folders[at].HostPath != f.HostPath:
+				p.problem("SocketVolumeMissing", fmt.Sprintf("%s is %s on some nodes and %s on others, which one DaemonSet cannot serve", f.MountPath, folders[at].HostPath, f.HostPath))
+			}
+		}
+	}
+	if len(folders) == 0 { // nobody tells otherwise
+		folders = asNamed(plugins)
+	}
+	slices.SortFunc(folders, func(a, b sockets.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
+	file, err := p.ConfigMap(render.Name(p.Target.Name), p.Namespace, plugins)
+	if err != nil {
+		return err
+	}
+	ds, err := p.DaemonSet(folders, plugins)
+	if err != nil {
+		return err
+	}
+	p.plan.Apply = append(p.plan.Apply, file)
+	p.plan.Workloads = append(p.plan.Workloads, ds)
+	return nil
+}
+
+// asNamed takes the endpoints' folders for those of the nodes.
+func asNamed(plugins []v1alpha1.Plugin) []sockets.Folder {
+	var folders []sockets.Folder
+	for _, p := range plugins {
+		address, err := v1alpha1.SocketAddress(p.Endpoint)
+		if err != nil || strings.HasPrefix(address, "@") {
+			continue
+		}
+		f := sockets.Folder{MountPath: path.Dir(address), HostPath: path.Dir(address)}
+		if !slices.Contains(folders, f) {
+			folders = append(folders, f)
+		}
+	}
+	return folders
+}
+
+// inOwnersPods plans what pods mount that are not the operator's: a file for each
+// plugin set that one of them has or is about to have, and credentials.
+func (p *planner) inOwnersPods(d v1alpha1.Delivery) error {
+	sets := [][]v1alpha1.Plugin{p.live()}
+	for _, s := range p.sites {
+		sets = append(sets, s.plugins)
+	}
+	if p.Deployment != nil && d == v1alpha1.DeliveryDeployment {
+		sets = append(sets, p.setOf(&p.Deployment.Spec.Template.Spec, p.Deployment.Spec.Template.Labels))
+	}
+	for _, cm := range p.own("ConfigMap") { // kept ones follow what is live, too
+		if plugins := pluginsOf(cm); p.mounted(cm.GetName()) && len(plugins) > 0 {
+			sets = append(sets, plugins)
+		}
+	}
+	done := map[string]bool{}
+	for _, set := range sets {
+		name := render.ConfigMapName(p.Target.Name, set)
+		if len(set) == 0 || done[name] {
+			continue
+		}
+		done[name] = true
+		cm, err := p.ConfigMap(name, p.Target.Namespace, set)
+		if err != nil {
+			return err
+		}
+		p.plan.Apply = append(p.plan.Apply, cm)
+	}
+	secret := render.CredentialsName(p.Target.Name, p.Target.Credentials)
+	p.plan.Credentials = &CredentialsWanted{Kind: p.Target.Credentials, Namespace: p.Target.Namespace, Name: secret}
+	if !slices.Contains(p.state.Secrets, secret) {
+		p.state.Secrets = slices.Concat(p.state.Secrets, []string{secret})
+	}
+	if d == v1alpha1.DeliveryDeployment {
+		return p.inject()
+	}
+	return nil
+}
+
+// pluginsOf reads the plugin set of a ConfigMap of ours.
+func pluginsOf(cm *unstructured.Unstructured) []v1alpha1.Plugin {
+	file, _, _ := unstructured.NestedString(cm.Object, "data", "config.yaml")
+	c, err := v1alpha1.DecodeReporter([]byte(file))
+	if err != nil {
+		return nil
+	}
+	return c.Plugins
+}
+
+// mounted says whether a pod of the target mounts a ConfigMap or Secret of a name.
+func (p *planner) mounted(name string) bool {
+	return slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool { return mounts(&pod.Spec, name) })
+}
+
+func mounts(spec *corev1.PodSpec, name string) bool {
+	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool {
+		return v.ConfigMap != nil && v.ConfigMap.Name == name || v.Secret != nil && v.Secret.SecretName == name
+	})
+}
+
+func podOf(o *unstructured.Unstructured) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, pod); err != nil {
+		return nil, fmt.Errorf("read pod %s/%s: %w", o.GetNamespace(), o.GetName(), err)
+	}
+	return pod, nil
+}

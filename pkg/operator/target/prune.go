@@ -1,0 +1,219 @@
+package target
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/pkg/sidecar"
+)
+
+// stages of taking back: what runs, what it mounts, who it is, and last the
+// ClusterRole, which remembers that there is something to take back.
+var stages = []map[string]bool{
+	{"Pod": true, "DaemonSet": true},
+	{"ConfigMap": true},
+	{"ServiceAccount": true, "ClusterRoleBinding": true, "Role": true},
+	{"ClusterRole": true},
+}
+
+// mountedStage is the stage of what pods mount.
+const mountedStage = 1
+
+// prune finds what no longer belongs to a target with reporters.
+func (p *planner) prune() {
+	wanted := map[string]bool{}
+	for _, o := range slices.Concat(p.plan.Apply, p.plan.Workloads) {
+		wanted[id(o)] = true
+	}
+	for _, o := range p.Own {
+		if wanted[id(o)] || o.GetDeletionTimestamp() != nil {
+			continue
+		}
+		switch o.GetKind() {
+		case "Pod":
+			if p.podGoes(o) {
+				p.plan.Delete = append(p.plan.Delete, o)
+			}
+		case "DaemonSet":
+			p.plan.Delete = append(p.plan.Delete, o)
+		case "ConfigMap":
+			if !p.mounted(o.GetName()) && !p.mountedByOwn(o.GetName()) {
+				p.plan.Delete = append(p.plan.Delete, o)
+			}
+		case "ServiceAccount": // of another namespace: the delivery has changed
+			if o.GetNamespace() != p.ReportersNamespace(p.Target.Delivery) {
+				p.plan.Delete = append(p.plan.Delete, o)
+			}
+		}
+	}
+	if !inOwnersPods(p.Target.Delivery) || p.Target.Delivery == v1alpha1.DeliveryExternal {
+		p.eject()
+	}
+	p.pruneSecrets()
+}
+
+func id(o *unstructured.Unstructured) string {
+	return o.GetKind() + "/" + o.GetNamespace() + "/" + o.GetName()
+}
+
+func inOwnersPods(d v1alpha1.Delivery) bool {
+	return d == v1alpha1.DeliveryDeployment || d == v1alpha1.DeliveryExternal
+}
+
+// podGoes says whether a pod of ours that nobody wants any more may go now. A
+// companion that another replaces stays until that one runs.
+func (p *planner) podGoes(o *unstructured.Unstructured) bool {
+	switch v1alpha1.Delivery(o.GetLabels()[render.DeliveryLabel]) {
+	case v1alpha1.DeliveryDaemonSet:
+		return false // the DaemonSet's
+	case v1alpha1.DeliveryCompanion:
+		for _, w := range p.plan.Workloads {
+			if w.GetKind() == "Pod" && w.GetAnnotations()[render.BesideAnnotation] == o.GetAnnotations()[render.BesideAnnotation] {
+				return running(p.find(w))
+			}
+		}
+	}
+	return true
+}
+
+func nodeOf(o *unstructured.Unstructured) string {
+	node, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName")
+	return node
+}
+
+// running says whether a pod's containers all run.
+func running(o *unstructured.Unstructured) bool {
+	if o == nil {
+		return false
+	}
+	pod, err := podOf(o)
+	if err != nil || pod.Status.Phase != corev1.PodRunning {
+		return false
+	}
+	return !slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running == nil })
+}
+
+// mountedByOwn says whether a pod of ours still mounts a ConfigMap.
+func (p *planner) mountedByOwn(name string) bool {
+	for _, o := range p.own("Pod") {
+		if pod, err := podOf(o); err == nil && mounts(&pod.Spec, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// pruneSecrets names the credentials that nothing uses any more.
+func (p *planner) pruneSecrets() {
+	for _, kind := range []v1alpha1.Credentials{v1alpha1.CredentialsMintedToken, v1alpha1.CredentialsClientCertificate, v1alpha1.CredentialsLegacyToken} {
+		name := render.CredentialsName(p.Target.Name, kind)
+		wanted := p.plan.Credentials != nil && p.plan.Credentials.Name == name
+		if !wanted && (!p.mounted(name) || p.Going) && slices.Contains(p.state.Secrets, name) {
+			p.plan.DeleteSecrets = append(p.plan.DeleteSecrets, name)
+		}
+	}
+}
+
+// takeBack plans a target without reporters: what runs goes first, and each next
+// thing when nothing is left that needs it.
+func (p *planner) takeBack() error {
+	if len(p.own("ClusterRole")) > 0 {
+		if _, err := p.identity(); err != nil {
+			return err
+		}
+	}
+	p.plan.Status = Status{"True", "Off", "no KMS plugin is named, so nothing is delivered"}
+	if p.Going {
+		p.plan.Status = Status{"True", "Removed", "everything is taken back"}
+	}
+	if p.eject() {
+		p.plan.Status = Status{"False", "Removing", "the reporter is taken out of the Deployment"}
+		return nil
+	}
+	for stage, kinds := range stages {
+		for kind := range kinds {
+			if !p.OwnKnown[kind] {
+				p.plan.Status = Status{"Unknown", "Removing", "what is left cannot be listed yet: " + kind}
+				return nil
+			}
+		}
+		here, kept := p.takenBackAt(kinds)
+		if stage == mountedStage {
+			p.pruneSecrets()
+			kept = kept || len(p.state.Secrets) > 0
+		}
+		if stage == len(stages)-1 && len(here) > 0 {
+			p.plan.Anchor = nil
+		}
+		if len(here) > 0 || kept {
+			p.plan.Delete = here
+			p.plan.Status = Status{"False", "Removing", "the reporters are taken back"}
+			return nil
+		}
+	}
+	p.plan.Gone = true
+	return nil
+}
+
+// takenBackAt is what goes at one stage, and whether more of it must wait.
+func (p *planner) takenBackAt(kinds map[string]bool) (here []*unstructured.Unstructured, kept bool) {
+	for _, o := range p.Own {
+		switch {
+		case !kinds[o.GetKind()]:
+		case o.GetKind() == "Role" && !p.Going:
+			// By it the operator reads the target's Secret: KMS may be turned on.
+		case kinds["ConfigMap"] && !p.Going && p.mounted(o.GetName()):
+			kept = true
+		default:
+			here = append(here, o)
+		}
+	}
+	return here, kept
+}
+
+// reported says whether the reporters of the wanted delivery and credentials have
+// written from every node.
+func (p *planner) reported() bool {
+	since := p.newReporters()
+	for _, s := range p.sites {
+		began, there := since[s.Node]
+		if !there {
+			return false
+		}
+		if p.Resource == nil || p.Config.Format == v1alpha1.FormatHealthReports {
+			continue // there is nothing that tells one reporter's writes from another's
+		}
+		// A reporter's condition has the second in which it first wrote.
+		wrote, ok := p.Resource.Since[s.Node]
+		if !ok || wrote.Before(began.Truncate(time.Second)) {
+			return false
+		}
+	}
+	return true
+}
+
+// newReporters are the running pods of the wanted delivery and credentials: when
+// each began, by node.
+func (p *planner) newReporters() map[string]time.Time {
+	began := map[string]time.Time{}
+	if !inOwnersPods(p.Target.Delivery) {
+		for _, o := range p.own("Pod") {
+			if o.GetLabels()[render.DeliveryLabel] == string(p.Target.Delivery) && running(o) {
+				began[nodeOf(o)] = o.GetCreationTimestamp().Time
+			}
+		}
+		return began
+	}
+	for _, pod := range p.Pods {
+		hasSecret := mounts(&pod.Spec, render.CredentialsName(p.Target.Name, p.Target.Credentials))
+		if alive(pod) && sidecar.Injected(&pod.Spec) && (hasSecret || p.Target.Delivery == v1alpha1.DeliveryExternal) {
+			began[pod.Spec.NodeName] = pod.CreationTimestamp.Time
+		}
+	}
+	return began
+}

@@ -1,0 +1,69 @@
+package target
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+// State is what the operator must still know after a restart, and while neither
+// Secrets nor ConfigMaps can be read. It is kept in an annotation of the target's
+// ClusterRole, which no plugin encrypts; that ClusterRole is made first and
+// removed last.
+type State struct {
+	// Target is enough to clean up after a target that has left the configuration.
+	Namespace   string            `json:"namespace"`
+	Resource    v1alpha1.Resource `json:"resource"`
+	PodSelector map[string]string `json:"podSelector,omitempty"`
+	Container   string            `json:"container,omitempty"`
+
+	// Delivery and Credentials are those that report: of others, the new are made
+	// first.
+	Delivery    v1alpha1.Delivery    `json:"delivery,omitempty"`
+	Credentials v1alpha1.Credentials `json:"credentials,omitempty"`
+
+	// Secrets are the names of the credentials made in the target's namespace.
+	Secrets []string `json:"secrets,omitempty"`
+
+	// Live and Revisions are the plugin sets last read.
+	Live      []v1alpha1.Plugin            `json:"live,omitempty"`
+	Revisions map[string][]v1alpha1.Plugin `json:"revisions,omitempty"`
+
+	// Proven is the image that every node of the target was seen to start.
+	Proven string `json:"proven,omitempty"`
+	// Injected is what was last put into a Deployment.
+	Injected *Injected `json:"injected,omitempty"`
+	// Reverted is there when its owner took it out again.
+	Reverted bool `json:"reverted,omitempty"`
+}
+
+// Injected is what became of an injection.
+type Injected struct {
+	Deployment string `json:"deployment"`
+	UID        string `json:"uid"`
+	Generation int64  `json:"generation"`
+	// Seen is the fingerprint of what is ours in the pod template.
+	Seen string `json:"seen"`
+}
+
+// ParseState reads the annotation. An empty one is the zero state.
+func ParseState(annotation string) (State, error) {
+	var s State
+	if annotation == "" {
+		return s, nil
+	}
+	if err := json.Unmarshal([]byte(annotation), &s); err != nil {
+		return State{}, fmt.Errorf("read the state of a target: %w", err)
+	}
+	return s, nil
+}
+
+// String is the annotation.
+func (s State) String() string {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // nothing in it fails to marshal
+	}
+	return string(raw)
+}

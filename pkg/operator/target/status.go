@@ -1,0 +1,43 @@
+package target
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ConditionType is the operator's word on how a target's reporters get where they
+// are needed. No StatusSyncer takes it up: its suffix is none of theirs.
+const ConditionType = "KMSHealthDelivery"
+
+// ReasonProgressing says that something is waited for.
+const ReasonProgressing = "Progressing"
+
+// status tells how a delivery stands. Problems come before what is waited for.
+func (p *planner) status(choice Choice) Status {
+	if len(p.problems) > 0 {
+		slices.Sort(p.problems)
+		p.problems = slices.Compact(p.problems)
+		reason, _, _ := strings.Cut(p.problems[0], ": ")
+		return Status{"False", reason, join(p.problems)}
+	}
+	if len(p.waits) > 0 {
+		return Status{"False", ReasonProgressing, join(p.waits)}
+	}
+	message := choice.Message
+	if inOwnersPods(choice.Delivery) && p.plan.Credentials != nil {
+		message += fmt.Sprintf("; credentials in Secret %s/%s", p.plan.Credentials.Namespace, p.plan.Credentials.Name)
+	}
+	return Status{"True", choice.Reason, message}
+}
+
+// maxMessage bounds what goes into a condition.
+const maxMessage = 2048
+
+func join(lines []string) string {
+	text := strings.Join(lines, "; ")
+	if len(text) > maxMessage {
+		text = strings.ToValidUTF8(text[:maxMessage], "") + "…"
+	}
+	return text
+}

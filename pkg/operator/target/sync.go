@@ -1,0 +1,222 @@
+package target
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/operator/apply"
+	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/pkg/operator/render"
+)
+
+// Executor does what a plan says.
+type Executor struct {
+	Client      dynamic.Interface
+	Applier     *apply.Applier
+	Credentials *credentials.Manager
+	Approve     bool // may approve the operator's own certificate requests
+	Clock       clock.PassiveClock
+	// Event tells of a change. reason is in UpperCamelCase.
+	Event func(target, reason, message string)
+}
+
+// Do carries a plan out, in order, up to the first error. It returns how soon to
+// look again, zero where nothing is waited for but what a watch tells.
+func (e *Executor) Do(ctx context.Context, w *World, plan *Plan) (again time.Duration, err error) {
+	soon := func(d time.Duration) {
+		if d > 0 && (again == 0 || d < again) {
+			again = d
+		}
+	}
+	put := func(objects ...*unstructured.Unstructured) error {
+		for _, o := range objects {
+			outcome, _, err := e.Applier.Apply(ctx, o, w.find(o))
+			if err != nil {
+				return err
+			}
+			switch outcome {
+			case apply.Applied:
+				e.Event(w.Target.Name, "Applied", apply.Key(o))
+			case apply.Lagging:
+				soon(time.Second)
+			}
+		}
+		return nil
+	}
+	if err := e.remember(ctx, w, plan); err != nil {
+		return again, err
+	}
+	if err := put(plan.Apply...); err != nil {
+		return again, err
+	}
+	if c := plan.Credentials; c != nil {
+		result, err := e.Credentials.Ensure(ctx, credentials.Request{
+			Kind: c.Kind, Namespace: c.Namespace, Secret: c.Name,
+			ServiceAccount: render.Name(w.Target.Name), Approve: e.Approve,
+			Labels: map[string]string{render.ManagedBy: render.Manager, render.TargetLabel: w.Target.Name, "app.kubernetes.io/name": "kms-health-reporter"},
+		})
+		if err != nil {
+			return again, err
+		}
+		if !result.Next.IsZero() {
+			soon(max(time.Second, result.Next.Sub(e.Clock.Now())))
+		}
+		if !result.Ready && plan.Status.Status == "True" {
+			plan.Status = Status{"False", result.Reason, result.Message}
+		}
+	}
+	if err := put(plan.Workloads...); err != nil {
+		return again, err
+	}
+	if err := e.inject(ctx, w, plan); err != nil {
+		return again, err
+	}
+	for _, o := range plan.Delete {
+		deleted, err := e.Applier.Delete(ctx, o)
+		if err != nil {
+			return again, err
+		}
+		if deleted {
+			e.Event(w.Target.Name, "Deleted", apply.Key(o))
+		}
+	}
+	for _, name := range plan.DeleteSecrets {
+		if err := e.Credentials.Forget(ctx, plan.State.Namespace, name); err != nil {
+			return again, err
+		}
+		e.Event(w.Target.Name, "Deleted", "Secret "+plan.State.Namespace+"/"+name)
+		plan.State.Secrets = slices.DeleteFunc(slices.Clone(plan.State.Secrets), func(s string) bool { return s == name })
+	}
+	return again, e.remember(ctx, w, plan)
+}
+
+// remember keeps the state in the target's ClusterRole.
+func (e *Executor) remember(ctx context.Context, w *World, plan *Plan) error {
+	if plan.Anchor == nil {
+		return nil
+	}
+	anchor := plan.Anchor.DeepCopy()
+	annotations := anchor.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[render.StateAnnotation] = plan.State.String()
+	anchor.SetAnnotations(annotations)
+	_, _, err := e.Applier.Apply(ctx, anchor, w.find(anchor))
+	return err
+}
+
+// inject puts the reporter into a Deployment, or takes it out.
+func (e *Executor) inject(ctx context.Context, w *World, plan *Plan) error {
+	switch {
+	case plan.Eject:
+		d := w.Deployment
+		bare := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apps/v1", "kind": "Deployment",
+			"metadata": map[string]any{"name": d.Name, "namespace": d.Namespace, "uid": string(d.UID)},
+		}}
+		if _, _, err := e.Applier.Apply(ctx, bare, nil); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+		e.Event(w.Target.Name, "Ejected", "Deployment "+d.Namespace+"/"+d.Name)
+		plan.State.Injected, plan.State.Reverted, plan.State.Proven = nil, false, ""
+	case plan.Inject != nil:
+		live, err := deploymentObject(w)
+		if err != nil {
+			return err
+		}
+		outcome, result, err := e.Applier.Apply(ctx, plan.Inject.Object, live)
+		if err != nil {
+			return err
+		}
+		if outcome != apply.Applied {
+			return nil
+		}
+		into, err := InjectedInto(result)
+		if err != nil {
+			return err
+		}
+		if was := plan.State.Injected; was == nil || was.Generation != into.Generation {
+			e.Event(w.Target.Name, "Injected", "Deployment "+result.GetNamespace()+"/"+result.GetName())
+		}
+		plan.State.Injected = into
+	}
+	return nil
+}
+
+func deploymentObject(w *World) (*unstructured.Unstructured, error) {
+	raw, err := json.Marshal(w.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	o := &unstructured.Unstructured{}
+	if err := json.Unmarshal(raw, &o.Object); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// conditionManager owns the condition and nothing else: two applies under one
+// manager would each remove what the other wrote.
+const conditionManager = "kms-health-operator-delivery"
+
+// Tell writes the condition on the operator resource, or takes it away where
+// status is nil, unless it says so already.
+func (e *Executor) Tell(ctx context.Context, w *World, status *Status) error {
+	if w.Resource == nil {
+		return nil
+	}
+	was := w.Resource.Condition
+	condition := map[string]any{}
+	switch {
+	case status == nil && was == nil:
+		return nil
+	case status == nil:
+	case was != nil && was.Status == status.Status && was.Reason == status.Reason && was.Message == status.Message:
+		return nil
+	default:
+		since := e.Clock.Now().UTC().Format(time.RFC3339)
+		if was != nil && was.Status == status.Status && was.LastTransitionTime != "" {
+			since = was.LastTransitionTime
+		}
+		condition = map[string]any{"conditions": []any{map[string]any{
+			"type": ConditionType, "status": status.Status, "reason": status.Reason, "message": status.Message, "lastTransitionTime": since,
+		}}}
+	}
+	body := map[string]any{
+		"apiVersion": "operator.openshift.io/v1", "kind": kindOf[w.Target.Resource],
+		"metadata": map[string]any{"name": "cluster"}, "status": condition,
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	force := true
+	_, err = e.Client.Resource(ResourceOf(w.Target.Resource)).Patch(ctx, "cluster", types.ApplyPatchType, raw,
+		metav1.PatchOptions{FieldManager: conditionManager, Force: &force}, "status")
+	if err != nil {
+		return fmt.Errorf("write the condition %s of %s/cluster: %w", ConditionType, w.Target.Resource, err)
+	}
+	if status != nil && (was == nil || was.Status != status.Status || was.Reason != status.Reason) {
+		e.Event(w.Target.Name, status.Reason, status.Message)
+	}
+	return nil
+}
+
+// Held says whether an error is of an API server that cannot read what it has
+// encrypted: nothing is changed then, and nothing is wrong here.
+func Held(err error) bool {
+	return apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || errors.Is(err, context.DeadlineExceeded)
+}

@@ -1,0 +1,166 @@
+package target
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/render"
+)
+
+// World is all that a decision about one target stands on.
+type World struct {
+	render.Input
+	Now time.Time
+	// Going says that everything of the target is to be taken back.
+	Going bool
+	// KubeletRoot is the kubelets' folder on the nodes.
+	KubeletRoot string
+
+	// NamespaceMissing says that the target's namespace is not there.
+	NamespaceMissing bool
+
+	// Encryption is nil while it is not known: the Secret cannot be read.
+	Encryption *Encryption
+	// Pods are the API server's, nil while they are not known.
+	Pods       []*corev1.Pod
+	Deployment *appsv1.Deployment // the one to patch, or patched earlier; nil: there is none
+	Resource   *Resource          // nil: there is none
+
+	// Own is what is there of ours for this target.
+	Own []*unstructured.Unstructured
+	// OwnKnown says of each kind whether Own holds all of it.
+	OwnKnown map[string]bool
+
+	State State
+}
+
+// Encryption is what the target's Secrets say.
+type Encryption struct {
+	Live      encryption.Config            // empty where there is no Secret
+	Revisions map[string]encryption.Config // those of running pods that could be read
+	// Problem is why the live Secret is not understood. The last set stays in force.
+	Problem string
+}
+
+// site is a running API server pod with the plugins that it uses.
+type site struct {
+	render.Site
+	pod     *corev1.Pod
+	plugins []v1alpha1.Plugin
+}
+
+// revisionOf is the revision of the encryption config that pods of a spec use,
+// empty for the live one: from the Secret that they mount, else from the label
+// that static pods have.
+func revisionOf(spec *corev1.PodSpec, labels map[string]string, secret string) string {
+	for _, v := range spec.Volumes {
+		if v.Secret == nil {
+			continue
+		}
+		if v.Secret.SecretName == secret {
+			return ""
+		}
+		if revision, ok := strings.CutPrefix(v.Secret.SecretName, secret+"-"); ok {
+			return revision
+		}
+	}
+	return labels["revision"]
+}
+
+// Revisions are those that running pods use, sorted.
+func (w *World) Revisions() []string {
+	var all []string
+	add := func(spec *corev1.PodSpec, labels map[string]string) {
+		if r := revisionOf(spec, labels, w.Target.EncryptionConfig.Secret); r != "" {
+			all = append(all, r)
+		}
+	}
+	for _, pod := range w.Pods {
+		if alive(pod) {
+			add(&pod.Spec, pod.Labels)
+		}
+	}
+	if w.Deployment != nil {
+		add(&w.Deployment.Spec.Template.Spec, w.Deployment.Spec.Template.Labels)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// alive says whether a pod is on a node and not about to go for good.
+func alive(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// known says whether the plugin sets are known, now or from before.
+func (w *World) known() bool {
+	return w.Target.Plugins != nil || w.Encryption != nil && w.Encryption.Problem == "" || w.State.Live != nil
+}
+
+// live is the plugin set of the configuration as it is now.
+func (w *World) live() []v1alpha1.Plugin {
+	switch {
+	case w.Target.Plugins != nil:
+		return w.Target.Plugins
+	case w.Encryption != nil && w.Encryption.Problem == "":
+		return w.Encryption.Live.Plugins
+	default:
+		return w.State.Live
+	}
+}
+
+// setOf is the plugin set that pods of a spec use.
+func (w *World) setOf(spec *corev1.PodSpec, labels map[string]string) []v1alpha1.Plugin {
+	if w.Target.Plugins != nil {
+		return w.Target.Plugins
+	}
+	revision := revisionOf(spec, labels, w.Target.EncryptionConfig.Secret)
+	if revision == "" {
+		return w.live()
+	}
+	if w.Encryption != nil {
+		if c, ok := w.Encryption.Revisions[revision]; ok {
+			return c.Plugins
+		}
+	}
+	if plugins, ok := w.State.Revisions[revision]; ok {
+		return plugins
+	}
+	return w.live()
+}
+
+func endpoints(plugins []v1alpha1.Plugin) []string {
+	var all []string
+	for _, p := range plugins {
+		all = append(all, p.Endpoint)
+	}
+	return all
+}
+
+// own returns what is ours of a kind.
+func (w *World) own(kind string) []*unstructured.Unstructured {
+	var all []*unstructured.Unstructured
+	for _, o := range w.Own {
+		if o.GetKind() == kind {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// find returns what is there of a desired object.
+func (w *World) find(desired *unstructured.Unstructured) *unstructured.Unstructured {
+	for _, o := range w.Own {
+		if o.GetKind() == desired.GetKind() && o.GetName() == desired.GetName() && o.GetNamespace() == desired.GetNamespace() {
+			return o
+		}
+	}
+	return nil
+}
