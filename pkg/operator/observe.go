@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -167,6 +168,8 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 	if pods.Known() {
 		w.Pods = slices.DeleteFunc(pods.All(), func(p *corev1.Pod) bool { return p == nil })
 		slices.SortFunc(w.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	} else if err := pods.Err(); err != nil {
+		w.Trouble = fmt.Sprintf("the pods of namespace %s cannot be listed: %v", t.Namespace, err)
 	}
 	resource := follow(ctx, o, watch.Selection{Resource: target.ResourceOf(t.Resource), Name: "cluster"}, target.ReadResource, o.wakeForReports)
 	if r, found := resource.Get("", "cluster"); found {
@@ -240,14 +243,22 @@ func (o *Operator) observeSecrets(ctx context.Context, w *target.World) *target.
 			role = own
 		}
 	}
-	if role == nil || !o.settledFor(role) {
+	if role == nil {
 		return nil
 	}
+	inForce := o.settledFor(role)
+	if _, ok := o.liveSeen[role.GetNamespace()+"/"+role.GetName()]; !ok && !inForce {
+		return nil
+	}
+	o.liveSeen[role.GetNamespace()+"/"+role.GetName()] = true
 	live := follow(ctx, o, watch.Selection{Resource: secretResource, Namespace: t.Namespace, Name: t.EncryptionConfig.Secret}, readSecret(t), o.Wake, t.EncryptionConfig)
 	if !live.Known() {
+		if err := live.Err(); err != nil {
+			w.Trouble = fmt.Sprintf("Secret %s/%s cannot be read: %v", t.Namespace, t.EncryptionConfig.Secret, err)
+		}
 		return nil
 	}
-	e := &target.Encryption{Revisions: map[string]encryption.Config{}}
+	e := &target.Encryption{Revisions: map[string]encryption.Config{}, Pending: map[string]bool{}}
 	read, _ := live.Get(t.Namespace, t.EncryptionConfig.Secret)
 	e.Live = read.config
 	if read.err != "" {
@@ -256,7 +267,8 @@ func (o *Operator) observeSecrets(ctx context.Context, w *target.World) *target.
 	allowed := allowedNames(role)
 	for _, revision := range w.Revisions() {
 		name := t.EncryptionConfig.Secret + "-" + revision
-		if !allowed[name] {
+		if _, asked := o.revisions[t.Namespace+"/"+name]; !asked && (!allowed[name] || !inForce) {
+			e.Pending[revision] = true
 			continue
 		}
 		if config, ok := o.revision(ctx, t, name); ok {

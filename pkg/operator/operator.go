@@ -86,6 +86,7 @@ type Operator struct {
 	tls       *tlsprofile.Settings
 	leftOut   []string
 	roleSeen  map[string]time.Time
+	liveSeen  map[string]bool // roles by which a live Secret is being followed
 	revisions map[string]revisionRead
 	retries   map[string]retry
 	again     time.Duration // how soon to look again
@@ -101,7 +102,7 @@ type retry struct {
 func New(o Options) *Operator {
 	op := &Operator{
 		Options: o, wake: make(chan struct{}, 1),
-		roleSeen: map[string]time.Time{}, revisions: map[string]revisionRead{}, retries: map[string]retry{},
+		roleSeen: map[string]time.Time{}, liveSeen: map[string]bool{}, revisions: map[string]revisionRead{}, retries: map[string]retry{},
 	}
 	op.metrics = newMetrics(o.Registry)
 	op.sources = sources{running: map[string]*running{}}

@@ -64,6 +64,7 @@ type planner struct {
 	plan     *Plan
 	state    State
 	sites    []site
+	pendings bool     // there are pods whose plugin set will be known in a moment
 	problems []string // reason: message
 	waits    []string
 }
@@ -119,6 +120,10 @@ func (p *planner) findSites() {
 		if !alive(pod) {
 			continue
 		}
+		if p.pending(&pod.Spec, pod.Labels) {
+			p.pendings = true
+			continue
+		}
 		plugins := p.setOf(&pod.Spec, pod.Labels)
 		if len(plugins) == 0 {
 			continue
@@ -146,7 +151,7 @@ func (p *planner) off() bool {
 	if p.Going {
 		return true
 	}
-	if len(p.live()) > 0 || len(p.sites) > 0 {
+	if len(p.live()) > 0 || len(p.sites) > 0 || p.pendings {
 		return false
 	}
 	for _, pod := range p.Pods {
@@ -165,19 +170,23 @@ func (p *planner) decide() error {
 		p.plan.Status = Status{"Unknown", "NamespaceMissing", fmt.Sprintf("there is no namespace %s", p.Target.Namespace)}
 		return nil
 	}
-	if !p.Going && (!p.known() || p.Pods == nil) {
-		p.plan.Status = Status{"Unknown", "AwaitingSources", p.unknownSource()}
-		return nil
-	}
 	if !p.Going {
 		if err := p.secretRole(); err != nil {
 			return err
+		}
+		if p.Pods == nil || !p.known() {
+			p.plan.Status = Status{"Unknown", ReasonAwaitingSources, p.unknownSource()}
+			return nil
 		}
 	}
 	if p.off() {
 		return p.takeBack()
 	}
 	choice := p.choose(p.sites)
+	if choice.Delivery == "" && p.pendings {
+		p.plan.Status = Status{"Unknown", ReasonAwaitingSources, ""}
+		return nil
+	}
 	if choice.Delivery == "" {
 		if err := p.takeBack(); err != nil {
 			return err
@@ -190,16 +199,22 @@ func (p *planner) decide() error {
 	return p.deliver(choice)
 }
 
+// unknownSource says what is not known, and why where that is more than that
+// nobody has told yet.
 func (p *planner) unknownSource() string {
-	if p.Pods == nil {
-		return fmt.Sprintf("the pods of namespace %s could not be listed yet", p.Target.Namespace)
+	switch {
+	case p.Trouble != "":
+		return p.Trouble
+	case p.Encryption != nil && p.Encryption.Problem != "":
+		return p.Encryption.Problem
+	default:
+		return ""
 	}
-	return fmt.Sprintf("the Secret %s/%s could not be read yet", p.Target.Namespace, p.Target.EncryptionConfig.Secret)
 }
 
 // secretRole lets the operator read the encryption configs in use.
 func (p *planner) secretRole() error {
-	if p.Target.Plugins != nil {
+	if p.Target.Plugins != nil || p.Pods == nil {
 		return nil
 	}
 	role, err := p.SecretRole(p.Revisions())
@@ -225,9 +240,8 @@ func (p *planner) deliver(choice Choice) error {
 		return err
 	}
 	if p.Owner == nil && !p.Offline {
-		p.waits = append(p.waits, "the reporters' identity comes first")
 		p.plan.Apply = append(p.plan.Apply, identity...)
-		p.plan.Status = p.status(choice)
+		p.plan.Status = Status{"Unknown", ReasonAwaitingSources, ""}
 		return nil
 	}
 	// 2. What they read, and what runs.

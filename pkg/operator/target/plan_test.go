@@ -453,7 +453,8 @@ func TestWhatIsNotKnownChangesNothing(t *testing.T) {
 		"a garbled Secret, and none before": func(w *World) { w.Encryption = &Encryption{Problem: "not YAML"}; w.State.Live = nil },
 	} {
 		plan := mustMake(t, world(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")), there(t, first), change))
-		if len(plan.Delete)+len(plan.Workloads)+len(plan.Apply) > 0 || plan.Status.Status != "Unknown" {
+		made := slices.DeleteFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Role" }) // to read the Secret by
+		if len(plan.Delete)+len(plan.Workloads)+len(made) > 0 || plan.Status.Status != "Unknown" {
 			t.Errorf("%s: %s and %s are made, %s goes; %+v", name, names(plan.Apply), names(plan.Workloads), names(plan.Delete), plan.Status)
 		}
 	}

@@ -10,8 +10,13 @@ import (
 // are needed. No StatusSyncer takes it up: its suffix is none of theirs.
 const ConditionType = "KMSHealthDelivery"
 
-// ReasonProgressing says that something is waited for.
-const ReasonProgressing = "Progressing"
+const (
+	// ReasonProgressing says that something is waited for.
+	ReasonProgressing = "Progressing"
+	// ReasonAwaitingSources says that too little is known to change anything. With
+	// an empty message it is only a matter of a moment.
+	ReasonAwaitingSources = "AwaitingSources"
+)
 
 // status tells how a delivery stands. Problems come before what is waited for.
 func (p *planner) status(choice Choice) Status {
@@ -20,6 +25,9 @@ func (p *planner) status(choice Choice) Status {
 		p.problems = slices.Compact(p.problems)
 		reason, _, _ := strings.Cut(p.problems[0], ": ")
 		return Status{"False", reason, join(p.problems)}
+	}
+	if p.pendings {
+		return Status{"Unknown", ReasonAwaitingSources, ""} // told in a moment
 	}
 	if len(p.waits) > 0 {
 		return Status{"False", ReasonProgressing, join(p.waits)}

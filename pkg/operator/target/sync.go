@@ -177,12 +177,17 @@ func (e *Executor) Tell(ctx context.Context, w *World, status *Status) error {
 	if w.Resource == nil {
 		return nil
 	}
+	if status != nil && status.Message == "" {
+		return nil // nothing to tell yet
+	}
 	was := w.Resource.Condition
-	condition := map[string]any{}
+	body := map[string]any{
+		"apiVersion": "operator.openshift.io/v1", "kind": kindOf[w.Target.Resource], "metadata": map[string]any{"name": "cluster"},
+	}
 	switch {
 	case status == nil && was == nil:
 		return nil
-	case status == nil:
+	case status == nil: // an apply without it takes it away
 	case was != nil && was.Status == status.Status && was.Reason == status.Reason && was.Message == status.Message:
 		return nil
 	default:
@@ -190,13 +195,9 @@ func (e *Executor) Tell(ctx context.Context, w *World, status *Status) error {
 		if was != nil && was.Status == status.Status && was.LastTransitionTime != "" {
 			since = was.LastTransitionTime
 		}
-		condition = map[string]any{"conditions": []any{map[string]any{
+		body["status"] = map[string]any{"conditions": []any{map[string]any{
 			"type": ConditionType, "status": status.Status, "reason": status.Reason, "message": status.Message, "lastTransitionTime": since,
 		}}}
-	}
-	body := map[string]any{
-		"apiVersion": "operator.openshift.io/v1", "kind": kindOf[w.Target.Resource],
-		"metadata": map[string]any{"name": "cluster"}, "status": condition,
 	}
 	raw, err := json.Marshal(body)
 	if err != nil {

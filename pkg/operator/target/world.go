@@ -26,6 +26,10 @@ type World struct {
 	// NamespaceMissing says that the target's namespace is not there.
 	NamespaceMissing bool
 
+	// Trouble is why Pods or Encryption are not known, empty where they are, or
+	// were not told yet.
+	Trouble string
+
 	// Encryption is nil while it is not known: the Secret cannot be read.
 	Encryption *Encryption
 	// Pods are the API server's, nil while they are not known.
@@ -45,6 +49,7 @@ type World struct {
 type Encryption struct {
 	Live      encryption.Config            // empty where there is no Secret
 	Revisions map[string]encryption.Config // those of running pods that could be read
+	Pending   map[string]bool              // those about to be read
 	// Problem is why the live Secret is not understood. The last set stays in force.
 	Problem string
 }
@@ -97,6 +102,13 @@ func (w *World) Revisions() []string {
 // alive says whether a pod is on a node and not about to go for good.
 func alive(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// pending says whether the plugin set of pods of a spec will be known in a moment.
+func (w *World) pending(spec *corev1.PodSpec, labels map[string]string) bool {
+	revision := revisionOf(spec, labels, w.Target.EncryptionConfig.Secret)
+	_, before := w.State.Revisions[revision]
+	return w.Encryption != nil && w.Encryption.Pending[revision] && !before
 }
 
 // known says whether the plugin sets are known, now or from before.

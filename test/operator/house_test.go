@@ -1,0 +1,259 @@
+//go:build integration
+
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/test/controlplane"
+)
+
+// home is the operator's namespace, as shipped.
+const home = "openshift-kms-health"
+
+const operatorAccount = "kms-health-operator"
+
+// Namespaces of the targets, as shipped.
+var targetNamespaces = map[string]string{
+	"kube-apiserver":      "openshift-kube-apiserver",
+	"openshift-apiserver": "openshift-apiserver",
+	"oauth-apiserver":     "openshift-oauth-apiserver",
+}
+
+// house is an operator with its configuration.
+type house struct {
+	t      *testing.T
+	ctx    context.Context
+	dir    string
+	config string
+	args   []string
+	before []string // what a sweep finds before it starts
+
+	process *exec.Cmd
+	ended   chan error
+	log     *os.File
+}
+
+// newHouse does not start the operator yet. When the test ends, everything is
+// taken back, and nothing may be left.
+func newHouse(t *testing.T, args ...string) *house {
+	t.Helper()
+	h := &house{t: t, ctx: t.Context(), dir: t.TempDir(), args: args}
+	h.config = filepath.Join(h.dir, "config.yaml")
+	h.before = sweep(t)
+	log, err := os.Create(filepath.Join(h.dir, "operator.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.log = log
+	t.Cleanup(func() {
+		h.kill(syscall.SIGKILL)
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			const most = 20000
+			t.Logf("the operator's log ends:\n%s", text[max(0, len(text)-most):])
+		}
+		_ = log.Close()
+	})
+	return h
+}
+
+// configure puts a file in place, as a kubelet would not: by a rename.
+func (h *house) configure(text string) {
+	h.t.Helper()
+	text = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n" + text
+	if _, err := v1alpha1.DecodeOperator([]byte(text)); err != nil {
+		h.t.Fatalf("%v\n%s", err, text)
+	}
+	if err := os.WriteFile(h.config+".new", []byte(text), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.Rename(h.config+".new", h.config); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// start runs the operator, as its ServiceAccount.
+func (h *house) start(server string) {
+	h.t.Helper()
+	token, err := cluster.ServiceAccountToken(h.ctx, home, operatorAccount, controlplane.TokenOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	kubeconfig, err := cluster.WriteKubeconfig(filepath.Join(h.dir, "credentials"), controlplane.Kubeconfig{
+		Server: server, Credential: controlplane.Credential{Token: token},
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	args := append([]string{
+		"run", "--config", h.config, "--kubeconfig", kubeconfig, "--namespace", home, "--image", "reporter:1",
+		"--metrics-bind-address", "0", "--health-bind-address", "0", "-v", "1",
+	}, h.args...)
+	if !slices.ContainsFunc(h.args, func(a string) bool { return strings.HasPrefix(a, "--leader-elect") }) {
+		args = append(args, "--leader-elect=false")
+	}
+	h.process = exec.Command(binary, args...)
+	h.process.Stdout, h.process.Stderr = h.log, h.log
+	h.process.Env = append(os.Environ(), "IS_OPENSHIFT=true")
+	if err := h.process.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.ended = make(chan error, 1)
+	go func(p *exec.Cmd, ended chan<- error) { ended <- p.Wait() }(h.process, h.ended)
+}
+
+// kill ends the operator, and waits for it.
+func (h *house) kill(with syscall.Signal) {
+	if h.process == nil {
+		return
+	}
+	_ = h.process.Process.Signal(with)
+	select {
+	case err := <-h.ended:
+		if with == syscall.SIGTERM && err != nil {
+			h.t.Errorf("the operator ended by SIGTERM with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		h.t.Error("the operator goes on after a signal")
+		_ = h.process.Process.Kill()
+		<-h.ended
+	}
+	h.process = nil
+}
+
+// logged is what the operator has said.
+func (h *house) logged() string {
+	text, err := os.ReadFile(h.log.Name())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		h.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// eventually waits until check finds nothing to complain of.
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = check(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("not in time: %s: %v", what, err)
+}
+
+// encryption is an EncryptionConfiguration: each word is a provider, of Secrets
+// and ConfigMaps.
+func encryption(providers ...string) string {
+	var b strings.Builder
+	b.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
+	for _, resource := range []string{"secrets", "configmaps"} {
+		fmt.Fprintf(&b, "- resources: [%s]\n  providers:\n", resource)
+		for _, p := range providers {
+			switch {
+			case p == "identity":
+				b.WriteString("  - identity: {}\n")
+			case p == "aescbc":
+				b.WriteString("  - aescbc: {keys: [{name: '9', secret: c2VjcmV0IGlzIHNlY3VyZSwgMzIgYnl0ZXMgbG9uZyE=}]}\n")
+			default:
+				fmt.Fprintf(&b, "  - kms: {apiVersion: v2, name: %s_%s, endpoint: 'unix:///var/run/kmsplugin/kms-%s.sock', timeout: 10s}\n", p, resource, p)
+			}
+		}
+	}
+	return b.String()
+}
+
+// setEncryption writes the live Secret of a target, and those of revisions.
+func setEncryption(t *testing.T, target string, text string, revisions ...string) {
+	t.Helper()
+	for _, name := range append([]string{""}, revisions...) {
+		if name != "" {
+			name = "-" + name
+		}
+		applyObject(t, secretGVR, targetNamespaces[target], map[string]any{
+			"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "encryption-config" + name},
+			"stringData": map[string]any{"encryption-config": text},
+		})
+	}
+}
+
+// staticPod is kube-apiserver's, of one revision.
+func staticPod(revision string, onHost bool) *corev1.Pod {
+	p := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver", Namespace: "openshift-kube-apiserver", Labels: map[string]string{"apiserver": "true", "revision": revision}},
+		Spec: corev1.PodSpec{
+			HostNetwork: true,
+			Containers: []corev1.Container{{
+				Name: "kube-apiserver", Image: "kube-apiserver:1",
+				VolumeMounts: []corev1.VolumeMount{{Name: "kms-sockets", MountPath: "/var/run/kmsplugin"}},
+			}},
+			Volumes: []corev1.Volume{{Name: "kms-sockets", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+		},
+	}
+	if onHost {
+		p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/kmsplugin"}}
+	}
+	return p
+}
+
+// runStatic runs kube-apiserver's static pod on a node, and takes it away with
+// the test.
+func runStatic(t *testing.T, node string, pod *corev1.Pod) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, err := workers.RunStaticPod(ctx, node, pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func removeStatics(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, node := range nodeNames {
+		if err := workers.RemoveStaticPod(ctx, node, "openshift-kube-apiserver", "kube-apiserver"); err != nil && !apierrors.IsNotFound(err) {
+			t.Logf("remove a static pod: %v", err)
+		}
+	}
+}
+
+// report writes a node's condition, as a reporter that first wrote now.
+func report(t *testing.T, resource, kind, node string, since time.Time) {
+	t.Helper()
+	raw, err := json.Marshal(map[string]any{
+		"apiVersion": "operator.openshift.io/v1", "kind": kind, "metadata": map[string]any{"name": "cluster"},
+		"status": map[string]any{"conditions": []any{map[string]any{
+			"type": "KMSHealthReporter_" + node, "status": "True", "reason": "AsExpected", "message": "[]",
+			"lastTransitionTime": since.UTC().Format(time.RFC3339),
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	force := true
+	if _, err := client.Resource(operatorGVR(resource)).Patch(t.Context(), "cluster", types.ApplyPatchType, raw,
+		metav1.PatchOptions{FieldManager: "kms-health-reporter-" + node, Force: &force}, "status"); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build integration && race
+
+package operator
+
+const raceDetector = true
