@@ -267,7 +267,7 @@ func (o *Operator) pass(ctx, watches context.Context, config *v1alpha1.OperatorC
 	wanted, left, switching := false, false, false
 	for _, j := range all {
 		wanted = wanted || j.plan != nil && j.plan.Anchor != nil
-		left = left || j.plan == nil || !j.plan.Gone
+		left = left || j.plan == nil || !j.plan.Gone || len(j.plan.Delete) > 0
 		switching = switching || j.plan != nil && j.plan.Status.Reason == target.ReasonProgressing
 	}
 	o.switching.Store(switching)
@@ -360,12 +360,8 @@ func (o *Operator) do(ctx context.Context, j *job) {
 	if again > 0 {
 		o.lookAgain(again)
 	}
-	if err == nil {
-		status := &j.plan.Status
-		if j.plan.Gone {
-			status = nil
-		}
-		err = o.executor.Tell(ctx, j.world, status)
+	if err == nil && !j.plan.Gone {
+		err = o.executor.Tell(ctx, j.world, &j.plan.Status)
 	}
 	if err != nil {
 		o.failed(j.name, err)

@@ -20,7 +20,7 @@ import (
 )
 
 // patience bounds what must happen soon, on a busy machine too.
-const patience = 60 * time.Second
+const patience = 20 * time.Second
 
 // The cluster serves all tests, which run one after another: each leaves it as
 // empty as it was.

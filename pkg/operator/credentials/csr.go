@@ -38,14 +38,6 @@ func (p *pending) pem() ([]byte, error) {
 // same, so that a role may name it, and that none is left lying about.
 func CSRName(namespace, secret string) string { return secret + "." + namespace }
 
-// Forget gives up what is under way for a Secret, and deletes its request. The
-// Secret itself stays.
-func (m *Manager) Forget(ctx context.Context, namespace, secret string) error {
-	key := types.NamespacedName{Namespace: namespace, Name: secret}
-	m.forget(key)
-	return m.tidy(ctx, key)
-}
-
 // newRequest makes a key, and a request for a certificate of it.
 func (m *Manager) newRequest(ctx context.Context, want Request) (*certificatesv1.CertificateSigningRequest, *pending, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -116,6 +116,22 @@ func (m *Manager) Ensure(ctx context.Context, want Request) (Result, error) {
 	return ensure(ctx, want, secret)
 }
 
+// Forget deletes a Secret and what is under way for it. It is no error when
+// neither is there. What the Secret held works until it ends; a legacy token ends
+// with its Secret.
+func (m *Manager) Forget(ctx context.Context, namespace, secret string) error {
+	key := types.NamespacedName{Namespace: namespace, Name: secret}
+	m.forget(key)
+	if err := m.tidy(ctx, key); err != nil {
+		return err
+	}
+	err := m.client.CoreV1().Secrets(namespace).Delete(ctx, secret, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete Secret %s: %w", key, err)
+	}
+	return nil
+}
+
 // failed is the Result of an error. The caller retries by its own backoff.
 func (m *Manager) failed(ready bool, err error) (Result, error) {
 	return Result{Ready: ready, Reason: ReasonRenewalFailed, Message: err.Error(), Next: m.clock.Now().Add(soon)}, err

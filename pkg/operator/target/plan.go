@@ -40,7 +40,8 @@ type Plan struct {
 	// State is what to remember.
 	State  State
 	Status Status
-	// Gone says that nothing of the target is left.
+	// Gone says that nothing of the target is left, or that what is left goes now:
+	// its condition goes too, and first.
 	Gone bool
 }
 

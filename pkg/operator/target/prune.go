@@ -148,7 +148,7 @@ func (p *planner) takeBack() error {
 			kept = kept || len(p.state.Secrets) > 0
 		}
 		if stage == len(stages)-1 && len(here) > 0 {
-			p.plan.Anchor = nil
+			p.plan.Anchor, p.plan.Gone = nil, true
 		}
 		if len(here) > 0 || kept {
 			p.plan.Delete = here

@@ -82,6 +82,11 @@ func (e *Executor) Do(ctx context.Context, w *World, plan *Plan) (again time.Dur
 	if err := e.inject(ctx, w, plan); err != nil {
 		return again, err
 	}
+	if plan.Gone {
+		if err := e.Tell(ctx, w, nil); err != nil {
+			return again, err
+		}
+	}
 	for _, o := range plan.Delete {
 		deleted, err := e.Applier.Delete(ctx, o)
 		if err != nil {
