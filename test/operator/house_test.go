@@ -45,6 +45,7 @@ type house struct {
 	dir    string
 	config string
 	args   []string
+	ca     []byte   // of a server that stands before the API server
 	before []string // what a sweep finds before it starts
 
 	process *exec.Cmd
@@ -99,7 +100,7 @@ func (h *house) start(server string) {
 		h.t.Fatal(err)
 	}
 	kubeconfig, err := cluster.WriteKubeconfig(filepath.Join(h.dir, "credentials"), controlplane.Kubeconfig{
-		Server: server, Credential: controlplane.Credential{Token: token},
+		Server: server, CA: h.ca, Credential: controlplane.Credential{Token: token},
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -255,5 +256,16 @@ func report(t *testing.T, resource, kind, node string, since time.Time) {
 	if _, err := client.Resource(operatorGVR(resource)).Patch(t.Context(), "cluster", types.ApplyPatchType, raw,
 		metav1.PatchOptions{FieldManager: "kms-health-reporter-" + node, Force: &force}, "status"); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// unreport takes a node's condition away again.
+func unreport(t *testing.T, resource, kind, node string) {
+	t.Helper()
+	raw := fmt.Sprintf(`{"apiVersion":"operator.openshift.io/v1","kind":%q,"metadata":{"name":"cluster"}}`, kind)
+	force := true
+	if _, err := client.Resource(operatorGVR(resource)).Patch(t.Context(), "cluster", types.ApplyPatchType, []byte(raw),
+		metav1.PatchOptions{FieldManager: "kms-health-reporter-" + node, Force: &force}, "status"); err != nil {
+		t.Error(err)
 	}
 }

@@ -308,3 +308,19 @@ func awaitPods(t *testing.T, namespace, selector string, want int) []corev1.Pod 
 	})
 	return list.Items
 }
+
+// gvrOf is an object's place in the API.
+func gvrOf(t *testing.T, o *unstructured.Unstructured) schema.GroupVersionResource {
+	t.Helper()
+	list, err := kube.Discovery().ServerResourcesForGroupVersion(o.GetAPIVersion())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range list.APIResources {
+		if r.Kind == o.GetKind() && !strings.Contains(r.Name, "/") {
+			return o.GroupVersionKind().GroupVersion().WithResource(r.Name)
+		}
+	}
+	t.Fatalf("no resource of kind %s", o.GetKind())
+	return schema.GroupVersionResource{}
+}

@@ -81,7 +81,7 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	}
 	hash := v1alpha1.FileHash(raw)
 	if r, ok := a.applied[key]; ok && r.desired == hash {
-		if live != nil && Fingerprint(live) == r.live {
+		if live != nil && fingerprint(desired, live) == r.live {
 			return Unchanged, nil, nil
 		}
 		if a.clock.Since(r.at) < lag {
@@ -93,7 +93,7 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	if err != nil {
 		return "", nil, fmt.Errorf("apply %s: %w", key, err)
 	}
-	a.applied[key] = record{desired: hash, live: Fingerprint(result), at: a.clock.Now()}
+	a.applied[key] = record{desired: hash, live: fingerprint(desired, result), at: a.clock.Now()}
 	return Applied, result, nil
 }
 
@@ -133,29 +133,4 @@ func Key(o *unstructured.Unstructured) string {
 		return o.GetKind() + " " + o.GetName()
 	}
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
-}
-
-// Fingerprint is the hash of all of an object that its owners decide: not its
-// status, and not what an API server keeps of it.
-func Fingerprint(o *unstructured.Unstructured) string {
-	content := make(map[string]any, len(o.Object))
-	for name, value := range o.Object {
-		if name != "status" && name != "metadata" {
-			content[name] = value
-		}
-	}
-	meta := map[string]any{}
-	for name, value := range o.Object["metadata"].(map[string]any) {
-		switch name {
-		case "resourceVersion", "managedFields", "generation", "creationTimestamp":
-		default:
-			meta[name] = value
-		}
-	}
-	content["metadata"] = meta
-	raw, err := json.Marshal(content)
-	if err != nil {
-		return "" // never equal to one that was kept
-	}
-	return v1alpha1.FileHash(raw)
 }

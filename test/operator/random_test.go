@@ -1,0 +1,380 @@
+//go:build integration
+
+package operator
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/operator/render"
+)
+
+var (
+	sequences = flag.Int("sequences", 20, "how many random sequences of changes are played")
+	firstSeed = flag.Uint64("seed", 1, "the seed of the first; a failure names its own")
+)
+
+// model is what the test has made of the cluster, and so what the operator should
+// make of it.
+type model struct {
+	random   *rand.Rand
+	revision int
+	static   map[string][]string // the providers that each node's kube-apiserver has
+	live     []string            // of kube-apiserver
+	other    []string            // of openshift-apiserver, live and deployed
+	revs     map[string]string   // each node's revision
+	interval string
+	always   bool
+	profile  string
+}
+
+var providerSets = [][]string{
+	{"aescbc", "identity"}, {"1", "identity"}, {"1", "2", "identity"}, {"2", "1", "aescbc"}, {"2", "identity"}, {"aescbc", "2"}, {"identity"},
+}
+
+// keys are the plugins of providers: a letter says what is done with each.
+func keys(providers []string) (text string, ids []string) {
+	var write, read []string
+	for i, p := range providers {
+		switch {
+		case p == "aescbc" || p == "identity":
+		case i == 0:
+			write = append(write, p+"W")
+		default:
+			read = append(read, p+"R")
+		}
+		if p != "aescbc" && p != "identity" {
+			ids = append(ids, p)
+		}
+	}
+	return strings.Join(append(write, read...), "+"), ids
+}
+
+func (m *model) config() string {
+	rollout := "Needed"
+	if m.always {
+		rollout = "Always"
+	}
+	return fmt.Sprintf(`probe: {interval: %s}
+rollout: %s
+targets:
+- name: kube-apiserver
+  resource: kubeapiservers
+  namespace: openshift-kube-apiserver
+  podSelector: {apiserver: "true"}
+  container: kube-apiserver
+  delivery: Companion
+  serving: {address: "0.0.0.0:9180", secret: serving}
+- name: openshift-apiserver
+  resource: openshiftapiservers
+  namespace: openshift-apiserver
+  podSelector: {apiserver: "true"}
+  container: openshift-apiserver
+  delivery: Deployment
+  deployment: apiserver
+`, m.interval, rollout)
+}
+
+// want is what there should be, as describe tells it.
+func (m *model) want() []string {
+	tls := map[string]string{"": "VersionTLS12 with 6 suites", "Old": "VersionTLS10 with 18 suites", "Modern": "VersionTLS13 with 0 suites"}[m.profile]
+	var lines []string
+	on := false
+	revisions := map[string]bool{}
+	for _, node := range nodeNames {
+		revisions[m.revs[node]] = true
+		if text, ids := keys(m.static[node]); len(ids) > 0 {
+			on = true
+			lines = append(lines, fmt.Sprintf("companion on %s, reporter:1: %s every %s to kubeapiservers, %s", node, text, m.interval, tls))
+		}
+	}
+	if _, ids := keys(m.live); len(ids) > 0 {
+		on = true
+	}
+	secrets := "encryption-config"
+	for _, r := range slices.Sorted(maps.Keys(revisions)) {
+		secrets += " encryption-config-" + r
+	}
+	if on {
+		lines = append(lines, base("kube-apiserver", home, secrets)...)
+	} else {
+		lines = append(lines, role("kube-apiserver", secrets))
+	}
+	secrets = fmt.Sprintf("encryption-config encryption-config-%s", m.revs["other"])
+	if text, ids := keys(m.other); len(ids) > 0 {
+		const target, ns = "openshift-apiserver", "openshift-apiserver"
+		lines = append(lines, base(target, ns, secrets,
+			"Secret "+ns+"/kms-health-reporter-"+target+"-mintedtoken: token",
+			"Deployment "+ns+"/apiserver: injected reporter:1, "+setName(target, ids...),
+			"ConfigMap "+ns+"/"+setName(target, ids...)+": "+text+" every "+m.interval+" to openshiftapiservers")...)
+	} else {
+		lines = append(lines, role("openshift-apiserver", secrets))
+	}
+	slices.Sort(lines)
+	return slices.Compact(lines)
+}
+
+// actions are what can happen. Each returns what it did.
+func (m *model) actions(t *testing.T, h *house, p *faultyProxy) []func() string {
+	pick := func() []string { return providerSets[m.random.IntN(len(providerSets))] }
+	next := func() string { m.revision++; return fmt.Sprint(m.revision) }
+	return []func() string{
+		func() string {
+			m.live = pick()
+			revision := next()
+			setEncryption(t, "kube-apiserver", encryption(m.live...), revision)
+			nodes := m.random.Perm(len(nodeNames))[:1+m.random.IntN(len(nodeNames))]
+			for _, i := range nodes {
+				runStatic(t, nodeNames[i], staticPod(revision, false))
+				m.static[nodeNames[i]], m.revs[nodeNames[i]] = m.live, revision
+			}
+			return fmt.Sprintf("kube-apiserver has %v, revision %s, on nodes %v", m.live, revision, nodes)
+		},
+		func() string {
+			m.other = pick()
+			m.revs["other"] = next()
+			setEncryption(t, "openshift-apiserver", encryption(m.other...), m.revs["other"])
+			apiDeployment(t, m.revs["other"])
+			return fmt.Sprintf("openshift-apiserver has %v", m.other)
+		},
+		func() string {
+			m.interval = fmt.Sprintf("%ds", 10+m.random.IntN(50))
+			h.configure(m.config())
+			return "interval " + m.interval
+		},
+		func() string {
+			m.always = !m.always
+			h.configure(m.config())
+			return fmt.Sprintf("always %v", m.always)
+		},
+		func() string {
+			m.profile = []string{"", "Old", "Modern"}[m.random.IntN(3)]
+			setProfile(t, m.profile)
+			return "profile " + m.profile
+		},
+		func() string { return m.edit(t) },
+		func() string {
+			h.kill(syscall.SIGKILL)
+			h.start(p.URL)
+			return "operator killed"
+		},
+		func() string {
+			p.errors.Store(int64(m.random.IntN(60)))
+			return fmt.Sprintf("%d%% of the requests fail", p.errors.Load())
+		},
+		func() string {
+			pods, err := kube.CoreV1().Pods("openshift-apiserver").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(pods.Items) == 0 {
+				return "no pod to delete"
+			}
+			name := pods.Items[m.random.IntN(len(pods.Items))].Name
+			_ = kube.CoreV1().Pods("openshift-apiserver").Delete(t.Context(), name, metav1.DeleteOptions{})
+			return "pod " + name + " deleted"
+		},
+	}
+}
+
+// edit is somebody who touches what is the operator's.
+func (m *model) edit(t *testing.T) string {
+	all, err := listAll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = slices.DeleteFunc(all, func(o unstructured.Unstructured) bool {
+		// The state that is kept in a ClusterRole is for nobody to touch.
+		return o.GetLabels()[render.ManagedBy] != render.Manager || o.GetKind() == "ReplicaSet" || o.GetKind() == "ControllerRevision"
+	})
+	if len(all) == 0 {
+		return "nothing to edit"
+	}
+	o := all[m.random.IntN(len(all))]
+	gvr := gvrOf(t, &o)
+	what := o.GetKind() + " " + o.GetName()
+	resource := client.Resource(gvr).Namespace(o.GetNamespace())
+	if m.random.IntN(2) == 0 && o.GetKind() != "ClusterRole" {
+		_ = resource.Delete(t.Context(), o.GetName(), metav1.DeleteOptions{})
+		return what + " deleted"
+	}
+	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{render.ManagedBy: nil}}}
+	switch o.GetKind() {
+	case "ConfigMap":
+		patch = map[string]any{"data": map[string]any{"config.yaml": "broken: true"}}
+	case "ClusterRoleBinding":
+		patch = map[string]any{"subjects": []any{map[string]any{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "intruder"}}}
+	case "Pod":
+		patch = map[string]any{"metadata": map[string]any{"annotations": map[string]any{render.ConfigAnnotation: "broken: true"}}}
+	case "ClusterRole", "Role":
+		patch = map[string]any{"rules": []any{}}
+	case "Secret", "ServiceAccount":
+		return "nothing to edit of " + what
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = resource.Patch(t.Context(), o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: "somebody"})
+	return fmt.Sprintf("%s edited: %v", what, err)
+}
+
+func TestRandomSequencesEndAsAFreshRenderWould(t *testing.T) {
+	for i := range *sequences {
+		seed := *firstSeed + uint64(i)
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { playSequence(t, seed) })
+	}
+}
+
+func playSequence(t *testing.T, seed uint64) {
+	h := newHouse(t)
+	p := newFaultyProxy(t, seed)
+	h.ca = p.ca
+	m := &model{random: rand.New(rand.NewPCG(seed, 0)), static: map[string][]string{}, revs: map[string]string{}, interval: "30s", revision: 100}
+	m.live, m.other = []string{"1", "identity"}, []string{"1", "identity"}
+	t.Cleanup(func() { removeStatics(t); removeDeployment(t); setProfile(t, "") })
+	setEncryption(t, "kube-apiserver", encryption(m.live...), "100")
+	setEncryption(t, "openshift-apiserver", encryption(m.other...), "100")
+	for _, node := range nodeNames {
+		runStatic(t, node, staticPod("100", false))
+		m.static[node], m.revs[node] = m.live, "100"
+	}
+	apiDeployment(t, "100")
+	m.revs["other"] = "100"
+	h.configure(m.config())
+	h.start(p.URL)
+
+	var played []string
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("-args -sequences 1 -seed %d plays it again:\n  %s", seed, strings.Join(played, "\n  "))
+		}
+	})
+	actions := m.actions(t, h, p)
+	for range 6 + m.random.IntN(6) {
+		played = append(played, actions[m.random.IntN(len(actions))]())
+		time.Sleep(time.Duration(m.random.IntN(700)) * time.Millisecond) // any moment
+	}
+	p.errors.Store(0)
+	awaitObjects(t, "the end of the sequence", h.before, m.want()...)
+	once := snapshot(t, h)
+
+	h.configure("managementState: Removed\n" + m.config())
+	h.awaitNothingLeft()
+	h.configure(m.config())
+	awaitObjects(t, "the same made anew", h.before, m.want()...)
+	eventually(t, "what was reached is what is made anew", func() error {
+		if anew := snapshot(t, h); anew != once {
+			return fmt.Errorf("made anew:\n%s\nwas reached:\n%s", anew, once)
+		}
+		return nil
+	})
+	h.configure("targets: []\n")
+	h.awaitNothingLeft()
+	h.kill(syscall.SIGTERM)
+}
+
+// snapshot is all that the operator decides of what it made.
+func snapshot(t *testing.T, h *house) string {
+	t.Helper()
+	all, err := listAll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts []string
+	for _, o := range all {
+		key := fmt.Sprintf("%s %s/%s: ", o.GetKind(), o.GetNamespace(), o.GetName())
+		if o.GetLabels()[render.ManagedBy] != render.Manager || slices.ContainsFunc(h.before, func(s string) bool { return strings.HasPrefix(s, key) }) {
+			continue
+		}
+		content := map[string]any{}
+		for name, value := range o.Object {
+			if name != "metadata" && name != "status" && !(o.GetKind() == "Secret" && name == "data") {
+				content[name] = value
+			}
+		}
+		annotations := o.GetAnnotations()
+		for _, name := range []string{
+			render.StateAnnotation, "deprecated.daemonset.template.generation",
+			"kmshealth.openshift.io/issued-at", "kmshealth.openshift.io/expires-at", "kmshealth.openshift.io/service-account-uid",
+		} {
+			delete(annotations, name)
+		}
+		raw, err := json.Marshal([]any{o.GetLabels(), annotations, content})
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, key+string(raw))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, "\n")
+}
+
+// faultyProxy stands between the operator and the API server, and lets some of
+// the requests fail: before they are served, or after.
+type faultyProxy struct {
+	*httptest.Server
+	ca     []byte
+	errors atomic.Int64 // percent
+}
+
+func newFaultyProxy(t *testing.T, seed uint64) *faultyProxy {
+	t.Helper()
+	target, err := url.Parse(cluster.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &faultyProxy{}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.FlushInterval = -1
+	forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: cluster.ServingCA().Pool()}}
+	forward.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
+	var count atomic.Uint64
+	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		random := rand.New(rand.NewPCG(seed, count.Add(1)))
+		if r.URL.Query().Get("watch") == "true" || random.Int64N(100) >= p.errors.Load() {
+			forward.ServeHTTP(w, r)
+			return
+		}
+		switch random.IntN(3) {
+		case 0:
+			http.Error(w, "injected", http.StatusInternalServerError)
+		case 1:
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "injected", http.StatusServiceUnavailable)
+		case 2: // it is done, and nobody hears of it
+			forward.ServeHTTP(&deaf{header: http.Header{}}, r.WithContext(context.WithoutCancel(r.Context())))
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	t.Cleanup(p.Close)
+	p.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw})
+	return p
+}
+
+// deaf hears no answer.
+type deaf struct {
+	header http.Header
+	bytes.Buffer
+}
+
+func (d *deaf) Header() http.Header { return d.header }
+func (d *deaf) WriteHeader(int)     {}
