@@ -49,7 +49,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		c.mu.Unlock()
 		return errors.New("start kube-apiserver: it is running already")
 	}
-	p, err := startProcess("kube-apiserver", path, c.apiServerArgs(), c.APIServerLog())
+	p, err := startProcess("kube-apiserver", path, nil, c.apiServerArgs(), c.APIServerLog())
 	if err != nil {
 		c.mu.Unlock()
 		return err

@@ -19,7 +19,8 @@ import (
 // forgotten file is of no use to anyone.
 const certLifetime = 7 * 24 * time.Hour
 
-// CA is a certificate authority of one test run. Its key exists in memory only.
+// CA is a certificate authority of one test run. Its key exists in memory only,
+// but for the client CA's where a controller-manager runs, which signs by it.
 type CA struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey

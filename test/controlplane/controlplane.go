@@ -37,8 +37,9 @@ type Options struct {
 }
 
 // ControlPlane is a running etcd and a kube-apiserver that can be stopped and
-// started. Its methods may be called from several goroutines, except that one
-// start or stop at a time is the caller's business.
+// started, and where it is asked for a kube-controller-manager. Its methods may
+// be called from several goroutines, except that one start or stop at a time is
+// the caller's business.
 type ControlPlane struct {
 	dir       string
 	removeDir bool
@@ -51,12 +52,14 @@ type ControlPlane struct {
 	adminToken string
 	clientCA   *CA
 
-	mu           sync.Mutex
-	api          *process
-	servingCA    *CA
-	servingNames []string
-	servingDER   []byte
-	encryption   bool
+	mu             sync.Mutex
+	api            *process
+	manager        *process
+	managerOptions ControllerManagerOptions // of the last start
+	servingCA      *CA
+	servingNames   []string
+	servingDER     []byte
+	encryption     bool
 }
 
 // Start runs etcd and kube-apiserver and waits until they serve. ctx bounds the
@@ -151,13 +154,13 @@ func (c *ControlPlane) writeFiles() error {
 	return nil
 }
 
-// Stop ends both servers and removes the folder if it was a temporary one. It
+// Stop ends the servers and removes the folder if it was a temporary one. It
 // is bounded, needs no context (cleanup often has none that still lives), and
 // may be called again.
 func (c *ControlPlane) Stop() error {
-	// The API server gets no grace: nobody looks at what it does from here on,
-	// and etcd, which could matter to a kept folder, ends in order.
-	errs := []error{c.KillAPIServer()}
+	// Only etcd gets grace: nobody looks at what the others do from here on,
+	// and its data could matter to a kept folder.
+	errs := []error{c.KillControllerManager(), c.KillAPIServer()}
 	if c.etcd != nil {
 		errs = append(errs, c.etcd.stop(context.Background(), etcdStopGrace))
 	}

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 )
 
@@ -54,7 +55,10 @@ func findOpenShiftAPIDir() (string, error) {
 func (c *ControlPlane) InstallCRDs(ctx context.Context, files ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, crdTimeout)
 	defer cancel()
-	client, err := apiextensions.NewForConfig(c.RESTConfig())
+	config := c.RESTConfig()
+	// The manifests are not ours to better.
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	client, err := apiextensions.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("make a client for CRDs: %w", err)
 	}

@@ -1,5 +1,6 @@
-// Package controlplane runs a real etcd and a real kube-apiserver as child
-// processes: for integration tests, the parity check, benchmarks and the demo.
+// Package controlplane runs a real etcd, a real kube-apiserver and, where it is
+// asked for, a real kube-controller-manager as child processes: for integration
+// tests, the parity check, benchmarks and the demo.
 //
 // It promises
 //   - a server configured as in production where it matters to us: RBAC and the
@@ -12,9 +13,10 @@
 //   - that nothing outlives its user: every wait is bounded and every child
 //     dies with this process.
 //
-// It has no controller-manager, scheduler or kubelet: no default
-// ServiceAccounts, no legacy token Secrets, no garbage collection, no pods that
-// run. A namespace that is deleted stays Terminating.
+// Without StartControllerManager there are no default ServiceAccounts, no legacy
+// token Secrets, no garbage collection, and a namespace that is deleted stays
+// Terminating. It never has a scheduler or kubelets: no pods run. Package nodes
+// stands in for those.
 //
 // The binaries are found by the environment variable KUBEBUILDER_ASSETS, which
 // `make test` sets. Without it everything here fails; nothing is skipped.

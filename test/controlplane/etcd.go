@@ -39,7 +39,7 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 			return "", err
 		}
 		c.etcdURL = "http://" + loopback(port)
-		p, err := startProcess("etcd", path, []string{
+		p, err := startProcess("etcd", path, nil, []string{
 			"--name=default",
 			"--data-dir=" + filepath.Join(c.dir, "etcd"),
 			"--listen-client-urls=" + c.etcdURL,

@@ -51,28 +51,34 @@ func poll(ctx context.Context, check func(context.Context) error) error {
 
 // getOK asks url once and wants 200.
 func getOK(ctx context.Context, client *http.Client, url, token string) error {
+	_, err := get(ctx, client, url, token)
+	return err
+}
+
+// get asks url once, wants 200, and returns the answer, at most 64 KiB of it.
+func get(ctx context.Context, client *http.Client, url, token string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollCallTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		return errors.New(response.Status + " from " + url + ": " + failedChecks(string(body)))
+		return nil, errors.New(response.Status + " from " + url + ": " + failedChecks(string(body)))
 	}
-	return nil
+	return body, nil
 }
 
 // failedChecks cuts the answer of /livez or /readyz to the checks that failed.

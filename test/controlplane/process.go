@@ -29,14 +29,15 @@ type process struct {
 	waitErr error         // how it ended; read it after done
 }
 
-// startProcess starts binary with its output appended to logPath.
+// startProcess starts binary with its output appended to logPath. A nil env is
+// ours.
 //
 // The child gets a process group of its own, so that Ctrl-C in a terminal
 // reaches only us and we end it in order, and Pdeathsig, so that it dies with
 // us even when we are killed. The kernel sends Pdeathsig when the *thread* that
 // forked ends, and the Go runtime ends threads as it likes; so the goroutine
 // that forks locks its thread and keeps it until the child is reaped.
-func startProcess(name, binary string, args []string, logPath string) (*process, error) {
+func startProcess(name, binary string, env, args []string, logPath string) (*process, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
@@ -46,6 +47,7 @@ func startProcess(name, binary string, args []string, logPath string) (*process,
 	defer log.Close()
 
 	cmd := exec.Command(binary, args...)
+	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 

@@ -19,7 +19,7 @@ const parentEnv = "CONTROLPLANE_TEST_PARENT"
 
 // beParent starts a child that writes to the named pipe, and waits to be killed.
 func beParent() {
-	if _, err := startProcess("child", "/bin/sh", []string{"-c", "echo started; exec sleep 300"}, os.Getenv(parentEnv)); err != nil {
+	if _, err := startProcess("child", "/bin/sh", nil, []string{"-c", "echo started; exec sleep 300"}, os.Getenv(parentEnv)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -144,7 +144,7 @@ func TestAMissingBinarySaysWhatToRun(t *testing.T) {
 
 func startShell(t *testing.T, script string) *process {
 	t.Helper()
-	p, err := startProcess("shell", "/bin/sh", []string{"-c", script}, filepath.Join(t.TempDir(), "shell.log"))
+	p, err := startProcess("shell", "/bin/sh", nil, []string{"-c", script}, filepath.Join(t.TempDir(), "shell.log"))
 	if err != nil {
 		t.Fatal(err)
 	}

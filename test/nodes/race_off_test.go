@@ -1,0 +1,5 @@
+//go:build integration && !race
+
+package nodes
+
+const raceDetector = false
