@@ -197,7 +197,8 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 		if !deployments.Known() {
 			return w, false
 		}
-		w.Deployment, _ = deployments.Get(t.Namespace, name)
+		read, _ := deployments.Get(t.Namespace, name)
+		w.Deployment, w.Injected = read.deployment, read.injected
 	}
 	if t.Plugins == nil && !going && !w.NamespaceMissing {
 		w.Encryption = o.observeSecrets(ctx, w)
@@ -353,13 +354,20 @@ func readPod(o *unstructured.Unstructured) *corev1.Pod {
 	return pod
 }
 
-func readDeployment(o *unstructured.Unstructured) *appsv1.Deployment {
+// deploymentRead is a Deployment, and whether fields of it are ours.
+type deploymentRead struct {
+	deployment *appsv1.Deployment
+	injected   bool
+}
+
+func readDeployment(o *unstructured.Unstructured) deploymentRead {
+	injected := slices.ContainsFunc(o.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool { return m.Manager == render.Manager })
 	o.SetManagedFields(nil)
 	d := &appsv1.Deployment{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, d); err != nil {
-		return nil
+		return deploymentRead{}
 	}
-	return d
+	return deploymentRead{d, injected}
 }
 
 // sameRole says whether two keys are of one role.

@@ -261,6 +261,7 @@ func playSequence(t *testing.T, seed uint64) {
 	m.revs["other"] = "100"
 	h.configure(m.config())
 	h.start(p.URL)
+	t.Cleanup(func() { h.kill(syscall.SIGKILL) }) // before the proxy, which waits for its clients
 
 	var played []string
 	t.Cleanup(func() {

@@ -67,6 +67,12 @@ func Render(in Input) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
+	switch {
+	case t.Delivery == v1alpha1.DeliveryCompanion && pod.pod == nil:
+		return nil, fmt.Errorf("--pod: delivery Companion of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
+	case t.Delivery == v1alpha1.DeliveryDeployment && pod.deployment == nil && !pod.static():
+		return nil, fmt.Errorf("--pod: delivery Deployment of target %s needs the Deployment's manifest", t.Name)
+	}
 	w, err := in.world(t, pod)
 	if err != nil {
 		return nil, err
@@ -247,6 +253,13 @@ func manifest(objects []*unstructured.Unstructured) []byte {
 	return b.Bytes()
 }
 
+func alsoCA(inKubeconfig []byte) string {
+	if len(inKubeconfig) > 0 {
+		return ""
+	}
+	return ", with the API server's CA as " + caFile
+}
+
 // caFile is where a static pod's credentials hold the CA.
 const caFile = "ca.crt"
 
@@ -307,7 +320,7 @@ func (in *Input) staticPod(w *target.World) ([]File, error) {
 		{"10-policy.yaml", manifest(policy), "apply it: what the reporters' identity may write"},
 		{"20-identity.yaml", manifest(identity), "apply it: what the user system:kms-health-reporter may do"},
 		{"host/config/config.yaml", file, "goes to " + in.HostFolder + "/config/config.yaml on each node"},
-		{"host/config/kubeconfig", kubeconfig, "goes to " + in.HostFolder + "/config/kubeconfig on each node; the client certificate to " + in.HostFolder + "/credentials/client/tls.crt and tls.key"},
+		{"host/config/kubeconfig", kubeconfig, "goes to " + in.HostFolder + "/config/kubeconfig on each node; the client certificate to " + in.HostFolder + "/credentials/client/tls.crt and tls.key" + alsoCA(in.CA)},
 		{"static-pod.yaml", injected, "takes the place of the API server's manifest, last"},
 	}, nil
 }

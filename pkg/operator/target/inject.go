@@ -28,6 +28,11 @@ func (p *planner) inject() error {
 		p.problem("DeploymentMissing", fmt.Sprintf("there is no Deployment %s/%s", p.Target.Namespace, p.Target.Deployment))
 		return nil
 	}
+	if d.Name != p.Target.Deployment {
+		p.eject()
+		p.waits = append(p.waits, fmt.Sprintf("the reporter is taken out of Deployment %s first", d.Name))
+		return nil
+	}
 	template := &d.Spec.Template
 	plugins := p.setOf(&template.Spec, template.Labels)
 	if len(plugins) == 0 {
@@ -172,13 +177,11 @@ func InjectedInto(result *unstructured.Unstructured) (*Injected, error) {
 }
 
 // eject plans to take the reporter out of a Deployment, and says whether it is
-// still in one.
+// still in one. What counts is what the Deployment shows, unless it is an old view.
 func (p *planner) eject() bool {
-	was := p.World.State.Injected
-	if was == nil {
-		return false
-	}
-	if d := p.Deployment; d != nil && d.Name == was.Deployment && string(d.UID) == was.UID && !p.state.Reverted {
+	d, was := p.Deployment, p.World.State.Injected
+	unseen := d != nil && was != nil && string(d.UID) == was.UID && d.Generation < was.Generation
+	if d != nil && (p.Injected || unseen) {
 		p.plan.Eject = true
 		return true
 	}

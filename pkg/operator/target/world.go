@@ -35,6 +35,7 @@ type World struct {
 	// Pods are the API server's, nil while they are not known.
 	Pods       []*corev1.Pod
 	Deployment *appsv1.Deployment // the one to patch, or patched earlier; nil: there is none
+	Injected   bool               // fields of it are ours
 	Resource   *Resource          // nil: there is none
 
 	// Own is what is there of ours for this target.
