@@ -1,7 +1,8 @@
-# The reporter's image: one static binary, and nothing else. (The CA that it
-# trusts comes with its kubeconfig, so there are no certificates either.)
+# Two images, each one static binary and nothing else. (The CA that they trust
+# comes with their kubeconfig or ServiceAccount, so there are no certificates either.)
 #
 #   docker build --target reporter .
+#   docker build --target operator .
 #
 # GO_IMAGE is any image with the Go that go.mod asks for: a mirror's, by digest,
 # for a build that can be repeated to the byte (with SOURCE_DATE_EPOCH set).
@@ -22,7 +23,28 @@ RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
     go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags "-s -w -X main.version=${VERSION}" \
     -o /out/kms-health-reporter ./cmd/kms-health-reporter
 
+FROM source AS build-operator
+ARG TARGETOS=linux
+ARG TARGETARCH
+ARG VERSION=unknown
+RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
+    go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags "-s -w -X main.version=${VERSION}" \
+    -o /out/kms-health-operator ./cmd/kms-health-operator
+
 # Each program's stage is a target of its own; the last is the default.
+FROM scratch AS operator
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="kms-health-operator" \
+      org.opencontainers.image.description="Brings a reporter to every KMS plugin of a cluster's API servers" \
+      org.opencontainers.image.source="https://github.com/kms-health/kms-health" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build-operator /out/kms-health-operator /kms-health-operator
+USER 65532:65532
+ENTRYPOINT ["/kms-health-operator"]
+
 FROM scratch AS reporter
 ARG VERSION=unknown
 ARG REVISION=unknown

@@ -17,7 +17,8 @@ GO_BUILD = $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '-s -w -
 TESTFLAGS ?=
 TEST_TIMEOUT ?= 20m
 FUZZTIME ?= 30s
-IMAGE ?= kms-health-reporter
+# The images' names, less the program's.
+IMAGE ?= kms-health
 
 .DEFAULT_GOAL := help
 .PHONY: help
@@ -45,11 +46,18 @@ FORCE:
 demo: bin/kms-health-reporter bin/kms-plugin ## Show the reporter at work: no cluster, no root
 	$(GO) run ./test/demo
 
+.PHONY: demo-cluster
+demo-cluster: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+demo-cluster: bin/kms-health-reporter bin/kms-health-operator cluster ## Show the operator at work: a control plane, three nodes, no root (STAY=1: keep it)
+	@$(GO) run ./test/democluster $(if $(STAY),--stay)
+
 .PHONY: image
-image: ## Build the reporter's image with docker, as IMAGE:VERSION
+image: ## Build both images with docker, as IMAGE-reporter:VERSION and IMAGE-operator:VERSION
 	@docker info >/dev/null 2>&1 || { echo "make image: docker is not there, or does not answer" >&2; exit 1; }
-	docker build --target reporter --build-arg VERSION=$(VERSION) \
-		--build-arg REVISION=$$(git rev-parse HEAD) --tag $(IMAGE):$(VERSION) .
+	for program in reporter operator; do \
+		docker build --target $$program --build-arg VERSION=$(VERSION) \
+			--build-arg REVISION=$$(git rev-parse HEAD) --tag $(IMAGE)-$$program:$(VERSION) . || exit 1; \
+	done
 
 # --- A real API server, for the integration tests ---
 

@@ -24,7 +24,9 @@ import (
 func renderInto(t *testing.T, args ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	out, err := exec.Command(binary, append([]string{"render", "--output-dir", dir}, args...)...).CombinedOutput()
+	cmd := exec.Command(binary, append([]string{"render", "--output-dir", dir}, args...)...)
+	cmd.Env = append(os.Environ(), "IS_OPENSHIFT=true")
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
