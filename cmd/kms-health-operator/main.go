@@ -23,14 +23,13 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	code := run(ctx, os.Args[1:])
-	klog.Flush()
-	os.Exit(code)
+	os.Exit(run(os.Args[1:]))
 }
 
-func run(ctx context.Context, args []string) int {
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	defer klog.Flush()
 	root := newRoot()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

@@ -105,8 +105,8 @@ func (o *Operator) observeCluster(ctx context.Context) (*cluster, error) {
 	default:
 		o.problem("tls", "")
 		if !slices.Equal(settings.LeftOut, o.leftOut) {
-			klog.InfoS("Of the TLS profile, this cannot be used", "leftOut", settings.LeftOut)
 			o.leftOut = settings.LeftOut
+			klog.V(1).InfoS("Left out of the TLS profile", "suites", settings.LeftOut)
 		}
 		o.tls = &settings
 		o.serving.Store(&settings)

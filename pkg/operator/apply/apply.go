@@ -62,9 +62,9 @@ func New(client dynamic.Interface, manager string, clock clock.PassiveClock) *Ap
 type Outcome string
 
 const (
-	// Unchanged: nothing was sent.
+	// Unchanged: nothing was sent, or it made no difference.
 	Unchanged Outcome = "Unchanged"
-	// Applied: it was sent.
+	// Applied: it was sent, and made a difference.
 	Applied Outcome = "Applied"
 	// Lagging: it was sent a moment ago, and the watch does not show it yet. Look
 	// again in a second.
@@ -93,8 +93,12 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	if err != nil {
 		return "", nil, fmt.Errorf("apply %s: %w", key, err)
 	}
+	outcome := Applied
+	if live != nil && live.GetUID() == result.GetUID() && live.GetResourceVersion() == result.GetResourceVersion() {
+		outcome = Unchanged // an apply that changes nothing is no new version
+	}
 	a.applied[key] = record{desired: hash, live: fingerprint(desired, result), at: a.clock.Now()}
-	return Applied, result, nil
+	return outcome, result, nil
 }
 
 // Delete removes an object that a watch showed, and no other of its name. One

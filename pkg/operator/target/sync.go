@@ -145,14 +145,14 @@ func (e *Executor) inject(ctx context.Context, w *World, plan *Plan) error {
 		if err != nil {
 			return err
 		}
-		if outcome != apply.Applied {
+		if outcome == apply.Lagging || result == nil {
 			return nil
 		}
 		into, err := InjectedInto(result)
 		if err != nil {
 			return err
 		}
-		if was := plan.State.Injected; was == nil || was.Generation != into.Generation {
+		if outcome == apply.Applied {
 			e.Event(w.Target.Name, "Injected", "Deployment "+result.GetNamespace()+"/"+result.GetName())
 		}
 		plan.State.Injected = into
