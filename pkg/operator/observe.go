@@ -85,17 +85,21 @@ func (o *Operator) observeCluster(ctx context.Context) (*cluster, error) {
 	c.policies = follow(ctx, o, watch.Selection{Resource: policyResource, Labels: byLabel}, whole, o.Wake)
 	c.policyBinding = follow(ctx, o, watch.Selection{Resource: policyBindingResource, Labels: byLabel}, whole, o.Wake)
 
-	apiServer := follow(ctx, o, watch.Selection{Resource: apiServerResource, Name: "cluster"}, readProfile, o.Wake)
-	infrastructure := follow(ctx, o, watch.Selection{Resource: infrastructureResource, Name: "cluster"}, func(*unstructured.Unstructured) struct{} { return struct{}{} }, o.Wake)
-	c.known = apiServer.Known() && infrastructure.Known() && c.roles.Known() && c.bindings.Known() && c.policies.Known() && c.policyBinding.Known()
+	c.known = c.roles.Known() && c.bindings.Known() && c.policies.Known() && c.policyBinding.Known()
+	var spec profile
+	if o.OpenShift == nil || *o.OpenShift {
+		apiServer := follow(ctx, o, watch.Selection{Resource: apiServerResource, Name: "cluster"}, readProfile, o.Wake)
+		infrastructure := follow(ctx, o, watch.Selection{Resource: infrastructureResource, Name: "cluster"}, func(*unstructured.Unstructured) struct{} { return struct{}{} }, o.Wake)
+		c.known = c.known && apiServer.Known() && infrastructure.Known()
+		_, c.openShift = infrastructure.Get("", "cluster")
+		spec, _ = apiServer.Get("", "cluster")
+	}
 	if !c.known {
 		return c, nil
 	}
-	_, c.openShift = infrastructure.Get("", "cluster")
 	if o.OpenShift != nil {
 		c.openShift = *o.OpenShift
 	}
-	spec, _ := apiServer.Get("", "cluster")
 	settings, err := tlsprofile.Of(spec.spec)
 	switch {
 	case err != nil && o.tls == nil:
@@ -179,7 +183,7 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 	kinds := maps.Clone(c.own)
 	kinds["ClusterRole"], kinds["ClusterRoleBinding"] = c.roles, c.bindings
 	addOwn(w, kinds)
-	if t.Plugins == nil || going {
+	if t.Plugins == nil && !(going && state.Static) {
 		addOwn(w, map[string]*watch.Source[*unstructured.Unstructured]{
 			"Role": follow(ctx, o, watch.Selection{Resource: roleResource, Namespace: t.Namespace, Name: render.SecretRoleName(t.Name)}, whole, o.Wake),
 		})

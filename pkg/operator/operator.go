@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
@@ -89,7 +90,8 @@ type Operator struct {
 	liveSeen  map[string]bool // roles by which a live Secret is being followed
 	revisions map[string]revisionRead
 	retries   map[string]retry
-	again     time.Duration // how soon to look again
+	known     map[string]v1alpha1.Target // those of the configuration, and of earlier ones
+	again     time.Duration              // how soon to look again
 }
 
 type retry struct {
@@ -103,6 +105,7 @@ func New(o Options) *Operator {
 	op := &Operator{
 		Options: o, wake: make(chan struct{}, 1),
 		roleSeen: map[string]time.Time{}, liveSeen: map[string]bool{}, revisions: map[string]revisionRead{}, retries: map[string]retry{},
+		known: map[string]v1alpha1.Target{},
 	}
 	op.metrics = newMetrics(o.Registry)
 	op.sources = sources{running: map[string]*running{}}
@@ -267,7 +270,10 @@ func (o *Operator) pass(ctx, watches context.Context, config *v1alpha1.OperatorC
 	wanted, left, switching := false, false, false
 	for _, j := range all {
 		wanted = wanted || j.plan != nil && j.plan.Anchor != nil
-		left = left || j.plan == nil || !j.plan.Gone || len(j.plan.Delete) > 0
+		gone := j.plan != nil && j.plan.Gone && len(j.plan.Delete) == 0
+		if left = left || !gone; gone && j.world.Going {
+			delete(o.known, j.name)
+		}
 		switching = switching || j.plan != nil && j.plan.Status.Reason == target.ReasonProgressing
 	}
 	o.switching.Store(switching)
@@ -296,8 +302,8 @@ type aTarget struct {
 	going bool
 }
 
-// targets are those of the configuration, and those whose ClusterRole shows that
-// something of them is left.
+// targets are those of the configuration, those that were in an earlier one, and
+// those whose ClusterRole shows that something of them is left.
 func (o *Operator) targets(c *cluster, config *v1alpha1.OperatorConfiguration) []aTarget {
 	states := map[string]target.State{}
 	for _, role := range c.roles.All() {
@@ -311,6 +317,17 @@ func (o *Operator) targets(c *cluster, config *v1alpha1.OperatorConfiguration) [
 	for _, t := range config.Targets {
 		all = append(all, aTarget{Target: t, state: states[t.Name], going: config.ManagementState == v1alpha1.Removed})
 		delete(states, t.Name)
+		o.known[t.Name] = t
+	}
+	for name, t := range o.known {
+		state, has := states[name]
+		switch {
+		case has && state.Namespace != "" || slices.ContainsFunc(config.Targets, func(c v1alpha1.Target) bool { return c.Name == name }):
+			continue
+		default:
+			delete(states, name)
+			all = append(all, aTarget{Target: t, going: true})
+		}
 	}
 	for name, state := range states {
 		if state.Namespace == "" {
@@ -364,6 +381,10 @@ func (o *Operator) do(ctx context.Context, j *job) {
 		err = o.executor.Tell(ctx, j.world, &j.plan.Status)
 	}
 	if err != nil {
+		if apierrors.IsForbidden(err) {
+			_ = o.executor.Tell(ctx, j.world, &target.Status{Status: "False", Reason: "Forbidden", Message: err.Error() +
+				"; delivery " + string(j.world.Target.Delivery) + " may need a component of the manifests, see docs/install.md"})
+		}
 		o.failed(j.name, err)
 		return
 	}

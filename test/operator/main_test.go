@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,7 +61,12 @@ func run(m *testing.M) (code int) {
 		return fail(err)
 	}
 	code = m.Run()
+	err = refusals()
 	workers.Stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	if err := cluster.Stop(); err != nil {
 		return fail(err)
 	}
@@ -86,5 +92,30 @@ func start(ctx context.Context) (err error) {
 	if workers, err = nodes.Start(ctx, cluster.RESTConfig(), nodeNames...); err != nil {
 		return err
 	}
-	return install(ctx)
+	return setUp(ctx)
+}
+
+// refusals proves, from the API server's own log of all tests, that the operator
+// was never refused anything: it holds every right that it uses.
+func refusals() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := cluster.AuditFence(ctx); err != nil {
+		return err
+	}
+	events, err := cluster.AuditEvents(controlplane.ByUser("system:serviceaccount:" + home + ":" + operatorAccount))
+	if err != nil {
+		return err
+	}
+	var refused []string
+	for _, e := range events {
+		if e.ResponseStatus != nil && (e.ResponseStatus.Code == 403 || e.ResponseStatus.Code == 401) {
+			refused = append(refused, fmt.Sprintf("%d %s %s", e.ResponseStatus.Code, e.Verb, e.RequestURI))
+		}
+	}
+	fmt.Printf("audit log of the run: %d requests by the operator, %d of them refused\n", len(events), len(refused))
+	if len(refused) > 0 {
+		return fmt.Errorf("the operator was refused:\n%s", strings.Join(refused, "\n"))
+	}
+	return nil
 }

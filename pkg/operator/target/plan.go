@@ -86,6 +86,7 @@ func Make(w *World) (*Plan, error) {
 func (p *planner) remember() {
 	t := p.Target
 	p.state.Namespace, p.state.Resource, p.state.PodSelector, p.state.Container = t.Namespace, t.Resource, t.PodSelector, t.Container
+	p.state.Static = t.Plugins != nil || p.Going && p.state.Static
 	if p.Encryption != nil && p.Encryption.Problem != "" {
 		p.problem("EncryptionConfigUnreadable", p.Encryption.Problem)
 	}

@@ -18,6 +18,9 @@ type State struct {
 	PodSelector map[string]string `json:"podSelector,omitempty"`
 	Container   string            `json:"container,omitempty"`
 
+	// Static says that the configuration named the plugins, and no Secret was read.
+	Static bool `json:"static,omitempty"`
+
 	// Delivery and Credentials are those that report: of others, the new are made
 	// first.
 	Delivery    v1alpha1.Delivery    `json:"delivery,omitempty"`

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -73,12 +74,18 @@ func revisionOf(spec *corev1.PodSpec, labels map[string]string, secret string) s
 		if v.Secret.SecretName == secret {
 			return ""
 		}
-		if revision, ok := strings.CutPrefix(v.Secret.SecretName, secret+"-"); ok {
+		if revision, ok := strings.CutPrefix(v.Secret.SecretName, secret+"-"); ok && number.MatchString(revision) {
 			return revision
 		}
 	}
-	return labels["revision"]
+	if revision := labels["revision"]; number.MatchString(revision) {
+		return revision
+	}
+	return ""
 }
+
+// number is what a revision is.
+var number = regexp.MustCompile(`^[0-9]{1,10}$`)
 
 // Revisions are those that running pods use, sorted.
 func (w *World) Revisions() []string {

@@ -1,0 +1,180 @@
+//go:build integration
+
+package manifests
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/test/manifests/install"
+)
+
+func id(o *unstructured.Unstructured) string {
+	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+}
+
+// resourceOf is good for the kinds of manifests/.
+func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
+	plural := strings.ToLower(o.GetKind())
+	switch {
+	case strings.HasSuffix(plural, "policy"):
+		plural = strings.TrimSuffix(plural, "y") + "ies"
+	case !strings.HasSuffix(plural, "s"):
+		plural += "s"
+	}
+	return o.GroupVersionKind().GroupVersion().WithResource(plural)
+}
+
+// Every overlay, and every component with the overlay that it is for.
+var installs = map[string][][]string{
+	install.OpenShift: {
+		nil, {"single-replica"}, {"starts-while-ill"}, {"deployment"}, {"deployment", "legacy-token"},
+		{"deployment", "client-certificates"}, {"deployment", "client-certificates", "client-certificates/approve"},
+		{"single-replica", "starts-while-ill", "deployment", "client-certificates", "client-certificates/approve", "legacy-token"},
+	},
+	install.SingleNode: {nil, {"starts-while-ill"}},
+	install.Kubernetes: {
+		nil, {"single-replica"}, {"starts-while-ill"}, {"deployment/kubernetes"}, {"deployment/kubernetes", "legacy-token/kubernetes"},
+		{"deployment/kubernetes", "client-certificates/kubernetes"},
+		{"deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes"},
+		{"single-replica", "starts-while-ill", "deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes", "legacy-token/kubernetes"},
+	},
+}
+
+func TestEveryInstallIsAcceptedByKubectlAsItStands(t *testing.T) {
+	for overlay, all := range installs {
+		s := openshift
+		if overlay == install.Kubernetes {
+			s = plain
+		}
+		for _, components := range all {
+			t.Run(overlay+"+"+strings.Join(components, "+"), func(t *testing.T) {
+				kubeconfig := adminKubeconfig(t, s)
+				rendered, err := install.YAML(t.Context(), s.config.CAData, overlay, components...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rendered = withoutServiceMonitors(t, rendered)
+				apply := []string{"--kubeconfig", kubeconfig, "apply", "--server-side", "--force-conflicts", "--field-manager=install", "-f", "-"}
+				if _, err := install.Kubectl(t.Context(), rendered, append(apply, "--dry-run=server")...); err != nil {
+					t.Error(err)
+				}
+				s.with(t, components...)
+				if _, err := install.Kubectl(t.Context(), rendered, apply...); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// The installs themselves are kustomizations of their own, not only what the tests
+// compose.
+func TestTheDefaultIsOpenShift(t *testing.T) {
+	byDefault, err := install.YAML(t.Context(), nil, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, err := install.YAML(t.Context(), nil, install.OpenShift)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(byDefault) != string(named) {
+		t.Error("manifests/ is not manifests/openshift")
+	}
+}
+
+func withoutServiceMonitors(t *testing.T, rendered []byte) []byte {
+	t.Helper()
+	var kept []string
+	for _, document := range strings.Split(string(rendered), "\n---\n") {
+		if !strings.Contains(document, "\nkind: ServiceMonitor\n") {
+			kept = append(kept, document)
+		}
+	}
+	return []byte(strings.Join(kept, "\n---\n"))
+}
+
+func TestServiceMonitorDecodes(t *testing.T) {
+	// What is used of monitoring.coreos.com/v1, whose types are no dependency.
+	type monitor struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              struct {
+			Selector  metav1.LabelSelector `json:"selector"`
+			Endpoints []struct {
+				Port            string `json:"port"`
+				Scheme          string `json:"scheme"`
+				Interval        string `json:"interval"`
+				BearerTokenFile string `json:"bearerTokenFile"`
+				TLSConfig       struct {
+					CAFile             string `json:"caFile"`
+					ServerName         string `json:"serverName"`
+					InsecureSkipVerify bool   `json:"insecureSkipVerify"`
+				} `json:"tlsConfig"`
+			} `json:"endpoints"`
+		} `json:"spec"`
+	}
+	for _, components := range [][]string{nil, {"starts-while-ill"}} {
+		rendered, err := install.YAML(t.Context(), openshift.config.CAData, install.OpenShift, components...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, document := range strings.Split(string(rendered), "\n---\n") {
+			if !strings.Contains(document, "\nkind: ServiceMonitor\n") {
+				continue
+			}
+			found++
+			var m monitor
+			if err := yaml.UnmarshalStrict([]byte(document), &m); err != nil {
+				t.Fatal(err)
+			}
+			e := m.Spec.Endpoints[0]
+			if verified := e.TLSConfig.ServerName == "kms-health-operator.openshift-kms-health.svc"; verified == (len(components) > 0) || verified == e.TLSConfig.InsecureSkipVerify {
+				t.Errorf("%v: %+v", components, e)
+			}
+		}
+		if found != 1 {
+			t.Errorf("%d ServiceMonitors", found)
+		}
+	}
+}
+
+func TestPoliciesPassTheTypeChecker(t *testing.T) {
+	for _, s := range []*site{openshift, plain} {
+		suffix := ""
+		if s == plain {
+			suffix = "/kubernetes"
+		}
+		t.Run(s.overlay, func(t *testing.T) {
+			s.with(t, "deployment"+suffix, "client-certificates"+suffix, "client-certificates/approve"+suffix, "legacy-token"+suffix)
+			eventually(t, "all policies are checked", func() error {
+				list, err := s.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=kms-health-operator"})
+				if err != nil {
+					return err
+				}
+				if want := map[*site]int{openshift: 9, plain: 8}[s]; len(list.Items) != want {
+					return fmt.Errorf("%d policies, want %d", len(list.Items), want)
+				}
+				for _, p := range list.Items {
+					if p.Status.ObservedGeneration != p.Generation {
+						return fmt.Errorf("%s is not checked yet", p.Name)
+					}
+					if c := p.Status.TypeChecking; c != nil {
+						for _, w := range c.ExpressionWarnings {
+							t.Errorf("%s: %s: %s", p.Name, w.FieldRef, w.Warning)
+						}
+					}
+				}
+				return nil
+			})
+		})
+	}
+}

@@ -1,0 +1,223 @@
+// Package install applies manifests/ to a control plane, as kubectl would, so that
+// tests can run the operator with the rights that it ships with.
+//
+// The binary kubectl is found by the environment variable KUBEBUILDER_ASSETS, which
+// `make test` sets.
+package install
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+)
+
+// ServiceAccount is the operator's, in the namespace that Namespace returns.
+const ServiceAccount = "kms-health-operator"
+
+// Overlays, as folders of manifests/.
+const (
+	OpenShift  = "openshift"
+	Kubernetes = "kubernetes"
+	SingleNode = "single-node"
+)
+
+// fieldManager is not the operator's.
+const fieldManager = "install"
+
+// inForce bounds the wait for the authorizer, which reads roles from a cache.
+const inForce = 30 * time.Second
+
+// Namespace is the operator's, of an overlay.
+func Namespace(overlay string) string {
+	if overlay == Kubernetes {
+		return "kms-health"
+	}
+	return "openshift-kms-health"
+}
+
+// Apply applies an overlay of manifests/ with components of manifests/components,
+// all as an administrator, and waits until the operator's rights are in force.
+// Policies come into force a moment later, which nothing in the API tells. The
+// namespaces of the targets must be there. A ServiceMonitor is passed over where its
+// kind is not served.
+func Apply(ctx context.Context, config *rest.Config, overlay string, components ...string) error {
+	objects, err := Render(ctx, config.CAData, overlay, components...)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	if err := Objects(ctx, config, objects...); err != nil {
+		return err
+	}
+	return awaitRights(ctx, client, Namespace(overlay))
+}
+
+// Objects applies objects in their order.
+func Objects(ctx context.Context, config *rest.Config, objects ...*unstructured.Unstructured) error {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	find, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return err
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(find))
+	for _, o := range objects {
+		gvk := o.GroupVersionKind()
+		mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+		if meta.IsNoMatchError(err) && gvk.Kind == "ServiceMonitor" {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("find %s: %w", gvk, err)
+		}
+		raw, err := json.Marshal(o)
+		if err != nil {
+			return err
+		}
+		force := true
+		_, err = client.Resource(mapping.Resource).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.ApplyPatchType, raw,
+			metav1.PatchOptions{FieldManager: fieldManager, Force: &force})
+		if err != nil {
+			return fmt.Errorf("apply %s %s/%s: %w", gvk.Kind, o.GetNamespace(), o.GetName(), err)
+		}
+	}
+	return nil
+}
+
+func awaitRights(ctx context.Context, client kubernetes.Interface, namespace string) error {
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:               "system:serviceaccount:" + namespace + ":" + ServiceAccount,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: "pods"},
+	}}
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, inForce, true, func(ctx context.Context) (bool, error) {
+		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		return err == nil && answer.Status.Allowed, err
+	})
+}
+
+// Render is what `kubectl kustomize` makes of an overlay with components. ca is the
+// API server's, for components that want it from whoever installs them.
+func Render(ctx context.Context, ca []byte, overlay string, components ...string) ([]*unstructured.Unstructured, error) {
+	rendered, err := YAML(ctx, ca, overlay, components...)
+	if err != nil {
+		return nil, err
+	}
+	return decode(rendered)
+}
+
+// YAML is Render, as text.
+func YAML(ctx context.Context, ca []byte, overlay string, components ...string) (rendered []byte, err error) {
+	root, err := checkoutRoot()
+	if err != nil {
+		return nil, err
+	}
+	// kustomize takes no absolute paths, and one component wants a file of its own.
+	dir, err := os.MkdirTemp("", "kms-health-install-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.CopyFS(filepath.Join(dir, "manifests"), os.DirFS(filepath.Join(root, "manifests"))); err != nil {
+		return nil, fmt.Errorf("copy the manifests: %w", err)
+	}
+	if len(ca) > 0 {
+		if err := os.WriteFile(filepath.Join(dir, "manifests/components/starts-while-ill/ca.crt"), ca, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	kustomization := map[string]any{
+		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+		"resources":   []string{"manifests/" + overlay},
+		"sortOptions": map[string]any{"order": "fifo"},
+	}
+	if len(components) > 0 {
+		paths := slices.Clone(components)
+		for i := range paths {
+			paths[i] = "manifests/components/" + paths[i]
+		}
+		kustomization["components"] = paths
+	}
+	raw, err := json.Marshal(kustomization) // JSON is YAML
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), raw, 0o600); err != nil {
+		return nil, err
+	}
+	return Kubectl(ctx, nil, "kustomize", dir)
+}
+
+// Kubectl runs kubectl.
+func Kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
+	folder := os.Getenv("KUBEBUILDER_ASSETS")
+	if folder == "" {
+		return nil, errors.New(`KUBEBUILDER_ASSETS is not set, so there is no kubectl: run "make test"`)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, filepath.Join(folder, "kubectl"), args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("kubectl %v: %w: %s", args, err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.Bytes(), nil
+}
+
+func decode(documents []byte) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(documents), 4096)
+	for {
+		var content map[string]any
+		switch err := decoder.Decode(&content); {
+		case errors.Is(err, io.EOF):
+			return objects, nil
+		case err != nil:
+			return nil, fmt.Errorf("decode the manifests: %w", err)
+		case len(content) > 0:
+			objects = append(objects, &unstructured.Unstructured{Object: content})
+		}
+	}
+}
+
+// checkoutRoot is the nearest folder above that holds a go.mod: `go test` runs a
+// test in the folder of its package.
+func checkoutRoot() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod above %s", start)
+		}
+	}
+}

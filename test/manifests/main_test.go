@@ -1,0 +1,182 @@
+//go:build integration
+
+package manifests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/manifests/install"
+)
+
+// patience bounds what must happen soon, on a busy machine too.
+const patience = 60 * time.Second
+
+// home is the operator's namespace on OpenShift.
+const home = "openshift-kms-health"
+
+var targetNamespaces = []string{"openshift-kube-apiserver", "openshift-apiserver", "openshift-oauth-apiserver"}
+
+// site is a control plane on which an overlay is installed.
+type site struct {
+	*controlplane.ControlPlane
+	overlay string
+	config  *rest.Config
+	kube    kubernetes.Interface
+	client  dynamic.Interface
+	base    []*unstructured.Unstructured
+}
+
+// Two control planes serve all tests, one after another. plain has nothing of
+// OpenShift's.
+var openshift, plain *site
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (code int) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	var err error
+	defer func() {
+		for _, s := range []*site{openshift, plain} {
+			if s != nil {
+				err = errors.Join(err, s.Stop())
+			}
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}()
+	if openshift, err = newSite(ctx, install.OpenShift, controlplane.TechPreviewNoUpgrade); err != nil {
+		return 1
+	}
+	if plain, err = newSite(ctx, install.Kubernetes, ""); err != nil {
+		return 1
+	}
+	return m.Run()
+}
+
+func newSite(ctx context.Context, overlay string, crds controlplane.Variant) (s *site, err error) {
+	s = &site{overlay: overlay}
+	if s.ControlPlane, err = controlplane.Start(ctx, controlplane.Options{CRDs: crds, Audit: true}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Stop())
+			s = nil
+		}
+	}()
+	if crds != "" {
+		if err := s.ApplyOpenShiftConfig(ctx, crds); err != nil {
+			return s, err
+		}
+	}
+	// The status controller type-checks policies.
+	if err := s.StartControllerManager(ctx, controlplane.ControllerManagerOptions{
+		Controllers: append([]string{"validatingadmissionpolicy-status-controller"}, controlplane.OperatorControllers...),
+	}); err != nil {
+		return s, err
+	}
+	s.config = s.RESTConfig()
+	if s.kube, err = kubernetes.NewForConfig(s.config); err != nil {
+		return s, err
+	}
+	if s.client, err = dynamic.NewForConfig(s.config); err != nil {
+		return s, err
+	}
+	if s.base, err = install.Render(ctx, s.config.CAData, overlay); err != nil {
+		return s, err
+	}
+	if overlay == install.OpenShift {
+		for _, name := range targetNamespaces {
+			if _, err := s.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+				return s, err
+			}
+		}
+	}
+	return s, install.Apply(ctx, s.config, overlay)
+}
+
+// with installs components for the length of a test.
+func (s *site) with(t *testing.T, components ...string) {
+	t.Helper()
+	if err := install.Apply(t.Context(), s.config, s.overlay, components...); err != nil {
+		t.Fatal(err)
+	}
+	all, err := install.Render(t.Context(), s.config.CAData, s.overlay, components...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		for _, o := range slices.Backward(all) {
+			if slices.ContainsFunc(s.base, func(b *unstructured.Unstructured) bool { return id(b) == id(o) }) {
+				continue
+			}
+			err := s.client.Resource(resourceOf(o)).Namespace(o.GetNamespace()).Delete(ctx, o.GetName(), metav1.DeleteOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Error(err)
+			}
+		}
+		if err := install.Apply(ctx, s.config, s.overlay); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// as is a client's configuration as the operator's.
+func (s *site) as(t *testing.T) *rest.Config {
+	t.Helper()
+	token, err := s.ServiceAccountToken(t.Context(), install.Namespace(s.overlay), install.ServiceAccount, controlplane.TokenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.RESTConfigAs(controlplane.Credential{Token: token})
+}
+
+// eventually waits until check finds nothing to complain of.
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = check(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("not in time: %s: %v", what, err)
+}
+
+// soon is a context for what must happen soon, in a cleanup too.
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// adminKubeconfig is an administrator's, for kubectl.
+func adminKubeconfig(t *testing.T, s *site) string {
+	t.Helper()
+	path, err := s.WriteKubeconfig(t.TempDir(), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: s.config.BearerToken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

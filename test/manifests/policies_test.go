@@ -1,0 +1,384 @@
+//go:build integration
+
+package manifests
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+)
+
+// put applies an object as somebody, for real or as a dry run.
+func put(t *testing.T, config *rest.Config, o *unstructured.Unstructured, dry bool) error {
+	t.Helper()
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	force := true
+	options := metav1.PatchOptions{FieldManager: "kms-health-operator", Force: &force}
+	if dry {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	_, err = client.Resource(resourceOf(o)).Namespace(o.GetNamespace()).Patch(t.Context(), o.GetName(), types.ApplyPatchType, raw, options)
+	return err
+}
+
+// refused waits until a policy is in force that refuses an object: a new one takes a
+// moment. An empty message is any refusal.
+func refused(t *testing.T, config *rest.Config, o *unstructured.Unstructured, message string) {
+	t.Helper()
+	eventually(t, "it is refused", func() error {
+		err := put(t, config, o, true)
+		if err == nil {
+			return fmt.Errorf("%s was taken", id(o))
+		}
+		if !strings.Contains(err.Error(), message) {
+			return fmt.Errorf("refused, but not for %q: %w", message, err)
+		}
+		return nil
+	})
+}
+
+func object(apiVersion, kind, namespace, name string, rest map[string]any) *unstructured.Unstructured {
+	content := map[string]any{
+		"apiVersion": apiVersion, "kind": kind,
+		"metadata": map[string]any{"name": name, "namespace": namespace},
+	}
+	if m, ok := rest["metadata"].(map[string]any); ok {
+		maps.Copy(content["metadata"].(map[string]any), m)
+	}
+	for k, v := range rest {
+		if k != "metadata" {
+			content[k] = v
+		}
+	}
+	return &unstructured.Unstructured{Object: content}
+}
+
+func list(values ...string) []any {
+	all := make([]any, len(values))
+	for i, v := range values {
+		all[i] = v
+	}
+	return all
+}
+
+func secretRole(rules ...any) *unstructured.Unstructured {
+	return object("rbac.authorization.k8s.io/v1", "Role", kas, "kms-health-operator-kube-apiserver", map[string]any{"rules": rules})
+}
+
+func rule(group, resource string, names, verbs []any) map[string]any {
+	r := map[string]any{"apiGroups": list(group), "resources": list(resource), "verbs": verbs}
+	if names != nil {
+		r["resourceNames"] = names
+	}
+	return r
+}
+
+func TestOperatorsOwnRoleHoldsNamedEncryptionConfigsAndNothingElse(t *testing.T) {
+	operator := openshift.as(t)
+	good := rule("", "secrets", list("encryption-config"), list("get", "list", "watch"))
+	const about, reads, names = "is about Secrets", "lets read", "names the Secrets"
+
+	in := render.Input{Config: &v1alpha1.OperatorConfiguration{Image: "i"}, Target: &v1alpha1.Target{
+		Name: "kube-apiserver", Namespace: kas, EncryptionConfig: v1alpha1.EncryptionConfig{Secret: "encryption-config"},
+	}}
+	for _, revisions := range [][]string{nil, {"7"}, {"7", "8", "123"}} {
+		role, err := in.SecretRole(revisions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := put(t, operator, role, false); err != nil {
+			t.Errorf("revisions %v: %v", revisions, err)
+		}
+	}
+	t.Cleanup(func() {
+		role := secretRole()
+		_ = openshift.client.Resource(resourceOf(role)).Namespace(kas).Delete(soon(t), role.GetName(), metav1.DeleteOptions{})
+	})
+	// What it is for works, and goes no further.
+	openshift.expect(t, question{"get list watch", "secrets", kas, "encryption-config"}, true)
+	openshift.expect(t, question{"get", "secrets", kas, "encryption-config-123"}, true)
+	openshift.expect(t, question{"list watch", "secrets", kas, ""}, false)
+	openshift.expect(t, question{"get", "secrets", kas, "encryption-config-9"}, false)
+	openshift.expect(t, question{"get", "secrets", oas, "encryption-config"}, false)
+	openshift.expect(t, question{"update patch delete", "secrets", kas, "encryption-config"}, false)
+
+	for name, c := range map[string]struct {
+		rules []any
+		why   string
+	}{
+		"everything":           {[]any{rule("*", "*", nil, list("*"))}, about},
+		"everything, named":    {[]any{rule("*", "*", list("encryption-config"), list("*"))}, about},
+		"all Secrets":          {[]any{rule("", "secrets", nil, list("get"))}, names},
+		"no names":             {[]any{rule("", "secrets", list(), list("get"))}, names},
+		"an empty name":        {[]any{rule("", "secrets", list(""), list("get"))}, names},
+		"another Secret":       {[]any{rule("", "secrets", list("installer-sa-token"), list("get"))}, names},
+		"one among good ones":  {[]any{rule("", "secrets", list("encryption-config", "etcd-client"), list("get"))}, names},
+		"a good prefix":        {[]any{rule("", "secrets", list("encryption-config-7x"), list("get"))}, names},
+		"a good suffix":        {[]any{rule("", "secrets", list("my-encryption-config"), list("get"))}, names},
+		"lines":                {[]any{rule("", "secrets", list("encryption-config\netcd"), list("get"))}, ""},
+		"all resources":        {[]any{rule("", "*", list("encryption-config"), list("get"))}, about},
+		"ConfigMaps":           {[]any{rule("", "configmaps", list("encryption-config"), list("get"))}, about},
+		"a subresource":        {[]any{rule("", "secrets/status", list("encryption-config"), list("get"))}, about},
+		"two resources":        {[]any{map[string]any{"apiGroups": list(""), "resources": list("secrets", "pods"), "resourceNames": list("encryption-config"), "verbs": list("get")}}, about},
+		"two groups":           {[]any{map[string]any{"apiGroups": list("", "apps"), "resources": list("secrets"), "resourceNames": list("encryption-config"), "verbs": list("get")}}, about},
+		"another group":        {[]any{rule("apps", "secrets", list("encryption-config"), list("get"))}, about},
+		"all groups":           {[]any{rule("*", "secrets", list("encryption-config"), list("get"))}, about},
+		"writing":              {[]any{rule("", "secrets", list("encryption-config"), list("get", "patch"))}, reads},
+		"deleting":             {[]any{rule("", "secrets", list("encryption-config"), list("delete"))}, reads},
+		"all verbs":            {[]any{rule("", "secrets", list("encryption-config"), list("*"))}, reads},
+		"a good and a bad one": {[]any{good, rule("", "pods", nil, list("create"))}, about},
+		"pods/exec":            {[]any{good, rule("", "pods/exec", nil, list("create"))}, about},
+		"roles":                {[]any{rule("rbac.authorization.k8s.io", "roles", list("encryption-config"), list("escalate"))}, about},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused(t, operator, secretRole(c.rules...), c.why)
+			// For administrators, too.
+			refused(t, openshift.config, secretRole(c.rules...), c.why)
+		})
+	}
+	// Nothing of the sort where it holds no "escalate".
+	for namespace, name := range map[string]string{kas: "other", "kube-system": "kms-health-operator-kube-apiserver", home: "kms-health-operator"} {
+		role := object("rbac.authorization.k8s.io/v1", "Role", namespace, name, map[string]any{"rules": []any{good}})
+		refused(t, operator, role, "forbidden")
+	}
+	// Other Roles are nobody's business here.
+	other := object("rbac.authorization.k8s.io/v1", "Role", kas, "somebody-elses", map[string]any{"rules": []any{rule("", "pods", nil, list("create"))}})
+	if err := put(t, openshift.config, other, true); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
+	operator := openshift.as(t)
+	role := func(rules ...any) *unstructured.Unstructured {
+		return object("rbac.authorization.k8s.io/v1", "ClusterRole", "", reporter, map[string]any{"rules": rules})
+	}
+	for name, c := range map[string]*unstructured.Unstructured{
+		"Secrets":          role(rule("", "secrets", nil, list("get"))),
+		"everything":       role(rule("*", "*", nil, list("*"))),
+		"another SCC":      role(rule("security.openshift.io", "securitycontextconstraints", list("privileged"), list("use"))),
+		"the whole object": role(rule("operator.openshift.io", "kubeapiservers", list("cluster"), list("patch"))),
+	} {
+		t.Run(name, func(t *testing.T) { refused(t, operator, c, "attempting to grant RBAC permissions not currently held") })
+	}
+	binding := object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "", reporter, map[string]any{
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+		"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": "kms-health-operator", "namespace": home}},
+	})
+	refused(t, operator, binding, "attempting to grant RBAC permissions not currently held")
+	// And what it is for.
+	in := reportersInput(v1alpha1.DeliveryCompanion)
+	identity, err := in.Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range identity {
+		if err := put(t, operator, o, false); err != nil {
+			t.Error(err)
+		}
+		t.Cleanup(func() {
+			_ = openshift.client.Resource(resourceOf(o)).Namespace(o.GetNamespace()).Delete(soon(t), o.GetName(), metav1.DeleteOptions{})
+		})
+	}
+}
+
+func reportersInput(d v1alpha1.Delivery) *render.Input {
+	c, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
+	if err != nil {
+		panic(err) // it is ours
+	}
+	c.Image = "reporter:1"
+	t := c.Targets[0]
+	t.Delivery = d
+	settings, err := tlsprofile.Of(nil)
+	if err != nil {
+		panic(err)
+	}
+	return &render.Input{Config: c, Namespace: home, Target: &t, OpenShift: true, TLS: settings, CA: []byte("CA")}
+}
+
+func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
+	operator := openshift.as(t)
+	// The ServiceAccount that admission asks for.
+	in := reportersInput(v1alpha1.DeliveryCompanion)
+	account := object("v1", "ServiceAccount", home, reporter, nil)
+	if err := put(t, operator, account, false); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = openshift.client.Resource(resourceOf(account)).Namespace(home).Delete(soon(t), reporter, metav1.DeleteOptions{})
+	})
+	plugins := []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock", Role: "Write"}}
+	companion := func(host string) *unstructured.Unstructured {
+		pod, err := in.Companion(render.Site{Node: "master-0", UID: "0a1b2c3d", Folders: []sockets.Folder{{MountPath: "/var/run/kmsplugin", HostPath: host}}}, plugins)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pod
+	}
+	const pods = "/var/lib/kubelet/pods/"
+	proof, err := in.ImageProof("master-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemonSet, err := reportersInput(v1alpha1.DeliveryDaemonSet).DaemonSet([]sockets.Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}}, plugins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofDaemonSet, _, err := unstructured.NestedMap(daemonSet.Object, "spec", "template", "spec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own map[string]any
+	for _, o := range openshift.base {
+		if o.GetKind() == "Deployment" {
+			own = specOf(o.DeepCopy())
+		}
+	}
+	for name, pod := range map[string]*unstructured.Unstructured{
+		"a companion":                     companion(pods + "4fd0b0c6-4a8c-4b0e-9a3c-2f2f6a7b8c9d/volumes/kubernetes.io~empty-dir/kms-sockets"),
+		"a companion of a static pod":     companion(pods + "0123456789abcdef0123456789abcdef/volumes/kubernetes.io~empty-dir/kms-sockets"),
+		"a companion with a host folder":  companion("/var/run/kmsplugin"),
+		"a companion with one below that": companion("/run/kmsplugin/vault"),
+		"an image proof":                  proof,
+		"a DaemonSet's":                   object("v1", "Pod", home, "agent", map[string]any{"spec": ofDaemonSet}),
+		"the operator":                    object("v1", "Pod", home, "operator", map[string]any{"spec": own}),
+	} {
+		if err := put(t, operator, pod, true); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	const folders, context = "that hold the plugins' sockets", "is not privileged"
+	for name, c := range map[string]struct {
+		host   string
+		change func(spec, container map[string]any)
+		why    string
+	}{
+		"the root":                {"/", nil, folders},
+		"etcd":                    {"/var/lib/etcd", nil, folders},
+		"static pods":             {"/etc/kubernetes/manifests", nil, folders},
+		"all of the kubelet's":    {"/var/lib/kubelet", nil, folders},
+		"all pods'":               {"/var/lib/kubelet/pods", nil, folders},
+		"a pod's Secret":          {pods + "0a1b/volumes/kubernetes.io~secret/encryption-config", nil, folders},
+		"a pod's token":           {pods + "0a1b/volumes/kubernetes.io~projected/kube-api-access", nil, folders},
+		"a folder of an emptyDir": {pods + "0a1b/volumes/kubernetes.io~empty-dir/x/y", nil, folders},
+		"a way out":               {pods + "0a1b/volumes/kubernetes.io~empty-dir/../kubernetes.io~secret", nil, ""},
+		"a way out of sockets":    {"/var/run/kmsplugin/../../etc", nil, ""},
+		"a name that begins so":   {"/var/run/kmsplugin-other", nil, folders},
+		"writable": {"/var/run/kmsplugin", func(_, c map[string]any) {
+			for _, m := range c["volumeMounts"].([]any) {
+				delete(m.(map[string]any), "readOnly")
+			}
+		}, "read-only"},
+		"privileged":          {"", func(_, c map[string]any) { c["securityContext"] = map[string]any{"privileged": true} }, context},
+		"no security context": {"", func(_, c map[string]any) { delete(c, "securityContext") }, context},
+		"a capability": {"", func(_, c map[string]any) {
+			c["securityContext"].(map[string]any)["capabilities"].(map[string]any)["add"] = list("SYS_ADMIN")
+		}, context},
+		"escalation":         {"", func(_, c map[string]any) { delete(c["securityContext"].(map[string]any), "allowPrivilegeEscalation") }, context},
+		"a writable root":    {"", func(_, c map[string]any) { c["securityContext"].(map[string]any)["readOnlyRootFilesystem"] = false }, context},
+		"the node's PIDs":    {"", func(s, _ map[string]any) { s["hostPID"] = true }, "processes of its node"},
+		"the node's IPC":     {"", func(s, _ map[string]any) { s["hostIPC"] = true }, "processes of its node"},
+		"an init container":  {"", func(s, _ map[string]any) { s["initContainers"] = []any{map[string]any{"name": "i", "image": "i"}} }, context},
+		"a second container": {"", func(s, c map[string]any) { s["containers"] = []any{c, map[string]any{"name": "i", "image": "i"}} }, context},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := c.host
+			if host == "" {
+				host = "/var/run/kmsplugin"
+			}
+			pod := companion(host)
+			if c.change != nil {
+				spec := pod.Object["spec"].(map[string]any)
+				c.change(spec, spec["containers"].([]any)[0].(map[string]any))
+			}
+			refused(t, operator, pod, c.why)
+		})
+	}
+	// Of other namespaces the policy knows nothing.
+	elsewhere := companion("/")
+	elsewhere.SetNamespace(kas)
+	elsewhere.Object["spec"].(map[string]any)["serviceAccountName"] = "default"
+	eventually(t, "an administrator runs anything elsewhere", func() error { return put(t, openshift.config, elsewhere, true) })
+}
+
+func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
+	openshift.with(t, "deployment", "client-certificates", "legacy-token")
+	operator := openshift.as(t)
+	openshift.expect(t, question{"patch", "secrets", kas, reporter + "-legacytoken"}, true)
+	openshift.expect(t, question{"patch", "configmaps", kas, "config"}, true)
+
+	secret := func(name, kind, account string) *unstructured.Unstructured {
+		content := map[string]any{"type": kind}
+		if account != "" {
+			content["metadata"] = map[string]any{"annotations": map[string]any{"kubernetes.io/service-account.name": account}}
+		}
+		return object("v1", "Secret", kas, name, content)
+	}
+	const token = "kubernetes.io/service-account-token"
+	for _, name := range []string{"config", "kube-apiserver-pod", "kms-health-operator-config", "kms-health-reporter"} {
+		refused(t, operator, object("v1", "ConfigMap", kas, name, map[string]any{"data": map[string]any{"a": "b"}}), "and no others")
+	}
+	for _, account := range []string{"installer-sa", "default", "x-kms-health-reporter-kube-apiserver", reporter} {
+		refused(t, operator, secret(reporter+"-mintedtoken", token, account), "are Opaque")
+		refused(t, operator, secret(reporter+"-clientcertificate", token, account), "are of type kubernetes.io/tls")
+		if account != reporter {
+			refused(t, operator, secret(reporter+"-legacytoken", token, account), "and of no others")
+		}
+	}
+	for _, o := range []*unstructured.Unstructured{
+		object("v1", "ConfigMap", kas, reporter+"-0123456789", map[string]any{"data": map[string]any{"a": "b"}}),
+		secret(reporter+"-mintedtoken", "Opaque", ""),
+		secret(reporter+"-legacytoken", token, reporter),
+	} {
+		if err := put(t, operator, o, true); err != nil {
+			t.Error(err)
+		}
+	}
+	// Deleting, which shows no object to the policy.
+	mine := object("v1", "ConfigMap", kas, "config", map[string]any{"data": map[string]any{"a": "b"}})
+	if err := put(t, openshift.config, mine, false); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = openshift.client.Resource(resourceOf(mine)).Namespace(kas).Delete(soon(t), "config", metav1.DeleteOptions{})
+	})
+	client, err := dynamic.NewForConfig(operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = client.Resource(resourceOf(mine)).Namespace(kas).Delete(t.Context(), "config", metav1.DeleteOptions{})
+	if err == nil || !strings.Contains(err.Error(), "and no others") {
+		t.Errorf("deleting somebody else's ConfigMap: %v", err)
+	}
+}
+
+// specOf is the pod's of a Deployment.
+func specOf(o *unstructured.Unstructured) map[string]any {
+	return o.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+}
+
+func containerOf(o *unstructured.Unstructured) map[string]any {
+	return specOf(o)["containers"].([]any)[0].(map[string]any)
+}

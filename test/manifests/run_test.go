@@ -1,0 +1,269 @@
+//go:build integration
+
+package manifests
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/manifests/install"
+	"github.com/kms-health/kms-health/test/nodes"
+)
+
+// The program, with the rights, the arguments and the file that it ships with, makes
+// reporters and takes them back, and never asks for what it may not.
+func TestOperatorIsNeverRefusedAnything(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "kms-health-operator")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "grpcnotrace", "-o", binary, "github.com/kms-health/kms-health/cmd/kms-health-operator").CombinedOutput(); err != nil {
+		t.Fatalf("build the operator: %v\n%s", err, out)
+	}
+	t.Run(openshift.overlay, func(t *testing.T) {
+		secret := object("v1", "Secret", kas, "encryption-config", map[string]any{"stringData": map[string]any{"encryption-config": encryption}})
+		if err := put(t, openshift.config, secret, false); err != nil {
+			t.Fatal(err)
+		}
+		h := newHouse(t, openshift, binary)
+		h.runStatic(kas, map[string]string{"apiserver": "true", "revision": "7"}, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
+		h.start()
+		eventually(t, "there is a companion", func() error {
+			pods, err := openshift.kube.CoreV1().Pods(home).List(t.Context(), metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/target=kube-apiserver"})
+			if err == nil && len(pods.Items) != 1 {
+				err = fmt.Errorf("%d", len(pods.Items))
+			}
+			return err
+		})
+		h.endsWithoutATrace()
+	})
+	t.Run(plain.overlay, func(t *testing.T) {
+		h := newHouse(t, plain, binary)
+		h.runStatic("kube-system", map[string]string{"component": "kube-apiserver"}, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/kmsplugin"}})
+		h.start()
+		// Its pods are made by a controller, and the policy lets them be.
+		eventually(t, "there is an agent", func() error {
+			pods, err := plain.kube.CoreV1().Pods("kms-health").List(t.Context(), metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/delivery=DaemonSet"})
+			if err == nil && len(pods.Items) != 1 {
+				err = fmt.Errorf("%d", len(pods.Items))
+			}
+			return err
+		})
+		h.endsWithoutATrace()
+	})
+}
+
+const encryption = `apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - kms: {apiVersion: v2, name: 1_secrets, endpoint: 'unix:///var/run/kmsplugin/kms-1.sock', timeout: 10s}
+  - identity: {}
+`
+
+// house is a node with an API server's pod, and the operator as shipped.
+type house struct {
+	t       *testing.T
+	site    *site
+	binary  string
+	dir     string
+	workers *nodes.Nodes
+	config  string // the file's path
+	shipped string
+}
+
+func newHouse(t *testing.T, s *site, binary string) *house {
+	t.Helper()
+	workers, err := nodes.Start(t.Context(), s.config, "master-0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(workers.Stop)
+	h := &house{t: t, site: s, binary: binary, dir: t.TempDir(), workers: workers}
+	h.config = filepath.Join(h.dir, "config.yaml")
+	for _, o := range s.base {
+		if o.GetKind() == "ConfigMap" {
+			h.shipped = o.Object["data"].(map[string]any)["config.yaml"].(string)
+		}
+	}
+	h.configure(h.shipped)
+	return h
+}
+
+func (h *house) configure(text string) {
+	h.t.Helper()
+	if err := os.WriteFile(h.config+".new", []byte(text), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.Rename(h.config+".new", h.config); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *house) runStatic(namespace string, labels map[string]string, sockets corev1.VolumeSource) {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
+	defer cancel()
+	_, err := h.workers.RunStaticPod(ctx, "master-0", &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver", Namespace: namespace, Labels: labels},
+		Spec: corev1.PodSpec{
+			HostNetwork: true,
+			Containers: []corev1.Container{{
+				Name: "kube-apiserver", Image: "kube-apiserver:1",
+				VolumeMounts: []corev1.VolumeMount{{Name: "kms-sockets", MountPath: "/var/run/kmsplugin"}},
+			}},
+			Volumes: []corev1.Volume{{Name: "kms-sockets", VolumeSource: sockets}},
+		},
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// start runs the operator with the Deployment's arguments, but for what must be
+// otherwise outside of a pod.
+func (h *house) start() {
+	h.t.Helper()
+	namespace := install.Namespace(h.site.overlay)
+	token, err := h.site.ServiceAccountToken(h.t.Context(), namespace, install.ServiceAccount, controlplane.TokenOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	kubeconfig, err := h.site.WriteKubeconfig(filepath.Join(h.dir, "credentials"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var args []string
+	env := map[string]string{"KUBECONFIG": kubeconfig}
+	for _, o := range h.site.base {
+		if o.GetKind() != "Deployment" {
+			continue
+		}
+		c := containerOf(o)
+		for _, e := range c["env"].([]any) {
+			e := e.(map[string]any)
+			value, _ := e["value"].(string)
+			env[e["name"].(string)] = value
+		}
+		env["POD_NAMESPACE"], env["METRICS_CERT_DIR"] = namespace, ""
+		for _, a := range c["args"].([]any) {
+			args = append(args, strings.NewReplacer("/etc/kms-health-operator/config.yaml", h.config, "$(METRICS_CERT_DIR)", env["METRICS_CERT_DIR"]).Replace(a.(string)))
+		}
+	}
+	metrics := freeAddress(h.t)
+	log, err := os.Create(filepath.Join(h.dir, "log"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	process := exec.Command(h.binary, append(args, "--metrics-bind-address", metrics, "--health-bind-address", "0")...)
+	process.Stdout, process.Stderr = log, log
+	process.Env = os.Environ()
+	for name, value := range env {
+		process.Env = append(process.Env, name+"="+value)
+	}
+	if err := process.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		_ = process.Process.Signal(syscall.SIGTERM)
+		timer := time.AfterFunc(20*time.Second, func() { _ = process.Process.Kill() })
+		if err := process.Wait(); err != nil {
+			h.t.Errorf("the operator ended with %v", err)
+		}
+		timer.Stop()
+		if text, err := os.ReadFile(log.Name()); h.t.Failed() && err == nil {
+			h.t.Logf("the operator's log:\n%s", text[max(0, len(text)-8000):])
+		}
+		_ = log.Close()
+	})
+	// It asks the API server who calls, and whether they may.
+	eventually(h.t, "its metrics are there for those who may", func() error { return scrape(metrics, h.site.config.BearerToken, http.StatusOK) })
+	if err := scrape(metrics, token, http.StatusForbidden); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// freeAddress is one that nobody listens at, a moment ago.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func scrape(address, token string, want int) error {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	request, err := http.NewRequest(http.MethodGet, "https://"+address+"/metrics", nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return err
+	}
+	if response.StatusCode != want {
+		return fmt.Errorf("/metrics: %s, want %d", response.Status, want)
+	}
+	return nil
+}
+
+// endsWithoutATrace has everything taken back, and looks at the audit log.
+func (h *house) endsWithoutATrace() {
+	t := h.t
+	t.Helper()
+	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=kms-health-reporter"}
+	h.configure(h.shipped + "managementState: Removed\n")
+	eventually(t, "all is taken back", func() error {
+		roles, err := h.site.kube.RbacV1().ClusterRoles().List(t.Context(), ours)
+		if err != nil {
+			return err
+		}
+		policies, err := h.site.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), ours)
+		if err == nil && len(roles.Items)+len(policies.Items) > 0 {
+			err = fmt.Errorf("%d ClusterRoles, %d policies", len(roles.Items), len(policies.Items))
+		}
+		return err
+	})
+	if err := h.site.AuditFence(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	events, err := h.site.AuditEvents(controlplane.ByUser(controlplane.ServiceAccountUser(install.Namespace(h.site.overlay), install.ServiceAccount)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrote := 0
+	for _, e := range events {
+		if !strings.HasPrefix(e.UserAgent, "kms-health-operator/") {
+			continue // another test's, which asks in order to be refused
+		}
+		wrote++
+		if e.ResponseStatus != nil && (e.ResponseStatus.Code == http.StatusForbidden || e.ResponseStatus.Code == http.StatusUnauthorized) {
+			t.Errorf("refused: %s %s: %s", e.Verb, e.RequestURI, e.ResponseStatus.Message)
+		}
+	}
+	if wrote < 20 {
+		t.Errorf("%d requests of the operator's are in the audit log", wrote)
+	}
+}
