@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,8 +59,13 @@ func edited(manifest []byte, decide func(*pod) (change, error)) ([]byte, error) 
 	if err := encoder.Encode(&unstructured.Unstructured{Object: tree}, &out); err != nil {
 		return nil, fmt.Errorf("encoding the manifest: %w", err)
 	}
-	return out.Bytes(), nil
+	return installerWord.ReplaceAll(out.Bytes(), []byte(`$1"$2"`)), nil
 }
+
+// installerWord is a value that is nothing but a word that OpenShift's static pod
+// installer replaces. Without quotes, what it puts there may be no string any more:
+// a revision is a number.
+var installerWord = regexp.MustCompile(`(?m)^( *(?:- )*(?:[^\s:"'][^:"']*: )?)(NODE_NAME|REVISION)$`)
 
 // decode reads the one document of a manifest that is not empty.
 func decode(manifest []byte) (map[string]any, error) {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/yaml"
 )
 
 const podManifest = `# A comment, which is lost.
@@ -219,5 +220,33 @@ func TestManifestsThatCannotBe(t *testing.T) {
 				t.Errorf("with the error came\n%s", out)
 			}
 		})
+	}
+}
+
+func TestInstallersWordsStayStringsAfterTheirReplacement(t *testing.T) {
+	manifest := []byte(`apiVersion: v1
+kind: Pod
+metadata:
+  name: api
+  labels: {revision: "REVISION", node: "NODE_NAME", path: /a/REVISION}
+spec:
+  containers:
+  - name: api
+    image: i
+    args: ["REVISION", "--node=NODE_NAME"]
+    env: [{name: REVISION_OF, value: "REVISION"}]
+    volumeMounts: [{name: s, mountPath: /run/kms}]
+  volumes: [{name: s, emptyDir: {}}]
+`)
+	out, err := InjectManifest(manifest, Options{Image: "r", ConfigMap: "c", Endpoints: []string{"unix:///run/kms/kms-1.sock"}, NodeName: InstallerNodeName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict([]byte(strings.NewReplacer("REVISION", "7", "NODE_NAME", "0x10").Replace(string(out))), pod); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if pod.Labels["revision"] != "7" || pod.Labels["node"] != "0x10" || pod.Labels["path"] != "/a/7" || pod.Spec.Containers[0].Args[0] != "7" || pod.Spec.Containers[0].Env[0].Value != "7" {
+		t.Errorf("%s", out)
 	}
 }

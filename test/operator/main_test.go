@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,6 +96,9 @@ func start(ctx context.Context) (err error) {
 	return setUp(ctx)
 }
 
+// roleEdited says that a test has edited the role by which Secrets are read.
+var roleEdited atomic.Bool
+
 // refusals proves, from the API server's own log of all tests, that the operator
 // was never refused anything: it holds every right that it uses.
 func refusals() error {
@@ -109,6 +113,9 @@ func refusals() error {
 	}
 	var refused []string
 	for _, e := range events {
+		if roleEdited.Load() && e.ObjectRef != nil && e.ObjectRef.Resource == "secrets" && strings.Contains(e.RequestURI, "encryption-config") {
+			continue // somebody took the operator's right to read them away
+		}
 		if e.ResponseStatus != nil && (e.ResponseStatus.Code == 403 || e.ResponseStatus.Code == 401) {
 			refused = append(refused, fmt.Sprintf("%d %s %s", e.ResponseStatus.Code, e.Verb, e.RequestURI))
 		}

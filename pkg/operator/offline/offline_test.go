@@ -99,8 +99,9 @@ func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	node := "master-0"
 	install := func(name string) []byte {
-		return []byte(strings.NewReplacer("REVISION", "7", "NODE_NAME", "master-0").Replace(find(t, files, name)))
+		return []byte(strings.NewReplacer("REVISION", "7", "NODE_NAME", node).Replace(find(t, files, name)))
 	}
 	pod := &corev1.Pod{}
 	if err := yaml.UnmarshalStrict(install("static-pod.yaml"), pod); err != nil {
@@ -109,6 +110,9 @@ func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 	reporter := pod.Spec.Containers[len(pod.Spec.Containers)-1]
 	if reporter.Name != sidecar.ContainerName || strings.Join(reporter.Args, " ") != "--config=/etc/kms-health/config/config.yaml --node-name=master-0" {
 		t.Errorf("%s %v", reporter.Name, reporter.Args)
+	}
+	if pod.Labels["revision"] != "7" {
+		t.Errorf("labels %v", pod.Labels)
 	}
 	if v := pod.Spec.Volumes[0].HostPath.Path; v != "/etc/kubernetes/static-pod-resources/kube-apiserver-pod-7" {
 		t.Errorf("the API server's own volume is %s", v)

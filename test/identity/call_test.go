@@ -1,0 +1,102 @@
+//go:build integration
+
+package identity
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kms-health/kms-health/test/controlplane"
+)
+
+// Content types of a PATCH.
+const (
+	applyType = "application/apply-patch+yaml"
+	mergeType = "application/merge-patch+json"
+	jsonType  = "application/json-patch+json"
+)
+
+// request is one call of the API.
+type request struct{ method, path, contentType, body string }
+
+// answer is what came of it. The message is a Status's; empty for an object.
+type answer struct {
+	code    int
+	message string
+	object  map[string]any
+}
+
+// caller is somebody with a credential.
+type caller struct {
+	name   string
+	url    string
+	client *http.Client
+}
+
+func newCaller(t *testing.T, c *controlplane.ControlPlane, name string, config *rest.Config) *caller {
+	t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	return &caller{name: name, url: c.URL(), client: client}
+}
+
+func asAdmin(t *testing.T, c *controlplane.ControlPlane) *caller {
+	t.Helper()
+	return newCaller(t, c, "administrator", c.RESTConfig())
+}
+
+func (who *caller) do(t *testing.T, r request) answer {
+	t.Helper()
+	call, err := http.NewRequestWithContext(soon(t), r.method, who.url+r.path, strings.NewReader(r.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	call.Header.Set("Content-Type", r.contentType)
+	if r.contentType == "" {
+		call.Header.Set("Content-Type", "application/json")
+	}
+	response, err := who.client.Do(call)
+	if err != nil {
+		t.Fatalf("%s: %s %s: %v", who.name, r.method, r.path, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := answer{code: response.StatusCode}
+	if err := json.Unmarshal(body, &got.object); err != nil {
+		got.message = string(body)
+	} else if got.object["kind"] == "Status" {
+		got.message = fmt.Sprint(got.object["message"])
+	}
+	return got
+}
+
+// outcome tells who refused.
+func (a answer) outcome() string {
+	switch {
+	case a.code != http.StatusForbidden:
+		return fmt.Sprint(a.code)
+	case strings.Contains(a.message, "ValidatingAdmissionPolicy 'kms-health-reporter'"):
+		return "403 policy"
+	default:
+		return "403 RBAC"
+	}
+}
+
+func expand(format, namespace string) string {
+	if !strings.Contains(format, "%s") {
+		return format
+	}
+	return fmt.Sprintf(format, namespace)
+}

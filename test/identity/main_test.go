@@ -1,0 +1,81 @@
+//go:build integration
+
+package identity
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/test/controlplane"
+)
+
+const (
+	// patience bounds what must happen soon.
+	patience = 60 * time.Second
+	// home is the namespace of the reporters.
+	home = "kms-health"
+	// target is what the reporters of the tests are for, and account their own.
+	target  = "kube-apiserver"
+	account = "kms-health-reporter-" + target
+)
+
+// cluster serves all tests but those of an outage, one after another.
+var cluster *controlplane.ControlPlane
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	var err error
+	cluster, err = controlplane.Start(ctx, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, Audit: true})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// The status controller compiles and type-checks policies.
+	err = cluster.StartControllerManager(ctx, controlplane.ControllerManagerOptions{
+		Controllers: append([]string{"validatingadmissionpolicy-status-controller"}, controlplane.OperatorControllers...),
+	})
+	code := 1
+	if err == nil {
+		code = m.Run()
+	}
+	for _, err := range []error{err, cluster.Stop()} {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	return code
+}
+
+// soon is a context for what must happen soon, in a cleanup too.
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually waits until check says that what is so.
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	ctx := soon(t)
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("gave up waiting until %s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,153 @@
+//go:build integration
+
+package identity
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// encryption is OpenShift's: Secrets and ConfigMaps.
+const encryption = `apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets, configmaps]
+  providers:
+  - kms: {apiVersion: v2, name: plugin, endpoint: %q, timeout: 1s}
+`
+
+// encrypted is a control plane whose Secrets pass through a plugin.
+func encrypted(t *testing.T) (*controlplane.ControlPlane, *kmsplugin.Plugin) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kms") // a socket's path is at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms.sock"), StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plugin.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := controlplane.StartForTest(t, controlplane.Options{
+		CRDs: controlplane.TechPreviewNoUpgrade, Audit: true,
+		EncryptionConfig: fmt.Appendf(nil, encryption, plugin.Endpoint()),
+		ExtraArgs:        []string{"--service-account-max-token-expiration=2h"},
+	})
+	if err := c.StartControllerManager(t.Context(), controlplane.ControllerManagerOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return c, plugin
+}
+
+// Which credential still works while the plugin is ill decides which one a
+// delivery gets: only the reporter can tell of the illness.
+func TestCredentialsWhileThePluginIsIll(t *testing.T) {
+	c, plugin := encrypted(t)
+	s := site{controlplane.KubeAPIServers, controlplane.TechPreviewNoUpgrade}
+	reporters(t, c, s) // the policy is in force
+	s.reset(t, asAdmin(t, c))
+
+	made := map[v1alpha1.Credentials]*operator{}
+	for _, kind := range []v1alpha1.Credentials{v1alpha1.CredentialsMintedToken, v1alpha1.CredentialsClientCertificate, v1alpha1.CredentialsLegacyToken} {
+		o := newOperator(t, c, kind)
+		o.want.Approve = true
+		name := strings.TrimPrefix(o.want.ServiceAccount, "kms-health-reporter-")
+		applyAll(t, c, documents(t, "identity.yaml", identityValues(name, s.resource, false))...)
+		o.settle()
+		made[kind] = o
+	}
+	minted := made[v1alpha1.CredentialsMintedToken]
+	if next := credentials.Next(minted.secret().ObjectMeta); next.Sub(minted.clock.Now()).Round(time.Minute) != time.Hour {
+		t.Errorf("the server gives two hours at most; to be renewed at %v, and it is %v", next, minted.clock.Now())
+	}
+	rows := []struct {
+		name       string
+		credential controlplane.Credential
+		restarted  int // what it gets after a restart beside an ill plugin
+	}{
+		{"bound to a pod, by the kubelet", bound(t, c, "node-a"), http.StatusOK},
+		{"minted", minted.token(), http.StatusOK},
+		{"client certificate", made[v1alpha1.CredentialsClientCertificate].certificate(), http.StatusOK},
+		{"legacy token", made[v1alpha1.CredentialsLegacyToken].token(), http.StatusUnauthorized},
+	}
+	table := make([]string, len(rows))
+	// In the order of the rows: when the legacy token's turn comes, others were
+	// let in, so its refusal is not that of a server which is not there yet.
+	column := func(what string, illAndRestarted bool) {
+		t.Helper()
+		for i, row := range rows {
+			want := http.StatusOK
+			if illAndRestarted {
+				want = row.restarted
+			}
+			eventually(t, fmt.Sprintf("%s, %s: %d", what, row.name, want), func() error {
+				who := as(t, c, row.name, row.credential)
+				if got := who.do(t, s.condition(t, "node-a")); got.code != want {
+					return fmt.Errorf("%d %s", got.code, got.message)
+				}
+				// And the policy still stands, where it is asked.
+				forged := s.apply(t, "x", s.encryption(fields{"preflight": preflight("Succeeded")}))
+				if got := who.do(t, forged); want == http.StatusOK && got.outcome() != byPolicy {
+					return fmt.Errorf("forged preflight: %d %s", got.code, got.message)
+				}
+				return nil
+			})
+			table[i] += fmt.Sprintf("\t%d", want)
+		}
+	}
+	column("plugin well", false)
+	if err := plugin.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	column("plugin ill", false)
+	if err := c.StopAPIServer(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if err := c.StartAPIServer(t.Context()); err != nil { // which has a bound of its own
+		t.Fatal(err)
+	}
+	t.Logf("/livez after %v, beside an ill plugin", time.Since(start).Round(time.Second))
+	column("plugin ill, API server restarted", true)
+
+	// The operator can neither read nor write its Secrets, and does no harm.
+	for kind, o := range made {
+		before := len(o.writes())
+		result, err := o.manager.Ensure(soon(t), o.want)
+		if err == nil || result.Reason != credentials.ReasonRenewalFailed {
+			t.Errorf("%s: %+v, %v", kind, result, err)
+		}
+		if got := o.writes()[before:]; len(got) > 0 {
+			t.Errorf("%s: writes what it cannot read: %v", kind, got)
+		}
+	}
+	if err := plugin.Return(); err != nil {
+		t.Fatal(err)
+	}
+	column("plugin well again", false)
+	for _, o := range made {
+		o.settle()
+		o.quiet()
+	}
+
+	text := "PATCH of own condition\tplugin well\till\till, API server restarted\twell again\n"
+	for i, row := range rows {
+		text += row.name + table[i] + "\n"
+	}
+	show(t, text)
+}

@@ -1,0 +1,165 @@
+//go:build integration
+
+package identity
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/test/controlplane"
+)
+
+// wideActions need rights that no reporter has: the policy holds by itself, too,
+// should a role ever be widened by mistake.
+func (s site) wideActions(t *testing.T, outcome string) []action {
+	t.Helper()
+	actions := []action{
+		{"spec.managementState", s.merge(t, s.path(), fields{"spec": fields{"managementState": "Force"}}), all(outcome)},
+		{"spec.logLevel added", s.merge(t, s.path(), fields{"spec": fields{"logLevel": "Debug"}}), all(outcome)},
+		{"spec.unsupportedConfigOverrides added", s.merge(t, s.path(), fields{"spec": fields{"unsupportedConfigOverrides": fields{"a": 1}}}), all(outcome)},
+		{"spec.managementState removed", s.merge(t, s.path(), fields{"spec": fields{"managementState": nil}}), all(outcome)},
+		{"a label added", s.merge(t, s.path(), fields{"metadata": fields{"labels": fields{"new": "x"}}}), all(outcome)},
+		{"all labels removed", s.merge(t, s.path(), fields{"metadata": fields{"labels": nil}}), all(outcome)},
+		{"an annotation", s.merge(t, s.path(), fields{"metadata": fields{"annotations": fields{"new": "x"}}}), all(outcome)},
+		{"a finalizer", s.merge(t, s.path(), fields{"metadata": fields{"finalizers": []any{"example.com/x"}}}), all(outcome)},
+		{"status.version", s.merge(t, s.status(), fields{"status": fields{"version": "forged"}}), all(outcome)},
+		{"an operator's condition removed", s.change(t, "remove", "/status/conditions/0", nil), all(outcome)},
+	}
+	if s.typed() {
+		actions = append(actions, action{"preflight Succeeded", s.merge(t, s.status(), fields{"status": s.encryption(fields{"preflight": preflight("Succeeded")})}), all(outcome)})
+	}
+	return actions
+}
+
+func TestPolicyHoldsWithoutRBAC(t *testing.T) {
+	for _, s := range sites {
+		t.Run(s.resource+"/"+string(s.variant), func(t *testing.T) {
+			who := reporters(t, variant(t, s.variant), s)
+			allowAll(t, cluster, controlplane.ServiceAccountUser(home, account))
+			allowAll(t, cluster, certificateUser)
+			s.tryAll(t, cluster, who, s.wideActions(t, byPolicy))
+		})
+	}
+}
+
+// others are callers with all rights whom the policy must not know.
+func others(t *testing.T) []*caller {
+	t.Helper()
+	client := clientset(t, cluster)
+	who := []*caller{asAdmin(t, cluster)}
+	for _, name := range []string{"kms-health-operator", "kms-health-reporter", "another-kms-health-reporter-x"} {
+		_, err := client.CoreV1().ServiceAccounts(home).Create(soon(t), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		need(t, err)
+		allowAll(t, cluster, controlplane.ServiceAccountUser(home, name))
+		who = append(who, as(t, cluster, name, token(t, cluster, name, nil)))
+	}
+	const user = "system:kms-health-reporter:x"
+	allowAll(t, cluster, user)
+	return append(who, as(t, cluster, user, certified(t, cluster, user)))
+}
+
+func TestPolicyIsForNobodyElse(t *testing.T) {
+	s := sites[0]
+	reporters(t, variant(t, s.variant), s) // the policy is in force
+	s.tryAll(t, cluster, others(t), s.wideActions(t, ok))
+}
+
+// An entry that is not as the contract has it is no reason to refuse a write that
+// leaves it alone, or puts it right.
+func TestReporterIsNotStoppedByWhatSomebodyLeft(t *testing.T) {
+	s := sites[0]
+	who := reporters(t, variant(t, s.variant), s)
+	admin := asAdmin(t, cluster)
+	t.Cleanup(func() { s.reset(t, admin) })
+	spoilt := s.baseline()
+	for _, i := range []int{ofNodeA, ofNodeB} {
+		left := spoilt["status"].(fields)["conditions"].([]any)[i].(fields)
+		left["status"], left["reason"], left["message"] = "False", "Other", strings.Repeat("x", 40000)
+	}
+	for _, reporter := range who {
+		s.put(t, admin, spoilt)
+		for _, try := range []request{s.reports(t, "node-a"), s.condition(t, "node-a")} {
+			if got := reporter.do(t, try); got.code != http.StatusOK {
+				t.Errorf("%s: %d %s", reporter.name, got.code, got.message)
+			}
+		}
+	}
+}
+
+// A policy that fails denies those whom it is for, and no one else.
+func TestPolicyThatCannotBeEvaluatedStopsReportersOnly(t *testing.T) {
+	s := sites[0]
+	who := reporters(t, variant(t, s.variant), s)
+	s.reset(t, asAdmin(t, cluster))
+	broken := documents(t, "policy.yaml", nil)
+	for _, u := range broken {
+		u.SetName("broken")
+		if u.GetKind() == "ValidatingAdmissionPolicyBinding" {
+			mustSet(t, u, "broken", "spec", "policyName")
+			continue
+		}
+		mustSet(t, u, []any{fields{"expression": "dyn(object).status.missing == 1", "message": "never true"}}, "spec", "validations")
+	}
+	applyAll(t, cluster, broken...)
+	t.Cleanup(func() { remove(t, broken) })
+	for _, reporter := range who {
+		eventually(t, "the broken policy is in force for "+reporter.name, func() error {
+			if got := reporter.do(t, s.condition(t, "node-a")); got.code != http.StatusForbidden && got.code != http.StatusUnprocessableEntity || !strings.Contains(got.message, "no such key: missing") {
+				return fmt.Errorf("%d %s", got.code, got.message)
+			}
+			return nil
+		})
+	}
+	s.tryAll(t, cluster, others(t), s.wideActions(t, ok))
+}
+
+// The API server's own controller compiles and type-checks the policy against
+// the CRDs that are there.
+func TestPolicyHasNoTypeWarnings(t *testing.T) {
+	client := clientset(t, cluster).AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	for _, v := range []controlplane.Variant{controlplane.TechPreviewNoUpgrade, controlplane.Default} {
+		variant(t, v)
+		// It looks at a policy once. This one is bound to nothing.
+		policy := documents(t, "policy.yaml", nil)[0]
+		policy.SetName("checked-" + strings.ToLower(string(v)))
+		applyAll(t, cluster, policy)
+		t.Cleanup(func() { remove(t, []*unstructured.Unstructured{policy}) })
+		eventually(t, "the policy is type-checked", func() error {
+			live, err := client.Get(soon(t), policy.GetName(), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if live.Status.TypeChecking == nil {
+				return fmt.Errorf("generation %d of %d was looked at", live.Status.ObservedGeneration, live.Generation)
+			}
+			for _, warning := range live.Status.TypeChecking.ExpressionWarnings {
+				t.Errorf("%s: %s: %s", v, warning.FieldRef, warning.Warning)
+			}
+			return nil
+		})
+	}
+}
+
+func mustSet(t *testing.T, u *unstructured.Unstructured, value any, path ...string) {
+	t.Helper()
+	if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// remove deletes policies. The API server goes by them for up to a second more.
+func remove(t *testing.T, all []*unstructured.Unstructured) {
+	t.Helper()
+	admin := asAdmin(t, cluster)
+	for _, u := range all {
+		if got := admin.do(t, request{method: http.MethodDelete, path: paths[u.GetKind()] + u.GetName()}); got.code != http.StatusOK && got.code != http.StatusNotFound {
+			t.Errorf("delete %s %s: %d %s", u.GetKind(), u.GetName(), got.code, got.message)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+//go:build integration
+
+package identity
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/controlplane"
+)
+
+// Outcomes, as the tables give them. "unchanged" is a lawful request that the API
+// server made nothing of.
+const (
+	ok        = "200"
+	unchanged = "200 unchanged"
+	byPolicy  = "403 policy"
+	byRBAC    = "403 RBAC"
+)
+
+// action is what an identity tries. want holds an outcome for each of reporters,
+// or one for all of them.
+type action struct {
+	what string
+	try  request
+	want []string
+}
+
+// onlyBound is refused to a token that names node-a, and allowed to those that
+// name no node: nothing tells the API server for which node they speak.
+var onlyBound = []string{byPolicy, ok, ok}
+
+func all(outcome string) []string { return []string{outcome} }
+
+// statusActions are about the one status that a reporter may PATCH.
+func (s site) statusActions(t *testing.T) []action {
+	t.Helper()
+	own, other := health.ConditionType("node-a"), health.ConditionType("node-b")
+	apply := func(c fields) request {
+		return s.apply(t, health.ConditionManager("node-a"), fields{"conditions": []any{c}})
+	}
+	with := func(key string, value any) fields {
+		c := condition(own, "[]")
+		c[key] = value
+		return c
+	}
+	conditionsOf := func(order ...int) fields {
+		var list []any
+		for _, i := range order {
+			list = append(list, s.baseline()["status"].(fields)["conditions"].([]any)[i])
+		}
+		return fields{"status": fields{"conditions": list}}
+	}
+	at := func(i int) string { return fmt.Sprintf("/status/conditions/%d", i) }
+	actions := []action{
+		{"own condition", s.condition(t, "node-a"), all(ok)},
+		{"own condition, message of 32768 bytes", apply(with("message", strings.Repeat("x", 32768))), all(ok)},
+		{"own condition, message of 32769 bytes", apply(with("message", strings.Repeat("x", 32769))), all(byPolicy)},
+		{"own condition, 16385 runes of 2 bytes", apply(with("message", strings.Repeat("é", 16385))), all(byPolicy)},
+		{"own condition, status False", apply(with("status", "False")), all(byPolicy)},
+		{"own condition, another reason", apply(with("reason", "Other")), all(byPolicy)},
+		{"own condition removed", s.change(t, "remove", at(ofNodeA), nil), all(ok)},
+		{"another node's condition", s.condition(t, "node-b"), onlyBound},
+		{"another node's condition removed", s.change(t, "remove", at(ofNodeB), nil), onlyBound},
+		{"a new node's condition", s.condition(t, "node-c"), onlyBound},
+		{"a node whose name begins with ours", s.condition(t, "node-a.example"), onlyBound},
+		{"condition KMSHealthReporter_Degraded", apply(condition("KMSHealthReporter_Degraded", "")), all(byPolicy)},
+		{"condition KMSHealthReporter_x_Degraded", apply(condition("KMSHealthReporter_x_Degraded", "")), all(byPolicy)},
+		{"condition KMSPluginsDegraded", apply(condition("KMSPluginsDegraded", "")), all(byPolicy)},
+		{"an operator's condition changed", apply(condition("NodeControllerDegraded", "forged")), all(byPolicy)},
+		{"an operator's condition co-owned, as it is", apply(condition("NodeControllerDegraded", "not ours")), all(unchanged)},
+		{"an operator's condition removed", s.change(t, "remove", at(theirs), nil), all(byPolicy)},
+		{"an operator's condition doubled", s.change(t, "add", "/status/conditions/-", condition("NodeControllerDegraded", "not ours")), all("422")},
+		{"operators' conditions reordered", s.merge(t, s.status(), conditionsOf(theirsToo, theirs, ofNodeA, ofNodeB)), all(byPolicy)},
+		{"all conditions removed", s.merge(t, s.status(), fields{"status": fields{"conditions": nil}}), all(byPolicy)},
+		{"the status removed", s.merge(t, s.status(), fields{"status": nil}), all(byPolicy)},
+		{"status.version", s.merge(t, s.status(), fields{"status": fields{"version": "forged"}}), all(byPolicy)},
+		{"status.version removed", s.merge(t, s.status(), fields{"status": fields{"version": nil}}), all(byPolicy)},
+		{"status.observedGeneration added", s.merge(t, s.status(), fields{"status": fields{"observedGeneration": 1}}), all(byPolicy)},
+		{"spec, by way of /status", s.merge(t, s.status(), fields{"spec": fields{"managementState": "Force"}}), all(unchanged)},
+		{"a label, by way of /status", s.merge(t, s.status(), fields{"metadata": fields{"labels": fields{"of": "reporter"}}}), all(unchanged)},
+		{"managedFields emptied", s.merge(t, s.status(), fields{"metadata": fields{"managedFields": []any{fields{}}}}), all(unchanged)},
+		{"spec", s.merge(t, s.path(), fields{"spec": fields{"managementState": "Force"}}), all(byRBAC)},
+		{"a label", s.merge(t, s.path(), fields{"metadata": fields{"labels": fields{"of": "reporter"}}}), all(byRBAC)},
+		{"PUT of the status", request{method: http.MethodPut, path: s.status(), body: s.object(t, fields{})}, all(byRBAC)},
+		{"another object of the resource", s.merge(t, strings.Replace(s.status(), "/cluster/", "/other/", 1), fields{}), all(byRBAC)},
+		{"the wrong of both: own and another's", s.apply(t, "x", fields{"conditions": []any{condition(own, "[]"), condition(other, "forged")}}), onlyBound},
+	}
+	return append(actions, s.typedActions(t)...)
+}
+
+// typedActions are about encryptionStatus, which a Default CRD does not have: an
+// apply of it is then refused with 500, and other patches are pruned.
+func (s site) typedActions(t *testing.T) []action {
+	t.Helper()
+	forged := s.apply(t, "x", s.encryption(fields{"preflight": preflight("Succeeded")}))
+	noPreflight := s.merge(t, s.status(), fields{"status": s.encryption(fields{"preflight": nil})})
+	if !s.typed() {
+		return []action{
+			{"own healthReports", s.reports(t, "node-a"), all("500")},
+			{"another node's healthReports", s.reports(t, "node-b"), all("500")},
+			{"preflight Succeeded", forged, all("500")},
+			{"preflight Succeeded, by a merge patch", s.merge(t, s.status(), fields{"status": s.encryption(fields{"preflight": preflight("Succeeded")})}), all(unchanged)},
+		}
+	}
+	pointer := s.encryptionPath()
+	actions := []action{
+		{"own healthReports", s.reports(t, "node-a"), all(ok)},
+		{"own healthReports removed", s.change(t, "remove", pointer+"/healthReports/0", nil), all(ok)},
+		{"another node's healthReports", s.reports(t, "node-b"), onlyBound},
+		{"another node's healthReports removed", s.change(t, "remove", pointer+"/healthReports/1", nil), onlyBound},
+		{"all healthReports removed", s.change(t, "remove", pointer+"/healthReports", nil), onlyBound},
+		{"preflight Succeeded", forged, all(byPolicy)},
+		{"preflight Succeeded, by a merge patch", s.merge(t, s.status(), fields{"status": s.encryption(fields{"preflight": preflight("Succeeded")})}), all(byPolicy)},
+		{"preflight Succeeded, beside own reports", s.apply(t, "x", s.encryption(fields{"healthReports": []any{report("node-a", "1")}, "preflight": preflight("Succeeded")})), all(byPolicy)},
+		{"preflight removed", noPreflight, all(byPolicy)},
+		{"encryptionStatus removed", s.change(t, "remove", pointer, nil), all(byPolicy)},
+	}
+	if s.resource == controlplane.Authentications {
+		actions = append(actions, action{"oauthAPIServer.latestAvailableRevision", s.merge(t, s.status(), fields{"status": fields{"oauthAPIServer": fields{"latestAvailableRevision": 9}}}), all(byPolicy)},
+			action{"oauthAPIServer removed", s.change(t, "remove", "/status/oauthAPIServer", nil), all(byPolicy)})
+	}
+	return actions
+}
+
+// otherActions are about all else that there is in a cluster.
+func (s site) otherActions(t *testing.T) []action {
+	t.Helper()
+	another := site{controlplane.OpenShiftAPIServers, s.variant}
+	sa := "/api/v1/namespaces/" + home + "/serviceaccounts/" + account
+	get := func(path string) request { return request{method: http.MethodGet, path: path} }
+	return []action{
+		{"another resource's status", another.condition(t, "node-a"), all(byRBAC)},
+		{"GET of the object", get(s.path()), all(byRBAC)},
+		{"GET of its status", get(s.status()), all(byRBAC)},
+		{"LIST of the resource", get("/apis/operator.openshift.io/v1/" + s.resource), all(byRBAC)},
+		{"WATCH of the resource", get("/apis/operator.openshift.io/v1/" + s.resource + "?watch=1"), all(byRBAC)},
+		{"CREATE of an object", request{method: http.MethodPost, path: "/apis/operator.openshift.io/v1/" + s.resource, body: s.object(t, nil)}, all(byRBAC)},
+		{"DELETE of the object", request{method: http.MethodDelete, path: s.path()}, all(byRBAC)},
+		{"DELETE of all", request{method: http.MethodDelete, path: "/apis/operator.openshift.io/v1/" + s.resource}, all(byRBAC)},
+		{"GET of a Secret", get("/api/v1/namespaces/" + home + "/secrets/any"), all(byRBAC)},
+		{"LIST of Secrets", get("/api/v1/secrets"), all(byRBAC)},
+		{"GET of a ConfigMap", get("/api/v1/namespaces/" + home + "/configmaps/any"), all(byRBAC)},
+		{"LIST of ConfigMaps", get("/api/v1/configmaps"), all(byRBAC)},
+		{"GET of a pod", get("/api/v1/namespaces/" + home + "/pods/any"), all(byRBAC)},
+		{"LIST of pods", get("/api/v1/pods"), all(byRBAC)},
+		{"GET of a node", get("/api/v1/nodes/node-a"), all(byRBAC)},
+		{"LIST of CRDs", get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"), all(byRBAC)},
+		{"a token of its own ServiceAccount", request{method: http.MethodPost, path: sa + "/token", body: `{}`}, all(byRBAC)},
+		{"a CSR", request{method: http.MethodPost, path: "/apis/certificates.k8s.io/v1/certificatesigningrequests", body: `{}`}, all(byRBAC)},
+		{"GET of the policy", get(paths["ValidatingAdmissionPolicy"] + "kms-health-reporter"), all(byRBAC)},
+		{"DELETE of the policy", request{method: http.MethodDelete, path: paths["ValidatingAdmissionPolicy"] + "kms-health-reporter"}, all(byRBAC)},
+	}
+}
+
+// tryAll runs each action as each caller on a fresh baseline, and prints what
+// came of it.
+func (s site) tryAll(t *testing.T, c *controlplane.ControlPlane, who []*caller, actions []action) {
+	t.Helper()
+	admin := asAdmin(t, c)
+	s.reset(t, admin)
+	before := s.content(t, admin)
+	dirty := false
+	var table strings.Builder
+	fmt.Fprintf(&table, "%s, %s", s.resource, s.variant)
+	for _, caller := range who {
+		fmt.Fprintf(&table, "\t%s", caller.name)
+	}
+	fmt.Fprintln(&table)
+	for _, a := range actions {
+		fmt.Fprint(&table, a.what)
+		for i, caller := range who {
+			if dirty {
+				s.reset(t, admin)
+			}
+			got := caller.do(t, a.try)
+			outcome := got.outcome()
+			after := s.content(t, admin)
+			if dirty = !same(before, after); !dirty && got.code == http.StatusOK {
+				outcome, dirty = unchanged, true // its managedFields are not as they were
+			}
+			if dirty && got.code/100 != 2 {
+				t.Errorf("%s, %s: refused with %d, and yet the object changed to %s", a.what, caller.name, got.code, text(t, after))
+			}
+			fmt.Fprintf(&table, "\t%s", outcome)
+			if want := a.want[min(i, len(a.want)-1)]; outcome != want {
+				fmt.Fprint(&table, " !")
+				t.Errorf("%s, %s: %s, want %s: %s", a.what, caller.name, outcome, want, got.message)
+			}
+		}
+		fmt.Fprintln(&table)
+	}
+	show(t, table.String())
+}
+
+// show prints a table whose columns are divided by tabs.
+func show(t *testing.T, table string) {
+	t.Helper()
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "\n"+table)
+	if err := w.Flush(); err != nil {
+		t.Error(err)
+	}
+	t.Log(text.String())
+}
+
+func TestReportersMayChangeTheirEntriesAndNothingElse(t *testing.T) {
+	for _, s := range sites {
+		t.Run(s.resource+"/"+string(s.variant), func(t *testing.T) {
+			who := reporters(t, variant(t, s.variant), s)
+			s.tryAll(t, cluster, who, s.statusActions(t))
+		})
+	}
+}
+
+func TestReportersMayDoNothingElseInACluster(t *testing.T) {
+	s := sites[0]
+	who := reporters(t, variant(t, s.variant), s)
+	s.tryAll(t, cluster, who, s.otherActions(t))
+}
+
+// sites are the resources, in the order that changes the CRDs least.
+var sites = []site{
+	{controlplane.KubeAPIServers, controlplane.TechPreviewNoUpgrade},
+	{controlplane.OpenShiftAPIServers, controlplane.TechPreviewNoUpgrade},
+	{controlplane.Authentications, controlplane.TechPreviewNoUpgrade},
+	{controlplane.KubeAPIServers, controlplane.Default},
+	{controlplane.Authentications, controlplane.Default},
+}
+
+// variant changes the cluster's CRDs to it.
+func variant(t *testing.T, v controlplane.Variant) *controlplane.ControlPlane {
+	t.Helper()
+	if err := cluster.ApplyOperatorCRDs(soon(t), v); err != nil {
+		t.Fatal(err)
+	}
+	return cluster
+}

@@ -1,0 +1,175 @@
+//go:build integration
+
+package identity
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kms-health/kms-health/test/controlplane"
+)
+
+// certificateUser is the user that a reporter's client certificates are for.
+const certificateUser = "system:kms-health-reporter"
+
+func clientset(t *testing.T, c *controlplane.ControlPlane) *kubernetes.Clientset {
+	t.Helper()
+	config := c.RESTConfig()
+	config.WarningHandlerWithContext = rest.NoWarnings{} // some tests write what deserves them
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// need passes over an object that is there already.
+func need(t *testing.T, err error) {
+	t.Helper()
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+}
+
+// install makes the identities of bindata for a resource, and the policy, and
+// waits until both are in force: RBAC and admission read from caches.
+func install(t *testing.T, c *controlplane.ControlPlane, resource string) {
+	t.Helper()
+	client := clientset(t, c)
+	_, err := client.CoreV1().Namespaces().Create(soon(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, metav1.CreateOptions{})
+	need(t, err)
+	applyAll(t, c, documents(t, "policy.yaml", nil)...)
+	applyAll(t, c, documents(t, "identity.yaml", identityValues(target, resource, false))...)
+	// The certificate's user has the same role, of a target of its own.
+	applyAll(t, c, documents(t, "identity.yaml", identityValues("certified", resource, true))...)
+}
+
+// bound is a token as the kubelet's projected volumes hold it: it names the node.
+func bound(t *testing.T, c *controlplane.ControlPlane, node string) controlplane.Credential {
+	t.Helper()
+	client := clientset(t, c)
+	_, err := client.CoreV1().Nodes().Create(soon(t), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
+	need(t, err)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "companion-" + node},
+		Spec: corev1.PodSpec{
+			NodeName: node, ServiceAccountName: account, Containers: []corev1.Container{{Name: "kms-health", Image: "any"}},
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		},
+	}
+	_, err = client.CoreV1().Pods(home).Create(soon(t), pod, metav1.CreateOptions{})
+	need(t, err)
+	pod, err = client.CoreV1().Pods(home).Get(soon(t), pod.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token(t, c, account, &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID})
+}
+
+func token(t *testing.T, c *controlplane.ControlPlane, name string, to *authenticationv1.BoundObjectReference) controlplane.Credential {
+	t.Helper()
+	made, err := c.ServiceAccountToken(soon(t), home, name, controlplane.TokenOptions{BoundTo: to})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return controlplane.Credential{Token: made}
+}
+
+func certified(t *testing.T, c *controlplane.ControlPlane, name string) controlplane.Credential {
+	t.Helper()
+	pair, err := c.ClientCertificate(time.Hour, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return controlplane.Credential{Certificate: pair}
+}
+
+// as makes a caller of a credential.
+func as(t *testing.T, c *controlplane.ControlPlane, name string, credential controlplane.Credential) *caller {
+	t.Helper()
+	return newCaller(t, c, name, c.RESTConfigAs(credential))
+}
+
+// reporters are the three kinds of identity, in the order of the tables' columns.
+// Each is in force when it returns: it may, and the policy watches it.
+func reporters(t *testing.T, c *controlplane.ControlPlane, s site) []*caller {
+	t.Helper()
+	install(t, c, s.resource)
+	all := []*caller{
+		as(t, c, "bound to node-a", bound(t, c, "node-a")),
+		as(t, c, "minted", token(t, c, account, nil)),
+		as(t, c, "certificate", certified(t, c, certificateUser)),
+	}
+	for _, who := range all {
+		eventually(t, who.name+" may, and is bounded", func() error {
+			// A dry run, so that a policy that is not in force yet does no harm.
+			own, foreign := s.condition(t, "node-a"), s.apply(t, "x", fields{"version": "forged"})
+			own.path += "&dryRun=All"
+			foreign.path += "&dryRun=All"
+			if got := who.do(t, own); got.code != http.StatusOK {
+				return fmt.Errorf("own condition: %d %s", got.code, got.message)
+			}
+			if got := who.do(t, foreign); got.outcome() != "403 policy" {
+				return fmt.Errorf("another field: %d %s", got.code, got.message)
+			}
+			return nil
+		})
+	}
+	return all
+}
+
+// allowAll gives a user all rights on the operator resources, until the test ends.
+func allowAll(t *testing.T, c *controlplane.ControlPlane, user string) {
+	t.Helper()
+	client := clientset(t, c)
+	role, err := client.RbacV1().ClusterRoles().Create(soon(t), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "all-"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{controlplane.OperatorGroup}, Resources: []string{"*"}, Verbs: []string{"*"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.RbacV1().ClusterRoleBindings().Create(soon(t), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitAll(t, c, user, true)
+	t.Cleanup(func() {
+		if err := client.RbacV1().ClusterRoleBindings().Delete(soon(t), role.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		awaitAll(t, c, user, false)
+	})
+}
+
+// awaitAll waits until the authorizer, which reads from a cache, agrees.
+func awaitAll(t *testing.T, c *controlplane.ControlPlane, user string, allowed bool) {
+	t.Helper()
+	client := clientset(t, c)
+	eventually(t, fmt.Sprintf("%s may do all: %t", user, allowed), func() error {
+		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(soon(t), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: controlplane.OperatorGroup, Version: "v1", Resource: "any", Verb: "delete",
+			}},
+		}, metav1.CreateOptions{})
+		if err == nil && review.Status.Allowed != allowed {
+			err = fmt.Errorf("allowed: %t", review.Status.Allowed)
+		}
+		return err
+	})
+}
