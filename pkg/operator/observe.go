@@ -164,18 +164,7 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 		w.Owner = &render.Owner{Name: role.GetName(), UID: string(role.GetUID())}
 	}
 
-	namespace := follow(ctx, o, watch.Selection{Resource: namespaceResource, Name: t.Namespace}, func(*unstructured.Unstructured) struct{} { return struct{}{} }, o.Wake)
-	_, exists := namespace.Get("", t.Namespace)
-	w.NamespaceMissing = namespace.Known() && !exists
-
-	pods := follow(ctx, o, watch.Selection{Resource: podResource, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()}, readPod, o.Wake)
-	if pods.Known() {
-		w.Pods = slices.DeleteFunc(pods.All(), func(p *corev1.Pod) bool { return p == nil })
-		slices.SortFunc(w.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	} else if err := pods.Err(); err != nil {
-		w.Trouble = fmt.Sprintf("the pods of namespace %s cannot be listed: %v", t.Namespace, err)
-	}
-	resource := follow(ctx, o, watch.Selection{Resource: target.ResourceOf(t.Resource), Name: "cluster"}, target.ReadResource, o.wakeForReports)
+	resource := follow(ctx, o, watch.Selection{Resource: target.ResourceOf(t.Resource), Name: "cluster"}, target.ReadResource, o.wakeOnceAndForReports())
 	if r, found := resource.Get("", "cluster"); found {
 		w.Resource = &r
 	}
@@ -183,6 +172,22 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 	kinds := maps.Clone(c.own)
 	kinds["ClusterRole"], kinds["ClusterRoleBinding"] = c.roles, c.bindings
 	addOwn(w, kinds)
+	namespace := follow(ctx, o, watch.Selection{Resource: namespaceResource, Name: t.Namespace}, func(*unstructured.Unstructured) struct{} { return struct{}{} }, o.Wake)
+	if !namespace.Known() || !resource.Known() {
+		return w, false
+	}
+	if _, exists := namespace.Get("", t.Namespace); !exists { // and no right in it either
+		w.NamespaceMissing, w.Pods = true, []*corev1.Pod{}
+		w.OwnKnown["Role"] = true
+		return w, true
+	}
+	pods := follow(ctx, o, watch.Selection{Resource: podResource, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()}, readPod, o.Wake)
+	if pods.Known() {
+		w.Pods = slices.DeleteFunc(pods.All(), func(p *corev1.Pod) bool { return p == nil })
+		slices.SortFunc(w.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	} else if err := pods.Err(); err != nil {
+		w.Trouble = fmt.Sprintf("the pods of namespace %s cannot be listed: %v", t.Namespace, err)
+	}
 	if t.Plugins == nil && !(going && state.Static) {
 		addOwn(w, map[string]*watch.Source[*unstructured.Unstructured]{
 			"Role": follow(ctx, o, watch.Selection{Resource: roleResource, Namespace: t.Namespace, Name: render.SecretRoleName(t.Name)}, whole, o.Wake),
@@ -204,10 +209,10 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 		read, _ := deployments.Get(t.Namespace, name)
 		w.Deployment, w.Injected = read.deployment, read.injected
 	}
-	if t.Plugins == nil && !going && !w.NamespaceMissing {
+	if t.Plugins == nil && !going {
 		w.Encryption = o.observeSecrets(ctx, w)
 	}
-	return w, resource.Known() && namespace.Known()
+	return w, true
 }
 
 // addOwn adds what is there of ours for a target.

@@ -129,9 +129,15 @@ func (o *Operator) Wake() {
 	}
 }
 
-func (o *Operator) wakeForReports() {
-	if o.switching.Load() {
-		o.Wake()
+// wakeOnceAndForReports asks for a pass when a resource is first known, and then
+// only while its reports are waited for: they come all the time.
+func (o *Operator) wakeOnceAndForReports() func() {
+	var once sync.Once
+	return func() {
+		once.Do(o.Wake)
+		if o.switching.Load() {
+			o.Wake()
+		}
 	}
 }
 

@@ -22,7 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/test/controlplane"
 )
 
@@ -80,10 +79,11 @@ func newHouse(t *testing.T, args ...string) *house {
 // configure puts a file in place, as a kubelet would not: by a rename.
 func (h *house) configure(text string) {
 	h.t.Helper()
-	text = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n" + text
-	if _, err := v1alpha1.DecodeOperator([]byte(text)); err != nil {
-		h.t.Fatalf("%v\n%s", err, text)
-	}
+	h.configureRaw("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n" + text)
+}
+
+func (h *house) configureRaw(text string) {
+	h.t.Helper()
 	if err := os.WriteFile(h.config+".new", []byte(text), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
@@ -95,6 +95,12 @@ func (h *house) configure(text string) {
 // start runs the operator, as its ServiceAccount.
 func (h *house) start(server string) {
 	h.t.Helper()
+	h.run(h.credentials(server))
+}
+
+// credentials are a kubeconfig with a token of the operator's ServiceAccount.
+func (h *house) credentials(server string) string {
+	h.t.Helper()
 	token, err := cluster.ServiceAccountToken(h.ctx, home, operatorAccount, controlplane.TokenOptions{})
 	if err != nil {
 		h.t.Fatal(err)
@@ -105,6 +111,11 @@ func (h *house) start(server string) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	return kubeconfig
+}
+
+func (h *house) run(kubeconfig string) {
+	h.t.Helper()
 	args := append([]string{
 		"run", "--config", h.config, "--kubeconfig", kubeconfig, "--namespace", home, "--image", "reporter:1",
 		"--metrics-bind-address", "0", "--health-bind-address", "0", "-v", "1",
