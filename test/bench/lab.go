@@ -36,7 +36,7 @@ type lab struct {
 	token    string
 }
 
-func newLab(ctx context.Context, p plan) (_ *lab, err error) {
+func newLab(p plan) (_ *lab, err error) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		return nil, errors.New("KUBEBUILDER_ASSETS is not set, so there will be no API server; run `make bench`, which sets it")
 	}
@@ -56,26 +56,31 @@ func newLab(ctx context.Context, p plan) (_ *lab, err error) {
 		return nil, errors.Join(err, os.RemoveAll(configs), l.close())
 	}
 	l.reporter, l.floor = filepath.Join(l.dir, "reporter"), filepath.Join(l.dir, "floor")
-	// A copy, since somebody may build another during the run.
-	if err := unpack(reporterBinary, l.reporter); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w; run `make bench`, which builds it", err), l.close())
-	}
-	l.say("building the floor")
-	// As the Makefile builds the reporter.
-	build := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", l.floor, "./test/bench/floor")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, errors.Join(fmt.Errorf("build the floor: %w\n%s", err, out), l.close())
-	}
 	return l, nil
 }
 
-func (l *lab) close() error {
-	var errs []error
-	if l.cluster != nil {
-		errs = append(errs, l.cluster.Stop())
+// buildReporter makes the reporter and the floor.
+func (l *lab) buildReporter(ctx context.Context) error {
+	// A copy, since somebody may build another during the run.
+	if err := unpack(reporterBinary, l.reporter); err != nil {
+		return fmt.Errorf("%w; run `make bench`, which builds it", err)
 	}
-	errs = append(errs, os.RemoveAll(l.dir))
+	l.say("building the floor")
+	return build(ctx, "./test/bench/floor", l.floor)
+}
+
+// build makes a program as the Makefile does.
+func build(ctx context.Context, program, to string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to, program)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", program, err, out)
+	}
+	return nil
+}
+
+func (l *lab) close() error {
+	errs := []error{l.stopCluster(context.Background()), os.RemoveAll(l.dir)}
 	if l.configs != "" {
 		errs = append(errs, os.RemoveAll(l.configs))
 	}
@@ -122,6 +127,16 @@ func (l *lab) startCluster(ctx context.Context) (err error) {
 	}
 	l.token, err = l.cluster.ServiceAccountToken(ctx, namespace, account, controlplane.TokenOptions{})
 	return err
+}
+
+// stopCluster takes it down, where it is up.
+func (l *lab) stopCluster(context.Context) error {
+	if l.cluster == nil {
+		return nil
+	}
+	cluster := l.cluster
+	l.cluster = nil
+	return cluster.Stop()
 }
 
 // unpack copies a binary in pieces of 32 KiB, as container runtimes do with

@@ -1,8 +1,8 @@
-// Command bench measures the reporter as its users run it, as a process, and
-// holds it to bounds: `make bench`. It prints a table, and ends with 0 only if
-// every bound was kept.
+// Command bench measures the reporter and the operator as their users run them, as
+// processes, and holds them to bounds: `make bench`. It prints a table, and ends
+// with 0 only if every bound was kept.
 //
-// Where a measure depends on the machine it is a ratio: to a program that does
+// Where a measure of the reporter depends on the machine it is a ratio: to a program that does
 // the least that a reporter can (./floor), side by side with it in the same run.
 // Nothing is left running or on disk, Ctrl-C included.
 package main
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,28 +32,45 @@ const (
 	// anything else, for each of 9,000 reloads. Without a leak the least heap of
 	// some seconds was seen to vary by up to 50 KiB.
 	maxHeapGain = 128 << 10
+
+	// The operator's.
+	maxOperatorResident = 60_000_000
+	maxFollow           = time.Second
 )
 
 // fullTime is how long a process must have lived for its memory to be judged.
 const fullTime = 5 * time.Minute
 
+// fullReports is how long reporters must have reported for the operator's memory
+// to be judged.
+const fullReports = 2 * time.Minute
+
 // plan is how much is measured.
 type plan struct {
+	only     string        // one program
+
 	duration time.Duration // of the long run: CPU and memory
 	reloads  int           // beside its second half
 	starts   int
 	swaps    int
 	outages  int
+
+	quiet     time.Duration // nothing happens around the operator
+	reports   time.Duration // reporters report around it
+	rotations int           // changes of an encryption config
+	edits     int           // changes of the operator's file
 }
 
 func main() {
-	p := plan{starts: 20, swaps: 50, outages: 3}
+	p := plan{starts: 20, swaps: 50, outages: 3, quiet: time.Minute, reports: fullReports, rotations: 24, edits: 20}
 	flag.DurationVar(&p.duration, "duration", fullTime, "how long the reporter runs beside the floor: CPU is measured in the first half, and memory at the end, where it is judged from 5m on")
 	flag.IntVar(&p.reloads, "reloads", 10_000, "how many reloads must gain nothing")
-	short := flag.Bool("short", false, "a run of about two minutes, for those who change this program: -duration 1m -reloads 1000, and one outage")
+	flag.StringVar(&p.only, "only", "", "one program alone: reporter or operator")
+	short := flag.Bool("short", false, "a run of about three minutes, for those who change this program: -duration 1m -reloads 1000, one outage, and less around the operator")
 	flag.Parse()
 	if *short {
 		p.duration, p.reloads, p.outages = time.Minute, 1000, 1
+		p.quiet, p.reports, p.rotations, p.edits = 20*time.Second, 30*time.Second, 8, 5
 	}
 	if err := run(p); err != nil {
 		fmt.Fprintf(os.Stderr, "\nbench: %v\n", err)
@@ -63,12 +81,23 @@ func main() {
 func run(p plan) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, p.duration+15*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, p.duration+p.quiet+p.reports+20*time.Minute)
 	defer cancel()
 	if p.duration < 20*time.Second || p.reloads < 200 {
 		return errors.New("too short to tell anything: want -duration of at least 20s, -reloads of at least 200")
 	}
-	l, err := newLab(ctx, p)
+	// What needs a quiet machine comes first, before there is an API server.
+	reporter := []func(*lab, context.Context) error{
+		(*lab).buildReporter, (*lab).binary, (*lab).firstProbe, (*lab).reload, (*lab).startCluster, (*lab).longRun, (*lab).apiServerReturns, (*lab).stopCluster,
+	}
+	operator := []func(*lab, context.Context) error{(*lab).operator}
+	measures, known := map[string][]func(*lab, context.Context) error{
+		"": slices.Concat(reporter, operator), "reporter": reporter, "operator": operator,
+	}[p.only]
+	if !known {
+		return fmt.Errorf("-only %s: want reporter or operator", p.only)
+	}
+	l, err := newLab(p)
 	if err != nil {
 		return err
 	}
@@ -78,11 +107,8 @@ func run(p plan) (err error) {
 		}
 		err = errors.Join(err, l.close())
 	}()
-	// What needs a quiet machine comes first, before there is an API server.
-	for _, measure := range []func(context.Context) error{
-		l.binary, l.firstProbe, l.reload, l.startCluster, l.longRun, l.apiServerReturns,
-	} {
-		if err := measure(ctx); err != nil {
+	for _, measure := range measures {
+		if err := measure(l, ctx); err != nil {
 			return err
 		}
 	}
@@ -90,8 +116,8 @@ func run(p plan) (err error) {
 	if err := l.table.print(os.Stdout); err != nil {
 		return err
 	}
-	if p.duration < fullTime {
-		fmt.Printf("\nMemory is judged after %s only: leave out -short and -duration.\n", fullTime)
+	if p.duration < fullTime || p.reports < fullReports {
+		fmt.Printf("\nMemory is judged after %s of the reporter's life, and %s of reports around the operator, only: leave out -short and -duration.\n", fullTime, fullReports)
 	}
 	if list := l.table.exceeded(); len(list) > 0 {
 		return fmt.Errorf("over the bound: %s", strings.Join(list, "; "))

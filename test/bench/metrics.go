@@ -3,11 +3,14 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/kms-health/kms-health/test/controlplane"
 )
 
 // The series that are looked at. They are compared as they are printed, which
@@ -20,15 +23,22 @@ const (
 	healthyProbes = `kms_health_reporter_probes_total{key_id="1",status="healthy"}`
 )
 
-// scraper reads the metrics of one reporter over one kept connection, as
+// scraper reads the metrics of one process over one kept connection, as
 // Prometheus does.
 type scraper struct {
 	url    string
+	token  string // none if empty
 	client http.Client
 }
 
 func newScraper(address string) *scraper {
-	return &scraper{"http://" + address + "/metrics", http.Client{Timeout: patience, Transport: &http.Transport{}}}
+	return &scraper{url: "http://" + address + "/metrics", client: http.Client{Timeout: patience, Transport: &http.Transport{}}}
+}
+
+// newSecureScraper is for metrics that are told by TLS, and to some only.
+func newSecureScraper(address string, ca *controlplane.CA, token string) *scraper {
+	config := &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS12}
+	return &scraper{"https://" + address + "/metrics", token, http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: config}}}
 }
 
 func (s *scraper) close() { s.client.CloseIdleConnections() }
@@ -37,6 +47,9 @@ func (s *scraper) scrape(ctx context.Context) (map[string]float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
 		return nil, err
+	}
+	if s.token != "" {
+		request.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	answer, err := s.client.Do(request)
 	if err != nil {

@@ -57,6 +57,7 @@ func parseSchedstat(text string) (time.Duration, error) {
 type memory struct {
 	all  int64 // VmRSS, with the pages of the binary that were touched
 	anon int64 // RssAnon, what is the process's own
+	peak int64 // VmHWM, the most that VmRSS ever was
 }
 
 func memoryOf(pid int) (memory, error) {
@@ -73,7 +74,7 @@ func parseStatus(text string) (memory, error) {
 	found := map[string]int64{}
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), ":")
-		if name != "VmRSS" && name != "RssAnon" {
+		if name != "VmRSS" && name != "RssAnon" && name != "VmHWM" {
 			continue
 		}
 		kB, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
@@ -82,10 +83,10 @@ func parseStatus(text string) (memory, error) {
 		}
 		found[name] = kB << 10
 	}
-	if len(found) != 2 {
-		return memory{}, errors.New("there is no VmRSS or no RssAnon: not a live process's status")
+	if len(found) != 3 {
+		return memory{}, errors.New("there is no VmRSS, RssAnon or VmHWM: not a live process's status")
 	}
-	return memory{all: found["VmRSS"], anon: found["RssAnon"]}, nil
+	return memory{all: found["VmRSS"], anon: found["RssAnon"], peak: found["VmHWM"]}, nil
 }
 
 // descriptors counts the open file descriptors of a process.

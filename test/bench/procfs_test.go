@@ -22,15 +22,15 @@ func TestSchedstatIsReadInNanoseconds(t *testing.T) {
 }
 
 func TestStatusIsReadInBytes(t *testing.T) {
-	const status = "Name:\tx\nVmHWM:\t   9 kB\nVmRSS:\t    1776 kB\nRssAnon:\t     112 kB\nRssFile:\t    1664 kB\n"
+	const status = "Name:\tx\nVmHWM:\t    1800 kB\nVmRSS:\t    1776 kB\nRssAnon:\t     112 kB\nRssFile:\t    1664 kB\n"
 	for name, tt := range map[string]struct {
 		text string
 		want memory
 		bad  bool
 	}{
-		"a process": {status, memory{all: 1776 * 1024, anon: 112 * 1024}, false},
+		"a process": {status, memory{all: 1776 * 1024, anon: 112 * 1024, peak: 1800 * 1024}, false},
 		"a zombie":  {"Name:\tx\nState:\tZ (zombie)\n", memory{}, true},
-		"nonsense":  {"VmRSS:\tmuch\nRssAnon:\t1 kB\n", memory{}, true},
+		"nonsense":  {"VmHWM:\t1 kB\nVmRSS:\tmuch\nRssAnon:\t1 kB\n", memory{}, true},
 		"empty":     {"", memory{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestThisProcessCanBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if m, err := memoryOf(pid); err != nil || m.all < m.anon || m.anon == 0 {
+	if m, err := memoryOf(pid); err != nil || m.all < m.anon || m.anon == 0 || m.peak < m.anon {
 		t.Errorf("memory: %+v, %v", m, err)
 	}
 	n, err := descriptors(pid)

@@ -275,7 +275,7 @@ func unreport(t *testing.T, resource, kind, node string) {
 	t.Helper()
 	raw := fmt.Sprintf(`{"apiVersion":"operator.openshift.io/v1","kind":%q,"metadata":{"name":"cluster"}}`, kind)
 	force := true
-	if _, err := client.Resource(operatorGVR(resource)).Patch(t.Context(), "cluster", types.ApplyPatchType, []byte(raw),
+	if _, err := client.Resource(operatorGVR(resource)).Patch(context.Background(), "cluster", types.ApplyPatchType, []byte(raw),
 		metav1.PatchOptions{FieldManager: "kms-health-reporter-" + node, Force: &force}, "status"); err != nil {
 		t.Error(err)
 	}

@@ -271,6 +271,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 func TestNamespaceThatIsMissingIsWaitedFor(t *testing.T) {
 	const ns = "openshift-oauth-apiserver"
 	h := newHouse(t)
+	namespaceDeleted.Store(true)
 	if err := kube.CoreV1().Namespaces().Delete(t.Context(), ns, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

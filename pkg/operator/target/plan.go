@@ -169,6 +169,7 @@ func (p *planner) decide() error {
 		if err := p.takeBack(); err != nil {
 			return err
 		}
+		p.plan.Gone = false
 		p.plan.Status = Status{"Unknown", "NamespaceMissing", fmt.Sprintf("there is no namespace %s", p.Target.Namespace)}
 		return nil
 	}
