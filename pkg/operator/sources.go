@@ -13,7 +13,6 @@ import (
 // is started, and one that it no longer asks for is ended.
 type sources struct {
 	running map[string]*running
-	wake    func()
 }
 
 type running struct {

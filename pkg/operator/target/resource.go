@@ -59,7 +59,7 @@ func ReadResource(o *unstructured.Unstructured) Resource {
 		}
 	}
 	for _, m := range o.GetManagedFields() {
-		if m.Time == nil || m.FieldsV1 == nil || strings.HasPrefix(m.Manager, "kms-health-") || !strings.Contains(string(m.FieldsV1.Raw), `"f:healthReports"`) {
+		if m.Time == nil || m.FieldsV1 == nil || strings.HasPrefix(m.Manager, "kms-health-") || !strings.Contains(m.FieldsV1.GetRawString(), `"f:healthReports"`) {
 			continue
 		}
 		if m.Time.After(r.ForeignTime) {
