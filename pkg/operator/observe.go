@@ -274,6 +274,7 @@ func (o *Operator) observeSecrets(ctx context.Context, w *target.World) *target.
 	if read.err != "" {
 		e.Problem = "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret + ": " + read.err
 	}
+	o.tellIgnored(t.Name, read.config.Ignored)
 	allowed := allowedNames(role)
 	for _, revision := range w.Revisions() {
 		name := t.EncryptionConfig.Secret + "-" + revision
@@ -286,6 +287,25 @@ func (o *Operator) observeSecrets(ctx context.Context, w *target.World) *target.
 		}
 	}
 	return e
+}
+
+// tellIgnored tells which providers are not probed, and why, when that changes.
+func (o *Operator) tellIgnored(name string, ignored []encryption.Ignored) {
+	const most = 5
+	var texts []string
+	for _, i := range ignored[:min(len(ignored), most)] {
+		texts = append(texts, fmt.Sprintf("provider %s of %s: %s", i.Provider, i.Resource, i.Reason))
+	}
+	if more := len(ignored) - most; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	text := strings.Join(texts, "; ")
+	if o.ignored[name] != text {
+		o.ignored[name] = text
+		if text != "" {
+			o.executor.Event(name, "ProvidersIgnored", text)
+		}
+	}
 }
 
 func allowedNames(role *unstructured.Unstructured) map[string]bool {

@@ -87,7 +87,8 @@ type Operator struct {
 	tls       *tlsprofile.Settings
 	leftOut   []string
 	roleSeen  map[string]time.Time
-	liveSeen  map[string]bool // roles by which a live Secret is being followed
+	liveSeen  map[string]bool   // roles by which a live Secret is being followed
+	ignored   map[string]string // what was told of providers that are not probed, by target
 	revisions map[string]revisionRead
 	retries   map[string]retry
 	known     map[string]v1alpha1.Target // those of the configuration, and of earlier ones
@@ -104,7 +105,7 @@ type retry struct {
 func New(o Options) *Operator {
 	op := &Operator{
 		Options: o, wake: make(chan struct{}, 1),
-		roleSeen: map[string]time.Time{}, liveSeen: map[string]bool{}, revisions: map[string]revisionRead{}, retries: map[string]retry{},
+		roleSeen: map[string]time.Time{}, liveSeen: map[string]bool{}, ignored: map[string]string{}, revisions: map[string]revisionRead{}, retries: map[string]retry{},
 		known: map[string]v1alpha1.Target{},
 	}
 	op.metrics = newMetrics(o.Registry)

@@ -310,3 +310,26 @@ func TestNamespaceThatIsMissingIsWaitedFor(t *testing.T) {
 	h.configure("targets: []\n")
 	h.awaitNothingLeft()
 }
+
+func TestProvidersThatAreNotProbedAreTold(t *testing.T) {
+	h := newHouse(t)
+	setEncryption(t, "kube-apiserver", strings.ReplaceAll(encryption("1", "identity"), "apiVersion: v2", "apiVersion: v1"), "1")
+	rollStatic(t, "1", false)
+	t.Cleanup(func() { removeStatics(t) })
+	h.configure(kubeAPIServer("Auto"))
+	h.start("")
+	eventually(t, "an Event names the provider", func() error {
+		events, err := kube.CoreV1().Events(home).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if e.Reason == "ProvidersIgnored" && strings.Contains(e.Message, "1_secrets") {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d", len(events.Items))
+	})
+	h.configure("targets: []\n")
+	h.awaitNothingLeft()
+}

@@ -153,7 +153,7 @@ func (p *planner) off() bool {
 	if p.Going {
 		return true
 	}
-	if len(p.live()) > 0 || len(p.sites) > 0 || p.pendings {
+	if len(p.live()) > 0 || p.pendings {
 		return false
 	}
 	for _, pod := range p.Pods {

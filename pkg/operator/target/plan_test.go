@@ -495,3 +495,57 @@ func TestSocketThatNoVolumeHoldsIsTold(t *testing.T) {
 		t.Errorf("%+v", plan.Status)
 	}
 }
+
+func TestPodWhosePluginsAreAboutToBeReadIsWaitedFor(t *testing.T) {
+	first := mustMake(t, world(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1", revision("4")))))
+	w := world(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "2", revision("5"))), there(t, first))
+	w.Encryption = &Encryption{Live: set(), Pending: map[string]bool{"5": true}}
+	plan := mustMake(t, w)
+	if len(plan.Workloads) > 0 || plan.Gone || len(plan.Delete) > 1 || plan.Status.Message != "" {
+		t.Errorf("%s made, %s goes; %+v", names(plan.Workloads), names(plan.Delete), plan.Status)
+	}
+}
+
+func TestFileThatSomebodyBrokeStaysWhileAPodMountsIt(t *testing.T) {
+	first := mustMake(t, world(t, v1alpha1.DeliveryExternal, pods(apiPod("a", "1"))))
+	w := world(t, v1alpha1.DeliveryExternal, there(t, first), func(w *World) { w.Encryption.Live = set(2) })
+	for _, o := range w.own("ConfigMap") {
+		_ = unstructured.SetNestedField(o.Object, "broken", "data", "config.yaml")
+		w.Pods = []*corev1.Pod{apiPod("a", "1", func(p *corev1.Pod) {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: o.GetName()}}}})
+		})}
+	}
+	if plan := mustMake(t, w); len(plan.Delete) > 0 {
+		t.Errorf("%s goes", names(plan.Delete))
+	}
+}
+
+func TestTimeoutOfAPluginIsAtMostTheInterval(t *testing.T) {
+	w := world(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")))
+	w.Config.Probe.Interval.Duration = time.Second
+	if got := keyIDs(t, mustMake(t, w).Workloads[0]); got != "1" { // decoding checks the timeout
+		t.Error(got)
+	}
+}
+
+func TestRevisionIsANumber(t *testing.T) {
+	for name, c := range map[string]struct {
+		secret, label, want string
+	}{
+		"of the Secret":          {"encryption-config-7", "5", "7"},
+		"the live Secret":        {"encryption-config", "5", ""},
+		"of the label":           {"", "5", "5"},
+		"no number in the name":  {"encryption-config-backup", "5", "5"},
+		"no number in the label": {"", "canary", ""},
+		"none":                   {"", "", ""},
+	} {
+		pod := apiPod("a", "1", revision(c.label), func(p *corev1.Pod) {
+			if c.secret != "" {
+				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: c.secret}}})
+			}
+		})
+		if got := revisionOf(&pod.Spec, pod.Labels, "encryption-config"); got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
