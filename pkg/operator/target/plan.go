@@ -261,13 +261,14 @@ func (p *planner) deliver(choice Choice) error {
 	}
 	// 3. What was there before stays until what comes reports.
 	switching := p.state.Delivery != choice.Delivery || p.state.Credentials != p.Target.Credentials
-	if switching && p.reported() {
+	if switching && !p.pendings && p.reported() {
 		p.state.Delivery, p.state.Credentials, switching = choice.Delivery, p.Target.Credentials, false
 	}
-	if switching {
+	switch {
+	case switching:
 		keepSubjects(identity, p.Own)
 		p.waits = append(p.waits, fmt.Sprintf("the reporters of before (%s, %s) stay until those of %s report", p.state.Delivery, p.state.Credentials, choice.Delivery))
-	} else {
+	case !p.pendings:
 		p.prune()
 	}
 	p.plan.Apply = slices.Concat(p.plan.Apply, identity)

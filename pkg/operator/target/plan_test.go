@@ -408,6 +408,12 @@ func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 		t.Errorf("%s goes before all of the new report", names(plan.Delete))
 	}
 	w.Resource.Since["b"] = w.Now.Add(time.Second)
+	w.Encryption.Pending = map[string]bool{"9": true}
+	w.Pods = append(w.Pods, apiPod("c", "3", onHost, revision("9")))
+	if plan := mustMake(t, w); len(plan.Delete) > 0 {
+		t.Errorf("%s goes before all is known", names(plan.Delete))
+	}
+	w.Pods = w.Pods[:2]
 	plan = mustMake(t, w)
 	if strings.Count(names(plan.Delete), "Pod/kms-health-api") != 2 || plan.State.Delivery != v1alpha1.DeliveryDaemonSet {
 		t.Errorf("%s goes when the new report; %s", names(plan.Delete), plan.State.Delivery)
