@@ -78,6 +78,11 @@ func start(ctx context.Context) (err error) {
 	if cluster, err = controlplane.Start(ctx, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, Audit: true}); err != nil {
 		return err
 	}
+	return furnish(ctx)
+}
+
+// furnish makes a bare cluster an OpenShift with the operator's manifests applied.
+func furnish(ctx context.Context) (err error) {
 	if err := cluster.ApplyOpenShiftConfig(ctx, controlplane.TechPreviewNoUpgrade); err != nil {
 		return err
 	}

@@ -1,0 +1,137 @@
+//go:build integration
+
+package operator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+	"github.com/kms-health/kms-health/test/nodes"
+)
+
+// encryptedCluster takes the place of the cluster until the test ends: one whose
+// own Secrets and ConfigMaps pass through a plugin.
+func encryptedCluster(t *testing.T) *kmsplugin.Plugin {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kms") // a socket's path is at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms.sock"), StateDir: filepath.Join(dir, "state")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plugin.Close() })
+	config := strings.Split(encryption("1"), "resources:")[0] + fmt.Sprintf(`resources:
+- resources: [secrets, configmaps]
+  providers:
+  - kms: {apiVersion: v2, name: plugin, endpoint: %q, timeout: 1s}
+`, plugin.Endpoint())
+	was := []any{cluster, workers, client, kube}
+	t.Cleanup(func() {
+		cluster, workers = was[0].(*controlplane.ControlPlane), was[1].(*nodes.Nodes)
+		client, kube = was[2].(dynamic.Interface), was[3].(kubernetes.Interface)
+	})
+	cluster = controlplane.StartForTest(t, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, Audit: true, EncryptionConfig: []byte(config)})
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	if err := furnish(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { workers.Stop() })
+	return plugin
+}
+
+// When the plugin is ill, its API server can read neither Secrets nor ConfigMaps.
+// That is when reporters are needed most.
+func TestIllPluginTakesNothingAway(t *testing.T) {
+	plugin := encryptedCluster(t)
+	h := newHouse(t)
+	deliverAll(t, h)
+	companions := podUIDs(t, "kmshealth.openshift.io/delivery=Companion")
+	generation := deploymentNow(t).Generation
+	kubeconfig := h.credentials("")
+
+	if err := plugin.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	h.kill(syscall.SIGKILL)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	if err := cluster.StopAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kube.CoreV1().Secrets(targetNamespaces["kube-apiserver"]).Get(ctx, "encryption-config", metav1.GetOptions{}); err == nil {
+		t.Fatal("the API server reads Secrets without its plugin")
+	}
+
+	// An operator that starts now knows what it knew: a new API server pod gets its
+	// companion, with the plugins last known.
+	h.run(kubeconfig)
+	runStatic(t, nodeNames[0], staticPod("2", false))
+	eventually(t, "the new pod has a companion", func() error {
+		list, err := kube.CoreV1().Pods(home).List(t.Context(), metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/delivery=Companion"})
+		if err != nil {
+			return err
+		}
+		for _, p := range list.Items {
+			_, old := companions[p.Name]
+			if !old && p.Spec.NodeName == nodeNames[0] && describeFile(p.Annotations[render.ConfigAnnotation]) == "1W every 30s to kubeapiservers" {
+				return nil
+			}
+		}
+		return fmt.Errorf("there are %d: %v\n%s", len(list.Items), slices.Collect(maps.Keys(companions)), tail(h.logged()))
+	})
+	now := podUIDs(t, "kmshealth.openshift.io/delivery=Companion")
+	kept := 0
+	for name, uid := range companions {
+		if now[name] == uid {
+			kept++
+		}
+	}
+	if kept < 2 {
+		t.Errorf("companions of pods that stayed are gone: %v, were %v", now, companions)
+	}
+	if n := deploymentNow(t).Generation; n != generation {
+		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
+	}
+	if _, reason, message := condition(ctx, "authentications"); reason == "Off" || reason == "Removing" {
+		t.Errorf("%s: %s", reason, message)
+	}
+
+	// Well again, all is as it should be.
+	if err := plugin.Return(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "Secrets are read again", func() error {
+		_, err := kube.CoreV1().Secrets(targetNamespaces["kube-apiserver"]).Get(t.Context(), "encryption-config", metav1.GetOptions{})
+		return err
+	})
+	awaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
+	awaitCondition(t, "openshiftapiservers", "True", "Configured")
+	awaitCondition(t, "authentications", "True", "Configured")
+	if n := deploymentNow(t).Generation; n != generation {
+		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
+	}
+}
+
+func tail(text string) string { return text[max(0, len(text)-3000):] }
