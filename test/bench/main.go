@@ -47,7 +47,7 @@ const fullReports = 2 * time.Minute
 
 // plan is how much is measured.
 type plan struct {
-	only     string        // one program
+	only string // one program
 
 	duration time.Duration // of the long run: CPU and memory
 	reloads  int           // beside its second half

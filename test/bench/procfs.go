@@ -86,7 +86,8 @@ func parseStatus(text string) (memory, error) {
 	if len(found) != 3 {
 		return memory{}, errors.New("there is no VmRSS, RssAnon or VmHWM: not a live process's status")
 	}
-	return memory{all: found["VmRSS"], anon: found["RssAnon"], peak: found["VmHWM"]}, nil
+	// The kernel raises VmHWM late.
+	return memory{all: found["VmRSS"], anon: found["RssAnon"], peak: max(found["VmHWM"], found["VmRSS"])}, nil
 }
 
 // descriptors counts the open file descriptors of a process.

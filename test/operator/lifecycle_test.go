@@ -167,6 +167,23 @@ func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 	if now := deploymentNow(t).Generation; now != generation+1 {
 		t.Errorf("another kind of credentials made %d rollouts, must be 1", now-generation)
 	}
+
+	// A certificate that cannot be used is renewed like one of which half is over.
+	spoiled := secret("clientcertificate")
+	spoiled.Data["tls.crt"] = []byte("spoiled")
+	if _, err := kube.CoreV1().Secrets(ns).Update(t.Context(), spoiled, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.configure("probe: {interval: 25s}\n" + openShiftAPIServer("  credentials: ClientCertificate\n")) // a pass
+	eventually(t, "the certificate is renewed", func() error {
+		if s := secret("clientcertificate"); !strings.HasPrefix(string(s.Data["tls.crt"]), "-----BEGIN CERTIFICATE") {
+			return fmt.Errorf("%s", s.Data["tls.crt"])
+		}
+		return nil
+	})
+	if now := deploymentNow(t).Generation; now != generation+1 {
+		t.Errorf("a renewed certificate made %d rollouts", now-generation-1)
+	}
 	h.configure("targets: []\n")
 	h.awaitNothingLeft()
 }
