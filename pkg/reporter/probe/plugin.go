@@ -157,13 +157,15 @@ func (p *Plugin) check(ctx context.Context, s Settings) (keyID string, err error
 }
 
 // connect makes a connection where there is none, or where the last attempt to
-// connect failed. Such a one would first sit out its backoff and meanwhile
-// answer every call with the old failure; a new one tries at once, and its first
-// call waits for the outcome. A working connection is kept for good, and gRPC
-// mends it by itself when the plugin restarts.
+// connect failed, or began before this probe and may yet fail for what is over.
+// Such a one would first sit out its backoff and meanwhile answer every call with
+// the old failure; a new one tries at once, and its first call waits for the
+// outcome. A working connection is kept for good.
 func (p *Plugin) connect() error {
-	if p.conn != nil && p.conn.GetState() != connectivity.TransientFailure {
-		return nil
+	if p.conn != nil {
+		if s := p.conn.GetState(); s == connectivity.Ready || s == connectivity.Idle {
+			return nil
+		}
 	}
 	p.Close()
 	p.dial = &dialer{address: p.address}

@@ -34,8 +34,8 @@ var rules = []rule{
 	{of: module + "/pkg/health", forbids: []string{module}, allows: []string{module + "/pkg/health"}},
 
 	// Operators that own their pods import the sidecar, and the file's types with it.
-	{of: module + "/pkg/sidecar", mustExist: true, forbids: []string{module}, allows: []string{module + "/pkg/config", module + "/pkg/sidecar"}},
-	{of: module + "/bindata", mustExist: true, forbids: []string{module}, allows: []string{module + "/bindata"}},
+	{of: module + "/pkg/sidecar", forbids: []string{module}, allows: []string{module + "/pkg/config", module + "/pkg/sidecar"}},
+	{of: module + "/bindata", forbids: []string{module}, allows: []string{module + "/bindata"}},
 
 	// What serves the tests never reaches the product.
 	{of: module, notOf: module + "/test", forbids: []string{module + "/test"}, testsMay: true},
