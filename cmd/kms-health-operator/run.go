@@ -5,12 +5,15 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
+	"path"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -21,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/kms-health/kms-health/pkg/operator"
@@ -103,6 +105,9 @@ func orElse(value, fallback string) string {
 }
 
 func (o *runOptions) run(ctx context.Context) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
 	openShift, err := parseOpenShift(os.Getenv(openShiftVariable))
 	if err != nil {
 		return err
@@ -158,6 +163,31 @@ func (o *runOptions) run(ctx context.Context) error {
 	events.end()
 	klog.InfoS("Ended")
 	return nil
+}
+
+// validate finds what would fail later, after the first writes.
+func (o *runOptions) validate() error {
+	var errs []error
+	if o.config == "" {
+		errs = append(errs, errors.New("--config: is empty, must be a path"))
+	}
+	if !path.IsAbs(o.kubeletRoot) {
+		errs = append(errs, fmt.Errorf("--kubelet-root: %q must be an absolute path", o.kubeletRoot))
+	}
+	for _, why := range validation.IsDNS1123Label(o.namespace) {
+		errs = append(errs, fmt.Errorf("--namespace: %q: %s", o.namespace, why))
+	}
+	for flag, address := range map[string]string{"metrics": o.metrics, "health": o.health} {
+		if _, _, err := net.SplitHostPort(address); address != "0" && err != nil {
+			errs = append(errs, fmt.Errorf("--%s-bind-address: %w; must be a host and a port, as in :8443, or 0", flag, err))
+		}
+	}
+	if o.metricsCerts != "" && o.metrics != "0" {
+		if _, err := os.Stat(o.metricsCerts); err != nil {
+			errs = append(errs, fmt.Errorf("--metrics-cert-dir: %w", err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // everywhere runs on every replica.
@@ -231,13 +261,13 @@ func (o *runOptions) manager(config *rest.Config, settings func() *tls.Config) (
 			BindAddress:    o.metrics,
 			SecureServing:  true,
 			CertDir:        o.metricsCerts,
-			FilterProvider: filters.WithAuthenticationAndAuthorization,
+			FilterProvider: onlyAllowed,
 			TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 				c.NextProtos = []string{"http/1.1"}
-				get := c.GetCertificate
 				c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 					now := settings()
-					if get != nil {
+					// The server sets this after it has asked for these options.
+					if get := c.GetCertificate; get != nil {
 						now.GetCertificate = get
 					} else {
 						now.Certificates = c.Certificates

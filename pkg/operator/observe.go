@@ -195,7 +195,7 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 	} else {
 		w.OwnKnown["Role"] = true
 	}
-	if inOwnersPods(t.Delivery) || inOwnersPods(state.Delivery) {
+	if inOwnersPods(t.Delivery) || inOwnersPods(state.Delivery) || state.InTarget {
 		addOwn(w, map[string]*watch.Source[*unstructured.Unstructured]{
 			"ConfigMap":      follow(ctx, o, watch.Selection{Resource: configMapResource, Namespace: t.Namespace, Labels: ours}, whole, o.Wake),
 			"ServiceAccount": follow(ctx, o, watch.Selection{Resource: serviceAccountResource, Namespace: t.Namespace, Name: render.Name(t.Name)}, whole, o.Wake),

@@ -190,7 +190,7 @@ func (o *Operator) problem(what, message string) {
 		}
 	case was != message:
 		o.problems.Store(what, message)
-		klog.ErrorS(nil, "Not taken", "what", what, "reason", message)
+		klog.ErrorS(nil, "Not taken; what was in force stays", "what", what, "reason", message)
 	}
 }
 
@@ -372,6 +372,7 @@ func (o *Operator) plan(watches context.Context, c *cluster, config *v1alpha1.Op
 		o.failed(t.Name, err)
 		return j
 	}
+	w.Mute = t.going && slices.ContainsFunc(config.Targets, func(c v1alpha1.Target) bool { return c.Resource == t.Resource && c.Name != t.Name })
 	j.world, j.plan = w, plan
 	return j
 }
@@ -390,7 +391,7 @@ func (o *Operator) do(ctx context.Context, j *job) {
 	if err != nil {
 		if apierrors.IsForbidden(err) {
 			_ = o.executor.Tell(ctx, j.world, &target.Status{Status: "False", Reason: "Forbidden", Message: err.Error() +
-				"; delivery " + string(j.world.Target.Delivery) + " may need a component of the manifests, see docs/install.md"})
+				"; were the manifests applied, with the components that the delivery needs? See docs/install.md"})
 		}
 		o.failed(j.name, err)
 		return
@@ -435,8 +436,11 @@ func (o *Operator) keepPolicy(ctx context.Context, c *cluster) error {
 		if err != nil {
 			return err
 		}
-		if outcome == apply.Lagging {
+		switch outcome {
+		case apply.Lagging:
 			o.lookAgain(time.Second)
+		case apply.Applied:
+			o.executor.Event("all", "Applied", apply.Key(p))
 		}
 	}
 	return nil
@@ -450,8 +454,12 @@ func (o *Operator) dropPolicy(ctx context.Context, c *cluster) error {
 		}
 	}
 	for _, live := range all {
-		if _, err := o.executor.Applier.Delete(ctx, live); err != nil {
+		deleted, err := o.executor.Applier.Delete(ctx, live)
+		if err != nil {
 			return err
+		}
+		if deleted {
+			o.executor.Event("all", "Deleted", apply.Key(live))
 		}
 	}
 	return nil

@@ -192,7 +192,7 @@ func TestDeniedRequestIsReportedAndMadeAgainMuchLater(t *testing.T) {
 func (o *operator) forgotten() {
 	o.t.Helper()
 	for range 2 {
-		if err := o.manager.Forget(soon(o.t), o.want.Namespace, o.want.Secret); err != nil {
+		if err := o.manager.Forget(soon(o.t), o.want.Namespace, o.want.Secret, true); err != nil {
 			o.t.Error(err)
 		}
 		o.tidied()

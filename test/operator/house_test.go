@@ -44,6 +44,7 @@ type house struct {
 	dir    string
 	config string
 	args   []string
+	more   []string // arguments that override
 	ca     []byte   // of a server that stands before the API server
 	before []string // what a sweep finds before it starts
 
@@ -123,7 +124,7 @@ func (h *house) run(kubeconfig string) {
 	if !slices.ContainsFunc(h.args, func(a string) bool { return strings.HasPrefix(a, "--leader-elect") }) {
 		args = append(args, "--leader-elect=false")
 	}
-	h.process = exec.Command(binary, args...)
+	h.process = exec.Command(binary, append(args, h.more...)...)
 	h.process.Stdout, h.process.Stderr = h.log, h.log
 	h.process.Env = append(os.Environ(), "IS_OPENSHIFT=true")
 	if err := h.process.Start(); err != nil {

@@ -256,7 +256,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	h.run(kubeconfig)
 	h.configure("this: is no configuration of ours\n")
 	eventually(t, "the bad file is told", func() error {
-		if !strings.Contains(h.logged(), `"Not taken"`) {
+		if !strings.Contains(h.logged(), `"Not taken`) {
 			return fmt.Errorf("not yet")
 		}
 		return nil
@@ -267,7 +267,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	// The last good file stays in force.
 	h.configureRaw("garbage")
 	eventually(t, "the bad file is told", func() error {
-		if strings.Count(h.logged(), `"Not taken"`) < 2 {
+		if strings.Count(h.logged(), `"Not taken`) < 2 {
 			return fmt.Errorf("not yet")
 		}
 		return nil

@@ -279,7 +279,17 @@ func playSequence(t *testing.T, seed uint64) {
 	}
 	p.errors.Store(0)
 	awaitObjects(t, "the end of the sequence", h.before, m.want()...)
-	once := snapshot(t, h)
+	// What is described may be in place before the last change has been looked at.
+	once := ""
+	eventually(t, "the end of the sequence stays", func() error {
+		was := once
+		once = snapshot(t, h)
+		time.Sleep(1500 * time.Millisecond)
+		if once != was {
+			return fmt.Errorf("still changing")
+		}
+		return nil
+	})
 
 	h.configure("managementState: Removed\n" + m.config())
 	h.awaitNothingLeft()

@@ -51,7 +51,7 @@ func kubectl(t *testing.T, args ...string) string {
 
 func TestRenderedFilesAreAccepted(t *testing.T) {
 	const data = "../testdata/"
-	common := []string{"--config", data + "operator.yaml", "--encryption-config", data + "encryption-config.yaml", "--namespace", home}
+	common := []string{"--config", data + "operator.yaml", "--encryption-config", data + "encryption-config.yaml", "--ca-file", data + "ca.crt", "--namespace", home}
 	for name, args := range map[string][]string{
 		"DaemonSet":  {"--target", "kube-apiserver"},
 		"Deployment": {"--target", "openshift-apiserver", "--pod", data + "deployment.yaml"},

@@ -119,11 +119,15 @@ func (m *Manager) Ensure(ctx context.Context, want Request) (Result, error) {
 // Forget deletes a Secret and what is under way for it. It is no error when
 // neither is there. What the Secret held works until it ends; a legacy token ends
 // with its Secret.
-func (m *Manager) Forget(ctx context.Context, namespace, secret string) error {
+// certificate says that it is a ClientCertificate's: only then is there a request
+// to look for, and the right to.
+func (m *Manager) Forget(ctx context.Context, namespace, secret string, certificate bool) error {
 	key := types.NamespacedName{Namespace: namespace, Name: secret}
 	m.forget(key)
-	if err := m.tidy(ctx, key); err != nil {
-		return err
+	if certificate {
+		if err := m.tidy(ctx, key); err != nil {
+			return err
+		}
 	}
 	err := m.client.CoreV1().Secrets(namespace).Delete(ctx, secret, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

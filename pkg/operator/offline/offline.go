@@ -6,6 +6,8 @@ package offline
 
 import (
 	"bytes"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -67,6 +69,9 @@ func Render(in Input) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := in.checkCA(pod); err != nil {
+		return nil, err
+	}
 	switch {
 	case t.Delivery == v1alpha1.DeliveryCompanion && pod.pod == nil:
 		return nil, fmt.Errorf("--pod: delivery Companion of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
@@ -88,6 +93,31 @@ func Render(in Input) ([]File, error) {
 		return nil, fmt.Errorf("target %s: %s: %s", t.Name, plan.Status.Reason, plan.Status.Message)
 	}
 	return in.files(w, plan)
+}
+
+// checkCA refuses what is no CA: it goes into files that anybody may read.
+func (in *Input) checkCA(p pod) error {
+	if len(in.CA) == 0 {
+		if p.static() {
+			return nil // it lies beside the client certificate
+		}
+		return errors.New("--ca-file: is empty, must be the API server's CA, which goes into the reporters' kubeconfig")
+	}
+	for rest := in.CA; ; {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		switch {
+		case block == nil && len(bytes.TrimSpace(rest)) > 0, block == nil && len(rest) == len(in.CA):
+			return errors.New("--ca-file: is not PEM")
+		case block == nil:
+			return nil
+		case block.Type != "CERTIFICATE":
+			return fmt.Errorf("--ca-file: holds a %s, must hold certificates and nothing else", block.Type)
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return fmt.Errorf("--ca-file: %w", err)
+		}
+	}
 }
 
 func (in *Input) target() (*v1alpha1.Target, error) {

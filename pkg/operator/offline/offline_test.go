@@ -30,7 +30,7 @@ func input(t *testing.T, target string) Input {
 	}
 	return Input{
 		Config: config, Target: target, Namespace: "kms-health", HostFolder: "/etc/kubernetes/kms-health",
-		EncryptionConfig: testdata(t, "encryption-config.yaml"), CA: []byte("CA"),
+		EncryptionConfig: testdata(t, "encryption-config.yaml"), CA: testdata(t, "ca.crt"),
 	}
 }
 
@@ -146,6 +146,11 @@ func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
 		"no kms": {func(in *Input) {
 			in.EncryptionConfig = []byte("{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [{resources: [secrets], providers: [{identity: {}}]}]}")
 		}, "no kms provider is named"},
+		"no CA": {func(in *Input) { in.CA = nil }, "--ca-file: is empty"},
+		"a CA's key": {func(in *Input) {
+			in.CA = append(in.CA, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
+		}, "holds a PRIVATE KEY"},
+		"no PEM":              {func(in *Input) { in.CA = []byte("garbage") }, "is not PEM"},
 		"another kind":        {func(in *Input) { in.Pod = []byte("{apiVersion: v1, kind: Service}") }, `--pod: is a "Service" of "v1"`},
 		"no folder":           {func(in *Input) { in.Pod = testdata(t, "static-pod.yaml"); in.HostFolder = "" }, "--host-folder: is empty"},
 		"Companion, no pod":   {func(in *Input) { in.Config.Targets[0].Delivery = v1alpha1.DeliveryCompanion }, "--pod"},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -243,15 +244,23 @@ func started(o *unstructured.Unstructured) (ok bool, why string) {
 		return true, ""
 	}
 	for _, s := range pod.Status.ContainerStatuses {
-		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
-			return false, w.Reason + ": " + w.Message
-		}
-		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
-			return false, fmt.Sprintf("%s, exit code %d: %s", t.Reason, t.ExitCode, t.Message)
+		if why := stuck(s); why != "" {
+			return false, why
 		}
 	}
 	if pod.Status.Phase == corev1.PodFailed {
 		return false, pod.Status.Reason + ": " + pod.Status.Message
 	}
 	return false, ""
+}
+
+// stuck says why a container does not run, empty where it does, or may yet.
+func stuck(s corev1.ContainerStatus) string {
+	if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+		return strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
+	}
+	if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
+		return fmt.Sprintf("%s, exit code %d: %s", t.Reason, t.ExitCode, t.Message)
+	}
+	return ""
 }

@@ -248,6 +248,9 @@ func (p *planner) deliver(choice Choice) error {
 		return nil
 	}
 	// 2. What they read, and what runs.
+	if inOwnersPods(choice.Delivery) {
+		p.state.InTarget = true
+	}
 	switch choice.Delivery {
 	case v1alpha1.DeliveryCompanion:
 		err = p.companions()
@@ -270,11 +273,23 @@ func (p *planner) deliver(choice Choice) error {
 		p.waits = append(p.waits, fmt.Sprintf("the reporters of before (%s, %s) stay until those of %s report", p.state.Delivery, p.state.Credentials, choice.Delivery))
 	case !p.pendings:
 		p.prune()
+		p.state.InTarget = inOwnersPods(choice.Delivery) || p.inTarget()
 	}
 	p.plan.Apply = slices.Concat(p.plan.Apply, identity)
 	p.order()
+	if !p.Offline {
+		p.reporters()
+	}
 	p.plan.Status = p.status(choice)
 	return nil
+}
+
+// inTarget says whether something of ours is, or may be, in the target's namespace.
+func (p *planner) inTarget() bool {
+	return p.World.State.InTarget && (!p.OwnKnown["ConfigMap"] || !p.OwnKnown["ServiceAccount"] || len(p.state.Secrets) > 0 ||
+		slices.ContainsFunc(p.Own, func(o *unstructured.Unstructured) bool {
+			return o.GetNamespace() == p.Target.Namespace && (o.GetKind() == "ConfigMap" || o.GetKind() == "ServiceAccount")
+		}))
 }
 
 // order puts identities before what uses them.

@@ -209,8 +209,17 @@ func TestCompanionStandsBesideEachPodWithThatPodsPlugins(t *testing.T) {
 			t.Errorf("%s does not mount %s", pod.GetName(), path)
 		}
 	}
-	if len(plan.Delete) > 0 || plan.Status.Status != "True" {
+	if len(plan.Delete) > 0 || plan.Status.Reason != ReasonProgressing {
 		t.Errorf("%s; %+v", names(plan.Delete), plan.Status)
+	}
+	there(t, plan)(w)
+	if plan := mustMake(t, w); plan.Status.Status != "True" {
+		t.Errorf("%+v", plan.Status)
+	}
+	_ = unstructured.SetNestedField(w.own("Pod")[0].Object, "Pending", "status", "phase")
+	_ = unstructured.SetNestedSlice(w.own("Pod")[0].Object, []any{map[string]any{"name": "kms-health", "state": map[string]any{"waiting": map[string]any{"reason": "ImagePullBackOff", "message": "not found"}}}}, "status", "containerStatuses")
+	if s := mustMake(t, w).Status; s.Reason != "ReporterNotRunning" || !strings.Contains(s.Message, "ImagePullBackOff: not found") || !strings.Contains(s.Message, "on node a") {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -553,5 +562,31 @@ func TestRevisionIsANumber(t *testing.T) {
 		if got := revisionOf(&pod.Spec, pod.Labels, "encryption-config"); got != c.want {
 			t.Errorf("%s: %q", name, got)
 		}
+	}
+}
+
+func TestWhatWasBegunInTheTargetsNamespaceIsTakenBack(t *testing.T) {
+	host := []*corev1.Pod{apiPod("a", "1", onHost)}
+	first := mustMake(t, world(t, v1alpha1.DeliveryCompanion, pods(host...)))
+	begun := world(t, v1alpha1.DeliveryExternal, pods(host...), there(t, first))
+	plan := mustMake(t, begun)
+	if plan.State.Delivery != v1alpha1.DeliveryCompanion || !plan.State.InTarget {
+		t.Fatalf("%+v", plan.State)
+	}
+	w := world(t, v1alpha1.DeliveryCompanion, pods(host...), there(t, first), there(t, plan))
+	back := mustMake(t, w)
+	for _, want := range []string{"ConfigMap/kms-health-reporter-api-", "ServiceAccount/kms-health-reporter-api"} {
+		if !strings.Contains(names(back.Delete), want) {
+			t.Errorf("%s stays: %s goes", want, names(back.Delete))
+		}
+	}
+	if !back.State.InTarget || len(back.DeleteSecrets) != 1 {
+		t.Errorf("%+v; %v", back.State, back.DeleteSecrets)
+	}
+	w.Own = slices.DeleteFunc(w.Own, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "ns" && o.GetKind() != "Role" })
+	w.State = back.State
+	w.State.Secrets = nil
+	if done := mustMake(t, w); done.State.InTarget {
+		t.Error("it is still looked after when nothing is left")
 	}
 }

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -96,6 +97,55 @@ func running(o *unstructured.Unstructured) bool {
 		return false
 	}
 	return !slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running == nil })
+}
+
+// reporters finds those of the wanted delivery that do not run: for a reason that
+// somebody must see to, or not yet.
+func (p *planner) reporters() {
+	var pods []*unstructured.Unstructured
+	for _, w := range p.plan.Workloads {
+		if w.GetKind() == "Pod" && w.GetLabels()[render.DeliveryLabel] != "" {
+			pods = append(pods, p.find(w))
+		}
+	}
+	if p.Target.Delivery == v1alpha1.DeliveryDaemonSet {
+		for _, o := range p.own("Pod") {
+			if o.GetLabels()[render.DeliveryLabel] == string(v1alpha1.DeliveryDaemonSet) {
+				pods = append(pods, o)
+			}
+		}
+	}
+	if inOwnersPods(p.Target.Delivery) {
+		for _, pod := range p.Pods {
+			for _, c := range pod.Status.ContainerStatuses {
+				if why := stuck(c); c.Name == sidecar.ContainerName && alive(pod) && why != "" {
+					p.problem("ReporterNotRunning", fmt.Sprintf("pod %s/%s on node %s: %s", pod.Namespace, pod.Name, pod.Spec.NodeName, why))
+				}
+			}
+		}
+	}
+	waiting := 0
+	for _, o := range pods {
+		switch ok, why := starts(o); {
+		case ok:
+		case why != "":
+			p.problem("ReporterNotRunning", fmt.Sprintf("pod %s/%s on node %s: %s", o.GetNamespace(), o.GetName(), nodeOf(o), why))
+		default:
+			waiting++
+		}
+	}
+	if waiting > 0 {
+		p.waits = append(p.waits, fmt.Sprintf("%d of %d reporters are to start", waiting, len(pods)))
+	}
+}
+
+// starts says whether a pod runs, or else why it cannot, empty while it may yet.
+func starts(o *unstructured.Unstructured) (ok bool, why string) {
+	if running(o) {
+		return true, ""
+	}
+	_, why = started(o)
+	return false, why
 }
 
 // mountedByOwn says whether a pod of ours still mounts a ConfigMap.

@@ -26,6 +26,8 @@ type State struct {
 	Delivery    v1alpha1.Delivery    `json:"delivery,omitempty"`
 	Credentials v1alpha1.Credentials `json:"credentials,omitempty"`
 
+	// InTarget says that something may be in the target's namespace.
+	InTarget bool `json:"inTarget,omitempty"`
 	// Secrets are the names of the credentials made in the target's namespace.
 	Secrets []string `json:"secrets,omitempty"`
 

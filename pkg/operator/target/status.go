@@ -36,6 +36,13 @@ func (p *planner) status(choice Choice) Status {
 	if inOwnersPods(choice.Delivery) && p.plan.Credentials != nil {
 		message += fmt.Sprintf("; credentials in Secret %s/%s", p.plan.Credentials.Namespace, p.plan.Credentials.Name)
 	}
+	if p.Encryption != nil && len(p.Encryption.Live.Ignored) > 0 {
+		i := p.Encryption.Live.Ignored[0]
+		message += fmt.Sprintf("; not probed: provider %s of %s: %s", i.Provider, i.Resource, i.Reason)
+		if more := len(p.Encryption.Live.Ignored) - 1; more > 0 {
+			message += fmt.Sprintf(", and %d more", more)
+		}
+	}
 	return Status{"True", choice.Reason, message}
 }
 

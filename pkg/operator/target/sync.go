@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/render"
@@ -34,6 +36,13 @@ type Executor struct {
 // Do carries a plan out, in order, up to the first error. It returns how soon to
 // look again, zero where nothing is waited for but what a watch tells.
 func (e *Executor) Do(ctx context.Context, w *World, plan *Plan) (again time.Duration, err error) {
+	defer func() {
+		if apierrors.IsForbidden(err) {
+			// What it may not make in the target's namespace is not there to take back.
+			plan.State.InTarget, plan.State.Secrets = w.State.InTarget, w.State.Secrets
+			_ = e.remember(ctx, w, plan)
+		}
+	}()
 	soon := func(d time.Duration) {
 		if d > 0 && (again == 0 || d < again) {
 			again = d
@@ -72,7 +81,7 @@ func (e *Executor) Do(ctx context.Context, w *World, plan *Plan) (again time.Dur
 		if !result.Next.IsZero() {
 			soon(max(time.Second, result.Next.Sub(e.Clock.Now())))
 		}
-		if !result.Ready && plan.Status.Status == "True" {
+		if !result.Ready && (plan.Status.Status == "True" || plan.Status.Reason == ReasonProgressing) {
 			plan.Status = Status{"False", result.Reason, result.Message}
 		}
 	}
@@ -97,7 +106,7 @@ func (e *Executor) Do(ctx context.Context, w *World, plan *Plan) (again time.Dur
 		}
 	}
 	for _, name := range plan.DeleteSecrets {
-		if err := e.Credentials.Forget(ctx, plan.State.Namespace, name); err != nil {
+		if err := e.Credentials.Forget(ctx, plan.State.Namespace, name, name == render.CredentialsName(w.Target.Name, v1alpha1.CredentialsClientCertificate)); err != nil {
 			return again, err
 		}
 		e.Event(w.Target.Name, "Deleted", "Secret "+plan.State.Namespace+"/"+name)
@@ -118,8 +127,14 @@ func (e *Executor) remember(ctx context.Context, w *World, plan *Plan) error {
 	}
 	annotations[render.StateAnnotation] = plan.State.String()
 	anchor.SetAnnotations(annotations)
-	_, _, err := e.Applier.Apply(ctx, anchor, w.find(anchor))
-	return err
+	live := w.find(anchor)
+	if _, _, err := e.Applier.Apply(ctx, anchor, live); err != nil {
+		return err
+	}
+	if live != nil && !reflect.DeepEqual(live.Object["rules"], anchor.Object["rules"]) {
+		e.Event(w.Target.Name, "Applied", apply.Key(anchor)+": its rules were others")
+	}
+	return nil
 }
 
 // inject puts the reporter into a Deployment, or takes it out.
@@ -179,7 +194,7 @@ const conditionManager = "kms-health-operator-delivery"
 // Tell writes the condition on the operator resource, or takes it away where
 // status is nil, unless it says so already.
 func (e *Executor) Tell(ctx context.Context, w *World, status *Status) error {
-	if w.Resource == nil {
+	if w.Resource == nil || w.Mute {
 		return nil
 	}
 	if status != nil && status.Message == "" {

@@ -21,6 +21,8 @@ type World struct {
 	Now time.Time
 	// Going says that everything of the target is to be taken back.
 	Going bool
+	// Mute says that another target has the resource now, and tells of it.
+	Mute bool
 	// KubeletRoot is the kubelets' folder on the nodes.
 	KubeletRoot string
 
