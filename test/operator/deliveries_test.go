@@ -37,10 +37,10 @@ func role(target, secrets string) string {
 	return "Role " + targetNamespaces[target] + "/kms-health-operator-" + target + ": " + secrets
 }
 
-func onNodes(format string, rest ...any) []string {
+func onNodes(format string) []string {
 	var lines []string
 	for _, node := range nodeNames {
-		lines = append(lines, fmt.Sprintf(format, append([]any{node}, rest...)...))
+		lines = append(lines, fmt.Sprintf(format, node))
 	}
 	return lines
 }
@@ -455,10 +455,10 @@ targets:
 `)
 	eventually(t, "the file follows", func() error {
 		lines, err := describe(t.Context())
-		if err != nil || !strings.Contains(strings.Join(lines, "\n"), "every 11s") {
-			return fmt.Errorf("%v %v", lines, err)
+		if err == nil && !strings.Contains(strings.Join(lines, "\n"), "every 11s") {
+			err = fmt.Errorf("%v", lines)
 		}
-		return nil
+		return err
 	})
 	if now := deploymentNow(t).Generation; now != generation {
 		t.Errorf("the Deployment was patched again: generation %d, was %d", now, generation)

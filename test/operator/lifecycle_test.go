@@ -276,10 +276,10 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	rollStatic(t, "2", false)
 	eventually(t, "it goes on by the last good file", func() error {
 		lines, err := describe(t.Context())
-		if err != nil || strings.Count(strings.Join(lines, "\n"), "2W every 30s") != 3 {
-			return fmt.Errorf("%v %v", lines, err)
+		if err == nil && strings.Count(strings.Join(lines, "\n"), "2W every 30s") != 3 {
+			err = fmt.Errorf("%v", lines)
 		}
-		return nil
+		return err
 	})
 	h.configure("targets: []\n")
 	h.awaitNothingLeft()
@@ -293,10 +293,15 @@ func TestNamespaceThatIsMissingIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	missing := func() error {
-		if _, err := kube.CoreV1().Namespaces().Get(t.Context(), ns, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("%v", err)
+		_, err := kube.CoreV1().Namespaces().Get(t.Context(), ns, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err == nil:
+			return fmt.Errorf("it is there")
+		default:
+			return err
 		}
-		return nil
 	}
 	eventually(t, "the namespace is gone", missing)
 	restored := false

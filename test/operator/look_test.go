@@ -34,7 +34,7 @@ func operatorGVR(resource string) schema.GroupVersionResource {
 }
 
 // applyObject writes as an administrator.
-func applyObject(t *testing.T, gvr schema.GroupVersionResource, namespace string, content map[string]any) *unstructured.Unstructured {
+func applyObject(t *testing.T, gvr schema.GroupVersionResource, namespace string, content map[string]any) {
 	t.Helper()
 	o := &unstructured.Unstructured{Object: content}
 	raw, err := json.Marshal(o)
@@ -44,11 +44,9 @@ func applyObject(t *testing.T, gvr schema.GroupVersionResource, namespace string
 	force := true
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	result, err := client.Resource(gvr).Namespace(namespace).Patch(ctx, o.GetName(), types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: "the-test", Force: &force})
-	if err != nil {
+	if _, err := client.Resource(gvr).Namespace(namespace).Patch(ctx, o.GetName(), types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: "the-test", Force: &force}); err != nil {
 		t.Fatal(err)
 	}
-	return result
 }
 
 // listAll lists all objects of all kinds, but for those that tell of events and
