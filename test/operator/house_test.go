@@ -148,7 +148,7 @@ func (h *house) kill(with syscall.Signal) {
 	case <-time.After(20 * time.Second):
 		h.t.Error("the operator goes on after a signal")
 		_ = h.process.Process.Kill()
-		<-h.ended
+		_ = <-h.ended
 	}
 	h.process = nil
 }
