@@ -148,7 +148,7 @@ func (h *house) kill(with syscall.Signal) {
 	case <-time.After(20 * time.Second):
 		h.t.Error("the operator goes on after a signal")
 		_ = h.process.Process.Kill()
-		_ = <-h.ended
+		h.t.Logf("the operator, killed: %v", <-h.ended)
 	}
 	h.process = nil
 }
