@@ -114,7 +114,7 @@ parity: cluster ## Compare our verdicts with kube-apiserver's own
 	@$(GO) run ./test/parity
 
 .PHONY: bench
-bench: bin/kms-health-reporter cluster ## Run the benchmarks, and measure the reporter as a process
+bench: bin/kms-health-reporter cluster ## Run the benchmarks, and measure both programs as processes
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 	$(GO) run ./test/bench
 
