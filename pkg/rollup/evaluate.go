@@ -1,0 +1,296 @@
+package rollup
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// Reasons of the conditions.
+const (
+	AsExpected       = "AsExpected"
+	AwaitingReports  = "AwaitingReports"
+	PluginNotRunning = "PluginNotRunning"
+	PluginError      = "PluginError"
+	PluginUnhealthy  = "PluginUnhealthy"
+	ReportUnreadable = "ReportUnreadable"
+	ClockSkew        = "ClockSkew"
+	ReporterStale    = "ReporterStale"
+	ReportsMissing   = "ReportsMissing"
+	OtherPlugins     = "OtherPlugins"
+	NoPods           = "NoPods"
+	KeysDiffer       = "KeysDiffer"
+	PluginIll        = "PluginIll"
+	WriteKeyUnknown  = "WriteKeyUnknown"
+)
+
+// Result is a verdict.
+type Result struct {
+	// Conditions are those to stand on the resource, in a fixed order.
+	Conditions []Condition
+	// Rows are what they were made of.
+	Rows []Row
+	// Deadline is when the verdict may be another though nobody writes; zero: never.
+	Deadline time.Time
+}
+
+// Condition returns one of the conditions.
+func (r *Result) Condition(conditionType string) Condition {
+	i := slices.IndexFunc(r.Conditions, func(c Condition) bool { return c.Type == conditionType })
+	if i < 0 {
+		return Condition{}
+	}
+	return r.Conditions[i]
+}
+
+// Same says whether conditions that stand are those of the verdict.
+func (r *Result) Same(standing map[string]Condition) bool {
+	return !slices.ContainsFunc(r.Conditions, func(c Condition) bool { return standing[c.Type] != c })
+}
+
+// evaluation carries what the conditions share.
+type evaluation struct {
+	*Input
+	rows   []Row
+	byNode map[string][]Row
+	nodes  []*Node // by name
+	again  time.Time
+}
+
+// Evaluate rolls up. The order of reports and nodes does not matter.
+func Evaluate(in *Input) *Result {
+	e := evaluation{Input: in, byNode: make(map[string][]Row, len(in.Nodes))}
+	e.rows, e.again = Rows(in.Reports, in.Nodes, in.Now)
+	for start := 0; start < len(e.rows); {
+		end := start
+		for end < len(e.rows) && e.rows[end].Node == e.rows[start].Node {
+			end++
+		}
+		e.byNode[e.rows[start].Node] = e.rows[start:end]
+		start = end
+	}
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		e.nodes = append(e.nodes, n)
+		e.lookAgain(n.QuietUntil)
+		for _, f := range n.Faults {
+			e.lookAgain(f.Until)
+		}
+	}
+	slices.SortFunc(e.nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
+
+	result := &Result{Rows: e.rows}
+	degraded := e.degraded()
+	result.Conditions = []Condition{degraded, e.observed(), e.writeKeyAgreed()}
+	for _, optional := range in.Optional {
+		switch optional {
+		case Available:
+			result.Conditions = append(result.Conditions, e.available())
+		case Progressing:
+			result.Conditions = append(result.Conditions, e.progressing(result.Condition(Observed), result.Condition(WriteKeyAgreed)))
+		}
+	}
+	for i := range result.Conditions {
+		settle(&result.Conditions[i], in.Previous, in.Now)
+	}
+	result.Deadline = e.again
+	return result
+}
+
+func (e *evaluation) lookAgain(at time.Time) {
+	if at.After(e.Now) {
+		e.again = earliest(e.again, at)
+	}
+}
+
+// settle gives a condition its time: that of the one before, while the status is
+// the same.
+func settle(c *Condition, previous map[string]Condition, now time.Time) {
+	c.LastTransitionTime = now.UTC().Truncate(time.Second)
+	if was, had := previous[c.Type]; had && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = was.LastTransitionTime
+	}
+}
+
+// degraded says whether a plugin is ill. What is known to be ill outweighs what is
+// not known.
+func (e *evaluation) degraded() Condition {
+	c := Condition{Type: Degraded}
+	var ill, unknown, missing findings
+	quiet := 0
+	for _, n := range e.nodes {
+		rows := e.byNode[n.Name]
+		if n.Leaving {
+			quiet++
+			continue
+		}
+		for _, f := range n.Faults {
+			ill.add(finding{reason: PluginNotRunning, node: n.Name, what: "container " + f.Container + " cannot start", detail: f.Why, look: f.Look})
+		}
+		silent, heard := 0, false
+		for _, row := range rows {
+			if row.State != Stale || row.Unexpected {
+				heard = heard || row.State != Missing && row.State != Stale
+				continue
+			}
+			silent++
+		}
+		for _, row := range rows {
+			f := finding{node: n.Name, key: row.KeyID, detail: row.Detail, look: n.Look[row.KeyID]}
+			switch {
+			case row.Unexpected:
+			case row.State.Ill():
+				ill.add(f.ill(health.Status(row.State)))
+			case row.State == Missing:
+				missing.add(finding{reason: AwaitingReports, node: n.Name, what: notYet})
+			case row.State == Stale && n.excused(e.Now):
+				// What it last said stays, unless another pod said it.
+				if (row.Status == health.Unhealthy || row.Status == health.Error) && !row.LastChecked.Before(n.PodSince) {
+					ill.add(f.ill(row.Status))
+				}
+			case row.State == Stale:
+				f = finding{reason: ReporterStale, node: n.Name, what: "stopped reporting", look: n.Look[""]}
+				if heard {
+					f.key, f.what = row.KeyID, "no longer reported"
+				}
+				unknown.add(f)
+			case row.State == Skewed:
+				unknown.add(finding{reason: ClockSkew, node: n.Name, what: skewed})
+			case row.State == Unreadable:
+				unknown.add(finding{reason: ReportUnreadable, node: n.Name, what: unreadable, detail: row.Detail})
+			}
+		}
+		if silent > 0 && !heard && n.excused(e.Now) {
+			quiet++
+		}
+	}
+	all := slices.Concat(ill, unknown)
+	switch {
+	case len(ill) > 0:
+		c.Status = True
+	case len(unknown) > 0:
+		c.Status = Unknown
+	case len(e.nodes) == 0 || len(missing) > 0:
+		c.Status, c.Reason = False, AwaitingReports
+		c.Message = "nothing was reported yet"
+		if len(missing) > 0 {
+			c.Message = missing.text(len(e.nodes))
+		}
+		return c
+	default:
+		c.Status, c.Reason = False, AsExpected
+		c.Message = "every plugin is healthy on " + allOf(len(e.nodes))
+		if quiet > 0 {
+			c.Message = fmt.Sprintf("every plugin is healthy on %d of %d nodes; the others are being replaced, or not Ready", len(e.nodes)-quiet, len(e.nodes))
+		}
+		return c
+	}
+	c.Reason = all.reason(PluginNotRunning, PluginError, PluginUnhealthy, ReportUnreadable, ClockSkew, ReporterStale)
+	e.say(&c, all)
+	return c
+}
+
+const (
+	notYet     = "not reported yet"
+	skewed     = "its clock is another, so the age of its reports cannot be told"
+	unreadable = "its report cannot be read"
+)
+
+// observed says whether every node that should report does, and on what it
+// should.
+func (e *evaluation) observed() Condition {
+	c := Condition{Type: Observed, Status: True, Reason: AsExpected, Message: allOf(len(e.nodes)) + " report"}
+	if len(e.nodes) == 1 {
+		c.Message = "the one node reports"
+	}
+	if len(e.nodes) == 0 {
+		c.Status, c.Reason, c.Message = False, NoPods, "no pod of the API server is on a node"
+		return c
+	}
+	var all findings
+	for _, n := range e.nodes {
+		var reported []string
+		others := false
+		for _, row := range e.byNode[n.Name] {
+			f := finding{node: n.Name, look: n.Look[""]}
+			if row.State != Missing && row.KeyID != "" {
+				reported = append(reported, row.KeyID)
+			}
+			others = others || row.Unexpected
+			switch row.State {
+			case Missing:
+				if len(reported) > 0 {
+					others = true
+					continue
+				}
+				f.reason, f.what = ReportsMissing, notYet
+			case Stale:
+				f.reason, f.what = ReporterStale, "stopped reporting"
+				switch {
+				case n.Leaving || e.Now.Before(n.QuietUntil):
+					f.what, f.look = "silent while its API server is replaced", ""
+				case !n.Ready:
+					f.what, f.look = "stopped reporting, and the Node is not Ready", ""
+				}
+			case Skewed:
+				f.reason, f.what, f.look = ClockSkew, skewed, ""
+			case Unreadable:
+				f.reason, f.what, f.detail = ReportUnreadable, unreadable, row.Detail
+			default:
+				continue
+			}
+			all.add(f)
+		}
+		if others {
+			all.add(finding{reason: OtherPlugins, node: n.Name, what: fmt.Sprintf("reports on %s, and its pod has %s", keys(reported), keys(n.Keys))})
+		}
+	}
+	if len(all) > 0 {
+		c.Status = False
+		c.Reason = all.reason(ReportUnreadable, ClockSkew, ReporterStale, ReportsMissing, OtherPlugins)
+		e.say(&c, all)
+	}
+	return c
+}
+
+// available says whether secrets can be written somewhere: not while the write
+// key's plugin is known to be ill on every node.
+func (e *evaluation) available() Condition {
+	c := Condition{Type: Available, Status: True, Reason: AsExpected, Message: "the write key's plugin is not ill everywhere"}
+	key := e.writeKey()
+	ill := 0
+	for _, n := range e.nodes {
+		if slices.ContainsFunc(e.byNode[n.Name], func(r Row) bool { return r.KeyID == key && r.State.Ill() }) {
+			ill++
+		}
+	}
+	if ill > 0 && ill == len(e.nodes) {
+		c.Status, c.Reason, c.Message = False, PluginIll, fmt.Sprintf("key %s: its plugin is ill on %s", key, allOf(ill))
+	}
+	return c
+}
+
+// progressing says whether plugins or keys are being changed.
+func (e *evaluation) progressing(observed, agreed Condition) Condition {
+	c := Condition{Type: Progressing, Status: False, Reason: AsExpected, Message: "neither plugins nor keys are being changed"}
+	var first []string
+	mixed := false
+	for i, n := range e.nodes {
+		if i == 0 {
+			first = n.Keys
+		}
+		mixed = mixed || !slices.Equal(first, n.Keys)
+	}
+	switch {
+	case mixed:
+		c.Status, c.Reason, c.Message = True, OtherPlugins, "the nodes' pods have different plugins"
+	case observed.Reason == OtherPlugins:
+		c.Status, c.Reason, c.Message = True, OtherPlugins, observed.Message
+	case agreed.Status == False:
+		c.Status, c.Reason, c.Message = True, KeysDiffer, agreed.Message
+	}
+	return c
+}
