@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/program"
 )
 
 // patience bounds what must happen soon.
@@ -42,13 +41,8 @@ func run(m *testing.M) (code int) {
 		return fail(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	binary = filepath.Join(dir, "kms-health-reporter")
-	args := []string{"build", "-tags", "grpcnotrace", "-o", binary}
-	if raceDetector {
-		args = append(args, "-race")
-	}
-	if out, err := exec.Command("go", append(args, "github.com/kms-health/kms-health/cmd/kms-health-reporter")...).CombinedOutput(); err != nil {
-		return fail(fmt.Errorf("build the reporter: %w\n%s", err, out))
+	if binary, err = program.Build(dir, "kms-health-reporter"); err != nil {
+		return fail(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,7 +16,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/nodes"
+	"github.com/kms-health/kms-health/test/program"
 )
 
 // patience bounds what must happen soon, on a busy machine too. It must be longer
@@ -47,13 +47,8 @@ func run(m *testing.M) (code int) {
 		return fail(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	binary = filepath.Join(dir, "kms-health-operator")
-	args := []string{"build", "-tags", "grpcnotrace", "-o", binary}
-	if raceDetector {
-		args = append(args, "-race")
-	}
-	if out, err := exec.Command("go", append(args, "github.com/kms-health/kms-health/cmd/kms-health-operator")...).CombinedOutput(); err != nil {
-		return fail(fmt.Errorf("build the operator: %w\n%s", err, out))
+	if binary, err = program.Build(dir, "kms-health-operator"); err != nil {
+		return fail(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
@@ -115,7 +110,7 @@ func refusals() error {
 	if err := cluster.AuditFence(ctx); err != nil {
 		return err
 	}
-	events, err := cluster.AuditEvents(controlplane.ByUser("system:serviceaccount:" + home + ":" + operatorAccount))
+	events, err := cluster.AuditEvents(controlplane.ByUser(controlplane.ServiceAccountUser(home, install.ServiceAccount)))
 	if err != nil {
 		return err
 	}

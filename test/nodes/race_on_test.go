@@ -1,5 +1,0 @@
-//go:build integration && race
-
-package nodes
-
-const raceDetector = true

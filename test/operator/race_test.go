@@ -1,5 +1,0 @@
-//go:build integration && race
-
-package operator
-
-const raceDetector = true
