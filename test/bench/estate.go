@@ -9,15 +9,14 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/pkg/operator/target"
+	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/nodes"
@@ -106,11 +105,8 @@ func (e *estate) startCluster(ctx context.Context) (err error) {
 	if e.kube, err = kubernetes.NewForConfig(e.cluster.RESTConfig()); err != nil {
 		return err
 	}
-	for _, t := range targets {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.namespace}}
-		if _, err := e.kube.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-			return err
-		}
+	if err := apiservers.CreateNamespaces(ctx, e.kube); err != nil {
+		return err
 	}
 	if err := install.Apply(ctx, e.cluster.RESTConfig(), install.OpenShift, "deployment", "legacy-token"); err != nil {
 		return err
@@ -121,22 +117,22 @@ func (e *estate) startCluster(ctx context.Context) (err error) {
 
 // furnish makes what the operator finds.
 func (e *estate) furnish(ctx context.Context) error {
-	for _, t := range targets {
-		if err := e.fill(ctx, t); err != nil {
+	for _, s := range apiservers.All {
+		if err := e.fill(ctx, s); err != nil {
 			return err
 		}
-		for _, name := range []string{encryptionSecret, encryptionSecret + "-1"} {
-			if err := e.encrypt(ctx, t, name, "1"); err != nil {
+		for _, revision := range []string{"", "1"} {
+			if err := e.encrypt(ctx, s, revision, "1"); err != nil {
 				return err
 			}
 		}
 	}
 	for _, node := range nodeNames {
-		if _, err := e.workers.RunStaticPod(ctx, node, staticPod()); err != nil {
+		if _, err := e.workers.RunStaticPod(ctx, node, apiservers.StaticPod("1")); err != nil {
 			return err
 		}
 	}
-	return e.apply(ctx, deploymentGVR, "openshift-apiserver", apiDeployment())
+	return apiservers.Apply(ctx, e.admin, owner, apiservers.Deployments, apiservers.OpenShift.Namespace, apiservers.Deployment("1"))
 }
 
 func (e *estate) startOperator(ctx context.Context, binary string) error {
@@ -213,9 +209,9 @@ func (e *estate) serve(ctx context.Context) (address, certs string, err error) {
 func (e *estate) awaitDelivered(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*patience)
 	defer cancel()
-	for _, t := range targets {
+	for _, s := range apiservers.All {
 		for {
-			o, err := e.admin.Resource(controlplane.OperatorGVR(t.resource)).Get(ctx, controlplane.ClusterObject, metav1.GetOptions{})
+			o, err := e.admin.Resource(controlplane.OperatorGVR(s.Resource)).Get(ctx, controlplane.ClusterObject, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -224,7 +220,7 @@ func (e *estate) awaitDelivered(ctx context.Context) error {
 				break
 			}
 			if pause(ctx, freshPoll) != nil {
-				return fmt.Errorf("%s is not delivered: %+v", t.name, condition)
+				return fmt.Errorf("%s is not delivered: %+v", s.Name, condition)
 			}
 		}
 	}

@@ -15,14 +15,15 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/test/apiservers"
 )
 
 // followSecret measures the time from the answer to a write of an encryption
 // config to the event of a ConfigMap that says the same.
 func (l *lab) followSecret(ctx context.Context, e *estate) error {
 	l.say("%d changes of an encryption config", l.plan.rotations)
-	external := targets[2]
-	events, err := e.kube.CoreV1().ConfigMaps(external.namespace).Watch(ctx, metav1.ListOptions{LabelSelector: render.TargetLabel + "=" + external.name})
+	external := apiservers.OAuth
+	events, err := e.kube.CoreV1().ConfigMaps(external.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: render.TargetLabel + "=" + external.Name})
 	if err != nil {
 		return err
 	}
@@ -33,7 +34,7 @@ func (l *lab) followSecret(ctx context.Context, e *estate) error {
 			return err
 		}
 		keyIDs := rotation(i)
-		if err := e.encrypt(ctx, external, encryptionSecret, keyIDs...); err != nil {
+		if err := e.encrypt(ctx, external, "", keyIDs...); err != nil {
 			return err
 		}
 		answered := time.Now()
@@ -84,7 +85,7 @@ func keyIDsOf(file string) []string {
 // of the last of the companions that has it.
 func (l *lab) followFile(ctx context.Context, e *estate) error {
 	l.say("%d changes of the operator's file", l.plan.edits)
-	events, err := e.kube.CoreV1().Pods(e.home).Watch(ctx, metav1.ListOptions{LabelSelector: render.TargetLabel + "=" + targets[0].name})
+	events, err := e.kube.CoreV1().Pods(e.home).Watch(ctx, metav1.ListOptions{LabelSelector: render.TargetLabel + "=" + apiservers.Kube.Name})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kms-health/kms-health/test/apiservers"
 )
 
 // operator measures the operator, in a cluster of its own.
@@ -143,9 +145,9 @@ func (l *lab) reportAndScrape(ctx context.Context, e *estate) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for time.Since(began) < l.plan.reports {
-		for _, t := range targets {
+		for _, s := range apiservers.All {
 			for _, node := range nodeNames {
-				if err := e.report(ctx, t, node, began); err != nil {
+				if err := e.report(ctx, s, node, began); err != nil {
 					return err
 				}
 				written++
@@ -163,7 +165,7 @@ func (l *lab) reportAndScrape(ctx context.Context, e *estate) error {
 		case <-tick.C:
 		}
 	}
-	if want := int(l.plan.reports.Seconds()) * len(targets) * len(nodeNames); written < want*9/10 {
+	if want := int(l.plan.reports.Seconds()) * len(apiservers.All) * len(nodeNames); written < want*9/10 {
 		return fmt.Errorf("%d reports in %s, must be %d: this would not measure the work", written, l.plan.reports, want)
 	}
 	return nil
@@ -180,8 +182,8 @@ func (e *estate) scrape(ctx context.Context) error {
 			delivered += value
 		}
 	}
-	if delivered != float64(len(targets)) {
-		return fmt.Errorf("the operator's metrics tell of %.0f deliveries, there are %d", delivered, len(targets))
+	if delivered != float64(len(apiservers.All)) {
+		return fmt.Errorf("the operator's metrics tell of %.0f deliveries, there are %d", delivered, len(apiservers.All))
 	}
 	return nil
 }

@@ -19,22 +19,25 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/pkg/sidecar"
+	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/controlplane"
 )
 
-// base is what there is for a target with reporters, whatever the delivery.
-func base(target, namespace string, secrets string, more ...string) []string {
+// base is what there is for an API server with reporters, whatever the delivery.
+func base(server apiservers.Server, namespace string, secrets string, more ...string) []string {
+	name := "kms-health-reporter-" + server.Name
 	return append([]string{
-		"ClusterRole kms-health-reporter-" + target,
-		"ClusterRoleBinding kms-health-reporter-" + target + ": " + namespace + "/kms-health-reporter-" + target,
-		"Role " + targetNamespaces[target] + "/kms-health-operator-" + target + ": " + secrets,
-		"ServiceAccount " + namespace + "/kms-health-reporter-" + target,
+		"ClusterRole " + name,
+		"ClusterRoleBinding " + name + ": " + namespace + "/" + name,
+		role(server, secrets),
+		"ServiceAccount " + namespace + "/" + name,
 		"ValidatingAdmissionPolicy kms-health-reporter",
 		"ValidatingAdmissionPolicyBinding kms-health-reporter",
 	}, more...)
 }
 
-func role(target, secrets string) string {
-	return "Role " + targetNamespaces[target] + "/kms-health-operator-" + target + ": " + secrets
+func role(server apiservers.Server, secrets string) string {
+	return "Role " + server.Namespace + "/kms-health-operator-" + server.Name + ": " + secrets
 }
 
 func onNodes(format string) []string {
@@ -51,33 +54,23 @@ func setProfile(t *testing.T, profile string) {
 	if profile != "" {
 		content = map[string]any{"tlsSecurityProfile": map[string]any{"type": profile, map[string]string{"Old": "old", "Modern": "modern", "Intermediate": "intermediate"}[profile]: map[string]any{}}}
 	}
-	applyObject(t, apiServerGVR, "", map[string]any{"apiVersion": "config.openshift.io/v1", "kind": "APIServer", "metadata": map[string]any{"name": "cluster"}, "spec": content})
+	applyObject(t, controlplane.ConfigGVR(controlplane.APIServers), "", map[string]any{"apiVersion": "config.openshift.io/v1", "kind": "APIServer", "metadata": map[string]any{"name": "cluster"}, "spec": content})
 }
 
 func TestCompanionsFollowTheirPodsThroughAMigrationAndAwayAgain(t *testing.T) {
-	const target = "kube-apiserver"
+	target := apiservers.Kube
 	h := newHouse(t)
-	file := func(interval string) string {
-		return `probe: {interval: ` + interval + `}
-targets:
-- name: kube-apiserver
-  resource: kubeapiservers
-  namespace: openshift-kube-apiserver
-  podSelector: {apiserver: "true"}
-  container: kube-apiserver
-  serving: {address: "0.0.0.0:9180", secret: serving}
-`
-	}
+	file := func(interval string) string { return every(interval, apiservers.Kube.Target(serving)) }
 	h.configure(file("30s"))
 	h.start("")
 
 	// KMS is off.
-	setEncryption(t, target, encryption("aescbc", "identity"), "1")
+	setEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "1")
 	for _, node := range nodeNames {
 		runStatic(t, node, staticPod("1", false))
 	}
 	t.Cleanup(func() { removeStatics(t); setProfile(t, "") })
-	const config = "encryption-config"
+	const config = apiservers.EncryptionSecret
 	awaitObjects(t, "nothing while KMS is off", h.before, role(target, config+" "+config+"-1"))
 
 	companion := func(node, set, interval, tls string) string {
@@ -91,7 +84,7 @@ targets:
 	}
 
 	// It is turned on: the live Secret first, then pod by pod.
-	setEncryption(t, target, encryption("1", "aescbc", "identity"), "2")
+	setEncryption(t, target, apiservers.Encryption("1", "aescbc", "identity"), "2")
 	runStatic(t, nodeNames[0], staticPod("2", false))
 	awaitObjects(t, "one pod has the plugin", h.before, base(target, home, "encryption-config encryption-config-1 encryption-config-2",
 		companion("master-0", "1W", "30s", intermediate))...)
@@ -101,38 +94,38 @@ targets:
 	awaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
 
 	// A second key, read at first, on one node after the other.
-	setEncryption(t, target, encryption("1", "2", "identity"), "3")
+	setEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "3")
 	runStatic(t, nodeNames[0], staticPod("3", false))
 	awaitObjects(t, "old pods keep to their plugin", h.before, base(target, home, "encryption-config encryption-config-2 encryption-config-3",
 		companion("master-0", "1W+2R", "30s", intermediate), companion("master-1", "1W", "30s", intermediate), companion("master-2", "1W", "30s", intermediate))...)
 	roll("3")
-	setEncryption(t, target, encryption("2", "1", "identity"), "4")
+	setEncryption(t, target, apiservers.Encryption("2", "1", "identity"), "4")
 	roll("4")
 	awaitObjects(t, "the second key writes", h.before, base(target, home, "encryption-config encryption-config-4",
 		onNodes(companion("%s", "2W+1R", "30s", intermediate))...)...)
-	setEncryption(t, target, encryption("2", "identity"), "5")
+	setEncryption(t, target, apiservers.Encryption("2", "identity"), "5")
 	roll("5")
 	awaitObjects(t, "the first key is gone", h.before, base(target, home, "encryption-config encryption-config-5",
 		onNodes(companion("%s", "2W", "30s", intermediate))...)...)
 
 	// What is live replaces no pod.
-	uids := podUIDs(t, "kmshealth.openshift.io/target="+target)
+	uids := podUIDs(t, "kmshealth.openshift.io/target="+target.Name)
 	h.configure(file("10s"))
 	awaitObjects(t, "another interval", h.before, base(target, home, "encryption-config encryption-config-5",
 		onNodes(companion("%s", "2W", "10s", intermediate))...)...)
 	setProfile(t, "Old")
 	awaitObjects(t, "another TLS profile", h.before, base(target, home, "encryption-config encryption-config-5",
 		onNodes(companion("%s", "2W", "10s", old))...)...)
-	if now := podUIDs(t, "kmshealth.openshift.io/target="+target); !maps.Equal(uids, now) {
+	if now := podUIDs(t, "kmshealth.openshift.io/target="+target.Name); !maps.Equal(uids, now) {
 		t.Errorf("pods were replaced for an interval or a TLS profile: %v, now %v", uids, now)
 	}
 
 	// Off, by way of a migration.
-	setEncryption(t, target, encryption("aescbc", "2", "identity"), "6")
+	setEncryption(t, target, apiservers.Encryption("aescbc", "2", "identity"), "6")
 	roll("6")
 	awaitObjects(t, "the plugin still reads", h.before, base(target, home, "encryption-config encryption-config-6",
 		onNodes(companion("%s", "2R", "10s", old))...)...)
-	setEncryption(t, target, encryption("aescbc", "identity"), "7")
+	setEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "7")
 	runStatic(t, nodeNames[0], staticPod("7", false))
 	awaitObjects(t, "old pods still read", h.before, base(target, home, "encryption-config encryption-config-6 encryption-config-7",
 		companion("master-1", "2R", "10s", old), companion("master-2", "2R", "10s", old))...)
@@ -168,21 +161,12 @@ func rollStatic(t *testing.T, revision string, onHost bool) {
 }
 
 func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
-	const target, config = "kube-apiserver", "encryption-config"
+	const config = apiservers.EncryptionSecret
+	target := apiservers.Kube
 	h := newHouse(t)
-	file := func(interval string) string {
-		return `probe: {interval: ` + interval + `}
-targets:
-- name: kube-apiserver
-  resource: kubeapiservers
-  namespace: openshift-kube-apiserver
-  podSelector: {apiserver: "true"}
-  container: kube-apiserver
-  serving: {address: "0.0.0.0:9180", secret: serving}
-`
-	}
+	file := func(interval string) string { return every(interval, apiservers.Kube.Target(serving)) }
 	h.configure(file("30s"))
-	setEncryption(t, target, encryption("1", "identity"), "1")
+	setEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	rollStatic(t, "1", true)
 	t.Cleanup(func() { removeStatics(t); setProfile(t, "") })
 	h.start("")
@@ -199,10 +183,10 @@ targets:
 	awaitCondition(t, "kubeapiservers", "True", "SocketsOnHost")
 	agents := podUIDs(t, "kmshealth.openshift.io/delivery=DaemonSet")
 
-	setEncryption(t, target, encryption("1", "2", "identity"), "2")
+	setEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "2")
 	rollStatic(t, "2", true)
 	expect("a second key", "2", "1W+2R", "30s", intermediate)
-	setEncryption(t, target, encryption("2", "identity"), "3")
+	setEncryption(t, target, apiservers.Encryption("2", "identity"), "3")
 	rollStatic(t, "3", true)
 	expect("the second key alone", "3", "2W", "30s", intermediate)
 	h.configure(file("10s"))
@@ -213,10 +197,10 @@ targets:
 		t.Errorf("agents were replaced for what is live: %v, now %v", agents, now)
 	}
 
-	setEncryption(t, target, encryption("aescbc", "2", "identity"), "4")
+	setEncryption(t, target, apiservers.Encryption("aescbc", "2", "identity"), "4")
 	rollStatic(t, "4", true)
 	expect("the plugin still reads", "4", "2R", "10s", modern)
-	setEncryption(t, target, encryption("aescbc", "identity"), "5")
+	setEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "5")
 	runStatic(t, nodeNames[0], staticPod("5", true))
 	awaitObjects(t, "old pods still read", h.before, base(target, home, config+" "+config+"-4 "+config+"-5", append(onNodes("agent on %s"),
 		"ConfigMap "+home+"/"+name+": 2R every 10s to kubeapiservers, "+modern, "DaemonSet "+home+"/"+name)...)...)
@@ -224,7 +208,7 @@ targets:
 	awaitObjects(t, "off", h.before, role(target, config+" "+config+"-5"))
 
 	// A target that leaves the configuration is cleaned up after.
-	setEncryption(t, target, encryption("2", "identity"), "6")
+	setEncryption(t, target, apiservers.Encryption("2", "identity"), "6")
 	rollStatic(t, "6", true)
 	expect("on again", "6", "2W", "10s", modern)
 	h.configure("targets: []\n")
@@ -235,32 +219,7 @@ targets:
 // apiDeployment is an API server that is a Deployment, of one revision.
 func apiDeployment(t *testing.T, revision string) {
 	t.Helper()
-	labels := map[string]any{"apiserver": "true"}
-	applyObject(t, deploymentGVR, "openshift-apiserver", map[string]any{
-		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "apiserver"},
-		"spec": map[string]any{
-			"replicas": 3, "selector": map[string]any{"matchLabels": labels},
-			"strategy": map[string]any{"rollingUpdate": map[string]any{"maxSurge": 0, "maxUnavailable": 1}},
-			"template": map[string]any{
-				"metadata": map[string]any{"labels": labels},
-				"spec": map[string]any{
-					"terminationGracePeriodSeconds": 0,
-					"tolerations":                   []any{map[string]any{"operator": "Exists"}},
-					"containers": []any{map[string]any{
-						"name": "openshift-apiserver", "image": "apiserver:1",
-						"volumeMounts": []any{
-							map[string]any{"name": "sockets", "mountPath": "/var/run/kmsplugin"},
-							map[string]any{"name": "encryption", "mountPath": "/var/run/secrets/encryption-config"},
-						},
-					}},
-					"volumes": []any{
-						map[string]any{"name": "sockets", "emptyDir": map[string]any{}},
-						map[string]any{"name": "encryption", "secret": map[string]any{"secretName": "encryption-config-" + revision}},
-					},
-				},
-			},
-		},
-	})
+	applyObject(t, apiservers.Deployments, apiservers.OpenShift.Namespace, apiservers.Deployment(revision))
 }
 
 func removeDeployment(t *testing.T) {
@@ -284,40 +243,30 @@ func eventuallyGone(t *testing.T, namespace, selector string) {
 }
 
 // setName is the ConfigMap of a plugin set with these keys.
-func setName(target string, ids ...string) string {
+func setName(target apiservers.Server, ids ...string) string {
 	var plugins []v1alpha1.Plugin
 	for _, id := range ids {
 		plugins = append(plugins, v1alpha1.Plugin{KeyID: id, Endpoint: "unix:///var/run/kmsplugin/kms-" + id + ".sock"})
 	}
-	return render.ConfigMapName(target, plugins)
+	return render.ConfigMapName(target.Name, plugins)
 }
 
 func TestDeploymentIsInjectedThroughAMigrationAndLetGoOf(t *testing.T) {
-	const target, ns, config = "openshift-apiserver", "openshift-apiserver", "encryption-config"
+	const config = apiservers.EncryptionSecret
+	target, ns := apiservers.OpenShift, apiservers.OpenShift.Namespace
 	h := newHouse(t)
-	file := func(interval, more string) string {
-		return `probe: {interval: ` + interval + `}
-` + more + `targets:
-- name: openshift-apiserver
-  resource: openshiftapiservers
-  namespace: openshift-apiserver
-  podSelector: {apiserver: "true"}
-  container: openshift-apiserver
-  delivery: Deployment
-  deployment: apiserver
-`
-	}
-	h.configure(file("30s", ""))
-	setEncryption(t, target, encryption("1", "identity"), "1")
+	file := func(interval string) string { return every(interval, openShiftAPIServer()) }
+	h.configure(file("30s"))
+	setEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	apiDeployment(t, "1")
-	t.Cleanup(func() { dumpAudit(t); removeDeployment(t); setProfile(t, "") })
+	t.Cleanup(func() { removeDeployment(t); setProfile(t, "") })
 	awaitPods(t, ns, "apiserver=true", 3)
 	bare := templateOf(t)
 	h.start("")
 
 	expect := func(step, revisions, injected string, sets ...string) {
 		t.Helper()
-		want := base(target, ns, config+" "+revisions, "Secret "+ns+"/kms-health-reporter-"+target+"-mintedtoken: token")
+		want := base(target, ns, config+" "+revisions, "Secret "+ns+"/kms-health-reporter-"+target.Name+"-mintedtoken: token")
 		if injected != "" {
 			want = append(want, "Deployment "+ns+"/apiserver: injected reporter:1, "+injected)
 		}
@@ -337,19 +286,19 @@ func TestDeploymentIsInjectedThroughAMigrationAndLetGoOf(t *testing.T) {
 
 	// Its owner brings a second key; ours is one rollout more.
 	before := rolls()
-	setEncryption(t, target, encryption("1", "2", "identity"), "2")
+	setEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "2")
 	apiDeployment(t, "2")
 	expect("a second key", config+"-2", setName(target, "1", "2"), set("1W+2R", "30s", "1", "2"))
 	if n := rolls() - before; n != 2 {
 		t.Errorf("a new plugin set: %d rollouts, must be the owner's and ours", n)
 	}
-	setEncryption(t, target, encryption("2", "identity"), "3")
+	setEncryption(t, target, apiservers.Encryption("2", "identity"), "3")
 	apiDeployment(t, "3")
 	expect("the second key alone", config+"-3", setName(target, "2"), set("2W", "30s", "2"))
 
 	// What is live is no rollout.
 	before = rolls()
-	h.configure(file("10s", ""))
+	h.configure(file("10s"))
 	expect("another interval", config+"-3", setName(target, "2"), set("2W", "10s", "2"))
 	setProfile(t, "Old")
 	h.kill(syscall.SIGTERM)
@@ -358,12 +307,12 @@ func TestDeploymentIsInjectedThroughAMigrationAndLetGoOf(t *testing.T) {
 	h.start("")
 	expect("after restarts", config+"-3", setName(target, "2"), set("2W", "10s", "2"))
 	for range 20 { // noise on the CR
-		report(t, "openshiftapiservers", "OpenShiftAPIServer", nodeNames[0], time.Now())
+		report(t, apiservers.OpenShift, nodeNames[0], time.Now())
 	}
 	if n := rolls() - before; n != 0 {
 		t.Errorf("an interval, a TLS profile, two restarts and reports made %d rollouts", n)
 	}
-	h.configure(file("20s", "rollout: Always\n"))
+	h.configure("rollout: Always\n" + file("20s"))
 	expect("every change is a rollout", config+"-3", setName(target, "2"), set("2W", "20s", "2"))
 	eventually(t, "one rollout for a change of the file", func() error {
 		if n := rolls() - before; n != 1 {
@@ -373,10 +322,10 @@ func TestDeploymentIsInjectedThroughAMigrationAndLetGoOf(t *testing.T) {
 	})
 
 	// Off.
-	setEncryption(t, target, encryption("aescbc", "2", "identity"), "4")
+	setEncryption(t, target, apiservers.Encryption("aescbc", "2", "identity"), "4")
 	apiDeployment(t, "4")
 	expect("the plugin still reads", config+"-4", setName(target, "2"), set("2R", "20s", "2"))
-	setEncryption(t, target, encryption("aescbc", "identity"), "5")
+	setEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "5")
 	apiDeployment(t, "5")
 	awaitObjects(t, "off", h.before, role(target, config+" "+config+"-5"))
 	awaitPods(t, ns, "apiserver=true", 3)
@@ -384,7 +333,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndLetGoOf(t *testing.T) {
 	if now := templateOf(t); now != strings.ReplaceAll(bare, config+"-1", config+"-5") {
 		t.Errorf("the template is not what it was:\n%s\nwas\n%s", now, bare)
 	}
-	h.configure("managementState: Removed\n" + file("10s", ""))
+	h.configure("managementState: Removed\n" + file("10s"))
 	h.awaitNothingLeft()
 	h.kill(syscall.SIGTERM)
 }
@@ -408,18 +357,10 @@ func templateOf(t *testing.T) string {
 }
 
 func TestRevertByTheOwnerIsNoticedOnceAndLeftAlone(t *testing.T) {
-	const target, ns = "openshift-apiserver", "openshift-apiserver"
+	ns := apiservers.OpenShift.Namespace
 	h := newHouse(t)
-	h.configure(`targets:
-- name: openshift-apiserver
-  resource: openshiftapiservers
-  namespace: openshift-apiserver
-  podSelector: {apiserver: "true"}
-  container: openshift-apiserver
-  delivery: Deployment
-  deployment: apiserver
-`)
-	setEncryption(t, target, encryption("1", "identity"), "1")
+	h.configure(targets(openShiftAPIServer()))
+	setEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
 	apiDeployment(t, "1")
 	t.Cleanup(func() { removeDeployment(t) })
 	awaitPods(t, ns, "apiserver=true", 3)
@@ -443,16 +384,7 @@ func TestRevertByTheOwnerIsNoticedOnceAndLeftAlone(t *testing.T) {
 		t.Errorf("the way out is not told: %s", message)
 	}
 	// An event that the operator answers shows that it has looked.
-	h.configure(`probe: {interval: 11s}
-targets:
-- name: openshift-apiserver
-  resource: openshiftapiservers
-  namespace: openshift-apiserver
-  podSelector: {apiserver: "true"}
-  container: openshift-apiserver
-  delivery: Deployment
-  deployment: apiserver
-`)
+	h.configure(every("11s", openShiftAPIServer()))
 	eventually(t, "the file follows", func() error {
 		lines, err := describe(t.Context())
 		if err == nil && !strings.Contains(strings.Join(lines, "\n"), "every 11s") {
@@ -468,25 +400,16 @@ targets:
 }
 
 func TestExternalOwnerGetsFilesAndCredentials(t *testing.T) {
-	const target, ns, config = "oauth-apiserver", "openshift-oauth-apiserver", "encryption-config"
+	const config = apiservers.EncryptionSecret
+	target, ns := apiservers.OAuth, apiservers.OAuth.Namespace
 	h := newHouse(t)
-	file := func(interval string) string {
-		return `probe: {interval: ` + interval + `}
-targets:
-- name: oauth-apiserver
-  resource: authentications
-  namespace: openshift-oauth-apiserver
-  podSelector: {apiserver: "true"}
-  container: oauth-apiserver
-  delivery: External
-`
-	}
+	file := func(interval string) string { return every(interval, apiservers.OAuth.Target("delivery: External")) }
 	h.configure(file("30s"))
-	setEncryption(t, target, encryption("1", "identity"))
+	setEncryption(t, target, apiservers.Encryption("1", "identity"))
 	h.start("")
 	expect := func(step string, sets ...string) {
 		t.Helper()
-		awaitObjects(t, step, h.before, append(base(target, ns, config, "Secret "+ns+"/kms-health-reporter-"+target+"-mintedtoken: token"), sets...)...)
+		awaitObjects(t, step, h.before, append(base(target, ns, config, "Secret "+ns+"/kms-health-reporter-"+target.Name+"-mintedtoken: token"), sets...)...)
 	}
 	set := func(text, interval string, ids ...string) string {
 		return "ConfigMap " + ns + "/" + setName(target, ids...) + ": " + text + " every " + interval + " to authentications"
@@ -500,7 +423,7 @@ targets:
 	}}
 	if err := sidecar.Inject(&pod.ObjectMeta, &pod.Spec, sidecar.Options{
 		Image: "reporter:1", Endpoints: []string{"unix:///var/run/kmsplugin/kms-1.sock"},
-		ConfigMap: setName(target, "1"), Secret: "kms-health-reporter-" + target + "-mintedtoken",
+		ConfigMap: setName(target, "1"), Secret: "kms-health-reporter-" + target.Name + "-mintedtoken",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -509,18 +432,18 @@ targets:
 		t.Fatal(err)
 	}
 	awaitPods(t, ns, "apiserver=true", 1)
-	setEncryption(t, target, encryption("1", "2", "identity"))
+	setEncryption(t, target, apiservers.Encryption("1", "2", "identity"))
 	h.configure(file("10s"))
 	expect("a second key", set("1W", "10s", "1"), set("1W+2R", "10s", "1", "2"))
 	if err := kube.CoreV1().Pods(ns).Delete(t.Context(), "oauth-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	expect("the old set goes with its last pod", set("1W+2R", "10s", "1", "2"))
-	setEncryption(t, target, encryption("2", "identity"))
+	setEncryption(t, target, apiservers.Encryption("2", "identity"))
 	expect("the second key alone", set("2W", "10s", "2"))
-	setEncryption(t, target, encryption("aescbc", "2", "identity"))
+	setEncryption(t, target, apiservers.Encryption("aescbc", "2", "identity"))
 	expect("the plugin still reads", set("2R", "10s", "2"))
-	setEncryption(t, target, encryption("aescbc", "identity"))
+	setEncryption(t, target, apiservers.Encryption("aescbc", "identity"))
 	awaitObjects(t, "off", h.before, role(target, config))
 	h.awaitNothingLeft("Role openshift-oauth-apiserver/kms-health-operator-oauth-apiserver")
 	h.configure("managementState: Removed\n" + file("10s"))

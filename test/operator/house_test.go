@@ -4,9 +4,7 @@ package operator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -19,23 +17,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
 // home is the operator's namespace, as shipped.
 const home = "openshift-kms-health"
-
-const operatorAccount = "kms-health-operator"
-
-// Namespaces of the targets, as shipped.
-var targetNamespaces = map[string]string{
-	"kube-apiserver":      "openshift-kube-apiserver",
-	"openshift-apiserver": "openshift-apiserver",
-	"oauth-apiserver":     "openshift-oauth-apiserver",
-}
 
 // house is an operator with its configuration.
 type house struct {
@@ -102,7 +92,7 @@ func (h *house) start(server string) {
 // credentials are a kubeconfig with a token of the operator's ServiceAccount.
 func (h *house) credentials(server string) string {
 	h.t.Helper()
-	token, err := cluster.ServiceAccountToken(h.ctx, home, operatorAccount, controlplane.TokenOptions{})
+	token, err := cluster.ServiceAccountToken(h.ctx, home, install.ServiceAccount, controlplane.TokenOptions{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -162,6 +152,23 @@ func (h *house) logged() string {
 	return string(text)
 }
 
+// serving is where companions of kube-apiserver serve, a line of its target.
+const serving = `serving: {address: "0.0.0.0:9180", secret: serving}`
+
+// targets are those of a configuration.
+func targets(all ...string) string { return "targets:\n" + strings.Join(all, "") }
+
+// every is a configuration of an interval and targets.
+func every(interval string, all ...string) string {
+	return "probe: {interval: " + interval + "}\n" + targets(all...)
+}
+
+// openShiftAPIServer is its target, with more lines: our one target that is a
+// Deployment.
+func openShiftAPIServer(more ...string) string {
+	return apiservers.OpenShift.Target(append([]string{"delivery: Deployment", "deployment: apiserver"}, more...)...)
+}
+
 // eventually waits until check finds nothing to complain of.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
@@ -174,55 +181,17 @@ func eventually(t *testing.T, what string, check func() error) {
 	t.Fatalf("not in time: %s: %v", what, err)
 }
 
-// encryption is an EncryptionConfiguration: each word is a provider, of Secrets
-// and ConfigMaps.
-func encryption(providers ...string) string {
-	var b strings.Builder
-	b.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
-	for _, resource := range []string{"secrets", "configmaps"} {
-		fmt.Fprintf(&b, "- resources: [%s]\n  providers:\n", resource)
-		for _, p := range providers {
-			switch {
-			case p == "identity":
-				b.WriteString("  - identity: {}\n")
-			case p == "aescbc":
-				b.WriteString("  - aescbc: {keys: [{name: '9', secret: c2VjcmV0IGlzIHNlY3VyZSwgMzIgYnl0ZXMgbG9uZyE=}]}\n")
-			default:
-				fmt.Fprintf(&b, "  - kms: {apiVersion: v2, name: %s_%s, endpoint: 'unix:///var/run/kmsplugin/kms-%s.sock', timeout: 10s}\n", p, resource, p)
-			}
-		}
-	}
-	return b.String()
-}
-
-// setEncryption writes the live Secret of a target, and those of revisions.
-func setEncryption(t *testing.T, target string, text string, revisions ...string) {
+// setEncryption writes the live Secret of an API server, and those of revisions.
+func setEncryption(t *testing.T, server apiservers.Server, text string, revisions ...string) {
 	t.Helper()
-	for _, name := range append([]string{""}, revisions...) {
-		if name != "" {
-			name = "-" + name
-		}
-		applyObject(t, secretGVR, targetNamespaces[target], map[string]any{
-			"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "encryption-config" + name},
-			"stringData": map[string]any{"encryption-config": text},
-		})
+	for _, revision := range append([]string{""}, revisions...) {
+		applyObject(t, apiservers.Secrets, server.Namespace, apiservers.Secret(revision, text))
 	}
 }
 
 // staticPod is kube-apiserver's, of one revision.
 func staticPod(revision string, onHost bool) *corev1.Pod {
-	p := &corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver", Namespace: "openshift-kube-apiserver", Labels: map[string]string{"apiserver": "true", "revision": revision}},
-		Spec: corev1.PodSpec{
-			HostNetwork: true,
-			Containers: []corev1.Container{{
-				Name: "kube-apiserver", Image: "kube-apiserver:1",
-				VolumeMounts: []corev1.VolumeMount{{Name: "kms-sockets", MountPath: "/var/run/kmsplugin"}},
-			}},
-			Volumes: []corev1.Volume{{Name: "kms-sockets", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
-		},
-	}
+	p := apiservers.StaticPod(revision)
 	if onHost {
 		p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/kmsplugin"}}
 	}
@@ -251,33 +220,22 @@ func removeStatics(t *testing.T) {
 	}
 }
 
-// report writes a node's condition, as a reporter that first wrote now.
-func report(t *testing.T, resource, kind, node string, since time.Time) {
+// report writes a node's condition, as a reporter that first wrote at a time.
+func report(t *testing.T, server apiservers.Server, node string, since time.Time) {
 	t.Helper()
-	raw, err := json.Marshal(map[string]any{
-		"apiVersion": "operator.openshift.io/v1", "kind": kind, "metadata": map[string]any{"name": "cluster"},
-		"status": map[string]any{"conditions": []any{map[string]any{
-			"type": "KMSHealthReporter_" + node, "status": "True", "reason": "AsExpected", "message": "[]",
-			"lastTransitionTime": since.UTC().Format(time.RFC3339),
-		}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	force := true
-	if _, err := client.Resource(operatorGVR(resource)).Patch(t.Context(), "cluster", types.ApplyPatchType, raw,
-		metav1.PatchOptions{FieldManager: "kms-health-reporter-" + node, Force: &force}, "status"); err != nil {
+	if err := server.Report(t.Context(), client, node, "[]", since); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// unreport takes a node's condition away again.
-func unreport(t *testing.T, resource, kind, node string) {
+// unreport takes the nodes' conditions away again, as the roll-up will.
+func unreport(t *testing.T, server apiservers.Server) {
 	t.Helper()
-	raw := fmt.Sprintf(`{"apiVersion":"operator.openshift.io/v1","kind":%q,"metadata":{"name":"cluster"}}`, kind)
-	force := true
-	if _, err := client.Resource(operatorGVR(resource)).Patch(context.Background(), "cluster", types.ApplyPatchType, []byte(raw),
-		metav1.PatchOptions{FieldManager: "kms-health-reporter-" + node, Force: &force}, "status"); err != nil {
-		t.Error(err)
+	none := server.Status()
+	delete(none, "status")
+	for _, node := range nodeNames {
+		if err := apiservers.Apply(context.Background(), client, health.ConditionManager(node), controlplane.OperatorGVR(server.Resource), "", none, "status"); err != nil {
+			t.Error(err)
+		}
 	}
 }

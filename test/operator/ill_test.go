@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/nodes"
@@ -38,7 +39,7 @@ func encryptedCluster(t *testing.T) *kmsplugin.Plugin {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = plugin.Close() })
-	config := strings.Split(encryption("1"), "resources:")[0] + fmt.Sprintf(`resources:
+	config := strings.Split(apiservers.Encryption("1"), "resources:")[0] + fmt.Sprintf(`resources:
 - resources: [secrets, configmaps]
   providers:
   - kms: {apiVersion: v2, name: plugin, endpoint: %q, timeout: 1s}
@@ -80,7 +81,7 @@ func TestIllPluginTakesNothingAway(t *testing.T) {
 	if err := cluster.StartAPIServer(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kube.CoreV1().Secrets(targetNamespaces["kube-apiserver"]).Get(ctx, "encryption-config", metav1.GetOptions{}); err == nil {
+	if _, err := kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(ctx, "encryption-config", metav1.GetOptions{}); err == nil {
 		t.Fatal("the API server reads Secrets without its plugin")
 	}
 
@@ -123,7 +124,7 @@ func TestIllPluginTakesNothingAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "Secrets are read again", func() error {
-		_, err := kube.CoreV1().Secrets(targetNamespaces["kube-apiserver"]).Get(t.Context(), "encryption-config", metav1.GetOptions{})
+		_, err := kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(t.Context(), "encryption-config", metav1.GetOptions{})
 		return err
 	})
 	awaitCondition(t, "kubeapiservers", "True", "SocketsInPods")

@@ -13,40 +13,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/test/apiservers"
 )
 
+// kubeAPIServer is a configuration of that one alone.
 func kubeAPIServer(delivery string) string {
-	return `targets:
-- name: kube-apiserver
-  resource: kubeapiservers
-  namespace: openshift-kube-apiserver
-  podSelector: {apiserver: "true"}
-  container: kube-apiserver
-  delivery: ` + delivery + "\n"
-}
-
-func openShiftAPIServer(more string) string {
-	return `targets:
-- name: openshift-apiserver
-  resource: openshiftapiservers
-  namespace: openshift-apiserver
-  podSelector: {apiserver: "true"}
-  container: openshift-apiserver
-  delivery: Deployment
-  deployment: apiserver
-` + more
+	return targets(apiservers.Kube.Target("delivery: " + delivery))
 }
 
 func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
-	const target, resource = "kube-apiserver", "kubeapiservers"
+	target, resource := apiservers.Kube, apiservers.Kube.Resource
 	h := newHouse(t)
-	setEncryption(t, target, encryption("1", "identity"), "1")
+	setEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	rollStatic(t, "1", true)
 	t.Cleanup(func() { removeStatics(t) })
 	for _, node := range nodeNames {
-		report(t, resource, "KubeAPIServer", node, time.Now())
+		report(t, target, node, time.Now())
 	}
-	t.Cleanup(func() { removeEntries(t) })
+	t.Cleanup(func() { unreport(t, target) })
 	h.configure(kubeAPIServer("Companion"))
 	h.start("")
 	awaitCondition(t, resource, "True", "Configured")
@@ -56,7 +41,7 @@ func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 	awaitPods(t, home, "kmshealth.openshift.io/delivery=DaemonSet", 3)
 	awaitCondition(t, resource, "False", "Progressing")
 	for _, node := range nodeNames[1:] {
-		report(t, resource, "KubeAPIServer", node, time.Now().Add(time.Second))
+		report(t, target, node, time.Now().Add(time.Second))
 	}
 	// An operator that is killed in between goes on from there.
 	h.kill(syscall.SIGKILL)
@@ -67,7 +52,7 @@ func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 	if now := podUIDs(t, "kmshealth.openshift.io/delivery=Companion"); len(now) != len(companions) {
 		t.Errorf("companions went before all agents reported: %v of %v", now, companions)
 	}
-	report(t, resource, "KubeAPIServer", nodeNames[0], time.Now().Add(time.Second))
+	report(t, target, nodeNames[0], time.Now().Add(time.Second))
 	awaitCondition(t, resource, "True", "Configured")
 	eventually(t, "the companions go", func() error {
 		if now := podUIDs(t, "kmshealth.openshift.io/delivery=Companion"); len(now) > 0 {
@@ -80,13 +65,13 @@ func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 }
 
 func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
-	const target, ns, resource = "openshift-apiserver", "openshift-apiserver", "openshiftapiservers"
+	target, ns, resource := apiservers.OpenShift, apiservers.OpenShift.Namespace, apiservers.OpenShift.Resource
 	h := newHouse(t, "--approve-certificates")
-	setEncryption(t, target, encryption("1", "identity"), "1")
+	setEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	apiDeployment(t, "1")
 	t.Cleanup(func() { removeDeployment(t) })
 	awaitPods(t, ns, "apiserver=true", 3)
-	h.configure(openShiftAPIServer(""))
+	h.configure(targets(openShiftAPIServer()))
 	h.start("")
 	awaitCondition(t, resource, "True", "Configured")
 	awaitPods(t, ns, "apiserver=true", 3)
@@ -95,7 +80,7 @@ func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 	// A token of which half its life is over. The operator looks with its next pass.
 	secret := func(kind string) *corev1.Secret {
 		t.Helper()
-		s, err := kube.CoreV1().Secrets(ns).Get(t.Context(), "kms-health-reporter-"+target+"-"+kind, metav1.GetOptions{})
+		s, err := kube.CoreV1().Secrets(ns).Get(t.Context(), "kms-health-reporter-"+target.Name+"-"+kind, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -116,7 +101,7 @@ func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 		return s
 	}
 	old := age("mintedtoken")
-	h.configure("probe: {interval: 20s}\n" + openShiftAPIServer("")) // a pass
+	h.configure(every("20s", openShiftAPIServer())) // a pass
 	eventually(t, "the token is renewed", func() error {
 		if now := secret("mintedtoken"); string(now.Data["token"]) == string(old.Data["token"]) {
 			return fmt.Errorf("the same token, of %s", now.Annotations["kmshealth.openshift.io/issued-at"])
@@ -128,7 +113,8 @@ func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 	}
 
 	// Another kind: one rollout, and the old stays until the new reports.
-	h.configure(openShiftAPIServer("  credentials: ClientCertificate\n"))
+	byCertificate := openShiftAPIServer("credentials: ClientCertificate")
+	h.configure(targets(byCertificate))
 	eventually(t, "the certificate is there", func() error {
 		if s := secret("clientcertificate"); s == nil || len(s.Data["tls.crt"]) == 0 {
 			return fmt.Errorf("%v", s)
@@ -150,13 +136,9 @@ func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 		t.Errorf("%s", reason)
 	}
 	for _, node := range nodeNames {
-		report(t, resource, "OpenShiftAPIServer", node, time.Now().Add(time.Second))
+		report(t, target, node, time.Now().Add(time.Second))
 	}
-	t.Cleanup(func() {
-		for _, node := range nodeNames {
-			unreport(t, resource, "OpenShiftAPIServer", node)
-		}
-	})
+	t.Cleanup(func() { unreport(t, target) })
 	eventually(t, "the old credentials go", func() error {
 		if secret("mintedtoken") != nil {
 			return fmt.Errorf("still there")
@@ -174,7 +156,7 @@ func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 	if _, err := kube.CoreV1().Secrets(ns).Update(t.Context(), spoiled, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.configure("probe: {interval: 25s}\n" + openShiftAPIServer("  credentials: ClientCertificate\n")) // a pass
+	h.configure(every("25s", byCertificate)) // a pass
 	eventually(t, "the certificate is renewed", func() error {
 		if s := secret("clientcertificate"); !strings.HasPrefix(string(s.Data["tls.crt"]), "-----BEGIN CERTIFICATE") {
 			return fmt.Errorf("%s", s.Data["tls.crt"])
@@ -190,7 +172,7 @@ func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 
 func TestUnmanagedChangesNothing(t *testing.T) {
 	h := newHouse(t)
-	setEncryption(t, "kube-apiserver", encryption("1", "identity"), "1")
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	rollStatic(t, "1", false)
 	t.Cleanup(func() { removeStatics(t) })
 	h.configure(kubeAPIServer("Auto"))
@@ -207,7 +189,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	setEncryption(t, "kube-apiserver", encryption("2", "identity"), "2")
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
 	rollStatic(t, "2", false)
 	gone := podUIDs(t, "kmshealth.openshift.io/delivery=Companion")
 	for name := range gone {
@@ -236,7 +218,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 // An operator that starts before everything else: no file, no API server.
 func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	h := newHouse(t)
-	setEncryption(t, "kube-apiserver", encryption("1", "identity"), "1")
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	rollStatic(t, "1", false)
 	t.Cleanup(func() { removeStatics(t) })
 	kubeconfig := h.credentials("")
@@ -272,7 +254,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 		}
 		return nil
 	})
-	setEncryption(t, "kube-apiserver", encryption("2", "identity"), "2")
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
 	rollStatic(t, "2", false)
 	eventually(t, "it goes on by the last good file", func() error {
 		lines, err := describe(t.Context())
@@ -327,7 +309,7 @@ func TestNamespaceThatIsMissingIsWaitedFor(t *testing.T) {
 	h.start("")
 	awaitCondition(t, "authentications", "Unknown", "NamespaceMissing")
 	restore()
-	setEncryption(t, "oauth-apiserver", encryption("1", "identity"))
+	setEncryption(t, apiservers.OAuth, apiservers.Encryption("1", "identity"))
 	awaitCondition(t, "authentications", "True", "Configured")
 	h.configure("targets: []\n")
 	h.awaitNothingLeft()
@@ -335,7 +317,7 @@ func TestNamespaceThatIsMissingIsWaitedFor(t *testing.T) {
 
 func TestProvidersThatAreNotProbedAreTold(t *testing.T) {
 	h := newHouse(t)
-	setEncryption(t, "kube-apiserver", strings.ReplaceAll(encryption("1", "identity"), "apiVersion: v2", "apiVersion: v1"), "1")
+	setEncryption(t, apiservers.Kube, strings.ReplaceAll(apiservers.Encryption("1", "identity"), "apiVersion: v2", "apiVersion: v1"), "1")
 	rollStatic(t, "1", false)
 	t.Cleanup(func() { removeStatics(t) })
 	h.configure(kubeAPIServer("Auto"))

@@ -4,7 +4,6 @@ package operator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,35 +15,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/pkg/sidecar"
+	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/controlplane"
 )
-
-var (
-	secretGVR     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	deploymentGVR = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	apiServerGVR  = schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1", Resource: "apiservers"}
-)
-
-func operatorGVR(resource string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "operator.openshift.io", Version: "v1", Resource: resource}
-}
 
 // applyObject writes as an administrator.
 func applyObject(t *testing.T, gvr schema.GroupVersionResource, namespace string, content map[string]any) {
 	t.Helper()
-	o := &unstructured.Unstructured{Object: content}
-	raw, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	force := true
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if _, err := client.Resource(gvr).Namespace(namespace).Patch(ctx, o.GetName(), types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: "the-test", Force: &force}); err != nil {
+	if err := apiservers.Apply(ctx, client, "the-test", gvr, namespace, content); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -261,7 +245,7 @@ func awaitObjects(t *testing.T, step string, before []string, want ...string) {
 
 // condition is the operator's word on a delivery.
 func condition(ctx context.Context, resource string) (status, reason, message string) {
-	o, err := client.Resource(operatorGVR(resource)).Get(ctx, "cluster", metav1.GetOptions{})
+	o, err := client.Resource(controlplane.OperatorGVR(resource)).Get(ctx, "cluster", metav1.GetOptions{})
 	if err != nil {
 		return "", err.Error(), ""
 	}

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/test/apiservers"
 )
 
 var (
@@ -76,24 +77,7 @@ func (m *model) config() string {
 	if m.always {
 		rollout = "Always"
 	}
-	return fmt.Sprintf(`probe: {interval: %s}
-rollout: %s
-targets:
-- name: kube-apiserver
-  resource: kubeapiservers
-  namespace: openshift-kube-apiserver
-  podSelector: {apiserver: "true"}
-  container: kube-apiserver
-  delivery: Companion
-  serving: {address: "0.0.0.0:9180", secret: serving}
-- name: openshift-apiserver
-  resource: openshiftapiservers
-  namespace: openshift-apiserver
-  podSelector: {apiserver: "true"}
-  container: openshift-apiserver
-  delivery: Deployment
-  deployment: apiserver
-`, m.interval, rollout)
+	return "rollout: " + rollout + "\n" + every(m.interval, apiservers.Kube.Target("delivery: Companion", serving), openShiftAPIServer())
 }
 
 // want is what there should be, as describe tells it.
@@ -117,19 +101,19 @@ func (m *model) want() []string {
 		secrets += " encryption-config-" + r
 	}
 	if on {
-		lines = append(lines, base("kube-apiserver", home, secrets)...)
+		lines = append(lines, base(apiservers.Kube, home, secrets)...)
 	} else {
-		lines = append(lines, role("kube-apiserver", secrets))
+		lines = append(lines, role(apiservers.Kube, secrets))
 	}
 	secrets = fmt.Sprintf("encryption-config encryption-config-%s", m.revs["other"])
 	if text, ids := keys(m.other); len(ids) > 0 {
-		const target, ns = "openshift-apiserver", "openshift-apiserver"
+		target, ns := apiservers.OpenShift, apiservers.OpenShift.Namespace
 		lines = append(lines, base(target, ns, secrets,
-			"Secret "+ns+"/kms-health-reporter-"+target+"-mintedtoken: token",
+			"Secret "+ns+"/kms-health-reporter-"+target.Name+"-mintedtoken: token",
 			"Deployment "+ns+"/apiserver: injected reporter:1, "+setName(target, ids...),
 			"ConfigMap "+ns+"/"+setName(target, ids...)+": "+text+" every "+m.interval+" to openshiftapiservers")...)
 	} else {
-		lines = append(lines, role("openshift-apiserver", secrets))
+		lines = append(lines, role(apiservers.OpenShift, secrets))
 	}
 	slices.Sort(lines)
 	return slices.Compact(lines)
@@ -143,7 +127,7 @@ func (m *model) actions(t *testing.T, h *house, p *faultyProxy) []func() string 
 		func() string {
 			m.live = pick()
 			revision := next()
-			setEncryption(t, "kube-apiserver", encryption(m.live...), revision)
+			setEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), revision)
 			nodes := m.random.Perm(len(nodeNames))[:1+m.random.IntN(len(nodeNames))]
 			for _, i := range nodes {
 				runStatic(t, nodeNames[i], staticPod(revision, false))
@@ -154,7 +138,7 @@ func (m *model) actions(t *testing.T, h *house, p *faultyProxy) []func() string 
 		func() string {
 			m.other = pick()
 			m.revs["other"] = next()
-			setEncryption(t, "openshift-apiserver", encryption(m.other...), m.revs["other"])
+			setEncryption(t, apiservers.OpenShift, apiservers.Encryption(m.other...), m.revs["other"])
 			apiDeployment(t, m.revs["other"])
 			return fmt.Sprintf("openshift-apiserver has %v", m.other)
 		},
@@ -254,8 +238,8 @@ func playSequence(t *testing.T, seed uint64) {
 	m := &model{random: rand.New(rand.NewPCG(seed, 0)), static: map[string][]string{}, revs: map[string]string{}, interval: "30s", revision: 100}
 	m.live, m.other = []string{"1", "identity"}, []string{"1", "identity"}
 	t.Cleanup(func() { removeStatics(t); removeDeployment(t); setProfile(t, "") })
-	setEncryption(t, "kube-apiserver", encryption(m.live...), "100")
-	setEncryption(t, "openshift-apiserver", encryption(m.other...), "100")
+	setEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), "100")
+	setEncryption(t, apiservers.OpenShift, apiservers.Encryption(m.other...), "100")
 	for _, node := range nodeNames {
 		runStatic(t, node, staticPod("100", false))
 		m.static[node], m.revs[node] = m.live, "100"

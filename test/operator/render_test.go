@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/controlplane"
 )
 
@@ -83,16 +84,9 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 
 func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 	h := newHouse(t)
-	const file = `image: reporter:1
-targets:
-- name: kube-apiserver
-  resource: kubeapiservers
-  namespace: openshift-kube-apiserver
-  podSelector: {apiserver: "true"}
-  container: kube-apiserver
-`
+	file := "image: reporter:1\n" + targets(apiservers.Kube.Target())
 	h.configure(file)
-	text := encryption("2", "1", "identity")
+	text := apiservers.Encryption("2", "1", "identity")
 	encryptionFile, ca := filepath.Join(h.dir, "encryption.yaml"), filepath.Join(h.dir, "ca.crt")
 	for path, content := range map[string][]byte{encryptionFile: []byte(text), ca: cluster.ServingCA().PEM()} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -100,7 +94,7 @@ targets:
 		}
 	}
 	for _, onHost := range []bool{true, false} {
-		setEncryption(t, "kube-apiserver", text, "1")
+		setEncryption(t, apiservers.Kube, text, "1")
 		runStatic(t, nodeNames[0], staticPod("1", onHost))
 		t.Cleanup(func() { removeStatics(t) })
 		h.start("")

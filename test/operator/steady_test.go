@@ -11,44 +11,24 @@ import (
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
 // steady is how long nothing may be written.
 const steady = 2 * time.Minute
 
-// threeTargets are OpenShift's, each with another delivery.
-const threeTargets = `targets:
-- name: kube-apiserver
-  resource: kubeapiservers
-  namespace: openshift-kube-apiserver
-  podSelector: {apiserver: "true"}
-  container: kube-apiserver
-- name: openshift-apiserver
-  resource: openshiftapiservers
-  namespace: openshift-apiserver
-  podSelector: {apiserver: "true"}
-  container: openshift-apiserver
-  delivery: Deployment
-  deployment: apiserver
-- name: oauth-apiserver
-  resource: authentications
-  namespace: openshift-oauth-apiserver
-  podSelector: {apiserver: "true"}
-  container: oauth-apiserver
-  delivery: External
-`
-
 // deliverAll brings all three targets to the point where nothing is left to do.
 func deliverAll(t *testing.T, h *house) {
 	t.Helper()
-	for target := range targetNamespaces {
-		setEncryption(t, target, encryption("1", "identity"), "1")
+	for _, server := range apiservers.All {
+		setEncryption(t, server, apiservers.Encryption("1", "identity"), "1")
 	}
 	rollStatic(t, "1", false)
 	apiDeployment(t, "1")
 	t.Cleanup(func() { removeStatics(t); removeDeployment(t) })
-	h.configure(threeTargets)
+	h.configure(targets(apiservers.Kube.Target(), openShiftAPIServer(), apiservers.OAuth.Target("delivery: External")))
 	h.start("")
 	awaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
 	awaitCondition(t, "openshiftapiservers", "True", "Configured")
@@ -65,7 +45,7 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 		if err := cluster.AuditFence(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		events, err := cluster.AuditEvents(controlplane.ByUser("system:serviceaccount:"+home+":"+operatorAccount), func(e *auditv1.Event) bool {
+		events, err := cluster.AuditEvents(controlplane.ByUser(controlplane.ServiceAccountUser(home, install.ServiceAccount)), func(e *auditv1.Event) bool {
 			return !slices.Contains([]string{"get", "list", "watch"}, e.Verb) && (e.ObjectRef == nil || e.ObjectRef.Resource != "leases")
 		})
 		if err != nil {
@@ -87,7 +67,7 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	// Nothing changes, but for what a cluster always does: reporters report.
 	for end := time.Now().Add(steady); time.Now().Before(end); time.Sleep(time.Second) {
 		for _, node := range nodeNames {
-			report(t, "kubeapiservers", "KubeAPIServer", node, time.Now())
+			report(t, apiservers.Kube, node, time.Now())
 		}
 	}
 	if more := writes()[before:]; len(more) > 0 {
@@ -96,13 +76,5 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	t.Logf("%d writes until all was delivered, 0 in %s after", before, steady)
 	h.configure("targets: []\n")
 	h.awaitNothingLeft()
-	removeEntries(t)
-}
-
-// removeEntries does what the roll-up will: the nodes' entries go.
-func removeEntries(t *testing.T) {
-	t.Helper()
-	for _, node := range nodeNames {
-		unreport(t, "kubeapiservers", "KubeAPIServer", node)
-	}
+	unreport(t, apiservers.Kube)
 }
