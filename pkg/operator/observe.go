@@ -2,12 +2,10 @@ package operator
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -22,11 +20,11 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
-	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/pkg/operator/target"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 	"github.com/kms-health/kms-health/pkg/operator/watch"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 var (
@@ -72,7 +70,7 @@ type profile struct{ spec *configv1.TLSSecurityProfile }
 func (o *Operator) observeCluster(ctx context.Context) (*cluster, error) {
 	c := &cluster{}
 	selectOurs := func(r schema.GroupVersionResource, namespace string) *watch.Source[*unstructured.Unstructured] {
-		return follow(ctx, o, watch.Selection{Resource: r, Namespace: namespace, Labels: ours}, whole, o.Wake)
+		return watch.Follow(ctx, o.view, watch.Selection{Resource: r, Namespace: namespace, Labels: ours}, whole, nil)
 	}
 	c.roles, c.bindings = selectOurs(clusterRoleResource, ""), selectOurs(bindingResource, "")
 	c.own = map[string]*watch.Source[*unstructured.Unstructured]{
@@ -82,14 +80,14 @@ func (o *Operator) observeCluster(ctx context.Context) (*cluster, error) {
 		"ServiceAccount": selectOurs(serviceAccountResource, o.Namespace),
 	}
 	byLabel := render.ManagedBy + "=" + render.Manager
-	c.policies = follow(ctx, o, watch.Selection{Resource: policyResource, Labels: byLabel}, whole, o.Wake)
-	c.policyBinding = follow(ctx, o, watch.Selection{Resource: policyBindingResource, Labels: byLabel}, whole, o.Wake)
+	c.policies = watch.Follow(ctx, o.view, watch.Selection{Resource: policyResource, Labels: byLabel}, whole, nil)
+	c.policyBinding = watch.Follow(ctx, o.view, watch.Selection{Resource: policyBindingResource, Labels: byLabel}, whole, nil)
 
 	c.known = c.roles.Known() && c.bindings.Known() && c.policies.Known() && c.policyBinding.Known()
 	var spec profile
 	if o.OpenShift == nil || *o.OpenShift {
-		apiServer := follow(ctx, o, watch.Selection{Resource: apiServerResource, Name: "cluster"}, readProfile, o.Wake)
-		infrastructure := follow(ctx, o, watch.Selection{Resource: infrastructureResource, Name: "cluster"}, func(*unstructured.Unstructured) struct{} { return struct{}{} }, o.Wake)
+		apiServer := watch.Follow(ctx, o.view, watch.Selection{Resource: apiServerResource, Name: "cluster"}, readProfile, nil)
+		infrastructure := watch.Follow(ctx, o.view, watch.Selection{Resource: infrastructureResource, Name: "cluster"}, func(*unstructured.Unstructured) struct{} { return struct{}{} }, nil)
 		c.known = c.known && apiServer.Known() && infrastructure.Known()
 		_, c.openShift = infrastructure.Get("", "cluster")
 		spec, _ = apiServer.Get("", "cluster")
@@ -128,31 +126,6 @@ func readProfile(o *unstructured.Unstructured) profile {
 	return profile{a.Spec.TLSSecurityProfile}
 }
 
-// secretRead is an encryption config as it was read. Nothing else of the Secret
-// is kept.
-type secretRead struct {
-	config encryption.Config
-	err    string
-}
-
-func readSecret(t *v1alpha1.Target) func(*unstructured.Unstructured) secretRead {
-	return func(o *unstructured.Unstructured) secretRead {
-		encoded, found, _ := unstructured.NestedString(o.Object, "data", t.EncryptionConfig.Key)
-		if !found {
-			return secretRead{err: "it has no key " + t.EncryptionConfig.Key}
-		}
-		data, err := base64.StdEncoding.DecodeString(encoded)
-		if err != nil {
-			return secretRead{err: "its data is not base64"}
-		}
-		config, err := encryption.Parse(data, t.EncryptionConfig.KeyIDs)
-		if err != nil {
-			return secretRead{err: err.Error()}
-		}
-		return secretRead{config: config}
-	}
-}
-
 // observe gathers what there is of one target. ok is false while a source that
 // everything stands on has not told yet.
 func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, config *v1alpha1.OperatorConfiguration, state target.State, going bool) (w *target.World, ok bool) {
@@ -164,15 +137,16 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 		w.Owner = &render.Owner{Name: role.GetName(), UID: string(role.GetUID())}
 	}
 
-	resource := follow(ctx, o, watch.Selection{Resource: target.ResourceOf(t.Resource), Name: "cluster"}, target.ReadResource, o.wakeOnceAndForReports())
-	if r, found := resource.Get("", "cluster"); found {
-		w.Resource = &r
-	}
+	resource := watch.Follow(ctx, o.view, watch.Selection{Resource: target.ResourceOf(t.Resource), Name: "cluster"}, rollup.Read, o.wakeOnceAndForReports())
+	w.Resource, _ = resource.Get("", "cluster")
 
+	defer func() {
+		slices.SortFunc(w.Own, func(a, b *unstructured.Unstructured) int { return strings.Compare(apply.Key(a), apply.Key(b)) })
+	}()
 	kinds := maps.Clone(c.own)
 	kinds["ClusterRole"], kinds["ClusterRoleBinding"] = c.roles, c.bindings
 	addOwn(w, kinds)
-	namespace := follow(ctx, o, watch.Selection{Resource: namespaceResource, Name: t.Namespace}, func(*unstructured.Unstructured) struct{} { return struct{}{} }, o.Wake)
+	namespace := watch.Follow(ctx, o.view, watch.Selection{Resource: namespaceResource, Name: t.Namespace}, func(*unstructured.Unstructured) struct{} { return struct{}{} }, nil)
 	if !namespace.Known() || !resource.Known() {
 		return w, false
 	}
@@ -181,28 +155,29 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 		w.OwnKnown["Role"] = true
 		return w, true
 	}
-	pods := follow(ctx, o, watch.Selection{Resource: podResource, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()}, readPod, o.Wake)
+	pods := watch.Follow(ctx, o.view, watch.Selection{Resource: podResource, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()}, readPod, nil)
 	if pods.Known() {
 		w.Pods = slices.DeleteFunc(pods.All(), func(p *corev1.Pod) bool { return p == nil })
 		slices.SortFunc(w.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	} else if err := pods.Err(); err != nil {
 		w.Trouble = fmt.Sprintf("the pods of namespace %s cannot be listed: %v", t.Namespace, err)
 	}
+	var secretRole *unstructured.Unstructured
 	if t.Plugins == nil && !(going && state.Static) {
-		addOwn(w, map[string]*watch.Source[*unstructured.Unstructured]{
-			"Role": follow(ctx, o, watch.Selection{Resource: roleResource, Namespace: t.Namespace, Name: render.SecretRoleName(t.Name)}, whole, o.Wake),
-		})
+		roles := watch.Follow(ctx, o.view, watch.Selection{Resource: roleResource, Namespace: t.Namespace, Name: render.SecretRoleName(t.Name)}, whole, nil)
+		addOwn(w, map[string]*watch.Source[*unstructured.Unstructured]{"Role": roles})
+		secretRole, _ = roles.Get(t.Namespace, render.SecretRoleName(t.Name))
 	} else {
 		w.OwnKnown["Role"] = true
 	}
-	if inOwnersPods(t.Delivery) || inOwnersPods(state.Delivery) || state.InTarget {
+	if t.Delivery.InOwnersPods() || state.Delivery.InOwnersPods() || state.InTarget {
 		addOwn(w, map[string]*watch.Source[*unstructured.Unstructured]{
-			"ConfigMap":      follow(ctx, o, watch.Selection{Resource: configMapResource, Namespace: t.Namespace, Labels: ours}, whole, o.Wake),
-			"ServiceAccount": follow(ctx, o, watch.Selection{Resource: serviceAccountResource, Namespace: t.Namespace, Name: render.Name(t.Name)}, whole, o.Wake),
+			"ConfigMap":      watch.Follow(ctx, o.view, watch.Selection{Resource: configMapResource, Namespace: t.Namespace, Labels: ours}, whole, nil),
+			"ServiceAccount": watch.Follow(ctx, o.view, watch.Selection{Resource: serviceAccountResource, Namespace: t.Namespace, Name: render.Name(t.Name)}, whole, nil),
 		})
 	}
 	if name := deploymentOf(t, state); name != "" {
-		deployments := follow(ctx, o, watch.Selection{Resource: deploymentResource, Namespace: t.Namespace, Name: name}, readDeployment, o.Wake)
+		deployments := watch.Follow(ctx, o.view, watch.Selection{Resource: deploymentResource, Namespace: t.Namespace, Name: name}, readDeployment, nil)
 		if !deployments.Known() {
 			return w, false
 		}
@@ -210,7 +185,7 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 		w.Deployment, w.Injected = read.deployment, read.injected
 	}
 	if t.Plugins == nil && !going {
-		w.Encryption = o.observeSecrets(ctx, w)
+		w.Encryption = o.observeSecrets(ctx, w, secretRole)
 	}
 	return w, true
 }
@@ -226,11 +201,6 @@ func addOwn(w *target.World, sources map[string]*watch.Source[*unstructured.Unst
 			}
 		}
 	}
-	slices.SortFunc(w.Own, func(a, b *unstructured.Unstructured) int { return strings.Compare(apply.Key(a), apply.Key(b)) })
-}
-
-func inOwnersPods(d v1alpha1.Delivery) bool {
-	return d == v1alpha1.DeliveryDeployment || d == v1alpha1.DeliveryExternal
 }
 
 func deploymentOf(t *v1alpha1.Target, state target.State) string {
@@ -238,140 +208,6 @@ func deploymentOf(t *v1alpha1.Target, state target.State) string {
 		return state.Injected.Deployment
 	}
 	return t.Deployment
-}
-
-// settled is how long the API server's authorizer may take to know of a role.
-const settled = 500 * time.Millisecond
-
-// observeSecrets reads the encryption configs in use, as far as the role by which
-// the operator reads them has been in force for a moment.
-func (o *Operator) observeSecrets(ctx context.Context, w *target.World) *target.Encryption {
-	t := w.Target
-	var role *unstructured.Unstructured
-	for _, own := range w.Own {
-		if own.GetKind() == "Role" && own.GetName() == render.SecretRoleName(t.Name) && own.GetNamespace() == t.Namespace {
-			role = own
-		}
-	}
-	if role == nil {
-		return nil
-	}
-	inForce := o.settledFor(role)
-	if _, ok := o.liveSeen[role.GetNamespace()+"/"+role.GetName()]; !ok && !inForce {
-		return nil
-	}
-	o.liveSeen[role.GetNamespace()+"/"+role.GetName()] = true
-	live := follow(ctx, o, watch.Selection{Resource: secretResource, Namespace: t.Namespace, Name: t.EncryptionConfig.Secret}, readSecret(t), o.Wake, t.EncryptionConfig)
-	if !live.Known() {
-		if err := live.Err(); err != nil {
-			w.Trouble = fmt.Sprintf("Secret %s/%s cannot be read: %v", t.Namespace, t.EncryptionConfig.Secret, err)
-		}
-		return nil
-	}
-	e := &target.Encryption{Revisions: map[string]encryption.Config{}, Pending: map[string]bool{}}
-	read, _ := live.Get(t.Namespace, t.EncryptionConfig.Secret)
-	e.Live = read.config
-	if read.err != "" {
-		e.Problem = "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret + ": " + read.err
-	}
-	o.tellIgnored(t.Name, read.config.Ignored)
-	allowed := allowedNames(role)
-	for _, revision := range w.Revisions() {
-		name := t.EncryptionConfig.Secret + "-" + revision
-		if _, asked := o.revisions[t.Namespace+"/"+name]; !asked && (!allowed[name] || !inForce) {
-			e.Pending[revision] = true
-			continue
-		}
-		if config, ok := o.revision(ctx, t, name); ok {
-			e.Revisions[revision] = config
-		}
-	}
-	return e
-}
-
-// tellIgnored tells which providers are not probed, and why, when that changes.
-func (o *Operator) tellIgnored(name string, ignored []encryption.Ignored) {
-	const most = 5
-	var texts []string
-	for _, i := range ignored[:min(len(ignored), most)] {
-		texts = append(texts, fmt.Sprintf("provider %s of %s: %s", i.Provider, i.Resource, i.Reason))
-	}
-	if more := len(ignored) - most; more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
-	}
-	text := strings.Join(texts, "; ")
-	if o.ignored[name] != text {
-		o.ignored[name] = text
-		if text != "" {
-			o.executor.Event(name, "ProvidersIgnored", text)
-		}
-	}
-}
-
-func allowedNames(role *unstructured.Unstructured) map[string]bool {
-	all := map[string]bool{}
-	rules, _, _ := unstructured.NestedSlice(role.Object, "rules")
-	for _, rule := range rules {
-		rule, _ := rule.(map[string]any)
-		names, _, _ := unstructured.NestedStringSlice(rule, "resourceNames")
-		for _, name := range names {
-			all[name] = true
-		}
-	}
-	return all
-}
-
-// settledFor says whether a role has been seen as it is for a moment, and asks
-// for a look when it will have been.
-func (o *Operator) settledFor(role *unstructured.Unstructured) bool {
-	key := role.GetNamespace() + "/" + role.GetName() + "@" + role.GetResourceVersion()
-	seen, ok := o.roleSeen[key]
-	if !ok {
-		seen = o.Clock.Now()
-		maps.DeleteFunc(o.roleSeen, func(k string, _ time.Time) bool { return sameRole(k, key) })
-		o.roleSeen[key] = seen
-	}
-	if left := settled - o.Clock.Since(seen); left > 0 {
-		o.lookAgain(left)
-		return false
-	}
-	return true
-}
-
-// revision is what a revisioned Secret says. Its content never changes, so it is
-// read once.
-func (o *Operator) revision(ctx context.Context, t *v1alpha1.Target, name string) (encryption.Config, bool) {
-	key := t.Namespace + "/" + name
-	if r, ok := o.revisions[key]; ok && (r.ok || o.Clock.Since(r.at) < revisionRetry) {
-		return r.config, r.ok
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	secret, err := o.Client.Resource(secretResource).Namespace(t.Namespace).Get(ctx, name, metav1.GetOptions{})
-	r := revisionRead{at: o.Clock.Now()}
-	if err == nil {
-		read := readSecret(t)(secret)
-		r.config, r.ok = read.config, read.err == ""
-		if !r.ok {
-			klog.InfoS("An encryption config is not understood, so the live one stands for it", "secret", key, "reason", read.err)
-		}
-	} else {
-		klog.V(2).InfoS("An encryption config could not be read, so what is known stands for it", "secret", key, "err", err)
-		o.lookAgain(revisionRetry)
-	}
-	o.revisions[key] = r
-	return r.config, r.ok
-}
-
-const (
-	revisionRetry  = 10 * time.Second
-	requestTimeout = 30 * time.Second
-)
-
-type revisionRead struct {
-	config encryption.Config
-	ok     bool
-	at     time.Time
 }
 
 func readPod(o *unstructured.Unstructured) *corev1.Pod {
@@ -397,11 +233,4 @@ func readDeployment(o *unstructured.Unstructured) deploymentRead {
 		return deploymentRead{}
 	}
 	return deploymentRead{d, injected}
-}
-
-// sameRole says whether two keys are of one role.
-func sameRole(a, b string) bool {
-	a, _, _ = strings.Cut(a, "@")
-	b, _, _ = strings.Cut(b, "@")
-	return a == b
 }

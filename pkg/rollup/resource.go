@@ -172,3 +172,14 @@ func (r *Resource) Foreign() (manager string, written time.Time) {
 	}
 	return manager, written
 }
+
+// Since is when the present reporter of a node first wrote its condition; zero
+// where there is none.
+func (r *Resource) Since(node string) time.Time {
+	for _, report := range r.Reports {
+		if report.Node == node && report.Form == FormCondition {
+			return report.Since
+		}
+	}
+	return time.Time{}
+}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/pkg/operator/target"
+	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
@@ -215,8 +216,8 @@ func (e *estate) awaitDelivered(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			condition := target.ReadResource(o).Condition
-			if condition != nil && condition.Status == "True" {
+			condition := rollup.Read(o).Conditions[target.ConditionType]
+			if condition.Status == rollup.True {
 				break
 			}
 			if pause(ctx, freshPoll) != nil {

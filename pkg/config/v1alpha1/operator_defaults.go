@@ -27,7 +27,7 @@ func setOperatorDefaults(c *OperatorConfiguration, set presence) {
 		}
 		if t.APIServer.Server == "" {
 			t.APIServer.Server = DefaultLocalServer
-			if inOwnersPods(t.Delivery) {
+			if t.Delivery.InOwnersPods() {
 				t.APIServer.Server = DefaultClusterServer
 			}
 		}
@@ -42,12 +42,12 @@ func orElse[T ~string](field *T, value T, there bool) {
 }
 
 func defaultCredentials(d Delivery) Credentials {
-	if inOwnersPods(d) {
+	if d.InOwnersPods() {
 		return CredentialsMintedToken
 	}
 	return CredentialsBoundToken
 }
 
-// inOwnersPods says whether the reporter runs inside the API server's own pods,
+// InOwnersPods says whether the reporter runs inside the API server's own pods,
 // whose ServiceAccount is not the reporter's.
-func inOwnersPods(d Delivery) bool { return d == DeliveryDeployment || d == DeliveryExternal }
+func (d Delivery) InOwnersPods() bool { return d == DeliveryDeployment || d == DeliveryExternal }

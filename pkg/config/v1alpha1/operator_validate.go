@@ -82,7 +82,7 @@ func validateTarget(at *field.Path, t *Target, c *OperatorConfiguration) field.E
 	errs = append(errs, validateAPIServer(at.Child("apiServer"), &t.APIServer)...)
 	if t.Serving != nil {
 		errs = append(errs, validateTargetServing(at.Child("serving"), t.Serving)...)
-		if t.Serving.Secret != "" && inOwnersPods(t.Delivery) {
+		if t.Serving.Secret != "" && t.Delivery.InOwnersPods() {
 			errs = append(errs, field.Invalid(at.Child("serving", "secret"), short(t.Serving.Secret), fmt.Sprintf("must be left out with delivery %s, whose pods do not mount it", t.Delivery)))
 		}
 	}
@@ -102,7 +102,7 @@ func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorLi
 		if _, err := SocketAddress(endpoint); err != nil {
 			errs = append(errs, field.Invalid(at, short(endpoint), err.Error()))
 		}
-		if !keyIDPattern.MatchString(keyID) {
+		if !ValidKeyID(keyID) {
 			errs = append(errs, field.Invalid(at, short(keyID), keyIDRule))
 		}
 	}
@@ -128,9 +128,9 @@ func validateDelivery(at *field.Path, t *Target) field.ErrorList {
 	switch own := t.Credentials == CredentialsBoundToken; {
 	case len(known) > 0:
 		errs = append(errs, known...)
-	case own && inOwnersPods(t.Delivery):
+	case own && t.Delivery.InOwnersPods():
 		errs = append(errs, field.Invalid(credentials, t.Credentials, fmt.Sprintf("cannot serve delivery %s: the kubelet gives those pods tokens of their own ServiceAccount only", t.Delivery)))
-	case !own && !inOwnersPods(t.Delivery):
+	case !own && !t.Delivery.InOwnersPods():
 		errs = append(errs, field.Invalid(credentials, t.Credentials, fmt.Sprintf("must be BoundToken with delivery %s: a pod that mounts a Secret cannot start while the plugin is ill", t.Delivery)))
 	}
 	return errs

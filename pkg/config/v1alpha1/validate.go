@@ -30,6 +30,9 @@ const (
 
 var keyIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
+// ValidKeyID says whether a word can be a plugin's keyID.
+func ValidKeyID(word string) bool { return keyIDPattern.MatchString(word) }
+
 const keyIDRule = "must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
 
 func validate(c *ReporterConfiguration) field.ErrorList {
@@ -76,7 +79,7 @@ func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration)
 		switch {
 		case p.KeyID == "":
 			errs = append(errs, field.Required(at.Child("keyID"), fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", p.Endpoint)))
-		case !keyIDPattern.MatchString(p.KeyID):
+		case !ValidKeyID(p.KeyID):
 			errs = append(errs, field.Invalid(at.Child("keyID"), short(p.KeyID), keyIDRule))
 		case keyIDs[p.KeyID]:
 			errs = append(errs, field.Duplicate(at.Child("keyID"), p.KeyID))

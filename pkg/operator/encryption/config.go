@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -24,8 +25,18 @@ type Config struct {
 	Ignored []Ignored
 }
 
-// KMS says whether any kms provider is named, be it one that cannot be probed.
-func (c Config) KMS() bool { return len(c.Plugins) > 0 || len(c.Ignored) > 0 }
+// IgnoredText tells of the ignored providers, at most so many of them; it is empty
+// where there is none.
+func (c Config) IgnoredText(most int) string {
+	var texts []string
+	for _, i := range c.Ignored[:min(len(c.Ignored), most)] {
+		texts = append(texts, fmt.Sprintf("provider %s of %s: %s", i.Provider, i.Resource, i.Reason))
+	}
+	if more := len(c.Ignored) - most; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; ")
+}
 
 // Ignored is a kms provider that cannot be probed, or the first of several at an
 // endpoint that cannot. All three are of plain characters and bounded, fit for

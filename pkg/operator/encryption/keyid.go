@@ -3,15 +3,11 @@ package encryption
 import (
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
-
-// validKeyID is what v1alpha1 accepts as a keyID.
-var validKeyID = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
 // nameKeys gives each socket the keyID of its strongest source:
 //
@@ -42,7 +38,7 @@ func nameKeys(sockets []*socket, given map[string]string) {
 				continue
 			}
 			for _, id := range source(s) {
-				if validKeyID.MatchString(id) && !taken[id] {
+				if v1alpha1.ValidKeyID(id) && !taken[id] {
 					s.plugin.KeyID, taken[id] = id, true
 					break
 				}

@@ -215,11 +215,7 @@ func noPlugins(c encryption.Config) error {
 	if len(c.Ignored) == 0 {
 		return errors.New("--encryption-config: no kms provider is named, so there is nothing to probe")
 	}
-	var why []string
-	for _, i := range c.Ignored {
-		why = append(why, fmt.Sprintf("%s of %s: %s", i.Provider, i.Resource, i.Reason))
-	}
-	return errors.New("--encryption-config: no kms provider can be probed: " + strings.Join(why, "; "))
+	return errors.New("--encryption-config: no kms provider can be probed: " + c.IgnoredText(len(c.Ignored)))
 }
 
 // files are a plan's objects, in the order in which they are applied.

@@ -43,8 +43,10 @@ func (w *World) choose(sites []site) Choice {
 			}
 		}
 	}
-	if r := w.Resource; r != nil && r.Foreign != "" && w.Now.Sub(r.ForeignTime) < foreignFresh {
-		return Choice{"", ReasonForeignReporter, fmt.Sprintf("%s keeps the healthReports fresh, so no reporter is added", w.Resource.Foreign)}
+	if w.Resource != nil {
+		if manager, wrote := w.Resource.Foreign(); w.Now.Sub(wrote) < foreignFresh {
+			return Choice{"", ReasonForeignReporter, fmt.Sprintf("%s keeps the healthReports fresh, so no reporter is added", manager)}
+		}
 	}
 	folders, onHost := 0, true
 	for _, s := range sites {

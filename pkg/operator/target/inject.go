@@ -198,7 +198,7 @@ func (p *planner) imageProven() bool {
 	}
 	var nodes []string
 	for _, pod := range p.Pods {
-		if alive(pod) {
+		if Alive(pod) {
 			nodes = append(nodes, pod.Spec.NodeName)
 		}
 	}

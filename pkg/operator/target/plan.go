@@ -37,6 +37,9 @@ type Plan struct {
 	// target's namespace.
 	DeleteSecrets []string
 
+	// Off says that nobody is to report any more; Clean, that nobody of ours can.
+	Off, Clean bool
+
 	// State is what to remember.
 	State  State
 	Status Status
@@ -119,7 +122,7 @@ func (p *planner) problem(reason, message string) {
 // findSites finds the running pods that have plugins, and their sockets.
 func (p *planner) findSites() {
 	for _, pod := range p.Pods {
-		if !alive(pod) {
+		if !Alive(pod) {
 			continue
 		}
 		if p.pending(&pod.Spec, pod.Labels) {
@@ -157,7 +160,7 @@ func (p *planner) off() bool {
 		return false
 	}
 	for _, pod := range p.Pods {
-		if alive(pod) && len(p.setOf(&pod.Spec, pod.Labels)) > 0 {
+		if Alive(pod) && len(p.setOf(&pod.Spec, pod.Labels)) > 0 {
 			return false
 		}
 	}
@@ -166,7 +169,7 @@ func (p *planner) off() bool {
 
 func (p *planner) decide() error {
 	if p.NamespaceMissing && !p.Going {
-		if err := p.takeBack(); err != nil {
+		if err := p.takeBack(false); err != nil {
 			return err
 		}
 		p.plan.Gone = false
@@ -183,7 +186,8 @@ func (p *planner) decide() error {
 		}
 	}
 	if p.off() {
-		return p.takeBack()
+		p.plan.Off = true
+		return p.takeBack(false)
 	}
 	choice := p.choose(p.sites)
 	if choice.Delivery == "" && p.pendings {
@@ -191,10 +195,14 @@ func (p *planner) decide() error {
 		return nil
 	}
 	if choice.Delivery == "" {
-		if err := p.takeBack(); err != nil {
+		if err := p.takeBack(true); err != nil {
 			return err
 		}
-		if len(p.plan.Delete) == 0 {
+		if p.plan.Clean {
+			p.state = State{
+				Namespace: p.state.Namespace, Resource: p.state.Resource, PodSelector: p.state.PodSelector, Container: p.state.Container,
+				Static: p.state.Static, Live: p.state.Live, Revisions: p.state.Revisions,
+			}
 			p.plan.Status = Status{"True", choice.Reason, choice.Message}
 		}
 		return nil
@@ -213,6 +221,11 @@ func (p *planner) unknownSource() string {
 	default:
 		return ""
 	}
+}
+
+// setOf is the plugin set that pods of a spec use.
+func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) []v1alpha1.Plugin {
+	return p.state.PluginsOf(p.Target.EncryptionConfig.Secret, spec, labels)
 }
 
 // secretRole lets the operator read the encryption configs in use.
@@ -248,7 +261,7 @@ func (p *planner) deliver(choice Choice) error {
 		return nil
 	}
 	// 2. What they read, and what runs.
-	if inOwnersPods(choice.Delivery) {
+	if choice.Delivery.InOwnersPods() {
 		p.state.InTarget = true
 	}
 	switch choice.Delivery {
@@ -273,7 +286,7 @@ func (p *planner) deliver(choice Choice) error {
 		p.waits = append(p.waits, fmt.Sprintf("the reporters of before (%s, %s) stay until those of %s report", p.state.Delivery, p.state.Credentials, choice.Delivery))
 	case !p.pendings:
 		p.prune()
-		p.state.InTarget = inOwnersPods(choice.Delivery) || p.inTarget()
+		p.state.InTarget = choice.Delivery.InOwnersPods() || p.inTarget()
 	}
 	p.plan.Apply = slices.Concat(p.plan.Apply, identity)
 	p.order()

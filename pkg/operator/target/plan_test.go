@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/pkg/sidecar"
 )
 
@@ -171,15 +172,16 @@ func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 		"another reporter in the pods": {pods(apiPod("a", "1", func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter"}} })), "", ReasonForeignReporter},
 		"another make's fresh reports": {func(w *World) {
 			w.Pods = []*corev1.Pod{apiPod("a", "1")}
-			w.Resource = &Resource{Foreign: "kms-preflight", ForeignTime: w.Now.Add(-time.Minute)}
+			w.Resource = foreign(w.Now.Add(-time.Minute))
 		}, "", ReasonForeignReporter},
 		"another make's old reports": {func(w *World) {
 			w.Pods = []*corev1.Pod{apiPod("a", "1")}
-			w.Resource = &Resource{Foreign: "kms-preflight", ForeignTime: w.Now.Add(-time.Hour)}
+			w.Resource = foreign(w.Now.Add(-time.Hour))
 		}, v1alpha1.DeliveryCompanion, ReasonSocketsInPods},
 	} {
 		w := world(t, v1alpha1.DeliveryAuto, c.change)
 		p := &planner{World: w, plan: &Plan{}, state: w.State}
+		p.remember()
 		p.findSites()
 		got := w.choose(p.sites)
 		if got.Delivery != c.delivery || got.Reason != c.reason || got.Message == "" {
@@ -394,7 +396,10 @@ func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 	host := []*corev1.Pod{apiPod("a", "1", onHost), apiPod("b", "2", onHost)}
 	first := mustMake(t, world(t, v1alpha1.DeliveryCompanion, pods(host...)))
 	w := world(t, v1alpha1.DeliveryDaemonSet, pods(host...), there(t, first))
-	w.Resource = &Resource{Since: map[string]time.Time{"a": w.Now.Add(-time.Hour), "b": w.Now.Add(-time.Hour)}}
+	w.Resource = &rollup.Resource{Reports: []rollup.Report{
+		{Node: "a", Form: rollup.FormCondition, Since: w.Now.Add(-time.Hour)},
+		{Node: "b", Form: rollup.FormCondition, Since: w.Now.Add(-time.Hour)},
+	}}
 	plan := mustMake(t, w)
 	if len(plan.Delete) > 0 || plan.Status.Reason != ReasonProgressing || plan.State.Delivery != v1alpha1.DeliveryCompanion {
 		t.Fatalf("%s goes at once; %+v", names(plan.Delete), plan.Status)
@@ -412,11 +417,11 @@ func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 	if plan := mustMake(t, w); len(plan.Delete) > 0 {
 		t.Errorf("%s goes before the new reports", names(plan.Delete))
 	}
-	w.Resource.Since["a"] = w.Now.Add(time.Second)
+	w.Resource.Reports[0].Since = w.Now.Add(time.Second)
 	if plan := mustMake(t, w); len(plan.Delete) > 0 {
 		t.Errorf("%s goes before all of the new report", names(plan.Delete))
 	}
-	w.Resource.Since["b"] = w.Now.Add(time.Second)
+	w.Resource.Reports[1].Since = w.Now.Add(time.Second)
 	w.Encryption.Pending = map[string]bool{"9": true}
 	w.Pods = append(w.Pods, apiPod("c", "3", onHost, revision("9")))
 	if plan := mustMake(t, w); len(plan.Delete) > 0 {
@@ -589,4 +594,9 @@ func TestWhatWasBegunInTheTargetsNamespaceIsTakenBack(t *testing.T) {
 	if done := mustMake(t, w); done.State.InTarget {
 		t.Error("it is still looked after when nothing is left")
 	}
+}
+
+// foreign is a resource with a report of another make.
+func foreign(written time.Time) *rollup.Resource {
+	return &rollup.Resource{Reports: []rollup.Report{{Node: "a", Form: rollup.FormTyped, Writer: "kms-preflight", Written: written}}}
 }

@@ -52,7 +52,7 @@ func (p *planner) prune() {
 			}
 		}
 	}
-	if !inOwnersPods(p.Target.Delivery) || p.Target.Delivery == v1alpha1.DeliveryExternal {
+	if !p.Target.Delivery.InOwnersPods() || p.Target.Delivery == v1alpha1.DeliveryExternal {
 		p.eject()
 	}
 	p.pruneSecrets()
@@ -60,10 +60,6 @@ func (p *planner) prune() {
 
 func id(o *unstructured.Unstructured) string {
 	return o.GetKind() + "/" + o.GetNamespace() + "/" + o.GetName()
-}
-
-func inOwnersPods(d v1alpha1.Delivery) bool {
-	return d == v1alpha1.DeliveryDeployment || d == v1alpha1.DeliveryExternal
 }
 
 // podGoes says whether a pod of ours that nobody wants any more may go now. A
@@ -115,10 +111,10 @@ func (p *planner) reporters() {
 			}
 		}
 	}
-	if inOwnersPods(p.Target.Delivery) {
+	if p.Target.Delivery.InOwnersPods() {
 		for _, pod := range p.Pods {
 			for _, c := range pod.Status.ContainerStatuses {
-				if why := stuck(c); c.Name == sidecar.ContainerName && alive(pod) && why != "" {
+				if why := stuck(c); c.Name == sidecar.ContainerName && Alive(pod) && why != "" {
 					p.problem("ReporterNotRunning", fmt.Sprintf("pod %s/%s on node %s: %s", pod.Namespace, pod.Name, pod.Spec.NodeName, why))
 				}
 			}
@@ -170,9 +166,10 @@ func (p *planner) pruneSecrets() {
 }
 
 // takeBack plans a target without reporters: what runs goes first, and each next
-// thing when nothing is left that needs it.
-func (p *planner) takeBack() error {
-	if len(p.own("ClusterRole")) > 0 {
+// thing when nothing is left that needs it. remember keeps the ClusterRole: there
+// are plugins, and others report on them.
+func (p *planner) takeBack(remember bool) error {
+	if remember || len(p.own("ClusterRole")) > 0 {
 		if _, err := p.identity(); err != nil {
 			return err
 		}
@@ -197,8 +194,17 @@ func (p *planner) takeBack() error {
 			p.pruneSecrets()
 			kept = kept || len(p.state.Secrets) > 0
 		}
-		if stage == len(stages)-1 && len(here) > 0 {
-			p.plan.Anchor, p.plan.Gone = nil, true
+		if stage == len(stages)-1 {
+			p.plan.Clean = true
+			switch {
+			case remember:
+				return nil
+			case len(here) > 0 && p.ReportsLeft:
+				p.plan.Status = Status{"False", "Removing", "the reports are taken off the operator resource"}
+				return nil
+			case len(here) > 0:
+				p.plan.Anchor, p.plan.Gone = nil, true
+			}
 		}
 		if len(here) > 0 || kept {
 			p.plan.Delete = here
@@ -239,8 +245,7 @@ func (p *planner) reported() bool {
 			continue // there is nothing that tells one reporter's writes from another's
 		}
 		// A reporter's condition has the second in which it first wrote.
-		wrote, ok := p.Resource.Since[s.Node]
-		if !ok || wrote.Before(began.Truncate(time.Second)) {
+		if p.Resource.Since(s.Node).Before(began.Truncate(time.Second)) {
 			return false
 		}
 	}
@@ -251,7 +256,7 @@ func (p *planner) reported() bool {
 // each began, by node.
 func (p *planner) newReporters() map[string]time.Time {
 	began := map[string]time.Time{}
-	if !inOwnersPods(p.Target.Delivery) {
+	if !p.Target.Delivery.InOwnersPods() {
 		for _, o := range p.own("Pod") {
 			if o.GetLabels()[render.DeliveryLabel] == string(p.Target.Delivery) && running(o) {
 				began[nodeOf(o)] = o.GetCreationTimestamp().Time
@@ -261,7 +266,7 @@ func (p *planner) newReporters() map[string]time.Time {
 	}
 	for _, pod := range p.Pods {
 		hasSecret := mounts(&pod.Spec, render.CredentialsName(p.Target.Name, p.Target.Credentials))
-		if alive(pod) && sidecar.Injected(&pod.Spec) && (hasSecret || p.Target.Delivery == v1alpha1.DeliveryExternal) {
+		if Alive(pod) && sidecar.Injected(&pod.Spec) && (hasSecret || p.Target.Delivery == v1alpha1.DeliveryExternal) {
 			began[pod.Spec.NodeName] = pod.CreationTimestamp.Time
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
@@ -50,6 +52,15 @@ type Injected struct {
 	Generation int64  `json:"generation"`
 	// Seen is the fingerprint of what is ours in the pod template.
 	Seen string `json:"seen"`
+}
+
+// PluginsOf is the plugin set that pods of a spec and labels use, by the revision of
+// the encryption config's Secret that they mount.
+func (s *State) PluginsOf(secret string, spec *corev1.PodSpec, labels map[string]string) []v1alpha1.Plugin {
+	if set, ok := s.Revisions[revisionOf(spec, labels, secret)]; ok {
+		return set
+	}
+	return s.Live
 }
 
 // ParseState reads the annotation. An empty one is the zero state.

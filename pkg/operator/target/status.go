@@ -33,15 +33,11 @@ func (p *planner) status(choice Choice) Status {
 		return Status{"False", ReasonProgressing, join(p.waits)}
 	}
 	message := choice.Message
-	if inOwnersPods(choice.Delivery) && p.plan.Credentials != nil {
+	if choice.Delivery.InOwnersPods() && p.plan.Credentials != nil {
 		message += fmt.Sprintf("; credentials in Secret %s/%s", p.plan.Credentials.Namespace, p.plan.Credentials.Name)
 	}
 	if p.Encryption != nil && len(p.Encryption.Live.Ignored) > 0 {
-		i := p.Encryption.Live.Ignored[0]
-		message += fmt.Sprintf("; not probed: provider %s of %s: %s", i.Provider, i.Resource, i.Reason)
-		if more := len(p.Encryption.Live.Ignored) - 1; more > 0 {
-			message += fmt.Sprintf(", and %d more", more)
-		}
+		message += "; not probed: " + p.Encryption.Live.IgnoredText(1)
 	}
 	return Status{"True", choice.Reason, message}
 }

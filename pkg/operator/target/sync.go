@@ -3,7 +3,6 @@ package target
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -200,23 +199,23 @@ func (e *Executor) Tell(ctx context.Context, w *World, status *Status) error {
 	if status != nil && status.Message == "" {
 		return nil // nothing to tell yet
 	}
-	was := w.Resource.Condition
+	was, had := w.Resource.Conditions[ConditionType]
 	body := map[string]any{
 		"apiVersion": "operator.openshift.io/v1", "kind": kindOf[w.Target.Resource], "metadata": map[string]any{"name": "cluster"},
 	}
 	switch {
-	case status == nil && was == nil:
+	case status == nil && !had:
 		return nil
 	case status == nil: // an apply without it takes it away
-	case was != nil && was.Status == status.Status && was.Reason == status.Reason && was.Message == status.Message:
+	case had && was.Status == status.Status && was.Reason == status.Reason && was.Message == status.Message:
 		return nil
 	default:
-		since := e.Clock.Now().UTC().Format(time.RFC3339)
-		if was != nil && was.Status == status.Status && was.LastTransitionTime != "" {
+		since := e.Clock.Now()
+		if had && was.Status == status.Status && !was.LastTransitionTime.IsZero() {
 			since = was.LastTransitionTime
 		}
 		body["status"] = map[string]any{"conditions": []any{map[string]any{
-			"type": ConditionType, "status": status.Status, "reason": status.Reason, "message": status.Message, "lastTransitionTime": since,
+			"type": ConditionType, "status": status.Status, "reason": status.Reason, "message": status.Message, "lastTransitionTime": since.UTC().Format(time.RFC3339),
 		}}}
 	}
 	raw, err := json.Marshal(body)
@@ -229,15 +228,8 @@ func (e *Executor) Tell(ctx context.Context, w *World, status *Status) error {
 	if err != nil {
 		return fmt.Errorf("write the condition %s of %s/cluster: %w", ConditionType, w.Target.Resource, err)
 	}
-	if status != nil && (was == nil || was.Status != status.Status || was.Reason != status.Reason) {
+	if status != nil && (!had || was.Status != status.Status || was.Reason != status.Reason) {
 		e.Event(w.Target.Name, status.Reason, status.Message)
 	}
 	return nil
-}
-
-// Held says whether an error is of an API server that cannot read what it has
-// encrypted: nothing is changed then, and nothing is wrong here.
-func Held(err error) bool {
-	return apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
-		apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || errors.Is(err, context.DeadlineExceeded)
 }

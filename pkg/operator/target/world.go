@@ -13,6 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // World is all that a decision about one target stands on.
@@ -25,6 +26,10 @@ type World struct {
 	Mute bool
 	// KubeletRoot is the kubelets' folder on the nodes.
 	KubeletRoot string
+
+	// ReportsLeft says that reports and roll-ups of the target are still to be taken
+	// off its operator resource, though nobody is to report any more.
+	ReportsLeft bool
 
 	// NamespaceMissing says that the target's namespace is not there.
 	NamespaceMissing bool
@@ -39,7 +44,7 @@ type World struct {
 	Pods       []*corev1.Pod
 	Deployment *appsv1.Deployment // the one to patch, or patched earlier; nil: there is none
 	Injected   bool               // fields of it are ours
-	Resource   *Resource          // nil: there is none
+	Resource   *rollup.Resource   // nil: there is none
 
 	// Own is what is there of ours for this target.
 	Own []*unstructured.Unstructured
@@ -98,7 +103,7 @@ func (w *World) Revisions() []string {
 		}
 	}
 	for _, pod := range w.Pods {
-		if alive(pod) {
+		if Alive(pod) {
 			add(&pod.Spec, pod.Labels)
 		}
 	}
@@ -109,8 +114,8 @@ func (w *World) Revisions() []string {
 	return slices.Compact(all)
 }
 
-// alive says whether a pod is on a node and not about to go for good.
-func alive(pod *corev1.Pod) bool {
+// Alive says whether a pod is on a node and not about to go for good.
+func Alive(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
@@ -136,26 +141,6 @@ func (w *World) live() []v1alpha1.Plugin {
 	default:
 		return w.State.Live
 	}
-}
-
-// setOf is the plugin set that pods of a spec use.
-func (w *World) setOf(spec *corev1.PodSpec, labels map[string]string) []v1alpha1.Plugin {
-	if w.Target.Plugins != nil {
-		return w.Target.Plugins
-	}
-	revision := revisionOf(spec, labels, w.Target.EncryptionConfig.Secret)
-	if revision == "" {
-		return w.live()
-	}
-	if w.Encryption != nil {
-		if c, ok := w.Encryption.Revisions[revision]; ok {
-			return c.Plugins
-		}
-	}
-	if plugins, ok := w.State.Revisions[revision]; ok {
-		return plugins
-	}
-	return w.live()
 }
 
 func endpoints(plugins []v1alpha1.Plugin) []string {

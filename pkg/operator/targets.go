@@ -1,0 +1,133 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/pkg/operator/target"
+)
+
+// aTarget is a target of the configuration, or one that has left it.
+type aTarget struct {
+	v1alpha1.Target
+	state target.State
+	going bool
+}
+
+// targets are those of the configuration, those that were in an earlier one, and
+// those whose ClusterRole shows that something of them is left.
+func (o *Operator) targets(c *cluster, config *v1alpha1.OperatorConfiguration) []aTarget {
+	states := map[string]target.State{}
+	for _, role := range c.roles.All() {
+		state, err := target.ParseState(role.GetAnnotations()[render.StateAnnotation])
+		if err != nil {
+			klog.ErrorS(err, "The state of a target is lost, and found anew", "clusterRole", role.GetName())
+		}
+		states[role.GetLabels()[render.TargetLabel]] = state
+	}
+	var all []aTarget
+	for _, t := range config.Targets {
+		all = append(all, aTarget{Target: t, state: states[t.Name], going: config.ManagementState == v1alpha1.Removed})
+		delete(states, t.Name)
+		o.known[t.Name] = t
+	}
+	for name, t := range o.known {
+		state, has := states[name]
+		switch {
+		case has && state.Namespace != "" || slices.ContainsFunc(config.Targets, func(c v1alpha1.Target) bool { return c.Name == name }):
+			continue
+		default:
+			delete(states, name)
+			all = append(all, aTarget{Target: t, going: true})
+		}
+	}
+	for name, state := range states {
+		if state.Namespace == "" {
+			continue // somebody else's, or not yet remembered
+		}
+		all = append(all, aTarget{going: true, state: state, Target: v1alpha1.Target{
+			Name: name, Namespace: state.Namespace, Resource: state.Resource, PodSelector: state.PodSelector,
+			Container: state.Container, Delivery: state.Delivery, Credentials: state.Credentials,
+		}})
+	}
+	slices.SortFunc(all, func(a, b aTarget) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// job is a target, what there is of it, and what is to be done: nil where that is
+// not known yet, or was tried a moment ago and failed.
+type job struct {
+	name  string
+	world *target.World
+	plan  *target.Plan
+}
+
+func (o *Operator) plan(watches context.Context, c *cluster, config *v1alpha1.OperatorConfiguration, t aTarget) *job {
+	j := &job{name: t.Name}
+	w, ok := o.observe(watches, c, &t.Target, config, t.state, t.going)
+	if !ok {
+		return j
+	}
+	if r, waiting := o.retries[t.Name]; waiting && o.Clock.Now().Before(r.until) {
+		o.lookAgain(r.until.Sub(o.Clock.Now()))
+		return j
+	}
+	plan, err := target.Make(w)
+	if err != nil {
+		o.failed(t.Name, err)
+		return j
+	}
+	w.Mute = t.going && slices.ContainsFunc(config.Targets, func(c v1alpha1.Target) bool { return c.Resource == t.Resource && c.Name != t.Name })
+	j.world, j.plan = w, plan
+	return j
+}
+
+// do makes one target what it should be.
+func (o *Operator) do(ctx context.Context, j *job) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	again, err := o.executor.Do(ctx, j.world, j.plan)
+	if again > 0 {
+		o.lookAgain(again)
+	}
+	if err == nil && !j.plan.Gone {
+		err = o.executor.Tell(ctx, j.world, &j.plan.Status)
+	}
+	if err != nil {
+		if apierrors.IsForbidden(err) {
+			_ = o.executor.Tell(ctx, j.world, &target.Status{Status: "False", Reason: "Forbidden", Message: err.Error() +
+				"; were the manifests applied, with the components that the delivery needs? See docs/install.md"})
+		}
+		o.failed(j.name, err)
+		return
+	}
+	if _, failed := o.retries[j.name]; failed {
+		klog.InfoS("Works again", "target", j.name)
+		delete(o.retries, j.name)
+	}
+	o.metrics.observe(j.name, string(j.plan.State.Delivery), j.plan.Status)
+}
+
+// failed asks for another pass, later each time, and logs what is new.
+func (o *Operator) failed(name string, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	o.metrics.errors.WithLabelValues(name).Inc()
+	r := o.retries[name]
+	r.wait = min(lastRetry, max(firstRetry, 2*r.wait))
+	r.until = o.Clock.Now().Add(r.wait)
+	if r.text != err.Error() {
+		r.text = err.Error()
+		klog.ErrorS(err, "Could not be done, and is tried again", "target", name)
+	}
+	o.retries[name] = r
+	o.lookAgain(r.wait)
+}
