@@ -278,8 +278,11 @@ func (e *evaluation) progressing(observed, agreed Condition) Condition {
 	c := Condition{Type: Progressing, Status: False, Reason: AsExpected, Message: "neither plugins nor keys are being changed"}
 	var first []string
 	mixed := false
-	for i, n := range e.nodes {
-		if i == 0 {
+	for _, n := range e.nodes {
+		if n.Keys == nil {
+			continue
+		}
+		if first == nil {
 			first = n.Keys
 		}
 		mixed = mixed || !slices.Equal(first, n.Keys)

@@ -47,9 +47,10 @@ type Row struct {
 // intervals and this.
 const behind = 10 * time.Second
 
-// state judges an entry, by its own time and by when the API server took it. again
-// is when the judgement may be another.
-func state(e *health.Entry, written, now time.Time) (s State, again time.Time) {
+// state judges an entry, by its own time and by when the API server took the
+// report, the newest entry of which tells the node's clock: another key's may have
+// stopped long ago. again is when the judgement may be another.
+func state(e *health.Entry, newest, written, now time.Time) (s State, again time.Time) {
 	interval := e.Interval
 	if interval <= 0 {
 		interval = health.DefaultInterval
@@ -60,7 +61,7 @@ func state(e *health.Entry, written, now time.Time) (s State, again time.Time) {
 	case health.Skewed:
 		return Skewed, e.LastChecked.Add(-interval)
 	}
-	late := written.Sub(e.LastChecked)
+	late := written.Sub(newest)
 	if age := e.StaleAt().Sub(e.LastChecked); late > 2*interval+behind && !now.After(written.Add(age)) {
 		return Skewed, written.Add(age + 1)
 	}
@@ -95,6 +96,7 @@ func Rows(reports []Report, nodes []Node, now time.Time) (rows []Row, again time
 // and nothing by a form that is no longer written while another is.
 func nodeRows(name string, reports []Report, node *Node, now time.Time) (rows []Row, again time.Time) {
 	type side struct {
+		form  Form
 		rows  []Row
 		again time.Time
 		newer time.Time
@@ -102,27 +104,33 @@ func nodeRows(name string, reports []Report, node *Node, now time.Time) (rows []
 	}
 	var sides []side
 	for _, r := range reports {
-		var s side
+		s := side{form: r.Form}
 		if r.Err != nil {
 			s.rows = []Row{{Node: name, State: Unreadable, Entry: health.Entry{Detail: health.CleanDetail(r.Err.Error())}}}
 		}
 		for i := range r.Entries {
+			if at := r.Entries[i].LastChecked; at.After(s.newer) {
+				s.newer = at
+			}
+		}
+		for i := range r.Entries {
 			e := r.Entries[i]
+			if e.Interval <= 0 {
+				e.Interval = otherInterval(&e, reports)
+			}
 			row := Row{Node: name, Entry: e, Unexpected: node != nil && !node.expects(e.KeyID)}
 			var at time.Time
-			row.State, at = state(&e, r.Written, now)
+			row.State, at = state(&e, s.newer, r.Written, now)
 			s.again = earliest(s.again, at)
 			s.lives = s.lives || row.State != Stale
-			if e.LastChecked.After(s.newer) {
-				s.newer = e.LastChecked
-			}
 			s.rows = append(s.rows, row)
 		}
 		sides = append(sides, s)
 	}
-	// The one that is written comes first, and the newer of two.
+	// The one that is written comes first, the newer of two, and of what is as new
+	// the condition, which says more.
 	slices.SortStableFunc(sides, func(a, b side) int {
-		return cmp.Or(order(b.lives, a.lives), b.newer.Compare(a.newer))
+		return cmp.Or(order(b.lives, a.lives), b.newer.Compare(a.newer), strings.Compare(string(a.form), string(b.form)))
 	})
 	for i, s := range sides {
 		if i > 0 && !s.lives {
@@ -151,6 +159,21 @@ func nodeRows(name string, reports []Report, node *Node, now time.Time) (rows []
 		rows = []Row{{Node: name, State: Missing}}
 	}
 	return rows, again
+}
+
+// otherInterval is how often a plugin is checked of which one form of report does
+// not say it, where the other does, and was written by the same reporter: at the
+// same time, or one of the two at the check before. Zero where nobody says.
+func otherInterval(e *health.Entry, reports []Report) time.Duration {
+	for i := range reports {
+		for j := range reports[i].Entries {
+			other := &reports[i].Entries[j]
+			if other.KeyID == e.KeyID && other.Interval > 0 && other.LastChecked.Sub(e.LastChecked).Abs() <= other.Interval+time.Second {
+				return other.Interval
+			}
+		}
+	}
+	return 0
 }
 
 func order(a, b bool) int {

@@ -1,0 +1,146 @@
+package rollup
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// now is when the tests judge.
+var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
+
+func ago(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
+
+// well is a healthy entry of some seconds ago, checked every 30 seconds: fresh for
+// 120 of them.
+func well(key string, age int) health.Entry {
+	return health.Entry{KeyID: key, KEKID: "k-7", Status: health.Healthy, LastChecked: ago(age), Interval: 30 * time.Second}
+}
+
+func sick(key string, age int, detail string) health.Entry {
+	e := well(key, age)
+	e.Status, e.Detail = health.Unhealthy, detail
+	return e
+}
+
+func dead(key string, age int, detail string) health.Entry {
+	e := well(key, age)
+	e.Status, e.Detail, e.KEKID = health.Error, detail, ""
+	return e
+}
+
+func every(seconds int, e health.Entry) health.Entry {
+	e.Interval = time.Duration(seconds) * time.Second
+	return e
+}
+
+func naming(kekID string, e health.Entry) health.Entry {
+	e.KEKID = kekID
+	return e
+}
+
+// from is a condition of ours, written as soon as its newest entry was made.
+func from(node string, entries ...health.Entry) Report {
+	r := Report{Node: node, Form: FormCondition, Entries: entries, Ours: true, Writer: health.ConditionManager(node), Since: ago(3600)}
+	for _, e := range entries {
+		if e.LastChecked.After(r.Written) {
+			r.Written = e.LastChecked
+		}
+	}
+	return r
+}
+
+// typed is the same in the typed form, which does not say the interval.
+func typed(node string, entries ...health.Entry) Report {
+	r := from(node, entries...)
+	r.Form, r.Writer, r.Since = FormTyped, health.ReportsManager(node), time.Time{}
+	r.Entries = slices.Clone(entries)
+	for i := range r.Entries {
+		r.Entries[i].Interval = 0
+	}
+	return r
+}
+
+// foreign is a typed report of a reporter of another make.
+func foreign(node string, entries ...health.Entry) Report {
+	r := typed(node, entries...)
+	r.Ours, r.Writer = false, "kms-plugin-monitor"
+	return r
+}
+
+func garbled(node string) Report {
+	return Report{Node: node, Form: FormCondition, Err: errors.New("message is not a JSON array"), Ours: true, Written: ago(5)}
+}
+
+// written says when the API server took a report.
+func written(age int, r Report) Report {
+	r.Written = ago(age)
+	return r
+}
+
+// on is a Ready node whose pod is an hour old; without keys its plugins are not
+// known.
+func on(name string, keys ...string) Node {
+	return Node{Name: name, Ready: true, PodSince: ago(3600), Keys: keys}
+}
+
+func down(n Node) Node {
+	n.Ready = false
+	return n
+}
+
+func leaving(n Node) Node {
+	n.Leaving = true
+	return n
+}
+
+// renewed is a node whose pod was made some seconds ago.
+func renewed(age int, n Node) Node {
+	n.PodSince = ago(age)
+	n.QuietUntil = n.PodSince.Add(QuietPeriod)
+	return n
+}
+
+// broken is a node with a container that cannot start.
+func broken(n Node, container, why string) Node {
+	n.Faults = append(slices.Clone(n.Faults), Fault{Pod: "kms/pod-" + n.Name, Container: container, Why: why, Look: "oc describe pod -n kms pod-" + n.Name})
+	return n
+}
+
+// looked is a node with commands to look further, of key 2 and of the reporter.
+func looked(n Node) Node {
+	n.Look = map[string]string{"2": "oc logs -n ns pod-" + n.Name + " -c kms-2", "": "oc logs -n kms reporter-" + n.Name}
+	return n
+}
+
+// abc are three nodes with the plugins of given keys.
+func abc(keys ...string) []Node { return []Node{on("a", keys...), on("b", keys...), on("c", keys...)} }
+
+// each is what a, b and c say when they say the same.
+func each(entries ...health.Entry) []Report {
+	return []Report{from("a", entries...), from("b", entries...), from("c", entries...)}
+}
+
+// but puts reports in the place of those of the same node and form.
+func but(all []Report, others ...Report) []Report {
+	all = slices.Clone(all)
+	for _, r := range others {
+		at := slices.IndexFunc(all, func(had Report) bool { return had.Ref() == r.Ref() })
+		if at < 0 {
+			all = append(all, r)
+		} else {
+			all[at] = r
+		}
+	}
+	return all
+}
+
+func standing(conditions []Condition) map[string]Condition {
+	all := map[string]Condition{}
+	for _, c := range conditions {
+		all[c.Type] = c
+	}
+	return all
+}

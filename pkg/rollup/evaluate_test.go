@@ -1,0 +1,283 @@
+package rollup
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// Verdicts that recur.
+const (
+	fine     = "False AsExpected" // Degraded
+	awaiting = "False AwaitingReports"
+	observed = "True AsExpected"
+	agreed   = "True AsExpected"
+	stale    = "Unknown ReporterStale"
+	late     = "False ReporterStale" // Observed
+	missing  = "False ReportsMissing"
+	others   = "False OtherPlugins"
+	failed   = "True PluginError"
+	unwell   = "True PluginUnhealthy"
+	stopped  = "True PluginNotRunning"
+	skew     = "Unknown ClockSkew"
+	garbage  = "Unknown ReportUnreadable"
+	noReport = "Unknown ReportsMissing" // WriteKeyAgreed
+	illKey   = "Unknown PluginIll"
+	differ   = "False KeysDiffer"
+	noKey    = "Unknown WriteKeyUnknown"
+)
+
+func TestVerdicts(t *testing.T) {
+	two, ok := abc("2"), each(well("2", 5))
+	old, fresh := each(well("1", 5)), well("2", 5)
+	for _, tt := range []struct {
+		name     string
+		nodes    []Node
+		reports  []Report
+		degraded string
+		observed string
+		agreed   string
+	}{
+		// DESIGN's table, cell by cell.
+		{"all fresh and healthy", two, ok, fine, observed, agreed},
+		{"all healthy on two keys", abc("2", "1"), each(fresh, well("1", 5)), fine, observed, agreed},
+		{"one unhealthy", two, but(ok, from("b", sick("2", 5, "sealed"))), unwell, observed, illKey},
+		{"one error", two, but(ok, from("b", dead("2", 5, "refused"))), failed, observed, illKey},
+		{"a container cannot start: image", []Node{on("a", "2"), broken(on("b", "2"), "kms-health", "ImagePullBackOff"), on("c", "2")}, ok[:1], stopped, missing, noReport},
+		{"a container cannot start: crash loop, others healthy", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("c", "2")}, ok, stopped, observed, agreed},
+		{"nothing observed yet", two, nil, awaiting, missing, noReport},
+		{"no node, no report", nil, nil, awaiting, "False NoPods", noKey},
+		{"a reporter stopped, its Node is Ready", two, but(ok, from("b", well("2", 121))), stale, late, stale},
+		{"a reporter stopped, its Node is not Ready, last word healthy", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", well("2", 999))), fine, late, stale},
+		{"a reporter stopped, its Node is not Ready, last word ill", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", sick("2", 999, "sealed"))), unwell, late, stale},
+		{"a reporter stopped, its Node is not Ready, last word error", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 999, "refused"))), failed, late, stale},
+		{"one is missing", two, ok[:2], awaiting, missing, noReport},
+		{"one reports on another key", two, but(ok, from("b", well("1", 5))), awaiting, others, noKey},
+		{"one does not report on a key that it should", abc("2", "1"), but(each(fresh, well("1", 5)), from("b", fresh)), awaiting, others, agreed},
+		{"the write key's ids differ", two, but(ok, from("b", naming("k-8", fresh))), fine, observed, differ},
+		{"another key's ids may differ", abc("2", "1"), but(each(fresh, well("1", 5)), from("b", fresh, naming("k-9", well("1", 5)))), fine, observed, agreed},
+		{"no plugin is wanted of a node", []Node{{Name: "a", Ready: true, Keys: []string{}}}, nil, fine, observed, noKey},
+
+		// Freshness.
+		{"just not stale", two, each(well("2", 120)), fine, observed, agreed},
+		{"all stale", two, each(well("2", 121)), stale, late, stale},
+		{"one key of two is stale", abc("2", "1"), but(each(fresh, well("1", 5)), from("b", fresh, every(1, well("1", 5)))), stale, late, agreed},
+		{"the write key of two is stale", abc("2", "1"), but(each(fresh, well("1", 5)), from("b", every(1, fresh), well("1", 5))), stale, late, stale},
+		{"stale and ill is stale", two, but(ok, from("b", dead("2", 121, "refused"))), stale, late, stale},
+		{"an interval of an hour", two, each(every(3600, well("2", 4*3600))), fine, observed, agreed},
+		{"no interval is 30 seconds", two, each(every(0, well("2", 120))), fine, observed, agreed},
+		{"no interval is 30 seconds, and stale", two, each(every(0, well("2", 121))), stale, late, stale},
+
+		// Silence that is excused, and silence that is not.
+		{"quiet, last word healthy", []Node{on("a", "2"), renewed(179, on("b", "2")), on("c", "2")}, but(ok, from("b", well("2", 300))), fine, late, stale},
+		{"quiet is over", []Node{on("a", "2"), renewed(180, on("b", "2")), on("c", "2")}, but(ok, from("b", well("2", 300))), stale, late, stale},
+		{"quiet, what the pod before said last does not count", []Node{on("a", "2"), renewed(60, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, dead("2", 61, "refused")))), fine, late, stale},
+		{"quiet, what this pod said last counts", []Node{on("a", "2"), renewed(60, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, dead("2", 60, "refused")))), failed, late, stale},
+		{"not Ready, what the pod before said last does not count", []Node{on("a", "2"), down(renewed(600, on("b", "2"))), on("c", "2")}, but(ok, from("b", sick("2", 601, "sealed"))), fine, late, stale},
+		{"not Ready, and yet it reports ill", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", sick("2", 5, "sealed"))), unwell, observed, illKey},
+		{"quiet, and yet it reports ill", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", sick("2", 5, "sealed"))), unwell, observed, illKey},
+		{"leaving, last word healthy", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", well("2", 300))), fine, late, stale},
+		{"leaving, and its plugin ends before its reporter", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 5, "refused"))), fine, observed, illKey},
+		{"leaving, last word ill", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 300, "refused"))), fine, late, stale},
+		{"renewed, and nothing was ever heard", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, ok[:1], awaiting, missing, noReport},
+		{"not Ready, and nothing was ever heard", []Node{on("a", "2"), down(on("b", "2"))}, ok[:1], awaiting, missing, noReport},
+		{"all not Ready", []Node{down(on("a", "2")), down(on("b", "2"))}, each(well("2", 500))[:2], fine, late, stale},
+
+		// Both forms, and their mixing.
+		{"typed alone", two, []Report{typed("a", fresh), typed("b", fresh), typed("c", fresh)}, fine, observed, agreed},
+		{"typed has no interval: fresh for 120 seconds", two[:1], []Report{typed("a", every(1, well("2", 120)))}, fine, observed, agreed},
+		{"typed has no interval: stale after 120 seconds", two[:1], []Report{typed("a", every(3600, well("2", 121)))}, stale, late, stale},
+		{"both forms say the same", two, append(each(fresh), typed("a", fresh), typed("b", fresh), typed("c", fresh)), fine, observed, agreed},
+		{"some nodes in one form, some in the other", two, []Report{from("a", fresh), typed("b", fresh), from("c", fresh)}, fine, observed, agreed},
+		{"a condition left over, ill, while the typed form is fresh", two[:1], []Report{from("a", dead("2", 999, "refused")), typed("a", fresh)}, fine, observed, agreed},
+		{"a typed form left over, ill, while the condition is fresh", two[:1], []Report{typed("a", dead("2", 999, "refused")), from("a", fresh)}, fine, observed, agreed},
+		{"a form left over names a key that is gone", two[:1], []Report{typed("a", well("1", 999)), from("a", fresh)}, fine, observed, agreed},
+		{"two fresh forms: the newer word counts", two[:1], []Report{typed("a", dead("2", 20, "refused")), from("a", fresh)}, fine, observed, agreed},
+		{"two fresh forms: the newer word counts, and is ill", two[:1], []Report{typed("a", dead("2", 4, "refused")), from("a", fresh)}, failed, observed, illKey},
+		{"two fresh forms with a key each", []Node{on("a", "2", "1")}, []Report{from("a", fresh), typed("a", well("1", 6))}, fine, observed, agreed},
+		{"both forms stale", two[:1], []Report{typed("a", well("2", 130)), from("a", well("2", 140))}, stale, late, stale},
+		{"both forms stale: the newer last word stays", []Node{down(on("a", "2"))}, []Report{typed("a", well("2", 130)), from("a", sick("2", 125, "sealed"))}, unwell, late, stale},
+		{"a reporter of both forms dies: the interval that one names is the other's", two[:1], []Report{from("a", every(1, well("2", 5))), typed("a", well("2", 5))}, stale, late, stale},
+		{"a reporter of both forms dies between its writes", two[:1], []Report{from("a", every(1, well("2", 5))), typed("a", well("2", 6))}, stale, late, stale},
+		{"a condition left over does not make a typed form stale", two[:1], []Report{from("a", every(1, well("2", 50))), typed("a", well("2", 5))}, fine, observed, agreed},
+		{"one form unreadable while the other is fresh", two[:1], []Report{garbled("a"), typed("a", fresh)}, fine, observed, agreed},
+
+		// Reporters of another make.
+		{"another make, all healthy", two, []Report{foreign("a", fresh), foreign("b", fresh), foreign("c", fresh)}, fine, observed, agreed},
+		{"another make, its writes are rejected while its plugin is ill", two, []Report{foreign("a", fresh), foreign("b", well("2", 121)), foreign("c", fresh)}, stale, late, stale},
+		{"another make, one key of two is not written while its plugin is ill", abc("2", "1")[:1], []Report{foreign("a", fresh, well("1", 200))}, stale, late, agreed},
+		{"another make, ill", two[:1], []Report{foreign("a", sick("2", 5, "sealed"))}, unwell, observed, illKey},
+		{"another make and ours on one node", two[:1], []Report{foreign("a", well("2", 200)), from("a", fresh)}, fine, observed, agreed},
+
+		// Clocks.
+		{"a clock ahead by an interval", two, but(ok, from("b", well("2", -30))), fine, observed, agreed},
+		{"a clock ahead by more", two, but(ok, from("b", well("2", -31))), skew, "False ClockSkew", stale},
+		{"a clock ahead, and ill", two, but(ok, from("b", dead("2", -31, "refused"))), skew, "False ClockSkew", stale},
+		{"a clock behind", two, but(ok, written(5, from("b", well("2", 3600)))), skew, "False ClockSkew", stale},
+		{"a clock behind, and nothing is written any more", two, but(ok, written(121, from("b", well("2", 3600)))), stale, late, stale},
+		{"a slow write is no clock behind", two, but(ok, written(55, from("b", well("2", 121)))), stale, late, stale},
+		{"a clock behind, by whom it is not known", two, but(ok, Report{Node: "b", Form: FormCondition, Entries: []health.Entry{well("2", 3600)}}), stale, late, stale},
+
+		// What cannot be read, and who has no say.
+		{"an unreadable message", two, but(ok, garbled("b")), garbage, "False ReportUnreadable", noKey},
+		{"an unreadable message, keys not known", []Node{on("a")}, []Report{garbled("a")}, garbage, "False ReportUnreadable", noKey},
+		{"a node without a pod is ill", two, but(ok, from("gone", dead("2", 5, "refused"))), fine, observed, agreed},
+		{"a node without a pod names another id", two, but(ok, from("gone", naming("k-8", fresh))), fine, observed, agreed},
+		{"a node without a pod is unreadable, another stale", two, but(ok, garbled("gone"), from("went", well("2", 999))), fine, observed, agreed},
+		{"only a node without a pod reports", nil, ok[:1], awaiting, "False NoPods", noKey},
+		{"an old file: a key that its pod does not have is in error", two, but(ok, from("b", fresh, dead("1", 5, "no such socket"))), fine, others, agreed},
+		{"an old file: nothing that its pod has, and in error", two, but(ok, from("b", dead("1", 5, "no such socket"))), awaiting, others, noKey},
+		{"an old file, stale", two, but(ok, from("b", fresh, well("1", 999))), fine, "False ReporterStale", agreed},
+		{"keys not known: every word counts", []Node{on("a")}, []Report{from("a", fresh, dead("1", 5, "refused"))}, failed, observed, agreed},
+		{"keys not known, nothing reported", []Node{on("a")}, nil, awaiting, missing, noKey},
+		{"keys not known, no plugin reported", []Node{on("a")}, []Report{from("a")}, awaiting, missing, noKey},
+
+		// What outweighs what.
+		{"ill outweighs stale", two, []Report{from("a", dead("2", 5, "refused")), from("b", well("2", 999)), from("c", fresh)}, failed, late, "Unknown PluginIll"},
+		{"ill outweighs missing", two, []Report{from("a", sick("2", 5, "sealed"))}, unwell, missing, "Unknown PluginIll"},
+		{"stale outweighs missing", two, []Report{from("a", well("2", 999))}, stale, late, stale},
+		{"skew outweighs stale", two, []Report{from("a", well("2", 999)), from("b", well("2", -99)), from("c", fresh)}, skew, "False ClockSkew", stale},
+		{"unreadable outweighs skew", two, []Report{garbled("a"), from("b", well("2", -99)), from("c", fresh)}, garbage, "False ReportUnreadable", noKey},
+		{"error outweighs unhealthy", two, []Report{from("a", sick("2", 5, "sealed")), from("b", dead("2", 5, "refused")), from("c", fresh)}, failed, observed, illKey},
+		{"what cannot start outweighs error", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff")}, []Report{from("a", dead("2", 5, "refused")), from("b", dead("2", 5, "refused"))}, stopped, observed, illKey},
+		{"a leaving node's fault does not count", []Node{on("a", "2"), leaving(broken(on("b", "2"), "kms-2", "CrashLoopBackOff"))}, ok[:2], fine, observed, agreed},
+		{"ids that differ outweigh what is not known", two, []Report{from("a", fresh), from("b", naming("k-8", fresh))}, awaiting, missing, differ},
+		{"ids of ill and stale nodes are no difference", two, []Report{from("a", fresh), from("b", naming("k-8", sick("2", 5, "x"))), from("c", naming("k-9", well("2", 999)))}, unwell, late, illKey},
+
+		// The write key, where the configuration does not say it.
+		{"not all name the same key first", two[:2], []Report{from("a", fresh, well("1", 5)), from("b", well("1", 5), fresh)}, fine, others, noKey},
+		{"unknown is no key id", two[:1], []Report{from("a", naming("unknown", fresh))}, fine, observed, illKey},
+		{"no key id", two[:1], []Report{from("a", naming("", fresh))}, fine, observed, illKey},
+		{"a migration: old pods and new", []Node{on("a", "2", "1"), on("b", "1"), on("c", "1")}, but(old, from("a", fresh, well("1", 5))), fine, observed, noKey},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports})
+			for _, one := range []struct{ kind, want string }{{Degraded, tt.degraded}, {Observed, tt.observed}, {WriteKeyAgreed, tt.agreed}} {
+				c := got.Condition(one.kind)
+				if have := c.Status + " " + c.Reason; have != one.want {
+					t.Errorf("%s is %s, want %s: %s", one.kind, have, one.want, c.Message)
+				}
+				if c.Message == "" || strings.TrimSpace(c.Message) != c.Message {
+					t.Errorf("%s says %q", one.kind, c.Message)
+				}
+			}
+		})
+	}
+}
+
+func TestAMigrationKnowsItsWriteKey(t *testing.T) {
+	nodes := []Node{on("a", "2", "1"), on("b", "1")}
+	reports := []Report{from("a", well("2", 5), well("1", 5)), from("b", well("1", 5))}
+	for key, want := range map[string]string{"": noKey, "1": agreed, "2": noReport, "3": noReport} {
+		c := Evaluate(&Input{Now: now, Nodes: nodes, Reports: reports, WriteKey: key})
+		got := c.Condition(WriteKeyAgreed)
+		if have := got.Status + " " + got.Reason; have != want {
+			t.Errorf("key %q: %s, want %s: %s", key, have, want, got.Message)
+		}
+	}
+}
+
+func TestOptionalConditions(t *testing.T) {
+	ok, ill := well("2", 5), dead("2", 5, "refused")
+	migrating := []Node{on("a", "2", "1"), on("b", "1"), on("c", "1")}
+	for _, tt := range []struct {
+		name                   string
+		nodes                  []Node
+		reports                []Report
+		available, progressing string
+	}{
+		{"healthy", abc("2"), each(ok), "True AsExpected", "False AsExpected"},
+		{"ill on some nodes", abc("2"), but(each(ill), from("c", ok)), "True AsExpected", "False AsExpected"},
+		{"ill on all nodes", abc("2"), each(ill), "False PluginIll", "False AsExpected"},
+		{"another key is ill on all nodes", abc("2", "1"), each(ok, dead("1", 5, "x")), "True AsExpected", "False AsExpected"},
+		{"ill and then stale is not known to be ill", abc("2"), each(dead("2", 121, "x")), "True AsExpected", "False AsExpected"},
+		{"nothing reported", abc("2"), nil, "True AsExpected", "False AsExpected"},
+		{"no nodes", nil, nil, "True AsExpected", "False AsExpected"},
+		{"pods with different plugins", migrating, []Report{from("a", ok, well("1", 5)), from("b", well("1", 5)), from("c", well("1", 5))}, "True AsExpected", "True OtherPlugins"},
+		{"a reporter with an old file", abc("2"), but(each(ok), from("b", ok, well("1", 5))), "True AsExpected", "True OtherPlugins"},
+		{"keys differ", abc("2"), but(each(ok), from("b", naming("k-8", ok))), "True AsExpected", "True KeysDiffer"},
+		{"plugins not known of one node", []Node{on("a", "2"), on("b")}, []Report{from("a", ok), from("b", ok)}, "True AsExpected", "False AsExpected"},
+		{"plugins not known of the first node", []Node{on("a"), on("b", "2"), on("c", "2")}, each(ok), "True AsExpected", "False AsExpected"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, Optional: []string{Available, Progressing, "Upgradeable"}})
+			if len(got.Conditions) != 5 {
+				t.Errorf("%d conditions: %v", len(got.Conditions), got.Conditions)
+			}
+			for kind, want := range map[string]string{Available: tt.available, Progressing: tt.progressing} {
+				c := got.Condition(kind)
+				if have := c.Status + " " + c.Reason; have != want || c.Message == "" {
+					t.Errorf("%s is %s, want %s: %s", kind, have, want, c.Message)
+				}
+			}
+		})
+	}
+	if got := Evaluate(&Input{Now: now}); len(got.Conditions) != 3 || got.Condition(Available) != (Condition{}) {
+		t.Errorf("nobody asked for %v", got.Conditions)
+	}
+}
+
+func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
+	before := ago(1000)
+	for _, tt := range []struct {
+		name   string
+		was    Condition
+		moves  bool
+		report Report
+	}{
+		{"none stood", Condition{}, true, from("a", well("2", 5))},
+		{"healthy as before", Condition{Degraded, False, AsExpected, "x", before}, false, from("a", well("2", 5))},
+		{"another reason", Condition{Degraded, False, AwaitingReports, "x", before}, false, from("a", well("2", 5))},
+		{"ill as before, in other words", Condition{Degraded, True, PluginUnhealthy, "x", before}, false, from("a", dead("2", 5, "refused"))},
+		{"ill now", Condition{Degraded, False, AsExpected, "x", before}, true, from("a", dead("2", 5, "refused"))},
+		{"well again", Condition{Degraded, True, PluginError, "x", before}, true, from("a", well("2", 5))},
+		{"from ill to unknown", Condition{Degraded, True, PluginError, "x", before}, true, from("a", well("2", 999))},
+		{"a time that is not set", Condition{Degraded, False, AsExpected, "x", time.Time{}}, true, from("a", well("2", 5))},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			later := now.Add(123456789) // conditions have whole seconds
+			got := Evaluate(&Input{Now: later, Nodes: abc("2")[:1], Reports: []Report{tt.report}, Previous: map[string]Condition{tt.was.Type: tt.was}})
+			want := before
+			if tt.moves {
+				want = now
+			}
+			if at := got.Condition(Degraded).LastTransitionTime; at != want {
+				t.Errorf("since %s, want %s", at, want)
+			}
+		})
+	}
+}
+
+func TestConditionsThatStandAreTheSame(t *testing.T) {
+	in := Input{Now: now.Add(time.Millisecond).In(time.FixedZone("", 7200)), Nodes: abc("2"), Reports: each(well("2", 5)), Optional: []string{Available}}
+	got := Evaluate(&in)
+	all := standing(got.Conditions)
+	all["Other"] = Condition{Type: "Other", Status: True}
+	if !got.Same(all) {
+		t.Error("the very same are not the same")
+	}
+	for _, c := range got.Conditions {
+		other := standing(got.Conditions)
+		c.Message += "!"
+		other[c.Type] = c
+		if got.Same(other) {
+			t.Errorf("%s says something else, and is the same", c.Type)
+		}
+		delete(other, c.Type)
+		if got.Same(other) {
+			t.Errorf("%s is not there, and is the same", c.Type)
+		}
+	}
+}
+
+func TestAgreementIsJSONInTheMessage(t *testing.T) {
+	got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: each(naming(`k"7`, well("2", 5)))})
+	if want := `{"keyID":"2","kekID":"k\"7"}`; got.Condition(WriteKeyAgreed).Message != want {
+		t.Errorf("got %s, want %s", got.Condition(WriteKeyAgreed).Message, want)
+	}
+	if want := AgreedMessage("2", `k"7`); got.Condition(WriteKeyAgreed).Message != want {
+		t.Errorf("got %s, want %s", got.Condition(WriteKeyAgreed).Message, want)
+	}
+}
