@@ -85,6 +85,19 @@ func (o *operator) account(name string) {
 	need(o.t, err)
 }
 
+// accountAnew deletes the account, without which nothing may be written, and makes
+// another.
+func (o *operator) accountAnew() {
+	o.t.Helper()
+	need(o.t, o.admin.CoreV1().ServiceAccounts(home).Delete(soon(o.t), o.want.ServiceAccount, metav1.DeleteOptions{}))
+	before := len(o.writes())
+	o.must(credentials.ReasonServiceAccountMissing, false)
+	if got := o.writes()[before:]; len(got) > 0 {
+		o.t.Errorf("writes without an account: %v", got)
+	}
+	o.account(o.want.ServiceAccount)
+}
+
 func (o *operator) csr() string { return credentials.CSRName(o.want.Namespace, o.want.Secret) }
 
 // grant gives the operator rights, for the sake of the test everywhere, and waits

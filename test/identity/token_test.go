@@ -78,17 +78,7 @@ func TestMintedTokenIsReplacedWhenItIsOfNoUse(t *testing.T) {
 		"the Secret is deleted":    o.deleteSecret,
 		"the token is deleted":     func() { o.overwrite(func(s *corev1.Secret) { s.Data = nil }) },
 		"an annotation is deleted": func() { o.overwrite(func(s *corev1.Secret) { delete(s.Annotations, credentials.ExpiresAtAnnotation) }) },
-		"the account is made anew": func() {
-			if err := o.admin.CoreV1().ServiceAccounts(home).Delete(soon(t), o.want.ServiceAccount, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			before := len(o.writes())
-			o.must(credentials.ReasonServiceAccountMissing, false)
-			if got := o.writes()[before:]; len(got) > 0 {
-				t.Errorf("writes without an account: %v", got)
-			}
-			o.account(o.want.ServiceAccount)
-		},
+		"the account is made anew": o.accountAnew,
 	} {
 		spoil()
 		o.must(credentials.ReasonAsExpected, true)
@@ -135,15 +125,7 @@ func TestLegacyTokenIsFilledByTheControllerManager(t *testing.T) {
 	o.must(credentials.ReasonAwaitingToken, false)
 	o.settle()
 	o.mustBe(user, o.token())
-	if err := o.admin.CoreV1().ServiceAccounts(home).Delete(soon(t), o.want.ServiceAccount, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	before := len(o.writes())
-	o.must(credentials.ReasonServiceAccountMissing, false)
-	if got := o.writes()[before:]; len(got) > 0 {
-		t.Errorf("writes without an account: %v", got)
-	}
-	o.account(o.want.ServiceAccount)
+	o.accountAnew()
 	o.settle()
 	o.mustBe(user, o.token())
 }
