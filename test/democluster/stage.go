@@ -13,14 +13,13 @@ import (
 	"time"
 
 	"golang.org/x/term"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/manifests/install"
@@ -157,10 +156,8 @@ func (s *stage) startCluster() (err error) {
 // install applies manifests/openshift: all but what runs the operator, which is a
 // process here, with a file of its own.
 func (s *stage) install(config *rest.Config) error {
-	for _, name := range []string{target, "openshift-apiserver", "openshift-oauth-apiserver"} {
-		if _, err := s.kube.CoreV1().Namespaces().Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-			return err
-		}
+	if err := apiservers.CreateNamespaces(s.ctx, s.kube); err != nil {
+		return err
 	}
 	objects, err := install.Render(s.ctx, config.CAData, install.OpenShift)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
@@ -28,8 +28,6 @@ const patience = 60 * time.Second
 
 // home is the operator's namespace on OpenShift.
 const home = "openshift-kms-health"
-
-var targetNamespaces = []string{"openshift-kube-apiserver", "openshift-apiserver", "openshift-oauth-apiserver"}
 
 // site is a control plane on which an overlay is installed.
 type site struct {
@@ -104,10 +102,8 @@ func newSite(ctx context.Context, overlay string, crds controlplane.Variant) (s 
 		return s, err
 	}
 	if overlay == install.OpenShift {
-		for _, name := range targetNamespaces {
-			if _, err := s.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-				return s, err
-			}
+		if err := apiservers.CreateNamespaces(ctx, s.kube); err != nil {
+			return s, err
 		}
 	}
 	return s, install.Apply(ctx, s.config, overlay)

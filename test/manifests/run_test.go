@@ -20,17 +20,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/nodes"
+	"github.com/kms-health/kms-health/test/program"
 )
 
 // The program, with the rights, the arguments and the file that it ships with, makes
 // reporters and takes them back, and never asks for what it may not.
 func TestOperatorIsNeverRefusedAnything(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "kms-health-operator")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "grpcnotrace", "-o", binary, "github.com/kms-health/kms-health/cmd/kms-health-operator").CombinedOutput(); err != nil {
-		t.Fatalf("build the operator: %v\n%s", err, out)
+	binary, err := program.Build(t.TempDir(), "kms-health-operator")
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Run(openshift.overlay, func(t *testing.T) {
 		secret := object("v1", "Secret", kas, "encryption-config", map[string]any{"stringData": map[string]any{"encryption-config": encryption}})
@@ -117,19 +119,10 @@ func (h *house) runStatic(namespace string, labels map[string]string, sockets co
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
 	defer cancel()
-	_, err := h.workers.RunStaticPod(ctx, "master-0", &corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver", Namespace: namespace, Labels: labels},
-		Spec: corev1.PodSpec{
-			HostNetwork: true,
-			Containers: []corev1.Container{{
-				Name: "kube-apiserver", Image: "kube-apiserver:1",
-				VolumeMounts: []corev1.VolumeMount{{Name: "kms-sockets", MountPath: "/var/run/kmsplugin"}},
-			}},
-			Volumes: []corev1.Volume{{Name: "kms-sockets", VolumeSource: sockets}},
-		},
-	})
-	if err != nil {
+	pod := apiservers.StaticPod("1")
+	pod.Namespace, pod.Labels = namespace, labels
+	pod.Spec.Volumes[0].VolumeSource = sockets
+	if _, err := h.workers.RunStaticPod(ctx, "master-0", pod); err != nil {
 		h.t.Fatal(err)
 	}
 }
