@@ -53,7 +53,7 @@ func (e *evaluation) writeKeyAgreed() Condition {
 		f := finding{node: n.Node, key: key}
 		switch n.Answer {
 		case health.Agrees, health.Differs:
-			f.reason, f.what = KeysDiffer, "names "+shorten(health.CleanDetail(n.KEKID), maxKEKID)
+			f.reason, f.what = KeysDiffer, "names "+kekName(n.KEKID)
 			differ.add(f)
 			continue
 		case health.Missing:

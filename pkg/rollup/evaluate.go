@@ -268,7 +268,7 @@ func (e *evaluation) available() Condition {
 		}
 	}
 	if ill > 0 && ill == len(e.nodes) {
-		c.Status, c.Reason, c.Message = False, PluginIll, fmt.Sprintf("key %s: its plugin is ill on %s", key, allOf(ill))
+		c.Status, c.Reason, c.Message = False, PluginIll, fmt.Sprintf("key %s: its plugin is ill on %s", keyName(key), allOf(ill))
 	}
 	return c
 }

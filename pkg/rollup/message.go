@@ -16,6 +16,8 @@ const (
 	maxNames  = 5   // nodes in a finding
 	maxDetail = 256 // bytes of a plugin's own words
 	maxKEKID  = 64  // bytes of a remote key's id, where several are named
+	maxKeyID  = 64  // bytes of a keyID, which a reporter chooses, too
+	maxKeyIDs = 5   // keyIDs that a node's pod has, or that it reports on
 )
 
 // finding is one thing to say of one node.
@@ -128,7 +130,7 @@ func (l line) head(nodes int) string {
 		where = "nodes " + strings.Join(l.nodes, ", ")
 	}
 	if l.key != "" {
-		where = "key " + l.key + " on " + where
+		where = "key " + keyName(l.key) + " on " + where
 	}
 	return where + ": " + l.what
 }
@@ -184,8 +186,32 @@ func keys(ids []string) string {
 		return "no key"
 	}
 	if len(ids) == 1 {
-		return "key " + ids[0]
+		return "key " + keyName(ids[0])
 	}
 	sorted := slices.Sorted(slices.Values(ids))
-	return "keys " + strings.Join(sorted, ", ")
+	more := ""
+	if n := len(sorted) - maxKeyIDs; n > 0 {
+		sorted, more = sorted[:maxKeyIDs], fmt.Sprintf(" and %d more", n)
+	}
+	for i := range sorted {
+		sorted[i] = keyName(sorted[i])
+	}
+	return "keys " + strings.Join(sorted, ", ") + more
+}
+
+// keyName is a keyID that is fit to be shown.
+func keyName(id string) string { return shorten(health.CleanDetail(id), maxKeyID) }
+
+// kekName is a remote key's id that is fit to be shown. It is cut in its middle:
+// ids differ at their ends, by their versions above all.
+func kekName(id string) string {
+	id = health.CleanDetail(id)
+	if len(id) <= maxKEKID {
+		return id
+	}
+	start := len(id) - maxKEKID/2
+	for start < len(id) && !utf8.RuneStart(id[start]) {
+		start++
+	}
+	return shorten(id, maxKEKID/2) + id[start:]
 }

@@ -1,0 +1,203 @@
+package rollup
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// lines makes a message of them.
+func lines(all ...string) string { return strings.Join(all, "\n") }
+
+// fleet are n nodes named n00, n01, …, and what each says.
+func fleet(n int, entry func(i int) health.Entry) (nodes []Node, reports []Report) {
+	for i := range n {
+		name := fmt.Sprintf("n%02d", i)
+		nodes = append(nodes, on(name, "2"))
+		reports = append(reports, from(name, entry(i)))
+	}
+	return nodes, reports
+}
+
+func TestMessages(t *testing.T) {
+	ok := well("2", 5)
+	same, sameSaid := fleet(5, func(int) health.Entry { return sick("2", 5, "vault is sealed") })
+	six, sixSaid := fleet(7, func(i int) health.Entry {
+		if i == 6 {
+			return ok
+		}
+		return sick("2", 5, "vault is sealed")
+	})
+	many, manySaid := fleet(12, func(i int) health.Entry { return dead("2", 5, "attempt by "+string(rune('a'+i))) })
+	for _, tt := range []struct {
+		name    string
+		kind    string
+		nodes   []Node
+		reports []Report
+		want    string
+	}{
+		{"healthy", Degraded, abc("2"), each(ok), "every plugin is healthy on all 3 nodes"},
+		{"healthy, one node", Degraded, abc("2")[:1], each(ok)[:1], "every plugin is healthy on the one node"},
+		{"healthy, one is silent and excused", Degraded, []Node{on("a", "2"), down(on("b", "2"))}, []Report{from("a", ok), from("b", well("2", 999))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, or not Ready"},
+		{"one ill, with a place to look", Degraded, []Node{looked(on("a", "2")), looked(on("b", "2"))}, []Report{from("a", sick("2", 5, "err")), from("b", ok)}, "key 2 on node a: unhealthy: err; see oc logs -n ns pod-a -c kms-2"},
+		{"ill without a word", Degraded, abc("2")[:2], []Report{from("a", sick("2", 5, "")), from("b", ok)}, "key 2 on node a: unhealthy"},
+		{"two say the same", Degraded, abc("2"), but(each(sick("2", 5, "sealed")), from("c", ok)), "key 2 on nodes a, b: unhealthy: sealed"},
+		{"two say something else", Degraded, abc("2"), []Report{from("a", sick("2", 5, "sealed")), from("b", dead("2", 5, "refused")), from("c", ok)}, lines("key 2 on node a: unhealthy: sealed", "key 2 on node b: error: refused")},
+		{"5 of 5 say the same: said once", Degraded, same, sameSaid, "key 2 on all 5 nodes: unhealthy: vault is sealed"},
+		{"the one node", Degraded, same[:1], sameSaid[:1], "key 2 on node n00: unhealthy: vault is sealed"},
+		{"more than 5 nodes", Degraded, six, sixSaid, "key 2 on nodes n00, n01, n02, n03, n04 and 1 more: unhealthy: vault is sealed"},
+		{"more than 8 lines", Degraded, many, manySaid, lines(
+			"key 2 on node n00: error: attempt by a", "key 2 on node n01: error: attempt by b", "key 2 on node n02: error: attempt by c",
+			"key 2 on node n03: error: attempt by d", "key 2 on node n04: error: attempt by e", "key 2 on node n05: error: attempt by f",
+			"key 2 on node n06: error: attempt by g", "key 2 on node n07: error: attempt by h", "and 4 more; see kubectl kms-health status")},
+		{"just 8 lines", Degraded, many[:8], manySaid[:8], lines(
+			"key 2 on node n00: error: attempt by a", "key 2 on node n01: error: attempt by b", "key 2 on node n02: error: attempt by c",
+			"key 2 on node n03: error: attempt by d", "key 2 on node n04: error: attempt by e", "key 2 on node n05: error: attempt by f",
+			"key 2 on node n06: error: attempt by g", "key 2 on node n07: error: attempt by h")},
+		{"two keys of a node", Degraded, abc("2", "1")[:1], []Report{from("a", sick("2", 5, "x"), dead("1", 5, "y"))}, lines("key 2 on node a: unhealthy: x", "key 1 on node a: error: y")},
+		{"a container cannot start", Degraded, []Node{broken(on("a", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("b", "2")}, each(ok)[1:2], "node a: container kms-2 cannot start: CrashLoopBackOff: exit code 1; see oc describe pod -n kms pod-a"},
+		{"stale after ill", Degraded, []Node{looked(on("a", "2")), looked(on("b", "2"))}, []Report{from("a", well("2", 999)), from("b", sick("2", 5, "x"))}, lines("key 2 on node b: unhealthy: x; see oc logs -n ns pod-b -c kms-2", "node a: stopped reporting; see oc logs -n kms reporter-a")},
+		{"both keys of a node are stale", Degraded, abc("2", "1")[:1], []Report{from("a", well("2", 999), well("1", 998))}, "node a: stopped reporting"},
+		{"one key of a node is stale", Degraded, abc("2", "1")[:1], []Report{from("a", ok, well("1", 998))}, "key 1 on node a: no longer reported"},
+		{"skewed", Degraded, abc("2")[:1], []Report{from("a", well("2", -99))}, "node a: its clock is another, so the age of its reports cannot be told"},
+		{"unreadable", Degraded, abc("2")[:1], []Report{garbled("a")}, "node a: its report cannot be read: message is not a JSON array"},
+		{"control characters do not pass", Degraded, abc("2")[:1], []Report{from("a", sick("2", 5, "\x1b[31mred\x00\nline\u2028\u202etwo"))}, "key 2 on node a: unhealthy: [31mred  line  two"},
+		{"a long word is cut at a rune", Degraded, abc("2")[:1], []Report{from("a", sick("2", 5, "x"+strings.Repeat("é", 300)))}, "key 2 on node a: unhealthy: x" + strings.Repeat("é", 126) + "…"},
+		{"a keyID that nobody would give", Degraded, []Node{on("a")}, []Report{from("a", sick("2\n\x1b[2J"+strings.Repeat("9", 5000), 5, "x"))}, "key 2  [2J" + strings.Repeat("9", 55) + "… on node a: unhealthy: x"},
+
+		{"all report", Observed, abc("2"), each(ok), "all 3 nodes report"},
+		{"the one reports", Observed, abc("2")[:1], each(ok)[:1], "the one node reports"},
+		{"nothing yet", Observed, abc("2"), nil, "all 3 nodes: not reported yet"},
+		{"no pods", Observed, nil, nil, "no pod of the API server is on a node"},
+		{"silent, and why", Observed, []Node{on("a", "2"), down(on("b", "2")), leaving(looked(on("c", "2")))}, each(well("2", 999)), lines("node a: stopped reporting", "node b: stopped reporting, and the Node is not Ready", "node c: silent while its API server is replaced")},
+		{"other plugins", Observed, abc("2"), but(each(ok), from("b", ok, well("1", 5))), "node b: reports on keys 1, 2, and its pod has key 2"},
+		{"fewer plugins", Observed, abc("2", "1")[:1], []Report{from("a", ok)}, "node a: reports on key 2, and its pod has keys 1, 2"},
+		{"many other plugins", Observed, abc("2")[:1], []Report{from("a", ok, well("11", 5), well("12", 5), well("13", 5), well("14", 5), well("15", 5), well("16", 5))}, "node a: reports on keys 11, 12, 13, 14, 15 and 2 more, and its pod has key 2"},
+
+		{"they differ", WriteKeyAgreed, abc("2"), but(each(ok), from("b", naming("k-8", ok))), lines("key 2 on nodes a, c: names k-7", "key 2 on node b: names k-8")},
+		{"they differ, and more", WriteKeyAgreed, abc("2"), []Report{from("a", ok), from("b", naming("k-8", ok)), from("c", well("2", 999))}, lines("key 2 on node a: names k-7", "key 2 on node b: names k-8", "key 2 on node c: no longer reported")},
+		{"ill and missing", WriteKeyAgreed, abc("2"), []Report{from("a", ok), from("b", dead("2", 5, "x"))}, lines("key 2 on node b: its plugin is ill, or names no remote key", "key 2 on node c: not reported yet")},
+		{"not known", WriteKeyAgreed, nil, nil, "which plugin encrypts what is written is not known"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, Tool: "oc"}
+			if diff := cmp.Diff(tt.want, Evaluate(&in).Condition(tt.kind).Message); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Two ids that differ at their ends alone, as versions of one key do, are told
+// apart.
+func TestLongKeyIDsThatDifferAreToldApart(t *testing.T) {
+	version := func(n int) string {
+		return fmt.Sprintf("projects/my-project/locations/global/keyRings/openshift/cryptoKeys/etcd/cryptoKeyVersions/%d", n)
+	}
+	entry := well("2", 5)
+	got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: but(each(naming(version(7), entry)), from("b", naming(version(8), entry)))}).Condition(WriteKeyAgreed)
+	said := strings.Split(got.Message, "\n")
+	if got.Reason != KeysDiffer || len(said) != 2 || strings.Contains(got.Message, "all 3 nodes") {
+		t.Errorf("%s: %s", got.Reason, got.Message)
+	}
+	if a, b := said[0], said[len(said)-1]; !strings.HasSuffix(a, "/7") || !strings.HasSuffix(b, "/8") {
+		t.Errorf("an admin cannot tell them apart:\n%s", got.Message)
+	}
+}
+
+func TestANumberThatTicksIsNoNews(t *testing.T) {
+	said := func(detail string) []Report {
+		return []Report{from("a", sick("2", 5, detail)), from("b", well("2", 5))}
+	}
+	was := func(detail string) map[string]Condition {
+		return standing(Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: said(detail)}).Conditions)
+	}
+	for _, tt := range []struct {
+		name      string
+		then, now string
+		news      bool
+	}{
+		{"a counter", "attempt 3 failed", "attempt 4 failed", false},
+		{"a counter with one digit more", "attempt 9 failed", "attempt 10 failed", false},
+		{"a time", "at 2026-05-08T12:00:00.5Z sealed", "at 2026-05-08T12:00:01Z sealed", false},
+		{"a word with a number in it", "id=a7f3 lost", "id=09bc lost", false},
+		{"a regular expression's characters", "x.*[a 1", "x.*[a 2", false},
+		{"a word that loses its number", "in 3s", "in moments", true},
+		{"another word", "attempt 3 failed", "attempt 3 refused", true},
+		{"another word, and a number", "attempt 3 failed", "attempt 4 refused", true},
+		{"a word more", "attempt 3 failed", "attempt 4 failed again", true},
+		{"characters that are none of a regular expression here", "x.y 1", "xzy 2", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			before := was(tt.then)
+			got := Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: said(tt.now), Previous: before}).Condition(Degraded)
+			want := before[Degraded].Message
+			if tt.news {
+				want = "key 2 on node a: unhealthy: " + tt.now
+			}
+			if got.Message != want {
+				t.Errorf("says %q, want %q", got.Message, want)
+			}
+		})
+	}
+	// Numbers of our own are news.
+	nodes, reports := fleet(7, func(int) health.Entry { return sick("2", 5, "attempt 3") })
+	nodes = append(nodes, on("z", "2"))
+	first := Evaluate(&Input{Now: now, Nodes: nodes, Reports: append(reports[:6:6], from("z", well("2", 5)))})
+	second := Evaluate(&Input{Now: now, Nodes: nodes, Reports: append(reports, from("z", well("2", 5))), Previous: standing(first.Conditions)})
+	if got := second.Condition(Degraded).Message; !strings.Contains(got, "and 2 more") {
+		t.Errorf("one more is ill, and yet: %s", got)
+	}
+	// So is another node, another status, another reason.
+	other := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: but(each(well("2", 5)), from("b", sick("2", 5, "attempt 4"))), Previous: was("attempt 3")})
+	if got := other.Condition(Degraded).Message; got != "key 2 on node b: unhealthy: attempt 4" {
+		t.Error(got)
+	}
+	other = Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: []Report{from("a", dead("2", 5, "attempt 4")), from("b", well("2", 5))}, Previous: was("attempt 3")})
+	if got := other.Condition(Degraded).Message; got != "key 2 on node a: error: attempt 4" {
+		t.Error(got)
+	}
+}
+
+// maxMessage bounds a condition's message: maxLines lines and one more. A line has
+// five nodes' names at most (253 bytes each), a key (64), twice five keys where
+// plugins are others, 256 bytes of others' words, and a command.
+const maxMessage = 24 * 1024
+
+func TestMessagesAreBounded(t *testing.T) {
+	long := strings.Repeat("n", 250)
+	var nodes []Node
+	var reports []Report
+	for i := range 60 {
+		name := fmt.Sprintf("%s%03d", long, i)
+		n := looked(on(name, strings.Repeat("1", 250)))
+		n.Look["2"] = strings.Repeat("l", 600)
+		if i%3 == 0 {
+			n.Keys = nil
+		}
+		nodes = append(nodes, n)
+		var entries []health.Entry
+		for k := range 200 {
+			e := dead(fmt.Sprintf("%d%s", k, strings.Repeat("\x00", 200)), 5, strings.Repeat("<\x07", i+500))
+			e.KEKID, e.Status = strings.Repeat("\"", 1024-i), []health.Status{health.Healthy, health.Error, health.Unhealthy}[(i+k)%3]
+			entries = append(entries, e)
+		}
+		reports = append(reports, from(name, append(entries, well("2", 999))...))
+	}
+	for _, key := range []string{"", "2", reports[0].Entries[0].KeyID} {
+		for _, c := range Evaluate(&Input{Now: now, Nodes: nodes, Reports: reports, WriteKey: key, Optional: []string{Available, Progressing}}).Conditions {
+			if len(c.Message) > maxMessage || strings.Count(c.Message, "\n") > maxLines {
+				t.Errorf("%s is %d bytes in %d lines", c.Type, len(c.Message), strings.Count(c.Message, "\n")+1)
+			}
+			if at := strings.IndexFunc(c.Message, func(r rune) bool { return unicode.IsControl(r) && r != '\n' }); at >= 0 || !utf8.ValidString(c.Message) {
+				t.Errorf("%s has a control character at %d", c.Type, at)
+			}
+		}
+	}
+}
