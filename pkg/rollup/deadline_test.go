@@ -1,0 +1,109 @@
+package rollup
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+func TestDeadlines(t *testing.T) {
+	in := func(seconds int) time.Time { return now.Add(time.Duration(seconds) * time.Second) }
+	just := func(seconds int) time.Time { return in(seconds).Add(1) } // after the last instant at which it holds
+	one := func(n Node) []Node { return []Node{n} }
+	fault := func(until time.Time) Node {
+		n := on("a", "2")
+		n.Faults = []Fault{{Container: "kms-2", Why: "ContainerCreating", Until: until}}
+		return n
+	}
+	for _, tt := range []struct {
+		name    string
+		nodes   []Node
+		reports []Report
+		want    time.Time
+	}{
+		{"nothing", nil, nil, time.Time{}},
+		{"nothing reported", abc("2"), nil, time.Time{}},
+		{"four intervals after the last check", abc("2"), each(well("2", 5)), just(115)},
+		{"an interval of a second", abc("2"), each(every(1, well("2", 1))), just(3)},
+		{"an interval of an hour", abc("2"), each(every(3600, well("2", 5))), just(4*3600 - 5)},
+		{"no interval is 30 seconds", abc("2")[:1], []Report{typed("a", every(1, well("2", 5)))}, just(115)},
+		{"the first of all nodes", abc("2"), but(each(well("2", 5)), from("b", well("2", 50))), just(70)},
+		{"the first of all keys", abc("2", "1")[:1], []Report{from("a", well("2", 5), well("1", 50))}, just(70)},
+		{"an ill one goes stale, too", abc("2")[:1], []Report{from("a", dead("2", 7, "refused"))}, just(113)},
+		{"the last instant", abc("2")[:1], []Report{from("a", well("2", 120))}, just(0)},
+		{"stale stays so", abc("2")[:1], []Report{from("a", well("2", 121))}, time.Time{}},
+		{"unreadable stays so", abc("2")[:1], []Report{garbled("a")}, time.Time{}},
+		{"a form left over does not count", abc("2")[:1], []Report{from("a", well("2", 5)), typed("a", well("2", 999))}, just(115)},
+		{"both forms, of one reporter", abc("2")[:1], []Report{from("a", every(1, well("2", 1))), typed("a", well("2", 1))}, just(3)},
+		{"a clock ahead: when it may be right", abc("2")[:1], []Report{from("a", well("2", -100))}, in(70)},
+		{"a clock behind: when nothing was written for long", abc("2")[:1], []Report{written(5, from("a", well("2", 999)))}, just(115)},
+		{"quiet ends", one(renewed(60, on("a", "2"))), []Report{from("a", well("2", 999))}, in(120)},
+		{"quiet ends just now", one(renewed(180, on("a", "2"))), []Report{from("a", well("2", 999))}, time.Time{}},
+		{"quiet ends, and before it an entry is stale", one(renewed(60, on("a", "2"))), []Report{from("a", well("2", 5))}, just(115)},
+		{"quiet ends before an entry is stale", one(renewed(100, on("a", "2"))), []Report{from("a", well("2", 5))}, in(80)},
+		{"a container has time to start", one(fault(in(20))), []Report{from("a", well("2", 5))}, in(20)},
+		{"a container had time to start", one(fault(in(-20))), []Report{from("a", well("2", 5))}, just(115)},
+		{"a node not Ready has no time of its own", one(down(on("a", "2"))), []Report{from("a", dead("2", 999, "x"))}, time.Time{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports}).Deadline
+			if !got.Equal(tt.want) {
+				t.Errorf("in %s, want in %s", got.Sub(now), tt.want.Sub(now))
+			}
+		})
+	}
+}
+
+// A reporter that stops is found at the deadline, and not a nanosecond before.
+func TestSilenceIsFoundAtTheDeadlineAndNotBefore(t *testing.T) {
+	for _, seconds := range []int{1, 10, 30, 60, 3600} {
+		entry := every(seconds, well("2", 1))
+		in := Input{Now: now, Nodes: abc("2"), Reports: but(each(every(3600, well("2", 0))), from("b", entry))}
+		first := Evaluate(&in)
+		if want := entry.StaleAt().Add(1); first.Deadline != want {
+			t.Fatalf("interval %ds: deadline %s, want %s", seconds, first.Deadline, want)
+		}
+		in.Previous = standing(first.Conditions)
+		for at, want := range map[time.Time]string{
+			entry.StaleAt().Add(-time.Second): fine,
+			entry.StaleAt():                   fine,
+			first.Deadline:                    stale,
+		} {
+			in.Now = at
+			c := Evaluate(&in).Condition(Degraded)
+			if got := c.Status + " " + c.Reason; seconds < 3600 && got != want {
+				t.Errorf("interval %ds, %s after the entry is stale: %s, want %s", seconds, at.Sub(entry.StaleAt()), got, want)
+			}
+			moved := c.LastTransitionTime.After(first.Condition(Degraded).LastTransitionTime)
+			if moved != (want == stale) {
+				t.Errorf("interval %ds: since %s", seconds, c.LastTransitionTime)
+			}
+		}
+	}
+}
+
+// A clock ahead becomes right, then its last word stale: each at its deadline.
+func TestDeadlinesLeadThroughEveryState(t *testing.T) {
+	in := Input{Now: now, Nodes: abc("2")[:1], Reports: []Report{written(0, from("a", well("2", -100)))}}
+	var got []string
+	for range 10 {
+		result := Evaluate(&in)
+		c := result.Condition(Degraded)
+		got = append(got, c.Status+" "+c.Reason)
+		if result.Deadline.IsZero() {
+			break
+		}
+		if !result.Deadline.After(in.Now) {
+			t.Fatalf("at %s the deadline is %s", in.Now, result.Deadline)
+		}
+		in.Now, in.Previous = result.Deadline, standing(result.Conditions)
+	}
+	want := []string{skew, fine, stale}
+	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if at := (health.Entry{LastChecked: now.Add(100 * time.Second), Interval: 30 * time.Second}).StaleAt().Add(1); in.Now != at {
+		t.Errorf("stale at %s, want %s", in.Now, at)
+	}
+}

@@ -1,0 +1,185 @@
+package rollup
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// dice makes random inputs: few values for everything, and those near bounds, so
+// that coincidences are common.
+type dice struct{ *rand.Rand }
+
+func pick[T any](d dice, from ...T) T { return from[d.IntN(len(from))] }
+
+func (d dice) chance(percent int) bool { return d.IntN(100) < percent }
+
+func (d dice) input() *Input {
+	in := &Input{
+		Now:      now.Add(time.Duration(d.IntN(3)) * 500 * time.Millisecond),
+		WriteKey: pick(d, "", "1", "2"),
+		Optional: pick(d, nil, []string{Available, Progressing}),
+		Tool:     "oc",
+	}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"}[:d.IntN(8)] {
+		in.Reports = append(in.Reports, d.reports(name)...)
+		if d.chance(85) {
+			in.Nodes = append(in.Nodes, d.node(name))
+		}
+	}
+	// What stands is nothing, anything, or what was said of much the same.
+	switch d.IntN(3) {
+	case 0:
+		in.Previous = map[string]Condition{}
+		for _, kind := range []string{Degraded, Observed, WriteKeyAgreed, Available, Progressing} {
+			in.Previous[kind] = Condition{kind, pick(d, True, False, Unknown), pick(d, PluginError, AsExpected, ReporterStale), pick(d, "", "x", "key 2 on node a: error: attempt 1"), pick(d, ago(500), time.Time{})}
+		}
+	case 1:
+		before := *in
+		before.Reports = slices.Clone(in.Reports)
+		for i := range before.Reports {
+			before.Reports[i].Entries = slices.Clone(before.Reports[i].Entries)
+			for j := range before.Reports[i].Entries {
+				e := &before.Reports[i].Entries[j]
+				e.Detail = strings.ReplaceAll(e.Detail, "1", "0")
+			}
+		}
+		in.Previous = standing(Evaluate(&before).Conditions)
+	}
+	return in
+}
+
+func (d dice) reports(node string) []Report {
+	var all []Report
+	for _, make := range []func(string, ...health.Entry) Report{from, typed} {
+		if d.chance(40) {
+			continue
+		}
+		var entries []health.Entry
+		for _, key := range []string{"2", "1", "3"}[:d.IntN(4)] {
+			e := health.Entry{
+				KeyID: key, KEKID: pick(d, "k-7", "k-7", "k-8", "unknown", ""), Status: pick(d, health.Healthy, health.Healthy, health.Unhealthy, health.Error),
+				LastChecked: ago(pick(d, 0, 3, 4, 5, 5, 5, 39, 40, 41, 119, 120, 121, 130, 300, 3600, -1, -29, -30, -31, -300)),
+				Interval:    time.Duration(pick(d, 0, 1, 10, 30, 30, 60, 3600)) * time.Second,
+			}
+			if e.Status != health.Healthy {
+				e.Detail = pick(d, "", "sealed", "attempt 1", "attempt 2 (of 9)", "\x1b[31m\n", strings.Repeat("é1 ", 500))
+			}
+			entries = append(entries, e)
+		}
+		d.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
+		r := make(node, entries...)
+		if !r.Written.IsZero() {
+			r.Written = r.Written.Add(time.Duration(pick(d, 0, 0, 0, 1, 12, 13, 69, 70, 71, 130, 299, 3600)) * time.Second)
+		}
+		if d.chance(10) {
+			r.Ours, r.Written = false, time.Time{}
+		}
+		if d.chance(5) {
+			r.Entries, r.Err = nil, errors.New("bad\nmessage")
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func (d dice) node(name string) Node {
+	n := on(name, pick(d, [][]string{nil, {}, {"2"}, {"2"}, {"2", "1"}, {"1"}}...)...)
+	if d.chance(50) {
+		n = looked(n)
+	}
+	n.Ready, n.Leaving = d.chance(80), d.chance(10)
+	n.PodSince = ago(pick(d, 1, 5, 60, 179, 180, 3600))
+	if d.chance(50) {
+		n.QuietUntil = n.PodSince.Add(QuietPeriod)
+	}
+	if d.chance(10) {
+		n = broken(n, pick(d, "kms-2", "kms-health"), pick(d, "ImagePullBackOff", "exit code 1"))
+		n.Faults[0].Until = now.Add(time.Duration(pick(d, -1, 0, 1, 60)) * time.Second)
+	}
+	return n
+}
+
+// diff compares values by what they are made of, fast where they are the same.
+func diff(a, b any) string {
+	if reflect.DeepEqual(a, b) {
+		return ""
+	}
+	return "differ:\n" + cmp.Diff(a, b)
+}
+
+// said is the conditions and rows, and nothing else that a result has.
+func said(r *Result) []any { return []any{r.Conditions, r.Rows} }
+
+func TestAnyInput(t *testing.T) {
+	const inputs = 3000
+	seed := uint64(time.Now().UnixNano())
+	for i := range uint64(inputs) {
+		d := dice{rand.New(rand.NewPCG(seed, i))}
+		in := d.input()
+		first := Evaluate(in)
+		fail := func(what, diff string) {
+			t.Helper()
+			t.Fatalf("seeds %d, %d: %s:\n%s\nnow %s\nnodes %+v\nreports %+v", seed, i, what, diff, in.Now, in.Nodes, in.Reports)
+		}
+
+		// Order and repetition say nothing.
+		shuffled := *in
+		shuffled.Nodes, shuffled.Reports = slices.Clone(in.Nodes), slices.Clone(in.Reports)
+		for range d.IntN(4) {
+			if len(in.Reports) > 0 {
+				shuffled.Reports = append(shuffled.Reports, pick(d, in.Reports...))
+			}
+		}
+		d.Shuffle(len(shuffled.Nodes), func(i, j int) {
+			shuffled.Nodes[i], shuffled.Nodes[j] = shuffled.Nodes[j], shuffled.Nodes[i]
+		})
+		d.Shuffle(len(shuffled.Reports), func(i, j int) {
+			shuffled.Reports[i], shuffled.Reports[j] = shuffled.Reports[j], shuffled.Reports[i]
+		})
+		other := Evaluate(&shuffled)
+		if diff := diff(said(first), said(other)); diff != "" || first.Deadline != other.Deadline {
+			fail("another order is another verdict", fmt.Sprintf("%s%s, %s", diff, first.Deadline, other.Deadline))
+		}
+
+		// When nothing has changed, nothing is written.
+		again := *in
+		again.Previous = standing(first.Conditions)
+		second := Evaluate(&again)
+		if diff := diff(first.Conditions, second.Conditions); diff != "" || !second.Same(again.Previous) {
+			fail("its own conditions change it", diff)
+		}
+
+		// No deadline is late.
+		instants := []time.Time{in.Now.Add(time.Duration(d.Int64N(int64(10 * 365 * 24 * time.Hour))))}
+		if ahead := first.Deadline.Sub(in.Now); !first.Deadline.IsZero() {
+			if ahead <= 0 {
+				fail("the deadline is past", first.Deadline.String())
+			}
+			instants = []time.Time{first.Deadline.Add(-1), in.Now.Add(time.Duration(d.Int64N(int64(ahead))))}
+		}
+		for _, at := range instants {
+			again.Now = at
+			then := Evaluate(&again)
+			if diff := diff(said(first), said(then)); diff != "" || !then.Deadline.Equal(first.Deadline) {
+				fail(fmt.Sprintf("at %s, before the deadline %s, it is another (then: %s)", at, first.Deadline, then.Deadline), diff)
+			}
+		}
+
+		for _, c := range first.Conditions {
+			if len(c.Message) > maxMessage || c.Message == "" || c.Reason == "" || !utf8.ValidString(c.Message) {
+				fail("a bad condition", fmt.Sprintf("%+v", c))
+			}
+		}
+	}
+}
