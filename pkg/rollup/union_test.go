@@ -1,0 +1,234 @@
+package rollup
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// inertia is a StatusSyncer's for Degraded.
+const inertia = 2 * time.Minute
+
+// union is a cluster operator's Degraded as OpenShift's StatusSyncer makes it of an
+// operator resource's conditions (library-go, operator/status, UnionCondition): the
+// default until one of those that are bad is older than the inertia, and then what
+// all the bad ones come to.
+func union(now time.Time, conditions ...Condition) Condition {
+	u := Condition{Type: "Degraded", Status: False, Reason: "AsExpected"}
+	var reasons []string
+	worst, old := Unknown, false
+	for _, c := range conditions {
+		if !strings.HasSuffix(c.Type, "Degraded") || c.Status == False {
+			continue
+		}
+		old = old || c.LastTransitionTime.Before(now.Add(-inertia))
+		if c.Status == True {
+			worst = True
+		}
+		reasons = append(reasons, strings.TrimSuffix(c.Type, "Degraded")+"_"+c.Reason)
+	}
+	if old {
+		slices.Sort(reasons)
+		u.Status, u.Reason = worst, strings.Join(reasons, "::")
+	}
+	return u
+}
+
+// other is the condition of another controller of the same operator.
+var other = Condition{"NodeControllerDegraded", False, AsExpected, "All master nodes are ready", ago(86400)}
+
+func TestUnionIsOpenShifts(t *testing.T) {
+	bad := func(kind, status string, age int) Condition { return Condition{kind, status, "Why", "", ago(age)} }
+	for _, tt := range []struct {
+		name           string
+		conditions     []Condition
+		status, reason string
+	}{
+		{"all well", []Condition{other}, False, "AsExpected"},
+		{"bad, and young", []Condition{other, bad("ADegraded", True, 120)}, False, "AsExpected"},
+		{"bad, and old", []Condition{other, bad("ADegraded", True, 121)}, True, "A_Why"},
+		{"unknown, and old", []Condition{other, bad("ADegraded", Unknown, 121)}, Unknown, "A_Why"},
+		{"an old unknown takes a young one with it", []Condition{bad("BDegraded", Unknown, 121), bad("ADegraded", True, 1)}, True, "A_Why::B_Why"},
+		{"another suffix", []Condition{bad("AAvailable", True, 999), bad("KMSHealthObserved", False, 999), bad("KMSHealthReporter_a", True, 999)}, False, "AsExpected"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := union(now, tt.conditions...); got.Status != tt.status || got.Reason != tt.reason {
+				t.Errorf("%s %s, want %s %s", got.Status, got.Reason, tt.status, tt.reason)
+			}
+		})
+	}
+}
+
+// cluster is simulated second by second, with what the operator says written back.
+type cluster struct {
+	interval   time.Duration
+	conditions map[string]Condition
+	checked    map[string]time.Time // by node, the last healthy check
+	writes     int
+	// seen is each status of the union that lasted, in order.
+	seen []string
+}
+
+// second goes by: those that speak report when their interval has passed.
+func (c *cluster) second(at time.Time, nodes []Node, silent func(node string) bool, entry func(node string, e health.Entry) health.Entry) Condition {
+	var reports []Report
+	for _, name := range []string{"a", "b", "c"} {
+		if !silent(name) && at.Sub(c.checked[name]) >= c.interval {
+			c.checked[name] = at
+		}
+		e := health.Entry{KeyID: "2", KEKID: "k-7", Status: health.Healthy, LastChecked: c.checked[name], Interval: c.interval}
+		if entry != nil {
+			e = entry(name, e)
+		}
+		reports = append(reports, from(name, e))
+	}
+	result := Evaluate(&Input{Now: at.Add(500 * time.Millisecond), Nodes: nodes, Reports: reports, Previous: c.conditions})
+	if !result.Same(c.conditions) {
+		c.writes++
+		c.conditions = standing(result.Conditions)
+	}
+	u := union(at.Add(500*time.Millisecond), append(slices.Clone(result.Conditions), other)...)
+	if n := len(c.seen); n == 0 || c.seen[n-1] != u.Status {
+		c.seen = append(c.seen, u.Status)
+	}
+	return u
+}
+
+func newCluster(interval time.Duration) *cluster {
+	return &cluster{interval: interval, checked: map[string]time.Time{"a": now, "b": now, "c": now}}
+}
+
+// A rollout of three API servers, one node at a time, each silent for as long as a
+// kube-apiserver may take to end and its successor to start.
+func TestARolloutDoesNotTurnAClusterOperator(t *testing.T) {
+	for _, interval := range []int{1, 10, 30, 60} {
+		for _, ready := range []bool{true, false} {
+			for _, pod := range []string{"replaced at once", "replaced late", "away", "away late", "leaving"} {
+				for _, silence := range []int{20, 90, 180} {
+					t.Run(fmt.Sprintf("interval %ds, Ready %v, pod %s, silent for %ds", interval, ready, pod, silence), func(t *testing.T) {
+						rollout(t, interval, ready, pod, silence)
+					})
+				}
+			}
+		}
+	}
+}
+
+func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
+	c := newCluster(time.Duration(interval) * time.Second)
+	const turn = 300 // seconds between one node's turn and the next
+	for s := range 3*turn + 400 {
+		at := now.Add(time.Duration(s) * time.Second)
+		var nodes []Node
+		silent := map[string]bool{}
+		for i, name := range []string{"a", "b", "c"} {
+			n := on(name, "2")
+			begun := s - i*turn // seconds since its API server began to end
+			silent[name] = begun >= 0 && begun < silence
+			made := 0 // when the new pod is seen, in those seconds
+			switch pod {
+			case "replaced late":
+				made = silence / 2
+			case "away late", "leaving":
+				made = silence - 1
+			case "away":
+				made = silence / 2
+			}
+			if silent[name] {
+				n.Ready = ready
+			}
+			if begun >= made {
+				n.PodSince = at.Add(-time.Duration(begun-made) * time.Second)
+				n.QuietUntil = n.PodSince.Add(QuietPeriod)
+			} else if begun >= 0 {
+				if strings.HasPrefix(pod, "away") {
+					continue
+				}
+				n.Leaving = pod == "leaving"
+			}
+			nodes = append(nodes, n)
+		}
+		u := c.second(at, nodes, func(node string) bool { return silent[node] }, nil)
+		if u.Status == True {
+			t.Fatalf("after %ds it is %s: %+v", s, u.Reason, c.conditions[Degraded])
+		}
+		if u.Status != False && interval >= 30 {
+			t.Fatalf("after %ds it is %s, %s: %+v", s, u.Status, u.Reason, c.conditions[Degraded])
+		}
+	}
+	if got := c.seen[len(c.seen)-1]; got != False || c.conditions[Degraded].Reason != AsExpected || c.conditions[Observed].Status != True {
+		t.Errorf("it ends with %v and %v", got, c.conditions)
+	}
+	// At most: away and back, or silent, unknown and back; once per node.
+	if c.writes > 1+3*6 {
+		t.Errorf("%d writes", c.writes)
+	}
+}
+
+func TestAnIllPluginTurnsAClusterOperatorAfterItsInertia(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		ill     func(second int) bool
+		want    []string
+		turned  int // the second of the union's first change
+		writes  int
+		reasons string
+	}{
+		{"ill for 3 minutes", func(s int) bool { return s >= 60 && s < 240 }, []string{False, True, False}, 180, 3, "KMSPlugins_PluginError"},
+		{"ill for good", func(s int) bool { return s >= 60 }, []string{False, True}, 180, 2, "KMSPlugins_PluginError"},
+		{"a blink of 10 seconds", func(s int) bool { return s >= 60 && s < 70 }, []string{False}, 0, 3, ""},
+		{"a blink every minute", func(s int) bool { return s%60 < 10 }, []string{False}, 0, 20, ""},
+		{"ill for just 2 minutes", func(s int) bool { return s >= 60 && s < 180 }, []string{False}, 0, 3, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCluster(time.Second)
+			turned, reason := 0, ""
+			for s := range 600 {
+				u := c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(string) bool { return false }, func(node string, e health.Entry) health.Entry {
+					if node == "b" && tt.ill(s) {
+						e.Status, e.KEKID, e.Detail = health.Error, "", fmt.Sprintf("refused, attempt %d", s)
+					}
+					return e
+				})
+				if u.Status == True && turned == 0 {
+					turned, reason = s, u.Reason
+				}
+			}
+			if !slices.Equal(c.seen, tt.want) {
+				t.Errorf("the union was %v, want %v", c.seen, tt.want)
+			}
+			if turned != tt.turned || reason != tt.reasons {
+				t.Errorf("it turned after %ds for %q, want %ds, %q", turned, reason, tt.turned, tt.reasons)
+			}
+			if c.writes != tt.writes {
+				t.Errorf("%d writes, want %d", c.writes, tt.writes)
+			}
+		})
+	}
+}
+
+// A reporter that hangs where nothing is replaced leaves the union Unknown, not True.
+func TestAReporterThatHangsIsNotAnIllPlugin(t *testing.T) {
+	c := newCluster(30 * time.Second)
+	for s := range 600 {
+		c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(node string) bool { return node == "b" && s >= 60 }, nil)
+	}
+	if !slices.Equal(c.seen, []string{False, Unknown}) || c.writes != 2 {
+		t.Errorf("the union was %v, in %d writes", c.seen, c.writes)
+	}
+}
+
+// What is healthy is written once, however often it is reported.
+func TestHealthIsWrittenOnce(t *testing.T) {
+	c := newCluster(time.Second)
+	for s := range 120 {
+		c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(string) bool { return false }, nil)
+	}
+	if c.writes != 1 {
+		t.Errorf("%d writes", c.writes)
+	}
+}
