@@ -102,6 +102,9 @@ func Read(o *unstructured.Unstructured) *Resource {
 	for i, c := range list {
 		fields, _ := c.(map[string]any)
 		condition := readCondition(fields)
+		if condition.Type == "" {
+			continue
+		}
 		node, isReport := health.NodeOf(condition.Type)
 		if !isReport {
 			r.Conditions[condition.Type] = condition
@@ -139,6 +142,9 @@ func (r *Resource) readTyped(o *unstructured.Unstructured, writers writers) {
 			fields, _ := element.(map[string]any)
 			text := func(name string) string { s, _ := fields[name].(string); return s }
 			node := text("nodeName")
+			if node == "" {
+				continue // nobody's report
+			}
 			report, known := byNode[node]
 			if !known {
 				report = &Report{Node: node, Form: FormTyped}
