@@ -5,6 +5,7 @@ package operator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -150,6 +151,17 @@ func (h *house) logged() string {
 		h.t.Fatal(err)
 	}
 	return string(text)
+}
+
+// awaitLogged waits until the operator has said this so often.
+func (h *house) awaitLogged(what, text string, times int) {
+	h.t.Helper()
+	eventually(h.t, what, func() error {
+		if n := strings.Count(h.logged(), text); n < times {
+			return fmt.Errorf("said %d times", n)
+		}
+		return nil
+	})
 }
 
 // serving is where companions of kube-apiserver serve, a line of its target.

@@ -127,9 +127,7 @@ func TestIllPluginTakesNothingAway(t *testing.T) {
 		_, err := kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(t.Context(), "encryption-config", metav1.GetOptions{})
 		return err
 	})
-	awaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
-	awaitCondition(t, "openshiftapiservers", "True", "Configured")
-	awaitCondition(t, "authentications", "True", "Configured")
+	awaitAllDelivered(t)
 	if n := deploymentNow(t).Generation; n != generation {
 		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
 	}

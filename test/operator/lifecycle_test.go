@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -64,112 +63,6 @@ func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 	h.awaitNothingLeft()
 }
 
-func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
-	target, ns, resource := apiservers.OpenShift, apiservers.OpenShift.Namespace, apiservers.OpenShift.Resource
-	h := newHouse(t, "--approve-certificates")
-	setEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
-	apiDeployment(t, "1")
-	t.Cleanup(func() { removeDeployment(t) })
-	awaitPods(t, ns, "apiserver=true", 3)
-	h.configure(targets(openShiftAPIServer()))
-	h.start("")
-	awaitCondition(t, resource, "True", "Configured")
-	awaitPods(t, ns, "apiserver=true", 3)
-	generation := deploymentNow(t).Generation
-
-	// A token of which half its life is over. The operator looks with its next pass.
-	secret := func(kind string) *corev1.Secret {
-		t.Helper()
-		s, err := kube.CoreV1().Secrets(ns).Get(t.Context(), "kms-health-reporter-"+target.Name+"-"+kind, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	age := func(kind string) *corev1.Secret {
-		t.Helper()
-		s := secret(kind)
-		s.Annotations["kmshealth.openshift.io/issued-at"] = time.Now().Add(-20 * 24 * time.Hour).UTC().Format(time.RFC3339)
-		s.Annotations["kmshealth.openshift.io/expires-at"] = time.Now().Add(10 * 24 * time.Hour).UTC().Format(time.RFC3339)
-		s, err := kube.CoreV1().Secrets(ns).Update(t.Context(), s, metav1.UpdateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	old := age("mintedtoken")
-	h.configure(every("20s", openShiftAPIServer())) // a pass
-	eventually(t, "the token is renewed", func() error {
-		if now := secret("mintedtoken"); string(now.Data["token"]) == string(old.Data["token"]) {
-			return fmt.Errorf("the same token, of %s", now.Annotations["kmshealth.openshift.io/issued-at"])
-		}
-		return nil
-	})
-	if now := deploymentNow(t).Generation; now != generation {
-		t.Errorf("a renewed token made %d rollouts", now-generation)
-	}
-
-	// Another kind: one rollout, and the old stays until the new reports.
-	byCertificate := openShiftAPIServer("credentials: ClientCertificate")
-	h.configure(targets(byCertificate))
-	eventually(t, "the certificate is there", func() error {
-		if s := secret("clientcertificate"); s == nil || len(s.Data["tls.crt"]) == 0 {
-			return fmt.Errorf("%v", s)
-		}
-		return nil
-	})
-	eventually(t, "the pods mount it", func() error {
-		for _, p := range awaitPods(t, ns, "apiserver=true", 3) {
-			if !strings.Contains(fmt.Sprint(p.Spec.Volumes), "clientcertificate") {
-				return fmt.Errorf("%s does not", p.Name)
-			}
-		}
-		return nil
-	})
-	if secret("mintedtoken") == nil {
-		t.Error("the old credentials went before the new reported")
-	}
-	if _, reason, _ := condition(t.Context(), resource); reason != "Progressing" {
-		t.Errorf("%s", reason)
-	}
-	for _, node := range nodeNames {
-		report(t, target, node, time.Now().Add(time.Second))
-	}
-	t.Cleanup(func() { unreport(t, target) })
-	eventually(t, "the old credentials go", func() error {
-		if secret("mintedtoken") != nil {
-			return fmt.Errorf("still there")
-		}
-		return nil
-	})
-	awaitCondition(t, resource, "True", "Configured")
-	if now := deploymentNow(t).Generation; now != generation+1 {
-		t.Errorf("another kind of credentials made %d rollouts, must be 1", now-generation)
-	}
-
-	// A certificate that cannot be used is renewed like one of which half is over.
-	spoiled := secret("clientcertificate")
-	spoiled.Data["tls.crt"] = []byte("spoiled")
-	if _, err := kube.CoreV1().Secrets(ns).Update(t.Context(), spoiled, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	h.configure(every("25s", byCertificate)) // a pass
-	eventually(t, "the certificate is renewed", func() error {
-		if s := secret("clientcertificate"); !strings.HasPrefix(string(s.Data["tls.crt"]), "-----BEGIN CERTIFICATE") {
-			return fmt.Errorf("%s", s.Data["tls.crt"])
-		}
-		return nil
-	})
-	if now := deploymentNow(t).Generation; now != generation+1 {
-		t.Errorf("a renewed certificate made %d rollouts", now-generation-1)
-	}
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
-}
-
 func TestUnmanagedChangesNothing(t *testing.T) {
 	h := newHouse(t)
 	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
@@ -183,12 +76,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.configure("managementState: Unmanaged\n" + kubeAPIServer("Auto"))
-	eventually(t, "it is configured", func() error {
-		if !strings.Contains(h.logged(), `managementState="Unmanaged"`) {
-			return fmt.Errorf("not yet")
-		}
-		return nil
-	})
+	h.awaitLogged("it is configured", `managementState="Unmanaged"`, 1)
 	setEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
 	rollStatic(t, "2", false)
 	gone := podUIDs(t, "kmshealth.openshift.io/delivery=Companion")
@@ -237,23 +125,13 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	t.Cleanup(thaw)
 	h.run(kubeconfig)
 	h.configure("this: is no configuration of ours\n")
-	eventually(t, "the bad file is told", func() error {
-		if !strings.Contains(h.logged(), `"Not taken`) {
-			return fmt.Errorf("not yet")
-		}
-		return nil
-	})
+	h.awaitLogged("the bad file is told", `"Not taken`, 1)
 	h.configure(kubeAPIServer("Auto"))
 	thaw()
 	awaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
 	// The last good file stays in force.
 	h.configureRaw("garbage")
-	eventually(t, "the bad file is told", func() error {
-		if strings.Count(h.logged(), `"Not taken`) < 2 {
-			return fmt.Errorf("not yet")
-		}
-		return nil
-	})
+	h.awaitLogged("the bad file is told", `"Not taken`, 2)
 	setEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
 	rollStatic(t, "2", false)
 	eventually(t, "it goes on by the last good file", func() error {

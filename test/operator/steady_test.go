@@ -30,10 +30,15 @@ func deliverAll(t *testing.T, h *house) {
 	t.Cleanup(func() { removeStatics(t); removeDeployment(t) })
 	h.configure(targets(apiservers.Kube.Target(), openShiftAPIServer(), apiservers.OAuth.Target("delivery: External")))
 	h.start("")
+	awaitAllDelivered(t)
+	awaitPods(t, "openshift-apiserver", "apiserver=true", 3)
+}
+
+func awaitAllDelivered(t *testing.T) {
+	t.Helper()
 	awaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
 	awaitCondition(t, "openshiftapiservers", "True", "Configured")
 	awaitCondition(t, "authentications", "True", "Configured")
-	awaitPods(t, "openshift-apiserver", "apiserver=true", 3)
 }
 
 func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
