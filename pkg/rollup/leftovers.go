@@ -97,7 +97,8 @@ func (in *Cleaning) due(r *Report, idle bool) (at time.Time, goes bool) {
 }
 
 // last is when the newest entry was made, and the last instant at which any is
-// not stale.
+// not stale: by the API server's clock, where it took our report at another time
+// than the node's clock tells.
 func (r *Report) last() (newest, stale time.Time) {
 	for i := range r.Entries {
 		e := &r.Entries[i]
@@ -111,6 +112,10 @@ func (r *Report) last() (newest, stale time.Time) {
 	if len(r.Entries) == 0 { // it cannot be read: what the API server knows stands for it
 		assumed := health.Entry{LastChecked: r.Written}
 		newest, stale = r.Written, assumed.StaleAt()
+	}
+	skew, age := r.Written.Sub(newest), stale.Sub(newest)
+	if r.Ours && !r.Written.IsZero() && (skew > age/2+behind || skew < -age/4) {
+		newest, stale = newest.Add(skew), stale.Add(skew)
 	}
 	return newest, stale
 }

@@ -1,0 +1,118 @@
+package rollup
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+func TestLeftovers(t *testing.T) {
+	in := func(seconds int) time.Time { return ago(-seconds) }
+	made := func(age int, names ...string) map[string]time.Time {
+		all := map[string]time.Time{}
+		for _, name := range names {
+			all[name] = ago(age)
+		}
+		return all
+	}
+	abcMade, never := made(7200, "a", "b", "c"), time.Time{}
+	removed := map[Ref]bool{{"z", FormCondition}: true, {"a", FormCondition}: true, {"a", FormTyped}: true}
+	fresh, old := well("2", 5), well("2", 121+180) // old: stale for a QuietPeriod and a second
+	for _, tt := range []struct {
+		name    string
+		in      Cleaning
+		reports []Report
+		gone    []string
+		again   time.Time
+	}{
+		// Who is to report stays, whatever is said.
+		{"all report", Cleaning{Nodes: abc("2"), Made: abcMade}, each(fresh), nil, never},
+		{"one is stale for long", Cleaning{Nodes: abc("2"), Made: abcMade}, but(each(fresh), from("b", well("2", 7000))), nil, never},
+		{"one is unreadable", Cleaning{Nodes: abc("2"), Made: abcMade}, but(each(fresh), written(7000, garbled("b"))), nil, never},
+		{"nothing is there", Cleaning{Nodes: abc("2"), Made: abcMade}, nil, nil, never},
+
+		// There is no such Node.
+		{"a Node is gone", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), from("z", well("2", 50))), []string{"z Condition"}, never},
+		{"a Node is gone, in both forms", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), from("z", fresh), typed("z", fresh)), []string{"z Condition", "z HealthReports"}, never},
+		{"a Node is gone, and its report unreadable", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), garbled("z")), []string{"z Condition"}, never},
+		{"a Node is gone while its pod is not yet", Cleaning{Nodes: append(abc("2"), on("z", "2")), Made: abcMade}, append(each(fresh), from("z", fresh)), []string{"z Condition"}, never},
+		{"it came back: its reporter still writes", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", fresh)), nil, in(115)},
+		{"it came back, in one form of two", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", fresh), typed("z", fresh)), []string{"z HealthReports"}, in(115)},
+		{"it came back, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", well("2", 121))), []string{"z Condition"}, never},
+		{"it came back, its clock behind: nobody fights", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(5, from("z", well("2", 7000)))), nil, in(115)},
+		{"it came back, its clock behind, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(121, from("z", well("2", 7000)))), []string{"z Condition"}, never},
+		{"it came back, its clock ahead, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(121, from("z", well("2", -7000)))), []string{"z Condition"}, never},
+		{"it came back, unreadable", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), garbled("z")), nil, in(115)},
+		{"Nodes are not known", Cleaning{Nodes: abc("2")}, append(each(fresh), from("z", old), typed("a", old)), nil, never},
+		{"there are no Nodes", Cleaning{Made: map[string]time.Time{}}, each(fresh)[:1], []string{"a Condition"}, never},
+
+		// The Node is another under the same name.
+		{"older than its Node", Cleaning{Nodes: abc("2"), Made: made(60, "a", "b", "c")}, but(each(fresh), from("b", well("2", 61))), []string{"b Condition"}, never},
+		{"as old as its Node", Cleaning{Nodes: abc("2"), Made: made(60, "a", "b", "c")}, but(each(fresh), from("b", well("2", 60))), nil, never},
+		{"one entry is older than its Node", Cleaning{Nodes: abc("2", "1")[:1], Made: made(60, "a")}, []Report{from("a", fresh, well("1", 90))}, nil, never},
+		{"its Node is new, and its clock behind", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []Report{written(5, from("a", well("2", 7000)))}, nil, never},
+		{"its Node is new, and the one before had its clock ahead", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []Report{written(90, from("a", well("2", -7000)))}, []string{"a Condition"}, never},
+		{"older than its Node, and came back", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a"), Removed: removed}, []Report{from("a", well("2", 61))}, nil, in(59)},
+
+		// KMS is off.
+		{"off", Cleaning{Off: true, Made: abcMade}, append(each(fresh), typed("a", fresh)), []string{"a Condition", "b Condition", "c Condition", "a HealthReports"}, never},
+		{"off, and Nodes are not known", Cleaning{Off: true}, each(fresh)[:1], []string{"a Condition"}, never},
+		{"off, and nodes that would report", Cleaning{Off: true, Nodes: abc("2"), Made: abcMade}, each(fresh)[:1], []string{"a Condition"}, never},
+		{"off, one came back, one is left", Cleaning{Off: true, Made: abcMade, Removed: removed}, each(fresh)[:2], []string{"b Condition"}, in(115)},
+
+		// Its node has no pod of the target.
+		{"no pod, still fresh", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, each(fresh), nil, in(115 + 180)},
+		{"no pod, not stale for long", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", well("2", 121))), nil, in(179)},
+		{"no pod, stale for a QuietPeriod but a second", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", well("2", 120+179))), nil, in(1)},
+		{"no pod, stale for a QuietPeriod", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", old)), []string{"c Condition"}, never},
+		{"no pod, unreadable for long", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), written(300, garbled("c"))), []string{"c Condition"}, never},
+		{"no pod, its clock behind: nobody fights", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), written(5, from("c", well("2", 7000)))), nil, in(115 + 180)},
+		{"no pod, an interval of a second", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", every(1, well("2", 5)))), nil, in(179)},
+
+		// Its node reports in another form.
+		{"the typed form is left over", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), typed("a", old)), []string{"a HealthReports"}, never},
+		{"the condition is left over", Cleaning{Nodes: abc("2"), Made: abcMade}, []Report{from("a", old), typed("a", fresh)}, []string{"a Condition"}, never},
+		{"both forms are written", Cleaning{Nodes: abc("2"), Made: abcMade}, []Report{from("a", fresh), typed("a", fresh)}, nil, in(115 + 180)},
+		{"both forms are stale: the last word stays", Cleaning{Nodes: abc("2"), Made: abcMade}, []Report{from("a", old), typed("a", old)}, nil, never},
+		{"another make took over", Cleaning{Nodes: abc("2"), Made: abcMade}, []Report{from("a", old), foreign("a", fresh)}, []string{"a Condition"}, never},
+
+		// What others wrote is theirs.
+		{"another make's: Node gone, off, older, idle", Cleaning{Off: true, Made: made(1, "a")}, []Report{foreign("a", old), foreign("z", old)}, nil, never},
+		{"nobody is known to have written it", Cleaning{Off: true, Made: abcMade}, []Report{{Node: "z", Form: FormCondition, Entries: []health.Entry{old}}}, nil, never},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.in.Now, tt.in.Reports = now, tt.reports
+			gone, again := Leftovers(&tt.in)
+			var got []string
+			for _, r := range gone {
+				got = append(got, r.Node+" "+string(r.Form))
+			}
+			if !slices.Equal(got, tt.gone) {
+				t.Errorf("%q go, want %q", got, tt.gone)
+			}
+			if !again.Equal(tt.again) {
+				t.Errorf("again in %s, want in %s", again.Sub(now), tt.again.Sub(now))
+			}
+			// Until then nothing more goes, if nothing is written.
+			for _, at := range []time.Time{again.Add(-1), now.Add(1e17)} {
+				if tt.in.Now = at; again.IsZero() || at.Before(again) {
+					if more, _ := Leftovers(&tt.in); at.After(now) && len(more) > len(gone) {
+						t.Errorf("at %s, before %s, %d go", at, again, len(more))
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestALongAbsenceHasNoDeadlineOfItsOwn(t *testing.T) {
+	reports := each(well("2", 7000))
+	for _, in := range []Cleaning{{Nodes: abc("2"), Made: map[string]time.Time{"a": ago(9000), "b": ago(9000), "c": ago(9000)}}, {}} {
+		in.Now, in.Reports = now, reports
+		if gone, again := Leftovers(&in); len(gone) > 0 || !again.IsZero() {
+			t.Errorf("%d go, again at %s", len(gone), again)
+		}
+	}
+}
