@@ -1,0 +1,114 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
+)
+
+// operatorNamespaces are those that the shipped manifests install it in.
+var operatorNamespaces = []string{"kms-health", "openshift-kms-health"}
+
+// options are what the commands have in common.
+type options struct {
+	environment
+
+	kubeconfig, context string
+	timeout             time.Duration
+	operatorNamespace   string
+
+	targets, nodes []string
+	files          []string
+	at             string
+	output         string
+}
+
+// clusterFlags say which cluster.
+func (o *options) clusterFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "a kubeconfig `file`; left out: $KUBECONFIG, else that of kubectl")
+	f.StringVar(&o.context, "context", "", "the `name` of a context of it; left out: the current one")
+	f.DurationVar(&o.timeout, "request-timeout", 10*time.Second, "give up on an API server that does not answer for so long")
+	f.StringVar(&o.operatorNamespace, "operator-namespace", "", "the operator's `namespace`, where its Lease is looked for; left out: "+strings.Join(operatorNamespaces, ", then "))
+	_ = cmd.MarkFlagFilename("kubeconfig")
+	_ = cmd.RegisterFlagCompletionFunc("context", o.completeContexts)
+	_ = cmd.RegisterFlagCompletionFunc("operator-namespace", cobra.NoFileCompletions)
+}
+
+// selectFlags say what of it.
+func (o *options) selectFlags(cmd *cobra.Command, nodes bool) {
+	f := cmd.Flags()
+	f.StringArrayVar(&o.targets, "target", nil, "only this one of "+strings.Join(source.Targets, ", ")+"; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("target", cobra.FixedCompletions(source.Targets, cobra.ShellCompDirectiveNoFileComp))
+	if nodes {
+		f.StringArrayVar(&o.nodes, "node", nil, "only the node of this `name`; may be repeated")
+		_ = cmd.RegisterFlagCompletionFunc("node", o.completeNodes)
+	}
+}
+
+// fileFlags let files stand for the cluster.
+func (o *options) fileFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&o.files, "from-file", nil, "read no cluster but this `path`: a must-gather's folder, a file of operator resources in YAML or JSON, or what a reporter's --output wrote; - is standard input; may be repeated")
+	f.StringVar(&o.at, "at", "", "with --from-file: judge at this `time`, as in 2026-05-08T12:34:56Z; left out: that of the newest report")
+	_ = cmd.RegisterFlagCompletionFunc("at", cobra.NoFileCompletions)
+}
+
+func (o *options) outputFlag(cmd *cobra.Command, formats ...string) {
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "the `form`: one of "+strings.Join(formats, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	check := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if o.output != "" && !slices.Contains(formats, o.output) {
+			return fmt.Errorf("--output: %q is none of %s", o.output, strings.Join(formats, ", "))
+		}
+		if check != nil {
+			return check(cmd, args)
+		}
+		return nil
+	}
+}
+
+// validate finds what is wrong with the flags, before anything is read.
+func (o *options) validate(*cobra.Command, []string) error {
+	for _, t := range o.targets {
+		if !slices.Contains(source.Targets, t) {
+			return fmt.Errorf("--target: %q is none of %s", t, strings.Join(source.Targets, ", "))
+		}
+	}
+	if o.timeout <= 0 {
+		return fmt.Errorf("--request-timeout: %s must be more than 0", o.timeout)
+	}
+	if o.at == "" {
+		return nil
+	}
+	if len(o.files) == 0 {
+		return errors.New("--at: is of use with --from-file alone; a cluster is judged now")
+	}
+	if _, err := time.Parse(time.RFC3339, o.at); err != nil {
+		return fmt.Errorf("--at: %q is not an RFC 3339 time, as in 2026-05-08T12:34:56Z", o.at)
+	}
+	return nil
+}
+
+// wanted are the targets to read.
+func (o *options) wanted() []string {
+	if len(o.targets) == 0 {
+		return source.Targets
+	}
+	return slices.DeleteFunc(slices.Clone(source.Targets), func(t string) bool { return !slices.Contains(o.targets, t) })
+}
+
+func (o *options) leaseNamespaces() []string {
+	if o.operatorNamespace == "" {
+		return operatorNamespaces
+	}
+	return []string{o.operatorNamespace}
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files of testdata anew")
+
+// What these print is in testdata, for the documentation to quote. Each is judged
+// at the same instant.
+func TestOutputsAreAsDocumented(t *testing.T) {
+	const gather = "testdata/must-gather"
+	for _, tt := range []struct {
+		golden string
+		code   int
+		args   []string
+	}{
+		{"healthy.txt", 0, []string{"status", "--from-file=testdata/healthy.yaml"}},
+		{"healthy.wide.txt", 0, []string{"status", "-o=wide", "--from-file=testdata/healthy.yaml"}},
+		{"migration.txt", 0, []string{"status", "--from-file=testdata/migration.yaml"}},
+		{"ill.txt", 1, []string{"status", "--from-file=testdata/ill.yaml"}},
+		{"ill.json", 1, []string{"status", "-o=json", "--from-file=testdata/ill.yaml"}},
+		{"ill.out.yaml", 1, []string{"status", "-o=yaml", "--from-file=testdata/ill.yaml"}},
+		{"ill.explain.txt", 1, []string{"explain", "master-1", "--from-file=testdata/ill.yaml"}},
+		{"ill.explain.json", 1, []string{"explain", "master-1", "-o=json", "--from-file=testdata/ill.yaml"}},
+		{"stale.txt", 2, []string{"status", "--from-file=testdata/stale.yaml"}},
+		{"stale.explain.txt", 2, []string{"explain", "master-1", "--from-file=testdata/stale.yaml"}},
+		{"disagree.txt", 0, []string{"status", "--from-file=testdata/disagree.yaml"}},
+		{"missing.txt", 2, []string{"status", "--from-file=testdata/missing.yaml"}},
+		{"missing.explain.txt", 2, []string{"explain", "master-2", "--from-file=testdata/missing.yaml"}},
+		{"must-gather.txt", 1, []string{"status", "--from-file", gather}},
+		{"must-gather.wide.txt", 1, []string{"status", "-o=wide", "--from-file", gather}},
+		{"must-gather.explain.txt", 2, []string{"explain", "master-2", "--from-file", gather}},
+		{"output.txt", 1, []string{"status", "--node=master-1", "--from-file=testdata/output.jsonl"}},
+	} {
+		t.Run(tt.golden, func(t *testing.T) {
+			code, stdout, stderr := command{}.run(t, append(tt.args, "--at", "2026-05-08T12:34:56Z")...)
+			if code != tt.code || stderr != "" {
+				t.Errorf("%d, want %d; %q", code, tt.code, stderr)
+			}
+			path := filepath.Join("testdata", tt.golden)
+			if *update {
+				if err := os.WriteFile(path, []byte(stdout), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(stdout, "\n")); diff != "" {
+				t.Errorf("%s (-want +got; go test -update writes it anew):\n%s", path, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,132 @@
+package show
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// below is what is said of a whole target.
+func below(t *view.TargetStatus, o Options) string {
+	var b strings.Builder
+	if len(t.Conditions) > 0 {
+		fmt.Fprintf(&b, "%s, as the operator last wrote:\n", name(t))
+	}
+	agreement := false
+	for _, c := range t.Conditions {
+		agreement = agreement || c.Type == rollup.WriteKeyAgreed
+		fmt.Fprintf(&b, "  %s\n", condition(&c))
+	}
+	switch {
+	case len(t.Plugins) == 0 && len(t.WriteKey.Nodes) == 0:
+		fmt.Fprintf(&b, "%s: nothing is reported\n", name(t))
+	case len(t.WriteKey.Nodes) > 0 && (!agreement || o.Doubtful):
+		fmt.Fprintf(&b, "%s, by the reports: %s\n", name(t), agreed(&t.WriteKey, o.Wide))
+	}
+	return b.String()
+}
+
+func name(t *view.TargetStatus) string {
+	if t.Target == "" {
+		return "the reporter's output"
+	}
+	return clean(t.Target)
+}
+
+// condition on a line, or a line and those of its message.
+func condition(c *view.Condition) string {
+	head := fmt.Sprintf("%s=%s (%s)", clean(c.Type), clean(c.Status), clean(c.Reason))
+	lines := strings.Split(strings.TrimSpace(c.Message), "\n")
+	for i := range lines {
+		lines[i] = clean(lines[i])
+	}
+	switch {
+	case len(lines) > 1:
+		return head + ":\n    " + strings.Join(lines, "\n    ")
+	case lines[0] != "":
+		return head + ": " + lines[0]
+	default:
+		return head
+	}
+}
+
+// agreed says what the nodes come to about the key that they write with.
+func agreed(w *view.WriteKey, wide bool) string {
+	id := func(s string) string {
+		if wide {
+			return clean(s)
+		}
+		return cut(clean(s), 64)
+	}
+	if w.KeyID == "" {
+		return unlike(w)
+	}
+	key := "key " + clean(w.KeyID)
+	if w.Agreed {
+		return fmt.Sprintf("%s with %s, and agree on the remote key %s", every(len(w.Nodes)), key, id(w.KEKID))
+	}
+	// Each thing once, with all nodes of which it is so, in the order of the nodes.
+	var said []string
+	nodes := map[string][]string{}
+	say := func(words, node string) {
+		if _, known := nodes[words]; !known {
+			said = append(said, words)
+		}
+		nodes[words] = append(nodes[words], orDash(node))
+	}
+	differ := slices.ContainsFunc(w.Nodes, func(n view.WriteKeyNode) bool { return n.Answer == health.Differs })
+	for _, n := range w.Nodes {
+		switch n.Answer {
+		case health.Differs:
+			say(id(n.KEKID)+" on ", n.Node)
+		case health.Missing:
+			say("not reported by ", n.Node)
+		case health.OutOfDate:
+			say("not known of ", n.Node)
+		case health.Ill:
+			say("ill, or without a remote key, on ", n.Node)
+		}
+	}
+	for i, words := range said {
+		said[i] = words + strings.Join(nodes[words], ", ")
+	}
+	head := key + ", not agreed on yet: "
+	if differ {
+		head = key + ", the nodes name different remote keys: "
+	}
+	return head + strings.Join(said, "; ")
+}
+
+func every(nodes int) string {
+	if nodes == 1 {
+		return "the one node writes"
+	}
+	return fmt.Sprintf("all %d nodes write", nodes)
+}
+
+// unlike says which nodes write with which key.
+func unlike(w *view.WriteKey) string {
+	var firsts []string
+	nodes := map[string][]string{}
+	for _, n := range w.Nodes {
+		if n.First == "" {
+			continue
+		}
+		if !slices.Contains(firsts, n.First) {
+			firsts = append(firsts, n.First)
+		}
+		nodes[n.First] = append(nodes[n.First], orDash(n.Node))
+	}
+	if len(firsts) == 0 {
+		return "no node says which key it writes with"
+	}
+	slices.Sort(firsts)
+	for i, key := range firsts {
+		firsts[i] = "key " + clean(key) + " on " + strings.Join(nodes[key], ", ")
+	}
+	return "the nodes write with different keys: " + strings.Join(firsts, "; ")
+}

@@ -1,0 +1,123 @@
+package show
+
+import (
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// clean keeps others' words from steering the terminal: whoever may write a
+// status, or a plugin through its reporter, chooses them.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}
+
+// orDash is a word for a cell, which is never empty.
+func orDash(s string) string {
+	if s = strings.TrimSpace(clean(s)); s == "" {
+		return "-"
+	}
+	return s
+}
+
+// cut shortens to a number of runes, and marks that it did.
+func cut(s string, runes int) string {
+	if utf8.RuneCountInString(s) <= runes {
+		return s
+	}
+	return string([]rune(s)[:runes-1]) + "…"
+}
+
+// wrap breaks our own words into lines; others' words and commands stay whole, for
+// copying.
+func wrap(text, indent string, width int) string {
+	var b strings.Builder
+	column := 0
+	for word := range strings.FieldsSeq(text) {
+		runes := utf8.RuneCountInString(word)
+		switch {
+		case column == 0:
+			b.WriteString(indent)
+			column = len(indent)
+		case column+1+runes > width:
+			b.WriteString("\n" + indent)
+			column = len(indent)
+		default:
+			b.WriteString(" ")
+			column++
+		}
+		b.WriteString(word)
+		column += runes
+	}
+	return b.String() + "\n"
+}
+
+// Shortened ids keep both ends: many begin alike, as ARNs and paths do.
+const idHead, idTail = 5, 6
+
+func middle(s string) string {
+	r := []rune(s)
+	if len(r) <= idHead+1+idTail {
+		return s
+	}
+	return string(r[:idHead]) + "…" + string(r[len(r)-idTail:])
+}
+
+// shortIDs shortens ids for as long as no two of them look alike then.
+func shortIDs(s *view.Status) func(string) string {
+	looks := map[string]string{}
+	for _, t := range s.Targets {
+		for _, p := range t.Plugins {
+			short := middle(clean(p.KEKID))
+			if other, taken := looks[short]; taken && other != p.KEKID {
+				return clean
+			}
+			looks[short] = p.KEKID
+		}
+	}
+	return func(id string) string { return middle(clean(id)) }
+}
+
+// StateWords are how a state is shown to people.
+func StateWords(s rollup.State) string {
+	switch s {
+	case rollup.Skewed:
+		return "clock differs"
+	case rollup.Missing:
+		return "not yet observed"
+	default:
+		return string(s)
+	}
+}
+
+// age in words. Reports are told to the second, so half a second ahead is none.
+func age(d time.Duration) string {
+	if d <= -time.Second {
+		return "-" + duration.HumanDuration(-d)
+	}
+	return duration.HumanDuration(max(d, 0))
+}
+
+const red, green, yellow, plain = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+
+func colour(s rollup.State) string {
+	switch {
+	case s.Ill():
+		return red
+	case s == rollup.Healthy:
+		return green
+	default:
+		return yellow
+	}
+}

@@ -1,0 +1,114 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+)
+
+// Cluster reads from an API server.
+type Cluster struct {
+	client  dynamic.Interface // gives up after timeout
+	watches dynamic.Interface // never does
+	host    string
+	timeout time.Duration
+	clock   clock.WithTicker
+	server  *serverClock
+}
+
+// NewCluster does not connect yet. timeout bounds each request; a watch, until it
+// begins.
+func NewCluster(config *rest.Config, timeout time.Duration, c clock.WithTicker) (*Cluster, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = 0 // it would end watches, too
+	server := &serverClock{clock: c}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &listener{next, server} })
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	bounded := *client
+	bounded.Timeout = timeout
+	cluster := &Cluster{host: config.Host, timeout: timeout, clock: c, server: server}
+	if cluster.client, err = dynamic.NewForConfigAndClient(config, &bounded); err != nil {
+		return nil, err
+	}
+	cluster.watches, err = dynamic.NewForConfigAndClient(config, client)
+	return cluster, err
+}
+
+// Offset is by how much the API server's clock is ahead of ours, as far as it
+// matters: a few seconds do not, and count as none.
+func (c *Cluster) Offset() time.Duration { return c.server.get() }
+
+// Read gets the targets. Those that are not there are passed over; each of the
+// problems is a target that could not be read.
+func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Target, problems []error) {
+	objects := make([]*unstructured.Unstructured, len(targets))
+	errs := make([]error, len(targets))
+	var all sync.WaitGroup
+	for i, target := range targets {
+		all.Go(func() {
+			objects[i], errs[i] = c.client.Resource(resource(target)).Get(ctx, objectName, metav1.GetOptions{})
+		})
+	}
+	all.Wait()
+	said := map[string]bool{}
+	for i, target := range targets {
+		switch err := errs[i]; {
+		case err == nil:
+			found = append(found, view.Read(target, objects[i]))
+		case apierrors.IsNotFound(err): // neither the resource nor the object is a must
+		default:
+			problem := c.explain(target, "get", err)
+			if class := problem.class; !said[class] { // a dead server once, not for each target
+				said[class] = true
+				problems = append(problems, problem)
+			}
+		}
+	}
+	return found, problems
+}
+
+// Lease is what an operator's lease says.
+type Lease struct {
+	Namespace string
+	Renewed   time.Time
+	// Until is when it ran out, or will.
+	Until time.Time
+}
+
+// Lease reads the operator's: of these namespaces, the first that has it. Not ok:
+// none could be read, whatever the reason.
+func (c *Cluster) Lease(ctx context.Context, namespaces []string) (lease Lease, ok bool) {
+	for _, namespace := range namespaces {
+		o, err := c.client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).
+			Namespace(namespace).Get(ctx, "kms-health-operator", metav1.GetOptions{})
+		if err != nil {
+			continue
+		}
+		text, _, _ := unstructured.NestedString(o.Object, "spec", "renewTime")
+		seconds, _, _ := unstructured.NestedInt64(o.Object, "spec", "leaseDurationSeconds")
+		renewed, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			continue
+		}
+		return Lease{namespace, renewed, renewed.Add(time.Duration(seconds) * time.Second)}, true
+	}
+	return Lease{}, false
+}
+
+// String says who it is for errors and the log.
+func (c *Cluster) String() string { return fmt.Sprintf("the API server %s", c.host) }

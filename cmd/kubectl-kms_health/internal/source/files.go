@@ -1,0 +1,214 @@
+package source
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+)
+
+// Files are what was taken of a cluster.
+type Files struct {
+	// Paths are files and folders; - is Stdin.
+	Paths []string
+	Stdin io.Reader
+	// Target and Node name what a reporter's output is of, which does not say; empty:
+	// not known.
+	Target, Node string
+}
+
+// Taken is what was found in them.
+type Taken struct {
+	Targets []view.Target
+	// At is when it was taken: the time of the newest report. Zero: there is none.
+	At time.Time
+	// Notes are what the reader should know, a line each: files of a folder that
+	// could not be used, and resources that were found twice.
+	Notes []string
+}
+
+// ErrNothing is wrapped where files have nothing of what is looked for.
+var ErrNothing = errors.New("none of the operator resources is in it")
+
+// maxFile bounds what is read of one file: a must-gather has logs of any size.
+const maxFile = 64 << 20
+
+// Read reads the files. A file that is named must be of use; one in a folder need
+// not.
+func (f Files) Read() (Taken, error) {
+	r := &reading{Files: f, from: map[string]string{}}
+	for _, path := range f.Paths {
+		var err error
+		if path == "-" {
+			err = r.stream("standard input", f.Stdin)
+		} else {
+			err = r.path(path)
+		}
+		if err != nil {
+			return Taken{}, err
+		}
+	}
+	slices.SortFunc(r.Targets, func(a, b view.Target) int {
+		return cmp.Compare(slices.Index(Targets, a.Name), slices.Index(Targets, b.Name))
+	})
+	for _, t := range r.Targets {
+		if at := t.Newest(); at.After(r.At) {
+			r.At = at
+		}
+	}
+	return r.Taken, nil
+}
+
+type reading struct {
+	Files
+	Taken
+	from map[string]string // the path of each target
+}
+
+func (r *reading) path(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return r.folder(path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return r.stream(path, file)
+}
+
+func (r *reading) stream(path string, from io.Reader) error {
+	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if len(data) > maxFile {
+		return fmt.Errorf("%s: is over %d MiB; name the file of one operator resource", path, maxFile>>20)
+	}
+	targets, err := r.parse(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for _, t := range targets {
+		if err := r.add(path, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// folder reads what a must-gather has of the operator resources, wherever it is.
+func (r *reading) folder(path string) error {
+	// WalkDir does not follow a link, were it the folder itself.
+	root, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	looked, found := 0, 0
+	err = filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			r.note("%s: passed over: %v", at, err)
+			return nil
+		}
+		if !entry.Type().IsRegular() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(at)) {
+			return nil
+		}
+		looked++
+		targets, err := worth(at, entry)
+		if err != nil {
+			r.note("%s: passed over: %v", at, err)
+		}
+		for _, t := range targets {
+			if err := r.add(at, t); err != nil {
+				return err
+			}
+			found++
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if found == 0 {
+		return fmt.Errorf("%s: %w: looked in %d YAML and JSON files for an object named %s of a kind of %s/v1 (%s), as in cluster-scoped-resources/%s/kubeapiservers/cluster.yaml",
+			path, ErrNothing, looked, objectName, group, kindNames(), group)
+	}
+	return nil
+}
+
+// worth reads what a file of a folder has of operator resources, if anything.
+func worth(path string, entry fs.DirEntry) ([]view.Target, error) {
+	info, err := entry.Info()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("is over %d MiB", maxFile>>20)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil || !worthParsing(data) {
+		return nil, err
+	}
+	return resources(data)
+}
+
+// worthParsing spares the thousands of other files of a must-gather.
+func worthParsing(data []byte) bool {
+	if !bytes.Contains(data, []byte(group+"/")) {
+		return false
+	}
+	for kind := range kinds {
+		if bytes.Contains(data, []byte(kind)) {
+			return true
+		}
+	}
+	return false
+}
+
+// add takes a target in. Of a resource that is there twice, as where data was
+// gathered twice, the newer one counts.
+func (r *reading) add(path string, t view.Target) error {
+	other, twice := r.from[t.Name]
+	if !twice {
+		r.from[t.Name] = path
+		r.Targets = append(r.Targets, t)
+		return nil
+	}
+	if t.IsOutput() {
+		return fmt.Errorf("%s: nothing tells what is a reporter's output of another than %s; read them one at a time, with --node", path, other)
+	}
+	at := slices.IndexFunc(r.Targets, func(had view.Target) bool { return had.Name == t.Name })
+	newer, older := other, path
+	if t.Newest().After(r.Targets[at].Newest()) {
+		newer, older = path, other
+		r.Targets[at], r.from[t.Name] = t, path
+	}
+	r.note("%s is in %s, too; the newer one counts, in %s", t.Name, older, newer)
+	return nil
+}
+
+func (r *reading) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+func kindNames() string {
+	var names []string
+	for kind := range kinds {
+		names = append(names, kind)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,205 @@
+package view
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// APIVersion is that of what is printed as JSON and YAML. Fields may be added to
+// it; none is taken away or given another meaning.
+const APIVersion = "kmshealth.openshift.io/v1alpha1"
+
+// Status is what -o json and -o yaml print.
+type Status struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"` // Status
+	// Time is the instant that the reports were judged at.
+	Time    metav1.Time    `json:"time"`
+	Targets []TargetStatus `json:"targets"`
+}
+
+// TargetStatus is what is known of one API server's plugins.
+type TargetStatus struct {
+	// Target is the operator resource, as in kubeapiservers; empty of a reporter's
+	// output, which does not say.
+	Target string `json:"target"`
+	// Conditions are the operator's, as it last wrote them, in a fixed order.
+	Conditions []Condition `json:"conditions"`
+	// Plugins are by node, the one that is written with first.
+	Plugins  []Plugin `json:"plugins"`
+	WriteKey WriteKey `json:"writeKey"`
+
+	expected bool // somebody speaks of KMS here
+}
+
+// Condition of an operator resource.
+type Condition struct {
+	Type               string      `json:"type"`
+	Status             string      `json:"status"`
+	Reason             string      `json:"reason"`
+	Message            string      `json:"message"`
+	LastTransitionTime metav1.Time `json:"lastTransitionTime"`
+}
+
+// Plugin is one plugin on one node.
+type Plugin struct {
+	Node  string `json:"node"`
+	KeyID string `json:"keyID"` // empty where the report does not tell, or is none
+	// Write says that this is the key that the node encrypts with.
+	Write bool         `json:"write,omitempty"`
+	KEKID string       `json:"kekID,omitempty"`
+	State rollup.State `json:"state"`
+	// Status is what the last entry said, which counts for nothing unless it is
+	// fresh: State has the verdict.
+	Status          health.Status `json:"status,omitempty"`
+	LastChecked     *metav1.Time  `json:"lastChecked,omitempty"`
+	IntervalSeconds int64         `json:"intervalSeconds,omitempty"` // 0: not said
+	Detail          string        `json:"detail,omitempty"`
+	Form            rollup.Form   `json:"form,omitempty"`
+	// Reporter is the field manager that last wrote it; Ours says whether that is a
+	// reporter of this project. Both are left out where that is not known.
+	Reporter string `json:"reporter,omitempty"`
+	Ours     *bool  `json:"ours,omitempty"`
+}
+
+// Age is how old the entry was at an instant, and whether there is one.
+func (p *Plugin) Age(now time.Time) (time.Duration, bool) {
+	if p.LastChecked == nil {
+		return 0, false
+	}
+	return now.Sub(p.LastChecked.Time), true
+}
+
+// Delivery is the operator's condition on how reporters get where they are needed.
+const Delivery = "KMSHealthDelivery"
+
+// shown are the conditions to show, in this order.
+var shown = []string{
+	rollup.Degraded, rollup.Observed, rollup.WriteKeyAgreed,
+	rollup.Available, rollup.Progressing, Delivery,
+}
+
+// Of judges at an instant. again is when the verdict may be another though nobody
+// writes; zero: never.
+func Of(targets []Target, now time.Time) (s Status, again time.Time) {
+	s = Status{APIVersion: APIVersion, Kind: "Status", Time: metav1.NewTime(now.UTC()), Targets: []TargetStatus{}}
+	for _, t := range targets {
+		rows, at := rollup.Rows(t.Resource.Reports, t.expected(), now)
+		if again.IsZero() || !at.IsZero() && at.Before(again) {
+			again = at
+		}
+		one := TargetStatus{
+			Target:     t.Name,
+			Conditions: []Condition{},
+			Plugins:    make([]Plugin, 0, len(rows)),
+			WriteKey:   writeKey(rows, now),
+			expected:   len(rows) > 0 || t.rolledUp(),
+		}
+		for _, conditionType := range shown {
+			if c, stands := t.Resource.Conditions[conditionType]; stands {
+				one.Conditions = append(one.Conditions, Condition{c.Type, c.Status, c.Reason, c.Message, metav1.NewTime(c.LastTransitionTime)})
+			}
+		}
+		for i := range rows {
+			one.Plugins = append(one.Plugins, t.plugin(&rows[i]))
+		}
+		markWrite(one.Plugins)
+		s.Targets = append(s.Targets, one)
+	}
+	return s, again
+}
+
+func (t Target) plugin(row *rollup.Row) Plugin {
+	p := Plugin{
+		Node: row.Node, KeyID: row.KeyID, KEKID: row.KEKID, State: row.State, Status: row.Status,
+		IntervalSeconds: int64(row.Interval / time.Second), Detail: row.Detail,
+	}
+	if !row.LastChecked.IsZero() {
+		p.LastChecked = &metav1.Time{Time: row.LastChecked}
+	}
+	if report, found := t.origin(row); found {
+		p.Form, p.Reporter = report.Form, report.Writer
+		if report.Writer != "" {
+			p.Ours = &report.Ours
+		}
+	}
+	return p
+}
+
+// markWrite marks the first key of each node: that is the contract's order.
+func markWrite(plugins []Plugin) {
+	node, marked := "", false
+	for i := range plugins {
+		if p := &plugins[i]; i == 0 || p.Node != node {
+			node, marked = p.Node, false
+		}
+		if p := &plugins[i]; !marked && p.LastChecked != nil {
+			p.Write, marked = true, true
+		}
+	}
+}
+
+// Select keeps what is said of some nodes; none named: of all. What is said of the
+// whole target, the agreement on a key among it, stays that of all nodes.
+func (s *Status) Select(nodes []string) {
+	if len(nodes) == 0 {
+		return
+	}
+	for i := range s.Targets {
+		t := &s.Targets[i]
+		t.Plugins = slices.DeleteFunc(t.Plugins, func(p Plugin) bool { return !slices.Contains(nodes, p.Node) })
+		t.expected = false // not every node has every API server
+	}
+}
+
+// Nodes are those that anything is known of, sorted.
+func (s *Status) Nodes() []string {
+	var nodes []string
+	for _, t := range s.Targets {
+		for _, p := range t.Plugins {
+			nodes = append(nodes, p.Node)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
+// Verdict is what all of it comes to.
+type Verdict int
+
+// The verdicts, the values of which are the exit codes.
+const (
+	AllHealthy Verdict = 0
+	Ill        Verdict = 1
+	CannotTell Verdict = 2
+)
+
+// Verdict is Ill when a fresh report says that a plugin is; else CannotTell when
+// anything that should be known is not, and when nothing is reported at all. A
+// target that nobody speaks of is none that should be known: KMS is off there.
+func (s *Status) Verdict() Verdict {
+	verdict, reports := AllHealthy, false
+	for _, t := range s.Targets {
+		if len(t.Plugins) == 0 && t.expected {
+			verdict = CannotTell
+		}
+		for _, p := range t.Plugins {
+			reports = true
+			switch {
+			case p.State.Ill():
+				return Ill
+			case p.State != rollup.Healthy:
+				verdict = CannotTell
+			}
+		}
+	}
+	if !reports {
+		return CannotTell
+	}
+	return verdict
+}

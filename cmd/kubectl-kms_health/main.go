@@ -1,0 +1,143 @@
+// kubectl-kms_health shows the state of the KMS v2 plugins of a cluster's API
+// servers, as the reports on the operator resources have it. kubectl runs it as
+// `kubectl kms-health`.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // what kubectl logs in by
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+)
+
+const program = "kubectl-kms_health"
+
+// exitUsage is for bad usage too: nothing can be told.
+const exitUsage = int(view.CannotTell)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	e := environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, clock: clock.RealClock{}}
+	e.terminal = isTerminal(os.Stdout)
+	code := run(ctx, os.Args[1:], e)
+	stop()
+	klog.Flush()
+	os.Exit(code)
+}
+
+// environment is all that a command touches beside the cluster and its files.
+type environment struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	clock          clock.WithTicker
+	// terminal tells the terminal's width; nil: stdout is none.
+	terminal func() int
+}
+
+func run(ctx context.Context, args []string, e environment) int {
+	root := newRoot(e)
+	root.SetArgs(append([]string{}, args...)) // of nil it would take the process's own
+	root.SetIn(e.stdin)
+	root.SetOut(e.stdout)
+	root.SetErr(e.stderr)
+	err := root.ExecuteContext(ctx)
+	var told verdict
+	var failed *failure
+	switch {
+	case err == nil:
+		return int(view.AllHealthy)
+	case errors.As(err, &told):
+		return int(told)
+	case errors.As(err, &failed):
+		fmt.Fprintf(e.stderr, "kms-health: %v\n", err)
+	default:
+		fmt.Fprintf(e.stderr, "kms-health: %v\nSee kubectl kms-health --help.\n", err)
+	}
+	return exitUsage
+}
+
+// verdict ends a command that has said all it had to say, and was told of
+// something that is not well.
+type verdict view.Verdict
+
+func (v verdict) Error() string { return fmt.Sprintf("verdict %d", int(v)) }
+
+// failure is an error of the work, not of the command line.
+type failure struct{ err error }
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// works marks what a command returns as a failure of its work.
+func works(do func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := do(cmd, args); err != nil {
+			return &failure{err}
+		}
+		return nil
+	}
+}
+
+const about = `Shows the state of the KMS v2 plugins of a cluster's API servers: of each API
+server, on each node, with each key. It reads what the reporters wrote on the
+operator resources (operator.openshift.io/v1: kubeapiservers, openshiftapiservers
+and authentications, each named cluster), and judges it by itself: it works while
+the operator is down, and shows beside it what the operator last wrote. It writes
+nothing.
+
+The states:
+  healthy           the plugin answers, and well
+  unhealthy         the plugin answers, and not well
+  error             the plugin gives no answer to judge
+  stale             the last report is too old: nothing is known
+  clock differs     the node's clock is another: the report's age cannot be told
+  unreadable        there is a report, and it cannot be understood
+  not yet observed  the node was never heard of
+
+Exit codes:
+  0  every plugin is healthy, and freshly reported to be; watch: ended by Ctrl-C
+  1  some plugin is unhealthy, or in error
+  2  it cannot be told: a report is stale, unreadable or missing, or its clock
+     differs; nothing is reported; the API server cannot be reached; a mistake in
+     the command line. 1 outweighs 2.
+
+Rights: get, list and watch on the three resources, for the object named cluster;
+to tell whether the operator is alive, get on its Lease (not a must).
+
+Completion: kubectl completes the commands of this plugin when an executable named
+kubectl_complete-kms_health is in PATH:
+  #!/bin/sh
+  exec kubectl kms-health __complete "$@"`
+
+func newRoot(e environment) *cobra.Command {
+	root := &cobra.Command{
+		Use:           program,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl kms-health"},
+		Short:         "Shows the state of the KMS v2 plugins of a cluster's API servers",
+		Long:          about,
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		// Without a command there is nothing to do: say what there is.
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetVersionTemplate(versionLine() + "\n")
+	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(logging)
+	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
+	root.AddCommand(newStatus(e), newWatch(e), newExplain(e), newVersion())
+	return root
+}

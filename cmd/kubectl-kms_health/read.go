@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+)
+
+// facts are all that was read.
+type facts struct {
+	targets []view.Target
+	now     time.Time // by which to judge
+	// partly says that there are targets that could not be read.
+	partly bool
+	// silent says that the operator has not been heard of lately.
+	silent bool
+}
+
+// read reads files or a cluster, and tells on stderr what is to be known of it.
+func (o *options) read(ctx context.Context) (facts, error) {
+	if len(o.files) > 0 {
+		return o.readFiles()
+	}
+	c, err := o.cluster()
+	if err != nil {
+		return facts{}, err
+	}
+	return o.readCluster(ctx, c)
+}
+
+func (o *options) readFiles() (facts, error) {
+	files := source.Files{Paths: o.files, Stdin: o.stdin}
+	if len(o.targets) == 1 {
+		files.Target = o.targets[0]
+	}
+	if len(o.nodes) == 1 {
+		files.Node = o.nodes[0]
+	}
+	taken, err := files.Read()
+	if err != nil {
+		return facts{}, err
+	}
+	for _, note := range taken.Notes {
+		o.tell("%s", note)
+	}
+	f := facts{now: taken.At}
+	wanted := o.wanted()
+	for _, t := range taken.Targets {
+		if t.Name == "" || slices.Contains(wanted, t.Name) {
+			f.targets = append(f.targets, t)
+		}
+	}
+	if len(f.targets) == 0 {
+		return facts{}, fmt.Errorf("%s: nothing of %s is in it", strings.Join(o.files, ", "), strings.Join(wanted, ", "))
+	}
+	switch {
+	case o.at != "":
+		f.now, err = time.Parse(time.RFC3339, o.at)
+	case taken.At.IsZero():
+		f.now = o.clock.Now()
+	default:
+		o.tell("judged as of %s, when the newest report was made; --at judges at another time", taken.At.UTC().Format(time.RFC3339))
+	}
+	return f, err
+}
+
+// cluster is the one that the flags and the environment name.
+func (o *options) cluster() (*source.Cluster, error) {
+	config, err := o.clientConfig().ClientConfig()
+	if err != nil {
+		if clientcmd.IsEmptyConfig(err) {
+			err = errors.New("no cluster is named: say --kubeconfig FILE, set KUBECONFIG, or read files by --from-file")
+		}
+		return nil, err
+	}
+	config.UserAgent = "kubectl-kms-health/" + version
+	return source.NewCluster(config, o.timeout, o.clock)
+}
+
+func (o *options) clientConfig() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
+}
+
+func (o *options) readCluster(ctx context.Context, c *source.Cluster) (facts, error) {
+	found, problems := c.Read(ctx, o.wanted())
+	f := facts{targets: found, now: o.clock.Now(), partly: len(problems) > 0}
+	if len(found) == 0 {
+		if f.partly {
+			return facts{}, errors.Join(problems...)
+		}
+		return facts{}, o.noneServed(c)
+	}
+	for _, problem := range problems {
+		o.tell("%v", problem)
+	}
+	if offset := c.Offset(); offset != 0 {
+		f.now = f.now.Add(offset)
+		o.tell("%s", offsetWords(offset))
+	}
+	if lease, ok := c.Lease(ctx, o.leaseNamespaces()); ok && f.now.After(lease.Until) {
+		f.silent = true
+		o.tell("the operator has not been heard of for %s (Lease %s/kms-health-operator): its conditions may be old",
+			duration.HumanDuration(f.now.Sub(lease.Renewed)), lease.Namespace)
+	}
+	return f, nil
+}
+
+func (o *options) noneServed(c *source.Cluster) error {
+	return fmt.Errorf("%s has none of %s.operator.openshift.io named cluster\nReports are written there; is this the right cluster? See --context, and --from-file for files",
+		c, strings.Join(o.wanted(), ", "))
+}
+
+func offsetWords(offset time.Duration) string {
+	which := "behind"
+	if offset < 0 {
+		which = "ahead of"
+	}
+	return fmt.Sprintf("this machine's clock is %s %s the API server's; judged by the API server's", duration.HumanDuration(offset.Abs()), which)
+}
+
+// tell says something beside the output.
+func (o *options) tell(format string, args ...any) {
+	fmt.Fprintf(o.stderr, "kms-health: "+format+"\n", args...)
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+)
+
+func newStatus(e environment) *cobra.Command {
+	o := options{environment: e}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the state of every plugin, and what the operator says",
+		Long: `Shows the state of every plugin, a line for each API server, node and key, and
+below it what the operator last wrote of each API server. "(write)" is the key that
+a node encrypts with. AGE is how long ago the plugin was last checked.
+
+Exit codes: 0 all healthy, 1 something is ill, 2 it cannot be told; see
+kubectl kms-health --help.`,
+		Example: `  # All of a cluster, with ids and details in full.
+  kubectl kms-health status -o wide
+
+  # Of one node, one API server.
+  kubectl kms-health status --target kubeapiservers --node master-0
+
+  # Is all well? By the exit code.
+  kubectl kms-health status > /dev/null
+
+  # Of a must-gather, without a cluster.
+  kubectl kms-health status --from-file must-gather.local.123
+
+  # Which plugins are not healthy?
+  kubectl kms-health status -o json |
+    jq -r '.targets[] | .target as $t | .plugins[] | select(.state != "healthy") | [$t, .node, .keyID, .state] | @tsv'`,
+		Args:    cobra.NoArgs,
+		PreRunE: o.validate,
+		RunE:    works(func(cmd *cobra.Command, _ []string) error { return o.status(cmd) }),
+	}
+	o.clusterFlags(cmd)
+	o.selectFlags(cmd, true)
+	o.fileFlags(cmd)
+	o.outputFlag(cmd, "json", "yaml", "wide")
+	return cmd
+}
+
+func (o *options) status(cmd *cobra.Command) error {
+	f, err := o.read(cmd.Context())
+	if err != nil {
+		return err
+	}
+	s, _ := view.Of(f.targets, f.now)
+	if err := known(&s, o.nodes); err != nil {
+		return err
+	}
+	s.Select(o.nodes)
+	if o.output == "json" || o.output == "yaml" {
+		err = encode(o.stdout, o.output, s)
+	} else {
+		table := o.table()
+		table.Doubtful = f.silent
+		_, err = io.WriteString(o.stdout, show.Table(&s, table))
+	}
+	if err != nil {
+		return err
+	}
+	return told(s.Verdict(), f.partly)
+}
+
+// told is the verdict as an error, which is what ends a command with its code.
+func told(v view.Verdict, partly bool) error {
+	if v == view.AllHealthy && partly {
+		v = view.CannotTell
+	}
+	if v == view.AllHealthy {
+		return nil
+	}
+	return verdict(v)
+}
+
+// known says which nodes there are, where one is asked for that is not.
+func known(s *view.Status, nodes []string) error {
+	have := s.Nodes()
+	for _, node := range nodes {
+		if slices.Contains(have, node) {
+			continue
+		}
+		if len(have) == 0 {
+			return fmt.Errorf("node %q: no node has reported anything", node)
+		}
+		return fmt.Errorf("node %q is not known here; known are %s", node, strings.Join(have, ", "))
+	}
+	return nil
+}
+
+// encode writes v, in a form that people can read, too.
+func encode(w io.Writer, form string, v any) error {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(v); err != nil {
+		return err
+	}
+	raw := b.Bytes()
+	if form == "yaml" {
+		var err error
+		if raw, err = yaml.JSONToYAML(raw); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(raw)
+	return err
+}

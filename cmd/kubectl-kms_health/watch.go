@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+)
+
+func newWatch(e environment) *cobra.Command {
+	o := options{environment: e}
+	cmd := &cobra.Command{
+		Use:   "watch",
+		Short: "Show the state of every plugin, again whenever it changes",
+		Long: `Shows what status shows, again whenever it changes, until Ctrl-C: also when a
+report turns stale though nobody writes. On a terminal the screen is drawn anew;
+elsewhere a new table is printed, after a line with the time, when a state, a remote
+key or a condition has changed.
+
+While the API server is away, that is said once, what was last read goes on being
+judged, and it is asked again until it answers.
+
+Exit codes: 0 ended by Ctrl-C, 2 there is nothing to watch.`,
+		Example: `  kubectl kms-health watch
+
+  # A log of changes.
+  kubectl kms-health watch -o wide >> kms.log`,
+		Args:    cobra.NoArgs,
+		PreRunE: o.validate,
+		RunE:    works(func(cmd *cobra.Command, _ []string) error { return o.watch(cmd.Context()) }),
+	}
+	o.clusterFlags(cmd)
+	o.selectFlags(cmd, true)
+	o.outputFlag(cmd, "wide")
+	return cmd
+}
+
+func (o *options) watch(ctx context.Context) error {
+	c, err := o.cluster()
+	if err != nil {
+		return err
+	}
+	// What waiting does not mend ends it before it begins.
+	found, problems := c.Read(ctx, o.wanted())
+	if len(found) == 0 && ctx.Err() == nil {
+		away := slices.ContainsFunc(problems, func(err error) bool {
+			var p *source.Problem
+			return errors.As(err, &p) && p.Unreachable
+		})
+		switch {
+		case away:
+		case len(problems) > 0:
+			return errors.Join(problems...)
+		default:
+			return o.noneServed(c)
+		}
+	}
+	w := &watcher{options: o, offset: c.Offset, found: map[string]*view.Target{}, known: map[string]bool{}, problems: map[string]*source.Problem{}}
+	return w.run(ctx, c.Follow(ctx, o.wanted()))
+}
+
+// refresh is how often a terminal is drawn anew, for the ages' sake.
+const refresh = 5 * time.Second
+
+// watcher shows what it is told, when there is something new to see.
+type watcher struct {
+	*options
+	offset func() time.Duration
+
+	found    map[string]*view.Target
+	known    map[string]bool // of these it is known how they are
+	problems map[string]*source.Problem
+	shown    string // what there was to see when it was last shown
+	again    time.Time
+}
+
+// run ends with ctx, and when the output cannot be written to.
+func (w *watcher) run(ctx context.Context, updates <-chan source.Update) error {
+	for {
+		var timer clock.Timer
+		var due <-chan time.Time
+		if wait, ok := w.wait(); ok {
+			timer = w.clock.NewTimer(wait)
+			due = timer.C()
+		}
+		ended := false
+		select {
+		case <-ctx.Done():
+			ended = true
+		case u := <-updates:
+			w.take(u)
+		case <-due:
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+		if ended {
+			return nil
+		}
+		if err := w.draw(); err != nil {
+			return err
+		}
+	}
+}
+
+// wait is for how long there is nothing new if nobody writes.
+func (w *watcher) wait() (time.Duration, bool) {
+	switch {
+	case w.again.IsZero() && w.terminal == nil:
+		return 0, false
+	case w.again.IsZero():
+		return refresh, true
+	}
+	wait := max(w.again.Sub(w.now()), 0)
+	if w.terminal != nil {
+		wait = min(wait, refresh)
+	}
+	return wait, true
+}
+
+func (w *watcher) now() time.Time { return w.clock.Now().Add(w.offset()) }
+
+// take remembers news, and tells of a problem once, however many targets have it.
+func (w *watcher) take(u source.Update) {
+	had := w.problems[u.Target]
+	if u.Problem == nil {
+		delete(w.problems, u.Target)
+		w.found[u.Target], w.known[u.Target] = u.Found, true
+		if had != nil && !w.has(had) {
+			w.tell("%s: it can be read again", w.stamp())
+		}
+		return
+	}
+	if !w.has(u.Problem) {
+		w.tell("%s: %v\nTrying again; what is shown is what was last read", w.stamp(), u.Problem)
+	}
+	w.problems[u.Target] = u.Problem
+}
+
+// has says whether some target has the same problem.
+func (w *watcher) has(p *source.Problem) bool {
+	for _, other := range w.problems {
+		if other.Same(p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *watcher) stamp() string { return w.now().UTC().Format(time.RFC3339) }
+
+// draw shows how things are, where there is something new to see.
+func (w *watcher) draw() error {
+	var targets []view.Target
+	for _, name := range w.wanted() {
+		// At first, wait until all is known.
+		if w.shown == "" && !w.known[name] && w.problems[name] == nil {
+			return nil
+		}
+		if t := w.found[name]; t != nil {
+			targets = append(targets, *t)
+		}
+	}
+	if w.shown == "" && len(w.known) == 0 {
+		return nil // the API server is away: that was said
+	}
+	var s view.Status
+	s, w.again = view.Of(targets, w.now())
+	s.Select(w.nodes)
+	if w.terminal != nil {
+		w.shown = "drawn"
+		_, err := io.WriteString(w.stdout, "\x1b[H\x1b[2J"+w.screen(&s))
+		return err
+	}
+	essence := essence(&s)
+	if essence == w.shown {
+		return nil
+	}
+	w.shown = essence
+	_, err := io.WriteString(w.stdout, w.screen(&s)+"\n")
+	return err
+}
+
+func (w *watcher) screen(s *view.Status) string {
+	table := show.Table(s, w.table())
+	if table == "" {
+		table = "no operator resource is there\n"
+	}
+	return s.Time.UTC().Format(time.RFC3339) + "\n" + table
+}
+
+// essence is what is worth a new table: not that a plugin was checked again.
+func essence(s *view.Status) string {
+	var b strings.Builder
+	for _, t := range s.Targets {
+		fmt.Fprintf(&b, "%q\n", t.Target)
+		for _, p := range t.Plugins {
+			fmt.Fprintf(&b, "%q %q %t %q %q\n", p.Node, p.KeyID, p.Write, p.KEKID, p.State)
+		}
+		for _, c := range t.Conditions {
+			fmt.Fprintf(&b, "%q %q %q %q\n", c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	return b.String() + "."
+}
