@@ -212,17 +212,16 @@ func (e *evaluation) observed() Condition {
 	}
 	var all findings
 	for _, n := range e.nodes {
-		var reported []string
-		others := false
+		reported, others := 0, false
 		for _, row := range e.byNode[n.Name] {
 			f := finding{node: n.Name, look: n.Look[""]}
 			if row.State != Missing && row.KeyID != "" {
-				reported = append(reported, row.KeyID)
+				reported++
 			}
 			others = others || row.Unexpected
 			switch row.State {
 			case Missing:
-				if len(reported) > 0 {
+				if reported > 0 {
 					others = true
 					continue
 				}
@@ -245,7 +244,7 @@ func (e *evaluation) observed() Condition {
 			all.add(f)
 		}
 		if others {
-			all.add(finding{reason: OtherPlugins, node: n.Name, what: fmt.Sprintf("reports on %s, and its pod has %s", keys(reported), keys(n.Keys))})
+			all.add(finding{reason: OtherPlugins, node: n.Name, what: fmt.Sprintf("reports on %s, and its pod has %s", keys(reportedKeys(e.byNode[n.Name])), keys(n.Keys))})
 		}
 	}
 	if len(all) > 0 {
@@ -254,6 +253,16 @@ func (e *evaluation) observed() Condition {
 		e.say(&c, all)
 	}
 	return c
+}
+
+// reportedKeys are those that a node speaks of.
+func reportedKeys(rows []Row) (ids []string) {
+	for _, row := range rows {
+		if row.State != Missing && row.KeyID != "" {
+			ids = append(ids, row.KeyID)
+		}
+	}
+	return ids
 }
 
 // available says whether secrets can be written somewhere: not while the write

@@ -52,22 +52,23 @@ func Leftovers(in *Cleaning) (gone []Report, again time.Time) {
 	for i := range in.Nodes {
 		expected[in.Nodes[i].Name] = true
 	}
-	fresh := make(map[string][]Form, len(in.Reports))
+	fresh := make(map[Ref]bool, len(in.Reports))
 	for i := range in.Reports {
 		r := &in.Reports[i]
 		if _, stale := r.last(); !in.Now.After(stale) {
-			fresh[r.Node] = append(fresh[r.Node], r.Form)
+			fresh[r.Ref()] = true
 		}
 	}
-	for _, r := range in.Reports {
-		otherwise := slices.ContainsFunc(fresh[r.Node], func(f Form) bool { return f != r.Form })
-		due, goes := in.due(&r, !expected[r.Node] || otherwise)
+	for i := range in.Reports {
+		r := &in.Reports[i]
+		otherwise := fresh[Ref{r.Node, FormCondition}] && r.Form != FormCondition || fresh[Ref{r.Node, FormTyped}] && r.Form != FormTyped
+		due, goes := in.due(r, !expected[r.Node] || otherwise)
 		switch {
 		case !goes:
 		case in.Now.Before(due):
 			again = earliest(again, due)
 		default:
-			gone = append(gone, r)
+			gone = append(gone, *r)
 		}
 	}
 	return gone, again

@@ -71,30 +71,43 @@ func state(e *health.Entry, newest, written, now time.Time) (s State, again time
 // Rows are the plugins of all nodes that report or should, by node, the write key
 // first on each. again is when they change though nobody writes, zero: never.
 func Rows(reports []Report, nodes []Node, now time.Time) (rows []Row, again time.Time) {
-	byNode := map[string][]Report{}
-	for _, r := range reports {
-		byNode[r.Node] = append(byNode[r.Node], r)
+	said := make([]*Report, len(reports))
+	for i := range reports {
+		said[i] = &reports[i]
 	}
-	expected := map[string]*Node{}
+	slices.SortStableFunc(said, func(a, b *Report) int { return strings.Compare(a.Node, b.Node) })
+	expected := make([]*Node, len(nodes))
 	for i := range nodes {
-		expected[nodes[i].Name] = &nodes[i]
-		if _, reports := byNode[nodes[i].Name]; !reports {
-			byNode[nodes[i].Name] = nil
-		}
+		expected[i] = &nodes[i]
 	}
-	rows = make([]Row, 0, 2*len(byNode))
-	for name, reports := range byNode {
-		more, at := nodeRows(name, reports, expected[name], now)
-		rows = append(rows, more...)
+	slices.SortStableFunc(expected, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
+	rows = make([]Row, 0, 2*max(len(reports), len(nodes)))
+	for len(said) > 0 || len(expected) > 0 {
+		name := ""
+		if len(said) > 0 {
+			name = said[0].Node
+		}
+		if len(expected) > 0 && (len(said) == 0 || expected[0].Name < name) {
+			name = expected[0].Name
+		}
+		var node *Node
+		for len(expected) > 0 && expected[0].Name == name {
+			node, expected = expected[0], expected[1:]
+		}
+		n := 0
+		for n < len(said) && said[n].Node == name {
+			n++
+		}
+		more, at := nodeRows(name, said[:n], node, now)
+		rows, said = append(rows, more...), said[n:]
 		again = earliest(again, at)
 	}
-	slices.SortStableFunc(rows, func(a, b Row) int { return strings.Compare(a.Node, b.Node) })
 	return rows, again
 }
 
 // nodeRows judges one node by what it says in both forms: of each key the newest,
 // and nothing by a form that is no longer written while another is.
-func nodeRows(name string, reports []Report, node *Node, now time.Time) (rows []Row, again time.Time) {
+func nodeRows(name string, reports []*Report, node *Node, now time.Time) (rows []Row, again time.Time) {
 	type side struct {
 		form  Form
 		rows  []Row
@@ -102,9 +115,9 @@ func nodeRows(name string, reports []Report, node *Node, now time.Time) (rows []
 		newer time.Time
 		lives bool
 	}
-	var sides []side
+	sides := make([]side, 0, 2)
 	for _, r := range reports {
-		s := side{form: r.Form}
+		s := side{form: r.Form, rows: make([]Row, 0, len(r.Entries))}
 		if r.Err != nil {
 			s.rows = []Row{{Node: name, State: Unreadable, Entry: health.Entry{Detail: health.CleanDetail(r.Err.Error())}}}
 		}
@@ -137,6 +150,10 @@ func nodeRows(name string, reports []Report, node *Node, now time.Time) (rows []
 			break
 		}
 		again = earliest(again, s.again)
+		if i == 0 {
+			rows = s.rows
+			continue
+		}
 		for _, row := range s.rows {
 			at := slices.IndexFunc(rows, func(had Row) bool { return had.KeyID == row.KeyID })
 			switch {
@@ -164,7 +181,7 @@ func nodeRows(name string, reports []Report, node *Node, now time.Time) (rows []
 // otherInterval is how often a plugin is checked of which one form of report does
 // not say it, where the other does, and was written by the same reporter: at the
 // same time, or one of the two at the check before. Zero where nobody says.
-func otherInterval(e *health.Entry, reports []Report) time.Duration {
+func otherInterval(e *health.Entry, reports []*Report) time.Duration {
 	for i := range reports {
 		for j := range reports[i].Entries {
 			other := &reports[i].Entries[j]

@@ -84,6 +84,12 @@ func keyField(key, name string) (string, bool) {
 	if !ok {
 		return "", false
 	}
+	// Most keys have no escapes, and then a quote is a string's end: a decoder for
+	// each would cost more than all the rest.
+	if _, value, found := strings.Cut(raw, `"`+name+`":"`); found && !strings.Contains(raw, `\`) {
+		value, _, found = strings.Cut(value, `"`)
+		return value, found
+	}
 	var fields map[string]any
 	if json.Unmarshal([]byte(raw), &fields) != nil {
 		return "", false
