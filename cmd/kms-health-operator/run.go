@@ -53,6 +53,7 @@ type runOptions struct {
 	metrics       string
 	metricsCerts  string
 	health        string
+	inertia       time.Duration
 }
 
 func newRun() *cobra.Command {
@@ -94,6 +95,7 @@ Environment:
 	f.StringVar(&o.metrics, "metrics-bind-address", ":8443", "the `address` of /metrics over HTTPS, for those whom the API server lets get it; 0: nowhere")
 	f.StringVar(&o.metricsCerts, "metrics-cert-dir", "", "a `folder` with tls.crt and tls.key; left out: a certificate of its own making")
 	f.StringVar(&o.health, "health-bind-address", ":8081", "the `address` of /healthz and /readyz over HTTP; 0: nowhere")
+	f.DurationVar(&o.inertia, "degraded-inertia", 2*time.Minute, "how long something must be bad before ClusterOperator/kms-health is Degraded, at least 0")
 	return cmd
 }
 
@@ -146,6 +148,8 @@ func (o *runOptions) run(ctx context.Context) error {
 		Event:       events.tell,
 		Registry:    ctrlmetrics.Registry,
 		Clock:       clock.RealClock{},
+		Version:     version,
+		Inertia:     o.inertia,
 	})
 	ctrlmetrics.Registry.MustRegister(buildInfo())
 	err = errors.Join(
@@ -173,6 +177,9 @@ func (o *runOptions) validate() error {
 	}
 	if !path.IsAbs(o.kubeletRoot) {
 		errs = append(errs, fmt.Errorf("--kubelet-root: %q must be an absolute path", o.kubeletRoot))
+	}
+	if o.inertia < 0 {
+		errs = append(errs, fmt.Errorf("--degraded-inertia: %s must not be negative", o.inertia))
 	}
 	for _, why := range validation.IsDNS1123Label(o.namespace) {
 		errs = append(errs, fmt.Errorf("--namespace: %q: %s", o.namespace, why))

@@ -16,16 +16,22 @@ import (
 
 // Configured says why no configuration is in force, nil when one is.
 func (o *Operator) Configured() error {
+	if o.config.Load() != nil {
+		return nil
+	}
+	return errors.New(strings.TrimPrefix(o.told()+"; no configuration is in force", "; "))
+}
+
+// told is what keeps a part of the configuration from being taken, empty where
+// nothing does.
+func (o *Operator) told() string {
 	var texts []string
 	o.problems.Range(func(what, message any) bool {
 		texts = append(texts, fmt.Sprintf("%v: %v", what, message))
 		return true
 	})
 	slices.Sort(texts)
-	if o.config.Load() == nil {
-		return errors.New(strings.Join(append(texts, "no configuration is in force"), "; "))
-	}
-	return nil
+	return strings.Join(texts, "; ")
 }
 
 // TLS is how the operator itself serves: by the cluster's TLS profile, once that
@@ -56,7 +62,10 @@ func (o *Operator) problem(what, message string) {
 	case was != message:
 		o.problems.Store(what, message)
 		klog.ErrorS(nil, "Not taken; what was in force stays", "what", what, "reason", message)
+	default:
+		return
 	}
+	o.itself.Wake()
 }
 
 // Follow keeps the configuration as the file has it, until ctx ends. It needs no

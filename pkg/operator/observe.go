@@ -44,15 +44,6 @@ var (
 	infrastructureResource = schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1", Resource: "infrastructures"}
 )
 
-// ours selects what the operator made for targets.
-const ours = render.ManagedBy + "=" + render.Manager + "," + render.TargetLabel
-
-// whole keeps all of an object but its history.
-func whole(o *unstructured.Unstructured) *unstructured.Unstructured {
-	o.SetManagedFields(nil)
-	return o
-}
-
 // cluster is what is known of the whole cluster.
 type cluster struct {
 	known     bool
@@ -70,7 +61,7 @@ type profile struct{ spec *configv1.TLSSecurityProfile }
 func (o *Operator) observeCluster(ctx context.Context) (*cluster, error) {
 	c := &cluster{}
 	selectOurs := func(r schema.GroupVersionResource, namespace string) *watch.Source[*unstructured.Unstructured] {
-		return watch.Follow(ctx, o.view, watch.Selection{Resource: r, Namespace: namespace, Labels: ours}, whole, nil)
+		return watch.Follow(ctx, o.view, watch.Selection{Resource: r, Namespace: namespace, Labels: render.Ours}, watch.Whole, nil)
 	}
 	c.roles, c.bindings = selectOurs(clusterRoleResource, ""), selectOurs(bindingResource, "")
 	c.own = map[string]*watch.Source[*unstructured.Unstructured]{
@@ -80,8 +71,8 @@ func (o *Operator) observeCluster(ctx context.Context) (*cluster, error) {
 		"ServiceAccount": selectOurs(serviceAccountResource, o.Namespace),
 	}
 	byLabel := render.ManagedBy + "=" + render.Manager
-	c.policies = watch.Follow(ctx, o.view, watch.Selection{Resource: policyResource, Labels: byLabel}, whole, nil)
-	c.policyBinding = watch.Follow(ctx, o.view, watch.Selection{Resource: policyBindingResource, Labels: byLabel}, whole, nil)
+	c.policies = watch.Follow(ctx, o.view, watch.Selection{Resource: policyResource, Labels: byLabel}, watch.Whole, nil)
+	c.policyBinding = watch.Follow(ctx, o.view, watch.Selection{Resource: policyBindingResource, Labels: byLabel}, watch.Whole, nil)
 
 	c.known = c.roles.Known() && c.bindings.Known() && c.policies.Known() && c.policyBinding.Known()
 	var spec profile
@@ -155,7 +146,7 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 		w.OwnKnown["Role"] = true
 		return w, true
 	}
-	pods := watch.Follow(ctx, o.view, watch.Selection{Resource: podResource, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()}, readPod, nil)
+	pods := watch.Follow(ctx, o.view, watch.Selection{Resource: podResource, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()}, target.ReadPod, nil)
 	if pods.Known() {
 		w.Pods = slices.DeleteFunc(pods.All(), func(p *corev1.Pod) bool { return p == nil })
 		slices.SortFunc(w.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
@@ -164,7 +155,7 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 	}
 	var secretRole *unstructured.Unstructured
 	if t.Plugins == nil && !(going && state.Static) {
-		roles := watch.Follow(ctx, o.view, watch.Selection{Resource: roleResource, Namespace: t.Namespace, Name: render.SecretRoleName(t.Name)}, whole, nil)
+		roles := watch.Follow(ctx, o.view, watch.Selection{Resource: roleResource, Namespace: t.Namespace, Name: render.SecretRoleName(t.Name)}, watch.Whole, nil)
 		addOwn(w, map[string]*watch.Source[*unstructured.Unstructured]{"Role": roles})
 		secretRole, _ = roles.Get(t.Namespace, render.SecretRoleName(t.Name))
 	} else {
@@ -172,8 +163,8 @@ func (o *Operator) observe(ctx context.Context, c *cluster, t *v1alpha1.Target, 
 	}
 	if t.Delivery.InOwnersPods() || state.Delivery.InOwnersPods() || state.InTarget {
 		addOwn(w, map[string]*watch.Source[*unstructured.Unstructured]{
-			"ConfigMap":      watch.Follow(ctx, o.view, watch.Selection{Resource: configMapResource, Namespace: t.Namespace, Labels: ours}, whole, nil),
-			"ServiceAccount": watch.Follow(ctx, o.view, watch.Selection{Resource: serviceAccountResource, Namespace: t.Namespace, Name: render.Name(t.Name)}, whole, nil),
+			"ConfigMap":      watch.Follow(ctx, o.view, watch.Selection{Resource: configMapResource, Namespace: t.Namespace, Labels: render.Ours}, watch.Whole, nil),
+			"ServiceAccount": watch.Follow(ctx, o.view, watch.Selection{Resource: serviceAccountResource, Namespace: t.Namespace, Name: render.Name(t.Name)}, watch.Whole, nil),
 		})
 	}
 	if name := deploymentOf(t, state); name != "" {
@@ -208,15 +199,6 @@ func deploymentOf(t *v1alpha1.Target, state target.State) string {
 		return state.Injected.Deployment
 	}
 	return t.Deployment
-}
-
-func readPod(o *unstructured.Unstructured) *corev1.Pod {
-	o.SetManagedFields(nil)
-	pod := &corev1.Pod{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, pod); err != nil {
-		return nil
-	}
-	return pod
 }
 
 // deploymentRead is a Deployment, and whether fields of it are ours.

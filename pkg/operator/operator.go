@@ -20,8 +20,10 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
+	"github.com/kms-health/kms-health/pkg/operator/clusteroperator"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/pkg/operator/rollupcontroller"
 	"github.com/kms-health/kms-health/pkg/operator/target"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 	"github.com/kms-health/kms-health/pkg/operator/watch"
@@ -59,6 +61,10 @@ type Options struct {
 	Event    func(target, reason, message string)
 	Registry prometheus.Registerer
 	Clock    clock.Clock
+	// Version is the operator's; Inertia, how long something must be bad before its
+	// ClusterOperator says so.
+	Version string
+	Inertia time.Duration
 }
 
 // Operator keeps the reporters of all targets.
@@ -66,6 +72,8 @@ type Operator struct {
 	Options
 	metrics  *metrics
 	executor *target.Executor
+	rollups  *rollupcontroller.Controller
+	itself   *clusteroperator.Controller
 	wake     chan struct{}
 	// switching says that a target waits for reports, so they are worth a pass.
 	switching atomic.Bool
@@ -74,6 +82,11 @@ type Operator struct {
 	config   atomic.Pointer[v1alpha1.OperatorConfiguration]
 	problems sync.Map // what: message, of configuration and profile
 	serving  atomic.Pointer[tlsprofile.Settings]
+
+	mu          sync.Mutex
+	published   []rollupcontroller.Target
+	deliveries  map[string]target.Status // by target
+	onOpenShift bool
 
 	// What follows is of Run's goroutine alone.
 	view      *watch.View
@@ -99,7 +112,7 @@ func New(o Options) *Operator {
 		Options: o, wake: make(chan struct{}, 1),
 		roles: map[string]roleRead{}, ignored: map[string]string{}, revisions: map[string]revisionRead{},
 		retries: map[string]retry{}, known: map[string]v1alpha1.Target{},
-		sources: watch.NewSet(o.Client),
+		sources: watch.NewSet(o.Client), deliveries: map[string]target.Status{},
 	}
 	op.metrics = newMetrics(o.Registry)
 	op.view = op.sources.View(op.Wake)
@@ -112,6 +125,13 @@ func New(o Options) *Operator {
 		Client: o.Client, Applier: apply.New(o.Client, render.Manager, o.Clock),
 		Credentials: o.Credentials, Approve: o.Approve, Clock: o.Clock, Event: tell,
 	}
+	op.itself = clusteroperator.New(clusteroperator.Options{
+		Client: o.Client, Sources: op.sources, Clock: o.Clock, Version: o.Version, Inertia: o.Inertia, Look: op.state,
+	})
+	op.rollups = rollupcontroller.New(rollupcontroller.Options{
+		Client: o.Client, Sources: op.sources, Namespace: o.Namespace, Event: tell, Registry: o.Registry, Clock: o.Clock,
+		Changed: func() { op.itself.Wake(); op.Wake() },
+	})
 	return op
 }
 
@@ -147,6 +167,10 @@ func (o *Operator) Run(ctx context.Context) {
 	watches, end := context.WithCancel(ctx)
 	defer o.sources.Wait()
 	defer end()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { o.rollups.Run(ctx) })
+	beside.Go(func() { o.itself.Run(ctx) })
 	for {
 		wait := resync
 		if config := o.config.Load(); config != nil {
@@ -183,12 +207,17 @@ func (o *Operator) pass(ctx, watches context.Context, config *v1alpha1.OperatorC
 	if err != nil || !c.known {
 		return o.again
 	}
-	if config.ManagementState == v1alpha1.Unmanaged {
-		return o.again
-	}
 	var all []*job
 	for _, t := range o.targets(c, config) {
+		if config.ManagementState == v1alpha1.Unmanaged {
+			all = append(all, &job{aTarget: t})
+			continue
+		}
 		all = append(all, o.plan(watches, c, config, t))
+	}
+	o.publish(c, config, all)
+	if config.ManagementState == v1alpha1.Unmanaged {
+		return o.again
 	}
 	// The policy comes before the rights that it bounds, and goes after them.
 	wanted, left, switching := false, false, false
@@ -196,7 +225,7 @@ func (o *Operator) pass(ctx, watches context.Context, config *v1alpha1.OperatorC
 		wanted = wanted || j.plan != nil && j.plan.Anchor != nil
 		gone := j.plan != nil && j.plan.Gone && len(j.plan.Delete) == 0
 		if left = left || !gone; gone && j.world.Going {
-			delete(o.known, j.name)
+			delete(o.known, j.Name)
 		}
 		switching = switching || j.plan != nil && j.plan.Status.Reason == target.ReasonProgressing
 	}
@@ -212,7 +241,7 @@ func (o *Operator) pass(ctx, watches context.Context, config *v1alpha1.OperatorC
 		return o.again
 	}
 	for _, j := range all {
-		if j.plan != nil {
+		if j.plan != nil && !j.held {
 			o.do(ctx, j)
 		}
 	}

@@ -62,29 +62,32 @@ func (o *Operator) targets(c *cluster, config *v1alpha1.OperatorConfiguration) [
 }
 
 // job is a target, what there is of it, and what is to be done: nil where that is
-// not known yet, or was tried a moment ago and failed.
+// not known yet.
 type job struct {
-	name  string
+	aTarget
 	world *target.World
 	plan  *target.Plan
+	held  bool // it was tried a moment ago, and failed
 }
 
 func (o *Operator) plan(watches context.Context, c *cluster, config *v1alpha1.OperatorConfiguration, t aTarget) *job {
-	j := &job{name: t.Name}
+	j := &job{aTarget: t}
 	w, ok := o.observe(watches, c, &t.Target, config, t.state, t.going)
 	if !ok {
 		return j
 	}
 	if r, waiting := o.retries[t.Name]; waiting && o.Clock.Now().Before(r.until) {
 		o.lookAgain(r.until.Sub(o.Clock.Now()))
-		return j
+		j.held = true
 	}
+	w.Mute = t.going && slices.ContainsFunc(config.Targets, func(c v1alpha1.Target) bool { return c.Resource == t.Resource && c.Name != t.Name })
+	verdict, judged := o.rollups.Verdict(t.Name)
+	w.ReportsLeft = !judged || !verdict.Done
 	plan, err := target.Make(w)
 	if err != nil {
 		o.failed(t.Name, err)
 		return j
 	}
-	w.Mute = t.going && slices.ContainsFunc(config.Targets, func(c v1alpha1.Target) bool { return c.Resource == t.Resource && c.Name != t.Name })
 	j.world, j.plan = w, plan
 	return j
 }
@@ -105,14 +108,15 @@ func (o *Operator) do(ctx context.Context, j *job) {
 			_ = o.executor.Tell(ctx, j.world, &target.Status{Status: "False", Reason: "Forbidden", Message: err.Error() +
 				"; were the manifests applied, with the components that the delivery needs? See docs/install.md"})
 		}
-		o.failed(j.name, err)
+		o.failed(j.Name, err)
 		return
 	}
-	if _, failed := o.retries[j.name]; failed {
-		klog.InfoS("Works again", "target", j.name)
-		delete(o.retries, j.name)
+	if _, failed := o.retries[j.Name]; failed {
+		klog.InfoS("Works again", "target", j.Name)
+		delete(o.retries, j.Name)
 	}
-	o.metrics.observe(j.name, string(j.plan.State.Delivery), j.plan.Status)
+	o.metrics.observe(j.Name, string(j.plan.State.Delivery), j.plan.Status)
+	o.delivered(j.Name, j.plan.Status)
 }
 
 // failed asks for another pass, later each time, and logs what is new.

@@ -68,6 +68,15 @@ var rights = []struct {
 	{question{"create patch update", "rolebindings.rbac.authorization.k8s.io", home, "kms-health-operator"}, false},
 	{question{"patch update delete", "networkpolicies.networking.k8s.io", home, "default-deny"}, false},
 
+	// What the roll-up stands on, and where it tells.
+	{question{"list watch", "nodes", "", ""}, true},
+	{question{"patch update delete create", "nodes", "", "master-0"}, false},
+	{question{"patch", "nodes/status", "", "master-0"}, false},
+	{question{"list watch", "clusteroperators.config.openshift.io", "", "kms-health"}, true},
+	{question{"patch", "clusteroperators.config.openshift.io/status", "", "kms-health"}, true},
+	{question{"patch update", "clusteroperators.config.openshift.io/status", "", "kube-apiserver"}, false},
+	{question{"patch create update delete", "clusteroperators.config.openshift.io", "", "kms-health"}, false},
+
 	// The namespaces of API servers.
 	{question{"list watch", "pods", kas, ""}, true},
 	{question{"get create patch update delete", "pods", kas, "any"}, false},

@@ -14,6 +14,9 @@ func setOperatorDefaults(c *OperatorConfiguration, set presence) {
 	orElse(&c.ManagementState, Managed, set.has("managementState"))
 	orElse(&c.Format, FormatCondition, set.has("format"))
 	orElse(&c.Rollout, RolloutNeeded, set.has("rollout"))
+	if !set.has("rollups") {
+		c.Rollups = []Rollup{RollupDegraded}
+	}
 	setProbeDefaults(&c.Probe, set)
 	for i := range c.Targets {
 		t := &c.Targets[i]

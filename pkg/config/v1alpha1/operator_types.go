@@ -28,6 +28,12 @@ type OperatorConfiguration struct {
 	// +default=Needed
 	Rollout Rollout `json:"rollout"`
 
+	// The roll-ups on each operator resource: Degraded is KMSPluginsDegraded, and must
+	// be there. Available and Progressing add KMSPluginsAvailable and
+	// KMSPluginsProgressing, which a cluster operator takes up without any delay.
+	// +default=[Degraded]
+	Rollups []Rollup `json:"rollups,omitempty"`
+
 	// The API servers whose plugins are watched, at most 16. The list must be
 	// there. A target that is taken off the list is cleaned up.
 	// +required
@@ -55,6 +61,18 @@ const (
 	RolloutNeeded Rollout = "Needed"
 	// RolloutAlways replaces pods for every change of the reporter's file.
 	RolloutAlways Rollout = "Always"
+)
+
+// Rollup is a condition that sums up what all nodes report.
+type Rollup string
+
+const (
+	// RollupDegraded is True when a plugin is ill.
+	RollupDegraded Rollup = "Degraded"
+	// RollupAvailable is False when the write key's plugin is ill on every node.
+	RollupAvailable Rollup = "Available"
+	// RollupProgressing is True while plugins or keys are being changed.
+	RollupProgressing Rollup = "Progressing"
 )
 
 // Target is one kind of API server with KMS plugins beside it.

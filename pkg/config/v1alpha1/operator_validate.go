@@ -26,7 +26,24 @@ func validateOperator(c *OperatorConfiguration) field.ErrorList {
 	errs = append(errs, validateProbe(field.NewPath("probe"), &c.Probe)...)
 	errs = append(errs, oneOf(field.NewPath("format"), c.Format, FormatCondition, FormatHealthReports, FormatBoth)...)
 	errs = append(errs, oneOf(field.NewPath("rollout"), c.Rollout, RolloutNeeded, RolloutAlways)...)
+	errs = append(errs, validateRollups(field.NewPath("rollups"), c.Rollups)...)
 	return append(errs, validateTargets(field.NewPath("targets"), c)...)
+}
+
+func validateRollups(path *field.Path, rollups []Rollup) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[Rollup]bool{}
+	for i, r := range rollups {
+		errs = append(errs, oneOf(path.Index(i), r, RollupDegraded, RollupAvailable, RollupProgressing)...)
+		if seen[r] {
+			errs = append(errs, field.Duplicate(path.Index(i), r))
+		}
+		seen[r] = true
+	}
+	if !seen[RollupDegraded] {
+		errs = append(errs, field.Required(path, "Degraded, by which an ill plugin is told"))
+	}
+	return errs
 }
 
 func validateTargets(path *field.Path, c *OperatorConfiguration) field.ErrorList {

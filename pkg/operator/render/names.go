@@ -11,9 +11,11 @@ import (
 
 // Labels and annotations of what the operator makes.
 const (
-	ManagedBy     = "app.kubernetes.io/managed-by"
-	Manager       = "kms-health-operator" // ManagedBy's value, and the field manager
-	TargetLabel   = "kmshealth.openshift.io/target"
+	ManagedBy   = "app.kubernetes.io/managed-by"
+	Manager     = "kms-health-operator" // ManagedBy's value, and the field manager
+	TargetLabel = "kmshealth.openshift.io/target"
+	// Ours selects what the operator made for targets.
+	Ours          = ManagedBy + "=" + Manager + "," + TargetLabel
 	DeliveryLabel = "kmshealth.openshift.io/delivery"
 
 	BesideAnnotation     = "kmshealth.openshift.io/beside" // the UID, on its node, of the API server pod

@@ -8,8 +8,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 )
 
-// foreignReporter is the init container of the field's other reporter.
-const foreignReporter = "kms-health-reporter"
+// ForeignReporter is the init container of the field's other reporter.
+const ForeignReporter = "kms-health-reporter"
 
 // foreignFresh is how long a report of another make counts, four of the field's
 // usual intervals of 30s.
@@ -38,7 +38,7 @@ func (w *World) choose(sites []site) Choice {
 	}
 	for _, s := range sites {
 		for _, c := range s.pod.Spec.InitContainers {
-			if c.Name == foreignReporter {
+			if c.Name == ForeignReporter {
 				return Choice{"", ReasonForeignReporter, fmt.Sprintf("pod %s/%s has a reporter of another make, so none is added", s.pod.Namespace, s.pod.Name)}
 			}
 		}

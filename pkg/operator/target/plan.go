@@ -37,6 +37,10 @@ type Plan struct {
 	// target's namespace.
 	DeleteSecrets []string
 
+	// Known says that the plugin sets are known, but for the revisions in Pending,
+	// which will be in a moment.
+	Known   bool
+	Pending map[string]bool
 	// Off says that nobody is to report any more; Clean, that nobody of ours can.
 	Off, Clean bool
 
@@ -81,7 +85,10 @@ func Make(w *World) (*Plan, error) {
 	if err := p.decide(); err != nil {
 		return nil, err
 	}
-	p.plan.State = p.state
+	p.plan.State, p.plan.Known = p.state, p.known()
+	if p.Encryption != nil {
+		p.plan.Pending = p.Encryption.Pending
+	}
 	return p.plan, nil
 }
 
@@ -493,6 +500,16 @@ func mounts(spec *corev1.PodSpec, name string) bool {
 	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool {
 		return v.ConfigMap != nil && v.ConfigMap.Name == name || v.Secret != nil && v.Secret.SecretName == name
 	})
+}
+
+// ReadPod makes a typed pod, without its history; nil where it is none.
+func ReadPod(o *unstructured.Unstructured) *corev1.Pod {
+	o.SetManagedFields(nil)
+	pod, err := podOf(o)
+	if err != nil {
+		return nil
+	}
+	return pod
 }
 
 func podOf(o *unstructured.Unstructured) (*corev1.Pod, error) {

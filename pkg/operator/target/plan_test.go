@@ -564,7 +564,7 @@ func TestRevisionIsANumber(t *testing.T) {
 				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: c.secret}}})
 			}
 		})
-		if got := revisionOf(&pod.Spec, pod.Labels, "encryption-config"); got != c.want {
+		if got := RevisionOf("encryption-config", &pod.Spec, pod.Labels); got != c.want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}

@@ -179,13 +179,13 @@ func (p *planner) takeBack(remember bool) error {
 		p.plan.Status = Status{"True", "Removed", "everything is taken back"}
 	}
 	if p.eject() {
-		p.plan.Status = Status{"False", "Removing", "the reporter is taken out of the Deployment"}
+		p.plan.Status = Status{"False", ReasonRemoving, "the reporter is taken out of the Deployment"}
 		return nil
 	}
 	for stage, kinds := range stages {
 		for kind := range kinds {
 			if !p.OwnKnown[kind] {
-				p.plan.Status = Status{"Unknown", "Removing", "what is left cannot be listed yet: " + kind}
+				p.plan.Status = Status{"Unknown", ReasonRemoving, "what is left cannot be listed yet: " + kind}
 				return nil
 			}
 		}
@@ -200,7 +200,7 @@ func (p *planner) takeBack(remember bool) error {
 			case remember:
 				return nil
 			case len(here) > 0 && p.ReportsLeft:
-				p.plan.Status = Status{"False", "Removing", "the reports are taken off the operator resource"}
+				p.plan.Status = Status{"False", ReasonRemoving, "the reports are taken off the operator resource"}
 				return nil
 			case len(here) > 0:
 				p.plan.Anchor, p.plan.Gone = nil, true
@@ -208,7 +208,7 @@ func (p *planner) takeBack(remember bool) error {
 		}
 		if len(here) > 0 || kept {
 			p.plan.Delete = here
-			p.plan.Status = Status{"False", "Removing", "the reporters are taken back"}
+			p.plan.Status = Status{"False", ReasonRemoving, "the reporters are taken back"}
 			return nil
 		}
 	}

@@ -57,7 +57,7 @@ type Injected struct {
 // PluginsOf is the plugin set that pods of a spec and labels use, by the revision of
 // the encryption config's Secret that they mount.
 func (s *State) PluginsOf(secret string, spec *corev1.PodSpec, labels map[string]string) []v1alpha1.Plugin {
-	if set, ok := s.Revisions[revisionOf(spec, labels, secret)]; ok {
+	if set, ok := s.Revisions[RevisionOf(secret, spec, labels)]; ok {
 		return set
 	}
 	return s.Live

@@ -13,6 +13,8 @@ const ConditionType = "KMSHealthDelivery"
 const (
 	// ReasonProgressing says that something is waited for.
 	ReasonProgressing = "Progressing"
+	// ReasonRemoving says that something is taken back.
+	ReasonRemoving = "Removing"
 	// ReasonAwaitingSources says that too little is known to change anything. With
 	// an empty message it is only a matter of a moment.
 	ReasonAwaitingSources = "AwaitingSources"

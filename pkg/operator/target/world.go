@@ -70,10 +70,10 @@ type site struct {
 	plugins []v1alpha1.Plugin
 }
 
-// revisionOf is the revision of the encryption config that pods of a spec use,
+// RevisionOf is the revision of the encryption config that pods of a spec use,
 // empty for the live one: from the Secret that they mount, else from the label
 // that static pods have.
-func revisionOf(spec *corev1.PodSpec, labels map[string]string, secret string) string {
+func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) string {
 	for _, v := range spec.Volumes {
 		if v.Secret == nil {
 			continue
@@ -98,7 +98,7 @@ var number = regexp.MustCompile(`^[0-9]{1,10}$`)
 func (w *World) Revisions() []string {
 	var all []string
 	add := func(spec *corev1.PodSpec, labels map[string]string) {
-		if r := revisionOf(spec, labels, w.Target.EncryptionConfig.Secret); r != "" {
+		if r := RevisionOf(w.Target.EncryptionConfig.Secret, spec, labels); r != "" {
 			all = append(all, r)
 		}
 	}
@@ -121,7 +121,7 @@ func Alive(pod *corev1.Pod) bool {
 
 // pending says whether the plugin set of pods of a spec will be known in a moment.
 func (w *World) pending(spec *corev1.PodSpec, labels map[string]string) bool {
-	revision := revisionOf(spec, labels, w.Target.EncryptionConfig.Secret)
+	revision := RevisionOf(w.Target.EncryptionConfig.Secret, spec, labels)
 	_, before := w.State.Revisions[revision]
 	return w.Encryption != nil && w.Encryption.Pending[revision] && !before
 }

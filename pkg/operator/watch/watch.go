@@ -6,6 +6,7 @@ package watch
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"time"
 
@@ -23,6 +24,12 @@ import (
 // Backoff after a list or watch that failed: an API server that returns is heard
 // again within seconds.
 var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 10 * time.Second}
+
+// Whole is a conversion that keeps all of an object but its history.
+func Whole(o *unstructured.Unstructured) *unstructured.Unstructured {
+	o.SetManagedFields(nil)
+	return o
+}
 
 // Selection is what a source follows.
 type Selection struct {
@@ -157,9 +164,12 @@ func (s *Source[T]) Update(obj any) error {
 	}
 	item := s.convert(u)
 	s.mu.Lock()
+	was, had := s.items[key(u)]
 	s.items[key(u)] = item
 	s.mu.Unlock()
-	s.changed()
+	if !had || !reflect.DeepEqual(was, item) { // a Node's heartbeat is no news
+		s.changed()
+	}
 	return nil
 }
 

@@ -1,0 +1,213 @@
+// Package clusteroperator keeps ClusterOperator/kms-health, the operator's own
+// state as `oc get clusteroperators` shows it: what its configuration, the
+// deliveries and the roll-ups come to, with inertia, so that what mends itself in
+// a moment does not alarm anybody.
+package clusteroperator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/operator/target"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// The conditions of a ClusterOperator (config.openshift.io/v1).
+const (
+	Available   = "Available"
+	Progressing = "Progressing"
+	Degraded    = "Degraded"
+	Upgradeable = "Upgradeable"
+)
+
+const asExpected = "AsExpected"
+
+// Input is what a state stands on.
+type Input struct {
+	Now time.Time
+	// Inertia is how long something must be bad before it counts.
+	Inertia time.Duration
+	// Configuration is what keeps the configuration file from being taken, empty
+	// where it is in force as it stands; Configured says that some version is.
+	Configuration string
+	Configured    bool
+	Targets       []Target
+	// Previous are the conditions as they stand, by type.
+	Previous map[string]rollup.Condition
+	// Since has, of each thing that is bad, when it was first seen so.
+	Since map[string]time.Time
+}
+
+// Target is what is known of one target.
+type Target struct {
+	Name     string
+	Delivery target.Status  // zero: not known yet
+	Result   *rollup.Result // nil: there is none
+}
+
+// bad is something that is not as it should be.
+type bad struct {
+	id      string // stays the same as long as it is the same thing
+	status  string // of a Degraded that would tell of it alone
+	reason  string
+	message string
+	since   time.Time // zero: since it was first seen
+}
+
+// Evaluate returns the four conditions, and when they may be others though nothing
+// happens; zero: never. It keeps Since.
+func Evaluate(in *Input) (conditions []rollup.Condition, again time.Time) {
+	problems := in.problems()
+	for i := range problems {
+		b := &problems[i]
+		if b.since.IsZero() {
+			if _, seen := in.Since[b.id]; !seen {
+				in.Since[b.id] = in.Now
+			}
+			b.since = in.Since[b.id]
+		}
+	}
+	for id := range in.Since {
+		if !slices.ContainsFunc(problems, func(b bad) bool { return b.id == id }) {
+			delete(in.Since, id)
+		}
+	}
+	degraded, again := in.degraded(problems)
+	conditions = []rollup.Condition{in.available(), in.progressing(), degraded, in.upgradeable(degraded)}
+	for i := range conditions {
+		c := &conditions[i]
+		c.LastTransitionTime = in.Now.UTC().Truncate(time.Second)
+		if was, had := in.Previous[c.Type]; had && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	return conditions, again
+}
+
+// problems are what is bad, in the order in which it is told.
+func (in *Input) problems() []bad {
+	var all []bad
+	if in.Configuration != "" {
+		all = append(all, bad{"configuration", rollup.True, "Configuration_Invalid", in.Configuration, time.Time{}})
+	}
+	for _, t := range in.Targets {
+		if s := t.Delivery; s.Status == rollup.False && !underWay(s) {
+			all = append(all, bad{t.Name + "/" + s.Reason, rollup.True, "Delivery_" + s.Reason, t.Name + ": " + s.Message, time.Time{}})
+		}
+		if c, ok := ofPlugins(t); ok && c.Status != rollup.False {
+			all = append(all, bad{t.Name + "/" + c.Type, c.Status, "KMSPlugins_" + c.Reason, prefixed(t.Name, c.Message), c.LastTransitionTime})
+		}
+	}
+	return all
+}
+
+func ofPlugins(t Target) (rollup.Condition, bool) {
+	if t.Result == nil {
+		return rollup.Condition{}, false
+	}
+	return t.Result.Condition(rollup.Degraded), true
+}
+
+func prefixed(name, message string) string {
+	return name + ": " + strings.ReplaceAll(message, "\n", "\n"+name+": ")
+}
+
+// underWay says whether a delivery is only on its way.
+func underWay(s target.Status) bool {
+	return s.Reason == target.ReasonProgressing || s.Reason == target.ReasonRemoving
+}
+
+// degraded unites what is bad as a StatusSyncer unites conditions: nothing counts
+// before one thing was bad for the inertia, then all of it does. What was told
+// already goes on counting.
+func (in *Input) degraded(problems []bad) (c rollup.Condition, again time.Time) {
+	c = rollup.Condition{Type: Degraded, Status: rollup.False, Reason: asExpected}
+	old := in.Previous[Degraded].Status == rollup.True || in.Previous[Degraded].Status == rollup.Unknown
+	for _, b := range problems {
+		// Later than the inertia, as library-go has it (pkg/operator/status).
+		due := b.since.Add(in.Inertia + 1)
+		if !in.Now.Before(due) {
+			old = true
+		} else if again.IsZero() || due.Before(again) {
+			again = due
+		}
+	}
+	if !old || len(problems) == 0 {
+		return c, again
+	}
+	c.Status = rollup.Unknown
+	var reasons, messages []string
+	for _, b := range problems {
+		if b.status == rollup.True {
+			c.Status = rollup.True
+		}
+		reasons, messages = append(reasons, b.reason), append(messages, b.message)
+	}
+	slices.Sort(reasons)
+	c.Reason, c.Message = strings.Join(slices.Compact(reasons), "::"), strings.Join(messages, "\n")
+	return c, time.Time{}
+}
+
+func (in *Input) available() rollup.Condition {
+	c := rollup.Condition{Type: Available, Status: rollup.True, Reason: asExpected}
+	if !in.Configured {
+		c.Status, c.Reason, c.Message = rollup.False, "NoConfiguration", "no configuration is in force"
+		if in.Configuration != "" {
+			c.Message += ": " + in.Configuration
+		}
+		return c
+	}
+	var lines []string
+	for _, t := range in.Targets {
+		line := ""
+		if c, ok := ofPlugins(t); ok {
+			line = c.Message
+		}
+		if line == "" {
+			line = t.Delivery.Message
+		}
+		if line != "" {
+			lines = append(lines, prefixed(t.Name, line))
+		}
+	}
+	c.Message = strings.Join(lines, "\n")
+	if len(in.Targets) == 0 {
+		c.Message = "no target is configured"
+	}
+	return c
+}
+
+func (in *Input) progressing() rollup.Condition {
+	c := rollup.Condition{Type: Progressing, Status: rollup.False, Reason: asExpected}
+	var lines []string
+	for _, t := range in.Targets {
+		if s := t.Delivery; s.Status == rollup.False && underWay(s) {
+			c.Status, c.Reason = rollup.True, s.Reason
+			lines = append(lines, t.Name+": "+s.Message)
+		}
+	}
+	c.Message = strings.Join(lines, "\n")
+	return c
+}
+
+// upgradeable says that an upgrade, which restarts every API server, is no good
+// idea while one of them could not read its Secrets afterwards.
+func (in *Input) upgradeable(degraded rollup.Condition) rollup.Condition {
+	c := rollup.Condition{Type: Upgradeable, Status: rollup.True, Reason: asExpected}
+	if degraded.Status != rollup.True {
+		return c
+	}
+	var ill []string
+	for _, t := range in.Targets {
+		if c, ok := ofPlugins(t); ok && c.Status == rollup.True {
+			ill = append(ill, t.Name)
+		}
+	}
+	if len(ill) > 0 {
+		c.Status, c.Reason = rollup.False, "PluginIll"
+		c.Message = fmt.Sprintf("an API server that an upgrade restarts cannot read Secrets while its KMS plugin is ill: %s", strings.Join(ill, ", "))
+	}
+	return c
+}
