@@ -97,6 +97,7 @@ func TestVerdicts(t *testing.T) {
 		{"two fresh forms: the newer word counts", two[:1], []Report{typed("a", dead("2", 20, "refused")), from("a", fresh)}, fine, observed, agreed},
 		{"two fresh forms: the newer word counts, and is ill", two[:1], []Report{typed("a", dead("2", 4, "refused")), from("a", fresh)}, failed, observed, illKey},
 		{"two fresh forms with a key each", []Node{on("a", "2", "1")}, []Report{from("a", fresh), typed("a", well("1", 6))}, fine, observed, agreed},
+		{"two fresh forms: of each key the newer word counts", []Node{on("a", "2", "1")}, []Report{from("a", fresh, dead("1", 60, "refused")), typed("a", well("1", 20))}, fine, observed, agreed},
 		{"both forms stale", two[:1], []Report{typed("a", well("2", 130)), from("a", well("2", 140))}, stale, late, stale},
 		{"both forms stale: the newer last word stays", []Node{down(on("a", "2"))}, []Report{typed("a", well("2", 130)), from("a", sick("2", 125, "sealed"))}, unwell, late, stale},
 		{"a reporter of both forms dies: the interval that one names is the other's", two[:1], []Report{from("a", every(1, well("2", 5))), typed("a", well("2", 5))}, stale, late, stale},

@@ -118,7 +118,7 @@ func (f findings) render(nodes int, own, others func(string) string) string {
 
 // head is the line without others' words.
 func (l line) head(nodes int) string {
-	where := ""
+	var where string
 	switch n := len(l.nodes); {
 	case n == nodes && n > 1:
 		where = fmt.Sprintf("all %d nodes", n)

@@ -76,6 +76,7 @@ func TestMessages(t *testing.T) {
 		{"nothing yet", Observed, abc("2"), nil, "all 3 nodes: not reported yet"},
 		{"no pods", Observed, nil, nil, "no pod of the API server is on a node"},
 		{"silent, and why", Observed, []Node{on("a", "2"), down(on("b", "2")), leaving(looked(on("c", "2")))}, each(well("2", 999)), lines("node a: stopped reporting", "node b: stopped reporting, and the Node is not Ready", "node c: silent while its API server is replaced")},
+		{"unreadable, and so not missing", Observed, abc("2", "1")[:1], []Report{garbled("a")}, "node a: its report cannot be read: message is not a JSON array"},
 		{"other plugins", Observed, abc("2"), but(each(ok), from("b", ok, well("1", 5))), "node b: reports on keys 1, 2, and its pod has key 2"},
 		{"fewer plugins", Observed, abc("2", "1")[:1], []Report{from("a", ok)}, "node a: reports on key 2, and its pod has keys 1, 2"},
 		{"many other plugins", Observed, abc("2")[:1], []Report{from("a", ok, well("11", 5), well("12", 5), well("13", 5), well("14", 5), well("15", 5), well("16", 5))}, "node a: reports on keys 11, 12, 13, 14, 15 and 2 more, and its pod has key 2"},

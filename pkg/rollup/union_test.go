@@ -107,8 +107,8 @@ func newCluster(interval time.Duration) *cluster {
 func TestARolloutDoesNotTurnAClusterOperator(t *testing.T) {
 	for _, interval := range []int{1, 10, 30, 60} {
 		for _, ready := range []bool{true, false} {
-			for _, pod := range []string{"replaced at once", "replaced late", "away", "away late", "leaving"} {
-				for _, silence := range []int{20, 90, 180} {
+			for _, pod := range []string{"replaced at once", "replaced late", "replaced last", "away", "away to the last", "leaving"} {
+				for _, silence := range []int{60, 180} {
 					t.Run(fmt.Sprintf("interval %ds, Ready %v, pod %s, silent for %ds", interval, ready, pod, silence), func(t *testing.T) {
 						rollout(t, interval, ready, pod, silence)
 					})
@@ -121,7 +121,7 @@ func TestARolloutDoesNotTurnAClusterOperator(t *testing.T) {
 func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 	c := newCluster(time.Duration(interval) * time.Second)
 	const turn = 300 // seconds between one node's turn and the next
-	for s := range 3*turn + 400 {
+	for s := range 3*turn + 100 {
 		at := now.Add(time.Duration(s) * time.Second)
 		var nodes []Node
 		silent := map[string]bool{}
@@ -131,12 +131,10 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 			silent[name] = begun >= 0 && begun < silence
 			made := 0 // when the new pod is seen, in those seconds
 			switch pod {
-			case "replaced late":
+			case "replaced late", "away":
 				made = silence / 2
-			case "away late", "leaving":
+			case "replaced last", "away to the last", "leaving":
 				made = silence - 1
-			case "away":
-				made = silence / 2
 			}
 			if silent[name] {
 				n.Ready = ready
@@ -156,7 +154,9 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 		if u.Status == True {
 			t.Fatalf("after %ds it is %s: %+v", s, u.Reason, c.conditions[Degraded])
 		}
-		if u.Status != False && interval >= 30 {
+		// What nobody can tell from a reporter that hangs, for three minutes less four
+		// intervals, is all that may be Unknown.
+		if u.Status != False && (interval >= 30 || pod != "replaced last" || !ready) {
 			t.Fatalf("after %ds it is %s, %s: %+v", s, u.Status, u.Reason, c.conditions[Degraded])
 		}
 	}
