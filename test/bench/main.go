@@ -59,18 +59,28 @@ type plan struct {
 	reports   time.Duration // reporters report around it
 	rotations int           // changes of an encryption config
 	edits     int           // changes of the operator's file
+
+	fleet time.Duration // clusters report to one process; twice
 }
 
 func main() {
-	p := plan{starts: 20, swaps: 50, outages: 3, quiet: time.Minute, reports: fullReports, rotations: 24, edits: 20}
+	if len(os.Args) == 2 && os.Args[1] == fleetWorker {
+		if err := workForFleet(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	p := plan{starts: 20, swaps: 50, outages: 3, quiet: time.Minute, reports: fullReports, rotations: 24, edits: 20, fleet: time.Minute}
 	flag.DurationVar(&p.duration, "duration", fullTime, "how long the reporter runs beside the floor: CPU is measured in the first half, and memory at the end, where it is judged from 5m on")
 	flag.IntVar(&p.reloads, "reloads", 10_000, "how many reloads must gain nothing")
-	flag.StringVar(&p.only, "only", "", "one program alone: reporter or operator")
+	flag.StringVar(&p.only, "only", "", "one program alone, reporter or operator; or one matter of scale, fleet or writes")
 	short := flag.Bool("short", false, "a run of about three minutes, for those who change this program: -duration 1m -reloads 1000, one outage, and less around the operator")
 	flag.Parse()
 	if *short {
 		p.duration, p.reloads, p.outages = time.Minute, 1000, 1
 		p.quiet, p.reports, p.rotations, p.edits = 20*time.Second, 30*time.Second, 8, 5
+		p.fleet = 20 * time.Second
 	}
 	if err := run(p); err != nil {
 		fmt.Fprintf(os.Stderr, "\nbench: %v\n", err)
@@ -91,11 +101,12 @@ func run(p plan) (err error) {
 		(*lab).buildReporter, (*lab).binary, (*lab).firstProbe, (*lab).reload, (*lab).startCluster, (*lab).longRun, (*lab).apiServerReturns, (*lab).stopCluster,
 	}
 	operator := []func(*lab, context.Context) error{(*lab).operator}
+	fleet := []func(*lab, context.Context) error{(*lab).fleet}
 	measures, known := map[string][]func(*lab, context.Context) error{
-		"": slices.Concat(reporter, operator), "reporter": reporter, "operator": operator,
+		"": slices.Concat(reporter, operator, fleet), "reporter": reporter, "operator": operator, "fleet": fleet,
 	}[p.only]
 	if !known {
-		return fmt.Errorf("-only %s: want reporter or operator", p.only)
+		return fmt.Errorf("-only %s: want reporter, operator, fleet or writes", p.only)
 	}
 	l, err := newLab(p)
 	if err != nil {
