@@ -18,8 +18,8 @@ import (
 
 // The bounds on a process that rolls up for 1,000 clusters.
 const (
-	maxFleetCPU      = 0.25 // of one core, decoding included
-	maxFleetResident = 150_000_000
+	maxFleetCPU      = 0.4 // of one core, decoding included
+	maxFleetResident = 180_000_000
 	// maxFleetShare is what the roll-up may take of the time that it takes to
 	// decode what it rolls up.
 	maxFleetShare = 0.5

@@ -78,7 +78,7 @@ func fleetTemplate(began time.Time) (string, error) {
 	add := func(manager, written string, list ...map[string]any) {
 		owned := map[string]any{}
 		for _, c := range list {
-			owned[fmt.Sprintf(`k:{"type":"%s"}`, c["type"])] = map[string]any{
+			owned[fmt.Sprintf(`k:{"type":%q}`, c["type"])] = map[string]any{
 				".": struct{}{}, "f:type": struct{}{}, "f:status": struct{}{}, "f:reason": struct{}{}, "f:message": struct{}{}, "f:lastTransitionTime": struct{}{},
 			}
 			conditions = append(conditions, c)

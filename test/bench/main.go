@@ -1,6 +1,7 @@
 // Command bench measures the reporter and the operator as their users run them, as
-// processes, and holds them to bounds: `make bench`. It prints a table, and ends
-// with 0 only if every bound was kept.
+// processes, and holds them to bounds: `make bench`. So it does with what many
+// clusters cost who rolls up for them, and what reports cost who takes them. It
+// prints a table, and ends with 0 only if every bound was kept.
 //
 // Where a measure of the reporter depends on the machine it is a ratio: to a program that does
 // the least that a reporter can (./floor), side by side with it in the same run.
@@ -60,7 +61,8 @@ type plan struct {
 	rotations int           // changes of an encryption config
 	edits     int           // changes of the operator's file
 
-	fleet time.Duration // clusters report to one process; twice
+	fleet   time.Duration // clusters report to one process; twice
+	writing time.Duration // reporters write; four times
 }
 
 func main() {
@@ -71,7 +73,7 @@ func main() {
 		}
 		return
 	}
-	p := plan{starts: 20, swaps: 50, outages: 3, quiet: time.Minute, reports: fullReports, rotations: 24, edits: 20, fleet: time.Minute}
+	p := plan{starts: 20, swaps: 50, outages: 3, quiet: time.Minute, reports: fullReports, rotations: 24, edits: 20, fleet: time.Minute, writing: time.Minute}
 	flag.DurationVar(&p.duration, "duration", fullTime, "how long the reporter runs beside the floor: CPU is measured in the first half, and memory at the end, where it is judged from 5m on")
 	flag.IntVar(&p.reloads, "reloads", 10_000, "how many reloads must gain nothing")
 	flag.StringVar(&p.only, "only", "", "one program alone, reporter or operator; or one matter of scale, fleet or writes")
@@ -80,7 +82,7 @@ func main() {
 	if *short {
 		p.duration, p.reloads, p.outages = time.Minute, 1000, 1
 		p.quiet, p.reports, p.rotations, p.edits = 20*time.Second, 30*time.Second, 8, 5
-		p.fleet = 20 * time.Second
+		p.fleet, p.writing = 20*time.Second, 15*time.Second
 	}
 	if err := run(p); err != nil {
 		fmt.Fprintf(os.Stderr, "\nbench: %v\n", err)
@@ -91,7 +93,7 @@ func main() {
 func run(p plan) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, p.duration+p.quiet+p.reports+20*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, p.duration+p.quiet+p.reports+2*p.fleet+5*p.writing+20*time.Minute)
 	defer cancel()
 	if p.duration < 20*time.Second || p.reloads < 200 {
 		return errors.New("too short to tell anything: want -duration of at least 20s, -reloads of at least 200")
@@ -102,8 +104,9 @@ func run(p plan) (err error) {
 	}
 	operator := []func(*lab, context.Context) error{(*lab).operator}
 	fleet := []func(*lab, context.Context) error{(*lab).fleet}
+	writing := []func(*lab, context.Context) error{(*lab).writes}
 	measures, known := map[string][]func(*lab, context.Context) error{
-		"": slices.Concat(reporter, operator, fleet), "reporter": reporter, "operator": operator, "fleet": fleet,
+		"": slices.Concat(reporter, operator, fleet, writing), "reporter": reporter, "operator": operator, "fleet": fleet, "writes": writing,
 	}[p.only]
 	if !known {
 		return fmt.Errorf("-only %s: want reporter, operator, fleet or writes", p.only)
