@@ -84,6 +84,90 @@ func TestWithoutAClusterItSaysHowToNameOne(t *testing.T) {
 	}
 }
 
+func TestAnAPIServerThatIsNotThereIsACannotTell(t *testing.T) {
+	for _, args := range [][]string{{"status"}, {"explain", "a"}} {
+		code, stdout, stderr := command{}.run(t, append(args, "--kubeconfig=testdata/kubeconfig")...)
+		if code != 2 || stdout != "" || !strings.Contains(stderr, "the API server http://127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused\nIs it up") {
+			t.Errorf("%v: %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestFilesAreJudgedAsOfTheNewestReport(t *testing.T) {
+	code, stdout, stderr := command{}.run(t, "status", "--from-file=testdata/stale.yaml")
+	if code != 2 || !strings.Contains(stdout, "stale") || stderr != "kms-health: judged as of 2026-05-08T12:34:50Z, when the newest report was made; --at judges at another time\n" {
+		t.Errorf("%d, %q, %q", code, stdout, stderr)
+	}
+	if code, stdout, _ := (command{}).run(t, "status", "--from-file=testdata/healthy.yaml", "--at=2026-05-08T12:40:00Z"); code != 2 || strings.Count(stdout, "stale") != 3 {
+		t.Errorf("later: %d, %q", code, stdout)
+	}
+}
+
+func TestANodeOrATargetThatIsNotThereIsSaid(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"explain", "master-9"}, `node "master-9" is not known here; known are master-0, master-1, master-2`},
+		{[]string{"status", "--node=master-0", "--node=master-9"}, `node "master-9" is not known here; known are master-0, master-1, master-2`},
+		{[]string{"status", "--target=authentications"}, "testdata/ill.yaml: nothing of authentications is in it"},
+	} {
+		code, stdout, stderr := command{}.run(t, append(tt.args, "--from-file=testdata/ill.yaml")...)
+		if code != 2 || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Contains(stderr, "--help") {
+			t.Errorf("%v: %d, %q, %q", tt.args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestOneNodeIsShownAndJudgedByItself(t *testing.T) {
+	for node, want := range map[string]int{"master-0": 0, "master-1": 1} {
+		code, stdout, _ := command{}.run(t, "status", "--from-file=testdata/ill.yaml", "--node", node)
+		if code != want || strings.Count(stdout, "(write)") != 1 {
+			t.Errorf("%s: %d, %q", node, code, stdout)
+		}
+	}
+}
+
+func TestAReportersOutputIsOfTheNodeThatIsNamed(t *testing.T) {
+	const line = `[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T12:34:50Z"}]`
+	for want, args := range map[string][]string{
+		"- -":              {"status"},
+		"- a":              {"status", "--node=a"},
+		"kubeapiservers a": {"status", "--node=a", "--target=kubeapiservers"},
+	} {
+		code, stdout, stderr := command{stdin: line}.run(t, append(args, "--from-file=-")...)
+		_, row, _ := strings.Cut(stdout, "\n")
+		if cells := strings.Fields(row); code != 0 || strings.Join(cells[:2], " ") != want {
+			t.Errorf("%v: %d, %q, %q", args, code, stdout, stderr)
+		}
+	}
+	if code, stdout, _ := (command{stdin: line}).run(t, "explain", "a", "--from-file=-"); code != 0 || !strings.HasPrefix(stdout, "Node a, as of 2026-05-08T12:34:50Z\n") {
+		t.Errorf("%d, %q", code, stdout)
+	}
+}
+
+func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
+	terminal := func() int { return 100 }
+	for name, tt := range map[string]struct {
+		command command
+		want    bool
+	}{
+		"no terminal": {command{}, false},
+		"a terminal":  {command{terminal: terminal}, true},
+		"NO_COLOR":    {command{terminal: terminal, env: map[string]string{"NO_COLOR": "1"}}, false},
+		"dumb":        {command{terminal: terminal, env: map[string]string{"TERM": "dumb"}}, false},
+	} {
+		for _, args := range [][]string{{"status"}, {"explain", "master-0"}} {
+			if _, stdout, _ := tt.command.run(t, append(args, "--from-file=testdata/ill.yaml")...); strings.Contains(stdout, "\x1b[") != tt.want {
+				t.Errorf("%s: %q", name, stdout)
+			}
+		}
+	}
+	if _, stdout, _ := (command{terminal: terminal}).run(t, "status", "-o=json", "--from-file=testdata/ill.yaml"); strings.Contains(stdout, "\x1b") {
+		t.Error("JSON is coloured")
+	}
+}
+
 func TestVersion(t *testing.T) {
 	for _, arg := range []string{"version", "--version"} {
 		if code, stdout, _ := (command{}).run(t, arg); code != 0 || !strings.HasPrefix(stdout, "kubectl-kms_health unknown (go1.") {
@@ -108,6 +192,7 @@ func TestCompletion(t *testing.T) {
 		"nodes of a flag":     {[]string{"status", "--from-file", "testdata/ill.yaml", "--node", ""}, "master-0\nmaster-1\nmaster-2\n"},
 		"one node is enough":  {[]string{"explain", "master-0", ""}, ":4\n"},
 		"nothing from stdin":  {[]string{"explain", "--from-file", "-", ""}, ":4\n"},
+		"contexts":            {[]string{"status", "--kubeconfig", "testdata/kubeconfig", "--context", ""}, "none\nother\n"},
 		"without any cluster": {[]string{"explain", ""}, ":4\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -108,12 +108,19 @@ func (o *options) readCluster(ctx context.Context, c *source.Cluster) (facts, er
 		f.now = f.now.Add(offset)
 		o.tell("%s", offsetWords(offset))
 	}
-	if lease, ok := c.Lease(ctx, o.leaseNamespaces()); ok && f.now.After(lease.Until) {
-		f.silent = true
-		o.tell("the operator has not been heard of for %s (Lease %s/kms-health-operator): its conditions may be old",
-			duration.HumanDuration(f.now.Sub(lease.Renewed)), lease.Namespace)
-	}
+	f.silent = !o.heardOf(ctx, c, f.now)
 	return f, nil
+}
+
+// heardOf says whether the operator is alive, as far as its Lease tells.
+func (o *options) heardOf(ctx context.Context, c *source.Cluster, now time.Time) bool {
+	lease, ok := c.Lease(ctx, o.leaseNamespaces())
+	if !ok || !now.After(lease.Until) {
+		return true
+	}
+	o.tell("the operator has not been heard of for %s (Lease %s/kms-health-operator): its conditions may be old",
+		duration.HumanDuration(now.Sub(lease.Renewed)), lease.Namespace)
+	return false
 }
 
 func (o *options) noneServed(c *source.Cluster) error {

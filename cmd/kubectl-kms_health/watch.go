@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -50,23 +49,36 @@ func (o *options) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What waiting does not mend ends it before it begins.
+	w := newWatcher(o, c.Offset)
 	found, problems := c.Read(ctx, o.wanted())
-	if len(found) == 0 && ctx.Err() == nil {
-		away := slices.ContainsFunc(problems, func(err error) bool {
-			var p *source.Problem
-			return errors.As(err, &p) && p.Unreachable
-		})
-		switch {
-		case away:
-		case len(problems) > 0:
-			return errors.Join(problems...)
-		default:
-			return o.noneServed(c)
+	interrupted := ctx.Err() != nil
+	switch away := unreachable(problems); {
+	case interrupted:
+		return nil
+	case len(found) > 0:
+		o.heardOf(ctx, c, w.now())
+	case away != nil:
+		for _, target := range o.wanted() {
+			w.take(source.Update{Target: target, Problem: away})
+		}
+	// What waiting does not mend ends it before it begins.
+	case len(problems) > 0:
+		return errors.Join(problems...)
+	default:
+		return o.noneServed(c)
+	}
+	return w.run(ctx, c.Follow(ctx, o.wanted()))
+}
+
+// unreachable is the problem that may end by itself, if it is one of these.
+func unreachable(problems []error) *source.Problem {
+	for _, problem := range problems {
+		var p *source.Problem
+		if errors.As(problem, &p) && p.Unreachable {
+			return p
 		}
 	}
-	w := &watcher{options: o, offset: c.Offset, found: map[string]*view.Target{}, known: map[string]bool{}, problems: map[string]*source.Problem{}}
-	return w.run(ctx, c.Follow(ctx, o.wanted()))
+	return nil
 }
 
 // refresh is how often a terminal is drawn anew, for the ages' sake.
@@ -82,6 +94,10 @@ type watcher struct {
 	problems map[string]*source.Problem
 	shown    string // what there was to see when it was last shown
 	again    time.Time
+}
+
+func newWatcher(o *options, offset func() time.Duration) *watcher {
+	return &watcher{options: o, offset: offset, found: map[string]*view.Target{}, known: map[string]bool{}, problems: map[string]*source.Problem{}}
 }
 
 // run ends with ctx, and when the output cannot be written to.
@@ -142,7 +158,7 @@ func (w *watcher) take(u source.Update) {
 		return
 	}
 	if !w.has(u.Problem) {
-		w.tell("%s: %v\nTrying again; what is shown is what was last read", w.stamp(), u.Problem)
+		w.tell("%s: %v\nTrying again", w.stamp(), u.Problem)
 	}
 	w.problems[u.Target] = u.Problem
 }
@@ -196,7 +212,15 @@ func (w *watcher) screen(s *view.Status) string {
 	if table == "" {
 		table = "no operator resource is there\n"
 	}
-	return s.Time.UTC().Format(time.RFC3339) + "\n" + table
+	head := s.Time.UTC().Format(time.RFC3339)
+	if w.terminal != nil { // where the next screen wipes away what was told
+		for _, p := range w.problems {
+			first, _, _ := strings.Cut(p.Error(), "\n")
+			head += ", as last read: " + first
+			break
+		}
+	}
+	return head + "\n" + table
 }
 
 // essence is what is worth a new table: not that a plugin was checked again.

@@ -10,7 +10,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// below is what is said of a whole target.
+// below is what is said of a whole target; empty: nothing.
 func below(t *view.TargetStatus, o Options) string {
 	var b strings.Builder
 	if len(t.Conditions) > 0 {
@@ -21,10 +21,7 @@ func below(t *view.TargetStatus, o Options) string {
 		agreement = agreement || c.Type == rollup.WriteKeyAgreed
 		fmt.Fprintf(&b, "  %s\n", condition(&c))
 	}
-	switch {
-	case len(t.Plugins) == 0 && len(t.WriteKey.Nodes) == 0:
-		fmt.Fprintf(&b, "%s: nothing is reported\n", name(t))
-	case len(t.WriteKey.Nodes) > 0 && (!agreement || o.Doubtful):
+	if len(t.WriteKey.Nodes) > 0 && (!agreement || o.Doubtful) {
 		fmt.Fprintf(&b, "%s, by the reports: %s\n", name(t), agreed(&t.WriteKey, o.Wide))
 	}
 	return b.String()
@@ -67,7 +64,7 @@ func agreed(w *view.WriteKey, wide bool) string {
 	}
 	key := "key " + clean(w.KeyID)
 	if w.Agreed {
-		return fmt.Sprintf("%s with %s, and agree on the remote key %s", every(len(w.Nodes)), key, id(w.KEKID))
+		return fmt.Sprintf("%s with %s and the remote key %s", every(len(w.Nodes)), key, id(w.KEKID))
 	}
 	// Each thing once, with all nodes of which it is so, in the order of the nodes.
 	var said []string

@@ -59,7 +59,7 @@ func heading(p *view.ExplainedPlugin) string {
 func sentences(p *view.ExplainedPlugin, now time.Time) []string {
 	var said []string
 	if d, known := p.Age(now); known {
-		when := age(d) + " before"
+		when := age(d) + " ago"
 		if d <= -time.Second {
 			when = age(-d) + " ahead"
 		}

@@ -31,14 +31,22 @@ const (
 // Table is the state of every plugin, a line each, and below it what the operator
 // says of each target.
 func Table(s *view.Status, o Options) string {
-	var b strings.Builder
-	b.WriteString(rows(s, o))
-	for _, t := range s.Targets {
-		if words := below(&t, o); words != "" {
-			b.WriteString("\n" + words)
+	var parts, empty []string
+	if table := rows(s, o); table != "" {
+		parts = append(parts, table)
+	}
+	for i := range s.Targets {
+		t := &s.Targets[i]
+		if words := below(t, o); words != "" {
+			parts = append(parts, words)
+		} else if len(t.Plugins) == 0 {
+			empty = append(empty, name(t))
 		}
 	}
-	return b.String()
+	if len(empty) > 0 {
+		parts = append(parts, strings.Join(empty, ", ")+": nothing is reported\n")
+	}
+	return strings.Join(parts, "\n")
 }
 
 // Where a row has what.

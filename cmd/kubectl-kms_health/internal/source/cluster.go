@@ -54,7 +54,7 @@ func NewCluster(config *rest.Config, timeout time.Duration, c clock.WithTicker) 
 func (c *Cluster) Offset() time.Duration { return c.server.get() }
 
 // Read gets the targets. Those that are not there are passed over; each of the
-// problems is a target that could not be read.
+// problems is of one or more targets that could not be read.
 func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Target, problems []error) {
 	objects := make([]*unstructured.Unstructured, len(targets))
 	errs := make([]error, len(targets))
@@ -65,19 +65,27 @@ func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Targ
 		})
 	}
 	all.Wait()
-	said := map[string]bool{}
+	var kinds []string // of the problems
+	same := map[string][]int{}
 	for i, target := range targets {
 		switch err := errs[i]; {
 		case err == nil:
 			found = append(found, view.Read(target, objects[i]))
 		case apierrors.IsNotFound(err): // neither the resource nor the object is a must
 		default:
-			problem := c.explain(target, "get", err)
-			if class := problem.class; !said[class] { // a dead server once, not for each target
-				said[class] = true
-				problems = append(problems, problem)
+			kind := kindOf(err)
+			if same[kind] == nil {
+				kinds = append(kinds, kind)
 			}
+			same[kind] = append(same[kind], i)
 		}
+	}
+	for _, kind := range kinds { // what is wrong with all is told once
+		var those []string
+		for _, i := range same[kind] {
+			those = append(those, targets[i])
+		}
+		problems = append(problems, c.explain(those, "get", errs[same[kind][0]]))
 	}
 	return found, problems
 }

@@ -53,7 +53,7 @@ func (c *Cluster) follow(ctx context.Context, target string, tell func(Update)) 
 			wait = firstWait
 		}
 		if err != nil && ctx.Err() == nil {
-			tell(Update{Problem: c.explain(target, "list and watch", err)})
+			tell(Update{Problem: c.explain([]string{target}, "list and watch", err)})
 		}
 		timer := c.clock.NewTimer(wait)
 		select {

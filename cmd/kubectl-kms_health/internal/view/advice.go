@@ -131,12 +131,11 @@ func harmless(command string) bool {
 	if len(words) < 2 || words[0] != "kubectl" && words[0] != "oc" {
 		return false
 	}
-	looks := false
-	for _, word := range words {
-		looks = looks || word == "logs" || word == "describe" || word == "get"
+	if verb := words[1]; verb != "logs" && verb != "describe" && verb != "get" {
+		return false
 	}
-	return looks && !strings.ContainsFunc(command, func(r rune) bool {
-		return r != ' ' && r != '=' && r != ',' && r != ':' && r != '/' && r != '.' && r != '-' && r != '_' &&
-			(r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	return !strings.ContainsFunc(command, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		return !letter && !strings.ContainsRune(" =,:/.-_", r)
 	})
 }

@@ -1,0 +1,135 @@
+package show
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+var now = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
+
+// status of one target with these plugins, checked five seconds ago.
+func status(plugins ...view.Plugin) *view.Status {
+	for i := range plugins {
+		plugins[i].LastChecked = &metav1.Time{Time: now.Add(-5 * time.Second)}
+	}
+	return &view.Status{Time: metav1.NewTime(now), Targets: []view.TargetStatus{{Target: "kubeapiservers", Plugins: plugins}}}
+}
+
+func TestDetailsAreCutToTheWidth(t *testing.T) {
+	s := status(view.Plugin{Node: "master-0", KeyID: "2", State: rollup.Unhealthy, KEKID: "k-7", Detail: strings.Repeat("ö", 100)})
+	for width, want := range map[int]int{80: 80, 120: 120, 20: 75, 1000: 155} {
+		line := strings.Split(Table(s, Options{Width: width}), "\n")[1]
+		if got := len([]rune(line)); got != want {
+			t.Errorf("width %d: %d columns, want %d: %s", width, got, want, line)
+		}
+		if cut := strings.HasSuffix(line, "…"); cut != (width < 1000) {
+			t.Errorf("width %d: %s", width, line)
+		}
+	}
+	if line := strings.Split(Table(s, Options{Width: 80, Wide: true}), "\n")[1]; strings.Contains(line, "…") {
+		t.Error(line)
+	}
+}
+
+func TestIDsAreShortenedUnlessTwoLookAlikeThen(t *testing.T) {
+	const long, unlike, alike = "arn:aws:kms:key/1234abcd", "arn:aws:kms:key/1234abce", "arn:gcp:kms:key/1234abcd"
+	for name, tt := range map[string]struct {
+		ids  []string
+		want []string
+	}{
+		"short":            {[]string{"k-7", "0123456789ab"}, []string{"  k-7  ", "  0123456789ab  "}},
+		"long":             {[]string{long, long}, []string{"  arn:a…34abcd  "}},
+		"unlike":           {[]string{long, unlike}, []string{"  arn:a…34abcd  ", "  arn:a…34abce  "}},
+		"alike":            {[]string{long, strings.Replace(alike, "gcp", "aws2", 1)}, []string{"  " + long + "  ", "  arn:aws2:kms:key/1234abcd  "}},
+		"cuts at a rune":   {[]string{strings.Repeat("ö", 13)}, []string{"  ööööö…öööööö  "}},
+		"none":             {[]string{""}, []string{"  -  "}},
+		"steers no screen": {[]string{"a\x1b[2Jb"}, []string{"  a [2Jb  "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var plugins []view.Plugin
+			for _, id := range tt.ids {
+				plugins = append(plugins, view.Plugin{Node: "a", KeyID: "2", State: rollup.Healthy, KEKID: id})
+			}
+			table := Table(status(plugins...), Options{Width: 80})
+			for _, want := range tt.want {
+				if !strings.Contains(table, want) {
+					t.Errorf("no %q in\n%s", want, table)
+				}
+			}
+		})
+	}
+}
+
+func TestNobodysWordsSteerTheTerminal(t *testing.T) {
+	const evil = "a\x1b[2J\r\u202eb\u0085c"
+	s := status(view.Plugin{Node: evil, KeyID: evil, KEKID: evil, State: rollup.Error, Detail: evil, Reporter: evil, Form: rollup.FormCondition})
+	s.Targets[0].Conditions = []view.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil + "\n" + evil}}
+	s.Targets[0].WriteKey = view.WriteKey{KeyID: evil, Nodes: []view.WriteKeyNode{{Node: evil, Answer: "differs", KEKID: evil}}}
+	e := view.Explain(s, evil)
+	for _, text := range []string{Table(s, Options{Width: 80, Doubtful: true}), Table(s, Options{Wide: true}), Prose(&e, Options{Width: 80})} {
+		if strings.ContainsAny(text, "\x1b\r\u202e\u0085") {
+			t.Errorf("%q", text)
+		}
+	}
+}
+
+func TestStatesAloneAreColoured(t *testing.T) {
+	for state, want := range map[rollup.State]string{
+		rollup.Healthy: green + "healthy" + plain, rollup.Unhealthy: red + "unhealthy" + plain, rollup.Error: red + "error" + plain,
+		rollup.Stale: yellow + "stale" + plain, rollup.Skewed: yellow + "clock differs" + plain, rollup.Missing: yellow + "not yet observed" + plain,
+		rollup.Unreadable: yellow + "unreadable" + plain,
+	} {
+		s := status(view.Plugin{Node: "a", KeyID: "2", State: state})
+		coloured, without := Table(s, Options{Width: 80, Colour: true}), Table(s, Options{Width: 80})
+		if strings.Count(coloured, "\x1b") != 2 || !strings.Contains(coloured, want) {
+			t.Errorf("%q", coloured)
+		}
+		// The columns stay where they are.
+		if bare := strings.NewReplacer(red, "", green, "", yellow, "", plain, "").Replace(coloured); bare != without {
+			t.Errorf("%q, want %q", bare, without)
+		}
+	}
+}
+
+func TestAges(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 12 * time.Second: "12s", -300 * time.Millisecond: "0s", -time.Minute: "-60s", 26 * time.Hour: "26h",
+	} {
+		if got := age(d); got != want {
+			t.Errorf("%s: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestAgreementInWords(t *testing.T) {
+	two := func(answers ...view.WriteKeyNode) []view.WriteKeyNode { return answers }
+	for want, w := range map[string]view.WriteKey{
+		"the one node writes with key 2 and the remote key k": {KeyID: "2", Agreed: true, KEKID: "k", Nodes: two(view.WriteKeyNode{Node: "a"})},
+		"key 2, the nodes name different remote keys: k on a; l on b; not reported by c": {KeyID: "2", Nodes: two(
+			view.WriteKeyNode{Node: "a", Answer: "differs", KEKID: "k"}, view.WriteKeyNode{Node: "b", Answer: "differs", KEKID: "l"}, view.WriteKeyNode{Node: "c", Answer: "missing"})},
+		"the nodes write with different keys: key 1 on b; key 2 on a, c": {Nodes: two(
+			view.WriteKeyNode{Node: "a", First: "2"}, view.WriteKeyNode{Node: "b", First: "1"}, view.WriteKeyNode{Node: "c", First: "2"}, view.WriteKeyNode{Node: "d"})},
+		"no node says which key it writes with": {Nodes: two(view.WriteKeyNode{Node: "a"})},
+	} {
+		if got := agreed(&w, false); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestTheReportsSpeakWhereTheOperatorIsNotHeardOf(t *testing.T) {
+	s := status(view.Plugin{Node: "a", KeyID: "2", State: rollup.Healthy})
+	s.Targets[0].Conditions = []view.Condition{{Type: rollup.WriteKeyAgreed, Status: "True", Reason: "AsExpected"}}
+	s.Targets[0].WriteKey = view.WriteKey{KeyID: "2", Nodes: []view.WriteKeyNode{{Node: "a", Answer: "ill"}}}
+	for doubtful, want := range map[bool]bool{true: true, false: false} {
+		if got := strings.Contains(Table(s, Options{Width: 80, Doubtful: doubtful}), "by the reports"); got != want {
+			t.Errorf("doubtful %t: %t", doubtful, got)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+)
+
+// What a real API server answers is tested with one. This is about answers that
+// one gives only when it is ill, or not what it should be.
+func TestWhatIsWrongIsToldOncePerKind(t *testing.T) {
+	status := func(code int, reason string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"` + reason + `","message":"said","code":0}`))
+		}
+	}
+	// It ends with the client, so that the server can be closed.
+	silent := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	for name, tt := range map[string]struct {
+		answer      http.HandlerFunc
+		unreachable bool
+		want        string // empty: no problem
+	}{
+		"not found":    {status(404, "NotFound"), false, ""},
+		"forbidden":    {status(403, "Forbidden"), false, "no right to get kubeapiservers, openshiftapiservers, authentications of operator.openshift.io"},
+		"unauthorized": {status(401, "Unauthorized"), false, "does not know you"},
+		"bad request":  {status(400, "BadRequest"), false, "does not let you get kubeapiservers"},
+		"unavailable":  {status(503, "ServiceUnavailable"), true, "cannot be reached"},
+		"silent":       {silent, true, "cannot be reached: no answer within 50ms"},
+		"another page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, true, "cannot be reached"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(tt.answer)
+			t.Cleanup(server.Close)
+			patience := time.Minute
+			if name == "silent" {
+				patience = 50 * time.Millisecond
+			}
+			c, err := NewCluster(&rest.Config{Host: server.URL}, patience, clock.RealClock{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Long enough for any machine, and it fails if it is needed.
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			found, problems := c.Read(ctx, Targets)
+			if tt.want == "" {
+				if len(found) > 0 || len(problems) > 0 {
+					t.Errorf("%v, %v", found, problems)
+				}
+				return
+			}
+			var p *Problem
+			if len(problems) != 1 || !errors.As(problems[0], &p) || p.Unreachable != tt.unreachable || !strings.Contains(p.Error(), tt.want) {
+				t.Errorf("%q, want %q", problems, tt.want)
+			}
+		})
+	}
+}
+
+func TestOneTargetThatIsForbiddenHidesNoOther(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(r.URL.Path, "authentications") {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = w.Write([]byte(apiServer))
+	}))
+	t.Cleanup(server.Close)
+	c, err := NewCluster(&rest.Config{Host: server.URL}, time.Minute, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, problems := c.Read(context.Background(), Targets)
+	if len(found) != 2 || found[0].Name != "kubeapiservers" || found[1].Name != "openshiftapiservers" || len(problems) != 1 || !strings.Contains(problems[0].Error(), "authentications of") {
+		t.Errorf("%v, %v", found, problems)
+	}
+}
+
+func TestTheServersClockCounts(t *testing.T) {
+	now := time.Date(2026, 5, 8, 12, 34, 56, 700_000_000, time.UTC)
+	for name, tt := range map[string]struct {
+		date string
+		want time.Duration
+		ok   bool
+	}{
+		"the same":     {"Fri, 08 May 2026 12:34:56 GMT", 0, true},
+		"a bit behind": {"Fri, 08 May 2026 12:34:53 GMT", 0, true},
+		"ahead":        {"Fri, 08 May 2026 13:34:56 GMT", time.Hour - time.Second, true},
+		"behind":       {"Fri, 08 May 2026 12:24:57 GMT", -10 * time.Minute, true},
+		"none":         {"", 0, false},
+	} {
+		if got, ok := offset(tt.date, now); got != tt.want || ok != tt.ok {
+			t.Errorf("%s: %s, %t", name, got, ok)
+		}
+	}
+}
+
+func TestTheOffsetIsHeardFromAnyAnswer(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	t.Cleanup(server.Close)
+	c, err := NewCluster(&rest.Config{Host: server.URL}, time.Minute, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Offset() != 0 {
+		t.Error(c.Offset())
+	}
+	c.Read(context.Background(), Targets[:1])
+	if got := c.Offset(); got < time.Hour-time.Minute || got > time.Hour {
+		t.Error(got)
+	}
+}

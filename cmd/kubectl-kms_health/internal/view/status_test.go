@@ -1,0 +1,216 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+var now = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
+
+// said is an entry of so many seconds ago, every 30 s.
+func said(key, kek string, status health.Status, ago int) health.Entry {
+	return health.Entry{KeyID: key, KEKID: kek, Status: status, LastChecked: now.Add(-time.Duration(ago) * time.Second), Interval: 30 * time.Second}
+}
+
+// resource is a target with these reports, an operator's conditions, and the nodes
+// that the API server runs on.
+type resource struct {
+	reports    map[string][]health.Entry
+	broken     map[string]string
+	conditions map[string]string // messages by type
+	nodes      []string
+}
+
+func (r resource) target(t *testing.T, name string) Target {
+	t.Helper()
+	conditions := []any{}
+	add := func(conditionType, message string) {
+		conditions = append(conditions, map[string]any{"type": conditionType, "status": "True", "reason": "AsExpected", "message": message})
+	}
+	for node, entries := range r.reports {
+		message, err := health.EncodeMessage(entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(health.ConditionType(node), message)
+	}
+	for node, message := range r.broken {
+		add(health.ConditionType(node), message)
+	}
+	for conditionType, message := range r.conditions {
+		add(conditionType, message)
+	}
+	statuses := []any{}
+	for _, node := range r.nodes {
+		statuses = append(statuses, map[string]any{"nodeName": node})
+	}
+	return Read(name, &unstructured.Unstructured{Object: map[string]any{
+		"status": map[string]any{"conditions": conditions, "nodeStatuses": statuses},
+	}})
+}
+
+type reports = map[string][]health.Entry
+
+func TestTheVerdictIsTheWorstThatIsKnown(t *testing.T) {
+	well := said("2", "k", health.Healthy, 5)
+	ill, failed, old := said("2", "k", health.Unhealthy, 5), said("2", "", health.Error, 5), said("2", "k", health.Healthy, 121)
+	ahead := said("2", "k", health.Healthy, -60)
+	observed := map[string]string{rollup.Observed: "no pod of the API server is on a node"}
+	for name, tt := range map[string]struct {
+		resources []resource
+		want      Verdict
+	}{
+		"no resource":                            {nil, CannotTell},
+		"nothing reported anywhere":              {[]resource{{}, {}}, CannotTell},
+		"all healthy":                            {[]resource{{reports: reports{"a": {well}, "b": {well}}}}, AllHealthy},
+		"another target that nobody speaks of":   {[]resource{{reports: reports{"a": {well}}}, {}}, AllHealthy},
+		"another target that an operator awaits": {[]resource{{reports: reports{"a": {well}}}, {conditions: observed}}, CannotTell},
+		"unhealthy":                              {[]resource{{reports: reports{"a": {well}, "b": {ill}}}}, Ill},
+		"error":                                  {[]resource{{reports: reports{"a": {well}, "b": {failed}}}}, Ill},
+		"stale":                                  {[]resource{{reports: reports{"a": {well}, "b": {old}}}}, CannotTell},
+		"stale, and was ill":                     {[]resource{{reports: reports{"a": {said("2", "k", health.Error, 121)}}}}, CannotTell},
+		"clock differs":                          {[]resource{{reports: reports{"a": {well}, "b": {ahead}}}}, CannotTell},
+		"unreadable":                             {[]resource{{reports: reports{"a": {well}}, broken: map[string]string{"b": "oops"}}}, CannotTell},
+		"a node without a report":                {[]resource{{reports: reports{"a": {well}}, nodes: []string{"a", "b"}}}, CannotTell},
+		"a report on no plugin":                  {[]resource{{reports: reports{"a": {well}, "b": {}}}}, CannotTell},
+		"ill outweighs stale before it":          {[]resource{{reports: reports{"a": {old}, "b": {ill}}}}, Ill},
+		"ill on a later target":                  {[]resource{{reports: reports{"a": {old}}}, {reports: reports{"a": {failed}}}}, Ill},
+		"keys differ, which is no illness":       {[]resource{{reports: reports{"a": {well}, "b": {said("2", "k2", health.Healthy, 5)}}}}, AllHealthy},
+		"nodes of a static pod, and KMS is off":  {[]resource{{nodes: []string{"a"}}}, CannotTell},
+		"an old report, and its node in no list": {[]resource{{reports: reports{"gone": {old}, "a": {well}}, nodes: []string{"a"}}}, CannotTell},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var targets []Target
+			for i, r := range tt.resources {
+				targets = append(targets, r.target(t, fmt.Sprint("target-", i)))
+			}
+			s, _ := Of(targets, now)
+			if got := s.Verdict(); got != tt.want {
+				t.Errorf("%d, want %d: %+v", got, tt.want, s.Targets)
+			}
+		})
+	}
+}
+
+func TestOneNodeIsJudgedByItself(t *testing.T) {
+	one := resource{reports: reports{"a": {said("2", "k", health.Healthy, 5)}, "b": {said("2", "k", health.Error, 5)}}}
+	other := resource{reports: reports{"b": {said("2", "k", health.Error, 5)}}}
+	for node, want := range map[string]Verdict{"a": AllHealthy, "b": Ill} {
+		s, _ := Of([]Target{one.target(t, "one"), other.target(t, "other")}, now)
+		s.Select([]string{node})
+		if s.Verdict() != want || !slices.Equal(s.Nodes(), []string{node}) {
+			t.Errorf("%s: %d, %v", node, s.Verdict(), s.Nodes())
+		}
+		if len(s.Targets[0].WriteKey.Nodes) != 2 {
+			t.Error("the agreement is not that of all nodes")
+		}
+	}
+}
+
+// states are the rows of a target, in short.
+func states(s *TargetStatus) (rows []string) {
+	for _, p := range s.Plugins {
+		row := fmt.Sprintf("%s %s %s", p.Node, p.KeyID, p.State)
+		if p.Write {
+			row += " write"
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func TestNodesThatShouldReportAreKnownFromTheResource(t *testing.T) {
+	well := said("2", "k", health.Healthy, 5)
+	for name, tt := range map[string]struct {
+		resource resource
+		want     []string
+	}{
+		"a static pod's node":       {resource{reports: reports{"a": {well}}, nodes: []string{"b", "a"}}, []string{"a 2 healthy write", "b  missing"}},
+		"none while KMS is off":     {resource{nodes: []string{"a", "b"}}, nil},
+		"an operator misses it":     {resource{conditions: map[string]string{rollup.Observed: "node b: not reported yet; see oc logs -n n p"}}, []string{"b  missing"}},
+		"an operator misses two":    {resource{reports: reports{"a": {well}}, conditions: map[string]string{rollup.Observed: "nodes b, c and 4 more: not reported yet"}}, []string{"a 2 healthy write", "b  missing", "c  missing"}},
+		"it has reported since":     {resource{reports: reports{"b": {well}}, conditions: map[string]string{rollup.Observed: "node b: not reported yet"}}, []string{"b 2 healthy write"}},
+		"silence of another kind":   {resource{reports: reports{"a": {well}}, conditions: map[string]string{rollup.Observed: "node b: stopped reporting"}}, []string{"a 2 healthy write"}},
+		"a report on no plugin":     {resource{reports: reports{"a": {}}}, []string{"a  missing"}},
+		"an unreadable one is one":  {resource{broken: map[string]string{"a": "oops"}, nodes: []string{"a"}}, []string{"a  unreadable"}},
+		"the first is written with": {resource{reports: reports{"a": {said("2", "k", health.Error, 5), said("1", "k", health.Healthy, 5)}}}, []string{"a 2 error write", "a 1 healthy"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := Of([]Target{tt.resource.target(t, "t")}, now)
+			if got := states(&s.Targets[0]); !slices.Equal(got, tt.want) {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestItIsJudgedAgainWhenTheFirstEntryTurnsStale(t *testing.T) {
+	r := resource{reports: reports{"a": {said("2", "k", health.Healthy, 100)}, "b": {said("2", "k", health.Healthy, 5)}}}
+	other := resource{reports: reports{"a": {said("2", "k", health.Healthy, 50)}}}
+	targets := []Target{other.target(t, "other"), r.target(t, "t")}
+	_, again := Of(targets, now)
+	if want := now.Add(20*time.Second + 1); !again.Equal(want) {
+		t.Fatalf("%s, want %s", again, want)
+	}
+	for at, want := range map[time.Time]rollup.State{again.Add(-1): rollup.Healthy, again: rollup.Stale} {
+		if s, _ := Of(targets, at); s.Targets[1].Plugins[0].State != want {
+			t.Errorf("at %s: %s", at, s.Targets[1].Plugins[0].State)
+		}
+	}
+	if _, again := Of([]Target{resource{}.target(t, "t")}, now); !again.IsZero() {
+		t.Error(again)
+	}
+}
+
+func TestAgreementIsOfAllNodesThatAreKnown(t *testing.T) {
+	well := func(key, kek string) []health.Entry { return []health.Entry{said(key, kek, health.Healthy, 5)} }
+	for name, tt := range map[string]struct {
+		resource resource
+		key, kek string
+		agreed   bool
+		answers  []health.Answer
+	}{
+		"agreed":               {resource{reports: reports{"a": well("2", "k"), "b": well("2", "k")}}, "2", "k", true, []health.Answer{"agrees", "agrees"}},
+		"remote keys differ":   {resource{reports: reports{"a": well("2", "k"), "b": well("2", "l")}}, "2", "", false, []health.Answer{"differs", "differs"}},
+		"written with another": {resource{reports: reports{"a": well("2", "k"), "b": well("1", "k")}}, "", "", false, []health.Answer{"", ""}},
+		"one stale":            {resource{reports: reports{"a": well("2", "k"), "b": {said("2", "k", health.Healthy, 121)}}}, "2", "", false, []health.Answer{"agrees", "stale"}},
+		"one ill":              {resource{reports: reports{"a": well("2", "k"), "b": {said("2", "k", health.Error, 5)}}}, "2", "", false, []health.Answer{"agrees", "ill"}},
+		"one missing":          {resource{reports: reports{"a": well("2", "k")}, nodes: []string{"b"}}, "2", "", false, []health.Answer{"agrees", "missing"}},
+		"one unreadable":       {resource{reports: reports{"a": well("2", "k")}, broken: map[string]string{"b": "oops"}}, "2", "", false, []health.Answer{"agrees", "missing"}},
+		"nobody says":          {resource{broken: map[string]string{"a": "oops"}}, "", "", false, []health.Answer{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := Of([]Target{tt.resource.target(t, "t")}, now)
+			w := s.Targets[0].WriteKey
+			var answers []health.Answer
+			for _, n := range w.Nodes {
+				answers = append(answers, n.Answer)
+			}
+			if w.KeyID != tt.key || w.KEKID != tt.kek || w.Agreed != tt.agreed || !slices.Equal(answers, tt.answers) {
+				t.Errorf("%+v", w)
+			}
+		})
+	}
+}
+
+func TestTheNewestReportIsDatedByTheServersClock(t *testing.T) {
+	written := now.Add(-time.Minute)
+	target := Target{Resource: &rollup.Resource{Reports: []rollup.Report{
+		{Node: "ahead", Written: written, Entries: []health.Entry{said("2", "k", health.Healthy, -3600)}},
+		{Node: "unknown", Entries: []health.Entry{said("2", "k", health.Healthy, 90), said("1", "k", health.Healthy, 70)}},
+	}}}
+	if got := target.Newest(); !got.Equal(written) {
+		t.Error(got)
+	}
+	target.Resource.Reports = target.Resource.Reports[1:]
+	if got := target.Newest(); !got.Equal(now.Add(-70 * time.Second)) {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// watched is a watcher of one target, whose clock stands still.
+type watched struct {
+	*watcher
+	clock        *clocktesting.FakeClock
+	stdout, errs bytes.Buffer
+}
+
+func newWatched(terminal func() int) *watched {
+	w := &watched{clock: clocktesting.NewFakeClock(taken)}
+	o := &options{targets: []string{"kubeapiservers"}, environment: environment{
+		stdout: &w.stdout, stderr: &w.errs, clock: w.clock, terminal: terminal,
+		getenv: func(string) string { return "" },
+	}}
+	w.watcher = newWatcher(o, func() time.Duration { return 0 })
+	return w
+}
+
+// hear takes news in, and returns what is printed then.
+func (w *watched) hear(t *testing.T, u source.Update) string {
+	t.Helper()
+	if u.Target == "" {
+		u.Target = "kubeapiservers"
+	}
+	w.take(u)
+	return w.look(t)
+}
+
+func (w *watched) look(t *testing.T) string {
+	t.Helper()
+	w.stdout.Reset()
+	if err := w.draw(); err != nil {
+		t.Fatal(err)
+	}
+	return w.stdout.String()
+}
+
+// says is a report of now, on every second node an interval of its own.
+func (w *watched) says(t *testing.T, status health.Status, kek string) source.Update {
+	t.Helper()
+	message, err := health.EncodeMessage([]health.Entry{{KeyID: "2", KEKID: kek, Status: status, LastChecked: w.clock.Now(), Interval: 30 * time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := view.Read("kubeapiservers", &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{
+		map[string]any{"type": health.ConditionType("a"), "message": message},
+	}}}})
+	return source.Update{Found: &target}
+}
+
+func TestATableIsPrintedWhenAStateChangesAndNotOnEveryReport(t *testing.T) {
+	w := newWatched(nil)
+	if out := w.look(t); out != "" {
+		t.Errorf("before anything is known: %q", out)
+	}
+	for i, step := range []struct {
+		status health.Status
+		kek    string
+		prints bool
+	}{
+		{health.Healthy, "k", true},
+		{health.Healthy, "k", false},
+		{health.Unhealthy, "k", true},
+		{health.Unhealthy, "k", false},
+		{health.Healthy, "k", true},
+		{health.Healthy, "l", true},
+	} {
+		w.clock.Step(30 * time.Second)
+		out := w.hear(t, w.says(t, step.status, step.kek))
+		if (out != "") != step.prints {
+			t.Errorf("step %d: %q", i, out)
+		}
+		if out != "" && (!strings.HasPrefix(out, w.clock.Now().UTC().Format(time.RFC3339)+"\nTARGET") || !strings.Contains(out, string(step.status)) || strings.Contains(out, "\x1b")) {
+			t.Errorf("step %d: %q", i, out)
+		}
+	}
+	if out := w.hear(t, source.Update{}); !strings.Contains(out, "no operator resource is there") {
+		t.Errorf("gone: %q", out)
+	}
+}
+
+func TestAnEntryTurnsStaleThoughNobodyWrites(t *testing.T) {
+	w := newWatched(nil)
+	w.hear(t, w.says(t, health.Healthy, "k"))
+	wait, ok := w.wait()
+	if !ok || wait != 2*time.Minute+1 {
+		t.Fatalf("%s, %t", wait, ok)
+	}
+	w.clock.Step(wait - 1)
+	if out := w.look(t); out != "" {
+		t.Errorf("too early: %q", out)
+	}
+	w.clock.Step(1)
+	if out := w.look(t); !strings.Contains(out, "stale") {
+		t.Errorf("%q", out)
+	}
+	if wait, ok := w.wait(); ok {
+		t.Errorf("there is nothing more to wait for: %s", wait)
+	}
+}
+
+func TestATerminalIsDrawnAnewEachTime(t *testing.T) {
+	w := newWatched(func() int { return 200 })
+	for range 2 {
+		out := w.hear(t, w.says(t, health.Healthy, "k"))
+		if !strings.HasPrefix(out, "\x1b[H\x1b[2J"+taken.Format(time.RFC3339)+"\nTARGET") || !strings.Contains(out, "\x1b[32mhealthy\x1b[0m") {
+			t.Errorf("%q", out)
+		}
+	}
+	if wait, ok := w.wait(); !ok || wait != refresh {
+		t.Errorf("%s, %t: the ages stand still", wait, ok)
+	}
+	away := problem(t, source.Targets)
+	if out := w.hear(t, source.Update{Problem: away}); !strings.Contains(out, ", as last read: the API server") || !strings.Contains(out, "healthy") {
+		t.Errorf("%q", out)
+	}
+}
+
+// problem is that of an API server that is not there.
+func problem(t *testing.T, targets []string) *source.Problem {
+	t.Helper()
+	o := &options{kubeconfig: "testdata/kubeconfig", timeout: time.Second, environment: environment{clock: clocktesting.NewFakeClock(taken)}}
+	c, err := o.cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, problems := c.Read(context.Background(), targets)
+	away := unreachable(problems)
+	if away == nil {
+		t.Fatal(problems)
+	}
+	return away
+}
+
+func TestAnAPIServerThatIsAwayIsToldOfOnce(t *testing.T) {
+	w := newWatched(nil)
+	w.targets = nil // all three
+	away := problem(t, source.Targets)
+	tell := func(u source.Update) string {
+		w.errs.Reset()
+		w.take(u)
+		return w.errs.String()
+	}
+	if said := tell(source.Update{Target: "kubeapiservers", Problem: away}); !strings.Contains(said, "cannot be reached") || !strings.Contains(said, "Trying again") {
+		t.Errorf("%q", said)
+	}
+	for _, target := range []string{"openshiftapiservers", "kubeapiservers", "authentications"} {
+		if said := tell(source.Update{Target: target, Problem: away}); said != "" {
+			t.Errorf("again: %q", said)
+		}
+	}
+	if out := w.look(t); out != "" {
+		t.Errorf("nothing was read, and there is a table: %q", out)
+	}
+	for i, target := range source.Targets {
+		said := tell(source.Update{Target: target})
+		if last := i == len(source.Targets)-1; strings.Contains(said, "can be read again") != last {
+			t.Errorf("%s: %q", target, said)
+		}
+	}
+	if said := tell(source.Update{Target: "kubeapiservers", Problem: away}); !strings.Contains(said, "cannot be reached") {
+		t.Errorf("the next time: %q", said)
+	}
+}
+
+func TestTheWatchEndsWithItsContextAndWithItsOutput(t *testing.T) {
+	w := newWatched(nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	updates, ended := make(chan source.Update), make(chan error)
+	go func() { ended <- w.run(ctx, updates) }()
+	u := w.says(t, health.Healthy, "k")
+	u.Target = "kubeapiservers"
+	updates <- u
+	cancel()
+	if err := <-ended; err != nil || !strings.Contains(w.stdout.String(), "healthy") {
+		t.Errorf("%v, %q", err, w.stdout.String())
+	}
+
+	broken := newWatched(nil)
+	broken.options.stdout = full{}
+	go func() { ended <- broken.run(context.Background(), updates) }()
+	updates <- u
+	if err := <-ended; !errors.Is(err, errFull) {
+		t.Error(err)
+	}
+}
+
+var errFull = errors.New("no space left")
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, fmt.Errorf("write: %w", errFull) }
