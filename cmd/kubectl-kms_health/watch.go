@@ -53,8 +53,7 @@ func (o *options) watch(ctx context.Context) error {
 	found, problems := c.Read(ctx, o.wanted())
 	interrupted := ctx.Err() != nil
 	switch away := unreachable(problems); {
-	case interrupted:
-		return nil
+	case interrupted: // and so is what follows
 	case len(found) > 0:
 		o.heardOf(ctx, c, w.now())
 	case away != nil:

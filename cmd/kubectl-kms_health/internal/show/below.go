@@ -81,9 +81,9 @@ func agreed(w *view.WriteKey, wide bool) string {
 		case health.Differs:
 			say(id(n.KEKID)+" on ", n.Node)
 		case health.Missing:
-			say("not reported by ", n.Node)
+			say("nothing to be read of ", n.Node)
 		case health.OutOfDate:
-			say("not known of ", n.Node)
+			say("out of date on ", n.Node)
 		case health.Ill:
 			say("ill, or without a remote key, on ", n.Node)
 		}

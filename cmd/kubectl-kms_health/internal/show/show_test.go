@@ -111,7 +111,7 @@ func TestAgreementInWords(t *testing.T) {
 	two := func(answers ...view.WriteKeyNode) []view.WriteKeyNode { return answers }
 	for want, w := range map[string]view.WriteKey{
 		"the one node writes with key 2 and the remote key k": {KeyID: "2", Agreed: true, KEKID: "k", Nodes: two(view.WriteKeyNode{Node: "a"})},
-		"key 2, the nodes name different remote keys: k on a; l on b; not reported by c": {KeyID: "2", Nodes: two(
+		"key 2, the nodes name different remote keys: k on a; l on b; nothing to be read of c": {KeyID: "2", Nodes: two(
 			view.WriteKeyNode{Node: "a", Answer: "differs", KEKID: "k"}, view.WriteKeyNode{Node: "b", Answer: "differs", KEKID: "l"}, view.WriteKeyNode{Node: "c", Answer: "missing"})},
 		"the nodes write with different keys: key 1 on b; key 2 on a, c": {Nodes: two(
 			view.WriteKeyNode{Node: "a", First: "2"}, view.WriteKeyNode{Node: "b", First: "1"}, view.WriteKeyNode{Node: "c", First: "2"}, view.WriteKeyNode{Node: "d"})},
