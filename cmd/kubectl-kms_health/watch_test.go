@@ -208,3 +208,27 @@ var errFull = errors.New("no space left")
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, fmt.Errorf("write: %w", errFull) }
+
+// interrupter presses Ctrl-C once something is said.
+type interrupter struct {
+	bytes.Buffer
+	interrupt func()
+}
+
+func (i *interrupter) Write(p []byte) (int, error) {
+	defer i.interrupt()
+	return i.Buffer.Write(p)
+}
+
+func TestAWatchThatWaitsForTheAPIServerSaysSoAndEndsByCtrlC(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var stdout bytes.Buffer
+	stderr := &interrupter{interrupt: cancel}
+	code := run(ctx, []string{"watch", "--kubeconfig=testdata/kubeconfig"}, environment{
+		stdout: &stdout, stderr: stderr, clock: clocktesting.NewFakeClock(taken), getenv: func(string) string { return "" },
+	})
+	said := stderr.String()
+	if code != 0 || stdout.Len() > 0 || strings.Count(said, "cannot be reached") != 1 || !strings.Contains(said, "Trying again") {
+		t.Errorf("%d, %q, %q", code, stdout.String(), said)
+	}
+}
