@@ -53,7 +53,7 @@ func (w *watched) look(t *testing.T) string {
 	return w.stdout.String()
 }
 
-// says is a report of now, on every second node an interval of its own.
+// says is news of one node, checked just now.
 func (w *watched) says(t *testing.T, status health.Status, kek string) source.Update {
 	t.Helper()
 	message, err := health.EncodeMessage([]health.Entry{{KeyID: "2", KEKID: kek, Status: status, LastChecked: w.clock.Now(), Interval: 30 * time.Second}})
