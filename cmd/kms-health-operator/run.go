@@ -234,7 +234,23 @@ func (o *runOptions) restConfig() (*rest.Config, error) {
 	config.UserAgent = "kms-health-operator/" + version
 	// Writes are few; what would be slowed down is a start with many targets.
 	config.QPS, config.Burst = 20, 40
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return atOnce{next} })
 	return config, nil
+}
+
+// atOnce hands an answer of 503 to whoever asked. With Retry-After, client-go would
+// keep it, and try again in its own time: an API server that starts asks for 5 s
+// before it serves a custom resource, which it does sooner. What lists and watches
+// has a backoff of its own.
+type atOnce struct{ next http.RoundTripper }
+
+// RoundTrip is http.RoundTripper's.
+func (a atOnce) RoundTrip(request *http.Request) (*http.Response, error) {
+	answer, err := a.next.RoundTrip(request)
+	if err == nil && answer.StatusCode == http.StatusServiceUnavailable && request.Method == http.MethodGet {
+		answer.Header.Del("Retry-After")
+	}
+	return answer, err
 }
 
 // caOf is read each time: the file is replaced when the CA is rotated.

@@ -205,6 +205,13 @@ func (o *Operator) pass(ctx, watches context.Context, config *v1alpha1.OperatorC
 		o.failed("", err)
 	}
 	if err != nil || !c.known {
+		if err == nil && c.roles.Known() { // enough to roll up by what was known before
+			var all []*job
+			for _, t := range o.targets(c, config) {
+				all = append(all, &job{aTarget: t})
+			}
+			o.publish(c, config, all)
+		}
 		return o.again
 	}
 	var all []*job

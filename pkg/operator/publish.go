@@ -14,9 +14,9 @@ import (
 // publish tells the roll-up which targets there are, and what the pass knows of
 // their plugins; of a target that it knows nothing of, what an earlier one knew.
 func (o *Operator) publish(c *cluster, config *v1alpha1.OperatorConfiguration, jobs []*job) {
-	tool := "kubectl"
-	if c.openShift {
-		tool = "oc"
+	tool := "oc"
+	if c.known && !c.openShift {
+		tool = "kubectl"
 	}
 	var optional []string
 	for _, r := range config.Rollups {

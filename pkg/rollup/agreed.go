@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kms-health/kms-health/pkg/health"
 )
@@ -28,6 +29,10 @@ func (e *evaluation) writeKey() string {
 // writeKeyAgreed says whether all nodes write with one and the same remote key.
 func (e *evaluation) writeKeyAgreed() Condition {
 	c := Condition{Type: WriteKeyAgreed, Status: Unknown}
+	if e.NoWriteKey {
+		c.Reason, c.Message = NoWriteKey, "no plugin encrypts what is written"
+		return c
+	}
 	key := e.writeKey()
 	if key == "" {
 		c.Reason, c.Message = WriteKeyUnknown, "which plugin encrypts what is written is not known"
@@ -88,9 +93,11 @@ type agreedMessage struct {
 // AgreedMessage is the message of a WriteKeyAgreed that is True: a JSON object
 // with keyID, and the kekID that all nodes name.
 func AgreedMessage(keyID, kekID string) string {
-	raw, err := json.Marshal(agreedMessage{keyID, kekID})
-	if err != nil {
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false) // as in reports
+	if err := encoder.Encode(agreedMessage{keyID, kekID}); err != nil {
 		panic(fmt.Sprintf("marshal two strings: %v", err))
 	}
-	return string(raw)
+	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -30,7 +30,7 @@ func BenchmarkReconcile(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				r := Read(o)
-				result := Evaluate(&Input{Now: now, Reports: r.Reports, Nodes: expected, WriteKey: "2", Previous: r.Conditions, Tool: "oc"})
+				result := Evaluate(&Input{Now: now, Reports: r.Reports, Nodes: expected, WriteKey: "2", Previous: r.Conditions})
 				if !result.Same(r.Conditions) {
 					b.Fatal("there is something to write")
 				}

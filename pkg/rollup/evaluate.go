@@ -25,6 +25,7 @@ const (
 	KeysDiffer       = "KeysDiffer"
 	PluginIll        = "PluginIll"
 	WriteKeyUnknown  = "WriteKeyUnknown"
+	NoWriteKey       = "NoWriteKey"
 )
 
 // Result is a verdict.
@@ -142,13 +143,19 @@ func (e *evaluation) degraded() Condition {
 			f := finding{node: n.Name, key: row.KeyID, detail: row.Detail, look: n.Look[row.KeyID]}
 			switch {
 			case row.Unexpected:
+			case row.State == Missing:
+				f = finding{reason: AwaitingReports, node: n.Name, what: notYet}
+				if heard {
+					f.key = row.KeyID
+				}
+				missing.add(f)
+			case n.excused(e.Now) && row.LastChecked.Before(n.PodSince):
+				// Another pod said it, whose plugins may have ended before its reporter.
 			case row.State.Ill():
 				ill.add(f.ill(health.Status(row.State)))
-			case row.State == Missing:
-				missing.add(finding{reason: AwaitingReports, node: n.Name, what: notYet})
 			case row.State == Stale && n.excused(e.Now):
-				// What it last said stays, unless another pod said it.
-				if (row.Status == health.Unhealthy || row.Status == health.Error) && !row.LastChecked.Before(n.PodSince) {
+				// What it last said stays.
+				if row.Status == health.Unhealthy || row.Status == health.Error {
 					ill.add(f.ill(row.Status))
 				}
 			case row.State == Stale:
@@ -159,7 +166,7 @@ func (e *evaluation) degraded() Condition {
 				unknown.add(f)
 			case row.State == Skewed:
 				unknown.add(finding{reason: ClockSkew, node: n.Name, what: skewed})
-			case row.State == Unreadable:
+			case row.State == Unreadable && !n.excused(e.Now):
 				unknown.add(finding{reason: ReportUnreadable, node: n.Name, what: unreadable, detail: row.Detail})
 			}
 		}
@@ -183,7 +190,10 @@ func (e *evaluation) degraded() Condition {
 	default:
 		c.Status, c.Reason = False, AsExpected
 		c.Message = "every plugin is healthy on " + allOf(len(e.nodes))
-		if quiet > 0 {
+		switch {
+		case quiet == len(e.nodes):
+			c.Message = "nothing is heard of any node: each is being replaced, or not Ready"
+		case quiet > 0:
 			c.Message = fmt.Sprintf("every plugin is healthy on %d of %d nodes; the others are being replaced, or not Ready", len(e.nodes)-quiet, len(e.nodes))
 		}
 		return c
@@ -272,7 +282,7 @@ func (e *evaluation) available() Condition {
 	key := e.writeKey()
 	ill := 0
 	for _, n := range e.nodes {
-		if slices.ContainsFunc(e.byNode[n.Name], func(r Row) bool { return r.KeyID == key && r.State.Ill() }) {
+		if !e.NoWriteKey && slices.ContainsFunc(e.byNode[n.Name], func(r Row) bool { return r.KeyID == key && r.State.Ill() }) {
 			ill++
 		}
 	}

@@ -13,12 +13,12 @@ type Input struct {
 	// placed and not about to go.
 	Nodes []Node
 	// WriteKey is the keyID of the plugin that encrypts what is written; empty while
-	// it is not known, and then taken from the reports.
-	WriteKey string
+	// it is not known, and then taken from the reports. NoWriteKey says that there is
+	// none: KMS is being turned off.
+	WriteKey   string
+	NoWriteKey bool
 	// Previous are the conditions as they stand, by type.
 	Previous map[string]Condition
-	// Tool is what admins of this cluster type: oc or kubectl.
-	Tool string
 	// Optional are the conditions wanted beyond the usual ones: Available,
 	// Progressing.
 	Optional []string

@@ -65,13 +65,15 @@ type line struct {
 	nodes []string
 }
 
-// lines says each thing once, in the order in which it was found: by node.
+// lines says each thing once, in the order in which it was found: by node. What
+// differs by numbers in others' words alone is one thing, or a time that ticks on
+// two nodes would part and join them again and again.
 func (f findings) lines() []line {
 	type same struct{ reason, key, what, detail string }
 	places := map[same]int{}
 	var all []line
 	for _, one := range f {
-		k := same{one.reason, one.key, one.what, one.detail}
+		k := same{one.reason, one.key, one.what, withoutNumbers(one.detail)}
 		at, known := places[k]
 		if !known {
 			at = len(all)
@@ -149,11 +151,24 @@ func (e *evaluation) say(c *Condition, all findings) {
 	}
 }
 
+// withoutNumbers is a text less its words with digits.
+func withoutNumbers(text string) string {
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		if hasDigit(w) {
+			words[i] = "0"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func hasDigit(word string) bool { return strings.ContainsAny(word, "0123456789") }
+
 // numbersDiffer matches a text, and what differs from it in words with digits.
 func numbersDiffer(text string) string {
 	words := strings.Split(text, " ")
 	for i, w := range words {
-		if strings.ContainsAny(w, "0123456789") {
+		if hasDigit(w) {
 			words[i] = `\S+`
 		} else {
 			words[i] = regexp.QuoteMeta(w)

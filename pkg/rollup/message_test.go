@@ -87,7 +87,7 @@ func TestMessages(t *testing.T) {
 		{"not known", WriteKeyAgreed, nil, nil, "which plugin encrypts what is written is not known"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			in := Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, Tool: "oc"}
+			in := Input{Now: now, Nodes: tt.nodes, Reports: tt.reports}
 			if diff := cmp.Diff(tt.want, Evaluate(&in).Condition(tt.kind).Message); diff != "" {
 				t.Error(diff)
 			}

@@ -29,7 +29,6 @@ func (d dice) input() *Input {
 		Now:      now.Add(time.Duration(d.IntN(3)) * 500 * time.Millisecond),
 		WriteKey: pick(d, "", "1", "2"),
 		Optional: pick(d, nil, []string{Available, Progressing}),
-		Tool:     "oc",
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"}[:d.IntN(8)] {
 		in.Reports = append(in.Reports, d.reports(name)...)

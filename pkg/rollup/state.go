@@ -121,6 +121,10 @@ func nodeRows(name string, reports []*Report, node *Node, now time.Time) (rows [
 		if r.Err != nil {
 			s.rows = []Row{{Node: name, State: Unreadable, Entry: health.Entry{Detail: health.CleanDetail(r.Err.Error())}}}
 		}
+		var written time.Time // by a reporter of ours, which writes one node; others may write many
+		if r.Ours {
+			written = r.Written
+		}
 		for i := range r.Entries {
 			if at := r.Entries[i].LastChecked; at.After(s.newer) {
 				s.newer = at
@@ -133,7 +137,7 @@ func nodeRows(name string, reports []*Report, node *Node, now time.Time) (rows [
 			}
 			row := Row{Node: name, Entry: e, Unexpected: node != nil && !node.expects(e.KeyID)}
 			var at time.Time
-			row.State, at = state(&e, s.newer, r.Written, now)
+			row.State, at = state(&e, s.newer, written, now)
 			s.again = earliest(s.again, at)
 			s.lives = s.lives || row.State != Stale
 			s.rows = append(s.rows, row)

@@ -161,15 +161,8 @@ func (in *Input) available() rollup.Condition {
 	}
 	var lines []string
 	for _, t := range in.Targets {
-		line := ""
-		if c, ok := ofPlugins(t); ok {
-			line = c.Message
-		}
-		if line == "" {
-			line = t.Delivery.Message
-		}
-		if line != "" {
-			lines = append(lines, prefixed(t.Name, line))
+		if t.Delivery.Message != "" {
+			lines = append(lines, t.Name+": "+t.Delivery.Message)
 		}
 	}
 	c.Message = strings.Join(lines, "\n")

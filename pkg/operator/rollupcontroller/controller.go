@@ -10,6 +10,7 @@ package rollupcontroller
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"slices"
 	"sync"
@@ -254,18 +255,20 @@ func (c *Controller) judge(ctx context.Context, t *Target) (v Verdict, judged bo
 	}
 	in := rollup.Input{
 		Now: now, Reports: resource.Reports, Nodes: nodes, WriteKey: writeKey(&t.State),
-		Previous: c.standing(t.Name, resource, now), Tool: t.Tool, Optional: t.Optional,
+		Previous: c.standing(t.Name, resource, now), Optional: t.Optional,
 	}
+	in.NoWriteKey = t.Known && in.WriteKey == ""
 	v.Result = rollup.Evaluate(&in)
 	c.lookAgain(v.Result.Deadline)
 	if c.waits(t.Name, now) {
 		return v, true
 	}
-	err := c.write(ctx, t, &in, v.Result)
-	if err == nil && !t.Unmanaged {
-		err = c.clean(ctx, t, resource, &rollup.Cleaning{Now: now, Reports: resource.Reports, Nodes: nodes, Made: made})
+	// A removal is of the very version that was read, so it comes before our write.
+	var cleaned error
+	if !t.Unmanaged {
+		cleaned = c.clean(ctx, t, resource, &rollup.Cleaning{Now: now, Reports: resource.Reports, Nodes: nodes, Made: made})
 	}
-	c.ended(t.Name, err)
+	c.ended(t.Name, errors.Join(cleaned, c.write(ctx, t, &in, v.Result)))
 	return v, true
 }
 
@@ -280,14 +283,14 @@ func (c *Controller) takeOff(ctx context.Context, t *Target, resource *rollup.Re
 	if t.Unmanaged || c.waits(t.Name, now) {
 		return v
 	}
-	var err error
+	var cleaned, err error
+	if t.Clean {
+		cleaned = c.clean(ctx, t, resource, &rollup.Cleaning{Now: now, Reports: resource.Reports, Off: true})
+	}
 	if some {
 		err = c.write(ctx, t, &rollup.Input{Now: now, Previous: standing}, &rollup.Result{})
 	}
-	if err == nil && t.Clean {
-		err = c.clean(ctx, t, resource, &rollup.Cleaning{Now: now, Reports: resource.Reports, Off: true})
-	}
-	c.ended(t.Name, err)
+	c.ended(t.Name, errors.Join(cleaned, err))
 	return v
 }
 

@@ -21,9 +21,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Backoff after a list or watch that failed: an API server that returns is heard
-// again within seconds.
-var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 10 * time.Second}
+// Backoff after a list or watch that failed. An API server that is away is asked
+// again soon: what happened meanwhile is to be told at once. One that is there, and
+// answers with an error, is asked ever less.
+var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 4, Cap: time.Second}
+
+const (
+	firstPatience = 100 * time.Millisecond
+	lastPatience  = 9 * time.Second
+)
 
 // Whole is a conversion that keeps all of an object but its history.
 func Whole(o *unstructured.Unstructured) *unstructured.Unstructured {
@@ -45,6 +51,8 @@ type Source[T any] struct {
 	reflector *cache.Reflector
 	convert   func(*unstructured.Unstructured) T
 	changed   func()
+
+	refused int // answers that were errors, one after another; the reflector's goroutine's
 
 	mu     sync.Mutex
 	items  map[string]T // by namespace/name
@@ -70,8 +78,10 @@ func New[T any](client dynamic.Interface, selection Selection, convert func(*uns
 			list, err := resource.List(ctx, o)
 			s.heard(err)
 			if err != nil {
+				s.bePatient(ctx, err)
 				return nil, err
 			}
+			s.refused = 0
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
@@ -111,6 +121,21 @@ func (s *Source[T]) heard(err error) {
 	s.mu.Unlock()
 	if known != now || (was == nil) != (err == nil) {
 		s.changed()
+	}
+}
+
+// bePatient waits, longer each time, after an answer that was an error.
+func (s *Source[T]) bePatient(ctx context.Context, err error) {
+	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+		s.refused = 0
+		return // there was no answer
+	}
+	timer := time.NewTimer(min(lastPatience, firstPatience<<min(s.refused, 10)))
+	defer timer.Stop()
+	s.refused++
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }
 

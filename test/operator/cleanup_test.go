@@ -1,0 +1,156 @@
+//go:build integration
+
+package operator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/controlplane"
+)
+
+// typedReports writes healthReports for a node, under a manager.
+func typedReports(t *testing.T, server apiservers.Server, manager, node, status string, checked time.Time) {
+	t.Helper()
+	o := server.Status()
+	list := map[string]any{"healthReports": []any{map[string]any{
+		"nodeName": node, "keyID": "1", "status": status, "remoteKeyID": "k", "lastCheckedTime": checked.UTC().Format(time.RFC3339),
+	}}}
+	o["status"] = map[string]any{"encryptionStatus": list}
+	if server == apiservers.OAuth {
+		o["status"] = map[string]any{"oauthAPIServer": map[string]any{"encryptionStatus": list}}
+	}
+	if err := apiservers.Apply(t.Context(), client, manager, controlplane.OperatorGVR(server.Resource), "", o, "status"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forms are who reports in which form.
+func forms(r *rollup.Resource) []string {
+	var all []string
+	for _, report := range r.Reports {
+		all = append(all, report.Node+" "+string(report.Form))
+	}
+	return all
+}
+
+// KMS is turned off: the reports of both forms go, those of another make stay, and
+// no trace of who wrote is left.
+func TestReportsOfBothFormsGoWithKMS(t *testing.T) {
+	const foreign = "kms-preflight"
+	for _, server := range []apiservers.Server{apiservers.Kube, apiservers.OAuth} {
+		for _, others := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, others=%v", server.Name, others), func(t *testing.T) {
+				h := newHouse(t)
+				setEncryption(t, server, apiservers.Encryption("1", "identity"))
+				h.configure(targets(server.Target("delivery: External")))
+				h.start("")
+				awaitCondition(t, server.Resource, "True", "Configured")
+				now := time.Now()
+				for _, node := range nodeNames[:2] {
+					message, err := health.EncodeMessage([]health.Entry{{KeyID: "1", KEKID: "k", Status: health.Healthy, LastChecked: now, Interval: time.Minute}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := server.Report(t.Context(), client, node, message, now); err != nil {
+						t.Fatal(err)
+					}
+					typedReports(t, server, health.ReportsManager(node), node, "Healthy", now)
+				}
+				var want []string
+				if others {
+					typedReports(t, server, foreign, "master-2", "Healthy", now)
+					want = []string{"master-2 HealthReports"}
+				}
+				setEncryption(t, server, apiservers.Encryption("identity"))
+				eventually(t, "our reports are gone, and only ours", func() error {
+					if got := forms(resource(t, server)); !slices.Equal(got, want) {
+						return fmt.Errorf("left: %s", got)
+					}
+					return nil
+				})
+				h.configure("targets: []\n")
+				h.awaitNothingLeft()
+				o, err := client.Resource(controlplane.OperatorGVR(server.Resource)).Get(t.Context(), controlplane.ClusterObject, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var managers []string
+				for _, m := range o.GetManagedFields() {
+					if strings.HasPrefix(m.Manager, "kms-") {
+						managers = append(managers, m.Manager)
+					}
+				}
+				if others && !slices.Equal(managers, []string{foreign}) || !others && len(managers) > 0 {
+					t.Errorf("managers left: %s", managers)
+				}
+				if others { // its owner takes it away
+					if err := apiservers.Apply(t.Context(), client, foreign, controlplane.OperatorGVR(server.Resource), "", withoutStatus(server), "status"); err == nil {
+						t.Log("another make's report was taken away by its own manager")
+					} else if _, err := client.Resource(controlplane.OperatorGVR(server.Resource)).Patch(t.Context(), controlplane.ClusterObject, "application/json-patch+json",
+						resource(t, server).Removal(resource(t, server).Reports), metav1.PatchOptions{}, "status"); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func withoutStatus(server apiservers.Server) map[string]any {
+	o := server.Status()
+	delete(o, "status")
+	return o
+}
+
+// A reporter of another make, whose writes the API refuses while its plugin is ill,
+// shows as stale: its last word was "healthy".
+func TestSilentReporterOfAnotherMakeIsStale(t *testing.T) {
+	h := newHouse(t)
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	rollStatic(t, "1", false)
+	t.Cleanup(func() { removeStatics(t) })
+	grown(t, apiservers.Kube.Namespace)
+	const foreign = "kms-preflight"
+	// Its usual interval is 30 s, so this is believed for some seconds more.
+	checked := time.Now().Add(-4*30*time.Second + 8*time.Second).Truncate(time.Second)
+	o := apiservers.Kube.Status()
+	var list []any
+	for _, node := range nodeNames {
+		list = append(list, map[string]any{"nodeName": node, "keyID": "1", "status": "Healthy", "remoteKeyID": "k", "lastCheckedTime": checked.UTC().Format(time.RFC3339)})
+	}
+	o["status"] = map[string]any{"encryptionStatus": map[string]any{"healthReports": list}}
+	if err := apiservers.Apply(t.Context(), client, foreign, controlplane.OperatorGVR(apiservers.Kube.Resource), "", o, "status"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r := resource(t, apiservers.Kube)
+		if _, err := client.Resource(controlplane.OperatorGVR(apiservers.Kube.Resource)).Patch(context.Background(), controlplane.ClusterObject, "application/json-patch+json",
+			r.Removal(r.Reports), metav1.PatchOptions{}, "status"); err != nil {
+			t.Error(err)
+		}
+	})
+	h.configure(targets(apiservers.Kube.Target()))
+	h.start("")
+	awaitCondition(t, apiservers.Kube.Resource, "True", "ForeignReporter")
+	awaitRollUp(t, apiservers.Kube, rollup.Degraded, rollup.False, rollup.AsExpected)
+	c := awaitRollUp(t, apiservers.Kube, rollup.Degraded, rollup.Unknown, rollup.ReporterStale)
+	if at := checked.Add(4 * 30 * time.Second); time.Now().Before(at) {
+		t.Errorf("told before %s: %+v", at, c)
+	}
+	awaitRollUp(t, apiservers.Kube, rollup.Observed, rollup.False, rollup.ReporterStale)
+	if got := forms(resource(t, apiservers.Kube)); len(got) != 3 {
+		t.Errorf("another make's reports were touched: %s", got)
+	}
+	h.configure("targets: []\n")
+	h.awaitNothingLeft()
+}

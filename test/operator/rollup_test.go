@@ -1,0 +1,275 @@
+//go:build integration
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+func asUnstructured(o runtime.Object) *unstructured.Unstructured {
+	u, _ := o.(*unstructured.Unstructured)
+	return u
+}
+
+// reporting brings kube-apiserver on three nodes to where all report, once a
+// second, and all is well.
+func reporting(t *testing.T, h *house, plugin *kmsplugin.Plugin) []*reporter {
+	t.Helper()
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	rollStatic(t, "1", false)
+	t.Cleanup(func() { removeStatics(t) })
+	grown(t, apiservers.Kube.Namespace)
+	h.configure(targets(apiservers.Kube.Target()))
+	h.start("")
+	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	reporters := startReporters(t, apiservers.Kube, home, "1s", plugin)
+	awaitHealthy(t)
+	return reporters
+}
+
+func awaitHealthy(t *testing.T) {
+	t.Helper()
+	awaitRollUp(t, apiservers.Kube, rollup.Observed, rollup.True, rollup.AsExpected)
+	awaitRollUp(t, apiservers.Kube, rollup.WriteKeyAgreed, rollup.True, rollup.AsExpected)
+	awaitRollUp(t, apiservers.Kube, rollup.Degraded, rollup.False, rollup.AsExpected)
+}
+
+// done takes the target back, and with it every report and condition.
+func done(t *testing.T, h *house, reporters []*reporter) {
+	t.Helper()
+	for _, r := range reporters {
+		r.kill(t)
+	}
+	h.configure("targets: []\n")
+	h.awaitNothingLeft()
+	left := resource(t, apiservers.Kube)
+	if len(left.Reports) > 0 || left.Conditions[rollup.Degraded].Type != "" {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+// soon is how soon the roll-up follows a report.
+const soon = 2 * time.Second
+
+func TestRollUpFollowsReportsAndWritesNothingElse(t *testing.T) {
+	h := newHouse(t)
+	reporters := reporting(t, h, nil)
+	before := awaitNoWrites(t, 3*time.Second)
+	if os := resource(t, apiservers.Kube).Conditions[rollup.WriteKeyAgreed]; !strings.Contains(os.Message, reporters[0].plugin.KeyID()) {
+		t.Errorf("the key is not in %q", os.Message)
+	}
+
+	time.Sleep(steady) // three reporters write once a second all the while
+	if more := operatorWrites(t)[len(before):]; len(more) > 0 {
+		t.Errorf("%d writes in %s of health:\n%s", len(more), steady, texts(more))
+	}
+	t.Logf("three reporters wrote %d times in all; the operator 0 times in %s", len(writesOf(t, reporterUser)), steady)
+
+	// When the first such report, and when the verdict, was first to be seen.
+	var mu sync.Mutex
+	seen := map[string]time.Time{}
+	watchResource(t, apiservers.Kube, func(at time.Time, r *rollup.Resource) {
+		mu.Lock()
+		defer mu.Unlock()
+		note := func(what string) {
+			if _, had := seen[what]; !had {
+				seen[what] = at
+			}
+		}
+		for _, report := range r.Reports {
+			if report.Node == "master-1" && len(report.Entries) == 1 {
+				note("report " + string(report.Entries[0].Status))
+			}
+		}
+		note("verdict " + r.Conditions[rollup.Degraded].Status)
+	})
+	took := func(from, to string) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if after := seen[to].Sub(seen[from]); seen[to].IsZero() || seen[from].IsZero() || after > soon {
+			t.Errorf("%s came %s after %s, must be at most %s", to, after, from, soon)
+		} else {
+			t.Logf("%s came %s after %s", to, after.Round(time.Millisecond), from)
+		}
+		clear(seen)
+	}
+	await := func(what string) {
+		t.Helper()
+		eventually(t, what+" is seen", func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			if seen[what].IsZero() {
+				return fmt.Errorf("seen: %v", seen)
+			}
+			return nil
+		})
+	}
+	await("verdict False")
+	mu.Lock()
+	clear(seen)
+	mu.Unlock()
+	for range 2 {
+		was := len(operatorWrites(t))
+		if err := reporters[1].plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
+			t.Fatal(err)
+		}
+		await("verdict True")
+		took("report unhealthy", "verdict True")
+		c := resource(t, apiservers.Kube).Conditions[rollup.Degraded]
+		if c.Reason != rollup.PluginUnhealthy || !strings.Contains(c.Message, "key 1 on node master-1: unhealthy") || !strings.Contains(c.Message, "vault is sealed") {
+			t.Errorf("%+v", c)
+		}
+		writes := awaitNoWrites(t, 3*time.Second)
+		if len(writes) != was+1 {
+			t.Errorf("%d writes, want 1:\n%s", len(writes)-was, texts(writes[was:]))
+		}
+		mu.Lock()
+		clear(seen)
+		mu.Unlock()
+		if err := reporters[1].plugin.ClearFaults(); err != nil {
+			t.Fatal(err)
+		}
+		await("verdict False")
+		took("report healthy", "verdict False")
+		again := awaitNoWrites(t, 3*time.Second)
+		if len(again) != len(writes)+1 {
+			t.Errorf("%d writes, want 1:\n%s", len(again)-len(writes), texts(again[len(writes):]))
+		}
+		mu.Lock()
+		clear(seen)
+		mu.Unlock()
+	}
+	done(t, h, reporters)
+}
+
+// reporterUser is who the reporters of kube-apiserver are.
+var reporterUser = controlplane.ServiceAccountUser(home, render.Name(apiservers.Kube.Name))
+
+// A reporter that is killed, or hangs, is told one second after its last word has
+// become too old, and not before.
+func TestSilenceIsToldWhenItIsCertain(t *testing.T) {
+	h := newHouse(t)
+	reporters := reporting(t, h, nil)
+	var mu sync.Mutex
+	last := map[string]time.Time{} // by node, when its entry becomes stale
+	told := time.Time{}            // when Unknown was seen
+	watchResource(t, apiservers.Kube, func(at time.Time, r *rollup.Resource) {
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range r.Reports {
+			for _, e := range r.Reports[i].Entries {
+				last[r.Reports[i].Node] = e.StaleAt()
+			}
+		}
+		if r.Conditions[rollup.Degraded].Status == rollup.Unknown {
+			if told.IsZero() {
+				told = at
+			}
+		} else {
+			told = time.Time{}
+		}
+	})
+	check := func(how string, r *reporter) {
+		t.Helper()
+		c := awaitRollUp(t, apiservers.Kube, rollup.Degraded, rollup.Unknown, rollup.ReporterStale)
+		if !strings.Contains(c.Message, "node "+r.node) || strings.Contains(c.Message, "key") {
+			t.Errorf("%s: %q", how, c.Message)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if after := told.Sub(last[r.node]); told.IsZero() || after <= 0 || after > time.Second {
+			t.Errorf("%s: told %s after the instant, must be within a second and not before", how, after)
+		} else {
+			t.Logf("%s: told %s after the instant", how, after.Round(time.Millisecond))
+		}
+	}
+	reporters[0].signal(t, syscall.SIGSTOP)
+	check("SIGSTOP", reporters[0])
+	reporters[0].signal(t, syscall.SIGCONT)
+	awaitHealthy(t)
+	reporters[2].kill(t)
+	check("SIGKILL", reporters[2])
+	done(t, h, reporters)
+}
+
+// A Node that is removed takes its report along, and that of a reporter which has
+// some last words as well: once, and then when it is silent.
+func TestRemovedNodeTakesItsReportAlong(t *testing.T) {
+	for name, lastWords := range map[string]time.Duration{"at once": 0, "with last words": 1500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			reporters := reporting(t, h, nil)
+			was := len(operatorWrites(t))
+			if lastWords == 0 {
+				reporters[2].kill(t)
+			}
+			began := time.Now()
+			if err := workers.RemoveNode(t.Context(), "master-2"); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				defer cancel()
+				if err := workers.AddNode(ctx, "master-2"); err != nil {
+					t.Errorf("add the node again: %v", err)
+				}
+			})
+			time.Sleep(lastWords)
+			reporters[2].kill(t)
+			want := []string{"master-0", "master-1"}
+			within, removals := 5*time.Second, 1
+			if lastWords > 0 { // its last word is believed for four intervals
+				within, removals = lastWords+4*time.Second+soon, 2
+			}
+			var since time.Time
+			eventually(t, "the node's report is gone, and stays so", func() error {
+				if got := nodesOf(resource(t, apiservers.Kube)); !slices.Equal(got, want) {
+					since = time.Time{}
+					return fmt.Errorf("of %s", got)
+				}
+				if since.IsZero() {
+					since = time.Now()
+				}
+				if lastWords > 0 && time.Since(began) < within {
+					return errors.New("it may come back")
+				}
+				return nil
+			})
+			if gone := since.Sub(began); gone > within {
+				t.Errorf("gone after %s, must be at most %s", gone, within)
+			} else {
+				t.Logf("gone for good after %s", gone.Round(10*time.Millisecond))
+			}
+			writes := slices.DeleteFunc(operatorWrites(t)[was:], func(w written) bool { return !strings.Contains(w.what, "kms-health-operator-cleanup") })
+			if len(writes) == 0 || len(writes) > removals {
+				t.Errorf("%d removals, must be at most %d:\n%s", len(writes), removals, texts(writes))
+			}
+			for _, node := range want {
+				if e := lastChecked(t, apiservers.Kube, node); e.Freshness(time.Now()) != health.Fresh {
+					t.Errorf("%s: %+v", node, e)
+				}
+			}
+			awaitHealthy(t)
+			done(t, h, reporters)
+		})
+	}
+}
