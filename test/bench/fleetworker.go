@@ -93,7 +93,7 @@ func decodeEvent(frame []byte) (*unstructured.Unstructured, error) {
 
 func (m *member) evaluate(now time.Time) *rollup.Result {
 	return rollup.Evaluate(&rollup.Input{
-		Now: now, Reports: m.resource.Reports, Nodes: m.nodes, WriteKey: fleetKeys[0], Previous: m.standing, Tool: "oc",
+		Now: now, Reports: m.resource.Reports, Nodes: m.nodes, WriteKey: fleetKeys[0], Previous: m.standing,
 	})
 }
 
