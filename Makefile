@@ -48,7 +48,7 @@ demo: bin/kms-health-reporter bin/kms-plugin ## Show the reporter at work: no cl
 
 .PHONY: demo-cluster
 demo-cluster: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
-demo-cluster: bin/kms-health-reporter bin/kms-health-operator cluster ## Show the operator at work: a control plane, three nodes, no root (STAY=1: keep it)
+demo-cluster: bin/kms-health-reporter bin/kms-health-operator bin/kubectl-kms_health cluster ## Show the operator at work: a control plane, three nodes, no root (STAY=1: keep it)
 	@$(GO) run ./test/democluster $(if $(STAY),--stay)
 
 .PHONY: image

@@ -99,7 +99,7 @@ func staticPod(revision string, keys []string) *corev1.Pod {
 	p.Spec.Containers[0].VolumeMounts = mount
 	p.Spec.Volumes = []corev1.Volume{{Name: socketVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	for _, key := range keys {
-		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "kms-plugin-" + key, Image: "kms-plugin:demo", VolumeMounts: mount})
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "kms-plugin-" + key, Image: "kms-plugin:demo", Args: []string{"--endpoint=unix:///var/run/kmsplugin/kms-" + key + ".sock"}, VolumeMounts: mount})
 	}
 	return p
 }

@@ -223,15 +223,26 @@ func intervalIn(pod *corev1.Pod) time.Duration {
 }
 
 // kubectl shows a command, runs it, and shows its last lines: all, for 0.
-func (s *stage) kubectl(last int, args ...string) error {
+func (s *stage) kubectl(last int, args ...string) error { return s.show(0, last, args...) }
+
+// kubectlExits shows a command whose exit code tells, and all that it says.
+func (s *stage) kubectlExits(code int, args ...string) error { return s.show(code, 0, args...) }
+
+func (s *stage) show(code, last int, args ...string) error {
 	line := commandLine(args)
 	if last > 0 {
 		line += fmt.Sprintf(" | tail -n %d", last)
 	}
 	s.note("$ %s", line)
 	cmd := exec.CommandContext(s.ctx, filepath.Join(s.tools, "kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.admin)
+	// kubectl finds its plugins in PATH.
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.admin, "PATH="+s.bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	output, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == code {
+		err = nil
+	} else if err == nil && code != 0 {
+		err = fmt.Errorf("exit code 0, must be %d", code)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w\n%s", line, err, output)
 	}

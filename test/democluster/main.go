@@ -40,8 +40,9 @@ func run(stay bool) (err error) {
 	defer func() { err = errors.Join(err, s.close()) }()
 	play := scenes
 	if !stay {
-		play = append(play, off)
+		play = append(play, offAndOn...)
 	}
+	play = append(play, last...)
 	for _, scene := range play {
 		if err := scene(s); err != nil {
 			if signals.Err() != nil {

@@ -15,8 +15,12 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// parting bounds the wait for the operator to end.
-const parting = 10 * time.Second
+const (
+	// parting bounds the wait for the operator to end.
+	parting = 10 * time.Second
+	// inertia is how long something is bad before the ClusterOperator tells.
+	inertia = 3 * time.Second
+)
 
 func (s *stage) operatorFile() string { return filepath.Join(s.dir, "operator.yaml") }
 
@@ -62,6 +66,7 @@ func (s *stage) startOperator() error {
 		"--namespace", home, "--image", "kms-health-reporter:demo",
 		// The one replica that is killed gives no lease back.
 		"--leader-elect=false", "--metrics-bind-address=0", "--health-bind-address=0",
+		"--degraded-inertia=" + inertia.String(),
 	}, s.logPath("operator"))
 	return err
 }

@@ -42,6 +42,7 @@ type stage struct {
 	ctx     context.Context
 	dir     string
 	tools   string // folder of etcd, kube-apiserver, kubectl
+	bin     string // folder of our programs
 	scene   int
 	colours bool
 	closed  bool
@@ -73,7 +74,11 @@ func newStage(ctx context.Context) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range []string{program("kms-health-operator"), program("kms-health-reporter"), filepath.Join(tools, "kubectl")} {
+	bin, err := filepath.Abs("bin")
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range []string{program("kms-health-operator"), program("kms-health-reporter"), program("kubectl-kms_health"), filepath.Join(tools, "kubectl")} {
 		if _, err := os.Stat(path); err != nil {
 			return nil, fmt.Errorf("%w; run `make demo-cluster`, which builds it", err)
 		}
@@ -85,7 +90,7 @@ func newStage(ctx context.Context) (*stage, error) {
 		return nil, err
 	}
 	s := &stage{
-		ctx: ctx, dir: dir, tools: tools, plugins: map[string][]*plugin{},
+		ctx: ctx, dir: dir, tools: tools, bin: bin, plugins: map[string][]*plugin{},
 		colours: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "",
 	}
 	// What the libraries in this process log is for a demo that fails.
