@@ -4,14 +4,18 @@ package manifests
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -60,7 +64,7 @@ func TestEveryInstallIsAcceptedByKubectlAsItStands(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				rendered = withoutServiceMonitors(t, rendered)
+				rendered = withoutMonitoring(t, rendered)
 				apply := []string{"--kubeconfig", kubeconfig, "apply", "--server-side", "--force-conflicts", "--field-manager=install", "-f", "-"}
 				if _, err := install.Kubectl(t.Context(), rendered, append(apply, "--dry-run=server")...); err != nil {
 					t.Error(err)
@@ -90,11 +94,11 @@ func TestTheDefaultIsOpenShift(t *testing.T) {
 	}
 }
 
-func withoutServiceMonitors(t *testing.T, rendered []byte) []byte {
+func withoutMonitoring(t *testing.T, rendered []byte) []byte {
 	t.Helper()
 	var kept []string
 	for _, document := range strings.Split(string(rendered), "\n---\n") {
-		if !strings.Contains(document, "\nkind: ServiceMonitor\n") {
+		if !strings.Contains(document, "apiVersion: monitoring.coreos.com/") {
 			kept = append(kept, document)
 		}
 	}
@@ -143,6 +147,51 @@ func TestServiceMonitorDecodes(t *testing.T) {
 		}
 		if found != 1 {
 			t.Errorf("%d ServiceMonitors", found)
+		}
+	}
+}
+
+// An alert that names a metric or a condition that is not there never fires.
+func TestAlertsAreOfMetricsAndConditionsThatThereAre(t *testing.T) {
+	type rule struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              struct {
+			Groups []struct {
+				Name  string `json:"name"`
+				Rules []struct {
+					Alert       string            `json:"alert"`
+					Expr        string            `json:"expr"`
+					For         string            `json:"for"`
+					Labels      map[string]string `json:"labels"`
+					Annotations map[string]string `json:"annotations"`
+				} `json:"rules"`
+			} `json:"groups"`
+		} `json:"spec"`
+	}
+	rendered, err := install.YAML(t.Context(), openshift.config.CAData, install.OpenShift)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r rule
+	for _, document := range strings.Split(string(rendered), "\n---\n") {
+		if strings.Contains(document, "\nkind: PrometheusRule\n") {
+			if err := yaml.UnmarshalStrict([]byte(document), &r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(r.Spec.Groups) != 1 || len(r.Spec.Groups[0].Rules) != 3 {
+		t.Fatalf("%+v", r.Spec)
+	}
+	form := regexp.MustCompile(`^kms_health_condition\{condition="([A-Za-z]+)",status="(True|False|Unknown)"\} == 1$`)
+	for _, a := range r.Spec.Groups[0].Rules {
+		m := form.FindStringSubmatch(a.Expr)
+		if m == nil || !slices.Contains([]string{rollup.Degraded, rollup.Observed, rollup.WriteKeyAgreed}, m[1]) {
+			t.Errorf("%s: %s", a.Alert, a.Expr)
+		}
+		if _, err := time.ParseDuration(a.For); err != nil || a.Labels["severity"] == "" || a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
+			t.Errorf("%+v", a)
 		}
 	}
 }

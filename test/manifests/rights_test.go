@@ -69,7 +69,6 @@ var rights = []struct {
 	{question{"patch update delete", "networkpolicies.networking.k8s.io", home, "default-deny"}, false},
 
 	// What the roll-up stands on, and where it tells.
-	{question{"list watch", "nodes", "", ""}, true},
 	{question{"patch update delete create", "nodes", "", "master-0"}, false},
 	{question{"patch", "nodes/status", "", "master-0"}, false},
 	{question{"list watch", "clusteroperators.config.openshift.io", "", "kms-health"}, true},
@@ -129,7 +128,6 @@ var rights = []struct {
 	{question{"use", "securitycontextconstraints.security.openshift.io", "", "kms-health-reporter"}, true},
 	{question{"use", "securitycontextconstraints.security.openshift.io", "", "privileged"}, false},
 	{question{"create patch update", "securitycontextconstraints.security.openshift.io", "", "kms-health-reporter"}, false},
-	{question{"get list watch", "nodes", "", ""}, false},
 	{question{"get create", "nodes/proxy", "", "any"}, false},
 	{question{"create", "tokenreviews.authentication.k8s.io", "", ""}, true},
 	{question{"create", "subjectaccessreviews.authorization.k8s.io", "", ""}, true},
@@ -251,7 +249,6 @@ func TestOperatorOfAPlainControlPlaneReadsNoSecretAndKeepsNoRole(t *testing.T) {
 		{"create patch", "configmaps", "kube-system", reporter},
 		{"use", "securitycontextconstraints.security.openshift.io", "", "kms-health-reporter"},
 		{"patch", "authentications.operator.openshift.io/status", "", "cluster"},
-		{"list watch", "nodes", "", ""},
 		{"create patch delete", "clusterroles.rbac.authorization.k8s.io", "", "kms-health-reporter-oauth-apiserver"},
 	} {
 		plain.expect(t, q, false)

@@ -51,7 +51,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndLetGoOf(t *testing.T) {
 	h.configure(file("30s"))
 	setEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	apiDeployment(t, "1")
-	t.Cleanup(func() { removeDeployment(t); setProfile(t, ""); unreport(t, apiservers.OpenShift) })
+	t.Cleanup(func() { removeDeployment(t); setProfile(t, "") })
 	awaitPods(t, ns, "apiserver=true", 3)
 	bare := templateOf(t)
 	h.start("")

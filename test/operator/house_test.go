@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
@@ -237,17 +236,5 @@ func report(t *testing.T, server apiservers.Server, node string, since time.Time
 	t.Helper()
 	if err := server.Report(t.Context(), client, node, "[]", since); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// unreport takes the nodes' conditions away again, as the roll-up will.
-func unreport(t *testing.T, server apiservers.Server) {
-	t.Helper()
-	none := server.Status()
-	delete(none, "status")
-	for _, node := range nodeNames {
-		if err := apiservers.Apply(context.Background(), client, health.ConditionManager(node), controlplane.OperatorGVR(server.Resource), "", none, "status"); err != nil {
-			t.Error(err)
-		}
 	}
 }

@@ -30,7 +30,6 @@ func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 	for _, node := range nodeNames {
 		report(t, target, node, time.Now())
 	}
-	t.Cleanup(func() { unreport(t, target) })
 	h.configure(kubeAPIServer("Companion"))
 	h.start("")
 	awaitCondition(t, resource, "True", "Configured")

@@ -77,8 +77,7 @@ func ours(o *unstructured.Unstructured) string {
 		}
 	}
 	for _, m := range o.GetManagedFields() {
-		// The entries of nodes are taken away by the roll-up.
-		if strings.HasPrefix(m.Manager, "kms-health-") && !strings.HasPrefix(m.Manager, "kms-health-report") {
+		if strings.HasPrefix(m.Manager, "kms-health-") {
 			why = append(why, "field manager "+m.Manager)
 		}
 	}

@@ -343,7 +343,7 @@ func (c *Controller) decode(o *unstructured.Unstructured) *corev1.Pod {
 		c.pods[key] = pod
 		return pod
 	}
-	pod := target.ReadPod(o)
+	pod := target.TypedPod(o)
 	c.pods[key] = pod
 	return pod
 }

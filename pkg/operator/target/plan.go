@@ -505,6 +505,11 @@ func mounts(spec *corev1.PodSpec, name string) bool {
 // ReadPod makes a typed pod, without its history; nil where it is none.
 func ReadPod(o *unstructured.Unstructured) *corev1.Pod {
 	o.SetManagedFields(nil)
+	return TypedPod(o)
+}
+
+// TypedPod makes a typed pod of one that others may be reading; nil where it is none.
+func TypedPod(o *unstructured.Unstructured) *corev1.Pod {
 	pod, err := podOf(o)
 	if err != nil {
 		return nil

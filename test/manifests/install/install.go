@@ -60,8 +60,8 @@ func Namespace(overlay string) string {
 // Apply applies an overlay of manifests/ with components of manifests/components,
 // all as an administrator, and waits until the operator's rights are in force.
 // Policies come into force a moment later, which nothing in the API tells. The
-// namespaces of the targets must be there. A ServiceMonitor is passed over where its
-// kind is not served.
+// namespaces of the targets must be there. Objects of Prometheus's
+// operator are passed over where their kind is not served.
 func Apply(ctx context.Context, config *rest.Config, overlay string, components ...string) error {
 	objects, err := Render(ctx, config.CAData, overlay, components...)
 	if err != nil {
@@ -91,7 +91,7 @@ func Objects(ctx context.Context, config *rest.Config, objects ...*unstructured.
 	for _, o := range objects {
 		gvk := o.GroupVersionKind()
 		mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-		if meta.IsNoMatchError(err) && gvk.Kind == "ServiceMonitor" {
+		if meta.IsNoMatchError(err) && gvk.Group == "monitoring.coreos.com" {
 			continue
 		}
 		if err != nil {
