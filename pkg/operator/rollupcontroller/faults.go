@@ -41,16 +41,13 @@ func (b *beside) pluginContainers() []string {
 	if err != nil {
 		return nil
 	}
-	apiServer := b.container
-	if apiServer == "" {
-		apiServer = b.pod.Spec.Containers[0].Name
-	}
+	served := apiServer(b.pod, b.container)
 	var names []string
 	for _, c := range b.containers() {
 		shares := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
 			return slices.ContainsFunc(mounts, func(s corev1.VolumeMount) bool { return s.Name == m.Name })
 		})
-		if shares && c.Name != apiServer && !isReporter(c.Name) {
+		if shares && c.Name != served && !isReporter(c.Name) {
 			names = append(names, c.Name)
 		}
 	}

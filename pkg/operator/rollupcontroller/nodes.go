@@ -16,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/target"
 	"github.com/kms-health/kms-health/pkg/operator/watch"
 	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/pkg/sidecar"
 )
 
 var (
@@ -79,16 +80,28 @@ func (c *Controller) nodes(ctx context.Context, t *Target, resource *rollup.Reso
 	for name, n := range all {
 		made[name] = n.made
 	}
-	reporters := map[string]*corev1.Pod{}
-	for _, o := range ours.All() {
-		if l := o.GetLabels(); l[render.TargetLabel] != t.Name || l[render.DeliveryLabel] == "" || o.GetDeletionTimestamp() != nil {
+	return expect(t, c.Namespace, pods, c.reporters(t.Name, ours.All()), all, now), made, true
+}
+
+// reporters are a target's that are pods of their own, by node. While one delivery
+// takes the place of another there are two on a node.
+func (c *Controller) reporters(name string, ours []*unstructured.Unstructured) map[string]*corev1.Pod {
+	newest := map[string]*corev1.Pod{}
+	for _, o := range ours {
+		if l := o.GetLabels(); l[render.TargetLabel] != name || l[render.DeliveryLabel] == "" || o.GetDeletionTimestamp() != nil {
 			continue
 		}
-		if pod := c.decode(o); pod != nil {
-			reporters[pod.Spec.NodeName] = pod
+		if pod := c.decode(o); pod != nil && newer(pod, newest[pod.Spec.NodeName]) {
+			newest[pod.Spec.NodeName] = pod
 		}
 	}
-	return expect(t, c.Namespace, pods, reporters, all, now), made, true
+	return newest
+}
+
+// newer says whether a pod came after another, nil: after none.
+func newer(pod, other *corev1.Pod) bool {
+	return other == nil || other.CreationTimestamp.Time.Before(pod.CreationTimestamp.Time) ||
+		other.CreationTimestamp.Equal(&pod.CreationTimestamp) && other.Name < pod.Name
 }
 
 // named are those of the Nodes that exist.
@@ -122,8 +135,7 @@ func expect(t *Target, namespace string, pods []*corev1.Pod, reporters map[strin
 		if !target.Alive(pod) || pod.DeletionTimestamp != nil {
 			continue
 		}
-		if had := newest[name]; had == nil || had.CreationTimestamp.Time.Before(pod.CreationTimestamp.Time) ||
-			had.CreationTimestamp.Equal(&pod.CreationTimestamp) && had.Name < pod.Name {
+		if newer(pod, newest[name]) {
 			newest[name] = pod
 		}
 	}
@@ -162,16 +174,31 @@ func began(pod *corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
+// apiServer is the name of the API server's container: the one that is configured,
+// else the pod's first but our own, as the sidecar has it.
+func apiServer(pod *corev1.Pod, configured string) string {
+	if configured != "" {
+		return configured
+	}
+	for i := range pod.Spec.Containers {
+		if name := pod.Spec.Containers[i].Name; name != sidecar.ContainerName {
+			return name
+		}
+	}
+	return ""
+}
+
 // quiet is until when a pod's node may be silent, since its API server came or
 // went; and whether it went in order.
 func quiet(pod *corev1.Pod, container string) (until time.Time, leaving bool) {
 	last := began(pod)
-	if container == "" && len(pod.Spec.Containers) > 0 {
-		container = pod.Spec.Containers[0].Name
-	}
+	container = apiServer(pod, container)
 	for _, s := range pod.Status.ContainerStatuses {
 		if s.Name != container {
 			continue
+		}
+		if e := s.LastTerminationState.Terminated; e != nil && e.FinishedAt.After(last) {
+			last = e.FinishedAt.Time // it is not started again yet
 		}
 		if r := s.State.Running; r != nil && r.StartedAt.After(last) {
 			last = r.StartedAt.Time
