@@ -8,17 +8,23 @@ import (
 )
 
 func TestTheDocumentationQuotesWhatIsPrinted(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/kubectl.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, golden := range []string{"healthy.txt", "ill.txt", "migration.txt", "stale.txt", "missing.txt", "disagree.txt", "must-gather.txt", "ill.explain.txt"} {
-		text, err := os.ReadFile(filepath.Join("testdata", golden))
+	states := []string{"healthy.txt", "ill.txt", "migration.txt", "stale.txt", "missing.txt", "disagree.txt", "must-gather.txt"}
+	for name, goldens := range map[string][]string{
+		"README.md":       states,
+		"docs/kubectl.md": append([]string{"ill.explain.txt"}, states...),
+	} {
+		doc, err := os.ReadFile(filepath.Join("../..", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(string(doc), "```\n"+string(text)+"```\n") {
-			t.Errorf("docs/kubectl.md does not quote testdata/%s as it is", golden)
+		for _, golden := range goldens {
+			text, err := os.ReadFile(filepath.Join("testdata", golden))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(doc), "```\n"+string(text)+"```\n") {
+				t.Errorf("%s does not quote testdata/%s as it is", name, golden)
+			}
 		}
 	}
 }

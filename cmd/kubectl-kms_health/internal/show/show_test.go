@@ -44,10 +44,10 @@ func TestIDsAreShortenedUnlessTwoLookAlikeThen(t *testing.T) {
 		want []string
 	}{
 		"short":            {[]string{"k-7", "0123456789ab"}, []string{"  k-7  ", "  0123456789ab  "}},
-		"long":             {[]string{long, long}, []string{"  arn:a…34abcd  "}},
-		"unlike":           {[]string{long, unlike}, []string{"  arn:a…34abcd  ", "  arn:a…34abce  "}},
+		"long":             {[]string{long, long}, []string{"  arn:aws…1234abcd  "}},
+		"unlike":           {[]string{long, unlike}, []string{"  arn:aws…1234abcd  ", "  arn:aws…1234abce  "}},
 		"alike":            {[]string{long, strings.Replace(alike, "gcp", "aws2", 1)}, []string{"  " + long + "  ", "  arn:aws2:kms:key/1234abcd  "}},
-		"cuts at a rune":   {[]string{strings.Repeat("ö", 13)}, []string{"  ööööö…öööööö  "}},
+		"cuts at a rune":   {[]string{strings.Repeat("ö", 17)}, []string{"  ööööööö…öööööööö  "}},
 		"none":             {[]string{""}, []string{"  -  "}},
 		"steers no screen": {[]string{"a\x1b[2Jb"}, []string{"  a [2Jb  "}},
 	} {

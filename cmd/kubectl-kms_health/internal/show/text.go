@@ -64,7 +64,7 @@ func wrap(text, indent string, width int) string {
 }
 
 // Shortened ids keep both ends: many begin alike, as ARNs and paths do.
-const idHead, idTail = 5, 6
+const idHead, idTail = 7, 8
 
 func middle(s string) string {
 	r := []rune(s)

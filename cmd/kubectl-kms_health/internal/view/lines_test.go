@@ -21,7 +21,6 @@ func TestTheOperatorsMessagesAreUnderstood(t *testing.T) {
 	ill.Detail = "sealed; see rm -rf /"
 	result := rollup.Evaluate(&rollup.Input{
 		Now:   now,
-		Tool:  "oc",
 		Nodes: []rollup.Node{node("a"), node("b"), node("c"), node("d")},
 		Reports: []rollup.Report{
 			{Node: "a", Form: rollup.FormCondition, Entries: []health.Entry{ill}},
