@@ -46,13 +46,15 @@ type reading struct {
 	at       time.Time
 	etcd     etcdReading
 	api      time.Duration // CPU
-	requests float64       // of the reporters, that succeeded
+	requests float64       // of the reporters
+	failed   float64       // of those
 }
 
 // cost is what some time cost.
 type cost struct {
 	seconds                       float64
-	requests, writes, revisions   float64 // writes are the object's
+	requests, failed              float64
+	writes, revisions             float64 // writes are the object's
 	wal, file, sent, inUse, grown float64 // bytes
 	commits                       float64
 	api, etcd                     time.Duration // CPU
@@ -61,8 +63,8 @@ type cost struct {
 func (r *reading) since(before *reading) cost {
 	return cost{
 		seconds:  r.at.Sub(before.at).Seconds(),
-		requests: r.requests - before.requests,
-		writes:   float64(r.etcd.version - before.etcd.version), revisions: float64(r.etcd.revision - before.etcd.revision),
+		requests: r.requests - before.requests, failed: r.failed - before.failed,
+		writes: float64(r.etcd.version - before.etcd.version), revisions: float64(r.etcd.revision - before.etcd.revision),
 		wal: r.etcd.wal - before.etcd.wal, file: r.etcd.file - before.etcd.file, sent: r.etcd.sent - before.etcd.sent,
 		inUse: r.etcd.inUse - before.etcd.inUse, grown: r.etcd.size - before.etcd.size,
 		commits: r.etcd.commits - before.etcd.commits,
@@ -74,7 +76,7 @@ func (r *reading) since(before *reading) cost {
 func (c cost) each(n float64, idle cost) cost {
 	rest := func(all, idle float64, seconds float64) float64 { return (all - idle*seconds) / n }
 	return cost{
-		seconds: c.seconds / n, requests: c.requests / n, writes: c.writes / n,
+		seconds: c.seconds / n, requests: c.requests / n, failed: c.failed / n, writes: c.writes / n,
 		revisions: rest(c.revisions, idle.revisions, c.seconds),
 		wal:       rest(c.wal, idle.wal, c.seconds), file: rest(c.file, idle.file, c.seconds), sent: rest(c.sent, idle.sent, c.seconds),
 		inUse: rest(c.inUse, idle.inUse, c.seconds), grown: rest(c.grown, idle.grown, c.seconds),
@@ -185,7 +187,7 @@ func (w *writing) inForm(ctx context.Context, form string) (cost, error) {
 	}
 	each := all.each(all.writes, w.idle)
 	revisions := each.revisions * all.writes / all.requests
-	what := fmt.Sprintf("writes, %s, %.0f requests, %.0f changes of the object: ", form, all.requests, all.writes)
+	what := fmt.Sprintf("writes, %s, %.0f requests (%.0f failed), %.0f changes of the object: ", form, all.requests, all.failed, all.writes)
 	w.table.add(row{
 		what: what + "revisions for each request", measured: fmt.Sprintf("%.2f", revisions),
 		bound: fmt.Sprintf("%.2f", maxRevisions), verdict: atMost(revisions, maxRevisions),

@@ -33,8 +33,14 @@ func (w *writing) read(ctx context.Context) (r reading, err error) {
 		if err != nil {
 			return r, err
 		}
-		for _, form := range []string{"Condition", "HealthReports"} {
-			r.requests += m[strings.Replace(writes, "Condition", form, 1)]
+		for series, n := range m {
+			if !strings.HasPrefix(series, "kms_health_reporter_writes_total{") {
+				continue
+			}
+			r.requests += n
+			if !strings.Contains(series, `result="success"`) {
+				r.failed += n
+			}
 		}
 	}
 	return r, nil
