@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -9,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // events tells of changes where `kubectl get events` shows them.
@@ -35,13 +38,27 @@ func (e *events) tell(target, reason, message string) {
 	event := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: e.namespace, GenerateName: "kms-health." + target + "."},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: e.namespace, Namespace: e.namespace},
-		Type:           corev1.EventTypeNormal, Reason: reason, Message: target + ": " + message,
+		Type:           eventType(reason), Reason: reason, Message: target + ": " + message,
 		Source: corev1.EventSource{Component: "kms-health-operator"}, Count: 1, FirstTimestamp: now, LastTimestamp: now,
 	}
 	select {
 	case e.queue <- event:
 	default:
 	}
+}
+
+// troubles are the reasons that somebody should see to.
+var troubles = []string{
+	rollup.PluginNotRunning, rollup.PluginError, rollup.PluginUnhealthy, rollup.ReporterStale, rollup.ReportUnreadable, rollup.ClockSkew,
+	"DeploymentMissing", "EncryptionConfigUnreadable", "Forbidden", "ImageNotProven", "InjectionReverted", "ProvidersIgnored",
+	"ReporterNotRunning", "SocketVolumeMissing",
+}
+
+func eventType(reason string) string {
+	if slices.Contains(troubles, reason) {
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
 }
 
 func (e *events) send() {

@@ -273,3 +273,35 @@ func TestRemovedNodeTakesItsReportAlong(t *testing.T) {
 		})
 	}
 }
+
+// While the API server is away nobody can report. That is no reporter's silence,
+// neither then nor when it returns.
+func TestOutageOfTheAPIServerIsNobodysSilence(t *testing.T) {
+	encryptedCluster(t) // of its own: one that starts refuses, until it knows its roles
+	h := newHouse(t)
+	reporters := reporting(t, h, nil)
+	before := len(awaitNoWrites(t, 3*time.Second))
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	if err := cluster.StopAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(6 * time.Second) // every report is stale by now
+	if err := cluster.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all report again", func() error {
+		for _, node := range nodeNames {
+			if e := lastChecked(t, apiservers.Kube, node); e.Freshness(time.Now()) != health.Fresh {
+				return fmt.Errorf("%s has not", node)
+			}
+		}
+		return nil
+	})
+	rollups := slices.DeleteFunc(awaitNoWrites(t, 3*time.Second)[before:], func(w written) bool { return !strings.Contains(w.what, "/kubeapiservers/") })
+	if len(rollups) > 0 {
+		t.Errorf("the roll-up was written:\n%s", texts(rollups))
+	}
+	awaitHealthy(t)
+	done(t, h, reporters)
+}

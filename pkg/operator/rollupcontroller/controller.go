@@ -37,6 +37,9 @@ const (
 	resync = 5 * time.Minute
 	// A write that fails is tried again after these.
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
+	// afterOutage is for how long silence tells nothing after the API server was away:
+	// nobody could report, and a reporter's next try may take 2 s.
+	afterOutage = 10 * time.Second
 	requestTimeout        = 10 * time.Second
 )
 
@@ -102,6 +105,7 @@ type Controller struct {
 	written map[string]written                // by target
 	removed map[string]map[rollup.Ref]removal // by target
 	retries map[string]retry
+	deaf    map[string]time.Time              // until when silence tells nothing, by target
 	pods    map[string]*corev1.Pod // of ours, by UID, as this pass decoded them
 	before  map[string]*corev1.Pod // the same of the pass before
 }
@@ -117,6 +121,7 @@ func New(o Options) *Controller {
 	c := &Controller{
 		Options: o, wake: make(chan struct{}, 1), verdicts: map[string]Verdict{},
 		written: map[string]written{}, removed: map[string]map[rollup.Ref]removal{}, retries: map[string]retry{},
+		deaf: map[string]time.Time{},
 	}
 	c.metrics = newMetrics(o.Registry)
 	c.view = o.Sources.View(c.Wake)
@@ -204,6 +209,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 			delete(c.removed, name)
 			delete(c.written, name)
 			delete(c.retries, name)
+			delete(c.deaf, name)
 			changed = true
 		}
 	}
@@ -235,6 +241,8 @@ func (c *Controller) judge(ctx context.Context, t *Target) (v Verdict, judged bo
 		return Verdict{Done: true}, true
 	}
 	resources := watch.Follow(ctx, c.view, watch.Selection{Resource: target.ResourceOf(t.Resource), Name: "cluster"}, rollup.Read, nil)
+	now := c.Clock.Now()
+	outage := c.outage(t.Name, resources.Err(), now)
 	resource, exists := resources.Get("", "cluster")
 	if !resources.Known() {
 		return Verdict{}, false
@@ -242,7 +250,6 @@ func (c *Controller) judge(ctx context.Context, t *Target) (v Verdict, judged bo
 	if !exists {
 		return Verdict{Done: t.Clean}, true
 	}
-	now := c.Clock.Now()
 	if t.Off {
 		return c.takeOff(ctx, t, resource, now), true
 	}
@@ -260,6 +267,9 @@ func (c *Controller) judge(ctx context.Context, t *Target) (v Verdict, judged bo
 	in.NoWriteKey = t.Known && in.WriteKey == ""
 	v.Result = rollup.Evaluate(&in)
 	c.lookAgain(v.Result.Deadline)
+	if outage && restsOnSilence(v.Result) {
+		return Verdict{}, false
+	}
 	if c.waits(t.Name, now) {
 		return v, true
 	}
@@ -324,6 +334,30 @@ func (c *Controller) ended(name string, err error) {
 	}
 	c.retries[name] = r
 	c.lookAgain(r.until)
+}
+
+// outage says whether the API server is away, or was a moment ago.
+func (c *Controller) outage(name string, err error, now time.Time) bool {
+	if err != nil {
+		c.deaf[name] = now.Add(afterOutage)
+	}
+	until, deaf := c.deaf[name]
+	if !deaf {
+		return false
+	}
+	if !now.Before(until) {
+		delete(c.deaf, name)
+		return false
+	}
+	c.lookAgain(until)
+	return true
+}
+
+// restsOnSilence says whether a verdict is another for what was not heard. A plugin
+// that is known to be ill is told all the same.
+func restsOnSilence(r *rollup.Result) bool {
+	return r.Condition(rollup.Degraded).Status != rollup.True &&
+		slices.ContainsFunc(r.Rows, func(row rollup.Row) bool { return row.State == rollup.Stale })
 }
 
 // writeKey is the keyID of the plugin that encrypts what is written now.

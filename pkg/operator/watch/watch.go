@@ -87,9 +87,7 @@ func New[T any](client dynamic.Interface, selection Selection, convert func(*uns
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			choose(&o)
 			w, err := resource.Watch(ctx, o)
-			if err != nil {
-				s.heard(err)
-			}
+			s.heard(err)
 			return w, err
 		},
 	}
@@ -109,7 +107,7 @@ func (listing) IsWatchListSemanticsUnSupported() bool { return true }
 // Run follows the selection until ctx ends.
 func (s *Source[T]) Run(ctx context.Context) { s.reflector.RunWithContext(ctx) }
 
-// heard keeps how the last list went.
+// heard keeps how the last list or watch began.
 func (s *Source[T]) heard(err error) {
 	s.mu.Lock()
 	was, known := s.err, s.synced || s.absent

@@ -37,6 +37,15 @@ var rules = []rule{
 	{of: module + "/pkg/sidecar", forbids: []string{module}, allows: []string{module + "/pkg/config", module + "/pkg/sidecar"}},
 	{of: module + "/bindata", forbids: []string{module}, allows: []string{module + "/bindata"}},
 
+	// So do readers of reports the roll-up.
+	{of: module + "/pkg/rollup", forbids: []string{module}, allows: []string{module + "/pkg/health", module + "/pkg/rollup"}},
+
+	// An admin's tool judges by itself.
+	{of: module + "/cmd/kubectl-kms_health", mustExist: true, forbids: []string{
+		module + "/pkg/config", module + "/pkg/operator", module + "/pkg/reporter", module + "/pkg/sidecar",
+		"sigs.k8s.io/controller-runtime",
+	}},
+
 	// What serves the tests never reaches the product.
 	{of: module, notOf: module + "/test", forbids: []string{module + "/test"}, testsMay: true},
 
