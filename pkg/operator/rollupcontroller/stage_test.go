@@ -1,0 +1,256 @@
+package rollupcontroller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operator/target"
+	"github.com/kms-health/kms-health/pkg/operator/watch"
+)
+
+// TestMain takes off a bound on how often errors are logged: it remembers when the
+// last was, and synctest's clock begins long before the real one.
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	os.Exit(m.Run())
+}
+
+var cluster = target.ResourceOf(v1alpha1.ResourceKubeAPIServers)
+
+// stage is an API with nodes a and b, each with an API server, where a controller
+// runs. It keeps what the controller writes and does not do it: a test says what
+// the watch shows, and when. The clock is synctest's, and starts with the test.
+type stage struct {
+	*testing.T
+	start  time.Time
+	client *dynamicfake.FakeDynamicClient
+	*Controller
+	version int
+	reports map[string][]health.Entry // of reporters of ours, by node
+	stands  []any                     // what the watch shows of the roll-up
+
+	mu       sync.Mutex
+	writes   []request
+	events   []string
+	changes  int
+	fails    error // what writes are answered
+	podsFail error // what a list of pods is answered
+}
+
+// request is one request to write.
+type request struct {
+	at    time.Duration // since the start
+	kind  types.PatchType
+	body  string
+	apply []any // the conditions, where it is an apply
+}
+
+// onStage runs a test with a controller of one target.
+func onStage(t *testing.T, play func(s *stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &stage{T: t, start: time.Now(), version: 100, reports: map[string][]health.Entry{}}
+		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+			cluster: "KubeAPIServerList", podResource: "PodList", nodeResource: "NodeList",
+		})
+		s.client.PrependReactor("patch", "*", s.write)
+		s.client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.podsFail != nil, nil, s.podsFail
+		})
+		for _, name := range []string{"a", "b"} {
+			s.add(nodeResource, "", map[string]any{"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": name, "creationTimestamp": s.start.Add(-time.Hour).Format(time.RFC3339)},
+				"status": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
+			s.addPod(name)
+		}
+		sources := watch.NewSet(s.client)
+		s.Controller = New(Options{
+			Client: s.client, Sources: sources, Namespace: "kms-health", Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
+			Event: func(_, reason, _ string) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.events = append(s.events, reason)
+			},
+			Changed: func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.changes++
+			},
+		})
+		defer sources.Wait()
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		running.Go(func() { s.Controller.Run(ctx) })
+		play(s)
+	})
+}
+
+// write keeps a request to write.
+func (s *stage) write(action clienttesting.Action) (bool, runtime.Object, error) {
+	patch := action.(clienttesting.PatchAction)
+	w := request{at: time.Since(s.start), kind: patch.GetPatchType(), body: string(patch.GetPatch())}
+	if w.kind == types.ApplyPatchType {
+		var body unstructured.Unstructured
+		if err := json.Unmarshal(patch.GetPatch(), &body.Object); err != nil {
+			s.Error(err)
+		}
+		w.apply, _, _ = unstructured.NestedSlice(body.Object, "status", "conditions")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes = append(s.writes, w)
+	if s.fails != nil {
+		return true, nil, s.fails
+	}
+	return true, &unstructured.Unstructured{Object: map[string]any{}}, nil
+}
+
+func (s *stage) add(resource schema.GroupVersionResource, namespace string, o map[string]any) {
+	s.Helper()
+	if err := s.client.Tracker().Create(resource, &unstructured.Unstructured{Object: o}, namespace); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// addPod adds an API server on a node, an hour old.
+func (s *stage) addPod(node string) {
+	s.Helper()
+	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod(node, func(p *corev1.Pod) {
+		p.CreationTimestamp = metav1.NewTime(s.start.Add(-time.Hour))
+	}))
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.add(podResource, "ns", o)
+}
+
+// report makes nodes say, now, that key 2 is healthy, checked every 10 seconds; it
+// is shown with the next show. It returns the last instant at which that is fresh.
+func (s *stage) report(nodes ...string) time.Duration {
+	checked := time.Now().Truncate(time.Second) // as entries have it
+	for _, node := range nodes {
+		s.reports[node] = []health.Entry{{KeyID: "2", KEKID: "k-7", Status: health.Healthy, LastChecked: checked, Interval: 10 * time.Second}}
+	}
+	return checked.Sub(s.start) + 40*time.Second
+}
+
+// show makes the watch tell the resource as it is, with the reports and the roll-up
+// that the stage was told of.
+func (s *stage) show() {
+	s.Helper()
+	s.version++
+	conditions := slices.Clone(s.stands)
+	managed := []any{}
+	for _, node := range slices.Sorted(maps.Keys(s.reports)) {
+		message, err := health.EncodeMessage(s.reports[node])
+		if err != nil {
+			s.Fatal(err)
+		}
+		at := s.reports[node][0].LastChecked.UTC().Format(time.RFC3339)
+		conditions = append(conditions, map[string]any{"type": health.ConditionType(node), "status": "True", "message": message, "lastTransitionTime": at})
+		managed = append(managed, map[string]any{"manager": health.ConditionManager(node), "time": at, "fieldsV1": map[string]any{
+			"f:status": map[string]any{"f:conditions": map[string]any{fmt.Sprintf(`k:{"type":%q}`, health.ConditionType(node)): map[string]any{}}},
+		}})
+	}
+	o := map[string]any{
+		"kind": "KubeAPIServer", "apiVersion": "operator.openshift.io/v1",
+		"metadata": map[string]any{"name": "cluster", "resourceVersion": fmt.Sprint(s.version), "managedFields": managed},
+		"status":   map[string]any{"conditions": conditions},
+	}
+	if s.version == 101 {
+		s.add(cluster, "", o)
+	} else if err := s.client.Tracker().Update(cluster, &unstructured.Unstructured{Object: o}, ""); err != nil {
+		s.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// showWritten makes the watch tell what was applied last.
+func (s *stage) showWritten() {
+	s.Helper()
+	all := s.written()
+	at := len(all) - 1
+	for at >= 0 && all[at].kind != types.ApplyPatchType {
+		at--
+	}
+	if at < 0 {
+		s.Fatal("nothing was applied")
+	}
+	s.stands = all[at].apply
+	s.show()
+}
+
+// until goes on to a time since the start, at once: the clock is synctest's.
+func (s *stage) until(at time.Duration) {
+	time.Sleep(time.Until(s.start.Add(at)))
+	synctest.Wait()
+}
+
+// settled goes on until what was shown is dealt with.
+func (s *stage) settled() { s.until(time.Since(s.start) + 500*time.Millisecond) }
+
+func (s *stage) written() []request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.writes)
+}
+
+func (s *stage) failing(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails = err
+}
+
+func (s *stage) listingPods(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.podsFail = err
+}
+
+// wants the number of writes that there were since the start, and returns the last.
+func (s *stage) wants(n int, when string) request {
+	s.Helper()
+	all := s.written()
+	if len(all) != n {
+		s.Fatalf("%s: %d writes, want %d: %+v", when, len(all), n, all)
+	}
+	if n == 0 {
+		return request{}
+	}
+	return all[n-1]
+}
+
+// degraded is what a write, or the watch, says of the plugins.
+func degraded(conditions []any) string {
+	for _, c := range conditions {
+		if fields := c.(map[string]any); fields["type"] == "KMSPluginsDegraded" {
+			return fmt.Sprint(fields["status"], " ", fields["reason"])
+		}
+	}
+	return ""
+}
