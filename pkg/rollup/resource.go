@@ -23,6 +23,9 @@ const (
 	Progressing    = "KMSPluginsProgressing"
 )
 
+// prefix begins the type of every condition of this project.
+const prefix = "KMS"
+
 // Condition as it stands on an operator resource.
 type Condition struct {
 	Type, Status, Reason, Message string
@@ -71,7 +74,7 @@ type Report struct {
 // Resource is what matters here of an operator resource.
 type Resource struct {
 	Version string // its resourceVersion
-	// Conditions are those that are no node's report, by type.
+	// Conditions are those of this project that are no node's report, by type.
 	Conditions map[string]Condition
 	// Reports are sorted by node and form.
 	Reports []Report
@@ -101,10 +104,11 @@ func Read(o *unstructured.Unstructured) *Resource {
 	list, _ := conditions.([]any)
 	for i, c := range list {
 		fields, _ := c.(map[string]any)
-		condition := readCondition(fields)
-		if condition.Type == "" {
-			continue
+		name, _ := fields["type"].(string)
+		if !strings.HasPrefix(name, prefix) {
+			continue // most are of others
 		}
+		condition := readCondition(fields)
 		node, isReport := health.NodeOf(condition.Type)
 		if !isReport {
 			r.Conditions[condition.Type] = condition
@@ -120,6 +124,20 @@ func Read(o *unstructured.Unstructured) *Resource {
 		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(string(a.Form), string(b.Form)))
 	})
 	return r
+}
+
+// ReadConditions returns all conditions of a resource, by type.
+func ReadConditions(o *unstructured.Unstructured) map[string]Condition {
+	all := map[string]Condition{}
+	conditions, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "conditions")
+	list, _ := conditions.([]any)
+	for _, c := range list {
+		fields, _ := c.(map[string]any)
+		if condition := readCondition(fields); condition.Type != "" {
+			all[condition.Type] = condition
+		}
+	}
+	return all
 }
 
 func readCondition(fields map[string]any) Condition {

@@ -90,7 +90,7 @@ func (s *stage) awaitOperator(status string) error {
 		if err != nil {
 			return nil, err
 		}
-		return rollup.Read(o).Conditions, nil
+		return rollup.ReadConditions(o), nil
 	})
 }
 

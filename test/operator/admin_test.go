@@ -145,7 +145,7 @@ func clusterOperatorObject(t *testing.T) *unstructured.Unstructured {
 
 func clusterOperator(t *testing.T) map[string]rollup.Condition {
 	t.Helper()
-	return rollup.Read(clusterOperatorObject(t)).Conditions
+	return rollup.ReadConditions(clusterOperatorObject(t))
 }
 
 // awaitClusterOperator waits for Available, Progressing, Degraded and Upgradeable.

@@ -111,7 +111,7 @@ type read struct {
 }
 
 func readOperator(o *unstructured.Unstructured) read {
-	r := read{conditions: rollup.Read(o).Conditions}
+	r := read{conditions: rollup.ReadConditions(o)}
 	r.versions, _, _ = unstructured.NestedFieldNoCopy(o.Object, "status", "versions")
 	r.related, _, _ = unstructured.NestedFieldNoCopy(o.Object, "status", "relatedObjects")
 	return r

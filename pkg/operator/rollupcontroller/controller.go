@@ -39,8 +39,8 @@ const (
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
 	// afterOutage is for how long silence tells nothing after the API server was away:
 	// nobody could report, and a reporter's next try may take 2 s.
-	afterOutage = 10 * time.Second
-	requestTimeout        = 10 * time.Second
+	afterOutage    = 10 * time.Second
+	requestTimeout = 10 * time.Second
 )
 
 // Options of a Controller.
@@ -105,7 +105,7 @@ type Controller struct {
 	written map[string]written                // by target
 	removed map[string]map[rollup.Ref]removal // by target
 	retries map[string]retry
-	deaf    map[string]time.Time              // until when silence tells nothing, by target
+	deaf    map[string]time.Time   // until when silence tells nothing, by target
 	pods    map[string]*corev1.Pod // of ours, by UID, as this pass decoded them
 	before  map[string]*corev1.Pod // the same of the pass before
 }

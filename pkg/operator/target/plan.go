@@ -210,6 +210,8 @@ func (p *planner) decide() error {
 				Namespace: p.state.Namespace, Resource: p.state.Resource, PodSelector: p.state.PodSelector, Container: p.state.Container,
 				Static: p.state.Static, Live: p.state.Live, Revisions: p.state.Revisions,
 			}
+		}
+		if len(p.plan.Delete) == 0 {
 			p.plan.Status = Status{"True", choice.Reason, choice.Message}
 		}
 		return nil
