@@ -89,7 +89,7 @@ func Render(in Input) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if plan.Status.Status != "True" || plan.Anchor == nil {
+	if plan.Status.Status != "True" || plan.State.Delivery == "" {
 		return nil, fmt.Errorf("target %s: %s: %s", t.Name, plan.Status.Reason, plan.Status.Message)
 	}
 	return in.files(w, plan)
