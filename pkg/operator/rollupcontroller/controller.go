@@ -105,7 +105,7 @@ type Controller struct {
 	written map[string]written                // by target
 	removed map[string]map[rollup.Ref]removal // by target
 	retries map[string]retry
-	deaf    map[string]time.Time   // until when silence tells nothing, by target
+	deaf    map[string]time.Time   // until when silence tells nothing, by target; zero: it is away
 	pods    map[string]*corev1.Pod // of ours, by UID, as this pass decoded them
 	before  map[string]*corev1.Pod // the same of the pass before
 }
@@ -339,11 +339,16 @@ func (c *Controller) ended(name string, err error) {
 // outage says whether the API server is away, or was a moment ago.
 func (c *Controller) outage(name string, err error, now time.Time) bool {
 	if err != nil {
-		c.deaf[name] = now.Add(afterOutage)
+		c.deaf[name] = time.Time{} // its end wakes us
+		return true
 	}
 	until, deaf := c.deaf[name]
 	if !deaf {
 		return false
+	}
+	if until.IsZero() {
+		until = now.Add(afterOutage)
+		c.deaf[name] = until
 	}
 	if !now.Before(until) {
 		delete(c.deaf, name)

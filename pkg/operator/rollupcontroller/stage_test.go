@@ -3,6 +3,7 @@ package rollupcontroller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
@@ -37,6 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+var errAway = errors.New("connection refused")
+
 var cluster = target.ResourceOf(v1alpha1.ResourceKubeAPIServers)
 
 // stage is an API with nodes a and b, each with an API server, where a controller
@@ -51,12 +55,13 @@ type stage struct {
 	reports map[string][]health.Entry // of reporters of ours, by node
 	stands  []any                     // what the watch shows of the roll-up
 
-	mu       sync.Mutex
-	writes   []request
-	events   []string
-	changes  int
-	fails    error // what writes are answered
-	podsFail error // what a list of pods is answered
+	mu      sync.Mutex
+	writes  []request
+	events  []string
+	changes int
+	fails   error                                 // what writes are answered
+	lists   map[schema.GroupVersionResource]error // what lists and watches are answered
+	watched apiwatch.Interface                    // the last of the resource
 }
 
 // request is one request to write.
@@ -72,16 +77,18 @@ func onStage(t *testing.T, play func(s *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s := &stage{T: t, start: time.Now(), version: 100, reports: map[string][]health.Entry{}}
+		s := &stage{T: t, start: time.Now(), version: 100, reports: map[string][]health.Entry{}, lists: map[schema.GroupVersionResource]error{}}
 		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 			cluster: "KubeAPIServerList", podResource: "PodList", nodeResource: "NodeList",
 		})
 		s.client.PrependReactor("patch", "*", s.write)
-		s.client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		s.client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.podsFail != nil, nil, s.podsFail
+			err := s.lists[a.GetResource()]
+			return err != nil, nil, err
 		})
+		s.client.PrependWatchReactor("kubeapiservers", s.watch)
 		for _, name := range []string{"a", "b"} {
 			s.add(nodeResource, "", map[string]any{"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": name, "creationTimestamp": s.start.Add(-time.Hour).Format(time.RFC3339)},
 				"status": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
@@ -226,10 +233,30 @@ func (s *stage) failing(err error) {
 	s.fails = err
 }
 
-func (s *stage) listingPods(err error) {
+// listing says what lists of a resource are answered from now on.
+func (s *stage) listing(resource schema.GroupVersionResource, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.podsFail = err
+	s.lists[resource] = err
+}
+
+// watch keeps a watch of the resource, so that it can be ended.
+func (s *stage) watch(clienttesting.Action) (bool, apiwatch.Interface, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.lists[cluster]; err != nil {
+		return true, nil, err
+	}
+	w, err := s.client.Tracker().Watch(cluster, "")
+	s.watched = w
+	return true, w, err
+}
+
+// away takes the API server away, as far as the resource is concerned.
+func (s *stage) away() {
+	s.listing(cluster, errAway)
+	s.watched.Stop()
+	synctest.Wait()
 }
 
 // wants the number of writes that there were since the start, and returns the last.
