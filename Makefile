@@ -15,7 +15,7 @@ GO_BUILD = $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '-s -w -
 
 # More flags for go test, such as TESTFLAGS='-run Watch -v'.
 TESTFLAGS ?=
-TEST_TIMEOUT ?= 20m
+TEST_TIMEOUT ?= 30m
 FUZZTIME ?= 30s
 # The images' names, less the program's.
 IMAGE ?= kms-health

@@ -187,7 +187,7 @@ func TestAlertsAreOfMetricsAndConditionsThatThereAre(t *testing.T) {
 	form := regexp.MustCompile(`^kms_health_condition\{condition="([A-Za-z]+)",status="(True|False|Unknown)"\} == 1$`)
 	for _, a := range r.Spec.Groups[0].Rules {
 		m := form.FindStringSubmatch(a.Expr)
-		if m == nil || !slices.Contains([]string{rollup.Degraded, rollup.Observed, rollup.WriteKeyAgreed}, m[1]) {
+		if len(m) != 3 || !slices.Contains([]string{rollup.Degraded, rollup.Observed, rollup.WriteKeyAgreed}, m[1]) {
 			t.Errorf("%s: %s", a.Alert, a.Expr)
 		}
 		if _, err := time.ParseDuration(a.For); err != nil || a.Labels["severity"] == "" || a.Annotations["summary"] == "" || a.Annotations["description"] == "" {

@@ -116,7 +116,8 @@ func (r *reporter) kill(t *testing.T) {
 	}
 	_ = r.process.Process.Signal(syscall.SIGKILL)
 	select {
-	case <-r.ended:
+	case err := <-r.ended:
+		t.Logf("the reporter of %s ended: %v", r.node, err)
 	case <-time.After(20 * time.Second):
 		t.Error("a reporter goes on after SIGKILL")
 	}
@@ -249,8 +250,9 @@ func texts(all []written) string {
 }
 
 // awaitNoWrites waits until the operator has written nothing for a while.
-func awaitNoWrites(t *testing.T, while time.Duration) []written {
+func awaitNoWrites(t *testing.T) []written {
 	t.Helper()
+	const while = 3 * time.Second
 	all, since := operatorWrites(t), time.Now()
 	for time.Since(since) < while {
 		time.Sleep(100 * time.Millisecond)

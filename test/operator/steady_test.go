@@ -3,17 +3,12 @@
 package operator
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
-
+	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/apiservers"
-	"github.com/kms-health/kms-health/test/controlplane"
-	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
 // steady is how long nothing may be written.
@@ -41,44 +36,29 @@ func awaitAllDelivered(t *testing.T) {
 	awaitCondition(t, "authentications", "True", "Configured")
 }
 
+// Three reporters report once a second on kube-apiserver, all targets are delivered,
+// and all is well: nothing is written. Then a plugin falls ill.
 func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	h := newHouse(t, "--leader-elect=true")
 	deliverAll(t, h)
+	grown(t, apiservers.Kube.Namespace)
+	reporters := startReporters(t, apiservers.Kube, home, "1s", nil)
+	awaitHealthy(t)
+	if c := resource(t, apiservers.Kube).Conditions[rollup.WriteKeyAgreed]; !strings.Contains(c.Message, reporters[0].plugin.KeyID()) {
+		t.Errorf("the key is not in %q", c.Message)
+	}
 	// The last steps: pods that were replaced are gone, and what they mounted.
-	writes := func() []string {
-		t.Helper()
-		if err := cluster.AuditFence(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		events, err := cluster.AuditEvents(controlplane.ByUser(controlplane.ServiceAccountUser(home, install.ServiceAccount)), func(e *auditv1.Event) bool {
-			return !slices.Contains([]string{"get", "list", "watch"}, e.Verb) && (e.ObjectRef == nil || e.ObjectRef.Resource != "leases")
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all []string
-		for _, e := range events {
-			all = append(all, fmt.Sprintf("%s %s %s", e.RequestReceivedTimestamp.Format("15:04:05.000"), e.Verb, e.RequestURI))
-		}
-		return all
+	before := len(awaitNoWrites(t))
+	reported := len(writesOf(t, reporterUser))
+	time.Sleep(steady)
+	if more := operatorWrites(t)[before:]; len(more) > 0 {
+		t.Errorf("%d writes in %s:\n%s", len(more), steady, texts(more))
 	}
-	quiet := time.Now()
-	for seen := len(writes()); time.Since(quiet) < 3*time.Second; time.Sleep(100 * time.Millisecond) {
-		if n := len(writes()); n != seen {
-			seen, quiet = n, time.Now()
-		}
+	reported = len(writesOf(t, reporterUser)) - reported
+	if reported < int(steady/time.Second) {
+		t.Errorf("the reporters wrote %d times", reported)
 	}
-	before := len(writes())
-	// Nothing changes, but for what a cluster always does: reporters report.
-	for end := time.Now().Add(steady); time.Now().Before(end); time.Sleep(time.Second) {
-		for _, node := range nodeNames {
-			report(t, apiservers.Kube, node, time.Now())
-		}
-	}
-	if more := writes()[before:]; len(more) > 0 {
-		t.Errorf("%d writes in %s:\n%s", len(more), steady, strings.Join(more, "\n"))
-	}
-	t.Logf("%d writes until all was delivered, 0 in %s after", before, steady)
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
+	t.Logf("%d writes until all was delivered, 0 in %s after, in which the reporters wrote %d times", before, steady, reported)
+	toldOnce(t, reporters)
+	done(t, h, reporters)
 }
