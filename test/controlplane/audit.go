@@ -52,15 +52,29 @@ func (c *ControlPlane) AuditEvents(filters ...AuditFilter) ([]auditv1.Event, err
 	if err != nil {
 		return nil, fmt.Errorf("read the audit log: %w", err)
 	}
-	return parseAudit(log, filters...)
+	return parseAudit(log, nil, filters...)
+}
+
+// AuditEventsByUser is AuditEvents with ByUser, and many times faster on a long
+// log: of other users' events nothing is decoded.
+func (c *ControlPlane) AuditEventsByUser(name string, filters ...AuditFilter) ([]auditv1.Event, error) {
+	if !c.options.Audit {
+		return nil, errNoAudit
+	}
+	log, err := os.ReadFile(c.AuditLog())
+	if err != nil {
+		return nil, fmt.Errorf("read the audit log: %w", err)
+	}
+	return parseAudit(log, fmt.Appendf(nil, `"username":%q`, name), append([]AuditFilter{ByUser(name)}, filters...)...)
 }
 
 // parseAudit reads events, one JSON object a line. The last line counts only
 // when it is complete: the server may be writing it, or was killed over it. A
 // restarted server goes on where the killed one stopped, so a line may hold the
 // stump of one event and the whole of the next; the stump's request was never
-// recorded, and what follows it is saved.
-func parseAudit(log []byte, filters ...AuditFilter) ([]auditv1.Event, error) {
+// recorded, and what follows it is saved. Lines without the bytes in holding are
+// passed over.
+func parseAudit(log, holding []byte, filters ...AuditFilter) ([]auditv1.Event, error) {
 	var events []auditv1.Event
 	for number := 1; ; number++ {
 		line, rest, complete := bytes.Cut(log, []byte("\n"))
@@ -68,6 +82,9 @@ func parseAudit(log []byte, filters ...AuditFilter) ([]auditv1.Event, error) {
 			return events, nil
 		}
 		log = rest
+		if !bytes.Contains(line, holding) {
+			continue
+		}
 		event, err := parseAuditLine(line)
 		if err != nil {
 			return nil, fmt.Errorf("line %d of the audit log: %w", number, err)
@@ -127,12 +144,13 @@ func (c *ControlPlane) AuditFence(ctx context.Context) error {
 		return fmt.Errorf("make a request to find in the audit log: %w", err)
 	}
 	response.Body.Close()
+	recorded := fmt.Appendf(nil, `"auditID":%q`, id)
 	return poll(ctx, func(context.Context) error {
-		events, err := c.AuditEvents(func(event *auditv1.Event) bool { return event.AuditID == id })
+		log, err := os.ReadFile(c.AuditLog())
 		switch {
 		case err != nil:
 			return errFatal{err}
-		case len(events) == 0:
+		case !bytes.Contains(log, recorded):
 			return fmt.Errorf("request %s is not in the audit log", id)
 		}
 		return nil

@@ -30,7 +30,7 @@ func TestParseAudit(t *testing.T) {
 		"rubbish":                {log: one + "\n" + "rubbish\n", err: "line 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			events, err := parseAudit([]byte(test.log), test.filters...)
+			events, err := parseAudit([]byte(test.log), nil, test.filters...)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Fatalf("got %v, not an error with %q", err, test.err)

@@ -238,7 +238,7 @@ func (o *operator) events() []auditv1.Event {
 	if err := o.cluster.AuditFence(soon(o.t)); err != nil {
 		o.t.Fatal(err)
 	}
-	events, err := o.cluster.AuditEvents(controlplane.ByUser(o.user))
+	events, err := o.cluster.AuditEventsByUser(o.user)
 	if err != nil {
 		o.t.Fatal(err)
 	}

@@ -230,7 +230,7 @@ func TestClientCertificateIsReplacedWithoutARestart(t *testing.T) {
 			r.start()
 		}
 		eventually(t, "writes as "+name, func() bool {
-			events, err := cluster.AuditEvents(controlplane.ByUser(name), func(e *auditv1.Event) bool { return e.ResponseStatus != nil && e.ResponseStatus.Code == 200 })
+			events, err := cluster.AuditEventsByUser(name, func(e *auditv1.Event) bool { return e.ResponseStatus != nil && e.ResponseStatus.Code == 200 })
 			return err == nil && len(events) > 0
 		})
 		r.freshCondition(resource, "1=healthy")

@@ -242,7 +242,7 @@ func (h *house) endsWithoutATrace() {
 	if err := h.site.AuditFence(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	events, err := h.site.AuditEvents(controlplane.ByUser(controlplane.ServiceAccountUser(install.Namespace(h.site.overlay), install.ServiceAccount)))
+	events, err := h.site.AuditEventsByUser(controlplane.ServiceAccountUser(install.Namespace(h.site.overlay), install.ServiceAccount))
 	if err != nil {
 		t.Fatal(err)
 	}

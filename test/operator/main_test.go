@@ -110,7 +110,7 @@ func refusals() error {
 	if err := cluster.AuditFence(ctx); err != nil {
 		return err
 	}
-	events, err := cluster.AuditEvents(controlplane.ByUser(controlplane.ServiceAccountUser(home, install.ServiceAccount)))
+	events, err := cluster.AuditEventsByUser(controlplane.ServiceAccountUser(home, install.ServiceAccount))
 	if err != nil {
 		return err
 	}

@@ -217,7 +217,7 @@ func writesOf(t *testing.T, user string) []written {
 	if err := cluster.AuditFence(ctx); err != nil {
 		t.Fatal(err)
 	}
-	events, err := cluster.AuditEvents(controlplane.ByUser(user), func(e *auditv1.Event) bool {
+	events, err := cluster.AuditEventsByUser(user, func(e *auditv1.Event) bool {
 		return !slices.Contains([]string{"get", "list", "watch"}, e.Verb) && (e.ObjectRef == nil || e.ObjectRef.Resource != "leases" && e.ObjectRef.Resource != "events")
 	})
 	if err != nil {
