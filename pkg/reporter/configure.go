@@ -146,6 +146,7 @@ func (r *Reporter) direct(ctx context.Context, d *v1alpha1.Destination) {
 		v1alpha1.FormatHealthReports: {publish.HealthReports},
 		v1alpha1.FormatBoth:          {publish.Condition, publish.HealthReports},
 	}[d.Format]
+	turn := make(chan struct{}, 1)
 	for _, form := range forms {
 		p := publish.New(publish.Config{
 			Form:       form,
@@ -155,6 +156,7 @@ func (r *Reporter) direct(ctx context.Context, d *v1alpha1.Destination) {
 			Timeout:    d.WriteTimeout.Duration,
 			UserAgent:  r.options.UserAgent,
 			Since:      r.since,
+			Turn:       turn,
 		}, r.publishMetrics)
 		r.publishers = append(r.publishers, p)
 		r.running.Go(func() { p.Run(ctx) })

@@ -55,6 +55,10 @@ type Config struct {
 	// Since returns the condition's lastTransitionTime: when the process first
 	// wrote.
 	Since func() time.Time
+	// Turn has room for one, and is shared by those that write to one object: at the
+	// same moment, the second write makes the API server begin again, some times over.
+	// Nil: this one writes alone.
+	Turn chan struct{}
 }
 
 // Publisher writes one form of report to one resource.
@@ -185,6 +189,14 @@ func (p *Publisher) write(ctx context.Context, observed []Observation) error {
 	defer func() {
 		p.metrics.duration.WithLabelValues(string(p.config.Form)).Observe(time.Since(began).Seconds())
 	}()
+	if p.config.Turn != nil {
+		select {
+		case p.config.Turn <- struct{}{}:
+			defer func() { <-p.config.Turn }()
+		case <-ctx.Done():
+			return transportFailure(ctx.Err(), p.config.Timeout)
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
 	defer cancel()
 	return p.apply(ctx, client, payload)

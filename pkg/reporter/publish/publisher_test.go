@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -131,10 +132,14 @@ type running struct {
 }
 
 func run(t *testing.T, dir string, timeout time.Duration) *running {
+	return runInTurn(t, dir, timeout, nil)
+}
+
+func runInTurn(t *testing.T, dir string, timeout time.Duration, turn chan struct{}) *running {
 	m := NewMetrics(prometheus.NewRegistry())
 	p := New(Config{
 		Form: Condition, Resource: "kubeapiservers", Node: "n", Kubeconfig: filepath.Join(dir, "kubeconfig"),
-		Timeout: timeout, UserAgent: "test/1", Since: func() time.Time { return noon },
+		Timeout: timeout, UserAgent: "test/1", Since: func() time.Time { return noon }, Turn: turn,
 	}, m)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -174,6 +179,31 @@ func TestRequestIsOneServerSideApplyOfTheStatus(t *testing.T) {
 	got.keyIDs = nil
 	if fmt.Sprint(*got) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", *got, want)
+	}
+}
+
+func TestFormsOfOneObjectAreWrittenInTurn(t *testing.T) {
+	s := newServer(t)
+	var now, most atomic.Int32
+	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		time.Sleep(5 * time.Millisecond) // a write takes its time
+		w.Header().Set("Content-Type", "application/json")
+	})
+	dir, turn := credentialFiles(t, s), make(chan struct{}, 1)
+	a, b := runInTurn(t, dir, patience, turn), runInTurn(t, dir, patience, turn)
+	const rounds = 20
+	for i := range rounds {
+		a.offer("1")
+		b.offer("1")
+		a.waitFor(t, Success, i+1)
+		b.waitFor(t, Success, i+1)
+	}
+	if n := most.Load(); n != 1 {
+		t.Errorf("%d writes at once", n)
 	}
 }
 
