@@ -63,9 +63,15 @@ type Controller struct {
 	wake  chan struct{}
 	view  *watch.View
 	since map[string]time.Time
-	wrote string // what was last applied
-	at    time.Time
-	text  string // the last error
+	wrote *written // until the watch shows it; nil: it did
+	text  string   // the last error
+}
+
+// written is what was last applied.
+type written struct {
+	conditions []rollup.Condition
+	related    []Object
+	at         time.Time
 }
 
 // New makes a Controller.
@@ -130,9 +136,17 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 		return resync
 	}
 	now := c.Clock.Now()
+	wait := resync
+	if w := c.wrote; w != nil {
+		left := w.at.Add(lag).Sub(now)
+		if left > 0 && !c.stands(standing, w.conditions, w.related) {
+			standing, wait = c.reads(w), left
+		} else {
+			c.wrote = nil
+		}
+	}
 	in.Now, in.Inertia, in.Since, in.Previous = now, c.Inertia, c.since, standing.conditions
 	conditions, again := Evaluate(&in)
-	wait := resync
 	if !again.IsZero() {
 		wait = min(wait, max(0, again.Sub(now)))
 	}
@@ -141,7 +155,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 		klog.ErrorS(err, "ClusterOperator")
 		return wait
 	}
-	if c.stands(standing, conditions, related) || string(raw) == c.wrote && now.Sub(c.at) < lag {
+	if c.stands(standing, conditions, related) {
 		return wait
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -155,8 +169,8 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 		}
 		return min(wait, retry)
 	}
-	c.wrote, c.at, c.text = string(raw), now, ""
-	return wait
+	c.wrote, c.text = &written{conditions, related, now}, ""
+	return min(wait, lag)
 }
 
 func (c *Controller) body(conditions []rollup.Condition, related []Object) ([]byte, error) {
@@ -179,6 +193,15 @@ func (c *Controller) body(conditions []rollup.Condition, related []Object) ([]by
 
 func (c *Controller) versions() []map[string]string {
 	return []map[string]string{{"name": "operator", "version": c.Version}}
+}
+
+// reads is what was written as it is read back.
+func (c *Controller) reads(w *written) read {
+	r := read{conditions: map[string]rollup.Condition{}, versions: c.versions(), related: w.related}
+	for _, condition := range w.conditions {
+		r.conditions[condition.Type] = condition
+	}
+	return r
 }
 
 // stands says whether all is as it is to be.

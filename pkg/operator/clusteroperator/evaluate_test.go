@@ -1,0 +1,310 @@
+package clusteroperator
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kms-health/kms-health/pkg/operator/target"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// start is when the tests begin.
+var start = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
+
+const inertia = 2 * time.Minute
+
+// ok is a target that is as it should be.
+func ok(name string) Target {
+	return Target{
+		Name: name, Delivery: target.Status{Status: rollup.True, Reason: "Companion", Message: "one beside each"},
+		Result: &rollup.Result{Conditions: []rollup.Condition{{Type: rollup.Degraded, Status: rollup.False, Reason: rollup.AsExpected}}},
+	}
+}
+
+// plugins is a target whose roll-up says something since a time.
+func plugins(name, status, reason, message string, since time.Time) Target {
+	t := ok(name)
+	t.Result = &rollup.Result{Conditions: []rollup.Condition{{Type: rollup.Degraded, Status: status, Reason: reason, Message: message, LastTransitionTime: since}}}
+	return t
+}
+
+// delivers is a target whose delivery stands as it says.
+func delivers(name, status, reason, message string) Target {
+	t := ok(name)
+	t.Delivery = target.Status{Status: status, Reason: reason, Message: message}
+	return t
+}
+
+// story is a ClusterOperator over time, with what is written read back.
+type story struct {
+	since    map[string]time.Time
+	standing map[string]rollup.Condition
+}
+
+func begin() *story { return &story{since: map[string]time.Time{}} }
+
+// at judges a configuration that is in force, and targets.
+func (s *story) at(after time.Duration, invalid string, targets ...Target) (map[string]rollup.Condition, time.Time) {
+	return s.judge(&Input{Now: start.Add(after), Configuration: invalid, Configured: true, Targets: targets})
+}
+
+func (s *story) judge(in *Input) (map[string]rollup.Condition, time.Time) {
+	in.Inertia, in.Since, in.Previous = inertia, s.since, s.standing
+	conditions, again := Evaluate(in)
+	s.standing = map[string]rollup.Condition{}
+	for _, c := range conditions {
+		s.standing[c.Type] = c
+	}
+	return s.standing, again
+}
+
+func TestConditions(t *testing.T) {
+	const never = "before the inertia is over"
+	old := start.Add(-time.Hour)
+	for _, tt := range []struct {
+		name    string
+		in      Input
+		want    map[string]string // status, reason and message
+		settled bool              // judged again when the inertia is over
+	}{
+		{"all well", Input{Configured: true, Targets: []Target{ok("a"), ok("b")}}, map[string]string{
+			Available: "True AsExpected a: one beside each\nb: one beside each", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, false},
+		{"no target", Input{Configured: true}, map[string]string{
+			Available: "True AsExpected no target is configured", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, false},
+		{"nothing known of a target yet", Input{Configured: true, Targets: []Target{{Name: "a"}}}, map[string]string{
+			Available: "True AsExpected ", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
+		{"no configuration yet", Input{}, map[string]string{
+			Available: "False NoConfiguration no configuration is in force", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
+		{"an invalid configuration, and none before", Input{Configuration: "targets: Required"}, map[string]string{
+			Available: "False NoConfiguration no configuration is in force: targets: Required", Degraded: "True Configuration_Invalid targets: Required", Upgradeable: "True AsExpected "}, true},
+		{"an invalid configuration, and an earlier one in force", Input{Configured: true, Configuration: "targets: Required", Targets: []Target{ok("a")}}, map[string]string{
+			Available: "True AsExpected a: one beside each", Degraded: "True Configuration_Invalid targets: Required", Upgradeable: "True AsExpected "}, true},
+
+		{"a delivery on its way", Input{Configured: true, Targets: []Target{delivers("a", rollup.False, target.ReasonProgressing, "1 of 3"), delivers("b", rollup.False, target.ReasonRemoving, "ConfigMaps")}}, map[string]string{
+			Available: "True AsExpected a: 1 of 3\nb: ConfigMaps", Progressing: "True Removing a: 1 of 3\nb: ConfigMaps", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
+		{"a delivery that waits for sources", Input{Configured: true, Targets: []Target{delivers("a", rollup.Unknown, target.ReasonAwaitingSources, "Secrets cannot be read")}}, map[string]string{
+			Available: "True AsExpected a: Secrets cannot be read", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
+		{"a delivery that fails", Input{Configured: true, Targets: []Target{ok("a"), delivers("b", rollup.False, "SocketVolumeMissing", "no volume")}}, map[string]string{
+			Available: "True AsExpected a: one beside each\nb: no volume", Progressing: "False AsExpected ", Degraded: "True Delivery_SocketVolumeMissing b: no volume", Upgradeable: "True AsExpected "}, true},
+
+		{"an ill plugin, for long", Input{Configured: true, Targets: []Target{plugins("a", rollup.True, rollup.PluginError, "x\ny", old), ok("b")}}, map[string]string{
+			Available: "True AsExpected a: one beside each\nb: one beside each", Progressing: "False AsExpected ", Degraded: "True KMSPlugins_PluginError a: x\na: y",
+			Upgradeable: "False PluginIll an API server that an upgrade restarts cannot read Secrets while its KMS plugin is ill: a"}, false},
+		{"two with ill plugins", Input{Configured: true, Targets: []Target{plugins("a", rollup.True, rollup.PluginError, "x", old), plugins("b", rollup.True, rollup.PluginError, "x", old)}}, map[string]string{
+			Degraded:    "True KMSPlugins_PluginError a: x\nb: x",
+			Upgradeable: "False PluginIll an API server that an upgrade restarts cannot read Secrets while its KMS plugin is ill: a, b"}, false},
+		{"an ill plugin, for a moment", Input{Configured: true, Targets: []Target{plugins("a", rollup.True, rollup.PluginError, "x", start)}}, map[string]string{
+			Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, false},
+		{"a reporter that is silent, for long", Input{Configured: true, Targets: []Target{plugins("a", rollup.Unknown, rollup.ReporterStale, "x", old)}}, map[string]string{
+			Degraded: "Unknown KMSPlugins_ReporterStale a: x", Upgradeable: "True AsExpected "}, false},
+
+		// Several: one old takes all along.
+		{"True outweighs Unknown; reasons sorted, each once", Input{Configured: true, Configuration: "c", Targets: []Target{
+			plugins("a", rollup.Unknown, rollup.ReporterStale, "x", old), plugins("b", rollup.True, rollup.PluginError, "y", start), plugins("c", rollup.Unknown, rollup.ReporterStale, "z", start), delivers("d", rollup.False, "Conflict", "w")}}, map[string]string{
+			Degraded:    "True Configuration_Invalid::Delivery_Conflict::KMSPlugins_PluginError::KMSPlugins_ReporterStale c\na: x\nb: y\nc: z\nd: w",
+			Upgradeable: "False PluginIll an API server that an upgrade restarts cannot read Secrets while its KMS plugin is ill: b"}, false},
+		{"Degraded for another reason, and silence", Input{Configured: true, Configuration: "c", Targets: []Target{plugins("a", rollup.Unknown, rollup.ReporterStale, "x", start)}}, map[string]string{
+			Degraded: "True Configuration_Invalid::KMSPlugins_ReporterStale c\na: x", Upgradeable: "True AsExpected "}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := begin()
+			tt.in.Now = start
+			got, _ := s.judge(&tt.in)
+			if tt.settled {
+				if c := got[Degraded]; c.Status != rollup.False {
+					t.Errorf("%s: %+v", never, c)
+				}
+				tt.in.Now = start.Add(inertia + 1)
+				got, _ = s.judge(&tt.in)
+			}
+			if len(got) != 4 {
+				t.Errorf("%d conditions: %v", len(got), got)
+			}
+			have := map[string]string{}
+			for kind := range tt.want {
+				have[kind] = got[kind].Status + " " + got[kind].Reason + " " + got[kind].Message
+			}
+			if d := cmp.Diff(tt.want, have); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestInertia(t *testing.T) {
+	fails, ill := delivers("a", rollup.False, "Conflict", "x"), func(since time.Duration) Target {
+		return plugins("b", rollup.True, rollup.PluginError, "y", start.Add(since))
+	}
+	type moment struct {
+		at      time.Duration
+		invalid string
+		targets []Target
+		want    string
+		again   time.Duration // 0: never
+	}
+	bad, well := []Target{fails}, []Target{ok("a")}
+	const no, yes = "False AsExpected", "True Delivery_Conflict"
+	for _, tt := range []struct {
+		name  string
+		story []moment
+	}{
+		{"not before, and at the instant", []moment{
+			{0, "", bad, no, inertia + 1},
+			{inertia - 1, "", bad, no, inertia + 1},
+			{inertia, "", bad, no, inertia + 1},
+			{inertia + 1, "", bad, yes, 0},
+		}},
+		{"what mends and comes back starts anew", []moment{
+			{0, "", bad, no, inertia + 1},
+			{time.Minute, "", well, no, 0},
+			{time.Minute + time.Second, "", bad, no, 3*time.Minute + time.Second + 1},
+			{inertia + 1, "", bad, no, 3*time.Minute + time.Second + 1},
+			{3*time.Minute + time.Second + 1, "", bad, yes, 0},
+		}},
+		{"another reason is another thing", []moment{
+			{0, "", bad, no, inertia + 1},
+			{time.Minute, "", []Target{delivers("a", rollup.False, "Denied", "x")}, no, 3*time.Minute + 1},
+			{inertia + 1, "", []Target{delivers("a", rollup.False, "Denied", "x")}, no, 3*time.Minute + 1},
+		}},
+		{"other words are the same thing", []moment{
+			{0, "", bad, no, inertia + 1},
+			{time.Minute, "", []Target{delivers("a", rollup.False, "Conflict", "other words")}, no, inertia + 1},
+		}},
+		{"a plugin's time is its condition's, also after a restart", []moment{
+			{0, "", []Target{ill(-time.Minute)}, no, time.Minute + 1},
+			{time.Minute + 1, "", []Target{ill(-time.Minute)}, "True KMSPlugins_PluginError", 0},
+		}},
+		{"one old takes the young along", []moment{
+			{0, "", bad, no, inertia + 1},
+			{time.Minute, "", []Target{fails, ill(time.Minute)}, no, inertia + 1},
+			{inertia + 1, "", []Target{fails, ill(time.Minute)}, "True Delivery_Conflict::KMSPlugins_PluginError", 0},
+		}},
+		{"the first of several is when it is judged again", []moment{
+			{0, "", []Target{fails, ill(-time.Minute)}, no, time.Minute + 1},
+		}},
+		{"what was told stays while anything is bad", []moment{
+			{0, "", bad, no, inertia + 1},
+			{inertia + 1, "", bad, yes, 0},
+			{3 * time.Minute, "c", bad, "True Configuration_Invalid::Delivery_Conflict", 0},
+			{4 * time.Minute, "c", well, "True Configuration_Invalid", 0},
+			{4*time.Minute + 1, "", []Target{plugins("b", rollup.Unknown, rollup.ReporterStale, "y", start.Add(4*time.Minute))}, "Unknown KMSPlugins_ReporterStale", 0},
+			{4*time.Minute + 2, "", bad, yes, 0},
+			{5 * time.Minute, "", well, no, 0},
+			{5*time.Minute + 1, "", bad, no, 7*time.Minute + 2},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := begin()
+			for i, m := range tt.story {
+				got, again := s.at(m.at, m.invalid, m.targets...)
+				if have := got[Degraded].Status + " " + got[Degraded].Reason; have != m.want {
+					t.Errorf("moment %d: %s, want %s", i, have, m.want)
+				}
+				want := time.Time{}
+				if m.again > 0 {
+					want = start.Add(m.again)
+				}
+				if !again.Equal(want) {
+					t.Errorf("moment %d: again at %s, want %s", i, again, want)
+				}
+			}
+		})
+	}
+}
+
+func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
+	s := begin()
+	got, _ := s.at(1234567890, "") // conditions have whole seconds
+	first := start.Add(time.Second)
+	for kind, c := range got {
+		if c.LastTransitionTime != first {
+			t.Errorf("%s since %s", kind, c.LastTransitionTime)
+		}
+	}
+	got, _ = s.at(time.Minute, "", delivers("a", rollup.False, target.ReasonProgressing, "1 of 3"))
+	if at := got[Progressing].LastTransitionTime; at != start.Add(time.Minute) {
+		t.Errorf("it progresses since %s", at)
+	}
+	got, _ = s.at(2*time.Minute, "", delivers("a", rollup.False, target.ReasonRemoving, "ConfigMaps"))
+	if at := got[Progressing].LastTransitionTime; at != start.Add(time.Minute) {
+		t.Errorf("in other words it progresses since %s", at)
+	}
+	if at := got[Available].LastTransitionTime; at != first {
+		t.Errorf("it is available since %s", at)
+	}
+	none := maps.Clone(s.standing)
+	none[Available] = rollup.Condition{Type: Available, Status: rollup.True}
+	s.standing = none
+	got, _ = s.at(3*time.Minute, "")
+	if at := got[Available].LastTransitionTime; at != start.Add(3*time.Minute) {
+		t.Errorf("without a time it is available since %s", at)
+	}
+}
+
+// Between a judgement and the time that it names, nothing is another.
+func TestNothingChangesBeforeItIsJudgedAgain(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	for i := range uint64(2000) {
+		d := rand.New(rand.NewPCG(seed, i))
+		s, now := begin(), time.Duration(0)
+		for range 6 {
+			now += time.Duration(d.IntN(150)) * time.Second
+			var targets []Target
+			for _, name := range []string{"a", "b", "c"}[:d.IntN(4)] {
+				t := ok(name)
+				switch d.IntN(5) {
+				case 0:
+					t = delivers(name, rollup.False, []string{"Conflict", "Denied", target.ReasonProgressing}[d.IntN(3)], "x")
+				case 1, 2:
+					t = plugins(name, []string{rollup.True, rollup.Unknown}[d.IntN(2)], "R", "y", start.Add(now-time.Duration(d.IntN(130))*time.Second))
+				}
+				targets = append(targets, t)
+			}
+			invalid := []string{"", "", "c"}[d.IntN(3)]
+			first, again := s.at(now, invalid, targets...)
+			if !again.IsZero() && !again.After(start.Add(now)) {
+				t.Fatalf("seeds %d, %d: at %s again at %s", seed, i, now, again.Sub(start))
+			}
+			before := []time.Duration{now + time.Duration(1+d.IntN(200))*time.Second}
+			if !again.IsZero() {
+				before = append(before, again.Sub(start)-1)
+			}
+			for _, at := range before {
+				if !again.IsZero() && !start.Add(at).Before(again) {
+					continue
+				}
+				copied := &story{since: maps.Clone(s.since), standing: s.standing}
+				if later, _ := copied.at(at, invalid, targets...); !maps.Equal(later, first) {
+					t.Fatalf("seeds %d, %d: it was judged at %s, again at %s, and at %s it is another:\n%s", seed, i, now, again.Sub(start), at, cmp.Diff(first, later))
+				}
+			}
+			// And then it is another.
+			if !again.IsZero() {
+				copied := &story{since: maps.Clone(s.since), standing: s.standing}
+				if then, _ := copied.at(again.Sub(start), invalid, targets...); then[Degraded].Status == rollup.False {
+					t.Fatalf("seeds %d, %d: at %s nothing has changed", seed, i, again.Sub(start))
+				}
+			}
+		}
+	}
+}
+
+// Each reason must be one that the schema of a condition takes.
+func TestReasonsAreFitToBeWritten(t *testing.T) {
+	s := begin()
+	all := []Target{plugins("a", rollup.True, rollup.PluginError, "x", start.Add(-time.Hour)), delivers("b", rollup.False, "Conflict", "y")}
+	got, _ := s.at(0, "c", all...)
+	for kind, c := range got {
+		for _, part := range strings.Split(c.Reason, "::") {
+			if part == "" || strings.ContainsFunc(part, func(r rune) bool { return !slices.Contains([]rune("_"), r) && (r < 'A' || r > 'z') }) {
+				t.Errorf("%s has the reason %q", kind, c.Reason)
+			}
+		}
+	}
+}
