@@ -57,6 +57,7 @@ type stage struct {
 	*Controller
 	start  time.Time
 	client *dynamicfake.FakeDynamicClient
+	begin  func() // starts the controller
 
 	mu     sync.Mutex
 	writes []map[string]any
@@ -85,7 +86,7 @@ func onStage(t *testing.T, play func(s *stage)) {
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer cancel()
-		running.Go(func() { s.Controller.Run(ctx) })
+		s.begin = func() { running.Go(func() { s.Controller.Run(ctx) }) }
 		play(s)
 	})
 }
@@ -155,6 +156,7 @@ func (s *stage) first() time.Duration {
 
 func TestItIsWrittenOnce(t *testing.T) {
 	onStage(t, func(s *stage) {
+		s.begin()
 		s.until(time.Second)
 		status := s.wants(1, "first")
 		if !sameJSON(status["versions"], []any{map[string]any{"name": "operator", "version": "1.2.3"}}) {
@@ -174,6 +176,7 @@ func TestWhatSomebodyElseChangesIsPutBack(t *testing.T) {
 	for _, field := range []string{"conditions", "versions", "relatedObjects"} {
 		t.Run(field, func(t *testing.T) {
 			onStage(t, func(s *stage) {
+				s.begin()
 				s.until(time.Second)
 				status := s.wants(1, "first")
 				s.show(status)
@@ -190,6 +193,7 @@ func TestWhatSomebodyElseChangesIsPutBack(t *testing.T) {
 
 func TestItIsDegradedWhenTheInertiaIsOverThoughNothingHappens(t *testing.T) {
 	onStage(t, func(s *stage) {
+		s.begin()
 		s.until(time.Second)
 		s.show(s.wants(1, "first"))
 		s.set(func() {
@@ -207,6 +211,7 @@ func TestItIsDegradedWhenTheInertiaIsOverThoughNothingHappens(t *testing.T) {
 // Somebody else writes while the watch may still lag behind our own write.
 func TestWhatIsOverwrittenAtOnceIsWrittenAgainSoon(t *testing.T) {
 	onStage(t, func(s *stage) {
+		s.begin()
 		s.until(time.Second)
 		status := s.wants(1, "first")
 		s.show(status)
@@ -221,6 +226,7 @@ func TestWhatIsOverwrittenAtOnceIsWrittenAgainSoon(t *testing.T) {
 // What comes meanwhile finds what was written, though the watch does not show it.
 func TestAWriteIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 	onStage(t, func(s *stage) {
+		s.begin()
 		for i := range 18 { // each in a second of its own, or in the same
 			s.until(time.Duration(i+2) * 100 * time.Millisecond)
 			s.Wake()
@@ -235,6 +241,7 @@ func TestAWriteIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 // What is new is written at once, also a moment after a write.
 func TestNewsAreWrittenThoughTheWatchLagsBehind(t *testing.T) {
 	onStage(t, func(s *stage) {
+		s.begin()
 		s.until(time.Second)
 		s.wants(1, "first")
 		s.set(func() { s.look.Targets = append(s.look.Targets, ok("b")) })
@@ -248,6 +255,7 @@ func TestNewsAreWrittenThoughTheWatchLagsBehind(t *testing.T) {
 func TestAWriteThatFailsIsTriedAgain(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.failing(errors.New("away"))
+		s.begin()
 		s.until(13 * time.Second)
 		s.wants(3, "every five seconds")
 		s.failing(nil)
@@ -260,10 +268,10 @@ func TestAWriteThatFailsIsTriedAgain(t *testing.T) {
 
 func TestNothingIsWrittenWhereThereIsNoClusterOperator(t *testing.T) {
 	onStage(t, func(s *stage) {
-		s.until(settle / 2) // it is listed, and nothing written yet
 		if err := s.client.Tracker().Delete(resource, "", Name); err != nil {
 			t.Fatal(err)
 		}
+		s.begin()
 		s.until(time.Hour)
 		s.mu.Lock()
 		if len(s.writes) > 0 {
