@@ -22,6 +22,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/clusteroperator"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/pkg/operator/pass"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/pkg/operator/rollupcontroller"
 	"github.com/kms-health/kms-health/pkg/operator/target"
@@ -74,7 +75,7 @@ type Operator struct {
 	executor *target.Executor
 	rollups  *rollupcontroller.Controller
 	itself   *clusteroperator.Controller
-	wake     chan struct{}
+	loop     *pass.Loop
 	// switching says that a target waits for reports, so they are worth a pass.
 	switching atomic.Bool
 
@@ -95,23 +96,17 @@ type Operator struct {
 	roles     map[string]roleRead // by which Secrets are read
 	ignored   map[string]string   // what was told of providers that are not probed, by target
 	revisions map[string]revisionRead
-	retries   map[string]retry
+	retries   *pass.Retries
 	known     map[string]v1alpha1.Target // those of the configuration, and of earlier ones
 	again     time.Duration              // how soon to look again
-}
-
-type retry struct {
-	wait  time.Duration
-	until time.Time
-	text  string
 }
 
 // New makes an Operator.
 func New(o Options) *Operator {
 	op := &Operator{
-		Options: o, wake: make(chan struct{}, 1),
+		Options: o, loop: pass.NewLoop(o.Clock, settle),
 		roles: map[string]roleRead{}, ignored: map[string]string{}, revisions: map[string]revisionRead{},
-		retries: map[string]retry{}, known: map[string]v1alpha1.Target{},
+		retries: pass.NewRetries(o.Clock, firstRetry, lastRetry), known: map[string]v1alpha1.Target{},
 		sources: watch.NewSet(o.Client), deliveries: map[string]target.Status{},
 	}
 	op.metrics = newMetrics(o.Registry)
@@ -136,12 +131,7 @@ func New(o Options) *Operator {
 }
 
 // Wake asks for a pass.
-func (o *Operator) Wake() {
-	select {
-	case o.wake <- struct{}{}:
-	default: // one is due anyway
-	}
-}
+func (o *Operator) Wake() { o.loop.Wake() }
 
 // wakeOnceAndForReports asks for a pass when a resource is first known, and then
 // only while its reports are waited for: they come all the time.
@@ -171,26 +161,12 @@ func (o *Operator) Run(ctx context.Context) {
 	defer beside.Wait()
 	beside.Go(func() { o.rollups.Run(ctx) })
 	beside.Go(func() { o.itself.Run(ctx) })
-	for {
-		wait := resync
+	o.loop.Run(ctx, func(ctx context.Context) time.Duration {
 		if config := o.config.Load(); config != nil {
-			wait = o.pass(ctx, watches, config)
+			return o.pass(ctx, watches, config)
 		}
-		timer := o.Clock.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-o.wake:
-			timer.Stop()
-		case <-timer.C():
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-o.Clock.After(settle):
-		}
-	}
+		return resync
+	})
 }
 
 // pass looks at everything once. It returns how soon to look again.

@@ -76,8 +76,8 @@ func (o *Operator) plan(watches context.Context, c *cluster, config *v1alpha1.Op
 	if !ok {
 		return j
 	}
-	if r, waiting := o.retries[t.Name]; waiting && o.Clock.Now().Before(r.until) {
-		o.lookAgain(r.until.Sub(o.Clock.Now()))
+	if until, waiting := o.retries.Waiting(t.Name); waiting {
+		o.lookAgain(until.Sub(o.Clock.Now()))
 		j.held = true
 	}
 	w.Mute = t.going && slices.ContainsFunc(config.Targets, func(c v1alpha1.Target) bool { return c.Resource == t.Resource && c.Name != t.Name })
@@ -111,9 +111,8 @@ func (o *Operator) do(ctx context.Context, j *job) {
 		o.failed(j.Name, err)
 		return
 	}
-	if _, failed := o.retries[j.Name]; failed {
+	if o.retries.Done(j.Name) {
 		klog.InfoS("Works again", "target", j.Name)
-		delete(o.retries, j.Name)
 	}
 	o.metrics.observe(j.Name, string(j.plan.State.Delivery), j.plan.Status)
 	o.delivered(j.Name, j.plan.Status)
@@ -125,13 +124,9 @@ func (o *Operator) failed(name string, err error) {
 		return
 	}
 	o.metrics.errors.WithLabelValues(name).Inc()
-	r := o.retries[name]
-	r.wait = min(lastRetry, max(firstRetry, 2*r.wait))
-	r.until = o.Clock.Now().Add(r.wait)
-	if r.text != err.Error() {
-		r.text = err.Error()
+	until, news := o.retries.Failed(name, err)
+	if news {
 		klog.ErrorS(err, "Could not be done, and is tried again", "target", name)
 	}
-	o.retries[name] = r
-	o.lookAgain(r.wait)
+	o.lookAgain(until.Sub(o.Clock.Now()))
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/operator/pass"
 	"github.com/kms-health/kms-health/pkg/operator/watch"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -60,7 +61,7 @@ type Options struct {
 // Controller keeps the ClusterOperator.
 type Controller struct {
 	Options
-	wake  chan struct{}
+	loop  *pass.Loop
 	view  *watch.View
 	since map[string]time.Time
 	wrote *written // until the watch shows it; nil: it did
@@ -76,38 +77,16 @@ type written struct {
 
 // New makes a Controller.
 func New(o Options) *Controller {
-	c := &Controller{Options: o, wake: make(chan struct{}, 1), since: map[string]time.Time{}}
+	c := &Controller{Options: o, loop: pass.NewLoop(o.Clock, settle), since: map[string]time.Time{}}
 	c.view = o.Sources.View(c.Wake)
 	return c
 }
 
 // Wake asks for a look.
-func (c *Controller) Wake() {
-	select {
-	case c.wake <- struct{}{}:
-	default: // one is due anyway
-	}
-}
+func (c *Controller) Wake() { c.loop.Wake() }
 
 // Run keeps it until ctx ends.
-func (c *Controller) Run(ctx context.Context) {
-	for {
-		timer := c.Clock.NewTimer(c.pass(ctx))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-c.wake:
-			timer.Stop()
-		case <-timer.C():
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.Clock.After(settle):
-		}
-	}
-}
+func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx, c.pass) }
 
 // read is what matters of the ClusterOperator.
 type read struct {

@@ -20,10 +20,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/pass"
 	"github.com/kms-health/kms-health/pkg/operator/target"
 	"github.com/kms-health/kms-health/pkg/operator/watch"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -92,7 +92,7 @@ type Verdict struct {
 // Controller keeps the roll-ups.
 type Controller struct {
 	Options
-	wake    chan struct{}
+	loop    *pass.Loop
 	metrics *metrics
 
 	mu       sync.Mutex
@@ -104,36 +104,22 @@ type Controller struct {
 	again   time.Time
 	written map[string]written                // by target
 	removed map[string]map[rollup.Ref]removal // by target
-	retries map[string]retry
+	retries *pass.Retries
 	deaf    map[string]time.Time   // until when silence tells nothing, by target; zero: it is away
 	pods    map[string]*corev1.Pod // of ours, by UID, as this pass decoded them
 	before  map[string]*corev1.Pod // the same of the pass before
 }
 
-type retry struct {
-	wait  time.Duration
-	until time.Time
-	text  string
-}
-
 // New makes a Controller.
 func New(o Options) *Controller {
 	c := &Controller{
-		Options: o, wake: make(chan struct{}, 1), verdicts: map[string]Verdict{},
-		written: map[string]written{}, removed: map[string]map[rollup.Ref]removal{}, retries: map[string]retry{},
+		Options: o, loop: pass.NewLoop(o.Clock, settle), verdicts: map[string]Verdict{},
+		written: map[string]written{}, removed: map[string]map[rollup.Ref]removal{}, retries: pass.NewRetries(o.Clock, firstRetry, lastRetry),
 		deaf: map[string]time.Time{},
 	}
 	c.metrics = newMetrics(o.Registry)
-	c.view = o.Sources.View(c.Wake)
+	c.view = o.Sources.View(c.loop.Wake)
 	return c
-}
-
-// Wake asks for a pass.
-func (c *Controller) Wake() {
-	select {
-	case c.wake <- struct{}{}:
-	default: // one is due anyway
-	}
 }
 
 // Set says which targets there are. Until it was called, nothing is done.
@@ -143,7 +129,7 @@ func (c *Controller) Set(targets []Target) {
 	c.targets = targets
 	c.mu.Unlock()
 	if !same {
-		c.Wake()
+		c.loop.Wake()
 	}
 }
 
@@ -156,26 +142,7 @@ func (c *Controller) Verdict(name string) (Verdict, bool) {
 }
 
 // Run makes passes until ctx ends. One replica at a time may run.
-func (c *Controller) Run(ctx context.Context) {
-	for {
-		wait := c.pass(ctx)
-		timer := c.Clock.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-c.wake:
-			timer.Stop()
-		case <-timer.C():
-			continue // it is time, and no burst
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.Clock.After(settle):
-		}
-	}
-}
+func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx, c.pass) }
 
 // pass judges every target once, and returns how soon to look again.
 func (c *Controller) pass(ctx context.Context) time.Duration {
@@ -208,7 +175,7 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 			c.metrics.set(name, nil)
 			delete(c.removed, name)
 			delete(c.written, name)
-			delete(c.retries, name)
+			c.retries.Done(name)
 			delete(c.deaf, name)
 			changed = true
 		}
@@ -226,12 +193,6 @@ func sameConditions(a, b *rollup.Result) bool {
 		return a == b
 	}
 	return slices.Equal(a.Conditions, b.Conditions)
-}
-
-func (c *Controller) lookAgain(at time.Time) {
-	if !at.IsZero() && at.Before(c.again) {
-		c.again = at
-	}
 }
 
 // judge brings the roll-up of one target about. judged is false while a source
@@ -270,7 +231,7 @@ func (c *Controller) judge(ctx context.Context, t *Target) (v Verdict, judged bo
 	if outage && restsOnSilence(v.Result) {
 		return Verdict{}, false
 	}
-	if c.waits(t.Name, now) {
+	if c.waits(t.Name) {
 		return v, true
 	}
 	// A removal is of the very version that was read, so it comes before our write.
@@ -290,7 +251,7 @@ func (c *Controller) takeOff(ctx context.Context, t *Target, resource *rollup.Re
 	came := c.removed[t.Name]
 	reports := slices.ContainsFunc(resource.Reports, func(r rollup.Report) bool { return r.Ours && !came[r.Ref()].back })
 	v.Done = t.Clean && !some && !reports
-	if t.Unmanaged || c.waits(t.Name, now) {
+	if t.Unmanaged || c.waits(t.Name) {
 		return v
 	}
 	var cleaned, err error
@@ -302,67 +263,6 @@ func (c *Controller) takeOff(ctx context.Context, t *Target, resource *rollup.Re
 	}
 	c.ended(t.Name, errors.Join(cleaned, err))
 	return v
-}
-
-// waits says whether a write failed a moment ago.
-func (c *Controller) waits(name string, now time.Time) bool {
-	r, failed := c.retries[name]
-	if !failed || !now.Before(r.until) {
-		return false
-	}
-	c.lookAgain(r.until)
-	return true
-}
-
-// ended asks for another try of what failed, later each time, and logs what is
-// new.
-func (c *Controller) ended(name string, err error) {
-	r, failed := c.retries[name]
-	if err == nil {
-		if failed {
-			klog.InfoS("Rolls up again", "target", name)
-			delete(c.retries, name)
-		}
-		return
-	}
-	c.metrics.errors.WithLabelValues(name).Inc()
-	r.wait = min(lastRetry, max(firstRetry, 2*r.wait))
-	r.until = c.Clock.Now().Add(r.wait)
-	if r.text != err.Error() {
-		r.text = err.Error()
-		klog.ErrorS(err, "Could not be rolled up, and is tried again", "target", name)
-	}
-	c.retries[name] = r
-	c.lookAgain(r.until)
-}
-
-// outage says whether the API server is away, or was a moment ago.
-func (c *Controller) outage(name string, err error, now time.Time) bool {
-	if err != nil {
-		c.deaf[name] = time.Time{} // its end wakes us
-		return true
-	}
-	until, deaf := c.deaf[name]
-	if !deaf {
-		return false
-	}
-	if until.IsZero() {
-		until = now.Add(afterOutage)
-		c.deaf[name] = until
-	}
-	if !now.Before(until) {
-		delete(c.deaf, name)
-		return false
-	}
-	c.lookAgain(until)
-	return true
-}
-
-// restsOnSilence says whether a verdict is another for what was not heard. A plugin
-// that is known to be ill is told all the same.
-func restsOnSilence(r *rollup.Result) bool {
-	return r.Condition(rollup.Degraded).Status != rollup.True &&
-		slices.ContainsFunc(r.Rows, func(row rollup.Row) bool { return row.State == rollup.Stale })
 }
 
 // writeKey is the keyID of the plugin that encrypts what is written now.

@@ -213,8 +213,8 @@ func TestATargetThatLeavesIsForgotten(t *testing.T) {
 		if s.changes != before+1 {
 			t.Errorf("%d changes told", s.changes-before)
 		}
-		if len(s.Controller.written)+len(s.removed)+len(s.retries)+len(s.metrics.results) > 0 {
-			t.Errorf("left: %v %v %v %v", s.Controller.written, s.removed, s.retries, s.metrics.results)
+		if len(s.Controller.written)+len(s.removed)+len(s.metrics.results) > 0 {
+			t.Errorf("left: %v %v %v", s.Controller.written, s.removed, s.metrics.results)
 		}
 
 		// It comes back, and waits for nothing of before.

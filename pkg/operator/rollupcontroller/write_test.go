@@ -51,7 +51,7 @@ func TestARemovalIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 	onStage(t, func(s *stage) {
 		s.ghost()
 		s.addPod("c") // wakes it, and the resource is as before
-		s.Wake()
+		s.loop.Wake()
 		s.settled()
 		s.wantsRemoved(1, "while the watch does not show it")
 		delete(s.reports, "z")
@@ -205,7 +205,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		s.settled()
 		s.wantsRemoved(1, "none writes")
 		for range 3 {
-			s.Wake()
+			s.loop.Wake()
 			s.settled()
 		}
 		s.wantsRemoved(1, "once")
