@@ -96,6 +96,13 @@ func leaving(n Node) Node {
 	return n
 }
 
+// since is a node whose pod was made some seconds ago, of which the caller knows no
+// replacement.
+func since(age int, n Node) Node {
+	n.PodSince = ago(age)
+	return n
+}
+
 // renewed is a node whose pod was made some seconds ago.
 func renewed(age int, n Node) Node {
 	n.PodSince = ago(age)

@@ -131,7 +131,7 @@ func (e *evaluation) degraded() Condition {
 		for _, f := range n.Faults {
 			ill.add(finding{reason: PluginNotRunning, node: n.Name, what: "container " + f.Container + " cannot start", detail: f.Why, look: f.Look})
 		}
-		silent, heard := 0, false
+		silent, heard, passed := 0, false, false
 		for _, row := range rows {
 			if row.State != Stale || row.Unexpected {
 				heard = heard || row.State != Missing && row.State != Stale
@@ -151,6 +151,7 @@ func (e *evaluation) degraded() Condition {
 				missing.add(f)
 			case n.excused(e.Now) && row.LastChecked.Before(n.PodSince):
 				// Another pod said it, whose plugins may have ended before its reporter.
+				passed = passed || row.State != Healthy && row.State != Stale
 			case row.State.Ill():
 				ill.add(f.ill(health.Status(row.State)))
 			case row.State == Stale && n.excused(e.Now):
@@ -170,7 +171,7 @@ func (e *evaluation) degraded() Condition {
 				unknown.add(finding{reason: ReportUnreadable, node: n.Name, what: unreadable, detail: row.Detail})
 			}
 		}
-		if silent > 0 && !heard && n.excused(e.Now) {
+		if passed || silent > 0 && !heard && n.excused(e.Now) {
 			quiet++
 		}
 	}

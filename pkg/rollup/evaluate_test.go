@@ -78,6 +78,12 @@ func TestVerdicts(t *testing.T) {
 		{"not Ready, what the pod before said last does not count", []Node{on("a", "2"), down(renewed(600, on("b", "2"))), on("c", "2")}, but(ok, from("b", sick("2", 601, "sealed"))), fine, late, stale},
 		{"not Ready, and yet it reports ill", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", sick("2", 5, "sealed"))), unwell, observed, illKey},
 		{"quiet, and yet it reports ill", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", sick("2", 5, "sealed"))), unwell, observed, illKey},
+		{"quiet, what the pod before said a moment ago does not count", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 31, "refused"))), fine, observed, illKey},
+		{"quiet, what this pod said first counts", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 30, "refused"))), failed, observed, illKey},
+		{"not Ready, what the pod before said a moment ago does not count", []Node{on("a", "2"), down(since(200, on("b", "2"))), on("c", "2")}, but(ok, from("b", every(60, sick("2", 201, "sealed")))), fine, observed, illKey},
+		{"nothing is replaced, and what was said before counts", []Node{on("a", "2"), since(30, on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 31, "refused"))), failed, observed, illKey},
+		{"quiet, and unreadable", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, garbled("b")), fine, "False ReportUnreadable", noKey},
+		{"not Ready, and unreadable", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, garbled("b")), fine, "False ReportUnreadable", noKey},
 		{"leaving, last word healthy", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", well("2", 300))), fine, late, stale},
 		{"leaving, and its plugin ends before its reporter", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 5, "refused"))), fine, observed, illKey},
 		{"leaving, last word ill", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 300, "refused"))), fine, late, stale},
@@ -109,6 +115,7 @@ func TestVerdicts(t *testing.T) {
 		{"another make, all healthy", two, []Report{foreign("a", fresh), foreign("b", fresh), foreign("c", fresh)}, fine, observed, agreed},
 		{"another make, its writes are rejected while its plugin is ill", two, []Report{foreign("a", fresh), foreign("b", well("2", 121)), foreign("c", fresh)}, stale, late, stale},
 		{"another make, one key of two is not written while its plugin is ill", abc("2", "1")[:1], []Report{foreign("a", fresh, well("1", 200))}, stale, late, agreed},
+		{"another make writes for many nodes: that of a dead one is stale, and no clock behind", two, []Report{written(5, foreign("a", fresh)), written(5, foreign("b", well("2", 3600))), written(5, foreign("c", fresh))}, stale, late, stale},
 		{"another make, ill", two[:1], []Report{foreign("a", sick("2", 5, "sealed"))}, unwell, observed, illKey},
 		{"another make and ours on one node", two[:1], []Report{foreign("a", well("2", 200)), from("a", fresh)}, fine, observed, agreed},
 
@@ -217,6 +224,21 @@ func TestOptionalConditions(t *testing.T) {
 	}
 	if got := Evaluate(&Input{Now: now}); len(got.Conditions) != 3 || got.Condition(Available) != (Condition{}) {
 		t.Errorf("nobody asked for %v", got.Conditions)
+	}
+}
+
+// KMS is being turned off: an ill plugin keeps nobody from writing.
+func TestWithoutAWriteKeyNothingIsAgreedNorAway(t *testing.T) {
+	for name, reports := range map[string][]Report{"healthy": each(well("2", 5)), "ill": each(dead("2", 5, "refused")), "silent": nil} {
+		got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: reports, NoWriteKey: true, Optional: []string{Available, Progressing}})
+		for kind, want := range map[string]string{WriteKeyAgreed: "Unknown NoWriteKey", Available: "True AsExpected", Progressing: "False AsExpected"} {
+			if c := got.Condition(kind); c.Status+" "+c.Reason != want || c.Message == "" {
+				t.Errorf("%s: %s is %+v, want %s", name, kind, c, want)
+			}
+		}
+		if c := got.Condition(Degraded); (c.Status == True) != (name == "ill") {
+			t.Errorf("%s: %+v", name, c)
+		}
 	}
 }
 

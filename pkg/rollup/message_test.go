@@ -45,6 +45,16 @@ func TestMessages(t *testing.T) {
 		{"healthy", Degraded, abc("2"), each(ok), "every plugin is healthy on all 3 nodes"},
 		{"healthy, one node", Degraded, abc("2")[:1], each(ok)[:1], "every plugin is healthy on the one node"},
 		{"healthy, one is silent and excused", Degraded, []Node{on("a", "2"), down(on("b", "2"))}, []Report{from("a", ok), from("b", well("2", 999))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, or not Ready"},
+		{"healthy, one is unreadable and excused", Degraded, []Node{on("a", "2"), down(on("b", "2"))}, []Report{from("a", ok), garbled("b")}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, or not Ready"},
+		{"healthy, one was ill before it was replaced", Degraded, []Node{on("a", "2"), renewed(30, on("b", "2"))}, []Report{from("a", ok), from("b", dead("2", 31, "refused"))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, or not Ready"},
+		{"healthy, one was healthy before it was replaced", Degraded, []Node{on("a", "2"), renewed(30, on("b", "2"))}, []Report{from("a", ok), from("b", well("2", 31))}, "every plugin is healthy on all 2 nodes"},
+		{"all are silent and excused", Degraded, []Node{down(on("a", "2")), leaving(on("b", "2")), renewed(30, on("c", "2"))}, each(well("2", 999)), "nothing is heard of any node: each is being replaced, or not Ready"},
+		{"the one is silent and excused", Degraded, []Node{down(on("a", "2"))}, each(well("2", 999))[:1], "nothing is heard of any node: each is being replaced, or not Ready"},
+		{"a key that is missing beside another is named", Degraded, abc("2", "1"), but(each(ok, well("1", 5)), from("b", ok)), "key 1 on node b: not reported yet"},
+		{"a node that is missing has no key named", Degraded, abc("2", "1"), each(ok, well("1", 5))[:2], "node c: not reported yet"},
+		{"a key that is missing beside one long silent has no name", Degraded, []Node{down(on("a", "2", "1"))}, []Report{from("a", well("2", 999))}, "node a: not reported yet"},
+		{"words that differ by numbers are said once", Degraded, abc("2"), []Report{from("a", sick("2", 5, "attempt 3 of 9")), from("b", sick("2", 5, "attempt 14 of 9")), from("c", ok)}, "key 2 on nodes a, b: unhealthy: attempt 3 of 9"},
+		{"words that differ by more are not", Degraded, abc("2"), []Report{from("a", sick("2", 5, "attempt 3")), from("b", sick("2", 5, "attempt four")), from("c", ok)}, lines("key 2 on node a: unhealthy: attempt 3", "key 2 on node b: unhealthy: attempt four")},
 		{"one ill, with a place to look", Degraded, []Node{looked(on("a", "2")), looked(on("b", "2"))}, []Report{from("a", sick("2", 5, "err")), from("b", ok)}, "key 2 on node a: unhealthy: err; see oc logs -n ns pod-a -c kms-2"},
 		{"ill without a word", Degraded, abc("2")[:2], []Report{from("a", sick("2", 5, "")), from("b", ok)}, "key 2 on node a: unhealthy"},
 		{"two say the same", Degraded, abc("2"), but(each(sick("2", 5, "sealed")), from("c", ok)), "key 2 on nodes a, b: unhealthy: sealed"},
@@ -163,6 +173,29 @@ func TestANumberThatTicksIsNoNews(t *testing.T) {
 	other = Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: []Report{from("a", dead("2", 5, "attempt 4")), from("b", well("2", 5))}, Previous: was("attempt 3")})
 	if got := other.Condition(Degraded).Message; got != "key 2 on node a: error: attempt 4" {
 		t.Error(got)
+	}
+}
+
+// Numbers that tick on two nodes, each at its own pace, are one line that stays: it
+// is not written again and again.
+func TestNumbersThatTickOnTwoNodesAreNoNews(t *testing.T) {
+	said := func(a, b, c int) []Report {
+		attempt := func(n int) health.Entry { return dead("2", 5, fmt.Sprintf("attempt %d refused", n)) }
+		return []Report{from("a", attempt(a)), from("b", attempt(b)), from("c", attempt(c))}
+	}
+	in := Input{Now: now, Nodes: abc("2"), Reports: said(1, 1, 1)}
+	first := Evaluate(&in)
+	in.Previous = standing(first.Conditions)
+	for _, reports := range [][]Report{said(2, 1, 1), said(2, 1, 3), said(9, 10, 100), said(10, 10, 10)} {
+		in.Now, in.Reports = in.Now.Add(1), reports
+		if got := Evaluate(&in); !got.Same(in.Previous) {
+			t.Errorf("%q is written over %q", got.Condition(Degraded).Message, first.Condition(Degraded).Message)
+		}
+	}
+	// Other words on one of them are.
+	in.Reports = but(said(1, 1, 1), from("b", dead("2", 5, "attempt 1 denied")))
+	if got := Evaluate(&in); got.Same(in.Previous) {
+		t.Error("other words are no news")
 	}
 }
 
