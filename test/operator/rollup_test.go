@@ -183,9 +183,17 @@ func TestSilenceIsToldWhenItIsCertain(t *testing.T) {
 		if !strings.Contains(c.Message, "node "+r.node) || strings.Contains(c.Message, "key") {
 			t.Errorf("%s: %q", how, c.Message)
 		}
+		eventually(t, how+" is seen by the watch", func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			if told.IsZero() {
+				return errors.New("not yet")
+			}
+			return nil
+		})
 		mu.Lock()
 		defer mu.Unlock()
-		if after := told.Sub(last[r.node]); told.IsZero() || after <= 0 || after > time.Second {
+		if after := told.Sub(last[r.node]); after <= 0 || after > time.Second {
 			t.Errorf("%s: told %s after the instant, must be within a second and not before", how, after)
 		} else {
 			t.Logf("%s: told %s after the instant", how, after.Round(time.Millisecond))
