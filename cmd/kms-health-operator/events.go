@@ -49,9 +49,9 @@ func (e *events) tell(target, reason, message string) {
 
 // troubles are the reasons that somebody should see to.
 var troubles = []string{
-	rollup.PluginNotRunning, rollup.PluginError, rollup.PluginUnhealthy, rollup.ReporterStale, rollup.ReportUnreadable, rollup.ClockSkew,
+	rollup.PluginNotRunning, rollup.PluginError, rollup.PluginUnhealthy, rollup.ReporterNotRunning, rollup.ReporterStale, rollup.ReportUnreadable, rollup.ClockSkew,
 	"DeploymentMissing", "EncryptionConfigUnreadable", "Forbidden", "ImageNotProven", "InjectionReverted", "ProvidersIgnored",
-	"ReporterNotRunning", "SocketVolumeMissing",
+	"SocketVolumeMissing",
 }
 
 func eventType(reason string) string {

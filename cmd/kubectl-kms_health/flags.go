@@ -76,9 +76,18 @@ func (o *options) outputFlag(cmd *cobra.Command, formats ...string) {
 	}
 }
 
+// shipped are the operator's names of its targets, as metrics and events have them,
+// in the configuration that comes with its manifests.
+var shipped = map[string]string{
+	"kube-apiserver": "kubeapiservers", "openshift-apiserver": "openshiftapiservers", "oauth-apiserver": "authentications",
+}
+
 // validate finds what is wrong with the flags, before anything is read.
 func (o *options) validate(*cobra.Command, []string) error {
-	for _, t := range o.targets {
+	for i, t := range o.targets {
+		if resource, ok := shipped[t]; ok {
+			o.targets[i], t = resource, resource
+		}
 		if !slices.Contains(source.Targets, t) {
 			return fmt.Errorf("--target: %q is none of %s", t, strings.Join(source.Targets, ", "))
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // narrow is the width where there is no terminal to ask.
-const narrow = 80
+const narrow = 120
 
 // isTerminal returns what tells a terminal's width; nil: it is none.
 func isTerminal(f *os.File) func() int {

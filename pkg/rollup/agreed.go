@@ -68,6 +68,14 @@ func (e *evaluation) writeKeyAgreed() Condition {
 		case health.Ill:
 			f.reason, f.what = PluginIll, "its plugin is ill, or names no remote key"
 		}
+		for _, row := range e.byNode[n.Node] {
+			switch {
+			case row.State == Unreadable:
+				f.reason, f.what = ReportUnreadable, unreadable
+			case row.State == Skewed && row.KeyID == key:
+				f.reason, f.what = ClockSkew, skewed
+			}
+		}
 		open.add(f)
 	}
 	if len(agreement.With(health.Differs)) > 0 {
@@ -75,7 +83,7 @@ func (e *evaluation) writeKeyAgreed() Condition {
 		e.say(&c, slices.Concat(differ, open))
 		return c
 	}
-	c.Reason = open.reason(PluginIll, ReporterStale, ReportsMissing)
+	c.Reason = open.reason(PluginIll, ReportUnreadable, ClockSkew, ReporterStale, ReportsMissing)
 	if len(open) == 0 {
 		c.Reason, c.Message = ReportsMissing, "nothing was reported yet"
 		return c

@@ -116,6 +116,13 @@ func broken(n Node, container, why string) Node {
 	return n
 }
 
+// mute is a node whose reporter's container cannot start.
+func mute(n Node) Node {
+	n = broken(n, "kms-health", "CrashLoopBackOff, exit code 2")
+	n.Faults[len(n.Faults)-1].Reporter = true
+	return n
+}
+
 // looked is a node with commands to look further, of key 2 and of the reporter.
 func looked(n Node) Node {
 	n.Look = map[string]string{"2": "oc logs -n ns pod-" + n.Name + " -c kms-2", "": "oc logs -n kms reporter-" + n.Name}

@@ -16,16 +16,19 @@ const (
 	PluginNotRunning = "PluginNotRunning"
 	PluginError      = "PluginError"
 	PluginUnhealthy  = "PluginUnhealthy"
-	ReportUnreadable = "ReportUnreadable"
-	ClockSkew        = "ClockSkew"
-	ReporterStale    = "ReporterStale"
-	ReportsMissing   = "ReportsMissing"
-	OtherPlugins     = "OtherPlugins"
-	NoPods           = "NoPods"
-	KeysDiffer       = "KeysDiffer"
-	PluginIll        = "PluginIll"
-	WriteKeyUnknown  = "WriteKeyUnknown"
-	NoWriteKey       = "NoWriteKey"
+	// ReporterNotRunning: a reporter's container cannot start, and nothing is heard of
+	// its node.
+	ReporterNotRunning = "ReporterNotRunning"
+	ReportUnreadable   = "ReportUnreadable"
+	ClockSkew          = "ClockSkew"
+	ReporterStale      = "ReporterStale"
+	ReportsMissing     = "ReportsMissing"
+	OtherPlugins       = "OtherPlugins"
+	NoPods             = "NoPods"
+	KeysDiffer         = "KeysDiffer"
+	PluginIll          = "PluginIll"
+	WriteKeyUnknown    = "WriteKeyUnknown"
+	NoWriteKey         = "NoWriteKey"
 )
 
 // Result is a verdict.
@@ -128,16 +131,24 @@ func (e *evaluation) degraded() Condition {
 			quiet++
 			continue
 		}
-		for _, f := range n.Faults {
-			ill.add(finding{reason: PluginNotRunning, node: n.Name, what: "container " + f.Container + " cannot start", detail: f.Why, look: f.Look})
-		}
 		silent, heard, passed := 0, false, false
+		fresh := len(rows) > 0
 		for _, row := range rows {
+			fresh = fresh && (row.Unexpected || row.State == Healthy || row.State.Ill())
 			if row.State != Stale || row.Unexpected {
 				heard = heard || row.State != Missing && row.State != Stale
 				continue
 			}
 			silent++
+		}
+		for _, f := range n.Faults {
+			reason := PluginNotRunning
+			if f.Reporter {
+				reason = ReporterNotRunning
+			}
+			if !f.Reporter || !fresh { // one that crashes and reports all the same is no news
+				ill.add(finding{reason: reason, node: n.Name, what: "container " + f.Container + " cannot start", detail: f.Why, look: f.Look})
+			}
 		}
 		for _, row := range rows {
 			f := finding{node: n.Name, key: row.KeyID, detail: row.Detail, look: n.Look[row.KeyID]}
@@ -199,7 +210,7 @@ func (e *evaluation) degraded() Condition {
 		}
 		return c
 	}
-	c.Reason = all.reason(PluginNotRunning, PluginError, PluginUnhealthy, ReportUnreadable, ClockSkew, ReporterStale)
+	c.Reason = all.reason(PluginNotRunning, PluginError, PluginUnhealthy, ReporterNotRunning, ReportUnreadable, ClockSkew, ReporterStale)
 	e.say(&c, all)
 	return c
 }

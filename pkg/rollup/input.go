@@ -51,8 +51,11 @@ type Node struct {
 // reporting.
 type Fault struct {
 	Pod, Container string // namespace/name, and the container in it
-	Why            string
-	Look           string // the command that shows more
+	// Reporter says that it is the reporter's, of which nothing needs telling while its
+	// node is heard of.
+	Reporter bool
+	Why      string
+	Look     string // the command that shows more
 	// Until is when to judge again though nothing has changed; zero: not before.
 	Until time.Time
 }

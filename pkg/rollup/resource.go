@@ -63,8 +63,8 @@ type Report struct {
 	// Written is when the API server last took a write of it, by its own clock and
 	// to the second; zero where nobody is known to have written it.
 	Written time.Time
-	// Ours says that reporters of this project wrote it, and nobody else. Writer is
-	// the field manager that last did.
+	// Ours says that a reporter of this project wrote it, though others may own a part
+	// of it, too. Writer is its field manager, or else the one that last did.
 	Ours   bool
 	Writer string
 

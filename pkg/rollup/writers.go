@@ -21,13 +21,13 @@ type writerKey struct {
 type writer struct {
 	manager string
 	written time.Time
-	foreign bool
+	ours    bool // a reporter of this project has it, whoever else has a part of it
 }
 
 // sign says on a report who wrote it.
 func (w writers) sign(r *Report) {
-	by, known := w[writerKey{r.Form, r.Node}]
-	r.Written, r.Writer, r.Ours = by.written, by.manager, known && !by.foreign
+	by := w[writerKey{r.Form, r.Node}]
+	r.Written, r.Writer, r.Ours = by.written, by.manager, by.ours
 }
 
 // readWriters walks the managedFields as they were decoded: to make typed ones of
@@ -45,8 +45,10 @@ func readWriters(o *unstructured.Unstructured) writers {
 		note := func(form Form, node, own string) {
 			key := writerKey{form, node}
 			w := all[key]
-			w.foreign = w.foreign || manager != own
-			if w.manager == "" || at.After(w.written) {
+			switch {
+			case manager == own && (!w.ours || at.After(w.written)):
+				w = writer{manager, at, true}
+			case !w.ours && (w.manager == "" || at.After(w.written)):
 				w.manager, w.written = manager, at
 			}
 			all[key] = w

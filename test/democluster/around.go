@@ -18,7 +18,9 @@ var looks = []look{
 func (s *stage) invite() {
 	s.say("\nThe cluster stays, with KMS on, until Ctrl-C. To look around, in another terminal:")
 	s.say("")
-	s.say("export KUBECONFIG=%s PATH=%s:$PATH", s.admin, s.tools)
+	s.say("export KUBECONFIG=%s PATH=%s:%s:$PATH", s.admin, s.tools, s.bin)
+	s.say("kubectl kms-health status; kubectl kms-health watch; kubectl kms-health explain master-1")
+	s.say("kubectl get clusteroperators")
 	for _, l := range looks {
 		s.say("%s", commandLine(l.args))
 	}

@@ -63,6 +63,8 @@ func TestContainersThatNeverStartAreTold(t *testing.T) {
 		return plugin(pod)
 	})
 	said("container kms-plugin cannot start", "node master-2: container kms-health cannot start: CrashLoopBackOff, exit code 2", "oc logs -n "+home)
+	workers.PodBehaviour(reporter)
+	awaitRollUp(t, apiservers.Kube, rollup.Degraded, rollup.True, rollup.ReporterNotRunning)
 	workers.PodBehaviour(nil)
 	awaitRollUp(t, apiservers.Kube, rollup.Degraded, rollup.False, rollup.AwaitingReports)
 	h.configure("targets: []\n")

@@ -194,7 +194,7 @@ func (in *Input) upgradeable(degraded rollup.Condition) rollup.Condition {
 	}
 	var ill []string
 	for _, t := range in.Targets {
-		if c, ok := ofPlugins(t); ok && c.Status == rollup.True {
+		if c, ok := ofPlugins(t); ok && c.Status == rollup.True && c.Reason != rollup.ReporterNotRunning {
 			ill = append(ill, t.Name)
 		}
 	}

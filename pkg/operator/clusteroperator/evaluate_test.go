@@ -96,6 +96,8 @@ func TestConditions(t *testing.T) {
 		{"an ill plugin, for long", Input{Configured: true, Targets: []Target{plugins("a", rollup.True, rollup.PluginError, "x\ny", old), ok("b")}}, map[string]string{
 			Available: "True AsExpected a: one beside each\nb: one beside each", Progressing: "False AsExpected ", Degraded: "True KMSPlugins_PluginError a: x\na: y",
 			Upgradeable: "False PluginIll an API server that an upgrade restarts cannot read Secrets while its KMS plugin is ill: a"}, false},
+		{"a reporter that cannot start is no ill plugin", Input{Configured: true, Targets: []Target{plugins("a", rollup.True, rollup.ReporterNotRunning, "x", old)}}, map[string]string{
+			Available: "True AsExpected a: one beside each", Degraded: "True KMSPlugins_ReporterNotRunning a: x", Upgradeable: "True AsExpected "}, false},
 		{"two with ill plugins", Input{Configured: true, Targets: []Target{plugins("a", rollup.True, rollup.PluginError, "x", old), plugins("b", rollup.True, rollup.PluginError, "x", old)}}, map[string]string{
 			Degraded:    "True KMSPlugins_PluginError a: x\nb: x",
 			Upgradeable: "False PluginIll an API server that an upgrade restarts cannot read Secrets while its KMS plugin is ill: a, b"}, false},

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -35,6 +37,9 @@ func (c *Controller) ended(name string, err error) {
 		return
 	}
 	c.metrics.errors.WithLabelValues(name).Inc()
+	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no answer at all
+		c.deaf[name] = c.Clock.Now().Add(afterOutage)
+	}
 	until, news := c.retries.Failed(name, err)
 	if news {
 		klog.ErrorS(err, "Could not be rolled up, and is tried again", "target", name)

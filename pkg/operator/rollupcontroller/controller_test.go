@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -71,7 +72,7 @@ func TestWhoReportsIsNotSilent(t *testing.T) {
 
 func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 	onStage(t, func(s *stage) {
-		s.failing(errors.New("away"))
+		s.failing(apierrors.NewInternalError(errors.New("away")))
 		s.report("a", "b")
 		s.show()
 		s.Set([]Target{*knows("2")})
@@ -103,7 +104,7 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 		s.showWritten()
 
 		// What mended begins anew.
-		s.failing(errors.New("away again"))
+		s.failing(apierrors.NewInternalError(errors.New("away again")))
 		stale := s.report("a", "b")
 		s.show()
 		s.until(stale + 1 + 250*time.Millisecond)
@@ -187,7 +188,7 @@ func TestReportsThatComeOneByOneAreRolledUpTogether(t *testing.T) {
 
 func TestATargetThatLeavesIsForgotten(t *testing.T) {
 	onStage(t, func(s *stage) {
-		s.failing(errors.New("away"))
+		s.failing(apierrors.NewInternalError(errors.New("away")))
 		s.report("a", "b")
 		s.show()
 		s.Set([]Target{*knows("2")})

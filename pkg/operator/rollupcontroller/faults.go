@@ -120,7 +120,7 @@ func (b *beside) faults(now time.Time) []rollup.Fault {
 			if s.RestartCount > 0 || s.LastTerminationState.Terminated != nil {
 				look = fmt.Sprintf("%s logs -n %s %s -c %s --previous", b.tool, pod.Namespace, pod.Name, s.Name)
 			}
-			all = append(all, rollup.Fault{Pod: pod.Namespace + "/" + pod.Name, Container: s.Name, Why: why, Look: look, Until: until})
+			all = append(all, rollup.Fault{Pod: pod.Namespace + "/" + pod.Name, Container: s.Name, Why: why, Look: look, Until: until, Reporter: b.reporter == pod || isReporter(s.Name)})
 		}
 	}
 	add(b.pod, func(name string) bool { return isReporter(name) || slices.Contains(plugins, name) })
@@ -162,12 +162,24 @@ func stuck(s *corev1.ContainerStatus, now time.Time) (why string, until time.Tim
 	return "", time.Time{}
 }
 
+// logTail is from how many bytes on a message is the cut end of a log: the kubelet
+// takes 2048 (k8s.io/kubernetes, pkg/kubelet/kuberuntime).
+const logTail = 2000
+
 func exit(t *corev1.ContainerStateTerminated) string {
 	if t == nil {
 		return ""
 	}
 	text := fmt.Sprintf(", exit code %d", t.ExitCode)
-	if line, _, _ := strings.Cut(strings.TrimSpace(t.Message), "\n"); line != "" {
+	if t.ExitCode == 128+9 {
+		text += " (killed)"
+	}
+	lines := strings.Split(strings.TrimSpace(t.Message), "\n")
+	line := lines[0]
+	if len(t.Message) >= logTail { // of a log's end the first line may be half of one
+		line = lines[len(lines)-1]
+	}
+	if line != "" {
 		text += ": " + line
 	}
 	return text

@@ -29,7 +29,7 @@ func TestStuckContainers(t *testing.T) {
 		{"it crashed once, and is started at once", ended("kms", 1, time.Second), "", 0},
 		{"it crashed again", after(ended("kms", 2, time.Second), 1, 1, "the one before"), "CrashLoopBackOff, exit code 2", 0},
 		{"it ended in order", after(ended("kms", 0, time.Second), 1, 0, ""), "", 0},
-		{"it waits after a crash; the kubelet's seconds are not told", after(waiting("kms", "CrashLoopBackOff", "back-off 10s restarting"), 2, 137, ""), "CrashLoopBackOff, exit code 137", 0},
+		{"it waits after a crash; the kubelet's seconds are not told", after(waiting("kms", "CrashLoopBackOff", "back-off 10s restarting"), 2, 137, ""), "CrashLoopBackOff, exit code 137 (killed)", 0},
 		{"it waits after a crash, of which nothing is known", waiting("kms", "CrashLoopBackOff", "back-off 10s restarting"), "CrashLoopBackOff", 0},
 		{"its first line is told", after(waiting("kms", "CrashLoopBackOff", ""), 2, 1, "\n no token \nstack"), "CrashLoopBackOff, exit code 1: no token ", 0},
 		{"it ended in order again and again", after(waiting("kms", "CrashLoopBackOff", ""), 2, 0, ""), "CrashLoopBackOff, exit code 0", 0},
@@ -163,17 +163,17 @@ func TestFaults(t *testing.T) {
 		{"restarted, and its image has gone since", api(status(after(pull("kms"), 1, 1, ""))), nil, []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl logs -n ns api-a -c kms --previous"}}},
 		{"the sidecar", api(status(pull("kms-health"))), nil, []rollup.Fault{
-			{Pod: "ns/api-a", Container: "kms-health", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
+			{Pod: "ns/api-a", Container: "kms-health", Reporter: true, Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
 		{"the API server itself, and a stranger", api(status(crash("api")), status(pull("other"))), nil, nil},
 		{"init containers first", api(status(pull("kms")), inInit(pull("kms-health-reporter"))), nil, []rollup.Fault{
-			{Pod: "ns/api-a", Container: "kms-health-reporter", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"},
+			{Pod: "ns/api-a", Container: "kms-health-reporter", Reporter: true, Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"},
 			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
 		{"a stranger's init container", api(func(p *corev1.Pod) { p.Status.InitContainerStatuses = []corev1.ContainerStatus{pull("setup")} }), nil, nil},
 		{"a companion", api(), companion(status(pull("reporter"))), []rollup.Fault{
-			{Pod: "kms-health/kms-health-api-0a1b", Container: "reporter", Why: "ImagePullBackOff", Look: "kubectl describe -n kms-health pod kms-health-api-0a1b"}}},
+			{Pod: "kms-health/kms-health-api-0a1b", Container: "reporter", Reporter: true, Why: "ImagePullBackOff", Look: "kubectl describe -n kms-health pod kms-health-api-0a1b"}}},
 		{"a plugin and a companion", api(status(pull("kms"))), companion(status(crash("reporter"))), []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"},
-			{Pod: "kms-health/kms-health-api-0a1b", Container: "reporter", Why: "CrashLoopBackOff, exit code 1: no socket", Look: "kubectl logs -n kms-health kms-health-api-0a1b -c reporter --previous"}}},
+			{Pod: "kms-health/kms-health-api-0a1b", Container: "reporter", Reporter: true, Why: "CrashLoopBackOff, exit code 1: no socket", Look: "kubectl logs -n kms-health kms-health-api-0a1b -c reporter --previous"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := beside{tool: "kubectl", pod: tt.pod, container: "api", plugins: plugins("2"), reporter: tt.reporter, namespace: "kms-health"}

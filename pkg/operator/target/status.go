@@ -26,6 +26,9 @@ func (p *planner) status(choice Choice) Status {
 		slices.Sort(p.problems)
 		p.problems = slices.Compact(p.problems)
 		reason, _, _ := strings.Cut(p.problems[0], ": ")
+		for i, problem := range p.problems { // the reason is told beside the message
+			p.problems[i] = strings.TrimPrefix(problem, reason+": ")
+		}
 		return Status{"False", reason, join(p.problems)}
 	}
 	if p.pendings {

@@ -128,7 +128,12 @@ func (r *reading) folder(path string) error {
 		}
 		looked++
 		targets, err := worth(at, entry)
-		if err != nil {
+		switch {
+		case err == nil && len(targets) == 0 && isOurs(at):
+			return fmt.Errorf("%s: holds no object named %s of a kind of %s/v1 (%s), as its place says", at, objectName, group, kindNames())
+		case err != nil && isOurs(at): // to pass over it would make less of what is wrong
+			return fmt.Errorf("%s: %w", at, err)
+		case err != nil:
 			r.note("%s: passed over: %v", at, err)
 		}
 		for _, t := range targets {
@@ -159,10 +164,17 @@ func worth(path string, entry fs.DirEntry) ([]view.Target, error) {
 		return nil, fmt.Errorf("is over %d MiB", maxFile>>20)
 	}
 	data, err := os.ReadFile(path)
-	if err != nil || !worthParsing(data) {
+	if err != nil || !worthParsing(data) && !isOurs(path) {
 		return nil, err
 	}
 	return resources(data)
+}
+
+// isOurs says whether a file is where a must-gather has one of the resources.
+func isOurs(path string) bool {
+	name, folder := filepath.Base(path), filepath.Dir(path)
+	return strings.TrimSuffix(name, filepath.Ext(name)) == objectName &&
+		slices.Contains(Targets, filepath.Base(folder)) && filepath.Base(filepath.Dir(folder)) == group
 }
 
 // worthParsing spares the thousands of other files of a must-gather.

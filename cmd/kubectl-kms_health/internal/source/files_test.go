@@ -170,3 +170,25 @@ func TestOfAResourceThatIsThereTwiceTheNewerCounts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What lies where a resource belongs is not passed over: less would seem to be wrong
+// than is.
+func TestABrokenResourceOfAMustGatherIsAnError(t *testing.T) {
+	const at = "cluster-scoped-resources/operator.openshift.io/openshiftapiservers/cluster.yaml"
+	for name, tt := range map[string]struct{ text, want string }{
+		"no YAML": {"\"unterminated", at},
+		"cut":     {block[:len(block)/3] + "\n\t: [", at},
+		"another": {"apiVersion: v1\nkind: Secret\nmetadata: {name: cluster}\n", "holds no object named cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.json": apiServer, at: tt.text})
+			if _, err := (Files{Paths: []string{dir}}).Read(); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %s", err, tt.want)
+			}
+		})
+	}
+	dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.json": apiServer, "config.openshift.io/authentications/cluster.yaml": "x: y"})
+	if _, err := (Files{Paths: []string{dir}}).Read(); err != nil {
+		t.Error(err)
+	}
+}
