@@ -20,6 +20,9 @@ func below(t *view.TargetStatus, o Options) string {
 	for _, c := range t.Conditions {
 		agreement = agreement || c.Type == rollup.WriteKeyAgreed
 		fmt.Fprintf(&b, "  %s\n", condition(&c))
+		if c.Type == rollup.Degraded && c.Status == rollup.False && slices.ContainsFunc(t.Plugins, func(p view.Plugin) bool { return p.State.Ill() }) {
+			b.WriteString("    The reports above say otherwise: the operator does not run, or expects no such node.\n")
+		}
 	}
 	if len(t.WriteKey.Nodes) > 0 && (!agreement || o.Doubtful) {
 		fmt.Fprintf(&b, "%s, by the reports: %s\n", name(t), agreed(&t.WriteKey, o.Wide))

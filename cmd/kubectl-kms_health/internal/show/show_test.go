@@ -133,3 +133,24 @@ func TestTheReportsSpeakWhereTheOperatorIsNotHeardOf(t *testing.T) {
 		}
 	}
 }
+
+func TestAVerdictThatTheReportsContradictIsCalledSo(t *testing.T) {
+	const note = "The reports above say otherwise"
+	for _, tt := range []struct {
+		state  rollup.State
+		status string
+		want   bool
+	}{
+		{rollup.Error, rollup.False, true},
+		{rollup.Unhealthy, rollup.False, true},
+		{rollup.Error, rollup.True, false},
+		{rollup.Healthy, rollup.False, false},
+		{rollup.Stale, rollup.False, false},
+	} {
+		s := status(view.Plugin{Node: "a", KeyID: "2", State: tt.state})
+		s.Targets[0].Conditions = []view.Condition{{Type: rollup.Degraded, Status: tt.status, Reason: "R", Message: "m"}}
+		if table := Table(s, Options{Width: 80}); strings.Contains(table, note) != tt.want {
+			t.Errorf("%+v:\n%s", tt, table)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // What a real API server answers is tested with one. This is about answers that
@@ -122,5 +123,35 @@ func TestTheOffsetIsHeardFromAnyAnswer(t *testing.T) {
 	c.Read(context.Background(), Targets[:1])
 	if got := c.Offset(); got < time.Hour-time.Minute || got > time.Hour {
 		t.Error(got)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// An API server that hung answers with the time of before.
+func TestTheServersClockIsNotLearnedFromALateAnswer(t *testing.T) {
+	began := time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		took, ahead, want time.Duration
+	}{
+		{time.Second, time.Hour, time.Hour},
+		{16 * time.Second, 0, 0},
+		{16 * time.Second, time.Hour, 0},
+	} {
+		fake := clocktesting.NewFakePassiveClock(began)
+		server := &serverClock{clock: fake}
+		l := &listener{server: server, next: roundTripper(func(*http.Request) (*http.Response, error) {
+			header := http.Header{"Date": {began.Add(tt.ahead + time.Second).Format(http.TimeFormat)}}
+			fake.SetTime(began.Add(tt.took))
+			return &http.Response{Header: header}, nil
+		})}
+		if _, err := l.RoundTrip(&http.Request{}); err != nil { //nolint:bodyclose // it has none
+			t.Fatal(err)
+		}
+		if got := server.get(); got != tt.want {
+			t.Errorf("%+v: %s", tt, got)
+		}
 	}
 }
