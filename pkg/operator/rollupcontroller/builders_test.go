@@ -108,6 +108,12 @@ func ended(name string, code int32, since time.Duration) corev1.ContainerStatus 
 // exit code.
 func after(s corev1.ContainerStatus, restarts, code int32, message string) corev1.ContainerStatus {
 	s.RestartCount = restarts
-	s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Message: message, FinishedAt: ago(time.Minute)}
+	s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Message: message, StartedAt: ago(time.Minute + time.Second), FinishedAt: ago(time.Minute)}
+	return s
+}
+
+// lasting is a container whose last run was not brief.
+func lasting(s corev1.ContainerStatus) corev1.ContainerStatus {
+	s.LastTerminationState.Terminated.StartedAt = ago(time.Hour)
 	return s
 }

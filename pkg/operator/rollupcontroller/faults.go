@@ -144,22 +144,36 @@ func stuck(s *corev1.ContainerStatus, now time.Time) (why string, until time.Tim
 		switch w.Reason {
 		case "", "ContainerCreating", "PodInitializing":
 			return "", time.Time{}
+		case "ErrImagePull", "ImagePullBackOff": // by turns; the second quotes the first
+			why := w.Message
+			if _, cause, quoted := strings.Cut(why, "ErrImagePull: "); quoted {
+				why = cause
+			}
+			return strings.TrimSuffix("ImagePullBackOff: "+why, ": "), time.Time{}
 		case "CrashLoopBackOff": // the kubelet's message counts seconds
 			return w.Reason + exit(crashed), time.Time{}
 		default:
 			return strings.TrimSuffix(w.Reason+": "+w.Message, ": "), time.Time{}
 		}
-	case s.State.Terminated != nil && s.State.Terminated.ExitCode != 0:
-		if s.RestartCount == 0 {
-			return "", time.Time{} // it is started again at once
+	case s.State.Terminated != nil:
+		// One that fails for the first time is started again at once; one that ends in
+		// order may be meant to.
+		if e := s.State.Terminated; e.ExitCode != 0 && s.RestartCount == 0 || e.ExitCode == 0 && s.RestartCount <= 1 {
+			return "", time.Time{}
 		}
 		return "CrashLoopBackOff" + exit(s.State.Terminated), time.Time{}
-	case s.State.Running != nil && s.RestartCount > 1 && crashed != nil && crashed.ExitCode != 0:
+	case s.State.Running != nil && s.RestartCount > 1 && crashed != nil && brief(crashed):
 		if until := s.State.Running.StartedAt.Add(calm); now.Before(until) {
 			return "CrashLoopBackOff" + exit(crashed), until
 		}
 	}
 	return "", time.Time{}
+}
+
+// brief says whether a container ended soon after it had begun; one that ran for
+// long, and ended with its node, does not crash.
+func brief(t *corev1.ContainerStateTerminated) bool {
+	return !t.StartedAt.IsZero() && t.FinishedAt.Sub(t.StartedAt.Time) < calm
 }
 
 // logTail is from how many bytes on a message is the cut end of a log: the kubelet

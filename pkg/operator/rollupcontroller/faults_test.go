@@ -23,7 +23,7 @@ func TestStuckContainers(t *testing.T) {
 		{"it is being made", waiting("kms", "ContainerCreating", ""), "", 0},
 		{"it waits for init containers", waiting("kms", "PodInitializing", ""), "", 0},
 		{"no image", waiting("kms", "ImagePullBackOff", `Back-off pulling image "x"`), `ImagePullBackOff: Back-off pulling image "x"`, 0},
-		{"no image, without a word", waiting("kms", "ErrImagePull", ""), "ErrImagePull", 0},
+		{"no image, without a word", waiting("kms", "ErrImagePull", ""), "ImagePullBackOff", 0},
 		{"a Secret is missing", waiting("kms", "CreateContainerConfigError", `secret "x" not found`), `CreateContainerConfigError: secret "x" not found`, 0},
 
 		{"it crashed once, and is started at once", ended("kms", 1, time.Second), "", 0},
@@ -40,7 +40,12 @@ func TestStuckContainers(t *testing.T) {
 		{"it began just now", after(running("kms", 0), 9, 1, ""), "CrashLoopBackOff, exit code 1", calm},
 		{"it is not calm yet", after(running("kms", calm-1), 2, 1, ""), "CrashLoopBackOff, exit code 1", 1},
 		{"it is calm", after(running("kms", calm), 2, 1, ""), "", 0},
-		{"it ran well, ended in order, and runs", after(running("kms", time.Second), 9, 0, ""), "", 0},
+		{"it ran well, ended in order, and runs", lasting(after(running("kms", time.Second), 9, 0, "")), "", 0},
+		{"it ended with its node, and runs", lasting(after(running("kms", time.Second), 9, 255, "")), "", 0},
+		{"it ends in order at once, and runs", after(running("kms", time.Second), 9, 0, ""), "CrashLoopBackOff, exit code 0", 29 * time.Second},
+		{"it ended in order, again", after(ended("kms", 0, time.Second), 2, 0, ""), "CrashLoopBackOff, exit code 0", 0},
+		{"no image, and the kubelet backs off", waiting("kms", "ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: not found`), "ImagePullBackOff: not found", 0},
+		{"no image, and the kubelet tries", waiting("kms", "ErrImagePull", "not found"), "ImagePullBackOff: not found", 0},
 		{"it runs, and of its end nothing is known", func() corev1.ContainerStatus { s := running("kms", time.Second); s.RestartCount = 9; return s }(), "", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
