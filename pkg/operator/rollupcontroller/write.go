@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,12 +21,17 @@ import (
 // conditionTypes are those that the roll-up owns.
 var conditionTypes = []string{rollup.Degraded, rollup.Observed, rollup.WriteKeyAgreed, rollup.Available, rollup.Progressing}
 
-// lag is how long the watch may take to show what was written.
-const lag = 2 * time.Second
+// lag is how long the watch may take to show what was written, where its version
+// does not tell; longest, where it does.
+const (
+	lag     = 2 * time.Second
+	longest = 30 * time.Second
+)
 
 // written is what was last applied, until the watch shows it.
 type written struct {
 	conditions map[string]rollup.Condition
+	version    string // of the resource that came of it
 	at         time.Time
 }
 
@@ -36,16 +42,30 @@ func (c *Controller) standing(name string, resource *rollup.Resource, now time.T
 	if !just {
 		return resource.Conditions
 	}
-	shown := true
-	for _, conditionType := range conditionTypes {
-		shown = shown && w.conditions[conditionType] == resource.Conditions[conditionType]
+	wait := lag
+	shown, comparable := notOlder(resource.Version, w.version)
+	if comparable {
+		wait = longest
+	} else {
+		shown = !slices.ContainsFunc(conditionTypes, func(t string) bool { return w.conditions[t] != resource.Conditions[t] })
 	}
-	if shown || now.Sub(w.at) > lag {
+	if shown || now.Sub(w.at) > wait {
 		delete(c.written, name)
 		return resource.Conditions
 	}
-	c.lookAgain(w.at.Add(lag + 1))
+	c.lookAgain(w.at.Add(wait + 1))
 	return w.conditions
+}
+
+// notOlder compares resource versions of one object, as Kubernetes lets clients do
+// (KEP-5504).
+func notOlder(shown, written string) (is, comparable bool) {
+	a, err := strconv.ParseUint(shown, 10, 64)
+	if err != nil {
+		return false, false
+	}
+	b, err := strconv.ParseUint(written, 10, 64)
+	return a >= b, err == nil
 }
 
 // write applies the verdict, unless it stands already.
@@ -79,12 +99,12 @@ func (c *Controller) write(ctx context.Context, t *Target, in *rollup.Input, res
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	force := true
-	_, err = c.Client.Resource(target.ResourceOf(t.Resource)).Patch(ctx, "cluster", types.ApplyPatchType, raw,
+	applied, err := c.Client.Resource(target.ResourceOf(t.Resource)).Patch(ctx, "cluster", types.ApplyPatchType, raw,
 		metav1.PatchOptions{FieldManager: render.Manager, Force: &force}, "status")
 	if err != nil {
 		return fmt.Errorf("write the roll-up of %s/cluster: %w", t.Resource, err)
 	}
-	c.written[t.Name] = written{conditions: wanted, at: c.Clock.Now()}
+	c.written[t.Name] = written{conditions: wanted, version: applied.GetResourceVersion(), at: c.Clock.Now()}
 	for _, condition := range result.Conditions {
 		if was := in.Previous[condition.Type]; was.Status != condition.Status || was.Reason != condition.Reason {
 			c.Event(t.Name, condition.Reason, condition.Type+" is "+condition.Status+": "+condition.Message)
