@@ -147,7 +147,7 @@ func TestTheServersClockIsNotLearnedFromALateAnswer(t *testing.T) {
 			fake.SetTime(began.Add(tt.took))
 			return &http.Response{Header: header}, nil
 		})}
-		if _, err := l.RoundTrip(&http.Request{}); err != nil { //nolint:bodyclose // it has none
+		if _, err := l.RoundTrip(&http.Request{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := server.get(); got != tt.want {
