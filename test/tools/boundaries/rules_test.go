@@ -7,6 +7,7 @@ import (
 
 func TestCheckFindsEachBreach(t *testing.T) {
 	reporter := goPackage{ImportPath: module + "/cmd/kms-health-reporter"}
+	kubectl := goPackage{ImportPath: module + "/cmd/kubectl-kms_health"}
 	tests := []struct {
 		name string
 		pkg  goPackage
@@ -40,12 +41,18 @@ func TestCheckFindsEachBreach(t *testing.T) {
 		{"the reporter links a typed clientset",
 			goPackage{ImportPath: reporter.ImportPath, Deps: []string{"k8s.io/client-go/kubernetes/scheme", "k8s.io/apimachinery/pkg/runtime"}},
 			[]string{reporter.ImportPath + " must not know k8s.io/client-go/kubernetes/scheme"}},
+		{"the roll-up knows the operator",
+			goPackage{ImportPath: module + "/pkg/rollup", Deps: []string{module + "/pkg/health", module + "/pkg/operator/target"}},
+			[]string{module + "/pkg/rollup must not know " + module + "/pkg/operator/target"}},
+		{"kubectl's plugin knows the operator",
+			goPackage{ImportPath: kubectl.ImportPath + "/internal/x", Deps: []string{module + "/pkg/rollup", module + "/pkg/operator/target"}},
+			[]string{kubectl.ImportPath + "/internal/x must not know " + module + "/pkg/operator/target"}},
 		{"the reporter's tests may",
 			goPackage{ImportPath: reporter.ImportPath, TestImports: []string{"k8s.io/api/core/v1"}}, nil},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := check([]goPackage{test.pkg, reporter}, rules); !slices.Equal(got, test.want) {
+			if got := check([]goPackage{test.pkg, reporter, kubectl}, rules); !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
@@ -53,7 +60,7 @@ func TestCheckFindsEachBreach(t *testing.T) {
 }
 
 func TestCheckMissesARenamedBinary(t *testing.T) {
-	if got := check(nil, rules); len(got) != 1 {
-		t.Errorf("got %q, want one line that the reporter is not there", got)
+	if got := check(nil, rules); len(got) != 2 {
+		t.Errorf("got %q, want a line each that the reporter and kubectl's plugin are not there", got)
 	}
 }
