@@ -50,9 +50,10 @@ func (r *Result) Condition(conditionType string) Condition {
 	return r.Conditions[i]
 }
 
-// Same says whether conditions that stand are those of the verdict.
+// Same says whether the roll-up's conditions that stand are those of the verdict, and
+// no others.
 func (r *Result) Same(standing map[string]Condition) bool {
-	return !slices.ContainsFunc(r.Conditions, func(c Condition) bool { return standing[c.Type] != c })
+	return !slices.ContainsFunc(Types, func(t string) bool { return standing[t] != r.Condition(t) })
 }
 
 // evaluation carries what the conditions share.
@@ -98,7 +99,7 @@ func Evaluate(in *Input) *Result {
 		}
 	}
 	for i := range result.Conditions {
-		settle(&result.Conditions[i], in.Previous, in.Now)
+		result.Conditions[i].Settle(in.Previous, in.Now)
 	}
 	result.Deadline = e.again
 	return result
@@ -107,15 +108,6 @@ func Evaluate(in *Input) *Result {
 func (e *evaluation) lookAgain(at time.Time) {
 	if at.After(e.Now) {
 		e.again = earliest(e.again, at)
-	}
-}
-
-// settle gives a condition its time: that of the one before, while the status is
-// the same.
-func settle(c *Condition, previous map[string]Condition, now time.Time) {
-	c.LastTransitionTime = now.UTC().Truncate(time.Second)
-	if was, had := previous[c.Type]; had && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
-		c.LastTransitionTime = was.LastTransitionTime
 	}
 }
 

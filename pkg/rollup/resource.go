@@ -23,6 +23,9 @@ const (
 	Progressing    = "KMSPluginsProgressing"
 )
 
+// Types are those of a roll-up's conditions, wanted or not.
+var Types = []string{Degraded, Observed, WriteKeyAgreed, Available, Progressing}
+
 // prefix begins the type of every condition of this project.
 const prefix = "KMS"
 
@@ -31,6 +34,23 @@ type Condition struct {
 	Type, Status, Reason, Message string
 	// LastTransitionTime is when Status last changed, to the second.
 	LastTransitionTime time.Time
+}
+
+// Fields are the condition as it is applied.
+func (c Condition) Fields() map[string]any {
+	return map[string]any{
+		"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message,
+		"lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
+	}
+}
+
+// Settle gives the condition its time: that of the one before, while the status is
+// the same.
+func (c *Condition) Settle(previous map[string]Condition, now time.Time) {
+	c.LastTransitionTime = now.UTC().Truncate(time.Second)
+	if was, had := previous[c.Type]; had && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = was.LastTransitionTime
+	}
 }
 
 // The values of a Condition's Status.

@@ -129,12 +129,12 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 	if !again.IsZero() {
 		wait = min(wait, max(0, again.Sub(now)))
 	}
+	if c.stands(standing, conditions, related) {
+		return wait
+	}
 	raw, err := c.body(conditions, related)
 	if err != nil {
 		klog.ErrorS(err, "ClusterOperator")
-		return wait
-	}
-	if c.stands(standing, conditions, related) {
 		return wait
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -153,12 +153,9 @@ func (c *Controller) pass(ctx context.Context) time.Duration {
 }
 
 func (c *Controller) body(conditions []rollup.Condition, related []Object) ([]byte, error) {
-	var list []map[string]string
+	var list []map[string]any
 	for _, condition := range conditions {
-		list = append(list, map[string]string{
-			"type": condition.Type, "status": condition.Status, "reason": condition.Reason, "message": condition.Message,
-			"lastTransitionTime": condition.LastTransitionTime.UTC().Format(time.RFC3339),
-		})
+		list = append(list, condition.Fields())
 	}
 	raw, err := json.Marshal(map[string]any{
 		"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": map[string]any{"name": Name},

@@ -77,11 +77,7 @@ func Evaluate(in *Input) (conditions []rollup.Condition, again time.Time) {
 	degraded, again := in.degraded(problems)
 	conditions = []rollup.Condition{in.available(), in.progressing(), degraded, in.upgradeable(degraded)}
 	for i := range conditions {
-		c := &conditions[i]
-		c.LastTransitionTime = in.Now.UTC().Truncate(time.Second)
-		if was, had := in.Previous[c.Type]; had && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
-			c.LastTransitionTime = was.LastTransitionTime
-		}
+		conditions[i].Settle(in.Previous, in.Now)
 	}
 	return conditions, again
 }

@@ -247,21 +247,18 @@ func (c *Controller) judge(ctx context.Context, t *Target) (v Verdict, judged bo
 // resource.
 func (c *Controller) takeOff(ctx context.Context, t *Target, resource *rollup.Resource, now time.Time) (v Verdict) {
 	standing := c.standing(t.Name, resource, now)
-	some := slices.ContainsFunc(conditionTypes, func(name string) bool { _, has := standing[name]; return has })
+	none := &rollup.Result{}
 	came := c.removed[t.Name]
 	reports := slices.ContainsFunc(resource.Reports, func(r rollup.Report) bool { return r.Ours && !came[r.Ref()].back })
-	v.Done = t.Clean && !some && !reports
+	v.Done = t.Clean && !reports && none.Same(standing)
 	if t.Unmanaged || c.waits(t.Name) {
 		return v
 	}
-	var cleaned, err error
+	var cleaned error
 	if t.Clean {
 		cleaned = c.clean(ctx, t, resource, &rollup.Cleaning{Now: now, Reports: resource.Reports, Off: true})
 	}
-	if some {
-		err = c.write(ctx, t, &rollup.Input{Now: now, Previous: standing}, &rollup.Result{})
-	}
-	c.ended(t.Name, errors.Join(cleaned, err))
+	c.ended(t.Name, errors.Join(cleaned, c.write(ctx, t, &rollup.Input{Now: now, Previous: standing}, none)))
 	return v
 }
 

@@ -18,9 +18,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// conditionTypes are those that the roll-up owns.
-var conditionTypes = []string{rollup.Degraded, rollup.Observed, rollup.WriteKeyAgreed, rollup.Available, rollup.Progressing}
-
 // lag is how long the watch may take to show what was written, where its version
 // does not tell; longest, where it does.
 const (
@@ -47,7 +44,7 @@ func (c *Controller) standing(name string, resource *rollup.Resource, now time.T
 	if comparable {
 		wait = longest
 	} else {
-		shown = !slices.ContainsFunc(conditionTypes, func(t string) bool { return w.conditions[t] != resource.Conditions[t] })
+		shown = !slices.ContainsFunc(rollup.Types, func(t string) bool { return w.conditions[t] != resource.Conditions[t] })
 	}
 	if shown || now.Sub(w.at) > wait {
 		delete(c.written, name)
@@ -70,21 +67,14 @@ func notOlder(shown, written string) (is, comparable bool) {
 
 // write applies the verdict, unless it stands already.
 func (c *Controller) write(ctx context.Context, t *Target, in *rollup.Input, result *rollup.Result) error {
+	if result.Same(in.Previous) {
+		return nil
+	}
 	wanted := map[string]rollup.Condition{}
 	conditions := []any{}
 	for _, condition := range result.Conditions {
 		wanted[condition.Type] = condition
-		conditions = append(conditions, map[string]any{
-			"type": condition.Type, "status": condition.Status, "reason": condition.Reason, "message": condition.Message,
-			"lastTransitionTime": condition.LastTransitionTime.UTC().Format(time.RFC3339),
-		})
-	}
-	same := true
-	for _, conditionType := range conditionTypes {
-		same = same && wanted[conditionType] == in.Previous[conditionType]
-	}
-	if same {
-		return nil
+		conditions = append(conditions, condition.Fields())
 	}
 	body := map[string]any{
 		"apiVersion": "operator.openshift.io/v1", "kind": target.KindOf(t.Resource), "metadata": map[string]any{"name": "cluster"},

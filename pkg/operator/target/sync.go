@@ -19,6 +19,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // Executor does what a plan says.
@@ -210,13 +211,9 @@ func (e *Executor) Tell(ctx context.Context, w *World, status *Status) error {
 	case had && was.Status == status.Status && was.Reason == status.Reason && was.Message == status.Message:
 		return nil
 	default:
-		since := e.Clock.Now()
-		if had && was.Status == status.Status && !was.LastTransitionTime.IsZero() {
-			since = was.LastTransitionTime
-		}
-		body["status"] = map[string]any{"conditions": []any{map[string]any{
-			"type": ConditionType, "status": status.Status, "reason": status.Reason, "message": status.Message, "lastTransitionTime": since.UTC().Format(time.RFC3339),
-		}}}
+		c := rollup.Condition{Type: ConditionType, Status: status.Status, Reason: status.Reason, Message: status.Message}
+		c.Settle(w.Resource.Conditions, e.Clock.Now())
+		body["status"] = map[string]any{"conditions": []any{c.Fields()}}
 	}
 	raw, err := json.Marshal(body)
 	if err != nil {
