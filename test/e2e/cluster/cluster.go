@@ -1,0 +1,315 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/rest"
+)
+
+// Images, all of them made here.
+const (
+	PauseImage     = "registry.invalid/e2e/pause:v1"
+	PluginImage    = "registry.invalid/e2e/kms-plugin:v1"
+	AggregateImage = "registry.invalid/e2e/sample-apiserver:v1"
+	apiServerImage = "registry.invalid/e2e/kube-apiserver:v1"
+)
+
+const (
+	serviceCIDR = "172.30.0.0/16"
+	serviceIP   = "172.30.0.1"
+	dnsIP       = "172.30.0.10"
+	maxNodes    = 9
+)
+
+const module = "github.com/kms-health/kms-health"
+
+// Options of Start.
+type Options struct {
+	// Assets is the folder of the Kubernetes binaries, and etcd.
+	Assets string
+	// Dir is where everything lies, in a folder of its own. Empty: the system's
+	// folder for temporary files. It may not be on an overlay file system.
+	Dir string
+	// Nodes is their number. 0: one.
+	Nodes int
+	// First is kube-apiserver's first revision. Nil: one without encryption.
+	First *Revision
+	// Images are more images, which every node gets.
+	Images []*Image
+	// Log is told what happens. Nil for silence.
+	Log io.Writer
+}
+
+// Cluster is a running cluster.
+type Cluster struct {
+	options    Options
+	dir        string
+	id         string
+	pki        *pki
+	bridge     *child // holds the network namespace of the bridge
+	generation atomic.Int64
+	start      time.Time
+
+	mu    sync.Mutex
+	nodes []*Node
+	first Revision
+}
+
+// Start starts a cluster, and returns when its nodes are Ready and its API servers
+// too. Stop it, also after an error's nil.
+func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("a cluster with kubelets needs root")
+	}
+	if options.Nodes == 0 {
+		options.Nodes = 1
+	}
+	if options.Nodes > maxNodes {
+		return nil, fmt.Errorf("%d nodes: at most %d", options.Nodes, maxNodes)
+	}
+	if options.Assets, err = filepath.Abs(options.Assets); err != nil {
+		return nil, err
+	}
+	c := &Cluster{options: options, start: time.Now(), first: Revision{Number: 1}}
+	if options.First != nil {
+		c.first = *options.First
+	}
+	random := make([]byte, 4)
+	_, _ = rand.Read(random)
+	c.id = hex.EncodeToString(random)
+	if c.dir, err = os.MkdirTemp(options.Dir, "kms-health-e2e-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Stop(ctx))
+		}
+	}()
+	if c.pki, err = newPKI(); err != nil {
+		return nil, err
+	}
+	c.say("making images")
+	if err := c.makeImages(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.startBridge(ctx); err != nil {
+		return nil, err
+	}
+	for i := 1; i <= options.Nodes; i++ {
+		if _, err := c.AddNode(ctx, i); err != nil {
+			return nil, err
+		}
+	}
+	c.say("all nodes are Ready")
+	return c, nil
+}
+
+func (c *Cluster) say(format string, args ...any) {
+	if c.options.Log != nil {
+		fmt.Fprintf(c.options.Log, "[%5.1f s] %s\n", time.Since(c.start).Seconds(), fmt.Sprintf(format, args...))
+	}
+}
+
+// makeImages makes those that every cluster needs, and the caller's.
+func (c *Cluster) makeImages(ctx context.Context) error {
+	programs := filepath.Join(c.dir, "programs")
+	images := filepath.Join(c.dir, "images")
+	for _, dir := range []string{programs, images, filepath.Join(c.dir, "remote")} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for name, folder := range map[string]string{"hold": "test/e2e/cmd/hold", "kms-plugin": "test/kmsplugin/cmd/kms-plugin"} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(programs, name), module+"/"+folder)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s", name, err, out)
+		}
+	}
+	hold := filepath.Join(programs, "hold")
+	all := append([]*Image{
+		{Name: PauseImage, Files: map[string]string{"/hold": hold}, Entrypoint: []string{"/hold"}},
+		{Name: PluginImage, Files: map[string]string{"/kms-plugin": filepath.Join(programs, "kms-plugin")}, Entrypoint: []string{"/kms-plugin"}},
+		{Name: apiServerImage, Files: map[string]string{"/hold": hold, "/kube-apiserver": c.asset("kube-apiserver")}},
+		{Name: AggregateImage, Files: map[string]string{"/sample-apiserver": c.asset("sample-apiserver")}, Entrypoint: []string{"/sample-apiserver"}},
+	}, c.options.Images...)
+	for i, image := range all {
+		if err := image.Write(filepath.Join(images, fmt.Sprintf("%d.tar", i))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddImage makes an image known to all nodes.
+func (c *Cluster) AddImage(ctx context.Context, image *Image) error {
+	archive := filepath.Join(c.dir, "images", fmt.Sprintf("more-%d.tar", c.generation.Add(1)))
+	if err := image.Write(archive); err != nil {
+		return err
+	}
+	for _, n := range c.Nodes() {
+		if err := n.importArchive(ctx, archive); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) asset(name string) string { return filepath.Join(c.options.Assets, name) }
+
+// startBridge makes a namespace with a bridge, which nodes are plugged into. Nothing
+// of it is seen on the host.
+func (c *Cluster) startBridge(ctx context.Context) (err error) {
+	cmd := exec.Command("sleep", "infinity")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	if c.bridge, err = namespaces(os.Getpid()).start("the bridge", cmd); err != nil {
+		return err
+	}
+	for _, args := range []string{
+		"link add br0 type bridge", "address add 192.168.126.1/24 dev br0", "link set br0 up", "link set lo up",
+	} {
+		if err := c.inSwitch(ctx, strings.Fields(args)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inSwitch runs ip in the bridge's namespace.
+func (c *Cluster) inSwitch(ctx context.Context, args ...string) error {
+	_, err := run(ctx, namespaces(c.bridge.pid()), []string{"net"}, "ip", args...)
+	return err
+}
+
+// AddNode adds a node, whose number is free, with a kube-apiserver of the first
+// revision, and waits until both are Ready.
+func (c *Cluster) AddNode(ctx context.Context, number int) (*Node, error) {
+	n, err := c.startNode(ctx, number)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.nodes = append(c.nodes, n)
+	revision := c.first
+	c.mu.Unlock()
+	c.say("%s has its images", n.Name)
+	if number == 1 {
+		if err := n.startEtcd(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.WriteFile("/etc/kubernetes/audit-policy.yaml", []byte(auditPolicy), 0o644); err != nil {
+		return nil, err
+	}
+	if err := n.Install(revision); err != nil {
+		return nil, err
+	}
+	if err := n.startKubelet(); err != nil {
+		return nil, err
+	}
+	if err := n.AwaitAPIServer(ctx, "/readyz", 2*time.Minute); err != nil {
+		return nil, err
+	}
+	c.say("kube-apiserver of %s answers", n.Name)
+	if number == 1 {
+		if err := n.startControllers(); err != nil {
+			return nil, err
+		}
+		if err := c.prepare(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.startNetwork(); err != nil {
+		return nil, err
+	}
+	return n, c.awaitNode(ctx, n.Name)
+}
+
+// RemoveNode takes a node away, as a fire would. Its Node object is left.
+func (c *Cluster) RemoveNode(n *Node) error {
+	c.mu.Lock()
+	for i := range c.nodes {
+		if c.nodes[i] == n {
+			c.nodes = append(c.nodes[:i:i], c.nodes[i+1:]...)
+			break
+		}
+	}
+	c.mu.Unlock()
+	return errors.Join(n.stop(), os.RemoveAll(n.dir))
+}
+
+// SetFirst changes what AddNode installs.
+func (c *Cluster) SetFirst(r Revision) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.first = r
+}
+
+// Nodes are all that run, the first one first.
+func (c *Cluster) Nodes() []*Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]*Node(nil), c.nodes...)
+}
+
+// Stop ends everything, and removes every trace but what KeepLogs has copied.
+func (c *Cluster) Stop(context.Context) error {
+	var errs []error
+	for _, n := range c.Nodes() {
+		errs = append(errs, n.stop())
+	}
+	for _, dir := range c.cgroupParents() {
+		errs = append(errs, removeCgroup(dir))
+	}
+	if c.bridge != nil {
+		errs = append(errs, c.bridge.kill())
+	}
+	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
+}
+
+func (c *Cluster) cgroupParents() []string {
+	dirs, _ := filepath.Glob("/sys/fs/cgroup/*/kms-health-e2e-" + c.id)
+	unified, _ := filepath.Glob("/sys/fs/cgroup/kms-health-e2e-" + c.id)
+	return append(dirs, unified...)
+}
+
+// Dial connects to an address as a process of the node does.
+func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return namespaces(n.first.pid()).dial(ctx, network, address)
+}
+
+// RESTConfig is an administrator's, by way of the first node's loopback: it works
+// while the network does not.
+func (c *Cluster) RESTConfig() (*rest.Config, error) { return c.Nodes()[0].RESTConfig() }
+
+// RESTConfig is an administrator's of this node's API server.
+func (n *Node) RESTConfig() (*rest.Config, error) {
+	config, err := n.cluster.pki.restConfig("https://127.0.0.1:6443", "admin", "system:masters")
+	if err != nil {
+		return nil, err
+	}
+	config.Dial = n.Dial
+	config.QPS, config.Burst = -1, 0
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	return config, nil
+}
+
+// exchange swaps two folders in one step.
+func exchange(a, b string) error {
+	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+}

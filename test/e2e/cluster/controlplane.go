@@ -1,0 +1,218 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Requests of everyone, without what they hold: the log is a proof of who asked for
+// what.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  nonResourceURLs: ["/livez*", "/readyz*", "/healthz*"]
+- level: Metadata
+`
+
+func (n *Node) startEtcd(ctx context.Context) error {
+	etcd, err := n.daemon("etcd", binariesDir+"/etcd", "--name=default", "--data-dir=/var/lib/etcd",
+		"--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://"+n.IP.String()+":2379",
+		// Data must survive a killed API server, not a power cut.
+		"--listen-peer-urls=http://127.0.0.1:2380", "--unsafe-no-fsync", "--log-level=warn")
+	if err != nil {
+		return err
+	}
+	return poll(ctx, 30*time.Second, func(ctx context.Context) error {
+		if !etcd.running() {
+			return fatal{fmt.Errorf("etcd ended: %w", etcd.err)}
+		}
+		_, err := n.etcdRange(ctx, "/registry/health", "")
+		return err
+	})
+}
+
+func (n *Node) startControllers() error {
+	if _, err := n.daemon("kube-controller-manager", binariesDir+"/kube-controller-manager",
+		"--kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig",
+		"--authentication-kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig", "--authorization-kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig",
+		"--controllers=*,-node-ipam-controller,-cloud-node-lifecycle-controller,-service-lb-controller",
+		"--use-service-account-credentials=true", "--root-ca-file="+pkiDir+"/ca.crt", "--service-account-private-key-file="+pkiDir+"/sa.key",
+		"--cluster-signing-cert-file="+pkiDir+"/ca.crt", "--cluster-signing-key-file="+pkiDir+"/ca.key",
+		// It is alone, and is to be back soon after an API server.
+		"--leader-elect=false"); err != nil {
+		return err
+	}
+	_, err := n.daemon("kube-scheduler", binariesDir+"/kube-scheduler",
+		"--kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig", "--authentication-kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig",
+		"--authorization-kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig", "--leader-elect=false")
+	return err
+}
+
+// KV is what etcd holds of one object: bytes, which are encrypted or not.
+type KV struct {
+	Key, Value []byte
+}
+
+// Etcd returns what etcd holds below a prefix, past the API server.
+func (c *Cluster) Etcd(ctx context.Context, prefix string) ([]KV, error) {
+	end := []byte(prefix)
+	end[len(end)-1]++
+	return c.Nodes()[0].etcdRange(ctx, prefix, string(end))
+}
+
+func (n *Node) etcdRange(ctx context.Context, from, to string) ([]KV, error) {
+	question := map[string]string{"key": base64.StdEncoding.EncodeToString([]byte(from))}
+	if to != "" {
+		question["range_end"] = base64.StdEncoding.EncodeToString([]byte(to))
+	}
+	body, err := json.Marshal(question)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379/v3/kv/range", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.Dial}}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("etcd: %s: %s", response.Status, answer)
+	}
+	var decoded struct{ KVs []KV }
+	return decoded.KVs, json.Unmarshal(answer, &decoded)
+}
+
+// Kubectl runs kubectl in the first node, as an administrator, and returns its output.
+// stdin may be empty.
+func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
+	n := c.Nodes()[0]
+	cmd := exec.Command(binariesDir+"/kubectl", append([]string{"--kubeconfig=" + pkiDir + "/admin.kubeconfig"}, args...)...)
+	cmd.Dir, cmd.Env = "/", []string{"HOME=/root"}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	child, err := namespaces(n.first.pid()).start("kubectl", cmd, allNamespaces...)
+	if err != nil {
+		return "", err
+	}
+	select {
+	case <-child.done:
+	case <-ctx.Done():
+		_ = child.kill()
+	}
+	if child.err != nil {
+		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), child.err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.String(), nil
+}
+
+func (c *Cluster) awaitNode(ctx context.Context, name string) error {
+	err := poll(ctx, 2*time.Minute, func(ctx context.Context) error {
+		_, err := c.Kubectl(ctx, "", "label", "--overwrite", "node", name,
+			"node-role.kubernetes.io/control-plane=", "node-role.kubernetes.io/master=")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.Kubectl(ctx, "", "wait", "--for=condition=Ready", "node/"+name, "--timeout=120s")
+	return err
+}
+
+// prepare makes the cluster look like OpenShift to who asks for its resources.
+func (c *Cluster) prepare(ctx context.Context) error {
+	api, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api").Output()
+	if err != nil {
+		return fmt.Errorf("find the module github.com/openshift/api: %w", err)
+	}
+	var crds strings.Builder
+	for _, file := range []string{
+		"operator/v1/zz_generated.crd-manifests/0000_20_kube-apiserver_01_kubeapiservers-TechPreviewNoUpgrade.crd.yaml",
+		"operator/v1/zz_generated.crd-manifests/0000_30_openshift-apiserver_01_openshiftapiservers-TechPreviewNoUpgrade.crd.yaml",
+		"operator/v1/zz_generated.crd-manifests/0000_50_authentication_01_authentications-TechPreviewNoUpgrade.crd.yaml",
+		"config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_apiservers-TechPreviewNoUpgrade.crd.yaml",
+		"config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_infrastructures-TechPreviewNoUpgrade.crd.yaml",
+		"config/v1/zz_generated.crd-manifests/0000_00_cluster-version-operator_01_clusteroperators.crd.yaml",
+		"security/v1/zz_generated.crd-manifests/0000_03_config-operator_01_securitycontextconstraints.crd.yaml",
+	} {
+		content, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(api)), file))
+		if err != nil {
+			return err
+		}
+		crds.WriteString("---\n" + string(content) + "\n")
+	}
+	if _, err := c.Kubectl(ctx, crds.String(), "apply", "--server-side", "-f", "-"); err != nil {
+		return err
+	}
+	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"); err != nil {
+		return err
+	}
+	_, err = c.Kubectl(ctx, openShiftObjects, "apply", "--server-side", "-f", "-")
+	if err == nil {
+		_, err = c.Kubectl(ctx, "", "patch", "infrastructures.config.openshift.io", "cluster", "--subresource=status", "--type=merge",
+			"-p", infrastructureStatus)
+	}
+	c.say("OpenShift's resources are there")
+	return err
+}
+
+const infrastructureStatus = `{"status": {"controlPlaneTopology": "HighlyAvailable", "infrastructureTopology": "HighlyAvailable", ` +
+	`"infrastructureName": "e2e", "apiServerURL": "", "apiServerInternalURI": "", "etcdDiscoveryDomain": "", "cpuPartitioning": "None", "platform": "None", "platformStatus": {"type": "None"}}}`
+
+const openShiftObjects = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: openshift-kube-apiserver}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: openshift-apiserver}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: openshift-oauth-apiserver}
+---
+apiVersion: operator.openshift.io/v1
+kind: KubeAPIServer
+metadata: {name: cluster}
+spec: {managementState: Managed}
+---
+apiVersion: operator.openshift.io/v1
+kind: OpenShiftAPIServer
+metadata: {name: cluster}
+spec: {managementState: Managed}
+---
+apiVersion: operator.openshift.io/v1
+kind: Authentication
+metadata: {name: cluster}
+spec: {managementState: Managed}
+---
+apiVersion: config.openshift.io/v1
+kind: APIServer
+metadata: {name: cluster}
+spec: {}
+---
+apiVersion: config.openshift.io/v1
+kind: Infrastructure
+metadata: {name: cluster}
+spec: {}
+`

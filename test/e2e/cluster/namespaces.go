@@ -1,0 +1,154 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespaces are those of a process, named by its id.
+type namespaces int
+
+// In the order in which they are entered; mnt is last, for it hides /proc.
+var allNamespaces = []string{"uts", "ipc", "net", "pid", "mnt"}
+
+// child is a process in a namespace of a node. It dies with this process.
+type child struct {
+	name string
+	cmd  *exec.Cmd
+	done chan struct{} // closed once it is reaped
+	err  error         // how it ended; read it after done
+}
+
+// start starts cmd in the namespaces of these kinds. A thread enters them, forks,
+// and waits: the kernel sends Pdeathsig when that thread ends, and a thread that has
+// been elsewhere is of no use to anybody else, so it ends with the child.
+func (n namespaces) start(name string, cmd *exec.Cmd, kinds ...string) (*child, error) {
+	c := &child{name: name, cmd: cmd, done: make(chan struct{})}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	// In the node's own process ids it dies with the node's first process; and os/exec
+	// takes a parent that it cannot see there for one that is dead.
+	if !slices.Contains(kinds, "pid") {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good
+		err := n.enter(kinds...)
+		if err == nil {
+			err = cmd.Start()
+		}
+		started <- err
+		if err != nil {
+			return
+		}
+		c.err = cmd.Wait()
+		close(c.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// enter takes the calling thread, which must be locked, into namespaces.
+func (n namespaces) enter(kinds ...string) error {
+	files := make([]*os.File, 0, len(kinds))
+	defer func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}()
+	for _, kind := range kinds {
+		f, err := os.Open(filepath.Join("/proc", strconv.Itoa(int(n)), "ns", kind))
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+	}
+	// A thread that shares its root with others cannot change it.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	for _, f := range files {
+		if err := unix.Setns(int(f.Fd()), 0); err != nil {
+			return fmt.Errorf("enter %s: %w", f.Name(), err)
+		}
+	}
+	return nil
+}
+
+// dial connects to an IP address as a process in the network namespace does.
+func (n namespaces) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	type result struct {
+		net.Conn
+		error
+	}
+	results := make(chan result, 1)
+	go func() {
+		runtime.LockOSThread() // for good
+		if err := n.enter("net"); err != nil {
+			results <- result{nil, err}
+			return
+		}
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		results <- result{conn, err}
+	}()
+	r := <-results
+	return r.Conn, r.error
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+func (c *child) running() bool {
+	if c == nil {
+		return false
+	}
+	select {
+	case <-c.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// stop ends it by SIGTERM, and by SIGKILL when ctx ends.
+func (c *child) stop(ctx context.Context) error {
+	if !c.running() {
+		return nil
+	}
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return c.kill()
+	}
+}
+
+// kill ends it at once and waits until it is reaped.
+func (c *child) kill() error {
+	if !c.running() {
+		return nil
+	}
+	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", c.name, err)
+	}
+	<-c.done
+	return nil
+}

@@ -1,0 +1,437 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+)
+
+// Paths in a node.
+const (
+	manifestsDir = "/etc/kubernetes/manifests"
+	pkiDir       = "/etc/kubernetes/pki"
+	binariesDir  = "/opt/e2e"
+	// StateDir holds what plugins and API servers of a node share with the tests:
+	// control sockets, and files that hold an API server down.
+	StateDir = "/var/lib/e2e"
+	// RemoteDir is the same on all nodes: the keys, which a remote KMS would hold.
+	RemoteDir = "/var/lib/e2e-remote"
+)
+
+// Node is a running node.
+type Node struct {
+	Name string
+	// IP is the node's address on the bridge.
+	IP net.IP
+
+	cluster *Cluster
+	dir     string // on the host
+	index   int
+	first   *child // the first process
+
+	mu       sync.Mutex
+	children []*child
+}
+
+func nodeIP(index int) net.IP { return net.IPv4(192, 168, 126, byte(10+index)) }
+
+// startNode makes the namespaces, the root and the network of a node, and starts its
+// container runtime. What it runs is up to its manifests, and startKubelet.
+func (c *Cluster) startNode(ctx context.Context, index int) (_ *Node, err error) {
+	n := &Node{
+		Name: fmt.Sprintf("node-%d", index), IP: nodeIP(index),
+		cluster: c, index: index, dir: filepath.Join(c.dir, fmt.Sprintf("n%d-%d", index, c.generation.Add(1))),
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start %s: %w", n.Name, errors.Join(err, n.stop()))
+		}
+	}()
+	config, err := json.Marshal(nodeInit{
+		Name: n.Name, Dir: n.dir,
+		Binds: map[string]string{
+			"/var/lib/kubelet":    filepath.Join(n.dir, "kubelet"),
+			"/var/lib/containerd": filepath.Join(n.dir, "containerd"),
+			"/var/lib/etcd":       filepath.Join(n.dir, "etcd-data"),
+			"/var/log":            filepath.Join(n.dir, "log"),
+			StateDir:              filepath.Join(n.dir, "state"),
+			RemoteDir:             filepath.Join(c.dir, "remote"),
+		},
+		ReadOnly: map[string]string{binariesDir: c.options.Assets, "/opt/images": filepath.Join(c.dir, "images")},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(n.dir, "log"), 0o755); err != nil {
+		return nil, err
+	}
+	if err := n.startFirst(ctx, string(config)); err != nil {
+		return nil, err
+	}
+	if err := n.connect(ctx); err != nil {
+		return nil, err
+	}
+	for _, dir := range n.cgroups() {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.writePKI(); err != nil {
+		return nil, err
+	}
+	return n, n.startContainerd(ctx)
+}
+
+func (n *Node) startFirst(ctx context.Context, config string) error {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{nodeInitName, config}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+	}
+	var stderr bytes.Buffer
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	cmd.Stderr = &stderr
+	if n.first, err = namespaces(os.Getpid()).start("the first process", cmd); err != nil {
+		return err
+	}
+	line := make([]byte, len("ready\n"))
+	if _, err := io.ReadFull(stdout, line); err != nil {
+		<-n.first.done
+		return fmt.Errorf("%w: %s", n.first.err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return nil
+}
+
+// link is the bridge's end of the node's cable.
+func (n *Node) link() string { return fmt.Sprintf("n%d", n.index) }
+
+// connect plugs the node's cable in, and tells it the way to the pods of others.
+func (n *Node) connect(ctx context.Context) error {
+	pid := strconv.Itoa(n.first.pid())
+	for _, args := range [][]string{
+		{"link", "add", n.link(), "type", "veth", "peer", "name", "eth0", "netns", pid},
+		{"link", "set", n.link(), "master", "br0", "up"},
+	} {
+		if err := n.cluster.inSwitch(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		n.ip(ctx, "address", "add", n.IP.String()+"/24", "dev", "eth0"),
+		n.ip(ctx, "link", "set", "eth0", "up"),
+		n.ip(ctx, "route", "add", "default", "via", "192.168.126.1"),
+		n.routes(ctx),
+	)
+}
+
+// routes makes the pods' networks of all nodes reachable.
+func (n *Node) routes(ctx context.Context) error {
+	for i := 1; i <= maxNodes; i++ {
+		if i != n.index {
+			if err := n.ip(ctx, "route", "replace", fmt.Sprintf("10.128.%d.0/24", i), "via", nodeIP(i).String()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (n *Node) ip(ctx context.Context, args ...string) error {
+	_, err := n.Run(ctx, "ip", args...)
+	return err
+}
+
+// CutNetwork pulls the node's cable. Its loopback stays.
+func (n *Node) CutNetwork(ctx context.Context) error {
+	return n.cluster.inSwitch(ctx, "link", "set", n.link(), "down")
+}
+
+// RestoreNetwork plugs it in again.
+func (n *Node) RestoreNetwork(ctx context.Context) error {
+	return n.cluster.inSwitch(ctx, "link", "set", n.link(), "up")
+}
+
+// Run runs a program in the node, and returns what it writes to its standard output.
+func (n *Node) Run(ctx context.Context, program string, args ...string) (string, error) {
+	return run(ctx, namespaces(n.first.pid()), allNamespaces, program, args...)
+}
+
+func run(ctx context.Context, where namespaces, kinds []string, program string, args ...string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Dir = "/"
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	c, err := where.start(program, cmd, kinds...)
+	if err != nil {
+		return "", err
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return "", errors.Join(fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), ctx.Err()), c.kill())
+	}
+	if c.err != nil {
+		return stdout.String(), fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), c.err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.String(), nil
+}
+
+// daemon starts a program in the node, for as long as the node lives. Its output is
+// in the node's /var/log/NAME.log.
+func (n *Node) daemon(name, path string, args ...string) (*child, error) {
+	log, err := os.OpenFile(filepath.Join(n.dir, "log", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(path, args...)
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
+	cmd.Stdout, cmd.Stderr = log, log
+	c, err := namespaces(n.first.pid()).start(name, cmd, allNamespaces...)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.children = append(n.children, c)
+	return c, nil
+}
+
+// Path is where a file of the node is on the host. Beyond symbolic links that are
+// absolute it does not lead.
+func (n *Node) Path(path string) string {
+	return filepath.Join("/proc", strconv.Itoa(n.first.pid()), "root", path)
+}
+
+// WriteFile writes a file of the node, whole.
+func (n *Node) WriteFile(path string, content []byte, mode os.FileMode) error {
+	path = n.Path(path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	// The kubelet passes over files that begin with a dot.
+	partial := filepath.Join(filepath.Dir(path), ".partial")
+	if err := os.WriteFile(partial, content, mode); err != nil {
+		return err
+	}
+	return os.Rename(partial, path)
+}
+
+func (n *Node) writePKI() error {
+	files, err := n.cluster.pki.nodeFiles(n)
+	if err != nil {
+		return err
+	}
+	for name, content := range files {
+		if err := n.WriteFile(filepath.Join(pkiDir, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const containerdConfig = `version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.opt"]
+[grpc]
+address = "/run/containerd/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "%s"
+# A host may lack CAP_SYS_RESOURCE, without which a score cannot be lowered.
+restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "/usr/lib/cni"
+conf_dir = "/etc/cni/net.d"
+`
+
+const cniConfig = `{"cniVersion": "0.4.0", "name": "pods", "plugins": [
+ {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
+  "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.128.%d.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+ {"type": "portmap", "capabilities": {"portMappings": true}}]}
+`
+
+func (n *Node) startContainerd(ctx context.Context) error {
+	if err := n.WriteFile("/etc/containerd/config.toml", fmt.Appendf(nil, containerdConfig, PauseImage), 0o644); err != nil {
+		return err
+	}
+	if err := n.WriteFile("/etc/cni/net.d/10-pods.conflist", fmt.Appendf(nil, cniConfig, n.index), 0o644); err != nil {
+		return err
+	}
+	path, err := exec.LookPath("containerd")
+	if err != nil {
+		return err
+	}
+	daemon, err := n.daemon("containerd", path, "--config=/etc/containerd/config.toml")
+	if err != nil {
+		return err
+	}
+	if err := poll(ctx, 20*time.Second, func(ctx context.Context) error {
+		if !daemon.running() {
+			return fatal{fmt.Errorf("containerd ended: %w", daemon.err)}
+		}
+		_, err := n.ctr(ctx, "version")
+		return err
+	}); err != nil {
+		return fmt.Errorf("containerd: %w", err)
+	}
+	archives, err := filepath.Glob(filepath.Join(n.cluster.dir, "images", "*.tar"))
+	if err != nil {
+		return err
+	}
+	for _, archive := range archives {
+		if err := n.importArchive(ctx, archive); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Node) importArchive(ctx context.Context, archive string) error {
+	_, err := n.ctr(ctx, "images", "import", filepath.Join("/opt/images", filepath.Base(archive)))
+	return err
+}
+
+func (n *Node) ctr(ctx context.Context, args ...string) (string, error) {
+	return n.Run(ctx, "ctr", append([]string{"--namespace=k8s.io"}, args...)...)
+}
+
+// cgroups are the folders of the node's containers, one per hierarchy.
+func (n *Node) cgroups() []string {
+	const root = "/sys/fs/cgroup"
+	below := filepath.Join("kms-health-e2e-"+n.cluster.id, n.Name)
+	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
+		return []string{filepath.Join(root, below)}
+	}
+	entries, _ := os.ReadDir(root)
+	var dirs []string
+	for _, e := range entries {
+		// Links such as cpu, beside cpu,cpuacct, are passed over.
+		if e.IsDir() {
+			dirs = append(dirs, filepath.Join(root, e.Name(), below))
+		}
+	}
+	return dirs
+}
+
+func (n *Node) startKubelet() error {
+	config, err := yaml.Marshal(map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": false},
+			"x509": map[string]any{"clientCAFile": pkiDir + "/ca.crt"},
+		},
+		"authorization": map[string]any{"mode": "AlwaysAllow"},
+		"cgroupDriver":  "cgroupfs",
+		"cgroupRoot":    "/" + filepath.Join("kms-health-e2e-"+n.cluster.id, n.Name),
+		"cgroupsPerQOS": false,
+		"clusterDNS":    []any{dnsIP},
+		"clusterDomain": "cluster.local",
+		"configMapAndSecretChangeDetectionStrategy": "Watch",
+		"containerLogMaxSize":                       "50Mi",
+		"containerRuntimeEndpoint":                  "unix:///run/containerd/containerd.sock",
+		"enforceNodeAllocatable":                    []any{},
+		"failCgroupV1":                              false,
+		"failSwapOn":                                false,
+		"localStorageCapacityIsolation":             false,
+		"evictionHard":                              map[string]any{"imagefs.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "memory.available": "0%"},
+		"imageGCHighThresholdPercent":               100,
+		"nodeStatusUpdateFrequency":                 "10s",
+		"resolvConf":                                "",
+		"staticPodPath":                             manifestsDir,
+		"syncFrequency":                             "5s",
+	})
+	if err != nil {
+		return err
+	}
+	if err := n.WriteFile("/etc/kubernetes/kubelet.yaml", config, 0o644); err != nil {
+		return err
+	}
+	_, err = n.daemon("kubelet", binariesDir+"/kubelet", "--config=/etc/kubernetes/kubelet.yaml",
+		"--kubeconfig="+pkiDir+"/kubelet.kubeconfig", "--volume-plugin-dir=/var/lib/kubelet/plugins-exec", "--hostname-override="+n.Name, "--node-ip="+n.IP.String(), "--v=2")
+	return err
+}
+
+// startNetwork starts kube-proxy, and a server for the one name that pods ask for.
+func (n *Node) startNetwork() error {
+	dnsmasq, err := exec.LookPath("dnsmasq")
+	if err != nil {
+		return err
+	}
+	_, err = n.daemon("kube-proxy", binariesDir+"/kube-proxy", "--kubeconfig="+pkiDir+"/kube-proxy.kubeconfig",
+		"--hostname-override="+n.Name, "--cluster-cidr=10.128.0.0/16", "--conntrack-max-per-core=0", "--proxy-mode=iptables")
+	if err != nil {
+		return err
+	}
+	if err := n.ip(context.Background(), "address", "replace", dnsIP+"/32", "dev", "lo"); err != nil {
+		return err
+	}
+	_, err = n.daemon("dnsmasq", dnsmasq, "--keep-in-foreground", "--no-resolv", "--no-hosts", "--bind-interfaces",
+		"--listen-address="+dnsIP, "--address=/kubernetes.default.svc.cluster.local/"+serviceIP, "--user=root", "--pid-file=")
+	return err
+}
+
+// stop ends everything in the node, and removes its folder and cgroups.
+func (n *Node) stop() error {
+	err := n.first.kill()
+	n.mu.Lock()
+	children := n.children
+	n.mu.Unlock()
+	for _, c := range children {
+		<-c.done // the kernel has killed it
+	}
+	_ = n.cluster.inSwitch(context.Background(), "link", "delete", n.link())
+	for _, dir := range n.cgroups() {
+		err = errors.Join(err, removeCgroup(dir))
+	}
+	return err
+}
+
+// removeCgroup removes a tree of empty cgroups, whose files cannot be removed.
+func removeCgroup(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeCgroup(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	// A cgroup is busy for a moment after its last process has ended.
+	return poll(context.Background(), 10*time.Second, func(context.Context) error {
+		err := unix.Rmdir(dir)
+		if errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		return err
+	})
+}
