@@ -8,9 +8,12 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
@@ -21,6 +24,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
+
+var podResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
 // Executor does what a plan says.
 type Executor struct {
@@ -96,7 +101,15 @@ func (e *Executor) Do(ctx context.Context, w *World, plan *Plan) (again time.Dur
 			return again, err
 		}
 	}
+	inUse, err := e.inUse(ctx, w, plan)
+	if err != nil {
+		return again, err
+	}
 	for _, o := range plan.Delete {
+		if inUse(o.GetKind(), o.GetNamespace(), o.GetName()) {
+			soon(time.Second)
+			continue
+		}
 		deleted, err := e.Applier.Delete(ctx, o)
 		if err != nil {
 			return again, err
@@ -106,6 +119,10 @@ func (e *Executor) Do(ctx context.Context, w *World, plan *Plan) (again time.Dur
 		}
 	}
 	for _, name := range plan.DeleteSecrets {
+		if inUse("Secret", plan.State.Namespace, name) {
+			soon(time.Second)
+			continue
+		}
 		if err := e.Credentials.Forget(ctx, plan.State.Namespace, name, name == render.CredentialsName(w.Target.Name, v1alpha1.CredentialsClientCertificate)); err != nil {
 			return again, err
 		}
@@ -113,6 +130,34 @@ func (e *Executor) Do(ctx context.Context, w *World, plan *Plan) (again time.Dur
 		plan.State.Secrets = slices.DeleteFunc(slices.Clone(plan.State.Secrets), func(s string) bool { return s == name })
 	}
 	return again, e.remember(ctx, w, plan)
+}
+
+// inUse says what a pod of the target mounts, of what the plan deletes. Pods that are
+// the owner's come whenever they like, and one whose ConfigMap went would never
+// start: so it asks the API server, which knows of those that the watch has yet to
+// tell of.
+func (e *Executor) inUse(ctx context.Context, w *World, plan *Plan) (func(kind, namespace, name string) bool, error) {
+	ns := w.Target.Namespace
+	here := slices.ContainsFunc(plan.Delete, func(o *unstructured.Unstructured) bool { return o.GetKind() == "ConfigMap" && o.GetNamespace() == ns })
+	if w.Going || w.NamespaceMissing || !here && len(plan.DeleteSecrets) == 0 {
+		return func(string, string, string) bool { return false }, nil
+	}
+	list, err := e.Client.Resource(podResource).Namespace(ns).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(w.Target.PodSelector).String()})
+	if err != nil {
+		return nil, err
+	}
+	var specs []*corev1.PodSpec
+	for i := range list.Items {
+		pod, err := podOf(&list.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		specs = append(specs, &pod.Spec)
+	}
+	return func(kind, namespace, name string) bool {
+		return (kind == "ConfigMap" || kind == "Secret") && namespace == ns &&
+			slices.ContainsFunc(specs, func(s *corev1.PodSpec) bool { return mounts(s, name) })
+	}, nil
 }
 
 // remember keeps the state in the target's ClusterRole.
