@@ -31,7 +31,7 @@ type Options struct {
 	// ExtraArgs are appended to kube-apiserver's flags, so a flag of ours that
 	// is given again here is overridden.
 	ExtraArgs []string
-	// LivezOnly makes Start return when /livez passes. With an ill KMS plugin
+	// LivezOnly makes Start return when it is live. With an ill KMS plugin
 	// /readyz never does.
 	LivezOnly bool
 }

@@ -122,7 +122,7 @@ func TestCredentialsWhileThePluginIsIll(t *testing.T) {
 	if err := c.StartAPIServer(t.Context()); err != nil { // which has a bound of its own
 		t.Fatal(err)
 	}
-	t.Logf("/livez after %v, beside an ill plugin", time.Since(start).Round(time.Second))
+	t.Logf("live after %v, beside an ill plugin", time.Since(start).Round(time.Second))
 	column("plugin ill, API server restarted", true)
 
 	// The operator can neither read nor write its Secrets, and does no harm.

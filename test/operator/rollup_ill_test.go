@@ -36,7 +36,7 @@ func TestIllPluginIsToldAfterEverythingRestarts(t *testing.T) {
 	}
 	h.run(kubeconfig) // and finds no API server
 	restarted := time.Now()
-	if err := cluster.StartAPIServer(ctx); err != nil { // which waits until it is ready, and that takes its time
+	if err := cluster.StartAPIServer(ctx); err != nil {
 		t.Fatal(err)
 	}
 	awaitRollUp(t, apiservers.Kube, rollup.Degraded, rollup.True, rollup.PluginError)
