@@ -178,7 +178,7 @@ func TestRevertByTheOwnerIsNoticedOnceAndLeftAlone(t *testing.T) {
 	// An event that the operator answers shows that it has looked.
 	h.configure(every("11s", openShiftAPIServer()))
 	eventually(t, "the file follows", func() error {
-		lines, err := describe(t.Context())
+		lines, err := describe(t.Context(), usual)
 		if err == nil && !strings.Contains(strings.Join(lines, "\n"), "every 11s") {
 			err = fmt.Errorf("%v", lines)
 		}

@@ -49,7 +49,9 @@ func newHouse(t *testing.T, args ...string) *house {
 	t.Helper()
 	h := &house{t: t, ctx: t.Context(), dir: t.TempDir(), args: args}
 	h.config = filepath.Join(h.dir, "config.yaml")
-	h.before = sweep(t)
+	for _, found := range sweep(t, whatever) {
+		h.before = append(h.before, found.text)
+	}
 	log, err := os.Create(filepath.Join(h.dir, "operator.log"))
 	if err != nil {
 		t.Fatal(err)

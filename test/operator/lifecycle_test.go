@@ -70,7 +70,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	h.configure(kubeAPIServer("Auto"))
 	h.start("")
 	awaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
-	before, err := describe(t.Context())
+	before, err := describe(t.Context(), usual)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	after, err := describe(t.Context())
+	after, err := describe(t.Context(), usual)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	setEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
 	rollStatic(t, "2", false)
 	eventually(t, "it goes on by the last good file", func() error {
-		lines, err := describe(t.Context())
+		lines, err := describe(t.Context(), usual)
 		if err == nil && strings.Count(strings.Join(lines, "\n"), "2W every 30s") != 3 {
 			err = fmt.Errorf("%v", lines)
 		}

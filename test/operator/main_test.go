@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 
 	"github.com/kms-health/kms-health/test/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
@@ -33,7 +34,9 @@ var (
 	workers *nodes.Nodes
 	client  dynamic.Interface
 	kube    kubernetes.Interface
-	binary  string // the operator
+	// metadataClient gets of objects what all kinds have.
+	metadataClient metadata.Interface
+	binary         string // the operator
 )
 
 var nodeNames = []string{"master-0", "master-1", "master-2"}
@@ -90,6 +93,9 @@ func furnish(ctx context.Context) (err error) {
 		return err
 	}
 	if kube, err = kubernetes.NewForConfig(cluster.RESTConfig()); err != nil {
+		return err
+	}
+	if metadataClient, err = metadata.NewForConfig(cluster.RESTConfig()); err != nil {
 		return err
 	}
 	if workers, err = nodes.Start(ctx, cluster.RESTConfig(), nodeNames...); err != nil {

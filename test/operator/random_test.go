@@ -4,11 +4,12 @@ package operator
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,10 +23,22 @@ import (
 	"github.com/kms-health/kms-health/test/apiservers"
 )
 
-var (
-	sequences = flag.Int("sequences", 20, "how many random sequences of changes are played")
-	firstSeed = flag.Uint64("seed", 1, "the seed of the first; a failure names its own")
-)
+// The environment may say how many random sequences of changes are played (SEQUENCES),
+// and the seed of the first (SEED). A failure names its own.
+const sequences, firstSeed = 6, 1
+
+func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
 
 // model is what the test has made of the cluster, and so what the operator should
 // make of it.
@@ -172,7 +185,7 @@ func (m *model) actions(t *testing.T, h *house, p *faultyProxy) []func() string 
 
 // edit is somebody who touches what is the operator's.
 func (m *model) edit(t *testing.T) string {
-	all, err := listAll(t.Context())
+	all, err := listMade(t.Context(), whatever)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,8 +229,9 @@ func (m *model) edit(t *testing.T) string {
 }
 
 func TestRandomSequencesEndAsAFreshRenderWould(t *testing.T) {
-	for i := range *sequences {
-		seed := *firstSeed + uint64(i)
+	first := fromEnvironment(t, "SEED", firstSeed)
+	for i := range fromEnvironment(t, "SEQUENCES", sequences) {
+		seed := first + i
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { playSequence(t, seed) })
 	}
 }
@@ -243,9 +257,7 @@ func playSequence(t *testing.T, seed uint64) {
 
 	var played []string
 	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("-args -sequences 1 -seed %d plays it again:\n  %s", seed, strings.Join(played, "\n  "))
-		}
+		t.Logf("SEED=%d SEQUENCES=1 plays it again:\n  %s", seed, strings.Join(played, "\n  "))
 	})
 	actions := m.actions(t, h, p)
 	for range 6 + m.random.IntN(6) {
@@ -259,7 +271,7 @@ func playSequence(t *testing.T, seed uint64) {
 	eventually(t, "the end of the sequence stays", func() error {
 		was := once
 		once = snapshot(t, h)
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(time.Second)
 		if once != was {
 			return fmt.Errorf("still changing")
 		}
@@ -284,7 +296,7 @@ func playSequence(t *testing.T, seed uint64) {
 // snapshot is all that the operator decides of what it made.
 func snapshot(t *testing.T, h *house) string {
 	t.Helper()
-	all, err := listAll(t.Context())
+	all, err := listMade(t.Context(), whatever)
 	if err != nil {
 		t.Fatal(err)
 	}
