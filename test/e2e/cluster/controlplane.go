@@ -216,3 +216,26 @@ kind: Infrastructure
 metadata: {name: cluster}
 spec: {}
 `
+
+// EtcdWatch starts a watch of etcd's, and returns its answers, a line of JSON each.
+func (n *Node) EtcdWatch(ctx context.Context, question string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:2379/v3/watch", strings.NewReader(question))
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: n.Dial}}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		_ = response.Body.Close()
+		return nil, fmt.Errorf("etcd: %s", response.Status)
+	}
+	return response.Body, nil
+}
+
+// Serving signs a serving certificate by the cluster's CA.
+func (c *Cluster) Serving(names ...string) (cert, key []byte, err error) {
+	return c.pki.serving(names...)
+}

@@ -1,0 +1,167 @@
+//go:build e2e
+
+// Package e2e runs kms-health on a real cluster: package cluster has the cluster,
+// package stage what is on it. The tests of a file share one cluster, and each leaves
+// it as it found it: KMS on, every plugin healthy, all delivered.
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/e2e/stage"
+)
+
+var (
+	soakFor  = flag.Duration("soak", 10*time.Minute, "how long the soak test takes")
+	soakSeed = flag.Uint64("seed", 1, "what the soak test's faults are drawn with")
+	logsDir  = flag.String("logs", ".logs/e2e", "where a failed test keeps its logs, from the root of the checkout")
+)
+
+var (
+	root string // of the checkout
+	work string // a folder of this run
+)
+
+func TestMain(m *testing.M) {
+	cluster.Main()
+	flag.Parse()
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) (code int) {
+	wd, err := os.Getwd()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	root = filepath.Dir(filepath.Dir(wd))
+	if work, err = os.MkdirTemp("", "kms-health-e2e-run-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(work)
+	// Ctrl-C ends what was started, too.
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, syscall.SIGTERM, os.Interrupt)
+	go func() {
+		<-interrupted
+		fmt.Fprintln(os.Stderr, "interrupted: taking the clusters down")
+		stopAll()
+		_ = os.RemoveAll(work)
+		os.Exit(130)
+	}()
+	code = m.Run()
+	if errs := stopAll(); len(errs) > 0 {
+		fmt.Fprintln(os.Stderr, "taking the clusters down:", errs)
+		code = 1
+	}
+	times.print()
+	return code
+}
+
+// stages are those that run.
+var stages struct {
+	sync.Mutex
+	all []*stage.Stage
+}
+
+func stopAll() (errs []error) {
+	stages.Lock()
+	defer stages.Unlock()
+	for _, s := range stages.all {
+		if err := s.Stop(context.Background()); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	stages.all = nil
+	return errs
+}
+
+// newStage starts a cluster, without anything on it.
+func newStage(ctx context.Context, nodes int) (*stage.Stage, error) {
+	s, err := stage.New(ctx, stage.Options{
+		Root: root, Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: filepath.Join(work, "builds"), Nodes: nodes, Log: os.Stderr,
+	})
+	if err != nil {
+		return nil, err
+	}
+	stages.Lock()
+	defer stages.Unlock()
+	stages.all = append(stages.all, s)
+	return s, nil
+}
+
+// stopStage takes one cluster down before the others.
+func stopStage(s *stage.Stage) error {
+	stages.Lock()
+	for i := range stages.all {
+		if stages.all[i] == s {
+			stages.all = append(stages.all[:i:i], stages.all[i+1:]...)
+			break
+		}
+	}
+	stages.Unlock()
+	return s.Stop(context.Background())
+}
+
+// timesTable is what the run prints at its end.
+type timesTable struct {
+	mu   sync.Mutex
+	rows [][5]string
+}
+
+var times timesTable
+
+const noTime = time.Duration(-1)
+
+// took notes how long something took: in all, and how much of it was the kubelet's
+// doing (or the container runtime's), where that can be told. bound may be empty.
+func (t *timesTable) took(scenario, what string, total, kubelet time.Duration, bound string) {
+	show := func(d time.Duration) string {
+		if d == noTime {
+			return "-"
+		}
+		if d < 10*time.Second {
+			return d.Round(time.Millisecond).String()
+		}
+		return d.Round(100 * time.Millisecond).String()
+	}
+	ours := noTime
+	if total != noTime && kubelet != noTime {
+		ours = total - kubelet
+	} else if total != noTime {
+		ours = total
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	row := [5]string{scenario, what, show(ours), show(kubelet), bound}
+	t.rows = append(t.rows, row)
+}
+
+func (t *timesTable) print() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.rows) == 0 {
+		return
+	}
+	fmt.Println()
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SCENARIO\tWHAT\tTIME\tKUBELET'S\tBOUND")
+	for _, r := range t.rows {
+		fmt.Fprintln(w, strings.Join(r[:], "\t"))
+	}
+	_ = w.Flush()
+	fmt.Println()
+}

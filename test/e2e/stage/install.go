@@ -1,0 +1,147 @@
+package stage
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/manifests/install"
+)
+
+// Names of the operator's own objects, as shipped.
+const (
+	Home         = "openshift-kms-health"
+	OperatorName = "kms-health-operator"
+)
+
+// Version is a build of both programs, as images that all nodes have.
+type Version struct {
+	Name     string
+	Root     string // the checkout it was built from
+	Operator string // image
+	Reporter string // image
+}
+
+// Build makes both images of the checkout at root, from its Dockerfile, and gives them
+// to all nodes.
+func (s *Stage) Build(ctx context.Context, name, root string) (*Version, error) {
+	v := &Version{Name: name, Root: root,
+		Operator: "registry.invalid/kms-health-operator:" + name, Reporter: "registry.invalid/kms-health-reporter:" + name}
+	revision, err := exec.CommandContext(ctx, "git", "-C", root, "rev-parse", "HEAD").Output()
+	if err != nil {
+		revision = []byte("unknown")
+	}
+	for target, image := range map[string]string{"operator": v.Operator, "reporter": v.Reporter} {
+		dir := filepath.Join(s.options.Dir, name, target)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+		made, err := cluster.FromDockerfile(root, target, image, dir, map[string]string{
+			"VERSION": name, "REVISION": strings.TrimSpace(string(revision)), "TARGETOS": "linux", "TARGETARCH": runtime.GOARCH,
+		})
+		if err != nil {
+			return nil, err
+		}
+		if err := s.AddImage(ctx, made); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+// Install applies the manifests of this checkout as an administrator would, with the
+// images of a version and this configuration of the operator. It does not wait.
+func (s *Stage) Install(ctx context.Context, v *Version, config string) error {
+	overlay := install.SingleNode
+	if len(s.Nodes()) > 1 {
+		overlay = install.OpenShift
+	}
+	objects, err := install.Render(ctx, nil, overlay, "deployment")
+	if err != nil {
+		return err
+	}
+	if err := s.servingCertificate(ctx); err != nil {
+		return err
+	}
+	for _, o := range objects {
+		switch {
+		case o.GetKind() == "Deployment" && o.GetName() == OperatorName:
+			if err := setImages(o, v); err != nil {
+				return err
+			}
+		case o.GetKind() == "ConfigMap" && o.GetName() == OperatorName+"-config":
+			if err := unstructured.SetNestedField(o.Object, config, "data", "config.yaml"); err != nil {
+				return err
+			}
+		}
+	}
+	return install.Objects(ctx, s.Config, objects...)
+}
+
+func setImages(o *unstructured.Unstructured, v *Version) error {
+	containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+	if err != nil {
+		return err
+	}
+	container, _ := containers[0].(map[string]any)
+	container["image"] = v.Operator
+	env, _ := container["env"].([]any)
+	for _, e := range env {
+		if variable, _ := e.(map[string]any); variable["name"] == "REPORTER_IMAGE" {
+			variable["value"] = v.Reporter
+		}
+	}
+	return unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers")
+}
+
+// servingCertificate makes what OpenShift's service CA makes.
+func (s *Stage) servingCertificate(ctx context.Context) error {
+	cert, key, err := s.Serving(OperatorName + "." + Home + ".svc")
+	if err != nil {
+		return err
+	}
+	manifest := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + Home + "}\n---\n" +
+		"apiVersion: v1\nkind: Secret\ntype: kubernetes.io/tls\nmetadata: {name: " + OperatorName + "-serving, namespace: " + Home + "}\nstringData:\n" +
+		"  tls.crt: |\n" + indent(cert) + "  tls.key: |\n" + indent(key)
+	_, err = s.Kubectl(ctx, manifest, "apply", "--server-side", "--field-manager=service-ca", "-f", "-")
+	return err
+}
+
+func indent(text []byte) string {
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		b.WriteString("    " + line)
+	}
+	return b.String()
+}
+
+// Configure replaces the operator's configuration.
+func (s *Stage) Configure(ctx context.Context, config string) error {
+	_, err := s.Kubectl(ctx, "", "-n", Home, "patch", "configmap", OperatorName+"-config", "--type=merge",
+		"-p", fmt.Sprintf(`{"data": {"config.yaml": %q}}`, config))
+	return err
+}
+
+// AwaitOperator waits until the operator's Deployment has rolled out.
+func (s *Stage) AwaitOperator(ctx context.Context) error {
+	return Eventually(ctx, 2*time.Minute, "the operator runs", func(ctx context.Context) error {
+		d, err := s.Kube.AppsV1().Deployments(Home).Get(ctx, OperatorName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < *d.Spec.Replicas ||
+			d.Status.AvailableReplicas < *d.Spec.Replicas || d.Status.Replicas != *d.Spec.Replicas {
+			return fmt.Errorf("%d of %d replicas are updated and available", d.Status.AvailableReplicas, *d.Spec.Replicas)
+		}
+		return nil
+	})
+}
