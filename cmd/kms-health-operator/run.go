@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -34,6 +35,7 @@ import (
 // What the operator learns from its environment.
 const (
 	namespaceVariable = "POD_NAMESPACE"
+	podVariable       = "POD_NAME"
 	imageVariable     = "REPORTER_IMAGE"
 	openShiftVariable = "IS_OPENSHIFT"
 
@@ -45,6 +47,7 @@ type runOptions struct {
 	config        string
 	kubeconfig    string
 	namespace     string
+	pod           string
 	image         string
 	kubeletRoot   string
 	leaderElect   bool
@@ -68,6 +71,8 @@ It starts without the file and without the API server, and waits for both.
 
 Environment:
   POD_NAMESPACE   the default of --namespace
+  POD_NAME        who holds the lease. Left out: a new name at each start, so that one
+                  that was killed must be waited out
   REPORTER_IMAGE  the default of --image
   IS_OPENSHIFT    true or false: whether this is OpenShift. Left out: it is where
                   infrastructures.config.openshift.io/cluster exists
@@ -87,6 +92,7 @@ Environment:
 	f.StringVar(&o.config, "config", defaultConfig, "the configuration `file`; it may appear later")
 	f.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "a kubeconfig `file`; left out: the pod's own ServiceAccount")
 	f.StringVar(&o.namespace, "namespace", orElse(os.Getenv(namespaceVariable), defaultNamespace), "the `namespace` of the operator, and of the reporters that are pods of their own")
+	o.pod = os.Getenv(podVariable)
 	f.StringVar(&o.image, "image", os.Getenv(imageVariable), "the reporter's `image`, where the file names none")
 	f.StringVar(&o.kubeletRoot, "kubelet-root", sockets.KubeletRoot, "the kubelets' `folder` on the nodes")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "let one replica at a time work")
@@ -261,6 +267,17 @@ func caOf(config *rest.Config) ([]byte, error) {
 	return os.ReadFile(config.CAFile)
 }
 
+// lock is the lease in the pod's own name, where that is told. A container that was
+// killed could not give the lease back; the next one in the same pod, and there is only
+// ever one, takes it up at once, in place of waiting it out.
+func (o *runOptions) lock(config *rest.Config, renew time.Duration) (resourcelock.Interface, error) {
+	if o.pod == "" || !o.leaderElect {
+		return nil, nil
+	}
+	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespace, leaseName,
+		resourcelock.ResourceLockConfig{Identity: o.pod}, config, renew)
+}
+
 // OpenShift's recommended leases: they ride out 60 s without an API server, and a
 // longer time where there is only one.
 func (o *runOptions) manager(config *rest.Config, settings func() *tls.Config) (manager.Manager, error) {
@@ -268,18 +285,23 @@ func (o *runOptions) manager(config *rest.Config, settings func() *tls.Config) (
 	if o.singleReplica {
 		lease, renew, retry = 270*time.Second, 240*time.Second, 60*time.Second
 	}
+	lock, err := o.lock(config, renew)
+	if err != nil {
+		return nil, err
+	}
 	grace := 10 * time.Second
 	return manager.New(config, manager.Options{
-		Logger:                        klog.Background().V(1),
-		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              leaseName,
-		LeaderElectionNamespace:       o.namespace,
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 &lease,
-		RenewDeadline:                 &renew,
-		RetryPeriod:                   &retry,
-		GracefulShutdownTimeout:       &grace,
-		HealthProbeBindAddress:        o.health,
+		Logger:                              klog.Background().V(1),
+		LeaderElection:                      o.leaderElect,
+		LeaderElectionID:                    leaseName,
+		LeaderElectionNamespace:             o.namespace,
+		LeaderElectionReleaseOnCancel:       true,
+		LeaderElectionResourceLockInterface: lock,
+		LeaseDuration:                       &lease,
+		RenewDeadline:                       &renew,
+		RetryPeriod:                         &retry,
+		GracefulShutdownTimeout:             &grace,
+		HealthProbeBindAddress:              o.health,
 		Metrics: metricsserver.Options{
 			BindAddress:    o.metrics,
 			SecureServing:  true,
