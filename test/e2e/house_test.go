@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,31 +21,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-const interval = time.Second
-
-// configuration is the operator's: a probe every second, and each way to deliver.
-const configuration = `apiVersion: kmshealth.openshift.io/v1alpha1
-kind: OperatorConfiguration
-probe: {interval: 1s}
-targets:
-- name: kube-apiserver
-  resource: kubeapiservers
-  namespace: openshift-kube-apiserver
-  podSelector: {apiserver: "true"}
-  container: kube-apiserver
-- name: openshift-apiserver
-  resource: openshiftapiservers
-  namespace: openshift-apiserver
-  podSelector: {apiserver: "true"}
-  container: openshift-apiserver
-  delivery: Deployment
-  deployment: apiserver
-- name: oauth-apiserver
-  resource: authentications
-  namespace: openshift-oauth-apiserver
-  podSelector: {apiserver: "true"}
-  container: oauth-apiserver
-`
+const interval = stage.Interval
 
 // house is a test's view of a stage.
 type house struct {
@@ -59,7 +37,9 @@ var shared struct {
 	stage   *stage.Stage
 	version *stage.Version
 	on      bool // KMS was turned on
-	broken  string
+	// writeKey is the key that kube-apiserver writes with; empty: 1.
+	writeKey string
+	broken   string
 }
 
 // newHouse returns the shared cluster with kms-health on it, and with KMS on unless
@@ -79,7 +59,7 @@ func newHouse(t *testing.T, on bool) *house {
 			t.Fatal(err)
 		}
 		h := enter(t, s, shared.version)
-		h.must(s.Install(t.Context(), shared.version, configuration))
+		h.must(s.Install(t.Context(), shared.version, stage.Configuration))
 		h.must(s.AwaitOperator(t.Context()))
 		if on {
 			h.turnOn()
@@ -145,52 +125,17 @@ func (h *house) do(p *kmsplugin.Client, name string, args ...string) {
 	h.must(err)
 }
 
-// turnOn turns KMS on for everything, as OpenShift does: a key that only reads first.
 func (h *house) turnOn() {
 	h.t.Helper()
-	h.must(h.Roll(h.ctx, stage.Roll{Encryption: apiservers.Encryption("identity", "1"), Plugins: []string{"1"}}))
-	h.must(h.Roll(h.ctx, stage.Roll{Encryption: apiservers.Encryption("1", "identity"), Plugins: []string{"1"}}))
-	h.must(h.WriteAnew(h.ctx))
-	h.must(h.Aggregate(h.ctx))
-	h.must(h.AggregateOnHost(h.ctx))
-	h.awaitAllHealthy()
+	h.must(h.TurnOn(h.ctx))
 }
 
 // now is the state of one resource, from etcd.
 func (h *house) now(server apiservers.Server) stage.State {
 	h.t.Helper()
-	found, err := h.Etcd(h.ctx, "/registry/operator.openshift.io/"+server.Resource+"/")
+	state, err := h.Now(h.ctx, server)
 	h.must(err)
-	if len(found) != 1 {
-		h.t.Fatalf("%d objects of %s", len(found), server.Resource)
-	}
-	state, err := stage.ReadState(found[0].Value)
-	h.must(err)
-	state.At, state.Server = time.Now(), server
 	return state
-}
-
-// healthy has nothing against a state in which all plugins are healthy, everywhere.
-func (h *house) healthy(s stage.State) error {
-	return errors.Join(
-		is(s, rollup.Degraded, "False", "AsExpected"),
-		is(s, rollup.Observed, "True", "AsExpected"),
-		is(s, rollup.WriteKeyAgreed, "True", "AsExpected"),
-		is(s, "KMSHealthDelivery", "True", ""),
-	)
-}
-
-// is has nothing against a condition of this status, and of this reason where one is
-// given.
-func is(s stage.State, condition, status, reason string) error {
-	c, found := s.Conditions[condition]
-	if !found {
-		return fmt.Errorf("%s: %s is missing", s.Server.Resource, condition)
-	}
-	if string(c.Status) != status || reason != "" && c.Reason != reason {
-		return fmt.Errorf("%s: %s is %s (%s): %s; wanted %s (%s)", s.Server.Resource, condition, c.Status, c.Reason, c.Message, status, reason)
-	}
-	return nil
 }
 
 func (h *house) await(limit time.Duration, what string, check func() error) {
@@ -198,15 +143,114 @@ func (h *house) await(limit time.Duration, what string, check func() error) {
 	h.must(stage.Eventually(h.ctx, limit, what, func(context.Context) error { return check() }))
 }
 
-// awaitHealthy waits until one API server's resource says that all is well.
-func (h *house) awaitHealthy(server apiservers.Server) {
+// awaitHealthy waits until all is well with these API servers.
+func (h *house) awaitHealthy(servers ...apiservers.Server) {
 	h.t.Helper()
-	h.await(2*time.Minute, server.Name+" is healthy", func() error { return h.healthy(h.now(server)) })
+	h.must(h.AwaitHealthy(h.ctx, servers...))
 }
 
-func (h *house) awaitAllHealthy() {
+// writeKey is the key id that kube-apiserver writes with.
+func (h *house) writeKey() string {
+	if shared.writeKey == "" {
+		return "1"
+	}
+	return shared.writeKey
+}
+
+// pluginOf is the plugin of an API server.
+func (h *house) pluginOf(server apiservers.Server) *kmsplugin.Client {
 	h.t.Helper()
-	for _, server := range apiservers.All {
-		h.awaitHealthy(server)
+	if server == apiservers.Kube {
+		return h.plugin(h.writeKey())
+	}
+	p, err := h.PluginOf(server, h.node())
+	h.must(err)
+	return p
+}
+
+// sub is the house of a subtest.
+func (h *house) sub(t *testing.T) *house {
+	c := *h
+	c.t, c.ctx = t, t.Context()
+	return &c
+}
+
+// process is the one of a container, of a pod whose name begins with a prefix.
+func (h *house) process(podPrefix, container string) cluster.Process {
+	h.t.Helper()
+	found, err := h.node().Processes(h.ctx, podPrefix, container)
+	h.must(err)
+	if len(found) != 1 {
+		h.t.Fatalf("%d processes in containers %s of pods %s…, want one: %v", len(found), container, podPrefix, found)
+	}
+	return found[0]
+}
+
+// kill ends the process of a container, and waits for the next: when that began, and
+// the kubelet's share.
+func (h *house) kill(podPrefix, container string) (next cluster.Process, kubelet time.Duration) {
+	h.t.Helper()
+	before := h.process(podPrefix, container)
+	killed := time.Now()
+	h.must(h.node().SignalContainer(h.ctx, podPrefix, container, syscall.SIGKILL))
+	h.await(3*time.Minute, "the kubelet starts "+container+" again", func() error {
+		found, err := h.node().Processes(h.ctx, podPrefix, container)
+		if err != nil {
+			return err
+		}
+		if len(found) != 1 || found[0].PID == before.PID {
+			return fmt.Errorf("processes: %v", found)
+		}
+		next = found[0]
+		return nil
+	})
+	return next, next.Started.Sub(killed)
+}
+
+// reporters are the processes of all reporters on the node, by container's pod prefix.
+var reporterPods = map[apiservers.Server]string{
+	apiservers.Kube:      "kms-health-kube-apiserver-",
+	apiservers.OpenShift: "apiserver-",
+	apiservers.OAuth:     "kms-health-reporter-oauth-apiserver-",
+}
+
+const (
+	reporterContainer = "kms-health"
+	operatorContainer = "operator"
+	operatorPods      = stage.OperatorName
+)
+
+// allPIDs are the process ids of the containers that matter, of every pod on the node.
+func (h *house) allPIDs() map[string][]int {
+	h.t.Helper()
+	all := map[string][]int{}
+	for _, c := range []struct{ pod, container string }{
+		{"kube-apiserver-", "kube-apiserver"},
+		{reporterPods[apiservers.Kube], reporterContainer},
+		{reporterPods[apiservers.OpenShift], reporterContainer},
+		{reporterPods[apiservers.OAuth], reporterContainer},
+		{"apiserver-", "openshift-apiserver"},
+		{"apiserver-", "oauth-apiserver"},
+		{operatorPods, operatorContainer},
+	} {
+		found, err := h.node().Processes(h.ctx, c.pod, c.container)
+		h.must(err)
+		var pids []int
+		for _, p := range found {
+			pids = append(pids, p.PID)
+		}
+		slices.Sort(pids)
+		all[c.pod+"/"+c.container] = pids
+	}
+	return all
+}
+
+// untouched wants every process to be one of before.
+func (h *house) untouched(before map[string][]int) {
+	h.t.Helper()
+	for name, pids := range h.allPIDs() {
+		if !slices.Equal(pids, before[name]) {
+			h.t.Errorf("%s: processes %v, before: %v", name, pids, before[name])
+		}
 	}
 }

@@ -297,6 +297,14 @@ func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, err
 // while the network does not.
 func (c *Cluster) RESTConfig() (*rest.Config, error) { return c.Nodes()[0].RESTConfig() }
 
+// PID is the id of the node's first process, on the host.
+func (n *Node) PID() int { return n.first.pid() }
+
+// Kubeconfig is an administrator's, for a server that leads to kube-apiserver.
+func (c *Cluster) Kubeconfig(server string) ([]byte, error) {
+	return c.pki.kubeconfig(server, "admin", "system:masters")
+}
+
 // RESTConfig is an administrator's of this node's API server.
 func (n *Node) RESTConfig() (*rest.Config, error) {
 	config, err := n.cluster.pki.restConfig("https://127.0.0.1:6443", "admin", "system:masters")

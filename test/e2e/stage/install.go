@@ -2,6 +2,7 @@ package stage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -58,18 +59,18 @@ func (s *Stage) Build(ctx context.Context, name, root string) (*Version, error) 
 	return v, nil
 }
 
-// Install applies the manifests of this checkout as an administrator would, with the
-// images of a version and this configuration of the operator. It does not wait.
+// Install applies the manifests of a version as an administrator would, with its
+// images and this configuration of the operator. It does not wait.
 func (s *Stage) Install(ctx context.Context, v *Version, config string) error {
-	overlay := install.SingleNode
-	if len(s.Nodes()) > 1 {
-		overlay = install.OpenShift
-	}
-	objects, err := install.Render(ctx, nil, overlay, "deployment")
-	if err != nil {
+	if err := s.servingCertificate(ctx); err != nil {
 		return err
 	}
-	if err := s.servingCertificate(ctx); err != nil {
+	overlay := "single-node"
+	if len(s.Nodes()) > 1 {
+		overlay = "openshift"
+	}
+	objects, err := s.render(ctx, v.Root, overlay)
+	if err != nil {
 		return err
 	}
 	for _, o := range objects {
@@ -85,6 +86,32 @@ func (s *Stage) Install(ctx context.Context, v *Version, config string) error {
 		}
 	}
 	return install.Objects(ctx, s.Config, objects...)
+}
+
+// render is what `kubectl kustomize` makes of a checkout's manifests, with what lets the
+// operator patch Deployments.
+func (s *Stage) render(ctx context.Context, root, overlay string) (_ []*unstructured.Unstructured, err error) {
+	// kustomize takes no absolute paths.
+	dir, err := os.MkdirTemp(s.options.Dir, "manifests-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.CopyFS(filepath.Join(dir, "manifests"), os.DirFS(filepath.Join(root, "manifests"))); err != nil {
+		return nil, err
+	}
+	own := "resources: [../manifests/" + overlay + "]\ncomponents: [../manifests/components/deployment]\nsortOptions: {order: fifo}\n"
+	if err := os.Mkdir(filepath.Join(dir, "own"), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "own", "kustomization.yaml"), []byte(own), 0o600); err != nil {
+		return nil, err
+	}
+	out, err := exec.CommandContext(ctx, filepath.Join(s.options.Assets, "kubectl"), "kustomize", filepath.Join(dir, "own")).Output()
+	if err != nil {
+		return nil, fmt.Errorf("kubectl kustomize: %w", err)
+	}
+	return install.Decode(out)
 }
 
 func setImages(o *unstructured.Unstructured, v *Version) error {

@@ -11,10 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/apiservers"
 )
 
@@ -27,14 +23,6 @@ type Observer struct {
 	mu     sync.Mutex
 	states []State
 	err    error
-}
-
-// State is an operator resource after a write.
-type State struct {
-	At         time.Time // when we saw it, some milliseconds after the write
-	Server     apiservers.Server
-	Conditions map[string]rollup.Condition
-	Reports    map[string][]health.Entry // by node
 }
 
 // Observe watches until Close.
@@ -94,40 +82,17 @@ func (o *Observer) take(line []byte) error {
 			if !strings.HasPrefix(string(e.KV.Key), "/registry/operator.openshift.io/"+server.Resource+"/") || len(e.KV.Value) == 0 {
 				continue
 			}
-			state, err := ReadState(e.KV.Value)
+			state, err := readState(e.KV.Value, server)
 			if err != nil {
 				return err
 			}
-			state.At, state.Server = at, server
+			state.At = at
 			o.mu.Lock()
 			o.states = append(o.states, state)
 			o.mu.Unlock()
 		}
 	}
 	return nil
-}
-
-// ReadState reads an operator resource, in JSON.
-func ReadState(raw []byte) (State, error) {
-	object := &unstructured.Unstructured{}
-	if err := object.UnmarshalJSON(raw); err != nil {
-		return State{}, err
-	}
-	state := State{Conditions: rollup.ReadConditions(object), Reports: map[string][]health.Entry{}}
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	for _, c := range conditions {
-		condition, _ := c.(map[string]any)
-		kind, _ := condition["type"].(string)
-		message, _ := condition["message"].(string)
-		if node, ours := health.NodeOf(kind); ours {
-			entries, err := health.DecodeMessage(message)
-			if err != nil {
-				return State{}, fmt.Errorf("%s: %w", kind, err)
-			}
-			state.Reports[node] = entries
-		}
-	}
-	return state, nil
 }
 
 // Close ends it, and says what kept it from seeing everything.

@@ -129,7 +129,7 @@ func Render(ctx context.Context, ca []byte, overlay string, components ...string
 	if err != nil {
 		return nil, err
 	}
-	return decode(rendered)
+	return Decode(rendered)
 }
 
 // YAML is Render, as text.
@@ -189,7 +189,8 @@ func Kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) 
 	return stdout.Bytes(), nil
 }
 
-func decode(documents []byte) ([]*unstructured.Unstructured, error) {
+// Decode takes rendered manifests apart, in their order.
+func Decode(documents []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(documents), 4096)
 	for {

@@ -1,28 +1,30 @@
-// cluster keeps a cluster up (package cluster) until it is ended.
+// cluster keeps a real cluster with kms-health on it, for trying things by hand:
+// `make cluster-up`, `make cluster-down`.
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 )
 
 func main() {
 	cluster.Main()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	c, err := cluster.Start(ctx, cluster.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Log: os.Stdout})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	root := &cobra.Command{
+		Use:   "cluster",
+		Short: "A real cluster on this host, with kms-health on it",
+		Long: `Runs a real cluster on this host, as root: etcd, kubelets, containerd, and
+kube-apiserver as a static pod that is encrypted by the development KMS plugin, with
+kms-health as it ships. What it is made of: go doc ./test/e2e/cluster`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(newUp(), newHold(), newDown(), newExec(), newPlugin())
+	if err := root.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
 	}
-	fmt.Println("up")
-	out, err := c.Kubectl(ctx, "", "get", "pods,nodes", "-A", "-o", "wide")
-	fmt.Println(out, err)
-	<-ctx.Done()
-	fmt.Println(c.Stop(context.Background()))
 }

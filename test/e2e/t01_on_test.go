@@ -66,4 +66,3 @@ func (h *house) clusterOperator(available, degraded, progressing string) error {
 	}
 	return nil
 }
-

@@ -1,0 +1,167 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/e2e/stage"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// downFor is how long the API server is kept down, and the network cut.
+func downFor() time.Duration {
+	if testing.Short() {
+		return 30 * time.Second
+	}
+	return 2 * time.Minute
+}
+
+// The API server is down, and the reporter's container is killed too.
+func Test04APIServerDown(t *testing.T) {
+	h := newHouse(t, true)
+	h.awaitHealthy(apiservers.All...)
+	plugin := h.pluginOf(apiservers.Kube)
+	before := h.allPIDs()
+	h.must(h.node().HoldAPIServer())
+	released := false
+	t.Cleanup(func() {
+		if !released {
+			_ = h.node().ReleaseAPIServer()
+		}
+	})
+	h.must(h.node().SignalContainer(h.ctx, "kube-apiserver-", "kube-apiserver", syscall.SIGKILL))
+	down := time.Now()
+	// A container of it runs again, and waits.
+	h.await(time.Minute, "the kubelet starts kube-apiserver's container again", func() error {
+		found, err := h.node().Processes(h.ctx, "kube-apiserver-", "kube-apiserver")
+		if err == nil && len(found) != 1 {
+			err = errors.New("it does not run")
+		}
+		return err
+	})
+	if _, err := h.node().Get(h.ctx, "/livez"); err == nil {
+		t.Fatal("kube-apiserver answers while it is held")
+	}
+
+	h.must(h.node().SignalContainer(h.ctx, reporterPods[apiservers.Kube], reporterContainer, syscall.SIGKILL))
+	killed := time.Now()
+	h.await(5*time.Second, "the reporter has ended", func() error {
+		found, err := h.node().Processes(h.ctx, reporterPods[apiservers.Kube], reporterContainer)
+		if err == nil && len(found) > 0 && found[0].Started.Before(killed) {
+			err = errors.New("it runs")
+		}
+		return err
+	})
+	// Nobody else asks this plugin: its API server is not there.
+	h.do(plugin, "reset-counters")
+	var first time.Time
+	h.await(2*time.Minute, "the reporter probes again", func() error {
+		state, err := plugin.State(h.ctx)
+		if err != nil {
+			return err
+		}
+		if first = state.Calls[kmsplugin.CallStatus].First; first.IsZero() {
+			return errors.New("no call of Status")
+		}
+		return nil
+	})
+	reporter := h.process(reporterPods[apiservers.Kube], reporterContainer)
+	probed := first.Sub(reporter.Started)
+	times.took("4 API server down", "reporter killed to its next probe", first.Sub(killed), reporter.Started.Sub(killed), "100ms")
+	if probed > 100*time.Millisecond+startResolution {
+		t.Errorf("the first probe came %s after the reporter's process began, must be within 100ms", probed)
+	}
+
+	for time.Since(down) < downFor() {
+		calls, err := plugin.State(h.ctx)
+		h.must(err)
+		if idle := time.Since(calls.Calls[kmsplugin.CallStatus].Latest); idle > 3*interval {
+			t.Errorf("the reporter has not probed for %s", idle)
+			break
+		}
+		time.Sleep(interval)
+	}
+	if p := h.process(reporterPods[apiservers.Kube], reporterContainer); p.PID != reporter.PID {
+		t.Errorf("the reporter was restarted while the API server was down")
+	}
+	if n := len(h.seen.States(apiservers.Kube, down.Add(5*time.Second))); n > 0 {
+		t.Errorf("the operator resource was written %d times while the API server was down", n)
+	}
+
+	h.must(h.node().ReleaseAPIServer())
+	released = true
+	answers := h.awaitAnswers()
+	back, err := h.seen.Await(h.ctx, apiservers.Kube, down.Add(5*time.Second), 30*time.Second, "a fresh report", func(s stage.State) error {
+		return s.Fresh(h.node().Name, answers.Add(-time.Second))
+	})
+	h.must(err)
+	late := max(0, back.At.Sub(answers))
+	times.took("4 API server down", "the API server's answers to a fresh report", late, noTime, "3s")
+	if late > 3*time.Second {
+		t.Errorf("the report came %s after the API server answered, must be within 3s", late)
+	}
+	h.awaitHealthy(apiservers.All...)
+	after := h.allPIDs()
+	for _, name := range []string{
+		reporterPods[apiservers.OpenShift] + "/" + reporterContainer, reporterPods[apiservers.OAuth] + "/" + reporterContainer,
+		operatorPods + "/" + operatorContainer,
+	} {
+		if len(after[name]) != 1 || after[name][0] != before[name][0] {
+			t.Errorf("%s was restarted: processes %v, before: %v", name, after[name], before[name])
+		}
+	}
+}
+
+// startResolution is that of a process's start time, and of the clock beside it.
+const startResolution = 20 * time.Millisecond
+
+// awaitAnswers waits until kube-apiserver serves custom resources, as a report needs.
+func (h *house) awaitAnswers() time.Time {
+	h.t.Helper()
+	var at time.Time
+	h.await(2*time.Minute, "kube-apiserver answers", func() error {
+		_, err := h.OperatorResource(h.ctx, apiservers.Kube)
+		at = time.Now()
+		return err
+	})
+	return at
+}
+
+// The node's network is cut; its loopback stays.
+func Test05NetworkCut(t *testing.T) {
+	h := newHouse(t, true)
+	h.awaitHealthy(apiservers.All...)
+	before := h.allPIDs()
+	start := time.Now()
+	h.must(h.node().CutNetwork(h.ctx))
+	t.Cleanup(func() { _ = h.node().RestoreNetwork(context.WithoutCancel(t.Context())) })
+	cut := downFor() / 2
+	time.Sleep(cut)
+	h.must(h.node().RestoreNetwork(h.ctx))
+	end := time.Now()
+	for _, server := range apiservers.All {
+		states := h.seen.States(server, start)
+		last := start
+		var longest time.Duration
+		for _, s := range states {
+			longest = max(longest, s.At.Sub(last))
+			last = s.At
+			if err := s.Healthy(); err != nil {
+				t.Errorf("while the network was cut: %v", err)
+				break
+			}
+		}
+		longest = max(longest, end.Sub(last))
+		times.took("5 network cut", server.Name+": the longest time between two writes", longest, noTime, "4s")
+		if longest > 4*interval {
+			t.Errorf("%s: no report for %s", server.Name, longest)
+		}
+	}
+	h.untouched(before)
+}
