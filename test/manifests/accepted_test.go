@@ -52,29 +52,36 @@ var installs = map[string][][]string{
 }
 
 func TestEveryInstallIsAcceptedByKubectlAsItStands(t *testing.T) {
-	for overlay, all := range installs {
-		s := openshift
-		if overlay == install.Kubernetes {
-			s = plain
-		}
-		for _, components := range all {
-			t.Run(overlay+"+"+strings.Join(components, "+"), func(t *testing.T) {
-				kubeconfig := adminKubeconfig(t, s)
-				rendered, err := install.YAML(t.Context(), s.config.CAData, overlay, components...)
-				if err != nil {
-					t.Fatal(err)
+	for name, s := range map[string]*site{"openshift": openshift, "plain": plain} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for overlay, all := range installs {
+				if (overlay == install.Kubernetes) != (s == plain) {
+					continue
 				}
-				rendered = withoutMonitoring(t, rendered)
-				apply := []string{"--kubeconfig", kubeconfig, "apply", "--server-side", "--force-conflicts", "--field-manager=install", "-f", "-"}
-				if _, err := install.Kubectl(t.Context(), rendered, append(apply, "--dry-run=server")...); err != nil {
-					t.Error(err)
+				for _, components := range all {
+					t.Run(overlay+"+"+strings.Join(components, "+"), func(t *testing.T) { isAccepted(t, s, overlay, components) })
 				}
-				s.with(t, components...)
-				if _, err := install.Kubectl(t.Context(), rendered, apply...); err != nil {
-					t.Error(err)
-				}
-			})
-		}
+			}
+		})
+	}
+}
+
+func isAccepted(t *testing.T, s *site, overlay string, components []string) {
+	t.Helper()
+	kubeconfig := adminKubeconfig(t, s)
+	rendered, err := install.YAML(t.Context(), s.config.CAData, overlay, components...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rendered = withoutMonitoring(t, rendered)
+	apply := []string{"--kubeconfig", kubeconfig, "apply", "--server-side", "--force-conflicts", "--field-manager=install", "-f", "-"}
+	if _, err := install.Kubectl(t.Context(), rendered, append(apply, "--dry-run=server")...); err != nil {
+		t.Error(err)
+	}
+	s.with(t, components...)
+	if _, err := install.Kubectl(t.Context(), rendered, apply...); err != nil {
+		t.Error(err)
 	}
 }
 

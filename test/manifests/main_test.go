@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ type site struct {
 	base    []*unstructured.Unstructured
 }
 
-// Two control planes serve all tests, one after another. plain has nothing of
+// Two control planes serve all tests, one after another on each. plain has nothing of
 // OpenShift's.
 var openshift, plain *site
 
@@ -60,10 +61,12 @@ func run(m *testing.M) (code int) {
 			code = 1
 		}
 	}()
-	if openshift, err = newSite(ctx, install.OpenShift, controlplane.TechPreviewNoUpgrade); err != nil {
-		return 1
-	}
-	if plain, err = newSite(ctx, install.Kubernetes, ""); err != nil {
+	var both sync.WaitGroup
+	var here, there error
+	both.Go(func() { openshift, here = newSite(ctx, install.OpenShift, controlplane.TechPreviewNoUpgrade) })
+	both.Go(func() { plain, there = newSite(ctx, install.Kubernetes, "") })
+	both.Wait()
+	if err = errors.Join(here, there); err != nil {
 		return 1
 	}
 	return m.Run()
