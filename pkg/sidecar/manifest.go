@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,18 +55,55 @@ func edited(manifest []byte, decide func(*pod) (change, error)) ([]byte, error) 
 	if err := p.apply(c); err != nil {
 		return nil, err
 	}
+	return encode(tree)
+}
+
+// encode writes YAML in which a text of one line that holds a word of OpenShift's static
+// pod installer is quoted: what it puts there may make of a plain text something else, a
+// revision is a number. A text of several lines is a text in any case.
+func encode(tree map[string]any) ([]byte, error) {
+	raw, err := utiljson.Marshal(tree)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the manifest: %w", err)
+	}
+	// A mark stands for each such text, and is nowhere else.
+	mark := "installer-text-"
+	for bytes.Contains(raw, []byte(mark)) {
+		mark += "x-"
+	}
+	var texts []string
+	var marked func(any) any
+	marked = func(value any) any {
+		switch v := value.(type) {
+		case map[string]any:
+			for key := range v {
+				v[key] = marked(v[key])
+			}
+		case []any:
+			for i := range v {
+				v[i] = marked(v[i])
+			}
+		case string:
+			if installerWord.MatchString(v) && !strings.Contains(v, "\n") {
+				texts = append(texts, v)
+				return mark + strconv.Itoa(len(texts)-1)
+			}
+		}
+		return value
+	}
+	marked(tree)
 	var out bytes.Buffer
 	encoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, nil, nil, json.SerializerOptions{Yaml: true})
 	if err := encoder.Encode(&unstructured.Unstructured{Object: tree}, &out); err != nil {
 		return nil, fmt.Errorf("encoding the manifest: %w", err)
 	}
-	return installerWord.ReplaceAll(out.Bytes(), []byte(`$1"$2"`)), nil
+	return regexp.MustCompile(mark+`\d+`).ReplaceAllFunc(out.Bytes(), func(m []byte) []byte {
+		i, _ := strconv.Atoi(string(m[len(mark):]))
+		return strconv.AppendQuote(nil, texts[i]) // Go's escapes are YAML's
+	}), nil
 }
 
-// installerWord is a value that is nothing but a word that OpenShift's static pod
-// installer replaces. Without quotes, what it puts there may be no string any more:
-// a revision is a number.
-var installerWord = regexp.MustCompile(`(?m)^( *(?:- )*(?:[^\s:"'][^:"']*: )?)(NODE_NAME|REVISION)$`)
+var installerWord = regexp.MustCompile(`NODE_NAME|REVISION`)
 
 // decode reads the one document of a manifest that is not empty.
 func decode(manifest []byte) (map[string]any, error) {

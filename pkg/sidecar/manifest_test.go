@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -248,5 +249,41 @@ spec:
 	}
 	if pod.Labels["revision"] != "7" || pod.Labels["node"] != "0x10" || pod.Labels["path"] != "/a/7" || pod.Spec.Containers[0].Args[0] != "7" || pod.Spec.Containers[0].Env[0].Value != "7" {
 		t.Errorf("%s", out)
+	}
+}
+
+// What an installer makes of our YAML says what it would make of the owner's JSON, in
+// which every text is quoted.
+func TestInstallersReplacementChangesNoOtherText(t *testing.T) {
+	long := strings.Repeat("words that an encoder could fold ", 5)
+	texts := []string{
+		"REVISION", "NODE_NAME", "-REVISION", "+REVISION", "0xREVISION", "REVISIONe1", "1_REVISION", ".REVISION", "REVISION.",
+		"REVISION:REVISION", "REVISION ", "'REVISION", "#REVISION", "a: REVISION", "\"NODE_NAME\"\t\\ \u2028é", long + "REVISION", long + "NODE_NAME " + long,
+		"set -e\nfoo: REVISION\n- NODE_NAME\nREVISION\nexec x\n", "  a\n REVISION", "installer-text-0",
+	}
+	pod := &corev1.Pod{Spec: *apiServerPod()}
+	pod.APIVersion, pod.Kind = "v1", "Pod"
+	pod.Spec.Containers[0].Args = texts
+	pod.Labels = map[string]string{}
+	for _, key := range []string{"revision", "1", "a:b", "it's", "~", "true", "x y"} {
+		pod.Labels[key] = "REVISION"
+	}
+	manifest, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := injectManifest(t, string(manifest), inStaticPod())
+	for _, node := range []string{"master-0", "7", "0x10", "1e3", "true", "null"} {
+		replace := strings.NewReplacer("NODE_NAME", node, "REVISION", "7").Replace
+		want, got := fromYAML[corev1.Pod](t, replace(string(manifest))), fromYAML[corev1.Pod](t, replace(out))
+		if d := cmp.Diff(want.Spec.Containers[0], got.Spec.Containers[0]); d != "" {
+			t.Errorf("node %s (-want +got):\n%s", node, d)
+		}
+		if d := cmp.Diff(want.Labels, got.Labels); d != "" {
+			t.Errorf("node %s (-want +got):\n%s", node, d)
+		}
+		if reporter := got.Spec.Containers[len(got.Spec.Containers)-1]; reporter.Name != ContainerName || reporter.Args[1] != "--node-name="+node {
+			t.Errorf("node %s: %s %v", node, reporter.Name, reporter.Args)
+		}
 	}
 }
