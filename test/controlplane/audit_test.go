@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -44,6 +45,43 @@ func TestParseAudit(t *testing.T) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
+	}
+}
+
+// A log that grows is read on from where it was read to.
+func TestEventsOfAUserAreReadOnce(t *testing.T) {
+	c := &ControlPlane{dir: t.TempDir(), options: Options{Audit: true}}
+	line := func(id, user string) string {
+		return `{"kind":"Event","apiVersion":"audit.k8s.io/v1","verb":"get","auditID":"` + id + `","user":{"username":"` + user + `"}}` + "\n"
+	}
+	two := line("2", "a")
+	for _, step := range []struct {
+		append string
+		want   []string
+	}{
+		{line("1", "a") + line("x", "b") + two[:30], []string{"1"}},
+		{two[30:], []string{"1", "2"}},
+		{"", []string{"1", "2"}},
+		{line("y", "b") + line("3", "a"), []string{"1", "2", "3"}},
+	} {
+		log, err := os.OpenFile(c.AuditLog(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := log.WriteString(step.append); err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		none, err := c.AuditEventsByUser("a", func(*auditv1.Event) bool { return false })
+		if err != nil || len(none) > 0 {
+			t.Errorf("filtered: %v, %v", auditIDs(none), err)
+		}
+		events, err := c.AuditEventsByUser("a")
+		if got := auditIDs(events); err != nil || !slices.Equal(got, step.want) {
+			t.Errorf("got %v, want %v; %v", got, step.want, err)
+		}
 	}
 }
 
