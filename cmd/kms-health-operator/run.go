@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -270,12 +271,25 @@ func caOf(config *rest.Config) ([]byte, error) {
 // lock is the lease in the pod's own name, where that is told. A container that was
 // killed could not give the lease back; the next one in the same pod, and there is only
 // ever one, takes it up at once, in place of waiting it out.
-func (o *runOptions) lock(config *rest.Config, renew time.Duration) (resourcelock.Interface, error) {
-	if o.pod == "" || !o.leaderElect {
+//
+// A request for it is given up after 10 seconds. By default that is half the time in
+// which the lease must be renewed, minutes: one that hangs, on a connection to an API
+// server that is about to end, would use them up, and the lease with them.
+func (o *runOptions) lock(config *rest.Config) (resourcelock.Interface, error) {
+	if !o.leaderElect {
 		return nil, nil
 	}
+	identity := o.pod
+	if identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, err
+		}
+		identity = host + "_" + string(uuid.NewUUID())
+	}
+	const twiceTheTimeout = 20 * time.Second
 	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespace, leaseName,
-		resourcelock.ResourceLockConfig{Identity: o.pod}, config, renew)
+		resourcelock.ResourceLockConfig{Identity: identity}, config, twiceTheTimeout)
 }
 
 // OpenShift's recommended leases: they ride out 60 s without an API server, and a
@@ -285,7 +299,7 @@ func (o *runOptions) manager(config *rest.Config, settings func() *tls.Config) (
 	if o.singleReplica {
 		lease, renew, retry = 270*time.Second, 240*time.Second, 60*time.Second
 	}
-	lock, err := o.lock(config, renew)
+	lock, err := o.lock(config)
 	if err != nil {
 		return nil, err
 	}

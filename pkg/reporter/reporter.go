@@ -69,6 +69,7 @@ type Reporter struct {
 	waiting   int // probes under way, of targets not dropped
 	tick      *time.Timer
 	hurry     *time.Timer // runs while a round waits for its last answers
+	absent    *time.Timer // runs while a socket is not there
 	hurrying  bool
 }
 
@@ -86,6 +87,7 @@ func New(options Options) *Reporter {
 		answers: make(chan answer),
 		tick:    stoppedTimer(),
 		hurry:   stoppedTimer(),
+		absent:  stoppedTimer(),
 		since:   sync.OnceValue(time.Now),
 	}
 	r.metrics = newMetrics(options.Registry, func() float64 {
@@ -145,6 +147,8 @@ func (r *Reporter) Run(ctx context.Context) {
 			r.observe(a)
 		case <-r.hurry.C:
 			r.publish()
+		case <-r.absent.C:
+			r.lookForAbsent(ctx)
 		}
 	}
 }

@@ -15,6 +15,9 @@ import (
 // that a round is one write. A plugin that hangs holds up nobody for longer.
 const grace = 250 * time.Millisecond
 
+// absence is how often a socket that is not there is looked for.
+const absence = 250 * time.Millisecond
+
 // probe asks targets, all at once; one that is still being asked is left alone.
 func (r *Reporter) probe(ctx context.Context, targets []*target) {
 	for _, t := range targets {
@@ -47,6 +50,9 @@ func (r *Reporter) observe(a answer) {
 	r.metrics.observe(t.keyID, a.result)
 	logChange(t, a.result)
 	t.probed, t.last = true, a.result
+	if a.result.Gone {
+		r.absent.Reset(absence)
+	}
 	if a.result.KEKID != "" {
 		t.lastKEKID = a.result.KEKID
 	}
@@ -59,16 +65,31 @@ func (r *Reporter) observe(a answer) {
 	}
 }
 
+// lookForAbsent probes a plugin as soon as its socket is there, not an interval later:
+// that is how a new pod begins.
+func (r *Reporter) lookForAbsent(ctx context.Context) {
+	for _, t := range r.targets {
+		if !t.probed || !t.last.Gone || t.busy {
+			continue
+		}
+		if t.plugin.SocketExists() {
+			r.probe(ctx, []*target{t})
+		} else {
+			r.absent.Reset(absence)
+		}
+	}
+}
+
 // logChange logs the first result of a plugin, and each that differs in kind
 // from the one before.
 func logChange(t *target, now probe.Result) {
 	before := t.last
-	if t.probed && before.Status == now.Status && before.Gone == now.Gone && before.KEKID == now.KEKID {
+	if t.probed && before.Status == now.Status && before.Gone == now.Gone && before.KEKID == now.KEKID && (!now.Gone || before.Detail == now.Detail) {
 		return
 	}
 	switch {
 	case now.Gone:
-		klog.InfoS("The socket's folder was deleted: nothing to observe", "keyID", t.keyID, "socket", t.address)
+		klog.InfoS("Nothing to observe", "keyID", t.keyID, "socket", t.address, "why", now.Detail)
 	case now.Status == health.Healthy:
 		klog.InfoS("Plugin is healthy", "keyID", t.keyID, "socket", t.address, "kekID", now.KEKID)
 	default:

@@ -38,8 +38,10 @@ const (
 	// A write that fails is tried again after these.
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
 	// afterOutage is for how long silence tells nothing after the API server was away:
-	// nobody could report, and a reporter's next try may take 2 s.
-	afterOutage    = 10 * time.Second
+	// nobody could report, and kubelets, which ask it ever less often while it is away,
+	// for up to half a minute, know of their pods what was before. Until they do, a
+	// pod that was replaced meanwhile looks like one whose reporter has fallen silent.
+	afterOutage    = time.Minute
 	requestTimeout = 10 * time.Second
 )
 

@@ -188,13 +188,13 @@ func apiServer(pod *corev1.Pod, configured string) string {
 	return ""
 }
 
-// quiet is until when a pod's node may be silent, since its API server came or
-// went; and whether it went in order.
+// quiet is until when a pod's node may be silent, since its API server or one of its
+// plugins came or went; and whether the API server went in order.
 func quiet(pod *corev1.Pod, container string) (until time.Time, leaving bool) {
 	last := began(pod)
 	container = apiServer(pod, container)
 	for _, s := range pod.Status.ContainerStatuses {
-		if s.Name != container {
+		if s.Name == sidecar.ContainerName {
 			continue
 		}
 		if e := s.LastTerminationState.Terminated; e != nil && e.FinishedAt.After(last) {
@@ -204,7 +204,7 @@ func quiet(pod *corev1.Pod, container string) (until time.Time, leaving bool) {
 			last = r.StartedAt.Time
 		}
 		if e := s.State.Terminated; e != nil {
-			leaving = e.ExitCode == 0
+			leaving = leaving || s.Name == container && e.ExitCode == 0
 			if e.FinishedAt.After(last) {
 				last = e.FinishedAt.Time
 			}

@@ -152,13 +152,14 @@ func TestQuiet(t *testing.T) {
 		{"a new pod", pod("a", aged(time.Second)), "api", time.Second, false},
 		{"it started with its pod", pod("a", status(running("api", time.Hour))), "api", time.Hour, false},
 		{"it was started again", pod("a", status(running("api", time.Minute))), "api", time.Minute, false},
-		{"another was started again", pod("a", status(running("kms", time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
-		{"the first is meant", pod("a", status(running("kms", time.Second)), status(running("api", time.Minute))), "", time.Minute, false},
+		{"a plugin was started again", pod("a", status(running("kms", time.Minute)), status(running("api", time.Hour))), "api", time.Minute, false},
+		{"the reporter was started again", pod("a", status(running("kms-health", time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
+		{"the first is meant", pod("a", status(running("kms", time.Hour)), status(ended("api", 0, time.Minute))), "", time.Minute, true},
 		{"the first but our own is meant", pod("a", status(running("kms-health", time.Second)), status(running("api", time.Minute)), func(p *corev1.Pod) {
 			p.Spec.Containers = slices.Insert(p.Spec.Containers, 0, container("kms-health", "sockets"))
 		}), "", time.Minute, false},
 		{"it ended in order", pod("a", status(ended("api", 0, time.Minute))), "api", time.Minute, true},
-		{"another ended in order", pod("a", status(ended("kms", 0, time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
+		{"a plugin ended in order", pod("a", status(ended("kms", 0, time.Minute)), status(running("api", time.Hour))), "api", time.Minute, false},
 		{"it crashed", pod("a", status(ended("api", 1, time.Minute))), "api", time.Minute, false},
 		{"it ended before its pod began, as the clocks have it", pod("a", status(ended("api", 1, 2*time.Hour))), "api", time.Hour, false},
 		{"it crashed, and is to be started again", pod("a", status(after(waiting("api", "CrashLoopBackOff", ""), 3, 1, ""))), "api", time.Minute, false},

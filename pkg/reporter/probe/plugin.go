@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -57,11 +59,15 @@ type Plugin struct {
 	timeout time.Duration // of the probe under way
 	version string        // of the first valid answer
 	sealed  *ciphertext   // what the plugin encrypted for us last, if ever
+	absent  func(address string) bool
+	missing time.Time // since when it is absent
 }
 
 // NewPlugin returns the plugin behind a unix socket, given by its path or, for
 // an abstract socket, its name after an @. It connects at the first probe.
-func NewPlugin(address string) *Plugin { return &Plugin{address: address} }
+func NewPlugin(address string) *Plugin {
+	return &Plugin{address: address, absent: podSocketMissing}
+}
 
 // Close closes the connection. It may not be called during a Probe.
 func (p *Plugin) Close() {
@@ -78,13 +84,42 @@ func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 	r := Result{Status: health.Healthy, KEKID: keyID, At: time.Now()}
 	r.Took = r.At.Sub(began)
 	if err == nil {
+		p.missing = time.Time{}
 		return r
 	}
-	if folderDeleted(p.address) {
-		return Result{Gone: true, At: r.At, Took: r.Took}
+	if why := p.gone(r.At); why != "" {
+		return Result{Gone: true, Detail: why, At: r.At, Took: r.Took}
 	}
 	r.Status, r.Detail = p.explain(err)
 	return r
+}
+
+// MissingGrace is for how long a socket that is not there, in a volume of a pod, is no
+// error: a little longer than OpenShift gives an API server to end, 135 seconds.
+const MissingGrace = 150 * time.Second
+
+// gone says why there is nothing to observe, and nothing when there is.
+func (p *Plugin) gone(now time.Time) string {
+	if folderDeleted(p.address) {
+		return "its folder was deleted, with the pod that it belonged to"
+	}
+	if !p.absent(p.address) {
+		p.missing = time.Time{}
+		return ""
+	}
+	if p.missing.IsZero() {
+		p.missing = now
+	}
+	if now.Sub(p.missing) >= MissingGrace {
+		return ""
+	}
+	return "it is not there: its plugin is about to start, or its pod to end"
+}
+
+// SocketExists says whether a plugin that was Gone can be asked again.
+func (p *Plugin) SocketExists() bool {
+	_, err := os.Lstat(p.address)
+	return err == nil || strings.HasPrefix(p.address, "@")
 }
 
 // verdictError is the finding that a plugin answered, and not well.

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -369,6 +370,76 @@ func TestDeletedFolderIsNothingToObserve(t *testing.T) {
 	}
 	if r := plugin.Probe(t.Context(), writer(patient)); !r.Gone || r.Status != "" || r.At.IsZero() {
 		t.Errorf("a deleted folder: %+v", r)
+	}
+}
+
+// In a pod's volume a socket comes and goes with its plugin, and that is no fault; but
+// one that stays away is.
+func TestMissingSocketOfAPodIsNothingToObserveForAWhile(t *testing.T) {
+	real := start(t)
+	plugin := probed(t, real.Endpoint())
+	plugin.absent = func(address string) bool {
+		_, err := os.Lstat(address)
+		return errors.Is(err, os.ErrNotExist)
+	}
+	if r := plugin.Probe(t.Context(), writer(patient)); r.Status != health.Healthy {
+		t.Fatalf("%+v", r)
+	}
+	if err := real.Close(); err != nil { // in order: it takes its socket along
+		t.Fatal(err)
+	}
+	if r := plugin.Probe(t.Context(), writer(patient)); !r.Gone || r.Status != "" || r.Detail == "" {
+		t.Errorf("soon after: %+v", r)
+	}
+	if plugin.SocketExists() {
+		t.Error("the socket is there")
+	}
+	plugin.missing = time.Now().Add(-MissingGrace)
+	if r := plugin.Probe(t.Context(), writer(patient)); r.Gone || r.Status != health.Error || !strings.HasSuffix(r.Detail, ": no such file or directory") {
+		t.Errorf("for too long: %+v", r)
+	}
+	again, err := kmsplugin.Start(kmsplugin.Options{Endpoint: real.Endpoint(), StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !plugin.SocketExists() {
+		t.Error("the socket is not there")
+	}
+	if r := plugin.Probe(t.Context(), writer(patient)); r.Status != health.Healthy {
+		t.Errorf("it is back: %+v", r)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r := plugin.Probe(t.Context(), writer(patient)); !r.Gone {
+		t.Errorf("it went again: %+v", r)
+	}
+}
+
+func TestInEmptyDir(t *testing.T) {
+	const mounts = `1 0 254:0 / / rw - ext4 /dev/vda rw
+2 1 254:0 /var/lib/kubelet/pods/9f/volumes/kubernetes.io~empty-dir/kms-sockets /var/run/kmsplugin ro,relatime - ext4 /dev/vda rw
+3 1 254:0 /var/run/kmsplugin /var/run/kmsplugins ro - ext4 /dev/vda rw
+4 1 0:50 / /memory ro - tmpfs tmpfs rw
+5 2 254:0 /var/lib/x /var/run/kmsplugin/other ro - ext4 /dev/vda rw
+short line
+`
+	for folder, want := range map[string]bool{
+		"/var/run/kmsplugin":         true,
+		"/var/run/kmsplugin/deeper":  true,
+		"/var/run/kmsplugins":        false,
+		"/var/run/kmsplugin/other":   false,
+		"/var/run/kmsplugin/other/x": false,
+		"/memory":                    false,
+		"/":                          false,
+		"/elsewhere":                 false,
+	} {
+		if got := inEmptyDir(mounts, folder); got != want {
+			t.Errorf("%s: %t", folder, got)
+		}
+	}
+	if inEmptyDir("", "/var/run/kmsplugin") {
+		t.Error("no mounts")
 	}
 }
 

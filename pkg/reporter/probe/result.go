@@ -17,8 +17,9 @@ type Result struct {
 	At time.Time
 	// Took is how long the probe lasted.
 	Took time.Duration
-	// Gone is set when the socket's folder was deleted: the pod that it belonged
-	// to is no more, and there is nothing to observe. Nothing else is set then
-	// but the times.
+	// Gone is set when there is nothing to observe: the socket's folder was deleted,
+	// with the pod that it belonged to; or the folder is a pod's, and the socket is not
+	// there, for up to MissingGrace. Nothing else is set then but Detail, which says
+	// which, and the times.
 	Gone bool
 }
