@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/stage"

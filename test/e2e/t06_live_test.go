@@ -3,13 +3,10 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,16 +32,25 @@ func Test06LiveInterval(t *testing.T) {
 		start := time.Now()
 		h.must(h.Configure(h.ctx, strings.Replace(stage.Configuration, "interval: 1s", "interval: "+interval, 1)))
 		for _, server := range apiservers.All {
-			var at inForce
-			h.await(2*time.Minute, server.Name+": interval "+interval+" is in force", func() error {
-				at, err = h.inForce(server)
-				if err == nil && at.interval != interval {
-					err = fmt.Errorf("interval %s is in force", at.interval)
+			var told logLine
+			h.await(3*time.Minute, server.Name+": interval "+interval+" is in force", func() error {
+				told, err = h.lastLogged(reporterLogs(server), `"Configuration in force"`, `interval="`+interval+`"`)
+				if err == nil && told.at.Before(start) {
+					err = errors.New("not again")
 				}
 				return err
 			})
-			ours := at.logged.Sub(at.swapped)
-			times.took("6 live interval", server.Name+": change to in force", at.logged.Sub(start), at.swapped.Sub(start), "250ms")
+			swapped := h.swapped(told)
+			// Before that the kubelet brought the operator its own file, and the operator
+			// wrote the reporter's.
+			operator, err := h.lastLogged(operatorLogs, `"Configured"`)
+			h.must(err)
+			operators := h.swapped(operator)
+			written, err := h.lastLogged(operatorLogs, `"Changed"`, `target="`+server.Name+`"`, `reason="Applied"`)
+			h.must(err)
+			times.took("6 live interval", server.Name+": the operator's new file to the reporter's", written.at.Sub(start), operators.Sub(start), "")
+			ours := told.at.Sub(swapped)
+			times.took("6 live interval", server.Name+": the reporter's new file to in force", told.at.Sub(written.at), swapped.Sub(written.at), "250ms")
 			if ours > 250*time.Millisecond || ours < 0 {
 				t.Errorf("%s: interval %s came into force %s after the kubelet's swap, must be within 250ms", server.Name, interval, ours)
 			}
@@ -56,86 +62,24 @@ func Test06LiveInterval(t *testing.T) {
 	h.awaitHealthy(apiservers.All...)
 }
 
-// inForce is a reporter's configuration: when the kubelet swapped the folder that it is
-// in, and when the reporter said that it is in force.
-type inForce struct {
-	interval        string
-	swapped, logged time.Time
-}
-
-func (h *house) inForce(server apiservers.Server) (inForce, error) {
-	// What the container writes, with the time at which the runtime received it.
-	logs, err := filepath.Glob(h.node().Path("/var/log/pods/*_" + reporterPods[server] + "*/" + reporterContainer + "/*.log"))
-	if err != nil {
-		return inForce{}, err
-	}
-	logs = slices.DeleteFunc(logs, func(path string) bool { return !strings.Contains(path, podNamespace(server)) })
-	if len(logs) == 0 {
-		return inForce{}, errors.New("no log")
-	}
-	newest := logs[0]
-	for _, path := range logs {
-		if modified(path).After(modified(newest)) {
-			newest = path
-		}
-	}
-	f, err := os.Open(newest)
-	if err != nil {
-		return inForce{}, err
-	}
-	defer f.Close()
-	var found inForce
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		line := lines.Text()
-		if !strings.Contains(line, `"Configuration in force"`) {
-			continue
-		}
-		stamp, _, _ := strings.Cut(line, " ")
-		if found.logged, err = time.Parse(time.RFC3339Nano, stamp); err != nil {
-			return inForce{}, err
-		}
-		_, rest, _ := strings.Cut(line, `interval="`)
-		found.interval, _, _ = strings.Cut(rest, `"`)
-	}
-	// …/<namespace>_<pod>_<uid>/kms-health/0.log
-	folder := filepath.Base(filepath.Dir(filepath.Dir(newest)))
-	uid := folder[strings.LastIndex(folder, "_")+1:]
-	swaps, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/" + uid + "/volumes/kubernetes.io~*/*/..data"))
-	if err != nil {
-		return inForce{}, err
-	}
-	for _, link := range swaps {
+// swapped is when the kubelet last swapped a volume of the pod that said something,
+// before it did.
+func (h *house) swapped(said logLine) time.Time {
+	h.t.Helper()
+	links, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/" + said.uid + "/volumes/kubernetes.io~*/*/..data"))
+	h.must(err)
+	var last time.Time
+	for _, link := range links {
 		info, err := os.Lstat(link)
-		if err != nil {
-			return inForce{}, err
-		}
-		// A rename is a change of the link: its ctime. Other volumes of the pod are
-		// swapped at other times, so it is the last before the configuration came into
-		// force.
+		h.must(err)
+		// A rename is a change of the link: its ctime.
 		stat := info.Sys().(*syscall.Stat_t)
-		if at := time.Unix(stat.Ctim.Unix()); at.After(found.swapped) && at.Before(found.logged) {
-			found.swapped = at
+		if at := time.Unix(stat.Ctim.Unix()); at.After(last) && at.Before(said.at) {
+			last = at
 		}
 	}
-	if found.swapped.IsZero() {
-		return inForce{}, errors.New("no swap")
+	if last.IsZero() {
+		h.t.Fatalf("no volume of pod %s was swapped before it said: %s", said.uid, said.text)
 	}
-	return found, lines.Err()
-}
-
-// podNamespace begins the folder's name of the logs of a target's reporter.
-func podNamespace(server apiservers.Server) string {
-	if server == apiservers.OpenShift {
-		return "/" + server.Namespace + "_"
-	}
-	return "/openshift-kms-health_"
-}
-
-func modified(path string) time.Time {
-	info, err := os.Stat(path)
-	if err != nil {
-		return time.Time{}
-	}
-	return info.ModTime()
+	return last
 }

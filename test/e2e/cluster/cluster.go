@@ -134,17 +134,17 @@ func (c *Cluster) makeImages(ctx context.Context) error {
 			return err
 		}
 	}
-	for name, folder := range map[string]string{"hold": "test/e2e/cmd/hold", "kms-plugin": "test/kmsplugin/cmd/kms-plugin"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(programs, name), module+"/"+folder)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w\n%s", name, err, out)
-		}
+	hold, err := BuildProgram(ctx, programs, "test/e2e/cmd/hold")
+	if err != nil {
+		return err
 	}
-	hold := filepath.Join(programs, "hold")
+	plugin, err := BuildProgram(ctx, programs, "test/kmsplugin/cmd/kms-plugin")
+	if err != nil {
+		return err
+	}
 	all := append([]*Image{
 		{Name: PauseImage, Files: map[string]string{"/hold": hold}, Entrypoint: []string{"/hold"}},
-		{Name: PluginImage, Files: map[string]string{"/kms-plugin": filepath.Join(programs, "kms-plugin")}, Entrypoint: []string{"/kms-plugin"}},
+		{Name: PluginImage, Files: map[string]string{"/kms-plugin": plugin}, Entrypoint: []string{"/kms-plugin"}},
 		{Name: apiServerImage, Files: map[string]string{"/hold": hold, "/kube-apiserver": c.asset("kube-apiserver")}},
 		{Name: AggregateImage, Files: map[string]string{"/sample-apiserver": c.asset("sample-apiserver")}, Entrypoint: []string{"/sample-apiserver"}},
 	}, c.options.Images...)
@@ -154,6 +154,18 @@ func (c *Cluster) makeImages(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// BuildProgram builds a program of this module, statically, into dir, and returns its
+// path.
+func BuildProgram(ctx context.Context, dir, folder string) (string, error) {
+	path := filepath.Join(dir, filepath.Base(folder))
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", path, module+"/"+folder)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", folder, err, out)
+	}
+	return path, nil
 }
 
 // AddImage makes an image known to all nodes.

@@ -44,19 +44,24 @@ func (n *Node) startEtcd(ctx context.Context) error {
 }
 
 func (n *Node) startControllers() error {
-	if _, err := n.daemon("kube-controller-manager", binariesDir+"/kube-controller-manager",
-		"--kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig",
-		"--authentication-kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig", "--authorization-kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig",
-		"--controllers=*,-node-ipam-controller,-cloud-node-lifecycle-controller,-service-lb-controller",
-		"--use-service-account-credentials=true", "--root-ca-file="+pkiDir+"/ca.crt", "--service-account-private-key-file="+pkiDir+"/sa.key",
-		"--cluster-signing-cert-file="+pkiDir+"/ca.crt", "--cluster-signing-key-file="+pkiDir+"/ca.key",
-		// It is alone, and is to be back soon after an API server.
-		"--leader-elect=false"); err != nil {
+	if err := n.startControllerManager(); err != nil {
 		return err
 	}
 	_, err := n.daemon("kube-scheduler", binariesDir+"/kube-scheduler",
 		"--kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig", "--authentication-kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig",
 		"--authorization-kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig", "--leader-elect=false")
+	return err
+}
+
+func (n *Node) startControllerManager() error {
+	_, err := n.daemon("kube-controller-manager", binariesDir+"/kube-controller-manager",
+		"--kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig",
+		"--authentication-kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig", "--authorization-kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig",
+		"--controllers=*,-node-ipam-controller,-cloud-node-lifecycle-controller,-service-lb-controller",
+		"--use-service-account-credentials=true", "--root-ca-file="+pkiDir+"/root-ca.crt", "--service-account-private-key-file="+pkiDir+"/sa.key",
+		"--cluster-signing-cert-file="+pkiDir+"/ca.crt", "--cluster-signing-key-file="+pkiDir+"/ca.key",
+		// It is alone, and is to be back soon after an API server.
+		"--leader-elect=false")
 	return err
 }
 

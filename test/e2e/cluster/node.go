@@ -375,6 +375,30 @@ func (n *Node) startKubelet() error {
 	return err
 }
 
+// restart ends a daemon and starts it again.
+func (n *Node) restart(name string, start func() error) error {
+	n.mu.Lock()
+	var running *child
+	for _, c := range n.children {
+		if c.name == name && c.running() {
+			running = c
+		}
+	}
+	n.mu.Unlock()
+	if running == nil {
+		return fmt.Errorf("%s does not run on %s", name, n.Name)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := running.stop(ctx); err != nil {
+		return err
+	}
+	return start()
+}
+
+// RestartKubelet restarts the kubelet, which then asks for new tokens for every pod.
+func (n *Node) RestartKubelet() error { return n.restart("kubelet", n.startKubelet) }
+
 // startNetwork starts kube-proxy, and a server for the one name that pods ask for.
 func (n *Node) startNetwork() error {
 	dnsmasq, err := exec.LookPath("dnsmasq")

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -21,36 +22,29 @@ import (
 
 const lifetime = 7 * 24 * time.Hour
 
-// pki is the cluster's one authority, which signs for servers and clients alike, and
-// the key that signs ServiceAccounts' tokens.
+// pki is the cluster's authority, which signs for servers and clients alike; the one
+// that will sign for kube-apiserver after a rotation, which the cluster's own programs
+// trust from the start; and the key that signs ServiceAccounts' tokens.
 type pki struct {
-	ca       *x509.Certificate
-	key      *ecdsa.PrivateKey
-	caPEM    []byte
-	keyPEM   []byte
+	authority
+	next     authority
 	tokenKey []byte
 }
 
+type authority struct {
+	ca     *x509.Certificate
+	key    *ecdsa.PrivateKey
+	caPEM  []byte
+	keyPEM []byte
+}
+
 func newPKI() (*pki, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
+	p := new(pki)
+	var err error
+	if p.authority, err = newAuthority("kms-health-e2e"); err != nil {
 		return nil, err
 	}
-	template, err := template("kms-health-e2e")
-	if err != nil {
-		return nil, err
-	}
-	template.IsCA, template.BasicConstraintsValid = true, true
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	p := &pki{key: key, caPEM: encode("CERTIFICATE", der)}
-	if p.ca, err = x509.ParseCertificate(der); err != nil {
-		return nil, err
-	}
-	if p.keyPEM, err = encodeKey(key); err != nil {
+	if p.next, err = newAuthority("kms-health-e2e-next"); err != nil {
 		return nil, err
 	}
 	tokens, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -60,6 +54,32 @@ func newPKI() (*pki, error) {
 	p.tokenKey = encode("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(tokens))
 	return p, nil
 }
+
+func newAuthority(name string) (authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return authority{}, err
+	}
+	template, err := template(name)
+	if err != nil {
+		return authority{}, err
+	}
+	template.IsCA, template.BasicConstraintsValid = true, true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return authority{}, err
+	}
+	a := authority{key: key, caPEM: encode("CERTIFICATE", der)}
+	if a.ca, err = x509.ParseCertificate(der); err != nil {
+		return authority{}, err
+	}
+	a.keyPEM, err = encodeKey(key)
+	return a, err
+}
+
+// both is what the cluster's own programs trust.
+func (p *pki) both() []byte { return slices.Concat(p.caPEM, p.next.caPEM) }
 
 func template(name string, groups ...string) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
@@ -79,12 +99,12 @@ func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	return encode("EC PRIVATE KEY", der), err
 }
 
-func (p *pki) sign(t *x509.Certificate) (cert, key []byte, err error) {
+func (a *authority) sign(t *x509.Certificate) (cert, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, p.ca, private.Public(), p.key)
+	der, err := x509.CreateCertificate(rand.Reader, t, a.ca, private.Public(), a.key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sign the certificate of %s: %w", t.Subject.CommonName, err)
 	}
@@ -93,17 +113,17 @@ func (p *pki) sign(t *x509.Certificate) (cert, key []byte, err error) {
 }
 
 // client signs a certificate for a user.
-func (p *pki) client(user string, groups ...string) (cert, key []byte, err error) {
+func (a *authority) client(user string, groups ...string) (cert, key []byte, err error) {
 	t, err := template(user, groups...)
 	if err != nil {
 		return nil, nil, err
 	}
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	return p.sign(t)
+	return a.sign(t)
 }
 
 // serving signs a certificate for names and IP addresses.
-func (p *pki) serving(names ...string) (cert, key []byte, err error) {
+func (a *authority) serving(names ...string) (cert, key []byte, err error) {
 	t, err := template(names[0])
 	if err != nil {
 		return nil, nil, err
@@ -116,7 +136,7 @@ func (p *pki) serving(names ...string) (cert, key []byte, err error) {
 			t.DNSNames = append(t.DNSNames, name)
 		}
 	}
-	return p.sign(t)
+	return a.sign(t)
 }
 
 // kubeconfig is a user's, with all that it needs inside.
@@ -127,7 +147,7 @@ func (p *pki) kubeconfig(server, user string, groups ...string) ([]byte, error) 
 	}
 	const name = "e2e"
 	return clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: server, CertificateAuthorityData: p.caPEM, TLSServerName: "localhost"}},
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: server, CertificateAuthorityData: p.both(), TLSServerName: "localhost"}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {ClientCertificateData: cert, ClientKeyData: key}},
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
 		CurrentContext: name,
@@ -146,18 +166,23 @@ func (p *pki) restConfig(server, user string, groups ...string) (*rest.Config, e
 func (p *pki) tlsConfig() *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(p.ca)
+	pool.AddCert(p.next.ca)
 	return &tls.Config{RootCAs: pool, ServerName: "localhost"}
+}
+
+func (n *Node) servingNames() []string {
+	return []string{"localhost", "127.0.0.1", serviceIP, n.IP.String(), "kubernetes", "kubernetes.default.svc"}
 }
 
 // nodeFiles are the files below a node's pkiDir.
 func (p *pki) nodeFiles(n *Node) (map[string][]byte, error) {
 	const localhost = "https://localhost:6443"
-	files := map[string][]byte{"ca.crt": p.caPEM, "ca.key": p.keyPEM, "sa.key": p.tokenKey}
+	files := map[string][]byte{"ca.crt": p.caPEM, "root-ca.crt": p.caPEM, "ca.key": p.keyPEM, "sa.key": p.tokenKey}
 	pair := func(name string, cert, key []byte, err error) error {
 		files[name+".crt"], files[name+".key"] = cert, key
 		return err
 	}
-	cert, key, err := p.serving("localhost", "127.0.0.1", serviceIP, n.IP.String(), "kubernetes", "kubernetes.default.svc")
+	cert, key, err := p.serving(n.servingNames()...)
 	if err := pair("serving", cert, key, err); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// The steps of a rotation of the CA that kube-apiserver's certificate is signed by, in
+// their order. What pods trust is the ConfigMap kube-root-ca.crt of their namespace,
+// which kube-controller-manager writes.
+const (
+	TrustBoth = iota
+	ServeByNext
+	TrustNext
+)
+
+// RotateCA makes one step.
+func (c *Cluster) RotateCA(step int) error {
+	first := c.Nodes()[0]
+	switch step {
+	case ServeByNext:
+		for _, n := range c.Nodes() {
+			cert, key, err := c.pki.next.serving(n.servingNames()...)
+			if err != nil {
+				return err
+			}
+			if err := n.WriteFile(filepath.Join(pkiDir, "serving.key"), key, 0o600); err != nil {
+				return err
+			}
+			if err := n.WriteFile(filepath.Join(pkiDir, "serving.crt"), cert, 0o600); err != nil {
+				return err
+			}
+		}
+		return nil
+	case TrustBoth:
+		return first.trust(c.pki.both())
+	default:
+		return first.trust(slices.Clone(c.pki.next.caPEM))
+	}
+}
+
+// trust hands a bundle to all pods, by way of a new kube-controller-manager.
+func (n *Node) trust(bundle []byte) error {
+	if err := n.WriteFile(filepath.Join(pkiDir, "root-ca.crt"), bundle, 0o600); err != nil {
+		return err
+	}
+	return n.restart("kube-controller-manager", n.startControllerManager)
+}
+
+// ServedByNext has nothing against a kube-apiserver whose certificate is of the next CA.
+func (c *Cluster) ServedByNext(ctx context.Context, n *Node) error {
+	conn, err := n.Dial(ctx, "tcp", "127.0.0.1:6443")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	pool := x509.NewCertPool()
+	pool.AddCert(c.pki.next.ca)
+	return tls.Client(conn, &tls.Config{RootCAs: pool, ServerName: "localhost"}).HandshakeContext(ctx)
+}
+
+// CountCAs counts the certificates of a kubeconfig's authority, or of a PEM file.
+func CountCAs(content []byte) (int, error) {
+	if !bytes.HasPrefix(content, []byte("-----BEGIN")) {
+		config, err := clientcmd.Load(content)
+		if err != nil {
+			return 0, err
+		}
+		content = nil
+		for _, c := range config.Clusters {
+			content = append(content, c.CertificateAuthorityData...)
+		}
+	}
+	n := 0
+	for {
+		var block *pem.Block
+		if block, content = pem.Decode(content); block == nil {
+			return n, nil
+		}
+		n++
+	}
+}

@@ -1,0 +1,266 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/e2e/stage"
+)
+
+// Whatever is done to a reporter, the API server that it is beside never notices.
+func Test07Harm(t *testing.T) {
+	all := newHouse(t, true)
+	all.awaitHealthy(apiservers.All...)
+
+	t.Run("image cannot be pulled", func(t *testing.T) {
+		h := all.sub(t)
+		unharmed := h.watchAPIServers(apiservers.All...)
+		h.image("registry.invalid/no-such-image:v1")
+		h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
+		h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
+		// The one that would have to be rolled is asked before.
+		h.awaitDelivery(apiservers.OpenShift, "ImageNotProven")
+		h.await(time.Minute, "a missing reporter is told", func() error {
+			return h.now(apiservers.Kube).Is(rollup.Degraded, "True", "ReporterNotRunning")
+		})
+		h.image("")
+		h.awaitHealthy(apiservers.All...)
+		unharmed()
+	})
+
+	t.Run("killed by its memory limit", func(t *testing.T) {
+		h := all.sub(t)
+		unharmed := h.watchAPIServers(apiservers.All...)
+		_, err := h.Kubectl(h.ctx, "apiVersion: v1\nkind: LimitRange\nmetadata: {name: harm, namespace: "+stage.Home+"}\n"+
+			"spec: {limits: [{type: Container, default: {memory: 9Mi}, defaultRequest: {memory: 9Mi}}]}\n", "apply", "-f", "-")
+		h.must(err)
+		h.deleteReporters()
+		h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
+		h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
+		t.Log(h.now(apiservers.Kube).Conditions["KMSHealthDelivery"].Message)
+		_, err = h.Kubectl(h.ctx, "", "-n", stage.Home, "delete", "limitrange", "harm")
+		h.must(err)
+		h.deleteReporters()
+		h.awaitHealthy(apiservers.All...)
+		unharmed()
+	})
+
+	t.Run("its files are garbage, then gone", func(t *testing.T) {
+		h := all.sub(t)
+		unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
+		h.scaleOperator(0)
+		start := time.Now()
+		h.spoilFiles()
+		// What was in force stays in force.
+		h.await(90*time.Second, "the agent says that it does not take the file", func() error {
+			return h.logged("openshift-kms-health_"+reporterPods[apiservers.OAuth], "Configuration file cannot be used; the last good one stays in force", start)
+		})
+		h.await(20*time.Second, "reports go on", func() error {
+			return errors.Join(h.now(apiservers.OAuth).Fresh("node-1", time.Now().Add(-3*interval)),
+				h.now(apiservers.OpenShift).Fresh("node-1", time.Now().Add(-3*interval)))
+		})
+		// One that starts with it waits, and does not crash.
+		next, _ := h.kill(reporterPods[apiservers.OAuth], reporterContainer)
+		time.Sleep(5 * interval)
+		if now := h.process(reporterPods[apiservers.OAuth], reporterContainer); now.PID != next.PID {
+			t.Error("the agent crashes on a file of garbage")
+		}
+
+		for _, what := range []string{
+			"-n " + stage.Home + " delete configmap -l app.kubernetes.io/managed-by=kms-health-operator",
+			"-n " + apiservers.OpenShift.Namespace + " delete configmap,secret -l app.kubernetes.io/managed-by=kms-health-operator",
+			"-n " + stage.Home + " delete pod -l app.kubernetes.io/managed-by=kms-health-operator --wait=false",
+			// A new pod of the API server starts without them.
+			"-n " + apiservers.OpenShift.Namespace + " rollout restart deployment/apiserver",
+		} {
+			_, err := h.Kubectl(h.ctx, "", strings.Fields(what)...)
+			h.must(err)
+		}
+		h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
+		h.await(2*time.Minute, "the agent runs without its file", func() error {
+			found, err := h.node().Processes(h.ctx, reporterPods[apiservers.OAuth], reporterContainer)
+			if err == nil && (len(found) != 1 || found[0].PID == next.PID) {
+				err = fmt.Errorf("processes: %v", found)
+			}
+			return err
+		})
+		h.scaleOperator(1)
+		h.awaitHealthy(apiservers.All...)
+		unharmed()
+	})
+}
+
+// A reporter that crashes, though its image starts. As a companion or an agent it costs
+// nothing. As a sidecar: the Deployment's rollout stands still, and its old pods serve.
+func Test07CrashingSidecar(t *testing.T) {
+	h := newHouse(t, true)
+	h.awaitHealthy(apiservers.All...)
+	stop, failed := h.askAggregated()
+	start := time.Now()
+	unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
+	h.image(h.crasher())
+	h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
+	h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
+	h.awaitDelivery(apiservers.OpenShift, "ReporterNotRunning")
+	told := time.Since(start)
+	h.await(time.Minute, "two pods, of which one is Ready", func() error {
+		d, err := h.Kube.AppsV1().Deployments(apiservers.OpenShift.Namespace).Get(h.ctx, "apiserver", metav1.GetOptions{})
+		if err == nil && (d.Status.Replicas != 2 || d.Status.ReadyReplicas != 1) {
+			err = fmt.Errorf("%d pods, %d Ready", d.Status.Replicas, d.Status.ReadyReplicas)
+		}
+		return err
+	})
+	time.Sleep(10 * interval)
+	h.image("")
+	h.awaitHealthy(apiservers.All...)
+	unharmed()
+	stop()
+	asked, bad := failed()
+	times.took("7 harm", "a crashing sidecar, surge 1, unavailable 0: told", told, noTime, "")
+	times.took("7 harm", fmt.Sprintf("the same: %d of %d requests to its API server failed", bad, asked), noTime, noTime, "0")
+	if bad > 0 {
+		t.Errorf("%d of %d requests to the API server of the Deployment failed", bad, asked)
+	}
+}
+
+// image names the reporters' image; empty: the version's own.
+func (h *house) image(name string) {
+	h.t.Helper()
+	config := stage.Configuration
+	if name != "" {
+		config = strings.Replace(config, "probe:", "image: "+name+"\nprobe:", 1)
+	}
+	h.must(h.Configure(h.ctx, config))
+}
+
+// crasher is the image of a reporter that crashes.
+func (h *house) crasher() string {
+	h.t.Helper()
+	const name = "registry.invalid/e2e/crasher:v1"
+	program, err := cluster.BuildProgram(h.ctx, filepath.Join(work, "builds"), "test/e2e/cmd/crasher")
+	h.must(err)
+	h.must(h.AddImage(h.ctx, &cluster.Image{Name: name, Files: map[string]string{"/crasher": program}, Entrypoint: []string{"/crasher"}, User: "65532:65532"}))
+	return name
+}
+
+// awaitDelivery waits until KMSHealthDelivery has a reason.
+func (h *house) awaitDelivery(server apiservers.Server, reason string) {
+	h.t.Helper()
+	h.await(2*time.Minute, server.Name+": KMSHealthDelivery says "+reason, func() error {
+		return h.now(server).Is("KMSHealthDelivery", "False", reason)
+	})
+}
+
+// watchAPIServers remembers the pods of API servers; what it returns wants them as
+// they were: the same pods, Ready all the time, and no container restarted.
+func (h *house) watchAPIServers(servers ...apiservers.Server) func() {
+	h.t.Helper()
+	before := h.apiServerPods(servers)
+	return func() {
+		h.t.Helper()
+		after := h.apiServerPods(servers)
+		for name, was := range before {
+			if now := after[name]; now != was {
+				h.t.Errorf("%s: %s, before: %s", name, now, was)
+			}
+		}
+	}
+}
+
+func (h *house) apiServerPods(servers []apiservers.Server) map[string]string {
+	h.t.Helper()
+	found := map[string]string{}
+	for _, server := range servers {
+		pods, err := h.Kube.CoreV1().Pods(server.Namespace).List(h.ctx, metav1.ListOptions{LabelSelector: "apiserver=true"})
+		h.must(err)
+		for _, p := range pods.Items {
+			text := string(p.UID)
+			for _, c := range p.Status.Conditions {
+				if c.Type == "Ready" {
+					text += fmt.Sprintf(" ready=%s since %s", c.Status, c.LastTransitionTime.Format(time.TimeOnly))
+				}
+			}
+			for _, c := range p.Status.ContainerStatuses {
+				text += fmt.Sprintf(" %s:%d", c.Name, c.RestartCount)
+			}
+			found[p.Namespace+"/"+p.Name] = text
+		}
+	}
+	return found
+}
+
+// deleteReporters deletes the reporters that are pods of their own.
+func (h *house) deleteReporters() {
+	h.t.Helper()
+	_, err := h.Kubectl(h.ctx, "", "-n", stage.Home, "delete", "pod", "-l", "app.kubernetes.io/managed-by=kms-health-operator", "--wait=false")
+	h.must(err)
+}
+
+func (h *house) scaleOperator(replicas int) {
+	h.t.Helper()
+	_, err := h.Kubectl(h.ctx, "", "-n", stage.Home, "scale", "deployment", stage.OperatorName, fmt.Sprintf("--replicas=%d", replicas))
+	h.must(err)
+	h.await(time.Minute, fmt.Sprintf("the operator has %d pods", replicas), func() error {
+		pods, err := h.Kube.CoreV1().Pods(stage.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + stage.OperatorName})
+		if err == nil && len(pods.Items) != replicas {
+			err = fmt.Errorf("%d pods", len(pods.Items))
+		}
+		return err
+	})
+}
+
+// spoilFiles puts garbage into every ConfigMap of a reporter.
+func (h *house) spoilFiles() {
+	h.t.Helper()
+	for _, namespace := range []string{stage.Home, apiservers.OpenShift.Namespace} {
+		maps, err := h.Kube.CoreV1().ConfigMaps(namespace).List(h.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=kms-health-operator"})
+		h.must(err)
+		if len(maps.Items) == 0 {
+			h.t.Fatalf("no ConfigMap of a reporter in %s", namespace)
+		}
+		for _, m := range maps.Items {
+			if _, found := m.Data["config.yaml"]; !found {
+				h.t.Fatalf("ConfigMap %s/%s has no config.yaml", namespace, m.Name)
+			}
+			m.Data["config.yaml"] = "\x00garbage: [\n"
+			_, err := h.Kube.CoreV1().ConfigMaps(namespace).Update(h.ctx, &m, metav1.UpdateOptions{})
+			h.must(err)
+		}
+	}
+}
+
+// askAggregated asks the aggregated API server all the time, until stopped; and then
+// tells how often, and how often it did not answer.
+func (h *house) askAggregated() (stop func(), result func() (asked, bad int)) {
+	ctx, cancel := context.WithCancel(h.ctx)
+	done := make(chan struct{})
+	var asked, bad int
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_, err := h.Kube.Discovery().RESTClient().Get().AbsPath("/apis/wardle.example.com/v1alpha1/flunders").Timeout(5 * time.Second).DoRaw(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			asked++
+			if err != nil {
+				bad++
+				h.t.Logf("asked the aggregated API server: %v", err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	return func() { cancel(); <-done }, func() (int, int) { return asked, bad }
+}

@@ -1,0 +1,160 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/e2e/cluster"
+)
+
+// What rotates does not travel on the path that restarts things: no process ends, and
+// no tick is missed. (Client certificates are the sidecar's: TestSidecar.)
+func Test08Rotation(t *testing.T) {
+	all := newHouse(t, true)
+	all.awaitHealthy(apiservers.All...)
+	before := all.allPIDs()
+
+	t.Run("tokens", func(t *testing.T) {
+		h := all.sub(t)
+		start := time.Now()
+		old := h.tokens()
+		if len(old) < 3 {
+			t.Fatalf("%d tokens of reporters, want those of three", len(old))
+		}
+		// The operator mints another; and a kubelet that starts asks for new ones.
+		_, err := h.Kubectl(h.ctx, "", "-n", apiservers.OpenShift.Namespace, "delete", "secret", "kms-health-reporter-openshift-apiserver-mintedtoken")
+		h.must(err)
+		h.must(h.node().RestartKubelet())
+		h.await(2*time.Minute, "every reporter has a new token", func() error {
+			for path, token := range h.tokens() {
+				if was, known := old[path]; known && bytes.Equal(token, was) {
+					return fmt.Errorf("%s is as it was", path)
+				}
+			}
+			return nil
+		})
+		times.took("8 rotation", "tokens: all replaced, by a restart of the kubelet", time.Since(start), time.Since(start), "")
+		h.steady(start)
+	})
+
+	t.Run("CA", func(t *testing.T) {
+		h := all.sub(t)
+		start := time.Now()
+		first := h.rootCA()
+		h.must(h.RotateCA(cluster.TrustBoth))
+		// What the operator is told by its own pod, it hands on to its reporters.
+		h.awaitKubeconfigs(2, first)
+		told := time.Now()
+		h.must(h.RotateCA(cluster.ServeByNext))
+		h.await(2*time.Minute, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
+		served := time.Now()
+		h.must(h.RotateCA(cluster.TrustNext))
+		h.awaitKubeconfigs(1, first)
+		times.took("8 rotation", "CA: a bundle of two with every reporter", told.Sub(start), noTime, "")
+		times.took("8 rotation", "CA: the new one alone with every reporter", time.Since(served), noTime, "")
+		time.Sleep(5 * interval)
+		h.steady(start)
+	})
+
+	all.untouched(before)
+	all.awaitHealthy(apiservers.All...)
+}
+
+// tokens are the reporters' on the node, by path.
+func (h *house) tokens() map[string][]byte {
+	h.t.Helper()
+	found := map[string][]byte{}
+	for _, pattern := range []string{"kubernetes.io~projected/*/token", "kubernetes.io~secret/*/token"} {
+		paths, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/volumes/" + pattern))
+		h.must(err)
+		for _, path := range paths {
+			volume := filepath.Base(filepath.Dir(path))
+			if !bytes.HasPrefix([]byte(volume), []byte("kms-health")) {
+				continue
+			}
+			token, err := os.ReadFile(path)
+			h.must(err)
+			found[path] = token
+		}
+	}
+	return found
+}
+
+// steady wants all states since a time to be healthy, with no tick missed.
+func (h *house) steady(since time.Time) {
+	h.t.Helper()
+	for _, server := range apiservers.All {
+		last := since
+		var longest time.Duration
+		for _, s := range h.seen.States(server, since) {
+			longest, last = max(longest, s.At.Sub(last)), s.At
+			if err := s.Healthy(); err != nil {
+				h.t.Errorf("at %s: %v", s.At.Format(time.TimeOnly), err)
+				break
+			}
+		}
+		longest = max(longest, time.Since(last))
+		times.took("8 rotation", h.t.Name()[len("Test08Rotation/"):]+": "+server.Name+", longest time between two writes", longest, noTime, "2.5s")
+		// A tick that is missed is two intervals, with their jitter, and a write.
+		if longest > 5*interval/2 {
+			h.t.Errorf("%s: no report for %s: a tick was missed", server.Name, longest)
+		}
+	}
+}
+
+// rootCA is what a pod trusts.
+func (h *house) rootCA() []byte {
+	h.t.Helper()
+	m, err := h.Kube.CoreV1().ConfigMaps("default").Get(h.ctx, "kube-root-ca.crt", metav1.GetOptions{})
+	h.must(err)
+	return []byte(m.Data["ca.crt"])
+}
+
+// awaitKubeconfigs waits until every reporter trusts this many CAs, and something other
+// than before.
+func (h *house) awaitKubeconfigs(cas int, before []byte) {
+	h.t.Helper()
+	h.await(5*time.Minute, fmt.Sprintf("every reporter trusts %d CAs", cas), func() error {
+		found := 0
+		for _, pattern := range []string{"kubernetes.io~*/kms-health*/kubeconfig", "kubernetes.io~*/kms-health*/ca.crt"} {
+			paths, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/volumes/" + pattern))
+			if err != nil {
+				return err
+			}
+			for _, path := range paths {
+				content, err := os.ReadFile(path)
+				if err != nil {
+					return err
+				}
+				n, err := cluster.CountCAs(content)
+				if err != nil {
+					return err
+				}
+				if n == 0 {
+					continue // a kubeconfig that names a file
+				}
+				found++
+				if n != cas {
+					return fmt.Errorf("%s has %d", path, n)
+				}
+				if cas == 1 && bytes.Contains(content, before) {
+					return fmt.Errorf("%s is as it was", path)
+				}
+			}
+		}
+		if found < 3 {
+			return errors.New("fewer than three files with CAs")
+		}
+		return nil
+	})
+}
