@@ -13,8 +13,11 @@ import (
 type Event struct {
 	Verb       string
 	RequestURI string
-	User       struct{ Username string }
-	ObjectRef  *struct {
+	User       struct {
+		Username string
+		Extra    map[string][]string
+	}
+	ObjectRef *struct {
 		Resource, Namespace, Name, Subresource string
 	}
 	ResponseStatus           *struct{ Code int }

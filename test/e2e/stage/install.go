@@ -60,8 +60,9 @@ func (s *Stage) Build(ctx context.Context, name, root string) (*Version, error) 
 }
 
 // Install applies the manifests of a version as an administrator would, with its
-// images and this configuration of the operator. It does not wait.
-func (s *Stage) Install(ctx context.Context, v *Version, config string) error {
+// images and this configuration of the operator, and with more components. It does not
+// wait.
+func (s *Stage) Install(ctx context.Context, v *Version, config string, components ...string) error {
 	if err := s.servingCertificate(ctx); err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (s *Stage) Install(ctx context.Context, v *Version, config string) error {
 	if len(s.Nodes()) > 1 {
 		overlay = "openshift"
 	}
-	objects, err := s.render(ctx, v.Root, overlay)
+	objects, err := s.render(ctx, v.Root, overlay, components...)
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func (s *Stage) Install(ctx context.Context, v *Version, config string) error {
 
 // render is what `kubectl kustomize` makes of a checkout's manifests, with what lets the
 // operator patch Deployments.
-func (s *Stage) render(ctx context.Context, root, overlay string) (_ []*unstructured.Unstructured, err error) {
+func (s *Stage) render(ctx context.Context, root, overlay string, components ...string) (_ []*unstructured.Unstructured, err error) {
 	// kustomize takes no absolute paths.
 	dir, err := os.MkdirTemp(s.options.Dir, "manifests-")
 	if err != nil {
@@ -100,7 +101,10 @@ func (s *Stage) render(ctx context.Context, root, overlay string) (_ []*unstruct
 	if err := os.CopyFS(filepath.Join(dir, "manifests"), os.DirFS(filepath.Join(root, "manifests"))); err != nil {
 		return nil, err
 	}
-	own := "resources: [../manifests/" + overlay + "]\ncomponents: [../manifests/components/deployment]\nsortOptions: {order: fifo}\n"
+	own := "resources: [../manifests/" + overlay + "]\nsortOptions: {order: fifo}\ncomponents:\n"
+	for _, c := range append([]string{"deployment"}, components...) {
+		own += "- ../manifests/components/" + c + "\n"
+	}
 	if err := os.Mkdir(filepath.Join(dir, "own"), 0o755); err != nil {
 		return nil, err
 	}
