@@ -253,3 +253,6 @@ func (h *house) untouched(before map[string][]int) {
 		}
 	}
 }
+
+// startResolution is that of a process's start time, and of the clock beside it.
+const startResolution = 20 * time.Millisecond

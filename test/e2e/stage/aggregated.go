@@ -199,3 +199,34 @@ func (s *Stage) PluginOf(server apiservers.Server, n *cluster.Node) (*kmsplugin.
 	}
 	return kmsplugin.NewClient(youngest)
 }
+
+// AggregateOff turns KMS off for both aggregated API servers: a revision without it,
+// and without plugins. What they hold must have been written without it.
+func (s *Stage) AggregateOff(ctx context.Context) error {
+	if _, err := s.Kubectl(ctx, "", "delete", "flunders.wardle.example.com", "--all", "--all-namespaces"); err != nil {
+		return err
+	}
+	const revision = "2"
+	const patch = `{"spec": {"template": {"metadata": {"labels": {"revision": "` + revision + `"}}, "spec": {` +
+		`"containers": [{"name": "kms-plugin-1", "$patch": "delete"}], ` +
+		`"volumes": [{"name": "encryption", "secret": {"secretName": "encryption-config-` + revision + `"}}]}}}}`
+	for _, server := range []apiservers.Server{apiservers.OpenShift, apiservers.OAuth} {
+		for _, name := range []string{revision, ""} {
+			if err := s.PutEncryptionSecret(ctx, server.Namespace, name, AggregatedEncryption()); err != nil {
+				return err
+			}
+		}
+		if _, err := s.Kubectl(ctx, "", "-n", server.Namespace, "patch", "deployment", "apiserver", "--type=strategic", "-p", patch); err != nil {
+			return err
+		}
+		if err := s.AwaitDeployment(ctx, server.Namespace, "apiserver"); err != nil {
+			return err
+		}
+	}
+	for _, n := range s.Nodes() {
+		if err := os.Remove(n.Path("/etc/kubernetes/manifests/kms-plugin.yaml")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

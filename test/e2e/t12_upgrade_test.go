@@ -1,0 +1,126 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/e2e/stage"
+)
+
+// From this commit to the one before it, and back: manifests, operator and reporters.
+// The API servers serve all the while.
+func Test12UpgradeAndBack(t *testing.T) {
+	h := newHouse(t, true)
+	h.awaitHealthy(apiservers.All...)
+	before := h.previous()
+	unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
+	stop, failed := h.askAggregated()
+	stopKube, kubeFailed := h.askKube()
+
+	start := time.Now()
+	h.must(h.Install(h.ctx, before, stage.Configuration))
+	h.awaitVersion(before)
+	times.took("12 upgrade", "this commit to the one before, all rolled and healthy", time.Since(start), noTime, "")
+	start = time.Now()
+	h.must(h.Install(h.ctx, h.version, stage.Configuration))
+	h.awaitVersion(h.version)
+	times.took("12 upgrade", "the commit before to this one, all rolled and healthy", time.Since(start), noTime, "")
+
+	stop()
+	stopKube()
+	unharmed()
+	if asked, bad := failed(); bad > 0 {
+		t.Errorf("%d of %d requests to the aggregated API server failed", bad, asked)
+	}
+	if asked, bad := kubeFailed(); bad > 0 {
+		t.Errorf("%d of %d times kube-apiserver was not ready", bad, asked)
+	}
+}
+
+// previous builds the commit before this one.
+func (h *house) previous() *stage.Version {
+	h.t.Helper()
+	dir := filepath.Join(work, "previous")
+	h.must(os.MkdirAll(dir, 0o755))
+	archive, err := exec.CommandContext(h.ctx, "git", "-C", root, "archive", "HEAD~1").Output()
+	if err != nil {
+		h.t.Fatalf("git archive HEAD~1: %v (the history is needed, not this commit alone)", err)
+	}
+	tar := exec.CommandContext(h.ctx, "tar", "-x", "-C", dir)
+	tar.Stdin = bytes.NewReader(archive)
+	if out, err := tar.CombinedOutput(); err != nil {
+		h.t.Fatalf("tar: %v: %s", err, out)
+	}
+	v, err := h.Build(h.ctx, "previous", dir)
+	h.must(err)
+	return v
+}
+
+// awaitVersion waits until nothing but this version runs, and all is well.
+func (h *house) awaitVersion(v *stage.Version) {
+	h.t.Helper()
+	h.await(4*time.Minute, "all of version "+v.Name, func() error {
+		for _, namespace := range []string{stage.Home, apiservers.OpenShift.Namespace} {
+			pods, err := h.Kube.CoreV1().Pods(namespace).List(h.ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			found := 0
+			for _, p := range pods.Items {
+				for _, c := range p.Spec.Containers {
+					if !strings.HasPrefix(c.Image, "registry.invalid/kms-health") {
+						continue
+					}
+					found++
+					if c.Image != v.Operator && c.Image != v.Reporter || p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning {
+						return fmt.Errorf("%s/%s: %s, %s", p.Namespace, p.Name, c.Image, p.Status.Phase)
+					}
+				}
+			}
+			if found == 0 {
+				return fmt.Errorf("nothing of ours in %s", namespace)
+			}
+		}
+		return nil
+	})
+	h.must(h.AwaitOperator(h.ctx))
+	h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
+	h.awaitHealthy(apiservers.All...)
+}
+
+// askKube asks whether kube-apiserver is ready, all the time, until stopped.
+func (h *house) askKube() (stop func(), result func() (asked, bad int)) {
+	ctx, cancel := context.WithCancel(h.ctx)
+	done := make(chan struct{})
+	var asked, bad int
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			code, err := h.node().Get(ctx, "/readyz")
+			if ctx.Err() != nil {
+				return
+			}
+			asked++
+			if err != nil || code != http.StatusOK {
+				bad++
+				h.t.Logf("/readyz: %d, %v", code, err)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+	}()
+	return func() { cancel(); <-done }, func() (int, int) { return asked, bad }
+}

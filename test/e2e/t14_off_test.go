@@ -1,0 +1,86 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/e2e/stage"
+)
+
+// KMS is turned off, by way of its migration: nothing of ours is left. It is the last of
+// the shared cluster's tests, in which everything else wants KMS to be on.
+func Test14Off(t *testing.T) {
+	h := newHouse(t, true)
+	h.awaitHealthy(apiservers.All...)
+	start := time.Now()
+	key := h.writeKey()
+	h.must(h.Roll(h.ctx, stage.Roll{Encryption: apiservers.Encryption("identity", key), Plugins: []string{key}}))
+	// The plugin still reads, so it is still watched.
+	h.await(time.Minute, "no plugin writes", func() error {
+		s := h.now(apiservers.Kube)
+		return errors.Join(s.Is(rollup.Degraded, "False", rollup.AsExpected), s.Is(rollup.WriteKeyAgreed, "Unknown", "NoWriteKey"))
+	})
+	h.must(h.WriteAnew(h.ctx))
+	plain, all, err := h.Unencrypted(h.ctx, "k8s:enc:")
+	h.must(err)
+	if len(plain) != all {
+		t.Errorf("%d of %d Secrets and ConfigMaps are encrypted still", all-len(plain), all)
+	}
+	h.must(h.Roll(h.ctx, stage.Roll{}))
+	shared.on = false
+	h.must(h.AggregateOff(h.ctx))
+	times.took("14 off", "the migration away from KMS, three API servers", time.Since(start), noTime, "")
+
+	start = time.Now()
+	h.await(3*time.Minute, "nothing of ours is left in the cluster", func() error {
+		if left := h.belongings(); left != "" {
+			return errors.New(left)
+		}
+		pods, err := h.Kube.CoreV1().Pods("").List(h.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, p := range pods.Items {
+			for _, c := range p.Spec.Containers {
+				if c.Name == reporterContainer {
+					return fmt.Errorf("%s/%s has a container %s", p.Namespace, p.Name, c.Name)
+				}
+			}
+		}
+		for _, server := range apiservers.All {
+			s := h.now(server)
+			for kind := range s.Conditions {
+				if strings.HasPrefix(kind, "KMS") {
+					return fmt.Errorf("%s has condition %s", server.Resource, kind)
+				}
+			}
+		}
+		return nil
+	})
+	h.await(2*time.Minute, "nothing of ours is left on the node", func() error {
+		volumes, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/volumes/*/kms-health*"))
+		if err != nil {
+			return err
+		}
+		pods, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/containers/" + reporterContainer))
+		if left := append(volumes, pods...); err == nil && len(left) > 0 {
+			err = fmt.Errorf("%q", left)
+		}
+		return err
+	})
+	times.took("14 off", "after it: nothing of ours is left", time.Since(start), noTime, "")
+	if _, err := h.Kube.CoreV1().Secrets("").List(h.ctx, metav1.ListOptions{}); err != nil {
+		t.Errorf("Secrets cannot be read: %v", err)
+	}
+	h.await(time.Minute, "ClusterOperator kms-health is healthy", func() error { return h.clusterOperator("True", "False", "False") })
+}
