@@ -69,6 +69,7 @@ CLUSTER := .tools/cluster-$(KUBERNETES_VERSION)-$(ETCD_VERSION)
 
 # Another program of Kubernetes is one more word here, and a `tool` line in test/tools/cluster/go.mod.
 CLUSTER_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
+E2E_PROGRAMS := $(CLUSTER_PROGRAMS) kube-proxy kube-scheduler kubelet sample-apiserver
 
 # Without these a server calls itself v0.0.0, which its clients reject.
 KUBERNETES_LDFLAGS = $(addprefix -X k8s.io/component-base/version., \
@@ -83,6 +84,9 @@ cluster: $(addprefix $(CLUSTER)/,$(CLUSTER_PROGRAMS)) ## Build etcd and the Kube
 $(CLUSTER)/etcd:
 	@test/tools/build.sh $@ test/tools/cluster go.etcd.io/etcd/server/v3 '' 'a minute or two'
 
+$(CLUSTER)/sample-apiserver:
+	@test/tools/build.sh $@ test/tools/cluster k8s.io/sample-apiserver '$(KUBERNETES_LDFLAGS)' 'half a minute'
+
 $(CLUSTER)/kube%:
 	@test/tools/build.sh $@ test/tools/cluster k8s.io/kubernetes/cmd/kube$* '$(KUBERNETES_LDFLAGS)' '4 to 8 minutes on 2 cores'
 
@@ -95,7 +99,7 @@ RACE = race=$$(test/tools/race.sh) && if [ -n "$$race" ]; then export CGO_ENABLE
 UNIT = $$race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 # One package at a time: each starts an API server, and tests keep an eye on the clock.
 INTEGRATION = $$race -tags integration -count 1 -p 1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/...
-test test-integration parity bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+test test-integration test-e2e cluster-up cluster-down parity bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 .PHONY: test
 test: cluster ## Run all tests: the units', then those with a real API server
@@ -106,8 +110,35 @@ test-unit: ## Run the tests that need nothing but Go
 	@$(RACE); $(GO_TEST) $(UNIT)
 
 .PHONY: test-integration
-test-integration: cluster ## Run the tests with a real kube-apiserver and etcd
+test-integration: cluster ## Run the tests with a real kube-apiserver and etcd (SEQUENCES=50 SEED=7: more random sequences)
 	@$(RACE); $(GO_TEST) $(INTEGRATION)
+
+# How long the end-to-end soak takes. SHORT=1 makes it two minutes, and the rest shorter too.
+SOAK ?= $(if $(SHORT),2m,10m)
+E2E = -tags e2e -count 1 -timeout 120m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/... -soak $(SOAK)
+
+.PHONY: test-e2e
+test-e2e: e2e-ready $(addprefix $(CLUSTER)/,$(E2E_PROGRAMS)) ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)
+	@rm -f .logs/e2e/times.txt; status=0; \
+	$(RACE); $(GO_TEST) $$race $(E2E) || status=$$?; \
+	cat .logs/e2e/times.txt 2>/dev/null; exit $$status
+
+.PHONY: cluster-up cluster-down
+cluster-up: e2e-ready $(addprefix $(CLUSTER)/,$(E2E_PROGRAMS)) bin/e2e-cluster ## Start a real cluster with kms-health on it, as root, and leave it running (NODES=3)
+	@bin/e2e-cluster up --nodes $(or $(NODES),1)
+
+cluster-down: bin/e2e-cluster ## End it
+	@bin/e2e-cluster down
+
+bin/e2e-cluster: FORCE
+	$(GO) build -trimpath -buildvcs=false -o $@ ./test/e2e/cmd/cluster
+
+.PHONY: e2e-ready e2e-packages
+e2e-ready:
+	@test/tools/e2e-packages.sh --check
+
+e2e-packages: ## Install the Debian packages that a real cluster needs, as root
+	@test/tools/e2e-packages.sh
 
 .PHONY: parity
 parity: cluster ## Compare our verdicts with kube-apiserver's own

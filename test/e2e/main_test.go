@@ -6,7 +6,9 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -150,18 +152,23 @@ func (t *timesTable) took(scenario, what string, total, kubelet time.Duration, b
 	t.rows = append(t.rows, row)
 }
 
+// print writes the table into the logs' folder, and to stdout.
 func (t *timesTable) print() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.rows) == 0 {
 		return
 	}
-	fmt.Println()
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SCENARIO\tWHAT\tTIME\tKUBELET'S\tBOUND")
+	var out bytes.Buffer
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nSCENARIO\tWHAT\tOURS\tKUBELET'S\tBOUND")
 	for _, r := range t.rows {
 		fmt.Fprintln(w, strings.Join(r[:], "\t"))
 	}
 	_ = w.Flush()
-	fmt.Println()
+	fmt.Println(out.String())
+	dir := filepath.Join(root, *logsDir)
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "times.txt"), append(out.Bytes(), '\n'), 0o644)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
 }

@@ -27,12 +27,14 @@ func Test07Harm(t *testing.T) {
 	t.Run("image cannot be pulled", func(t *testing.T) {
 		h := all.sub(t)
 		unharmed := h.watchAPIServers(apiservers.All...)
+		t.Cleanup(func() { h.restore() })
 		h.image("registry.invalid/no-such-image:v1")
 		h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
 		h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
 		// The one that would have to be rolled is asked before.
 		h.awaitDelivery(apiservers.OpenShift, "ImageNotProven")
-		h.await(time.Minute, "a missing reporter is told", func() error {
+		// Silence is excused for three minutes after a container came or went.
+		h.await(4*time.Minute, "a missing reporter is told", func() error {
 			return h.now(apiservers.Kube).Is(rollup.Degraded, "True", "ReporterNotRunning")
 		})
 		h.image("")
@@ -46,6 +48,7 @@ func Test07Harm(t *testing.T) {
 		_, err := h.Kubectl(h.ctx, "apiVersion: v1\nkind: LimitRange\nmetadata: {name: harm, namespace: "+stage.Home+"}\n"+
 			"spec: {limits: [{type: Container, default: {memory: 9Mi}, defaultRequest: {memory: 9Mi}}]}\n", "apply", "-f", "-")
 		h.must(err)
+		t.Cleanup(func() { h.restore() })
 		h.deleteReporters()
 		h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
 		h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
@@ -60,6 +63,7 @@ func Test07Harm(t *testing.T) {
 	t.Run("its files are garbage, then gone", func(t *testing.T) {
 		h := all.sub(t)
 		unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
+		t.Cleanup(func() { h.restore() })
 		h.scaleOperator(0)
 		start := time.Now()
 		h.spoilFiles()
@@ -110,6 +114,7 @@ func Test07CrashingSidecar(t *testing.T) {
 	stop, failed := h.askAggregated()
 	start := time.Now()
 	unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
+	t.Cleanup(func() { h.restore() })
 	h.image(h.crasher())
 	h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
 	h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
@@ -143,6 +148,25 @@ func (h *house) image(name string) {
 		config = strings.Replace(config, "probe:", "image: "+name+"\nprobe:", 1)
 	}
 	h.must(h.Configure(h.ctx, config))
+}
+
+// restore undoes what a test that failed has left.
+func (h *house) restore() {
+	if !h.t.Failed() {
+		return
+	}
+	ctx := context.WithoutCancel(h.ctx)
+	for _, what := range []string{
+		"-n " + stage.Home + " delete limitrange harm --ignore-not-found",
+		"-n " + stage.Home + " scale deployment " + stage.OperatorName + " --replicas=1",
+	} {
+		if _, err := h.Kubectl(ctx, "", strings.Fields(what)...); err != nil {
+			h.t.Log(err)
+		}
+	}
+	if err := errors.Join(h.Configure(ctx, stage.Configuration), h.AwaitHealthy(ctx, apiservers.All...)); err != nil {
+		shared.broken = h.t.Name()
+	}
 }
 
 // crasher is the image of a reporter that crashes.

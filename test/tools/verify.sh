@@ -90,8 +90,8 @@ check_mod-verify() {
 }
 
 check_vet() { go vet ./...; }
-check_vet-integration() { go vet -tags integration ./...; }
-check_staticcheck() { "$lint/staticcheck" -tags integration ./...; }
+check_vet-integration() { go vet -tags integration,e2e ./...; }
+check_staticcheck() { "$lint/staticcheck" -tags integration,e2e ./...; }
 check_golangci-lint() { "$lint/golangci-lint" run; }
 
 # Generates anew in a copy, and compares.

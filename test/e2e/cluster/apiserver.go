@@ -132,7 +132,7 @@ func (n *Node) apiServerPod(r Revision) *corev1.Pod {
 			PeriodSeconds: period, FailureThreshold: failures, TimeoutSeconds: 10,
 		}
 	}
-	grace := int64(15)
+	grace := int64(5)
 	sockets := corev1.VolumeMount{Name: "kms-sockets", MountPath: SocketsFolder}
 	state := corev1.VolumeMount{Name: "state", MountPath: StateDir}
 	pod := &corev1.Pod{
