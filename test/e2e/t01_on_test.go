@@ -60,7 +60,7 @@ func (h *house) clusterOperator(available, degraded, progressing string) error {
 	}
 	state := rollup.ReadConditions(o)
 	for kind, wanted := range map[string]string{"Available": available, "Degraded": degraded, "Progressing": progressing} {
-		if got := state[kind]; string(got.Status) != wanted {
+		if got := state[kind]; got.Status != wanted {
 			return fmt.Errorf("%s is %s (%s): %s", kind, got.Status, got.Reason, got.Message)
 		}
 	}

@@ -52,7 +52,7 @@ func Test03Migration(t *testing.T) {
 		t.Fatalf("only %d writes were seen", len(states))
 	}
 	for _, s := range states {
-		if c, found := s.Conditions[rollup.Degraded]; !found || string(c.Status) != "False" {
+		if c, found := s.Conditions[rollup.Degraded]; !found || c.Status != rollup.False {
 			t.Errorf("KMSPluginsDegraded blinked: %s (%s): %s", c.Status, c.Reason, c.Message)
 			break
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func Test14Off(t *testing.T) {
 			return err
 		}
 		pods, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/containers/" + reporterContainer))
-		if left := append(volumes, pods...); err == nil && len(left) > 0 {
+		if left := slices.Concat(volumes, pods); err == nil && len(left) > 0 {
 			err = fmt.Errorf("%q", left)
 		}
 		return err

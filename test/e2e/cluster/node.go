@@ -80,7 +80,7 @@ func (c *Cluster) startNode(ctx context.Context, index int) (_ *Node, err error)
 	if err := os.MkdirAll(filepath.Join(n.dir, "log"), 0o755); err != nil {
 		return nil, err
 	}
-	if err := n.startFirst(ctx, string(config)); err != nil {
+	if err := n.startFirst(string(config)); err != nil {
 		return nil, err
 	}
 	if err := n.connect(ctx); err != nil {
@@ -94,10 +94,13 @@ func (c *Cluster) startNode(ctx context.Context, index int) (_ *Node, err error)
 	if err := n.writePKI(); err != nil {
 		return nil, err
 	}
-	return n, n.startContainerd(ctx)
+	if err := n.startContainerd(ctx); err != nil {
+		return nil, err
+	}
+	return n, nil
 }
 
-func (n *Node) startFirst(ctx context.Context, config string) error {
+func (n *Node) startFirst(config string) error {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{nodeInitName, config}
 	cmd.SysProcAttr = &syscall.SysProcAttr{

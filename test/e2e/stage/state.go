@@ -102,7 +102,7 @@ func (s State) Is(condition, status, reason string) error {
 	if !found {
 		return fmt.Errorf("%s: %s is missing", s.Server.Resource, condition)
 	}
-	if string(c.Status) != status || reason != "" && c.Reason != reason {
+	if c.Status != status || reason != "" && c.Reason != reason {
 		return fmt.Errorf("%s: %s is %s (%s): %s; wanted %s (%s)", s.Server.Resource, condition, c.Status, c.Reason, c.Message, status, reason)
 	}
 	return nil

@@ -100,7 +100,7 @@ func start(ctx context.Context, out io.Writer, args ...string) error {
 		}
 		select {
 		case err := <-ended:
-			return fmt.Errorf("the cluster is not up (%v): see %s", err, logPath)
+			return errors.Join(fmt.Errorf("the cluster is not up: see %s", logPath), err)
 		case <-ctx.Done():
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 			return errors.Join(errors.New("interrupted"), <-ended)
@@ -241,7 +241,7 @@ func newDown() *cobra.Command {
 				return err
 			}
 			for range 600 {
-				if syscall.Kill(s.PID, 0) != nil {
+				if running := syscall.Kill(s.PID, 0) == nil; !running {
 					fmt.Fprintln(cmd.OutOrStdout(), "the cluster is down")
 					return nil
 				}
