@@ -281,6 +281,10 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if err := n.WriteFile("/etc/containerd/config.toml", fmt.Appendf(nil, containerdConfig, PauseImage), 0o644); err != nil {
 		return err
 	}
+	// There is nobody outside to ask: a name that is not known is not waited for.
+	if err := n.WriteFile("/etc/resolv.conf", []byte("nameserver 127.0.0.1\n"), 0o644); err != nil {
+		return err
+	}
 	if err := n.WriteFile("/etc/cni/net.d/10-pods.conflist", fmt.Appendf(nil, cniConfig, n.index), 0o644); err != nil {
 		return err
 	}
