@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -96,6 +97,23 @@ func Test02IllWhileEverythingRestarts(t *testing.T) {
 	if code, err := h.node().Get(h.ctx, "/readyz"); err == nil && code == http.StatusOK {
 		t.Error("/readyz passes without the plugin")
 	}
+
+	// A companion needs nothing that is encrypted: a new one starts, and reports.
+	before := h.process(reporterPods[apiservers.Kube], reporterContainer)
+	_, err = h.Kubectl(h.ctx, "", "-n", stage.Home, "delete", "pod", "-l", "kmshealth.openshift.io/target="+apiservers.Kube.Name)
+	h.must(err)
+	h.await(time.Minute, "a new companion runs", func() error {
+		found, err := h.node().Processes(h.ctx, reporterPods[apiservers.Kube], reporterContainer)
+		if err == nil && (len(found) != 1 || found[0].PID == before.PID) {
+			err = fmt.Errorf("processes: %v", found)
+		}
+		return err
+	})
+	companion := time.Now()
+	_, err = h.seen.Await(h.ctx, apiservers.Kube, companion, 30*time.Second, "the new companion reports", func(s stage.State) error {
+		return errors.Join(degraded(s), s.Fresh(h.node().Name, companion))
+	})
+	h.must(err)
 
 	next, kubelet := h.kill(operatorPods, operatorContainer)
 	times.took("2 ill", "operator killed, plugin ill: its next process", kubelet, kubelet, "")
