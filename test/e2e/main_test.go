@@ -83,7 +83,7 @@ func stopAll() (errs []error) {
 	stages.Lock()
 	defer stages.Unlock()
 	for _, s := range stages.all {
-		if err := s.Stop(context.Background()); err != nil {
+		if err := s.Stop(); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -115,7 +115,7 @@ func stopStage(s *stage.Stage) error {
 		}
 	}
 	stages.Unlock()
-	return s.Stop(context.Background())
+	return s.Stop()
 }
 
 // timesTable is what the run prints at its end.

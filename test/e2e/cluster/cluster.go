@@ -49,8 +49,6 @@ type Options struct {
 	Nodes int
 	// First is kube-apiserver's first revision. Nil: one without encryption.
 	First *Revision
-	// Images are more images, which every node gets.
-	Images []*Image
 	// Log is told what happens. Nil for silence.
 	Log io.Writer
 }
@@ -97,7 +95,7 @@ func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.Stop(ctx))
+			err = errors.Join(err, c.Stop())
 		}
 	}()
 	if c.pki, err = newPKI(); err != nil {
@@ -142,12 +140,12 @@ func (c *Cluster) makeImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all := append([]*Image{
+	all := []*Image{
 		{Name: PauseImage, Files: map[string]string{"/hold": hold}, Entrypoint: []string{"/hold"}},
 		{Name: PluginImage, Files: map[string]string{"/kms-plugin": plugin}, Entrypoint: []string{"/kms-plugin"}},
 		{Name: apiServerImage, Files: map[string]string{"/hold": hold, "/kube-apiserver": c.asset("kube-apiserver")}},
 		{Name: AggregateImage, Files: map[string]string{"/sample-apiserver": c.asset("sample-apiserver")}, Entrypoint: []string{"/sample-apiserver"}},
-	}, c.options.Images...)
+	}
 	for i, image := range all {
 		if err := image.Write(filepath.Join(images, fmt.Sprintf("%d.tar", i))); err != nil {
 			return err
@@ -280,7 +278,7 @@ func (c *Cluster) Nodes() []*Node {
 }
 
 // Stop ends everything, and removes every trace but what KeepLogs has copied.
-func (c *Cluster) Stop(context.Context) error {
+func (c *Cluster) Stop() error {
 	var errs []error
 	for _, n := range c.Nodes() {
 		errs = append(errs, n.stop())

@@ -62,7 +62,7 @@ func New(ctx context.Context, o Options) (_ *Stage, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.Stop(ctx))
+			err = errors.Join(err, s.Stop())
 		}
 	}()
 	if s.Config, err = s.RESTConfig(); err != nil {

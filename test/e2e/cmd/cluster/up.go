@@ -138,7 +138,7 @@ func hold(ctx context.Context, nodes int, off bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Stop(context.Background())) }()
+	defer func() { err = errors.Join(err, s.Stop()) }()
 	checkout, err := os.Getwd()
 	if err != nil {
 		return err
