@@ -1,0 +1,625 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/pkg/sidecar"
+	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/e2e/stage"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// external is the operator's configuration for a kube-apiserver whose owner puts the
+// reporter into its static pod, and so what `render` is told.
+const external = `apiVersion: kmshealth.openshift.io/v1alpha1
+kind: OperatorConfiguration
+probe: {interval: 1s}
+targets:
+- name: kube-apiserver
+  resource: kubeapiservers
+  namespace: openshift-kube-apiserver
+  podSelector: {apiserver: "true"}
+  container: kube-apiserver
+  delivery: External
+  credentials: ClientCertificate
+  apiServer: {server: "https://localhost:6443"}
+  serving: {address: 127.0.0.1:9180}
+`
+
+// Folders on the node.
+const (
+	hostFolder = "/etc/kubernetes/kms-health" // render's default
+	// liveFolder holds the reporter's file and is exchanged as a whole. The folder above
+	// it is mounted, with a link to the file.
+	liveFolder   = hostFolder + "/config/live"
+	clientFolder = hostFolder + "/credentials/client"
+)
+
+const reporterUser = "system:kms-health-reporter"
+
+// owner is the owner of kube-apiserver's static pod: what is beside it is made by
+// `kms-health-operator render`, with no help of the operator.
+type owner struct {
+	*house
+	dir     string // for files, with the program in it
+	file    []byte // the reporter's, as last made
+	objects []byte // to apply
+}
+
+// The other variant: a container of kube-apiserver's own static pod, in place of a pod
+// beside it.
+func TestSidecar(t *testing.T) {
+	s, err := newStage(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stopStage(s); err != nil {
+			t.Error(err)
+		}
+	})
+	v, err := s.Build(t.Context(), "sidecar", root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &owner{house: enter(t, s, v), dir: t.TempDir()}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", o.dir, "./cmd/kms-health-operator")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the operator: %v: %s", err, out)
+	}
+	for _, part := range []struct {
+		name string
+		test func(*owner)
+	}{
+		{"turned on", testSidecarOn},
+		{"configuration", testSidecarConfiguration},
+		{"plugin ill", testSidecarIll},
+		{"client certificate", testSidecarCertificate},
+		{"CA", testSidecarCA},
+		{"API server down", testSidecarDown},
+		{"with the operator", testSidecarOperator},
+		{"taken out", testSidecarTakenOut},
+	} {
+		// Each begins where the one before it came to its end.
+		ended := false
+		t.Run(part.name, func(t *testing.T) {
+			own := *o
+			own.house = o.sub(t)
+			part.test(&own)
+			o.file, ended = own.file, true
+		})
+		if !ended {
+			return
+		}
+	}
+}
+
+func testSidecarOn(h *owner) {
+	start := time.Now()
+	cert, key, err := h.Client(reporterUser)
+	h.must(err)
+	ca, _ := h.CAs()
+	h.must(h.node().SyncFolder(clientFolder, map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": ca}))
+	h.must(h.Roll(h.ctx, h.roll(true)))
+	_, err = h.Kubectl(h.ctx, string(h.objects), "apply", "-f", "-")
+	h.must(err)
+	applied := time.Now()
+	name := h.node().Name
+	first := h.awaitSince(start, time.Minute, "the sidecar reports", func(s stage.State) error { return reports(s, name, health.Healthy, "") })
+	h.must(h.WriteAnew(h.ctx))
+	times.took("sidecar", "KMS on, sidecar and all, by one revision", first.At.Sub(start), applied.Sub(start), "")
+	// What must wait for its rights looks again every 10 s.
+	atMost(h.house, "the reporter's rights to its first report", first.At.Sub(applied), 13*time.Second)
+	if got := first.Reports[name][0]; got.KEKID != h.remoteKey(h.node()) {
+		h.t.Errorf("reports %+v, and the plugin's key is %s", got, h.remoteKey(h.node()))
+	}
+
+	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+name, metav1.GetOptions{})
+	h.must(err)
+	last := pod.Spec.Containers[len(pod.Spec.Containers)-1]
+	if last.Name != sidecar.ContainerName || !strings.Contains(strings.Join(last.Args, " "), "--node-name="+name) {
+		h.t.Errorf("the last container is %s with %q", last.Name, last.Args)
+	}
+	for _, m := range last.VolumeMounts {
+		if !m.ReadOnly {
+			h.t.Errorf("the sidecar may write to %s", m.MountPath)
+		}
+	}
+	if got := pod.Labels["revision"]; got != "2" {
+		h.t.Errorf("the pod is of revision %q", got)
+	}
+}
+
+// The reporter's file changes by an exchange of its folder, and by one of the file in it.
+func testSidecarConfiguration(h *owner) {
+	name, p := h.node().Name, h.pluginOn(h.node())
+	before := h.sidecarPID()
+	other := bytes.Replace(h.file, []byte("interval: 1s"), []byte("interval: 3s"), 1)
+	if bytes.Equal(other, h.file) {
+		h.t.Fatalf("the file has no interval of 1s:\n%s", h.file)
+	}
+	for _, change := range []struct {
+		what     string
+		file     []byte
+		interval time.Duration
+		make     func(content []byte) error
+	}{
+		{"folder exchanged", other, 3 * time.Second, h.exchangeFile},
+		{"folder exchanged", h.file, interval, h.exchangeFile},
+		{"file replaced", other, 3 * time.Second, func(content []byte) error { return h.node().WriteFile(liveFolder+"/config.yaml", content, 0o600) }},
+		{"folder exchanged after that", h.file, interval, h.exchangeFile},
+	} {
+		h.must(change.make(change.file))
+		changed := time.Now()
+		var applied time.Time
+		h.await(10*time.Second, "the file is in force", func() error {
+			var err error
+			if applied, err = h.applied(); err == nil && applied.Before(changed.Add(-time.Second)) {
+				err = fmt.Errorf("the one in force is of %v", applied)
+			}
+			return err
+		})
+		took := applied.Sub(changed)
+		times.took("sidecar", change.what+": in force", max(0, took), noTime, "250ms")
+		atMost(h.house, change.what+" to in force", took, 250*time.Millisecond)
+		told := h.awaitSince(changed, change.interval+5*time.Second, "reports tell the new interval", func(s stage.State) error {
+			if got := s.Reports[name][0].Interval; got != change.interval {
+				return fmt.Errorf("is %v", got)
+			}
+			return nil
+		})
+		times.took("sidecar", change.what+": told in a report", told.At.Sub(changed), noTime, "500ms")
+		atMost(h.house, change.what+" to a report that tells it", told.At.Sub(changed), 500*time.Millisecond) // no tick is waited for
+		// And by what the plugin is asked, not by what is said.
+		calls := h.statusCalls(p)
+		time.Sleep(6 * time.Second)
+		asked := time.Duration(h.statusCalls(p) - calls)
+		// kube-apiserver may ask once in a while, too.
+		if want := 6 * time.Second / change.interval; asked < want-1 || asked > want+2 {
+			h.t.Errorf("in 6s the plugin was asked %d times, wanted %d", asked, want)
+		}
+	}
+	h.same(before)
+}
+
+func testSidecarIll(h *owner) {
+	name, p := h.node().Name, h.pluginOn(h.node())
+	start := time.Now()
+	h.do(p, "unhealthy", "vault is sealed")
+	ill := h.awaitSince(start, 5*time.Second, "the report says ill", func(s stage.State) error {
+		return reports(s, name, health.Unhealthy, `healthz is "vault is sealed", not "ok"`)
+	})
+	times.took("sidecar", "plugin ill: its report says so", ill.At.Sub(start), noTime, "interval + 1 s")
+	atMost(h.house, "ill to its report", ill.At.Sub(start), interval+time.Second)
+	start = time.Now()
+	h.do(p, "heal")
+	h.awaitSince(start, 5*time.Second, "the report says healthy", func(s stage.State) error { return reports(s, name, health.Healthy, "") })
+}
+
+func testSidecarCertificate(h *owner) {
+	before := h.sidecarPID()
+	start := time.Now()
+	cert, key, err := h.Client(reporterUser)
+	h.must(err)
+	ca, _ := h.CAs()
+	h.rotate("client certificate", cert, key, ca)
+	time.Sleep(5 * interval)
+	h.steadySidecar("client certificate", start)
+	h.same(before)
+}
+
+// rotate exchanges the credentials' folder, and waits until a write with the new
+// certificate was allowed.
+func (h *owner) rotate(what string, cert, key, ca []byte) {
+	h.t.Helper()
+	exchanged := time.Now()
+	h.must(h.node().SyncFolder(clientFolder, map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": ca}))
+	block, _ := pem.Decode(cert)
+	sum := sha256.Sum256(block.Bytes)
+	credential := "X509SHA256=" + hex.EncodeToString(sum[:])
+	var used time.Time
+	h.await(10*time.Second, "the new certificate is used", func() error {
+		events, err := h.node().Audit(exchanged)
+		if err != nil {
+			return err
+		}
+		seen := map[string]int{}
+		for _, e := range events {
+			if e.User.Username != reporterUser || e.ResponseStatus == nil {
+				continue
+			}
+			for _, id := range e.User.Extra["authentication.kubernetes.io/credential-id"] {
+				if seen[id]++; id == credential && e.ResponseStatus.Code == http.StatusOK {
+					used = e.RequestReceivedTimestamp.Time
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("requests by credential: %v, wanted %s", seen, credential)
+	})
+	times.took("sidecar", what+" exchanged: used for a write", used.Sub(exchanged), noTime, "interval + 0.5 s")
+	atMost(h.house, what+" exchanged to its use", used.Sub(exchanged), interval+500*time.Millisecond)
+}
+
+// A bundle of both CAs comes first, to the sidecar as to all pods, then the serving
+// certificate, then the new CA alone.
+func testSidecarCA(h *owner) {
+	before := h.sidecarPID()
+	start := time.Now()
+	first, next := h.CAs()
+	cert, key, err := h.Client(reporterUser)
+	h.must(err)
+	h.rotate("bundle of two CAs", cert, key, append(append([]byte{}, first...), next...))
+	h.must(h.RotateCA(cluster.TrustBoth))
+	h.must(h.RotateCA(cluster.ServeByNext))
+	h.await(2*time.Minute, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
+	// With a certificate of its own, so that the audit log tells when it was used: over a
+	// connection that the new CA alone vouched for.
+	cert, key, err = h.Client(reporterUser)
+	h.must(err)
+	h.rotate("the new CA alone", cert, key, next)
+	h.must(h.RotateCA(cluster.TrustNext))
+	time.Sleep(5 * interval)
+	h.steadySidecar("CA", start)
+	h.same(before)
+}
+
+// The API server is down, and the sidecar is killed with it: two containers of one pod,
+// which nobody but the kubelet brings back.
+func testSidecarDown(h *owner) {
+	n, p := h.node(), h.pluginOn(h.node())
+	h.must(n.HoldAPIServer())
+	held := true
+	defer func() {
+		if held {
+			h.must(n.ReleaseAPIServer())
+		}
+	}()
+	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, cluster.APIServerName, syscall.SIGKILL))
+	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, sidecar.ContainerName, syscall.SIGKILL))
+	// Nobody asks this plugin now, and nobody will but the next sidecar.
+	h.do(p, "reset-counters")
+	down := time.Now()
+	var first time.Time
+	h.await(2*time.Minute, "the sidecar probes again", func() error {
+		state, err := p.State(h.ctx)
+		if err != nil {
+			return err
+		}
+		if first = state.Calls[kmsplugin.CallStatus].First; first.IsZero() {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	next := h.process(cluster.APIServerName, sidecar.ContainerName)
+	if first.Before(next.Started.Add(-startResolution)) {
+		h.t.Fatalf("a probe at %v came before the sidecar's start at %v", first, next.Started)
+	}
+	// The process begins as runc, which becomes the sidecar.
+	begun := h.begun()
+	times.took("sidecar", "API server down, sidecar killed: its next probe", first.Sub(down), begun.Sub(down), "100ms")
+	times.took("sidecar", "the same, from the process's start on, with runc's share", first.Sub(next.Started), begun.Sub(next.Started), "")
+	if begun.Before(next.Started.Add(-startResolution)) {
+		h.t.Errorf("the sidecar said at %v that it starts, and its process began at %v", begun, next.Started)
+	}
+	atMost(h.house, "the sidecar's start to its first probe", first.Sub(begun), 100*time.Millisecond)
+
+	// It goes on, for longer than any wait between writes.
+	h.await(time.Minute, "it goes on for 20 s", func() error {
+		state, err := p.State(h.ctx)
+		if err != nil {
+			return err
+		}
+		if count, least := state.Calls[kmsplugin.CallStatus].Count, int64(time.Since(first)/interval)-2; count < least {
+			h.t.Fatalf("probed %d times in %v", count, time.Since(first))
+		}
+		if time.Since(first) < 20*time.Second {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if _, err := n.Get(h.ctx, "/livez"); err == nil {
+		h.t.Error("kube-apiserver answered all the while")
+	}
+	released := time.Now()
+	h.must(n.ReleaseAPIServer())
+	held = false
+	answers := h.awaitWrites(n)
+	back := h.awaitSince(released, 30*time.Second, "a fresh report", func(s stage.State) error { return s.Fresh(n.Name, released) })
+	late := max(0, back.At.Sub(answers))
+	times.took("sidecar", "the API server's answering to a fresh report", late, noTime, "3s")
+	atMost(h.house, "the API server's answering to a fresh report", late, 3*time.Second)
+	if now := h.process(cluster.APIServerName, sidecar.ContainerName); now.PID != next.PID {
+		h.t.Error("the sidecar was started again")
+	}
+	h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
+}
+
+// With an operator beside it, which delivers nothing here but a certificate, and rolls up.
+func testSidecarOperator(h *owner) {
+	before := h.sidecarPID()
+	n, p := h.node(), h.pluginOn(h.node())
+	start := time.Now()
+	h.must(h.Install(h.ctx, h.version, external, "client-certificates"))
+	h.must(h.AwaitOperator(h.ctx))
+	// The administrator does what the condition says.
+	const request = "kms-health-reporter-kube-apiserver-clientcertificate.openshift-kube-apiserver"
+	h.awaitSince(start, time.Minute, "the operator asks for an approval", func(s stage.State) error {
+		if got, want := s.Conditions["KMSHealthDelivery"].Message, "kubectl certificate approve "+request; !strings.Contains(got, want) {
+			return fmt.Errorf("says %q, wanted %s", got, want)
+		}
+		return nil
+	})
+	_, err := h.Kubectl(h.ctx, "", "certificate", "approve", request)
+	h.must(err)
+	var secret *corev1.Secret
+	h.await(time.Minute, "the certificate is in its Secret", func() (err error) {
+		secret, err = h.Kube.CoreV1().Secrets(cluster.APIServerNamespace).Get(h.ctx, "kms-health-reporter-kube-apiserver-clientcertificate", metav1.GetOptions{})
+		if err == nil && len(secret.Data["tls.crt"]) == 0 {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+	// cert-syncer's part.
+	_, ca := h.CAs()
+	h.rotate("the operator's certificate", secret.Data["tls.crt"], secret.Data["tls.key"], ca)
+	h.awaitHealthy(apiservers.Kube)
+	times.took("sidecar", "operator installed, certificate approved: all healthy", time.Since(start), noTime, "")
+
+	start = time.Now()
+	h.do(p, "unhealthy", "vault is sealed")
+	want := fmt.Sprintf(`key 1 on node %s: unhealthy: healthz is "vault is sealed", not "ok"; see oc logs -n openshift-kube-apiserver kube-apiserver-%s -c kms-plugin-1`, n.Name, n.Name)
+	ill := h.awaitSince(start, 5*time.Second, "Degraded names what is ill", func(s stage.State) error {
+		if err := s.Is(rollup.Degraded, "True", rollup.PluginUnhealthy); err != nil {
+			return err
+		}
+		if got := s.Conditions[rollup.Degraded].Message; got != want {
+			return fmt.Errorf("says %q, wanted %q", got, want)
+		}
+		return nil
+	})
+	times.took("sidecar", "plugin ill: KMSPluginsDegraded=True", ill.At.Sub(start), noTime, "interval + 1 s")
+	atMost(h.house, "ill to Degraded", ill.At.Sub(start), interval+time.Second)
+	start = time.Now()
+	h.do(p, "heal")
+	h.awaitSince(start, 5*time.Second, "all is well again", stage.State.Healthy)
+	h.same(before)
+}
+
+func testSidecarTakenOut(h *owner) {
+	h.must(h.Roll(h.ctx, h.roll(false)))
+	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+h.node().Name, metav1.GetOptions{})
+	h.must(err)
+	text, err := yaml.Marshal(pod.Spec)
+	h.must(err)
+	if strings.Contains(string(text), "kms-health") {
+		h.t.Errorf("something of ours is left in the pod:\n%s", text)
+	}
+	for key := range pod.Annotations {
+		if strings.Contains(key, "kmshealth") {
+			h.t.Errorf("the annotation %s is left", key)
+		}
+	}
+	found, err := h.node().Processes(h.ctx, cluster.APIServerName, sidecar.ContainerName)
+	h.must(err)
+	if len(found) > 0 {
+		h.t.Errorf("processes of the sidecar are left: %v", found)
+	}
+}
+
+// roll is a revision with KMS on, with the sidecar or without.
+func (h *owner) roll(with bool) stage.Roll {
+	r := stage.Roll{Encryption: apiservers.Encryption("1", "identity"), Plugins: []string{"1"}}
+	if with {
+		r.Files = map[string][]byte{}
+		r.Change = func(manifest []byte) ([]byte, error) { return h.render(r, manifest) }
+	}
+	return r
+}
+
+// render has the reporter put into a manifest, and its files onto the node.
+func (h *owner) render(r stage.Roll, manifest []byte) ([]byte, error) {
+	files := map[string][]byte{"operator.yaml": []byte(external), "encryption.yaml": []byte(r.Encryption), "pod.json": manifest}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(h.dir, name), content, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	out := filepath.Join(h.dir, "out")
+	cmd := exec.CommandContext(h.ctx, filepath.Join(h.dir, "kms-health-operator"), "render", "--config", filepath.Join(h.dir, "operator.yaml"),
+		"--image", h.version.Reporter, "--encryption-config", filepath.Join(h.dir, "encryption.yaml"), "--pod", filepath.Join(h.dir, "pod.json"),
+		"--host-folder", hostFolder, "--output-dir", out)
+	cmd.Env = append(os.Environ(), "IS_OPENSHIFT=true")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%v: %w: %s", cmd.Args, err, said)
+	}
+	made := map[string][]byte{}
+	for _, name := range []string{"10-policy.yaml", "20-identity.yaml", "host/config/config.yaml", "host/config/kubeconfig", "static-pod.yaml"} {
+		content, err := os.ReadFile(filepath.Join(out, name))
+		if err != nil {
+			return nil, err
+		}
+		made[name] = content
+	}
+	h.objects = bytes.Join([][]byte{made["10-policy.yaml"], made["20-identity.yaml"]}, []byte("---\n"))
+	h.file = made["host/config/config.yaml"]
+	r.Files[hostFolder+"/config/kubeconfig"] = made["host/config/kubeconfig"]
+	if err := h.exchangeFile(h.file); err != nil {
+		return nil, err
+	}
+	link := h.node().Path(hostFolder + "/config/config.yaml")
+	if err := os.Symlink("live/config.yaml", link); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	return made["static-pod.yaml"], sameBut(manifest, made["static-pod.yaml"])
+}
+
+// exchangeFile replaces the reporter's file, folder and all.
+func (h *owner) exchangeFile(content []byte) error {
+	return h.node().SyncFolder(liveFolder, map[string][]byte{"config.yaml": content})
+}
+
+// sameBut wants two manifests to say the same but for the sidecar, after an installer has
+// replaced its words in both as in any text.
+func sameBut(without, with []byte) error {
+	replace := strings.NewReplacer("NODE_NAME", "node-1", "REVISION", "7")
+	var a, b corev1.Pod
+	if err := yaml.Unmarshal([]byte(replace.Replace(string(without))), &a); err != nil {
+		return err
+	}
+	if err := yaml.UnmarshalStrict([]byte(replace.Replace(string(with))), &b); err != nil {
+		return fmt.Errorf("after an installer's replacement: %w\n%s", err, with)
+	}
+	if !sidecar.Remove(&b.ObjectMeta, &b.Spec) {
+		return errors.New("no sidecar was put in")
+	}
+	if !apiequality.Semantic.DeepEqual(a, b) {
+		return fmt.Errorf("more than the sidecar was changed:\n%s\n%s", without, with)
+	}
+	return nil
+}
+
+// applied is when the file in force was applied, by what the sidecar serves on the node's
+// loopback.
+func (h *owner) applied() (time.Time, error) {
+	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: h.node().Dial}}
+	request, err := http.NewRequestWithContext(h.ctx, http.MethodGet, "http://127.0.0.1:9180/metrics", nil)
+	if err != nil {
+		return time.Time{}, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(io.LimitReader(response.Body, 1<<20))
+	for lines.Scan() {
+		if value, found := strings.CutPrefix(lines.Text(), "kms_health_reporter_config_applied_timestamp_seconds "); found {
+			seconds, err := strconv.ParseFloat(value, 64)
+			return time.UnixMicro(int64(seconds * 1e6)), err
+		}
+	}
+	return time.Time{}, errors.Join(errors.New("the metric is not there"), lines.Err())
+}
+
+// reports has nothing against a node's one entry with this status and detail.
+func reports(s stage.State, node string, status health.Status, detail string) error {
+	entries := s.Reports[node]
+	if len(entries) != 1 || entries[0].KeyID != "1" || entries[0].Status != status || entries[0].Detail != detail {
+		return fmt.Errorf("%s reports %+v, wanted key 1 %s %q", node, entries, status, detail)
+	}
+	return nil
+}
+
+// steadySidecar wants no report since a time to be other than healthy, and no tick to be
+// missed.
+func (h *owner) steadySidecar(what string, since time.Time) {
+	h.t.Helper()
+	last, longest := since, time.Duration(0)
+	for _, s := range h.seen.States(apiservers.Kube, since) {
+		longest, last = max(longest, s.At.Sub(last)), s.At
+		if err := reports(s, h.node().Name, health.Healthy, ""); err != nil {
+			h.t.Error(err)
+			break
+		}
+	}
+	longest = max(longest, time.Since(last))
+	times.took("sidecar", what+": longest time between two writes", longest, noTime, "2 intervals")
+	// A tick that is missed is two intervals, and their jitter less.
+	if longest > 2*interval*9/10 {
+		h.t.Errorf("no report for %v: a tick was missed", longest)
+	}
+}
+
+// begun is when the sidecar last said that it starts, which is the first that it does.
+func (h *owner) begun() (at time.Time) {
+	h.t.Helper()
+	logs, err := filepath.Glob(h.node().Path("/var/log/pods/" + cluster.APIServerNamespace + "_" + cluster.APIServerName + "-*/" + sidecar.ContainerName + "/*.log"))
+	h.must(err)
+	for _, log := range logs {
+		content, err := os.ReadFile(log)
+		h.must(err)
+		for line := range strings.Lines(string(content)) {
+			stamp, rest, _ := strings.Cut(line, " ")
+			if said, err := time.Parse(time.RFC3339Nano, stamp); err == nil && strings.Contains(rest, `"Starting"`) && said.After(at) {
+				at = said
+			}
+		}
+	}
+	if at.IsZero() {
+		h.t.Fatalf("the sidecar's logs %q do not tell of a start", logs)
+	}
+	return at
+}
+
+func (h *owner) sidecarPID() int {
+	h.t.Helper()
+	return h.process(cluster.APIServerName, sidecar.ContainerName).PID
+}
+
+// same wants the sidecar to be the one of before.
+func (h *owner) same(before int) {
+	h.t.Helper()
+	if now := h.sidecarPID(); now != before {
+		h.t.Errorf("the sidecar was restarted: process %d, before: %d", now, before)
+	}
+}
+
+// awaitWrites waits until a node's API server answers a write, and says when it did.
+func (h *house) awaitWrites(n *cluster.Node) (at time.Time) {
+	h.t.Helper()
+	h.await(3*time.Minute, "the API server of "+n.Name+" answers writes", func() error {
+		err := h.write(h.ctx, n)
+		at = time.Now()
+		return err
+	})
+	return at
+}
+
+// write changes the resource that reports go to, by way of a node's own API server, which
+// has a connection to etcd for each resource.
+func (h *house) write(ctx context.Context, n *cluster.Node) error {
+	config, err := n.RESTConfig()
+	if err != nil {
+		return err
+	}
+	config.Timeout = time.Second
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	_, err = client.Resource(controlplane.OperatorGVR(apiservers.Kube.Resource)).Patch(ctx, controlplane.ClusterObject, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata": {"annotations": {"e2e": "%d"}}}`, time.Now().UnixNano()), metav1.PatchOptions{})
+	return err
+}
