@@ -33,10 +33,14 @@ func Test07Harm(t *testing.T) {
 		h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
 		// The one that would have to be rolled is asked before.
 		h.awaitDelivery(apiservers.OpenShift, "ImageNotProven")
-		// Silence is excused for three minutes after a container came or went.
-		h.await(4*time.Minute, "a missing reporter is told", func() error {
-			return h.now(apiservers.Kube).Is(rollup.Degraded, "True", "ReporterNotRunning")
-		})
+		// What runs goes on until the next does.
+		since := time.Now()
+		for _, server := range apiservers.All {
+			h.await(10*time.Second, server.Name+" is reported on", func() error {
+				s := h.now(server)
+				return errors.Join(s.Fresh(h.node().Name, since.Add(interval)), s.Is(rollup.Degraded, "False", rollup.AsExpected))
+			})
+		}
 		h.image("")
 		h.awaitHealthy(apiservers.All...)
 		unharmed()

@@ -48,10 +48,11 @@ func Test13Soak(t *testing.T) {
 			warm = h.footprint()
 		}
 		if random.IntN(8) == 0 {
+			began := time.Now()
 			what := h.restart(random, early)
 			restarts[what]++
 			for _, server := range apiservers.All {
-				faults = append(faults, fault{server: server, start: time.Now().Add(-2 * time.Minute), end: time.Now()})
+				faults = append(faults, fault{server: server, start: began, end: time.Now()})
 			}
 			continue
 		}
