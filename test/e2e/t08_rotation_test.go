@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,18 +75,22 @@ func Test08Rotation(t *testing.T) {
 func (h *house) tokens() map[string][]byte {
 	h.t.Helper()
 	found := map[string][]byte{}
-	for _, pattern := range []string{"kubernetes.io~projected/*/token", "kubernetes.io~secret/*/token"} {
-		paths, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/volumes/" + pattern))
+	for _, path := range h.reporterFiles("token") {
+		token, err := os.ReadFile(path)
 		h.must(err)
-		for _, path := range paths {
-			volume := filepath.Base(filepath.Dir(path))
-			if !bytes.HasPrefix([]byte(volume), []byte("kms-health")) {
-				continue
-			}
-			token, err := os.ReadFile(path)
-			h.must(err)
-			found[path] = token
-		}
+		found[path] = token
+	}
+	return found
+}
+
+// reporterFiles are the files of a name in the volumes of reporters.
+func (h *house) reporterFiles(name string) []string {
+	h.t.Helper()
+	var found []string
+	for _, volume := range []string{"config", "credentials", "kms-health-config", "kms-health-credentials"} {
+		paths, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/volumes/*/" + volume + "/" + name))
+		h.must(err)
+		found = append(found, paths...)
 	}
 	return found
 }
@@ -113,43 +118,39 @@ func (h *house) steady(since time.Time) {
 }
 
 // rootCA is what a pod trusts.
-func (h *house) rootCA() []byte {
+func (h *house) rootCA() string {
 	h.t.Helper()
 	m, err := h.Kube.CoreV1().ConfigMaps("default").Get(h.ctx, "kube-root-ca.crt", metav1.GetOptions{})
 	h.must(err)
-	return []byte(m.Data["ca.crt"])
+	trusted, err := cluster.CAs([]byte(m.Data["ca.crt"]))
+	h.must(err)
+	if len(trusted) != 1 {
+		h.t.Fatalf("pods trust %d CAs, want one", len(trusted))
+	}
+	return trusted[0]
 }
 
 // awaitKubeconfigs waits until every reporter trusts this many CAs, and something other
 // than before.
-func (h *house) awaitKubeconfigs(cas int, before []byte) {
+func (h *house) awaitKubeconfigs(cas int, before string) {
 	h.t.Helper()
 	h.await(5*time.Minute, fmt.Sprintf("every reporter trusts %d CAs", cas), func() error {
 		found := 0
-		for _, pattern := range []string{"kubernetes.io~*/kms-health*/kubeconfig", "kubernetes.io~*/kms-health*/ca.crt"} {
-			paths, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/volumes/" + pattern))
+		for _, path := range slices.Concat(h.reporterFiles("kubeconfig"), h.reporterFiles("ca.crt")) {
+			content, err := os.ReadFile(path)
 			if err != nil {
 				return err
 			}
-			for _, path := range paths {
-				content, err := os.ReadFile(path)
-				if err != nil {
-					return err
-				}
-				n, err := cluster.CountCAs(content)
-				if err != nil {
-					return err
-				}
-				if n == 0 {
-					continue // a kubeconfig that names a file
-				}
-				found++
-				if n != cas {
-					return fmt.Errorf("%s has %d", path, n)
-				}
-				if cas == 1 && bytes.Contains(content, before) {
-					return fmt.Errorf("%s is as it was", path)
-				}
+			trusted, err := cluster.CAs(content)
+			if err != nil {
+				return err
+			}
+			if len(trusted) == 0 {
+				continue // a kubeconfig that names a file
+			}
+			found++
+			if len(trusted) != cas || cas == 1 && trusted[0] == before {
+				return fmt.Errorf("%s trusts %d", path, len(trusted))
 			}
 		}
 		if found < 3 {

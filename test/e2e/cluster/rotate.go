@@ -66,24 +66,24 @@ func (c *Cluster) ServedByNext(ctx context.Context, n *Node) error {
 	return tls.Client(conn, &tls.Config{RootCAs: pool, ServerName: "localhost"}).HandshakeContext(ctx)
 }
 
-// CountCAs counts the certificates of a kubeconfig's authority, or of a PEM file.
-func CountCAs(content []byte) (int, error) {
+// CAs are the certificates of a kubeconfig's authority, or of a PEM file, each in PEM.
+func CAs(content []byte) ([]string, error) {
 	if !bytes.HasPrefix(content, []byte("-----BEGIN")) {
 		config, err := clientcmd.Load(content)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		content = nil
 		for _, c := range config.Clusters {
 			content = append(content, c.CertificateAuthorityData...)
 		}
 	}
-	n := 0
+	var found []string
 	for {
 		var block *pem.Block
 		if block, content = pem.Decode(content); block == nil {
-			return n, nil
+			return found, nil
 		}
-		n++
+		found = append(found, string(pem.EncodeToMemory(block)))
 	}
 }
