@@ -108,6 +108,11 @@ func (o *Operator) do(ctx context.Context, j *job) {
 			_ = o.executor.Tell(ctx, j.world, &target.Status{Status: "False", Reason: "Forbidden", Message: err.Error() +
 				"; were the manifests applied, with the components that the delivery needs? See docs/install.md"})
 		}
+		if apierrors.IsInvalid(err) {
+			// By a LimitRange or an admission webhook, say: nobody but an administrator can
+			// do something about it.
+			_ = o.executor.Tell(ctx, j.world, &target.Status{Status: "False", Reason: "Refused", Message: err.Error()})
+		}
 		o.failed(j.Name, err)
 		return
 	}
