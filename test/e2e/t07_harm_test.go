@@ -135,8 +135,8 @@ func Test07CrashingSidecar(t *testing.T) {
 	t.Logf("%d of %d requests to the API server of the Deployment failed", bad, asked)
 }
 
-// littleMemory is a cluster's policy of limits, of 9 MiB for a reporter: half of what one
-// needs.
+// littleMemory is a cluster's policy of limits, of 5 MiB for a reporter, which charges
+// some 8 to its account.
 const littleMemory = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
@@ -153,7 +153,7 @@ spec:
   - patchType: JSONPatch
     jsonPatch:
       expression: >-
-        [JSONPatch{op: "add", path: "/spec/containers/0/resources", value: {"limits": {"memory": "9Mi"}, "requests": {"memory": "9Mi"}}}]
+        [JSONPatch{op: "add", path: "/spec/containers/0/resources", value: {"limits": {"memory": "5Mi"}, "requests": {"memory": "5Mi"}}}]
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicyBinding
