@@ -59,7 +59,7 @@ spec:
       labels: {apiserver: "true", revision: "REVISION"}
     spec:
       serviceAccountName: apiserver
-      terminationGracePeriodSeconds: 5
+      terminationGracePeriodSeconds: 10
       tolerations: [{operator: Exists}]
       containers:
       - name: CONTAINER
@@ -73,6 +73,8 @@ spec:
         readinessProbe:
           httpGet: {path: /readyz, port: 8443, scheme: HTTPS}
           periodSeconds: 2
+        # It serves on until everybody knows that it is about to go.
+        lifecycle: {preStop: {sleep: {seconds: 5}}}
         volumeMounts:
         - {name: encryption, mountPath: /var/run/secrets/encryption-config}
         - {name: sockets, mountPath: /var/run/kmsplugin}
