@@ -57,7 +57,9 @@ func (p *planner) inject() error {
 		return nil
 	}
 	p.plan.Inject = injection
-	return nil
+	raw, err := json.Marshal(injection.Object.Object)
+	p.state.Intended = v1alpha1.FileHash(raw)
+	return err
 }
 
 // injection is an apply of the container, its volumes and one annotation. With
@@ -139,10 +141,11 @@ func userOf(spec *corev1.PodSpec, container string) *int64 {
 }
 
 // wasReverted says whether somebody else has changed what is ours in the
-// Deployment since it was applied.
+// Deployment since it was applied. While it is not known what became of an injection,
+// since its end was not remembered, the change may be our own.
 func (p *planner) wasReverted(d *appsv1.Deployment) bool {
 	was := p.World.State.Injected
-	return was != nil && was.Deployment == d.Name && was.UID == string(d.UID) &&
+	return was != nil && was.Deployment == d.Name && was.UID == string(d.UID) && p.World.State.Intended == was.Sent &&
 		d.Generation > was.Generation && InjectionSeen(d) != was.Seen
 }
 
@@ -186,7 +189,7 @@ func (p *planner) eject() bool {
 		p.plan.Eject = true
 		return true
 	}
-	p.state.Injected, p.state.Reverted, p.state.Proven = nil, false, ""
+	p.state.Injected, p.state.Intended, p.state.Reverted, p.state.Proven = nil, "", false, ""
 	return false
 }
 

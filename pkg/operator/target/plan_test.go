@@ -364,7 +364,16 @@ func TestRevertByAnOwnerIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.State = plan.State
-	w.State.Injected = &Injected{Deployment: "apiserver", UID: "d", Generation: 2, Seen: InjectionSeen(injected)}
+	w.State.Injected = &Injected{Deployment: "apiserver", UID: "d", Generation: 2, Seen: InjectionSeen(injected), Sent: plan.State.Intended}
+
+	// An injection whose end was not remembered: killed in between, say.
+	known := w.State.Injected
+	w.State.Injected = &Injected{Deployment: "apiserver", UID: "d", Generation: 1, Seen: "as it was before", Sent: "something else"}
+	w.Deployment = injected
+	if plan := mustMake(t, w); plan.Inject == nil || plan.State.Reverted {
+		t.Errorf("our own change counts as a revert: %+v", plan.Status)
+	}
+	w.State.Injected = known
 
 	w.Deployment = injected
 	if plan := mustMake(t, w); plan.Inject == nil {

@@ -39,7 +39,9 @@ type State struct {
 
 	// Proven is the image that every node of the target was seen to start.
 	Proven string `json:"proven,omitempty"`
-	// Injected is what was last put into a Deployment.
+	// Intended is the hash of what is to be put into a Deployment, remembered before it
+	// is; Injected is what was last put into one.
+	Intended string    `json:"intended,omitempty"`
 	Injected *Injected `json:"injected,omitempty"`
 	// Reverted is there when its owner took it out again.
 	Reverted bool `json:"reverted,omitempty"`
@@ -52,6 +54,8 @@ type Injected struct {
 	Generation int64  `json:"generation"`
 	// Seen is the fingerprint of what is ours in the pod template.
 	Seen string `json:"seen"`
+	// Sent is what was intended.
+	Sent string `json:"sent,omitempty"`
 }
 
 // PluginsOf is the plugin set that pods of a spec and labels use, by the revision of

@@ -195,7 +195,7 @@ func (e *Executor) inject(ctx context.Context, w *World, plan *Plan) error {
 			return err
 		}
 		e.Event(w.Target.Name, "Ejected", "Deployment "+d.Namespace+"/"+d.Name)
-		plan.State.Injected, plan.State.Reverted, plan.State.Proven = nil, false, ""
+		plan.State.Injected, plan.State.Intended, plan.State.Reverted, plan.State.Proven = nil, "", false, ""
 	case plan.Inject != nil:
 		live, err := deploymentObject(w)
 		if err != nil {
@@ -215,6 +215,7 @@ func (e *Executor) inject(ctx context.Context, w *World, plan *Plan) error {
 		if outcome == apply.Applied {
 			e.Event(w.Target.Name, "Injected", "Deployment "+result.GetNamespace()+"/"+result.GetName())
 		}
+		into.Sent = plan.State.Intended
 		plan.State.Injected = into
 	}
 	return nil

@@ -60,7 +60,9 @@ var Kinds = []Kind{Success, BadCredentials, Unreachable, TLSFailed, TimedOut, Un
 // failure is the error of a write.
 type failure struct {
 	kind Kind
-	// retryAfter is what the API server asked for; 0 when it did not.
+	// retryAfter is what an API server that is asked too often wants; 0 when it does
+	// not say. One that starts answers 503 and wants 5 s, for what it may serve at once:
+	// that is not waited out.
 	retryAfter time.Duration
 	err        error
 }
@@ -121,9 +123,8 @@ func answerFailure(code int, header http.Header, body []byte, now time.Time) *fa
 		status.Message = string(body)
 	}
 	f := &failure{
-		kind:       Unexpected,
-		retryAfter: retryAfter(header.Get("Retry-After"), now),
-		err:        fmt.Errorf("%d %s: %s", code, http.StatusText(code), health.CleanDetail(status.Message)),
+		kind: Unexpected,
+		err:  fmt.Errorf("%d %s: %s", code, http.StatusText(code), health.CleanDetail(status.Message)),
 	}
 	switch {
 	case code == http.StatusUnauthorized:
@@ -140,6 +141,7 @@ func answerFailure(code int, header http.Header, body []byte, now time.Time) *fa
 		f.kind = Invalid
 	case code == http.StatusTooManyRequests:
 		f.kind = Throttled
+		f.retryAfter = retryAfter(header.Get("Retry-After"), now)
 	case code == http.StatusInternalServerError && strings.Contains(status.Message, "field not declared in schema"):
 		// Server-Side Apply's answer to a field that the schema does not have.
 		f.kind = NoField

@@ -264,6 +264,27 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	p.waitFor(t, Throttled, 1)
 }
 
+// An API server that starts asks for five seconds before it serves a custom resource,
+// which it does sooner.
+func TestRetryAfterOfAnAPIServerThatStartsIsNotWaitedOut(t *testing.T) {
+	s := newServer(t)
+	var refused time.Time
+	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+		refused = time.Now()
+		s.answers(nil)
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "not yet", http.StatusServiceUnavailable)
+	})
+	p := run(t, credentialFiles(t, s), patience)
+	p.offer("1")
+	s.next(t)
+	s.next(t)
+	if waited := time.Since(refused); waited > quickDelay {
+		t.Errorf("asked again after %s", waited)
+	}
+	p.waitFor(t, ServerError, 1)
+}
+
 func TestHangingWriteEndsAtItsTimeoutOnAConnectionOfItsOwn(t *testing.T) {
 	s := newServer(t)
 	release := make(chan struct{})
