@@ -198,10 +198,10 @@ func tell(ctx context.Context, s *stage.Stage) error {
 The cluster is up.
   export KUBECONFIG=%s PATH=%s:$PATH
   kubectl get nodes,pods -A
-  bin/kubectl-kms_health status                                     # make build
-  %[3]s plugin node-1 %[4]s-1 unhealthy "vault is sealed"   # and heal
-  %[3]s exec node-1 -- ctr -n k8s.io containers list
-`+upLine, kubeconfig, os.Getenv("KUBEBUILDER_ASSETS"), os.Args[0], apiservers.Kube.Name)
+  bin/kubectl-kms_health status        # make build
+  bin/e2e-cluster plugin node-1 %s-1 unhealthy "vault is sealed"      # and heal
+  bin/e2e-cluster exec node-1 -- ctr -n k8s.io containers list
+`+upLine, kubeconfig, os.Getenv("KUBEBUILDER_ASSETS"), apiservers.Kube.Name)
 	return nil
 }
 
