@@ -231,6 +231,9 @@ func (h *house) apiServerPods(servers []apiservers.Server) map[string]string {
 		pods, err := h.Kube.CoreV1().Pods(server.Namespace).List(h.ctx, metav1.ListOptions{LabelSelector: "apiserver=true"})
 		h.must(err)
 		for _, p := range pods.Items {
+			if p.DeletionTimestamp != nil {
+				continue // of a rollout before
+			}
 			text := string(p.UID)
 			for _, c := range p.Status.Conditions {
 				if c.Type == "Ready" {
