@@ -239,8 +239,3 @@ func (n *Node) EtcdWatch(ctx context.Context, question string) (io.ReadCloser, e
 	}
 	return response.Body, nil
 }
-
-// Serving signs a serving certificate by the cluster's CA.
-func (c *Cluster) Serving(names ...string) (cert, key []byte, err error) {
-	return c.pki.serving(names...)
-}

@@ -209,3 +209,16 @@ func (p *pki) nodeFiles(n *Node) (map[string][]byte, error) {
 	}
 	return files, nil
 }
+
+// Serving signs a serving certificate by the cluster's CA.
+func (c *Cluster) Serving(names ...string) (cert, key []byte, err error) {
+	return c.pki.serving(names...)
+}
+
+// Client signs a client certificate for a user.
+func (c *Cluster) Client(user string, groups ...string) (cert, key []byte, err error) {
+	return c.pki.client(user, groups...)
+}
+
+// CAs are kube-apiserver's, PEM: the one that signs first, and the next.
+func (c *Cluster) CAs() (first, next []byte) { return c.pki.caPEM, c.pki.next.caPEM }
