@@ -37,7 +37,7 @@ func newMetrics(registry prometheus.Registerer, watching func() float64) *metric
 	m := &metrics{
 		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kms_health_reporter_probes_total",
-			Help: "Probes by plugin and verdict: healthy, unhealthy, error, or gone where the socket's folder was deleted.",
+			Help: "Probes by plugin and verdict: healthy, unhealthy, error, or gone where there is nothing to observe.",
 		}, []string{"key_id", "status"}),
 		probeDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kms_health_reporter_probe_duration_seconds",

@@ -172,7 +172,7 @@ func TestDeletedSocketFolderIsNothingToObserve(t *testing.T) {
 	if err := os.Remove(folder); err != nil {
 		t.Fatal(err)
 	}
-	r.logged("The socket's folder was deleted: nothing to observe")
+	r.logged("Nothing to observe", "its folder was deleted")
 }
 
 func TestReporterOutlivesTheReadersOfItsOutput(t *testing.T) {

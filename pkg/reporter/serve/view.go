@@ -86,7 +86,7 @@ func pluginError(p Plugin, now time.Time) error {
 	case !p.Probed:
 		return fmt.Errorf("not yet observed")
 	case p.Gone:
-		return fmt.Errorf("nothing to observe: the folder of its socket was deleted")
+		return fmt.Errorf("nothing to observe: its socket is not there")
 	case p.Freshness(now) != health.Fresh:
 		return fmt.Errorf("last checked %s, which is too long ago to tell", p.LastChecked.UTC().Format(time.RFC3339))
 	case p.Status != health.Healthy:
