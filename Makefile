@@ -23,7 +23,7 @@ IMAGE ?= kms-health
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 ##@ Programs
 
@@ -125,7 +125,7 @@ test-e2e: e2e-ready $(addprefix $(CLUSTER)/,$(E2E_PROGRAMS)) ## Run the tests on
 
 .PHONY: cluster-up cluster-down
 cluster-up: e2e-ready $(addprefix $(CLUSTER)/,$(E2E_PROGRAMS)) bin/e2e-cluster ## Start a real cluster with kms-health on it, as root, and leave it running (NODES=3)
-	@bin/e2e-cluster up --nodes $(or $(NODES),1)
+	@bin/e2e-cluster up --nodes $(if $(NODES),$(NODES),1)
 
 cluster-down: bin/e2e-cluster ## End it
 	@bin/e2e-cluster down

@@ -110,6 +110,7 @@ func (n *Node) apiServerPod(r Revision) *corev1.Pod {
 		"--tls-cert-file=" + pkiDir + "/serving.crt", "--tls-private-key-file=" + pkiDir + "/serving.key",
 		"--service-account-key-file=" + pkiDir + "/sa.key", "--service-account-signing-key-file=" + pkiDir + "/sa.key",
 		"--service-account-issuer=https://kubernetes.default.svc",
+		"--kubelet-preferred-address-types=InternalIP",
 		"--kubelet-client-certificate=" + pkiDir + "/kubelet-client.crt", "--kubelet-client-key=" + pkiDir + "/kubelet-client.key",
 		"--requestheader-client-ca-file=" + pkiDir + "/ca.crt", "--requestheader-allowed-names=front-proxy",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",

@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -45,7 +43,7 @@ type Options struct {
 	// Dir is where everything lies, in a folder of its own. Empty: the system's
 	// folder for temporary files. It may not be on an overlay file system.
 	Dir string
-	// Nodes is their number. 0: one.
+	// Nodes is their number, from 1 to 9.
 	Nodes int
 	// First is kube-apiserver's first revision. Nil: one without encryption.
 	First *Revision
@@ -57,7 +55,6 @@ type Options struct {
 type Cluster struct {
 	options    Options
 	dir        string
-	id         string
 	pki        *pki
 	bridge     *child // holds the network namespace of the bridge
 	generation atomic.Int64
@@ -74,11 +71,11 @@ func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a cluster with kubelets needs root")
 	}
-	if options.Nodes == 0 {
-		options.Nodes = 1
+	if options.Nodes < 1 || options.Nodes > maxNodes {
+		return nil, fmt.Errorf("%d nodes: must be 1 to %d", options.Nodes, maxNodes)
 	}
-	if options.Nodes > maxNodes {
-		return nil, fmt.Errorf("%d nodes: at most %d", options.Nodes, maxNodes)
+	if options.Assets == "" {
+		return nil, errors.New("no folder of Kubernetes' programs is named: KUBEBUILDER_ASSETS, which make sets")
 	}
 	if options.Assets, err = filepath.Abs(options.Assets); err != nil {
 		return nil, err
@@ -87,9 +84,6 @@ func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	if options.First != nil {
 		c.first = *options.First
 	}
-	random := make([]byte, 4)
-	_, _ = rand.Read(random)
-	c.id = hex.EncodeToString(random)
 	if c.dir, err = os.MkdirTemp(options.Dir, "kms-health-e2e-"); err != nil {
 		return nil, err
 	}
@@ -260,7 +254,7 @@ func (c *Cluster) RemoveNode(n *Node) error {
 		}
 	}
 	c.mu.Unlock()
-	return errors.Join(n.stop(), os.RemoveAll(n.dir))
+	return n.stop()
 }
 
 // SetFirst changes what AddNode installs.
@@ -283,19 +277,10 @@ func (c *Cluster) Stop() error {
 	for _, n := range c.Nodes() {
 		errs = append(errs, n.stop())
 	}
-	for _, dir := range c.cgroupParents() {
-		errs = append(errs, removeCgroup(dir))
-	}
 	if c.bridge != nil {
 		errs = append(errs, c.bridge.kill())
 	}
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
-}
-
-func (c *Cluster) cgroupParents() []string {
-	dirs, _ := filepath.Glob("/sys/fs/cgroup/*/kms-health-e2e-" + c.id)
-	unified, _ := filepath.Glob("/sys/fs/cgroup/kms-health-e2e-" + c.id)
-	return append(dirs, unified...)
 }
 
 // Dial connects to an address as a process of the node does.
@@ -306,6 +291,9 @@ func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, err
 // RESTConfig is an administrator's, by way of the first node's loopback: it works
 // while the network does not.
 func (c *Cluster) RESTConfig() (*rest.Config, error) { return c.Nodes()[0].RESTConfig() }
+
+// Dir is the folder, on the host, of everything that the cluster keeps.
+func (c *Cluster) Dir() string { return c.dir }
 
 // PID is the id of the node's first process, on the host.
 func (n *Node) PID() int { return n.first.pid() }

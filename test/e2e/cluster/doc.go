@@ -10,7 +10,7 @@
 // same host is no special case. Nodes are joined by a bridge in a namespace of its
 // own. When a node's first process ends, the kernel ends all others and takes its
 // mounts and network away, so nothing is left on the host but one folder and empty
-// cgroups, which Stop removes. Every node dies with the process that started it.
+// cgroups of containers, which Stop removes. Every node dies with the process that started it.
 //
 // There is no registry: images are built here (Image) and imported.
 //

@@ -86,11 +86,6 @@ func (c *Cluster) startNode(ctx context.Context, index int) (_ *Node, err error)
 	if err := n.connect(ctx); err != nil {
 		return nil, err
 	}
-	for _, dir := range n.cgroups() {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, err
-		}
-	}
 	if err := n.writePKI(); err != nil {
 		return nil, err
 	}
@@ -326,24 +321,6 @@ func (n *Node) ctr(ctx context.Context, args ...string) (string, error) {
 	return n.Run(ctx, "ctr", append([]string{"--namespace=k8s.io"}, args...)...)
 }
 
-// cgroups are the folders of the node's containers, one per hierarchy.
-func (n *Node) cgroups() []string {
-	const root = "/sys/fs/cgroup"
-	below := filepath.Join("kms-health-e2e-"+n.cluster.id, n.Name)
-	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
-		return []string{filepath.Join(root, below)}
-	}
-	entries, _ := os.ReadDir(root)
-	var dirs []string
-	for _, e := range entries {
-		// Links such as cpu, beside cpu,cpuacct, are passed over.
-		if e.IsDir() {
-			dirs = append(dirs, filepath.Join(root, e.Name(), below))
-		}
-	}
-	return dirs
-}
-
 func (n *Node) startKubelet() error {
 	config, err := yaml.Marshal(map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -353,7 +330,6 @@ func (n *Node) startKubelet() error {
 		},
 		"authorization": map[string]any{"mode": "AlwaysAllow"},
 		"cgroupDriver":  "cgroupfs",
-		"cgroupRoot":    "/" + filepath.Join("kms-health-e2e-"+n.cluster.id, n.Name),
 		"cgroupsPerQOS": false,
 		"clusterDNS":    []any{dnsIP},
 		"clusterDomain": "cluster.local",
@@ -427,8 +403,10 @@ func (n *Node) startNetwork() error {
 	return err
 }
 
-// stop ends everything in the node, and removes its folder and cgroups.
+// stop ends everything in the node. What is left then, its folder and the empty
+// cgroups of its containers, is removed here.
 func (n *Node) stop() error {
+	containers := n.containerIDs()
 	err := n.first.kill()
 	n.mu.Lock()
 	children := n.children
@@ -437,34 +415,5 @@ func (n *Node) stop() error {
 		<-c.done // the kernel has killed it
 	}
 	_ = n.cluster.inSwitch(context.Background(), "link", "delete", n.link())
-	for _, dir := range n.cgroups() {
-		err = errors.Join(err, removeCgroup(dir))
-	}
-	return err
-}
-
-// removeCgroup removes a tree of empty cgroups, whose files cannot be removed.
-func removeCgroup(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			if err := removeCgroup(filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	// A cgroup is busy for a moment after its last process has ended.
-	return poll(context.Background(), 10*time.Second, func(context.Context) error {
-		err := unix.Rmdir(dir)
-		if errors.Is(err, unix.ENOENT) {
-			return nil
-		}
-		return err
-	})
+	return errors.Join(err, removeCgroups(containers), os.RemoveAll(n.dir))
 }

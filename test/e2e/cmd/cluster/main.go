@@ -3,8 +3,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 
 	"github.com/spf13/cobra"
 
@@ -14,17 +16,23 @@ import (
 func main() {
 	cluster.Main()
 	root := &cobra.Command{
-		Use:   "cluster",
+		Use:   "e2e-cluster",
 		Short: "A real cluster on this host, with kms-health on it",
 		Long: `Runs a real cluster on this host, as root: etcd, kubelets, containerd, and
 kube-apiserver as a static pod that is encrypted by the development KMS plugin, with
-kms-health as it ships. What it is made of: go doc ./test/e2e/cluster`,
+kms-health as it ships. What it is made of: go doc ./test/e2e/cluster
+
+Everything is started from the root of the checkout, as make does it.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.AddCommand(newUp(), newHold(), newDown(), newExec(), newPlugin())
 	if err := root.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "cluster:", err)
+		fmt.Fprintln(os.Stderr, "e2e-cluster:", err)
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			os.Exit(exit.ExitCode())
+		}
 		os.Exit(1)
 	}
 }

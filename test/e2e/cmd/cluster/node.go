@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -21,6 +24,12 @@ func node(name string) (int, error) {
 	s, err := readState()
 	if err != nil {
 		return 0, err
+	}
+	if !s.runs() {
+		return 0, errors.New("the cluster has died: make cluster-down removes what it left")
+	}
+	if len(s.Nodes) == 0 {
+		return 0, errors.New("the cluster is not up yet")
 	}
 	pid, found := s.Nodes[name]
 	if !found {
@@ -37,7 +46,7 @@ func newExec() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cmd := exec.Command("nsenter", append([]string{"--target", strconv.Itoa(pid), "--all", "--wd=/", "--"}, args[1:]...)...)
+			cmd := exec.Command("nsenter", append([]string{"--target", strconv.Itoa(pid), "--all", "--wdns=/", "--"}, args[1:]...)...)
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 			return cmd.Run()
 		},
@@ -58,24 +67,34 @@ or oauth-apiserver.
 			if err != nil {
 				return err
 			}
-			name := args[1] + "-*"
-			if key, isKube := strings.CutPrefix(args[1], cluster.APIServerName+"-"); isKube {
-				name = "kms-" + key
-			}
 			dir := filepath.Join("/proc", strconv.Itoa(pid), "root", cluster.StateDir)
-			found, err := filepath.Glob(filepath.Join(dir, name+".control"))
-			if err != nil || len(found) == 0 {
-				return fmt.Errorf("no plugin %q on %s", args[1], args[0])
+			var pattern string
+			switch key, isKube := strings.CutPrefix(args[1], cluster.APIServerName+"-"); {
+			case isKube:
+				pattern = "kms-" + key
+			case args[1] == apiservers.OpenShift.Name, args[1] == apiservers.OAuth.Name:
+				pattern = args[1] + "-*"
+			}
+			found, _ := filepath.Glob(filepath.Join(dir, pattern+".control"))
+			if pattern == "" || len(found) == 0 {
+				return fmt.Errorf("no plugin %q on %s: there are %s-KEY, %s and %s, where KMS is on", args[1], args[0],
+					cluster.APIServerName, apiservers.OpenShift.Name, apiservers.OAuth.Name)
 			}
 			client, err := kmsplugin.NewClient(found[len(found)-1])
 			if err != nil {
 				return err
 			}
 			state, err := client.Do(cmd.Context(), args[2], args[3:]...)
-			if err == nil {
-				fmt.Fprintf(cmd.OutOrStdout(), "key %s, listening %t, faults %v\n", state.KeyID, state.Listening, state.Faults)
+			if err != nil {
+				return err
 			}
-			return err
+			if args[2] == "status" {
+				out := json.NewEncoder(cmd.OutOrStdout())
+				out.SetIndent("", "  ")
+				return out.Encode(state)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "key %s, listening %t, faults %v\n", state.KeyID, state.Listening, state.Faults)
+			return nil
 		},
 	}
 }

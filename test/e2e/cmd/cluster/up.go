@@ -27,23 +27,43 @@ const folder = ".tools/cluster-up"
 
 // state is what the other commands must know of a running cluster.
 type state struct {
-	PID        int
-	Nodes      map[string]int // the ids of their first processes
-	Kubeconfig string
+	// PID is the process that it lives in, and Started when that began.
+	PID     int
+	Started time.Time
+	// Dirs are its folders, which are left behind where that process was killed.
+	Dirs []string
+	// Nodes are the ids of their first processes. There are none until all is up.
+	Nodes map[string]int
 }
 
 func stateFile() string { return filepath.Join(folder, "state.json") }
 
+var errNone = errors.New("no cluster was started from this folder: make cluster-up")
+
 func readState() (*state, error) {
 	raw, err := os.ReadFile(stateFile())
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, errors.New("no cluster is up here: make cluster-up")
+		return nil, errNone
 	}
 	if err != nil {
 		return nil, err
 	}
 	s := new(state)
 	return s, json.Unmarshal(raw, s)
+}
+
+func (s *state) write() error {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(stateFile(), raw, 0o600)
+}
+
+// runs says whether the cluster's process is there: that of this id, and no later one.
+func (s *state) runs() bool {
+	started, err := cluster.StartTime(s.PID)
+	return err == nil && started.Sub(s.Started).Abs() < time.Second
 }
 
 func newUp() *cobra.Command {
@@ -54,8 +74,8 @@ func newUp() *cobra.Command {
 		Short: "Start a cluster, and leave it running",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if s, err := readState(); err == nil && syscall.Kill(s.PID, 0) == nil {
-				return fmt.Errorf("a cluster is up already, as process %d: make cluster-down", s.PID)
+			if s, err := readState(); err == nil && s.runs() {
+				return fmt.Errorf("a cluster is up already, or about to be, as process %d: make cluster-down", s.PID)
 			}
 			if err := os.MkdirAll(folder, 0o755); err != nil {
 				return err
@@ -71,8 +91,7 @@ func newUp() *cobra.Command {
 // start starts this program again, to hold the cluster, and shows what it says until
 // all is up.
 func start(ctx context.Context, out io.Writer, args ...string) error {
-	logPath := filepath.Join(folder, "log")
-	log, err := os.Create(logPath)
+	log, err := os.Create(filepath.Join(folder, "log"))
 	if err != nil {
 		return err
 	}
@@ -83,28 +102,37 @@ func start(ctx context.Context, out io.Writer, args ...string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	started, err := cluster.StartTime(cmd.Process.Pid)
+	if err == nil {
+		err = (&state{PID: cmd.Process.Pid, Started: started}).write()
+	}
+	if err != nil {
+		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }() // what it says is shown
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	shown := 0
-	for {
-		raw, err := os.ReadFile(logPath)
-		if err != nil {
-			return err
-		}
+	show := func() (up bool) {
+		raw, _ := os.ReadFile(log.Name())
 		fmt.Fprint(out, string(raw[shown:]))
 		shown = len(raw)
-		if strings.Contains(string(raw), upLine) {
-			return nil
-		}
+		return strings.Contains(string(raw), upLine)
+	}
+	for {
 		select {
-		case err := <-ended:
-			return errors.Join(fmt.Errorf("the cluster is not up: see %s", logPath), err)
+		case <-ended:
+			show()
+			return errors.New("the cluster is not up")
 		case <-ctx.Done():
 			_ = cmd.Process.Signal(syscall.SIGTERM)
-			return errors.Join(errors.New("interrupted"), <-ended)
+			<-ended
+			return errors.New("interrupted: the cluster is down")
 		case <-time.After(100 * time.Millisecond):
+			if show() {
+				return nil
+			}
 		}
 	}
 }
@@ -133,7 +161,7 @@ func hold(ctx context.Context, nodes int, off bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir), os.RemoveAll(folder)) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(dir), os.Remove(stateFile())) }()
 	s, err := stage.New(ctx, stage.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir, Nodes: nodes, Log: os.Stdout})
 	if err != nil {
 		return err
@@ -158,7 +186,7 @@ func hold(ctx context.Context, nodes int, off bool) (err error) {
 			return err
 		}
 	}
-	if err := tell(ctx, s); err != nil {
+	if err := tell(ctx, s, dir, off); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -166,7 +194,7 @@ func hold(ctx context.Context, nodes int, off bool) (err error) {
 }
 
 // tell lets the other commands, and kubectl on the host, find the cluster.
-func tell(ctx context.Context, s *stage.Stage) error {
+func tell(ctx context.Context, s *stage.Stage, dir string, off bool) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -183,25 +211,22 @@ func tell(ctx context.Context, s *stage.Stage) error {
 	if err := os.WriteFile(kubeconfig, content, 0o600); err != nil {
 		return err
 	}
-	told := state{PID: os.Getpid(), Nodes: map[string]int{}, Kubeconfig: kubeconfig}
-	for _, n := range s.Nodes() {
-		told.Nodes[n.Name] = n.PID()
-	}
-	raw, err := json.Marshal(told)
+	told, err := readState()
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(stateFile(), raw, 0o600); err != nil {
+	told.Dirs, told.Nodes = []string{s.Dir(), dir}, map[string]int{}
+	for _, n := range s.Nodes() {
+		told.Nodes[n.Name] = n.PID()
+	}
+	if err := told.write(); err != nil {
 		return err
 	}
-	fmt.Printf(`
-The cluster is up.
-  export KUBECONFIG=%s PATH=%s:$PATH
-  kubectl get nodes,pods -A
-  bin/kubectl-kms_health status        # make build
-  bin/e2e-cluster plugin node-1 %s-1 unhealthy "vault is sealed"      # and heal
-  bin/e2e-cluster exec node-1 -- ctr -n k8s.io containers list
-`+upLine, kubeconfig, os.Getenv("KUBEBUILDER_ASSETS"), apiservers.Kube.Name)
+	fmt.Printf("\nThe cluster is up.\n  export KUBECONFIG=%s PATH=%s:$PATH\n  kubectl get nodes,pods -A\n", kubeconfig, os.Getenv("KUBEBUILDER_ASSETS"))
+	if !off {
+		fmt.Printf("  bin/kubectl-kms_health status        # make build\n  bin/e2e-cluster plugin node-1 %s-1 unhealthy \"vault is sealed\"      # and heal\n", apiservers.Kube.Name)
+	}
+	fmt.Print("  bin/e2e-cluster exec node-1 -- ctr -n k8s.io containers list\n" + upLine)
 	return nil
 }
 
@@ -230,19 +255,30 @@ func newDown() *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Short: "End the cluster", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := cmd.OutOrStdout()
 			s, err := readState()
+			if errors.Is(err, errNone) {
+				fmt.Fprintln(out, "no cluster is up")
+				return nil
+			}
 			if err != nil {
 				return err
 			}
-			if err := syscall.Kill(s.PID, syscall.SIGTERM); err != nil {
-				if errors.Is(err, syscall.ESRCH) { // it died, and everything with it
-					return os.RemoveAll(folder)
+			if !s.runs() {
+				// It was killed, and the kernel has ended everything in it.
+				errs := []error{os.Remove(stateFile())}
+				for _, dir := range s.Dirs {
+					errs = append(errs, os.RemoveAll(dir))
 				}
+				fmt.Fprintln(out, "the cluster's process had died; removed what it left")
+				return errors.Join(errs...)
+			}
+			if err := syscall.Kill(s.PID, syscall.SIGTERM); err != nil {
 				return err
 			}
 			for range 600 {
-				if running := syscall.Kill(s.PID, 0) == nil; !running {
-					fmt.Fprintln(cmd.OutOrStdout(), "the cluster is down")
+				if !s.runs() {
+					fmt.Fprintln(out, "the cluster is down")
 					return nil
 				}
 				time.Sleep(100 * time.Millisecond)
