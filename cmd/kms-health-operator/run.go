@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
@@ -288,8 +289,40 @@ func (o *runOptions) lock(config *rest.Config) (resourcelock.Interface, error) {
 		identity = host + "_" + string(uuid.NewUUID())
 	}
 	const twiceTheTimeout = 20 * time.Second
-	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespace, leaseName,
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespace, leaseName,
 		resourcelock.ResourceLockConfig{Identity: identity}, config, twiceTheTimeout)
+	return patientLock{lock}, err
+}
+
+// patientLock waits for an API server that is away. Leader election would come back
+// after its retry period, up to two minutes, though the API server and what the
+// operator has to say of its plugins may be there after a second.
+type patientLock struct{ resourcelock.Interface }
+
+// Get is resourcelock.Interface's.
+func (l patientLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	for told := false; ; told = true {
+		record, raw, err := l.Interface.Get(ctx)
+		if err == nil || !away(err) {
+			return record, raw, err
+		}
+		if !told {
+			klog.ErrorS(err, "The API server cannot be asked for the lease; it is asked every second")
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, err
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// away says whether nobody answered, or somebody who is about to start or to end. What
+// an API server refuses is not waited for.
+func away(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return !errors.As(err, &status) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
 // OpenShift's recommended leases: they ride out 60 s without an API server, and a

@@ -69,6 +69,11 @@ func (o *Operator) state() (in clusteroperator.Input, related []clusteroperator.
 	o.mu.Unlock()
 	in.Configured = o.config.Load() != nil
 	in.Configuration = o.told()
+	if !in.Configured && in.Configuration != "" {
+		// Nothing was looked at, so it is not known where this is. Where there is no
+		// ClusterOperator, none is written.
+		openShift = o.OpenShift == nil || *o.OpenShift
+	}
 	return in, o.related(targets), openShift
 }
 
