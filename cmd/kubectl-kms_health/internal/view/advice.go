@@ -71,7 +71,7 @@ func meaning(p *Plugin) string {
 	case rollup.Error:
 		return "The plugin gives no answer to judge: it does not run, hangs, or the call failed. " + suffers
 	case rollup.Stale:
-		return "The report is older than four of its intervals, so nothing is known of the plugin, whatever it last said. The reporter has ended, cannot write to the API server, or is no longer told to; or the node is down."
+		return "The report is older than four of its intervals, so nothing is known of the plugin, whatever it last said. The reporter has ended, cannot write to the API server, has nothing to ask since the plugin's socket is not there, or is no longer told to; or the node is down."
 	case rollup.Skewed:
 		return "The node's clock is not the API server's, so the age of the report cannot be told. The plugin may be well."
 	case rollup.Unreadable:
