@@ -51,6 +51,14 @@ func Test07Harm(t *testing.T) {
 		unharmed := h.watchAPIServers(apiservers.All...)
 		_, err := h.Kubectl(h.ctx, littleMemory, "apply", "-f", "-")
 		h.must(err)
+		h.await(time.Minute, "the policy is in force", func() error {
+			const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: harm, namespace: default}\nspec: {containers: [{name: kms-health, image: none}]}\n"
+			out, err := h.Kubectl(h.ctx, pod, "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.spec.containers[0].resources.limits.memory}")
+			if err == nil && out != "5Mi" {
+				err = fmt.Errorf("the limit is %q", out)
+			}
+			return err
+		})
 		t.Cleanup(func() { h.restore() })
 		h.deleteReporters()
 		h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
@@ -126,6 +134,7 @@ func Test07CrashingSidecar(t *testing.T) {
 	time.Sleep(10 * interval)
 	h.image("")
 	h.awaitHealthy(apiservers.All...)
+	h.awaitVersion(h.version)
 	unharmed()
 	stop()
 	asked, bad := failed()
@@ -148,7 +157,7 @@ spec:
     resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
   matchConditions:
   - name: reporters
-    expression: object.spec.containers.exists(c, c.name == "kms-health") && object.metadata.namespace == "openshift-kms-health"
+    expression: object.spec.containers.exists(c, c.name == "kms-health") && object.metadata.namespace in ["openshift-kms-health", "default"]
   mutations:
   - patchType: JSONPatch
     jsonPatch:
