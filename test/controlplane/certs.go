@@ -60,6 +60,9 @@ func NewCA(name string) (*CA, error) {
 // PEM returns the authority's certificate.
 func (ca *CA) PEM() []byte { return append([]byte(nil), ca.pem...) }
 
+// KeyPEM returns the authority's key, for a program that signs by it.
+func (ca *CA) KeyPEM() ([]byte, error) { return encodeKey(ca.key) }
+
 // Pool returns a pool that trusts this authority only.
 func (ca *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()

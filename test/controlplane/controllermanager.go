@@ -153,7 +153,7 @@ func (c *ControlPlane) controllers() *process {
 
 // writeControllerManagerFiles returns the path of its kubeconfig.
 func (c *ControlPlane) writeControllerManagerFiles() (string, error) {
-	key, err := encodeKey(c.clientCA.key)
+	key, err := c.clientCA.KeyPEM()
 	if err != nil {
 		return "", err
 	}

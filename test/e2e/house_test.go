@@ -48,7 +48,8 @@ func newHouse(t *testing.T, on bool) *house {
 	if shared.broken != "" {
 		t.Skipf("%s left the cluster in a state that nothing can be told by", shared.broken)
 	}
-	if shared.stage == nil {
+	first := shared.stage == nil
+	if first {
 		s, err := newStage(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
@@ -57,16 +58,12 @@ func newHouse(t *testing.T, on bool) *house {
 		if shared.version, err = s.Build(t.Context(), "this", root); err != nil {
 			t.Fatal(err)
 		}
-		h := enter(t, s, shared.version)
-		h.must(s.Install(t.Context(), shared.version, stage.Configuration))
-		h.must(s.AwaitOperator(t.Context()))
-		if on {
-			h.turnOn()
-			shared.on = true
-		}
-		return h
 	}
 	h := enter(t, shared.stage, shared.version)
+	if first {
+		h.must(h.Install(h.ctx, h.version, stage.Configuration))
+		h.must(h.AwaitOperator(h.ctx))
+	}
 	if on && !shared.on {
 		h.turnOn()
 		shared.on = true

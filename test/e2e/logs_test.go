@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,35 +24,41 @@ type logLine struct {
 // lastLogged is the latest line that says all of this, of pods whose logs' folder, which
 // is NAMESPACE_POD_UID, begins with a prefix.
 func (h *house) lastLogged(podPrefix string, what ...string) (logLine, error) {
-	paths, err := filepath.Glob(h.node().Path("/var/log/pods/" + podPrefix + "*/*/*.log"))
+	lines, err := h.logLines(podPrefix, what...)
 	if err != nil {
 		return logLine{}, err
 	}
-	var last logLine
+	if len(lines) == 0 {
+		return logLine{}, fmt.Errorf("no log of %s… says %q", podPrefix, what)
+	}
+	return slices.MaxFunc(lines, func(a, b logLine) int { return a.at.Compare(b.at) }), nil
+}
+
+// logLines are all such lines.
+func (h *house) logLines(podPrefix string, what ...string) ([]logLine, error) {
+	paths, err := filepath.Glob(h.node().Path("/var/log/pods/" + podPrefix + "*/*/*.log"))
+	if err != nil {
+		return nil, err
+	}
+	var found []logLine
 	for _, path := range paths {
 		content, err := os.ReadFile(path)
 		if err != nil {
-			return logLine{}, err
+			return nil, err
 		}
-	lines:
+		folder := filepath.Base(filepath.Dir(filepath.Dir(path)))
+		uid := folder[strings.LastIndex(folder, "_")+1:]
 		for line := range strings.Lines(string(content)) {
-			for _, w := range what {
-				if !strings.Contains(line, w) {
-					continue lines
-				}
+			if slices.ContainsFunc(what, func(w string) bool { return !strings.Contains(line, w) }) {
+				continue
 			}
 			stamp, text, _ := strings.Cut(line, " ")
-			at, err := time.Parse(time.RFC3339Nano, stamp)
-			if err == nil && at.After(last.at) {
-				folder := filepath.Base(filepath.Dir(filepath.Dir(path)))
-				last = logLine{at, strings.TrimSpace(text), folder[strings.LastIndex(folder, "_")+1:]}
+			if at, err := time.Parse(time.RFC3339Nano, stamp); err == nil {
+				found = append(found, logLine{at, strings.TrimSpace(text), uid})
 			}
 		}
 	}
-	if last.at.IsZero() {
-		return logLine{}, fmt.Errorf("none of %d logs of %s… says %q", len(paths), podPrefix, what)
-	}
-	return last, nil
+	return found, nil
 }
 
 // logged has nothing against logs of pods that say something since a time.

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -11,12 +10,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,10 +124,10 @@ func TestSidecar(t *testing.T) {
 
 func testSidecarOn(h *owner) {
 	start := time.Now()
-	cert, key, err := h.Client(reporterUser)
+	pair, err := h.Client(reporterUser)
 	h.must(err)
 	ca, _ := h.CAs()
-	h.must(h.node().SyncFolder(clientFolder, map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": ca}))
+	h.must(h.node().SyncFolder(clientFolder, map[string][]byte{"tls.crt": pair.Cert, "tls.key": pair.Key, "ca.crt": ca}))
 	h.must(h.Roll(h.ctx, h.roll(true)))
 	_, err = h.Kubectl(h.ctx, string(h.objects), "apply", "-f", "-")
 	h.must(err)
@@ -230,10 +227,10 @@ func testSidecarIll(h *owner) {
 func testSidecarCertificate(h *owner) {
 	before := h.sidecarPID()
 	start := time.Now()
-	cert, key, err := h.Client(reporterUser)
+	pair, err := h.Client(reporterUser)
 	h.must(err)
 	ca, _ := h.CAs()
-	h.rotate("client certificate", cert, key, ca)
+	h.rotate("client certificate", pair, ca)
 	time.Sleep(5 * interval)
 	h.steadySidecar("client certificate", start)
 	h.same(before)
@@ -241,11 +238,11 @@ func testSidecarCertificate(h *owner) {
 
 // rotate exchanges the credentials' folder, and waits until a write with the new
 // certificate was allowed.
-func (h *owner) rotate(what string, cert, key, ca []byte) {
+func (h *owner) rotate(what string, pair *controlplane.KeyPair, ca []byte) {
 	h.t.Helper()
 	exchanged := time.Now()
-	h.must(h.node().SyncFolder(clientFolder, map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": ca}))
-	block, _ := pem.Decode(cert)
+	h.must(h.node().SyncFolder(clientFolder, map[string][]byte{"tls.crt": pair.Cert, "tls.key": pair.Key, "ca.crt": ca}))
+	block, _ := pem.Decode(pair.Cert)
 	sum := sha256.Sum256(block.Bytes)
 	credential := "X509SHA256=" + hex.EncodeToString(sum[:])
 	var used time.Time
@@ -278,17 +275,17 @@ func testSidecarCA(h *owner) {
 	before := h.sidecarPID()
 	start := time.Now()
 	first, next := h.CAs()
-	cert, key, err := h.Client(reporterUser)
+	pair, err := h.Client(reporterUser)
 	h.must(err)
-	h.rotate("bundle of two CAs", cert, key, append(append([]byte{}, first...), next...))
+	h.rotate("bundle of two CAs", pair, append(append([]byte{}, first...), next...))
 	h.must(h.RotateCA(cluster.TrustBoth))
 	h.must(h.RotateCA(cluster.ServeByNext))
 	h.await(2*time.Minute, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
 	// With a certificate of its own, so that the audit log tells when it was used: over a
 	// connection that the new CA alone vouched for.
-	cert, key, err = h.Client(reporterUser)
+	pair, err = h.Client(reporterUser)
 	h.must(err)
-	h.rotate("the new CA alone", cert, key, next)
+	h.rotate("the new CA alone", pair, next)
 	h.must(h.RotateCA(cluster.TrustNext))
 	time.Sleep(5 * interval)
 	h.steadySidecar("CA", start)
@@ -398,7 +395,7 @@ func testSidecarOperator(h *owner) {
 	times.took("sidecar", "approved: the certificate is in its Secret", time.Since(approved), noTime, "looked for every 30s")
 	// cert-syncer's part.
 	_, ca := h.CAs()
-	h.rotate("the operator's certificate", secret.Data["tls.crt"], secret.Data["tls.key"], ca)
+	h.rotate("the operator's certificate", &controlplane.KeyPair{Cert: secret.Data["tls.crt"], Key: secret.Data["tls.key"]}, ca)
 	h.awaitHealthy(apiservers.Kube)
 	times.took("sidecar", "operator installed, certificate approved: all healthy", time.Since(runs), noTime, "")
 
@@ -518,24 +515,8 @@ func sameBut(without, with []byte) error {
 // applied is when the file in force was applied, by what the sidecar serves on the node's
 // loopback.
 func (h *owner) applied() (time.Time, error) {
-	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: h.node().Dial}}
-	request, err := http.NewRequestWithContext(h.ctx, http.MethodGet, "http://127.0.0.1:9180/metrics", nil)
-	if err != nil {
-		return time.Time{}, err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return time.Time{}, err
-	}
-	defer response.Body.Close()
-	lines := bufio.NewScanner(io.LimitReader(response.Body, 1<<20))
-	for lines.Scan() {
-		if value, found := strings.CutPrefix(lines.Text(), "kms_health_reporter_config_applied_timestamp_seconds "); found {
-			seconds, err := strconv.ParseFloat(value, 64)
-			return time.UnixMicro(int64(seconds * 1e6)), err
-		}
-	}
-	return time.Time{}, errors.Join(errors.New("the metric is not there"), lines.Err())
+	seconds, err := h.metric("kms_health_reporter_config_applied_timestamp_seconds")
+	return time.UnixMicro(int64(seconds * 1e6)), err
 }
 
 // reports has nothing against a node's one entry with this status and detail.

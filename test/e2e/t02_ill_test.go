@@ -75,12 +75,7 @@ func Test02IllWhileEverythingRestarts(t *testing.T) {
 
 	_, kubelet := h.kill("kube-apiserver-", "kube-apiserver")
 	killed := time.Now()
-	var answers time.Time
-	h.await(2*time.Minute, "kube-apiserver takes writes again", func() error {
-		_, err := h.OperatorResource(h.ctx, apiservers.Kube)
-		answers = time.Now()
-		return err
-	})
+	answers := h.awaitAnswers()
 	times.took("2 ill", "kube-apiserver killed to its answers, plugin ill", answers.Sub(killed)+kubelet, kubelet, "")
 	written, err := h.seen.Await(h.ctx, apiservers.Kube, killed, 30*time.Second, "a report of after the restart", func(s stage.State) error {
 		return errors.Join(degraded(s), s.Fresh(h.node().Name, killed))

@@ -5,8 +5,10 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -88,7 +90,7 @@ func Test04APIServerDown(t *testing.T) {
 	}
 	// Its local view says so, too.
 	h.await(10*time.Second, "the reporter's own view is healthy", func() error {
-		view, err := h.localView()
+		view, err := h.served("/kms-providers?verbose")
 		if err == nil && !strings.Contains(view, "[+]kms-provider-"+h.writeKey()+" ok") {
 			err = errors.New(view)
 		}
@@ -135,16 +137,30 @@ func Test04APIServerDown(t *testing.T) {
 	}
 }
 
-// localView is what the companion serves on the node's loopback.
-func (h *house) localView() (string, error) {
+// served is what a reporter serves at a path on the node's loopback.
+func (h *house) served(path string) (string, error) {
 	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: h.node().Dial}}
-	response, err := client.Get("http://127.0.0.1:9180/kms-providers?verbose")
+	response, err := client.Get("http://127.0.0.1:9180" + path)
 	if err != nil {
 		return "", err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	return string(body), err
+}
+
+// metric is one that has no labels, of those that a reporter serves.
+func (h *house) metric(name string) (float64, error) {
+	text, err := h.served("/metrics")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(text) {
+		if value, found := strings.CutPrefix(line, name+" "); found {
+			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		}
+	}
+	return 0, fmt.Errorf("there is no metric %s", name)
 }
 
 // awaitAnswers waits until kube-apiserver serves custom resources, as a report needs.

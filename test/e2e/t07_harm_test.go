@@ -298,27 +298,35 @@ func (h *house) spoilFiles() {
 	}
 }
 
-// askAggregated asks the aggregated API server all the time, until stopped; and then
-// tells how often, and how often it did not answer.
+// askAggregated asks the aggregated API server for its objects.
 func (h *house) askAggregated() (stop func(), result func() (asked, bad int)) {
+	return h.ask("the aggregated API server", 100*time.Millisecond, func(ctx context.Context) error {
+		_, err := h.Kube.Discovery().RESTClient().Get().AbsPath("/apis/wardle.example.com/v1alpha1/flunders").Timeout(5 * time.Second).DoRaw(ctx)
+		return err
+	})
+}
+
+// ask asks somebody all the time, until stopped; and then tells how often, and how often
+// there was no good answer.
+func (h *house) ask(whom string, pause time.Duration, question func(context.Context) error) (stop func(), result func() (asked, bad int)) {
 	ctx, cancel := context.WithCancel(h.ctx)
 	done := make(chan struct{})
 	var asked, bad int
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			_, err := h.Kube.Discovery().RESTClient().Get().AbsPath("/apis/wardle.example.com/v1alpha1/flunders").Timeout(5 * time.Second).DoRaw(ctx)
+			err := question(ctx)
 			if ctx.Err() != nil {
 				return
 			}
 			asked++
 			if err != nil {
 				if bad == 0 {
-					h.t.Logf("at %s the aggregated API server did not answer: %v", time.Now().Format(time.TimeOnly), err)
+					h.t.Logf("at %s %s did not answer: %v", time.Now().Format(time.TimeOnly), whom, err)
 				}
 				bad++
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(pause)
 		}
 	}()
 	return func() { cancel(); <-done }, func() (int, int) { return asked, bad }

@@ -5,8 +5,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,27 +68,18 @@ func Test09OperatorKilledInEachStep(t *testing.T) {
 		}
 		return nil
 	})
-
 }
 
 // changes counts what the operator has said to have changed since a time.
 func (h *house) changes(since time.Time) int {
 	h.t.Helper()
-	paths, err := filepath.Glob(h.node().Path("/var/log/pods/" + operatorLogs + "*/*/*.log"))
+	lines, err := h.logLines(operatorLogs, `"Changed"`)
 	h.must(err)
 	n := 0
-	for _, path := range paths {
-		content, err := os.ReadFile(path)
-		h.must(err)
-		for line := range strings.Lines(string(content)) {
-			stamp, text, _ := strings.Cut(line, " ")
-			if !strings.Contains(text, `"Changed"`) {
-				continue
-			}
-			for _, did := range []string{`reason="Applied"`, `reason="Deleted"`, `reason="Injected"`, `reason="Rolled"`} {
-				if at, err := time.Parse(time.RFC3339Nano, stamp); err == nil && at.After(since) && strings.Contains(text, did) {
-					n++
-				}
+	for _, line := range lines {
+		for _, did := range []string{`reason="Applied"`, `reason="Deleted"`, `reason="Injected"`, `reason="Rolled"`} {
+			if line.at.After(since) && strings.Contains(line.text, did) {
+				n++
 			}
 		}
 	}

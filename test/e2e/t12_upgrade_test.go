@@ -102,25 +102,13 @@ func (h *house) awaitVersion(v *stage.Version) {
 	h.awaitHealthy(apiservers.All...)
 }
 
-// askKube asks whether kube-apiserver is ready, all the time, until stopped.
+// askKube asks whether kube-apiserver is ready.
 func (h *house) askKube() (stop func(), result func() (asked, bad int)) {
-	ctx, cancel := context.WithCancel(h.ctx)
-	done := make(chan struct{})
-	var asked, bad int
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			code, err := h.node().Get(ctx, "/readyz")
-			if ctx.Err() != nil {
-				return
-			}
-			asked++
-			if err != nil || code != http.StatusOK {
-				bad++
-				h.t.Logf("/readyz: %d, %v", code, err)
-			}
-			time.Sleep(200 * time.Millisecond)
+	return h.ask("/readyz of kube-apiserver", 200*time.Millisecond, func(ctx context.Context) error {
+		code, err := h.node().Get(ctx, "/readyz")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("status %d", code)
 		}
-	}()
-	return func() { cancel(); <-done }, func() (int, int) { return asked, bad }
+		return err
+	})
 }

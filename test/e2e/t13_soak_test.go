@@ -3,11 +3,8 @@
 package e2e
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -207,17 +204,8 @@ func (h *house) footprint() map[string]float64 {
 			}
 		}
 	}
-	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: h.node().Dial}}
-	response, err := client.Get("http://127.0.0.1:9180/metrics")
+	goroutines, err := h.metric("go_goroutines")
 	h.must(err)
-	defer response.Body.Close()
-	lines := bufio.NewScanner(io.LimitReader(response.Body, 1<<20))
-	for lines.Scan() {
-		if rest, is := strings.CutPrefix(lines.Text(), "go_goroutines "); is {
-			n, err := strconv.ParseFloat(rest, 64)
-			h.must(err)
-			found["companion goroutines"] = n
-		}
-	}
+	found["companion goroutines"] = goroutines
 	return found
 }

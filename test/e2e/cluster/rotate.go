@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"path/filepath"
-	"slices"
 
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -27,14 +25,14 @@ func (c *Cluster) RotateCA(step int) error {
 	switch step {
 	case ServeByNext:
 		for _, n := range c.Nodes() {
-			cert, key, err := c.pki.next.serving(n.servingNames()...)
+			pair, err := c.pki.next.Serving(n.servingNames()...)
 			if err != nil {
 				return err
 			}
-			if err := n.WriteFile(filepath.Join(pkiDir, "serving.key"), key, 0o600); err != nil {
+			if err := n.WriteFile(filepath.Join(pkiDir, "serving.key"), pair.Key, 0o600); err != nil {
 				return err
 			}
-			if err := n.WriteFile(filepath.Join(pkiDir, "serving.crt"), cert, 0o600); err != nil {
+			if err := n.WriteFile(filepath.Join(pkiDir, "serving.crt"), pair.Cert, 0o600); err != nil {
 				return err
 			}
 		}
@@ -42,7 +40,7 @@ func (c *Cluster) RotateCA(step int) error {
 	case TrustBoth:
 		return first.trust(c.pki.both())
 	default:
-		return first.trust(slices.Clone(c.pki.next.caPEM))
+		return first.trust(c.pki.next.PEM())
 	}
 }
 
@@ -61,9 +59,7 @@ func (c *Cluster) ServedByNext(ctx context.Context, n *Node) error {
 		return err
 	}
 	defer conn.Close()
-	pool := x509.NewCertPool()
-	pool.AddCert(c.pki.next.ca)
-	return tls.Client(conn, &tls.Config{RootCAs: pool, ServerName: "localhost"}).HandshakeContext(ctx)
+	return tls.Client(conn, &tls.Config{RootCAs: c.pki.next.Pool(), ServerName: "localhost"}).HandshakeContext(ctx)
 }
 
 // CAs are the certificates of a kubeconfig's authority, or of a PEM file, each in PEM.

@@ -9,9 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/test/e2e/cluster"
@@ -136,13 +134,13 @@ func setImages(o *unstructured.Unstructured, v *Version) error {
 
 // servingCertificate makes what OpenShift's service CA makes.
 func (s *Stage) servingCertificate(ctx context.Context) error {
-	cert, key, err := s.Serving(OperatorName + "." + Home + ".svc")
+	pair, err := s.Serving(OperatorName + "." + Home + ".svc")
 	if err != nil {
 		return err
 	}
 	manifest := "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + Home + "}\n---\n" +
 		"apiVersion: v1\nkind: Secret\ntype: kubernetes.io/tls\nmetadata: {name: " + OperatorName + "-serving, namespace: " + Home + "}\nstringData:\n" +
-		"  tls.crt: |\n" + indent(cert) + "  tls.key: |\n" + indent(key)
+		"  tls.crt: |\n" + indent(pair.Cert) + "  tls.key: |\n" + indent(pair.Key)
 	_, err = s.Kubectl(ctx, manifest, "apply", "--server-side", "--field-manager=service-ca", "-f", "-")
 	return err
 }
@@ -164,15 +162,5 @@ func (s *Stage) Configure(ctx context.Context, config string) error {
 
 // AwaitOperator waits until the operator's Deployment has rolled out.
 func (s *Stage) AwaitOperator(ctx context.Context) error {
-	return Eventually(ctx, 2*time.Minute, "the operator runs", func(ctx context.Context) error {
-		d, err := s.Kube.AppsV1().Deployments(Home).Get(ctx, OperatorName, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < *d.Spec.Replicas ||
-			d.Status.AvailableReplicas < *d.Spec.Replicas || d.Status.Replicas != *d.Spec.Replicas {
-			return fmt.Errorf("%d of %d replicas are updated and available", d.Status.AvailableReplicas, *d.Spec.Replicas)
-		}
-		return nil
-	})
+	return s.AwaitDeployment(ctx, Home, OperatorName)
 }

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -168,45 +169,27 @@ func Ready(pod *corev1.Pod) bool {
 // WriteAnew writes all Secrets and ConfigMaps as they are, so that each is encrypted
 // with the key that writes now: OpenShift's migration of the storage.
 func (s *Stage) WriteAnew(ctx context.Context) error {
-	again := func(write func() error) error {
-		return Eventually(ctx, 30*time.Second, "an object is written anew", func(context.Context) error {
-			err := write()
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return err
-		})
-	}
-	secrets, err := s.Kube.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for _, o := range secrets.Items {
-		api := s.Kube.CoreV1().Secrets(o.Namespace)
-		if err := again(func() error {
-			now, err := api.Get(ctx, o.Name, metav1.GetOptions{})
-			if err == nil {
-				_, err = api.Update(ctx, now, metav1.UpdateOptions{})
-			}
-			return err
-		}); err != nil {
+	for _, resource := range []string{"secrets", "configmaps"} {
+		objects := s.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource})
+		all, err := objects.List(ctx, metav1.ListOptions{})
+		if err != nil {
 			return err
 		}
-	}
-	maps, err := s.Kube.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for _, o := range maps.Items {
-		api := s.Kube.CoreV1().ConfigMaps(o.Namespace)
-		if err := again(func() error {
-			now, err := api.Get(ctx, o.Name, metav1.GetOptions{})
-			if err == nil {
-				_, err = api.Update(ctx, now, metav1.UpdateOptions{})
+		for _, o := range all.Items {
+			api := objects.Namespace(o.GetNamespace())
+			err := Eventually(ctx, 30*time.Second, "an object is written anew", func(context.Context) error {
+				now, err := api.Get(ctx, o.GetName(), metav1.GetOptions{})
+				if err == nil {
+					_, err = api.Update(ctx, now, metav1.UpdateOptions{})
+				}
+				if apierrors.IsNotFound(err) {
+					return nil
+				}
+				return err
+			})
+			if err != nil {
+				return err
 			}
-			return err
-		}); err != nil {
-			return err
 		}
 	}
 	return nil
