@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -57,17 +58,51 @@ func (c *ControlPlane) AuditEvents(filters ...AuditFilter) ([]auditv1.Event, err
 }
 
 // AuditEventsByUser is AuditEvents with ByUser, and many times faster on a long
-// log: of other users' events nothing is decoded, and of the log nothing is read
-// again that was read for the same user before. What an event points to is for
-// reading only.
+// log: of other users' events nothing is decoded.
 func (c *ControlPlane) AuditEventsByUser(name string, filters ...AuditFilter) ([]auditv1.Event, error) {
 	if !c.options.Audit {
 		return nil, errNoAudit
 	}
-	c.auditMu.Lock()
-	defer c.auditMu.Unlock()
-	read := c.auditRead[name]
-	log, err := readFrom(c.AuditLog(), read.offset)
+	return (&AuditTail{path: c.AuditLog()}).ByUser(name, filters...)
+}
+
+// AuditTail is the audit log from a moment on. It is for those who ask again and
+// again: what was read for a user is not read for the same user again.
+type AuditTail struct {
+	path string
+	from int64
+	mu   sync.Mutex
+	read map[string]auditRead // by user
+}
+
+// auditRead is what was read of the audit log for a user.
+type auditRead struct {
+	offset int64
+	events []auditv1.Event
+}
+
+// AuditTail returns the log from now on.
+func (c *ControlPlane) AuditTail() (*AuditTail, error) {
+	if !c.options.Audit {
+		return nil, errNoAudit
+	}
+	log, err := os.ReadFile(c.AuditLog())
+	if err != nil {
+		return nil, fmt.Errorf("read the audit log: %w", err)
+	}
+	return &AuditTail{path: c.AuditLog(), from: int64(bytes.LastIndexByte(log, '\n') + 1)}, nil
+}
+
+// ByUser is AuditEventsByUser of the tail. What an event points to is for reading
+// only.
+func (a *AuditTail) ByUser(name string, filters ...AuditFilter) ([]auditv1.Event, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	read, ok := a.read[name]
+	if !ok {
+		read.offset = a.from
+	}
+	log, err := readFrom(a.path, read.offset)
 	if err != nil {
 		return nil, fmt.Errorf("read the audit log: %w", err)
 	}
@@ -78,10 +113,10 @@ func (c *ControlPlane) AuditEventsByUser(name string, filters ...AuditFilter) ([
 	}
 	read.offset += int64(len(log))
 	read.events = append(read.events, more...)
-	if c.auditRead == nil {
-		c.auditRead = map[string]auditRead{}
+	if a.read == nil {
+		a.read = map[string]auditRead{}
 	}
-	c.auditRead[name] = read
+	a.read[name] = read
 	var events []auditv1.Event
 	for i := range read.events {
 		if passes(&read.events[i], filters) {
@@ -89,12 +124,6 @@ func (c *ControlPlane) AuditEventsByUser(name string, filters ...AuditFilter) ([
 		}
 	}
 	return events, nil
-}
-
-// auditRead is what was read of the audit log for a user.
-type auditRead struct {
-	offset int64
-	events []auditv1.Event
 }
 
 func readFrom(path string, offset int64) ([]byte, error) {

@@ -60,9 +60,6 @@ type ControlPlane struct {
 	servingNames   []string
 	servingDER     []byte
 	encryption     bool
-
-	auditMu   sync.Mutex
-	auditRead map[string]auditRead // by user
 }
 
 // Start runs etcd and kube-apiserver and waits until they serve. ctx bounds the

@@ -211,6 +211,10 @@ func TestRightThatIsGrantedLaterIsUsed(t *testing.T) {
 func TestClientCertificateIsReplacedWithoutARestart(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
 	r := newReporter(t)
+	audit, err := cluster.AuditTail()
+	if err != nil {
+		t.Fatal(err)
+	}
 	names := []string{certificateUser + ":first", certificateUser + ":second"}
 	for _, name := range names {
 		if err := cluster.AllowStatusPatch(soon(t), name, resource); err != nil {
@@ -230,7 +234,7 @@ func TestClientCertificateIsReplacedWithoutARestart(t *testing.T) {
 			r.start()
 		}
 		eventually(t, "writes as "+name, func() bool {
-			events, err := cluster.AuditEventsByUser(name, func(e *auditv1.Event) bool { return e.ResponseStatus != nil && e.ResponseStatus.Code == 200 })
+			events, err := audit.ByUser(name, func(e *auditv1.Event) bool { return e.ResponseStatus != nil && e.ResponseStatus.Code == 200 })
 			return err == nil && len(events) > 0
 		})
 		r.freshCondition(resource, "1=healthy")

@@ -52,6 +52,10 @@ func newHouse(t *testing.T, args ...string) *house {
 	for _, found := range sweep(t, whatever) {
 		h.before = append(h.before, found.text)
 	}
+	var err error
+	if audit, err = cluster.AuditTail(); err != nil {
+		t.Fatal(err)
+	}
 	log, err := os.Create(filepath.Join(h.dir, "operator.log"))
 	if err != nil {
 		t.Fatal(err)

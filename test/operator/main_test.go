@@ -31,6 +31,9 @@ const patience = 90 * time.Second
 // empty as it was.
 var (
 	cluster *controlplane.ControlPlane
+	// audit is the API server's log of the test that runs. The log of all of them takes
+	// seconds to read, in which no plugin of this process answers.
+	audit   *controlplane.AuditTail
 	workers *nodes.Nodes
 	client  dynamic.Interface
 	kube    kubernetes.Interface

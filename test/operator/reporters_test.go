@@ -209,7 +209,8 @@ type written struct {
 	what string
 }
 
-// writesOf are the operator's writes but those of its lease, or a reporter's.
+// writesOf are the operator's writes since the house was made, but those of its lease,
+// or a reporter's.
 func writesOf(t *testing.T, user string) []written {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -217,7 +218,7 @@ func writesOf(t *testing.T, user string) []written {
 	if err := cluster.AuditFence(ctx); err != nil {
 		t.Fatal(err)
 	}
-	events, err := cluster.AuditEventsByUser(user, func(e *auditv1.Event) bool {
+	events, err := audit.ByUser(user, func(e *auditv1.Event) bool {
 		return !slices.Contains([]string{"get", "list", "watch"}, e.Verb) && (e.ObjectRef == nil || e.ObjectRef.Resource != "leases" && e.ObjectRef.Resource != "events")
 	})
 	if err != nil {
