@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -528,45 +529,28 @@ func reports(s stage.State, node string, status health.Status, detail string) er
 	return nil
 }
 
-// steadySidecar wants no report since a time to be other than healthy, and no tick to be
-// missed.
+// steadySidecar is steady, where no operator judges.
 func (h *owner) steadySidecar(what string, since time.Time) {
 	h.t.Helper()
-	last, longest := since, time.Duration(0)
-	for _, s := range h.seen.States(apiservers.Kube, since) {
-		longest, last = max(longest, s.At.Sub(last)), s.At
-		if err := reports(s, h.node().Name, health.Healthy, ""); err != nil {
-			h.t.Error(err)
-			break
-		}
-	}
-	longest = max(longest, time.Since(last))
-	times.took("sidecar", what+": longest time between two writes", longest, noTime, "2 intervals")
-	// A tick that is missed is two intervals, and their jitter less.
-	if longest > 2*interval*9/10 {
-		h.t.Errorf("no report for %v: a tick was missed", longest)
-	}
+	h.steady("sidecar", what, since, func(s stage.State) error { return reports(s, h.node().Name, health.Healthy, "") }, apiservers.Kube)
+}
+
+// sidecarLog are the lines of the sidecar's log that say something.
+func (h *owner) sidecarLog(what string) []logLine {
+	h.t.Helper()
+	lines, err := h.logLines(cluster.APIServerNamespace+"_"+cluster.APIServerName+"-", what)
+	h.must(err)
+	return slices.DeleteFunc(lines, func(l logLine) bool { return l.container != sidecar.ContainerName })
 }
 
 // begun is when the sidecar last said that it starts, which is the first that it does.
-func (h *owner) begun() (at time.Time) {
+func (h *owner) begun() time.Time {
 	h.t.Helper()
-	logs, err := filepath.Glob(h.node().Path("/var/log/pods/" + cluster.APIServerNamespace + "_" + cluster.APIServerName + "-*/" + sidecar.ContainerName + "/*.log"))
-	h.must(err)
-	for _, log := range logs {
-		content, err := os.ReadFile(log)
-		h.must(err)
-		for line := range strings.Lines(string(content)) {
-			stamp, rest, _ := strings.Cut(line, " ")
-			if said, err := time.Parse(time.RFC3339Nano, stamp); err == nil && strings.Contains(rest, `"Starting"`) && said.After(at) {
-				at = said
-			}
-		}
+	starts := h.sidecarLog(`"Starting"`)
+	if len(starts) == 0 {
+		h.t.Fatal("the sidecar's logs do not tell of a start")
 	}
-	if at.IsZero() {
-		h.t.Fatalf("the sidecar's logs %q do not tell of a start", logs)
-	}
-	return at
+	return slices.MaxFunc(starts, func(a, b logLine) int { return a.at.Compare(b.at) }).at
 }
 
 func (h *owner) sidecarPID() int {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/e2e/stage"
 )
 
 // What rotates does not travel on the path that restarts things: no process ends, and
@@ -45,7 +46,7 @@ func Test08Rotation(t *testing.T) {
 			return nil
 		})
 		times.took("8 rotation", "tokens: all replaced, by a restart of the kubelet", time.Since(start), time.Since(start), "")
-		h.steady(start)
+		h.steady("8 rotation", "tokens", start, stage.State.Healthy, apiservers.All...)
 	})
 
 	t.Run("CA", func(t *testing.T) {
@@ -64,7 +65,7 @@ func Test08Rotation(t *testing.T) {
 		times.took("8 rotation", "CA: a bundle of two with every reporter", told.Sub(start), noTime, "")
 		times.took("8 rotation", "CA: the new one alone with every reporter", time.Since(served), noTime, "")
 		time.Sleep(5 * interval)
-		h.steady(start)
+		h.steady("8 rotation", "CA", start, stage.State.Healthy, apiservers.All...)
 	})
 
 	all.untouched(before)
@@ -93,29 +94,6 @@ func (h *house) reporterFiles(name string) []string {
 		found = append(found, paths...)
 	}
 	return found
-}
-
-// steady wants all states since a time to be healthy, with no tick missed.
-func (h *house) steady(since time.Time) {
-	h.t.Helper()
-	for _, server := range apiservers.All {
-		last := since
-		var longest time.Duration
-		told := false
-		for _, s := range h.seen.States(server, since) {
-			longest, last = max(longest, s.At.Sub(last)), s.At
-			if err := s.Healthy(); err != nil && !told {
-				told = true
-				h.t.Errorf("at %s: %v", s.At.Format(time.TimeOnly), err)
-			}
-		}
-		longest = max(longest, time.Since(last))
-		times.took("8 rotation", h.t.Name()[len("Test08Rotation/"):]+": "+server.Name+", longest time between two writes", longest, noTime, "2.5s")
-		// A tick that is missed is two intervals, with their jitter, and a write.
-		if longest > 5*interval/2 {
-			h.t.Errorf("%s: no report for %s: a tick was missed", server.Name, longest)
-		}
-	}
 }
 
 // rootCA is what a pod trusts.
