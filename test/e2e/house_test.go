@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -253,3 +254,43 @@ func (h *house) untouched(before map[string][]int) {
 
 // startResolution is that of a process's start time, and of the clock beside it.
 const startResolution = 20 * time.Millisecond
+
+// steady wants all states of some API servers since a time to be good, and no tick of
+// their reporters to be missed.
+func (h *house) steady(scenario, what string, since time.Time, good func(stage.State) error, servers ...apiservers.Server) {
+	h.t.Helper()
+	end := time.Now() // reading the log takes its time
+	events, err := h.node().Audit(since)
+	h.must(err)
+	for _, server := range servers {
+		for _, s := range h.seen.States(server, since) {
+			if err := good(s); err != nil {
+				h.t.Errorf("%s: %s, at %s: %v", what, server.Name, s.At.Format(time.TimeOnly), err)
+				break
+			}
+		}
+		// Not by what etcd saw: a report in the same second as the one before it, with
+		// nothing else that is new, changes nothing there.
+		status := "/apis/operator.openshift.io/v1/" + server.Resource + "/cluster/status?fieldManager=kms-health-reporter-"
+		last, longest := since, time.Duration(0)
+		for _, e := range events {
+			if e.Verb == "patch" && strings.HasPrefix(e.RequestURI, status) && e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusOK {
+				at := e.RequestReceivedTimestamp.Time
+				last, longest = at, max(longest, at.Sub(last))
+			}
+		}
+		longest = max(longest, end.Sub(last))
+		times.took(scenario, what+": "+server.Name+", longest time between two reports", longest, noTime, "2 intervals")
+		if longest < 2*interval*9/10 { // their jitter less
+			continue
+		}
+		h.t.Errorf("%s: %s: no report for %s: a tick was missed", what, server.Name, longest)
+		lines, err := h.logLines("", "Writing reports")
+		h.must(err)
+		for _, line := range lines {
+			if !line.at.Before(since) {
+				h.t.Log(line.at.Format(time.StampMilli), line.uid, line.text)
+			}
+		}
+	}
+}
