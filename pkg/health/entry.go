@@ -40,6 +40,9 @@ type Entry struct {
 	// LastChecked is when this plugin's answer, or the failure to get one,
 	// arrived. Encoded in UTC to the second.
 	LastChecked time.Time
+	// Reason says why in one word, when not healthy; empty when healthy, and where the
+	// writer does not say.
+	Reason Reason
 	// Detail says why, when not healthy; at most MaxDetail bytes are encoded.
 	Detail string
 	// Interval is how often the plugin is checked, encoded in whole seconds,

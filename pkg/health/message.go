@@ -37,6 +37,7 @@ type wireEntry struct {
 	KEKID           string `json:"kekID,omitempty"`
 	Status          Status `json:"status"`
 	LastChecked     string `json:"lastChecked"`
+	Reason          Reason `json:"reason,omitempty"`
 	Detail          string `json:"detail,omitempty"`
 	IntervalSeconds int64  `json:"intervalSeconds,omitempty"`
 }
@@ -57,6 +58,7 @@ func EncodeMessage(entries []Entry) (string, error) {
 			KEKID:           e.KEKID,
 			Status:          e.Status,
 			LastChecked:     e.LastChecked.UTC().Format(time.RFC3339),
+			Reason:          e.Reason,
 			Detail:          CleanDetail(e.Detail),
 			IntervalSeconds: wholeSeconds(e.Interval),
 		}
@@ -189,11 +191,15 @@ func decodeEntry(raw json.RawMessage) (Entry, error) {
 	if w.IntervalSeconds != 0 && (w.IntervalSeconds < int64(MinInterval/time.Second) || w.IntervalSeconds > int64(MaxInterval/time.Second)) {
 		return Entry{}, fmt.Errorf(".intervalSeconds: %d is not from 1 to 3600", w.IntervalSeconds)
 	}
+	if !reasonPattern.MatchString(string(w.Reason)) {
+		w.Reason = "" // no word to act on
+	}
 	return Entry{
 		KeyID:       w.KeyID,
 		KEKID:       w.KEKID,
 		Status:      w.Status,
 		LastChecked: checked.UTC(),
+		Reason:      w.Reason,
 		Detail:      w.Detail,
 		Interval:    time.Duration(w.IntervalSeconds) * time.Second,
 	}, nil

@@ -50,8 +50,8 @@ type wanted struct {
 // want lists the targets of a configuration, those that are written with first.
 func want(c *v1alpha1.ReporterConfiguration) []wanted {
 	checks := probe.Checks{
-		RoundTrip:  slices.Contains(c.Probe.Checks, v1alpha1.CheckRoundTrip),
-		GRPCHealth: slices.Contains(c.Probe.Checks, v1alpha1.CheckGRPCHealth),
+		RoundTrip:  false,
+		GRPCHealth: c.Probe.Checks.GRPCHealth,
 	}
 	list := make([]wanted, 0, len(c.Plugins))
 	for _, p := range c.Plugins {

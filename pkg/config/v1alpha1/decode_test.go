@@ -26,8 +26,8 @@ func TestLeftOutFieldsGetTheirDefaults(t *testing.T) {
 	}
 	want := &ReporterConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: APIVersion, Kind: ReporterKind},
-		Probe:    Probe{Interval: seconds(30), Checks: []Check{CheckStatus}},
-		Plugins:  []Plugin{{KeyID: "2", Endpoint: "unix:///run/kms-2.sock", Role: RoleWrite, Timeout: seconds(5)}},
+		Probe:    Probe{Interval: seconds(30), Checks: DefaultChecks()},
+		Plugins:  []Plugin{{KeyID: "2", Endpoint: "unix:///run/kms-2.sock", Role: RoleWrite, Timeout: seconds(3)}},
 		Destination: &Destination{
 			Resource: ResourceAuthentications, Format: FormatCondition,
 			Kubeconfig: DefaultKubeconfig, WriteTimeout: seconds(10),
@@ -79,7 +79,7 @@ func TestSampleCommentedInIsValid(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, strings.Join(lines, "\n"))
 	}
-	if len(c.Probe.Checks) != 3 || len(c.Plugins) != 2 || c.Destination == nil || c.Serving == nil || len(c.Serving.TLS.CipherSuites) != 1 {
+	if c.Probe.Checks == nil || len(c.Destination.Servers) != 2 || len(c.Plugins) != 2 || c.Destination == nil || c.Serving == nil || len(c.Serving.TLS.CipherSuites) != 1 {
 		t.Errorf("not all of it was commented in: %+v", c)
 	}
 }
@@ -126,8 +126,14 @@ func TestEveryMistakeIsReportedAtOnceWithPathAndValue(t *testing.T) {
 		"interval -1":         {head + onePlugin + "probe: {interval: -1s}\n", []string{`probe.interval: Invalid value: "-1s": must be from 1s to 1h0m0s`}},
 		"interval 1ns":        {head + onePlugin + "probe: {interval: 1ns}\n", []string{`probe.interval: Invalid value: "1ns": must be from`}},
 		"interval 100h":       {head + onePlugin + "probe: {interval: 100h}\n", []string{`probe.interval: Invalid value: "100h0m0s": must be from`}},
-		"checks":              {head + onePlugin + "probe: {checks: [RoundTrip, RoundTrip, Ping]}\n", []string{`probe.checks[1]: Duplicate value: "RoundTrip"`, `probe.checks[2]: Unsupported value: "Ping": supported values: "Status", "RoundTrip", "GRPCHealth"`, `probe.checks: Invalid value: ["RoundTrip","RoundTrip","Ping"]: must hold Status`}},
-		"no checks":           {head + onePlugin + "probe: {checks: []}\n", []string{"probe.checks: Invalid value: []: must hold Status"}},
+		"round trip":          {head + onePlugin + "probe: {checks: {roundTrip: {interval: 59s}}}\n", []string{`probe.checks.roundTrip.interval: Invalid value: "59s": must be from 1m0s to 24h0m0s, or 0s for off`}},
+		"checks as a list":    {head + onePlugin + "probe: {checks: [Status]}\n", []string{`probe.checks: Invalid value: "[\"Status\"]": must be a mapping, is a list`}},
+		"grpcHealth":          {head + onePlugin + "probe: {checks: {grpcHealth: 'yes'}}\n", []string{`probe.checks.grpcHealth: Invalid value: "yes": must be true or false, is a string`}},
+		"typed form, 31s":     {head + onePlugin + "probe: {interval: 31s}\ndestination: {resource: kubeapiservers, format: Both}\n", []string{`probe.interval: Invalid value: "31s": must be at most 30s with format Both`}},
+		"servers": {head + onePlugin + "destination: {resource: kubeapiservers, servers: [{url: 'http://a'}, {url: 'https://u:secret@b'}, {}, {url: 'https://c', tlsServerName: 'x y'}, {url: 'https://c'}]}\n", []string{
+			"destination.servers: Too many: 5: must have at most 4 items", `destination.servers[0].url: Invalid value: "http://a": must be a URL`, `destination.servers[1].url: Invalid value: "(not shown)": must not hold a user or password`,
+			"destination.servers[2].url: Required value", `destination.servers[3].tlsServerName: Invalid value: "x y"`, `destination.servers[4].url: Duplicate value: "https://c"`,
+		}},
 		"keyID":               {plugin("keyID: 'a b'"), []string{`plugins[0].keyID: Invalid value: "a b": must be 1 to 63`}},
 		"keyID long":          {plugin("keyID: " + strings.Repeat("a", 64)), []string{`plugins[0].keyID: Invalid value: "` + strings.Repeat("a", 64) + `"`}},
 		"keyID not derivable": {head + "plugins: [{endpoint: 'unix:///run/kms.sock', role: Read}]\n", []string{`plugins[0].keyID: Required value: cannot be taken from the endpoint "unix:///run/kms.sock"`}},

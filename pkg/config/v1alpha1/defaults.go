@@ -11,7 +11,8 @@ import (
 // Defaults of fields that are left out.
 const (
 	DefaultInterval     = 30 * time.Second
-	DefaultTimeout      = 5 * time.Second
+	DefaultTimeout      = 3 * time.Second // kube-apiserver's own, of a kms provider
+	DefaultRoundTrip    = 5 * time.Minute
 	DefaultWriteTimeout = 10 * time.Second
 	DefaultKubeconfig   = "/etc/kms-health/credentials/kubeconfig"
 )
@@ -41,9 +42,17 @@ func setProbeDefaults(p *Probe, set presence) {
 	if !set.has("probe", "interval") {
 		p.Interval = metav1.Duration{Duration: DefaultInterval}
 	}
-	if !set.has("probe", "checks") {
-		p.Checks = []Check{CheckStatus}
+	if p.Checks == nil {
+		p.Checks = DefaultChecks()
 	}
+	if !set.has("probe", "checks", "roundTrip", "interval") {
+		p.Checks.RoundTrip.Interval = metav1.Duration{Duration: DefaultRoundTrip}
+	}
+}
+
+// DefaultChecks returns what is checked where a file does not say.
+func DefaultChecks() *Checks {
+	return &Checks{RoundTrip: RoundTrip{Interval: metav1.Duration{Duration: DefaultRoundTrip}}}
 }
 
 func setPluginDefaults(plugins []Plugin, probe Probe, hasTimeout func(i int) bool) {

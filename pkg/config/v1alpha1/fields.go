@@ -74,6 +74,11 @@ func checkFields(path *field.Path, value any, t reflect.Type) (any, field.ErrorL
 			kept[key] = v
 		}
 		return kept, all
+	case reflect.Bool:
+		if _, ok := value.(bool); !ok {
+			return wrong("true or false")
+		}
+		return value, nil
 	case reflect.String:
 		if _, ok := value.(string); !ok {
 			return wrong("a string in quotes")

@@ -3,7 +3,6 @@ package v1alpha1
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestOperatorSamplesAreValid(t *testing.T) {
@@ -27,7 +26,7 @@ func TestOperatorSamplesAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := plain.Targets[0]
-	if target.Delivery != DeliveryDaemonSet || target.Plugins[0].Timeout.Duration != 5*time.Second {
+	if target.Delivery != DeliveryDaemonSet || target.Plugins[0].Timeout.Duration != DefaultTimeout {
 		t.Errorf("%+v", target)
 	}
 	if _, ok := target.NodeSelector[DefaultNodeSelector]; !ok {

@@ -2,7 +2,6 @@ package v1alpha1
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -25,6 +24,7 @@ func validateOperator(c *OperatorConfiguration) field.ErrorList {
 	}
 	errs = append(errs, validateProbe(field.NewPath("probe"), &c.Probe)...)
 	errs = append(errs, oneOf(field.NewPath("format"), c.Format, FormatCondition, FormatHealthReports, FormatBoth)...)
+	errs = append(errs, validateTypedInterval(c.Format, c.Probe.Interval.Duration)...)
 	errs = append(errs, oneOf(field.NewPath("rollout"), c.Rollout, RolloutNeeded, RolloutAlways)...)
 	errs = append(errs, validateRollups(field.NewPath("rollups"), c.Rollups)...)
 	return append(errs, validateTargets(field.NewPath("targets"), c)...)
@@ -96,7 +96,7 @@ func validateTarget(at *field.Path, t *Target, c *OperatorConfiguration) field.E
 		errs = append(errs, validatePlugins(at.Child("plugins"), t.Plugins, c.Probe.Interval.Duration)...)
 	}
 	errs = append(errs, validateDelivery(at, t)...)
-	errs = append(errs, validateAPIServer(at.Child("apiServer"), &t.APIServer)...)
+	errs = append(errs, validateServer(at.Child("apiServer"), "server", t.APIServer.Server, t.APIServer.TLSServerName)...)
 	if t.Serving != nil {
 		errs = append(errs, validateTargetServing(at.Child("serving"), t.Serving)...)
 		if t.Serving.Secret != "" && t.Delivery.InOwnersPods() {
@@ -149,20 +149,6 @@ func validateDelivery(at *field.Path, t *Target) field.ErrorList {
 		errs = append(errs, field.Invalid(credentials, t.Credentials, fmt.Sprintf("cannot serve delivery %s: the kubelet gives those pods tokens of their own ServiceAccount only", t.Delivery)))
 	case !own && !t.Delivery.InOwnersPods():
 		errs = append(errs, field.Invalid(credentials, t.Credentials, fmt.Sprintf("must be BoundToken with delivery %s: a pod that mounts a Secret cannot start while the plugin is ill", t.Delivery)))
-	}
-	return errs
-}
-
-func validateAPIServer(at *field.Path, a *APIServer) field.ErrorList {
-	var errs field.ErrorList
-	u, err := url.Parse(a.Server)
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		errs = append(errs, field.Invalid(at.Child("server"), short(a.Server), "must be a URL such as https://localhost:6443"))
-	}
-	if a.TLSServerName != "" {
-		for _, why := range validation.IsDNS1123Subdomain(a.TLSServerName) {
-			errs = append(errs, field.Invalid(at.Child("tlsServerName"), short(a.TLSServerName), why))
-		}
 	}
 	return errs
 }

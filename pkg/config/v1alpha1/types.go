@@ -42,26 +42,34 @@ type Probe struct {
 	// +default=30s
 	Interval metav1.Duration `json:"interval"`
 
-	// What is asked of each plugin. Status must be one of them.
-	// +default=[Status]
-	Checks []Check `json:"checks"`
+	// What is checked beside Status, which is called at every probe.
+	// +optional
+	Checks *Checks `json:"checks,omitempty"`
 }
 
-// Check is one thing asked of a plugin.
-type Check string
+// Checks are what is checked beside Status.
+type Checks struct {
+	// Encrypt and decrypt a sample.
+	// +optional
+	RoundTrip RoundTrip `json:"roundTrip"`
 
-const (
-	// CheckStatus calls Status and judges the answer by kube-apiserver's rules.
-	CheckStatus Check = "Status"
-	// CheckRoundTrip encrypts 32 random bytes with a Write plugin, decrypts
-	// them again, and compares; a Read plugin is asked to decrypt what it once
-	// encrypted for us as Write, and passed over before that. A remote KMS may
-	// bill each call.
-	CheckRoundTrip Check = "RoundTrip"
-	// CheckGRPCHealth asks the standard gRPC health service. A plugin without
-	// one is not ill for it.
-	CheckGRPCHealth Check = "GRPCHealth"
-)
+	// Also ask the standard gRPC health service at every probe. A plugin without
+	// that service is not unhealthy for it.
+	// +default=false
+	GRPCHealth bool `json:"grpcHealth"`
+}
+
+// RoundTrip is a check on a clock of its own: a Write plugin encrypts 32 random
+// bytes and decrypts them again. Status can stay "ok" while the right to decrypt is
+// gone or the key was replaced; this check finds both. A remote KMS may bill each
+// call.
+type RoundTrip struct {
+	// How often, from 1m to 24h; 0s turns the check off. It also runs after a plugin
+	// became unhealthy, restarted, or named another key, and at most once a minute
+	// while a plugin is unhealthy.
+	// +default=5m
+	Interval metav1.Duration `json:"interval"`
+}
 
 // Plugin is a KMS v2 plugin behind a unix socket.
 type Plugin struct {
@@ -83,8 +91,9 @@ type Plugin struct {
 	Role Role `json:"role"`
 
 	// How long one call to the plugin may take, from 10ms to the interval. The
-	// timeout that the API server uses for this provider is a good choice.
-	// +default=5s, or the interval where that is shorter
+	// timeout that the API server uses for this provider is a good choice; its default
+	// is 3s too.
+	// +default=3s, or the interval where that is shorter
 	Timeout metav1.Duration `json:"timeout"`
 }
 
@@ -105,7 +114,8 @@ type Destination struct {
 	// +required
 	Resource Resource `json:"resource"`
 
-	// The form of the reports.
+	// The form of the reports. The typed form, HealthReports or Both, needs a
+	// probe.interval of at most 30s: its readers assume that.
 	// +default=Condition
 	Format Format `json:"format"`
 
@@ -114,9 +124,27 @@ type Destination struct {
 	// +default=/etc/kms-health/credentials/kubeconfig
 	Kubeconfig string `json:"kubeconfig"`
 
-	// How long one write may take, from 100ms to 1m.
+	// The API servers to write to, in order of preference, at most 4. Each write tries
+	// them in turn, with the credentials and the CA bundle of the kubeconfig, and begins
+	// with the one that worked last. An earlier one is tried again every 30s, and used
+	// again when it works.
+	// +default=the server of the kubeconfig
+	Servers []Server `json:"servers,omitempty"`
+
+	// How long one write may take, all servers together, from 100ms to 1m.
 	// +default=10s
 	WriteTimeout metav1.Duration `json:"writeTimeout"`
+}
+
+// Server is one way to the API server.
+type Server struct {
+	// Its URL, such as https://localhost:6443.
+	// +required
+	URL string `json:"url"`
+
+	// The name that its certificate must have.
+	// +default=the host of the URL
+	TLSServerName string `json:"tlsServerName,omitempty"`
 }
 
 // Resource is the plural name of an operator resource.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -19,11 +20,18 @@ const (
 	MinInterval     = time.Second
 	MaxInterval     = time.Hour
 	MinTimeout      = 10 * time.Millisecond
+	MinRoundTrip    = time.Minute
+	MaxRoundTrip    = 24 * time.Hour
 	MinWriteTimeout = 100 * time.Millisecond
 	MaxWriteTimeout = time.Minute
 	// MaxPlugins keeps a message with one entry per plugin within its bound. An
 	// API server has one plugin, and two during a migration.
 	MaxPlugins = 16
+	// MaxTypedInterval is the longest interval of the typed form of reports, whose
+	// readers take an entry for stale by an interval of 30s.
+	MaxTypedInterval = 30 * time.Second
+	// MaxServers is enough for the node's own API server and two ways to the others.
+	MaxServers = 4
 	// maxSocketPath is sizeof(sockaddr_un.sun_path) less its final NUL, unix(7).
 	maxSocketPath = 107
 )
@@ -41,6 +49,7 @@ func validate(c *ReporterConfiguration) field.ErrorList {
 	errs = append(errs, validatePlugins(field.NewPath("plugins"), c.Plugins, c.Probe.Interval.Duration)...)
 	if c.Destination != nil {
 		errs = append(errs, validateDestination(field.NewPath("destination"), c.Destination)...)
+		errs = append(errs, validateTypedInterval(c.Destination.Format, c.Probe.Interval.Duration)...)
 	}
 	if c.Serving != nil {
 		errs = append(errs, validateServing(field.NewPath("serving"), c.Serving)...)
@@ -50,17 +59,8 @@ func validate(c *ReporterConfiguration) field.ErrorList {
 
 func validateProbe(path *field.Path, p *Probe) field.ErrorList {
 	errs := between(path.Child("interval"), p.Interval.Duration, MinInterval, MaxInterval)
-	seen := map[Check]bool{}
-	for i, check := range p.Checks {
-		at := path.Child("checks").Index(i)
-		errs = append(errs, oneOf(at, check, CheckStatus, CheckRoundTrip, CheckGRPCHealth)...)
-		if seen[check] {
-			errs = append(errs, field.Duplicate(at, check))
-		}
-		seen[check] = true
-	}
-	if !seen[CheckStatus] {
-		errs = append(errs, field.Invalid(path.Child("checks"), p.Checks, "must hold Status: every verdict begins with it"))
+	if every := p.Checks.RoundTrip.Interval.Duration; every != 0 && (every < MinRoundTrip || every > MaxRoundTrip) {
+		errs = append(errs, field.Invalid(path.Child("checks", "roundTrip", "interval"), every.String(), fmt.Sprintf("must be from %s to %s, or 0s for off", MinRoundTrip, MaxRoundTrip)))
 	}
 	return errs
 }
@@ -144,7 +144,47 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	errs := validateResource(path.Child("resource"), d.Resource)
 	errs = append(errs, oneOf(path.Child("format"), d.Format, FormatCondition, FormatHealthReports, FormatBoth)...)
 	errs = append(errs, absolute(path.Child("kubeconfig"), d.Kubeconfig)...)
+	if len(d.Servers) > MaxServers {
+		errs = append(errs, field.TooMany(path.Child("servers"), len(d.Servers), MaxServers))
+	}
+	urls := map[string]bool{}
+	for i, s := range d.Servers {
+		at := path.Child("servers").Index(i)
+		errs = append(errs, validateServer(at, "url", s.URL, s.TLSServerName)...)
+		if urls[s.URL] {
+			errs = append(errs, field.Duplicate(at.Child("url"), short(s.URL)))
+		}
+		urls[s.URL] = true
+	}
 	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout.Duration, MinWriteTimeout, MaxWriteTimeout)...)
+}
+
+// validateServer checks a URL of an API server, of which nothing is shown that could
+// be a password, and the name of its certificate.
+func validateServer(at *field.Path, name, server, tlsServerName string) field.ErrorList {
+	var errs field.ErrorList
+	u, err := url.Parse(server)
+	switch {
+	case server == "":
+		errs = append(errs, field.Required(at.Child(name), "a URL such as https://localhost:6443"))
+	case strings.Contains(server, "@"):
+		errs = append(errs, field.Invalid(at.Child(name), "(not shown)", "must not hold a user or password: credentials are the kubeconfig's"))
+	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
+		errs = append(errs, field.Invalid(at.Child(name), short(server), "must be a URL such as https://localhost:6443"))
+	}
+	if tlsServerName != "" {
+		for _, why := range validation.IsDNS1123Subdomain(tlsServerName) {
+			errs = append(errs, field.Invalid(at.Child("tlsServerName"), short(tlsServerName), why))
+		}
+	}
+	return errs
+}
+
+func validateTypedInterval(f Format, interval time.Duration) field.ErrorList {
+	if f != FormatHealthReports && f != FormatBoth || interval <= MaxTypedInterval || interval > MaxInterval {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("probe", "interval"), interval.String(), fmt.Sprintf("must be at most %s with format %s: readers of the typed form take an older entry for stale", MaxTypedInterval, f))}
 }
 
 func validateResource(path *field.Path, r Resource) field.ErrorList {

@@ -29,6 +29,10 @@ func (in *Input) File(plugins []v1alpha1.Plugin) ([]byte, error) {
 		},
 		Serving: in.serving(),
 	}
+	// A default is left out, so that a reporter of another version can read the file.
+	if checks := c.Probe.Checks; checks != nil && *checks == *v1alpha1.DefaultChecks() {
+		c.Probe.Checks = nil
+	}
 	for _, p := range plugins {
 		p.Timeout.Duration = min(p.Timeout.Duration, c.Probe.Interval.Duration)
 		c.Plugins = append(c.Plugins, p)

@@ -20,7 +20,7 @@ func accepted(t *testing.T, s Settings) {
 	t.Helper()
 	c := v1alpha1.ReporterConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
-		Probe:    v1alpha1.Probe{Interval: metav1.Duration{Duration: v1alpha1.DefaultInterval}, Checks: []v1alpha1.Check{v1alpha1.CheckStatus}},
+		Probe:    v1alpha1.Probe{Interval: metav1.Duration{Duration: v1alpha1.DefaultInterval}, Checks: v1alpha1.DefaultChecks()},
 		Plugins:  []v1alpha1.Plugin{},
 		Serving: &v1alpha1.Serving{Address: "127.0.0.1:9180", TLS: &v1alpha1.ServingTLS{
 			CertFile: "/c", KeyFile: "/k", MinVersion: s.MinVersion, CipherSuites: s.CipherSuites,
