@@ -65,8 +65,10 @@ const (
 )
 
 // Freshness judges an entry at a time: stale when it is older than four of its
-// intervals, skewed when it is ahead by more than one.
+// intervals, skewed when it is ahead by more than one. Both times are taken by the
+// wall clock: the monotonic clock stands still while a machine is suspended.
 func (e Entry) Freshness(now time.Time) Freshness {
+	now = now.Round(0) // without a monotonic reading, no comparison below has one
 	switch {
 	case now.After(e.StaleAt()):
 		return Stale

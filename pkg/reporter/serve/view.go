@@ -22,6 +22,24 @@ type View struct {
 	ConfigMismatch string
 	// Plugins holds each configured plugin.
 	Plugins []Plugin
+	// Writes holds each form that is written to the destination; none without one.
+	Writes []Write
+}
+
+// Write is the state of the writes of one form.
+type Write struct {
+	// Form is "Condition" or "HealthReports".
+	Form string
+	// Server is the URL of the server in use; empty when none is known.
+	Server string
+	// Preferred is the URL of the first server of the list, when Server is another
+	// one. Empty: Server is the preferred one.
+	Preferred string
+	// PreferredError says why the preferred server is not in use.
+	PreferredError string
+	// Error says why the last write failed; empty when it succeeded, and before the
+	// first one ended.
+	Error string
 }
 
 // Plugin is what is known of a plugin.
@@ -29,6 +47,10 @@ type Plugin struct {
 	health.Entry
 	// Probed is true after the first probe.
 	Probed bool
+	// NotProbed says why the reporter itself could not probe the plugin, as in "too
+	// many open files"; empty when it could. It is no statement about the plugin: the
+	// entry is the last result, and becomes stale.
+	NotProbed string
 	// Gone is true when the folder of its socket was deleted: the entry then
 	// holds the plugin's name and nothing else.
 	Gone bool
@@ -42,9 +64,9 @@ type check struct {
 }
 
 // healthChecks is whether this process does its work. None of them fails the
-// endpoint: nothing around the reporter is cured by restarting it.
+// endpoint: a restart fixes nothing around the reporter.
 func (v View) healthChecks() []check {
-	checks := []check{{"ping", nil}, {"config", nil}}
+	checks := []check{{"ping", nil}, {"config", nil}, {"probe", v.probeError()}}
 	switch {
 	case v.ConfigError != "" && v.Configured:
 		checks[1].err = fmt.Errorf("the last good configuration is in force: %s", v.ConfigError)
@@ -53,7 +75,34 @@ func (v View) healthChecks() []check {
 	case v.ConfigMismatch != "":
 		checks[1].err = errors.New(v.ConfigMismatch)
 	}
+	for _, w := range v.Writes {
+		checks = append(checks, check{"write-" + w.Form, w.err()})
+	}
 	return checks
+}
+
+// probeError names the plugins that the reporter itself could not probe.
+func (v View) probeError() error {
+	var not []string
+	for _, p := range v.Plugins {
+		if p.NotProbed != "" {
+			not = append(not, fmt.Sprintf("plugin %s: %s", p.KeyID, p.NotProbed))
+		}
+	}
+	if len(not) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(not, "; "))
+}
+
+func (w Write) err() error {
+	switch {
+	case w.Error != "":
+		return errors.New(w.Error)
+	case w.Preferred != "":
+		return fmt.Errorf("writing through %s, the preferred %s failed: %s", w.Server, w.Preferred, w.PreferredError)
+	}
+	return nil
 }
 
 // readyChecks is whether a configuration is in force and every plugin was
@@ -83,10 +132,14 @@ func (v View) pluginChecks(now time.Time) []check {
 
 func pluginError(p Plugin, now time.Time) error {
 	switch {
+	case !p.Probed && p.NotProbed != "":
+		return fmt.Errorf("not yet observed: %s", p.NotProbed)
 	case !p.Probed:
-		return fmt.Errorf("not yet observed")
+		return errors.New("not yet observed")
 	case p.Gone:
-		return fmt.Errorf("nothing to observe: its socket is not there")
+		return errors.New("nothing to observe: its socket is not there")
+	case p.Freshness(now) == health.Skewed:
+		return fmt.Errorf("last checked %s, which is ahead of this node's clock", p.LastChecked.UTC().Format(time.RFC3339))
 	case p.Freshness(now) != health.Fresh:
 		return fmt.Errorf("last checked %s, which is too long ago to tell", p.LastChecked.UTC().Format(time.RFC3339))
 	case p.Status != health.Healthy:
@@ -96,8 +149,9 @@ func pluginError(p Plugin, now time.Time) error {
 }
 
 // write answers in kube-apiserver's form: "ok", or a line per check when asked
-// by ?verbose or when one failed. withhold hides reasons from those who did not
-// say who they are.
+// by ?verbose or when one failed. withhold hides reasons from clients without a
+// certificate. A reason is one line of at most health.MaxDetail bytes, whatever a
+// plugin or a server put into it.
 func write(w http.ResponseWriter, r *http.Request, endpoint string, checks []check, failCode int, withhold bool) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -112,7 +166,7 @@ func write(w http.ResponseWriter, r *http.Request, endpoint string, checks []che
 		case withhold:
 			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.name)
 		default:
-			fmt.Fprintf(&lines, "[-]%s failed: %v\n", c.name, c.err)
+			fmt.Fprintf(&lines, "[-]%s failed: %s\n", c.name, health.CleanDetail(c.err.Error()))
 		}
 		failed = true
 	}

@@ -22,6 +22,12 @@ func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 	fresh := View{ConfigError: "not read yet"}
 	broken := View{Configured: true, ConfigError: "probe.interval: bad", Plugins: good.Plugins}
 	unprobed := View{Configured: true, Plugins: []Plugin{{Entry: health.Entry{KeyID: "2"}}}}
+	forged := View{Configured: true, Plugins: []Plugin{entry("1", health.Error, "no\n[+]kms-provider-1 ok\r\u2028\u202e")}}
+	own := View{Configured: true, Plugins: []Plugin{entry("2", health.Healthy, ""), {Entry: health.Entry{KeyID: "1"}}}}
+	own.Plugins[0].NotProbed, own.Plugins[1].NotProbed = "too many open files", "cannot allocate memory"
+	written := View{Configured: true, Writes: []Write{{Form: "Condition", Server: "https://a"}, {Form: "HealthReports", Server: "https://a", Error: "403 Forbidden"}}}
+	second := View{Configured: true, Writes: []Write{{Form: "Condition", Server: "https://b", Preferred: "https://a", PreferredError: "connection refused"}}}
+	none := View{Configured: true, Writes: []Write{{Form: "Condition", Server: "https://b", Preferred: "https://a", PreferredError: "connection refused", Error: "timeout"}}}
 	gone := View{Configured: true, Plugins: []Plugin{{Entry: health.Entry{KeyID: "2"}, Probed: true, Gone: true}}}
 
 	for _, tt := range []struct {
@@ -33,10 +39,21 @@ func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 		body       string
 	}{
 		{"healthy", "/healthz", good, noon, true, 200, "ok"},
-		{"verbose", "/healthz?verbose", good, noon, true, 200, "[+]ping ok\n[+]config ok\nhealthz check passed\n"},
+		{"verbose", "/healthz?verbose", good, noon, true, 200, "[+]ping ok\n[+]config ok\n[+]probe ok\nhealthz check passed\n"},
 		{"a broken file is no reason to restart", "/healthz", broken, noon, true, 200, "ok"},
-		{"a broken file is told", "/healthz?verbose", broken, noon, true, 200, "[+]ping ok\n[-]config failed: the last good configuration is in force: probe.interval: bad\nhealthz check passed\n"},
-		{"but not to everyone", "/healthz?verbose", broken, noon, false, 200, "[+]ping ok\n[-]config failed: reason withheld\nhealthz check passed\n"},
+		{"a broken file is told", "/healthz?verbose", broken, noon, true, 200, "[+]ping ok\n[-]config failed: the last good configuration is in force: probe.interval: bad\n[+]probe ok\nhealthz check passed\n"},
+		{"but not to everyone", "/healthz?verbose", broken, noon, false, 200, "[+]ping ok\n[-]config failed: reason withheld\n[+]probe ok\nhealthz check passed\n"},
+		{"writes", "/healthz?verbose", written, noon, true, 200, "[+]ping ok\n[+]config ok\n[+]probe ok\n[+]write-Condition ok\n[-]write-HealthReports failed: 403 Forbidden\nhealthz check passed\n"},
+		{"writes, to a client without a certificate", "/healthz?verbose", written, noon, false, 200, "[+]ping ok\n[+]config ok\n[+]probe ok\n[+]write-Condition ok\n[-]write-HealthReports failed: reason withheld\nhealthz check passed\n"},
+		{"a failed write is no reason to restart", "/healthz", written, noon, true, 200, "ok"},
+		{"a failed write does not make it unready", "/readyz", written, noon, true, 200, "ok"},
+		{"another server than the preferred one", "/healthz?verbose", second, noon, true, 200, "[+]ping ok\n[+]config ok\n[+]probe ok\n[-]write-Condition failed: writing through https://b, the preferred https://a failed: connection refused\nhealthz check passed\n"},
+		{"no server", "/healthz?verbose", none, noon, true, 200, "[+]ping ok\n[+]config ok\n[+]probe ok\n[-]write-Condition failed: timeout\nhealthz check passed\n"},
+		{"plugins that the reporter could not probe", "/healthz?verbose", own, noon, true, 200, "[+]ping ok\n[+]config ok\n[-]probe failed: plugin 2: too many open files; plugin 1: cannot allocate memory\nhealthz check passed\n"},
+		{"its own failure is no reason to restart", "/healthz", own, noon, true, 200, "ok"},
+		{"its own failure leaves the last result", "/kms-providers", own, noon, true, 500, "[+]kms-provider-2 ok\n[-]kms-provider-1 failed: not yet observed: cannot allocate memory\nkms-providers check failed\n"},
+		{"its own failure lets the last result become stale", "/kms-providers/2", own, noon.Add(5 * time.Second), true, 500, "[-]kms-provider-2 failed: last checked 2026-05-08T12:00:00Z, which is too long ago to tell\nkms-provider-2 check failed\n"},
+		{"a plugin cannot forge a line", "/kms-providers", forged, noon, true, 500, "[-]kms-provider-1 failed: error: no [+]kms-provider-1 ok\nkms-providers check failed\n"},
 		{"ready", "/readyz", good, noon, false, 200, "ok"},
 		{"an ill plugin was probed too", "/readyz", ill, noon, true, 200, "ok"},
 		{"no configuration", "/readyz", fresh, noon, true, 503, "[-]config failed: no configuration yet: not read yet\n[+]probed ok\nreadyz check failed\n"},
@@ -47,6 +64,7 @@ func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 		{"the ill one", "/kms-providers/1", ill, noon, true, 500, "[-]kms-provider-1 failed: error: cannot connect\nkms-provider-1 check failed\n"},
 		{"the other one", "/kms-providers/2", ill, noon, true, 200, "ok"},
 		{"stale", "/kms-providers/2", good, noon.Add(5 * time.Second), true, 500, "[-]kms-provider-2 failed: last checked 2026-05-08T12:00:00Z, which is too long ago to tell\nkms-provider-2 check failed\n"},
+		{"the clock was set back", "/kms-providers/2", good, noon.Add(-2 * time.Second), true, 500, "[-]kms-provider-2 failed: last checked 2026-05-08T12:00:00Z, which is ahead of this node's clock\nkms-provider-2 check failed\n"},
 		{"not observed", "/kms-providers", unprobed, noon, true, 500, "[-]kms-provider-2 failed: not yet observed\nkms-providers check failed\n"},
 		{"a deleted folder was probed too", "/readyz", gone, noon, true, 200, "ok"},
 		{"a deleted folder", "/kms-providers", gone, noon, true, 500, "[-]kms-provider-2 failed: nothing to observe: its socket is not there\nkms-providers check failed\n"},
