@@ -30,6 +30,10 @@ type behaviour struct {
 	statusKeyID     *string // nil: the key's own
 	encryptKeyID    *string // nil: the key's own
 	wrongDecrypt    bool
+	shortDecrypt    bool
+	replacedKey     bool
+	laggingStatus   bool
+	headers         int
 	notServing      bool
 
 	noSocket bool

@@ -27,6 +27,10 @@ const (
 	FaultRefuseEncrypt   = "refuse-encrypt"
 	FaultRefuseDecrypt   = "refuse-decrypt"
 	FaultWrongDecrypt    = "wrong-decrypt"
+	FaultShortDecrypt    = "short-decrypt"
+	FaultReplacedKey     = "replaced-key"
+	FaultLaggingStatus   = "lagging-status"
+	FaultHugeHeaders     = "huge-headers"
 	FaultEncryptKeyID    = "encrypt-key-id"
 	FaultNotServing      = "not-serving"
 	FaultRemoveSocket    = "remove-socket"
@@ -197,6 +201,43 @@ func Faults() []FaultKind {
 		apply: func(b *behaviour, _ []string) error {
 			b.wrongDecrypt = true
 			return nil
+		},
+	}, {
+		Name:    FaultShortDecrypt,
+		What:    "Decrypt succeeds with the last byte missing",
+		Example: []string{},
+		Calls:   []Call{CallDecrypt},
+		apply: func(b *behaviour, _ []string) error {
+			b.shortDecrypt = true
+			return nil
+		},
+	}, {
+		Name:    FaultReplacedKey,
+		What:    "the key is another under the same key_id: what was encrypted before the fault cannot be decrypted, nor after it what was during it",
+		Example: []string{},
+		Calls:   []Call{CallDecrypt},
+		apply: func(b *behaviour, _ []string) error {
+			b.replacedKey = true
+			return nil
+		},
+	}, {
+		Name:    FaultLaggingStatus,
+		What:    "Status names the key_id that was current at the call to Status before, on each connection",
+		Example: []string{},
+		Calls:   []Call{CallStatus},
+		apply: func(b *behaviour, _ []string) error {
+			b.laggingStatus = true
+			return nil
+		},
+	}, {
+		Name:    FaultHugeHeaders,
+		Params:  []Param{{Name: "BYTES", Optional: true, Default: "20480"}},
+		What:    "Status answers as ever, with a header of BYTES bytes (20 KiB by default)",
+		Example: []string{"20480"},
+		Calls:   []Call{CallStatus},
+		apply: func(b *behaviour, args []string) (err error) {
+			b.headers, err = size(args[0])
+			return err
 		},
 	}, {
 		Name:    FaultEncryptKeyID,

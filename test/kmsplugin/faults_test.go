@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 )
@@ -146,6 +148,43 @@ var shows = map[string]func(t *testing.T, p *Plugin, c caller){
 			if err != nil || got == plaintext {
 				t.Fatalf("Decrypt = %q, %v; want other bytes than %q", got, err, plaintext)
 			}
+		}
+	},
+	FaultShortDecrypt: func(t *testing.T, _ *Plugin, c caller) {
+		if got, err := c.decrypt(t, c.encrypt(t, "secret")); err != nil || got != "secre" {
+			t.Fatalf("Decrypt = %q, %v", got, err)
+		}
+	},
+	FaultReplacedKey: func(t *testing.T, p *Plugin, c caller) {
+		during := c.encrypt(t, "secret")
+		if got, err := c.decrypt(t, during); err != nil || got != "secret" || during.KeyId != p.KeyID() {
+			t.Fatalf("Decrypt of what was encrypted meanwhile = %q, %v", got, err)
+		}
+		if err := p.ClearFault(FaultReplacedKey); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.decrypt(t, during)
+		mustFail(t, err, codes.InvalidArgument, "")
+	},
+	FaultLaggingStatus: func(t *testing.T, p *Plugin, c caller) {
+		former := p.KeyID()
+		if _, err := c.status(t); err != nil {
+			t.Fatal(err)
+		}
+		current, err := p.Rotate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{former, current} {
+			if answer, err := c.status(t); err != nil || answer.KeyId != want {
+				t.Fatalf("Status = %v, %v; want %s", answer, err, want)
+			}
+		}
+	},
+	FaultHugeHeaders: func(t *testing.T, _ *Plugin, c caller) {
+		var headers metadata.MD
+		if _, err := c.status(t, grpc.Header(&headers)); err != nil || len(headers.Get("padding")[0]) != 20<<10 {
+			t.Fatalf("%v", err)
 		}
 	},
 	FaultEncryptKeyID: func(t *testing.T, p *Plugin, c caller) {

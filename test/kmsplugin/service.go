@@ -3,12 +3,14 @@ package kmsplugin
 import (
 	"context"
 	"encoding/binary"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
@@ -31,6 +33,8 @@ type (
 type connection struct {
 	// versions counts the answers given under changing-version.
 	versions atomic.Int64
+	// named is the key that was current at the last call to Status.
+	named atomic.Pointer[string]
 }
 
 // behaviourOf returns the behaviour with which intercept let a call through.
@@ -52,6 +56,11 @@ func (p *Plugin) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	}
 	if refused := b.refused[call]; refused != nil {
 		return nil, refused.Err()
+	}
+	if call == CallStatus && b.headers > 0 {
+		if err := grpc.SetHeader(ctx, metadata.Pairs("padding", strings.Repeat("x", b.headers))); err != nil {
+			return nil, err
+		}
 	}
 	resp, err := handler(context.WithValue(ctx, behaviourKey{}, b), req)
 	if answer, ok := resp.(*kmsapi.StatusResponse); ok && err == nil && b.padding > 0 {
@@ -76,6 +85,10 @@ var _ service.Service = crypt{}
 func (c crypt) Status(ctx context.Context) (*service.StatusResponse, error) {
 	b := behaviourOf(ctx)
 	answer := &service.StatusResponse{Version: b.version, Healthz: b.healthz, KeyID: c.keys.current()}
+	current := answer.KeyID
+	if former := ctx.Value(connectionKey{}).(*connection).named.Swap(&current); former != nil && b.laggingStatus {
+		answer.KeyID = *former
+	}
 	if b.statusKeyID != nil {
 		answer.KeyID = *b.statusKeyID
 	}
@@ -92,9 +105,13 @@ func (c crypt) Status(ctx context.Context) (*service.StatusResponse, error) {
 }
 
 func (c crypt) Encrypt(ctx context.Context, _ string, plaintext []byte) (*service.EncryptResponse, error) {
-	sealed, err := c.keys.encrypt(plaintext, behaviourOf(ctx).encryptKeyID)
+	b := behaviourOf(ctx)
+	sealed, err := c.keys.encrypt(plaintext, b.encryptKeyID)
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
+	}
+	if b.replacedKey {
+		sealed.ciphertext = otherThan(sealed.ciphertext)
 	}
 	return &service.EncryptResponse{
 		Ciphertext:  sealed.ciphertext,
@@ -108,12 +125,20 @@ func (c crypt) Decrypt(ctx context.Context, _ string, req *service.DecryptReques
 	if !ok {
 		return nil, status.Errorf(codes.InvalidArgument, "annotation %q of Encrypt was not given back", usedKeyAnnotation)
 	}
-	plaintext, err := c.keys.decrypt(sealed{req.Ciphertext, req.KeyID, string(usedKey)})
+	b := behaviourOf(ctx)
+	ciphertext := req.Ciphertext
+	if b.replacedKey {
+		ciphertext = otherThan(ciphertext)
+	}
+	plaintext, err := c.keys.decrypt(sealed{ciphertext, req.KeyID, string(usedKey)})
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if behaviourOf(ctx).wrongDecrypt {
+	switch {
+	case b.wrongDecrypt:
 		return otherThan(plaintext), nil
+	case b.shortDecrypt && len(plaintext) > 0:
+		return plaintext[:len(plaintext)-1], nil
 	}
 	return plaintext, nil
 }
