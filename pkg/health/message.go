@@ -105,20 +105,28 @@ func wholeSeconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }
 
-// CleanDetail makes a text fit to be a detail: valid UTF-8, control characters,
-// those that turn the direction of text, and line breaks replaced by spaces, trimmed, at most MaxDetail bytes.
+// CleanDetail makes a text fit to be a detail: valid UTF-8, trimmed, at most MaxDetail
+// bytes, with a space in place of each character that is no text: see notText.
 func CleanDetail(s string) string {
 	// Bound the work before looking at every rune: a plugin chooses this text.
 	if len(s) > 4*MaxDetail {
 		s = s[:4*MaxDetail]
 	}
 	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
+		if notText(r) {
 			return ' '
 		}
 		return r
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 	return cut(strings.TrimSpace(s), MaxDetail)
+}
+
+// notText reports whether a character has no place in a line of text: controls, line
+// breaks, those that turn the direction of text, the byte order mark, and Unicode's 66
+// noncharacters, which not every parser accepts.
+func notText(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || unicode.Is(unicode.Noncharacter_Code_Point, r) ||
+		r == '\u2028' || r == '\u2029' || r == '\uFEFF'
 }
 
 // cut shortens s to at most limit bytes, at a rune, and marks that it did.

@@ -67,6 +67,26 @@ func TestDetailIsCutAtARune(t *testing.T) {
 	}
 }
 
+// The rule, written down a second time: docs/contract.md has it for readers.
+func TestEachCharacterThatIsNoTextBecomesASpaceInADetail(t *testing.T) {
+	for r := rune(0); r <= utf8.MaxRune; r++ {
+		if !utf8.ValidRune(r) {
+			continue
+		}
+		replaced := r < 0x20 || r >= 0x7F && r <= 0x9F || // controls
+			r == 0x061C || r == 0x200E || r == 0x200F || r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069 || // direction
+			r == 0x2028 || r == 0x2029 || r == 0xFEFF ||
+			r >= 0xFDD0 && r <= 0xFDEF || r&0xFFFE == 0xFFFE // noncharacters
+		want := "a" + string(r) + "b"
+		if replaced {
+			want = "a b"
+		}
+		if got := CleanDetail("a" + string(r) + "b"); got != want {
+			t.Errorf("%U became %+q", r, got)
+		}
+	}
+}
+
 func TestLongMessageLosesDetailsFirstAndNeverEntries(t *testing.T) {
 	entries := func(n int, keyID, kekID, detail string) []Entry {
 		list := make([]Entry, n)

@@ -1,13 +1,13 @@
 package rollup
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/health"
 )
 
@@ -166,7 +166,7 @@ func (r *Resource) Removal(gone []Report) []byte {
 	default:
 		patch = append(patch, operation{Op: "remove", Path: parent})
 	}
-	raw, err := json.Marshal(patch)
+	raw, err := applybody.Marshal(patch)
 	if err != nil {
 		panic(fmt.Sprintf("marshal a patch of strings: %v", err))
 	}

@@ -5,7 +5,6 @@ package apply
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
@@ -75,7 +75,7 @@ const (
 // it, nil where it showed none. The result is nil where nothing was sent.
 func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstructured) (Outcome, *unstructured.Unstructured, error) {
 	key := Key(desired)
-	raw, err := json.Marshal(desired.Object)
+	raw, err := applybody.Marshal(desired.Object)
 	if err != nil {
 		return "", nil, fmt.Errorf("apply %s: %w", key, err)
 	}

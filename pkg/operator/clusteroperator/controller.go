@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/operator/pass"
 	"github.com/kms-health/kms-health/pkg/operator/watch"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -157,7 +158,7 @@ func (c *Controller) body(conditions []rollup.Condition, related []Object) ([]by
 	for _, condition := range conditions {
 		list = append(list, condition.Fields())
 	}
-	raw, err := json.Marshal(map[string]any{
+	raw, err := applybody.Marshal(map[string]any{
 		"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": map[string]any{"name": Name},
 		"status": map[string]any{"conditions": list, "versions": c.versions(), "relatedObjects": related},
 	})

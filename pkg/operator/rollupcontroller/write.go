@@ -2,7 +2,6 @@ package rollupcontroller
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 	"github.com/kms-health/kms-health/pkg/operator/target"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -82,7 +82,7 @@ func (c *Controller) write(ctx context.Context, t *Target, in *rollup.Input, res
 	if len(conditions) > 0 {
 		body["status"] = map[string]any{"conditions": conditions}
 	}
-	raw, err := json.Marshal(body)
+	raw, err := applybody.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("marshal the roll-up: %w", err)
 	}

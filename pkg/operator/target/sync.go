@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
@@ -261,7 +262,7 @@ func (e *Executor) Tell(ctx context.Context, w *World, status *Status) error {
 		c.Settle(w.Resource.Conditions, e.Clock.Now())
 		body["status"] = map[string]any{"conditions": []any{c.Fields()}}
 	}
-	raw, err := json.Marshal(body)
+	raw, err := applybody.Marshal(body)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,10 @@
 package publish
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
+	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/health"
 )
 
@@ -62,7 +62,7 @@ func body(form Form, resource, node string, since time.Time, observed []Observat
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(object{
+	return applybody.Marshal(object{
 		APIVersion: group + "/" + version,
 		Kind:       kinds[resource],
 		Metadata:   map[string]string{"name": name},
