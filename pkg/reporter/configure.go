@@ -94,37 +94,41 @@ func (r *Reporter) complain(err error) {
 func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfiguration) {
 	before := r.config
 	r.config = config
-	targets, changed, leftOver := arrange(r.targets, want(config), func(w wanted) *target {
-		t := &target{identity: w.identity, settings: w.settings, plugin: probe.NewPlugin(w.address)}
-		t.ctx, t.cancel = context.WithCancel(ctx)
-		return t
+	plugins, changed, leftOver := arrange(r.plugins, want(config), func(w wanted) *plugin {
+		p := &plugin{identity: w.identity, settings: w.settings, conn: probe.NewPlugin(w.address)}
+		p.ctx, p.cancel = context.WithCancel(ctx)
+		return p
 	})
-	r.targets = targets
-	for _, t := range leftOver {
-		if t.busy {
-			r.waiting--
+	r.plugins = plugins
+	for _, p := range leftOver {
+		p.dropped = true
+		p.cancel()
+		r.running.Go(p.conn.Close) // not in the loop
+		r.metrics.forget(p.keyID)
+	}
+	if r.tripInterval() == 0 {
+		for _, p := range plugins {
+			p.trips.last = probe.Trip{} // nothing would end its verdict
 		}
-		t.close()
-		r.metrics.forget(t.keyID)
 	}
 	r.server.Apply(config.Serving)
 	if before == nil || !reflect.DeepEqual(before.Destination, config.Destination) {
 		r.direct(ctx, config.Destination)
 	}
 	switch {
-	case len(targets) == 0:
+	case len(plugins) == 0:
 		r.tick.Stop()
 	case before == nil || len(before.Plugins) == 0 || before.Probe.Interval != config.Probe.Interval:
 		// With a shorter interval, what was fresh a moment ago may be stale.
-		changed = targets
+		changed = plugins
 		r.tick.Reset(jitter(config.Probe.Interval.Duration))
 	}
-	r.probe(ctx, changed)
-	if r.waiting == 0 {
-		r.publish()
-	} else {
-		r.show()
+	for _, p := range changed {
+		p.again = p.busy // what is under way has the settings of before
 	}
+	r.probe(ctx, changed)
+	r.publishWhenComplete()
+	r.show()
 }
 
 // direct starts publishers for a destination, in place of those there were.

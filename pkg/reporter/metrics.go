@@ -13,6 +13,9 @@ type metrics struct {
 	probeDuration *prometheus.HistogramVec
 	lastProbe     *prometheus.GaugeVec
 	pluginStatus  *prometheus.GaugeVec
+	pluginReason  *prometheus.GaugeVec
+	notProbed     *prometheus.CounterVec
+	roundTrips    *prometheus.CounterVec
 
 	reloads     *prometheus.CounterVec
 	configGood  prometheus.Gauge
@@ -52,6 +55,18 @@ func newMetrics(registry prometheus.Registerer, watching func() float64) *metric
 			Name: "kms_health_reporter_plugin_status",
 			Help: "1 for the verdict of a plugin's last probe, 0 for the others.",
 		}, []string{"key_id", "status"}),
+		pluginReason: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kms_health_reporter_plugin_reason",
+			Help: "1, with the reason of a plugin that is not healthy; no series while it is.",
+		}, []string{"key_id", "reason"}),
+		notProbed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kms_health_reporter_probe_failures_total",
+			Help: "Probes that the reporter itself could not make, for want of descriptors or memory. They say nothing of the plugin.",
+		}, []string{"key_id"}),
+		roundTrips: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kms_health_reporter_round_trips_total",
+			Help: "Round trips by plugin and result: ok, failed, or skipped where nothing could be encrypted or decrypted.",
+		}, []string{"key_id", "result"}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kms_health_reporter_config_reloads_total",
 			Help: "Changes of the configuration file by result: applied, invalid, or unreadable; the last good one stays in force after the latter two.",
@@ -77,7 +92,7 @@ func newMetrics(registry prometheus.Registerer, watching func() float64) *metric
 			Help: "Failed writes to --output.",
 		}),
 	}
-	registry.MustRegister(m.probes, m.probeDuration, m.lastProbe, m.pluginStatus,
+	registry.MustRegister(m.probes, m.probeDuration, m.lastProbe, m.pluginStatus, m.pluginReason, m.notProbed, m.roundTrips,
 		m.reloads, m.configGood, m.configSince, m.configInfo, m.configExpected, m.outputErrors,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kms_health_reporter_config_watch_active",
@@ -91,6 +106,10 @@ func newMetrics(registry prometheus.Registerer, watching func() float64) *metric
 }
 
 func (m *metrics) observe(keyID string, r probe.Result) {
+	if r.NotProbed != "" {
+		m.notProbed.WithLabelValues(keyID).Inc()
+		return
+	}
 	status := string(r.Status)
 	if r.Gone {
 		status = "gone"
@@ -98,13 +117,32 @@ func (m *metrics) observe(keyID string, r probe.Result) {
 	m.probes.WithLabelValues(keyID, status).Inc()
 	m.probeDuration.WithLabelValues(keyID).Observe(r.Took.Seconds())
 	m.lastProbe.WithLabelValues(keyID).Set(float64(r.At.UnixMilli()) / 1000)
+}
+
+// show sets the gauges to the verdict on a plugin, that of the round trip included.
+func (m *metrics) show(e health.Entry) {
 	for _, s := range statuses {
 		value := 0.0
-		if s == r.Status {
+		if s == e.Status {
 			value = 1
 		}
-		m.pluginStatus.WithLabelValues(keyID, string(s)).Set(value)
+		m.pluginStatus.WithLabelValues(e.KeyID, string(s)).Set(value)
 	}
+	m.pluginReason.DeletePartialMatch(prometheus.Labels{"key_id": e.KeyID})
+	if e.Reason != "" {
+		m.pluginReason.WithLabelValues(e.KeyID, string(e.Reason)).Set(1)
+	}
+}
+
+func (m *metrics) observeTrip(keyID string, t probe.Trip) {
+	result := "ok"
+	switch {
+	case !t.Made:
+		result = "skipped"
+	case t.Status != health.Healthy:
+		result = "failed"
+	}
+	m.roundTrips.WithLabelValues(keyID, result).Inc()
 }
 
 // forget drops the series of a plugin that is no longer configured.
@@ -114,4 +152,7 @@ func (m *metrics) forget(keyID string) {
 	m.probeDuration.DeletePartialMatch(of)
 	m.lastProbe.DeletePartialMatch(of)
 	m.pluginStatus.DeletePartialMatch(of)
+	m.pluginReason.DeletePartialMatch(of)
+	m.notProbed.DeletePartialMatch(of)
+	m.roundTrips.DeletePartialMatch(of)
 }

@@ -9,20 +9,25 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// Once probes every plugin of a configuration one time, all at once, and returns
-// their entries in the order of a report. It lasts as long as the longest of
-// their timeouts at most. A plugin with nothing to observe has no entry.
+// Once probes every plugin of a configuration one time, all at once, with a round trip
+// unless that is off, and returns their entries in the order of a report. A plugin with
+// nothing to observe, or that the reporter could not probe, has no entry. It lasts for
+// six times the longest timeout, or for ten seconds, at most.
 func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) []health.Entry {
-	var targets []*target
+	var plugins []*plugin
 	var probes sync.WaitGroup
 	for _, w := range want(config) {
-		t := &target{identity: w.identity, plugin: probe.NewPlugin(w.address), probed: true}
-		targets = append(targets, t)
+		p := &plugin{identity: w.identity, conn: probe.NewPlugin(w.address)}
+		plugins = append(plugins, p)
 		probes.Go(func() {
-			defer t.plugin.Close()
-			t.last = t.plugin.Probe(ctx, w.settings)
+			defer p.conn.Close()
+			w.settings.Late = lateAnswer
+			p.conn.Probe(ctx, w.settings, func(r probe.Result) { p.last, p.probed = r, r.NotProbed == "" })
+			if p.trips.due(p.last.At, config.Probe.Checks.RoundTrip.Interval.Duration, p.last) {
+				p.trips.end(p.conn.RoundTrip(ctx, w.settings, p.last.KEKID))
+			}
 		})
 	}
 	probes.Wait()
-	return entriesOf(observed(targets, config.Probe.Interval.Duration))
+	return entriesOf(observed(plugins, config.Probe.Interval.Duration))
 }

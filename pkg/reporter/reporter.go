@@ -13,7 +13,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
-	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/pkg/reporter/serve"
 )
@@ -64,19 +63,11 @@ type Reporter struct {
 	mismatch  string                          // why it is not the one that the pod was made for
 	complaint string                          // why the file as it is now is not in force
 	deaf      bool                            // the watcher gets no events
-	targets   []*target
-	answers   chan answer
-	waiting   int // probes under way, of targets not dropped
+	plugins   []*plugin
+	events    chan event
 	tick      *time.Timer
 	hurry     *time.Timer // runs while a round waits for its last answers
-	absent    *time.Timer // runs while a socket is not there
 	hurrying  bool
-}
-
-// answer is the result of one probe.
-type answer struct {
-	target *target
-	result probe.Result
 }
 
 // New returns a Reporter. It opens nothing yet.
@@ -84,10 +75,9 @@ func New(options Options) *Reporter {
 	r := &Reporter{
 		options: options,
 		watcher: filewatch.New(options.ConfigFile, filewatch.Options{MaxSize: v1alpha1.MaxFileSize}),
-		answers: make(chan answer),
+		events:  make(chan event),
 		tick:    stoppedTimer(),
 		hurry:   stoppedTimer(),
-		absent:  stoppedTimer(),
 		since:   sync.OnceValue(time.Now),
 	}
 	r.metrics = newMetrics(options.Registry, func() float64 {
@@ -99,7 +89,7 @@ func New(options Options) *Reporter {
 	r.publishMetrics = publish.NewMetrics(options.Registry)
 	r.server = serve.New(func() serve.View { return *r.view.Load() }, options.Registry)
 	if options.Output != "" {
-		r.output = newOutput(options.Stdout, options.Output, r.metrics.outputErrors)
+		r.output = newOutput(options.Stdout, options.Output, options.ConfigFile, r.metrics.outputErrors)
 	}
 	r.show()
 	return r
@@ -139,16 +129,14 @@ func (r *Reporter) Run(ctx context.Context) {
 		case now := <-readings:
 			r.reload(ctx, now)
 		case <-r.tick.C:
-			r.probe(ctx, r.targets)
+			r.probe(ctx, r.plugins)
 			r.tick.Reset(jitter(r.config.Probe.Interval.Duration))
 		case <-watch.C:
 			r.checkWatch()
-		case a := <-r.answers:
-			r.observe(a)
+		case e := <-r.events:
+			r.handle(ctx, e)
 		case <-r.hurry.C:
 			r.publish()
-		case <-r.absent.C:
-			r.lookForAbsent(ctx)
 		}
 	}
 }
@@ -159,8 +147,11 @@ func jitter(interval time.Duration) time.Duration {
 	return interval*9/10 + rand.N(interval/5+1)
 }
 
-// finish waits for what is under way, for a bounded time.
+// finish ends what is under way, and waits for it for a bounded time.
 func (r *Reporter) finish() {
+	for _, p := range r.plugins {
+		r.running.Go(p.conn.Close)
+	}
 	done := make(chan struct{})
 	go func() {
 		r.running.Wait()
@@ -170,9 +161,6 @@ func (r *Reporter) finish() {
 	defer bound.Stop()
 	select {
 	case <-done:
-		for _, t := range r.targets {
-			t.plugin.Close() // no probe is under way any more
-		}
 	case <-bound.C:
 		klog.InfoS("Ending although not everything under way has ended")
 	}

@@ -12,88 +12,186 @@ import (
 )
 
 // grace is how long the first answers of a round wait for the others, so
-// that a round is one write. A plugin that hangs holds up nobody for longer.
+// that a round is one write. A plugin that hangs delays no other for longer.
 const grace = 250 * time.Millisecond
 
 // absence is how often a socket that is not there is looked for.
 const absence = 250 * time.Millisecond
 
-// probe asks targets, all at once; one that is still being asked is left alone.
-func (r *Reporter) probe(ctx context.Context, targets []*target) {
-	for _, t := range targets {
-		if t.busy {
+// event is something that happened beside the loop.
+type event struct {
+	plugin *plugin
+	kind   eventKind
+	result probe.Result
+	trip   probe.Trip
+}
+
+type eventKind int
+
+const (
+	probeReported eventKind = iota // a result, or the same with a longer detail
+	probeEnded
+	tripEnded
+	socketAppeared // or it was missing for too long
+)
+
+// send hands an event to the loop, unless the reporter ends.
+func (r *Reporter) send(ctx context.Context, e event) {
+	select {
+	case r.events <- e:
+	case <-ctx.Done():
+	}
+}
+
+// probe asks plugins, all at once; one that is still being asked is left alone.
+func (r *Reporter) probe(ctx context.Context, plugins []*plugin) {
+	for _, p := range plugins {
+		if p.busy {
 			continue
 		}
-		t.busy = true
-		r.waiting++
-		settings := t.settings
+		p.busy, p.waiting = true, true
+		settings := p.settings
 		r.running.Go(func() {
-			result := t.plugin.Probe(t.ctx, settings)
-			select {
-			case r.answers <- answer{t, result}:
-			case <-ctx.Done():
-				t.plugin.Close() // nobody takes the answer any more
-			}
+			p.conn.Probe(p.ctx, settings, func(result probe.Result) {
+				r.send(ctx, event{plugin: p, kind: probeReported, result: result})
+			})
+			r.send(ctx, event{plugin: p, kind: probeEnded})
 		})
 	}
 }
 
-// observe takes in one answer, and publishes when it completes a round.
-func (r *Reporter) observe(a answer) {
-	t := a.target
-	t.busy = false
-	if t.dropped {
-		t.plugin.Close()
+// handle takes in an event. One of a plugin that is no longer configured says nothing.
+func (r *Reporter) handle(ctx context.Context, e event) {
+	p := e.plugin
+	if p.dropped {
 		return
 	}
-	r.waiting--
-	r.metrics.observe(t.keyID, a.result)
-	logChange(t, a.result)
-	t.probed, t.last = true, a.result
-	if a.result.Gone {
-		r.absent.Reset(absence)
+	switch e.kind {
+	case probeReported:
+		r.observe(ctx, p, e.result)
+	case probeEnded:
+		p.busy = false
+		if p.again {
+			p.again = false
+			r.probe(ctx, []*plugin{p})
+		}
+	case tripEnded:
+		p.waiting = false
+		p.trips.end(e.trip)
+		r.metrics.observeTrip(p.keyID, e.trip)
+		r.publishWhenComplete()
+	case socketAppeared:
+		p.awaited = false
+		r.probe(ctx, []*plugin{p})
 	}
-	if a.result.KEKID != "" {
-		t.lastKEKID = a.result.KEKID
+}
+
+// observe takes in one result, and publishes when it completes a round.
+func (r *Reporter) observe(ctx context.Context, p *plugin, result probe.Result) {
+	p.waiting = false
+	r.metrics.observe(p.keyID, result)
+	r.noteNotProbed(p, result.NotProbed)
+	if result.NotProbed != "" {
+		// The last result stays, and grows stale: that is all there is to know.
+		r.publishWhenComplete()
+		return
 	}
+	p.probed, p.last = true, result
+	if result.KEKID != "" {
+		p.lastKEKID = result.KEKID
+	}
+	if result.Gone && !p.awaited {
+		p.awaited = true
+		r.running.Go(func() { r.awaitSocket(ctx, p, result.GoneUntil) })
+	}
+	if now, every := time.Now(), r.tripInterval(); p.trips.due(now, every, result) {
+		p.trips.begin(now, every, result)
+		p.waiting = true
+		settings := p.settings
+		r.running.Go(func() {
+			trip := p.conn.RoundTrip(p.ctx, settings, result.KEKID)
+			r.send(ctx, event{plugin: p, kind: tripEnded, trip: trip})
+		})
+	}
+	r.publishWhenComplete()
+}
+
+func (r *Reporter) tripInterval() time.Duration {
+	return r.config.Probe.Checks.RoundTrip.Interval.Duration
+}
+
+// noteNotProbed logs when the reporter begins to lack what it needs to probe, and when
+// that ends.
+func (r *Reporter) noteNotProbed(p *plugin, why string) {
 	switch {
-	case r.waiting == 0:
-		r.publish()
-	case !r.hurrying:
-		r.hurrying = true
-		r.hurry.Reset(grace)
+	case why != "" && p.notProbed == "":
+		klog.ErrorS(nil, "Failed to probe: the reporter itself lacks something; the last result stays and grows stale", "keyID", p.keyID, "socket", p.address, "why", why)
+	case why == "" && p.notProbed != "":
+		klog.InfoS("Probing works again", "keyID", p.keyID, "socket", p.address)
+	}
+	p.notProbed = why
+}
+
+// awaitSocket waits until a socket is there, or is missing for too long: then the plugin
+// is to be probed, not an interval later. That is how a new pod begins.
+func (r *Reporter) awaitSocket(ctx context.Context, p *plugin, until time.Time) {
+	look := time.NewTicker(absence)
+	defer look.Stop()
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case now := <-look.C:
+			if probe.SocketExists(p.address) || !until.IsZero() && !now.Before(until) {
+				r.send(ctx, event{plugin: p, kind: socketAppeared})
+				return
+			}
+		}
 	}
 }
 
-// lookForAbsent probes a plugin as soon as its socket is there, not an interval later:
-// that is how a new pod begins.
-func (r *Reporter) lookForAbsent(ctx context.Context) {
-	for _, t := range r.targets {
-		if !t.probed || !t.last.Gone || t.busy {
-			continue
-		}
-		if t.plugin.SocketExists() {
-			r.probe(ctx, []*target{t})
-		} else {
-			r.absent.Reset(absence)
+// publishWhenComplete publishes when no plugin of the round is waited for, and else
+// after the grace.
+func (r *Reporter) publishWhenComplete() {
+	for _, p := range r.plugins {
+		if p.waiting {
+			if !r.hurrying {
+				r.hurrying = true
+				r.hurry.Reset(grace)
+			}
+			return
 		}
 	}
+	r.publish()
 }
 
-// logChange logs the first result of a plugin, and each that differs in kind
-// from the one before.
-func logChange(t *target, now probe.Result) {
-	before := t.last
-	if t.probed && before.Status == now.Status && before.Gone == now.Gone && before.KEKID == now.KEKID && (!now.Gone || before.Detail == now.Detail) {
+// logged is what was last logged of a plugin.
+type logged struct {
+	result probe.Result // its verdict includes the round trip's
+	detail time.Time    // when a detail was last logged
+}
+
+// detailGap is the shortest time between two log lines of which only the detail differs:
+// a plugin chooses its words, and may choose others each time.
+const detailGap = time.Minute
+
+// change logs the first verdict on a plugin, and each that differs from the one before.
+func (l *logged) change(p *plugin) {
+	now, before := p.last, l.result
+	now.Status, now.Reason, now.Detail = verdict(p.last, p.trips.last)
+	sameKind := before.Status == now.Status && before.Gone == now.Gone && before.KEKID == now.KEKID && before.Reason == now.Reason
+	if sameKind && (before.Detail == now.Detail || time.Since(l.detail) < detailGap) {
 		return
 	}
+	l.result, l.detail = now, time.Now()
+	kekID := health.CleanDetail(now.KEKID)
 	switch {
 	case now.Gone:
-		klog.InfoS("Nothing to observe", "keyID", t.keyID, "socket", t.address, "why", now.Detail)
+		klog.InfoS("Nothing to observe", "keyID", p.keyID, "socket", p.address, "why", now.Detail)
 	case now.Status == health.Healthy:
-		klog.InfoS("Plugin is healthy", "keyID", t.keyID, "socket", t.address, "kekID", now.KEKID)
+		klog.InfoS("Plugin is healthy", "keyID", p.keyID, "socket", p.address, "kekID", kekID)
 	default:
-		klog.ErrorS(nil, "Plugin is not healthy", "keyID", t.keyID, "socket", t.address, "status", now.Status, "detail", now.Detail)
+		klog.ErrorS(nil, "Plugin is not healthy", "keyID", p.keyID, "socket", p.address, "status", now.Status, "reason", now.Reason, "kekID", kekID, "detail", now.Detail)
 	}
 }
 
@@ -102,7 +200,14 @@ func (r *Reporter) publish() {
 	r.hurry.Stop()
 	r.hurrying = false
 	r.show()
-	list := observed(r.targets, r.config.Probe.Interval.Duration)
+	interval := r.config.Probe.Interval.Duration
+	for _, p := range r.plugins {
+		if p.probed {
+			p.logged.change(p)
+			r.metrics.show(p.entry(interval))
+		}
+	}
+	list := observed(r.plugins, interval)
 	for _, p := range r.publishers {
 		p.Offer(list)
 	}
@@ -111,7 +216,7 @@ func (r *Reporter) publish() {
 	}
 	message, err := health.EncodeMessage(entriesOf(list))
 	if err != nil {
-		klog.ErrorS(err, "Cannot encode what was observed")
+		klog.ErrorS(err, "Failed to encode what was observed")
 		return
 	}
 	r.output.offer(message)
@@ -120,8 +225,8 @@ func (r *Reporter) publish() {
 // show makes the current state visible to the server.
 func (r *Reporter) show() {
 	view := &serve.View{Configured: r.config != nil, ConfigError: r.complaint, ConfigMismatch: r.mismatch}
-	for _, t := range r.targets {
-		view.Plugins = append(view.Plugins, serve.Plugin{Entry: t.entry(r.config.Probe.Interval.Duration), Probed: t.probed, Gone: t.last.Gone})
+	for _, p := range r.plugins {
+		view.Plugins = append(view.Plugins, serve.Plugin{Entry: p.entry(r.config.Probe.Interval.Duration), Probed: p.probed, Gone: p.last.Gone})
 	}
 	if r.config == nil && view.ConfigError == "" {
 		view.ConfigError = "not read yet"

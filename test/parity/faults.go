@@ -34,7 +34,7 @@ var faults = []fault{
 	{name: "healthz is another text", steps: []string{"unhealthy vault is sealed"}, ill: true},
 	{name: "healthz of 70 KiB", steps: []string{"huge-answer"}, ill: true},
 	{name: "60 KiB of padding", steps: []string{"padded-answer 61440"}},
-	{name: "70 KiB of padding", steps: []string{"padded-answer 71680"}, differs: tooLarge},
+	{name: "3 MiB of padding", steps: []string{"padded-answer 3145728"}},
 	{name: "5 MiB of padding", steps: []string{"padded-answer 5242880"}, ill: true},
 	{name: "version v3", steps: []string{"wrong-version v3"}, ill: true},
 	{name: "version v2beta1 from the start", start: []string{"v2beta1"}},
@@ -46,7 +46,11 @@ var faults = []fault{
 	{name: "key_id of 1025 bytes", steps: []string{"long-key-id 1025"}, ill: true},
 	{name: "key_id of another name", steps: []string{"key-id some-other-key"}},
 	{name: "key rotated", steps: []string{"rotate"}},
+	{name: "key rotated, Status lags", steps: []string{"lagging-status", "rotate"}},
 	{name: "gRPC health is NOT_SERVING", steps: []string{"not-serving"}}, // which neither side asks by default
+
+	{name: "a header of 20 KiB", steps: []string{"huge-headers"}},
+	{name: "an error text of 20 KiB", steps: []string{"rpc-error Internal " + strings.Repeat("x", 20<<10)}, ill: true},
 
 	// No answer.
 	{name: "Status fails: Internal", steps: []string{"rpc-error Internal the remote key is disabled"}, ill: true},
@@ -73,5 +77,7 @@ var faults = []fault{
 	{name: "decrypt refused", steps: []string{"refuse-decrypt"}, differs: notTried},
 	{name: "decrypt refused, key id changed", steps: []string{"refuse-decrypt", "rotate"}, differs: notTried},
 	{name: "decrypt answers other bytes", steps: []string{"wrong-decrypt"}, differs: notTried},
+	{name: "decrypt answers a byte less", steps: []string{"short-decrypt"}, differs: notTried},
+	{name: "key replaced under its name", steps: []string{"replaced-key"}, differs: notTried},
 	{name: "decrypt other bytes, key id changed", steps: []string{"wrong-decrypt", "rotate"}, differs: notTried},
 }

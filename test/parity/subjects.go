@@ -102,16 +102,22 @@ func (p *subject) ask(ctx context.Context) (status, roundTrip opinion) {
 	if p.fault.turns {
 		turns = maxTurns
 	}
-	ours := func(plugin *probe.Plugin, checks probe.Checks) (o opinion) {
+	ours := func(plugin *probe.Plugin, trip bool) (o opinion) {
+		settings := probe.Settings{Timeout: timeout, Writes: true}
 		for range turns {
-			r := plugin.Probe(ctx, probe.Settings{Timeout: timeout, Writes: true, Checks: checks})
-			if o = ourOpinion(r); !o.ok {
+			var r probe.Result
+			plugin.Probe(ctx, settings, func(reported probe.Result) { r = reported })
+			if o = ourOpinion(r); o.ok && trip {
+				t := plugin.RoundTrip(ctx, settings, r.KEKID)
+				o = opinion{ok: t.Made && t.Status == health.Healthy, verdict: string(t.Status), why: t.Detail}
+			}
+			if !o.ok {
 				break
 			}
 		}
 		return o
 	}
-	return ours(p.status, probe.Checks{}), ours(p.roundTrip, probe.Checks{RoundTrip: true})
+	return ours(p.status, false), ours(p.roundTrip, true)
 }
 
 // healthy sees that ours find the plugin well, by one probe each.

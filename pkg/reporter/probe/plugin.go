@@ -6,17 +6,16 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 
@@ -24,241 +23,216 @@ import (
 )
 
 const (
-	// maxAnswer bounds one answer, in bytes, so that a mad plugin cannot fill
-	// our memory. An honest Status answer is under 2 KiB.
-	maxAnswer = 64 << 10
-	// maxHeaders bounds the headers and trailers of one answer, in bytes; an
-	// RPC's error text is in the trailers.
-	maxHeaders = 16 << 10
-	// buffer is the connection's read buffer, in bytes: answers are small.
+	// buffer is the connection's read and write buffer, in bytes: answers are small.
+	// Answers and their headers have gRPC's own bounds, 4 and 16 MiB, since
+	// kube-apiserver has: what it accepts must not be an error to us.
 	buffer = 4 << 10
-)
 
-// Checks are what is asked of a plugin beside Status.
-type Checks struct {
-	RoundTrip  bool
-	GRPCHealth bool
-}
+	// handshake bounds the wait for a plugin that listens, and does not accept: it is
+	// stopped, or stuck. Each attempt stays in its queue, which kube-apiserver needs
+	// too; so there is no new one for as long as kube-apiserver's backoff may last.
+	handshake = 2 * time.Minute
+)
 
 // Settings are how a plugin is probed. They may change while its connection
 // stays.
 type Settings struct {
-	// Timeout bounds each call, as kube-apiserver's bounds each of its own. A
-	// probe makes four at most.
+	// Timeout bounds each call, as kube-apiserver's bounds each of its own.
 	Timeout time.Duration
+	// Late is for how long a call to Status may go on after the verdict that it timed
+	// out, counted from its beginning, so that a late answer can be quoted. At most
+	// Timeout: not at all.
+	Late time.Duration
 	// Writes is true for a plugin that the API server encrypts with.
 	Writes bool
-	Checks Checks
+	// GRPCHealth also asks the standard gRPC health service.
+	GRPCHealth bool
 }
 
-// Plugin is one KMS plugin. Probe may not be called concurrently with itself.
+// Plugin is one KMS plugin. Neither Probe nor RoundTrip may be called concurrently
+// with itself; they may with each other.
 type Plugin struct {
 	address string
-	conn    *grpc.ClientConn
-	dial    *dialer
-	timeout time.Duration // of the probe under way
-	version string        // of the first valid answer
-	sealed  *ciphertext   // what the plugin encrypted for us last, if ever
-	absent  func(address string) bool
-	missing time.Time // since when it is absent
+	mounts  func() (string, error) // the mountinfo; tests have their own
+
+	mu     sync.Mutex // guards the connection
+	conn   *grpc.ClientConn
+	dialer *dialer
+	closed bool
+
+	connections atomic.Int64 // how many there were
+
+	// Of Probe.
+	version   string    // of the first valid answer
+	missing   time.Time // since when the socket is absent
+	diagnosis string    // of the last timeout, while probes time out
+
+	samples samples // of RoundTrip
 }
 
 // NewPlugin returns the plugin behind a unix socket, given by its path or, for
 // an abstract socket, its name after an @. It connects at the first probe.
 func NewPlugin(address string) *Plugin {
-	return &Plugin{address: address, absent: podSocketMissing}
+	return &Plugin{address: address, mounts: func() (string, error) {
+		text, err := os.ReadFile("/proc/self/mountinfo")
+		return string(text), err
+	}}
 }
 
-// Close closes the connection. It may not be called during a Probe.
+// Close closes the connection, and ends what is under way on it. It does not wait for
+// the plugin.
 func (p *Plugin) Close() {
-	if p.conn != nil {
-		_ = p.conn.Close() // fails only when it is closed already
+	p.mu.Lock()
+	conn, dialer := p.conn, p.dialer
+	p.conn, p.dialer, p.closed = nil, nil, true
+	p.mu.Unlock()
+	closeConnection(conn, dialer)
+}
+
+func closeConnection(conn *grpc.ClientConn, dialer *dialer) {
+	if conn != nil {
+		dialer.abort()
+		_ = conn.Close() // fails only when it is closed already
 	}
 }
 
-// Probe asks the plugin once.
-func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
+// Probe asks the plugin once, and calls report with what it found: once, as soon as
+// there is a verdict; and once more where the verdict is a timeout and its diagnosis
+// says more. It returns after the last of them: after twice the Timeout, or Late, at
+// the latest.
+func (p *Plugin) Probe(ctx context.Context, s Settings, report func(Result)) {
 	began := time.Now()
-	p.timeout = s.Timeout
-	keyID, err := p.check(ctx, s)
-	r := Result{Status: health.Healthy, KEKID: keyID, At: time.Now()}
-	r.Took = r.At.Sub(began)
-	if err == nil {
-		p.missing = time.Time{}
+	finish := func(keyID string, v *verdict, err error) Result {
+		r := p.result(keyID, v, err)
+		r.At = time.Now().Round(0) // by the wall clock: the other one stands still in a suspend
+		r.Took = time.Since(began)
 		return r
 	}
-	if why := p.gone(r.At); why != "" {
-		return Result{Gone: true, Detail: why, At: r.At, Took: r.Took}
+	conn, err := p.connect()
+	if err != nil {
+		report(finish("", nil, err))
+		return
 	}
-	r.Status, r.Detail = p.explain(err)
+	late := p.startLate(ctx, conn, s, func(err error) { report(finish("", nil, err)) })
+	answer, err := kmsapi.NewKeyManagementServiceClient(conn).Status(withTimeout(ctx, max(s.Timeout, s.Late)), &kmsapi.StatusRequest{})
+	if late.ended(answer, err) {
+		return
+	}
+	p.diagnosis = ""
+	if err != nil {
+		report(finish("", nil, err))
+		return
+	}
+	keyID, version, v := judge(answer, p.version)
+	p.version = version
+	if v == nil && s.GRPCHealth {
+		v = checkHealthService(withTimeout(ctx, s.Timeout), conn)
+	}
+	report(finish(keyID, v, nil))
+}
+
+// result turns what was found into a Result without its times: a verdict on an answer
+// (nil: a good one), or the error of not getting one.
+func (p *Plugin) result(keyID string, v *verdict, err error) Result {
+	r := Result{Status: health.Healthy, KEKID: keyID, Answered: answered(err), Connection: int(p.connections.Load())}
+	if err == nil {
+		p.missing = time.Time{}
+		if v != nil {
+			r.Status, r.Reason, r.Detail = v.status, v.reason, health.CleanDetail(v.detail)
+		}
+		return r
+	}
+	r.Status, r.Reason = health.Error, health.ReportedUnhealthy
+	var call *callError
+	if errors.As(err, &call) {
+		r.Reason = call.reason()
+	}
+	failed, stalled := p.connectionFailure()
+	lost := call == nil || status.Code(err) == codes.Unavailable
+	if !lost || failed == nil {
+		p.missing = time.Time{}
+	}
+	switch {
+	case lost && failed != nil:
+		if own(failed) {
+			return Result{NotProbed: failed.Error()}
+		}
+		absence := p.absence(time.Now())
+		if absence.gone {
+			return Result{Gone: true, GoneUntil: absence.until, Detail: absence.why}
+		}
+		r.Reason = health.ConnectFailed
+		err = fmt.Errorf("cannot connect to %s: %w%s", p.address, failed, hint(failed, absence))
+	case lost && stalled:
+		r.Reason = health.Timeout
+		err = fmt.Errorf("Status: the plugin has not read its socket for %s", writeTimeout)
+	}
+	r.Detail = health.CleanDetail(err.Error())
 	return r
 }
 
-// MissingGrace is for how long a socket that is not there, in a volume of a pod, is no
-// error: a little longer than OpenShift gives an API server to end, 135 seconds.
-const MissingGrace = 150 * time.Second
-
-// gone says why there is nothing to observe, and nothing when there is.
-func (p *Plugin) gone(now time.Time) string {
-	if folderDeleted(p.address) {
-		return "its folder was deleted, with the pod that it belonged to"
+// hint says what the kernel's word for a failed connection means here.
+func hint(failed error, absence absence) string {
+	switch {
+	case absence.why != "":
+		return ": " + absence.why
+	case errors.Is(failed, syscall.ECONNREFUSED):
+		return ": nothing listens on it (a plugin that was killed leaves its socket's file behind)"
+	case errors.Is(failed, syscall.EAGAIN):
+		return ": its queue of connections is full: the plugin does not accept any"
 	}
-	if !p.absent(p.address) {
-		p.missing = time.Time{}
-		return ""
-	}
-	if p.missing.IsZero() {
-		p.missing = now
-	}
-	if now.Sub(p.missing) >= MissingGrace {
-		return ""
-	}
-	return "it is not there: its plugin is about to start, or its pod to end"
+	return ""
 }
 
-// SocketExists says whether a plugin that was Gone can be asked again.
-func (p *Plugin) SocketExists() bool {
-	_, err := os.Lstat(p.address)
-	return err == nil || strings.HasPrefix(p.address, "@")
+// connectionFailure returns why the last attempt to connect failed, nil when it did
+// not; and whether the connection broke because the plugin did not read.
+func (p *Plugin) connectionFailure() (failed error, stalled bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dialer == nil {
+		return nil, false
+	}
+	return p.dialer.failure(), p.dialer.stalled()
 }
 
-// verdictError is the finding that a plugin answered, and not well.
-type verdictError struct{ error }
-
-func (e verdictError) Unwrap() error { return e.error }
-
-// callError is the failure of a call, which leaves nothing to judge by itself.
-type callError struct {
-	call   string
-	silent time.Duration // the timeout, where that is what failed it
-	err    error
-}
-
-func (e callError) Error() string {
-	if e.silent != 0 {
-		return fmt.Sprintf("%s: no answer within %s", e.call, e.silent)
+// connect returns the connection, and makes one where there is none, or where the last
+// attempt failed. Such a one would first sit out its backoff and meanwhile answer every
+// call with the old failure; a new one tries at once, and its first call waits for the
+// outcome. A working connection is kept for good, and so is one that the plugin is yet
+// to accept.
+func (p *Plugin) connect() (*grpc.ClientConn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, net.ErrClosed
 	}
-	state := status.Convert(e.err)
-	return fmt.Sprintf("%s: %s: %s", e.call, state.Code(), state.Message())
-}
-func (e callError) Unwrap() error { return e.err }
-
-// limit is the interceptor of every call: it bounds it, and says which call it
-// was that failed.
-func (p *Plugin) limit(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
-	began := time.Now()
-	err := invoke(ctx, method, request, reply, conn, options...)
-	if err == nil {
-		return nil
-	}
-	failed := callError{call: path.Base(method), err: err}
-	if method == grpc_health_v1.Health_Check_FullMethodName {
-		failed.call = "gRPC health"
-	}
-	// A plugin may answer DeadlineExceeded, of a deadline of its own; and our
-	// own may reach us by way of the plugin, a moment early.
-	if status.Code(err) == codes.DeadlineExceeded && time.Since(began) > p.timeout*9/10 {
-		failed.silent = p.timeout
-	}
-	return failed
-}
-
-func (p *Plugin) check(ctx context.Context, s Settings) (keyID string, err error) {
-	if err := p.connect(); err != nil {
-		return "", err
-	}
-	kms := kmsapi.NewKeyManagementServiceClient(p.conn)
-	answer, err := kms.Status(ctx, &kmsapi.StatusRequest{})
-	if err != nil {
-		return "", err
-	}
-	keyID, p.version, err = judge(answer, p.version)
-	if err != nil {
-		return keyID, verdictError{err}
-	}
-	if s.Checks.GRPCHealth {
-		if err := checkHealthService(ctx, p.conn); err != nil {
-			return keyID, err
-		}
-	}
-	if s.Checks.RoundTrip {
-		if err := p.roundTrip(ctx, kms, s.Writes, keyID); err != nil {
-			return keyID, err
-		}
-	}
-	return keyID, nil
-}
-
-// connect makes a connection where there is none, or where the last attempt to
-// connect failed, or began before this probe and may yet fail for what is over.
-// Such a one would first sit out its backoff and meanwhile answer every call with
-// the old failure; a new one tries at once, and its first call waits for the
-// outcome. A working connection is kept for good.
-func (p *Plugin) connect() error {
 	if p.conn != nil {
-		if s := p.conn.GetState(); s == connectivity.Ready || s == connectivity.Idle {
-			return nil
+		switch p.conn.GetState() {
+		case connectivity.Ready, connectivity.Idle:
+			return p.conn, nil
+		case connectivity.Connecting:
+			if p.dialer.connected() {
+				return p.conn, nil
+			}
 		}
+		closeConnection(p.conn, p.dialer)
+		p.conn = nil
 	}
-	p.Close()
-	p.dial = &dialer{address: p.address}
+	dialer := &dialer{address: p.address, connections: &p.connections}
 	conn, err := grpc.NewClient("passthrough:///localhost",
-		grpc.WithContextDialer(p.dial.dial),
+		grpc.WithContextDialer(dialer.dial),
 		grpc.WithAuthority("localhost"), // as kube-apiserver sends it
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: handshake}),
 		grpc.WithIdleTimeout(0), // an hour's interval must not reconnect
 		grpc.WithDisableServiceConfig(),
-		grpc.WithUnaryInterceptor(p.limit),
-		grpc.WithMaxHeaderListSize(maxHeaders),
+		grpc.WithUnaryInterceptor(limit),
 		grpc.WithReadBufferSize(buffer),
 		grpc.WithWriteBufferSize(buffer),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 	)
 	if err != nil {
-		return fmt.Errorf("prepare connection: %w", err)
+		return nil, fmt.Errorf("prepare connection: %w", err)
 	}
-	p.conn = conn
-	return nil
-}
-
-// explain turns what went wrong into a status and words for people.
-func (p *Plugin) explain(err error) (health.Status, string) {
-	var verdict verdictError
-	if errors.As(err, &verdict) {
-		return health.Unhealthy, health.CleanDetail(err.Error())
-	}
-	if failed := p.dial.failure(); failed != nil && status.Code(err) == codes.Unavailable {
-		err = fmt.Errorf("cannot connect to %s: %w", p.address, failed)
-	}
-	return health.Error, health.CleanDetail(err.Error())
-}
-
-// dialer connects to a unix socket, and remembers why it last could not: gRPC
-// wraps the reason in many words of its own.
-type dialer struct {
-	address string
-	mu      sync.Mutex
-	err     error
-}
-
-func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.address)
-	d.mu.Lock()
-	d.err = err
-	d.mu.Unlock()
-	return conn, err
-}
-
-// failure returns why the last attempt failed, in the kernel's words; nil when
-// it did not.
-func (d *dialer) failure() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var kernel syscall.Errno
-	if errors.As(d.err, &kernel) {
-		return kernel
-	}
-	return d.err
+	p.conn, p.dialer = conn, dialer
+	return conn, nil
 }

@@ -8,18 +8,42 @@ import (
 
 // Result is what one probe found.
 type Result struct {
-	// Status and Detail are the verdict, as in the contract.
+	// Status, Reason and Detail are the verdict, as in the contract.
 	Status health.Status
+	Reason health.Reason
 	Detail string
 	// KEKID is the plugin's key id, when it answered a valid one.
 	KEKID string
-	// At is when the answer, or the failure to get one, arrived.
+	// Answered is true when the plugin's process answered Status, well or not.
+	Answered bool
+	// Connection counts the connections to the plugin: it has another one after its
+	// process was restarted.
+	Connection int
+	// At is when the answer, or the failure to get one, arrived, by the wall clock.
 	At time.Time
 	// Took is how long the probe lasted.
 	Took time.Duration
+
 	// Gone is set when there is nothing to observe: the socket's folder was deleted,
 	// with the pod that it belonged to; or the folder is a pod's, and the socket is not
-	// there, for up to MissingGrace. Nothing else is set then but Detail, which says
-	// which, and the times.
-	Gone bool
+	// there, until GoneUntil. Nothing else is set then but Detail, which says which, and
+	// the times.
+	Gone      bool
+	GoneUntil time.Time
+	// NotProbed says why the reporter itself could not ask the plugin: it has no
+	// descriptors or memory left. That says nothing of the plugin: nothing else is set
+	// then but the times.
+	NotProbed string
+}
+
+// verdict is a status with its reason, and words for people.
+type verdict struct {
+	status health.Status
+	reason health.Reason
+	detail string
+}
+
+// unhealthy is the verdict on a plugin that answered, and not well.
+func unhealthy(reason health.Reason, detail string) *verdict {
+	return &verdict{health.Unhealthy, reason, detail}
 }

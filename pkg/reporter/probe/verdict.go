@@ -1,11 +1,12 @@
 package probe
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	kmsapi "k8s.io/kms/apis/v2"
+
+	"github.com/kms-health/kms-health/pkg/health"
 )
 
 // The rules of kube-apiserver 1.36 for one Status answer:
@@ -20,11 +21,14 @@ const (
 
 // judge applies kube-apiserver's rules to an answer: healthz is "ok"; version is
 // v2 or v2beta1, and the one it was in the first answer (seen; empty before
-// that); key_id is 1 to 1,024 bytes. It returns every rule that is broken, the
-// key id where it is valid, and the version to hold the next answer against.
-func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, err error) {
+// that); key_id is 1 to 1,024 bytes. It returns a verdict that names every rule
+// that is broken, nil if none is; the key id where it is valid; and the version to
+// hold the next answer against.
+func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, v *verdict) {
 	var broken []string
+	reason := health.ProtocolViolation
 	if answer.Healthz != healthzOK {
+		reason = health.ReportedUnhealthy // the plugin's own words matter most
 		broken = append(broken, fmt.Sprintf("healthz is %q, not %q", excerpt(answer.Healthz), healthzOK))
 	}
 	version = seen
@@ -45,9 +49,9 @@ func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, e
 		keyID = answer.KeyId
 	}
 	if len(broken) > 0 {
-		err = errors.New(strings.Join(broken, "; "))
+		v = unhealthy(reason, strings.Join(broken, "; "))
 	}
-	return keyID, version, err
+	return keyID, version, v
 }
 
 // excerpt keeps one long text from hiding the other rules that are broken.

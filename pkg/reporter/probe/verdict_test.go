@@ -29,10 +29,10 @@ func TestVerdictFollowsKubeAPIServersRules(t *testing.T) {
 		"all at once":                     {"no", "v3", "", "", "", "", `healthz is "no", not "ok"; version is "v3", not "v2" or "v2beta1"; key_id is empty`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			key, seen, err := judge(&kmsapi.StatusResponse{Healthz: tt.healthz, Version: tt.version, KeyId: tt.keyID}, tt.seen)
+			key, seen, v := judge(&kmsapi.StatusResponse{Healthz: tt.healthz, Version: tt.version, KeyId: tt.keyID}, tt.seen)
 			text := ""
-			if err != nil {
-				text = err.Error()
+			if v != nil {
+				text = v.detail
 			}
 			if key != tt.wantKey || seen != tt.wantSeen || text != tt.wantErr {
 				t.Errorf("key %q, seen %q, %q", key, seen, text)
@@ -52,9 +52,9 @@ func TestAnnotationsFollowKubeAPIServersRules(t *testing.T) {
 		"just fits":      {map[string][]byte{"a.b": make([]byte, 32<<10-3)}, ""},
 		"too large":      {map[string][]byte{"a.b": make([]byte, 32<<10-2)}, "annotations of 32769 bytes, the bound is 32768"},
 	} {
-		err := validateAnnotations(tt.annotations)
-		if (err == nil) != (tt.wantErr == "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
-			t.Errorf("%s: %v", name, err)
+		v := checkAnnotations(tt.annotations)
+		if (v == nil) != (tt.wantErr == "") || v != nil && !strings.Contains(v.detail, tt.wantErr) {
+			t.Errorf("%s: %+v", name, v)
 		}
 	}
 }

@@ -45,18 +45,18 @@ func TestReloadKeepsWhatDidNotChange(t *testing.T) {
 		"readers keep file order": {nil, []string{readThree, readOne, writeTwo}, "2 3 1", "2 3 1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			create := func(w wanted) *target {
+			create := func(w wanted) *plugin {
 				ctx, cancel := context.WithCancel(t.Context())
-				return &target{identity: w.identity, settings: w.settings, ctx: ctx, cancel: cancel}
+				return &plugin{identity: w.identity, settings: w.settings, ctx: ctx, cancel: cancel}
 			}
 			have, _, _ := arrange(nil, want(decode(t, tt.before...)), create)
 			after := want(decode(t, tt.after...))
-			targets, changed, leftOver := arrange(have, after, create)
+			plugins, changed, leftOver := arrange(have, after, create)
 			for _, list := range []struct {
 				what string
-				got  []*target
+				got  []*plugin
 				want string
-			}{{"targets", targets, tt.order}, {"changed", changed, tt.changed}, {"left over", leftOver, tt.dropped}} {
+			}{{"plugins", plugins, tt.order}, {"changed", changed, tt.changed}, {"left over", leftOver, tt.dropped}} {
 				var ids []string
 				for _, t := range list.got {
 					ids = append(ids, t.keyID)
@@ -66,8 +66,8 @@ func TestReloadKeepsWhatDidNotChange(t *testing.T) {
 				}
 			}
 			for i, w := range after {
-				if targets[i].settings != w.settings {
-					t.Errorf("%s has settings %+v, want %+v", w.keyID, targets[i].settings, w.settings)
+				if plugins[i].settings != w.settings {
+					t.Errorf("%s has settings %+v, want %+v", w.keyID, plugins[i].settings, w.settings)
 				}
 			}
 		})
@@ -77,7 +77,7 @@ func TestReloadKeepsWhatDidNotChange(t *testing.T) {
 func TestOnlyWhatWasSeenIsReported(t *testing.T) {
 	noon := time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 	result := probe.Result{Status: health.Error, Detail: "why", At: noon}
-	list := observed([]*target{
+	list := observed([]*plugin{
 		{identity: identity{keyID: "new"}},
 		{identity: identity{keyID: "seen"}, probed: true, last: result, lastKEKID: "k"},
 		{identity: identity{keyID: "gone"}, probed: true, last: probe.Result{Gone: true, At: noon}},

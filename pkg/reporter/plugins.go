@@ -1,0 +1,154 @@
+package reporter
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/reporter/probe"
+	"github.com/kms-health/kms-health/pkg/reporter/publish"
+)
+
+// identity is what makes a plugin the same across two configurations: it then
+// keeps its connection, its history and its place.
+type identity struct{ keyID, address string }
+
+// plugin is one plugin that is probed.
+type plugin struct {
+	identity
+	settings probe.Settings
+	conn     *probe.Plugin
+	ctx      context.Context // of its probes; ends when the plugin is dropped
+	cancel   context.CancelFunc
+
+	busy      bool // a probe is under way
+	again     bool // its settings changed meanwhile: probe again at once
+	waiting   bool // the round waits for it
+	dropped   bool // no longer configured
+	probed    bool // at least once
+	last      probe.Result
+	lastKEKID string // the last that was answered, ever
+	notProbed string // why the reporter could not probe it; empty when it could
+	awaited   bool   // its socket is being looked for
+	trips     trips
+	logged    logged
+}
+
+// wanted is a plugin as a configuration asks for it.
+type wanted struct {
+	identity
+	settings probe.Settings
+}
+
+// lateAnswer bounds the wait for an answer that comes after the verdict that there was
+// none, for its words.
+const lateAnswer = 10 * time.Second
+
+// want lists the plugins of a configuration, those that are written with first.
+func want(c *v1alpha1.ReporterConfiguration) []wanted {
+	list := make([]wanted, 0, len(c.Plugins))
+	for _, p := range c.Plugins {
+		address, err := v1alpha1.SocketAddress(p.Endpoint)
+		if err != nil {
+			panic("a valid configuration has valid endpoints: " + err.Error())
+		}
+		list = append(list, wanted{
+			identity: identity{p.KeyID, address},
+			settings: probe.Settings{
+				Timeout:    p.Timeout.Duration,
+				Late:       min(lateAnswer, c.Probe.Interval.Duration*8/10), // before the next probe
+				Writes:     p.Role == v1alpha1.RoleWrite,
+				GRPCHealth: c.Probe.Checks.GRPCHealth,
+			},
+		})
+	}
+	slices.SortStableFunc(list, func(a, b wanted) int {
+		return cmp.Compare(rank(a.settings), rank(b.settings))
+	})
+	return list
+}
+
+func rank(s probe.Settings) int {
+	if s.Writes {
+		return 0
+	}
+	return 1
+}
+
+// arrange returns the plugins for what is wanted, in its order: those there are,
+// with their new settings, and new ones from make. Both kinds are changed. What
+// is left over is no longer wanted.
+func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins, changed, leftOver []*plugin) {
+	for _, w := range list {
+		i := slices.IndexFunc(have, func(p *plugin) bool { return p.identity == w.identity })
+		if i < 0 {
+			p := make(w)
+			plugins, changed = append(plugins, p), append(changed, p)
+			continue
+		}
+		if have[i].settings != w.settings {
+			have[i].settings = w.settings
+			changed = append(changed, have[i])
+		}
+		plugins = append(plugins, have[i])
+	}
+	for _, p := range have {
+		if !slices.Contains(plugins, p) {
+			leftOver = append(leftOver, p)
+		}
+	}
+	return plugins, changed, leftOver
+}
+
+// observed returns what there is to report of the plugins: nothing of one that was
+// not probed yet, or whose pod is gone.
+func observed(plugins []*plugin, interval time.Duration) []publish.Observation {
+	var list []publish.Observation
+	for _, p := range plugins {
+		if p.probed && !p.last.Gone {
+			list = append(list, publish.Observation{Entry: p.entry(interval), LastKEKID: p.lastKEKID})
+		}
+	}
+	return list
+}
+
+// entry is the plugin's state in the terms of the contract; its LastChecked is zero
+// when there is none.
+func (p *plugin) entry(interval time.Duration) health.Entry {
+	e := health.Entry{KeyID: p.keyID, Interval: interval}
+	if !p.probed || p.last.Gone {
+		return e
+	}
+	e.KEKID, e.LastChecked = p.last.KEKID, p.last.At
+	e.Status, e.Reason, e.Detail = verdict(p.last, p.trips.last)
+	return e
+}
+
+// verdict is that of a probe, together with that of the last round trip. A round trip
+// that failed makes a healthy plugin unhealthy. To one that answered, and not well, it
+// adds its words, and its reason where the plugin's own says nothing: Encrypt's error
+// often has the cause where healthz does not.
+func verdict(r probe.Result, t probe.Trip) (health.Status, health.Reason, string) {
+	switch {
+	case !t.Made || t.Status == health.Healthy || !r.Answered:
+		return r.Status, r.Reason, r.Detail
+	case r.Status == health.Healthy:
+		return t.Status, t.Reason, t.Detail
+	}
+	reason := r.Reason
+	if reason == health.ReportedUnhealthy {
+		reason = t.Reason
+	}
+	return r.Status, reason, health.CleanDetail(r.Detail + "; " + t.Detail)
+}
+
+func entriesOf(list []publish.Observation) []health.Entry {
+	entries := make([]health.Entry, len(list))
+	for i, o := range list {
+		entries[i] = o.Entry
+	}
+	return entries
+}

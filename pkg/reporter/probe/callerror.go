@@ -1,0 +1,113 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// callError is the failure of a call.
+type callError struct {
+	call   string
+	silent time.Duration // the timeout, where that is what ended the call
+	err    error
+}
+
+func (e *callError) Error() string {
+	if e.silent != 0 {
+		return fmt.Sprintf("%s: no answer within %s", e.call, e.silent)
+	}
+	state := status.Convert(e.err)
+	return fmt.Sprintf("%s: %s: %s", e.call, state.Code(), state.Message())
+}
+
+func (e *callError) Unwrap() error { return e.err }
+
+// reason follows from the code alone, never from words.
+func (e *callError) reason() health.Reason {
+	switch status.Code(e.err) {
+	case codes.DeadlineExceeded:
+		return health.Timeout
+	case codes.Unauthenticated:
+		return health.Unauthenticated
+	case codes.PermissionDenied:
+		return health.PermissionDenied
+	case codes.ResourceExhausted:
+		return health.Throttled
+	case codes.Unavailable:
+		return health.Unavailable
+	case codes.NotFound, codes.FailedPrecondition:
+		return health.KeyUnavailable
+	case codes.Unimplemented:
+		return health.ProtocolViolation
+	default:
+		return health.ReportedUnhealthy
+	}
+}
+
+// limitKey is the context's key of a call's timeout.
+type limitKey struct{}
+
+// withTimeout bounds each call made with the context, as kube-apiserver bounds each
+// of its own.
+func withTimeout(ctx context.Context, timeout time.Duration) context.Context {
+	return context.WithValue(ctx, limitKey{}, timeout)
+}
+
+// limit is the interceptor of every call: it bounds it, and says which call it
+// was that failed.
+func limit(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	timeout, _ := ctx.Value(limitKey{}).(time.Duration)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	began := time.Now()
+	err := invoke(ctx, method, request, reply, conn, options...)
+	if err == nil {
+		return nil
+	}
+	failed := &callError{call: path.Base(method), err: err}
+	if method == grpc_health_v1.Health_Check_FullMethodName {
+		failed.call = "gRPC health"
+	}
+	// A plugin may answer DeadlineExceeded, of a deadline of its own; and our
+	// own may reach us by way of the plugin, a moment early.
+	if status.Code(err) == codes.DeadlineExceeded && time.Since(began) > timeout*9/10 {
+		failed.silent = timeout
+	}
+	return failed
+}
+
+// answered says whether a call's outcome came from the plugin's process: an answer,
+// or a failure that neither the connection nor the wait for it can be blamed for.
+func answered(err error) bool {
+	if err == nil {
+		return true
+	}
+	var failed *callError
+	if !errors.As(err, &failed) || failed.silent != 0 {
+		return false
+	}
+	code := status.Code(err)
+	return code != codes.Unavailable && code != codes.Canceled
+}
+
+// own says whether an error is the want of something of the reporter's, not of the
+// plugin's: descriptors or memory.
+func own(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}

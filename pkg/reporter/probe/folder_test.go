@@ -1,0 +1,105 @@
+package probe
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// mountedAs makes a plugin believe that a folder is the mount of another one.
+func mountedAs(p *Plugin, folder, root string) {
+	p.mounts = func() (string, error) {
+		return "1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 254:0 " + root + " " + folder + " ro - ext4 /dev/vda rw\n", nil
+	}
+}
+
+const podVolume = "/var/lib/kubelet/pods/9f/volumes/kubernetes.io~empty-dir/kms-sockets"
+
+// A folder that was deleted while it was mounted can still be named: here by way
+// of /proc, in a pod by its mount.
+func TestDeletedFolder(t *testing.T) {
+	for root, want := range map[string]string{
+		podVolume + "//deleted": "",
+		"/run/kms//deleted":     ": its folder was deleted on the host, and this mount still shows the deleted one: delete the reporter's pod",
+	} {
+		folder := filepath.Join(t.TempDir(), "plugins")
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		open, err := os.Open(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = open.Close() }()
+		mount := fmt.Sprintf("/proc/self/fd/%d", open.Fd())
+		plugin := probed(t, "unix://"+mount+"/kms.sock")
+		if r := ask(t, plugin, writer(patient)); r.Gone || r.Status != health.Error {
+			t.Fatalf("an empty folder that is there: %+v", r)
+		}
+		mountedAs(plugin, mount, root)
+		if err := os.Remove(folder); err != nil {
+			t.Fatal(err)
+		}
+		r := ask(t, plugin, writer(patient))
+		if want == "" && (!r.Gone || r.Status != "" || r.At.IsZero() || !r.GoneUntil.IsZero()) {
+			t.Errorf("a deleted folder of a pod: %+v", r)
+		}
+		if want != "" && (r.Gone || r.Reason != health.ConnectFailed || !strings.Contains(r.Detail, want)) {
+			t.Errorf("a deleted folder of the host: %+v", r)
+		}
+	}
+}
+
+// In a pod's volume a socket comes and goes with its plugin, and that is no fault; but
+// one that stays away is.
+func TestMissingSocketOfAPodIsNothingToObserveForAWhile(t *testing.T) {
+	real := start(t)
+	plugin := probed(t, real.Endpoint())
+	mountedAs(plugin, filepath.Dir(plugin.address), podVolume)
+	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+		t.Fatalf("%+v", r)
+	}
+	if err := real.Close(); err != nil { // in order: it removes its socket
+		t.Fatal(err)
+	}
+	r := ask(t, plugin, writer(patient))
+	if r.Status == health.Error && strings.HasPrefix(r.Detail, "Status: Unavailable") {
+		r = ask(t, plugin, writer(patient)) // the first met the old connection as it broke
+	}
+	if !r.Gone || r.Status != "" || r.Detail == "" || r.GoneUntil.Sub(r.At) > MissingGrace || r.GoneUntil.Sub(r.At) < MissingGrace-patient {
+		t.Errorf("soon after: %+v", r)
+	}
+	if SocketExists(plugin.address) {
+		t.Error("the socket is there")
+	}
+	plugin.missing = time.Now().Add(-MissingGrace)
+	if r := ask(t, plugin, writer(patient)); r.Gone || r.Status != health.Error || !strings.HasSuffix(r.Detail, ": no such file or directory") {
+		t.Errorf("for too long: %+v", r)
+	}
+	again, err := kmsplugin.Start(kmsplugin.Options{Endpoint: real.Endpoint(), StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !SocketExists(plugin.address) {
+		t.Error("the socket is not there")
+	}
+	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+		t.Errorf("it is back: %+v", r)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r = ask(t, plugin, writer(patient))
+	if !r.Gone {
+		r = ask(t, plugin, writer(patient))
+	}
+	if !r.Gone {
+		t.Errorf("it went again: %+v", r)
+	}
+}

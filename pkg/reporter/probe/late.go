@@ -1,0 +1,112 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	kmsapi "k8s.io/kms/apis/v2"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// lateHealth bounds the call that tells a process that hangs from one that waits.
+const lateHealth = time.Second
+
+// late is a call to Status that may outlive its timeout. The verdict is reported when
+// the timeout ends, as kube-apiserver has it; the call goes on, for its answer may be
+// the cause: a plugin that retries its backend for longer than the API server waits
+// otherwise never gets to say why.
+type late struct {
+	plugin *Plugin
+	report func(error)
+	began  time.Time
+	s      Settings
+	timer  *time.Timer
+
+	verdict sync.WaitGroup // the verdict is being reported, and gRPC health asked
+	process string         // what gRPC health said
+}
+
+func (p *Plugin) startLate(ctx context.Context, conn grpc.ClientConnInterface, s Settings, report func(error)) *late {
+	l := &late{plugin: p, report: report, began: time.Now(), s: s}
+	if s.Late <= s.Timeout {
+		return l
+	}
+	l.verdict.Add(1)
+	l.timer = time.AfterFunc(s.Timeout, func() {
+		defer l.verdict.Done()
+		report(l.timeout(p.diagnosis))
+		_, err := grpc_health_v1.NewHealthClient(conn).Check(withTimeout(ctx, min(lateHealth, s.Late-s.Timeout)), &grpc_health_v1.HealthCheckRequest{})
+		l.process = "gRPC health gets no answer either: the plugin hangs"
+		if answered(err) {
+			l.process = "gRPC health is answered: the plugin waits for its backend"
+		}
+	})
+	return l
+}
+
+// timeout is the error of a call that was not answered in time, with what is known of
+// the reason.
+func (l *late) timeout(diagnosis string) error {
+	err := &callError{call: "Status", silent: l.s.Timeout, err: status.Error(codes.DeadlineExceeded, "")}
+	if diagnosis != "" {
+		return &diagnosedError{err, diagnosis}
+	}
+	return err
+}
+
+// ended takes the outcome of the call, and says whether it came late. If it did,
+// everything was reported.
+func (l *late) ended(answer *kmsapi.StatusResponse, err error) bool {
+	if l.timer == nil || l.timer.Stop() {
+		return false
+	}
+	l.verdict.Wait()
+	diagnosis := l.process
+	if answered(err) {
+		diagnosis = fmt.Sprintf("the answer came after %s: %s", time.Since(l.began).Round(time.Second), said(answer, err))
+	}
+	if diagnosis != l.plugin.diagnosis {
+		l.plugin.diagnosis = diagnosis
+		l.report(l.timeout(diagnosis))
+	}
+	return true
+}
+
+// said is an answer to Status in its own words.
+func said(answer *kmsapi.StatusResponse, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("healthz %q", excerpt(answer.Healthz))
+}
+
+// diagnosedError adds what is known of the reason of a timeout.
+type diagnosedError struct {
+	*callError
+	diagnosis string
+}
+
+func (e *diagnosedError) Error() string { return e.callError.Error() + "; " + e.diagnosis }
+func (e *diagnosedError) Unwrap() error { return e.callError }
+
+// checkHealthService asks the standard gRPC health service about the whole
+// server. A plugin without that service does not say.
+func checkHealthService(ctx context.Context, conn grpc.ClientConnInterface) *verdict {
+	answer, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return nil
+	case err != nil:
+		return refusal(err)
+	case answer.Status != grpc_health_v1.HealthCheckResponse_SERVING:
+		return unhealthy(health.ReportedUnhealthy, fmt.Sprintf("gRPC health is %s, not SERVING", answer.Status))
+	}
+	return nil
+}

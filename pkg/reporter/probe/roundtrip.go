@@ -1,0 +1,245 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/validation"
+	kmsapi "k8s.io/kms/apis/v2"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// sampleSize is what is encrypted in a round trip, in bytes: the size of the
+// seed that kube-apiserver has encrypted.
+const sampleSize = 32
+
+// What kube-apiserver demands of the answer to such an Encrypt, in bytes
+// (k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2).
+const (
+	maxCiphertext  = 1024
+	maxAnnotations = 32 << 10 // names and values together
+)
+
+// Trip is what one round trip found.
+type Trip struct {
+	// Made is false when there was nothing to do: no connection, or a plugin that only
+	// reads and has encrypted nothing. Nothing else is set then.
+	Made bool
+	// Status, Reason and Detail are the verdict, as in the contract.
+	Status health.Status
+	Reason health.Reason
+	Detail string
+}
+
+// ciphertext is a sample that a plugin encrypted, with what it takes to check
+// its decryption.
+type ciphertext struct {
+	plain   []byte
+	at      time.Time
+	request *kmsapi.DecryptRequest
+}
+
+// keySamples are samples under one key id: the first shows that what was encrypted
+// earlier can still be read, so that a key replaced under its old name is seen.
+type keySamples struct{ first, last *ciphertext }
+
+// maxKeys is how many key ids are remembered. A plugin has one, and another after a
+// rotation.
+const maxKeys = 4
+
+// samples are those of a plugin by key id. They live as long as the process.
+type samples struct {
+	byKey   map[string]*keySamples
+	keys    []string // the oldest first
+	refused string   // the key id under which a plugin that only reads would not encrypt
+}
+
+func (s *samples) add(c *ciphertext) *keySamples {
+	keyID := c.request.KeyId
+	if s.byKey == nil {
+		s.byKey = map[string]*keySamples{}
+	}
+	of := s.byKey[keyID]
+	if of == nil {
+		of = &keySamples{first: c}
+		s.byKey[keyID] = of
+		if s.keys = append(s.keys, keyID); len(s.keys) > maxKeys {
+			delete(s.byKey, s.keys[0])
+			s.keys = s.keys[1:]
+		}
+	}
+	of.last = c
+	return of
+}
+
+// latest returns the samples of a key id, or else the newest there are.
+func (s *samples) latest(keyID string) *keySamples {
+	if of := s.byKey[keyID]; of != nil || len(s.keys) == 0 {
+		return of
+	}
+	return s.byKey[s.keys[len(s.keys)-1]]
+}
+
+// RoundTrip has a plugin that writes encrypt a new sample, decrypt it, and decrypt the
+// first sample under the same key id. What kube-apiserver demands of an Encrypt answer
+// is demanded here: 1 to 1,024 bytes, under the key that Status named (keyID, empty if
+// it named none), and its rules for annotations. A plugin that only reads may lawfully
+// refuse to encrypt: it is asked once for each key id, and then for the samples that
+// there are. It makes four calls at most, each bounded by the Timeout.
+func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
+	p.mu.Lock()
+	conn := p.conn
+	p.mu.Unlock()
+	if conn == nil || conn.GetState() != connectivity.Ready {
+		return Trip{}
+	}
+	kms := kmsapi.NewKeyManagementServiceClient(conn)
+	ctx = withTimeout(ctx, s.Timeout)
+	made, v := p.roundTrip(ctx, kms, s.Writes, keyID)
+	if v != nil && v.status == "" {
+		return Trip{} // the connection was closed under it
+	}
+	t := Trip{Made: made, Status: health.Healthy}
+	if v != nil {
+		t.Status, t.Reason, t.Detail = v.status, v.reason, health.CleanDetail(v.detail)
+	}
+	return t
+}
+
+func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceClient, writes bool, keyID string) (made bool, v *verdict) {
+	var of *keySamples
+	if writes {
+		sealed, v := seal(ctx, kms, keyID)
+		if v != nil {
+			return true, v
+		}
+		of = p.samples.add(sealed)
+	} else if of = p.readerSamples(ctx, kms, keyID); of == nil {
+		return false, nil
+	}
+	if v := open(ctx, kms, of.last); v != nil {
+		return true, v
+	}
+	if of.first == of.last {
+		return true, nil
+	}
+	v = open(ctx, kms, of.first)
+	if v == nil || v.status != health.Unhealthy {
+		return true, v
+	}
+	if v.reason == health.ReportedUnhealthy { // no other cause, while new data can be read
+		v.reason = health.RoundTripMismatch
+	}
+	v.detail = fmt.Sprintf("what was encrypted at %s under the same key_id can no longer be decrypted: %s", of.first.at.UTC().Format(time.RFC3339), v.detail)
+	return true, v
+}
+
+// readerSamples returns the samples to try a plugin with that only reads, if any.
+func (p *Plugin) readerSamples(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) *keySamples {
+	if p.samples.byKey[keyID] == nil && keyID != "" && p.samples.refused != keyID {
+		if sealed, v := seal(ctx, kms, keyID); v == nil {
+			p.samples.add(sealed)
+		} else {
+			p.samples.refused = keyID
+		}
+	}
+	return p.samples.latest(keyID)
+}
+
+// seal has a new sample encrypted.
+func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) (*ciphertext, *verdict) {
+	plain := make([]byte, sampleSize)
+	_, _ = rand.Read(plain) // never fails, says its documentation
+	answer, err := kms.Encrypt(ctx, &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	if size := len(answer.Ciphertext); size == 0 || size > maxCiphertext {
+		return nil, unhealthy(health.ProtocolViolation, fmt.Sprintf("the answer to Encrypt is %d bytes, must be 1 to %d", size, maxCiphertext))
+	}
+	if size := len(answer.KeyId); size == 0 || size > maxKeyID {
+		return nil, unhealthy(health.ProtocolViolation, fmt.Sprintf("the answer to Encrypt has a key_id of %d bytes, must be 1 to %d", size, maxKeyID))
+	}
+	if v := checkAnnotations(answer.Annotations); v != nil {
+		return nil, v
+	}
+	if keyID != "" && answer.KeyId != keyID {
+		// A key may have been rotated since; and some plugins' Status names the former
+		// key once more.
+		if keyID = statusKeyID(ctx, kms, keyID); answer.KeyId != keyID {
+			return nil, unhealthy(health.RoundTripMismatch, fmt.Sprintf("the answer to Encrypt names key_id %q, that to Status %q", excerpt(answer.KeyId), excerpt(keyID)))
+		}
+	}
+	return &ciphertext{
+		plain:   plain,
+		at:      time.Now(),
+		request: &kmsapi.DecryptRequest{Ciphertext: answer.Ciphertext, KeyId: answer.KeyId, Annotations: answer.Annotations},
+	}, nil
+}
+
+// statusKeyID asks Status once more for its key id; without a valid one it is the
+// former.
+func statusKeyID(ctx context.Context, kms kmsapi.KeyManagementServiceClient, former string) string {
+	answer, err := kms.Status(ctx, &kmsapi.StatusRequest{})
+	if err != nil || answer.KeyId == "" || len(answer.KeyId) > maxKeyID {
+		return former
+	}
+	return answer.KeyId
+}
+
+// open has a sample decrypted, and compares.
+func open(ctx context.Context, kms kmsapi.KeyManagementServiceClient, sealed *ciphertext) *verdict {
+	sealed.request.Uid = newUID()
+	answer, err := kms.Decrypt(ctx, sealed.request)
+	if err != nil {
+		return refusal(err)
+	}
+	if !bytes.Equal(answer.Plaintext, sealed.plain) {
+		return unhealthy(health.RoundTripMismatch, fmt.Sprintf("the answer to Decrypt is %d bytes that differ from the %d that were encrypted", len(answer.Plaintext), len(sealed.plain)))
+	}
+	return nil
+}
+
+// checkAnnotations: names are fully qualified domain names.
+func checkAnnotations(annotations map[string][]byte) *verdict {
+	size := 0
+	for name, value := range annotations {
+		if why := validation.IsFullyQualifiedDomainName(nil, name); len(why) > 0 {
+			return unhealthy(health.ProtocolViolation, fmt.Sprintf("the answer to Encrypt has an annotation %q, which is not a fully qualified domain name", excerpt(name)))
+		}
+		size += len(name) + len(value)
+	}
+	if size > maxAnnotations {
+		return unhealthy(health.ProtocolViolation, fmt.Sprintf("the answer to Encrypt has annotations of %d bytes, the bound is %d", size, maxAnnotations))
+	}
+	return nil
+}
+
+// newUID names a call, so that it can be found in the plugin's log.
+func newUID() string { return "kms-health-" + rand.Text() }
+
+// refusal judges a failed call that follows an answer to Status: the plugin is there
+// and answers, so a refusal or a silence is a verdict on it. Only a lost connection is
+// no answer at all; and one that we closed ourselves says nothing.
+func refusal(err error) *verdict {
+	v := unhealthy(health.ReportedUnhealthy, err.Error())
+	var call *callError
+	if errors.As(err, &call) {
+		v.reason = call.reason()
+	}
+	switch status.Code(err) {
+	case codes.Unavailable:
+		v.status = health.Error
+	case codes.Canceled:
+		v.status = ""
+	}
+	return v
+}
