@@ -1,32 +1,66 @@
 package serve
 
 import (
+	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"fmt"
-	"math/big"
+	"flag"
+	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
+	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flags := flag.NewFlagSet("klog", flag.PanicOnError)
+	klog.InitFlags(flags)
+	if err := flags.Parse([]string{"--logtostderr=false", "--one_output", "--stderrthreshold=FATAL"}); err != nil {
+		panic(err)
+	}
+	klog.SetOutput(&lines)
+	goleak.VerifyTestMain(m)
+}
+
+// lines is what was logged.
+var lines logOfTests
+
+type logOfTests struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logOfTests) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// logged returns how many lines hold all texts; one of them tells whose they are.
+func logged(texts ...string) (n int) {
+	klog.Flush()
+	lines.mu.Lock()
+	defer lines.mu.Unlock()
+	for line := range strings.Lines(lines.text.String()) {
+		all := true
+		for _, text := range texts {
+			all = all && strings.Contains(line, text)
+		}
+		if all {
+			n++
+		}
+	}
+	return n
+}
 
 const patience = 20 * time.Second
 
@@ -58,65 +92,6 @@ func (s *Server) await(t *testing.T) string {
 	return s.Address()
 }
 
-// authority makes certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-func newAuthority(t *testing.T, name string) *authority {
-	a := &authority{}
-	a.key, a.cert, a.pem = certificate(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true}, nil)
-	return a
-}
-
-func certificate(t *testing.T, template *x509.Certificate, by *authority) (*ecdsa.PrivateKey, *x509.Certificate, []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotAfter = time.Now().Add(time.Hour)
-	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
-	parent, signer := template, key
-	if by != nil {
-		parent, signer = by.cert, by.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-// pair writes a certificate named name and its key.
-func (a *authority) pair(t *testing.T, dir, name string) {
-	t.Helper()
-	key, _, certPEM := certificate(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}}, a)
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
-	for file, data := range map[string][]byte{"tls.crt": certPEM, "tls.key": keyPEM} {
-		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
-}
-
 func get(t *testing.T, url string, config *tls.Config) (*http.Response, error) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: patience}
@@ -125,6 +100,22 @@ func get(t *testing.T, url string, config *tls.Config) (*http.Response, error) {
 		_ = response.Body.Close()
 	}
 	return response, err
+}
+
+// body returns an answer's code and text; without an answer, 0 and why.
+func body(t *testing.T, url string, config *tls.Config) (int, string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: patience}
+	response, err := client.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(text)
 }
 
 func TestPlainHTTPOnLoopback(t *testing.T) {
@@ -138,6 +129,7 @@ func TestPlainHTTPOnLoopback(t *testing.T) {
 }
 
 func TestTakenPortIsTriedAgain(t *testing.T) {
+	t.Parallel() // it waits
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -150,88 +142,5 @@ func TestTakenPortIsTriedAgain(t *testing.T) {
 	s.await(t)
 	if testutil.ToFloat64(s.failing) != 0 {
 		t.Error("still counted as failing")
-	}
-}
-
-func TestTLSSettingsAndFilesApplyToTheNextConnection(t *testing.T) {
-	ca, dir := newAuthority(t, "ca"), t.TempDir()
-	settings := func(version v1alpha1.TLSVersion, suites ...string) *v1alpha1.Serving {
-		return &v1alpha1.Serving{Address: "127.0.0.1:0", TLS: &v1alpha1.ServingTLS{
-			CertFile: dir + "/tls.crt", KeyFile: dir + "/tls.key", MinVersion: version, CipherSuites: suites,
-		}}
-	}
-	s := run(t, settings(v1alpha1.TLS12))
-	url := "https://" + s.await(t) + "/metrics"
-	at12 := &tls.Config{RootCAs: ca.pool(), MaxVersion: tls.VersionTLS12}
-
-	if _, err := get(t, url, at12); err == nil {
-		t.Fatal("served without a certificate")
-	}
-	ca.pair(t, dir, "first")
-	r, err := get(t, url, at12)
-	if err != nil || r.StatusCode != http.StatusOK || r.TLS.PeerCertificates[0].Subject.CommonName != "first" {
-		t.Fatal(r, err)
-	}
-	ca.pair(t, dir, "second")
-	if r, err = get(t, url, at12); err != nil || r.TLS.PeerCertificates[0].Subject.CommonName != "second" {
-		t.Error(r, err)
-	}
-
-	address := s.Address()
-	s.Apply(settings(v1alpha1.TLS13))
-	if _, err := get(t, url, at12); err == nil || !strings.Contains(err.Error(), "protocol version") {
-		t.Errorf("TLS 1.2 where 1.3 is the least: %v", err)
-	}
-	if r, err = get(t, url, &tls.Config{RootCAs: ca.pool()}); err != nil || r.TLS.Version != tls.VersionTLS13 {
-		t.Error(r, err)
-	}
-
-	const suite = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
-	s.Apply(settings(v1alpha1.TLS12, suite))
-	if r, err = get(t, url, at12); err != nil || tls.CipherSuiteName(r.TLS.CipherSuite) != suite {
-		t.Error(r, err)
-	}
-	if s.Address() != address {
-		t.Errorf("the address changed from %s to %s", address, s.Address())
-	}
-}
-
-func TestClientsWithoutACertificateSeeOnlyThatItLives(t *testing.T) {
-	serving, clients, strangers, dir := newAuthority(t, "serving"), newAuthority(t, "clients"), newAuthority(t, "strangers"), t.TempDir()
-	serving.pair(t, dir, "server")
-	if err := os.WriteFile(dir+"/ca.crt", clients.pem, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := run(t, &v1alpha1.Serving{Address: "127.0.0.1:0", TLS: &v1alpha1.ServingTLS{
-		CertFile: dir + "/tls.crt", KeyFile: dir + "/tls.key", ClientCAFile: dir + "/ca.crt", MinVersion: v1alpha1.TLS12,
-	}})
-	base := "https://" + s.await(t)
-	as := func(by *authority) *tls.Config {
-		config := &tls.Config{RootCAs: serving.pool()}
-		if by != nil {
-			d := t.TempDir()
-			by.pair(t, d, "client")
-			pair, err := tls.LoadX509KeyPair(d+"/tls.crt", d+"/tls.key")
-			if err != nil {
-				t.Fatal(err)
-			}
-			// Offered whatever CAs the server names.
-			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
-		}
-		return config
-	}
-	for path, want := range map[string]string{"/healthz": "200 200 refused", "/readyz": "200 200 refused", "/metrics": "401 200 refused", "/kms-providers": "401 200 refused"} {
-		var got []string
-		for _, by := range []*authority{nil, clients, strangers} {
-			r, err := get(t, base+path, as(by))
-			if err != nil {
-				got = append(got, "refused")
-				continue
-			}
-			got = append(got, fmt.Sprint(r.StatusCode))
-		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%s to nobody, a client, a stranger: %v, want %s", path, got, want)
-		}
 	}
 }
