@@ -145,16 +145,19 @@ func TestTypedForm(t *testing.T) {
 			Report{"n", "2", "Error", "2026-05-08T12:34:56Z", "k", "a b"},
 			Entry{KeyID: "2", KEKID: "k", Status: Error, LastChecked: second, Detail: "a b"},
 		},
-		"ill from the first probe on": {
+		"no key id was ever known": {
 			Entry{KeyID: "2", Status: Unhealthy, LastChecked: noon}, "",
-			Report{"n", "2", "Unhealthy", "2026-05-08T12:34:56Z", "unknown", ""},
-			Entry{KeyID: "2", Status: Unhealthy, LastChecked: second},
+			Report{},
+			Entry{},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := NewReport("n", tt.entry, tt.last)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
+			got, ok := NewReport("n", tt.entry, tt.last)
+			if diff := cmp.Diff(tt.want, got); diff != "" || ok != (tt.want != Report{}) {
+				t.Errorf("%t: %s", ok, diff)
+			}
+			if !ok {
+				return
 			}
 			back, err := got.Entry()
 			if err != nil {
@@ -164,6 +167,10 @@ func TestTypedForm(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+	// As an earlier reporter wrote it.
+	if e, err := (Report{"n", "2", "Error", "2026-05-08T12:34:56Z", UnknownRemoteKeyID, ""}).Entry(); err != nil || e.KEKID != "" {
+		t.Errorf("%+v, %v", e, err)
 	}
 	for _, bad := range []Report{{Status: "Healthy", LastCheckedTime: "x"}, {Status: "healthy", LastCheckedTime: "2026-05-08T12:34:56Z"}} {
 		if _, err := bad.Entry(); err == nil {

@@ -1,14 +1,14 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
 
-// UnknownRemoteKeyID stands in a typed report for a key id that was never
-// known. The resource's schema demands 1 to 1,024 characters even of a report
-// on an error, and refuses the whole write without it. It never counts as
-// agreement.
+// UnknownRemoteKeyID stands in a typed report of an earlier reporter for a key id that
+// was never known. It is no longer written, since a reader that compares key ids as
+// strings could take it for an agreement. Read, it counts as no key id.
 const UnknownRemoteKeyID = "unknown"
 
 // Report is an Entry in its typed form: an element of healthReports in
@@ -26,16 +26,14 @@ type Report struct {
 
 var typedStatus = map[Status]string{Healthy: "Healthy", Unhealthy: "Unhealthy", Error: "Error"}
 
-// NewReport puts an entry of a node into the typed form. lastKEKID is the last
-// one known of the plugin, sent when the entry has none; empty when none is
-// known.
-func NewReport(node string, e Entry, lastKEKID string) Report {
-	remote := e.KEKID
+// NewReport puts an entry of a node into the typed form. lastKEKID is the last one known
+// of the plugin, sent when the entry has none; empty when none is known. Without either
+// there is no report, and ok is false: the resource's schema demands a key id of 1 to
+// 1,024 characters, and refuses the whole write without it.
+func NewReport(node string, e Entry, lastKEKID string) (r Report, ok bool) {
+	remote := cmp.Or(e.KEKID, lastKEKID)
 	if remote == "" {
-		remote = lastKEKID
-	}
-	if remote == "" {
-		remote = UnknownRemoteKeyID
+		return Report{}, false
 	}
 	return Report{
 		NodeName:        node,
@@ -44,7 +42,7 @@ func NewReport(node string, e Entry, lastKEKID string) Report {
 		LastCheckedTime: e.LastChecked.UTC().Format(time.RFC3339),
 		RemoteKeyID:     remote,
 		Detail:          CleanDetail(e.Detail),
-	}
+	}, true
 }
 
 // Entry returns the report as an entry. The typed form does not say how often a

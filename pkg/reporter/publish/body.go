@@ -8,8 +8,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/health"
 )
 
-// Observation is an entry, with the last key id known of its plugin: the typed
-// form demands one even where the entry has none.
+// Observation is an entry, with the last key id known of its plugin, which the typed
+// form takes where the entry has none. It has no report of a plugin without either.
 type Observation struct {
 	health.Entry
 	LastKEKID string
@@ -72,9 +72,11 @@ func body(form Form, resource, node string, since time.Time, observed []Observat
 
 func statusOf(form Form, resource, node string, since time.Time, observed []Observation) (any, error) {
 	if form == HealthReports {
-		reports := make([]health.Report, len(observed))
-		for i, o := range observed {
-			reports[i] = health.NewReport(node, o.Entry, o.LastKEKID)
+		reports := make([]health.Report, 0, len(observed))
+		for _, o := range observed {
+			if report, ok := health.NewReport(node, o.Entry, o.LastKEKID); ok {
+				reports = append(reports, report)
+			}
 		}
 		status := map[string]any{"encryptionStatus": map[string]any{"healthReports": reports}}
 		if resource == "authentications" {
@@ -97,6 +99,20 @@ func statusOf(form Form, resource, node string, since time.Time, observed []Obse
 		Reason:             health.ConditionReason,
 		Message:            message,
 	}}}, nil
+}
+
+// reportable returns those observations that a form has something of.
+func reportable(form Form, observed []Observation) []Observation {
+	if form != HealthReports {
+		return observed
+	}
+	var known []Observation
+	for _, o := range observed {
+		if o.KEKID != "" || o.LastKEKID != "" {
+			known = append(known, o)
+		}
+	}
+	return known
 }
 
 // manager returns the field manager for a form.

@@ -4,18 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"path/filepath"
-	"time"
 	"unicode"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
@@ -29,9 +26,10 @@ import (
 type credentials struct {
 	kubeconfig string
 	userAgent  string
+	servers    []v1alpha1.Server // in place of the kubeconfig's own
 
-	files  []file // what the client in use was made from
-	client *client
+	files     []file // what the endpoints in use were made from
+	endpoints []*endpoint
 }
 
 // maxFile bounds each of these files, in bytes.
@@ -42,26 +40,19 @@ type file struct {
 	data []byte
 }
 
-// client is what one set of credentials makes.
-type client struct {
-	server    *url.URL
-	http      *http.Client
-	transport *http.Transport
-}
-
-// current returns a client for the files as they are now. When they cannot be
-// used (half of them replaced, a key that does not fit its certificate), it
-// returns the last client that they did make, if any, with the error.
-func (c *credentials) current() (*client, error) {
-	if c.client != nil && c.unchanged() {
-		return c.client, nil
+// current returns an endpoint for each server, made from the files as they are now. When
+// those cannot be used (half of them replaced, a key that does not fit its certificate),
+// it returns the last endpoints that they did make, if any, with the error.
+func (c *credentials) current() ([]*endpoint, error) {
+	if c.endpoints != nil && c.unchanged() {
+		return c.endpoints, nil
 	}
-	made, files, err := load(c.kubeconfig, c.userAgent)
+	made, files, err := c.load()
 	if err != nil {
-		return c.client, err
+		return c.endpoints, fmt.Errorf("kubeconfig %s: %w", c.kubeconfig, err)
 	}
 	c.close()
-	c.client, c.files = made, files
+	c.endpoints, c.files = made, files
 	return made, nil
 }
 
@@ -74,36 +65,62 @@ func (c *credentials) unchanged() bool {
 	return true
 }
 
-// close gives up the connections of the client in use.
+// close ends the connections in use.
 func (c *credentials) close() {
-	if c.client != nil {
-		c.client.transport.CloseIdleConnections()
+	for _, e := range c.endpoints {
+		e.disconnect()
 	}
 }
 
-func load(kubeconfig, userAgent string) (*client, []file, error) {
-	content := filewatch.Read(kubeconfig, maxFile)
+func (c *credentials) load() ([]*endpoint, []file, error) {
+	content := filewatch.Read(c.kubeconfig, maxFile)
 	if content.Err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig: %w", content.Err)
+		return nil, nil, content.Err
 	}
-	files := []file{{kubeconfig, content.Data}}
+	files := []file{{c.kubeconfig, content.Data}}
 	config, err := clientcmd.Load(content.Data)
 	if err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+		return nil, nil, err
 	}
-	if err := inline(config, filepath.Dir(kubeconfig), &files); err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+	if err := inline(config, filepath.Dir(c.kubeconfig), &files); err != nil {
+		return nil, nil, err
 	}
-	restConfig, err := clientcmd.NewDefaultClientConfig(*config, &clientcmd.ConfigOverrides{}).ClientConfig()
+	servers := c.servers
+	proxy := environmentProxy
+	if cluster, ok := config.Clusters[config.Contexts[config.CurrentContext].Cluster]; ok {
+		if len(servers) == 0 {
+			servers = []v1alpha1.Server{{URL: cluster.Server, TLSServerName: cluster.TLSServerName}}
+		}
+		if cluster.ProxyURL != "" {
+			u, err := parseProxy("proxy-url", cluster.ProxyURL)
+			if err != nil {
+				return nil, nil, err
+			}
+			proxy = http.ProxyURL(u)
+		}
+		// What was read above; client-go's errors show the whole of a URL.
+		cluster.Server, cluster.TLSServerName, cluster.ProxyURL = servers[0].URL, "", ""
+	}
+	shared, err := clientcmd.NewDefaultClientConfig(*config, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+		return nil, nil, err
 	}
-	restConfig.UserAgent = userAgent
-	made, err := newClient(restConfig)
-	if err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+	shared.UserAgent = c.userAgent
+	endpoints := make([]*endpoint, 0, len(servers))
+	for _, s := range servers {
+		u, err := parseServer("server", s.URL)
+		if err != nil {
+			return nil, nil, err
+		}
+		own := rest.CopyConfig(shared)
+		own.Host, own.ServerName = u.String(), s.TLSServerName
+		e, err := newEndpoint(own, u, proxy)
+		if err != nil {
+			return nil, nil, err
+		}
+		endpoints = append(endpoints, e)
 	}
-	return made, files, nil
+	return endpoints, files, nil
 }
 
 // inline replaces the paths of the current context by the contents of the files
@@ -152,40 +169,4 @@ func inline(config *clientcmdapi.Config, dir string, files *[]file) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// newClient speaks HTTP/1.1: with one request at a time HTTP/2 gains nothing,
-// and costs a connection that stays in use when it is dead.
-func newClient(config *rest.Config) (*client, error) {
-	server, _, err := rest.DefaultServerURL(config.Host, config.APIPath, schema.GroupVersion{}, true)
-	if err != nil {
-		return nil, err
-	}
-	tlsConfig, err := rest.TLSConfigFor(config)
-	if err != nil {
-		return nil, err
-	}
-	proxy := config.Proxy
-	if proxy == nil {
-		proxy = http.ProxyFromEnvironment
-	}
-	transport := &http.Transport{
-		TLSClientConfig:     tlsConfig,
-		Proxy:               proxy,
-		DialContext:         (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext,
-		MaxIdleConnsPerHost: 1,
-		IdleConnTimeout:     2 * time.Minute, // before a firewall forgets it
-		WriteBufferSize:     4 << 10,
-		ReadBufferSize:      4 << 10,
-	}
-	wrapped, err := rest.HTTPWrappersForConfig(config, transport)
-	if err != nil {
-		return nil, err
-	}
-	return &client{server: server, transport: transport, http: &http.Client{
-		Transport: wrapped,
-		// An API server does not redirect a PATCH. Whoever does shall not get our
-		// token, nor a GET.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
 }

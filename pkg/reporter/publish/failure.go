@@ -65,9 +65,17 @@ type failure struct {
 	// that is not waited out.
 	retryAfter time.Duration
 	err        error
+	text       string // in place of err's
 }
 
-func (f *failure) Error() string { return f.err.Error() }
+// Error is one line of bounded length, whoever wrote the text.
+func (f *failure) Error() string {
+	if f.text != "" {
+		return f.text
+	}
+	return health.CleanDetail(f.err.Error())
+}
+
 func (f *failure) Unwrap() error { return f.err }
 
 // passes says whether a failure of this kind is expected to pass by itself and
@@ -79,6 +87,17 @@ func (k Kind) passes() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// differsByServer reports whether another API server, also another one behind the same
+// load balancer, might answer otherwise.
+func (k Kind) differsByServer() bool {
+	switch k {
+	case BadCredentials, NoObject, NoField, Conflict, Invalid:
+		return false
+	default:
+		return true
 	}
 }
 
@@ -124,7 +143,7 @@ func answerFailure(code int, header http.Header, body []byte, now time.Time) *fa
 	}
 	f := &failure{
 		kind: Unexpected,
-		err:  fmt.Errorf("%d %s: %s", code, http.StatusText(code), health.CleanDetail(status.Message)),
+		err:  fmt.Errorf("%d %s: %s", code, http.StatusText(code), status.Message),
 	}
 	switch {
 	case code == http.StatusUnauthorized:
@@ -177,9 +196,9 @@ const (
 	slowDelay = 10 * time.Second
 )
 
-// delay returns how long to wait after the nth failure in a row (from 1) of one
-// kind: 250ms, doubled each time up to the kind's bound, and never less than the
-// API server asked for.
+// delay returns how long to wait after the nth failure in a row (from 1), of whatever
+// kinds: 250ms, doubled each time up to the bound of this one's kind, and never less
+// than the API server asked for.
 func delay(f *failure, nth int) time.Duration {
 	bound := slowDelay
 	if f.kind.passes() {

@@ -23,11 +23,12 @@ var noon = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
 func TestBodyHoldsTheReportersOwnEntryAndNothingElse(t *testing.T) {
 	observed := []Observation{
 		{Entry: health.Entry{KeyID: "2", KEKID: "k", Status: health.Healthy, LastChecked: noon, Interval: 30 * time.Second}, LastKEKID: "k"},
-		{Entry: health.Entry{KeyID: "1", Status: health.Error, LastChecked: noon, Detail: "gone", Interval: 30 * time.Second}},
+		{Entry: health.Entry{KeyID: "1", Status: health.Error, LastChecked: noon, Detail: "gone", Interval: 30 * time.Second}, LastKEKID: "was"},
+		{Entry: health.Entry{KeyID: "3", Status: health.Error, LastChecked: noon, Detail: "never seen", Interval: 30 * time.Second}},
 	}
 	const reports = `{"encryptionStatus":{"healthReports":[` +
 		`{"nodeName":"n","keyID":"2","status":"Healthy","lastCheckedTime":"2026-05-08T12:34:56Z","remoteKeyID":"k"},` +
-		`{"nodeName":"n","keyID":"1","status":"Error","lastCheckedTime":"2026-05-08T12:34:56Z","remoteKeyID":"unknown","detail":"gone"}]}}`
+		`{"nodeName":"n","keyID":"1","status":"Error","lastCheckedTime":"2026-05-08T12:34:56Z","remoteKeyID":"was","detail":"gone"}]}}`
 	for _, tt := range []struct {
 		form           Form
 		resource, want string
@@ -37,7 +38,8 @@ func TestBodyHoldsTheReportersOwnEntryAndNothingElse(t *testing.T) {
 			`{"apiVersion":"operator.openshift.io/v1","kind":"KubeAPIServer","metadata":{"name":"cluster"},"status":{"conditions":[` +
 				`{"type":"KMSHealthReporter_n","status":"True","lastTransitionTime":"2026-05-08T12:00:00Z","reason":"AsExpected","message":` +
 				`"[{\"keyID\":\"2\",\"kekID\":\"k\",\"status\":\"healthy\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"intervalSeconds\":30},` +
-				`{\"keyID\":\"1\",\"status\":\"error\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"detail\":\"gone\",\"intervalSeconds\":30}]"}]}}`,
+				`{\"keyID\":\"1\",\"status\":\"error\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"detail\":\"gone\",\"intervalSeconds\":30},` +
+				`{\"keyID\":\"3\",\"status\":\"error\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"detail\":\"never seen\",\"intervalSeconds\":30}]"}]}}`,
 		},
 		{HealthReports, "openshiftapiservers", `{"apiVersion":"operator.openshift.io/v1","kind":"OpenShiftAPIServer","metadata":{"name":"cluster"},"status":` + reports + `}`},
 		{HealthReports, "authentications", `{"apiVersion":"operator.openshift.io/v1","kind":"Authentication","metadata":{"name":"cluster"},"status":{"oauthAPIServer":` + reports + `}}`},

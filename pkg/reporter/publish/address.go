@@ -1,0 +1,60 @@
+package publish
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+)
+
+// No URL is shown unless it was parsed here, and the parts of one that cannot be parsed
+// are not shown either: "https://user:1234/word@host" has the port 1234.
+
+// errNotShown is the error of a URL that cannot be used.
+func errNotShown(what, want string) error {
+	return fmt.Errorf("%s: must be %s; its value is not shown, since it may hold a password", what, want)
+}
+
+// parseServer parses the URL, or host:port, of an API server, which holds no user and no
+// password.
+func parseServer(what, server string) (*url.URL, error) {
+	const want = "a URL such as https://localhost:6443, without user and password"
+	if server == "" {
+		return nil, fmt.Errorf("%s: is missing", what)
+	}
+	u, _, err := rest.DefaultServerURL(server, "", schema.GroupVersion{}, true)
+	if err != nil || strings.Contains(server, "@") || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errNotShown(what, want)
+	}
+	return u, nil
+}
+
+// parseProxy parses the URL of a proxy, which may hold a user and a password.
+func parseProxy(what, proxy string) (*url.URL, error) {
+	u, err := url.Parse(proxy)
+	if err != nil || !isProxy(u) {
+		return nil, errNotShown(what, "a URL such as http://proxy:3128")
+	}
+	return u, nil
+}
+
+func isProxy(u *url.URL) bool {
+	switch u.Scheme {
+	case "http", "https", "socks5", "socks5h":
+	default:
+		return false
+	}
+	return u.Hostname() != "" && (u.Path == "" || u.Path == "/") && u.RawQuery == "" && u.Fragment == ""
+}
+
+// environmentProxy is the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name.
+func environmentProxy(r *http.Request) (*url.URL, error) {
+	u, err := http.ProxyFromEnvironment(r)
+	if err != nil || u != nil && !isProxy(u) {
+		return nil, errNotShown("proxy of the environment (HTTPS_PROXY, HTTP_PROXY)", "a URL such as http://proxy:3128")
+	}
+	return u, nil
+}

@@ -1,0 +1,137 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// endpoint is one way to the API server: a URL, and the connection to it. It is for one
+// goroutine at a time.
+type endpoint struct {
+	name   string // its URL
+	server *url.URL
+	config *rest.Config
+	proxy  func(*http.Request) (*url.URL, error)
+
+	connection http.RoundTripper // nil: none
+	disconnect func()            // closes the connection, and one that is being made
+}
+
+func newEndpoint(config *rest.Config, server *url.URL, proxy func(*http.Request) (*url.URL, error)) (*endpoint, error) {
+	e := &endpoint{name: server.String(), server: server, config: config, proxy: proxy}
+	return e, e.connect() // opens nothing yet, but finds what cannot be used
+}
+
+// connect prepares the next connection. It speaks HTTP/1.1: with one request at a time
+// HTTP/2 gains nothing, and costs a connection that stays in use when it is dead.
+func (e *endpoint) connect() error {
+	tlsConfig, err := rest.TLSConfigFor(e.config)
+	if err != nil {
+		return err
+	}
+	// By itself a transport goes on making a connection that no request waits for any
+	// more, without a bound, and gives it to a later request. Here all that it dialled
+	// ends with it.
+	life, end := context.WithCancel(context.Background())
+	transport := &http.Transport{
+		TLSClientConfig: tlsConfig,
+		Proxy:           e.proxy,
+		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext(life, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return dialed{conn, context.AfterFunc(life, func() { _ = conn.Close() })}, nil
+		},
+		MaxIdleConnsPerHost:    1,
+		IdleConnTimeout:        2 * time.Minute, // before a firewall forgets it
+		WriteBufferSize:        4 << 10,
+		ReadBufferSize:         4 << 10,
+		MaxResponseHeaderBytes: maxErrorText,
+	}
+	connection, err := rest.HTTPWrappersForConfig(e.config, transport)
+	if err != nil {
+		end()
+		return err
+	}
+	e.connection = connection
+	e.disconnect = func() {
+		end()
+		transport.CloseIdleConnections()
+		e.connection = nil
+	}
+	return nil
+}
+
+// dialed is a connection that its endpoint closes, unless it was closed before.
+type dialed struct {
+	net.Conn
+	forget func() bool
+}
+
+func (d dialed) Close() error {
+	d.forget()
+	return d.Conn.Close()
+}
+
+const (
+	// acceptMetadata asks for the object's metadata alone: the whole is large, and
+	// none of our business.
+	acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	// maxAnswer bounds what is read of an answer, in bytes: metadata with the
+	// managed fields of some hundred reporters.
+	maxAnswer = 4 << 20
+	// maxErrorText bounds what is read of an answer that is an error.
+	maxErrorText = 64 << 10
+)
+
+// apply sends one request: a Server-Side Apply of the resource's status. The transport
+// is asked directly, without net/http's client, which would follow redirects (an API
+// server does not redirect a PATCH, and whoever does shall not get our token, nor a
+// GET) and writes URLs into its errors.
+func (e *endpoint) apply(ctx context.Context, resource, manager string, payload []byte, timeout time.Duration) *failure {
+	if e.connection == nil {
+		if err := e.connect(); err != nil {
+			return &failure{kind: BadCredentials, err: err}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	target := e.server.JoinPath("apis", group, version, resource, name, "status")
+	target.RawQuery = url.Values{"fieldManager": {manager}, "force": {"true"}}.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, target.String(), bytes.NewReader(payload))
+	if err != nil {
+		return &failure{kind: BadCredentials, err: err}
+	}
+	request.Header.Set("Content-Type", "application/apply-patch+yaml") // JSON is YAML
+	request.Header.Set("Accept", acceptMetadata)
+	answer, err := e.connection.RoundTrip(request)
+	if err != nil {
+		return transportFailure(err, timeout)
+	}
+	defer func() { _ = answer.Body.Close() }() // read to its end, or given up
+	if answer.StatusCode/100 == 2 {
+		if kind := answer.Header.Get("Content-Type"); !strings.HasPrefix(kind, "application/json") {
+			return &failure{kind: Unexpected, err: fmt.Errorf("it answered %d with %q: this is no API server", answer.StatusCode, kind)}
+		}
+		// Read to the end, so that the connection can be used again.
+		if _, err := io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer)); err != nil {
+			return transportFailure(err, timeout)
+		}
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorText))
+	if err != nil {
+		return transportFailure(err, timeout)
+	}
+	return answerFailure(answer.StatusCode, answer.Header, text, time.Now())
+}
