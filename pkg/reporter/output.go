@@ -2,10 +2,14 @@ package reporter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"unicode/utf16"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
@@ -20,15 +24,33 @@ type output struct {
 }
 
 // newOutput returns an output to a writer, or to a file that is replaced whole
-// by each message.
-func newOutput(stdout io.Writer, path string, failures prometheus.Counter) *output {
+// by each message. config is the path of the configuration file, which it never
+// replaces.
+func newOutput(stdout io.Writer, path, config string, failures prometheus.Counter) *output {
 	o := &output{lines: make(chan []byte, 1), failures: failures}
 	if path == "-" {
 		o.write = func(line []byte) error { _, err := stdout.Write(line); return err }
 	} else {
-		o.write = func(line []byte) error { return replaceFile(path, line) }
+		o.write = func(line []byte) error { return replaceFile(path, config, line) }
 	}
 	return o
+}
+
+// Line returns a message, which is minified JSON, as a line that is safe to print to a
+// terminal: the same JSON, with each character that cannot be printed as \u and four
+// hexadecimal digits. JSON itself leaves DEL, C1 and bidirectional controls as they are.
+func Line(message string) []byte {
+	line := make([]byte, 0, len(message)+1)
+	for _, r := range message {
+		if strconv.IsPrint(r) {
+			line = append(line, string(r)...)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			line = fmt.Appendf(line, `\u%04x`, unit)
+		}
+	}
+	return append(line, '\n')
 }
 
 // offer replaces what was not written yet. Only the loop calls it.
@@ -37,7 +59,7 @@ func (o *output) offer(message string) {
 	case <-o.lines:
 	default:
 	}
-	o.lines <- []byte(message + "\n") // has room: the loop alone puts in
+	o.lines <- Line(message) // has room: the loop alone puts in
 }
 
 // run writes until ctx ends, and reports a failure when it begins and ends.
@@ -57,7 +79,7 @@ func (o *output) run(ctx context.Context) {
 			}
 			failing = err != nil
 			if failing {
-				klog.ErrorS(err, "Cannot write to --output; going on without")
+				klog.ErrorS(err, "Failed to write to --output; continuing without it")
 			} else {
 				klog.InfoS("Writing to --output works again")
 			}
@@ -65,14 +87,12 @@ func (o *output) run(ctx context.Context) {
 	}
 }
 
-// replaceFile writes a new file beside the old one and renames it over, so that
-// a reader sees either whole.
-func replaceFile(path string, data []byte) error {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real // the link stays, what it leads to is replaced
-	}
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file (mode %s), and is not replaced", path, info.Mode())
+// replaceFile writes a new file beside the old one and renames it over, so that a
+// reader sees either whole. A link stays: what it leads to is replaced.
+func replaceFile(path, config string, data []byte) error {
+	path, err := replaceable(path, config)
+	if err != nil {
+		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
 	if err != nil {
@@ -89,8 +109,78 @@ func replaceFile(path string, data []byte) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // the first error is the one to tell
+		_ = os.Remove(f.Name()) // the first error is the one to report
 		return fmt.Errorf("replace %s: %w", path, err)
 	}
 	return nil
+}
+
+// replaceable returns the file that path leads to, if a report may replace it: it does
+// not exist, or is a regular file that is empty or holds a report. Any other file, such
+// as the configuration or credentials, is there for something else.
+func replaceable(path, config string) (string, error) {
+	if SameFile(path, config) {
+		return "", fmt.Errorf("%s is the configuration file, %s, and is not replaced", path, config)
+	}
+	file, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(path); err == nil {
+			return "", fmt.Errorf("%s is a symbolic link that leads nowhere, and is not replaced", path)
+		}
+		return path, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is not a regular file (mode %s), and is not replaced", file, info.Mode())
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	first := make([]byte, 1)
+	if n, err := f.Read(first); n == 1 && first[0] != '[' {
+		return "", fmt.Errorf("%s does not hold a report (its first byte is %q), and is not replaced", file, first)
+	} else if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	return file, nil
+}
+
+// SameFile reports whether two paths are one file, by whatever names and links, or will
+// be when the missing one is made.
+func SameFile(a, b string) bool {
+	infoA, errA := os.Stat(a)
+	infoB, errB := os.Stat(b)
+	if errA == nil && errB == nil {
+		return os.SameFile(infoA, infoB)
+	}
+	return location(a) == location(b)
+}
+
+// location is where a path leads to, although there may be nothing yet.
+func location(path string) string {
+	for range 40 { // as many links as Linux follows, path_resolution(7)
+		if absolute, err := filepath.Abs(path); err == nil {
+			path = absolute
+		}
+		if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+			path = filepath.Join(dir, filepath.Base(path))
+		}
+		target, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(path), target)
+		}
+		path = target
+	}
+	return path
 }
