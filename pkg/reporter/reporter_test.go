@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -395,32 +394,6 @@ func TestOutputFileIsReplacedWhole(t *testing.T) {
 	h.stop()
 	if left, _ := filepath.Glob(filepath.Join(h.dir, ".report*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
-	}
-}
-
-func TestOutputReplacesRegularFilesOnly(t *testing.T) {
-	dir := t.TempDir()
-	fifo, link, file := dir+"/fifo", dir+"/link", dir+"/file"
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("file", link); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := replaceFile(fifo, []byte("x")); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
-		t.Errorf("a FIFO: %v", err)
-	}
-	if err := replaceFile(link, []byte("new")); err != nil {
-		t.Error(err)
-	}
-	if data, err := os.ReadFile(file); err != nil || string(data) != "new" {
-		t.Errorf("behind the link: %q, %v", data, err)
-	}
-	if target, err := os.Readlink(link); err != nil || target != "file" {
-		t.Errorf("the link leads to %q, %v", target, err)
 	}
 }
 
