@@ -9,14 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patient is a timeout that nothing here needs: what takes so long has failed.
 const patient = 20 * time.Second

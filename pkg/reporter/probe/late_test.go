@@ -1,0 +1,58 @@
+package probe
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// reports probes once, and returns all that was reported.
+func reports(t *testing.T, p *Plugin, s Settings) (all []Result) {
+	t.Helper()
+	p.Probe(t.Context(), s, func(r Result) { all = append(all, r) })
+	return all
+}
+
+func TestLateAnswerIsQuotedAndChangesNoVerdict(t *testing.T) {
+	for fault, want := range map[string]string{
+		"slow 700ms; unhealthy vault is sealed":          `the answer came after 1s: healthz "vault is sealed"`,
+		"slow 700ms; rpc-error PermissionDenied no role": "the answer came after 1s: Status: PermissionDenied: no role",
+		"slow 700ms": `the answer came after 1s: healthz "ok"`,
+		"hang":       "gRPC health is answered: the plugin waits for its backend",
+		"hang all":   "gRPC health gets no answer either: the plugin hangs",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			real := start(t)
+			for line := range strings.SplitSeq(fault, "; ") {
+				set(t, real, line)
+			}
+			plugin := probed(t, real.Endpoint())
+			s := Settings{Timeout: short, Late: 2 * time.Second}
+			first := reports(t, plugin, s)
+			if len(first) != 2 {
+				t.Fatalf("%d reports: %+v", len(first), first)
+			}
+			for i, detail := range []string{"Status: no answer within 300ms", "Status: no answer within 300ms; " + want} {
+				if r := first[i]; r.Status != health.Error || r.Reason != health.Timeout || r.KEKID != "" || r.Detail != detail {
+					t.Errorf("report %d: %+v, want %q", i, r, detail)
+				}
+			}
+			if took := first[0].Took; took > s.Late/2 {
+				t.Errorf("the verdict took %s", took)
+			}
+			// What is known already is part of the next verdict at once, and not reported twice.
+			second := reports(t, plugin, s)
+			if len(second) != 1 || second[0].Detail != first[1].Detail {
+				t.Errorf("the next probe: %+v", second)
+			}
+			if err := real.ClearFaults(); err != nil {
+				t.Fatal(err)
+			}
+			if third := reports(t, plugin, s); len(third) != 1 || third[0].Status != health.Healthy {
+				t.Errorf("after the fault: %+v", third)
+			}
+		})
+	}
+}
