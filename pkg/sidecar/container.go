@@ -3,12 +3,10 @@ package sidecar
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -17,6 +15,9 @@ import (
 // spec, which may hold the reporter already, is not changed; it is an error
 // where it holds a container or volume of our name that is not ours, since an
 // apply would merge the two.
+//
+// The container has no probe: what is around a reporter is no reason to restart it,
+// and a sidecar that restarts makes its API server's pod unready.
 //
 // Every field that the API server would fill in is there already, so that what
 // is read back equals what was put.
@@ -55,7 +56,6 @@ func container(at *field.Path, spec *corev1.PodSpec, o Options) (corev1.Containe
 		Env:                      o.env(),
 		Resources:                o.resources(),
 		VolumeMounts:             mounts,
-		LivenessProbe:            o.livenessProbe(spec.HostNetwork),
 		TerminationMessagePath:   corev1.TerminationMessagePathDefault,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		SecurityContext:          o.securityContext(),
@@ -109,33 +109,6 @@ func (o Options) resources() corev1.ResourceRequirements {
 		r.Requests = requests
 	}
 	return r
-}
-
-// livenessProbe asks where the reporter listens: at any address of the pod, or at
-// one only, which for a loopback address the kubelet shares with host-network
-// pods alone.
-func (o Options) livenessProbe(hostNetwork bool) *corev1.Probe {
-	if o.Serving == nil {
-		return nil
-	}
-	address, err := netip.ParseAddrPort(o.Serving.Address)
-	if err != nil || address.Port() == 0 || address.Addr().IsLoopback() && !hostNetwork {
-		return nil
-	}
-	get := &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(int32(address.Port())), Scheme: corev1.URISchemeHTTP}
-	if o.Serving.TLS != nil {
-		get.Scheme = corev1.URISchemeHTTPS
-	}
-	if !address.Addr().IsUnspecified() {
-		get.Host = address.Addr().String()
-	}
-	return &corev1.Probe{
-		ProbeHandler:     corev1.ProbeHandler{HTTPGet: get},
-		TimeoutSeconds:   5,
-		PeriodSeconds:    30,
-		SuccessThreshold: 1,
-		FailureThreshold: 3,
-	}
 }
 
 func (o Options) securityContext() *corev1.SecurityContext {

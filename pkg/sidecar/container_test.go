@@ -6,8 +6,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
 func TestContainerOfADeployment(t *testing.T) {
@@ -100,44 +98,19 @@ func TestWithoutCredentialsNothingIsMountedForThem(t *testing.T) {
 	}
 }
 
-func TestLivenessIsAskedWhereTheKubeletCanReachIt(t *testing.T) {
-	secure := &v1alpha1.ServingTLS{}
-	for name, tt := range map[string]struct {
-		serving     *v1alpha1.Serving
-		hostNetwork bool
-		host, want  string // want is the scheme, "" for no probe
-	}{
-		"nothing is served":                    {nil, true, "", ""},
-		"loopback, host network":               {&v1alpha1.Serving{Address: "127.0.0.1:9180"}, true, "127.0.0.1", "HTTP"},
-		"loopback, network of its own":         {&v1alpha1.Serving{Address: "127.0.0.1:9180"}, false, "", ""},
-		"loopback and TLS, host network":       {&v1alpha1.Serving{Address: "[::1]:9180", TLS: secure}, true, "::1", "HTTPS"},
-		"loopback and TLS, network of its own": {&v1alpha1.Serving{Address: "[::1]:9180", TLS: secure}, false, "", ""},
-		"every address":                        {&v1alpha1.Serving{Address: "0.0.0.0:9180", TLS: secure}, false, "", "HTTPS"},
-		"every address, host network":          {&v1alpha1.Serving{Address: "[::]:9180", TLS: secure}, true, "", "HTTPS"},
-		"one address":                          {&v1alpha1.Serving{Address: "192.0.2.1:9180", TLS: secure}, true, "192.0.2.1", "HTTPS"},
-		"any port":                             {&v1alpha1.Serving{Address: "127.0.0.1:0"}, true, "", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			spec, o := apiServerPod(), inDeployment()
-			spec.HostNetwork, o.Serving = tt.hostNetwork, tt.serving
+func TestNoProbeRestartsTheReporter(t *testing.T) {
+	for name, o := range map[string]Options{"deployment": inDeployment(), "static pod": inStaticPod()} {
+		for _, hostNetwork := range []bool{false, true} {
+			spec := apiServerPod()
+			spec.HostNetwork = hostNetwork
 			c, _, err := Container(spec, o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.ReadinessProbe != nil || c.StartupProbe != nil || len(c.Ports) != 0 {
-				t.Errorf("readiness %v, startup %v, ports %v", c.ReadinessProbe, c.StartupProbe, c.Ports)
+			if c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || len(c.Ports) != 0 {
+				t.Errorf("%s: liveness %v, readiness %v, startup %v, ports %v", name, c.LivenessProbe, c.ReadinessProbe, c.StartupProbe, c.Ports)
 			}
-			if c.LivenessProbe == nil {
-				if tt.want != "" {
-					t.Error("no liveness probe")
-				}
-				return
-			}
-			get := c.LivenessProbe.HTTPGet
-			if string(get.Scheme) != tt.want || get.Host != tt.host || get.Path != "/healthz" || get.Port.IntValue() != 9180 {
-				t.Errorf("got %v, want %s to %q", get, tt.want, tt.host)
-			}
-		})
+		}
 	}
 }
 
@@ -192,8 +165,6 @@ func TestOptionsThatCannotBe(t *testing.T) {
 			o.ConfigMap, o.Secret, o.HostFiles = "", "", &HostFiles{ConfigFolder: "/c", CredentialsFolder: "/b"}
 		},
 			`options: hostFiles.credentialsFolder: Invalid value: "/b": must be two folders deep: its parent is mounted`},
-		"a port only": {func(o *Options) { o.Serving = &v1alpha1.Serving{Address: "9180"} },
-			`options: serving.address: Invalid value: "9180": must be an IP address and a port, as in 127.0.0.1:9180`},
 		"a user": {func(o *Options) { o.RunAsUser = pointer(int64(-1)) }, "options: runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive"},
 		"a node": {func(o *Options) { o.NodeName = "my_node" }, `options: nodeName: Invalid value: "my_node": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`},
 		"all at once": {func(o *Options) { o.Image, o.ImagePullPolicy = "", "Often" },

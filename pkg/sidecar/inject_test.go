@@ -9,8 +9,6 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
 func inject(t *testing.T, meta *metav1.ObjectMeta, spec *corev1.PodSpec, o Options) {
@@ -44,9 +42,10 @@ func TestInjectReplacesAnOlderInjection(t *testing.T) {
 	meta, spec := &metav1.ObjectMeta{}, apiServerPod()
 	older := inDeployment()
 	older.Image, older.ConfigHash, older.RunAsUser = "example.com/older", "old", pointer(int64(7))
-	older.Serving = &v1alpha1.Serving{Address: "0.0.0.0:1", TLS: &v1alpha1.ServingTLS{}}
 	inject(t, meta, spec, older)
-	// Others came after it, and it was bettered by hand.
+	// Others came after it, it was edited by hand, and it has a probe, as versions
+	// before this one gave it.
+	spec.Containers[2].LivenessProbe = &corev1.Probe{PeriodSeconds: 30}
 	spec.Containers = append(spec.Containers, corev1.Container{Name: "late"})
 	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "late"})
 	spec.Containers[2].Env = append(spec.Containers[2].Env, corev1.EnvVar{Name: "MORE", Value: "x"})
@@ -71,8 +70,7 @@ func TestInjectReplacesAnOlderInjection(t *testing.T) {
 }
 
 // defaulted is a pod template as an API server of 1.36 returns it after
-// Inject(inDeployment) with serving.address 0.0.0.0:9180: with what
-// SetDefaults_Container, _Probe, _HTTPGetAction, _ObjectFieldSelector,
+// Inject(inDeployment): with what SetDefaults_Container, _ObjectFieldSelector,
 // _ConfigMapVolumeSource, _SecretVolumeSource and the pod's own defaults fill in
 // (k8s.io/kubernetes, pkg/apis/core/v1/defaults.go).
 const defaulted = `
@@ -93,12 +91,6 @@ containers:
     valueFrom: {fieldRef: {apiVersion: v1, fieldPath: spec.nodeName}}
   - name: KMS_HEALTH_CONFIG_HASH
     valueFrom: {fieldRef: {apiVersion: v1, fieldPath: "metadata.annotations['kmshealth.openshift.io/config-hash']"}}
-  livenessProbe:
-    httpGet: {path: /healthz, port: 9180, scheme: HTTPS}
-    timeoutSeconds: 5
-    periodSeconds: 30
-    successThreshold: 1
-    failureThreshold: 3
   resources: {requests: {cpu: 5m, memory: 24Mi}}
   terminationMessagePath: /dev/termination-log
   terminationMessagePolicy: FallbackToLogsOnError
@@ -126,7 +118,6 @@ schedulerName: default-scheduler
 
 func TestDefaultedFieldsAreNoDrift(t *testing.T) {
 	o := inDeployment()
-	o.Serving = &v1alpha1.Serving{Address: "0.0.0.0:9180", TLS: &v1alpha1.ServingTLS{}}
 	meta := &metav1.ObjectMeta{Annotations: map[string]string{ConfigHashAnnotation: "abc"}}
 	spec := fromYAML[corev1.PodSpec](t, defaulted)
 	before := spec.DeepCopy()
@@ -139,20 +130,16 @@ func TestDefaultedFieldsAreNoDrift(t *testing.T) {
 // TestEveryFieldThatIsDefaultedIsSet says of each field that an API server fills
 // in that we filled it in, for both kinds of volumes.
 func TestEveryFieldThatIsDefaultedIsSet(t *testing.T) {
-	serving := &v1alpha1.Serving{Address: "127.0.0.1:9180"}
 	for name, o := range map[string]Options{"deployment": inDeployment(), "static pod": inStaticPod()} {
 		t.Run(name, func(t *testing.T) {
 			spec := apiServerPod()
-			spec.HostNetwork, o.Serving = true, serving
+			spec.HostNetwork = true
 			c, volumes, err := Container(spec, o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if c.ImagePullPolicy == "" || c.TerminationMessagePath == "" || c.TerminationMessagePolicy == "" {
 				t.Errorf("container: %v", c)
-			}
-			if p := c.LivenessProbe; p.TimeoutSeconds == 0 || p.PeriodSeconds == 0 || p.SuccessThreshold == 0 || p.FailureThreshold == 0 || p.HTTPGet.Scheme == "" || p.HTTPGet.Path == "" {
-				t.Errorf("probe: %v", p)
 			}
 			for _, e := range c.Env {
 				if e.ValueFrom.FieldRef.APIVersion == "" {

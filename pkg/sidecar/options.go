@@ -1,14 +1,11 @@
 package sidecar
 
 import (
-	"net/netip"
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
 // Options say what is injected.
@@ -41,11 +38,6 @@ type Options struct {
 	// downward API. InstallerNodeName is for manifests that OpenShift's static
 	// pod installer writes.
 	NodeName string
-
-	// Serving is that of the reporter's file. Left out: nothing is served, and
-	// there is no liveness probe; nor is there one where the kubelet could not
-	// reach the address, a loopback address in a pod with a network of its own.
-	Serving *v1alpha1.Serving
 
 	// RunAsUser is the user, which must be allowed to write to the sockets and
 	// to read the files: 0 for HostFiles, which are root's. Left out: the
@@ -105,11 +97,6 @@ func (o Options) validate() error {
 	}
 	if o.NodeName != "" && o.NodeName != InstallerNodeName {
 		errs = append(errs, objectName(field.NewPath("nodeName"), o.NodeName)...)
-	}
-	if o.Serving != nil {
-		if _, err := netip.ParseAddrPort(o.Serving.Address); err != nil {
-			errs = append(errs, field.Invalid(field.NewPath("serving", "address"), o.Serving.Address, "must be an IP address and a port, as in 127.0.0.1:9180"))
-		}
 	}
 	if o.RunAsUser != nil {
 		for _, why := range validation.IsValidUserID(*o.RunAsUser) {

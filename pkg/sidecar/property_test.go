@@ -12,8 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
 // anyPod makes a pod that has no part of ours, and in which the socket of
@@ -73,9 +71,6 @@ func anyOptions(r *rand.Rand) Options {
 		o.ConfigHash = fmt.Sprint(r.IntN(9))
 	} else if r.IntN(2) == 0 {
 		o.ConfigHash = ""
-	}
-	if r.IntN(2) == 0 {
-		o.Serving = &v1alpha1.Serving{Address: "127.0.0.1:9180"}
 	}
 	if r.IntN(2) == 0 {
 		o.Endpoints = append(o.Endpoints, "unix:///@abstract", "unix:///var/run/kmsplugin/deep/kms-1.sock")

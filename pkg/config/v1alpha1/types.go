@@ -184,8 +184,9 @@ type Serving struct {
 	TLS *ServingTLS `json:"tls,omitempty"`
 }
 
-// ServingTLS is how HTTPS is served. Files are read again when they change, and
-// every setting applies from the next connection on.
+// ServingTLS is how HTTPS is served. Files are read anew, and every setting
+// applies, from the next connection on. While the key pair cannot be used, the last
+// good one is served.
 type ServingTLS struct {
 	// Absolute path of the certificate chain, PEM.
 	// +required
@@ -197,7 +198,7 @@ type ServingTLS struct {
 
 	// Absolute path of the CAs, PEM, that client certificates must come from.
 	// With it, all but /healthz and /readyz is refused (401) to clients without
-	// such a certificate; those two stay open for the kubelet, which has none.
+	// such a certificate, and to all clients while the file cannot be used.
 	// +optional
 	ClientCAFile string `json:"clientCAFile,omitempty"`
 

@@ -315,9 +315,6 @@ func (in *Input) staticPod(w *target.World) ([]File, error) {
 		HostFiles: &sidecar.HostFiles{ConfigFolder: in.HostFolder + "/config", CredentialsFolder: in.HostFolder + "/credentials/client"},
 		NodeName:  sidecar.InstallerNodeName, RunAsUser: &root,
 	}
-	if s := t.Serving; s != nil {
-		o.Serving = &v1alpha1.Serving{Address: s.Address}
-	}
 	injected, err := sidecar.InjectManifest(in.Pod, o)
 	if err != nil {
 		return nil, fmt.Errorf("--pod: %w", err)

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"net"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -102,25 +101,4 @@ func (in *Input) local() bool {
 	}
 	address, err := netip.ParseAddr(host)
 	return err == nil && address.IsLoopback()
-}
-
-// probe tells a liveness probe where the reporter serves. A loopback address is
-// the node's own only on its network.
-func (in *Input) probe() (port int32, scheme, host string) {
-	s := in.Target.Serving
-	if s == nil {
-		return 0, "", ""
-	}
-	address, err := netip.ParseAddrPort(s.Address)
-	if err != nil || address.Addr().IsLoopback() && !in.local() {
-		return 0, "", ""
-	}
-	scheme = "HTTP"
-	if s.Secret != "" {
-		scheme = "HTTPS"
-	}
-	if !address.Addr().IsUnspecified() {
-		host, _, _ = net.SplitHostPort(s.Address)
-	}
-	return int32(address.Port()), scheme, host
 }

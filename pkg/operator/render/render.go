@@ -118,7 +118,6 @@ func (in *Input) podValues(folders []sockets.Folder) map[string]any {
 		// Not DirectoryOrCreate: nothing of ours stays on a node.
 		mounts[i] = folder{f.MountPath, f.HostPath, "Directory"}
 	}
-	port, scheme, host := in.probe()
 	servingSecret := ""
 	if s := in.Target.Serving; s != nil {
 		servingSecret = s.Secret
@@ -128,7 +127,6 @@ func (in *Input) podValues(folders []sockets.Folder) map[string]any {
 		"Image": in.Config.Image, "OpenShift": in.OpenShift,
 		"ServiceAccount": Name(in.Target.Name), "HostNetwork": in.local(),
 		"Folders": mounts, "ServingSecret": servingSecret,
-		"ProbePort": port, "ProbeScheme": scheme, "ProbeHost": host,
 	}
 }
 

@@ -107,9 +107,6 @@ func (p *planner) sidecarOptions(d *appsv1.Deployment, plugins []v1alpha1.Plugin
 		ConfigHash:         hash,
 		RunAsUser:          userOf(&d.Spec.Template.Spec, p.Target.Container),
 	}
-	if s := p.Target.Serving; s != nil {
-		o.Serving = &v1alpha1.Serving{Address: s.Address}
-	}
 	return o, err
 }
 
