@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 
 	"sigs.k8s.io/yaml"
 
@@ -35,36 +35,60 @@ func readConfig(path string, stderr io.Writer) *v1alpha1.ReporterConfiguration {
 func validate(path string, stdout, stderr io.Writer) int {
 	config := readConfig(path, stderr)
 	if config == nil {
-		return exitIll
+		return exitNotOK
 	}
 	effective, err := yaml.Marshal(config)
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "%s: %v\n", path, err)
-		return exitIll
+		return exitNotOK
 	}
 	_, _ = fmt.Fprintf(stdout, "ok\n---\n%s", effective)
 	return exitOK
 }
 
+// once prints what every plugin answered. What was not observed is no answer: a plugin
+// that is known to be unhealthy decides the exit code, and nothing unknown is healthy.
 func once(ctx context.Context, path string, stdout, stderr io.Writer) int {
 	config := readConfig(path, stderr)
 	if config == nil {
-		return exitUsage
+		return exitNoAnswer
 	}
 	entries := reporter.Once(ctx, config)
 	message, err := health.EncodeMessage(entries)
+	if err == nil {
+		_, err = stdout.Write(reporter.Line(message))
+	}
 	if err != nil {
-		_, _ = fmt.Fprintln(stderr, err)
-		return exitUsage
+		_, _ = fmt.Fprintf(stderr, "kms-health-reporter: %v\n", err)
+		return exitNoAnswer
 	}
-	if _, err := fmt.Fprintln(stdout, message); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, err)
-		return exitUsage
+	unobserved := notObserved(config.Plugins, entries)
+	for _, what := range unobserved {
+		_, _ = fmt.Fprintf(stderr, "%s: %s\n", path, what)
 	}
-	for _, e := range entries {
-		if e.Status != health.Healthy {
-			return exitIll
-		}
+	return onceCode(entries, unobserved)
+}
+
+func onceCode(entries []health.Entry, unobserved []string) int {
+	switch {
+	case slices.ContainsFunc(entries, func(e health.Entry) bool { return e.Status != health.Healthy }):
+		return exitNotOK
+	case len(unobserved) > 0:
+		return exitNoAnswer
 	}
 	return exitOK
+}
+
+// notObserved lists what a configuration asks for and entries do not answer.
+func notObserved(plugins []v1alpha1.Plugin, entries []health.Entry) []string {
+	if len(plugins) == 0 {
+		return []string{"no plugin was observed: the list of plugins is empty"}
+	}
+	var lines []string
+	for _, p := range plugins {
+		if !slices.ContainsFunc(entries, func(e health.Entry) bool { return e.KeyID == p.KeyID }) {
+			lines = append(lines, fmt.Sprintf("plugin %q was not observed: %s: its pod's folder holds no socket, or the host has no descriptors or memory left to probe with", p.KeyID, p.Endpoint))
+		}
+	}
+	return lines
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/reporter"
 )
 
 const (
@@ -27,8 +29,9 @@ them: to the API server's operator resource, to standard output or a file, and
 over HTTP, each where the file or a flag says so.
 
 It starts, and goes on, without the file, the plugins and the API server, and
-follows every change of the file without a restart. SIGTERM and SIGINT end it;
-SIGHUP and a closed output do not.
+follows every change of the file without a restart. SIGTERM and SIGINT end it
+within 2 seconds, a second one at once; SIGHUP does not, nor does a standard
+output or standard error that is closed or not read.
 
 Usage:
   kms-health-reporter [--config FILE] [--node-name NODE] [--output -|FILE]
@@ -41,17 +44,19 @@ Examples:
   kms-health-reporter --print-defaults > config.yaml
   kms-health-reporter --validate --config config.yaml
 
-  # Ask every plugin once, and tell by the exit code.
+  # Probe every plugin once, and show the result by the exit code.
   kms-health-reporter --once --config config.yaml
 
   # A line of JSON for every round of probes.
   kms-health-reporter --config config.yaml --output -
 
 Exit codes:
-  0  ended by SIGTERM or SIGINT; --validate: the file is right; --once: all
-     plugins are healthy
+  0  ended by SIGTERM or SIGINT; --validate: the file is right; --once: every
+     plugin of the file, at least one, is healthy
   1  --validate: the file has mistakes; --once: a plugin is not healthy
-  2  the flags cannot be parsed; --once: the file cannot be used
+  2  the flags cannot be used; --once: the file cannot be used, or no plugin is
+     known to be unhealthy but one was not observed, or there is none in the
+     file. Standard error shows which.
 
 Environment:
   KMS_HEALTH_NODE         the default of --node-name
@@ -91,8 +96,8 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	if modes > 1 || modes == 1 && o.output != "" {
 		return o, fmt.Errorf("--once, --validate, --print-defaults, --version and --output exclude each other")
 	}
-	if o.output != "" && o.output == o.config {
-		return o, fmt.Errorf("--output: %s is the configuration file", o.output)
+	if o.output != "" && o.output != "-" && reporter.SameFile(o.output, o.config) {
+		return o, fmt.Errorf("--output: %s is the configuration file, %s", o.output, o.config)
 	}
 	if o.node != "" && modes == 0 {
 		if why := validation.IsDNS1123Subdomain(o.node); len(why) > 0 {

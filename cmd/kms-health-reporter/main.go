@@ -18,15 +18,16 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/logging"
 	"github.com/kms-health/kms-health/pkg/reporter"
 )
 
 // Exit codes. A running reporter ends with 0 on SIGTERM or SIGINT, and otherwise
 // not at all.
 const (
-	exitOK    = 0
-	exitIll   = 1 // --validate: mistakes; --once: a plugin is not healthy
-	exitUsage = 2 // flags that cannot be parsed; --once: nothing could be told
+	exitOK       = 0
+	exitNotOK    = 1 // --validate: the file has mistakes; --once: a plugin is not healthy
+	exitNoAnswer = 2 // wrong flags; --once: the file cannot be used, or a plugin was not observed
 )
 
 func main() {
@@ -41,7 +42,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	case err != nil:
 		_, _ = fmt.Fprintf(stderr, "kms-health-reporter: %v\nSee kms-health-reporter --help.\n", err)
-		return exitUsage
+		return exitNoAnswer
 	}
 	switch {
 	case o.version:
@@ -55,11 +56,18 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case o.once:
 		return once(context.Background(), o.config, stdout, stderr)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	// Whoever reads our output, or gave us a terminal, may go; and a SIGHUP by
-	// those who think that it reloads must not end us. That is all no reason.
+	return report(o, stdout, stderr)
+}
+
+// report runs until a signal ends it.
+func report(o *options, stdout, stderr io.Writer) int {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	ctx := untilSignal(signals, os.Exit)
+	// A reader of our output, or a terminal, that goes away does not end us, nor does
+	// a SIGHUP from a program that takes it for a reload.
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
+	log := logging.Start(stderr)
 	// It waits for others nearly all of the time, and should be as small on a
 	// host of many processors.
 	if os.Getenv("GOMAXPROCS") == "" {
@@ -82,6 +90,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		Registry:   registry,
 	}).Run(ctx)
 	klog.InfoS("Ended")
-	klog.Flush()
+	log.Flush(flushTime)
 	return exitOK
 }

@@ -41,13 +41,14 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 		"node":          {[]string{"--node-name=NODE_NAME"}, `--node-name (or $KMS_HEALTH_NODE): "NODE_NAME" is not the name of a node`},
 		"two modes":     {[]string{"--once", "--validate"}, "exclude each other"},
 		"lost output":   {[]string{"--once", "--output=-"}, "exclude each other"},
-		"own file":      {[]string{"--config=a", "--output=a"}, "--output: a is the configuration file"},
+		"own file":      {[]string{"--config=a", "--output=a"}, "--output: a is the configuration file, a"},
+		"own file, too": {[]string{"--config=a", "--output=./a"}, "--output: ./a is the configuration file, a"},
 		"empty config":  {[]string{"--config="}, "--config: is empty"},
 		"missing value": {[]string{"--config"}, "flag needs an argument: --config"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := call(t, tt.args...)
-			if code != exitUsage || stdout != "" || !strings.Contains(stderr, tt.want) || !strings.Contains(stderr, "--help") {
+			if code != exitNoAnswer || stdout != "" || !strings.Contains(stderr, tt.want) || !strings.Contains(stderr, "--help") {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
 			}
 		})
@@ -93,7 +94,7 @@ func TestValidatePrintsTheEffectiveConfigurationOrEveryMistake(t *testing.T) {
 
 	bad := file(t, head+"probe: {interval: 1ns}\nplugins: [{keyID: a}]\nfoo: 1\n")
 	code, stdout, stderr = call(t, "--validate", "--config", bad)
-	if code != exitIll || stdout != "" {
+	if code != exitNotOK || stdout != "" {
 		t.Errorf("%d, %q", code, stdout)
 	}
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
@@ -106,7 +107,7 @@ func TestValidatePrintsTheEffectiveConfigurationOrEveryMistake(t *testing.T) {
 		}
 	}
 
-	if code, _, stderr := call(t, "--validate", "--config", "/no/such/file"); code != exitIll || !strings.Contains(stderr, "/no/such/file") || !strings.Contains(stderr, "no such file or directory") {
+	if code, _, stderr := call(t, "--validate", "--config", "/no/such/file"); code != exitNotOK || !strings.Contains(stderr, "/no/such/file") || !strings.Contains(stderr, "no such file or directory") {
 		t.Errorf("%d, %q", code, stderr)
 	}
 }
@@ -121,7 +122,7 @@ func TestPrintedDefaultsAreAValidFile(t *testing.T) {
 	}
 }
 
-func TestOnceTellsByItsExitCode(t *testing.T) {
+func TestOnceShowsTheResultByItsExitCode(t *testing.T) {
 	dir, err := os.MkdirTemp("", "once") // t.TempDir's name is too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -143,11 +144,50 @@ func TestOnceTellsByItsExitCode(t *testing.T) {
 	if err := p.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}); err != nil {
 		t.Fatal(err)
 	}
-	if code, stdout, _ := call(t, "--once", "--config", config); code != exitIll || !strings.Contains(stdout, `"status":"unhealthy"`) {
+	if code, stdout, _ := call(t, "--once", "--config", config); code != exitNotOK || !strings.Contains(stdout, `"status":"unhealthy"`) {
 		t.Errorf("%d, %q", code, stdout)
 	}
-	if code, stdout, stderr := call(t, "--once", "--config", file(t, "nonsense")); code != exitUsage || stdout != "" || stderr == "" {
+	if code, stdout, stderr := call(t, "--once", "--config", file(t, "nonsense")); code != exitNoAnswer || stdout != "" || stderr == "" {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
+	}
+}
+
+func TestOnceWithoutAnObservationIsNotHealthy(t *testing.T) {
+	config := file(t, head+"plugins: []\n")
+	code, stdout, stderr := call(t, "--once", "--config", config)
+	if want := config + ": no plugin was observed: the list of plugins is empty\n"; code != exitNoAnswer || stdout != "[]\n" || stderr != want {
+		t.Errorf("%d, %q, %q", code, stdout, stderr)
+	}
+}
+
+func TestExitCodeOfOnce(t *testing.T) {
+	plugins := []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///1"}, {KeyID: "2", Endpoint: "unix:///2"}}
+	one := health.Entry{KeyID: "1", Status: health.Healthy}
+	two := health.Entry{KeyID: "2", Status: health.Healthy}
+	unhealthy := health.Entry{KeyID: "1", Status: health.Error}
+	for name, c := range map[string]struct {
+		plugins []v1alpha1.Plugin
+		entries []health.Entry
+		code    int
+		missing string // the plugins that are named
+	}{
+		"all healthy":                 {plugins, []health.Entry{two, one}, exitOK, ""},
+		"one not observed":            {plugins, []health.Entry{one}, exitNoAnswer, "2"},
+		"none observed":               {plugins, nil, exitNoAnswer, "12"},
+		"one unhealthy":               {plugins, []health.Entry{unhealthy, two}, exitNotOK, ""},
+		"one unhealthy, one not seen": {plugins, []health.Entry{unhealthy}, exitNotOK, "2"},
+		"no plugins":                  {nil, nil, exitNoAnswer, ""},
+	} {
+		lines := notObserved(c.plugins, c.entries)
+		if code := onceCode(c.entries, lines); code != c.code {
+			t.Errorf("%s: exit code %d, want %d", name, code, c.code)
+		}
+		for _, p := range c.plugins {
+			named := strings.Contains(strings.Join(lines, "\n"), p.Endpoint)
+			if named != strings.Contains(c.missing, p.KeyID) {
+				t.Errorf("%s: %q", name, lines)
+			}
+		}
 	}
 }
 

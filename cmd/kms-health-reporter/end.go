@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// hardEnd is when the process ends after the first signal, whatever is stuck.
+	hardEnd = 2 * time.Second
+	// flushTime bounds the wait for the log's last lines to be read. With the time
+	// that reporter.Run takes to end, it is shorter than hardEnd.
+	flushTime = 250 * time.Millisecond
+)
+
+// untilSignal returns a context that ends at the first signal. The process exits, with
+// exitOK, at the second signal, or hardEnd after the first.
+func untilSignal(signals <-chan os.Signal, exit func(code int)) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		received := <-signals
+		bound := time.NewTimer(hardEnd) // before anything that could take time
+		cancel()
+		klog.InfoS("Ending", "signal", received.String())
+		select {
+		case <-signals:
+		case <-bound.C:
+		}
+		exit(exitOK)
+	}()
+	return ctx
+}

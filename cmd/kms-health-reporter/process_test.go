@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// patience bounds what must happen soon.
+const patience = 30 * time.Second
+
+// asMain makes the test's binary the program itself.
+const asMain = "KMS_HEALTH_REPORTER_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMain) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// process is a reporter in a process of its own, with one plugin.
+type process struct {
+	*exec.Cmd
+	plugin *kmsplugin.Plugin
+	ended  chan struct{}
+}
+
+// start runs the program with a file of one plugin, keyID 1, that is probed every
+// second. Nothing is left of it after the test.
+func start(t *testing.T, stdout, stderr *os.File, args ...string) *process {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kmsh") // t.TempDir's name is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	endpoint := "unix://" + dir + "/kms-1.sock"
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: endpoint, StateDir: dir + "/state"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plugin.Close() })
+	config := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(config, []byte(head+"probe: {interval: 1s}\nplugins: [{endpoint: '"+endpoint+"', role: Write}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.Command(os.Args[0], append([]string{"--config", config}, args...)...), plugin: plugin, ended: make(chan struct{})}
+	p.Env = append(os.Environ(), asMain+"=1", "GORACE=atexit_sleep_ms=0")
+	p.Stdout, p.Stderr = stdout, stderr
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.Wait() // how it ended is in its ProcessState
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		<-p.ended
+	})
+	return p
+}
+
+// end sends signals, and returns the exit code and the time from the first of them to
+// the end.
+func (p *process) end(t *testing.T, signals ...os.Signal) (code int, took time.Duration) {
+	t.Helper()
+	began := time.Now()
+	for _, s := range signals {
+		if err := p.Process.Signal(s); err != nil {
+			t.Fatalf("it had ended: %v", err)
+		}
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		t.Fatalf("it did not end within %s of %v", patience, signals)
+	}
+	return p.ProcessState.ExitCode(), time.Since(began)
+}
+
+// fullPipe returns the end of a pipe that takes no byte more, whose other end nobody
+// reads.
+func fullPipe(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = w.Write(make([]byte, 4096))
+	}
+	if n, err := unix.Write(int(w.Fd()), nil); n != 0 || err != nil { // Fd makes it blocking, for the child
+		t.Fatal(n, err)
+	}
+	return w
+}
+
+func TestFullStandardErrorStopsNeitherProbesNorTheEnd(t *testing.T) {
+	for name, signal := range map[string]os.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, fullPipe(t), fullPipe(t), "--output=-", "-v=4")
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, 2); err != nil {
+				t.Fatalf("it does not probe: %v", err)
+			}
+			if err := p.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}); err != nil { // is logged
+				t.Fatal(err)
+			}
+			if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, 5); err != nil {
+				t.Fatalf("it stopped probing: %v", err)
+			}
+			if code, took := p.end(t, signal); code != exitOK || took > hardEnd+500*time.Millisecond {
+				t.Errorf("exit code %d after %s", code, took)
+			}
+		})
+	}
+}
+
+func TestSignalEndsItWhateverIsStuck(t *testing.T) {
+	for name, c := range map[string]struct {
+		signals  int
+		low, top time.Duration
+	}{
+		"one signal":  {1, hardEnd, hardEnd + time.Second},
+		"two signals": {2, 0, hardEnd / 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			signals, exited := make(chan os.Signal, 2), make(chan int)
+			ctx := untilSignal(signals, func(code int) { exited <- code })
+			began := time.Now()
+			for range c.signals {
+				signals <- syscall.SIGTERM
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(patience):
+				t.Fatal("the first signal ends nothing")
+			}
+			select {
+			case code := <-exited:
+				if took := time.Since(began); code != exitOK || took < c.low || took > c.top {
+					t.Errorf("exit code %d after %s", code, took)
+				}
+			case <-time.After(patience):
+				t.Fatal("no exit")
+			}
+		})
+	}
+}
+
+func TestLogIsFlushedAtTheEnd(t *testing.T) {
+	var log output
+	p := start(t, nil, log.pipe(t))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, 1); err != nil {
+		t.Fatal(err)
+	}
+	if code, took := p.end(t, syscall.SIGTERM); code != exitOK || took > hardEnd {
+		t.Errorf("exit code %d after %s", code, took)
+	}
+	for _, want := range []string{`"Starting"`, `"Ending" signal="terminated"`, `"Ended"`} {
+		if !log.eventually(want) {
+			t.Errorf("no %s in\n%s", want, log.text())
+		}
+	}
+}
+
+// The plugin's key_id is what the reporter logs of a healthy plugin.
+func TestKeyIDForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
+	const forged = `E1122 10:00:00.000000       1 forged.go:1] "Forged"`
+	keyID := "k\n" + forged + "\x1b[2J\r\u0085\u009b2J\u2028\u202e\x7f"
+	var log, reports output
+	p := start(t, reports.pipe(t), log.pipe(t), "--output=-")
+	if err := p.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultKeyID, Args: []string{keyID}}); err != nil {
+		t.Fatal(err)
+	}
+	if !log.eventually("forged.go") || !reports.eventually("forged.go") {
+		t.Fatalf("the key_id was not reported:\n%s", log.text())
+	}
+	if code, _ := p.end(t, syscall.SIGTERM); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	line := regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [a-z_]+\.go:\d+\] ".*$`)
+	for _, l := range strings.Split(strings.TrimSuffix(log.text(), "\n"), "\n") {
+		if !line.MatchString(l) || strings.HasPrefix(l, "E1122 10:00:00.000000 ") {
+			t.Errorf("not a log line of the reporter: %q", l)
+		}
+	}
+	for name, text := range map[string]string{"log": log.text(), "report": reports.text()} {
+		for _, r := range text {
+			if r != '\n' && (r < ' ' || r >= 0x7f) {
+				t.Errorf("%s holds a raw %U: %q", name, r, text)
+				break
+			}
+		}
+	}
+}
+
+// output collects what a process writes to a pipe.
+type output struct {
+	mu   sync.Mutex
+	read bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.read.Write(p)
+}
+
+func (o *output) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.read.String()
+}
+
+func (o *output) eventually(want string) bool {
+	for range int(patience / (10 * time.Millisecond)) {
+		if strings.Contains(o.text(), want) {
+			return true
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
+}
+
+func (o *output) pipe(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(o, r) // ends when every end to write to is closed
+	}()
+	t.Cleanup(func() {
+		_ = w.Close()
+		<-done
+		_ = r.Close()
+	})
+	return w
+}
