@@ -43,6 +43,7 @@ type server struct {
 type seen struct {
 	method, uri, token, contentType, accept, agent string
 	keyIDs                                         []string
+	connection                                     string // the client's address
 }
 
 func newServer(t *testing.T) *server {
@@ -50,19 +51,25 @@ func newServer(t *testing.T) *server {
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var sent struct {
 			Status struct {
-				Conditions []struct{ Message string }
+				Conditions       []struct{ Message string }
+				EncryptionStatus struct{ HealthReports []health.Report }
 			}
 		}
 		if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
 			t.Error(err)
 		}
-		got := &seen{r.Method, r.URL.RequestURI(), r.Header.Get("Authorization"), r.Header.Get("Content-Type"), r.Header.Get("Accept"), r.Header.Get("User-Agent"), nil}
-		entries, err := health.DecodeMessage(sent.Status.Conditions[0].Message)
-		if err != nil {
-			t.Error(err)
+		got := &seen{r.Method, r.URL.RequestURI(), r.Header.Get("Authorization"), r.Header.Get("Content-Type"), r.Header.Get("Accept"), r.Header.Get("User-Agent"), nil, r.RemoteAddr}
+		for _, c := range sent.Status.Conditions {
+			entries, err := health.DecodeMessage(c.Message)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, e := range entries {
+				got.keyIDs = append(got.keyIDs, e.KeyID)
+			}
 		}
-		for _, e := range entries {
-			got.keyIDs = append(got.keyIDs, e.KeyID)
+		for _, report := range sent.Status.EncryptionStatus.HealthReports {
+			got.keyIDs = append(got.keyIDs, report.KeyID)
 		}
 		s.mu.Lock()
 		answer := s.answer
@@ -126,26 +133,44 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
+// replaceIn replaces a text in a file.
+func replaceIn(t *testing.T, path, old, new string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(content), old) {
+		t.Fatalf("%s has no %q", path, old)
+	}
+	write(t, path, strings.ReplaceAll(string(content), old, new))
+}
+
 type running struct {
 	*Publisher
-	metrics *Metrics
+	metrics  *Metrics
+	registry *prometheus.Registry
 }
 
 func run(t *testing.T, dir string, timeout time.Duration) *running {
-	return runInTurn(t, dir, timeout, nil)
+	return runAs(t, dir, func(c *Config) { c.Timeout = timeout })
 }
 
-func runInTurn(t *testing.T, dir string, timeout time.Duration, turn chan struct{}) *running {
-	m := NewMetrics(prometheus.NewRegistry())
-	p := New(Config{
+// runAs runs a publisher whose configuration was changed.
+func runAs(t *testing.T, dir string, change func(*Config)) *running {
+	config := Config{
 		Form: Condition, Resource: "kubeapiservers", Node: "n", Kubeconfig: filepath.Join(dir, "kubeconfig"),
-		Timeout: timeout, UserAgent: "test/1", Since: func() time.Time { return noon }, Turn: turn,
-	}, m)
+		Timeout: patience, UserAgent: "test/1", Since: func() time.Time { return noon },
+	}
+	change(&config)
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
+	p := New(config, m)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); p.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	return &running{p, m}
+	return &running{p, m, registry}
 }
 
 func (r *running) offer(keyID string) {
@@ -173,10 +198,10 @@ func TestRequestIsOneServerSideApplyOfTheStatus(t *testing.T) {
 	p.offer("2")
 	want := seen{
 		"PATCH", "/apis/operator.openshift.io/v1/kubeapiservers/cluster/status?fieldManager=kms-health-reporter-n&force=true",
-		"Bearer first", "application/apply-patch+yaml", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "test/1", nil,
+		"Bearer first", "application/apply-patch+yaml", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "test/1", nil, "",
 	}
 	got := s.next(t)
-	got.keyIDs = nil
+	got.keyIDs, got.connection = nil, ""
 	if fmt.Sprint(*got) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", *got, want)
 	}
@@ -194,7 +219,8 @@ func TestFormsOfOneObjectAreWrittenInTurn(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 	})
 	dir, turn := credentialFiles(t, s), make(chan struct{}, 1)
-	a, b := runInTurn(t, dir, patience, turn), runInTurn(t, dir, patience, turn)
+	inTurn := func(c *Config) { c.Turn = turn }
+	a, b := runAs(t, dir, inTurn), runAs(t, dir, inTurn)
 	const rounds = 20
 	for i := range rounds {
 		a.offer("1")

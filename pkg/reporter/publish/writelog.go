@@ -60,7 +60,7 @@ func (l *writeLog) write(kind Kind, failed *failure, now time.Time) {
 		return
 	}
 	l.shown = kind
-	klog.ErrorS(failed, "Writing reports fails; the freshest is tried again", l.with("result", kind, "linesLeftOut", leftOut)...)
+	klog.ErrorS(failed, "Writing reports fails; the freshest is tried again", l.with(leftOut, "result", kind)...)
 }
 
 // server logs a change of server.
@@ -71,7 +71,7 @@ func (l *writeLog) server(server, previous, why string, now time.Time) {
 		l.leftOut[line]++
 		return
 	}
-	klog.InfoS("Writing reports through another API server", l.with("server", server, "previous", previous, "why", why, "linesLeftOut", leftOut)...)
+	klog.InfoS("Writing reports through another API server", l.with(leftOut, "server", server, "previous", previous, "why", why)...)
 }
 
 // credentials logs when the credential files cannot be used any more, and when they can
@@ -87,10 +87,16 @@ func (l *writeLog) credentials(err error, now time.Time) {
 	if l.outdated {
 		return
 	}
-	if _, ok := l.allow("credentials", now); ok {
+	if leftOut, ok := l.allow("credentials", now); ok {
 		l.outdated = true
-		klog.InfoS("Credential files cannot be used; the last good ones are", l.with("why", health.CleanDetail(err.Error()))...)
+		klog.InfoS("Credential files cannot be used; the last good ones are", l.with(leftOut, "why", health.CleanDetail(err.Error()))...)
 	}
 }
 
-func (l *writeLog) with(more ...any) []any { return append(more, l.fields...) }
+// with returns the fields of a line.
+func (l *writeLog) with(leftOut int, more ...any) []any {
+	if leftOut > 0 {
+		more = append(more, "linesLeftOut", leftOut)
+	}
+	return append(more, l.fields...)
+}

@@ -1,0 +1,97 @@
+package publish
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Behind a load balancer, only a new connection can reach another server.
+func TestFailureThatAnotherServerMightNotHaveClosesTheConnection(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer http.HandlerFunc
+		want   bool // a new connection
+	}{
+		"none":             {nil, false},
+		"500":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 500) }, true},
+		"503 without body": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, true},
+		"401":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 401) }, true},
+		"429":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 429) }, true},
+		"no answer":        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, true},
+		"conflict":         {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 409) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.answers(tt.answer)
+			p := run(t, credentialFiles(t, s), 500*time.Millisecond)
+			p.offer("1")
+			first := s.next(t)
+			s.answers(nil)
+			p.offer("2")
+			second := s.next(t)
+			for second.keyIDs[0] != "2" {
+				second = s.next(t)
+			}
+			if isNew := first.connection != second.connection; isNew != tt.want {
+				t.Errorf("a new connection: %t, want %t", isNew, tt.want)
+			}
+		})
+	}
+}
+
+// net/http goes on making a connection that no request waits for any more. With a
+// server that accepts and is silent, such as one that is frozen, each try would leave a
+// goroutine and a descriptor behind.
+func TestHandshakeThatHangsLeavesNoConnectionBehind(t *testing.T) {
+	s := newServer(t)
+	dir := credentialFiles(t, s)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open atomic.Int32
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			open.Add(1)
+			go func() {
+				defer open.Add(-1)
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	t.Cleanup(func() { _ = listener.Close(); <-done })
+	replaceIn(t, dir+"/kubeconfig", s.URL, "https://"+listener.Addr().String())
+	p := run(t, dir, 50*time.Millisecond)
+	p.offer("1")
+	p.waitFor(t, TimedOut, 4)
+	if n := open.Load(); n > 1 {
+		t.Errorf("%d connections are open after 4 tries", n)
+	}
+}
+
+// What a server says about itself is text of a stranger.
+func TestErrorIsOneLineOfBoundedLength(t *testing.T) {
+	s := newServer(t)
+	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "https://%zz"+strings.Repeat("long", 10_000))
+		w.WriteHeader(http.StatusFound)
+		_, _ = io.WriteString(w, strings.Repeat("line\n\x7f", 10_000))
+	})
+	p := run(t, credentialFiles(t, s), patience)
+	p.offer("1")
+	p.waitFor(t, Unexpected, 1)
+	if text := p.Status().LastError; len(text) > 2048 || strings.ContainsAny(text, "\n\x7f") || !strings.HasPrefix(text, s.URL+": 302 Found") {
+		t.Errorf("%d bytes: %.100q", len(text), text)
+	}
+}
