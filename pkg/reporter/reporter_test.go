@@ -459,3 +459,23 @@ func TestOnceProbesEveryPluginOneTime(t *testing.T) {
 		t.Errorf("%d calls", got)
 	}
 }
+
+// A probe may last for as long as the interval, and that may be an hour.
+func TestSettingsChangedDuringAProbeAreProbedWithAtItsEnd(t *testing.T) {
+	h := newHouse(t)
+	one := h.plugin("1")
+	h.write("1h", "1:Write")
+	if err := one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultSlow, Args: []string{"1s"}}); err != nil {
+		t.Fatal(err)
+	}
+	h.run()
+	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 1); err != nil {
+		t.Fatal(err)
+	}
+	h.write("1h", "1:Read")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := one.WaitForCalls(ctx, kmsplugin.CallStatus, 2); err != nil {
+		t.Error("the new settings wait for the next interval: ", err)
+	}
+}

@@ -1,0 +1,102 @@
+package reporter
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/reporter/probe"
+)
+
+var tripNoon = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
+
+func answeredAs(status health.Status, kekID string, connection int) probe.Result {
+	return probe.Result{Answered: true, Status: status, KEKID: kekID, Connection: connection}
+}
+
+func TestRoundTripsAreDueByTheirIntervalAndByChanges(t *testing.T) {
+	healthy, failed := probe.Trip{Made: true, Status: health.Healthy}, probe.Trip{Made: true, Status: health.Unhealthy}
+	before := func(last probe.Trip, hurried time.Duration) trips {
+		h := trips{last: last, at: tripNoon, next: tripNoon.Add(5 * time.Minute), kekID: "k", connection: 1}
+		if hurried != 0 {
+			h.hurried = tripNoon.Add(-hurried)
+		}
+		return h
+	}
+	for name, tt := range map[string]struct {
+		history trips
+		after   time.Duration
+		every   time.Duration
+		result  probe.Result
+		want    bool
+	}{
+		"the first":                       {trips{}, 0, time.Minute, answeredAs(health.Healthy, "k", 1), true},
+		"the first of an unhealthy one":   {trips{}, 0, time.Minute, answeredAs(health.Unhealthy, "", 1), true},
+		"off":                             {trips{}, 0, 0, answeredAs(health.Healthy, "k", 1), false},
+		"no answer":                       {trips{}, 0, time.Minute, probe.Result{Status: health.Error}, false},
+		"one is under way":                {trips{busy: true}, 0, time.Minute, answeredAs(health.Healthy, "k", 1), false},
+		"not yet":                         {before(healthy, 0), 4 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), false},
+		"by the interval":                 {before(healthy, 0), 5 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), true},
+		"another key":                     {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "l", 1), true},
+		"no key named":                    {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "", 1), false},
+		"restarted":                       {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 2), true},
+		"turned unhealthy":                {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Unhealthy, "k", 1), true},
+		"unhealthy by the trip before":    {before(failed, 30*time.Second), 30 * time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), true},
+		"unhealthy, less than a minute":   {before(failed, 30*time.Second), 29 * time.Second, 5 * time.Minute, answeredAs(health.Unhealthy, "k", 1), false},
+		"flapping, less than a minute":    {before(healthy, 30*time.Second), 29 * time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 2), false},
+		"flapping, but due by its clock":  {before(healthy, -5*time.Minute), 5 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 9), true},
+		"changed key after a quiet time":  {before(healthy, time.Hour), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "l", 1), true},
+		"an error that the process gave":  {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Error, "", 1), true},
+		"gone while one is not under way": {before(healthy, 0), time.Hour, 5 * time.Minute, probe.Result{Gone: true}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tt.history.due(tripNoon.Add(tt.after), tt.every, tt.result); got != tt.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+// An unhealthy plugin costs one round trip a minute, however often it is probed.
+func TestUnhealthyPluginIsTriedOnceAMinute(t *testing.T) {
+	var h trips
+	made := 0
+	for second := range 600 {
+		now, r := tripNoon.Add(time.Duration(second)*time.Second), answeredAs(health.Unhealthy, "k", second)
+		if h.due(now, 5*time.Minute, r) {
+			made++
+			h.begin(now, 5*time.Minute, r)
+			h.end(probe.Trip{Made: true, Status: health.Unhealthy})
+		}
+	}
+	if made < 10 || made > 12 { // the clock of five minutes may come in between
+		t.Errorf("%d round trips in ten minutes", made)
+	}
+}
+
+func TestVerdictJoinsProbeAndRoundTrip(t *testing.T) {
+	ok := probe.Result{Answered: true, Status: health.Healthy}
+	sealed := probe.Result{Answered: true, Status: health.Unhealthy, Reason: health.ReportedUnhealthy, Detail: `healthz is "err", not "ok"`}
+	denied := probe.Trip{Made: true, Status: health.Unhealthy, Reason: health.PermissionDenied, Detail: "Encrypt: PermissionDenied: no role"}
+	lost := probe.Result{Status: health.Error, Reason: health.ConnectFailed, Detail: "cannot connect"}
+	for name, tt := range map[string]struct {
+		result probe.Result
+		trip   probe.Trip
+		status health.Status
+		reason health.Reason
+		detail string
+	}{
+		"no trip":              {ok, probe.Trip{}, health.Healthy, "", ""},
+		"good trip":            {ok, probe.Trip{Made: true, Status: health.Healthy}, health.Healthy, "", ""},
+		"failed trip":          {ok, denied, health.Unhealthy, health.PermissionDenied, "Encrypt: PermissionDenied: no role"},
+		"lost during the trip": {ok, probe.Trip{Made: true, Status: health.Error, Reason: health.Unavailable, Detail: "x"}, health.Error, health.Unavailable, "x"},
+		"both":                 {sealed, denied, health.Unhealthy, health.PermissionDenied, `healthz is "err", not "ok"; Encrypt: PermissionDenied: no role`},
+		"a reason of its own":  {probe.Result{Answered: true, Status: health.Unhealthy, Reason: health.ProtocolViolation, Detail: "v3"}, denied, health.Unhealthy, health.ProtocolViolation, "v3; Encrypt: PermissionDenied: no role"},
+		"no answer":            {lost, denied, health.Error, health.ConnectFailed, "cannot connect"},
+		"good trip, unhealthy": {sealed, probe.Trip{Made: true, Status: health.Healthy}, health.Unhealthy, health.ReportedUnhealthy, `healthz is "err", not "ok"`},
+	} {
+		if status, reason, detail := verdict(tt.result, tt.trip); status != tt.status || reason != tt.reason || detail != tt.detail {
+			t.Errorf("%s: %s, %s, %q", name, status, reason, detail)
+		}
+	}
+}
