@@ -49,7 +49,7 @@ type Reporter struct {
 	watcher *filewatch.Watcher
 	server  *serve.Server
 	output  *output // nil without --output
-	view    atomic.Pointer[serve.View]
+	shown   atomic.Pointer[shown]
 
 	publishMetrics *publish.Metrics
 	since          func() time.Time // when the process first wrote
@@ -87,7 +87,7 @@ func New(options Options) *Reporter {
 		return 0
 	})
 	r.publishMetrics = publish.NewMetrics(options.Registry)
-	r.server = serve.New(func() serve.View { return *r.view.Load() }, options.Registry)
+	r.server = serve.New(r.view, options.Registry)
 	if options.Output != "" {
 		r.output = newOutput(options.Stdout, options.Output, options.ConfigFile, r.metrics.outputErrors)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -191,7 +192,7 @@ func TestFileAndPluginsMayComeLaterAndInAnyOrder(t *testing.T) {
 	h := newHouse(t)
 	h.run()
 	eventually(t, "the missing file is told", func() bool {
-		return strings.Contains(h.reporter.view.Load().ConfigError, "no such file or directory")
+		return strings.Contains(h.reporter.view().ConfigError, "no such file or directory")
 	})
 	h.write("1s", "1:Write")
 	h.await("an error for the missing socket", says("1=error"))
@@ -279,8 +280,8 @@ func TestBrokenOrVanishedFileKeepsTheLastGoodOneInForce(t *testing.T) {
 		},
 	} {
 		breakIt()
-		eventually(t, what+" is told", func() bool { return h.reporter.view.Load().ConfigError != "" })
-		if v := h.reporter.view.Load(); !v.Configured {
+		eventually(t, what+" is told", func() bool { return h.reporter.view().ConfigError != "" })
+		if v := h.reporter.view(); !v.Configured {
 			t.Errorf("%s: no longer configured", what)
 		}
 		if testutil.ToFloat64(h.reporter.metrics.configGood) != 0 {
@@ -290,7 +291,7 @@ func TestBrokenOrVanishedFileKeepsTheLastGoodOneInForce(t *testing.T) {
 		h.await(what+": still probed", says("1=healthy"))
 		_ = os.Remove(h.file) // the directory
 		h.write("1s", "1:Write")
-		eventually(t, what+" is mended", func() bool { return h.reporter.view.Load().ConfigError == "" })
+		eventually(t, what+" is mended", func() bool { return h.reporter.view().ConfigError == "" })
 	}
 	if got := one.State().Connections.Accepted; got != 1 {
 		t.Errorf("%d connections", got)
@@ -303,7 +304,7 @@ func TestFileThatThePodWasNotMadeForIsToldAndTaken(t *testing.T) {
 	h.plugin("2")
 	h.reporter.options.ConfigHash = v1alpha1.PluginSetHash([]v1alpha1.Plugin{{KeyID: "1", Endpoint: h.endpoint("1")}})
 	expected := func() bool {
-		return h.reporter.view.Load().ConfigMismatch == "" && testutil.ToFloat64(h.reporter.metrics.configExpected) == 1
+		return h.reporter.view().ConfigMismatch == "" && testutil.ToFloat64(h.reporter.metrics.configExpected) == 1
 	}
 	h.write("1s", "1:Write")
 	h.run()
@@ -477,5 +478,59 @@ func TestSettingsChangedDuringAProbeAreProbedWithAtItsEnd(t *testing.T) {
 	defer cancel()
 	if err := one.WaitForCalls(ctx, kmsplugin.CallStatus, 2); err != nil {
 		t.Error("the new settings wait for the next interval: ", err)
+	}
+}
+
+func TestWhatTheReporterItselfLacksKeepsTheLastResult(t *testing.T) {
+	h := newHouse(t)
+	h.write("1h", "1:Write")
+	data, err := os.ReadFile(h.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := h.reporter
+	if r.config, err = v1alpha1.DecodeReporter(data); err != nil {
+		t.Fatal(err)
+	}
+	one := &plugin{identity: identity{keyID: "1"}}
+	r.plugins = []*plugin{one}
+	lacking := func() {
+		r.handle(t.Context(), event{plugin: one, kind: probeReported, result: probe.Result{NotProbed: "too many open files", At: time.Now()}})
+	}
+	lacking()
+	if v := r.view(); v.Plugins[0].Probed || v.Plugins[0].NotProbed == "" || len(observed(r.plugins, time.Hour)) != 0 {
+		t.Errorf("before the first result: %+v", v)
+	}
+	last := probe.Result{Status: health.Healthy, KEKID: "k", At: time.Now().Add(-time.Minute).Round(0)}
+	r.handle(t.Context(), event{plugin: one, kind: probeReported, result: last})
+	lacking()
+	list := observed(r.plugins, time.Hour)
+	if len(list) != 1 || list[0].Status != health.Healthy || !list[0].LastChecked.Equal(last.At) {
+		t.Errorf("%+v", list)
+	}
+	if v := r.view(); !v.Plugins[0].Probed || v.Plugins[0].NotProbed != "too many open files" {
+		t.Errorf("%+v", v)
+	}
+	if n := testutil.ToFloat64(r.metrics.notProbed.WithLabelValues("1")); n != 2 {
+		t.Errorf("counted %v times", n)
+	}
+	r.handle(t.Context(), event{plugin: one, kind: probeReported, result: last})
+	if v := r.view(); v.Plugins[0].NotProbed != "" {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A missing socket is an error when its time is over, not at the next interval after it.
+func TestSocketThatStaysAwayIsProbedWhenItsTimeIsOver(t *testing.T) {
+	h := newHouse(t)
+	p := &plugin{identity: identity{keyID: "1", address: filepath.Join(h.dir, "none.sock")}, ctx: t.Context()}
+	go h.reporter.awaitSocket(t.Context(), p, time.Now().Add(absence))
+	select {
+	case e := <-h.reporter.events:
+		if e.kind != socketAppeared || e.plugin != p {
+			t.Errorf("%+v", e)
+		}
+	case <-time.After(patience):
+		t.Error("it is not probed")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
+	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/pkg/reporter/serve"
 )
 
@@ -222,14 +223,40 @@ func (r *Reporter) publish() {
 	r.output.offer(message)
 }
 
+// shown is the state as the loop last showed it, with the writers, which have states of
+// their own.
+type shown struct {
+	serve.View
+	publishers []*publish.Publisher
+	preferred  string // the first of the destination's servers
+}
+
 // show makes the current state visible to the server.
 func (r *Reporter) show() {
-	view := &serve.View{Configured: r.config != nil, ConfigError: r.complaint, ConfigMismatch: r.mismatch}
+	now := &shown{View: serve.View{Configured: r.config != nil, ConfigError: r.complaint, ConfigMismatch: r.mismatch}, publishers: r.publishers}
 	for _, p := range r.plugins {
-		view.Plugins = append(view.Plugins, serve.Plugin{Entry: p.entry(r.config.Probe.Interval.Duration), Probed: p.probed, Gone: p.last.Gone})
+		now.Plugins = append(now.Plugins, serve.Plugin{Entry: p.entry(r.config.Probe.Interval.Duration), Probed: p.probed, Gone: p.last.Gone, NotProbed: p.notProbed})
 	}
-	if r.config == nil && view.ConfigError == "" {
-		view.ConfigError = "not read yet"
+	switch {
+	case r.config == nil && now.ConfigError == "":
+		now.ConfigError = "not read yet"
+	case r.config != nil && r.config.Destination != nil && len(r.config.Destination.Servers) > 0:
+		now.preferred = r.config.Destination.Servers[0].URL
 	}
-	r.view.Store(view)
+	r.shown.Store(now)
+}
+
+// view is the state at this moment. The server calls it for each request.
+func (r *Reporter) view() serve.View {
+	now := r.shown.Load()
+	view := now.View
+	for _, p := range now.publishers {
+		s := p.Status()
+		w := serve.Write{Form: string(s.Form), Server: s.Server, PreferredError: s.PreferredError, Error: s.LastError}
+		if !s.Preferred {
+			w.Preferred = now.preferred
+		}
+		view.Writes = append(view.Writes, w)
+	}
+	return view
 }
