@@ -1,6 +1,7 @@
 package rollupcontroller
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,11 +16,18 @@ var (
 		[]string{"target", "node", "key_id", "status"}, nil)
 	checkedDesc = prometheus.NewDesc("kms_health_plugin_last_checked_timestamp_seconds",
 		"When a plugin was last checked, by its node's clock.", []string{"target", "node", "key_id"}, nil)
+	reasonDesc = prometheus.NewDesc("kms_health_plugin_reason",
+		"1; why a plugin is unhealthy, or an error, by its node's fresh report; "+otherReason+" for a reason that this version does not know.",
+		[]string{"target", "node", "key_id", "reason"}, nil)
 	keyDesc = prometheus.NewDesc("kms_health_plugin_key_info",
 		"1; the remote key that a plugin named last.", []string{"target", "node", "key_id", "kek_id"}, nil)
 	conditionDesc = prometheus.NewDesc("kms_health_condition",
 		"1 for the status of a roll-up's condition, 0 for the others: True, False, Unknown.", []string{"target", "condition", "status"}, nil)
 )
+
+// otherReason stands for every reason that is not of health.Reasons: whoever may write
+// a report chooses its words, and each would be a series.
+const otherReason = "Other"
 
 var states = []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Skewed, rollup.Unreadable, rollup.Missing}
 
@@ -56,7 +64,7 @@ func (m *metrics) set(target string, r *rollup.Result) {
 
 // Describe is the registry's.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{statusDesc, checkedDesc, keyDesc, conditionDesc} {
+	for _, d := range []*prometheus.Desc{statusDesc, reasonDesc, checkedDesc, keyDesc, conditionDesc} {
 		ch <- d
 	}
 }
@@ -74,6 +82,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			for _, s := range states {
 				gauge(statusDesc, one(s == row.State), target, row.Node, row.KeyID, string(s))
 			}
+			if reason := reasonOf(row); reason != "" {
+				gauge(reasonDesc, 1, target, row.Node, row.KeyID, reason)
+			}
 			if !row.LastChecked.IsZero() {
 				gauge(checkedDesc, float64(row.LastChecked.Unix()), target, row.Node, row.KeyID)
 			}
@@ -86,6 +97,19 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 				gauge(conditionDesc, one(s == c.Status), target, c.Type, s)
 			}
 		}
+	}
+}
+
+// reasonOf is a plugin's reason as a label; empty when its report has none, or does not
+// count.
+func reasonOf(row *rollup.Row) string {
+	switch {
+	case row.State != rollup.Unhealthy && row.State != rollup.Error || row.Reason == "":
+		return ""
+	case slices.Contains(health.Reasons, row.Reason):
+		return string(row.Reason)
+	default:
+		return otherReason
 	}
 }
 

@@ -31,7 +31,12 @@ func TestMetricsTellOfEveryTargetNodeAndKey(t *testing.T) {
 		Rows: []rollup.Row{
 			{Node: "a", State: rollup.Healthy, Entry: health.Entry{KeyID: "2", KEKID: "k-7", Status: health.Healthy, LastChecked: checked}},
 			{Node: "a", State: rollup.Stale, Entry: health.Entry{KeyID: "1", KEKID: "k\x1b6", Status: health.Error, LastChecked: checked.Add(-time.Hour)}},
+			{Node: "a", State: rollup.Stale, Entry: health.Entry{KeyID: "0", Status: health.Unhealthy, Reason: health.Timeout}},
 			{Node: "b", State: rollup.Missing, Entry: health.Entry{KeyID: "2"}},
+			{Node: "c", State: rollup.Unhealthy, Entry: health.Entry{KeyID: "2", Status: health.Unhealthy, Reason: health.Throttled}},
+			{Node: "d", State: rollup.Error, Entry: health.Entry{KeyID: "2", Status: health.Error, Reason: "OfALaterVersion"}},
+			{Node: "e", State: rollup.Error, Entry: health.Entry{KeyID: "2", Status: health.Error}}, // of an earlier version
+			{Node: "f", State: rollup.Healthy, Entry: health.Entry{KeyID: "2", Status: health.Healthy, Reason: health.Timeout}},
 		},
 		Conditions: []rollup.Condition{{Type: rollup.Degraded, Status: rollup.Unknown}, {Type: rollup.Observed, Status: rollup.False}},
 	})
@@ -40,6 +45,9 @@ func TestMetricsTellOfEveryTargetNodeAndKey(t *testing.T) {
 	m.set("never", nil)
 
 	states := []string{"error", "healthy", "missing", "skewed", "stale", "unhealthy", "unreadable"}
+	reason := func(node, reason string) string {
+		return fmt.Sprintf("kms_health_plugin_reason{key_id=\"2\",node=%q,reason=%q,target=\"api\"} 1\n", node, reason)
+	}
 	status := func(node, key, is string) string {
 		return series("kms_health_plugin_status", fmt.Sprintf("key_id=%q,node=%q", key, node), is, states...)
 	}
@@ -57,9 +65,13 @@ kms_health_plugin_key_info{kek_id="k-7",key_id="2",node="a",target="api"} 1
 # TYPE kms_health_plugin_last_checked_timestamp_seconds gauge
 kms_health_plugin_last_checked_timestamp_seconds{key_id="1",node="a",target="api"} 1.778238e+09
 kms_health_plugin_last_checked_timestamp_seconds{key_id="2",node="a",target="api"} 1.7782416e+09
-# HELP kms_health_plugin_status 1 for the state of a plugin on a node, 0 for the others: healthy, unhealthy, error, stale, skewed, unreadable, missing.
+# HELP kms_health_plugin_reason 1; why a plugin is unhealthy, or an error, by its node's fresh report; Other for a reason that this version does not know.
+# TYPE kms_health_plugin_reason gauge
+` + reason("c", "Throttled") + reason("d", "Other") +
+		`# HELP kms_health_plugin_status 1 for the state of a plugin on a node, 0 for the others: healthy, unhealthy, error, stale, skewed, unreadable, missing.
 # TYPE kms_health_plugin_status gauge
-` + status("a", "1", "stale") + status("a", "2", "healthy") + status("b", "2", "missing")
+` + status("a", "0", "stale") + status("a", "1", "stale") + status("a", "2", "healthy") + status("b", "2", "missing") +
+		status("c", "2", "unhealthy") + status("d", "2", "error") + status("e", "2", "error") + status("f", "2", "healthy")
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}

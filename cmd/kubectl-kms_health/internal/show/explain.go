@@ -77,6 +77,9 @@ func sentences(p *view.ExplainedPlugin, now time.Time) []string {
 		}
 		said = append(said, remote)
 	}
+	if p.Reason != "" {
+		said = append(said, "Reason: "+clean(string(p.Reason)))
+	}
 	if detail := strings.TrimSpace(clean(p.Detail)); detail != "" {
 		said = append(said, "Detail: "+detail)
 	}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -34,6 +35,19 @@ func TestDetailsAreCutToTheWidth(t *testing.T) {
 	}
 	if line := strings.Split(Table(s, Options{Width: 80, Wide: true}), "\n")[1]; strings.Contains(line, "…") {
 		t.Error(line)
+	}
+}
+
+func TestTheReasonStandsBeforeTheDetail(t *testing.T) {
+	for want, p := range map[string]view.Plugin{
+		"  Timeout: no answer within 10s\n": {Reason: health.Timeout, Detail: "no answer within 10s"},
+		"  no answer within 10s\n":          {Detail: "no answer within 10s"}, // of an earlier version
+		"  Timeout\n":                       {Reason: health.Timeout},
+	} {
+		p.Node, p.KeyID, p.State = "master-0", "2", rollup.Error
+		if table := Table(status(p), Options{Width: 120}); !strings.Contains(table, want) {
+			t.Errorf("no %q in\n%s", want, table)
+		}
 	}
 }
 
@@ -68,7 +82,7 @@ func TestIDsAreShortenedUnlessTwoLookAlikeThen(t *testing.T) {
 
 func TestNobodysWordsSteerTheTerminal(t *testing.T) {
 	const evil = "a\x1b[2J\r\u202eb\u0085c"
-	s := status(view.Plugin{Node: evil, KeyID: evil, KEKID: evil, State: rollup.Error, Detail: evil, Reporter: evil, Form: rollup.FormCondition})
+	s := status(view.Plugin{Node: evil, KeyID: evil, KEKID: evil, State: rollup.Error, Reason: evil, Detail: evil, Reporter: evil, Form: rollup.FormCondition})
 	s.Targets[0].Conditions = []view.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil + "\n" + evil}}
 	s.Targets[0].WriteKey = view.WriteKey{KeyID: evil, Nodes: []view.WriteKeyNode{{Node: evil, Answer: "differs", KEKID: evil}}}
 	e := view.Explain(s, evil)

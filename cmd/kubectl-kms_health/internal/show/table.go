@@ -121,5 +121,14 @@ func row(t *view.TargetStatus, p *view.Plugin, now time.Time, id func(string) st
 		}
 		cells = append(cells, orDash(string(p.Form)), checked, interval)
 	}
-	return append(cells, strings.TrimSpace(clean(p.Detail)))
+	return append(cells, why(p))
+}
+
+// why is the reason, which is one word, and the detail.
+func why(p *view.Plugin) string {
+	reason, detail := clean(string(p.Reason)), strings.TrimSpace(clean(p.Detail))
+	if reason == "" || detail == "" {
+		return reason + detail
+	}
+	return reason + ": " + detail
 }

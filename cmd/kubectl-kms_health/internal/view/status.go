@@ -59,8 +59,10 @@ type Plugin struct {
 	Status          health.Status `json:"status,omitempty"`
 	LastChecked     *metav1.Time  `json:"lastChecked,omitempty"`
 	IntervalSeconds int64         `json:"intervalSeconds,omitempty"` // 0: not said
-	Detail          string        `json:"detail,omitempty"`
-	Form            rollup.Form   `json:"form,omitempty"`
+	// Reason and Detail say why, as of Status.
+	Reason health.Reason `json:"reason,omitempty"`
+	Detail string        `json:"detail,omitempty"`
+	Form   rollup.Form   `json:"form,omitempty"`
 	// Reporter is the field manager that last wrote it; Ours says whether that is a
 	// reporter of this project. Both are left out where that is not known.
 	Reporter string `json:"reporter,omitempty"`
@@ -117,7 +119,7 @@ func Of(targets []Target, now time.Time) (s Status, again time.Time) {
 func (t Target) plugin(row *rollup.Row) Plugin {
 	p := Plugin{
 		Node: row.Node, KeyID: row.KeyID, KEKID: row.KEKID, State: row.State, Status: row.Status,
-		IntervalSeconds: int64(row.Interval / time.Second), Detail: row.Detail,
+		IntervalSeconds: int64(row.Interval / time.Second), Reason: row.Reason, Detail: row.Detail,
 	}
 	if !row.LastChecked.IsZero() {
 		p.LastChecked = &metav1.Time{Time: row.LastChecked}
