@@ -113,7 +113,7 @@ func crash(s *stage) error {
 		return err
 	}
 	refused := func(e []health.Entry) bool {
-		return is("2=healthy", "1=error")(e) && strings.HasSuffix(e[1].Detail, "connection refused")
+		return is("2=healthy", "1=error")(e) && e[1].Reason == health.ConnectFailed && strings.Contains(e[1].Detail, "connection refused")
 	}
 	if err := s.expect("1 is an error, with the reason", refused); err != nil {
 		return err

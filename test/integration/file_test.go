@@ -147,7 +147,7 @@ func TestMetricsAreAsPrometheusWantsThem(t *testing.T) {
 	}
 }
 
-func TestDeletedSocketFolderIsNothingToObserve(t *testing.T) {
+func TestDeletedSocketFolderOfTheHostIsAnErrorThatSaysWhatToDo(t *testing.T) {
 	// A folder that is mounted while it is deleted needs a mount; that a path of
 	// it then leads to a folder without links is the same by way of /proc.
 	r := newReporter(t)
@@ -172,7 +172,11 @@ func TestDeletedSocketFolderIsNothingToObserve(t *testing.T) {
 	if err := os.Remove(folder); err != nil {
 		t.Fatal(err)
 	}
-	r.logged("Nothing to observe", "its folder was deleted")
+	// A detail alone is logged once a minute at most.
+	eventually(t, "the deleted folder is reported", func() bool {
+		_, text := r.get("/kms-providers")
+		return strings.Contains(text, "its folder was deleted on the host") && strings.Contains(text, "delete the reporter's pod")
+	})
 }
 
 func TestReporterOutlivesTheReadersOfItsOutput(t *testing.T) {

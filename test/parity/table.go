@@ -55,7 +55,9 @@ var phrases = []struct {
 	{regexp.MustCompile(`grpc: received message larger than max`), "answer too large"},
 	{regexp.MustCompile(`connect to /\S*/kms-\d+\.sock`), "connect"},
 	{regexp.MustCompile(`the answer to Encrypt names key_id .*`), "Encrypt names another key than Status"},
-	{regexp.MustCompile(`the answer to Decrypt is other bytes.*`), "Decrypt answers other bytes"},
+	{regexp.MustCompile(`the answer to Decrypt is (\d+) bytes that differ.*`), "Decrypt answers $1 other bytes"},
+	{regexp.MustCompile(`: nothing listens on it.*`), ""},
+	{regexp.MustCompile(`what was encrypted at \S+ under the same key_id can no longer be decrypted`), "older data"},
 	{regexp.MustCompile(`\s+`), " "},
 }
 

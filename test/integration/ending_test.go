@@ -1,0 +1,114 @@
+//go:build integration
+
+package integration
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kms-health/kms-health/test/controlplane"
+)
+
+// pluginProcess starts the development plugin as a process of its own, which can be
+// stopped.
+func (r *reporter) pluginProcess(keyID string) *os.Process {
+	r.t.Helper()
+	program := filepath.Join(r.dir, "kms-plugin")
+	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
+		if out, err := exec.Command("go", "build", "-o", program, "github.com/kms-health/kms-health/test/kmsplugin/cmd/kms-plugin").CombinedOutput(); err != nil {
+			r.t.Fatalf("build the plugin: %v\n%s", err, out)
+		}
+	}
+	cmd := exec.Command(program, "--endpoint", r.endpoint(keyID), "--state-dir", filepath.Join(r.dir, "state-"+keyID))
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd.Process
+}
+
+// fullPipe returns the end of a pipe that is full, and that nobody reads.
+func fullPipe(t *testing.T) *os.File {
+	t.Helper()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := unix.Write(ends[1], make([]byte, 4096)); errors.Is(err, unix.EAGAIN) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.SetNonblock(ends[1], false); err != nil { // as whoever started us has it
+		t.Fatal(err)
+	}
+	read, write := os.NewFile(uintptr(ends[0]), "read"), os.NewFile(uintptr(ends[1]), "write")
+	t.Cleanup(func() { _, _ = read.Close(), write.Close() })
+	return write
+}
+
+func TestReporterEndsInTwoSecondsWhateverIsStuck(t *testing.T) {
+	const resource = controlplane.KubeAPIServers
+	r := newReporter(t, resource)
+	r.token()
+	plugins := []*os.Process{r.pluginProcess("1"), r.pluginProcess("2")}
+	r.configure(resource, "Both", "1:Write", "2:Read")
+	cmd := exec.Command(binary, "--config", r.file, "--node-name", r.node, "--output", "-")
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	cmd.Stdout, cmd.Stderr = fullPipe(t), fullPipe(t)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	r.freshCondition(resource, "1=healthy", "2=healthy") // though nobody reads its output
+
+	for _, p := range plugins {
+		if err := p.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.freshCondition(resource, "1=error", "2=error")
+	if err := cluster.FreezeAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.ThawAPIServer(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	time.Sleep(3 * time.Second) // until every part of it waits for something
+	began := time.Now()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+	took := time.Since(began)
+	t.Logf("two stopped plugins, full stdout and stderr, a hanging API server: ended after %s", took.Round(time.Millisecond))
+	if took > 2200*time.Millisecond {
+		t.Errorf("it took %s to end", took)
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("ended with %d", code)
+	}
+}
