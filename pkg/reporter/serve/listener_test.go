@@ -44,8 +44,8 @@ func descriptor(t *testing.T, address string) int {
 }
 
 func TestAListenerThatFailsIsReplaced(t *testing.T) {
-	t.Parallel() // it waits
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	t.Parallel()                                  // it waits
+	free, err := net.Listen("tcp", "127.0.0.2:0") // of which no connection of others takes a port
 	if err != nil {
 		t.Fatal(err)
 	}
