@@ -127,8 +127,11 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 		p.again = p.busy // what is under way has the settings of before
 	}
 	r.probe(ctx, changed)
-	r.publishWhenComplete()
-	r.show()
+	if r.complete() {
+		r.publish()
+	} else {
+		r.show()
+	}
 }
 
 // direct starts publishers for a destination, in place of those there were.
@@ -157,6 +160,7 @@ func (r *Reporter) direct(ctx context.Context, d *v1alpha1.Destination) {
 			Resource:   string(d.Resource),
 			Node:       r.options.Node,
 			Kubeconfig: d.Kubeconfig,
+			Servers:    d.Servers,
 			Timeout:    d.WriteTimeout.Duration,
 			UserAgent:  r.options.UserAgent,
 			Since:      r.since,

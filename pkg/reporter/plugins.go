@@ -25,6 +25,7 @@ type plugin struct {
 	cancel   context.CancelFunc
 
 	busy      bool // a probe is under way
+	reported  bool // and its verdict is known
 	again     bool // its settings changed meanwhile: probe again at once
 	waiting   bool // the round waits for it
 	dropped   bool // no longer configured

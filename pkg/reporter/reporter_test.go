@@ -494,15 +494,17 @@ func TestWhatTheReporterItselfLacksKeepsTheLastResult(t *testing.T) {
 	}
 	one := &plugin{identity: identity{keyID: "1"}}
 	r.plugins = []*plugin{one}
-	lacking := func() {
-		r.handle(t.Context(), event{plugin: one, kind: probeReported, result: probe.Result{NotProbed: "too many open files", At: time.Now()}})
+	probed := func(result probe.Result) {
+		one.reported = false // as when a probe begins
+		r.handle(t.Context(), event{plugin: one, kind: probeReported, result: result})
 	}
+	lacking := func() { probed(probe.Result{NotProbed: "too many open files", At: time.Now()}) }
 	lacking()
 	if v := r.view(); v.Plugins[0].Probed || v.Plugins[0].NotProbed == "" || len(observed(r.plugins, time.Hour)) != 0 {
 		t.Errorf("before the first result: %+v", v)
 	}
 	last := probe.Result{Status: health.Healthy, KEKID: "k", At: time.Now().Add(-time.Minute).Round(0)}
-	r.handle(t.Context(), event{plugin: one, kind: probeReported, result: last})
+	probed(last)
 	lacking()
 	list := observed(r.plugins, time.Hour)
 	if len(list) != 1 || list[0].Status != health.Healthy || !list[0].LastChecked.Equal(last.At) {
@@ -514,7 +516,7 @@ func TestWhatTheReporterItselfLacksKeepsTheLastResult(t *testing.T) {
 	if n := testutil.ToFloat64(r.metrics.notProbed.WithLabelValues("1")); n != 2 {
 		t.Errorf("counted %v times", n)
 	}
-	r.handle(t.Context(), event{plugin: one, kind: probeReported, result: last})
+	probed(last)
 	if v := r.view(); v.Plugins[0].NotProbed != "" {
 		t.Errorf("%+v", v)
 	}
@@ -532,5 +534,47 @@ func TestSocketThatStaysAwayIsProbedWhenItsTimeIsOver(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Error("it is not probed")
+	}
+}
+
+func TestLateAnswerCompletesTheReportOfItsProbe(t *testing.T) {
+	h := newHouse(t)
+	one := h.plugin("1")
+	for _, f := range []kmsplugin.Fault{
+		{Name: kmsplugin.FaultSlow, Args: []string{"1500ms"}},
+		{Name: kmsplugin.FaultRPCError, Args: []string{"PermissionDenied", "the token has expired"}},
+	} {
+		if err := one.SetFault(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.writeRaw(fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1h}\nplugins: [{endpoint: '%s', role: Write, timeout: 500ms}]\n", h.endpoint("1")))
+	h.run()
+	var verdict time.Time
+	h.await("the verdict when the timeout ends", func(e []health.Entry) bool {
+		verdict = e[0].LastChecked
+		return finds(health.Error, health.Timeout)(e) && e[0].Detail == "Status: no answer within 500ms"
+	})
+	h.await("the late answer in its own words", func(e []health.Entry) bool {
+		return finds(health.Error, health.Timeout, "no answer within 500ms; the answer came after ", "PermissionDenied: the token has expired")(e) && e[0].LastChecked.Equal(verdict)
+	})
+	if n := testutil.ToFloat64(h.reporter.metrics.probes.WithLabelValues("1", "error")); n != 1 {
+		t.Errorf("one probe was counted %v times", n)
+	}
+}
+
+func TestDetailThatChangesAtEachProbeIsLoggedOnceAMinute(t *testing.T) {
+	p := &plugin{probed: true}
+	logs := 0
+	for i := range 100 {
+		p.last = probe.Result{Status: health.Unhealthy, Detail: fmt.Sprint(i), Answered: true}
+		before := p.logged.result.Detail
+		p.logged.change(p)
+		if p.logged.result.Detail != before {
+			logs++
+		}
+	}
+	if logs != 2 { // the first, and one change of it
+		t.Errorf("logged %d times", logs)
 	}
 }

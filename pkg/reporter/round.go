@@ -2,6 +2,7 @@ package reporter
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -50,7 +51,7 @@ func (r *Reporter) probe(ctx context.Context, plugins []*plugin) {
 		if p.busy {
 			continue
 		}
-		p.busy, p.waiting = true, true
+		p.busy, p.waiting, p.reported = true, true, false
 		settings := p.settings
 		r.running.Go(func() {
 			p.conn.Probe(p.ctx, settings, func(result probe.Result) {
@@ -69,7 +70,12 @@ func (r *Reporter) handle(ctx context.Context, e event) {
 	}
 	switch e.kind {
 	case probeReported:
-		r.observe(ctx, p, e.result)
+		if p.reported {
+			r.amend(p, e.result)
+		} else {
+			p.reported = true
+			r.observe(ctx, p, e.result)
+		}
 	case probeEnded:
 		p.busy = false
 		if p.again {
@@ -117,6 +123,13 @@ func (r *Reporter) observe(ctx context.Context, p *plugin, result probe.Result) 
 	r.publishWhenComplete()
 }
 
+// amend adds to the last result what was found after its verdict.
+func (r *Reporter) amend(p *plugin, result probe.Result) {
+	result.At, result.Took = p.last.At, p.last.Took
+	p.last = result
+	r.publishWhenComplete()
+}
+
 func (r *Reporter) tripInterval() time.Duration {
 	return r.config.Probe.Checks.RoundTrip.Interval.Duration
 }
@@ -154,22 +167,24 @@ func (r *Reporter) awaitSocket(ctx context.Context, p *plugin, until time.Time) 
 // publishWhenComplete publishes when no plugin of the round is waited for, and else
 // after the grace.
 func (r *Reporter) publishWhenComplete() {
-	for _, p := range r.plugins {
-		if p.waiting {
-			if !r.hurrying {
-				r.hurrying = true
-				r.hurry.Reset(grace)
-			}
-			return
-		}
+	switch {
+	case r.complete():
+		r.publish()
+	case !r.hurrying:
+		r.hurrying = true
+		r.hurry.Reset(grace)
 	}
-	r.publish()
+}
+
+// complete says whether no plugin is waited for.
+func (r *Reporter) complete() bool {
+	return !slices.ContainsFunc(r.plugins, func(p *plugin) bool { return p.waiting })
 }
 
 // logged is what was last logged of a plugin.
 type logged struct {
 	result probe.Result // its verdict includes the round trip's
-	detail time.Time    // when a detail was last logged
+	detail time.Time    // when another detail of it was last logged
 }
 
 // detailGap is the shortest time between two log lines of which only the detail differs:
@@ -184,7 +199,10 @@ func (l *logged) change(p *plugin) {
 	if sameKind && (before.Detail == now.Detail || time.Since(l.detail) < detailGap) {
 		return
 	}
-	l.result, l.detail = now, time.Now()
+	l.result, l.detail = now, time.Time{}
+	if sameKind {
+		l.detail = time.Now()
+	}
 	kekID := health.CleanDetail(now.KEKID)
 	switch {
 	case now.Gone:
