@@ -53,10 +53,11 @@ func condition(t *testing.T, resource, conditionType string) map[string]any {
 	if u == nil {
 		return nil
 	}
-	conditions, _, err := unstructured.NestedSlice(u.Object, "status", "conditions")
-	if err != nil {
-		t.Fatal(err)
-	}
+	return conditionIn(u, conditionType)
+}
+
+func conditionIn(u *unstructured.Unstructured, conditionType string) map[string]any {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, c := range conditions {
 		if c := c.(map[string]any); c["type"] == conditionType {
 			return c
@@ -68,7 +69,15 @@ func condition(t *testing.T, resource, conditionType string) map[string]any {
 // entries returns what the node's condition says, nil when there is none.
 func entries(t *testing.T, resource, node string) []health.Entry {
 	t.Helper()
-	c := condition(t, resource, health.ConditionType(node))
+	u := object(t, resource)
+	if u == nil {
+		return nil
+	}
+	return entriesIn(u, node)
+}
+
+func entriesIn(u *unstructured.Unstructured, node string) []health.Entry {
+	c := conditionIn(u, health.ConditionType(node))
 	if c == nil {
 		return nil
 	}
@@ -86,28 +95,37 @@ func reports(t *testing.T, resource, node string) []health.Report {
 	if u == nil {
 		return nil
 	}
+	own, err := reportsIn(u, resource, node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own
+}
+
+// reportsIn returns the node's typed reports in an operator resource.
+func reportsIn(u *unstructured.Unstructured, resource, node string) (own []health.Report, err error) {
 	path := []string{"status", "encryptionStatus", "healthReports"}
 	if resource == controlplane.Authentications {
 		path = []string{"status", "oauthAPIServer", "encryptionStatus", "healthReports"}
 	}
 	list, _, err := unstructured.NestedSlice(u.Object, path...)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	raw, err := json.Marshal(list)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	var all, own []health.Report
+	var all []health.Report
 	if err := json.Unmarshal(raw, &all); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for _, r := range all {
 		if r.NodeName == node {
 			own = append(own, r)
 		}
 	}
-	return own
+	return own, nil
 }
 
 // freshCondition waits for a condition checked after now that is as wanted.
