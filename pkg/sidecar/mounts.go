@@ -52,9 +52,13 @@ func socketMounts(at *field.Path, spec *corev1.PodSpec, container string, endpoi
 		if strings.HasPrefix(socket, "@") {
 			continue
 		}
-		m := holder(c.VolumeMounts, path.Dir(socket))
+		if v1alpha1.HasParentFolder(socket) {
+			return nil, field.Invalid(field.NewPath("endpoints").Index(n), endpoint, v1alpha1.ParentFolderRule)
+		}
+		folder := path.Dir(v1alpha1.CleanSocket(socket))
+		m := holder(c.VolumeMounts, folder)
 		if m < 0 {
-			return nil, &SocketVolumeMissing{Container: c.Name, Folder: path.Dir(socket), Endpoint: endpoint}
+			return nil, &SocketVolumeMissing{Container: c.Name, Folder: folder, Endpoint: endpoint}
 		}
 		mount := &c.VolumeMounts[m]
 		if mount.SubPathExpr != "" {

@@ -64,8 +64,16 @@ func TestSocketMounts(t *testing.T) {
 		},
 		"abstract sockets": {nil, []string{"unix:///@kms"}, nil, ""},
 		"no sockets":       {[]corev1.VolumeMount{mount("s", "/run/kms")}, nil, nil, ""},
+		"other spellings of a folder": {
+			[]corev1.VolumeMount{mount("s", "/run/kms")}, []string{"unix:///run//./kms/a.sock", "unix:///run/kms/b.sock/"},
+			[]corev1.VolumeMount{{Name: "s", MountPath: "/run/kms", ReadOnly: true}}, "",
+		},
+		"a folder by ..": {
+			[]corev1.VolumeMount{mount("s", "/run/kms")}, []string{"unix:///run/x/../kms/a.sock"}, nil,
+			`endpoints[0]: Invalid value: "unix:///run/x/../kms/a.sock": must be written without .., which can lead elsewhere from another container`,
+		},
 		"no endpoint": {nil, []string{"unix:///@kms", "/run/kms.sock"}, nil,
-			`endpoints[1]: Invalid value: "/run/kms.sock": must begin with unix:///`},
+			`endpoints[1]: Invalid value: "/run/kms.sock": must be an absolute path after unix://, as in unix:///run/kms.sock`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := &corev1.PodSpec{Containers: []corev1.Container{{Name: "api", VolumeMounts: tt.mounts}}}

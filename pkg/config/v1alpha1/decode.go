@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -14,8 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// MaxFileSize bounds a configuration file, in bytes: what a ConfigMap can hold.
-const MaxFileSize = 1 << 20
+const (
+	// MaxFileSize bounds a configuration file, in bytes. It leaves ample room for
+	// comments in the largest file that is valid.
+	MaxFileSize = 128 << 10
+	// maxIndicators bounds the characters of a file that can begin a key, a value or
+	// an element, and so the memory that its parser takes: a file of nothing else
+	// takes a thousand times its size.
+	maxIndicators = 4096
+	// maxAliasLike bounds the words in a file that may be aliases.
+	maxAliasLike = 64
+)
 
 // DecodeReporter decodes, defaults and validates the reporter's file. On any
 // mistake it returns nil and an error that holds every mistake; Lines splits it.
@@ -30,33 +41,32 @@ func DecodeOperator(data []byte) (*OperatorConfiguration, error) {
 }
 
 func decode[T any](data []byte, kind string, setDefaults func(*T, presence), validate func(*T) field.ErrorList) (*T, error) {
-	tree, errs, err := parse(data, kind)
+	document, err := parse(data, kind)
 	if err != nil {
 		return nil, fmt.Errorf("the file %w", err)
 	}
-	if kindErrs := checkKind(tree, kind); len(kindErrs) > 0 {
-		return nil, aggregate(kindErrs)
+	found := &mistakes{}
+	if checkKind(document, kind, found); len(found.errs) > 0 {
+		return nil, found.err()
 	}
-	c := new(T)
-	kept, fieldErrs := checkFields(nil, tree, reflect.TypeFor[T]())
-	errs = append(errs, fieldErrs...)
+	kept := found.checkFields(nil, document, reflect.TypeFor[T]())
 	raw, err := json.Marshal(kept)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
+	c := new(T)
 	if err := json.Unmarshal(raw, c); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	setDefaults(c, presence{tree})
-	if unreadable := errs; len(unreadable) < maxMistakes { // else enough is known
-		for _, e := range validate(c) {
-			if !under(e.Field, unreadable) {
-				errs = append(errs, e)
-			}
+	setDefaults(c, presence{kept})
+	unreadable := found.errs[:len(found.errs):len(found.errs)]
+	for _, e := range validate(c) {
+		if !under(e.Field, unreadable) {
+			found.add(e)
 		}
 	}
-	if len(errs) > 0 {
-		return nil, aggregate(errs)
+	if len(found.errs) > 0 {
+		return nil, found.err()
 	}
 	return c, nil
 }
@@ -86,18 +96,39 @@ func Lines(err error) []string {
 	return lines
 }
 
-// maxMistakes bounds how many mistakes are told: a file of a megabyte can hold
-// some hundred thousand, and an error ends in a log.
+// maxMistakes bounds how many mistakes are reported: a file can hold thousands, and an
+// error ends in a log.
 const maxMistakes = 50
 
-// aggregate joins mistakes into one error of one line: a log's reader greps.
-func aggregate(errs field.ErrorList) error {
-	joined := oneLine{}
-	for _, e := range errs[:min(len(errs), maxMistakes)] {
+// mistakes collects as many as are reported, and counts the others.
+type mistakes struct {
+	errs field.ErrorList
+	more int
+}
+
+func (m *mistakes) add(e *field.Error) {
+	if !m.full() {
+		m.errs = append(m.errs, e)
+	}
+}
+
+// full counts a mistake that need not even be described.
+func (m *mistakes) full() bool {
+	if len(m.errs) < maxMistakes {
+		return false
+	}
+	m.more++
+	return true
+}
+
+// err joins the mistakes into one error of one line: a log's reader greps.
+func (m *mistakes) err() error {
+	var joined oneLine
+	for _, e := range m.errs {
 		joined = append(joined, e)
 	}
-	if more := len(errs) - maxMistakes; more > 0 {
-		joined = append(joined, fmt.Errorf("and %d more mistakes", more))
+	if m.more > 0 {
+		joined = append(joined, fmt.Errorf("and %d more mistakes", m.more))
 	}
 	return joined
 }
@@ -114,62 +145,82 @@ func (o oneLine) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// parse reads exactly one YAML (or JSON) document into maps, slices and
-// scalars. A key that stands twice in one map is a mistake, not an override.
-func parse(data []byte, kind string) (map[string]any, field.ErrorList, error) {
+// parse reads exactly one YAML (or JSON) document, once. What could make a small file
+// large in memory is refused before: many values, and aliases, which repeat a value.
+func parse(data []byte, kind string) (yaml.MapSlice, error) {
 	if len(data) > MaxFileSize {
-		return nil, nil, fmt.Errorf("is %d bytes, must be at most %d", len(data), MaxFileSize)
+		return nil, fmt.Errorf("is %d bytes, must be at most %d", len(data), MaxFileSize)
 	}
 	if i := firstNonText(data); i >= 0 {
-		return nil, nil, fmt.Errorf("is not text: byte 0x%02x at offset %d", data[i], i)
+		return nil, fmt.Errorf("is not text: byte 0x%02x at offset %d", data[i], i)
+	}
+	if n := indicators(data); n > maxIndicators {
+		return nil, fmt.Errorf("holds too many values: %d of the characters that separate keys and values, must be at most %d", n, maxIndicators)
+	}
+	if mergeKey.Match(data) {
+		return nil, errors.New("uses YAML merge keys (<<), which are not supported: write the fields out")
+	}
+	if hasAliases(data) {
+		return nil, errors.New("uses YAML aliases (*), which are not supported: write the values out")
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document yaml.MapSlice
 	if err := decoder.Decode(&document); errors.Is(err, io.EOF) || err == nil && document == nil {
-		return nil, nil, fmt.Errorf("is empty, must hold a %s", kind)
+		return nil, fmt.Errorf("is empty, must hold a %s", kind)
 	} else if err != nil {
-		return nil, nil, fmt.Errorf("is not a YAML mapping: %s", yamlReason(err))
+		return nil, fmt.Errorf("is not a YAML mapping: %s", yamlReason(err))
 	}
 	var second any
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, nil, errors.New("holds more than one YAML document, must be one")
+		return nil, errors.New("holds more than one YAML document, must be one")
 	}
-	var errs field.ErrorList
-	tree, _ := convert(nil, document, &errs).(map[string]any)
-	if len(errs) == 0 && merges(data, tree) {
-		return nil, nil, errors.New("uses YAML merge keys (<<), which are not supported: write the fields out")
-	}
-	return tree, errs, nil
+	return document, nil
 }
 
-// merges says whether a file has merge keys that matter: those are followed when
-// it is read into plain maps, and dropped when it is read into ordered ones.
-func merges(data []byte, tree map[string]any) bool {
-	var merged any
-	if yaml.Unmarshal(data, &merged) != nil {
-		return false
+// mergeKey is a key by which the parser merges a mapping into another. It drops such
+// keys from the ordered mappings that it is asked for here.
+var mergeKey = regexp.MustCompile(`(^|[\s,{?])<<\s*:|:merge|!merge`)
+
+// indicators counts the characters without which YAML begins no node, wherever they
+// stand: comments and quoted strings count too, which a valid file has room for.
+func indicators(data []byte) (n int) {
+	for i, c := range data {
+		switch c {
+		case '[', '{', ',', ':':
+			n++
+		case '-', '?':
+			if i+1 == len(data) || data[i+1] <= ' ' {
+				n++
+			}
+		}
 	}
-	return !reflect.DeepEqual(plain(merged), any(tree))
+	return n
 }
 
-// plain gives the parser's plain maps the form of convert's.
-func plain(value any) any {
-	switch value := value.(type) {
-	case map[any]any:
-		m := make(map[string]any, len(value))
-		for k, v := range value {
-			m[fmt.Sprint(k)] = plain(v)
+// hasAliases says whether a file holds *name after &name, in whatever place.
+func hasAliases(data []byte) bool {
+	candidates := 0
+	for i, c := range data {
+		if c != '*' {
+			continue
 		}
-		return m
-	case []any:
-		s := make([]any, len(value))
-		for i := range value {
-			s[i] = plain(value[i])
+		end := i + 1
+		for end < len(data) && aliasCharacter(data[end]) {
+			end++
 		}
-		return s
-	default:
-		return value
+		if end == i+1 {
+			continue
+		}
+		anchor := append([]byte("&"), data[i+1:end]...)
+		if candidates++; candidates > maxAliasLike || bytes.Contains(data[:i], anchor) {
+			return true
+		}
 	}
+	return false
+}
+
+func aliasCharacter(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c == '_' || c == '-'
 }
 
 // firstNonText returns the offset of the first byte that no text file holds, or
@@ -185,59 +236,26 @@ func firstNonText(data []byte) int {
 	return -1
 }
 
-// convert turns the parser's ordered maps into plain ones, and reports keys that
-// are doubled or no strings.
-func convert(path *field.Path, value any, errs *field.ErrorList) any {
-	switch value := value.(type) {
-	case yaml.MapSlice:
-		m := make(map[string]any, len(value))
-		for _, item := range value {
-			key, ok := item.Key.(string)
-			if !ok {
-				*errs = append(*errs, field.Invalid(child(path, fmt.Sprint(item.Key)), item.Key, "a key must be a string"))
-				continue
-			}
-			v := convert(child(path, key), item.Value, errs)
-			if _, doubled := m[key]; doubled {
-				*errs = append(*errs, field.Duplicate(child(path, key), short(v)))
-				continue
-			}
-			m[key] = v
-		}
-		return m
-	case []any:
-		s := make([]any, len(value))
-		for i := range value {
-			s[i] = convert(path.Index(i), value[i], errs)
-		}
-		return s
-	default:
-		return value
-	}
-}
-
 // checkKind looks at apiVersion and kind alone: of another kind of file, the
 // other fields mean nothing.
-func checkKind(tree map[string]any, kind string) field.ErrorList {
-	var errs field.ErrorList
+func checkKind(document yaml.MapSlice, kind string, found *mistakes) {
 	for _, want := range []struct{ name, value string }{{"apiVersion", APIVersion}, {"kind", kind}} {
-		got, there := tree[want.name]
+		i := slices.IndexFunc(document, func(item yaml.MapItem) bool { return item.Key == want.name })
 		switch {
-		case !there:
-			errs = append(errs, field.Required(field.NewPath(want.name), fmt.Sprintf("must be %q", want.value)))
-		case got != want.value:
-			errs = append(errs, field.NotSupported(field.NewPath(want.name), short(got), []string{want.value}))
+		case i < 0:
+			found.add(field.Required(field.NewPath(want.name), fmt.Sprintf("must be %q", want.value)))
+		case document[i].Value != any(want.value):
+			found.add(field.NotSupported(field.NewPath(want.name), short(document[i].Value), []string{want.value}))
 		}
 	}
-	return errs
 }
 
-// presence tells which fields a file holds.
-type presence struct{ tree map[string]any }
+// presence says which fields a file holds with a value of the right type.
+type presence struct{ tree any }
 
 // has walks by names and indices.
 func (p presence) has(steps ...any) bool {
-	var node any = p.tree
+	node := p.tree
 	for _, step := range steps {
 		switch step := step.(type) {
 		case string:
@@ -254,7 +272,9 @@ func (p presence) has(steps ...any) bool {
 	return node != nil
 }
 
-// yamlReason is the parser's error on one line, without its own vocabulary.
+// yamlReason is the parser's error on one line, without its own vocabulary. The file's
+// text in it is escaped and cut.
 func yamlReason(err error) string {
-	return strings.NewReplacer("yaml: ", "", " into yaml.MapSlice", "", "\n", "").Replace(strings.Join(strings.Fields(err.Error()), " "))
+	words := strings.Join(strings.Fields(err.Error()), " ")
+	return short(printable(strings.NewReplacer("yaml: ", "", " into yaml.MapSlice", "").Replace(words)))
 }

@@ -1,112 +1,165 @@
 package v1alpha1
 
 import (
-	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"go.yaml.in/yaml/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// checkFields compares a parsed file with the type it is meant for, and reports
-// every unknown field and every value of the wrong type, with path and value.
-// (Decoders stop at the first, and name no path.) It returns what can be
-// decoded: the same without the values of the wrong type.
-func checkFields(path *field.Path, value any, t reflect.Type) (any, field.ErrorList) {
+// checkFields compares a parsed value with the type it is meant for, and reports every
+// unknown or doubled field and every value of the wrong type, with path and value.
+// (Decoders stop at the first, and name no path.) It returns what can be decoded: the
+// same, as plain maps, without what was reported and without fields that have no value.
+func (m *mistakes) checkFields(path *field.Path, value any, t reflect.Type) any {
 	if value == nil {
-		return nil, nil // a field without a value is a field left out
-	}
-	wrong := func(want string) (any, field.ErrorList) {
-		return nil, field.ErrorList{field.TypeInvalid(path, short(value), fmt.Sprintf("must be %s, is %s", want, kindOf(value)))}
+		return nil // a field without a value is a field left out
 	}
 	if t == reflect.TypeFor[metav1.Duration]() {
-		s, ok := value.(string)
-		if !ok {
-			return wrong(`a duration with its unit, like "30s"`)
-		}
-		if _, err := time.ParseDuration(s); err != nil {
-			return nil, field.ErrorList{field.Invalid(path, short(s), `must be a duration with its unit, like "30s"`)}
-		}
-		return value, nil
+		return m.checkDuration(path, value)
 	}
+	var want string
 	switch t.Kind() {
 	case reflect.Pointer:
-		return checkFields(path, value, t.Elem())
+		return m.checkFields(path, value, t.Elem())
 	case reflect.Struct:
-		m, ok := value.(map[string]any)
-		if !ok {
-			return wrong("a mapping")
+		if s, ok := value.(yaml.MapSlice); ok {
+			return m.checkStruct(path, s, t)
 		}
-		return checkStruct(path, m, t)
+		want = "a mapping"
 	case reflect.Slice:
-		s, ok := value.([]any)
-		if !ok {
-			return wrong("a list")
+		if s, ok := value.([]any); ok {
+			return m.checkList(path, s, t.Elem())
 		}
-		kept := make([]any, len(s))
-		var all, errs field.ErrorList
-		for i := range s {
-			kept[i], errs = checkFields(path.Index(i), s[i], t.Elem())
-			all = append(all, errs...)
-			if s[i] == nil {
-				all = append(all, field.Required(path.Index(i), "an element of a list must have a value"))
-			}
-		}
-		return kept, all
+		want = "a list"
 	case reflect.Map: // of strings
-		m, ok := value.(map[string]any)
-		if !ok {
-			return wrong("a mapping")
+		if s, ok := value.(yaml.MapSlice); ok {
+			return m.checkMap(path, s, t.Elem())
 		}
-		kept := make(map[string]any, len(m))
-		var all field.ErrorList
-		for _, key := range slices.Sorted(maps.Keys(m)) {
-			v, errs := checkFields(path.Key(key), m[key], t.Elem())
-			all = append(all, errs...)
-			if v == nil && len(errs) == 0 {
-				v = ""
-			}
-			kept[key] = v
-		}
-		return kept, all
+		want = "a mapping"
 	case reflect.Bool:
-		if _, ok := value.(bool); !ok {
-			return wrong("true or false")
+		if _, ok := value.(bool); ok {
+			return value
 		}
-		return value, nil
+		want = "true or false"
 	case reflect.String:
-		if _, ok := value.(string); !ok {
-			return wrong("a string in quotes")
+		if s, ok := value.(string); ok {
+			return m.checkString(path, s)
 		}
-		return value, nil
+		want = "a string in quotes"
 	default:
 		panic(fmt.Sprintf("configuration types hold no %s yet", t))
 	}
+	if !m.full() {
+		m.add(field.TypeInvalid(path, short(value), fmt.Sprintf("must be %s, is %s", want, kindOf(value))))
+	}
+	return nil
 }
 
-func checkStruct(path *field.Path, m map[string]any, t reflect.Type) (any, field.ErrorList) {
+func (m *mistakes) checkDuration(path *field.Path, value any) any {
+	s, ok := value.(string)
+	if _, err := time.ParseDuration(s); ok && err == nil {
+		return value
+	}
+	if m.full() {
+		return nil
+	}
+	detail := `must be a duration with its unit, like "30s"`
+	if !ok {
+		detail += ", is " + kindOf(value)
+	}
+	m.add(field.Invalid(path, short(value), detail))
+	return nil
+}
+
+// checkString keeps out of logs and terminals what could control them: no field has a
+// use for it.
+func (m *mistakes) checkString(path *field.Path, s string) any {
+	if printable(s) == s {
+		return s
+	}
+	if !m.full() {
+		m.add(field.Invalid(path, short(s), "must hold only characters that can be printed"))
+	}
+	return nil
+}
+
+// maxElements bounds every list and every mapping of strings, so that what is made of
+// them is small. Most have a lower bound of their own.
+const maxElements = 64
+
+func (m *mistakes) checkList(path *field.Path, s []any, t reflect.Type) any {
+	if len(s) > maxElements {
+		m.add(field.TooMany(path, len(s), maxElements))
+		return nil
+	}
+	kept := make([]any, len(s))
+	for i, element := range s {
+		if element == nil && !m.full() {
+			m.add(field.Required(path.Index(i), "an element of a list must have a value"))
+		}
+		kept[i] = m.checkFields(path.Index(i), element, t)
+	}
+	return kept
+}
+
+func (m *mistakes) checkMap(path *field.Path, s yaml.MapSlice, t reflect.Type) any {
+	if len(s) > maxElements {
+		m.add(field.TooMany(path, len(s), maxElements))
+		return nil
+	}
+	kept := make(map[string]any, len(s))
+	m.eachKey(path, s, func(key string, value any) {
+		if value == nil {
+			value = ""
+		}
+		at := path.Key(pathElement(key))
+		if _, doubled := kept[key]; doubled && !m.full() {
+			m.add(field.Duplicate(at, short(value)))
+		} else if !doubled && m.checkString(at, key) != nil {
+			kept[key] = m.checkFields(at, value, t)
+		}
+	})
+	return kept
+}
+
+func (m *mistakes) checkStruct(path *field.Path, s yaml.MapSlice, t reflect.Type) any {
 	known := map[string]reflect.Type{}
 	addFields(known, t)
-	kept := make(map[string]any, len(m))
-	var all field.ErrorList
-	for _, name := range slices.Sorted(maps.Keys(m)) { // maps have no order, errors should
+	kept := make(map[string]any, len(known))
+	seen := make(map[string]bool, len(known))
+	m.eachKey(path, s, func(name string, value any) {
 		fieldType, ok := known[name]
-		if !ok {
-			all = append(all, unknownField(child(path, name), m[name], name, known))
-			continue
+		switch {
+		case !ok && !m.full():
+			m.add(unknownField(child(path, name), value, name, known))
+		case seen[name] && !m.full():
+			m.add(field.Duplicate(child(path, name), short(value)))
+		case ok && !seen[name]:
+			seen[name] = true
+			if v := m.checkFields(child(path, name), value, fieldType); v != nil {
+				kept[name] = v
+			}
 		}
-		value, errs := checkFields(child(path, name), m[name], fieldType)
-		all = append(all, errs...)
-		if value != nil {
-			kept[name] = value
+	})
+	return kept
+}
+
+// eachKey calls f with every key that is a string.
+func (m *mistakes) eachKey(path *field.Path, s yaml.MapSlice, f func(key string, value any)) {
+	for _, item := range s {
+		if key, ok := item.Key.(string); ok {
+			f(key, item.Value)
+		} else if !m.full() {
+			m.add(field.Invalid(child(path, short(item.Key)), short(item.Key), "a key must be a string"))
 		}
 	}
-	return kept, all
 }
 
 func unknownField(path *field.Path, value any, name string, known map[string]reflect.Type) *field.Error {
@@ -135,7 +188,7 @@ func addFields(known map[string]reflect.Type, t reflect.Type) {
 // kindOf names what a parsed value is.
 func kindOf(value any) string {
 	switch value.(type) {
-	case map[string]any:
+	case yaml.MapSlice:
 		return "a mapping"
 	case []any:
 		return "a list"
@@ -148,27 +201,85 @@ func kindOf(value any) string {
 	}
 }
 
+// mostShown bounds how much of a value an error shows, in bytes.
+const mostShown = 80
+
 // short renders a value for an error: enough to find it in the file.
 func short(value any) string {
-	const most = 80
 	text, isString := value.(string)
 	if !isString {
-		raw, err := json.Marshal(value)
-		if err != nil {
-			return fmt.Sprint(value)
-		}
-		text = string(raw)
+		text = string(appendJSON(nil, value))
 	}
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
+	if len(text) > mostShown {
+		text = strings.ToValidUTF8(text[:mostShown], "") + "…"
 	}
 	return text
 }
 
+// appendJSON appends the beginning of a value as JSON, soon more than mostShown.
+func appendJSON(b []byte, value any) []byte {
+	separator := ""
+	switch value := value.(type) {
+	case yaml.MapSlice:
+		b = append(b, '{')
+		for _, item := range value {
+			if len(b) > mostShown {
+				return b
+			}
+			b = append(appendJSON(append(b, separator...), item.Key), ':')
+			b, separator = appendJSON(b, item.Value), ","
+		}
+		return append(b, '}')
+	case []any:
+		b = append(b, '[')
+		for _, element := range value {
+			if len(b) > mostShown {
+				return b
+			}
+			b, separator = appendJSON(append(b, separator...), element), ","
+		}
+		return append(b, ']')
+	case string:
+		return strconv.AppendQuote(b, value[:min(len(value), mostShown)])
+	case nil:
+		return append(b, "null"...)
+	default:
+		return fmt.Append(b, value)
+	}
+}
+
+// printable returns a text with everything escaped, as strconv.Quote does, that cannot
+// be printed.
+func printable(s string) string {
+	var b []byte
+	for i, r := range s {
+		_, size := utf8.DecodeRuneInString(s[i:])
+		switch invalid := r == utf8.RuneError && size == 1; {
+		case !invalid && strconv.IsPrint(r):
+			if b != nil {
+				b = append(b, s[i:i+size]...)
+			}
+		default:
+			if b == nil {
+				b = append(make([]byte, 0, len(s)+16), s[:i]...)
+			}
+			quoted := strconv.Quote(s[i : i+size])
+			b = append(b, quoted[1:len(quoted)-1]...)
+		}
+	}
+	if b == nil {
+		return s
+	}
+	return string(b)
+}
+
+// pathElement is a name for use in a path, where nothing else quotes it.
+func pathElement(name string) string { return printable(short(name)) }
+
 // child also serves the root of the file, which has no path.
 func child(path *field.Path, name string) *field.Path {
 	if path == nil {
-		return field.NewPath(name)
+		return field.NewPath(pathElement(name))
 	}
-	return path.Child(name)
+	return path.Child(pathElement(name))
 }

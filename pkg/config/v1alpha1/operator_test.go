@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -97,6 +98,10 @@ func TestOperatorMistakesAreToldWithPathAndValue(t *testing.T) {
 		"server name":                    {operatorFile("apiServer: {tlsServerName: A_B}"), `targets[0].apiServer.tlsServerName: Invalid value: "A_B"`},
 		"serving without TLS":            {operatorFile("serving: {address: '0.0.0.0:1'}"), `targets[0].serving.address: Invalid value: "0.0.0.0:1": must be a loopback address where secret is left out`},
 		"serving secret in others' pods": {operatorFile("delivery: External", "serving: {address: '0.0.0.0:1', secret: s}"), `targets[0].serving.secret: Invalid value: "s"`},
+		"typed form, interval":           {head + "targets: []\nformat: HealthReports\nprobe: {interval: 31s}\n", `probe.interval: Invalid value: "31s": must be at most 30s with format HealthReports`},
+		"both forms, interval":           {head + "targets: []\nformat: Both\nprobe: {interval: 1m}\n", `probe.interval: Invalid value: "1m0s": must be at most 30s with format Both`},
+		"endpoint with ..":               {operatorFile("plugins: [{keyID: a, endpoint: 'unix:///run/x/../a.sock', role: Write}]"), `targets[0].plugins[0].endpoint: Invalid value: "unix:///run/x/../a.sock": must be written without ..`},
+		"too many labels":                {operatorFile("nodeSelector: {" + manyLabels() + "}"), "targets[0].nodeSelector: Too many: 65: must have at most 64 items"},
 		"plugin":                         {operatorFile("plugins: [{endpoint: 'unix:///a.sock', role: Write}]"), "targets[0].plugins[0].keyID: Required value"},
 		"keyID":                          {operatorFile("encryptionConfig: {keyIDs: {'unix:///a.sock': '!'}}"), `targets[0].encryptionConfig.keyIDs[unix:///a.sock]: Invalid value: "!"`},
 		"endpoint of a keyID":            {operatorFile("encryptionConfig: {keyIDs: {'/a.sock': '1'}}"), `targets[0].encryptionConfig.keyIDs[/a.sock]: Invalid value: "/a.sock"`},
@@ -130,4 +135,12 @@ func TestPluginSetHashIsOfSocketsAlone(t *testing.T) {
 			t.Errorf("%s: the same hash", name)
 		}
 	}
+}
+
+func manyLabels() string {
+	var b strings.Builder
+	for i := range maxElements + 1 {
+		fmt.Fprintf(&b, "l%d: '', ", i)
+	}
+	return b.String()
 }

@@ -94,6 +94,11 @@ func validateTarget(at *field.Path, t *Target, c *OperatorConfiguration) field.E
 	errs = append(errs, validateEncryptionConfig(at.Child("encryptionConfig"), &t.EncryptionConfig)...)
 	if t.Plugins != nil {
 		errs = append(errs, validatePlugins(at.Child("plugins"), t.Plugins, c.Probe.Interval.Duration)...)
+		for i, p := range t.Plugins {
+			if address, err := SocketAddress(p.Endpoint); err == nil && HasParentFolder(address) {
+				errs = append(errs, field.Invalid(at.Child("plugins").Index(i).Child("endpoint"), short(p.Endpoint), ParentFolderRule))
+			}
+		}
 	}
 	errs = append(errs, validateDelivery(at, t)...)
 	errs = append(errs, validateServer(at.Child("apiServer"), "server", t.APIServer.Server, t.APIServer.TLSServerName)...)

@@ -78,7 +78,7 @@ func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration)
 		p, at := &plugins[i], path.Index(i)
 		switch {
 		case p.KeyID == "":
-			errs = append(errs, field.Required(at.Child("keyID"), fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", p.Endpoint)))
+			errs = append(errs, field.Required(at.Child("keyID"), fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", short(p.Endpoint))))
 		case !ValidKeyID(p.KeyID):
 			errs = append(errs, field.Invalid(at.Child("keyID"), short(p.KeyID), keyIDRule))
 		case keyIDs[p.KeyID]:
@@ -92,10 +92,10 @@ func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration)
 			errs = append(errs, field.Required(at.Child("endpoint"), "the plugin's socket, as unix:///absolute/path or unix:///@name"))
 		case why != nil:
 			errs = append(errs, field.Invalid(at.Child("endpoint"), short(p.Endpoint), why.Error()))
-		case endpoints[socket]:
-			errs = append(errs, field.Duplicate(at.Child("endpoint"), p.Endpoint))
+		case endpoints[CleanSocket(socket)]:
+			errs = append(errs, field.Duplicate(at.Child("endpoint"), short(p.Endpoint)))
 		default:
-			endpoints[socket] = true
+			endpoints[CleanSocket(socket)] = true
 		}
 
 		if p.Role == "" {
@@ -112,32 +112,52 @@ func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration)
 	return errs
 }
 
-// SocketAddress returns the address, as the net package takes it, of an endpoint
-// of the form unix:///absolute/path or unix:///@name, which is how a
-// kube-apiserver reads the endpoint of a kms provider. The path is cleaned, so
-// that two spellings of one socket are equal.
+// SocketAddress returns the address, as the net package takes it, of an endpoint of the
+// form unix:///absolute/path or unix:///@name (an abstract socket). It is byte for byte
+// the one that kube-apiserver dials for that endpoint (ParseEndpoint of
+// k8s.io/kms/pkg/util: the URL's decoded path), since the kernel may resolve a cleaned
+// path to another file. Compare addresses by CleanSocket. An error contains nothing of
+// the endpoint.
 func SocketAddress(endpoint string) (string, error) {
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Scheme != "unix" {
-		return "", fmt.Errorf("must begin with unix:///")
-	}
-	if u.Host != "" || u.Opaque != "" || !strings.HasPrefix(u.Path, "/") {
+	if !strings.HasPrefix(endpoint, "unix:///") {
 		return "", fmt.Errorf("must be an absolute path after unix://, as in unix:///run/kms.sock")
 	}
-	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return "", fmt.Errorf("must be a path and nothing else")
+	u, err := url.Parse(endpoint)
+	if err != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return "", fmt.Errorf("must be a path and nothing else, with other characters than letters, digits and -._~/@ percent-encoded")
 	}
-	address := path.Clean(u.Path)
-	if name, abstract := strings.CutPrefix(u.Path, "/@"); abstract {
-		address = "@" + name
+	address := u.Path
+	if strings.HasPrefix(address, "/@") {
+		address = address[1:]
 	}
-	if address == "/" || address == "@" {
+	switch {
+	case printable(address) != address: // a NUL would end the path early, unix(7)
+		return "", fmt.Errorf("must hold only characters that can be printed, also where they are percent-encoded")
+	case CleanSocket(address) == "/" || address == "@":
 		return "", fmt.Errorf("must name a socket")
-	}
-	if len(address) > maxSocketPath {
-		return "", fmt.Errorf("must be at most %d bytes after unix://, is %d", maxSocketPath, len(address))
+	case len(address) > maxSocketPath:
+		return "", fmt.Errorf("is a path of %d bytes, must be at most %d: a socket's address has no room for more (sun_path, unix(7))", len(address), maxSocketPath)
 	}
 	return address, nil
+}
+
+// CleanSocket returns the form by which addresses of SocketAddress are compared, and in
+// which a folder can be taken from them: without doubled or trailing slashes and without
+// dots. Where a folder before a .. is a symbolic link, the kernel finds another file than
+// the clean form names.
+func CleanSocket(address string) string {
+	if strings.HasPrefix(address, "@") {
+		return address
+	}
+	return path.Clean(address)
+}
+
+// ParentFolderRule says why an operator refuses a path that HasParentFolder.
+const ParentFolderRule = "must be written without .., which can lead elsewhere from another container"
+
+// HasParentFolder reports whether an address of SocketAddress is a path with a .. in it.
+func HasParentFolder(address string) bool {
+	return !strings.HasPrefix(address, "@") && slices.Contains(strings.Split(address, "/"), "..")
 }
 
 func validateDestination(path *field.Path, d *Destination) field.ErrorList {

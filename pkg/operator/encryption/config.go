@@ -56,13 +56,14 @@ const (
 	reasonVersion  = "its apiVersion is neither v1 nor v2"
 	reasonTimeout  = "its timeout is not a duration above zero, like 3s"
 	reasonEndpoint = "its endpoint " // and v1alpha1.SocketAddress's words
+	reasonDots     = reasonEndpoint + v1alpha1.ParentFolderRule
 	reasonKeyID    = "neither its socket nor its name tells a keyID that is valid and not another plugin's: give one in the configuration, or name the socket kms-{keyID}.sock"
 )
 
 var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter probes no more", v1alpha1.MaxPlugins)
 
 // Parse reads an EncryptionConfiguration of apiserver.config.k8s.io/v1, YAML or
-// JSON, of at most v1alpha1.MaxFileSize bytes.
+// JSON, of at most 1 MiB, which is what a Secret can hold.
 //
 // A plugin's role is Write where it is the first provider of any entry, else
 // Read. Its timeout is the provider's own, the longest of several, brought
@@ -183,11 +184,14 @@ func (k *kms) check() (address string, timeout time.Duration, why string) {
 	if err != nil {
 		return "", 0, reasonEndpoint + err.Error()
 	}
+	if v1alpha1.HasParentFolder(address) {
+		return "", 0, reasonDots
+	}
 	timeout = defaultTimeout
 	if k.Timeout != nil {
 		if timeout, err = time.ParseDuration(*k.Timeout); err != nil || timeout <= 0 {
 			return "", 0, reasonTimeout
 		}
 	}
-	return address, min(max(timeout, v1alpha1.MinTimeout), v1alpha1.MaxInterval), ""
+	return v1alpha1.CleanSocket(address), min(max(timeout, v1alpha1.MinTimeout), v1alpha1.MaxInterval), ""
 }

@@ -158,6 +158,7 @@ func TestFileSaysWhichPluginsThereAre(t *testing.T) {
 			entries: entryOf("*.*",
 				v2("tcp", "tcp://user:password@1.2.3.4:5"),
 				v2("relative", "unix://kms.sock"),
+				v2("up", "unix:///run/x/../kms.sock"),
 				v2("nowhere", ""),
 				v2("long", "unix:///"+strings.Repeat("x", 107)),
 				"{kms: {apiVersion: v3, name: future, endpoint: 'unix:///future'}}",
@@ -166,10 +167,11 @@ func TestFileSaysWhichPluginsThereAre(t *testing.T) {
 				"{kms: {apiVersion: v2, name: zero, endpoint: 'unix:///zero', timeout: 0s}}",
 			),
 			want: Config{Plugins: []v1alpha1.Plugin{}, Ignored: []Ignored{
-				{"*.*", "tcp", "its endpoint must begin with unix:///"},
+				{"*.*", "tcp", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"},
 				{"*.*", "relative", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"},
-				{"*.*", "nowhere", "its endpoint must begin with unix:///"},
-				{"*.*", "long", "its endpoint must be at most 107 bytes after unix://, is 108"},
+				{"*.*", "up", "its endpoint must be written without .., which can lead elsewhere from another container"},
+				{"*.*", "nowhere", "its endpoint must be an absolute path after unix://, as in unix:///run/kms.sock"},
+				{"*.*", "long", "its endpoint is a path of 108 bytes, must be at most 107: a socket's address has no room for more (sun_path, unix(7))"},
 				{"*.*", "future", reasonVersion},
 				{"*.*", "unit", reasonTimeout},
 				{"*.*", "negative", reasonTimeout},
@@ -245,6 +247,10 @@ func TestFileSaysWhichPluginsThereAre(t *testing.T) {
 		"of two sockets of one keyID the writer has it": {
 			entries: entryOf("secrets", identity, v2("old", "unix:///a/kms-1.sock")) + entryOf("configmaps", v2("new", "unix:///b/kms-1.sock")),
 			want:    Config{Plugins: []v1alpha1.Plugin{writer("1", "unix:///b/kms-1.sock"), reader("old", "unix:///a/kms-1.sock")}},
+		},
+		"one socket under two spellings, each as the API server dials it": {
+			entries: entryOf("secrets", v2("a", "unix:///run//kms-1.sock")) + entryOf("configmaps", v2("b", "unix:///run/./kms-1.sock"), v2("c", "unix:///run/kms-2.sock/")),
+			want:    Config{Plugins: []v1alpha1.Plugin{writer("1", "unix:///run//kms-1.sock"), reader("2", "unix:///run/kms-2.sock/")}},
 		},
 		"a name yields to another's socket": {
 			entries: entryOf("secrets", v2("2_secrets", tp), v2("b", sock2)),

@@ -8,9 +8,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
-
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
+
+// maxSize is what a Secret can hold, in bytes (MaxSecretSize of k8s.io/api/core/v1).
+const maxSize = 1 << 20
 
 // file is the part of an EncryptionConfiguration that is read:
 // k8s.io/apiserver/pkg/apis/apiserver/v1 without the fields for keys. (That
@@ -51,8 +52,8 @@ var kinds = map[[2]string]bool{
 // case-sensitive, unknown ones are skipped, and of doubled ones the last counts.
 // Its errors are of fixed words, field names of file, and numbers.
 func decode(data []byte) (*file, error) {
-	if len(data) > v1alpha1.MaxFileSize {
-		return nil, fmt.Errorf("is %d bytes, must be at most %d", len(data), v1alpha1.MaxFileSize)
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("is %d bytes, must be at most %d", len(data), maxSize)
 	}
 	if !stdjson.Valid(data) {
 		converted, err := yaml.YAMLToJSON(data)

@@ -23,7 +23,7 @@ func TestGarbageIsRefusedWithTheReason(t *testing.T) {
 		"not UTF-8":         {"a: \xff\xfe\n", "is neither YAML nor JSON"},
 		"half a file":       {head + resources[:20], "is neither YAML nor JSON, near line 4"},
 		"half a JSON file":  {`{"kind": "EncryptionConfiguration", "resou`, "is neither YAML nor JSON"},
-		"too large":         {strings.Repeat("#", v1alpha1.MaxFileSize+1), "is 1048577 bytes, must be at most 1048576"},
+		"too large":         {strings.Repeat("#", maxSize+1), "is 1048577 bytes, must be at most 1048576"},
 		"no kind":           {"resources:\n" + resources, "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},
 		"wrong kind":        {strings.Replace(head, "EncryptionC", "AdmissionC", 1) + resources, "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},
 		"wrong version":     {strings.Replace(head, "/v1", "/v2", 1) + resources, "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},

@@ -23,7 +23,7 @@ func nameKeys(sockets []*socket, given map[string]string) {
 	byAddress := map[string]string{}
 	for _, endpoint := range slices.Sorted(maps.Keys(given)) {
 		if address, err := v1alpha1.SocketAddress(endpoint); err == nil {
-			byAddress[address] = given[endpoint]
+			byAddress[v1alpha1.CleanSocket(address)] = given[endpoint]
 		}
 	}
 	taken := map[string]bool{}

@@ -60,7 +60,7 @@ func Find(pod *corev1.Pod, container string, endpoints []string, kubeletRoot str
 		if err != nil {
 			return nil, err
 		}
-		folder, err := onNode(pod, mounts[0], path.Dir(socket), kubeletRoot)
+		folder, err := onNode(pod, mounts[0], path.Dir(v1alpha1.CleanSocket(socket)), kubeletRoot)
 		if err != nil {
 			return nil, err
 		}

@@ -82,7 +82,7 @@ func TestFind(t *testing.T) {
 			endpoints: []string{"unix:///@kms"},
 			err:       `endpoints[0]: Invalid value: "unix:///@kms": is an abstract socket, which only containers of the pod reach: its network is its own`,
 		},
-		"no endpoint": {endpoints: []string{"http://x"}, err: `endpoints[0]: Invalid value: "http://x": must begin with unix:///`},
+		"no endpoint": {endpoints: []string{"http://x"}, err: `endpoints[0]: Invalid value: "http://x": must be an absolute path after unix://, as in unix:///run/kms.sock`},
 		"a mount of nothing": {
 			source: emptyDir, mount: corev1.VolumeMount{Name: "t", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
 			err: `spec.volumes: Not found: "t"`,

@@ -81,7 +81,8 @@ func asNamed(plugins []v1alpha1.Plugin) []sockets.Folder {
 		if err != nil || strings.HasPrefix(address, "@") {
 			continue
 		}
-		f := sockets.Folder{MountPath: path.Dir(address), HostPath: path.Dir(address)}
+		folder := path.Dir(v1alpha1.CleanSocket(address))
+		f := sockets.Folder{MountPath: folder, HostPath: folder}
 		if !slices.Contains(folders, f) {
 			folders = append(folders, f)
 		}

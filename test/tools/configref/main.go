@@ -90,7 +90,8 @@ const intro = `# Configuration reference
 Each program reads one file, in YAML or JSON, and follows its changes. Decoding
 is strict: an unknown field, a doubled field or a value of the wrong type is a
 mistake. All mistakes are reported at once, each with its path and value, and the
-last good file stays in force. The file may be up to 1 MiB and holds one document.
+last good file stays in force. The file may be up to 128 KiB and holds one document,
+without YAML aliases and merge keys.
 `
 
 // render writes what one kind of file is for, its samples, and a section per
