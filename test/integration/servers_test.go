@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -15,6 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/test/controlplane"
 )
 
@@ -219,6 +227,57 @@ func TestReportsGoThroughTheSecondServerWhileTheFirstIsDown(t *testing.T) {
 				t.Errorf("%d failures are logged, though the second server took every write", n)
 			}
 		})
+	}
+}
+
+func TestFirstServerIsUsedAgainWhenItIsBackWithoutAnotherWriteToEtcd(t *testing.T) {
+	const resource, retry = controlplane.KubeAPIServers, 300 * time.Millisecond
+	first, second := proxy(t), proxy(t)
+	if err := first.SetMode(controlplane.Refuse); err != nil {
+		t.Fatal(err)
+	}
+	r := newReporter(t, resource)
+	r.token()
+	p := publish.New(publish.Config{
+		Form: publish.Condition, Resource: resource, Node: r.node, Kubeconfig: filepath.Join(r.credentialDir(), controlplane.KubeconfigFile),
+		Servers: []v1alpha1.Server{{URL: first.URL()}, {URL: second.URL()}},
+		Timeout: patience, UserAgent: "kms-health-reporter/test", Since: sync.OnceValue(time.Now), RetryPreferred: retry,
+	}, publish.NewMetrics(prometheus.NewRegistry()))
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { p.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	changes, err := operatorResource(t, resource).Watch(ctx, metav1.ListOptions{ResourceVersion: object(t, resource).GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer changes.Stop()
+	offer := func(checked time.Time) {
+		p.Offer([]publish.Observation{{Entry: health.Entry{KeyID: "1", KEKID: "k", Status: health.Healthy, LastChecked: checked, Interval: time.Second}}})
+	}
+	noon := time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
+	offer(noon)
+	eventually(t, "the second is used", func() bool { return p.Status().Server == second.URL() })
+	if err := first.SetMode(controlplane.Pass); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(retry)
+	offer(noon.Add(time.Second))
+	eventually(t, "the first is used", func() bool { s := p.Status(); return s.Server == first.URL() && s.Preferred })
+	offer(noon.Add(2 * time.Second)) // after which no event of the retry can come
+	seen := 0
+	for event := range changes.ResultChan() {
+		u, ok := event.Object.(*unstructured.Unstructured)
+		if !ok {
+			t.Fatal(event.Object)
+		}
+		seen++
+		if e := entriesIn(u, r.node); len(e) == 1 && e[0].LastChecked.Equal(noon.Add(2*time.Second)) {
+			break
+		}
+	}
+	if seen != 3 {
+		t.Errorf("the object changed %d times, for three reports", seen)
 	}
 }
 

@@ -94,30 +94,43 @@ func TestBothFormsReachEachResourceAndKeepOutOfEachOthersWay(t *testing.T) {
 	}
 }
 
-func TestTypedReportGetsThroughForAPluginThatWasNeverWell(t *testing.T) {
+func TestTypedReportOfAPluginThatWasNeverHealthyHasItsKeyID(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
-	for fault, want := range map[string]string{
-		kmsplugin.FaultCrash:      "Error",
-		kmsplugin.FaultUnhealthy:  "Unhealthy",
-		kmsplugin.FaultEmptyKeyID: "Unhealthy",
-		kmsplugin.FaultLongKeyID:  "Unhealthy",
-	} {
+	r := newReporter(t, resource)
+	r.token()
+	one := r.plugin("1", kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy})
+	r.configure(resource, "HealthReports", "1:Write")
+	began := time.Now()
+	r.start()
+	var got []health.Report
+	eventually(t, "a typed report", func() bool { got = reports(t, resource, r.node); return len(got) == 1 })
+	t.Logf("reported %s after the start, the interval is 1s", time.Since(began).Round(time.Millisecond))
+	if got[0].Status != "Unhealthy" || got[0].Detail == "" || got[0].RemoteKeyID != one.KeyID() {
+		t.Errorf("%+v", got[0])
+	}
+	if condition(t, resource, health.ConditionType(r.node)) != nil {
+		t.Error("a condition was written, though only the typed form was asked for")
+	}
+}
+
+func TestPluginThatHasNamedNoKeyIDHasAConditionAndNoTypedReport(t *testing.T) {
+	const resource = controlplane.KubeAPIServers
+	for _, fault := range []string{kmsplugin.FaultCrash, kmsplugin.FaultEmptyKeyID, kmsplugin.FaultLongKeyID} {
 		t.Run(fault, func(t *testing.T) {
 			r := newReporter(t, resource)
 			r.token()
-			r.plugin("1", kmsplugin.Fault{Name: fault})
-			r.configure(resource, "HealthReports", "1:Write")
-			began := time.Now()
+			one := r.plugin("1", kmsplugin.Fault{Name: fault})
+			r.plugin("2")
+			r.configure(resource, "Both", "1:Write", "2:Read")
 			r.start()
-			var got []health.Report
-			eventually(t, "a typed report", func() bool { got = reports(t, resource, r.node); return len(got) == 1 })
-			t.Logf("reported %s after the start, the interval is 1s", time.Since(began).Round(time.Millisecond))
-			if got[0].Status != want || got[0].Detail == "" || fault != kmsplugin.FaultUnhealthy && got[0].RemoteKeyID != health.UnknownRemoteKeyID {
-				t.Errorf("%+v", got[0])
+			eventually(t, "both are in the condition, and the one with a key id in the typed form", func() bool {
+				got := reports(t, resource, r.node)
+				return len(entries(t, resource, r.node)) == 2 && len(got) == 1 && got[0].KeyID == "2"
+			})
+			if err := one.ClearFault(fault); err != nil {
+				t.Fatal(err)
 			}
-			if condition(t, resource, health.ConditionType(r.node)) != nil {
-				t.Error("a condition was written, though only the typed form was asked for")
-			}
+			eventually(t, "a typed report of both", func() bool { return len(reports(t, resource, r.node)) == 2 })
 		})
 	}
 }

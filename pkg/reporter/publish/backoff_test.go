@@ -25,7 +25,7 @@ func TestFailuresOfAlternatingKindsBackOff(t *testing.T) {
 			p := run(t, credentialFiles(t, s), patience)
 			p.offer("1")
 			var last time.Time
-			for i, want := range []time.Duration{0, firstDelay, 2 * firstDelay, 4 * firstDelay} {
+			for i, want := range []time.Duration{0, firstDelay, firstDelay, 2 * firstDelay, 2 * firstDelay, 4 * firstDelay} {
 				now := <-times
 				if got := now.Sub(last); got < want {
 					t.Errorf("write %d came %s after the one before, want at least %s", i+1, got, want)
@@ -114,4 +114,29 @@ func TestEachKindOfFailureIsLoggedOnceAMinute(t *testing.T) {
 	want = append(want, `"linesLeftOut"=10`)
 	write(Throttled, Throttled)
 	check("but when it lasts", want...)
+}
+
+// An API server that starts refuses for a moment, for several reasons.
+func TestNewKindOfFailureIsTriedAgainSoon(t *testing.T) {
+	s := newServer(t)
+	codes := []int{503, 503, 503, 503, 403, 404}
+	times := make(chan time.Time, 100)
+	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+		times <- time.Now()
+		code := codes[0]
+		if codes = codes[1:]; len(codes) == 0 {
+			s.answers(nil)
+		}
+		http.Error(w, "", code)
+	})
+	p := run(t, credentialFiles(t, s), patience)
+	p.offer("1")
+	var first time.Time
+	for range 5 {
+		first = <-times
+	}
+	p.waitFor(t, Success, 1)
+	if took := time.Since(first); took > 1500*time.Millisecond {
+		t.Errorf("written %s after the first answer of another kind", took)
+	}
 }

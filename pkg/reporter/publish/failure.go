@@ -196,9 +196,9 @@ const (
 	slowDelay = 10 * time.Second
 )
 
-// delay returns how long to wait after the nth failure in a row (from 1), of whatever
-// kinds: 250ms, doubled each time up to the bound of this one's kind, and never less
-// than the API server asked for.
+// delay returns how long to wait after the nth failure of its kind (from 1) since the last
+// success: 250ms, doubled each time up to the kind's bound, and never less than the API
+// server asked for.
 func delay(f *failure, nth int) time.Duration {
 	bound := slowDelay
 	if f.kind.passes() {

@@ -103,7 +103,10 @@ func (p *Publisher) pending() bool {
 func (p *Publisher) Run(ctx context.Context) {
 	defer p.metrics.remove(p)
 	defer p.credentials.close()
-	failures := 0 // in a row, of any kind
+	// Since the last success, of each kind: kinds that alternate are tried less and less
+	// often too, and a new one (an API server that starts answers 403 and 404 for a
+	// moment) is tried again soon.
+	failures := map[Kind]int{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -120,15 +123,15 @@ func (p *Publisher) Run(ctx context.Context) {
 			}
 			p.report(failed)
 			if failed == nil {
-				failures = 0
+				clear(failures)
 				p.retryPreferred(ctx, payload)
 				continue
 			}
-			failures++
+			failures[failed.kind]++
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(delay(failed, failures)):
+			case <-time.After(delay(failed, failures[failed.kind])):
 			}
 		}
 	}
