@@ -85,42 +85,52 @@ func (c *credentials) load() ([]*endpoint, []file, error) {
 	if err := inline(config, filepath.Dir(c.kubeconfig), &files); err != nil {
 		return nil, nil, err
 	}
-	servers := c.servers
-	proxy := environmentProxy
-	if cluster, ok := config.Clusters[config.Contexts[config.CurrentContext].Cluster]; ok {
-		if len(servers) == 0 {
-			servers = []v1alpha1.Server{{URL: cluster.Server, TLSServerName: cluster.TLSServerName}}
-		}
-		if cluster.ProxyURL != "" {
-			u, err := parseProxy("proxy-url", cluster.ProxyURL)
-			if err != nil {
-				return nil, nil, err
-			}
-			proxy = http.ProxyURL(u)
-		}
-		// What was read above; client-go's errors show the whole of a URL.
-		cluster.Server, cluster.TLSServerName, cluster.ProxyURL = servers[0].URL, "", ""
+	endpoints, err := c.connect(config)
+	return endpoints, files, err
+}
+
+// connect makes an endpoint for each server, all with the credentials, CAs and proxy of
+// the current context.
+func (c *credentials) connect(config *clientcmdapi.Config) ([]*endpoint, error) {
+	context := config.Contexts[config.CurrentContext]
+	cluster, ok := config.Clusters[context.Cluster]
+	if !ok {
+		return nil, fmt.Errorf("contexts: %q is not among the clusters", context.Cluster)
 	}
+	servers := c.servers
+	if len(servers) == 0 {
+		servers = []v1alpha1.Server{{URL: cluster.Server, TLSServerName: cluster.TLSServerName}}
+	}
+	proxy := environmentProxy
+	if cluster.ProxyURL != "" {
+		u, err := parseProxy("proxy-url", cluster.ProxyURL)
+		if err != nil {
+			return nil, err
+		}
+		proxy = http.ProxyURL(u)
+	}
+	// What is parsed here is kept from client-go, whose errors show the whole of a URL.
+	cluster.Server, cluster.TLSServerName, cluster.ProxyURL = "https://localhost", "", ""
 	shared, err := clientcmd.NewDefaultClientConfig(*config, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	shared.UserAgent = c.userAgent
 	endpoints := make([]*endpoint, 0, len(servers))
 	for _, s := range servers {
 		u, err := parseServer("server", s.URL)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		own := rest.CopyConfig(shared)
 		own.Host, own.ServerName = u.String(), s.TLSServerName
 		e, err := newEndpoint(own, u, proxy)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		endpoints = append(endpoints, e)
 	}
-	return endpoints, files, nil
+	return endpoints, nil
 }
 
 // inline replaces the paths of the current context by the contents of the files

@@ -28,7 +28,10 @@ type endpoint struct {
 
 func newEndpoint(config *rest.Config, server *url.URL, proxy func(*http.Request) (*url.URL, error)) (*endpoint, error) {
 	e := &endpoint{name: server.String(), server: server, config: config, proxy: proxy}
-	return e, e.connect() // opens nothing yet, but finds what cannot be used
+	if err := e.connect(); err != nil { // opens nothing yet, but finds what cannot be used
+		return nil, err
+	}
+	return e, nil
 }
 
 // connect prepares the next connection. It speaks HTTP/1.1: with one request at a time

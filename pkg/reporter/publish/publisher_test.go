@@ -474,6 +474,9 @@ func TestPageOfSomeoneElseIsNoSuccess(t *testing.T) {
 func TestCredentialsThatAreNoneAreTold(t *testing.T) {
 	s := newServer(t)
 	for name, spoil := range map[string]func(dir string){
+		"no cluster":         func(dir string) { replaceIn(t, dir+"/kubeconfig", "name: c,", "name: d,") },
+		"no server":          func(dir string) { replaceIn(t, dir+"/kubeconfig", s.URL, "") },
+		"an empty file":      func(dir string) { write(t, dir+"/kubeconfig", "") },
 		"empty token":        func(dir string) { write(t, dir+"/token", "\n") },
 		"token of two lines": func(dir string) { write(t, dir+"/token", "a\nb") },
 		"a FIFO": func(dir string) {
