@@ -82,13 +82,14 @@ func (p *Publisher) attempt(ctx context.Context, endpoints []*endpoint, i int, p
 	if failed == nil {
 		return nil
 	}
-	failed.text = e.name + ": " + failed.Error()
+	why := failed.Error()
+	failed.text = e.name + ": " + why
 	if failed.kind.differsByServer() {
 		e.disconnect()
 	}
 	if i == 0 && ctx.Err() == nil {
 		p.mu.Lock()
-		p.state.preferredError = failed.text
+		p.state.preferredError = why
 		p.mu.Unlock()
 	}
 	return failed

@@ -79,7 +79,7 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 				t.Errorf("%d results, want success alone", got)
 			}
 			s := p.Status()
-			if s.Server != c.URL || s.Preferred || s.LastError != "" || !strings.HasPrefix(s.PreferredError, a.URL+": ") {
+			if s.Server != c.URL || s.Preferred || s.LastError != "" || s.PreferredError == "" || strings.HasPrefix(s.PreferredError, a.URL) {
 				t.Errorf("%+v", s)
 			}
 			text := strings.Join(lines(), "\n")
