@@ -26,8 +26,9 @@ type Config struct {
 	// same moment, the second write makes the API server begin again, some times over.
 	// Nil: this one writes alone.
 	Turn chan struct{}
-	// RetryPreferred is how often the servers before the one in use are tried. Zero:
-	// 30 s.
+	// RetryPreferred is how long after a try the servers before the one in use are tried
+	// again, with the next write that succeeds. Zero: 25 s, so that at the default
+	// interval of 30 s, less its jitter, each round does.
 	RetryPreferred time.Duration
 }
 
@@ -52,7 +53,7 @@ type Publisher struct {
 // New returns a Publisher. Run makes it write.
 func New(config Config, metrics *Metrics) *Publisher {
 	if config.RetryPreferred == 0 {
-		config.RetryPreferred = 30 * time.Second
+		config.RetryPreferred = 25 * time.Second
 	}
 	p := &Publisher{
 		config:      config,
