@@ -69,19 +69,18 @@ func conditionIn(u *unstructured.Unstructured, conditionType string) map[string]
 // entries returns what the node's condition says, nil when there is none.
 func entries(t *testing.T, resource, node string) []health.Entry {
 	t.Helper()
-	u := object(t, resource)
-	if u == nil {
-		return nil
-	}
-	return entriesIn(u, node)
+	return entriesOf(condition(t, resource, health.ConditionType(node)))
 }
 
 func entriesIn(u *unstructured.Unstructured, node string) []health.Entry {
-	c := conditionIn(u, health.ConditionType(node))
-	if c == nil {
+	return entriesOf(conditionIn(u, health.ConditionType(node)))
+}
+
+func entriesOf(condition map[string]any) []health.Entry {
+	if condition == nil {
 		return nil
 	}
-	decoded, err := health.DecodeMessage(c["message"].(string))
+	decoded, err := health.DecodeMessage(condition["message"].(string))
 	if err != nil {
 		return nil // not the reporter's yet
 	}
