@@ -14,6 +14,7 @@ type metrics struct {
 	lastProbe     *prometheus.GaugeVec
 	pluginStatus  *prometheus.GaugeVec
 	pluginReason  *prometheus.GaugeVec
+	reasons       map[string]health.Reason // that pluginReason shows, by keyID
 	notProbed     *prometheus.CounterVec
 	roundTrips    *prometheus.CounterVec
 
@@ -38,6 +39,7 @@ var statuses = []health.Status{health.Healthy, health.Unhealthy, health.Error}
 
 func newMetrics(registry prometheus.Registerer, watching func() float64) *metrics {
 	m := &metrics{
+		reasons: map[string]health.Reason{},
 		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kms_health_reporter_probes_total",
 			Help: "Probes by plugin and verdict: healthy, unhealthy, error, or gone where there is nothing to observe.",
@@ -128,8 +130,10 @@ func (m *metrics) show(e health.Entry) {
 		}
 		m.pluginStatus.WithLabelValues(e.KeyID, string(s)).Set(value)
 	}
-	m.pluginReason.DeletePartialMatch(prometheus.Labels{"key_id": e.KeyID})
-	if e.Reason != "" {
+	if before := m.reasons[e.KeyID]; before != e.Reason {
+		m.pluginReason.DeleteLabelValues(e.KeyID, string(before))
+	}
+	if m.reasons[e.KeyID] = e.Reason; e.Reason != "" {
 		m.pluginReason.WithLabelValues(e.KeyID, string(e.Reason)).Set(1)
 	}
 }
@@ -153,6 +157,7 @@ func (m *metrics) forget(keyID string) {
 	m.lastProbe.DeletePartialMatch(of)
 	m.pluginStatus.DeletePartialMatch(of)
 	m.pluginReason.DeletePartialMatch(of)
+	delete(m.reasons, keyID)
 	m.notProbed.DeletePartialMatch(of)
 	m.roundTrips.DeletePartialMatch(of)
 }

@@ -31,8 +31,7 @@ type event struct {
 type eventKind int
 
 const (
-	probeReported eventKind = iota // a result, or the same with a longer detail
-	probeEnded
+	probeReported eventKind = iota // a result, or the same with a diagnosis
 	tripEnded
 	socketAppeared // or it was missing for too long
 )
@@ -57,7 +56,6 @@ func (r *Reporter) probe(ctx context.Context, plugins []*plugin) {
 			p.conn.Probe(p.ctx, settings, func(result probe.Result) {
 				r.send(ctx, event{plugin: p, kind: probeReported, result: result})
 			})
-			r.send(ctx, event{plugin: p, kind: probeEnded})
 		})
 	}
 }
@@ -76,9 +74,8 @@ func (r *Reporter) handle(ctx context.Context, e event) {
 			p.reported = true
 			r.observe(ctx, p, e.result)
 		}
-	case probeEnded:
-		p.busy = false
-		if p.again {
+		p.busy = e.result.More
+		if p.again && !p.busy {
 			p.again = false
 			r.probe(ctx, []*plugin{p})
 		}
@@ -126,8 +123,11 @@ func (r *Reporter) observe(ctx context.Context, p *plugin, result probe.Result) 
 // amend adds to the last result what was found after its verdict.
 func (r *Reporter) amend(p *plugin, result probe.Result) {
 	result.At, result.Took = p.last.At, p.last.Took
+	changed := result.Detail != p.last.Detail
 	p.last = result
-	r.publishWhenComplete()
+	if changed {
+		r.publishWhenComplete()
+	}
 }
 
 func (r *Reporter) tripInterval() time.Duration {

@@ -23,11 +23,12 @@ import (
 
 // The bounds. MB are of 1,000,000 bytes.
 const (
-	maxBinary   = 20_000_000
+	maxBinary   = 15_000_000
 	maxStart    = 100 * time.Millisecond
 	maxReload   = 250 * time.Millisecond
-	maxCPU      = 1.5 // times the floor
-	maxResident = 22_000_000
+	maxCPU      = 1.25 // times the floor
+	maxResident = 20_000_000
+	maxAnon     = 7_000_000
 	maxReturn   = 3 * time.Second
 	// maxHeapGain is less than 16 bytes, the smallest thing with a pointer and
 	// anything else, for each of 9,000 reloads. Without a leak the least heap of

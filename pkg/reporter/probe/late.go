@@ -24,7 +24,7 @@ const lateHealth = time.Second
 // otherwise never gets to say why.
 type late struct {
 	plugin *Plugin
-	report func(error)
+	report func(err error, more bool)
 	began  time.Time
 	s      Settings
 	timer  *time.Timer
@@ -33,7 +33,7 @@ type late struct {
 	process string         // what gRPC health said
 }
 
-func (p *Plugin) startLate(ctx context.Context, conn grpc.ClientConnInterface, s Settings, report func(error)) *late {
+func (p *Plugin) startLate(ctx context.Context, conn grpc.ClientConnInterface, s Settings, report func(err error, more bool)) *late {
 	l := &late{plugin: p, report: report, began: time.Now(), s: s}
 	if s.Late <= s.Timeout {
 		return l
@@ -41,7 +41,7 @@ func (p *Plugin) startLate(ctx context.Context, conn grpc.ClientConnInterface, s
 	l.verdict.Add(1)
 	l.timer = time.AfterFunc(s.Timeout, func() {
 		defer l.verdict.Done()
-		report(l.timeout(p.diagnosis))
+		report(l.timeout(p.diagnosis), true)
 		_, err := grpc_health_v1.NewHealthClient(conn).Check(withTimeout(ctx, min(lateHealth, s.Late-s.Timeout)), &grpc_health_v1.HealthCheckRequest{})
 		l.process = "gRPC health gets no answer either: the plugin hangs"
 		if answered(err) {
@@ -72,10 +72,8 @@ func (l *late) ended(answer *kmsapi.StatusResponse, err error) bool {
 	if answered(err) {
 		diagnosis = fmt.Sprintf("the answer came after %s: %s", time.Since(l.began).Round(time.Second), said(answer, err))
 	}
-	if diagnosis != l.plugin.diagnosis {
-		l.plugin.diagnosis = diagnosis
-		l.report(l.timeout(diagnosis))
-	}
+	l.plugin.diagnosis = diagnosis
+	l.report(l.timeout(diagnosis), false)
 	return true
 }
 

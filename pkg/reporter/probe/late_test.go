@@ -35,16 +35,16 @@ func TestLateAnswerIsQuotedAndChangesNoVerdict(t *testing.T) {
 				t.Fatalf("%d reports: %+v", len(first), first)
 			}
 			for i, detail := range []string{"Status: no answer within 300ms", "Status: no answer within 300ms; " + want} {
-				if r := first[i]; r.Status != health.Error || r.Reason != health.Timeout || r.KEKID != "" || r.Detail != detail {
+				if r := first[i]; r.Status != health.Error || r.Reason != health.Timeout || r.KEKID != "" || r.Detail != detail || r.More != (i == 0) {
 					t.Errorf("report %d: %+v, want %q", i, r, detail)
 				}
 			}
 			if took := first[0].Took; took > s.Late/2 {
 				t.Errorf("the verdict took %s", took)
 			}
-			// What is known already is part of the next verdict at once, and not reported twice.
+			// What is known already is part of the next verdict at once.
 			second := reports(t, plugin, s)
-			if len(second) != 1 || second[0].Detail != first[1].Detail {
+			if len(second) != 2 || second[0].Detail != first[1].Detail || second[1].Detail != first[1].Detail {
 				t.Errorf("the next probe: %+v", second)
 			}
 			if err := real.ClearFaults(); err != nil {

@@ -97,9 +97,8 @@ func closeConnection(conn *grpc.ClientConn, dialer *dialer) {
 }
 
 // Probe asks the plugin once, and calls report with what it found: once, as soon as
-// there is a verdict; and once more where the verdict is a timeout and its diagnosis
-// says more. It returns after the last of them: after twice the Timeout, or Late, at
-// the latest.
+// there is a verdict; and once more after a timeout, with its diagnosis. It returns after
+// the last of them: after twice the Timeout, or Late, at the latest.
 func (p *Plugin) Probe(ctx context.Context, s Settings, report func(Result)) {
 	began := time.Now()
 	finish := func(keyID string, v *verdict, err error) Result {
@@ -113,7 +112,11 @@ func (p *Plugin) Probe(ctx context.Context, s Settings, report func(Result)) {
 		report(finish("", nil, err))
 		return
 	}
-	late := p.startLate(ctx, conn, s, func(err error) { report(finish("", nil, err)) })
+	late := p.startLate(ctx, conn, s, func(err error, more bool) {
+		r := finish("", nil, err)
+		r.More = more
+		report(r)
+	})
 	answer, err := kmsapi.NewKeyManagementServiceClient(conn).Status(withTimeout(ctx, max(s.Timeout, s.Late)), &kmsapi.StatusRequest{})
 	if late.ended(answer, err) {
 		return

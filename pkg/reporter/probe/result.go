@@ -23,6 +23,9 @@ type Result struct {
 	At time.Time
 	// Took is how long the probe lasted.
 	Took time.Duration
+	// More says that the same result follows once more, with a diagnosis where there is
+	// one.
+	More bool
 
 	// Gone is set when there is nothing to observe: the socket's folder was deleted,
 	// with the pod that it belonged to; or the folder is a pod's, and the socket is not
