@@ -20,7 +20,7 @@ ARG TARGETARCH
 ARG VERSION=unknown
 # The flags of `make build`.
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
-    go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags "-s -w -X main.version=${VERSION}" \
+    go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2 -ldflags "-s -w -X main.version=${VERSION}" \
     -o /out/kms-health-reporter ./cmd/kms-health-reporter
 
 FROM source AS build-operator
@@ -28,7 +28,7 @@ ARG TARGETOS=linux
 ARG TARGETARCH
 ARG VERSION=unknown
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
-    go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags "-s -w -X main.version=${VERSION}" \
+    go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2 -ldflags "-s -w -X main.version=${VERSION}" \
     -o /out/kms-health-operator ./cmd/kms-health-operator
 
 # Each program's stage is a target of its own; the last is the default.

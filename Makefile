@@ -10,7 +10,9 @@ VERSION_VARIABLE := $(if $(wildcard pkg/version/*.go),$(MODULE)/pkg/version.Vers
 
 export CGO_ENABLED = 0
 # grpcnotrace leaves out gRPC's trace pages, and with them Go's templates: 3 MB less.
-TAGS = grpcnotrace
+# nethttpomithttp2 leaves out net/http's copy of golang.org/x/net/http2, which gRPC and
+# client-go bring themselves: 0.5 MB less.
+TAGS = grpcnotrace,nethttpomithttp2
 GO_BUILD = $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '-s -w -X $(VERSION_VARIABLE)=$(VERSION)'
 
 # More flags for go test, such as TESTFLAGS='-run Watch -v'.

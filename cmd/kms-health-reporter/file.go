@@ -53,7 +53,7 @@ func once(ctx context.Context, path string, stdout, stderr io.Writer) int {
 	if config == nil {
 		return exitNoAnswer
 	}
-	entries := reporter.Once(ctx, config)
+	entries, why := reporter.Once(ctx, config)
 	message, err := health.EncodeMessage(entries)
 	if err == nil {
 		_, err = stdout.Write(reporter.Line(message))
@@ -62,7 +62,7 @@ func once(ctx context.Context, path string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintf(stderr, "kms-health-reporter: %v\n", err)
 		return exitNoAnswer
 	}
-	unobserved := notObserved(config.Plugins, entries)
+	unobserved := notObserved(config.Plugins, entries, why)
 	for _, what := range unobserved {
 		_, _ = fmt.Fprintf(stderr, "%s: %s\n", path, what)
 	}
@@ -79,15 +79,15 @@ func onceCode(entries []health.Entry, unobserved []string) int {
 	return exitOK
 }
 
-// notObserved lists what a configuration asks for and entries do not answer.
-func notObserved(plugins []v1alpha1.Plugin, entries []health.Entry) []string {
+// notObserved lists what a configuration asks for and was not observed, and why.
+func notObserved(plugins []v1alpha1.Plugin, entries []health.Entry, why map[string]string) []string {
 	if len(plugins) == 0 {
 		return []string{"no plugin was observed: the list of plugins is empty"}
 	}
 	var lines []string
 	for _, p := range plugins {
 		if !slices.ContainsFunc(entries, func(e health.Entry) bool { return e.KeyID == p.KeyID }) {
-			lines = append(lines, fmt.Sprintf("plugin %q was not observed: %s: its pod's folder holds no socket, or the host has no descriptors or memory left to probe with", p.KeyID, p.Endpoint))
+			lines = append(lines, fmt.Sprintf("plugin %q was not observed: %s: %s", p.KeyID, p.Endpoint, why[p.KeyID]))
 		}
 	}
 	return lines

@@ -200,7 +200,7 @@ func TestExitCodeOfOnce(t *testing.T) {
 		"one unhealthy, one not seen": {plugins, []health.Entry{unhealthy}, exitNotOK, "2"},
 		"no plugins":                  {nil, nil, exitNoAnswer, ""},
 	} {
-		lines := notObserved(c.plugins, c.entries)
+		lines := notObserved(c.plugins, c.entries, nil)
 		if code := onceCode(c.entries, lines); code != c.code {
 			t.Errorf("%s: exit code %d, want %d", name, code, c.code)
 		}

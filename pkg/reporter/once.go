@@ -11,9 +11,9 @@ import (
 
 // Once probes every plugin of a configuration one time, all at once, with a round trip
 // unless that is off, and returns their entries in the order of a report. A plugin with
-// nothing to observe, or that the reporter could not probe, has no entry. It lasts for
-// six times the longest timeout, or for ten seconds, at most.
-func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) []health.Entry {
+// nothing to observe, or that the reporter could not probe, has no entry: unobserved says
+// why, by keyID. It lasts for six times the longest timeout, or for ten seconds, at most.
+func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries []health.Entry, unobserved map[string]string) {
 	var plugins []*plugin
 	var probes sync.WaitGroup
 	for _, w := range want(config) {
@@ -29,5 +29,11 @@ func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) []health.
 		})
 	}
 	probes.Wait()
-	return entriesOf(observed(plugins, config.Probe.Interval.Duration))
+	unobserved = map[string]string{}
+	for _, p := range plugins {
+		if p.last.NotProbed != "" || p.last.Gone {
+			unobserved[p.keyID] = p.last.NotProbed + p.last.Detail
+		}
+	}
+	return entriesOf(observed(plugins, config.Probe.Interval.Duration)), unobserved
 }

@@ -453,8 +453,8 @@ func TestOnceProbesEveryPluginOneTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if entries := Once(t.Context(), config); !says("2=error", "1=healthy")(entries) {
-		t.Errorf("%+v", entries)
+	if entries, unobserved := Once(t.Context(), config); !says("2=error", "1=healthy")(entries) || len(unobserved) != 0 {
+		t.Errorf("%+v, %v", entries, unobserved)
 	}
 	if got := one.Calls(kmsplugin.CallStatus).Count; got != 1 {
 		t.Errorf("%d calls", got)

@@ -71,7 +71,7 @@ func (l *lab) buildReporter(ctx context.Context) error {
 
 // build makes a program as the Makefile does.
 func build(ctx context.Context, program, to string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to, program)
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace,nethttpomithttp2", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to, program)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", program, err, out)

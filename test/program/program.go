@@ -11,7 +11,7 @@ import (
 // where the caller has it, and returns its path.
 func Build(dir, name string) (string, error) {
 	path := filepath.Join(dir, name)
-	args := []string{"build", "-tags", "grpcnotrace", "-o", path}
+	args := []string{"build", "-tags", "grpcnotrace,nethttpomithttp2", "-o", path}
 	if raceDetector {
 		args = append(args, "-race")
 	}

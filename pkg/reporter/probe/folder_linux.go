@@ -3,7 +3,6 @@ package probe
 import (
 	"errors"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -32,7 +31,7 @@ func (p *Plugin) absence(now time.Time) absence {
 	if strings.HasPrefix(p.address, "@") {
 		return absence{}
 	}
-	folder := path.Dir(p.address)
+	folder := p.address[:strings.LastIndexByte(p.address, '/')+1] // as the kernel walks it
 	deleted, pods := folderDeleted(folder), p.inPodVolume(folder)
 	switch {
 	case deleted && pods:

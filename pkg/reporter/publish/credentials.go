@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"syscall"
+	"time"
 	"unicode"
 
 	"k8s.io/client-go/rest"
@@ -16,9 +18,10 @@ import (
 	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
-// credentials are a kubeconfig and every file that it names, read anew before
+// credentials are a kubeconfig and every file that it names, looked at before
 // each write: a rotated token, certificate or CA is used by the next write,
-// without a restart and without a watch that could be lost.
+// without a restart and without a watch that could be lost. Of a file that has not
+// changed, only that is looked at.
 //
 // client-go reloads some of these by itself, at intervals of minutes and by
 // goroutines that outlive the client, and keeps every transport it ever made;
@@ -35,9 +38,53 @@ type credentials struct {
 // maxFile bounds each of these files, in bytes.
 const maxFile = 1 << 20
 
+// file is a file as it was read.
 type file struct {
-	path string
-	data []byte
+	path  string
+	data  []byte
+	stamp stamp // from before it was read
+	// settled: the stamp was old when it was taken, so that any later change shows in
+	// it. (A kernel's clock stands still for some milliseconds at a time.)
+	settled bool
+}
+
+// stamp changes with every change of a file, a rename over it included.
+type stamp struct {
+	device, inode uint64
+	size          int64
+	changed       time.Time
+}
+
+func stampOf(path string) (stamp, error) {
+	var st syscall.Stat_t
+	if err := syscall.Stat(path, &st); err != nil {
+		return stamp{}, err
+	}
+	return stamp{st.Dev, st.Ino, st.Size, time.Unix(st.Ctim.Unix())}, nil
+}
+
+func readFile(path string) (file, error) {
+	f := file{path: path}
+	stamp, err := stampOf(path)
+	if err == nil {
+		f.stamp, f.settled = stamp, time.Since(stamp.changed) > time.Second
+	}
+	content := filewatch.Read(path, maxFile)
+	f.data = content.Data
+	return f, content.Err
+}
+
+// unchanged says whether a file holds what it held. Mostly its stamp tells.
+func (f *file) unchanged() bool {
+	if stamp, err := stampOf(f.path); err == nil && f.settled && stamp == f.stamp {
+		return true
+	}
+	now, err := readFile(f.path)
+	if err != nil || !bytes.Equal(now.data, f.data) {
+		return false
+	}
+	*f = now
+	return true
 }
 
 // current returns an endpoint for each server, made from the files as they are now. When
@@ -57,8 +104,8 @@ func (c *credentials) current() ([]*endpoint, error) {
 }
 
 func (c *credentials) unchanged() bool {
-	for _, f := range c.files {
-		if now := filewatch.Read(f.path, maxFile); now.Err != nil || !bytes.Equal(now.Data, f.data) {
+	for i := range c.files {
+		if !c.files[i].unchanged() {
 			return false
 		}
 	}
@@ -73,12 +120,12 @@ func (c *credentials) close() {
 }
 
 func (c *credentials) load() ([]*endpoint, []file, error) {
-	content := filewatch.Read(c.kubeconfig, maxFile)
-	if content.Err != nil {
-		return nil, nil, content.Err
+	content, err := readFile(c.kubeconfig)
+	if err != nil {
+		return nil, nil, err
 	}
-	files := []file{{c.kubeconfig, content.Data}}
-	config, err := clientcmd.Load(content.Data)
+	files := []file{content}
+	config, err := clientcmd.Load(content.data)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,13 +195,12 @@ func inline(config *clientcmdapi.Config, dir string, files *[]file) error {
 		if !filepath.IsAbs(at) {
 			at = filepath.Join(dir, at)
 		}
-		content := filewatch.Read(at, maxFile)
-		if content.Err != nil {
-			return content.Err
+		content, err := readFile(at)
+		if err != nil {
+			return err
 		}
-		*data = content.Data
-		*path = ""
-		*files = append(*files, file{at, *data})
+		*data, *path = content.data, ""
+		*files = append(*files, content)
 		return nil
 	}
 	var errs []error
