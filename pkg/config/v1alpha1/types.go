@@ -126,8 +126,8 @@ type Destination struct {
 
 	// The API servers to write to, in order of preference, at most 4. Each write tries
 	// them in turn, with the credentials and the CA bundle of the kubeconfig, and begins
-	// with the one that worked last. An earlier one is tried again every 30s, and used
-	// again when it works.
+	// with the one that worked last. An earlier one is tried again at most every
+	// 25s, after a write that succeeded, and used again when it works.
 	// +default=the server of the kubeconfig
 	Servers []Server `json:"servers,omitempty"`
 

@@ -38,7 +38,8 @@ var rules = []rule{
 	{of: module + "/bindata", forbids: []string{module}, allows: []string{module + "/bindata"}},
 
 	// So do readers of reports the roll-up.
-	{of: module + "/pkg/rollup", forbids: []string{module}, allows: []string{module + "/pkg/health", module + "/pkg/rollup"}},
+	{of: module + "/pkg/applybody", mustExist: true, forbids: []string{module}, allows: []string{module + "/pkg/applybody"}},
+	{of: module + "/pkg/rollup", forbids: []string{module}, allows: []string{module + "/pkg/applybody", module + "/pkg/health", module + "/pkg/rollup"}},
 
 	// An admin's tool judges by itself.
 	{of: module + "/cmd/kubectl-kms_health", mustExist: true, forbids: []string{
