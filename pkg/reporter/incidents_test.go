@@ -1,6 +1,7 @@
 package reporter
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -151,4 +152,18 @@ func TestRotationWithALaggingStatusIsNoAlarm(t *testing.T) {
 		}
 		return entries[0].KEKID == p.KeyID() && h.reporter.metrics != nil && p.Calls(kmsplugin.CallEncrypt).Count >= 2
 	})
+}
+
+// Nothing would end a verdict of a check that is not made any more.
+func TestRoundTripsTurnedOffLeaveNoVerdict(t *testing.T) {
+	h, p := reportsOn(t)
+	h.set(p, kmsplugin.FaultRefuseDecrypt)
+	h.restart(p)
+	h.await("the fault is seen", finds(health.Unhealthy, health.PermissionDenied))
+	config, err := os.ReadFile(h.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.writeRaw(strings.Replace(string(config), "probe: {", "probe: {checks: {roundTrip: {interval: 0s}}, ", 1))
+	h.await("its verdict goes", finds(health.Healthy, ""))
 }

@@ -81,6 +81,9 @@ func (r *Reporter) handle(ctx context.Context, e event) {
 		}
 	case tripEnded:
 		p.waiting = false
+		if r.tripInterval() == 0 { // turned off meanwhile: nothing would end its verdict
+			e.trip = probe.Trip{}
+		}
 		p.trips.end(e.trip)
 		r.metrics.observeTrip(p.keyID, e.trip)
 		r.publishWhenComplete()
