@@ -22,7 +22,12 @@ func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries 
 		probes.Go(func() {
 			defer p.conn.Close()
 			w.settings.Late = lateAnswer
-			p.conn.Probe(ctx, w.settings, func(r probe.Result) { p.last, p.probed = r, r.NotProbed == "" })
+			p.conn.Probe(ctx, w.settings, func(r probe.Result) {
+				if p.probed { // the diagnosis of a timeout, which is no later verdict
+					r.At = p.last.At
+				}
+				p.last, p.probed = r, r.NotProbed == ""
+			})
 			if p.trips.due(p.last.At, config.Probe.Checks.RoundTrip.Interval.Duration, p.last) {
 				p.trips.end(p.conn.RoundTrip(ctx, w.settings, p.last.KEKID))
 			}

@@ -1,6 +1,7 @@
 package reporter
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -41,7 +42,8 @@ func TestRoundTripsAreDueByTheirIntervalAndByChanges(t *testing.T) {
 		"no key named":                    {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "", 1), false},
 		"restarted":                       {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 2), true},
 		"turned unhealthy":                {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Unhealthy, "k", 1), true},
-		"unhealthy by the trip before":    {before(failed, 30*time.Second), 30 * time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), true},
+		"unhealthy by the trip before":    {before(failed, 0), time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), true},
+		"so, less than a minute ago":      {before(failed, 0), 59 * time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), false},
 		"unhealthy, less than a minute":   {before(failed, 30*time.Second), 29 * time.Second, 5 * time.Minute, answeredAs(health.Unhealthy, "k", 1), false},
 		"flapping, less than a minute":    {before(healthy, 30*time.Second), 29 * time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 2), false},
 		"flapping, but due by its clock":  {before(healthy, -5*time.Minute), 5 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 9), true},
@@ -57,20 +59,40 @@ func TestRoundTripsAreDueByTheirIntervalAndByChanges(t *testing.T) {
 	}
 }
 
-// An unhealthy plugin costs one round trip a minute, however often it is probed.
+// An unhealthy plugin costs one round trip a minute, however often it is probed and
+// whatever shows that it is unhealthy.
 func TestUnhealthyPluginIsTriedOnceAMinute(t *testing.T) {
-	var h trips
-	made := 0
-	for second := range 600 {
-		now, r := tripNoon.Add(time.Duration(second)*time.Second), answeredAs(health.Unhealthy, "k", second)
-		if h.due(now, 5*time.Minute, r) {
-			made++
-			h.begin(now, 5*time.Minute, r)
-			h.end(probe.Trip{Made: true, Status: health.Unhealthy})
+	for name, of := range map[string]func(second int) (probe.Result, health.Status){
+		"Status":               func(int) (probe.Result, health.Status) { return answeredAs(health.Unhealthy, "k", 1), health.Unhealthy },
+		"Status alone":         func(int) (probe.Result, health.Status) { return answeredAs(health.Unhealthy, "k", 1), health.Healthy },
+		"the round trip alone": func(int) (probe.Result, health.Status) { return answeredAs(health.Healthy, "k", 1), health.Unhealthy },
+		"restarts all the time": func(second int) (probe.Result, health.Status) {
+			return answeredAs(health.Unhealthy, "k", second), health.Unhealthy
+		},
+		"another key all the time": func(second int) (probe.Result, health.Status) {
+			return answeredAs(health.Healthy, string(rune('a'+second%26)), 1), health.Healthy
+		},
+	} {
+		for _, every := range []time.Duration{time.Minute, 5 * time.Minute, time.Hour} {
+			var h trips
+			made := 0
+			for second := 0; second < 600; second += 5 {
+				now := tripNoon.Add(time.Duration(second) * time.Second)
+				r, verdict := of(second)
+				if h.due(now, every, r) {
+					made++
+					h.begin(now, every, r)
+					h.end(probe.Trip{Made: true, Status: verdict})
+				}
+			}
+			most := 12 // an interval of a minute is up to a tenth shorter
+			if strings.HasSuffix(name, "all the time") {
+				most += int(10 * time.Minute / every) // those by the interval come beside those for changes
+			}
+			if made < 9 || made > most {
+				t.Errorf("%s, every %s: %d round trips in ten minutes", name, every, made)
+			}
 		}
-	}
-	if made < 10 || made > 12 { // the clock of five minutes may come in between
-		t.Errorf("%d round trips in ten minutes", made)
 	}
 }
 

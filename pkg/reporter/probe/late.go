@@ -15,8 +15,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/health"
 )
 
-// lateHealth bounds the call that tells a process that hangs from one that waits.
-const lateHealth = time.Second
+const (
+	// lateHealth bounds the call that tells a process that hangs from one that waits.
+	lateHealth = time.Second
+	// leastLate is the shortest time after the timeout that shows anything.
+	leastLate = lateHealth / 2
+)
 
 // late is a call to Status that may outlive its timeout. The verdict is reported when
 // the timeout ends, as kube-apiserver has it; the call goes on, for its answer may be
@@ -35,7 +39,7 @@ type late struct {
 
 func (p *Plugin) startLate(ctx context.Context, conn grpc.ClientConnInterface, s Settings, report func(err error, more bool)) *late {
 	l := &late{plugin: p, report: report, began: time.Now(), s: s}
-	if s.Late <= s.Timeout {
+	if s.Late < s.Timeout+leastLate {
 		return l
 	}
 	l.verdict.Add(1)
@@ -43,12 +47,20 @@ func (p *Plugin) startLate(ctx context.Context, conn grpc.ClientConnInterface, s
 		defer l.verdict.Done()
 		report(l.timeout(p.diagnosis), true)
 		_, err := grpc_health_v1.NewHealthClient(conn).Check(withTimeout(ctx, min(lateHealth, s.Late-s.Timeout)), &grpc_health_v1.HealthCheckRequest{})
-		l.process = "gRPC health gets no answer either: the plugin hangs"
+		l.process = "gRPC health gets no answer either: the process hangs"
 		if answered(err) {
-			l.process = "gRPC health is answered: the plugin waits for its backend"
+			l.process = "gRPC health is answered, so the process works: it probably waits for its KMS"
 		}
 	})
 	return l
+}
+
+// limit is for how long the call may go on.
+func (l *late) limit() time.Duration {
+	if l.timer == nil {
+		return l.s.Timeout
+	}
+	return l.s.Late
 }
 
 // timeout is the error of a call that was not answered in time, with what is known of

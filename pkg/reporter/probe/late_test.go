@@ -20,8 +20,8 @@ func TestLateAnswerIsQuotedAndChangesNoVerdict(t *testing.T) {
 		"slow 700ms; unhealthy vault is sealed":          `the answer came after 1s: healthz "vault is sealed"`,
 		"slow 700ms; rpc-error PermissionDenied no role": "the answer came after 1s: Status: PermissionDenied: no role",
 		"slow 700ms": `the answer came after 1s: healthz "ok"`,
-		"hang":       "gRPC health is answered: the plugin waits for its backend",
-		"hang all":   "gRPC health gets no answer either: the plugin hangs",
+		"hang":       "gRPC health is answered, so the process works: it probably waits for its KMS",
+		"hang all":   "gRPC health gets no answer either: the process hangs",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			real := start(t)

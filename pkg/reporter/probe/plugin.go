@@ -39,9 +39,9 @@ const (
 type Settings struct {
 	// Timeout bounds each call, as kube-apiserver's bounds each of its own.
 	Timeout time.Duration
-	// Late is for how long a call to Status may go on after the verdict that it timed
-	// out, counted from its beginning, so that a late answer can be quoted. At most
-	// Timeout: not at all.
+	// Late is when a call to Status ends that goes on after the verdict that it timed
+	// out, so that a late answer can be quoted. Counted from the call's beginning; less
+	// than half a second after the Timeout is not at all.
 	Late time.Duration
 	// Writes is true for a plugin that the API server encrypts with.
 	Writes bool
@@ -117,7 +117,7 @@ func (p *Plugin) Probe(ctx context.Context, s Settings, report func(Result)) {
 		r.More = more
 		report(r)
 	})
-	answer, err := kmsapi.NewKeyManagementServiceClient(conn).Status(withTimeout(ctx, max(s.Timeout, s.Late)), &kmsapi.StatusRequest{})
+	answer, err := kmsapi.NewKeyManagementServiceClient(conn).Status(withTimeout(ctx, late.limit()), &kmsapi.StatusRequest{})
 	if late.ended(answer, err) {
 		return
 	}
@@ -165,7 +165,7 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 			return Result{Gone: true, GoneUntil: absence.until, Detail: absence.why}
 		}
 		r.Reason = health.ConnectFailed
-		err = fmt.Errorf("cannot connect to %s: %w%s", p.address, failed, hint(failed, absence))
+		err = fmt.Errorf("cannot connect to %s: %w%s", p.address, failed, p.hint(failed, absence))
 	case lost && stalled:
 		r.Reason = health.Timeout
 		err = fmt.Errorf("Status: the plugin has not read its socket for %s", writeTimeout)
@@ -175,14 +175,19 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 }
 
 // hint says what the kernel's word for a failed connection means here.
-func hint(failed error, absence absence) string {
+func (p *Plugin) hint(failed error, absence absence) string {
+	info, err := os.Stat(p.address)
 	switch {
 	case absence.why != "":
 		return ": " + absence.why
+	case err == nil && info.Mode().Type() != os.ModeSocket:
+		return fmt.Sprintf(": it is not a socket (mode %s)", info.Mode())
 	case errors.Is(failed, syscall.ECONNREFUSED):
 		return ": nothing listens on it (a plugin that was killed leaves its socket's file behind)"
 	case errors.Is(failed, syscall.EAGAIN):
 		return ": its queue of connections is full: the plugin does not accept any"
+	case errors.Is(failed, syscall.EACCES):
+		return fmt.Sprintf(" for uid %d", os.Geteuid())
 	}
 	return ""
 }

@@ -241,6 +241,22 @@ func TestMissingSocketIsToldAtOnceWithTheReason(t *testing.T) {
 	}
 }
 
+func TestPathThatIsNoSocketIsReportedAsSuch(t *testing.T) {
+	dir := t.TempDir()
+	file := dir + "/kms.sock"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		file: ": connection refused: it is not a socket (mode -rw-------)",
+		dir:  ": connection refused: it is not a socket (mode drwx",
+	} {
+		if r := ask(t, probed(t, "unix://"+path), writer(patient)); r.Reason != health.ConnectFailed || !strings.Contains(r.Detail, want) {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 func TestPluginThatAppearsIsSeenByTheNextProbe(t *testing.T) {
 	real := start(t, "crash")
 	plugin := probed(t, real.Endpoint())

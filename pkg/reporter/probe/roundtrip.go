@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/validation"
 	kmsapi "k8s.io/kms/apis/v2"
@@ -30,8 +29,9 @@ const (
 
 // Trip is what one round trip found.
 type Trip struct {
-	// Made is false when there was nothing to do: no connection, or a plugin that only
-	// reads and has encrypted nothing. Nothing else is set then.
+	// Made is false when there was nothing to do: no connection, or one that was lost
+	// meanwhile; or a plugin that only reads and has encrypted nothing. Nothing else is
+	// set then.
 	Made bool
 	// Status, Reason and Detail are the verdict, as in the contract.
 	Status health.Status
@@ -96,16 +96,16 @@ func (s *samples) latest(keyID string) *keySamples {
 // there are. It makes four calls at most, each bounded by the Timeout.
 func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	p.mu.Lock()
-	conn := p.conn
+	conn, dialer := p.conn, p.dialer
 	p.mu.Unlock()
-	if conn == nil || conn.GetState() != connectivity.Ready {
+	if conn == nil || !dialer.connected() {
 		return Trip{}
 	}
+	connection := p.connections.Load()
 	kms := kmsapi.NewKeyManagementServiceClient(conn)
-	ctx = withTimeout(ctx, s.Timeout)
-	made, v := p.roundTrip(ctx, kms, s.Writes, keyID)
-	if v != nil && v.status == "" {
-		return Trip{} // the connection was closed under it
+	made, v := p.roundTrip(withTimeout(ctx, s.Timeout), kms, s.Writes, keyID)
+	if v != nil && v.status != health.Unhealthy && (connection != p.connections.Load() || !dialer.connected()) {
+		return Trip{} // the connection was lost or closed during it, which is the probe's to judge
 	}
 	t := Trip{Made: made, Status: health.Healthy}
 	if v != nil {
@@ -227,19 +227,16 @@ func checkAnnotations(annotations map[string][]byte) *verdict {
 func newUID() string { return "kms-health-" + rand.Text() }
 
 // refusal judges a failed call that follows an answer to Status: the plugin is there
-// and answers, so a refusal or a silence is a verdict on it. Only a lost connection is
-// no answer at all; and one that we closed ourselves says nothing.
+// and answers, so a refusal or a silence is a verdict on it. Only where its backend is
+// unavailable there is no answer to judge.
 func refusal(err error) *verdict {
 	v := unhealthy(health.ReportedUnhealthy, err.Error())
 	var call *callError
 	if errors.As(err, &call) {
 		v.reason = call.reason()
 	}
-	switch status.Code(err) {
-	case codes.Unavailable:
+	if code := status.Code(err); code == codes.Unavailable || code == codes.Canceled {
 		v.status = health.Error
-	case codes.Canceled:
-		v.status = ""
 	}
 	return v
 }

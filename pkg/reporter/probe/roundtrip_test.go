@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -126,5 +127,26 @@ func TestRoundTripIsNotMadeWithoutAConnection(t *testing.T) {
 	ask(t, plugin, writer(patient))
 	if made := plugin.RoundTrip(t.Context(), writer(patient), ""); made.Made {
 		t.Errorf("to a plugin that is not there: %+v", made)
+	}
+}
+
+// The next probe reports a lost connection; a round trip's verdict on it would stand for
+// longer than the loss.
+func TestConnectionLostDuringARoundTripIsNoVerdict(t *testing.T) {
+	real := start(t, "hang encrypt")
+	plugin := probed(t, real.Endpoint())
+	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+		t.Fatalf("%+v", r)
+	}
+	trips := make(chan Trip, 1)
+	go func() { trips <- plugin.RoundTrip(context.Background(), writer(patient), real.KeyID()) }()
+	if err := real.WaitForCalls(t.Context(), kmsplugin.CallEncrypt, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := real.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	if made := <-trips; made.Made {
+		t.Errorf("%+v", made)
 	}
 }
