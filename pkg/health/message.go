@@ -118,7 +118,7 @@ func CleanDetail(s string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(s, "\uFFFD"))
-	return cut(strings.TrimSpace(s), MaxDetail)
+	return strings.Clone(cut(strings.TrimSpace(s), MaxDetail)) // not a part of the whole
 }
 
 // notText reports whether a character has no place in a line of text: controls, line

@@ -108,7 +108,7 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	}
 	if r.tripInterval() == 0 {
 		for _, p := range plugins {
-			p.trips.last = probe.Trip{} // nothing would end its verdict
+			p.trips.reset() // nothing would end its verdict
 		}
 	}
 	r.server.Apply(config.Serving)

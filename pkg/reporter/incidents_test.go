@@ -167,3 +167,13 @@ func TestRoundTripsTurnedOffLeaveNoVerdict(t *testing.T) {
 	h.writeRaw(strings.Replace(string(config), "probe: {", "probe: {checks: {roundTrip: {interval: 0s}}, ", 1))
 	h.await("its verdict goes", finds(health.Healthy, ""))
 }
+
+// A reader may refuse to encrypt: what it was found to be as a writer does not stand.
+func TestWriterThatBecameAReaderIsNotHeldToEncrypt(t *testing.T) {
+	h, p := reportsOn(t)
+	h.set(p, kmsplugin.FaultRefuseEncrypt)
+	h.restart(p)
+	h.await("the writer may not encrypt", finds(health.Unhealthy, health.PermissionDenied))
+	h.write("1s", "1:Read")
+	h.await("the reader need not", finds(health.Healthy, ""))
+}

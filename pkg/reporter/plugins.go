@@ -90,6 +90,9 @@ func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins,
 			plugins, changed = append(plugins, p), append(changed, p)
 			continue
 		}
+		if have[i].settings.Writes != w.settings.Writes {
+			have[i].trips.reset()
+		}
 		if have[i].settings != w.settings {
 			have[i].settings = w.settings
 			changed = append(changed, have[i])
@@ -124,7 +127,7 @@ func (p *plugin) entry(interval time.Duration) health.Entry {
 		return e
 	}
 	e.KEKID, e.LastChecked = p.last.KEKID, p.last.At
-	e.Status, e.Reason, e.Detail = verdict(p.last, p.trips.last)
+	e.Status, e.Reason, e.Detail = verdict(p.last, p.trips.standing(p.last))
 	return e
 }
 

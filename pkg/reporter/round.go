@@ -81,9 +81,6 @@ func (r *Reporter) handle(ctx context.Context, e event) {
 		}
 	case tripEnded:
 		p.waiting = false
-		if r.tripInterval() == 0 { // turned off meanwhile: nothing would end its verdict
-			e.trip = probe.Trip{}
-		}
 		p.trips.end(e.trip)
 		r.metrics.observeTrip(p.keyID, e.trip)
 		r.publishWhenComplete()
@@ -197,7 +194,7 @@ const detailGap = time.Minute
 // change logs the first verdict on a plugin, and each that differs from the one before.
 func (l *logged) change(p *plugin) {
 	now, before := p.last, l.result
-	now.Status, now.Reason, now.Detail = verdict(p.last, p.trips.last)
+	now.Status, now.Reason, now.Detail = verdict(p.last, p.trips.standing(p.last))
 	sameKind := before.Status == now.Status && before.Gone == now.Gone && before.KEKID == now.KEKID && before.Reason == now.Reason
 	if sameKind && (before.Detail == now.Detail || time.Since(l.detail) < detailGap) {
 		return

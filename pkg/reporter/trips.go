@@ -13,11 +13,12 @@ const tripGap = time.Minute
 
 // trips is the history of one plugin's round trips.
 type trips struct {
-	last probe.Trip // the verdict that stands; none is not Made
+	last probe.Trip // the last verdict; none is not Made
 	busy bool
-	next time.Time // when one is due by the interval
+	void bool // the one under way is of settings that are no longer in force
 
 	at         time.Time // when the last began; zero before the first
+	stretch    float64   // of the interval after it, so that replicas differ
 	hurried    time.Time // when one last began for a change of the plugin
 	kekID      string    // what the last was made for
 	connection int
@@ -31,7 +32,7 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	switch {
 	case every == 0 || t.busy || !r.Answered:
 		return false
-	case t.at.IsZero() || !now.Before(t.next):
+	case t.at.IsZero() || !now.Before(t.next(every)):
 		return true
 	}
 	unhealthy := r.Status != health.Healthy
@@ -40,19 +41,38 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	return changed && now.Sub(t.hurried) >= tripGap || (unhealthy || failed) && now.Sub(t.at) >= tripGap
 }
 
+// next is when one is due by an interval, which may have changed since the last.
+func (t *trips) next(every time.Duration) time.Time {
+	return t.at.Add(time.Duration(float64(every) * t.stretch))
+}
+
 // begin notes that a round trip begins after a result.
 func (t *trips) begin(now time.Time, every time.Duration, r probe.Result) {
-	if now.Before(t.next) {
+	if now.Before(t.next(every)) {
 		t.hurried = now
 	}
-	t.busy, t.at, t.next = true, now, now.Add(jitter(every))
+	t.busy, t.at, t.stretch = true, now, float64(jitter(every))/float64(every)
 	t.kekID, t.connection, t.unhealthy = r.KEKID, r.Connection, r.Status != health.Healthy
 }
 
 // end takes the outcome. One that was not made leaves the verdict before it.
 func (t *trips) end(now probe.Trip) {
 	t.busy = false
-	if now.Made {
+	if now.Made && !t.void {
 		t.last = now
 	}
+	t.void = false
+}
+
+// reset forgets all, for a plugin whose role changed: what a writer must do, a reader may
+// refuse.
+func (t *trips) reset() { *t = trips{busy: t.busy, void: t.busy} }
+
+// standing is the verdict that counts beside a probe's result. One of a round trip that
+// was made while Status was not ok says nothing of the plugin when it is ok again.
+func (t *trips) standing(r probe.Result) probe.Trip {
+	if t.unhealthy && r.Status == health.Healthy {
+		return probe.Trip{}
+	}
+	return t.last
 }

@@ -18,7 +18,7 @@ func answeredAs(status health.Status, kekID string, connection int) probe.Result
 func TestRoundTripsAreDueByTheirIntervalAndByChanges(t *testing.T) {
 	healthy, failed := probe.Trip{Made: true, Status: health.Healthy}, probe.Trip{Made: true, Status: health.Unhealthy}
 	before := func(last probe.Trip, hurried time.Duration) trips {
-		h := trips{last: last, at: tripNoon, next: tripNoon.Add(5 * time.Minute), kekID: "k", connection: 1}
+		h := trips{last: last, at: tripNoon, stretch: 1, kekID: "k", connection: 1}
 		if hurried != 0 {
 			h.hurried = tripNoon.Add(-hurried)
 		}
@@ -38,6 +38,8 @@ func TestRoundTripsAreDueByTheirIntervalAndByChanges(t *testing.T) {
 		"one is under way":                {trips{busy: true}, 0, time.Minute, answeredAs(health.Healthy, "k", 1), false},
 		"not yet":                         {before(healthy, 0), 4 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), false},
 		"by the interval":                 {before(healthy, 0), 5 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), true},
+		"a shorter interval since":        {before(healthy, 0), time.Minute, time.Minute, answeredAs(health.Healthy, "k", 1), true},
+		"a longer interval since":         {before(healthy, 0), time.Hour, 24 * time.Hour, answeredAs(health.Healthy, "k", 1), false},
 		"another key":                     {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "l", 1), true},
 		"no key named":                    {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "", 1), false},
 		"restarted":                       {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 2), true},
@@ -120,5 +122,32 @@ func TestVerdictJoinsProbeAndRoundTrip(t *testing.T) {
 		if status, reason, detail := verdict(tt.result, tt.trip); status != tt.status || reason != tt.reason || detail != tt.detail {
 			t.Errorf("%s: %s, %s, %q", name, status, reason, detail)
 		}
+	}
+}
+
+func TestVerdictOfARoundTripEndsWithWhatItWasMadeFor(t *testing.T) {
+	denied := probe.Trip{Made: true, Status: health.Unhealthy, Reason: health.PermissionDenied}
+	healthy, unhealthy := answeredAs(health.Healthy, "k", 1), answeredAs(health.Unhealthy, "k", 1)
+	var h trips
+	h.begin(tripNoon, time.Minute, unhealthy)
+	h.end(denied)
+	if got := h.standing(unhealthy); got != denied {
+		t.Errorf("while Status is not ok: %+v", got)
+	}
+	if got := h.standing(healthy); got.Made {
+		t.Errorf("Status is ok again: %+v", got)
+	}
+
+	h = trips{}
+	h.begin(tripNoon, time.Minute, healthy)
+	h.reset() // a reader now
+	h.end(denied)
+	if got := h.standing(healthy); got.Made || h.busy || !h.due(tripNoon, time.Minute, healthy) {
+		t.Errorf("the role changed meanwhile: %+v", h)
+	}
+	h.begin(tripNoon, time.Minute, healthy)
+	h.end(denied)
+	if got := h.standing(healthy); got != denied {
+		t.Errorf("the next counts: %+v", got)
 	}
 }

@@ -104,6 +104,16 @@ func (f *folders) report() *kmsplugin.Plugin {
 	return two
 }
 
+// threads is how many the reporter has.
+func (f *folders) threads() int {
+	f.t.Helper()
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", f.cmd.Process.Pid))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return len(tasks)
+}
+
 func newFolders(t *testing.T) *folders {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kmsf") // t.TempDir's name is too long for sockets
@@ -136,6 +146,11 @@ func Test15FileSystemOfTheSocketsHangs(t *testing.T) {
 	defer cancel()
 	if err := two.WaitForCalls(ctx, kmsplugin.CallStatus, two.Calls(kmsplugin.CallStatus).Count+3); err != nil {
 		t.Errorf("the other plugin is not probed any more: %v", err)
+	}
+	before := f.threads()
+	time.Sleep(8 * time.Second) // so many probes
+	if now := f.threads(); now > before+2 {
+		t.Errorf("%d threads, then %d: each probe costs one", before, now)
 	}
 	began := time.Now()
 	if err := f.cmd.Process.Signal(syscall.SIGTERM); err != nil {

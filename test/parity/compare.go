@@ -32,6 +32,7 @@ type verdicts struct {
 // The numbers of the differences that a row can show.
 const (
 	notTried = 2
+	tooLarge = 3
 )
 
 // difference is a way in which we may differ from kube-apiserver.
@@ -53,6 +54,13 @@ var differences = []difference{{
 	why:    "It encrypts only to get a new seed, and never decrypts. RoundTrip does both, on a clock of its own.",
 	shows: func(v verdicts) bool {
 		return v.status.ok && !v.roundTrip.ok
+	},
+}, {
+	number: tooLarge,
+	what:   "An answer over 256 KiB (or headers over 64 KiB) is an error to us alone.",
+	why:    "kube-apiserver takes gRPC's 4 and 16 MiB, of which gRPC makes up to a hundred times as much in memory. The reporter is small, and no plugin may fill its memory.",
+	shows: func(v verdicts) bool {
+		return v.kube.ok && !v.status.ok && !v.roundTrip.ok
 	},
 }}
 

@@ -34,7 +34,8 @@ var faults = []fault{
 	{name: "healthz is another text", steps: []string{"unhealthy vault is sealed"}, ill: true},
 	{name: "healthz of 70 KiB", steps: []string{"huge-answer"}, ill: true},
 	{name: "60 KiB of padding", steps: []string{"padded-answer 61440"}},
-	{name: "3 MiB of padding", steps: []string{"padded-answer 3145728"}},
+	{name: "200 KiB of padding", steps: []string{"padded-answer 204800"}},
+	{name: "300 KiB of padding", steps: []string{"padded-answer 307200"}, differs: tooLarge},
 	{name: "5 MiB of padding", steps: []string{"padded-answer 5242880"}, ill: true},
 	{name: "version v3", steps: []string{"wrong-version v3"}, ill: true},
 	{name: "version v2beta1 from the start", start: []string{"v2beta1"}},
@@ -49,6 +50,7 @@ var faults = []fault{
 	{name: "key rotated, Status lags", steps: []string{"lagging-status", "rotate"}},
 	{name: "gRPC health is NOT_SERVING", steps: []string{"not-serving"}}, // which neither side asks by default
 
+	{name: "a header of 100 KiB", steps: []string{"huge-headers 102400"}, differs: tooLarge},
 	{name: "a header of 20 KiB", steps: []string{"huge-headers"}},
 	{name: "an error text of 20 KiB", steps: []string{"rpc-error Internal " + strings.Repeat("x", 20<<10)}, ill: true},
 

@@ -38,6 +38,10 @@ func TestOnlyListedDifferencesAgree(t *testing.T) {
 		{"encrypt is not tried by anyone", false, notTried, verdicts{well, 1, well, well}, ""},
 		{"encrypt spoils our Status", false, notTried, verdicts{well, 1, fails, fails}, ""},
 
+		{"too large for us", false, tooLarge, verdicts{well, 1, fails, fails}, "3"},
+		{"too large for both", true, tooLarge, verdicts{fails, 1, fails, fails}, ""},
+		{"too large for nobody", false, tooLarge, verdicts{well, 1, well, well}, ""},
+
 		{"the lag is waited out, so no row may have it", false, 1, verdicts{well, 1, fails, fails}, ""},
 		{"a number that is not listed", false, 4, verdicts{well, 1, fails, fails}, ""},
 	} {

@@ -20,7 +20,10 @@ import (
 type callError struct {
 	call   string
 	silent time.Duration // the timeout, where that is what ended the call
-	err    error
+	// stalled: the timeout was noticed so late that this process cannot have run (a frozen
+	// cgroup, a paused machine). The answer may have been there in time.
+	stalled bool
+	err     error
 }
 
 func (e *callError) Error() string {
@@ -55,6 +58,9 @@ func (e *callError) reason() health.Reason {
 	}
 }
 
+// stall is by how much a timeout may be noticed late.
+const stall = time.Second
+
 // limitKey is the context's key of a call's timeout.
 type limitKey struct{}
 
@@ -81,8 +87,8 @@ func limit(ctx context.Context, method string, request, reply any, conn *grpc.Cl
 	}
 	// A plugin may answer DeadlineExceeded, of a deadline of its own; and our
 	// own may reach us by way of the plugin, a moment early.
-	if status.Code(err) == codes.DeadlineExceeded && time.Since(began) > timeout*9/10 {
-		failed.silent = timeout
+	if took := time.Since(began); status.Code(err) == codes.DeadlineExceeded && took > timeout*9/10 {
+		failed.silent, failed.stalled = timeout, took > timeout+stall
 	}
 	return failed
 }

@@ -23,16 +23,20 @@ type dialer struct {
 	connections *atomic.Int64 // counts those that were made
 
 	mu     sync.Mutex
+	busy   bool // the kernel is connecting
 	err    error
 	conn   *boundedConn
 	closed bool
 }
 
 func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
+	d.mu.Lock()
+	d.busy = true
+	d.mu.Unlock()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.address)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.err = err
+	d.busy, d.err = false, err
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +62,14 @@ func (d *dialer) connected() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.conn != nil && !d.conn.closed.Load()
+}
+
+// dialling says whether the kernel is still connecting. That takes no time, but where a
+// file system hangs.
+func (d *dialer) dialling() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.busy
 }
 
 // abort breaks the connection. gRPC would first send a farewell, and wait for

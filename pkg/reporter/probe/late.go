@@ -35,6 +35,7 @@ type late struct {
 
 	verdict sync.WaitGroup // the verdict is being reported, and gRPC health asked
 	process string         // what gRPC health said
+	stalled bool           // the timer fired so late that this process cannot have run
 }
 
 func (p *Plugin) startLate(ctx context.Context, conn grpc.ClientConnInterface, s Settings, report func(err error, more bool)) *late {
@@ -45,6 +46,9 @@ func (p *Plugin) startLate(ctx context.Context, conn grpc.ClientConnInterface, s
 	l.verdict.Add(1)
 	l.timer = time.AfterFunc(s.Timeout, func() {
 		defer l.verdict.Done()
+		if l.stalled = time.Since(l.began) > s.Timeout+stall; l.stalled {
+			return // there is no verdict but on what comes
+		}
 		report(l.timeout(p.diagnosis), true)
 		_, err := grpc_health_v1.NewHealthClient(conn).Check(withTimeout(ctx, min(lateHealth, s.Late-s.Timeout)), &grpc_health_v1.HealthCheckRequest{})
 		l.process = "gRPC health gets no answer either: the process hangs"
@@ -79,10 +83,13 @@ func (l *late) ended(answer *kmsapi.StatusResponse, err error) bool {
 	if l.timer == nil || l.timer.Stop() {
 		return false
 	}
-	l.verdict.Wait()
+	took := time.Since(l.began)
+	if l.verdict.Wait(); l.stalled {
+		return false
+	}
 	diagnosis := l.process
 	if answered(err) {
-		diagnosis = fmt.Sprintf("the answer came after %s: %s", time.Since(l.began).Round(time.Second), said(answer, err))
+		diagnosis = health.CleanDetail(fmt.Sprintf("the answer came after %s: %s", took.Round(time.Second), said(answer, err)))
 	}
 	l.plugin.diagnosis = diagnosis
 	l.report(l.timeout(diagnosis), false)
@@ -107,16 +114,19 @@ func (e *diagnosedError) Error() string { return e.callError.Error() + "; " + e.
 func (e *diagnosedError) Unwrap() error { return e.callError }
 
 // checkHealthService asks the standard gRPC health service about the whole
-// server. A plugin without that service does not say.
-func checkHealthService(ctx context.Context, conn grpc.ClientConnInterface) *verdict {
+// server. A plugin without that service does not say. It returns an error where no answer
+// came, since the connection was lost.
+func checkHealthService(ctx context.Context, conn grpc.ClientConnInterface) (*verdict, error) {
 	answer, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	switch {
 	case status.Code(err) == codes.Unimplemented:
-		return nil
+		return nil, nil
+	case status.Code(err) == codes.Unavailable:
+		return nil, err
 	case err != nil:
-		return refusal(err)
+		return refusal(err), nil
 	case answer.Status != grpc_health_v1.HealthCheckResponse_SERVING:
-		return unhealthy(health.ReportedUnhealthy, fmt.Sprintf("gRPC health is %s, not SERVING", answer.Status))
+		return unhealthy(health.ReportedUnhealthy, fmt.Sprintf("gRPC health is %s, not SERVING", answer.Status)), nil
 	}
-	return nil
+	return nil, nil
 }

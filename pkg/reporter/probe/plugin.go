@@ -24,9 +24,14 @@ import (
 
 const (
 	// buffer is the connection's read and write buffer, in bytes: answers are small.
-	// Answers and their headers have gRPC's own bounds, 4 and 16 MiB, since
-	// kube-apiserver has: what it accepts must not be an error to us.
 	buffer = 4 << 10
+
+	// maxAnswer and maxHeaders bound one answer, and its headers or trailers with an
+	// error's text, in bytes. kube-apiserver has gRPC's own bounds, 4 and 16 MiB; but what
+	// gRPC decodes of them takes a hundred times as much memory, beside an API server. An
+	// honest answer is under 2 KiB.
+	maxAnswer  = 256 << 10
+	maxHeaders = 64 << 10
 
 	// handshake bounds the wait for a plugin that listens, and does not accept: it is
 	// stopped, or stuck. Each attempt stays in its queue, which kube-apiserver needs
@@ -98,7 +103,7 @@ func closeConnection(conn *grpc.ClientConn, dialer *dialer) {
 
 // Probe asks the plugin once, and calls report with what it found: once, as soon as
 // there is a verdict; and once more after a timeout, with its diagnosis. It returns after
-// the last of them: after twice the Timeout, or Late, at the latest.
+// the last of them: after four times the Timeout, or Late, at the latest.
 func (p *Plugin) Probe(ctx context.Context, s Settings, report func(Result)) {
 	began := time.Now()
 	finish := func(keyID string, v *verdict, err error) Result {
@@ -107,31 +112,53 @@ func (p *Plugin) Probe(ctx context.Context, s Settings, report func(Result)) {
 		r.Took = time.Since(began)
 		return r
 	}
-	conn, err := p.connect()
-	if err != nil {
-		report(finish("", nil, err))
+	for attempt := range 2 {
+		conn, err := p.connect()
+		if err != nil {
+			report(finish("", nil, err))
+			return
+		}
+		late := p.startLate(ctx, conn, s, func(err error, more bool) {
+			r := finish("", nil, err)
+			r.More = more
+			report(r)
+		})
+		answer, err := kmsapi.NewKeyManagementServiceClient(conn).Status(withTimeout(ctx, late.limit()), &kmsapi.StatusRequest{})
+		if late.ended(answer, err) {
+			return
+		}
+		p.diagnosis = ""
+		if err != nil {
+			// A connection that worked broke during the call, because the plugin ended: what
+			// is there now is what is to be reported.
+			if attempt == 0 && p.broke(err) {
+				continue
+			}
+			report(finish("", nil, err))
+			return
+		}
+		keyID, version, v := judge(answer, p.version)
+		p.version = version
+		if v == nil && s.GRPCHealth {
+			v, err = checkHealthService(withTimeout(ctx, s.Timeout), conn)
+		}
+		report(finish(keyID, v, err))
 		return
 	}
-	late := p.startLate(ctx, conn, s, func(err error, more bool) {
-		r := finish("", nil, err)
-		r.More = more
-		report(r)
-	})
-	answer, err := kmsapi.NewKeyManagementServiceClient(conn).Status(withTimeout(ctx, late.limit()), &kmsapi.StatusRequest{})
-	if late.ended(answer, err) {
-		return
-	}
-	p.diagnosis = ""
-	if err != nil {
-		report(finish("", nil, err))
-		return
-	}
-	keyID, version, v := judge(answer, p.version)
-	p.version = version
-	if v == nil && s.GRPCHealth {
-		v = checkHealthService(withTimeout(ctx, s.Timeout), conn)
-	}
-	report(finish(keyID, v, nil))
+}
+
+// broke says whether a call failed because an established connection ended, other than
+// by our own doing.
+func (p *Plugin) broke(err error) bool {
+	failed, stalled := p.connectionFailure()
+	return status.Code(err) == codes.Unavailable && failed == nil && !stalled && !p.connected()
+}
+
+// connected says whether there is a connection to the plugin.
+func (p *Plugin) connected() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dialer != nil && p.dialer.connected()
 }
 
 // result turns what was found into a Result without its times: a verdict on an answer
@@ -149,6 +176,9 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 	var call *callError
 	if errors.As(err, &call) {
 		r.Reason = call.reason()
+	}
+	if call != nil && call.stalled {
+		return Result{NotProbed: fmt.Sprintf("the reporter itself did not run for a time: %v", err)}
 	}
 	failed, stalled := p.connectionFailure()
 	lost := call == nil || status.Code(err) == codes.Unavailable
@@ -207,7 +237,8 @@ func (p *Plugin) connectionFailure() (failed error, stalled bool) {
 // attempt failed. Such a one would first sit out its backoff and meanwhile answer every
 // call with the old failure; a new one tries at once, and its first call waits for the
 // outcome. A working connection is kept for good, and so is one that the plugin is yet
-// to accept.
+// to accept, or that the kernel is yet to look up: on a file system that hangs each
+// attempt costs a thread, and none can be ended.
 func (p *Plugin) connect() (*grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +250,7 @@ func (p *Plugin) connect() (*grpc.ClientConn, error) {
 		case connectivity.Ready, connectivity.Idle:
 			return p.conn, nil
 		case connectivity.Connecting:
-			if p.dialer.connected() {
+			if p.dialer.connected() || p.dialer.dialling() {
 				return p.conn, nil
 			}
 		}
@@ -235,6 +266,8 @@ func (p *Plugin) connect() (*grpc.ClientConn, error) {
 		grpc.WithIdleTimeout(0), // an hour's interval must not reconnect
 		grpc.WithDisableServiceConfig(),
 		grpc.WithUnaryInterceptor(limit),
+		grpc.WithMaxHeaderListSize(maxHeaders),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithReadBufferSize(buffer),
 		grpc.WithWriteBufferSize(buffer),
 	)

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -117,12 +120,14 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsSeenByTheNextProbe(t *testing.T) {
 		"key-id other":                   {status: health.Healthy},
 		"huge-answer":                    {status: health.Unhealthy, reason: health.ReportedUnhealthy, detail: `healthz is "xxxxxxxx`},
 		"padded-answer":                  {status: health.Healthy},
-		"padded-answer 5242880":          {status: health.Error, reason: health.Throttled, detail: "received message larger than max", noKey: true},
+		"padded-answer 300000":           {status: health.Error, reason: health.Throttled, detail: "received message larger than max", noKey: true},
 		"huge-headers":                   {status: health.Healthy},
 		"refuse-encrypt":                 {trip: true, status: health.Unhealthy, reason: health.PermissionDenied, detail: "Encrypt: PermissionDenied: "},
 		"refuse-decrypt":                 {trip: true, status: health.Unhealthy, reason: health.PermissionDenied, detail: "Decrypt: PermissionDenied: "},
 		"refuse-encrypt Unavailable x":   {trip: true, status: health.Error, reason: health.Unavailable, detail: "Encrypt: Unavailable: x"},
 		"refuse-encrypt NotFound x":      {trip: true, status: health.Unhealthy, reason: health.KeyUnavailable, detail: "Encrypt: NotFound: x"},
+		"refuse-encrypt Canceled x":      {trip: true, status: health.Unhealthy, reason: health.ReportedUnhealthy, detail: "Encrypt: Canceled: x"},
+		"rpc-error Canceled x":           {status: health.Error, reason: health.ReportedUnhealthy, detail: "Status: Canceled: x", noKey: true},
 		"wrong-decrypt":                  {trip: true, status: health.Unhealthy, reason: health.RoundTripMismatch, detail: "the answer to Decrypt is 32 bytes that differ from the 32 that were encrypted"},
 		"short-decrypt":                  {trip: true, status: health.Unhealthy, reason: health.RoundTripMismatch, detail: "the answer to Decrypt is 31 bytes that differ from the 32 that were encrypted"},
 		"replaced-key":                   {trip: true, status: health.Unhealthy, reason: health.RoundTripMismatch, detail: "under the same key_id can no longer be decrypted: Decrypt: InvalidArgument: "},
@@ -237,6 +242,41 @@ func TestMissingSocketIsToldAtOnceWithTheReason(t *testing.T) {
 		}
 		if took := time.Since(began); took > patient/2 {
 			t.Errorf("took %s", took)
+		}
+	}
+}
+
+// What ends during a call is judged by what is there afterwards.
+func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
+	real := start(t)
+	plugin := probed(t, real.Endpoint())
+	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+		t.Fatalf("%+v", r)
+	}
+	set(t, real, "hang")
+	done := make(chan Result, 1)
+	go plugin.Probe(context.Background(), writer(patient), func(r Result) { done <- r })
+	if err := real.WaitForCalls(t.Context(), kmsplugin.CallStatus, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := real.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-done; r.Reason != health.ConnectFailed || !strings.HasSuffix(r.Detail, ": no such file or directory") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// The report of a plugin without a status could not be read, nor could those of the
+// others in the same message.
+func TestEveryCodeIsAVerdict(t *testing.T) {
+	for code := codes.OK + 1; code <= codes.Unauthenticated; code++ {
+		err := &callError{call: "Encrypt", err: status.Error(code, "x")}
+		if v := refusal(err); v.status != health.Unhealthy && v.status != health.Error || v.reason == "" {
+			t.Errorf("%s: %+v", code, v)
+		}
+		if r := NewPlugin("/none").result("", nil, err); r.Status != health.Error || r.Reason == "" {
+			t.Errorf("%s: %+v", code, r)
 		}
 	}
 }

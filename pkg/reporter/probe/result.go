@@ -44,9 +44,10 @@ type verdict struct {
 	status health.Status
 	reason health.Reason
 	detail string
+	lost   bool // by a code that also says that the connection was lost or closed
 }
 
 // unhealthy is the verdict on a plugin that answered, and not well.
 func unhealthy(reason health.Reason, detail string) *verdict {
-	return &verdict{health.Unhealthy, reason, detail}
+	return &verdict{status: health.Unhealthy, reason: reason, detail: detail}
 }

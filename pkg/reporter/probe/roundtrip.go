@@ -104,7 +104,7 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	connection := p.connections.Load()
 	kms := kmsapi.NewKeyManagementServiceClient(conn)
 	made, v := p.roundTrip(withTimeout(ctx, s.Timeout), kms, s.Writes, keyID)
-	if v != nil && v.status != health.Unhealthy && (connection != p.connections.Load() || !dialer.connected()) {
+	if v != nil && v.lost && (connection != p.connections.Load() || !dialer.connected() || dialer.failure() != nil) {
 		return Trip{} // the connection was lost or closed during it, which is the probe's to judge
 	}
 	t := Trip{Made: made, Status: health.Healthy}
@@ -147,7 +147,7 @@ func (p *Plugin) readerSamples(ctx context.Context, kms kmsapi.KeyManagementServ
 	if p.samples.byKey[keyID] == nil && keyID != "" && p.samples.refused != keyID {
 		if sealed, v := seal(ctx, kms, keyID); v == nil {
 			p.samples.add(sealed)
-		} else {
+		} else if v.status == health.Unhealthy && v.reason != health.Timeout {
 			p.samples.refused = keyID
 		}
 	}
@@ -235,8 +235,11 @@ func refusal(err error) *verdict {
 	if errors.As(err, &call) {
 		v.reason = call.reason()
 	}
-	if code := status.Code(err); code == codes.Unavailable || code == codes.Canceled {
-		v.status = health.Error
+	switch code := status.Code(err); code {
+	case codes.Unavailable:
+		v.status, v.lost = health.Error, true
+	case codes.Canceled:
+		v.lost = true // or the plugin says so itself
 	}
 	return v
 }

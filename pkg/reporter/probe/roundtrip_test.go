@@ -150,3 +150,17 @@ func TestConnectionLostDuringARoundTripIsNoVerdict(t *testing.T) {
 		t.Errorf("%+v", made)
 	}
 }
+
+func TestReaderWhoseEncryptGotNoAnswerIsAskedAgain(t *testing.T) {
+	real := start(t, "hang encrypt")
+	plugin := probed(t, real.Endpoint())
+	if made := trip(t, plugin, Settings{Timeout: short}); made.Made {
+		t.Fatalf("%+v", made)
+	}
+	if err := real.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	if made := trip(t, plugin, Settings{Timeout: patient}); !healthyTrip(made) {
+		t.Errorf("%+v", made)
+	}
+}

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -77,6 +78,35 @@ func TestHandshakeThatHangsLeavesNoConnectionBehind(t *testing.T) {
 	p.waitFor(t, TimedOut, 4)
 	if n := open.Load(); n > 1 {
 		t.Errorf("%d connections are open after 4 tries", n)
+	}
+}
+
+// After "101 Switching Protocols" net/http hands over the connection itself, which the
+// request's context does not end.
+func TestSwitchOfProtocolsFailsAsUnexpectedAndTheNextServerIsTried(t *testing.T) {
+	a, b, _, dir := three(t)
+	ended := make(chan error, 100)
+	a.answers(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_, err = conn.Read(make([]byte, 1))
+		ended <- err
+	})
+	p := runAs(t, dir, through(2*time.Second, time.Hour, a, b))
+	p.offer("1")
+	b.next(t)
+	p.waitFor(t, Success, 1)
+	if s := p.Status(); s.Server != b.URL || !strings.HasPrefix(s.PreferredError, "101 Switching Protocols") {
+		t.Errorf("%+v", s)
+	}
+	if err := <-ended; !errors.Is(err, io.EOF) {
+		t.Errorf("the connection was not closed: %v", err)
 	}
 }
 

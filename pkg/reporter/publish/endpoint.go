@@ -3,6 +3,7 @@ package publish
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,8 +23,8 @@ type endpoint struct {
 	config *rest.Config
 	proxy  func(*http.Request) (*url.URL, error)
 
-	connection http.RoundTripper // nil: none
-	disconnect func()            // closes the connection, and one that is being made
+	connection http.RoundTripper  // nil: none
+	end        context.CancelFunc // of the connection, and of one that is being made
 }
 
 func newEndpoint(config *rest.Config, server *url.URL, proxy func(*http.Request) (*url.URL, error)) (*endpoint, error) {
@@ -66,13 +67,14 @@ func (e *endpoint) connect() error {
 		end()
 		return err
 	}
-	e.connection = connection
-	e.disconnect = func() {
-		end()
-		transport.CloseIdleConnections()
-		e.connection = nil
-	}
+	e.connection, e.end = connection, func() { end(); transport.CloseIdleConnections() }
 	return nil
+}
+
+// disconnect closes the connection, and one that is being made.
+func (e *endpoint) disconnect() {
+	e.end()
+	e.connection = nil
 }
 
 // dialed is a connection that its endpoint closes, unless it was closed before.
@@ -97,10 +99,9 @@ const (
 	maxErrorText = 64 << 10
 )
 
-// apply sends one request: a Server-Side Apply of the resource's status. The transport
-// is asked directly, without net/http's client, which would follow redirects (an API
-// server does not redirect a PATCH, and whoever does shall not get our token, nor a
-// GET) and writes URLs into its errors.
+// apply sends one request: a Server-Side Apply of the resource's status. It ends within
+// the timeout whatever the server does: the connection ends with ctx, since net/http
+// does not always end what it does with it.
 func (e *endpoint) apply(ctx context.Context, resource, manager string, payload []byte, timeout time.Duration) *failure {
 	if e.connection == nil {
 		if err := e.connect(); err != nil {
@@ -109,6 +110,12 @@ func (e *endpoint) apply(ctx context.Context, resource, manager string, payload 
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	keep := context.AfterFunc(ctx, e.end)
+	defer func() {
+		if !keep() {
+			e.disconnect()
+		}
+	}()
 	target := e.server.JoinPath("apis", group, version, resource, name, "status")
 	target.RawQuery = url.Values{"fieldManager": {manager}, "force": {"true"}}.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, target.String(), bytes.NewReader(payload))
@@ -117,24 +124,38 @@ func (e *endpoint) apply(ctx context.Context, resource, manager string, payload 
 	}
 	request.Header.Set("Content-Type", "application/apply-patch+yaml") // JSON is YAML
 	request.Header.Set("Accept", acceptMetadata)
+	failed, err := e.exchange(request)
+	if err == nil {
+		return failed
+	}
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // which closed the connection
+		err = fmt.Errorf("%w: %w", ended, err)
+	}
+	return transportFailure(err, timeout)
+}
+
+// exchange sends a request and returns what the answer says, or an error where there is
+// no whole answer. The transport is asked directly, without net/http's client, which
+// would follow redirects (an API server does not redirect a PATCH, and whoever does shall
+// not get our token, nor a GET) and writes URLs into its errors.
+func (e *endpoint) exchange(request *http.Request) (*failure, error) {
 	answer, err := e.connection.RoundTrip(request)
 	if err != nil {
-		return transportFailure(err, timeout)
+		return nil, err
 	}
 	defer func() { _ = answer.Body.Close() }() // read to its end, or given up
-	if answer.StatusCode/100 == 2 {
+	switch answer.StatusCode / 100 {
+	case 1: // 101: what follows is another protocol, without an end
+		return answerFailure(answer.StatusCode, answer.Header, nil, time.Now()), nil
+	case 2:
 		if kind := answer.Header.Get("Content-Type"); !strings.HasPrefix(kind, "application/json") {
-			return &failure{kind: Unexpected, err: fmt.Errorf("it answered %d with %q: this is no API server", answer.StatusCode, kind)}
+			return &failure{kind: Unexpected, err: fmt.Errorf("it answered %d with %q: this is no API server", answer.StatusCode, kind)}, nil
 		}
 		// Read to the end, so that the connection can be used again.
-		if _, err := io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer)); err != nil {
-			return transportFailure(err, timeout)
-		}
-		return nil
+		_, err := io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer))
+		return nil, err
+	default:
+		text, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorText))
+		return answerFailure(answer.StatusCode, answer.Header, text, time.Now()), err
 	}
-	text, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorText))
-	if err != nil {
-		return transportFailure(err, timeout)
-	}
-	return answerFailure(answer.StatusCode, answer.Header, text, time.Now())
 }
