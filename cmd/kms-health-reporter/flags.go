@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -96,7 +97,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	if modes > 1 || modes == 1 && o.output != "" {
 		return o, fmt.Errorf("--once, --validate, --print-defaults, --version and --output exclude each other")
 	}
-	if o.output != "" && o.output != "-" && reporter.SameFile(o.output, o.config) {
+	if o.output != "" && o.output != "-" && sameFile(o.output, o.config) {
 		return o, fmt.Errorf("--output: %s is the configuration file, %s", o.output, o.config)
 	}
 	if o.node != "" && modes == 0 {
@@ -108,6 +109,18 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 		return o, fmt.Errorf("--config: is empty, must be a path")
 	}
 	return o, nil
+}
+
+// sameFile is reporter.SameFile, unless a file system hangs: then each write finds out.
+func sameFile(a, b string) bool {
+	same := make(chan bool, 1)
+	go func() { same <- reporter.SameFile(a, b) }()
+	select {
+	case answer := <-same:
+		return answer
+	case <-time.After(time.Second):
+		return false
+	}
 }
 
 func count(set ...bool) (n int) {

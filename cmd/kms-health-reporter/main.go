@@ -31,8 +31,14 @@ const (
 	exitNoAnswer = 2 // wrong flags; --once: the file cannot be used, or a plugin was not observed
 )
 
+// The kernel gives a signal to the main thread, even while that is in a file system that
+// hangs, and then nobody sees it. So that thread does nothing but wait.
+func init() { runtime.LockOSThread() }
+
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	code := make(chan int)
+	go func() { code <- run(os.Args[1:], os.Stdout, os.Stderr) }()
+	os.Exit(<-code)
 }
 
 func run(args []string, stdout, stderr io.Writer) int {

@@ -86,11 +86,18 @@ func (f *folders) report() *kmsplugin.Plugin {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		f.t.Fatal(err)
 	}
+	f.run("--config", file)
+	return two
+}
+
+// run starts the reporter.
+func (f *folders) run(args ...string) {
+	f.t.Helper()
 	reporter, err := program.Build(f.dir, "kms-health-reporter")
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.cmd, f.ends = exec.Command(reporter, "--config", file), make(chan struct{})
+	f.cmd, f.ends = exec.Command(reporter, args...), make(chan struct{})
 	f.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	f.cmd.Stderr = f
 	if err := f.cmd.Start(); err != nil {
@@ -101,7 +108,36 @@ func (f *folders) report() *kmsplugin.Plugin {
 		_ = f.cmd.Process.Kill()
 		<-f.ends
 	})
-	return two
+}
+
+// hang mounts a file system at a path that never answers.
+func (f *folders) hang(path string) {
+	f.t.Helper()
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = unix.Close(fuse) }) // frees whoever waits
+	f.mount("hung", path, "fuse", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse))
+}
+
+// end sends SIGTERM, and wants the reporter to end within two seconds.
+func (f *folders) end(what string) {
+	f.t.Helper()
+	began := time.Now()
+	if err := f.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		f.t.Fatal(err)
+	}
+	select {
+	case <-f.ends:
+	case <-time.After(30 * time.Second):
+		f.t.Fatal("it does not end")
+	}
+	took := time.Since(began)
+	times.took("15 folders", "SIGTERM while "+what, took, noTime, "2.2s")
+	if took > 2200*time.Millisecond {
+		f.t.Errorf("it took %s to end", took)
+	}
 }
 
 // threads is how many the reporter has.
@@ -134,12 +170,7 @@ func Test15FileSystemOfTheSocketsHangs(t *testing.T) {
 	two := f.report()
 	f.awaitLog("Nothing to observe")
 
-	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Close(fuse) }) // frees whoever waits
-	f.mount("hung", sockets, "fuse", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse))
+	f.hang(sockets)
 	time.Sleep(2 * time.Second) // until it has been looked for, and probed
 
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -152,20 +183,17 @@ func Test15FileSystemOfTheSocketsHangs(t *testing.T) {
 	if now := f.threads(); now > before+2 {
 		t.Errorf("%d threads, then %d: each probe costs one", before, now)
 	}
-	began := time.Now()
-	if err := f.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-f.ends:
-	case <-time.After(30 * time.Second):
-		t.Fatal("it does not end")
-	}
-	took := time.Since(began)
-	times.took("15 folders", "SIGTERM while a file system hangs", took, noTime, "2.2s")
-	if took > 2200*time.Millisecond {
-		t.Errorf("it took %s to end", took)
-	}
+	f.end("the sockets' file system hangs")
+}
+
+func Test15FileSystemOfTheConfigurationHangs(t *testing.T) {
+	f := newFolders(t)
+	hung := f.mkdir("hung")
+	f.hang(hung)
+	f.run("--config", hung+"/config.yaml", "--output", hung+"/report.json")
+	f.awaitLog("Starting")
+	time.Sleep(2 * time.Second) // until both are waited for
+	f.end("the configuration's file system hangs")
 }
 
 // A folder of the host that is deleted and made anew leaves the mount of the former one.
