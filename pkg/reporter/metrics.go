@@ -55,7 +55,7 @@ func newMetrics(registry prometheus.Registerer, watching func() float64) *metric
 		}, []string{"key_id"}),
 		pluginStatus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kms_health_reporter_plugin_status",
-			Help: "1 for the verdict of a plugin's last probe, 0 for the others.",
+			Help: "1 for the verdict on a plugin, that of the round trip included, 0 for the others.",
 		}, []string{"key_id", "status"}),
 		pluginReason: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kms_health_reporter_plugin_reason",
