@@ -49,8 +49,10 @@ func (e *endpoint) connect() error {
 	transport := &http.Transport{
 		TLSClientConfig: tlsConfig,
 		Proxy:           e.proxy,
-		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
-			conn, err := (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext(life, network, address)
+		DialContext: func(attempt context.Context, network, address string) (net.Conn, error) {
+			// A Dialer divides the time until its deadline among a name's addresses.
+			deadline, _ := attempt.Value(deadlineKey{}).(time.Time)
+			conn, err := (&net.Dialer{Deadline: deadline, KeepAlive: 30 * time.Second}).DialContext(life, network, address)
 			if err != nil {
 				return nil, err
 			}
@@ -76,6 +78,10 @@ func (e *endpoint) disconnect() {
 	e.end()
 	e.connection = nil
 }
+
+// deadlineKey is the key of an attempt's deadline among the values of its context. net/http
+// gives a dial those values, but neither the deadline nor the end of that context.
+type deadlineKey struct{}
 
 // dialed is a connection that its endpoint closes, unless it was closed before.
 type dialed struct {
@@ -108,7 +114,8 @@ func (e *endpoint) apply(ctx context.Context, resource, manager string, payload 
 			return &failure{kind: BadCredentials, err: err}
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	deadline := time.Now().Add(timeout)
+	ctx, cancel := context.WithDeadline(context.WithValue(ctx, deadlineKey{}, deadline), deadline)
 	defer cancel()
 	keep := context.AfterFunc(ctx, e.end)
 	defer func() {
