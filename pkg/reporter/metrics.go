@@ -9,14 +9,7 @@ import (
 
 // metrics are those of the loop; the parts bring their own.
 type metrics struct {
-	probes        *prometheus.CounterVec
-	probeDuration *prometheus.HistogramVec
-	lastProbe     *prometheus.GaugeVec
-	pluginStatus  *prometheus.GaugeVec
-	pluginReason  *prometheus.GaugeVec
-	reasons       map[string]health.Reason // that pluginReason shows, by keyID
-	notProbed     *prometheus.CounterVec
-	roundTrips    *prometheus.CounterVec
+	pluginMetrics
 
 	reloads     *prometheus.CounterVec
 	configGood  prometheus.Gauge
@@ -26,6 +19,18 @@ type metrics struct {
 	configExpected prometheus.Gauge
 
 	outputErrors prometheus.Counter
+}
+
+// pluginMetrics are those by plugin.
+type pluginMetrics struct {
+	probes        *prometheus.CounterVec
+	probeDuration *prometheus.HistogramVec
+	lastProbe     *prometheus.GaugeVec
+	pluginStatus  *prometheus.GaugeVec
+	pluginReason  *prometheus.GaugeVec
+	reasons       map[string]health.Reason // that pluginReason shows, by keyID
+	notProbed     *prometheus.CounterVec
+	roundTrips    *prometheus.CounterVec
 }
 
 // The results of reading the configuration file.
@@ -39,36 +44,7 @@ var statuses = []health.Status{health.Healthy, health.Unhealthy, health.Error}
 
 func newMetrics(registry prometheus.Registerer, watching func() float64) *metrics {
 	m := &metrics{
-		reasons: map[string]health.Reason{},
-		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kms_health_reporter_probes_total",
-			Help: "Probes by plugin and verdict: healthy, unhealthy, error, or gone where there is nothing to observe.",
-		}, []string{"key_id", "status"}),
-		probeDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "kms_health_reporter_probe_duration_seconds",
-			Help:    "How long probes took, all checks of a plugin together.",
-			Buckets: []float64{.001, .005, .025, .1, .5, 2, 10},
-		}, []string{"key_id"}),
-		lastProbe: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kms_health_reporter_last_probe_timestamp_seconds",
-			Help: "When a plugin was last probed, in seconds since the epoch.",
-		}, []string{"key_id"}),
-		pluginStatus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kms_health_reporter_plugin_status",
-			Help: "1 for the verdict on a plugin, that of the round trip included, 0 for the others.",
-		}, []string{"key_id", "status"}),
-		pluginReason: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kms_health_reporter_plugin_reason",
-			Help: "1, with the reason of a plugin that is not healthy; no series while it is.",
-		}, []string{"key_id", "reason"}),
-		notProbed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kms_health_reporter_probe_failures_total",
-			Help: "Probes that the reporter itself could not make, for want of descriptors or memory. They say nothing of the plugin.",
-		}, []string{"key_id"}),
-		roundTrips: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kms_health_reporter_round_trips_total",
-			Help: "Round trips by plugin and result: ok, failed, or skipped where nothing could be encrypted or decrypted.",
-		}, []string{"key_id", "result"}),
+		pluginMetrics: newPluginMetrics(),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kms_health_reporter_config_reloads_total",
 			Help: "Changes of the configuration file by result: applied, invalid, or unreadable; the last good one stays in force after the latter two.",
@@ -105,6 +81,41 @@ func newMetrics(registry prometheus.Registerer, watching func() float64) *metric
 		m.reloads.WithLabelValues(result) // a rate needs the zero before the one
 	}
 	return m
+}
+
+func newPluginMetrics() pluginMetrics {
+	return pluginMetrics{
+		reasons: map[string]health.Reason{},
+		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kms_health_reporter_probes_total",
+			Help: "Probes by plugin and verdict: healthy, unhealthy, error, or gone where there is nothing to observe.",
+		}, []string{"key_id", "status"}),
+		probeDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kms_health_reporter_probe_duration_seconds",
+			Help:    "How long probes took, all checks of a plugin together.",
+			Buckets: []float64{.001, .005, .025, .1, .5, 2, 10},
+		}, []string{"key_id"}),
+		lastProbe: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kms_health_reporter_last_probe_timestamp_seconds",
+			Help: "When a plugin was last probed, in seconds since the epoch.",
+		}, []string{"key_id"}),
+		pluginStatus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kms_health_reporter_plugin_status",
+			Help: "1 for the verdict on a plugin, that of the round trip included, 0 for the others.",
+		}, []string{"key_id", "status"}),
+		pluginReason: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kms_health_reporter_plugin_reason",
+			Help: "1, with the reason of a plugin that is not healthy; no series while it is.",
+		}, []string{"key_id", "reason"}),
+		notProbed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kms_health_reporter_probe_failures_total",
+			Help: "Probes that the reporter itself could not make, for want of descriptors or memory. They say nothing of the plugin.",
+		}, []string{"key_id"}),
+		roundTrips: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kms_health_reporter_round_trips_total",
+			Help: "Round trips by plugin and result: ok, failed, or skipped where nothing could be encrypted or decrypted.",
+		}, []string{"key_id", "result"}),
+	}
 }
 
 func (m *metrics) observe(keyID string, r probe.Result) {

@@ -20,6 +20,8 @@ type absence struct {
 	// gone is true when there is nothing to observe, for good or until a time.
 	gone  bool
 	until time.Time
+	// lacking is why it could not be found out, where the reporter itself lacks something.
+	lacking error
 }
 
 // absence looks for the socket. In a volume of a pod (an emptyDir), it comes and goes
@@ -32,8 +34,11 @@ func (p *Plugin) absence(now time.Time) absence {
 		return absence{}
 	}
 	folder := p.address[:strings.LastIndexByte(p.address, '/')+1] // as the kernel walks it
-	deleted, pods := folderDeleted(folder), p.inPodVolume(folder)
+	pods, err := p.inPodVolume(folder)
+	deleted := folderDeleted(folder)
 	switch {
+	case own(err):
+		return absence{lacking: err}
 	case deleted && pods:
 		return absence{gone: true, why: "its folder was deleted, with the pod that it belonged to"}
 	case deleted:
@@ -70,12 +75,12 @@ func folderDeleted(folder string) bool {
 }
 
 // inPodVolume tells whether a folder lies in what a kubelet made as an emptyDir volume.
-func (p *Plugin) inPodVolume(folder string) bool {
+func (p *Plugin) inPodVolume(folder string) (bool, error) {
 	if real, err := filepath.EvalSymlinks(folder); err == nil {
 		folder = real
 	}
 	mounts, err := p.mounts()
-	return err == nil && inEmptyDir(mounts, folder)
+	return err == nil && inEmptyDir(mounts, folder), err
 }
 
 // inEmptyDir tells, by a mountinfo (proc(5)), whether a folder lies in what a kubelet

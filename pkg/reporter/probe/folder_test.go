@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,6 +54,16 @@ func TestDeletedFolder(t *testing.T) {
 		if want != "" && (r.Gone || r.Reason != health.ConnectFailed || !strings.Contains(r.Detail, want)) {
 			t.Errorf("a deleted folder of the host: %+v", r)
 		}
+	}
+}
+
+func TestMountsThatWeLackDescriptorsToReadAreNotThePluginsError(t *testing.T) {
+	plugin := probed(t, "unix://"+t.TempDir()+"/kms.sock")
+	plugin.mounts = func() (string, error) {
+		return "", &os.PathError{Op: "open", Path: "/proc/self/mountinfo", Err: syscall.EMFILE}
+	}
+	if r := ask(t, plugin, writer(patient)); r.Status != "" || !strings.Contains(r.NotProbed, "too many open files") {
+		t.Errorf("%+v", r)
 	}
 }
 

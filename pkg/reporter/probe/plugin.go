@@ -191,6 +191,9 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 			return Result{NotProbed: failed.Error()}
 		}
 		absence := p.absence(time.Now())
+		if absence.lacking != nil {
+			return Result{NotProbed: absence.lacking.Error()}
+		}
 		if absence.gone {
 			return Result{Gone: true, GoneUntil: absence.until, Detail: absence.why}
 		}

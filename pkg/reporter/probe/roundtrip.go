@@ -98,7 +98,7 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	p.mu.Lock()
 	conn, dialer := p.conn, p.dialer
 	p.mu.Unlock()
-	if conn == nil || !dialer.connected() {
+	if conn == nil {
 		return Trip{}
 	}
 	connection := p.connections.Load()

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -46,9 +47,12 @@ type seen struct {
 	connection                                     string // the client's address
 }
 
-func newServer(t *testing.T) *server {
+func newServer(t *testing.T) *server { return newServerAsking(t, tls.NoClientCert) }
+
+// newServerAsking returns a server that asks for client certificates, or does not.
+func newServerAsking(t *testing.T, ask tls.ClientAuthType) *server {
 	s := &server{requests: make(chan *seen, 1000)}
-	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var sent struct {
 			Status struct {
 				Conditions       []struct{ Message string }
@@ -81,6 +85,8 @@ func newServer(t *testing.T) *server {
 			answer(w, r)
 		}
 	}))
+	s.TLS = &tls.Config{ClientAuth: ask}
+	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
 }
