@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 	"unicode"
@@ -181,7 +182,9 @@ func (c *credentials) connect(config *clientcmdapi.Config) ([]*endpoint, error) 
 }
 
 // inline replaces the paths of the current context by the contents of the files
-// behind them, and adds those files to the list.
+// behind them, and adds those files to the list. A file that is named must hold
+// something: client-go takes an empty CA for the system's, to which the token would be
+// sent then, and an empty certificate or key for none.
 func inline(config *clientcmdapi.Config, dir string, files *[]file) error {
 	context, ok := config.Contexts[config.CurrentContext]
 	if !ok {
@@ -199,30 +202,50 @@ func inline(config *clientcmdapi.Config, dir string, files *[]file) error {
 		if err != nil {
 			return err
 		}
+		if len(bytes.TrimSpace(content.data)) == 0 {
+			return fmt.Errorf("%s: is empty", at)
+		}
 		*data, *path = content.data, ""
 		*files = append(*files, content)
 		return nil
 	}
-	var errs []error
 	if cluster, ok := config.Clusters[context.Cluster]; ok {
-		errs = append(errs, read(&cluster.CertificateAuthority, &cluster.CertificateAuthorityData))
-	}
-	if user, ok := config.AuthInfos[context.AuthInfo]; ok {
-		var token []byte
-		errs = append(errs,
-			read(&user.ClientCertificate, &user.ClientCertificateData),
-			read(&user.ClientKey, &user.ClientKeyData),
-			read(&user.TokenFile, &token))
-		if token != nil {
-			user.Token = string(bytes.TrimSpace(token))
-			if user.Token == "" || bytes.ContainsFunc([]byte(user.Token), unicode.IsControl) {
-				errs = append(errs, errors.New("the token's file holds no token"))
-			}
-		}
-		if user.Exec != nil || user.AuthProvider != nil {
-			// Nothing is run beside an API server because a file says so.
-			errs = append(errs, errors.New("users: exec and auth-provider are not supported; use a token, a tokenFile or a client certificate"))
+		if err := read(&cluster.CertificateAuthority, &cluster.CertificateAuthorityData); err != nil {
+			return err
 		}
 	}
-	return errors.Join(errs...)
+	user, ok := config.AuthInfos[context.AuthInfo]
+	if !ok {
+		return nil // client-go has an error for it
+	}
+	var token []byte
+	if err := errors.Join(
+		read(&user.ClientCertificate, &user.ClientCertificateData),
+		read(&user.ClientKey, &user.ClientKeyData),
+		read(&user.TokenFile, &token),
+	); err != nil {
+		return err
+	}
+	if token != nil {
+		user.Token = string(token)
+	}
+	return checkUser(user)
+}
+
+// checkUser returns an error for what client-go takes for "send none", or what no request
+// can hold. It also cuts white space off the token, as client-go does of a token's file.
+func checkUser(user *clientcmdapi.AuthInfo) error {
+	if user.Exec != nil || user.AuthProvider != nil {
+		// Nothing is run beside an API server because a file says so.
+		return errors.New("users: exec and auth-provider are not supported; use a token, a tokenFile or a client certificate")
+	}
+	if (len(user.ClientCertificateData) == 0) != (len(user.ClientKeyData) == 0) {
+		return errors.New("users: a client certificate needs its key, and a key its certificate")
+	}
+	token := strings.TrimSpace(user.Token)
+	if user.Token != "" && token == "" || strings.ContainsFunc(token, unicode.IsControl) {
+		return errors.New("users: the token holds control characters, or nothing but white space")
+	}
+	user.Token = token
+	return nil
 }
