@@ -23,7 +23,7 @@ func TestFailureThatAnotherServerMightNotHaveClosesTheConnection(t *testing.T) {
 		"401":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 401) }, true},
 		"429":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 429) }, true},
 		"no answer":        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, true},
-		"conflict":         {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 409) }, false},
+		"conflict":         {refuses(409, "conflict", ""), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)

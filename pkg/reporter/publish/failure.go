@@ -42,9 +42,9 @@ const (
 	NoObject Kind = "no_object"
 	// NoField: the resource's schema lacks the field of this form.
 	NoField Kind = "no_field"
-	// Conflict is 409.
+	// Conflict is 409 of an API server.
 	Conflict Kind = "conflict"
-	// Invalid is 400 or 422: the API server refuses what we wrote.
+	// Invalid is 400 or 422 of an API server: it refuses what we wrote.
 	Invalid Kind = "invalid"
 	// Throttled is 429.
 	Throttled Kind = "throttled"
@@ -129,18 +129,22 @@ func alerted(err error) bool {
 
 // answerStatus is what we need of a metav1.Status.
 type answerStatus struct {
+	Kind    string `json:"kind"`
 	Message string `json:"message"`
 	Details struct {
 		Name string `json:"name"`
 	} `json:"details"`
 }
 
-// answerFailure classifies an answer other than 2xx.
+// answerFailure classifies an answer other than 2xx. Only a Status, which every error of
+// an API server is, is taken for what every API server would answer: a load balancer
+// refuses requests with the same codes.
 func answerFailure(code int, header http.Header, body []byte, now time.Time) *failure {
 	var status answerStatus
 	if json.Unmarshal(body, &status) != nil || status.Message == "" {
 		status.Message = string(body)
 	}
+	isStatus := status.Kind == "Status"
 	f := &failure{
 		kind: Unexpected,
 		err:  fmt.Errorf("%d %s: %s", code, http.StatusText(code), status.Message),
@@ -150,18 +154,18 @@ func answerFailure(code int, header http.Header, body []byte, now time.Time) *fa
 		f.kind = Unauthorized
 	case code == http.StatusForbidden:
 		f.kind = Forbidden
-	case code == http.StatusNotFound && status.Details.Name != "":
+	case code == http.StatusNotFound && isStatus && status.Details.Name != "":
 		f.kind = NoObject
 	case code == http.StatusNotFound:
 		f.kind = NoResource
-	case code == http.StatusConflict:
+	case code == http.StatusConflict && isStatus:
 		f.kind = Conflict
-	case code == http.StatusBadRequest || code == http.StatusUnprocessableEntity:
+	case (code == http.StatusBadRequest || code == http.StatusUnprocessableEntity) && isStatus:
 		f.kind = Invalid
 	case code == http.StatusTooManyRequests:
 		f.kind = Throttled
 		f.retryAfter = retryAfter(header.Get("Retry-After"), now)
-	case code == http.StatusInternalServerError && strings.Contains(status.Message, "field not declared in schema"):
+	case code == http.StatusInternalServerError && isStatus && strings.Contains(status.Message, "field not declared in schema"):
 		// Server-Side Apply's answer to a field that the schema does not have.
 		f.kind = NoField
 	case code >= 500:

@@ -98,6 +98,11 @@ func TestAnswersAreToldApart(t *testing.T) {
 		"500 for an unknown field": {500, status(`failed to create typed patch object (...): .status.encryptionStatus: field not declared in schema`, ""), NoField},
 		"503":                      {503, "no", ServerError},
 		"302":                      {302, "", Unexpected},
+		"400 of a balancer":        {400, "<html><h1>400 Bad Request</h1>No required SSL certificate was sent</html>", Unexpected},
+		"409 of a balancer":        {409, "", Unexpected},
+		"422 in another's JSON":    {422, `{"message":"no"}`, Unexpected},
+		"404 in another's JSON":    {404, `{"message":"no","details":{"name":"cluster"}}`, NoResource},
+		"500 in another's JSON":    {500, `{"message":".status.x: field not declared in schema"}`, ServerError},
 	} {
 		got := answerFailure(tt.code, http.Header{}, []byte(tt.body), noon)
 		if got.kind != tt.want {

@@ -34,6 +34,15 @@ func fails(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "on purpose", code) }
 }
 
+// refuses answers as an API server does.
+func refuses(code int, message, name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":%q,"details":{"name":%q}}`, message, name)
+	}
+}
+
 func hangs(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 func (r *running) statusBecomes(t *testing.T, what string, ok func(Status) bool) {
@@ -53,7 +62,11 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 		"500":    func(s *server) { s.answers(fails(500)) },
 		"401":    func(s *server) { s.answers(fails(401)) },
 		"no CRD": func(s *server) { s.answers(fails(404)) },
-		"hangs":  func(s *server) { s.answers(hangs) },
+		// What a balancer refuses, an API server might not.
+		"400 of a balancer": func(s *server) { s.answers(fails(400)) },
+		"409 of a balancer": func(s *server) { s.answers(fails(409)) },
+		"422 of a balancer": func(s *server) { s.answers(fails(422)) },
+		"hangs":             func(s *server) { s.answers(hangs) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines := logLines(t)
@@ -92,16 +105,10 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 
 func TestWhatEveryServerWouldAnswerEndsTheWrite(t *testing.T) {
 	for kind, answer := range map[Kind]http.HandlerFunc{
-		Invalid:  fails(422),
-		Conflict: fails(409),
-		NoObject: func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(404)
-			_, _ = fmt.Fprint(w, `{"message":"not found","details":{"name":"cluster"}}`)
-		},
-		NoField: func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(500)
-			_, _ = fmt.Fprint(w, `{"message":".status.encryptionStatus: field not declared in schema"}`)
-		},
+		Invalid:  refuses(422, "invalid", ""),
+		Conflict: refuses(409, "conflict", ""),
+		NoObject: refuses(404, "not found", "cluster"),
+		NoField:  refuses(500, ".status.encryptionStatus: field not declared in schema", ""),
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			a, b, c, dir := three(t)
