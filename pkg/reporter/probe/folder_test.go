@@ -37,7 +37,7 @@ func TestDeletedFolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = open.Close() }()
+		t.Cleanup(func() { _ = open.Close() })
 		mount := fmt.Sprintf("/proc/self/fd/%d", open.Fd())
 		plugin := probed(t, "unix://"+mount+"/kms.sock")
 		if r := ask(t, plugin, writer(patient)); r.Gone || r.Status != health.Error {

@@ -201,7 +201,7 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 		err = fmt.Errorf("cannot connect to %s: %w%s", p.address, failed, p.hint(failed, absence))
 	case lost && stalled:
 		r.Reason = health.Timeout
-		err = fmt.Errorf("Status: the plugin has not read its socket for %s", writeTimeout)
+		err = fmt.Errorf("no answer to Status: the plugin has not read its socket for %s", writeTimeout)
 	}
 	r.Detail = health.CleanDetail(err.Error())
 	return r

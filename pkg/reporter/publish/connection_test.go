@@ -20,10 +20,10 @@ func TestFailureThatAnotherServerMightNotHaveClosesTheConnection(t *testing.T) {
 		"none":             {nil, false},
 		"500":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 500) }, true},
 		"503 without body": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, true},
-		"401":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 401) }, true},
-		"429":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 429) }, true},
+		"401":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusUnauthorized) }, true},
+		"429":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusTooManyRequests) }, true},
 		"no answer":        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, true},
-		"conflict":         {refuses(409, "conflict", ""), false},
+		"conflict":         {refuses(http.StatusConflict, "conflict", ""), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
