@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -48,6 +49,7 @@ type Publisher struct {
 	written     uint64 // the last offer that was
 	log         writeLog
 	nextRetry   time.Time // of the servers before the one in use
+	nextEarlier int       // of those, which it begins with
 }
 
 // New returns a Publisher. Run makes it write.
@@ -141,7 +143,9 @@ func (p *Publisher) Run(ctx context.Context) {
 // write makes one attempt to write what is freshest when its turn comes, and returns the
 // body that was sent; nothing where there is nothing to write.
 func (p *Publisher) write(ctx context.Context) ([]byte, *failure) {
+	defer p.begin(time.Time{})
 	if p.config.Turn != nil {
+		p.begin(time.Now()) // of the wait, which one write of the other form bounds
 		select {
 		case p.config.Turn <- struct{}{}:
 			defer func() { <-p.config.Turn }()
@@ -149,6 +153,7 @@ func (p *Publisher) write(ctx context.Context) ([]byte, *failure) {
 			return nil, nil
 		}
 	}
+	p.begin(time.Now())
 	observed, number := p.take()
 	if len(observed) == 0 {
 		return nil, nil
@@ -170,6 +175,13 @@ func (p *Publisher) write(ctx context.Context) ([]byte, *failure) {
 		p.written = number
 	}
 	return payload, failed
+}
+
+// begin notes for Status when a write began; zero: none is under way.
+func (p *Publisher) begin(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.began = at
 }
 
 // report counts and logs a write.
@@ -198,7 +210,8 @@ type Status struct {
 	// PreferredError is why the preferred server is not in use; empty when it is.
 	PreferredError string
 	// LastError is why the last write failed; empty when it succeeded, and before the
-	// first.
+	// first. A write that has no result a second after its timeout (of files on a file
+	// system that hangs) takes the place of the last.
 	LastError string
 }
 
@@ -207,6 +220,9 @@ func (p *Publisher) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Status{Form: p.config.Form, Preferred: p.state.active == 0, LastError: p.state.lastError}
+	if began := p.state.began; !began.IsZero() && time.Since(began) > p.config.Timeout+time.Second {
+		s.LastError = fmt.Sprintf("a write has had no result for %s", time.Since(began).Truncate(time.Second))
+	}
 	if len(p.state.servers) > 0 {
 		s.Server = p.state.servers[p.state.active]
 	}

@@ -10,8 +10,9 @@ import (
 type state struct {
 	servers        []string // their names, in order of preference
 	active         int
-	preferredError string // of the last attempt on the first, if that failed
-	lastError      string // of the last write, if that failed
+	preferredError string    // of the last attempt on the first, if that failed
+	lastError      string    // of the last write, if that failed
+	began          time.Time // the write, or the wait for its turn, that is under way
 }
 
 func (p *Publisher) setServers(endpoints []*endpoint) {
@@ -106,8 +107,10 @@ func (p *Publisher) use(i int, why string) {
 }
 
 // retryPreferred sends what was just written to the servers before the one in use, if it
-// is time to: an apply that changes nothing writes nothing to etcd. The first that takes
-// it is used from then on. The next offer ends this, so that no report waits for it.
+// is time to: an apply that changes nothing writes nothing to etcd. Each gets an equal
+// share of the timeout. The first that takes it is used from then on. The next offer ends
+// this, so that no report waits for it; the next retry then begins with the server after
+// the one that was asked last.
 func (p *Publisher) retryPreferred(ctx context.Context, payload []byte) {
 	_, active := p.serverNames()
 	if active == 0 || time.Now().Before(p.nextRetry) {
@@ -118,9 +121,15 @@ func (p *Publisher) retryPreferred(ctx context.Context, payload []byte) {
 	endpoints, works := p.credentials.endpoints, make(chan int, 1)
 	go func() {
 		defer close(works)
-		for i := range active {
-			if p.attempt(ctx, endpoints, i, payload, p.config.Timeout) == nil {
+		for range active {
+			i := p.nextEarlier % active
+			p.nextEarlier = i + 1
+			if p.attempt(ctx, endpoints, i, payload, p.config.Timeout/time.Duration(active)) == nil {
+				p.nextEarlier = 0
 				works <- i
+				return
+			}
+			if ctx.Err() != nil {
 				return
 			}
 		}

@@ -209,6 +209,31 @@ func TestReportDoesNotWaitForTheRetryOfAServerThatHangs(t *testing.T) {
 	}
 }
 
+// The first never answers, so its retry takes until the next report.
+func TestEarlierServerBehindOneThatHangsIsUsedAgainWhenItWorks(t *testing.T) {
+	for name, pause := range map[string]time.Duration{
+		"reports that end a retry": 50 * time.Millisecond, "a retry that ends by itself": time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b, c, dir := three(t)
+			a.answers(hangs)
+			b.answers(fails(500))
+			p := runAs(t, dir, through(2*time.Second, time.Millisecond, a, b, c))
+			p.offer("1")
+			p.statusBecomes(t, "the third is used", func(s Status) bool { return s.Server == c.URL })
+			b.answers(nil)
+			next := time.Now()
+			p.statusBecomes(t, "the second is used", func(s Status) bool {
+				if time.Now().After(next) {
+					p.offer("2")
+					next = time.Now().Add(pause)
+				}
+				return s.Server == b.URL
+			})
+		})
+	}
+}
+
 func TestSeriesOfServersEndWithTheirPublisher(t *testing.T) {
 	a, b, c, dir := three(t)
 	p := runAs(t, dir, through(patience, time.Hour, a, b))

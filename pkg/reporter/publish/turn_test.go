@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -74,5 +75,39 @@ func TestTypedFormHasNoEntryBeforeAKeyIDIsKnown(t *testing.T) {
 	p.Offer([]Observation{{Entry: entry("3", "is")}})
 	if got := s.next(t); len(got.keyIDs) != 1 || got.keyIDs[0] != "3" {
 		t.Errorf("wrote %v", got.keyIDs)
+	}
+}
+
+// A system call on a file system that hangs returns to nobody. The publisher's calls of
+// the outside, one of which blocks here, stand for it.
+func TestStatusShowsAWriteThatHasNoResult(t *testing.T) {
+	s := newServer(t)
+	turn, release := make(chan struct{}, 1), make(chan struct{})
+	since := func() time.Time { <-release; return noon }
+	for name, tt := range map[string]struct {
+		change func(*Config)
+		free   func()
+	}{
+		"within itself":         {func(c *Config) { c.Since = since }, func() { close(release) }},
+		"within the other form": {func(c *Config) { c.Turn = turn; turn <- struct{}{} }, func() { <-turn }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const timeout = 200 * time.Millisecond
+			p := runAs(t, credentialFiles(t, s), func(c *Config) { c.Timeout = timeout; tt.change(c) })
+			free := sync.OnceFunc(tt.free)
+			t.Cleanup(free)
+			began := time.Now()
+			p.offer("1")
+			p.statusBecomes(t, "an error", func(s Status) bool { return s.LastError != "" })
+			if after := time.Since(began); after < timeout+time.Second {
+				t.Errorf("shown after %s", after)
+			}
+			if text := p.Status().LastError; text != "a write has had no result for 1s" {
+				t.Error(text)
+			}
+			free()
+			p.waitFor(t, Success, 1)
+			p.statusBecomes(t, "no error", func(s Status) bool { return s.LastError == "" })
+		})
 	}
 }
