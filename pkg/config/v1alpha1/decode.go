@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v2"
@@ -152,7 +153,11 @@ func parse(data []byte, kind string) (yaml.MapSlice, error) {
 		return nil, fmt.Errorf("is %d bytes, must be at most %d", len(data), MaxFileSize)
 	}
 	if i := firstNonText(data); i >= 0 {
-		return nil, fmt.Errorf("is not text: byte 0x%02x at offset %d", data[i], i)
+		what := fmt.Sprintf("byte 0x%02x", data[i])
+		if r, size := utf8.DecodeRune(data[i:]); size > 1 {
+			what = fmt.Sprintf("character %U", r)
+		}
+		return nil, fmt.Errorf("is not text: %s at offset %d", what, i)
 	}
 	if n := indicators(data); n > maxIndicators {
 		return nil, fmt.Errorf("holds too many values: %d of the characters that separate keys and values, must be at most %d", n, maxIndicators)
@@ -223,12 +228,17 @@ func aliasCharacter(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c == '_' || c == '-'
 }
 
-// firstNonText returns the offset of the first byte that no text file holds, or
-// -1.
+// firstNonText returns the offset of the first byte or character that no text file holds,
+// or -1. Those that end a line for the parser and not for an editor, and those that change
+// the order in which text is shown, are among them: they hide configuration in comments.
 func firstNonText(data []byte) int {
 	for i := 0; i < len(data); {
 		r, size := utf8.DecodeRune(data[i:])
-		if r == utf8.RuneError && size == 1 || r < ' ' && r != '\n' && r != '\r' && r != '\t' {
+		switch {
+		case r == utf8.RuneError && size == 1:
+			return i
+		case r == '\n' || r == '\t' || r == '\r' && i+1 < len(data) && data[i+1] == '\n':
+		case unicode.IsControl(r), r == '\u2028', r == '\u2029', unicode.Is(unicode.Bidi_Control, r):
 			return i
 		}
 		i += size

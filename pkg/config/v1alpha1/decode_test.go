@@ -95,7 +95,7 @@ func TestEveryMistakeIsReportedAtOnceWithPathAndValue(t *testing.T) {
 	}{
 		"empty":          {"", []string{"the file is empty"}},
 		"comments only":  {"# nothing\n", []string{"the file is empty"}},
-		"binary":         {"\x7fELF\x02\x01", []string{"the file is not text: byte 0x02 at offset 4"}},
+		"binary":         {"\x7fELF\x02\x01", []string{"the file is not text: byte 0x7f at offset 0"}},
 		"NUL":            {head + "\x00", []string{"the file is not text: byte 0x00 at offset 72"}},
 		"too large":      {strings.Repeat("#", 10<<20), []string{"the file is 10485760 bytes, must be at most 131072"}},
 		"half a file":    {(head + onePlugin)[:len(head)+len(onePlugin)-12], []string{"the file is not a YAML mapping: line "}},
@@ -161,14 +161,18 @@ func TestEveryMistakeIsReportedAtOnceWithPathAndValue(t *testing.T) {
 		"timeout above interval": {head + "probe: {interval: 3s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: 4s}]\n", []string{
 			`plugins[0].timeout: Invalid value: "4s": must be at most probe.interval, 3s`,
 		}},
-		"timeout 0":       {plugin("timeout: 0s"), []string{`plugins[0].timeout: Invalid value: "0s": must be from 10ms`}},
-		"no resource":     {head + onePlugin + "destination: {}\n", []string{"destination.resource: Required value"}},
-		"destination":     {head + onePlugin + "destination: {resource: pods, format: both, kubeconfig: a/b, writeTimeout: 2h}\n", []string{`destination.resource: Unsupported value: "pods"`, `destination.format: Unsupported value: "both"`, `destination.kubeconfig: Invalid value: "a/b": must be an absolute path`, `destination.writeTimeout: Invalid value: "2h0m0s": must be from 100ms to 1m0s`}},
-		"no address":      {head + onePlugin + "serving: {}\n", []string{"serving.address: Required value"}},
-		"a name":          {head + onePlugin + "serving: {address: 'localhost:80'}\n", []string{`serving.address: Invalid value: "localhost:80": must be an IP address and a port`}},
-		"open to all":     {head + onePlugin + "serving: {address: '0.0.0.0:80'}\n", []string{`serving.address: Invalid value: "0.0.0.0:80": must be a loopback address`}},
-		"TLS files":       {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: c, clientCAFile: d}}\n", []string{`serving.tls.certFile: Invalid value: "c"`, "serving.tls.keyFile: Required value", `serving.tls.clientCAFile: Invalid value: "d"`}},
-		"TLS settings":    {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, minVersion: TLS1.2, cipherSuites: [ECDHE-RSA-AES128-GCM-SHA256, TLS_AES_128_GCM_SHA256]}}\n", []string{`serving.tls.minVersion: Unsupported value: "TLS1.2"`, `serving.tls.cipherSuites[0]: Invalid value: "ECDHE-RSA-AES128-GCM-SHA256": is not the IANA name`, `serving.tls.cipherSuites[1]: Invalid value: "TLS_AES_128_GCM_SHA256": is a suite of TLS 1.3`}},
+		"timeout 0":    {plugin("timeout: 0s"), []string{`plugins[0].timeout: Invalid value: "0s": must be from 10ms`}},
+		"no resource":  {head + onePlugin + "destination: {}\n", []string{"destination.resource: Required value"}},
+		"destination":  {head + onePlugin + "destination: {resource: pods, format: both, kubeconfig: a/b, writeTimeout: 2h}\n", []string{`destination.resource: Unsupported value: "pods"`, `destination.format: Unsupported value: "both"`, `destination.kubeconfig: Invalid value: "a/b": must be an absolute path`, `destination.writeTimeout: Invalid value: "2h0m0s": must be from 100ms to 1m0s`}},
+		"no address":   {head + onePlugin + "serving: {}\n", []string{"serving.address: Required value"}},
+		"a name":       {head + onePlugin + "serving: {address: 'localhost:80'}\n", []string{`serving.address: Invalid value: "localhost:80": must be an IP address and a port`}},
+		"open to all":  {head + onePlugin + "serving: {address: '0.0.0.0:80'}\n", []string{`serving.address: Invalid value: "0.0.0.0:80": must be a loopback address`}},
+		"TLS files":    {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: c, clientCAFile: d}}\n", []string{`serving.tls.certFile: Invalid value: "c"`, "serving.tls.keyFile: Required value", `serving.tls.clientCAFile: Invalid value: "d"`}},
+		"TLS settings": {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, minVersion: TLS1.2, cipherSuites: [ECDHE-RSA-AES128-GCM-SHA256, TLS_AES_128_GCM_SHA256]}}\n", []string{`serving.tls.minVersion: Unsupported value: "TLS1.2"`, `serving.tls.cipherSuites[0]: Invalid value: "ECDHE-RSA-AES128-GCM-SHA256": is not the IANA name`, `serving.tls.cipherSuites[1]: Invalid value: "TLS_AES_128_GCM_SHA256": is a suite of TLS 1.3`}},
+		"empty strings": {head + onePlugin + "destination: {resource: kubeapiservers, servers: [{url: 'https://a', tlsServerName: ''}]}\nserving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, clientCAFile: \"\"}}\n", []string{
+			`destination.servers[0].tlsServerName: Invalid value: "": must not be empty: leave the field out, or give it a value`,
+			`serving.tls.clientCAFile: Invalid value: "": must not be empty: leave the field out, or give it a value`,
+		}},
 		"suites with 1.3": {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, minVersion: VersionTLS13, cipherSuites: [TLS_RSA_WITH_AES_128_CBC_SHA]}}\n", []string{"serving.tls.cipherSuites: Invalid value"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,6 +196,83 @@ func TestEveryMistakeIsReportedAtOnceWithPathAndValue(t *testing.T) {
 				t.Errorf("not one line: %q", err)
 			}
 		})
+	}
+}
+
+// A reviewer sees one comment where the parser sees the end of a line, or the other way
+// round.
+func TestCharactersThatHideConfigurationAreRefused(t *testing.T) {
+	before := head + onePlugin + "# as agreed"
+	for hidden, what := range map[string]string{
+		"\u0085": "character U+0085", "\u2028": "character U+2028", "\u2029": "character U+2029", // which end a YAML 1.1 line
+		"\r": "byte 0x0d", "\r\r\n": "byte 0x0d",
+		"\u0080": "character U+0080", "\u009b": "character U+009B", "\u009f": "character U+009F", "\x7f": "byte 0x7f", "\x9b": "byte 0x9b",
+		"\u202e": "character U+202E", "\u2066": "character U+2066", // which show text in another order
+	} {
+		_, err := DecodeReporter([]byte(before + hidden + "probe: {interval: 1h}\n"))
+		if want := fmt.Sprintf("the file is not text: %s at offset %d", what, len(before)); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", hidden, err, want)
+		}
+	}
+	for _, text := range []string{"\r\n", "\t", "\u00a0", "é\ufeff", "😀"} {
+		if _, err := DecodeReporter([]byte(before + text + "\n")); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestOneServerUnderTwoSpellingsIsADuplicate(t *testing.T) {
+	for _, spelling := range []string{"https://a:6443/", "HTTPS://a:6443", "https://A:6443", "https://a:6443//", "https://a:06443"} {
+		err := decodeServers("https://a:6443", spelling)
+		if err == nil || err.Error() != fmt.Sprintf("destination.servers[1].url: Duplicate value: %q", spelling) {
+			t.Errorf("%s: %v", spelling, err)
+		}
+	}
+	if err := decodeServers("https://a", "https://a:443/"); err == nil {
+		t.Error("443 is the default port")
+	}
+	if err := decodeServers("https://a/b", "https://a/%62"); err == nil || !strings.Contains(err.Error(), `Duplicate value: "(not shown)"`) {
+		t.Error(err)
+	}
+	if err := decodeServers("https://a:6443", "https://a:6444", "https://a:6443/b", "https://[::1]:6443"); err != nil {
+		t.Error(err)
+	}
+}
+
+func decodeServers(urls ...string) error {
+	var servers []string
+	for _, u := range urls {
+		servers = append(servers, fmt.Sprintf("{url: %q}", u))
+	}
+	_, err := DecodeReporter([]byte(head + onePlugin + "destination: {resource: kubeapiservers, servers: [" + strings.Join(servers, ", ") + "]}\n"))
+	return err
+}
+
+func TestNoPasswordOfAServersURLIsShown(t *testing.T) {
+	for _, server := range []string{
+		"https://alice:s3cret@host:6443", "https://alice:s3cret%40host:6443", "https://host:6443/?token=s3cret", "https://host:6443?s3cret", "https://host:6443#s3cret", "https://host/%zzs3cret",
+		"https://alice:s3cret\x1b@host:6443", "https://alice:" + strings.Repeat("s3cret", 20) + "@host:6443", "ftp://alice:s3cret@host",
+	} {
+		for name, text := range map[string]string{
+			"url":           "servers: [{url: %q}]",
+			"twice":         "servers: [{url: %[1]q}, {url: %[1]q}]",
+			"unknown field": "servers: [{URL: %q}]",
+			"unknown list":  "server: [{url: %q}]",
+			"wrong type":    "servers: %q",
+		} {
+			if name != "url" && name != "twice" && !strings.Contains(server, "@") {
+				continue // of what kind such a value is meant to be cannot be known
+			}
+			_, err := DecodeReporter([]byte(head + onePlugin + "destination: {resource: kubeapiservers, " + fmt.Sprintf(text, server) + "}\n"))
+			if err == nil || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), "(not shown)") {
+				t.Errorf("%s: %s: %v", server, name, err)
+			}
+		}
+	}
+	for _, server := range []string{"https://a:6443#", "https://a:6443?"} {
+		if err := decodeServers(server); err == nil {
+			t.Errorf("%s was accepted", server)
+		}
 	}
 }
 

@@ -130,12 +130,12 @@ func (m *mistakes) checkMap(path *field.Path, s yaml.MapSlice, t reflect.Type) a
 }
 
 func (m *mistakes) checkStruct(path *field.Path, s yaml.MapSlice, t reflect.Type) any {
-	known := map[string]reflect.Type{}
+	known := map[string]reflect.StructField{}
 	addFields(known, t)
 	kept := make(map[string]any, len(known))
 	seen := make(map[string]bool, len(known))
 	m.eachKey(path, s, func(name string, value any) {
-		fieldType, ok := known[name]
+		f, ok := known[name]
 		switch {
 		case !ok && !m.full():
 			m.add(unknownField(child(path, name), value, name, known))
@@ -143,7 +143,13 @@ func (m *mistakes) checkStruct(path *field.Path, s yaml.MapSlice, t reflect.Type
 			m.add(field.Duplicate(child(path, name), short(value)))
 		case ok && !seen[name]:
 			seen[name] = true
-			if v := m.checkFields(child(path, name), value, fieldType); v != nil {
+			// Most of these turn something off when they are left out: an empty one is
+			// more likely a template whose value is missing.
+			if value == any("") && f.Type.Kind() == reflect.String && strings.HasSuffix(f.Tag.Get("json"), ",omitempty") {
+				if !m.full() {
+					m.add(field.Invalid(child(path, name), "", "must not be empty: leave the field out, or give it a value"))
+				}
+			} else if v := m.checkFields(child(path, name), value, f.Type); v != nil {
 				kept[name] = v
 			}
 		}
@@ -162,7 +168,7 @@ func (m *mistakes) eachKey(path *field.Path, s yaml.MapSlice, f func(key string,
 	}
 }
 
-func unknownField(path *field.Path, value any, name string, known map[string]reflect.Type) *field.Error {
+func unknownField(path *field.Path, value any, name string, known map[string]reflect.StructField) *field.Error {
 	detail := "unknown field"
 	for candidate := range known {
 		if strings.EqualFold(candidate, name) {
@@ -173,7 +179,7 @@ func unknownField(path *field.Path, value any, name string, known map[string]ref
 }
 
 // addFields collects a struct's fields by their names in the file.
-func addFields(known map[string]reflect.Type, t reflect.Type) {
+func addFields(known map[string]reflect.StructField, t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -181,7 +187,7 @@ func addFields(known map[string]reflect.Type, t reflect.Type) {
 			addFields(known, f.Type)
 			continue
 		}
-		known[name] = f.Type
+		known[name] = f
 	}
 }
 
@@ -210,8 +216,21 @@ func short(value any) string {
 	if !isString {
 		text = string(appendJSON(nil, value))
 	}
+	text = withoutPassword(text)
 	if len(text) > mostShown {
 		text = strings.ToValidUTF8(text[:mostShown], "") + "…"
+	}
+	return text
+}
+
+// notShown stands for a value that may hold a password.
+const notShown = "(not shown)"
+
+// withoutPassword returns notShown in place of a text that may hold a URL with a user and
+// password: a URL may stand in a field of another name or type, too.
+func withoutPassword(text string) string {
+	if strings.Contains(text, "://") && strings.Contains(text, "@") && !strings.HasPrefix(text, "unix://") {
+		return notShown
 	}
 	return text
 }
@@ -240,6 +259,7 @@ func appendJSON(b []byte, value any) []byte {
 		}
 		return append(b, ']')
 	case string:
+		value = withoutPassword(value) // before it is cut
 		return strconv.AppendQuote(b, value[:min(len(value), mostShown)])
 	case nil:
 		return append(b, "null"...)

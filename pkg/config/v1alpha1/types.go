@@ -138,7 +138,8 @@ type Destination struct {
 
 // Server is one way to the API server.
 type Server struct {
-	// Its URL, such as https://localhost:6443.
+	// Its URL, such as https://localhost:6443, without user, password, query and
+	// fragment. No two may be one server.
 	// +required
 	URL string `json:"url"`
 

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"path"
@@ -171,12 +172,35 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	for i, s := range d.Servers {
 		at := path.Child("servers").Index(i)
 		errs = append(errs, validateServer(at, "url", s.URL, s.TLSServerName)...)
-		if urls[s.URL] {
-			errs = append(errs, field.Duplicate(at.Child("url"), short(s.URL)))
+		one := canonicalServer(s.URL)
+		if urls[one] {
+			errs = append(errs, field.Duplicate(at.Child("url"), shownServer(s.URL)))
 		}
-		urls[s.URL] = true
+		urls[one] = true
 	}
 	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout.Duration, MinWriteTimeout, MaxWriteTimeout)...)
+}
+
+// canonicalServer returns the form by which URLs of API servers are compared.
+func canonicalServer(server string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		return server
+	}
+	port := strings.TrimLeft(u.Port(), "0")
+	if port == "" {
+		port = "443"
+	}
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port) + path.Clean("/"+u.Path)
+}
+
+// shownServer returns as much of a URL of an API server as can be shown: one that cannot
+// be parsed may hold a password in any place, and one that is encoded may hide it.
+func shownServer(server string) string {
+	if strings.ContainsAny(server, "@%?#") {
+		return notShown
+	}
+	return short(server)
 }
 
 // validateServer checks a URL of an API server, of which nothing is shown that could
@@ -188,9 +212,9 @@ func validateServer(at *field.Path, name, server, tlsServerName string) field.Er
 	case server == "":
 		errs = append(errs, field.Required(at.Child(name), "a URL such as https://localhost:6443"))
 	case strings.Contains(server, "@"):
-		errs = append(errs, field.Invalid(at.Child(name), "(not shown)", "must not hold a user or password: credentials are the kubeconfig's"))
-	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
-		errs = append(errs, field.Invalid(at.Child(name), short(server), "must be a URL such as https://localhost:6443"))
+		errs = append(errs, field.Invalid(at.Child(name), notShown, "must not hold a user or password: credentials are the kubeconfig's"))
+	case err != nil || u.Scheme != "https" || u.Hostname() == "" || strings.ContainsAny(server, "?#"):
+		errs = append(errs, field.Invalid(at.Child(name), shownServer(server), "must be a URL such as https://localhost:6443"))
 	}
 	if tlsServerName != "" {
 		for _, why := range validation.IsDNS1123Subdomain(tlsServerName) {

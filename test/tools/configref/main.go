@@ -91,7 +91,10 @@ Each program reads one file, in YAML or JSON, and follows its changes. Decoding
 is strict: an unknown field, a doubled field or a value of the wrong type is a
 mistake. All mistakes are reported at once, each with its path and value, and the
 last good file stays in force. The file may be up to 128 KiB and holds one document,
-without YAML aliases and merge keys.
+without YAML aliases and merge keys, and without characters that hide text: control
+characters but tab and the end of a line, U+2028, U+2029 and those that change the
+direction of text, in comments too. A field without a value is a field left out; an empty
+string, "", is a mistake, but for keyID, image and the value of a label.
 `
 
 // render writes what one kind of file is for, its samples, and a section per
