@@ -70,7 +70,7 @@ func TestEachBadFileIsToldInOneLineAndTheLastGoodOneGoesOn(t *testing.T) {
 		{"timeout above interval", with("role: Write", "role: Write, timeout: 2s"), []string{`plugins[0].timeout: Invalid value: \"2s\": must be at most probe.interval, 1s`}},
 		{"empty file", func() { r.write(nil) }, []string{r.file, "the file is empty"}},
 		{"half a file", func() { r.write(good[:len(good)-10]) }, []string{r.file, "the file is not a YAML mapping", "line "}},
-		{"binary", func() { r.write([]byte("\x7fELF\x02\x01\x01\x00")) }, []string{r.file, "the file is not text: byte 0x02 at offset 4"}},
+		{"binary", func() { r.write([]byte("\x7fELF\x02\x01\x01\x00")) }, []string{r.file, "the file is not text: byte 0x7f at offset 0"}},
 		{"10 MB", func() { r.write(bytes.Repeat([]byte("# \n"), 10<<20/3)) }, []string{r.file, "too large: 10485759 bytes", "the limit is 131072"}},
 		{"a directory", func() {
 			if err := os.Remove(r.file); err != nil {
