@@ -280,7 +280,7 @@ func TestBrokenOrVanishedFileKeepsTheLastGoodOneInForce(t *testing.T) {
 		},
 	} {
 		breakIt()
-		eventually(t, what+" is told", func() bool { return h.reporter.view().ConfigError != "" })
+		eventually(t, what+" is reported", func() bool { return h.reporter.view().ConfigError != "" })
 		if v := h.reporter.view(); !v.Configured {
 			t.Errorf("%s: no longer configured", what)
 		}
@@ -291,7 +291,7 @@ func TestBrokenOrVanishedFileKeepsTheLastGoodOneInForce(t *testing.T) {
 		h.await(what+": still probed", says("1=healthy"))
 		_ = os.Remove(h.file) // the directory
 		h.write("1s", "1:Write")
-		eventually(t, what+" is mended", func() bool { return h.reporter.view().ConfigError == "" })
+		eventually(t, what+" is fixed", func() bool { return h.reporter.view().ConfigError == "" })
 	}
 	if got := one.State().Connections.Accepted; got != 1 {
 		t.Errorf("%d connections", got)

@@ -41,7 +41,7 @@ func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 		{"healthy", "/healthz", good, noon, true, 200, "ok"},
 		{"verbose", "/healthz?verbose", good, noon, true, 200, "[+]ping ok\n[+]config ok\n[+]probe ok\nhealthz check passed\n"},
 		{"a broken file is no reason to restart", "/healthz", broken, noon, true, 200, "ok"},
-		{"a broken file is told", "/healthz?verbose", broken, noon, true, 200, "[+]ping ok\n[-]config failed: the last good configuration is in force: probe.interval: bad\n[+]probe ok\nhealthz check passed\n"},
+		{"a broken file is reported", "/healthz?verbose", broken, noon, true, 200, "[+]ping ok\n[-]config failed: the last good configuration is in force: probe.interval: bad\n[+]probe ok\nhealthz check passed\n"},
 		{"but not to everyone", "/healthz?verbose", broken, noon, false, 200, "[+]ping ok\n[-]config failed: reason withheld\n[+]probe ok\nhealthz check passed\n"},
 		{"writes", "/healthz?verbose", written, noon, true, 200, "[+]ping ok\n[+]config ok\n[+]probe ok\n[+]write-Condition ok\n[-]write-HealthReports failed: 403 Forbidden\nhealthz check passed\n"},
 		{"writes, to a client without a certificate", "/healthz?verbose", written, noon, false, 200, "[+]ping ok\n[+]config ok\n[+]probe ok\n[+]write-Condition ok\n[-]write-HealthReports failed: reason withheld\nhealthz check passed\n"},
