@@ -51,7 +51,7 @@ demo: bin/kms-health-reporter bin/kms-plugin ## Show the reporter at work: no cl
 .PHONY: demo-cluster
 demo-cluster: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 demo-cluster: bin/kms-health-reporter bin/kms-health-operator bin/kubectl-kms_health cluster ## Show the operator at work: a control plane, three nodes, no root (STAY=1: keep it)
-	@$(GO) run ./test/democluster $(if $(STAY),--stay)
+	@$(GO) run ./test/demo cluster $(if $(STAY),--stay)
 
 .PHONY: image
 image: ## Build both images with docker, as IMAGE-reporter:VERSION and IMAGE-operator:VERSION
@@ -82,7 +82,7 @@ KUBERNETES_LDFLAGS = $(addprefix -X k8s.io/component-base/version., \
 .PHONY: cluster
 cluster: $(addprefix $(CLUSTER)/,$(CLUSTER_PROGRAMS)) ## Build etcd and the Kubernetes programs that tests run, once, into .tools/
 
-# They depend on nothing: the folder's name says which version they are.
+# They depend on nothing: the folder's name has their version.
 $(CLUSTER)/etcd:
 	@test/tools/build.sh $@ test/tools/cluster go.etcd.io/etcd/server/v3 '' 'a minute or two'
 
@@ -99,13 +99,16 @@ $(CLUSTER)/kube%:
 GO_TEST = $(GO) run ./test/tools/testsum
 RACE = race=$$(test/tools/race.sh) && if [ -n "$$race" ]; then export CGO_ENABLED=1; fi
 UNIT = $$race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
-# One package at a time: each starts an API server, and tests keep an eye on the clock.
-INTEGRATION = $$race -tags integration -count 1 -p 1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/...
+# Those with an API server, the longest first. They wait more than they compute, so there
+# is one package more at a time than there are cores.
+INTEGRATION_PACKAGES = ./test/operator ./test/manifests ./test/integration ./test/identity ./test/harness/...
+INTEGRATION = $$race -tags integration -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PACKAGES)
+PARALLEL ?= $(shell echo $$(($$(nproc) + 1)))
 test test-integration test-e2e cluster-up cluster-down parity bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 .PHONY: test
-test: cluster ## Run all tests: the units', then those with a real API server
-	@$(RACE); $(GO_TEST) $(UNIT) -- $(INTEGRATION)
+test: cluster ## Run all tests: those with a real API server, and the units' beside them
+	@$(RACE); $(GO_TEST) $(INTEGRATION) ./...
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need nothing but Go
@@ -145,9 +148,12 @@ parity: cluster ## Compare our verdicts with kube-apiserver's own
 	@$(GO) run ./test/parity
 
 .PHONY: bench
-bench: bin/kms-health-reporter cluster ## Run the benchmarks, and measure both programs as processes
-	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
-	$(GO) run ./test/bench
+bench: bin/kms-health-reporter bin/kms-health-operator bin/bench-floor cluster ## Run the benchmarks, and measure both programs as processes (TESTFLAGS='-run TestOperator -short')
+	$(GO) test -run '^$$' -bench . -benchmem ./pkg/... ./test/bench
+	$(GO) test -v -count 1 -timeout 60m $(TESTFLAGS) ./test/bench -measure
+
+bin/bench-floor: FORCE
+	$(GO_BUILD) -o $@ ./test/bench/floor
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (30s)

@@ -1,10 +1,64 @@
-// Package bindata holds the YAML that the operator applies, as text/templates.
-// Values are put in by the functions json, indent and include of pkg/operator/render.
+// Package bindata holds the YAML that the operator applies, and the one definition
+// of the reporter's container, as text/templates.
 package bindata
 
-import "embed"
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/template"
+)
 
 // Files are the templates.
 //
 //go:embed *.yaml
 var Files embed.FS
+
+var templates = parse()
+
+func parse() *template.Template {
+	t := template.New("")
+	t.Funcs(template.FuncMap{
+		// A JSON value is a YAML value on one line, whatever is in it.
+		"json": func(v any) (string, error) {
+			raw, err := json.Marshal(v)
+			return string(raw), err
+		},
+		"include": func(name string, data any) (string, error) {
+			var b strings.Builder
+			err := t.ExecuteTemplate(&b, name, data)
+			return b.String(), err
+		},
+		"indent": func(n int, text string) string {
+			pad := "\n" + strings.Repeat(" ", n)
+			return pad + strings.ReplaceAll(strings.TrimSpace(text), "\n", pad)
+		},
+		"trim": strings.TrimSpace,
+	})
+	return template.Must(t.Option("missingkey=error").ParseFS(Files, "*.yaml"))
+}
+
+// Container has the values of the template "container".
+type Container struct {
+	Image      string
+	ConfigHash string // empty: the pod has no such annotation
+	NodeName   string // empty: the downward API has it
+	RunAsUser  *int64 // nil: the pod's, or the image's
+	OpenShift  bool   // the container reaches into volumes of other pods, under SELinux
+	Mounts     []Mount
+}
+
+// Mount is a read-only volume mount.
+type Mount struct{ Name, MountPath, SubPath string }
+
+// Render executes a file, or a template that one defines. A value that the template
+// names and values lacks is an error.
+func Render(name string, values any) ([]byte, error) {
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, name, values); err != nil {
+		return nil, fmt.Errorf("render %s: %w", name, err)
+	}
+	return b.Bytes(), nil
+}

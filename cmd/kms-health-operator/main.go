@@ -1,5 +1,5 @@
-// kms-health-operator brings a kms-health-reporter to every KMS plugin of a
-// cluster's API servers, and takes them back.
+// kms-health-operator runs a kms-health-reporter beside every KMS plugin of a cluster's
+// API servers, and reports the health of the plugins for the whole cluster.
 package main
 
 import (
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,31 +18,34 @@ import (
 
 // Exit codes.
 const (
-	exitOK    = 0
-	exitIll   = 1 // it could not be done, or the file has mistakes
-	exitUsage = 2 // the command or its flags cannot be parsed
+	exitOK     = 0
+	exitFailed = 1 // the command failed, or the file has mistakes
+	exitUsage  = 2 // the command or its flags cannot be parsed
 )
 
 func main() {
-	os.Exit(run(os.Args[1:]))
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-func run(args []string) int {
+func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	defer klog.Flush()
 	root := newRoot()
 	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	var failed *failure
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.Is(err, errLogged):
+		return exitFailed
 	case errors.As(err, &failed):
-		fmt.Fprintf(os.Stderr, "kms-health-operator: %v\n", err)
-		return exitIll
+		_, _ = fmt.Fprintf(stderr, "kms-health-operator: %v\n", err)
+		return exitFailed
 	default:
-		fmt.Fprintf(os.Stderr, "kms-health-operator: %v\nSee kms-health-operator --help.\n", err)
+		_, _ = fmt.Fprintf(stderr, "kms-health-operator: %v\nSee kms-health-operator --help.\n", err)
 		return exitUsage
 	}
 }
@@ -51,6 +55,9 @@ type failure struct{ err error }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
+
+// errLogged is returned for a failure that is in the log already.
+var errLogged = errors.New("the reason is in the log")
 
 // works marks what a command returns as a failure of its work.
 func works(do func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
@@ -65,20 +72,21 @@ func works(do func(*cobra.Command, []string) error) func(*cobra.Command, []strin
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kms-health-operator",
-		Short: "Brings a kms-health-reporter to every KMS plugin of a cluster's API servers",
-		Long: `kms-health-operator brings a kms-health-reporter to every KMS plugin of a
-cluster's API servers, keeps its file right, and takes everything back when KMS is
-turned off. It is told what to do by one file: see print-defaults.
+		Short: "Runs a kms-health-reporter beside every KMS plugin of a cluster's API servers",
+		Long: `kms-health-operator runs a kms-health-reporter beside every KMS plugin of a
+cluster's API servers, keeps its configuration current, and removes everything when
+KMS is turned off. It is configured by one file: print-defaults prints a sample that
+explains every field.
 
 Exit codes:
-  0  done; run: ended by SIGTERM or SIGINT
-  1  it could not be done; validate: the file has mistakes
+  0  success; run: ended by SIGTERM or SIGINT
+  1  the command failed; validate: the file has mistakes
   2  the command or its flags cannot be parsed`,
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
-		// Without a command there is nothing to do: say what there is.
+		// Without a command there is nothing to do: show what there is.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate(versionLine() + "\n")

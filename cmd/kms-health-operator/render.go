@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +9,8 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
-	"github.com/kms-health/kms-health/pkg/operator/offline"
+	"github.com/kms-health/kms-health/pkg/operator/process"
+	"github.com/kms-health/kms-health/pkg/operator/render"
 )
 
 type renderOptions struct {
@@ -35,7 +35,7 @@ What is made depends on the target's delivery and on --pod:
                        in it, and the files for its node. The node's name is the
                        word NODE_NAME, which an installer replaces
   Companion            with a running pod, as kubectl get pod -o yaml shows it: the
-                       pod beside it`,
+                       reporter's pod for it`,
 		Example: `  # The agents of a plain control plane.
   kms-health-operator print-defaults --kubernetes > operator.yaml
   kms-health-operator render --config operator.yaml --image REGISTRY/kms-health-reporter:v1 \
@@ -84,22 +84,19 @@ What is made depends on the target's delivery and on --pod:
 	return cmd
 }
 
-func (o *renderOptions) render() ([]offline.File, error) {
+func (o *renderOptions) render() ([]render.File, error) {
 	config, err := readConfig(o.config)
 	if err != nil {
 		return nil, err
 	}
-	if config.Image == "" {
-		config.Image = o.image
+	if err := config.UseImage(o.image); err != nil {
+		return nil, err
 	}
-	if config.Image == "" {
-		return nil, errors.New("--image: is empty, must be the reporter's image")
-	}
-	openShift, err := parseOpenShift(os.Getenv(openShiftVariable))
+	openShift, err := process.ParseOpenShift(os.Getenv(process.OpenShiftVariable))
 	if err != nil {
 		return nil, err
 	}
-	in := offline.Input{Config: config, Target: o.target, Namespace: o.namespace, HostFolder: o.hostFolder, OpenShift: openShift != nil && *openShift}
+	in := render.Input{Config: config, Target: o.target, Namespace: o.namespace, HostFolder: o.hostFolder, OpenShift: openShift != nil && *openShift}
 	for path, data := range map[string]*[]byte{
 		o.encryptionConfig: &in.EncryptionConfig, o.pod: &in.Pod, o.apiServer: &in.APIServer, o.ca: &in.CA,
 	} {
@@ -112,5 +109,5 @@ func (o *renderOptions) render() ([]offline.File, error) {
 		}
 		*data = content.Data
 	}
-	return offline.Render(in)
+	return render.Render(in)
 }

@@ -41,7 +41,7 @@ Usage:
   kms-health-reporter --print-defaults
 
 Examples:
-  # What could a file say? Write one, then see whether it is right.
+  # Write a sample file that explains every field. Check a file.
   kms-health-reporter --print-defaults > config.yaml
   kms-health-reporter --validate --config config.yaml
 
@@ -52,7 +52,7 @@ Examples:
   kms-health-reporter --config config.yaml --output -
 
 Exit codes:
-  0  ended by SIGTERM or SIGINT; --validate: the file is right; --once: every
+  0  ended by SIGTERM or SIGINT; --validate: the file is valid; --once: every
      plugin of the file, at least one, is healthy
   1  --validate: the file has mistakes; --once: a plugin is not healthy
   2  the flags cannot be used; --once: the file cannot be used, or no plugin is
@@ -61,7 +61,7 @@ Exit codes:
 
 Environment:
   KMS_HEALTH_NODE         the default of --node-name
-  KMS_HEALTH_CONFIG_HASH  what the pod was made for: the SHA-256 of its file, or of
+  KMS_HEALTH_CONFIG_HASH  what the pod was created for: the SHA-256 of its file, or of
                           the file's plugin set. When the file is another, that is
                           logged, shown by /healthz?verbose, and counted.
 
@@ -91,7 +91,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 		return o, err
 	}
 	if fs.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q: everything is said by flags", fs.Arg(0))
+		return o, fmt.Errorf("unexpected argument %q: only flags are read", fs.Arg(0))
 	}
 	modes := count(o.once, o.validate, o.printDefaults, o.version)
 	if modes > 1 || modes == 1 && o.output != "" {

@@ -21,6 +21,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/logging"
 	"github.com/kms-health/kms-health/pkg/reporter"
+	"github.com/kms-health/kms-health/pkg/reporter/check"
 )
 
 // Exit codes. A running reporter ends with 0 on SIGTERM or SIGINT, and otherwise
@@ -30,6 +31,9 @@ const (
 	exitNotOK    = 1 // --validate: the file has mistakes; --once: a plugin is not healthy
 	exitNoAnswer = 2 // wrong flags; --once: the file cannot be used, or a plugin was not observed
 )
+
+// exitOf has the exit codes of --once.
+var exitOf = map[check.Outcome]int{check.Healthy: exitOK, check.NotHealthy: exitNotOK, check.NotObserved: exitNoAnswer}
 
 // The kernel gives a signal to the main thread, even while that is in a file system that
 // hangs, and then nobody sees it. So that thread does nothing but wait.
@@ -59,9 +63,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		_, _ = stdout.Write(v1alpha1.ReporterSample)
 		return exitOK
 	case o.validate:
-		return validate(o.config, stdout, stderr)
+		if !check.File(o.config, stdout, stderr) {
+			return exitNotOK
+		}
+		return exitOK
 	case o.once:
-		return once(context.Background(), o.config, stdout, stderr)
+		return exitOf[check.Plugins(context.Background(), o.config, stdout, stderr)]
 	}
 	return report(o, stdout, stderr)
 }

@@ -182,37 +182,6 @@ func TestOnceWithoutAnObservationIsNotHealthy(t *testing.T) {
 	}
 }
 
-func TestExitCodeOfOnce(t *testing.T) {
-	plugins := []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///1"}, {KeyID: "2", Endpoint: "unix:///2"}}
-	one := health.Entry{KeyID: "1", Status: health.Healthy}
-	two := health.Entry{KeyID: "2", Status: health.Healthy}
-	unhealthy := health.Entry{KeyID: "1", Status: health.Error}
-	for name, c := range map[string]struct {
-		plugins []v1alpha1.Plugin
-		entries []health.Entry
-		code    int
-		missing string // the plugins that are named
-	}{
-		"all healthy":                 {plugins, []health.Entry{two, one}, exitOK, ""},
-		"one not observed":            {plugins, []health.Entry{one}, exitNoAnswer, "2"},
-		"none observed":               {plugins, nil, exitNoAnswer, "12"},
-		"one unhealthy":               {plugins, []health.Entry{unhealthy, two}, exitNotOK, ""},
-		"one unhealthy, one not seen": {plugins, []health.Entry{unhealthy}, exitNotOK, "2"},
-		"no plugins":                  {nil, nil, exitNoAnswer, ""},
-	} {
-		lines := notObserved(c.plugins, c.entries, nil)
-		if code := onceCode(c.entries, lines); code != c.code {
-			t.Errorf("%s: exit code %d, want %d", name, code, c.code)
-		}
-		for _, p := range c.plugins {
-			named := strings.Contains(strings.Join(lines, "\n"), p.Endpoint)
-			if named != strings.Contains(c.missing, p.KeyID) {
-				t.Errorf("%s: %q", name, lines)
-			}
-		}
-	}
-}
-
 func TestVersion(t *testing.T) {
 	if code, stdout, _ := call(t, "--version"); code != exitOK || !strings.HasPrefix(stdout, "kms-health-reporter ") {
 		t.Errorf("%d, %q", code, stdout)

@@ -119,6 +119,7 @@ func fullPipe(t *testing.T) *os.File {
 func TestFullStandardErrorStopsNeitherProbesNorTheEnd(t *testing.T) {
 	for name, signal := range map[string]os.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits
 			p := start(t, fullPipe(t), fullPipe(t), "--output=-", "-v=4")
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
@@ -269,6 +270,7 @@ func (o *output) pipe(t *testing.T) *os.File {
 
 // A frozen cgroup or a paused machine stops the reporter, and its timeouts end meanwhile.
 func TestReporterThatWasStoppedDoesNotBlameThePlugin(t *testing.T) {
+	t.Parallel() // it waits
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

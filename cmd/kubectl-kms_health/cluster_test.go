@@ -73,9 +73,9 @@ func TestWhatIsForbiddenIsSaidBesideWhatIsNot(t *testing.T) {
 
 func TestAnOperatorThatIsNotHeardOfIsSaid(t *testing.T) {
 	for name, tt := range map[string]struct {
-		server apiServer
-		args   []string
-		silent bool
+		server         apiServer
+		args           []string
+		operatorSilent bool
 	}{
 		"alive":             {apiServer{date: taken, renewed: taken.Add(-time.Minute)}, nil, false},
 		"silent":            {apiServer{date: taken, renewed: taken.Add(-20 * time.Minute)}, nil, true},
@@ -86,10 +86,10 @@ func TestAnOperatorThatIsNotHeardOfIsSaid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := command{}.run(t, append([]string{"status", "--kubeconfig", tt.server.kubeconfig(t)}, tt.args...)...)
 			want := ""
-			if tt.silent {
-				want = "kms-health: the operator has not been heard of for 20m (Lease openshift-kms-health/kms-health-operator): its conditions may be old\n"
+			if tt.operatorSilent {
+				want = "kms-health: the operator has not renewed its Lease for 20m (Lease openshift-kms-health/kms-health-operator): its conditions may be old\n"
 			}
-			if code != 0 || stderr != want || strings.Contains(stdout, "by the reports") != tt.silent {
+			if code != 0 || stderr != want || strings.Contains(stdout, "by the reports") != tt.operatorSilent {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
 			}
 		})

@@ -13,15 +13,15 @@ func newExplain(e environment) *cobra.Command {
 	o := options{environment: e}
 	cmd := &cobra.Command{
 		Use:   "explain NODE",
-		Short: "Say all about one node: what was reported, what it means, what to do",
-		Long: `Says all that is known of one node: of each API server and key what was last
-reported, when, and by whom; what it means; what to look at next; and what the
-operator last wrote of the node.
+		Short: "Show all about one node: what was reported, what it means, what to do",
+		Long: `Shows all that is known about one node: for each API server and key what was last
+reported, when, and by whom; what it means; what to do next; and the conditions that
+the operator last wrote.
 
 Exit codes: of this node, as those of status.`,
 		Example: `  kubectl kms-health explain master-0
 
-  # Of what a reporter's --output wrote, which does not say of which node it is.
+  # Of what a reporter's --output wrote, which does not name its node.
   kubectl kms-health explain master-0 --from-file reporter.json`,
 		Args:    cobra.ExactArgs(1),
 		PreRunE: o.validate,
@@ -60,5 +60,5 @@ func (o *options) explain(cmd *cobra.Command, node string) error {
 		return err
 	}
 	s.Select(o.nodes)
-	return told(s.Verdict(), f.partly)
+	return exitCode(s.Verdict(), f.partly)
 }

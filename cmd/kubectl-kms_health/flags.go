@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // operatorNamespaces are those that the shipped manifests install it in.
@@ -45,8 +45,8 @@ func (o *options) clusterFlags(cmd *cobra.Command) {
 // selectFlags say what of it.
 func (o *options) selectFlags(cmd *cobra.Command, nodes bool) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.targets, "target", nil, "only this one of "+strings.Join(source.Targets, ", ")+"; may be repeated")
-	_ = cmd.RegisterFlagCompletionFunc("target", cobra.FixedCompletions(source.Targets, cobra.ShellCompDirectiveNoFileComp))
+	f.StringArrayVar(&o.targets, "target", nil, "only this one of "+strings.Join(operatorcr.Plurals(), ", ")+"; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("target", cobra.FixedCompletions(operatorcr.Plurals(), cobra.ShellCompDirectiveNoFileComp))
 	if nodes {
 		f.StringArrayVar(&o.nodes, "node", nil, "only the node of this `name`; may be repeated")
 		_ = cmd.RegisterFlagCompletionFunc("node", o.completeNodes)
@@ -88,8 +88,8 @@ func (o *options) validate(*cobra.Command, []string) error {
 		if resource, ok := shipped[t]; ok {
 			o.targets[i], t = resource, resource
 		}
-		if !slices.Contains(source.Targets, t) {
-			return fmt.Errorf("--target: %q is none of %s", t, strings.Join(source.Targets, ", "))
+		if !slices.Contains(operatorcr.Plurals(), t) {
+			return fmt.Errorf("--target: %q is none of %s", t, strings.Join(operatorcr.Plurals(), ", "))
 		}
 	}
 	if o.timeout <= 0 {
@@ -110,9 +110,9 @@ func (o *options) validate(*cobra.Command, []string) error {
 // wanted are the targets to read.
 func (o *options) wanted() []string {
 	if len(o.targets) == 0 {
-		return source.Targets
+		return operatorcr.Plurals()
 	}
-	return slices.DeleteFunc(slices.Clone(source.Targets), func(t string) bool { return !slices.Contains(o.targets, t) })
+	return slices.DeleteFunc(slices.Clone(operatorcr.Plurals()), func(t string) bool { return !slices.Contains(o.targets, t) })
 }
 
 func (o *options) leaseNamespaces() []string {

@@ -53,13 +53,13 @@ func run(ctx context.Context, args []string, e environment) int {
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	err := root.ExecuteContext(ctx)
-	var told verdict
+	var code verdict
 	var failed *failure
 	switch {
 	case err == nil:
 		return int(view.AllHealthy)
-	case errors.As(err, &told):
-		return int(told)
+	case errors.As(err, &code):
+		return int(code)
 	case errors.As(err, &failed):
 		fmt.Fprintf(e.stderr, "kms-health: %v\n", err)
 	default:
@@ -98,18 +98,18 @@ the operator is down, and shows beside it what the operator last wrote. It write
 nothing.
 
 The states:
-  healthy           the plugin answers, and well
-  unhealthy         the plugin answers, and not well
-  error             the plugin gives no answer to judge
-  stale             the last report is too old: nothing is known
-  clock differs     the node's clock is another: the report's age cannot be told
-  unreadable        there is a report, and it cannot be understood
-  not yet observed  the node was never heard of
+  healthy           the plugin answers and is healthy
+  unhealthy         the plugin answers and is not healthy
+  error             the plugin does not answer
+  stale             the last report is too old: the state is not known
+  clock differs     the node's clock differs: the age of its report is not known
+  unreadable        the report cannot be read
+  not yet observed  the node has not reported yet
 
 Exit codes:
   0  every plugin is healthy, and freshly reported to be; watch: ended by Ctrl-C
   1  some plugin is unhealthy, or in error
-  2  it cannot be told: a report is stale, unreadable or missing, or its clock
+  2  the state is not known: a report is stale, unreadable or missing, or its clock
      differs; nothing is reported; the API server cannot be reached; a mistake in
      the command line. 1 outweighs 2.
 

@@ -19,13 +19,13 @@ import (
 type facts struct {
 	targets []view.Target
 	now     time.Time // by which to judge
-	// partly says that there are targets that could not be read.
+	// partly means that there are targets that could not be read.
 	partly bool
-	// silent says that the operator has not been heard of lately.
-	silent bool
+	// operatorSilent: the operator has not renewed its Lease lately.
+	operatorSilent bool
 }
 
-// read reads files or a cluster, and tells on stderr what is to be known of it.
+// read reads files or a cluster, and prints on stderr what the reader should know.
 func (o *options) read(ctx context.Context) (facts, error) {
 	if len(o.files) > 0 {
 		return o.readFiles()
@@ -50,7 +50,7 @@ func (o *options) readFiles() (facts, error) {
 		return facts{}, err
 	}
 	for _, note := range taken.Notes {
-		o.tell("%s", note)
+		o.warn("%s", note)
 	}
 	f := facts{now: taken.At}
 	wanted := o.wanted()
@@ -68,7 +68,7 @@ func (o *options) readFiles() (facts, error) {
 	case taken.At.IsZero():
 		f.now = o.clock.Now()
 	default:
-		o.tell("judged as of %s, when the newest report was made; --at judges at another time", taken.At.UTC().Format(time.RFC3339))
+		o.warn("judged as of %s, when the newest report was made; --at judges at another time", taken.At.UTC().Format(time.RFC3339))
 	}
 	return f, err
 }
@@ -78,7 +78,7 @@ func (o *options) cluster() (*source.Cluster, error) {
 	config, err := o.clientConfig().ClientConfig()
 	if err != nil {
 		if clientcmd.IsEmptyConfig(err) {
-			err = errors.New("no cluster is named: say --kubeconfig FILE, set KUBECONFIG, or read files by --from-file")
+			err = errors.New("no cluster is named: use --kubeconfig FILE, set KUBECONFIG, or read files by --from-file")
 		}
 		return nil, err
 	}
@@ -102,23 +102,23 @@ func (o *options) readCluster(ctx context.Context, c *source.Cluster) (facts, er
 		return facts{}, o.noneServed(c)
 	}
 	for _, problem := range problems {
-		o.tell("%v", problem)
+		o.warn("%v", problem)
 	}
 	if offset := c.Offset(); offset != 0 {
 		f.now = f.now.Add(offset)
-		o.tell("%s", offsetWords(offset))
+		o.warn("%s", offsetWords(offset))
 	}
-	f.silent = !o.heardOf(ctx, c, f.now)
+	f.operatorSilent = !o.operatorAlive(ctx, c, f.now)
 	return f, nil
 }
 
-// heardOf says whether the operator is alive, as far as its Lease tells.
-func (o *options) heardOf(ctx context.Context, c *source.Cluster, now time.Time) bool {
+// operatorAlive reports whether the operator is alive, by its Lease.
+func (o *options) operatorAlive(ctx context.Context, c *source.Cluster, now time.Time) bool {
 	lease, ok := c.Lease(ctx, o.leaseNamespaces())
 	if !ok || !now.After(lease.Until) {
 		return true
 	}
-	o.tell("the operator has not been heard of for %s (Lease %s/kms-health-operator): its conditions may be old",
+	o.warn("the operator has not renewed its Lease for %s (Lease %s/kms-health-operator): its conditions may be old",
 		duration.HumanDuration(now.Sub(lease.Renewed)), lease.Namespace)
 	return false
 }
@@ -136,7 +136,7 @@ func offsetWords(offset time.Duration) string {
 	return fmt.Sprintf("this machine's clock is %s %s the API server's; judged by the API server's", duration.HumanDuration(offset.Abs()), which)
 }
 
-// tell says something beside the output.
-func (o *options) tell(format string, args ...any) {
+// warn prints a line beside the output.
+func (o *options) warn(format string, args ...any) {
 	fmt.Fprintf(o.stderr, "kms-health: "+format+"\n", args...)
 }

@@ -19,12 +19,12 @@ func newStatus(e environment) *cobra.Command {
 	o := options{environment: e}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the state of every plugin, and what the operator says",
+		Short: "Show the state of every plugin, and the operator's conditions",
 		Long: `Shows the state of every plugin, a line for each API server, node and key, and
 below it what the operator last wrote of each API server. "(write)" is the key that
 a node encrypts with. AGE is how long ago the plugin was last checked.
 
-Exit codes: 0 all healthy, 1 something is ill, 2 it cannot be told; see
+Exit codes: 0 all healthy, 1 some plugin is unhealthy, 2 not known; see
 kubectl kms-health --help.`,
 		Example: `  # All of a cluster, with ids and details in full.
   kubectl kms-health status -o wide
@@ -66,17 +66,17 @@ func (o *options) status(cmd *cobra.Command) error {
 		err = encode(o.stdout, o.output, s)
 	} else {
 		table := o.table()
-		table.Doubtful = f.silent
+		table.Doubtful = f.operatorSilent
 		_, err = io.WriteString(o.stdout, show.Table(&s, table))
 	}
 	if err != nil {
 		return err
 	}
-	return told(s.Verdict(), f.partly)
+	return exitCode(s.Verdict(), f.partly)
 }
 
-// told is the verdict as an error, which is what ends a command with its code.
-func told(v view.Verdict, partly bool) error {
+// exitCode is the verdict as an error, which is what ends a command with its code.
+func exitCode(v view.Verdict, partly bool) error {
 	if v == view.AllHealthy && partly {
 		v = view.CannotTell
 	}

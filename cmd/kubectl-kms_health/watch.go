@@ -26,8 +26,8 @@ report turns stale though nobody writes. On a terminal the screen is drawn anew;
 elsewhere a new table is printed, after a line with the time, when a state, a remote
 key or a condition has changed.
 
-While the API server is away, that is said once, what was last read goes on being
-judged, and it is asked again until it answers.
+While the API server cannot be reached, that is printed once, what was last read is
+still judged, and the request is repeated until it succeeds.
 
 Exit codes: 0 ended by Ctrl-C, 2 there is nothing to watch.`,
 		Example: `  kubectl kms-health watch
@@ -55,7 +55,7 @@ func (o *options) watch(ctx context.Context) error {
 	switch away := unreachable(problems); {
 	case interrupted: // and so is what follows
 	case len(found) > 0:
-		o.heardOf(ctx, c, w.now())
+		o.operatorAlive(ctx, c, w.now())
 	case away != nil:
 		for _, target := range o.wanted() {
 			w.take(source.Update{Target: target, Problem: away})
@@ -83,7 +83,7 @@ func unreachable(problems []error) *source.Problem {
 // refresh is how often a terminal is drawn anew, for the ages' sake.
 const refresh = 5 * time.Second
 
-// watcher shows what it is told, when there is something new to see.
+// watcher shows what it receives, when there is something new to see.
 type watcher struct {
 	*options
 	offset func() time.Duration
@@ -145,24 +145,24 @@ func (w *watcher) wait() (time.Duration, bool) {
 
 func (w *watcher) now() time.Time { return w.clock.Now().Add(w.offset()) }
 
-// take remembers news, and tells of a problem once, however many targets have it.
+// take remembers news, and prints a problem once, however many targets have it.
 func (w *watcher) take(u source.Update) {
 	had := w.problems[u.Target]
 	if u.Problem == nil {
 		delete(w.problems, u.Target)
 		w.found[u.Target], w.known[u.Target] = u.Found, true
 		if had != nil && !w.has(had) {
-			w.tell("%s: it can be read again", w.stamp())
+			w.warn("%s: it can be read again", w.stamp())
 		}
 		return
 	}
 	if !w.has(u.Problem) {
-		w.tell("%s: %v\nTrying again", w.stamp(), u.Problem)
+		w.warn("%s: %v\nTrying again", w.stamp(), u.Problem)
 	}
 	w.problems[u.Target] = u.Problem
 }
 
-// has says whether some target has the same problem.
+// has reports whether some target has the same problem.
 func (w *watcher) has(p *source.Problem) bool {
 	for _, other := range w.problems {
 		if other.Same(p) {
@@ -187,7 +187,7 @@ func (w *watcher) draw() error {
 		}
 	}
 	if w.shown == "" && len(w.known) == 0 {
-		return nil // the API server is away: that was said
+		return nil // the API server is away: that was printed
 	}
 	var s view.Status
 	s, w.again = view.Of(targets, w.now())
@@ -212,7 +212,7 @@ func (w *watcher) screen(s *view.Status) string {
 		table = "no operator resource is there\n"
 	}
 	head := s.Time.UTC().Format(time.RFC3339)
-	if w.terminal != nil { // where the next screen wipes away what was told
+	if w.terminal != nil { // where the next screen overwrites what was printed
 		for _, p := range w.problems {
 			first, _, _ := strings.Cut(p.Error(), "\n")
 			head += ", as last read: " + first

@@ -15,6 +15,7 @@ import (
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // watched is a watcher of one target, whose clock stands still.
@@ -128,7 +129,7 @@ func TestATerminalIsDrawnAnewEachTime(t *testing.T) {
 	if wait, ok := w.wait(); !ok || wait != refresh {
 		t.Errorf("%s, %t: the ages stand still", wait, ok)
 	}
-	away := problem(t, source.Targets)
+	away := problem(t, operatorcr.Plurals())
 	if out := w.hear(t, source.Update{Problem: away}); !strings.Contains(out, ", as last read: the API server") || !strings.Contains(out, "healthy") {
 		t.Errorf("%q", out)
 	}
@@ -153,7 +154,7 @@ func problem(t *testing.T, targets []string) *source.Problem {
 func TestAnAPIServerThatIsAwayIsToldOfOnce(t *testing.T) {
 	w := newWatched(nil)
 	w.targets = nil // all three
-	away := problem(t, source.Targets)
+	away := problem(t, operatorcr.Plurals())
 	tell := func(u source.Update) string {
 		w.errs.Reset()
 		w.take(u)
@@ -170,9 +171,9 @@ func TestAnAPIServerThatIsAwayIsToldOfOnce(t *testing.T) {
 	if out := w.look(t); out != "" {
 		t.Errorf("nothing was read, and there is a table: %q", out)
 	}
-	for i, target := range source.Targets {
+	for i, target := range operatorcr.Plurals() {
 		said := tell(source.Update{Target: target})
-		if last := i == len(source.Targets)-1; strings.Contains(said, "can be read again") != last {
+		if last := i == len(operatorcr.Plurals())-1; strings.Contains(said, "can be read again") != last {
 			t.Errorf("%s: %q", target, said)
 		}
 	}

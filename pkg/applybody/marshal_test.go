@@ -2,6 +2,7 @@ package applybody
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 	"unicode"
@@ -41,8 +42,8 @@ func TestEveryCharacterIsReadAsItWas(t *testing.T) {
 			var got map[string]string
 			if err := unmarshal(raw, &got); err != nil {
 				t.Errorf("%s from %U: %v", name, first, err)
-			} else if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s from %U: %s", name, first, diff)
+			} else if !maps.Equal(want, got) { // cmp.Diff of all takes ten times as long
+				t.Errorf("%s from %U: %s", name, first, cmp.Diff(want, got))
 			}
 		}
 	}

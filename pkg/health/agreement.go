@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// Answer is what one node says about one key.
+// Answer is how the report of one node about one key compares with the others.
 type Answer string
 
 const (
 	// Agrees: fresh, healthy, and the same KEKID as every other such node.
 	Agrees Answer = "agrees"
-	// Missing: no entry for the key was seen of the node.
+	// Missing: the node has no entry for the key.
 	Missing Answer = "missing"
 	// OutOfDate: the node's entry is stale, or its clock is skewed.
 	OutOfDate Answer = "stale"
-	// Ill: the node's entry is fresh and not healthy, or names no KEKID.
-	Ill Answer = "ill"
-	// Differs: fresh and healthy, but the nodes name more than one KEKID.
+	// NotHealthy: the node's entry is fresh and not healthy, or has no KEKID.
+	NotHealthy Answer = "notHealthy"
+	// Differs: fresh and healthy, but the nodes report more than one KEKID.
 	Differs Answer = "differs"
 )
 
-// NodeAnswer is an Answer with its node and the KEKID it named, if any.
+// NodeAnswer is an Answer with its node and the KEKID it reported, if any.
 type NodeAnswer struct {
 	Node   string
 	Answer Answer
 	KEKID  string
 }
 
-// Agreement is the answer of all expected nodes about one key.
+// Agreement is the result of KeyAgreement.
 type Agreement struct {
 	// Agreed is true when there is at least one expected node and every one of
 	// them Agrees. Nothing else is agreement.
@@ -40,7 +40,7 @@ type Agreement struct {
 	Nodes []NodeAnswer
 }
 
-// With returns the nodes that gave an answer, sorted by name.
+// With returns the nodes with an answer, sorted by name.
 func (a Agreement) With(answer Answer) []NodeAnswer {
 	var nodes []NodeAnswer
 	for _, n := range a.Nodes {
@@ -51,14 +51,14 @@ func (a Agreement) With(answer Answer) []NodeAnswer {
 	return nodes
 }
 
-// KeyAgreement tells whether all expected nodes, freshly and healthily, report
+// KeyAgreement returns whether all expected nodes, freshly and healthily, report
 // one and the same KEKID for keyID: what a key rotation must know before it
 // goes on, and about the write key only. entries are by node, as decoded from
-// their conditions; nodes that are not expected have no say.
+// their conditions; those of nodes that are not expected are ignored.
 func KeyAgreement(entries map[string][]Entry, expectedNodes []string, keyID string, now time.Time) Agreement {
 	nodes := slices.Compact(slices.Sorted(slices.Values(expectedNodes)))
 	a := Agreement{Nodes: make([]NodeAnswer, 0, len(nodes))}
-	named := map[string]bool{}
+	reported := map[string]bool{}
 	for _, node := range nodes {
 		n := NodeAnswer{Node: node, Answer: Missing}
 		if i := slices.IndexFunc(entries[node], func(e Entry) bool { return e.KeyID == keyID }); i >= 0 {
@@ -68,15 +68,15 @@ func KeyAgreement(entries map[string][]Entry, expectedNodes []string, keyID stri
 			case e.Freshness(now) != Fresh:
 				n.Answer = OutOfDate
 			case e.Status != Healthy || e.KEKID == "" || e.KEKID == UnknownRemoteKeyID:
-				n.Answer = Ill
+				n.Answer = NotHealthy
 			default:
 				n.Answer = Agrees
-				named[e.KEKID] = true
+				reported[e.KEKID] = true
 			}
 		}
 		a.Nodes = append(a.Nodes, n)
 	}
-	if len(named) > 1 {
+	if len(reported) > 1 {
 		for i := range a.Nodes {
 			if a.Nodes[i].Answer == Agrees {
 				a.Nodes[i].Answer = Differs
@@ -85,7 +85,7 @@ func KeyAgreement(entries map[string][]Entry, expectedNodes []string, keyID stri
 	}
 	if len(nodes) > 0 && len(a.With(Agrees)) == len(nodes) {
 		a.Agreed = true
-		a.KEKID = slices.Collect(maps.Keys(named))[0]
+		a.KEKID = slices.Collect(maps.Keys(reported))[0]
 	}
 	return a
 }

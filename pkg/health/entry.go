@@ -2,31 +2,31 @@ package health
 
 import "time"
 
-// Status is what a check said of a plugin.
+// Status is the result of checking a plugin.
 type Status string
 
 const (
-	// Healthy: the plugin answered, and well.
+	// Healthy: the plugin answered, and reported that it works.
 	Healthy Status = "healthy"
-	// Unhealthy: the plugin answered, and not well.
+	// Unhealthy: the plugin answered, and reported that it does not work.
 	Unhealthy Status = "unhealthy"
 	// Error: there was no answer to judge.
 	Error Status = "error"
 )
 
 // Bounds on how often a plugin is checked, and what a reader assumes of an
-// entry that does not say.
+// entry without an interval.
 const (
 	MinInterval     = time.Second
 	MaxInterval     = time.Hour
 	DefaultInterval = 30 * time.Second
 )
 
-// staleAfter is the number of intervals after which an entry may no longer be
-// believed: three missed checks, and one for the delivery.
+// staleAfter is the number of intervals after which an entry is no longer valid:
+// three missed checks, and one for the delivery.
 const staleAfter = 4
 
-// Entry is what one reporter last saw of one plugin.
+// Entry is the last result of one reporter about one plugin.
 type Entry struct {
 	// KeyID is the id of the encryption-key secret that the plugin serves, a
 	// sequence number and not a cryptographic key: "2" for
@@ -40,33 +40,33 @@ type Entry struct {
 	// LastChecked is when this plugin's answer, or the failure to get one,
 	// arrived. Encoded in UTC to the second.
 	LastChecked time.Time
-	// Reason says why in one word, when not healthy; empty when healthy, and where the
-	// writer does not say.
+	// Reason is why the plugin is not healthy, in one word; empty when it is healthy,
+	// and where the writer gives none.
 	Reason Reason
-	// Detail says why, when not healthy; at most MaxDetail bytes are encoded.
+	// Detail is why it is not healthy, for people; at most MaxDetail bytes are encoded.
 	Detail string
 	// Interval is how often the plugin is checked, encoded in whole seconds,
-	// rounded up. Zero stands for "not said": readers take DefaultInterval.
+	// rounded up. Zero: not reported; readers assume DefaultInterval.
 	Interval time.Duration
 }
 
-// Freshness says whether an entry may be believed.
+// Freshness is whether an entry is still valid.
 type Freshness string
 
 const (
-	// Fresh: the entry may be believed.
+	// Fresh: the entry is valid.
 	Fresh Freshness = "fresh"
 	// Stale: the entry is too old. Its plugin's state is unknown, whatever the
 	// entry says.
 	Stale Freshness = "stale"
 	// Skewed: the entry is from the future by more than one interval, so the
-	// clocks differ, and its age cannot be told.
+	// clocks differ, and its age is unknown.
 	Skewed Freshness = "skewed"
 )
 
 // Freshness judges an entry at a time: stale when it is older than four of its
-// intervals, skewed when it is ahead by more than one. Both times are taken by the
-// wall clock: the monotonic clock stands still while a machine is suspended.
+// intervals, skewed when it is ahead by more than one. Both times are of the wall
+// clock: the monotonic clock stands still while a machine is suspended.
 func (e Entry) Freshness(now time.Time) Freshness {
 	now = now.Round(0) // without a monotonic reading, no comparison below has one
 	switch {

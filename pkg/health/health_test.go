@@ -16,7 +16,7 @@ func TestFieldManagersAreBoundedAndDiffer(t *testing.T) {
 			if len(manager) > 128 {
 				t.Errorf("%d bytes: %s", len(manager), manager)
 			}
-			if other, taken := seen[manager]; taken {
+			if other, used := seen[manager]; used {
 				t.Errorf("%s is the manager of %q and of %q", manager, node, other)
 			}
 			seen[manager] = node
@@ -81,12 +81,12 @@ func TestKeyAgreement(t *testing.T) {
 			[]string{"b", "a", "b"},
 			Agreement{true, "k", []NodeAnswer{{"a", Agrees, "k"}, {"b", Agrees, "k"}}},
 		},
-		"nobody is expected": {map[string][]Entry{"a": {ok}}, nil, Agreement{Nodes: []NodeAnswer{}}},
+		"no node is expected": {map[string][]Entry{"a": {ok}}, nil, Agreement{Nodes: []NodeAnswer{}}},
 		"one is missing": {
 			map[string][]Entry{"a": {ok}}, []string{"a", "b"},
 			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", Missing, ""}}},
 		},
-		"one speaks of another key": {
+		"one reports another key": {
 			map[string][]Entry{"a": {ok}, "b": {entry("1", "k", Healthy, 0)}}, []string{"a", "b"},
 			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", Missing, ""}}},
 		},
@@ -98,23 +98,23 @@ func TestKeyAgreement(t *testing.T) {
 			map[string][]Entry{"a": {ok}, "b": {entry("2", "k", Healthy, -time.Minute)}}, []string{"a", "b"},
 			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", OutOfDate, "k"}}},
 		},
-		"one is ill": {
+		"one is not healthy": {
 			map[string][]Entry{"a": {ok}, "b": {entry("2", "k", Unhealthy, 0)}}, []string{"a", "b"},
-			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", Ill, "k"}}},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", NotHealthy, "k"}}},
 		},
-		"one names no key": {
+		"one has no KEK ID": {
 			map[string][]Entry{"a": {ok}, "b": {entry("2", "", Healthy, 0)}}, []string{"a", "b"},
-			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", Ill, ""}}},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", NotHealthy, ""}}},
 		},
-		"all say unknown": {
+		"all report unknown": {
 			map[string][]Entry{"a": {entry("2", UnknownRemoteKeyID, Healthy, 0)}}, []string{"a"},
-			Agreement{Nodes: []NodeAnswer{{"a", Ill, UnknownRemoteKeyID}}},
+			Agreement{Nodes: []NodeAnswer{{"a", NotHealthy, UnknownRemoteKeyID}}},
 		},
 		"they differ": {
 			map[string][]Entry{"a": {ok}, "b": {entry("2", "other", Healthy, 0)}, "c": {ok}}, []string{"a", "b", "c"},
 			Agreement{Nodes: []NodeAnswer{{"a", Differs, "k"}, {"b", Differs, "other"}, {"c", Differs, "k"}}},
 		},
-		"one that is not expected has no say": {
+		"one that is not expected is ignored": {
 			map[string][]Entry{"a": {ok}, "gone": {entry("2", "other", Healthy, 0)}}, []string{"a"},
 			Agreement{true, "k", []NodeAnswer{{"a", Agrees, "k"}}},
 		},
@@ -174,7 +174,7 @@ func TestTypedForm(t *testing.T) {
 	}
 	for _, bad := range []Report{{Status: "Healthy", LastCheckedTime: "x"}, {Status: "healthy", LastCheckedTime: "2026-05-08T12:34:56Z"}} {
 		if _, err := bad.Entry(); err == nil {
-			t.Errorf("%v was taken", bad)
+			t.Errorf("%v was accepted", bad)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func EncodeMessage(entries []Entry) (string, error) {
 			IntervalSeconds: wholeSeconds(e.Interval),
 		}
 	}
-	// A quarter at a time: a few rounds, and what remains says most.
+	// A quarter at a time: it takes a few rounds, and most of the text remains.
 	for limit := MaxDetail; limit > 0; limit = limit * 3 / 4 {
 		for i := range wire {
 			wire[i].Detail = cut(wire[i].Detail, limit)
@@ -96,8 +96,8 @@ func marshal(wire []wireEntry) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-// wholeSeconds rounds up, so that a reader never takes an entry for stale
-// earlier than its writer meant.
+// wholeSeconds rounds up, so that no reader considers an entry stale earlier than
+// its writer does.
 func wholeSeconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -106,7 +106,7 @@ func wholeSeconds(d time.Duration) int64 {
 }
 
 // CleanDetail makes a text fit to be a detail: valid UTF-8, trimmed, at most MaxDetail
-// bytes, with a space in place of each character that is no text: see notText.
+// bytes, with a space in place of each character that is not text: see notText.
 func CleanDetail(s string) string {
 	// Bound the work before looking at every rune: a plugin chooses this text.
 	if len(s) > 4*MaxDetail {
@@ -118,7 +118,7 @@ func CleanDetail(s string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(s, "\uFFFD"))
-	return strings.Clone(cut(strings.TrimSpace(s), MaxDetail)) // not a part of the whole
+	return strings.Clone(cut(strings.TrimSpace(s), MaxDetail)) // so that the long text can be freed
 }
 
 // notText reports whether a character has no place in a line of text: controls, line
@@ -145,10 +145,10 @@ func cut(s string, limit int) string {
 	return s[:end] + mark
 }
 
-// DecodeMessage decodes a condition's message. Unknown fields are passed over,
-// so that later writers may add some. An error names what is wrong and where,
-// as in "[1].lastChecked: …"; with an error no entry is returned, since a
-// reader that believes half a message draws the wrong conclusion.
+// DecodeMessage decodes a condition's message. Unknown fields are ignored, so that
+// later writers may add some. An error has what is wrong and where, as in
+// "[1].lastChecked: …"; with an error no entry is returned, since half a message
+// leads to the wrong conclusion.
 func DecodeMessage(message string) ([]Entry, error) {
 	if len(message) > MaxMessage {
 		return nil, fmt.Errorf("message is %d bytes, the bound is %d", len(message), MaxMessage)
@@ -200,7 +200,7 @@ func decodeEntry(raw json.RawMessage) (Entry, error) {
 		return Entry{}, fmt.Errorf(".intervalSeconds: %d is not from 1 to 3600", w.IntervalSeconds)
 	}
 	if !reasonPattern.MatchString(string(w.Reason)) {
-		w.Reason = "" // no word to act on
+		w.Reason = "" // nothing that a reader could act on
 	}
 	return Entry{
 		KeyID:       w.KeyID,

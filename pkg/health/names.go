@@ -37,8 +37,7 @@ const (
 // writes.
 func ConditionType(node string) string { return ConditionTypePrefix + node }
 
-// NodeOf returns the node that a condition type speaks of, and whether it is a
-// reporter's condition type at all.
+// NodeOf returns the node of a reporter's condition type, and whether it is one.
 func NodeOf(conditionType string) (node string, ok bool) {
 	if node, ok = strings.CutPrefix(conditionType, ConditionTypePrefix); !ok {
 		return "", false

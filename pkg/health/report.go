@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// UnknownRemoteKeyID stands in a typed report of an earlier reporter for a key id that
-// was never known. It is no longer written, since a reader that compares key ids as
-// strings could take it for an agreement. Read, it counts as no key id.
+// UnknownRemoteKeyID is what earlier reporters wrote into a typed report for a key id
+// that was never known. It is no longer written, since nodes that all write it would
+// agree for a reader that compares key ids as strings. Read, it counts as no key id.
 const UnknownRemoteKeyID = "unknown"
 
 // Report is an Entry in its typed form: an element of healthReports in
@@ -26,10 +26,10 @@ type Report struct {
 
 var typedStatus = map[Status]string{Healthy: "Healthy", Unhealthy: "Unhealthy", Error: "Error"}
 
-// NewReport puts an entry of a node into the typed form. lastKEKID is the last one known
+// NewReport converts an entry of a node to the typed form. lastKEKID is the last one known
 // of the plugin, sent when the entry has none; empty when none is known. Without either
-// there is no report, and ok is false: the resource's schema demands a key id of 1 to
-// 1,024 characters, and refuses the whole write without it.
+// there is no report, and ok is false: the resource's schema requires a key id of 1 to
+// 1,024 characters, and rejects the whole write without it.
 func NewReport(node string, e Entry, lastKEKID string) (r Report, ok bool) {
 	remote := cmp.Or(e.KEKID, lastKEKID)
 	if remote == "" {
@@ -45,8 +45,8 @@ func NewReport(node string, e Entry, lastKEKID string) (r Report, ok bool) {
 	}, true
 }
 
-// Entry returns the report as an entry. The typed form does not say how often a
-// plugin is checked, so its Interval is zero: readers take DefaultInterval. A
+// Entry returns the report as an entry. The typed form has no interval, so its
+// Interval is zero: readers assume DefaultInterval. A
 // RemoteKeyID of UnknownRemoteKeyID becomes no KEKID.
 func (r Report) Entry() (Entry, error) {
 	checked, err := time.Parse(time.RFC3339, r.LastCheckedTime)

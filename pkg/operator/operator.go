@@ -1,14 +1,19 @@
-// Package operator brings a reporter to every KMS plugin of a cluster's API
-// servers, and takes them back.
+// Package operator keeps a reporter beside every KMS plugin of a cluster's API
+// servers, and rolls up what they report.
 //
-// It works in passes. A pass looks at what the watches have told, decides for
-// each target what there should be (package target), and writes what differs.
-// Nothing but a few facts in an annotation is remembered, so an operator that is
-// killed at any moment goes on from what there is.
+// It wires controllers that share nothing but immutable values: delivery (reporters),
+// rollup (conditions of each target), clusteroperator. The configuration file and the
+// TLS profile are followed on every replica; the controllers run on one at a time.
+// Nothing but a few facts in an annotation is recorded, so an operator that is killed at
+// any moment goes on from what exists.
 package operator
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,25 +24,13 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/clusteroperator"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
-	"github.com/kms-health/kms-health/pkg/operator/pass"
-	"github.com/kms-health/kms-health/pkg/operator/render"
-	"github.com/kms-health/kms-health/pkg/operator/rollupcontroller"
-	"github.com/kms-health/kms-health/pkg/operator/target"
-	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
-	"github.com/kms-health/kms-health/pkg/operator/watch"
-)
-
-const (
-	// settle is how long a pass waits for more of the same change.
-	settle = 20 * time.Millisecond
-	// resync is how often a pass is made without any change, for what no watch
-	// tells.
-	resync = time.Minute
-	// A pass that fails is made again after these.
-	firstRetry, lastRetry = 500 * time.Millisecond, 10 * time.Second
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	rollupcontroller "github.com/kms-health/kms-health/pkg/operator/rollup"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Options of an Operator.
@@ -46,7 +39,7 @@ type Options struct {
 	Credentials *credentials.Manager
 	// Approve says that the operator may approve its own certificate requests.
 	Approve bool
-	// CA returns the certificates, PEM, that API servers are known by.
+	// CA returns the certificates, PEM, that API servers are verified with.
 	CA func() ([]byte, error)
 	// ConfigFile is the path of an OperatorConfiguration.
 	ConfigFile string
@@ -54,179 +47,153 @@ type Options struct {
 	Namespace string
 	// Image is the reporter's where the file names none.
 	Image string
-	// OpenShift says whether this is OpenShift. Nil: look.
+	// OpenShift says whether this is OpenShift. Nil: it is where its Infrastructure
+	// exists.
 	OpenShift *bool
 	// KubeletRoot is the kubelets' folder on the nodes.
 	KubeletRoot string
-	// Event tells of a change, of the target that it names.
-	Event    func(target, reason, message string)
+	// Event records an Event of a target.
+	Event    func(target, eventType, reason, message string)
 	Registry prometheus.Registerer
-	Clock    clock.Clock
+	// Clock is for timers. Now is the time by the API server's clock.
+	Clock clock.WithTicker
+	Now   func() time.Time
 	// Version is the operator's; Inertia, how long something must be bad before its
-	// ClusterOperator says so.
+	// ClusterOperator reports it.
 	Version string
 	Inertia time.Duration
 }
 
-// Operator keeps the reporters of all targets.
+// firstLook is how long an operator that has just started waits for what it reports of
+// its targets: until then its ClusterOperator stays as it was.
+const firstLook = 30 * time.Second
+
+// Operator keeps the reporters and roll-ups of all targets.
 type Operator struct {
 	Options
-	metrics  *metrics
-	executor *target.Executor
-	rollups  *rollupcontroller.Controller
-	itself   *clusteroperator.Controller
-	loop     *pass.Loop
-	// switching says that a target waits for reports, so they are worth a pass.
-	switching atomic.Bool
+	valid   prometheus.Gauge // the configuration is in force as it stands
+	config  atomic.Pointer[v1alpha1.OperatorConfiguration]
+	problem atomic.Pointer[string] // why the configuration file is rejected
+	profile *profile
+	began   time.Time // the work
 
-	sources  *watch.Set
-	config   atomic.Pointer[v1alpha1.OperatorConfiguration]
-	problems sync.Map // what: message, of configuration and profile
-	serving  atomic.Pointer[tlsprofile.Settings]
-
-	mu          sync.Mutex
-	published   []rollupcontroller.Target
-	deliveries  map[string]target.Status // by target
-	onOpenShift bool
-
-	// What follows is of Run's goroutine alone.
-	view      *watch.View
-	tls       *tlsprofile.Settings
-	leftOut   []string
-	roles     map[string]roleRead // by which Secrets are read
-	ignored   map[string]string   // what was told of providers that are not probed, by target
-	revisions map[string]revisionRead
-	retries   *pass.Retries
-	known     map[string]v1alpha1.Target // those of the configuration, and of earlier ones
-	again     time.Duration              // how soon to look again
+	deliveries      *delivery.Controller
+	rollups         *rollupcontroller.Controller
+	clusterOperator *clusteroperator.Controller
 }
 
 // New makes an Operator.
 func New(o Options) *Operator {
-	op := &Operator{
-		Options: o, loop: pass.NewLoop(o.Clock, settle),
-		roles: map[string]roleRead{}, ignored: map[string]string{}, revisions: map[string]revisionRead{},
-		retries: pass.NewRetries(o.Clock, firstRetry, lastRetry), known: map[string]v1alpha1.Target{},
-		sources: watch.NewSet(o.Client), deliveries: map[string]target.Status{},
-	}
-	op.metrics = newMetrics(o.Registry)
-	op.view = op.sources.View(op.Wake)
-	tell := func(target, reason, message string) {
-		op.metrics.changes.WithLabelValues(target, reason).Inc()
-		klog.InfoS("Changed", "target", target, "reason", reason, "what", message)
-		o.Event(target, reason, message)
-	}
-	op.executor = &target.Executor{
-		Client: o.Client, Applier: apply.New(o.Client, render.Manager, o.Clock),
-		Credentials: o.Credentials, Approve: o.Approve, Clock: o.Clock, Event: tell,
-	}
-	op.itself = clusteroperator.New(clusteroperator.Options{
-		Client: o.Client, Sources: op.sources, Clock: o.Clock, Version: o.Version, Inertia: o.Inertia, Look: op.state,
+	op := &Operator{Options: o, valid: newConfigurationGauge(o.Registry)}
+	event := recorded(o.Event, o.Registry)
+	op.clusterOperator = clusteroperator.New(clusteroperator.Options{
+		Client: o.Client, Clock: o.Clock, Now: o.Now, Version: o.Version, Inertia: o.Inertia, Observe: op.observe,
 	})
+	op.profile = newProfile(o.Client, o.OpenShift, func() { op.deliveries.WakeAll() })
+	changed := op.clusterOperator.Wake
 	op.rollups = rollupcontroller.New(rollupcontroller.Options{
-		Client: o.Client, Sources: op.sources, Namespace: o.Namespace, Event: tell, Registry: o.Registry, Clock: o.Clock,
-		Changed: func() { op.itself.Wake(); op.Wake() },
+		Client: o.Client, Namespace: o.Namespace, Event: event, Registry: o.Registry, Clock: o.Clock, Now: o.Now,
+		Changed: changed, Gone: func(target string) { op.deliveries.Wake(target) },
+	})
+	op.deliveries = delivery.New(delivery.Options{
+		Client: o.Client, Credentials: o.Credentials, Approve: o.Approve, CA: o.CA, TLS: op.profile.settings,
+		Namespace: o.Namespace, OpenShift: o.OpenShift, KubeletRoot: o.KubeletRoot,
+		Event: event, Registry: o.Registry, Clock: o.Clock, Now: o.Now, Rollup: op.rollups, Changed: changed,
 	})
 	return op
 }
 
-// Wake asks for a pass.
-func (o *Operator) Wake() { o.loop.Wake() }
-
-// wakeOnceAndForReports asks for a pass when a resource is first known, and then
-// only while its reports are waited for: they come all the time.
-func (o *Operator) wakeOnceAndForReports() func() {
-	var once sync.Once
-	return func() {
-		once.Do(o.Wake)
-		if o.switching.Load() {
-			o.Wake()
-		}
+// recorded is a function that counts and logs each change beside its Event.
+func recorded(event func(target, eventType, reason, message string), registry prometheus.Registerer) func(target, eventType, reason, message string) {
+	changes := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kms_health_operator_changes_total",
+		Help: "Changes that the operator made or found, by target and reason.",
+	}, []string{"target", "reason"})
+	registry.MustRegister(changes)
+	return func(target, eventType, reason, message string) {
+		changes.WithLabelValues(target, reason).Inc()
+		klog.InfoS("Changed", "target", target, "reason", reason, "message", message)
+		event(target, eventType, reason, message)
 	}
 }
 
-// lookAgain asks for a pass after a while.
-func (o *Operator) lookAgain(after time.Duration) {
-	if o.again == 0 || after < o.again {
-		o.again = after
-	}
+// Follow keeps the configuration as the file has it, and the TLS profile as the cluster
+// has it, until ctx ends. It runs on every replica, and needs no API server.
+func (o *Operator) Follow(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { o.profile.run(ctx) })
+	o.followFile(ctx)
 }
 
-// Run makes passes until ctx ends. One replica at a time may run.
+// Run runs the controllers until ctx ends. One replica at a time may run.
 func (o *Operator) Run(ctx context.Context) {
-	watches, end := context.WithCancel(ctx)
-	defer o.sources.Wait()
-	defer end()
-	var beside sync.WaitGroup
-	defer beside.Wait()
-	beside.Go(func() { o.rollups.Run(ctx) })
-	beside.Go(func() { o.itself.Run(ctx) })
-	o.loop.Run(ctx, func(ctx context.Context) time.Duration {
-		if config := o.config.Load(); config != nil {
-			return o.pass(ctx, watches, config)
-		}
-		return resync
-	})
+	var running sync.WaitGroup
+	defer running.Wait()
+	o.began = o.Clock.Now()
+	running.Go(func() { o.rollups.Run(ctx) })
+	running.Go(func() { o.clusterOperator.Run(ctx) })
+	o.deliveries.Run(ctx)
 }
 
-// pass looks at everything once. It returns how soon to look again.
-func (o *Operator) pass(ctx, watches context.Context, config *v1alpha1.OperatorConfiguration) time.Duration {
-	o.again = 0
-	o.view.Begin()
-	defer o.view.End()
-	defer o.metrics.passes.Inc()
-	o.lookAgain(resync)
-	c, err := o.observeCluster(watches)
-	if err != nil {
-		o.failed("", err)
+// TLS is how the operator itself serves: by the cluster's TLS profile.
+func (o *Operator) TLS() *tls.Config { return o.profile.serving() }
+
+// Ready is why the operator cannot do its work, nil where it can.
+func (o *Operator) Ready() error {
+	if o.config.Load() == nil {
+		return errors.New(strings.TrimPrefix(o.configurationProblem()+"; no configuration is in force", "; "))
 	}
-	if err != nil || !c.known {
-		if err == nil && c.roles.Known() { // enough to roll up by what was known before
-			var all []*job
-			for _, t := range o.targets(c, config) {
-				all = append(all, &job{aTarget: t})
-			}
-			o.publish(c, config, all)
-		}
-		return o.again
-	}
-	var all []*job
-	for _, t := range o.targets(c, config) {
-		if config.ManagementState == v1alpha1.Unmanaged {
-			all = append(all, &job{aTarget: t})
-			continue
-		}
-		all = append(all, o.plan(watches, c, config, t))
-	}
-	o.publish(c, config, all)
-	if config.ManagementState == v1alpha1.Unmanaged {
-		return o.again
-	}
-	// The policy comes before the rights that it bounds, and goes after them.
-	wanted, left, switching := false, false, false
-	for _, j := range all {
-		wanted = wanted || j.plan != nil && j.plan.Anchor != nil
-		gone := j.plan != nil && j.plan.Gone && len(j.plan.Delete) == 0
-		if left = left || !gone; gone && j.world.Going {
-			delete(o.known, j.Name)
-		}
-		switching = switching || j.plan != nil && j.plan.Status.Reason == target.ReasonProgressing
-	}
-	o.switching.Store(switching)
-	switch {
-	case wanted:
-		err = o.keepPolicy(ctx, c)
-	case !left:
-		err = o.dropPolicy(ctx, c)
-	}
-	if err != nil {
-		o.failed("", err)
-		return o.again
-	}
-	for _, j := range all {
-		if j.plan != nil && !j.held {
-			o.do(ctx, j)
+	for name, status := range o.deliveries.Statuses() {
+		if status.Reason == delivery.OtherInstallation {
+			return fmt.Errorf("target %s: %s", name, status.Message)
 		}
 	}
-	return o.again
+	return nil
+}
+
+// observe is what there is to report of the operator itself, on OpenShift.
+func (o *Operator) observe() (in clusteroperator.Input, related []clusteroperator.Object, ready bool) {
+	statuses, targets := o.deliveries.Statuses(), o.deliveries.Targets()
+	unknown := false
+	for _, t := range targets {
+		if statuses[t.Name].Reason == delivery.OtherInstallation {
+			return in, nil, false // the ClusterOperator is that one's, too
+		}
+		verdict, judged := o.rollups.Verdict(t.Name)
+		unknown = unknown || !judged || statuses[t.Name] == (delivery.Status{})
+		in.Targets = append(in.Targets, clusteroperator.Target{Name: t.Name, Delivery: statuses[t.Name], Result: verdict.Result})
+	}
+	in.Configured = o.config.Load() != nil
+	in.Configuration = o.configurationProblem()
+	// Before a configuration is in force, the targets are not known.
+	known := in.Configured && len(targets) > 0 || in.Configuration != "" || in.Configured && len(o.config.Load().Targets) == 0
+	return in, o.related(targets), known && o.deliveries.IsOpenShift() && (!unknown || o.Clock.Since(o.began) > firstLook)
+}
+
+// related are the objects that show what the operator does.
+func (o *Operator) related(targets []v1alpha1.Target) []clusteroperator.Object {
+	all := []clusteroperator.Object{
+		{Resource: source.Namespaces.Resource, Name: o.Namespace},
+		{Group: source.Policies.Group, Resource: source.Policies.Resource, Name: manifests.PolicyName},
+		{Group: source.PolicyBindings.Group, Resource: source.PolicyBindings.Resource, Name: manifests.PolicyName},
+	}
+	for _, t := range targets {
+		all = append(all,
+			clusteroperator.Object{Group: operatorcr.Group, Resource: string(t.Resource), Name: operatorcr.Name},
+			clusteroperator.Object{Resource: source.Namespaces.Resource, Name: t.Namespace},
+			clusteroperator.Object{Group: source.ClusterRoles.Group, Resource: source.ClusterRoles.Resource, Name: manifests.Name(t.Name)},
+			clusteroperator.Object{Group: source.ClusterBindings.Group, Resource: source.ClusterBindings.Resource, Name: manifests.Name(t.Name)},
+		)
+	}
+	return all
+}
+
+// configurationProblem is why the configuration file is rejected, empty where it is
+// in force.
+func (o *Operator) configurationProblem() string {
+	if p := o.problem.Load(); p != nil {
+		return "configuration: " + *p
+	}
+	return ""
 }

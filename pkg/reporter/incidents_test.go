@@ -129,6 +129,7 @@ func TestRoundTripSeesWhatStatusHides(t *testing.T) {
 		"old ciphertext lost": {kmsplugin.FaultReplacedKey, health.RoundTripMismatch, "under the same key_id can no longer be decrypted"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits
 			h, p := reportsOn(t)
 			h.set(p, tt.fault)
 			h.restart(p)

@@ -522,19 +522,21 @@ func TestWhatTheReporterItselfLacksKeepsTheLastResult(t *testing.T) {
 	}
 }
 
-// A missing socket is an error when its time is over, not at the next interval after it.
-func TestSocketThatStaysAwayIsProbedWhenItsTimeIsOver(t *testing.T) {
+// A plugin that removes its socket is an error at the next probe, and is probed again as
+// soon as the socket is back, not an interval later.
+func TestASocketThatComesBackIsProbedAtOnce(t *testing.T) {
 	h := newHouse(t)
-	p := &plugin{identity: identity{keyID: "1", address: filepath.Join(h.dir, "none.sock")}, ctx: t.Context()}
-	go h.reporter.awaitSocket(t.Context(), p, time.Now().Add(absence))
-	select {
-	case e := <-h.reporter.events:
-		if e.kind != socketAppeared || e.plugin != p {
-			t.Errorf("%+v", e)
-		}
-	case <-time.After(patience):
-		t.Error("it is not probed")
+	one := h.plugin("1")
+	h.writeRaw(fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1s}\nplugins: [{endpoint: '%s', role: Write}]\n", h.endpoint("1")))
+	h.run()
+	h.await("a healthy plugin", says("1=healthy"))
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
 	}
+	h.await("an error for the missing socket", finds(health.Error, health.SocketMissing, "no such file or directory"))
+	h.writeRaw(fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1h}\nplugins: [{endpoint: '%s', role: Write}]\n", h.endpoint("1")))
+	h.plugin("1")
+	h.await("a healthy plugin again", says("1=healthy"))
 }
 
 func TestLateAnswerCompletesTheReportOfItsProbe(t *testing.T) {

@@ -33,7 +33,7 @@ type eventKind int
 const (
 	probeReported eventKind = iota // a result, or the same with a diagnosis
 	tripEnded
-	socketAppeared // or it was missing for too long
+	socketAppeared
 )
 
 // send hands an event to the loop, unless the reporter ends.
@@ -104,9 +104,9 @@ func (r *Reporter) observe(ctx context.Context, p *plugin, result probe.Result) 
 	if result.KEKID != "" {
 		p.lastKEKID = result.KEKID
 	}
-	if result.Gone && !p.awaited {
+	if result.Reason == health.SocketMissing && !p.awaited {
 		p.awaited = true
-		r.running.Go(func() { r.awaitSocket(ctx, p, result.GoneUntil) })
+		r.running.Go(func() { r.awaitSocket(ctx, p) })
 	}
 	if now, every := time.Now(), r.tripInterval(); p.trips.due(now, every, result) {
 		p.trips.begin(now, every, result)
@@ -146,17 +146,17 @@ func (r *Reporter) noteNotProbed(p *plugin, why string) {
 	p.notProbed = why
 }
 
-// awaitSocket waits until a socket is there, or is missing for too long: then the plugin
-// is to be probed, not an interval later. That is how a new pod begins.
-func (r *Reporter) awaitSocket(ctx context.Context, p *plugin, until time.Time) {
+// awaitSocket waits until a socket is there: then the plugin is to be probed, not an
+// interval later. That is how a new pod begins.
+func (r *Reporter) awaitSocket(ctx context.Context, p *plugin) {
 	look := time.NewTicker(absence)
 	defer look.Stop()
 	for {
 		select {
 		case <-p.ctx.Done():
 			return
-		case now := <-look.C:
-			if probe.SocketExists(p.address) || !until.IsZero() && !now.Before(until) {
+		case <-look.C:
+			if probe.SocketExists(p.address) {
 				r.send(ctx, event{plugin: p, kind: socketAppeared})
 				return
 			}

@@ -5,91 +5,157 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// writeKey is the key to agree on: the configuration's, else the one that every
-// node names first.
-func (e *evaluation) writeKey() string {
-	if e.WriteKey != "" {
-		return e.WriteKey
-	}
-	key := ""
-	for _, n := range e.nodes {
-		rows := e.byNode[n.Name]
-		if len(rows) == 0 || rows[0].KeyID == "" || key != "" && rows[0].KeyID != key {
-			return ""
-		}
-		key = rows[0].KeyID
-	}
-	return key
+// Agreement is whether all API servers write with one key, and one KEK ID behind it.
+type Agreement struct {
+	// KeyID is the key to agree on: the configuration's, else the one that every node
+	// that reports writes with. Empty: they write with several, or none is known.
+	KeyID string `json:"keyID,omitempty"`
+	// Agreed: every node writes with KeyID, and its plugin, healthy and freshly
+	// reported, names KEKID.
+	Agreed bool   `json:"agreed"`
+	KEKID  string `json:"kekID,omitempty"` // empty unless Agreed
+	// Nodes are all that were to be asked, by name.
+	Nodes []NodeAgreement `json:"nodes"`
 }
 
-// writeKeyAgreed says whether all nodes write with one and the same remote key.
-func (e *evaluation) writeKeyAgreed() Condition {
-	c := Condition{Type: WriteKeyAgreed, Status: Unknown}
-	if e.NoWriteKey {
-		c.Reason, c.Message = NoWriteKey, "no plugin encrypts what is written"
-		return c
-	}
-	key := e.writeKey()
-	if key == "" {
-		c.Reason, c.Message = WriteKeyUnknown, "which plugin encrypts what is written is not known"
-		return c
-	}
-	entries := make(map[string][]health.Entry, len(e.nodes))
-	names := make([]string, 0, len(e.nodes))
-	for _, n := range e.nodes {
-		names = append(names, n.Name)
-		for _, row := range e.byNode[n.Name] {
-			if row.KeyID == key && row.State != Missing {
-				entries[n.Name] = []health.Entry{row.Entry}
-			}
+// NodeAgreement is one node's part of an Agreement.
+type NodeAgreement struct {
+	Node string `json:"node"`
+	// First is the key that the node writes with: by its own plugin set where that is
+	// known, else the first that it reports. Empty: none, or not known.
+	First  string        `json:"first,omitempty"`
+	Answer health.Answer `json:"answer,omitempty"` // empty while KeyID is
+	KEKID  string        `json:"kekID,omitempty"`
+}
+
+// OtherKey is the Answer of a node that writes with another key than the one to
+// agree on, or without KMS.
+const OtherKey health.Answer = "otherKey"
+
+// Agree judges nodes by rows. writeKey is the configuration's; empty: not known.
+func Agree(rows []Row, nodes []Node, writeKey string, now time.Time) Agreement {
+	a := Agreement{KeyID: writeKey, Nodes: make([]NodeAgreement, 0, len(nodes))}
+	first := map[string]string{}
+	for _, row := range rows {
+		if first[row.Node] == "" && row.State != Missing {
+			first[row.Node] = row.KeyID
 		}
 	}
-	agreement := health.KeyAgreement(entries, names, key, e.Now)
-	if agreement.Agreed {
-		c.Status, c.Reason, c.Message = True, AsExpected, AgreedMessage(key, agreement.KEKID)
-		return c
+	var keys []string
+	for i := range nodes {
+		n := NodeAgreement{Node: nodes[i].Name, First: first[nodes[i].Name]}
+		if nodes[i].Keys != nil {
+			n.First = nodes[i].WriteKey
+		}
+		if n.First != "" && !slices.Contains(keys, n.First) {
+			keys = append(keys, n.First)
+		}
+		a.Nodes = append(a.Nodes, n)
 	}
-	var differ, open findings
-	for _, n := range agreement.Nodes {
-		f := finding{node: n.Node, key: key}
-		switch n.Answer {
-		case health.Agrees, health.Differs:
-			f.reason, f.what = KeysDiffer, "names "+kekName(n.KEKID)
-			differ.add(f)
+	slices.SortFunc(a.Nodes, func(a, b NodeAgreement) int { return strings.Compare(a.Node, b.Node) })
+	if a.KeyID == "" && len(keys) == 1 {
+		a.KeyID = keys[0]
+	}
+	if a.KeyID != "" {
+		a.answer(rows, nodes, now)
+	}
+	return a
+}
+
+func (a *Agreement) answer(rows []Row, nodes []Node, now time.Time) {
+	known := map[string]bool{} // whose plugin set is
+	for i := range nodes {
+		known[nodes[i].Name] = nodes[i].Keys != nil
+	}
+	entries := map[string][]health.Entry{}
+	for _, row := range rows {
+		if row.KeyID == a.KeyID && row.State != Missing {
+			entries[row.Node] = []health.Entry{row.Entry}
+		}
+	}
+	var writers []string
+	for i := range a.Nodes {
+		n := &a.Nodes[i]
+		if n.First != a.KeyID && (n.First != "" || known[n.Node]) {
+			n.Answer = OtherKey
 			continue
-		case health.Missing:
-			f.reason, f.what = ReportsMissing, notYet
-		case health.OutOfDate:
-			f.reason, f.what = ReporterStale, "no longer reported"
-		case health.Ill:
-			f.reason, f.what = PluginIll, "its plugin is ill, or names no remote key"
 		}
-		for _, row := range e.byNode[n.Node] {
-			switch {
-			case row.State == Unreadable:
-				f.reason, f.what = ReportUnreadable, unreadable
-			case row.State == Skewed && row.KeyID == key:
-				f.reason, f.what = ClockSkew, skewed
-			}
-		}
-		open.add(f)
+		writers = append(writers, n.Node)
 	}
-	if len(agreement.With(health.Differs)) > 0 {
-		c.Status, c.Reason = False, KeysDiffer
-		e.say(&c, slices.Concat(differ, open))
+	among := health.KeyAgreement(entries, writers, a.KeyID, now)
+	for _, one := range among.Nodes {
+		at, _ := slices.BinarySearchFunc(a.Nodes, one.Node, func(n NodeAgreement, name string) int { return strings.Compare(n.Node, name) })
+		a.Nodes[at].Answer, a.Nodes[at].KEKID = one.Answer, one.KEKID
+	}
+	if among.Agreed && len(writers) == len(a.Nodes) {
+		a.Agreed, a.KEKID = true, among.KEKID
+	}
+}
+
+// writeKeyAgreed is the agreement as a condition.
+func (e *evaluation) writeKeyAgreed(a *Agreement) operatorcr.Condition {
+	c := operatorcr.Condition{Type: WriteKeyAgreed, Status: operatorcr.Unknown}
+	switch {
+	case e.NoWriteKey:
+		c.Reason, c.Message = NoWriteKey, "no KMS plugin encrypts new data"
+		return c
+	case a.KeyID == "":
+		c.Reason, c.Message = WriteKeyUnknown, "the key that encrypts new data is not known"
+		return c
+	case a.Agreed:
+		c.Status, c.Reason, c.Message = operatorcr.True, AsExpected, AgreedMessage(a.KeyID, a.KEKID)
+		return c
+	case len(a.Nodes) == 0:
+		c.Reason, c.Message = ReportsMissing, "no report yet"
 		return c
 	}
-	c.Reason = open.reason(PluginIll, ReportUnreadable, ClockSkew, ReporterStale, ReportsMissing)
-	if len(open) == 0 {
-		c.Reason, c.Message = ReportsMissing, "nothing was reported yet"
-		return c
+	var found []Finding
+	for _, n := range a.Nodes {
+		if f := e.agreementFinding(a, n); f.Reason != "" {
+			found = append(found, f)
+		}
 	}
-	e.say(&c, open)
+	slices.SortStableFunc(found, func(a, b Finding) int { return order(b.Reason == KeysDiffer, a.Reason == KeysDiffer) })
+	worst := severities[mostSevere(found)]
+	c.Status, c.Reason = worst.agreed, string(worst.reason)
+	e.describe(&c, found)
 	return c
+}
+
+// agreementFinding is why there is no agreement with a node; without a Reason: it
+// is not in the way.
+func (e *evaluation) agreementFinding(a *Agreement, n NodeAgreement) Finding {
+	f := Finding{Node: n.Node, Key: a.KeyID}
+	switch n.Answer {
+	case health.Differs:
+		f.Reason, f.Subject = KeysDiffer, kekName(n.KEKID)
+	case OtherKey:
+		f.Reason, f.Subject = WriteKeyNotDeployed, keyName(n.First)
+	case health.NotHealthy:
+		f.Reason, f.Fact = PluginUnhealthy, NoKEKID
+	case health.OutOfDate:
+		f.Reason = ReporterStale
+	case health.Missing:
+		f.Reason = ReportsMissing
+	default:
+		return Finding{}
+	}
+	for _, row := range e.byNode[n.Node] {
+		switch {
+		case f.Reason == KeysDiffer || f.Reason == WriteKeyNotDeployed:
+		case row.State == Unreadable:
+			f.Reason = ReportUnreadable
+		case row.State == Skewed && row.KeyID == a.KeyID:
+			f.Reason = ClockSkew
+		}
+	}
+	return f
 }
 
 // agreedMessage fixes the order of fields.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // BenchmarkReconcile is what one look at an operator resource costs, two keys on
@@ -22,14 +23,14 @@ func BenchmarkReconcile(b *testing.B) {
 			for _, n := range expected {
 				made[n.Name] = ago(7200)
 			}
-			first := Evaluate(&Input{Now: now, Reports: Read(o).Reports, Nodes: expected, WriteKey: "2"})
-			if c := first.Condition(WriteKeyAgreed); c.Status != True || first.Condition(Degraded).Status != False || first.Condition(Observed).Status != True {
+			first := Evaluate(&Input{Now: now, Reports: operatorcr.Read(o).Reports, Nodes: expected, WriteKey: "2"})
+			if c := first.Condition(WriteKeyAgreed); c.Status != operatorcr.True || first.Condition(Degraded).Status != operatorcr.False || first.Condition(Observed).Status != operatorcr.True {
 				b.Fatalf("not healthy: %+v", first.Conditions)
 			}
 			write(b, o, first.Conditions)
 			b.ReportAllocs()
 			for b.Loop() {
-				r := Read(o)
+				r := operatorcr.Read(o)
 				result := Evaluate(&Input{Now: now, Reports: r.Reports, Nodes: expected, WriteKey: "2", Previous: r.Conditions})
 				if !result.Same(r.Conditions) {
 					b.Fatal("there is something to write")
@@ -70,15 +71,19 @@ func reported(tb testing.TB, n int) (*unstructured.Unstructured, []Node) {
 			}}},
 		})
 	}
-	return object(tb, toJSON(tb, map[string]any{
+	o := &unstructured.Unstructured{}
+	if err := o.UnmarshalJSON([]byte(toJSON(tb, map[string]any{
 		"apiVersion": "operator.openshift.io/v1", "kind": "KubeAPIServer",
 		"metadata": map[string]any{"name": "cluster", "resourceVersion": "42", "managedFields": managed},
 		"status":   map[string]any{"conditions": conditions},
-	})), nodes
+	}))); err != nil {
+		tb.Fatal(err)
+	}
+	return o, nodes
 }
 
 // write puts conditions onto an operator resource.
-func write(tb testing.TB, o *unstructured.Unstructured, conditions []Condition) {
+func write(tb testing.TB, o *unstructured.Unstructured, conditions []operatorcr.Condition) {
 	tb.Helper()
 	list, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
 	if err != nil {
@@ -106,10 +111,10 @@ func toJSON(tb testing.TB, v any) string {
 // What was decided, written, and read back is nothing to write: to the last field.
 func TestWhatIsReadBackIsTheSame(t *testing.T) {
 	o, nodes := reported(t, 3)
-	in := Input{Now: now.Add(123456789).In(time.FixedZone("", 3600)), Reports: Read(o).Reports, Nodes: nodes, Optional: []string{Available, Progressing}}
+	in := Input{Now: now.Add(123456789).In(time.FixedZone("", 3600)), Reports: operatorcr.Read(o).Reports, Nodes: nodes, Optional: []string{Available, Progressing}}
 	first := Evaluate(&in)
 	write(t, o, first.Conditions)
-	r := Read(o)
+	r := operatorcr.Read(o)
 	in.Reports, in.Previous, in.Now = r.Reports, r.Conditions, in.Now.Add(time.Minute)
 	if second := Evaluate(&in); !first.Same(r.Conditions) || !second.Same(r.Conditions) {
 		t.Errorf("decided %+v\nread %+v\ndecided %+v", first.Conditions, r.Conditions, second.Conditions)

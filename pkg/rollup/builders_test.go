@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // now is when the tests judge.
@@ -31,6 +32,13 @@ func dead(key string, age int, detail string) health.Entry {
 	return e
 }
 
+// socketless is an error since the plugin's socket is not there.
+func socketless(key string, age int) health.Entry {
+	e := dead(key, age, "no such file or directory")
+	e.Reason = health.SocketMissing
+	return e
+}
+
 func every(seconds int, e health.Entry) health.Entry {
 	e.Interval = time.Duration(seconds) * time.Second
 	return e
@@ -42,8 +50,8 @@ func naming(kekID string, e health.Entry) health.Entry {
 }
 
 // from is a condition of ours, written as soon as its newest entry was made.
-func from(node string, entries ...health.Entry) Report {
-	r := Report{Node: node, Form: FormCondition, Entries: entries, Ours: true, Writer: health.ConditionManager(node), Since: ago(3600)}
+func from(node string, entries ...health.Entry) operatorcr.Report {
+	r := operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Entries: entries, Ours: true, Writer: health.ConditionManager(node), Since: ago(3600)}
 	for _, e := range entries {
 		if e.LastChecked.After(r.Written) {
 			r.Written = e.LastChecked
@@ -53,9 +61,9 @@ func from(node string, entries ...health.Entry) Report {
 }
 
 // typed is the same in the typed form, which does not say the interval.
-func typed(node string, entries ...health.Entry) Report {
+func typed(node string, entries ...health.Entry) operatorcr.Report {
 	r := from(node, entries...)
-	r.Form, r.Writer, r.Since = FormTyped, health.ReportsManager(node), time.Time{}
+	r.Form, r.Writer, r.Since = operatorcr.FormTyped, health.ReportsManager(node), time.Time{}
 	r.Entries = slices.Clone(entries)
 	for i := range r.Entries {
 		r.Entries[i].Interval = 0
@@ -63,19 +71,19 @@ func typed(node string, entries ...health.Entry) Report {
 	return r
 }
 
-// foreign is a typed report of a reporter of another make.
-func foreign(node string, entries ...health.Entry) Report {
+// foreign is a typed report of a reporter of a third party.
+func foreign(node string, entries ...health.Entry) operatorcr.Report {
 	r := typed(node, entries...)
 	r.Ours, r.Writer = false, "kms-plugin-monitor"
 	return r
 }
 
-func garbled(node string) Report {
-	return Report{Node: node, Form: FormCondition, Err: errors.New("message is not a JSON array"), Ours: true, Written: ago(5)}
+func garbled(node string) operatorcr.Report {
+	return operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Err: errors.New("message is not a JSON array"), Ours: true, Written: ago(5)}
 }
 
 // written says when the API server took a report.
-func written(age int, r Report) Report {
+func written(age int, r operatorcr.Report) operatorcr.Report {
 	r.Written = ago(age)
 	return r
 }
@@ -83,7 +91,24 @@ func written(age int, r Report) Report {
 // on is a Ready node whose pod is an hour old; without keys its plugins are not
 // known.
 func on(name string, keys ...string) Node {
-	return Node{Name: name, Ready: true, PodSince: ago(3600), Keys: keys}
+	n := Node{Name: name, Ready: true, PodSince: ago(3600), Keys: keys}
+	if len(keys) > 0 {
+		n.WriteKey = keys[0]
+	}
+	return n
+}
+
+// noKMS is a node whose API server has no plugin.
+func noKMS(name string) Node {
+	n := on(name)
+	n.Keys = []string{}
+	return n
+}
+
+// reading is a node whose API server writes without KMS.
+func reading(n Node) Node {
+	n.WriteKey = ""
+	return n
 }
 
 func down(n Node) Node {
@@ -110,6 +135,12 @@ func renewed(age int, n Node) Node {
 	return n
 }
 
+// replacing is a node whose API server is to be replaced within some seconds.
+func replacing(within int, n Node) Node {
+	n.QuietUntil = ago(-within)
+	return n
+}
+
 // broken is a node with a container that cannot start.
 func broken(n Node, container, why string) Node {
 	n.Faults = append(slices.Clone(n.Faults), Fault{Pod: "kms/pod-" + n.Name, Container: container, Why: why, Look: "oc describe pod -n kms pod-" + n.Name})
@@ -133,15 +164,15 @@ func looked(n Node) Node {
 func abc(keys ...string) []Node { return []Node{on("a", keys...), on("b", keys...), on("c", keys...)} }
 
 // each is what a, b and c say when they say the same.
-func each(entries ...health.Entry) []Report {
-	return []Report{from("a", entries...), from("b", entries...), from("c", entries...)}
+func each(entries ...health.Entry) []operatorcr.Report {
+	return []operatorcr.Report{from("a", entries...), from("b", entries...), from("c", entries...)}
 }
 
 // but puts reports in the place of those of the same node and form.
-func but(all []Report, others ...Report) []Report {
+func but(all []operatorcr.Report, others ...operatorcr.Report) []operatorcr.Report {
 	all = slices.Clone(all)
 	for _, r := range others {
-		at := slices.IndexFunc(all, func(had Report) bool { return had.Ref() == r.Ref() })
+		at := slices.IndexFunc(all, func(had operatorcr.Report) bool { return had.Ref() == r.Ref() })
 		if at < 0 {
 			all = append(all, r)
 		} else {
@@ -151,8 +182,8 @@ func but(all []Report, others ...Report) []Report {
 	return all
 }
 
-func standing(conditions []Condition) map[string]Condition {
-	all := map[string]Condition{}
+func standing(conditions []operatorcr.Condition) map[string]operatorcr.Condition {
+	all := map[string]operatorcr.Condition{}
 	for _, c := range conditions {
 		all[c.Type] = c
 	}

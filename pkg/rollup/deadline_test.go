@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 func TestDeadlines(t *testing.T) {
@@ -19,7 +20,7 @@ func TestDeadlines(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		nodes   []Node
-		reports []Report
+		reports []operatorcr.Report
 		want    time.Time
 	}{
 		{"nothing", nil, nil, time.Time{}},
@@ -27,24 +28,24 @@ func TestDeadlines(t *testing.T) {
 		{"four intervals after the last check", abc("2"), each(well("2", 5)), just(115)},
 		{"an interval of a second", abc("2"), each(every(1, well("2", 1))), just(3)},
 		{"an interval of an hour", abc("2"), each(every(3600, well("2", 5))), just(4*3600 - 5)},
-		{"no interval is 30 seconds", abc("2")[:1], []Report{typed("a", every(1, well("2", 5)))}, just(115)},
+		{"no interval is 30 seconds", abc("2")[:1], []operatorcr.Report{typed("a", every(1, well("2", 5)))}, just(115)},
 		{"the first of all nodes", abc("2"), but(each(well("2", 5)), from("b", well("2", 50))), just(70)},
-		{"the first of all keys", abc("2", "1")[:1], []Report{from("a", well("2", 5), well("1", 50))}, just(70)},
-		{"an ill one goes stale, too", abc("2")[:1], []Report{from("a", dead("2", 7, "refused"))}, just(113)},
-		{"the last instant", abc("2")[:1], []Report{from("a", well("2", 120))}, just(0)},
-		{"stale stays so", abc("2")[:1], []Report{from("a", well("2", 121))}, time.Time{}},
-		{"unreadable stays so", abc("2")[:1], []Report{garbled("a")}, time.Time{}},
-		{"a form left over does not count", abc("2")[:1], []Report{from("a", well("2", 5)), typed("a", well("2", 999))}, just(115)},
-		{"both forms, of one reporter", abc("2")[:1], []Report{from("a", every(1, well("2", 1))), typed("a", well("2", 1))}, just(3)},
-		{"a clock ahead: when it may be right", abc("2")[:1], []Report{from("a", well("2", -100))}, in(70)},
-		{"a clock behind: when nothing was written for long", abc("2")[:1], []Report{written(5, from("a", well("2", 999)))}, just(115)},
-		{"quiet ends", one(renewed(60, on("a", "2"))), []Report{from("a", well("2", 999))}, in(120)},
-		{"quiet ends just now", one(renewed(180, on("a", "2"))), []Report{from("a", well("2", 999))}, time.Time{}},
-		{"quiet ends, and before it an entry is stale", one(renewed(60, on("a", "2"))), []Report{from("a", well("2", 5))}, just(115)},
-		{"quiet ends before an entry is stale", one(renewed(100, on("a", "2"))), []Report{from("a", well("2", 5))}, in(80)},
-		{"a container has time to start", one(fault(in(20))), []Report{from("a", well("2", 5))}, in(20)},
-		{"a container had time to start", one(fault(in(-20))), []Report{from("a", well("2", 5))}, just(115)},
-		{"a node not Ready has no time of its own", one(down(on("a", "2"))), []Report{from("a", dead("2", 999, "x"))}, time.Time{}},
+		{"the first of all keys", abc("2", "1")[:1], []operatorcr.Report{from("a", well("2", 5), well("1", 50))}, just(70)},
+		{"an ill one goes stale, too", abc("2")[:1], []operatorcr.Report{from("a", dead("2", 7, "refused"))}, just(113)},
+		{"the last instant", abc("2")[:1], []operatorcr.Report{from("a", well("2", 120))}, just(0)},
+		{"stale stays so", abc("2")[:1], []operatorcr.Report{from("a", well("2", 121))}, time.Time{}},
+		{"unreadable stays so", abc("2")[:1], []operatorcr.Report{garbled("a")}, time.Time{}},
+		{"a form left over does not count", abc("2")[:1], []operatorcr.Report{from("a", well("2", 5)), typed("a", well("2", 999))}, just(115)},
+		{"both forms, of one reporter", abc("2")[:1], []operatorcr.Report{from("a", every(1, well("2", 1))), typed("a", well("2", 1))}, just(3)},
+		{"a clock ahead: when it may be right", abc("2")[:1], []operatorcr.Report{from("a", well("2", -100))}, in(70)},
+		{"a clock behind: when nothing was written for long", abc("2")[:1], []operatorcr.Report{written(5, from("a", well("2", 999)))}, just(115)},
+		{"quiet ends", one(renewed(60, on("a", "2"))), []operatorcr.Report{from("a", well("2", 999))}, in(120)},
+		{"quiet ends just now", one(renewed(180, on("a", "2"))), []operatorcr.Report{from("a", well("2", 999))}, time.Time{}},
+		{"quiet ends, and before it an entry is stale", one(renewed(60, on("a", "2"))), []operatorcr.Report{from("a", well("2", 5))}, just(115)},
+		{"quiet ends before an entry is stale", one(renewed(100, on("a", "2"))), []operatorcr.Report{from("a", well("2", 5))}, in(80)},
+		{"a container has time to start", one(fault(in(20))), []operatorcr.Report{from("a", well("2", 5))}, in(20)},
+		{"a container had time to start", one(fault(in(-20))), []operatorcr.Report{from("a", well("2", 5))}, just(115)},
+		{"a node not Ready has no time of its own", one(down(on("a", "2"))), []operatorcr.Report{from("a", dead("2", 999, "x"))}, time.Time{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports}).Deadline
@@ -85,7 +86,7 @@ func TestSilenceIsFoundAtTheDeadlineAndNotBefore(t *testing.T) {
 
 // A clock ahead becomes right, then its last word stale: each at its deadline.
 func TestDeadlinesLeadThroughEveryState(t *testing.T) {
-	in := Input{Now: now, Nodes: abc("2")[:1], Reports: []Report{written(0, from("a", well("2", -100)))}}
+	in := Input{Now: now, Nodes: abc("2")[:1], Reports: []operatorcr.Report{written(0, from("a", well("2", -100)))}}
 	var got []string
 	for range 10 {
 		result := Evaluate(&in)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Verdicts that recur.
@@ -14,6 +15,7 @@ const (
 	awaiting = "False AwaitingReports"
 	observed = "True AsExpected"
 	agreed   = "True AsExpected"
+	notYet   = "False WriteKeyNotDeployed"
 	stale    = "Unknown ReporterStale"
 	late     = "False ReporterStale" // Observed
 	missing  = "False ReportsMissing"
@@ -24,7 +26,7 @@ const (
 	skew     = "Unknown ClockSkew"
 	garbage  = "Unknown ReportUnreadable"
 	noReport = "Unknown ReportsMissing" // WriteKeyAgreed
-	illKey   = "Unknown PluginIll"
+	illKey   = "Unknown PluginUnhealthy"
 	differ   = "False KeysDiffer"
 	noKey    = "Unknown WriteKeyUnknown"
 )
@@ -35,7 +37,7 @@ func TestVerdicts(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		nodes    []Node
-		reports  []Report
+		reports  []operatorcr.Report
 		degraded string
 		observed string
 		agreed   string
@@ -49,8 +51,8 @@ func TestVerdicts(t *testing.T) {
 		{"a reporter cannot start", []Node{on("a", "2"), mute(on("b", "2"))}, ok[:1], "True ReporterNotRunning", missing, noReport},
 		{"a reporter cannot start any more", []Node{on("a", "2"), mute(on("b", "2"))}, but(ok[:2], from("b", well("2", 999))), "True ReporterNotRunning", late, "Unknown ReporterStale"},
 		{"a reporter crashes, and reports all the same", []Node{on("a", "2"), mute(on("b", "2")), on("c", "2")}, ok, fine, observed, agreed},
-		{"a reporter crashes, and reports an ill plugin", []Node{mute(on("a", "2"))}, []Report{from("a", dead("2", 5, "refused"))}, failed, observed, illKey},
-		{"an ill plugin outweighs a reporter that cannot start", []Node{on("a", "2"), mute(on("b", "2"))}, []Report{from("a", sick("2", 5, "sealed"))}, unwell, missing, illKey},
+		{"a reporter crashes, and reports an ill plugin", []Node{mute(on("a", "2"))}, []operatorcr.Report{from("a", dead("2", 5, "refused"))}, failed, observed, illKey},
+		{"an ill plugin outweighs a reporter that cannot start", []Node{on("a", "2"), mute(on("b", "2"))}, []operatorcr.Report{from("a", sick("2", 5, "sealed"))}, unwell, missing, illKey},
 		{"a container cannot start: crash loop, others healthy", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("c", "2")}, ok, stopped, observed, agreed},
 		{"nothing observed yet", two, nil, awaiting, missing, noReport},
 		{"no node, no report", nil, nil, awaiting, "False NoPods", noKey},
@@ -59,11 +61,11 @@ func TestVerdicts(t *testing.T) {
 		{"a reporter stopped, its Node is not Ready, last word ill", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", sick("2", 999, "sealed"))), unwell, late, stale},
 		{"a reporter stopped, its Node is not Ready, last word error", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 999, "refused"))), failed, late, stale},
 		{"one is missing", two, ok[:2], awaiting, missing, noReport},
-		{"one reports on another key", two, but(ok, from("b", well("1", 5))), awaiting, others, noKey},
+		{"one reports on another key", two, but(ok, from("b", well("1", 5))), awaiting, others, noReport},
 		{"one does not report on a key that it should", abc("2", "1"), but(each(fresh, well("1", 5)), from("b", fresh)), awaiting, others, agreed},
 		{"the write key's ids differ", two, but(ok, from("b", naming("k-8", fresh))), fine, observed, differ},
 		{"another key's ids may differ", abc("2", "1"), but(each(fresh, well("1", 5)), from("b", fresh, naming("k-9", well("1", 5)))), fine, observed, agreed},
-		{"no plugin is wanted of a node", []Node{{Name: "a", Ready: true, Keys: []string{}}}, nil, fine, observed, noKey},
+		{"no plugin is wanted of a node", []Node{{Name: "a", Ready: true, Keys: []string{}}}, nil, "False NoPlugins", "True NoPlugins", noKey},
 
 		// Freshness.
 		{"just not stale", two, each(well("2", 120)), fine, observed, agreed},
@@ -87,8 +89,8 @@ func TestVerdicts(t *testing.T) {
 		{"quiet, what this pod said first counts", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 30, "refused"))), failed, observed, illKey},
 		{"not Ready, what the pod before said a moment ago does not count", []Node{on("a", "2"), down(since(200, on("b", "2"))), on("c", "2")}, but(ok, from("b", every(60, sick("2", 201, "sealed")))), fine, observed, illKey},
 		{"nothing is replaced, and what was said before counts", []Node{on("a", "2"), since(30, on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 31, "refused"))), failed, observed, illKey},
-		{"quiet, and unreadable", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, garbled("b")), fine, "False ReportUnreadable", noKey},
-		{"not Ready, and unreadable", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, garbled("b")), fine, "False ReportUnreadable", noKey},
+		{"quiet, and unreadable", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, garbled("b")), fine, "False ReportUnreadable", garbage},
+		{"not Ready, and unreadable", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, garbled("b")), fine, "False ReportUnreadable", garbage},
 		{"leaving, last word healthy", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", well("2", 300))), fine, late, stale},
 		{"leaving, and its plugin ends before its reporter", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 5, "refused"))), fine, observed, illKey},
 		{"leaving, last word ill", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 300, "refused"))), fine, late, stale},
@@ -96,33 +98,46 @@ func TestVerdicts(t *testing.T) {
 		{"not Ready, and nothing was ever heard", []Node{on("a", "2"), down(on("b", "2"))}, ok[:1], awaiting, missing, noReport},
 		{"all not Ready", []Node{down(on("a", "2")), down(on("b", "2"))}, each(well("2", 500))[:2], fine, late, stale},
 
-		// Both forms, and their mixing.
-		{"typed alone", two, []Report{typed("a", fresh), typed("b", fresh), typed("c", fresh)}, fine, observed, agreed},
-		{"typed has no interval: fresh for 120 seconds", two[:1], []Report{typed("a", every(1, well("2", 120)))}, fine, observed, agreed},
-		{"typed has no interval: stale after 120 seconds", two[:1], []Report{typed("a", every(3600, well("2", 121)))}, stale, late, stale},
-		{"both forms say the same", two, append(each(fresh), typed("a", fresh), typed("b", fresh), typed("c", fresh)), fine, observed, agreed},
-		{"some nodes in one form, some in the other", two, []Report{from("a", fresh), typed("b", fresh), from("c", fresh)}, fine, observed, agreed},
-		{"a condition left over, ill, while the typed form is fresh", two[:1], []Report{from("a", dead("2", 999, "refused")), typed("a", fresh)}, fine, observed, agreed},
-		{"a typed form left over, ill, while the condition is fresh", two[:1], []Report{typed("a", dead("2", 999, "refused")), from("a", fresh)}, fine, observed, agreed},
-		{"a form left over names a key that is gone", two[:1], []Report{typed("a", well("1", 999)), from("a", fresh)}, fine, observed, agreed},
-		{"two fresh forms: the newer word counts", two[:1], []Report{typed("a", dead("2", 20, "refused")), from("a", fresh)}, fine, observed, agreed},
-		{"two fresh forms: the newer word counts, and is ill", two[:1], []Report{typed("a", dead("2", 4, "refused")), from("a", fresh)}, failed, observed, illKey},
-		{"two fresh forms with a key each", []Node{on("a", "2", "1")}, []Report{from("a", fresh), typed("a", well("1", 6))}, fine, observed, agreed},
-		{"two fresh forms: of each key the newer word counts", []Node{on("a", "2", "1")}, []Report{from("a", fresh, dead("1", 60, "refused")), typed("a", well("1", 20))}, fine, observed, agreed},
-		{"both forms stale", two[:1], []Report{typed("a", well("2", 130)), from("a", well("2", 140))}, stale, late, stale},
-		{"both forms stale: the newer last word stays", []Node{down(on("a", "2"))}, []Report{typed("a", well("2", 130)), from("a", sick("2", 125, "sealed"))}, unwell, late, stale},
-		{"a reporter of both forms dies: the interval that one names is the other's", two[:1], []Report{from("a", every(1, well("2", 5))), typed("a", well("2", 5))}, stale, late, stale},
-		{"a reporter of both forms dies between its writes", two[:1], []Report{from("a", every(1, well("2", 5))), typed("a", well("2", 6))}, stale, late, stale},
-		{"a condition left over does not make a typed form stale", two[:1], []Report{from("a", every(1, well("2", 50))), typed("a", well("2", 5))}, fine, observed, agreed},
-		{"one form unreadable while the other is fresh", two[:1], []Report{garbled("a"), typed("a", fresh)}, fine, observed, agreed},
+		// A socket that is not there: the plugin has ended, or has not started.
+		{"no socket", two, but(ok, from("b", socketless("2", 5))), failed, observed, illKey},
+		{"no socket, its API server starts", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, illKey},
+		{"no socket, its API server started", []Node{on("a", "2"), renewed(180, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), failed, observed, illKey},
+		{"no socket, its API server is about to be replaced", []Node{on("a", "2"), replacing(60, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, illKey},
+		{"no socket, its API server should have been replaced", []Node{on("a", "2"), replacing(-1, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), failed, observed, illKey},
+		{"no socket, its API server has ended", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, illKey},
+		{"no socket, its Node shuts down", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, illKey},
+		{"no socket, and then silent, its Node is down", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 999))), fine, late, stale},
+		{"no socket, the plugin was removed", []Node{on("a", "2"), noKMS("b")}, but(ok[:1], from("b", socketless("2", 1))), fine, observed, notYet},
+		{"no socket, that plugin alone was removed", []Node{on("a", "2")}, []operatorcr.Report{from("a", fresh, socketless("1", 1))}, fine, others, agreed},
+		{"no socket of one key while another's plugin is unhealthy", []Node{renewed(5, on("a", "2", "1"))}, []operatorcr.Report{from("a", socketless("2", 1), sick("1", 1, "x"))}, unwell, observed, illKey},
 
-		// Reporters of another make.
-		{"another make, all healthy", two, []Report{foreign("a", fresh), foreign("b", fresh), foreign("c", fresh)}, fine, observed, agreed},
-		{"another make, its writes are rejected while its plugin is ill", two, []Report{foreign("a", fresh), foreign("b", well("2", 121)), foreign("c", fresh)}, stale, late, stale},
-		{"another make, one key of two is not written while its plugin is ill", abc("2", "1")[:1], []Report{foreign("a", fresh, well("1", 200))}, stale, late, agreed},
-		{"another make writes for many nodes: that of a dead one is stale, and no clock behind", two, []Report{written(5, foreign("a", fresh)), written(5, foreign("b", well("2", 3600))), written(5, foreign("c", fresh))}, stale, late, stale},
-		{"another make, ill", two[:1], []Report{foreign("a", sick("2", 5, "sealed"))}, unwell, observed, illKey},
-		{"another make and ours on one node", two[:1], []Report{foreign("a", well("2", 200)), from("a", fresh)}, fine, observed, agreed},
+		// Both forms, and their mixing.
+		{"typed alone", two, []operatorcr.Report{typed("a", fresh), typed("b", fresh), typed("c", fresh)}, fine, observed, agreed},
+		{"typed has no interval: fresh for 120 seconds", two[:1], []operatorcr.Report{typed("a", every(1, well("2", 120)))}, fine, observed, agreed},
+		{"typed has no interval: stale after 120 seconds", two[:1], []operatorcr.Report{typed("a", every(3600, well("2", 121)))}, stale, late, stale},
+		{"both forms say the same", two, append(each(fresh), typed("a", fresh), typed("b", fresh), typed("c", fresh)), fine, observed, agreed},
+		{"some nodes in one form, some in the other", two, []operatorcr.Report{from("a", fresh), typed("b", fresh), from("c", fresh)}, fine, observed, agreed},
+		{"a condition left over, ill, while the typed form is fresh", two[:1], []operatorcr.Report{from("a", dead("2", 999, "refused")), typed("a", fresh)}, fine, observed, agreed},
+		{"a typed form left over, ill, while the condition is fresh", two[:1], []operatorcr.Report{typed("a", dead("2", 999, "refused")), from("a", fresh)}, fine, observed, agreed},
+		{"a form left over names a key that is gone", two[:1], []operatorcr.Report{typed("a", well("1", 999)), from("a", fresh)}, fine, observed, agreed},
+		{"two fresh forms: the newer word counts", two[:1], []operatorcr.Report{typed("a", dead("2", 20, "refused")), from("a", fresh)}, fine, observed, agreed},
+		{"two fresh forms: the newer word counts, and is ill", two[:1], []operatorcr.Report{typed("a", dead("2", 4, "refused")), from("a", fresh)}, failed, observed, illKey},
+		{"two fresh forms with a key each", []Node{on("a", "2", "1")}, []operatorcr.Report{from("a", fresh), typed("a", well("1", 6))}, fine, observed, agreed},
+		{"two fresh forms: of each key the newer word counts", []Node{on("a", "2", "1")}, []operatorcr.Report{from("a", fresh, dead("1", 60, "refused")), typed("a", well("1", 20))}, fine, observed, agreed},
+		{"both forms stale", two[:1], []operatorcr.Report{typed("a", well("2", 130)), from("a", well("2", 140))}, stale, late, stale},
+		{"both forms stale: the newer last word stays", []Node{down(on("a", "2"))}, []operatorcr.Report{typed("a", well("2", 130)), from("a", sick("2", 125, "sealed"))}, unwell, late, stale},
+		{"a reporter of both forms dies: the interval that one names is the other's", two[:1], []operatorcr.Report{from("a", every(1, well("2", 5))), typed("a", well("2", 5))}, stale, late, stale},
+		{"a reporter of both forms dies between its writes", two[:1], []operatorcr.Report{from("a", every(1, well("2", 5))), typed("a", well("2", 6))}, stale, late, stale},
+		{"a condition left over does not make a typed form stale", two[:1], []operatorcr.Report{from("a", every(1, well("2", 50))), typed("a", well("2", 5))}, fine, observed, agreed},
+		{"one form unreadable while the other is fresh", two[:1], []operatorcr.Report{garbled("a"), typed("a", fresh)}, fine, observed, agreed},
+
+		// Reporters of a third party.
+		{"another make, all healthy", two, []operatorcr.Report{foreign("a", fresh), foreign("b", fresh), foreign("c", fresh)}, fine, observed, agreed},
+		{"another make, its writes are rejected while its plugin is ill", two, []operatorcr.Report{foreign("a", fresh), foreign("b", well("2", 121)), foreign("c", fresh)}, stale, late, stale},
+		{"another make, one key of two is not written while its plugin is ill", abc("2", "1")[:1], []operatorcr.Report{foreign("a", fresh, well("1", 200))}, stale, late, agreed},
+		{"another make writes for many nodes: that of a dead one is stale, and no clock behind", two, []operatorcr.Report{written(5, foreign("a", fresh)), written(5, foreign("b", well("2", 3600))), written(5, foreign("c", fresh))}, stale, late, stale},
+		{"another make, ill", two[:1], []operatorcr.Report{foreign("a", sick("2", 5, "sealed"))}, unwell, observed, illKey},
+		{"another make and ours on one node", two[:1], []operatorcr.Report{foreign("a", well("2", 200)), from("a", fresh)}, fine, observed, agreed},
 
 		// Clocks.
 		{"a clock ahead by an interval", two, but(ok, from("b", well("2", -30))), fine, observed, agreed},
@@ -131,38 +146,44 @@ func TestVerdicts(t *testing.T) {
 		{"a clock behind", two, but(ok, written(5, from("b", well("2", 3600)))), skew, "False ClockSkew", skew},
 		{"a clock behind, and nothing is written any more", two, but(ok, written(121, from("b", well("2", 3600)))), stale, late, stale},
 		{"a slow write is no clock behind", two, but(ok, written(55, from("b", well("2", 121)))), stale, late, stale},
-		{"a clock behind, by whom it is not known", two, but(ok, Report{Node: "b", Form: FormCondition, Entries: []health.Entry{well("2", 3600)}}), stale, late, stale},
+		{"a clock behind, by whom it is not known", two, but(ok, operatorcr.Report{Node: "b", Form: operatorcr.FormCondition, Entries: []health.Entry{well("2", 3600)}}), stale, late, stale},
 
 		// What cannot be read, and who has no say.
-		{"an unreadable message", two, but(ok, garbled("b")), garbage, "False ReportUnreadable", noKey},
-		{"an unreadable message, keys not known", []Node{on("a")}, []Report{garbled("a")}, garbage, "False ReportUnreadable", noKey},
+		{"an unreadable message", two, but(ok, garbled("b")), garbage, "False ReportUnreadable", garbage},
+		{"an unreadable message, keys not known", []Node{on("a")}, []operatorcr.Report{garbled("a")}, garbage, "False ReportUnreadable", noKey},
 		{"a node without a pod is ill", two, but(ok, from("gone", dead("2", 5, "refused"))), fine, observed, agreed},
 		{"a node without a pod names another id", two, but(ok, from("gone", naming("k-8", fresh))), fine, observed, agreed},
 		{"a node without a pod is unreadable, another stale", two, but(ok, garbled("gone"), from("went", well("2", 999))), fine, observed, agreed},
 		{"only a node without a pod reports", nil, ok[:1], awaiting, "False NoPods", noKey},
 		{"an old file: a key that its pod does not have is in error", two, but(ok, from("b", fresh, dead("1", 5, "no such socket"))), fine, others, agreed},
-		{"an old file: nothing that its pod has, and in error", two, but(ok, from("b", dead("1", 5, "no such socket"))), awaiting, others, noKey},
+		{"an old file: nothing that its pod has, and in error", two, but(ok, from("b", dead("1", 5, "no such socket"))), awaiting, others, noReport},
 		{"an old file, stale", two, but(ok, from("b", fresh, well("1", 999))), fine, "False ReporterStale", agreed},
-		{"keys not known: every word counts", []Node{on("a")}, []Report{from("a", fresh, dead("1", 5, "refused"))}, failed, observed, agreed},
+		{"keys not known: every word counts", []Node{on("a")}, []operatorcr.Report{from("a", fresh, dead("1", 5, "refused"))}, failed, observed, agreed},
 		{"keys not known, nothing reported", []Node{on("a")}, nil, awaiting, missing, noKey},
-		{"keys not known, no plugin reported", []Node{on("a")}, []Report{from("a")}, awaiting, missing, noKey},
+		{"keys not known, no plugin reported", []Node{on("a")}, []operatorcr.Report{from("a")}, awaiting, missing, noKey},
 
 		// What outweighs what.
-		{"ill outweighs stale", two, []Report{from("a", dead("2", 5, "refused")), from("b", well("2", 999)), from("c", fresh)}, failed, late, "Unknown PluginIll"},
-		{"ill outweighs missing", two, []Report{from("a", sick("2", 5, "sealed"))}, unwell, missing, "Unknown PluginIll"},
-		{"stale outweighs missing", two, []Report{from("a", well("2", 999))}, stale, late, stale},
-		{"skew outweighs stale", two, []Report{from("a", well("2", 999)), from("b", well("2", -99)), from("c", fresh)}, skew, "False ClockSkew", skew},
-		{"unreadable outweighs skew", two, []Report{garbled("a"), from("b", well("2", -99)), from("c", fresh)}, garbage, "False ReportUnreadable", noKey},
-		{"error outweighs unhealthy", two, []Report{from("a", sick("2", 5, "sealed")), from("b", dead("2", 5, "refused")), from("c", fresh)}, failed, observed, illKey},
-		{"what cannot start outweighs error", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff")}, []Report{from("a", dead("2", 5, "refused")), from("b", dead("2", 5, "refused"))}, stopped, observed, illKey},
+		{"ill outweighs stale", two, []operatorcr.Report{from("a", dead("2", 5, "refused")), from("b", well("2", 999)), from("c", fresh)}, failed, late, "Unknown PluginUnhealthy"},
+		{"ill outweighs missing", two, []operatorcr.Report{from("a", sick("2", 5, "sealed"))}, unwell, missing, "Unknown PluginUnhealthy"},
+		{"stale outweighs missing", two, []operatorcr.Report{from("a", well("2", 999))}, stale, late, stale},
+		{"skew outweighs stale", two, []operatorcr.Report{from("a", well("2", 999)), from("b", well("2", -99)), from("c", fresh)}, skew, "False ClockSkew", skew},
+		{"unreadable outweighs skew", two, []operatorcr.Report{garbled("a"), from("b", well("2", -99)), from("c", fresh)}, garbage, "False ReportUnreadable", garbage},
+		{"error outweighs unhealthy", two, []operatorcr.Report{from("a", sick("2", 5, "sealed")), from("b", dead("2", 5, "refused")), from("c", fresh)}, failed, observed, illKey},
+		{"what cannot start outweighs error", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff")}, []operatorcr.Report{from("a", dead("2", 5, "refused")), from("b", dead("2", 5, "refused"))}, stopped, observed, illKey},
 		{"a leaving node's fault does not count", []Node{on("a", "2"), leaving(broken(on("b", "2"), "kms-2", "CrashLoopBackOff"))}, ok[:2], fine, observed, agreed},
-		{"ids that differ outweigh what is not known", two, []Report{from("a", fresh), from("b", naming("k-8", fresh))}, awaiting, missing, differ},
-		{"ids of ill and stale nodes are no difference", two, []Report{from("a", fresh), from("b", naming("k-8", sick("2", 5, "x"))), from("c", naming("k-9", well("2", 999)))}, unwell, late, illKey},
+		{"ids that differ outweigh what is not known", two, []operatorcr.Report{from("a", fresh), from("b", naming("k-8", fresh))}, awaiting, missing, differ},
+		{"ids of ill and stale nodes are no difference", two, []operatorcr.Report{from("a", fresh), from("b", naming("k-8", sick("2", 5, "x"))), from("c", naming("k-9", well("2", 999)))}, unwell, late, illKey},
 
 		// The write key, where the configuration does not say it.
-		{"not all name the same key first", two[:2], []Report{from("a", fresh, well("1", 5)), from("b", well("1", 5), fresh)}, fine, others, noKey},
-		{"unknown is no key id", two[:1], []Report{from("a", naming("unknown", fresh))}, fine, observed, illKey},
-		{"no key id", two[:1], []Report{from("a", naming("", fresh))}, fine, observed, illKey},
+		{"the pods' own plugin sets outweigh the order of a report", two[:2], []operatorcr.Report{from("a", fresh, well("1", 5)), from("b", well("1", 5), fresh)}, fine, others, agreed},
+		{"unknown is no key id", two[:1], []operatorcr.Report{from("a", naming("unknown", fresh))}, fine, observed, illKey},
+		{"no key id", two[:1], []operatorcr.Report{from("a", naming("", fresh))}, fine, observed, illKey},
+		{"first enablement: 1 of 3 has a plugin", []Node{on("a", "2"), noKMS("b"), noKMS("c")}, ok[:1], fine, observed, notYet},
+		{"first enablement: nobody has a plugin", []Node{noKMS("a"), noKMS("b")}, nil, "False NoPlugins", "True NoPlugins", noKey},
+		{"first enablement, and the plugin is unhealthy", []Node{on("a", "2"), noKMS("b")}, []operatorcr.Report{from("a", sick("2", 5, "x"))}, unwell, observed, notYet},
+		{"a node without a plugin may report what it had", []Node{on("a", "2"), noKMS("b")}, []operatorcr.Report{from("a", fresh), from("b", dead("2", 5, "x"))}, fine, observed, notYet},
+		{"a node without a plugin may have a reporter that cannot start", []Node{on("a", "2"), mute(noKMS("b"))}, ok[:1], fine, observed, notYet},
+		{"a node whose plugin only reads", []Node{on("a", "2"), reading(on("b", "2"))}, ok[:2], fine, observed, notYet},
 		{"a migration: old pods and new", []Node{on("a", "2", "1"), on("b", "1"), on("c", "1")}, but(old, from("a", fresh, well("1", 5))), fine, observed, noKey},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -181,13 +202,18 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestAMigrationKnowsItsWriteKey(t *testing.T) {
-	nodes := []Node{on("a", "2", "1"), on("b", "1")}
-	reports := []Report{from("a", well("2", 5), well("1", 5)), from("b", well("1", 5))}
-	for key, want := range map[string]string{"": noKey, "1": agreed, "2": noReport, "3": noReport} {
+	nodes := []Node{on("a", "2", "1"), on("b", "1"), noKMS("c")}
+	reports := []operatorcr.Report{from("a", well("2", 5), well("1", 5)), from("b", well("1", 5))}
+	const other, none = "not in use yet: the API server writes with key ", "not in use yet: the API server writes without KMS"
+	for key, want := range map[string]string{
+		"":  noKey + ": the key that encrypts new data is not known",
+		"1": notYet + ": key 1 on node a: " + other + "2\nkey 1 on node c: " + none,
+		"2": notYet + ": key 2 on node b: " + other + "1\nkey 2 on node c: " + none,
+	} {
 		c := Evaluate(&Input{Now: now, Nodes: nodes, Reports: reports, WriteKey: key})
 		got := c.Condition(WriteKeyAgreed)
-		if have := got.Status + " " + got.Reason; have != want {
-			t.Errorf("key %q: %s, want %s: %s", key, have, want, got.Message)
+		if have := got.Status + " " + got.Reason + ": " + got.Message; have != want {
+			t.Errorf("key %q: %s, want %s", key, have, want)
 		}
 	}
 }
@@ -198,20 +224,20 @@ func TestOptionalConditions(t *testing.T) {
 	for _, tt := range []struct {
 		name                   string
 		nodes                  []Node
-		reports                []Report
+		reports                []operatorcr.Report
 		available, progressing string
 	}{
 		{"healthy", abc("2"), each(ok), "True AsExpected", "False AsExpected"},
 		{"ill on some nodes", abc("2"), but(each(ill), from("c", ok)), "True AsExpected", "False AsExpected"},
-		{"ill on all nodes", abc("2"), each(ill), "False PluginIll", "False AsExpected"},
+		{"ill on all nodes", abc("2"), each(ill), "False PluginUnhealthy", "False AsExpected"},
 		{"another key is ill on all nodes", abc("2", "1"), each(ok, dead("1", 5, "x")), "True AsExpected", "False AsExpected"},
 		{"ill and then stale is not known to be ill", abc("2"), each(dead("2", 121, "x")), "True AsExpected", "False AsExpected"},
 		{"nothing reported", abc("2"), nil, "True AsExpected", "False AsExpected"},
 		{"no nodes", nil, nil, "True AsExpected", "False AsExpected"},
-		{"pods with different plugins", migrating, []Report{from("a", ok, well("1", 5)), from("b", well("1", 5)), from("c", well("1", 5))}, "True AsExpected", "True OtherPlugins"},
+		{"pods with different plugins", migrating, []operatorcr.Report{from("a", ok, well("1", 5)), from("b", well("1", 5)), from("c", well("1", 5))}, "True AsExpected", "True OtherPlugins"},
 		{"a reporter with an old file", abc("2"), but(each(ok), from("b", ok, well("1", 5))), "True AsExpected", "True OtherPlugins"},
 		{"keys differ", abc("2"), but(each(ok), from("b", naming("k-8", ok))), "True AsExpected", "True KeysDiffer"},
-		{"plugins not known of one node", []Node{on("a", "2"), on("b")}, []Report{from("a", ok), from("b", ok)}, "True AsExpected", "False AsExpected"},
+		{"plugins not known of one node", []Node{on("a", "2"), on("b")}, []operatorcr.Report{from("a", ok), from("b", ok)}, "True AsExpected", "False AsExpected"},
 		{"plugins not known of the first node", []Node{on("a"), on("b", "2"), on("c", "2")}, each(ok), "True AsExpected", "False AsExpected"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -227,21 +253,21 @@ func TestOptionalConditions(t *testing.T) {
 			}
 		})
 	}
-	if got := Evaluate(&Input{Now: now}); len(got.Conditions) != 3 || got.Condition(Available) != (Condition{}) {
+	if got := Evaluate(&Input{Now: now}); len(got.Conditions) != 3 || got.Condition(Available) != (operatorcr.Condition{}) {
 		t.Errorf("nobody asked for %v", got.Conditions)
 	}
 }
 
 // KMS is being turned off: an ill plugin keeps nobody from writing.
 func TestWithoutAWriteKeyNothingIsAgreedNorAway(t *testing.T) {
-	for name, reports := range map[string][]Report{"healthy": each(well("2", 5)), "ill": each(dead("2", 5, "refused")), "silent": nil} {
+	for name, reports := range map[string][]operatorcr.Report{"healthy": each(well("2", 5)), "ill": each(dead("2", 5, "refused")), "silent": nil} {
 		got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: reports, NoWriteKey: true, Optional: []string{Available, Progressing}})
 		for kind, want := range map[string]string{WriteKeyAgreed: "Unknown NoWriteKey", Available: "True AsExpected", Progressing: "False AsExpected"} {
 			if c := got.Condition(kind); c.Status+" "+c.Reason != want || c.Message == "" {
 				t.Errorf("%s: %s is %+v, want %s", name, kind, c, want)
 			}
 		}
-		if c := got.Condition(Degraded); (c.Status == True) != (name == "ill") {
+		if c := got.Condition(Degraded); (c.Status == operatorcr.True) != (name == "ill") {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
@@ -251,22 +277,22 @@ func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
 	before := ago(1000)
 	for _, tt := range []struct {
 		name   string
-		was    Condition
+		was    operatorcr.Condition
 		moves  bool
-		report Report
+		report operatorcr.Report
 	}{
-		{"none stood", Condition{}, true, from("a", well("2", 5))},
-		{"healthy as before", Condition{Degraded, False, AsExpected, "x", before}, false, from("a", well("2", 5))},
-		{"another reason", Condition{Degraded, False, AwaitingReports, "x", before}, false, from("a", well("2", 5))},
-		{"ill as before, in other words", Condition{Degraded, True, PluginUnhealthy, "x", before}, false, from("a", dead("2", 5, "refused"))},
-		{"ill now", Condition{Degraded, False, AsExpected, "x", before}, true, from("a", dead("2", 5, "refused"))},
-		{"well again", Condition{Degraded, True, PluginError, "x", before}, true, from("a", well("2", 5))},
-		{"from ill to unknown", Condition{Degraded, True, PluginError, "x", before}, true, from("a", well("2", 999))},
-		{"a time that is not set", Condition{Degraded, False, AsExpected, "x", time.Time{}}, true, from("a", well("2", 5))},
+		{"none stood", operatorcr.Condition{}, true, from("a", well("2", 5))},
+		{"healthy as before", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AsExpected, Message: "x", LastTransitionTime: before}, false, from("a", well("2", 5))},
+		{"another reason", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AwaitingReports, Message: "x", LastTransitionTime: before}, false, from("a", well("2", 5))},
+		{"ill as before, in other words", operatorcr.Condition{Type: Degraded, Status: operatorcr.True, Reason: PluginUnhealthy, Message: "x", LastTransitionTime: before}, false, from("a", dead("2", 5, "refused"))},
+		{"ill now", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AsExpected, Message: "x", LastTransitionTime: before}, true, from("a", dead("2", 5, "refused"))},
+		{"well again", operatorcr.Condition{Type: Degraded, Status: operatorcr.True, Reason: PluginError, Message: "x", LastTransitionTime: before}, true, from("a", well("2", 5))},
+		{"from ill to unknown", operatorcr.Condition{Type: Degraded, Status: operatorcr.True, Reason: PluginError, Message: "x", LastTransitionTime: before}, true, from("a", well("2", 999))},
+		{"a time that is not set", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AsExpected, Message: "x"}, true, from("a", well("2", 5))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			later := now.Add(123456789) // conditions have whole seconds
-			got := Evaluate(&Input{Now: later, Nodes: abc("2")[:1], Reports: []Report{tt.report}, Previous: map[string]Condition{tt.was.Type: tt.was}})
+			got := Evaluate(&Input{Now: later, Nodes: abc("2")[:1], Reports: []operatorcr.Report{tt.report}, Previous: map[string]operatorcr.Condition{tt.was.Type: tt.was}})
 			want := before
 			if tt.moves {
 				want = now
@@ -282,7 +308,7 @@ func TestConditionsThatStandAreTheSame(t *testing.T) {
 	in := Input{Now: now.Add(time.Millisecond).In(time.FixedZone("", 7200)), Nodes: abc("2"), Reports: each(well("2", 5)), Optional: []string{Available}}
 	got := Evaluate(&in)
 	all := standing(got.Conditions)
-	all["Other"] = Condition{Type: "Other", Status: True}
+	all["Other"] = operatorcr.Condition{Type: "Other", Status: operatorcr.True}
 	if !got.Same(all) {
 		t.Error("the very same are not the same")
 	}

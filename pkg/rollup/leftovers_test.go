@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 func TestLeftovers(t *testing.T) {
@@ -18,12 +19,12 @@ func TestLeftovers(t *testing.T) {
 		return all
 	}
 	abcMade, never := made(7200, "a", "b", "c"), time.Time{}
-	removed := map[Ref]bool{{"z", FormCondition}: true, {"a", FormCondition}: true, {"a", FormTyped}: true}
+	removed := map[operatorcr.Ref]bool{{Node: "z", Form: operatorcr.FormCondition}: true, {Node: "a", Form: operatorcr.FormCondition}: true, {Node: "a", Form: operatorcr.FormTyped}: true}
 	fresh, old := well("2", 5), well("2", 121+180) // old: stale for a QuietPeriod and a second
 	for _, tt := range []struct {
 		name    string
 		in      Cleaning
-		reports []Report
+		reports []operatorcr.Report
 		gone    []string
 		again   time.Time
 	}{
@@ -51,10 +52,10 @@ func TestLeftovers(t *testing.T) {
 		// The Node is another under the same name.
 		{"older than its Node", Cleaning{Nodes: abc("2"), Made: made(60, "a", "b", "c")}, but(each(fresh), from("b", well("2", 61))), []string{"b Condition"}, never},
 		{"as old as its Node", Cleaning{Nodes: abc("2"), Made: made(60, "a", "b", "c")}, but(each(fresh), from("b", well("2", 60))), nil, never},
-		{"one entry is older than its Node", Cleaning{Nodes: abc("2", "1")[:1], Made: made(60, "a")}, []Report{from("a", fresh, well("1", 90))}, nil, never},
-		{"its Node is new, and its clock behind", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []Report{written(5, from("a", well("2", 7000)))}, nil, never},
-		{"its Node is new, and the one before had its clock ahead", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []Report{written(90, from("a", well("2", -7000)))}, []string{"a Condition"}, never},
-		{"older than its Node, and came back", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a"), Removed: removed}, []Report{from("a", well("2", 61))}, nil, in(59)},
+		{"one entry is older than its Node", Cleaning{Nodes: abc("2", "1")[:1], Made: made(60, "a")}, []operatorcr.Report{from("a", fresh, well("1", 90))}, nil, never},
+		{"its Node is new, and its clock behind", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []operatorcr.Report{written(5, from("a", well("2", 7000)))}, nil, never},
+		{"its Node is new, and the one before had its clock ahead", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []operatorcr.Report{written(90, from("a", well("2", -7000)))}, []string{"a Condition"}, never},
+		{"older than its Node, and came back", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a"), Removed: removed}, []operatorcr.Report{from("a", well("2", 61))}, nil, in(59)},
 
 		// KMS is off.
 		{"off", Cleaning{Off: true, Made: abcMade}, append(each(fresh), typed("a", fresh)), []string{"a Condition", "b Condition", "c Condition", "a HealthReports"}, never},
@@ -73,14 +74,14 @@ func TestLeftovers(t *testing.T) {
 
 		// Its node reports in another form.
 		{"the typed form is left over", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), typed("a", old)), []string{"a HealthReports"}, never},
-		{"the condition is left over", Cleaning{Nodes: abc("2"), Made: abcMade}, []Report{from("a", old), typed("a", fresh)}, []string{"a Condition"}, never},
-		{"both forms are written", Cleaning{Nodes: abc("2"), Made: abcMade}, []Report{from("a", fresh), typed("a", fresh)}, nil, in(115 + 180)},
-		{"both forms are stale: the last word stays", Cleaning{Nodes: abc("2"), Made: abcMade}, []Report{from("a", old), typed("a", old)}, nil, never},
-		{"another make took over", Cleaning{Nodes: abc("2"), Made: abcMade}, []Report{from("a", old), foreign("a", fresh)}, []string{"a Condition"}, never},
+		{"the condition is left over", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), typed("a", fresh)}, []string{"a Condition"}, never},
+		{"both forms are written", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", fresh), typed("a", fresh)}, nil, in(115 + 180)},
+		{"both forms are stale: the last word stays", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), typed("a", old)}, nil, never},
+		{"another make took over", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), foreign("a", fresh)}, []string{"a Condition"}, never},
 
 		// What others wrote is theirs.
-		{"another make's: Node gone, off, older, idle", Cleaning{Off: true, Made: made(1, "a")}, []Report{foreign("a", old), foreign("z", old)}, nil, never},
-		{"nobody is known to have written it", Cleaning{Off: true, Made: abcMade}, []Report{{Node: "z", Form: FormCondition, Entries: []health.Entry{old}}}, nil, never},
+		{"another make's: Node gone, off, older, idle", Cleaning{Off: true, Made: made(1, "a")}, []operatorcr.Report{foreign("a", old), foreign("z", old)}, nil, never},
+		{"nobody is known to have written it", Cleaning{Off: true, Made: abcMade}, []operatorcr.Report{{Node: "z", Form: operatorcr.FormCondition, Entries: []health.Entry{old}}}, nil, never},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.in.Now, tt.in.Reports = now, tt.reports

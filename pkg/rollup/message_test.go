@@ -10,13 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // lines makes a message of them.
 func lines(all ...string) string { return strings.Join(all, "\n") }
 
 // fleet are n nodes named n00, n01, …, and what each says.
-func fleet(n int, entry func(i int) health.Entry) (nodes []Node, reports []Report) {
+func fleet(n int, entry func(i int) health.Entry) (nodes []Node, reports []operatorcr.Report) {
 	for i := range n {
 		name := fmt.Sprintf("n%02d", i)
 		nodes = append(nodes, on(name, "2"))
@@ -39,26 +40,27 @@ func TestMessages(t *testing.T) {
 		name    string
 		kind    string
 		nodes   []Node
-		reports []Report
+		reports []operatorcr.Report
 		want    string
 	}{
 		{"healthy", Degraded, abc("2"), each(ok), "every plugin is healthy on all 3 nodes"},
 		{"healthy, one node", Degraded, abc("2")[:1], each(ok)[:1], "every plugin is healthy on the one node"},
-		{"healthy, one is silent and excused", Degraded, []Node{on("a", "2"), down(on("b", "2"))}, []Report{from("a", ok), from("b", well("2", 999))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, or not Ready"},
-		{"healthy, one is unreadable and excused", Degraded, []Node{on("a", "2"), down(on("b", "2"))}, []Report{from("a", ok), garbled("b")}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, or not Ready"},
-		{"healthy, one was ill before it was replaced", Degraded, []Node{on("a", "2"), renewed(30, on("b", "2"))}, []Report{from("a", ok), from("b", dead("2", 31, "refused"))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, or not Ready"},
-		{"healthy, one was healthy before it was replaced", Degraded, []Node{on("a", "2"), renewed(30, on("b", "2"))}, []Report{from("a", ok), from("b", well("2", 31))}, "every plugin is healthy on all 2 nodes"},
-		{"all are silent and excused", Degraded, []Node{down(on("a", "2")), leaving(on("b", "2")), renewed(30, on("c", "2"))}, each(well("2", 999)), "nothing is heard of any node: each is being replaced, or not Ready"},
-		{"the one is silent and excused", Degraded, []Node{down(on("a", "2"))}, each(well("2", 999))[:1], "nothing is heard of any node: each is being replaced, or not Ready"},
+		{"healthy, one is silent and excused", Degraded, []Node{on("a", "2"), down(on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", well("2", 999))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced or are not Ready"},
+		{"healthy, one is unreadable and excused", Degraded, []Node{on("a", "2"), down(on("b", "2"))}, []operatorcr.Report{from("a", ok), garbled("b")}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced or are not Ready"},
+		{"healthy, one was ill before it was replaced", Degraded, []Node{on("a", "2"), renewed(30, on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", dead("2", 31, "refused"))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced or are not Ready"},
+		{"healthy, one was healthy before it was replaced", Degraded, []Node{on("a", "2"), renewed(30, on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", well("2", 31))}, "every plugin is healthy on all 2 nodes"},
+		{"healthy, one has no socket and is replaced", Degraded, []Node{on("a", "2"), renewed(5, on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", socketless("2", 1))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced or are not Ready"},
+		{"all are silent and excused", Degraded, []Node{down(on("a", "2")), leaving(on("b", "2")), renewed(30, on("c", "2"))}, each(well("2", 999)), "no node reports: each is being replaced or is not Ready"},
+		{"the one is silent and excused", Degraded, []Node{down(on("a", "2"))}, each(well("2", 999))[:1], "no node reports: each is being replaced or is not Ready"},
 		{"a key that is missing beside another is named", Degraded, abc("2", "1"), but(each(ok, well("1", 5)), from("b", ok)), "key 1 on node b: not reported yet"},
 		{"a node that is missing has no key named", Degraded, abc("2", "1"), each(ok, well("1", 5))[:2], "node c: not reported yet"},
-		{"a key that is missing beside one long silent has no name", Degraded, []Node{down(on("a", "2", "1"))}, []Report{from("a", well("2", 999))}, "node a: not reported yet"},
-		{"words that differ by numbers are said once", Degraded, abc("2"), []Report{from("a", sick("2", 5, "attempt 3 of 9")), from("b", sick("2", 5, "attempt 14 of 9")), from("c", ok)}, "key 2 on nodes a, b: unhealthy: attempt 3 of 9"},
-		{"words that differ by more are not", Degraded, abc("2"), []Report{from("a", sick("2", 5, "attempt 3")), from("b", sick("2", 5, "attempt four")), from("c", ok)}, lines("key 2 on node a: unhealthy: attempt 3", "key 2 on node b: unhealthy: attempt four")},
-		{"one ill, with a place to look", Degraded, []Node{looked(on("a", "2")), looked(on("b", "2"))}, []Report{from("a", sick("2", 5, "err")), from("b", ok)}, "key 2 on node a: unhealthy: err; see oc logs -n ns pod-a -c kms-2"},
-		{"ill without a word", Degraded, abc("2")[:2], []Report{from("a", sick("2", 5, "")), from("b", ok)}, "key 2 on node a: unhealthy"},
+		{"a key that is missing beside one long silent has no name", Degraded, []Node{down(on("a", "2", "1"))}, []operatorcr.Report{from("a", well("2", 999))}, "node a: not reported yet"},
+		{"words that differ by numbers are said once", Degraded, abc("2"), []operatorcr.Report{from("a", sick("2", 5, "attempt 3 of 9")), from("b", sick("2", 5, "attempt 14 of 9")), from("c", ok)}, "key 2 on nodes a, b: unhealthy: attempt 3 of 9"},
+		{"words that differ by more are not", Degraded, abc("2"), []operatorcr.Report{from("a", sick("2", 5, "attempt 3")), from("b", sick("2", 5, "attempt four")), from("c", ok)}, lines("key 2 on node a: unhealthy: attempt 3", "key 2 on node b: unhealthy: attempt four")},
+		{"one ill, with a place to look", Degraded, []Node{looked(on("a", "2")), looked(on("b", "2"))}, []operatorcr.Report{from("a", sick("2", 5, "err")), from("b", ok)}, "key 2 on node a: unhealthy: err; see oc logs -n ns pod-a -c kms-2"},
+		{"ill without a word", Degraded, abc("2")[:2], []operatorcr.Report{from("a", sick("2", 5, "")), from("b", ok)}, "key 2 on node a: unhealthy"},
 		{"two say the same", Degraded, abc("2"), but(each(sick("2", 5, "sealed")), from("c", ok)), "key 2 on nodes a, b: unhealthy: sealed"},
-		{"two say something else", Degraded, abc("2"), []Report{from("a", sick("2", 5, "sealed")), from("b", dead("2", 5, "refused")), from("c", ok)}, lines("key 2 on node a: unhealthy: sealed", "key 2 on node b: error: refused")},
+		{"two say something else", Degraded, abc("2"), []operatorcr.Report{from("a", sick("2", 5, "sealed")), from("b", dead("2", 5, "refused")), from("c", ok)}, lines("key 2 on node a: unhealthy: sealed", "key 2 on node b: error: refused")},
 		{"5 of 5 say the same: said once", Degraded, same, sameSaid, "key 2 on all 5 nodes: unhealthy: vault is sealed"},
 		{"the one node", Degraded, same[:1], sameSaid[:1], "key 2 on node n00: unhealthy: vault is sealed"},
 		{"more than 5 nodes", Degraded, six, sixSaid, "key 2 on nodes n00, n01, n02, n03, n04 and 1 more: unhealthy: vault is sealed"},
@@ -70,31 +72,32 @@ func TestMessages(t *testing.T) {
 			"key 2 on node n00: error: attempt by a", "key 2 on node n01: error: attempt by b", "key 2 on node n02: error: attempt by c",
 			"key 2 on node n03: error: attempt by d", "key 2 on node n04: error: attempt by e", "key 2 on node n05: error: attempt by f",
 			"key 2 on node n06: error: attempt by g", "key 2 on node n07: error: attempt by h")},
-		{"two keys of a node", Degraded, abc("2", "1")[:1], []Report{from("a", sick("2", 5, "x"), dead("1", 5, "y"))}, lines("key 2 on node a: unhealthy: x", "key 1 on node a: error: y")},
+		{"two keys of a node", Degraded, abc("2", "1")[:1], []operatorcr.Report{from("a", sick("2", 5, "x"), dead("1", 5, "y"))}, lines("key 2 on node a: unhealthy: x", "key 1 on node a: error: y")},
 		{"a container cannot start", Degraded, []Node{broken(on("a", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("b", "2")}, each(ok)[1:2], "node a: container kms-2 cannot start: CrashLoopBackOff: exit code 1; see oc describe pod -n kms pod-a"},
-		{"stale after ill", Degraded, []Node{looked(on("a", "2")), looked(on("b", "2"))}, []Report{from("a", well("2", 999)), from("b", sick("2", 5, "x"))}, lines("key 2 on node b: unhealthy: x; see oc logs -n ns pod-b -c kms-2", "node a: stopped reporting; see oc logs -n kms reporter-a")},
-		{"both keys of a node are stale", Degraded, abc("2", "1")[:1], []Report{from("a", well("2", 999), well("1", 998))}, "node a: stopped reporting"},
-		{"one key of a node is stale", Degraded, abc("2", "1")[:1], []Report{from("a", ok, well("1", 998))}, "key 1 on node a: no longer reported"},
-		{"skewed", Degraded, abc("2")[:1], []Report{from("a", well("2", -99))}, "node a: its clock is another, so the age of its reports cannot be told"},
-		{"unreadable", Degraded, abc("2")[:1], []Report{garbled("a")}, "node a: its report cannot be read: message is not a JSON array"},
-		{"control characters do not pass", Degraded, abc("2")[:1], []Report{from("a", sick("2", 5, "\x1b[31mred\x00\nline\u2028\u202etwo"))}, "key 2 on node a: unhealthy: [31mred  line  two"},
-		{"a long word is cut at a rune", Degraded, abc("2")[:1], []Report{from("a", sick("2", 5, "x"+strings.Repeat("é", 300)))}, "key 2 on node a: unhealthy: x" + strings.Repeat("é", 126) + "…"},
-		{"a keyID that nobody would give", Degraded, []Node{on("a")}, []Report{from("a", sick("2\n\x1b[2J"+strings.Repeat("9", 5000), 5, "x"))}, "key 2  [2J" + strings.Repeat("9", 55) + "… on node a: unhealthy: x"},
+		{"stale after ill", Degraded, []Node{looked(on("a", "2")), looked(on("b", "2"))}, []operatorcr.Report{from("a", well("2", 999)), from("b", sick("2", 5, "x"))}, lines("key 2 on node b: unhealthy: x; see oc logs -n ns pod-b -c kms-2", "node a: stopped reporting; see oc logs -n kms reporter-a")},
+		{"both keys of a node are stale", Degraded, abc("2", "1")[:1], []operatorcr.Report{from("a", well("2", 999), well("1", 998))}, "node a: stopped reporting"},
+		{"one key of a node is stale", Degraded, abc("2", "1")[:1], []operatorcr.Report{from("a", ok, well("1", 998))}, "key 1 on node a: no longer reported"},
+		{"skewed", Degraded, abc("2")[:1], []operatorcr.Report{from("a", well("2", -99))}, "node a: the node's clock differs from the API server's, so the age of its reports is not known"},
+		{"unreadable", Degraded, abc("2")[:1], []operatorcr.Report{garbled("a")}, "node a: the report cannot be read: message is not a JSON array"},
+		{"control characters do not pass", Degraded, abc("2")[:1], []operatorcr.Report{from("a", sick("2", 5, "\x1b[31mred\x00\nline\u2028\u202etwo"))}, "key 2 on node a: unhealthy: [31mred  line  two"},
+		{"a long word is cut at a rune", Degraded, abc("2")[:1], []operatorcr.Report{from("a", sick("2", 5, "x"+strings.Repeat("é", 300)))}, "key 2 on node a: unhealthy: x" + strings.Repeat("é", 126) + "…"},
+		{"a keyID that nobody would give", Degraded, []Node{on("a")}, []operatorcr.Report{from("a", sick("2\n\x1b[2J"+strings.Repeat("9", 5000), 5, "x"))}, "key 2  [2J" + strings.Repeat("9", 55) + "… on node a: unhealthy: x"},
 
 		{"all report", Observed, abc("2"), each(ok), "all 3 nodes report"},
 		{"the one reports", Observed, abc("2")[:1], each(ok)[:1], "the one node reports"},
 		{"nothing yet", Observed, abc("2"), nil, "all 3 nodes: not reported yet"},
-		{"no pods", Observed, nil, nil, "no pod of the API server is on a node"},
-		{"silent, and why", Observed, []Node{on("a", "2"), down(on("b", "2")), leaving(looked(on("c", "2")))}, each(well("2", 999)), lines("node a: stopped reporting", "node b: stopped reporting, and the Node is not Ready", "node c: silent while its API server is replaced")},
-		{"unreadable, and so not missing", Observed, abc("2", "1")[:1], []Report{garbled("a")}, "node a: its report cannot be read: message is not a JSON array"},
-		{"other plugins", Observed, abc("2"), but(each(ok), from("b", ok, well("1", 5))), "node b: reports on keys 1, 2, and its pod has key 2"},
-		{"fewer plugins", Observed, abc("2", "1")[:1], []Report{from("a", ok)}, "node a: reports on key 2, and its pod has keys 1, 2"},
-		{"many other plugins", Observed, abc("2")[:1], []Report{from("a", ok, well("11", 5), well("12", 5), well("13", 5), well("14", 5), well("15", 5), well("16", 5))}, "node a: reports on keys 11, 12, 13, 14, 15 and 2 more, and its pod has key 2"},
+		{"no pods", Observed, nil, nil, "no pod of the API server runs on a node"},
+		{"silent, and why", Observed, []Node{on("a", "2"), down(on("b", "2")), leaving(looked(on("c", "2")))}, each(well("2", 999)), lines("node a: stopped reporting", "node b: stopped reporting; the Node is not Ready", "node c: no reports while its API server is replaced")},
+		{"unreadable, and so not missing", Observed, abc("2", "1")[:1], []operatorcr.Report{garbled("a")}, "node a: the report cannot be read: message is not a JSON array"},
+		{"other plugins", Observed, abc("2"), but(each(ok), from("b", ok, well("1", 5))), "node b: reports on keys 1, 2, but its pod has key 2"},
+		{"fewer plugins", Observed, abc("2", "1")[:1], []operatorcr.Report{from("a", ok)}, "node a: reports on key 2, but its pod has keys 1, 2"},
+		{"many other plugins", Observed, abc("2")[:1], []operatorcr.Report{from("a", ok, well("11", 5), well("12", 5), well("13", 5), well("14", 5), well("15", 5), well("16", 5))}, "node a: reports on keys 11, 12, 13, 14, 15 and 2 more, but its pod has key 2"},
 
-		{"they differ", WriteKeyAgreed, abc("2"), but(each(ok), from("b", naming("k-8", ok))), lines("key 2 on nodes a, c: names k-7", "key 2 on node b: names k-8")},
-		{"they differ, and more", WriteKeyAgreed, abc("2"), []Report{from("a", ok), from("b", naming("k-8", ok)), from("c", well("2", 999))}, lines("key 2 on node a: names k-7", "key 2 on node b: names k-8", "key 2 on node c: no longer reported")},
-		{"ill and missing", WriteKeyAgreed, abc("2"), []Report{from("a", ok), from("b", dead("2", 5, "x"))}, lines("key 2 on node b: its plugin is ill, or names no remote key", "key 2 on node c: not reported yet")},
-		{"not known", WriteKeyAgreed, nil, nil, "which plugin encrypts what is written is not known"},
+		{"they differ", WriteKeyAgreed, abc("2"), but(each(ok), from("b", naming("k-8", ok))), lines("key 2 on nodes a, c: KEK ID k-7", "key 2 on node b: KEK ID k-8")},
+		{"they differ, and more", WriteKeyAgreed, abc("2"), []operatorcr.Report{from("a", ok), from("b", naming("k-8", ok)), from("c", well("2", 999))}, lines("key 2 on node a: KEK ID k-7", "key 2 on node b: KEK ID k-8", "key 2 on node c: no longer reported")},
+		{"ill and missing", WriteKeyAgreed, abc("2"), []operatorcr.Report{from("a", ok), from("b", dead("2", 5, "x"))}, lines("key 2 on node b: the plugin is not healthy, or names no KEK ID", "key 2 on node c: not reported yet")},
+		{"not in use yet", WriteKeyAgreed, []Node{on("a", "2"), on("b", "1"), noKMS("c")}, []operatorcr.Report{from("a", ok), from("b", well("1", 5))}, "the key that encrypts new data is not known"},
+		{"not known", WriteKeyAgreed, nil, nil, "the key that encrypts new data is not known"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := Input{Now: now, Nodes: tt.nodes, Reports: tt.reports}
@@ -123,10 +126,10 @@ func TestLongKeyIDsThatDifferAreToldApart(t *testing.T) {
 }
 
 func TestANumberThatTicksIsNoNews(t *testing.T) {
-	said := func(detail string) []Report {
-		return []Report{from("a", sick("2", 5, detail)), from("b", well("2", 5))}
+	said := func(detail string) []operatorcr.Report {
+		return []operatorcr.Report{from("a", sick("2", 5, detail)), from("b", well("2", 5))}
 	}
-	was := func(detail string) map[string]Condition {
+	was := func(detail string) map[string]operatorcr.Condition {
 		return standing(Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: said(detail)}).Conditions)
 	}
 	for _, tt := range []struct {
@@ -170,7 +173,7 @@ func TestANumberThatTicksIsNoNews(t *testing.T) {
 	if got := other.Condition(Degraded).Message; got != "key 2 on node b: unhealthy: attempt 4" {
 		t.Error(got)
 	}
-	other = Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: []Report{from("a", dead("2", 5, "attempt 4")), from("b", well("2", 5))}, Previous: was("attempt 3")})
+	other = Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: []operatorcr.Report{from("a", dead("2", 5, "attempt 4")), from("b", well("2", 5))}, Previous: was("attempt 3")})
 	if got := other.Condition(Degraded).Message; got != "key 2 on node a: error: attempt 4" {
 		t.Error(got)
 	}
@@ -179,14 +182,14 @@ func TestANumberThatTicksIsNoNews(t *testing.T) {
 // Numbers that tick on two nodes, each at its own pace, are one line that stays: it
 // is not written again and again.
 func TestNumbersThatTickOnTwoNodesAreNoNews(t *testing.T) {
-	said := func(a, b, c int) []Report {
+	said := func(a, b, c int) []operatorcr.Report {
 		attempt := func(n int) health.Entry { return dead("2", 5, fmt.Sprintf("attempt %d refused", n)) }
-		return []Report{from("a", attempt(a)), from("b", attempt(b)), from("c", attempt(c))}
+		return []operatorcr.Report{from("a", attempt(a)), from("b", attempt(b)), from("c", attempt(c))}
 	}
 	in := Input{Now: now, Nodes: abc("2"), Reports: said(1, 1, 1)}
 	first := Evaluate(&in)
 	in.Previous = standing(first.Conditions)
-	for _, reports := range [][]Report{said(2, 1, 1), said(2, 1, 3), said(9, 10, 100), said(10, 10, 10)} {
+	for _, reports := range [][]operatorcr.Report{said(2, 1, 1), said(2, 1, 3), said(9, 10, 100), said(10, 10, 10)} {
 		in.Now, in.Reports = in.Now.Add(1), reports
 		if got := Evaluate(&in); !got.Same(in.Previous) {
 			t.Errorf("%q is written over %q", got.Condition(Degraded).Message, first.Condition(Degraded).Message)
@@ -207,7 +210,7 @@ const maxMessage = 24 * 1024
 func TestMessagesAreBounded(t *testing.T) {
 	long := strings.Repeat("n", 250)
 	var nodes []Node
-	var reports []Report
+	var reports []operatorcr.Report
 	for i := range 60 {
 		name := fmt.Sprintf("%s%03d", long, i)
 		n := looked(on(name, strings.Repeat("1", 250)))

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // dice makes random inputs: few values for everything, and those near bounds, so
@@ -39,9 +40,9 @@ func (d dice) input() *Input {
 	// What stands is nothing, anything, or what was said of much the same.
 	switch d.IntN(3) {
 	case 0:
-		in.Previous = map[string]Condition{}
+		in.Previous = map[string]operatorcr.Condition{}
 		for _, kind := range []string{Degraded, Observed, WriteKeyAgreed, Available, Progressing} {
-			in.Previous[kind] = Condition{kind, pick(d, True, False, Unknown), pick(d, PluginError, AsExpected, ReporterStale), pick(d, "", "x", "key 2 on node a: error: attempt 1"), pick(d, ago(500), time.Time{})}
+			in.Previous[kind] = operatorcr.Condition{Type: kind, Status: pick(d, operatorcr.True, operatorcr.False, operatorcr.Unknown), Reason: pick(d, PluginError, AsExpected, ReporterStale), Message: pick(d, "", "x", "key 2 on node a: error: attempt 1"), LastTransitionTime: pick(d, ago(500), time.Time{})}
 		}
 	case 1:
 		before := *in
@@ -58,9 +59,9 @@ func (d dice) input() *Input {
 	return in
 }
 
-func (d dice) reports(node string) []Report {
-	var all []Report
-	for _, make := range []func(string, ...health.Entry) Report{from, typed} {
+func (d dice) reports(node string) []operatorcr.Report {
+	var all []operatorcr.Report
+	for _, make := range []func(string, ...health.Entry) operatorcr.Report{from, typed} {
 		if d.chance(40) {
 			continue
 		}

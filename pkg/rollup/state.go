@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // State is what is known of one plugin on one node.
@@ -27,8 +28,8 @@ const (
 	Missing State = "missing"
 )
 
-// Ill says whether a plugin is known to be ill.
-func (s State) Ill() bool { return s == Unhealthy || s == Error }
+// Unhealthy reports whether a plugin is known to be unhealthy.
+func (s State) Unhealthy() bool { return s == Unhealthy || s == Error }
 
 // Row is one plugin on one node.
 type Row struct {
@@ -37,7 +38,7 @@ type Row struct {
 	// Entry is the last there was; of a report that is missing or unreadable, its
 	// KeyID at most. Its Detail is why, where that is known.
 	health.Entry
-	// Unexpected says that the node's pod has no such plugin: its reporter goes by
+	// Unexpected means that the node's pod has no such plugin: its reporter goes by
 	// another file.
 	Unexpected bool
 }
@@ -70,24 +71,24 @@ func state(e *health.Entry, newest, written, now time.Time) (s State, again time
 
 // Rows are the plugins of all nodes that report or should, by node, the write key
 // first on each. again is when they change though nobody writes, zero: never.
-func Rows(reports []Report, nodes []Node, now time.Time) (rows []Row, again time.Time) {
-	said := make([]*Report, len(reports))
+func Rows(reports []operatorcr.Report, nodes []Node, now time.Time) (rows []Row, again time.Time) {
+	sorted := make([]*operatorcr.Report, len(reports))
 	for i := range reports {
-		said[i] = &reports[i]
+		sorted[i] = &reports[i]
 	}
-	slices.SortStableFunc(said, func(a, b *Report) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortStableFunc(sorted, func(a, b *operatorcr.Report) int { return strings.Compare(a.Node, b.Node) })
 	expected := make([]*Node, len(nodes))
 	for i := range nodes {
 		expected[i] = &nodes[i]
 	}
 	slices.SortStableFunc(expected, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
 	rows = make([]Row, 0, 2*max(len(reports), len(nodes)))
-	for len(said) > 0 || len(expected) > 0 {
+	for len(sorted) > 0 || len(expected) > 0 {
 		name := ""
-		if len(said) > 0 {
-			name = said[0].Node
+		if len(sorted) > 0 {
+			name = sorted[0].Node
 		}
-		if len(expected) > 0 && (len(said) == 0 || expected[0].Name < name) {
+		if len(expected) > 0 && (len(sorted) == 0 || expected[0].Name < name) {
 			name = expected[0].Name
 		}
 		var node *Node
@@ -95,97 +96,113 @@ func Rows(reports []Report, nodes []Node, now time.Time) (rows []Row, again time
 			node, expected = expected[0], expected[1:]
 		}
 		n := 0
-		for n < len(said) && said[n].Node == name {
+		for n < len(sorted) && sorted[n].Node == name {
 			n++
 		}
-		more, at := nodeRows(name, said[:n], node, now)
-		rows, said = append(rows, more...), said[n:]
+		more, at := nodeRows(sorted[:n], node, now)
+		rows, sorted = append(rows, more...), sorted[n:]
 		again = earliest(again, at)
 	}
 	return rows, again
 }
 
-// nodeRows judges one node by what it says in both forms: of each key the newest,
-// and nothing by a form that is no longer written while another is.
-func nodeRows(name string, reports []*Report, node *Node, now time.Time) (rows []Row, again time.Time) {
-	type side struct {
-		form  Form
-		rows  []Row
-		again time.Time
-		newer time.Time
-		lives bool
-	}
-	sides := make([]side, 0, 2)
+// formRows are what one report of a node comes to.
+type formRows struct {
+	form   operatorcr.Form
+	rows   []Row
+	newest time.Time // entry
+	fresh  bool      // some row is not stale
+	again  time.Time // when a row may change though nobody writes; zero: never
+}
+
+// nodeRows judges one node by its reports in both forms: of each key the newest entry
+// counts, and none of a form that is no longer written while another is.
+func nodeRows(reports []*operatorcr.Report, node *Node, now time.Time) (rows []Row, again time.Time) {
+	forms := make([]formRows, 0, 2)
 	for _, r := range reports {
-		s := side{form: r.Form, rows: make([]Row, 0, len(r.Entries))}
-		if r.Err != nil {
-			s.rows = []Row{{Node: name, State: Unreadable, Entry: health.Entry{Detail: health.CleanDetail(r.Err.Error())}}}
-		}
-		var written time.Time // by a reporter of ours, which writes one node; others may write many
-		if r.Ours {
-			written = r.Written
-		}
-		for i := range r.Entries {
-			if at := r.Entries[i].LastChecked; at.After(s.newer) {
-				s.newer = at
-			}
-		}
-		for i := range r.Entries {
-			e := r.Entries[i]
-			if e.Interval <= 0 {
-				e.Interval = otherInterval(&e, reports)
-			}
-			row := Row{Node: name, Entry: e, Unexpected: node != nil && !node.expects(e.KeyID)}
-			var at time.Time
-			row.State, at = state(&e, s.newer, written, now)
-			s.again = earliest(s.again, at)
-			s.lives = s.lives || row.State != Stale
-			s.rows = append(s.rows, row)
-		}
-		sides = append(sides, s)
+		forms = append(forms, judgeForm(r, reports, node, now))
 	}
-	// The one that is written comes first, the newer of two, and of what is as new
-	// the condition, which says more.
-	slices.SortStableFunc(sides, func(a, b side) int {
-		return cmp.Or(order(b.lives, a.lives), b.newer.Compare(a.newer), strings.Compare(string(a.form), string(b.form)))
+	// The form that is still written comes first, then the newer one, then the condition,
+	// which has more fields.
+	slices.SortStableFunc(forms, func(a, b formRows) int {
+		return cmp.Or(order(b.fresh, a.fresh), b.newest.Compare(a.newest), strings.Compare(string(a.form), string(b.form)))
 	})
-	for i, s := range sides {
-		if i > 0 && !s.lives {
+	for i, f := range forms {
+		if i > 0 && !f.fresh {
 			break
 		}
-		again = earliest(again, s.again)
+		again = earliest(again, f.again)
 		if i == 0 {
-			rows = s.rows
+			rows = f.rows
 			continue
 		}
-		for _, row := range s.rows {
-			at := slices.IndexFunc(rows, func(had Row) bool { return had.KeyID == row.KeyID })
-			switch {
-			case at < 0:
-				rows = append(rows, row)
-			case row.LastChecked.After(rows[at].LastChecked):
-				rows[at] = row
-			}
-		}
+		rows = merge(rows, f.rows)
 	}
 	if node == nil {
 		return rows, again
 	}
-	for _, key := range node.Keys {
-		if !slices.ContainsFunc(rows, func(r Row) bool { return r.KeyID == key || r.State == Unreadable }) {
-			rows = append(rows, Row{Node: name, State: Missing, Entry: health.Entry{KeyID: key}})
+	return node.addMissing(rows), again
+}
+
+func judgeForm(r *operatorcr.Report, reports []*operatorcr.Report, node *Node, now time.Time) formRows {
+	f := formRows{form: r.Form, rows: make([]Row, 0, len(r.Entries))}
+	if r.Err != nil {
+		f.rows = []Row{{Node: r.Node, State: Unreadable, Entry: health.Entry{Detail: health.CleanDetail(r.Err.Error())}}}
+	}
+	var written time.Time // by a reporter of ours, which writes one node; others may write many
+	if r.Ours {
+		written = r.Written
+	}
+	for i := range r.Entries {
+		if at := r.Entries[i].LastChecked; at.After(f.newest) {
+			f.newest = at
 		}
 	}
-	if len(rows) == 0 && node.Keys == nil {
-		rows = []Row{{Node: name, State: Missing}}
+	for _, e := range r.Entries {
+		if e.Interval <= 0 {
+			e.Interval = otherInterval(&e, reports)
+		}
+		row := Row{Node: r.Node, Entry: e, Unexpected: node != nil && !node.expects(e.KeyID)}
+		var at time.Time
+		row.State, at = state(&e, f.newest, written, now)
+		f.again = earliest(f.again, at)
+		f.fresh = f.fresh || row.State != Stale
+		f.rows = append(f.rows, row)
 	}
-	return rows, again
+	return f
+}
+
+// merge adds another form's rows: of each key the newer one counts.
+func merge(rows, others []Row) []Row {
+	for _, row := range others {
+		at := slices.IndexFunc(rows, func(had Row) bool { return had.KeyID == row.KeyID })
+		switch {
+		case at < 0:
+			rows = append(rows, row)
+		case row.LastChecked.After(rows[at].LastChecked):
+			rows[at] = row
+		}
+	}
+	return rows
+}
+
+// addMissing adds the keys that should be reported and are not.
+func (n *Node) addMissing(rows []Row) []Row {
+	for _, key := range n.Keys {
+		if !slices.ContainsFunc(rows, func(r Row) bool { return r.KeyID == key || r.State == Unreadable }) {
+			rows = append(rows, Row{Node: n.Name, State: Missing, Entry: health.Entry{KeyID: key}})
+		}
+	}
+	if len(rows) == 0 && n.Keys == nil {
+		rows = []Row{{Node: n.Name, State: Missing}}
+	}
+	return rows
 }
 
 // otherInterval is how often a plugin is checked of which one form of report does
 // not say it, where the other does, and was written by the same reporter: at the
 // same time, or one of the two at the check before. Zero where nobody says.
-func otherInterval(e *health.Entry, reports []*Report) time.Duration {
+func otherInterval(e *health.Entry, reports []*operatorcr.Report) time.Duration {
 	for i := range reports {
 		for j := range reports[i].Entries {
 			other := &reports[i].Entries[j]

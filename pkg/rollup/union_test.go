@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // inertia is a StatusSyncer's for Degraded.
@@ -17,17 +18,17 @@ const inertia = 2 * time.Minute
 // operator resource's conditions (library-go, operator/status, UnionCondition): the
 // default until one of those that are bad is older than the inertia, and then what
 // all the bad ones come to.
-func union(now time.Time, conditions ...Condition) Condition {
-	u := Condition{Type: "Degraded", Status: False, Reason: "AsExpected"}
+func union(now time.Time, conditions ...operatorcr.Condition) operatorcr.Condition {
+	u := operatorcr.Condition{Type: "Degraded", Status: operatorcr.False, Reason: "AsExpected"}
 	var reasons []string
-	worst, old := Unknown, false
+	worst, old := operatorcr.Unknown, false
 	for _, c := range conditions {
-		if !strings.HasSuffix(c.Type, "Degraded") || c.Status == False {
+		if !strings.HasSuffix(c.Type, "Degraded") || c.Status == operatorcr.False {
 			continue
 		}
 		old = old || c.LastTransitionTime.Before(now.Add(-inertia))
-		if c.Status == True {
-			worst = True
+		if c.Status == operatorcr.True {
+			worst = operatorcr.True
 		}
 		reasons = append(reasons, strings.TrimSuffix(c.Type, "Degraded")+"_"+c.Reason)
 	}
@@ -39,21 +40,23 @@ func union(now time.Time, conditions ...Condition) Condition {
 }
 
 // other is the condition of another controller of the same operator.
-var other = Condition{"NodeControllerDegraded", False, AsExpected, "All master nodes are ready", ago(86400)}
+var other = operatorcr.Condition{Type: "NodeControllerDegraded", Status: operatorcr.False, Reason: AsExpected, Message: "All master nodes are ready", LastTransitionTime: ago(86400)}
 
 func TestUnionIsOpenShifts(t *testing.T) {
-	bad := func(kind, status string, age int) Condition { return Condition{kind, status, "Why", "", ago(age)} }
+	bad := func(kind, status string, age int) operatorcr.Condition {
+		return operatorcr.Condition{Type: kind, Status: status, Reason: "Why", Message: "", LastTransitionTime: ago(age)}
+	}
 	for _, tt := range []struct {
 		name           string
-		conditions     []Condition
+		conditions     []operatorcr.Condition
 		status, reason string
 	}{
-		{"all well", []Condition{other}, False, "AsExpected"},
-		{"bad, and young", []Condition{other, bad("ADegraded", True, 120)}, False, "AsExpected"},
-		{"bad, and old", []Condition{other, bad("ADegraded", True, 121)}, True, "A_Why"},
-		{"unknown, and old", []Condition{other, bad("ADegraded", Unknown, 121)}, Unknown, "A_Why"},
-		{"an old unknown takes a young one with it", []Condition{bad("BDegraded", Unknown, 121), bad("ADegraded", True, 1)}, True, "A_Why::B_Why"},
-		{"another suffix", []Condition{bad("AAvailable", True, 999), bad("KMSHealthObserved", False, 999), bad("KMSHealthReporter_a", True, 999)}, False, "AsExpected"},
+		{"all well", []operatorcr.Condition{other}, operatorcr.False, "AsExpected"},
+		{"bad, and young", []operatorcr.Condition{other, bad("ADegraded", operatorcr.True, 120)}, operatorcr.False, "AsExpected"},
+		{"bad, and old", []operatorcr.Condition{other, bad("ADegraded", operatorcr.True, 121)}, operatorcr.True, "A_Why"},
+		{"unknown, and old", []operatorcr.Condition{other, bad("ADegraded", operatorcr.Unknown, 121)}, operatorcr.Unknown, "A_Why"},
+		{"an old unknown takes a young one with it", []operatorcr.Condition{bad("BDegraded", operatorcr.Unknown, 121), bad("ADegraded", operatorcr.True, 1)}, operatorcr.True, "A_Why::B_Why"},
+		{"another suffix", []operatorcr.Condition{bad("AAvailable", operatorcr.True, 999), bad("KMSHealthObserved", operatorcr.False, 999), bad("KMSHealthReporter_a", operatorcr.True, 999)}, operatorcr.False, "AsExpected"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := union(now, tt.conditions...); got.Status != tt.status || got.Reason != tt.reason {
@@ -66,7 +69,7 @@ func TestUnionIsOpenShifts(t *testing.T) {
 // cluster is simulated second by second, with what the operator says written back.
 type cluster struct {
 	interval   time.Duration
-	conditions map[string]Condition
+	conditions map[string]operatorcr.Condition
 	checked    map[string]time.Time // by node, the last healthy check
 	writes     int
 	// seen is each status of the union that lasted, in order.
@@ -74,8 +77,8 @@ type cluster struct {
 }
 
 // second goes by: those that speak report when their interval has passed.
-func (c *cluster) second(at time.Time, nodes []Node, silent func(node string) bool, entry func(node string, e health.Entry) health.Entry) Condition {
-	var reports []Report
+func (c *cluster) second(at time.Time, nodes []Node, silent func(node string) bool, entry func(node string, e health.Entry) health.Entry) operatorcr.Condition {
+	var reports []operatorcr.Report
 	for _, name := range []string{"a", "b", "c"} {
 		if !silent(name) && at.Sub(c.checked[name]) >= c.interval {
 			c.checked[name] = at
@@ -151,16 +154,16 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 			nodes = append(nodes, n)
 		}
 		u := c.second(at, nodes, func(node string) bool { return silent[node] }, nil)
-		if u.Status == True {
+		if u.Status == operatorcr.True {
 			t.Fatalf("after %ds it is %s: %+v", s, u.Reason, c.conditions[Degraded])
 		}
 		// What nobody can tell from a reporter that hangs, for three minutes less four
 		// intervals, is all that may be Unknown.
-		if u.Status != False && (interval >= 30 || pod != "replaced last" || !ready) {
+		if u.Status != operatorcr.False && (interval >= 30 || pod != "replaced last" || !ready) {
 			t.Fatalf("after %ds it is %s, %s: %+v", s, u.Status, u.Reason, c.conditions[Degraded])
 		}
 	}
-	if got := c.seen[len(c.seen)-1]; got != False || c.conditions[Degraded].Reason != AsExpected || c.conditions[Observed].Status != True {
+	if got := c.seen[len(c.seen)-1]; got != operatorcr.False || c.conditions[Degraded].Reason != AsExpected || c.conditions[Observed].Status != operatorcr.True {
 		t.Errorf("it ends with %v and %v", got, c.conditions)
 	}
 	// At most: away and back, or silent, unknown and back; once per node.
@@ -178,11 +181,11 @@ func TestAnIllPluginTurnsAClusterOperatorAfterItsInertia(t *testing.T) {
 		writes  int
 		reasons string
 	}{
-		{"ill for 3 minutes", func(s int) bool { return s >= 60 && s < 240 }, []string{False, True, False}, 180, 3, "KMSPlugins_PluginError"},
-		{"ill for good", func(s int) bool { return s >= 60 }, []string{False, True}, 180, 2, "KMSPlugins_PluginError"},
-		{"a blink of 10 seconds", func(s int) bool { return s >= 60 && s < 70 }, []string{False}, 0, 3, ""},
-		{"a blink every minute", func(s int) bool { return s%60 < 10 }, []string{False}, 0, 20, ""},
-		{"ill for just 2 minutes", func(s int) bool { return s >= 60 && s < 180 }, []string{False}, 0, 3, ""},
+		{"ill for 3 minutes", func(s int) bool { return s >= 60 && s < 240 }, []string{operatorcr.False, operatorcr.True, operatorcr.False}, 180, 3, "KMSPlugins_PluginError"},
+		{"ill for good", func(s int) bool { return s >= 60 }, []string{operatorcr.False, operatorcr.True}, 180, 2, "KMSPlugins_PluginError"},
+		{"a blink of 10 seconds", func(s int) bool { return s >= 60 && s < 70 }, []string{operatorcr.False}, 0, 3, ""},
+		{"a blink every minute", func(s int) bool { return s%60 < 10 }, []string{operatorcr.False}, 0, 20, ""},
+		{"ill for just 2 minutes", func(s int) bool { return s >= 60 && s < 180 }, []string{operatorcr.False}, 0, 3, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(time.Second)
@@ -194,7 +197,7 @@ func TestAnIllPluginTurnsAClusterOperatorAfterItsInertia(t *testing.T) {
 					}
 					return e
 				})
-				if u.Status == True && turned == 0 {
+				if u.Status == operatorcr.True && turned == 0 {
 					turned, reason = s, u.Reason
 				}
 			}
@@ -217,7 +220,7 @@ func TestAReporterThatHangsIsNotAnIllPlugin(t *testing.T) {
 	for s := range 600 {
 		c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(node string) bool { return node == "b" && s >= 60 }, nil)
 	}
-	if !slices.Equal(c.seen, []string{False, Unknown}) || c.writes != 2 {
+	if !slices.Equal(c.seen, []string{operatorcr.False, operatorcr.Unknown}) || c.writes != 2 {
 		t.Errorf("the union was %v, in %d writes", c.seen, c.writes)
 	}
 }

@@ -1,17 +1,171 @@
-package main
+package bench
 
-import "testing"
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
 
-func TestLogLineTellsWhichFileIsInForce(t *testing.T) {
+const (
+	// cycle is after how many reloads the same file comes again: the samples
+	// are taken in the same state.
+	cycle = 20
+	// samples are taken of what goes up and down by itself, for its minimum:
+	// probes are under way, and the heap is what it is until it is collected.
+	// Scraping makes enough garbage for that, several times.
+	samples     = 300
+	sampleEvery = 10 * time.Millisecond
+)
+
+// gain is what a process held after the first and after the last of many reloads.
+type gain struct {
+	first, last   int
+	before, after holdings
+}
+
+// holdings are what a process must not gain, each the least that was seen.
+type holdings struct {
+	goroutines, descriptors int
+	heap                    int64
+	memory                  memory
+}
+
+// manyReloads has a reporter reload its file again and again, each time when the
+// last is in force, and compares what it holds after a tenth of them, when every
+// pool and table has found its size, with what it holds at the end. Each reload
+// brings a plugin and drops another; every tenth changes the destination too.
+func (f *fixture) manyReloads(reporter string) *gain {
+	n := f.newNode("reloads", reporter, 3)
+	kubeconfig := n.kubeconfig(f.access())
+	content := func(i int) string {
+		return n.render(settings{
+			interval: time.Second, kubeconfig: kubeconfig, keyIDs: []int{1, 2 + i%2},
+			writeTimeout: time.Duration(2+i/(cycle/2)%2) * time.Second,
+		})
+	}
+	n.configure(content(0))
+	p, end := n.run()
+	defer end()
+	log, err := os.Open(p.log)
+	n.must(err)
+	defer log.Close()
+	inForce := follower{log: log}
+	n.must(inForce.await(running, content(0)))
+	g := &gain{first: f.reloads / 10 / cycle * cycle, last: f.reloads / cycle * cycle}
+	for i := 1; i <= g.last; i++ {
+		n.configure(content(i))
+		n.must(inForce.await(running, content(i)))
+		if i == g.first {
+			g.before = n.holdings(p, i)
+		}
+		if i%max(g.first, 1000) == 0 {
+			f.progress("%d of %d reloads", i, g.last)
+		}
+	}
+	g.after = n.holdings(p, g.last)
+	return g
+}
+
+func (n *node) holdings(p *process, reloads int) holdings {
+	n.Helper()
+	h := holdings{goroutines: math.MaxInt, descriptors: math.MaxInt, heap: math.MaxInt64}
+	// The destination has just changed: until the next write there is no connection.
+	n.pause(2500 * time.Millisecond)
+	scraper := newScraper(n, n.serving, nil, "")
+	defer scraper.client.CloseIdleConnections()
+	for range samples {
+		m := scraper.scrape(n)
+		if got := m[reloaded]; got != float64(reloads+1) { // the first reading counts
+			n.Fatalf("the reporter counts %.0f reloads, there were %d", got, reloads+1)
+		}
+		h.goroutines = min(h.goroutines, int(m[goroutines]))
+		h.descriptors = min(h.descriptors, descriptors(n, p.PID()))
+		h.heap = min(h.heap, int64(m[heap]))
+		n.pause(sampleEvery)
+	}
+	h.memory = memoryOf(n, p.PID())
+	return h
+}
+
+func (f *fixture) gained(g *gain) {
+	when := fmt.Sprintf("from reload %d to %d: ", g.first, g.last)
+	for _, c := range []struct {
+		what          string
+		before, after int
+	}{{"goroutines", g.before.goroutines, g.after.goroutines}, {"descriptors", g.before.descriptors, g.after.descriptors}} {
+		f.add(row{
+			what: when + c.what + " gained", measured: fmt.Sprintf("%d to %d", c.before, c.after), value: fmt.Sprintf("%+d", c.after-c.before),
+			bound: "0", verdict: atMost(c.after-c.before, 0),
+		})
+	}
+	size := func(what string, before, after int64) row {
+		return row{what: when + what + " gained", measured: megabytes(before) + " to " + megabytes(after), value: fmt.Sprintf("%+d bytes", after-before)}
+	}
+	live := size("live heap", g.before.heap, g.after.heap)
+	live.bound, live.verdict = fmt.Sprintf("%d bytes", maxHeapGain), atMost(g.after.heap-g.before.heap, maxHeapGain)
+	f.add(live)
+	f.add(size("resident memory", g.before.memory.all, g.after.memory.all))
+}
+
+// follower follows a reporter's log for the files that it puts in force: to read the log
+// costs the reporter nothing, to scrape it 10,000 times would.
+type follower struct {
+	log  io.Reader
+	rest string // of a line that is not complete yet
+}
+
+// await waits until the file with this content is in force.
+func (l *follower) await(ctx context.Context, content string) error {
+	sum := sha256.Sum256([]byte(content))
+	want := hex.EncodeToString(sum[:])
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		text, err := io.ReadAll(l.log) // what was written since
+		if err != nil {
+			return err
+		}
+		lines := strings.SplitAfter(l.rest+string(text), "\n")
+		l.rest = lines[len(lines)-1]
+		for _, line := range lines[:len(lines)-1] {
+			if inForce(line) == want {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("a changed file was not in force within %s", patience)
+}
+
+// inForce returns the SHA-256 of the file that a line of the log puts in force, if any.
+func inForce(line string) string {
+	if !strings.Contains(line, `"Configuration in force"`) {
+		return ""
+	}
+	_, rest, _ := strings.Cut(line, `sha256="`)
+	sum, _, ok := strings.Cut(rest, `"`)
+	if !ok {
+		return ""
+	}
+	return sum
+}
+
+func TestLogLineHasTheHashOfTheFileInForce(t *testing.T) {
 	for line, want := range map[string]string{
 		`I1121 05:00:00.000000       1 reporter.go:1] "Configuration in force" file="/a" sha256="0a1b" plugins=2 interval="1s"`: "0a1b",
 		`E1121 05:00:00.000000       1 reporter.go:1] "Configuration file cannot be used" file="/a" sha256="0a1b"`:              "",
 		`I1121 05:00:00.000000       1 reporter.go:1] "Configuration in force" file="/a"`:                                       "",
 		"": "",
 	} {
-		got, ok := inForce(line)
-		if got != want || ok != (want != "") {
-			t.Errorf("%q: %q, %t; want %q", line, got, ok, want)
+		if got := inForce(line); got != want {
+			t.Errorf("%q: %q, want %q", line, got, want)
 		}
 	}
 }

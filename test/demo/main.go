@@ -1,11 +1,15 @@
-// Command demo shows kms-health-reporter at work before the viewer's eyes: real
-// processes on real sockets, no cluster and no root. It ends with 0 only if
-// everything that it showed is what happened.
+// Command demo shows the programs at work: real processes, no root, no internet.
+//
+//	demo                   kms-health-reporter beside KMS plugins, without a cluster
+//	demo cluster [--stay]  kms-health-operator and its reporters on a real etcd,
+//	                       kube-apiserver and kube-controller-manager with OpenShift's CRDs
+//
+// It ends with 0 only if everything that it showed is what happened.
 package main
 
 import (
 	"context"
-	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,34 +17,21 @@ import (
 	"time"
 )
 
-// total bounds the whole demo.
-const total = 2 * time.Minute
-
 func main() {
-	if err := run(); err != nil {
-		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
+	flags := flag.NewFlagSet("demo", flag.ExitOnError)
+	stay := flags.Bool("stay", false, "keep the cluster, with KMS on, until Ctrl-C")
+	name, bound, script := "demo", 2*time.Minute, reporterDemo
+	args := os.Args[1:]
+	if len(args) > 0 && args[0] == "cluster" {
+		name, bound, args = "demo-cluster", 4*time.Minute, args[1:]
+		script = func(d *demo) { clusterDemo(d, *stay) }
+	}
+	_ = flags.Parse(args) // ends the process on an error
+	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	err := play(signals, bound, script)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "\n%s: %v\n", name, err)
 		os.Exit(1)
 	}
-}
-
-func run() (err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, total)
-	defer cancel()
-	began := time.Now()
-	s, err := newStage(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	for _, scene := range scenes {
-		if err := scene(s); err != nil {
-			return errors.Join(err, s.logTail())
-		}
-	}
-	s.say("\nAll of this happened as shown, in %.0f seconds. Nothing is left running.", time.Since(began).Seconds())
-	s.say("Next: the README says how to put the reporter beside a plugin of yours, and")
-	s.say("`bin/kms-health-reporter --help` what it can be told.")
-	return nil
 }

@@ -1,7 +1,7 @@
 //go:build e2e
 
 // Package e2e runs kms-health on a real cluster: package cluster has the cluster,
-// package stage what is on it. The tests of a file share one cluster, and each leaves
+// package fixture what is on it. The tests of a file share one cluster, and each leaves
 // it as it found it: KMS on, every plugin healthy, all delivered.
 package e2e
 
@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/test/e2e/cluster"
-	"github.com/kms-health/kms-health/test/e2e/stage"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
 )
 
 var (
@@ -73,48 +73,48 @@ func runTests(m *testing.M) (code int) {
 	return code
 }
 
-// stages are those that run.
-var stages struct {
+// clusters are those that run.
+var clusters struct {
 	sync.Mutex
-	all []*stage.Stage
+	all []*fixture.Cluster
 }
 
 func stopAll() (errs []error) {
-	stages.Lock()
-	defer stages.Unlock()
-	for _, s := range stages.all {
+	clusters.Lock()
+	defer clusters.Unlock()
+	for _, s := range clusters.all {
 		if err := s.Stop(); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	stages.all = nil
+	clusters.all = nil
 	return errs
 }
 
-// newStage starts a cluster, without anything on it.
-func newStage(ctx context.Context, nodes int) (*stage.Stage, error) {
-	s, err := stage.New(ctx, stage.Options{
+// newCluster starts a cluster, without anything on it.
+func newCluster(ctx context.Context, nodes int) (*fixture.Cluster, error) {
+	s, err := fixture.New(ctx, fixture.Options{
 		Root: root, Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: filepath.Join(work, "builds"), Nodes: nodes, Log: os.Stderr,
 	})
 	if err != nil {
 		return nil, err
 	}
-	stages.Lock()
-	defer stages.Unlock()
-	stages.all = append(stages.all, s)
+	clusters.Lock()
+	defer clusters.Unlock()
+	clusters.all = append(clusters.all, s)
 	return s, nil
 }
 
-// stopStage takes one cluster down before the others.
-func stopStage(s *stage.Stage) error {
-	stages.Lock()
-	for i := range stages.all {
-		if stages.all[i] == s {
-			stages.all = append(stages.all[:i:i], stages.all[i+1:]...)
+// stopCluster takes one cluster down before the others.
+func stopCluster(s *fixture.Cluster) error {
+	clusters.Lock()
+	for i := range clusters.all {
+		if clusters.all[i] == s {
+			clusters.all = append(clusters.all[:i:i], clusters.all[i+1:]...)
 			break
 		}
 	}
-	stages.Unlock()
+	clusters.Unlock()
 	return s.Stop()
 }
 
@@ -129,7 +129,7 @@ var times timesTable
 const noTime = time.Duration(-1)
 
 // took notes how long something took: in all, and how much of it was the kubelet's
-// doing (or the container runtime's), where that can be told. bound may be empty.
+// doing (or the container runtime's), where that can be measured apart. bound may be empty.
 func (t *timesTable) took(scenario, what string, total, kubelet time.Duration, bound string) {
 	show := func(d time.Duration) string {
 		if d == noTime {

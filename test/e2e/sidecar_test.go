@@ -28,17 +28,17 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/podspec"
 	"github.com/kms-health/kms-health/pkg/rollup"
-	"github.com/kms-health/kms-health/pkg/sidecar"
-	"github.com/kms-health/kms-health/test/apiservers"
-	"github.com/kms-health/kms-health/test/controlplane"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
-	"github.com/kms-health/kms-health/test/e2e/stage"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
 // external is the operator's configuration for a kube-apiserver whose owner puts the
-// reporter into its static pod, and so what `render` is told.
+// reporter into its static pod, and so what `render` gets.
 const external = `apiVersion: kmshealth.openshift.io/v1alpha1
 kind: OperatorConfiguration
 probe: {interval: 1s}
@@ -68,7 +68,7 @@ const reporterUser = "system:kms-health-reporter"
 // owner is the owner of kube-apiserver's static pod: what is beside it is made by
 // `kms-health-operator render`, with no help of the operator.
 type owner struct {
-	*house
+	*scenario
 	dir     string // for files, with the program in it
 	file    []byte // the reporter's, as last made
 	objects []byte // to apply
@@ -77,12 +77,12 @@ type owner struct {
 // The other variant: a container of kube-apiserver's own static pod, in place of a pod
 // beside it.
 func TestSidecar(t *testing.T) {
-	s, err := newStage(t.Context(), 1)
+	s, err := newCluster(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := stopStage(s); err != nil {
+		if err := stopCluster(s); err != nil {
 			t.Error(err)
 		}
 	})
@@ -90,7 +90,7 @@ func TestSidecar(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &owner{house: enter(t, s, v), dir: t.TempDir()}
+	o := &owner{scenario: newScenarioOn(t, s, v), dir: t.TempDir()}
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", o.dir, "./cmd/kms-health-operator")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
@@ -102,7 +102,7 @@ func TestSidecar(t *testing.T) {
 	}{
 		{"turned on", testSidecarOn},
 		{"configuration", testSidecarConfiguration},
-		{"plugin ill", testSidecarIll},
+		{"plugin unhealthy", testSidecarUnhealthy},
 		{"client certificate", testSidecarCertificate},
 		{"CA", testSidecarCA},
 		{"API server down", testSidecarDown},
@@ -113,7 +113,7 @@ func TestSidecar(t *testing.T) {
 		ended := false
 		t.Run(part.name, func(t *testing.T) {
 			own := *o
-			own.house = o.sub(t)
+			own.scenario = o.sub(t)
 			part.test(&own)
 			o.file, ended = own.file, true
 		})
@@ -134,11 +134,11 @@ func testSidecarOn(h *owner) {
 	h.must(err)
 	applied := time.Now()
 	name := h.node().Name
-	first := h.awaitSince(start, time.Minute, "the sidecar reports", func(s stage.State) error { return reports(s, name, health.Healthy, "") })
+	first := h.awaitSince(start, time.Minute, "the sidecar reports", func(s fixture.State) error { return reports(s, name, health.Healthy, "") })
 	h.must(h.WriteAnew(h.ctx))
 	times.took("sidecar", "KMS on, sidecar and all, by one revision", first.At.Sub(start), applied.Sub(start), "")
 	// What must wait for its rights looks again every 10 s.
-	atMost(h.house, "the reporter's rights to its first report", first.At.Sub(applied), 13*time.Second)
+	atMost(h.scenario, "the reporter's rights to its first report", first.At.Sub(applied), 13*time.Second)
 	if got := first.Reports[name][0]; got.KEKID != h.remoteKey(h.node()) {
 		h.t.Errorf("reports %+v, and the plugin's key is %s", got, h.remoteKey(h.node()))
 	}
@@ -146,7 +146,7 @@ func testSidecarOn(h *owner) {
 	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+name, metav1.GetOptions{})
 	h.must(err)
 	last := pod.Spec.Containers[len(pod.Spec.Containers)-1]
-	if last.Name != sidecar.ContainerName || !strings.Contains(strings.Join(last.Args, " "), "--node-name="+name) {
+	if last.Name != podspec.ContainerName || !strings.Contains(strings.Join(last.Args, " "), "--node-name="+name) {
 		h.t.Errorf("the last container is %s with %q", last.Name, last.Args)
 	}
 	for _, m := range last.VolumeMounts {
@@ -190,16 +190,16 @@ func testSidecarConfiguration(h *owner) {
 		})
 		took := applied.Sub(changed)
 		times.took("sidecar", change.what+": in force", max(0, took), noTime, "250ms")
-		atMost(h.house, change.what+" to in force", took, 250*time.Millisecond)
-		told := h.awaitSince(changed, change.interval+5*time.Second, "reports tell the new interval", func(s stage.State) error {
+		atMost(h.scenario, change.what+" to in force", took, 250*time.Millisecond)
+		reported := h.awaitSince(changed, change.interval+5*time.Second, "reports have the new interval", func(s fixture.State) error {
 			if got := s.Reports[name][0].Interval; got != change.interval {
 				return fmt.Errorf("is %v", got)
 			}
 			return nil
 		})
-		times.took("sidecar", change.what+": told in a report", told.At.Sub(changed), noTime, "500ms")
-		atMost(h.house, change.what+" to a report that tells it", told.At.Sub(changed), 500*time.Millisecond) // no tick is waited for
-		// And by what the plugin is asked, not by what is said.
+		times.took("sidecar", change.what+": reported in a report", reported.At.Sub(changed), noTime, "500ms")
+		atMost(h.scenario, change.what+" to a report that shows it", reported.At.Sub(changed), 500*time.Millisecond) // no tick is waited for
+		// And by what the plugin is asked, not by what is reported.
 		calls := h.statusCalls(p)
 		time.Sleep(6 * time.Second)
 		asked := time.Duration(h.statusCalls(p) - calls)
@@ -211,18 +211,18 @@ func testSidecarConfiguration(h *owner) {
 	h.same(before)
 }
 
-func testSidecarIll(h *owner) {
+func testSidecarUnhealthy(h *owner) {
 	name, p := h.node().Name, h.pluginOn(h.node())
 	start := time.Now()
 	h.do(p, "unhealthy", "vault is sealed")
-	ill := h.awaitSince(start, 5*time.Second, "the report says ill", func(s stage.State) error {
+	unhealthy := h.awaitSince(start, 5*time.Second, "the report is unhealthy", func(s fixture.State) error {
 		return reports(s, name, health.Unhealthy, `healthz is "vault is sealed", not "ok"`)
 	})
-	times.took("sidecar", "plugin ill: its report says so", ill.At.Sub(start), noTime, "interval + 1 s")
-	atMost(h.house, "ill to its report", ill.At.Sub(start), interval+time.Second)
+	times.took("sidecar", "plugin unhealthy: its report shows it", unhealthy.At.Sub(start), noTime, "interval + 1 s")
+	atMost(h.scenario, "unhealthy to its report", unhealthy.At.Sub(start), interval+time.Second)
 	start = time.Now()
 	h.do(p, "heal")
-	h.awaitSince(start, 5*time.Second, "the report says healthy", func(s stage.State) error { return reports(s, name, health.Healthy, "") })
+	h.awaitSince(start, 5*time.Second, "the report is healthy", func(s fixture.State) error { return reports(s, name, health.Healthy, "") })
 }
 
 func testSidecarCertificate(h *owner) {
@@ -267,7 +267,7 @@ func (h *owner) rotate(what string, pair *controlplane.KeyPair, ca []byte) {
 		return fmt.Errorf("requests by credential: %v, wanted %s", seen, credential)
 	})
 	times.took("sidecar", what+" exchanged: used for a write", used.Sub(exchanged), noTime, "interval + 0.5 s")
-	atMost(h.house, what+" exchanged to its use", used.Sub(exchanged), interval+500*time.Millisecond)
+	atMost(h.scenario, what+" exchanged to its use", used.Sub(exchanged), interval+500*time.Millisecond)
 }
 
 // A bundle of both CAs comes first, to the sidecar as to all pods, then the serving
@@ -282,7 +282,7 @@ func testSidecarCA(h *owner) {
 	h.must(h.RotateCA(cluster.TrustBoth))
 	h.must(h.RotateCA(cluster.ServeByNext))
 	h.await(2*time.Minute, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
-	// With a certificate of its own, so that the audit log tells when it was used: over a
+	// With a certificate of its own, so that the audit log shows when it was used: over a
 	// connection that the new CA alone vouched for.
 	pair, err = h.Client(reporterUser)
 	h.must(err)
@@ -305,7 +305,7 @@ func testSidecarDown(h *owner) {
 		}
 	}()
 	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, cluster.APIServerName, syscall.SIGKILL))
-	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, sidecar.ContainerName, syscall.SIGKILL))
+	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, podspec.ContainerName, syscall.SIGKILL))
 	// Nobody asks this plugin now, and nobody will but the next sidecar.
 	h.do(p, "reset-counters")
 	down := time.Now()
@@ -320,7 +320,7 @@ func testSidecarDown(h *owner) {
 		}
 		return nil
 	})
-	next := h.process(cluster.APIServerName, sidecar.ContainerName)
+	next := h.process(cluster.APIServerName, podspec.ContainerName)
 	if first.Before(next.Started.Add(-startResolution)) {
 		h.t.Fatalf("a probe at %v came before the sidecar's start at %v", first, next.Started)
 	}
@@ -329,9 +329,9 @@ func testSidecarDown(h *owner) {
 	times.took("sidecar", "API server down, sidecar killed: its next probe", first.Sub(down), begun.Sub(down), "100ms")
 	times.took("sidecar", "the same, from the process's start on, with runc's share", first.Sub(next.Started), begun.Sub(next.Started), "")
 	if begun.Before(next.Started.Add(-startResolution)) {
-		h.t.Errorf("the sidecar said at %v that it starts, and its process began at %v", begun, next.Started)
+		h.t.Errorf("the sidecar reported at %v that it starts, and its process began at %v", begun, next.Started)
 	}
-	atMost(h.house, "the sidecar's start to its first probe", first.Sub(begun), 100*time.Millisecond)
+	atMost(h.scenario, "the sidecar's start to its first probe", first.Sub(begun), 100*time.Millisecond)
 
 	// It goes on, for longer than any wait between writes.
 	h.await(time.Minute, "it goes on for 20 s", func() error {
@@ -354,11 +354,11 @@ func testSidecarDown(h *owner) {
 	h.must(n.ReleaseAPIServer())
 	held = false
 	answers := h.awaitWrites(n)
-	back := h.awaitSince(released, 30*time.Second, "a fresh report", func(s stage.State) error { return s.Fresh(n.Name, released) })
+	back := h.awaitSince(released, 30*time.Second, "a fresh report", func(s fixture.State) error { return s.Fresh(n.Name, released) })
 	late := max(0, back.At.Sub(answers))
 	times.took("sidecar", "the API server's answering to a fresh report", late, noTime, "3s")
-	atMost(h.house, "the API server's answering to a fresh report", late, 3*time.Second)
-	if now := h.process(cluster.APIServerName, sidecar.ContainerName); now.PID != next.PID {
+	atMost(h.scenario, "the API server's answering to a fresh report", late, 3*time.Second)
+	if now := h.process(cluster.APIServerName, podspec.ContainerName); now.PID != next.PID {
 		h.t.Error("the sidecar was started again")
 	}
 	h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
@@ -373,11 +373,11 @@ func testSidecarOperator(h *owner) {
 	h.must(h.AwaitOperator(h.ctx))
 	runs := time.Now()
 	times.took("sidecar", "operator installed: it runs", runs.Sub(start), runs.Sub(start), "")
-	// The administrator does what the condition says.
+	// The administrator does what the condition reports.
 	const request = "kms-health-reporter-kube-apiserver-clientcertificate.openshift-kube-apiserver"
-	h.awaitSince(start, time.Minute, "the operator asks for an approval", func(s stage.State) error {
+	h.awaitSince(start, time.Minute, "the operator asks for an approval", func(s fixture.State) error {
 		if got, want := s.Conditions["KMSHealthDelivery"].Message, "kubectl certificate approve "+request; !strings.Contains(got, want) {
-			return fmt.Errorf("says %q, wanted %s", got, want)
+			return fmt.Errorf("reports %q, wanted %s", got, want)
 		}
 		return nil
 	})
@@ -403,20 +403,20 @@ func testSidecarOperator(h *owner) {
 	start = time.Now()
 	h.do(p, "unhealthy", "vault is sealed")
 	want := fmt.Sprintf(`key 1 on node %s: unhealthy: healthz is "vault is sealed", not "ok"; see oc logs -n openshift-kube-apiserver kube-apiserver-%s -c kms-plugin-1`, n.Name, n.Name)
-	ill := h.awaitSince(start, 5*time.Second, "Degraded names what is ill", func(s stage.State) error {
+	unhealthy := h.awaitSince(start, 5*time.Second, "Degraded names what is unhealthy", func(s fixture.State) error {
 		if err := s.Is(rollup.Degraded, "True", rollup.PluginUnhealthy); err != nil {
 			return err
 		}
 		if got := s.Conditions[rollup.Degraded].Message; got != want {
-			return fmt.Errorf("says %q, wanted %q", got, want)
+			return fmt.Errorf("reports %q, wanted %q", got, want)
 		}
 		return nil
 	})
-	times.took("sidecar", "plugin ill: KMSPluginsDegraded=True", ill.At.Sub(start), noTime, "interval + 1 s")
-	atMost(h.house, "ill to Degraded", ill.At.Sub(start), interval+time.Second)
+	times.took("sidecar", "plugin unhealthy: KMSPluginsDegraded=True", unhealthy.At.Sub(start), noTime, "interval + 1 s")
+	atMost(h.scenario, "unhealthy to Degraded", unhealthy.At.Sub(start), interval+time.Second)
 	start = time.Now()
 	h.do(p, "heal")
-	h.awaitSince(start, 5*time.Second, "all is well again", stage.State.Healthy)
+	h.awaitSince(start, 5*time.Second, "all is well again", fixture.State.Healthy)
 	h.same(before)
 }
 
@@ -434,7 +434,7 @@ func testSidecarTakenOut(h *owner) {
 			h.t.Errorf("the annotation %s is left", key)
 		}
 	}
-	found, err := h.node().Processes(h.ctx, cluster.APIServerName, sidecar.ContainerName)
+	found, err := h.node().Processes(h.ctx, cluster.APIServerName, podspec.ContainerName)
 	h.must(err)
 	if len(found) > 0 {
 		h.t.Errorf("processes of the sidecar are left: %v", found)
@@ -442,8 +442,8 @@ func testSidecarTakenOut(h *owner) {
 }
 
 // roll is a revision with KMS on, with the sidecar or without.
-func (h *owner) roll(with bool) stage.Roll {
-	r := stage.Roll{Encryption: apiservers.Encryption("1", "identity"), Plugins: []string{"1"}}
+func (h *owner) roll(with bool) fixture.Roll {
+	r := fixture.Roll{Encryption: apiservers.Encryption("1", "identity"), Plugins: []string{"1"}}
 	if with {
 		r.Files = map[string][]byte{}
 		r.Change = func(manifest []byte) ([]byte, error) { return h.render(r, manifest) }
@@ -452,7 +452,7 @@ func (h *owner) roll(with bool) stage.Roll {
 }
 
 // render has the reporter put into a manifest, and its files onto the node.
-func (h *owner) render(r stage.Roll, manifest []byte) ([]byte, error) {
+func (h *owner) render(r fixture.Roll, manifest []byte) ([]byte, error) {
 	files := map[string][]byte{"operator.yaml": []byte(external), "encryption.yaml": []byte(r.Encryption), "pod.json": manifest}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(h.dir, name), content, 0o600); err != nil {
@@ -464,8 +464,8 @@ func (h *owner) render(r stage.Roll, manifest []byte) ([]byte, error) {
 		"--image", h.version.Reporter, "--encryption-config", filepath.Join(h.dir, "encryption.yaml"), "--pod", filepath.Join(h.dir, "pod.json"),
 		"--host-folder", hostFolder, "--output-dir", out)
 	cmd.Env = append(os.Environ(), "IS_OPENSHIFT=true")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%v: %w: %s", cmd.Args, err, said)
+	if reported, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%v: %w: %s", cmd.Args, err, reported)
 	}
 	made := map[string][]byte{}
 	for _, name := range []string{"10-policy.yaml", "20-identity.yaml", "host/config/config.yaml", "host/config/kubeconfig", "static-pod.yaml"} {
@@ -504,9 +504,14 @@ func sameBut(without, with []byte) error {
 	if err := yaml.UnmarshalStrict([]byte(replace.Replace(string(with))), &b); err != nil {
 		return fmt.Errorf("after an installer's replacement: %w\n%s", err, with)
 	}
-	if !sidecar.Remove(&b.ObjectMeta, &b.Spec) {
+	if !podspec.Injected(&b.Spec) {
 		return errors.New("no sidecar was put in")
 	}
+	delete(b.Annotations, podspec.ConfigHashAnnotation)
+	b.Spec.Containers = slices.DeleteFunc(b.Spec.Containers, func(c corev1.Container) bool { return c.Name == podspec.ContainerName })
+	b.Spec.Volumes = slices.DeleteFunc(b.Spec.Volumes, func(v corev1.Volume) bool {
+		return slices.Contains([]string{podspec.ConfigVolume, podspec.CredentialsVolume, podspec.NoTokenVolume}, v.Name)
+	})
 	if !apiequality.Semantic.DeepEqual(a, b) {
 		return fmt.Errorf("more than the sidecar was changed:\n%s\n%s", without, with)
 	}
@@ -521,7 +526,7 @@ func (h *owner) applied() (time.Time, error) {
 }
 
 // reports has nothing against a node's one entry with this status and detail.
-func reports(s stage.State, node string, status health.Status, detail string) error {
+func reports(s fixture.State, node string, status health.Status, detail string) error {
 	entries := s.Reports[node]
 	if len(entries) != 1 || entries[0].KeyID != "1" || entries[0].Status != status || entries[0].Detail != detail {
 		return fmt.Errorf("%s reports %+v, wanted key 1 %s %q", node, entries, status, detail)
@@ -532,7 +537,7 @@ func reports(s stage.State, node string, status health.Status, detail string) er
 // steadySidecar is steady, where no operator judges.
 func (h *owner) steadySidecar(what string, since time.Time) {
 	h.t.Helper()
-	h.steady("sidecar", what, since, func(s stage.State) error { return reports(s, h.node().Name, health.Healthy, "") }, apiservers.Kube)
+	h.steady("sidecar", what, since, func(s fixture.State) error { return reports(s, h.node().Name, health.Healthy, "") }, apiservers.Kube)
 }
 
 // sidecarLog are the lines of the sidecar's log that say something.
@@ -540,22 +545,22 @@ func (h *owner) sidecarLog(what string) []logLine {
 	h.t.Helper()
 	lines, err := h.logLines(cluster.APIServerNamespace+"_"+cluster.APIServerName+"-", what)
 	h.must(err)
-	return slices.DeleteFunc(lines, func(l logLine) bool { return l.container != sidecar.ContainerName })
+	return slices.DeleteFunc(lines, func(l logLine) bool { return l.container != podspec.ContainerName })
 }
 
-// begun is when the sidecar last said that it starts, which is the first that it does.
+// begun is when the sidecar last reported that it starts, which is the first that it does.
 func (h *owner) begun() time.Time {
 	h.t.Helper()
 	starts := h.sidecarLog(`"Starting"`)
 	if len(starts) == 0 {
-		h.t.Fatal("the sidecar's logs do not tell of a start")
+		h.t.Fatal("the sidecar's logs do not report a start")
 	}
 	return slices.MaxFunc(starts, func(a, b logLine) int { return a.at.Compare(b.at) }).at
 }
 
 func (h *owner) sidecarPID() int {
 	h.t.Helper()
-	return h.process(cluster.APIServerName, sidecar.ContainerName).PID
+	return h.process(cluster.APIServerName, podspec.ContainerName).PID
 }
 
 // same wants the sidecar to be the one of before.
@@ -566,8 +571,8 @@ func (h *owner) same(before int) {
 	}
 }
 
-// awaitWrites waits until a node's API server answers a write, and says when it did.
-func (h *house) awaitWrites(n *cluster.Node) (at time.Time) {
+// awaitWrites waits until a node's API server answers a write, and reports when it did.
+func (h *scenario) awaitWrites(n *cluster.Node) (at time.Time) {
 	h.t.Helper()
 	h.await(3*time.Minute, "the API server of "+n.Name+" answers writes", func() error {
 		err := h.write(h.ctx, n)
@@ -579,7 +584,7 @@ func (h *house) awaitWrites(n *cluster.Node) (at time.Time) {
 
 // write changes the resource that reports go to, by way of a node's own API server, which
 // has a connection to etcd for each resource.
-func (h *house) write(ctx context.Context, n *cluster.Node) error {
+func (h *scenario) write(ctx context.Context, n *cluster.Node) error {
 	config, err := n.RESTConfig()
 	if err != nil {
 		return err

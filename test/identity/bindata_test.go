@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kms-health/kms-health/bindata"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/manifests"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // documents renders a file of bindata as the operator does.
@@ -33,14 +34,22 @@ func documents(t *testing.T, file string, values map[string]any) []*unstructured
 	if err := parsed.Execute(&text, values); err != nil {
 		t.Fatal(err)
 	}
-	decoder := yaml.NewYAMLOrJSONDecoder(&text, 4096)
+	return decode(t, text.Bytes())
+}
+
+// policy is the reporters' policy and its binding.
+func policy(t *testing.T) []*unstructured.Unstructured { return decode(t, manifests.ReporterPolicy) }
+
+func decode(t *testing.T, text []byte) []*unstructured.Unstructured {
+	t.Helper()
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	var list []*unstructured.Unstructured
 	for {
 		u := &unstructured.Unstructured{}
 		if err := decoder.Decode(u); errors.Is(err, io.EOF) {
 			return list
 		} else if err != nil {
-			t.Fatalf("%s: %v", file, err)
+			t.Fatal(err)
 		}
 		list = append(list, u)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // Content types of a PATCH.
@@ -82,12 +82,13 @@ func (who *caller) do(t *testing.T, r request) answer {
 	return got
 }
 
-// outcome tells who refused.
+// outcome names who refused.
 func (a answer) outcome() string {
 	switch {
 	case a.code != http.StatusForbidden:
 		return fmt.Sprint(a.code)
-	case strings.Contains(a.message, "ValidatingAdmissionPolicy 'kms-health-reporter'"):
+	case strings.Contains(a.message, "ValidatingAdmissionPolicy 'kms-health-reporter'"),
+		strings.Contains(a.message, "ValidatingAdmissionPolicy 'kms-health-operator-status'"):
 		return "403 policy"
 	default:
 		return "403 RBAC"

@@ -26,7 +26,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 func newCertificateOperator(t *testing.T, approve bool) *operator {
@@ -74,7 +74,7 @@ func (o *operator) tidied() {
 
 func TestCertificateIsRenewedAtHalfItsLife(t *testing.T) {
 	o := newCertificateOperator(t, true)
-	o.must(credentials.ReasonAwaitingSigner, false)
+	o.must(credentials.ReasonProgressing, false)
 	if spec := o.live().Spec; time.Duration(*spec.ExpirationSeconds)*time.Second != credentials.CertificateLifetime {
 		t.Errorf("asks for %d seconds", *spec.ExpirationSeconds)
 	}
@@ -82,8 +82,7 @@ func TestCertificateIsRenewedAtHalfItsLife(t *testing.T) {
 	first := o.certificate()
 	o.mustBe(certificateUser, first)
 	o.tidied()
-	secret := o.secret()
-	next := credentials.CertificateNext(secret)
+	secret, next := o.secret(), o.must("", true).RenewAt
 	// The signer gives no more than its own CA has left.
 	pair, err := tls.X509KeyPair(first.Certificate.Cert, first.Certificate.Key)
 	if err != nil || secret.Type != corev1.SecretTypeTLS || next.Sub(pair.Leaf.NotBefore) != pair.Leaf.NotAfter.Sub(next) {
@@ -96,10 +95,10 @@ func TestCertificateIsRenewedAtHalfItsLife(t *testing.T) {
 	o.quiet()
 
 	o.clock.SetTime(next)
-	o.must(credentials.ReasonAwaitingSigner, true)
+	o.must("", true)
 	eventually(t, "another certificate is there", func() error {
-		if _, err := o.try(); err != nil || o.data(corev1.TLSCertKey) == string(first.Certificate.Cert) {
-			return fmt.Errorf("the certificate is the same, %w", err)
+		if _, reason := o.try(); reason != "" || o.data(corev1.TLSCertKey) == string(first.Certificate.Cert) {
+			return fmt.Errorf("the certificate is the same, %s", reason)
 		}
 		return nil
 	})
@@ -114,12 +113,12 @@ func TestCertificateIsRenewedAtHalfItsLife(t *testing.T) {
 	o.tidied()
 
 	o.overwrite(func(s *corev1.Secret) { s.Data[corev1.TLSCertKey] = []byte("garbage") })
-	o.must(credentials.ReasonAwaitingSigner, false)
+	o.must(credentials.ReasonProgressing, false)
 	o.settle()
 	o.mustBe(certificateUser, o.certificate())
 }
 
-func TestCertificateWaitsForAnAdministratorAndSaysWhatToDo(t *testing.T) {
+func TestCertificateWaitsForAnAdministratorAndItsProblemHasTheCommand(t *testing.T) {
 	o := newCertificateOperator(t, false)
 	o.must(credentials.ReasonAwaitingApproval, false)
 	before := len(o.writes())
@@ -134,16 +133,15 @@ func TestCertificateWaitsForAnAdministratorAndSaysWhatToDo(t *testing.T) {
 	if o.live().UID == uid {
 		t.Error("waits for a certificate of a key that it does not have")
 	}
-	_, command, found := strings.Cut(result.Message, ": kubectl ")
-	if !found {
-		t.Fatalf("the message names no command: %s", result.Message)
+	if want := "`kubectl certificate approve " + o.csr() + "`"; !strings.Contains(result.Problem.Message, want) {
+		t.Fatalf("the message lacks %s: %s", want, result.Problem.Message)
 	}
-	kubectl(t, strings.Fields(command)...)
+	kubectl(t, "certificate", "approve", o.csr())
 	o.settle()
 	o.mustBe(certificateUser, o.certificate())
 	o.tidied()
 	o.quiet()
-	o.forgotten()
+	o.mustForget()
 }
 
 // kubectl runs it as the administrator.
@@ -153,7 +151,7 @@ func kubectl(t *testing.T, args ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	command := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), append([]string{"--kubeconfig", path}, args...)...)
 	command.Env = append(os.Environ(), "HOME="+t.TempDir()) // its cache
@@ -170,8 +168,8 @@ func TestDeniedRequestIsReportedAndMadeAgainMuchLater(t *testing.T) {
 	before := len(o.writes())
 	for range 2 {
 		result := o.must(credentials.ReasonRequestDenied, false)
-		if !strings.Contains(result.Message, "denied (Judged: by an administrator)") {
-			t.Error(result.Message)
+		if !strings.Contains(result.Problem.Message, "denied (Judged: by an administrator)") {
+			t.Error(result.Problem.Message)
 		}
 		o.restart() // which does not make it forget
 	}
@@ -185,11 +183,11 @@ func TestDeniedRequestIsReportedAndMadeAgainMuchLater(t *testing.T) {
 	if o.live().UID == denied {
 		t.Error("the denied request is still there")
 	}
-	o.forgotten()
+	o.mustForget()
 }
 
-// forgotten wants nothing to be left of a credential, however often it is asked.
-func (o *operator) forgotten() {
+// mustForget wants nothing to be left of a credential, however often it is called.
+func (o *operator) mustForget() {
 	o.t.Helper()
 	for range 2 {
 		if err := o.manager.Forget(soon(o.t), o.want.Namespace, o.want.Secret, true); err != nil {
@@ -224,7 +222,7 @@ func TestRequestOfSomebodyElseIsNotApproved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.must(credentials.ReasonAwaitingSigner, false)
+	o.must(credentials.ReasonProgressing, false)
 	if csr := o.live(); csr != nil && csr.UID == theirs.UID {
 		t.Fatalf("the request of somebody else is still there: %+v", csr.Status)
 	}
@@ -235,7 +233,7 @@ func TestRequestOfSomebodyElseIsNotApproved(t *testing.T) {
 func TestIssuedCertificateIsKeptUntilItsSecretCanBeWritten(t *testing.T) {
 	o := newCertificateOperator(t, true)
 	o.revoke("write")
-	o.must(credentials.ReasonAwaitingSigner, false)
+	o.must(credentials.ReasonProgressing, false)
 	uid := o.live().UID
 	eventually(t, "the certificate is issued", func() error {
 		if csr := o.live(); len(csr.Status.Certificate) == 0 {
@@ -244,16 +242,16 @@ func TestIssuedCertificateIsKeptUntilItsSecretCanBeWritten(t *testing.T) {
 		return nil
 	})
 	for range 2 {
-		if result, err := o.try(); !apierrors.IsForbidden(err) || result.Ready || result.Reason != credentials.ReasonRenewalFailed {
-			t.Errorf("%+v, %v", result, err)
+		if result := o.must(credentials.ReasonRenewalFailed, false); !apierrors.IsForbidden(result.Problem) {
+			t.Error(result.Problem)
 		}
 	}
 	issued := o.live()
 	if issued == nil || issued.UID != uid {
-		t.Fatal("the request was made anew")
+		t.Fatal("the request was recreated")
 	}
 	o.grant("write")
-	o.must(credentials.ReasonAsExpected, true)
+	o.must("", true)
 	if o.data(corev1.TLSCertKey) != string(issued.Status.Certificate) {
 		t.Error("the Secret holds another certificate")
 	}

@@ -1,5 +1,5 @@
 // Package identity holds the tests of who the reporters are, and of what they may
-// do: bindata/identity.yaml and bindata/policy.yaml on a real kube-apiserver, and
+// do: bindata/identity.yaml and the policy of manifests/common on a real kube-apiserver, and
 // the credentials that pkg/operator/credentials makes, while the KMS plugin is
-// well and while it is ill. Its tables are printed by `go test -v`.
+// healthy and during its outage. Its tables are printed by `go test -v`.
 package identity

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 const (
-	// patience bounds what must happen soon.
-	patience = 60 * time.Second
+	// timeout bounds what must happen soon.
+	timeout = 60 * time.Second
 	// home is the namespace of the reporters.
 	home = "kms-health"
 	// target is what the reporters of the tests are for, and account their own.
@@ -56,12 +56,12 @@ func run(m *testing.M) int {
 // soon is a context for what must happen soon, in a cleanup too.
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// eventually waits until check says that what is so.
+// eventually waits until check returns no error.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	ctx := soon(t)

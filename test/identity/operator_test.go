@@ -19,7 +19,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // operator is a Manager with an identity of its own, the rights that it needs and
@@ -67,7 +67,7 @@ func newOperator(t *testing.T, c *controlplane.ControlPlane, kind v1alpha1.Crede
 		t.Fatal(err)
 	}
 	o.restart()
-	t.Cleanup(o.neverLooksAround)
+	t.Cleanup(o.readsNothingElse)
 	return o
 }
 
@@ -85,13 +85,13 @@ func (o *operator) account(name string) {
 	need(o.t, err)
 }
 
-// accountAnew deletes the account, without which nothing may be written, and makes
+// recreateAccount deletes the account, without which nothing may be written, and makes
 // another.
-func (o *operator) accountAnew() {
+func (o *operator) recreateAccount() {
 	o.t.Helper()
 	need(o.t, o.admin.CoreV1().ServiceAccounts(home).Delete(soon(o.t), o.want.ServiceAccount, metav1.DeleteOptions{}))
 	before := len(o.writes())
-	o.must(credentials.ReasonServiceAccountMissing, false)
+	o.must(credentials.ReasonProgressing, false)
 	if got := o.writes()[before:]; len(got) > 0 {
 		o.t.Errorf("writes without an account: %v", got)
 	}
@@ -140,36 +140,40 @@ func (o *operator) awaitAccess(what string, allowed bool) {
 	})
 }
 
-// restart makes another Manager, which knows nothing of the one before.
+// restart makes another Manager, without the state of the one before.
 func (o *operator) restart() { o.manager = credentials.New(o.client, o.clock) }
 
 // after moves the clock.
 func (o *operator) after(d time.Duration) { o.clock.SetTime(o.clock.Now().Add(d)) }
 
-// try calls Ensure once. Whatever it says holds nothing of the Secret.
-func (o *operator) try() (credentials.Result, error) {
+// try calls Ensure once, and returns the reason of its problem, if any. Its result
+// contains nothing of the Secret.
+func (o *operator) try() (credentials.Result, credentials.Reason) {
 	o.t.Helper()
-	result, err := o.manager.Ensure(soon(o.t), o.want)
+	result := o.manager.Ensure(soon(o.t), o.want)
 	if result.Next.Before(o.clock.Now()) || result.Next.After(o.clock.Now().Add(time.Hour)) {
 		o.t.Errorf("looks again at %v, and it is %v", result.Next, o.clock.Now())
 	}
-	said := fmt.Sprintf("%+v %v", result, err)
+	text, reason := fmt.Sprintf("%+v", result), credentials.Reason("")
+	if result.Problem != nil {
+		text, reason = fmt.Sprintf("%s %+v", text, *result.Problem), result.Problem.Reason
+	}
 	if secret := o.secret(); secret != nil {
 		for key, value := range secret.Data {
-			if len(value) > 20 && key != "ca.crt" && strings.Contains(said, string(value[:20])) {
-				o.t.Errorf("gives %s away: %s", key, said)
+			if len(value) > 20 && key != "ca.crt" && strings.Contains(text, string(value[:20])) {
+				o.t.Errorf("the result contains %s: %s", key, text)
 			}
 		}
 	}
-	return result, err
+	return result, reason
 }
 
-// must calls Ensure once, and wants this reason.
-func (o *operator) must(reason string, ready bool) credentials.Result {
+// must calls Ensure once, and wants this reason; none: no problem.
+func (o *operator) must(want credentials.Reason, ready bool) credentials.Result {
 	o.t.Helper()
-	result, err := o.try()
-	if err != nil || result.Reason != reason || result.Ready != ready {
-		o.t.Fatalf("%+v, %v; want %s, ready %t", result, err, reason, ready)
+	result, reason := o.try()
+	if reason != want || result.Ready != ready {
+		o.t.Fatalf("%+v, %v; want %s, ready %t", result, result.Problem, want, ready)
 	}
 	return result
 }
@@ -178,11 +182,10 @@ func (o *operator) must(reason string, ready bool) credentials.Result {
 func (o *operator) settle() {
 	o.t.Helper()
 	eventually(o.t, "the credential is as expected", func() error {
-		result, err := o.try()
-		if err == nil && (!result.Ready || result.Reason != credentials.ReasonAsExpected) {
-			err = fmt.Errorf("%+v", result)
+		if result, _ := o.try(); !result.Ready || result.Problem != nil || result.RenewAt.Before(o.clock.Now()) && o.want.Kind != v1alpha1.CredentialsLegacyToken {
+			return fmt.Errorf("%+v, %w", result, result.Problem)
 		}
-		return err
+		return nil
 	})
 }
 
@@ -191,7 +194,7 @@ func (o *operator) quiet() {
 	o.t.Helper()
 	before := o.writes()
 	for range 3 {
-		o.must(credentials.ReasonAsExpected, true)
+		o.must("", true)
 	}
 	if after := o.writes(); len(after) != len(before) {
 		o.t.Errorf("writes though nothing is due: %v", after[len(before):])
@@ -245,8 +248,8 @@ func (o *operator) events() []auditv1.Event {
 	return events
 }
 
-// neverLooksAround proves that no Secret was asked for but by its name.
-func (o *operator) neverLooksAround() {
+// readsNothingElse proves that no Secret was asked for but by its name.
+func (o *operator) readsNothingElse() {
 	o.t.Helper()
 	for _, e := range o.events() {
 		if e.Verb == "list" || e.Verb == "watch" || e.ObjectRef != nil && e.ObjectRef.Resource == "secrets" && e.ObjectRef.Name != o.want.Secret {
@@ -255,7 +258,7 @@ func (o *operator) neverLooksAround() {
 	}
 }
 
-// whoami is whom the API server takes the Secret's credential for.
+// whoami is the user that the API server authenticates by the Secret's credential.
 func (o *operator) whoami(credential controlplane.Credential) (string, error) {
 	o.t.Helper()
 	got := as(o.t, o.cluster, "whoami", credential).do(o.t, request{

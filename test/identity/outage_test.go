@@ -12,8 +12,9 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -54,11 +55,11 @@ func encrypted(t *testing.T) (*controlplane.ControlPlane, *kmsplugin.Plugin) {
 	return c, plugin
 }
 
-// Which credential still works while the plugin is ill decides which one a
-// delivery gets: only the reporter can tell of the illness.
-func TestCredentialsWhileThePluginIsIll(t *testing.T) {
+// Which credential still works while the plugin is unhealthy decides which one a
+// delivery gets: only the reporter can report the outage.
+func TestCredentialsDuringAPluginOutage(t *testing.T) {
 	c, plugin := encrypted(t)
-	s := site{controlplane.KubeAPIServers, controlplane.TechPreviewNoUpgrade}
+	s := operatorResource{controlplane.KubeAPIServers, controlplane.TechPreviewNoUpgrade}
 	reporters(t, c, s) // the policy is in force
 	s.reset(t, asAdmin(t, c))
 
@@ -72,13 +73,13 @@ func TestCredentialsWhileThePluginIsIll(t *testing.T) {
 		made[kind] = o
 	}
 	minted := made[v1alpha1.CredentialsMintedToken]
-	if next := credentials.Next(minted.secret().ObjectMeta); next.Sub(minted.clock.Now()).Round(time.Minute) != time.Hour {
+	if next := minted.must("", true).RenewAt; next.Sub(minted.clock.Now()).Round(time.Minute) != time.Hour {
 		t.Errorf("the server gives two hours at most; to be renewed at %v, and it is %v", next, minted.clock.Now())
 	}
 	rows := []struct {
 		name       string
 		credential controlplane.Credential
-		restarted  int // what it gets after a restart beside an ill plugin
+		restarted  int // the answer after a restart while the plugin is unhealthy
 	}{
 		{"bound to a pod, by the kubelet", bound(t, c, "node-a"), http.StatusOK},
 		{"minted", minted.token(), http.StatusOK},
@@ -88,11 +89,11 @@ func TestCredentialsWhileThePluginIsIll(t *testing.T) {
 	table := make([]string, len(rows))
 	// In the order of the rows: when the legacy token's turn comes, others were
 	// let in, so its refusal is not that of a server which is not there yet.
-	column := func(what string, illAndRestarted bool) {
+	column := func(what string, restartedUnhealthy bool) {
 		t.Helper()
 		for i, row := range rows {
 			want := http.StatusOK
-			if illAndRestarted {
+			if restartedUnhealthy {
 				want = row.restarted
 			}
 			eventually(t, fmt.Sprintf("%s, %s: %d", what, row.name, want), func() error {
@@ -100,8 +101,8 @@ func TestCredentialsWhileThePluginIsIll(t *testing.T) {
 				if got := who.do(t, s.condition(t, "node-a")); got.code != want {
 					return fmt.Errorf("%d %s", got.code, got.message)
 				}
-				// And the policy still stands, where it is asked.
-				forged := s.apply(t, "x", s.encryption(fields{"preflight": preflight("Succeeded")}))
+				// And the policy is still in force.
+				forged := s.apply(t, health.ReportsManager("node-a"), s.encryption(fields{"preflight": preflight("Succeeded")}))
 				if got := who.do(t, forged); want == http.StatusOK && got.outcome() != byPolicy {
 					return fmt.Errorf("forged preflight: %d %s", got.code, got.message)
 				}
@@ -110,11 +111,11 @@ func TestCredentialsWhileThePluginIsIll(t *testing.T) {
 			table[i] += fmt.Sprintf("\t%d", want)
 		}
 	}
-	column("plugin well", false)
+	column("plugin healthy", false)
 	if err := plugin.Crash(); err != nil {
 		t.Fatal(err)
 	}
-	column("plugin ill", false)
+	column("plugin unhealthy", false)
 	if err := c.StopAPIServer(soon(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -122,15 +123,15 @@ func TestCredentialsWhileThePluginIsIll(t *testing.T) {
 	if err := c.StartAPIServer(t.Context()); err != nil { // which has a bound of its own
 		t.Fatal(err)
 	}
-	t.Logf("live after %v, beside an ill plugin", time.Since(start).Round(time.Second))
-	column("plugin ill, API server restarted", true)
+	t.Logf("live after %v, with an unhealthy plugin", time.Since(start).Round(time.Second))
+	column("plugin unhealthy, API server restarted", true)
 
 	// The operator can neither read nor write its Secrets, and does no harm.
 	for kind, o := range made {
 		before := len(o.writes())
-		result, err := o.manager.Ensure(soon(t), o.want)
-		if err == nil || result.Reason != credentials.ReasonRenewalFailed {
-			t.Errorf("%s: %+v, %v", kind, result, err)
+		result := o.manager.Ensure(soon(t), o.want)
+		if result.Problem == nil || result.Problem.Reason != credentials.ReasonRenewalFailed || !result.Ready {
+			t.Errorf("%s: %+v, %v", kind, result, result.Problem)
 		}
 		if got := o.writes()[before:]; len(got) > 0 {
 			t.Errorf("%s: writes what it cannot read: %v", kind, got)
@@ -139,13 +140,13 @@ func TestCredentialsWhileThePluginIsIll(t *testing.T) {
 	if err := plugin.Return(); err != nil {
 		t.Fatal(err)
 	}
-	column("plugin well again", false)
+	column("plugin healthy again", false)
 	for _, o := range made {
 		o.settle()
 		o.quiet()
 	}
 
-	text := "PATCH of own condition\tplugin well\till\till, API server restarted\twell again\n"
+	text := "PATCH of own condition\tplugin healthy\tunhealthy\tunhealthy, API server restarted\thealthy again\n"
 	for i, row := range rows {
 		text += row.name + table[i] + "\n"
 	}

@@ -12,33 +12,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // wideActions need rights that no reporter has: the policy holds by itself, too,
 // should a role ever be widened by mistake.
-func (s site) wideActions(t *testing.T, outcome string) []action {
+func (s operatorResource) wideActions(t *testing.T, outcome string) []action {
 	t.Helper()
+	manager := health.ConditionManager("node-a")
+	merge := func(path string, change fields) request { return managedBy(manager, s.merge(t, path, change)) }
 	actions := []action{
-		{"spec.managementState", s.merge(t, s.path(), fields{"spec": fields{"managementState": "Force"}}), all(outcome)},
-		{"spec.logLevel added", s.merge(t, s.path(), fields{"spec": fields{"logLevel": "Debug"}}), all(outcome)},
-		{"spec.unsupportedConfigOverrides added", s.merge(t, s.path(), fields{"spec": fields{"unsupportedConfigOverrides": fields{"a": 1}}}), all(outcome)},
-		{"spec.managementState removed", s.merge(t, s.path(), fields{"spec": fields{"managementState": nil}}), all(outcome)},
-		{"a label added", s.merge(t, s.path(), fields{"metadata": fields{"labels": fields{"new": "x"}}}), all(outcome)},
-		{"all labels removed", s.merge(t, s.path(), fields{"metadata": fields{"labels": nil}}), all(outcome)},
-		{"an annotation", s.merge(t, s.path(), fields{"metadata": fields{"annotations": fields{"new": "x"}}}), all(outcome)},
-		{"a finalizer", s.merge(t, s.path(), fields{"metadata": fields{"finalizers": []any{"example.com/x"}}}), all(outcome)},
-		{"status.version", s.merge(t, s.status(), fields{"status": fields{"version": "forged"}}), all(outcome)},
-		{"an operator's condition removed", s.change(t, "remove", "/status/conditions/0", nil), all(outcome)},
+		{"spec.managementState", merge(s.path(), fields{"spec": fields{"managementState": "Force"}}), all(outcome)},
+		{"spec.logLevel added", merge(s.path(), fields{"spec": fields{"logLevel": "Debug"}}), all(outcome)},
+		{"spec.unsupportedConfigOverrides added", merge(s.path(), fields{"spec": fields{"unsupportedConfigOverrides": fields{"a": 1}}}), all(outcome)},
+		{"spec.managementState removed", merge(s.path(), fields{"spec": fields{"managementState": nil}}), all(outcome)},
+		{"a label added", merge(s.path(), fields{"metadata": fields{"labels": fields{"new": "x"}}}), all(outcome)},
+		{"all labels removed", merge(s.path(), fields{"metadata": fields{"labels": nil}}), all(outcome)},
+		{"an annotation", merge(s.path(), fields{"metadata": fields{"annotations": fields{"new": "x"}}}), all(outcome)},
+		{"a finalizer", merge(s.path(), fields{"metadata": fields{"finalizers": []any{"example.com/x"}}}), all(outcome)},
+		{"status.version", merge(s.status(), fields{"status": fields{"version": "forged"}}), all(outcome)},
+		{"an operator's condition removed", managedBy(manager, s.change(t, "remove", "/status/conditions/0", nil)), all(outcome)},
 	}
 	if s.typed() {
-		actions = append(actions, action{"preflight Succeeded", s.merge(t, s.status(), fields{"status": s.encryption(fields{"preflight": preflight("Succeeded")})}), all(outcome)})
+		actions = append(actions, action{"preflight Succeeded", merge(s.status(), fields{"status": s.encryption(fields{"preflight": preflight("Succeeded")})}), all(outcome)})
 	}
 	return actions
 }
 
 func TestPolicyHoldsWithoutRBAC(t *testing.T) {
-	for _, s := range sites {
+	for _, s := range operatorResources {
 		t.Run(s.resource+"/"+string(s.variant), func(t *testing.T) {
 			who := reporters(t, variant(t, s.variant), s)
 			allowAll(t, cluster, controlplane.ServiceAccountUser(home, account))
@@ -48,7 +51,7 @@ func TestPolicyHoldsWithoutRBAC(t *testing.T) {
 	}
 }
 
-// others are callers with all rights whom the policy must not know.
+// others are callers with all rights, whom the policy must not match.
 func others(t *testing.T) []*caller {
 	t.Helper()
 	client := clientset(t, cluster)
@@ -65,7 +68,7 @@ func others(t *testing.T) []*caller {
 }
 
 func TestPolicyIsForNobodyElse(t *testing.T) {
-	s := sites[0]
+	s := operatorResources[0]
 	reporters(t, variant(t, s.variant), s) // the policy is in force
 	s.tryAll(t, cluster, others(t), s.wideActions(t, ok))
 }
@@ -73,7 +76,7 @@ func TestPolicyIsForNobodyElse(t *testing.T) {
 // An entry that is not as the contract has it is no reason to refuse a write that
 // leaves it alone, or puts it right.
 func TestReporterIsNotStoppedByWhatSomebodyLeft(t *testing.T) {
-	s := sites[0]
+	s := operatorResources[0]
 	who := reporters(t, variant(t, s.variant), s)
 	admin := asAdmin(t, cluster)
 	t.Cleanup(func() { s.reset(t, admin) })
@@ -94,10 +97,10 @@ func TestReporterIsNotStoppedByWhatSomebodyLeft(t *testing.T) {
 
 // A policy that fails denies those whom it is for, and no one else.
 func TestPolicyThatCannotBeEvaluatedStopsReportersOnly(t *testing.T) {
-	s := sites[0]
+	s := operatorResources[0]
 	who := reporters(t, variant(t, s.variant), s)
 	s.reset(t, asAdmin(t, cluster))
-	broken := documents(t, "policy.yaml", nil)
+	broken := policy(t)
 	for _, u := range broken {
 		u.SetName("broken")
 		if u.GetKind() == "ValidatingAdmissionPolicyBinding" {
@@ -126,12 +129,12 @@ func TestPolicyHasNoTypeWarnings(t *testing.T) {
 	for _, v := range []controlplane.Variant{controlplane.TechPreviewNoUpgrade, controlplane.Default} {
 		variant(t, v)
 		// It looks at a policy once. This one is bound to nothing.
-		policy := documents(t, "policy.yaml", nil)[0]
-		policy.SetName("checked-" + strings.ToLower(string(v)))
-		applyAll(t, cluster, policy)
-		t.Cleanup(func() { remove(t, []*unstructured.Unstructured{policy}) })
+		checked := policy(t)[0]
+		checked.SetName("checked-" + strings.ToLower(string(v)))
+		applyAll(t, cluster, checked)
+		t.Cleanup(func() { remove(t, []*unstructured.Unstructured{checked}) })
 		eventually(t, "the policy is type-checked", func() error {
-			live, err := client.Get(soon(t), policy.GetName(), metav1.GetOptions{})
+			live, err := client.Get(soon(t), checked.GetName(), metav1.GetOptions{})
 			if err != nil {
 				return err
 			}

@@ -10,17 +10,20 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // large is an object near etcd's bound of 1.5 MiB.
-func (s site) large(operators, nodes, message, reports int) fields {
+func (s operatorResource) large(operators, nodes, message, reports int) fields {
 	var conditions, typed, managed []any
 	for i := range operators {
 		conditions = append(conditions, condition(fmt.Sprintf("Controller%dDegraded", i), strings.Repeat("y", 200)))
 	}
 	for i := range nodes {
 		node := fmt.Sprintf("node-%d.a-domain-as-long-as-they-are.example.com", i)
+		if i == 0 {
+			node = "node-a" // which writes
+		}
 		conditions = append(conditions, condition(health.ConditionType(node), strings.Repeat("x", message)))
 		managed = append(managed, fields{
 			"manager": health.ConditionManager(node), "operation": "Apply", "subresource": "status",
@@ -45,7 +48,7 @@ func (s site) large(operators, nodes, message, reports int) fields {
 
 // A policy over its budget of cost denies. None of these is.
 func TestPolicyAdmitsReportersOfLargeObjects(t *testing.T) {
-	s := site{controlplane.KubeAPIServers, controlplane.TechPreviewNoUpgrade}
+	s := operatorResource{controlplane.KubeAPIServers, controlplane.TechPreviewNoUpgrade}
 	who := reporters(t, variant(t, s.variant), s)
 	admin := asAdmin(t, cluster)
 	t.Cleanup(func() { s.reset(t, admin) })
@@ -69,7 +72,7 @@ func TestPolicyAdmitsReportersOfLargeObjects(t *testing.T) {
 						t.Errorf("%s: own reports: %d %.300s", reporter.name, got.code, got.message)
 					}
 				}
-				if got := reporter.do(t, s.merge(t, s.status(), fields{"status": fields{"version": "forged"}})); got.outcome() != byPolicy || !strings.Contains(got.message, "a reporter may change") {
+				if got := reporter.do(t, managedBy(health.ConditionManager("node-a"), s.merge(t, s.status(), fields{"status": fields{"version": "forged"}}))); got.outcome() != byPolicy || !strings.Contains(got.message, "a reporter may change") {
 					t.Errorf("%s: another field: %d %.300s", reporter.name, got.code, got.message)
 				}
 			}
@@ -79,9 +82,9 @@ func TestPolicyAdmitsReportersOfLargeObjects(t *testing.T) {
 
 // patches writes a reporter's condition some times, and returns how long it took
 // at best.
-func (s site) patches(t *testing.T, who *caller) time.Duration {
+func (s operatorResource) patches(t *testing.T, who *caller) time.Duration {
 	t.Helper()
-	best := patience
+	best := timeout
 	for i := range 5 {
 		c := condition(health.ConditionType("node-a"), fmt.Sprint(i))
 		start := time.Now()
@@ -92,4 +95,63 @@ func (s site) patches(t *testing.T, who *caller) time.Duration {
 		}
 	}
 	return best.Round(time.Millisecond)
+}
+
+// A token that names no node may write for any node, but must not make the object too
+// large for everybody who writes to it.
+func TestReportersCannotFillTheObject(t *testing.T) {
+	s := operatorResources[0]
+	who := reporters(t, variant(t, s.variant), s)[1:]
+	admin := asAdmin(t, cluster)
+	t.Cleanup(func() { s.reset(t, admin) })
+	for what, c := range map[string]struct {
+		nodes, message int    // of the object
+		add            string // a message of another node
+		want           string
+	}{
+		"99 conditions":            {99, 10, "[]", ok},
+		"100 conditions":           {100, 10, "[]", byPolicy},
+		"messages of 480 KiB":      {15, 32 << 10, strings.Repeat("x", 32<<10), ok},
+		"messages of 512 KiB":      {16, 32 << 10, "[]", byPolicy},
+		"messages of over 512 KiB": {20, 32 << 10, "[]", byPolicy},
+	} {
+		t.Run(what, func(t *testing.T) {
+			for _, reporter := range who {
+				s.put(t, admin, s.large(10, c.nodes, c.message, 1))
+				added := s.apply(t, health.ConditionManager("new"), fields{"conditions": []any{condition(health.ConditionType("new"), c.add)}})
+				if got := reporter.do(t, added); got.outcome() != c.want {
+					t.Errorf("%s: a new node's condition: %s, want %s: %.300s", reporter.name, got.outcome(), c.want, got.message)
+				}
+				if got := reporter.do(t, s.condition(t, "node-a")); got.code != http.StatusOK {
+					t.Errorf("%s: a condition that was there: %d %.300s", reporter.name, got.code, got.message)
+				}
+			}
+		})
+	}
+}
+
+// The API server cuts a field manager at 128 bytes.
+func TestReporterOfANodeWithALongName(t *testing.T) {
+	s := operatorResources[0]
+	variant(t, s.variant)
+	who := reporters(t, cluster, s)
+	s.reset(t, asAdmin(t, cluster))
+	node := strings.Repeat("long.", 25) + "example.com"
+	bound := as(t, cluster, "bound to it", bound(t, cluster, node))
+	for _, reporter := range []*caller{bound, who[1], who[2]} {
+		for what, try := range map[string]request{"condition": s.condition(t, node), "healthReports": s.reports(t, node)} {
+			if got := reporter.do(t, try); got.code != http.StatusOK {
+				t.Errorf("%s: %s: %d %.300s", reporter.name, what, got.code, got.message)
+			}
+		}
+		forged := s.apply(t, health.ConditionManager(node), fields{"conditions": []any{condition(health.ConditionType("node-a"), "[]")}})
+		if got := reporter.do(t, forged); got.outcome() != byPolicy {
+			t.Errorf("%s: another node's condition: %d %.300s", reporter.name, got.code, got.message)
+		}
+	}
+	for what, try := range map[string]request{"condition": s.condition(t, node), "healthReports": s.reports(t, node)} {
+		if got := who[0].do(t, try); got.outcome() != byPolicy {
+			t.Errorf("%s: its %s: %d %.300s", who[0].name, what, got.code, got.message)
+		}
+	}
 }

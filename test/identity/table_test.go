@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // Outcomes, as the tables give them. "unchanged" is a lawful request that the API
@@ -31,17 +31,23 @@ type action struct {
 }
 
 // onlyBound is refused to a token that names node-a, and allowed to those that
-// name no node: nothing tells the API server for which node they speak.
+// name no node: nothing in the request proves their node.
 var onlyBound = []string{byPolicy, ok, ok}
 
 func all(outcome string) []string { return []string{outcome} }
 
 // statusActions are about the one status that a reporter may PATCH.
-func (s site) statusActions(t *testing.T) []action {
+func (s operatorResource) statusActions(t *testing.T) []action {
 	t.Helper()
 	own, other := health.ConditionType("node-a"), health.ConditionType("node-b")
-	apply := func(c fields) request {
-		return s.apply(t, health.ConditionManager("node-a"), fields{"conditions": []any{c}})
+	manager := health.ConditionManager("node-a")
+	under := func(manager string, conditions ...any) request {
+		return s.apply(t, manager, fields{"conditions": conditions})
+	}
+	apply := func(c fields) request { return under(manager, c) }
+	merge := func(path string, change fields) request { return managedBy(manager, s.merge(t, path, change)) }
+	change := func(operation, pointer string, value any) request {
+		return managedBy(manager, s.change(t, operation, pointer, value))
 	}
 	with := func(key string, value any) fields {
 		c := condition(own, "[]")
@@ -51,9 +57,14 @@ func (s site) statusActions(t *testing.T) []action {
 	conditionsOf := func(order ...int) fields {
 		var list []any
 		for _, i := range order {
-			list = append(list, s.baseline()["status"].(fields)["conditions"].([]any)[i])
+			list = append(list, s.baselineCondition(i))
 		}
 		return fields{"status": fields{"conditions": list}}
+	}
+	conditionsWith := func(own fields) fields {
+		all := conditionsOf(theirs, theirsToo, ofNodeA, ofNodeB)
+		all["status"].(fields)["conditions"].([]any)[ofNodeA] = own
+		return all
 	}
 	at := func(i int) string { return fmt.Sprintf("/status/conditions/%d", i) }
 	actions := []action{
@@ -63,74 +74,107 @@ func (s site) statusActions(t *testing.T) []action {
 		{"own condition, 16385 runes of 2 bytes", apply(with("message", strings.Repeat("é", 16385))), all(byPolicy)},
 		{"own condition, status False", apply(with("status", "False")), all(byPolicy)},
 		{"own condition, another reason", apply(with("reason", "Other")), all(byPolicy)},
-		{"own condition removed", s.change(t, "remove", at(ofNodeA), nil), all(ok)},
-		{"another node's condition", s.condition(t, "node-b"), onlyBound},
-		{"another node's condition removed", s.change(t, "remove", at(ofNodeB), nil), onlyBound},
+		{"own condition, under another manager", under("x", condition(own, "[]")), all(byPolicy)},
+		{"own condition, under the operator's manager", under("kms-health-operator", condition(own, "[]")), all(byPolicy)},
+		{"own condition, under the manager of healthReports", under(health.ReportsManager("node-a"), condition(own, "[]")), all(byPolicy)},
+		{"own condition, under another node's manager", under(health.ConditionManager("node-b"), condition(own, "[1]"), s.baselineCondition(ofNodeB)), all(byPolicy)},
+		{"own condition, no manager named", s.merge(t, s.status(), conditionsWith(with("message", "[1]"))), all(byPolicy)},
+		{"own condition removed", change("remove", at(ofNodeA), nil), all(ok)},
+		{"another node's condition, under own manager", apply(condition(other, "[]")), all(byPolicy)},
+		{"another node's condition, under its manager", s.condition(t, "node-b"), onlyBound},
+		{"another node's condition removed", managedBy(health.ConditionManager("node-b"), s.change(t, "remove", at(ofNodeB), nil)), onlyBound},
+		{"another node's condition removed, under own manager", change("remove", at(ofNodeB), nil), all(byPolicy)},
 		{"a new node's condition", s.condition(t, "node-c"), onlyBound},
 		{"a node whose name begins with ours", s.condition(t, "node-a.example"), onlyBound},
-		{"condition KMSHealthReporter_Degraded", apply(condition("KMSHealthReporter_Degraded", "")), all(byPolicy)},
-		{"condition KMSHealthReporter_x_Degraded", apply(condition("KMSHealthReporter_x_Degraded", "")), all(byPolicy)},
+		{"condition KMSHealthReporter_Degraded", under("kms-health-reporter-Degraded", condition("KMSHealthReporter_Degraded", "")), all(byPolicy)},
+		{"condition KMSHealthReporter_x_Degraded", under("kms-health-reporter-x_Degraded", condition("KMSHealthReporter_x_Degraded", "")), all(byPolicy)},
 		{"condition KMSPluginsDegraded", apply(condition("KMSPluginsDegraded", "")), all(byPolicy)},
 		{"an operator's condition changed", apply(condition("NodeControllerDegraded", "forged")), all(byPolicy)},
-		{"an operator's condition co-owned, as it is", apply(condition("NodeControllerDegraded", "not ours")), all(unchanged)},
-		{"an operator's condition removed", s.change(t, "remove", at(theirs), nil), all(byPolicy)},
-		{"an operator's condition doubled", s.change(t, "add", "/status/conditions/-", condition("NodeControllerDegraded", "not ours")), all("422")},
-		{"operators' conditions reordered", s.merge(t, s.status(), conditionsOf(theirsToo, theirs, ofNodeA, ofNodeB)), all(byPolicy)},
-		{"all conditions removed", s.merge(t, s.status(), fields{"status": fields{"conditions": nil}}), all(byPolicy)},
-		{"the status removed", s.merge(t, s.status(), fields{"status": nil}), all(byPolicy)},
-		{"status.version", s.merge(t, s.status(), fields{"status": fields{"version": "forged"}}), all(byPolicy)},
-		{"status.version removed", s.merge(t, s.status(), fields{"status": fields{"version": nil}}), all(byPolicy)},
-		{"status.observedGeneration added", s.merge(t, s.status(), fields{"status": fields{"observedGeneration": 1}}), all(byPolicy)},
-		{"spec, by way of /status", s.merge(t, s.status(), fields{"spec": fields{"managementState": "Force"}}), all(unchanged)},
-		{"a label, by way of /status", s.merge(t, s.status(), fields{"metadata": fields{"labels": fields{"of": "reporter"}}}), all(unchanged)},
-		{"managedFields emptied", s.merge(t, s.status(), fields{"metadata": fields{"managedFields": []any{fields{}}}}), all(unchanged)},
-		{"spec", s.merge(t, s.path(), fields{"spec": fields{"managementState": "Force"}}), all(byRBAC)},
-		{"a label", s.merge(t, s.path(), fields{"metadata": fields{"labels": fields{"of": "reporter"}}}), all(byRBAC)},
+		{"an operator's condition co-owned, as it is", under(manager, s.baselineCondition(ofNodeA), s.baselineCondition(theirs)), all(byPolicy)},
+		{"status.version co-owned, as it is", s.apply(t, manager, fields{"version": "5.0.0", "conditions": []any{s.baselineCondition(ofNodeA)}}), all(byPolicy)},
+		{"an operator's condition removed", change("remove", at(theirs), nil), all(byPolicy)},
+		{"an operator's condition doubled", change("add", "/status/conditions/-", condition("NodeControllerDegraded", "not ours")), all("422")},
+		{"operators' conditions reordered", merge(s.status(), conditionsOf(theirsToo, theirs, ofNodeA, ofNodeB)), all(byPolicy)},
+		{"all conditions removed", merge(s.status(), fields{"status": fields{"conditions": nil}}), all(byPolicy)},
+		{"the status removed", merge(s.status(), fields{"status": nil}), all(byPolicy)},
+		{"status.version", merge(s.status(), fields{"status": fields{"version": "forged"}}), all(byPolicy)},
+		{"status.version removed", merge(s.status(), fields{"status": fields{"version": nil}}), all(byPolicy)},
+		{"status.observedGeneration added", merge(s.status(), fields{"status": fields{"observedGeneration": 1}}), all(byPolicy)},
+		{"spec, by way of /status", merge(s.status(), fields{"spec": fields{"managementState": "Force"}}), all(unchanged)},
+		{"a label, by way of /status", merge(s.status(), fields{"metadata": fields{"labels": fields{"of": "reporter"}}}), all(unchanged)},
+		{"managedFields emptied", merge(s.status(), fields{"metadata": fields{"managedFields": []any{fields{}}}}), all(unchanged)},
+		{"managedFields emptied, of the object", merge(s.path(), fields{"metadata": fields{"managedFields": []any{fields{}}}}), all(byRBAC)},
+		{"spec", merge(s.path(), fields{"spec": fields{"managementState": "Force"}}), all(byRBAC)},
+		{"a label", merge(s.path(), fields{"metadata": fields{"labels": fields{"of": "reporter"}}}), all(byRBAC)},
 		{"PUT of the status", request{method: http.MethodPut, path: s.status(), body: s.object(t, fields{})}, all(byRBAC)},
-		{"another object of the resource", s.merge(t, strings.Replace(s.status(), "/cluster/", "/other/", 1), fields{}), all(byRBAC)},
-		{"the wrong of both: own and another's", s.apply(t, "x", fields{"conditions": []any{condition(own, "[]"), condition(other, "forged")}}), onlyBound},
+		{"another object of the resource", merge(strings.Replace(s.status(), "/cluster/", "/other/", 1), fields{}), all(byRBAC)},
+		{"own condition and another node's", under(manager, condition(own, "[]"), condition(other, "forged")), all(byPolicy)},
 	}
 	return append(actions, s.typedActions(t)...)
 }
 
 // typedActions are about encryptionStatus, which a Default CRD does not have: an
 // apply of it is then refused with 500, and other patches are pruned.
-func (s site) typedActions(t *testing.T) []action {
+func (s operatorResource) typedActions(t *testing.T) []action {
 	t.Helper()
-	forged := s.apply(t, "x", s.encryption(fields{"preflight": preflight("Succeeded")}))
-	noPreflight := s.merge(t, s.status(), fields{"status": s.encryption(fields{"preflight": nil})})
+	manager := health.ReportsManager("node-a")
+	merge := func(path string, change fields) request { return managedBy(manager, s.merge(t, path, change)) }
+	remove := func(pointer string) request {
+		return managedBy(manager, s.change(t, "remove", pointer, nil))
+	}
+	under := func(manager string, reports ...any) request {
+		return s.apply(t, manager, s.encryption(fields{"healthReports": reports}))
+	}
+	keys := func(node string, count int) (all []any) {
+		for i := range count {
+			all = append(all, report(node, fmt.Sprint(i)))
+		}
+		return all
+	}
+	forged := s.apply(t, manager, s.encryption(fields{"preflight": preflight("Succeeded")}))
+	noPreflight := merge(s.status(), fields{"status": s.encryption(fields{"preflight": nil})})
 	if !s.typed() {
 		return []action{
 			{"own healthReports", s.reports(t, "node-a"), all("500")},
 			{"another node's healthReports", s.reports(t, "node-b"), all("500")},
 			{"preflight Succeeded", forged, all("500")},
-			{"preflight Succeeded, by a merge patch", s.merge(t, s.status(), fields{"status": s.encryption(fields{"preflight": preflight("Succeeded")})}), all(unchanged)},
+			{"preflight Succeeded, by a merge patch", merge(s.status(), fields{"status": s.encryption(fields{"preflight": preflight("Succeeded")})}), all(unchanged)},
 		}
 	}
 	pointer := s.encryptionPath()
 	actions := []action{
 		{"own healthReports", s.reports(t, "node-a"), all(ok)},
-		{"own healthReports removed", s.change(t, "remove", pointer+"/healthReports/0", nil), all(ok)},
-		{"another node's healthReports", s.reports(t, "node-b"), onlyBound},
-		{"another node's healthReports removed", s.change(t, "remove", pointer+"/healthReports/1", nil), onlyBound},
-		{"all healthReports removed", s.change(t, "remove", pointer+"/healthReports", nil), onlyBound},
+		{"own healthReports, 16 keys", under(manager, keys("node-a", 16)...), all(ok)},
+		{"own healthReports, 17 keys", under(manager, keys("node-a", 17)...), all(byPolicy)},
+		{"own healthReports, under another manager", under("x", report("node-a", "2")), all(byPolicy)},
+		{"own healthReports, under the operator's manager", under("kms-health-operator", report("node-a", "2")), all(byPolicy)},
+		{"own healthReports, under the condition's manager", under(health.ConditionManager("node-a"), report("node-a", "2")), all(byPolicy)},
+		{"own healthReports, no manager named", s.change(t, "remove", pointer+"/healthReports/0", nil), all(byPolicy)},
+		{"own healthReports removed", remove(pointer + "/healthReports/0"), all(ok)},
+		{"another node's healthReports, under its manager", s.reports(t, "node-b"), onlyBound},
+		{"another node's healthReports, under own manager", under(manager, report("node-b", "2")), all(byPolicy)},
+		{"another node's healthReports co-owned, as they are", under(manager, report("node-a", "1"), report("node-b", "1")), all(byPolicy)},
+		{"another node's healthReports removed", managedBy(health.ReportsManager("node-b"), s.change(t, "remove", pointer+"/healthReports/1", nil)), onlyBound},
+		{"another node's healthReports removed, under own manager", remove(pointer + "/healthReports/1"), all(byPolicy)},
+		{"all healthReports removed", remove(pointer + "/healthReports"), all(byPolicy)},
+		{"preflight co-owned, as it is", s.apply(t, manager, s.encryption(fields{"healthReports": []any{report("node-a", "1")}, "preflight": preflight("Failed")})), all(byPolicy)},
 		{"preflight Succeeded", forged, all(byPolicy)},
-		{"preflight Succeeded, by a merge patch", s.merge(t, s.status(), fields{"status": s.encryption(fields{"preflight": preflight("Succeeded")})}), all(byPolicy)},
-		{"preflight Succeeded, beside own reports", s.apply(t, "x", s.encryption(fields{"healthReports": []any{report("node-a", "1")}, "preflight": preflight("Succeeded")})), all(byPolicy)},
+		{"preflight Succeeded, by a merge patch", merge(s.status(), fields{"status": s.encryption(fields{"preflight": preflight("Succeeded")})}), all(byPolicy)},
+		{"preflight Succeeded, beside own reports", s.apply(t, manager, s.encryption(fields{"healthReports": []any{report("node-a", "1")}, "preflight": preflight("Succeeded")})), all(byPolicy)},
 		{"preflight removed", noPreflight, all(byPolicy)},
-		{"encryptionStatus removed", s.change(t, "remove", pointer, nil), all(byPolicy)},
+		{"encryptionStatus removed", remove(pointer), all(byPolicy)},
 	}
 	if s.resource == controlplane.Authentications {
-		actions = append(actions, action{"oauthAPIServer.latestAvailableRevision", s.merge(t, s.status(), fields{"status": fields{"oauthAPIServer": fields{"latestAvailableRevision": 9}}}), all(byPolicy)},
-			action{"oauthAPIServer removed", s.change(t, "remove", "/status/oauthAPIServer", nil), all(byPolicy)})
+		actions = append(actions, action{"oauthAPIServer.latestAvailableRevision", merge(s.status(), fields{"status": fields{"oauthAPIServer": fields{"latestAvailableRevision": 9}}}), all(byPolicy)},
+			action{"oauthAPIServer removed", remove("/status/oauthAPIServer"), all(byPolicy)})
 	}
 	return actions
 }
 
 // otherActions are about all else that there is in a cluster.
-func (s site) otherActions(t *testing.T) []action {
+func (s operatorResource) otherActions(t *testing.T) []action {
 	t.Helper()
-	another := site{controlplane.OpenShiftAPIServers, s.variant}
+	another := operatorResource{controlplane.OpenShiftAPIServers, s.variant}
 	sa := "/api/v1/namespaces/" + home + "/serviceaccounts/" + account
 	get := func(path string) request { return request{method: http.MethodGet, path: path} }
 	return []action{
@@ -159,7 +203,7 @@ func (s site) otherActions(t *testing.T) []action {
 
 // tryAll runs each action as each caller on a fresh baseline, and prints what
 // came of it.
-func (s site) tryAll(t *testing.T, c *controlplane.ControlPlane, who []*caller, actions []action) {
+func (s operatorResource) tryAll(t *testing.T, c *controlplane.ControlPlane, who []*caller, actions []action) {
 	t.Helper()
 	admin := asAdmin(t, c)
 	s.reset(t, admin)
@@ -210,7 +254,7 @@ func show(t *testing.T, table string) {
 }
 
 func TestReportersMayChangeTheirEntriesAndNothingElse(t *testing.T) {
-	for _, s := range sites {
+	for _, s := range operatorResources {
 		t.Run(s.resource+"/"+string(s.variant), func(t *testing.T) {
 			who := reporters(t, variant(t, s.variant), s)
 			s.tryAll(t, cluster, who, s.statusActions(t))
@@ -219,13 +263,13 @@ func TestReportersMayChangeTheirEntriesAndNothingElse(t *testing.T) {
 }
 
 func TestReportersMayDoNothingElseInACluster(t *testing.T) {
-	s := sites[0]
+	s := operatorResources[0]
 	who := reporters(t, variant(t, s.variant), s)
 	s.tryAll(t, cluster, who, s.otherActions(t))
 }
 
-// sites are the resources, in the order that changes the CRDs least.
-var sites = []site{
+// operatorResources are the resources, in the order that changes the CRDs least.
+var operatorResources = []operatorResource{
 	{controlplane.KubeAPIServers, controlplane.TechPreviewNoUpgrade},
 	{controlplane.OpenShiftAPIServers, controlplane.TechPreviewNoUpgrade},
 	{controlplane.Authentications, controlplane.TechPreviewNoUpgrade},

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 func (o *operator) token() controlplane.Credential {
@@ -39,7 +39,7 @@ func (o *operator) overwrite(change func(*corev1.Secret)) {
 func TestMintedTokenIsRenewedAtHalfItsLife(t *testing.T) {
 	o := newOperator(t, cluster, v1alpha1.CredentialsMintedToken)
 	user := controlplane.ServiceAccountUser(home, o.want.ServiceAccount)
-	o.must(credentials.ReasonAsExpected, true)
+	o.must("", true)
 	first := o.token()
 	o.mustBe(user, first)
 	secret := o.secret()
@@ -56,7 +56,7 @@ func TestMintedTokenIsRenewedAtHalfItsLife(t *testing.T) {
 	o.quiet()
 	o.after(2 * time.Second)
 	before := len(o.writes())
-	o.must(credentials.ReasonAsExpected, true)
+	o.must("", true)
 	if second := o.token(); second == first {
 		t.Error("the token is the same")
 	} else {
@@ -67,22 +67,22 @@ func TestMintedTokenIsRenewedAtHalfItsLife(t *testing.T) {
 		t.Errorf("%d writes, want a token and a Secret", n)
 	}
 	o.quiet()
-	o.forgotten()
+	o.mustForget()
 }
 
 func TestMintedTokenIsReplacedWhenItIsOfNoUse(t *testing.T) {
 	o := newOperator(t, cluster, v1alpha1.CredentialsMintedToken)
 	user := controlplane.ServiceAccountUser(home, o.want.ServiceAccount)
-	o.must(credentials.ReasonAsExpected, true)
+	o.must("", true)
 	for name, spoil := range map[string]func(){
 		"the Secret is deleted":    o.deleteSecret,
 		"the token is deleted":     func() { o.overwrite(func(s *corev1.Secret) { s.Data = nil }) },
 		"an annotation is deleted": func() { o.overwrite(func(s *corev1.Secret) { delete(s.Annotations, credentials.ExpiresAtAnnotation) }) },
-		"the account is made anew": o.accountAnew,
+		"the account is recreated": o.recreateAccount,
 	} {
 		spoil()
-		o.must(credentials.ReasonAsExpected, true)
-		// A cache may still know the account of before for a moment.
+		o.must("", true)
+		// A cache may still hold the account of before for a moment.
 		eventually(t, "after "+name+" the token works", func() error { _, err := o.whoami(o.token()); return err })
 		o.mustBe(user, o.token())
 		o.quiet()
@@ -91,48 +91,50 @@ func TestMintedTokenIsReplacedWhenItIsOfNoUse(t *testing.T) {
 
 func TestMintedTokenOfBeforeStaysWhenItsRenewalFails(t *testing.T) {
 	o := newOperator(t, cluster, v1alpha1.CredentialsMintedToken)
-	o.must(credentials.ReasonAsExpected, true)
+	o.must("", true)
 	first := o.token()
 	o.revoke("write")
 	for _, step := range []struct {
-		after time.Duration
-		ready bool
-	}{{credentials.TokenLifetime / 2, true}, {credentials.TokenLifetime / 2, false}} {
+		after  time.Duration
+		reason credentials.Reason
+		ready  bool
+	}{
+		{credentials.TokenLifetime / 2, credentials.ReasonRenewalFailed, true},
+		{credentials.TokenLifetime / 2, credentials.ReasonCredentialsExpired, false},
+	} {
 		o.after(step.after)
-		result, err := o.try()
-		if err == nil || result.Ready != step.ready || result.Reason != credentials.ReasonRenewalFailed {
-			t.Errorf("%+v, %v; want ready %t", result, err, step.ready)
-		}
+		o.must(step.reason, step.ready)
 		if o.token() != first {
 			t.Error("the token changed")
 		}
 	}
 	o.grant("write")
-	o.must(credentials.ReasonAsExpected, true)
+	o.must("", true)
 	o.quiet()
 }
 
 func TestLegacyTokenIsFilledByTheControllerManager(t *testing.T) {
 	o := newOperator(t, cluster, v1alpha1.CredentialsLegacyToken)
 	user := controlplane.ServiceAccountUser(home, o.want.ServiceAccount)
-	o.must(credentials.ReasonAwaitingToken, false)
+	o.must(credentials.ReasonProgressing, false)
 	o.settle()
 	o.mustBe(user, o.token())
 	o.quiet()
 	o.after(10 * 365 * 24 * time.Hour)
 	o.quiet()
 	o.deleteSecret()
-	o.must(credentials.ReasonAwaitingToken, false)
+	o.must(credentials.ReasonProgressing, false)
 	o.settle()
 	o.mustBe(user, o.token())
-	o.accountAnew()
+	o.recreateAccount()
 	o.settle()
 	o.mustBe(user, o.token())
 }
 
 func TestBoundTokenIsNotMadeHere(t *testing.T) {
 	o := newOperator(t, cluster, v1alpha1.CredentialsBoundToken)
-	if result, err := o.manager.Ensure(soon(t), o.want); err == nil {
-		t.Errorf("%+v", result)
+	o.must(credentials.ReasonRenewalFailed, false)
+	if got := o.writes(); len(got) > 0 {
+		t.Errorf("writes: %v", got)
 	}
 }

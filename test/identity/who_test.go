@@ -17,7 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // certificateUser is the user that a reporter's client certificates are for.
@@ -49,7 +50,7 @@ func install(t *testing.T, c *controlplane.ControlPlane, resource string) {
 	client := clientset(t, c)
 	_, err := client.CoreV1().Namespaces().Create(soon(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, metav1.CreateOptions{})
 	need(t, err)
-	applyAll(t, c, documents(t, "policy.yaml", nil)...)
+	applyAll(t, c, policy(t)...)
 	applyAll(t, c, documents(t, "identity.yaml", identityValues(target, resource, false))...)
 	// The certificate's user has the same role, of a target of its own.
 	applyAll(t, c, documents(t, "identity.yaml", identityValues("certified", resource, true))...)
@@ -103,7 +104,7 @@ func as(t *testing.T, c *controlplane.ControlPlane, name string, credential cont
 
 // reporters are the three kinds of identity, in the order of the tables' columns.
 // Each is in force when it returns: it may, and the policy watches it.
-func reporters(t *testing.T, c *controlplane.ControlPlane, s site) []*caller {
+func reporters(t *testing.T, c *controlplane.ControlPlane, s operatorResource) []*caller {
 	t.Helper()
 	install(t, c, s.resource)
 	all := []*caller{
@@ -114,7 +115,7 @@ func reporters(t *testing.T, c *controlplane.ControlPlane, s site) []*caller {
 	for _, who := range all {
 		eventually(t, who.name+" may, and is bounded", func() error {
 			// A dry run, so that a policy that is not in force yet does no harm.
-			own, foreign := s.condition(t, "node-a"), s.apply(t, "x", fields{"version": "forged"})
+			own, foreign := s.condition(t, "node-a"), s.apply(t, health.ConditionManager("node-z"), fields{"version": "forged"})
 			own.path += "&dryRun=All"
 			foreign.path += "&dryRun=All"
 			if got := who.do(t, own); got.code != http.StatusOK {

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // What the docs tell an admin to apply is applied here, as it stands there; and

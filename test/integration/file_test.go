@@ -95,11 +95,11 @@ func TestEachBadFileIsToldInOneLineAndTheLastGoodOneGoesOn(t *testing.T) {
 		}, []string{r.file, "no such file or directory"}},
 	} {
 		t.Run(bad.what, func(t *testing.T) {
-			told := r.count("Configuration file cannot be used")
+			reported := r.count("Configuration file cannot be used")
 			bad.make()
 			r.logged(append(bad.want, "Configuration file cannot be used; the last good one stays in force")...)
-			if n := r.count("Configuration file cannot be used"); n != told+1 {
-				t.Errorf("told in %d lines, want one", n-told)
+			if n := r.count("Configuration file cannot be used"); n != reported+1 {
+				t.Errorf("reported in %d lines, want one", n-reported)
 			}
 			calls := one.Calls(kmsplugin.CallStatus).Count
 			if err := one.WaitForCalls(soon(t), kmsplugin.CallStatus, calls+1); err != nil {

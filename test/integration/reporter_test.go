@@ -22,7 +22,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -107,7 +107,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// token gives the reporter a new token, in files that it is told about.
+// token gives the reporter a new token, in files that it watches.
 func (r *reporter) token() {
 	r.t.Helper()
 	token, err := cluster.ServiceAccountToken(soon(r.t), namespace, short(r.node), controlplane.TokenOptions{})
@@ -325,7 +325,7 @@ func (r *reporter) metric(name string, labels ...string) float64 {
 	return 0
 }
 
-// writes waits until more writes of a form ended as said than now.
+// writes waits until more writes of a form ended with a result than now.
 func (r *reporter) writes(form, result string) {
 	r.t.Helper()
 	const name = "kms_health_reporter_writes_total"
@@ -346,8 +346,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// says wants exactly these plugins, as keyID=status, in this order.
-func says(entries []health.Entry, want ...string) bool {
+// entriesAre wants exactly these plugins, as keyID=status, in this order.
+func entriesAre(entries []health.Entry, want ...string) bool {
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.KeyID+"="+string(e.Status))

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // administrator sees what the API server holds.
@@ -66,7 +66,7 @@ func conditionIn(u *unstructured.Unstructured, conditionType string) map[string]
 	return nil
 }
 
-// entries returns what the node's condition says, nil when there is none.
+// entries returns what the node's condition reports, nil when there is none.
 func entries(t *testing.T, resource, node string) []health.Entry {
 	t.Helper()
 	return entriesOf(condition(t, resource, health.ConditionType(node)))
@@ -132,9 +132,9 @@ func (r *reporter) freshCondition(resource string, want ...string) []health.Entr
 	r.t.Helper()
 	since := time.Now().Truncate(time.Second)
 	var got []health.Entry
-	eventually(r.t, fmt.Sprintf("a fresh condition of %s on %s says %v", r.node, resource, want), func() bool {
+	eventually(r.t, fmt.Sprintf("a fresh condition of %s on %s reports %v", r.node, resource, want), func() bool {
 		got = entries(r.t, resource, r.node)
-		return says(got, want...) && got[0].LastChecked.After(since)
+		return entriesAre(got, want...) && got[0].LastChecked.After(since)
 	})
 	return got
 }

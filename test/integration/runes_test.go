@@ -20,7 +20,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 

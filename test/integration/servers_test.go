@@ -23,7 +23,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // standIn is a server with a certificate of the API server's CA.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -75,7 +75,7 @@ func TestBothFormsReachEachResourceAndKeepOutOfEachOthersWay(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.freshCondition(resource, "2=error", "1=healthy")
-			eventually(t, "the typed report tells of the error, with the key that was known", func() bool {
+			eventually(t, "the typed report has the error, with the key that was known", func() bool {
 				for _, got := range reports(t, resource, r.node) {
 					if got.KeyID == "2" {
 						return got.Status == "Error" && got.RemoteKeyID == two.KeyID() && got.Detail == "Status: Internal: out of order"

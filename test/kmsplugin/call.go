@@ -68,7 +68,7 @@ func parseCalls(text string) ([]Call, error) {
 	return calls, nil
 }
 
-// CallStats says how often a call was received. First and Latest are zero, and
+// CallStats is how often a call was received. First and Latest are zero, and
 // left out of the JSON, until there was one.
 type CallStats struct {
 	Count  int64     `json:"count"`
@@ -76,7 +76,7 @@ type CallStats struct {
 	Latest time.Time `json:"latest,omitzero"`
 }
 
-// ConnectionStats says how many connections were accepted, and how many of
+// ConnectionStats is how many connections were accepted, and how many of
 // them are open now.
 type ConnectionStats struct {
 	Accepted int64 `json:"accepted"`

@@ -1,5 +1,5 @@
 // Package kmsplugin is a KMS v2 plugin for development and tests, which can be
-// made ill while it runs.
+// made unhealthy while it runs.
 //
 // It promises:
 //

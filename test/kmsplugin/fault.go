@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Fault is one way to be ill, as a user names it: the name of a [FaultKind]
+// Fault is one way to be unhealthy, as a user names it: the name of a [FaultKind]
 // and its arguments. Arguments that may be left out may be missing.
 type Fault struct {
 	Name string   `json:"name"`

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The names of the faults. What each does is said in the table, see [Faults].
+// The names of the faults. What each does is in the table, see [Faults].
 const (
 	FaultUnhealthy       = "unhealthy"
 	FaultRPCError        = "rpc-error"

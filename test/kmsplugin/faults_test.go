@@ -46,7 +46,7 @@ func answers(want func(p *Plugin, a *kmsapi.StatusResponse) bool) func(*testing.
 	}
 }
 
-// shows says how each fault, set with its example, shows to a client.
+// shows is how each fault, set with its example, shows to a client.
 var shows = map[string]func(t *testing.T, p *Plugin, c caller){
 	FaultUnhealthy: answers(func(p *Plugin, a *kmsapi.StatusResponse) bool {
 		return a.Healthz == "vault is sealed" && a.Version == "v2" && a.KeyId == p.KeyID()
@@ -258,7 +258,7 @@ func TestEveryFaultShowsAndHeals(t *testing.T) {
 	}
 }
 
-// mustStillWork checks that a fault touches no more than its row says.
+// mustStillWork checks that a fault touches no more than its row lists.
 func mustStillWork(t *testing.T, p *Plugin, c caller, kind FaultKind) {
 	t.Helper()
 	untouched := func(call Call) bool { return !slices.Contains(kind.Calls, call) }
@@ -416,7 +416,7 @@ func TestTheTableIsSoundAndInHelp(t *testing.T) {
 		}
 		names[kind.Name] = true
 		if kind.What == "" || strings.Contains(kind.What, "\n") || len(kind.Calls) == 0 {
-			t.Errorf("%s: no single line says what it does, or no call shows it", kind.Name)
+			t.Errorf("%s: no single line describes what it does, or no call shows it", kind.Name)
 		}
 		if !strings.Contains(Help(), "\n  "+kind.Usage()+"  ") || !strings.Contains(Help(), kind.What) {
 			t.Errorf("help does not list %q", kind.Usage())

@@ -45,7 +45,7 @@ func newKey(ordinal int) (key, error) {
 // decrypt. Several plugins may share the directory, as the nodes of a cluster
 // share a remote key: a key that another one added is found when something
 // must be decrypted with it, but encrypts only after reload, as on a node that
-// has not yet heard of a rotation.
+// has not seen a rotation.
 type keyring struct {
 	dir string
 

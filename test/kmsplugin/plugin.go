@@ -16,7 +16,7 @@ import (
 // drainTime is what Close grants the calls under way.
 const drainTime = 500 * time.Millisecond
 
-// Options say what a plugin is when it starts.
+// Options are what a plugin is when it starts.
 type Options struct {
 	// Endpoint is unix:///path or unix:///@name, or the bare path or @name.
 	// A socket file that a crash left there is removed.
@@ -28,7 +28,7 @@ type Options struct {
 	GRPCHealth bool
 	// Faults are in force before the first call is answered.
 	Faults []Fault
-	// Log is told what changes. Nil for silence.
+	// Log is given what changes. Nil for silence.
 	Log *slog.Logger
 }
 
@@ -184,7 +184,7 @@ func (p *Plugin) ResetCounters() { p.counters.reset() }
 type State struct {
 	Endpoint string `json:"endpoint"`
 	PID      int    `json:"pid"`
-	// Listening says that a client can connect.
+	// Listening reports that a client can connect.
 	Listening   bool               `json:"listening"`
 	KeyID       string             `json:"keyID"`
 	Keys        int                `json:"keys"`

@@ -66,7 +66,7 @@ func TestACrashBreaksCallsAndAReturnServesThem(t *testing.T) {
 	}
 }
 
-// A client that connects and says nothing is in gRPC's handshake, which has
+// A client that connects and sends nothing is in gRPC's handshake, which has
 // two minutes.
 func TestSilentClientsHoldUpNeitherACrashNorTheEnd(t *testing.T) {
 	t.Parallel()
@@ -97,7 +97,7 @@ func TestSilentClientsHoldUpNeitherACrashNorTheEnd(t *testing.T) {
 		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
-		// What gRPC said first may be read before the end.
+		// What gRPC reported first may be read before the end.
 		if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, unix.ECONNRESET) {
 			t.Errorf("the silent connection is open: %v", err)
 		}

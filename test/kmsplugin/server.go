@@ -42,7 +42,7 @@ func (p *Plugin) newServer() *server {
 }
 
 // serve accepts connections until the listener is closed, by whomever: there
-// is no other end, so the error says nothing.
+// is no other end, so the error explains nothing.
 func (s *server) serve(l net.Listener) {
 	s.serving.Go(func() { _ = s.grpc.Serve(listener{l, s}) })
 }
@@ -73,7 +73,7 @@ func (s *server) breakAll() {
 	}
 	s.mu.Unlock()
 	for _, c := range conns {
-		// It may be closed already; there is nobody left to tell.
+		// It may be closed already; there is nobody left to inform.
 		_ = c.Close()
 	}
 }

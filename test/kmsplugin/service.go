@@ -43,7 +43,7 @@ func behaviourOf(ctx context.Context) *behaviour {
 }
 
 // intercept does what concerns a call as a whole: count it, hold it, refuse
-// it, pad its answer. What an answer says is up to crypt and health.
+// it, pad its answer. What an answer reports is up to crypt and health.
 func (p *Plugin) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	call := callOf(info.FullMethod)
 	if call == "" {
@@ -69,7 +69,7 @@ func (p *Plugin) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	return resp, err
 }
 
-// pad makes an answer n bytes longer without changing what it says.
+// pad makes an answer n bytes longer without changing what it reports.
 func pad(answer *kmsapi.StatusResponse, n int) {
 	const lengthDelimited = 2
 	raw := binary.AppendUvarint(nil, paddingField<<3|lengthDelimited)
@@ -172,7 +172,7 @@ func (h health) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*h
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
-// connections tells connections apart, and counts them.
+// connections distinguishes connections, and counts them.
 type connections struct{ counters *counters }
 
 var _ stats.Handler = connections{}

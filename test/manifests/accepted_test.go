@@ -3,6 +3,7 @@
 package manifests
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -10,12 +11,16 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -38,21 +43,21 @@ func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
 // Every overlay, and every component with the overlay that it is for.
 var installs = map[string][][]string{
 	install.OpenShift: {
-		nil, {"single-replica"}, {"starts-while-ill"}, {"deployment"}, {"deployment", "legacy-token"},
+		nil, {"single-replica"}, {"start-during-plugin-outage"}, {"deployment"}, {"deployment", "legacy-token"},
 		{"deployment", "client-certificates"}, {"deployment", "client-certificates", "client-certificates/approve"},
-		{"single-replica", "starts-while-ill", "deployment", "client-certificates", "client-certificates/approve", "legacy-token"},
+		{"single-replica", "start-during-plugin-outage", "deployment", "client-certificates", "client-certificates/approve", "legacy-token"},
 	},
-	install.SingleNode: {nil, {"starts-while-ill"}},
+	install.SingleNode: {nil, {"deployment"}},
 	install.Kubernetes: {
-		nil, {"single-replica"}, {"starts-while-ill"}, {"deployment/kubernetes"}, {"deployment/kubernetes", "legacy-token/kubernetes"},
+		nil, {"single-replica"}, {"start-during-plugin-outage"}, {"deployment/kubernetes"}, {"deployment/kubernetes", "legacy-token/kubernetes"},
 		{"deployment/kubernetes", "client-certificates/kubernetes"},
 		{"deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes"},
-		{"single-replica", "starts-while-ill", "deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes", "legacy-token/kubernetes"},
+		{"single-replica", "start-during-plugin-outage", "deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes", "legacy-token/kubernetes"},
 	},
 }
 
 func TestEveryInstallIsAcceptedByKubectlAsItStands(t *testing.T) {
-	for name, s := range map[string]*site{"openshift": openshift, "plain": plain} {
+	for name, s := range map[string]*cluster{"openshift": openshift, "plain": plain} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for overlay, all := range installs {
@@ -67,7 +72,7 @@ func TestEveryInstallIsAcceptedByKubectlAsItStands(t *testing.T) {
 	}
 }
 
-func isAccepted(t *testing.T, s *site, overlay string, components []string) {
+func isAccepted(t *testing.T, s *cluster, overlay string, components []string) {
 	t.Helper()
 	kubeconfig := adminKubeconfig(t, s)
 	rendered, err := install.YAML(t.Context(), s.config.CAData, overlay, components...)
@@ -98,6 +103,84 @@ func TestTheDefaultIsOpenShift(t *testing.T) {
 	}
 	if string(byDefault) != string(named) {
 		t.Error("manifests/ is not manifests/openshift")
+	}
+}
+
+// The kubelet starts no new pod whose ConfigMaps and Secrets cannot be read, and each
+// token that admission mounts brings the ConfigMap kube-root-ca.crt with it.
+func TestOperatorOfASingleNodeStartsDuringAPluginOutage(t *testing.T) {
+	for overlay, starts := range map[string]bool{install.SingleNode: true, install.OpenShift: false} {
+		objects, err := install.Render(t.Context(), openshift.config.CAData, overlay)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			if o.GetKind() != "Deployment" {
+				continue
+			}
+			raw, err := json.Marshal(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var d appsv1.Deployment
+			if err := json.Unmarshal(raw, &d); err != nil {
+				t.Fatal(err)
+			}
+			pod, needs := d.Spec.Template.Spec, []string{}
+			if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+				needs = append(needs, "ConfigMap kube-root-ca.crt")
+			}
+			for _, v := range pod.Volumes {
+				if v.ConfigMap != nil || v.Secret != nil || v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ConfigMap != nil || s.Secret != nil }) {
+					needs = append(needs, "volume "+v.Name)
+				}
+			}
+			if len(needs) == 0 != starts {
+				t.Errorf("%s: the operator's pod needs %v", overlay, needs)
+			}
+			if a := d.Spec.Template.Annotations; starts && (!strings.Contains(a["kmshealth.openshift.io/ca"], "BEGIN CERTIFICATE") || a["kmshealth.openshift.io/config"] != string(v1alpha1.OperatorOpenShift) || *d.Spec.Replicas != 1) {
+				t.Errorf("%s: %d replicas, annotations %v", overlay, *d.Spec.Replicas, a)
+			}
+		}
+	}
+}
+
+// The policies about the operator go by its ServiceAccount, whatever its namespace.
+func TestPoliciesMatchTheOperatorAsDeployed(t *testing.T) {
+	matches := regexp.MustCompile(`^request\.userInfo\.username\.matches\('(.+)'\)$`)
+	for overlay, components := range map[string][]string{
+		install.OpenShift:  {"deployment", "client-certificates", "client-certificates/approve", "legacy-token"},
+		install.Kubernetes: {"deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes", "legacy-token/kubernetes"},
+	} {
+		objects, err := install.Render(t.Context(), nil, overlay, components...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var user string
+		for _, o := range objects {
+			if o.GetKind() == "Deployment" {
+				user = controlplane.ServiceAccountUser(o.GetNamespace(), specOf(o)["serviceAccountName"].(string))
+			}
+		}
+		bounding := 0
+		for _, o := range objects {
+			conditions, _, _ := unstructured.NestedSlice(o.Object, "spec", "matchConditions")
+			for _, c := range conditions {
+				if c := c.(map[string]any); c["name"] == "only-the-operator" {
+					bounding++
+					m := matches.FindStringSubmatch(c["expression"].(string))
+					if len(m) != 2 || !regexp.MustCompile(m[1]).MatchString(user) {
+						t.Errorf("%s: policy %s does not match %s: %s", overlay, o.GetName(), user, c["expression"])
+					}
+				}
+			}
+			if namespace := o.GetNamespace(); strings.HasPrefix(o.GetKind(), "Validating") && namespace != "" {
+				t.Errorf("%s: %s is in namespace %s", overlay, id(o), namespace)
+			}
+		}
+		if bounding < 7 {
+			t.Errorf("%s: %d policies are about %s", overlay, bounding, user)
+		}
 	}
 }
 
@@ -132,7 +215,7 @@ func TestServiceMonitorDecodes(t *testing.T) {
 			} `json:"endpoints"`
 		} `json:"spec"`
 	}
-	for _, components := range [][]string{nil, {"starts-while-ill"}} {
+	for _, components := range [][]string{nil, {"start-during-plugin-outage"}} {
 		rendered, err := install.YAML(t.Context(), openshift.config.CAData, install.OpenShift, components...)
 		if err != nil {
 			t.Fatal(err)
@@ -204,7 +287,7 @@ func TestAlertsAreOfMetricsAndConditionsThatThereAre(t *testing.T) {
 }
 
 func TestPoliciesPassTheTypeChecker(t *testing.T) {
-	for _, s := range []*site{openshift, plain} {
+	for _, s := range []*cluster{openshift, plain} {
 		suffix := ""
 		if s == plain {
 			suffix = "/kubernetes"
@@ -216,7 +299,7 @@ func TestPoliciesPassTheTypeChecker(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if want := map[*site]int{openshift: 9, plain: 8}[s]; len(list.Items) != want {
+				if want := map[*cluster]int{openshift: 12, plain: 11}[s]; len(list.Items) != want {
 					return fmt.Errorf("%d policies, want %d", len(list.Items), want)
 				}
 				for _, p := range list.Items {

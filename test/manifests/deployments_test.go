@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kms-health/kms-health/pkg/sidecar"
+	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
@@ -57,7 +57,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 	})
 	// As pkg/operator/target makes it.
 	injection := func(hash string) *unstructured.Unstructured {
-		container, volumes, err := sidecar.Container(&d.Spec.Template.Spec, sidecar.Options{
+		container, volumes, err := podspec.Container(&d.Spec.Template.Spec, podspec.Options{
 			Image: "reporter:1", APIServerContainer: "openshift-apiserver", Endpoints: []string{"unix:///var/run/kmsplugin/kms-1.sock"},
 			ConfigMap: "kms-health-reporter-openshift-apiserver-0123456789", Secret: "kms-health-reporter-openshift-apiserver-mintedtoken",
 			ConfigHash: hash, RunAsUser: new(int64(0)),
@@ -69,7 +69,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 			"apiVersion": "apps/v1", "kind": "Deployment",
 			"metadata": map[string]any{"name": "apiserver", "namespace": oas, "uid": d.UID},
 			"spec": map[string]any{"template": map[string]any{
-				"metadata": map[string]any{"annotations": map[string]any{sidecar.ConfigHashAnnotation: hash}},
+				"metadata": map[string]any{"annotations": map[string]any{podspec.ConfigHashAnnotation: hash}},
 				"spec":     map[string]any{"containers": []any{container}, "volumes": volumes},
 			}},
 		})
@@ -132,7 +132,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 				spec(o)["volumes"].([]any)[0].(map[string]any)["configMap"].(map[string]any)["name"] = "config"
 			}, "own file and credentials"},
 			"its own host folder": {func(o *unstructured.Unstructured) {
-				spec(o)["volumes"].([]any)[2] = map[string]any{"name": sidecar.NoTokenVolume, "hostPath": map[string]any{"path": "/"}}
+				spec(o)["volumes"].([]any)[2] = map[string]any{"name": podspec.NoTokenVolume, "hostPath": map[string]any{"path": "/"}}
 			}, ""},
 			"privileged": {func(o *unstructured.Unstructured) { ours(o)["securityContext"] = map[string]any{"privileged": true} }, "not privileged"},
 			"a Secret as a variable": {func(o *unstructured.Unstructured) {
@@ -150,7 +150,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 			"the token": {func(o *unstructured.Unstructured) {
 				var kept []any
 				for _, m := range ours(o)["volumeMounts"].([]any) {
-					if m.(map[string]any)["name"] != sidecar.NoTokenVolume {
+					if m.(map[string]any)["name"] != podspec.NoTokenVolume {
 						kept = append(kept, m)
 					}
 				}
@@ -169,7 +169,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 		_, err := client.AppsV1().Deployments(oas).Patch(t.Context(), "apiserver", types.StrategicMergePatchType,
 			[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"openshift-apiserver","image":"evil:1"}]}}}}`), metav1.PatchOptions{})
 		if err == nil {
-			return errors.New("it was taken")
+			return errors.New("it was accepted")
 		}
 		if !strings.Contains(err.Error(), "the container kms-health") {
 			return err
@@ -187,7 +187,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sidecar.Injected(&now.Spec.Template.Spec) {
+	if podspec.Injected(&now.Spec.Template.Spec) {
 		t.Error("the reporter is still there")
 	}
 	// And whoever else is not bounded.

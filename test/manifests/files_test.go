@@ -86,7 +86,7 @@ func TestReleaseFilesSayForWhichClustersTheyAre(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	if len(names) != 15 || len(slices.Compact(names)) != 15 {
+	if len(names) != 18 || len(slices.Compact(names)) != 18 {
 		t.Errorf("%d files: %v", len(names), names)
 	}
 }

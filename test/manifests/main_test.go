@@ -19,19 +19,19 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kms-health/kms-health/test/apiservers"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// patience bounds what must happen soon, on a busy machine too.
-const patience = 60 * time.Second
+// timeout bounds what must happen soon, on a busy machine too.
+const timeout = 60 * time.Second
 
 // home is the operator's namespace on OpenShift.
 const home = "openshift-kms-health"
 
-// site is a control plane on which an overlay is installed.
-type site struct {
+// cluster is a control plane on which an overlay is installed.
+type cluster struct {
 	*controlplane.ControlPlane
 	overlay string
 	config  *rest.Config
@@ -42,7 +42,7 @@ type site struct {
 
 // Two control planes serve all tests, one after another on each. plain has nothing of
 // OpenShift's.
-var openshift, plain *site
+var openshift, plain *cluster
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -51,7 +51,7 @@ func run(m *testing.M) (code int) {
 	defer cancel()
 	var err error
 	defer func() {
-		for _, s := range []*site{openshift, plain} {
+		for _, s := range []*cluster{openshift, plain} {
 			if s != nil {
 				err = errors.Join(err, s.Stop())
 			}
@@ -63,8 +63,8 @@ func run(m *testing.M) (code int) {
 	}()
 	var both sync.WaitGroup
 	var here, there error
-	both.Go(func() { openshift, here = newSite(ctx, install.OpenShift, controlplane.TechPreviewNoUpgrade) })
-	both.Go(func() { plain, there = newSite(ctx, install.Kubernetes, "") })
+	both.Go(func() { openshift, here = newCluster(ctx, install.OpenShift, controlplane.TechPreviewNoUpgrade) })
+	both.Go(func() { plain, there = newCluster(ctx, install.Kubernetes, "") })
 	both.Wait()
 	if err = errors.Join(here, there); err != nil {
 		return 1
@@ -72,8 +72,8 @@ func run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-func newSite(ctx context.Context, overlay string, crds controlplane.Variant) (s *site, err error) {
-	s = &site{overlay: overlay}
+func newCluster(ctx context.Context, overlay string, crds controlplane.Variant) (s *cluster, err error) {
+	s = &cluster{overlay: overlay}
 	if s.ControlPlane, err = controlplane.Start(ctx, controlplane.Options{CRDs: crds, Audit: true}); err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func newSite(ctx context.Context, overlay string, crds controlplane.Variant) (s 
 }
 
 // with installs components for the length of a test.
-func (s *site) with(t *testing.T, components ...string) {
+func (s *cluster) with(t *testing.T, components ...string) {
 	t.Helper()
 	if err := install.Apply(t.Context(), s.config, s.overlay, components...); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func (s *site) with(t *testing.T, components ...string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		for _, o := range slices.Backward(all) {
 			if slices.ContainsFunc(s.base, func(b *unstructured.Unstructured) bool { return id(b) == id(o) }) {
@@ -141,7 +141,7 @@ func (s *site) with(t *testing.T, components ...string) {
 }
 
 // as is a client's configuration as the operator's.
-func (s *site) as(t *testing.T) *rest.Config {
+func (s *cluster) as(t *testing.T) *rest.Config {
 	t.Helper()
 	token, err := s.ServiceAccountToken(t.Context(), install.Namespace(s.overlay), install.ServiceAccount, controlplane.TokenOptions{})
 	if err != nil {
@@ -150,11 +150,11 @@ func (s *site) as(t *testing.T) *rest.Config {
 	return s.RESTConfigAs(controlplane.Credential{Token: token})
 }
 
-// eventually waits until check finds nothing to complain of.
+// eventually waits until check returns no error.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = check(); err == nil {
 			return
 		}
@@ -165,13 +165,13 @@ func eventually(t *testing.T, what string, check func() error) {
 // soon is a context for what must happen soon, in a cleanup too.
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
 // adminKubeconfig is an administrator's, for kubectl.
-func adminKubeconfig(t *testing.T, s *site) string {
+func adminKubeconfig(t *testing.T, s *cluster) string {
 	t.Helper()
 	path, err := s.WriteKubeconfig(t.TempDir(), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: s.config.BearerToken}})
 	if err != nil {

@@ -9,16 +9,20 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
 // put applies an object as somebody, for real or as a dry run.
@@ -48,7 +52,7 @@ func refused(t *testing.T, config *rest.Config, o *unstructured.Unstructured, me
 	eventually(t, "it is refused", func() error {
 		err := put(t, config, o, true)
 		if err == nil {
-			return fmt.Errorf("%s was taken", id(o))
+			return fmt.Errorf("%s was accepted", id(o))
 		}
 		if !strings.Contains(err.Error(), message) {
 			return fmt.Errorf("refused, but not for %q: %w", message, err)
@@ -98,7 +102,7 @@ func TestOperatorsOwnRoleHoldsNamedEncryptionConfigsAndNothingElse(t *testing.T)
 	good := rule("", "secrets", list("encryption-config"), list("get", "list", "watch"))
 	const about, reads, names = "is about Secrets", "lets read", "names the Secrets"
 
-	in := render.Input{Config: &v1alpha1.OperatorConfiguration{Image: "i"}, Target: &v1alpha1.Target{
+	in := manifests.Input{Config: &v1alpha1.OperatorConfiguration{Image: "i"}, Target: &v1alpha1.Target{
 		Name: "kube-apiserver", Namespace: kas, EncryptionConfig: v1alpha1.EncryptionConfig{Secret: "encryption-config"},
 	}}
 	for _, revisions := range [][]string{nil, {"7"}, {"7", "8", "123"}} {
@@ -161,10 +165,71 @@ func TestOperatorsOwnRoleHoldsNamedEncryptionConfigsAndNothingElse(t *testing.T)
 		role := object("rbac.authorization.k8s.io/v1", "Role", namespace, name, map[string]any{"rules": []any{good}})
 		refused(t, operator, role, "forbidden")
 	}
-	// Other Roles are nobody's business here.
+	// Other Roles are not bounded.
 	other := object("rbac.authorization.k8s.io/v1", "Role", kas, "somebody-elses", map[string]any{"rules": []any{rule("", "pods", nil, list("create"))}})
 	if err := put(t, openshift.config, other, true); err != nil {
 		t.Error(err)
+	}
+}
+
+// bindingTo binds a subject to the reporters' role.
+func bindingTo(kind, name string) *unstructured.Unstructured {
+	subject := map[string]any{"kind": kind, "name": name}
+	if kind == "ServiceAccount" {
+		subject["namespace"] = home
+	}
+	return object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "", reporter, map[string]any{
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": reporter},
+		"subjects": []any{subject},
+	})
+}
+
+// test/identity tries the whole policy; here it is in force for the operator as deployed.
+func TestOperatorCannotForgeAStatus(t *testing.T) {
+	operator := openshift.as(t)
+	client, err := dynamic.NewForConfig(operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	preflight := `{"preflight":{"observedConfigHash":"abcdefgh","result":{"status":"Succeeded","configHash":"abcdefgh","remoteKeyID":"k"}}}`
+	for name, c := range map[string]struct{ resource, body, why string }{
+		"a preflight":           {"kubeapiservers", `{"status":{"encryptionStatus":` + preflight + `}}`, "healthReports of encryptionStatus"},
+		"a preflight, OAuth":    {"authentications", `{"status":{"oauthAPIServer":{"encryptionStatus":` + preflight + `}}}`, "healthReports of encryptionStatus"},
+		"a version":             {"openshiftapiservers", `{"status":{"version":"forged"}}`, "conditions and healthReports"},
+		"somebody's conditions": {"kubeapiservers", `{"status":{"conditions":[{"type":"Degraded","status":"False","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "its own conditions"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eventually(t, "it is refused", func() error {
+				resource := schema.GroupVersionResource{Group: controlplane.OperatorGroup, Version: "v1", Resource: c.resource}
+				_, err := client.Resource(resource).Patch(t.Context(), "cluster", types.MergePatchType, []byte(c.body),
+					metav1.PatchOptions{FieldManager: "kms-health-operator", DryRun: []string{metav1.DryRunAll}}, "status")
+				if err == nil || !strings.Contains(err.Error(), c.why) {
+					return fmt.Errorf("not refused for %q: %w", c.why, err)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func TestOperatorWritesNoAdmissionPolicy(t *testing.T) {
+	operator := openshift.as(t)
+	client, err := dynamic.NewForConfig(operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range openshift.base {
+		if !strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
+			continue
+		}
+		refused(t, operator, o, "cannot patch resource")
+		err := client.Resource(resourceOf(o)).Delete(t.Context(), o.GetName(), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("delete %s: %v", id(o), err)
+		}
+		other := o.DeepCopy()
+		other.SetName("another")
+		refused(t, operator, other, "cannot")
 	}
 }
 
@@ -186,7 +251,7 @@ func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
 		"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": "kms-health-operator", "namespace": home}},
 	})
 	refused(t, operator, binding, "attempting to grant RBAC permissions not currently held")
-	// And what it is for.
+	// What it is for.
 	in := reportersInput(v1alpha1.DeliveryCompanion)
 	identity, err := in.Identity()
 	if err != nil {
@@ -200,9 +265,26 @@ func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
 			_ = openshift.client.Resource(resourceOf(o)).Namespace(o.GetNamespace()).Delete(soon(t), o.GetName(), metav1.DeleteOptions{})
 		})
 	}
+	// Nor what the operator holds for itself, or for whom the policies do not bound.
+	for name, c := range map[string]struct {
+		object *unstructured.Unstructured
+		why    string
+	}{
+		"writing of bindings": {role(rule("rbac.authorization.k8s.io", "clusterrolebindings", list(reporter), list("patch"))), "and nothing else"},
+		"token reviews":       {role(rule("authentication.k8s.io", "tokenreviews", nil, list("create"))), "and nothing else"},
+		"reading of a status": {role(rule("operator.openshift.io", "kubeapiservers", list("cluster"), list("list"))), "and nothing else"},
+		"a ServiceAccount":    {bindingTo("ServiceAccount", "default"), "has as subjects"},
+		"the operator":        {bindingTo("ServiceAccount", install.ServiceAccount), "has as subjects"},
+		"a user":              {bindingTo("User", "somebody"), "has as subjects"},
+		"a group":             {bindingTo("Group", "system:authenticated"), "has as subjects"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused(t, operator, c.object, c.why)
+		})
+	}
 }
 
-func reportersInput(d v1alpha1.Delivery) *render.Input {
+func reportersInput(d v1alpha1.Delivery) *manifests.Input {
 	c, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
 	if err != nil {
 		panic(err) // it is ours
@@ -214,7 +296,7 @@ func reportersInput(d v1alpha1.Delivery) *render.Input {
 	if err != nil {
 		panic(err)
 	}
-	return &render.Input{Config: c, Namespace: home, Target: &t, OpenShift: true, TLS: settings, CA: []byte("CA")}
+	return &manifests.Input{Config: c, Namespace: home, Target: &t, OpenShift: true, TLS: settings, CA: []byte("CA")}
 }
 
 func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
@@ -230,7 +312,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 	})
 	plugins := []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock", Role: "Write"}}
 	companion := func(host string) *unstructured.Unstructured {
-		pod, err := in.Companion(render.Site{Node: "master-0", UID: "0a1b2c3d", Folders: []sockets.Folder{{MountPath: "/var/run/kmsplugin", HostPath: host}}}, plugins)
+		pod, err := in.Companion(manifests.Site{Node: "master-0", UID: "0a1b2c3d", Folders: []sockets.Folder{{MountPath: "/var/run/kmsplugin", HostPath: host}}}, plugins)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -296,10 +378,16 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 		"a capability": {"", func(_, c map[string]any) {
 			c["securityContext"].(map[string]any)["capabilities"].(map[string]any)["add"] = list("SYS_ADMIN")
 		}, context},
-		"escalation":         {"", func(_, c map[string]any) { delete(c["securityContext"].(map[string]any), "allowPrivilegeEscalation") }, context},
-		"a writable root":    {"", func(_, c map[string]any) { c["securityContext"].(map[string]any)["readOnlyRootFilesystem"] = false }, context},
-		"the node's PIDs":    {"", func(s, _ map[string]any) { s["hostPID"] = true }, "processes of its node"},
-		"the node's IPC":     {"", func(s, _ map[string]any) { s["hostIPC"] = true }, "processes of its node"},
+		"escalation":      {"", func(_, c map[string]any) { delete(c["securityContext"].(map[string]any), "allowPrivilegeEscalation") }, context},
+		"a writable root": {"", func(_, c map[string]any) { c["securityContext"].(map[string]any)["readOnlyRootFilesystem"] = false }, context},
+		"the node's PIDs": {"", func(s, _ map[string]any) { s["hostPID"] = true }, "processes of its node"},
+		"the node's IPC":  {"", func(s, _ map[string]any) { s["hostIPC"] = true }, "processes of its node"},
+		"a process of a Windows node": {"", func(s, _ map[string]any) {
+			s["securityContext"] = map[string]any{"windowsOptions": map[string]any{"hostProcess": true}}
+		}, "processes of its node"},
+		"a container as a process of a Windows node": {"", func(_, c map[string]any) {
+			c["securityContext"].(map[string]any)["windowsOptions"] = map[string]any{"hostProcess": true}
+		}, "processes of its node"},
 		"an init container":  {"", func(s, _ map[string]any) { s["initContainers"] = []any{map[string]any{"name": "i", "image": "i"}} }, context},
 		"a second container": {"", func(s, c map[string]any) { s["containers"] = []any{c, map[string]any{"name": "i", "image": "i"}} }, context},
 	} {
@@ -316,7 +404,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 			refused(t, operator, pod, c.why)
 		})
 	}
-	// Of other namespaces the policy knows nothing.
+	// Other namespaces are not bounded.
 	elsewhere := companion("/")
 	elsewhere.SetNamespace(kas)
 	elsewhere.Object["spec"].(map[string]any)["serviceAccountName"] = "default"

@@ -58,14 +58,12 @@ func TestEveryKindOfCredentialsIsMadeWithTheRightsOfItsComponent(t *testing.T) {
 			m := credentials.New(client, clock.RealClock{})
 			want := credentials.Request{Kind: c.kind, Namespace: kas, Secret: secret, ServiceAccount: reporter, Approve: !c.waits}
 			eventually(t, "it is made", func() error {
-				result, err := m.Ensure(t.Context(), want)
+				result := m.Ensure(t.Context(), want)
 				switch {
-				case err != nil:
-					return err
-				case c.waits && result.Reason == credentials.ReasonAwaitingApproval:
+				case c.waits && result.Problem != nil && result.Problem.Reason == credentials.ReasonAwaitingApproval:
 					return nil
-				case c.waits || !result.Ready:
-					return fmt.Errorf("%+v", result)
+				case c.waits || !result.Ready || result.Problem != nil:
+					return fmt.Errorf("%+v, %w", result, result.Problem)
 				}
 				return nil
 			})
@@ -84,7 +82,7 @@ const (
 	reportersUser   = "system:kms-health-reporter"
 )
 
-// csr is a request as its parts say.
+// csr is a request with these parts.
 func csr(t *testing.T, name, signer string, block *pem.Block) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	return &certificatesv1.CertificateSigningRequest{
@@ -134,14 +132,14 @@ func TestOperatorAsksForCertificatesOfTheReportersUserAndNoOther(t *testing.T) {
 		request *certificatesv1.CertificateSigningRequest
 		why     string
 	}{
-		"an administrator":    {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{CommonName: "system:admin"}), nil)), "of nobody else"},
-		"a longer name":       {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{CommonName: reportersUser + "s"}), nil)), "of nobody else"},
-		"one as long":         {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{CommonName: "system:kms-health-repORTER"}), nil)), "of nobody else"},
-		"an organization":     {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{CommonName: reportersUser, Organization: []string{"a-group"}}), nil)), "of nobody else"},
-		"no name":             {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{}), nil)), "of nobody else"},
-		"a second name":       {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{CommonName: reportersUser, ExtraNames: []pkix.AttributeTypeAndValue{{Type: []int{2, 5, 4, 3}, Value: "system:admin"}}}), nil)), "of nobody else"},
-		"another kind of key": {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{CommonName: reportersUser}), rsaKey)), "of nobody else"},
-		"alternative names":   {csr(t, certificateName, signer, certificateRequest(t, &x509.CertificateRequest{Subject: pkix.Name{CommonName: reportersUser}, DNSNames: []string{"a"}}, nil)), "of nobody else"},
+		"an administrator":    {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{CommonName: "system:admin"}), nil)), "of no other user"},
+		"a longer name":       {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{CommonName: reportersUser + "s"}), nil)), "of no other user"},
+		"one as long":         {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{CommonName: "system:kms-health-repORTER"}), nil)), "of no other user"},
+		"an organization":     {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{CommonName: reportersUser, Organization: []string{"a-group"}}), nil)), "of no other user"},
+		"no name":             {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{}), nil)), "of no other user"},
+		"a second name":       {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{CommonName: reportersUser, ExtraNames: []pkix.AttributeTypeAndValue{{Type: []int{2, 5, 4, 3}, Value: "system:admin"}}}), nil)), "of no other user"},
+		"another kind of key": {csr(t, certificateName, signer, certificateRequest(t, of(pkix.Name{CommonName: reportersUser}), rsaKey)), "of no other user"},
+		"alternative names":   {csr(t, certificateName, signer, certificateRequest(t, &x509.CertificateRequest{Subject: pkix.Name{CommonName: reportersUser}, DNSNames: []string{"a"}}, nil)), "of no other user"},
 		"headers":             {csr(t, certificateName, signer, &pem.Block{Type: "CERTIFICATE REQUEST", Bytes: good().Bytes, Headers: map[string]string{"a": "b"}}), ""},
 		"another signer":      {csr(t, certificateName, "kubernetes.io/kubelet-serving", good()), "and no other"},
 		"a name of its own":   {csr(t, "mine", signer, good()), "are named"},
@@ -150,7 +148,7 @@ func TestOperatorAsksForCertificatesOfTheReportersUserAndNoOther(t *testing.T) {
 			eventually(t, "it is refused", func() error {
 				err := create(t.Context(), c.request)
 				if err == nil {
-					return errors.New("it was taken")
+					return errors.New("it was accepted")
 				}
 				if !strings.Contains(err.Error(), c.why) {
 					return err
@@ -235,7 +233,7 @@ func TestOperatorApprovesItsOwnRequestsAndNoOther(t *testing.T) {
 			return err
 		})
 		defer remove()
-		if err := approve(live); err == nil || !strings.Contains(err.Error(), "of nobody else") {
+		if err := approve(live); err == nil || !strings.Contains(err.Error(), "of no other user") {
 			t.Errorf("%v", err)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -68,7 +68,7 @@ var rights = []struct {
 	{question{"create patch update", "rolebindings.rbac.authorization.k8s.io", home, "kms-health-operator"}, false},
 	{question{"patch update delete", "networkpolicies.networking.k8s.io", home, "default-deny"}, false},
 
-	// What the roll-up stands on, and where it tells.
+	// What the roll-up reads, and where it is written.
 	{question{"patch update delete create", "nodes", "", "master-0"}, false},
 	{question{"patch", "nodes/status", "", "master-0"}, false},
 	{question{"list watch", "clusteroperators.config.openshift.io", "", "kms-health"}, true},
@@ -120,8 +120,10 @@ var rights = []struct {
 	{question{"create patch update delete bind escalate", "clusterroles.rbac.authorization.k8s.io", "", "kms-health-operator"}, false},
 	{question{"create patch bind escalate", "clusterroles.rbac.authorization.k8s.io", "", "cluster-admin"}, false},
 	{question{"create patch update delete", "clusterrolebindings.rbac.authorization.k8s.io", "", "kms-health-operator"}, false},
-	{question{"create patch delete", "validatingadmissionpolicies.admissionregistration.k8s.io", "", "kms-health-reporter"}, true},
-	{question{"create patch delete", "validatingadmissionpolicybindings.admissionregistration.k8s.io", "", "kms-health-reporter"}, true},
+	{question{"get list watch", "validatingadmissionpolicies.admissionregistration.k8s.io", "", "kms-health-reporter"}, true},
+	{question{"get list watch", "validatingadmissionpolicybindings.admissionregistration.k8s.io", "", "kms-health-reporter"}, true},
+	{question{"patch update delete create", "validatingadmissionpolicies.admissionregistration.k8s.io", "", "kms-health-reporter"}, false},
+	{question{"patch update delete create", "validatingadmissionpolicybindings.admissionregistration.k8s.io", "", "kms-health-reporter"}, false},
 	{question{"patch update delete create", "validatingadmissionpolicies.admissionregistration.k8s.io", "", "kms-health-operator-roles"}, false},
 	{question{"patch update delete create", "validatingadmissionpolicybindings.admissionregistration.k8s.io", "", "kms-health-pods"}, false},
 	{question{"create patch", "mutatingwebhookconfigurations.admissionregistration.k8s.io", "", "any"}, false},
@@ -257,7 +259,7 @@ func TestOperatorOfAPlainControlPlaneReadsNoSecretAndKeepsNoRole(t *testing.T) {
 
 // expect asks until the answer is the expected one: the authorizer reads roles from a
 // cache.
-func (s *site) expect(t *testing.T, q question, may bool) {
+func (s *cluster) expect(t *testing.T, q question, may bool) {
 	t.Helper()
 	for _, verb := range strings.Fields(q.verbs) {
 		eventually(t, fmt.Sprintf("%s %s: %t", verb, q, may), func() error {

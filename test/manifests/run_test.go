@@ -20,26 +20,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/test/apiservers"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/nodes"
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/manifests/install"
-	"github.com/kms-health/kms-health/test/nodes"
-	"github.com/kms-health/kms-health/test/program"
 )
 
 // The program, with the rights, the arguments and the file that it ships with, makes
-// reporters and takes them back, and never asks for what it may not.
+// reporters and removes them, and never asks for what it may not.
 func TestOperatorIsNeverRefusedAnything(t *testing.T) {
 	binary, err := program.Build(t.TempDir(), "kms-health-operator")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Run(openshift.overlay, func(t *testing.T) {
-		secret := object("v1", "Secret", kas, "encryption-config", map[string]any{"stringData": map[string]any{"encryption-config": encryption}})
-		if err := put(t, openshift.config, secret, false); err != nil {
-			t.Fatal(err)
+		for _, name := range []string{"encryption-config", "encryption-config-7"} {
+			secret := object("v1", "Secret", kas, name, map[string]any{"stringData": map[string]any{"encryption-config": encryption}})
+			if err := put(t, openshift.config, secret, false); err != nil {
+				t.Fatal(err)
+			}
 		}
-		h := newHouse(t, openshift, binary)
+		h := newInstallation(t, openshift, binary)
 		h.runStatic(kas, map[string]string{"apiserver": "true", "revision": "7"}, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 		h.start()
 		eventually(t, "there is a companion", func() error {
@@ -49,10 +51,10 @@ func TestOperatorIsNeverRefusedAnything(t *testing.T) {
 			}
 			return err
 		})
-		h.endsWithoutATrace()
+		h.removesAll()
 	})
 	t.Run(plain.overlay, func(t *testing.T) {
-		h := newHouse(t, plain, binary)
+		h := newInstallation(t, plain, binary)
 		h.runStatic("kube-system", map[string]string{"component": "kube-apiserver"}, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/kmsplugin"}})
 		h.start()
 		// Its pods are made by a controller, and the policy lets them be.
@@ -63,7 +65,7 @@ func TestOperatorIsNeverRefusedAnything(t *testing.T) {
 			}
 			return err
 		})
-		h.endsWithoutATrace()
+		h.removesAll()
 	})
 }
 
@@ -76,10 +78,10 @@ resources:
   - identity: {}
 `
 
-// house is a node with an API server's pod, and the operator as shipped.
-type house struct {
+// installation is a node with an API server's pod, and the operator as shipped.
+type installation struct {
 	t       *testing.T
-	site    *site
+	cluster *cluster
 	binary  string
 	dir     string
 	workers *nodes.Nodes
@@ -87,14 +89,14 @@ type house struct {
 	shipped string
 }
 
-func newHouse(t *testing.T, s *site, binary string) *house {
+func newInstallation(t *testing.T, s *cluster, binary string) *installation {
 	t.Helper()
 	workers, err := nodes.Start(t.Context(), s.config, "master-0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(workers.Stop)
-	h := &house{t: t, site: s, binary: binary, dir: t.TempDir(), workers: workers}
+	h := &installation{t: t, cluster: s, binary: binary, dir: t.TempDir(), workers: workers}
 	h.config = filepath.Join(h.dir, "config.yaml")
 	for _, o := range s.base {
 		if o.GetKind() == "ConfigMap" {
@@ -105,7 +107,7 @@ func newHouse(t *testing.T, s *site, binary string) *house {
 	return h
 }
 
-func (h *house) configure(text string) {
+func (h *installation) configure(text string) {
 	h.t.Helper()
 	if err := os.WriteFile(h.config+".new", []byte(text), 0o600); err != nil {
 		h.t.Fatal(err)
@@ -115,9 +117,9 @@ func (h *house) configure(text string) {
 	}
 }
 
-func (h *house) runStatic(namespace string, labels map[string]string, sockets corev1.VolumeSource) {
+func (h *installation) runStatic(namespace string, labels map[string]string, sockets corev1.VolumeSource) {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(h.t.Context(), timeout)
 	defer cancel()
 	pod := apiservers.StaticPod("1")
 	pod.Namespace, pod.Labels = namespace, labels
@@ -129,20 +131,20 @@ func (h *house) runStatic(namespace string, labels map[string]string, sockets co
 
 // start runs the operator with the Deployment's arguments, but for what must be
 // otherwise outside of a pod.
-func (h *house) start() {
+func (h *installation) start() {
 	h.t.Helper()
-	namespace := install.Namespace(h.site.overlay)
-	token, err := h.site.ServiceAccountToken(h.t.Context(), namespace, install.ServiceAccount, controlplane.TokenOptions{})
+	namespace := install.Namespace(h.cluster.overlay)
+	token, err := h.cluster.ServiceAccountToken(h.t.Context(), namespace, install.ServiceAccount, controlplane.TokenOptions{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	kubeconfig, err := h.site.WriteKubeconfig(filepath.Join(h.dir, "credentials"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
+	kubeconfig, err := h.cluster.WriteKubeconfig(filepath.Join(h.dir, "credentials"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	var args []string
 	env := map[string]string{"KUBECONFIG": kubeconfig}
-	for _, o := range h.site.base {
+	for _, o := range h.cluster.base {
 		if o.GetKind() != "Deployment" {
 			continue
 		}
@@ -184,13 +186,13 @@ func (h *house) start() {
 		_ = log.Close()
 	})
 	// It asks the API server who calls, and whether they may.
-	eventually(h.t, "its metrics are there for those who may", func() error { return scrape(metrics, h.site.config.BearerToken, http.StatusOK) })
+	eventually(h.t, "its metrics are there for those who may", func() error { return scrape(metrics, h.cluster.config.BearerToken, http.StatusOK) })
 	if err := scrape(metrics, token, http.StatusForbidden); err != nil {
 		h.t.Error(err)
 	}
 }
 
-// freeAddress is one that nobody listens at, a moment ago.
+// freeAddress is one without a listener a moment ago.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -222,27 +224,29 @@ func scrape(address, token string, want int) error {
 	return nil
 }
 
-// endsWithoutATrace has everything taken back, and looks at the audit log.
-func (h *house) endsWithoutATrace() {
+// removesAll has the operator remove everything, and looks at the audit log.
+func (h *installation) removesAll() {
 	t := h.t
 	t.Helper()
 	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=kms-health-reporter"}
 	h.configure(h.shipped + "managementState: Removed\n")
-	eventually(t, "all is taken back", func() error {
-		roles, err := h.site.kube.RbacV1().ClusterRoles().List(t.Context(), ours)
+	eventually(t, "all is removed", func() error {
+		roles, err := h.cluster.kube.RbacV1().ClusterRoles().List(t.Context(), ours)
 		if err != nil {
 			return err
 		}
-		policies, err := h.site.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), ours)
-		if err == nil && len(roles.Items)+len(policies.Items) > 0 {
-			err = fmt.Errorf("%d ClusterRoles, %d policies", len(roles.Items), len(policies.Items))
+		if len(roles.Items) > 0 {
+			return fmt.Errorf("%d ClusterRoles", len(roles.Items))
 		}
-		return err
+		return nil
 	})
-	if err := h.site.AuditFence(t.Context()); err != nil {
+	if _, err := h.cluster.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), "kms-health-reporter", metav1.GetOptions{}); err != nil {
+		t.Errorf("the reporters' policy is not the operator's: %v", err)
+	}
+	if err := h.cluster.AuditFence(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	events, err := h.site.AuditEventsByUser(controlplane.ServiceAccountUser(install.Namespace(h.site.overlay), install.ServiceAccount))
+	events, err := h.cluster.AuditEventsByUser(controlplane.ServiceAccountUser(install.Namespace(h.cluster.overlay), install.ServiceAccount))
 	if err != nil {
 		t.Fatal(err)
 	}

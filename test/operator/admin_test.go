@@ -18,37 +18,38 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
-	"github.com/kms-health/kms-health/test/apiservers"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
-	"github.com/kms-health/kms-health/test/program"
 )
 
 // What an administrator sees by kubectl: the ClusterOperator's columns, what it
 // names, and the table of kubectl kms-health with its exit code.
 func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
-	h := newHouse(t, "--degraded-inertia=2s")
+	op := newOperator(t, "--degraded-inertia=2s")
 	kubectl := newKubectl(t)
 	if out, code := kubectl("kms-health", "status"); code != 2 {
 		t.Errorf("nothing is reported: exit code %d\n%s", code, out)
 	}
-	reporters := reporting(t, h, nil)
+	reporters := startReporting(t, op, nil)
 	awaitClusterOperator(t, "True False False True")
 	if out, code := kubectl("get", "clusteroperators", "kms-health"); code != 0 || !strings.Contains(squeezed(out), "True False False") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	if out, code := kubectl("kms-health", "status"); code != 0 || strings.Count(out, "(write)  healthy") != 3 {
-		t.Errorf("all is well: exit code %d\n%s", code, out)
+		t.Errorf("everything is healthy: exit code %d\n%s", code, out)
 	}
 	followRelatedObjects(t)
 
 	if err := reporters[1].plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
 		t.Fatal(err)
 	}
-	since := awaitRollUp(t, apiservers.Kube, rollup.Degraded, rollup.True, rollup.PluginUnhealthy).LastTransitionTime
+	since := awaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.PluginUnhealthy).LastTransitionTime
 	if out, code := kubectl("kms-health", "status"); code != 1 || !strings.Contains(out, "master-1  1 (write)  unhealthy") {
-		t.Errorf("a plugin is ill: exit code %d\n%s", code, out)
+		t.Errorf("a plugin is unhealthy: exit code %d\n%s", code, out)
 	}
 	if out, code := kubectl("kms-health", "explain", "master-1"); code != 1 || !strings.Contains(out, "vault is sealed") {
 		t.Errorf("exit code %d\n%s", code, out)
@@ -60,10 +61,10 @@ func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 	if c := clusterOperator(t)["Degraded"]; c.Reason != "KMSPlugins_PluginUnhealthy" || !strings.Contains(c.Message, "kube-apiserver: key 1 on node master-1: unhealthy") {
 		t.Errorf("%+v", c)
 	}
-	if out, _ := kubectl("get", "events", "-n", home, "--field-selector", "type=Warning,reason=PluginUnhealthy"); !strings.Contains(out, "KMSPluginsDegraded is True") {
-		t.Errorf("no event tells:\n%s", out)
+	if out, _ := kubectl("get", "events", "-n", operatorNamespace, "--field-selector", "type=Warning,reason=PluginUnhealthy"); !strings.Contains(out, "KMSPluginsDegraded is True") {
+		t.Errorf("no event reports it:\n%s", out)
 	}
-	if c := clusterOperator(t)["Upgradeable"]; c.Reason != "PluginIll" {
+	if c := clusterOperator(t)["Upgradeable"]; c.Reason != "PluginUnhealthy" {
 		t.Errorf("%+v", c)
 	}
 	if err := reporters[1].plugin.ClearFaults(); err != nil {
@@ -71,9 +72,9 @@ func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 	}
 	awaitClusterOperator(t, "True False False True")
 	if out, code := kubectl("kms-health", "status"); code != 0 {
-		t.Errorf("all is well again: exit code %d\n%s", code, out)
+		t.Errorf("everything has recovered: exit code %d\n%s", code, out)
 	}
-	done(t, h, reporters)
+	removeTarget(t, op, reporters)
 
 	// Offline, of what a must-gather would hold.
 	old, err := health.EncodeMessage([]health.Entry{{KeyID: "1", KEKID: "k", Status: health.Healthy, LastChecked: time.Now().Add(-time.Hour), Interval: time.Second}})
@@ -95,11 +96,7 @@ func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 	if out, code := kubectl("kms-health", "status", "--from-file", file); code != 2 || !strings.Contains(out, "master-0") {
 		t.Errorf("from a file: exit code %d\n%s", code, out)
 	}
-	r := resource(t, apiservers.Kube)
-	if _, err := client.Resource(controlplane.OperatorGVR(apiservers.Kube.Resource)).Patch(t.Context(), controlplane.ClusterObject, "application/json-patch+json",
-		r.Removal(r.Reports), metav1.PatchOptions{}, "status"); err != nil {
-		t.Fatal(err)
-	}
+	removeReports(t, apiservers.Kube)
 }
 
 // newKubectl runs kubectl, with our plugin in its PATH, as an administrator.
@@ -115,7 +112,7 @@ func newKubectl(t *testing.T) func(args ...string) (output string, code int) {
 	}
 	return func(args ...string) (string, int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), args...)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
@@ -143,9 +140,9 @@ func clusterOperatorObject(t *testing.T) *unstructured.Unstructured {
 	return o
 }
 
-func clusterOperator(t *testing.T) map[string]rollup.Condition {
+func clusterOperator(t *testing.T) map[string]operatorcr.Condition {
 	t.Helper()
-	return rollup.ReadConditions(clusterOperatorObject(t))
+	return operatorcr.ReadConditions(clusterOperatorObject(t))
 }
 
 // awaitClusterOperator waits for Available, Progressing, Degraded and Upgradeable.

@@ -10,12 +10,14 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
-	"github.com/kms-health/kms-health/test/apiservers"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // typedReports writes healthReports for a node, under a manager.
@@ -35,7 +37,7 @@ func typedReports(t *testing.T, server apiservers.Server, manager, node, status 
 }
 
 // forms are who reports in which form.
-func forms(r *rollup.Resource) []string {
+func forms(r *operatorcr.Status) []string {
 	var all []string
 	for _, report := range r.Reports {
 		all = append(all, report.Node+" "+string(report.Form))
@@ -43,18 +45,18 @@ func forms(r *rollup.Resource) []string {
 	return all
 }
 
-// KMS is turned off: the reports of both forms go, those of another make stay, and
-// no trace of who wrote is left.
-func TestReportsOfBothFormsGoWithKMS(t *testing.T) {
-	const foreign = "kms-preflight"
+// When KMS is turned off the reports of both forms are removed, and third-party ones stay.
+// No entry of a reporter is left in managedFields.
+func TestReportsOfBothFormsAreRemovedWithKMS(t *testing.T) {
+	const thirdParty = "kms-preflight"
 	for _, server := range []apiservers.Server{apiservers.Kube, apiservers.OAuth} {
 		for _, others := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, others=%v", server.Name, others), func(t *testing.T) {
-				h := newHouse(t)
+				op := newOperator(t)
 				setEncryption(t, server, apiservers.Encryption("1", "identity"))
-				h.configure(targets(server.Target("delivery: External")))
-				h.start("")
-				awaitCondition(t, server.Resource, "True", "Configured")
+				op.configure(targets(server.Target("delivery: External")))
+				op.start("")
+				awaitCondition(t, server.Resource, "False", "NoReporters") // it has no pods
 				now := time.Now()
 				for _, node := range nodeNames[:2] {
 					message, err := health.EncodeMessage([]health.Entry{{KeyID: "1", KEKID: "k", Status: health.Healthy, LastChecked: now, Interval: time.Minute}})
@@ -68,7 +70,7 @@ func TestReportsOfBothFormsGoWithKMS(t *testing.T) {
 				}
 				var want []string
 				if others {
-					typedReports(t, server, foreign, "master-2", "Healthy", now)
+					typedReports(t, server, thirdParty, "master-2", "Healthy", now)
 					want = []string{"master-2 HealthReports"}
 				}
 				setEncryption(t, server, apiservers.Encryption("identity"))
@@ -78,8 +80,8 @@ func TestReportsOfBothFormsGoWithKMS(t *testing.T) {
 					}
 					return nil
 				})
-				h.configure("targets: []\n")
-				h.awaitNothingLeft()
+				op.configure("targets: []\n")
+				op.awaitNothingLeft()
 				o, err := client.Resource(controlplane.OperatorGVR(server.Resource)).Get(t.Context(), controlplane.ClusterObject, metav1.GetOptions{})
 				if err != nil {
 					t.Fatal(err)
@@ -90,19 +92,28 @@ func TestReportsOfBothFormsGoWithKMS(t *testing.T) {
 						managers = append(managers, m.Manager)
 					}
 				}
-				if others && !slices.Equal(managers, []string{foreign}) || !others && len(managers) > 0 {
+				if others && !slices.Equal(managers, []string{thirdParty}) || !others && len(managers) > 0 {
 					t.Errorf("managers left: %s", managers)
 				}
-				if others { // its owner takes it away
-					if err := apiservers.Apply(t.Context(), client, foreign, controlplane.OperatorGVR(server.Resource), "", withoutStatus(server), "status"); err == nil {
-						t.Log("another make's report was taken away by its own manager")
-					} else if _, err := client.Resource(controlplane.OperatorGVR(server.Resource)).Patch(t.Context(), controlplane.ClusterObject, "application/json-patch+json",
-						resource(t, server).Removal(resource(t, server).Reports), metav1.PatchOptions{}, "status"); err != nil {
-						t.Fatal(err)
+				if others { // its owner removes it
+					if err := apiservers.Apply(t.Context(), client, thirdParty, controlplane.OperatorGVR(server.Resource), "", withoutStatus(server), "status"); err == nil {
+						t.Log("the third-party report was removed by its own manager")
+					} else {
+						removeReports(t, server)
 					}
 				}
 			})
 		}
+	}
+}
+
+// removeReports removes all of them, as an administrator.
+func removeReports(t *testing.T, server apiservers.Server) {
+	t.Helper()
+	r := resource(t, server)
+	if _, err := client.Resource(controlplane.OperatorGVR(server.Resource)).Patch(context.Background(), controlplane.ClusterObject, "application/json-patch+json",
+		r.Removal(r.Reports), metav1.PatchOptions{}, "status"); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -112,15 +123,20 @@ func withoutStatus(server apiservers.Server) map[string]any {
 	return o
 }
 
-// A reporter of another make, whose writes the API refuses while its plugin is ill,
-// shows as stale: its last word was "healthy".
-func TestSilentReporterOfAnotherMakeIsStale(t *testing.T) {
-	h := newHouse(t)
+// A third-party reporter whose writes the API refuses while its plugin is unhealthy shows
+// as stale: its last report was "healthy".
+func TestSilentThirdPartyReporterIsStale(t *testing.T) {
+	op := newOperator(t)
 	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	rollStatic(t, "1", false)
+	always := corev1.ContainerRestartPolicyAlways
+	for _, node := range nodeNames {
+		pod := staticPod("1", false)
+		pod.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter", Image: "third-party:1", RestartPolicy: &always}}
+		runStatic(t, node, pod)
+	}
 	t.Cleanup(func() { removeStatics(t) })
-	grown(t, apiservers.Kube.Namespace)
-	const foreign = "kms-preflight"
+	agePods(t, apiservers.Kube.Namespace)
+	const thirdParty = "kms-preflight"
 	// Its usual interval is 30 s, so this is believed for some seconds more.
 	checked := time.Now().Add(-4*30*time.Second + 8*time.Second).Truncate(time.Second)
 	o := apiservers.Kube.Status()
@@ -129,28 +145,22 @@ func TestSilentReporterOfAnotherMakeIsStale(t *testing.T) {
 		list = append(list, map[string]any{"nodeName": node, "keyID": "1", "status": "Healthy", "remoteKeyID": "k", "lastCheckedTime": checked.UTC().Format(time.RFC3339)})
 	}
 	o["status"] = map[string]any{"encryptionStatus": map[string]any{"healthReports": list}}
-	if err := apiservers.Apply(t.Context(), client, foreign, controlplane.OperatorGVR(apiservers.Kube.Resource), "", o, "status"); err != nil {
+	if err := apiservers.Apply(t.Context(), client, thirdParty, controlplane.OperatorGVR(apiservers.Kube.Resource), "", o, "status"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		r := resource(t, apiservers.Kube)
-		if _, err := client.Resource(controlplane.OperatorGVR(apiservers.Kube.Resource)).Patch(context.Background(), controlplane.ClusterObject, "application/json-patch+json",
-			r.Removal(r.Reports), metav1.PatchOptions{}, "status"); err != nil {
-			t.Error(err)
-		}
-	})
-	h.configure(targets(apiservers.Kube.Target()))
-	h.start("")
-	awaitCondition(t, apiservers.Kube.Resource, "True", "ForeignReporter")
-	awaitRollUp(t, apiservers.Kube, rollup.Degraded, rollup.False, rollup.AsExpected)
-	c := awaitRollUp(t, apiservers.Kube, rollup.Degraded, rollup.Unknown, rollup.ReporterStale)
+	t.Cleanup(func() { removeReports(t, apiservers.Kube) })
+	op.configure(targets(apiservers.Kube.Target()))
+	op.start("")
+	awaitCondition(t, apiservers.Kube.Resource, "True", "ThirdPartyReporter")
+	awaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.False, rollup.AsExpected)
+	c := awaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.Unknown, rollup.ReporterStale)
 	if at := checked.Add(4 * 30 * time.Second); time.Now().Before(at) {
-		t.Errorf("told before %s: %+v", at, c)
+		t.Errorf("reported before %s: %+v", at, c)
 	}
-	awaitRollUp(t, apiservers.Kube, rollup.Observed, rollup.False, rollup.ReporterStale)
+	awaitRollUp(t, apiservers.Kube, rollup.Observed, operatorcr.False, rollup.ReporterStale)
 	if got := forms(resource(t, apiservers.Kube)); len(got) != 3 {
-		t.Errorf("another make's reports were touched: %s", got)
+		t.Errorf("third-party reports were changed: %s", got)
 	}
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
 }

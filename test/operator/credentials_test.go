@@ -12,23 +12,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
 func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 	target, ns, resource := apiservers.OpenShift, apiservers.OpenShift.Namespace, apiservers.OpenShift.Resource
-	h := newHouse(t, "--approve-certificates")
+	op := newOperator(t, "--approve-certificates")
 	setEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	apiDeployment(t, "1")
 	t.Cleanup(func() { removeDeployment(t) })
 	awaitPods(t, ns, "apiserver=true", 3)
-	h.configure(targets(openShiftAPIServer()))
-	h.start("")
+	op.configure(targets(openShiftAPIServer()))
+	op.start("")
 	awaitCondition(t, resource, "True", "Configured")
 	awaitPods(t, ns, "apiserver=true", 3)
 	generation := deploymentNow(t).Generation
 
-	// A token of which half its life is over. The operator looks with its next pass.
+	// A token of which half its life is over. The operator finds it at its next sync.
 	secret := func(kind string) *corev1.Secret {
 		t.Helper()
 		s, err := kube.CoreV1().Secrets(ns).Get(t.Context(), "kms-health-reporter-"+target.Name+"-"+kind, metav1.GetOptions{})
@@ -52,7 +52,7 @@ func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 		return s
 	}
 	old := age("mintedtoken")
-	h.configure(every("20s", openShiftAPIServer())) // a pass
+	op.configure(every("20s", openShiftAPIServer())) // a sync
 	eventually(t, "the token is renewed", func() error {
 		if now := secret("mintedtoken"); string(now.Data["token"]) == string(old.Data["token"]) {
 			return fmt.Errorf("the same token, of %s", now.Annotations["kmshealth.openshift.io/issued-at"])
@@ -65,7 +65,7 @@ func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 
 	// Another kind: one rollout, and the old stays until the new reports.
 	byCertificate := openShiftAPIServer("credentials: ClientCertificate")
-	h.configure(targets(byCertificate))
+	op.configure(targets(byCertificate))
 	eventually(t, "the certificate is there", func() error {
 		if s := secret("clientcertificate"); s == nil || len(s.Data["tls.crt"]) == 0 {
 			return fmt.Errorf("%v", s)
@@ -106,7 +106,7 @@ func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 	if _, err := kube.CoreV1().Secrets(ns).Update(t.Context(), spoiled, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.configure(every("25s", byCertificate)) // a pass
+	op.configure(every("25s", byCertificate)) // a sync
 	eventually(t, "the certificate is renewed", func() error {
 		if s := secret("clientcertificate"); !strings.HasPrefix(string(s.Data["tls.crt"]), "-----BEGIN CERTIFICATE") {
 			return fmt.Errorf("%s", s.Data["tls.crt"])
@@ -116,6 +116,6 @@ func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 	if now := deploymentNow(t).Generation; now != generation+1 {
 		t.Errorf("a renewed certificate made %d rollouts", now-generation-1)
 	}
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
 }

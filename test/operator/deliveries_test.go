@@ -5,15 +5,16 @@ package operator
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"syscall"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/render"
-	"github.com/kms-health/kms-health/test/apiservers"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // base is what there is for an API server with reporters, whatever the delivery.
@@ -24,8 +25,6 @@ func base(server apiservers.Server, namespace string, secrets string, more ...st
 		"ClusterRoleBinding " + name + ": " + namespace + "/" + name,
 		role(server, secrets),
 		"ServiceAccount " + namespace + "/" + name,
-		"ValidatingAdmissionPolicy kms-health-reporter",
-		"ValidatingAdmissionPolicyBinding kms-health-reporter",
 	}, more...)
 }
 
@@ -44,27 +43,27 @@ func onNodes(format string) []string {
 func setProfile(t *testing.T, profile string) {
 	t.Helper()
 	content := map[string]any{}
-	if profile != "" {
-		content = map[string]any{"tlsSecurityProfile": map[string]any{"type": profile, map[string]string{"Old": "old", "Modern": "modern", "Intermediate": "intermediate"}[profile]: map[string]any{}}}
+	if profile != "" { // a Custom one without ciphers, which is not understood
+		content = map[string]any{"tlsSecurityProfile": map[string]any{"type": profile, strings.ToLower(profile): map[string]any{}}}
 	}
 	applyObject(t, controlplane.ConfigGVR(controlplane.APIServers), "", map[string]any{"apiVersion": "config.openshift.io/v1", "kind": "APIServer", "metadata": map[string]any{"name": "cluster"}, "spec": content})
 }
 
 func TestCompanionsFollowTheirPodsThroughAMigrationAndAwayAgain(t *testing.T) {
 	target := apiservers.Kube
-	h := newHouse(t)
+	op := newOperator(t)
 	file := func(interval string) string { return every(interval, apiservers.Kube.Target(serving)) }
-	h.configure(file("30s"))
-	h.start("")
+	op.configure(file("30s"))
+	op.start("")
 
-	// KMS is off.
-	setEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "1")
+	// Nothing is encrypted, and there is no encryption config.
+	removeEncryption(t, target)
 	for _, node := range nodeNames {
-		runStatic(t, node, staticPod("1", false))
+		runStatic(t, node, plainPod("1"))
 	}
 	t.Cleanup(func() { removeStatics(t); setProfile(t, "") })
 	const config = apiservers.EncryptionSecret
-	awaitObjects(t, "nothing while KMS is off", h.before, role(target, config+" "+config+"-1"))
+	awaitObjects(t, "nothing while KMS is off", op.before, role(target, config+" "+config+"-1"))
 
 	companion := func(node, set, interval, tls string) string {
 		return fmt.Sprintf("companion on %s, reporter:1: %s every %s to kubeapiservers, %s", node, set, interval, tls)
@@ -77,37 +76,37 @@ func TestCompanionsFollowTheirPodsThroughAMigrationAndAwayAgain(t *testing.T) {
 	}
 
 	// It is turned on: the live Secret first, then pod by pod.
-	setEncryption(t, target, apiservers.Encryption("1", "aescbc", "identity"), "2")
+	setEncryption(t, target, apiservers.Encryption("1", "identity"), "2")
 	runStatic(t, nodeNames[0], staticPod("2", false))
-	awaitObjects(t, "one pod has the plugin", h.before, base(target, home, "encryption-config encryption-config-1 encryption-config-2",
+	awaitObjects(t, "one pod has the plugin", op.before, base(target, operatorNamespace, "encryption-config encryption-config-1 encryption-config-2",
 		companion("master-0", "1W", "30s", intermediate))...)
 	roll("2")
-	awaitObjects(t, "all pods have the plugin", h.before, base(target, home, "encryption-config encryption-config-2",
+	awaitObjects(t, "all pods have the plugin", op.before, base(target, operatorNamespace, "encryption-config encryption-config-2",
 		onNodes(companion("%s", "1W", "30s", intermediate))...)...)
 	awaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
 
 	// A second key, read at first, on one node after the other.
 	setEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "3")
 	runStatic(t, nodeNames[0], staticPod("3", false))
-	awaitObjects(t, "old pods keep to their plugin", h.before, base(target, home, "encryption-config encryption-config-2 encryption-config-3",
+	awaitObjects(t, "old pods keep to their plugin", op.before, base(target, operatorNamespace, "encryption-config encryption-config-2 encryption-config-3",
 		companion("master-0", "1W+2R", "30s", intermediate), companion("master-1", "1W", "30s", intermediate), companion("master-2", "1W", "30s", intermediate))...)
 	roll("3")
 	setEncryption(t, target, apiservers.Encryption("2", "1", "identity"), "4")
 	roll("4")
-	awaitObjects(t, "the second key writes", h.before, base(target, home, "encryption-config encryption-config-4",
+	awaitObjects(t, "the second key writes", op.before, base(target, operatorNamespace, "encryption-config encryption-config-4",
 		onNodes(companion("%s", "2W+1R", "30s", intermediate))...)...)
 	setEncryption(t, target, apiservers.Encryption("2", "identity"), "5")
 	roll("5")
-	awaitObjects(t, "the first key is gone", h.before, base(target, home, "encryption-config encryption-config-5",
+	awaitObjects(t, "the first key is gone", op.before, base(target, operatorNamespace, "encryption-config encryption-config-5",
 		onNodes(companion("%s", "2W", "30s", intermediate))...)...)
 
 	// What is live replaces no pod.
 	uids := podUIDs(t, "kmshealth.openshift.io/target="+target.Name)
-	h.configure(file("10s"))
-	awaitObjects(t, "another interval", h.before, base(target, home, "encryption-config encryption-config-5",
+	op.configure(file("10s"))
+	awaitObjects(t, "another interval", op.before, base(target, operatorNamespace, "encryption-config encryption-config-5",
 		onNodes(companion("%s", "2W", "10s", intermediate))...)...)
 	setProfile(t, "Old")
-	awaitObjects(t, "another TLS profile", h.before, base(target, home, "encryption-config encryption-config-5",
+	awaitObjects(t, "another TLS profile", op.before, base(target, operatorNamespace, "encryption-config encryption-config-5",
 		onNodes(companion("%s", "2W", "10s", old))...)...)
 	if now := podUIDs(t, "kmshealth.openshift.io/target="+target.Name); !maps.Equal(uids, now) {
 		t.Errorf("pods were replaced for an interval or a TLS profile: %v, now %v", uids, now)
@@ -116,25 +115,25 @@ func TestCompanionsFollowTheirPodsThroughAMigrationAndAwayAgain(t *testing.T) {
 	// Off, by way of a migration.
 	setEncryption(t, target, apiservers.Encryption("aescbc", "2", "identity"), "6")
 	roll("6")
-	awaitObjects(t, "the plugin still reads", h.before, base(target, home, "encryption-config encryption-config-6",
+	awaitObjects(t, "the plugin still reads", op.before, base(target, operatorNamespace, "encryption-config encryption-config-6",
 		onNodes(companion("%s", "2R", "10s", old))...)...)
 	setEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "7")
 	runStatic(t, nodeNames[0], staticPod("7", false))
-	awaitObjects(t, "old pods still read", h.before, base(target, home, "encryption-config encryption-config-6 encryption-config-7",
+	awaitObjects(t, "old pods still read", op.before, base(target, operatorNamespace, "encryption-config encryption-config-6 encryption-config-7",
 		companion("master-1", "2R", "10s", old), companion("master-2", "2R", "10s", old))...)
 	roll("7")
-	awaitObjects(t, "off", h.before, role(target, "encryption-config encryption-config-7"))
-	h.awaitNothingLeft("Role openshift-kube-apiserver/kms-health-operator-kube-apiserver")
+	awaitObjects(t, "off", op.before, role(target, "encryption-config encryption-config-7"))
+	op.awaitNothingLeft("Role openshift-kube-apiserver/kms-health-operator-kube-apiserver")
 
-	h.configure("managementState: Removed\n" + file("10s"))
-	h.awaitNothingLeft()
-	h.kill(syscall.SIGTERM)
+	op.configure("managementState: Removed\n" + file("10s"))
+	op.awaitNothingLeft()
+	op.kill(syscall.SIGTERM)
 }
 
 // podUIDs are the UIDs of pods of ours, by name.
 func podUIDs(t *testing.T, selector string) map[string]string {
 	t.Helper()
-	list, err := kube.CoreV1().Pods(home).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+	list, err := kube.CoreV1().Pods(operatorNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,20 +155,20 @@ func rollStatic(t *testing.T, revision string, onHost bool) {
 func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	const config = apiservers.EncryptionSecret
 	target := apiservers.Kube
-	h := newHouse(t)
+	op := newOperator(t)
 	file := func(interval string) string { return every(interval, apiservers.Kube.Target(serving)) }
-	h.configure(file("30s"))
+	op.configure(file("30s"))
 	setEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	rollStatic(t, "1", true)
 	t.Cleanup(func() { removeStatics(t); setProfile(t, "") })
-	h.start("")
+	op.start("")
 
 	const name = "kms-health-reporter-kube-apiserver"
 	expect := func(step, revision, set, interval, tls string) {
 		t.Helper()
-		awaitObjects(t, step, h.before, base(target, home, config+" "+config+"-"+revision, append(onNodes("agent on %s"),
-			"ConfigMap "+home+"/"+name+": "+set+" every "+interval+" to kubeapiservers, "+tls,
-			"DaemonSet "+home+"/"+name)...)...)
+		awaitObjects(t, step, op.before, base(target, operatorNamespace, config+" "+config+"-"+revision, append(onNodes("agent on %s"),
+			"ConfigMap "+operatorNamespace+"/"+name+": "+set+" every "+interval+" to kubeapiservers, "+tls,
+			"DaemonSet "+operatorNamespace+"/"+name)...)...)
 	}
 	const intermediate, modern = "VersionTLS12 with 6 suites", "VersionTLS13 with 0 suites"
 	expect("delivered", "1", "1W", "30s", intermediate)
@@ -182,7 +181,7 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	setEncryption(t, target, apiservers.Encryption("2", "identity"), "3")
 	rollStatic(t, "3", true)
 	expect("the second key alone", "3", "2W", "30s", intermediate)
-	h.configure(file("10s"))
+	op.configure(file("10s"))
 	expect("another interval", "3", "2W", "10s", intermediate)
 	setProfile(t, "Modern")
 	expect("another TLS profile", "3", "2W", "10s", modern)
@@ -195,18 +194,18 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	expect("the plugin still reads", "4", "2R", "10s", modern)
 	setEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "5")
 	runStatic(t, nodeNames[0], staticPod("5", true))
-	awaitObjects(t, "old pods still read", h.before, base(target, home, config+" "+config+"-4 "+config+"-5", append(onNodes("agent on %s"),
-		"ConfigMap "+home+"/"+name+": 2R every 10s to kubeapiservers, "+modern, "DaemonSet "+home+"/"+name)...)...)
+	awaitObjects(t, "old pods still read", op.before, base(target, operatorNamespace, config+" "+config+"-4 "+config+"-5", append(onNodes("agent on %s"),
+		"ConfigMap "+operatorNamespace+"/"+name+": 2R every 10s to kubeapiservers, "+modern, "DaemonSet "+operatorNamespace+"/"+name)...)...)
 	rollStatic(t, "5", true)
-	awaitObjects(t, "off", h.before, role(target, config+" "+config+"-5"))
+	awaitObjects(t, "off", op.before, role(target, config+" "+config+"-5"))
 
 	// A target that leaves the configuration is cleaned up after.
 	setEncryption(t, target, apiservers.Encryption("2", "identity"), "6")
 	rollStatic(t, "6", true)
 	expect("on again", "6", "2W", "10s", modern)
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
-	h.kill(syscall.SIGTERM)
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
+	op.kill(syscall.SIGTERM)
 }
 
 // setName is the ConfigMap of a plugin set with these keys.
@@ -215,5 +214,5 @@ func setName(target apiservers.Server, ids ...string) string {
 	for _, id := range ids {
 		plugins = append(plugins, v1alpha1.Plugin{KeyID: id, Endpoint: "unix:///var/run/kmsplugin/kms-" + id + ".sock"})
 	}
-	return render.ConfigMapName(target.Name, plugins)
+	return manifests.ConfigMapName(target.Name, plugins)
 }

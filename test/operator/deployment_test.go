@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
 // apiDeployment is an API server that is a Deployment, of one revision.
@@ -25,36 +25,36 @@ func apiDeployment(t *testing.T, revision string) {
 
 func removeDeployment(t *testing.T) {
 	t.Helper()
-	background := metav1.DeletePropagationForeground
-	if err := kube.AppsV1().Deployments("openshift-apiserver").Delete(context.Background(), "apiserver", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+	removeDeploymentIn(t, apiservers.OpenShift.Namespace)
+}
+
+func removeDeploymentIn(t *testing.T, namespace string) {
+	t.Helper()
+	foreground := metav1.DeletePropagationForeground
+	if err := kube.AppsV1().Deployments(namespace).Delete(context.Background(), "apiserver", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
 		t.Logf("remove the Deployment: %v", err)
 	}
-	eventuallyGone(t, "openshift-apiserver", "apiserver=true")
-}
-
-func eventuallyGone(t *testing.T, namespace, selector string) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		list, err := kube.CoreV1().Pods(namespace).List(context.Background(), metav1.ListOptions{LabelSelector: selector})
-		if err == nil && len(list.Items) == 0 {
-			return
+	eventually(t, "the pods of the Deployment are gone", func() error {
+		list, err := kube.CoreV1().Pods(namespace).List(context.Background(), metav1.ListOptions{LabelSelector: "apiserver=true"})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d are left", len(list.Items))
 		}
-	}
-	t.Errorf("pods of %s stay", selector)
+		return err
+	})
 }
 
-func TestDeploymentIsInjectedThroughAMigrationAndLetGoOf(t *testing.T) {
+func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	const config = apiservers.EncryptionSecret
 	target, ns := apiservers.OpenShift, apiservers.OpenShift.Namespace
-	h := newHouse(t)
+	op := newOperator(t)
 	file := func(interval string) string { return every(interval, openShiftAPIServer()) }
-	h.configure(file("30s"))
+	op.configure(file("30s"))
 	setEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	apiDeployment(t, "1")
 	t.Cleanup(func() { removeDeployment(t); setProfile(t, "") })
 	awaitPods(t, ns, "apiserver=true", 3)
 	bare := templateOf(t)
-	h.start("")
+	op.start("")
 
 	expect := func(step, revisions, injected string, sets ...string) {
 		t.Helper()
@@ -62,7 +62,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndLetGoOf(t *testing.T) {
 		if injected != "" {
 			want = append(want, "Deployment "+ns+"/apiserver: injected reporter:1, "+injected)
 		}
-		awaitObjects(t, step, h.before, append(want, sets...)...)
+		awaitObjects(t, step, op.before, append(want, sets...)...)
 		awaitPods(t, ns, "apiserver=true", 3)
 	}
 	set := func(text, interval string, ids ...string) string {
@@ -90,13 +90,13 @@ func TestDeploymentIsInjectedThroughAMigrationAndLetGoOf(t *testing.T) {
 
 	// What is live is no rollout.
 	before = rolls()
-	h.configure(file("10s"))
+	op.configure(file("10s"))
 	expect("another interval", config+"-3", setName(target, "2"), set("2W", "10s", "2"))
 	setProfile(t, "Old")
-	h.kill(syscall.SIGTERM)
-	h.start("")
-	h.kill(syscall.SIGKILL)
-	h.start("")
+	op.kill(syscall.SIGTERM)
+	op.start("")
+	op.kill(syscall.SIGKILL)
+	op.start("")
 	expect("after restarts", config+"-3", setName(target, "2"), set("2W", "10s", "2"))
 	for range 20 { // noise on the CR
 		report(t, apiservers.OpenShift, nodeNames[0], time.Now())
@@ -104,7 +104,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndLetGoOf(t *testing.T) {
 	if n := rolls() - before; n != 0 {
 		t.Errorf("an interval, a TLS profile, two restarts and reports made %d rollouts", n)
 	}
-	h.configure("rollout: Always\n" + file("20s"))
+	op.configure("rollout: Always\n" + file("20s"))
 	expect("every change is a rollout", config+"-3", setName(target, "2"), set("2W", "20s", "2"))
 	eventually(t, "one rollout for a change of the file", func() error {
 		if n := rolls() - before; n != 1 {
@@ -119,15 +119,15 @@ func TestDeploymentIsInjectedThroughAMigrationAndLetGoOf(t *testing.T) {
 	expect("the plugin still reads", config+"-4", setName(target, "2"), set("2R", "20s", "2"))
 	setEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "5")
 	apiDeployment(t, "5")
-	awaitObjects(t, "off", h.before, role(target, config+" "+config+"-5"))
+	awaitObjects(t, "off", op.before, role(target, config+" "+config+"-5"))
 	awaitPods(t, ns, "apiserver=true", 3)
-	h.awaitNothingLeft("Role openshift-apiserver/kms-health-operator-openshift-apiserver")
+	op.awaitNothingLeft("Role openshift-apiserver/kms-health-operator-openshift-apiserver")
 	if now := templateOf(t); now != strings.ReplaceAll(bare, config+"-1", config+"-5") {
 		t.Errorf("the template is not what it was:\n%s\nwas\n%s", now, bare)
 	}
-	h.configure("managementState: Removed\n" + file("10s"))
-	h.awaitNothingLeft()
-	h.kill(syscall.SIGTERM)
+	op.configure("managementState: Removed\n" + file("10s"))
+	op.awaitNothingLeft()
+	op.kill(syscall.SIGTERM)
 }
 
 func deploymentNow(t *testing.T) *appsv1.Deployment {
@@ -150,14 +150,14 @@ func templateOf(t *testing.T) string {
 
 func TestRevertByTheOwnerIsNoticedOnceAndLeftAlone(t *testing.T) {
 	ns := apiservers.OpenShift.Namespace
-	h := newHouse(t)
-	h.configure(targets(openShiftAPIServer()))
+	op := newOperator(t)
+	op.configure(targets(openShiftAPIServer()))
 	setEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
 	apiDeployment(t, "1")
 	t.Cleanup(func() { removeDeployment(t) })
 	awaitPods(t, ns, "apiserver=true", 3)
 	bare := deploymentNow(t).Spec.Template
-	h.start("")
+	op.start("")
 	awaitCondition(t, "openshiftapiservers", "True", "Configured")
 
 	// The owner puts back its whole template.
@@ -169,16 +169,16 @@ func TestRevertByTheOwnerIsNoticedOnceAndLeftAlone(t *testing.T) {
 	})
 	generation := deploymentNow(t).Generation
 	awaitCondition(t, "openshiftapiservers", "False", "InjectionReverted")
-	h.kill(syscall.SIGKILL)
-	h.start("")
+	op.kill(syscall.SIGKILL)
+	op.start("")
 	_, _, message := condition(t.Context(), "openshiftapiservers")
 	if !strings.Contains(message, "openshift-apiserver/apiserver") || !strings.Contains(message, "kubectl annotate clusterrole") {
-		t.Errorf("the way out is not told: %s", message)
+		t.Errorf("the message does not name the way out: %s", message)
 	}
-	// An event that the operator answers shows that it has looked.
-	h.configure(every("11s", openShiftAPIServer()))
+	// A change that the operator acts on shows that it has synced.
+	op.configure(every("11s", openShiftAPIServer()))
 	eventually(t, "the file follows", func() error {
-		lines, err := describe(t.Context(), usual)
+		lines, err := describe(t.Context(), usualKind)
 		if err == nil && !strings.Contains(strings.Join(lines, "\n"), "every 11s") {
 			err = fmt.Errorf("%v", lines)
 		}
@@ -187,6 +187,6 @@ func TestRevertByTheOwnerIsNoticedOnceAndLeftAlone(t *testing.T) {
 	if now := deploymentNow(t).Generation; now != generation {
 		t.Errorf("the Deployment was patched again: generation %d, was %d", now, generation)
 	}
-	h.configure("managementState: Removed\ntargets: []\n")
-	h.awaitNothingLeft()
+	op.configure("managementState: Removed\ntargets: []\n")
+	op.awaitNothingLeft()
 }

@@ -9,21 +9,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/pkg/sidecar"
-	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/pkg/podspec"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
 func TestExternalOwnerGetsFilesAndCredentials(t *testing.T) {
 	const config = apiservers.EncryptionSecret
 	target, ns := apiservers.OAuth, apiservers.OAuth.Namespace
-	h := newHouse(t)
+	op := newOperator(t)
 	file := func(interval string) string { return every(interval, apiservers.OAuth.Target("delivery: External")) }
-	h.configure(file("30s"))
+	op.configure(file("30s"))
 	setEncryption(t, target, apiservers.Encryption("1", "identity"))
-	h.start("")
+	op.start("")
 	expect := func(step string, sets ...string) {
 		t.Helper()
-		awaitObjects(t, step, h.before, append(base(target, ns, config, "Secret "+ns+"/kms-health-reporter-"+target.Name+"-mintedtoken: token"), sets...)...)
+		awaitObjects(t, step, op.before, append(base(target, ns, config, "Secret "+ns+"/kms-health-reporter-"+target.Name+"-mintedtoken: token"), sets...)...)
 	}
 	set := func(text, interval string, ids ...string) string {
 		return "ConfigMap " + ns + "/" + setName(target, ids...) + ": " + text + " every " + interval + " to authentications"
@@ -35,7 +35,7 @@ func TestExternalOwnerGetsFilesAndCredentials(t *testing.T) {
 		Containers: []corev1.Container{{Name: "oauth-apiserver", Image: "oauth:1", VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: "/var/run/kmsplugin"}}}},
 		Volumes:    []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 	}}
-	if err := sidecar.Inject(&pod.ObjectMeta, &pod.Spec, sidecar.Options{
+	if err := podspec.Inject(&pod.ObjectMeta, &pod.Spec, podspec.Options{
 		Image: "reporter:1", Endpoints: []string{"unix:///var/run/kmsplugin/kms-1.sock"},
 		ConfigMap: setName(target, "1"), Secret: "kms-health-reporter-" + target.Name + "-mintedtoken",
 	}); err != nil {
@@ -47,7 +47,7 @@ func TestExternalOwnerGetsFilesAndCredentials(t *testing.T) {
 	}
 	awaitPods(t, ns, "apiserver=true", 1)
 	setEncryption(t, target, apiservers.Encryption("1", "2", "identity"))
-	h.configure(file("10s"))
+	op.configure(file("10s"))
 	expect("a second key", set("1W", "10s", "1"), set("1W+2R", "10s", "1", "2"))
 	if err := kube.CoreV1().Pods(ns).Delete(t.Context(), "oauth-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -58,9 +58,9 @@ func TestExternalOwnerGetsFilesAndCredentials(t *testing.T) {
 	setEncryption(t, target, apiservers.Encryption("aescbc", "2", "identity"))
 	expect("the plugin still reads", set("2R", "10s", "2"))
 	setEncryption(t, target, apiservers.Encryption("aescbc", "identity"))
-	awaitObjects(t, "off", h.before, role(target, config))
-	h.awaitNothingLeft("Role openshift-oauth-apiserver/kms-health-operator-oauth-apiserver")
-	h.configure("managementState: Removed\n" + file("10s"))
-	h.awaitNothingLeft()
-	h.kill(syscall.SIGTERM)
+	awaitObjects(t, "off", op.before, role(target, config))
+	op.awaitNothingLeft("Role openshift-oauth-apiserver/kms-health-operator-oauth-apiserver")
+	op.configure("managementState: Removed\n" + file("10s"))
+	op.awaitNothingLeft()
+	op.kill(syscall.SIGTERM)
 }

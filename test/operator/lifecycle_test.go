@@ -12,8 +12,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
-	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
 // kubeAPIServer is a configuration of that one alone.
@@ -23,27 +24,27 @@ func kubeAPIServer(delivery string) string {
 
 func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 	target, resource := apiservers.Kube, apiservers.Kube.Resource
-	h := newHouse(t)
+	op := newOperator(t)
 	setEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	rollStatic(t, "1", true)
 	t.Cleanup(func() { removeStatics(t) })
 	for _, node := range nodeNames {
 		report(t, target, node, time.Now())
 	}
-	h.configure(kubeAPIServer("Companion"))
-	h.start("")
+	op.configure(kubeAPIServer("Companion"))
+	op.start("")
 	awaitCondition(t, resource, "True", "Configured")
 	companions := podUIDs(t, "kmshealth.openshift.io/delivery=Companion")
 
-	h.configure(kubeAPIServer("DaemonSet"))
-	awaitPods(t, home, "kmshealth.openshift.io/delivery=DaemonSet", 3)
+	op.configure(kubeAPIServer("DaemonSet"))
+	awaitPods(t, operatorNamespace, "kmshealth.openshift.io/delivery=DaemonSet", 3)
 	awaitCondition(t, resource, "False", "Progressing")
 	for _, node := range nodeNames[1:] {
 		report(t, target, node, time.Now().Add(time.Second))
 	}
 	// An operator that is killed in between goes on from there.
-	h.kill(syscall.SIGKILL)
-	h.start("")
+	op.kill(syscall.SIGKILL)
+	op.start("")
 	if _, reason, message := condition(t.Context(), resource); reason != "Progressing" || !strings.Contains(message, "Companion") {
 		t.Errorf("%s: %s", reason, message)
 	}
@@ -58,29 +59,29 @@ func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 		}
 		return nil
 	})
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
 }
 
 func TestUnmanagedChangesNothing(t *testing.T) {
-	h := newHouse(t)
+	op := newOperator(t)
 	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	rollStatic(t, "1", false)
 	t.Cleanup(func() { removeStatics(t) })
-	h.configure(kubeAPIServer("Auto"))
-	h.start("")
+	op.configure(kubeAPIServer("Auto"))
+	op.start("")
 	awaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
-	before, err := describe(t.Context(), usual)
+	before, err := describe(t.Context(), usualKind)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.configure("managementState: Unmanaged\n" + kubeAPIServer("Auto"))
-	h.awaitLogged("it is configured", `managementState="Unmanaged"`, 1)
+	op.configure("managementState: Unmanaged\n" + kubeAPIServer("Auto"))
+	op.awaitLogged("it is configured", `managementState="Unmanaged"`, 1)
 	setEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
 	rollStatic(t, "2", false)
 	gone := podUIDs(t, "kmshealth.openshift.io/delivery=Companion")
 	for name := range gone {
-		if err := kube.CoreV1().Pods(home).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		if err := kube.CoreV1().Pods(operatorNamespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		break
@@ -91,24 +92,24 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	after, err := describe(t.Context(), usual)
+	after, err := describe(t.Context(), usualKind)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(after) != len(before)-1 {
 		t.Errorf("there were\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
 }
 
 // An operator that starts before everything else: no file, no API server.
 func TestStartsWithoutFileAndAPIServer(t *testing.T) {
-	h := newHouse(t)
+	op := newOperator(t)
 	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	rollStatic(t, "1", false)
 	t.Cleanup(func() { removeStatics(t) })
-	kubeconfig := h.credentials("")
+	kubeconfig := op.credentials("")
 	if err := cluster.FreezeAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -122,32 +123,32 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 		}
 	}
 	t.Cleanup(thaw)
-	h.run(kubeconfig)
-	h.configure("this: is no configuration of ours\n")
-	h.awaitLogged("the bad file is told", `"Not taken`, 1)
-	h.configure(kubeAPIServer("Auto"))
+	op.run(kubeconfig)
+	op.configure("this: is no configuration of ours\n")
+	op.awaitLogged("the bad file is reported", `"Rejected the configuration`, 1)
+	op.configure(kubeAPIServer("Auto"))
 	thaw()
 	awaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
 	// The last good file stays in force.
-	h.configureRaw("garbage")
-	h.awaitLogged("the bad file is told", `"Not taken`, 2)
+	op.configureRaw("garbage")
+	op.awaitLogged("the bad file is reported", `"Rejected the configuration`, 2)
 	setEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
 	rollStatic(t, "2", false)
 	eventually(t, "it goes on by the last good file", func() error {
-		lines, err := describe(t.Context(), usual)
+		lines, err := describe(t.Context(), usualKind)
 		if err == nil && strings.Count(strings.Join(lines, "\n"), "2W every 30s") != 3 {
 			err = fmt.Errorf("%v", lines)
 		}
 		return err
 	})
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
 }
 
 func TestNamespaceThatIsMissingIsWaitedFor(t *testing.T) {
 	const ns = "openshift-oauth-apiserver"
-	h := newHouse(t)
-	namespaceDeleted.Store(true)
+	op := newOperator(t)
+	excuse(func(e *auditv1.Event) bool { return strings.Contains(e.RequestURI, "/namespaces/"+ns+"/") })
 	if err := kube.CoreV1().Namespaces().Delete(t.Context(), ns, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -169,38 +170,39 @@ func TestNamespaceThatIsMissingIsWaitedFor(t *testing.T) {
 			return
 		}
 		restored = true
-		ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*waitTimeout)
 		defer cancel()
-		if err := setUp(ctx); err != nil {
+		if err := installOperator(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Cleanup(restore)
-	h.configure(`targets:
-- name: oauth-apiserver
-  resource: authentications
-  namespace: openshift-oauth-apiserver
-  podSelector: {apiserver: "true"}
-  delivery: External
-`)
-	h.start("")
+	op.configure(targets(apiservers.OAuth.Target("delivery: Deployment", "deployment: apiserver")))
+	op.start("")
 	awaitCondition(t, "authentications", "Unknown", "NamespaceMissing")
+	op.configure(targets(apiservers.OAuth.Target("delivery: External")))
+	never(t, 3*time.Second, func() error {
+		if _, reason, message := condition(t.Context(), "authentications"); reason != "NamespaceMissing" {
+			return fmt.Errorf("%s: %s", reason, message)
+		}
+		return nil
+	})
 	restore()
 	setEncryption(t, apiservers.OAuth, apiservers.Encryption("1", "identity"))
-	awaitCondition(t, "authentications", "True", "Configured")
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
+	awaitCondition(t, "authentications", "False", "NoReporters") // it has no pods
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
 }
 
-func TestProvidersThatAreNotProbedAreTold(t *testing.T) {
-	h := newHouse(t)
+func TestProvidersThatAreNotProbedAreReported(t *testing.T) {
+	op := newOperator(t)
 	setEncryption(t, apiservers.Kube, strings.ReplaceAll(apiservers.Encryption("1", "identity"), "apiVersion: v2", "apiVersion: v1"), "1")
 	rollStatic(t, "1", false)
 	t.Cleanup(func() { removeStatics(t) })
-	h.configure(kubeAPIServer("Auto"))
-	h.start("")
+	op.configure(kubeAPIServer("Auto"))
+	op.start("")
 	eventually(t, "an Event names the provider", func() error {
-		events, err := kube.CoreV1().Events(home).List(t.Context(), metav1.ListOptions{})
+		events, err := kube.CoreV1().Events(operatorNamespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -211,6 +213,6 @@ func TestProvidersThatAreNotProbedAreTold(t *testing.T) {
 		}
 		return fmt.Errorf("none of %d", len(events.Items))
 	})
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
 }

@@ -7,25 +7,27 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/nodes"
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/manifests/install"
-	"github.com/kms-health/kms-health/test/nodes"
-	"github.com/kms-health/kms-health/test/program"
 )
 
-// patience bounds what must happen soon, on a busy machine too. It must be longer
-// than the minute of the operator's resync, by which it finds what no watch tells
-// of: a deleted Secret, for one.
-const patience = 90 * time.Second
+// waitTimeout bounds what must happen soon, on a busy machine too. It must be longer
+// than the minute of the operator's resync, by which it finds what it does not
+// watch: a deleted Secret, for one.
+const waitTimeout = 90 * time.Second
 
 // The cluster serves all tests, which run one after another: each leaves it as
 // empty as it was.
@@ -81,11 +83,11 @@ func start(ctx context.Context) (err error) {
 	if cluster, err = controlplane.Start(ctx, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, Audit: true}); err != nil {
 		return err
 	}
-	return furnish(ctx)
+	return prepareCluster(ctx)
 }
 
-// furnish makes a bare cluster an OpenShift with the operator's manifests applied.
-func furnish(ctx context.Context) (err error) {
+// prepareCluster installs OpenShift's configuration and the operator's manifests.
+func prepareCluster(ctx context.Context) (err error) {
 	if err := cluster.ApplyOpenShiftConfig(ctx, controlplane.TechPreviewNoUpgrade); err != nil {
 		return err
 	}
@@ -104,31 +106,37 @@ func furnish(ctx context.Context) (err error) {
 	if workers, err = nodes.Start(ctx, cluster.RESTConfig(), nodeNames...); err != nil {
 		return err
 	}
-	return setUp(ctx)
+	return installOperator(ctx)
 }
 
-// What tests have taken from the operator: the role by which it reads Secrets, a
-// namespace with all its rights in it.
-var roleEdited, namespaceDeleted atomic.Bool
+// excused says of which refusals a test is the cause.
+var excused struct {
+	sync.Mutex
+	refusals []func(*auditv1.Event) bool
+}
+
+// excuse lets the operator be refused what a test has taken from it.
+func excuse(refusal func(*auditv1.Event) bool) {
+	excused.Lock()
+	defer excused.Unlock()
+	excused.refusals = append(excused.refusals, refusal)
+}
 
 // refusals proves, from the API server's own log of all tests, that the operator
 // was never refused anything: it holds every right that it uses.
 func refusals() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	if err := cluster.AuditFence(ctx); err != nil {
 		return err
 	}
-	events, err := cluster.AuditEventsByUser(controlplane.ServiceAccountUser(home, install.ServiceAccount))
+	events, err := cluster.AuditEventsByUser(controlplane.ServiceAccountUser(operatorNamespace, install.ServiceAccount))
 	if err != nil {
 		return err
 	}
 	var refused []string
 	for _, e := range events {
-		if roleEdited.Load() && strings.Contains(e.RequestURI, "/secrets") && strings.Contains(e.RequestURI, "encryption-config") {
-			continue
-		}
-		if namespaceDeleted.Load() && strings.Contains(e.RequestURI, "/namespaces/openshift-oauth-apiserver/") {
+		if slices.ContainsFunc(excused.refusals, func(is func(*auditv1.Event) bool) bool { return is(&e) }) {
 			continue
 		}
 		if e.ResponseStatus != nil && (e.ResponseStatus.Code == 403 || e.ResponseStatus.Code == 401) {

@@ -18,16 +18,22 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-func TestMetricsAreForThoseWhoMay(t *testing.T) {
+// freeAddress is one that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := listener.Addr().String()
-	_ = listener.Close()
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func TestMetricsNeedTheRightToGetThem(t *testing.T) {
+	address := freeAddress(t)
 	certs := t.TempDir()
 	ca, err := controlplane.NewCA("metrics")
 	if err != nil {
@@ -42,13 +48,13 @@ func TestMetricsAreForThoseWhoMay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := newHouse(t)
-	h.more = []string{"--metrics-bind-address", address, "--metrics-cert-dir", certs}
-	h.configure("targets: []\n")
-	h.start("")
+	op := newOperator(t)
+	op.more = []string{"--metrics-bind-address", address, "--metrics-cert-dir", certs}
+	op.configure("targets: []\n")
+	op.start("")
 
 	for _, name := range []string{"scraper", "stranger"} {
-		if err := cluster.CreateServiceAccount(t.Context(), home, name); err != nil {
+		if err := cluster.CreateServiceAccount(t.Context(), operatorNamespace, name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,7 +64,7 @@ func TestMetricsAreForThoseWhoMay(t *testing.T) {
 	}
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "scraper"},
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "scraper", Namespace: home}}}
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "scraper", Namespace: operatorNamespace}}}
 	if _, err := kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +81,7 @@ func TestMetricsAreForThoseWhoMay(t *testing.T) {
 		case "garbage":
 			r.Header.Set("Authorization", "Bearer garbage")
 		default:
-			token, err := cluster.ServiceAccountToken(t.Context(), home, who, controlplane.TokenOptions{})
+			token, err := cluster.ServiceAccountToken(t.Context(), operatorNamespace, who, controlplane.TokenOptions{})
 			if err != nil {
 				return 0, "", err
 			}

@@ -18,9 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
-	"github.com/kms-health/kms-health/pkg/operator/render"
-	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
 // The environment may say how many random sequences of changes are played (SEQUENCES),
@@ -48,6 +49,7 @@ type model struct {
 	static   map[string][]string // the providers that each node's kube-apiserver has
 	live     []string            // of kube-apiserver
 	other    []string            // of openshift-apiserver, live and deployed
+	at       apiservers.Server   // openshift-apiserver, where the configuration has it
 	revs     map[string]string   // each node's revision
 	interval string
 	always   bool
@@ -58,7 +60,7 @@ var providerSets = [][]string{
 	{"aescbc", "identity"}, {"1", "identity"}, {"1", "2", "identity"}, {"2", "1", "aescbc"}, {"2", "identity"}, {"aescbc", "2"}, {"identity"},
 }
 
-// keys are the plugins of providers: a letter says what is done with each.
+// keys are the plugins of providers: a letter says its role.
 func keys(providers []string) (text string, ids []string) {
 	var write, read []string
 	for i, p := range providers {
@@ -81,10 +83,11 @@ func (m *model) config() string {
 	if m.always {
 		rollout = "Always"
 	}
-	return "rollout: " + rollout + "\n" + every(m.interval, apiservers.Kube.Target("delivery: Companion", serving), openShiftAPIServer())
+	return "rollout: " + rollout + "\n" + every(m.interval, apiservers.Kube.Target("delivery: Companion", serving),
+		m.at.Target("delivery: Deployment", "deployment: apiserver"))
 }
 
-// want is what there should be, as describe tells it.
+// want is the desired state, in describe's form.
 func (m *model) want() []string {
 	tls := map[string]string{"": "VersionTLS12 with 6 suites", "Old": "VersionTLS10 with 18 suites", "Modern": "VersionTLS13 with 0 suites"}[m.profile]
 	var lines []string
@@ -105,26 +108,39 @@ func (m *model) want() []string {
 		secrets += " encryption-config-" + r
 	}
 	if on {
-		lines = append(lines, base(apiservers.Kube, home, secrets)...)
+		lines = append(lines, base(apiservers.Kube, operatorNamespace, secrets)...)
 	} else {
 		lines = append(lines, role(apiservers.Kube, secrets))
 	}
 	secrets = fmt.Sprintf("encryption-config encryption-config-%s", m.revs["other"])
 	if text, ids := keys(m.other); len(ids) > 0 {
-		target, ns := apiservers.OpenShift, apiservers.OpenShift.Namespace
+		target, ns := m.at, m.at.Namespace
 		lines = append(lines, base(target, ns, secrets,
 			"Secret "+ns+"/kms-health-reporter-"+target.Name+"-mintedtoken: token",
 			"Deployment "+ns+"/apiserver: injected reporter:1, "+setName(target, ids...),
-			"ConfigMap "+ns+"/"+setName(target, ids...)+": "+text+" every "+m.interval+" to openshiftapiservers")...)
+			"ConfigMap "+ns+"/"+setName(target, ids...)+": "+text+" every "+m.interval+" to "+target.Resource)...)
 	} else {
-		lines = append(lines, role(apiservers.OpenShift, secrets))
+		lines = append(lines, role(m.at, secrets))
 	}
 	slices.Sort(lines)
 	return slices.Compact(lines)
 }
 
+// namespacesOfMoves are where openshift-apiserver may be.
+var namespacesOfMoves = []string{apiservers.OpenShift.Namespace, apiservers.OAuth.Namespace}
+
+// deploy brings openshift-apiserver to its revision, in each namespace that it may be in.
+func (m *model) deploy(t *testing.T) {
+	t.Helper()
+	for _, namespace := range namespacesOfMoves {
+		server := apiservers.Server{Namespace: namespace}
+		setEncryption(t, server, apiservers.Encryption(m.other...), m.revs["other"])
+		applyObject(t, apiservers.Deployments, namespace, apiservers.Deployment(m.revs["other"]))
+	}
+}
+
 // actions are what can happen. Each returns what it did.
-func (m *model) actions(t *testing.T, h *house, p *faultyProxy) []func() string {
+func (m *model) actions(t *testing.T, op *operatorProcess, p *faultyProxy) []func() string {
 	pick := func() []string { return providerSets[m.random.IntN(len(providerSets))] }
 	next := func() string { m.revision++; return fmt.Sprint(m.revision) }
 	return []func() string{
@@ -142,18 +158,17 @@ func (m *model) actions(t *testing.T, h *house, p *faultyProxy) []func() string 
 		func() string {
 			m.other = pick()
 			m.revs["other"] = next()
-			setEncryption(t, apiservers.OpenShift, apiservers.Encryption(m.other...), m.revs["other"])
-			apiDeployment(t, m.revs["other"])
+			m.deploy(t)
 			return fmt.Sprintf("openshift-apiserver has %v", m.other)
 		},
 		func() string {
 			m.interval = fmt.Sprintf("%ds", 10+m.random.IntN(50))
-			h.configure(m.config())
+			op.configure(m.config())
 			return "interval " + m.interval
 		},
 		func() string {
 			m.always = !m.always
-			h.configure(m.config())
+			op.configure(m.config())
 			return fmt.Sprintf("always %v", m.always)
 		},
 		func() string {
@@ -163,8 +178,8 @@ func (m *model) actions(t *testing.T, h *house, p *faultyProxy) []func() string 
 		},
 		func() string { return m.edit(t) },
 		func() string {
-			h.kill(syscall.SIGKILL)
-			h.start(p.URL)
+			op.kill(syscall.SIGKILL)
+			op.start(p.URL)
 			return "operator killed"
 		},
 		func() string {
@@ -180,18 +195,32 @@ func (m *model) actions(t *testing.T, h *house, p *faultyProxy) []func() string 
 			_ = kube.CoreV1().Pods("openshift-apiserver").Delete(t.Context(), name, metav1.DeleteOptions{})
 			return "pod " + name + " deleted"
 		},
+		func() string {
+			m.at.Namespace = namespacesOfMoves[m.random.IntN(2)]
+			m.at.Resource = []string{apiservers.OpenShift.Resource, apiservers.OAuth.Resource}[m.random.IntN(2)]
+			op.configure(m.config())
+			return fmt.Sprintf("openshift-apiserver is in %s, on %s", m.at.Namespace, m.at.Resource)
+		},
+		func() string {
+			pods, err := kube.CoreV1().Pods(operatorNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: companions})
+			if err != nil || len(pods.Items) == 0 {
+				return "no companion to fail"
+			}
+			pod := &pods.Items[m.random.IntN(len(pods.Items))]
+			return fmt.Sprintf("pod %s fails: %v", pod.Name, failPod(t.Context(), pod))
+		},
 	}
 }
 
-// edit is somebody who touches what is the operator's.
+// edit changes or deletes an object of the operator's.
 func (m *model) edit(t *testing.T) string {
-	all, err := listMade(t.Context(), whatever)
+	all, err := listMade(t.Context(), anyKind)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all = slices.DeleteFunc(all, func(o unstructured.Unstructured) bool {
-		// The state that is kept in a ClusterRole is for nobody to touch.
-		return o.GetLabels()[render.ManagedBy] != render.Manager || o.GetKind() == "ReplicaSet" || o.GetKind() == "ControllerRevision"
+		// The state that is kept in a ClusterRole is not to be edited.
+		return o.GetLabels()[manifests.ManagedBy] != manifests.Manager || o.GetKind() == "ReplicaSet" || o.GetKind() == "ControllerRevision"
 	})
 	if len(all) == 0 {
 		return "nothing to edit"
@@ -201,20 +230,22 @@ func (m *model) edit(t *testing.T) string {
 	what := o.GetKind() + " " + o.GetName()
 	resource := client.Resource(gvr).Namespace(o.GetNamespace())
 	if o.GetKind() == "Role" {
-		roleEdited.Store(true)
+		excuse(func(e *auditv1.Event) bool {
+			return strings.Contains(e.RequestURI, "/secrets") && strings.Contains(e.RequestURI, "encryption-config")
+		})
 	}
 	if m.random.IntN(2) == 0 && o.GetKind() != "ClusterRole" {
 		_ = resource.Delete(t.Context(), o.GetName(), metav1.DeleteOptions{})
 		return what + " deleted"
 	}
-	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{render.ManagedBy: nil}}}
+	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{manifests.ManagedBy: nil}}}
 	switch o.GetKind() {
 	case "ConfigMap":
 		patch = map[string]any{"data": map[string]any{"config.yaml": "broken: true"}}
 	case "ClusterRoleBinding":
 		patch = map[string]any{"subjects": []any{map[string]any{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "intruder"}}}
 	case "Pod":
-		patch = map[string]any{"metadata": map[string]any{"annotations": map[string]any{render.ConfigAnnotation: "broken: true"}}}
+		patch = map[string]any{"metadata": map[string]any{"annotations": map[string]any{manifests.ConfigAnnotation: "broken: true"}}}
 	case "ClusterRole", "Role":
 		patch = map[string]any{"rules": []any{}}
 	case "Secret", "ServiceAccount":
@@ -237,40 +268,45 @@ func TestRandomSequencesEndAsAFreshRenderWould(t *testing.T) {
 }
 
 func playSequence(t *testing.T, seed uint64) {
-	h := newHouse(t)
+	grantMoved(t)
 	p := newFaultyProxy(t, seed)
-	h.ca = p.ca
-	m := &model{random: rand.New(rand.NewPCG(seed, 0)), static: map[string][]string{}, revs: map[string]string{}, interval: "30s", revision: 100}
+	op := newOperator(t)
+	op.ca = p.ca
+	m := &model{random: rand.New(rand.NewPCG(seed, 0)), static: map[string][]string{}, revs: map[string]string{}, interval: "30s", revision: 100, at: apiservers.OpenShift}
 	m.live, m.other = []string{"1", "identity"}, []string{"1", "identity"}
-	t.Cleanup(func() { removeStatics(t); removeDeployment(t); setProfile(t, "") })
+	t.Cleanup(func() {
+		removeStatics(t)
+		for _, namespace := range namespacesOfMoves {
+			removeDeploymentIn(t, namespace)
+		}
+		setProfile(t, "")
+	})
 	setEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), "100")
-	setEncryption(t, apiservers.OpenShift, apiservers.Encryption(m.other...), "100")
 	for _, node := range nodeNames {
 		runStatic(t, node, staticPod("100", false))
 		m.static[node], m.revs[node] = m.live, "100"
 	}
-	apiDeployment(t, "100")
 	m.revs["other"] = "100"
-	h.configure(m.config())
-	h.start(p.URL)
-	t.Cleanup(func() { h.kill(syscall.SIGKILL) }) // before the proxy, which waits for its clients
+	m.deploy(t)
+	op.configure(m.config())
+	op.start(p.URL)
 
 	var played []string
 	t.Cleanup(func() {
 		t.Logf("SEED=%d SEQUENCES=1 plays it again:\n  %s", seed, strings.Join(played, "\n  "))
 	})
-	actions := m.actions(t, h, p)
+	actions := m.actions(t, op, p)
 	for range 6 + m.random.IntN(6) {
 		played = append(played, actions[m.random.IntN(len(actions))]())
 		time.Sleep(time.Duration(m.random.IntN(700)) * time.Millisecond) // any moment
 	}
 	p.errors.Store(0)
-	awaitObjects(t, "the end of the sequence", h.before, m.want()...)
+	awaitObjects(t, "the end of the sequence", op.before, m.want()...)
 	// What is described may be in place before the last change has been looked at.
 	once := ""
 	eventually(t, "the end of the sequence stays", func() error {
 		was := once
-		once = snapshot(t, h)
+		once = snapshot(t, op)
 		time.Sleep(time.Second)
 		if once != was {
 			return fmt.Errorf("still changing")
@@ -278,32 +314,32 @@ func playSequence(t *testing.T, seed uint64) {
 		return nil
 	})
 
-	h.configure("managementState: Removed\n" + m.config())
-	h.awaitNothingLeft()
-	h.configure(m.config())
-	awaitObjects(t, "the same made anew", h.before, m.want()...)
+	op.configure("managementState: Removed\n" + m.config())
+	op.awaitNothingLeft()
+	op.configure(m.config())
+	awaitObjects(t, "the same made anew", op.before, m.want()...)
 	eventually(t, "what was reached is what is made anew", func() error {
-		if anew := snapshot(t, h); anew != once {
+		if anew := snapshot(t, op); anew != once {
 			return fmt.Errorf("made anew:\n%s\nwas reached:\n%s", anew, once)
 		}
 		return nil
 	})
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
-	h.kill(syscall.SIGTERM)
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
+	op.kill(syscall.SIGTERM)
 }
 
 // snapshot is all that the operator decides of what it made.
-func snapshot(t *testing.T, h *house) string {
+func snapshot(t *testing.T, op *operatorProcess) string {
 	t.Helper()
-	all, err := listMade(t.Context(), whatever)
+	all, err := listMade(t.Context(), anyKind)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var parts []string
 	for _, o := range all {
 		key := fmt.Sprintf("%s %s/%s: ", o.GetKind(), o.GetNamespace(), o.GetName())
-		if o.GetLabels()[render.ManagedBy] != render.Manager || slices.ContainsFunc(h.before, func(s string) bool { return strings.HasPrefix(s, key) }) {
+		if o.GetLabels()[manifests.ManagedBy] != manifests.Manager || slices.ContainsFunc(op.before, func(s string) bool { return strings.HasPrefix(s, key) }) {
 			continue
 		}
 		content := map[string]any{}
@@ -314,7 +350,7 @@ func snapshot(t *testing.T, h *house) string {
 		}
 		annotations := o.GetAnnotations()
 		for _, name := range []string{
-			render.StateAnnotation, "deprecated.daemonset.template.generation",
+			manifests.StateAnnotation, "deprecated.daemonset.template.generation",
 			"kmshealth.openshift.io/issued-at", "kmshealth.openshift.io/expires-at", "kmshealth.openshift.io/service-account-uid",
 		} {
 			delete(annotations, name)

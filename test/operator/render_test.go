@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kms-health/kms-health/pkg/operator/render"
-	"github.com/kms-health/kms-health/test/apiservers"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // renderInto runs the command, and returns its folder.
@@ -52,7 +52,7 @@ func kubectl(t *testing.T, args ...string) string {
 
 func TestRenderedFilesAreAccepted(t *testing.T) {
 	const data = "../testdata/"
-	common := []string{"--config", data + "operator.yaml", "--encryption-config", data + "encryption-config.yaml", "--ca-file", data + "ca.crt", "--namespace", home}
+	common := []string{"--config", data + "operator.yaml", "--encryption-config", data + "encryption-config.yaml", "--ca-file", data + "ca.crt", "--namespace", operatorNamespace}
 	for name, args := range map[string][]string{
 		"DaemonSet":  {"--target", "kube-apiserver"},
 		"Deployment": {"--target", "openshift-apiserver", "--pod", data + "deployment.yaml"},
@@ -83,11 +83,11 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 }
 
 func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
-	h := newHouse(t)
+	op := newOperator(t)
 	file := "image: reporter:1\n" + targets(apiservers.Kube.Target())
-	h.configure(file)
+	op.configure(file)
 	text := apiservers.Encryption("2", "1", "identity")
-	encryptionFile, ca := filepath.Join(h.dir, "encryption.yaml"), filepath.Join(h.dir, "ca.crt")
+	encryptionFile, ca := filepath.Join(op.dir, "encryption.yaml"), filepath.Join(op.dir, "ca.crt")
 	for path, content := range map[string][]byte{encryptionFile: []byte(text), ca: cluster.ServingCA().PEM()} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 		setEncryption(t, apiservers.Kube, text, "1")
 		runStatic(t, nodeNames[0], staticPod("1", onHost))
 		t.Cleanup(func() { removeStatics(t) })
-		h.start("")
+		op.start("")
 		reason := map[bool]string{true: "SocketsOnHost", false: "SocketsInPods"}[onHost]
 		awaitCondition(t, "kubeapiservers", "True", reason)
 
@@ -106,7 +106,7 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-		podFile := filepath.Join(h.dir, "pod.yaml")
+		podFile := filepath.Join(op.dir, "pod.yaml")
 		raw, err := yaml.Marshal(pod)
 		if err != nil {
 			t.Fatal(err)
@@ -114,11 +114,11 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 		if err := os.WriteFile(podFile, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		dir := renderInto(t, "--config", h.config, "--encryption-config", encryptionFile, "--pod", podFile, "--ca-file", ca, "--namespace", home)
+		dir := renderInto(t, "--config", op.config, "--encryption-config", encryptionFile, "--pod", podFile, "--ca-file", ca, "--namespace", operatorNamespace)
 		if onHost {
 			var rendered corev1.ConfigMap
 			readYAML(t, filepath.Join(dir, "30-configmap-kms-health-reporter-kube-apiserver.yaml"), &rendered)
-			live, err := kube.CoreV1().ConfigMaps(home).Get(t.Context(), "kms-health-reporter-kube-apiserver", metav1.GetOptions{})
+			live, err := kube.CoreV1().ConfigMaps(operatorNamespace).Get(t.Context(), "kms-health-reporter-kube-apiserver", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,10 +127,10 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 					t.Errorf("%s: rendered\n%s\nthe controller's\n%s", key, rendered.Data[key], value)
 				}
 			}
-			h.configure("targets: []\n")
-			h.awaitNothingLeft()
-			h.kill(syscall.SIGTERM)
-			h.configure(file)
+			op.configure("targets: []\n")
+			op.awaitNothingLeft()
+			op.kill(syscall.SIGTERM)
+			op.configure(file)
 			continue
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "40-pod-*.yaml"))
@@ -139,18 +139,18 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 		}
 		var rendered unstructured.Unstructured
 		readYAML(t, files[0], &rendered.Object)
-		live, err := kube.CoreV1().Pods(home).Get(t.Context(), rendered.GetName(), metav1.GetOptions{})
+		live, err := kube.CoreV1().Pods(operatorNamespace).Get(t.Context(), rendered.GetName(), metav1.GetOptions{})
 		if err != nil {
 			t.Fatalf("the controller's pod has another name: %v", err)
 		}
-		for _, key := range []string{render.ConfigAnnotation, render.KubeconfigAnnotation, render.ConfigHashAnnotation, render.PodHashAnnotation} {
+		for _, key := range []string{manifests.ConfigAnnotation, manifests.KubeconfigAnnotation, manifests.ConfigHashAnnotation, manifests.PodHashAnnotation} {
 			if got := rendered.GetAnnotations()[key]; got != live.Annotations[key] {
 				t.Errorf("%s: rendered\n%s\nthe controller's\n%s", key, got, live.Annotations[key])
 			}
 		}
 	}
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
 }
 
 func readYAML(t *testing.T, file string, into any) {

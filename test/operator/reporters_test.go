@@ -20,13 +20,13 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operator/render"
-	"github.com/kms-health/kms-health/pkg/rollup"
-	"github.com/kms-health/kms-health/test/apiservers"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/manifests/install"
-	"github.com/kms-health/kms-health/test/program"
 )
 
 // reporterBinary is built for the first test that runs one.
@@ -53,7 +53,7 @@ func startReporters(t *testing.T, server apiservers.Server, namespace, interval 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	token, err := cluster.ServiceAccountToken(t.Context(), namespace, render.Name(server.Name), controlplane.TokenOptions{})
+	token, err := cluster.ServiceAccountToken(t.Context(), namespace, manifests.Name(server.Name), controlplane.TokenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,13 +64,13 @@ func startReporters(t *testing.T, server apiservers.Server, namespace, interval 
 	var all []*reporter
 	for _, node := range nodeNames {
 		r := &reporter{node: node, plugin: plugin, ended: make(chan error, 1)}
-		home := filepath.Join(dir, node)
-		if err := os.Mkdir(home, 0o700); err != nil {
+		folder := filepath.Join(dir, node)
+		if err := os.Mkdir(folder, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if plugin == nil {
 			// One remote key for all.
-			r.plugin, err = kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(home, "kms-1.sock"), StateDir: filepath.Join(dir, "key")})
+			r.plugin, err = kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(folder, "kms-1.sock"), StateDir: filepath.Join(dir, "key")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,12 +82,12 @@ probe: {interval: %s}
 plugins: [{keyID: "1", endpoint: %q, role: Write, timeout: 1s}]
 destination: {resource: %s, kubeconfig: %s}
 `, interval, r.plugin.Endpoint(), server.Resource, kubeconfig)
-		file := filepath.Join(home, "config.yaml")
+		file := filepath.Join(folder, "config.yaml")
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		r.process = exec.Command(path, "--config", file, "--node-name", node)
-		log, err := os.Create(filepath.Join(home, "log"))
+		log, err := os.Create(filepath.Join(folder, "log"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ destination: {resource: %s, kubeconfig: %s}
 	return all
 }
 
-// kill ends it without a chance to say anything.
+// kill ends it by SIGKILL.
 func (r *reporter) kill(t *testing.T) {
 	t.Helper()
 	if r.process == nil {
@@ -133,19 +133,19 @@ func (r *reporter) signal(t *testing.T, s syscall.Signal) {
 }
 
 // resource is an operator resource as it is now.
-func resource(t *testing.T, server apiservers.Server) *rollup.Resource {
+func resource(t *testing.T, server apiservers.Server) *operatorcr.Status {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	o, err := client.Resource(controlplane.OperatorGVR(server.Resource)).Get(ctx, controlplane.ClusterObject, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rollup.Read(o)
+	return operatorcr.Read(o)
 }
 
 // awaitRollUp waits until a condition has a status and a reason, and returns it.
-func awaitRollUp(t *testing.T, server apiservers.Server, conditionType, status, reason string) (c rollup.Condition) {
+func awaitRollUp(t *testing.T, server apiservers.Server, conditionType, status, reason string) (c operatorcr.Condition) {
 	t.Helper()
 	eventually(t, conditionType+" is "+status+", "+reason, func() error {
 		c = resource(t, server).Conditions[conditionType]
@@ -157,7 +157,7 @@ func awaitRollUp(t *testing.T, server apiservers.Server, conditionType, status, 
 	return c
 }
 
-// lastChecked is what a node last said.
+// lastChecked is a node's last report.
 func lastChecked(t *testing.T, server apiservers.Server, node string) health.Entry {
 	t.Helper()
 	for _, r := range resource(t, server).Reports {
@@ -169,9 +169,9 @@ func lastChecked(t *testing.T, server apiservers.Server, node string) health.Ent
 	return health.Entry{}
 }
 
-// grown makes the pods of an API server look as if they had run for long: in the
+// agePods makes the pods of a namespace look as if they had run for an hour: in the
 // minutes after a start, silence is excused.
-func grown(t *testing.T, namespace string) {
+func agePods(t *testing.T, namespace string) {
 	t.Helper()
 	eventually(t, "the pods of "+namespace+" have run for an hour", func() error {
 		pods, err := kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
@@ -209,11 +209,11 @@ type written struct {
 	what string
 }
 
-// writesOf are the operator's writes since the house was made, but those of its lease,
+// writesOf are the operator's writes since it was made, but those of its lease,
 // or a reporter's.
 func writesOf(t *testing.T, user string) []written {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	if err := cluster.AuditFence(ctx); err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func writesOf(t *testing.T, user string) []written {
 // operatorWrites are the operator's.
 func operatorWrites(t *testing.T) []written {
 	t.Helper()
-	return writesOf(t, controlplane.ServiceAccountUser(home, install.ServiceAccount))
+	return writesOf(t, controlplane.ServiceAccountUser(operatorNamespace, install.ServiceAccount))
 }
 
 func texts(all []written) string {
@@ -266,13 +266,13 @@ func awaitNoWrites(t *testing.T) []written {
 
 // watchResource follows an operator resource, and calls see with each of its
 // versions, until the test ends.
-func watchResource(t *testing.T, server apiservers.Server, see func(at time.Time, r *rollup.Resource)) {
+func watchResource(t *testing.T, server apiservers.Server, see func(at time.Time, r *operatorcr.Status)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
+	removeTarget := make(chan struct{})
 	started := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(removeTarget)
 		var once sync.Once
 		for ctx.Err() == nil {
 			w, err := client.Resource(controlplane.OperatorGVR(server.Resource)).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + controlplane.ClusterObject})
@@ -283,17 +283,17 @@ func watchResource(t *testing.T, server apiservers.Server, see func(at time.Time
 			}
 			for event := range w.ResultChan() {
 				if o := asUnstructured(event.Object); o != nil {
-					see(time.Now(), rollup.Read(o))
+					see(time.Now(), operatorcr.Read(o))
 				}
 			}
 		}
 	}()
 	<-started
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(func() { cancel(); <-removeTarget })
 }
 
 // nodesOf are the nodes with a report.
-func nodesOf(r *rollup.Resource) []string {
+func nodesOf(r *operatorcr.Status) []string {
 	all := map[string]bool{}
 	for _, report := range r.Reports {
 		all[report.Node] = true

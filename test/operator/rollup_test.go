@@ -18,10 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operator/render"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
-	"github.com/kms-health/kms-health/test/apiservers"
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -30,54 +31,54 @@ func asUnstructured(o runtime.Object) *unstructured.Unstructured {
 	return u
 }
 
-// reporting brings kube-apiserver on three nodes to where all report, once a
-// second, and all is well.
-func reporting(t *testing.T, h *house, plugin *kmsplugin.Plugin) []*reporter {
+// startReporting brings kube-apiserver on three nodes to where all report, once a
+// second, and everything is healthy.
+func startReporting(t *testing.T, op *operatorProcess, plugin *kmsplugin.Plugin) []*reporter {
 	t.Helper()
 	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	rollStatic(t, "1", false)
 	t.Cleanup(func() { removeStatics(t) })
-	grown(t, apiservers.Kube.Namespace)
-	h.configure(targets(apiservers.Kube.Target()))
-	h.start("")
+	agePods(t, apiservers.Kube.Namespace)
+	op.configure(targets(apiservers.Kube.Target()))
+	op.start("")
 	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
-	reporters := startReporters(t, apiservers.Kube, home, "1s", plugin)
+	reporters := startReporters(t, apiservers.Kube, operatorNamespace, "1s", plugin)
 	awaitHealthy(t)
 	return reporters
 }
 
 func awaitHealthy(t *testing.T) {
 	t.Helper()
-	awaitRollUp(t, apiservers.Kube, rollup.Observed, rollup.True, rollup.AsExpected)
-	awaitRollUp(t, apiservers.Kube, rollup.WriteKeyAgreed, rollup.True, rollup.AsExpected)
-	awaitRollUp(t, apiservers.Kube, rollup.Degraded, rollup.False, rollup.AsExpected)
+	awaitRollUp(t, apiservers.Kube, rollup.Observed, operatorcr.True, rollup.AsExpected)
+	awaitRollUp(t, apiservers.Kube, rollup.WriteKeyAgreed, operatorcr.True, rollup.AsExpected)
+	awaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.False, rollup.AsExpected)
 }
 
-// done takes the target back, and with it every report and condition.
-func done(t *testing.T, h *house, reporters []*reporter) {
+// removeTarget takes the target back, and with it every report and condition.
+func removeTarget(t *testing.T, op *operatorProcess, reporters []*reporter) {
 	t.Helper()
 	for _, r := range reporters {
 		r.kill(t)
 	}
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
 	left := resource(t, apiservers.Kube)
 	if len(left.Reports) > 0 || left.Conditions[rollup.Degraded].Type != "" {
 		t.Errorf("left: %+v", left)
 	}
 }
 
-// soon is how soon the roll-up follows a report.
-const soon = 2 * time.Second
+// rollUpWithin is how soon the roll-up follows a report.
+const rollUpWithin = 2 * time.Second
 
-// toldOnce makes a plugin ill and well again, twice: each change is told soon, by one
-// write of the operator.
-func toldOnce(t *testing.T, reporters []*reporter) {
+// expectOneWriteEach makes a plugin unhealthy and healthy again, twice: each change is rolled
+// up soon, by one write of the operator.
+func expectOneWriteEach(t *testing.T, reporters []*reporter) {
 	t.Helper()
 	// When the first such report, and when the verdict, was first to be seen.
 	var mu sync.Mutex
 	seen := map[string]time.Time{}
-	watchResource(t, apiservers.Kube, func(at time.Time, r *rollup.Resource) {
+	watchResource(t, apiservers.Kube, func(at time.Time, r *operatorcr.Status) {
 		mu.Lock()
 		defer mu.Unlock()
 		note := func(what string) {
@@ -96,8 +97,8 @@ func toldOnce(t *testing.T, reporters []*reporter) {
 		t.Helper()
 		mu.Lock()
 		defer mu.Unlock()
-		if after := seen[to].Sub(seen[from]); seen[to].IsZero() || seen[from].IsZero() || after > soon {
-			t.Errorf("%s came %s after %s, must be at most %s", to, after, from, soon)
+		if after := seen[to].Sub(seen[from]); seen[to].IsZero() || seen[from].IsZero() || after > rollUpWithin {
+			t.Errorf("%s came %s after %s, must be at most %s", to, after, from, rollUpWithin)
 		} else {
 			t.Logf("%s came %s after %s", to, after.Round(time.Millisecond), from)
 		}
@@ -152,17 +153,17 @@ func toldOnce(t *testing.T, reporters []*reporter) {
 }
 
 // reporterUser is who the reporters of kube-apiserver are.
-var reporterUser = controlplane.ServiceAccountUser(home, render.Name(apiservers.Kube.Name))
+var reporterUser = controlplane.ServiceAccountUser(operatorNamespace, manifests.Name(apiservers.Kube.Name))
 
-// A reporter that is killed, or hangs, is told one second after its last word has
-// become too old, and not before.
-func TestSilenceIsToldWhenItIsCertain(t *testing.T) {
-	h := newHouse(t)
-	reporters := reporting(t, h, nil)
+// A reporter that is killed, or hangs, is reported one second after its last report has
+// become stale, and not before.
+func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
+	op := newOperator(t)
+	reporters := startReporting(t, op, nil)
 	var mu sync.Mutex
 	last := map[string]time.Time{} // by node, when its entry becomes stale
-	told := time.Time{}            // when Unknown was seen
-	watchResource(t, apiservers.Kube, func(at time.Time, r *rollup.Resource) {
+	reported := time.Time{}        // when Unknown was seen
+	watchResource(t, apiservers.Kube, func(at time.Time, r *operatorcr.Status) {
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range r.Reports {
@@ -170,34 +171,34 @@ func TestSilenceIsToldWhenItIsCertain(t *testing.T) {
 				last[r.Reports[i].Node] = e.StaleAt()
 			}
 		}
-		if r.Conditions[rollup.Degraded].Status == rollup.Unknown {
-			if told.IsZero() {
-				told = at
+		if r.Conditions[rollup.Degraded].Status == operatorcr.Unknown {
+			if reported.IsZero() {
+				reported = at
 			}
 		} else {
-			told = time.Time{}
+			reported = time.Time{}
 		}
 	})
 	check := func(how string, r *reporter) {
 		t.Helper()
-		c := awaitRollUp(t, apiservers.Kube, rollup.Degraded, rollup.Unknown, rollup.ReporterStale)
+		c := awaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.Unknown, rollup.ReporterStale)
 		if !strings.Contains(c.Message, "node "+r.node) || strings.Contains(c.Message, "key") {
 			t.Errorf("%s: %q", how, c.Message)
 		}
 		eventually(t, how+" is seen by the watch", func() error {
 			mu.Lock()
 			defer mu.Unlock()
-			if told.IsZero() {
+			if reported.IsZero() {
 				return errors.New("not yet")
 			}
 			return nil
 		})
 		mu.Lock()
 		defer mu.Unlock()
-		if after := told.Sub(last[r.node]); after <= 0 || after > time.Second {
-			t.Errorf("%s: told %s after the instant, must be within a second and not before", how, after)
+		if after := reported.Sub(last[r.node]); after <= 0 || after > time.Second {
+			t.Errorf("%s: reported %s after the instant, must be within a second and not before", how, after)
 		} else {
-			t.Logf("%s: told %s after the instant", how, after.Round(time.Millisecond))
+			t.Logf("%s: reported %s after the instant", how, after.Round(time.Millisecond))
 		}
 	}
 	reporters[0].signal(t, syscall.SIGSTOP)
@@ -206,18 +207,18 @@ func TestSilenceIsToldWhenItIsCertain(t *testing.T) {
 	awaitHealthy(t)
 	reporters[2].kill(t)
 	check("SIGKILL", reporters[2])
-	done(t, h, reporters)
+	removeTarget(t, op, reporters)
 }
 
-// A Node that is removed takes its report along, and that of a reporter which has
-// some last words as well: once, and then when it is silent.
-func TestRemovedNodeTakesItsReportAlong(t *testing.T) {
-	for name, lastWords := range map[string]time.Duration{"at once": 0, "with last words": 1500 * time.Millisecond} {
+// The report of a Node that is removed is removed: at once, and again when its reporter
+// wrote once more meanwhile.
+func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
+	for name, goesOn := range map[string]time.Duration{"at once": 0, "its reporter goes on for a while": 1500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t)
-			reporters := reporting(t, h, nil)
+			op := newOperator(t)
+			reporters := startReporting(t, op, nil)
 			was := len(operatorWrites(t))
-			if lastWords == 0 {
+			if goesOn == 0 {
 				reporters[2].kill(t)
 			}
 			began := time.Now()
@@ -225,19 +226,19 @@ func TestRemovedNodeTakesItsReportAlong(t *testing.T) {
 				t.Fatal(err)
 			}
 			addAgain := sync.OnceFunc(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 				defer cancel()
 				if err := workers.AddNode(ctx, "master-2"); err != nil {
 					t.Errorf("add the node again: %v", err)
 				}
 			})
 			t.Cleanup(addAgain)
-			time.Sleep(lastWords)
+			time.Sleep(goesOn)
 			reporters[2].kill(t)
 			want := []string{"master-0", "master-1"}
 			within, removals := 5*time.Second, 1
-			if lastWords > 0 { // its last word is believed for four intervals
-				within, removals = lastWords+4*time.Second+soon, 2
+			if goesOn > 0 { // its last report counts for four intervals
+				within, removals = goesOn+4*time.Second+rollUpWithin, 2
 			}
 			var since time.Time
 			eventually(t, "the node's report is gone, and stays so", func() error {
@@ -248,7 +249,7 @@ func TestRemovedNodeTakesItsReportAlong(t *testing.T) {
 				if since.IsZero() {
 					since = time.Now()
 				}
-				if lastWords > 0 && time.Since(began) < within {
+				if goesOn > 0 && time.Since(began) < within {
 					return errors.New("it may come back")
 				}
 				return nil
@@ -274,17 +275,17 @@ func TestRemovedNodeTakesItsReportAlong(t *testing.T) {
 			// A companion that was being deleted there would go by Kubernetes' own garbage
 			// collection, which takes more than a minute.
 			addAgain()
-			done(t, h, reporters)
+			removeTarget(t, op, reporters)
 		})
 	}
 }
 
-// While the API server is away nobody can report. That is no reporter's silence,
-// neither then nor when it returns.
-func TestOutageOfTheAPIServerIsNobodysSilence(t *testing.T) {
+// While the API server is away no reporter can write, which is not reported as silence,
+// neither then nor when it is back.
+func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
 	encryptedCluster(t) // of its own: one that starts refuses, until it knows its roles
-	h := newHouse(t)
-	reporters := reporting(t, h, nil)
+	op := newOperator(t)
+	reporters := startReporting(t, op, nil)
 	before := len(awaitNoWrites(t))
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -308,5 +309,5 @@ func TestOutageOfTheAPIServerIsNobodysSilence(t *testing.T) {
 		t.Errorf("the roll-up was written:\n%s", texts(rollups))
 	}
 	awaitHealthy(t)
-	done(t, h, reporters)
+	removeTarget(t, op, reporters)
 }

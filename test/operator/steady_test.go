@@ -8,20 +8,20 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/rollup"
-	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// Nothing may be written through so many passes over everything, each so long after
-// the one before.
+// Nothing may be written through a number of syncs, each this long after the one
+// before.
 const (
-	passes = 5
-	apart  = 5 * time.Second
+	syncs = 5
+	apart = 5 * time.Second
 )
 
 var allTargets = targets(apiservers.Kube.Target(), openShiftAPIServer(), apiservers.OAuth.Target("delivery: External"))
 
 // deliverAll brings all three targets to the point where nothing is left to do.
-func deliverAll(t *testing.T, h *house) {
+func deliverAll(t *testing.T, op *operatorProcess) {
 	t.Helper()
 	for _, server := range apiservers.All {
 		setEncryption(t, server, apiservers.Encryption("1", "identity"), "1")
@@ -29,8 +29,8 @@ func deliverAll(t *testing.T, h *house) {
 	rollStatic(t, "1", false)
 	apiDeployment(t, "1")
 	t.Cleanup(func() { removeStatics(t); removeDeployment(t) })
-	h.configure(allTargets)
-	h.start("")
+	op.configure(allTargets)
+	op.start("")
 	awaitAllDelivered(t)
 	awaitPods(t, "openshift-apiserver", "apiserver=true", 3)
 }
@@ -39,16 +39,16 @@ func awaitAllDelivered(t *testing.T) {
 	t.Helper()
 	awaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
 	awaitCondition(t, "openshiftapiservers", "True", "Configured")
-	awaitCondition(t, "authentications", "True", "Configured")
+	awaitCondition(t, "authentications", "False", "NoReporters") // it has no pods
 }
 
 // Three reporters report once a second on kube-apiserver, all targets are delivered,
-// and all is well: nothing is written. Then a plugin falls ill.
+// and everything is healthy: nothing is written. Then a plugin becomes unhealthy.
 func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
-	h := newHouse(t, "--leader-elect=true")
-	deliverAll(t, h)
-	grown(t, apiservers.Kube.Namespace)
-	reporters := startReporters(t, apiservers.Kube, home, "1s", nil)
+	op := newOperator(t, "--leader-elect=true")
+	deliverAll(t, op)
+	agePods(t, apiservers.Kube.Namespace)
+	reporters := startReporters(t, apiservers.Kube, operatorNamespace, "1s", nil)
 	awaitHealthy(t)
 	if c := resource(t, apiservers.Kube).Conditions[rollup.WriteKeyAgreed]; !strings.Contains(c.Message, reporters[0].plugin.KeyID()) {
 		t.Errorf("the key is not in %q", c.Message)
@@ -57,12 +57,12 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	before := len(awaitNoWrites(t))
 	reported := len(writesOf(t, reporterUser))
 	quiet := time.Now()
-	for i := range passes {
+	for i := range syncs {
 		time.Sleep(apart)
-		// The same in other words is a pass, as the minute's is.
-		seen := strings.Count(h.logged(), `"Configured"`)
-		h.configure(allTargets + strings.Repeat("#\n", i+1))
-		h.awaitLogged("the file is read again", `"Configured"`, seen+1)
+		// The same content in other bytes is a sync, as each minute's is.
+		seen := strings.Count(op.logged(), `"Configured"`)
+		op.configure(allTargets + strings.Repeat("#\n", i+1))
+		op.awaitLogged("the file is read again", `"Configured"`, seen+1)
 	}
 	time.Sleep(apart)
 	steady := time.Since(quiet).Round(time.Second)
@@ -73,7 +73,7 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	if reported < int(steady/time.Second) { // each of three, once a second
 		t.Errorf("the reporters wrote %d times", reported)
 	}
-	t.Logf("%d writes until all was delivered, 0 in %s and %d passes after, in which the reporters wrote %d times", before, steady, passes, reported)
-	toldOnce(t, reporters)
-	done(t, h, reporters)
+	t.Logf("%d writes until all was delivered, 0 in %s and %d syncs after, in which the reporters wrote %d times", before, steady, syncs, reported)
+	expectOneWriteEach(t, reporters)
+	removeTarget(t, op, reporters)
 }

@@ -5,17 +5,18 @@ package operator
 import (
 	"testing"
 
-	"github.com/kms-health/kms-health/test/apiservers"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// An operator that starts with a file of mistakes has nothing in force, and says so.
-func TestNoConfigurationIsTold(t *testing.T) {
-	h := newHouse(t, "--degraded-inertia=1s")
-	h.configureRaw("this is: [garbage")
-	h.start("")
+// An operator that starts with an invalid file reports that no configuration is in force.
+func TestMissingConfigurationIsReported(t *testing.T) {
+	op := newOperator(t, "--degraded-inertia=1s")
+	removeEncryption(t, apiservers.Kube) // there is nothing to deliver
+	op.configureRaw("this is: [garbage")
+	op.start("")
 	awaitClusterOperator(t, "False False True True")
-	h.configure(targets(apiservers.Kube.Target()))
+	op.configure(targets(apiservers.Kube.Target()))
 	awaitClusterOperator(t, "True False False True")
-	h.configure("targets: []\n")
-	h.awaitNothingLeft()
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
 }

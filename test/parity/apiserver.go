@@ -12,12 +12,12 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/kms-health/kms-health/test/controlplane"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // healthPath is kube-apiserver's check of its KMS v2 providers. It asks them one
 // after another, each by kmsv2PluginProbe.check, and does not stop at the first
-// that is ill. (A path for each provider is there with KMS v1 only.)
+// that is unhealthy. (A path for each provider is there with KMS v1 only.)
 const healthPath = "/healthz/kms-providers"
 
 // maxBody bounds what is read of its answer, in bytes. The plugins' own texts
@@ -87,7 +87,7 @@ func (a *apiServer) ask(ctx context.Context) ([]opinion, error) {
 var checkName = regexp.MustCompile(`kms-provider-(\d+): `)
 
 // parse reads the answer of healthPath: "ok", or one text in which each provider
-// that is ill has its check's name and an error (k8s.io/apiserver's
+// that is unhealthy has its check's name and an error (k8s.io/apiserver's
 // encryptionconfig, kmsHealthChecker).
 func parse(code int, body string, providers int) ([]opinion, error) {
 	opinions := make([]opinion, providers)

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// opinion is what one side says of a plugin.
+// opinion is what one side reports of a plugin.
 type opinion struct {
 	ok bool
 	// verdict and why are the side's own words, empty if ok.
@@ -39,7 +39,7 @@ const (
 type difference struct {
 	number    int
 	what, why string
-	// shows tells whether verdicts differ in just this way. Nil: no row may.
+	// shows reports whether verdicts differ in just this way. Nil: no row may.
 	shows func(verdicts) bool
 }
 
@@ -68,19 +68,19 @@ var differences = []difference{{
 // that is allowed to this fault. All else is an error, also an allowed
 // difference that does not show: RoundTrip is there to find those faults.
 func compare(f fault, v verdicts) (string, error) {
-	// A failure is new since the plugin was well; "ok" may be an old answer.
+	// A failure is new since the plugin was healthy; "ok" may be an old answer.
 	if v.kube.ok && v.asked == 0 {
 		return "", errors.New("kube-apiserver has not asked the plugin since the fault, so its answer is an old one")
 	}
-	if v.kube.ok == f.ill {
-		return "", fmt.Errorf("kube-apiserver says %q: the fault has lost its effect, or the rules have changed", v.kube)
+	if v.kube.ok == f.unhealthy {
+		return "", fmt.Errorf("kube-apiserver reports %q: the fault has lost its effect, or the rules have changed", v.kube)
 	}
 	if f.differs == 0 {
 		if v.status.ok != v.kube.ok {
-			return "", fmt.Errorf("kube-apiserver says %q, and we %q: not an allowed difference", v.kube, v.status)
+			return "", fmt.Errorf("kube-apiserver reports %q, and we %q: not an allowed difference", v.kube, v.status)
 		}
 		if v.roundTrip.ok != v.kube.ok {
-			return "", fmt.Errorf("kube-apiserver says %q, and we with RoundTrip %q: not an allowed difference", v.kube, v.roundTrip)
+			return "", fmt.Errorf("kube-apiserver reports %q, and we with RoundTrip %q: not an allowed difference", v.kube, v.roundTrip)
 		}
 		return "same", nil
 	}
@@ -89,6 +89,6 @@ func compare(f fault, v verdicts) (string, error) {
 			return strconv.Itoa(d.number), nil
 		}
 	}
-	return "", fmt.Errorf("difference %d does not show: kube-apiserver says %q, we %q, with RoundTrip %q",
+	return "", fmt.Errorf("difference %d does not show: kube-apiserver reports %q, we %q, with RoundTrip %q",
 		f.differs, v.kube, v.status, v.roundTrip)
 }

@@ -1,4 +1,4 @@
-// Command parity makes the development plugin ill in every way it knows, with a
+// Command parity makes the development plugin unhealthy in every way it knows, with a
 // real kube-apiserver as its client, and sets kube-apiserver's own health verdict
 // beside ours. It ends with 0 only if they agree, but for the differences in
 // compare.go.
@@ -60,7 +60,7 @@ func run() (err error) {
 	}
 	defer func() { err = errors.Join(err, server.stop()) }()
 
-	if err := s.well(ctx, server); err != nil {
+	if err := s.healthy(ctx, server); err != nil {
 		return err
 	}
 	if err := s.fall(); err != nil {
@@ -80,17 +80,17 @@ func run() (err error) {
 	return nil
 }
 
-// well sees that both sides find every plugin healthy before its fault: what
+// healthy sees that both sides find every plugin healthy before its fault: what
 // they say afterwards is then the fault's doing, and our probe has, like
 // kube-apiserver, a connection and a version to hold the next answer against.
-func (s *subjects) well(ctx context.Context, server *apiServer) error {
+func (s *subjects) healthy(ctx context.Context, server *apiServer) error {
 	opinions, err := server.ask(ctx)
 	if err != nil {
 		return err
 	}
 	if err := s.each(func(i int, p *subject) error {
 		if !opinions[i].ok {
-			return fmt.Errorf("kube-apiserver says %q", opinions[i])
+			return fmt.Errorf("kube-apiserver reports %q", opinions[i])
 		}
 		return p.healthy(ctx)
 	}); err != nil {
@@ -158,17 +158,17 @@ func (s *subjects) heal(ctx context.Context, server *apiServer) (string, error) 
 		if err != nil {
 			return "", fmt.Errorf("wait until kube-apiserver sees all healed%s: %w", last, err)
 		}
-		var ill []string
+		var unhealthy []string
 		for i, p := range s.list {
 			if !opinions[i].ok {
-				ill = append(ill, p.fault.name)
+				unhealthy = append(unhealthy, p.fault.name)
 			}
 		}
-		if len(ill) == 0 {
-			return fmt.Sprintf("Healed, all: ours said so at the first probe, kube-apiserver within %.0f seconds%s.",
+		if len(unhealthy) == 0 {
+			return fmt.Sprintf("Healed, all: ours showed it at the first probe, kube-apiserver within %.0f seconds%s.",
 				time.Since(began).Seconds(), last), nil
 		}
-		last = fmt.Sprintf(" (last: %s)", strings.Join(ill, "; "))
+		last = fmt.Sprintf(" (last: %s)", strings.Join(unhealthy, "; "))
 		if err := wait(ctx, time.Second); err != nil {
 			return "", fmt.Errorf("wait until kube-apiserver sees all healed%s: %w", last, err)
 		}

@@ -10,42 +10,42 @@ import (
 )
 
 var (
-	well  = opinion{ok: true}
-	fails = opinion{verdict: "failed", why: "x"}
+	healthy = opinion{ok: true}
+	fails   = opinion{verdict: "failed", why: "x"}
 )
 
 func TestOnlyListedDifferencesAgree(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		ill     bool
-		differs int
-		v       verdicts
-		want    string // empty: an error
+		name      string
+		unhealthy bool
+		differs   int
+		v         verdicts
+		want      string // empty: an error
 	}{
-		{"all well", false, 0, verdicts{well, 1, well, well}, "same"},
-		{"all ill", true, 0, verdicts{fails, 1, fails, fails}, "same"},
-		{"ill, and the plugin cannot be asked", true, 0, verdicts{fails, 0, fails, fails}, "same"},
-		{"well, by an answer from before the fault", false, 0, verdicts{well, 0, well, well}, ""},
-		{"we alone call it ill", false, 0, verdicts{well, 1, fails, fails}, ""},
-		{"we alone call it well", true, 0, verdicts{fails, 1, well, well}, ""},
-		{"RoundTrip alone calls it ill", false, 0, verdicts{well, 1, well, fails}, ""},
-		{"RoundTrip alone calls it well", true, 0, verdicts{fails, 1, fails, well}, ""},
-		{"kube-apiserver does not see the fault any more", true, 0, verdicts{well, 1, well, well}, ""},
+		{"all healthy", false, 0, verdicts{healthy, 1, healthy, healthy}, "same"},
+		{"all unhealthy", true, 0, verdicts{fails, 1, fails, fails}, "same"},
+		{"unhealthy, and the plugin cannot be asked", true, 0, verdicts{fails, 0, fails, fails}, "same"},
+		{"healthy, by an answer from before the fault", false, 0, verdicts{healthy, 0, healthy, healthy}, ""},
+		{"we alone call it unhealthy", false, 0, verdicts{healthy, 1, fails, fails}, ""},
+		{"we alone call it healthy", true, 0, verdicts{fails, 1, healthy, healthy}, ""},
+		{"RoundTrip alone calls it unhealthy", false, 0, verdicts{healthy, 1, healthy, fails}, ""},
+		{"RoundTrip alone calls it healthy", true, 0, verdicts{fails, 1, fails, healthy}, ""},
+		{"kube-apiserver does not see the fault any more", true, 0, verdicts{healthy, 1, healthy, healthy}, ""},
 		{"kube-apiserver sees what was no fault", false, 0, verdicts{fails, 1, fails, fails}, ""},
 
-		{"encrypt is not tried by kube-apiserver", false, notTried, verdicts{well, 1, well, fails}, "2"},
-		{"encrypt is tried by kube-apiserver", true, notTried, verdicts{fails, 1, well, fails}, "2"},
-		{"encrypt is not tried by anyone", false, notTried, verdicts{well, 1, well, well}, ""},
-		{"encrypt spoils our Status", false, notTried, verdicts{well, 1, fails, fails}, ""},
+		{"encrypt is not tried by kube-apiserver", false, notTried, verdicts{healthy, 1, healthy, fails}, "2"},
+		{"encrypt is tried by kube-apiserver", true, notTried, verdicts{fails, 1, healthy, fails}, "2"},
+		{"encrypt is not tried by anyone", false, notTried, verdicts{healthy, 1, healthy, healthy}, ""},
+		{"encrypt spoils our Status", false, notTried, verdicts{healthy, 1, fails, fails}, ""},
 
-		{"too large for us", false, tooLarge, verdicts{well, 1, fails, fails}, "3"},
+		{"too large for us", false, tooLarge, verdicts{healthy, 1, fails, fails}, "3"},
 		{"too large for both", true, tooLarge, verdicts{fails, 1, fails, fails}, ""},
-		{"too large for nobody", false, tooLarge, verdicts{well, 1, well, well}, ""},
+		{"too large for nobody", false, tooLarge, verdicts{healthy, 1, healthy, healthy}, ""},
 
-		{"the lag is waited out, so no row may have it", false, 1, verdicts{well, 1, fails, fails}, ""},
-		{"a number that is not listed", false, 4, verdicts{well, 1, fails, fails}, ""},
+		{"the lag is waited out, so no row may have it", false, 1, verdicts{healthy, 1, fails, fails}, ""},
+		{"a number that is not listed", false, 4, verdicts{healthy, 1, fails, fails}, ""},
 	} {
-		got, err := compare(fault{ill: c.ill, differs: c.differs}, c.v)
+		got, err := compare(fault{unhealthy: c.unhealthy, differs: c.differs}, c.v)
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%s: got %q, %v; want %q", c.name, got, err, c.want)
 		}
@@ -54,7 +54,7 @@ func TestOnlyListedDifferencesAgree(t *testing.T) {
 
 func TestTheTableNamesTheRowThatFails(t *testing.T) {
 	var out strings.Builder
-	failed := printTable(&out, []*subject{{fault: fault{name: "new fault"}}}, []verdicts{{well, 1, fails, fails}})
+	failed := printTable(&out, []*subject{{fault: fault{name: "new fault"}}}, []verdicts{{healthy, 1, fails, fails}})
 	if len(failed) != 1 || !strings.HasPrefix(failed[0].Error(), "new fault: ") || !strings.Contains(out.String(), "NO") {
 		t.Errorf("got %v and\n%s", failed, &out)
 	}
@@ -68,10 +68,10 @@ func TestParseFindsTheProvidersThatAreIll(t *testing.T) {
 		body string
 		want map[int]string // by provider; nil: an error
 	}{
-		{"all well", http.StatusOK, "ok", map[int]string{}},
-		{"two ill", http.StatusInternalServerError, three,
+		{"all healthy", http.StatusOK, "ok", map[int]string{}},
+		{"two unhealthy", http.StatusInternalServerError, three,
 			map[int]string{1: "kmsv2 Provider p1 is not healthy, error: [a, b]", 10: "c]"}},
-		{"one ill", http.StatusInternalServerError, "internal server error: kms-provider-0: c\n", map[int]string{0: "c"}},
+		{"one unhealthy", http.StatusInternalServerError, "internal server error: kms-provider-0: c\n", map[int]string{0: "c"}},
 		{"none named", http.StatusInternalServerError, "internal server error: no", nil},
 		{"a stranger named", http.StatusInternalServerError, "internal server error: kms-provider-11: c", nil},
 		{"another code", http.StatusGatewayTimeout, three, nil},
@@ -82,7 +82,7 @@ func TestParseFindsTheProvidersThatAreIll(t *testing.T) {
 			t.Errorf("%s: got %v, %v", c.name, got, err)
 		}
 		for i, o := range got {
-			if why, ill := c.want[i]; o.ok == ill || o.why != why {
+			if why, unhealthy := c.want[i]; o.ok == unhealthy || o.why != why {
 				t.Errorf("%s: provider %d: got %q, want %q", c.name, i, o, why)
 			}
 		}

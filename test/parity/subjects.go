@@ -26,8 +26,8 @@ type subjects struct {
 	list []*subject
 }
 
-// startSubjects starts a plugin for each fault, well but for what the fault
-// says of its start.
+// startSubjects starts a plugin for each fault, healthy but for what the fault
+// reports of its start.
 func startSubjects(faults []fault) (_ *subjects, err error) {
 	dir, err := os.MkdirTemp("", "kms-health-parity-")
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *subjects) close() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// fall makes the plugin ill, and counts its calls from there.
+// fall makes the plugin unhealthy, and counts its calls from there.
 func (p *subject) fall() error {
 	if err := p.do(p.fault.steps); err != nil {
 		return err
@@ -120,14 +120,14 @@ func (p *subject) ask(ctx context.Context) (status, roundTrip opinion) {
 	return ours(p.status, false), ours(p.roundTrip, true)
 }
 
-// healthy sees that ours find the plugin well, by one probe each.
+// healthy sees that ours find the plugin healthy, by one probe each.
 func (p *subject) healthy(ctx context.Context) error {
 	status, roundTrip := p.ask(ctx)
 	if !status.ok {
-		return fmt.Errorf("we say %q", status)
+		return fmt.Errorf("we report %q", status)
 	}
 	if !roundTrip.ok {
-		return fmt.Errorf("we with RoundTrip say %q", roundTrip)
+		return fmt.Errorf("we with RoundTrip report %q", roundTrip)
 	}
 	return nil
 }

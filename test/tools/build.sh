@@ -5,7 +5,7 @@
 #
 # The program gets its name only when it is whole, so an interrupted build is
 # not taken for a finished one. Prints a line every 30 seconds, since go build
-# says nothing for minutes.
+# prints nothing for minutes.
 set -euo pipefail
 
 out=$1 module=$2 package=$3 ldflags=${4:-} how_long=${5:-}

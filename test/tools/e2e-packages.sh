@@ -3,7 +3,7 @@
 # kubelet, kube-proxy and the pods' network call.
 #
 #   e2e-packages.sh            installs those that are missing
-#   e2e-packages.sh --check    says which are, and fails if any is; and without root
+#   e2e-packages.sh --check    reports which are, and fails if any is; and without root
 set -euo pipefail
 
 # The programs, and the package of each. /usr/lib/cni is where Debian has the plugins.

@@ -53,7 +53,7 @@ check_shellcheck() {
 	shellcheck -- "${scripts[@]}"
 }
 
-# The project is fetched from wherever the environment says, and is built
+# The project is fetched from wherever the environment reports, and is built
 # anywhere: it names no registry's host and no machine's folder. (The brackets
 # keep these patterns from finding themselves.)
 check_traces() {
@@ -111,7 +111,7 @@ check_generated() {
 check_govulncheck() {
 	local scan=("$lint/govulncheck") status=0
 	if [[ -n ${GOVULNDB:-} ]]; then scan+=(-db "$GOVULNDB"); fi
-	# A program of one function tells in seconds whether the database can be had.
+	# A program of one function shows in seconds whether the database can be had.
 	mkdir "$tmp/probe"
 	printf 'module probe\n\ngo 1.26.0\n' >"$tmp/probe/go.mod"
 	printf 'package main\n\nfunc main() {}\n' >"$tmp/probe/main.go"

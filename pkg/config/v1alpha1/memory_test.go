@@ -174,11 +174,10 @@ func TestLargestValidFileIsWithinTheBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := c.Targets[0]
-	target.EncryptionConfig.KeyIDs = map[string]string{}
+	target.EncryptionConfig = EncryptionConfig{} // plugins are the larger of the two
 	for i := range MaxPlugins {
 		endpoint := fmt.Sprintf("unix:///var/run/kmsplugin/%s/kms-%d.sock", strings.Repeat("x", 60), i)
 		target.Plugins = append(target.Plugins, Plugin{KeyID: fmt.Sprint(i), Endpoint: endpoint, Role: RoleRead, Timeout: metav1.Duration{Duration: MaxTypedInterval}})
-		target.EncryptionConfig.KeyIDs[endpoint] = fmt.Sprint(i)
 	}
 	c.Targets = slices.Repeat([]Target{target}, MaxTargets)
 	for i := range c.Targets {

@@ -21,8 +21,10 @@ func setOperatorDefaults(c *OperatorConfiguration, set presence) {
 	for i := range c.Targets {
 		t := &c.Targets[i]
 		has := func(steps ...any) bool { return set.has(append([]any{"targets", i}, steps...)...) }
-		orElse(&t.EncryptionConfig.Secret, DefaultEncryptionConfig, has("encryptionConfig", "secret"))
-		orElse(&t.EncryptionConfig.Key, DefaultEncryptionConfig, has("encryptionConfig", "key"))
+		if t.Plugins == nil {
+			orElse(&t.EncryptionConfig.Secret, DefaultEncryptionConfig, has("encryptionConfig", "secret"))
+			orElse(&t.EncryptionConfig.Key, DefaultEncryptionConfig, has("encryptionConfig", "key"))
+		}
 		orElse(&t.Delivery, DeliveryAuto, has("delivery"))
 		orElse(&t.Credentials, defaultCredentials(t.Delivery), has("credentials"))
 		if !has("nodeSelector") {

@@ -80,6 +80,8 @@ func TestOperatorMistakesAreToldWithPathAndValue(t *testing.T) {
 		"rollout":                        {head + "targets: []\nrollout: Never\n", `rollout: Unsupported value: "Never"`},
 		"interval":                       {head + "targets: []\nprobe: {interval: 1ms}\n", `probe.interval: Invalid value: "1ms"`},
 		"image":                          {head + "targets: []\nimage: a b\n", `image: Invalid value: "a b"`},
+		"image in capitals":              {head + "targets: []\nimage: Reporter:1\n", `image: Invalid value: "Reporter:1": must be the reference of an image`},
+		"plugins and encryptionConfig":   {operatorFile("plugins: []", "encryptionConfig: {key: k}"), `targets[0].encryptionConfig: Forbidden: must be left out where targets[0].plugins gives the plugins`},
 		"bare target":                    {head + "targets: [{}]\n", "targets[0].name: Required value"},
 		"no selector":                    {head + "targets: [{name: a, resource: kubeapiservers, namespace: b}]\n", "targets[0].podSelector: Required value"},
 		"selector that is no string":     {operatorFile("container: c", "nodeSelector: {a: 1}"), "targets[0].nodeSelector[a]: Invalid value"},
@@ -143,4 +145,24 @@ func manyLabels() string {
 		fmt.Fprintf(&b, "l%d: '', ", i)
 	}
 	return b.String()
+}
+
+func TestImageOfTheReporter(t *testing.T) {
+	for name, tt := range map[string]struct{ file, flag, want, err string }{
+		"the file's":           {"a:1", "", "a:1", ""},
+		"the flag's":           {"", "registry.example.com:5000/a/b_c@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", "registry.example.com:5000/a/b_c@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", ""},
+		"the file's, of both":  {"a:1", "b:1", "a:1", ""},
+		"none":                 {"", "", "", "image: Required value: the reporter's image: in the file, by --image, or by the environment variable REPORTER_IMAGE"},
+		"no reference":         {"", "BAD IMAGE", "BAD IMAGE", `--image: Invalid value: "BAD IMAGE": must be the reference of an image, as in registry.example.com/kms-health-reporter:v1`},
+		"no reference, unused": {"a:1", "BAD IMAGE", "a:1", ""},
+	} {
+		c := &OperatorConfiguration{Image: tt.file}
+		err := ""
+		if e := c.UseImage(tt.flag); e != nil {
+			err = e.Error()
+		}
+		if c.Image != tt.want || err != tt.err {
+			t.Errorf("%s: image %q, error %q", name, c.Image, err)
+		}
+	}
 }

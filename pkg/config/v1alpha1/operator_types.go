@@ -97,12 +97,14 @@ type Target struct {
 	// +default=the pod's first
 	Container string `json:"container,omitempty"`
 
-	// The Secret that holds the API server's EncryptionConfiguration.
+	// The Secret that holds the API server's EncryptionConfiguration. It must be left
+	// out where plugins are given.
 	// +optional
 	EncryptionConfig EncryptionConfig `json:"encryptionConfig"`
 
-	// The plugins, where no Secret names them: a kube-apiserver whose encryption
-	// config is a file on its node. An empty list means that KMS is off.
+	// The plugins, instead of encryptionConfig, where no Secret names them: a
+	// kube-apiserver whose encryption config is a file on its node. An empty list means
+	// that KMS is off.
 	// +optional
 	Plugins []Plugin `json:"plugins,omitempty"`
 

@@ -19,15 +19,26 @@ const (
 
 func validateOperator(c *OperatorConfiguration) field.ErrorList {
 	errs := oneOf(field.NewPath("managementState"), c.ManagementState, Managed, Unmanaged, Removed)
-	if strings.ContainsAny(c.Image, " \t\n") {
-		errs = append(errs, field.Invalid(field.NewPath("image"), short(c.Image), "must be the reference of an image"))
-	}
+	errs = append(errs, validateImage(field.NewPath("image"), c.Image)...)
 	errs = append(errs, validateProbe(field.NewPath("probe"), &c.Probe)...)
 	errs = append(errs, oneOf(field.NewPath("format"), c.Format, FormatCondition, FormatHealthReports, FormatBoth)...)
 	errs = append(errs, validateTypedInterval(c.Format, c.Probe.Interval.Duration)...)
 	errs = append(errs, oneOf(field.NewPath("rollout"), c.Rollout, RolloutNeeded, RolloutAlways)...)
 	errs = append(errs, validateRollups(field.NewPath("rollups"), c.Rollups)...)
 	return append(errs, validateTargets(field.NewPath("targets"), c)...)
+}
+
+// UseImage sets the reporter's image where the file has none. It is an error where
+// neither has one, or the one that is set is no reference of an image.
+func (c *OperatorConfiguration) UseImage(image string) error {
+	switch {
+	case c.Image != "":
+		return nil
+	case image == "":
+		return field.Required(field.NewPath("image"), "the reporter's image: in the file, by --image, or by the environment variable REPORTER_IMAGE")
+	}
+	c.Image = image
+	return validateImage(field.NewPath("--image"), image).ToAggregate()
 }
 
 func validateRollups(path *field.Path, rollups []Rollup) field.ErrorList {
@@ -91,8 +102,12 @@ func validateTarget(at *field.Path, t *Target, c *OperatorConfiguration) field.E
 	if t.Container != "" {
 		errs = append(errs, dnsLabel(at.Child("container"), t.Container)...)
 	}
-	errs = append(errs, validateEncryptionConfig(at.Child("encryptionConfig"), &t.EncryptionConfig)...)
-	if t.Plugins != nil {
+	if t.Plugins == nil {
+		errs = append(errs, validateEncryptionConfig(at.Child("encryptionConfig"), &t.EncryptionConfig)...)
+	} else {
+		if e := t.EncryptionConfig; e.Secret != "" || e.Key != "" || len(e.KeyIDs) > 0 {
+			errs = append(errs, field.Forbidden(at.Child("encryptionConfig"), fmt.Sprintf("must be left out where %s gives the plugins", at.Child("plugins"))))
+		}
 		errs = append(errs, validatePlugins(at.Child("plugins"), t.Plugins, c.Probe.Interval.Duration)...)
 		for i, p := range t.Plugins {
 			if address, err := SocketAddress(p.Endpoint); err == nil && HasParentFolder(address) {

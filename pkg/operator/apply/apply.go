@@ -6,6 +6,7 @@ package apply
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,11 +39,14 @@ var resources = map[schema.GroupKind]string{
 	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicyBinding"}: "validatingadmissionpolicybindings",
 }
 
-// Applier writes under one field manager. It is for one goroutine.
+// Applier writes under one field manager. Several goroutines may use it, each for
+// objects of its own.
 type Applier struct {
 	client  dynamic.Interface
 	manager string
 	clock   clock.PassiveClock
+
+	mu      sync.Mutex
 	applied map[string]record
 }
 
@@ -80,7 +84,7 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 		return "", nil, fmt.Errorf("apply %s: %w", key, err)
 	}
 	hash := v1alpha1.FileHash(raw)
-	if r, ok := a.applied[key]; ok && r.desired == hash {
+	if r, ok := a.recordOf(key); ok && r.desired == hash {
 		if live != nil && fingerprint(desired, live) == r.live {
 			return Unchanged, nil, nil
 		}
@@ -97,15 +101,26 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	if live != nil && live.GetUID() == result.GetUID() && live.GetResourceVersion() == result.GetResourceVersion() {
 		outcome = Unchanged // an apply that changes nothing is no new version
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.applied[key] = record{desired: hash, live: fingerprint(desired, result), at: a.clock.Now()}
 	return outcome, result, nil
+}
+
+func (a *Applier) recordOf(key string) (r record, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r, ok = a.applied[key]
+	return r, ok
 }
 
 // Delete removes an object that a watch showed, and no other of its name. One
 // that is gone, or going, is left alone.
 func (a *Applier) Delete(ctx context.Context, live *unstructured.Unstructured) (bool, error) {
 	key := Key(live)
+	a.mu.Lock()
 	delete(a.applied, key)
+	a.mu.Unlock()
 	if live.GetDeletionTimestamp() != nil {
 		return false, nil
 	}

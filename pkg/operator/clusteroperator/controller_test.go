@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,40 +20,21 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
-	"github.com/kms-health/kms-health/pkg/operator/watch"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// TestMain takes off a bound on how often errors are logged: it remembers when the
-// last was, and synctest's clock begins long before the real one.
+// TestMain removes the bound on how often errors are logged: it keeps the time of the
+// last one, and synctest's clock starts long before the real one.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	os.Exit(m.Run())
 }
 
-func TestSameJSON(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		a, b any
-		want bool
-	}{
-		{"nothing", nil, nil, true},
-		{"nothing and none", nil, []Object{}, false},
-		{"types that are written alike", []any{map[string]any{"resource": "namespaces", "name": "a", "group": ""}}, []Object{{Resource: "namespaces", Name: "a"}}, true},
-		{"another value", []any{map[string]any{"resource": "namespaces", "name": "b", "group": ""}}, []Object{{Resource: "namespaces", Name: "a"}}, false},
-		{"another field", []any{map[string]any{"resource": "namespaces", "name": "a", "group": "", "namespace": "c"}}, []Object{{Resource: "namespaces", Name: "a"}}, false},
-		{"another order", []Object{{Name: "a"}, {Name: "b"}}, []Object{{Name: "b"}, {Name: "a"}}, false},
-		{"numbers", map[string]any{"n": int64(1)}, map[string]any{"n": 1.0}, true},
-	} {
-		if got := sameJSON(tt.a, tt.b); got != tt.want {
-			t.Errorf("%s: %v", tt.name, got)
-		}
-	}
-}
-
-// stage is an API with the ClusterOperator, where a controller runs. It keeps what
-// is written, and the test says when the watch shows it. The clock is synctest's.
-type stage struct {
+// fixture is an API with the ClusterOperator, and a controller. It keeps what is
+// written; a test decides when the watch shows it. The clock is synctest's.
+type fixture struct {
 	*testing.T
 	*Controller
 	start  time.Time
@@ -63,39 +45,37 @@ type stage struct {
 	writes []map[string]any
 	at     []time.Duration
 	fails  error
-	look   Input
+	input  Input
 }
 
-func onStage(t *testing.T, play func(s *stage)) {
+func withFixture(t *testing.T, test func(s *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s := &stage{T: t, start: time.Now(), look: Input{Configured: true, Targets: []Target{ok("a")}}}
-		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "ClusterOperatorList"})
+		s := &fixture{T: t, start: time.Now(), input: Input{Configured: true, Targets: []Target{ok("a")}}}
+		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{source.ClusterOperators: "ClusterOperatorList"})
 		s.client.PrependReactor("patch", "*", s.write)
-		if err := s.client.Tracker().Create(resource, object(nil), ""); err != nil {
+		if err := s.client.Tracker().Create(source.ClusterOperators, clusterOperator(nil), ""); err != nil {
 			t.Fatal(err)
 		}
-		sources := watch.NewSet(s.client)
-		s.Controller = New(Options{Client: s.client, Sources: sources, Clock: clock.RealClock{}, Version: "1.2.3", Inertia: inertia, Look: func() (Input, []Object, bool) {
+		s.Controller = New(Options{Client: s.client, Clock: clock.RealClock{}, Now: time.Now, Version: "1.2.3", Inertia: inertia, Observe: func() (Input, []Object, bool) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.look, []Object{{Resource: "namespaces", Name: "kms-health"}}, true
+			return s.input, []Object{{Resource: "namespaces", Name: "kms-health"}}, true
 		}})
-		defer sources.Wait()
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer cancel()
 		s.begin = func() { running.Go(func() { s.Controller.Run(ctx) }) }
-		play(s)
+		test(s)
 	})
 }
 
-func object(status any) *unstructured.Unstructured {
+func clusterOperator(status any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": map[string]any{"name": Name}, "status": status}}
 }
 
-func (s *stage) write(action clienttesting.Action) (bool, runtime.Object, error) {
+func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, error) {
 	var body map[string]any
 	if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &body); err != nil {
 		s.Error(err)
@@ -103,41 +83,41 @@ func (s *stage) write(action clienttesting.Action) (bool, runtime.Object, error)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes, s.at = append(s.writes, body), append(s.at, time.Since(s.start))
-	return true, object(nil), s.fails
+	return true, clusterOperator(nil), s.fails
 }
 
-// show makes the watch tell a status.
-func (s *stage) show(status any) {
+// show makes the watch show a status.
+func (s *fixture) show(status any) {
 	s.Helper()
-	if err := s.client.Tracker().Update(resource, object(status), ""); err != nil {
+	if err := s.client.Tracker().Update(source.ClusterOperators, clusterOperator(status), ""); err != nil {
 		s.Fatal(err)
 	}
 	synctest.Wait()
 }
 
-// failing says what writes are answered from now on.
-func (s *stage) failing(err error) {
+// failing sets how writes are answered from now on.
+func (s *fixture) failing(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fails = err
 }
 
-// set changes what there is to tell.
-func (s *stage) set(change func()) {
+// set changes what there is to report.
+func (s *fixture) set(change func()) {
 	s.mu.Lock()
 	change()
 	s.mu.Unlock()
 	s.Wake()
 }
 
-// until goes on to a time since the start, at once: the clock is synctest's.
-func (s *stage) until(at time.Duration) {
+// until advances the clock to a time since the start.
+func (s *fixture) until(at time.Duration) {
 	time.Sleep(time.Until(s.start.Add(at)))
 	synctest.Wait()
 }
 
 // wants a number of writes since the start, and returns the status of the last.
-func (s *stage) wants(n int, when string) map[string]any {
+func (s *fixture) wants(n int, when string) map[string]any {
 	s.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,18 +128,18 @@ func (s *stage) wants(n int, when string) map[string]any {
 }
 
 // first is when the first write was, since the start.
-func (s *stage) first() time.Duration {
+func (s *fixture) first() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.at[0]
 }
 
-func TestItIsWrittenOnce(t *testing.T) {
-	onStage(t, func(s *stage) {
+func TestStatusIsWrittenOnce(t *testing.T) {
+	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.until(time.Second)
 		status := s.wants(1, "first")
-		if !sameJSON(status["versions"], []any{map[string]any{"name": "operator", "version": "1.2.3"}}) {
+		if !reflect.DeepEqual(status["versions"], []any{map[string]any{"name": "operator", "version": "1.2.3"}}) {
 			t.Errorf("versions %v", status["versions"])
 		}
 		s.show(status)
@@ -172,10 +152,10 @@ func TestItIsWrittenOnce(t *testing.T) {
 	})
 }
 
-func TestWhatSomebodyElseChangesIsPutBack(t *testing.T) {
+func TestChangesOfOthersAreReverted(t *testing.T) {
 	for _, field := range []string{"conditions", "versions", "relatedObjects"} {
 		t.Run(field, func(t *testing.T) {
-			onStage(t, func(s *stage) {
+			withFixture(t, func(s *fixture) {
 				s.begin()
 				s.until(time.Second)
 				status := s.wants(1, "first")
@@ -191,13 +171,13 @@ func TestWhatSomebodyElseChangesIsPutBack(t *testing.T) {
 	}
 }
 
-func TestItIsDegradedWhenTheInertiaIsOverThoughNothingHappens(t *testing.T) {
-	onStage(t, func(s *stage) {
+func TestDegradedIsWrittenWhenTheInertiaIsOver(t *testing.T) {
+	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.until(time.Second)
 		s.show(s.wants(1, "first"))
 		s.set(func() {
-			s.look.Targets = []Target{plugins("a", rollup.True, rollup.PluginError, "x", s.start.Add(time.Second))}
+			s.input.Targets = []Target{plugins("a", operatorcr.True, rollup.PluginError, "x", s.start.Add(time.Second))}
 		})
 		s.until(time.Second + inertia)
 		s.wants(1, "before")
@@ -209,8 +189,8 @@ func TestItIsDegradedWhenTheInertiaIsOverThoughNothingHappens(t *testing.T) {
 }
 
 // Somebody else writes while the watch may still lag behind our own write.
-func TestWhatIsOverwrittenAtOnceIsWrittenAgainSoon(t *testing.T) {
-	onStage(t, func(s *stage) {
+func TestStatusThatIsOverwrittenAtOnceIsWrittenAgain(t *testing.T) {
+	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.until(time.Second)
 		status := s.wants(1, "first")
@@ -223,9 +203,9 @@ func TestWhatIsOverwrittenAtOnceIsWrittenAgainSoon(t *testing.T) {
 	})
 }
 
-// What comes meanwhile finds what was written, though the watch does not show it.
-func TestAWriteIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
-	onStage(t, func(s *stage) {
+// A sync in between knows what was written, though the watch does not show it.
+func TestWriteIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
+	withFixture(t, func(s *fixture) {
 		s.begin()
 		for i := range 18 { // each in a second of its own, or in the same
 			s.until(time.Duration(i+2) * 100 * time.Millisecond)
@@ -238,13 +218,13 @@ func TestAWriteIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 	})
 }
 
-// What is new is written at once, also a moment after a write.
-func TestNewsAreWrittenThoughTheWatchLagsBehind(t *testing.T) {
-	onStage(t, func(s *stage) {
+// A change is written at once, also a moment after a write.
+func TestChangeIsWrittenThoughTheWatchLagsBehind(t *testing.T) {
+	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.until(time.Second)
 		s.wants(1, "first")
-		s.set(func() { s.look.Targets = append(s.look.Targets, ok("b")) })
+		s.set(func() { s.input.Targets = append(s.input.Targets, ok("b")) })
 		s.until(time.Second + settle)
 		s.show(s.wants(2, "a target more"))
 		s.until(time.Hour)
@@ -252,23 +232,23 @@ func TestNewsAreWrittenThoughTheWatchLagsBehind(t *testing.T) {
 	})
 }
 
-func TestAWriteThatFailsIsTriedAgain(t *testing.T) {
-	onStage(t, func(s *stage) {
-		s.failing(errors.New("away"))
+func TestWriteThatFailsIsRepeated(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.failing(errors.New("connection refused"))
 		s.begin()
 		s.until(13 * time.Second)
-		s.wants(3, "every five seconds")
+		s.wants(5, "after 1, 2, 4 and 5 seconds")
 		s.failing(nil)
-		s.until(16 * time.Second)
-		s.show(s.wants(4, "when it works"))
+		s.until(18 * time.Second)
+		s.show(s.wants(6, "when writes succeed"))
 		s.until(time.Hour)
-		s.wants(4, "and never again")
+		s.wants(6, "and never again")
 	})
 }
 
 func TestNothingIsWrittenWhereThereIsNoClusterOperator(t *testing.T) {
-	onStage(t, func(s *stage) {
-		if err := s.client.Tracker().Delete(resource, "", Name); err != nil {
+	withFixture(t, func(s *fixture) {
+		if err := s.client.Tracker().Delete(source.ClusterOperators, "", Name); err != nil {
 			t.Fatal(err)
 		}
 		s.begin()
@@ -278,7 +258,7 @@ func TestNothingIsWrittenWhereThereIsNoClusterOperator(t *testing.T) {
 			t.Errorf("written: %v", s.writes)
 		}
 		s.mu.Unlock()
-		if err := s.client.Tracker().Create(resource, object(nil), ""); err != nil {
+		if err := s.client.Tracker().Create(source.ClusterOperators, clusterOperator(nil), ""); err != nil {
 			t.Fatal(err)
 		}
 		s.until(time.Hour + time.Second)

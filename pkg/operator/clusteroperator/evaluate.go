@@ -1,7 +1,7 @@
 // Package clusteroperator keeps ClusterOperator/kms-health, the operator's own
-// state as `oc get clusteroperators` shows it: what its configuration, the
-// deliveries and the roll-ups come to, with inertia, so that what mends itself in
-// a moment does not alarm anybody.
+// state as `oc get clusteroperators` shows it: the state of its configuration, of the
+// deliveries and of the roll-ups, with inertia, so that what recovers by itself in a
+// moment alarms nobody.
 package clusteroperator
 
 import (
@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/operator/target"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -29,13 +30,13 @@ type Input struct {
 	Now time.Time
 	// Inertia is how long something must be bad before it counts.
 	Inertia time.Duration
-	// Configuration is what keeps the configuration file from being taken, empty
-	// where it is in force as it stands; Configured says that some version is.
+	// Configuration is why the configuration file is rejected, empty where it is in
+	// force as it stands; Configured says that some version is.
 	Configuration string
 	Configured    bool
 	Targets       []Target
 	// Previous are the conditions as they stand, by type.
-	Previous map[string]rollup.Condition
+	Previous map[string]operatorcr.Condition
 	// Since has, of each thing that is bad, when it was first seen so.
 	Since map[string]time.Time
 }
@@ -43,14 +44,14 @@ type Input struct {
 // Target is what is known of one target.
 type Target struct {
 	Name     string
-	Delivery target.Status  // zero: not known yet
-	Result   *rollup.Result // nil: there is none
+	Delivery delivery.Status // zero: not known yet
+	Result   *rollup.Result  // nil: there is none
 }
 
 // bad is something that is not as it should be.
 type bad struct {
 	id      string // stays the same as long as it is the same thing
-	status  string // of a Degraded that would tell of it alone
+	status  string // of Degraded if there were nothing else
 	reason  string
 	message string
 	since   time.Time // zero: since it was first seen
@@ -58,7 +59,7 @@ type bad struct {
 
 // Evaluate returns the four conditions, and when they may be others though nothing
 // happens; zero: never. It keeps Since.
-func Evaluate(in *Input) (conditions []rollup.Condition, again time.Time) {
+func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
 	problems := in.problems()
 	for i := range problems {
 		b := &problems[i]
@@ -75,33 +76,33 @@ func Evaluate(in *Input) (conditions []rollup.Condition, again time.Time) {
 		}
 	}
 	degraded, again := in.degraded(problems)
-	conditions = []rollup.Condition{in.available(), in.progressing(), degraded, in.upgradeable(degraded)}
+	conditions = []operatorcr.Condition{in.available(), in.progressing(), degraded, in.upgradeable(degraded)}
 	for i := range conditions {
 		conditions[i].Settle(in.Previous, in.Now)
 	}
 	return conditions, again
 }
 
-// problems are what is bad, in the order in which it is told.
+// problems are what is bad, in the order in which it is reported.
 func (in *Input) problems() []bad {
 	var all []bad
 	if in.Configuration != "" {
-		all = append(all, bad{"configuration", rollup.True, "Configuration_Invalid", in.Configuration, time.Time{}})
+		all = append(all, bad{"configuration", operatorcr.True, "Configuration_Invalid", in.Configuration, time.Time{}})
 	}
 	for _, t := range in.Targets {
-		if s := t.Delivery; s.Status == rollup.False && !underWay(s) {
-			all = append(all, bad{t.Name + "/" + s.Reason, rollup.True, "Delivery_" + s.Reason, t.Name + ": " + s.Message, time.Time{}})
+		if s := t.Delivery; s.Reason.Trouble() {
+			all = append(all, bad{t.Name + "/delivery", operatorcr.True, "Delivery_" + string(s.Reason), t.Name + ": " + s.Message, time.Time{}})
 		}
-		if c, ok := ofPlugins(t); ok && c.Status != rollup.False {
+		if c, ok := ofPlugins(t); ok && c.Status != operatorcr.False {
 			all = append(all, bad{t.Name + "/" + c.Type, c.Status, "KMSPlugins_" + c.Reason, prefixed(t.Name, c.Message), c.LastTransitionTime})
 		}
 	}
 	return all
 }
 
-func ofPlugins(t Target) (rollup.Condition, bool) {
+func ofPlugins(t Target) (operatorcr.Condition, bool) {
 	if t.Result == nil {
-		return rollup.Condition{}, false
+		return operatorcr.Condition{}, false
 	}
 	return t.Result.Condition(rollup.Degraded), true
 }
@@ -110,17 +111,12 @@ func prefixed(name, message string) string {
 	return name + ": " + strings.ReplaceAll(message, "\n", "\n"+name+": ")
 }
 
-// underWay says whether a delivery is only on its way.
-func underWay(s target.Status) bool {
-	return s.Reason == target.ReasonProgressing || s.Reason == target.ReasonRemoving
-}
-
 // degraded unites what is bad as a StatusSyncer unites conditions: nothing counts
-// before one thing was bad for the inertia, then all of it does. What was told
-// already goes on counting.
-func (in *Input) degraded(problems []bad) (c rollup.Condition, again time.Time) {
-	c = rollup.Condition{Type: Degraded, Status: rollup.False, Reason: asExpected}
-	old := in.Previous[Degraded].Status == rollup.True || in.Previous[Degraded].Status == rollup.Unknown
+// before one thing was bad for the inertia, then all of it does. What was reported
+// before goes on counting.
+func (in *Input) degraded(problems []bad) (c operatorcr.Condition, again time.Time) {
+	c = operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: asExpected}
+	old := in.Previous[Degraded].Status == operatorcr.True || in.Previous[Degraded].Status == operatorcr.Unknown
 	for _, b := range problems {
 		// Later than the inertia, as library-go has it (pkg/operator/status).
 		due := b.since.Add(in.Inertia + 1)
@@ -133,11 +129,11 @@ func (in *Input) degraded(problems []bad) (c rollup.Condition, again time.Time) 
 	if !old || len(problems) == 0 {
 		return c, again
 	}
-	c.Status = rollup.Unknown
+	c.Status = operatorcr.Unknown
 	var reasons, messages []string
 	for _, b := range problems {
-		if b.status == rollup.True {
-			c.Status = rollup.True
+		if b.status == operatorcr.True {
+			c.Status = operatorcr.True
 		}
 		reasons, messages = append(reasons, b.reason), append(messages, b.message)
 	}
@@ -146,10 +142,10 @@ func (in *Input) degraded(problems []bad) (c rollup.Condition, again time.Time) 
 	return c, time.Time{}
 }
 
-func (in *Input) available() rollup.Condition {
-	c := rollup.Condition{Type: Available, Status: rollup.True, Reason: asExpected}
+func (in *Input) available() operatorcr.Condition {
+	c := operatorcr.Condition{Type: Available, Status: operatorcr.True, Reason: asExpected}
 	if !in.Configured {
-		c.Status, c.Reason, c.Message = rollup.False, "NoConfiguration", "no configuration is in force"
+		c.Status, c.Reason, c.Message = operatorcr.False, "NoConfiguration", "no configuration is in force"
 		if in.Configuration != "" {
 			c.Message += ": " + in.Configuration
 		}
@@ -168,12 +164,12 @@ func (in *Input) available() rollup.Condition {
 	return c
 }
 
-func (in *Input) progressing() rollup.Condition {
-	c := rollup.Condition{Type: Progressing, Status: rollup.False, Reason: asExpected}
+func (in *Input) progressing() operatorcr.Condition {
+	c := operatorcr.Condition{Type: Progressing, Status: operatorcr.False, Reason: asExpected}
 	var lines []string
 	for _, t := range in.Targets {
-		if s := t.Delivery; s.Status == rollup.False && underWay(s) {
-			c.Status, c.Reason = rollup.True, s.Reason
+		if s := t.Delivery; s.Reason.UnderWay() && s.Message != "" {
+			c.Status, c.Reason = operatorcr.True, string(s.Reason)
 			lines = append(lines, t.Name+": "+s.Message)
 		}
 	}
@@ -183,20 +179,20 @@ func (in *Input) progressing() rollup.Condition {
 
 // upgradeable says that an upgrade, which restarts every API server, is no good
 // idea while one of them could not read its Secrets afterwards.
-func (in *Input) upgradeable(degraded rollup.Condition) rollup.Condition {
-	c := rollup.Condition{Type: Upgradeable, Status: rollup.True, Reason: asExpected}
-	if degraded.Status != rollup.True {
+func (in *Input) upgradeable(degraded operatorcr.Condition) operatorcr.Condition {
+	c := operatorcr.Condition{Type: Upgradeable, Status: operatorcr.True, Reason: asExpected}
+	if degraded.Status != operatorcr.True {
 		return c
 	}
-	var ill []string
+	var unhealthy []string
 	for _, t := range in.Targets {
-		if c, ok := ofPlugins(t); ok && c.Status == rollup.True && c.Reason != rollup.ReporterNotRunning {
-			ill = append(ill, t.Name)
+		if c, ok := ofPlugins(t); ok && c.Status == operatorcr.True && c.Reason != rollup.ReporterNotRunning {
+			unhealthy = append(unhealthy, t.Name)
 		}
 	}
-	if len(ill) > 0 {
-		c.Status, c.Reason = rollup.False, "PluginIll"
-		c.Message = fmt.Sprintf("an API server that an upgrade restarts cannot read Secrets while its KMS plugin is ill: %s", strings.Join(ill, ", "))
+	if len(unhealthy) > 0 {
+		c.Status, c.Reason = operatorcr.False, "PluginUnhealthy"
+		c.Message = fmt.Sprintf("an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: %s", strings.Join(unhealthy, ", "))
 	}
 	return c
 }

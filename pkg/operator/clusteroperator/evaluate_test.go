@@ -10,54 +10,58 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kms-health/kms-health/pkg/operator/target"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // start is when the tests begin.
 var start = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
+// lag is for how long package operatorcr assumes that the watch may be behind.
+const lag = 2 * time.Second
+
 const inertia = 2 * time.Minute
 
-// ok is a target that is as it should be.
+// ok is a target without a problem.
 func ok(name string) Target {
 	return Target{
-		Name: name, Delivery: target.Status{Status: rollup.True, Reason: "Companion", Message: "one beside each"},
-		Result: &rollup.Result{Conditions: []rollup.Condition{{Type: rollup.Degraded, Status: rollup.False, Reason: rollup.AsExpected}}},
+		Name: name, Delivery: delivery.Status{Reason: delivery.SocketsInPods, Message: "one beside each"},
+		Result: &rollup.Result{Conditions: []operatorcr.Condition{{Type: rollup.Degraded, Status: operatorcr.False, Reason: rollup.AsExpected}}},
 	}
 }
 
-// plugins is a target whose roll-up says something since a time.
+// plugins is a target whose roll-up has a condition since a time.
 func plugins(name, status, reason, message string, since time.Time) Target {
 	t := ok(name)
-	t.Result = &rollup.Result{Conditions: []rollup.Condition{{Type: rollup.Degraded, Status: status, Reason: reason, Message: message, LastTransitionTime: since}}}
+	t.Result = &rollup.Result{Conditions: []operatorcr.Condition{{Type: rollup.Degraded, Status: status, Reason: reason, Message: message, LastTransitionTime: since}}}
 	return t
 }
 
-// delivers is a target whose delivery stands as it says.
-func delivers(name, status, reason, message string) Target {
+// delivers is a target whose delivery has a status.
+func delivers(name string, reason delivery.Reason, message string) Target {
 	t := ok(name)
-	t.Delivery = target.Status{Status: status, Reason: reason, Message: message}
+	t.Delivery = delivery.Status{Reason: reason, Message: message}
 	return t
 }
 
-// story is a ClusterOperator over time, with what is written read back.
-type story struct {
+// history is a ClusterOperator over time, with what is written read back.
+type history struct {
 	since    map[string]time.Time
-	standing map[string]rollup.Condition
+	standing map[string]operatorcr.Condition
 }
 
-func begin() *story { return &story{since: map[string]time.Time{}} }
+func begin() *history { return &history{since: map[string]time.Time{}} }
 
 // at judges a configuration that is in force, and targets.
-func (s *story) at(after time.Duration, invalid string, targets ...Target) (map[string]rollup.Condition, time.Time) {
+func (s *history) at(after time.Duration, invalid string, targets ...Target) (map[string]operatorcr.Condition, time.Time) {
 	return s.judge(&Input{Now: start.Add(after), Configuration: invalid, Configured: true, Targets: targets})
 }
 
-func (s *story) judge(in *Input) (map[string]rollup.Condition, time.Time) {
+func (s *history) judge(in *Input) (map[string]operatorcr.Condition, time.Time) {
 	in.Inertia, in.Since, in.Previous = inertia, s.since, s.standing
 	conditions, again := Evaluate(in)
-	s.standing = map[string]rollup.Condition{}
+	s.standing = map[string]operatorcr.Condition{}
 	for _, c := range conditions {
 		s.standing[c.Type] = c
 	}
@@ -73,12 +77,10 @@ func TestConditions(t *testing.T) {
 		want    map[string]string // status, reason and message
 		settled bool              // judged again when the inertia is over
 	}{
-		{"all well", Input{Configured: true, Targets: []Target{ok("a"), ok("b")}}, map[string]string{
+		{"no problem", Input{Configured: true, Targets: []Target{ok("a"), ok("b")}}, map[string]string{
 			Available: "True AsExpected a: one beside each\nb: one beside each", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, false},
 		{"no target", Input{Configured: true}, map[string]string{
 			Available: "True AsExpected no target is configured", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, false},
-		{"nothing known of a target yet", Input{Configured: true, Targets: []Target{{Name: "a"}}}, map[string]string{
-			Available: "True AsExpected ", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
 		{"no configuration yet", Input{}, map[string]string{
 			Available: "False NoConfiguration no configuration is in force", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
 		{"an invalid configuration, and none before", Input{Configuration: "targets: Required"}, map[string]string{
@@ -86,32 +88,32 @@ func TestConditions(t *testing.T) {
 		{"an invalid configuration, and an earlier one in force", Input{Configured: true, Configuration: "targets: Required", Targets: []Target{ok("a")}}, map[string]string{
 			Available: "True AsExpected a: one beside each", Degraded: "True Configuration_Invalid targets: Required", Upgradeable: "True AsExpected "}, true},
 
-		{"a delivery on its way", Input{Configured: true, Targets: []Target{delivers("a", rollup.False, target.ReasonProgressing, "1 of 3"), delivers("b", rollup.False, target.ReasonRemoving, "ConfigMaps")}}, map[string]string{
+		{"a delivery on its way", Input{Configured: true, Targets: []Target{delivers("a", delivery.Progressing, "1 of 3"), delivers("b", delivery.Removing, "ConfigMaps")}}, map[string]string{
 			Available: "True AsExpected a: 1 of 3\nb: ConfigMaps", Progressing: "True Removing a: 1 of 3\nb: ConfigMaps", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
-		{"a delivery that waits for sources", Input{Configured: true, Targets: []Target{delivers("a", rollup.Unknown, target.ReasonAwaitingSources, "Secrets cannot be read")}}, map[string]string{
-			Available: "True AsExpected a: Secrets cannot be read", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
-		{"a delivery that fails", Input{Configured: true, Targets: []Target{ok("a"), delivers("b", rollup.False, "SocketVolumeMissing", "no volume")}}, map[string]string{
+		{"a delivery that waits for sources", Input{Configured: true, Targets: []Target{delivers("a", delivery.AwaitingSources, "Secrets cannot be read")}}, map[string]string{
+			Available: "True AsExpected a: Secrets cannot be read", Progressing: "True AwaitingSources a: Secrets cannot be read", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
+		{"a delivery that fails", Input{Configured: true, Targets: []Target{ok("a"), delivers("b", delivery.SocketVolumeMissing, "no volume")}}, map[string]string{
 			Available: "True AsExpected a: one beside each\nb: no volume", Progressing: "False AsExpected ", Degraded: "True Delivery_SocketVolumeMissing b: no volume", Upgradeable: "True AsExpected "}, true},
 
-		{"an ill plugin, for long", Input{Configured: true, Targets: []Target{plugins("a", rollup.True, rollup.PluginError, "x\ny", old), ok("b")}}, map[string]string{
+		{"an unhealthy plugin, for long", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.True, rollup.PluginError, "x\ny", old), ok("b")}}, map[string]string{
 			Available: "True AsExpected a: one beside each\nb: one beside each", Progressing: "False AsExpected ", Degraded: "True KMSPlugins_PluginError a: x\na: y",
-			Upgradeable: "False PluginIll an API server that an upgrade restarts cannot read Secrets while its KMS plugin is ill: a"}, false},
-		{"a reporter that cannot start is no ill plugin", Input{Configured: true, Targets: []Target{plugins("a", rollup.True, rollup.ReporterNotRunning, "x", old)}}, map[string]string{
+			Upgradeable: "False PluginUnhealthy an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: a"}, false},
+		{"a reporter that cannot start is no unhealthy plugin", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.True, rollup.ReporterNotRunning, "x", old)}}, map[string]string{
 			Available: "True AsExpected a: one beside each", Degraded: "True KMSPlugins_ReporterNotRunning a: x", Upgradeable: "True AsExpected "}, false},
-		{"two with ill plugins", Input{Configured: true, Targets: []Target{plugins("a", rollup.True, rollup.PluginError, "x", old), plugins("b", rollup.True, rollup.PluginError, "x", old)}}, map[string]string{
+		{"two with unhealthy plugins", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.True, rollup.PluginError, "x", old), plugins("b", operatorcr.True, rollup.PluginError, "x", old)}}, map[string]string{
 			Degraded:    "True KMSPlugins_PluginError a: x\nb: x",
-			Upgradeable: "False PluginIll an API server that an upgrade restarts cannot read Secrets while its KMS plugin is ill: a, b"}, false},
-		{"an ill plugin, for a moment", Input{Configured: true, Targets: []Target{plugins("a", rollup.True, rollup.PluginError, "x", start)}}, map[string]string{
+			Upgradeable: "False PluginUnhealthy an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: a, b"}, false},
+		{"an unhealthy plugin, for a moment", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.True, rollup.PluginError, "x", start)}}, map[string]string{
 			Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, false},
-		{"a reporter that is silent, for long", Input{Configured: true, Targets: []Target{plugins("a", rollup.Unknown, rollup.ReporterStale, "x", old)}}, map[string]string{
+		{"a report that is stale, for long", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.Unknown, rollup.ReporterStale, "x", old)}}, map[string]string{
 			Degraded: "Unknown KMSPlugins_ReporterStale a: x", Upgradeable: "True AsExpected "}, false},
 
 		// Several: one old takes all along.
 		{"True outweighs Unknown; reasons sorted, each once", Input{Configured: true, Configuration: "c", Targets: []Target{
-			plugins("a", rollup.Unknown, rollup.ReporterStale, "x", old), plugins("b", rollup.True, rollup.PluginError, "y", start), plugins("c", rollup.Unknown, rollup.ReporterStale, "z", start), delivers("d", rollup.False, "Conflict", "w")}}, map[string]string{
-			Degraded:    "True Configuration_Invalid::Delivery_Conflict::KMSPlugins_PluginError::KMSPlugins_ReporterStale c\na: x\nb: y\nc: z\nd: w",
-			Upgradeable: "False PluginIll an API server that an upgrade restarts cannot read Secrets while its KMS plugin is ill: b"}, false},
-		{"Degraded for another reason, and silence", Input{Configured: true, Configuration: "c", Targets: []Target{plugins("a", rollup.Unknown, rollup.ReporterStale, "x", start)}}, map[string]string{
+			plugins("a", operatorcr.Unknown, rollup.ReporterStale, "x", old), plugins("b", operatorcr.True, rollup.PluginError, "y", start), plugins("c", operatorcr.Unknown, rollup.ReporterStale, "z", start), delivers("d", delivery.Refused, "w")}}, map[string]string{
+			Degraded:    "True Configuration_Invalid::Delivery_Refused::KMSPlugins_PluginError::KMSPlugins_ReporterStale c\na: x\nb: y\nc: z\nd: w",
+			Upgradeable: "False PluginUnhealthy an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: b"}, false},
+		{"Degraded for another reason, and a stale report", Input{Configured: true, Configuration: "c", Targets: []Target{plugins("a", operatorcr.Unknown, rollup.ReporterStale, "x", start)}}, map[string]string{
 			Degraded: "True Configuration_Invalid::KMSPlugins_ReporterStale c\na: x", Upgradeable: "True AsExpected "}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -119,7 +121,7 @@ func TestConditions(t *testing.T) {
 			tt.in.Now = start
 			got, _ := s.judge(&tt.in)
 			if tt.settled {
-				if c := got[Degraded]; c.Status != rollup.False {
+				if c := got[Degraded]; c.Status != operatorcr.False {
 					t.Errorf("%s: %+v", never, c)
 				}
 				tt.in.Now = start.Add(inertia + 1)
@@ -140,8 +142,8 @@ func TestConditions(t *testing.T) {
 }
 
 func TestInertia(t *testing.T) {
-	fails, ill := delivers("a", rollup.False, "Conflict", "x"), func(since time.Duration) Target {
-		return plugins("b", rollup.True, rollup.PluginError, "y", start.Add(since))
+	fails, unhealthy := delivers("a", delivery.Refused, "x"), func(since time.Duration) Target {
+		return plugins("b", operatorcr.True, rollup.PluginError, "y", start.Add(since))
 	}
 	type moment struct {
 		at      time.Duration
@@ -151,7 +153,7 @@ func TestInertia(t *testing.T) {
 		again   time.Duration // 0: never
 	}
 	bad, well := []Target{fails}, []Target{ok("a")}
-	const no, yes = "False AsExpected", "True Delivery_Conflict"
+	const no, yes = "False AsExpected", "True Delivery_Refused"
 	for _, tt := range []struct {
 		name  string
 		story []moment
@@ -162,40 +164,40 @@ func TestInertia(t *testing.T) {
 			{inertia, "", bad, no, inertia + 1},
 			{inertia + 1, "", bad, yes, 0},
 		}},
-		{"what mends and comes back starts anew", []moment{
+		{"what recovers and comes back starts anew", []moment{
 			{0, "", bad, no, inertia + 1},
 			{time.Minute, "", well, no, 0},
 			{time.Minute + time.Second, "", bad, no, 3*time.Minute + time.Second + 1},
 			{inertia + 1, "", bad, no, 3*time.Minute + time.Second + 1},
 			{3*time.Minute + time.Second + 1, "", bad, yes, 0},
 		}},
-		{"another reason is another thing", []moment{
+		{"another reason of the same delivery goes on counting", []moment{
 			{0, "", bad, no, inertia + 1},
-			{time.Minute, "", []Target{delivers("a", rollup.False, "Denied", "x")}, no, 3*time.Minute + 1},
-			{inertia + 1, "", []Target{delivers("a", rollup.False, "Denied", "x")}, no, 3*time.Minute + 1},
+			{time.Minute, "", []Target{delivers("a", delivery.RequestDenied, "x")}, no, inertia + 1},
+			{inertia + 1, "", []Target{delivers("a", delivery.RequestDenied, "x")}, "True Delivery_RequestDenied", 0},
 		}},
 		{"other words are the same thing", []moment{
 			{0, "", bad, no, inertia + 1},
-			{time.Minute, "", []Target{delivers("a", rollup.False, "Conflict", "other words")}, no, inertia + 1},
+			{time.Minute, "", []Target{delivers("a", delivery.Refused, "other words")}, no, inertia + 1},
 		}},
 		{"a plugin's time is its condition's, also after a restart", []moment{
-			{0, "", []Target{ill(-time.Minute)}, no, time.Minute + 1},
-			{time.Minute + 1, "", []Target{ill(-time.Minute)}, "True KMSPlugins_PluginError", 0},
+			{0, "", []Target{unhealthy(-time.Minute)}, no, time.Minute + 1},
+			{time.Minute + 1, "", []Target{unhealthy(-time.Minute)}, "True KMSPlugins_PluginError", 0},
 		}},
 		{"one old takes the young along", []moment{
 			{0, "", bad, no, inertia + 1},
-			{time.Minute, "", []Target{fails, ill(time.Minute)}, no, inertia + 1},
-			{inertia + 1, "", []Target{fails, ill(time.Minute)}, "True Delivery_Conflict::KMSPlugins_PluginError", 0},
+			{time.Minute, "", []Target{fails, unhealthy(time.Minute)}, no, inertia + 1},
+			{inertia + 1, "", []Target{fails, unhealthy(time.Minute)}, "True Delivery_Refused::KMSPlugins_PluginError", 0},
 		}},
 		{"the first of several is when it is judged again", []moment{
-			{0, "", []Target{fails, ill(-time.Minute)}, no, time.Minute + 1},
+			{0, "", []Target{fails, unhealthy(-time.Minute)}, no, time.Minute + 1},
 		}},
-		{"what was told stays while anything is bad", []moment{
+		{"what was reported stays while anything is bad", []moment{
 			{0, "", bad, no, inertia + 1},
 			{inertia + 1, "", bad, yes, 0},
-			{3 * time.Minute, "c", bad, "True Configuration_Invalid::Delivery_Conflict", 0},
+			{3 * time.Minute, "c", bad, "True Configuration_Invalid::Delivery_Refused", 0},
 			{4 * time.Minute, "c", well, "True Configuration_Invalid", 0},
-			{4*time.Minute + 1, "", []Target{plugins("b", rollup.Unknown, rollup.ReporterStale, "y", start.Add(4*time.Minute))}, "Unknown KMSPlugins_ReporterStale", 0},
+			{4*time.Minute + 1, "", []Target{plugins("b", operatorcr.Unknown, rollup.ReporterStale, "y", start.Add(4*time.Minute))}, "Unknown KMSPlugins_ReporterStale", 0},
 			{4*time.Minute + 2, "", bad, yes, 0},
 			{5 * time.Minute, "", well, no, 0},
 			{5*time.Minute + 1, "", bad, no, 7*time.Minute + 2},
@@ -229,11 +231,11 @@ func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
 			t.Errorf("%s since %s", kind, c.LastTransitionTime)
 		}
 	}
-	got, _ = s.at(time.Minute, "", delivers("a", rollup.False, target.ReasonProgressing, "1 of 3"))
+	got, _ = s.at(time.Minute, "", delivers("a", delivery.Progressing, "1 of 3"))
 	if at := got[Progressing].LastTransitionTime; at != start.Add(time.Minute) {
 		t.Errorf("it progresses since %s", at)
 	}
-	got, _ = s.at(2*time.Minute, "", delivers("a", rollup.False, target.ReasonRemoving, "ConfigMaps"))
+	got, _ = s.at(2*time.Minute, "", delivers("a", delivery.Removing, "ConfigMaps"))
 	if at := got[Progressing].LastTransitionTime; at != start.Add(time.Minute) {
 		t.Errorf("in other words it progresses since %s", at)
 	}
@@ -241,7 +243,7 @@ func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
 		t.Errorf("it is available since %s", at)
 	}
 	none := maps.Clone(s.standing)
-	none[Available] = rollup.Condition{Type: Available, Status: rollup.True}
+	none[Available] = operatorcr.Condition{Type: Available, Status: operatorcr.True}
 	s.standing = none
 	got, _ = s.at(3*time.Minute, "")
 	if at := got[Available].LastTransitionTime; at != start.Add(3*time.Minute) {
@@ -262,9 +264,9 @@ func TestNothingChangesBeforeItIsJudgedAgain(t *testing.T) {
 				t := ok(name)
 				switch d.IntN(5) {
 				case 0:
-					t = delivers(name, rollup.False, []string{"Conflict", "Denied", target.ReasonProgressing}[d.IntN(3)], "x")
+					t = delivers(name, []delivery.Reason{delivery.Refused, delivery.RequestDenied, delivery.Progressing}[d.IntN(3)], "x")
 				case 1, 2:
-					t = plugins(name, []string{rollup.True, rollup.Unknown}[d.IntN(2)], "R", "y", start.Add(now-time.Duration(d.IntN(130))*time.Second))
+					t = plugins(name, []string{operatorcr.True, operatorcr.Unknown}[d.IntN(2)], "R", "y", start.Add(now-time.Duration(d.IntN(130))*time.Second))
 				}
 				targets = append(targets, t)
 			}
@@ -281,15 +283,15 @@ func TestNothingChangesBeforeItIsJudgedAgain(t *testing.T) {
 				if !again.IsZero() && !start.Add(at).Before(again) {
 					continue
 				}
-				copied := &story{since: maps.Clone(s.since), standing: s.standing}
+				copied := &history{since: maps.Clone(s.since), standing: s.standing}
 				if later, _ := copied.at(at, invalid, targets...); !maps.Equal(later, first) {
 					t.Fatalf("seeds %d, %d: it was judged at %s, again at %s, and at %s it is another:\n%s", seed, i, now, again.Sub(start), at, cmp.Diff(first, later))
 				}
 			}
 			// And then it is another.
 			if !again.IsZero() {
-				copied := &story{since: maps.Clone(s.since), standing: s.standing}
-				if then, _ := copied.at(again.Sub(start), invalid, targets...); then[Degraded].Status == rollup.False {
+				copied := &history{since: maps.Clone(s.since), standing: s.standing}
+				if then, _ := copied.at(again.Sub(start), invalid, targets...); then[Degraded].Status == operatorcr.False {
 					t.Fatalf("seeds %d, %d: at %s nothing has changed", seed, i, again.Sub(start))
 				}
 			}
@@ -300,7 +302,7 @@ func TestNothingChangesBeforeItIsJudgedAgain(t *testing.T) {
 // Each reason must be one that the schema of a condition takes.
 func TestReasonsAreFitToBeWritten(t *testing.T) {
 	s := begin()
-	all := []Target{plugins("a", rollup.True, rollup.PluginError, "x", start.Add(-time.Hour)), delivers("b", rollup.False, "Conflict", "y")}
+	all := []Target{plugins("a", operatorcr.True, rollup.PluginError, "x", start.Add(-time.Hour)), delivers("b", delivery.Refused, "y")}
 	got, _ := s.at(0, "c", all...)
 	for kind, c := range got {
 		for _, part := range strings.Split(c.Reason, "::") {

@@ -3,7 +3,6 @@ package credentials
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"time"
@@ -13,149 +12,111 @@ import (
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 )
 
-// User is whom a client certificate is for: its common name. The certificate of
-// one target is good for every target that trusts this user.
+// User is the user of a client certificate: its common name. The certificate of one
+// target is good for every target that trusts this user.
 const User = "system:kms-health-reporter"
 
 // CertificateLifetime is what is asked for. A signer may give less
 // (--cluster-signing-duration), and what it gives counts.
 const CertificateLifetime = 365 * 24 * time.Hour
 
-const (
-	// approvalPoll is how often to look whether an administrator has approved.
-	approvalPoll = 30 * time.Second
-	// refusedFor is how long a request that was denied, or that failed, stays
-	// before another is made: people can read why, and no one is pestered.
-	refusedFor = time.Hour
-)
+// refusedFor is how long a request that was denied, or that failed, stays before
+// another is made, so that an administrator can read why.
+const refusedFor = time.Hour
 
-// CertificateDue says whether the certificate of a Secret is to be replaced, and
-// why. A Secret that is nil is one that is not there.
-func CertificateDue(secret *corev1.Secret, now time.Time) (due bool, reason string) {
+// certificateValidity returns the validity of the certificate in a Secret, which is nil
+// where there is none, or else why it cannot be used. Its errors contain nothing from
+// the Secret.
+func certificateValidity(secret *corev1.Secret) (validity, error) {
 	if secret == nil {
-		return true, "there is no Secret"
+		return validity{}, errors.New("there is no Secret")
 	}
-	certificate, err := parse(secret)
-	switch {
-	case err != nil:
-		return true, err.Error()
-	case !now.Before(renewal(certificate)):
-		return true, "half its life is over"
-	}
-	return false, ""
-}
-
-// CertificateNext is when the certificate of a Secret is to be renewed: at half
-// its life, by its own dates. Zero when it cannot be used.
-func CertificateNext(secret *corev1.Secret) time.Time {
-	certificate, err := parse(secret)
-	if err != nil {
-		return time.Time{}
-	}
-	return renewal(certificate)
-}
-
-func renewal(certificate *x509.Certificate) time.Time {
-	return certificate.NotBefore.Add(certificate.NotAfter.Sub(certificate.NotBefore) / 2)
-}
-
-// parse returns the certificate of a Secret that could be used, were it the time.
-// Its errors say nothing of what is in there.
-func parse(secret *corev1.Secret) (*x509.Certificate, error) {
 	data, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
 	if len(data) == 0 || len(key) == 0 {
-		return nil, errors.New("the Secret lacks a certificate or a key")
+		return validity{}, errors.New("the Secret lacks a certificate or a key")
 	}
 	pair, err := tls.X509KeyPair(data, key)
 	switch {
 	case err != nil:
-		return nil, errors.New("the Secret's certificate and key cannot be parsed, or do not belong together")
+		return validity{}, errors.New("the certificate and its key cannot be parsed, or do not belong together")
 	case pair.Leaf.Subject.CommonName != User:
-		return nil, errors.New("the certificate is another user's")
+		return validity{}, errors.New("the certificate is for another user")
 	}
-	return pair.Leaf, nil
+	return lasting(pair.Leaf.NotBefore, pair.Leaf.NotAfter), nil
 }
 
-func (m *Manager) clientCertificate(ctx context.Context, want Request, secret *corev1.Secret) (Result, error) {
-	now := m.clock.Now()
-	due, reason := CertificateDue(secret, now)
-	if !due {
-		return m.asExpected(CertificateNext(secret)), m.tidy(ctx, want.key())
+func (m *Manager) clientCertificate(ctx context.Context, want Request, s *state, secret *corev1.Secret) (validity, error) {
+	current, _ := certificateValidity(secret)
+	if !current.due(m.clock.Now()) {
+		return current, m.tidy(ctx, want.key(), s)
 	}
-	ready := false
-	if secret != nil {
-		certificate, err := parse(secret)
-		ready = err == nil && now.Before(certificate.NotAfter)
-	}
-	result, err := m.pursue(ctx, want, ready)
+	certificate, own, err := m.pursue(ctx, want, s)
 	if err != nil {
-		return m.failed(ready, fmt.Errorf("renew the certificate in Secret %s (%s): %w", want.key(), reason, err))
+		return current, err
 	}
-	return result, nil
+	return m.store(ctx, want, s, current, certificate, own)
 }
 
-// pursue brings a request for a certificate one step on.
-func (m *Manager) pursue(ctx context.Context, want Request, ready bool) (Result, error) {
+// pursue brings the request for a certificate one step on. It returns the certificate
+// once it is issued, with the request's key; until then a *Problem.
+func (m *Manager) pursue(ctx context.Context, want Request, s *state) ([]byte, *pending, error) {
 	live, err := m.request(ctx, want.key())
 	if err != nil {
-		return Result{}, err
+		return nil, nil, err
 	}
-	own := m.ownRequest(want.key(), live)
 	if live != nil {
-		refused, why, at := refusal(live)
-		if again := at.Add(refusedFor); refused != "" && m.clock.Now().Before(again) {
-			m.forget(want.key())
-			result := m.waits(ready, refused, fmt.Sprintf("CertificateSigningRequest %s: %s; another is made at %s", live.Name, why, again.UTC().Format(time.RFC3339)), lookAgain)
-			if again.Before(result.Next) {
-				result.Next = again
-			}
-			return result, nil
+		refused, at := refusal(live)
+		if again := at.Add(refusedFor); refused != nil && m.clock.Now().Before(again) {
+			s.discard()
+			refused.Message += "; another request is made at " + again.UTC().Format(time.RFC3339)
+			refused.after = min(checkInterval, again.Sub(m.clock.Now()))
+			return nil, nil, refused
 		}
-		// One that we have no key of is of an operator that was restarted, or
-		// somebody else's, whom we must not make a reporter of.
-		if refused != "" || own == nil {
+		// A request that this process has no key of is from before a restart of the
+		// operator, or another user's, who must not get this operator's approval.
+		if refused != nil || !s.owns(live) {
 			if err := m.deleteRequest(ctx, live); err != nil {
-				return Result{}, err
+				return nil, nil, err
 			}
 			live = nil
 		}
 	}
 	if live == nil {
-		if live, own, err = m.newRequest(ctx, want); err != nil {
-			return Result{}, err
+		if live, err = m.newRequest(ctx, want, s); err != nil {
+			return nil, nil, err
 		}
 	}
 	switch {
 	case len(live.Status.Certificate) > 0:
-		return m.keep(ctx, want, live.Status.Certificate, own)
+		return live.Status.Certificate, s.pending, nil
 	case hasCondition(live, certificatesv1.CertificateApproved):
-		return m.waits(ready, ReasonAwaitingSigner, "kube-controller-manager has not signed CertificateSigningRequest "+live.Name+" yet", soon), nil
+		return nil, nil, progressing("kube-controller-manager has not signed CertificateSigningRequest %s yet", live.Name)
 	case want.Approve:
 		if err := m.approve(ctx, live); err != nil {
-			return Result{}, err
+			return nil, nil, err
 		}
-		return m.waits(ready, ReasonAwaitingSigner, "CertificateSigningRequest "+live.Name+" is approved", soon), nil
-	default:
-		return m.waits(ready, ReasonAwaitingApproval, "an administrator must run: kubectl certificate approve "+live.Name, approvalPoll), nil
+		return nil, nil, progressing("CertificateSigningRequest %s is approved and not signed yet", live.Name)
 	}
+	return nil, nil, &Problem{Reason: ReasonAwaitingApproval, after: patient, Message: fmt.Sprintf(
+		"CertificateSigningRequest %s awaits approval: run `oc adm certificate approve %[1]s` or `kubectl certificate approve %[1]s`", live.Name)}
 }
 
-// keep puts an issued certificate and its key into the Secret. When that fails,
-// both are still there for the next time.
-func (m *Manager) keep(ctx context.Context, want Request, certificate []byte, own *pending) (Result, error) {
+// store writes an issued certificate and its key into the Secret. If that fails, both
+// are kept for the next call.
+func (m *Manager) store(ctx context.Context, want Request, s *state, current validity, certificate []byte, own *pending) (validity, error) {
 	key, err := own.pem()
 	if err != nil {
-		return Result{}, err
+		return current, err
 	}
 	data := map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}
-	issued, err := parse(&corev1.Secret{Data: data})
+	issued, err := certificateValidity(&corev1.Secret{Data: data})
 	if err != nil {
-		return Result{}, fmt.Errorf("the signer's answer to CertificateSigningRequest %s: %w", CSRName(want.Namespace, want.Secret), err)
+		return current, fmt.Errorf("the certificate issued for CertificateSigningRequest %s cannot be used: %w", CSRName(want.Namespace, want.Secret), err)
 	}
-	made := applycorev1.Secret(want.Secret, want.Namespace).WithType(corev1.SecretTypeTLS).WithData(data)
-	if err := m.apply(ctx, want, made); err != nil {
-		return Result{}, err
+	desired := applycorev1.Secret(want.Secret, want.Namespace).WithType(corev1.SecretTypeTLS).WithData(data)
+	if err := m.apply(ctx, want, desired); err != nil {
+		return current, err
 	}
-	m.forget(want.key())
-	return m.asExpected(renewal(issued)), m.tidy(ctx, want.key())
+	s.discard()
+	return issued, m.tidy(ctx, want.key(), s)
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pending is a request under way. Its key is nowhere else: an operator that is
+// pending is a request under way. Its key is nowhere else: an operator that was
 // restarted makes another request.
 type pending struct {
 	uid types.UID
@@ -34,19 +34,19 @@ func (p *pending) pem() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// CSRName is the name of the CertificateSigningRequest for a Secret: always the
-// same, so that a role may name it, and that none is left lying about.
+// CSRName is the name of the CertificateSigningRequest for a Secret. It is always the
+// same, so that a role can name it and no request is left behind.
 func CSRName(namespace, secret string) string { return secret + "." + namespace }
 
 // newRequest makes a key, and a request for a certificate of it.
-func (m *Manager) newRequest(ctx context.Context, want Request) (*certificatesv1.CertificateSigningRequest, *pending, error) {
+func (m *Manager) newRequest(ctx context.Context, want Request, s *state) (*certificatesv1.CertificateSigningRequest, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a private key: %w", err)
+		return nil, fmt.Errorf("make a private key: %w", err)
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: User}}, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a certificate request: %w", err)
+		return nil, fmt.Errorf("make a certificate request: %w", err)
 	}
 	name := CSRName(want.Namespace, want.Secret)
 	made, err := m.client.CertificatesV1().CertificateSigningRequests().Create(ctx, &certificatesv1.CertificateSigningRequest{
@@ -59,17 +59,13 @@ func (m *Manager) newRequest(ctx context.Context, want Request) (*certificatesv1
 		},
 	}, metav1.CreateOptions{FieldManager: FieldManager})
 	if err != nil {
-		return nil, nil, fmt.Errorf("create CertificateSigningRequest %s: %w", name, err)
+		return nil, fmt.Errorf("create CertificateSigningRequest %s: %w", name, err)
 	}
-	p := &pending{uid: made.UID, key: key}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.pending[want.key()] = p
-	m.tidied[want.key()] = false
-	return made, p, nil
+	s.pending, s.tidied = &pending{uid: made.UID, key: key}, false
+	return made, nil
 }
 
-// request returns the one for a Secret, nil where there is none.
+// request returns the request for a Secret, nil where there is none.
 func (m *Manager) request(ctx context.Context, key types.NamespacedName) (*certificatesv1.CertificateSigningRequest, error) {
 	name := CSRName(key.Namespace, key.Name)
 	live, err := m.client.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
@@ -82,31 +78,18 @@ func (m *Manager) request(ctx context.Context, key types.NamespacedName) (*certi
 	return live, nil
 }
 
-// ownRequest returns what we have for a request that we made, nil for any other.
-func (m *Manager) ownRequest(key types.NamespacedName, live *certificatesv1.CertificateSigningRequest) *pending {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := m.pending[key]
-	if p == nil || live == nil || live.UID != p.uid {
-		return nil
-	}
-	return p
+// owns is whether a request is the one that this process made and has the key of.
+func (s *state) owns(live *certificatesv1.CertificateSigningRequest) bool {
+	return s.pending != nil && live.UID == s.pending.uid
 }
 
-func (m *Manager) forget(key types.NamespacedName) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.pending, key)
-	m.tidied[key] = false
-}
+// discard forgets the request under way, which tidy then deletes.
+func (s *state) discard() { s.pending, s.tidied = nil, false }
 
-// tidy deletes a request that nothing waits for, also one of an earlier run. It
-// looks once for each that is made.
-func (m *Manager) tidy(ctx context.Context, key types.NamespacedName) error {
-	m.mu.Lock()
-	done := m.tidied[key]
-	m.mu.Unlock()
-	if done {
+// tidy deletes a request that nothing waits for, also one from before a restart of the
+// operator. It reads once after each request that was made.
+func (m *Manager) tidy(ctx context.Context, key types.NamespacedName, s *state) error {
+	if s.tidied {
 		return nil
 	}
 	live, err := m.request(ctx, key)
@@ -116,10 +99,7 @@ func (m *Manager) tidy(ctx context.Context, key types.NamespacedName) error {
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.pending, key)
-	m.tidied[key] = true
+	s.pending, s.tidied = nil, true
 	return nil
 }
 
@@ -133,7 +113,7 @@ func (m *Manager) deleteRequest(ctx context.Context, live *certificatesv1.Certif
 	return nil
 }
 
-// approve is for a request that we made, and for no other of its name.
+// approve approves a request that this process made, and no other of its name.
 func (m *Manager) approve(ctx context.Context, live *certificatesv1.CertificateSigningRequest) error {
 	approved := live.DeepCopy()
 	approved.Status.Conditions = append(approved.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
@@ -147,18 +127,18 @@ func (m *Manager) approve(ctx context.Context, live *certificatesv1.CertificateS
 	return nil
 }
 
-// refusal returns the reason of a request that leads to nothing, empty for one
-// that may, with what is said of it and when.
-func refusal(live *certificatesv1.CertificateSigningRequest) (reason, why string, at time.Time) {
+// refusal returns why no certificate will be issued for a request, and since when; nil
+// where one may be.
+func refusal(live *certificatesv1.CertificateSigningRequest) (p *Problem, at time.Time) {
 	for _, c := range live.Status.Conditions {
 		switch c.Type {
 		case certificatesv1.CertificateDenied:
-			return ReasonRequestDenied, fmt.Sprintf("denied (%s: %s)", c.Reason, c.Message), c.LastUpdateTime.Time
+			return &Problem{Reason: ReasonRequestDenied, Message: fmt.Sprintf("CertificateSigningRequest %s was denied (%s: %s)", live.Name, c.Reason, c.Message)}, c.LastUpdateTime.Time
 		case certificatesv1.CertificateFailed:
-			return ReasonRequestFailed, fmt.Sprintf("failed (%s: %s)", c.Reason, c.Message), c.LastUpdateTime.Time
+			return &Problem{Reason: ReasonRenewalFailed, Message: fmt.Sprintf("CertificateSigningRequest %s failed (%s: %s)", live.Name, c.Reason, c.Message)}, c.LastUpdateTime.Time
 		}
 	}
-	return "", "", time.Time{}
+	return nil, time.Time{}
 }
 
 func hasCondition(live *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) bool {

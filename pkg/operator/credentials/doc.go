@@ -1,16 +1,17 @@
-// Package credentials makes the credentials of reporters that no kubelet makes:
-// tokens and client certificates in Secrets, and keeps them fresh.
+// Package credentials creates and renews the credentials of reporters that no kubelet
+// issues: tokens and client certificates in Secrets.
 //
 // It promises
-//   - to write only when something is due, and never without need;
-//   - that a write which fails leaves the credential before it in force;
-//   - to read and write Secrets by their names alone, so that a role may name
-//     them, and never to list or to watch them;
-//   - never to log, and never to put a token or a key into an error or a message.
+//   - to write only when a renewal is due;
+//   - that a write which fails leaves the previous credential in place;
+//   - to report a renewal that cannot go on while the previous credential still works;
+//   - to read and write Secrets by name only, so that a role can name them, and never
+//     to list or watch them;
+//   - never to log a token or a key, nor to put one into an error or a message.
 //
-// It will not revoke: what was handed out works until it ends. A minted token ends
-// early only with its ServiceAccount, a certificate with the cluster's client CA.
+// It does not revoke: an issued credential works until it expires. A minted token ends
+// earlier only with its ServiceAccount, a certificate with the cluster's client CA.
 //
-// With an ill KMS plugin an API server may be unable to read the Secret. Nothing
-// is renewed then, which half a credential's life is there to bear.
+// While a KMS plugin is unhealthy, an API server may be unable to read the Secret.
+// Nothing is renewed then: a credential is renewed at half its life to leave time for it.
 package credentials

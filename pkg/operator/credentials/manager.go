@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,59 +19,24 @@ import (
 // FieldManager is the manager under which Secrets are written.
 const FieldManager = "kms-health-operator"
 
-const (
-	// soon is when to look again for what another controller does in a moment.
-	soon = 5 * time.Second
-	// lookAgain bounds the time until the next look: nobody tells of a Secret
-	// that was deleted or emptied.
-	lookAgain = 10 * time.Minute
-)
-
-// Request says what credential there should be.
+// Request is the credential that there should be.
 type Request struct {
-	// Kind is any but CredentialsBoundToken, which is the kubelet's business.
+	// Kind is any but CredentialsBoundToken, which the kubelet issues.
 	Kind      v1alpha1.Credentials
 	Namespace string
-	// Secret is the name of the Secret that holds the credential: one of its own
-	// for each kind, since the type of a Secret cannot change.
+	// Secret is the name of the Secret that holds the credential. Each kind needs a
+	// Secret of its own, since the type of a Secret cannot change.
 	Secret string
-	// ServiceAccount, in the same namespace, is whose token it is. It must exist.
+	// ServiceAccount, in the same namespace, is the account that tokens are for. It
+	// must exist.
 	ServiceAccount string
-	// Labels of the Secret, and of a CertificateSigningRequest. Changed ones are
+	// Labels of the Secret and of a CertificateSigningRequest. Changed ones are
 	// written with the next credential.
 	Labels map[string]string
-	// Approve says that the operator approves its own CertificateSigningRequest.
-	// Else it waits for an administrator.
+	// Approve is whether the operator approves its own CertificateSigningRequest. If
+	// not, it waits for an administrator.
 	Approve bool
 }
-
-// Result says how a credential is.
-type Result struct {
-	// Ready says that the Secret holds a credential that works: when it was
-	// last looked at, as far as can be told, and perhaps an old one.
-	Ready bool
-	// Reason is one word, and Message a sentence for people.
-	Reason  string
-	Message string
-	// Next is when to look again at the latest.
-	Next time.Time
-}
-
-// Reasons of a Result.
-const (
-	ReasonAsExpected            = "AsExpected"
-	ReasonServiceAccountMissing = "ServiceAccountMissing"
-	// ReasonRenewalFailed: an error came with it, and the credential of before,
-	// where there is one, stays.
-	ReasonRenewalFailed = "RenewalFailed"
-	// ReasonAwaitingApproval: an administrator must act; the message says how.
-	ReasonAwaitingApproval = "AwaitingApproval"
-	ReasonAwaitingSigner   = "AwaitingSigner"
-	ReasonRequestDenied    = "RequestDenied"
-	ReasonRequestFailed    = "RequestFailed"
-	// ReasonAwaitingToken: kube-controller-manager fills a legacy token's Secret.
-	ReasonAwaitingToken = "AwaitingToken"
-)
 
 // Manager makes credentials. Ensure and Forget may be called from several
 // goroutines, but not for one Secret at a time.
@@ -80,52 +44,88 @@ type Manager struct {
 	client kubernetes.Interface
 	clock  clock.PassiveClock
 
-	mu      sync.Mutex
-	pending map[types.NamespacedName]*pending
-	tidied  map[types.NamespacedName]bool
+	mu     sync.Mutex
+	states map[types.NamespacedName]*state
+}
+
+// state is what is kept of a Secret from one call to the next. Losing it costs at
+// most another CertificateSigningRequest.
+type state struct {
+	last         validity  // as read last
+	waitingSince time.Time // for another controller; zero: nothing is waited for
+	pending      *pending  // nil: no request of this process
+	tidied       bool      // no CertificateSigningRequest is left
 }
 
 // New makes a Manager. The clock is the caller's, so that years pass in tests.
 func New(client kubernetes.Interface, clock clock.PassiveClock) *Manager {
-	return &Manager{
-		client: client, clock: clock,
-		pending: map[types.NamespacedName]*pending{},
-		tidied:  map[types.NamespacedName]bool{},
-	}
+	return &Manager{client: client, clock: clock, states: map[types.NamespacedName]*state{}}
 }
 
-// Ensure makes the credential be there, and renews it when it is due. The Result
-// counts with an error, too: of a failed renewal it says whether an earlier
-// credential is still there.
-func (m *Manager) Ensure(ctx context.Context, want Request) (Result, error) {
-	ensure, known := map[v1alpha1.Credentials]func(context.Context, Request, *corev1.Secret) (Result, error){
-		v1alpha1.CredentialsMintedToken:       m.mintedToken,
-		v1alpha1.CredentialsClientCertificate: m.clientCertificate,
-		v1alpha1.CredentialsLegacyToken:       m.legacyToken,
-	}[want.Kind]
-	if !known {
-		return Result{}, fmt.Errorf("credentials of kind %q are not made here", want.Kind)
+func (m *Manager) state(key types.NamespacedName) *state {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.states[key]
+	if s == nil {
+		s = &state{}
+		m.states[key] = s
 	}
+	return s
+}
+
+// Ensure creates the credential, or renews it when that is due. It needs nothing but
+// the ServiceAccount and the rights to its objects; whether the target's workloads are
+// managed makes no difference to it.
+func (m *Manager) Ensure(ctx context.Context, want Request) Result {
+	s := m.state(want.key())
+	v, err := m.step(ctx, want, s)
+	return s.result(want, v, err, m.clock.Now())
+}
+
+// step reads the credential, and brings it one step on where that is due. What cannot
+// be read leaves it as it was read last.
+func (m *Manager) step(ctx context.Context, want Request, s *state) (validity, error) {
 	secret, err := m.client.CoreV1().Secrets(want.Namespace).Get(ctx, want.Secret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		secret, err = nil, nil
 	}
 	if err != nil {
-		return m.failed(false, fmt.Errorf("read Secret %s: %w", want.key(), err))
+		return s.last, fmt.Errorf("read Secret %s: %w", want.key(), err)
 	}
-	return ensure(ctx, want, secret)
+	if want.Kind == v1alpha1.CredentialsClientCertificate {
+		s.last, err = m.clientCertificate(ctx, want, s, secret)
+		return s.last, err
+	}
+	account, err := m.client.CoreV1().ServiceAccounts(want.Namespace).Get(ctx, want.ServiceAccount, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) { // as right after an installation
+		s.last = validity{}
+		return s.last, progressing("ServiceAccount %s/%s does not exist", want.Namespace, want.ServiceAccount)
+	}
+	if err != nil {
+		return s.last, fmt.Errorf("read ServiceAccount %s/%s: %w", want.Namespace, want.ServiceAccount, err)
+	}
+	switch want.Kind {
+	case v1alpha1.CredentialsMintedToken:
+		s.last, err = m.mintedToken(ctx, want, secret, account.UID)
+	case v1alpha1.CredentialsLegacyToken:
+		s.last, err = m.legacyToken(ctx, want, secret, account.UID)
+	default:
+		err = fmt.Errorf("credentials of kind %q need no Secret", want.Kind)
+	}
+	return s.last, err
 }
 
-// Forget deletes a Secret and what is under way for it. It is no error when
-// neither is there. What the Secret held works until it ends; a legacy token ends
-// with its Secret.
-// certificate says that it is a ClientCertificate's: only then is there a request
-// to look for, and the right to.
+// Forget deletes a Secret, and what is under way for it. Either may be missing. An
+// issued credential works until it expires; a legacy token ends with its Secret.
+//
+// certificate is whether the Secret is one of a ClientCertificate: only then is there
+// a request to look for, and the right to.
 func (m *Manager) Forget(ctx context.Context, namespace, secret string, certificate bool) error {
 	key := types.NamespacedName{Namespace: namespace, Name: secret}
-	m.forget(key)
 	if certificate {
-		if err := m.tidy(ctx, key); err != nil {
+		s := m.state(key)
+		s.discard()
+		if err := m.tidy(ctx, key, s); err != nil {
 			return err
 		}
 	}
@@ -133,45 +133,18 @@ func (m *Manager) Forget(ctx context.Context, namespace, secret string, certific
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Secret %s: %w", key, err)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.states, key)
 	return nil
 }
 
-// failed is the Result of an error. The caller retries by its own backoff.
-func (m *Manager) failed(ready bool, err error) (Result, error) {
-	return Result{Ready: ready, Reason: ReasonRenewalFailed, Message: err.Error(), Next: m.clock.Now().Add(soon)}, err
+func progressing(format string, args ...any) error {
+	return &Problem{Reason: ReasonProgressing, Message: fmt.Sprintf(format, args...), after: soon}
 }
 
-// asExpected is the Result of a credential that is in force until it is due.
-func (m *Manager) asExpected(due time.Time) Result {
-	next := m.clock.Now().Add(lookAgain)
-	if due.Before(next) {
-		next = due
-	}
-	return Result{Ready: true, Reason: ReasonAsExpected, Next: next}
-}
-
-func (m *Manager) waits(ready bool, reason, message string, after time.Duration) Result {
-	return Result{Ready: ready, Reason: reason, Message: message, Next: m.clock.Now().Add(after)}
-}
-
-// serviceAccount returns the UID of the request's account, empty where there is
-// none.
-func (m *Manager) serviceAccount(ctx context.Context, want Request) (types.UID, error) {
-	account, err := m.client.CoreV1().ServiceAccounts(want.Namespace).Get(ctx, want.ServiceAccount, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("read ServiceAccount %s/%s: %w", want.Namespace, want.ServiceAccount, err)
-	}
-	return account.UID, nil
-}
-
-func (m *Manager) accountMissing(want Request) Result {
-	return m.waits(false, ReasonServiceAccountMissing, fmt.Sprintf("ServiceAccount %s/%s is not there", want.Namespace, want.ServiceAccount), soon)
-}
-
-// apply writes the Secret: what is not given here and was given before goes.
+// apply writes the Secret. Fields that an earlier call gave and this one does not are
+// removed.
 func (m *Manager) apply(ctx context.Context, want Request, secret *applycorev1.SecretApplyConfiguration) error {
 	_, err := m.client.CoreV1().Secrets(want.Namespace).Apply(ctx, secret.WithLabels(want.Labels),
 		metav1.ApplyOptions{FieldManager: FieldManager, Force: true})

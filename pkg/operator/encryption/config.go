@@ -14,7 +14,7 @@ import (
 // defaults.go of k8s.io/apiserver/pkg/apis/apiserver/v1.
 const defaultTimeout = 3 * time.Second
 
-// Config is what an EncryptionConfiguration says of KMS plugins.
+// Config is what an EncryptionConfiguration contains about KMS plugins.
 type Config struct {
 	// Plugins are the KMS v2 plugins, one per socket: those that encrypt first,
 	// each kind in order of appearance, and at most v1alpha1.MaxPlugins. They
@@ -25,8 +25,8 @@ type Config struct {
 	Ignored []Ignored
 }
 
-// IgnoredText tells of the ignored providers, at most so many of them; it is empty
-// where there is none.
+// IgnoredText lists the ignored providers with their reasons, at most so many of them;
+// it is empty where there is none.
 func (c Config) IgnoredText(most int) string {
 	var texts []string
 	for _, i := range c.Ignored[:min(len(c.Ignored), most)] {
@@ -57,7 +57,7 @@ const (
 	reasonTimeout  = "its timeout is not a duration above zero, like 3s"
 	reasonEndpoint = "its endpoint " // and v1alpha1.SocketAddress's words
 	reasonDots     = reasonEndpoint + v1alpha1.ParentFolderRule
-	reasonKeyID    = "neither its socket nor its name tells a keyID that is valid and not another plugin's: give one in the configuration, or name the socket kms-{keyID}.sock"
+	reasonKeyID    = "neither its socket nor its name gives a keyID that is valid and not another plugin's: set one in encryptionConfig.keyIDs, or name the socket kms-{keyID}.sock"
 )
 
 var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter probes no more", v1alpha1.MaxPlugins)
@@ -74,7 +74,7 @@ var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter 
 // kms-{keyID}_{resource}, else its name; each only where it is valid and no other
 // plugin's, be it given or not.
 //
-// An error says what is wrong, and contains nothing from the file.
+// An error contains nothing from the file but the names of fields.
 func Parse(data []byte, given map[string]string) (Config, error) {
 	f, err := decode(data)
 	if err != nil {
@@ -98,7 +98,7 @@ func Parse(data []byte, given map[string]string) (Config, error) {
 	return c, nil
 }
 
-// socket is an endpoint with all that the file says of it.
+// socket is an endpoint with all that the file contains about it.
 type socket struct {
 	address string // by which two spellings of an endpoint are one
 	plugin  v1alpha1.Plugin

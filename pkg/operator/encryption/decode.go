@@ -89,8 +89,8 @@ func lineOf(err error) string {
 	return ""
 }
 
-// misfit says which field has a value of the wrong type. The decoder's own words
-// quote numbers.
+// misfit returns which field has a value of the wrong type. The decoder's own error
+// quotes numbers.
 func misfit(err error) string {
 	var wrong *stdjson.UnmarshalTypeError
 	switch {

@@ -16,9 +16,9 @@ import (
 //  3. a provider's name, {keyID}_{resource} or kms-{keyID}_{resource}
 //  4. a provider's name as it is
 //
-// A source is heard for all sockets before the next one is, and among equals the
-// earlier socket wins. A keyID that is invalid, or another socket's already, is
-// passed over. A socket may be left without one.
+// Each source is applied to all sockets before the next one is, and of several sockets
+// the earlier one gets the keyID. A keyID that is invalid, or already another socket's,
+// is skipped. A socket may be left without one.
 func nameKeys(sockets []*socket, given map[string]string) {
 	byAddress := map[string]string{}
 	for _, endpoint := range slices.Sorted(maps.Keys(given)) {
@@ -26,7 +26,7 @@ func nameKeys(sockets []*socket, given map[string]string) {
 			byAddress[v1alpha1.CleanSocket(address)] = given[endpoint]
 		}
 	}
-	taken := map[string]bool{}
+	used := map[string]bool{}
 	for _, source := range []func(*socket) []string{
 		func(s *socket) []string { return []string{byAddress[s.address]} },
 		fromFile,
@@ -38,8 +38,8 @@ func nameKeys(sockets []*socket, given map[string]string) {
 				continue
 			}
 			for _, id := range source(s) {
-				if v1alpha1.ValidKeyID(id) && !taken[id] {
-					s.plugin.KeyID, taken[id] = id, true
+				if v1alpha1.ValidKeyID(id) && !used[id] {
+					s.plugin.KeyID, used[id] = id, true
 					break
 				}
 			}
@@ -70,7 +70,7 @@ func fromNames(s *socket) []string {
 	return ids
 }
 
-// names says whether a word names a resource of the form plural.group: as it is,
+// names is whether a word names a resource of the form plural.group: as it is,
 // or by a plural among parts, as in "routes" and "route.openshift.io-routes".
 func names(word, resource string) bool {
 	plural, _, _ := strings.Cut(resource, ".")

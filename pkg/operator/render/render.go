@@ -1,181 +1,349 @@
-// Package render makes the objects that the operator applies, from bindata/ and
-// values. It is pure: the controller and the render command call the same
-// functions, so both give the same bytes.
+// Package render makes what the operator would apply from files alone: for
+// bootstrap, for control planes without an operator, for GitOps, and to review
+// a change. It uses the planner of the controller, so both give the same bytes.
 package render
 
 import (
-	"encoding/json"
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
+	configv1 "github.com/openshift/api/config/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
-// Input is what the objects of one target are made of.
+// Input is what the files say.
 type Input struct {
-	Config    *v1alpha1.OperatorConfiguration // with an image
-	Namespace string                          // of the reporters that are pods of their own
-	Target    *v1alpha1.Target
+	Config *v1alpha1.OperatorConfiguration // with an image
+	// Target is the name of one; it may be empty where there is only one.
+	Target    string
+	Namespace string
 	OpenShift bool
-	TLS       tlsprofile.Settings
-	CA        []byte // PEM, of the API server; or CAFile, its path beside the reporter
-	CAFile    string
-	// CredentialsFolder is where the credentials are beside the reporter. Empty:
-	// where a pod of a cluster mounts them.
-	CredentialsFolder string
-	// Owner is the target's ClusterRole once it has a UID.
-	Owner *Owner
-	// Offline says that there is no API server to give it one.
-	Offline bool
+	// EncryptionConfig is an EncryptionConfiguration. Empty: the target names its
+	// plugins itself.
+	EncryptionConfig []byte
+	// APIServer is the object apiservers.config.openshift.io/cluster, for its TLS
+	// profile. Empty: Intermediate.
+	APIServer []byte
+	// Pod is the API server's: a static pod's manifest, a Deployment, or a running
+	// Pod as the API shows it. Empty: no pod is needed.
+	Pod []byte
+	// CA is the API server's, PEM. Empty: a kubeconfig names CAFile.
+	CA []byte
+	// HostFolder is where a static pod's files will be on its node.
+	HostFolder string
 }
 
-// Owner is a target's ClusterRole.
-type Owner struct{ Name, UID string }
-
-// Site is one running API server pod.
-type Site struct {
-	Node string
-	// UID is the pod's on its node: the folder of its sockets is named after it.
-	UID     string
-	Folders []sockets.Folder
+// File is one that was made.
+type File struct {
+	Name string
+	Data []byte
+	// Note is what to do with it.
+	Note string
 }
 
-// Policy bounds what the reporters' identities may write. It is the same for all
-// targets.
-func Policy() ([]*unstructured.Unstructured, error) { return objects("policy.yaml", nil) }
-
-// Identity is the target's ServiceAccount, in the namespace where its reporters
-// run, with the one right that it has.
-func (in *Input) Identity() ([]*unstructured.Unstructured, error) {
-	all, err := objects("identity.yaml", map[string]any{
-		"Target":            in.Target.Name,
-		"Resource":          in.Target.Resource,
-		"Namespace":         in.ReportersNamespace(in.Target.Delivery),
-		"ServiceAccount":    Name(in.Target.Name),
-		"ClientCertificate": in.Target.Credentials == v1alpha1.CredentialsClientCertificate,
-		"OpenShift":         in.OpenShift,
-	})
-	return all, err
-}
-
-// ReportersNamespace is where the reporters of a delivery run.
-func (in *Input) ReportersNamespace(d v1alpha1.Delivery) string {
-	if d == v1alpha1.DeliveryDeployment || d == v1alpha1.DeliveryExternal {
-		return in.Target.Namespace
+// Render makes the files.
+func Render(in Input) ([]File, error) {
+	t, err := in.target()
+	if err != nil {
+		return nil, err
 	}
-	return in.Namespace
+	pod, err := readPod(in.Pod)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.checkCA(pod); err != nil {
+		return nil, err
+	}
+	switch {
+	case t.Delivery == v1alpha1.DeliveryCompanion && pod.pod == nil:
+		return nil, fmt.Errorf("--pod: delivery Companion of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
+	case t.Delivery == v1alpha1.DeliveryDeployment && pod.deployment == nil && !pod.static():
+		return nil, fmt.Errorf("--pod: delivery Deployment of target %s needs the Deployment's manifest", t.Name)
+	}
+	w, err := in.snapshot(t, pod)
+	if err != nil {
+		return nil, err
+	}
+	if pod.static() {
+		return in.staticPod(w)
+	}
+	plan, err := delivery.Make(w)
+	if err != nil {
+		return nil, err
+	}
+	if plan.Status.Condition() != "True" || plan.State.Delivery == "" {
+		return nil, fmt.Errorf("target %s: %s: %s", t.Name, plan.Status.Reason, plan.Status.Message)
+	}
+	return in.files(w, plan)
 }
 
-// SecretRole lets the operator read the encryption configs of these revisions,
-// and the live one.
-func (in *Input) SecretRole(revisions []string) (*unstructured.Unstructured, error) {
-	secret := in.Target.EncryptionConfig.Secret
+// checkCA refuses what is no CA: it goes into files that anybody may read.
+func (in *Input) checkCA(p pod) error {
+	if len(in.CA) == 0 {
+		if p.static() {
+			return nil // it is in the folder of the client certificate
+		}
+		return errors.New("--ca-file: is empty, must be the API server's CA, which goes into the reporters' kubeconfig")
+	}
+	for rest := in.CA; ; {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		switch {
+		case block == nil && len(bytes.TrimSpace(rest)) > 0, block == nil && len(rest) == len(in.CA):
+			return errors.New("--ca-file: is not PEM")
+		case block == nil:
+			return nil
+		case block.Type != "CERTIFICATE":
+			return fmt.Errorf("--ca-file: holds a %s, must hold certificates and nothing else", block.Type)
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return fmt.Errorf("--ca-file: %w", err)
+		}
+	}
+}
+
+func (in *Input) target() (*v1alpha1.Target, error) {
 	var names []string
-	for _, revision := range revisions {
-		names = append(names, secret+"-"+revision)
+	for i := range in.Config.Targets {
+		t := &in.Config.Targets[i]
+		if t.Name == in.Target || in.Target == "" && len(in.Config.Targets) == 1 {
+			chosen := *t
+			return &chosen, nil
+		}
+		names = append(names, t.Name)
 	}
-	return object("secret-role.yaml", map[string]any{
-		"Name": SecretRoleName(in.Target.Name), "Namespace": in.Target.Namespace, "Target": in.Target.Name,
-		"Secret": secret, "Revisioned": names,
-	})
+	if in.Target == "" {
+		return nil, fmt.Errorf("the configuration has %d targets, name one of them by --target: %s", len(names), strings.Join(names, ", "))
+	}
+	return nil, fmt.Errorf("--target: the configuration has no %q, only: %s", in.Target, strings.Join(names, ", "))
 }
 
-// ConfigMap is the target's file for one plugin set.
-func (in *Input) ConfigMap(name, namespace string, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
-	file, kubeconfig, err := in.files(plugins)
+// pod is an API server's, in one of its forms.
+type pod struct {
+	deployment *appsv1.Deployment
+	pod        *corev1.Pod
+}
+
+// static reports whether it is a manifest that no API server has seen.
+func (p pod) static() bool { return p.pod != nil && p.pod.Spec.NodeName == "" }
+
+func readPod(data []byte) (pod, error) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return pod{}, nil
+	}
+	var kind struct{ APIVersion, Kind string }
+	if err := yaml.Unmarshal(data, &kind); err != nil {
+		return pod{}, fmt.Errorf("--pod: %w", err)
+	}
+	var p pod
+	var err error
+	switch kind.APIVersion + "/" + kind.Kind {
+	case "v1/Pod":
+		p.pod = &corev1.Pod{}
+		err = yaml.Unmarshal(data, p.pod)
+	case "apps/v1/Deployment":
+		p.deployment = &appsv1.Deployment{}
+		err = yaml.Unmarshal(data, p.deployment)
+	default:
+		err = fmt.Errorf("is a %q of %q, must be a Pod of v1 or a Deployment of apps/v1", kind.Kind, kind.APIVersion)
+	}
+	if err != nil {
+		return pod{}, fmt.Errorf("--pod: %w", err)
+	}
+	return p, nil
+}
+
+func (in *Input) snapshot(t *v1alpha1.Target, p pod) (*delivery.Snapshot, error) {
+	w := &delivery.Snapshot{
+		Now: time.Time{}, KubeletRoot: sockets.KubeletRoot, Pods: []*corev1.Pod{}, OwnKnown: map[string]bool{},
+		Deployment: p.deployment,
+	}
+	w.Config, w.Target, w.Namespace, w.OpenShift, w.Offline = in.Config, t, in.Namespace, in.OpenShift, true
+	w.State.Proven = in.Config.Image // nobody can prove it here
+	if w.CA = in.CA; len(in.CA) == 0 {
+		w.CAFile = caFile
+	}
+	if p.pod != nil {
+		w.Pods = append(w.Pods, p.pod)
+	}
+	switch {
+	case len(in.EncryptionConfig) > 0 && t.Plugins != nil:
+		return nil, fmt.Errorf("--encryption-config: target %s names its plugins itself, in `plugins` of the configuration: give one of the two", t.Name)
+	case len(in.EncryptionConfig) > 0:
+		config, err := encryption.Parse(in.EncryptionConfig, t.EncryptionConfig.KeyIDs)
+		if err != nil {
+			return nil, fmt.Errorf("--encryption-config: %w", err)
+		}
+		w.Encryption = &delivery.Encryption{Live: config}
+		if len(config.Plugins) == 0 {
+			return nil, noPlugins(config)
+		}
+	case t.Plugins == nil:
+		return nil, fmt.Errorf("target %s names no plugins itself: give its --encryption-config", t.Name)
+	}
+	var profile *configv1.TLSSecurityProfile
+	if len(in.APIServer) > 0 {
+		a := &configv1.APIServer{}
+		if err := yaml.Unmarshal(in.APIServer, a); err != nil {
+			return nil, fmt.Errorf("--apiserver: %w", err)
+		}
+		profile = a.Spec.TLSSecurityProfile
+	}
+	var err error
+	w.TLS, err = tlsprofile.Of(profile)
+	return w, err
+}
+
+func noPlugins(c encryption.Config) error {
+	if len(c.Ignored) == 0 {
+		return errors.New("--encryption-config: no kms provider is named, so there is nothing to probe")
+	}
+	return errors.New("--encryption-config: no kms provider can be probed: " + c.IgnoredText(len(c.Ignored)))
+}
+
+// files are a plan's objects, in the order in which they are applied.
+func (in *Input) files(w *delivery.Snapshot, plan *delivery.Plan) ([]File, error) {
+	policy, err := manifests.Policy()
 	if err != nil {
 		return nil, err
 	}
-	return object("configmap.yaml", map[string]any{
-		"Name": name, "Namespace": namespace, "Target": in.Target.Name,
-		"Config": string(file), "Kubeconfig": string(kubeconfig),
-	})
+	identity := []*unstructured.Unstructured{plan.Anchor}
+	var rest []*unstructured.Unstructured
+	for _, o := range slices.Concat(plan.Apply, plan.Workloads) {
+		switch o.GetKind() {
+		case "ServiceAccount", "ClusterRoleBinding":
+			identity = append(identity, o)
+		case "Role": // the operator's own
+		default:
+			rest = append(rest, o)
+		}
+	}
+	all := []File{
+		{"10-policy.yaml", manifest(policy), "what the reporters' identity may write"},
+		{"20-identity.yaml", manifest(identity), "who the reporters are"},
+	}
+	for _, o := range rest {
+		name := fmt.Sprintf("%d-%s-%s.yaml", rank(o), strings.ToLower(o.GetKind()), o.GetName())
+		all = append(all, File{name, manifest([]*unstructured.Unstructured{o}), "apply it"})
+	}
+	if plan.Inject != nil {
+		data, err := podspec.InjectManifest(in.Pod, plan.Inject.Options)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, File{"50-deployment-" + w.Deployment.Name + ".yaml", data, "your Deployment, with the reporter in it"})
+	}
+	slices.SortStableFunc(all, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	for _, c := range plan.Credentials {
+		all[1].Note += fmt.Sprintf("; their credentials go into the Secret %s/%s, which the operator makes, or you: see docs/credentials.md", c.Namespace, c.Name)
+	}
+	return all, nil
 }
 
-func (in *Input) files(plugins []v1alpha1.Plugin) (file, kubeconfig []byte, err error) {
-	if file, err = in.File(plugins); err != nil {
-		return nil, nil, err
+func rank(o *unstructured.Unstructured) int {
+	if o.GetKind() == "ConfigMap" {
+		return 30
 	}
-	kubeconfig, err = in.Kubeconfig()
-	return file, kubeconfig, err
+	return 40
 }
 
-// SetHash is the config-hash of pods whose plugin set is their own.
-func (in *Input) SetHash(plugins []v1alpha1.Plugin) (string, error) {
-	file, err := in.File(plugins)
-	return in.configHash(file, plugins, true), err
+func manifest(objects []*unstructured.Unstructured) []byte {
+	var b bytes.Buffer
+	for i, o := range objects {
+		if i > 0 {
+			b.WriteString("---\n")
+		}
+		raw, err := yaml.Marshal(o.Object)
+		if err != nil {
+			panic(err) // what came from YAML goes back to it
+		}
+		b.Write(raw)
+	}
+	return b.Bytes()
 }
 
-type folder struct{ MountPath, HostPath, Type string }
-
-// podValues is what both kinds of own pods share.
-func (in *Input) podValues(folders []sockets.Folder) map[string]any {
-	mounts := make([]folder, len(folders))
-	for i, f := range folders {
-		// Not DirectoryOrCreate: nothing of ours stays on a node.
-		mounts[i] = folder{f.MountPath, f.HostPath, "Directory"}
+func alsoCA(inKubeconfig []byte) string {
+	if len(inKubeconfig) > 0 {
+		return ""
 	}
-	servingSecret := ""
-	if s := in.Target.Serving; s != nil {
-		servingSecret = s.Secret
-	}
-	return map[string]any{
-		"Namespace": in.Namespace, "Target": in.Target.Name,
-		"Image": in.Config.Image, "OpenShift": in.OpenShift,
-		"ServiceAccount": Name(in.Target.Name), "HostNetwork": in.local(),
-		"Folders": mounts, "ServingSecret": servingSecret,
-	}
+	return ", with the API server's CA as " + caFile
 }
 
-// Companion is the pod beside one API server pod.
-func (in *Input) Companion(site Site, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
-	file, kubeconfig, err := in.files(plugins)
+// caFile is where a static pod's credentials hold the CA.
+const caFile = "ca.crt"
+
+// staticPod makes a static pod's manifest with the reporter in it, and the files
+// that it reads on its node. Such a pod can refer to no object of the API.
+func (in *Input) staticPod(w *delivery.Snapshot) ([]File, error) {
+	t := w.Target
+	t.Delivery, t.Credentials = v1alpha1.DeliveryExternal, v1alpha1.CredentialsClientCertificate
+	if in.HostFolder == "" {
+		return nil, errors.New("--host-folder: is empty, must be the folder on the node where the reporter's files will be")
+	}
+	plugins := t.Plugins
+	if w.Encryption != nil {
+		plugins = w.Encryption.Live.Plugins
+	}
+	var endpoints []string
+	for _, p := range plugins {
+		endpoints = append(endpoints, p.Endpoint)
+	}
+	hash, err := w.SetHash(plugins)
 	if err != nil {
 		return nil, err
 	}
-	values := in.podValues(site.Folders)
-	values["Node"], values["Beside"], values["Owner"] = site.Node, site.UID, (*Owner)(nil)
-	values["Config"], values["Kubeconfig"] = "", ""
-	values["ConfigHash"] = in.configHash(file, plugins, true)
-	values["Name"], values["PodHash"] = "", ""
-	pod, err := object("companion.yaml", values)
+	root := int64(0)
+	o := podspec.Options{
+		Image: in.Config.Image, APIServerContainer: t.Container, Endpoints: endpoints, ConfigHash: hash,
+		HostFiles: &podspec.HostFiles{ConfigFolder: in.HostFolder + "/config", CredentialsFolder: in.HostFolder + "/credentials/client"},
+		NodeName:  podspec.InstallerNodeName, RunAsUser: &root,
+	}
+	injected, err := podspec.InjectManifest(in.Pod, o)
+	if err != nil {
+		return nil, fmt.Errorf("--pod: %w", err)
+	}
+	w.CredentialsFolder = o.Credentials()
+	if len(in.CA) == 0 {
+		w.CAFile = o.Credentials() + "/" + caFile
+	}
+	file, err := w.File(plugins)
 	if err != nil {
 		return nil, err
 	}
-	// What a pod is replaced for is all but what reaches it live.
-	made, err := json.Marshal(pod)
+	kubeconfig, err := w.Kubeconfig()
 	if err != nil {
 		return nil, err
 	}
-	hash := shortHash(string(made))
-	values["Name"] = companionName(in.Target.Name, site.Node, site.UID, hash)
-	values["PodHash"], values["Owner"] = hash, in.Owner
-	values["Config"], values["Kubeconfig"] = string(file), string(kubeconfig)
-	return object("companion.yaml", values)
-}
-
-// DaemonSet is the agent on each node whose host folders hold the sockets.
-func (in *Input) DaemonSet(folders []sockets.Folder, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
-	file, err := in.File(plugins)
+	policy, err := manifests.Policy()
 	if err != nil {
 		return nil, err
 	}
-	values := in.podValues(folders)
-	values["Name"] = Name(in.Target.Name)
-	values["ConfigMap"] = Name(in.Target.Name)
-	values["NodeSelector"] = in.Target.NodeSelector
-	values["ConfigHash"] = in.configHash(file, plugins, false)
-	return object("daemonset.yaml", values)
-}
-
-// ImageProof is a short-lived pod that starts the reporter's image on a node.
-func (in *Input) ImageProof(node string) (*unstructured.Unstructured, error) {
-	return object("image-proof.yaml", map[string]any{
-		"Name":      fmt.Sprintf("kms-health-image-%s-%s", in.Target.Name, shortHash(node, in.Config.Image)),
-		"Namespace": in.Namespace, "Target": in.Target.Name, "Node": node,
-		"Image": in.Config.Image, "Owner": in.Owner,
-	})
+	identity, err := w.Identity()
+	if err != nil {
+		return nil, err
+	}
+	return []File{
+		{"10-policy.yaml", manifest(policy), "apply it: what the reporters' identity may write"},
+		{"20-identity.yaml", manifest(identity), "apply it: what the user system:kms-health-reporter may do"},
+		{"host/config/config.yaml", file, "goes to " + in.HostFolder + "/config/config.yaml on each node"},
+		{"host/config/kubeconfig", kubeconfig, "goes to " + in.HostFolder + "/config/kubeconfig on each node; the client certificate to " + in.HostFolder + "/credentials/client/tls.crt and tls.key" + alsoCA(in.CA)},
+		{"static-pod.yaml", injected, "takes the place of the API server's manifest, last"},
+	}, nil
 }

@@ -10,29 +10,35 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/sidecar"
+	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
-// KubeletRoot is the kubelet's --root-dir where it says no other.
+// KubeletRoot is the kubelet's --root-dir unless it is set to another.
 const KubeletRoot = "/var/lib/kubelet"
 
 // Folder is a folder that holds sockets of a pod. A pod on the same node that
-// mounts HostPath at MountPath sees them where the API server does, so that the
-// plugins' endpoints hold for both.
+// mounts HostPath at MountPath, with SubPath, sees them where the API server does,
+// so that the plugins' endpoints hold for both.
 type Folder struct {
-	MountPath string // where the API server's container sees it
-	HostPath  string // where it is on the node
-	// EmptyDir says that the folder comes and goes with the pod; otherwise it is
-	// the node's.
-	EmptyDir bool
+	MountPath string `json:"mountPath"` // where the API server's container sees it
+	HostPath  string `json:"hostPath"`  // where it is on the node
+	// SubPath is that of the API server's own mount, in a volume of its pod. It is no
+	// part of HostPath: whoever can write to the volume can put a symbolic link there,
+	// which the kubelet follows no further than to the volume's end, and a container
+	// runtime anywhere.
+	SubPath string `json:"subPath,omitempty"`
+	// EmptyDir: the folder is created and removed with the pod; otherwise it is the
+	// node's.
+	EmptyDir bool `json:"emptyDir,omitempty"`
 }
 
-// Find returns the folders that hold the endpoints' sockets, as narrow as they
-// are (the folder of the socket, where a wider one is mounted), each once, in the
-// endpoints' order. With container "" the API server's is the pod's first, and
-// with kubeletRoot "" that is KubeletRoot.
+// Find returns the folders that hold the endpoints' sockets, each once, in the
+// endpoints' order. Of an emptyDir that is the volume itself, as the API server's
+// container mounts it; of the node it is the socket's own folder, also where a wider
+// one is mounted. The admission policy kms-health-pods admits both. With container ""
+// the API server's is the pod's first, and with kubeletRoot "" that is KubeletRoot.
 //
-// A folder that no volume is mounted at is a *sidecar.SocketVolumeMissing. Only
+// A folder that no volume is mounted at is a *podspec.SocketVolumeMissing. Only
 // emptyDir and hostPath volumes can be found on a node: any other is an error, as
 // is an abstract socket in a pod with a network of its own, which no other pod
 // can reach. An abstract socket of a host-network pod needs no folder, but a
@@ -56,13 +62,16 @@ func Find(pod *corev1.Pod, container string, endpoints []string, kubeletRoot str
 			}
 			continue
 		}
-		mounts, err := sidecar.SocketMounts(&pod.Spec, container, []string{endpoint})
+		mounts, err := podspec.SocketMounts(&pod.Spec, container, []string{endpoint})
 		if err != nil {
 			return nil, err
 		}
 		folder, err := onNode(pod, mounts[0], path.Dir(v1alpha1.CleanSocket(socket)), kubeletRoot)
 		if err != nil {
 			return nil, err
+		}
+		if podspec.Overlap(folder.MountPath, podspec.OwnFolder) {
+			return nil, fmt.Errorf("volume %q, with the sockets, is mounted at %s, which cannot be together with the reporter's own %s: mount the sockets' folder by itself", mounts[0].Name, folder.MountPath, podspec.OwnFolder)
 		}
 		if !slices.Contains(folders, folder) {
 			folders = append(folders, folder)
@@ -71,7 +80,7 @@ func Find(pod *corev1.Pod, container string, endpoints []string, kubeletRoot str
 	return folders, nil
 }
 
-// OnHost says whether every folder is the node's own, so that one reporter per
+// OnHost reports whether every folder is the node's own, so that one reporter per
 // node serves whichever pod is there. Of no folders it is true.
 func OnHost(folders []Folder) bool {
 	return !slices.ContainsFunc(folders, func(f Folder) bool { return f.EmptyDir })
@@ -84,6 +93,9 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 	if i < 0 {
 		return Folder{}, field.NotFound(at, mount.Name)
 	}
+	if slices.Contains(strings.Split(mount.SubPath, "/"), "..") {
+		return Folder{}, fmt.Errorf("volume %q: its subPath %q leads out of it", mount.Name, mount.SubPath)
+	}
 	f := Folder{MountPath: folder}
 	switch v := &pod.Spec.Volumes[i]; {
 	case v.EmptyDir != nil:
@@ -93,8 +105,12 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 		}
 		// Where the kubelet makes it, in memory or not
 		// (k8s.io/kubernetes, pkg/volume/emptydir).
-		f.EmptyDir = true
-		f.HostPath = path.Join(kubeletRoot, "pods", uid, "volumes", "kubernetes.io~empty-dir", v.Name)
+		return Folder{
+			MountPath: path.Clean(mount.MountPath),
+			HostPath:  path.Join(kubeletRoot, "pods", uid, "volumes", "kubernetes.io~empty-dir", v.Name),
+			SubPath:   mount.SubPath,
+			EmptyDir:  true,
+		}, nil
 	case v.HostPath != nil:
 		if !path.IsAbs(v.HostPath.Path) {
 			return Folder{}, field.Invalid(at.Index(i).Child("hostPath", "path"), v.HostPath.Path, "must be an absolute path")
@@ -104,9 +120,6 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 		return Folder{}, fmt.Errorf("volume %q, with the folder %s of sockets, is %s: only those of an emptyDir or a hostPath can be found on a node", v.Name, folder, kind(v))
 	}
 	below := strings.TrimPrefix(folder, path.Clean(mount.MountPath))
-	if slices.Contains(strings.Split(mount.SubPath, "/"), "..") {
-		return Folder{}, fmt.Errorf("volume %q: its subPath %q leads out of it", mount.Name, mount.SubPath)
-	}
 	f.HostPath = path.Join(f.HostPath, mount.SubPath, below)
 	return f, nil
 }

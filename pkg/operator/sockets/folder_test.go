@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/pkg/sidecar"
+	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 func wantError(t *testing.T, err error, want string) {
@@ -41,41 +41,54 @@ func TestFind(t *testing.T) {
 	}{
 		"an emptyDir": {
 			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", ofPod + "s", true}},
+			want: []Folder{{"/run/kms", ofPod + "s", "", true}},
 		},
 		"an emptyDir in memory": {
 			source: memory, mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", ofPod + "s", true}},
+			want: []Folder{{"/run/kms", ofPod + "s", "", true}},
 		},
 		"an emptyDir of a static pod, and another kubelet root": {
 			annotations: mirror, kubeletRoot: "/data/kubelet/",
 			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", "/data/kubelet/pods/h-0/volumes/kubernetes.io~empty-dir/s", true}},
+			want: []Folder{{"/run/kms", "/data/kubelet/pods/h-0/volumes/kubernetes.io~empty-dir/s", "", true}},
 		},
 		"an emptyDir with a subPath": {
 			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms", SubPath: "x/y"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", ofPod + "s/x/y", true}},
+			want: []Folder{{"/run/kms", ofPod + "s", "x/y", true}},
 		},
 		"a host path": {
 			source: hostPath("/srv/kms"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", "/srv/kms", false}},
+			want: []Folder{{"/run/kms", "/srv/kms", "", false}},
 		},
 		"a host path with a subPath, mounted above": {
 			source: hostPath("/srv/"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run/", SubPath: "x"}, endpoints: []string{"unix:///run/kms/deep/a.sock"},
-			want: []Folder{{"/run/kms/deep", "/srv/x/kms/deep", false}},
+			want: []Folder{{"/run/kms/deep", "/srv/x/kms/deep", "", false}},
 		},
 		"a mount with a final slash": {
 			source: hostPath("/srv"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms/"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", "/srv", false}},
+			want: []Folder{{"/run/kms", "/srv", "", false}},
 		},
 		"the host's root": {
 			source: hostPath("/"), mount: corev1.VolumeMount{Name: "s", MountPath: "/"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", "/run/kms", false}},
+			want: []Folder{{"/run/kms", "/run/kms", "", false}},
 		},
 		"each once, in order": {
 			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run"},
 			endpoints: []string{"unix:///run/b/1.sock", "unix:///run/a/1.sock", "unix:///run/b/2.sock"},
-			want:      []Folder{{"/run/b", ofPod + "s/b", true}, {"/run/a", ofPod + "s/a", true}},
+			want:      []Folder{{"/run", ofPod + "s", "", true}},
+		},
+		"each once, in order, on the host": {
+			source: hostPath("/srv"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run"},
+			endpoints: []string{"unix:///run/b/1.sock", "unix:///run/a/1.sock", "unix:///run/b/2.sock"},
+			want:      []Folder{{"/run/b", "/srv/b", "", false}, {"/run/a", "/srv/a", "", false}},
+		},
+		"a mount over the reporter's own": {
+			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/etc"}, endpoints: []string{"unix:///etc/kms/a.sock"},
+			err: `volume "s", with the sockets, is mounted at /etc, which cannot be together with the reporter's own /etc/kms-health: mount the sockets' folder by itself`,
+		},
+		"a folder beside the reporter's own": {
+			source: hostPath("/"), mount: corev1.VolumeMount{Name: "s", MountPath: "/"}, endpoints: []string{"unix:///etc/kms/a.sock"},
+			want: []Folder{{"/etc/kms", "/etc/kms", "", false}},
 		},
 		"an abstract socket on the host's network": {hostNetwork: true, endpoints: []string{"unix:///@kms"}},
 		"an abstract socket on the pod's network": {
@@ -115,7 +128,7 @@ func TestFind(t *testing.T) {
 		"a host path needs no hash": {
 			annotations: map[string]string{"kubernetes.io/config.mirror": "x"},
 			source:      hostPath("/srv"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-			want: []Folder{{"/run", "/srv", false}},
+			want: []Folder{{"/run", "/srv", "", false}},
 		},
 		"a relative kubelet root": {kubeletRoot: "kubelet", err: `the kubelet's root "kubelet": must be an absolute path`},
 	} {
@@ -136,14 +149,14 @@ func TestFind(t *testing.T) {
 func TestAFolderThatNoVolumeIsMountedAt(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "api"}}}}
 	_, err := Find(pod, "", []string{"unix:///run/kms/a.sock"}, "")
-	var missing *sidecar.SocketVolumeMissing
+	var missing *podspec.SocketVolumeMissing
 	if !errors.As(err, &missing) || missing.Container != "api" || missing.Folder != "/run/kms" {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestOnHost(t *testing.T) {
-	host, pods := Folder{"/a", "/b", false}, Folder{"/c", "/d", true}
+	host, pods := Folder{"/a", "/b", "", false}, Folder{"/c", "/d", "", true}
 	for name, tt := range map[string]struct {
 		folders []Folder
 		want    bool

@@ -1,7 +1,7 @@
-// Package tlsprofile turns OpenShift's TLS security profile into the reporter
-// file's settings.
+// Package tlsprofile converts OpenShift's TLS security profile to the settings of the
+// reporter's file.
 //
-// It never widens a profile silently: a name that cannot be obeyed is returned
-// with the reason, and where nothing that can be obeyed is left, which Go would
-// take for its own default, there is an error.
+// It never widens a profile silently: a name that cannot be applied is returned with the
+// reason. Where nothing that can be applied is left, which Go would take as its own
+// default, there is an error.
 package tlsprofile

@@ -20,8 +20,8 @@ type Settings struct {
 	// implements, in the profile's order, each once. Empty with VersionTLS13,
 	// and only then.
 	CipherSuites []string
-	// LeftOut are the parts of the profile that are not obeyed to the letter,
-	// each with the reason, as a line to log.
+	// LeftOut are the parts of the profile that are not applied, each with the
+	// reason, as a line to log.
 	LeftOut []string
 }
 
@@ -29,9 +29,20 @@ type Settings struct {
 var root = field.NewPath("spec", "tlsSecurityProfile")
 
 // Of returns the settings of a profile. None, and one without a type, is
-// Intermediate, as it is to OpenShift's other operators. An error has the path
-// in the APIServer, and the value.
+// Intermediate, as it is to OpenShift's other operators.
+//
+// Where a profile cannot be applied, the error has the path in the APIServer and the
+// value, and the settings are those of Intermediate: a safe default for a caller that
+// has seen no good profile before, since an unknown profile must stop nobody.
 func Of(p *configv1.TLSSecurityProfile) (Settings, error) {
+	s, err := settingsOf(p)
+	if err != nil {
+		s, _ = settingsOf(nil)
+	}
+	return s, err
+}
+
+func settingsOf(p *configv1.TLSSecurityProfile) (Settings, error) {
 	spec, at, err := specOf(p)
 	if err != nil {
 		return Settings{}, err

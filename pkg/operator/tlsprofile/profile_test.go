@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// accepted passes settings through the reporter's own decoding.
+// accepted checks that the reporter's decoder accepts the settings.
 func accepted(t *testing.T, s Settings) {
 	t.Helper()
 	c := v1alpha1.ReporterConfiguration{
@@ -32,7 +32,7 @@ func accepted(t *testing.T, s Settings) {
 	}
 	got, err := v1alpha1.DecodeReporter(printed)
 	if err != nil {
-		t.Fatalf("the reporter refuses it: %v\n%s", err, printed)
+		t.Fatalf("the reporter rejects it: %v\n%s", err, printed)
 	}
 	if diff := cmp.Diff(&c, got); diff != "" {
 		t.Error(diff)
@@ -116,7 +116,7 @@ func TestProfileDecidesSettings(t *testing.T) {
 			custom(configv1.VersionTLS11, "AES128-SHA", "ECDHE-RSA-AES128-GCM-SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA", aes128),
 			Settings{MinVersion: v1alpha1.TLS11, CipherSuites: []string{"TLS_RSA_WITH_AES_128_CBC_SHA", aes128}},
 		},
-		"custom, with names that cannot be obeyed": {
+		"custom, with names that cannot be applied": {
 			custom(configv1.VersionTLS12, "DHE-RSA-AES128-GCM-SHA256", "ecdhe-rsa-aes128-gcm-sha256", "", "TLS_AES_128_CCM_SHA256", "TLS_AES_256_GCM_SHA384", aes128),
 			Settings{MinVersion: v1alpha1.TLS12, CipherSuites: []string{aes128}, LeftOut: []string{
 				`cipher suite "DHE-RSA-AES128-GCM-SHA256"` + notInGo,
@@ -147,7 +147,7 @@ func TestProfileDecidesSettings(t *testing.T) {
 	}
 }
 
-func TestProfileThatCannotBeObeyedIsAnErrorWithPathAndValue(t *testing.T) {
+func TestProfileThatCannotBeAppliedIsAnErrorWithPathAndValueAndComesWithIntermediate(t *testing.T) {
 	for name, tt := range map[string]struct {
 		profile *configv1.TLSSecurityProfile
 		want    string
@@ -165,9 +165,10 @@ func TestProfileThatCannotBeObeyedIsAnErrorWithPathAndValue(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %s", err, tt.want)
 			}
-			if diff := cmp.Diff(Settings{}, got); diff != "" {
+			if diff := cmp.Diff(intermediate, got); diff != "" {
 				t.Errorf("with an error: %s", diff)
 			}
+			accepted(t, got)
 		})
 	}
 }
@@ -186,7 +187,7 @@ func TestTableHoldsWhatGoImplements(t *testing.T) {
 	}
 }
 
-// configv1.TLSProfiles is everybody's, and not a copy.
+// configv1.TLSProfiles is shared by the whole process.
 func TestOpenShiftsProfilesAreNotChanged(t *testing.T) {
 	before := configv1.TLSProfiles[configv1.TLSProfileIntermediateType].DeepCopy()
 	s, err := Of(nil)

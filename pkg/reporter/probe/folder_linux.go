@@ -6,30 +6,25 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 )
-
-// MissingGrace is for how long a socket that is not there, in a volume of a pod, is no
-// error: a little longer than OpenShift gives an API server to end, 135 seconds.
-const MissingGrace = 150 * time.Second
 
 // absence is what the file system says of a socket that could not be connected to. The
 // zero value says nothing.
 type absence struct {
 	why string
-	// gone is true when there is nothing to observe, for good or until a time.
-	gone  bool
-	until time.Time
+	// gone is true when the socket's folder was deleted with the pod that it belonged
+	// to: there is nothing to observe.
+	gone bool
+	// missing is true when the socket is not in its folder.
+	missing bool
 	// lacking is why it could not be found out, where the reporter itself lacks something.
 	lacking error
 }
 
-// absence looks for the socket. In a volume of a pod (an emptyDir), it comes and goes
-// with its plugin, and its folder with the pod. A plugin that has not begun to listen
-// has no socket yet, and one that ends in order removes its own, as all of them do when
-// their pod is about to go: the API server of that pod may still serve for minutes. One
-// that crashes leaves it behind.
-func (p *Plugin) absence(now time.Time) absence {
+// absence looks for the socket. In a volume of a pod (an emptyDir) its folder goes with
+// the pod. The socket itself goes with its plugin: one that ends in order removes it,
+// one that crashes leaves it behind.
+func (p *Plugin) absence() absence {
 	if strings.HasPrefix(p.address, "@") {
 		return absence{}
 	}
@@ -44,18 +39,7 @@ func (p *Plugin) absence(now time.Time) absence {
 	case deleted:
 		return absence{why: "its folder was deleted on the host, and this mount still shows the deleted one: delete the reporter's pod, so that a new one mounts the new folder"}
 	}
-	if !pods || SocketExists(p.address) {
-		p.missing = time.Time{}
-		return absence{}
-	}
-	if p.missing.IsZero() {
-		p.missing = now
-	}
-	until := p.missing.Add(MissingGrace)
-	if !now.Before(until) {
-		return absence{}
-	}
-	return absence{gone: true, until: until, why: "it is not there: its plugin is about to start, or its pod to end"}
+	return absence{missing: !SocketExists(p.address)}
 }
 
 // SocketExists says whether a socket can be connected to, as far as its name goes.

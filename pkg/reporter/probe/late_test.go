@@ -24,6 +24,7 @@ func TestLateAnswerIsQuotedAndChangesNoVerdict(t *testing.T) {
 		"hang all":   "gRPC health gets no answer either: the process hangs",
 	} {
 		t.Run(fault, func(t *testing.T) {
+			t.Parallel() // it waits
 			real := start(t)
 			for line := range strings.SplitSeq(fault, "; ") {
 				set(t, real, line)

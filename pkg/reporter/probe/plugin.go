@@ -68,9 +68,8 @@ type Plugin struct {
 	connections atomic.Int64 // how many there were
 
 	// Of Probe.
-	version   string    // of the first valid answer
-	missing   time.Time // since when the socket is absent
-	diagnosis string    // of the last timeout, while probes time out
+	version   string // of the first valid answer
+	diagnosis string // of the last timeout, while probes time out
 
 	samples samples // of RoundTrip
 }
@@ -166,7 +165,6 @@ func (p *Plugin) connected() bool {
 func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 	r := Result{Status: health.Healthy, KEKID: keyID, Answered: answered(err), Connection: int(p.connections.Load())}
 	if err == nil {
-		p.missing = time.Time{}
 		if v != nil {
 			r.Status, r.Reason, r.Detail = v.status, v.reason, health.CleanDetail(v.detail)
 		}
@@ -182,22 +180,22 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 	}
 	failed, stalled := p.connectionFailure()
 	lost := call == nil || status.Code(err) == codes.Unavailable
-	if !lost || failed == nil {
-		p.missing = time.Time{}
-	}
 	switch {
 	case lost && failed != nil:
 		if own(failed) {
 			return Result{NotProbed: failed.Error()}
 		}
-		absence := p.absence(time.Now())
+		absence := p.absence()
 		if absence.lacking != nil {
 			return Result{NotProbed: absence.lacking.Error()}
 		}
 		if absence.gone {
-			return Result{Gone: true, GoneUntil: absence.until, Detail: absence.why}
+			return Result{Gone: true, Detail: absence.why}
 		}
 		r.Reason = health.ConnectFailed
+		if absence.missing {
+			r.Reason = health.SocketMissing
+		}
 		err = fmt.Errorf("cannot connect to %s: %w%s", p.address, failed, p.hint(failed, absence))
 	case lost && stalled:
 		r.Reason = health.Timeout

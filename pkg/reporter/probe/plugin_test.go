@@ -237,7 +237,7 @@ func TestMissingSocketIsToldAtOnceWithTheReason(t *testing.T) {
 	for range 3 { // the later ones must not sit out a backoff
 		began := time.Now()
 		r := ask(t, plugin, writer(patient))
-		if want := "cannot connect to " + dir + "/none.sock: no such file or directory"; r.Status != health.Error || r.Detail != want || r.Gone {
+		if want := "cannot connect to " + dir + "/none.sock: no such file or directory"; r.Status != health.Error || r.Detail != want || r.Reason != health.SocketMissing || r.Gone {
 			t.Fatalf("%+v", r)
 		}
 		if took := time.Since(began); took > patient/2 {
@@ -262,7 +262,7 @@ func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
 	if err := real.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r := <-done; r.Reason != health.ConnectFailed || !strings.HasSuffix(r.Detail, ": no such file or directory") {
+	if r := <-done; r.Reason != health.SocketMissing || !strings.HasSuffix(r.Detail, ": no such file or directory") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -28,11 +28,9 @@ type Result struct {
 	More bool
 
 	// Gone is set when there is nothing to observe: the socket's folder was deleted,
-	// with the pod that it belonged to; or the folder is a pod's, and the socket is not
-	// there, until GoneUntil. Nothing else is set then but Detail, which says which, and
-	// the times.
-	Gone      bool
-	GoneUntil time.Time
+	// with the pod that it belonged to. Nothing else is set then but Detail, and the
+	// times.
+	Gone bool
 	// NotProbed says why the reporter itself could not ask the plugin: it has no
 	// descriptors or memory left. That says nothing of the plugin: nothing else is set
 	// then but the times.

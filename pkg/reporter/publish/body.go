@@ -6,6 +6,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Observation is an entry, with the last key id known of its plugin, which the typed
@@ -27,26 +28,6 @@ const (
 	HealthReports Form = "HealthReports"
 )
 
-const (
-	group   = "operator.openshift.io"
-	version = "v1"
-	name    = "cluster"
-)
-
-// kinds are the resources that reports may be written to.
-var kinds = map[string]string{
-	"kubeapiservers":      "KubeAPIServer",
-	"openshiftapiservers": "OpenShiftAPIServer",
-	"authentications":     "Authentication",
-}
-
-type object struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Metadata   map[string]string `json:"metadata"`
-	Status     any               `json:"status"`
-}
-
 type condition struct {
 	Type               string `json:"type"`
 	Status             string `json:"status"`
@@ -58,19 +39,7 @@ type condition struct {
 // body returns the applied configuration for a form: the reporter's own entry
 // and nothing else.
 func body(form Form, resource, node string, since time.Time, observed []Observation) ([]byte, error) {
-	status, err := statusOf(form, resource, node, since, observed)
-	if err != nil {
-		return nil, err
-	}
-	return applybody.Marshal(object{
-		APIVersion: group + "/" + version,
-		Kind:       kinds[resource],
-		Metadata:   map[string]string{"name": name},
-		Status:     status,
-	})
-}
-
-func statusOf(form Form, resource, node string, since time.Time, observed []Observation) (any, error) {
+	to := operatorcr.Of(resource)
 	if form == HealthReports {
 		reports := make([]health.Report, 0, len(observed))
 		for _, o := range observed {
@@ -78,11 +47,7 @@ func statusOf(form Form, resource, node string, since time.Time, observed []Obse
 				reports = append(reports, report)
 			}
 		}
-		status := map[string]any{"encryptionStatus": map[string]any{"healthReports": reports}}
-		if resource == "authentications" {
-			return map[string]any{"oauthAPIServer": status}, nil
-		}
-		return status, nil
+		return applybody.Marshal(to.WithReports(reports))
 	}
 	entries := make([]health.Entry, len(observed))
 	for i, o := range observed {
@@ -92,13 +57,13 @@ func statusOf(form Form, resource, node string, since time.Time, observed []Obse
 	if err != nil {
 		return nil, fmt.Errorf("condition: %w", err)
 	}
-	return map[string]any{"conditions": []condition{{
+	return applybody.Marshal(to.WithConditions([]condition{{
 		Type:               health.ConditionType(node),
 		Status:             health.ConditionStatus,
 		LastTransitionTime: since.UTC().Format(time.RFC3339),
 		Reason:             health.ConditionReason,
 		Message:            message,
-	}}}, nil
+	}}))
 }
 
 // reportable returns those observations that a form has something of.

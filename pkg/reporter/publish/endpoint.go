@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // endpoint is one way to the API server: a URL, and the connection to it. It is for one
@@ -123,7 +125,7 @@ func (e *endpoint) apply(ctx context.Context, resource, manager string, payload 
 			e.disconnect()
 		}
 	}()
-	target := e.server.JoinPath("apis", group, version, resource, name, "status")
+	target := e.server.JoinPath("apis", operatorcr.Group, operatorcr.Version, resource, operatorcr.Name, "status")
 	target.RawQuery = url.Values{"fieldManager": {manager}, "force": {"true"}}.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, target.String(), bytes.NewReader(payload))
 	if err != nil {

@@ -16,7 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 var noon = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
@@ -189,5 +191,13 @@ func TestFileIsReadAgainAfterEachChange(t *testing.T) {
 	}
 	if f.unchanged() {
 		t.Error("a change whose time was set back was not seen")
+	}
+}
+
+// The configuration's resources and the table of operator resources are the same.
+func TestEveryConfigurableResourceIsAnOperatorResource(t *testing.T) {
+	all := []string{string(v1alpha1.ResourceKubeAPIServers), string(v1alpha1.ResourceOpenShiftAPIServers), string(v1alpha1.ResourceAuthentications)}
+	if diff := cmp.Diff(all, operatorcr.Plurals()); diff != "" {
+		t.Error(diff)
 	}
 }

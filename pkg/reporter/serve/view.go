@@ -137,7 +137,7 @@ func pluginError(p Plugin, now time.Time) error {
 	case !p.Probed:
 		return errors.New("not yet observed")
 	case p.Gone:
-		return errors.New("nothing to observe: its socket is not there")
+		return errors.New("nothing to observe: the folder of its socket was deleted")
 	case p.Freshness(now) == health.Skewed:
 		return fmt.Errorf("last checked %s, which is ahead of this node's clock", p.LastChecked.UTC().Format(time.RFC3339))
 	case p.Freshness(now) != health.Fresh:

@@ -67,7 +67,7 @@ func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 		{"the clock was set back", "/kms-providers/2", good, noon.Add(-2 * time.Second), true, 500, "[-]kms-provider-2 failed: last checked 2026-05-08T12:00:00Z, which is ahead of this node's clock\nkms-provider-2 check failed\n"},
 		{"not observed", "/kms-providers", unprobed, noon, true, 500, "[-]kms-provider-2 failed: not yet observed\nkms-providers check failed\n"},
 		{"a deleted folder was probed too", "/readyz", gone, noon, true, 200, "ok"},
-		{"a deleted folder", "/kms-providers", gone, noon, true, 500, "[-]kms-provider-2 failed: nothing to observe: its socket is not there\nkms-providers check failed\n"},
+		{"a deleted folder", "/kms-providers", gone, noon, true, 500, "[-]kms-provider-2 failed: nothing to observe: the folder of its socket was deleted\nkms-providers check failed\n"},
 		{"unknown key", "/kms-providers/3", good, noon, true, 404, "404 page not found\n"},
 		{"providers, to a stranger", "/kms-providers", good, noon, false, 401, "a client certificate is needed here\n"},
 		{"metrics, to a stranger", "/metrics", good, noon, false, 401, "a client certificate is needed here\n"},

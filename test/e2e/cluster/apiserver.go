@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
 // Names of the kube-apiserver's pods.
@@ -209,7 +211,7 @@ func (n *Node) Get(ctx context.Context, path string) (int, error) {
 
 // AwaitAPIServer waits until the node's kube-apiserver passes a health check.
 func (n *Node) AwaitAPIServer(ctx context.Context, check string, limit time.Duration) error {
-	err := poll(ctx, limit, func(ctx context.Context) error {
+	err := wait.For(ctx, limit, "200", func(ctx context.Context) error {
 		code, err := n.Get(ctx, check)
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("status %d", code)

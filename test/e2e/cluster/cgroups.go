@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
 // cgroupParent is where containerd puts the cgroups of its containers, in each
@@ -95,7 +97,7 @@ func removeCgroup(dir string) error {
 		}
 	}
 	// A cgroup is busy for a moment after its last process has ended.
-	return poll(context.Background(), 10*time.Second, func(context.Context) error {
+	return wait.For(context.Background(), 10*time.Second, "the end of the cgroup "+dir, func(context.Context) error {
 		err := unix.Rmdir(dir)
 		if errors.Is(err, unix.ENOENT) {
 			return nil

@@ -47,7 +47,7 @@ type Options struct {
 	Nodes int
 	// First is kube-apiserver's first revision. Nil: one without encryption.
 	First *Revision
-	// Log is told what happens. Nil for silence.
+	// Log is given what happens. Nil for silence.
 	Log io.Writer
 }
 

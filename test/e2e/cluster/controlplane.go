@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
 // Requests of everyone, without what they hold: the log is a proof of who asked for
@@ -34,9 +36,9 @@ func (n *Node) startEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return poll(ctx, 30*time.Second, func(ctx context.Context) error {
+	return wait.For(ctx, 30*time.Second, "etcd", func(ctx context.Context) error {
 		if !etcd.running() {
-			return fatal{fmt.Errorf("etcd ended: %w", etcd.err)}
+			return wait.Final(fmt.Errorf("etcd ended: %w", etcd.err))
 		}
 		_, err := n.etcdRange(ctx, "/registry/health", "")
 		return err
@@ -131,7 +133,7 @@ func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (st
 }
 
 func (c *Cluster) awaitNode(ctx context.Context, name string) error {
-	err := poll(ctx, 2*time.Minute, func(ctx context.Context) error {
+	err := wait.For(ctx, 2*time.Minute, "the registration of node "+name, func(ctx context.Context) error {
 		_, err := c.Kubectl(ctx, "", "label", "--overwrite", "node", name,
 			"node-role.kubernetes.io/control-plane=", "node-role.kubernetes.io/master=")
 		return err

@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
 // Paths in a node.
@@ -121,7 +123,7 @@ func (n *Node) startFirst(config string) error {
 // link is the bridge's end of the node's cable.
 func (n *Node) link() string { return fmt.Sprintf("n%d", n.index) }
 
-// connect plugs the node's cable in, and tells it the way to the pods of others.
+// connect plugs the node's cable in, and shows it the way to the pods of others.
 func (n *Node) connect(ctx context.Context) error {
 	pid := strconv.Itoa(n.first.pid())
 	for _, args := range [][]string{
@@ -291,9 +293,9 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := poll(ctx, 20*time.Second, func(ctx context.Context) error {
+	if err := wait.For(ctx, 20*time.Second, "containerd", func(ctx context.Context) error {
 		if !daemon.running() {
-			return fatal{fmt.Errorf("containerd ended: %w", daemon.err)}
+			return wait.Final(fmt.Errorf("containerd ended: %w", daemon.err))
 		}
 		_, err := n.ctr(ctx, "version")
 		return err

@@ -15,7 +15,7 @@ import (
 // nodeInitName is a process's name while it is the first one of a node.
 const nodeInitName = "kms-health-node"
 
-// nodeInit is what the first process of a node is told.
+// nodeInit is what the first process of a node receives.
 type nodeInit struct {
 	Name     string
 	Dir      string            // of this node, on the host

@@ -59,7 +59,7 @@ func Namespace(overlay string) string {
 
 // Apply applies an overlay of manifests/ with components of manifests/components,
 // all as an administrator, and waits until the operator's rights are in force.
-// Policies come into force a moment later, which nothing in the API tells. The
+// Policies come into force a moment later, which nothing in the API shows. The
 // namespaces of the targets must be there. Objects of Prometheus's
 // operator are passed over where their kind is not served.
 func Apply(ctx context.Context, config *rest.Config, overlay string, components ...string) error {
@@ -148,7 +148,7 @@ func YAML(ctx context.Context, ca []byte, overlay string, components ...string) 
 		return nil, fmt.Errorf("copy the manifests: %w", err)
 	}
 	if len(ca) > 0 {
-		if err := os.WriteFile(filepath.Join(dir, "manifests/components/starts-while-ill/ca.crt"), ca, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "manifests/components/start-during-plugin-outage/ca.crt"), ca, 0o600); err != nil {
 			return nil, err
 		}
 	}

@@ -33,19 +33,25 @@ var rules = []rule{
 	{of: module + "/pkg/config", forbids: []string{module}, allows: []string{module + "/pkg/config"}},
 	{of: module + "/pkg/health", forbids: []string{module}, allows: []string{module + "/pkg/health"}},
 
-	// Operators that own their pods import the sidecar, and the file's types with it.
-	{of: module + "/pkg/sidecar", forbids: []string{module}, allows: []string{module + "/pkg/config", module + "/pkg/sidecar"}},
+	// Operators that own their pods import podspec, and the file's types with it.
+	{of: module + "/pkg/podspec", forbids: []string{module}, allows: []string{module + "/bindata", module + "/pkg/config", module + "/pkg/podspec"}},
 	{of: module + "/bindata", forbids: []string{module}, allows: []string{module + "/bindata"}},
 
 	// So do readers of reports the roll-up.
 	{of: module + "/pkg/applybody", forbids: []string{module}, allows: []string{module + "/pkg/applybody"}},
-	{of: module + "/pkg/rollup", forbids: []string{module}, allows: []string{module + "/pkg/applybody", module + "/pkg/health", module + "/pkg/rollup"}},
+	{of: module + "/pkg/operatorcr", forbids: []string{module}, allows: []string{module + "/pkg/applybody", module + "/pkg/health", module + "/pkg/operatorcr"}},
+	{of: module + "/pkg/rollup", forbids: []string{module}, allows: []string{module + "/pkg/applybody", module + "/pkg/health", module + "/pkg/operatorcr", module + "/pkg/rollup"}},
+
+	{of: module + "/pkg/serverclock", forbids: []string{module}, allows: []string{module + "/pkg/serverclock"}},
 
 	// An admin's tool judges by itself.
 	{of: module + "/cmd/kubectl-kms_health", mustExist: true, forbids: []string{
-		module + "/pkg/config", module + "/pkg/operator", module + "/pkg/reporter", module + "/pkg/sidecar",
-		"sigs.k8s.io/controller-runtime",
+		module + "/pkg/config", module + "/pkg/operator", module + "/pkg/reporter", module + "/pkg/podspec",
 	}},
+
+	// The controllers are client-go's informers and work queues. A second framework beside
+	// them would be read and updated for a part of what it does.
+	{of: module, forbids: []string{"sigs.k8s.io/controller-runtime"}},
 
 	// What serves the tests never reaches the product.
 	{of: module, notOf: module + "/test", forbids: []string{module + "/test"}, testsMay: true},
@@ -57,11 +63,10 @@ var rules = []rule{
 		"k8s.io/api",
 		"k8s.io/apiserver",
 		"k8s.io/client-go/kubernetes",
-		"sigs.k8s.io/controller-runtime",
 	}},
 }
 
-// goPackage is what `go list -json` says of a package.
+// goPackage is what `go list -json` reports of a package.
 type goPackage struct {
 	ImportPath   string
 	Deps         []string // all it links
@@ -106,7 +111,7 @@ func (r rule) forbidden(path string) bool {
 	return slices.ContainsFunc(r.forbids, in) && !slices.ContainsFunc(r.allows, in)
 }
 
-// below says whether path is prefix, or a package in its folder.
+// below returns whether path is prefix, or a package in its folder.
 func below(path, prefix string) bool {
 	return path == prefix || strings.HasPrefix(path, prefix+"/")
 }

@@ -20,16 +20,16 @@ type event struct {
 // test names a test, or with no Name its package.
 type test struct{ Package, Name string }
 
-// summary follows the events of one or more runs.
+// summary follows the events of a run.
 type summary struct {
 	out io.Writer
 
-	verdicts map[test]string   // pass, fail or skip; of all runs
+	verdicts map[test]string   // pass, fail or skip
 	output   map[test][]string // of what has not passed yet
 	started  []test            // in order, of packages that have not ended
 
-	failEvents int // packages and tests that failed, as often as they did
-	brokenRuns int // runs that failed without naming a package or a test
+	anyFailed bool // a package or a test
+	broken    bool // the run failed, and no package or test did
 }
 
 func newSummary(out io.Writer) *summary {
@@ -61,12 +61,9 @@ func (s *summary) add(e event) {
 		s.output[id] = append(s.output[id], e.Output)
 	case "pass", "skip", "fail":
 		if e.Action == "fail" {
-			s.failEvents++
+			s.anyFailed = true
 		}
-		// The same test may be in two runs: one failure is a failure.
-		if s.verdicts[id] != "fail" {
-			s.verdicts[id] = e.Action
-		}
+		s.verdicts[id] = e.Action
 		if e.Test == "" {
 			s.packageEnded(id, e.Action)
 		} else if e.Action != "fail" {
@@ -98,7 +95,7 @@ func (s *summary) packageEnded(pkg test, verdict string) {
 	}
 	s.started = others
 
-	// What a package says outside of its tests, it says to be read.
+	// What a package reports outside of its tests, it reports to be read.
 	for _, line := range s.output[pkg] {
 		if noise := line == "PASS\n" || strings.HasPrefix(line, "?"); verdict == "fail" || !noise {
 			fmt.Fprint(s.out, line)
@@ -131,7 +128,10 @@ func (s *summary) count() (passed, failed, skipped int) {
 			failed++
 		}
 	}
-	return passed, failed + s.brokenRuns, skipped
+	if s.broken {
+		failed++
+	}
+	return passed, failed, skipped
 }
 
 func (s *summary) totals() string {

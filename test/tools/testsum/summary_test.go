@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 )
@@ -23,12 +22,10 @@ func TestSummaryCountsAndPrints(t *testing.T) {
 	}{
 		{"a pass is one closing line", []string{passA}, "1 passed, 0 failed", "ok  \ta\t0.1s\n"},
 		{"a failure is printed in full", []string{failA}, "0 passed, 1 failed", "why\nFAIL\ta\t0.1s\n"},
-		{"a skip is said", []string{skipA}, "0 passed, 0 failed, 1 skipped", "ok  \ta\t0.1s\n"},
+		{"a skip is reported", []string{skipA}, "0 passed, 0 failed, 1 skipped", "ok  \ta\t0.1s\n"},
 		{"a package that does not build is a failure", []string{buildB, passA}, "1 passed, 1 failed", "b.go:1: bad\nFAIL\tb [build failed]\nok  \ta\t0.1s\n"},
 		{"a package without tests is not mentioned", []string{noneC}, "0 passed, 0 failed", ""},
 		{"a test that never ended is a failure", []string{panicD}, "0 passed, 1 failed", "panic: oh\nFAIL\td\t0.1s\n"},
-		{"the same test in two runs counts once", []string{passA, passA}, "1 passed, 0 failed", "ok  \ta\t0.1s\nok  \ta\t0.1s\n"},
-		{"a failure in one of two runs counts", []string{failA, passA}, "0 passed, 1 failed", "why\nFAIL\ta\t0.1s\nok  \ta\t0.1s\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -52,12 +49,5 @@ func TestSummaryCountsAndPrints(t *testing.T) {
 func TestEventsThatAreNotJSONAreAnError(t *testing.T) {
 	if err := newSummary(new(strings.Builder)).read(strings.NewReader("not json")); err == nil {
 		t.Error("no error")
-	}
-}
-
-func TestGroupsSplitAtDoubleDashes(t *testing.T) {
-	got := fmt.Sprint(groups([]string{"-race", "./...", "--", "-tags=x", "./test/..."}))
-	if want := "[[-race ./...] [-tags=x ./test/...]]"; got != want {
-		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -7,10 +7,11 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// below is what is said of a whole target; empty: nothing.
+// below is what concerns a whole target; empty: nothing.
 func below(t *view.TargetStatus, o Options) string {
 	var b strings.Builder
 	if len(t.Conditions) > 0 {
@@ -20,8 +21,8 @@ func below(t *view.TargetStatus, o Options) string {
 	for _, c := range t.Conditions {
 		agreement = agreement || c.Type == rollup.WriteKeyAgreed
 		fmt.Fprintf(&b, "  %s\n", condition(&c))
-		if c.Type == rollup.Degraded && c.Status == rollup.False && slices.ContainsFunc(t.Plugins, func(p view.Plugin) bool { return p.State.Ill() }) {
-			b.WriteString("    The reports above say otherwise: the operator does not run, or expects no such node.\n")
+		if c.Type == rollup.Degraded && c.Status == operatorcr.False && slices.ContainsFunc(t.Plugins, func(p view.Plugin) bool { return p.State.Unhealthy() }) {
+			b.WriteString("    A report above differs: the operator is not running, or expects no such node.\n")
 		}
 	}
 	if len(t.WriteKey.Nodes) > 0 && (!agreement || o.Doubtful) {
@@ -55,7 +56,7 @@ func condition(c *view.Condition) string {
 }
 
 // agreed says what the nodes come to about the key that they write with.
-func agreed(w *view.WriteKey, wide bool) string {
+func agreed(w *rollup.Agreement, wide bool) string {
 	id := func(s string) string {
 		if wide {
 			return clean(s)
@@ -67,38 +68,38 @@ func agreed(w *view.WriteKey, wide bool) string {
 	}
 	key := "key " + clean(w.KeyID)
 	if w.Agreed {
-		return fmt.Sprintf("%s with %s and the remote key %s", every(len(w.Nodes)), key, id(w.KEKID))
+		return fmt.Sprintf("%s with %s and the KEK ID %s", every(len(w.Nodes)), key, id(w.KEKID))
 	}
 	// Each thing once, with all nodes of which it is so, in the order of the nodes.
-	var said []string
+	var parts []string
 	nodes := map[string][]string{}
-	say := func(words, node string) {
+	add := func(words, node string) {
 		if _, known := nodes[words]; !known {
-			said = append(said, words)
+			parts = append(parts, words)
 		}
 		nodes[words] = append(nodes[words], orDash(node))
 	}
-	differ := slices.ContainsFunc(w.Nodes, func(n view.WriteKeyNode) bool { return n.Answer == health.Differs })
+	differ := slices.ContainsFunc(w.Nodes, func(n rollup.NodeAgreement) bool { return n.Answer == health.Differs })
 	for _, n := range w.Nodes {
 		switch n.Answer {
 		case health.Differs:
-			say(id(n.KEKID)+" on ", n.Node)
+			add(id(n.KEKID)+" on ", n.Node)
 		case health.Missing:
-			say("nothing to be read of ", n.Node)
+			add("no report that can be read on ", n.Node)
 		case health.OutOfDate:
-			say("out of date on ", n.Node)
-		case health.Ill:
-			say("ill, or without a remote key, on ", n.Node)
+			add("out of date on ", n.Node)
+		case health.NotHealthy:
+			add("not healthy, or without a KEK ID, on ", n.Node)
 		}
 	}
-	for i, words := range said {
-		said[i] = words + strings.Join(nodes[words], ", ")
+	for i, words := range parts {
+		parts[i] = words + strings.Join(nodes[words], ", ")
 	}
 	head := key + ", not agreed on yet: "
 	if differ {
-		head = key + ", the nodes name different remote keys: "
+		head = key + ", the nodes name different KEK IDs: "
 	}
-	return head + strings.Join(said, "; ")
+	return head + strings.Join(parts, "; ")
 }
 
 func every(nodes int) string {
@@ -109,7 +110,7 @@ func every(nodes int) string {
 }
 
 // unlike says which nodes write with which key.
-func unlike(w *view.WriteKey) string {
+func unlike(w *rollup.Agreement) string {
 	var firsts []string
 	nodes := map[string][]string{}
 	for _, n := range w.Nodes {
@@ -122,7 +123,7 @@ func unlike(w *view.WriteKey) string {
 		nodes[n.First] = append(nodes[n.First], orDash(n.Node))
 	}
 	if len(firsts) == 0 {
-		return "no node says which key it writes with"
+		return "no node reports which key it writes with"
 	}
 	slices.Sort(firsts)
 	for i, key := range firsts {

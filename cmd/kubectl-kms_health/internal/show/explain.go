@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -35,12 +36,12 @@ func Prose(e *view.Explanation, o Options) string {
 		}
 	}
 	target := ""
-	for i, s := range e.Said {
-		if i == 0 || s.Target != target {
-			target = s.Target
-			fmt.Fprintf(&b, "\nWhat the operator last wrote of it on %s:\n", orDash(target))
+	for i, c := range e.Conditions {
+		if i == 0 || c.Target != target {
+			target = c.Target
+			fmt.Fprintf(&b, "\n%s, as the operator last wrote:\n", orDash(target))
 		}
-		fmt.Fprintf(&b, "  %s=%s (%s): %s\n", clean(s.Type), clean(s.Status), clean(s.Reason), clean(s.Line))
+		fmt.Fprintf(&b, "  %s\n", condition(&c.Condition))
 	}
 	return b.String()
 }
@@ -57,44 +58,44 @@ func heading(p *view.ExplainedPlugin) string {
 }
 
 func sentences(p *view.ExplainedPlugin, now time.Time) []string {
-	var said []string
+	var parts []string
 	if d, known := p.Age(now); known {
 		when := age(d) + " ago"
 		if d <= -time.Second {
 			when = age(-d) + " ahead"
 		}
-		every := "; how often is not said"
+		every := "; the interval is not known"
 		if p.IntervalSeconds > 0 {
-			every = fmt.Sprintf(", which is done every %s", time.Duration(p.IntervalSeconds)*time.Second)
+			every = fmt.Sprintf(", every %s", time.Duration(p.IntervalSeconds)*time.Second)
 		}
-		said = append(said, fmt.Sprintf("Last checked %s (%s)%s.", p.LastChecked.UTC().Format(time.RFC3339), when, every))
+		parts = append(parts, fmt.Sprintf("Last checked %s (%s)%s.", p.LastChecked.UTC().Format(time.RFC3339), when, every))
 		if p.State != rollup.State(p.Status) {
-			said = append(said, fmt.Sprintf("It then said: %s.", p.Status))
+			parts = append(parts, fmt.Sprintf("Last reported: %s.", p.Status))
 		}
-		remote := "The plugin named no valid remote key (KEK id)."
+		remote := "The plugin named no valid KEK ID."
 		if p.KEKID != "" {
-			remote = "Remote key (KEK id): " + clean(p.KEKID)
+			remote = "KEK ID: " + clean(p.KEKID)
 		}
-		said = append(said, remote)
+		parts = append(parts, remote)
 	}
 	if p.Reason != "" {
-		said = append(said, "Reason: "+clean(string(p.Reason)))
+		parts = append(parts, "Reason: "+clean(string(p.Reason)))
 	}
 	if detail := strings.TrimSpace(clean(p.Detail)); detail != "" {
-		said = append(said, "Detail: "+detail)
+		parts = append(parts, "Detail: "+detail)
 	}
 	if writer := writer(&p.Plugin); writer != "" {
-		said = append(said, writer)
+		parts = append(parts, writer)
 	}
-	return said
+	return parts
 }
 
 // writer says who made the report, and where it is.
 func writer(p *view.Plugin) string {
-	where := map[rollup.Form]string{
-		rollup.FormCondition: "as a condition",
-		rollup.FormTyped:     "in healthReports",
-		view.FormOutput:      "by --output",
+	where := map[operatorcr.Form]string{
+		operatorcr.FormCondition: "as a condition",
+		operatorcr.FormTyped:     "in healthReports",
+		view.FormOutput:          "by --output",
 	}[p.Form]
 	switch {
 	case where == "":
@@ -102,10 +103,10 @@ func writer(p *view.Plugin) string {
 	case p.Form == view.FormOutput:
 		return "Written by a reporter's --output."
 	case p.Ours == nil:
-		return "Reported " + where + "; by whom is not known: the object has no managedFields, as kubectl get leaves them out."
+		return "Reported " + where + "; the writer is not known: the object has no managedFields, as kubectl get leaves them out."
 	case *p.Ours:
 		return fmt.Sprintf("Reported %s, by this project's reporter (%s).", where, clean(p.Reporter))
 	default:
-		return fmt.Sprintf("Reported %s, by a reporter of another make, or not by it alone (%s).", where, clean(p.Reporter))
+		return fmt.Sprintf("Reported %s, by a third-party reporter, or not by one reporter alone (%s).", where, clean(p.Reporter))
 	}
 }

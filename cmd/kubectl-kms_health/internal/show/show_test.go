@@ -9,6 +9,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -82,9 +83,9 @@ func TestIDsAreShortenedUnlessTwoLookAlikeThen(t *testing.T) {
 
 func TestNobodysWordsSteerTheTerminal(t *testing.T) {
 	const evil = "a\x1b[2J\r\u202eb\u0085c"
-	s := status(view.Plugin{Node: evil, KeyID: evil, KEKID: evil, State: rollup.Error, Reason: evil, Detail: evil, Reporter: evil, Form: rollup.FormCondition})
+	s := status(view.Plugin{Node: evil, KeyID: evil, KEKID: evil, State: rollup.Error, Reason: evil, Detail: evil, Reporter: evil, Form: operatorcr.FormCondition})
 	s.Targets[0].Conditions = []view.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil + "\n" + evil}}
-	s.Targets[0].WriteKey = view.WriteKey{KeyID: evil, Nodes: []view.WriteKeyNode{{Node: evil, Answer: "differs", KEKID: evil}}}
+	s.Targets[0].WriteKey = rollup.Agreement{KeyID: evil, Nodes: []rollup.NodeAgreement{{Node: evil, Answer: "differs", KEKID: evil}}}
 	e := view.Explain(s, evil)
 	for _, text := range []string{Table(s, Options{Width: 80, Doubtful: true}), Table(s, Options{Wide: true}), Prose(&e, Options{Width: 80})} {
 		if strings.ContainsAny(text, "\x1b\r\u202e\u0085") {
@@ -122,14 +123,14 @@ func TestAges(t *testing.T) {
 }
 
 func TestAgreementInWords(t *testing.T) {
-	two := func(answers ...view.WriteKeyNode) []view.WriteKeyNode { return answers }
-	for want, w := range map[string]view.WriteKey{
-		"the one node writes with key 2 and the remote key k": {KeyID: "2", Agreed: true, KEKID: "k", Nodes: two(view.WriteKeyNode{Node: "a"})},
-		"key 2, the nodes name different remote keys: k on a; l on b; nothing to be read of c": {KeyID: "2", Nodes: two(
-			view.WriteKeyNode{Node: "a", Answer: "differs", KEKID: "k"}, view.WriteKeyNode{Node: "b", Answer: "differs", KEKID: "l"}, view.WriteKeyNode{Node: "c", Answer: "missing"})},
+	two := func(answers ...rollup.NodeAgreement) []rollup.NodeAgreement { return answers }
+	for want, w := range map[string]rollup.Agreement{
+		"the one node writes with key 2 and the KEK ID k": {KeyID: "2", Agreed: true, KEKID: "k", Nodes: two(rollup.NodeAgreement{Node: "a"})},
+		"key 2, the nodes name different KEK IDs: k on a; l on b; no report that can be read on c": {KeyID: "2", Nodes: two(
+			rollup.NodeAgreement{Node: "a", Answer: "differs", KEKID: "k"}, rollup.NodeAgreement{Node: "b", Answer: "differs", KEKID: "l"}, rollup.NodeAgreement{Node: "c", Answer: "missing"})},
 		"the nodes write with different keys: key 1 on b; key 2 on a, c": {Nodes: two(
-			view.WriteKeyNode{Node: "a", First: "2"}, view.WriteKeyNode{Node: "b", First: "1"}, view.WriteKeyNode{Node: "c", First: "2"}, view.WriteKeyNode{Node: "d"})},
-		"no node says which key it writes with": {Nodes: two(view.WriteKeyNode{Node: "a"})},
+			rollup.NodeAgreement{Node: "a", First: "2"}, rollup.NodeAgreement{Node: "b", First: "1"}, rollup.NodeAgreement{Node: "c", First: "2"}, rollup.NodeAgreement{Node: "d"})},
+		"no node reports which key it writes with": {Nodes: two(rollup.NodeAgreement{Node: "a"})},
 	} {
 		if got := agreed(&w, false); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -140,7 +141,7 @@ func TestAgreementInWords(t *testing.T) {
 func TestTheReportsSpeakWhereTheOperatorIsNotHeardOf(t *testing.T) {
 	s := status(view.Plugin{Node: "a", KeyID: "2", State: rollup.Healthy})
 	s.Targets[0].Conditions = []view.Condition{{Type: rollup.WriteKeyAgreed, Status: "True", Reason: "AsExpected"}}
-	s.Targets[0].WriteKey = view.WriteKey{KeyID: "2", Nodes: []view.WriteKeyNode{{Node: "a", Answer: "ill"}}}
+	s.Targets[0].WriteKey = rollup.Agreement{KeyID: "2", Nodes: []rollup.NodeAgreement{{Node: "a", Answer: health.NotHealthy}}}
 	for doubtful, want := range map[bool]bool{true: true, false: false} {
 		if got := strings.Contains(Table(s, Options{Width: 80, Doubtful: doubtful}), "by the reports"); got != want {
 			t.Errorf("doubtful %t: %t", doubtful, got)
@@ -149,17 +150,17 @@ func TestTheReportsSpeakWhereTheOperatorIsNotHeardOf(t *testing.T) {
 }
 
 func TestAVerdictThatTheReportsContradictIsCalledSo(t *testing.T) {
-	const note = "The reports above say otherwise"
+	const note = "A report above differs"
 	for _, tt := range []struct {
 		state  rollup.State
 		status string
 		want   bool
 	}{
-		{rollup.Error, rollup.False, true},
-		{rollup.Unhealthy, rollup.False, true},
-		{rollup.Error, rollup.True, false},
-		{rollup.Healthy, rollup.False, false},
-		{rollup.Stale, rollup.False, false},
+		{rollup.Error, operatorcr.False, true},
+		{rollup.Unhealthy, operatorcr.False, true},
+		{rollup.Error, operatorcr.True, false},
+		{rollup.Healthy, operatorcr.False, false},
+		{rollup.Stale, operatorcr.False, false},
 	} {
 		s := status(view.Plugin{Node: "a", KeyID: "2", State: tt.state})
 		s.Targets[0].Conditions = []view.Condition{{Type: rollup.Degraded, Status: tt.status, Reason: "R", Message: "m"}}

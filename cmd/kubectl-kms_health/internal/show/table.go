@@ -17,7 +17,7 @@ type Options struct {
 	Width int
 	// Colour paints the states.
 	Colour bool
-	// Doubtful says that the operator is not heard of, so that its conditions may be
+	// Doubtful means that the operator is not heard of, so that its conditions may be
 	// old: the reports are to say more.
 	Doubtful bool
 }

@@ -113,7 +113,7 @@ const red, green, yellow, plain = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 
 func colour(s rollup.State) string {
 	switch {
-	case s.Ill():
+	case s.Unhealthy():
 		return red
 	case s == rollup.Healthy:
 		return green

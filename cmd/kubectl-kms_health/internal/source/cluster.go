@@ -3,7 +3,6 @@ package source
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -16,6 +15,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/serverclock"
 )
 
 // Cluster reads from an API server.
@@ -25,7 +26,7 @@ type Cluster struct {
 	host    string
 	timeout time.Duration
 	clock   clock.WithTicker
-	server  *serverClock
+	server  *serverclock.Clock
 }
 
 // NewCluster does not connect yet. timeout bounds each request; a watch, until it
@@ -33,8 +34,8 @@ type Cluster struct {
 func NewCluster(config *rest.Config, timeout time.Duration, c clock.WithTicker) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = 0 // it would end watches, too
-	server := &serverClock{clock: c}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &listener{next, server} })
+	server := serverclock.New(c)
+	config.Wrap(server.Wrap)
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func NewCluster(config *rest.Config, timeout time.Duration, c clock.WithTicker) 
 
 // Offset is by how much the API server's clock is ahead of ours, as far as it
 // matters: a few seconds do not, and count as none.
-func (c *Cluster) Offset() time.Duration { return c.server.get() }
+func (c *Cluster) Offset() time.Duration { return c.server.Offset() }
 
 // Read gets the targets. Those that are not there are passed over; each of the
 // problems is of one or more targets that could not be read.
@@ -61,7 +62,7 @@ func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Targ
 	var all sync.WaitGroup
 	for i, target := range targets {
 		all.Go(func() {
-			objects[i], errs[i] = c.client.Resource(resource(target)).Get(ctx, objectName, metav1.GetOptions{})
+			objects[i], errs[i] = c.client.Resource(operatorcr.Of(target).GVR()).Get(ctx, operatorcr.Name, metav1.GetOptions{})
 		})
 	}
 	all.Wait()

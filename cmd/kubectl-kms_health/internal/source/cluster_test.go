@@ -11,7 +11,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // What a real API server answers is tested with one. This is about answers that
@@ -53,7 +54,7 @@ func TestWhatIsWrongIsToldOncePerKind(t *testing.T) {
 			// Long enough for any machine, and it fails if it is needed.
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			found, problems := c.Read(ctx, Targets)
+			found, problems := c.Read(ctx, operatorcr.Plurals())
 			if tt.want == "" {
 				if len(found) > 0 || len(problems) > 0 {
 					t.Errorf("%v, %v", found, problems)
@@ -82,28 +83,9 @@ func TestOneTargetThatIsForbiddenHidesNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, problems := c.Read(context.Background(), Targets)
+	found, problems := c.Read(context.Background(), operatorcr.Plurals())
 	if len(found) != 2 || found[0].Name != "kubeapiservers" || found[1].Name != "openshiftapiservers" || len(problems) != 1 || !strings.Contains(problems[0].Error(), "authentications of") {
 		t.Errorf("%v, %v", found, problems)
-	}
-}
-
-func TestTheServersClockCounts(t *testing.T) {
-	now := time.Date(2026, 5, 8, 12, 34, 56, 700_000_000, time.UTC)
-	for name, tt := range map[string]struct {
-		date string
-		want time.Duration
-		ok   bool
-	}{
-		"the same":     {"Fri, 08 May 2026 12:34:56 GMT", 0, true},
-		"a bit behind": {"Fri, 08 May 2026 12:34:53 GMT", 0, true},
-		"ahead":        {"Fri, 08 May 2026 13:34:56 GMT", time.Hour - time.Second, true},
-		"behind":       {"Fri, 08 May 2026 12:24:57 GMT", -10 * time.Minute, true},
-		"none":         {"", 0, false},
-	} {
-		if got, ok := offset(tt.date, now); got != tt.want || ok != tt.ok {
-			t.Errorf("%s: %s, %t", name, got, ok)
-		}
 	}
 }
 
@@ -120,38 +102,8 @@ func TestTheOffsetIsHeardFromAnyAnswer(t *testing.T) {
 	if c.Offset() != 0 {
 		t.Error(c.Offset())
 	}
-	c.Read(context.Background(), Targets[:1])
+	c.Read(context.Background(), operatorcr.Plurals()[:1])
 	if got := c.Offset(); got < time.Hour-time.Minute || got > time.Hour {
 		t.Error(got)
-	}
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// An API server that hung answers with the time of before.
-func TestTheServersClockIsNotLearnedFromALateAnswer(t *testing.T) {
-	began := time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
-	for _, tt := range []struct {
-		took, ahead, want time.Duration
-	}{
-		{time.Second, time.Hour, time.Hour},
-		{16 * time.Second, 0, 0},
-		{16 * time.Second, time.Hour, 0},
-	} {
-		fake := clocktesting.NewFakePassiveClock(began)
-		server := &serverClock{clock: fake}
-		l := &listener{server: server, next: roundTripper(func(*http.Request) (*http.Response, error) {
-			header := http.Header{"Date": {began.Add(tt.ahead + time.Second).Format(http.TimeFormat)}}
-			fake.SetTime(began.Add(tt.took))
-			return &http.Response{Header: header}, nil
-		})}
-		if _, err := l.RoundTrip(&http.Request{}); err != nil {
-			t.Fatal(err)
-		}
-		if got := server.get(); got != tt.want {
-			t.Errorf("%+v: %s", tt, got)
-		}
 	}
 }

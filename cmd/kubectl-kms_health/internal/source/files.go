@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Files are what was taken of a cluster.
@@ -57,8 +58,9 @@ func (f Files) Read() (Taken, error) {
 			return Taken{}, err
 		}
 	}
+	order := operatorcr.Plurals()
 	slices.SortFunc(r.Targets, func(a, b view.Target) int {
-		return cmp.Compare(slices.Index(Targets, a.Name), slices.Index(Targets, b.Name))
+		return cmp.Compare(slices.Index(order, a.Name), slices.Index(order, b.Name))
 	})
 	for _, t := range r.Targets {
 		if at := t.Newest(); at.After(r.At) {
@@ -130,7 +132,7 @@ func (r *reading) folder(path string) error {
 		targets, err := worth(at, entry)
 		switch {
 		case err == nil && len(targets) == 0 && isOurs(at):
-			return fmt.Errorf("%s: holds no object named %s of a kind of %s/v1 (%s), as its place says", at, objectName, group, kindNames())
+			return fmt.Errorf("%s: holds no object named %s of a kind of %s/v1 (%s), as its place says", at, operatorcr.Name, operatorcr.Group, kindNames())
 		case err != nil && isOurs(at): // to pass over it would make less of what is wrong
 			return fmt.Errorf("%s: %w", at, err)
 		case err != nil:
@@ -149,7 +151,7 @@ func (r *reading) folder(path string) error {
 	}
 	if found == 0 {
 		return fmt.Errorf("%s: %w: looked in %d YAML and JSON files for an object named %s of a kind of %s/v1 (%s), as in cluster-scoped-resources/%s/kubeapiservers/cluster.yaml",
-			path, ErrNothing, looked, objectName, group, kindNames(), group)
+			path, ErrNothing, looked, operatorcr.Name, operatorcr.Group, kindNames(), operatorcr.Group)
 	}
 	return nil
 }
@@ -170,24 +172,19 @@ func worth(path string, entry fs.DirEntry) ([]view.Target, error) {
 	return resources(data)
 }
 
-// isOurs says whether a file is where a must-gather has one of the resources.
+// isOurs reports whether a file is where a must-gather has one of the resources.
 func isOurs(path string) bool {
 	name, folder := filepath.Base(path), filepath.Dir(path)
-	return strings.TrimSuffix(name, filepath.Ext(name)) == objectName &&
-		slices.Contains(Targets, filepath.Base(folder)) && filepath.Base(filepath.Dir(folder)) == group
+	return strings.TrimSuffix(name, filepath.Ext(name)) == operatorcr.Name &&
+		slices.Contains(operatorcr.Plurals(), filepath.Base(folder)) && filepath.Base(filepath.Dir(folder)) == operatorcr.Group
 }
 
 // worthParsing spares the thousands of other files of a must-gather.
 func worthParsing(data []byte) bool {
-	if !bytes.Contains(data, []byte(group+"/")) {
+	if !bytes.Contains(data, []byte(operatorcr.Group+"/")) {
 		return false
 	}
-	for kind := range kinds {
-		if bytes.Contains(data, []byte(kind)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(operatorcr.Resources, func(r operatorcr.Resource) bool { return bytes.Contains(data, []byte(r.Kind)) })
 }
 
 // add takes a target in. Of a resource that is there twice, as where data was
@@ -218,8 +215,8 @@ func (r *reading) note(format string, args ...any) {
 
 func kindNames() string {
 	var names []string
-	for kind := range kinds {
-		names = append(names, kind)
+	for _, r := range operatorcr.Resources {
+		names = append(names, r.Kind)
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Update is news of one target.
@@ -29,7 +30,7 @@ const (
 	lastWait  = 5 * time.Second
 )
 
-// Follow tells of every change of the targets, how they are at first among it,
+// Follow sends every change of the targets, their first state included,
 // until ctx ends; it never gives up.
 func (c *Cluster) Follow(ctx context.Context, targets []string) <-chan Update {
 	updates := make(chan Update)
@@ -45,15 +46,15 @@ func (c *Cluster) Follow(ctx context.Context, targets []string) <-chan Update {
 	return updates
 }
 
-func (c *Cluster) follow(ctx context.Context, target string, tell func(Update)) {
+func (c *Cluster) follow(ctx context.Context, target string, send func(Update)) {
 	wait := firstWait
 	for ctx.Err() == nil {
-		heard, err := c.listAndWatch(ctx, target, tell)
-		if heard {
+		received, err := c.listAndWatch(ctx, target, send)
+		if received {
 			wait = firstWait
 		}
 		if err != nil && ctx.Err() == nil {
-			tell(Update{Problem: c.explain([]string{target}, "list and watch", err)})
+			send(Update{Problem: c.explain([]string{target}, "list and watch", err)})
 		}
 		timer := c.clock.NewTimer(wait)
 		select {
@@ -65,13 +66,13 @@ func (c *Cluster) follow(ctx context.Context, target string, tell func(Update)) 
 	}
 }
 
-// listAndWatch tells how the target is, then what changes, until the watch ends,
-// as each does after some minutes. heard says that the watch told anything.
-func (c *Cluster) listAndWatch(ctx context.Context, target string, tell func(Update)) (heard bool, err error) {
-	one := metav1.ListOptions{FieldSelector: "metadata.name=" + objectName}
-	list, err := c.client.Resource(resource(target)).List(ctx, one)
+// listAndWatch sends the state of the target, then its changes, until the watch ends,
+// as each does after some minutes. received: the watch sent anything.
+func (c *Cluster) listAndWatch(ctx context.Context, target string, send func(Update)) (received bool, err error) {
+	one := metav1.ListOptions{FieldSelector: "metadata.name=" + operatorcr.Name}
+	list, err := c.client.Resource(operatorcr.Of(target).GVR()).List(ctx, one)
 	if apierrors.IsNotFound(err) { // the API server does not have this resource, and may yet
-		tell(Update{})
+		send(Update{})
 		return false, nil
 	}
 	if err != nil {
@@ -79,19 +80,19 @@ func (c *Cluster) listAndWatch(ctx context.Context, target string, tell func(Upd
 	}
 	u := Update{}
 	for i := range list.Items {
-		if list.Items[i].GetName() == objectName {
+		if list.Items[i].GetName() == operatorcr.Name {
 			found := view.Read(target, &list.Items[i])
 			u.Found = &found
 		}
 	}
-	tell(u)
+	send(u)
 
 	one.ResourceVersion = list.GetResourceVersion()
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Bounds the wait for the answer's head; the answer itself goes on.
 	late := time.AfterFunc(c.timeout, cancel)
-	w, err := c.watches.Resource(resource(target)).Watch(watching, one)
+	w, err := c.watches.Resource(operatorcr.Of(target).GVR()).Watch(watching, one)
 	if !late.Stop() && err == nil {
 		w.Stop()
 		err = context.DeadlineExceeded
@@ -107,16 +108,16 @@ func (c *Cluster) listAndWatch(ctx context.Context, target string, tell func(Upd
 		o, _ := event.Object.(*unstructured.Unstructured)
 		switch {
 		case event.Type == watch.Deleted:
-			tell(Update{})
+			send(Update{})
 		case (event.Type == watch.Added || event.Type == watch.Modified) && o != nil:
 			found := view.Read(target, o)
-			tell(Update{Found: &found})
+			send(Update{Found: &found})
 		case event.Type == watch.Error:
-			return heard, nil // too old a version, most of all: the next list tells
+			return received, nil // too old a version, most of all: the next list has it
 		default:
 			continue
 		}
-		heard = true
+		received = true
 	}
-	return heard, nil
+	return received, nil
 }

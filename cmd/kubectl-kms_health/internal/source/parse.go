@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // parse reads a file that was named: operator resources, or a reporter's output.
@@ -33,7 +34,7 @@ func (f Files) parse(data []byte) ([]view.Target, error) {
 	targets, err := resources(data)
 	if err == nil && len(targets) == 0 {
 		err = fmt.Errorf("%w: wanted is an object named %s of a kind of %s/v1 (%s), a List of such, or what a reporter's --output wrote",
-			ErrNothing, objectName, group, kindNames())
+			ErrNothing, operatorcr.Name, operatorcr.Group, kindNames())
 	}
 	return targets, err
 }
@@ -84,8 +85,8 @@ func resources(data []byte) ([]view.Target, error) {
 			if isList && kind == "" { // the items of a typed list need not repeat it
 				kind, version = strings.TrimSuffix(listKind, "List"), listVersion
 			}
-			target, ours := kinds[kind]
-			if ours && strings.HasPrefix(version, group+"/") && o.GetName() == objectName {
+			target := operatorcr.OfKind(kind).Plural
+			if target != "" && strings.HasPrefix(version, operatorcr.Group+"/") && o.GetName() == operatorcr.Name {
 				targets = append(targets, view.Read(target, &o))
 			}
 		}

@@ -7,11 +7,13 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Problem is why targets could not be read.
 type Problem struct {
-	// Unreachable says that the API server gave no answer to go by, and may yet.
+	// Unreachable means that the API server gave no answer to go by, and may yet.
 	Unreachable bool
 
 	class string // of those with the same, one is enough to be told
@@ -20,7 +22,7 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.text }
 
-// Same says that two are the same problem, told of two targets or twice.
+// Same means that two are the same problem, told of two targets or twice.
 func (p *Problem) Same(other *Problem) bool { return p.class == other.class }
 
 const (
@@ -46,7 +48,7 @@ func kindOf(err error) string {
 // explain says what is wrong, where, and what to do.
 func (c *Cluster) explain(targets []string, verb string, err error) *Problem {
 	p := &Problem{class: kindOf(err)}
-	objects := strings.Join(targets, ", ") + " of " + group
+	objects := strings.Join(targets, ", ") + " of " + operatorcr.Group
 	switch p.class {
 	case forbidden:
 		p.class += objects

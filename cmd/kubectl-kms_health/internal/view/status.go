@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -31,10 +32,14 @@ type TargetStatus struct {
 	// Conditions are the operator's, as it last wrote them, in a fixed order.
 	Conditions []Condition `json:"conditions"`
 	// Plugins are by node, the one that is written with first.
-	Plugins  []Plugin `json:"plugins"`
-	WriteKey WriteKey `json:"writeKey"`
+	Plugins []Plugin `json:"plugins"`
+	// WriteKey is the agreement on a key by the reports alone: pods and the encryption
+	// config are not read, so the first key that a node reports is the one it writes
+	// with.
+	WriteKey rollup.Agreement `json:"writeKey"`
 
-	expected bool // somebody speaks of KMS here
+	expected bool // there are reports, or an operator expects some
+	missing  bool // the operator expects a report that was never written
 }
 
 // Condition of an operator resource.
@@ -50,7 +55,7 @@ type Condition struct {
 type Plugin struct {
 	Node  string `json:"node"`
 	KeyID string `json:"keyID"` // empty where the report does not tell, or is none
-	// Write says that this is the key that the node encrypts with.
+	// Write means that this is the key that the node encrypts with.
 	Write bool         `json:"write,omitempty"`
 	KEKID string       `json:"kekID,omitempty"`
 	State rollup.State `json:"state"`
@@ -60,10 +65,10 @@ type Plugin struct {
 	LastChecked     *metav1.Time  `json:"lastChecked,omitempty"`
 	IntervalSeconds int64         `json:"intervalSeconds,omitempty"` // 0: not said
 	// Reason and Detail say why, as of Status.
-	Reason health.Reason `json:"reason,omitempty"`
-	Detail string        `json:"detail,omitempty"`
-	Form   rollup.Form   `json:"form,omitempty"`
-	// Reporter is the field manager that last wrote it; Ours says whether that is a
+	Reason health.Reason   `json:"reason,omitempty"`
+	Detail string          `json:"detail,omitempty"`
+	Form   operatorcr.Form `json:"form,omitempty"`
+	// Reporter is the field manager that last wrote it; Ours reports whether that is a
 	// reporter of this project. Both are left out where that is not known.
 	Reporter string `json:"reporter,omitempty"`
 	Ours     *bool  `json:"ours,omitempty"`
@@ -99,8 +104,9 @@ func Of(targets []Target, now time.Time) (s Status, again time.Time) {
 			Target:     t.Name,
 			Conditions: []Condition{},
 			Plugins:    make([]Plugin, 0, len(rows)),
-			WriteKey:   writeKey(rows, now),
+			WriteKey:   rollup.Agree(rows, nodesOf(rows), "", now),
 			expected:   len(rows) > 0 || t.rolledUp(),
+			missing:    t.Resource.Conditions[rollup.Observed].Reason == rollup.ReportsMissing,
 		}
 		for _, conditionType := range shown {
 			if c, stands := t.Resource.Conditions[conditionType]; stands {
@@ -114,6 +120,16 @@ func Of(targets []Target, now time.Time) (s Status, again time.Time) {
 		s.Targets = append(s.Targets, one)
 	}
 	return s, again
+}
+
+// nodesOf are the nodes that rows are about.
+func nodesOf(rows []rollup.Row) (nodes []rollup.Node) {
+	for _, row := range rows {
+		if n := len(nodes); n == 0 || nodes[n-1].Name != row.Node {
+			nodes = append(nodes, rollup.Node{Name: row.Node})
+		}
+	}
+	return nodes
 }
 
 func (t Target) plugin(row *rollup.Row) Plugin {
@@ -155,7 +171,7 @@ func (s *Status) Select(nodes []string) {
 	for i := range s.Targets {
 		t := &s.Targets[i]
 		t.Plugins = slices.DeleteFunc(t.Plugins, func(p Plugin) bool { return !slices.Contains(nodes, p.Node) })
-		t.expected = false // not every node has every API server
+		t.expected, t.missing = false, false // not every node has every API server
 	}
 }
 
@@ -177,24 +193,24 @@ type Verdict int
 // The verdicts, the values of which are the exit codes.
 const (
 	AllHealthy Verdict = 0
-	Ill        Verdict = 1
+	Unhealthy  Verdict = 1
 	CannotTell Verdict = 2
 )
 
-// Verdict is Ill when a fresh report says that a plugin is; else CannotTell when
+// Verdict is Unhealthy when a fresh report means that a plugin is; else CannotTell when
 // anything that should be known is not, and when nothing is reported at all. A
 // target that nobody speaks of is none that should be known: KMS is off there.
 func (s *Status) Verdict() Verdict {
 	verdict, reports := AllHealthy, false
 	for _, t := range s.Targets {
-		if len(t.Plugins) == 0 && t.expected {
+		if len(t.Plugins) == 0 && t.expected || t.missing {
 			verdict = CannotTell
 		}
 		for _, p := range t.Plugins {
 			reports = true
 			switch {
-			case p.State.Ill():
-				return Ill
+			case p.State.Unhealthy():
+				return Unhealthy
 			case p.State != rollup.Healthy:
 				verdict = CannotTell
 			}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -72,16 +73,16 @@ func TestTheVerdictIsTheWorstThatIsKnown(t *testing.T) {
 		"all healthy":                            {[]resource{{reports: reports{"a": {well}, "b": {well}}}}, AllHealthy},
 		"another target that nobody speaks of":   {[]resource{{reports: reports{"a": {well}}}, {}}, AllHealthy},
 		"another target that an operator awaits": {[]resource{{reports: reports{"a": {well}}}, {conditions: observed}}, CannotTell},
-		"unhealthy":                              {[]resource{{reports: reports{"a": {well}, "b": {ill}}}}, Ill},
-		"error":                                  {[]resource{{reports: reports{"a": {well}, "b": {failed}}}}, Ill},
+		"unhealthy":                              {[]resource{{reports: reports{"a": {well}, "b": {ill}}}}, Unhealthy},
+		"error":                                  {[]resource{{reports: reports{"a": {well}, "b": {failed}}}}, Unhealthy},
 		"stale":                                  {[]resource{{reports: reports{"a": {well}, "b": {old}}}}, CannotTell},
 		"stale, and was ill":                     {[]resource{{reports: reports{"a": {said("2", "k", health.Error, 121)}}}}, CannotTell},
 		"clock differs":                          {[]resource{{reports: reports{"a": {well}, "b": {ahead}}}}, CannotTell},
 		"unreadable":                             {[]resource{{reports: reports{"a": {well}}, broken: map[string]string{"b": "oops"}}}, CannotTell},
 		"a node without a report":                {[]resource{{reports: reports{"a": {well}}, nodes: []string{"a", "b"}}}, CannotTell},
 		"a report on no plugin":                  {[]resource{{reports: reports{"a": {well}, "b": {}}}}, CannotTell},
-		"ill outweighs stale before it":          {[]resource{{reports: reports{"a": {old}, "b": {ill}}}}, Ill},
-		"ill on a later target":                  {[]resource{{reports: reports{"a": {old}}}, {reports: reports{"a": {failed}}}}, Ill},
+		"ill outweighs stale before it":          {[]resource{{reports: reports{"a": {old}, "b": {ill}}}}, Unhealthy},
+		"ill on a later target":                  {[]resource{{reports: reports{"a": {old}}}, {reports: reports{"a": {failed}}}}, Unhealthy},
 		"keys differ, which is no illness":       {[]resource{{reports: reports{"a": {well}, "b": {said("2", "k2", health.Healthy, 5)}}}}, AllHealthy},
 		"nodes of a static pod, and KMS is off":  {[]resource{{nodes: []string{"a"}}}, CannotTell},
 		"an old report, and its node in no list": {[]resource{{reports: reports{"gone": {old}, "a": {well}}, nodes: []string{"a"}}}, CannotTell},
@@ -102,7 +103,7 @@ func TestTheVerdictIsTheWorstThatIsKnown(t *testing.T) {
 func TestOneNodeIsJudgedByItself(t *testing.T) {
 	one := resource{reports: reports{"a": {said("2", "k", health.Healthy, 5)}, "b": {said("2", "k", health.Error, 5)}}}
 	other := resource{reports: reports{"b": {said("2", "k", health.Error, 5)}}}
-	for node, want := range map[string]Verdict{"a": AllHealthy, "b": Ill} {
+	for node, want := range map[string]Verdict{"a": AllHealthy, "b": Unhealthy} {
 		s, _ := Of([]Target{one.target(t, "one"), other.target(t, "other")}, now)
 		s.Select([]string{node})
 		if s.Verdict() != want || !slices.Equal(s.Nodes(), []string{node}) {
@@ -134,10 +135,6 @@ func TestNodesThatShouldReportAreKnownFromTheResource(t *testing.T) {
 	}{
 		"a static pod's node":       {resource{reports: reports{"a": {well}}, nodes: []string{"b", "a"}}, []string{"a 2 healthy write", "b  missing"}},
 		"none while KMS is off":     {resource{nodes: []string{"a", "b"}}, nil},
-		"an operator misses it":     {resource{conditions: map[string]string{rollup.Observed: "node b: not reported yet; see oc logs -n n p"}}, []string{"b  missing"}},
-		"an operator misses two":    {resource{reports: reports{"a": {well}}, conditions: map[string]string{rollup.Observed: "nodes b, c and 4 more: not reported yet"}}, []string{"a 2 healthy write", "b  missing", "c  missing"}},
-		"it has reported since":     {resource{reports: reports{"b": {well}}, conditions: map[string]string{rollup.Observed: "node b: not reported yet"}}, []string{"b 2 healthy write"}},
-		"silence of another kind":   {resource{reports: reports{"a": {well}}, conditions: map[string]string{rollup.Observed: "node b: stopped reporting"}}, []string{"a 2 healthy write"}},
 		"a report on no plugin":     {resource{reports: reports{"a": {}}}, []string{"a  missing"}},
 		"an unreadable one is one":  {resource{broken: map[string]string{"a": "oops"}, nodes: []string{"a"}}, []string{"a  unreadable"}},
 		"the first is written with": {resource{reports: reports{"a": {said("2", "k", health.Error, 5), said("1", "k", health.Healthy, 5)}}}, []string{"a 2 error write", "a 1 healthy"}},
@@ -148,6 +145,27 @@ func TestNodesThatShouldReportAreKnownFromTheResource(t *testing.T) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// What only the operator sees travels as a reason, not as words.
+func TestAReportThatTheOperatorMissesCannotBeTold(t *testing.T) {
+	target := resource{reports: reports{"a": {said("2", "k", health.Healthy, 5)}}}.target(t, "t")
+	for reason, want := range map[string]Verdict{rollup.ReportsMissing: CannotTell, rollup.AsExpected: AllHealthy, rollup.OtherPlugins: AllHealthy} {
+		target.Resource.Conditions[rollup.Observed] = operatorcr.Condition{Type: rollup.Observed, Reason: reason}
+		s, _ := Of([]Target{target}, now)
+		if got := s.Verdict(); got != want {
+			t.Errorf("%s: %d, want %d", reason, got, want)
+		}
+		s.Select([]string{"a"})
+		if got := s.Verdict(); got != AllHealthy {
+			t.Errorf("%s, node a alone: %d", reason, got)
+		}
+	}
+	off := resource{nodes: []string{"a"}}.target(t, "t")
+	off.Resource.Conditions[rollup.Observed] = operatorcr.Condition{Type: rollup.Observed, Reason: rollup.NoPlugins}
+	if s, _ := Of([]Target{off}, now); len(s.Targets[0].Plugins) > 0 {
+		t.Errorf("no plugin is there yet, and reports are expected: %+v", s.Targets[0].Plugins)
 	}
 }
 
@@ -181,7 +199,7 @@ func TestAgreementIsOfAllNodesThatAreKnown(t *testing.T) {
 		"remote keys differ":   {resource{reports: reports{"a": well("2", "k"), "b": well("2", "l")}}, "2", "", false, []health.Answer{"differs", "differs"}},
 		"written with another": {resource{reports: reports{"a": well("2", "k"), "b": well("1", "k")}}, "", "", false, []health.Answer{"", ""}},
 		"one stale":            {resource{reports: reports{"a": well("2", "k"), "b": {said("2", "k", health.Healthy, 121)}}}, "2", "", false, []health.Answer{"agrees", "stale"}},
-		"one ill":              {resource{reports: reports{"a": well("2", "k"), "b": {said("2", "k", health.Error, 5)}}}, "2", "", false, []health.Answer{"agrees", "ill"}},
+		"one ill":              {resource{reports: reports{"a": well("2", "k"), "b": {said("2", "k", health.Error, 5)}}}, "2", "", false, []health.Answer{"agrees", health.NotHealthy}},
 		"one missing":          {resource{reports: reports{"a": well("2", "k")}, nodes: []string{"b"}}, "2", "", false, []health.Answer{"agrees", "missing"}},
 		"one unreadable":       {resource{reports: reports{"a": well("2", "k")}, broken: map[string]string{"b": "oops"}}, "2", "", false, []health.Answer{"agrees", "missing"}},
 		"nobody says":          {resource{broken: map[string]string{"a": "oops"}}, "", "", false, []health.Answer{""}},
@@ -202,7 +220,7 @@ func TestAgreementIsOfAllNodesThatAreKnown(t *testing.T) {
 
 func TestTheNewestReportIsDatedByTheServersClock(t *testing.T) {
 	written := now.Add(-time.Minute)
-	target := Target{Resource: &rollup.Resource{Reports: []rollup.Report{
+	target := Target{Resource: &operatorcr.Status{Reports: []operatorcr.Report{
 		{Node: "ahead", Written: written, Entries: []health.Entry{said("2", "k", health.Healthy, -3600)}},
 		{Node: "unknown", Entries: []health.Entry{said("2", "k", health.Healthy, 90), said("1", "k", health.Healthy, 70)}},
 	}}}

@@ -17,12 +17,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kms-health/kms-health/test/apiservers"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
-	"github.com/kms-health/kms-health/test/e2e/stage"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// folder is where a running cluster tells of itself, in the checkout.
+// folder is where a running cluster describes itself, in the checkout.
 const folder = ".tools/cluster-up"
 
 // state is what the other commands must know of a running cluster.
@@ -60,7 +60,7 @@ func (s *state) write() error {
 	return os.WriteFile(stateFile(), raw, 0o600)
 }
 
-// runs says whether the cluster's process is there: that of this id, and no later one.
+// runs returns whether the cluster's process is there: that of this id, and no later one.
 func (s *state) runs() bool {
 	started, err := cluster.StartTime(s.PID)
 	return err == nil && started.Sub(s.Started).Abs() < time.Second
@@ -88,7 +88,7 @@ func newUp() *cobra.Command {
 	return cmd
 }
 
-// start starts this program again, to hold the cluster, and shows what it says until
+// start starts this program again, to hold the cluster, and shows what it reports until
 // all is up.
 func start(ctx context.Context, out io.Writer, args ...string) error {
 	log, err := os.Create(filepath.Join(folder, "log"))
@@ -110,7 +110,7 @@ func start(ctx context.Context, out io.Writer, args ...string) error {
 		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }() // what it says is shown
+	go func() { _ = cmd.Wait(); close(ended) }() // what it reports is shown
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	shown := 0
@@ -162,7 +162,7 @@ func hold(ctx context.Context, nodes int, off bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir), os.Remove(stateFile())) }()
-	s, err := stage.New(ctx, stage.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir, Nodes: nodes, Log: os.Stdout})
+	s, err := fixture.New(ctx, fixture.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir, Nodes: nodes, Log: os.Stdout})
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func hold(ctx context.Context, nodes int, off bool) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.Install(ctx, version, stage.Configuration); err != nil {
+	if err := s.Install(ctx, version, fixture.Configuration); err != nil {
 		return err
 	}
 	if err := s.AwaitOperator(ctx); err != nil {
@@ -194,7 +194,7 @@ func hold(ctx context.Context, nodes int, off bool) (err error) {
 }
 
 // tell lets the other commands, and kubectl on the host, find the cluster.
-func tell(ctx context.Context, s *stage.Stage, dir string, off bool) error {
+func tell(ctx context.Context, s *fixture.Cluster, dir string, off bool) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -211,15 +211,15 @@ func tell(ctx context.Context, s *stage.Stage, dir string, off bool) error {
 	if err := os.WriteFile(kubeconfig, content, 0o600); err != nil {
 		return err
 	}
-	told, err := readState()
+	reported, err := readState()
 	if err != nil {
 		return err
 	}
-	told.Dirs, told.Nodes = []string{s.Dir(), dir}, map[string]int{}
+	reported.Dirs, reported.Nodes = []string{s.Dir(), dir}, map[string]int{}
 	for _, n := range s.Nodes() {
-		told.Nodes[n.Name] = n.PID()
+		reported.Nodes[n.Name] = n.PID()
 	}
-	if err := told.write(); err != nil {
+	if err := reported.write(); err != nil {
 		return err
 	}
 	fmt.Printf("\nThe cluster is up.\n  export KUBECONFIG=%s PATH=%s:$PATH\n  kubectl get nodes,pods -A\n", kubeconfig, os.Getenv("KUBEBUILDER_ASSETS"))

@@ -25,14 +25,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: hold [FILE -- PROGRAM [ARGUMENT...]]")
 		os.Exit(2)
 	}
-	said := false
+	reported := false
 	for {
 		if _, err := os.Stat(os.Args[1]); err != nil {
 			break
 		}
-		if !said {
+		if !reported {
 			fmt.Fprintf(os.Stderr, "hold: waiting while %s exists\n", os.Args[1])
-			said = true
+			reported = true
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

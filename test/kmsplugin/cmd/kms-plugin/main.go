@@ -1,4 +1,4 @@
-// kms-plugin is a KMS v2 plugin for development, which can be made ill while
+// kms-plugin is a KMS v2 plugin for development, which can be made unhealthy while
 // it runs: `kms-plugin --endpoint … --state-dir … --control PATH` serves, and
 // `kms-plugin ctl --control PATH COMMAND` gives it commands.
 package main

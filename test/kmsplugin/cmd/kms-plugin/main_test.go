@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 
 func command(args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
-	// The race detector sleeps for a second at exit, unless it is told not to.
+	// The race detector sleeps for a second at exit, unless it is configured not to.
 	cmd.Env = append(os.Environ(), asPlugin+"=1", "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	return cmd
 }
@@ -45,7 +45,7 @@ type process struct {
 	dir, endpoint, ctl, socket string
 }
 
-// launch returns when the plugin says that it serves.
+// launch returns when the plugin reports that it serves.
 func launch(t *testing.T, flags ...string) *process {
 	t.Helper()
 	// Not t.TempDir(): a socket's name has 107 bytes at most.
@@ -178,7 +178,7 @@ func TestTheBinaryStartsAgainAfterAKill(t *testing.T) {
 	if again := p.status(t); again.KeyID != id || !again.Listening {
 		t.Errorf("state after the restart: %+v", again)
 	}
-	// Clients that connect and say nothing must not hold up the end.
+	// Clients that connect and send nothing must not hold up the end.
 	for _, path := range []string{p.socket, p.ctl} {
 		conn, err := net.Dial("unix", path)
 		if err != nil {

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// call runs a command to its end.
+func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestExitCodes(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(broken, []byte("nonsense: true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for name, c := range map[string]struct {
+		args   []string
+		code   int
+		stderr string
+	}{
+		"no command":       {nil, exitOK, ""},
+		"version":          {[]string{"--version"}, exitOK, ""},
+		"defaults":         {[]string{"print-defaults"}, exitOK, ""},
+		"unknown command":  {[]string{"walk"}, exitUsage, "kms-health-operator --help"},
+		"unknown flag":     {[]string{"run", "--wait"}, exitUsage, "unknown flag: --wait"},
+		"argument":         {[]string{"run", "now"}, exitUsage, "now"},
+		"broken file":      {[]string{"validate", "--config", broken}, exitFailed, "apiVersion: Required value"},
+		"missing file":     {[]string{"validate", "--config", "/no/such/file"}, exitFailed, "/no/such/file"},
+		"impossible flags": {[]string{"run", "--namespace", "A b", "--config", ""}, exitFailed, "--config: is empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := call(t, c.args...)
+			if code != c.code || !strings.Contains(stderr, c.stderr) || (code == exitOK) != (stdout != "") || (code == exitOK) != (stderr == "") {
+				t.Errorf("%d, %q, %q", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestOpenShiftVariableIsChecked(t *testing.T) {
+	t.Setenv("IS_OPENSHIFT", "perhaps")
+	if code, _, stderr := call(t, "run"); code != exitFailed || !strings.Contains(stderr, `IS_OPENSHIFT: "perhaps"`) {
+		t.Errorf("%d, %q", code, stderr)
+	}
+}
+
+func TestPrintedDefaultsAreValid(t *testing.T) {
+	for _, args := range [][]string{{"print-defaults"}, {"print-defaults", "--kubernetes"}} {
+		_, sample, _ := call(t, args...)
+		file := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(file, []byte(sample), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, stdout, stderr := call(t, "validate", "--config", file); code != exitOK || !strings.HasPrefix(stdout, "# ok") {
+			t.Errorf("%v: %d, %q", args, code, stderr)
+		}
+	}
+}
+
+func TestHelpShowsEveryFlagAndVariable(t *testing.T) {
+	code, stdout, _ := call(t, "run", "--help")
+	if code != exitOK {
+		t.Fatal(code)
+	}
+	newRun().Flags().VisitAll(func(f *pflag.Flag) {
+		if !strings.Contains(stdout, "--"+f.Name) || f.Usage == "" {
+			t.Errorf("no --%s", f.Name)
+		}
+	})
+	for _, variable := range []string{"POD_NAMESPACE", "POD_NAME", "REPORTER_IMAGE", "IS_OPENSHIFT", "KUBECONFIG"} {
+		if !strings.Contains(stdout, variable) {
+			t.Errorf("no %s", variable)
+		}
+	}
+}
+
+func TestFlagsDefaultToTheEnvironment(t *testing.T) {
+	t.Setenv("POD_NAMESPACE", "from-env")
+	t.Setenv("REPORTER_IMAGE", "image:1")
+	t.Setenv("KUBECONFIG", "/kubeconfig")
+	for flag, want := range map[string]string{"namespace": "from-env", "image": "image:1", "kubeconfig": "/kubeconfig"} {
+		if got := newRun().Flag(flag).DefValue; got != want {
+			t.Errorf("--%s: %q, want %q", flag, got, want)
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// patience bounds what must happen soon.
+const patience = 30 * time.Second
+
+// asMain makes the test's binary the program itself.
+const asMain = "KMS_HEALTH_OPERATOR_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMain) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// child is an operator in a process of its own.
+type child struct {
+	*exec.Cmd
+	config string // its file, which does not exist at first
+	health string // its address
+	ended  chan struct{}
+}
+
+// start runs the operator with an API server. Nothing is left of it after the test.
+func start(t *testing.T, server string, stderr *os.File, args ...string) *child {
+	t.Helper()
+	dir := t.TempDir()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &child{config: filepath.Join(dir, "config.yaml"), health: listener.Addr().String(), ended: make(chan struct{})}
+	_ = listener.Close()
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server)
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.Cmd = exec.Command(os.Args[0], append([]string{"run", "--config", p.config, "--kubeconfig", kubeconfig, "--image", "reporter:1",
+		"--metrics-bind-address", "127.0.0.1:0", "--health-bind-address", p.health}, args...)...)
+	p.Env = append(os.Environ(), asMain+"=1", "GORACE=atexit_sleep_ms=0")
+	p.Stdout, p.Stderr = stderr, stderr
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.Wait() // how it ended is in its ProcessState
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		<-p.ended
+	})
+	return p
+}
+
+func (p *child) configure(t *testing.T, text string) {
+	t.Helper()
+	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitHealth waits until a path is answered with a code.
+func (p *child) awaitHealth(t *testing.T, path string, code int) {
+	t.Helper()
+	last := ""
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		response, err := http.Get("http://" + p.health + path)
+		if err != nil {
+			last = err.Error()
+			continue
+		}
+		_ = response.Body.Close()
+		if response.StatusCode == code {
+			return
+		}
+		last = response.Status
+	}
+	t.Fatalf("%s: %s, want %d", path, last, code)
+}
+
+// end sends SIGTERM, and returns the exit code and the time to the end.
+func (p *child) end(t *testing.T) (code int, took time.Duration) {
+	t.Helper()
+	began := time.Now()
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatalf("it had ended: %v", err)
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		t.Fatal("it did not end")
+	}
+	return p.ProcessState.ExitCode(), time.Since(began)
+}
+
+// fullPipe returns the end of a pipe that takes no byte more, whose other end nobody
+// reads.
+func fullPipe(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = w.Write(make([]byte, 4096))
+	}
+	if n, err := unix.Write(int(w.Fd()), nil); n != 0 || err != nil { // Fd makes it blocking, for the child
+		t.Fatal(n, err)
+	}
+	return w
+}
+
+const emptyConfig = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\ntargets: []\n"
+
+// closedPort is the URL of an API server that is away.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	return server.URL
+}
+
+func TestFullStandardErrorStopsNeitherTheOperatorNorItsEnd(t *testing.T) {
+	p := start(t, closedPort(t), fullPipe(t), "-v=9")
+	p.awaitHealth(t, "/healthz", http.StatusOK)
+	p.awaitHealth(t, "/readyz", http.StatusInternalServerError)
+	p.configure(t, emptyConfig)
+	p.awaitHealth(t, "/readyz", http.StatusOK)
+	if code, took := p.end(t); code != exitOK || took > 5*time.Second {
+		t.Errorf("exit code %d after %s", code, took)
+	}
+}
+
+// output collects what a process writes to a pipe.
+type output struct {
+	mu   sync.Mutex
+	read bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.read.Write(p)
+}
+
+func (o *output) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.read.String()
+}
+
+func (o *output) await(t *testing.T, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if strings.Contains(o.text(), want) {
+			return
+		}
+	}
+	t.Fatalf("no %q in\n%s", want, o.text())
+}
+
+func (o *output) pipe(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(o, r) // ends when every end to write to is closed
+	}()
+	t.Cleanup(func() {
+		_ = w.Close()
+		<-done
+		_ = r.Close()
+	})
+	return w
+}
+
+// Messages of an API server, and keys of the configuration, are bytes of others.
+func TestTextOfOthersForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
+	const forged = `E1122 10:00:00.000000       1 forged.go:1] "Forged"`
+	hostile := "x\n" + forged + "\x1b[2J\r\u0085\u009b2J\u2028\u202e\x7f"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: 403,
+			Reason: metav1.StatusReasonForbidden, Message: hostile,
+		})
+	}))
+	t.Cleanup(server.Close)
+	var log output
+	p := start(t, server.URL, log.pipe(t), "-v=2")
+	log.await(t, "forged.go")
+	p.configure(t, emptyConfig+strconv.QuoteToASCII(hostile)+": 1\n") // YAML knows Go's escapes
+	log.await(t, "config.yaml: ")
+	if code, _ := p.end(t); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	log.await(t, `"Ended"`)
+	line := regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [a-zA-Z_]+\.go:\d+\] ".*$`)
+	for _, l := range strings.Split(strings.TrimSuffix(log.text(), "\n"), "\n") {
+		if !line.MatchString(l) || strings.HasPrefix(l, "E1122 10:00:00.000000 ") {
+			t.Errorf("not a log line of the operator: %q", l)
+		}
+		for _, r := range l {
+			if r < ' ' || r >= 0x7f && r != '…' {
+				t.Errorf("raw %U in %q", r, l)
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/filewatch"
+)
+
+func newConfigurationGauge(registry prometheus.Registerer) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kms_health_operator_configuration_valid",
+		Help: "1 when the configuration file is in force as it stands, 0 when an earlier one is in force, or none.",
+	})
+	registry.MustRegister(g)
+	return g
+}
+
+func (o *Operator) followFile(ctx context.Context) {
+	filewatch.New(o.ConfigFile, filewatch.Options{}).Run(ctx, o.configure)
+}
+
+// configure puts the content of the configuration file in force, or leaves the one of
+// before.
+func (o *Operator) configure(content filewatch.Content) {
+	c, err := o.decode(content)
+	if err != nil {
+		o.valid.Set(0)
+		o.reject(err.Error())
+		return
+	}
+	o.valid.Set(1)
+	if was := o.problem.Swap(nil); was != nil {
+		klog.InfoS("The configuration is valid again", "file", o.ConfigFile)
+	}
+	o.config.Store(c)
+	klog.InfoS("Configured", "file", o.ConfigFile, "managementState", c.ManagementState, "targets", len(c.Targets))
+	o.deliveries.Configure(c)
+	o.clusterOperator.Wake()
+}
+
+func (o *Operator) decode(content filewatch.Content) (*v1alpha1.OperatorConfiguration, error) {
+	if content.Err != nil {
+		return nil, content.Err
+	}
+	c, err := v1alpha1.DecodeOperator(content.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.ConfigFile, err)
+	}
+	if err := c.UseImage(o.Image); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.ConfigFile, err)
+	}
+	return c, nil
+}
+
+// reject reports why the file is rejected, once for each reason.
+func (o *Operator) reject(why string) {
+	if was := o.problem.Swap(&why); was != nil && *was == why {
+		return
+	}
+	klog.ErrorS(nil, "Rejected the configuration, the last valid one stays in force", "file", o.ConfigFile, "reason", why)
+	o.clusterOperator.Wake()
+}

@@ -1,0 +1,462 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/apply"
+	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+const (
+	// settle is how long a sync waits for more of the same change.
+	settle = 20 * time.Millisecond
+	// resync is how often a target is synced though nothing changes: no watch reports
+	// what became of Secrets with credentials.
+	resync = time.Minute
+	// A target whose sync failed is synced again after these.
+	firstRetry, lastRetry = 500 * time.Millisecond, 10 * time.Second
+	// syncTimeout bounds the requests of one sync.
+	syncTimeout = 30 * time.Second
+	// workers is how many targets are synced at a time, so that one that is slow
+	// delays no other.
+	workers = 4
+)
+
+// Options of a Controller.
+type Options struct {
+	Client      dynamic.Interface
+	Credentials *credentials.Manager
+	// Approve says that the operator may approve its own certificate requests.
+	Approve bool
+	// CA returns the certificates, PEM, that API servers are verified with.
+	CA func() ([]byte, error)
+	// TLS returns the cluster's TLS settings, and why its profile is not in force;
+	// false while they are not known.
+	TLS func() (settings tlsprofile.Settings, problem string, known bool)
+	// Namespace is the operator's own, where its reporters run too.
+	Namespace string
+	// OpenShift says whether this is OpenShift. Nil: it is where its Infrastructure
+	// exists.
+	OpenShift *bool
+	// KubeletRoot is the kubelets' folder on the nodes.
+	KubeletRoot string
+	// Event records an Event of a target.
+	Event    func(target, eventType, reason, message string)
+	Registry prometheus.Registerer
+	// Clock is for timers. Now is the time by the API server's clock.
+	Clock clock.WithTicker
+	Now   func() time.Time
+	// Rollup is the roll-up of the targets' reports.
+	Rollup Rollup
+	// Changed is called when a status has changed. It must not block.
+	Changed func()
+}
+
+// Rollup is the controller of the roll-ups, as far as deliveries need it.
+type Rollup interface {
+	// Set sets what is known of a target; Remove says that it is gone.
+	Set(t Published)
+	Remove(name string)
+	// IsDone reports whether nothing of a target is left on its operator resource.
+	IsDone(name string) bool
+	// Wake wakes the roll-up of a target.
+	Wake(name string)
+}
+
+// Published is what the roll-up of a target needs of its delivery.
+type Published struct {
+	v1alpha1.Target
+	Sources *source.Target
+	Cluster *source.Cluster
+	// State has the plugin sets, as last known; SetsKnown says that they are.
+	State     State
+	SetsKnown bool
+	// Pending are revisions whose plugin set will be known in a moment.
+	Pending map[string]bool
+	// Off says that nobody is to report any more; Clean, that nobody of ours can.
+	Off, Clean bool
+	// Superseded says that another target has the resource now, or another installation
+	// the target: nothing of it is read or written.
+	Superseded bool
+	// Unmanaged says that no report is to be removed.
+	Unmanaged bool
+	// NamespaceMissing says that there is no place for pods.
+	NamespaceMissing bool
+	// Optional are the conditions wanted beyond the usual ones.
+	Optional []string
+	// Tool is what admins of this cluster type: oc or kubectl.
+	Tool string
+}
+
+// Controller keeps the reporters of all targets.
+type Controller struct {
+	Options
+	metrics  *metrics
+	executor *Executor
+	status   *operatorcr.StatusWriter
+	queue    workqueue.TypedRateLimitingInterface[string] // names of targets
+	limiter  workqueue.TypedRateLimiter[string]
+	config   atomic.Pointer[v1alpha1.OperatorConfiguration]
+
+	cluster *source.Cluster // from Run on
+	ctx     context.Context // of the sources
+
+	mu      sync.Mutex
+	targets map[string]*entry
+	ca      []byte // the last that could be read
+}
+
+// entry is what is kept of a target between its syncs. Its fields are of the one
+// worker that syncs it, but for those under the Controller's mu.
+type entry struct {
+	target    v1alpha1.Target // as it was last synced
+	sources   *source.Target
+	notBefore time.Time // of the next execution, after one that failed
+	failed    string    // the last error
+	revisions map[string]revisionRead
+	role      roleRead
+	ignored   string // what was last reported of providers that are not probed
+	published Published
+	recorded  Recorded // what was last recorded, while the informer may not show it
+
+	status Status // under mu
+}
+
+// New makes a Controller.
+func New(o Options) *Controller {
+	c := &Controller{
+		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry),
+		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+	}
+	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(c.limiter, workqueue.TypedRateLimitingQueueConfig[string]{Clock: o.Clock})
+	c.executor = &Executor{
+		Client: o.Client, Applier: apply.New(o.Client, manifests.Manager, o.Clock),
+		Credentials: o.Credentials, Approve: o.Approve, Clock: o.Clock, Event: o.Event,
+	}
+	c.status = &operatorcr.StatusWriter{
+		Client:  func(r schema.GroupVersionResource) operatorcr.Patcher { return o.Client.Resource(r) },
+		Manager: conditionManager, Types: []string{ConditionType}, Clock: o.Clock,
+	}
+	return c
+}
+
+// Configure puts a configuration in force.
+func (c *Controller) Configure(config *v1alpha1.OperatorConfiguration) {
+	c.config.Store(config)
+	c.WakeAll()
+}
+
+// WakeAll syncs all targets.
+func (c *Controller) WakeAll() {
+	for _, name := range c.names() {
+		c.Wake(name)
+	}
+}
+
+// Wake syncs a target.
+func (c *Controller) Wake(name string) { c.queue.AddAfter(name, settle) }
+
+// names are those of the targets of the configuration, of earlier ones, and of those
+// whose ClusterRole shows that something of them is left.
+func (c *Controller) names() []string {
+	all := map[string]bool{}
+	if config := c.config.Load(); config != nil {
+		for _, t := range config.Targets {
+			all[t.Name] = true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.targets {
+		all[name] = true
+	}
+	if c.cluster != nil {
+		for _, role := range c.cluster.Roles.All() {
+			all[role.GetLabels()[manifests.TargetLabel]] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// Run syncs targets until ctx ends. One replica at a time may run.
+func (c *Controller) Run(ctx context.Context) {
+	sources, end := context.WithCancel(ctx)
+	defer end()
+	cluster := source.NewCluster(sources, source.ClusterOptions{
+		Client: c.Client, Namespace: c.Namespace, Ours: manifests.Ours, Policy: manifests.PolicyName, Detect: c.OpenShift == nil,
+		WakeDelivery: c.WakeAll, WakeRollup: func() {
+			for _, name := range c.names() {
+				c.Rollup.Wake(name)
+			}
+		},
+	})
+	defer cluster.End()
+	c.mu.Lock()
+	c.cluster, c.ctx = cluster, sources
+	c.mu.Unlock()
+	c.WakeAll()
+
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for c.processNextItem(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	running.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.targets {
+		e.sources.End()
+	}
+}
+
+func (c *Controller) processNextItem(ctx context.Context) bool {
+	name, shutdown := c.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer c.queue.Done(name)
+	c.metrics.syncs.Inc()
+	if after := c.sync(ctx, name); after > 0 {
+		c.queue.AddAfter(name, after)
+	}
+	return true
+}
+
+// sync brings one target to what it should be. It returns when to sync it again at
+// the latest; zero: it is gone.
+func (c *Controller) sync(ctx context.Context, name string) (again time.Duration) {
+	config := c.config.Load()
+	if config == nil {
+		return resync
+	}
+	// What is recorded of a target is known only when the ClusterRoles are.
+	anchors := unreadable(map[string]readable{"clusterroles": c.cluster.Roles})
+	l, exists := c.life(config, name)
+	if !exists {
+		c.forget(name)
+		return 0
+	}
+	e := c.entry(l)
+	s, problem := c.observe(config, l, e)
+	if anchors != nil {
+		problem = anchors
+	}
+	if problem != nil { // too little is known, or nothing may be changed
+		if anchors == nil && l.deleting && !l.configured && l.state.Namespace == "" {
+			// Nothing was created of it but the condition, and it cannot be read any more.
+			_ = c.removeCondition(ctx, s)
+			c.forget(name)
+			return settle
+		}
+		c.publish(config, l, e, nil, nil)
+		return c.finish(ctx, e, s, &Outcome{Status: Status(*problem)})
+	}
+	plan, err := Make(s)
+	if err != nil {
+		c.publish(config, l, e, nil, nil)
+		return c.finish(ctx, e, s, &Outcome{Status: Status{RequestFailed, err.Error()}, Err: err})
+	}
+	c.publish(config, l, e, s, plan)
+	if left := e.notBefore.Sub(c.Clock.Now()); left > 0 {
+		return left
+	}
+	outcome := c.execute(ctx, s, plan)
+	if outcome.Recorded.Version != "" {
+		e.recorded = outcome.Recorded
+	}
+	if plan.Phase == Gone && outcome.Err == nil && l.deleting && !l.configured {
+		c.forget(name)
+		return settle // a target of this name in the configuration is another one
+	}
+	return c.finish(ctx, e, s, outcome)
+}
+
+// execute executes a plan. Where the condition goes, it goes first: the ClusterRole that
+// goes with it is what shows after a restart that something is left.
+func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	if plan.RemoveCondition {
+		if err := c.removeCondition(ctx, s); err != nil {
+			return &Outcome{Status: plan.Status, NoCondition: true, Err: err}
+		}
+	}
+	o := c.executor.Execute(ctx, s, plan)
+	o.NoCondition = plan.RemoveCondition || plan.Phase == Renewing && !o.Status.Reason.Trouble() && !standsTrouble(s)
+	return o
+}
+
+// standsTrouble reports whether the condition reports something that somebody must act
+// on.
+func standsTrouble(s *Snapshot) bool {
+	if s.Resource == nil {
+		return false
+	}
+	return Reason(s.Resource.Conditions[ConditionType].Reason).Trouble()
+}
+
+// finish reports an outcome, and decides when to sync again.
+func (c *Controller) finish(ctx context.Context, e *entry, s *Snapshot, o *Outcome) (again time.Duration) {
+	name := e.target.Name
+	if !s.Superseded && !o.NoCondition && !unanswered(o.Err) && o.Status.Message != "" {
+		if err := c.writeCondition(ctx, s, o.Status); err != nil && o.Err == nil {
+			o.Err = err
+			o.Status = worst([]Problem{problemOf(err), Problem(o.Status)})
+		}
+	}
+	if ctx.Err() != nil {
+		return 0 // the operator ends, and so did its requests
+	}
+	if !unanswered(o.Err) {
+		c.report(e, o)
+	}
+	again = resync
+	if o.Requeue > 0 {
+		again = min(again, o.Requeue)
+	}
+	if o.Err == nil {
+		c.limiter.Forget(name)
+		if e.failed != "" {
+			klog.InfoS("Synced again", "target", name)
+		}
+		e.failed, e.notBefore = "", time.Time{}
+		return again
+	}
+	c.metrics.errors.WithLabelValues(name).Inc()
+	if text := o.Err.Error(); text != e.failed {
+		klog.ErrorS(o.Err, "Failed to sync, retrying", "target", name)
+		e.failed = text
+	}
+	retry := c.limiter.When(name)
+	e.notBefore = c.Clock.Now().Add(retry)
+	return retry
+}
+
+// unanswered reports whether the API server did not answer: all targets have that
+// problem, which is logged, and none of them can be reported by it.
+func unanswered(err error) bool {
+	failed := (*url.Error)(nil)
+	return errors.As(err, &failed)
+}
+
+// report makes a status visible: in metrics, and to whoever asks for Statuses. An
+// empty message is a matter of a moment, and not reported.
+func (c *Controller) report(e *entry, o *Outcome) {
+	for secret, at := range o.Expiries {
+		c.metrics.expiry.WithLabelValues(e.target.Name, secret).Set(float64(at.Unix()))
+	}
+	if o.Status.Message == "" {
+		return
+	}
+	c.mu.Lock()
+	before := e.status
+	e.status = o.Status
+	c.mu.Unlock()
+	c.metrics.deliver(e.target.Name, string(e.published.State.Delivery), o.Status)
+	if before == o.Status {
+		return
+	}
+	if before.Reason != o.Status.Reason {
+		c.Event(e.target.Name, o.Status.Reason.EventType(), string(o.Status.Reason), o.Status.Message)
+	}
+	c.Changed()
+}
+
+// Statuses are how the deliveries stand, by target.
+func (c *Controller) Statuses() map[string]Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make(map[string]Status, len(c.targets))
+	for name, e := range c.targets {
+		all[name] = e.status
+	}
+	return all
+}
+
+// IsOpenShift reports whether this is OpenShift, false while that is not known.
+func (c *Controller) IsOpenShift() bool {
+	if c.OpenShift != nil {
+		return *c.OpenShift
+	}
+	c.mu.Lock()
+	cluster := c.cluster
+	c.mu.Unlock()
+	if cluster == nil || !cluster.Infrastructure.Known() {
+		return false
+	}
+	_, is := cluster.Infrastructure.Get("", source.ClusterName)
+	return is
+}
+
+// Targets are those that are kept or being removed, by name.
+func (c *Controller) Targets() []v1alpha1.Target {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []v1alpha1.Target
+	for _, name := range slices.Sorted(maps.Keys(c.targets)) {
+		all = append(all, c.targets[name].target)
+	}
+	return all
+}
+
+// entry returns what is kept of a target, with sources for it as it is now.
+func (c *Controller) entry(l life) *entry {
+	name := l.target.Name
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.targets[name]
+	if e == nil || !e.sources.Same(&l.target) {
+		was := e
+		e = &entry{revisions: map[string]revisionRead{}}
+		if was != nil {
+			e.status, e.published = was.status, was.published
+			go was.sources.End()
+		}
+		e.sources = source.NewTarget(c.ctx, c.cluster, &l.target, source.TargetOptions{
+			Ours: manifests.Ours, Manager: manifests.Manager, SecretRole: manifests.SecretRoleName(name), ServiceAccount: manifests.Name(name),
+			WakeDelivery: func() { c.Wake(name) }, WakeRollup: func() { c.Rollup.Wake(name) },
+		})
+		c.targets[name] = e
+	}
+	e.target = l.target
+	return e
+}
+
+// forget ends what is kept of a target that is gone.
+func (c *Controller) forget(name string) {
+	c.mu.Lock()
+	e := c.targets[name]
+	delete(c.targets, name)
+	c.mu.Unlock()
+	if e == nil {
+		return
+	}
+	e.sources.End()
+	c.Rollup.Remove(name)
+	c.metrics.forget(name)
+	c.limiter.Forget(name)
+	c.Changed()
+}

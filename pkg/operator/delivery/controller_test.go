@@ -1,0 +1,166 @@
+package delivery
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// noRollup is a roll-up with nothing left to remove.
+type noRollup struct{}
+
+func (noRollup) Set(Published)      {}
+func (noRollup) Remove(string)      {}
+func (noRollup) IsDone(string) bool { return true }
+func (noRollup) Wake(string)        {}
+
+// requests records what a controller asks of an API server with one operator resource,
+// a namespace and, perhaps, a ClusterRole with a recorded state.
+type requests struct {
+	mu      sync.Mutex
+	version int
+	all     []string // verb, resource, and a status as it was applied
+}
+
+func (r *requests) client(recorded *State) *dynamicfake.FakeDynamicClient {
+	resource := operatorcr.Of("kubeapiservers")
+	kinds := map[schema.GroupVersionResource]string{
+		resource.GVR(): "KubeAPIServerList", source.Pods: "PodList", source.Secrets: "SecretList", source.ConfigMaps: "ConfigMapList",
+		source.ServiceAccounts: "ServiceAccountList", source.Namespaces: "NamespaceList", source.DaemonSets: "DaemonSetList",
+		source.Roles: "RoleList", source.ClusterRoles: "ClusterRoleList", source.ClusterBindings: "ClusterRoleBindingList",
+		source.Policies: "ValidatingAdmissionPolicyList", source.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
+	}
+	object := func(apiVersion, kind, name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name, "uid": name, "resourceVersion": "1"}}}
+	}
+	objects := []runtime.Object{object("operator.openshift.io/v1", "KubeAPIServer", operatorcr.Name), object("v1", "Namespace", "ns")}
+	if recorded != nil {
+		role := object("rbac.authorization.k8s.io/v1", "ClusterRole", manifests.Name("api"))
+		role.SetLabels(map[string]string{manifests.ManagedBy: manifests.Manager, manifests.TargetLabel: "api"})
+		role.SetAnnotations(map[string]string{manifests.StateAnnotation: recorded.String()})
+		objects = append(objects, role)
+	}
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...)
+	client.PrependReactor("*", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		patch, applied := a.(clienttesting.PatchAction)
+		if !applied {
+			r.all = append(r.all, a.GetVerb()+" "+a.GetResource().Resource)
+			return false, nil, nil
+		}
+		o := &unstructured.Unstructured{}
+		if err := json.Unmarshal(patch.GetPatch(), &o.Object); err != nil {
+			return true, nil, err
+		}
+		r.version++
+		o.SetResourceVersion(strconv.Itoa(100 + r.version))
+		o.SetNamespace(a.GetNamespace())
+		status, _ := json.Marshal(o.Object["status"])
+		r.all = append(r.all, "apply "+a.GetResource().Resource+" "+string(status))
+		if _, err := client.Tracker().Get(a.GetResource(), a.GetNamespace(), patch.GetName()); err != nil {
+			return true, o, client.Tracker().Create(a.GetResource(), o, a.GetNamespace())
+		}
+		return true, o, client.Tracker().Update(a.GetResource(), o, a.GetNamespace())
+	})
+	return client
+}
+
+// runController runs a controller for ten minutes, and returns what it asked of the API
+// server and the Events it recorded.
+func runController(t *testing.T, configuration string, recorded *State) (all, events []string) {
+	t.Helper()
+	config, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nimage: reporter:1\n" + configuration))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &requests{}
+	synctest.Test(t, func(t *testing.T) {
+		openShift := false
+		var mu sync.Mutex
+		c := New(Options{
+			Client: r.client(recorded), CA: func() ([]byte, error) { return []byte("CA"), nil },
+			TLS:       func() (tlsprofile.Settings, string, bool) { return tlsprofile.Settings{}, "", true },
+			Namespace: "kms-health", OpenShift: &openShift, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now,
+			Rollup: noRollup{}, Changed: func() {}, Event: func(_, _, reason, _ string) {
+				mu.Lock()
+				defer mu.Unlock()
+				events = append(events, reason)
+			},
+		})
+		c.Configure(config)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.Run(ctx) })
+		time.Sleep(10 * time.Minute)
+		cancel()
+		running.Wait()
+	})
+	return r.all, events
+}
+
+const oneTarget = `targets:
+- {name: api, resource: kubeapiservers, namespace: ns, podSelector: {app: api}}
+`
+
+func TestTargetWithNothingToDoIsLeftAlone(t *testing.T) {
+	for name, configuration := range map[string]string{
+		"KMS is off":      oneTarget,
+		"it is removed":   oneTarget + "managementState: Removed\n",
+		"it is unmanaged": oneTarget + "managementState: Unmanaged\n",
+	} {
+		all, events := runController(t, configuration, nil)
+		count := func(prefix string) (n int) {
+			for _, request := range all {
+				if strings.HasPrefix(request, prefix) {
+					n++
+				}
+			}
+			return n
+		}
+		if n := count("apply kubeapiservers"); n > 1 {
+			t.Errorf("%s: the condition was written %d times", name, n)
+		}
+		if n := count("list kubeapiservers"); n > 2 {
+			t.Errorf("%s: the operator resource was listed %d times", name, n)
+		}
+		if len(events) > 3 {
+			t.Errorf("%s: %d Events: %v", name, len(events), events[:4])
+		}
+	}
+}
+
+// The ClusterRole is what shows after a restart that something is left.
+func TestConditionIsRemovedBeforeTheClusterRole(t *testing.T) {
+	state := &State{Installation: "kms-health", Namespace: "ns", Resource: "kubeapiservers", Static: true, Live: set(1).Plugins}
+	all, _ := runController(t, "targets: []\n", state)
+	deleted := slices.Index(all, "delete clusterroles")
+	if deleted < 0 {
+		t.Fatalf("the ClusterRole was not deleted: %v", all)
+	}
+	for _, request := range all[deleted:] {
+		if strings.HasPrefix(request, "apply kubeapiservers {") {
+			t.Errorf("after it was deleted: %s", request)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package delivery
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/sockets"
+)
+
+// companions plans a pod beside each API server pod.
+func (p *planner) companions() error {
+	for _, a := range p.pods {
+		if a.pod.DeletionTimestamp != nil && p.replaced(a) {
+			continue
+		}
+		pod, err := p.Companion(a.Site, a.plugins)
+		if err != nil {
+			return err
+		}
+		p.plan.Workloads = append(p.plan.Workloads, pod)
+	}
+	return nil
+}
+
+// replaced reports whether a newer pod runs on the node of a terminating one. Its
+// companion then writes the node's report alone.
+func (p *planner) replaced(old apiServerPod) bool {
+	return slices.ContainsFunc(p.pods, func(a apiServerPod) bool {
+		return a.Node == old.Node && a.UID != old.UID && a.pod.DeletionTimestamp == nil
+	})
+}
+
+func (p *planner) daemonSet() error {
+	plugins := p.live()
+	var folders []sockets.Folder
+	for _, a := range p.pods {
+		if len(plugins) == 0 {
+			plugins = a.plugins // it is being turned off, and still read
+		}
+		for _, f := range a.Folders {
+			at := slices.IndexFunc(folders, func(other sockets.Folder) bool { return other.MountPath == f.MountPath })
+			switch {
+			case f.EmptyDir:
+				p.problem(SocketVolumeMissing, fmt.Sprintf("%s of pod %s/%s is in a volume of the pod, where no DaemonSet reaches it; use delivery Companion", f.MountPath, a.pod.Namespace, a.pod.Name))
+			case at < 0:
+				folders = append(folders, f)
+			case folders[at].HostPath != f.HostPath:
+				p.problem(SocketVolumeMissing, fmt.Sprintf("%s is %s on some nodes and %s on others, which one DaemonSet cannot serve", f.MountPath, folders[at].HostPath, f.HostPath))
+			}
+		}
+	}
+	if len(folders) == 0 { // no pod shows them, as in a rollout on a single node
+		folders = lastKnown(p.state.Folders, asNamed(plugins))
+	}
+	slices.SortFunc(folders, func(a, b sockets.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
+	p.state.Folders = folders
+	file, err := p.ConfigMap(manifests.Name(p.Target.Name), p.Namespace, plugins)
+	if err != nil {
+		return err
+	}
+	ds, err := p.DaemonSet(folders, plugins)
+	if err != nil {
+		return err
+	}
+	p.plan.Apply = append(p.plan.Apply, file)
+	p.plan.Workloads = append(p.plan.Workloads, ds)
+	return nil
+}
+
+// asNamed assumes that the endpoints' folders are those of the nodes.
+func asNamed(plugins []v1alpha1.Plugin) []sockets.Folder {
+	var folders []sockets.Folder
+	for _, p := range plugins {
+		address, err := v1alpha1.SocketAddress(p.Endpoint)
+		if err != nil || strings.HasPrefix(address, "@") {
+			continue
+		}
+		folder := path.Dir(v1alpha1.CleanSocket(address))
+		f := sockets.Folder{MountPath: folder, HostPath: folder}
+		if !slices.Contains(folders, f) {
+			folders = append(folders, f)
+		}
+	}
+	return folders
+}
+
+// lastKnown replaces each folder by the one that pods last showed at its mount path.
+func lastKnown(last, folders []sockets.Folder) []sockets.Folder {
+	var all []sockets.Folder
+	for _, f := range folders {
+		if i := slices.IndexFunc(last, func(l sockets.Folder) bool { return l.MountPath == f.MountPath }); i >= 0 {
+			f = last[i]
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// inOwnersPods plans what pods mount that are not the operator's: a file for each
+// plugin set that one of them has or is about to have, and credentials.
+func (p *planner) inOwnersPods(d v1alpha1.Delivery) error {
+	sets := [][]v1alpha1.Plugin{p.live()}
+	for _, a := range p.pods {
+		sets = append(sets, a.plugins)
+	}
+	if p.Deployment != nil && d == v1alpha1.DeliveryDeployment {
+		sets = append(sets, p.setOf(&p.Deployment.Spec.Template.Spec, p.Deployment.Spec.Template.Labels))
+	}
+	for _, cm := range p.own("ConfigMap") { // those still mounted get changes, too
+		if plugins := pluginsOf(cm); p.mounted(cm.GetName()) && len(plugins) > 0 {
+			sets = append(sets, plugins)
+		}
+	}
+	done := map[string]bool{}
+	for _, set := range sets {
+		name := manifests.ConfigMapName(p.Target.Name, set)
+		if len(set) == 0 || done[name] {
+			continue
+		}
+		done[name] = true
+		cm, err := p.ConfigMap(name, p.Target.Namespace, set)
+		if err != nil {
+			return err
+		}
+		p.plan.Apply = append(p.plan.Apply, cm)
+	}
+	secret := manifests.CredentialsName(p.Target.Name, p.Target.Credentials)
+	p.plan.Credentials = []CredentialsWanted{{Kind: p.Target.Credentials, Namespace: p.Target.Namespace, Name: secret}}
+	if !slices.Contains(p.state.Secrets, secret) {
+		p.state.Secrets = slices.Concat(p.state.Secrets, []string{secret})
+	}
+	if d == v1alpha1.DeliveryDeployment {
+		return p.inject()
+	}
+	return nil
+}
+
+// pluginsOf reads the plugin set of a ConfigMap of ours.
+func pluginsOf(cm *unstructured.Unstructured) []v1alpha1.Plugin {
+	file, _, _ := unstructured.NestedString(cm.Object, "data", "config.yaml")
+	c, err := v1alpha1.DecodeReporter([]byte(file))
+	if err != nil {
+		return nil
+	}
+	return c.Plugins
+}
+
+// mounted reports whether a pod of the target mounts a ConfigMap or Secret of a name.
+func (p *planner) mounted(name string) bool {
+	return slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool { return mounts(&pod.Spec, name) })
+}
+
+func mounts(spec *corev1.PodSpec, name string) bool {
+	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool {
+		return v.ConfigMap != nil && v.ConfigMap.Name == name || v.Secret != nil && v.Secret.SecretName == name
+	})
+}

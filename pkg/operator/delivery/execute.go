@@ -1,0 +1,302 @@
+package delivery
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/apply"
+	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+)
+
+// Executor executes plans. It may be used for several targets at a time.
+type Executor struct {
+	Client      dynamic.Interface
+	Applier     *apply.Applier
+	Credentials *credentials.Manager
+	Approve     bool // may approve the operator's own certificate requests
+	Clock       clock.PassiveClock
+	// Event records a change. reason is in UpperCamelCase.
+	Event func(target, eventType, reason, message string)
+}
+
+// Outcome is what came of a plan. It is reported whatever it is.
+type Outcome struct {
+	Status Status
+	// NoCondition says that the condition is not written.
+	NoCondition bool
+	// Recorded is what was last recorded of the target.
+	Recorded Recorded
+	// Expiries are when credentials end, by the name of their Secret.
+	Expiries map[string]time.Time
+	// Requeue is how soon to sync again; zero: when something changes.
+	Requeue time.Duration
+	// Err is why the plan could not be executed to its end.
+	Err error
+}
+
+// execution is of one plan.
+type execution struct {
+	*Executor
+	snapshot *Snapshot
+	plan     *Plan
+	state    State
+	problems []Problem
+	outcome  *Outcome
+}
+
+// Execute executes a plan, in order, up to the first error.
+func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
+	x := &execution{Executor: e, snapshot: s, plan: plan, state: plan.State, outcome: &Outcome{Status: plan.Status, Expiries: map[string]time.Time{}}}
+	if !plan.Requeue.IsZero() {
+		x.requeue(max(time.Second, plan.Requeue.Sub(s.Now)))
+	}
+	err := x.run(ctx)
+	if apierrors.IsForbidden(err) {
+		// Objects it was not allowed to create need no removal.
+		x.state.InTarget, x.state.Secrets = s.State.InTarget, s.State.Secrets
+		_ = x.record(ctx)
+	}
+	o := x.outcome
+	o.Err = err
+	if err != nil {
+		x.problems = append(x.problems, problemOf(err))
+	}
+	if len(x.problems) > 0 {
+		if o.Status.Reason.Trouble() {
+			x.problems = append(x.problems, Problem(o.Status))
+		}
+		o.Status = worst(x.problems)
+	}
+	return o
+}
+
+// problemOf is what an error means to an administrator.
+func problemOf(err error) Problem {
+	switch {
+	case apierrors.IsForbidden(err):
+		return Problem{Forbidden, err.Error() + "; apply the manifests with the components that the delivery needs, see docs/install.md"}
+	case apierrors.IsInvalid(err): // by a LimitRange or an admission webhook, say
+		return Problem{Refused, err.Error()}
+	default:
+		return Problem{RequestFailed, err.Error()}
+	}
+}
+
+func (x *execution) requeue(after time.Duration) {
+	if after > 0 && (x.outcome.Requeue == 0 || after < x.outcome.Requeue) {
+		x.outcome.Requeue = after
+	}
+}
+
+func (x *execution) event(reason, message string) {
+	x.Event(x.snapshot.Target.Name, corev1.EventTypeNormal, reason, message)
+}
+
+func (x *execution) run(ctx context.Context) error {
+	steps := []func(context.Context) error{
+		x.record,
+		func(ctx context.Context) error { return x.apply(ctx, x.plan.Apply) },
+		x.credentials,
+		func(ctx context.Context) error { return x.apply(ctx, x.plan.Workloads) },
+		x.inject,
+		x.renewCA,
+		x.remove,
+		x.record,
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructured) error {
+	for _, o := range objects {
+		live := x.snapshot.find(o)
+		if live != nil && slices.Contains(x.plan.Delete, live) {
+			continue // it ended, and is made again once it is gone
+		}
+		result, _, err := x.Applier.Apply(ctx, o, live)
+		if err != nil {
+			return err
+		}
+		switch result {
+		case apply.Applied:
+			x.event("Applied", apply.Key(o))
+		case apply.Lagging:
+			x.requeue(time.Second)
+		}
+	}
+	return nil
+}
+
+func (x *execution) credentials(ctx context.Context) error {
+	name := x.snapshot.Target.Name
+	for _, c := range x.plan.Credentials {
+		result := x.Credentials.Ensure(ctx, credentials.Request{
+			Kind: c.Kind, Namespace: c.Namespace, Secret: c.Name,
+			ServiceAccount: manifests.Name(name), Approve: x.Approve,
+			Labels: map[string]string{manifests.ManagedBy: manifests.Manager, manifests.TargetLabel: name, "app.kubernetes.io/name": "kms-health-reporter"},
+		})
+		x.reportCredentials(c, &result)
+	}
+	return nil
+}
+
+// inject adds the reporter to a Deployment, or removes it.
+func (x *execution) inject(ctx context.Context) error {
+	switch {
+	case x.plan.Eject:
+		d := x.snapshot.Deployment
+		bare := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apps/v1", "kind": "Deployment",
+			"metadata": map[string]any{"name": d.Name, "namespace": d.Namespace, "uid": string(d.UID)},
+		}}
+		if _, _, err := x.Applier.Apply(ctx, bare, nil); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+		x.event("Ejected", "Deployment "+d.Namespace+"/"+d.Name)
+		x.state.notInjected()
+	case x.plan.Inject != nil:
+		live, err := deploymentObject(x.snapshot)
+		if err != nil {
+			return err
+		}
+		outcome, result, err := x.Applier.Apply(ctx, x.plan.Inject.Object, live)
+		if err == nil && outcome == apply.Unchanged && result == nil && x.state.Injected == nil {
+			result = live // it was injected before, and that was not recorded
+		}
+		if err != nil || outcome == apply.Lagging || result == nil {
+			return err
+		}
+		into, err := injectedInto(result)
+		if err != nil {
+			return err
+		}
+		if outcome == apply.Applied {
+			x.event("Injected", "Deployment "+result.GetNamespace()+"/"+result.GetName())
+		}
+		into.Sent = x.state.Intended
+		x.state.Injected = into
+	}
+	return nil
+}
+
+func deploymentObject(s *Snapshot) (*unstructured.Unstructured, error) {
+	raw, err := json.Marshal(s.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	o := &unstructured.Unstructured{}
+	if err := json.Unmarshal(raw, &o.Object); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// remove deletes what the plan deletes, but for what a pod still mounts.
+func (x *execution) remove(ctx context.Context) error {
+	inUse, err := x.inUse(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range x.plan.Delete {
+		if inUse(o.GetKind(), o.GetNamespace(), o.GetName()) {
+			x.requeue(time.Second)
+			continue
+		}
+		deleted, err := x.Applier.Delete(ctx, o)
+		if err != nil {
+			return err
+		}
+		if deleted {
+			x.event("Deleted", apply.Key(o))
+		}
+	}
+	namespace := x.state.Namespace
+	for _, name := range x.plan.DeleteSecrets {
+		if inUse("Secret", namespace, name) {
+			x.requeue(time.Second)
+			continue
+		}
+		certificate := name == manifests.CredentialsName(x.snapshot.Target.Name, v1alpha1.CredentialsClientCertificate)
+		if err := x.Credentials.Forget(ctx, namespace, name, certificate); err != nil {
+			return err
+		}
+		x.event("Deleted", "Secret "+namespace+"/"+name)
+		x.state.Secrets = slices.DeleteFunc(slices.Clone(x.state.Secrets), func(s string) bool { return s == name })
+		x.requeue(time.Second) // no watch reports a Secret that is gone
+	}
+	return nil
+}
+
+// inUse reports what a pod of the target mounts, of what the plan deletes. Pods that are
+// the owner's come at any time, and one whose ConfigMap is gone never starts: so this asks
+// the API server, which knows of those that the watch has yet to deliver.
+func (x *execution) inUse(ctx context.Context) (func(kind, namespace, name string) bool, error) {
+	t := x.snapshot.Target
+	here := slices.ContainsFunc(x.plan.Delete, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "ConfigMap" && o.GetNamespace() == t.Namespace
+	})
+	if x.snapshot.Deleting || x.snapshot.NamespaceMissing || !here && len(x.plan.DeleteSecrets) == 0 {
+		return func(string, string, string) bool { return false }, nil
+	}
+	list, err := x.Client.Resource(source.Pods).Namespace(t.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(t.PodSelector).String()})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of namespace %s: %w", t.Namespace, err)
+	}
+	var specs []*corev1.PodSpec
+	for i := range list.Items {
+		pod := typedPod(&list.Items[i])
+		if pod == nil {
+			return nil, fmt.Errorf("pod %s/%s cannot be read", t.Namespace, list.Items[i].GetName())
+		}
+		specs = append(specs, &pod.Spec)
+	}
+	return func(kind, namespace, name string) bool {
+		return (kind == "ConfigMap" || kind == "Secret") && namespace == t.Namespace &&
+			slices.ContainsFunc(specs, func(s *corev1.PodSpec) bool { return mounts(s, name) })
+	}, nil
+}
+
+// record keeps the state in the target's ClusterRole.
+func (x *execution) record(ctx context.Context) error {
+	if x.plan.Anchor == nil {
+		return nil
+	}
+	anchor := x.plan.Anchor.DeepCopy()
+	annotations := anchor.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[manifests.StateAnnotation] = x.state.String()
+	anchor.SetAnnotations(annotations)
+	live := x.snapshot.find(anchor)
+	_, result, err := x.Applier.Apply(ctx, anchor, live)
+	if err != nil {
+		return err
+	}
+	if result != nil {
+		x.outcome.Recorded = Recorded{Version: result.GetResourceVersion(), State: x.state}
+	}
+	if live != nil && !reflect.DeepEqual(live.Object["rules"], anchor.Object["rules"]) {
+		x.event("Applied", apply.Key(anchor)+": its rules had been changed")
+	}
+	return nil
+}

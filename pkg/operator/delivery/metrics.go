@@ -1,0 +1,51 @@
+package delivery
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of the deliveries.
+type metrics struct {
+	syncs     prometheus.Counter
+	errors    *prometheus.CounterVec
+	delivered *prometheus.GaugeVec
+	expiry    *prometheus.GaugeVec
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
+		syncs: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kms_health_operator_syncs_total",
+			Help: "Syncs of a target: from what exists to what should.",
+		}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kms_health_operator_errors_total",
+			Help: "Syncs that failed, by target.",
+		}, []string{"target"}),
+		delivered: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kms_health_operator_delivered",
+			Help: "1 when a target's reporters are where they should be, 0 otherwise, by target, delivery and reason.",
+		}, []string{"target", "delivery", "reason"}),
+		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kms_health_operator_credential_expiry_timestamp_seconds",
+			Help: "When a reporter's credential in a Secret expires, by target and Secret.",
+		}, []string{"target", "secret"}),
+	}
+	registry.MustRegister(m.syncs, m.errors, m.delivered, m.expiry)
+	return m
+}
+
+func (m *metrics) deliver(target, delivery string, s Status) {
+	m.delivered.DeletePartialMatch(prometheus.Labels{"target": target})
+	value := 0.0
+	if s.Condition() == "True" {
+		value = 1
+	}
+	m.delivered.WithLabelValues(target, delivery, string(s.Reason)).Set(value)
+}
+
+// forget removes the series of a target that is gone.
+func (m *metrics) forget(target string) {
+	m.delivered.DeletePartialMatch(prometheus.Labels{"target": target})
+	m.expiry.DeletePartialMatch(prometheus.Labels{"target": target})
+}

@@ -1,0 +1,266 @@
+package delivery
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/apply"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// readable is a source of any type.
+type readable interface {
+	Known() bool
+	Err() error
+	FailedFor() time.Duration
+}
+
+// unreadable is the Problem of sources that are not known, nil where all are. Without
+// a message it is a matter of a moment.
+func unreadable(sources map[string]readable) *Problem {
+	waiting := false
+	for _, what := range slices.Sorted(maps.Keys(sources)) {
+		s := sources[what]
+		if s.Known() {
+			continue
+		}
+		waiting = true
+		if err := s.Err(); err != nil {
+			return &Problem{SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)}
+		}
+	}
+	if waiting {
+		return &Problem{AwaitingSources, ""}
+	}
+	return nil
+}
+
+// starting is for how long an API server that has just started may refuse what it will
+// allow: its authorizer does not know the roles yet.
+const starting = 10 * time.Second
+
+// refused are the Problems of sources that were known, and that the operator may no
+// longer read. While a read fails for another reason, what was read before stands.
+func refused(sources map[string]readable) (all []Problem) {
+	for _, what := range slices.Sorted(maps.Keys(sources)) {
+		if err := sources[what].Err(); err != nil && sources[what].FailedFor() > starting && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) {
+			all = append(all, Problem{SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
+		}
+	}
+	return all
+}
+
+// observe builds the Snapshot of a target. The Problem is that of a source without which
+// nothing can be decided.
+func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *entry) (*Snapshot, *Problem) {
+	c.follow(l, e)
+	s := &Snapshot{
+		Now: c.Now(), Deleting: l.deleting, Superseded: l.superseded, State: l.state,
+		Unmanaged: config.ManagementState == v1alpha1.Unmanaged, KubeletRoot: c.KubeletRoot, OwnKnown: map[string]bool{}, OwnProblems: map[string]string{},
+		ReportsLeft: !c.Rollup.IsDone(l.target.Name),
+	}
+	s.Config, s.Target, s.Namespace = config, &l.target, c.Namespace
+	s.Resource, _ = e.sources.Resource.Get("", operatorcr.Name)
+	if l.otherInstallation != "" {
+		s.Superseded = true // that one writes the condition
+		return s, &Problem{OtherInstallation, otherInstallationText(l.target.Name, l.otherInstallation)}
+	}
+	if problem := c.observeCluster(s); problem != nil {
+		return s, problem
+	}
+	t := e.sources
+	needed := map[string]readable{
+		fmt.Sprintf("%s.%s/%s", l.target.Resource, operatorcr.Group, operatorcr.Name): t.Resource,
+		"namespace " + l.target.Namespace:                                             t.Namespace,
+	}
+	_, exists := t.Namespace.Get("", l.target.Namespace)
+	s.NamespaceMissing = t.Namespace.Known() && !exists
+	if t.Deployment != nil && !s.NamespaceMissing {
+		needed["the Deployment of namespace "+l.target.Namespace] = t.Deployment
+	}
+	if problem := unreadable(needed); problem != nil {
+		return s, problem
+	}
+	s.SourceProblems = refused(needed)
+	c.observeOwn(s, t)
+	if s.NamespaceMissing {
+		s.Pods = []*corev1.Pod{}
+		return s, nil
+	}
+	c.observePods(s, t)
+	if t.Deployment != nil {
+		read, _ := t.Deployment.Get(l.target.Namespace, deploymentOf(&l))
+		s.Deployment, s.Injected = read.Deployment, read.Injected
+	}
+	if l.target.Plugins == nil && !l.deleting {
+		c.observeSecrets(s, e)
+	}
+	return s, nil
+}
+
+// follow starts and ends the sources that a target does not always have.
+func (c *Controller) follow(l life, e *entry) {
+	t, state := &l.target, l.state
+	recorded := state.Namespace != ""
+	e.sources.Follow(source.Needs{
+		SecretRole: t.Plugins == nil && !(l.deleting && state.Static) || recorded && !state.Static,
+		Secret:     t.Plugins == nil && !l.deleting && e.role.inForce,
+		OwnObjects: t.Delivery.InOwnersPods() || state.Delivery.InOwnersPods() || state.InTarget,
+		Deployment: deploymentOf(&l),
+	})
+}
+
+func deploymentOf(l *life) string {
+	switch {
+	case l.state.Injected != nil:
+		return l.state.Injected.Deployment
+	case l.state.Deployment != "":
+		return l.state.Deployment
+	default:
+		return l.target.Deployment
+	}
+}
+
+// observeCluster adds what is the same for all targets.
+func (c *Controller) observeCluster(s *Snapshot) *Problem {
+	cluster := c.cluster
+	needed := map[string]readable{
+		"clusterroles": cluster.Roles, "clusterrolebindings": cluster.Bindings,
+		"validatingadmissionpolicies": cluster.Policy, "validatingadmissionpolicybindings": cluster.PolicyBinding,
+	}
+	if cluster.Infrastructure != nil {
+		needed["infrastructures.config.openshift.io"] = cluster.Infrastructure
+	}
+	if problem := unreadable(needed); problem != nil {
+		return problem
+	}
+	settings, problem, known := c.TLS()
+	if !known {
+		return &Problem{AwaitingSources, ""}
+	}
+	s.TLS, s.TLSProblem = settings, problem
+	s.OpenShift = c.IsOpenShift()
+	s.CA, s.CAProblem = c.readCA()
+	policy, _ := cluster.Policy.Get("", manifests.PolicyName)
+	binding, _ := cluster.PolicyBinding.Get("", manifests.PolicyName)
+	s.PolicyProblem = policyProblem(policy, binding)
+	if role, exists := cluster.Roles.Get("", manifests.Name(s.Target.Name)); exists {
+		s.Owner = &manifests.Owner{Name: role.GetName(), UID: string(role.GetUID())}
+	}
+	return nil
+}
+
+// readCA reads the CA, or returns the last that could be read, and why this one cannot.
+func (c *Controller) readCA() (ca []byte, problem string) {
+	read, err := c.CA()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		return c.ca, fmt.Sprintf("the CA of the API server cannot be read: %v", err)
+	}
+	c.ca = read
+	return read, ""
+}
+
+// observeOwn adds what exists of ours.
+func (c *Controller) observeOwn(s *Snapshot, t *source.Target) {
+	add := func(kind string, from *source.Source[*unstructured.Unstructured]) {
+		if from == nil {
+			return
+		}
+		known, before := s.OwnKnown[kind]
+		s.OwnKnown[kind] = from.Known() && (known || !before)
+		if err := from.Err(); err != nil && !from.Known() {
+			s.OwnProblems[kind] = err.Error()
+		}
+		s.Own = append(s.Own, from.All()...)
+	}
+	add("ClusterRole", c.cluster.Roles)
+	add("ClusterRoleBinding", c.cluster.Bindings)
+	add("DaemonSet", c.cluster.DaemonSets)
+	add("ConfigMap", c.cluster.ConfigMaps)
+	add("ServiceAccount", c.cluster.ServiceAccount)
+	s.OwnKnown["Pod"] = c.cluster.OwnPods.Known()
+	for _, pod := range c.cluster.OwnPods.All() {
+		s.Own = append(s.Own, pod.Object)
+	}
+	if !s.NamespaceMissing { // in one that does not exist there is nothing, nor any right to look
+		add("ConfigMap", t.ConfigMaps)
+		add("ServiceAccount", t.ServiceAccount)
+		add("Role", t.SecretRole)
+	}
+	if t.SecretRole == nil || s.NamespaceMissing {
+		s.OwnKnown["Role"] = true
+	}
+	s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
+		return o.GetLabels()[manifests.TargetLabel] != s.Target.Name
+	})
+	slices.SortFunc(s.Own, func(a, b *unstructured.Unstructured) int { return strings.Compare(apply.Key(a), apply.Key(b)) })
+}
+
+func (c *Controller) observePods(s *Snapshot, t *source.Target) {
+	if !t.Pods.Known() {
+		if err := t.Pods.Err(); err != nil {
+			s.SourceProblems = append(s.SourceProblems, Problem{SourceUnreadable, fmt.Sprintf("the pods of namespace %s cannot be listed: %v", s.Target.Namespace, err)})
+		}
+		return
+	}
+	s.SourceProblems = append(s.SourceProblems, refused(map[string]readable{"the pods of namespace " + s.Target.Namespace: t.Pods})...)
+	s.Pods = slices.DeleteFunc(t.Pods.All(), func(p *corev1.Pod) bool { return p == nil })
+	slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// publish hands the roll-up what is known of a target; where nothing was decided, what
+// was known before.
+func (c *Controller) publish(config *v1alpha1.OperatorConfiguration, l life, e *entry, s *Snapshot, plan *Plan) {
+	p := e.published
+	if p.Name == "" && plan == nil {
+		if !c.cluster.Roles.Known() && c.cluster.Roles.Err() == nil {
+			return // in a moment
+		}
+		p.State, p.SetsKnown = l.state, l.state.Live != nil
+	}
+	if plan != nil {
+		p.State, p.SetsKnown, p.Pending = plan.State, plan.SetsKnown, plan.Pending
+		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
+	}
+	p.Target, p.Sources, p.Cluster = l.target, e.sources, c.cluster
+	p.Superseded = l.superseded || l.otherInstallation != ""
+	p.Unmanaged = config.ManagementState == v1alpha1.Unmanaged
+	p.Tool = "oc"
+	if s != nil && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {
+		p.Tool = "kubectl"
+	}
+	p.Optional = nil
+	for _, r := range config.Rollups {
+		if r != v1alpha1.RollupDegraded {
+			p.Optional = append(p.Optional, "KMSPlugins"+string(r))
+		}
+	}
+	e.published = p
+	c.Rollup.Set(p)
+}
+
+// reportIgnored reports which providers are not probed, and why, when that changes.
+func (c *Controller) reportIgnored(e *entry, text string) {
+	if e.ignored == text {
+		return
+	}
+	e.ignored = text
+	if text != "" {
+		c.Event(e.target.Name, corev1.EventTypeNormal, "ProvidersIgnored", text)
+	}
+	klog.V(2).InfoS("Providers that are not probed", "target", e.target.Name, "providers", text)
+}

@@ -1,0 +1,155 @@
+package delivery
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+// Phase of a target's life. It follows from a Snapshot alone: nothing that happened
+// before counts but what is there now.
+type Phase string
+
+const (
+	// Blocked: another installation owns the target, or reporters could write more than
+	// they may. Nothing is changed.
+	Blocked Phase = "Blocked"
+	// Waiting: too little is known to change anything.
+	Waiting Phase = "Waiting"
+	// Renewing: the target is Unmanaged. What expires is renewed, and nothing else
+	// is changed.
+	Renewing Phase = "Renewing"
+	// Active: there are reporters.
+	Active Phase = "Active"
+	// Switching: reporters of another delivery, or with other credentials, are being
+	// added. Those of before stay until the new ones report.
+	Switching Phase = "Switching"
+
+	// The target has no reporters. Each phase removes what nothing left needs.
+	RemovingWorkloads  Phase = "RemovingWorkloads"
+	RemovingMounts     Phase = "RemovingMounts"
+	RemovingIdentities Phase = "RemovingIdentities"
+	// Idle: there are plugins, but none for a reporter of ours. The ClusterRole stays,
+	// which remembers them.
+	Idle Phase = "Idle"
+	// RemovingReports: the roll-up removes the reports and its conditions.
+	RemovingReports Phase = "RemovingReports"
+	// Gone: nothing is left but the ClusterRole and the condition, which go now.
+	Gone Phase = "Gone"
+)
+
+// removal says which kinds each phase of a removal deletes.
+var removal = []struct {
+	phase Phase
+	kinds []string
+}{
+	{RemovingWorkloads, []string{"Pod", "DaemonSet"}},
+	{RemovingMounts, []string{"ConfigMap"}},
+	{RemovingIdentities, []string{"ServiceAccount", "ClusterRoleBinding", "Role"}},
+}
+
+// intent is what should become of a target.
+type intent struct {
+	phase Phase // Blocked, Waiting, Renewing, Active, or a removal's last: Idle or Gone
+	// choice is the delivery of an Active target.
+	choice Choice
+	status Status // of a target that is not Active
+	off    bool   // nobody is to report
+}
+
+// decide decides what should become of a target.
+func (p *planner) decide() intent {
+	s := p.Snapshot
+	switch {
+	case s.OtherInstallation != "":
+		return intent{phase: Blocked, status: Status{OtherInstallation, s.OtherInstallation}}
+	case s.Unmanaged:
+		return intent{phase: Renewing}
+	case s.Deleting:
+		return intent{phase: Gone, off: true, status: Status{Removed, "everything is removed"}}
+	case s.NamespaceMissing:
+		return intent{phase: Gone, status: Status{TargetNamespaceMissing, fmt.Sprintf("namespace %s does not exist", s.Target.Namespace)}}
+	case s.Pods == nil || !s.setsKnown():
+		return intent{phase: Waiting, status: p.waitingFor()}
+	case s.off():
+		return intent{phase: Gone, off: true, status: Status{Off, "no KMS plugin is configured, so nothing is delivered"}}
+	case s.PolicyProblem != "" && len(s.own("ClusterRoleBinding")) == 0:
+		return intent{phase: Blocked, status: Status{PolicyMissing, s.PolicyProblem}}
+	case len(s.CA) == 0 && s.CAProblem != "":
+		return intent{phase: Waiting, status: Status{CAUnreadable, s.CAProblem}}
+	}
+	choice := s.choose(p.pods)
+	switch {
+	case choice.Delivery == "" && p.pending:
+		return intent{phase: Waiting, status: Status{AwaitingSources, ""}}
+	case choice.Delivery == "":
+		return intent{phase: Idle, status: Status{choice.Reason, choice.Message}}
+	default:
+		return intent{phase: Active, choice: choice}
+	}
+}
+
+// waitingFor is the status of a target of which too little is known. An empty message
+// is only a matter of a moment.
+func (p *planner) waitingFor() Status {
+	if e := p.Encryption; e != nil && e.Problem != "" {
+		return Status{EncryptionConfigUnreadable, e.Problem}
+	}
+	if len(p.SourceProblems) > 0 {
+		return worst(p.SourceProblems)
+	}
+	return Status{AwaitingSources, ""}
+}
+
+// removalPhase is how far the removal of a target without reporters has come: the first
+// phase in which something is left, else last, which is Idle or Gone. unknown is a kind
+// that cannot be listed yet.
+func (s *Snapshot) removalPhase(last Phase) (phase Phase, unknown string) {
+	if s.injected() {
+		return RemovingWorkloads, ""
+	}
+	for _, r := range removal {
+		for _, kind := range r.kinds {
+			if !s.OwnKnown[kind] {
+				return r.phase, kind
+			}
+		}
+		if r.phase == RemovingMounts && len(s.State.Secrets) > 0 && !s.NamespaceMissing || slices.ContainsFunc(s.Own, func(o *unstructured.Unstructured) bool {
+			return slices.Contains(r.kinds, o.GetKind()) && !s.keeps(o)
+		}) {
+			return r.phase, ""
+		}
+	}
+	switch {
+	case last == Idle:
+		return Idle, ""
+	case !s.OwnKnown["ClusterRole"]:
+		return RemovingReports, "ClusterRole"
+	case s.ReportsLeft && (s.Deleting || len(s.own("ClusterRole")) > 0):
+		return RemovingReports, ""
+	default:
+		return Gone, ""
+	}
+}
+
+// keeps reports whether an object stays while KMS is off: by the Role the operator
+// reads the target's Secret, since KMS may be turned on.
+func (s *Snapshot) keeps(o *unstructured.Unstructured) bool {
+	return o.GetKind() == "Role" && !s.Deleting && s.Target.Plugins == nil
+}
+
+// injected reports whether a Deployment has the reporter: as it shows, unless that is
+// an old view.
+func (s *Snapshot) injected() bool {
+	d, was := s.Deployment, s.State.Injected
+	unseen := d != nil && was != nil && string(d.UID) == was.UID && d.Generation < was.Generation
+	return d != nil && (s.Injected || unseen)
+}
+
+// switching reports whether other reporters than those of the choice report.
+func (s *State) switching(choice v1alpha1.Delivery, credentials v1alpha1.Credentials) bool {
+	return s.Delivery != "" && (s.Delivery != choice || s.Credentials != credentials)
+}

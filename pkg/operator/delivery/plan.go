@@ -1,0 +1,344 @@
+// Package delivery decides what reporters one API server gets, and delivers them.
+//
+// A Snapshot is what exists, built from the sources. Make makes a Plan of it, which is
+// pure, and the Executor executes the Plan. The Outcome reaches the target's condition,
+// the metrics, the ClusterOperator and an Event, whatever it is. The Controller does
+// this for each target, whenever something of it changes.
+package delivery
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/sockets"
+)
+
+// Plan is what is to be done for a target, in the order of its fields.
+type Plan struct {
+	Phase Phase
+
+	// Anchor is the target's ClusterRole, which holds the state. Nil: there is
+	// nothing to record.
+	Anchor *unstructured.Unstructured
+	// Apply is applied in order.
+	Apply []*unstructured.Unstructured
+	// Credentials are made where the operator makes them, or renewed.
+	Credentials []CredentialsWanted
+	// Workloads are what runs. They come after what they mount.
+	Workloads []*unstructured.Unstructured
+	// Inject is the part of a Deployment that is ours; Eject, that it holds none.
+	Inject *Injection
+	Eject  bool
+	// RenewCA are objects in which only the CA of the API server is replaced.
+	RenewCA []*unstructured.Unstructured
+	// Delete is deleted.
+	Delete []*unstructured.Unstructured
+	// DeleteSecrets are names of credentials that nothing uses any more, in the
+	// target's namespace.
+	DeleteSecrets []string
+	// RemoveCondition removes the target's condition: there is nothing to report.
+	RemoveCondition bool
+
+	// SetsKnown says that the plugin sets are known, but for the revisions in Pending,
+	// which will be in a moment.
+	SetsKnown bool
+	Pending   map[string]bool
+	// Off says that nobody is to report any more; Clean, that nobody of ours can.
+	Off, Clean bool
+
+	// State is what to record.
+	State  State
+	Status Status
+	// Requeue is when to plan again though nothing changes; zero: never.
+	Requeue time.Time
+}
+
+// CredentialsWanted is a Secret with a reporter's credentials.
+type CredentialsWanted struct {
+	Kind      v1alpha1.Credentials
+	Namespace string
+	Name      string
+}
+
+// planner carries what the steps of a plan share.
+type planner struct {
+	*Snapshot
+	plan     *Plan
+	state    State
+	pods     []apiServerPod
+	pending  bool // there are pods whose plugin set will be known in a moment
+	problems []Problem
+	waits    []string
+	awaits   bool // for pods of the API server
+}
+
+// Make plans. It is pure, and changes nothing of the Snapshot.
+func Make(s *Snapshot) (*Plan, error) {
+	p := &planner{Snapshot: s, plan: &Plan{}, state: s.State}
+	p.record()
+	p.findPods()
+	i := p.decide()
+	p.plan.Off = i.off
+	if err := p.secretRole(i); err != nil {
+		return nil, err
+	}
+	var err error
+	switch i.phase {
+	case Blocked, Waiting:
+		p.plan.Phase, p.plan.Status = i.phase, i.status
+	case Renewing:
+		p.renew()
+	case Active:
+		err = p.deliver(i.choice)
+	default:
+		err = p.remove(i)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.plan.State, p.plan.SetsKnown = p.state, s.setsKnown()
+	if s.Encryption != nil {
+		p.plan.Pending = s.Encryption.Pending
+	}
+	return p.plan, nil
+}
+
+// record keeps what was read.
+func (p *planner) record() {
+	t := p.Target
+	p.state.Installation, p.state.Namespace, p.state.Resource = p.Namespace, t.Namespace, t.Resource
+	p.state.PodSelector, p.state.Container = t.PodSelector, t.Container
+	p.state.Live, p.state.Revisions = p.live(), p.revisionSets()
+	if t.Plugins != nil && p.OwnKnown["Role"] && len(p.own("Role")) == 0 || t.Plugins != nil && p.State.Namespace == "" {
+		p.state.Static = true
+	}
+	if t.Plugins == nil && !p.Deleting {
+		p.state.Static = false
+	}
+	if e := p.Encryption; e != nil && e.Problem != "" {
+		p.problem(EncryptionConfigUnreadable, e.Problem)
+	}
+	for reason, message := range map[Reason]string{PolicyMissing: p.PolicyProblem, TLSProfileInvalid: p.TLSProblem, CAUnreadable: p.CAProblem} {
+		if message != "" {
+			p.problem(reason, message)
+		}
+	}
+	p.problems = append(p.problems, p.SourceProblems...)
+}
+
+func (p *planner) problem(reason Reason, message string) {
+	p.problems = append(p.problems, Problem{reason, message})
+}
+
+// requeue asks for another plan at a time.
+func (p *planner) requeue(at time.Time) {
+	if at.After(p.Now) && (p.plan.Requeue.IsZero() || at.Before(p.plan.Requeue)) {
+		p.plan.Requeue = at
+	}
+}
+
+// findPods finds the running pods that have plugins, and their sockets.
+func (p *planner) findPods() {
+	for _, pod := range p.Pods {
+		if !Alive(pod) {
+			continue
+		}
+		if p.Snapshot.pending(&pod.Spec, pod.Labels) {
+			p.pending = true
+			continue
+		}
+		plugins := p.setOf(&pod.Spec, pod.Labels)
+		if len(plugins) == 0 {
+			continue
+		}
+		a := apiServerPod{pod: pod, plugins: plugins}
+		a.Node = pod.Spec.NodeName
+		var err error
+		if a.UID, err = sockets.UID(pod); err == nil {
+			a.Folders, err = sockets.Find(pod, p.Target.Container, endpoints(plugins), p.KubeletRoot)
+		}
+		if err != nil {
+			p.problem(SocketVolumeMissing, fmt.Sprintf("pod %s/%s: %v", pod.Namespace, pod.Name, err))
+			continue
+		}
+		p.pods = append(p.pods, a)
+	}
+	slices.SortFunc(p.pods, func(a, b apiServerPod) int {
+		return strings.Compare(a.Node+"/"+a.UID, b.Node+"/"+b.UID)
+	})
+}
+
+// setOf is the plugin set that pods of a spec use.
+func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) []v1alpha1.Plugin {
+	return p.state.PluginsOf(p.Target.EncryptionConfig.Secret, spec, labels)
+}
+
+// secretRole lets the operator read the encryption configs in use.
+func (p *planner) secretRole(i intent) error {
+	if p.Target.Plugins != nil || p.Pods == nil || p.Deleting || p.NamespaceMissing || i.phase == Blocked || i.phase == Renewing {
+		return nil
+	}
+	role, err := p.SecretRole(p.Revisions())
+	if err != nil {
+		return err
+	}
+	p.plan.Apply = append(p.plan.Apply, role)
+	return nil
+}
+
+// deliver plans a target with reporters.
+func (p *planner) deliver(choice Choice) error {
+	p.plan.Phase = Active
+	if p.state.Delivery == "" {
+		p.state.Delivery, p.state.Credentials = choice.Delivery, p.Target.Credentials
+	}
+	// 1. Who the reporters are. Pods belong to the target's ClusterRole, so they
+	// come in the sync after it.
+	p.Snapshot = p.withDelivery(choice.Delivery)
+	identity, err := p.identity()
+	if err != nil {
+		return err
+	}
+	if p.Owner == nil && !p.Offline {
+		p.plan.Apply = append(p.plan.Apply, identity...)
+		p.plan.Status = Status{AwaitingSources, ""}
+		return nil
+	}
+	// 2. What they read, and what runs.
+	if choice.Delivery.InOwnersPods() {
+		p.state.InTarget = true
+	}
+	switch choice.Delivery {
+	case v1alpha1.DeliveryCompanion:
+		err = p.companions()
+	case v1alpha1.DeliveryDaemonSet:
+		err = p.daemonSet()
+	case v1alpha1.DeliveryDeployment, v1alpha1.DeliveryExternal:
+		err = p.inOwnersPods(choice.Delivery)
+	}
+	if err != nil {
+		return err
+	}
+	p.replaceEnded()
+	// 3. What was there before stays until what comes reports.
+	if p.state.switching(choice.Delivery, p.Target.Credentials) && !p.pending && p.reported() {
+		p.state.Delivery, p.state.Credentials = choice.Delivery, p.Target.Credentials
+	}
+	switch {
+	case p.state.switching(choice.Delivery, p.Target.Credentials):
+		p.plan.Phase = Switching
+		keepSubjects(identity, p.Own)
+		p.waits = append(p.waits, fmt.Sprintf("the earlier reporters (%s, %s) stay until those of %s report", p.state.Delivery, p.state.Credentials, choice.Delivery))
+	case !p.pending:
+		p.prune()
+		p.state.InTarget = choice.Delivery.InOwnersPods() || p.inTarget()
+	}
+	p.plan.Apply = slices.Concat(p.plan.Apply, identity)
+	p.order()
+	if !p.Offline {
+		p.reporters()
+	}
+	p.plan.Status = p.status(choice)
+	return nil
+}
+
+// withDelivery is the Snapshot with a delivery of its target.
+func (s *Snapshot) withDelivery(d v1alpha1.Delivery) *Snapshot {
+	other, target := *s, *s.Target
+	target.Delivery = d
+	other.Target = &target
+	return &other
+}
+
+// status is how a delivery stands. Problems come before what is waited for.
+func (p *planner) status(choice Choice) Status {
+	switch {
+	case len(p.problems) > 0:
+		return worst(p.problems)
+	case p.pending:
+		return Status{AwaitingSources, ""} // known in a moment
+	case p.awaits:
+		return Status{AwaitingPods, join(p.waits)}
+	case len(p.waits) > 0:
+		return Status{Progressing, join(p.waits)}
+	}
+	message := choice.Message
+	if choice.Delivery.InOwnersPods() && len(p.plan.Credentials) > 0 {
+		c := p.plan.Credentials[0]
+		message += fmt.Sprintf("; credentials in Secret %s/%s", c.Namespace, c.Name)
+	}
+	if p.Encryption != nil && len(p.Encryption.Live.Ignored) > 0 {
+		message += "; not probed: " + p.Encryption.Live.IgnoredText(1)
+	}
+	return Status{choice.Reason, message}
+}
+
+// inTarget says whether something of ours is, or may be, in the target's namespace.
+func (p *planner) inTarget() bool {
+	return p.State.InTarget && (!p.OwnKnown["ConfigMap"] || !p.OwnKnown["ServiceAccount"] || len(p.state.Secrets) > 0 ||
+		slices.ContainsFunc(p.Own, func(o *unstructured.Unstructured) bool {
+			return o.GetNamespace() == p.Target.Namespace && (o.GetKind() == "ConfigMap" || o.GetKind() == "ServiceAccount")
+		}))
+}
+
+// order puts identities before what uses them.
+func (p *planner) order() {
+	rank := map[string]int{"Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2, "ConfigMap": 3}
+	slices.SortStableFunc(p.plan.Apply, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
+}
+
+// identity is the ServiceAccount and its binding; the ClusterRole becomes the
+// anchor.
+func (p *planner) identity() ([]*unstructured.Unstructured, error) {
+	all, err := p.Identity()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
+		if o.GetKind() != "ClusterRole" {
+			return false
+		}
+		p.plan.Anchor = o
+		return true
+	}), nil
+}
+
+// keepSubjects leaves the right with those that have it.
+func keepSubjects(desired, own []*unstructured.Unstructured) {
+	for _, d := range desired {
+		if d.GetKind() != "ClusterRoleBinding" {
+			continue
+		}
+		subjects, _, _ := unstructured.NestedSlice(d.Object, "subjects")
+		for _, o := range own {
+			if o.GetKind() != d.GetKind() || o.GetName() != d.GetName() {
+				continue
+			}
+			had, _, _ := unstructured.NestedSlice(o.Object, "subjects")
+			for _, subject := range had {
+				if !slices.ContainsFunc(subjects, func(s any) bool { return sameSubject(s, subject) }) {
+					subjects = append(subjects, subject)
+				}
+			}
+		}
+		_ = unstructured.SetNestedSlice(d.Object, subjects, "subjects")
+	}
+}
+
+func sameSubject(a, b any) bool {
+	left, right := a.(map[string]any), b.(map[string]any)
+	for _, field := range []string{"kind", "name", "namespace"} {
+		l, _ := left[field].(string)
+		r, _ := right[field].(string)
+		if l != r {
+			return false
+		}
+	}
+	return true
+}

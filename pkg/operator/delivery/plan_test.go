@@ -1,0 +1,463 @@
+package delivery
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/podspec"
+)
+
+func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
+	for name, c := range map[string]struct {
+		change   func(*Snapshot)
+		delivery v1alpha1.Delivery
+		reason   Reason
+	}{
+		"no pods":                            {func(*Snapshot) {}, "", AwaitingPods},
+		"no pods now":                        {func(s *Snapshot) { s.State.Delivery = v1alpha1.DeliveryCompanion }, v1alpha1.DeliveryCompanion, AwaitingPods},
+		"in pods":                            {pods(apiPod("a", "1"), apiPod("b", "2")), v1alpha1.DeliveryCompanion, SocketsInPods},
+		"on the host":                        {pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost)), v1alpha1.DeliveryDaemonSet, SocketsOnHost},
+		"on the host and in pods":            {pods(apiPod("a", "1", onHost), apiPod("b", "2")), v1alpha1.DeliveryCompanion, SocketsInPods},
+		"a third-party reporter in the pods": {pods(apiPod("a", "1", func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter"}} })), "", ThirdPartyReporter},
+		"third-party reports, which end no delivery": {func(s *Snapshot) {
+			s.Pods = []*corev1.Pod{apiPod("a", "1")}
+			s.Resource = &operatorcr.Status{Reports: []operatorcr.Report{{Node: "a", Form: operatorcr.FormTyped, Writer: "other", Written: s.Now.Add(-time.Minute)}}}
+		}, v1alpha1.DeliveryCompanion, SocketsInPods},
+	} {
+		s := fixture(t, v1alpha1.DeliveryAuto, c.change)
+		p := &planner{Snapshot: s, plan: &Plan{}, state: s.State}
+		p.record()
+		p.findPods()
+		got := s.choose(p.pods)
+		if got.Delivery != c.delivery || got.Reason != c.reason || got.Message == "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
+	s := fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
+	s.Encryption = &Encryption{Live: set(2, 1), Revisions: map[string][]v1alpha1.Plugin{"4": set(1).Plugins, "5": set(2, 1).Plugins}}
+	plan := planOf(t, s)
+	if len(plan.Workloads) != 2 {
+		t.Fatalf("%s", names(plan.Workloads))
+	}
+	for i, want := range []struct{ node, uid, ids string }{{"a", "1", "1"}, {"b", "2", "2+1"}} {
+		pod := plan.Workloads[i]
+		if nodeOf(pod) != want.node || pod.GetAnnotations()[manifests.BesideAnnotation] != want.uid || keyIDs(t, pod) != want.ids {
+			t.Errorf("%s on %s beside %s with %s", pod.GetName(), nodeOf(pod), pod.GetAnnotations()[manifests.BesideAnnotation], keyIDs(t, pod))
+		}
+		typed := typedPod(pod)
+		if typed == nil {
+			t.Fatalf("%s is no pod", pod.GetName())
+		}
+		path := "/var/lib/kubelet/pods/" + want.uid + "/volumes/kubernetes.io~empty-dir/sockets"
+		if !slices.ContainsFunc(typed.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil && v.HostPath.Path == path }) {
+			t.Errorf("%s does not mount %s", pod.GetName(), path)
+		}
+	}
+	if len(plan.Delete) > 0 || plan.Status.Reason != Progressing {
+		t.Errorf("%s; %+v", names(plan.Delete), plan.Status)
+	}
+	delivered(t, plan)(s)
+	if plan := planOf(t, s); plan.Status.Condition() != "True" {
+		t.Errorf("%+v", plan.Status)
+	}
+	_ = unstructured.SetNestedField(s.own("Pod")[0].Object, "Pending", "status", "phase")
+	_ = unstructured.SetNestedSlice(s.own("Pod")[0].Object, []any{map[string]any{"name": "kms-health", "state": map[string]any{"waiting": map[string]any{"reason": "ImagePullBackOff", "message": "not found"}}}}, "status", "containerStatuses")
+	if s := planOf(t, s).Status; s.Reason != "ReporterNotRunning" || !strings.Contains(s.Message, "ImagePullBackOff: not found") || !strings.Contains(s.Message, "on node a") {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
+	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1"))))
+	old := first.Workloads[0].GetName()
+
+	live := fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")), delivered(t, first), func(s *Snapshot) { s.Config.Probe.Interval.Duration = time.Minute })
+	plan := planOf(t, live)
+	if plan.Workloads[0].GetName() != old || len(plan.Delete) > 0 {
+		t.Error("an interval replaced a companion")
+	}
+	if plan.Workloads[0].GetAnnotations()[manifests.ConfigAnnotation] == first.Workloads[0].GetAnnotations()[manifests.ConfigAnnotation] {
+		t.Error("the interval is not in the file")
+	}
+
+	always := fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")), delivered(t, first), func(s *Snapshot) { s.Config.Rollout = v1alpha1.RolloutAlways })
+	if plan := planOf(t, always); plan.Workloads[0].GetName() == old {
+		t.Error("with Always, the file is no part of what a companion is replaced for")
+	}
+
+	image := fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")), delivered(t, first), func(s *Snapshot) { s.Config.Image = "reporter:2" })
+	plan = planOf(t, image)
+	if plan.Workloads[0].GetName() == old || len(plan.Delete) > 0 {
+		t.Errorf("a new image: %s made, %s deleted before the new one runs", names(plan.Workloads), names(plan.Delete))
+	}
+	delivered(t, plan)(image)
+	if plan := planOf(t, image); names(plan.Delete) != "Pod/"+old {
+		t.Errorf("when the new one runs, %q goes", names(plan.Delete))
+	}
+
+	replaced := fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "2")), delivered(t, first))
+	if plan := planOf(t, replaced); names(plan.Delete) != "Pod/"+old {
+		t.Errorf("with its pod gone, %q goes", names(plan.Delete))
+	}
+}
+
+func TestDaemonSetMountsTheFoldersOfTheNodes(t *testing.T) {
+	plan := planOf(t, fixture(t, v1alpha1.DeliveryDaemonSet, pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost))))
+	if got, want := names(slices.Concat(plan.Apply, plan.Workloads)), "ClusterRoleBinding/kms-health-reporter-api ConfigMap/kms-health-reporter-api DaemonSet/kms-health-reporter-api Role/kms-health-operator-api ServiceAccount/kms-health-reporter-api"; got != want {
+		t.Errorf("%s", got)
+	}
+	ds := &appsv1.DaemonSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(plan.Workloads[0].Object, ds); err != nil {
+		t.Fatal(err)
+	}
+	if v := ds.Spec.Template.Spec.Volumes; !slices.ContainsFunc(v, func(v corev1.Volume) bool { return v.HostPath != nil && v.HostPath.Path == "/run/kms" }) {
+		t.Errorf("%+v", v)
+	}
+	plan = planOf(t, fixture(t, v1alpha1.DeliveryDaemonSet, pods(apiPod("a", "1"))))
+	if plan.Status.Reason != "SocketVolumeMissing" || !strings.Contains(plan.Status.Message, "ns/api-a-1") {
+		t.Errorf("sockets in a pod: %+v", plan.Status)
+	}
+}
+
+func TestConfigMapOfAPluginSetStaysWhileAPodMountsIt(t *testing.T) {
+	first := planOf(t, fixture(t, v1alpha1.DeliveryExternal, pods(apiPod("a", "1"))))
+	var old string
+	for _, o := range first.Apply {
+		if o.GetKind() == "ConfigMap" {
+			old = o.GetName()
+		}
+	}
+	mounting := apiPod("a", "1", func(p *corev1.Pod) {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: old}}}})
+	})
+	s := fixture(t, v1alpha1.DeliveryExternal, pods(mounting), delivered(t, first), func(s *Snapshot) {
+		s.Encryption.Live = set(2, 1)
+		s.Config.Probe.Interval.Duration = time.Minute
+	})
+	plan := planOf(t, s)
+	if names(plan.Delete) != "" {
+		t.Errorf("%s goes while a pod mounts it", names(plan.Delete))
+	}
+	for _, o := range plan.Apply {
+		if o.GetKind() != "ConfigMap" {
+			continue
+		}
+		file, _, _ := unstructured.NestedString(o.Object, "data", "config.yaml")
+		if !strings.Contains(file, "interval: 1m0s") {
+			t.Errorf("%s does not follow the interval:\n%s", o.GetName(), file)
+		}
+		if want := map[bool]string{true: "1", false: "2+1"}[o.GetName() == old]; keyIDs(t, o) != want {
+			t.Errorf("%s names %s", o.GetName(), keyIDs(t, o))
+		}
+	}
+	s.Pods = []*corev1.Pod{apiPod("a", "2")}
+	if plan := planOf(t, s); names(plan.Delete) != "ConfigMap/"+old {
+		t.Errorf("%q goes when no pod mounts it", names(plan.Delete))
+	}
+}
+
+func TestDeploymentIsPatchedOnlyWithAProvenImage(t *testing.T) {
+	s := fixture(t, v1alpha1.DeliveryDeployment, pods(apiPod("a", "1"), apiPod("b", "2")), func(s *Snapshot) { s.Deployment = deployment(1) })
+	plan := planOf(t, s)
+	if plan.Inject != nil || len(plan.Workloads) != 2 || plan.Status.Condition() != "False" {
+		t.Fatalf("injected without a proof: %s; %+v", names(plan.Workloads), plan.Status)
+	}
+	delivered(t, plan)(s)
+	for _, o := range s.own("Pod") {
+		phase := "Succeeded"
+		if nodeOf(o) == "b" {
+			phase = "Pending"
+			_ = unstructured.SetNestedSlice(o.Object, []any{map[string]any{"state": map[string]any{"waiting": map[string]any{"reason": "ErrImagePull", "message": "not found"}}}}, "status", "containerStatuses")
+		}
+		_ = unstructured.SetNestedField(o.Object, phase, "status", "phase")
+	}
+	plan = planOf(t, s)
+	if plan.Inject != nil || plan.Status.Reason != "ImageNotProven" || !strings.Contains(plan.Status.Message, "node b") {
+		t.Errorf("%+v", plan.Status)
+	}
+	for _, o := range s.own("Pod") {
+		_ = unstructured.SetNestedField(o.Object, "Succeeded", "status", "phase")
+	}
+	plan = planOf(t, s)
+	if plan.Inject == nil || len(plan.Workloads) > 0 || !strings.HasPrefix(names(plan.Delete), "Pod/kms-health-image") {
+		t.Errorf("%v; %s stay, %s go; %+v", plan.Inject, names(plan.Workloads), names(plan.Delete), plan.Status)
+	}
+}
+
+func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
+	s := fixture(t, v1alpha1.DeliveryDeployment, pods(apiPod("a", "1")), func(s *Snapshot) {
+		s.Deployment = deployment(1)
+		s.State.Proven = s.Config.Image
+	})
+	plan := planOf(t, s)
+	if plan.Inject == nil {
+		t.Fatalf("%+v", plan.Status)
+	}
+	// What came of it, as the API server shows it.
+	injected := deployment(2)
+	if err := podspec.Inject(&injected.Spec.Template.ObjectMeta, &injected.Spec.Template.Spec, plan.Inject.Options); err != nil {
+		t.Fatal(err)
+	}
+	s.State = plan.State
+	s.State.Injected = &Injected{Deployment: "apiserver", UID: "d", Generation: 2, Seen: injectionSeen(injected), Sent: plan.State.Intended}
+
+	// An injection whose end was not remembered: killed in between, say.
+	known := s.State.Injected
+	s.State.Injected = &Injected{Deployment: "apiserver", UID: "d", Generation: 1, Seen: "as it was before", Sent: "something else"}
+	s.Deployment = injected
+	if plan := planOf(t, s); plan.Inject == nil || plan.State.Reverted {
+		t.Errorf("our own change counts as a revert: %+v", plan.Status)
+	}
+	s.State.Injected = known
+
+	s.Deployment = injected
+	if plan := planOf(t, s); plan.Inject == nil {
+		t.Errorf("what is in place counts as reverted: %+v", plan.Status)
+	}
+	scaled := injected.DeepCopy()
+	scaled.Generation, scaled.Spec.Paused = 3, true
+	s.Deployment = scaled
+	if plan := planOf(t, s); plan.Inject == nil {
+		t.Errorf("another change of the owner counts as a revert: %+v", plan.Status)
+	}
+	s.Deployment = deployment(1) // an old view of it
+	if plan := planOf(t, s); plan.Inject == nil {
+		t.Errorf("an old view counts as a revert: %+v", plan.Status)
+	}
+	s.Deployment = deployment(3)
+	plan = planOf(t, s)
+	if plan.Inject != nil || plan.Status.Reason != "InjectionReverted" || !plan.State.Reverted {
+		t.Errorf("a revert: %+v", plan.Status)
+	}
+	s.State = plan.State
+	s.Deployment = deployment(4)
+	if plan := planOf(t, s); plan.Inject != nil {
+		t.Error("tried again")
+	}
+}
+
+func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
+	host := []*corev1.Pod{apiPod("a", "1", onHost), apiPod("b", "2", onHost)}
+	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(host...)))
+	s := fixture(t, v1alpha1.DeliveryDaemonSet, pods(host...), delivered(t, first))
+	s.Resource = &operatorcr.Status{Reports: []operatorcr.Report{
+		{Node: "a", Form: operatorcr.FormCondition, Since: s.Now.Add(-time.Hour)},
+		{Node: "b", Form: operatorcr.FormCondition, Since: s.Now.Add(-time.Hour)},
+	}}
+	plan := planOf(t, s)
+	if len(plan.Delete) > 0 || plan.Status.Reason != Progressing || plan.State.Delivery != v1alpha1.DeliveryCompanion {
+		t.Fatalf("%s goes at once; %+v", names(plan.Delete), plan.Status)
+	}
+	daemonSetPods := func(s *Snapshot) {
+		for _, node := range []string{"a", "b"} {
+			pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": map[string]any{"nodeName": node}, "status": map[string]any{"phase": "Running"}}}
+			pod.SetName("pod-" + node)
+			pod.SetLabels(map[string]string{manifests.DeliveryLabel: "DaemonSet", manifests.TargetLabel: "api"})
+			pod.SetCreationTimestamp(metav1.NewTime(s.Now))
+			s.Own = append(s.Own, pod)
+		}
+	}
+	daemonSetPods(s)
+	if plan := planOf(t, s); len(plan.Delete) > 0 {
+		t.Errorf("%s goes before the new reports", names(plan.Delete))
+	}
+	s.Resource.Reports[0].Since = s.Now.Add(time.Second)
+	if plan := planOf(t, s); len(plan.Delete) > 0 {
+		t.Errorf("%s goes before all of the new report", names(plan.Delete))
+	}
+	s.Resource.Reports[1].Since = s.Now.Add(time.Second)
+	s.Encryption.Pending = map[string]bool{"9": true}
+	s.Pods = append(s.Pods, apiPod("c", "3", onHost, revision("9")))
+	if plan := planOf(t, s); len(plan.Delete) > 0 {
+		t.Errorf("%s goes before all is known", names(plan.Delete))
+	}
+	s.Pods = s.Pods[:2]
+	plan = planOf(t, s)
+	if strings.Count(names(plan.Delete), "Pod/kms-health-api") != 2 || plan.State.Delivery != v1alpha1.DeliveryDaemonSet {
+		t.Errorf("%s goes when the new report; %s", names(plan.Delete), plan.State.Delivery)
+	}
+}
+
+func TestRemovalDeletesOneKindOfObjectAfterAnother(t *testing.T) {
+	first := planOf(t, fixture(t, v1alpha1.DeliveryDaemonSet, pods(apiPod("a", "1", onHost))))
+	s := fixture(t, v1alpha1.DeliveryDaemonSet, delivered(t, first), func(s *Snapshot) { s.Encryption.Live, s.ReportsLeft = set(), true })
+	step := func(phase Phase, want string) *Plan {
+		t.Helper()
+		plan := planOf(t, s)
+		if got := names(plan.Delete); got != want || plan.Phase != phase {
+			t.Fatalf("phase %s deletes %q, want phase %s and %q", plan.Phase, got, phase, want)
+		}
+		if clean := phase == RemovingReports || phase == Gone; plan.Clean != clean || !plan.Off {
+			t.Errorf("phase %s: clean %v, off %v", phase, plan.Clean, plan.Off)
+		}
+		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
+			return slices.ContainsFunc(plan.Delete, func(d *unstructured.Unstructured) bool { return id(d) == id(o) })
+		})
+		s.State = plan.State
+		return plan
+	}
+	step(RemovingWorkloads, "DaemonSet/kms-health-reporter-api")
+	step(RemovingMounts, "ConfigMap/kms-health-reporter-api")
+	step(RemovingIdentities, "ClusterRoleBinding/kms-health-reporter-api ServiceAccount/kms-health-reporter-api")
+	step(RemovingReports, "")
+	s.ReportsLeft = false
+	step(Gone, "ClusterRole/kms-health-reporter-api")
+	if plan := step(Gone, ""); plan.Status.Reason != Off || !plan.RemoveCondition {
+		t.Errorf("at the end: %+v, remove condition %v", plan.Status, plan.RemoveCondition)
+	}
+	if names(s.Own) != "Role/kms-health-operator-api" {
+		t.Errorf("%s stays", names(s.Own))
+	}
+	s.Deleting = true
+	step(RemovingIdentities, "Role/kms-health-operator-api")
+}
+
+func TestUnknownSourcesChangeNothing(t *testing.T) {
+	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1"))))
+	refused := []Problem{{SourceUnreadable, "pods cannot be listed"}}
+	for name, c := range map[string]struct {
+		change func(*Snapshot)
+		want   Status
+	}{
+		"pods":                                          {func(s *Snapshot) { s.Pods = nil }, Status{AwaitingSources, ""}},
+		"pods, which cannot be listed":                  {func(s *Snapshot) { s.Pods, s.SourceProblems = nil, refused }, Status{SourceUnreadable, "pods cannot be listed"}},
+		"the Secret, and no plugin set recorded":        {func(s *Snapshot) { s.Encryption, s.State.Live = nil, nil }, Status{AwaitingSources, ""}},
+		"an invalid Secret, and no plugin set recorded": {func(s *Snapshot) { s.Encryption, s.State.Live = &Encryption{Problem: "not YAML"}, nil }, Status{EncryptionConfigUnreadable, "not YAML"}},
+	} {
+		plan := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")), delivered(t, first), c.change))
+		made := slices.DeleteFunc(slices.Concat(plan.Apply, plan.Workloads), func(o *unstructured.Unstructured) bool { return o.GetKind() == "Role" }) // by which the Secret is read
+		if len(plan.Delete)+len(made) > 0 || plan.Anchor != nil || plan.Phase != Waiting || plan.Status != c.want || plan.Off {
+			t.Errorf("%s: %s applied, %s deleted; phase %s, %+v", name, names(made), names(plan.Delete), plan.Phase, plan.Status)
+		}
+	}
+	for name, change := range map[string]func(*Snapshot){
+		"Secret":           func(s *Snapshot) { s.Encryption = nil },
+		"a garbled Secret": func(s *Snapshot) { s.Encryption = &Encryption{Problem: "not YAML"} },
+	} {
+		plan := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "2")), delivered(t, first), change))
+		if len(plan.Workloads) != 1 || keyIDs(t, plan.Workloads[0]) != "1" {
+			t.Errorf("%s: what was known last does not serve a new pod: %s", name, names(plan.Workloads))
+		}
+	}
+}
+
+func TestKMSIsOffOnlyWhenNoConfigInUseHasAPlugin(t *testing.T) {
+	s := fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
+	s.Encryption = &Encryption{Live: set(), Revisions: map[string][]v1alpha1.Plugin{"4": set(1).Plugins, "5": set().Plugins}}
+	plan := planOf(t, s)
+	if len(plan.Workloads) != 1 || nodeOf(plan.Workloads[0]) != "a" {
+		t.Errorf("%s; %+v", names(plan.Workloads), plan.Status)
+	}
+	delivered(t, plan)(s)
+	s.Pods = s.Pods[1:]
+	if plan := planOf(t, s); !strings.HasPrefix(names(plan.Delete), "Pod/") || len(plan.Workloads) > 0 {
+		t.Errorf("%s stays, %s goes; %+v", names(plan.Workloads), names(plan.Delete), plan.Status)
+	}
+}
+
+func TestSocketWithoutAVolumeIsReported(t *testing.T) {
+	s := fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1", func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts = nil })))
+	plan := planOf(t, s)
+	for _, part := range []string{"api-a-1", `"api"`, "/var/run/kmsplugin"} {
+		if !strings.Contains(plan.Status.Message, part) {
+			t.Errorf("%+v does not name %s", plan.Status, part)
+		}
+	}
+	if plan.Status.Reason != "SocketVolumeMissing" {
+		t.Errorf("%+v", plan.Status)
+	}
+}
+
+func TestPodWhosePluginsAreBeingReadGetsNoReporterYet(t *testing.T) {
+	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1", revision("4")))))
+	s := fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "2", revision("5"))), delivered(t, first))
+	s.Encryption = &Encryption{Live: set(), Pending: map[string]bool{"5": true}}
+	plan := planOf(t, s)
+	if len(plan.Workloads) > 0 || plan.Off || plan.Clean || len(plan.Delete) > 1 || plan.Status.Message != "" {
+		t.Errorf("%s made, %s goes; %+v", names(plan.Workloads), names(plan.Delete), plan.Status)
+	}
+}
+
+func TestInvalidConfigMapStaysWhileAPodMountsIt(t *testing.T) {
+	first := planOf(t, fixture(t, v1alpha1.DeliveryExternal, pods(apiPod("a", "1"))))
+	s := fixture(t, v1alpha1.DeliveryExternal, delivered(t, first), func(s *Snapshot) { s.Encryption.Live = set(2) })
+	for _, o := range s.own("ConfigMap") {
+		_ = unstructured.SetNestedField(o.Object, "broken", "data", "config.yaml")
+		s.Pods = []*corev1.Pod{apiPod("a", "1", func(p *corev1.Pod) {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: o.GetName()}}}})
+		})}
+	}
+	if plan := planOf(t, s); len(plan.Delete) > 0 {
+		t.Errorf("%s goes", names(plan.Delete))
+	}
+}
+
+func TestTimeoutOfAPluginIsAtMostTheInterval(t *testing.T) {
+	s := fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")))
+	s.Config.Probe.Interval.Duration = time.Second
+	if got := keyIDs(t, planOf(t, s).Workloads[0]); got != "1" { // decoding checks the timeout
+		t.Error(got)
+	}
+}
+
+func TestRevisionIsANumber(t *testing.T) {
+	for name, c := range map[string]struct {
+		secret, label, want string
+	}{
+		"of the Secret":          {"encryption-config-7", "5", "7"},
+		"the live Secret":        {"encryption-config", "5", ""},
+		"of the label":           {"", "5", "5"},
+		"no number in the name":  {"encryption-config-backup", "5", "5"},
+		"no number in the label": {"", "canary", ""},
+		"none":                   {"", "", ""},
+	} {
+		pod := apiPod("a", "1", revision(c.label), func(p *corev1.Pod) {
+			if c.secret != "" {
+				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: c.secret}}})
+			}
+		})
+		if got := RevisionOf("encryption-config", &pod.Spec, pod.Labels); got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
+	host := []*corev1.Pod{apiPod("a", "1", onHost)}
+	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(host...)))
+	begun := fixture(t, v1alpha1.DeliveryExternal, pods(host...), delivered(t, first))
+	plan := planOf(t, begun)
+	if plan.State.Delivery != v1alpha1.DeliveryCompanion || !plan.State.InTarget {
+		t.Fatalf("%+v", plan.State)
+	}
+	s := fixture(t, v1alpha1.DeliveryCompanion, pods(host...), delivered(t, first), delivered(t, plan))
+	back := planOf(t, s)
+	for _, want := range []string{"ConfigMap/kms-health-reporter-api-", "ServiceAccount/kms-health-reporter-api"} {
+		if !strings.Contains(names(back.Delete), want) {
+			t.Errorf("%s stays: %s goes", want, names(back.Delete))
+		}
+	}
+	if !back.State.InTarget || len(back.DeleteSecrets) != 1 {
+		t.Errorf("%+v; %v", back.State, back.DeleteSecrets)
+	}
+	s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "ns" && o.GetKind() != "Role" })
+	s.State = back.State
+	s.State.Secrets = nil
+	if done := planOf(t, s); done.State.InTarget {
+		t.Error("it is still looked after when nothing is left")
+	}
+}

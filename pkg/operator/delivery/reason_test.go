@@ -1,0 +1,127 @@
+package delivery
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// declaredReasons are the constants of type Reason in the source of this package.
+func declaredReasons(t *testing.T) (all []Reason) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "reason.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if kind, ok := spec.Type.(*ast.Ident); !ok || kind.Name != "Reason" {
+			return true
+		}
+		for _, v := range spec.Values {
+			value, err := strconv.Unquote(v.(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, Reason(value))
+		}
+		return true
+	})
+	if len(all) == 0 {
+		t.Fatal("reason.go declares no Reason")
+	}
+	return all
+}
+
+func TestEachReasonHasOneEntryInTheTable(t *testing.T) {
+	declared := declaredReasons(t)
+	entries := map[Reason]int{}
+	for _, p := range reasons {
+		entries[p.reason]++
+	}
+	for _, r := range declared {
+		if entries[r] != 1 {
+			t.Errorf("%s has %d entries", r, entries[r])
+		}
+	}
+	if len(reasons) != len(declared) {
+		t.Errorf("%d entries for %d reasons", len(reasons), len(declared))
+	}
+	for _, r := range []credentials.Reason{
+		credentials.ReasonProgressing, credentials.ReasonAwaitingApproval, credentials.ReasonRequestDenied,
+		credentials.ReasonRenewalFailed, credentials.ReasonCredentialsExpired,
+	} {
+		if entries[Reason(r)] != 1 {
+			t.Errorf("%s, a reason of credentials, has %d entries", r, entries[Reason(r)])
+		}
+	}
+}
+
+func TestReasonIsEitherTroubleOrUnderWayOrComplete(t *testing.T) {
+	class := func(r Reason) string {
+		switch {
+		case r.Trouble() && !r.UnderWay():
+			return "trouble"
+		case !r.Trouble() && r.UnderWay():
+			return "under way"
+		case !r.Trouble():
+			return "complete"
+		}
+		return "both trouble and under way"
+	}
+	last := 0
+	order := []string{"trouble", "under way", "complete"}
+	for _, p := range reasons {
+		is := class(p.reason)
+		at := slices.Index(order, is)
+		if at < last {
+			t.Errorf("%s (%s) stands after less severe reasons", p.reason, is)
+		}
+		last = max(last, at)
+		if complete := (Status{Reason: p.reason}).Condition() == operatorcr.True; complete != (is == "complete") {
+			t.Errorf("%s is %s, and its condition is %s", p.reason, is, Status{Reason: p.reason}.Condition())
+		}
+		if warning := p.reason.EventType() == corev1.EventTypeWarning; warning != (is == "trouble") {
+			t.Errorf("%s is %s, and its Event is of type %s", p.reason, is, p.reason.EventType())
+		}
+	}
+}
+
+func TestMostSevereProblemIsReportedFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		problems []Problem
+		want     Status
+	}{
+		"one": {[]Problem{{NoReporters, "a"}}, Status{NoReporters, "a"}},
+		"two of one reason, in the order of their messages": {[]Problem{{NoReporters, "b"}, {NoReporters, "a"}}, Status{NoReporters, "a; b"}},
+		"one twice":                           {[]Problem{{NoReporters, "a"}, {NoReporters, "a"}}, Status{NoReporters, "a"}},
+		"the more severe one later":           {[]Problem{{TLSProfileInvalid, "a"}, {Forbidden, "b"}}, Status{Forbidden, "b; TLSProfileInvalid: a"}},
+		"trouble before what is under way":    {[]Problem{{Progressing, "a"}, {TLSProfileInvalid, "b"}}, Status{TLSProfileInvalid, "b; Progressing: a"}},
+		"several of each, each with its name": {[]Problem{{NoReporters, "c"}, {Refused, "b"}, {NoReporters, "a"}, {Refused, "d"}}, Status{Refused, "b; d; NoReporters: a; NoReporters: c"}},
+	} {
+		before := len(c.problems)
+		first := c.problems[0]
+		if got := worst(c.problems); got != c.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if len(c.problems) != before || c.problems[0] != first {
+			t.Errorf("%s: worst changed its argument: %v", name, c.problems)
+		}
+	}
+	long := worst([]Problem{{NoReporters, strings.Repeat("é", maxMessage)}})
+	if len(long.Message) > maxMessage+len("…") || !strings.HasSuffix(long.Message, "é…") {
+		t.Errorf("a long message has %d bytes and ends with %q", len(long.Message), long.Message[len(long.Message)-10:])
+	}
+}

@@ -1,0 +1,183 @@
+package delivery
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+)
+
+// prune finds what no longer belongs to a target with reporters.
+func (p *planner) prune() {
+	wanted := map[string]bool{}
+	for _, o := range slices.Concat(p.plan.Apply, p.plan.Workloads) {
+		wanted[id(o)] = true
+	}
+	for _, o := range p.Own {
+		if wanted[id(o)] || o.GetDeletionTimestamp() != nil {
+			continue
+		}
+		goes := false
+		switch o.GetKind() {
+		case "Pod":
+			goes = p.podGoes(o)
+		case "DaemonSet":
+			goes = true
+		case "Role": // the target has a plugin set of its own now
+			goes = p.Target.Plugins != nil
+		case "ConfigMap":
+			goes = !p.mounted(o.GetName()) && !p.mountedByOwn(o.GetName())
+		case "ServiceAccount": // of another namespace: the delivery has changed
+			goes = o.GetNamespace() != p.ReportersNamespace(p.Target.Delivery)
+		}
+		if goes {
+			p.plan.Delete = append(p.plan.Delete, o)
+		}
+	}
+	if !p.Target.Delivery.InOwnersPods() || p.Target.Delivery == v1alpha1.DeliveryExternal {
+		p.eject()
+	}
+	p.pruneSecrets()
+}
+
+func id(o *unstructured.Unstructured) string {
+	return o.GetKind() + "/" + o.GetNamespace() + "/" + o.GetName()
+}
+
+// podGoes reports whether a pod of ours that is no longer wanted may go now. A
+// companion that another replaces stays until that one runs.
+func (p *planner) podGoes(o *unstructured.Unstructured) bool {
+	switch v1alpha1.Delivery(o.GetLabels()[manifests.DeliveryLabel]) {
+	case v1alpha1.DeliveryDaemonSet:
+		return false // the DaemonSet's
+	case v1alpha1.DeliveryCompanion:
+		for _, w := range p.plan.Workloads {
+			if w.GetKind() == "Pod" && w.GetAnnotations()[manifests.BesideAnnotation] == o.GetAnnotations()[manifests.BesideAnnotation] {
+				return p.runs(p.find(w))
+			}
+		}
+	}
+	return true
+}
+
+// mountedByOwn reports whether a pod of ours still mounts a ConfigMap.
+func (p *planner) mountedByOwn(name string) bool {
+	for _, o := range p.own("Pod") {
+		if pod := typedPod(o); pod != nil && mounts(&pod.Spec, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// pruneSecrets names the credentials that nothing uses any more.
+func (p *planner) pruneSecrets() {
+	for _, kind := range secretKinds {
+		name := manifests.CredentialsName(p.Target.Name, kind)
+		wanted := slices.ContainsFunc(p.plan.Credentials, func(c CredentialsWanted) bool { return c.Name == name })
+		if !wanted && (!p.mounted(name) || p.Deleting) && slices.Contains(p.state.Secrets, name) {
+			p.plan.DeleteSecrets = append(p.plan.DeleteSecrets, name)
+		}
+	}
+}
+
+// secretKinds are the credentials that the operator keeps in Secrets.
+var secretKinds = []v1alpha1.Credentials{v1alpha1.CredentialsMintedToken, v1alpha1.CredentialsClientCertificate, v1alpha1.CredentialsLegacyToken}
+
+// remove plans a target without reporters: the next step of its removal.
+func (p *planner) remove(i intent) error {
+	if p.Offline { // there is nothing to remove
+		p.plan.Phase, p.plan.Status = i.phase, i.status
+		return nil
+	}
+	if p.NamespaceMissing { // and all that was in it
+		p.state.Secrets, p.state.InTarget = nil, false
+	}
+	phase, unknown := p.removalPhase(i.phase)
+	p.plan.Phase = phase
+	p.plan.Clean = phase == Idle || phase == RemovingReports || phase == Gone
+	if phase == Idle || len(p.own("ClusterRole")) > 0 {
+		if _, err := p.identity(); err != nil {
+			return err
+		}
+	}
+	p.plan.Status = Status{Removing, removingText[phase]}
+	switch {
+	case unknown != "":
+		p.plan.Status.Message = "" // known in a moment
+		if why := p.OwnProblems[unknown]; why != "" {
+			p.plan.Status = Status{SourceUnreadable, fmt.Sprintf("what is left of kind %s cannot be listed: %s", unknown, why)}
+		}
+		return nil
+	case phase == RemovingWorkloads && p.eject():
+		p.plan.Status.Message = "removing the reporter from the Deployment"
+	case phase == Idle:
+		p.state = p.state.withoutDelivery()
+		p.plan.Status = i.status
+	case phase == Gone:
+		p.plan.Delete, p.plan.Anchor = p.own("ClusterRole"), nil
+		p.plan.RemoveCondition = i.status.Reason != TargetNamespaceMissing
+		if len(p.plan.Delete) == 0 {
+			p.plan.Status = i.status
+		}
+	default:
+		p.deleteOf(phase)
+	}
+	if i.status.Reason == TargetNamespaceMissing {
+		p.plan.Status = i.status
+	}
+	return nil
+}
+
+// removingText is what a removal is doing.
+var removingText = map[Phase]string{
+	RemovingWorkloads:  "removing the reporters",
+	RemovingMounts:     "removing the reporters' configuration and credentials",
+	RemovingIdentities: "removing the reporters' identities",
+	RemovingReports:    "removing the reports from the operator resource",
+	Gone:               "removing the last objects",
+}
+
+// deleteOf deletes what goes in one phase of a removal.
+func (p *planner) deleteOf(phase Phase) {
+	for _, r := range removal {
+		if r.phase != phase {
+			continue
+		}
+		for _, o := range p.Own {
+			inUse := phase == RemovingMounts && !p.Deleting && p.mounted(o.GetName())
+			if slices.Contains(r.kinds, o.GetKind()) && !p.keeps(o) && !inUse {
+				p.plan.Delete = append(p.plan.Delete, o)
+			}
+		}
+	}
+	if phase == RemovingMounts {
+		p.pruneSecrets()
+	}
+}
+
+// renew plans what an Unmanaged target still gets: credentials and the CA before they
+// expire, so that pausing management breaks no report.
+func (p *planner) renew() {
+	p.plan.Phase = Renewing
+	for _, kind := range secretKinds {
+		if name := manifests.CredentialsName(p.Target.Name, kind); slices.Contains(p.state.Secrets, name) {
+			p.plan.Credentials = append(p.plan.Credentials, CredentialsWanted{kind, p.Target.Namespace, name})
+		}
+	}
+	for _, o := range p.Own {
+		if renewed, changed := withCA(o, p.CA); changed {
+			p.plan.RenewCA = append(p.plan.RenewCA, renewed)
+		}
+	}
+	p.plan.Status = Status{Unmanaged, "managementState is Unmanaged: credentials and the CA are renewed, and nothing else is changed"}
+	if p.Deleting {
+		p.plan.Status.Message += "; what is left of this target is removed when it is not"
+	}
+	if len(p.problems) > 0 {
+		p.plan.Status = worst(p.problems)
+	}
+}

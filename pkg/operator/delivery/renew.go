@@ -1,0 +1,100 @@
+package delivery
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kms-health/kms-health/pkg/applybody"
+	"github.com/kms-health/kms-health/pkg/operator/apply"
+	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+)
+
+// reportCredentials takes over what is to be reported of a credential: also of one that
+// works, and whose renewal does not.
+func (x *execution) reportCredentials(c CredentialsWanted, r *credentials.Result) {
+	if !r.Next.IsZero() {
+		x.requeue(max(time.Second, r.Next.Sub(x.Clock.Now())))
+	}
+	if !r.NotAfter.IsZero() {
+		x.outcome.Expiries[c.Name] = r.NotAfter
+	}
+	if r.Problem != nil {
+		problem := Problem{Reason(r.Problem.Reason), r.Problem.Message}
+		if apierrors.IsForbidden(r.Problem) {
+			problem = problemOf(r.Problem)
+		}
+		x.problems = append(x.problems, problem)
+	}
+}
+
+// kubeconfigOf finds the kubeconfig of an object that has one: a ConfigMap, or a pod
+// that gets it by the downward API.
+func kubeconfigOf(o *unstructured.Unstructured) (path []string, text string) {
+	path = []string{"data", "kubeconfig"}
+	if o.GetKind() == "Pod" {
+		path = []string{"metadata", "annotations", manifests.KubeconfigAnnotation}
+	}
+	text, _, _ = unstructured.NestedString(o.Object, path...)
+	return path, text
+}
+
+// withCA is a patch of an object whose kubeconfig has another CA than that of the API
+// server, and nothing else.
+func withCA(o *unstructured.Unstructured, ca []byte) (patch *unstructured.Unstructured, changed bool) {
+	path, text := kubeconfigOf(o)
+	if text == "" || len(ca) == 0 {
+		return nil, false
+	}
+	config, err := clientcmd.Load([]byte(text))
+	if err != nil {
+		return nil, false
+	}
+	for cluster := range maps.Values(config.Clusters) {
+		if len(cluster.CertificateAuthorityData) > 0 && !bytes.Equal(cluster.CertificateAuthorityData, ca) {
+			cluster.CertificateAuthorityData, changed = ca, true
+		}
+	}
+	if !changed {
+		return nil, false
+	}
+	raw, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, false
+	}
+	patch = &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(),
+		"metadata": map[string]any{"name": o.GetName(), "namespace": o.GetNamespace(), "uid": string(o.GetUID())},
+	}}
+	if err := unstructured.SetNestedField(patch.Object, string(raw), path...); err != nil {
+		return nil, false
+	}
+	return patch, true
+}
+
+// renewCA replaces the CA in what is otherwise left as it is.
+func (x *execution) renewCA(ctx context.Context) error {
+	for _, patch := range x.plan.RenewCA {
+		raw, err := applybody.Marshal(patch.Object)
+		if err != nil {
+			return err
+		}
+		_, err = x.Client.Resource(apply.ResourceOf(patch)).Namespace(patch.GetNamespace()).
+			Patch(ctx, patch.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manifests.Manager})
+		if err != nil {
+			return fmt.Errorf("replace the CA of %s: %w", apply.Key(patch), err)
+		}
+		x.Event(x.snapshot.Target.Name, corev1.EventTypeNormal, "CARenewed", apply.Key(patch))
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package encryption
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+// Set is the set of plugins of an API server.
+type Set struct {
+	// Known is whether Config holds. If not, the set that was known before stays in
+	// force.
+	Known bool
+	// Config has the plugins and those that cannot be probed; without any, KMS is off.
+	Config Config
+	// Problem is why a Secret gives no set, empty where it does. It contains nothing
+	// from the Secret but the names of fields.
+	Problem string
+}
+
+// Read returns the set of the Secret of an encryption config; nil: it does not exist, so
+// there is no plugin.
+//
+// The Secret of a revision is made from the live one when an API server is rolled out, so
+// a revision from before KMS was turned on has none. That it does not exist is a fact
+// only while the live Secret can be read: who has no right to read, or looks in the wrong
+// namespace, must not come here.
+//
+// It is a pure function, so that a changed configuration takes effect by calling it again.
+func Read(secret *corev1.Secret, config v1alpha1.EncryptionConfig) Set {
+	if secret == nil {
+		return Set{Known: true, Config: Config{Plugins: []v1alpha1.Plugin{}}}
+	}
+	data, ok := secret.Data[config.Key]
+	if !ok {
+		return Set{Problem: fmt.Sprintf("the Secret has no key %q", config.Key)}
+	}
+	c, err := Parse(data, config.KeyIDs)
+	if err != nil {
+		return Set{Problem: err.Error()}
+	}
+	return Set{Known: true, Config: c}
+}

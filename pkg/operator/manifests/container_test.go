@@ -1,0 +1,74 @@
+package manifests
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/pkg/podspec"
+)
+
+func typed[T any](t *testing.T, o *unstructured.Unstructured) *T {
+	t.Helper()
+	v := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, v, true); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// The reporter's container is the same in every delivery, but for its mounts, its user,
+// and the SELinux type by which it reaches sockets of other pods.
+func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
+	config, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Image, config.Rollout = "reporter:1", v1alpha1.RolloutAlways
+	settings, err := tlsprofile.Of(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &Input{Config: config, Namespace: "kms-health", Target: &config.Targets[0], OpenShift: true, TLS: settings, CA: []byte("CA")}
+	folders := []sockets.Folder{{MountPath: "/run/kms", HostPath: "/srv"}}
+	companion, err := in.Companion(Site{Node: "n", UID: "u", Folders: folders}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemonSet, err := in.DaemonSet(folders, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := corev1.Container{Name: "api", VolumeMounts: []corev1.VolumeMount{{Name: "s", MountPath: "/run/kms"}}}
+	user := int64(1000)
+	injected, _, err := podspec.Container(&corev1.PodSpec{Containers: []corev1.Container{api}}, podspec.Options{
+		Image: "reporter:1", Endpoints: []string{"unix:///run/kms/a.sock"}, ConfigMap: "c", Secret: "s", ConfigHash: "h", RunAsUser: &user,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(c corev1.Container) corev1.Container {
+		if len(c.VolumeMounts) == 0 || c.SecurityContext.RunAsUser == nil {
+			t.Errorf("no mounts or no user: %v", c)
+		}
+		c.VolumeMounts = nil
+		c.SecurityContext.RunAsUser, c.SecurityContext.RunAsNonRoot, c.SecurityContext.SELinuxOptions = nil, nil, nil
+		return c
+	}
+	want := same(injected)
+	for name, spec := range map[string]corev1.PodSpec{
+		"Companion": typed[corev1.Pod](t, companion).Spec,
+		"DaemonSet": typed[appsv1.DaemonSet](t, daemonSet).Spec.Template.Spec,
+	} {
+		if d := cmp.Diff(want, same(spec.Containers[0])); d != "" {
+			t.Errorf("%s (-injected +own):\n%s", name, d)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+// Package manifests makes the objects that the operator applies, from bindata/ and
+// values. It is pure: the controller and the render command call the same
+// functions, so both give the same bytes.
+package manifests
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/bindata"
+	install "github.com/kms-health/kms-health/manifests"
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/pkg/podspec"
+)
+
+// Input is what the objects of one target are made of.
+type Input struct {
+	Config    *v1alpha1.OperatorConfiguration // with an image
+	Namespace string                          // of the reporters that are pods of their own
+	Target    *v1alpha1.Target
+	OpenShift bool
+	TLS       tlsprofile.Settings
+	CA        []byte // PEM, of the API server; or CAFile, its path in the reporter's container
+	CAFile    string
+	// CredentialsFolder is where the credentials are in the reporter's container. Empty:
+	// where a pod of a cluster mounts them.
+	CredentialsFolder string
+	// Owner is the target's ClusterRole once it has a UID.
+	Owner *Owner
+	// Offline: there is no API server that could give it one.
+	Offline bool
+}
+
+// Owner is a target's ClusterRole.
+type Owner struct{ Name, UID string }
+
+// Site is one running API server pod.
+type Site struct {
+	Node string
+	// UID is the pod's on its node: the folder of its sockets is named after it.
+	UID     string
+	Folders []sockets.Folder
+}
+
+// PolicyName is the name of the reporters' admission policy, and of its binding.
+const PolicyName = "kms-health-reporter"
+
+// Policy bounds what the reporters' identities may write. It is the same for all
+// targets, and is installed with the operator.
+func Policy() ([]*unstructured.Unstructured, error) {
+	return decode("the reporters' policy", install.ReporterPolicy)
+}
+
+// Identity is the target's ServiceAccount, in the namespace where its reporters
+// run, with the one right that it has.
+func (in *Input) Identity() ([]*unstructured.Unstructured, error) {
+	all, err := objects("identity.yaml", map[string]any{
+		"Target":            in.Target.Name,
+		"Resource":          in.Target.Resource,
+		"Namespace":         in.ReportersNamespace(in.Target.Delivery),
+		"ServiceAccount":    Name(in.Target.Name),
+		"ClientCertificate": in.Target.Credentials == v1alpha1.CredentialsClientCertificate,
+		"OpenShift":         in.OpenShift,
+	})
+	return all, err
+}
+
+// ReportersNamespace is where the reporters of a delivery run.
+func (in *Input) ReportersNamespace(d v1alpha1.Delivery) string {
+	if d == v1alpha1.DeliveryDeployment || d == v1alpha1.DeliveryExternal {
+		return in.Target.Namespace
+	}
+	return in.Namespace
+}
+
+// SecretRole lets the operator read the encryption configs of these revisions,
+// and the live one.
+func (in *Input) SecretRole(revisions []string) (*unstructured.Unstructured, error) {
+	secret := in.Target.EncryptionConfig.Secret
+	var names []string
+	for _, revision := range revisions {
+		names = append(names, secret+"-"+revision)
+	}
+	return object("secret-role.yaml", map[string]any{
+		"Name": SecretRoleName(in.Target.Name), "Namespace": in.Target.Namespace, "Target": in.Target.Name,
+		"Secret": secret, "Revisioned": names,
+	})
+}
+
+// ConfigMap is the target's file for one plugin set.
+func (in *Input) ConfigMap(name, namespace string, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
+	file, kubeconfig, err := in.files(plugins)
+	if err != nil {
+		return nil, err
+	}
+	return object("configmap.yaml", map[string]any{
+		"Name": name, "Namespace": namespace, "Target": in.Target.Name,
+		"Config": string(file), "Kubeconfig": string(kubeconfig),
+	})
+}
+
+func (in *Input) files(plugins []v1alpha1.Plugin) (file, kubeconfig []byte, err error) {
+	if file, err = in.File(plugins); err != nil {
+		return nil, nil, err
+	}
+	kubeconfig, err = in.Kubeconfig()
+	return file, kubeconfig, err
+}
+
+// SetHash is the config-hash of pods whose plugin set is their own.
+func (in *Input) SetHash(plugins []v1alpha1.Plugin) (string, error) {
+	file, err := in.File(plugins)
+	return in.configHash(file, plugins, true), err
+}
+
+// podValues are the values that both kinds of own pods share.
+func (in *Input) podValues(folders []sockets.Folder, configHash string) map[string]any {
+	root := int64(0)
+	c := bindata.Container{Image: in.Config.Image, ConfigHash: configHash, RunAsUser: &root, OpenShift: in.OpenShift, Mounts: []bindata.Mount{
+		{Name: "config", MountPath: podspec.ConfigFolder}, {Name: "credentials", MountPath: podspec.CredentialsFolder},
+	}}
+	servingSecret := ""
+	if s := in.Target.Serving; s != nil && s.Secret != "" {
+		servingSecret = s.Secret
+		c.Mounts = append(c.Mounts, bindata.Mount{Name: "serving", MountPath: podspec.ServingFolder})
+	}
+	for i, f := range folders {
+		c.Mounts = append(c.Mounts, bindata.Mount{Name: fmt.Sprintf("sockets-%d", i), MountPath: f.MountPath, SubPath: f.SubPath})
+	}
+	return map[string]any{
+		"Namespace": in.Namespace, "Target": in.Target.Name, "Container": c,
+		"ServiceAccount": Name(in.Target.Name), "HostNetwork": in.local(),
+		"Folders": folders, "ServingSecret": servingSecret,
+	}
+}
+
+// Companion is the reporter's pod for one API server pod.
+func (in *Input) Companion(site Site, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
+	file, kubeconfig, err := in.files(plugins)
+	if err != nil {
+		return nil, err
+	}
+	values := in.podValues(site.Folders, in.configHash(file, plugins, true))
+	values["Node"], values["Beside"], values["Owner"] = site.Node, site.UID, (*Owner)(nil)
+	values["Config"], values["Kubeconfig"] = "", ""
+	values["Name"], values["PodHash"] = "", ""
+	pod, err := object("companion.yaml", values)
+	if err != nil {
+		return nil, err
+	}
+	// What a pod is replaced for is all but what reaches it live.
+	made, err := json.Marshal(pod)
+	if err != nil {
+		return nil, err
+	}
+	hash := shortHash(string(made))
+	values["Name"] = companionName(in.Target.Name, site.Node, site.UID, hash)
+	values["PodHash"], values["Owner"] = hash, in.Owner
+	values["Config"], values["Kubeconfig"] = string(file), string(kubeconfig)
+	return object("companion.yaml", values)
+}
+
+// DaemonSet is the agent on each node whose host folders hold the sockets.
+func (in *Input) DaemonSet(folders []sockets.Folder, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
+	file, err := in.File(plugins)
+	if err != nil {
+		return nil, err
+	}
+	values := in.podValues(folders, in.configHash(file, plugins, false))
+	values["Name"] = Name(in.Target.Name)
+	values["ConfigMap"] = Name(in.Target.Name)
+	values["NodeSelector"] = in.Target.NodeSelector
+	return object("daemonset.yaml", values)
+}
+
+// ImageProof is a short-lived pod that starts the reporter's image on a node.
+func (in *Input) ImageProof(node string) (*unstructured.Unstructured, error) {
+	return object("image-proof.yaml", map[string]any{
+		"Name":      fmt.Sprintf("kms-health-image-%s-%s", in.Target.Name, shortHash(node, in.Config.Image)),
+		"Namespace": in.Namespace, "Target": in.Target.Name, "Node": node,
+		"Image": in.Config.Image, "Owner": in.Owner,
+	})
+}

@@ -1,0 +1,59 @@
+package process
+
+import (
+	"errors"
+	"net/http"
+	"os"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// restConfig returns how to reach the API server.
+func restConfig(kubeconfig, version string) (*rest.Config, error) {
+	var config *rest.Config
+	var err error
+	if kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	} else {
+		config, err = rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			err = errors.New("this is not a pod of a cluster: name a kubeconfig by --kubeconfig or KUBECONFIG")
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "kms-health-operator/" + version
+	// Writes are few; a lower limit would slow down a start with many targets.
+	config.QPS, config.Burst = 20, 40
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return unretried{next} })
+	return config, nil
+}
+
+// unretried returns a response of 503 to the caller. With a header Retry-After client-go
+// would wait and send the request again itself: an API server that starts asks for 5 s
+// before it serves a custom resource, and serves it sooner. Lists and watches are
+// retried by their callers.
+type unretried struct{ next http.RoundTripper }
+
+// RoundTrip is http.RoundTripper's.
+func (u unretried) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := u.next.RoundTrip(request)
+	if err == nil && response.StatusCode == http.StatusServiceUnavailable && request.Method == http.MethodGet {
+		response.Header.Del("Retry-After")
+	}
+	return response, err
+}
+
+// WrappedRoundTripper lets client-go find the transport below.
+func (u unretried) WrappedRoundTripper() http.RoundTripper { return u.next }
+
+// caOf returns the CA bundle of the API server, as PEM. A file is read each time: it is
+// replaced when the CA is rotated.
+func caOf(config *rest.Config) ([]byte, error) {
+	if len(config.CAData) > 0 || config.CAFile == "" {
+		return config.CAData, nil
+	}
+	return os.ReadFile(config.CAFile)
+}

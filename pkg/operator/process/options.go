@@ -1,0 +1,87 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Options of the process. All fields but those that are marked so are required.
+type Options struct {
+	ConfigFile  string
+	Kubeconfig  string // empty: the pod's own ServiceAccount
+	Namespace   string // the operator's own
+	Pod         string // the pod's name, which holds the lease; may be empty
+	Image       string // the reporter's, where the configuration has none; may be empty
+	KubeletRoot string // the kubelets' directory on the nodes
+	OpenShift   *bool  // whether this is OpenShift; nil: look
+
+	LeaderElect   bool
+	SingleReplica bool
+	// ApproveCertificates lets the operator approve its own certificate requests.
+	ApproveCertificates bool
+
+	MetricsAddress string // "0": none
+	MetricsCertDir string // empty: a self-signed certificate
+	HealthAddress  string // "0": none
+
+	// DegradedInertia is how long something must be bad before the ClusterOperator is
+	// Degraded, at least 0.
+	DegradedInertia time.Duration
+	Version         string
+}
+
+// none is an address that is not opened.
+const none = "0"
+
+// Validate returns an error with every mistake, each with the name of its flag.
+func (o *Options) Validate() error {
+	var all []error
+	wrong := func(flag, format string, args ...any) {
+		all = append(all, fmt.Errorf("--"+flag+": "+format, args...))
+	}
+	if o.ConfigFile == "" {
+		wrong("config", "is empty, must be a path")
+	}
+	for _, why := range validation.IsDNS1123Label(o.Namespace) {
+		wrong("namespace", "%q: %s", o.Namespace, why)
+	}
+	if !path.IsAbs(o.KubeletRoot) {
+		wrong("kubelet-root", "%q must be an absolute path", o.KubeletRoot)
+	}
+	for _, a := range []struct{ flag, address string }{{"metrics-bind-address", o.MetricsAddress}, {"health-bind-address", o.HealthAddress}} {
+		if _, _, err := net.SplitHostPort(a.address); a.address != none && err != nil {
+			wrong(a.flag, "%w; must be a host and a port, such as :8443, or 0", err)
+		}
+	}
+	if o.MetricsCertDir != "" && o.MetricsAddress != none {
+		if _, err := os.Stat(o.MetricsCertDir); err != nil {
+			wrong("metrics-cert-dir", "%w", err)
+		}
+	}
+	if o.DegradedInertia < 0 {
+		wrong("degraded-inertia", "%s must not be negative", o.DegradedInertia)
+	}
+	return errors.Join(all...)
+}
+
+// OpenShiftVariable is the environment variable that ParseOpenShift reads the value of.
+const OpenShiftVariable = "IS_OPENSHIFT"
+
+// ParseOpenShift returns whether this is OpenShift, nil for an empty value.
+func ParseOpenShift(value string) (*bool, error) {
+	if value == "" {
+		return nil, nil
+	}
+	is, err := strconv.ParseBool(value)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %q must be true or false", OpenShiftVariable, value)
+	}
+	return &is, nil
+}

@@ -1,0 +1,139 @@
+// Package process runs the operator as a process: it connects what the operator is made
+// of (package operator) with the API server, the lease, the Events, and the addresses
+// of metrics and health.
+package process
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/operator"
+	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/pkg/operator/events"
+	"github.com/kms-health/kms-health/pkg/operator/leader"
+	"github.com/kms-health/kms-health/pkg/operator/server"
+	"github.com/kms-health/kms-health/pkg/serverclock"
+)
+
+// leaseName is the name of the Lease, in the operator's namespace.
+const leaseName = "kms-health-operator"
+
+// Run runs the operator until ctx ends, which is no error. Neither the configuration
+// file nor the API server need be there at its start.
+func Run(ctx context.Context, o Options) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	config, err := restConfig(o.Kubeconfig, o.Version)
+	if err != nil {
+		return err
+	}
+	now := serverclock.New(clock.RealClock{})
+	config.Wrap(now.Wrap)
+	klog.InfoS("Starting", "version", o.Version, "config", o.ConfigFile, "namespace", o.Namespace, "server", config.Host)
+	dynamicClient, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	recorder, err := events.New(config, o.Namespace)
+	if err != nil {
+		return err
+	}
+	defer recorder.Shutdown()
+	registry := newRegistry(o.Version)
+	op := operator.New(operator.Options{
+		Client:      dynamicClient,
+		Credentials: credentials.New(client, clock.RealClock{}),
+		Approve:     o.ApproveCertificates,
+		CA:          func() ([]byte, error) { return caOf(config) },
+		ConfigFile:  o.ConfigFile,
+		Namespace:   o.Namespace,
+		Image:       o.Image,
+		OpenShift:   o.OpenShift,
+		KubeletRoot: o.KubeletRoot,
+		Event:       recorder.Event,
+		Registry:    registry,
+		Clock:       clock.RealClock{},
+		Now:         now.Now,
+		Version:     o.Version,
+		Inertia:     o.DegradedInertia,
+	})
+
+	all, ctx := errgroup.WithContext(ctx)
+	if err := serve(ctx, all, o, client, registry, op); err != nil {
+		return err
+	}
+	all.Go(func() error { op.Follow(ctx); return nil })
+	all.Go(func() error { return lead(ctx, o, config, op.Run) })
+	return all.Wait()
+}
+
+// newRegistry returns a registry with the metrics of the process.
+func newRegistry(version string) *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "kms_health_operator_build_info",
+			Help:        "1, with the version of the program and of Go.",
+			ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+		}, func() float64 { return 1 }),
+	)
+	return registry
+}
+
+// serve opens the addresses of metrics and health, on every replica.
+func serve(ctx context.Context, all *errgroup.Group, o Options, client kubernetes.Interface, registry prometheus.Gatherer, op interface {
+	TLS() *tls.Config
+	Ready() error
+}) error {
+	if o.MetricsAddress != none {
+		listener, err := server.ListenTLS(o.MetricsAddress, o.MetricsCertDir, op.TLS)
+		if err != nil {
+			return err
+		}
+		access := server.NewAccess(client.AuthenticationV1().TokenReviews(), client.AuthorizationV1().SubjectAccessReviews())
+		all.Go(func() error { return server.Serve(ctx, listener, server.Metrics(registry, access)) })
+	}
+	if o.HealthAddress != none {
+		listener, err := net.Listen("tcp", o.HealthAddress)
+		if err != nil {
+			return err
+		}
+		all.Go(func() error { return server.Serve(ctx, listener, server.Health(op.Ready)) })
+	}
+	return nil
+}
+
+// lead runs work on one replica at a time.
+func lead(ctx context.Context, o Options, config *rest.Config, work func(context.Context)) error {
+	if !o.LeaderElect {
+		work(ctx)
+		return nil
+	}
+	lock, err := leader.NewLock(config, o.Namespace, leaseName, o.Pod)
+	if err != nil {
+		return err
+	}
+	timings := leader.Replicated
+	if o.SingleReplica {
+		timings = leader.SingleReplica
+	}
+	return leader.Run(ctx, lock, timings, work)
+}

@@ -1,0 +1,93 @@
+package operator
+
+import (
+	"context"
+	"crypto/tls"
+	"slices"
+	"sync"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/klog/v2"
+
+	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+)
+
+// profile follows the cluster's TLS profile, by which reporters and the operator
+// itself serve. One that is not understood stops nothing: the last good one stays in
+// force, and before there was one, Intermediate, OpenShift's default.
+type profile struct {
+	source *source.Source[*configv1.APIServer] // nil: this is no OpenShift
+
+	mu      sync.Mutex
+	last    *tlsprofile.Settings
+	leftOut []string
+}
+
+func newProfile(client dynamic.Interface, openShift *bool, wake func()) *profile {
+	p := &profile{}
+	if openShift == nil || *openShift {
+		p.source = source.NewAPIServer(client, wake)
+	}
+	return p
+}
+
+func (p *profile) run(ctx context.Context) {
+	if p.source != nil {
+		p.source.Run(ctx)
+	}
+}
+
+// settings returns what is in force, and why the profile is not; false while it is not
+// known yet.
+func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool) {
+	var spec *configv1.TLSSecurityProfile
+	if p.source != nil {
+		switch err := p.source.Err(); {
+		case p.source.Known():
+			if a, exists := p.source.Get("", source.ClusterName); exists && a != nil {
+				spec = a.Spec.TLSSecurityProfile
+			}
+		case err == nil:
+			return s, "", false
+		default:
+			problem = "the TLS profile cannot be read: " + err.Error()
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	read, err := tlsprofile.Of(spec)
+	switch {
+	case err != nil:
+		problem = "the TLS profile is not understood: " + err.Error()
+	case problem == "":
+		p.last = &read
+		if !slices.Equal(read.LeftOut, p.leftOut) {
+			p.leftOut = read.LeftOut
+			klog.V(1).InfoS("Left out of the TLS profile", "suites", read.LeftOut)
+		}
+	}
+	if p.last != nil {
+		return *p.last, problem, true
+	}
+	return read, problem, true // Intermediate, where the profile is not understood
+}
+
+// serving is how the operator itself serves.
+func (p *profile) serving() *tls.Config {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	s, _, known := p.settings()
+	if !known {
+		return c
+	}
+	c.MinVersion = s.MinVersion.Version()
+	for _, name := range s.CipherSuites {
+		if id, err := v1alpha1.CipherSuite(name); err == nil {
+			c.CipherSuites = append(c.CipherSuites, id)
+		}
+	}
+	return c
+}

@@ -1,0 +1,168 @@
+package render
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/podspec"
+)
+
+func testdata(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("../../../test/testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func input(t *testing.T, target string) Input {
+	t.Helper()
+	config, err := v1alpha1.DecodeOperator(testdata(t, "operator.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Input{
+		Config: config, Target: target, Namespace: "kms-health", HostFolder: "/etc/kubernetes/kms-health",
+		EncryptionConfig: testdata(t, "encryption-config.yaml"), CA: testdata(t, "ca.crt"),
+	}
+}
+
+func names(files []File) string {
+	var all []string
+	for _, f := range files {
+		all = append(all, f.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+func find(t *testing.T, files []File, name string) string {
+	t.Helper()
+	for _, f := range files {
+		if f.Name == name {
+			return string(f.Data)
+		}
+	}
+	t.Fatalf("no %s among %s", name, names(files))
+	return ""
+}
+
+func TestFilesAreThoseOfTheDelivery(t *testing.T) {
+	companion := input(t, "kube-apiserver")
+	companion.Config.Targets[0].Delivery = v1alpha1.DeliveryCompanion
+	companion.Pod = []byte(`{apiVersion: v1, kind: Pod, metadata: {name: api, namespace: ns, uid: u-1}, spec: {nodeName: n, containers: [{name: kube-apiserver, image: i, volumeMounts: [{name: s, mountPath: /var/run/kmsplugin}]}], volumes: [{name: s, emptyDir: {}}]}}`)
+	deployment := input(t, "openshift-apiserver")
+	deployment.Pod = testdata(t, "deployment.yaml")
+	static := input(t, "kube-apiserver")
+	static.Pod = testdata(t, "static-pod.yaml")
+	for name, c := range map[string]struct {
+		in   Input
+		want string
+	}{
+		"DaemonSet":  {input(t, "kube-apiserver"), "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-kube-apiserver.yaml 40-daemonset-kms-health-reporter-kube-apiserver.yaml"},
+		"Companion":  {companion, "10-policy.yaml 20-identity.yaml 40-pod-kms-health-kube-apiserver-"},
+		"Deployment": {deployment, "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml 50-deployment-apiserver.yaml"},
+		"static pod": {static, "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig static-pod.yaml"},
+	} {
+		files, err := Render(c.in)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := names(files); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %s", name, got)
+		}
+		again, err := Render(c.in)
+		if err != nil || len(again) != len(files) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for i := range files {
+			if string(files[i].Data) != string(again[i].Data) || files[i].Note == "" {
+				t.Errorf("%s: %s differs the second time, or has no note", name, files[i].Name)
+			}
+		}
+	}
+}
+
+// OpenShift's installer of static pods replaces both words in every file that it
+// writes.
+func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
+	in := input(t, "kube-apiserver")
+	in.Pod = testdata(t, "static-pod.yaml")
+	files, err := Render(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := "master-0"
+	install := func(name string) []byte {
+		return []byte(strings.NewReplacer("REVISION", "7", "NODE_NAME", node).Replace(find(t, files, name)))
+	}
+	pod := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict(install("static-pod.yaml"), pod); err != nil {
+		t.Fatal(err)
+	}
+	reporter := pod.Spec.Containers[len(pod.Spec.Containers)-1]
+	if reporter.Name != podspec.ContainerName || strings.Join(reporter.Args, " ") != "--config=/etc/kms-health/config/config.yaml --node-name=master-0" {
+		t.Errorf("%s %v", reporter.Name, reporter.Args)
+	}
+	if pod.Labels["revision"] != "7" {
+		t.Errorf("labels %v", pod.Labels)
+	}
+	if v := pod.Spec.Volumes[0].HostPath.Path; v != "/etc/kubernetes/static-pod-resources/kube-apiserver-pod-7" {
+		t.Errorf("the API server's own volume is %s", v)
+	}
+	for _, name := range []string{"host/config/config.yaml", "host/config/kubeconfig"} {
+		if string(install(name)) != find(t, files, name) {
+			t.Errorf("%s holds a word that is replaced", name)
+		}
+	}
+	config, err := v1alpha1.DecodeReporter(install("host/config/config.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hash := pod.Annotations[podspec.ConfigHashAnnotation]; hash != v1alpha1.PluginSetHash(config.Plugins) {
+		t.Errorf("the pod is made for %s", hash)
+	}
+	if kubeconfig := find(t, files, "host/config/kubeconfig"); !strings.Contains(kubeconfig, "/etc/kms-health/credentials/client/tls.crt") || !strings.Contains(kubeconfig, "https://localhost:6443") {
+		t.Errorf("%s", kubeconfig)
+	}
+}
+
+func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Input)
+		want   string
+	}{
+		"which target":   {func(in *Input) { in.Target = "" }, "name one of them by --target: kube-apiserver, openshift-apiserver"},
+		"no such target": {func(in *Input) { in.Target = "x" }, `--target: the configuration has no "x"`},
+		"no plugins":     {func(in *Input) { in.EncryptionConfig = nil }, "give its --encryption-config"},
+		"plugins twice":  {func(in *Input) { in.Config.Targets[0].Plugins = []v1alpha1.Plugin{} }, "--encryption-config: target kube-apiserver names its plugins itself, in `plugins`"},
+		"garbage":        {func(in *Input) { in.EncryptionConfig = []byte("garbage") }, "--encryption-config: "},
+		"no kms": {func(in *Input) {
+			in.EncryptionConfig = []byte("{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [{resources: [secrets], providers: [{identity: {}}]}]}")
+		}, "no kms provider is named"},
+		"no CA": {func(in *Input) { in.CA = nil }, "--ca-file: is empty"},
+		"a CA's key": {func(in *Input) {
+			in.CA = append(in.CA, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
+		}, "holds a PRIVATE KEY"},
+		"no PEM":              {func(in *Input) { in.CA = []byte("garbage") }, "is not PEM"},
+		"another kind":        {func(in *Input) { in.Pod = []byte("{apiVersion: v1, kind: Service}") }, `--pod: is a "Service" of "v1"`},
+		"no folder":           {func(in *Input) { in.Pod = testdata(t, "static-pod.yaml"); in.HostFolder = "" }, "--host-folder: is empty"},
+		"Companion, no pod":   {func(in *Input) { in.Config.Targets[0].Delivery = v1alpha1.DeliveryCompanion }, "--pod"},
+		"Auto, no pod":        {func(in *Input) { in.Config.Targets[0].Delivery = v1alpha1.DeliveryAuto }, "no running pod shows where the sockets are yet"},
+		"a profile's garbage": {func(in *Input) { in.APIServer = []byte("spec: {tlsSecurityProfile: {type: Custom}}") }, "tlsSecurityProfile"},
+	} {
+		in := input(t, "kube-apiserver")
+		c.change(&in)
+		_, err := Render(in)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,380 @@
+// Package rollup keeps the roll-up of every target on its operator resource: what
+// package rollup makes of the reports there, of the target's pods, and of their nodes.
+//
+// It works beside the delivery of reporters and waits for nothing of it, so that it
+// goes on while Secrets and ConfigMaps cannot be read: it reads operator resources,
+// Nodes and Pods alone. From the delivery it gets, whenever that changes, which
+// plugins each pod has.
+package rollup
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+const (
+	// settle is how long a sync waits for more of the same change: reporters write
+	// one by one.
+	settle = 20 * time.Millisecond
+	// resync is how often a target is judged though nothing changes.
+	resync = 5 * time.Minute
+	// A target whose roll-up could not be written is synced again after these.
+	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
+	// afterOutage is for how long after an outage of the API server missing reports mean
+	// nothing: nobody could report, and kubelets, which retry ever less often while it is
+	// away, up to every half minute, know of their pods what was before. Until they do, a
+	// pod that was replaced meanwhile looks like one whose reporter stopped reporting.
+	afterOutage    = time.Minute
+	requestTimeout = 10 * time.Second
+	// workers is how many targets are synced at a time.
+	workers = 4
+)
+
+// Options of a Controller.
+type Options struct {
+	Client dynamic.Interface
+	// Namespace is where reporters run that are pods of their own.
+	Namespace string
+	// Event records an Event of a target.
+	Event    func(target, eventType, reason, message string)
+	Registry prometheus.Registerer
+	// Clock is for timers. Now is the time by the API server's clock, by which reports
+	// are judged.
+	Clock clock.WithTicker
+	Now   func() time.Time
+	// Changed is called when a target has come to something else than before; Gone,
+	// when nothing of it is left on its resource. They must not block.
+	Changed func()
+	Gone    func(target string)
+}
+
+// Verdict is what a target came to.
+type Verdict struct {
+	// Result is nil while too little is known to judge, and where KMS is off.
+	Result *rollup.Result
+	// Done says that nothing of a target is left on its resource, and nobody of ours
+	// can write there.
+	Done bool
+}
+
+// Controller keeps the roll-ups.
+type Controller struct {
+	Options
+	metrics *metrics
+	status  *operatorcr.StatusWriter
+	queue   workqueue.TypedRateLimitingInterface[string] // names of targets
+	limiter workqueue.TypedRateLimiter[string]
+
+	mu      sync.Mutex
+	targets map[string]*entry
+}
+
+// entry is what is kept of a target between its syncs. Its fields are of the one
+// worker that syncs it, but for those under the Controller's mu.
+type entry struct {
+	removed   map[operatorcr.Ref]removal
+	replaced  rollup.Replacements
+	notBefore time.Time // of the next write, after one that failed
+	failed    string    // the last error
+	// outage says that the API server is away; quietUntil, how long missing reports mean
+	// nothing after it.
+	outage     bool
+	quietUntil time.Time
+
+	target  delivery.Published // under mu
+	verdict Verdict            // under mu
+	judged  bool               // under mu
+}
+
+// New makes a Controller.
+func New(o Options) *Controller {
+	c := &Controller{
+		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry),
+		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+	}
+	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(c.limiter, workqueue.TypedRateLimitingQueueConfig[string]{Clock: o.Clock})
+	c.status = &operatorcr.StatusWriter{
+		Client:  func(r schema.GroupVersionResource) operatorcr.Patcher { return o.Client.Resource(r) },
+		Manager: manifests.Manager, Types: rollup.Types, Clock: o.Clock,
+	}
+	return c
+}
+
+// Set sets what is known of a target. Until then, nothing is done about it.
+func (c *Controller) Set(t delivery.Published) {
+	c.mu.Lock()
+	e := c.targets[t.Name]
+	if e == nil {
+		e = &entry{removed: map[operatorcr.Ref]removal{}, replaced: rollup.Replacements{}}
+		c.targets[t.Name] = e
+	}
+	same := reflect.DeepEqual(forCompare(e.target), forCompare(t)) && e.target.Sources == t.Sources
+	e.target = t
+	c.mu.Unlock()
+	if !same {
+		c.Wake(t.Name)
+	}
+}
+
+// forCompare is a target without its sources, whose content changes.
+func forCompare(t delivery.Published) delivery.Published {
+	t.Sources, t.Cluster = nil, nil
+	return t
+}
+
+// Remove forgets a target that is gone.
+func (c *Controller) Remove(name string) {
+	c.mu.Lock()
+	delete(c.targets, name)
+	c.mu.Unlock()
+	c.metrics.set(name, nil)
+	c.limiter.Forget(name)
+	c.Changed()
+}
+
+// Wake syncs a target.
+func (c *Controller) Wake(name string) { c.queue.AddAfter(name, settle) }
+
+// Verdict returns what a target last came to, and whether it was judged yet.
+func (c *Controller) Verdict(name string) (Verdict, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.targets[name]
+	if e == nil {
+		return Verdict{}, false
+	}
+	return e.verdict, e.judged
+}
+
+// IsDone reports whether nothing of a target is left on its resource.
+func (c *Controller) IsDone(name string) bool {
+	v, judged := c.Verdict(name)
+	return judged && v.Done
+}
+
+// Run syncs targets until ctx ends. One replica at a time may run.
+func (c *Controller) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for c.processNextItem(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	running.Wait()
+}
+
+func (c *Controller) processNextItem(ctx context.Context) bool {
+	name, shutdown := c.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer c.queue.Done(name)
+	if at := c.sync(ctx, name); !at.IsZero() {
+		c.queue.AddAfter(name, max(0, at.Sub(c.Now())))
+	}
+	return true
+}
+
+// sync brings the roll-up of one target about. It returns when to sync it again at the
+// latest, by the API server's clock; zero: it is gone.
+func (c *Controller) sync(ctx context.Context, name string) time.Time {
+	c.mu.Lock()
+	e := c.targets[name]
+	if e == nil {
+		c.mu.Unlock()
+		return time.Time{}
+	}
+	t, before, judgedBefore := e.target, e.verdict, e.judged
+	c.mu.Unlock()
+	s := &syncing{Controller: c, entry: e, target: &t, now: c.Now()}
+	s.again = s.now.Add(resync)
+	verdict, judged := s.judge(ctx)
+	if !judged { // too little is known for another
+		return s.again
+	}
+	c.metrics.set(name, verdict.Result)
+	c.mu.Lock()
+	e.verdict, e.judged = verdict, true
+	c.mu.Unlock()
+	if !judgedBefore || before.Done != verdict.Done || !sameConditions(before.Result, verdict.Result) {
+		c.Changed()
+	}
+	if verdict.Done && !before.Done {
+		c.Gone(name)
+	}
+	return s.again
+}
+
+func sameConditions(a, b *rollup.Result) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return slices.Equal(a.Conditions, b.Conditions)
+}
+
+// syncing is one sync of one target.
+type syncing struct {
+	*Controller
+	*entry
+	target *delivery.Published
+	now    time.Time
+	again  time.Time // when to sync again at the latest
+}
+
+// requeue syncs again at a time, if not before.
+func (s *syncing) requeue(at time.Time) {
+	if !at.IsZero() && at.Before(s.again) {
+		s.again = at
+	}
+}
+
+// judge rolls up. judged is false while a source that it rests on is not known.
+func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
+	t := s.target
+	if t.Superseded {
+		return Verdict{Done: true}, true
+	}
+	outage := s.inOutage(t.Sources.Resource.Err())
+	if !t.Sources.Resource.Known() {
+		return Verdict{}, false
+	}
+	resource, exists := t.Sources.Resource.Get("", operatorcr.Name)
+	switch {
+	case !exists:
+		return Verdict{Done: t.Clean}, true
+	case t.Off:
+		return s.takeOff(ctx, resource), true
+	case !t.SetsKnown && len(resource.Reports) == 0:
+		return Verdict{}, false
+	}
+	nodes, created, known := s.nodes(resource)
+	if !known {
+		return Verdict{}, false
+	}
+	standing := s.standing(resource)
+	in := rollup.Input{
+		Now: s.now, Reports: resource.Reports, Nodes: nodes, WriteKey: writeKey(t.State.Live),
+		Previous: standing.Conditions, Optional: t.Optional,
+	}
+	in.NoWriteKey = t.SetsKnown && in.WriteKey == ""
+	v.Result = rollup.Evaluate(&in)
+	s.requeue(v.Result.Deadline)
+	if outage && restsOnStale(v.Result) {
+		return Verdict{}, false
+	}
+	if s.waits() {
+		return v, true
+	}
+	// A removal is of the very version that was read, so it comes before our write.
+	var cleaned error
+	if !t.Unmanaged {
+		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Reports: resource.Reports, Nodes: nodes, Made: created})
+	}
+	s.finish(errors.Join(cleaned, s.write(ctx, standing, v.Result)))
+	return v, true
+}
+
+// takeOff removes the roll-up and the reports of a target that is off.
+func (s *syncing) takeOff(ctx context.Context, resource *operatorcr.Status) (v Verdict) {
+	standing := s.standing(resource)
+	none := &rollup.Result{}
+	reports := slices.ContainsFunc(resource.Reports, func(r operatorcr.Report) bool { return r.Ours && !s.removed[r.Ref()].back })
+	v.Done = s.target.Clean && !reports && none.Same(standing.Conditions)
+	if s.target.Unmanaged || s.waits() {
+		return v
+	}
+	var cleaned error
+	if s.target.Clean {
+		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Reports: resource.Reports, Off: true})
+	}
+	s.finish(errors.Join(cleaned, s.write(ctx, standing, none)))
+	return v
+}
+
+// inOutage reports whether the API server is away, or was a moment ago.
+func (s *syncing) inOutage(err error) bool {
+	switch {
+	case err != nil:
+		s.outage = true // its end wakes us
+		return true
+	case s.outage:
+		s.outage, s.quietUntil = false, s.now.Add(afterOutage)
+	}
+	if !s.now.Before(s.quietUntil) {
+		return false
+	}
+	s.requeue(s.quietUntil)
+	return true
+}
+
+// restsOnStale reports whether a verdict is another for reports that did not come. A
+// plugin that is known to be unhealthy is reported all the same.
+func restsOnStale(r *rollup.Result) bool {
+	return r.Condition(rollup.Degraded).Status != operatorcr.True &&
+		slices.ContainsFunc(r.Rows, func(row rollup.Row) bool { return row.State == rollup.Stale })
+}
+
+// waits reports whether a write failed a moment ago.
+func (s *syncing) waits() bool {
+	left := s.notBefore.Sub(s.Clock.Now())
+	if left > 0 {
+		s.requeue(s.now.Add(left))
+	}
+	return left > 0
+}
+
+// finish keeps the outcome of the writes, and asks for another try of what failed.
+func (s *syncing) finish(err error) {
+	name := s.target.Name
+	if err == nil {
+		s.limiter.Forget(name)
+		if s.failed != "" {
+			klog.InfoS("Rolled up again", "target", name)
+		}
+		s.failed, s.notBefore = "", time.Time{}
+		return
+	}
+	s.metrics.errors.WithLabelValues(name).Inc()
+	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no answer at all
+		s.quietUntil = s.now.Add(afterOutage)
+	}
+	if text := err.Error(); text != s.failed {
+		klog.ErrorS(err, "Failed to write the roll-up, retrying", "target", name)
+		s.failed = text
+	}
+	retry := s.limiter.When(name)
+	s.notBefore = s.Clock.Now().Add(retry)
+	s.requeue(s.now.Add(retry))
+}
+
+// writeKey is the keyID of the plugin that encrypts what is written now.
+func writeKey(live []v1alpha1.Plugin) string {
+	for _, p := range live {
+		if p.Role == v1alpha1.RoleWrite {
+			return p.KeyID
+		}
+	}
+	return ""
+}

@@ -1,0 +1,122 @@
+package rollup
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+var (
+	statusDesc = prometheus.NewDesc("kms_health_plugin_status",
+		"1 for the state of a plugin on a node, 0 for the others: healthy, unhealthy, error, stale, skewed, unreadable, missing.",
+		[]string{"target", "node", "key_id", "status"}, nil)
+	checkedDesc = prometheus.NewDesc("kms_health_plugin_last_checked_timestamp_seconds",
+		"When a plugin was last checked, by its node's clock.", []string{"target", "node", "key_id"}, nil)
+	reasonDesc = prometheus.NewDesc("kms_health_plugin_reason",
+		"1; why a plugin is unhealthy, or an error, by its node's fresh report; "+otherReason+" for a reason that this version does not know.",
+		[]string{"target", "node", "key_id", "reason"}, nil)
+	keyDesc = prometheus.NewDesc("kms_health_plugin_key_info",
+		"1; the remote key that a plugin named last.", []string{"target", "node", "key_id", "kek_id"}, nil)
+	conditionDesc = prometheus.NewDesc("kms_health_condition",
+		"1 for the status of a roll-up's condition, 0 for the others: True, False, Unknown.", []string{"target", "condition", "status"}, nil)
+)
+
+// otherReason stands for every reason that is not of health.Reasons: whoever may write
+// a report chooses its words, and each would be a series.
+const otherReason = "Other"
+
+var states = []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Skewed, rollup.Unreadable, rollup.Missing}
+
+// metrics tell of every target, node and key, so that one scrape tells all.
+type metrics struct {
+	errors *prometheus.CounterVec
+
+	mu      sync.Mutex
+	results map[string]*rollup.Result
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kms_health_operator_rollup_errors_total",
+			Help: "How often a roll-up could not be written, or a report not be removed, by target.",
+		}, []string{"target"}),
+		results: map[string]*rollup.Result{},
+	}
+	registry.MustRegister(m.errors, m)
+	return m
+}
+
+// set keeps a target's last result; nil: it has none.
+func (m *metrics) set(target string, r *rollup.Result) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r == nil {
+		delete(m.results, target)
+		return
+	}
+	m.results[target] = r
+}
+
+// Describe is the registry's.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{statusDesc, reasonDesc, checkedDesc, keyDesc, conditionDesc} {
+		ch <- d
+	}
+}
+
+// Collect is the registry's.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for target, r := range m.results {
+		for i := range r.Rows {
+			row := &r.Rows[i]
+			for _, s := range states {
+				gauge(statusDesc, one(s == row.State), target, row.Node, row.KeyID, string(s))
+			}
+			if reason := reasonOf(row); reason != "" {
+				gauge(reasonDesc, 1, target, row.Node, row.KeyID, reason)
+			}
+			if !row.LastChecked.IsZero() {
+				gauge(checkedDesc, float64(row.LastChecked.Unix()), target, row.Node, row.KeyID)
+			}
+			if row.KEKID != "" {
+				gauge(keyDesc, 1, target, row.Node, row.KeyID, health.CleanDetail(row.KEKID))
+			}
+		}
+		for _, c := range r.Conditions {
+			for _, s := range []string{operatorcr.True, operatorcr.False, operatorcr.Unknown} {
+				gauge(conditionDesc, one(s == c.Status), target, c.Type, s)
+			}
+		}
+	}
+}
+
+// reasonOf is a plugin's reason as a label; empty when its report has none, or does not
+// count.
+func reasonOf(row *rollup.Row) string {
+	switch {
+	case row.State != rollup.Unhealthy && row.State != rollup.Error || row.Reason == "":
+		return ""
+	case slices.Contains(health.Reasons, row.Reason):
+		return string(row.Reason)
+	default:
+		return otherReason
+	}
+}
+
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,162 @@
+package rollup
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/podspec"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// nodes are those that should report, and when each Node that exists was created.
+// known is false while a source is not known.
+func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, created map[string]time.Time, known bool) {
+	t := s.target
+	var pods []*corev1.Pod
+	if !t.NamespaceMissing {
+		if !t.Sources.Pods.Known() {
+			return nil, nil, false
+		}
+		pods = slices.DeleteFunc(t.Sources.Pods.All(), func(p *corev1.Pod) bool { return p == nil })
+	}
+	if !t.Cluster.OwnPods.Known() {
+		return nil, nil, false
+	}
+	names := map[string]bool{}
+	for _, pod := range pods {
+		names[pod.Spec.NodeName] = true
+	}
+	for i := range resource.Reports {
+		names[resource.Reports[i].Node] = true
+	}
+	delete(names, "")
+	all, known := t.Cluster.Nodes(t.Name, names)
+	if !known {
+		return nil, nil, false
+	}
+	created = make(map[string]time.Time, len(all))
+	for name, n := range all {
+		created[name] = n.Created.Time
+	}
+	expected = expect(t, s.Namespace, pods, reporters(t.Name, t.Cluster.OwnPods.All()), all, s.now)
+	until := s.replaced.QuietUntil(resource.Nodes, s.now)
+	for i := range expected {
+		if n := &expected[i]; until[n.Name].After(n.QuietUntil) {
+			n.QuietUntil = until[n.Name]
+		}
+	}
+	return expected, created, true
+}
+
+// reporters are a target's that are pods of their own, by node. While one delivery
+// replaces another there are two on a node.
+func reporters(target string, own []source.OwnPod) map[string]*corev1.Pod {
+	newest := map[string]*corev1.Pod{}
+	for _, o := range own {
+		pod := o.Pod
+		if pod == nil || pod.Labels[manifests.TargetLabel] != target || pod.Labels[manifests.DeliveryLabel] == "" || pod.DeletionTimestamp != nil {
+			continue
+		}
+		if newer(pod, newest[pod.Spec.NodeName]) {
+			newest[pod.Spec.NodeName] = pod
+		}
+	}
+	return newest
+}
+
+// newer says whether a pod came after another, nil: after none.
+func newer(pod, other *corev1.Pod) bool {
+	return other == nil || other.CreationTimestamp.Time.Before(pod.CreationTimestamp.Time) ||
+		other.CreationTimestamp.Equal(&pod.CreationTimestamp) && other.Name < pod.Name
+}
+
+// expect returns the nodes with a pod of the target that is placed and not about to
+// go, with its plugins, if any. reporters are the pods beside, by node.
+func expect(t *delivery.Published, namespace string, pods []*corev1.Pod, reporters map[string]*corev1.Pod, nodes map[string]source.Node, now time.Time) []rollup.Node {
+	newest := map[string]*corev1.Pod{}
+	for _, pod := range pods {
+		name := pod.Spec.NodeName
+		if !delivery.Alive(pod) || pod.DeletionTimestamp != nil {
+			continue
+		}
+		if newer(pod, newest[name]) {
+			newest[name] = pod
+		}
+	}
+	expected := make([]rollup.Node, 0, len(newest))
+	for name, pod := range newest {
+		its, exists := nodes[name]
+		if !exists {
+			continue
+		}
+		n := rollup.Node{Name: name, Ready: its.Ready, PodSince: began(pod)}
+		plugins := t.State.PluginsOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)
+		if t.SetsKnown && !t.Pending[delivery.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)] {
+			n.Keys, n.WriteKey = make([]string, 0, len(plugins)), writeKey(plugins)
+			for _, p := range plugins {
+				n.Keys = append(n.Keys, p.KeyID)
+			}
+		}
+		n.QuietUntil, n.Leaving = quiet(pod, t.Container)
+		v := beside{tool: t.Tool, pod: pod, container: t.Container, plugins: plugins, reporter: reporters[name], namespace: namespace}
+		n.Faults, n.Look = v.faults(now), v.look()
+		expected = append(expected, n)
+	}
+	slices.SortFunc(expected, func(a, b rollup.Node) int { return strings.Compare(a.Name, b.Name) })
+	return expected
+}
+
+// began is when a pod's life on its node began. The mirror of a static pod may be
+// made again long after.
+func began(pod *corev1.Pod) time.Time {
+	if at := pod.Status.StartTime; at != nil {
+		return at.Time
+	}
+	return pod.CreationTimestamp.Time
+}
+
+// apiServer is the name of the API server's container: the one that is configured,
+// else the pod's first but our own, as the sidecar has it.
+func apiServer(pod *corev1.Pod, configured string) string {
+	if configured != "" {
+		return configured
+	}
+	for i := range pod.Spec.Containers {
+		if name := pod.Spec.Containers[i].Name; name != podspec.ContainerName {
+			return name
+		}
+	}
+	return ""
+}
+
+// quiet is until when a pod's node may be silent, since its API server or one of its
+// plugins came or went; and whether the API server went in order.
+func quiet(pod *corev1.Pod, container string) (until time.Time, leaving bool) {
+	last := began(pod)
+	container = apiServer(pod, container)
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name == podspec.ContainerName {
+			continue
+		}
+		if e := s.LastTerminationState.Terminated; e != nil && e.FinishedAt.After(last) {
+			last = e.FinishedAt.Time // it is not started again yet
+		}
+		if r := s.State.Running; r != nil && r.StartedAt.After(last) {
+			last = r.StartedAt.Time
+		}
+		if e := s.State.Terminated; e != nil {
+			leaving = leaving || s.Name == container && e.ExitCode == 0
+			if e.FinishedAt.After(last) {
+				last = e.FinishedAt.Time
+			}
+		}
+	}
+	return last.Add(rollup.QuietPeriod), leaving
+}

@@ -1,0 +1,262 @@
+package rollup
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// removals are the writes that take reports away.
+func (s *fixture) removals() []request {
+	return slices.DeleteFunc(s.written(), func(w request) bool { return w.kind != types.JSONPatchType })
+}
+
+// wantsRemoved wants the number of removals since the start, and returns the last.
+func (s *fixture) wantsRemoved(n int, when string) request {
+	s.Helper()
+	all := s.removals()
+	if len(all) != n {
+		s.Fatalf("%s: %d removals, want %d: %+v", when, len(all), n, all)
+	}
+	if n == 0 {
+		return request{}
+	}
+	return all[n-1]
+}
+
+// ghost has a node that does not exist report, and its report removed: the watch
+// does not show it yet.
+func (s *fixture) ghost() request {
+	s.Helper()
+	s.begin()
+	s.report("z")
+	s.show()
+	s.settled()
+	w := s.wantsRemoved(1, "a report of no Node")
+	if !strings.Contains(w.body, fmt.Sprintf(`"value":"%d"`, s.version)) || !strings.Contains(w.body, `"KMSHealthReporter_z"`) {
+		s.Errorf("removed by %s", w.body)
+	}
+	return w
+}
+
+func TestARemovalIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.ghost()
+		s.addPod("c") // wakes it, and the resource is as before
+		s.Wake("api")
+		s.settled()
+		s.wantsRemoved(1, "while the watch does not show it")
+		delete(s.reports, "z")
+		s.show()
+		s.until(2 * time.Hour)
+		s.wantsRemoved(1, "when it is gone")
+	})
+}
+
+func TestAReportThatComesBackIsLeftUntilItIsStale(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.ghost()
+		delete(s.reports, "z")
+		s.show()
+		var stale time.Duration
+		for i := range 20 {
+			s.until(time.Duration(i+1) * 10 * time.Second)
+			stale = s.report("a", "b", "z")
+			s.show()
+		}
+		s.until(stale - 1)
+		s.wantsRemoved(1, "while its reporter writes, and until its last word is stale")
+		s.until(stale + 1)
+		s.wantsRemoved(2, "when its reporter has ended")
+		delete(s.reports, "z")
+		s.show()
+		s.until(stale + time.Hour)
+		s.wantsRemoved(2, "when it is gone")
+		if n := strings.Count(strings.Join(s.events, " "), "ReportRemoved"); n != 2 {
+			t.Errorf("%d events tell of it", n)
+		}
+	})
+}
+
+// Its reporter writes between our look and our removal.
+func TestARemovalThatComesTooLateIsNoFailure(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"race": apierrors.NewConflict(cluster.GroupResource(), "cluster", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			withFixture(t, func(s *fixture) {
+				s.begin()
+				s.failing(refusal)
+				s.report("z")
+				s.show()
+				s.settled()
+				tried := len(s.removals())
+				s.until(30 * time.Second)
+				s.wantsRemoved(tried, "until the watch tells of the change")
+				if got := testutil.ToFloat64(s.metrics.errors.WithLabelValues("api")); got != 0 || slices.Contains(s.events, "ReportRemoved") {
+					t.Errorf("%v failures are counted, events %q", got, s.events)
+				}
+				s.failing(nil)
+				s.report("z")
+				s.show()
+				s.settled()
+				s.wantsRemoved(tried+1, "then")
+			})
+		})
+	}
+}
+
+// It may be a report that has changed, or what admission denies each time.
+func TestRefusedRemovalIsCountedAndRepeated(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		s.failing(apierrors.NewInvalid(cluster.GroupVersion().WithKind("KubeAPIServer").GroupKind(), "cluster", nil))
+		s.report("z")
+		s.show()
+		s.until(30 * time.Second)
+		tried := len(s.removals())
+		if got := testutil.ToFloat64(s.metrics.errors.WithLabelValues("api")); tried < 2 || got != float64(tried) || slices.Contains(s.events, "ReportRemoved") {
+			t.Errorf("%d removals, %v failures are counted, events %q", tried, got, s.events)
+		}
+	})
+}
+
+func TestARemovalIsRememberedForAnHour(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		removed := s.ghost()
+		delete(s.reports, "z")
+		s.show()
+		s.until(removed.at + remembered + time.Second)
+		s.report("z")
+		s.show()
+		s.settled()
+		s.wantsRemoved(2, "later it is another's")
+	})
+}
+
+func TestARemovalIsForgottenWithItsTarget(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.ghost()
+		delete(s.reports, "z")
+		s.show()
+		s.remove()
+		s.settled()
+		s.report("z")
+		s.show()
+		s.set(knows("2"))
+		s.settled()
+		s.wantsRemoved(2, "it is a target anew")
+	})
+}
+
+// A node that has no API server any more is waited for, and nobody writes meanwhile.
+func TestAReportOfANodeWithoutPodGoesWhenItIsTime(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		stale := s.begin()
+		if err := s.client.Tracker().Delete(source.Pods, "ns", "api-b"); err != nil {
+			t.Fatal(err)
+		}
+		due := stale + rollup.QuietPeriod
+		s.until(due - 1)
+		s.wantsRemoved(0, "before a quiet period is over")
+		s.until(due)
+		if w := s.wantsRemoved(1, "when it is over"); !strings.Contains(w.body, `"KMSHealthReporter_b"`) {
+			t.Errorf("removed by %s", w.body)
+		}
+	})
+}
+
+// Of what is unmanaged nothing is removed; what is seen is told all the same.
+func TestWhatIsUnmanagedKeepsItsReports(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin(knows("2").but(func(t *delivery.Published) { t.Unmanaged = true }))
+		s.report("z")
+		s.show()
+		s.until(time.Minute)
+		s.wantsRemoved(0, "unmanaged")
+		if w := s.wants(2, "all are silent"); degraded(w.apply) != "Unknown ReporterStale" {
+			t.Errorf("written: %s", w.body)
+		}
+		s.set(knows("2").but(func(t *delivery.Published) { t.Unmanaged, t.Off, t.Clean = true, true, true }))
+		s.settled()
+		s.wants(2, "off")
+		if v, judged := s.Verdict("api"); !judged || v.Done || v.Result != nil {
+			t.Errorf("the verdict is %+v", v)
+		}
+	})
+}
+
+func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		done := func(want bool, when string) {
+			t.Helper()
+			if v, judged := s.Verdict("api"); !judged || v.Done != want || v.Result != nil {
+				t.Errorf("%s: the verdict is %+v", when, v)
+			}
+		}
+		s.begin()
+		off := knows("2").but(func(t *delivery.Published) { t.Off = true })
+		s.set(off)
+		s.settled()
+		if w := s.wants(2, "the roll-up goes first"); w.apply != nil || w.kind != types.ApplyPatchType {
+			t.Errorf("written: %s", w.body)
+		}
+		s.wantsRemoved(0, "reporters may still write")
+		s.showWritten()
+		s.settled()
+		done(false, "reporters may still write")
+
+		off.Clean = true
+		s.set(off)
+		s.settled()
+		s.wantsRemoved(1, "none writes")
+		for range 3 {
+			s.Wake("api")
+			s.settled()
+		}
+		s.wantsRemoved(1, "once")
+		done(false, "reports are still shown")
+
+		// One of them came back, and goes on: nobody waits for its reporter.
+		delete(s.reports, "b")
+		for range 2 {
+			s.until(time.Since(s.start) + time.Second)
+			s.report("a")
+			s.show()
+			s.settled()
+		}
+		s.wantsRemoved(1, "it came back")
+		done(true, "a report came back")
+		s.reports = nil
+		s.show()
+		s.settled()
+		done(true, "all are gone")
+		if len(s.metrics.results) > 0 {
+			t.Errorf("metrics of it: %v", s.metrics.results)
+		}
+		s.wants(3, "and nothing more")
+	})
+}
+
+func TestSupersededTargetWritesNothing(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.report("a", "b", "z")
+		s.show()
+		s.set(knows("2").but(func(t *delivery.Published) { t.Superseded = true }))
+		s.until(time.Hour)
+		s.wants(0, "another has the resource")
+		if v, judged := s.Verdict("api"); !judged || !v.Done {
+			t.Errorf("the verdict is %+v", v)
+		}
+	})
+}

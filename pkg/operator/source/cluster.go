@@ -1,0 +1,164 @@
+package source
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	configv1 "github.com/openshift/api/config/v1"
+
+	"github.com/kms-health/kms-health/pkg/operator/outage"
+)
+
+// manyNodes is from how many nodes on all Nodes are followed rather than each by its
+// name: a list of all costs the memory of all, and few nodes have API servers.
+const manyNodes = 16
+
+// ClusterName is the name of the one object of each of OpenShift's configuration
+// resources.
+const ClusterName = "cluster"
+
+// Cluster has the sources of the whole cluster.
+type Cluster struct {
+	// Roles and Bindings are the ClusterRoles and ClusterRoleBindings made for targets.
+	Roles, Bindings *Source[*unstructured.Unstructured]
+	// Policy and PolicyBinding bound what reporters may write. The operator only
+	// checks them.
+	Policy, PolicyBinding *Source[*unstructured.Unstructured]
+	// What was made for targets in the operator's own namespace.
+	OwnPods                                *Source[OwnPod]
+	DaemonSets, ConfigMaps, ServiceAccount *Source[*unstructured.Unstructured]
+	// Infrastructure exists on OpenShift; nil: it is known whether this is.
+	Infrastructure *Source[struct{}]
+
+	client dynamic.Interface
+	server *outage.Log
+	group  *group
+	nodes  nodes
+}
+
+// OwnPod is a pod that was made for a target, in both forms.
+type OwnPod struct {
+	Object *unstructured.Unstructured
+	Pod    *corev1.Pod
+}
+
+func readOwnPod(o *unstructured.Unstructured) OwnPod { return OwnPod{whole(o), typed[corev1.Pod](o)} }
+
+// ClusterOptions say what a Cluster follows, and whom it wakes.
+type ClusterOptions struct {
+	Client    dynamic.Interface
+	Namespace string // the operator's own
+	Ours      string // selects what was made for targets
+	Policy    string // the name of the reporters' policy, and of its binding
+	// Detect says that it is not known whether this is OpenShift.
+	Detect bool
+	// WakeDelivery and WakeRollup wake the controllers, for all targets.
+	WakeDelivery, WakeRollup func()
+}
+
+// NewCluster starts the sources of a cluster. They run until ctx ends and End is
+// called.
+func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
+	c := &Cluster{client: o.Client, server: outage.NewLog("lists and watches"), group: newGroup(ctx)}
+	objects := func(resource schema.GroupVersionResource, namespace, name, labels string) *Source[*unstructured.Unstructured] {
+		s := New(o.Client, c.server, Selection{Resource: resource, Namespace: namespace, Name: name, Labels: labels}, whole,
+			Wake[*unstructured.Unstructured]{Do: o.WakeDelivery})
+		c.group.start(s)
+		return s
+	}
+	c.Roles = objects(ClusterRoles, "", "", o.Ours)
+	c.Bindings = objects(ClusterBindings, "", "", o.Ours)
+	c.Policy = objects(Policies, "", o.Policy, "")
+	c.PolicyBinding = objects(PolicyBindings, "", o.Policy, "")
+	c.DaemonSets = objects(DaemonSets, o.Namespace, "", o.Ours)
+	c.ConfigMaps = objects(ConfigMaps, o.Namespace, "", o.Ours)
+	c.ServiceAccount = objects(ServiceAccounts, o.Namespace, "", o.Ours)
+	c.OwnPods = New(o.Client, c.server, Selection{Resource: Pods, Namespace: o.Namespace, Labels: o.Ours}, readOwnPod,
+		Wake[OwnPod]{Do: o.WakeDelivery}, Wake[OwnPod]{Do: o.WakeRollup})
+	c.group.start(c.OwnPods)
+	if o.Detect {
+		c.Infrastructure = New(o.Client, c.server, Selection{Resource: Infrastructures, Name: ClusterName}, exists, Wake[struct{}]{Do: o.WakeDelivery})
+		c.group.start(c.Infrastructure)
+	}
+	c.nodes = nodes{wake: o.WakeRollup, byName: map[string]followed{}}
+	return c
+}
+
+// NewAPIServer makes the source of the cluster's API server configuration, which
+// exists on OpenShift.
+func NewAPIServer(client dynamic.Interface, wake func()) *Source[*configv1.APIServer] {
+	return New(client, nil, Selection{Resource: APIServers, Name: ClusterName}, typed[configv1.APIServer], Wake[*configv1.APIServer]{Do: wake})
+}
+
+// End ends the sources, and waits for them.
+func (c *Cluster) End() { c.group.end() }
+
+// nodes are followed as far as they are asked for.
+type nodes struct {
+	wake func()
+
+	mu     sync.Mutex
+	wanted map[string][]string // names, by who wants them
+	byName map[string]followed // "": all of them
+}
+
+type followed struct {
+	*Source[Node]
+	end context.CancelFunc
+}
+
+// Nodes returns those of the named Nodes that exist, and false while that is not
+// known. Nodes that nobody names any more are no longer followed.
+func (c *Cluster) Nodes(target string, names map[string]bool) (found map[string]Node, known bool) {
+	c.nodes.mu.Lock()
+	defer c.nodes.mu.Unlock()
+	if c.nodes.wanted == nil {
+		c.nodes.wanted = map[string][]string{}
+	}
+	c.nodes.wanted[target] = slices.Collect(maps.Keys(names))
+	all := map[string]bool{}
+	for _, wanted := range c.nodes.wanted {
+		for _, name := range wanted {
+			all[name] = true
+		}
+	}
+	if len(all) > manyNodes {
+		all = map[string]bool{"": true}
+	}
+	c.followNodes(all)
+	found, known = map[string]Node{}, true
+	for name := range names {
+		s, each := c.nodes.byName[name]
+		if !each {
+			s = c.nodes.byName[""]
+		}
+		known = known && s.Known()
+		if n, exists := s.Get("", name); exists {
+			found[name] = n
+		}
+	}
+	return found, known
+}
+
+// followNodes starts and ends sources.
+func (c *Cluster) followNodes(names map[string]bool) {
+	for name, f := range c.nodes.byName {
+		if !names[name] {
+			f.end()
+			delete(c.nodes.byName, name)
+		}
+	}
+	for name := range names {
+		if _, ok := c.nodes.byName[name]; !ok {
+			s := New(c.client, c.server, Selection{Resource: Nodes, Name: name}, readNode, Wake[Node]{Do: c.nodes.wake})
+			c.nodes.byName[name] = followed{s, c.group.start(s)}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package source
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// TestMain removes the bound on how often errors are logged: it keeps the time of the
+// last one, and synctest's clock starts long before the real one.
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
+	os.Exit(m.Run())
+}
+
+var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+
+// all selects the fixture's ConfigMaps.
+var all = Selection{Resource: configMaps, Namespace: "ns"}
+
+// fixture is an API with ConfigMaps. The clock is synctest's, and starts with the
+// test.
+type fixture struct {
+	*testing.T
+	ctx     context.Context
+	start   time.Time
+	client  *dynamicfake.FakeDynamicClient
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	answer  func() error // to lists and watches
+	lists   []time.Duration
+	chosen  []clienttesting.ListRestrictions
+	watches []apiwatch.Interface
+}
+
+func withFixture(t *testing.T, test func(f *fixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		f := &fixture{T: t, ctx: ctx, start: time.Now(), answer: func() error { return nil }}
+		f.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{configMaps: "ConfigMapList"})
+		f.client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.lists, f.chosen = append(f.lists, time.Since(f.start)), append(f.chosen, a.(clienttesting.ListAction).GetListRestrictions())
+			err := f.answer()
+			return err != nil, nil, err
+		})
+		f.client.PrependWatchReactor("*", func(clienttesting.Action) (bool, apiwatch.Interface, error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if err := f.answer(); err != nil {
+				return true, nil, err
+			}
+			w, err := f.client.Tracker().Watch(configMaps, "ns")
+			f.watches = append(f.watches, w)
+			return true, w, err
+		})
+		defer f.running.Wait()
+		defer cancel()
+		test(f)
+	})
+}
+
+func configMap(name, data, version string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": name, "namespace": "ns", "resourceVersion": version}, "data": map[string]any{"x": data}}}
+}
+
+// data is what the tests keep of a ConfigMap.
+func data(o *unstructured.Unstructured) string {
+	x, _, _ := unstructured.NestedString(o.Object, "data", "x")
+	return x
+}
+
+func (f *fixture) create(name, data string) {
+	f.Helper()
+	if err := f.client.Tracker().Create(configMaps, configMap(name, data, "1"), "ns"); err != nil {
+		f.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+func (f *fixture) update(data, version string) {
+	f.Helper()
+	if err := f.client.Tracker().Update(configMaps, configMap("a", data, version), "ns"); err != nil {
+		f.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// answers sets how lists and watches are answered from now on, and ends the watches.
+func (f *fixture) answers(err func() error) {
+	f.mu.Lock()
+	f.answer = err
+	for _, w := range f.watches {
+		w.Stop()
+	}
+	f.watches = nil
+	f.mu.Unlock()
+	synctest.Wait()
+}
+
+// until advances the clock to a time since the start.
+func (f *fixture) until(at time.Duration) {
+	time.Sleep(time.Until(f.start.Add(at)))
+	synctest.Wait()
+}
+
+// listed are the times of the lists, since the start.
+func (f *fixture) listed() []time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]time.Duration(nil), f.lists...)
+}
+
+// wakes counts the calls of a source's Wake.
+type wakes struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (w *wakes) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.n++
+}
+
+// count is how often there was a call since the last count.
+func (w *wakes) count() int {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.n
+	w.n = 0
+	return n
+}
+
+// run runs a source of the ConfigMaps until the test ends or end is called.
+func (f *fixture) run(more ...Wake[string]) (s *Source[string], w *wakes, end context.CancelFunc) {
+	w = &wakes{}
+	s = New(f.client, nil, all, data, append(more, Wake[string]{Do: w.wake})...)
+	ctx, end := context.WithCancel(f.ctx)
+	f.running.Go(func() { s.Run(ctx) })
+	synctest.Wait()
+	return s, w, end
+}
+
+func refused() error {
+	return apierrors.NewInternalError(context.DeadlineExceeded) // as for Secrets whose plugin is unhealthy
+}
+
+func notServed() error { return apierrors.NewNotFound(configMaps.GroupResource(), "") }
+
+func staleVersionError() error { return apierrors.NewResourceExpired("too old resource version") }

@@ -1,0 +1,303 @@
+// Package source keeps copies of what the operator reads of the API server.
+//
+// A Source is a client-go informer for objects that may be absent or unreadable: an
+// API that this cluster does not serve, a namespace or a right that comes later,
+// Secrets and ConfigMaps that cannot be listed while the KMS plugin that encrypts them
+// is unhealthy. None of these delays another source: each is a value, or the reason
+// why there is none.
+//
+// Cluster and Target are the sources of the whole cluster and of one target. Where
+// they are made, each names the controllers that it wakes.
+package source
+
+import (
+	"context"
+	"reflect"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/operator/outage"
+)
+
+// Delays between lists that fail. An API server that does not answer is asked again
+// soon: what happened meanwhile is wanted at once. One that answers with an error is
+// asked ever less often.
+const (
+	firstUnreachable, lastUnreachable = 250 * time.Millisecond, time.Second
+	firstRefused, lastRefused         = 100 * time.Millisecond, 9 * time.Second
+	jitter                            = 0.2
+)
+
+// Selection is what a source follows.
+type Selection struct {
+	Resource  schema.GroupVersionResource
+	Namespace string // empty: all, or a cluster-scoped resource
+	Name      string // empty: all
+	Labels    string // a label selector
+}
+
+// Source follows a selection, and keeps a T of each object: what is needed of it,
+// and no more.
+type Source[T any] struct {
+	selection Selection
+	resource  dynamic.ResourceInterface
+	informer  cache.SharedIndexInformer
+	server    *outage.Log
+	wakes     []Wake[T]
+
+	mu     sync.Mutex
+	absent bool
+	err    error
+	since  time.Time // when errors with the reason of err began; zero while there are none
+}
+
+// Wake is called after changes, from a goroutine of the source's own; it must not
+// block.
+type Wake[T any] struct {
+	Do func()
+	// If limits the calls to changes of an object that matter to the one who is woken;
+	// nil: each change of T.
+	If func(before, after T) bool
+}
+
+// item is what an informer stores.
+type item[T any] struct {
+	metav1.ObjectMeta // of which only namespace and name are kept
+	value             T
+}
+
+// New makes a source. It follows nothing before Run. server may be nil.
+func New[T any](client dynamic.Interface, server *outage.Log, selection Selection, convert func(*unstructured.Unstructured) T, wakes ...Wake[T]) *Source[T] {
+	s := &Source[T]{
+		selection: selection, server: server, wakes: wakes,
+		resource: client.Resource(selection.Resource).Namespace(selection.Namespace),
+	}
+	s.informer = cache.NewSharedIndexInformerWithOptions(
+		listsFirst{&cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}}, &unstructured.Unstructured{},
+		cache.SharedIndexInformerOptions{ObjectDescription: selection.Resource.Resource})
+	must := func(err error) {
+		if err != nil {
+			panic(err) // only after the informer was started
+		}
+	}
+	must(s.informer.SetTransform(func(obj any) (any, error) {
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return obj, nil
+		}
+		return &item[T]{metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName()}, convert(u)}, nil
+	}))
+	// The source itself reports why a list or watch failed.
+	must(s.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}))
+	_, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { s.wakeAll() },
+		DeleteFunc: func(any) { s.wakeAll() },
+		UpdateFunc: func(before, after any) {
+			b, a := before.(*item[T]).value, after.(*item[T]).value
+			if reflect.DeepEqual(b, a) { // a Node's heartbeat changes nothing here
+				return
+			}
+			for _, w := range s.wakes {
+				if w.If == nil || w.If(b, a) {
+					w.Do()
+				}
+			}
+		},
+	})
+	must(err)
+	return s
+}
+
+func (s *Source[T]) wakeAll() {
+	for _, w := range s.wakes {
+		w.Do()
+	}
+}
+
+// listsFirst makes the informer list, and not stream, what there is: the answer to a
+// list gives the reason of a failure.
+type listsFirst struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is how client-go asks.
+func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
+
+// Run follows the selection until ctx ends.
+func (s *Source[T]) Run(ctx context.Context) {
+	go func() { // an empty list calls no handler
+		select {
+		case <-ctx.Done():
+		case <-s.informer.HasSyncedChecker().Done():
+			s.wakeAll()
+		}
+	}()
+	// client-go logs each watch that the end of an API server breaks.
+	s.informer.RunWithContext(klog.NewContext(ctx, klog.Background().V(3)))
+}
+
+// list lists until the API server has answered with objects. The informer's own
+// backoff, of up to half a minute, would hide an API server that is back.
+func (s *Source[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	s.choose(&o)
+	unreachable, refused := backoff(firstUnreachable, lastUnreachable), backoff(firstRefused, lastRefused)
+	for {
+		list, err := s.resource.List(ctx, o)
+		if ctx.Err() != nil || staleVersion(err) {
+			return list, err
+		}
+		s.observe(err)
+		if err == nil {
+			return list, nil
+		}
+		delay := unreachable
+		if answered(err) {
+			delay, unreachable = refused, backoff(firstUnreachable, lastUnreachable)
+		} else {
+			refused = backoff(firstRefused, lastRefused)
+		}
+		sleep(ctx, delay.Step())
+	}
+}
+
+// watch watches, once the API server answers.
+func (s *Source[T]) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	s.choose(&o)
+	delay := backoff(firstUnreachable, lastUnreachable)
+	for {
+		w, err := s.resource.Watch(ctx, o)
+		if ctx.Err() != nil || staleVersion(err) {
+			return w, err
+		}
+		s.observe(err)
+		if err == nil || answered(err) {
+			return w, err
+		}
+		sleep(ctx, delay.Step())
+	}
+}
+
+func (s *Source[T]) choose(o *metav1.ListOptions) {
+	o.LabelSelector = s.selection.Labels
+	if s.selection.Name != "" {
+		o.FieldSelector = "metadata.name=" + s.selection.Name
+	}
+}
+
+func backoff(first, last time.Duration) *wait.Backoff {
+	return &wait.Backoff{Duration: first, Factor: 2, Jitter: jitter, Steps: 20, Cap: last}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// answered reports whether an error is an API server's answer.
+func answered(err error) bool { return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown }
+
+// staleVersion reports whether an error is about the resource version that the
+// informer asked for, which then lists anew.
+func staleVersion(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+// observe keeps the outcome of the last list or watch, and logs what has changed.
+func (s *Source[T]) observe(err error) {
+	s.mu.Lock()
+	before, wasAbsent := s.err, s.absent
+	s.err, s.absent = err, apierrors.IsNotFound(err)
+	switch {
+	case err == nil:
+		s.since = time.Time{}
+	case s.since.IsZero(), apierrors.ReasonForError(before) != apierrors.ReasonForError(err):
+		s.since = time.Now()
+	}
+	s.mu.Unlock()
+	if s.server != nil && (err == nil || !answered(err)) {
+		s.server.Observe(err) // once for all sources
+	}
+	switch {
+	case err != nil && answered(err) && !s.absent && (before == nil || apierrors.ReasonForError(before) != apierrors.ReasonForError(err)):
+		klog.ErrorS(err, "Failed to read, retrying", "resource", s.selection.Resource.Resource, "namespace", s.selection.Namespace, "name", s.selection.Name)
+	case err == nil && before != nil && answered(before) && !wasAbsent:
+		klog.InfoS("Reading again", "resource", s.selection.Resource.Resource, "namespace", s.selection.Namespace, "name", s.selection.Name)
+	}
+	if (before == nil) != (err == nil) || wasAbsent != apierrors.IsNotFound(err) {
+		s.wakeAll()
+	}
+}
+
+// Known reports whether all objects were read at least once, or the kind is not served.
+func (s *Source[T]) Known() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.absent || s.informer.HasSynced()
+}
+
+// Err is why the last list or watch failed, nil when it did not, or when the kind is
+// not served.
+func (s *Source[T]) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.absent {
+		return nil
+	}
+	return s.err
+}
+
+// FailedFor is for how long lists or watches have failed with the reason of Err.
+func (s *Source[T]) FailedFor() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() {
+		return 0
+	}
+	return time.Since(s.since)
+}
+
+// Get returns one object, by namespace (empty for a cluster-scoped one) and name.
+func (s *Source[T]) Get(namespace, name string) (value T, exists bool) {
+	if s.isAbsent() {
+		return value, false
+	}
+	key := cache.NewObjectName(namespace, name).String()
+	stored, exists, err := s.informer.GetStore().GetByKey(key)
+	if err != nil || !exists {
+		return value, false
+	}
+	return stored.(*item[T]).value, true
+}
+
+// All returns all objects, in no order.
+func (s *Source[T]) All() []T {
+	if s.isAbsent() {
+		return nil
+	}
+	stored := s.informer.GetStore().List()
+	all := make([]T, 0, len(stored))
+	for _, obj := range stored {
+		all = append(all, obj.(*item[T]).value)
+	}
+	return all
+}
+
+func (s *Source[T]) isAbsent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.absent
+}

@@ -1,0 +1,235 @@
+package source
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// within is how much longer than its delay a backoff may wait.
+func within(d time.Duration) time.Duration {
+	return d + time.Duration(float64(d)*jitter) + time.Millisecond
+}
+
+func unreachable() error { return errors.New("connection refused") }
+
+func served() error { return nil }
+
+// gaps are the times between lists.
+func gaps(at []time.Duration) (all []time.Duration) {
+	for i := range at[1:] {
+		all = append(all, at[i+1]-at[i])
+	}
+	return all
+}
+
+func TestUnreachableAPIServerIsAskedAgainSoon(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		f.answers(unreachable)
+		s, _, _ := f.run()
+		f.until(time.Minute)
+		at := f.listed()
+		if len(at) < 40 {
+			t.Errorf("asked %d times in a minute", len(at))
+		}
+		for i, gap := range gaps(at) {
+			if gap > within(lastUnreachable) || gap < firstUnreachable {
+				t.Errorf("list %d is %s after the one before", i+2, gap)
+			}
+		}
+		if s.Known() || s.Err() == nil {
+			t.Errorf("known %v, %v", s.Known(), s.Err())
+		}
+		f.create("a", "1")
+		f.answers(served)
+		f.until(time.Minute + within(lastUnreachable))
+		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.Known() || s.Err() != nil {
+			t.Errorf("%q, known %v, %v", x, s.Known(), s.Err())
+		}
+	})
+}
+
+func TestRefusedListsAreRepeatedEverLessOften(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		f.answers(refused)
+		f.run()
+		f.until(3 * time.Minute)
+		delay := firstRefused
+		for i, gap := range gaps(f.listed()) {
+			if gap < delay || gap > within(delay) {
+				t.Errorf("list %d is %s after the one before, want %s", i+2, gap, delay)
+			}
+			delay = min(lastRefused, 2*delay)
+		}
+		if delay != lastRefused {
+			t.Errorf("asked %d times in 3 minutes", len(f.listed()))
+		}
+
+		// The API server that comes back after an outage may be another one.
+		n := len(f.listed())
+		f.answers(unreachable)
+		f.until(3*time.Minute + within(lastRefused) + 2*within(lastUnreachable))
+		during := len(f.listed())
+		if during < n+2 {
+			t.Fatalf("asked %d times during the outage", during-n)
+		}
+		f.answers(refused)
+		f.until(4 * time.Minute)
+		after := gaps(f.listed()[during:])
+		if after[0] > within(firstRefused) || after[1] > within(2*firstRefused) {
+			t.Errorf("asked again after %v", after)
+		}
+	})
+}
+
+func TestSourceEndsAtOnceWhileItWaitsForAnotherList(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		f.answers(refused)
+		_, _, end := f.run()
+		f.until(time.Minute)
+		before := time.Now()
+		end()
+		f.running.Wait()
+		if took := time.Since(before); took > 0 {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// As for Secrets while the plugin that encrypts them is unhealthy.
+func TestObjectsStayKnownWhileListsAreRefused(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		f.create("a", "1")
+		s, w, _ := f.run()
+		w.count()
+		f.until(10 * time.Second) // client-go takes a shorter watch for a failure
+		f.answers(refused)
+		f.until(time.Minute)
+		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.Known() || s.Err() == nil {
+			t.Errorf("%q, known %v, %v", x, s.Known(), s.Err())
+		}
+		if n := w.count(); n != 1 {
+			t.Errorf("%d wakes by the refusals", n)
+		}
+		f.answers(served)
+		f.until(time.Minute + within(lastRefused) + time.Second)
+		if s.Err() != nil || w.count() == 0 {
+			t.Errorf("lists succeed again, and the error is %v", s.Err())
+		}
+	})
+}
+
+func TestKindThatIsNotServedHasNoObjects(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		f.create("a", "1")
+		f.answers(notServed)
+		s, w, _ := f.run()
+		if n := w.count(); n != 1 || !s.Known() || s.Err() != nil || len(s.All()) > 0 {
+			t.Errorf("%d wakes, known %v, %v, %q", n, s.Known(), s.Err(), s.All())
+		}
+		f.until(time.Minute)
+		if n := w.count(); n > 0 {
+			t.Errorf("%d wakes though nothing changed", n)
+		}
+
+		f.answers(served)
+		f.until(time.Minute + within(lastRefused) + time.Second)
+		if x, ok := s.Get("ns", "a"); !ok || x != "1" || !s.Known() || w.count() == 0 {
+			t.Errorf("it is served, and the object is %q", x)
+		}
+
+		// A CRD that is removed removes its objects.
+		f.until(2 * time.Minute)
+		f.answers(notServed)
+		f.until(3 * time.Minute)
+		_, exists := s.Get("ns", "a")
+		if exists || len(s.All()) > 0 || !s.Known() || s.Err() != nil || w.count() == 0 {
+			t.Errorf("removed, and known %v, %v, %q", s.Known(), s.Err(), s.All())
+		}
+	})
+}
+
+func TestObjectDeletedBetweenTwoWatchesIsGone(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		f.create("a", "1")
+		s, _, _ := f.run()
+		f.until(10 * time.Second)
+		f.answers(unreachable)
+		if err := f.client.Tracker().Delete(configMaps, "ns", "a"); err != nil {
+			t.Fatal(err)
+		}
+		f.create("b", "2")
+		f.until(15 * time.Second)
+		// The version that the informer has is no longer there.
+		expired := true
+		f.answers(func() error {
+			if expired {
+				expired = false
+				return staleVersionError()
+			}
+			return nil
+		})
+		f.until(30 * time.Second)
+		if got := s.All(); len(got) != 1 || got[0] != "2" {
+			t.Errorf("%q", got)
+		}
+		if s.Err() != nil {
+			t.Errorf("%v", s.Err())
+		}
+	})
+}
+
+func TestChangeOfTheKeptValueWakes(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		filtered := &wakes{}
+		s, w, _ := f.run(Wake[string]{Do: filtered.wake, If: func(before, after string) bool { return after == "3" && before == "2" }})
+		if n := w.count(); n == 0 || !s.Known() {
+			t.Errorf("%d wakes by an empty list, known %v", n, s.Known())
+		}
+		filtered.count()
+		f.create("a", "1")
+		if n, m := w.count(), filtered.count(); n != 1 || m != 1 {
+			t.Errorf("%d and %d wakes by an object", n, m)
+		}
+		f.update("1", "2")
+		if n, m := w.count(), filtered.count(); n != 0 || m != 0 {
+			t.Errorf("%d and %d wakes by a change of what is not kept", n, m)
+		}
+		f.update("2", "3")
+		if n, m := w.count(), filtered.count(); n != 1 || m != 0 {
+			t.Errorf("%d and %d wakes by a change that only one is for", n, m)
+		}
+		f.update("3", "4")
+		if n, m := w.count(), filtered.count(); n != 1 || m != 1 {
+			t.Errorf("%d and %d wakes by a change that both are for", n, m)
+		}
+		if err := f.client.Tracker().Delete(configMaps, "ns", "a"); err != nil {
+			t.Fatal(err)
+		}
+		if n, m := w.count(), filtered.count(); n != 1 || m != 1 || len(s.All()) > 0 {
+			t.Errorf("%d and %d wakes by a deletion, %q", n, m, s.All())
+		}
+	})
+}
+
+func TestSelectionIsWhatIsListed(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		s := New(f.client, nil, Selection{Resource: configMaps, Namespace: "ns", Name: "a", Labels: "x=y"}, data)
+		f.running.Go(func() { s.Run(f.ctx) })
+		synctest.Wait()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(f.chosen) != 1 || f.chosen[0].Fields.String() != "metadata.name=a" || f.chosen[0].Labels.String() != "x=y" {
+			t.Errorf("%+v", f.chosen)
+		}
+	})
+}
+
+func TestWholeObjectHasNoHistory(t *testing.T) {
+	o := configMap("a", "1", "1")
+	o.Object["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{"manager": "x"}}
+	if got := whole(o); len(got.GetManagedFields()) > 0 || data(got) != "1" {
+		t.Errorf("%v", got)
+	}
+}

@@ -1,0 +1,156 @@
+package source
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// Target has the sources of one API server. What is nil is not followed.
+type Target struct {
+	Resource  *Source[*operatorcr.Status]
+	Namespace *Source[struct{}]
+	Pods      *Source[*corev1.Pod]
+	// SecretRole is the Role by which the operator reads the encryption configs.
+	SecretRole *Source[*unstructured.Unstructured]
+	// What was made in the target's namespace.
+	ConfigMaps, ServiceAccount *Source[*unstructured.Unstructured]
+	Deployment                 *Source[Deployment]
+	// Secret is the live encryption config's. Nothing of it is kept but the plugin set.
+	Secret *Source[encryption.Set]
+
+	target  v1alpha1.Target
+	options TargetOptions
+	cluster *Cluster
+	group   *group
+	ends    map[any]context.CancelFunc
+	needs   Needs
+}
+
+// TargetOptions say how things are named, and whom the sources wake.
+type TargetOptions struct {
+	Ours           string // selects what was made for targets
+	Manager        string // the operator's field manager
+	SecretRole     string // name
+	ServiceAccount string // name
+	// WakeDelivery and WakeRollup wake the controllers, for this target.
+	WakeDelivery, WakeRollup func()
+}
+
+// Needs are the sources of a target that it does not always have.
+type Needs struct {
+	SecretRole bool
+	// Secret is needed once the role is in force: before, each read is refused.
+	Secret bool
+	// OwnObjects are ConfigMaps and ServiceAccounts in the target's namespace.
+	OwnObjects bool
+	Deployment string
+}
+
+// Deployment is an API server's, and whether fields of it are the operator's.
+type Deployment struct {
+	*appsv1.Deployment
+	Injected bool
+}
+
+// NewTarget starts the sources of a target.
+func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.Target, o TargetOptions) *Target {
+	s := &Target{target: *t, options: o, cluster: c, group: newGroup(ctx), ends: map[any]context.CancelFunc{}}
+	s.Resource = New(c.client, c.server, Selection{Resource: operatorcr.Of(string(t.Resource)).GVR(), Name: operatorcr.Name}, operatorcr.Read,
+		Wake[*operatorcr.Status]{Do: o.WakeRollup}, Wake[*operatorcr.Status]{Do: o.WakeDelivery, If: concernsDelivery})
+	s.Namespace = New(c.client, c.server, Selection{Resource: Namespaces, Name: t.Namespace}, exists, Wake[struct{}]{Do: o.WakeDelivery})
+	s.Pods = New(c.client, c.server, Selection{Resource: Pods, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()}, typed[corev1.Pod],
+		Wake[*corev1.Pod]{Do: o.WakeDelivery}, Wake[*corev1.Pod]{Do: o.WakeRollup})
+	s.group.start(s.Resource)
+	s.group.start(s.Namespace)
+	s.group.start(s.Pods)
+	return s
+}
+
+// End ends the sources, and waits for them.
+func (s *Target) End() { s.group.end() }
+
+// Same reports whether the sources of a target serve another configuration of it.
+func (s *Target) Same(t *v1alpha1.Target) bool {
+	return s.target.Namespace == t.Namespace && s.target.Resource == t.Resource &&
+		maps.Equal(s.target.PodSelector, t.PodSelector) && reflect.DeepEqual(s.target.EncryptionConfig, t.EncryptionConfig)
+}
+
+// Follow starts what is needed, and ends what is not.
+func (s *Target) Follow(n Needs) {
+	objects := func(selection Selection) *Source[*unstructured.Unstructured] {
+		selection.Namespace = s.target.Namespace
+		return New(s.cluster.client, s.cluster.server, selection, whole, Wake[*unstructured.Unstructured]{Do: s.options.WakeDelivery})
+	}
+	keep(s, &s.SecretRole, n.SecretRole, func() *Source[*unstructured.Unstructured] {
+		return objects(Selection{Resource: Roles, Name: s.options.SecretRole})
+	})
+	keep(s, &s.ConfigMaps, n.OwnObjects, func() *Source[*unstructured.Unstructured] {
+		return objects(Selection{Resource: ConfigMaps, Labels: s.options.Ours})
+	})
+	keep(s, &s.ServiceAccount, n.OwnObjects, func() *Source[*unstructured.Unstructured] {
+		return objects(Selection{Resource: ServiceAccounts, Name: s.options.ServiceAccount})
+	})
+	keep(s, &s.Secret, n.Secret, func() *Source[encryption.Set] {
+		return New(s.cluster.client, s.cluster.server, Selection{Resource: Secrets, Namespace: s.target.Namespace, Name: s.target.EncryptionConfig.Secret},
+			func(o *unstructured.Unstructured) encryption.Set {
+				return encryption.Read(Secret(o), s.target.EncryptionConfig)
+			}, Wake[encryption.Set]{Do: s.options.WakeDelivery})
+	})
+	if n.Deployment != s.needs.Deployment {
+		keep(s, &s.Deployment, false, nil)
+	}
+	keep(s, &s.Deployment, n.Deployment != "", func() *Source[Deployment] {
+		return New(s.cluster.client, s.cluster.server, Selection{Resource: Deployments, Namespace: s.target.Namespace, Name: n.Deployment}, s.readDeployment,
+			Wake[Deployment]{Do: s.options.WakeDelivery})
+	})
+	s.needs = n
+}
+
+// keep starts a source that is needed and not there, and ends one that is not needed.
+func keep[T any](s *Target, place **Source[T], needed bool, make func() *Source[T]) {
+	switch {
+	case needed && *place == nil:
+		*place = make()
+		s.ends[place] = s.group.start(*place)
+	case !needed && *place != nil:
+		s.ends[place]()
+		delete(s.ends, place)
+		*place = nil
+	}
+}
+
+// concernsDelivery reports whether a change of an operator resource is more than
+// reports as they come: a condition, another writer, a reporter that began.
+func concernsDelivery(before, after *operatorcr.Status) bool {
+	if !maps.Equal(before.Conditions, after.Conditions) || len(before.Reports) != len(after.Reports) {
+		return true
+	}
+	return !slices.EqualFunc(before.Reports, after.Reports, func(a, b operatorcr.Report) bool {
+		return a.Ref() == b.Ref() && a.Since.Equal(b.Since) && a.Writer == b.Writer && a.Ours == b.Ours
+	})
+}
+
+func (s *Target) readDeployment(o *unstructured.Unstructured) Deployment {
+	injected := slices.ContainsFunc(o.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool { return m.Manager == s.options.Manager })
+	return Deployment{typed[appsv1.Deployment](o), injected}
+}
+
+// Secret is an object as a Secret; an empty one where it cannot be one.
+func Secret(o *unstructured.Unstructured) *corev1.Secret {
+	if s := typed[corev1.Secret](o); s != nil {
+		return s
+	}
+	return &corev1.Secret{}
+}

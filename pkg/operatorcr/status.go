@@ -1,0 +1,213 @@
+package operatorcr
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// prefix begins the type of every condition of this project.
+const prefix = "KMS"
+
+// Form of a report.
+type Form string
+
+const (
+	// FormCondition is a condition KMSHealthReporter_<node>.
+	FormCondition Form = "Condition"
+	// FormTyped is elements of healthReports.
+	FormTyped Form = "HealthReports"
+)
+
+// Report is what was read of one node in one form.
+type Report struct {
+	Node string
+	Form Form
+	// Entries are what the node says, the write key first. None where Err tells why
+	// they cannot be read.
+	Entries []health.Entry
+	Err     error
+	// Since is when the node's present reporter first wrote; zero in the typed form.
+	Since time.Time
+	// Written is when the API server last took a write of it, by its own clock and
+	// to the second; zero where nobody is known to have written it.
+	Written time.Time
+	// Ours means that a reporter of this project wrote it, though others may own a part
+	// of it, too. Writer is its field manager, or else the one that last did.
+	Ours   bool
+	Writer string
+
+	at []int // its places in the list that it is in
+}
+
+// Status is what belongs to this project in the status of an operator resource.
+type Status struct {
+	Version string // its resourceVersion
+	// Conditions are those of this project that are no node's report, by type.
+	Conditions map[string]Condition
+	// Reports are sorted by node and form.
+	Reports []Report
+	// Nodes are those that an operator of static pods lists (status.nodeStatuses).
+	Nodes []NodeStatus
+
+	typed typedList
+}
+
+// encryptionStatuses are the places where some resource has its typed reports.
+var encryptionStatuses = func() (paths [][]string) {
+	for _, r := range Resources {
+		if !slices.ContainsFunc(paths, func(had []string) bool { return slices.Equal(had, r.EncryptionStatus) }) {
+			paths = append(paths, r.EncryptionStatus)
+		}
+	}
+	return paths
+}()
+
+// NodeStatus is what an operator of static pods says of a node.
+type NodeStatus struct {
+	Name string
+	// Replacing means that the API server on the node is being replaced by one of another
+	// revision.
+	Replacing bool
+}
+
+// typedList is where healthReports is, and what is beside it.
+type typedList struct {
+	path     []string // of encryptionStatus; nil: there is none
+	elements int
+	siblings bool // encryptionStatus has other fields
+}
+
+// Read takes an operator resource apart. What is malformed in it is passed over,
+// but for reports: those say what is wrong.
+func Read(o *unstructured.Unstructured) *Status {
+	r := &Status{Version: o.GetResourceVersion(), Conditions: map[string]Condition{}}
+	writers := readWriters(o)
+	conditions, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "conditions")
+	list, _ := conditions.([]any)
+	for i, c := range list {
+		fields, _ := c.(map[string]any)
+		name, _ := fields["type"].(string)
+		if !strings.HasPrefix(name, prefix) {
+			continue // most are of others
+		}
+		condition := readCondition(fields)
+		node, isReport := health.NodeOf(condition.Type)
+		if !isReport {
+			r.Conditions[condition.Type] = condition
+			continue
+		}
+		report := Report{Node: node, Form: FormCondition, Since: condition.LastTransitionTime, at: []int{i}}
+		report.Entries, report.Err = health.DecodeMessage(condition.Message)
+		writers.sign(&report)
+		r.Reports = append(r.Reports, report)
+	}
+	r.readTyped(o, writers)
+	r.readNodes(o)
+	slices.SortStableFunc(r.Reports, func(a, b Report) int {
+		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(string(a.Form), string(b.Form)))
+	})
+	return r
+}
+
+func (r *Status) readTyped(o *unstructured.Unstructured, writers writers) {
+	for _, path := range encryptionStatuses {
+		parent, _, _ := unstructured.NestedFieldNoCopy(o.Object, path...)
+		fields, ok := parent.(map[string]any)
+		if !ok {
+			continue
+		}
+		list, _ := fields[healthReports].([]any)
+		r.typed = typedList{path: path, elements: len(list), siblings: len(fields) > 1}
+		byNode := map[string]*Report{}
+		for i, element := range list {
+			fields, _ := element.(map[string]any)
+			text := func(name string) string { s, _ := fields[name].(string); return s }
+			node := text("nodeName")
+			if node == "" {
+				continue // nobody's report
+			}
+			report, known := byNode[node]
+			if !known {
+				report = &Report{Node: node, Form: FormTyped}
+				writers.sign(report)
+				byNode[node] = report
+			}
+			report.at = append(report.at, i)
+			entry, err := health.Report{
+				NodeName: node, KeyID: text("keyID"), Status: text("status"), LastCheckedTime: text("lastCheckedTime"),
+				RemoteKeyID: text("remoteKeyID"), Detail: text("detail"),
+			}.Entry()
+			if err != nil {
+				report.Err, report.Entries = err, nil
+			} else if report.Err == nil {
+				report.Entries = append(report.Entries, entry)
+			}
+		}
+		for _, node := range slices.Sorted(maps.Keys(byNode)) {
+			r.Reports = append(r.Reports, *byNode[node])
+		}
+	}
+}
+
+func (r *Status) readNodes(o *unstructured.Unstructured) {
+	statuses, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "nodeStatuses")
+	list, _ := statuses.([]any)
+	for _, s := range list {
+		fields, _ := s.(map[string]any)
+		name, _ := fields["nodeName"].(string)
+		if name == "" {
+			continue
+		}
+		target, current := number(fields["targetRevision"]), number(fields["currentRevision"])
+		r.Nodes = append(r.Nodes, NodeStatus{Name: name, Replacing: target != 0 && target != current})
+	}
+}
+
+// number is an integer as a client or a decoder of a file has it; 0: none.
+func number(v any) int64 {
+	switch n := v.(type) {
+	case int64:
+		return n
+	case float64:
+		return int64(n)
+	}
+	return 0
+}
+
+// Ref names a report.
+type Ref struct {
+	Node string
+	Form Form
+}
+
+// Ref is the report's.
+func (r *Report) Ref() Ref { return Ref{r.Node, r.Form} }
+
+// Foreign returns who, of a third party, last wrote a typed report, and when: none
+// where nobody did.
+func (r *Status) Foreign() (manager string, written time.Time) {
+	for _, report := range r.Reports {
+		if report.Form == FormTyped && !report.Ours && report.Written.After(written) {
+			manager, written = report.Writer, report.Written
+		}
+	}
+	return manager, written
+}
+
+// Since is when the present reporter of a node first wrote its condition; zero
+// where there is none.
+func (r *Status) Since(node string) time.Time {
+	for _, report := range r.Reports {
+		if report.Node == node && report.Form == FormCondition {
+			return report.Since
+		}
+	}
+	return time.Time{}
+}

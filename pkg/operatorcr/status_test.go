@@ -1,0 +1,259 @@
+package operatorcr
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// object reads YAML as a client of the API server does: by way of JSON.
+func object(t testing.TB, text string) *unstructured.Unstructured {
+	t.Helper()
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o unstructured.Unstructured
+	if err := json.Unmarshal(raw, &o.Object); err != nil {
+		t.Fatal(err)
+	}
+	return &o
+}
+
+const kubeAPIServer = `
+apiVersion: operator.openshift.io/v1
+kind: KubeAPIServer
+metadata:
+  name: cluster
+  resourceVersion: "42"
+  managedFields:
+  - manager: kms-health-reporter-a
+    operation: Apply
+    subresource: status
+    time: "2026-05-08T11:59:56Z"
+    fieldsType: FieldsV1
+    fieldsV1:
+      f:status:
+        f:conditions:
+          'k:{"type":"KMSHealthReporter_a"}': {".": {}, f:message: {}, f:status: {}}
+  - manager: kms-health-reports-a
+    operation: Apply
+    subresource: status
+    time: "2026-05-08T11:59:57Z"
+    fieldsV1:
+      f:status:
+        f:encryptionStatus:
+          f:healthReports:
+            'k:{"keyID":"2","nodeName":"a"}': {".": {}, f:detail: {}}
+            'k:{"keyID":"1","nodeName":"a"}': {".": {}}
+  - manager: somebody
+    time: "2026-05-08T11:58:00Z"
+    fieldsV1:
+      f:status:
+        f:conditions:
+          'k:{"type":"KMSHealthReporter_b"}': {f:message: {}}
+          'k:{"type":"NodeInstallerDegraded"}': {f:message: {}}
+        f:encryptionStatus:
+          f:healthReports:
+            'k:{"keyID":"1","nodeName":"b"}': {".": {}}
+  - manager: kms-health-reporter-b
+    time: "2026-05-08T11:57:00Z"
+    fieldsV1:
+      f:status:
+        f:conditions:
+          'k:{"type":"KMSHealthReporter_b"}': {f:message: {}}
+status:
+  conditions:
+  - {type: NodeInstallerDegraded, status: "False", reason: AsExpected, message: fine, lastTransitionTime: "2026-05-08T10:00:00Z"}
+  - {type: KMSHealthReporter_b, status: "True", reason: AsExpected, message: "[{]", lastTransitionTime: "2026-05-08T10:00:01Z"}
+  - {type: KMSPluginsDegraded, status: "True", reason: PluginError, message: x}
+  - type: KMSHealthReporter_a
+    status: "True"
+    message: '[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T11:59:55Z","intervalSeconds":10},{"keyID":"1","status":"error","lastChecked":"2026-05-08T11:59:54Z","detail":"refused"}]'
+    lastTransitionTime: "2026-05-08T10:00:02Z"
+  - {type: KMSHealthReporter_c, status: "True", message: "[]"}
+  nodeStatuses:
+  - {nodeName: a, currentRevision: 7, targetRevision: 8}
+  - {nodeName: b, currentRevision: 8, targetRevision: 0}
+  - {nodeName: c, currentRevision: 8, targetRevision: 8}
+  - {nodeName: d, targetRevision: 8}
+  - {currentRevision: 8}
+  - x
+  encryptionStatus:
+    preflight: {}
+    healthReports:
+    - {nodeName: b, keyID: "1", status: Unhealthy, lastCheckedTime: "2026-05-08T11:57:00Z", remoteKeyID: k-6, detail: sealed}
+    - {nodeName: a, keyID: "2", status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}
+    - {nodeName: c, keyID: "2", status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}
+    - {nodeName: a, keyID: "1", status: Error, lastCheckedTime: "2026-05-08T11:59:54Z", remoteKeyID: unknown, detail: refused}
+    - {nodeName: c, keyID: "1", status: Odd, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}
+`
+
+func TestReadTakesAResourceApart(t *testing.T) {
+	got := Read(object(t, kubeAPIServer))
+	clock := func(h, m, s int) time.Time { return time.Date(2026, 5, 8, h, m, s, 0, time.UTC) }
+	if diff := cmp.Diff(map[string]Condition{
+		"KMSPluginsDegraded": {"KMSPluginsDegraded", "True", "PluginError", "x", time.Time{}},
+	}, got.Conditions); diff != "" {
+		t.Error(diff)
+	}
+	k2 := health.Entry{KeyID: "2", KEKID: "k-7", Status: health.Healthy, LastChecked: clock(11, 59, 55)}
+	k1 := health.Entry{KeyID: "1", Status: health.Error, LastChecked: clock(11, 59, 54), Detail: "refused"}
+	every10 := k2
+	every10.Interval = 10 * time.Second
+	want := []Report{
+		{Node: "a", Form: FormCondition, Entries: []health.Entry{every10, k1}, Since: clock(10, 0, 2), Written: clock(11, 59, 56), Ours: true, Writer: "kms-health-reporter-a"},
+		{Node: "a", Form: FormTyped, Entries: []health.Entry{k2, k1}, Written: clock(11, 59, 57), Ours: true, Writer: "kms-health-reports-a"},
+		{Node: "b", Form: FormCondition, Since: clock(10, 0, 1), Written: clock(11, 57, 0), Ours: true, Writer: "kms-health-reporter-b"},
+		{Node: "b", Form: FormTyped, Entries: []health.Entry{{KeyID: "1", KEKID: "k-6", Status: health.Unhealthy, LastChecked: clock(11, 57, 0), Detail: "sealed"}}, Written: clock(11, 58, 0), Writer: "somebody"},
+		{Node: "c", Form: FormCondition, Entries: []health.Entry{}},
+		{Node: "c", Form: FormTyped},
+	}
+	errs := map[int]string{2: "message is not a JSON array: ", 5: `status: "Odd" is none of Healthy, Unhealthy, Error`}
+	for i := range got.Reports {
+		r := &got.Reports[i]
+		if (r.Err != nil) != (errs[i] != "") || r.Err != nil && !strings.Contains(r.Err.Error(), errs[i]) {
+			t.Errorf("report %d: %v, want %s", i, r.Err, errs[i])
+		}
+		r.Err = nil
+	}
+	if diff := cmp.Diff(want, got.Reports, cmpopts.IgnoreUnexported(Report{})); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]NodeStatus{{"a", true}, {"b", false}, {"c", false}, {"d", true}}, got.Nodes); diff != "" {
+		t.Error(diff)
+	}
+	if got.Version != "42" {
+		t.Errorf("version %q", got.Version)
+	}
+	if manager, at := got.Foreign(); manager != "somebody" || at != clock(11, 58, 0) {
+		t.Errorf("foreign: %s, %s", manager, at)
+	}
+	if got.Since("a") != clock(10, 0, 2) || !got.Since("c").IsZero() || !got.Since("z").IsZero() {
+		t.Errorf("since %s, %s, %s", got.Since("a"), got.Since("c"), got.Since("z"))
+	}
+}
+
+// The three kinds differ in where the typed form is.
+func TestReadKnowsAllKinds(t *testing.T) {
+	const reports = `{healthReports: [{nodeName: a, keyID: "2", status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}]}`
+	const owned = `{"f:encryptionStatus": {"f:healthReports": {'k:{"keyID":"2","nodeName":"a"}': {}}}}`
+	for kind, where := range map[string]string{"KubeAPIServer": "%s", "OpenShiftAPIServer": "%s", "Authentication": `{%soauthAPIServer: %s}`} {
+		status, fields := `{encryptionStatus: `+reports+`}`, owned
+		if kind == "Authentication" {
+			status, fields = fmt.Sprintf(where, "", status), fmt.Sprintf(`{"f:%s": %s}`, "oauthAPIServer", owned)
+		}
+		got := Read(object(t, "kind: "+kind+"\nmetadata:\n  managedFields:\n  - {manager: kms-health-reports-a, time: '2026-05-08T11:59:56Z', fieldsV1: {f:status: "+fields+"}}\nstatus: "+status))
+		if len(got.Reports) != 1 {
+			t.Fatalf("%s: %+v", kind, got.Reports)
+		}
+		if r := got.Reports[0]; r.Node != "a" || r.Form != FormTyped || !r.Ours || r.Written != time.Date(2026, 5, 8, 11, 59, 56, 0, time.UTC) || len(r.Entries) != 1 || r.Entries[0].LastChecked != time.Date(2026, 5, 8, 11, 59, 55, 0, time.UTC) {
+			t.Errorf("%s: %+v", kind, r)
+		}
+	}
+}
+
+// What a writer signs is by field managers, by time, and by the form's own manager.
+func TestReportsAreSigned(t *testing.T) {
+	long := strings.Repeat("n", 200)
+	field := func(manager, at, fields string) string {
+		return fmt.Sprintf("  - {manager: %q, time: %q, fieldsV1: {'f:status': %s}}\n", manager, at, fields)
+	}
+	condition := func(node string) string {
+		return fmt.Sprintf(`{'f:conditions': {'k:{"type":"KMSHealthReporter_%s"}': {}}}`, node)
+	}
+	const early, late = "2026-05-08T11:00:00Z", "2026-05-08T11:30:00Z"
+	at := func(text string) time.Time { v, _ := time.Parse(time.RFC3339, text); return v }
+	for _, tt := range []struct {
+		name, node, fields string
+		ours               bool
+		writer             string
+		written            time.Time
+	}{
+		{"nobody", "a", "", false, "", time.Time{}},
+		{"ours", "a", field("kms-health-reporter-a", early, condition("a")), true, "kms-health-reporter-a", at(early)},
+		{"a long name", long, field(health.ConditionManager(long), early, condition(long)), true, health.ConditionManager(long), at(early)},
+		{"ours of another node", "a", field("kms-health-reporter-b", early, condition("a")), false, "kms-health-reporter-b", at(early)},
+		{"ours of the other form", "a", field("kms-health-reports-a", early, condition("a")), false, "kms-health-reports-a", at(early)},
+		{"ours, in two versions of the API", "a", field("kms-health-reporter-a", late, condition("a")) + field("kms-health-reporter-a", early, condition("a")), true, "kms-health-reporter-a", at(late)},
+		{"ours, and then a human's", "a", field("kms-health-reporter-a", early, condition("a")) + field("kubectl-edit", late, condition("a")), true, "kms-health-reporter-a", at(early)},
+		{"a human's, and then ours", "a", field("kubectl-edit", early, condition("a")) + field("kms-health-reporter-a", late, condition("a")), true, "kms-health-reporter-a", at(late)},
+		{"the spec alone is no report", "a", "  - {manager: x, time: '" + late + "', fieldsV1: {'f:spec': {}}}\n", false, "", time.Time{}},
+		{"without a time", "a", field("kms-health-reporter-a", "", condition("a")), true, "kms-health-reporter-a", time.Time{}},
+		{"a list that is owned as a whole", "a", field("somebody", late, `{'f:conditions': {}}`), false, "", time.Time{}},
+		{"what is malformed", "a", "  - 7\n  - {manager: 7, time: 7, fieldsV1: 7}\n" +
+			field("x", late, `{'f:conditions': {'k:{': {}, 'k:7': {}, 'k:{"type":7}': {}, 'v:"KMSHealthReporter_a"': {}, 'k:{"type":"KMSHealthReporter_"}': {}}}`) +
+			field("kms-health-reporter-a", early, condition("a")), true, "kms-health-reporter-a", at(early)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := object(t, "metadata:\n  managedFields:\n"+tt.fields+"status:\n  conditions:\n  - {type: KMSHealthReporter_"+tt.node+", message: '[]'}")
+			got := Read(o).Reports[0]
+			if got.Ours != tt.ours || got.Writer != tt.writer || !got.Written.Equal(tt.written) {
+				t.Errorf("ours: %v, by %q at %s", got.Ours, got.Writer, got.Written)
+			}
+		})
+	}
+}
+
+func TestReadPassesOverWhatIsMalformed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text       string
+		reports    []string // node, form, error
+		conditions int
+	}{
+		"nothing":                        {`{}`, nil, 0},
+		"no status":                      {`{metadata: {name: cluster}}`, nil, 0},
+		"status is a word":               {`{status: x}`, nil, 0},
+		"conditions are a map":           {`{status: {conditions: {a: b}}}`, nil, 0},
+		"elements are words and nothing": {`{status: {conditions: [x, 7, null, [], {}, {type: 7}, {status: "True"}, {type: KMSPluginsDegraded}]}}`, nil, 1},
+		"managedFields is a word":        {`{metadata: {managedFields: x}, status: {conditions: [{type: KMSHealthReporter_a, message: "[]"}]}}`, []string{"a Condition "}, 0},
+		"a message that is none":         {`{status: {conditions: [{type: KMSHealthReporter_a, message: 7}]}}`, []string{"a Condition message is not a JSON array: unexpected end of JSON input"}, 0},
+		"a time that is none":            {`{status: {conditions: [{type: KMSHealthReporter_a, message: "[]", lastTransitionTime: noon}]}}`, []string{"a Condition "}, 0},
+		"no node's report":               {`{status: {conditions: [{type: KMSHealthReporter_, message: "[]"}]}}`, nil, 1},
+		"encryptionStatus is a word":     {`{status: {encryptionStatus: x}}`, nil, 0},
+		"oauthAPIServer is a list":       {`{status: {oauthAPIServer: []}}`, nil, 0},
+		"healthReports is a map":         {`{status: {encryptionStatus: {healthReports: {}}}}`, nil, 0},
+		"elements of no node":            {`{status: {encryptionStatus: {healthReports: [x, null, {}, {keyID: "1"}]}}}`, nil, 0},
+		"an element that says nothing":   {`{status: {encryptionStatus: {healthReports: [{nodeName: a}]}}}`, []string{`a HealthReports lastCheckedTime: "" is not an RFC 3339 time`}, 0},
+		"one bad element, and good ones": {`{status: {encryptionStatus: {healthReports: [{nodeName: a, status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z"}, {nodeName: a}, {nodeName: a, status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z"}]}}}`, []string{`a HealthReports lastCheckedTime: "" is not an RFC 3339 time`}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Read(object(t, tt.text))
+			var reports []string
+			for _, r := range got.Reports {
+				text := ""
+				if r.Err != nil {
+					text = r.Err.Error()
+					if len(r.Entries) > 0 {
+						t.Errorf("%s: an error, and yet entries", r.Node)
+					}
+				}
+				reports = append(reports, fmt.Sprintf("%s %s %s", r.Node, r.Form, text))
+			}
+			if !slices.Equal(reports, tt.reports) || len(got.Conditions) != tt.conditions {
+				t.Errorf("%q and %v", reports, got.Conditions)
+			}
+		})
+	}
+}
+
+func TestAllConditionsAreReadWhereTheyAreAskedFor(t *testing.T) {
+	got := ReadConditions(object(t, `{status: {conditions: [x, {}, {type: Degraded, status: "True", reason: R, message: m, lastTransitionTime: "2026-05-08T10:00:00Z"}, {type: KMSHealthReporter_a}]}}`))
+	want := map[string]Condition{
+		"Degraded":            {"Degraded", "True", "R", "m", time.Date(2026, 5, 8, 10, 0, 0, 0, time.UTC)},
+		"KMSHealthReporter_a": {Type: "KMSHealthReporter_a"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

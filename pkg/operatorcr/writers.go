@@ -1,0 +1,101 @@
+package operatorcr
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// writers are who wrote each report, as the object's managedFields tell.
+type writers map[writerKey]writer
+
+type writerKey struct {
+	form Form
+	node string
+}
+
+type writer struct {
+	manager string
+	written time.Time
+	ours    bool // a reporter of this project has it, whoever else has a part of it
+}
+
+// sign says on a report who wrote it.
+func (w writers) sign(r *Report) {
+	by := w[writerKey{r.Form, r.Node}]
+	r.Written, r.Writer, r.Ours = by.written, by.manager, by.ours
+}
+
+// readWriters walks the managedFields as they were decoded: to make typed ones of
+// them first would cost more than all the rest.
+func readWriters(o *unstructured.Unstructured) writers {
+	all := writers{}
+	managed, _, _ := unstructured.NestedFieldNoCopy(o.Object, "metadata", "managedFields")
+	list, _ := managed.([]any)
+	for _, m := range list {
+		fields, _ := m.(map[string]any)
+		manager, _ := fields["manager"].(string)
+		text, _ := fields["time"].(string)
+		at, _ := time.Parse(time.RFC3339, text)
+		owned, _ := fields["fieldsV1"].(map[string]any)
+		note := func(form Form, node, own string) {
+			key := writerKey{form, node}
+			w := all[key]
+			switch {
+			case manager == own && (!w.ours || at.After(w.written)):
+				w = writer{manager, at, true}
+			case !w.ours && (w.manager == "" || at.After(w.written)):
+				w.manager, w.written = manager, at
+			}
+			all[key] = w
+		}
+		for key := range below(owned, "status", "conditions") {
+			if conditionType, ok := keyField(key, "type"); ok {
+				if node, ok := health.NodeOf(conditionType); ok {
+					note(FormCondition, node, health.ConditionManager(node))
+				}
+			}
+		}
+		for _, path := range encryptionStatuses {
+			for key := range below(below(owned, path...), healthReports) {
+				if node, ok := keyField(key, "nodeName"); ok {
+					note(FormTyped, node, health.ReportsManager(node))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// below follows field names in a FieldsV1.
+func below(fields map[string]any, path ...string) map[string]any {
+	for _, name := range path {
+		fields, _ = fields["f:"+name].(map[string]any)
+	}
+	return fields
+}
+
+// keyField returns a field of a list element's key, as FieldsV1 spells it:
+// k:{"type":"…"}.
+func keyField(key, name string) (string, bool) {
+	raw, ok := strings.CutPrefix(key, "k:")
+	if !ok {
+		return "", false
+	}
+	// Most keys have no escapes, and then a quote is a string's end: a decoder for
+	// each would cost more than all the rest.
+	if _, value, found := strings.Cut(raw, `"`+name+`":"`); found && !strings.Contains(raw, `\`) {
+		value, _, found = strings.Cut(value, `"`)
+		return value, found
+	}
+	var fields map[string]any
+	if json.Unmarshal([]byte(raw), &fields) != nil {
+		return "", false
+	}
+	value, ok := fields[name].(string)
+	return value, ok
+}

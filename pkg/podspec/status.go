@@ -1,0 +1,178 @@
+package podspec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Phase is what a container or a pod does, as far as its status shows.
+type Phase string
+
+const (
+	// Starting: it does not run, and nothing shows that it cannot.
+	Starting Phase = "Starting"
+	// Running: a pod with all of its containers.
+	Running Phase = "Running"
+	// Failing: it cannot start, or ends soon after each start. The kubelet tries again.
+	Failing Phase = "Failing"
+	// Completed: it ended without an error, and is not started again.
+	Completed Phase = "Completed"
+	// Failed: it ended, and is not started again.
+	Failed Phase = "Failed"
+)
+
+// Status is what the status of a container or a pod means at one time.
+type Status struct {
+	Phase Phase
+	// Why it is Failing or Failed, without anything that changes by itself, such as
+	// the seconds of a back-off.
+	Why string
+	// Until is when the phase ends though nothing changes; zero: it does not.
+	Until time.Time
+}
+
+// CannotStart reports that it does not run, for the reason in Why.
+func (s Status) CannotStart() bool { return s.Phase == Failing || s.Phase == Failed }
+
+// calm is how long a container that crashed must run before it counts as started.
+// Between two crashes it runs for a moment, which is no recovery.
+const calm = 30 * time.Second
+
+// StatusOf reads the status of a pod. A pod whose phase is Failed is never
+// started again, whatever its restart policy: it was evicted, refused by the
+// kubelet, or ended by the shutdown of its node.
+func StatusOf(pod *corev1.Pod, now time.Time) Status {
+	var failing *Status
+	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	for i := range statuses {
+		if s := ContainerStatusOf(pod, &statuses[i], now); s.CannotStart() && failing == nil {
+			failing = &s
+		}
+	}
+	switch pod.Status.Phase {
+	case corev1.PodSucceeded:
+		return Status{Phase: Completed}
+	case corev1.PodFailed:
+		why := joined(pod.Status.Reason, pod.Status.Message)
+		if why == "" && failing != nil {
+			why = failing.Why
+		}
+		return Status{Phase: Failed, Why: why}
+	}
+	notRunning := func(s corev1.ContainerStatus) bool { return s.State.Running == nil }
+	switch {
+	case failing != nil:
+		return Status{Phase: Failing, Why: failing.Why, Until: failing.Until}
+	case pod.Status.Phase == corev1.PodRunning && !slices.ContainsFunc(pod.Status.ContainerStatuses, notRunning):
+		return Status{Phase: Running}
+	}
+	return Status{Phase: Starting}
+}
+
+// ContainerStatusOf reads the status of one container of a pod, init containers
+// included.
+func ContainerStatusOf(pod *corev1.Pod, s *corev1.ContainerStatus, now time.Time) Status {
+	policy := restartPolicyOf(pod, s.Name)
+	crashed := s.LastTerminationState.Terminated
+	switch {
+	case s.State.Waiting != nil:
+		return waiting(s.State.Waiting, crashed)
+	case s.State.Terminated != nil:
+		return terminated(s.State.Terminated, s.RestartCount, policy)
+	case s.State.Running == nil:
+		return Status{Phase: Starting}
+	}
+	if crashed != nil && s.RestartCount > 1 && brief(crashed) && (crashed.ExitCode != 0 || policy == corev1.RestartPolicyAlways) {
+		if until := s.State.Running.StartedAt.Add(calm); now.Before(until) {
+			return Status{Phase: Failing, Why: "CrashLoopBackOff" + exit(crashed), Until: until}
+		}
+	}
+	return Status{Phase: Running}
+}
+
+func waiting(w *corev1.ContainerStateWaiting, crashed *corev1.ContainerStateTerminated) Status {
+	switch w.Reason {
+	case "", "ContainerCreating", "PodInitializing":
+		return Status{Phase: Starting}
+	case "ErrImagePull", "ImagePullBackOff": // by turns; the second quotes the first
+		why := w.Message
+		if _, cause, quoted := strings.Cut(why, "ErrImagePull: "); quoted {
+			why = cause
+		}
+		return Status{Phase: Failing, Why: joined("ImagePullBackOff", why)}
+	case "CrashLoopBackOff": // the kubelet's message counts seconds
+		return Status{Phase: Failing, Why: w.Reason + exit(crashed)}
+	}
+	return Status{Phase: Failing, Why: joined(w.Reason, w.Message)}
+}
+
+func terminated(t *corev1.ContainerStateTerminated, restarts int32, policy corev1.RestartPolicy) Status {
+	switch {
+	case t.ExitCode == 0 && policy != corev1.RestartPolicyAlways:
+		return Status{Phase: Completed}
+	case policy == corev1.RestartPolicyNever:
+		return Status{Phase: Failed, Why: t.Reason + exit(t)}
+	case t.ExitCode != 0 && restarts == 0, t.ExitCode == 0 && restarts <= 1, !brief(t):
+		// It is started again at once. An exit without an error may be intended once.
+		return Status{Phase: Starting}
+	}
+	return Status{Phase: Failing, Why: "CrashLoopBackOff" + exit(t)}
+}
+
+// restartPolicyOf is the restart policy of one container: its own, else the pod's.
+// An init container without one runs once (k8s.io/kubernetes,
+// pkg/kubelet/container/helpers.go).
+func restartPolicyOf(pod *corev1.Pod, container string) corev1.RestartPolicy {
+	pods := pod.Spec.RestartPolicy
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return corev1.RestartPolicyNever
+	}
+	if pods == "" {
+		pods = corev1.RestartPolicyAlways
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if c.Name == container && c.RestartPolicy != nil {
+			return corev1.RestartPolicy(*c.RestartPolicy)
+		}
+	}
+	isInit := func(s corev1.ContainerStatus) bool { return s.Name == container }
+	if pods == corev1.RestartPolicyAlways && slices.ContainsFunc(pod.Status.InitContainerStatuses, isInit) {
+		return corev1.RestartPolicyOnFailure
+	}
+	return pods
+}
+
+// brief reports whether a container ended soon after its start. One that ran for long,
+// and ended with its node, did not crash; nor is it known of one whose start is not.
+func brief(t *corev1.ContainerStateTerminated) bool {
+	return !t.StartedAt.IsZero() && t.FinishedAt.Sub(t.StartedAt.Time) < calm
+}
+
+// logTail is the length from which on a message is the end of a log, cut off at
+// its start: the kubelet takes 2048 bytes (k8s.io/kubernetes, pkg/kubelet/kuberuntime).
+const logTail = 2000
+
+// exit describes how a container ended: exit code and one line.
+func exit(t *corev1.ContainerStateTerminated) string {
+	if t == nil {
+		return ""
+	}
+	text := fmt.Sprintf(", exit code %d", t.ExitCode)
+	if t.ExitCode == 128+9 {
+		text += " (killed)"
+	}
+	lines := strings.Split(strings.TrimSpace(t.Message), "\n")
+	line := lines[0]
+	if len(t.Message) >= logTail { // the first line may be half of one
+		line = lines[len(lines)-1]
+	}
+	return joined(text, line)
+}
+
+func joined(reason, message string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(reason+": "+message, ": "), ": ")
+}

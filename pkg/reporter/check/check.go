@@ -1,0 +1,111 @@
+// Package check is what the reporter does when it does not run: it checks its file, or
+// probes every plugin of the file once.
+package check
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/filewatch"
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/reporter"
+)
+
+// readConfig reads the file as the running reporter would, and explains every
+// mistake on a line of its own.
+func readConfig(path string, stderr io.Writer) *v1alpha1.ReporterConfiguration {
+	content := filewatch.Read(path, v1alpha1.MaxFileSize)
+	var config *v1alpha1.ReporterConfiguration
+	err := content.Err
+	if err == nil {
+		config, err = v1alpha1.DecodeReporter(content.Data)
+	}
+	if err != nil {
+		for _, line := range v1alpha1.Lines(err) {
+			_, _ = fmt.Fprintf(stderr, "%s: %s\n", path, line)
+		}
+		return nil
+	}
+	return config
+}
+
+// File checks the file at path, and prints it with its defaults, or every mistake on a
+// line of its own. It reports whether there was none.
+func File(path string, stdout, stderr io.Writer) bool {
+	config := readConfig(path, stderr)
+	if config == nil {
+		return false
+	}
+	effective, err := yaml.Marshal(config)
+	if err != nil {
+		_, _ = fmt.Fprintf(stderr, "%s: %v\n", path, err)
+		return false
+	}
+	_, _ = fmt.Fprintf(stdout, "ok\n---\n%s", effective)
+	return true
+}
+
+// Outcome is what one probe of every plugin showed.
+type Outcome int
+
+const (
+	// Healthy: every plugin of the file, at least one, is healthy.
+	Healthy Outcome = iota
+	// NotHealthy: a plugin is known not to be healthy.
+	NotHealthy
+	// NotObserved: the file cannot be used, or a plugin was not observed and none is
+	// known not to be healthy.
+	NotObserved
+)
+
+// Plugins probes every plugin of the file at path once, and prints their entries as JSON.
+// What is missing in it is listed on stderr, with the reason.
+func Plugins(ctx context.Context, path string, stdout, stderr io.Writer) Outcome {
+	config := readConfig(path, stderr)
+	if config == nil {
+		return NotObserved
+	}
+	entries, why := reporter.Once(ctx, config)
+	message, err := health.EncodeMessage(entries)
+	if err == nil {
+		_, err = stdout.Write(reporter.Line(message))
+	}
+	if err != nil {
+		_, _ = fmt.Fprintf(stderr, "kms-health-reporter: %v\n", err)
+		return NotObserved
+	}
+	unobserved := notObserved(config.Plugins, entries, why)
+	for _, what := range unobserved {
+		_, _ = fmt.Fprintf(stderr, "%s: %s\n", path, what)
+	}
+	return outcome(entries, unobserved)
+}
+
+func outcome(entries []health.Entry, unobserved []string) Outcome {
+	switch {
+	case slices.ContainsFunc(entries, func(e health.Entry) bool { return e.Status != health.Healthy }):
+		return NotHealthy
+	case len(unobserved) > 0:
+		return NotObserved
+	}
+	return Healthy
+}
+
+// notObserved lists what a configuration asks for and was not observed, and why.
+func notObserved(plugins []v1alpha1.Plugin, entries []health.Entry, why map[string]string) []string {
+	if len(plugins) == 0 {
+		return []string{"no plugin was observed: the list of plugins is empty"}
+	}
+	var lines []string
+	for _, p := range plugins {
+		if !slices.ContainsFunc(entries, func(e health.Entry) bool { return e.KeyID == p.KeyID }) {
+			lines = append(lines, fmt.Sprintf("plugin %q was not observed: %s: %s", p.KeyID, p.Endpoint, why[p.KeyID]))
+		}
+	}
+	return lines
+}

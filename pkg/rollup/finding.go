@@ -1,0 +1,267 @@
+package rollup
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// Bounds on what a condition says; kubectl kms-health says all of it.
+const (
+	maxLines  = 8   // findings
+	maxNames  = 5   // nodes in a finding
+	maxDetail = 256 // bytes of a plugin's own words
+	maxKEKID  = 64  // bytes of a remote key's id, where several are named
+	maxKeyID  = 64  // bytes of a keyID, which a reporter chooses, too
+	maxKeyIDs = 5   // keyIDs that a node's pod has, or that it reports on
+)
+
+// Reason of a finding, and of the condition where it is the most severe.
+type Reason string
+
+// Fact narrows a Reason down.
+type Fact int
+
+const (
+	_ Fact = iota
+	// APIServerReplaced and NodeNotReady excuse a ReporterStale.
+	APIServerReplaced
+	NodeNotReady
+	// NoKEKID: of a PluginUnhealthy that matters to the agreement on a key.
+	NoKEKID
+)
+
+// Finding is one thing that is found out about a node, or a key on it.
+type Finding struct {
+	Reason Reason
+	Fact   Fact
+	Node   string
+	Key    string // empty: it is about the whole node
+	// Subject is what the reason names: a container, a KEK ID, keys that are reported
+	// (OtherPlugins), the key that is written with (WriteKeyNotDeployed).
+	Subject  string
+	Expected string // keys that the node's pod has (OtherPlugins)
+	Detail   string // others' words: a plugin's, the kubelet's
+	Look     string // a command that shows more
+}
+
+// predicate says what is the matter with the node, or the key on it.
+func (f *Finding) predicate() string {
+	switch f.Reason {
+	case PluginNotRunning, ReporterNotRunning:
+		return "container " + f.Subject + " cannot start"
+	case PluginError:
+		return "error"
+	case PluginUnhealthy:
+		if f.Fact == NoKEKID {
+			return "the plugin is not healthy, or names no KEK ID"
+		}
+		return "unhealthy"
+	case KeysDiffer:
+		return "KEK ID " + f.Subject
+	case WriteKeyNotDeployed:
+		if f.Subject == "" {
+			return "not in use yet: the API server writes without KMS"
+		}
+		return "not in use yet: the API server writes with key " + f.Subject
+	case ReportUnreadable:
+		return "the report cannot be read"
+	case ClockSkew:
+		return "the node's clock differs from the API server's, so the age of its reports is not known"
+	case ReporterStale:
+		switch {
+		case f.Fact == APIServerReplaced:
+			return "no reports while its API server is replaced"
+		case f.Fact == NodeNotReady:
+			return "stopped reporting; the Node is not Ready"
+		case f.Key != "":
+			return "no longer reported"
+		}
+		return "stopped reporting"
+	case OtherPlugins:
+		return "reports on " + f.Subject + ", but its pod has " + f.Expected
+	default: // AwaitingReports, ReportsMissing
+		return "not reported yet"
+	}
+}
+
+// add keeps a finding, once.
+func add(findings []Finding, one Finding) []Finding {
+	if n := len(findings); n > 0 && findings[n-1] == one {
+		return findings
+	}
+	return append(findings, one)
+}
+
+// line is what one or more nodes have in common.
+type line struct {
+	Finding
+	nodes []string
+}
+
+// inLines says each thing once, in the order in which it was found: by node. What
+// differs by numbers in others' words alone is one thing, or a time that ticks on
+// two nodes would part and join them again and again.
+func inLines(findings []Finding) []line {
+	places := map[Finding]int{}
+	var all []line
+	for _, one := range findings {
+		k := one
+		k.Node, k.Look, k.Detail = "", "", withoutNumbers(one.Detail)
+		at, known := places[k]
+		if !known {
+			at = len(all)
+			places[k] = at
+			all = append(all, line{Finding: one})
+		}
+		if l := &all[at]; !slices.Contains(l.nodes[max(0, len(l.nodes)-1):], one.Node) {
+			l.nodes = append(l.nodes, one.Node)
+		}
+	}
+	return all
+}
+
+// text is the findings for people, a line each.
+func text(findings []Finding, nodes int) string {
+	same := func(s string) string { return s }
+	return render(findings, nodes, same, same)
+}
+
+// render makes the text. own and others are applied to our words, and to others'.
+func render(findings []Finding, nodes int, own, others func(string) string) string {
+	all := inLines(findings)
+	var rendered []string
+	for _, l := range all[:min(len(all), maxLines)] {
+		text := own(l.head(nodes))
+		if l.Detail != "" {
+			text += ": " + others(shorten(health.CleanDetail(l.Detail), maxDetail))
+		}
+		if l.Look != "" {
+			text += own("; see " + l.Look)
+		}
+		rendered = append(rendered, text)
+	}
+	if more := len(all) - maxLines; more > 0 {
+		rendered = append(rendered, own(fmt.Sprintf("and %d more; see kubectl kms-health status", more)))
+	}
+	return strings.Join(rendered, "\n")
+}
+
+// head is the line without others' words.
+func (l line) head(nodes int) string {
+	var where string
+	switch n := len(l.nodes); {
+	case n == nodes && n > 1:
+		where = fmt.Sprintf("all %d nodes", n)
+	case n == 1:
+		where = "node " + l.nodes[0]
+	case n > maxNames:
+		where = fmt.Sprintf("nodes %s and %d more", strings.Join(l.nodes[:maxNames], ", "), n-maxNames)
+	default:
+		where = "nodes " + strings.Join(l.nodes, ", ")
+	}
+	if l.Key != "" {
+		where = "key " + keyName(l.Key) + " on " + where
+	}
+	return where + ": " + l.predicate()
+}
+
+// describe puts findings into a condition. A message that stands, and differs from
+// the new one by numbers in others' words alone, stays: a time that ticks in a
+// plugin's answer is no change.
+func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding) {
+	c.Message = text(findings, len(e.Nodes))
+	was, had := e.Previous[c.Type]
+	if !had || was.Status != c.Status || was.Reason != c.Reason || was.Message == c.Message {
+		return
+	}
+	p, err := regexp.Compile("^" + render(findings, len(e.Nodes), regexp.QuoteMeta, numbersDiffer) + "$")
+	if err == nil && p.MatchString(was.Message) {
+		c.Message = was.Message
+	}
+}
+
+// withoutNumbers is a text less its words with digits.
+func withoutNumbers(text string) string {
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		if hasDigit(w) {
+			words[i] = "0"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func hasDigit(word string) bool { return strings.ContainsAny(word, "0123456789") }
+
+// numbersDiffer matches a text, and what differs from it in words with digits.
+func numbersDiffer(text string) string {
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		if hasDigit(w) {
+			words[i] = `\S+`
+		} else {
+			words[i] = regexp.QuoteMeta(w)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// shorten cuts at a rune, and marks it.
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	end := limit - len("…")
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
+}
+
+func allOf(nodes int) string {
+	if nodes == 1 {
+		return "the one node"
+	}
+	return fmt.Sprintf("all %d nodes", nodes)
+}
+
+func keys(ids []string) string {
+	if len(ids) == 0 {
+		return "no key"
+	}
+	if len(ids) == 1 {
+		return "key " + keyName(ids[0])
+	}
+	sorted := slices.Sorted(slices.Values(ids))
+	more := ""
+	if n := len(sorted) - maxKeyIDs; n > 0 {
+		sorted, more = sorted[:maxKeyIDs], fmt.Sprintf(" and %d more", n)
+	}
+	for i := range sorted {
+		sorted[i] = keyName(sorted[i])
+	}
+	return "keys " + strings.Join(sorted, ", ") + more
+}
+
+// keyName is a keyID that is fit to be shown.
+func keyName(id string) string { return shorten(health.CleanDetail(id), maxKeyID) }
+
+// kekName is a remote key's id that is fit to be shown. It is cut in its middle:
+// ids differ at their ends, by their versions above all.
+func kekName(id string) string {
+	id = health.CleanDetail(id)
+	if len(id) <= maxKEKID {
+		return id
+	}
+	start := len(id) - maxKEKID/2
+	for start < len(id) && !utf8.RuneStart(id[start]) {
+		start++
+	}
+	return shorten(id, maxKEKID/2) + id[start:]
+}

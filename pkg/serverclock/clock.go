@@ -1,0 +1,69 @@
+// Package serverclock is the API server's clock, as its answers show it. Reports are
+// made on the nodes and their age is judged by that clock: a wrong clock of the
+// operator's node, or of an admin's laptop, makes no report look old.
+package serverclock
+
+import (
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// minOffset is the smallest difference that counts: a Date header has whole seconds,
+// and took some time to arrive.
+const minOffset = 5 * time.Second
+
+// Clock is safe for several goroutines.
+type Clock struct {
+	local  clock.PassiveClock
+	offset atomic.Int64 // of the API server's clock from the local one
+}
+
+// New makes a Clock that is the local one until an answer shows another time.
+func New(local clock.PassiveClock) *Clock { return &Clock{local: local} }
+
+// Now is the time by the API server's clock.
+func (c *Clock) Now() time.Time { return c.local.Now().Add(c.Offset()) }
+
+// Offset is what the API server's clock is ahead of the local one, zero for less than
+// 5 seconds.
+func (c *Clock) Offset() time.Duration { return time.Duration(c.offset.Load()) }
+
+// Wrap returns a transport that reads the Date of each answer.
+func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper { return &transport{next, c} }
+
+type transport struct {
+	next  http.RoundTripper
+	clock *Clock
+}
+
+// RoundTrip is http.RoundTripper's.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	sent := t.clock.local.Now()
+	response, err := t.next.RoundTrip(r)
+	// The Date of an answer that took long is the time at some moment of it.
+	if err == nil && t.clock.local.Since(sent) < minOffset {
+		if offset, ok := offsetOf(response.Header.Get("Date"), t.clock.local.Now()); ok {
+			t.clock.offset.Store(int64(offset))
+		}
+	}
+	return response, err
+}
+
+// WrappedRoundTripper lets client-go find the transport below.
+func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// offsetOf is the offset that a Date header shows which has just arrived.
+func offsetOf(date string, now time.Time) (offset time.Duration, ok bool) {
+	at, err := http.ParseTime(date)
+	if err != nil {
+		return 0, false
+	}
+	offset = at.Sub(now).Round(time.Second)
+	if offset.Abs() < minOffset {
+		offset = 0
+	}
+	return offset, true
+}

@@ -1,0 +1,278 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/nodes"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+const (
+	namespace = "kms-health"
+	account   = "bench" // the reporters' ServiceAccount
+	owner     = "owner" // the field manager of OpenShift's operators
+	// patience bounds the wait for one thing that should take a moment.
+	patience = 30 * time.Second
+)
+
+var nodeNames = []string{"master-0", "master-1", "master-2"}
+
+// fixture is what one measurement has.
+type fixture struct {
+	*testing.T
+	plan
+	dir     string // short, as sockets' paths must be
+	configs string // see newFixture
+	began   time.Time
+	cluster *controlplane.ControlPlane // nil until startCluster
+	token   string                     // the reporters'
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	if !*measure {
+		t.Skip("not measured without -measure: see make bench")
+	}
+	f := &fixture{T: t, plan: newPlan(), began: time.Now()}
+	if f.duration < 20*time.Second || f.reloads < 200 {
+		t.Fatal("too short to measure anything: want -duration of at least 20s, -reloads of at least 200")
+	}
+	// The watched files are not in /tmp: to watch a folder costs the kernel a look at
+	// every name below it that it remembers, those of deleted files included. In /tmp
+	// that is milliseconds on a machine that builds; in /etc it is nothing, and so it
+	// is here.
+	for folder, parent := range map[*string]string{&f.dir: "", &f.configs: bin} {
+		dir, err := os.MkdirTemp(parent, "kmsb")
+		if err == nil {
+			dir, err = filepath.Abs(dir)
+		}
+		f.must(err)
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		*folder = dir
+	}
+	t.Cleanup(f.logTails)
+	return f
+}
+
+// logTails prints what the programs of a failed test logged last.
+func (f *fixture) logTails() {
+	paths, _ := filepath.Glob(filepath.Join(f.dir, "*.log")) // fails for a bad pattern only
+	more, _ := filepath.Glob(filepath.Join(f.dir, "*", "*.log"))
+	for _, path := range append(paths, more...) {
+		if text, _ := os.ReadFile(path); f.Failed() {
+			lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+			f.Logf("%s ends:\n%s", path, strings.Join(lines[max(0, len(lines)-10):], "\n"))
+		}
+	}
+}
+
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// progress prints how far the measurement is.
+func (f *fixture) progress(format string, args ...any) {
+	fmt.Printf("%6s  %s: %s\n", time.Since(f.began).Round(time.Second), f.Name(), fmt.Sprintf(format, args...))
+}
+
+func (f *fixture) add(r row) { f.Helper(); results.add(f.T, r) }
+
+// pause waits, unless the run is interrupted.
+func (f *fixture) pause(d time.Duration) {
+	f.Helper()
+	select {
+	case <-running.Done():
+		f.Fatal(context.Cause(running))
+	case <-time.After(d):
+	}
+}
+
+// bin is where `make bench` builds the programs.
+const bin = "../../bin"
+
+// program returns the path of a copy of a built program: somebody may build another
+// during the run.
+//
+// It is copied in pieces of 32 KiB, as container runtimes do with images. It matters:
+// by a single large write the kernel's page cache gets large folios, and maps megabytes
+// of the binary that nothing touches.
+func (f *fixture) program(name string) string {
+	f.Helper()
+	source, err := os.Open(filepath.Join(bin, name))
+	if err != nil {
+		f.Fatalf("%v: run `make bench`, which builds it", err)
+	}
+	defer source.Close()
+	path := filepath.Join(f.dir, name)
+	target, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
+	f.must(err)
+	// The wrappers hide that both are files, which the kernel would copy whole.
+	_, err = io.CopyBuffer(struct{ io.Writer }{target}, struct{ io.Reader }{source}, make([]byte, 32<<10))
+	f.must(err)
+	f.must(target.Close())
+	return path
+}
+
+func (f *fixture) size(path string) int64 {
+	f.Helper()
+	info, err := os.Stat(path)
+	f.must(err)
+	return info.Size()
+}
+
+// startCluster starts an API server, with an identity that may write reports.
+func (f *fixture) startCluster() {
+	f.Helper()
+	f.progress("starting etcd and kube-apiserver")
+	f.cluster = controlplane.StartForTest(f, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade})
+	f.must(f.cluster.CreateServiceAccount(running, namespace, account))
+	f.must(f.cluster.AllowStatusPatch(running, controlplane.ServiceAccountUser(namespace, account), apiservers.Kube.Resource))
+	var err error
+	f.token, err = f.cluster.ServiceAccountToken(running, namespace, account, controlplane.TokenOptions{})
+	f.must(err)
+}
+
+// access is the cluster's address, with the reporters' credentials.
+func (f *fixture) access() controlplane.Kubeconfig {
+	return controlplane.Kubeconfig{Server: f.cluster.URL(), CA: f.cluster.ServingCA().PEM(), Credential: controlplane.Credential{Token: f.token}}
+}
+
+func (f *fixture) freeAddress() string {
+	f.Helper()
+	address, err := controlplane.FreeAddress()
+	f.must(err)
+	return address
+}
+
+// process is a running program.
+type process struct {
+	*controlplane.Child
+	log   string // path of its output
+	began time.Time
+}
+
+// start runs a program until the test ends, or end is called.
+func (f *fixture) start(log, binary string, args ...string) (p *process, end func()) {
+	f.Helper()
+	p = &process{log: log, began: time.Now()}
+	var err error
+	p.Child, err = controlplane.StartChild(filepath.Base(binary), binary, nil, args, log)
+	f.must(err)
+	end = func() {
+		if err := p.Stop(context.Background(), 5*time.Second); err != nil {
+			f.Error(err)
+		}
+	}
+	f.Cleanup(end)
+	return p, end
+}
+
+// node has a reporter's file, and plugins. The plugins live in this process: each counts
+// the calls that it receives, and when, without a poll in between.
+type node struct {
+	*fixture
+	name    string
+	binary  string // the reporter's
+	sockets string // the plugins' folder
+	config  string // the folder of the file, as a kubelet mounts a ConfigMap
+	serving string
+	plugins []*kmsplugin.Plugin // their key ids are 1, 2, …
+}
+
+// newNode starts the plugins.
+func (f *fixture) newNode(name, binary string, plugins int) *node {
+	f.Helper()
+	n := &node{f, name, binary, filepath.Join(f.dir, name), filepath.Join(f.configs, name), f.freeAddress(), nil}
+	f.must(os.Mkdir(n.sockets, 0o700))
+	for i := range plugins {
+		p, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + n.socket(i+1), StateDir: filepath.Join(n.sockets, fmt.Sprintf("state-%d", i+1))})
+		f.must(err)
+		f.Cleanup(func() { f.must(p.Close()) })
+		n.plugins = append(n.plugins, p)
+	}
+	return n
+}
+
+func (n *node) socket(keyID int) string {
+	return filepath.Join(n.sockets, fmt.Sprintf("kms-%d.sock", keyID))
+}
+
+// run starts the reporter.
+func (n *node) run() (p *process, end func()) {
+	n.Helper()
+	return n.start(filepath.Join(n.sockets, "reporter.log"), n.binary, "--config", filepath.Join(n.config, "config.yaml"), "--node-name", n.name)
+}
+
+// settings are those of a reporter's file. Metrics are always served.
+type settings struct {
+	interval     time.Duration
+	kubeconfig   string // no destination if empty
+	format       string // Condition if empty
+	writeTimeout time.Duration
+	keyIDs       []int // of the plugins, the first is the writer
+}
+
+func (n *node) render(c settings) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: %s}\nserving: {address: '%s'}\n", c.interval, n.serving)
+	if c.kubeconfig != "" {
+		if c.format == "" {
+			c.format = "Condition"
+		}
+		fmt.Fprintf(&b, "destination: {resource: %s, format: %s, kubeconfig: '%s', writeTimeout: %s}\n",
+			apiservers.Kube.Resource, c.format, c.kubeconfig, max(c.writeTimeout, time.Second))
+	}
+	b.WriteString("plugins:\n")
+	for i, keyID := range c.keyIDs {
+		role := "Write"
+		if i > 0 {
+			role = "Read"
+		}
+		fmt.Fprintf(&b, "- {endpoint: 'unix://%s', role: %s}\n", n.socket(keyID), role)
+	}
+	return b.String()
+}
+
+// configure writes the reporter's file, and returns just before when.
+func (n *node) configure(content string) time.Time {
+	n.Helper()
+	changed := time.Now()
+	n.must(nodes.WriteVolume(n.config, map[string]string{"config.yaml": content}))
+	return changed
+}
+
+// configureAll has the reporter write about two plugins every second.
+func (n *node) configureAll(access controlplane.Kubeconfig, format string) {
+	n.Helper()
+	n.configure(n.render(settings{interval: time.Second, kubeconfig: n.kubeconfig(access), format: format, keyIDs: []int{1, 2}}))
+}
+
+func (n *node) kubeconfig(access controlplane.Kubeconfig) string {
+	n.Helper()
+	path, err := access.Write(filepath.Join(n.sockets, "credentials"))
+	n.must(err)
+	return path
+}
+
+// firstCall waits for the first Status call of a plugin since its counters were reset.
+func (n *node) firstCall(p *kmsplugin.Plugin) time.Time {
+	n.Helper()
+	ctx, cancel := context.WithTimeout(running, patience)
+	defer cancel()
+	if err := p.WaitForCalls(ctx, kmsplugin.CallStatus, 1); err != nil {
+		n.Fatalf("wait for a probe of %s: %v", p.Endpoint(), err)
+	}
+	return p.Calls(kmsplugin.CallStatus).First
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/nodes"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+	"github.com/kms-health/kms-health/test/manifests/install"
+)
+
+// socketVolume is short, for the sake of the sockets' paths.
+const socketVolume = "kms"
+
+// inertia is how long something must last until the ClusterOperator reports it.
+const inertia = 3 * time.Second
+
+var (
+	home      = install.Namespace(install.OpenShift) // the operator's namespace
+	target    = apiservers.Kube.Namespace            // that of the API servers
+	nodeNames = []string{"master-0", "master-1", "master-2"}
+)
+
+// cluster is what OpenShift would be, and the operator.
+type cluster struct {
+	*demo
+	tools string // folder of etcd, kube-apiserver, kubectl
+	log   *os.File
+
+	*controlplane.ControlPlane
+	kube    kubernetes.Interface
+	client  dynamic.Interface
+	workers *nodes.Nodes
+	admin   string // an administrator's kubeconfig
+
+	plugins map[string][]io.Closer // by node: each with the control of it before it
+
+	operator           *controlplane.Child
+	operatorKubeconfig string
+}
+
+func newCluster(d *demo) *cluster {
+	c := &cluster{demo: d, plugins: map[string][]io.Closer{}}
+	var err error
+	c.tools, err = filepath.Abs(os.Getenv("KUBEBUILDER_ASSETS"))
+	d.must(err)
+	// What the libraries in this process log is for a demo that fails.
+	path := filepath.Join(d.dir, "demo.log")
+	c.log, err = os.Create(path)
+	d.must(err)
+	d.logs = append(d.logs, path, filepath.Join(d.dir, "reporters", "*"))
+	klog.LogToStderr(false)
+	klog.SetOutput(c.log)
+	d.atEnd(func() error { klog.SetOutput(io.Discard); return c.log.Close() })
+	rest.SetDefaultWarningHandler(rest.NoWarnings{})
+	return c
+}
+
+// start starts the API, its nodes, and applies the manifests.
+func (c *cluster) startCluster() {
+	var err error
+	c.ControlPlane, err = controlplane.Start(c.ctx, controlplane.Options{Dir: filepath.Join(c.dir, "cluster"), CRDs: controlplane.TechPreviewNoUpgrade})
+	c.must(err)
+	c.atEnd(c.ControlPlane.Stop)
+	c.must(c.ApplyOpenShiftConfig(c.ctx, controlplane.TechPreviewNoUpgrade))
+	config := c.RESTConfig()
+	c.kube, err = kubernetes.NewForConfig(config)
+	c.must(err)
+	c.client, err = dynamic.NewForConfig(config)
+	c.must(err)
+	c.admin = c.kubeconfig("admin", config.BearerToken)
+	c.install(config)
+	c.must(c.StartControllerManager(c.ctx, controlplane.ControllerManagerOptions{}))
+	c.atEnd(func() error {
+		var errs []error
+		for _, node := range nodeNames {
+			errs = append(errs, c.stopPlugins(node))
+		}
+		return errors.Join(errs...)
+	})
+	c.workers, err = nodes.StartWith(c.ctx, config, nodes.Options{
+		Root: func(node string) string { return filepath.Join(c.dir, strings.TrimPrefix(node, "master-")) },
+		Processes: &nodes.Processes{
+			Binary: c.program("kms-health-reporter"), Logs: filepath.Join(c.dir, "reporters"),
+			// A companion is on its node's network, where the API server listens.
+			Replace: map[string]string{"https://localhost:6443": c.URL()},
+			// The stand-in writes other paths into the file, which the reporter
+			// would tell from the one that its pod was made for.
+			Env: []string{"KMS_HEALTH_CONFIG_HASH="},
+		},
+		Log: slog.New(slog.NewTextHandler(c.log, nil)),
+	}, nodeNames...)
+	c.must(err)
+	c.atEnd(func() error { c.workers.Stop(); return nil })
+}
+
+func (c *cluster) kubeconfig(dir, token string) string {
+	path, err := c.WriteKubeconfig(filepath.Join(c.dir, dir), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
+	c.must(err)
+	return path
+}
+
+// install applies manifests/openshift: all but what runs the operator, which is a
+// process here, with a file of its own.
+func (c *cluster) install(config *rest.Config) {
+	c.must(apiservers.CreateNamespaces(c.ctx, c.kube))
+	objects, err := install.Render(c.ctx, config.CAData, install.OpenShift)
+	c.must(err)
+	c.must(install.Objects(c.ctx, config, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+		return slices.Contains([]string{"Deployment", "PodDisruptionBudget", "Service", "ConfigMap"}, o.GetKind())
+	})...))
+}
+
+// setEncryption writes the live Secret, then that of a revision, as OpenShift's operator
+// of kube-apiserver would.
+func (c *cluster) setEncryption(revision string, providers ...string) {
+	for _, r := range []string{"", revision} {
+		c.must(apiservers.Apply(c.ctx, c.client, "kube-apiserver-operator", apiservers.Secrets, target, apiservers.Secret(r, apiservers.Encryption(providers...))))
+	}
+}
+
+// roll brings kube-apiserver's static pod on a node to a revision that has the
+// plugins of these keys. The plugins of before end with the pod of before. The plugins
+// of one key share their state, as nodes share a remote key.
+func (c *cluster) roll(node, revision string, keys ...string) {
+	c.must(c.stopPlugins(node))
+	pod, err := c.workers.RunStaticPod(c.ctx, node, staticPod(revision, keys))
+	c.must(err)
+	c.must(os.MkdirAll(filepath.Join(c.dir, "control"), 0o700))
+	for _, key := range keys {
+		socket := filepath.Join(c.workers.EmptyDir(pod, socketVolume), "kms-"+key+".sock")
+		p, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: filepath.Join(c.dir, "vault-"+key)})
+		c.must(err)
+		c.plugins[node] = append(c.plugins[node], p)
+		control, err := kmsplugin.ServeControl(p, c.control(node, key))
+		c.must(err)
+		c.plugins[node] = append(c.plugins[node], control)
+	}
+}
+
+func (c *cluster) rollAll(revision string, keys ...string) {
+	for _, node := range nodeNames {
+		c.roll(node, revision, keys...)
+	}
+}
+
+func (c *cluster) stopPlugins(node string) error {
+	var errs []error
+	for _, p := range slices.Backward(c.plugins[node]) {
+		errs = append(errs, p.Close())
+	}
+	delete(c.plugins, node)
+	return errors.Join(errs...)
+}
+
+func staticPod(revision string, keys []string) *corev1.Pod {
+	p := apiservers.StaticPod(revision)
+	if len(keys) == 0 {
+		p.Spec.Containers[0].VolumeMounts, p.Spec.Volumes = nil, nil
+		return p
+	}
+	p.Spec.Volumes[0].Name, p.Spec.Containers[0].VolumeMounts[0].Name = socketVolume, socketVolume
+	for _, key := range keys {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
+			Name: "kms-plugin-" + key, Image: "kms-plugin:demo", Args: []string{"--endpoint=unix:///var/run/kmsplugin/kms-" + key + ".sock"},
+			VolumeMounts: p.Spec.Containers[0].VolumeMounts,
+		})
+	}
+	return p
+}
+
+// control is the path of the socket by which a plugin takes commands.
+func (c *cluster) control(node, key string) string {
+	return filepath.Join(c.dir, "control", node+"-kms-"+key)
+}
+
+func (c *cluster) operatorFile() string { return filepath.Join(c.dir, "operator.yaml") }
+
+func operatorConfiguration(interval string) string {
+	return "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nprobe:\n  interval: " + interval + "\ntargets:\n" + apiservers.Kube.Target()
+}
+
+// configure replaces the operator's file.
+func (c *cluster) configure(text string) {
+	c.must(os.WriteFile(c.operatorFile()+".new", []byte(text), 0o600))
+	c.must(os.Rename(c.operatorFile()+".new", c.operatorFile()))
+}
+
+// startOperator runs the operator as its ServiceAccount.
+func (c *cluster) startOperator() {
+	if c.operatorKubeconfig == "" {
+		token, err := c.ServiceAccountToken(c.ctx, home, install.ServiceAccount, controlplane.TokenOptions{Lifetime: 24 * time.Hour})
+		c.must(err)
+		c.operatorKubeconfig = c.kubeconfig("operator", token)
+	}
+	c.operator = c.start("kms-health-operator", "operator.log",
+		"run", "--config", c.operatorFile(), "--kubeconfig", c.operatorKubeconfig, "--namespace", home, "--image", "kms-health-reporter:demo",
+		// The one replica that is killed gives no lease back.
+		"--leader-elect=false", "--metrics-bind-address=0", "--health-bind-address=0", "--degraded-inertia="+inertia.String())
+	c.alive = c.operator
+	c.shell("kms-health-operator run --config operator.yaml …     # process %d, as ServiceAccount %s", c.operator.PID(), home+"/"+install.ServiceAccount)
+}
+
+// kubectl shows a command, runs it, and shows its last lines: all, for 0.
+func (c *cluster) kubectl(last int, args ...string) { c.show(0, last, args...) }
+
+// show wants an exit code.
+func (c *cluster) show(code, last int, args ...string) {
+	text := commandLine(args)
+	if last > 0 {
+		text += fmt.Sprintf(" | tail -n %d", last)
+	}
+	c.shell("%s", text)
+	cmd := exec.CommandContext(c.ctx, filepath.Join(c.tools, "kubectl"), args...)
+	// kubectl finds its plugins in PATH.
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.admin, "PATH="+c.path())
+	output, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) || cmd.ProcessState.ExitCode() != code {
+		c.fail("%s: exit code %d, must be %d: %v\n%s", text, cmd.ProcessState.ExitCode(), code, err, output)
+	}
+	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+	if last > 0 {
+		lines = lines[max(0, len(lines)-last):]
+	}
+	c.text(strings.Join(lines, "\n"))
+}
+
+func (c *cluster) path() string {
+	return c.tools + ":" + filepath.Dir(c.program("kubectl-kms_health")) + ":" + os.Getenv("PATH")
+}
+
+// commandLine is a kubectl command as one would type it.
+func commandLine(args []string) string {
+	words := []string{"kubectl"}
+	for _, a := range args {
+		if strings.ContainsAny(a, `{}"'\[]*|<>&; `) {
+			a = "'" + a + "'"
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,140 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// What rotates does not travel on the path that restarts things: no process ends, and
+// no tick is missed. (Client certificates are the sidecar's: TestSidecar.)
+func testCredentialRotation(t *testing.T) {
+	all := newScenario(t, true)
+	all.awaitVersion(all.version) // and nothing of a rollout before
+	before := all.allPIDs()
+
+	t.Run("tokens", func(t *testing.T) {
+		h := all.sub(t)
+		start := time.Now()
+		old := h.tokens()
+		if len(old) < 3 {
+			t.Fatalf("%d tokens of reporters, want those of three", len(old))
+		}
+		// The operator mints another; and a kubelet that starts asks for new ones.
+		_, err := h.Kubectl(h.ctx, "", "-n", apiservers.OpenShift.Namespace, "delete", "secret", "kms-health-reporter-openshift-apiserver-mintedtoken")
+		h.must(err)
+		h.must(h.node().RestartKubelet())
+		h.await(2*time.Minute, "every reporter has a new token", func() error {
+			for path, token := range h.tokens() {
+				if was, known := old[path]; known && bytes.Equal(token, was) {
+					return fmt.Errorf("%s is as it was", path)
+				}
+			}
+			return nil
+		})
+		times.took("rotation", "tokens: all replaced, by a restart of the kubelet", time.Since(start), time.Since(start), "")
+		h.steady("rotation", "tokens", start, fixture.State.Healthy, apiservers.All...)
+	})
+
+	t.Run("CA", func(t *testing.T) {
+		h := all.sub(t)
+		start := time.Now()
+		first := h.rootCA()
+		h.must(h.RotateCA(cluster.TrustBoth))
+		// What the operator gets from its own pod, it hands on to its reporters.
+		h.awaitKubeconfigs(2, first)
+		reported := time.Now()
+		h.must(h.RotateCA(cluster.ServeByNext))
+		h.await(2*time.Minute, "kube-apiserver serves by the new CA", func() error { return h.ServedByNext(h.ctx, h.node()) })
+		served := time.Now()
+		h.must(h.RotateCA(cluster.TrustNext))
+		h.awaitKubeconfigs(1, first)
+		times.took("rotation", "CA: a bundle of two with every reporter", reported.Sub(start), noTime, "")
+		times.took("rotation", "CA: the new one alone with every reporter", time.Since(served), noTime, "")
+		time.Sleep(5 * interval)
+		h.steady("rotation", "CA", start, fixture.State.Healthy, apiservers.All...)
+	})
+
+	all.untouched(before)
+	all.awaitHealthy(apiservers.All...)
+}
+
+// tokens are the reporters' on the node, by path.
+func (h *scenario) tokens() map[string][]byte {
+	h.t.Helper()
+	found := map[string][]byte{}
+	for _, path := range h.reporterFiles("token") {
+		token, err := os.ReadFile(path)
+		h.must(err)
+		found[path] = token
+	}
+	return found
+}
+
+// reporterFiles are the files of a name in the volumes of reporters.
+func (h *scenario) reporterFiles(name string) []string {
+	h.t.Helper()
+	var found []string
+	for _, volume := range []string{"config", "credentials", "kms-health-config", "kms-health-credentials"} {
+		paths, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/volumes/*/" + volume + "/" + name))
+		h.must(err)
+		found = append(found, paths...)
+	}
+	return found
+}
+
+// rootCA is what a pod trusts.
+func (h *scenario) rootCA() string {
+	h.t.Helper()
+	m, err := h.Kube.CoreV1().ConfigMaps("default").Get(h.ctx, "kube-root-ca.crt", metav1.GetOptions{})
+	h.must(err)
+	trusted, err := cluster.CAs([]byte(m.Data["ca.crt"]))
+	h.must(err)
+	if len(trusted) != 1 {
+		h.t.Fatalf("pods trust %d CAs, want one", len(trusted))
+	}
+	return trusted[0]
+}
+
+// awaitKubeconfigs waits until every reporter trusts this many CAs, and something other
+// than before.
+func (h *scenario) awaitKubeconfigs(cas int, before string) {
+	h.t.Helper()
+	h.await(5*time.Minute, fmt.Sprintf("every reporter trusts %d CAs", cas), func() error {
+		found := 0
+		for _, path := range slices.Concat(h.reporterFiles("kubeconfig"), h.reporterFiles("ca.crt")) {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			trusted, err := cluster.CAs(content)
+			if err != nil {
+				return err
+			}
+			if len(trusted) == 0 {
+				continue // a kubeconfig that names a file
+			}
+			found++
+			if len(trusted) != cas || cas == 1 && trusted[0] == before {
+				return fmt.Errorf("%s trusts %d", path, len(trusted))
+			}
+		}
+		if found < 3 {
+			return errors.New("fewer than three files with CAs")
+		}
+		return nil
+	})
+}

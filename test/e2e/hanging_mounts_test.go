@@ -1,0 +1,211 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// folders is a reporter's process, and what it takes to mount things under its sockets.
+type folders struct {
+	t    *testing.T
+	dir  string
+	cmd  *exec.Cmd
+	ends chan struct{}
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (f *folders) Write(b []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.log.Write(b)
+}
+
+func (f *folders) awaitLog(text string) {
+	f.t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		f.mu.Lock()
+		found := strings.Contains(f.log.String(), text)
+		f.mu.Unlock()
+		if found {
+			return
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.t.Fatalf("not logged in time: %q; the log:\n%s", text, f.log.String())
+}
+
+// mount mounts, and unmounts at the end of the test.
+func (f *folders) mount(source, target, kind string, flags uintptr, data string) {
+	f.t.Helper()
+	if err := unix.Mount(source, target, kind, flags, data); err != nil {
+		f.t.Fatalf("mount %s: %v", target, err)
+	}
+	f.t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) })
+}
+
+func (f *folders) mkdir(parts ...string) string {
+	f.t.Helper()
+	path := filepath.Join(append([]string{f.dir}, parts...)...)
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		f.t.Fatal(err)
+	}
+	return path
+}
+
+// report starts a reporter of two plugins: 1 in the folder "sockets", where nothing
+// listens, and 2, which is healthy and returned.
+func (f *folders) report() *kmsplugin.Plugin {
+	f.t.Helper()
+	healthy := "unix://" + f.dir + "/kms-2.sock"
+	two, err := kmsplugin.Start(kmsplugin.Options{Endpoint: healthy, StateDir: f.mkdir("state")})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = two.Close() })
+	file := filepath.Join(f.dir, "config.yaml")
+	text := fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1s}\nplugins:\n- {endpoint: 'unix://%s/sockets/kms-1.sock', role: Read}\n- {endpoint: '%s', role: Write}\n", f.dir, healthy)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	f.run("--config", file)
+	return two
+}
+
+// run starts the reporter.
+func (f *folders) run(args ...string) {
+	f.t.Helper()
+	reporter, err := program.Build(f.dir, "kms-health-reporter")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.cmd, f.ends = exec.Command(reporter, args...), make(chan struct{})
+	f.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	f.cmd.Stderr = f
+	if err := f.cmd.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	go func() { defer close(f.ends); _ = f.cmd.Wait() }()
+	f.t.Cleanup(func() {
+		_ = f.cmd.Process.Kill()
+		<-f.ends
+	})
+}
+
+// hang mounts a file system at a path that never answers.
+func (f *folders) hang(path string) {
+	f.t.Helper()
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = unix.Close(fuse) }) // frees whoever waits
+	f.mount("hung", path, "fuse", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse))
+}
+
+// end sends SIGTERM, and wants the reporter to end within two seconds.
+func (f *folders) end(what string) {
+	f.t.Helper()
+	began := time.Now()
+	if err := f.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		f.t.Fatal(err)
+	}
+	select {
+	case <-f.ends:
+	case <-time.After(30 * time.Second):
+		f.t.Fatal("it does not end")
+	}
+	took := time.Since(began)
+	times.took("folders", "SIGTERM while "+what, took, noTime, "2.2s")
+	if took > 2200*time.Millisecond {
+		f.t.Errorf("it took %s to end", took)
+	}
+}
+
+// threads is how many the reporter has.
+func (f *folders) threads() int {
+	f.t.Helper()
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", f.cmd.Process.Pid))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return len(tasks)
+}
+
+func newFolders(t *testing.T) *folders {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kmsf") // t.TempDir's name is too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return &folders{t: t, dir: dir}
+}
+
+// A file system that hangs (a dead NFS or FUSE server) blocks whoever looks at it, and
+// nobody can interrupt that.
+func TestFileSystemOfTheSocketsHangs(t *testing.T) {
+	f := newFolders(t)
+	// As a kubelet mounts an emptyDir: its absent socket is looked for all the time.
+	volume, sockets := f.mkdir("kubernetes.io~empty-dir", "kms"), f.mkdir("sockets")
+	f.mount(volume, sockets, "", unix.MS_BIND, "")
+	two := f.report()
+	f.awaitLog("SocketMissing")
+
+	f.hang(sockets)
+	time.Sleep(2 * time.Second) // until it has been looked for, and probed
+
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := two.WaitForCalls(ctx, kmsplugin.CallStatus, two.Calls(kmsplugin.CallStatus).Count+3); err != nil {
+		t.Errorf("the other plugin is not probed any more: %v", err)
+	}
+	before := f.threads()
+	time.Sleep(8 * time.Second) // so many probes
+	if now := f.threads(); now > before+2 {
+		t.Errorf("%d threads, then %d: each probe costs one", before, now)
+	}
+	f.end("the sockets' file system hangs")
+}
+
+func TestFileSystemOfTheConfigurationHangs(t *testing.T) {
+	f := newFolders(t)
+	hung := f.mkdir("hung")
+	f.hang(hung)
+	f.run("--config", hung+"/config.yaml", "--output", hung+"/report.json")
+	f.awaitLog("Starting")
+	time.Sleep(2 * time.Second) // until both are waited for
+	f.end("the configuration's file system hangs")
+}
+
+// A folder of the host that is deleted and made anew leaves the mount of the former one.
+func TestDeletedFolderOfTheHostIsReported(t *testing.T) {
+	f := newFolders(t)
+	host, sockets := f.mkdir("host"), f.mkdir("sockets")
+	f.mount(host, sockets, "", unix.MS_BIND, "")
+	f.report()
+	f.awaitLog("no such file or directory")
+	if err := os.Remove(host); err != nil {
+		t.Fatal(err)
+	}
+	f.mkdir("host")
+	f.awaitLog("its folder was deleted on the host, and this mount still shows the deleted one: delete the reporter's pod")
+}

@@ -1,0 +1,115 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// From key 1 to key 2, as OpenShift does it: a second key that reads, then writes,
+// everything written anew, and then without the first.
+func testKeyMigration(t *testing.T) {
+	h := newScenario(t, true)
+	h.awaitHealthy(apiservers.All...)
+	old, next := h.writeKey(), "2"
+	if old == next {
+		next = "1"
+	}
+	start := time.Now()
+	deployments := h.generation()
+	const pause = 12 * interval
+	roll := func(encryption string, plugins ...string) {
+		t.Helper()
+		h.must(h.Roll(h.ctx, fixture.Roll{Encryption: encryption, Plugins: plugins, Pause: pause}))
+	}
+	roll(apiservers.Encryption(old, next, "identity"), old, next)
+	h.awaitKeys(old, next)
+	roll(apiservers.Encryption(next, old, "identity"), old, next)
+	h.awaitKeys(next, old)
+	h.must(h.WriteAnew(h.ctx))
+	others, all, err := h.Unencrypted(h.ctx, "k8s:enc:kms:v2:"+next+"_")
+	h.must(err)
+	if len(others) > 0 {
+		t.Errorf("%d of %d Secrets and ConfigMaps are not encrypted with key %s: %q", len(others), all, next, others)
+	}
+	roll(apiservers.Encryption(next, "identity"), next)
+	shared.writeKey = next
+	h.awaitKeys(next)
+	h.awaitHealthy(apiservers.All...)
+	times.took("migration", "three rollouts of kube-apiserver, each after 12 intervals with the new Secret", time.Since(start), noTime, "")
+
+	states := h.seen.States(apiservers.Kube, start)
+	if len(states) < 30 {
+		t.Fatalf("only %d writes were seen", len(states))
+	}
+	for _, s := range states {
+		if c, found := s.Conditions[rollup.Degraded]; !found || c.Status != operatorcr.False {
+			t.Errorf("KMSPluginsDegraded blinked: %s (%s): %s", c.Status, c.Reason, c.Message)
+			break
+		}
+	}
+	for _, s := range states {
+		for node, entries := range s.Reports {
+			for _, e := range entries {
+				if e.Status != health.Healthy {
+					t.Errorf("%s at %s: key %s is %s: %s", node, s.At.Format(time.TimeOnly), e.KeyID, e.Status, e.Detail)
+				}
+			}
+		}
+	}
+	companions := h.created("openshift-kms-health", start)
+	t.Logf("%d companions were made in 3 rollouts of kube-apiserver", companions)
+	if companions != 3 {
+		t.Errorf("%d companions were made, want one for each rollout of kube-apiserver", companions)
+	}
+	if now := h.generation(); now != deployments {
+		t.Errorf("the Deployment of openshift-apiserver is of generation %d, was %d: its plugins did not change", now, deployments)
+	}
+}
+
+// awaitKeys waits until the node's report names these keys, the write key first, and
+// all is well.
+func (h *scenario) awaitKeys(keys ...string) {
+	h.t.Helper()
+	h.await(time.Minute, "the report has the new keys", func() error {
+		s := h.now(apiservers.Kube)
+		if err := s.Healthy(); err != nil {
+			return err
+		}
+		return s.SameKeys(h.node().Name, keys...)
+	})
+}
+
+// generation is that of openshift-apiserver's Deployment.
+func (h *scenario) generation() int64 {
+	h.t.Helper()
+	d, err := h.Kube.AppsV1().Deployments(apiservers.OpenShift.Namespace).Get(h.ctx, "apiserver", metav1.GetOptions{})
+	h.must(err)
+	return d.Generation
+}
+
+// created counts the pods of a namespace that the API server made since a time, by its
+// audit log, which knows of those that are gone as well.
+func (h *scenario) created(namespace string, since time.Time) int {
+	h.t.Helper()
+	events, err := h.node().Audit(since)
+	h.must(err)
+	n := 0
+	for _, e := range events {
+		if e.ObjectRef != nil && e.ObjectRef.Resource == string(corev1.ResourcePods) && e.ObjectRef.Namespace == namespace &&
+			e.ObjectRef.Subresource == "" && e.ResponseStatus != nil && e.ResponseStatus.Code == 201 {
+			n++
+		}
+	}
+	return n
+}

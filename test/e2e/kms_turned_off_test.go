@@ -1,0 +1,97 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// KMS is turned off, by way of its migration: nothing of ours is left. It is the last of
+// the shared cluster's tests, in which everything else wants KMS to be on.
+func testKMSTurnedOff(t *testing.T) {
+	h := newScenario(t, true)
+	h.awaitHealthy(apiservers.All...)
+	start := time.Now()
+	key := h.writeKey()
+	h.must(h.Roll(h.ctx, fixture.Roll{Encryption: apiservers.Encryption("identity", key), Plugins: []string{key}}))
+	// The plugin still reads, so it is still watched.
+	h.await(time.Minute, "no plugin writes", func() error {
+		s := h.now(apiservers.Kube)
+		return errors.Join(s.Is(rollup.Degraded, "False", rollup.AsExpected), s.Is(rollup.WriteKeyAgreed, "Unknown", "NoWriteKey"))
+	})
+	h.must(h.WriteAnew(h.ctx))
+	plain, all, err := h.Unencrypted(h.ctx, "k8s:enc:")
+	h.must(err)
+	if len(plain) != all {
+		t.Errorf("%d of %d Secrets and ConfigMaps are encrypted still", all-len(plain), all)
+	}
+	h.must(h.Roll(h.ctx, fixture.Roll{}))
+	shared.on = false
+	h.must(h.AggregateOff(h.ctx))
+	times.took("off", "the migration away from KMS, three API servers", time.Since(start), noTime, "")
+
+	start = time.Now()
+	h.await(3*time.Minute, "nothing of ours is left in the cluster", func() error {
+		// But the right by which the operator sees whether KMS is turned on again.
+		for line := range strings.Lines(h.belongings()) {
+			if !strings.HasPrefix(line, "Role openshift-") || !strings.Contains(line, "/kms-health-operator-") {
+				return errors.New(line)
+			}
+		}
+		pods, err := h.Kube.CoreV1().Pods("").List(h.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, p := range pods.Items {
+			for _, c := range p.Spec.Containers {
+				if c.Name == reporterContainer {
+					return fmt.Errorf("%s/%s has a container %s", p.Namespace, p.Name, c.Name)
+				}
+			}
+		}
+		for _, server := range apiservers.All {
+			s := h.now(server)
+			for kind := range s.Conditions {
+				if strings.HasPrefix(kind, "KMS") {
+					return fmt.Errorf("%s has condition %s", server.Resource, kind)
+				}
+			}
+		}
+		return nil
+	})
+	h.await(2*time.Minute, "nothing of ours is left on the node", func() error {
+		volumes, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/volumes/*/kms-health*"))
+		if err != nil {
+			return err
+		}
+		pods, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/containers/" + reporterContainer))
+		if left := slices.Concat(volumes, pods); err == nil && len(left) > 0 {
+			err = fmt.Errorf("%q", left)
+		}
+		return err
+	})
+	times.took("off", "after it: nothing of ours is left", time.Since(start), noTime, "")
+	h.must(h.Configure(h.ctx, strings.Replace(fixture.Configuration, "probe:", "managementState: Removed\nprobe:", 1)))
+	h.await(2*time.Minute, "with managementState Removed nothing at all is left", func() error {
+		if left := h.belongings(); left != "" {
+			return errors.New(left)
+		}
+		return nil
+	})
+	if _, err := h.Kube.CoreV1().Secrets("").List(h.ctx, metav1.ListOptions{}); err != nil {
+		t.Errorf("Secrets cannot be read: %v", err)
+	}
+	h.await(time.Minute, "ClusterOperator kms-health is healthy", func() error { return h.clusterOperator("True", "False", "False") })
+}

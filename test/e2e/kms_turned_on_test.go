@@ -1,0 +1,68 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+)
+
+// KMS is turned on where kms-health is there before it.
+func testKMSTurnedOn(t *testing.T) {
+	h := newScenario(t, false)
+	if shared.on {
+		t.Fatal("KMS is on already: this test is to be the first")
+	}
+	start := time.Now()
+	h.turnOn()
+	shared.on = true
+	times.took("off to on", "three API servers, all delivered and healthy", time.Since(start), noTime, "")
+
+	others, all, err := h.Unencrypted(t.Context(), "k8s:enc:kms:v2:")
+	h.must(err)
+	if len(others) > 0 {
+		t.Errorf("%d of %d Secrets and ConfigMaps are not encrypted: %q", len(others), all, others)
+	}
+	if all < 20 {
+		t.Errorf("etcd has %d Secrets and ConfigMaps, must be more", all)
+	}
+	h.flunder("first")
+	h.await(30*time.Second, "ClusterOperator kms-health is healthy", func() error { return h.clusterOperator("True", "False", "False") })
+}
+
+// flunder makes an object of the aggregated API server, which must be encrypted.
+func (h *scenario) flunder(name string) {
+	h.t.Helper()
+	_, err := h.Kubectl(h.ctx, "apiVersion: wardle.example.com/v1alpha1\nkind: Flunder\nmetadata: {name: "+name+", namespace: default}\n", "apply", "-f", "-")
+	h.must(err)
+	found, err := h.Etcd(h.ctx, "/openshift-apiserver/wardle.example.com/flunders/default/"+name)
+	h.must(err)
+	if len(found) != 1 || !hasPrefix(found[0].Value, "k8s:enc:kms:v2:1_flunders") {
+		h.t.Errorf("flunder %s in etcd: %d values, not encrypted", name, len(found))
+	}
+}
+
+func hasPrefix(value []byte, prefix string) bool {
+	return len(value) >= len(prefix) && string(value[:len(prefix)]) == prefix
+}
+
+// clusterOperator has nothing against these statuses of ClusterOperator/kms-health.
+func (h *scenario) clusterOperator(available, degraded, progressing string) error {
+	o, err := h.Dynamic.Resource(controlplane.ConfigGVR(controlplane.ClusterOperators)).Get(h.ctx, "kms-health", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	state := operatorcr.ReadConditions(o)
+	for kind, wanted := range map[string]string{"Available": available, "Degraded": degraded, "Progressing": progressing} {
+		if got := state[kind]; got.Status != wanted {
+			return fmt.Errorf("%s is %s (%s): %s", kind, got.Status, got.Reason, got.Message)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// The operator is killed after each thing that it does in a rollout of everything.
+func testOperatorKilledInEachStep(t *testing.T) {
+	h := newScenario(t, true)
+	h.awaitHealthy(apiservers.All...)
+	before := h.belongings()
+	stop, failed := h.askAggregated()
+	// Every change of the interval is a rollout of all reporters then.
+	always := strings.Replace(fixture.Configuration, "probe:", "rollout: Always\nprobe:", 1)
+	intervals := []string{"2s", "1s"}
+	round := func(i int, killAfter int) (steps int) {
+		t.Helper()
+		interval := intervals[i%2]
+		start := time.Now()
+		h.must(h.Configure(h.ctx, strings.Replace(always, "interval: 1s", "interval: "+interval, 1)))
+		if killAfter > 0 {
+			h.await(3*time.Minute, fmt.Sprintf("the operator has made %d changes", killAfter), func() error {
+				if n := h.changes(start); n < killAfter {
+					return fmt.Errorf("%d changes", n)
+				}
+				return nil
+			})
+			h.must(h.node().SignalContainer(h.ctx, operatorPods, operatorContainer, syscall.SIGKILL))
+		}
+		h.awaitRolled(start, interval)
+		times.took("operator killed", fmt.Sprintf("after %d changes of a rollout: to its end", killAfter), time.Since(start), noTime, "")
+		return h.changes(start)
+	}
+	steps := round(0, 0)
+	if steps < 4 {
+		t.Fatalf("a rollout of everything is %d changes, must be more", steps)
+	}
+	stride := 1
+	if testing.Short() {
+		stride = max(1, steps/3)
+	}
+	i := 1
+	for k := 1; k <= steps; k += stride {
+		round(i, k)
+		i++
+	}
+	h.must(h.Configure(h.ctx, fixture.Configuration))
+	h.awaitHealthy(apiservers.All...)
+	stop()
+	if asked, bad := failed(); bad > 0 {
+		t.Errorf("%d of %d requests to the API server of the Deployment failed", bad, asked)
+	}
+	h.await(time.Minute, "what is there is what was there before", func() error {
+		if after := h.belongings(); after != before {
+			return fmt.Errorf("there is now:\n%s\nthere was:\n%s", after, before)
+		}
+		return nil
+	})
+}
+
+// changes counts what the operator has reported to have changed since a time.
+func (h *scenario) changes(since time.Time) int {
+	h.t.Helper()
+	lines, err := h.logLines(operatorLogs, `"Changed"`)
+	h.must(err)
+	n := 0
+	for _, line := range lines {
+		for _, did := range []string{`reason="Applied"`, `reason="Deleted"`, `reason="Injected"`, `reason="Rolled"`} {
+			if line.at.After(since) && strings.Contains(line.text, did) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// awaitRolled waits until every reporter goes by an interval, and all is well.
+func (h *scenario) awaitRolled(since time.Time, interval string) {
+	h.t.Helper()
+	for _, server := range apiservers.All {
+		h.await(4*time.Minute, server.Name+": a reporter goes by interval "+interval, func() error {
+			line, err := h.lastLogged(reporterLogs(server), `"Configuration in force"`)
+			if err != nil {
+				return err
+			}
+			if line.at.Before(since) || !strings.Contains(line.text, `interval="`+interval+`"`) {
+				return errors.New(line.text)
+			}
+			return h.now(server).Healthy()
+		})
+	}
+	for _, server := range []apiservers.Server{apiservers.Kube, apiservers.OAuth} {
+		h.await(time.Minute, server.Name+" has one reporter", func() error {
+			pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/target=" + server.Name})
+			if err == nil && len(pods.Items) != 1 {
+				err = fmt.Errorf("%d", len(pods.Items))
+			}
+			return err
+		})
+	}
+	h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
+}
+
+// belongings are everything in the cluster that the operator made, but for pods, by kind and
+// name.
+func (h *scenario) belongings() string {
+	h.t.Helper()
+	out, err := h.Kubectl(h.ctx, "", "get", "--all-namespaces", "--selector=app.kubernetes.io/managed-by=kms-health-operator",
+		"--output=jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{'\\n'}{end}", "--ignore-not-found",
+		"clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,roles,rolebindings,configmaps,secrets,serviceaccounts,daemonsets")
+	h.must(err)
+	return out
+}

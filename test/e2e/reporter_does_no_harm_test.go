@@ -1,0 +1,333 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// Whatever is done to a reporter, the API server that it is beside never notices.
+func testReporterDoesNoHarm(t *testing.T) {
+	all := newScenario(t, true)
+	all.awaitHealthy(apiservers.All...)
+
+	t.Run("image cannot be pulled", func(t *testing.T) {
+		h := all.sub(t)
+		unharmed := h.watchAPIServers(apiservers.All...)
+		t.Cleanup(func() { h.restore() })
+		h.image("registry.invalid/no-such-image:v1")
+		h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
+		h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
+		// The one that would have to be rolled is asked before.
+		h.awaitDelivery(apiservers.OpenShift, "ImageNotProven")
+		// What runs goes on until the next does.
+		since := time.Now()
+		for _, server := range apiservers.All {
+			h.await(10*time.Second, server.Name+" is reported on", func() error {
+				s := h.now(server)
+				return errors.Join(s.Fresh(h.node().Name, since.Add(interval)), s.Is(rollup.Degraded, "False", rollup.AsExpected))
+			})
+		}
+		h.image("")
+		h.awaitHealthy(apiservers.All...)
+		unharmed()
+	})
+
+	t.Run("killed by its memory limit", func(t *testing.T) {
+		h := all.sub(t)
+		unharmed := h.watchAPIServers(apiservers.All...)
+		_, err := h.Kubectl(h.ctx, littleMemory, "apply", "-f", "-")
+		h.must(err)
+		h.await(time.Minute, "the policy is in force", func() error {
+			const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: harm, namespace: default}\nspec: {containers: [{name: kms-health, image: none}]}\n"
+			out, err := h.Kubectl(h.ctx, pod, "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.spec.containers[0].resources.limits.memory}")
+			if err == nil && out != "5Mi" {
+				err = fmt.Errorf("the limit is %q", out)
+			}
+			return err
+		})
+		t.Cleanup(func() { h.restore() })
+		h.deleteReporters()
+		h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
+		h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
+		t.Log(h.now(apiservers.Kube).Conditions["KMSHealthDelivery"].Message)
+		_, err = h.Kubectl(h.ctx, littleMemory, "delete", "-f", "-")
+		h.must(err)
+		h.deleteReporters()
+		h.awaitHealthy(apiservers.All...)
+		unharmed()
+	})
+
+	t.Run("its files are garbage, then gone", func(t *testing.T) {
+		h := all.sub(t)
+		unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
+		t.Cleanup(func() { h.restore() })
+		h.scaleOperator(0)
+		start := time.Now()
+		h.spoilFiles()
+		// What was in force stays in force.
+		h.await(90*time.Second, "the agent reports that it does not take the file", func() error {
+			return h.logged("openshift-kms-health_"+reporterPods[apiservers.OAuth], "Configuration file cannot be used; the last good one stays in force", start)
+		})
+		h.await(20*time.Second, "reports go on", func() error {
+			return errors.Join(h.now(apiservers.OAuth).Fresh("node-1", time.Now().Add(-3*interval)),
+				h.now(apiservers.OpenShift).Fresh("node-1", time.Now().Add(-3*interval)))
+		})
+		// One that starts with it waits, and does not crash.
+		next, _ := h.kill(reporterPods[apiservers.OAuth], reporterContainer)
+		time.Sleep(5 * interval)
+		if now := h.process(reporterPods[apiservers.OAuth], reporterContainer); now.PID != next.PID {
+			t.Error("the agent crashes on a file of garbage")
+		}
+
+		for _, what := range []string{
+			"-n " + fixture.Home + " delete configmap -l app.kubernetes.io/managed-by=kms-health-operator",
+			"-n " + apiservers.OpenShift.Namespace + " delete configmap,secret -l app.kubernetes.io/managed-by=kms-health-operator",
+			"-n " + fixture.Home + " delete pod -l app.kubernetes.io/managed-by=kms-health-operator --wait=false",
+			// A new pod of the API server starts without them.
+			"-n " + apiservers.OpenShift.Namespace + " rollout restart deployment/apiserver",
+		} {
+			_, err := h.Kubectl(h.ctx, "", strings.Fields(what)...)
+			h.must(err)
+		}
+		h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
+		h.await(2*time.Minute, "the agent runs without its file", func() error {
+			found, err := h.node().Processes(h.ctx, reporterPods[apiservers.OAuth], reporterContainer)
+			if err == nil && (len(found) != 1 || found[0].PID == next.PID) {
+				err = fmt.Errorf("processes: %v", found)
+			}
+			return err
+		})
+		h.scaleOperator(1)
+		h.awaitHealthy(apiservers.All...)
+		unharmed()
+	})
+}
+
+// A reporter that crashes, though its image starts. As a companion or an agent it costs
+// nothing; what it costs as a sidecar is reported.
+func testCrashingReporter(t *testing.T) {
+	h := newScenario(t, true)
+	h.awaitHealthy(apiservers.All...)
+	stop, failed := h.askAggregated()
+	start := time.Now()
+	unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
+	t.Cleanup(func() { h.restore() })
+	h.image(h.crasher())
+	h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
+	h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
+	h.awaitDelivery(apiservers.OpenShift, "ReporterNotRunning")
+	reported := time.Since(start)
+	time.Sleep(10 * interval)
+	h.image("")
+	h.awaitHealthy(apiservers.All...)
+	h.awaitVersion(h.version)
+	unharmed()
+	stop()
+	asked, bad := failed()
+	times.took("harm", fmt.Sprintf("a crashing sidecar, surge 1, unavailable 0: reported; %d of %d requests to its API server failed", bad, asked), reported, noTime, "")
+	// A container without a readiness probe is ready for the moment in which it runs, so
+	// the Deployment goes on, and the last pod without the sidecar goes.
+	t.Logf("%d of %d requests to the API server of the Deployment failed", bad, asked)
+}
+
+// littleMemory is a cluster's policy of limits, of 5 MiB for a reporter, which charges
+// some 8 to its account.
+const littleMemory = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: harm}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  matchConditions:
+  - name: reporters
+    expression: object.spec.containers.exists(c, c.name == "kms-health") && object.metadata.namespace in ["openshift-kms-health", "default"]
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: >-
+        [JSONPatch{op: "add", path: "/spec/containers/0/resources", value: {"limits": {"memory": "5Mi"}, "requests": {"memory": "5Mi"}}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: harm}
+spec: {policyName: harm}
+`
+
+// image names the reporters' image; empty: the version's own.
+func (h *scenario) image(name string) {
+	h.t.Helper()
+	config := fixture.Configuration
+	if name != "" {
+		config = strings.Replace(config, "probe:", "image: "+name+"\nprobe:", 1)
+	}
+	h.must(h.Configure(h.ctx, config))
+}
+
+// restore undoes what a test that failed has left.
+func (h *scenario) restore() {
+	if !h.t.Failed() {
+		return
+	}
+	ctx := context.WithoutCancel(h.ctx)
+	for _, what := range []string{
+		"delete mutatingadmissionpolicybindings,mutatingadmissionpolicies harm --ignore-not-found",
+		"-n " + fixture.Home + " scale deployment " + fixture.OperatorName + " --replicas=1",
+	} {
+		if _, err := h.Kubectl(ctx, "", strings.Fields(what)...); err != nil {
+			h.t.Log(err)
+		}
+	}
+	if err := errors.Join(h.Configure(ctx, fixture.Configuration), h.AwaitHealthy(ctx, apiservers.All...)); err != nil {
+		shared.broken = h.t.Name()
+	}
+}
+
+// crasher is the image of a reporter that crashes.
+func (h *scenario) crasher() string {
+	h.t.Helper()
+	const name = "registry.invalid/e2e/crasher:v1"
+	program, err := cluster.BuildProgram(h.ctx, filepath.Join(work, "builds"), "test/e2e/cmd/crasher")
+	h.must(err)
+	h.must(h.AddImage(h.ctx, &cluster.Image{Name: name, Files: map[string]string{"/crasher": program}, Entrypoint: []string{"/crasher"}, User: "65532:65532"}))
+	return name
+}
+
+// awaitDelivery waits until KMSHealthDelivery has a reason.
+func (h *scenario) awaitDelivery(server apiservers.Server, reason string) {
+	h.t.Helper()
+	h.await(2*time.Minute, server.Name+": KMSHealthDelivery reports "+reason, func() error {
+		return h.now(server).Is("KMSHealthDelivery", "False", reason)
+	})
+}
+
+// watchAPIServers remembers the pods of API servers; what it returns wants them as
+// they were: the same pods, Ready all the time, and no container restarted.
+func (h *scenario) watchAPIServers(servers ...apiservers.Server) func() {
+	h.t.Helper()
+	before := h.apiServerPods(servers)
+	return func() {
+		h.t.Helper()
+		after := h.apiServerPods(servers)
+		for name, was := range before {
+			if now := after[name]; now != was {
+				h.t.Errorf("%s: %s, before: %s", name, now, was)
+			}
+		}
+	}
+}
+
+func (h *scenario) apiServerPods(servers []apiservers.Server) map[string]string {
+	h.t.Helper()
+	found := map[string]string{}
+	for _, server := range servers {
+		pods, err := h.Kube.CoreV1().Pods(server.Namespace).List(h.ctx, metav1.ListOptions{LabelSelector: "apiserver=true"})
+		h.must(err)
+		for _, p := range pods.Items {
+			if p.DeletionTimestamp != nil {
+				continue // of a rollout before
+			}
+			text := string(p.UID)
+			for _, c := range p.Status.Conditions {
+				if c.Type == "Ready" {
+					text += fmt.Sprintf(" ready=%s since %s", c.Status, c.LastTransitionTime.Format(time.TimeOnly))
+				}
+			}
+			for _, c := range p.Status.ContainerStatuses {
+				text += fmt.Sprintf(" %s:%d", c.Name, c.RestartCount)
+			}
+			found[p.Namespace+"/"+p.Name] = text
+		}
+	}
+	return found
+}
+
+// deleteReporters deletes the reporters that are pods of their own.
+func (h *scenario) deleteReporters() {
+	h.t.Helper()
+	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "delete", "pod", "-l", "app.kubernetes.io/managed-by=kms-health-operator", "--wait=false")
+	h.must(err)
+}
+
+func (h *scenario) scaleOperator(replicas int) {
+	h.t.Helper()
+	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "scale", "deployment", fixture.OperatorName, fmt.Sprintf("--replicas=%d", replicas))
+	h.must(err)
+	h.await(time.Minute, fmt.Sprintf("the operator has %d pods", replicas), func() error {
+		pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + fixture.OperatorName})
+		if err == nil && len(pods.Items) != replicas {
+			err = fmt.Errorf("%d pods", len(pods.Items))
+		}
+		return err
+	})
+}
+
+// spoilFiles puts garbage into every ConfigMap of a reporter.
+func (h *scenario) spoilFiles() {
+	h.t.Helper()
+	for _, namespace := range []string{fixture.Home, apiservers.OpenShift.Namespace} {
+		maps, err := h.Kube.CoreV1().ConfigMaps(namespace).List(h.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=kms-health-operator"})
+		h.must(err)
+		if len(maps.Items) == 0 {
+			h.t.Fatalf("no ConfigMap of a reporter in %s", namespace)
+		}
+		for _, m := range maps.Items {
+			if _, found := m.Data["config.yaml"]; !found {
+				h.t.Fatalf("ConfigMap %s/%s has no config.yaml", namespace, m.Name)
+			}
+			m.Data["config.yaml"] = "\x00garbage: [\n"
+			_, err := h.Kube.CoreV1().ConfigMaps(namespace).Update(h.ctx, &m, metav1.UpdateOptions{})
+			h.must(err)
+		}
+	}
+}
+
+// askAggregated asks the aggregated API server for its objects.
+func (h *scenario) askAggregated() (stop func(), result func() (asked, bad int)) {
+	return h.ask("the aggregated API server", 100*time.Millisecond, func(ctx context.Context) error {
+		_, err := h.Kube.Discovery().RESTClient().Get().AbsPath("/apis/wardle.example.com/v1alpha1/flunders").Timeout(5 * time.Second).DoRaw(ctx)
+		return err
+	})
+}
+
+// ask asks somebody all the time, until stopped; and then shows how often, and how often
+// there was no good answer.
+func (h *scenario) ask(whom string, pause time.Duration, question func(context.Context) error) (stop func(), result func() (asked, bad int)) {
+	ctx, cancel := context.WithCancel(h.ctx)
+	done := make(chan struct{})
+	var asked, bad int
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			err := question(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			asked++
+			if err != nil {
+				if bad == 0 {
+					h.t.Logf("at %s %s did not answer: %v", time.Now().Format(time.TimeOnly), whom, err)
+				}
+				bad++
+			}
+			time.Sleep(pause)
+		}
+	}()
+	return func() { cancel(); <-done }, func() (int, int) { return asked, bad }
+}

@@ -1,0 +1,526 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/e2e/cluster"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// kubeOnly is the operator's configuration where KMS is on for kube-apiserver alone.
+const kubeOnly = `apiVersion: kmshealth.openshift.io/v1alpha1
+kind: OperatorConfiguration
+probe: {interval: 1s}
+targets:
+- name: kube-apiserver
+  resource: kubeapiservers
+  namespace: openshift-kube-apiserver
+  podSelector: {apiserver: "true"}
+  container: kube-apiserver
+`
+
+// Three control-plane nodes, with a companion each and an operator of two replicas.
+func TestThreeNodes(t *testing.T) {
+	// Three nodes need the host for themselves. Who wants the shared cluster next makes it.
+	if shared.cluster != nil {
+		if err := stopCluster(shared.cluster); err != nil {
+			t.Fatal(err)
+		}
+		shared.cluster, shared.on, shared.writeKey, shared.broken = nil, false, "", ""
+	}
+	s, err := newCluster(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stopCluster(s); err != nil {
+			t.Error(err)
+		}
+	})
+	v, err := s.Build(t.Context(), "three", root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newScenarioOn(t, s, v)
+	h.must(s.Install(h.ctx, v, kubeOnly))
+	h.must(s.AwaitOperator(h.ctx))
+	for _, part := range []struct {
+		name string
+		test func(*scenario)
+		long bool
+	}{
+		{"turned on", testThreeOn, false},
+		{"one plugin unhealthy", testOneOfThreeUnhealthy, false},
+		{"leader killed", testLeaderKilled, false},
+		{"network cut", testNetworkCut, true},
+		{"node replaced", testNodeReplaced, false},
+	} {
+		if part.long && testing.Short() {
+			continue
+		}
+		// Each begins where the one before it came to its end.
+		ended := false
+		t.Run(part.name, func(t *testing.T) {
+			part.test(h.sub(t))
+			ended = true
+		})
+		if !ended {
+			return
+		}
+	}
+}
+
+func testThreeOn(h *scenario) {
+	start := time.Now()
+	h.must(h.Roll(h.ctx, fixture.Roll{Encryption: apiservers.Encryption("identity", "1"), Plugins: []string{"1"}}))
+	h.must(h.Roll(h.ctx, fixture.Roll{Encryption: apiservers.Encryption("1", "identity"), Plugins: []string{"1"}}))
+	rolled := time.Since(start)
+	h.must(h.WriteAnew(h.ctx))
+	h.awaitHealthy(apiservers.Kube)
+	times.took("three nodes", "KMS on, from the first Secret to all healthy", time.Since(start), rolled, "")
+
+	now := h.now(apiservers.Kube)
+	remote := h.remoteKey(h.Nodes()[0])
+	for _, n := range h.Nodes() {
+		entries := now.Reports[n.Name]
+		if len(entries) != 1 || entries[0].KeyID != "1" || entries[0].KEKID != remote {
+			h.t.Errorf("%s reports %+v, wanted key 1 and %s", n.Name, entries, remote)
+		}
+	}
+	if len(now.Reports) != 3 {
+		h.t.Errorf("%d nodes report, not 3", len(now.Reports))
+	}
+	var agreed struct{ KeyID, KEKID string }
+	message := now.Conditions[rollup.WriteKeyAgreed].Message
+	if err := json.Unmarshal([]byte(message), &agreed); err != nil || agreed.KeyID != "1" || agreed.KEKID != remote {
+		h.t.Errorf("agreed on %s (%v), wanted key 1 and %s", message, err, remote)
+	}
+	if got, want := now.Conditions[rollup.Degraded].Message, "every plugin is healthy on all 3 nodes"; got != want {
+		h.t.Errorf("%q, wanted %q", got, want)
+	}
+	h.await(30*time.Second, "ClusterOperator kms-health is healthy", func() error { return h.clusterOperator("True", "False", "False") })
+
+	var on []string
+	for _, pod := range h.operators() {
+		on = append(on, pod.Spec.NodeName)
+	}
+	slices.Sort(on)
+	if len(on) != 2 || on[0] == on[1] {
+		h.t.Errorf("the operator's replicas are on %v, wanted two nodes", on)
+	}
+}
+
+func testOneOfThreeUnhealthy(h *scenario) {
+	n := h.Nodes()[1]
+	p := h.pluginOn(n)
+	start := time.Now()
+	h.do(p, "unhealthy", "vault is sealed")
+	want := fmt.Sprintf(`key 1 on node %s: unhealthy: healthz is "vault is sealed", not "ok"; see oc logs -n openshift-kube-apiserver kube-apiserver-%s -c kms-plugin-1`, n.Name, n.Name)
+	unhealthy := h.awaitSince(start, 5*time.Second, "Degraded names the node", func(s fixture.State) error {
+		if err := s.Is(rollup.Degraded, "True", rollup.PluginUnhealthy); err != nil {
+			return err
+		}
+		// By an equality: no other node is named.
+		if got := s.Conditions[rollup.Degraded].Message; got != want {
+			return fmt.Errorf("reports %q, wanted %q", got, want)
+		}
+		return s.Is(rollup.WriteKeyAgreed, "Unknown", rollup.PluginUnhealthy)
+	})
+	times.took("one of three unhealthy", "Degraded=True names node, key, reason, command", unhealthy.At.Sub(start), noTime, "interval + 1 s")
+	atMost(h, "unhealthy to Degraded", unhealthy.At.Sub(start), interval+time.Second)
+
+	start = time.Now()
+	h.do(p, "heal")
+	recovered := h.awaitSince(start, 5*time.Second, "all is well again", fixture.State.Healthy)
+	times.took("one of three unhealthy", "healed: Degraded=False", recovered.At.Sub(start), noTime, "interval + 1 s")
+	atMost(h, "healed to not Degraded", recovered.At.Sub(start), interval+time.Second)
+}
+
+// The lease is in the pod's name, so that the container that comes after one that was
+// killed need not wait for it to run out.
+func testLeaderKilled(h *scenario) {
+	lease := h.lease()
+	leader := h.leader()
+	n := h.nodeNamed(leader.Spec.NodeName)
+	before, err := n.Processes(h.ctx, leader.Name, "operator")
+	h.must(err)
+	start := time.Now()
+	h.must(n.SignalContainer(h.ctx, leader.Name, "operator", syscall.SIGKILL))
+	// What it is to tell happens while it is away.
+	p := h.pluginOn(h.Nodes()[2])
+	h.do(p, "unhealthy", "sealed while nobody leads")
+	unhealthy := h.awaitSince(start, 2*time.Minute, "Degraded, after the leader was killed", func(s fixture.State) error {
+		return s.Is(rollup.Degraded, "True", rollup.PluginUnhealthy)
+	})
+	after, err := n.Processes(h.ctx, leader.Name, "operator")
+	h.must(err)
+	if len(after) != 1 || len(before) != 1 || after[0].PID == before[0].PID {
+		h.t.Fatalf("the leader was %v, and is %v", before, after)
+	}
+	kubelets := after[0].Started.Sub(start)
+	times.took("leader killed", "a plugin that became unhealthy meanwhile is reported", unhealthy.At.Sub(start), kubelets, "10 s")
+	atMost(h, "the new container's start to Degraded", unhealthy.At.Sub(after[0].Started), 10*time.Second)
+
+	now := h.lease()
+	if *now.Spec.HolderIdentity != leader.Name || *now.Spec.LeaseTransitions != *lease.Spec.LeaseTransitions {
+		h.t.Errorf("the lease went from %s to %s in %d transitions", *lease.Spec.HolderIdentity, *now.Spec.HolderIdentity, *now.Spec.LeaseTransitions-*lease.Spec.LeaseTransitions)
+	}
+	if !now.Spec.RenewTime.After(start) {
+		h.t.Errorf("the lease was renewed at %v, and not since %v", now.Spec.RenewTime, start)
+	}
+	start = time.Now()
+	h.do(p, "heal")
+	h.awaitSince(start, 10*time.Second, "all is well again", fixture.State.Healthy)
+}
+
+// A node without its network: its API server cannot write, and everybody else loses
+// sight of it.
+func testNetworkCut(h *scenario) {
+	// The leader's node, and etcd's, would make this a test of those.
+	n := h.nodeBeside(h.leader().Spec.NodeName)
+	p := h.pluginOn(n)
+	// Soon after a rollout silence is excused.
+	h.await(rollup.QuietPeriod+30*time.Second, "the rollout of "+n.Name+" is long ago", func() error {
+		if rest := time.Until(h.apiServerSince(n).Add(rollup.QuietPeriod + time.Second)); rest > 0 {
+			return fmt.Errorf("%v to go", rest)
+		}
+		return h.now(apiservers.Kube).Healthy()
+	})
+	before := h.ours(n)
+	calls := h.statusCalls(p)
+	cut := time.Now()
+	h.must(n.CutNetwork(h.ctx))
+	restored := false
+	defer func() {
+		if !restored {
+			h.must(n.RestoreNetwork(context.WithoutCancel(h.ctx)))
+		}
+	}()
+
+	// Silence, while its Node is still Ready: not known, and so reported.
+	stale := h.awaitSince(cut, time.Minute, "the node is silent", func(s fixture.State) error {
+		if err := s.Is(rollup.Degraded, "Unknown", rollup.ReporterStale); err != nil {
+			return err
+		}
+		if got, want := s.Conditions[rollup.Degraded].Message, "node "+n.Name+": stopped reporting"; !strings.HasPrefix(got, want) || strings.Contains(got, "\n") {
+			return fmt.Errorf("reports %q, wanted %s and nobody else", got, want)
+		}
+		return nil
+	})
+	last := h.lastReport(n, stale.At)
+	times.took("network cut", "KMSPluginsDegraded=Unknown, from the node's last report", stale.At.Sub(last), noTime, "4 intervals + 2 s")
+	atMost(h, "the last report to Unknown", stale.At.Sub(last), 4*interval+2*time.Second)
+
+	// Once the Node is not Ready, what was reported last stays: the Node's own condition
+	// shows that story.
+	h.await(2*time.Minute, n.Name+" is not Ready", func() error {
+		if ready := h.nodeReady(n.Name); ready != corev1.ConditionUnknown {
+			return fmt.Errorf("%s is Ready=%s", n.Name, ready)
+		}
+		return nil
+	})
+	times.took("network cut", "the Node is not Ready (the node controller's)", time.Since(cut), time.Since(cut), "")
+	notReady := time.Now()
+	excused := func(s fixture.State) error {
+		return errors.Join(
+			s.Is(rollup.Degraded, "False", rollup.AsExpected),
+			s.Is(rollup.Observed, "False", rollup.ReporterStale),
+			s.Is(rollup.WriteKeyAgreed, "Unknown", rollup.ReporterStale),
+		)
+	}
+	h.await(5*time.Second, "what was reported last stays", func() error { return excused(h.now(apiservers.Kube)) })
+	times.took("network cut", "then Degraded=False, KMSHealthObserved=False", time.Since(notReady), noTime, "5 s")
+	if got, want := h.now(apiservers.Kube).Conditions[rollup.Observed].Message, "node "+n.Name+": stopped reporting; the Node is not Ready"; got != want {
+		h.t.Errorf("%q, wanted %q", got, want)
+	}
+
+	// For a while, and to the reporter nothing has changed but that nobody listens.
+	select {
+	case <-time.After(time.Until(cut.Add(80 * time.Second))):
+	case <-h.ctx.Done():
+		h.t.Fatal(h.ctx.Err())
+	}
+	if err := excused(h.now(apiservers.Kube)); err != nil {
+		h.t.Error(err)
+	}
+	away := time.Since(cut)
+	probed := h.statusCalls(p) - calls
+	// kube-apiserver asks every 20 s or so.
+	if least := int64(away.Seconds()) - 3; probed < least {
+		h.t.Errorf("the plugin was asked %d times in %v without a network, must be at least %d", probed, away, least)
+	}
+
+	restore := time.Now()
+	h.must(n.RestoreNetwork(h.ctx))
+	restored = true
+	answered := h.awaitWrites(n)
+	fresh := h.awaitSince(restore, 30*time.Second, n.Name+" reports again", func(s fixture.State) error {
+		if len(s.Reports[n.Name]) == 0 || s.Reports[n.Name][0].LastChecked.Before(restore.Add(-interval)) {
+			return errors.New("its report is from before")
+		}
+		return nil
+	})
+	times.took("network cut", "network back to the API server's answering writes", answered.Sub(restore), answered.Sub(restore), "")
+	times.took("network cut", "answering to a fresh condition", max(0, fresh.At.Sub(answered)), noTime, "3 s")
+	atMost(h, "answering to a fresh condition", fresh.At.Sub(answered), 3*time.Second)
+	h.await(time.Minute, "all is well again", func() error { return h.now(apiservers.Kube).Healthy() })
+
+	for _, s := range h.seen.States(apiservers.Kube, cut) {
+		if c := s.Conditions[rollup.Degraded]; c.Status == operatorcr.True {
+			h.t.Errorf("Degraded was True %v after the cut: %s", s.At.Sub(cut), c.Message)
+			break
+		}
+	}
+	h.await(time.Minute, n.Name+" is Ready", func() error {
+		if ready := h.nodeReady(n.Name); ready != corev1.ConditionTrue {
+			return fmt.Errorf("%s is Ready=%s", n.Name, ready)
+		}
+		return nil
+	})
+	if after := h.ours(n); !slices.Equal(before, after) {
+		h.t.Errorf("processes of ours on %s were %v, and are %v", n.Name, before, after)
+	}
+}
+
+// Scenario 11: a node burns down, and another takes its name.
+func testNodeReplaced(h *scenario) {
+	n := h.nodeBeside(h.leader().Spec.NodeName)
+	number := int(n.Name[len(n.Name)-1] - '0')
+	old, err := h.Kube.CoreV1().Nodes().Get(h.ctx, n.Name, metav1.GetOptions{})
+	h.must(err)
+	fire := time.Now()
+	h.must(h.RemoveNode(n))
+	gone := time.Now()
+	h.must(h.Kube.CoreV1().Nodes().Delete(h.ctx, n.Name, metav1.DeleteOptions{}))
+	without := h.awaitSince(gone, time.Minute, "the removed node's entry goes", func(s fixture.State) error {
+		if _, there := s.Reports[n.Name]; there {
+			return fmt.Errorf("%s has its entry", n.Name)
+		}
+		return nil
+	})
+	times.took("node replaced", "the Node is deleted: its entry goes", without.At.Sub(gone), noTime, "10 s")
+	atMost(h, "deleted to no entry", without.At.Sub(gone), 10*time.Second)
+	h.await(30*time.Second, "two nodes are healthy", func() error {
+		now := h.now(apiservers.Kube)
+		if len(now.Reports) != 2 {
+			return fmt.Errorf("%d nodes report", len(now.Reports))
+		}
+		return now.Healthy()
+	})
+
+	added := time.Now()
+	n, err = h.AddNode(h.ctx, number)
+	h.must(err)
+	ready := time.Now()
+	first := h.awaitSince(added, 2*time.Minute, "the new node's entry comes", func(s fixture.State) error {
+		entries := s.Reports[n.Name]
+		if len(entries) == 0 || entries[0].LastChecked.Before(added.Truncate(time.Second)) {
+			return fmt.Errorf("%s reports %v", n.Name, entries)
+		}
+		return nil
+	})
+	h.awaitHealthy(apiservers.Kube)
+	now := h.now(apiservers.Kube)
+	if len(now.Reports) != 3 {
+		h.t.Errorf("%d nodes report, not 3", len(now.Reports))
+	}
+	made, err := h.Kube.CoreV1().Nodes().Get(h.ctx, n.Name, metav1.GetOptions{})
+	h.must(err)
+	if made.UID == old.UID {
+		h.t.Errorf("the Node is the old one")
+	}
+	found, err := n.Processes(h.ctx, companionPrefix, "kms-health")
+	h.must(err)
+	if len(found) != 1 {
+		h.t.Fatalf("the newcomer has %d companions, must be one", len(found))
+	}
+	times.took("node replaced", "AddNode to Node and API server Ready", ready.Sub(added), ready.Sub(added), "")
+	times.took("node replaced", "then its entry", max(0, first.At.Sub(ready)), noTime, "")
+	times.took("node replaced", "its companion's start to its entry", first.At.Sub(found[0].Started), noTime, "3 s")
+	atMost(h, "the companion's start to its entry", first.At.Sub(found[0].Started), 3*time.Second)
+
+	for _, s := range h.seen.States(apiservers.Kube, fire) {
+		if c := s.Conditions[rollup.Degraded]; c.Status == operatorcr.True {
+			h.t.Errorf("Degraded was True on the way: %s", c.Message)
+			break
+		}
+	}
+}
+
+const companionPrefix = "kms-health-kube-apiserver-"
+
+// ours are the processes of all containers that are ours on a node, and of those that
+// they must not disturb.
+func (h *scenario) ours(n *cluster.Node) []int {
+	h.t.Helper()
+	var pids []int
+	for _, of := range [][2]string{
+		{companionPrefix, "kms-health"}, {fixture.OperatorName, "operator"},
+		{cluster.APIServerName, cluster.APIServerName}, {cluster.APIServerName, "kms-plugin-1"},
+	} {
+		found, err := n.Processes(h.ctx, of[0], of[1])
+		h.must(err)
+		if len(found) == 0 && of[1] != "operator" {
+			h.t.Fatalf("no container %s runs on %s", of[1], n.Name)
+		}
+		for _, p := range found {
+			pids = append(pids, p.PID)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+func (h *scenario) nodeNamed(name string) *cluster.Node {
+	h.t.Helper()
+	for _, n := range h.Nodes() {
+		if n.Name == name {
+			return n
+		}
+	}
+	h.t.Fatalf("no node %s", name)
+	return nil
+}
+
+// nodeBeside is a node that is neither the first one, which has etcd, nor this one.
+func (h *scenario) nodeBeside(name string) *cluster.Node {
+	h.t.Helper()
+	for _, n := range h.Nodes()[1:] {
+		if n.Name != name {
+			return n
+		}
+	}
+	h.t.Fatalf("no node beside %s", name)
+	return nil
+}
+
+func (h *scenario) nodeReady(name string) corev1.ConditionStatus {
+	h.t.Helper()
+	n, err := h.Kube.CoreV1().Nodes().Get(h.ctx, name, metav1.GetOptions{})
+	h.must(err)
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// apiServerSince is when a node's kube-apiserver, or the pod that has it, began.
+func (h *scenario) apiServerSince(n *cluster.Node) time.Time {
+	h.t.Helper()
+	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+n.Name, metav1.GetOptions{})
+	h.must(err)
+	if pod.Status.StartTime == nil {
+		h.t.Fatalf("%s has not started", pod.Name)
+	}
+	since := pod.Status.StartTime.Time
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name == cluster.APIServerName && c.State.Running != nil && c.State.Running.StartedAt.After(since) {
+			since = c.State.Running.StartedAt.Time
+		}
+	}
+	return since
+}
+
+func (h *scenario) pluginOn(n *cluster.Node) *kmsplugin.Client {
+	h.t.Helper()
+	p, err := h.Plugin(n, "1")
+	h.must(err)
+	return p
+}
+
+// remoteKey is what the plugin of a node calls its key.
+func (h *scenario) remoteKey(n *cluster.Node) string {
+	h.t.Helper()
+	state, err := h.pluginOn(n).State(h.ctx)
+	h.must(err)
+	return state.KeyID
+}
+
+func (h *scenario) statusCalls(p *kmsplugin.Client) int64 {
+	h.t.Helper()
+	state, err := p.State(h.ctx)
+	h.must(err)
+	return state.Calls[kmsplugin.CallStatus].Count
+}
+
+// awaitSince waits for a state of kubeapiservers since a time.
+func (h *scenario) awaitSince(since time.Time, limit time.Duration, what string, check func(fixture.State) error) fixture.State {
+	h.t.Helper()
+	s, err := h.seen.Await(h.ctx, apiservers.Kube, since, limit, what, check)
+	h.must(err)
+	return s
+}
+
+// lastReport is when a node last reported before a time, by what etcd was given.
+func (h *scenario) lastReport(n *cluster.Node, before time.Time) (last time.Time) {
+	h.t.Helper()
+	var checked time.Time
+	for _, s := range h.seen.States(apiservers.Kube, time.Time{}) {
+		if e := s.Reports[n.Name]; len(e) > 0 && e[0].LastChecked.After(checked) && s.At.Before(before) {
+			last, checked = s.At, e[0].LastChecked
+		}
+	}
+	if last.IsZero() {
+		h.t.Fatalf("%s never reported", n.Name)
+	}
+	return last
+}
+
+// atMost fails the test when something took longer than it may.
+func atMost(h *scenario, what string, took, bound time.Duration) {
+	h.t.Helper()
+	if took > bound {
+		h.t.Errorf("%s took %v, may take %v", what, took, bound)
+	}
+}
+
+// operators are the operator's pods that run.
+func (h *scenario) operators() []corev1.Pod {
+	h.t.Helper()
+	found, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + fixture.OperatorName})
+	h.must(err)
+	return slices.DeleteFunc(found.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+}
+
+func (h *scenario) lease() *coordinationv1.Lease {
+	h.t.Helper()
+	l, err := h.Kube.CoordinationV1().Leases(fixture.Home).Get(h.ctx, fixture.OperatorName, metav1.GetOptions{})
+	h.must(err)
+	if l.Spec.HolderIdentity == nil || l.Spec.LeaseTransitions == nil || l.Spec.RenewTime == nil {
+		h.t.Fatalf("the lease has no times: %+v", l.Spec)
+	}
+	return l
+}
+
+// leader is the operator's pod that holds the lease.
+func (h *scenario) leader() corev1.Pod {
+	h.t.Helper()
+	holder := *h.lease().Spec.HolderIdentity
+	for _, p := range h.operators() {
+		if p.Name == holder {
+			return p
+		}
+	}
+	h.t.Fatalf("the lease is held by %s, and there is no such pod", holder)
+	return corev1.Pod{}
+}

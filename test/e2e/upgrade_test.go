@@ -1,0 +1,114 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// From this commit to the one before it, and back: manifests, operator and reporters.
+// The API servers serve all the while.
+func testUpgradeAndBack(t *testing.T) {
+	h := newScenario(t, true)
+	h.awaitHealthy(apiservers.All...)
+	before := h.previous()
+	unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
+	stop, failed := h.askAggregated()
+	stopKube, kubeFailed := h.askKube()
+
+	start := time.Now()
+	h.must(h.Install(h.ctx, before, fixture.Configuration))
+	h.awaitVersion(before)
+	times.took("upgrade", "this commit to the one before, all rolled and healthy", time.Since(start), noTime, "")
+	start = time.Now()
+	h.must(h.Install(h.ctx, h.version, fixture.Configuration))
+	h.awaitVersion(h.version)
+	times.took("upgrade", "the commit before to this one, all rolled and healthy", time.Since(start), noTime, "")
+
+	stop()
+	stopKube()
+	unharmed()
+	if asked, bad := failed(); bad > 0 {
+		t.Errorf("%d of %d requests to the aggregated API server failed", bad, asked)
+	}
+	if asked, bad := kubeFailed(); bad > 0 {
+		t.Errorf("%d of %d times kube-apiserver was not ready", bad, asked)
+	}
+}
+
+// previous builds the commit before this one.
+func (h *scenario) previous() *fixture.Version {
+	h.t.Helper()
+	dir := filepath.Join(work, "previous")
+	h.must(os.MkdirAll(dir, 0o755))
+	archive, err := exec.CommandContext(h.ctx, "git", "-C", root, "archive", "HEAD~1").Output()
+	if err != nil {
+		h.t.Fatalf("git archive HEAD~1: %v (the history is needed, not this commit alone)", err)
+	}
+	tar := exec.CommandContext(h.ctx, "tar", "-x", "-C", dir)
+	tar.Stdin = bytes.NewReader(archive)
+	if out, err := tar.CombinedOutput(); err != nil {
+		h.t.Fatalf("tar: %v: %s", err, out)
+	}
+	v, err := h.Build(h.ctx, "previous", dir)
+	h.must(err)
+	return v
+}
+
+// awaitVersion waits until nothing but this version runs, and all is well.
+func (h *scenario) awaitVersion(v *fixture.Version) {
+	h.t.Helper()
+	h.await(4*time.Minute, "all of version "+v.Name, func() error {
+		for _, namespace := range []string{fixture.Home, apiservers.OpenShift.Namespace} {
+			pods, err := h.Kube.CoreV1().Pods(namespace).List(h.ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			found := 0
+			for _, p := range pods.Items {
+				for _, c := range p.Spec.Containers {
+					if !strings.HasPrefix(c.Image, "registry.invalid/kms-health") {
+						continue
+					}
+					found++
+					if c.Image != v.Operator && c.Image != v.Reporter || p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning {
+						return fmt.Errorf("%s/%s: %s, %s", p.Namespace, p.Name, c.Image, p.Status.Phase)
+					}
+				}
+			}
+			if found == 0 {
+				return fmt.Errorf("nothing of ours in %s", namespace)
+			}
+		}
+		return nil
+	})
+	h.must(h.AwaitOperator(h.ctx))
+	h.must(h.AwaitDeployment(h.ctx, apiservers.OpenShift.Namespace, "apiserver"))
+	h.awaitHealthy(apiservers.All...)
+}
+
+// askKube asks whether kube-apiserver is ready.
+func (h *scenario) askKube() (stop func(), result func() (asked, bad int)) {
+	return h.ask("/readyz of kube-apiserver", 200*time.Millisecond, func(ctx context.Context) error {
+		code, err := h.node().Get(ctx, "/readyz")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("status %d", code)
+		}
+		return err
+	})
+}

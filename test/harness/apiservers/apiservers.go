@@ -1,0 +1,90 @@
+// Package apiservers plays the parts of OpenShift's operators: the API servers
+// with encryption that our operator finds, as far as it looks at them.
+package apiservers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+)
+
+// Server is an API server with encryption. Its container is named after it.
+type Server struct {
+	Name      string // of the target, in the operator's configuration
+	Resource  string // its operator resource
+	Kind      string // of that resource
+	Namespace string
+}
+
+// OpenShift's, all of them in All.
+var (
+	Kube      = Server{"kube-apiserver", controlplane.KubeAPIServers, "KubeAPIServer", "openshift-kube-apiserver"}
+	OpenShift = Server{"openshift-apiserver", controlplane.OpenShiftAPIServers, "OpenShiftAPIServer", "openshift-apiserver"}
+	OAuth     = Server{"oauth-apiserver", controlplane.Authentications, "Authentication", "openshift-oauth-apiserver"}
+
+	All = []Server{Kube, OpenShift, OAuth}
+)
+
+// Target is the server's entry in the operator's configuration, with more lines.
+func (s Server) Target(more ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "- name: %s\n  resource: %s\n  namespace: %s\n  podSelector: {apiserver: \"true\"}\n  container: %s\n",
+		s.Name, s.Resource, s.Namespace, s.Name)
+	for _, line := range more {
+		b.WriteString("  " + line + "\n")
+	}
+	return b.String()
+}
+
+// Status is the operator resource with these conditions, to be applied.
+func (s Server) Status(conditions ...any) map[string]any {
+	return map[string]any{
+		"apiVersion": controlplane.OperatorGroup + "/v1", "kind": s.Kind, "metadata": map[string]any{"name": controlplane.ClusterObject},
+		"status": map[string]any{"conditions": conditions},
+	}
+}
+
+// Report writes what a node's reporter would, which first wrote at a time.
+func (s Server) Report(ctx context.Context, client dynamic.Interface, node, message string, since time.Time) error {
+	return Apply(ctx, client, health.ConditionManager(node), controlplane.OperatorGVR(s.Resource), "", s.Status(map[string]any{
+		"type": health.ConditionType(node), "status": "True", "reason": "AsExpected", "message": message,
+		"lastTransitionTime": since.UTC().Format(time.RFC3339),
+	}), "status")
+}
+
+// Apply makes an object what its manager wants, whoever else wants otherwise.
+func Apply(ctx context.Context, client dynamic.Interface, manager string, gvr schema.GroupVersionResource, namespace string, object map[string]any, subresource ...string) error {
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	name, _ := object["metadata"].(map[string]any)["name"].(string)
+	force := true
+	_, err = client.Resource(gvr).Namespace(namespace).Patch(ctx, name, types.ApplyPatchType, raw,
+		metav1.PatchOptions{FieldManager: manager, Force: &force}, subresource...)
+	return err
+}
+
+// CreateNamespaces makes those of all servers that are not there.
+func CreateNamespaces(ctx context.Context, client kubernetes.Interface) error {
+	for _, s := range All {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Namespace}}
+		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return nil
+}

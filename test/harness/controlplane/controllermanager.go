@@ -1,0 +1,225 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// It starts within some seconds when alone on two cores.
+	controllerManagerStartTimeout = 90 * time.Second
+	controllerManagerStopGrace    = 10 * time.Second
+	// The user that the bootstrap roles of RBAC are bound to.
+	controllerManagerUser = "system:kube-controller-manager"
+)
+
+// Files in the folder of the control plane.
+const (
+	controllerManagerDir = "controller-manager"
+	clientCAKeyFile      = "client-ca.key"
+	rootCAFile           = "root-ca.crt"
+)
+
+// Names of kube-controller-manager's controllers, as --controllers takes them
+// (k8s.io/kubernetes/cmd/kube-controller-manager/names).
+const (
+	ServiceAccountController         = "serviceaccount-controller"
+	ServiceAccountTokenController    = "serviceaccount-token-controller"
+	RootCAPublisherController        = "root-ca-certificate-publisher-controller"
+	CSRSigningController             = "certificatesigningrequest-signing-controller"
+	CSRApprovingController           = "certificatesigningrequest-approving-controller"
+	CSRCleanerController             = "certificatesigningrequest-cleaner-controller"
+	DaemonSetController              = "daemonset-controller"
+	DeploymentController             = "deployment-controller"
+	ReplicaSetController             = "replicaset-controller"
+	GarbageCollectorController       = "garbage-collector-controller"
+	NamespaceController              = "namespace-controller"
+	ClusterRoleAggregationController = "clusterrole-aggregation-controller"
+)
+
+// OperatorControllers are those that tests of an operator need: ServiceAccounts
+// and their tokens, CSRs, the workloads that it creates, and what cleans up. No
+// controller takes pods off a node that has fallen silent.
+var OperatorControllers = []string{
+	ServiceAccountController, ServiceAccountTokenController, RootCAPublisherController,
+	CSRSigningController, CSRApprovingController, CSRCleanerController,
+	DaemonSetController, DeploymentController, ReplicaSetController,
+	GarbageCollectorController, NamespaceController, ClusterRoleAggregationController,
+}
+
+// ControllerManagerOptions are what StartControllerManager runs.
+type ControllerManagerOptions struct {
+	// Controllers are the names of --controllers. Empty: OperatorControllers.
+	// The garbage collector sees a new CRD's objects within 30 seconds, not at
+	// once.
+	Controllers []string
+	// ExtraArgs are appended to its flags, so a flag of ours that is given
+	// again here is overridden.
+	ExtraArgs []string
+}
+
+// StartControllerManager runs kube-controller-manager, for the first time or
+// again, and waits until all its controllers say that they run. The API server
+// must serve. CSRs of kubernetes.io/kube-apiserver-client are signed by the CA
+// that the API server trusts for clients; kube-root-ca.crt and legacy tokens
+// hold the serving CA of this moment. From then on the API server may come and
+// go, but what watches it looks for it ever more seldom, up to once a minute,
+// until it was there for two: a test that takes it away and is in a hurry calls
+// RestartControllerManager afterwards. So does one that replaces the serving CA.
+func (c *ControlPlane) StartControllerManager(ctx context.Context, options ControllerManagerOptions) error {
+	path, err := binary("kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	if c.controllers().running() {
+		return errors.New("start kube-controller-manager: it is running already")
+	}
+	if len(options.Controllers) == 0 {
+		options.Controllers = OperatorControllers
+	}
+	kubeconfig, err := c.writeControllerManagerFiles()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, controllerManagerStartTimeout)
+	defer cancel()
+	return retryPort(func() (string, error) {
+		port, err := freePort()
+		if err != nil {
+			return "", err
+		}
+		p, err := startProcess("kube-controller-manager", path, nil, c.controllerManagerArgs(port, kubeconfig, options), c.ControllerManagerLog())
+		if err != nil {
+			return "", err
+		}
+		c.mu.Lock()
+		c.manager, c.managerOptions = p, options
+		c.mu.Unlock()
+		err = p.await(ctx, func(ctx context.Context) error { return controllersRun(ctx, port, options.Controllers) })
+		if err == nil {
+			return "", nil
+		}
+		log := logTail(p.logPath)
+		return log, errors.Join(p.explain(fmt.Errorf("start kube-controller-manager: %w", err)), p.kill())
+	})
+}
+
+// StopControllerManager ends it in order. One that does not end within 10
+// seconds, or by the end of ctx, is killed. It is no error when none runs.
+func (c *ControlPlane) StopControllerManager(ctx context.Context) error {
+	return c.controllers().stop(ctx, controllerManagerStopGrace)
+}
+
+// RestartControllerManager kills it, where it runs, and starts it as it was
+// started last: in less than a second, on an idle machine.
+func (c *ControlPlane) RestartControllerManager(ctx context.Context) error {
+	if err := c.KillControllerManager(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	options := c.managerOptions
+	c.mu.Unlock()
+	return c.StartControllerManager(ctx, options)
+}
+
+// KillControllerManager ends it by SIGKILL and waits until it is gone.
+func (c *ControlPlane) KillControllerManager() error { return c.controllers().kill() }
+
+// ControllerManagerLog is the path of its output, over all its runs.
+func (c *ControlPlane) ControllerManagerLog() string { return c.logPath("kube-controller-manager") }
+
+// ControllerManagerPID is its process id, 0 while it is not running.
+func (c *ControlPlane) ControllerManagerPID() int {
+	if p := c.controllers(); p.running() {
+		return p.handle.Pid
+	}
+	return 0
+}
+
+func (c *ControlPlane) controllers() *process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.manager
+}
+
+// writeControllerManagerFiles returns the path of its kubeconfig.
+func (c *ControlPlane) writeControllerManagerFiles() (string, error) {
+	key, err := c.clientCA.KeyPEM()
+	if err != nil {
+		return "", err
+	}
+	pair, err := c.ClientCertificate(certLifetime, controllerManagerUser)
+	if err != nil {
+		return "", err
+	}
+	c.mu.Lock()
+	ca, name := c.servingCA.PEM(), c.servingNames[0]
+	c.mu.Unlock()
+	for file, content := range map[string][]byte{clientCAKeyFile: key, rootCAFile: ca} {
+		if err := writeFile(filepath.Join(c.dir, file), content); err != nil {
+			return "", err
+		}
+	}
+	return c.WriteKubeconfig(filepath.Join(c.dir, controllerManagerDir), Kubeconfig{
+		CA: ca, TLSServerName: name, Credential: Credential{Certificate: pair},
+	})
+}
+
+func (c *ControlPlane) controllerManagerArgs(port int, kubeconfig string, options ControllerManagerOptions) []string {
+	file := func(name string) string { return filepath.Join(c.dir, name) }
+	args := []string{
+		"--kubeconfig=" + kubeconfig,
+		"--controllers=" + strings.Join(options.Controllers, ","),
+		"--leader-elect=false",
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + file(signingKeyFile),
+		"--root-ca-file=" + file(rootCAFile),
+		"--cluster-signing-cert-file=" + file(clientCAFile),
+		"--cluster-signing-key-file=" + file(clientCAKeyFile),
+
+		// Its own port serves our question whether it runs, and nobody else.
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(port),
+		"--tls-cert-file=" + file(servingCertFile),
+		"--tls-private-key-file=" + file(servingKeyFile),
+		"--profiling=false",
+
+		// Two cores, and few objects: a worker each, that need not wait.
+		"--kube-api-qps=200",
+		"--kube-api-burst=400",
+	}
+	for _, of := range []string{"daemonset", "deployment", "gc", "namespace", "replicaset", "serviceaccount-token"} {
+		args = append(args, "--concurrent-"+of+"-syncs=1")
+	}
+	return append(args, slices.Clone(options.ExtraArgs)...)
+}
+
+// controllersRun asks for the health of each: until they are started, its
+// /healthz reports "ok" without them. A name that is a pattern is not asked for.
+func controllersRun(ctx context.Context, port int, names []string) error {
+	// A certificate that the test replaces is the API server's; whose child
+	// this is we know.
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+	}}
+	body, err := get(ctx, client, "https://"+loopback(port)+"/healthz?verbose", "")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.ContainsAny(name[:1], "*-") && !bytes.Contains(body, []byte("[+]"+name+" ok")) {
+			return fmt.Errorf("%s does not run yet", name)
+		}
+	}
+	return nil
+}

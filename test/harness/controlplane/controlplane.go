@@ -1,0 +1,226 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/rest"
+)
+
+// Options of a control plane. The zero value is one without CRDs, audit log and
+// encryption, in a temporary folder.
+type Options struct {
+	// Dir holds data, certificates and logs. Empty: a temporary folder, which
+	// Stop removes. A given one is kept, and must be empty or new.
+	Dir string
+	// EncryptionConfig is the content of an EncryptionConfiguration file. Empty:
+	// no encryption at rest. See SetEncryptionConfig.
+	EncryptionConfig []byte
+	// CRDs names the variant of OpenShift's operator CRDs to install, each with
+	// its object "cluster". Empty: none.
+	CRDs Variant
+	// Audit records every request, at level Metadata, for AuditEvents.
+	Audit bool
+	// Verbosity is kube-apiserver's --v.
+	Verbosity int
+	// ExtraArgs are appended to kube-apiserver's flags, so a flag of ours that
+	// is given again here is overridden.
+	ExtraArgs []string
+	// LivezOnly makes Start return when it is live. With an unhealthy KMS plugin
+	// /readyz never does.
+	LivezOnly bool
+}
+
+// ControlPlane is a running etcd and a kube-apiserver that can be stopped and
+// started, and where it is asked for a kube-controller-manager. Its methods may
+// be called from several goroutines, except that one start or stop at a time is
+// the caller's business.
+type ControlPlane struct {
+	dir       string
+	removeDir bool
+	options   Options
+
+	etcd    *process
+	etcdURL string
+
+	port       int
+	adminToken string
+	clientCA   *CA
+
+	mu             sync.Mutex
+	api            *process
+	manager        *process
+	managerOptions ControllerManagerOptions // of the last start
+	servingCA      *CA
+	servingNames   []string
+	servingDER     []byte
+	encryption     bool
+}
+
+// Start runs etcd and kube-apiserver and waits until they serve. ctx bounds the
+// start only: the servers live until Stop, or until this process ends.
+func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
+	c := &ControlPlane{dir: options.Dir, options: options}
+	if c.dir == "" {
+		if c.dir, err = os.MkdirTemp("", "kms-health-controlplane-"); err != nil {
+			return nil, fmt.Errorf("make a folder for the control plane: %w", err)
+		}
+		c.removeDir = true
+	}
+	if c.dir, err = filepath.Abs(c.dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Stop())
+		}
+	}()
+	if err := c.writeFiles(); err != nil {
+		return nil, err
+	}
+	if err := c.startEtcd(ctx); err != nil {
+		return nil, err
+	}
+	err = retryPort(func() (string, error) {
+		port, err := freePort()
+		if err != nil {
+			return "", err
+		}
+		c.port = port
+		err = c.StartAPIServer(ctx)
+		return logTail(c.APIServerLog()), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !options.LivezOnly {
+		if err := c.AwaitReady(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if options.CRDs != "" {
+		if err := c.ApplyOperatorCRDs(ctx, options.CRDs); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// writeFiles makes what both servers need before their first start, and what
+// every restart finds again.
+func (c *ControlPlane) writeFiles() error {
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return fmt.Errorf("make the folder of the control plane: %w", err)
+	}
+	// Data of an earlier run would hold tokens and secrets of other keys.
+	if found, err := os.ReadDir(c.dir); err != nil {
+		return fmt.Errorf("look into the folder of the control plane: %w", err)
+	} else if len(found) > 0 {
+		return fmt.Errorf("the folder of the control plane, %s, is not empty", c.dir)
+	}
+	servingCA, err := NewCA("controlplane-serving")
+	if err != nil {
+		return err
+	}
+	if err := c.writeServingCertificate(servingCA, "127.0.0.1", "localhost", "kubernetes.default.svc"); err != nil {
+		return err
+	}
+	if c.clientCA, err = NewCA("controlplane-client"); err != nil {
+		return err
+	}
+	signer, err := newSigningKey()
+	if err != nil {
+		return err
+	}
+	c.adminToken = rand.String(32)
+	for name, content := range map[string][]byte{
+		clientCAFile:    c.clientCA.PEM(),
+		signingKeyFile:  signer,
+		tokenFile:       []byte(c.adminToken + `,admin,admin,"system:masters"` + "\n"),
+		auditPolicyFile: []byte(auditPolicy),
+	} {
+		if err := writeFile(filepath.Join(c.dir, name), content); err != nil {
+			return err
+		}
+	}
+	if len(c.options.EncryptionConfig) > 0 {
+		return c.SetEncryptionConfig(c.options.EncryptionConfig)
+	}
+	return nil
+}
+
+// Stop ends the servers and removes the folder if it was a temporary one. It
+// is bounded, needs no context (cleanup often has none that still lives), and
+// may be called again.
+func (c *ControlPlane) Stop() error {
+	// Only etcd gets grace: nobody looks at what the others do from here on,
+	// and its data could matter to a kept folder.
+	errs := []error{c.KillControllerManager(), c.KillAPIServer()}
+	if c.etcd != nil {
+		errs = append(errs, c.etcd.stop(context.Background(), etcdStopGrace))
+	}
+	if c.removeDir {
+		errs = append(errs, os.RemoveAll(c.dir))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stop the control plane: %w", err)
+	}
+	return nil
+}
+
+// Dir is the folder of data, certificates and logs.
+func (c *ControlPlane) Dir() string { return c.dir }
+
+// APIServerLog is the path of kube-apiserver's output, over all its runs.
+func (c *ControlPlane) APIServerLog() string { return c.logPath("kube-apiserver") }
+
+// AuditLog is the path of the audit log. It is there with Options.Audit only.
+func (c *ControlPlane) AuditLog() string { return c.logPath("audit") }
+
+func (c *ControlPlane) logPath(name string) string { return filepath.Join(c.dir, name+".log") }
+
+// EtcdPID is etcd's process id.
+func (c *ControlPlane) EtcdPID() int { return c.etcd.handle.Pid }
+
+// Address is the API server's host:port, the same over its whole life.
+func (c *ControlPlane) Address() string { return loopback(c.port) }
+
+// URL is the API server's, by IP address.
+func (c *ControlPlane) URL() string { return "https://" + c.Address() }
+
+// Credential is who a client is. The zero value is anonymous.
+type Credential struct {
+	Token       string
+	Certificate *KeyPair
+}
+
+// RESTConfig is an administrator's (system:masters), without client-side rate
+// limits. It trusts the serving CA of the moment it is made: make a new one
+// after ReplaceServingCertificate.
+func (c *ControlPlane) RESTConfig() *rest.Config {
+	return c.RESTConfigAs(Credential{Token: c.adminToken})
+}
+
+// RESTConfigAs is RESTConfig for somebody else.
+func (c *ControlPlane) RESTConfigAs(who Credential) *rest.Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	config := &rest.Config{
+		Host:        c.URL(),
+		BearerToken: who.Token,
+		QPS:         -1,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData:     c.servingCA.PEM(),
+			ServerName: c.servingNames[0],
+		},
+	}
+	if who.Certificate != nil {
+		config.CertData, config.KeyData = who.Certificate.Cert, who.Certificate.Key
+	}
+	return config
+}

@@ -1,0 +1,147 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kms-health/kms-health/test/harness/wait"
+)
+
+const identityTimeout = 30 * time.Second
+
+// ServiceAccountUser is the user name under which a ServiceAccount is known.
+func ServiceAccountUser(namespace, name string) string {
+	return "system:serviceaccount:" + namespace + ":" + name
+}
+
+// CreateServiceAccount makes a ServiceAccount without any rights, and its
+// namespace where that is missing.
+func (c *ControlPlane) CreateServiceAccount(ctx context.Context, namespace, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
+	defer cancel()
+	client, err := kubernetes.NewForConfig(c.RESTConfig())
+	if err != nil {
+		return err
+	}
+	_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create namespace %s: %w", namespace, err)
+	}
+	_, err = client.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create ServiceAccount %s/%s: %w", namespace, name, err)
+	}
+	return nil
+}
+
+// AllowStatusPatch lets a user (by ServiceAccountUser's result, or a
+// certificate's common name) patch the status of the object "cluster" of these
+// operator resources, and nothing else: a reporter's role. It waits until the
+// authorizer, which reads roles from a cache, allows it.
+func (c *ControlPlane) AllowStatusPatch(ctx context.Context, user string, resources ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
+	defer cancel()
+	client, err := kubernetes.NewForConfig(c.RESTConfig())
+	if err != nil {
+		return err
+	}
+	rule := rbacv1.PolicyRule{
+		APIGroups:     []string{OperatorGroup},
+		ResourceNames: []string{ClusterObject},
+		Verbs:         []string{"patch"},
+	}
+	for _, resource := range resources {
+		rule.Resources = append(rule.Resources, resource+"/status")
+	}
+	role, err := client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "status-patch-"},
+		Rules:      []rbacv1.PolicyRule{rule},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create the role of %s: %w", user, err)
+	}
+	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		// A ServiceAccount is a user of that name, so one form does for both.
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("bind the role of %s: %w", user, err)
+	}
+	for _, resource := range resources {
+		if err := awaitAllowed(ctx, client, user, resource); err != nil {
+			return fmt.Errorf("wait until %s may patch %s/status: %w", user, resource, err)
+		}
+	}
+	return nil
+}
+
+func awaitAllowed(ctx context.Context, client kubernetes.Interface, user, resource string) error {
+	return wait.Until(ctx, func(ctx context.Context) error {
+		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: user,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Group: OperatorGroup, Version: "v1", Resource: resource, Subresource: "status",
+					Name: ClusterObject, Verb: "patch",
+				},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		if !review.Status.Allowed {
+			return fmt.Errorf("not allowed %s", review.Status.Reason)
+		}
+		return nil
+	})
+}
+
+// TokenOptions are what token to mint.
+type TokenOptions struct {
+	// Lifetime is at least ten minutes, by the API's rule. Zero: an hour.
+	Lifetime time.Duration
+	// BoundTo makes the token die with an object: a Pod (its node is then named
+	// in the token), Secret or Node. Nil: with the ServiceAccount only.
+	BoundTo *authenticationv1.BoundObjectReference
+}
+
+// ServiceAccountToken mints a token by TokenRequest.
+func (c *ControlPlane) ServiceAccountToken(ctx context.Context, namespace, name string, options TokenOptions) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
+	defer cancel()
+	client, err := kubernetes.NewForConfig(c.RESTConfig())
+	if err != nil {
+		return "", err
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: options.BoundTo}}
+	if options.Lifetime != 0 {
+		request.Spec.ExpirationSeconds = new(int64(options.Lifetime.Seconds()))
+	}
+	answer, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("mint a token for ServiceAccount %s/%s: %w", namespace, name, err)
+	}
+	return answer.Status.Token, nil
+}
+
+// ClientCertificate signs a certificate by the API server's client CA: the
+// common name is the user, the organizations are the groups ("system:masters"
+// for an administrator).
+func (c *ControlPlane) ClientCertificate(lifetime time.Duration, commonName string, organizations ...string) (*KeyPair, error) {
+	return c.clientCA.Client(lifetime, commonName, organizations...)
+}

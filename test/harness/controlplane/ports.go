@@ -1,0 +1,86 @@
+package controlplane
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Used where the kernel does not tell its own range: Linux's default.
+const defaultEphemeralLow = 32768
+
+// lowestPort keeps clear of what services commonly use.
+const lowestPort = 15000
+
+// freePort returns a loopback port on which nothing listens just now.
+//
+// It lies below the range from which the kernel takes the source ports of
+// outgoing connections, unlike the port that a listener on port 0 gets. Ours is
+// free for whole stretches of a test while its server is down and clients keep
+// dialling it, and inside that range a dial can meet itself (TCP's simultaneous
+// open), or another connection may hold the port when the server wants it back.
+func freePort() (int, error) {
+	low, high := lowestPort, ephemeralLow()
+	if high-low < 1000 {
+		low, high = 1024, max(high, 4096)
+	}
+	var last error
+	for range 100 {
+		port := low + rand.IntN(high-low)
+		listener, err := net.Listen("tcp", loopback(port))
+		if err != nil {
+			last = err
+			continue
+		}
+		return port, listener.Close()
+	}
+	return 0, fmt.Errorf("no free port found on 127.0.0.1: %w", last)
+}
+
+// FreeAddress is freePort as host:port.
+func FreeAddress() (string, error) {
+	port, err := freePort()
+	return loopback(port), err
+}
+
+func ephemeralLow() int {
+	data, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return defaultEphemeralLow
+	}
+	fields := strings.Fields(string(data))
+	if len(fields) != 2 {
+		return defaultEphemeralLow
+	}
+	low, err := strconv.Atoi(fields[0])
+	if err != nil {
+		return defaultEphemeralLow
+	}
+	return low
+}
+
+func loopback(port int) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+// portTaken returns, by a server's log, whether it ended because another process
+// took the port between freePort and its bind.
+func portTaken(log string) bool {
+	return strings.Contains(log, "address already in use")
+}
+
+// retryPort starts a server that picks a port by freePort, and again when the
+// port was taken meanwhile. start returns the end of the server's log besides
+// its error.
+func retryPort(start func() (log string, err error)) error {
+	const attempts = 3
+	for attempt := 1; ; attempt++ {
+		log, err := start()
+		if err == nil || attempt == attempts || !portTaken(log) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/kms-health/kms-health/test/harness/wait"
+)
+
+// tailBytes bounds how much of a process's log goes into an error.
+const tailBytes = 4 << 10
+
+// killGrace bounds the wait after SIGKILL. Only a process in uninterruptible
+// sleep needs longer, and then there is nothing more that we could do.
+const killGrace = 10 * time.Second
+
+// process is one run of a child. A restart is another process.
+type process struct {
+	name    string
+	logPath string
+	handle  *os.Process
+	done    chan struct{} // closed once the child is reaped
+	waitErr error         // how it ended; read it after done
+}
+
+// startProcess starts binary with its output appended to logPath. A nil env is
+// ours.
+//
+// The child gets a process group of its own, so that Ctrl-C in a terminal
+// reaches only us and we end it in order, and Pdeathsig, so that it dies with
+// us even when we are killed. The kernel sends Pdeathsig when the *thread* that
+// forked ends, and the Go runtime ends threads as it likes; so the goroutine
+// that forks locks its thread and keeps it until the child is reaped.
+func startProcess(name, binary string, env, args []string, logPath string) (*process, error) {
+	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of %s: %w", name, err)
+	}
+	// The child has its own descriptor; a file, unlike a pipe, needs no copying
+	// goroutine and stays readable after both of us are gone.
+	defer log.Close()
+
+	cmd := exec.Command(binary, args...)
+	cmd.Env = env
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+
+	p := &process{name: name, logPath: logPath, done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		if err == nil {
+			p.handle = cmd.Process
+		}
+		started <- err
+		if err != nil {
+			return
+		}
+		p.waitErr = cmd.Wait()
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// running returns whether the child has not been reaped yet.
+func (p *process) running() bool {
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// signal sends sig to the child alone. os.Process holds a pidfd, so a signal
+// never hits a stranger that got the number of a child which has just ended.
+func (p *process) signal(sig syscall.Signal) error {
+	if !p.running() {
+		return fmt.Errorf("%s: %w", p.name, os.ErrProcessDone)
+	}
+	if err := p.handle.Signal(sig); err != nil {
+		return fmt.Errorf("send %q to %s (pid %d): %w", sig, p.name, p.handle.Pid, err)
+	}
+	return nil
+}
+
+// stop asks the child to end, and ends it after grace or when ctx does. On
+// return without an error the child is reaped and its ports are free.
+func (p *process) stop(ctx context.Context, grace time.Duration) error {
+	if !p.running() {
+		return nil
+	}
+	// A frozen process sees SIGTERM once it is continued.
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
+		if err := p.signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return p.kill()
+}
+
+// kill ends the child at once and waits until it is reaped.
+func (p *process) kill() error {
+	if !p.running() {
+		return nil
+	}
+	if err := p.signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	timer := time.NewTimer(killGrace)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("%s (pid %d) did not end within %v of SIGKILL", p.name, p.handle.Pid, killGrace)
+	}
+}
+
+// await polls probe until it succeeds, the process ends or ctx does. The error
+// reports which, and what the probe reported last.
+func (p *process) await(ctx context.Context, probe func(context.Context) error) error {
+	return wait.Until(ctx, func(ctx context.Context) error {
+		if !p.running() {
+			return wait.Final(fmt.Errorf("%s ended", p.name))
+		}
+		return probe(ctx)
+	})
+}
+
+// explain wraps err with the end of the log, and with how the process ended.
+func (p *process) explain(err error) error {
+	state := "still running"
+	if !p.running() {
+		state = fmt.Sprintf("ended: %v", p.waitErr)
+	}
+	return fmt.Errorf("%w (%s, pid %d, %s)\n--- end of %s:\n%s", err, p.name, p.handle.Pid, state, p.logPath, logTail(p.logPath))
+}
+
+// logTail returns the last lines of a log, at most tailBytes.
+func logTail(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err.Error()
+	}
+	offset := max(0, info.Size()-tailBytes)
+	tail := make([]byte, info.Size()-offset)
+	n, err := f.ReadAt(tail, offset)
+	tail = tail[:n]
+	if n == 0 && err != nil {
+		return "(empty)"
+	}
+	if offset > 0 {
+		if _, rest, found := bytes.Cut(tail, []byte("\n")); found {
+			tail = rest
+		}
+	}
+	return string(bytes.TrimSpace(tail))
+}
+
+// binary finds one of the server binaries.
+func binary(name string) (string, error) {
+	const env = "KUBEBUILDER_ASSETS"
+	folder := os.Getenv(env)
+	if folder == "" {
+		return "", fmt.Errorf("%s is not set, so there is no %s to start: run \"make test\"", env, name)
+	}
+	path := filepath.Join(folder, name)
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s=%s: %w: run \"make test\"", env, folder, err)
+	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
+		return "", fmt.Errorf("%s is not an executable file: run \"make test\"", path)
+	}
+	return path, nil
+}

@@ -1,0 +1,107 @@
+package controlplane
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// StartForTest starts a control plane that ends with the test. When the test
+// failed, its logs are kept in .logs/ in the root of the checkout, and the test's
+// output has their path.
+func StartForTest(t testing.TB, options Options) *ControlPlane {
+	t.Helper()
+	if options.Dir == "" {
+		// Made here, so that the logs of a failed start are still there below.
+		options.Dir = t.TempDir()
+	}
+	c, err := Start(t.Context(), options)
+	if err != nil {
+		keepLogs(t, options.Dir)
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			keepLogs(t, options.Dir)
+		}
+	})
+	return c
+}
+
+func keepLogs(t testing.TB, dir string) {
+	t.Helper()
+	kept, err := copyLogs(t.Name(), dir)
+	if err != nil {
+		t.Logf("no logs were kept: %v", err)
+		return
+	}
+	t.Logf("the servers' logs are in %s", kept)
+}
+
+var unsafeInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+func copyLogs(test, dir string) (string, error) {
+	root, err := checkoutRoot()
+	if err != nil {
+		return "", err
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		return "", err
+	}
+	if len(logs) == 0 {
+		return "", errors.New("no server has written one")
+	}
+	kept := filepath.Join(root, ".logs", unsafeInName.ReplaceAllString(test, "_"))
+	// What lies there is of an earlier run of the same test.
+	if err := os.RemoveAll(kept); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(kept, 0o755); err != nil {
+		return "", err
+	}
+	for _, log := range logs {
+		if err := copyFile(log, filepath.Join(kept, filepath.Base(log))); err != nil {
+			return "", err
+		}
+	}
+	return kept, nil
+}
+
+func copyFile(from, to string) error {
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(target, source)
+	return errors.Join(err, target.Close())
+}
+
+// checkoutRoot is the nearest folder above that holds a go.mod: `go test` runs a
+// test in the folder of its package.
+func checkoutRoot() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod above %s", start)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+)
+
+// ControlPlaneLabel is on every node.
+const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// kubelet is what we know of a node that we play.
+type kubelet struct {
+	name   string
+	client *kubernetes.Clientset // as system:node:<name>
+	ip     string                // of TEST-NET-1: nothing answers there
+}
+
+// AddNode registers a Ready node without taints and plays its kubelet from now
+// on. It has the labels of a control-plane node: ControlPlaneLabel,
+// kubernetes.io/hostname, os and arch; a test that needs others, or taints, writes
+// them. A Node of that name that is there already is taken over.
+func (n *Nodes) AddNode(ctx context.Context, name string) error {
+	config := rest.CopyConfig(n.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + name, Groups: []string{"system:nodes"}}
+	client, err := n.clientset(config)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.kubeletsYet++
+	k := &kubelet{name: name, client: client, ip: fmt.Sprintf("192.0.2.%d", n.kubeletsYet%254+1)}
+	n.mu.Unlock()
+	if err := n.register(ctx, k); err != nil {
+		return fmt.Errorf("register node %s: %w", name, err)
+	}
+	n.mu.Lock()
+	n.kubelets[name] = k
+	n.mu.Unlock()
+	n.lookAtAll(func(pod *corev1.Pod) bool { return unbound(pod) || pod.Spec.NodeName == name })
+	return nil
+}
+
+// register is an administrator's work: a node may not give itself these labels.
+func (n *Nodes) register(ctx context.Context, k *kubelet) error {
+	labels := map[string]string{
+		ControlPlaneLabel: "", corev1.LabelHostname: k.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+	}
+	api := n.admin.CoreV1().Nodes()
+	_, err := api.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.name, Labels: labels}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		node, err := api.Get(ctx, k.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if node.Labels == nil {
+			node.Labels = map[string]string{}
+		}
+		maps.Copy(node.Labels, labels)
+		// Admission taints a new node until the node controller finds it ready.
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeNotReady })
+		if node, err = api.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		node.Status = k.status()
+		_, err = api.UpdateStatus(ctx, node, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+func (k *kubelet) status() corev1.NodeStatus {
+	now := metav1.Now()
+	room := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("8"),
+		corev1.ResourceMemory: resource.MustParse("32Gi"),
+		corev1.ResourcePods:   resource.MustParse("250"),
+	}
+	status := corev1.NodeStatus{
+		Capacity: room, Allocatable: room,
+		Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: k.ip},
+			{Type: corev1.NodeHostName, Address: k.name},
+		},
+		NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: "v0.0.0-stand-in", ContainerRuntimeVersion: "stand-in://0"},
+	}
+	for _, condition := range []struct {
+		of corev1.NodeConditionType
+		is corev1.ConditionStatus
+	}{
+		{corev1.NodeMemoryPressure, corev1.ConditionFalse},
+		{corev1.NodeDiskPressure, corev1.ConditionFalse},
+		{corev1.NodePIDPressure, corev1.ConditionFalse},
+		{corev1.NodeReady, corev1.ConditionTrue},
+	} {
+		status.Conditions = append(status.Conditions, corev1.NodeCondition{
+			Type: condition.of, Status: condition.is, Reason: "StandIn", LastHeartbeatTime: now, LastTransitionTime: now,
+		})
+	}
+	return status
+}
+
+// SetNodeReady writes the node's condition Ready: False as a kubelet does whose
+// runtime is unhealthy, Unknown as the node controller does for a silent one. Nothing
+// else changes: no taint, and its pods are played on.
+func (n *Nodes) SetNodeReady(ctx context.Context, name string, status corev1.ConditionStatus) error {
+	api := n.admin.CoreV1().Nodes()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		node, err := api.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range node.Status.Conditions {
+			if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady && c.Status != status {
+				c.Status, c.LastTransitionTime = status, metav1.Now()
+			}
+		}
+		_, err = api.UpdateStatus(ctx, node, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("set Ready of node %s: %w", name, err)
+	}
+	return nil
+}
+
+// RemoveNode takes a node away as an administrator does: the Node is deleted,
+// its processes are ended, its static pods are forgotten, and its pods are
+// deleted, as the pod garbage collector would.
+func (n *Nodes) RemoveNode(ctx context.Context, name string) error {
+	n.mu.Lock()
+	delete(n.kubelets, name)
+	for key, s := range n.statics {
+		if s.node == name {
+			delete(n.statics, key)
+		}
+	}
+	n.mu.Unlock()
+	err := n.admin.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("remove node %s: %w", name, err)
+	}
+	// By the API, since our copy may lack the youngest.
+	pods, err := n.admin.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
+	if err != nil {
+		return fmt.Errorf("remove node %s: list its pods: %w", name, err)
+	}
+	for i := range pods.Items {
+		if err := deleteNow(ctx, n.admin, &pods.Items[i]); err != nil {
+			return fmt.Errorf("remove node %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (n *Nodes) kubelet(name string) *kubelet {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.kubelets[name]
+}
+
+// deleteNow deletes this pod and no namesake of it. It may be gone already.
+func deleteNow(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
+	err := client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(0)),
+		Preconditions:      metav1.NewUIDPreconditions(string(pod.UID)),
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete pod %s: %w", keyOf(pod), err)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+//go:build integration
+
+package nodes
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// roots is a Root in a short temporary folder, since sockets will be below it.
+func roots(t *testing.T) func(string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if left, _ := filepath.Glob(filepath.Join(dir, "*", "pods", "*")); len(left) > 0 {
+			t.Errorf("folders of pods are left: %v", left)
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return func(node string) string { return filepath.Join(dir, node) }
+}
+
+func (w *fixture) manifest(image string) *corev1.Pod {
+	manifest := pod("kube-apiserver")
+	manifest.Namespace = w.namespace
+	manifest.Spec.HostNetwork = true
+	manifest.Spec.Containers[0].Image = image
+	manifest.Spec.Volumes = []corev1.Volume{{Name: "s", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	return manifest
+}
+
+func (w *fixture) static(node string, manifest *corev1.Pod) *corev1.Pod {
+	w.t.Helper()
+	mirror, err := w.RunStaticPod(soon(w.t), node, manifest)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return mirror
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func TestAStaticPodHasAMirror(t *testing.T) {
+	w := newFixture(t, Options{Root: roots(t)}, "one", "two")
+	first := w.static("one", w.manifest("v1"))
+	if other := w.static("two", w.manifest("v1")); other.Annotations[ConfigHashAnnotation] == first.Annotations[ConfigHashAnnotation] {
+		t.Error("two nodes have one hash")
+	}
+	if first.Name != "kube-apiserver-one" || first.Annotations[ConfigSourceAnnotation] != "file" || len(first.Annotations[ConfigHashAnnotation]) != 32 ||
+		first.Annotations[ConfigMirrorAnnotation] != first.Annotations[ConfigHashAnnotation] {
+		t.Errorf("the mirror is %s with %v", first.Name, first.Annotations)
+	}
+	if owner := metav1.GetControllerOf(first); owner == nil || owner.Kind != "Node" || owner.Name != "one" {
+		t.Errorf("its owner is %v", owner)
+	}
+	dir := w.EmptyDir(first, "s")
+	if !exists(dir) || !strings.Contains(dir, "/pods/"+first.Annotations[ConfigHashAnnotation]+"/volumes/kubernetes.io~empty-dir/s") {
+		t.Errorf("no folder %s", dir)
+	}
+	w.becomes(first.Name, ready)
+
+	// The same again is no change.
+	if same := w.static("one", w.manifest("v1")); same.UID != first.UID {
+		t.Error("the same manifest is another mirror")
+	}
+	// A deleted mirror comes back, and its pod has not noticed.
+	if err := w.client.CoreV1().Pods(w.namespace).Delete(soon(t), first.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.another(first)
+	second := w.becomes(first.Name, ready)
+	if w.EmptyDir(second, "s") != dir || !exists(dir) {
+		t.Errorf("its folder is %s, was %s", w.EmptyDir(second, "s"), dir)
+	}
+	// Another manifest is another pod.
+	third := w.static("one", w.manifest("v2"))
+	if third.UID == second.UID || third.Annotations[ConfigHashAnnotation] == second.Annotations[ConfigHashAnnotation] || exists(dir) || !exists(w.EmptyDir(third, "s")) {
+		t.Errorf("it became %s with %v, its former folder is there: %t", third.UID, third.Annotations, exists(dir))
+	}
+	w.becomes(first.Name, ready)
+	if err := w.RemoveStaticPod(soon(t), "one", w.namespace, "kube-apiserver"); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(first.Name)
+	if exists(w.EmptyDir(third, "s")) {
+		t.Error("its folder stays")
+	}
+}
+
+func (w *fixture) another(than *corev1.Pod) {
+	w.t.Helper()
+	w.eventually("another mirror", func(ctx context.Context) error {
+		pod, err := w.client.CoreV1().Pods(w.namespace).Get(ctx, than.Name, metav1.GetOptions{})
+		if err == nil && pod.UID == than.UID {
+			return context.DeadlineExceeded
+		}
+		return err
+	})
+}
+
+func TestAManifestThatCannotBeMirroredIsRefused(t *testing.T) {
+	w := newFixture(t, Options{Root: roots(t)}, "one")
+	manifest := w.manifest("v1")
+	manifest.Spec.Volumes = append(manifest.Spec.Volumes, corev1.Volume{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "any"}}})
+	if _, err := w.RunStaticPod(soon(t), "one", manifest); err == nil || !strings.Contains(err.Error(), "mirror pod") {
+		t.Errorf("a mirror with a Secret got %v", err)
+	}
+	manifest = w.manifest("v1")
+	manifest.Spec.Containers = nil
+	if _, err := w.RunStaticPod(soon(t), "one", manifest); err == nil || !strings.Contains(err.Error(), "spec.containers") {
+		t.Errorf("a mirror without containers got %v", err)
+	}
+	if _, err := w.RunStaticPod(soon(t), "nowhere", w.manifest("v1")); err == nil {
+		t.Error("it runs on no node")
+	}
+	if err := w.RemoveStaticPod(soon(t), "one", w.namespace, "kube-apiserver"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPodsEmptyDirGoesWithIt(t *testing.T) {
+	w := newFixture(t, Options{Root: roots(t)}, "one")
+	p := pod("any")
+	p.Spec.Volumes = w.manifest("").Spec.Volumes
+	w.create(p)
+	dir := w.EmptyDir(w.becomes("any", ready), "s")
+	if !exists(dir) {
+		t.Errorf("no folder %s", dir)
+	}
+	if err := w.client.CoreV1().Pods(w.namespace).Delete(soon(t), "any", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone("any")
+	if exists(dir) {
+		t.Error("the folder outlived the pod")
+	}
+}

@@ -1,0 +1,190 @@
+//go:build integration
+
+package identity
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"reflect"
+	"testing"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+)
+
+// fields is a JSON object.
+type fields = map[string]any
+
+// operatorResource is the object that reporters write to, under one variant of its CRD.
+type operatorResource struct {
+	resource string
+	variant  controlplane.Variant
+}
+
+var kinds = map[string]string{
+	controlplane.KubeAPIServers:      "KubeAPIServer",
+	controlplane.OpenShiftAPIServers: "OpenShiftAPIServer",
+	controlplane.Authentications:     "Authentication",
+}
+
+func (s operatorResource) typed() bool { return s.variant != controlplane.Default }
+func (s operatorResource) path() string {
+	return "/apis/operator.openshift.io/v1/" + s.resource + "/cluster"
+}
+func (s operatorResource) status() string { return s.path() + "/status" }
+
+// encryption is a status with this encryptionStatus, where the resource has it.
+func (s operatorResource) encryption(content fields) fields {
+	status := fields{"encryptionStatus": content}
+	if s.resource == controlplane.Authentications {
+		return fields{"oauthAPIServer": status}
+	}
+	return status
+}
+
+// encryptionPath is a JSON pointer to it.
+func (s operatorResource) encryptionPath() string {
+	if s.resource == controlplane.Authentications {
+		return "/status/oauthAPIServer/encryptionStatus"
+	}
+	return "/status/encryptionStatus"
+}
+
+func report(node, key string) fields {
+	return fields{"nodeName": node, "keyID": key, "status": "Healthy", "lastCheckedTime": "2026-01-01T00:00:00Z", "remoteKeyID": "kek"}
+}
+
+func condition(conditionType, message string) fields {
+	return fields{"type": conditionType, "status": "True", "reason": "AsExpected", "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+}
+
+func preflight(result string) fields {
+	return fields{"observedConfigHash": "abcdefgh", "result": fields{"status": result, "configHash": "abcdefgh", "remoteKeyID": "kek"}}
+}
+
+// Indexes in the baseline's conditions.
+const (
+	theirs = iota
+	theirsToo
+	ofNodeA
+	ofNodeB
+)
+
+// baseline is the object before each action: as an operator and the reporters of
+// two nodes left it.
+func (s operatorResource) baseline() fields {
+	status := fields{
+		"version": "5.0.0", "readyReplicas": int64(3), "latestAvailableRevision": int64(7),
+		"conditions": []any{
+			theirs:    condition("NodeControllerDegraded", "not ours"),
+			theirsToo: condition("StaticPodsAvailable", "not ours"),
+			ofNodeA:   condition(health.ConditionType("node-a"), "[]"),
+			ofNodeB:   condition(health.ConditionType("node-b"), "[]"),
+		},
+	}
+	if s.typed() {
+		maps.Copy(status, s.encryption(fields{"healthReports": []any{report("node-a", "1"), report("node-b", "1")}, "preflight": preflight("Failed")}))
+	}
+	if s.resource == controlplane.Authentications {
+		oauth, _ := status["oauthAPIServer"].(fields)
+		if oauth == nil {
+			oauth = fields{}
+		}
+		oauth["latestAvailableRevision"] = int64(5)
+		status["oauthAPIServer"] = oauth
+	}
+	return fields{"metadata": fields{"labels": fields{"of": "admin"}}, "spec": fields{"managementState": "Managed"}, "status": status}
+}
+
+func (s operatorResource) baselineCondition(index int) any {
+	return s.baseline()["status"].(fields)["conditions"].([]any)[index]
+}
+
+// reset puts the baseline back, as the administrator.
+func (s operatorResource) reset(t *testing.T, admin *caller) {
+	t.Helper()
+	s.put(t, admin, s.baseline())
+}
+
+// put makes the object be like that, its managedFields too where they are given.
+func (s operatorResource) put(t *testing.T, admin *caller, wanted fields) {
+	t.Helper()
+	for _, path := range []string{s.path(), s.status()} {
+		live := admin.do(t, request{method: http.MethodGet, path: s.path()})
+		if live.code != http.StatusOK {
+			t.Fatalf("read %s: %d %s", s.path(), live.code, live.message)
+		}
+		metadata := fields{"name": "cluster", "resourceVersion": live.object["metadata"].(fields)["resourceVersion"]}
+		maps.Copy(metadata, wanted["metadata"].(fields))
+		live.object["metadata"], live.object["spec"], live.object["status"] = metadata, wanted["spec"], wanted["status"]
+		if got := admin.do(t, request{method: http.MethodPut, path: path, body: text(t, live.object)}); got.code != http.StatusOK {
+			t.Fatalf("reset %s: %d %s", path, got.code, got.message)
+		}
+	}
+}
+
+// content is what of the object is somebody's: all but what an API server keeps.
+func (s operatorResource) content(t *testing.T, admin *caller) fields {
+	t.Helper()
+	live := admin.do(t, request{method: http.MethodGet, path: s.path()})
+	if live.code != http.StatusOK {
+		t.Fatalf("read %s: %d %s", s.path(), live.code, live.message)
+	}
+	for _, name := range []string{"managedFields", "resourceVersion", "generation"} {
+		delete(live.object["metadata"].(fields), name)
+	}
+	return live.object
+}
+
+func same(a, b fields) bool { return reflect.DeepEqual(a, b) }
+
+func text(t *testing.T, v any) string {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// object is a body that names its object, with this status.
+func (s operatorResource) object(t *testing.T, status fields) string {
+	t.Helper()
+	return text(t, fields{"apiVersion": "operator.openshift.io/v1", "kind": kinds[s.resource], "metadata": fields{"name": "cluster"}, "status": status})
+}
+
+// apply is how a reporter writes.
+func (s operatorResource) apply(t *testing.T, manager string, status fields) request {
+	t.Helper()
+	return request{http.MethodPatch, s.status() + "?force=true&fieldManager=" + manager, applyType, s.object(t, status)}
+}
+
+// condition is the PATCH of a reporter's condition.
+func (s operatorResource) condition(t *testing.T, node string) request {
+	t.Helper()
+	return s.apply(t, health.ConditionManager(node), fields{"conditions": []any{condition(health.ConditionType(node), `[{"keyID":"1"}]`)}})
+}
+
+// reports is the PATCH of a reporter's typed form.
+func (s operatorResource) reports(t *testing.T, node string) request {
+	t.Helper()
+	return s.apply(t, health.ReportsManager(node), s.encryption(fields{"healthReports": []any{report(node, "2")}}))
+}
+
+// managedBy names the field manager of a request that names none.
+func managedBy(manager string, r request) request {
+	r.path += "?fieldManager=" + manager
+	return r
+}
+
+func (s operatorResource) merge(t *testing.T, path string, change fields) request {
+	t.Helper()
+	return request{http.MethodPatch, path, mergeType, text(t, change)}
+}
+
+// change is one operation of a JSON patch on the status.
+func (s operatorResource) change(t *testing.T, operation, pointer string, value any) request {
+	t.Helper()
+	return request{http.MethodPatch, s.status(), jsonType, text(t, []any{fields{"op": operation, "path": pointer, "value": value}})}
+}

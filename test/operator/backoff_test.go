@@ -1,0 +1,160 @@
+//go:build integration
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+)
+
+// A removal of reports that the API server always rejects is retried ever more rarely,
+// anyKind else happens to the operator resource.
+func TestRejectedRemovalIsRetriedWithBackoff(t *testing.T) {
+	const policy = "reports-stay"
+	policies := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
+	bindings := policies.GroupVersion().WithResource("validatingadmissionpolicybindings")
+	op := newOperator(t)
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	rollStatic(t, "1", false)
+	applyObject(t, policies, "", map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": map[string]any{"name": policy},
+		"spec": map[string]any{
+			"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{
+				"apiGroups": []any{"operator.openshift.io"}, "apiVersions": []any{"*"}, "operations": []any{"UPDATE"}, "resources": []any{"kubeapiservers/status"},
+			}}},
+			"validations": []any{map[string]any{
+				"expression": "oldObject.?status.?conditions.orValue([]).filter(c, c.type.endsWith('_gone')).size() <= object.?status.?conditions.orValue([]).filter(c, c.type.endsWith('_gone')).size()",
+				"message":    "the test keeps this report",
+			}},
+		},
+	})
+	applyObject(t, bindings, "", map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": map[string]any{"name": policy},
+		"spec": map[string]any{"policyName": policy, "validationActions": []any{"Deny"}},
+	})
+	allow := func() {
+		for _, gvr := range []schema.GroupVersionResource{bindings, policies} {
+			_ = client.Resource(gvr).Delete(context.Background(), policy, metav1.DeleteOptions{})
+		}
+	}
+	t.Cleanup(func() { allow(); removeStatics(t) })
+	reportStatus(t, apiservers.Kube, "gone", health.Healthy) // of a node that is not there
+	eventually(t, "the policy is in force", func() error {
+		r := resource(t, apiservers.Kube)
+		_, err := client.Resource(controlplane.OperatorGVR(apiservers.Kube.Resource)).Patch(t.Context(), controlplane.ClusterObject, types.JSONPatchType,
+			r.Removal(r.Reports), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
+		if !apierrors.IsInvalid(err) {
+			return fmt.Errorf("a removal led to %w", err)
+		}
+		return nil
+	})
+	op.configure(targets(apiservers.Kube.Target()))
+	op.start("")
+	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	rejected := func() (n int) {
+		for _, w := range operatorWrites(t) {
+			if w.code == http.StatusUnprocessableEntity && strings.Contains(w.what, "kubeapiservers") {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "the removal is rejected", func() error {
+		if rejected() == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	for range 40 { // noise
+		reportStatus(t, apiservers.Kube, nodeNames[0], health.Healthy)
+		time.Sleep(250 * time.Millisecond)
+	}
+	if n := rejected(); n > 8 {
+		t.Errorf("%d attempts in some 10 s, at most 8 may be", n)
+	} else {
+		t.Logf("%d attempts", n)
+	}
+	allow()
+	eventually(t, "the report is removed once it may be", func() error {
+		if slices.Contains(nodesOf(resource(t, apiservers.Kube)), "gone") {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
+}
+
+var logHeader = regexp.MustCompile(`^[IWEF]\d+ [\d:.]+ +\d+ [^\]]*\] `)
+
+// While the API server is away each source logs that once, not at each attempt.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	p := newFaultyProxy(t, 1)
+	op := newOperator(t)
+	op.server, op.ca = p.URL, p.ca
+	deliverAll(t, op)
+	awaitNoWrites(t)
+	before := len(op.logged())
+	p.away.Store(true)
+	p.CloseClientConnections()
+	time.Sleep(20 * time.Second)
+	p.away.Store(false)
+	time.Sleep(3 * time.Second)
+	lines := map[string]int{}
+	total := 0
+	for line := range strings.Lines(op.logged()[before:]) {
+		lines[logHeader.ReplaceAllString(line, "")]++
+		total++
+	}
+	const most = 60 // of some 25 sources, one line when it is lost, one when it is back
+	if total > most {
+		t.Errorf("%d lines were logged in an outage of 20 s, at most %d may be", total, most)
+	}
+	t.Logf("%d lines were logged", total)
+	for line, n := range lines {
+		if n > 2 {
+			t.Errorf("%d times: %s", n, line)
+		}
+	}
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
+}
+
+// An operator resource that cannot be read at first is found when it can be.
+func TestOperatorResourceThatIsReadableLaterIsFound(t *testing.T) {
+	op := newOperator(t)
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	rollStatic(t, "1", false)
+	t.Cleanup(func() { removeStatics(t) })
+	restore := revoke(t, []string{"list", "watch"}, apiservers.Kube.Resource)
+	op.configure(targets(apiservers.Kube.Target()))
+	op.start("")
+	time.Sleep(5 * time.Second) // its first attempts fail
+	restore()
+	began := time.Now()
+	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	if after := time.Since(began); after > 20*time.Second {
+		t.Errorf("found after %s, must be at most 20 s", after)
+	}
+	reportStatus(t, apiservers.Kube, nodeNames[0], health.Unhealthy)
+	awaitRollUp(t, apiservers.Kube, rollup.Degraded, "True", rollup.PluginUnhealthy)
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
+}

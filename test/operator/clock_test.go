@@ -1,0 +1,153 @@
+//go:build integration
+
+package operator
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// shiftedCluster shows the operator the cluster at another time: that is what an
+// operator sees whose own clock is wrong.
+type shiftedCluster struct {
+	*httptest.Server
+	ca []byte
+	// date is how far the Date headers are ahead; content, the times in objects.
+	date, content atomic.Int64
+}
+
+var timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+
+func shift(content []byte, by time.Duration) []byte {
+	return timestamp.ReplaceAllFunc(content, func(text []byte) []byte {
+		at, err := time.Parse(time.RFC3339, string(text))
+		if err != nil {
+			return text
+		}
+		return []byte(at.Add(by).UTC().Format(time.RFC3339))
+	})
+}
+
+func newShiftedCluster(t *testing.T) *shiftedCluster {
+	t.Helper()
+	s := &shiftedCluster{}
+	s.Server, s.ca = startProxy(t, func(answer *http.Response) error {
+		if at, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
+			answer.Header.Set("Date", at.Add(time.Duration(s.date.Load())).UTC().Format(http.TimeFormat))
+		}
+		answer.Body = &shiftedBody{ReadCloser: answer.Body, lines: bufio.NewReader(answer.Body), by: &s.content}
+		return nil
+	}, func(forward http.Handler) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			r.Header.Del("Accept-Encoding")
+			if body, err := io.ReadAll(r.Body); err == nil {
+				r.Body = io.NopCloser(bytes.NewReader(shift(body, -time.Duration(s.content.Load()))))
+			}
+			forward.ServeHTTP(w, r)
+		}
+	})
+	return s
+}
+
+// shiftedBody shifts a body line by line: a watch has an event on each.
+type shiftedBody struct {
+	io.ReadCloser
+	lines *bufio.Reader
+	by    *atomic.Int64
+	rest  []byte
+}
+
+func (b *shiftedBody) Read(into []byte) (int, error) {
+	if len(b.rest) == 0 {
+		line, err := b.lines.ReadBytes('\n')
+		if len(line) == 0 {
+			return 0, err
+		}
+		b.rest = shift(line, time.Duration(b.by.Load()))
+	}
+	n := copy(into, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// Ages are judged by the API server's clock.
+func TestOperatorsOwnWrongClockIsNotBlamedOnNodes(t *testing.T) {
+	for name, by := range map[string]time.Duration{"behind": time.Hour, "ahead": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			s := newShiftedCluster(t)
+			s.date.Store(int64(by))
+			s.content.Store(int64(by))
+			op := newOperator(t)
+			op.ca, op.server = s.ca, s.URL
+			reporters := startReporting(t, op, nil)
+			seen := recordConditions(t, apiservers.Kube)
+			never(t, 6*time.Second, func() error {
+				if found := append(seen.with("KMSPluginsDegraded True"), seen.with("KMSPluginsDegraded Unknown")...); len(found) > 0 {
+					return fmt.Errorf("%s", strings.Join(found, "\n"))
+				}
+				return nil
+			})
+			removeTarget(t, op, reporters)
+		})
+	}
+}
+
+// A report of a node whose clock is behind is one, and ends a switch.
+func TestSwitchEndsOnANodeWhoseClockIsBehind(t *testing.T) {
+	const behind = 5 * time.Minute
+	target := apiservers.Kube
+	op := newOperator(t)
+	setEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
+	rollStatic(t, "1", true)
+	t.Cleanup(func() { removeStatics(t) })
+	clockOf := func(node string) time.Time {
+		if node == nodeNames[2] {
+			return time.Now().Add(-behind)
+		}
+		return time.Now()
+	}
+	began := map[string]time.Time{}
+	for _, node := range nodeNames {
+		began[node] = clockOf(node).Add(-time.Hour)
+		reportAt(t, target, node, health.Healthy, began[node], clockOf(node))
+	}
+	op.configure(kubeAPIServer("Companion"))
+	op.start("")
+	awaitCondition(t, target.Resource, "True", "Configured")
+	op.configure(kubeAPIServer("DaemonSet"))
+	awaitPods(t, operatorNamespace, "kmshealth.openshift.io/delivery=DaemonSet", 3)
+	awaitCondition(t, target.Resource, "False", "Progressing")
+	for _, node := range nodeNames[:2] {
+		reportAt(t, target, node, health.Healthy, clockOf(node).Add(time.Second), clockOf(node).Add(time.Second))
+	}
+	// The old reporter goes on.
+	reportAt(t, target, nodeNames[2], health.Healthy, began[nodeNames[2]], clockOf(nodeNames[2]))
+	never(t, 3*time.Second, func() error {
+		if n := len(podUIDs(t, companions)); n != 3 {
+			return fmt.Errorf("%d companions are left before the last node's new reporter wrote", n)
+		}
+		return nil
+	})
+	reportAt(t, target, nodeNames[2], health.Healthy, clockOf(nodeNames[2]), clockOf(nodeNames[2]))
+	awaitCondition(t, target.Resource, "True", "Configured")
+	eventually(t, "the companions are removed", func() error {
+		if n := len(podUIDs(t, companions)); n > 0 {
+			return fmt.Errorf("%d are left", n)
+		}
+		return nil
+	})
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
+}

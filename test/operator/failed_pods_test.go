@@ -1,0 +1,121 @@
+//go:build integration
+
+package operator
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/nodes"
+)
+
+// failPod gives a pod the status that a kubelet writes when it ends the pod itself: on
+// the shutdown of its node, an eviction, or a refusal to admit it.
+func failPod(ctx context.Context, pod *corev1.Pod) error {
+	failed := pod.DeepCopy()
+	failed.Status.Phase, failed.Status.Reason = corev1.PodFailed, "Terminated"
+	failed.Status.Message = "Pod was terminated in response to imminent node shutdown."
+	for i := range failed.Status.ContainerStatuses {
+		failed.Status.ContainerStatuses[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error", FinishedAt: metav1.Now()}}
+	}
+	_, err := kube.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, failed, metav1.UpdateOptions{})
+	return err
+}
+
+const companions = "kmshealth.openshift.io/delivery=Companion"
+
+// failEachOn fails every companion of a node, as a kubelet does that refuses to admit
+// it, until it is stopped, and returns how many there were.
+func failEachOn(t *testing.T, node string) (stop func() int) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	failed := map[string]bool{}
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			list, err := kube.CoreV1().Pods(operatorNamespace).List(ctx, metav1.ListOptions{LabelSelector: companions})
+			if err == nil {
+				for _, p := range list.Items {
+					if p.Spec.NodeName == node && p.Status.Phase != corev1.PodFailed && p.DeletionTimestamp == nil && failPod(ctx, &p) == nil {
+						failed[string(p.UID)] = true
+					}
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	return func() int {
+		cancel()
+		wg.Wait()
+		return len(failed)
+	}
+}
+
+// A kubelet that shuts down, evicts or refuses a pod leaves it in phase Failed for good,
+// while the API server beside it runs on.
+func TestFailedCompanionIsReplaced(t *testing.T) {
+	op := newOperator(t)
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	rollStatic(t, "1", false)
+	t.Cleanup(func() { removeStatics(t) })
+	op.configure(targets(apiservers.Kube.Target()))
+	op.start("")
+	awaitPods(t, operatorNamespace, companions, 3)
+	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	seen := recordConditions(t, apiservers.Kube)
+
+	const while, most = 5 * time.Second, 3
+	stop := failEachOn(t, nodeNames[0])
+	time.Sleep(while)
+	if n := stop(); n > most {
+		t.Errorf("%d companions were created in %s, at most %d may be", n, while, most)
+	}
+	if found := seen.with("KMSHealthDelivery False ReporterNotRunning"); len(found) == 0 {
+		t.Errorf("no ReporterNotRunning, but %v", seen.with("KMSHealthDelivery"))
+	}
+	awaitPods(t, operatorNamespace, companions, 3)
+	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
+}
+
+func TestFailedImageProofIsReplaced(t *testing.T) {
+	const proofs = "app.kubernetes.io/name=kms-health-image-proof"
+	op := newOperator(t)
+	t.Cleanup(func() { workers.PodBehaviour(nil); removeDeployment(t) })
+	setEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
+	apiDeployment(t, "1")
+	awaitPods(t, apiservers.OpenShift.Namespace, "apiserver=true", 3)
+	workers.PodBehaviour(func(pod *corev1.Pod) *nodes.Behaviour {
+		if pod.Labels["app.kubernetes.io/name"] == "kms-health-image-proof" {
+			return &nodes.Behaviour{Does: nodes.Waits}
+		}
+		return nil
+	})
+	op.configure(targets(openShiftAPIServer()))
+	op.start("")
+	var list *corev1.PodList
+	eventually(t, "three pods prove the image", func() (err error) {
+		if list, err = kube.CoreV1().Pods(operatorNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: proofs}); err == nil && len(list.Items) != 3 {
+			err = fmt.Errorf("%d", len(list.Items))
+		}
+		return err
+	})
+	eventually(t, "one of them is ended by its kubelet", func() error {
+		pod, err := kube.CoreV1().Pods(operatorNamespace).Get(t.Context(), list.Items[0].Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return failPod(t.Context(), pod)
+	})
+	workers.PodBehaviour(nil)
+	awaitCondition(t, apiservers.OpenShift.Resource, "True", "Configured")
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
+}

@@ -1,0 +1,214 @@
+//go:build integration
+
+package operator
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+)
+
+// awaitDegraded waits until the ClusterOperator is Degraded for a delivery's reason.
+func awaitDegraded(t *testing.T, reasons ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the ClusterOperator is degraded: one of %v", reasons), func() error {
+		c := clusterOperator(t)["Degraded"]
+		if c.Status == "True" && slices.ContainsFunc(strings.Split(c.Reason, "::"), func(have string) bool {
+			return slices.ContainsFunc(reasons, func(want string) bool { return have == "Delivery_"+want })
+		}) {
+			return nil
+		}
+		return fmt.Errorf("%+v", c)
+	})
+}
+
+// Whatever the operator may not do or see of a target is in the target's condition, the
+// ClusterOperator and the metrics, and is done once it may.
+func TestWhatIsForbiddenIsReported(t *testing.T) {
+	target := apiservers.OpenShift
+	for name, c := range map[string]struct {
+		verbs    []string
+		resource string
+		unread   bool // the operator resource itself
+	}{
+		"to see the Deployment":        {[]string{"list", "watch"}, "deployments", false},
+		"to see the namespace":         {[]string{"list", "watch"}, "namespaces", false},
+		"to see the pods":              {[]string{"list", "watch"}, "pods", false},
+		"to see the operator resource": {[]string{"list", "watch"}, target.Resource, true},
+		"to write a ServiceAccount":    {[]string{"create", "patch"}, "serviceaccounts", false},
+		"to patch the Deployment":      {[]string{"patch"}, "deployments", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			op := newOperator(t, "--degraded-inertia=1s")
+			metric := op.serveMetrics()
+			setEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
+			apiDeployment(t, "1")
+			t.Cleanup(func() { removeDeployment(t) })
+			awaitPods(t, target.Namespace, "apiserver=true", 3)
+			restore := revoke(t, c.verbs, c.resource)
+			op.configure(targets(openShiftAPIServer()))
+			op.start("")
+			if !c.unread {
+				awaitReason(t, target, "Forbidden", "SourceUnreadable")
+			}
+			awaitDegraded(t, "Forbidden", "SourceUnreadable")
+			awaitSample(t, metric, "kms_health_operator_delivered", "0", `target="`+target.Name+`"`, `reason="`)
+			restore()
+			awaitCondition(t, target.Resource, "True", "Configured")
+			awaitSample(t, metric, "kms_health_operator_delivered", "1", `target="`+target.Name+`"`, `reason="Configured"`)
+			op.configure("targets: []\n")
+			op.awaitNothingLeft()
+		})
+	}
+}
+
+// startWithoutCA starts the operator, and removes the file of its CA before it can be
+// read a second time.
+func (op *operatorProcess) startWithoutCA() {
+	op.t.Helper()
+	kubeconfig := op.credentials("")
+	if err := cluster.FreezeAPIServer(); err != nil {
+		op.t.Fatal(err)
+	}
+	thaw := sync.OnceFunc(func() {
+		if err := cluster.ThawAPIServer(); err != nil {
+			op.t.Error(err)
+		}
+	})
+	op.t.Cleanup(thaw)
+	op.run(kubeconfig)
+	op.awaitLogged("the operator starts", `"Starting"`, 1)
+	time.Sleep(time.Second) // its clients have their CA
+	if err := os.Remove(filepath.Join(op.dir, "credentials", controlplane.KubeconfigCAFile)); err != nil {
+		op.t.Fatal(err)
+	}
+	thaw()
+}
+
+// restoreCA puts the file back.
+func (op *operatorProcess) restoreCA() {
+	op.t.Helper()
+	if err := os.WriteFile(filepath.Join(op.dir, "credentials", controlplane.KubeconfigCAFile), cluster.ServingCA().PEM(), 0o600); err != nil {
+		op.t.Fatal(err)
+	}
+}
+
+// awaitRollUpSoon reports an unhealthy plugin, and expects the roll-up within two seconds.
+func awaitRollUpSoon(t *testing.T) {
+	t.Helper()
+	var mu sync.Mutex
+	var reported, verdict time.Time
+	watchResource(t, apiservers.Kube, func(at time.Time, r *operatorcr.Status) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, report := range r.Reports {
+			if reported.IsZero() && len(report.Entries) > 0 && report.Entries[0].Status == health.Unhealthy {
+				reported = at
+			}
+		}
+		if c := r.Conditions[rollup.Degraded]; verdict.IsZero() && c.Status == "True" && c.Reason == rollup.PluginUnhealthy {
+			verdict = at
+		}
+	})
+	reportStatus(t, apiservers.Kube, nodeNames[1], health.Unhealthy)
+	eventually(t, "the roll-up reports an unhealthy plugin", func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if verdict.IsZero() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if after := verdict.Sub(reported); after > rollUpWithin {
+		t.Errorf("rolled up %s after the report, must be at most %s", after, rollUpWithin)
+	} else {
+		t.Logf("rolled up %s after the report", after.Round(time.Millisecond))
+	}
+}
+
+// The roll-up needs the operator resource, and nothing else.
+func TestRollUpNeedsNoOtherSource(t *testing.T) {
+	op := newOperator(t)
+	setProfile(t, "Custom")
+	t.Cleanup(func() { removeStatics(t); setProfile(t, "") })
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	rollStatic(t, "1", false)
+	agePods(t, apiservers.Kube.Namespace)
+	restore := revoke(t, nil, "secrets", "roles", "configmaps", "apiservers", "deployments")
+	for _, node := range nodeNames {
+		reportStatus(t, apiservers.Kube, node, health.Healthy)
+	}
+	op.configure(targets(apiservers.Kube.Target(), openShiftAPIServer()))
+	op.startWithoutCA()
+	eventually(t, "there is a roll-up", func() error {
+		if c := resource(t, apiservers.Kube).Conditions[rollup.Degraded]; c.Status == "" {
+			return errors.New("no condition " + rollup.Degraded)
+		}
+		return nil
+	})
+	awaitRollUpSoon(t)
+	restore()
+	setProfile(t, "")
+	op.restoreCA()
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
+}
+
+// A TLS profile that is not understood is replaced by the default one, and reported.
+func TestUnusableTLSProfileStopsNothing(t *testing.T) {
+	op := newOperator(t, "--degraded-inertia=1s")
+	setProfile(t, "Custom")
+	t.Cleanup(func() { removeStatics(t); setProfile(t, "") })
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	rollStatic(t, "1", false)
+	agePods(t, apiservers.Kube.Namespace)
+	op.configure(targets(apiservers.Kube.Target(serving)))
+	op.start("")
+	awaitReason(t, apiservers.Kube, "TLSProfileInvalid")
+	awaitDegraded(t, "TLSProfileInvalid")
+	awaitPods(t, operatorNamespace, companions, 3)
+	lines, err := describe(t.Context(), usualKind)
+	if text := strings.Join(lines, "\n"); err != nil || strings.Count(text, "VersionTLS12 with 6 suites") != 3 {
+		t.Errorf("not the intermediate profile: %v\n%s", err, text)
+	}
+	for _, node := range nodeNames {
+		reportStatus(t, apiservers.Kube, node, health.Healthy)
+	}
+	awaitRollUpSoon(t)
+	setProfile(t, "")
+	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
+}
+
+func TestUnreadableCAStopsNothing(t *testing.T) {
+	op := newOperator(t, "--degraded-inertia=1s")
+	t.Cleanup(func() { removeStatics(t) })
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	rollStatic(t, "1", false)
+	agePods(t, apiservers.Kube.Namespace)
+	for _, node := range nodeNames {
+		reportStatus(t, apiservers.Kube, node, health.Healthy)
+	}
+	op.configure(targets(apiservers.Kube.Target()))
+	op.startWithoutCA()
+	awaitReason(t, apiservers.Kube, "CAUnreadable")
+	awaitDegraded(t, "CAUnreadable")
+	awaitRollUpSoon(t)
+	op.restoreCA()
+	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
+}

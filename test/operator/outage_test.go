@@ -1,0 +1,98 @@
+//go:build integration && redesign
+
+package operator
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+)
+
+// All that the operator does with the API server goes on in an outage: watches, the
+// lease, and reviews of who reads its metrics, which are read every few seconds.
+func TestOutageOfAMinuteIsLoggedOnceForEachKindOfRequest(t *testing.T) {
+	proxy, err := controlplane.NewProxy(cluster.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	address := freeAddress(t)
+	op := newOperator(t, "--leader-elect=true", "--metrics-bind-address", address)
+	op.configure(allTargets)
+	op.start(proxy.URL())
+	op.awaitLogged("the lease is held", `"Acquired the lease"`, 1)
+	scraper := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	tokens := 0
+	scrape := func() (int, error) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens++
+		request.Header.Set("Authorization", fmt.Sprintf("Bearer unknown-%d", tokens)) // each is reviewed
+		response, err := scraper.Do(request)
+		if err != nil {
+			return 0, err
+		}
+		return response.StatusCode, response.Body.Close()
+	}
+	answered := func(code int) func() error {
+		return func() error {
+			got, err := scrape()
+			if err == nil && got != code {
+				err = fmt.Errorf("%d, want %d", got, code)
+			}
+			return err
+		}
+	}
+	eventually(t, "/metrics is served", answered(http.StatusUnauthorized))
+	time.Sleep(5 * time.Second) // the first delivery
+	before := len(lines(op))
+
+	if err := proxy.SetMode(controlplane.Refuse); err != nil {
+		t.Fatal(err)
+	}
+	proxy.ResetConnections()
+	// One that starts meanwhile has nothing but failed lists.
+	late := newOperator(t)
+	late.configure(allTargets)
+	late.start(proxy.URL())
+	for range 12 {
+		time.Sleep(5 * time.Second)
+		if err := answered(http.StatusServiceUnavailable)(); err != nil {
+			t.Errorf("/metrics in an outage: %v", err)
+		}
+	}
+	outage := lines(op)[before:]
+	// One for the watches, the lease, the reviews, and for each of three targets.
+	if most := 6; len(outage) > most {
+		t.Errorf("%d lines in a minute without an API server, must be at most %d; the first:\n%s", len(outage), most, strings.Join(outage[:most], "\n"))
+	}
+	// With its start, of some 12 lines.
+	if all := lines(late); len(all) > 20 {
+		t.Errorf("%d lines in the first minute of an operator that finds no API server, must be at most 20; the last:\n%s", len(all), strings.Join(all[len(all)-6:], "\n"))
+	}
+	for _, requests := range []string{"for the lease", "to review who reads /metrics"} {
+		if n := count(outage, requests); n != 1 {
+			t.Errorf("%d lines about requests %s, want 1", n, requests)
+		}
+	}
+	if err := proxy.SetMode(controlplane.Pass); err != nil {
+		t.Fatal(err)
+	}
+	op.awaitLogged("the end of the outage", `"Requests to the API server succeed again" requests="for the lease"`, 1)
+	eventually(t, "/metrics is reviewed again", answered(http.StatusUnauthorized))
+}
+
+// lines are those of the operator's log.
+func lines(op *operatorProcess) []string { return strings.Split(strings.TrimSpace(op.logged()), "\n") }
+
+func count(lines []string, text string) int {
+	return len(slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !strings.Contains(l, text) }))
+}

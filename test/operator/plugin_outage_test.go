@@ -1,0 +1,137 @@
+//go:build integration
+
+package operator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/nodes"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// encryptedCluster takes the place of the cluster until the test ends: one whose
+// own Secrets and ConfigMaps are encrypted by a plugin.
+func encryptedCluster(t *testing.T) *kmsplugin.Plugin {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kms") // a socket's path is at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms.sock"), StateDir: filepath.Join(dir, "state")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plugin.Close() })
+	config := strings.Split(apiservers.Encryption("1"), "resources:")[0] + fmt.Sprintf(`resources:
+- resources: [secrets, configmaps]
+  providers:
+  - kms: {apiVersion: v2, name: plugin, endpoint: %q, timeout: 1s}
+`, plugin.Endpoint())
+	was := []any{cluster, workers, client, kube, metadataClient}
+	t.Cleanup(func() {
+		cluster, workers = was[0].(*controlplane.ControlPlane), was[1].(*nodes.Nodes)
+		client, kube, metadataClient = was[2].(dynamic.Interface), was[3].(kubernetes.Interface), was[4].(metadata.Interface)
+	})
+	cluster = controlplane.StartForTest(t, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, Audit: true, EncryptionConfig: []byte(config)})
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	if err := prepareCluster(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { workers.Stop() })
+	return plugin
+}
+
+// While the plugin is unhealthy its API server can read neither Secrets nor ConfigMaps.
+// That is when reporters are needed most.
+func TestUnhealthyPluginRemovesNothing(t *testing.T) {
+	plugin := encryptedCluster(t)
+	op := newOperator(t)
+	deliverAll(t, op)
+	companions := podUIDs(t, "kmshealth.openshift.io/delivery=Companion")
+	generation := deploymentNow(t).Generation
+	kubeconfig := op.credentials("")
+
+	if err := plugin.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	op.kill(syscall.SIGKILL)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	if err := cluster.StopAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(ctx, "encryption-config", metav1.GetOptions{}); err == nil {
+		t.Fatal("the API server reads Secrets without its plugin")
+	}
+
+	// An operator that starts now recovers its last known plugin sets: a new API server
+	// pod gets its companion.
+	op.run(kubeconfig)
+	runStatic(t, nodeNames[0], staticPod("2", false))
+	eventually(t, "the new pod has a companion", func() error {
+		list, err := kube.CoreV1().Pods(operatorNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/delivery=Companion"})
+		if err != nil {
+			return err
+		}
+		for _, p := range list.Items {
+			_, old := companions[p.Name]
+			if !old && p.Spec.NodeName == nodeNames[0] && describeFile(p.Annotations[manifests.ConfigAnnotation]) == "1W every 30s to kubeapiservers" {
+				return nil
+			}
+		}
+		return fmt.Errorf("there are %d: %v\n%s", len(list.Items), slices.Collect(maps.Keys(companions)), tail(op.logged()))
+	})
+	now := podUIDs(t, "kmshealth.openshift.io/delivery=Companion")
+	kept := 0
+	for name, uid := range companions {
+		if now[name] == uid {
+			kept++
+		}
+	}
+	if kept < 2 {
+		t.Errorf("companions of pods that stayed are gone: %v, were %v", now, companions)
+	}
+	if n := deploymentNow(t).Generation; n != generation {
+		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
+	}
+	if _, reason, message := condition(ctx, "authentications"); reason == "Off" || reason == "Removing" {
+		t.Errorf("%s: %s", reason, message)
+	}
+
+	// The plugin recovers.
+	if err := plugin.Return(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "Secrets are read again", func() error {
+		_, err := kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(t.Context(), "encryption-config", metav1.GetOptions{})
+		return err
+	})
+	awaitAllDelivered(t)
+	if n := deploymentNow(t).Generation; n != generation {
+		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
+	}
+}
+
+func tail(text string) string { return text[max(0, len(text)-3000):] }

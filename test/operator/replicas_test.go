@@ -1,0 +1,49 @@
+//go:build integration && redesign
+
+package operator
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// One of two replicas has the lease. Both are scraped.
+func TestEveryReplicaServesMetricsByTheTLSProfile(t *testing.T) {
+	addresses := []string{freeAddress(t), freeAddress(t)}
+	for _, address := range addresses {
+		op := newOperator(t, "--leader-elect=true", "--metrics-bind-address", address)
+		op.configure("targets: []\n")
+		op.start("")
+	}
+	t.Cleanup(func() { setProfile(t, "") })
+	for _, profile := range []struct {
+		name              string
+		accepted, refused uint16
+	}{
+		{"Modern", tls.VersionTLS13, tls.VersionTLS12}, {"Old", tls.VersionTLS10, tls.VersionTLS10 - 1}, {"", tls.VersionTLS12, tls.VersionTLS11},
+	} {
+		setProfile(t, profile.name)
+		for i, address := range addresses {
+			eventually(t, fmt.Sprintf("replica %d serves by the profile %q", i, profile.name), func() error {
+				return errors.Join(
+					handshake(address, profile.accepted, true),
+					handshake(address, profile.refused, false),
+				)
+			})
+		}
+	}
+}
+
+// handshake fails unless a client with one version of TLS is accepted, or not.
+func handshake(address string, version uint16, accepted bool) error {
+	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, MinVersion: version, MaxVersion: version})
+	if err == nil {
+		_ = c.Close()
+	}
+	if (err == nil) != accepted {
+		return fmt.Errorf("a client with %s: %v", tls.VersionName(version), err)
+	}
+	return nil
+}
