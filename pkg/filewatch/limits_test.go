@@ -15,9 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the host may deny. These tests run in a process of their own, and where
-// possible in a user namespace of its own, so that what they use up is nobody
-// else's.
+// Limits and permissions of the host. These tests run in a child process, and where
+// possible in its own user namespace, so that they exhaust no resource of other processes.
 
 func TestWithoutInotifyInstances(t *testing.T) {
 	t.Parallel()
@@ -25,7 +24,7 @@ func TestWithoutInotifyInstances(t *testing.T) {
 		return
 	}
 	if err := limit("max_inotify_instances", "3"); err != nil {
-		t.Logf("using up those of the user, as %v", err)
+		t.Logf("exhausting the limit of the user instead: %v", err)
 	}
 	var used []int
 	for {
@@ -41,18 +40,18 @@ func TestWithoutInotifyInstances(t *testing.T) {
 	vol := newVolume(t)
 	f := follow(t, vol.file, Options{Poll: 20 * time.Millisecond})
 	f.until("absent")
-	f.deaf("max_user_instances")
+	f.withoutEvents("max_user_instances")
 	vol.swap("by the poll")
 	f.until("by the poll")
 	vol.swap("by the poll again")
 	f.until("by the poll again")
-	f.deaf("max_user_instances")
+	f.withoutEvents("max_user_instances")
 	for _, fd := range used {
 		must(t, unix.Close(fd))
 	}
 	f.watching()
 	if kernelWatches(t) == 0 {
-		t.Error("the kernel knows of no watch")
+		t.Error("the kernel has no watch")
 	}
 }
 
@@ -68,7 +67,7 @@ func TestWithoutInotifyWatches(t *testing.T) {
 	vol.swap("0")
 	f := follow(t, vol.file, Options{Poll: 20 * time.Millisecond})
 	f.until("0")
-	f.deaf("max_user_watches")
+	f.withoutEvents("max_user_watches")
 	vol.swap("by the poll")
 	f.until("by the poll")
 	must(t, limit("max_inotify_watches", "100"))
@@ -82,11 +81,11 @@ func TestUnreadableDirectoryOnTheWay(t *testing.T) {
 	}
 	dir := t.TempDir()
 	file := write(t, "0", dir, "a", "b", "config.yaml")
-	must(t, os.Chmod(filepath.Join(dir, "a"), 0o311)) // may be passed, but not listed
+	must(t, os.Chmod(filepath.Join(dir, "a"), 0o311)) // may be traversed, but not listed
 	f := follow(t, file, Options{Poll: 20 * time.Millisecond})
 	f.until("0")
-	f.deaf("permission denied")
-	// The file's own directory is watched nevertheless; what is not, is this:
+	f.withoutEvents("permission denied")
+	// The file's own directory is still watched. The directory above it is not:
 	must(t, os.Rename(filepath.Join(dir, "a", "b"), filepath.Join(dir, "a", "c")))
 	f.until("absent")
 	must(t, os.Rename(filepath.Join(dir, "a", "c"), filepath.Join(dir, "a", "b")))
@@ -95,7 +94,7 @@ func TestUnreadableDirectoryOnTheWay(t *testing.T) {
 	f.watching()
 }
 
-func TestPermissionTakenAndGiven(t *testing.T) {
+func TestPermissionRevokedAndGranted(t *testing.T) {
 	t.Parallel()
 	if !inChild(t, 1000) {
 		return
@@ -108,14 +107,14 @@ func TestPermissionTakenAndGiven(t *testing.T) {
 	f.until("read " + file + ": permission denied")
 	must(t, os.Chmod(file, 0o644))
 	f.until("0")
-	must(t, os.Chmod(filepath.Dir(file), 0o600)) // may be listed, but not passed
+	must(t, os.Chmod(filepath.Dir(file), 0o600)) // may be listed, but not traversed
 	f.until("permission denied")
 	must(t, os.Chmod(filepath.Dir(file), 0o755))
 	f.until("0")
 }
 
-// deaf waits until the Watcher says that it receives no events, and why.
-func (f *follower) deaf(why string) {
+// withoutEvents waits until the Watcher reports that it receives no events, and why.
+func (f *follower) withoutEvents(why string) {
 	f.t.Helper()
 	f.eventually("not watching, because of "+why, func() bool {
 		ok, err := f.w.Watching()
@@ -123,15 +122,15 @@ func (f *follower) deaf(why string) {
 	})
 }
 
-// limit sets a limit of our user namespace, if it is our own.
+// limit sets a limit of the user namespace, if the process owns the namespace.
 func limit(name, value string) error {
 	return os.WriteFile("/proc/sys/user/"+name, []byte(value), 0)
 }
 
-// inChild runs the calling test again, alone in a new process, where it returns
-// true. The process has a user namespace of its own, with the given id: with 0 it
-// may set that namespace's limits, with another it is bound by file modes even if
-// we are root. Where there are no namespaces to be had, it does without, if 0.
+// inChild runs the calling test again, alone in a child process, and returns true
+// there. The child has its own user namespace and the given user ID in it: 0 may set
+// the namespace's limits; any other ID is subject to file modes even when the parent
+// is root. If no namespace can be created, a child with ID 0 runs without one.
 func inChild(t *testing.T, uid int) bool {
 	const mark = "FILEWATCH_TEST_CHILD"
 	if os.Getenv(mark) == t.Name() {

@@ -15,8 +15,8 @@ type Content struct {
 	// Data is the whole of the file, not nil even when empty; nil when Err is set.
 	Data []byte
 	// Err names the path and the reason. It wraps fs.ErrNotExist when the file,
-	// or a directory on the way to it, is absent. A caller that has had good
-	// content decides for itself what an absent file means.
+	// or a directory of its path, is absent. What an absent file means after valid
+	// content is the caller's decision.
 	Err error
 }
 
@@ -30,7 +30,7 @@ type state struct {
 func (c Content) state() state {
 	var large *tooLargeError
 	switch {
-	case errors.As(c.Err, &large): // growing further is no news
+	case errors.As(c.Err, &large): // a file that grows further is not a change
 		return state{err: "too large"}
 	case c.Err != nil:
 		return state{err: c.Err.Error()}
@@ -45,14 +45,14 @@ func (e *tooLargeError) Error() string {
 	return fmt.Sprintf("too large: %d bytes or more, the limit is %d", e.size, e.limit)
 }
 
-// Read returns the content of a regular file of at most limit bytes, as a Watcher
-// hands it over. Whatever else the path leads to, it does not block, and reads at
-// most limit+1 bytes.
+// Read returns the content of a regular file of at most limit bytes, in the form that a
+// Watcher passes to onChange. If the path is not a regular file, Read does not block,
+// and reads at most limit+1 bytes.
 func Read(path string, limit int64) Content {
 	data, err := readRegular(path, limit)
 	if err != nil {
-		// One form for all errors, so that it does not matter to state which of
-		// the calls below met the same obstacle.
+		// One form for all errors: the same cause gives the same state, whichever
+		// of the calls in readRegular returned it.
 		var pe *fs.PathError
 		if errors.As(err, &pe) {
 			err = pe.Err
@@ -63,8 +63,8 @@ func Read(path string, limit int64) Content {
 }
 
 func readRegular(path string, limit int64) ([]byte, error) {
-	// Looked at before it is opened, since opening alone does something to a
-	// FIFO (frees its writer) and to devices (starts a watchdog), ...
+	// Stat before open, since opening alone has side effects on a FIFO (unblocks
+	// its writer) and on devices (starts a watchdog), ...
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func readRegular(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if size := int64(len(data)); size > limit { // it grew, or is of a kind that shows no size
+	if size := int64(len(data)); size > limit { // it grew, or its file system reports no size
 		return nil, &tooLargeError{size, limit}
 	}
 	return data, nil

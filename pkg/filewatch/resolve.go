@@ -9,32 +9,32 @@ import (
 )
 
 // maxLinks is how many symbolic links the kernel follows in one path before it
-// says ELOOP (MAXSYMLINKS; path_resolution(7)).
+// returns ELOOP (MAXSYMLINKS; path_resolution(7)).
 const maxLinks = 40
 
-// step is one name looked up in one directory on the way to the file. Changing
-// what that name is, in that directory, changes what the path leads to.
+// step is the lookup of one name in one directory while the path of the file is
+// resolved. If that entry of the directory changes, the path may resolve to another file.
 type step struct {
 	dir, name string      // dir holds no symbolic link
 	target    string      // where name leads, if it is a symbolic link
-	info      fs.FileInfo // nil when there is no such name, or it cannot be seen
+	info      fs.FileInfo // nil nil if the name is absent, or stat is not permitted
 }
 
 func (s step) path() string { return filepath.Join(s.dir, s.name) }
 
-// sameWay reports whether two walks met the same files under the same names.
-func sameWay(a, b []step) bool {
+// sameSteps reports whether two resolutions found the same files under the same names.
+func sameSteps(a, b []step) bool {
 	return slices.EqualFunc(a, b, func(a, b step) bool {
 		return a.dir == b.dir && a.name == b.name && a.target == b.target &&
 			(a.info == nil) == (b.info == nil) && (a.info == nil || os.SameFile(a.info, b.info))
 	})
 }
 
-// resolve walks path, an absolute one, as the kernel does (path_resolution(7)),
-// and returns every lookup on the way. It ends where the kernel's walk would:
-// at the file, or at the first name that is absent, unreadable, not a
-// directory, or one link too many. The last step is then the one that must
-// change for the path to lead further.
+// resolve resolves an absolute path as the kernel does (path_resolution(7)), and
+// returns every lookup. It ends where the kernel's resolution ends: at the file, or
+// at the first name that is absent, unreadable, not a directory, or exceeds the limit
+// of links. The last step is then the one that must change before the path resolves
+// further.
 func resolve(path string) []step {
 	var steps []step
 	dir, links := "/", 0
@@ -46,7 +46,7 @@ func resolve(path string) []step {
 		case "", ".":
 			continue
 		case "..":
-			dir = filepath.Dir(dir) // true to the kernel, as dir holds no links
+			dir = filepath.Dir(dir) // the same as the kernel's "..", since dir holds no links
 			continue
 		}
 

@@ -1,32 +1,31 @@
-// Package filewatch follows one file, and hands over its content each time that
-// it changes.
+// Package filewatch watches one file, and calls a function with its content each time
+// the content changes.
 //
-// It promises:
+// It guarantees:
 //
-//   - The first content at once, before any watch is set up, and also when there
-//     is no file yet.
-//   - After each change the content that is then in force, by whichever hand the
-//     file was changed: an edit in place, a rename over it, the "..data" link of
-//     a ConfigMap volume, a directory exchanged by renameat2(2), a symbolic link
-//     retargeted or a directory made or removed anywhere on the way.
-//   - One call for a burst of changes, none when the content is what it was.
-//   - To work without inotify (no instances or watches left, directories that may
-//     not be read) at the pace of Options.Poll, and to return to events as soon
-//     as a poll finds that it can.
-//   - To cost nothing but a look at the name for changes to other files, however
-//     many, in the directories on the way.
+//   - The first call happens at once, before any watch is set up, and also when the
+//     file does not exist yet.
+//   - After each change there is a call with the current content, however the file
+//     was changed: an edit in place, a rename over it, the "..data" link of a
+//     ConfigMap volume, a directory exchanged by renameat2(2), or a symbolic link or
+//     directory of the path that was replaced, created or removed.
+//   - There is one call for a burst of changes, and none if the content is unchanged.
+//   - Without inotify (no instances or watches left, directories that may not be
+//     read) changes are found by polling every Options.Poll. Each poll tries to set
+//     up the watches again.
+//   - Changes to other files in the directories of the path cost one comparison of
+//     names each.
 //
-// The kernel tells of some changes to nobody, and of others only to those who
-// look from another side. These are seen by the poll alone: writes through a
-// memory map, through a hard link in another directory, or by another host (NFS,
-// FUSE, a shared disk); a file system mounted on the way; a path that leads
-// twice through one directory under two names (a bind mount), or through the
-// links of /proc/<pid>. And a file system that hangs, hangs Run.
+// The kernel sends no event for some changes; only the poll finds these: writes
+// through a memory map, through a hard link in another directory, or by another host
+// (NFS, FUSE, a shared disk); a file system mounted on a directory of the path; a path
+// that contains one directory under two names (a bind mount), or the links of
+// /proc/<pid>. If a file system blocks, Run blocks.
 //
-// An editor that empties the file, waits for longer than Options.Settle, and then
-// fills it, is seen doing so. Whoever can, should rename a new file into place.
+// If an editor truncates the file and writes it after more than Options.Settle, the
+// empty content is reported in between. Rename a new file into place to avoid this.
 //
-// Nothing is logged here, and no content interpreted.
+// The package logs nothing, and does not interpret the content.
 package filewatch
 
 import (
@@ -46,7 +45,7 @@ import (
 const (
 	// longestBurst, in Settles, is how long a change may wait for others to end.
 	longestBurst = 3
-	// attempts is how often a way that changes under our eyes is walked anew.
+	// attempts is how often a path that changes during evaluate is resolved again.
 	attempts = 10
 )
 
@@ -66,13 +65,13 @@ type Watcher struct {
 	path string
 	opts Options
 
-	events *fsnotify.Watcher // nil until there is an inotify instance to be had
+	events *fsnotify.Watcher // nil until an inotify instance could be created
 	pump   sync.WaitGroup
-	names  atomic.Pointer[map[string]struct{}] // the paths whose events concern us
-	wake   chan struct{}                       // holds a token when there was such an event
+	names  atomic.Pointer[map[string]struct{}] // the paths whose events are relevant
+	wake   chan struct{}                       // holds a token after a relevant event
 
 	mu       sync.Mutex
-	deafness error
+	notWatching error
 
 	trace func(done string) // for tests: called when woken, and after each part of evaluate
 }
@@ -97,32 +96,32 @@ func New(path string, opts Options) *Watcher {
 	return &Watcher{
 		path: path, opts: opts,
 		wake:     make(chan struct{}, 1),
-		deafness: errNotRunning,
+		notWatching: errNotRunning,
 		trace:    func(string) {},
 	}
 }
 
 var errNotRunning = errors.New("not running")
 
-// Watching reports whether events are received from every directory on the way
-// to the file. If not, some or all changes are seen by the poll only, and the
-// error says why; it may change with every poll.
+// Watching reports whether events are received from every directory of the path
+// of the file. If not, some or all changes are found by the poll only, and the
+// error gives the cause, which may change with every poll.
 func (w *Watcher) Watching() (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.deafness == nil, w.deafness
+	return w.notWatching == nil, w.notWatching
 }
 
 func (w *Watcher) setWatching(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.deafness = err
+	w.notWatching = err
 }
 
 // Run calls onChange with the first content at once (also when the file is
-// absent), then after each change, until ctx ends. Calls are never concurrent,
-// and what changes during one is handed over after it. Nothing that Run started
-// outlives it. It may be called again, but not twice at a time.
+// absent), then after each change, until ctx ends. Calls are never concurrent; a
+// change during a call is reported after it. Everything that Run started has ended
+// when it returns. Run may be called again, but not concurrently.
 func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 	var last state
 	report := func(c Content) {
@@ -136,7 +135,7 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 	defer w.stop()
 	timer := time.NewTimer(0) // read again as soon as there are watches
 	defer timer.Stop()
-	var burst time.Time // when the first of the events came that were not yet acted on
+	var burst time.Time // the time of the first event that was not processed yet
 	for {
 		select {
 		case <-ctx.Done():
@@ -164,39 +163,39 @@ func (w *Watcher) stop() {
 	w.setWatching(errNotRunning)
 }
 
-// evaluate finds out what the file holds, and sees to it that the next change
-// will be noticed. The order matters:
+// evaluate reads the file, and sets up the watches that will report its next change.
+// The order matters:
 //
 //  1. Resolve: which names does the kernel look up, in which directories?
-//  2. Watch these directories. From here on a change on the way wakes us.
-//  3. Read. What changed before (2) is in what we read; what changes after it
-//     brings us here again.
-//  4. Resolve again. If the way is another, it parted between (1) and (2), when
-//     nobody was watching the new one: begin again, from what was found.
+//  2. Watch these directories. From now on a change of the path sends an event.
+//  3. Read. A change before (2) is in the content read; a change after it causes
+//     another evaluate.
+//  4. Resolve again. If the result differs, the path changed between (1) and (2),
+//     before the new directories were watched: repeat from (2) with the new result.
 //
-// Whoever moves the way each time we look has watches on most of it, and the
-// poll for the rest.
+// If the path changes during every attempt, most of its directories are watched, and
+// the poll covers the others.
 func (w *Watcher) evaluate() Content {
 	var content Content
-	var deaf error
-	way := resolve(w.path) // (1)
+	var notWatched error
+	steps := resolve(w.path) // (1)
 	for range attempts {
 		w.trace("resolved")
-		deaf = w.watch(way) // (2)
+		notWatched = w.watch(steps) // (2)
 		w.trace("watched")
 		content = Read(w.path, w.opts.MaxSize) // (3)
 		w.trace("read")
 		again := resolve(w.path) // (4)
-		if sameWay(way, again) {
+		if sameSteps(steps, again) {
 			break
 		}
-		way = again
+		steps = again
 	}
-	w.setWatching(deaf)
+	w.setWatching(notWatched)
 	return content
 }
 
-// watch receives events from the directories of way, and from no others. It does
+// watch receives events from the directories of steps, and from no others. It does
 // what it can, and returns the first thing that it could not do.
 //
 // The watches are all dropped and made anew, each time. fsnotify keeps them by
@@ -204,7 +203,7 @@ func (w *Watcher) evaluate() Content {
 // are moved, exchanged, or removed and made again (an inode number included): a
 // watch is then leaked, or lost, or under another's name, where Remove panics
 // (v1.10.1). What comes between drop and make is no loss: the read is yet to come.
-func (w *Watcher) watch(way []step) error {
+func (w *Watcher) watch(steps []step) error {
 	if w.events == nil {
 		events, err := fsnotify.NewWatcher()
 		if err != nil {
@@ -215,7 +214,7 @@ func (w *Watcher) watch(way []step) error {
 	}
 
 	names := map[string]struct{}{"/": {}}
-	for _, s := range way {
+	for _, s := range steps {
 		names[s.path()] = struct{}{}
 	}
 	w.names.Store(&names)
@@ -225,7 +224,7 @@ func (w *Watcher) watch(way []step) error {
 	}
 	var first error
 	added := map[string]bool{}
-	for _, s := range way {
+	for _, s := range steps {
 		if added[s.dir] {
 			continue
 		}

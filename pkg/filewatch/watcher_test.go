@@ -46,12 +46,12 @@ func TestSameBytesAreNoCall(t *testing.T) {
 	for range 10 {
 		n := f.reads.Load()
 		must(t, os.Rename(write(t, "same", dir, "tmp"), file))
-		f.eventually("a look at the file", func() bool { return f.reads.Load() > n })
+		f.eventually("a read of the file", func() bool { return f.reads.Load() > n })
 	}
 	f.exactly("other", func() { must(t, os.Rename(write(t, "other", dir, "tmp"), file)) })
 }
 
-func TestAnErrorIsOneCallHoweverLongItLasts(t *testing.T) {
+func TestALastingErrorIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.yaml")
@@ -68,7 +68,7 @@ func TestAnErrorIsOneCallHoweverLongItLasts(t *testing.T) {
 	f.exactly("ok", func() { must(t, os.Rename(write(t, "ok", dir, "tmp"), file)) })
 }
 
-func TestAStreamOfEventsDoesNotKeepAChangeBack(t *testing.T) {
+func TestAStreamOfEventsDoesNotDelayAChangeForever(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := write(t, "0", dir, "config.yaml")
@@ -78,7 +78,7 @@ func TestAStreamOfEventsDoesNotKeepAChangeBack(t *testing.T) {
 
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	giveUp := time.After(patience)
+	giveUp := time.After(waitLimit)
 	for i := 0; ; i++ {
 		select {
 		case <-f.got:
@@ -86,12 +86,12 @@ func TestAStreamOfEventsDoesNotKeepAChangeBack(t *testing.T) {
 		case <-tick.C:
 			must(t, os.Rename(write(t, fmt.Sprint("version ", i), dir, "tmp"), file))
 		case <-giveUp:
-			t.Fatal("nothing handed over while the file kept changing")
+			t.Fatal("no call while the file kept changing")
 		}
 	}
 }
 
-func TestABusyNeighbourCausesNoRead(t *testing.T) {
+func TestChangesOfOtherFilesCauseNoRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := write(t, "0", dir, "a", "config.yaml")
@@ -105,7 +105,7 @@ func TestABusyNeighbourCausesNoRead(t *testing.T) {
 		}
 	}
 	must(t, os.Rename(write(t, "1", dir, "tmp"), file))
-	f.until("1") // the kernel tells of everything in its order: the noise has passed
+	f.until("1") // events arrive in order, so those of the other files have been received
 	if n := f.reads.Load() - before; n > 3 {
 		t.Errorf("the file was read %d times, want 1 (or 2, if the last change was cut in two)", n)
 	}
@@ -140,9 +140,9 @@ func TestASlowCallerGetsTheLastContent(t *testing.T) {
 	leave <- struct{}{}
 }
 
-// A way that changes in the gaps of evaluate must be noticed by evaluate: no
-// event tells of it.
-func TestLinkRetargetedWhileWeLook(t *testing.T) {
+// evaluate itself must notice a path that changes between its steps: no event reports
+// such a change.
+func TestLinkRetargetedDuringEvaluate(t *testing.T) {
 	t.Parallel()
 	for _, gap := range []string{"resolved", "watched", "read"} {
 		t.Run(gap, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestLinkRetargetedWhileWeLook(t *testing.T) {
 	}
 }
 
-func TestEditedWhileWeLook(t *testing.T) {
+func TestEditedDuringEvaluate(t *testing.T) {
 	t.Parallel()
 	for _, gap := range []string{"resolved", "watched", "read"} {
 		t.Run(gap, func(t *testing.T) {
@@ -191,9 +191,9 @@ func TestEditedWhileWeLook(t *testing.T) {
 	}
 }
 
-// What is not on the way any more must not cost anything, nor be lost when it
-// comes back; nor may fsnotify be asked for two paths of one inode.
-func TestOnlyTheWayIsWatched(t *testing.T) {
+// Directories that are no longer part of the path must not stay watched, and must be
+// watched again when they return; fsnotify must not get two paths of one inode.
+func TestOnlyDirectoriesOfThePathAreWatched(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for i := range 10 {
@@ -214,14 +214,14 @@ func TestOnlyTheWayIsWatched(t *testing.T) {
 	slices.Sort(want)
 	want = slices.Compact(want)
 	f.watching()
-	f.eventually("watches on the way, and no others", func() bool {
+	f.eventually("watches on the directories of the path, and no others", func() bool {
 		got := f.w.events.WatchList()
 		slices.Sort(got)
 		return slices.Equal(got, want)
 	})
 }
 
-func TestAWayThatNeverRestsIsLeftToThePoll(t *testing.T) {
+func TestAPathThatChangesDuringEachEvaluateIsLeftToThePoll(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, "old", dir, "old", "config.yaml")
@@ -242,7 +242,7 @@ func TestAWayThatNeverRestsIsLeftToThePoll(t *testing.T) {
 	}
 }
 
-func TestThePollSeesWhatNoEventTells(t *testing.T) {
+func TestThePollFindsChangesWithoutEvents(t *testing.T) {
 	t.Parallel()
 	elsewhere := write(t, "0", t.TempDir(), "file")
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -254,7 +254,7 @@ func TestThePollSeesWhatNoEventTells(t *testing.T) {
 	f.until("1")
 }
 
-func TestLostEventsAreMadeUpFor(t *testing.T) {
+func TestLostEventsCauseARead(t *testing.T) {
 	t.Parallel()
 	elsewhere := write(t, "0", t.TempDir(), "file")
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -262,13 +262,13 @@ func TestLostEventsAreMadeUpFor(t *testing.T) {
 	f := follow(t, file, Options{})
 	f.until("0")
 	f.watching()
-	write(t, "1", elsewhere) // of this the kernel tells nobody
+	write(t, "1", elsewhere) // for this change the kernel sends no event
 	f.w.events.Errors <- fsnotify.ErrEventOverflow
 	f.until("1")
 }
 
 // The kernel's name for what is in the root begins with two slashes in fsnotify.
-func TestEventsOfTheRootDirectoryAreKnown(t *testing.T) {
+func TestEventsOfTheRootDirectoryAreMatched(t *testing.T) {
 	t.Parallel()
 	w := New("/config.yaml", Options{})
 	w.names.Store(&map[string]struct{}{"/config.yaml": {}})
@@ -283,7 +283,7 @@ func TestEventsOfTheRootDirectoryAreKnown(t *testing.T) {
 	close(events.Errors)
 	<-done
 	if len(w.wake) != 1 {
-		t.Error("the event of /config.yaml was not taken for ours")
+		t.Error("the event of /config.yaml was ignored")
 	}
 }
 
@@ -302,7 +302,7 @@ func TestRelativePathIsOfTheDirectoryAtNew(t *testing.T) { // not parallel: chan
 	}
 }
 
-func TestWatchingSaysNoWhileNotRunning(t *testing.T) {
+func TestWatchingIsFalseWhileNotRunning(t *testing.T) {
 	t.Parallel()
 	w := New(write(t, "", t.TempDir(), "config.yaml"), Options{})
 	no := func(when string) {
@@ -374,7 +374,7 @@ func kernelWatches(t testing.TB) int {
 	infos, err := filepath.Glob("/proc/self/fdinfo/*")
 	must(t, err)
 	for _, info := range infos {
-		data, _ := os.ReadFile(info) // the one of the directory just read is gone
+		data, _ := os.ReadFile(info) // the descriptor of the directory that was just read is closed
 		n += strings.Count(string(data), "inotify wd:")
 	}
 	return n
@@ -400,11 +400,11 @@ func BenchmarkSwap(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// patience is how long a test waits for what must come. Nothing should take a
-// hundredth of it; a busy machine may.
-const patience = 30 * time.Second
+// waitLimit is how long a test waits for an event. Usually it takes less than a
+// hundredth of that; more on a busy machine.
+const waitLimit = 30 * time.Second
 
-// follower is a running Watcher and what it has handed over.
+// follower is a running Watcher and the contents that it has reported.
 type follower struct {
 	t   testing.TB
 	w   *Watcher
@@ -431,7 +431,7 @@ func follow(t testing.TB, path string, opts Options) *follower {
 	return f
 }
 
-// run runs w until the test ends, and sees to it that Run ends then.
+// run runs w until the test ends, and checks that Run returns then.
 func run(t testing.TB, w *Watcher, onChange func(Content)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -443,7 +443,7 @@ func run(t testing.TB, w *Watcher, onChange func(Content)) {
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			t.Error("Run did not return")
 		}
 	})
@@ -454,39 +454,39 @@ func receive(t testing.TB, from <-chan string) string {
 	select {
 	case s := <-from:
 		return s
-	case <-time.After(patience):
-		t.Fatalf("nothing came in %s", patience)
+	case <-time.After(waitLimit):
+		t.Fatalf("received nothing in %s", waitLimit)
 		return ""
 	}
 }
 
-// next returns what is handed over next.
+// next returns the next reported content.
 func (f *follower) next() Content {
 	f.t.Helper()
 	select {
 	case c := <-f.got:
 		return c
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		ok, err := f.w.Watching()
-		f.t.Fatalf("nothing was handed over in %s (watching: %v, %v)", patience, ok, err)
+		f.t.Fatalf("no content was reported in %s (watching: %v, %v)", waitLimit, ok, err)
 		return Content{}
 	}
 }
 
-// until waits for this content, or for an error that says this.
+// until waits for this content, or for an error that contains this text.
 func (f *follower) until(want string) {
 	f.t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(waitLimit); ; {
 		c := f.next()
 		if s := show(c); s == want || c.Err != nil && strings.Contains(s, want) {
 			return
 		} else if time.Now().After(deadline) {
-			f.t.Fatalf("got %q, and no %q in %s", s, want, patience)
+			f.t.Fatalf("got %q, and no %q in %s", s, want, waitLimit)
 		}
 	}
 }
 
-// exactly wants one content from the change, and none from before it.
+// exactly requires one call for the change, and none from before it.
 func (f *follower) exactly(want string, change func()) {
 	f.t.Helper()
 	change()
@@ -505,10 +505,10 @@ func (f *follower) eventually(what string, is func() bool) {
 	f.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !is(); <-tick.C {
+	for deadline := time.Now().Add(waitLimit); !is(); <-tick.C {
 		if time.Now().After(deadline) {
 			ok, err := f.w.Watching()
-			f.t.Fatalf("not in %s: %s (watching: %v, %v)", patience, what, ok, err)
+			f.t.Fatalf("not in %s: %s (watching: %v, %v)", waitLimit, what, ok, err)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The hands that change the file. Each test polls once an hour, so that what it
-// sees, it sees by events.
+// The ways in which the file can be replaced. Each test polls once an hour, so that
+// every change it observes was delivered by an event.
 
 func TestConfigMapVolume(t *testing.T) {
 	t.Parallel()
@@ -50,9 +50,9 @@ func TestDirectoryExchangedAndTheOldOneDeleted(t *testing.T) {
 	}
 }
 
-// fsnotify meets directories here that are gone before it has read that they
-// were moved, reports an error with its lock held, and so waits for a reader.
-func TestDirectoryExchangedFasterThanWeLook(t *testing.T) {
+// Here directories are deleted before fsnotify has read that they were moved. It then
+// sends an error while it holds its lock, and blocks until the error is received.
+func TestDirectoryExchangedFasterThanItIsRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, "0", dir, "live", "config.yaml")
@@ -156,7 +156,7 @@ func TestAppearsLater(t *testing.T) {
 				}
 				at, rest = filepath.Join(at, name), more
 				must(t, os.Mkdir(at, 0o755))
-				f.eventually("a look at the new directory", func() bool { return f.reads.Load() > n })
+				f.eventually("a read of the new directory", func() bool { return f.reads.Load() > n })
 			}
 			f.until("here again")
 		})
@@ -238,7 +238,7 @@ func TestLinkRetargetedAtAnyLevel(t *testing.T) {
 	f.until("x2")
 }
 
-func TestReplacedByWhatIsNoFile(t *testing.T) {
+func TestReplacedByOtherThanARegularFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a", "config.yaml")
@@ -253,7 +253,7 @@ func TestReplacedByWhatIsNoFile(t *testing.T) {
 		{func() { link(t, "/dev/zero", file) }, "not a regular file (mode Dcrw-rw-rw-)"},
 		{func() { write(t, "nine byte", file) }, "too large: 9 bytes or more, the limit is 8"},
 		{func() { write(t, "eight by", file) }, "eight by"},
-		{func() { link(t, "/proc/version", file) }, "too large: 9 bytes or more"}, // says that its size is 0
+		{func() { link(t, "/proc/version", file) }, "too large: 9 bytes or more"}, // reports a size of 0
 		{func() { must(t, os.Remove(filepath.Dir(file))); write(t, "", dir, "a") }, "not a directory"},
 	} {
 		must(t, os.RemoveAll(file))
@@ -263,7 +263,7 @@ func TestReplacedByWhatIsNoFile(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFileIsNotEvenOpened(t *testing.T) {
+func TestOtherThanARegularFileIsNotOpened(t *testing.T) {
 	t.Parallel()
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	must(t, unix.Mkfifo(fifo, 0o644))
@@ -276,7 +276,7 @@ func TestWhatIsNoFileIsNotEvenOpened(t *testing.T) {
 		t.Errorf("read %q from a FIFO", c.Data)
 	}
 	if n, err := unix.Read(opens, make([]byte, 1024)); !errors.Is(err, unix.EAGAIN) {
-		t.Errorf("the kernel told of an open (%d, %v)", n, err)
+		t.Errorf("the kernel reported an open (%d, %v)", n, err)
 	}
 }
 
@@ -293,7 +293,7 @@ func newVolume(t testing.TB) *volume {
 	return &volume{t: t, dir: dir, file: filepath.Join(dir, "config.yaml")}
 }
 
-// swap puts data in force, and returns when that was.
+// swap makes data the current content, and returns the time of the switch.
 func (v *volume) swap(data string) time.Time {
 	v.n++
 	in := func(name string) string { return filepath.Join(v.dir, name) }
@@ -314,8 +314,8 @@ func (v *volume) swap(data string) time.Time {
 	return at
 }
 
-// exchange puts data in force as OpenShift's cert-syncer does: a whole new
-// directory takes the place of dir/live in one step, and the old one goes.
+// exchange replaces the content as OpenShift's cert-syncer does: a new directory
+// atomically replaces dir/live, and the old one is deleted.
 func exchange(t testing.TB, dir, file, data string) {
 	live, next := filepath.Join(dir, "live"), filepath.Join(dir, "next")
 	write(t, data, next, file)
