@@ -16,8 +16,8 @@ import (
 )
 
 // Marshal returns v as encoding/json does, with every character escaped (\uXXXX) that
-// a YAML parser does not read as JSON's does. v holds no json.RawMessage with
-// surrogate pairs (\ud83d\ude00), which YAML does not know; encoding/json itself
+// a YAML parser reads differently from a JSON parser. v must hold no json.RawMessage with
+// surrogate pairs (\ud83d\ude00), which YAML does not support; encoding/json itself
 // writes none.
 func Marshal(v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
@@ -45,7 +45,7 @@ func Marshal(v any) ([]byte, error) {
 	return append(escaped, raw[copied:]...), nil
 }
 
-// differs reports whether YAML reads a character otherwise than JSON: DEL, C1 controls
+// differs reports whether YAML reads a character differently from JSON: DEL, C1 controls
 // (among them NEL, a line break), the other line breaks, the byte order mark, and the
 // last two of the basic plane. encoding/json escapes those below U+0020 itself.
 func differs(r rune) bool {

@@ -17,7 +17,7 @@ const maxLinks = 40
 type step struct {
 	dir, name string      // dir holds no symbolic link
 	target    string      // where name leads, if it is a symbolic link
-	info      fs.FileInfo // nil nil if the name is absent, or stat is not permitted
+	info      fs.FileInfo // nil if the name is absent, or stat is not permitted
 }
 
 func (s step) path() string { return filepath.Join(s.dir, s.name) }

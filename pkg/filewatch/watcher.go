@@ -195,14 +195,14 @@ func (w *Watcher) evaluate() Content {
 	return content
 }
 
-// watch receives events from the directories of steps, and from no others. It does
-// what it can, and returns the first thing that it could not do.
+// watch receives events from the directories of steps, and from no others. It watches
+// as many of them as possible, and returns the first error.
 //
 // The watches are all dropped and made anew, each time. fsnotify keeps them by
 // path while the kernel keeps them by inode, and the two part when directories
 // are moved, exchanged, or removed and made again (an inode number included): a
-// watch is then leaked, or lost, or under another's name, where Remove panics
-// (v1.10.1). What comes between drop and make is no loss: the read is yet to come.
+// watch is then leaked, or lost, or listed under another path, where Remove panics
+// (v1.10.1). Changes between removing and adding are not lost: the file is read later.
 func (w *Watcher) watch(steps []step) error {
 	if w.events == nil {
 		events, err := fsnotify.NewWatcher()
@@ -239,8 +239,8 @@ func (w *Watcher) watch(steps []step) error {
 // forward turns the events that concern us into one token in w.wake, whatever
 // their kind, and errors too (events were lost: look at everything). It is a
 // goroutine of its own so that a slow onChange does not make the kernel's queue
-// overflow, and because fsnotify sends errors with its lock held: whoever calls
-// Add must not be the one who is to receive them.
+// overflow, and because fsnotify sends errors while it holds its lock: the goroutine
+// that calls Add must not be the one that receives the errors.
 func (w *Watcher) forward(events *fsnotify.Watcher) {
 	for {
 		select {
@@ -263,7 +263,7 @@ func (w *Watcher) forward(events *fsnotify.Watcher) {
 	}
 }
 
-// explain says what inotify(7) means by errors that read as something else.
+// explain adds the cause given by inotify(7) to errors with a misleading text.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE):

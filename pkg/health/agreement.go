@@ -52,7 +52,7 @@ func (a Agreement) With(answer Answer) []NodeAnswer {
 }
 
 // KeyAgreement returns whether all expected nodes, freshly and healthily, report
-// one and the same KEKID for keyID: what a key rotation must know before it
+// one and the same KEKID for keyID: what a key rotation must check before it
 // goes on, and about the write key only. entries are by node, as decoded from
 // their conditions; those of nodes that are not expected are ignored.
 func KeyAgreement(entries map[string][]Entry, expectedNodes []string, keyID string, now time.Time) Agreement {

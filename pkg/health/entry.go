@@ -10,7 +10,7 @@ const (
 	Healthy Status = "healthy"
 	// Unhealthy: the plugin answered, and reported that it does not work.
 	Unhealthy Status = "unhealthy"
-	// Error: there was no answer to judge.
+	// Error: the check got no answer from the plugin.
 	Error Status = "error"
 )
 
@@ -33,7 +33,7 @@ type Entry struct {
 	// /var/run/kmsplugin/kms-2.sock.
 	KeyID string
 	// KEKID is the plugin's own key_id (KMS v2 StatusResponse), which names the
-	// remote key: 1 to 1,024 bytes. Empty when no valid one was answered.
+	// remote key: 1 to 1,024 bytes. Empty when the plugin returned no valid one.
 	KEKID string
 	// Status is the verdict.
 	Status Status
@@ -64,7 +64,7 @@ const (
 	Skewed Freshness = "skewed"
 )
 
-// Freshness judges an entry at a time: stale when it is older than four of its
+// Freshness returns the freshness of an entry at a time: stale when it is older than four of its
 // intervals, skewed when it is ahead by more than one. Both times are of the wall
 // clock: the monotonic clock stands still while a machine is suspended.
 func (e Entry) Freshness(now time.Time) Freshness {

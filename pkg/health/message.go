@@ -200,7 +200,7 @@ func decodeEntry(raw json.RawMessage) (Entry, error) {
 		return Entry{}, fmt.Errorf(".intervalSeconds: %d is not from 1 to 3600", w.IntervalSeconds)
 	}
 	if !reasonPattern.MatchString(string(w.Reason)) {
-		w.Reason = "" // nothing that a reader could act on
+		w.Reason = "" // not a valid reason: ignored
 	}
 	return Entry{
 		KeyID:       w.KeyID,

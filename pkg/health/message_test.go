@@ -34,7 +34,7 @@ func TestEncodedMessageIsStable(t *testing.T) {
 			[]Entry{{KeyID: "a&b", Status: Error, LastChecked: noon, Detail: "<vault>"}},
 			`[{"keyID":"a&b","status":"error","lastChecked":"2026-05-08T12:34:56Z","detail":"<vault>"}]`,
 		},
-		"control characters do not pass": {
+		"control characters are replaced": {
 			[]Entry{{KeyID: "1", Status: Error, LastChecked: noon, Detail: "\x1b[31mred\x00\r\nnext\u2028line\u202e\u0085 "}},
 			`[{"keyID":"1","status":"error","lastChecked":"2026-05-08T12:34:56Z","detail":"[31mred   next line"}]`,
 		},
@@ -67,7 +67,7 @@ func TestDetailIsCutAtARune(t *testing.T) {
 	}
 }
 
-// The rule, written down a second time: docs/contract.md has it for readers.
+// The rule of docs/contract.md, implemented a second time.
 func TestEachCharacterThatIsNoTextBecomesASpaceInADetail(t *testing.T) {
 	for r := rune(0); r <= utf8.MaxRune; r++ {
 		if !utf8.ValidRune(r) {
@@ -173,7 +173,7 @@ func TestDecodeNamesWhatIsWrongAndWhere(t *testing.T) {
 	}
 }
 
-func TestDecodePassesOverUnknownFields(t *testing.T) {
+func TestDecodeIgnoresUnknownFields(t *testing.T) {
 	got, err := DecodeMessage(` [{"keyID":"1","kekID":"k","status":"healthy","lastChecked":"2026-05-08T14:34:56.5+02:00","new":{"a":[1]}}] `)
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func FuzzDecodeMessage(f *testing.F) {
 			}
 			return
 		}
-		// What was accepted can be written again, and then says the same, but for
+		// What was accepted can be encoded again, with the same meaning, but for
 		// what encoding is documented to change.
 		encoded, err := EncodeMessage(entries)
 		if errors.Is(err, ErrTooLong) {

@@ -101,8 +101,8 @@ func quoteAll(keysAndValues []any) []any {
 // writing one that holds a newline as a block of raw lines.
 type quoted struct{ value any }
 
-// WriteText writes the value as strconv.Quote does. A String method that panics is
-// fmt's to survive.
+// WriteText writes the value as strconv.Quote does. fmt recovers from a String method
+// that panics.
 func (q quoted) WriteText(b *bytes.Buffer) {
 	b.Write(strconv.AppendQuote(b.AvailableBuffer(), fmt.Sprint(q.value)))
 }

@@ -52,7 +52,7 @@ func (b *buffer) lines() []string {
 	return strings.SplitAfter(strings.TrimSuffix(b.text.String(), "\n"), "\n")
 }
 
-// start is Start, undone at the end of the test, with klog's flags set.
+// start calls Start with klog's flags set, and restores the loggers at the end of the test.
 func start(t *testing.T, flags ...string) (*Queue, *buffer) {
 	t.Helper()
 	before := klog.CaptureState()
@@ -158,8 +158,8 @@ func TestVerbosityFlagsKeepWorking(t *testing.T) {
 	}
 }
 
-// A pipe that nobody reads holds 64 KiB; writing more blocks the writer.
-func TestLoggingDoesNotBlockOnAPipeThatNobodyReads(t *testing.T) {
+// An unread pipe holds 64 KiB; writing more blocks the writer.
+func TestLoggingDoesNotBlockOnAPipeThatIsNotRead(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func TestLoggingDoesNotBlockOnAPipeThatNobodyReads(t *testing.T) {
 		t.Errorf("%d entries took %s", entries, took)
 	}
 	if q.Flush(10 * time.Millisecond) {
-		t.Error("everything is said to be written, and nobody reads")
+		t.Error("Flush reports that everything is written to a pipe that is not read")
 	}
 	q.mu.Lock()
 	if q.bytes > maxBytes || len(q.waiting) > maxEntries {
@@ -186,7 +186,7 @@ func TestLoggingDoesNotBlockOnAPipeThatNobodyReads(t *testing.T) {
 	}
 	q.mu.Unlock()
 
-	// It is read again: what was kept comes, then the number of the others.
+	// Once it is read again, the queued entries are written, then the number of dropped ones.
 	read := make(chan string)
 	go func() {
 		all, _ := io.ReadAll(r)
@@ -243,7 +243,7 @@ func TestWriteErrorIsSurvivedAndCounted(t *testing.T) {
 	}
 }
 
-func TestReaderThatIsGoneIsSurvived(t *testing.T) {
+func TestClosedReaderDoesNotStopLogging(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func TestReaderThatIsGoneIsSurvived(t *testing.T) {
 	defer func() { _ = w.Close() }()
 	q := NewQueue(w)
 	for range 10 {
-		_, _ = q.Write([]byte("nobody reads this"))
+		_, _ = q.Write([]byte("not read"))
 	}
 	if !q.Flush(patience) {
 		t.Error("writes that fail hold up the queue")

@@ -1,6 +1,6 @@
-// Package serverclock is the API server's clock, as its answers show it. Reports are
-// made on the nodes and their age is judged by that clock: a wrong clock of the
-// operator's node, or of an admin's laptop, makes no report look old.
+// Package serverclock is the API server's clock, taken from the Date header of its
+// responses. The age of reports is computed by that clock, so a wrong clock on the
+// operator's node, or on an administrator's workstation, does not make reports stale.
 package serverclock
 
 import (
@@ -21,17 +21,17 @@ type Clock struct {
 	offset atomic.Int64 // of the API server's clock from the local one
 }
 
-// New makes a Clock that is the local one until an answer shows another time.
+// New makes a Clock that equals the local one until a response shows another time.
 func New(local clock.PassiveClock) *Clock { return &Clock{local: local} }
 
 // Now is the time by the API server's clock.
 func (c *Clock) Now() time.Time { return c.local.Now().Add(c.Offset()) }
 
-// Offset is what the API server's clock is ahead of the local one, zero for less than
+// Offset is how far the API server's clock is ahead of the local one, zero for less than
 // 5 seconds.
 func (c *Clock) Offset() time.Duration { return time.Duration(c.offset.Load()) }
 
-// Wrap returns a transport that reads the Date of each answer.
+// Wrap returns a transport that reads the Date of each response.
 func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper { return &transport{next, c} }
 
 type transport struct {
@@ -43,7 +43,7 @@ type transport struct {
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	sent := t.clock.local.Now()
 	response, err := t.next.RoundTrip(r)
-	// The Date of an answer that took long is the time at some moment of it.
+	// The Date of a slow response is the time at an unknown moment during the request.
 	if err == nil && t.clock.local.Since(sent) < minOffset {
 		if offset, ok := offsetOf(response.Header.Get("Date"), t.clock.local.Now()); ok {
 			t.clock.offset.Store(int64(offset))
@@ -55,7 +55,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper lets client-go find the transport below.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// offsetOf is the offset that a Date header shows which has just arrived.
+// offsetOf returns the clock offset that a just received Date header shows.
 func offsetOf(date string, now time.Time) (offset time.Duration, ok bool) {
 	at, err := http.ParseTime(date)
 	if err != nil {

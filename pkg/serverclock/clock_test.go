@@ -31,8 +31,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// An API server that hung answers with the time of before.
-func TestTheServersClockIsNotLearnedFromALateAnswer(t *testing.T) {
+// An API server that was blocked may respond with an outdated time.
+func TestTheServersClockIsNotTakenFromALateResponse(t *testing.T) {
 	began := time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
 		took, ahead, want time.Duration

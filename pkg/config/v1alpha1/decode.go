@@ -36,7 +36,7 @@ func DecodeReporter(data []byte) (*ReporterConfiguration, error) {
 }
 
 // DecodeOperator is DecodeReporter for the operator's file. The image stays
-// empty where it is left out: it comes from the operator's surroundings.
+// empty where it is left out: it comes from the operator's environment.
 func DecodeOperator(data []byte) (*OperatorConfiguration, error) {
 	return decode(data, OperatorKind, setOperatorDefaults, validateOperator)
 }
@@ -72,8 +72,8 @@ func decode[T any](data []byte, kind string, setDefaults func(*T, presence), val
 	return c, nil
 }
 
-// under says whether a mistake was already found in a field or around it. What
-// validation says of a value that could not be read would mislead.
+// under reports whether a mistake was already found in a field or around it: the result
+// of validating a value that could not be decoded would be misleading.
 func under(name string, errs field.ErrorList) bool {
 	for _, e := range errs {
 		rest, inside := strings.CutPrefix(name, e.Field)
@@ -113,7 +113,7 @@ func (m *mistakes) add(e *field.Error) {
 	}
 }
 
-// full counts a mistake that need not even be described.
+// full reports whether no more mistakes are collected, and counts this one if so.
 func (m *mistakes) full() bool {
 	if len(m.errs) < maxMistakes {
 		return false
@@ -146,8 +146,8 @@ func (o oneLine) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// parse reads exactly one YAML (or JSON) document, once. What could make a small file
-// large in memory is refused before: many values, and aliases, which repeat a value.
+// parse reads exactly one YAML (or JSON) document, once. It first rejects what could make
+// a small file large in memory: many values, and aliases, which repeat a value.
 func parse(data []byte, kind string) (yaml.MapSlice, error) {
 	if len(data) > MaxFileSize {
 		return nil, fmt.Errorf("is %d bytes, must be at most %d", len(data), MaxFileSize)
@@ -183,11 +183,11 @@ func parse(data []byte, kind string) (yaml.MapSlice, error) {
 }
 
 // mergeKey is a key by which the parser merges a mapping into another. It drops such
-// keys from the ordered mappings that it is asked for here.
+// keys from the ordered mappings that are requested here.
 var mergeKey = regexp.MustCompile(`(^|[\s,{?])<<\s*:|:merge|!merge`)
 
-// indicators counts the characters without which YAML begins no node, wherever they
-// stand: comments and quoted strings count too, which a valid file has room for.
+// indicators counts the characters that can begin a YAML node, wherever they occur: also
+// in comments and quoted strings. The limit leaves room for those of a valid file.
 func indicators(data []byte) (n int) {
 	for i, c := range data {
 		switch c {
@@ -202,7 +202,7 @@ func indicators(data []byte) (n int) {
 	return n
 }
 
-// hasAliases says whether a file holds *name after &name, in whatever place.
+// hasAliases reports whether a file contains *name after &name, in any place.
 func hasAliases(data []byte) bool {
 	candidates := 0
 	for i, c := range data {
@@ -228,7 +228,7 @@ func aliasCharacter(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c == '_' || c == '-'
 }
 
-// firstNonText returns the offset of the first byte or character that no text file holds,
+// firstNonText returns the offset of the first byte or character that is not valid in text,
 // or -1. Those that end a line for the parser and not for an editor, and those that change
 // the order in which text is shown, are among them: they hide configuration in comments.
 func firstNonText(data []byte) int {
@@ -246,8 +246,8 @@ func firstNonText(data []byte) int {
 	return -1
 }
 
-// checkKind looks at apiVersion and kind alone: of another kind of file, the
-// other fields mean nothing.
+// checkKind checks apiVersion and kind only: in another kind of file the other
+// fields have another meaning.
 func checkKind(document yaml.MapSlice, kind string, found *mistakes) {
 	for _, want := range []struct{ name, value string }{{"apiVersion", APIVersion}, {"kind", kind}} {
 		i := slices.IndexFunc(document, func(item yaml.MapItem) bool { return item.Key == want.name })
@@ -260,7 +260,7 @@ func checkKind(document yaml.MapSlice, kind string, found *mistakes) {
 	}
 }
 
-// presence says which fields a file holds with a value of the right type.
+// presence reports which fields a file contains with a value of the right type.
 type presence struct{ tree any }
 
 // has walks by names and indices.
@@ -282,8 +282,8 @@ func (p presence) has(steps ...any) bool {
 	return node != nil
 }
 
-// yamlReason is the parser's error on one line, without its own vocabulary. The file's
-// text in it is escaped and cut.
+// yamlReason is the parser's error on one line, without the parser's internal terms. Text
+// of the file in it is escaped and cut.
 func yamlReason(err error) string {
 	words := strings.Join(strings.Fields(err.Error()), " ")
 	return short(printable(strings.NewReplacer("yaml: ", "", " into yaml.MapSlice", "").Replace(words)))

@@ -64,7 +64,7 @@ func TestSampleIsAValidFileThatStatesTheDefaults(t *testing.T) {
 	}
 }
 
-// What the sample has commented out must be right too once it is commented in.
+// The fields that the sample has commented out must be valid once they are commented in.
 func TestSampleCommentedInIsValid(t *testing.T) {
 	var lines []string
 	for _, line := range strings.Split(string(ReporterSample), "\n") {
@@ -199,9 +199,9 @@ func TestEveryMistakeIsReportedAtOnceWithPathAndValue(t *testing.T) {
 	}
 }
 
-// A reviewer sees one comment where the parser sees the end of a line, or the other way
-// round.
-func TestCharactersThatHideConfigurationAreRefused(t *testing.T) {
+// Such characters can end a comment for the parser but not in a reviewer's editor, or the
+// other way round.
+func TestCharactersThatHideConfigurationAreRejected(t *testing.T) {
 	before := head + onePlugin + "# as agreed"
 	for hidden, what := range map[string]string{
 		"\u0085": "character U+0085", "\u2028": "character U+2028", "\u2029": "character U+2029", // which end a YAML 1.1 line

@@ -17,8 +17,8 @@ const (
 	DefaultKubeconfig   = "/etc/kms-health/credentials/kubeconfig"
 )
 
-// setDefaults fills in what set says was left out. A field that is there keeps
-// its value, zero too: an interval of 0 is a mistake, not a wish for 30s.
+// setDefaults fills in the fields that are left out according to set. A field that is set
+// keeps its value, also zero: an interval of 0 is a mistake, not a request for the default.
 func setDefaults(c *ReporterConfiguration, set presence) {
 	setProbeDefaults(&c.Probe, set)
 	setPluginDefaults(c.Plugins, c.Probe, func(i int) bool { return set.has("plugins", i, "timeout") })
@@ -50,7 +50,7 @@ func setProbeDefaults(p *Probe, set presence) {
 	}
 }
 
-// DefaultChecks returns what is checked where a file does not say.
+// DefaultChecks returns the checks of a file that configures none.
 func DefaultChecks() *Checks {
 	return &Checks{RoundTrip: RoundTrip{Interval: metav1.Duration{Duration: DefaultRoundTrip}}}
 }

@@ -54,7 +54,7 @@ func (m *mistakes) checkFields(path *field.Path, value any, t reflect.Type) any 
 		}
 		want = "a string in quotes"
 	default:
-		panic(fmt.Sprintf("configuration types hold no %s yet", t))
+		panic(fmt.Sprintf("no configuration type contains a %s yet", t))
 	}
 	if !m.full() {
 		m.add(field.TypeInvalid(path, short(value), fmt.Sprintf("must be %s, is %s", want, kindOf(value))))
@@ -78,8 +78,8 @@ func (m *mistakes) checkDuration(path *field.Path, value any) any {
 	return nil
 }
 
-// checkString keeps out of logs and terminals what could control them: no field has a
-// use for it.
+// checkString rejects characters that could control a terminal or forge a log line: no
+// field needs them.
 func (m *mistakes) checkString(path *field.Path, s string) any {
 	if printable(s) == s {
 		return s

@@ -22,8 +22,8 @@ const (
 	maxImageName = 255
 )
 
-// validateImage checks that an image, where there is one, is the reference of one. That
-// it exists is for the node to find out.
+// validateImage checks that an image, where set, is a valid reference. Whether the image
+// exists is checked by the node that pulls it.
 func validateImage(path *field.Path, image string) field.ErrorList {
 	if image == "" {
 		return nil

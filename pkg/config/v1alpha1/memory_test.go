@@ -61,8 +61,8 @@ func decodeAny(file []byte) error {
 	return err
 }
 
-// shapes are files that are worse than their size: broken, of many values, or of long
-// ones.
+// shapes are files that need much memory for their size: invalid ones, and those with many
+// or long values.
 var shapes = map[string]shape{
 	"scalars":            list("a,"),
 	"numbers":            list("1,"),
@@ -140,7 +140,7 @@ func TestDecodingCostsABoundedMultipleOfTheLargestFile(t *testing.T) {
 		file := s.worst()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_ = decodeAny(file) // whether it is accepted does not matter
+		_ = decodeAny(file) // accepted or not
 		runtime.ReadMemStats(&after)
 		cost := after.TotalAlloc - before.TotalAlloc
 		if cost > maxCost {
@@ -150,7 +150,7 @@ func TestDecodingCostsABoundedMultipleOfTheLargestFile(t *testing.T) {
 	}
 }
 
-func TestFileWithTooManyValuesIsRefusedBeforeItIsParsed(t *testing.T) {
+func TestFileWithTooManyValuesIsRejectedBeforeItIsParsed(t *testing.T) {
 	for name, s := range shapes {
 		n := 1
 		for len(s(n)) <= MaxFileSize && indicators([]byte(s(n))) <= maxIndicators {
@@ -167,7 +167,7 @@ func TestFileWithTooManyValuesIsRefusedBeforeItIsParsed(t *testing.T) {
 	}
 }
 
-// The bounds must not be in the way of what is valid.
+// The bounds must not reject a valid file.
 func TestLargestValidFileIsWithinTheBounds(t *testing.T) {
 	c, err := DecodeOperator([]byte(operatorFile("serving: {address: '127.0.0.1:65535'}", "container: kube-apiserver")))
 	if err != nil {
@@ -188,7 +188,7 @@ func TestLargestValidFileIsWithinTheBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = DecodeOperator(file)
-	for _, line := range Lines(err) { // there are but three operator resources
+	for _, line := range Lines(err) { // there are only three operator resources
 		if !strings.Contains(line, ".resource: Duplicate value") {
 			t.Error(line)
 		}

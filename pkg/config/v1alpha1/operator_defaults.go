@@ -4,8 +4,8 @@ package v1alpha1
 const (
 	DefaultEncryptionConfig = "encryption-config"
 	DefaultNodeSelector     = "node-role.kubernetes.io/control-plane"
-	// DefaultLocalServer works while the network does not, and where the cluster's
-	// own names do not resolve.
+	// DefaultLocalServer is reachable during a network outage, and where the cluster's
+	// DNS names do not resolve.
 	DefaultLocalServer   = "https://localhost:6443"
 	DefaultClusterServer = "https://kubernetes.default.svc"
 )

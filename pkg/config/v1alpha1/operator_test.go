@@ -70,7 +70,7 @@ targets:
 	return text
 }
 
-func TestOperatorMistakesAreToldWithPathAndValue(t *testing.T) {
+func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
 	const head = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n"
 	for name, c := range map[string]struct{ file, want string }{
 		"another kind":                   {string(ReporterSample), `kind: Unsupported value: "ReporterConfiguration"`},

@@ -3,12 +3,12 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // OperatorConfiguration is the one file that kms-health-operator reads. It is
-// read again when it changes; of a file with a mistake nothing is taken, and the
-// last good one stays in force.
+// read again when it changes. A file with a mistake is rejected as a whole, and the
+// last valid one stays in use.
 type OperatorConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// What the operator does with what it owns.
+	// What the operator does with the objects that it owns.
 	// +default=Managed
 	ManagementState ManagementState `json:"managementState"`
 
@@ -28,31 +28,31 @@ type OperatorConfiguration struct {
 	// +default=Needed
 	Rollout Rollout `json:"rollout"`
 
-	// The roll-ups on each operator resource: Degraded is KMSPluginsDegraded, and must
-	// be there. Available and Progressing add KMSPluginsAvailable and
-	// KMSPluginsProgressing, which a cluster operator takes up without any delay.
+	// The roll-ups on each operator resource: Degraded is KMSPluginsDegraded, and is
+	// required. Available and Progressing add KMSPluginsAvailable and
+	// KMSPluginsProgressing, which a cluster operator aggregates without any delay.
 	// +default=[Degraded]
 	Rollups []Rollup `json:"rollups,omitempty"`
 
-	// The API servers whose plugins are watched, at most 16. The list must be
-	// there. A target that is taken off the list is cleaned up.
+	// The API servers whose plugins are watched, at most 16. The list is
+	// required. A target that is removed from the list is cleaned up.
 	// +required
 	Targets []Target `json:"targets"`
 }
 
-// ManagementState says what the operator does with what it owns.
+// ManagementState is what the operator does with the objects that it owns.
 type ManagementState string
 
 const (
-	// Managed keeps everything as this file says.
+	// Managed creates and updates them as configured.
 	Managed ManagementState = "Managed"
-	// Unmanaged changes nothing.
+	// Unmanaged changes no workload. Credentials and CA bundles are still renewed.
 	Unmanaged ManagementState = "Unmanaged"
-	// Removed takes everything back.
+	// Removed deletes them, and undoes changes of other objects.
 	Removed ManagementState = "Removed"
 )
 
-// Rollout says what pods are replaced for.
+// Rollout is which changes replace pods.
 type Rollout string
 
 const (
@@ -67,9 +67,9 @@ const (
 type Rollup string
 
 const (
-	// RollupDegraded is True when a plugin is ill.
+	// RollupDegraded is True when a plugin is unhealthy.
 	RollupDegraded Rollup = "Degraded"
-	// RollupAvailable is False when the write key's plugin is ill on every node.
+	// RollupAvailable is False when the write key's plugin is unhealthy on every node.
 	RollupAvailable Rollup = "Available"
 	// RollupProgressing is True while plugins or keys are being changed.
 	RollupProgressing Rollup = "Progressing"
@@ -93,7 +93,7 @@ type Target struct {
 	// +required
 	PodSelector map[string]string `json:"podSelector"`
 
-	// The API server's container, which sees the plugins' sockets.
+	// The API server's container, which mounts the plugins' sockets.
 	// +default=the pod's first
 	Container string `json:"container,omitempty"`
 
@@ -108,7 +108,7 @@ type Target struct {
 	// +optional
 	Plugins []Plugin `json:"plugins,omitempty"`
 
-	// How a reporter gets beside the sockets.
+	// How reporters are deployed so that they can reach the sockets.
 	// +default=Auto
 	Delivery Delivery `json:"delivery"`
 
@@ -120,8 +120,8 @@ type Target struct {
 	// +default={node-role.kubernetes.io/control-plane: ""}
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
-	// How a reporter proves who it is. Companion and DaemonSet take BoundToken,
-	// the other deliveries any but that.
+	// How a reporter authenticates. Companion and DaemonSet support BoundToken only,
+	// the other deliveries every kind but that.
 	// +default=BoundToken, or MintedToken for Deployment and External
 	Credentials Credentials `json:"credentials"`
 
@@ -129,13 +129,13 @@ type Target struct {
 	// +optional
 	APIServer APIServer `json:"apiServer"`
 
-	// Where the reporters serve their own state. Left out: they serve nothing.
+	// Where the reporters serve their own state. Left out: nowhere.
 	// +optional
 	Serving *TargetServing `json:"serving,omitempty"`
 }
 
-// EncryptionConfig is a Secret with an EncryptionConfiguration, and what names
-// it does not give.
+// EncryptionConfig is a Secret with an EncryptionConfiguration, and the keyIDs that
+// cannot be derived from it.
 type EncryptionConfig struct {
 	// The Secret's name. A pod of revision N uses {secret}-{N}.
 	// +default=encryption-config
@@ -145,30 +145,30 @@ type EncryptionConfig struct {
 	// +default=encryption-config
 	Key string `json:"key"`
 
-	// keyIDs by endpoint, for plugins whose socket and provider do not tell.
+	// keyIDs by endpoint, for plugins whose socket and provider names do not contain one.
 	// +optional
 	KeyIDs map[string]string `json:"keyIDs,omitempty"`
 }
 
-// Delivery is a way to bring a reporter to where the sockets are.
+// Delivery is a way to deploy reporters where the sockets are.
 type Delivery string
 
 const (
 	// DeliveryAuto chooses Companion or DaemonSet by where the sockets are, and
-	// leaves a target alone that has a reporter of another make.
+	// deploys nothing for a target that has a third-party reporter.
 	DeliveryAuto Delivery = "Auto"
 	// DeliveryCompanion runs one pod beside each API server pod.
 	DeliveryCompanion Delivery = "Companion"
 	// DeliveryDaemonSet runs one agent on each node with sockets in a host folder.
 	DeliveryDaemonSet Delivery = "DaemonSet"
-	// DeliveryDeployment puts a container into the pods of a Deployment.
+	// DeliveryDeployment injects a container into the pods of a Deployment.
 	DeliveryDeployment Delivery = "Deployment"
-	// DeliveryExternal makes the file and the credentials; the pods' owner does
-	// the rest.
+	// DeliveryExternal creates the configuration file and the credentials; the pods'
+	// owner adds the container.
 	DeliveryExternal Delivery = "External"
 )
 
-// Credentials is a way for a reporter to prove who it is.
+// Credentials is a way for a reporter to authenticate.
 type Credentials string
 
 const (
@@ -181,8 +181,8 @@ const (
 	// CredentialsClientCertificate is a certificate from the cluster's own signer,
 	// in a Secret, renewed by the operator at half its life.
 	CredentialsClientCertificate Credentials = "ClientCertificate"
-	// CredentialsLegacyToken is a token that never ends, in a Secret. It stops
-	// working when the API server restarts while its plugin is ill.
+	// CredentialsLegacyToken is a token that never expires, in a Secret. It stops
+	// working when the API server restarts while its plugin is unhealthy.
 	CredentialsLegacyToken Credentials = "LegacyToken"
 )
 

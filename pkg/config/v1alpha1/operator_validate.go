@@ -29,7 +29,7 @@ func validateOperator(c *OperatorConfiguration) field.ErrorList {
 }
 
 // UseImage sets the reporter's image where the file has none. It is an error where
-// neither has one, or the one that is set is no reference of an image.
+// neither has one, or the one that is set is not a valid image reference.
 func (c *OperatorConfiguration) UseImage(image string) error {
 	switch {
 	case c.Image != "":
@@ -52,14 +52,14 @@ func validateRollups(path *field.Path, rollups []Rollup) field.ErrorList {
 		seen[r] = true
 	}
 	if !seen[RollupDegraded] {
-		errs = append(errs, field.Required(path, "Degraded, by which an ill plugin is told"))
+		errs = append(errs, field.Required(path, "must contain Degraded, which reports an unhealthy plugin"))
 	}
 	return errs
 }
 
 func validateTargets(path *field.Path, c *OperatorConfiguration) field.ErrorList {
 	if c.Targets == nil {
-		return field.ErrorList{field.Required(path, "an empty list, [], stands for no target")}
+		return field.ErrorList{field.Required(path, "use an empty list, [], for no target")}
 	}
 	if len(c.Targets) > MaxTargets {
 		return field.ErrorList{field.TooMany(path, len(c.Targets), MaxTargets)}
@@ -72,7 +72,7 @@ func validateTargets(path *field.Path, c *OperatorConfiguration) field.ErrorList
 		if names[t.Name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), t.Name))
 		}
-		// Two reporters of a node would write one entry by turns.
+		// Two reporters of a node would overwrite each other's entry.
 		if resources[t.Resource] && t.Resource != "" {
 			errs = append(errs, field.Duplicate(at.Child("resource"), t.Resource))
 		}
@@ -143,7 +143,7 @@ func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorLi
 			errs = append(errs, field.Invalid(at, short(keyID), keyIDRule))
 		}
 	}
-	slices.SortFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) }) // maps have no order
+	slices.SortFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) }) // map iteration has no order
 	return errs
 }
 
@@ -166,9 +166,9 @@ func validateDelivery(at *field.Path, t *Target) field.ErrorList {
 	case len(known) > 0:
 		errs = append(errs, known...)
 	case own && t.Delivery.InOwnersPods():
-		errs = append(errs, field.Invalid(credentials, t.Credentials, fmt.Sprintf("cannot serve delivery %s: the kubelet gives those pods tokens of their own ServiceAccount only", t.Delivery)))
+		errs = append(errs, field.Invalid(credentials, t.Credentials, fmt.Sprintf("cannot serve delivery %s: the kubelet issues tokens of the pods' own ServiceAccount only", t.Delivery)))
 	case !own && !t.Delivery.InOwnersPods():
-		errs = append(errs, field.Invalid(credentials, t.Credentials, fmt.Sprintf("must be BoundToken with delivery %s: a pod that mounts a Secret cannot start while the plugin is ill", t.Delivery)))
+		errs = append(errs, field.Invalid(credentials, t.Credentials, fmt.Sprintf("must be BoundToken with delivery %s: a pod that mounts a Secret cannot start while the plugin is unhealthy", t.Delivery)))
 	}
 	return errs
 }

@@ -20,8 +20,8 @@ type ReporterConfiguration struct {
 	// +optional
 	Probe Probe `json:"probe"`
 
-	// The plugins to probe, at most 16. The list must be there; an empty one
-	// means that there is nothing to probe and nothing is written. No two may
+	// The plugins to probe, at most 16. The list is required; with an empty one
+	// nothing is probed and nothing is written. No two may
 	// have the same keyID or the same endpoint.
 	// +required
 	Plugins []Plugin `json:"plugins"`
@@ -35,10 +35,10 @@ type ReporterConfiguration struct {
 	Serving *Serving `json:"serving,omitempty"`
 }
 
-// Probe says how often plugins are probed, and how.
+// Probe is how plugins are probed, and how often.
 type Probe struct {
 	// How often each plugin is probed, from 1s to 1h. Each wait varies by up to
-	// 10% either way, so that replicas do not write in step.
+	// 10% either way, so that replicas do not write at the same time.
 	// +default=30s
 	Interval metav1.Duration `json:"interval"`
 
@@ -53,19 +53,19 @@ type Checks struct {
 	// +optional
 	RoundTrip RoundTrip `json:"roundTrip"`
 
-	// Also ask the standard gRPC health service at every probe. A plugin without
-	// that service is not unhealthy for it.
+	// Also call the standard gRPC health service at every probe. A plugin without
+	// that service is not unhealthy for that reason.
 	// +default=false
 	GRPCHealth bool `json:"grpcHealth"`
 }
 
-// RoundTrip is a check on a clock of its own: a Write plugin encrypts 32 random
-// bytes and decrypts them again. Status can stay "ok" while the right to decrypt is
-// gone or the key was replaced; this check finds both. A remote KMS may bill each
+// RoundTrip is a check with its own interval: a Write plugin encrypts 32 random
+// bytes and decrypts them again. Status can stay "ok" after the right to decrypt was
+// revoked or the key was replaced; this check detects both. A remote KMS may bill each
 // call.
 type RoundTrip struct {
 	// How often, from 1m to 24h; 0s turns the check off. It also runs after a plugin
-	// became unhealthy, restarted, or named another key, and at most once a minute
+	// became unhealthy, restarted, or reported another key, and at most once a minute
 	// while a plugin is unhealthy.
 	// +default=5m
 	Interval metav1.Duration `json:"interval"`
@@ -97,7 +97,7 @@ type Plugin struct {
 	Timeout metav1.Duration `json:"timeout"`
 }
 
-// Role says what an API server does with a plugin.
+// Role is what an API server uses a plugin for.
 type Role string
 
 const (
@@ -136,10 +136,10 @@ type Destination struct {
 	WriteTimeout metav1.Duration `json:"writeTimeout"`
 }
 
-// Server is one way to the API server.
+// Server is one address of the API server.
 type Server struct {
 	// Its URL, such as https://localhost:6443, without user, password, query and
-	// fragment. No two may be one server.
+	// fragment. No two may be the same server.
 	// +required
 	URL string `json:"url"`
 
@@ -169,7 +169,7 @@ const (
 	// FormatHealthReports writes the typed healthReports, which only clusters
 	// with the KMSEncryption feature gate have.
 	FormatHealthReports Format = "HealthReports"
-	// FormatBoth writes both, in two requests, neither waiting for the other.
+	// FormatBoth writes both, in two independent requests.
 	FormatBoth Format = "Both"
 )
 
@@ -185,9 +185,9 @@ type Serving struct {
 	TLS *ServingTLS `json:"tls,omitempty"`
 }
 
-// ServingTLS is how HTTPS is served. Files are read anew, and every setting
-// applies, from the next connection on. While the key pair cannot be used, the last
-// good one is served.
+// ServingTLS is how HTTPS is served. Files are read again, and every setting
+// applies, from the next connection on. While the key pair is invalid, the last
+// valid one is served.
 type ServingTLS struct {
 	// Absolute path of the certificate chain, PEM.
 	// +required
@@ -197,9 +197,9 @@ type ServingTLS struct {
 	// +required
 	KeyFile string `json:"keyFile"`
 
-	// Absolute path of the CAs, PEM, that client certificates must come from.
-	// With it, all but /healthz and /readyz is refused (401) to clients without
-	// such a certificate, and to all clients while the file cannot be used.
+	// Absolute path of the CAs, PEM, that must have signed client certificates.
+	// With it, all but /healthz and /readyz is denied (401) to clients without
+	// such a certificate, and to all clients while the file is invalid.
 	// +optional
 	ClientCAFile string `json:"clientCAFile,omitempty"`
 

@@ -29,9 +29,9 @@ const (
 	// API server has one plugin, and two during a migration.
 	MaxPlugins = 16
 	// MaxTypedInterval is the longest interval of the typed form of reports, whose
-	// readers take an entry for stale by an interval of 30s.
+	// readers assume an interval of 30s when they decide that an entry is stale.
 	MaxTypedInterval = 30 * time.Second
-	// MaxServers is enough for the node's own API server and two ways to the others.
+	// MaxServers is enough for the node's own API server and two addresses of the others.
 	MaxServers = 4
 	// maxSocketPath is sizeof(sockaddr_un.sun_path) less its final NUL, unix(7).
 	maxSocketPath = 107
@@ -39,7 +39,7 @@ const (
 
 var keyIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 
-// ValidKeyID says whether a word can be a plugin's keyID.
+// ValidKeyID reports whether a string can be a plugin's keyID.
 func ValidKeyID(word string) bool { return keyIDPattern.MatchString(word) }
 
 const keyIDRule = "must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
@@ -69,7 +69,7 @@ func validateProbe(path *field.Path, p *Probe) field.ErrorList {
 func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration) field.ErrorList {
 	var errs field.ErrorList
 	if plugins == nil {
-		return append(errs, field.Required(path, "an empty list, [], stands for nothing to probe"))
+		return append(errs, field.Required(path, "use an empty list, [], to probe nothing"))
 	}
 	if len(plugins) > MaxPlugins {
 		return append(errs, field.TooMany(path, len(plugins), MaxPlugins))
@@ -117,8 +117,8 @@ func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration)
 // form unix:///absolute/path or unix:///@name (an abstract socket). It is byte for byte
 // the one that kube-apiserver dials for that endpoint (ParseEndpoint of
 // k8s.io/kms/pkg/util: the URL's decoded path), since the kernel may resolve a cleaned
-// path to another file. Compare addresses by CleanSocket. An error contains nothing of
-// the endpoint.
+// path to another file. Compare addresses by CleanSocket. An error contains no part
+// of the endpoint.
 func SocketAddress(endpoint string) (string, error) {
 	if !strings.HasPrefix(endpoint, "unix:///") {
 		return "", fmt.Errorf("must be an absolute path after unix://, as in unix:///run/kms.sock")
@@ -143,8 +143,8 @@ func SocketAddress(endpoint string) (string, error) {
 }
 
 // CleanSocket returns the form by which addresses of SocketAddress are compared, and in
-// which a folder can be taken from them: without doubled or trailing slashes and without
-// dots. Where a folder before a .. is a symbolic link, the kernel finds another file than
+// which a folder can be derived from them: without doubled or trailing slashes and without
+// dots. If a folder before a .. is a symbolic link, the kernel opens another file than
 // the clean form names.
 func CleanSocket(address string) string {
 	if strings.HasPrefix(address, "@") {
@@ -153,7 +153,7 @@ func CleanSocket(address string) string {
 	return path.Clean(address)
 }
 
-// ParentFolderRule says why an operator refuses a path that HasParentFolder.
+// ParentFolderRule is the error text for a path that HasParentFolder rejects.
 const ParentFolderRule = "must be written without .., which can lead elsewhere from another container"
 
 // HasParentFolder reports whether an address of SocketAddress is a path with a .. in it.
@@ -194,8 +194,8 @@ func canonicalServer(server string) string {
 	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port) + path.Clean("/"+u.Path)
 }
 
-// shownServer returns as much of a URL of an API server as can be shown: one that cannot
-// be parsed may hold a password in any place, and one that is encoded may hide it.
+// shownServer returns the part of an API server's URL that is safe to show: a URL that
+// cannot be parsed may contain a password anywhere, and an encoded one may hide it.
 func shownServer(server string) string {
 	if strings.ContainsAny(server, "@%?#") {
 		return notShown
@@ -203,8 +203,8 @@ func shownServer(server string) string {
 	return short(server)
 }
 
-// validateServer checks a URL of an API server, of which nothing is shown that could
-// be a password, and the name of its certificate.
+// validateServer checks the URL of an API server and the name of its certificate. Errors
+// show no part of the URL that could be a password.
 func validateServer(at *field.Path, name, server, tlsServerName string) field.ErrorList {
 	var errs field.ErrorList
 	u, err := url.Parse(server)
@@ -228,7 +228,7 @@ func validateTypedInterval(f Format, interval time.Duration) field.ErrorList {
 	if f != FormatHealthReports && f != FormatBoth || interval <= MaxTypedInterval || interval > MaxInterval {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("probe", "interval"), interval.String(), fmt.Sprintf("must be at most %s with format %s: readers of the typed form take an older entry for stale", MaxTypedInterval, f))}
+	return field.ErrorList{field.Invalid(field.NewPath("probe", "interval"), interval.String(), fmt.Sprintf("must be at most %s with format %s: readers of the typed form treat an older entry as stale", MaxTypedInterval, f))}
 }
 
 func validateResource(path *field.Path, r Resource) field.ErrorList {
