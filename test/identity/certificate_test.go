@@ -190,8 +190,9 @@ func TestDeniedRequestIsReportedAndMadeAgainMuchLater(t *testing.T) {
 func (o *operator) mustForget() {
 	o.t.Helper()
 	for range 2 {
-		if err := o.manager.Forget(soon(o.t), o.want.Namespace, o.want.Secret, true); err != nil {
-			o.t.Error(err)
+		existed := o.secret() != nil
+		if deleted, err := o.manager.Forget(soon(o.t), o.want.Namespace, o.want.Secret, true); err != nil || deleted != existed {
+			o.t.Errorf("deleted %v, want %v: %v", deleted, existed, err)
 		}
 		o.tidied()
 		if o.secret() != nil {

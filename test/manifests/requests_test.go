@@ -67,7 +67,7 @@ func TestEveryKindOfCredentialsIsMadeWithTheRightsOfItsComponent(t *testing.T) {
 				}
 				return nil
 			})
-			if err := m.Forget(t.Context(), kas, secret, c.kind == v1alpha1.CredentialsClientCertificate); err != nil {
+			if _, err := m.Forget(t.Context(), kas, secret, c.kind == v1alpha1.CredentialsClientCertificate); err != nil {
 				t.Error(err)
 			}
 			if err := client.CoreV1().ServiceAccounts(kas).Delete(t.Context(), reporter, metav1.DeleteOptions{}); err != nil {

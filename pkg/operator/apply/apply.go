@@ -6,6 +6,7 @@ package apply
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -21,8 +22,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// lag is how long a watch may take to show what was written.
-const lag = time.Second
+const (
+	// lag is how long a watch may take to show what was written.
+	lag = time.Second
+	// remembered is for how long a deletion is known that no watch shows.
+	remembered = time.Hour
+)
 
 // resources are the kinds that the operator writes.
 var resources = map[schema.GroupKind]string{
@@ -48,18 +53,20 @@ type Applier struct {
 
 	mu      sync.Mutex
 	applied map[string]record
+	deleted map[types.UID]time.Time // when the API server accepted a deletion
 }
 
 // record is what is known of an object that was applied.
 type record struct {
 	desired string    // hash of what was sent
 	live    string    // fingerprint of what came of it
+	version string    // resourceVersion of that
 	at      time.Time // when
 }
 
 // New makes an Applier.
 func New(client dynamic.Interface, manager string, clock clock.PassiveClock) *Applier {
-	return &Applier{client: client, manager: manager, clock: clock, applied: map[string]record{}}
+	return &Applier{client: client, manager: manager, clock: clock, applied: map[string]record{}, deleted: map[types.UID]time.Time{}}
 }
 
 // Outcome of Apply.
@@ -84,7 +91,8 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 		return "", nil, fmt.Errorf("apply %s: %w", key, err)
 	}
 	hash := v1alpha1.FileHash(raw)
-	if r, ok := a.recordOf(key); ok && r.desired == hash {
+	r, known := a.recordOf(key)
+	if known && r.desired == hash {
 		if live != nil && fingerprint(desired, live) == r.live {
 			return Unchanged, nil, nil
 		}
@@ -97,13 +105,15 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	if err != nil {
 		return "", nil, fmt.Errorf("apply %s: %w", key, err)
 	}
-	outcome := Applied
-	if live != nil && live.GetUID() == result.GetUID() && live.GetResourceVersion() == result.GetResourceVersion() {
-		outcome = Unchanged // an apply that changes nothing is no new version
+	outcome, version := Applied, result.GetResourceVersion()
+	// An apply that changes nothing makes no new version, of what the watch shows or of
+	// what the last apply made.
+	if live != nil && live.GetUID() == result.GetUID() && live.GetResourceVersion() == version || known && r.version == version {
+		outcome = Unchanged
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.applied[key] = record{desired: hash, live: fingerprint(desired, result), at: a.clock.Now()}
+	a.applied[key] = record{desired: hash, live: fingerprint(desired, result), version: version, at: a.clock.Now()}
 	return outcome, result, nil
 }
 
@@ -114,9 +124,9 @@ func (a *Applier) recordOf(key string) (r record, ok bool) {
 	return r, ok
 }
 
-// Delete removes an object that a watch showed, and no other of its name. One
-// that is gone, or going, is left alone.
-func (a *Applier) Delete(ctx context.Context, live *unstructured.Unstructured) (bool, error) {
+// Delete removes an object that a watch showed, and no other of its name, and reports
+// whether it did. One that is gone, or going, is left alone.
+func (a *Applier) Delete(ctx context.Context, live *unstructured.Unstructured) (deleted bool, err error) {
 	key := Key(live)
 	a.mu.Lock()
 	delete(a.applied, key)
@@ -126,14 +136,20 @@ func (a *Applier) Delete(ctx context.Context, live *unstructured.Unstructured) (
 	}
 	uid := live.GetUID()
 	background := metav1.DeletePropagationBackground
-	err := a.resource(live).Delete(ctx, live.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
+	err = a.resource(live).Delete(ctx, live.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("delete %s: %w", key, err)
 	}
-	return true, nil
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Now()
+	maps.DeleteFunc(a.deleted, func(_ types.UID, at time.Time) bool { return now.Sub(at) > remembered })
+	_, before := a.deleted[uid]
+	a.deleted[uid] = now
+	return !before, nil // it was going already, and the watch does not show it yet
 }
 
 func (a *Applier) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {

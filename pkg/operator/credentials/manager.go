@@ -115,28 +115,29 @@ func (m *Manager) step(ctx context.Context, want Request, s *state) (validity, e
 	return s.last, err
 }
 
-// Forget deletes a Secret, and what is under way for it. Either may be missing. An
-// issued credential works until it expires; a legacy token ends with its Secret.
+// Forget deletes a Secret, and what is under way for it, and reports whether there was
+// such a Secret. An issued credential works until it expires; a legacy token ends with
+// its Secret.
 //
 // certificate is whether the Secret is one of a ClientCertificate: only then is there
 // a request to look for, and the right to.
-func (m *Manager) Forget(ctx context.Context, namespace, secret string, certificate bool) error {
+func (m *Manager) Forget(ctx context.Context, namespace, secret string, certificate bool) (deleted bool, err error) {
 	key := types.NamespacedName{Namespace: namespace, Name: secret}
 	if certificate {
 		s := m.state(key)
 		s.discard()
 		if err := m.tidy(ctx, key, s); err != nil {
-			return err
+			return false, err
 		}
 	}
-	err := m.client.CoreV1().Secrets(namespace).Delete(ctx, secret, metav1.DeleteOptions{})
+	err = m.client.CoreV1().Secrets(namespace).Delete(ctx, secret, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete Secret %s: %w", key, err)
+		return false, fmt.Errorf("delete Secret %s: %w", key, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.states, key)
-	return nil
+	return err == nil, nil
 }
 
 func progressing(format string, args ...any) error {

@@ -331,7 +331,7 @@ func (c *Controller) finish(ctx context.Context, e *entry, s *Snapshot, o *Outco
 		return 0 // the operator ends, and so did its requests
 	}
 	if !unanswered(o.Err) {
-		c.report(e, o)
+		c.report(e, s, o)
 	}
 	again = resync
 	if o.Requeue > 0 {
@@ -363,8 +363,10 @@ func unanswered(err error) bool {
 }
 
 // report makes a status visible: in metrics, and to whoever asks for Statuses. An
-// empty message is a matter of a moment, and not reported.
-func (c *Controller) report(e *entry, o *Outcome) {
+// empty message is a matter of a moment, and not reported. What an earlier process
+// reported, as the condition shows, is no Event again; nor is a first status that no
+// condition shows.
+func (c *Controller) report(e *entry, s *Snapshot, o *Outcome) {
 	for secret, at := range o.Expiries {
 		c.metrics.expiry.WithLabelValues(e.target.Name, secret).Set(float64(at.Unix()))
 	}
@@ -379,7 +381,15 @@ func (c *Controller) report(e *entry, o *Outcome) {
 	if before == o.Status {
 		return
 	}
-	if before.Reason != o.Status.Reason {
+	reported := before.Reason
+	switch {
+	case reported != "":
+	case o.NoCondition:
+		reported = o.Status.Reason
+	case s.Resource != nil:
+		reported = Reason(s.Resource.Conditions[ConditionType].Reason)
+	}
+	if reported != o.Status.Reason {
 		c.Event(e.target.Name, o.Status.Reason.EventType(), string(o.Status.Reason), o.Status.Message)
 	}
 	c.Changed()
@@ -432,7 +442,7 @@ func (c *Controller) entry(l life) *entry {
 		was := e
 		e = &entry{revisions: map[string]revisionRead{}}
 		if was != nil {
-			e.status, e.published = was.status, was.published
+			e.status, e.published, e.ignored = was.status, was.published, was.ignored
 			go was.sources.End()
 		}
 		e.sources = source.NewTarget(c.ctx, c.cluster, &l.target, source.TargetOptions{

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,12 +74,19 @@ func (r *requests) client(recorded *State) *dynamicfake.FakeDynamicClient {
 		if err := json.Unmarshal(patch.GetPatch(), &o.Object); err != nil {
 			return true, nil, err
 		}
-		r.version++
-		o.SetResourceVersion(strconv.Itoa(100 + r.version))
-		o.SetNamespace(a.GetNamespace())
 		status, _ := json.Marshal(o.Object["status"])
 		r.all = append(r.all, "apply "+a.GetResource().Resource+" "+string(status))
-		if _, err := client.Tracker().Get(a.GetResource(), a.GetNamespace(), patch.GetName()); err != nil {
+		o.SetNamespace(a.GetNamespace())
+		live, err := client.Tracker().Get(a.GetResource(), a.GetNamespace(), patch.GetName())
+		if err == nil {
+			o.SetResourceVersion(live.(*unstructured.Unstructured).GetResourceVersion())
+			if reflect.DeepEqual(o, live) {
+				return true, o, nil // as an API server has it
+			}
+		}
+		r.version++
+		o.SetResourceVersion(strconv.Itoa(100 + r.version))
+		if err != nil {
 			return true, o, client.Tracker().Create(a.GetResource(), o, a.GetNamespace())
 		}
 		return true, o, client.Tracker().Update(a.GetResource(), o, a.GetNamespace())
@@ -90,16 +98,23 @@ func (r *requests) client(recorded *State) *dynamicfake.FakeDynamicClient {
 // server and the Events it recorded.
 func runController(t *testing.T, configuration string, recorded *State) (all, events []string) {
 	t.Helper()
+	r := &requests{}
+	events = r.run(t, r.client(recorded), configuration)
+	return r.all, events
+}
+
+// run runs a controller for ten minutes, and returns the Events it recorded.
+func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, configuration string) (events []string) {
+	t.Helper()
 	config, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nimage: reporter:1\n" + configuration))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &requests{}
 	synctest.Test(t, func(t *testing.T) {
 		openShift := false
 		var mu sync.Mutex
 		c := New(Options{
-			Client: r.client(recorded), CA: func() ([]byte, error) { return []byte("CA"), nil },
+			Client: client, CA: func() ([]byte, error) { return []byte("CA"), nil },
 			TLS:       func() (tlsprofile.Settings, string, bool) { return tlsprofile.Settings{}, "", true },
 			Namespace: "kms-health", OpenShift: &openShift, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now,
 			Rollup: noRollup{}, Changed: func() {}, Event: func(_, _, reason, _ string) {
@@ -116,7 +131,7 @@ func runController(t *testing.T, configuration string, recorded *State) (all, ev
 		cancel()
 		running.Wait()
 	})
-	return r.all, events
+	return events
 }
 
 const oneTarget = `targets:
@@ -146,6 +161,18 @@ func TestTargetWithNothingToDoIsLeftAlone(t *testing.T) {
 		}
 		if len(events) > 3 {
 			t.Errorf("%s: %d Events: %v", name, len(events), events[:4])
+		}
+	}
+}
+
+func TestRestartRepeatsNoEvent(t *testing.T) {
+	r := &requests{}
+	client := r.client(nil)
+	named := strings.Replace(oneTarget, "podSelector", `plugins: [{keyID: "1", endpoint: "unix:///k.sock", role: Write}], podSelector`, 1)
+	for _, configuration := range []string{oneTarget, named, "managementState: Unmanaged\n" + named} {
+		_ = r.run(t, client, configuration)
+		if events := r.run(t, client, configuration); len(events) > 0 {
+			t.Errorf("after a restart: %v", events)
 		}
 	}
 }

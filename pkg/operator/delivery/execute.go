@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -55,6 +56,7 @@ type execution struct {
 	snapshot *Snapshot
 	plan     *Plan
 	state    State
+	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
 	problems []Problem
 	outcome  *Outcome
 }
@@ -168,10 +170,13 @@ func (x *execution) inject(ctx context.Context) error {
 			"apiVersion": "apps/v1", "kind": "Deployment",
 			"metadata": map[string]any{"name": d.Name, "namespace": d.Namespace, "uid": string(d.UID)},
 		}}
-		if _, _, err := x.Applier.Apply(ctx, bare, nil); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		outcome, result, err := x.Applier.Apply(ctx, bare, nil)
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return err
 		}
-		x.event("Ejected", "Deployment "+d.Namespace+"/"+d.Name)
+		if outcome == apply.Applied && result.GetResourceVersion() != d.ResourceVersion {
+			x.event("Ejected", apply.Key(bare))
+		}
 		x.state.notInjected()
 	case x.plan.Inject != nil:
 		live, err := deploymentObject(x.snapshot)
@@ -236,10 +241,13 @@ func (x *execution) remove(ctx context.Context) error {
 			continue
 		}
 		certificate := name == manifests.CredentialsName(x.snapshot.Target.Name, v1alpha1.CredentialsClientCertificate)
-		if err := x.Credentials.Forget(ctx, namespace, name, certificate); err != nil {
+		deleted, err := x.Credentials.Forget(ctx, namespace, name, certificate)
+		if err != nil {
 			return err
 		}
-		x.event("Deleted", "Secret "+namespace+"/"+name)
+		if deleted {
+			x.event("Deleted", "Secret "+namespace+"/"+name)
+		}
 		x.state.Secrets = slices.DeleteFunc(slices.Clone(x.state.Secrets), func(s string) bool { return s == name })
 		x.requeue(time.Second) // no watch reports a Secret that is gone
 	}
@@ -287,15 +295,13 @@ func (x *execution) record(ctx context.Context) error {
 	}
 	annotations[manifests.StateAnnotation] = x.state.String()
 	anchor.SetAnnotations(annotations)
-	live := x.snapshot.find(anchor)
-	_, result, err := x.Applier.Apply(ctx, anchor, live)
-	if err != nil {
+	live := cmp.Or(x.anchor, x.snapshot.find(anchor))
+	outcome, result, err := x.Applier.Apply(ctx, anchor, live)
+	if err != nil || result == nil {
 		return err
 	}
-	if result != nil {
-		x.outcome.Recorded = Recorded{Version: result.GetResourceVersion(), State: x.state}
-	}
-	if live != nil && !reflect.DeepEqual(live.Object["rules"], anchor.Object["rules"]) {
+	x.anchor, x.outcome.Recorded = result, Recorded{Version: result.GetResourceVersion(), State: x.state}
+	if outcome == apply.Applied && live != nil && !reflect.DeepEqual(live.Object["rules"], anchor.Object["rules"]) {
 		x.event("Applied", apply.Key(anchor)+": its rules had been changed")
 	}
 	return nil

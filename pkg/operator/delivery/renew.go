@@ -7,7 +7,6 @@ import (
 	"maps"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -49,8 +48,8 @@ func kubeconfigOf(o *unstructured.Unstructured) (path []string, text string) {
 	return path, text
 }
 
-// withCA is a patch of an object whose kubeconfig has another CA than that of the API
-// server, and nothing else.
+// withCA is a patch of an object, as it was read, whose kubeconfig has another CA than
+// that of the API server, and nothing else.
 func withCA(o *unstructured.Unstructured, ca []byte) (patch *unstructured.Unstructured, changed bool) {
 	path, text := kubeconfigOf(o)
 	if text == "" || len(ca) == 0 {
@@ -74,7 +73,7 @@ func withCA(o *unstructured.Unstructured, ca []byte) (patch *unstructured.Unstru
 	}
 	patch = &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(),
-		"metadata": map[string]any{"name": o.GetName(), "namespace": o.GetNamespace(), "uid": string(o.GetUID())},
+		"metadata": map[string]any{"name": o.GetName(), "namespace": o.GetNamespace(), "uid": string(o.GetUID()), "resourceVersion": o.GetResourceVersion()},
 	}}
 	if err := unstructured.SetNestedField(patch.Object, string(raw), path...); err != nil {
 		return nil, false
@@ -91,10 +90,13 @@ func (x *execution) renewCA(ctx context.Context) error {
 		}
 		_, err = x.Client.Resource(apply.ResourceOf(patch)).Namespace(patch.GetNamespace()).
 			Patch(ctx, patch.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manifests.Manager})
-		if err != nil {
+		switch {
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // it has changed since, and the watch will show it
+		case err != nil:
 			return fmt.Errorf("replace the CA of %s: %w", apply.Key(patch), err)
+		default:
+			x.event("CARenewed", apply.Key(patch))
 		}
-		x.Event(x.snapshot.Target.Name, corev1.EventTypeNormal, "CARenewed", apply.Key(patch))
 	}
 	return nil
 }
