@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// hardEnd is when the process ends after the first signal, whatever is stuck.
+	// hardEnd is when the process exits after the first signal, even if something hangs.
 	hardEnd = 2 * time.Second
 	// flushTime bounds the wait for the log's last lines to be read. With the time
 	// that reporter.Run takes to end, it is shorter than hardEnd.

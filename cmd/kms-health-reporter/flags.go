@@ -72,7 +72,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	o := &options{}
 	fs := pflag.NewFlagSet("kms-health-reporter", pflag.ContinueOnError)
 	fs.SortFlags = false
-	fs.Usage = func() {} // main prints it, to where it belongs
+	fs.Usage = func() {} // main prints it, to stdout or stderr
 	fs.StringVar(&o.config, "config", defaultConfig, "the configuration `file`; it may appear later")
 	fs.StringVar(&o.node, "node-name", getenv(nodeVariable), "the `name` of the node that is reported on, needed to write to an operator resource; by default $"+nodeVariable)
 	fs.StringVar(&o.output, "output", "", "write a JSON array after every round of probes: as a line to standard output (`-`), or to the file of this path, which is replaced whole")
@@ -111,7 +111,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	return o, nil
 }
 
-// sameFile is reporter.SameFile, unless a file system hangs: then each write finds out.
+// sameFile is reporter.SameFile, unless a file system hangs: then each write checks it.
 func sameFile(a, b string) bool {
 	same := make(chan bool, 1)
 	go func() { same <- reporter.SameFile(a, b) }()

@@ -35,8 +35,8 @@ const (
 // exitOf has the exit codes of --once.
 var exitOf = map[check.Outcome]int{check.Healthy: exitOK, check.NotHealthy: exitNotOK, check.NotObserved: exitNoAnswer}
 
-// The kernel gives a signal to the main thread, even while that is in a file system that
-// hangs, and then nobody sees it. So that thread does nothing but wait.
+// The kernel delivers a signal to the main thread, also while that thread is blocked in a
+// file system, where it is not handled. So the main thread does nothing but wait.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -78,17 +78,17 @@ func report(o *options, stdout, stderr io.Writer) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	ctx := untilSignal(signals, os.Exit)
-	// A reader of our output, or a terminal, that goes away does not end us, nor does
-	// a SIGHUP from a program that takes it for a reload.
+	// The process must not end when the reader of its output or its terminal closes, nor
+	// by a SIGHUP that was meant as a reload.
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	log := logging.Start(stderr)
-	// It waits for others nearly all of the time. On one processor at a time it wakes
-	// fewer threads, which is a quarter of its CPU time.
+	// The process is idle nearly all of the time. With one processor it wakes fewer
+	// threads, which saves a quarter of its CPU time.
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1)
 	}
-	// It keeps 1 MB, and Go would let 4 MB of garbage gather. With 2 MB, it has 1.3 MB
-	// less resident memory, and collects once in some 10 rounds instead of 30.
+	// Its live heap is 1 MB, and by default Go collects at 4 MB. Collecting at 2 MB needs
+	// 1.3 MB less resident memory, at one collection in some 10 rounds instead of 30.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}

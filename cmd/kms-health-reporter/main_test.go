@@ -13,7 +13,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// call runs the command to its end.
+// call runs the command until it exits.
 func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer

@@ -20,10 +20,10 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// patience bounds what must happen soon.
-const patience = 30 * time.Second
+// waitLimit bounds each wait.
+const waitLimit = 30 * time.Second
 
-// asMain makes the test's binary the program itself.
+// asMain makes the test binary run main.
 const asMain = "KMS_HEALTH_REPORTER_TEST_MAIN"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is a reporter in a process of its own, with one plugin.
+// process is a reporter in a child process, with one plugin.
 type process struct {
 	*exec.Cmd
 	plugin *kmsplugin.Plugin
@@ -42,7 +42,7 @@ type process struct {
 }
 
 // start runs the program with a file of one plugin, keyID 1, that is probed every
-// second. Nothing is left of it after the test.
+// second. It is cleaned up after the test.
 func start(t *testing.T, stdout, stderr *os.File, args ...string) *process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kmsh") // t.TempDir's name is too long for a socket
@@ -89,14 +89,13 @@ func (p *process) end(t *testing.T, signals ...os.Signal) (code int, took time.D
 	}
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
-		t.Fatalf("it did not end within %s of %v", patience, signals)
+	case <-time.After(waitLimit):
+		t.Fatalf("it did not end within %s of %v", waitLimit, signals)
 	}
 	return p.ProcessState.ExitCode(), time.Since(began)
 }
 
-// fullPipe returns the end of a pipe that takes no byte more, whose other end nobody
-// reads.
+// fullPipe returns the write end of a full pipe whose read end is never read.
 func fullPipe(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -121,7 +120,7 @@ func TestFullStandardErrorStopsNeitherProbesNorTheEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits
 			p := start(t, fullPipe(t), fullPipe(t), "--output=-", "-v=4")
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
 			if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, 2); err != nil {
 				t.Fatalf("it does not probe: %v", err)
@@ -139,7 +138,7 @@ func TestFullStandardErrorStopsNeitherProbesNorTheEnd(t *testing.T) {
 	}
 }
 
-func TestSignalEndsItWhateverIsStuck(t *testing.T) {
+func TestSignalEndsItWhileSomethingHangs(t *testing.T) {
 	for name, c := range map[string]struct {
 		signals  int
 		low, top time.Duration
@@ -157,7 +156,7 @@ func TestSignalEndsItWhateverIsStuck(t *testing.T) {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(patience):
+			case <-time.After(waitLimit):
 				t.Fatal("the first signal ends nothing")
 			}
 			select {
@@ -165,7 +164,7 @@ func TestSignalEndsItWhateverIsStuck(t *testing.T) {
 				if took := time.Since(began); code != exitOK || took < c.low || took > c.top {
 					t.Errorf("exit code %d after %s", code, took)
 				}
-			case <-time.After(patience):
+			case <-time.After(waitLimit):
 				t.Fatal("no exit")
 			}
 		})
@@ -175,7 +174,7 @@ func TestSignalEndsItWhateverIsStuck(t *testing.T) {
 func TestLogIsFlushedAtTheEnd(t *testing.T) {
 	var log output
 	p := start(t, nil, log.pipe(t))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, 1); err != nil {
 		t.Fatal(err)
@@ -240,7 +239,7 @@ func (o *output) text() string {
 }
 
 func (o *output) eventually(want string) bool {
-	for range int(patience / (10 * time.Millisecond)) {
+	for range int(waitLimit / (10 * time.Millisecond)) {
 		if strings.Contains(o.text(), want) {
 			return true
 		}
@@ -285,7 +284,7 @@ func TestReporterThatWasStoppedDoesNotBlameThePlugin(t *testing.T) {
 	if err := p.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultSlow, Args: []string{"500ms"}}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	for range 3 {
 		if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, p.plugin.Calls(kmsplugin.CallStatus).Count+1); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 )
 
-// reading is what the file said at one time: a configuration, or why it is none.
+// reading is one result of reading the file: a configuration, or an error.
 type reading struct {
 	config *v1alpha1.ReporterConfiguration
 	sum    string // SHA-256 of the file, in hexadecimal
@@ -23,8 +23,8 @@ type reading struct {
 	err    error
 }
 
-// read decodes the file. It is done beside the loop, since a file of a megabyte
-// takes its time.
+// read decodes the file. It does not run in the loop, since decoding a large file
+// takes long.
 func read(c filewatch.Content) reading {
 	if c.Err != nil {
 		return reading{result: reloadUnreadable, err: c.Err}
@@ -36,14 +36,14 @@ func read(c filewatch.Content) reading {
 	return reading{config: config, sum: v1alpha1.FileHash(c.Data), result: reloadApplied}
 }
 
-// reload considers the file as it is now.
+// reload applies the result of reading the file.
 func (r *Reporter) reload(ctx context.Context, now reading) {
 	r.metrics.reloads.WithLabelValues(now.result).Inc()
 	if now.err != nil {
-		r.complain(now.err)
+		r.reject(now.err)
 		return
 	}
-	r.complaint, r.sum = "", now.sum
+	r.configError, r.sum = "", now.sum
 	r.metrics.configGood.Set(1)
 	r.metrics.configSince.SetToCurrentTime()
 	r.metrics.configInfo.Reset()
@@ -53,8 +53,8 @@ func (r *Reporter) reload(ctx context.Context, now reading) {
 	r.apply(ctx, now.config)
 }
 
-// compare tells when the file is not the one that the pod was made for: an old
-// one that is yet to be replaced, or one that somebody else has changed.
+// compare logs when the file is not the one that the pod was created for: an old
+// one that was not replaced yet, or one that was edited by someone else.
 func (r *Reporter) compare(now reading) {
 	made := r.options.ConfigHash
 	if made == "" {
@@ -75,10 +75,10 @@ func (r *Reporter) compare(now reading) {
 	}
 }
 
-// complain keeps what is in force, and says why.
-func (r *Reporter) complain(err error) {
+// reject keeps the configuration in use, and logs why the file was rejected.
+func (r *Reporter) reject(err error) {
 	r.metrics.configGood.Set(0)
-	r.complaint = err.Error()
+	r.configError = err.Error()
 	switch {
 	case r.config != nil:
 		klog.ErrorS(err, "Configuration file cannot be used; the last good one stays in force", "file", r.options.ConfigFile, "sha256", r.sum)
@@ -90,7 +90,7 @@ func (r *Reporter) complain(err error) {
 	r.show()
 }
 
-// apply puts a configuration in force. What did not change goes on undisturbed.
+// apply puts a configuration in force. Plugins that did not change are not interrupted.
 func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfiguration) {
 	before := r.config
 	r.config = config
@@ -108,23 +108,23 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	}
 	if r.tripInterval() == 0 {
 		for _, p := range plugins {
-			p.trips.reset() // nothing would end its verdict
+			p.trips.reset() // nothing would replace its verdict
 		}
 	}
 	r.server.Apply(config.Serving)
 	if before == nil || !reflect.DeepEqual(before.Destination, config.Destination) {
-		r.direct(ctx, config.Destination)
+		r.startPublishers(ctx, config.Destination)
 	}
 	switch {
 	case len(plugins) == 0:
 		r.tick.Stop()
 	case before == nil || len(before.Plugins) == 0 || before.Probe.Interval != config.Probe.Interval:
-		// With a shorter interval, what was fresh a moment ago may be stale.
+		// With a shorter interval, an entry that was fresh before may be stale.
 		changed = plugins
 		r.tick.Reset(jitter(config.Probe.Interval.Duration))
 	}
 	for _, p := range changed {
-		p.again = p.busy // what is under way has the settings of before
+		p.again = p.busy // a running probe has the old settings
 	}
 	r.probe(ctx, changed)
 	if r.complete() {
@@ -134,8 +134,8 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	}
 }
 
-// direct starts publishers for a destination, in place of those there were.
-func (r *Reporter) direct(ctx context.Context, d *v1alpha1.Destination) {
+// startPublishers starts publishers for a destination, in place of the current ones.
+func (r *Reporter) startPublishers(ctx context.Context, d *v1alpha1.Destination) {
 	if r.stopPublishers != nil {
 		r.stopPublishers()
 		r.publishers, r.stopPublishers = nil, nil
@@ -171,17 +171,17 @@ func (r *Reporter) direct(ctx context.Context, d *v1alpha1.Destination) {
 	}
 }
 
-// checkWatch logs when the kernel stops telling of changes, and when it tells
-// again.
+// checkWatch logs when events about the file are no longer received, and when they
+// are received again.
 func (r *Reporter) checkWatch() {
 	watching, err := r.watcher.Watching()
-	if watching == !r.deaf {
+	if watching == !r.pollOnly {
 		return
 	}
-	r.deaf = !watching
-	if r.deaf {
-		klog.ErrorS(err, "Changes of the configuration file are seen every 10 seconds only", "file", r.options.ConfigFile)
+	r.pollOnly = !watching
+	if r.pollOnly {
+		klog.ErrorS(err, "Changes of the configuration file are detected every 10 seconds only", "file", r.options.ConfigFile)
 	} else {
-		klog.InfoS("Changes of the configuration file are seen at once again", "file", r.options.ConfigFile)
+		klog.InfoS("Changes of the configuration file are detected at once again", "file", r.options.ConfigFile)
 	}
 }

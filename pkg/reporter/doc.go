@@ -1,12 +1,10 @@
-// Package reporter joins the reporter's parts: a file is watched, the plugins
-// that it names are probed, and what they answered is published, written out and
-// served.
+// Package reporter joins the reporter's parts: it watches a file, probes the plugins
+// that the file names, and publishes, prints and serves the results.
 //
-// One goroutine owns all state and never waits for anything outside: reading the
-// file, probing, writing and serving each go on beside it. So a plugin that
-// hangs, an API server that is away or a full disk delays nothing but itself.
+// One goroutine owns all state and never blocks on I/O: reading the file, probing,
+// writing and serving each run in other goroutines. So a plugin that hangs, an API
+// server that is down or a full disk delays nothing else.
 //
-// The last good file stays in force: a file that is broken, or gone, is a
-// message to the admin, and no instruction. Only an empty list of plugins means
-// that there is nothing to do.
+// The last valid file stays in force: an invalid or deleted file is logged, and changes
+// nothing. Only an empty list of plugins turns probing off.
 package reporter

@@ -12,7 +12,7 @@ import (
 // The tests of this file are named after incidents of real plugins and of kube-apiserver,
 // by the issue that reported them. (kubernetes-csi/livenessprobe 45 is in package probe.)
 
-// finds wants one plugin with a status, a reason, and texts in its detail.
+// finds matches one plugin with a status, a reason, and texts in its detail.
 func finds(status health.Status, reason health.Reason, details ...string) func([]health.Entry) bool {
 	return func(entries []health.Entry) bool {
 		if len(entries) != 1 || entries[0].Status != status || entries[0].Reason != reason {
@@ -27,7 +27,7 @@ func finds(status health.Status, reason health.Reason, details ...string) func([
 	}
 }
 
-func (h *house) set(p *kmsplugin.Plugin, fault string, args ...string) {
+func (h *fixture) set(p *kmsplugin.Plugin, fault string, args ...string) {
 	h.t.Helper()
 	if err := p.SetFault(kmsplugin.Fault{Name: fault, Args: args}); err != nil {
 		h.t.Fatal(err)
@@ -35,9 +35,9 @@ func (h *house) set(p *kmsplugin.Plugin, fault string, args ...string) {
 }
 
 // reportsOn starts a reporter of one healthy plugin that writes.
-func reportsOn(t *testing.T) (*house, *kmsplugin.Plugin) {
+func reportsOn(t *testing.T) (*fixture, *kmsplugin.Plugin) {
 	t.Helper()
-	h := newHouse(t)
+	h := newFixture(t)
 	p := h.plugin("1")
 	h.write("1s", "1:Write")
 	h.run()
@@ -45,9 +45,9 @@ func reportsOn(t *testing.T) (*house, *kmsplugin.Plugin) {
 	return h, p
 }
 
-// restart breaks the plugin's connections and makes it listen again, as a new process
-// of it does.
-func (h *house) restart(p *kmsplugin.Plugin) {
+// restart closes the plugin's connections and makes it listen again, like a restarted
+// process.
+func (h *fixture) restart(p *kmsplugin.Plugin) {
 	h.t.Helper()
 	if err := p.Crash(); err != nil {
 		h.t.Fatal(err)
@@ -80,9 +80,9 @@ func TestAWSEncryptionProvider74And26SocketFileLeftBehind(t *testing.T) {
 	h.await("it listens again", finds(health.Healthy, ""))
 }
 
-// ttypic/vault-kubernetes-kms issue 304: the token of the plugin ended after hours, its
-// Status said no more than that something was wrong.
-func TestVaultKubernetesKMS304TokenEndsAfterHours(t *testing.T) {
+// ttypic/vault-kubernetes-kms issue 304: the token of the plugin expired after hours, and
+// its Status reported only that it is not healthy.
+func TestVaultKubernetesKMS304TokenExpiresAfterHours(t *testing.T) {
 	h, p := reportsOn(t)
 	h.set(p, kmsplugin.FaultRefuseEncrypt, "PermissionDenied", "permission denied: invalid token")
 	h.set(p, kmsplugin.FaultUnhealthy, "err")
@@ -100,7 +100,7 @@ func TestVaultKubernetesKMS201ConnectionRefusedAfterSomeTime(t *testing.T) {
 		if err := p.Return(); err != nil {
 			t.Fatal(err)
 		}
-		h.await("seen by the next probe", finds(health.Healthy, ""))
+		h.await("detected by the next probe", finds(health.Healthy, ""))
 	}
 }
 
@@ -114,9 +114,9 @@ func TestKubernetes138950HealthzIsNotOKWithAValidKeyID(t *testing.T) {
 	})
 }
 
-// What a Status that stays "ok" hides (tried on third-party plugins), and what the field
-// reports of each.
-func TestRoundTripSeesWhatStatusHides(t *testing.T) {
+// Failures that a Status of "ok" hides (verified with third-party plugins), and the
+// report on each.
+func TestRoundTripDetectsFailuresThatStatusHides(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault  string
 		reason health.Reason
@@ -135,12 +135,12 @@ func TestRoundTripSeesWhatStatusHides(t *testing.T) {
 			h.restart(p)
 			h.await("the fault is seen", finds(health.Unhealthy, tt.reason, tt.detail))
 			h.skip()
-			h.await("its verdict stands until the next", finds(health.Unhealthy, tt.reason, tt.detail))
+			h.await("its verdict is kept until the next", finds(health.Unhealthy, tt.reason, tt.detail))
 		})
 	}
 }
 
-// One plugin's Status names the former key for a probe after a rotation.
+// One plugin's Status reports the former key for one probe after a rotation.
 func TestRotationWithALaggingStatusIsNoAlarm(t *testing.T) {
 	h, p := reportsOn(t)
 	h.set(p, kmsplugin.FaultLaggingStatus)
@@ -155,7 +155,7 @@ func TestRotationWithALaggingStatusIsNoAlarm(t *testing.T) {
 	})
 }
 
-// Nothing would end a verdict of a check that is not made any more.
+// No later round trip would replace the verdict of a check that is turned off.
 func TestRoundTripsTurnedOffLeaveNoVerdict(t *testing.T) {
 	h, p := reportsOn(t)
 	h.set(p, kmsplugin.FaultRefuseDecrypt)
@@ -169,12 +169,13 @@ func TestRoundTripsTurnedOffLeaveNoVerdict(t *testing.T) {
 	h.await("its verdict goes", finds(health.Healthy, ""))
 }
 
-// A reader may refuse to encrypt: what it was found to be as a writer does not stand.
-func TestWriterThatBecameAReaderIsNotHeldToEncrypt(t *testing.T) {
+// A Read plugin may reject Encrypt: the round trip's verdict on it as a Write plugin is
+// dropped.
+func TestPluginThatBecameReadNeedNotEncrypt(t *testing.T) {
 	h, p := reportsOn(t)
 	h.set(p, kmsplugin.FaultRefuseEncrypt)
 	h.restart(p)
 	h.await("the writer may not encrypt", finds(health.Unhealthy, health.PermissionDenied))
 	h.write("1s", "1:Read")
-	h.await("the reader need not", finds(health.Healthy, ""))
+	h.await("a Read plugin need not encrypt", finds(health.Healthy, ""))
 }

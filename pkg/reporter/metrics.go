@@ -7,7 +7,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// metrics are those of the loop; the parts bring their own.
+// metrics are those of the loop; the other packages register their own.
 type metrics struct {
 	pluginMetrics
 
@@ -74,7 +74,7 @@ func newMetrics(registry prometheus.Registerer, watching func() float64) *metric
 		m.reloads, m.configGood, m.configSince, m.configInfo, m.configExpected, m.outputErrors,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kms_health_reporter_config_watch_active",
-			Help: "1 when the kernel tells of changes to the configuration file; 0 when it is only read every 10 seconds.",
+			Help: "1 when events report changes of the configuration file; 0 when it is only read every 10 seconds.",
 		}, watching))
 	m.configExpected.Set(1)
 	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {
@@ -109,7 +109,7 @@ func newPluginMetrics() pluginMetrics {
 		}, []string{"key_id", "reason"}),
 		notProbed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kms_health_reporter_probe_failures_total",
-			Help: "Probes that the reporter itself could not make, for want of descriptors or memory. They say nothing of the plugin.",
+			Help: "Probes that the reporter itself could not make, for want of descriptors or memory. They do not depend on the plugin's health.",
 		}, []string{"key_id"}),
 		roundTrips: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kms_health_reporter_round_trips_total",
@@ -160,7 +160,7 @@ func (m *metrics) observeTrip(keyID string, t probe.Trip) {
 	m.roundTrips.WithLabelValues(keyID, result).Inc()
 }
 
-// forget drops the series of a plugin that is no longer configured.
+// forget deletes the series of a plugin that is no longer configured.
 func (m *metrics) forget(keyID string) {
 	of := prometheus.Labels{"key_id": keyID}
 	m.probes.DeletePartialMatch(of)

@@ -11,8 +11,8 @@ import (
 
 // Once probes every plugin of a configuration one time, all at once, with a round trip
 // unless that is off, and returns their entries in the order of a report. A plugin with
-// nothing to observe, or that the reporter could not probe, has no entry: unobserved says
-// why, by keyID. It lasts for six times the longest timeout, or for ten seconds, at most.
+// nothing to observe, or that the reporter could not probe, has no entry: unobserved has
+// the reason, by keyID. Once takes at most six times the longest timeout, or ten seconds.
 func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries []health.Entry, unobserved map[string]string) {
 	var plugins []*plugin
 	var probes sync.WaitGroup
@@ -23,7 +23,7 @@ func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries 
 			defer p.conn.Close()
 			w.settings.Late = lateAnswer
 			p.conn.Probe(ctx, w.settings, func(r probe.Result) {
-				if p.probed { // the diagnosis of a timeout, which is no later verdict
+				if p.probed { // the diagnosis of a timeout, which is not another verdict
 					r.At = p.last.At
 				}
 				p.last, p.probed = r, r.NotProbed == ""

@@ -15,16 +15,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// output writes messages to where --output points. It holds one message, the
-// latest: a reader that does not keep up misses some, and delays nobody.
+// output writes messages to the destination of --output. It holds one message, the
+// latest: a slow reader misses some messages, and does not delay the loop.
 type output struct {
 	write    func(line []byte) error
 	lines    chan []byte
 	failures prometheus.Counter
 }
 
-// newOutput returns an output to a writer, or to a file that is replaced whole
-// by each message. config is the path of the configuration file, which it never
+// newOutput returns an output to a writer, or to a file that each message replaces
+// atomically. config is the path of the configuration file, which it never
 // replaces.
 func newOutput(stdout io.Writer, path, config string, failures prometheus.Counter) *output {
 	o := &output{lines: make(chan []byte, 1), failures: failures}
@@ -59,7 +59,7 @@ func (o *output) offer(message string) {
 	case <-o.lines:
 	default:
 	}
-	o.lines <- Line(message) // has room: the loop alone puts in
+	o.lines <- Line(message) // has room: only the loop sends
 }
 
 // run writes until ctx ends, and reports a failure when it begins and ends.
@@ -117,7 +117,7 @@ func replaceFile(path, config string, data []byte) error {
 
 // replaceable returns the file that path leads to, if a report may replace it: it does
 // not exist, or is a regular file that is empty or holds a report. Any other file, such
-// as the configuration or credentials, is there for something else.
+// as the configuration or credentials, must not be replaced.
 func replaceable(path, config string) (string, error) {
 	if SameFile(path, config) {
 		return "", fmt.Errorf("%s is the configuration file, %s, and is not replaced", path, config)
@@ -153,8 +153,8 @@ func replaceable(path, config string) (string, error) {
 	return file, nil
 }
 
-// SameFile reports whether two paths are one file, by whatever names and links, or will
-// be when the missing one is made.
+// SameFile reports whether two paths lead to the same file, also through links, or will
+// once a missing one is created.
 func SameFile(a, b string) bool {
 	infoA, errA := os.Stat(a)
 	infoB, errB := os.Stat(b)
@@ -164,7 +164,7 @@ func SameFile(a, b string) bool {
 	return location(a) == location(b)
 }
 
-// location is where a path leads to, although there may be nothing yet.
+// location is the file that a path leads to, which need not exist yet.
 func location(path string) string {
 	for range 40 { // as many links as Linux follows, path_resolution(7)
 		if absolute, err := filepath.Abs(path); err == nil {

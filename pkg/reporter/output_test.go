@@ -11,8 +11,8 @@ import (
 
 func TestOutputReplacesReportsOnly(t *testing.T) {
 	for name, c := range map[string]struct {
-		prepare func(dir string) error
-		refused string // empty: it is replaced
+		prepare  func(dir string) error
+		rejected string // empty: it is replaced
 	}{
 		"no file yet":            {func(string) error { return nil }, ""},
 		"an empty file":          {func(dir string) error { return os.WriteFile(dir+"/out", nil, 0o600) }, ""},
@@ -31,7 +31,7 @@ func TestOutputReplacesReportsOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			config := filepath.Join(dir, "config.yaml")
-			if err := os.WriteFile(config, []byte("[] # of this file nothing may change\n"), 0o600); err != nil {
+			if err := os.WriteFile(config, []byte("[] # this file must not change\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if err := c.prepare(dir); err != nil {
@@ -39,9 +39,9 @@ func TestOutputReplacesReportsOnly(t *testing.T) {
 			}
 			before := snapshot(t, dir)
 			err := replaceFile(dir+"/out", config, []byte("[1]\n"))
-			if c.refused != "" {
-				if err == nil || !strings.Contains(err.Error(), c.refused) {
-					t.Errorf("error %v, want one with %q", err, c.refused)
+			if c.rejected != "" {
+				if err == nil || !strings.Contains(err.Error(), c.rejected) {
+					t.Errorf("error %v, want one with %q", err, c.rejected)
 				}
 				if after := snapshot(t, dir); after != before {
 					t.Errorf("the folder was\n%s\nand is\n%s", before, after)
@@ -55,13 +55,13 @@ func TestOutputReplacesReportsOnly(t *testing.T) {
 				t.Errorf("%q, %v", data, err)
 			}
 			if strings.Contains(before, "out -> ") != strings.Contains(snapshot(t, dir), "out -> ") {
-				t.Error("the link was replaced, not what it leads to")
+				t.Error("the link was replaced, not its target")
 			}
 		})
 	}
 }
 
-func TestOutputIsNotTheConfigurationThatIsYetToCome(t *testing.T) {
+func TestOutputIsNotTheConfigurationFileThatDoesNotExistYet(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	if err := os.Symlink(".", "link"); err != nil {
@@ -81,7 +81,7 @@ func TestOutputIsNotTheConfigurationThatIsYetToCome(t *testing.T) {
 		}
 	}
 	if SameFile("a", "b") || SameFile("d.yaml", "no/d.yaml") {
-		t.Error("different files are taken for the same")
+		t.Error("different files are treated as the same")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 )
 
-// identity is what makes a plugin the same across two configurations: it then
+// identity identifies a plugin across configurations: a plugin with the same identity
 // keeps its connection, its history and its place.
 type identity struct{ keyID, address string }
 
@@ -31,21 +31,21 @@ type plugin struct {
 	dropped   bool // no longer configured
 	probed    bool // at least once
 	last      probe.Result
-	lastKEKID string // the last that was answered, ever
+	lastKEKID string // the last that the plugin returned
 	notProbed string // why the reporter could not probe it; empty when it could
-	awaited   bool   // its socket is being looked for
+	awaited   bool   // awaitSocket runs for it
 	trips     trips
 	logged    logged
 }
 
-// wanted is a plugin as a configuration asks for it.
+// wanted is a plugin as it is configured.
 type wanted struct {
 	identity
 	settings probe.Settings
 }
 
-// lateAnswer bounds the wait for an answer that comes after the verdict that there was
-// none, for its words.
+// lateAnswer bounds the wait for an answer that arrives after the call timed out: it may
+// contain the cause.
 const lateAnswer = 10 * time.Second
 
 // want lists the plugins of a configuration, those that are written with first.
@@ -79,9 +79,9 @@ func rank(s probe.Settings) int {
 	return 1
 }
 
-// arrange returns the plugins for what is wanted, in its order: those there are,
-// with their new settings, and new ones from make. Both kinds are changed. What
-// is left over is no longer wanted.
+// arrange returns the wanted plugins, in their order: existing ones, with their new
+// settings, and new ones from make. It changes both. The existing plugins that are not
+// among them are no longer configured.
 func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins, changed, leftOver []*plugin) {
 	for _, w := range list {
 		i := slices.IndexFunc(have, func(p *plugin) bool { return p.identity == w.identity })
@@ -107,8 +107,8 @@ func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins,
 	return plugins, changed, leftOver
 }
 
-// observed returns what there is to report of the plugins: nothing of one that was
-// not probed yet, or whose pod is gone.
+// observed returns what is reported of the plugins: no entry for one that was not
+// probed yet, or whose pod was deleted.
 func observed(plugins []*plugin, interval time.Duration) []publish.Observation {
 	var list []publish.Observation
 	for _, p := range plugins {
@@ -119,8 +119,8 @@ func observed(plugins []*plugin, interval time.Duration) []publish.Observation {
 	return list
 }
 
-// entry is the plugin's state in the terms of the contract; its LastChecked is zero
-// when there is none.
+// entry is the plugin's state as an entry of the contract; its LastChecked is zero
+// before the first result.
 func (p *plugin) entry(interval time.Duration) health.Entry {
 	e := health.Entry{KeyID: p.keyID, Interval: interval}
 	if !p.probed || p.last.Gone {
@@ -131,10 +131,10 @@ func (p *plugin) entry(interval time.Duration) health.Entry {
 	return e
 }
 
-// verdict is that of a probe, together with that of the last round trip. A round trip
-// that failed makes a healthy plugin unhealthy. To one that answered, and not well, it
-// adds its words, and its reason where the plugin's own says nothing: Encrypt's error
-// often has the cause where healthz does not.
+// verdict combines the result of a probe with that of the last round trip. A failed round
+// trip makes a healthy plugin unhealthy. To an unhealthy plugin that answered it adds its
+// detail, and its reason where the plugin's own names no cause: Encrypt's error often
+// has the cause where healthz does not.
 func verdict(r probe.Result, t probe.Trip) (health.Status, health.Reason, string) {
 	switch {
 	case !t.Made || t.Status == health.Healthy || !r.Answered:

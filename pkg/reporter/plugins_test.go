@@ -30,7 +30,7 @@ const (
 	readThree = "{endpoint: 'unix:///r/kms-3.sock', role: Read}"
 )
 
-func TestReloadKeepsWhatDidNotChange(t *testing.T) {
+func TestReloadKeepsUnchangedPlugins(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before, after           []string
 		order, changed, dropped string
@@ -74,7 +74,7 @@ func TestReloadKeepsWhatDidNotChange(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatWasSeenIsReported(t *testing.T) {
+func TestOnlyObservedPluginsAreReported(t *testing.T) {
 	noon := time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 	result := probe.Result{Status: health.Error, Detail: "why", At: noon}
 	list := observed([]*plugin{

@@ -17,13 +17,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/serve"
 )
 
-// shutdown bounds the wait for what is under way when the reporter ends.
+// shutdown bounds the wait for running operations when the reporter ends.
 const shutdown = 1500 * time.Millisecond
 
-// watchPeriod is how often it is checked whether the kernel tells of changes.
+// watchPeriod is how often it is checked whether file events are received.
 const watchPeriod = 5 * time.Second
 
-// Options are what a Reporter is told by flags; all else is in the file.
+// Options are set by flags; all other settings are in the file.
 type Options struct {
 	// ConfigFile is the path of the file.
 	ConfigFile string
@@ -33,16 +33,16 @@ type Options struct {
 	// Output is "-" for Stdout, the path of a file, or empty.
 	Output string
 	Stdout io.Writer
-	// ConfigHash is what the pod was made for: the v1alpha1.FileHash of its file,
+	// ConfigHash is what the pod was created for: the v1alpha1.FileHash of its file,
 	// or the v1alpha1.PluginSetHash of that file's plugins. Empty: any file.
 	ConfigHash string
 	// UserAgent names the program to the API server.
 	UserAgent string
-	// Registry takes the metrics, and is what /metrics shows.
+	// Registry collects the metrics that /metrics serves.
 	Registry *prometheus.Registry
 }
 
-// Reporter is the running whole.
+// Reporter runs all parts of the program.
 type Reporter struct {
 	options Options
 	metrics *metrics
@@ -57,28 +57,28 @@ type Reporter struct {
 	stopPublishers context.CancelFunc
 	running        sync.WaitGroup
 
-	// All below belongs to the goroutine of Run.
-	config    *v1alpha1.ReporterConfiguration // in force; nil before the first
-	sum       string                          // of the file that it came from
-	mismatch  string                          // why it is not the one that the pod was made for
-	complaint string                          // why the file as it is now is not in force
-	deaf      bool                            // the watcher gets no events
-	plugins   []*plugin
-	events    chan event
-	tick      *time.Timer
-	hurry     *time.Timer // runs while a round waits for its last answers
-	hurrying  bool
+	// The fields below are used by the goroutine of Run only.
+	config       *v1alpha1.ReporterConfiguration // in force; nil before the first
+	sum          string                          // of the file that it came from
+	mismatch     string                          // why it is not the one that the pod was created for
+	configError  string                          // why the current file is not in force
+	pollOnly     bool                            // the watcher gets no events
+	plugins      []*plugin
+	events       chan event
+	tick         *time.Timer
+	graceTimer   *time.Timer // runs while a round waits for its last answers
+	graceStarted bool
 }
 
 // New returns a Reporter. It opens nothing yet.
 func New(options Options) *Reporter {
 	r := &Reporter{
-		options: options,
-		watcher: filewatch.New(options.ConfigFile, filewatch.Options{MaxSize: v1alpha1.MaxFileSize}),
-		events:  make(chan event),
-		tick:    stoppedTimer(),
-		hurry:   stoppedTimer(),
-		since:   sync.OnceValue(time.Now),
+		options:    options,
+		watcher:    filewatch.New(options.ConfigFile, filewatch.Options{MaxSize: v1alpha1.MaxFileSize}),
+		events:     make(chan event),
+		tick:       stoppedTimer(),
+		graceTimer: stoppedTimer(),
+		since:      sync.OnceValue(time.Now),
 	}
 	r.metrics = newMetrics(options.Registry, func() float64 {
 		if watching, _ := r.watcher.Watching(); watching {
@@ -117,7 +117,7 @@ func (r *Reporter) Run(ctx context.Context) {
 	})
 	r.running.Go(func() { r.server.Run(ctx) })
 	if r.output != nil {
-		go r.output.run(ctx) // not waited for: nobody may be reading our stdout
+		go r.output.run(ctx) // not waited for: stdout may never be read
 	}
 	watch := time.NewTicker(watchPeriod)
 	defer watch.Stop()
@@ -135,19 +135,19 @@ func (r *Reporter) Run(ctx context.Context) {
 			r.checkWatch()
 		case e := <-r.events:
 			r.handle(ctx, e)
-		case <-r.hurry.C:
+		case <-r.graceTimer.C:
 			r.publish()
 		}
 	}
 }
 
 // jitter varies an interval by up to a tenth either way, so that replicas that
-// started together do not write together.
+// started at the same time do not write at the same time.
 func jitter(interval time.Duration) time.Duration {
 	return interval*9/10 + rand.N(interval/5+1)
 }
 
-// finish ends what is under way, and waits for it for a bounded time.
+// finish ends running operations, and waits for them for a bounded time.
 func (r *Reporter) finish() {
 	for _, p := range r.plugins {
 		r.running.Go(p.conn.Close)
@@ -162,6 +162,6 @@ func (r *Reporter) finish() {
 	select {
 	case <-done:
 	case <-bound.C:
-		klog.InfoS("Ending although not everything under way has ended")
+		klog.InfoS("Exiting before all running operations have ended")
 	}
 }

@@ -23,12 +23,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what must happen soon.
-const patience = 20 * time.Second
+// waitLimit bounds each wait.
+const waitLimit = 20 * time.Second
 
-// house is a reporter with its surroundings: a folder with sockets, a file, and
-// what it printed.
-type house struct {
+// fixture is a reporter with a folder of sockets, a configuration file, and its
+// printed output.
+type fixture struct {
 	t        *testing.T
 	dir      string
 	file     string
@@ -38,11 +38,11 @@ type house struct {
 
 	mu    sync.Mutex
 	lines []string
-	seen  int // lines that await has looked at
+	seen  int // lines that await has read
 	wrote chan struct{}
 }
 
-func (h *house) Write(b []byte) (int, error) {
+func (h *fixture) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	h.lines = append(h.lines, string(bytes.TrimSuffix(b, []byte("\n"))))
 	h.mu.Unlock()
@@ -53,20 +53,20 @@ func (h *house) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// newHouse does not start the reporter yet.
-func newHouse(t *testing.T) *house {
+// newFixture does not start the reporter yet.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rep") // t.TempDir's name is too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	h := &house{t: t, dir: dir, file: filepath.Join(dir, "config.yaml"), registry: prometheus.NewRegistry(), wrote: make(chan struct{}, 1)}
+	h := &fixture{t: t, dir: dir, file: filepath.Join(dir, "config.yaml"), registry: prometheus.NewRegistry(), wrote: make(chan struct{}, 1)}
 	h.reporter = New(Options{ConfigFile: h.file, Output: "-", Stdout: h, Registry: h.registry})
 	return h
 }
 
-func (h *house) run() {
+func (h *fixture) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); h.reporter.Run(ctx) }()
@@ -75,14 +75,14 @@ func (h *house) run() {
 		select {
 		case <-done:
 		case <-time.After(2 * time.Second): // the contract
-			h.t.Error("still running two seconds after it was told to end")
+			h.t.Error("still running two seconds after its context ended")
 			<-done
 		}
 	})
 	h.t.Cleanup(h.stop)
 }
 
-func (h *house) plugin(keyID string) *kmsplugin.Plugin {
+func (h *fixture) plugin(keyID string) *kmsplugin.Plugin {
 	h.t.Helper()
 	p, err := kmsplugin.Start(kmsplugin.Options{
 		Endpoint: h.endpoint(keyID), StateDir: filepath.Join(h.dir, "state-"+keyID),
@@ -94,12 +94,12 @@ func (h *house) plugin(keyID string) *kmsplugin.Plugin {
 	return p
 }
 
-func (h *house) endpoint(keyID string) string {
+func (h *fixture) endpoint(keyID string) string {
 	return "unix://" + filepath.Join(h.dir, "kms-"+keyID+".sock")
 }
 
-// write puts a file in place whose plugins are given as keyID:role.
-func (h *house) write(interval string, plugins ...string) {
+// write writes a configuration file with plugins given as keyID:role.
+func (h *fixture) write(interval string, plugins ...string) {
 	h.t.Helper()
 	text := fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: %s}\nplugins:", interval)
 	if len(plugins) == 0 {
@@ -112,7 +112,7 @@ func (h *house) write(interval string, plugins ...string) {
 	h.writeRaw(text + "\n")
 }
 
-func (h *house) writeRaw(text string) {
+func (h *fixture) writeRaw(text string) {
 	h.t.Helper()
 	if err := os.WriteFile(h.file+".new", []byte(text), 0o600); err != nil {
 		h.t.Fatal(err)
@@ -122,15 +122,15 @@ func (h *house) writeRaw(text string) {
 	}
 }
 
-// skip passes over the lines printed so far.
-func (h *house) skip() {
+// skip skips the lines printed so far.
+func (h *fixture) skip() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seen = len(h.lines)
 }
 
-// next returns a line not looked at yet.
-func (h *house) next() (string, bool) {
+// next returns the next unread line.
+func (h *fixture) next() (string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.seen == len(h.lines) {
@@ -140,10 +140,10 @@ func (h *house) next() (string, bool) {
 	return h.lines[h.seen-1], true
 }
 
-// await waits for a line that is as wanted, and passes over those before it.
-func (h *house) await(what string, ok func([]health.Entry) bool) {
+// await waits for a line for which want is true, and skips those before it.
+func (h *fixture) await(what string, ok func([]health.Entry) bool) {
 	h.t.Helper()
-	timeout := time.After(patience)
+	timeout := time.After(waitLimit)
 	last := ""
 	for {
 		line, there := h.next()
@@ -166,8 +166,8 @@ func (h *house) await(what string, ok func([]health.Entry) bool) {
 	}
 }
 
-// says wants exactly these plugins, as keyID=status, in this order.
-func says(want ...string) func([]health.Entry) bool {
+// hasStatuses matches exactly these plugins, as keyID=status, in this order.
+func hasStatuses(want ...string) func([]health.Entry) bool {
 	return func(entries []health.Entry) bool {
 		var got []string
 		for _, e := range entries {
@@ -179,43 +179,43 @@ func says(want ...string) func([]health.Entry) bool {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)
 		}
-		time.Sleep(time.Millisecond) // metrics and views cannot be waited for
+		time.Sleep(time.Millisecond) // metrics and views send no notification
 	}
 }
 
-func TestFileAndPluginsMayComeLaterAndInAnyOrder(t *testing.T) {
-	h := newHouse(t)
+func TestFileAndPluginsMayAppearLaterAndInAnyOrder(t *testing.T) {
+	h := newFixture(t)
 	h.run()
 	eventually(t, "the missing file is told", func() bool {
 		return strings.Contains(h.reporter.view().ConfigError, "no such file or directory")
 	})
 	h.write("1s", "1:Write")
-	h.await("an error for the missing socket", says("1=error"))
+	h.await("an error for the missing socket", hasStatuses("1=error"))
 	h.plugin("1")
-	h.await("the plugin is seen", says("1=healthy"))
+	h.await("the plugin is healthy", hasStatuses("1=healthy"))
 }
 
 func TestNewPluginIsProbedAtOnceAndOthersKeepTheirConnection(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	one, two := h.plugin("1"), h.plugin("2")
 	h.write("1h", "1:Read")
 	h.run()
 	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 1); err != nil {
 		t.Fatal(err)
 	}
-	// With an hour's interval, only the reload can make this happen.
+	// With an interval of an hour, only the reload can cause this probe.
 	h.write("1h", "2:Write", "1:Read")
-	h.await("both, the write key first", says("2=healthy", "1=healthy"))
+	h.await("both, the write key first", hasStatuses("2=healthy", "1=healthy"))
 	if got := one.State(); got.Connections.Accepted != 1 || got.Calls[kmsplugin.CallStatus].Count != 1 {
 		t.Errorf("the plugin that did not change: %+v", got)
 	}
 	h.write("1h", "2:Write")
-	h.await("the dropped one leaves the report at once", says("2=healthy"))
+	h.await("the dropped one leaves the report at once", hasStatuses("2=healthy"))
 	eventually(t, "its connection is closed", func() bool { return one.State().Connections.Open == 0 })
 	if got := two.State(); got.Connections.Accepted != 1 {
 		t.Errorf("the plugin that stayed: %+v", got)
@@ -226,7 +226,7 @@ func TestNewPluginIsProbedAtOnceAndOthersKeepTheirConnection(t *testing.T) {
 }
 
 func TestNewIntervalIsInForceAtOnce(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	one := h.plugin("1")
 	h.write("1h", "1:Write")
 	h.run()
@@ -240,9 +240,9 @@ func TestNewIntervalIsInForceAtOnce(t *testing.T) {
 	h.await("the interval is in the report", func(e []health.Entry) bool { return len(e) == 1 && e[0].Interval == time.Second })
 }
 
-// With a shorter interval, what was fresh a moment ago would be stale at once.
-func TestNewSettingsAreProbedWithAtOnce(t *testing.T) {
-	h := newHouse(t)
+// With a shorter interval, a fresh entry would become stale at once.
+func TestNewSettingsCauseAProbeAtOnce(t *testing.T) {
+	h := newFixture(t)
 	one := h.plugin("1")
 	h.write("1h", "1:Write")
 	h.run()
@@ -257,12 +257,12 @@ func TestNewSettingsAreProbedWithAtOnce(t *testing.T) {
 	})
 }
 
-func TestBrokenOrVanishedFileKeepsTheLastGoodOneInForce(t *testing.T) {
-	h := newHouse(t)
+func TestInvalidOrDeletedFileKeepsTheLastValidOneInForce(t *testing.T) {
+	h := newFixture(t)
 	one := h.plugin("1")
 	h.write("1s", "1:Write")
 	h.run()
-	h.await("healthy", says("1=healthy"))
+	h.await("healthy", hasStatuses("1=healthy"))
 	for what, breakIt := range map[string]func(){
 		"an unknown field": func() { h.writeRaw("foo: bar\n") },
 		"gone": func() {
@@ -285,10 +285,10 @@ func TestBrokenOrVanishedFileKeepsTheLastGoodOneInForce(t *testing.T) {
 			t.Errorf("%s: no longer configured", what)
 		}
 		if testutil.ToFloat64(h.reporter.metrics.configGood) != 0 {
-			t.Errorf("%s: the metric says it is in force", what)
+			t.Errorf("%s: the metric reports it as in force", what)
 		}
 		h.skip()
-		h.await(what+": still probed", says("1=healthy"))
+		h.await(what+": still probed", hasStatuses("1=healthy"))
 		_ = os.Remove(h.file) // the directory
 		h.write("1s", "1:Write")
 		eventually(t, what+" is fixed", func() bool { return h.reporter.view().ConfigError == "" })
@@ -298,8 +298,8 @@ func TestBrokenOrVanishedFileKeepsTheLastGoodOneInForce(t *testing.T) {
 	}
 }
 
-func TestFileThatThePodWasNotMadeForIsToldAndTaken(t *testing.T) {
-	h := newHouse(t)
+func TestFileThatThePodWasNotCreatedForIsReportedAndApplied(t *testing.T) {
+	h := newFixture(t)
 	h.plugin("1")
 	h.plugin("2")
 	h.reporter.options.ConfigHash = v1alpha1.PluginSetHash([]v1alpha1.Plugin{{KeyID: "1", Endpoint: h.endpoint("1")}})
@@ -308,39 +308,39 @@ func TestFileThatThePodWasNotMadeForIsToldAndTaken(t *testing.T) {
 	}
 	h.write("1s", "1:Write")
 	h.run()
-	h.await("the set that it was made for", says("1=healthy"))
+	h.await("the set that it was made for", hasStatuses("1=healthy"))
 	if !expected() {
-		t.Error("a file with the right plugin set is taken for another")
+		t.Error("a file with the right plugin set is reported as another")
 	}
 	h.write("1s", "1:Write", "2:Read")
-	h.await("another set is in force", says("1=healthy", "2=healthy"))
+	h.await("another set is in force", hasStatuses("1=healthy", "2=healthy"))
 	if expected() || testutil.ToFloat64(h.reporter.metrics.configExpected) != 0 {
-		t.Error("a file with another plugin set is taken for the right one")
+		t.Error("a file with another plugin set is not reported")
 	}
 	h.write("2s", "1:Read")
 	eventually(t, "interval and role are no part of a set", expected)
 }
 
 func TestEmptyListOfPluginsEndsProbingAndReports(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	one := h.plugin("1")
 	h.write("1s", "1:Write")
 	h.run()
-	h.await("healthy", says("1=healthy"))
+	h.await("healthy", hasStatuses("1=healthy"))
 	h.write("1s")
-	h.await("nothing", says())
+	h.await("nothing", hasStatuses())
 	eventually(t, "the connection is closed", func() bool { return one.State().Connections.Open == 0 })
 	h.write("1s", "1:Write")
-	h.await("healthy again", says("1=healthy"))
+	h.await("healthy again", hasStatuses("1=healthy"))
 }
 
 func TestPluginThatHangsDelaysNoOther(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	one, two := h.plugin("1"), h.plugin("2")
 	if err := one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultHang}); err != nil {
 		t.Fatal(err)
 	}
-	// The timeout of the one that hangs is longer than this test may take.
+	// The timeout of the hanging plugin is longer than this test may take.
 	h.writeRaw(fmt.Sprintf(`
 apiVersion: kmshealth.openshift.io/v1alpha1
 kind: ReporterConfiguration
@@ -350,15 +350,15 @@ plugins:
 - {endpoint: '%s', role: Write}
 `, h.endpoint("1"), h.endpoint("2")))
 	h.run()
-	h.await("the other one's answer", says("2=healthy"))
+	h.await("the other one's answer", hasStatuses("2=healthy"))
 	if got := two.Calls(kmsplugin.CallStatus).Count; got != 1 {
 		t.Errorf("%d calls", got)
 	}
 	h.stop() // within two seconds, though a probe is under way
 }
 
-func TestPluginThatHangsIsLetGoOfWhenItIsDropped(t *testing.T) {
-	h := newHouse(t)
+func TestHangingPluginIsClosedWhenItIsRemoved(t *testing.T) {
+	h := newFixture(t)
 	one, _ := h.plugin("1"), h.plugin("2")
 	if err := one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultHang}); err != nil {
 		t.Fatal(err)
@@ -369,16 +369,16 @@ func TestPluginThatHangsIsLetGoOfWhenItIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.write("60s", "2:Write")
-	h.await("the new one alone", says("2=healthy"))
+	h.await("the new one alone", hasStatuses("2=healthy"))
 	eventually(t, "the connection to the old one is closed", func() bool { return one.State().Connections.Open == 0 })
-	h.write("60s", "1:Read", "2:Write") // it comes back as a new one
+	h.write("60s", "1:Read", "2:Write") // it is a new plugin when it is added again
 	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 2); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestOutputFileIsReplacedWhole(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.plugin("1")
 	path := filepath.Join(h.dir, "report.json")
 	h.reporter = New(Options{ConfigFile: h.file, Output: path, Registry: prometheus.NewRegistry()})
@@ -389,7 +389,7 @@ func TestOutputFileIsReplacedWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if entries, err := health.DecodeMessage(strings.TrimSpace(string(data))); err != nil || !says("1=healthy")(entries) {
+	if entries, err := health.DecodeMessage(strings.TrimSpace(string(data))); err != nil || !hasStatuses("1=healthy")(entries) {
 		t.Errorf("%q: %v", data, err)
 	}
 	h.stop()
@@ -398,8 +398,8 @@ func TestOutputFileIsReplacedWhole(t *testing.T) {
 	}
 }
 
-func TestOutputThatFailsIsSurvived(t *testing.T) {
-	h := newHouse(t)
+func TestFailingOutputDoesNotEndTheReporter(t *testing.T) {
+	h := newFixture(t)
 	one := h.plugin("1")
 	h.reporter = New(Options{ConfigFile: h.file, Output: filepath.Join(h.dir, "no", "such", "folder"), Registry: prometheus.NewRegistry()})
 	h.write("1s", "1:Write")
@@ -412,8 +412,8 @@ func TestOutputThatFailsIsSurvived(t *testing.T) {
 	}
 }
 
-func TestReaderOfStdoutWhoStopsReadingHoldsUpNothing(t *testing.T) {
-	h := newHouse(t)
+func TestBlockedStdoutDelaysNothing(t *testing.T) {
+	h := newFixture(t)
 	one := h.plugin("1")
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -438,11 +438,11 @@ func TestReaderOfStdoutWhoStopsReadingHoldsUpNothing(t *testing.T) {
 		t.Error(err)
 	}
 	h.stop()
-	_, _ = read.Close(), write.Close() // frees the writer
+	_, _ = read.Close(), write.Close() // unblocks the writer
 }
 
 func TestOnceProbesEveryPluginOneTime(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	one := h.plugin("1")
 	h.write("1s", "1:Read", "2:Write")
 	data, err := os.ReadFile(h.file)
@@ -453,7 +453,7 @@ func TestOnceProbesEveryPluginOneTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if entries, unobserved := Once(t.Context(), config); !says("2=error", "1=healthy")(entries) || len(unobserved) != 0 {
+	if entries, unobserved := Once(t.Context(), config); !hasStatuses("2=error", "1=healthy")(entries) || len(unobserved) != 0 {
 		t.Errorf("%+v, %v", entries, unobserved)
 	}
 	if got := one.Calls(kmsplugin.CallStatus).Count; got != 1 {
@@ -462,8 +462,8 @@ func TestOnceProbesEveryPluginOneTime(t *testing.T) {
 }
 
 // A probe may last for as long as the interval, and that may be an hour.
-func TestSettingsChangedDuringAProbeAreProbedWithAtItsEnd(t *testing.T) {
-	h := newHouse(t)
+func TestSettingsChangedDuringAProbeCauseAnotherProbeAtItsEnd(t *testing.T) {
+	h := newFixture(t)
 	one := h.plugin("1")
 	h.write("1h", "1:Write")
 	if err := one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultSlow, Args: []string{"1s"}}); err != nil {
@@ -474,15 +474,15 @@ func TestSettingsChangedDuringAProbeAreProbedWithAtItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.write("1h", "1:Read")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	if err := one.WaitForCalls(ctx, kmsplugin.CallStatus, 2); err != nil {
 		t.Error("the new settings wait for the next interval: ", err)
 	}
 }
 
-func TestWhatTheReporterItselfLacksKeepsTheLastResult(t *testing.T) {
-	h := newHouse(t)
+func TestReporterWithoutResourcesKeepsTheLastResult(t *testing.T) {
+	h := newFixture(t)
 	h.write("1h", "1:Write")
 	data, err := os.ReadFile(h.file)
 	if err != nil {
@@ -523,24 +523,24 @@ func TestWhatTheReporterItselfLacksKeepsTheLastResult(t *testing.T) {
 }
 
 // A plugin that removes its socket is an error at the next probe, and is probed again as
-// soon as the socket is back, not an interval later.
-func TestASocketThatComesBackIsProbedAtOnce(t *testing.T) {
-	h := newHouse(t)
+// soon as the socket exists again, not an interval later.
+func TestASocketThatReappearsIsProbedAtOnce(t *testing.T) {
+	h := newFixture(t)
 	one := h.plugin("1")
 	h.writeRaw(fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1s}\nplugins: [{endpoint: '%s', role: Write}]\n", h.endpoint("1")))
 	h.run()
-	h.await("a healthy plugin", says("1=healthy"))
+	h.await("a healthy plugin", hasStatuses("1=healthy"))
 	if err := one.Close(); err != nil {
 		t.Fatal(err)
 	}
 	h.await("an error for the missing socket", finds(health.Error, health.SocketMissing, "no such file or directory"))
 	h.writeRaw(fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1h}\nplugins: [{endpoint: '%s', role: Write}]\n", h.endpoint("1")))
 	h.plugin("1")
-	h.await("a healthy plugin again", says("1=healthy"))
+	h.await("a healthy plugin again", hasStatuses("1=healthy"))
 }
 
 func TestLateAnswerCompletesTheReportOfItsProbe(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	one := h.plugin("1")
 	for _, f := range []kmsplugin.Fault{
 		{Name: kmsplugin.FaultSlow, Args: []string{"1500ms"}},
@@ -557,7 +557,7 @@ func TestLateAnswerCompletesTheReportOfItsProbe(t *testing.T) {
 		verdict = e[0].LastChecked
 		return finds(health.Error, health.Timeout)(e) && e[0].Detail == "Status: no answer within 500ms"
 	})
-	h.await("the late answer in its own words", func(e []health.Entry) bool {
+	h.await("the quoted late answer", func(e []health.Entry) bool {
 		return finds(health.Error, health.Timeout, "no answer within 500ms; the answer came after ", "PermissionDenied: the token has expired")(e) && e[0].LastChecked.Equal(verdict)
 	})
 	if n := testutil.ToFloat64(h.reporter.metrics.probes.WithLabelValues("1", "error")); n != 1 {

@@ -17,10 +17,10 @@ import (
 // that a round is one write. A plugin that hangs delays no other for longer.
 const grace = 250 * time.Millisecond
 
-// absence is how often a socket that is not there is looked for.
+// absence is how often the reporter checks whether a missing socket exists.
 const absence = 250 * time.Millisecond
 
-// event is something that happened beside the loop.
+// event is sent to the loop by another goroutine.
 type event struct {
 	plugin *plugin
 	kind   eventKind
@@ -36,7 +36,7 @@ const (
 	socketAppeared
 )
 
-// send hands an event to the loop, unless the reporter ends.
+// send sends an event to the loop, unless the reporter ends.
 func (r *Reporter) send(ctx context.Context, e event) {
 	select {
 	case r.events <- e:
@@ -44,7 +44,8 @@ func (r *Reporter) send(ctx context.Context, e event) {
 	}
 }
 
-// probe asks plugins, all at once; one that is still being asked is left alone.
+// probe starts a probe of each plugin, concurrently; a plugin whose probe still runs is
+// skipped.
 func (r *Reporter) probe(ctx context.Context, plugins []*plugin) {
 	for _, p := range plugins {
 		if p.busy {
@@ -60,7 +61,7 @@ func (r *Reporter) probe(ctx context.Context, plugins []*plugin) {
 	}
 }
 
-// handle takes in an event. One of a plugin that is no longer configured says nothing.
+// handle handles an event. One of a plugin that is no longer configured is ignored.
 func (r *Reporter) handle(ctx context.Context, e event) {
 	p := e.plugin
 	if p.dropped {
@@ -90,13 +91,13 @@ func (r *Reporter) handle(ctx context.Context, e event) {
 	}
 }
 
-// observe takes in one result, and publishes when it completes a round.
+// observe stores one result, and publishes when it completes a round.
 func (r *Reporter) observe(ctx context.Context, p *plugin, result probe.Result) {
 	p.waiting = false
 	r.metrics.observe(p.keyID, result)
 	r.noteNotProbed(p, result.NotProbed)
 	if result.NotProbed != "" {
-		// The last result stays, and grows stale: that is all there is to know.
+		// The last result is kept, and becomes stale: nothing newer is known.
 		r.publishWhenComplete()
 		return
 	}
@@ -120,7 +121,7 @@ func (r *Reporter) observe(ctx context.Context, p *plugin, result probe.Result) 
 	r.publishWhenComplete()
 }
 
-// amend adds to the last result what was found after its verdict.
+// amend adds a diagnosis to the last result that was found after its verdict.
 func (r *Reporter) amend(p *plugin, result probe.Result) {
 	result.At, result.Took = p.last.At, p.last.Took
 	changed := result.Detail != p.last.Detail
@@ -134,20 +135,20 @@ func (r *Reporter) tripInterval() time.Duration {
 	return r.config.Probe.Checks.RoundTrip.Interval.Duration
 }
 
-// noteNotProbed logs when the reporter begins to lack what it needs to probe, and when
-// that ends.
+// noteNotProbed logs when the reporter begins to lack resources for probing, and when
+// it has them again.
 func (r *Reporter) noteNotProbed(p *plugin, why string) {
 	switch {
 	case why != "" && p.notProbed == "":
-		klog.ErrorS(nil, "Failed to probe: the reporter itself lacks something; the last result stays and grows stale", "keyID", p.keyID, "socket", p.address, "why", why)
+		klog.ErrorS(nil, "Failed to probe: the reporter itself lacks resources; the last result is kept and becomes stale", "keyID", p.keyID, "socket", p.address, "why", why)
 	case why == "" && p.notProbed != "":
 		klog.InfoS("Probing works again", "keyID", p.keyID, "socket", p.address)
 	}
 	p.notProbed = why
 }
 
-// awaitSocket waits until a socket is there: then the plugin is to be probed, not an
-// interval later. That is how a new pod begins.
+// awaitSocket waits until a socket exists, so that the plugin is probed at once and not
+// an interval later. In a new pod the socket is usually missing at first.
 func (r *Reporter) awaitSocket(ctx context.Context, p *plugin) {
 	look := time.NewTicker(absence)
 	defer look.Stop()
@@ -164,19 +165,19 @@ func (r *Reporter) awaitSocket(ctx context.Context, p *plugin) {
 	}
 }
 
-// publishWhenComplete publishes when no plugin of the round is waited for, and else
-// after the grace.
+// publishWhenComplete publishes when all results of the round have arrived, otherwise
+// when grace has passed.
 func (r *Reporter) publishWhenComplete() {
 	switch {
 	case r.complete():
 		r.publish()
-	case !r.hurrying:
-		r.hurrying = true
-		r.hurry.Reset(grace)
+	case !r.graceStarted:
+		r.graceStarted = true
+		r.graceTimer.Reset(grace)
 	}
 }
 
-// complete says whether no plugin is waited for.
+// complete reports whether all results of the round have arrived.
 func (r *Reporter) complete() bool {
 	return !slices.ContainsFunc(r.plugins, func(p *plugin) bool { return p.waiting })
 }
@@ -187,8 +188,8 @@ type logged struct {
 	detail time.Time    // when another detail of it was last logged
 }
 
-// detailGap is the shortest time between two log lines of which only the detail differs:
-// a plugin chooses its words, and may choose others each time.
+// detailGap is the shortest time between two log lines that differ in the detail only:
+// the plugin determines that text, and may change it each time.
 const detailGap = time.Minute
 
 // change logs the first verdict on a plugin, and each that differs from the one before.
@@ -214,10 +215,10 @@ func (l *logged) change(p *plugin) {
 	}
 }
 
-// publish hands what is known to everyone who wants it.
+// publish sends the current state to the publishers, the output and the server.
 func (r *Reporter) publish() {
-	r.hurry.Stop()
-	r.hurrying = false
+	r.graceTimer.Stop()
+	r.graceStarted = false
 	r.show()
 	interval := r.config.Probe.Interval.Duration
 	for _, p := range r.plugins {
@@ -235,23 +236,23 @@ func (r *Reporter) publish() {
 	}
 	message, err := health.EncodeMessage(entriesOf(list))
 	if err != nil {
-		klog.ErrorS(err, "Failed to encode what was observed")
+		klog.ErrorS(err, "Failed to encode the report")
 		return
 	}
 	r.output.offer(message)
 }
 
-// shown is the state as the loop last showed it, with the writers, which have states of
-// their own.
+// shown is the state as of the last call of show, with the publishers, which have a state
+// of their own.
 type shown struct {
 	serve.View
 	publishers []*publish.Publisher
 	preferred  string // the first of the destination's servers
 }
 
-// show makes the current state visible to the server.
+// show makes the current state available to the server.
 func (r *Reporter) show() {
-	now := &shown{View: serve.View{Configured: r.config != nil, ConfigError: r.complaint, ConfigMismatch: r.mismatch}, publishers: r.publishers}
+	now := &shown{View: serve.View{Configured: r.config != nil, ConfigError: r.configError, ConfigMismatch: r.mismatch}, publishers: r.publishers}
 	for _, p := range r.plugins {
 		now.Plugins = append(now.Plugins, serve.Plugin{Entry: p.entry(r.config.Probe.Interval.Duration), Probed: p.probed, Gone: p.last.Gone, NotProbed: p.notProbed})
 	}

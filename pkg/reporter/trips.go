@@ -11,22 +11,22 @@ import (
 // after any round trip of one that is unhealthy.
 const tripGap = time.Minute
 
-// trips is the history of one plugin's round trips.
+// trips is the state of one plugin's round trips.
 type trips struct {
 	last probe.Trip // the last verdict; none is not Made
 	busy bool
-	void bool // the one under way is of settings that are no longer in force
+	void bool // the running one uses settings that are no longer in force
 
 	at         time.Time // when the last began; zero before the first
 	stretch    float64   // of the interval after it, so that replicas differ
-	hurried    time.Time // when one last began for a change of the plugin
-	kekID      string    // what the last was made for
+	changedAt  time.Time // when one last began for a change of the plugin
+	kekID      string    // the KEK ID at the last one
 	connection int
 	unhealthy  bool
 }
 
-// due says whether a round trip is to be made after a probe's result: the first, one by
-// the interval, one when the plugin became unhealthy, was restarted or named another key,
+// due reports whether to make a round trip after a probe's result: the first one, one each
+// interval, one when the plugin became unhealthy, was restarted or reported another key,
 // and one each tripGap while it is unhealthy. The plugin must have answered.
 func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	switch {
@@ -38,7 +38,7 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	unhealthy := r.Status != health.Healthy
 	changed := r.KEKID != t.kekID && r.KEKID != "" || r.Connection != t.connection || unhealthy && !t.unhealthy
 	failed := t.last.Made && t.last.Status != health.Healthy
-	return changed && now.Sub(t.hurried) >= tripGap || (unhealthy || failed) && now.Sub(t.at) >= tripGap
+	return changed && now.Sub(t.changedAt) >= tripGap || (unhealthy || failed) && now.Sub(t.at) >= tripGap
 }
 
 // next is when one is due by an interval, which may have changed since the last.
@@ -46,16 +46,16 @@ func (t *trips) next(every time.Duration) time.Time {
 	return t.at.Add(time.Duration(float64(every) * t.stretch))
 }
 
-// begin notes that a round trip begins after a result.
+// begin records that a round trip begins after a result.
 func (t *trips) begin(now time.Time, every time.Duration, r probe.Result) {
 	if now.Before(t.next(every)) {
-		t.hurried = now
+		t.changedAt = now
 	}
 	t.busy, t.at, t.stretch = true, now, float64(jitter(every))/float64(every)
 	t.kekID, t.connection, t.unhealthy = r.KEKID, r.Connection, r.Status != health.Healthy
 }
 
-// end takes the outcome. One that was not made leaves the verdict before it.
+// end stores the outcome. A round trip that was not made keeps the previous verdict.
 func (t *trips) end(now probe.Trip) {
 	t.busy = false
 	if now.Made && !t.void {
@@ -64,12 +64,12 @@ func (t *trips) end(now probe.Trip) {
 	t.void = false
 }
 
-// reset forgets all, for a plugin whose role changed: what a writer must do, a reader may
-// refuse.
+// reset clears the state, for a plugin whose role changed: a Read plugin may reject
+// Encrypt.
 func (t *trips) reset() { *t = trips{busy: t.busy, void: t.busy} }
 
-// standing is the verdict that counts beside a probe's result. One of a round trip that
-// was made while Status was not ok says nothing of the plugin when it is ok again.
+// standing is the verdict to combine with a probe's result. A round trip made while
+// Status was not ok is no longer valid when Status is ok again.
 func (t *trips) standing(r probe.Result) probe.Trip {
 	if t.unhealthy && r.Status == health.Healthy {
 		return probe.Trip{}

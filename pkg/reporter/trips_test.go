@@ -17,10 +17,10 @@ func answeredAs(status health.Status, kekID string, connection int) probe.Result
 
 func TestRoundTripsAreDueByTheirIntervalAndByChanges(t *testing.T) {
 	healthy, failed := probe.Trip{Made: true, Status: health.Healthy}, probe.Trip{Made: true, Status: health.Unhealthy}
-	before := func(last probe.Trip, hurried time.Duration) trips {
+	before := func(last probe.Trip, changedAt time.Duration) trips {
 		h := trips{last: last, at: tripNoon, stretch: 1, kekID: "k", connection: 1}
-		if hurried != 0 {
-			h.hurried = tripNoon.Add(-hurried)
+		if changedAt != 0 {
+			h.changedAt = tripNoon.Add(-changedAt)
 		}
 		return h
 	}
@@ -31,27 +31,27 @@ func TestRoundTripsAreDueByTheirIntervalAndByChanges(t *testing.T) {
 		result  probe.Result
 		want    bool
 	}{
-		"the first":                       {trips{}, 0, time.Minute, answeredAs(health.Healthy, "k", 1), true},
-		"the first of an unhealthy one":   {trips{}, 0, time.Minute, answeredAs(health.Unhealthy, "", 1), true},
-		"off":                             {trips{}, 0, 0, answeredAs(health.Healthy, "k", 1), false},
-		"no answer":                       {trips{}, 0, time.Minute, probe.Result{Status: health.Error}, false},
-		"one is under way":                {trips{busy: true}, 0, time.Minute, answeredAs(health.Healthy, "k", 1), false},
-		"not yet":                         {before(healthy, 0), 4 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), false},
-		"by the interval":                 {before(healthy, 0), 5 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), true},
-		"a shorter interval since":        {before(healthy, 0), time.Minute, time.Minute, answeredAs(health.Healthy, "k", 1), true},
-		"a longer interval since":         {before(healthy, 0), time.Hour, 24 * time.Hour, answeredAs(health.Healthy, "k", 1), false},
-		"another key":                     {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "l", 1), true},
-		"no key named":                    {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "", 1), false},
-		"restarted":                       {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 2), true},
-		"turned unhealthy":                {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Unhealthy, "k", 1), true},
-		"unhealthy by the trip before":    {before(failed, 0), time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), true},
-		"so, less than a minute ago":      {before(failed, 0), 59 * time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), false},
-		"unhealthy, less than a minute":   {before(failed, 30*time.Second), 29 * time.Second, 5 * time.Minute, answeredAs(health.Unhealthy, "k", 1), false},
-		"flapping, less than a minute":    {before(healthy, 30*time.Second), 29 * time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 2), false},
-		"flapping, but due by its clock":  {before(healthy, -5*time.Minute), 5 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 9), true},
-		"changed key after a quiet time":  {before(healthy, time.Hour), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "l", 1), true},
-		"an error that the process gave":  {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Error, "", 1), true},
-		"gone while one is not under way": {before(healthy, 0), time.Hour, 5 * time.Minute, probe.Result{Gone: true}, false},
+		"the first":                                 {trips{}, 0, time.Minute, answeredAs(health.Healthy, "k", 1), true},
+		"the first of an unhealthy one":             {trips{}, 0, time.Minute, answeredAs(health.Unhealthy, "", 1), true},
+		"off":                                       {trips{}, 0, 0, answeredAs(health.Healthy, "k", 1), false},
+		"no answer":                                 {trips{}, 0, time.Minute, probe.Result{Status: health.Error}, false},
+		"one is under way":                          {trips{busy: true}, 0, time.Minute, answeredAs(health.Healthy, "k", 1), false},
+		"not yet":                                   {before(healthy, 0), 4 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), false},
+		"by the interval":                           {before(healthy, 0), 5 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), true},
+		"a shorter interval since":                  {before(healthy, 0), time.Minute, time.Minute, answeredAs(health.Healthy, "k", 1), true},
+		"a longer interval since":                   {before(healthy, 0), time.Hour, 24 * time.Hour, answeredAs(health.Healthy, "k", 1), false},
+		"another key":                               {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "l", 1), true},
+		"no key named":                              {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "", 1), false},
+		"restarted":                                 {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 2), true},
+		"turned unhealthy":                          {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Unhealthy, "k", 1), true},
+		"unhealthy by the trip before":              {before(failed, 0), time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), true},
+		"so, less than a minute ago":                {before(failed, 0), 59 * time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), false},
+		"unhealthy, less than a minute":             {before(failed, 30*time.Second), 29 * time.Second, 5 * time.Minute, answeredAs(health.Unhealthy, "k", 1), false},
+		"flapping, less than a minute":              {before(healthy, 30*time.Second), 29 * time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 2), false},
+		"flapping, but due by its clock":            {before(healthy, -5*time.Minute), 5 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 9), true},
+		"changed key, the last change was long ago": {before(healthy, time.Hour), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "l", 1), true},
+		"an error that the process gave":            {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Error, "", 1), true},
+		"gone while one is not under way":           {before(healthy, 0), time.Hour, 5 * time.Minute, probe.Result{Gone: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := tt.history.due(tripNoon.Add(tt.after), tt.every, tt.result); got != tt.want {
@@ -61,8 +61,8 @@ func TestRoundTripsAreDueByTheirIntervalAndByChanges(t *testing.T) {
 	}
 }
 
-// An unhealthy plugin costs one round trip a minute, however often it is probed and
-// whatever shows that it is unhealthy.
+// An unhealthy plugin gets one round trip a minute, however often it is probed and
+// whichever check found it unhealthy.
 func TestUnhealthyPluginIsTriedOnceAMinute(t *testing.T) {
 	for name, of := range map[string]func(second int) (probe.Result, health.Status){
 		"Status":               func(int) (probe.Result, health.Status) { return answeredAs(health.Unhealthy, "k", 1), health.Unhealthy },
@@ -89,7 +89,7 @@ func TestUnhealthyPluginIsTriedOnceAMinute(t *testing.T) {
 			}
 			most := 12 // an interval of a minute is up to a tenth shorter
 			if strings.HasSuffix(name, "all the time") {
-				most += int(10 * time.Minute / every) // those by the interval come beside those for changes
+				most += int(10 * time.Minute / every) // those by the interval are made in addition to those for changes
 			}
 			if made < 9 || made > most {
 				t.Errorf("%s, every %s: %d round trips in ten minutes", name, every, made)
@@ -125,7 +125,7 @@ func TestVerdictJoinsProbeAndRoundTrip(t *testing.T) {
 	}
 }
 
-func TestVerdictOfARoundTripEndsWithWhatItWasMadeFor(t *testing.T) {
+func TestVerdictOfARoundTripEndsWithItsSettings(t *testing.T) {
 	denied := probe.Trip{Made: true, Status: health.Unhealthy, Reason: health.PermissionDenied}
 	healthy, unhealthy := answeredAs(health.Healthy, "k", 1), answeredAs(health.Unhealthy, "k", 1)
 	var h trips
@@ -140,7 +140,7 @@ func TestVerdictOfARoundTripEndsWithWhatItWasMadeFor(t *testing.T) {
 
 	h = trips{}
 	h.begin(tripNoon, time.Minute, healthy)
-	h.reset() // a reader now
+	h.reset() // a Read plugin now
 	h.end(denied)
 	if got := h.standing(healthy); got.Made || h.busy || !h.due(tripNoon, time.Minute, healthy) {
 		t.Errorf("the role changed meanwhile: %+v", h)

@@ -1,5 +1,5 @@
-// Package check is what the reporter does when it does not run: it checks its file, or
-// probes every plugin of the file once.
+// Package check implements --validate and --once: it checks the file, or probes every
+// plugin of the file once.
 package check
 
 import (
@@ -35,7 +35,7 @@ func readConfig(path string, stderr io.Writer) *v1alpha1.ReporterConfiguration {
 }
 
 // File checks the file at path, and prints it with its defaults, or every mistake on a
-// line of its own. It reports whether there was none.
+// line of its own. It reports whether the file is valid.
 func File(path string, stdout, stderr io.Writer) bool {
 	config := readConfig(path, stderr)
 	if config == nil {
@@ -64,7 +64,7 @@ const (
 )
 
 // Plugins probes every plugin of the file at path once, and prints their entries as JSON.
-// What is missing in it is listed on stderr, with the reason.
+// Plugins without an entry are listed on stderr, with the reason.
 func Plugins(ctx context.Context, path string, stdout, stderr io.Writer) Outcome {
 	config := readConfig(path, stderr)
 	if config == nil {
@@ -96,7 +96,7 @@ func outcome(entries []health.Entry, unobserved []string) Outcome {
 	return Healthy
 }
 
-// notObserved lists what a configuration asks for and was not observed, and why.
+// notObserved lists the configured plugins that were not observed, and why.
 func notObserved(plugins []v1alpha1.Plugin, entries []health.Entry, why map[string]string) []string {
 	if len(plugins) == 0 {
 		return []string{"no plugin was observed: the list of plugins is empty"}

@@ -19,9 +19,9 @@ import (
 // callError is the failure of a call.
 type callError struct {
 	call   string
-	silent time.Duration // the timeout, where that is what ended the call
-	// stalled: the timeout was noticed so late that this process cannot have run (a frozen
-	// cgroup, a paused machine). The answer may have been there in time.
+	silent time.Duration // the timeout, if it ended the call
+	// stalled: the timeout fired so late that this process cannot have run (a frozen
+	// cgroup, a paused machine). The answer may have arrived in time.
 	stalled bool
 	err     error
 }
@@ -36,7 +36,7 @@ func (e *callError) Error() string {
 
 func (e *callError) Unwrap() error { return e.err }
 
-// reason follows from the code alone, never from words.
+// reason is derived from the code only, never from the text.
 func (e *callError) reason() health.Reason {
 	switch status.Code(e.err) {
 	case codes.DeadlineExceeded:
@@ -70,8 +70,8 @@ func withTimeout(ctx context.Context, timeout time.Duration) context.Context {
 	return context.WithValue(ctx, limitKey{}, timeout)
 }
 
-// limit is the interceptor of every call: it bounds it, and says which call it
-// was that failed.
+// limit is the interceptor of every call: it bounds the call, and adds the call's name to
+// its error.
 func limit(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	timeout, _ := ctx.Value(limitKey{}).(time.Duration)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -85,16 +85,16 @@ func limit(ctx context.Context, method string, request, reply any, conn *grpc.Cl
 	if method == grpc_health_v1.Health_Check_FullMethodName {
 		failed.call = "gRPC health"
 	}
-	// A plugin may answer DeadlineExceeded, of a deadline of its own; and our
-	// own may reach us by way of the plugin, a moment early.
+	// A plugin may answer DeadlineExceeded, for a deadline of its own; or it applies
+	// this call's deadline, and its answer arrives just before the deadline here.
 	if took := time.Since(began); status.Code(err) == codes.DeadlineExceeded && took > timeout*9/10 {
 		failed.silent, failed.stalled = timeout, took > timeout+stall
 	}
 	return failed
 }
 
-// answered says whether a call's outcome came from the plugin's process: an answer,
-// or a failure that neither the connection nor the wait for it can be blamed for.
+// answered reports whether a call's outcome came from the plugin's process: an answer,
+// or an error that was caused neither by the connection nor by a timeout.
 func answered(err error) bool {
 	if err == nil {
 		return true
@@ -107,8 +107,8 @@ func answered(err error) bool {
 	return code != codes.Unavailable && code != codes.Canceled
 }
 
-// own says whether an error is the want of something of the reporter's, not of the
-// plugin's: descriptors or memory.
+// own reports whether an error is caused by the reporter's own lack of descriptors or
+// memory, not by the plugin.
 func own(err error) bool {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
 		if errors.Is(err, errno) {

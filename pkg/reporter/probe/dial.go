@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// writeTimeout bounds one write to the socket. A write waits only when the socket's
-// buffer is full, so this is for how long a plugin may not read: it is stopped, or
-// stuck.
+// writeTimeout bounds one write to the socket. A write blocks only when the socket's
+// buffer is full: when the plugin, stopped or hanging, has not read for so long.
 const writeTimeout = 5 * time.Second
 
-// dialer connects to a unix socket. It remembers why it last could not, since gRPC
-// wraps the reason in many words of its own; and the connection, to break it.
+// dialer connects to a unix socket. It keeps the error of the last failure, since gRPC
+// wraps the reason in a long text; and the connection, to be able to break it.
 type dialer struct {
 	address     string
 	connections *atomic.Int64 // counts those that were made
@@ -49,22 +48,22 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return d.conn, nil
 }
 
-// stalled says whether the connection broke because the plugin did not read.
+// stalled reports whether the connection broke because the plugin did not read.
 func (d *dialer) stalled() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.conn != nil && d.conn.stalled.Load()
 }
 
-// connected says whether the kernel has connected us: the plugin listens, though it
-// may not have answered yet.
+// connected reports whether the kernel has made the connection: the plugin listens,
+// although it may not have answered yet.
 func (d *dialer) connected() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.conn != nil && !d.conn.closed.Load()
 }
 
-// dialling says whether the kernel is still connecting. That takes no time, but where a
+// dialling reports whether the kernel is still connecting. That takes no time, unless the
 // file system hangs.
 func (d *dialer) dialling() bool {
 	d.mu.Lock()
@@ -72,8 +71,8 @@ func (d *dialer) dialling() bool {
 	return d.busy
 }
 
-// abort breaks the connection. gRPC would first send a farewell, and wait for
-// seconds where the plugin does not read.
+// abort breaks the connection. gRPC would first send GOAWAY, and wait for seconds if
+// the plugin does not read.
 func (d *dialer) abort() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,8 +82,7 @@ func (d *dialer) abort() {
 	}
 }
 
-// failure returns why the last attempt failed, in the kernel's words; nil when
-// it did not.
+// failure returns the kernel's error of the last attempt; nil if it succeeded.
 func (d *dialer) failure() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -95,9 +93,9 @@ func (d *dialer) failure() error {
 	return d.err
 }
 
-// boundedConn breaks when the other side does not read. gRPC would wait for ever, and
-// keep every further call in memory; and after a write that failed it would wait for
-// the reader to notice.
+// boundedConn breaks when the other side does not read. gRPC would wait forever, and
+// keep every further call in memory; and after a failed write it would wait until its
+// reader notices.
 type boundedConn struct {
 	net.Conn
 	closed, stalled atomic.Bool

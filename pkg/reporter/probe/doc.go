@@ -1,15 +1,15 @@
-// Package probe asks a KMS v2 plugin for its health, and judges its answer.
+// Package probe checks the health of a KMS v2 plugin.
 //
 // A Plugin holds one gRPC connection over a unix socket. Probe calls Status, and
-// RoundTrip encrypts and decrypts a sample. Both are bounded, and return what they
-// found, never an error, since a failure to get an answer is a finding too. Nothing is
-// retried here; the next probe is the retry, and it sees a plugin that came back.
+// RoundTrip encrypts and decrypts a sample. Both take bounded time and return a result,
+// never an error: a failure to get an answer is a result too. Nothing is retried here;
+// the next probe is the retry, and detects that a plugin recovered.
 //
-// The verdict on a Status answer is kube-apiserver's, rule for rule (see judge). What
-// kube-apiserver does beyond judging one answer (it encrypts when the key id changes,
+// The verdict on a Status answer follows kube-apiserver's rules (see judge). What
+// kube-apiserver does beyond checking one answer (it encrypts when the key id changes,
 // and caches its verdict for some seconds) is not done here.
 //
-// A plugin may answer anything, at any time, or stop reading: none of it costs more
-// than the probe. Answers have gRPC's bounds, writes a deadline, and closing does not
-// wait for the other side.
+// A plugin may send any answer at any time, or stop reading: only its own probe is
+// affected. Answers are bounded in size, writes have a deadline, and closing does not
+// wait for the plugin.
 package probe

@@ -8,27 +8,27 @@ import (
 	"syscall"
 )
 
-// absence is what the file system says of a socket that could not be connected to. The
-// zero value says nothing.
+// absence is the state of the file system for a socket that could not be connected to.
+// The zero value means that nothing was found out.
 type absence struct {
 	why string
-	// gone is true when the socket's folder was deleted with the pod that it belonged
-	// to: there is nothing to observe.
+	// gone is true when the socket's folder was deleted with its pod: there is nothing
+	// to observe.
 	gone bool
 	// missing is true when the socket is not in its folder.
 	missing bool
-	// lacking is why it could not be found out, where the reporter itself lacks something.
+	// lacking is why it could not be found out, if the reporter itself lacks resources.
 	lacking error
 }
 
-// absence looks for the socket. In a volume of a pod (an emptyDir) its folder goes with
-// the pod. The socket itself goes with its plugin: one that ends in order removes it,
-// one that crashes leaves it behind.
+// absence checks whether the socket exists. In a volume of a pod (an emptyDir) its folder
+// is deleted with the pod. A plugin that exits normally removes its socket; one that
+// crashes does not.
 func (p *Plugin) absence() absence {
 	if strings.HasPrefix(p.address, "@") {
 		return absence{}
 	}
-	folder := p.address[:strings.LastIndexByte(p.address, '/')+1] // as the kernel walks it
+	folder := p.address[:strings.LastIndexByte(p.address, '/')+1] // as the kernel resolves it
 	pods, err := p.inPodVolume(folder)
 	deleted := folderDeleted(folder)
 	switch {
@@ -42,7 +42,7 @@ func (p *Plugin) absence() absence {
 	return absence{missing: !SocketExists(p.address)}
 }
 
-// SocketExists says whether a socket can be connected to, as far as its name goes.
+// SocketExists reports whether the file of a socket exists. Abstract sockets always do.
 func SocketExists(address string) bool {
 	if strings.HasPrefix(address, "@") {
 		return true
@@ -51,14 +51,14 @@ func SocketExists(address string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// folderDeleted tells whether a folder was deleted under us. Whoever has such a folder
-// mounted sees an empty one whose link count is 0, which no living folder has.
+// folderDeleted reports whether a folder was deleted while it is mounted here. It then
+// appears as an empty folder whose link count is 0, which no existing folder has.
 func folderDeleted(folder string) bool {
 	var st syscall.Stat_t
 	return syscall.Stat(folder, &st) == nil && st.Nlink == 0
 }
 
-// inPodVolume tells whether a folder lies in what a kubelet made as an emptyDir volume.
+// inPodVolume reports whether a folder is in an emptyDir volume made by a kubelet.
 func (p *Plugin) inPodVolume(folder string) (bool, error) {
 	if real, err := filepath.EvalSymlinks(folder); err == nil {
 		folder = real
@@ -67,9 +67,9 @@ func (p *Plugin) inPodVolume(folder string) (bool, error) {
 	return err == nil && inEmptyDir(mounts, folder), err
 }
 
-// inEmptyDir tells, by a mountinfo (proc(5)), whether a folder lies in what a kubelet
-// made as an emptyDir volume: the mount's root in its file system is below a folder
-// that is named so. One in memory is a file system of its own, and cannot be told.
+// inEmptyDir reports, by a mountinfo (proc(5)), whether a folder is in an emptyDir volume
+// made by a kubelet: the mount's root in its file system is below a folder with the name
+// of such volumes. An emptyDir in memory is a separate file system, and not recognized.
 func inEmptyDir(mountinfo, folder string) bool {
 	var longest, root string
 	for line := range strings.Lines(mountinfo) {

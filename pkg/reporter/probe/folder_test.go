@@ -12,7 +12,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// mountedAs makes a plugin believe that a folder is the mount of another one.
+// mountedAs gives a plugin a mountinfo in which a folder is the mount of another one.
 func mountedAs(p *Plugin, folder, root string) {
 	p.mounts = func() (string, error) {
 		return "1 0 254:0 / / rw - ext4 /dev/vda rw\n2 1 254:0 " + root + " " + folder + " ro - ext4 /dev/vda rw\n", nil
@@ -21,8 +21,8 @@ func mountedAs(p *Plugin, folder, root string) {
 
 const podVolume = "/var/lib/kubelet/pods/9f/volumes/kubernetes.io~empty-dir/kms-sockets"
 
-// A folder that was deleted while it was mounted can still be named: here by way
-// of /proc, in a pod by its mount.
+// A folder that was deleted while it was mounted can still be opened: here through
+// /proc, in a pod through its mount.
 func TestDeletedFolder(t *testing.T) {
 	for root, want := range map[string]string{
 		podVolume + "//deleted": "",
@@ -39,14 +39,14 @@ func TestDeletedFolder(t *testing.T) {
 		t.Cleanup(func() { _ = open.Close() })
 		mount := fmt.Sprintf("/proc/self/fd/%d", open.Fd())
 		plugin := probed(t, "unix://"+mount+"/kms.sock")
-		if r := ask(t, plugin, writer(patient)); r.Gone || r.Status != health.Error {
+		if r := ask(t, plugin, writer(generous)); r.Gone || r.Status != health.Error {
 			t.Fatalf("an empty folder that is there: %+v", r)
 		}
 		mountedAs(plugin, mount, root)
 		if err := os.Remove(folder); err != nil {
 			t.Fatal(err)
 		}
-		r := ask(t, plugin, writer(patient))
+		r := ask(t, plugin, writer(generous))
 		if want == "" && (!r.Gone || r.Status != "" || r.At.IsZero()) {
 			t.Errorf("a deleted folder of a pod: %+v", r)
 		}
@@ -56,31 +56,31 @@ func TestDeletedFolder(t *testing.T) {
 	}
 }
 
-func TestMountsThatWeLackDescriptorsToReadAreNotThePluginsError(t *testing.T) {
+func TestMountinfoUnreadableForLackOfDescriptorsIsNotThePluginsError(t *testing.T) {
 	plugin := probed(t, "unix://"+t.TempDir()+"/kms.sock")
 	plugin.mounts = func() (string, error) {
 		return "", &os.PathError{Op: "open", Path: "/proc/self/mountinfo", Err: syscall.EMFILE}
 	}
-	if r := ask(t, plugin, writer(patient)); r.Status != "" || !strings.Contains(r.NotProbed, "too many open files") {
+	if r := ask(t, plugin, writer(generous)); r.Status != "" || !strings.Contains(r.NotProbed, "too many open files") {
 		t.Errorf("%+v", r)
 	}
 }
 
-// In a pod's volume a socket goes with its plugin: that is an error at the next probe.
-// Whether the pod is about to end is for those to judge who see it.
+// A socket that its plugin removed from a pod's volume is an error at the next probe.
+// Whether the pod is being deleted is decided by the roll-up, which knows the pod.
 func TestASocketThatItsPluginRemovedIsAnErrorAtTheNextProbe(t *testing.T) {
 	real := start(t)
 	plugin := probed(t, real.Endpoint())
 	mountedAs(plugin, filepath.Dir(plugin.address), podVolume)
-	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
 		t.Fatalf("%+v", r)
 	}
-	if err := real.Close(); err != nil { // in order: it removes its socket
+	if err := real.Close(); err != nil { // a normal end: it removes its socket
 		t.Fatal(err)
 	}
-	r := ask(t, plugin, writer(patient))
+	r := ask(t, plugin, writer(generous))
 	if r.Status == health.Error && strings.HasPrefix(r.Detail, "Status: Unavailable") {
-		r = ask(t, plugin, writer(patient)) // the first met the old connection as it broke
+		r = ask(t, plugin, writer(generous)) // the first probe used the old connection as it broke
 	}
 	if r.Gone || r.Status != health.Error || r.Reason != "SocketMissing" || !strings.HasSuffix(r.Detail, ": no such file or directory") {
 		t.Errorf("%+v", r)
@@ -95,7 +95,7 @@ func TestASocketThatItsPluginRemovedIsAnErrorAtTheNextProbe(t *testing.T) {
 	if !SocketExists(plugin.address) {
 		t.Error("the socket is not there")
 	}
-	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
 		t.Errorf("it is back: %+v", r)
 	}
 	if err := again.Close(); err != nil {

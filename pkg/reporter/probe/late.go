@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// lateHealth bounds the call that tells a process that hangs from one that waits.
+	// lateHealth bounds the call that distinguishes a process that hangs from one that waits.
 	lateHealth = time.Second
-	// leastLate is the shortest time after the timeout that shows anything.
+	// leastLate is the shortest useful time after the timeout.
 	leastLate = lateHealth / 2
 )
 
-// late is a call to Status that may outlive its timeout. The verdict is reported when
-// the timeout ends, as kube-apiserver has it; the call goes on, for its answer may be
-// the cause: a plugin that retries its backend for longer than the API server waits
-// otherwise never gets to say why.
+// late is a call to Status that may continue after its timeout. The verdict is reported
+// at the timeout, as kube-apiserver does; the call continues, since its answer may
+// contain the cause: a plugin may retry its backend for longer than the API server waits,
+// and return the backend's error only then.
 type late struct {
 	plugin *Plugin
 	report func(err error, more bool)
@@ -33,8 +33,8 @@ type late struct {
 	s      Settings
 	timer  *time.Timer
 
-	verdict sync.WaitGroup // the verdict is being reported, and gRPC health asked
-	process string         // what gRPC health said
+	verdict sync.WaitGroup // while the verdict is reported, and gRPC health called
+	process string         // the result of gRPC health
 	stalled bool           // the timer fired so late that this process cannot have run
 }
 
@@ -47,7 +47,7 @@ func (p *Plugin) startLate(ctx context.Context, conn grpc.ClientConnInterface, s
 	l.timer = time.AfterFunc(s.Timeout, func() {
 		defer l.verdict.Done()
 		if l.stalled = time.Since(l.began) > s.Timeout+stall; l.stalled {
-			return // there is no verdict but on what comes
+			return // the verdict is on the answer that arrives
 		}
 		report(l.timeout(p.diagnosis), true)
 		_, err := grpc_health_v1.NewHealthClient(conn).Check(withTimeout(ctx, min(lateHealth, s.Late-s.Timeout)), &grpc_health_v1.HealthCheckRequest{})
@@ -59,7 +59,7 @@ func (p *Plugin) startLate(ctx context.Context, conn grpc.ClientConnInterface, s
 	return l
 }
 
-// limit is for how long the call may go on.
+// limit is how long the call may continue.
 func (l *late) limit() time.Duration {
 	if l.timer == nil {
 		return l.s.Timeout
@@ -67,8 +67,8 @@ func (l *late) limit() time.Duration {
 	return l.s.Late
 }
 
-// timeout is the error of a call that was not answered in time, with what is known of
-// the reason.
+// timeout is the error of a call that was not answered in time, with the known part of
+// the cause.
 func (l *late) timeout(diagnosis string) error {
 	err := &callError{call: "Status", silent: l.s.Timeout, err: status.Error(codes.DeadlineExceeded, "")}
 	if diagnosis != "" {
@@ -77,8 +77,8 @@ func (l *late) timeout(diagnosis string) error {
 	return err
 }
 
-// ended takes the outcome of the call, and says whether it came late. If it did,
-// everything was reported.
+// ended handles the outcome of the call, and reports whether it came after the timeout.
+// If it did, everything was reported.
 func (l *late) ended(answer *kmsapi.StatusResponse, err error) bool {
 	if l.timer == nil || l.timer.Stop() {
 		return false
@@ -89,22 +89,22 @@ func (l *late) ended(answer *kmsapi.StatusResponse, err error) bool {
 	}
 	diagnosis := l.process
 	if answered(err) {
-		diagnosis = health.CleanDetail(fmt.Sprintf("the answer came after %s: %s", took.Round(time.Second), said(answer, err)))
+		diagnosis = health.CleanDetail(fmt.Sprintf("the answer came after %s: %s", took.Round(time.Second), quoted(answer, err)))
 	}
 	l.plugin.diagnosis = diagnosis
 	l.report(l.timeout(diagnosis), false)
 	return true
 }
 
-// said is an answer to Status in its own words.
-func said(answer *kmsapi.StatusResponse, err error) string {
+// quoted is the text of an answer to Status.
+func quoted(answer *kmsapi.StatusResponse, err error) string {
 	if err != nil {
 		return err.Error()
 	}
 	return fmt.Sprintf("healthz %q", excerpt(answer.Healthz))
 }
 
-// diagnosedError adds what is known of the reason of a timeout.
+// diagnosedError adds a diagnosis to the error of a timeout.
 type diagnosedError struct {
 	*callError
 	diagnosis string
@@ -113,9 +113,9 @@ type diagnosedError struct {
 func (e *diagnosedError) Error() string { return e.callError.Error() + "; " + e.diagnosis }
 func (e *diagnosedError) Unwrap() error { return e.callError }
 
-// checkHealthService asks the standard gRPC health service about the whole
-// server. A plugin without that service does not say. It returns an error where no answer
-// came, since the connection was lost.
+// checkHealthService calls the standard gRPC health service for the whole server. A
+// plugin without that service has no finding. It returns an error if the connection was
+// lost before the answer.
 func checkHealthService(ctx context.Context, conn grpc.ClientConnInterface) (*verdict, error) {
 	answer, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	switch {

@@ -43,7 +43,7 @@ func TestLateAnswerIsQuotedAndChangesNoVerdict(t *testing.T) {
 			if took := first[0].Took; took > s.Late/2 {
 				t.Errorf("the verdict took %s", took)
 			}
-			// What is known already is part of the next verdict at once.
+			// The diagnosis is part of the next verdict from the start.
 			second := reports(t, plugin, s)
 			if len(second) != 2 || second[0].Detail != first[1].Detail || second[1].Detail != first[1].Detail {
 				t.Errorf("the next probe: %+v", second)

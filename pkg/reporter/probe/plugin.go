@@ -28,29 +28,28 @@ const (
 
 	// maxAnswer and maxHeaders bound one answer, and its headers or trailers with an
 	// error's text, in bytes. kube-apiserver has gRPC's own bounds, 4 and 16 MiB; but what
-	// gRPC decodes of them takes a hundred times as much memory, beside an API server. An
-	// honest answer is under 2 KiB.
+	// gRPC decodes of them takes a hundred times as much memory, beside an API server. A
+	// normal answer is under 2 KiB.
 	maxAnswer  = 256 << 10
 	maxHeaders = 64 << 10
 
-	// handshake bounds the wait for a plugin that listens, and does not accept: it is
-	// stopped, or stuck. Each attempt stays in its queue, which kube-apiserver needs
-	// too; so there is no new one for as long as kube-apiserver's backoff may last.
+	// handshake bounds the wait for a plugin that listens but does not accept, since it is
+	// stopped or hangs. Each attempt stays in its accept queue, which kube-apiserver needs
+	// too; so the next one is made only after the maximum of kube-apiserver's backoff.
 	handshake = 2 * time.Minute
 )
 
-// Settings are how a plugin is probed. They may change while its connection
-// stays.
+// Settings are how a plugin is probed. They may change without a new connection.
 type Settings struct {
 	// Timeout bounds each call, as kube-apiserver's bounds each of its own.
 	Timeout time.Duration
-	// Late is when a call to Status ends that goes on after the verdict that it timed
-	// out, so that a late answer can be quoted. Counted from the call's beginning; less
-	// than half a second after the Timeout is not at all.
+	// Late is how long a call to Status may continue after it was reported as timed out,
+	// so that a late answer can be quoted. Counted from the call's beginning; less than
+	// half a second after the Timeout turns this off.
 	Late time.Duration
 	// Writes is true for a plugin that the API server encrypts with.
 	Writes bool
-	// GRPCHealth also asks the standard gRPC health service.
+	// GRPCHealth also calls the standard gRPC health service.
 	GRPCHealth bool
 }
 
@@ -58,7 +57,7 @@ type Settings struct {
 // with itself; they may with each other.
 type Plugin struct {
 	address string
-	mounts  func() (string, error) // the mountinfo; tests have their own
+	mounts  func() (string, error) // the mountinfo; tests replace it
 
 	mu     sync.Mutex // guards the connection
 	conn   *grpc.ClientConn
@@ -83,7 +82,7 @@ func NewPlugin(address string) *Plugin {
 	}}
 }
 
-// Close closes the connection, and ends what is under way on it. It does not wait for
+// Close closes the connection, and ends the calls on it. It does not wait for
 // the plugin.
 func (p *Plugin) Close() {
 	p.mu.Lock()
@@ -100,14 +99,14 @@ func closeConnection(conn *grpc.ClientConn, dialer *dialer) {
 	}
 }
 
-// Probe asks the plugin once, and calls report with what it found: once, as soon as
-// there is a verdict; and once more after a timeout, with its diagnosis. It returns after
-// the last of them: after four times the Timeout, or Late, at the latest.
+// Probe checks the plugin once, and calls report with the result as soon as there is a
+// verdict, and once more after a timeout, with its diagnosis. It returns after the last
+// report: after four times the Timeout, or Late, at the latest.
 func (p *Plugin) Probe(ctx context.Context, s Settings, report func(Result)) {
 	began := time.Now()
 	finish := func(keyID string, v *verdict, err error) Result {
 		r := p.result(keyID, v, err)
-		r.At = time.Now().Round(0) // by the wall clock: the other one stands still in a suspend
+		r.At = time.Now().Round(0) // by the wall clock: the monotonic clock stops during a suspend
 		r.Took = time.Since(began)
 		return r
 	}
@@ -128,8 +127,8 @@ func (p *Plugin) Probe(ctx context.Context, s Settings, report func(Result)) {
 		}
 		p.diagnosis = ""
 		if err != nil {
-			// A connection that worked broke during the call, because the plugin ended: what
-			// is there now is what is to be reported.
+			// An established connection broke during the call, because the plugin exited:
+			// probe again, to report the current state.
 			if attempt == 0 && p.broke(err) {
 				continue
 			}
@@ -146,22 +145,22 @@ func (p *Plugin) Probe(ctx context.Context, s Settings, report func(Result)) {
 	}
 }
 
-// broke says whether a call failed because an established connection ended, other than
-// by our own doing.
+// broke reports whether a call failed because an established connection was closed, but
+// not by this process.
 func (p *Plugin) broke(err error) bool {
 	failed, stalled := p.connectionFailure()
 	return status.Code(err) == codes.Unavailable && failed == nil && !stalled && !p.connected()
 }
 
-// connected says whether there is a connection to the plugin.
+// connected reports whether there is a connection to the plugin.
 func (p *Plugin) connected() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.dialer != nil && p.dialer.connected()
 }
 
-// result turns what was found into a Result without its times: a verdict on an answer
-// (nil: a good one), or the error of not getting one.
+// result returns a Result without its times, from the verdict on an answer (nil: healthy),
+// or from the error of not getting one.
 func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 	r := Result{Status: health.Healthy, KEKID: keyID, Answered: answered(err), Connection: int(p.connections.Load())}
 	if err == nil {
@@ -205,7 +204,7 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 	return r
 }
 
-// hint says what the kernel's word for a failed connection means here.
+// hint explains the kernel's error of a failed connection.
 func (p *Plugin) hint(failed error, absence absence) string {
 	info, err := os.Stat(p.address)
 	switch {
@@ -223,8 +222,8 @@ func (p *Plugin) hint(failed error, absence absence) string {
 	return ""
 }
 
-// connectionFailure returns why the last attempt to connect failed, nil when it did
-// not; and whether the connection broke because the plugin did not read.
+// connectionFailure returns the error of the last attempt to connect, nil if it
+// succeeded; and whether the connection broke because the plugin did not read.
 func (p *Plugin) connectionFailure() (failed error, stalled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,12 +233,12 @@ func (p *Plugin) connectionFailure() (failed error, stalled bool) {
 	return p.dialer.failure(), p.dialer.stalled()
 }
 
-// connect returns the connection, and makes one where there is none, or where the last
-// attempt failed. Such a one would first sit out its backoff and meanwhile answer every
-// call with the old failure; a new one tries at once, and its first call waits for the
-// outcome. A working connection is kept for good, and so is one that the plugin is yet
-// to accept, or that the kernel is yet to look up: on a file system that hangs each
-// attempt costs a thread, and none can be ended.
+// connect returns the connection. It makes a new one if there is none, or if the last
+// attempt failed: gRPC would first wait for its backoff and meanwhile fail every call
+// with the old error; a new connection is tried at once, and its first call waits for the
+// outcome. A working connection is kept, and so is one that the plugin has not accepted
+// yet, or whose path the kernel still resolves: on a file system that hangs each attempt
+// blocks a thread, and cannot be cancelled.
 func (p *Plugin) connect() (*grpc.ClientConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,10 +17,10 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// patient is a timeout that nothing here needs: what takes so long has failed.
-const patient = 20 * time.Second
+// generous is a timeout that no passing probe reaches.
+const generous = 20 * time.Second
 
-// short is the timeout of probes that are meant to run into it.
+// short is the timeout of probes that should time out.
 const short = 300 * time.Millisecond
 
 func writer(timeout time.Duration) Settings { return Settings{Timeout: timeout, Writes: true} }
@@ -78,7 +78,7 @@ func set(t *testing.T, p *kmsplugin.Plugin, line string) {
 	}
 }
 
-// probed returns the plugin as we see it, to be probed and closed.
+// probed returns the Plugin under test, which is closed after the test.
 func probed(t *testing.T, endpoint string) *Plugin {
 	t.Helper()
 	address, err := v1alpha1.SocketAddress(endpoint)
@@ -90,7 +90,7 @@ func probed(t *testing.T, endpoint string) *Plugin {
 	return p
 }
 
-func TestEachFaultGetsItsVerdictAndRecoveryIsSeenByTheNextProbe(t *testing.T) {
+func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T) {
 	for line, tt := range map[string]struct {
 		trip    bool // and gRPC health
 		timeout time.Duration
@@ -140,7 +140,7 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsSeenByTheNextProbe(t *testing.T) {
 		t.Run(line, func(t *testing.T) {
 			real := start(t)
 			plugin := probed(t, real.Endpoint())
-			settings := Settings{Timeout: patient, Writes: true, GRPCHealth: tt.trip}
+			settings := Settings{Timeout: generous, Writes: true, GRPCHealth: tt.trip}
 			find := ask
 			if tt.trip {
 				find = check
@@ -155,7 +155,7 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsSeenByTheNextProbe(t *testing.T) {
 			}
 			r := find(t, plugin, settings)
 			if line == "crash" {
-				// The first may meet the old connection as it breaks, and say that.
+				// The first probe may use the old connection as it breaks, and report that.
 				if r.Status != health.Error {
 					t.Errorf("at the crash: %+v", r)
 				}
@@ -168,7 +168,7 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsSeenByTheNextProbe(t *testing.T) {
 			if err := real.ClearFaults(); err != nil {
 				t.Fatal(err)
 			}
-			settings.Timeout = patient
+			settings.Timeout = generous
 			if r := find(t, plugin, settings); r.Status != health.Healthy || r.Reason != "" {
 				t.Errorf("after the fault: %+v", r)
 			}
@@ -194,19 +194,19 @@ func TestEveryFaultOfThePluginIsInTheTable(t *testing.T) {
 		"unhealthy", "rpc-error", "hang", "slow", "wrong-version", "v2beta1", "empty-key-id", "long-key-id", "key-id",
 		"huge-answer", "padded-answer", "refuse-encrypt", "refuse-decrypt", "wrong-decrypt", "not-serving", "crash", "remove-socket",
 		"encrypt-key-id", "short-decrypt", "replaced-key", "huge-headers",
-		"lagging-status",   // so too
+		"lagging-status",   // likewise
 		"changing-version", // in a test of its own
 	} {
 		seen[known] = true
 	}
 	for _, kind := range kmsplugin.Faults() {
 		if !seen[kind.Name] {
-			t.Errorf("the plugin can %q, and no test here knows what we say of it", kind.Name)
+			t.Errorf("the plugin has the fault %q, and no test here covers it", kind.Name)
 		}
 	}
 }
 
-// kube-apiserver's timeout is for each call, and so is ours.
+// The timeout applies to each call, as kube-apiserver's does.
 func TestTimeoutIsForEachCall(t *testing.T) {
 	real := start(t, "slow 600ms all")
 	real.SetGRPCHealth(true)
@@ -217,45 +217,45 @@ func TestTimeoutIsForEachCall(t *testing.T) {
 	}
 }
 
-func TestChangingVersionIsSeen(t *testing.T) {
+func TestChangingVersionIsUnhealthy(t *testing.T) {
 	real := start(t, "changing-version")
 	plugin := probed(t, real.Endpoint())
-	ill := 0
+	changed := 0
 	for range 4 {
-		if r := ask(t, plugin, writer(patient)); r.Status == health.Unhealthy && strings.Contains(r.Detail, "version changed") {
-			ill++
+		if r := ask(t, plugin, writer(generous)); r.Status == health.Unhealthy && strings.Contains(r.Detail, "version changed") {
+			changed++
 		}
 	}
-	if ill != 2 {
-		t.Errorf("%d of 4 answers were found changed, want every second", ill)
+	if changed != 2 {
+		t.Errorf("%d of 4 answers have a changed version, want every second", changed)
 	}
 }
 
-func TestMissingSocketIsToldAtOnceWithTheReason(t *testing.T) {
+func TestMissingSocketIsReportedAtOnceWithTheReason(t *testing.T) {
 	dir := t.TempDir()
 	plugin := probed(t, "unix://"+dir+"/none.sock")
-	for range 3 { // the later ones must not sit out a backoff
+	for range 3 { // the later ones must not wait for a backoff
 		began := time.Now()
-		r := ask(t, plugin, writer(patient))
+		r := ask(t, plugin, writer(generous))
 		if want := "cannot connect to " + dir + "/none.sock: no such file or directory"; r.Status != health.Error || r.Detail != want || r.Reason != health.SocketMissing || r.Gone {
 			t.Fatalf("%+v", r)
 		}
-		if took := time.Since(began); took > patient/2 {
+		if took := time.Since(began); took > generous/2 {
 			t.Errorf("took %s", took)
 		}
 	}
 }
 
-// What ends during a call is judged by what is there afterwards.
+// If a plugin exits during a call, its state after that is reported.
 func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
 	real := start(t)
 	plugin := probed(t, real.Endpoint())
-	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
 		t.Fatalf("%+v", r)
 	}
 	set(t, real, "hang")
 	done := make(chan Result, 1)
-	go plugin.Probe(context.Background(), writer(patient), func(r Result) { done <- r })
+	go plugin.Probe(context.Background(), writer(generous), func(r Result) { done <- r })
 	if err := real.WaitForCalls(t.Context(), kmsplugin.CallStatus, 2); err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +281,7 @@ func TestEveryCodeIsAVerdict(t *testing.T) {
 	}
 }
 
-func TestPathThatIsNoSocketIsReportedAsSuch(t *testing.T) {
+func TestPathThatIsNotASocketIsReportedAsSuch(t *testing.T) {
 	dir := t.TempDir()
 	file := dir + "/kms.sock"
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -291,23 +291,23 @@ func TestPathThatIsNoSocketIsReportedAsSuch(t *testing.T) {
 		file: ": connection refused: it is not a socket (mode -rw-------)",
 		dir:  ": connection refused: it is not a socket (mode drwx",
 	} {
-		if r := ask(t, probed(t, "unix://"+path), writer(patient)); r.Reason != health.ConnectFailed || !strings.Contains(r.Detail, want) {
+		if r := ask(t, probed(t, "unix://"+path), writer(generous)); r.Reason != health.ConnectFailed || !strings.Contains(r.Detail, want) {
 			t.Errorf("%+v", r)
 		}
 	}
 }
 
-func TestPluginThatAppearsIsSeenByTheNextProbe(t *testing.T) {
+func TestPluginThatAppearsIsHealthyAtTheNextProbe(t *testing.T) {
 	real := start(t, "crash")
 	plugin := probed(t, real.Endpoint())
-	for range 5 { // let gRPC's backoff grow, were there one
-		if r := ask(t, plugin, writer(patient)); r.Status != health.Error {
+	for range 5 { // gRPC's backoff would grow, if it were used
+		if r := ask(t, plugin, writer(generous)); r.Status != health.Error {
 			t.Fatalf("%+v", r)
 		}
 		if err := real.Return(); err != nil {
 			t.Fatal(err)
 		}
-		if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+		if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
 			t.Fatalf("%+v", r)
 		}
 		if err := real.Crash(); err != nil {
@@ -320,12 +320,12 @@ func TestOneConnectionServesManyProbes(t *testing.T) {
 	real := start(t)
 	plugin := probed(t, real.Endpoint())
 	for range 10 {
-		if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+		if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
 			t.Fatalf("%+v", r)
 		}
 	}
 	set(t, real, "hang")
-	for range 3 { // no answer is no reason to connect anew
+	for range 3 { // a timeout does not cause a new connection
 		ask(t, plugin, writer(short))
 	}
 	if c := real.State().Connections; c.Accepted != 1 {
@@ -335,7 +335,7 @@ func TestOneConnectionServesManyProbes(t *testing.T) {
 
 func TestEachCheckHitsItsOwnPlugin(t *testing.T) {
 	plugins := []*kmsplugin.Plugin{start(t), start(t)}
-	all := Settings{Timeout: patient, Writes: true, GRPCHealth: true}
+	all := Settings{Timeout: generous, Writes: true, GRPCHealth: true}
 	for i, own := range plugins {
 		for _, p := range plugins {
 			p.ResetCounters()
@@ -358,12 +358,12 @@ func TestEachCheckHitsItsOwnPlugin(t *testing.T) {
 
 func TestOnlyTheConfiguredChecksAreMade(t *testing.T) {
 	real := start(t)
-	if r := ask(t, probed(t, real.Endpoint()), writer(patient)); r.Status != health.Healthy {
+	if r := ask(t, probed(t, real.Endpoint()), writer(generous)); r.Status != health.Healthy {
 		t.Fatalf("%+v", r)
 	}
 	for _, call := range []kmsplugin.Call{kmsplugin.CallEncrypt, kmsplugin.CallDecrypt, kmsplugin.CallHealth} {
 		if got := real.Calls(call).Count; got != 0 {
-			t.Errorf("%d %s calls, though only Status was asked for", got, call)
+			t.Errorf("%d %s calls, although only Status is configured", got, call)
 		}
 	}
 }
@@ -371,7 +371,7 @@ func TestOnlyTheConfiguredChecksAreMade(t *testing.T) {
 func TestHealthServiceThatServesIsHealthy(t *testing.T) {
 	real := start(t)
 	real.SetGRPCHealth(true)
-	if r := ask(t, probed(t, real.Endpoint()), Settings{Timeout: patient, GRPCHealth: true}); r.Status != health.Healthy {
+	if r := ask(t, probed(t, real.Endpoint()), Settings{Timeout: generous, GRPCHealth: true}); r.Status != health.Healthy {
 		t.Errorf("%+v", r)
 	}
 }
@@ -383,13 +383,13 @@ func TestAbstractSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	plugin := probed(t, name)
-	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
 		t.Errorf("%+v", r)
 	}
 	if err := real.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r := ask(t, plugin, writer(patient)); r.Status != health.Error || r.Gone || !strings.Contains(r.Detail, ": connection refused: ") {
+	if r := ask(t, plugin, writer(generous)); r.Status != health.Error || r.Gone || !strings.Contains(r.Detail, ": connection refused: ") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -436,8 +436,8 @@ func TestProbeEndsWithItsContext(t *testing.T) {
 		if r.Status != health.Error {
 			t.Errorf("%+v", r)
 		}
-	case <-time.After(patient):
-		t.Fatal("the probe goes on")
+	case <-time.After(generous):
+		t.Fatal("the probe did not end")
 	}
 }
 
@@ -456,7 +456,7 @@ func BenchmarkProbe(b *testing.B) {
 	defer plugin.Close()
 	b.ReportAllocs()
 	for b.Loop() {
-		plugin.Probe(context.Background(), writer(patient), func(r Result) {
+		plugin.Probe(context.Background(), writer(generous), func(r Result) {
 			if r.Status != health.Healthy {
 				b.Fatalf("%+v", r)
 			}

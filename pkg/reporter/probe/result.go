@@ -6,46 +6,46 @@ import (
 	"github.com/kms-health/kms-health/pkg/health"
 )
 
-// Result is what one probe found.
+// Result is the result of one probe.
 type Result struct {
 	// Status, Reason and Detail are the verdict, as in the contract.
 	Status health.Status
 	Reason health.Reason
 	Detail string
-	// KEKID is the plugin's key id, when it answered a valid one.
+	// KEKID is the plugin's key id, if it returned a valid one.
 	KEKID string
-	// Answered is true when the plugin's process answered Status, well or not.
+	// Answered is true when the plugin's process answered Status, healthy or not.
 	Answered bool
 	// Connection counts the connections to the plugin: it has another one after its
 	// process was restarted.
 	Connection int
 	// At is when the answer, or the failure to get one, arrived, by the wall clock.
 	At time.Time
-	// Took is how long the probe lasted.
+	// Took is the duration of the probe.
 	Took time.Duration
-	// More says that the same result follows once more, with a diagnosis where there is
-	// one.
+	// More is true when the same result will be reported once more, with a diagnosis if
+	// there is one.
 	More bool
 
 	// Gone is set when there is nothing to observe: the socket's folder was deleted,
-	// with the pod that it belonged to. Nothing else is set then but Detail, and the
+	// with its pod. Only Detail is set then, and the
 	// times.
 	Gone bool
-	// NotProbed says why the reporter itself could not ask the plugin: it has no
-	// descriptors or memory left. That says nothing of the plugin: nothing else is set
-	// then but the times.
+	// NotProbed is why the reporter itself could not probe the plugin: it has no
+	// descriptors or memory left. The plugin's state is unknown: only the times are set
+	// then.
 	NotProbed string
 }
 
-// verdict is a status with its reason, and words for people.
+// verdict is a status with its reason, and a detail for people.
 type verdict struct {
 	status health.Status
 	reason health.Reason
 	detail string
-	lost   bool // by a code that also says that the connection was lost or closed
+	lost   bool // by a code that can also mean that the connection was lost or closed
 }
 
-// unhealthy is the verdict on a plugin that answered, and not well.
+// unhealthy is the verdict on a plugin that answered, but is not healthy.
 func unhealthy(reason health.Reason, detail string) *verdict {
 	return &verdict{status: health.Unhealthy, reason: reason, detail: detail}
 }

@@ -16,21 +16,21 @@ import (
 	"github.com/kms-health/kms-health/pkg/health"
 )
 
-// sampleSize is what is encrypted in a round trip, in bytes: the size of the
+// sampleSize is the size of the sample of a round trip, in bytes: the size of the
 // seed that kube-apiserver has encrypted.
 const sampleSize = 32
 
-// What kube-apiserver demands of the answer to such an Encrypt, in bytes
+// kube-apiserver's limits for the answer to such an Encrypt, in bytes
 // (k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2).
 const (
 	maxCiphertext  = 1024
 	maxAnnotations = 32 << 10 // names and values together
 )
 
-// Trip is what one round trip found.
+// Trip is the result of one round trip.
 type Trip struct {
-	// Made is false when there was nothing to do: no connection, or one that was lost
-	// meanwhile; or a plugin that only reads and has encrypted nothing. Nothing else is
+	// Made is false when no verdict is possible: without a connection, or when it was
+	// lost meanwhile; or for a Read plugin that has encrypted nothing. Nothing else is
 	// set then.
 	Made bool
 	// Status, Reason and Detail are the verdict, as in the contract.
@@ -39,27 +39,27 @@ type Trip struct {
 	Detail string
 }
 
-// ciphertext is a sample that a plugin encrypted, with what it takes to check
-// its decryption.
+// ciphertext is a sample that a plugin encrypted, with the data needed to check its
+// decryption.
 type ciphertext struct {
 	plain   []byte
 	at      time.Time
 	request *kmsapi.DecryptRequest
 }
 
-// keySamples are samples under one key id: the first shows that what was encrypted
-// earlier can still be read, so that a key replaced under its old name is seen.
+// keySamples are samples under one key id. Decrypting the first one detects a key that
+// was replaced under the same key id.
 type keySamples struct{ first, last *ciphertext }
 
-// maxKeys is how many key ids are remembered. A plugin has one, and another after a
+// maxKeys is the number of key ids that are kept. A plugin has one, and another after a
 // rotation.
 const maxKeys = 4
 
-// samples are those of a plugin by key id. They live as long as the process.
+// samples are those of a plugin by key id. They are kept in memory only.
 type samples struct {
-	byKey   map[string]*keySamples
-	keys    []string // the oldest first
-	refused string   // the key id under which a plugin that only reads would not encrypt
+	byKey    map[string]*keySamples
+	keys     []string // the oldest first
+	rejected string   // the key id under which a Read plugin rejected Encrypt
 }
 
 func (s *samples) add(c *ciphertext) *keySamples {
@@ -80,7 +80,7 @@ func (s *samples) add(c *ciphertext) *keySamples {
 	return of
 }
 
-// latest returns the samples of a key id, or else the newest there are.
+// latest returns the samples of a key id, or else the newest ones.
 func (s *samples) latest(keyID string) *keySamples {
 	if of := s.byKey[keyID]; of != nil || len(s.keys) == 0 {
 		return of
@@ -88,12 +88,12 @@ func (s *samples) latest(keyID string) *keySamples {
 	return s.byKey[s.keys[len(s.keys)-1]]
 }
 
-// RoundTrip has a plugin that writes encrypt a new sample, decrypt it, and decrypt the
-// first sample under the same key id. What kube-apiserver demands of an Encrypt answer
-// is demanded here: 1 to 1,024 bytes, under the key that Status named (keyID, empty if
-// it named none), and its rules for annotations. A plugin that only reads may lawfully
-// refuse to encrypt: it is asked once for each key id, and then for the samples that
-// there are. It makes four calls at most, each bounded by the Timeout.
+// RoundTrip lets a Write plugin encrypt a new sample, decrypt it, and decrypt the first
+// sample under the same key id. kube-apiserver's rules for an Encrypt answer apply: 1 to
+// 1,024 bytes, under the key that Status returned (keyID, empty if none), and its rules
+// for annotations. A Read plugin may reject Encrypt: that is tried once for each key id,
+// and after that only existing samples are decrypted. RoundTrip makes at most four calls,
+// each bounded by the Timeout.
 func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	p.mu.Lock()
 	conn, dialer := p.conn, p.dialer
@@ -105,7 +105,7 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	kms := kmsapi.NewKeyManagementServiceClient(conn)
 	made, v := p.roundTrip(withTimeout(ctx, s.Timeout), kms, s.Writes, keyID)
 	if v != nil && v.lost && (connection != p.connections.Load() || !dialer.connected() || dialer.failure() != nil) {
-		return Trip{} // the connection was lost or closed during it, which is the probe's to judge
+		return Trip{} // the connection was lost or closed during it, which the next probe reports
 	}
 	t := Trip{Made: made, Status: health.Healthy}
 	if v != nil {
@@ -135,29 +135,29 @@ func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceC
 	if v == nil || v.status != health.Unhealthy {
 		return true, v
 	}
-	if v.reason == health.ReportedUnhealthy { // no other cause, while new data can be read
+	if v.reason == health.ReportedUnhealthy { // no other cause, since new data can be decrypted
 		v.reason = health.RoundTripMismatch
 	}
 	v.detail = fmt.Sprintf("what was encrypted at %s under the same key_id can no longer be decrypted: %s", of.first.at.UTC().Format(time.RFC3339), v.detail)
 	return true, v
 }
 
-// readerSamples returns the samples to try a plugin with that only reads, if any.
+// readerSamples returns the samples that a Read plugin has to decrypt, if any.
 func (p *Plugin) readerSamples(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) *keySamples {
-	if p.samples.byKey[keyID] == nil && keyID != "" && p.samples.refused != keyID {
+	if p.samples.byKey[keyID] == nil && keyID != "" && p.samples.rejected != keyID {
 		if sealed, v := seal(ctx, kms, keyID); v == nil {
 			p.samples.add(sealed)
 		} else if v.status == health.Unhealthy && v.reason != health.Timeout {
-			p.samples.refused = keyID
+			p.samples.rejected = keyID
 		}
 	}
 	return p.samples.latest(keyID)
 }
 
-// seal has a new sample encrypted.
+// seal lets the plugin encrypt a new sample.
 func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) (*ciphertext, *verdict) {
 	plain := make([]byte, sampleSize)
-	_, _ = rand.Read(plain) // never fails, says its documentation
+	_, _ = rand.Read(plain) // never fails, according to its documentation
 	answer, err := kms.Encrypt(ctx, &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()})
 	if err != nil {
 		return nil, refusal(err)
@@ -172,7 +172,7 @@ func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID stri
 		return nil, v
 	}
 	if keyID != "" && answer.KeyId != keyID {
-		// A key may have been rotated since; and some plugins' Status names the former
+		// The key may have been rotated since; and some plugins' Status returns the former
 		// key once more.
 		if keyID = statusKeyID(ctx, kms, keyID); answer.KeyId != keyID {
 			return nil, unhealthy(health.RoundTripMismatch, fmt.Sprintf("the answer to Encrypt names key_id %q, that to Status %q", excerpt(answer.KeyId), excerpt(keyID)))
@@ -185,8 +185,8 @@ func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID stri
 	}, nil
 }
 
-// statusKeyID asks Status once more for its key id; without a valid one it is the
-// former.
+// statusKeyID calls Status once more for its key id, and returns the former one if there
+// is no valid one.
 func statusKeyID(ctx context.Context, kms kmsapi.KeyManagementServiceClient, former string) string {
 	answer, err := kms.Status(ctx, &kmsapi.StatusRequest{})
 	if err != nil || answer.KeyId == "" || len(answer.KeyId) > maxKeyID {
@@ -195,7 +195,7 @@ func statusKeyID(ctx context.Context, kms kmsapi.KeyManagementServiceClient, for
 	return answer.KeyId
 }
 
-// open has a sample decrypted, and compares.
+// open lets the plugin decrypt a sample, and compares the result.
 func open(ctx context.Context, kms kmsapi.KeyManagementServiceClient, sealed *ciphertext) *verdict {
 	sealed.request.Uid = newUID()
 	answer, err := kms.Decrypt(ctx, sealed.request)
@@ -223,12 +223,12 @@ func checkAnnotations(annotations map[string][]byte) *verdict {
 	return nil
 }
 
-// newUID names a call, so that it can be found in the plugin's log.
+// newUID returns the UID of a call, by which it can be found in the plugin's log.
 func newUID() string { return "kms-health-" + rand.Text() }
 
-// refusal judges a failed call that follows an answer to Status: the plugin is there
-// and answers, so a refusal or a silence is a verdict on it. Only where its backend is
-// unavailable there is no answer to judge.
+// refusal returns the verdict on a failed call that follows an answer to Status: since
+// the plugin answers, an error or a timeout means that it is unhealthy. If its backend is
+// unavailable, the verdict is an error.
 func refusal(err error) *verdict {
 	v := unhealthy(health.ReportedUnhealthy, err.Error())
 	var call *callError
@@ -239,7 +239,7 @@ func refusal(err error) *verdict {
 	case codes.Unavailable:
 		v.status, v.lost = health.Error, true
 	case codes.Canceled:
-		v.lost = true // or the plugin says so itself
+		v.lost = true // or the plugin itself returned that code
 	}
 	return v
 }

@@ -21,10 +21,10 @@ func trip(t *testing.T, p *Plugin, s Settings) Trip {
 
 func healthyTrip(made Trip) bool { return made.Made && made.Status == health.Healthy }
 
-func TestReaderIsAskedToEncryptOnceAndToDecryptWhatItEncrypted(t *testing.T) {
+func TestReadPluginEncryptsOnceAndDecryptsThatSample(t *testing.T) {
 	real := start(t, "refuse-encrypt")
 	plugin := probed(t, real.Endpoint())
-	reads := Settings{Timeout: patient}
+	reads := Settings{Timeout: generous}
 	for range 3 {
 		if made := trip(t, plugin, reads); made.Made {
 			t.Fatalf("a reader that does not encrypt: %+v", made)
@@ -34,7 +34,7 @@ func TestReaderIsAskedToEncryptOnceAndToDecryptWhatItEncrypted(t *testing.T) {
 		t.Fatalf("%d Encrypt and %d Decrypt calls", e, d)
 	}
 
-	// Under another key it is asked again.
+	// Under another key it has to encrypt again.
 	if err := real.ClearFaults(); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestReaderIsAskedToEncryptOnceAndToDecryptWhatItEncrypted(t *testing.T) {
 		t.Errorf("%d Encrypt and %d Decrypt calls", e, d)
 	}
 
-	// What it encrypted under a former key is what there is to try.
+	// Only samples of a former key exist.
 	set(t, real, "refuse-encrypt")
 	if _, err := real.Rotate(); err != nil {
 		t.Fatal(err)
@@ -64,40 +64,40 @@ func TestReaderIsAskedToEncryptOnceAndToDecryptWhatItEncrypted(t *testing.T) {
 	}
 }
 
-func TestStatusThatLagsBehindARotationIsNoFault(t *testing.T) {
+func TestStatusThatLagsBehindARotationIsHealthy(t *testing.T) {
 	real := start(t, "lagging-status")
 	plugin := probed(t, real.Endpoint())
-	if made := trip(t, plugin, writer(patient)); !healthyTrip(made) {
+	if made := trip(t, plugin, writer(generous)); !healthyTrip(made) {
 		t.Fatalf("%+v", made)
 	}
 	if _, err := real.Rotate(); err != nil {
 		t.Fatal(err)
 	}
-	if made := trip(t, plugin, writer(patient)); !healthyTrip(made) {
+	if made := trip(t, plugin, writer(generous)); !healthyTrip(made) {
 		t.Errorf("Status names the former key, Encrypt the new one: %+v", made)
 	}
 }
 
-func TestKeyReplacedUnderItsNameIsSeenByEveryLaterTrip(t *testing.T) {
+func TestKeyReplacedUnderItsKeyIDIsDetectedByEveryLaterTrip(t *testing.T) {
 	real := start(t)
 	plugin := probed(t, real.Endpoint())
 	for range 2 {
-		if made := trip(t, plugin, writer(patient)); !healthyTrip(made) {
+		if made := trip(t, plugin, writer(generous)); !healthyTrip(made) {
 			t.Fatalf("%+v", made)
 		}
 	}
 	set(t, real, "replaced-key")
 	for range 2 {
-		made := trip(t, plugin, writer(patient))
+		made := trip(t, plugin, writer(generous))
 		if made.Reason != health.RoundTripMismatch || !strings.HasPrefix(made.Detail, "what was encrypted at 2") {
 			t.Errorf("%+v", made)
 		}
 	}
-	// Under a new key id nothing was encrypted yet that could be lost.
+	// Under a new key id there is no earlier sample.
 	if _, err := real.Rotate(); err != nil {
 		t.Fatal(err)
 	}
-	if made := trip(t, plugin, writer(patient)); !healthyTrip(made) {
+	if made := trip(t, plugin, writer(generous)); !healthyTrip(made) {
 		t.Errorf("%+v", made)
 	}
 }
@@ -106,7 +106,7 @@ func TestSamplesOfFourKeysAreKept(t *testing.T) {
 	real := start(t)
 	plugin := probed(t, real.Endpoint())
 	for range 10 {
-		if made := trip(t, plugin, writer(patient)); !healthyTrip(made) {
+		if made := trip(t, plugin, writer(generous)); !healthyTrip(made) {
 			t.Fatalf("%+v", made)
 		}
 		if _, err := real.Rotate(); err != nil {
@@ -121,25 +121,25 @@ func TestSamplesOfFourKeysAreKept(t *testing.T) {
 func TestRoundTripIsNotMadeWithoutAConnection(t *testing.T) {
 	real := start(t, "crash")
 	plugin := probed(t, real.Endpoint())
-	if made := plugin.RoundTrip(t.Context(), writer(patient), ""); made.Made {
+	if made := plugin.RoundTrip(t.Context(), writer(generous), ""); made.Made {
 		t.Errorf("before the first probe: %+v", made)
 	}
-	ask(t, plugin, writer(patient))
-	if made := plugin.RoundTrip(t.Context(), writer(patient), ""); made.Made {
+	ask(t, plugin, writer(generous))
+	if made := plugin.RoundTrip(t.Context(), writer(generous), ""); made.Made {
 		t.Errorf("to a plugin that is not there: %+v", made)
 	}
 }
 
-// The next probe reports a lost connection; a round trip's verdict on it would stand for
-// longer than the loss.
+// The next probe reports a lost connection; a round trip's verdict on it would be kept
+// after the connection has recovered.
 func TestConnectionLostDuringARoundTripIsNoVerdict(t *testing.T) {
 	real := start(t, "hang encrypt")
 	plugin := probed(t, real.Endpoint())
-	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
 		t.Fatalf("%+v", r)
 	}
 	trips := make(chan Trip, 1)
-	go func() { trips <- plugin.RoundTrip(context.Background(), writer(patient), real.KeyID()) }()
+	go func() { trips <- plugin.RoundTrip(context.Background(), writer(generous), real.KeyID()) }()
 	if err := real.WaitForCalls(t.Context(), kmsplugin.CallEncrypt, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestConnectionLostDuringARoundTripIsNoVerdict(t *testing.T) {
 	}
 }
 
-func TestReaderWhoseEncryptGotNoAnswerIsAskedAgain(t *testing.T) {
+func TestReadPluginWhoseEncryptGotNoAnswerEncryptsAgain(t *testing.T) {
 	real := start(t, "hang encrypt")
 	plugin := probed(t, real.Endpoint())
 	if made := trip(t, plugin, Settings{Timeout: short}); made.Made {
@@ -160,7 +160,7 @@ func TestReaderWhoseEncryptGotNoAnswerIsAskedAgain(t *testing.T) {
 	if err := real.ClearFaults(); err != nil {
 		t.Fatal(err)
 	}
-	if made := trip(t, plugin, Settings{Timeout: patient}); !healthyTrip(made) {
+	if made := trip(t, plugin, Settings{Timeout: generous}); !healthyTrip(made) {
 		t.Errorf("%+v", made)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// childFolder makes this binary a plugin's process, which can be stopped.
+// childFolder makes the test binary run a plugin, as a process that can be stopped.
 const childFolder = "PROBE_TEST_PLUGIN_FOLDER"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// process is a plugin in a process of its own.
+// process is a plugin in a child process.
 type process struct {
 	*exec.Cmd
 	t      *testing.T
@@ -74,14 +74,14 @@ func startProcess(t *testing.T) *process {
 	return p
 }
 
-// signal returns, after SIGSTOP, when all of the process has stopped: the kernel stops
-// one thread after the other.
+// signal returns, after SIGSTOP, when all threads of the process have stopped: the kernel
+// stops them one after the other.
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.Process.Signal(s); err != nil {
 		p.t.Errorf("%s: %v", s, err)
 	}
-	for deadline := time.Now().Add(patient); s == syscall.SIGSTOP && !p.stopped(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(generous); s == syscall.SIGSTOP && !p.stopped(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("process %d does not stop", p.Process.Pid)
 		}
@@ -101,7 +101,7 @@ func (p *process) stopped() bool {
 	return len(threads) > 0
 }
 
-// resources are what a leak would take.
+// resources are those that could leak.
 type resources struct {
 	goroutines, descriptors int
 	heap                    uint64
@@ -110,7 +110,7 @@ type resources struct {
 func held(t *testing.T) resources {
 	t.Helper()
 	runtime.GC()
-	runtime.GC() // what finalizers freed
+	runtime.GC() // after finalizers have run
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	open, err := os.ReadDir("/proc/self/fd")
@@ -120,12 +120,12 @@ func held(t *testing.T) resources {
 	return resources{runtime.NumGoroutine(), len(open), m.HeapAlloc}
 }
 
-// noMore waits until no more is held than before, give or take what gRPC and the test
-// itself keep.
+// noMore waits until no more resources are used than before, within a tolerance for gRPC
+// and the test itself.
 func (before resources) noMore(t *testing.T) {
 	t.Helper()
 	var now resources
-	for deadline := time.Now().Add(patient); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(generous); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		now = held(t)
 		if now.goroutines <= before.goroutines+2 && now.descriptors <= before.descriptors+1 && now.heap <= before.heap+512<<10 {
 			t.Logf("before %+v, now %+v", before, now)
@@ -135,13 +135,13 @@ func (before resources) noMore(t *testing.T) {
 	t.Errorf("before %+v, now %+v", before, now)
 }
 
-// A plugin that is stopped (SIGSTOP, a frozen cgroup, a deadlock) reads nothing: what is
-// written to it fills its socket, and then waits here.
+// A plugin that is stopped (SIGSTOP, a frozen cgroup, a deadlock) reads nothing: writes
+// fill the socket's buffer, and then block here.
 func TestStoppedPluginCostsNoMemory(t *testing.T) {
 	real := startProcess(t)
 	plugin := NewPlugin(real.socket)
 	defer plugin.Close()
-	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
 		t.Fatalf("%+v", r)
 	}
 	before := held(t)
@@ -157,15 +157,15 @@ func TestStoppedPluginCostsNoMemory(t *testing.T) {
 		t.Errorf("%d connections in the queue of the plugin, which kube-apiserver needs too", n)
 	}
 	real.signal(syscall.SIGCONT)
-	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
-		t.Errorf("it goes on: %+v", r)
+	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+		t.Errorf("not healthy after it continued: %+v", r)
 	}
 }
 
 func TestClosingDoesNotWaitForAStoppedPlugin(t *testing.T) {
 	real := startProcess(t)
 	plugin := NewPlugin(real.socket)
-	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
 		t.Fatalf("%+v", r)
 	}
 	real.signal(syscall.SIGSTOP)
@@ -180,8 +180,8 @@ func TestClosingDoesNotWaitForAStoppedPlugin(t *testing.T) {
 	}
 }
 
-// kubernetes-csi/livenessprobe issue 45: a client that connected anew to a socket that
-// came and went leaked a connection each time.
+// kubernetes-csi/livenessprobe issue 45: a client that reconnected to a socket that was
+// removed and created again leaked a connection each time.
 func TestLivenessprobe45FlappingSocketLeaksNothing(t *testing.T) {
 	real := start(t)
 	plugin := probed(t, real.Endpoint())
@@ -189,13 +189,13 @@ func TestLivenessprobe45FlappingSocketLeaksNothing(t *testing.T) {
 		if err := real.Crash(); err != nil {
 			t.Fatal(err)
 		}
-		if r := ask(t, plugin, writer(patient)); r.Status != health.Error {
+		if r := ask(t, plugin, writer(generous)); r.Status != health.Error {
 			t.Fatalf("down: %+v", r)
 		}
 		if err := real.Return(); err != nil {
 			t.Fatal(err)
 		}
-		if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
+		if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
 			t.Fatalf("up: %+v", r)
 		}
 	}
@@ -209,7 +209,7 @@ func TestLivenessprobe45FlappingSocketLeaksNothing(t *testing.T) {
 	before.noMore(t)
 }
 
-// A plugin that listens and accepts, and never says a word of HTTP/2.
+// A plugin that listens, but never starts HTTP/2.
 func TestPluginThatNeverAcceptsGetsOneConnection(t *testing.T) {
 	real := startProcess(t)
 	real.signal(syscall.SIGSTOP)
@@ -224,7 +224,7 @@ func TestPluginThatNeverAcceptsGetsOneConnection(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 	real.signal(syscall.SIGCONT)
-	if r := ask(t, plugin, writer(patient)); r.Status != health.Healthy {
-		t.Errorf("it goes on: %+v", r)
+	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+		t.Errorf("not healthy after it continued: %+v", r)
 	}
 }

@@ -22,13 +22,13 @@ const (
 // judge applies kube-apiserver's rules to an answer: healthz is "ok"; version is
 // v2 or v2beta1, and the one it was in the first answer (seen; empty before
 // that); key_id is 1 to 1,024 bytes. It returns a verdict that names every rule
-// that is broken, nil if none is; the key id where it is valid; and the version to
-// hold the next answer against.
+// that is broken, nil if none is; the key id where it is valid; and the version that
+// the next answer must have.
 func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, v *verdict) {
 	var broken []string
 	reason := health.ProtocolViolation
 	if answer.Healthz != healthzOK {
-		reason = health.ReportedUnhealthy // the plugin's own words matter most
+		reason = health.ReportedUnhealthy // the cause that the plugin itself reports has precedence
 		broken = append(broken, fmt.Sprintf("healthz is %q, not %q", excerpt(answer.Healthz), healthzOK))
 	}
 	version = seen
@@ -54,7 +54,7 @@ func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, v
 	return keyID, version, v
 }
 
-// excerpt keeps one long text from hiding the other rules that are broken.
+// excerpt cuts a long text, so that it does not hide the other rules that are broken.
 func excerpt(s string) string {
 	const most = 512
 	if len(s) > most {

@@ -13,20 +13,20 @@ func TestVerdictFollowsKubeAPIServersRules(t *testing.T) {
 		healthz, version, keyID, seen string
 		wantKey, wantSeen, wantErr    string
 	}{
-		"good":                            {"ok", "v2", "k", "", "k", "v2", ""},
-		"beta":                            {"ok", "v2beta1", "k", "", "k", "v2beta1", ""},
-		"good again":                      {"ok", "v2", "k", "v2", "k", "v2", ""},
-		"longest key":                     {"ok", "v2", longest, "", longest, "v2", ""},
-		"healthz":                         {"sealed", "v2", "k", "", "k", "v2", `healthz is "sealed", not "ok"`},
-		"healthz of another case":         {"OK", "v2", "k", "", "k", "v2", `healthz is "OK", not "ok"`},
-		"healthz empty":                   {"", "v2", "k", "", "k", "v2", `healthz is "", not "ok"`},
-		"version":                         {"ok", "v1", "k", "", "k", "", `version is "v1", not "v2" or "v2beta1"`},
-		"version empty":                   {"ok", "", "k", "v2", "k", "v2", `version is "", not "v2" or "v2beta1"`},
-		"version changed":                 {"ok", "v2beta1", "k", "v2", "k", "v2", `version changed from "v2" to "v2beta1"`},
-		"version of an ill answer counts": {"no", "v2beta1", "k", "", "k", "v2beta1", `healthz is "no", not "ok"`},
-		"key empty":                       {"ok", "v2", "", "", "", "v2", "key_id is empty"},
-		"key too long":                    {"ok", "v2", longest + "k", "", "", "v2", "key_id is 1025 bytes, the bound is 1024"},
-		"all at once":                     {"no", "v3", "", "", "", "", `healthz is "no", not "ok"; version is "v3", not "v2" or "v2beta1"; key_id is empty`},
+		"good":                                  {"ok", "v2", "k", "", "k", "v2", ""},
+		"beta":                                  {"ok", "v2beta1", "k", "", "k", "v2beta1", ""},
+		"good again":                            {"ok", "v2", "k", "v2", "k", "v2", ""},
+		"longest key":                           {"ok", "v2", longest, "", longest, "v2", ""},
+		"healthz":                               {"sealed", "v2", "k", "", "k", "v2", `healthz is "sealed", not "ok"`},
+		"healthz of another case":               {"OK", "v2", "k", "", "k", "v2", `healthz is "OK", not "ok"`},
+		"healthz empty":                         {"", "v2", "k", "", "k", "v2", `healthz is "", not "ok"`},
+		"version":                               {"ok", "v1", "k", "", "k", "", `version is "v1", not "v2" or "v2beta1"`},
+		"version empty":                         {"ok", "", "k", "v2", "k", "v2", `version is "", not "v2" or "v2beta1"`},
+		"version changed":                       {"ok", "v2beta1", "k", "v2", "k", "v2", `version changed from "v2" to "v2beta1"`},
+		"version of an unhealthy answer counts": {"no", "v2beta1", "k", "", "k", "v2beta1", `healthz is "no", not "ok"`},
+		"key empty":                             {"ok", "v2", "", "", "", "v2", "key_id is empty"},
+		"key too long":                          {"ok", "v2", longest + "k", "", "", "v2", "key_id is 1025 bytes, the bound is 1024"},
+		"all at once":                           {"no", "v3", "", "", "", "", `healthz is "no", not "ok"; version is "v3", not "v2" or "v2beta1"; key_id is empty`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, seen, v := judge(&kmsapi.StatusResponse{Healthz: tt.healthz, Version: tt.version, KeyId: tt.keyID}, tt.seen)

@@ -77,8 +77,8 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// client is how a client with a certificate of by connects, or one without. It
-// offers its certificate whatever CAs the server names.
+// client is the TLS configuration of a client with a certificate signed by by, or
+// without one. It presents the certificate whatever CAs the server names.
 func client(t *testing.T, server, by *authority) *tls.Config {
 	t.Helper()
 	config := &tls.Config{RootCAs: server.pool()}

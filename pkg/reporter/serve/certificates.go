@@ -22,11 +22,10 @@ const maxFile = 1 << 20
 var fileFailed = prometheus.NewDesc("kms_health_reporter_serving_file_failed",
 	"1 while a file that TLS is served with cannot be used: certificate (with its key) or client_ca.", []string{"file"}, nil)
 
-// certificates makes each handshake follow the configuration and the files as they
-// are at that moment. While the key pair cannot be used, the last good one is served.
-// While the client CAs cannot be used, no client is trusted. It is a
-// prometheus.Collector, so that a scrape through an old connection sees the files
-// as they are too.
+// certificates reads the configuration and the files at each handshake. While the key
+// pair is invalid, the last valid one is served. While the client CAs are invalid, no
+// client is trusted. It is a prometheus.Collector that reads the files too, so that a
+// scrape through an old connection also shows their current state.
 type certificates struct {
 	current func() *v1alpha1.ServingTLS // nil: TLS is not served
 
@@ -36,9 +35,9 @@ type certificates struct {
 	caErr   error
 }
 
-// load reads the files anew: handshakes are rare (a scrape keeps its connection),
-// and what was rotated is in force at once. pair is nil before the first good one;
-// clientCAs is nil when no client is to be trusted.
+// load reads the files again: handshakes are rare (a scraper keeps its connection), and
+// a rotated file is used at once. pair is nil before the first valid one; clientCAs is
+// nil if no client is trusted.
 func (c *certificates) load(settings *v1alpha1.ServingTLS) (pair *tls.Certificate, clientCAs *x509.CertPool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,8 +72,8 @@ func (c *certificates) load(settings *v1alpha1.ServingTLS) (pair *tls.Certificat
 	return c.pair, clientCAs
 }
 
-// changed says whether an error is worth a log line: anyone who can connect causes
-// a handshake, but nobody who can only connect changes the files.
+// changed reports whether an error differs from the last one. Only such errors are
+// logged: every client can cause a handshake, but cannot change the files.
 func changed(before, now error) bool {
 	return (before == nil) != (now == nil) || now != nil && before.Error() != now.Error()
 }
@@ -93,7 +92,7 @@ func (c *certificates) forClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 		Certificates: []tls.Certificate{*pair},
 		MinVersion:   settings.MinVersion.Version(),
 		NextProtos:   []string{"http/1.1"},
-		// A ticket would let a client resume what an older CA once trusted.
+		// With a ticket a client could resume a session that an earlier CA trusted.
 		SessionTicketsDisabled: true,
 	}
 	for _, name := range settings.CipherSuites {
@@ -109,8 +108,8 @@ func (c *certificates) forClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 	return config, nil
 }
 
-// trusted says whether a request may see everything: where client certificates are
-// asked for, it may when its client showed one of a trusted CA.
+// trusted reports whether a request may read everything: if client certificates are
+// configured, only a client with a certificate of a trusted CA may.
 func (c *certificates) trusted(r *http.Request) bool {
 	settings := c.current()
 	if settings == nil || r.TLS == nil {

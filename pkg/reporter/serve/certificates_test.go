@@ -54,7 +54,7 @@ func TestTLSSettingsAndFilesApplyToTheNextConnection(t *testing.T) {
 	}
 }
 
-func TestClientsWithoutACertificateSeeOnlyThatItLives(t *testing.T) {
+func TestClientsWithoutACertificateSeeOnlyLiveness(t *testing.T) {
 	serving, clients, strangers, dir := newAuthority(t, "serving"), newAuthority(t, "clients"), newAuthority(t, "strangers"), t.TempDir()
 	serving.pair(t, dir, "server")
 	writeFile(t, dir+"/ca.crt", clients.pem)
@@ -71,12 +71,12 @@ func TestClientsWithoutACertificateSeeOnlyThatItLives(t *testing.T) {
 			got = append(got, fmt.Sprint(r.StatusCode))
 		}
 		if strings.Join(got, " ") != want {
-			t.Errorf("%s to nobody, a client, a stranger: %v, want %s", path, got, want)
+			t.Errorf("%s to no client certificate, a trusted one, an unknown one: %v, want %s", path, got, want)
 		}
 	}
 }
 
-func TestTheLastGoodKeyPairIsServedWhileTheFilesCannotBeUsed(t *testing.T) {
+func TestTheLastValidKeyPairIsServedWhileTheFilesAreInvalid(t *testing.T) {
 	ca, dir, other := newAuthority(t, "ca"), t.TempDir(), t.TempDir()
 	ca.pair(t, dir, "first")
 	ca.pair(t, other, "other")
@@ -96,7 +96,7 @@ func TestTheLastGoodKeyPairIsServedWhileTheFilesCannotBeUsed(t *testing.T) {
 	}
 	failed := `kms_health_reporter_serving_file_failed{file="certificate"} `
 
-	// Nobody has connected yet, so only Apply has read the files.
+	// There was no connection yet, so only Apply has read the files.
 	eventually(t, "the files are read", func() bool {
 		s.certificates.mu.Lock()
 		defer s.certificates.mu.Unlock()

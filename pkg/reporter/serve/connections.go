@@ -13,14 +13,14 @@ import (
 const maxConnections = 64
 
 // connections closes the least recently used connection when there is one too
-// many. A limit that makes the newest wait instead would let whoever holds all
-// connections, and sends a request on each before it times out, keep others out.
+// many. If new connections had to wait instead, a client could block all others by
+// holding all connections, with a request on each before it times out.
 type connections struct {
 	mu   sync.Mutex
 	open []net.Conn // the least recently used first
 }
 
-// track is a http.Server's ConnState: it gets each connection when it is new, when
+// track is a http.Server's ConnState, called for each connection when it is new, when
 // a request begins and ends, and when it is closed.
 func (c *connections) track(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// hold opens a connection, sends what is given, waits for an answer if there is to be
-// one, and leaves it open.
+// hold opens a connection, sends a text, waits for a response if one is expected, and
+// leaves the connection open.
 func hold(t *testing.T, address string, config *tls.Config, send string, answered bool) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -47,7 +47,7 @@ func hold(t *testing.T, address string, config *tls.Config, send string, answere
 	return conn
 }
 
-// isOpen says whether the other side has left a connection open. It does not wait.
+// isOpen reports whether the server has left a connection open. It does not wait.
 func isOpen(t *testing.T, conn net.Conn) bool {
 	t.Helper()
 	raw, err := conn.(*net.TCPConn).SyscallConn()
@@ -69,7 +69,7 @@ func isOpen(t *testing.T, conn net.Conn) bool {
 	return open
 }
 
-func TestWhoeverHoldsConnectionsKeepsNobodyOut(t *testing.T) {
+func TestHeldConnectionsDoNotBlockOtherClients(t *testing.T) {
 	const held = 3 * 64
 	ca, dir := newAuthority(t, "ca"), t.TempDir()
 	ca.pair(t, dir, "server")
@@ -120,7 +120,7 @@ func TestWhoeverHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	}
 }
 
-func TestAConnectionInUseOutlivesThoseThatAreOnlyHeld(t *testing.T) {
+func TestAConnectionInUseIsKeptWhenHeldOnesAreClosed(t *testing.T) {
 	s := run(t, &v1alpha1.Serving{Address: "127.0.0.1:0"})
 	address := s.await(t)
 	transport := &http.Transport{MaxConnsPerHost: 1}
@@ -144,7 +144,7 @@ func TestAConnectionInUseOutlivesThoseThatAreOnlyHeld(t *testing.T) {
 		if i > 0 && !reused {
 			t.Fatalf("scrape %d: the connection was closed", i)
 		}
-		for range 32 { // answered, so that none is yet to be accepted
+		for range 32 { // with a response, so that all are accepted
 			hold(t, address, nil, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", true)
 		}
 	}

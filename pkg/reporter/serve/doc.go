@@ -1,8 +1,7 @@
-// Package serve shows a reporter's state over HTTP: /healthz, /readyz,
+// Package serve serves a reporter's state over HTTP: /healthz, /readyz,
 // /kms-providers with a check per plugin, and /metrics.
 //
-// It only shows, and nothing around it ends it. A port that is taken, and an accept
-// that fails, are logged, counted, and tried again. A key pair that cannot be used
-// leaves the last good one in use; client CAs that cannot be used mean that no client
-// is trusted. At most 64 connections are open, whoever opens them.
+// It is read-only, and no failure ends it. A port in use, and an accept that fails, are
+// logged, counted and retried. If the key pair is invalid, the last valid one is used; if
+// the client CAs are invalid, no client is trusted. At most 64 connections are open.
 package serve

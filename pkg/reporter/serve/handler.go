@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// newHandler serves what view returns. trusted says whether a request may see
-// more than whether the process lives.
+// newHandler serves the View that view returns. trusted reports whether a request may
+// read more than the liveness of the process.
 func newHandler(view func() View, metrics prometheus.Gatherer, trusted func(*http.Request) bool, now func() time.Time) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {

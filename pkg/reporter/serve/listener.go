@@ -11,8 +11,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// listener is one open address. Its ways to end are stop, and that connections can
-// no longer be accepted.
+// listener is one open address. It ends by stop, or when connections can no longer be
+// accepted.
 type listener struct {
 	wanted      string
 	tls         bool
@@ -55,8 +55,8 @@ func (s *Server) listen(config *v1alpha1.Serving) (*listener, error) {
 	return l, nil
 }
 
-// serves says whether the listener is what a configuration asks for. Files and
-// settings of TLS do not matter here: each handshake looks at them anew.
+// serves reports whether the listener matches a configuration. Files and settings of TLS
+// are not compared: they are read at each handshake.
 func (l *listener) serves(config *v1alpha1.Serving) bool {
 	return config != nil && l.wanted == config.Address && l.tls == (config.TLS != nil)
 }
@@ -66,13 +66,14 @@ func (l *listener) stop() {
 	if l == nil {
 		return
 	}
-	_ = l.socket.Close() // as below: what it says of connections is of no use
+	_ = l.socket.Close() // as below: errors about connections are irrelevant
 	l.connections.close()
 	_ = l.http.Close()
 	<-l.ended
 }
 
-// failed is closed when connections can no longer be accepted. Nil, it never is.
+// failed returns a channel that is closed when connections can no longer be accepted; of
+// a nil listener it is never closed.
 func (l *listener) failed() <-chan struct{} {
 	if l == nil {
 		return nil

@@ -45,7 +45,7 @@ func descriptor(t *testing.T, address string) int {
 
 func TestAListenerThatFailsIsReplaced(t *testing.T) {
 	t.Parallel()                                  // it waits
-	free, err := net.Listen("tcp", "127.0.0.2:0") // of which no connection of others takes a port
+	free, err := net.Listen("tcp", "127.0.0.2:0") // an address whose ports no other connection uses
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestAListenerThatFailsIsReplaced(t *testing.T) {
 		if got := restarts(); got != fmt.Sprint(i) {
 			t.Errorf("%s restarts are counted, want %d", got, i)
 		}
-		// accept(2) then fails with EINVAL, now and for ever.
+		// accept(2) then fails with EINVAL, permanently.
 		if err := syscall.Shutdown(descriptor(t, address), syscall.SHUT_RDWR); err != nil {
 			t.Fatal(err)
 		}

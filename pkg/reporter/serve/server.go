@@ -12,8 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// retry is how long to wait before an address that could not be had, or on which
-// connections could no longer be accepted, is tried again.
+// retry is the wait before an address is opened again, after listen or accept failed.
 const retry = 5 * time.Second
 
 // Server serves on the address of the latest configuration.
@@ -26,11 +25,11 @@ type Server struct {
 	changed      chan struct{}
 	bound        atomic.Pointer[string]
 
-	problem string // why the address could not be had last; belongs to Run
+	problem string // why listen failed last; used by Run only
 }
 
-// New returns a Server that shows what view returns and gathers metrics, to
-// which it adds its own.
+// New returns a Server that serves the View that view returns, and the registry's
+// metrics, to which it adds its own.
 func New(view func() View, registry *prometheus.Registry) *Server {
 	s := &Server{
 		failing: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -63,7 +62,7 @@ func (s *Server) Apply(config *v1alpha1.Serving) {
 	s.config.Store(config)
 	select {
 	case s.changed <- struct{}{}:
-	default: // Run has yet to look at the change before
+	default: // Run has not handled the previous change yet
 	}
 }
 
@@ -117,15 +116,15 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// readFiles makes sure that there is a last good key pair when the files were good
-// before the first connection only.
+// readFiles reads the files once before the first connection, so that the key pair is
+// kept even if the files become invalid before that connection.
 func (s *Server) readFiles() {
 	if settings := s.certificates.current(); settings != nil {
 		s.certificates.load(settings)
 	}
 }
 
-// open returns nil for an address that cannot be had, which it logs once.
+// open returns nil if listen fails, and logs each reason once.
 func (s *Server) open(config *v1alpha1.Serving) *listener {
 	l, err := s.listen(config)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// lines is what was logged.
+// lines are the logged lines.
 var lines logOfTests
 
 type logOfTests struct {
@@ -45,7 +45,7 @@ func (l *logOfTests) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// logged returns how many lines hold all texts; one of them tells whose they are.
+// logged returns how many lines contain all texts; one of them identifies the test.
 func logged(texts ...string) (n int) {
 	klog.Flush()
 	lines.mu.Lock()
@@ -82,7 +82,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)
 		}
-		time.Sleep(time.Millisecond) // nothing tells when a listener is there
+		time.Sleep(time.Millisecond) // no notification when the listener is open
 	}
 }
 
@@ -102,7 +102,7 @@ func get(t *testing.T, url string, config *tls.Config) (*http.Response, error) {
 	return response, err
 }
 
-// body returns an answer's code and text; without an answer, 0 and why.
+// body returns the code and text of a response; without one, 0 and the error.
 func body(t *testing.T, url string, config *tls.Config) (int, string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: patience}
@@ -128,7 +128,7 @@ func TestPlainHTTPOnLoopback(t *testing.T) {
 	eventually(t, "the server is off", func() bool { return s.Address() == "" })
 }
 
-func TestTakenPortIsTriedAgain(t *testing.T) {
+func TestPortInUseIsTriedAgain(t *testing.T) {
 	t.Parallel() // it waits
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

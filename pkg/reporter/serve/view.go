@@ -14,11 +14,10 @@ import (
 type View struct {
 	// Configured is true when a configuration is in force.
 	Configured bool
-	// ConfigError says why the file that is there now is not in force; empty
-	// when it is.
+	// ConfigError is why the current file is not in force; empty when it is.
 	ConfigError string
-	// ConfigMismatch says why the configuration in force is not the one that the
-	// pod was made for; empty when it is.
+	// ConfigMismatch is why the configuration in force is not the one that the
+	// pod was created for; empty when it is.
 	ConfigMismatch string
 	// Plugins holds each configured plugin.
 	Plugins []Plugin
@@ -35,9 +34,9 @@ type Write struct {
 	// Preferred is the URL of the first server of the list, when Server is another
 	// one. Empty: Server is the preferred one.
 	Preferred string
-	// PreferredError says why the preferred server is not in use.
+	// PreferredError is why the preferred server is not in use.
 	PreferredError string
-	// Error says why the last write failed; empty when it succeeded, and before the
+	// Error is why the last write failed; empty when it succeeded, and before the
 	// first one ended.
 	Error string
 }
@@ -47,12 +46,12 @@ type Plugin struct {
 	health.Entry
 	// Probed is true after the first probe.
 	Probed bool
-	// NotProbed says why the reporter itself could not probe the plugin, as in "too
+	// NotProbed is why the reporter itself could not probe the plugin, as in "too
 	// many open files"; empty when it could. It is no statement about the plugin: the
 	// entry is the last result, and becomes stale.
 	NotProbed string
 	// Gone is true when the folder of its socket was deleted: the entry then
-	// holds the plugin's name and nothing else.
+	// has only the plugin's name.
 	Gone bool
 }
 
@@ -63,8 +62,8 @@ type check struct {
 	err  error
 }
 
-// healthChecks is whether this process does its work. None of them fails the
-// endpoint: a restart fixes nothing around the reporter.
+// healthChecks reports whether this process works. None of them fails the
+// endpoint: a restart of the reporter would not fix their causes.
 func (v View) healthChecks() []check {
 	checks := []check{{"ping", nil}, {"config", nil}, {"probe", v.probeError()}}
 	switch {
@@ -105,7 +104,7 @@ func (w Write) err() error {
 	return nil
 }
 
-// readyChecks is whether a configuration is in force and every plugin was
+// readyChecks reports whether a configuration is in force and every plugin was
 // probed.
 func (v View) readyChecks() []check {
 	checks := []check{{"config", nil}, {"probed", nil}}

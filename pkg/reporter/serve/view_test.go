@@ -18,7 +18,7 @@ func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 		return Plugin{Probed: true, Entry: health.Entry{KeyID: keyID, Status: status, Detail: detail, LastChecked: noon, Interval: time.Second}}
 	}
 	good := View{Configured: true, Plugins: []Plugin{entry("2", health.Healthy, ""), entry("1", health.Healthy, "")}}
-	ill := View{Configured: true, Plugins: []Plugin{entry("2", health.Healthy, ""), entry("1", health.Error, "cannot connect")}}
+	unhealthy := View{Configured: true, Plugins: []Plugin{entry("2", health.Healthy, ""), entry("1", health.Error, "cannot connect")}}
 	fresh := View{ConfigError: "not read yet"}
 	broken := View{Configured: true, ConfigError: "probe.interval: bad", Plugins: good.Plugins}
 	unprobed := View{Configured: true, Plugins: []Plugin{{Entry: health.Entry{KeyID: "2"}}}}
@@ -50,19 +50,19 @@ func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 		{"another server than the preferred one", "/healthz?verbose", second, noon, true, 200, "[+]ping ok\n[+]config ok\n[+]probe ok\n[-]write-Condition failed: writing through https://b, the preferred https://a failed: connection refused\nhealthz check passed\n"},
 		{"no server", "/healthz?verbose", none, noon, true, 200, "[+]ping ok\n[+]config ok\n[+]probe ok\n[-]write-Condition failed: timeout\nhealthz check passed\n"},
 		{"plugins that the reporter could not probe", "/healthz?verbose", own, noon, true, 200, "[+]ping ok\n[+]config ok\n[-]probe failed: plugin 2: too many open files; plugin 1: cannot allocate memory\nhealthz check passed\n"},
-		{"its own failure is no reason to restart", "/healthz", own, noon, true, 200, "ok"},
-		{"its own failure leaves the last result", "/kms-providers", own, noon, true, 500, "[+]kms-provider-2 ok\n[-]kms-provider-1 failed: not yet observed: cannot allocate memory\nkms-providers check failed\n"},
-		{"its own failure lets the last result become stale", "/kms-providers/2", own, noon.Add(5 * time.Second), true, 500, "[-]kms-provider-2 failed: last checked 2026-05-08T12:00:00Z, which is too long ago to tell\nkms-provider-2 check failed\n"},
+		{"a failure of the reporter does not fail liveness", "/healthz", own, noon, true, 200, "ok"},
+		{"a failure of the reporter keeps the last result", "/kms-providers", own, noon, true, 500, "[+]kms-provider-2 ok\n[-]kms-provider-1 failed: not yet observed: cannot allocate memory\nkms-providers check failed\n"},
+		{"after a failure of the reporter the last result becomes stale", "/kms-providers/2", own, noon.Add(5 * time.Second), true, 500, "[-]kms-provider-2 failed: last checked 2026-05-08T12:00:00Z, which is too long ago to tell\nkms-provider-2 check failed\n"},
 		{"a plugin cannot forge a line", "/kms-providers", forged, noon, true, 500, "[-]kms-provider-1 failed: error: no [+]kms-provider-1 ok\nkms-providers check failed\n"},
 		{"ready", "/readyz", good, noon, false, 200, "ok"},
-		{"an ill plugin was probed too", "/readyz", ill, noon, true, 200, "ok"},
+		{"an unhealthy plugin was probed too", "/readyz", unhealthy, noon, true, 200, "ok"},
 		{"no configuration", "/readyz", fresh, noon, true, 503, "[-]config failed: no configuration yet: not read yet\n[+]probed ok\nreadyz check failed\n"},
 		{"not probed", "/readyz", unprobed, noon, true, 503, "[+]config ok\n[-]probed failed: plugin 2 has not answered or failed yet\nreadyz check failed\n"},
 		{"providers", "/kms-providers", good, noon, true, 200, "ok"},
 		{"providers, verbose", "/kms-providers?verbose", good, noon, true, 200, "[+]kms-provider-2 ok\n[+]kms-provider-1 ok\nkms-providers check passed\n"},
-		{"one is ill", "/kms-providers", ill, noon, true, 500, "[+]kms-provider-2 ok\n[-]kms-provider-1 failed: error: cannot connect\nkms-providers check failed\n"},
-		{"the ill one", "/kms-providers/1", ill, noon, true, 500, "[-]kms-provider-1 failed: error: cannot connect\nkms-provider-1 check failed\n"},
-		{"the other one", "/kms-providers/2", ill, noon, true, 200, "ok"},
+		{"one is unhealthy", "/kms-providers", unhealthy, noon, true, 500, "[+]kms-provider-2 ok\n[-]kms-provider-1 failed: error: cannot connect\nkms-providers check failed\n"},
+		{"the unhealthy one", "/kms-providers/1", unhealthy, noon, true, 500, "[-]kms-provider-1 failed: error: cannot connect\nkms-provider-1 check failed\n"},
+		{"the other one", "/kms-providers/2", unhealthy, noon, true, 200, "ok"},
 		{"stale", "/kms-providers/2", good, noon.Add(5 * time.Second), true, 500, "[-]kms-provider-2 failed: last checked 2026-05-08T12:00:00Z, which is too long ago to tell\nkms-provider-2 check failed\n"},
 		{"the clock was set back", "/kms-providers/2", good, noon.Add(-2 * time.Second), true, 500, "[-]kms-provider-2 failed: last checked 2026-05-08T12:00:00Z, which is ahead of this node's clock\nkms-provider-2 check failed\n"},
 		{"not observed", "/kms-providers", unprobed, noon, true, 500, "[-]kms-provider-2 failed: not yet observed\nkms-providers check failed\n"},
