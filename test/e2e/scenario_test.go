@@ -286,7 +286,7 @@ func (h *scenario) steady(scenario, what string, since time.Time, good func(fixt
 			continue
 		}
 		h.t.Errorf("%s: %s: no report for %s: a tick was missed", what, server.Name, longest)
-		lines, err := h.logLines("", "Writing reports")
+		lines, err := h.logLines("", " reports")
 		h.must(err)
 		for _, line := range lines {
 			if !line.at.Before(since) {

@@ -61,7 +61,7 @@ func TestOutageInTheMiddleLeavesProbingAloneAndTheTruthReturnsAtOnce(t *testing.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { startAgain(t) })
-	r.logged("Writing reports fails", `result="unreachable"`)
+	r.logged("Failed to write reports", `result="unreachable"`)
 	if err := one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"sealed meanwhile"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestFrozenAPIServerTimesOutAndThawedIsWrittenTo(t *testing.T) {
 		}
 	}
 	t.Cleanup(thaw)
-	r.logged("Writing reports fails", `result="timeout"`)
+	r.logged("Failed to write reports", `result="timeout"`)
 	calls := one.Calls(kmsplugin.CallStatus).Count
 	if err := one.WaitForCalls(soon(t), kmsplugin.CallStatus, calls+4); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestReplacedServingCertificateIsTrustedWithItsCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	startAgain(t)
-	r.logged("Writing reports fails", `result="tls"`)
+	r.logged("Failed to write reports", `result="tls"`)
 	replace(t, filepath.Join(r.credentialDir(), controlplane.KubeconfigCAFile), ca.PEM())
 	r.freshCondition(resource, "1=healthy")
 }
@@ -185,7 +185,7 @@ func TestReplacedTokenIsUsedWithoutARestart(t *testing.T) {
 	r.plugin("1")
 	r.configure(resource, "Condition", "1:Write")
 	r.start()
-	r.logged("Writing reports fails", `result="unauthorized"`)
+	r.logged("Failed to write reports", `result="unauthorized"`)
 	token, err := cluster.ServiceAccountToken(soon(t), namespace, short(r.node), controlplane.TokenOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestRightThatIsGrantedLaterIsUsed(t *testing.T) {
 	r.plugin("1")
 	r.configure(resource, "Condition", "1:Write")
 	r.start()
-	r.logged("Writing reports fails", `result="forbidden"`)
+	r.logged("Failed to write reports", `result="forbidden"`)
 	if err := cluster.AllowStatusPatch(soon(t), r.user, resource); err != nil {
 		t.Fatal(err)
 	}

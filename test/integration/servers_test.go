@@ -223,7 +223,7 @@ func TestReportsGoThroughTheSecondServerWhileTheFirstIsDown(t *testing.T) {
 				_, text := r.get("/metrics")
 				t.Error(text)
 			}
-			if n := r.count("Writing reports fails"); n != 0 {
+			if n := r.count("Failed to write reports"); n != 0 {
 				t.Errorf("%d failures are logged, though the second server took every write", n)
 			}
 		})

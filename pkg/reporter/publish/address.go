@@ -10,16 +10,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// No URL is shown unless it was parsed here, and the parts of one that cannot be parsed
-// are not shown either: "https://user:1234/word@host" has the port 1234.
+// A URL is shown only if it was parsed here. No part of a URL that cannot be parsed is
+// shown: "https://user:1234/word@host" has the port 1234.
 
-// errNotShown is the error of a URL that cannot be used.
+// errNotShown is the error of an invalid URL.
 func errNotShown(what, want string) error {
-	return fmt.Errorf("%s: must be %s; its value is not shown, since it may hold a password", what, want)
+	return fmt.Errorf("%s: must be %s; its value is not shown, since it may contain a password", what, want)
 }
 
-// parseServer parses the URL, or host:port, of an API server, which holds no user and no
-// password.
+// parseServer parses the URL, or host:port, of an API server, without user and password.
 func parseServer(what, server string) (*url.URL, error) {
 	const want = "a URL such as https://localhost:6443, without user and password"
 	if server == "" {
@@ -32,7 +31,7 @@ func parseServer(what, server string) (*url.URL, error) {
 	return u, nil
 }
 
-// parseProxy parses the URL of a proxy, which may hold a user and a password.
+// parseProxy parses the URL of a proxy, which may contain a user and a password.
 func parseProxy(what, proxy string) (*url.URL, error) {
 	u, err := url.Parse(proxy)
 	if err != nil || !isProxy(u) {
@@ -50,7 +49,7 @@ func isProxy(u *url.URL) bool {
 	return u.Hostname() != "" && (u.Path == "" || u.Path == "/") && u.RawQuery == "" && u.Fragment == ""
 }
 
-// environmentProxy is the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name.
+// environmentProxy is the proxy according to HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 func environmentProxy(r *http.Request) (*url.URL, error) {
 	u, err := http.ProxyFromEnvironment(r)
 	if err != nil || u != nil && !isProxy(u) {

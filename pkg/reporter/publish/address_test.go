@@ -14,7 +14,7 @@ import (
 )
 
 // withPassword are URLs of the user "alice" with the password "s3cret" or parts of it,
-// as people write them.
+// in common spellings.
 var withPassword = []string{
 	"https://alice:s3cret@127.0.0.1:1", "https://alice@127.0.0.1:1", "alice:s3cret@127.0.0.1:1", "//alice:s3cret@127.0.0.1:1",
 	"https:alice:s3cret@127.0.0.1:1", "https:/alice:s3cret@127.0.0.1:1", "https://alice:s3cret@127.0.0.1:port",
@@ -46,7 +46,7 @@ func TestNoPasswordOfAURLIsShown(t *testing.T) {
 				} else {
 					replaceIn(t, dir+"/kubeconfig", "server:", "proxy-url: "+quoted+", server:")
 				}
-				p := run(t, dir, patience)
+				p := run(t, dir, waitLimit)
 				p.offer("1")
 				p.statusBecomes(t, "a failure", func(s Status) bool { return s.LastError != "" })
 				status := p.Status()
@@ -58,7 +58,7 @@ func TestNoPasswordOfAURLIsShown(t *testing.T) {
 	}
 }
 
-// The environment is read once in a process, so each of these has one of its own.
+// The environment is read once in a process, so each case runs in a child process.
 func TestNoPasswordOfTheEnvironmentsProxyIsShown(t *testing.T) {
 	const marker = "PUBLISH_TEST_ENVIRONMENT_PROXY"
 	if os.Getenv(marker) != "" {
@@ -85,7 +85,7 @@ func TestNoPasswordOfTheEnvironmentsProxyIsShown(t *testing.T) {
 	}
 }
 
-func TestProxyGetsItsPasswordAndNobodySeesIt(t *testing.T) {
+func TestProxyGetsItsPasswordWhichIsNotShown(t *testing.T) {
 	s := newServer(t)
 	dir := credentialFiles(t, s)
 	got := make(chan string, 100)
@@ -101,7 +101,7 @@ func TestProxyGetsItsPasswordAndNobodySeesIt(t *testing.T) {
 	go func() { defer close(done); _ = proxy.Serve(listener) }()
 	t.Cleanup(func() { _ = proxy.Close(); <-done })
 	replaceIn(t, dir+"/kubeconfig", "server:", "proxy-url: 'http://alice:s3cret@"+listener.Addr().String()+"', server:")
-	p := run(t, dir, patience)
+	p := run(t, dir, waitLimit)
 	p.offer("1")
 	if request := <-got; request != "CONNECT Basic YWxpY2U6czNjcmV0" {
 		t.Error(request)

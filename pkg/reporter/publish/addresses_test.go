@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// A name of an internal load balancer has an address in each zone. Of one that is gone,
-// nobody answers packets.
-func TestAddressThatSwallowsPacketsLeavesTimeForTheNextOne(t *testing.T) {
+// A name of an internal load balancer has an address in each zone. Packets to an address
+// that is down get no answer.
+func TestAddressThatDropsPacketsLeavesTimeForTheNextOne(t *testing.T) {
 	s := newServer(t)
 	dir := credentialFiles(t, s)
 	port := s.Listener.Addr().(*net.TCPAddr).Port
-	swallow(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), uint16(port)))
+	dropPackets(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), uint16(port)))
 	resolveAll(t, netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.1"))
 	replaceIn(t, dir+"/kubeconfig", "127.0.0.1", "example.com")
 	p := run(t, dir, 5*time.Second)
@@ -25,9 +25,9 @@ func TestAddressThatSwallowsPacketsLeavesTimeForTheNextOne(t *testing.T) {
 	p.waitFor(t, Success, 1)
 }
 
-// swallow makes a TCP address whose queue of connections is full: the kernel drops
-// further ones without an answer.
-func swallow(t *testing.T, at netip.AddrPort) {
+// dropPackets makes a TCP address whose accept queue is full: the kernel drops further
+// connections without an answer.
+func dropPackets(t *testing.T, at netip.AddrPort) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -47,7 +47,7 @@ func swallow(t *testing.T, at netip.AddrPort) {
 	t.Fatal("all connections were accepted")
 }
 
-// resolveAll makes every name have these IPv4 addresses, in this order.
+// resolveAll makes every name resolve to these IPv4 addresses, in this order.
 func resolveAll(t *testing.T, addresses ...netip.Addr) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")

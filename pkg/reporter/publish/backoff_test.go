@@ -22,7 +22,7 @@ func TestFailuresOfAlternatingKindsBackOff(t *testing.T) {
 				http.Error(w, "", codes[n%2])
 				n++
 			})
-			p := run(t, credentialFiles(t, s), patience)
+			p := run(t, credentialFiles(t, s), waitLimit)
 			p.offer("1")
 			var last time.Time
 			for i, want := range []time.Duration{0, firstDelay, firstDelay, 2 * firstDelay, 2 * firstDelay, 4 * firstDelay} {
@@ -116,7 +116,7 @@ func TestEachKindOfFailureIsLoggedOnceAMinute(t *testing.T) {
 	check("but when it lasts", want...)
 }
 
-// An API server that starts refuses for a moment, for several reasons.
+// An API server that starts rejects requests for a short time, for several reasons.
 func TestNewKindOfFailureIsTriedAgainSoon(t *testing.T) {
 	s := newServer(t)
 	codes := []int{503, 503, 503, 503, 403, 404}
@@ -129,7 +129,7 @@ func TestNewKindOfFailureIsTriedAgainSoon(t *testing.T) {
 		}
 		http.Error(w, "", code)
 	})
-	p := run(t, credentialFiles(t, s), patience)
+	p := run(t, credentialFiles(t, s), waitLimit)
 	p.offer("1")
 	var first time.Time
 	for range 5 {

@@ -9,16 +9,15 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Observation is an entry, with the last key id known of its plugin, which the typed
-// form takes where the entry has none. It has no report of a plugin without either.
+// Observation is an entry, with the last known key id of its plugin, which the typed form
+// uses if the entry has none. Without either the typed form has no report on the plugin.
 type Observation struct {
 	health.Entry
 	LastKEKID string
 }
 
-// Form is how observations are written, each under a field manager of its own
-// and in a request of its own: a resource without the field for one form must
-// not cost the other.
+// Form is how observations are written. Each form has its own field manager and its own
+// request, so that the other form is written too if the resource lacks the field of one.
 type Form string
 
 const (
@@ -66,7 +65,7 @@ func body(form Form, resource, node string, since time.Time, observed []Observat
 	}}))
 }
 
-// reportable returns those observations that a form has something of.
+// reportable returns those observations that a form can report.
 func reportable(form Form, observed []Observation) []Observation {
 	if form != HealthReports {
 		return observed

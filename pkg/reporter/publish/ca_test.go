@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// unrelatedCA is a CA that no server here has a certificate from.
+// unrelatedCA is a CA that signed no certificate of a server here.
 var unrelatedCA = func() string {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

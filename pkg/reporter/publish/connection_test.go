@@ -44,10 +44,10 @@ func TestFailureThatAnotherServerMightNotHaveClosesTheConnection(t *testing.T) {
 	}
 }
 
-// net/http goes on making a connection that no request waits for any more. With a
-// server that accepts and is silent, such as one that is frozen, each try would leave a
-// goroutine and a descriptor behind.
-func TestHandshakeThatHangsLeavesNoConnectionBehind(t *testing.T) {
+// net/http continues to make a connection after its request has ended. With a server that
+// accepts but never answers, such as a frozen one, each try would leak a goroutine and a
+// descriptor.
+func TestHandshakeThatHangsLeaksNoConnection(t *testing.T) {
 	s := newServer(t)
 	dir := credentialFiles(t, s)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -94,7 +94,7 @@ func TestSwitchOfProtocolsFailsAsUnexpectedAndTheNextServerIsTried(t *testing.T)
 		}
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
-		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_ = conn.SetReadDeadline(time.Now().Add(waitLimit))
 		_, err = conn.Read(make([]byte, 1))
 		ended <- err
 	})
@@ -110,7 +110,7 @@ func TestSwitchOfProtocolsFailsAsUnexpectedAndTheNextServerIsTried(t *testing.T)
 	}
 }
 
-// What a server says about itself is text of a stranger.
+// The text of a server's error is untrusted.
 func TestErrorIsOneLineOfBoundedLength(t *testing.T) {
 	s := newServer(t)
 	s.answers(func(w http.ResponseWriter, _ *http.Request) {
@@ -118,7 +118,7 @@ func TestErrorIsOneLineOfBoundedLength(t *testing.T) {
 		w.WriteHeader(http.StatusFound)
 		_, _ = io.WriteString(w, strings.Repeat("line\n\x7f", 10_000))
 	})
-	p := run(t, credentialFiles(t, s), patience)
+	p := run(t, credentialFiles(t, s), waitLimit)
 	p.offer("1")
 	p.waitFor(t, Unexpected, 1)
 	if text := p.Status().LastError; len(text) > 2048 || strings.ContainsAny(text, "\n\x7f") || !strings.HasPrefix(text, s.URL+": 302 Found") {

@@ -19,10 +19,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
-// credentials are a kubeconfig and every file that it names, looked at before
-// each write: a rotated token, certificate or CA is used by the next write,
-// without a restart and without a watch that could be lost. Of a file that has not
-// changed, only that is looked at.
+// credentials are a kubeconfig and every file that it names, checked before each write:
+// a rotated token, certificate or CA is used by the next write, without a restart and
+// without a watch that could be lost. An unchanged file is not read again.
 //
 // client-go reloads some of these by itself, at intervals of minutes and by
 // goroutines that outlive the client, and keeps every transport it ever made;
@@ -30,7 +29,7 @@ import (
 type credentials struct {
 	kubeconfig string
 	userAgent  string
-	servers    []v1alpha1.Server // in place of the kubeconfig's own
+	servers    []v1alpha1.Server // instead of the kubeconfig's
 
 	files     []file // what the endpoints in use were made from
 	endpoints []*endpoint
@@ -44,8 +43,8 @@ type file struct {
 	path  string
 	data  []byte
 	stamp stamp // from before it was read
-	// settled: the stamp was old when it was taken, so that any later change shows in
-	// it. (A kernel's clock stands still for some milliseconds at a time.)
+	// settled: the stamp was old when it was read, so that any later change gives another
+	// stamp. (A kernel's file clock advances in steps of some milliseconds.)
 	settled bool
 }
 
@@ -75,7 +74,7 @@ func readFile(path string) (file, error) {
 	return f, content.Err
 }
 
-// unchanged says whether a file holds what it held. Mostly its stamp tells.
+// unchanged reports whether a file's content is unchanged, mostly by its stamp alone.
 func (f *file) unchanged() bool {
 	if stamp, err := stampOf(f.path); err == nil && f.settled && stamp == f.stamp {
 		return true
@@ -88,9 +87,9 @@ func (f *file) unchanged() bool {
 	return true
 }
 
-// current returns an endpoint for each server, made from the files as they are now. When
-// those cannot be used (half of them replaced, a key that does not fit its certificate),
-// it returns the last endpoints that they did make, if any, with the error.
+// current returns an endpoint for each server, made from the current files. If these are
+// invalid (only some of them replaced, a key that does not match its certificate), it
+// returns the last valid endpoints, if any, with the error.
 func (c *credentials) current() ([]*endpoint, error) {
 	if c.endpoints != nil && c.unchanged() {
 		return c.endpoints, nil
@@ -157,7 +156,7 @@ func (c *credentials) connect(config *clientcmdapi.Config) ([]*endpoint, error) 
 		}
 		proxy = http.ProxyURL(u)
 	}
-	// What is parsed here is kept from client-go, whose errors show the whole of a URL.
+	// URLs are parsed here and not by client-go, whose errors show the whole URL.
 	cluster.Server, cluster.TLSServerName, cluster.ProxyURL = "https://localhost", "", ""
 	shared, err := clientcmd.NewDefaultClientConfig(*config, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
@@ -182,9 +181,9 @@ func (c *credentials) connect(config *clientcmdapi.Config) ([]*endpoint, error) 
 }
 
 // inline replaces the paths of the current context by the contents of the files
-// behind them, and adds those files to the list. A file that is named must hold
-// something: client-go takes an empty CA for the system's, to which the token would be
-// sent then, and an empty certificate or key for none.
+// behind them, and adds those files to the list. Each file must not be empty:
+// client-go treats an empty CA as "trust the system's CAs", and would send the token to
+// their servers, and an empty certificate or key as "send none".
 func inline(config *clientcmdapi.Config, dir string, files *[]file) error {
 	context, ok := config.Contexts[config.CurrentContext]
 	if !ok {
@@ -232,11 +231,11 @@ func inline(config *clientcmdapi.Config, dir string, files *[]file) error {
 	return checkUser(user)
 }
 
-// checkUser returns an error for what client-go takes for "send none", or what no request
-// can hold. It also cuts white space off the token, as client-go does of a token's file.
+// checkUser returns an error for credentials that client-go would not send, or that are
+// not valid in a request. It trims the token, as client-go does with a token's file.
 func checkUser(user *clientcmdapi.AuthInfo) error {
 	if user.Exec != nil || user.AuthProvider != nil {
-		// Nothing is run beside an API server because a file says so.
+		// exec plugins are not supported: no file may make the reporter run a program.
 		return errors.New("users: exec and auth-provider are not supported; use a token, a tokenFile or a client certificate")
 	}
 	if (len(user.ClientCertificateData) == 0) != (len(user.ClientKeyData) == 0) {

@@ -33,15 +33,15 @@ func certificateServer(t *testing.T) (s *server, dir string) {
 	return s, dir
 }
 
-// An empty file is what a full disk, or a writer between truncating and writing, leaves.
-// client-go takes an empty CA for "trust the system's", and an empty certificate or key
-// for "send none".
-func TestEmptiedCredentialFileLeavesTheLastGoodOnesInForce(t *testing.T) {
+// A file may be empty after a full disk, or between truncating and writing. client-go
+// treats an empty CA as "trust the system's CAs", and an empty certificate or key as
+// "send none".
+func TestEmptiedCredentialFileKeepsTheLastValidOnesInUse(t *testing.T) {
 	for _, name := range []string{"ca.crt", "tls.crt", "tls.key", "token", "kubeconfig"} {
 		t.Run(name, func(t *testing.T) {
 			lines := logLines(t)
 			_, dir := certificateServer(t)
-			p := run(t, dir, patience)
+			p := run(t, dir, waitLimit)
 			p.offer("1")
 			p.waitFor(t, Success, 1)
 			if err := os.Truncate(dir+"/"+name, 0); err != nil {
@@ -49,14 +49,14 @@ func TestEmptiedCredentialFileLeavesTheLastGoodOnesInForce(t *testing.T) {
 			}
 			p.offer("2")
 			p.waitFor(t, Success, 2)
-			if text := strings.Join(lines(), "\n"); !strings.Contains(text, "Credential files cannot be used; the last good ones are") {
+			if text := strings.Join(lines(), "\n"); !strings.Contains(text, "Credential files cannot be used; the last valid ones stay in use") {
 				t.Errorf("logged %s", text)
 			}
 		})
 	}
 }
 
-// Without the last good ones, nothing is sent.
+// Without earlier valid credentials nothing is sent.
 func TestCredentialsWithAPartMissingAreNotUsed(t *testing.T) {
 	const pair = "client-certificate: tls.crt, client-key: tls.key, "
 	for name, spoil := range map[string]func(t *testing.T, dir string){
@@ -76,7 +76,7 @@ func TestCredentialsWithAPartMissingAreNotUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, dir := certificateServer(t)
 			spoil(t, dir)
-			p := run(t, dir, patience)
+			p := run(t, dir, waitLimit)
 			p.offer("1")
 			p.waitFor(t, BadCredentials, 1)
 			if n := len(s.requests); n != 0 {
@@ -95,7 +95,7 @@ func TestTokenWithinTheKubeconfigIsUsedUntilOneThatCannotBeSent(t *testing.T) {
 	s := newServer(t)
 	dir := credentialFiles(t, s)
 	inlineToken(t, dir, `"first"`)
-	p := run(t, dir, patience)
+	p := run(t, dir, waitLimit)
 	p.offer("1")
 	p.waitFor(t, Success, 1)
 	replaceIn(t, dir+"/kubeconfig", `"first"`, `"sec\nond"`)

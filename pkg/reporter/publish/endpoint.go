@@ -17,8 +17,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// endpoint is one way to the API server: a URL, and the connection to it. It is for one
-// goroutine at a time.
+// endpoint is one address of the API server: a URL, and the connection to it. It is not
+// safe for concurrent use.
 type endpoint struct {
 	name   string // its URL
 	server *url.URL
@@ -26,27 +26,27 @@ type endpoint struct {
 	proxy  func(*http.Request) (*url.URL, error)
 
 	connection http.RoundTripper  // nil: none
-	end        context.CancelFunc // of the connection, and of one that is being made
+	end        context.CancelFunc // ends the connection, and one that is being made
 }
 
 func newEndpoint(config *rest.Config, server *url.URL, proxy func(*http.Request) (*url.URL, error)) (*endpoint, error) {
 	e := &endpoint{name: server.String(), server: server, config: config, proxy: proxy}
-	if err := e.connect(); err != nil { // opens nothing yet, but finds what cannot be used
+	if err := e.connect(); err != nil { // opens nothing yet, but checks the settings
 		return nil, err
 	}
 	return e, nil
 }
 
-// connect prepares the next connection. It speaks HTTP/1.1: with one request at a time
-// HTTP/2 gains nothing, and costs a connection that stays in use when it is dead.
+// connect prepares the next connection. It uses HTTP/1.1: with one request at a time
+// HTTP/2 has no advantage, and would keep using a broken connection.
 func (e *endpoint) connect() error {
 	tlsConfig, err := rest.TLSConfigFor(e.config)
 	if err != nil {
 		return err
 	}
-	// By itself a transport goes on making a connection that no request waits for any
-	// more, without a bound, and gives it to a later request. Here all that it dialled
-	// ends with it.
+	// By default a transport continues to make a connection after its request has ended,
+	// without a bound, and uses it for a later request. Here disconnect closes every
+	// connection that was dialled.
 	life, end := context.WithCancel(context.Background())
 	transport := &http.Transport{
 		TLSClientConfig: tlsConfig,
@@ -61,7 +61,7 @@ func (e *endpoint) connect() error {
 			return dialed{conn, context.AfterFunc(life, func() { _ = conn.Close() })}, nil
 		},
 		MaxIdleConnsPerHost:    1,
-		IdleConnTimeout:        2 * time.Minute, // before a firewall forgets it
+		IdleConnTimeout:        2 * time.Minute, // before a firewall drops its state
 		WriteBufferSize:        4 << 10,
 		ReadBufferSize:         4 << 10,
 		MaxResponseHeaderBytes: maxErrorText,
@@ -75,7 +75,7 @@ func (e *endpoint) connect() error {
 	return nil
 }
 
-// disconnect closes the connection, and one that is being made.
+// disconnect closes the connection, also one that is being made.
 func (e *endpoint) disconnect() {
 	e.end()
 	e.connection = nil
@@ -97,19 +97,19 @@ func (d dialed) Close() error {
 }
 
 const (
-	// acceptMetadata asks for the object's metadata alone: the whole is large, and
-	// none of our business.
+	// acceptMetadata requests the object's metadata only: the whole object is large, and
+	// not needed.
 	acceptMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-	// maxAnswer bounds what is read of an answer, in bytes: metadata with the
-	// managed fields of some hundred reporters.
+	// maxAnswer bounds how much of a response is read, in bytes: enough for metadata with
+	// the managed fields of some hundred reporters.
 	maxAnswer = 4 << 20
-	// maxErrorText bounds what is read of an answer that is an error.
+	// maxErrorText bounds how much of an error response is read, in bytes.
 	maxErrorText = 64 << 10
 )
 
 // apply sends one request: a Server-Side Apply of the resource's status. It ends within
-// the timeout whatever the server does: the connection ends with ctx, since net/http
-// does not always end what it does with it.
+// the timeout whatever the server does: the connection is closed when ctx ends, since
+// net/http does not always stop using it.
 func (e *endpoint) apply(ctx context.Context, resource, manager string, payload []byte, timeout time.Duration) *failure {
 	if e.connection == nil {
 		if err := e.connect(); err != nil {
@@ -143,18 +143,18 @@ func (e *endpoint) apply(ctx context.Context, resource, manager string, payload 
 	return transportFailure(err, timeout)
 }
 
-// exchange sends a request and returns what the answer says, or an error where there is
-// no whole answer. The transport is asked directly, without net/http's client, which
-// would follow redirects (an API server does not redirect a PATCH, and whoever does shall
-// not get our token, nor a GET) and writes URLs into its errors.
+// exchange sends a request and returns the result according to the response, or an error
+// without a complete response. It uses the transport directly, without net/http's client,
+// which would follow redirects (an API server does not redirect a PATCH, and another
+// server must get neither the token nor a GET) and writes URLs into its errors.
 func (e *endpoint) exchange(request *http.Request) (*failure, error) {
 	answer, err := e.connection.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = answer.Body.Close() }() // read to its end, or given up
+	defer func() { _ = answer.Body.Close() }() // read to its end, or abandoned
 	switch answer.StatusCode / 100 {
-	case 1: // 101: what follows is another protocol, without an end
+	case 1: // 101: another protocol follows, without an end
 		return answerFailure(answer.StatusCode, answer.Header, nil, time.Now()), nil
 	case 2:
 		if kind := answer.Header.Get("Content-Type"); !strings.HasPrefix(kind, "application/json") {

@@ -16,59 +16,59 @@ import (
 	"github.com/kms-health/kms-health/pkg/health"
 )
 
-// Kind says how a write ended. It is the value of the metric's label, so the
-// set is closed.
+// Kind is the result of a write. It is a label value of the metric, so the set is
+// closed.
 type Kind string
 
 const (
-	// Success: the API server took the write.
+	// Success: the API server accepted the write.
 	Success Kind = "success"
-	// BadCredentials: the credential files cannot be used.
+	// BadCredentials: the credential files are invalid.
 	BadCredentials Kind = "bad_credentials"
-	// Unreachable: no connection, or one that broke.
+	// Unreachable: no connection, or it broke.
 	Unreachable Kind = "unreachable"
-	// TLSFailed: a connection, but no trust: a wrong CA, name or certificate.
+	// TLSFailed: the TLS handshake failed: a wrong CA, name or certificate.
 	TLSFailed Kind = "tls"
 	// TimedOut: no answer within the write timeout.
 	TimedOut Kind = "timeout"
-	// Unauthorized is 401: the API server does not know us.
+	// Unauthorized is 401: the API server does not accept the credentials.
 	Unauthorized Kind = "unauthorized"
-	// Forbidden is 403: it knows us, and we may not.
+	// Forbidden is 403: the reporter has no permission.
 	Forbidden Kind = "forbidden"
-	// NoResource is 404 for the resource as such: its CRD is not there.
+	// NoResource is 404 for the resource type: its CRD does not exist.
 	NoResource Kind = "no_resource"
-	// NoObject is 404 for the object: the operator resource named cluster is
-	// not there. It is awaited, never created.
+	// NoObject is 404 for the object: the operator resource named cluster does not
+	// exist. The Publisher waits for it, and never creates it.
 	NoObject Kind = "no_object"
 	// NoField: the resource's schema lacks the field of this form.
 	NoField Kind = "no_field"
 	// Conflict is 409 of an API server.
 	Conflict Kind = "conflict"
-	// Invalid is 400 or 422 of an API server: it refuses what we wrote.
+	// Invalid is 400 or 422 of an API server: it rejects the content of the write.
 	Invalid Kind = "invalid"
 	// Throttled is 429.
 	Throttled Kind = "throttled"
 	// ServerError is 5xx.
 	ServerError Kind = "server_error"
-	// Unexpected is any other answer.
+	// Unexpected is any other response.
 	Unexpected Kind = "unexpected"
 )
 
-// Kinds are all there are.
+// Kinds are all kinds.
 var Kinds = []Kind{Success, BadCredentials, Unreachable, TLSFailed, TimedOut, Unauthorized, Forbidden, NoResource, NoObject, NoField, Conflict, Invalid, Throttled, ServerError, Unexpected}
 
 // failure is the error of a write.
 type failure struct {
 	kind Kind
-	// retryAfter is what an API server that is asked too often wants; 0 when it does
-	// not say. One that starts answers 503 and wants 5 s, for what it may serve at once:
-	// that is not waited out.
+	// retryAfter is the delay that a throttling API server requests; 0 if it requests none.
+	// An API server that starts sends 503 with 5 s, although it may be ready sooner: that
+	// one is ignored.
 	retryAfter time.Duration
 	err        error
-	text       string // in place of err's
+	text       string // instead of err's
 }
 
-// Error is one line of bounded length, whoever wrote the text.
+// Error is one line of bounded length, also if the text is from a server.
 func (f *failure) Error() string {
 	if f.text != "" {
 		return f.text
@@ -78,10 +78,10 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
-// passes says whether a failure of this kind is expected to pass by itself and
-// soon. The others wait for somebody to change something, and are tried less
-// often.
-func (k Kind) passes() bool {
+// transient reports whether a failure of this kind is expected to end soon without
+// intervention. The others last until an administrator changes something, and are
+// retried less often.
+func (k Kind) transient() bool {
 	switch k {
 	case Unreachable, TimedOut, Conflict, Throttled, ServerError:
 		return true
@@ -91,7 +91,7 @@ func (k Kind) passes() bool {
 }
 
 // differsByServer reports whether another API server, also another one behind the same
-// load balancer, might answer otherwise.
+// load balancer, might answer differently.
 func (k Kind) differsByServer() bool {
 	switch k {
 	case BadCredentials, NoObject, NoField, Conflict, Invalid:
@@ -101,7 +101,7 @@ func (k Kind) differsByServer() bool {
 	}
 }
 
-// transportFailure classifies the error of a request without an answer.
+// transportFailure classifies the error of a request without a response.
 func transportFailure(err error, timeout time.Duration) *failure {
 	var (
 		verification *tls.CertificateVerificationError
@@ -119,15 +119,15 @@ func transportFailure(err error, timeout time.Duration) *failure {
 	}
 }
 
-// alerted says whether either side ended the handshake. The type of such an
-// error is crypto/tls's own; it stands in a net.OpError with one of two names.
+// alerted reports whether either side aborted the handshake. The type of such an error is
+// private to crypto/tls; it is wrapped in a net.OpError with one of two Op values.
 func alerted(err error) bool {
 	var operation *net.OpError
 	return errors.As(err, &operation) && (operation.Op == "remote error" || operation.Op == "local error") ||
 		strings.Contains(err.Error(), "tls: ")
 }
 
-// answerStatus is what we need of a metav1.Status.
+// answerStatus has the required fields of a metav1.Status.
 type answerStatus struct {
 	Kind    string `json:"kind"`
 	Message string `json:"message"`
@@ -136,9 +136,9 @@ type answerStatus struct {
 	} `json:"details"`
 }
 
-// answerFailure classifies an answer other than 2xx. Only a Status, which every error of
-// an API server is, is taken for what every API server would answer: a load balancer
-// refuses requests with the same codes.
+// answerFailure classifies a response other than 2xx. All errors of an API server are a
+// Status. Without one the response may be a load balancer's, which uses the same codes,
+// and another server may answer differently.
 func answerFailure(code int, header http.Header, body []byte, now time.Time) *failure {
 	var status answerStatus
 	if json.Unmarshal(body, &status) != nil || status.Message == "" {
@@ -166,7 +166,7 @@ func answerFailure(code int, header http.Header, body []byte, now time.Time) *fa
 		f.kind = Throttled
 		f.retryAfter = retryAfter(header.Get("Retry-After"), now)
 	case code == http.StatusInternalServerError && isStatus && strings.Contains(status.Message, "field not declared in schema"):
-		// Server-Side Apply's answer to a field that the schema does not have.
+		// Server-Side Apply's response to a field that the schema does not have.
 		f.kind = NoField
 	case code >= 500:
 		f.kind = ServerError
@@ -174,8 +174,8 @@ func answerFailure(code int, header http.Header, body []byte, now time.Time) *fa
 	return f
 }
 
-// maxRetryAfter bounds how long an answer may silence us: the condition would be
-// stale after four intervals, and an hour's wish is a mistake.
+// maxRetryAfter bounds how long a response may delay writes: the condition becomes stale
+// after four intervals, and a request to wait for an hour is probably a mistake.
 const maxRetryAfter = time.Minute
 
 // retryAfter reads both forms of the header (RFC 9110, 10.2.3).
@@ -194,18 +194,18 @@ func retryAfter(value string, now time.Time) time.Duration {
 
 const (
 	firstDelay = 250 * time.Millisecond
-	// quickDelay bounds the wait after a failure that passes by itself.
+	// quickDelay bounds the wait after a transient failure.
 	quickDelay = 2 * time.Second
-	// slowDelay bounds the wait after one that somebody must mend.
+	// slowDelay bounds the wait after a failure that an administrator must fix.
 	slowDelay = 10 * time.Second
 )
 
 // delay returns how long to wait after the nth failure of its kind (from 1) since the last
-// success: 250ms, doubled each time up to the kind's bound, and never less than the API
-// server asked for.
+// success: 250ms, doubled each time up to the kind's bound, and at least the delay that
+// the API server requested.
 func delay(f *failure, nth int) time.Duration {
 	bound := slowDelay
-	if f.kind.passes() {
+	if f.kind.transient() {
 		bound = quickDelay
 	}
 	wait := firstDelay

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics counts what became of writes. One serves all publishers of a process, of which
-// at most one of each form runs at a time.
+// Metrics counts the results of writes. All publishers of a process share one Metrics; at
+// most one publisher of each form runs at a time.
 type Metrics struct {
 	writes    *prometheus.CounterVec
 	lastWrite *prometheus.GaugeVec
@@ -43,14 +43,14 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// add makes a publisher the one of its form.
+// add makes a publisher the current one of its form.
 func (m *Metrics) add(p *Publisher) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.current[p.config.Form] = p
 }
 
-// remove forgets a publisher that has ended, unless another took its place.
+// remove removes a publisher that has ended, unless another one replaced it.
 func (m *Metrics) remove(p *Publisher) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,8 +60,8 @@ func (m *Metrics) remove(p *Publisher) {
 	}
 }
 
-// servers shows the servers of the current publishers: those of an earlier
-// configuration leave no series behind.
+// servers exports the servers of the current publishers: those of an earlier
+// configuration have no series.
 type servers struct{ *Metrics }
 
 // Describe implements prometheus.Collector.

@@ -9,7 +9,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// Config is what a Publisher writes, and where.
+// Config is the configuration of a Publisher.
 type Config struct {
 	Form       Form
 	Resource   string // plural, of operator.openshift.io/v1
@@ -23,13 +23,13 @@ type Config struct {
 	// Since returns the condition's lastTransitionTime: when the process first
 	// wrote.
 	Since func() time.Time
-	// Turn has room for one, and is shared by those that write to one object: at the
-	// same moment, the second write makes the API server begin again, some times over.
-	// Nil: this one writes alone.
+	// Turn is a semaphore of one, shared by the publishers of one object: concurrent
+	// writes would conflict, and make the API server retry several times. Nil: there is
+	// no other publisher.
 	Turn chan struct{}
 	// RetryPreferred is how long after a try the servers before the one in use are tried
-	// again, with the next write that succeeds. Zero: 25 s, so that at the default
-	// interval of 30 s, less its jitter, each round does.
+	// again, after the next successful write. Zero: 25 s, so that they are tried in each
+	// round at the default interval of 30 s, less its jitter.
 	RetryPreferred time.Duration
 }
 
@@ -44,12 +44,12 @@ type Publisher struct {
 	offered  chan struct{}
 	state    state
 
-	// All below belongs to the goroutine of Run.
+	// The fields below are used by the goroutine of Run only.
 	credentials credentials
-	written     uint64 // the last offer that was
+	written     uint64 // number of the last offer that was written
 	log         writeLog
 	nextRetry   time.Time // of the servers before the one in use
-	nextEarlier int       // of those, which it begins with
+	nextEarlier int       // index of the first of them to try
 }
 
 // New returns a Publisher. Run makes it write.
@@ -71,9 +71,9 @@ func New(config Config, metrics *Metrics) *Publisher {
 	return p
 }
 
-// Offer hands over what was observed last, in place of anything not yet
-// written; nothing at all withdraws it. It never waits. The caller does not
-// change the slice afterwards.
+// Offer sets the latest observations to write, instead of earlier ones that are not yet
+// written. An empty list withdraws those. It never blocks. The caller must not change
+// the slice afterwards.
 func (p *Publisher) Offer(observed []Observation) {
 	p.mu.Lock()
 	p.freshest = reportable(p.config.Form, observed)
@@ -85,11 +85,11 @@ func (p *Publisher) Offer(observed []Observation) {
 func (p *Publisher) wake() {
 	select {
 	case p.offered <- struct{}{}:
-	default: // Run has yet to see the last one, and will take the freshest
+	default: // Run has not handled the last offer yet, and will take the latest
 	}
 }
 
-// take returns the freshest offer and its number.
+// take returns the latest offer and its number.
 func (p *Publisher) take() ([]Observation, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,9 +106,9 @@ func (p *Publisher) pending() bool {
 func (p *Publisher) Run(ctx context.Context) {
 	defer p.metrics.remove(p)
 	defer p.credentials.close()
-	// Since the last success, of each kind: kinds that alternate are tried less and less
-	// often too, and a new one (an API server that starts answers 403 and 404 for a
-	// moment) is tried again soon.
+	// Counted for each kind since the last success: alternating kinds back off too, and
+	// after a new kind (an API server that starts sends 403 and 404 for a short time) the
+	// retry comes soon.
 	failures := map[Kind]int{}
 	for {
 		select {
@@ -122,7 +122,7 @@ func (p *Publisher) Run(ctx context.Context) {
 				return
 			}
 			if payload == nil && failed == nil {
-				continue // withdrawn meanwhile
+				continue // withdrawn in the meantime
 			}
 			p.report(failed)
 			if failed == nil {
@@ -140,12 +140,12 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// write makes one attempt to write what is freshest when its turn comes, and returns the
-// body that was sent; nothing where there is nothing to write.
+// write makes one attempt to write the offer that is the latest when its turn comes, and
+// returns the body that was sent; nil if there is nothing to write.
 func (p *Publisher) write(ctx context.Context) ([]byte, *failure) {
 	defer p.begin(time.Time{})
 	if p.config.Turn != nil {
-		p.begin(time.Now()) // of the wait, which one write of the other form bounds
+		p.begin(time.Now()) // of the wait, at most one write of the other form
 		select {
 		case p.config.Turn <- struct{}{}:
 			defer func() { <-p.config.Turn }()
@@ -177,7 +177,7 @@ func (p *Publisher) write(ctx context.Context) ([]byte, *failure) {
 	return payload, failed
 }
 
-// begin notes for Status when a write began; zero: none is under way.
+// begin records for Status when a write began; zero: none is running.
 func (p *Publisher) begin(at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,23 +199,23 @@ func (p *Publisher) report(failed *failure) {
 	p.log.write(kind, failed, time.Now())
 }
 
-// Status is how a Publisher's writes stand.
+// Status is the state of a Publisher's writes.
 type Status struct {
 	Form Form
-	// Server is the URL of the API server in use: the last that a write succeeded
-	// through, or the first. Empty until the credentials were read.
+	// Server is the URL of the API server in use: the server of the last successful
+	// write, or the first one. Empty until the credentials were read.
 	Server string
 	// Preferred: Server is the first of the list.
 	Preferred bool
 	// PreferredError is why the preferred server is not in use; empty when it is.
 	PreferredError string
 	// LastError is why the last write failed; empty when it succeeded, and before the
-	// first. A write that has no result a second after its timeout (of files on a file
-	// system that hangs) takes the place of the last.
+	// first. A write that has no result a second after its timeout (it reads files on a
+	// file system that hangs) counts as failed.
 	LastError string
 }
 
-// Status returns how writes stand. It may be called from any goroutine.
+// Status returns the state of the writes. It may be called from any goroutine.
 func (p *Publisher) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()

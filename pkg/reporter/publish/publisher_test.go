@@ -28,12 +28,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what must happen soon.
-const patience = 20 * time.Second
+// waitLimit bounds each wait.
+const waitLimit = 20 * time.Second
 
-// server is an HTTPS server that answers as told, for what a healthy API server
-// cannot be brought to do; all else is tested on a real one, in
-// test/integration.
+// server is an HTTPS server with given responses, for behaviour that a healthy API
+// server does not show; all other tests use a real one, in test/integration.
 type server struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -49,7 +48,7 @@ type seen struct {
 
 func newServer(t *testing.T) *server { return newServerAsking(t, tls.NoClientCert) }
 
-// newServerAsking returns a server that asks for client certificates, or does not.
+// newServerAsking returns a server that requests client certificates, or does not.
 func newServerAsking(t *testing.T, ask tls.ClientAuthType) *server {
 	s := &server{requests: make(chan *seen, 1000)}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -102,7 +101,7 @@ func (s *server) next(t *testing.T) *seen {
 	select {
 	case r := <-s.requests:
 		return r
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("no request")
 		return nil
 	}
@@ -112,7 +111,7 @@ func (s *server) ca() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
-// credentialFiles writes what the operator would mount.
+// credentialFiles writes the files that the operator would mount.
 func credentialFiles(t *testing.T, s *server) (dir string) {
 	dir = t.TempDir()
 	write(t, dir+"/ca.crt", string(s.ca()))
@@ -166,7 +165,7 @@ func run(t *testing.T, dir string, timeout time.Duration) *running {
 func runAs(t *testing.T, dir string, change func(*Config)) *running {
 	config := Config{
 		Form: Condition, Resource: "kubeapiservers", Node: "n", Kubeconfig: filepath.Join(dir, "kubeconfig"),
-		Timeout: patience, UserAgent: "test/1", Since: func() time.Time { return noon },
+		Timeout: waitLimit, UserAgent: "test/1", Since: func() time.Time { return noon },
 	}
 	change(&config)
 	registry := prometheus.NewRegistry()
@@ -185,7 +184,7 @@ func (r *running) offer(keyID string) {
 
 func (r *running) waitFor(t *testing.T, kind Kind, n int) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for {
 		got := testutil.ToFloat64(r.metrics.writes.WithLabelValues("Condition", string(kind)))
 		if got >= float64(n) {
@@ -194,13 +193,13 @@ func (r *running) waitFor(t *testing.T, kind Kind, n int) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%v writes ended as %s, want %d", got, kind, n)
 		}
-		time.Sleep(time.Millisecond) // a counter cannot be waited for otherwise
+		time.Sleep(time.Millisecond) // a counter sends no notification
 	}
 }
 
 func TestRequestIsOneServerSideApplyOfTheStatus(t *testing.T) {
 	s := newServer(t)
-	p := run(t, credentialFiles(t, s), patience)
+	p := run(t, credentialFiles(t, s), waitLimit)
 	p.offer("2")
 	want := seen{
 		"PATCH", "/apis/operator.openshift.io/v1/kubeapiservers/cluster/status?fieldManager=kms-health-reporter-n&force=true",
@@ -221,7 +220,7 @@ func TestFormsOfOneObjectAreWrittenInTurn(t *testing.T) {
 		defer now.Add(-1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 		}
-		time.Sleep(5 * time.Millisecond) // a write takes its time
+		time.Sleep(5 * time.Millisecond) // a write takes some time
 		w.Header().Set("Content-Type", "application/json")
 	})
 	dir, turn := credentialFiles(t, s), make(chan struct{}, 1)
@@ -239,7 +238,7 @@ func TestFormsOfOneObjectAreWrittenInTurn(t *testing.T) {
 	}
 }
 
-func TestFailedWriteIsDroppedAndTheFreshestTriedAgain(t *testing.T) {
+func TestFailedWriteIsDroppedAndTheLatestIsWritten(t *testing.T) {
 	s := newServer(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	s.answers(func(w http.ResponseWriter, _ *http.Request) {
@@ -247,11 +246,11 @@ func TestFailedWriteIsDroppedAndTheFreshestTriedAgain(t *testing.T) {
 		<-leave
 		http.Error(w, "not now", http.StatusServiceUnavailable)
 	})
-	p := run(t, credentialFiles(t, s), patience)
+	p := run(t, credentialFiles(t, s), waitLimit)
 	p.offer("1")
 	<-entered
 	for _, keyID := range []string{"2", "3", "4"} {
-		p.offer(keyID) // while the first is under way
+		p.offer(keyID) // while the first write runs
 	}
 	s.answers(nil)
 	close(leave)
@@ -262,13 +261,13 @@ func TestFailedWriteIsDroppedAndTheFreshestTriedAgain(t *testing.T) {
 	p.waitFor(t, ServerError, 1)
 	p.offer("5") // and goes on
 	for s.next(t).keyIDs[0] != "5" {
-		continue // the freshest may have been written twice, never an older one
+		continue // the latest may have been written twice, never an older one
 	}
 }
 
 func TestNothingToReportIsNotWritten(t *testing.T) {
 	s := newServer(t)
-	p := run(t, credentialFiles(t, s), patience)
+	p := run(t, credentialFiles(t, s), waitLimit)
 	p.Offer(nil)
 	p.Offer([]Observation{})
 	p.offer("2")
@@ -286,19 +285,19 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "slow down", http.StatusTooManyRequests)
 	})
-	p := run(t, credentialFiles(t, s), patience)
+	p := run(t, credentialFiles(t, s), waitLimit)
 	p.offer("1")
 	s.next(t)
 	s.next(t)
 	if waited := time.Since(refused); waited < time.Second {
-		t.Errorf("asked again after %s, told to wait 1s", waited)
+		t.Errorf("asked again after %s, Retry-After was 1s", waited)
 	}
 	p.waitFor(t, Throttled, 1)
 }
 
-// An API server that starts asks for five seconds before it serves a custom resource,
-// which it does sooner.
-func TestRetryAfterOfAnAPIServerThatStartsIsNotWaitedOut(t *testing.T) {
+// An API server that starts sends a Retry-After of five seconds until it serves a custom
+// resource, which it does sooner.
+func TestRetryAfterOfAnAPIServerThatStartsIsIgnored(t *testing.T) {
 	s := newServer(t)
 	var refused time.Time
 	s.answers(func(w http.ResponseWriter, _ *http.Request) {
@@ -307,7 +306,7 @@ func TestRetryAfterOfAnAPIServerThatStartsIsNotWaitedOut(t *testing.T) {
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "not yet", http.StatusServiceUnavailable)
 	})
-	p := run(t, credentialFiles(t, s), patience)
+	p := run(t, credentialFiles(t, s), waitLimit)
 	p.offer("1")
 	s.next(t)
 	s.next(t)
@@ -331,7 +330,7 @@ func TestHangingWriteEndsAtItsTimeoutOnAConnectionOfItsOwn(t *testing.T) {
 func TestRotatedFilesAreUsedByTheNextWrite(t *testing.T) {
 	s := newServer(t)
 	dir := credentialFiles(t, s)
-	p := run(t, dir, patience)
+	p := run(t, dir, waitLimit)
 	p.offer("1")
 	if got := s.next(t); got.token != "Bearer first" {
 		t.Fatal(got.token)
@@ -344,7 +343,7 @@ func TestRotatedFilesAreUsedByTheNextWrite(t *testing.T) {
 	}
 	p.waitFor(t, Success, 2)
 
-	// Files that cannot be used, or are gone: the last good ones are used.
+	// If files are invalid or deleted, the last valid ones are used.
 	write(t, dir+"/ca.crt", "half a cer")
 	p.offer("3")
 	if got := s.next(t); got.token != "Bearer second" {
@@ -374,10 +373,10 @@ func TestAnotherServersCertificateIsRefusedUntilItsCAIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// httptest's servers share one certificate: take a CA that is not its.
+	// httptest's servers share one certificate: use an unrelated CA.
 	write(t, dir+"/ca.crt", unrelatedCA)
 	write(t, dir+"/kubeconfig", strings.Replace(string(config), s.URL, other.URL, 1))
-	p := run(t, dir, patience)
+	p := run(t, dir, waitLimit)
 	p.offer("1")
 	p.waitFor(t, TLSFailed, 1)
 	write(t, dir+"/ca.crt", string(other.ca()))
@@ -388,7 +387,7 @@ func TestAnotherServersCertificateIsRefusedUntilItsCAIsThere(t *testing.T) {
 func TestMissingCredentialsAreAwaited(t *testing.T) {
 	s := newServer(t)
 	dir := t.TempDir()
-	p := run(t, dir, patience)
+	p := run(t, dir, waitLimit)
 	p.offer("1")
 	p.waitFor(t, BadCredentials, 2)
 	good := credentialFiles(t, s)
@@ -407,7 +406,7 @@ func TestRefusedConnectionIsUnreachable(t *testing.T) {
 	s := newServer(t)
 	dir := credentialFiles(t, s)
 	s.Close()
-	p := run(t, dir, patience)
+	p := run(t, dir, waitLimit)
 	p.offer("1")
 	p.waitFor(t, Unreachable, 2)
 }
@@ -416,14 +415,14 @@ func TestEndlessAnswerIsCutOff(t *testing.T) {
 	s := newServer(t)
 	s.answers(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = io.Copy(w, endless{}) // until the client has had enough
+		_, _ = io.Copy(w, endless{}) // until the client closes
 	})
-	p := run(t, credentialFiles(t, s), patience)
+	p := run(t, credentialFiles(t, s), waitLimit)
 	p.offer("1")
 	p.waitFor(t, ServerError, 1)
 }
 
-func TestEachAnswerIsCountedAsWhatItIs(t *testing.T) {
+func TestEachResponseIsCountedByItsKind(t *testing.T) {
 	s := newServer(t)
 	for kind, answer := range map[Kind]struct {
 		code int
@@ -444,20 +443,20 @@ func TestEachAnswerIsCountedAsWhatItIs(t *testing.T) {
 			w.WriteHeader(answer.code)
 			_, _ = io.WriteString(w, answer.body)
 		})
-		p := run(t, credentialFiles(t, s), patience)
+		p := run(t, credentialFiles(t, s), waitLimit)
 		p.offer("1")
 		p.waitFor(t, kind, 1)
 		s.answers(nil)
-		p.waitFor(t, Success, 1) // and whatever it was, it is tried again
+		p.waitFor(t, Success, 1) // and after each failure it is tried again
 	}
 }
 
-// A redirect must take neither our token elsewhere nor a GET to anybody.
+// With a redirect, no other server may get the token or a GET.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	s, other := newServer(t), newServer(t)
 	for _, code := range []int{http.StatusFound, http.StatusTemporaryRedirect} {
 		s.answers(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+"/login", code) })
-		p := run(t, credentialFiles(t, s), patience)
+		p := run(t, credentialFiles(t, s), waitLimit)
 		p.offer("1")
 		p.waitFor(t, Unexpected, 1)
 		if n := len(other.requests); n != 0 {
@@ -466,10 +465,10 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-func TestPageOfSomeoneElseIsNoSuccess(t *testing.T) {
+func TestPageOfAnotherServerIsNoSuccess(t *testing.T) {
 	s := newServer(t)
 	s.answers(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>log in</html>") })
-	p := run(t, credentialFiles(t, s), patience)
+	p := run(t, credentialFiles(t, s), waitLimit)
 	p.offer("1")
 	p.waitFor(t, Unexpected, 1)
 	if got := testutil.ToFloat64(p.metrics.writes.WithLabelValues("Condition", string(Success))); got != 0 {
@@ -477,7 +476,7 @@ func TestPageOfSomeoneElseIsNoSuccess(t *testing.T) {
 	}
 }
 
-func TestCredentialsThatAreNoneAreTold(t *testing.T) {
+func TestInvalidCredentialsAreReported(t *testing.T) {
 	s := newServer(t)
 	for name, spoil := range map[string]func(dir string){
 		"no cluster":         func(dir string) { replaceIn(t, dir+"/kubeconfig", "name: c,", "name: d,") },
@@ -506,7 +505,7 @@ func TestCredentialsThatAreNoneAreTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := credentialFiles(t, s)
 			spoil(dir)
-			p := run(t, dir, patience)
+			p := run(t, dir, waitLimit)
 			p.offer("1")
 			p.waitFor(t, BadCredentials, 1)
 			if _, err := os.Stat(dir + "/ran"); err == nil {
@@ -522,7 +521,7 @@ func TestWhatWasWrittenIsNotWrittenAgain(t *testing.T) {
 		s.answers(nil)
 		http.Error(w, "", http.StatusServiceUnavailable)
 	})
-	p := run(t, credentialFiles(t, s), patience)
+	p := run(t, credentialFiles(t, s), waitLimit)
 	p.offer("1")
 	p.waitFor(t, ServerError, 1)
 	p.offer("2") // while the retry is awaited

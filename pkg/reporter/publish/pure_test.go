@@ -57,7 +57,7 @@ func TestBodyHoldsTheReportersOwnEntryAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestFailedRequestsAreToldApart(t *testing.T) {
+func TestFailedRequestsAreClassified(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err  error
 		want Kind
@@ -78,7 +78,7 @@ func TestFailedRequestsAreToldApart(t *testing.T) {
 	}
 }
 
-func TestAnswersAreToldApart(t *testing.T) {
+func TestErrorResponsesAreClassified(t *testing.T) {
 	status := func(message, details string) string {
 		return `{"kind":"Status","status":"Failure","message":"` + message + `","details":{` + details + `}}`
 	}
@@ -190,7 +190,7 @@ func TestFileIsReadAgainAfterEachChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	if f.unchanged() {
-		t.Error("a change whose time was set back was not seen")
+		t.Error("a change whose time was set back was not detected")
 	}
 }
 

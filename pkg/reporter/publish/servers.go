@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// state is which of the servers is in use, and why. Publisher.mu guards it.
+// state is the server in use and the last errors. Publisher.mu guards it.
 type state struct {
 	servers        []string // their names, in order of preference
 	active         int
 	preferredError string    // of the last attempt on the first, if that failed
 	lastError      string    // of the last write, if that failed
-	began          time.Time // the write, or the wait for its turn, that is under way
+	began          time.Time // of the running write, or of the wait for its turn
 }
 
 func (p *Publisher) setServers(endpoints []*endpoint) {
@@ -31,9 +31,9 @@ func (p *Publisher) serverNames() (names []string, active int) {
 	return p.state.servers, p.state.active
 }
 
-// send tries the servers in turn, beginning with the one in use, within the timeout for
-// all: each gets an equal share of what is left. It ends at the first that takes the
-// write, and at a failure that every server would answer with.
+// send tries the servers in turn, beginning with the one in use, within one timeout for
+// all: each gets an equal share of the remaining time. It ends at the first server that
+// accepts the write, and at a failure that every server would return.
 func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []byte) *failure {
 	deadline := time.Now().Add(p.config.Timeout)
 	_, active := p.serverNames()
@@ -61,8 +61,8 @@ func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []b
 	return together(failures)
 }
 
-// together makes one failure of those of several servers: of the kind of the last, with
-// each server's text, and with the longest wait that any of them asked for.
+// together joins the failures of several servers into one: of the kind of the last, with
+// the text of each, and with the longest delay that any of them requested.
 func together(failures []*failure) *failure {
 	last := failures[len(failures)-1]
 	all := &failure{kind: last.kind, err: last.err}
@@ -75,8 +75,8 @@ func together(failures []*failure) *failure {
 	return all
 }
 
-// attempt sends a write to one server. After a failure that another server, also
-// another one behind the same balancer, might not have, the connection is closed.
+// attempt sends a write to one server. It closes the connection after a failure that
+// another server behind the same load balancer might not have.
 func (p *Publisher) attempt(ctx context.Context, endpoints []*endpoint, i int, payload []byte, timeout time.Duration) *failure {
 	e := endpoints[i]
 	failed := e.apply(ctx, p.config.Resource, manager(p.config.Form, p.config.Node), payload, timeout)
@@ -96,7 +96,7 @@ func (p *Publisher) attempt(ctx context.Context, endpoints []*endpoint, i int, p
 	return failed
 }
 
-// use makes a server the one that writes begin with.
+// use makes writes begin with a server.
 func (p *Publisher) use(i int, why string) {
 	p.mu.Lock()
 	server, previous := p.state.servers[i], p.state.servers[p.state.active]
@@ -106,11 +106,11 @@ func (p *Publisher) use(i int, why string) {
 	p.log.server(server, previous, why, time.Now())
 }
 
-// retryPreferred sends what was just written to the servers before the one in use, if it
-// is time to: an apply that changes nothing writes nothing to etcd. Each gets an equal
-// share of the timeout. The first that takes it is used from then on. The next offer ends
-// this, so that no report waits for it; the next retry then begins with the server after
-// the one that was asked last.
+// retryPreferred sends the last written body to the servers before the one in use, at
+// most every RetryPreferred: an apply without changes writes nothing to etcd. Each server
+// gets an equal share of the timeout. The first that accepts it is used from then on. The
+// next offer ends this, so that no report waits for it; the next retry then begins with
+// the server after the one that was tried last.
 func (p *Publisher) retryPreferred(ctx context.Context, payload []byte) {
 	_, active := p.serverNames()
 	if active == 0 || time.Now().Before(p.nextRetry) {
@@ -137,7 +137,7 @@ func (p *Publisher) retryPreferred(ctx context.Context, payload []byte) {
 	for {
 		select {
 		case <-p.offered:
-			if p.pending() { // or it was written already
+			if p.pending() { // unless the new offer was already written
 				cancel()
 			}
 		case i, ok := <-works:

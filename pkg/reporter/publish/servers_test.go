@@ -12,7 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// through gives a publisher these servers, in this order.
+// through configures these servers, in this order.
 func through(timeout, retry time.Duration, list ...*server) func(*Config) {
 	return func(c *Config) {
 		c.Timeout, c.RetryPreferred = timeout, retry
@@ -34,7 +34,7 @@ func fails(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "on purpose", code) }
 }
 
-// refuses answers as an API server does.
+// refuses answers with an error of an API server.
 func refuses(code int, message, name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -47,7 +47,7 @@ func hangs(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 func (r *running) statusBecomes(t *testing.T, what string, ok func(Status) bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for !ok(r.Status()) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: %+v", what, r.Status())
@@ -62,7 +62,7 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 		"500":    func(s *server) { s.answers(fails(500)) },
 		"401":    func(s *server) { s.answers(fails(401)) },
 		"no CRD": func(s *server) { s.answers(fails(404)) },
-		// What a balancer refuses, an API server might not.
+		// A load balancer's error might not be an API server's.
 		"400 of a balancer": func(s *server) { s.answers(fails(400)) },
 		"409 of a balancer": func(s *server) { s.answers(fails(409)) },
 		"422 of a balancer": func(s *server) { s.answers(fails(422)) },
@@ -103,7 +103,7 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 	}
 }
 
-func TestWhatEveryServerWouldAnswerEndsTheWrite(t *testing.T) {
+func TestFailureThatEveryServerWouldReturnEndsTheWrite(t *testing.T) {
 	for kind, answer := range map[Kind]http.HandlerFunc{
 		Invalid:  refuses(422, "invalid", ""),
 		Conflict: refuses(409, "conflict", ""),
@@ -113,7 +113,7 @@ func TestWhatEveryServerWouldAnswerEndsTheWrite(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			a, b, c, dir := three(t)
 			a.answers(answer)
-			p := runAs(t, dir, through(patience, time.Hour, a, b, c))
+			p := runAs(t, dir, through(waitLimit, time.Hour, a, b, c))
 			p.offer("1")
 			p.waitFor(t, kind, 2)
 			if n := len(b.requests) + len(c.requests); n != 0 {
@@ -158,7 +158,7 @@ func TestEarlierServerIsUsedAgainWhenItWorks(t *testing.T) {
 	a.answers(fails(503))
 	b.answers(fails(503))
 	const retry = 100 * time.Millisecond
-	p := runAs(t, dir, through(patience, retry, a, b, c))
+	p := runAs(t, dir, through(waitLimit, retry, a, b, c))
 	series := func(want ...string) {
 		t.Helper()
 		for i, s := range []*server{a, b, c} {
@@ -173,7 +173,7 @@ func TestEarlierServerIsUsedAgainWhenItWorks(t *testing.T) {
 
 	b.answers(nil)
 	time.Sleep(retry)
-	p.offer("2") // goes where the last went, and then to those before
+	p.offer("2") // is sent to the last server used, and then to the earlier ones
 	if got := c.next(t); got.keyIDs[0] != "2" {
 		t.Errorf("wrote %v", got.keyIDs)
 	}
@@ -186,14 +186,14 @@ func TestEarlierServerIsUsedAgainWhenItWorks(t *testing.T) {
 	p.statusBecomes(t, "the first is used", func(s Status) bool { return s.Server == a.URL && s.Preferred && s.PreferredError == "" })
 	series("1", "0", "0")
 	if got := testutil.ToFloat64(p.metrics.writes.WithLabelValues("Condition", string(Success))); got != 3 {
-		t.Errorf("%v writes are counted, want 3: a retry is none", got)
+		t.Errorf("%v writes are counted, want 3: a retry does not count", got)
 	}
 }
 
 func TestReportDoesNotWaitForTheRetryOfAServerThatHangs(t *testing.T) {
 	a, b, _, dir := three(t)
 	a.answers(fails(503))
-	p := runAs(t, dir, through(patience, time.Millisecond, a, b))
+	p := runAs(t, dir, through(waitLimit, time.Millisecond, a, b))
 	p.offer("1")
 	b.next(t)
 	p.waitFor(t, Success, 1)
@@ -236,7 +236,7 @@ func TestEarlierServerBehindOneThatHangsIsUsedAgainWhenItWorks(t *testing.T) {
 
 func TestSeriesOfServersEndWithTheirPublisher(t *testing.T) {
 	a, b, c, dir := three(t)
-	p := runAs(t, dir, through(patience, time.Hour, a, b))
+	p := runAs(t, dir, through(waitLimit, time.Hour, a, b))
 	p.seriesBecomes(t, fmt.Sprintf(`server=%q} 1`, a.URL))
 	config := p.config
 	config.Servers = []v1alpha1.Server{{URL: c.URL}}
@@ -255,7 +255,7 @@ func TestSeriesOfServersEndWithTheirPublisher(t *testing.T) {
 	}
 }
 
-func TestServersOwnNameIsAskedForAndTheKubeconfigsIsNot(t *testing.T) {
+func TestTLSServerNameIsTheServersAndNotTheKubeconfigs(t *testing.T) {
 	a, _, _, dir := three(t)
 	replaceIn(t, dir+"/kubeconfig", "certificate-authority:", "tls-server-name: wrong.invalid, certificate-authority:")
 	for name, want := range map[string]Kind{"": Success, "example.com": Success, "other.example.org": TLSFailed} {
@@ -290,7 +290,7 @@ func (r *running) series(t *testing.T) string {
 
 func (r *running) seriesBecomes(t *testing.T, want string) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for !strings.Contains(r.series(t), want+"\n") {
 		if time.Now().After(deadline) {
 			t.Fatalf("no %s in\n%s", want, r.series(t))

@@ -12,7 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/health"
 )
 
-func TestAfterItsTurnTheFreshestIsWrittenWithTheNewestCredentials(t *testing.T) {
+func TestInItsTurnTheLatestIsWrittenWithTheNewestCredentials(t *testing.T) {
 	s := newServer(t)
 	dir, turn := credentialFiles(t, s), make(chan struct{}, 1)
 	turn <- struct{}{} // the other form writes
@@ -78,8 +78,8 @@ func TestTypedFormHasNoEntryBeforeAKeyIDIsKnown(t *testing.T) {
 	}
 }
 
-// A system call on a file system that hangs returns to nobody. The publisher's calls of
-// the outside, one of which blocks here, stand for it.
+// A system call on a file system that hangs does not return. Here a function that the
+// publisher calls blocks instead.
 func TestStatusShowsAWriteThatHasNoResult(t *testing.T) {
 	s := newServer(t)
 	turn, release := make(chan struct{}, 1), make(chan struct{})

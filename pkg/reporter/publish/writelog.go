@@ -8,12 +8,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/health"
 )
 
-// linePeriod is how often one thing is logged at most.
+// linePeriod is the shortest time between two log lines of the same kind.
 const linePeriod = time.Minute
 
-// writeLog logs what changes about writes. What alternates is not logged each time: each
-// kind of failure once a minute at most, with the number of lines left out, and a
-// success only after a failure that was logged.
+// writeLog logs changes in the results of writes: each kind of failure at most once a
+// minute, with the number of lines left out, and a success only after a failure that was
+// logged.
 type writeLog struct {
 	fields []any // of every line
 
@@ -21,8 +21,8 @@ type writeLog struct {
 	leftOut map[string]int       // of each line since
 
 	previous Kind // how the last write ended
-	shown    Kind // what the last line says
-	outdated bool // a line says that credentials cannot be used
+	shown    Kind // the result in the last line
+	outdated bool // the last line reported invalid credentials
 }
 
 // allow reports whether a line may be logged, and if so how many were left out before.
@@ -38,7 +38,7 @@ func (l *writeLog) allow(line string, now time.Time) (leftOut int, ok bool) {
 	return leftOut, true
 }
 
-// write logs how a write ended, when that is not what the last line says.
+// write logs the result of a write, if it differs from the last line.
 func (l *writeLog) write(kind Kind, failed *failure, now time.Time) {
 	changed := kind != l.previous
 	l.previous = kind
@@ -60,7 +60,7 @@ func (l *writeLog) write(kind Kind, failed *failure, now time.Time) {
 		return
 	}
 	l.shown = kind
-	klog.ErrorS(failed, "Writing reports fails; the freshest is tried again", l.with(leftOut, "result", kind)...)
+	klog.ErrorS(failed, "Failed to write reports; retrying with the latest", l.with(leftOut, "result", kind)...)
 }
 
 // server logs a change of server.
@@ -74,7 +74,7 @@ func (l *writeLog) server(server, previous, why string, now time.Time) {
 	klog.InfoS("Writing reports through another API server", l.with(leftOut, "server", server, "previous", previous, "why", why)...)
 }
 
-// credentials logs when the credential files cannot be used any more, and when they can
+// credentials logs when the credential files become invalid, and when they are valid
 // again.
 func (l *writeLog) credentials(err error, now time.Time) {
 	if err == nil {
@@ -89,7 +89,7 @@ func (l *writeLog) credentials(err error, now time.Time) {
 	}
 	if leftOut, ok := l.allow("credentials", now); ok {
 		l.outdated = true
-		klog.InfoS("Credential files cannot be used; the last good ones are", l.with(leftOut, "why", health.CleanDetail(err.Error()))...)
+		klog.InfoS("Credential files cannot be used; the last valid ones stay in use", l.with(leftOut, "why", health.CleanDetail(err.Error()))...)
 	}
 }
 
