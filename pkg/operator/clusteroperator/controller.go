@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
@@ -60,24 +60,24 @@ type Options struct {
 // Controller keeps the ClusterOperator.
 type Controller struct {
 	Options
-	queue   workqueue.TypedRateLimitingInterface[string] // of one item, Name
-	limiter workqueue.TypedRateLimiter[string]
+	queue workqueue.TypedDelayingInterface[string] // of one item, Name
+	retry *retry.Backoff
 	// source is followed from the first time on that there is something to report: where
 	// this is no OpenShift there is no right to read it.
 	source *source.Source[operatorcr.Standing]
 	follow func()
 	status *operatorcr.StatusWriter
 	since  map[string]time.Time
-	failed string // the last error
 }
 
 // New makes a Controller.
 func New(o Options) *Controller {
 	c := &Controller{
 		Options: o, since: map[string]time.Time{},
-		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: o.Clock}),
+		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}
-	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(c.limiter, workqueue.TypedRateLimitingQueueConfig[string]{Clock: o.Clock})
+	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the ClusterOperator, retrying", "Wrote the ClusterOperator again", "name"
 	c.status = &operatorcr.StatusWriter{
 		Client:  func(r schema.GroupVersionResource) operatorcr.Patcher { return o.Client.Resource(r) },
 		Manager: manager, Types: []string{Available, Progressing, Degraded, Upgradeable}, Clock: o.Clock,
@@ -110,17 +110,10 @@ func (c *Controller) processNextItem(ctx context.Context) bool {
 	}
 	defer c.queue.Done(name)
 	again, err := c.sync(ctx)
-	if err == nil {
-		c.queue.Forget(name)
-		c.failed = ""
-		c.queue.AddAfter(name, again)
-		return true
+	if delay := c.retry.Observe(name, err); delay > 0 {
+		again = delay
 	}
-	if text := err.Error(); text != c.failed {
-		c.failed = text
-		klog.ErrorS(err, "Failed to write the ClusterOperator, retrying", "name", Name)
-	}
-	c.queue.AddRateLimited(name)
+	c.queue.AddAfter(name, again)
 	return true
 }
 

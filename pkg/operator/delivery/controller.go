@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -113,8 +113,8 @@ type Controller struct {
 	metrics  *metrics
 	executor *Executor
 	status   *operatorcr.StatusWriter
-	queue    workqueue.TypedRateLimitingInterface[string] // names of targets
-	limiter  workqueue.TypedRateLimiter[string]
+	queue    workqueue.TypedDelayingInterface[string] // names of targets
+	retry    *retry.Backoff
 	config   atomic.Pointer[v1alpha1.OperatorConfiguration]
 
 	cluster *source.Cluster // from Run on
@@ -130,8 +130,6 @@ type Controller struct {
 type entry struct {
 	target    v1alpha1.Target // as it was last synced
 	sources   *source.Target
-	notBefore time.Time // of the next execution, after one that failed
-	failed    string    // the last error
 	revisions map[string]revisionRead
 	role      roleRead
 	ignored   string // what was last reported of providers that are not probed
@@ -145,9 +143,10 @@ type entry struct {
 func New(o Options) *Controller {
 	c := &Controller{
 		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry),
-		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: o.Clock}),
+		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}
-	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(c.limiter, workqueue.TypedRateLimitingQueueConfig[string]{Clock: o.Clock})
+	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to sync, retrying", "Synced again", "target"
 	c.executor = &Executor{
 		Client: o.Client, Applier: apply.New(o.Client, manifests.Manager, o.Clock),
 		Credentials: o.Credentials, Approve: o.Approve, Clock: o.Clock, Event: o.Event,
@@ -280,7 +279,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 		return c.finish(ctx, e, s, &Outcome{Status: Status{RequestFailed, err.Error()}, Err: err})
 	}
 	c.publish(config, l, e, s, plan)
-	if left := e.notBefore.Sub(c.Clock.Now()); left > 0 {
+	if left := c.retry.Left(name); left > 0 {
 		return left
 	}
 	outcome := c.execute(ctx, s, plan)
@@ -333,26 +332,14 @@ func (c *Controller) finish(ctx context.Context, e *entry, s *Snapshot, o *Outco
 	if !unanswered(o.Err) {
 		c.report(e, s, o)
 	}
-	again = resync
+	if delay := c.retry.Observe(name, o.Err); delay > 0 {
+		c.metrics.errors.WithLabelValues(name).Inc()
+		return delay
+	}
 	if o.Requeue > 0 {
-		again = min(again, o.Requeue)
+		return min(resync, o.Requeue)
 	}
-	if o.Err == nil {
-		c.limiter.Forget(name)
-		if e.failed != "" {
-			klog.InfoS("Synced again", "target", name)
-		}
-		e.failed, e.notBefore = "", time.Time{}
-		return again
-	}
-	c.metrics.errors.WithLabelValues(name).Inc()
-	if text := o.Err.Error(); text != e.failed {
-		klog.ErrorS(o.Err, "Failed to sync, retrying", "target", name)
-		e.failed = text
-	}
-	retry := c.limiter.When(name)
-	e.notBefore = c.Clock.Now().Add(retry)
-	return retry
+	return resync
 }
 
 // unanswered reports whether the API server did not answer: all targets have that
@@ -467,6 +454,6 @@ func (c *Controller) forget(name string) {
 	e.sources.End()
 	c.Rollup.Remove(name)
 	c.metrics.forget(name)
-	c.limiter.Forget(name)
+	c.retry.Forget(name)
 	c.Changed()
 }

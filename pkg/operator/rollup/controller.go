@@ -21,12 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -81,8 +81,8 @@ type Controller struct {
 	Options
 	metrics *metrics
 	status  *operatorcr.StatusWriter
-	queue   workqueue.TypedRateLimitingInterface[string] // names of targets
-	limiter workqueue.TypedRateLimiter[string]
+	queue   workqueue.TypedDelayingInterface[string] // names of targets
+	retry   *retry.Backoff
 
 	mu      sync.Mutex
 	targets map[string]*entry
@@ -91,10 +91,8 @@ type Controller struct {
 // entry is what is kept of a target between its syncs. Its fields are of the one
 // worker that syncs it, but for those under the Controller's mu.
 type entry struct {
-	removed   map[operatorcr.Ref]removal
-	replaced  rollup.Replacements
-	notBefore time.Time // of the next write, after one that failed
-	failed    string    // the last error
+	removed  map[operatorcr.Ref]removal
+	replaced rollup.Replacements
 	// outage says that the API server is away; quietUntil, how long missing reports mean
 	// nothing after it.
 	outage     bool
@@ -109,9 +107,10 @@ type entry struct {
 func New(o Options) *Controller {
 	c := &Controller{
 		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry),
-		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: o.Clock}),
+		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}
-	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(c.limiter, workqueue.TypedRateLimitingQueueConfig[string]{Clock: o.Clock})
+	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the roll-up, retrying", "Rolled up again", "target"
 	c.status = &operatorcr.StatusWriter{
 		Client:  func(r schema.GroupVersionResource) operatorcr.Patcher { return o.Client.Resource(r) },
 		Manager: manifests.Manager, Types: rollup.Types, Clock: o.Clock,
@@ -147,7 +146,7 @@ func (c *Controller) Remove(name string) {
 	delete(c.targets, name)
 	c.mu.Unlock()
 	c.metrics.set(name, nil)
-	c.limiter.Forget(name)
+	c.retry.Forget(name)
 	c.Changed()
 }
 
@@ -338,7 +337,7 @@ func restsOnStale(r *rollup.Result) bool {
 
 // waits reports whether a write failed a moment ago.
 func (s *syncing) waits() bool {
-	left := s.notBefore.Sub(s.Clock.Now())
+	left := s.retry.Left(s.target.Name)
 	if left > 0 {
 		s.requeue(s.now.Add(left))
 	}
@@ -347,26 +346,15 @@ func (s *syncing) waits() bool {
 
 // finish keeps the outcome of the writes, and asks for another try of what failed.
 func (s *syncing) finish(err error) {
-	name := s.target.Name
-	if err == nil {
-		s.limiter.Forget(name)
-		if s.failed != "" {
-			klog.InfoS("Rolled up again", "target", name)
-		}
-		s.failed, s.notBefore = "", time.Time{}
+	delay := s.retry.Observe(s.target.Name, err)
+	if delay == 0 {
 		return
 	}
-	s.metrics.errors.WithLabelValues(name).Inc()
+	s.requeue(s.now.Add(delay))
+	s.metrics.errors.WithLabelValues(s.target.Name).Inc()
 	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no answer at all
 		s.quietUntil = s.now.Add(afterOutage)
 	}
-	if text := err.Error(); text != s.failed {
-		klog.ErrorS(err, "Failed to write the roll-up, retrying", "target", name)
-		s.failed = text
-	}
-	retry := s.limiter.When(name)
-	s.notBefore = s.Clock.Now().Add(retry)
-	s.requeue(s.now.Add(retry))
 }
 
 // writeKey is the keyID of the plugin that encrypts what is written now.
