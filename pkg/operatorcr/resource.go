@@ -2,8 +2,8 @@
 // names, what of their status belongs to this project, and how that is changed.
 //
 // Read takes a status apart: the reports of nodes, in either form and by any
-// writer, and our conditions. Removal is the patch that removes reports.
-// StatusWriter applies conditions. Nothing here judges what was read.
+// writer, and our conditions. Removal is the patch that removes reports. Nothing here
+// judges what was read.
 package operatorcr
 
 import (

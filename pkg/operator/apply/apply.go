@@ -1,6 +1,7 @@
 // Package apply writes the operator's objects by Server-Side Apply, and only
 // when there is something to write: an object that was applied, and has not
-// changed since, is left alone, however often it is looked at.
+// changed since, is left alone, however often it is looked at. StatusWriter does the
+// same for conditions.
 package apply
 
 import (

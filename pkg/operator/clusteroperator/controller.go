@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -22,7 +22,7 @@ const Name = "kms-health"
 // manager is the field manager.
 const manager = "kms-health-operator"
 
-var object = operatorcr.Object{Resource: source.ClusterOperators, Kind: "ClusterOperator", Name: Name}
+var object = apply.Object{Resource: source.ClusterOperators, Kind: "ClusterOperator", Name: Name}
 
 const (
 	// settle is how long a sync waits for more of the same change.
@@ -64,9 +64,9 @@ type Controller struct {
 	retry *retry.Backoff
 	// source is followed from the first time on that there is something to report: where
 	// this is no OpenShift there is no right to read it.
-	source *source.Source[operatorcr.Standing]
+	source *source.Source[apply.Standing]
 	follow func()
-	status *operatorcr.StatusWriter
+	status *apply.StatusWriter
 	since  map[string]time.Time
 }
 
@@ -78,11 +78,10 @@ func New(o Options) *Controller {
 		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the ClusterOperator, retrying", "Wrote the ClusterOperator again", "name"
-	c.status = &operatorcr.StatusWriter{
-		Client:  func(r schema.GroupVersionResource) operatorcr.Patcher { return o.Client.Resource(r) },
-		Manager: manager, Types: []string{Available, Progressing, Degraded, Upgradeable}, Clock: o.Clock,
+	c.status = &apply.StatusWriter{
+		Client: o.Client, Manager: manager, Types: []string{Available, Progressing, Degraded, Upgradeable}, Clock: o.Clock,
 	}
-	c.source = source.New(o.Client, nil, source.Selection{Resource: object.Resource, Name: Name}, read, source.Wake[operatorcr.Standing]{Do: c.Wake})
+	c.source = source.New(o.Client, nil, source.Selection{Resource: object.Resource, Name: Name}, read, source.Wake[apply.Standing]{Do: c.Wake})
 	return c
 }
 
@@ -117,8 +116,8 @@ func (c *Controller) processNextItem(ctx context.Context) bool {
 	return true
 }
 
-func read(o *unstructured.Unstructured) operatorcr.Standing {
-	s := operatorcr.Standing{Version: o.GetResourceVersion(), Conditions: operatorcr.ReadConditions(o), Fields: map[string]any{}}
+func read(o *unstructured.Unstructured) apply.Standing {
+	s := apply.Standing{Version: o.GetResourceVersion(), Conditions: operatorcr.ReadConditions(o), Fields: map[string]any{}}
 	for _, field := range []string{"versions", "relatedObjects"} {
 		if value, found, _ := unstructured.NestedFieldNoCopy(o.Object, "status", field); found {
 			s.Fields[field] = value

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 
+	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -28,8 +29,8 @@ func (c *Controller) applyConditions(ctx context.Context, s *Snapshot, condition
 	if s.Resource == nil {
 		return nil
 	}
-	object := operatorcr.Of(string(s.Target.Resource)).Object()
-	standing, _ := c.status.Standing(object, operatorcr.Standing{Version: s.Resource.Version, Conditions: s.Resource.Conditions})
+	object := apply.ObjectOf(operatorcr.Of(string(s.Target.Resource)))
+	standing, _ := c.status.Standing(object, apply.Standing{Version: s.Resource.Version, Conditions: s.Resource.Conditions})
 	for i := range conditions {
 		conditions[i].Settle(standing.Conditions, s.Now)
 	}

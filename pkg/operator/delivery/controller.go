@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -23,7 +22,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 const (
@@ -112,7 +110,7 @@ type Controller struct {
 	Options
 	metrics  *metrics
 	executor *Executor
-	status   *operatorcr.StatusWriter
+	status   *apply.StatusWriter
 	queue    workqueue.TypedDelayingInterface[string] // names of targets
 	retry    *retry.Backoff
 	config   atomic.Pointer[v1alpha1.OperatorConfiguration]
@@ -151,9 +149,8 @@ func New(o Options) *Controller {
 		Client: o.Client, Applier: apply.New(o.Client, manifests.Manager, o.Clock),
 		Credentials: o.Credentials, Approve: o.Approve, Clock: o.Clock, Event: o.Event,
 	}
-	c.status = &operatorcr.StatusWriter{
-		Client:  func(r schema.GroupVersionResource) operatorcr.Patcher { return o.Client.Resource(r) },
-		Manager: conditionManager, Types: []string{ConditionType}, Clock: o.Clock,
+	c.status = &apply.StatusWriter{
+		Client: o.Client, Manager: conditionManager, Types: []string{ConditionType}, Clock: o.Clock,
 	}
 	return c
 }

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // State is what the operator must still know after a restart, and while neither
@@ -92,7 +92,7 @@ type Recorded struct {
 
 // newerThan reports whether it was written after a version of the ClusterRole.
 func (r Recorded) newerThan(version string) bool {
-	shown, comparable := operatorcr.AtLeast(version, r.Version)
+	shown, comparable := apply.AtLeast(version, r.Version)
 	return comparable && !shown
 }
 

@@ -18,12 +18,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
@@ -80,7 +80,7 @@ type Verdict struct {
 type Controller struct {
 	Options
 	metrics *metrics
-	status  *operatorcr.StatusWriter
+	status  *apply.StatusWriter
 	queue   workqueue.TypedDelayingInterface[string] // names of targets
 	retry   *retry.Backoff
 
@@ -111,9 +111,8 @@ func New(o Options) *Controller {
 		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the roll-up, retrying", "Rolled up again", "target"
-	c.status = &operatorcr.StatusWriter{
-		Client:  func(r schema.GroupVersionResource) operatorcr.Patcher { return o.Client.Resource(r) },
-		Manager: manifests.Manager, Types: rollup.Types, Clock: o.Clock,
+	c.status = &apply.StatusWriter{
+		Client: o.Client, Manager: manifests.Manager, Types: rollup.Types, Clock: o.Clock,
 	}
 	return c
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -19,8 +20,8 @@ import (
 func (s *syncing) resource() operatorcr.Resource { return operatorcr.Of(string(s.target.Resource)) }
 
 // standing are the conditions as they stand on the resource.
-func (s *syncing) standing(resource *operatorcr.Status) operatorcr.Standing {
-	standing, again := s.status.Standing(s.resource().Object(), operatorcr.Standing{Version: resource.Version, Conditions: resource.Conditions})
+func (s *syncing) standing(resource *operatorcr.Status) apply.Standing {
+	standing, again := s.status.Standing(apply.ObjectOf(s.resource()), apply.Standing{Version: resource.Version, Conditions: resource.Conditions})
 	if !again.IsZero() {
 		s.requeue(s.now.Add(again.Sub(s.Clock.Now())))
 	}
@@ -28,8 +29,8 @@ func (s *syncing) standing(resource *operatorcr.Status) operatorcr.Standing {
 }
 
 // write applies the verdict, unless it stands already.
-func (s *syncing) write(ctx context.Context, standing operatorcr.Standing, result *rollup.Result) error {
-	changed, err := s.status.Apply(ctx, s.resource().Object(), standing, result.Conditions, nil)
+func (s *syncing) write(ctx context.Context, standing apply.Standing, result *rollup.Result) error {
+	changed, err := s.status.Apply(ctx, apply.ObjectOf(s.resource()), standing, result.Conditions, nil)
 	if err != nil || !changed {
 		return err
 	}

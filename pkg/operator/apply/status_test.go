@@ -1,4 +1,4 @@
-package operatorcr
+package apply
 
 import (
 	"context"
@@ -13,17 +13,26 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 var noon = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
 // server answers each apply with a version, and keeps the body.
 type server struct {
+	dynamic.Interface
+	dynamic.NamespaceableResourceInterface
 	mu      sync.Mutex
 	version string
 	err     error
 	bodies  []string
+}
+
+func (s *server) Resource(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return s
 }
 
 func (s *server) Patch(_ context.Context, name string, pt types.PatchType, body []byte, options metav1.PatchOptions, subresources ...string) (*unstructured.Unstructured, error) {
@@ -40,54 +49,52 @@ func (s *server) Patch(_ context.Context, name string, pt types.PatchType, body 
 
 func newWriter(s *server) (*StatusWriter, *clocktesting.FakePassiveClock) {
 	clock := clocktesting.NewFakePassiveClock(noon)
-	return &StatusWriter{
-		Client: func(schema.GroupVersionResource) Patcher { return s }, Manager: "m", Types: []string{"A", "B"}, Clock: clock,
-	}, clock
+	return &StatusWriter{Client: s, Manager: "m", Types: []string{"A", "B"}, Clock: clock}, clock
 }
 
-func is(conditionType, status string) Condition {
-	return Condition{Type: conditionType, Status: status, Reason: "R", LastTransitionTime: noon}
+func is(conditionType, status string) operatorcr.Condition {
+	return operatorcr.Condition{Type: conditionType, Status: status, Reason: "R", LastTransitionTime: noon}
 }
 
-func conditions(all ...Condition) map[string]Condition {
-	byType := map[string]Condition{}
+func conditions(all ...operatorcr.Condition) map[string]operatorcr.Condition {
+	byType := map[string]operatorcr.Condition{}
 	for _, c := range all {
 		byType[c.Type] = c
 	}
 	return byType
 }
 
-var kube = Resources[0].Object()
+var kube = ObjectOf(operatorcr.Resources[0])
 
 func TestWhatWasAppliedCountsUntilTheWatchShowsIt(t *testing.T) {
-	ours, other := is("A", True), is("A", False)
+	ours, other := is("A", operatorcr.True), is("A", operatorcr.False)
 	for name, tt := range map[string]struct {
 		applied, shown string
-		conditions     []Condition
+		conditions     []operatorcr.Condition
 		age            time.Duration
 		want           string
 		again          time.Duration
 	}{
-		"the watch is behind":                    {"100", "99", []Condition{other}, 10 * time.Second, True, 20*time.Second + 1},
-		"the last instant":                       {"100", "99", []Condition{other}, 30 * time.Second, True, 1},
-		"it is behind for too long":              {"100", "99", []Condition{other}, 30*time.Second + 1, False, 0},
-		"it is there, and another wrote first":   {"100", "100", []Condition{other}, 0, False, 0},
-		"it is past it":                          {"100", "101", []Condition{other}, 0, False, 0},
-		"versions are numbers":                   {"10", "9", []Condition{other}, time.Second, True, 29*time.Second + 1},
-		"no versions":                            {"", "", []Condition{other}, time.Second, True, time.Second + 1},
-		"no versions, and the watch shows it":    {"", "", []Condition{ours}, time.Second, True, 0},
-		"no versions, and it is old":             {"x", "y", []Condition{other}, 2*time.Second + 1, False, 0},
-		"the watch is behind: one was not there": {"100", "99", nil, 0, True, 30*time.Second + 1},
+		"the watch is behind":                    {"100", "99", []operatorcr.Condition{other}, 10 * time.Second, operatorcr.True, 20*time.Second + 1},
+		"the last instant":                       {"100", "99", []operatorcr.Condition{other}, 30 * time.Second, operatorcr.True, 1},
+		"it is behind for too long":              {"100", "99", []operatorcr.Condition{other}, 30*time.Second + 1, operatorcr.False, 0},
+		"it is there, and another wrote first":   {"100", "100", []operatorcr.Condition{other}, 0, operatorcr.False, 0},
+		"it is past it":                          {"100", "101", []operatorcr.Condition{other}, 0, operatorcr.False, 0},
+		"versions are numbers":                   {"10", "9", []operatorcr.Condition{other}, time.Second, operatorcr.True, 29*time.Second + 1},
+		"no versions":                            {"", "", []operatorcr.Condition{other}, time.Second, operatorcr.True, time.Second + 1},
+		"no versions, and the watch shows it":    {"", "", []operatorcr.Condition{ours}, time.Second, operatorcr.True, 0},
+		"no versions, and it is old":             {"x", "y", []operatorcr.Condition{other}, 2*time.Second + 1, operatorcr.False, 0},
+		"the watch is behind: one was not there": {"100", "99", nil, 0, operatorcr.True, 30*time.Second + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, clock := newWriter(&server{version: tt.applied})
-			if changed, err := w.Apply(t.Context(), kube, Standing{}, []Condition{ours}, nil); err != nil || !changed {
+			if changed, err := w.Apply(t.Context(), kube, Standing{}, []operatorcr.Condition{ours}, nil); err != nil || !changed {
 				t.Fatal(changed, err)
 			}
 			clock.SetTime(noon.Add(tt.age))
-			shown := Standing{Version: tt.shown, Conditions: conditions(append(tt.conditions, is("Others", Unknown))...)}
+			shown := Standing{Version: tt.shown, Conditions: conditions(append(tt.conditions, is("Others", operatorcr.Unknown))...)}
 			got, again := w.Standing(kube, shown)
-			if got.Conditions["A"].Status != tt.want || got.Conditions["Others"].Status != Unknown {
+			if got.Conditions["A"].Status != tt.want || got.Conditions["Others"].Status != operatorcr.Unknown {
 				t.Errorf("%+v", got)
 			}
 			if want := clock.Now().Add(tt.again); tt.again > 0 && !again.Equal(want) || tt.again == 0 && !again.IsZero() {
@@ -107,20 +114,20 @@ func TestApplyWritesWhatDoesNotStand(t *testing.T) {
 	read := map[string]any{"versions": []any{map[string]any{"name": "operator", "version": "1"}}}
 	for name, tt := range map[string]struct {
 		standing   Standing
-		conditions []Condition
+		conditions []operatorcr.Condition
 		fields     map[string]any
 		want       string // empty: no write
 	}{
 		"nothing stands, and nothing is to":     {Standing{}, nil, nil, ""},
-		"another's condition is not ours":       {Standing{Conditions: conditions(is("C", True))}, nil, nil, ""},
-		"it stands":                             {Standing{Conditions: conditions(is("A", True))}, []Condition{is("A", True)}, nil, ""},
-		"a new one":                             {Standing{}, []Condition{is("A", True)}, nil, head + `,"status":{"conditions":[` + a + `]}}`},
-		"another status":                        {Standing{Conditions: conditions(is("A", False))}, []Condition{is("A", True)}, nil, head + `,"status":{"conditions":[` + a + `]}}`},
-		"one of two is removed":                 {Standing{Conditions: conditions(is("A", True), is("B", True))}, []Condition{is("A", True)}, nil, head + `,"status":{"conditions":[` + a + `]}}`},
-		"all are removed":                       {Standing{Conditions: conditions(is("A", True))}, nil, nil, head + `}`},
+		"another's condition is not ours":       {Standing{Conditions: conditions(is("C", operatorcr.True))}, nil, nil, ""},
+		"it stands":                             {Standing{Conditions: conditions(is("A", operatorcr.True))}, []operatorcr.Condition{is("A", operatorcr.True)}, nil, ""},
+		"a new one":                             {Standing{}, []operatorcr.Condition{is("A", operatorcr.True)}, nil, head + `,"status":{"conditions":[` + a + `]}}`},
+		"another status":                        {Standing{Conditions: conditions(is("A", operatorcr.False))}, []operatorcr.Condition{is("A", operatorcr.True)}, nil, head + `,"status":{"conditions":[` + a + `]}}`},
+		"one of two is removed":                 {Standing{Conditions: conditions(is("A", operatorcr.True), is("B", operatorcr.True))}, []operatorcr.Condition{is("A", operatorcr.True)}, nil, head + `,"status":{"conditions":[` + a + `]}}`},
+		"all are removed":                       {Standing{Conditions: conditions(is("A", operatorcr.True))}, nil, nil, head + `}`},
 		"fields stand as they are read":         {Standing{Fields: read}, nil, fields, ""},
 		"a field alone":                         {Standing{}, nil, fields, head + `,"status":{"versions":[{"name":"operator","version":"1"}]}}`},
-		"fields are removed with the condition": {Standing{Conditions: conditions(is("A", True)), Fields: read}, nil, nil, head + `}`},
+		"fields are removed with the condition": {Standing{Conditions: conditions(is("A", operatorcr.True)), Fields: read}, nil, nil, head + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{version: "1"}
@@ -144,7 +151,7 @@ func TestApplyWritesWhatDoesNotStand(t *testing.T) {
 func TestAFailedApplyIsNotRemembered(t *testing.T) {
 	s := &server{err: errors.New("refused")}
 	w, _ := newWriter(s)
-	if changed, err := w.Apply(t.Context(), kube, Standing{}, []Condition{is("A", True)}, nil); changed || !errors.Is(err, s.err) || !strings.Contains(err.Error(), "kubeapiservers/cluster") {
+	if changed, err := w.Apply(t.Context(), kube, Standing{}, []operatorcr.Condition{is("A", operatorcr.True)}, nil); changed || !errors.Is(err, s.err) || !strings.Contains(err.Error(), "kubeapiservers/cluster") {
 		t.Fatal(changed, err)
 	}
 	if got, again := w.Standing(kube, Standing{}); len(got.Conditions) > 0 || !again.IsZero() {
@@ -156,18 +163,18 @@ func TestAFailedApplyIsNotRemembered(t *testing.T) {
 func TestObjectsAreIndependent(t *testing.T) {
 	w, _ := newWriter(&server{version: "7"})
 	var all sync.WaitGroup
-	for _, r := range Resources {
+	for _, r := range operatorcr.Resources {
 		all.Go(func() {
 			for range 100 {
-				standing, _ := w.Standing(r.Object(), Standing{Version: "6"})
-				if _, err := w.Apply(t.Context(), r.Object(), standing, []Condition{is("A", True)}, nil); err != nil {
+				standing, _ := w.Standing(ObjectOf(r), Standing{Version: "6"})
+				if _, err := w.Apply(t.Context(), ObjectOf(r), standing, []operatorcr.Condition{is("A", operatorcr.True)}, nil); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	if got := len(w.applied); got != len(Resources) {
+	if got := len(w.applied); got != len(operatorcr.Resources) {
 		t.Errorf("%d objects are remembered", got)
 	}
 }

@@ -1,4 +1,4 @@
-package operatorcr
+package apply
 
 import (
 	"context"
@@ -12,12 +12,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/applybody"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 const (
@@ -35,21 +36,16 @@ type Object struct {
 	Kind, Name string
 }
 
-// Object is the one of the resource.
-func (r Resource) Object() Object { return Object{r.GVR(), r.Kind, Name} }
+// ObjectOf is the one object of an operator resource.
+func ObjectOf(r operatorcr.Resource) Object { return Object{r.GVR(), r.Kind, operatorcr.Name} }
 
 // Standing is what stands in the status of an object.
 type Standing struct {
 	Version    string // the object's resourceVersion
-	Conditions map[string]Condition
+	Conditions map[string]operatorcr.Condition
 	// Fields are those beside the conditions that are applied with them, as they were
 	// read; nil: none.
 	Fields map[string]any
-}
-
-// Patcher is what a StatusWriter needs of a dynamic client.
-type Patcher interface {
-	Patch(ctx context.Context, name string, pt types.PatchType, body []byte, options metav1.PatchOptions, subresources ...string) (*unstructured.Unstructured, error)
 }
 
 // StatusWriter applies conditions to the status of objects, and remembers what it
@@ -57,7 +53,7 @@ type Patcher interface {
 // neither repeats a write nor decides by what was there before it. It may be used
 // by several goroutines, each with its own object.
 type StatusWriter struct {
-	Client func(schema.GroupVersionResource) Patcher
+	Client dynamic.Interface
 	// Manager is the field manager. It owns all that is applied: each Apply removes
 	// what the one before had, and this one has not.
 	Manager string
@@ -98,9 +94,9 @@ func (w *StatusWriter) Standing(o Object, shown Standing) (standing Standing, ag
 	}
 	standing = Standing{Version: shown.Version, Conditions: maps.Clone(shown.Conditions), Fields: was.Fields}
 	if standing.Conditions == nil {
-		standing.Conditions = map[string]Condition{}
+		standing.Conditions = map[string]operatorcr.Condition{}
 	}
-	maps.DeleteFunc(standing.Conditions, func(t string, _ Condition) bool { return slices.Contains(w.Types, t) })
+	maps.DeleteFunc(standing.Conditions, func(t string, _ operatorcr.Condition) bool { return slices.Contains(w.Types, t) })
 	maps.Copy(standing.Conditions, was.Conditions)
 	return standing, until.Add(1)
 }
@@ -108,8 +104,8 @@ func (w *StatusWriter) Standing(o Object, shown Standing) (standing Standing, ag
 // Apply makes these conditions and fields the object's, unless they stand there
 // already, as Standing returned it. Conditions of Types that are not given are
 // removed. changed means that something was written.
-func (w *StatusWriter) Apply(ctx context.Context, o Object, standing Standing, conditions []Condition, fields map[string]any) (changed bool, err error) {
-	next := Standing{Conditions: map[string]Condition{}, Fields: fields}
+func (w *StatusWriter) Apply(ctx context.Context, o Object, standing Standing, conditions []operatorcr.Condition, fields map[string]any) (changed bool, err error) {
+	next := Standing{Conditions: map[string]operatorcr.Condition{}, Fields: fields}
 	list := make([]any, 0, len(conditions))
 	for _, c := range conditions {
 		next.Conditions[c.Type] = c
@@ -138,7 +134,7 @@ func (w *StatusWriter) Apply(ctx context.Context, o Object, standing Standing, c
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	force := true
-	object, err := w.Client(o.Resource).Patch(ctx, o.Name, types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: w.Manager, Force: &force}, "status")
+	object, err := w.Client.Resource(o.Resource).Patch(ctx, o.Name, types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: w.Manager, Force: &force}, "status")
 	if err != nil {
 		return false, fmt.Errorf("apply the status of %s/%s: %w", o.Resource.Resource, o.Name, err)
 	}
