@@ -8,10 +8,10 @@ import (
 )
 
 func TestTheDocumentationQuotesWhatIsPrinted(t *testing.T) {
-	states := []string{"healthy.txt", "ill.txt", "migration.txt", "stale.txt", "missing.txt", "disagree.txt", "must-gather.txt"}
+	states := []string{"healthy.txt", "unhealthy.txt", "migration.txt", "stale.txt", "missing.txt", "disagree.txt", "must-gather.txt"}
 	for name, goldens := range map[string][]string{
 		"README.md":       states,
-		"docs/kubectl.md": append([]string{"ill.explain.txt"}, states...),
+		"docs/kubectl.md": append([]string{"unhealthy.explain.txt"}, states...),
 	} {
 		doc, err := os.ReadFile(filepath.Join("../..", name))
 		if err != nil {

@@ -110,9 +110,9 @@ func TestANodeOrATargetThatIsNotThereIsSaid(t *testing.T) {
 	}{
 		{[]string{"explain", "master-9"}, `node "master-9" is not known here; known are master-0, master-1, master-2`},
 		{[]string{"status", "--node=master-0", "--node=master-9"}, `node "master-9" is not known here; known are master-0, master-1, master-2`},
-		{[]string{"status", "--target=authentications"}, "testdata/ill.yaml: nothing of authentications is in it"},
+		{[]string{"status", "--target=authentications"}, "testdata/unhealthy.yaml: nothing of authentications is in it"},
 	} {
-		code, stdout, stderr := command{}.run(t, append(tt.args, "--from-file=testdata/ill.yaml")...)
+		code, stdout, stderr := command{}.run(t, append(tt.args, "--from-file=testdata/unhealthy.yaml")...)
 		if code != 2 || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Contains(stderr, "--help") {
 			t.Errorf("%v: %d, %q, %q", tt.args, code, stdout, stderr)
 		}
@@ -121,7 +121,7 @@ func TestANodeOrATargetThatIsNotThereIsSaid(t *testing.T) {
 
 func TestOneNodeIsShownAndJudgedByItself(t *testing.T) {
 	for node, want := range map[string]int{"master-0": 0, "master-1": 1} {
-		code, stdout, _ := command{}.run(t, "status", "--from-file=testdata/ill.yaml", "--node", node)
+		code, stdout, _ := command{}.run(t, "status", "--from-file=testdata/unhealthy.yaml", "--node", node)
 		if code != want || strings.Count(stdout, "(write)") != 1 {
 			t.Errorf("%s: %d, %q", node, code, stdout)
 		}
@@ -158,12 +158,12 @@ func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
 		"dumb":        {command{terminal: terminal, env: map[string]string{"TERM": "dumb"}}, false},
 	} {
 		for _, args := range [][]string{{"status"}, {"explain", "master-0"}} {
-			if _, stdout, _ := tt.command.run(t, append(args, "--from-file=testdata/ill.yaml")...); strings.Contains(stdout, "\x1b[") != tt.want {
+			if _, stdout, _ := tt.command.run(t, append(args, "--from-file=testdata/unhealthy.yaml")...); strings.Contains(stdout, "\x1b[") != tt.want {
 				t.Errorf("%s: %q", name, stdout)
 			}
 		}
 	}
-	if _, stdout, _ := (command{terminal: terminal}).run(t, "status", "-o=json", "--from-file=testdata/ill.yaml"); strings.Contains(stdout, "\x1b") {
+	if _, stdout, _ := (command{terminal: terminal}).run(t, "status", "-o=json", "--from-file=testdata/unhealthy.yaml"); strings.Contains(stdout, "\x1b") {
 		t.Error("JSON is coloured")
 	}
 }
@@ -188,8 +188,8 @@ func TestCompletion(t *testing.T) {
 	}{
 		"commands":            {[]string{""}, "explain"},
 		"targets":             {[]string{"status", "--target", ""}, "kubeapiservers\nopenshiftapiservers\nauthentications\n"},
-		"nodes":               {[]string{"explain", "--from-file", "testdata/ill.yaml", ""}, "master-0\nmaster-1\nmaster-2\n"},
-		"nodes of a flag":     {[]string{"status", "--from-file", "testdata/ill.yaml", "--node", ""}, "master-0\nmaster-1\nmaster-2\n"},
+		"nodes":               {[]string{"explain", "--from-file", "testdata/unhealthy.yaml", ""}, "master-0\nmaster-1\nmaster-2\n"},
+		"nodes of a flag":     {[]string{"status", "--from-file", "testdata/unhealthy.yaml", "--node", ""}, "master-0\nmaster-1\nmaster-2\n"},
 		"one node is enough":  {[]string{"explain", "master-0", ""}, ":4\n"},
 		"nothing from stdin":  {[]string{"explain", "--from-file", "-", ""}, ":4\n"},
 		"contexts":            {[]string{"status", "--kubeconfig", "testdata/kubeconfig", "--context", ""}, "none\nother\n"},

@@ -14,13 +14,13 @@ import (
 // Agreement is whether all API servers write with one key, and one KEK ID behind it.
 type Agreement struct {
 	// KeyID is the key to agree on: the configuration's, else the one that every node
-	// that reports writes with. Empty: they write with several, or none is known.
+	// that reports writes with. Empty: they write with several keys, or none is known.
 	KeyID string `json:"keyID,omitempty"`
-	// Agreed: every node writes with KeyID, and its plugin, healthy and freshly
-	// reported, names KEKID.
+	// Agreed: every node writes with KeyID, and its plugin is healthy, and freshly
+	// reported with KEKID.
 	Agreed bool   `json:"agreed"`
 	KEKID  string `json:"kekID,omitempty"` // empty unless Agreed
-	// Nodes are all that were to be asked, by name.
+	// Nodes are all nodes that must agree, by name.
 	Nodes []NodeAgreement `json:"nodes"`
 }
 
@@ -34,11 +34,12 @@ type NodeAgreement struct {
 	KEKID  string        `json:"kekID,omitempty"`
 }
 
-// OtherKey is the Answer of a node that writes with another key than the one to
-// agree on, or without KMS.
+// OtherKey is the Answer of a node that writes with another key than KeyID, or without
+// KMS.
 const OtherKey health.Answer = "otherKey"
 
-// Agree judges nodes by rows. writeKey is the configuration's; empty: not known.
+// Agree returns whether the nodes agree, by their rows. writeKey is the configuration's;
+// empty: not known.
 func Agree(rows []Row, nodes []Node, writeKey string, now time.Time) Agreement {
 	a := Agreement{KeyID: writeKey, Nodes: make([]NodeAgreement, 0, len(nodes))}
 	first := map[string]string{}
@@ -128,8 +129,8 @@ func (e *evaluation) writeKeyAgreed(a *Agreement) operatorcr.Condition {
 	return c
 }
 
-// agreementFinding is why there is no agreement with a node; without a Reason: it
-// is not in the way.
+// agreementFinding is why a node does not agree; without a Reason: it does not prevent
+// the agreement.
 func (e *evaluation) agreementFinding(a *Agreement, n NodeAgreement) Finding {
 	f := Finding{Node: n.Node, Key: a.KeyID}
 	switch n.Answer {
@@ -165,7 +166,7 @@ type agreedMessage struct {
 }
 
 // AgreedMessage is the message of a WriteKeyAgreed that is True: a JSON object
-// with keyID, and the kekID that all nodes name.
+// with keyID, and the kekID that all nodes report.
 func AgreedMessage(keyID, kekID string) string {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)

@@ -12,7 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// BenchmarkReconcile is what one look at an operator resource costs, two keys on
+// BenchmarkReconcile is the cost of one evaluation of an operator resource, two keys on
 // each node, all healthy: at most 200 µs with 5 nodes and 20 ms with 1,000, and as
 // much for each node of many as for each of few.
 func BenchmarkReconcile(b *testing.B) {
@@ -52,8 +52,8 @@ func reported(tb testing.TB, n int) (*unstructured.Unstructured, []Node) {
 	var conditions, managed []any
 	for i := range n {
 		name := fmt.Sprintf("master-%d.control-plane.example.com", i)
-		nodes = append(nodes, looked(on(name, "2", "1")))
-		message, err := health.EncodeMessage([]health.Entry{well("2", 5), well("1", 5)})
+		nodes = append(nodes, withLook(on(name, "2", "1")))
+		message, err := health.EncodeMessage([]health.Entry{healthy("2", 5), healthy("1", 5)})
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func toJSON(tb testing.TB, v any) string {
 	return string(raw)
 }
 
-// What was decided, written, and read back is nothing to write: to the last field.
+// A result that was written and read back needs no other write.
 func TestWhatIsReadBackIsTheSame(t *testing.T) {
 	o, nodes := reported(t, 3)
 	in := Input{Now: now.Add(123456789).In(time.FixedZone("", 3600)), Reports: operatorcr.Read(o).Reports, Nodes: nodes, Optional: []string{Available, Progressing}}

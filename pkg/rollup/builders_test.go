@@ -9,32 +9,32 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// now is when the tests judge.
+// now is the time of the evaluation.
 var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
 func ago(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
 
-// well is a healthy entry of some seconds ago, checked every 30 seconds: fresh for
+// healthy is a healthy entry of some seconds ago, checked every 30 seconds: fresh for
 // 120 of them.
-func well(key string, age int) health.Entry {
+func healthy(key string, age int) health.Entry {
 	return health.Entry{KeyID: key, KEKID: "k-7", Status: health.Healthy, LastChecked: ago(age), Interval: 30 * time.Second}
 }
 
-func sick(key string, age int, detail string) health.Entry {
-	e := well(key, age)
+func unhealthy(key string, age int, detail string) health.Entry {
+	e := healthy(key, age)
 	e.Status, e.Detail = health.Unhealthy, detail
 	return e
 }
 
-func dead(key string, age int, detail string) health.Entry {
-	e := well(key, age)
+func inError(key string, age int, detail string) health.Entry {
+	e := healthy(key, age)
 	e.Status, e.Detail, e.KEKID = health.Error, detail, ""
 	return e
 }
 
-// socketless is an error since the plugin's socket is not there.
+// socketless is an error because the plugin's socket does not exist.
 func socketless(key string, age int) health.Entry {
-	e := dead(key, age, "no such file or directory")
+	e := inError(key, age, "no such file or directory")
 	e.Reason = health.SocketMissing
 	return e
 }
@@ -60,7 +60,7 @@ func from(node string, entries ...health.Entry) operatorcr.Report {
 	return r
 }
 
-// typed is the same in the typed form, which does not say the interval.
+// typed is the same in the typed form, which has no interval.
 func typed(node string, entries ...health.Entry) operatorcr.Report {
 	r := from(node, entries...)
 	r.Form, r.Writer, r.Since = operatorcr.FormTyped, health.ReportsManager(node), time.Time{}
@@ -71,18 +71,18 @@ func typed(node string, entries ...health.Entry) operatorcr.Report {
 	return r
 }
 
-// foreign is a typed report of a reporter of a third party.
-func foreign(node string, entries ...health.Entry) operatorcr.Report {
+// thirdParty is a typed report of a third-party reporter.
+func thirdParty(node string, entries ...health.Entry) operatorcr.Report {
 	r := typed(node, entries...)
 	r.Ours, r.Writer = false, "kms-plugin-monitor"
 	return r
 }
 
-func garbled(node string) operatorcr.Report {
+func unreadable(node string) operatorcr.Report {
 	return operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Err: errors.New("message is not a JSON array"), Ours: true, Written: ago(5)}
 }
 
-// written says when the API server took a report.
+// written sets when the API server stored a report.
 func written(age int, r operatorcr.Report) operatorcr.Report {
 	r.Written = ago(age)
 	return r
@@ -147,15 +147,15 @@ func broken(n Node, container, why string) Node {
 	return n
 }
 
-// mute is a node whose reporter's container cannot start.
-func mute(n Node) Node {
+// reporterBroken is a node whose reporter's container cannot start.
+func reporterBroken(n Node) Node {
 	n = broken(n, "kms-health", "CrashLoopBackOff, exit code 2")
 	n.Faults[len(n.Faults)-1].Reporter = true
 	return n
 }
 
-// looked is a node with commands to look further, of key 2 and of the reporter.
-func looked(n Node) Node {
+// withLook is a node with commands that show the logs of key 2 and of the reporter.
+func withLook(n Node) Node {
 	n.Look = map[string]string{"2": "oc logs -n ns pod-" + n.Name + " -c kms-2", "": "oc logs -n kms reporter-" + n.Name}
 	return n
 }
@@ -163,7 +163,7 @@ func looked(n Node) Node {
 // abc are three nodes with the plugins of given keys.
 func abc(keys ...string) []Node { return []Node{on("a", keys...), on("b", keys...), on("c", keys...)} }
 
-// each is what a, b and c say when they say the same.
+// each returns the same report of a, b and c.
 func each(entries ...health.Entry) []operatorcr.Report {
 	return []operatorcr.Report{from("a", entries...), from("b", entries...), from("c", entries...)}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // The conditions of a roll-up. Only the first has a suffix that a StatusSyncer
-// unites into a cluster operator's condition; the last two are written on request.
+// aggregates into a cluster operator's condition; the last two are written on request.
 const (
 	Degraded       = "KMSPluginsDegraded"
 	Observed       = "KMSHealthObserved"
@@ -40,8 +40,8 @@ const (
 	WriteKeyUnknown     = "WriteKeyUnknown"
 )
 
-// severities are the reasons of findings, the most severe first, with the status
-// that each makes of two conditions. Of KMSHealthObserved every finding makes False.
+// severities are the reasons of findings, the most severe first, with the status that
+// each gives two conditions. Every finding makes KMSHealthObserved False.
 var severities = []struct {
 	reason           Reason
 	degraded, agreed string // empty: no such finding
@@ -60,7 +60,7 @@ var severities = []struct {
 	{AwaitingReports, operatorcr.False, ""},
 }
 
-// severity is a reason's place in severities.
+// severity is a reason's index in severities.
 func severity(reason Reason) int {
 	for i := range severities {
 		if severities[i].reason == reason {
@@ -70,7 +70,7 @@ func severity(reason Reason) int {
 	return len(severities)
 }
 
-// mostSevere is the place in severities of the most severe finding.
+// mostSevere is the index in severities of the most severe finding.
 func mostSevere(findings []Finding) int {
 	return severity(slices.MinFunc(findings, func(a, b Finding) int { return severity(a.Reason) - severity(b.Reason) }).Reason)
 }

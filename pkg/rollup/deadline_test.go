@@ -25,27 +25,27 @@ func TestDeadlines(t *testing.T) {
 	}{
 		{"nothing", nil, nil, time.Time{}},
 		{"nothing reported", abc("2"), nil, time.Time{}},
-		{"four intervals after the last check", abc("2"), each(well("2", 5)), just(115)},
-		{"an interval of a second", abc("2"), each(every(1, well("2", 1))), just(3)},
-		{"an interval of an hour", abc("2"), each(every(3600, well("2", 5))), just(4*3600 - 5)},
-		{"no interval is 30 seconds", abc("2")[:1], []operatorcr.Report{typed("a", every(1, well("2", 5)))}, just(115)},
-		{"the first of all nodes", abc("2"), but(each(well("2", 5)), from("b", well("2", 50))), just(70)},
-		{"the first of all keys", abc("2", "1")[:1], []operatorcr.Report{from("a", well("2", 5), well("1", 50))}, just(70)},
-		{"an ill one goes stale, too", abc("2")[:1], []operatorcr.Report{from("a", dead("2", 7, "refused"))}, just(113)},
-		{"the last instant", abc("2")[:1], []operatorcr.Report{from("a", well("2", 120))}, just(0)},
-		{"stale stays so", abc("2")[:1], []operatorcr.Report{from("a", well("2", 121))}, time.Time{}},
-		{"unreadable stays so", abc("2")[:1], []operatorcr.Report{garbled("a")}, time.Time{}},
-		{"a form left over does not count", abc("2")[:1], []operatorcr.Report{from("a", well("2", 5)), typed("a", well("2", 999))}, just(115)},
-		{"both forms, of one reporter", abc("2")[:1], []operatorcr.Report{from("a", every(1, well("2", 1))), typed("a", well("2", 1))}, just(3)},
-		{"a clock ahead: when it may be right", abc("2")[:1], []operatorcr.Report{from("a", well("2", -100))}, in(70)},
-		{"a clock behind: when nothing was written for long", abc("2")[:1], []operatorcr.Report{written(5, from("a", well("2", 999)))}, just(115)},
-		{"quiet ends", one(renewed(60, on("a", "2"))), []operatorcr.Report{from("a", well("2", 999))}, in(120)},
-		{"quiet ends just now", one(renewed(180, on("a", "2"))), []operatorcr.Report{from("a", well("2", 999))}, time.Time{}},
-		{"quiet ends, and before it an entry is stale", one(renewed(60, on("a", "2"))), []operatorcr.Report{from("a", well("2", 5))}, just(115)},
-		{"quiet ends before an entry is stale", one(renewed(100, on("a", "2"))), []operatorcr.Report{from("a", well("2", 5))}, in(80)},
-		{"a container has time to start", one(fault(in(20))), []operatorcr.Report{from("a", well("2", 5))}, in(20)},
-		{"a container had time to start", one(fault(in(-20))), []operatorcr.Report{from("a", well("2", 5))}, just(115)},
-		{"a node not Ready has no time of its own", one(down(on("a", "2"))), []operatorcr.Report{from("a", dead("2", 999, "x"))}, time.Time{}},
+		{"four intervals after the last check", abc("2"), each(healthy("2", 5)), just(115)},
+		{"an interval of a second", abc("2"), each(every(1, healthy("2", 1))), just(3)},
+		{"an interval of an hour", abc("2"), each(every(3600, healthy("2", 5))), just(4*3600 - 5)},
+		{"no interval is 30 seconds", abc("2")[:1], []operatorcr.Report{typed("a", every(1, healthy("2", 5)))}, just(115)},
+		{"the first of all nodes", abc("2"), but(each(healthy("2", 5)), from("b", healthy("2", 50))), just(70)},
+		{"the first of all keys", abc("2", "1")[:1], []operatorcr.Report{from("a", healthy("2", 5), healthy("1", 50))}, just(70)},
+		{"an unhealthy one becomes stale, too", abc("2")[:1], []operatorcr.Report{from("a", inError("2", 7, "refused"))}, just(113)},
+		{"the last instant", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", 120))}, just(0)},
+		{"stale stays so", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", 121))}, time.Time{}},
+		{"unreadable stays so", abc("2")[:1], []operatorcr.Report{unreadable("a")}, time.Time{}},
+		{"a form left over does not count", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", 5)), typed("a", healthy("2", 999))}, just(115)},
+		{"both forms, of one reporter", abc("2")[:1], []operatorcr.Report{from("a", every(1, healthy("2", 1))), typed("a", healthy("2", 1))}, just(3)},
+		{"a clock ahead: when it may be right", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", -100))}, in(70)},
+		{"a clock behind: when nothing was written for long", abc("2")[:1], []operatorcr.Report{written(5, from("a", healthy("2", 999)))}, just(115)},
+		{"QuietPeriod ends", one(renewed(60, on("a", "2"))), []operatorcr.Report{from("a", healthy("2", 999))}, in(120)},
+		{"QuietPeriod ends just now", one(renewed(180, on("a", "2"))), []operatorcr.Report{from("a", healthy("2", 999))}, time.Time{}},
+		{"QuietPeriod ends, and before it an entry is stale", one(renewed(60, on("a", "2"))), []operatorcr.Report{from("a", healthy("2", 5))}, just(115)},
+		{"QuietPeriod ends before an entry is stale", one(renewed(100, on("a", "2"))), []operatorcr.Report{from("a", healthy("2", 5))}, in(80)},
+		{"a container has time to start", one(fault(in(20))), []operatorcr.Report{from("a", healthy("2", 5))}, in(20)},
+		{"a container had time to start", one(fault(in(-20))), []operatorcr.Report{from("a", healthy("2", 5))}, just(115)},
+		{"a node not Ready has no time of its own", one(down(on("a", "2"))), []operatorcr.Report{from("a", inError("2", 999, "x"))}, time.Time{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports}).Deadline
@@ -56,11 +56,11 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// A reporter that stops is found at the deadline, and not a nanosecond before.
-func TestSilenceIsFoundAtTheDeadlineAndNotBefore(t *testing.T) {
+// A reporter that stops is detected at the deadline, and not a nanosecond before.
+func TestAStoppedReporterIsDetectedAtTheDeadlineAndNotBefore(t *testing.T) {
 	for _, seconds := range []int{1, 10, 30, 60, 3600} {
-		entry := every(seconds, well("2", 1))
-		in := Input{Now: now, Nodes: abc("2"), Reports: but(each(every(3600, well("2", 0))), from("b", entry))}
+		entry := every(seconds, healthy("2", 1))
+		in := Input{Now: now, Nodes: abc("2"), Reports: but(each(every(3600, healthy("2", 0))), from("b", entry))}
 		first := Evaluate(&in)
 		if want := entry.StaleAt().Add(1); first.Deadline != want {
 			t.Fatalf("interval %ds: deadline %s, want %s", seconds, first.Deadline, want)
@@ -84,9 +84,9 @@ func TestSilenceIsFoundAtTheDeadlineAndNotBefore(t *testing.T) {
 	}
 }
 
-// A clock ahead becomes right, then its last word stale: each at its deadline.
-func TestDeadlinesLeadThroughEveryState(t *testing.T) {
-	in := Input{Now: now, Nodes: abc("2")[:1], Reports: []operatorcr.Report{written(0, from("a", well("2", -100)))}}
+// A clock ahead becomes valid, then its last entry stale: each at its deadline.
+func TestDeadlinesLeadToEveryState(t *testing.T) {
+	in := Input{Now: now, Nodes: abc("2")[:1], Reports: []operatorcr.Report{written(0, from("a", healthy("2", -100)))}}
 	var got []string
 	for range 10 {
 		result := Evaluate(&in)

@@ -8,8 +8,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// degraded reports whether a plugin is unhealthy. What is known to be unhealthy
-// outweighs what is not known.
+// degraded is the condition Degraded: whether a plugin is unhealthy. A plugin known to be
+// unhealthy outweighs one whose state is unknown.
 func (e *evaluation) degraded() operatorcr.Condition {
 	c := operatorcr.Condition{Type: Degraded, Status: operatorcr.False}
 	if len(e.nodes) == 0 {
@@ -59,8 +59,8 @@ func byStatus(a, b Finding) int {
 	return order(severities[severity(b.Reason)].degraded == operatorcr.True, severities[severity(a.Reason)].degraded == operatorcr.True)
 }
 
-// nodeFindings are those of one node. excused means that nothing is known of it, for
-// a reason that is no fault of its plugins or its reporter.
+// nodeFindings are the findings of one node. excused means that its state is unknown for
+// a reason that is no failure of its plugins or its reporter.
 func (e *evaluation) nodeFindings(n *Node) (findings []Finding, excused bool) {
 	if n.Leaving {
 		return nil, true
@@ -84,8 +84,8 @@ func (e *evaluation) nodeFindings(n *Node) (findings []Finding, excused bool) {
 	return findings, excused || stale && !reports && n.excused(e.Now)
 }
 
-// faultFindings are containers that cannot start. A reporter that crashes, and
-// reports all the same, is none: KMSHealthDelivery reports it.
+// faultFindings are containers that cannot start. A reporter that crashes but still
+// reports has no finding here: KMSHealthDelivery reports it.
 func (n *Node) faultFindings(rows []Row) (findings []Finding) {
 	complete := len(rows) > 0 && !slices.ContainsFunc(rows, func(r Row) bool {
 		return !r.Unexpected && r.State != Healthy && !r.State.Unhealthy()
@@ -102,9 +102,9 @@ func (n *Node) faultFindings(rows []Row) (findings []Finding) {
 	return findings
 }
 
-// pluginFinding is what a row comes to; without a Reason: nothing. reports says
-// that some row of the node is neither stale nor missing: then the finding is of
-// one key, else of the whole node.
+// pluginFinding is the finding of a row; without a Reason: none. If some row of the node
+// is neither stale nor missing (reports), the finding is about one key, otherwise about
+// the whole node.
 func (e *evaluation) pluginFinding(n *Node, row *Row, reports bool) (f Finding, excused bool) {
 	excuse := n.excused(e.Now)
 	ofPlugin := Finding{Node: n.Name, Key: row.KeyID, Detail: row.Detail, Look: n.Look[row.KeyID]}
@@ -117,14 +117,14 @@ func (e *evaluation) pluginFinding(n *Node, row *Row, reports bool) (f Finding, 
 		ofNode.Reason = AwaitingReports
 		return ofNode, false
 	case excuse && row.LastChecked.Before(n.PodSince):
-		// It is of the pod before, whose plugins may have ended before its reporter.
+		// It is from the previous pod, whose plugins may have ended before its reporter.
 		return Finding{}, row.State != Healthy && row.State != Stale
 	case excuse && row.Reason == health.SocketMissing:
-		return Finding{}, true // the plugin ends before its API server, or starts after it
+		return Finding{}, true // the plugin stops before its API server, or starts after it
 	case row.State.Unhealthy():
 		ofPlugin.Reason = reasonOf(row.Status)
 		return ofPlugin, false
-	case row.State == Stale && excuse: // the last status stays
+	case row.State == Stale && excuse: // the last status still counts
 		if row.Status == health.Unhealthy || row.Status == health.Error {
 			ofPlugin.Reason = reasonOf(row.Status)
 			return ofPlugin, false

@@ -1,10 +1,10 @@
-// Package rollup makes one verdict of what every node says of its KMS plugins.
+// Package rollup combines the reports of all nodes on their KMS plugins into one verdict.
 //
-// Read takes an operator resource apart: the reports on it, in either form and of
-// any make, and the conditions that stand there. Evaluate is the verdict: what
-// the reports and the expected nodes come to, and when that changes though
-// nobody writes. Leftovers are the reports that nobody will write again.
+// Its input is the content of an operator resource: the reports on it, in either form and
+// of any writer, and its current conditions. Evaluate returns the conditions for the
+// reports and the expected nodes, and when they change without another write. Leftovers
+// returns the reports that will not be written again.
 //
-// All of it is pure: no clock, no API server. What a node's pod tells is for the
-// caller to find out.
+// The package is pure: it uses no clock and no API server. The caller passes in the state
+// of the nodes' pods.
 package rollup

@@ -9,13 +9,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Result is a verdict.
+// Result is the result of Evaluate.
 type Result struct {
-	// Conditions are those to stand on the resource, in a fixed order.
+	// Conditions are those to write to the resource, in a fixed order.
 	Conditions []operatorcr.Condition
-	// Rows are what they were made of.
+	// Rows are the states that they are derived from.
 	Rows []Row
-	// Deadline is when the verdict may be another though nobody writes; zero: never.
+	// Deadline is when the result may change without another write; zero: never.
 	Deadline time.Time
 }
 
@@ -28,13 +28,12 @@ func (r *Result) Condition(conditionType string) operatorcr.Condition {
 	return r.Conditions[i]
 }
 
-// Same reports whether the roll-up's conditions that stand are those of the verdict, and
-// no others.
+// Same reports whether the roll-up's current conditions are exactly those of the result.
 func (r *Result) Same(standing map[string]operatorcr.Condition) bool {
 	return !slices.ContainsFunc(Types, func(t string) bool { return standing[t] != r.Condition(t) })
 }
 
-// evaluation carries what the conditions share.
+// evaluation is the state shared by the conditions.
 type evaluation struct {
 	*Input
 	rows   []Row
@@ -43,7 +42,7 @@ type evaluation struct {
 	again  time.Time
 }
 
-// Evaluate rolls up. The order of reports and nodes does not matter.
+// Evaluate computes the roll-up. The order of reports and nodes does not matter.
 func Evaluate(in *Input) *Result {
 	e := evaluation{Input: in, byNode: make(map[string][]Row, len(in.Nodes))}
 	e.rows, e.again = Rows(in.Reports, in.Nodes, in.Now)
@@ -91,8 +90,8 @@ func (e *evaluation) lookAgain(at time.Time) {
 	}
 }
 
-// available reports whether secrets can be written somewhere: not while the write
-// key's plugin is known to be unhealthy on every node.
+// available is the condition Available: False while the write key's plugin is known to be
+// unhealthy on every node.
 func (e *evaluation) available(key string) operatorcr.Condition {
 	unhealthy := 0
 	for _, n := range e.nodes {
@@ -108,7 +107,7 @@ func (e *evaluation) available(key string) operatorcr.Condition {
 		Message: "the write key's plugin is not unhealthy on every node"}
 }
 
-// progressing reports whether plugins or keys are being changed.
+// progressing is the condition Progressing: whether plugins or keys are being changed.
 func (e *evaluation) progressing(observed, agreed operatorcr.Condition) operatorcr.Condition {
 	c := operatorcr.Condition{Type: Progressing, Status: operatorcr.True}
 	var first []string

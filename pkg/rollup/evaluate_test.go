@@ -9,31 +9,31 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Verdicts that recur.
+// Common results.
 const (
-	fine     = "False AsExpected" // Degraded
-	awaiting = "False AwaitingReports"
-	observed = "True AsExpected"
-	agreed   = "True AsExpected"
-	notYet   = "False WriteKeyNotDeployed"
-	stale    = "Unknown ReporterStale"
-	late     = "False ReporterStale" // Observed
-	missing  = "False ReportsMissing"
-	others   = "False OtherPlugins"
-	failed   = "True PluginError"
-	unwell   = "True PluginUnhealthy"
-	stopped  = "True PluginNotRunning"
-	skew     = "Unknown ClockSkew"
-	garbage  = "Unknown ReportUnreadable"
-	noReport = "Unknown ReportsMissing" // WriteKeyAgreed
-	illKey   = "Unknown PluginUnhealthy"
-	differ   = "False KeysDiffer"
-	noKey    = "Unknown WriteKeyUnknown"
+	fine            = "False AsExpected" // Degraded
+	awaiting        = "False AwaitingReports"
+	observed        = "True AsExpected"
+	agreed          = "True AsExpected"
+	notYet          = "False WriteKeyNotDeployed"
+	stale           = "Unknown ReporterStale"
+	late            = "False ReporterStale" // Observed
+	missing         = "False ReportsMissing"
+	others          = "False OtherPlugins"
+	failed          = "True PluginError"
+	pluginUnhealthy = "True PluginUnhealthy"
+	stopped         = "True PluginNotRunning"
+	skew            = "Unknown ClockSkew"
+	garbage         = "Unknown ReportUnreadable"
+	noReport        = "Unknown ReportsMissing" // WriteKeyAgreed
+	keyUnhealthy    = "Unknown PluginUnhealthy"
+	differ          = "False KeysDiffer"
+	noKey           = "Unknown WriteKeyUnknown"
 )
 
 func TestVerdicts(t *testing.T) {
-	two, ok := abc("2"), each(well("2", 5))
-	old, fresh := each(well("1", 5)), well("2", 5)
+	two, ok := abc("2"), each(healthy("2", 5))
+	old, fresh := each(healthy("1", 5)), healthy("2", 5)
 	for _, tt := range []struct {
 		name     string
 		nodes    []Node
@@ -42,149 +42,149 @@ func TestVerdicts(t *testing.T) {
 		observed string
 		agreed   string
 	}{
-		// DESIGN's table, cell by cell.
+		// Each state of a plugin, a reporter and a node.
 		{"all fresh and healthy", two, ok, fine, observed, agreed},
-		{"all healthy on two keys", abc("2", "1"), each(fresh, well("1", 5)), fine, observed, agreed},
-		{"one unhealthy", two, but(ok, from("b", sick("2", 5, "sealed"))), unwell, observed, illKey},
-		{"one error", two, but(ok, from("b", dead("2", 5, "refused"))), failed, observed, illKey},
+		{"all healthy on two keys", abc("2", "1"), each(fresh, healthy("1", 5)), fine, observed, agreed},
+		{"one unhealthy", two, but(ok, from("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
+		{"one error", two, but(ok, from("b", inError("2", 5, "refused"))), failed, observed, keyUnhealthy},
 		{"a container cannot start: image", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "ImagePullBackOff"), on("c", "2")}, ok[:1], stopped, missing, noReport},
-		{"a reporter cannot start", []Node{on("a", "2"), mute(on("b", "2"))}, ok[:1], "True ReporterNotRunning", missing, noReport},
-		{"a reporter cannot start any more", []Node{on("a", "2"), mute(on("b", "2"))}, but(ok[:2], from("b", well("2", 999))), "True ReporterNotRunning", late, "Unknown ReporterStale"},
-		{"a reporter crashes, and reports all the same", []Node{on("a", "2"), mute(on("b", "2")), on("c", "2")}, ok, fine, observed, agreed},
-		{"a reporter crashes, and reports an ill plugin", []Node{mute(on("a", "2"))}, []operatorcr.Report{from("a", dead("2", 5, "refused"))}, failed, observed, illKey},
-		{"an ill plugin outweighs a reporter that cannot start", []Node{on("a", "2"), mute(on("b", "2"))}, []operatorcr.Report{from("a", sick("2", 5, "sealed"))}, unwell, missing, illKey},
+		{"a reporter cannot start", []Node{on("a", "2"), reporterBroken(on("b", "2"))}, ok[:1], "True ReporterNotRunning", missing, noReport},
+		{"a reporter cannot start any more", []Node{on("a", "2"), reporterBroken(on("b", "2"))}, but(ok[:2], from("b", healthy("2", 999))), "True ReporterNotRunning", late, "Unknown ReporterStale"},
+		{"a reporter crashes, and reports all the same", []Node{on("a", "2"), reporterBroken(on("b", "2")), on("c", "2")}, ok, fine, observed, agreed},
+		{"a reporter crashes, and reports an unhealthy plugin", []Node{reporterBroken(on("a", "2"))}, []operatorcr.Report{from("a", inError("2", 5, "refused"))}, failed, observed, keyUnhealthy},
+		{"an unhealthy plugin outweighs a reporter that cannot start", []Node{on("a", "2"), reporterBroken(on("b", "2"))}, []operatorcr.Report{from("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, missing, keyUnhealthy},
 		{"a container cannot start: crash loop, others healthy", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("c", "2")}, ok, stopped, observed, agreed},
 		{"nothing observed yet", two, nil, awaiting, missing, noReport},
 		{"no node, no report", nil, nil, awaiting, "False NoPods", noKey},
-		{"a reporter stopped, its Node is Ready", two, but(ok, from("b", well("2", 121))), stale, late, stale},
-		{"a reporter stopped, its Node is not Ready, last word healthy", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", well("2", 999))), fine, late, stale},
-		{"a reporter stopped, its Node is not Ready, last word ill", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", sick("2", 999, "sealed"))), unwell, late, stale},
-		{"a reporter stopped, its Node is not Ready, last word error", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 999, "refused"))), failed, late, stale},
+		{"a reporter stopped, its Node is Ready", two, but(ok, from("b", healthy("2", 121))), stale, late, stale},
+		{"a reporter stopped, its Node is not Ready, last report healthy", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 999))), fine, late, stale},
+		{"a reporter stopped, its Node is not Ready, last report unhealthy", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", unhealthy("2", 999, "sealed"))), pluginUnhealthy, late, stale},
+		{"a reporter stopped, its Node is not Ready, last report error", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 999, "refused"))), failed, late, stale},
 		{"one is missing", two, ok[:2], awaiting, missing, noReport},
-		{"one reports on another key", two, but(ok, from("b", well("1", 5))), awaiting, others, noReport},
-		{"one does not report on a key that it should", abc("2", "1"), but(each(fresh, well("1", 5)), from("b", fresh)), awaiting, others, agreed},
+		{"one reports on another key", two, but(ok, from("b", healthy("1", 5))), awaiting, others, noReport},
+		{"one does not report on a key that it should", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh)), awaiting, others, agreed},
 		{"the write key's ids differ", two, but(ok, from("b", naming("k-8", fresh))), fine, observed, differ},
-		{"another key's ids may differ", abc("2", "1"), but(each(fresh, well("1", 5)), from("b", fresh, naming("k-9", well("1", 5)))), fine, observed, agreed},
-		{"no plugin is wanted of a node", []Node{{Name: "a", Ready: true, Keys: []string{}}}, nil, "False NoPlugins", "True NoPlugins", noKey},
+		{"another key's ids may differ", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh, naming("k-9", healthy("1", 5)))), fine, observed, agreed},
+		{"a node has no plugin", []Node{{Name: "a", Ready: true, Keys: []string{}}}, nil, "False NoPlugins", "True NoPlugins", noKey},
 
 		// Freshness.
-		{"just not stale", two, each(well("2", 120)), fine, observed, agreed},
-		{"all stale", two, each(well("2", 121)), stale, late, stale},
-		{"one key of two is stale", abc("2", "1"), but(each(fresh, well("1", 5)), from("b", fresh, every(1, well("1", 5)))), stale, late, agreed},
-		{"the write key of two is stale", abc("2", "1"), but(each(fresh, well("1", 5)), from("b", every(1, fresh), well("1", 5))), stale, late, stale},
-		{"stale and ill is stale", two, but(ok, from("b", dead("2", 121, "refused"))), stale, late, stale},
-		{"an interval of an hour", two, each(every(3600, well("2", 4*3600))), fine, observed, agreed},
-		{"no interval is 30 seconds", two, each(every(0, well("2", 120))), fine, observed, agreed},
-		{"no interval is 30 seconds, and stale", two, each(every(0, well("2", 121))), stale, late, stale},
+		{"just not stale", two, each(healthy("2", 120)), fine, observed, agreed},
+		{"all stale", two, each(healthy("2", 121)), stale, late, stale},
+		{"one key of two is stale", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh, every(1, healthy("1", 5)))), stale, late, agreed},
+		{"the write key of two is stale", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", every(1, fresh), healthy("1", 5))), stale, late, stale},
+		{"stale and unhealthy is stale", two, but(ok, from("b", inError("2", 121, "refused"))), stale, late, stale},
+		{"an interval of an hour", two, each(every(3600, healthy("2", 4*3600))), fine, observed, agreed},
+		{"no interval is 30 seconds", two, each(every(0, healthy("2", 120))), fine, observed, agreed},
+		{"no interval is 30 seconds, and stale", two, each(every(0, healthy("2", 121))), stale, late, stale},
 
-		// Silence that is excused, and silence that is not.
-		{"quiet, last word healthy", []Node{on("a", "2"), renewed(179, on("b", "2")), on("c", "2")}, but(ok, from("b", well("2", 300))), fine, late, stale},
-		{"quiet is over", []Node{on("a", "2"), renewed(180, on("b", "2")), on("c", "2")}, but(ok, from("b", well("2", 300))), stale, late, stale},
-		{"quiet, what the pod before said last does not count", []Node{on("a", "2"), renewed(60, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, dead("2", 61, "refused")))), fine, late, stale},
-		{"quiet, what this pod said last counts", []Node{on("a", "2"), renewed(60, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, dead("2", 60, "refused")))), failed, late, stale},
-		{"not Ready, what the pod before said last does not count", []Node{on("a", "2"), down(renewed(600, on("b", "2"))), on("c", "2")}, but(ok, from("b", sick("2", 601, "sealed"))), fine, late, stale},
-		{"not Ready, and yet it reports ill", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", sick("2", 5, "sealed"))), unwell, observed, illKey},
-		{"quiet, and yet it reports ill", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", sick("2", 5, "sealed"))), unwell, observed, illKey},
-		{"quiet, what the pod before said a moment ago does not count", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 31, "refused"))), fine, observed, illKey},
-		{"quiet, what this pod said first counts", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 30, "refused"))), failed, observed, illKey},
-		{"not Ready, what the pod before said a moment ago does not count", []Node{on("a", "2"), down(since(200, on("b", "2"))), on("c", "2")}, but(ok, from("b", every(60, sick("2", 201, "sealed")))), fine, observed, illKey},
-		{"nothing is replaced, and what was said before counts", []Node{on("a", "2"), since(30, on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 31, "refused"))), failed, observed, illKey},
-		{"quiet, and unreadable", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, garbled("b")), fine, "False ReportUnreadable", garbage},
-		{"not Ready, and unreadable", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, garbled("b")), fine, "False ReportUnreadable", garbage},
-		{"leaving, last word healthy", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", well("2", 300))), fine, late, stale},
-		{"leaving, and its plugin ends before its reporter", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 5, "refused"))), fine, observed, illKey},
-		{"leaving, last word ill", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", dead("2", 300, "refused"))), fine, late, stale},
-		{"renewed, and nothing was ever heard", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, ok[:1], awaiting, missing, noReport},
-		{"not Ready, and nothing was ever heard", []Node{on("a", "2"), down(on("b", "2"))}, ok[:1], awaiting, missing, noReport},
-		{"all not Ready", []Node{down(on("a", "2")), down(on("b", "2"))}, each(well("2", 500))[:2], fine, late, stale},
+		// Missing reports that are excused, and those that are not.
+		{"replaced, last report healthy", []Node{on("a", "2"), renewed(179, on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 300))), fine, late, stale},
+		{"QuietPeriod is over", []Node{on("a", "2"), renewed(180, on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 300))), stale, late, stale},
+		{"replaced, the last report of the previous pod does not count", []Node{on("a", "2"), renewed(60, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, inError("2", 61, "refused")))), fine, late, stale},
+		{"replaced, the last report of this pod counts", []Node{on("a", "2"), renewed(60, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, inError("2", 60, "refused")))), failed, late, stale},
+		{"not Ready, the last report of the previous pod does not count", []Node{on("a", "2"), down(renewed(600, on("b", "2"))), on("c", "2")}, but(ok, from("b", unhealthy("2", 601, "sealed"))), fine, late, stale},
+		{"not Ready, but it reports unhealthy", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
+		{"replaced, but it reports unhealthy", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
+		{"replaced, a recent report of the previous pod does not count", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 31, "refused"))), fine, observed, keyUnhealthy},
+		{"replaced, the first report of this pod counts", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 30, "refused"))), failed, observed, keyUnhealthy},
+		{"not Ready, a recent report of the previous pod does not count", []Node{on("a", "2"), down(since(200, on("b", "2"))), on("c", "2")}, but(ok, from("b", every(60, unhealthy("2", 201, "sealed")))), fine, observed, keyUnhealthy},
+		{"nothing is replaced, and the earlier report counts", []Node{on("a", "2"), since(30, on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 31, "refused"))), failed, observed, keyUnhealthy},
+		{"replaced, and unreadable", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, unreadable("b")), fine, "False ReportUnreadable", garbage},
+		{"not Ready, and unreadable", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, unreadable("b")), fine, "False ReportUnreadable", garbage},
+		{"leaving, last report healthy", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 300))), fine, late, stale},
+		{"leaving, and its plugin ends before its reporter", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 5, "refused"))), fine, observed, keyUnhealthy},
+		{"leaving, last report unhealthy", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 300, "refused"))), fine, late, stale},
+		{"renewed, and it has not reported yet", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, ok[:1], awaiting, missing, noReport},
+		{"not Ready, and it has not reported yet", []Node{on("a", "2"), down(on("b", "2"))}, ok[:1], awaiting, missing, noReport},
+		{"all not Ready", []Node{down(on("a", "2")), down(on("b", "2"))}, each(healthy("2", 500))[:2], fine, late, stale},
 
 		// A socket that is not there: the plugin has ended, or has not started.
-		{"no socket", two, but(ok, from("b", socketless("2", 5))), failed, observed, illKey},
-		{"no socket, its API server starts", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, illKey},
-		{"no socket, its API server started", []Node{on("a", "2"), renewed(180, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), failed, observed, illKey},
-		{"no socket, its API server is about to be replaced", []Node{on("a", "2"), replacing(60, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, illKey},
-		{"no socket, its API server should have been replaced", []Node{on("a", "2"), replacing(-1, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), failed, observed, illKey},
-		{"no socket, its API server has ended", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, illKey},
-		{"no socket, its Node shuts down", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, illKey},
-		{"no socket, and then silent, its Node is down", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 999))), fine, late, stale},
+		{"no socket", two, but(ok, from("b", socketless("2", 5))), failed, observed, keyUnhealthy},
+		{"no socket, its API server starts", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, keyUnhealthy},
+		{"no socket, its API server started", []Node{on("a", "2"), renewed(180, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), failed, observed, keyUnhealthy},
+		{"no socket, its API server is about to be replaced", []Node{on("a", "2"), replacing(60, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, keyUnhealthy},
+		{"no socket, its API server should have been replaced", []Node{on("a", "2"), replacing(-1, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), failed, observed, keyUnhealthy},
+		{"no socket, its API server has ended", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, keyUnhealthy},
+		{"no socket, its Node shuts down", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, keyUnhealthy},
+		{"no socket, and then no reports, its Node is down", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 999))), fine, late, stale},
 		{"no socket, the plugin was removed", []Node{on("a", "2"), noKMS("b")}, but(ok[:1], from("b", socketless("2", 1))), fine, observed, notYet},
 		{"no socket, that plugin alone was removed", []Node{on("a", "2")}, []operatorcr.Report{from("a", fresh, socketless("1", 1))}, fine, others, agreed},
-		{"no socket of one key while another's plugin is unhealthy", []Node{renewed(5, on("a", "2", "1"))}, []operatorcr.Report{from("a", socketless("2", 1), sick("1", 1, "x"))}, unwell, observed, illKey},
+		{"no socket of one key while another's plugin is unhealthy", []Node{renewed(5, on("a", "2", "1"))}, []operatorcr.Report{from("a", socketless("2", 1), unhealthy("1", 1, "x"))}, pluginUnhealthy, observed, keyUnhealthy},
 
 		// Both forms, and their mixing.
 		{"typed alone", two, []operatorcr.Report{typed("a", fresh), typed("b", fresh), typed("c", fresh)}, fine, observed, agreed},
-		{"typed has no interval: fresh for 120 seconds", two[:1], []operatorcr.Report{typed("a", every(1, well("2", 120)))}, fine, observed, agreed},
-		{"typed has no interval: stale after 120 seconds", two[:1], []operatorcr.Report{typed("a", every(3600, well("2", 121)))}, stale, late, stale},
-		{"both forms say the same", two, append(each(fresh), typed("a", fresh), typed("b", fresh), typed("c", fresh)), fine, observed, agreed},
+		{"typed has no interval: fresh for 120 seconds", two[:1], []operatorcr.Report{typed("a", every(1, healthy("2", 120)))}, fine, observed, agreed},
+		{"typed has no interval: stale after 120 seconds", two[:1], []operatorcr.Report{typed("a", every(3600, healthy("2", 121)))}, stale, late, stale},
+		{"both forms agree", two, append(each(fresh), typed("a", fresh), typed("b", fresh), typed("c", fresh)), fine, observed, agreed},
 		{"some nodes in one form, some in the other", two, []operatorcr.Report{from("a", fresh), typed("b", fresh), from("c", fresh)}, fine, observed, agreed},
-		{"a condition left over, ill, while the typed form is fresh", two[:1], []operatorcr.Report{from("a", dead("2", 999, "refused")), typed("a", fresh)}, fine, observed, agreed},
-		{"a typed form left over, ill, while the condition is fresh", two[:1], []operatorcr.Report{typed("a", dead("2", 999, "refused")), from("a", fresh)}, fine, observed, agreed},
-		{"a form left over names a key that is gone", two[:1], []operatorcr.Report{typed("a", well("1", 999)), from("a", fresh)}, fine, observed, agreed},
-		{"two fresh forms: the newer word counts", two[:1], []operatorcr.Report{typed("a", dead("2", 20, "refused")), from("a", fresh)}, fine, observed, agreed},
-		{"two fresh forms: the newer word counts, and is ill", two[:1], []operatorcr.Report{typed("a", dead("2", 4, "refused")), from("a", fresh)}, failed, observed, illKey},
-		{"two fresh forms with a key each", []Node{on("a", "2", "1")}, []operatorcr.Report{from("a", fresh), typed("a", well("1", 6))}, fine, observed, agreed},
-		{"two fresh forms: of each key the newer word counts", []Node{on("a", "2", "1")}, []operatorcr.Report{from("a", fresh, dead("1", 60, "refused")), typed("a", well("1", 20))}, fine, observed, agreed},
-		{"both forms stale", two[:1], []operatorcr.Report{typed("a", well("2", 130)), from("a", well("2", 140))}, stale, late, stale},
-		{"both forms stale: the newer last word stays", []Node{down(on("a", "2"))}, []operatorcr.Report{typed("a", well("2", 130)), from("a", sick("2", 125, "sealed"))}, unwell, late, stale},
-		{"a reporter of both forms dies: the interval that one names is the other's", two[:1], []operatorcr.Report{from("a", every(1, well("2", 5))), typed("a", well("2", 5))}, stale, late, stale},
-		{"a reporter of both forms dies between its writes", two[:1], []operatorcr.Report{from("a", every(1, well("2", 5))), typed("a", well("2", 6))}, stale, late, stale},
-		{"a condition left over does not make a typed form stale", two[:1], []operatorcr.Report{from("a", every(1, well("2", 50))), typed("a", well("2", 5))}, fine, observed, agreed},
-		{"one form unreadable while the other is fresh", two[:1], []operatorcr.Report{garbled("a"), typed("a", fresh)}, fine, observed, agreed},
+		{"a condition left over, unhealthy, while the typed form is fresh", two[:1], []operatorcr.Report{from("a", inError("2", 999, "refused")), typed("a", fresh)}, fine, observed, agreed},
+		{"a typed form left over, unhealthy, while the condition is fresh", two[:1], []operatorcr.Report{typed("a", inError("2", 999, "refused")), from("a", fresh)}, fine, observed, agreed},
+		{"a form left over has a key that no longer exists", two[:1], []operatorcr.Report{typed("a", healthy("1", 999)), from("a", fresh)}, fine, observed, agreed},
+		{"two fresh forms: the newer entry counts", two[:1], []operatorcr.Report{typed("a", inError("2", 20, "refused")), from("a", fresh)}, fine, observed, agreed},
+		{"two fresh forms: the newer entry counts, and is unhealthy", two[:1], []operatorcr.Report{typed("a", inError("2", 4, "refused")), from("a", fresh)}, failed, observed, keyUnhealthy},
+		{"two fresh forms with a key each", []Node{on("a", "2", "1")}, []operatorcr.Report{from("a", fresh), typed("a", healthy("1", 6))}, fine, observed, agreed},
+		{"two fresh forms: of each key the newer entry counts", []Node{on("a", "2", "1")}, []operatorcr.Report{from("a", fresh, inError("1", 60, "refused")), typed("a", healthy("1", 20))}, fine, observed, agreed},
+		{"both forms stale", two[:1], []operatorcr.Report{typed("a", healthy("2", 130)), from("a", healthy("2", 140))}, stale, late, stale},
+		{"both forms stale: the newer last status counts", []Node{down(on("a", "2"))}, []operatorcr.Report{typed("a", healthy("2", 130)), from("a", unhealthy("2", 125, "sealed"))}, pluginUnhealthy, late, stale},
+		{"a reporter of both forms stops: the interval of one form applies to the other", two[:1], []operatorcr.Report{from("a", every(1, healthy("2", 5))), typed("a", healthy("2", 5))}, stale, late, stale},
+		{"a reporter of both forms stops between its writes", two[:1], []operatorcr.Report{from("a", every(1, healthy("2", 5))), typed("a", healthy("2", 6))}, stale, late, stale},
+		{"a condition left over does not make a typed form stale", two[:1], []operatorcr.Report{from("a", every(1, healthy("2", 50))), typed("a", healthy("2", 5))}, fine, observed, agreed},
+		{"one form unreadable while the other is fresh", two[:1], []operatorcr.Report{unreadable("a"), typed("a", fresh)}, fine, observed, agreed},
 
 		// Reporters of a third party.
-		{"another make, all healthy", two, []operatorcr.Report{foreign("a", fresh), foreign("b", fresh), foreign("c", fresh)}, fine, observed, agreed},
-		{"another make, its writes are rejected while its plugin is ill", two, []operatorcr.Report{foreign("a", fresh), foreign("b", well("2", 121)), foreign("c", fresh)}, stale, late, stale},
-		{"another make, one key of two is not written while its plugin is ill", abc("2", "1")[:1], []operatorcr.Report{foreign("a", fresh, well("1", 200))}, stale, late, agreed},
-		{"another make writes for many nodes: that of a dead one is stale, and no clock behind", two, []operatorcr.Report{written(5, foreign("a", fresh)), written(5, foreign("b", well("2", 3600))), written(5, foreign("c", fresh))}, stale, late, stale},
-		{"another make, ill", two[:1], []operatorcr.Report{foreign("a", sick("2", 5, "sealed"))}, unwell, observed, illKey},
-		{"another make and ours on one node", two[:1], []operatorcr.Report{foreign("a", well("2", 200)), from("a", fresh)}, fine, observed, agreed},
+		{"third-party, all healthy", two, []operatorcr.Report{thirdParty("a", fresh), thirdParty("b", fresh), thirdParty("c", fresh)}, fine, observed, agreed},
+		{"third-party, its writes are rejected while its plugin is unhealthy", two, []operatorcr.Report{thirdParty("a", fresh), thirdParty("b", healthy("2", 121)), thirdParty("c", fresh)}, stale, late, stale},
+		{"third-party, one key of two is not written while its plugin is unhealthy", abc("2", "1")[:1], []operatorcr.Report{thirdParty("a", fresh, healthy("1", 200))}, stale, late, agreed},
+		{"third-party writes for many nodes: that of a stopped one is stale, its clock is not behind", two, []operatorcr.Report{written(5, thirdParty("a", fresh)), written(5, thirdParty("b", healthy("2", 3600))), written(5, thirdParty("c", fresh))}, stale, late, stale},
+		{"third-party, unhealthy", two[:1], []operatorcr.Report{thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed, keyUnhealthy},
+		{"third-party and ours on one node", two[:1], []operatorcr.Report{thirdParty("a", healthy("2", 200)), from("a", fresh)}, fine, observed, agreed},
 
 		// Clocks.
-		{"a clock ahead by an interval", two, but(ok, from("b", well("2", -30))), fine, observed, agreed},
-		{"a clock ahead by more", two, but(ok, from("b", well("2", -31))), skew, "False ClockSkew", skew},
-		{"a clock ahead, and ill", two, but(ok, from("b", dead("2", -31, "refused"))), skew, "False ClockSkew", skew},
-		{"a clock behind", two, but(ok, written(5, from("b", well("2", 3600)))), skew, "False ClockSkew", skew},
-		{"a clock behind, and nothing is written any more", two, but(ok, written(121, from("b", well("2", 3600)))), stale, late, stale},
-		{"a slow write is no clock behind", two, but(ok, written(55, from("b", well("2", 121)))), stale, late, stale},
-		{"a clock behind, by whom it is not known", two, but(ok, operatorcr.Report{Node: "b", Form: operatorcr.FormCondition, Entries: []health.Entry{well("2", 3600)}}), stale, late, stale},
+		{"a clock ahead by an interval", two, but(ok, from("b", healthy("2", -30))), fine, observed, agreed},
+		{"a clock ahead by more", two, but(ok, from("b", healthy("2", -31))), skew, "False ClockSkew", skew},
+		{"a clock ahead, and unhealthy", two, but(ok, from("b", inError("2", -31, "refused"))), skew, "False ClockSkew", skew},
+		{"a clock behind", two, but(ok, written(5, from("b", healthy("2", 3600)))), skew, "False ClockSkew", skew},
+		{"a clock behind, and nothing is written any more", two, but(ok, written(121, from("b", healthy("2", 3600)))), stale, late, stale},
+		{"a slow write is not a clock behind", two, but(ok, written(55, from("b", healthy("2", 121)))), stale, late, stale},
+		{"a clock behind, the writer is not known", two, but(ok, operatorcr.Report{Node: "b", Form: operatorcr.FormCondition, Entries: []health.Entry{healthy("2", 3600)}}), stale, late, stale},
 
-		// What cannot be read, and who has no say.
-		{"an unreadable message", two, but(ok, garbled("b")), garbage, "False ReportUnreadable", garbage},
-		{"an unreadable message, keys not known", []Node{on("a")}, []operatorcr.Report{garbled("a")}, garbage, "False ReportUnreadable", noKey},
-		{"a node without a pod is ill", two, but(ok, from("gone", dead("2", 5, "refused"))), fine, observed, agreed},
+		// Unreadable reports, and nodes that do not count.
+		{"an unreadable message", two, but(ok, unreadable("b")), garbage, "False ReportUnreadable", garbage},
+		{"an unreadable message, keys not known", []Node{on("a")}, []operatorcr.Report{unreadable("a")}, garbage, "False ReportUnreadable", noKey},
+		{"a node without a pod is unhealthy", two, but(ok, from("gone", inError("2", 5, "refused"))), fine, observed, agreed},
 		{"a node without a pod names another id", two, but(ok, from("gone", naming("k-8", fresh))), fine, observed, agreed},
-		{"a node without a pod is unreadable, another stale", two, but(ok, garbled("gone"), from("went", well("2", 999))), fine, observed, agreed},
+		{"a node without a pod is unreadable, another stale", two, but(ok, unreadable("gone"), from("went", healthy("2", 999))), fine, observed, agreed},
 		{"only a node without a pod reports", nil, ok[:1], awaiting, "False NoPods", noKey},
-		{"an old file: a key that its pod does not have is in error", two, but(ok, from("b", fresh, dead("1", 5, "no such socket"))), fine, others, agreed},
-		{"an old file: nothing that its pod has, and in error", two, but(ok, from("b", dead("1", 5, "no such socket"))), awaiting, others, noReport},
-		{"an old file, stale", two, but(ok, from("b", fresh, well("1", 999))), fine, "False ReporterStale", agreed},
-		{"keys not known: every word counts", []Node{on("a")}, []operatorcr.Report{from("a", fresh, dead("1", 5, "refused"))}, failed, observed, agreed},
+		{"an old file: a key that its pod does not have is in error", two, but(ok, from("b", fresh, inError("1", 5, "no such socket"))), fine, others, agreed},
+		{"an old file: nothing that its pod has, and in error", two, but(ok, from("b", inError("1", 5, "no such socket"))), awaiting, others, noReport},
+		{"an old file, stale", two, but(ok, from("b", fresh, healthy("1", 999))), fine, "False ReporterStale", agreed},
+		{"keys not known: every entry counts", []Node{on("a")}, []operatorcr.Report{from("a", fresh, inError("1", 5, "refused"))}, failed, observed, agreed},
 		{"keys not known, nothing reported", []Node{on("a")}, nil, awaiting, missing, noKey},
 		{"keys not known, no plugin reported", []Node{on("a")}, []operatorcr.Report{from("a")}, awaiting, missing, noKey},
 
 		// What outweighs what.
-		{"ill outweighs stale", two, []operatorcr.Report{from("a", dead("2", 5, "refused")), from("b", well("2", 999)), from("c", fresh)}, failed, late, "Unknown PluginUnhealthy"},
-		{"ill outweighs missing", two, []operatorcr.Report{from("a", sick("2", 5, "sealed"))}, unwell, missing, "Unknown PluginUnhealthy"},
-		{"stale outweighs missing", two, []operatorcr.Report{from("a", well("2", 999))}, stale, late, stale},
-		{"skew outweighs stale", two, []operatorcr.Report{from("a", well("2", 999)), from("b", well("2", -99)), from("c", fresh)}, skew, "False ClockSkew", skew},
-		{"unreadable outweighs skew", two, []operatorcr.Report{garbled("a"), from("b", well("2", -99)), from("c", fresh)}, garbage, "False ReportUnreadable", garbage},
-		{"error outweighs unhealthy", two, []operatorcr.Report{from("a", sick("2", 5, "sealed")), from("b", dead("2", 5, "refused")), from("c", fresh)}, failed, observed, illKey},
-		{"what cannot start outweighs error", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff")}, []operatorcr.Report{from("a", dead("2", 5, "refused")), from("b", dead("2", 5, "refused"))}, stopped, observed, illKey},
+		{"unhealthy outweighs stale", two, []operatorcr.Report{from("a", inError("2", 5, "refused")), from("b", healthy("2", 999)), from("c", fresh)}, failed, late, "Unknown PluginUnhealthy"},
+		{"unhealthy outweighs missing", two, []operatorcr.Report{from("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, missing, "Unknown PluginUnhealthy"},
+		{"stale outweighs missing", two, []operatorcr.Report{from("a", healthy("2", 999))}, stale, late, stale},
+		{"skew outweighs stale", two, []operatorcr.Report{from("a", healthy("2", 999)), from("b", healthy("2", -99)), from("c", fresh)}, skew, "False ClockSkew", skew},
+		{"unreadable outweighs skew", two, []operatorcr.Report{unreadable("a"), from("b", healthy("2", -99)), from("c", fresh)}, garbage, "False ReportUnreadable", garbage},
+		{"error outweighs unhealthy", two, []operatorcr.Report{from("a", unhealthy("2", 5, "sealed")), from("b", inError("2", 5, "refused")), from("c", fresh)}, failed, observed, keyUnhealthy},
+		{"a container that cannot start outweighs error", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff")}, []operatorcr.Report{from("a", inError("2", 5, "refused")), from("b", inError("2", 5, "refused"))}, stopped, observed, keyUnhealthy},
 		{"a leaving node's fault does not count", []Node{on("a", "2"), leaving(broken(on("b", "2"), "kms-2", "CrashLoopBackOff"))}, ok[:2], fine, observed, agreed},
-		{"ids that differ outweigh what is not known", two, []operatorcr.Report{from("a", fresh), from("b", naming("k-8", fresh))}, awaiting, missing, differ},
-		{"ids of ill and stale nodes are no difference", two, []operatorcr.Report{from("a", fresh), from("b", naming("k-8", sick("2", 5, "x"))), from("c", naming("k-9", well("2", 999)))}, unwell, late, illKey},
+		{"different KEK IDs outweigh missing reports", two, []operatorcr.Report{from("a", fresh), from("b", naming("k-8", fresh))}, awaiting, missing, differ},
+		{"KEK IDs of unhealthy and stale nodes are not compared", two, []operatorcr.Report{from("a", fresh), from("b", naming("k-8", unhealthy("2", 5, "x"))), from("c", naming("k-9", healthy("2", 999)))}, pluginUnhealthy, late, keyUnhealthy},
 
-		// The write key, where the configuration does not say it.
-		{"the pods' own plugin sets outweigh the order of a report", two[:2], []operatorcr.Report{from("a", fresh, well("1", 5)), from("b", well("1", 5), fresh)}, fine, others, agreed},
-		{"unknown is no key id", two[:1], []operatorcr.Report{from("a", naming("unknown", fresh))}, fine, observed, illKey},
-		{"no key id", two[:1], []operatorcr.Report{from("a", naming("", fresh))}, fine, observed, illKey},
+		// The write key, if it is not known from the configuration.
+		{"the pods' own plugin sets outweigh the order of a report", two[:2], []operatorcr.Report{from("a", fresh, healthy("1", 5)), from("b", healthy("1", 5), fresh)}, fine, others, agreed},
+		{"unknown is no key id", two[:1], []operatorcr.Report{from("a", naming("unknown", fresh))}, fine, observed, keyUnhealthy},
+		{"no key id", two[:1], []operatorcr.Report{from("a", naming("", fresh))}, fine, observed, keyUnhealthy},
 		{"first enablement: 1 of 3 has a plugin", []Node{on("a", "2"), noKMS("b"), noKMS("c")}, ok[:1], fine, observed, notYet},
-		{"first enablement: nobody has a plugin", []Node{noKMS("a"), noKMS("b")}, nil, "False NoPlugins", "True NoPlugins", noKey},
-		{"first enablement, and the plugin is unhealthy", []Node{on("a", "2"), noKMS("b")}, []operatorcr.Report{from("a", sick("2", 5, "x"))}, unwell, observed, notYet},
-		{"a node without a plugin may report what it had", []Node{on("a", "2"), noKMS("b")}, []operatorcr.Report{from("a", fresh), from("b", dead("2", 5, "x"))}, fine, observed, notYet},
-		{"a node without a plugin may have a reporter that cannot start", []Node{on("a", "2"), mute(noKMS("b"))}, ok[:1], fine, observed, notYet},
+		{"first enablement: no node has a plugin", []Node{noKMS("a"), noKMS("b")}, nil, "False NoPlugins", "True NoPlugins", noKey},
+		{"first enablement, and the plugin is unhealthy", []Node{on("a", "2"), noKMS("b")}, []operatorcr.Report{from("a", unhealthy("2", 5, "x"))}, pluginUnhealthy, observed, notYet},
+		{"a node without a plugin may report what it had", []Node{on("a", "2"), noKMS("b")}, []operatorcr.Report{from("a", fresh), from("b", inError("2", 5, "x"))}, fine, observed, notYet},
+		{"a node without a plugin may have a reporter that cannot start", []Node{on("a", "2"), reporterBroken(noKMS("b"))}, ok[:1], fine, observed, notYet},
 		{"a node whose plugin only reads", []Node{on("a", "2"), reading(on("b", "2"))}, ok[:2], fine, observed, notYet},
-		{"a migration: old pods and new", []Node{on("a", "2", "1"), on("b", "1"), on("c", "1")}, but(old, from("a", fresh, well("1", 5))), fine, observed, noKey},
+		{"a migration: old pods and new", []Node{on("a", "2", "1"), on("b", "1"), on("c", "1")}, but(old, from("a", fresh, healthy("1", 5))), fine, observed, noKey},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports})
@@ -194,16 +194,16 @@ func TestVerdicts(t *testing.T) {
 					t.Errorf("%s is %s, want %s: %s", one.kind, have, one.want, c.Message)
 				}
 				if c.Message == "" || strings.TrimSpace(c.Message) != c.Message {
-					t.Errorf("%s says %q", one.kind, c.Message)
+					t.Errorf("%s has the message %q", one.kind, c.Message)
 				}
 			}
 		})
 	}
 }
 
-func TestAMigrationKnowsItsWriteKey(t *testing.T) {
+func TestWriteKeyDuringAMigration(t *testing.T) {
 	nodes := []Node{on("a", "2", "1"), on("b", "1"), noKMS("c")}
-	reports := []operatorcr.Report{from("a", well("2", 5), well("1", 5)), from("b", well("1", 5))}
+	reports := []operatorcr.Report{from("a", healthy("2", 5), healthy("1", 5)), from("b", healthy("1", 5))}
 	const other, none = "not in use yet: the API server writes with key ", "not in use yet: the API server writes without KMS"
 	for key, want := range map[string]string{
 		"":  noKey + ": the key that encrypts new data is not known",
@@ -219,7 +219,7 @@ func TestAMigrationKnowsItsWriteKey(t *testing.T) {
 }
 
 func TestOptionalConditions(t *testing.T) {
-	ok, ill := well("2", 5), dead("2", 5, "refused")
+	ok, broken := healthy("2", 5), inError("2", 5, "refused")
 	migrating := []Node{on("a", "2", "1"), on("b", "1"), on("c", "1")}
 	for _, tt := range []struct {
 		name                   string
@@ -228,14 +228,14 @@ func TestOptionalConditions(t *testing.T) {
 		available, progressing string
 	}{
 		{"healthy", abc("2"), each(ok), "True AsExpected", "False AsExpected"},
-		{"ill on some nodes", abc("2"), but(each(ill), from("c", ok)), "True AsExpected", "False AsExpected"},
-		{"ill on all nodes", abc("2"), each(ill), "False PluginUnhealthy", "False AsExpected"},
-		{"another key is ill on all nodes", abc("2", "1"), each(ok, dead("1", 5, "x")), "True AsExpected", "False AsExpected"},
-		{"ill and then stale is not known to be ill", abc("2"), each(dead("2", 121, "x")), "True AsExpected", "False AsExpected"},
+		{"unhealthy on some nodes", abc("2"), but(each(broken), from("c", ok)), "True AsExpected", "False AsExpected"},
+		{"unhealthy on all nodes", abc("2"), each(broken), "False PluginUnhealthy", "False AsExpected"},
+		{"another key is unhealthy on all nodes", abc("2", "1"), each(ok, inError("1", 5, "x")), "True AsExpected", "False AsExpected"},
+		{"unhealthy and then stale is not known to be unhealthy", abc("2"), each(inError("2", 121, "x")), "True AsExpected", "False AsExpected"},
 		{"nothing reported", abc("2"), nil, "True AsExpected", "False AsExpected"},
 		{"no nodes", nil, nil, "True AsExpected", "False AsExpected"},
-		{"pods with different plugins", migrating, []operatorcr.Report{from("a", ok, well("1", 5)), from("b", well("1", 5)), from("c", well("1", 5))}, "True AsExpected", "True OtherPlugins"},
-		{"a reporter with an old file", abc("2"), but(each(ok), from("b", ok, well("1", 5))), "True AsExpected", "True OtherPlugins"},
+		{"pods with different plugins", migrating, []operatorcr.Report{from("a", ok, healthy("1", 5)), from("b", healthy("1", 5)), from("c", healthy("1", 5))}, "True AsExpected", "True OtherPlugins"},
+		{"a reporter with an old file", abc("2"), but(each(ok), from("b", ok, healthy("1", 5))), "True AsExpected", "True OtherPlugins"},
 		{"keys differ", abc("2"), but(each(ok), from("b", naming("k-8", ok))), "True AsExpected", "True KeysDiffer"},
 		{"plugins not known of one node", []Node{on("a", "2"), on("b")}, []operatorcr.Report{from("a", ok), from("b", ok)}, "True AsExpected", "False AsExpected"},
 		{"plugins not known of the first node", []Node{on("a"), on("b", "2"), on("c", "2")}, each(ok), "True AsExpected", "False AsExpected"},
@@ -254,20 +254,20 @@ func TestOptionalConditions(t *testing.T) {
 		})
 	}
 	if got := Evaluate(&Input{Now: now}); len(got.Conditions) != 3 || got.Condition(Available) != (operatorcr.Condition{}) {
-		t.Errorf("nobody asked for %v", got.Conditions)
+		t.Errorf("not requested: %v", got.Conditions)
 	}
 }
 
-// KMS is being turned off: an ill plugin keeps nobody from writing.
-func TestWithoutAWriteKeyNothingIsAgreedNorAway(t *testing.T) {
-	for name, reports := range map[string][]operatorcr.Report{"healthy": each(well("2", 5)), "ill": each(dead("2", 5, "refused")), "silent": nil} {
+// KMS is being turned off: an unhealthy plugin does not prevent writes.
+func TestWithoutAWriteKeyNothingIsAgreedAndTheAPIServerIsAvailable(t *testing.T) {
+	for name, reports := range map[string][]operatorcr.Report{"healthy": each(healthy("2", 5)), "unhealthy": each(inError("2", 5, "refused")), "missing": nil} {
 		got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: reports, NoWriteKey: true, Optional: []string{Available, Progressing}})
 		for kind, want := range map[string]string{WriteKeyAgreed: "Unknown NoWriteKey", Available: "True AsExpected", Progressing: "False AsExpected"} {
 			if c := got.Condition(kind); c.Status+" "+c.Reason != want || c.Message == "" {
 				t.Errorf("%s: %s is %+v, want %s", name, kind, c, want)
 			}
 		}
-		if c := got.Condition(Degraded); (c.Status == operatorcr.True) != (name == "ill") {
+		if c := got.Condition(Degraded); (c.Status == operatorcr.True) != (name == "unhealthy") {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
@@ -281,14 +281,14 @@ func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
 		moves  bool
 		report operatorcr.Report
 	}{
-		{"none stood", operatorcr.Condition{}, true, from("a", well("2", 5))},
-		{"healthy as before", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AsExpected, Message: "x", LastTransitionTime: before}, false, from("a", well("2", 5))},
-		{"another reason", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AwaitingReports, Message: "x", LastTransitionTime: before}, false, from("a", well("2", 5))},
-		{"ill as before, in other words", operatorcr.Condition{Type: Degraded, Status: operatorcr.True, Reason: PluginUnhealthy, Message: "x", LastTransitionTime: before}, false, from("a", dead("2", 5, "refused"))},
-		{"ill now", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AsExpected, Message: "x", LastTransitionTime: before}, true, from("a", dead("2", 5, "refused"))},
-		{"well again", operatorcr.Condition{Type: Degraded, Status: operatorcr.True, Reason: PluginError, Message: "x", LastTransitionTime: before}, true, from("a", well("2", 5))},
-		{"from ill to unknown", operatorcr.Condition{Type: Degraded, Status: operatorcr.True, Reason: PluginError, Message: "x", LastTransitionTime: before}, true, from("a", well("2", 999))},
-		{"a time that is not set", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AsExpected, Message: "x"}, true, from("a", well("2", 5))},
+		{"none stood", operatorcr.Condition{}, true, from("a", healthy("2", 5))},
+		{"healthy as before", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AsExpected, Message: "x", LastTransitionTime: before}, false, from("a", healthy("2", 5))},
+		{"another reason", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AwaitingReports, Message: "x", LastTransitionTime: before}, false, from("a", healthy("2", 5))},
+		{"unhealthy as before, in another text", operatorcr.Condition{Type: Degraded, Status: operatorcr.True, Reason: PluginUnhealthy, Message: "x", LastTransitionTime: before}, false, from("a", inError("2", 5, "refused"))},
+		{"unhealthy now", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AsExpected, Message: "x", LastTransitionTime: before}, true, from("a", inError("2", 5, "refused"))},
+		{"healthy again", operatorcr.Condition{Type: Degraded, Status: operatorcr.True, Reason: PluginError, Message: "x", LastTransitionTime: before}, true, from("a", healthy("2", 5))},
+		{"from unhealthy to unknown", operatorcr.Condition{Type: Degraded, Status: operatorcr.True, Reason: PluginError, Message: "x", LastTransitionTime: before}, true, from("a", healthy("2", 999))},
+		{"a time that is not set", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AsExpected, Message: "x"}, true, from("a", healthy("2", 5))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			later := now.Add(123456789) // conditions have whole seconds
@@ -304,8 +304,8 @@ func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
 	}
 }
 
-func TestConditionsThatStandAreTheSame(t *testing.T) {
-	in := Input{Now: now.Add(time.Millisecond).In(time.FixedZone("", 7200)), Nodes: abc("2"), Reports: each(well("2", 5)), Optional: []string{Available}}
+func TestUnchangedConditionsAreTheSame(t *testing.T) {
+	in := Input{Now: now.Add(time.Millisecond).In(time.FixedZone("", 7200)), Nodes: abc("2"), Reports: each(healthy("2", 5)), Optional: []string{Available}}
 	got := Evaluate(&in)
 	all := standing(got.Conditions)
 	all["Other"] = operatorcr.Condition{Type: "Other", Status: operatorcr.True}
@@ -317,7 +317,7 @@ func TestConditionsThatStandAreTheSame(t *testing.T) {
 		c.Message += "!"
 		other[c.Type] = c
 		if got.Same(other) {
-			t.Errorf("%s says something else, and is the same", c.Type)
+			t.Errorf("%s has another message, and is the same", c.Type)
 		}
 		delete(other, c.Type)
 		if got.Same(other) {
@@ -327,7 +327,7 @@ func TestConditionsThatStandAreTheSame(t *testing.T) {
 }
 
 func TestAgreementIsJSONInTheMessage(t *testing.T) {
-	got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: each(naming(`k"7`, well("2", 5)))})
+	got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: each(naming(`k"7`, healthy("2", 5)))})
 	if want := `{"keyID":"2","kekID":"k\"7"}`; got.Condition(WriteKeyAgreed).Message != want {
 		t.Errorf("got %s, want %s", got.Condition(WriteKeyAgreed).Message, want)
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Bounds on what a condition says; kubectl kms-health says all of it.
+// Bounds on a condition's message; kubectl kms-health shows everything.
 const (
 	maxLines  = 8   // findings
 	maxNames  = 5   // nodes in a finding
-	maxDetail = 256 // bytes of a plugin's own words
-	maxKEKID  = 64  // bytes of a remote key's id, where several are named
-	maxKeyID  = 64  // bytes of a keyID, which a reporter chooses, too
+	maxDetail = 256 // bytes of a plugin's own text
+	maxKEKID  = 64  // bytes of a remote key's id, where several are shown
+	maxKeyID  = 64  // bytes of a keyID, which the writer of a report chooses
 	maxKeyIDs = 5   // keyIDs that a node's pod has, or that it reports on
 )
 
@@ -32,25 +32,25 @@ const (
 	// APIServerReplaced and NodeNotReady excuse a ReporterStale.
 	APIServerReplaced
 	NodeNotReady
-	// NoKEKID: of a PluginUnhealthy that matters to the agreement on a key.
+	// NoKEKID: a PluginUnhealthy in the agreement on a key.
 	NoKEKID
 )
 
-// Finding is one thing that is found out about a node, or a key on it.
+// Finding is one observation about a node, or a key on it.
 type Finding struct {
 	Reason Reason
 	Fact   Fact
 	Node   string
-	Key    string // empty: it is about the whole node
-	// Subject is what the reason names: a container, a KEK ID, keys that are reported
-	// (OtherPlugins), the key that is written with (WriteKeyNotDeployed).
+	Key    string // empty: the whole node
+	// Subject is what the reason refers to: a container, a KEK ID, the reported keys
+	// (OtherPlugins), the key in use for writing (WriteKeyNotDeployed).
 	Subject  string
 	Expected string // keys that the node's pod has (OtherPlugins)
-	Detail   string // others' words: a plugin's, the kubelet's
+	Detail   string // external text: a plugin's, the kubelet's
 	Look     string // a command that shows more
 }
 
-// predicate says what is the matter with the node, or the key on it.
+// predicate is the text on the state of the node, or the key on it.
 func (f *Finding) predicate() string {
 	switch f.Reason {
 	case PluginNotRunning, ReporterNotRunning:
@@ -59,7 +59,7 @@ func (f *Finding) predicate() string {
 		return "error"
 	case PluginUnhealthy:
 		if f.Fact == NoKEKID {
-			return "the plugin is not healthy, or names no KEK ID"
+			return "the plugin is not healthy, or reports no KEK ID"
 		}
 		return "unhealthy"
 	case KeysDiffer:
@@ -98,15 +98,15 @@ func add(findings []Finding, one Finding) []Finding {
 	return append(findings, one)
 }
 
-// line is what one or more nodes have in common.
+// line is a finding that one or more nodes have in common.
 type line struct {
 	Finding
 	nodes []string
 }
 
-// inLines says each thing once, in the order in which it was found: by node. What
-// differs by numbers in others' words alone is one thing, or a time that ticks on
-// two nodes would part and join them again and again.
+// inLines joins equal findings of several nodes into one line, in the order of the nodes.
+// Findings that differ only by numbers in external text are equal too, since otherwise a
+// counter in the text of two nodes would split and join their lines repeatedly.
 func inLines(findings []Finding) []line {
 	places := map[Finding]int{}
 	var all []line
@@ -126,13 +126,14 @@ func inLines(findings []Finding) []line {
 	return all
 }
 
-// text is the findings for people, a line each.
+// text is the findings as text for people, one line each.
 func text(findings []Finding, nodes int) string {
 	same := func(s string) string { return s }
 	return render(findings, nodes, same, same)
 }
 
-// render makes the text. own and others are applied to our words, and to others'.
+// render makes the text. own is applied to the text of this package, others to external
+// text.
 func render(findings []Finding, nodes int, own, others func(string) string) string {
 	all := inLines(findings)
 	var rendered []string
@@ -152,7 +153,7 @@ func render(findings []Finding, nodes int, own, others func(string) string) stri
 	return strings.Join(rendered, "\n")
 }
 
-// head is the line without others' words.
+// head is the line without external text.
 func (l line) head(nodes int) string {
 	var where string
 	switch n := len(l.nodes); {
@@ -171,9 +172,9 @@ func (l line) head(nodes int) string {
 	return where + ": " + l.predicate()
 }
 
-// describe puts findings into a condition. A message that stands, and differs from
-// the new one by numbers in others' words alone, stays: a time that ticks in a
-// plugin's answer is no change.
+// describe sets a condition's message from findings. The current message is kept if it
+// differs from the new one only by numbers in external text: a counter or a time in a
+// plugin's answer is not a change.
 func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding) {
 	c.Message = text(findings, len(e.Nodes))
 	was, had := e.Previous[c.Type]
@@ -186,7 +187,7 @@ func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding) {
 	}
 }
 
-// withoutNumbers is a text less its words with digits.
+// withoutNumbers is a text with each word that contains a digit replaced.
 func withoutNumbers(text string) string {
 	words := strings.Split(text, " ")
 	for i, w := range words {
@@ -199,7 +200,8 @@ func withoutNumbers(text string) string {
 
 func hasDigit(word string) bool { return strings.ContainsAny(word, "0123456789") }
 
-// numbersDiffer matches a text, and what differs from it in words with digits.
+// numbersDiffer is a pattern that matches a text, and texts that differ from it only in
+// words with digits.
 func numbersDiffer(text string) string {
 	words := strings.Split(text, " ")
 	for i, w := range words {
@@ -212,7 +214,7 @@ func numbersDiffer(text string) string {
 	return strings.Join(words, " ")
 }
 
-// shorten cuts at a rune, and marks it.
+// shorten cuts a text at a rune, and marks the cut.
 func shorten(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -249,11 +251,11 @@ func keys(ids []string) string {
 	return "keys " + strings.Join(sorted, ", ") + more
 }
 
-// keyName is a keyID that is fit to be shown.
+// keyName is a keyID, cleaned and shortened for display.
 func keyName(id string) string { return shorten(health.CleanDetail(id), maxKeyID) }
 
-// kekName is a remote key's id that is fit to be shown. It is cut in its middle:
-// ids differ at their ends, by their versions above all.
+// kekName is a remote key's id, cleaned and shortened for display. It is cut in the
+// middle: ids usually differ at their ends, in the version.
 func kekName(id string) string {
 	id = health.CleanDetail(id)
 	if len(id) <= maxKEKID {

@@ -7,21 +7,21 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Input is all that a verdict stands on.
+// Input is the input of Evaluate.
 type Input struct {
 	Now     time.Time
 	Reports []operatorcr.Report
-	// Nodes are those with a pod of the target that is placed and not about to go.
+	// Nodes are those with a pod of the target that is scheduled and not being deleted.
 	// They should report if that pod has plugins.
 	Nodes []Node
-	// WriteKey is the keyID of the plugin that encrypts what is written; empty while
-	// it is not known, and then taken from the reports. NoWriteKey means that there is
-	// none: KMS is being turned off.
+	// WriteKey is the keyID of the plugin that encrypts new data; empty while it is not
+	// known, and then derived from the reports. NoWriteKey means that there is none:
+	// KMS is being turned off.
 	WriteKey   string
 	NoWriteKey bool
-	// Previous are the conditions as they stand, by type.
+	// Previous are the current conditions, by type.
 	Previous map[string]operatorcr.Condition
-	// Optional are the conditions wanted beyond the usual ones: Available,
+	// Optional are the additional conditions that are configured: Available,
 	// Progressing.
 	Optional []string
 }
@@ -29,19 +29,20 @@ type Input struct {
 // Node is one with an API server.
 type Node struct {
 	Name string
-	// Ready is that of the Node itself. While it is not, the node controller's own
-	// condition reports why it is silent.
+	// Ready is the Node's condition. While it is not Ready, missing reports are reported
+	// by the node controller's own condition.
 	Ready bool
-	// PodSince is when the API server's pod on it was made: what was reported
-	// before is of another pod, and so of other plugins.
+	// PodSince is when the API server's pod on it was created: earlier reports are about
+	// another pod, and so about other plugins.
 	PodSince time.Time
-	// QuietUntil excuses silence: the API server on it is being replaced.
+	// QuietUntil is until when missing reports are excused, since the API server is
+	// being replaced.
 	QuietUntil time.Time
-	// Leaving means that its API server has ended in order, so that its plugins may
-	// end, too.
+	// Leaving means that its API server has exited normally, so that its plugins may
+	// exit, too.
 	Leaving bool
-	// Keys are the keyIDs of its plugins: none where the API server on it does not use
-	// KMS; nil while they are not known. WriteKey is the one that it writes with; empty:
+	// Keys are the keyIDs of its plugins: empty if the API server on it does not use
+	// KMS; nil while they are not known. WriteKey is the one that it encrypts with; empty:
 	// it writes without KMS.
 	Keys     []string
 	WriteKey string
@@ -52,16 +53,16 @@ type Node struct {
 	Look map[string]string
 }
 
-// Fault is a container that cannot start, and keeps its node from serving or from
+// Fault is a container that cannot start, and prevents its node from serving or
 // reporting.
 type Fault struct {
 	Pod, Container string // namespace/name, and the container in it
-	// Reporter means that it is the reporter's, which matters only while its node does
-	// not report.
+	// Reporter means that it is the reporter's container, which counts only while its
+	// node does not report.
 	Reporter bool
 	Why      string
 	Look     string // the command that shows more
-	// Until is when to judge again though nothing has changed; zero: not before.
+	// Until is when to evaluate again even without a change; zero: not by time.
 	Until time.Time
 }
 
@@ -73,7 +74,7 @@ func (n *Node) expects(keyID string) bool {
 	return n.Keys == nil || slices.Contains(n.Keys, keyID)
 }
 
-// excused reports whether a node's silence tells nothing about its reporter.
+// excused reports whether missing reports of a node are not its reporter's failure.
 func (n *Node) excused(now time.Time) bool {
 	return !n.Ready || n.Leaving || now.Before(n.QuietUntil)
 }

@@ -7,33 +7,33 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// QuietPeriod is for how long a node may be silent while its API server is
-// replaced: longer than a kube-apiserver takes to end in order and its successor
-// to start.
+// QuietPeriod is for how long missing reports of a node are excused while its API server
+// is replaced: longer than a kube-apiserver takes to shut down and its successor to
+// start.
 const QuietPeriod = 3 * time.Minute
 
-// Cleaning is what a decision about leftovers stands on.
+// Cleaning is the input of Leftovers.
 type Cleaning struct {
 	Now     time.Time
 	Reports []operatorcr.Report
-	// Off means that nobody is to report any more.
+	// Off means that no node should report any more.
 	Off bool
 	// Nodes are those that should report.
 	Nodes []Node
-	// Made is when each Node that exists was made; nil while it is not known.
+	// Made is when each existing Node was created; nil while it is not known.
 	Made map[string]time.Time
-	// Removed are those that were removed before, and came back: their reporters
-	// still wrote.
+	// Removed are the reports that were removed before, and were written again by a
+	// reporter that was still running.
 	Removed map[operatorcr.Ref]bool
 }
 
-// Leftovers are the reports of ours that nobody will write again, and when to look
-// for more of them; zero: not before something changes.
+// Leftovers returns the own reports that no reporter will write again, and when to check
+// again; zero: not before a change.
 //
-// A report goes when there is no such Node any more, or when it is older than the
-// Node; when KMS is off; and when it has been stale for a QuietPeriod though its
-// node has no pod of the target, or reports in another form. One that was removed
-// and came back goes when it is stale: nobody fights with a reporter that writes.
+// A report is removed if its Node no longer exists, or is newer than the report; if KMS is
+// off; and if it has been stale for a QuietPeriod and its node has no pod of the target, or
+// reports in another form. A report that was removed and written again is removed when it
+// is stale, to avoid a conflict with a reporter that still writes.
 func Leftovers(in *Cleaning) (gone []operatorcr.Report, again time.Time) {
 	expected := make(map[string]bool, len(in.Nodes))
 	for i := range in.Nodes {
@@ -61,8 +61,8 @@ func Leftovers(in *Cleaning) (gone []operatorcr.Report, again time.Time) {
 	return gone, again
 }
 
-// due is when a report may go, if it goes at all. idle means that nobody is to
-// write it, though its node exists.
+// due is when a report may be removed, if at all. idle means that no reporter should
+// write it, although its node exists.
 func (in *Cleaning) due(r *operatorcr.Report, idle bool) (at time.Time, goes bool) {
 	if !r.Ours {
 		return time.Time{}, false
@@ -84,9 +84,9 @@ func (in *Cleaning) due(r *operatorcr.Report, idle bool) (at time.Time, goes boo
 	}
 }
 
-// last is when the newest entry was made, and the last instant at which any is
-// not stale: by the API server's clock, where it took our report at another time
-// than the node's clock tells.
+// last is when the newest entry was made, and the last instant at which any entry is not
+// stale: by the API server's clock, if the time of the write differs from the node's
+// clock.
 func last(r *operatorcr.Report) (newest, stale time.Time) {
 	for i := range r.Entries {
 		e := &r.Entries[i]
@@ -97,7 +97,7 @@ func last(r *operatorcr.Report) (newest, stale time.Time) {
 			stale = at
 		}
 	}
-	if len(r.Entries) == 0 { // it cannot be read: what the API server knows stands for it
+	if len(r.Entries) == 0 { // unreadable: use the time of the write instead
 		assumed := health.Entry{LastChecked: r.Written}
 		newest, stale = r.Written, assumed.StaleAt()
 	}

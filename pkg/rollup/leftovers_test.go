@@ -20,7 +20,7 @@ func TestLeftovers(t *testing.T) {
 	}
 	abcMade, never := made(7200, "a", "b", "c"), time.Time{}
 	removed := map[operatorcr.Ref]bool{{Node: "z", Form: operatorcr.FormCondition}: true, {Node: "a", Form: operatorcr.FormCondition}: true, {Node: "a", Form: operatorcr.FormTyped}: true}
-	fresh, old := well("2", 5), well("2", 121+180) // old: stale for a QuietPeriod and a second
+	fresh, old := healthy("2", 5), healthy("2", 121+180) // old: stale for a QuietPeriod and a second
 	for _, tt := range []struct {
 		name    string
 		in      Cleaning
@@ -28,34 +28,34 @@ func TestLeftovers(t *testing.T) {
 		gone    []string
 		again   time.Time
 	}{
-		// Who is to report stays, whatever is said.
+		// Reports of nodes that should report are kept, whatever their content.
 		{"all report", Cleaning{Nodes: abc("2"), Made: abcMade}, each(fresh), nil, never},
-		{"one is stale for long", Cleaning{Nodes: abc("2"), Made: abcMade}, but(each(fresh), from("b", well("2", 7000))), nil, never},
-		{"one is unreadable", Cleaning{Nodes: abc("2"), Made: abcMade}, but(each(fresh), written(7000, garbled("b"))), nil, never},
+		{"one is stale for long", Cleaning{Nodes: abc("2"), Made: abcMade}, but(each(fresh), from("b", healthy("2", 7000))), nil, never},
+		{"one is unreadable", Cleaning{Nodes: abc("2"), Made: abcMade}, but(each(fresh), written(7000, unreadable("b"))), nil, never},
 		{"nothing is there", Cleaning{Nodes: abc("2"), Made: abcMade}, nil, nil, never},
 
 		// There is no such Node.
-		{"a Node is gone", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), from("z", well("2", 50))), []string{"z Condition"}, never},
+		{"a Node is gone", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), from("z", healthy("2", 50))), []string{"z Condition"}, never},
 		{"a Node is gone, in both forms", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), from("z", fresh), typed("z", fresh)), []string{"z Condition", "z HealthReports"}, never},
-		{"a Node is gone, and its report unreadable", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), garbled("z")), []string{"z Condition"}, never},
+		{"a Node is gone, and its report unreadable", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), unreadable("z")), []string{"z Condition"}, never},
 		{"a Node is gone while its pod is not yet", Cleaning{Nodes: append(abc("2"), on("z", "2")), Made: abcMade}, append(each(fresh), from("z", fresh)), []string{"z Condition"}, never},
 		{"it came back: its reporter still writes", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", fresh)), nil, in(115)},
 		{"it came back, in one form of two", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", fresh), typed("z", fresh)), []string{"z HealthReports"}, in(115)},
-		{"it came back, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", well("2", 121))), []string{"z Condition"}, never},
-		{"it came back, its clock behind: nobody fights", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(5, from("z", well("2", 7000)))), nil, in(115)},
-		{"it came back, its clock behind, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(121, from("z", well("2", 7000)))), []string{"z Condition"}, never},
-		{"it came back, its clock ahead, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(121, from("z", well("2", -7000)))), []string{"z Condition"}, never},
-		{"it came back, unreadable", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), garbled("z")), nil, in(115)},
+		{"it came back, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", healthy("2", 121))), []string{"z Condition"}, never},
+		{"it came back, its clock behind: its reporter still writes", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(5, from("z", healthy("2", 7000)))), nil, in(115)},
+		{"it came back, its clock behind, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(121, from("z", healthy("2", 7000)))), []string{"z Condition"}, never},
+		{"it came back, its clock ahead, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(121, from("z", healthy("2", -7000)))), []string{"z Condition"}, never},
+		{"it came back, unreadable", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), unreadable("z")), nil, in(115)},
 		{"Nodes are not known", Cleaning{Nodes: abc("2")}, append(each(fresh), from("z", old), typed("a", old)), nil, never},
 		{"there are no Nodes", Cleaning{Made: map[string]time.Time{}}, each(fresh)[:1], []string{"a Condition"}, never},
 
-		// The Node is another under the same name.
-		{"older than its Node", Cleaning{Nodes: abc("2"), Made: made(60, "a", "b", "c")}, but(each(fresh), from("b", well("2", 61))), []string{"b Condition"}, never},
-		{"as old as its Node", Cleaning{Nodes: abc("2"), Made: made(60, "a", "b", "c")}, but(each(fresh), from("b", well("2", 60))), nil, never},
-		{"one entry is older than its Node", Cleaning{Nodes: abc("2", "1")[:1], Made: made(60, "a")}, []operatorcr.Report{from("a", fresh, well("1", 90))}, nil, never},
-		{"its Node is new, and its clock behind", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []operatorcr.Report{written(5, from("a", well("2", 7000)))}, nil, never},
-		{"its Node is new, and the one before had its clock ahead", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []operatorcr.Report{written(90, from("a", well("2", -7000)))}, []string{"a Condition"}, never},
-		{"older than its Node, and came back", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a"), Removed: removed}, []operatorcr.Report{from("a", well("2", 61))}, nil, in(59)},
+		// The Node was created again with the same name.
+		{"older than its Node", Cleaning{Nodes: abc("2"), Made: made(60, "a", "b", "c")}, but(each(fresh), from("b", healthy("2", 61))), []string{"b Condition"}, never},
+		{"as old as its Node", Cleaning{Nodes: abc("2"), Made: made(60, "a", "b", "c")}, but(each(fresh), from("b", healthy("2", 60))), nil, never},
+		{"one entry is older than its Node", Cleaning{Nodes: abc("2", "1")[:1], Made: made(60, "a")}, []operatorcr.Report{from("a", fresh, healthy("1", 90))}, nil, never},
+		{"its Node is new, and its clock behind", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []operatorcr.Report{written(5, from("a", healthy("2", 7000)))}, nil, never},
+		{"its Node is new, and the one before had its clock ahead", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []operatorcr.Report{written(90, from("a", healthy("2", -7000)))}, []string{"a Condition"}, never},
+		{"older than its Node, and came back", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a"), Removed: removed}, []operatorcr.Report{from("a", healthy("2", 61))}, nil, in(59)},
 
 		// KMS is off.
 		{"off", Cleaning{Off: true, Made: abcMade}, append(each(fresh), typed("a", fresh)), []string{"a Condition", "b Condition", "c Condition", "a HealthReports"}, never},
@@ -65,23 +65,23 @@ func TestLeftovers(t *testing.T) {
 
 		// Its node has no pod of the target.
 		{"no pod, still fresh", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, each(fresh), nil, in(115 + 180)},
-		{"no pod, not stale for long", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", well("2", 121))), nil, in(179)},
-		{"no pod, stale for a QuietPeriod but a second", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", well("2", 120+179))), nil, in(1)},
+		{"no pod, not stale for long", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", healthy("2", 121))), nil, in(179)},
+		{"no pod, stale for a QuietPeriod but a second", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", healthy("2", 120+179))), nil, in(1)},
 		{"no pod, stale for a QuietPeriod", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", old)), []string{"c Condition"}, never},
-		{"no pod, unreadable for long", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), written(300, garbled("c"))), []string{"c Condition"}, never},
-		{"no pod, its clock behind: nobody fights", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), written(5, from("c", well("2", 7000)))), nil, in(115 + 180)},
-		{"no pod, an interval of a second", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", every(1, well("2", 5)))), nil, in(179)},
+		{"no pod, unreadable for long", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), written(300, unreadable("c"))), []string{"c Condition"}, never},
+		{"no pod, its clock behind: its reporter still writes", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), written(5, from("c", healthy("2", 7000)))), nil, in(115 + 180)},
+		{"no pod, an interval of a second", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", every(1, healthy("2", 5)))), nil, in(179)},
 
 		// Its node reports in another form.
 		{"the typed form is left over", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), typed("a", old)), []string{"a HealthReports"}, never},
 		{"the condition is left over", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), typed("a", fresh)}, []string{"a Condition"}, never},
 		{"both forms are written", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", fresh), typed("a", fresh)}, nil, in(115 + 180)},
-		{"both forms are stale: the last word stays", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), typed("a", old)}, nil, never},
-		{"another make took over", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), foreign("a", fresh)}, []string{"a Condition"}, never},
+		{"both forms are stale: the last report is kept", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), typed("a", old)}, nil, never},
+		{"third-party reporter took over", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), thirdParty("a", fresh)}, []string{"a Condition"}, never},
 
-		// What others wrote is theirs.
-		{"another make's: Node gone, off, older, idle", Cleaning{Off: true, Made: made(1, "a")}, []operatorcr.Report{foreign("a", old), foreign("z", old)}, nil, never},
-		{"nobody is known to have written it", Cleaning{Off: true, Made: abcMade}, []operatorcr.Report{{Node: "z", Form: operatorcr.FormCondition, Entries: []health.Entry{old}}}, nil, never},
+		// Reports of third-party writers are not removed.
+		{"third-party: Node gone, off, older, idle", Cleaning{Off: true, Made: made(1, "a")}, []operatorcr.Report{thirdParty("a", old), thirdParty("z", old)}, nil, never},
+		{"its writer is not known", Cleaning{Off: true, Made: abcMade}, []operatorcr.Report{{Node: "z", Form: operatorcr.FormCondition, Entries: []health.Entry{old}}}, nil, never},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.in.Now, tt.in.Reports = now, tt.reports
@@ -91,12 +91,12 @@ func TestLeftovers(t *testing.T) {
 				got = append(got, r.Node+" "+string(r.Form))
 			}
 			if !slices.Equal(got, tt.gone) {
-				t.Errorf("%q go, want %q", got, tt.gone)
+				t.Errorf("%q are removed, want %q", got, tt.gone)
 			}
 			if !again.Equal(tt.again) {
 				t.Errorf("again in %s, want in %s", again.Sub(now), tt.again.Sub(now))
 			}
-			// Until then nothing more goes, if nothing is written.
+			// Until then no other report is removed, if nothing is written.
 			for _, at := range []time.Time{again.Add(-1), now.Add(1e17)} {
 				if tt.in.Now = at; again.IsZero() || at.Before(again) {
 					if more, _ := Leftovers(&tt.in); at.After(now) && len(more) > len(gone) {
@@ -109,7 +109,7 @@ func TestLeftovers(t *testing.T) {
 }
 
 func TestALongAbsenceHasNoDeadlineOfItsOwn(t *testing.T) {
-	reports := each(well("2", 7000))
+	reports := each(healthy("2", 7000))
 	for _, in := range []Cleaning{{Nodes: abc("2"), Made: map[string]time.Time{"a": ago(9000), "b": ago(9000), "c": ago(9000)}}, {}} {
 		in.Now, in.Reports = now, reports
 		if gone, again := Leftovers(&in); len(gone) > 0 || !again.IsZero() {

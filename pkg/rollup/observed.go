@@ -6,8 +6,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// observed reports whether every node that should report does, and on the plugins that
-// its pod has.
+// observed is the condition Observed: whether every node that should report does, and on
+// the plugins of its pod.
 func (e *evaluation) observed() operatorcr.Condition {
 	c := operatorcr.Condition{Type: Observed, Status: operatorcr.True, Reason: AsExpected, Message: allOf(len(e.nodes)) + " report"}
 	switch {
@@ -42,7 +42,7 @@ func (e *evaluation) observed() operatorcr.Condition {
 	return c
 }
 
-// reportFinding is what is wrong with a report; without a Reason: nothing.
+// reportFinding is the finding about a report; without a Reason: none.
 func (e *evaluation) reportFinding(n *Node, row *Row, reports bool) Finding {
 	f := Finding{Node: n.Name}
 	switch {

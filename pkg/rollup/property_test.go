@@ -37,7 +37,7 @@ func (d dice) input() *Input {
 			in.Nodes = append(in.Nodes, d.node(name))
 		}
 	}
-	// What stands is nothing, anything, or what was said of much the same.
+	// The current conditions are none, random ones, or those of a similar input.
 	switch d.IntN(3) {
 	case 0:
 		in.Previous = map[string]operatorcr.Condition{}
@@ -96,7 +96,7 @@ func (d dice) reports(node string) []operatorcr.Report {
 func (d dice) node(name string) Node {
 	n := on(name, pick(d, [][]string{nil, {}, {"2"}, {"2"}, {"2", "1"}, {"1"}}...)...)
 	if d.chance(50) {
-		n = looked(n)
+		n = withLook(n)
 	}
 	n.Ready, n.Leaving = d.chance(80), d.chance(10)
 	n.PodSince = ago(pick(d, 1, 5, 60, 179, 180, 3600))
@@ -118,8 +118,8 @@ func diff(a, b any) string {
 	return "differ:\n" + cmp.Diff(a, b)
 }
 
-// said is the conditions and rows, and nothing else that a result has.
-func said(r *Result) []any { return []any{r.Conditions, r.Rows} }
+// snapshotOf returns the conditions and rows of a result.
+func snapshotOf(r *Result) []any { return []any{r.Conditions, r.Rows} }
 
 func TestAnyInput(t *testing.T) {
 	const inputs = 3000
@@ -133,7 +133,7 @@ func TestAnyInput(t *testing.T) {
 			t.Fatalf("seeds %d, %d: %s:\n%s\nnow %s\nnodes %+v\nreports %+v", seed, i, what, diff, in.Now, in.Nodes, in.Reports)
 		}
 
-		// Order and repetition say nothing.
+		// Order and repetition do not matter.
 		shuffled := *in
 		shuffled.Nodes, shuffled.Reports = slices.Clone(in.Nodes), slices.Clone(in.Reports)
 		for range d.IntN(4) {
@@ -148,7 +148,7 @@ func TestAnyInput(t *testing.T) {
 			shuffled.Reports[i], shuffled.Reports[j] = shuffled.Reports[j], shuffled.Reports[i]
 		})
 		other := Evaluate(&shuffled)
-		if diff := diff(said(first), said(other)); diff != "" || first.Deadline != other.Deadline {
+		if diff := diff(snapshotOf(first), snapshotOf(other)); diff != "" || first.Deadline != other.Deadline {
 			fail("another order is another verdict", fmt.Sprintf("%s%s, %s", diff, first.Deadline, other.Deadline))
 		}
 
@@ -171,7 +171,7 @@ func TestAnyInput(t *testing.T) {
 		for _, at := range instants {
 			again.Now = at
 			then := Evaluate(&again)
-			if diff := diff(said(first), said(then)); diff != "" || !then.Deadline.Equal(first.Deadline) {
+			if diff := diff(snapshotOf(first), snapshotOf(then)); diff != "" || !then.Deadline.Equal(first.Deadline) {
 				fail(fmt.Sprintf("at %s, before the deadline %s, it is another (then: %s)", at, first.Deadline, then.Deadline), diff)
 			}
 		}

@@ -10,21 +10,21 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// State is what is known of one plugin on one node.
+// State is the known state of one plugin on one node.
 type State string
 
 const (
-	// Healthy, Unhealthy and Error are what a fresh entry says.
+	// Healthy, Unhealthy and Error are the status of a fresh entry.
 	Healthy   = State(health.Healthy)
 	Unhealthy = State(health.Unhealthy)
 	Error     = State(health.Error)
-	// Stale: the last entry is too old to be believed.
+	// Stale: the last entry is too old to be valid.
 	Stale = State(health.Stale)
-	// Skewed: the node's clock and ours differ, so no age can be told.
+	// Skewed: the node's clock differs from the API server's, so the age is not known.
 	Skewed = State(health.Skewed)
-	// Unreadable: there is a report, and it cannot be understood.
+	// Unreadable: there is a report, but it cannot be decoded.
 	Unreadable State = "unreadable"
-	// Missing: no report was seen yet.
+	// Missing: there is no report yet.
 	Missing State = "missing"
 )
 
@@ -35,22 +35,22 @@ func (s State) Unhealthy() bool { return s == Unhealthy || s == Error }
 type Row struct {
 	Node  string
 	State State
-	// Entry is the last there was; of a report that is missing or unreadable, its
-	// KeyID at most. Its Detail is why, where that is known.
+	// Entry is the last one; for a missing or unreadable report it has at most its
+	// KeyID. Its Detail is the cause, if known.
 	health.Entry
-	// Unexpected means that the node's pod has no such plugin: its reporter goes by
-	// another file.
+	// Unexpected means that the node's pod has no such plugin: its reporter uses another
+	// file.
 	Unexpected bool
 }
 
 // behind bounds how far a node's clock may be behind the API server's before an
-// entry counts as skewed rather than stale: a write may take its time, two
-// intervals and this.
+// entry counts as skewed rather than stale: a write may take two intervals and this
+// long.
 const behind = 10 * time.Second
 
-// state judges an entry, by its own time and by when the API server took the
-// report, the newest entry of which tells the node's clock: another key's may have
-// stopped long ago. again is when the judgement may be another.
+// state is the State of an entry, by its own time and by when the API server stored the
+// report. The report's newest entry shows the node's clock: that of another key may have
+// ended long ago. again is when the State may change.
 func state(e *health.Entry, newest, written, now time.Time) (s State, again time.Time) {
 	interval := e.Interval
 	if interval <= 0 {
@@ -69,8 +69,8 @@ func state(e *health.Entry, newest, written, now time.Time) (s State, again time
 	return Stale, time.Time{}
 }
 
-// Rows are the plugins of all nodes that report or should, by node, the write key
-// first on each. again is when they change though nobody writes, zero: never.
+// Rows are the plugins of all nodes that report or should report, by node, the write key
+// first on each. again is when they change without another write, zero: never.
 func Rows(reports []operatorcr.Report, nodes []Node, now time.Time) (rows []Row, again time.Time) {
 	sorted := make([]*operatorcr.Report, len(reports))
 	for i := range reports {
@@ -106,23 +106,23 @@ func Rows(reports []operatorcr.Report, nodes []Node, now time.Time) (rows []Row,
 	return rows, again
 }
 
-// formRows are what one report of a node comes to.
+// formRows are the rows of one report of a node.
 type formRows struct {
 	form   operatorcr.Form
 	rows   []Row
 	newest time.Time // entry
 	fresh  bool      // some row is not stale
-	again  time.Time // when a row may change though nobody writes; zero: never
+	again  time.Time // when a row may change without another write; zero: never
 }
 
-// nodeRows judges one node by its reports in both forms: of each key the newest entry
-// counts, and none of a form that is no longer written while another is.
+// nodeRows are the rows of one node from its reports in both forms: for each key the newest
+// entry counts, and none of a form that is no longer written while another one is.
 func nodeRows(reports []*operatorcr.Report, node *Node, now time.Time) (rows []Row, again time.Time) {
 	forms := make([]formRows, 0, 2)
 	for _, r := range reports {
 		forms = append(forms, judgeForm(r, reports, node, now))
 	}
-	// The form that is still written comes first, then the newer one, then the condition,
+	// Precedence: the form that is still written, then the newer one, then the condition,
 	// which has more fields.
 	slices.SortStableFunc(forms, func(a, b formRows) int {
 		return cmp.Or(order(b.fresh, a.fresh), b.newest.Compare(a.newest), strings.Compare(string(a.form), string(b.form)))
@@ -149,7 +149,7 @@ func judgeForm(r *operatorcr.Report, reports []*operatorcr.Report, node *Node, n
 	if r.Err != nil {
 		f.rows = []Row{{Node: r.Node, State: Unreadable, Entry: health.Entry{Detail: health.CleanDetail(r.Err.Error())}}}
 	}
-	var written time.Time // by a reporter of ours, which writes one node; others may write many
+	var written time.Time // by an own reporter, which writes for one node; third-party ones may write for many
 	if r.Ours {
 		written = r.Written
 	}
@@ -172,7 +172,7 @@ func judgeForm(r *operatorcr.Report, reports []*operatorcr.Report, node *Node, n
 	return f
 }
 
-// merge adds another form's rows: of each key the newer one counts.
+// merge adds another form's rows: for each key the newer one counts.
 func merge(rows, others []Row) []Row {
 	for _, row := range others {
 		at := slices.IndexFunc(rows, func(had Row) bool { return had.KeyID == row.KeyID })
@@ -186,7 +186,7 @@ func merge(rows, others []Row) []Row {
 	return rows
 }
 
-// addMissing adds the keys that should be reported and are not.
+// addMissing adds rows for the keys that should be reported and are not.
 func (n *Node) addMissing(rows []Row) []Row {
 	for _, key := range n.Keys {
 		if !slices.ContainsFunc(rows, func(r Row) bool { return r.KeyID == key || r.State == Unreadable }) {
@@ -199,9 +199,9 @@ func (n *Node) addMissing(rows []Row) []Row {
 	return rows
 }
 
-// otherInterval is how often a plugin is checked of which one form of report does
-// not say it, where the other does, and was written by the same reporter: at the
-// same time, or one of the two at the check before. Zero where nobody says.
+// otherInterval is the interval of a plugin whose report has none, from the other form
+// of report, if the same reporter wrote it: at the same time, or one of the two at the
+// previous check. Zero if it is not known.
 func otherInterval(e *health.Entry, reports []*operatorcr.Report) time.Duration {
 	for i := range reports {
 		for j := range reports[i].Entries {
@@ -225,7 +225,7 @@ func order(a, b bool) int {
 	}
 }
 
-// earliest is the earlier of two instants, where zero stands for never.
+// earliest is the earlier of two instants, where zero means never.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -51,7 +51,7 @@ func TestUnionIsOpenShifts(t *testing.T) {
 		conditions     []operatorcr.Condition
 		status, reason string
 	}{
-		{"all well", []operatorcr.Condition{other}, operatorcr.False, "AsExpected"},
+		{"all healthy", []operatorcr.Condition{other}, operatorcr.False, "AsExpected"},
 		{"bad, and young", []operatorcr.Condition{other, bad("ADegraded", operatorcr.True, 120)}, operatorcr.False, "AsExpected"},
 		{"bad, and old", []operatorcr.Condition{other, bad("ADegraded", operatorcr.True, 121)}, operatorcr.True, "A_Why"},
 		{"unknown, and old", []operatorcr.Condition{other, bad("ADegraded", operatorcr.Unknown, 121)}, operatorcr.Unknown, "A_Why"},
@@ -66,7 +66,7 @@ func TestUnionIsOpenShifts(t *testing.T) {
 	}
 }
 
-// cluster is simulated second by second, with what the operator says written back.
+// cluster is simulated second by second; the operator's conditions are written back.
 type cluster struct {
 	interval   time.Duration
 	conditions map[string]operatorcr.Condition
@@ -77,10 +77,10 @@ type cluster struct {
 }
 
 // second goes by: those that speak report when their interval has passed.
-func (c *cluster) second(at time.Time, nodes []Node, silent func(node string) bool, entry func(node string, e health.Entry) health.Entry) operatorcr.Condition {
+func (c *cluster) second(at time.Time, nodes []Node, stopped func(node string) bool, entry func(node string, e health.Entry) health.Entry) operatorcr.Condition {
 	var reports []operatorcr.Report
 	for _, name := range []string{"a", "b", "c"} {
-		if !silent(name) && at.Sub(c.checked[name]) >= c.interval {
+		if !stopped(name) && at.Sub(c.checked[name]) >= c.interval {
 			c.checked[name] = at
 		}
 		e := health.Entry{KeyID: "2", KEKID: "k-7", Status: health.Healthy, LastChecked: c.checked[name], Interval: c.interval}
@@ -105,14 +105,14 @@ func newCluster(interval time.Duration) *cluster {
 	return &cluster{interval: interval, checked: map[string]time.Time{"a": now, "b": now, "c": now}}
 }
 
-// A rollout of three API servers, one node at a time, each silent for as long as a
+// A rollout of three API servers, one node at a time, each stopped for as long as a
 // kube-apiserver may take to end and its successor to start.
 func TestARolloutDoesNotTurnAClusterOperator(t *testing.T) {
 	for _, interval := range []int{1, 10, 30, 60} {
 		for _, ready := range []bool{true, false} {
 			for _, pod := range []string{"replaced at once", "replaced late", "replaced last", "away", "away to the last", "leaving"} {
 				for _, silence := range []int{60, 180} {
-					t.Run(fmt.Sprintf("interval %ds, Ready %v, pod %s, silent for %ds", interval, ready, pod, silence), func(t *testing.T) {
+					t.Run(fmt.Sprintf("interval %ds, Ready %v, pod %s, stopped for %ds", interval, ready, pod, silence), func(t *testing.T) {
 						rollout(t, interval, ready, pod, silence)
 					})
 				}
@@ -127,11 +127,11 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 	for s := range 3*turn + 100 {
 		at := now.Add(time.Duration(s) * time.Second)
 		var nodes []Node
-		silent := map[string]bool{}
+		stopped := map[string]bool{}
 		for i, name := range []string{"a", "b", "c"} {
 			n := on(name, "2")
 			begun := s - i*turn // seconds since its API server began to end
-			silent[name] = begun >= 0 && begun < silence
+			stopped[name] = begun >= 0 && begun < silence
 			made := 0 // when the new pod is seen, in those seconds
 			switch pod {
 			case "replaced late", "away":
@@ -139,7 +139,7 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 			case "replaced last", "away to the last", "leaving":
 				made = silence - 1
 			}
-			if silent[name] {
+			if stopped[name] {
 				n.Ready = ready
 			}
 			if begun >= made {
@@ -153,11 +153,11 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 			}
 			nodes = append(nodes, n)
 		}
-		u := c.second(at, nodes, func(node string) bool { return silent[node] }, nil)
+		u := c.second(at, nodes, func(node string) bool { return stopped[node] }, nil)
 		if u.Status == operatorcr.True {
 			t.Fatalf("after %ds it is %s: %+v", s, u.Reason, c.conditions[Degraded])
 		}
-		// What nobody can tell from a reporter that hangs, for three minutes less four
+		// What cannot be distinguished from a reporter that hangs, for three minutes less four
 		// intervals, is all that may be Unknown.
 		if u.Status != operatorcr.False && (interval >= 30 || pod != "replaced last" || !ready) {
 			t.Fatalf("after %ds it is %s, %s: %+v", s, u.Status, u.Reason, c.conditions[Degraded])
@@ -166,7 +166,7 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 	if got := c.seen[len(c.seen)-1]; got != operatorcr.False || c.conditions[Degraded].Reason != AsExpected || c.conditions[Observed].Status != operatorcr.True {
 		t.Errorf("it ends with %v and %v", got, c.conditions)
 	}
-	// At most: away and back, or silent, unknown and back; once per node.
+	// At most: away and back, or stopped, unknown and back; once per node.
 	if c.writes > 1+3*6 {
 		t.Errorf("%d writes", c.writes)
 	}
@@ -175,24 +175,24 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 func TestAnIllPluginTurnsAClusterOperatorAfterItsInertia(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		ill     func(second int) bool
+		broken  func(second int) bool
 		want    []string
 		turned  int // the second of the union's first change
 		writes  int
 		reasons string
 	}{
-		{"ill for 3 minutes", func(s int) bool { return s >= 60 && s < 240 }, []string{operatorcr.False, operatorcr.True, operatorcr.False}, 180, 3, "KMSPlugins_PluginError"},
-		{"ill for good", func(s int) bool { return s >= 60 }, []string{operatorcr.False, operatorcr.True}, 180, 2, "KMSPlugins_PluginError"},
+		{"unhealthy for 3 minutes", func(s int) bool { return s >= 60 && s < 240 }, []string{operatorcr.False, operatorcr.True, operatorcr.False}, 180, 3, "KMSPlugins_PluginError"},
+		{"unhealthy for good", func(s int) bool { return s >= 60 }, []string{operatorcr.False, operatorcr.True}, 180, 2, "KMSPlugins_PluginError"},
 		{"a blink of 10 seconds", func(s int) bool { return s >= 60 && s < 70 }, []string{operatorcr.False}, 0, 3, ""},
 		{"a blink every minute", func(s int) bool { return s%60 < 10 }, []string{operatorcr.False}, 0, 20, ""},
-		{"ill for just 2 minutes", func(s int) bool { return s >= 60 && s < 180 }, []string{operatorcr.False}, 0, 3, ""},
+		{"unhealthy for just 2 minutes", func(s int) bool { return s >= 60 && s < 180 }, []string{operatorcr.False}, 0, 3, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(time.Second)
 			turned, reason := 0, ""
 			for s := range 600 {
 				u := c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(string) bool { return false }, func(node string, e health.Entry) health.Entry {
-					if node == "b" && tt.ill(s) {
+					if node == "b" && tt.broken(s) {
 						e.Status, e.KEKID, e.Detail = health.Error, "", fmt.Sprintf("refused, attempt %d", s)
 					}
 					return e
@@ -225,7 +225,7 @@ func TestAReporterThatHangsIsNotAnIllPlugin(t *testing.T) {
 	}
 }
 
-// What is healthy is written once, however often it is reported.
+// A healthy state is written once, however often it is reported.
 func TestHealthIsWrittenOnce(t *testing.T) {
 	c := newCluster(time.Second)
 	for s := range 120 {
