@@ -2,6 +2,8 @@ package delivery
 
 import (
 	"context"
+	"errors"
+	"net/url"
 
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -36,4 +38,64 @@ func (c *Controller) applyConditions(ctx context.Context, s *Snapshot, condition
 	}
 	_, err := c.status.Apply(ctx, object, standing, conditions, nil)
 	return err
+}
+
+// standsTrouble reports whether the condition reports something that somebody must act
+// on.
+func standsTrouble(s *Snapshot) bool {
+	if s.Resource == nil {
+		return false
+	}
+	return Reason(s.Resource.Conditions[ConditionType].Reason).Trouble()
+}
+
+// unanswered reports whether the API server did not answer: all targets have that
+// problem, which is logged, and none of them can be reported by it.
+func unanswered(err error) bool {
+	failed := (*url.Error)(nil)
+	return errors.As(err, &failed)
+}
+
+// report makes a status visible: in metrics, and to whoever asks for Statuses. An
+// empty message is a matter of a moment, and not reported. What an earlier process
+// reported, as the condition shows, is no Event again; nor is a first status that no
+// condition shows.
+func (c *Controller) report(e *entry, s *Snapshot, o *Outcome) {
+	for secret, at := range o.Expiries {
+		c.metrics.expiry.WithLabelValues(e.target.Name, secret).Set(float64(at.Unix()))
+	}
+	if o.Status.Message == "" {
+		return
+	}
+	c.mu.Lock()
+	before := e.status
+	e.status = o.Status
+	c.mu.Unlock()
+	c.metrics.deliver(e.target.Name, string(e.published.State.Delivery), o.Status)
+	if before == o.Status {
+		return
+	}
+	reported := before.Reason
+	switch {
+	case reported != "":
+	case o.NoCondition:
+		reported = o.Status.Reason
+	case s.Resource != nil:
+		reported = Reason(s.Resource.Conditions[ConditionType].Reason)
+	}
+	if reported != o.Status.Reason {
+		c.Event(e.target.Name, o.Status.Reason.EventType(), string(o.Status.Reason), o.Status.Message)
+	}
+	c.Changed()
+}
+
+// Statuses are how the deliveries stand, by target.
+func (c *Controller) Statuses() map[string]Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make(map[string]Status, len(c.targets))
+	for name, e := range c.targets {
+		all[name] = e.status
+	}
+	return all
 }

@@ -2,10 +2,6 @@ package delivery
 
 import (
 	"context"
-	"errors"
-	"maps"
-	"net/url"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,42 +65,6 @@ type Options struct {
 	Changed func()
 }
 
-// Rollup is the controller of the roll-ups, as far as deliveries need it.
-type Rollup interface {
-	// Set sets what is known of a target; Remove says that it is gone.
-	Set(t Published)
-	Remove(name string)
-	// IsDone reports whether nothing of a target is left on its operator resource.
-	IsDone(name string) bool
-	// Wake wakes the roll-up of a target.
-	Wake(name string)
-}
-
-// Published is what the roll-up of a target needs of its delivery.
-type Published struct {
-	v1alpha1.Target
-	Sources *source.Target
-	Cluster *source.Cluster
-	// State has the plugin sets, as last known; SetsKnown says that they are.
-	State     State
-	SetsKnown bool
-	// Pending are revisions whose plugin set will be known in a moment.
-	Pending map[string]bool
-	// Off says that nobody is to report any more; Clean, that nobody of ours can.
-	Off, Clean bool
-	// Superseded says that another target has the resource now, or another installation
-	// the target: nothing of it is read or written.
-	Superseded bool
-	// Unmanaged says that no report is to be removed.
-	Unmanaged bool
-	// NamespaceMissing says that there is no place for pods.
-	NamespaceMissing bool
-	// Optional are the conditions wanted beyond the usual ones.
-	Optional []string
-	// Tool is what admins of this cluster type: oc or kubectl.
-	Tool string
-}
-
 // Controller keeps the reporters of all targets.
 type Controller struct {
 	Options
@@ -121,20 +81,6 @@ type Controller struct {
 	mu      sync.Mutex
 	targets map[string]*entry
 	ca      []byte // the last that could be read
-}
-
-// entry is what is kept of a target between its syncs. Its fields are of the one
-// worker that syncs it, but for those under the Controller's mu.
-type entry struct {
-	target    v1alpha1.Target // as it was last synced
-	sources   *source.Target
-	revisions map[string]revisionRead
-	role      roleRead
-	ignored   string // what was last reported of providers that are not probed
-	published Published
-	recorded  Recorded // what was last recorded, while the informer may not show it
-
-	status Status // under mu
 }
 
 // New makes a Controller.
@@ -170,28 +116,6 @@ func (c *Controller) WakeAll() {
 
 // Wake syncs a target.
 func (c *Controller) Wake(name string) { c.queue.AddAfter(name, settle) }
-
-// names are those of the targets of the configuration, of earlier ones, and of those
-// whose ClusterRole shows that something of them is left.
-func (c *Controller) names() []string {
-	all := map[string]bool{}
-	if config := c.config.Load(); config != nil {
-		for _, t := range config.Targets {
-			all[t.Name] = true
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name := range c.targets {
-		all[name] = true
-	}
-	if c.cluster != nil {
-		for _, role := range c.cluster.Roles.All() {
-			all[role.GetLabels()[manifests.TargetLabel]] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(all))
-}
 
 // Run syncs targets until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
@@ -305,15 +229,6 @@ func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outc
 	return o
 }
 
-// standsTrouble reports whether the condition reports something that somebody must act
-// on.
-func standsTrouble(s *Snapshot) bool {
-	if s.Resource == nil {
-		return false
-	}
-	return Reason(s.Resource.Conditions[ConditionType].Reason).Trouble()
-}
-
 // finish reports an outcome, and decides when to sync again.
 func (c *Controller) finish(ctx context.Context, e *entry, s *Snapshot, o *Outcome) (again time.Duration) {
 	name := e.target.Name
@@ -337,120 +252,4 @@ func (c *Controller) finish(ctx context.Context, e *entry, s *Snapshot, o *Outco
 		return min(resync, o.Requeue)
 	}
 	return resync
-}
-
-// unanswered reports whether the API server did not answer: all targets have that
-// problem, which is logged, and none of them can be reported by it.
-func unanswered(err error) bool {
-	failed := (*url.Error)(nil)
-	return errors.As(err, &failed)
-}
-
-// report makes a status visible: in metrics, and to whoever asks for Statuses. An
-// empty message is a matter of a moment, and not reported. What an earlier process
-// reported, as the condition shows, is no Event again; nor is a first status that no
-// condition shows.
-func (c *Controller) report(e *entry, s *Snapshot, o *Outcome) {
-	for secret, at := range o.Expiries {
-		c.metrics.expiry.WithLabelValues(e.target.Name, secret).Set(float64(at.Unix()))
-	}
-	if o.Status.Message == "" {
-		return
-	}
-	c.mu.Lock()
-	before := e.status
-	e.status = o.Status
-	c.mu.Unlock()
-	c.metrics.deliver(e.target.Name, string(e.published.State.Delivery), o.Status)
-	if before == o.Status {
-		return
-	}
-	reported := before.Reason
-	switch {
-	case reported != "":
-	case o.NoCondition:
-		reported = o.Status.Reason
-	case s.Resource != nil:
-		reported = Reason(s.Resource.Conditions[ConditionType].Reason)
-	}
-	if reported != o.Status.Reason {
-		c.Event(e.target.Name, o.Status.Reason.EventType(), string(o.Status.Reason), o.Status.Message)
-	}
-	c.Changed()
-}
-
-// Statuses are how the deliveries stand, by target.
-func (c *Controller) Statuses() map[string]Status {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := make(map[string]Status, len(c.targets))
-	for name, e := range c.targets {
-		all[name] = e.status
-	}
-	return all
-}
-
-// IsOpenShift reports whether this is OpenShift, false while that is not known.
-func (c *Controller) IsOpenShift() bool {
-	if c.OpenShift != nil {
-		return *c.OpenShift
-	}
-	c.mu.Lock()
-	cluster := c.cluster
-	c.mu.Unlock()
-	if cluster == nil || !cluster.Infrastructure.Known() {
-		return false
-	}
-	_, is := cluster.Infrastructure.Get("", source.ClusterName)
-	return is
-}
-
-// Targets are those that are kept or being removed, by name.
-func (c *Controller) Targets() []v1alpha1.Target {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []v1alpha1.Target
-	for _, name := range slices.Sorted(maps.Keys(c.targets)) {
-		all = append(all, c.targets[name].target)
-	}
-	return all
-}
-
-// entry returns what is kept of a target, with sources for it as it is now.
-func (c *Controller) entry(l life) *entry {
-	name := l.target.Name
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.targets[name]
-	if e == nil || !e.sources.Same(&l.target) {
-		was := e
-		e = &entry{revisions: map[string]revisionRead{}}
-		if was != nil {
-			e.status, e.published, e.ignored = was.status, was.published, was.ignored
-			go was.sources.End()
-		}
-		e.sources = source.NewTarget(c.ctx, c.cluster, &l.target, source.TargetOptions{
-			Ours: manifests.Ours, Manager: manifests.Manager, SecretRole: manifests.SecretRoleName(name), ServiceAccount: manifests.Name(name),
-			WakeDelivery: func() { c.Wake(name) }, WakeRollup: func() { c.Rollup.Wake(name) },
-		})
-		c.targets[name] = e
-	}
-	e.target = l.target
-	return e
-}
-
-// forget ends what is kept of a target that is gone.
-func (c *Controller) forget(name string) {
-	c.mu.Lock()
-	e := c.targets[name]
-	delete(c.targets, name)
-	c.mu.Unlock()
-	if e == nil {
-		return
-	}
-	e.sources.End()
-	c.Rollup.Remove(name)
-	c.metrics.forget(name)
-	c.retry.Forget(name)
-	c.Changed()
 }

@@ -8,10 +8,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/klog/v2"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
@@ -222,37 +221,6 @@ func (c *Controller) observePods(s *Snapshot, t *source.Target) {
 	slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// publish hands the roll-up what is known of a target; where nothing was decided, what
-// was known before.
-func (c *Controller) publish(config *v1alpha1.OperatorConfiguration, l life, e *entry, s *Snapshot, plan *Plan) {
-	p := e.published
-	if p.Name == "" && plan == nil {
-		if !c.cluster.Roles.Known() && c.cluster.Roles.Err() == nil {
-			return // in a moment
-		}
-		p.State, p.SetsKnown = l.state, l.state.Live != nil
-	}
-	if plan != nil {
-		p.State, p.SetsKnown, p.Pending = plan.State, plan.SetsKnown, plan.Pending
-		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
-	}
-	p.Target, p.Sources, p.Cluster = l.target, e.sources, c.cluster
-	p.Superseded = l.superseded || l.otherInstallation != ""
-	p.Unmanaged = config.ManagementState == v1alpha1.Unmanaged
-	p.Tool = "oc"
-	if s != nil && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {
-		p.Tool = "kubectl"
-	}
-	p.Optional = nil
-	for _, r := range config.Rollups {
-		if r != v1alpha1.RollupDegraded {
-			p.Optional = append(p.Optional, "KMSPlugins"+string(r))
-		}
-	}
-	e.published = p
-	c.Rollup.Set(p)
-}
-
 // reportIgnored reports which providers are not probed, and why, when that changes.
 func (c *Controller) reportIgnored(e *entry, text string) {
 	if e.ignored == text {
@@ -263,4 +231,19 @@ func (c *Controller) reportIgnored(e *entry, text string) {
 		c.Event(e.target.Name, corev1.EventTypeNormal, "ProvidersIgnored", text)
 	}
 	klog.V(2).InfoS("Providers that are not probed", "target", e.target.Name, "providers", text)
+}
+
+// IsOpenShift reports whether this is OpenShift, false while that is not known.
+func (c *Controller) IsOpenShift() bool {
+	if c.OpenShift != nil {
+		return *c.OpenShift
+	}
+	c.mu.Lock()
+	cluster := c.cluster
+	c.mu.Unlock()
+	if cluster == nil || !cluster.Infrastructure.Known() {
+		return false
+	}
+	_, is := cluster.Infrastructure.Get("", source.ClusterName)
+	return is
 }

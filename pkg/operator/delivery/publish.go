@@ -1,0 +1,73 @@
+package delivery
+
+import (
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+)
+
+// Rollup is the controller of the roll-ups, as far as deliveries need it.
+type Rollup interface {
+	// Set sets what is known of a target; Remove says that it is gone.
+	Set(t Published)
+	Remove(name string)
+	// IsDone reports whether nothing of a target is left on its operator resource.
+	IsDone(name string) bool
+	// Wake wakes the roll-up of a target.
+	Wake(name string)
+}
+
+// Published is what the roll-up of a target needs of its delivery.
+type Published struct {
+	v1alpha1.Target
+	Sources *source.Target
+	Cluster *source.Cluster
+	// State has the plugin sets, as last known; SetsKnown says that they are.
+	State     State
+	SetsKnown bool
+	// Pending are revisions whose plugin set will be known in a moment.
+	Pending map[string]bool
+	// Off says that nobody is to report any more; Clean, that nobody of ours can.
+	Off, Clean bool
+	// Superseded says that another target has the resource now, or another installation
+	// the target: nothing of it is read or written.
+	Superseded bool
+	// Unmanaged says that no report is to be removed.
+	Unmanaged bool
+	// NamespaceMissing says that there is no place for pods.
+	NamespaceMissing bool
+	// Optional are the conditions wanted beyond the usual ones.
+	Optional []string
+	// Tool is what admins of this cluster type: oc or kubectl.
+	Tool string
+}
+
+// publish hands the roll-up what is known of a target; where nothing was decided, what
+// was known before.
+func (c *Controller) publish(config *v1alpha1.OperatorConfiguration, l life, e *entry, s *Snapshot, plan *Plan) {
+	p := e.published
+	if p.Name == "" && plan == nil {
+		if !c.cluster.Roles.Known() && c.cluster.Roles.Err() == nil {
+			return // in a moment
+		}
+		p.State, p.SetsKnown = l.state, l.state.Live != nil
+	}
+	if plan != nil {
+		p.State, p.SetsKnown, p.Pending = plan.State, plan.SetsKnown, plan.Pending
+		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
+	}
+	p.Target, p.Sources, p.Cluster = l.target, e.sources, c.cluster
+	p.Superseded = l.superseded || l.otherInstallation != ""
+	p.Unmanaged = config.ManagementState == v1alpha1.Unmanaged
+	p.Tool = "oc"
+	if s != nil && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {
+		p.Tool = "kubectl"
+	}
+	p.Optional = nil
+	for _, r := range config.Rollups {
+		if r != v1alpha1.RollupDegraded {
+			p.Optional = append(p.Optional, "KMSPlugins"+string(r))
+		}
+	}
+	e.published = p
+	c.Rollup.Set(p)
+}
