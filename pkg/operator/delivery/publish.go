@@ -20,7 +20,6 @@ type Rollup interface {
 type Published struct {
 	v1alpha1.Target
 	Sources *source.Target
-	Cluster *source.Cluster
 	// State has the plugin sets, as last known; SetsKnown says that they are.
 	State     State
 	SetsKnown bool
@@ -55,7 +54,7 @@ func (c *Controller) publish(config *v1alpha1.OperatorConfiguration, l life, e *
 		p.State, p.SetsKnown, p.Pending = plan.State, plan.SetsKnown, plan.Pending
 		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
 	}
-	p.Target, p.Sources, p.Cluster = l.target, e.sources, c.cluster
+	p.Target, p.Sources = l.target, e.sources
 	p.Superseded = l.superseded || l.otherInstallation != ""
 	p.Unmanaged = config.ManagementState == v1alpha1.Unmanaged
 	p.Tool = "oc"

@@ -135,7 +135,7 @@ func (c *Controller) Set(t delivery.Published) {
 
 // forCompare is a target without its sources, whose content changes.
 func forCompare(t delivery.Published) delivery.Published {
-	t.Sources, t.Cluster = nil, nil
+	t.Sources = nil
 	return t
 }
 
@@ -263,6 +263,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	case !exists:
 		return Verdict{Done: t.Clean}, true
 	case t.Off:
+		t.Sources.Nodes(nil) // none is needed any more
 		return s.takeOff(ctx, resource), true
 	case !t.SetsKnown && len(resource.Reports) == 0:
 		return Verdict{}, false

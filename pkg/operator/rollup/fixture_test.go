@@ -139,7 +139,7 @@ func (s *fixture) set(t *target) {
 			WakeDelivery: func() {}, WakeRollup: func() { s.Wake(t.Name) }})
 	}
 	p := t.Published
-	p.Sources, p.Cluster = s.published, s.sources
+	p.Sources = s.published
 	s.Controller.Set(p)
 }
 

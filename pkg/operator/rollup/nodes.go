@@ -26,7 +26,7 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 		}
 		pods = slices.DeleteFunc(t.Sources.Pods.All(), func(p *corev1.Pod) bool { return p == nil })
 	}
-	if !t.Cluster.OwnPods.Known() {
+	if !t.Sources.Cluster.OwnPods.Known() {
 		return nil, nil, false
 	}
 	names := map[string]bool{}
@@ -37,7 +37,7 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 		names[resource.Reports[i].Node] = true
 	}
 	delete(names, "")
-	all, known := t.Cluster.Nodes(t.Name, names)
+	all, known := t.Sources.Nodes(names)
 	if !known {
 		return nil, nil, false
 	}
@@ -45,7 +45,7 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 	for name, n := range all {
 		created[name] = n.Created.Time
 	}
-	expected = expect(t, s.Namespace, pods, reporters(t.Name, t.Cluster.OwnPods.All()), all, s.now)
+	expected = expect(t, s.Namespace, pods, reporters(t.Name, t.Sources.Cluster.OwnPods.All()), all, s.now)
 	until := s.replaced.QuietUntil(resource.Nodes, s.now)
 	for i := range expected {
 		if n := &expected[i]; until[n.Name].After(n.QuietUntil) {

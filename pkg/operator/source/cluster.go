@@ -2,9 +2,6 @@ package source
 
 import (
 	"context"
-	"maps"
-	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,10 +12,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/operator/outage"
 )
-
-// manyNodes is from how many nodes on all Nodes are followed rather than each by its
-// name: a list of all costs the memory of all, and few nodes have API servers.
-const manyNodes = 16
 
 // ClusterName is the name of the one object of each of OpenShift's configuration
 // resources.
@@ -87,7 +80,7 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 		c.Infrastructure = New(o.Client, c.server, Selection{Resource: Infrastructures, Name: ClusterName}, exists, Wake[struct{}]{Do: o.WakeDelivery})
 		c.group.start(c.Infrastructure)
 	}
-	c.nodes = nodes{wake: o.WakeRollup, byName: map[string]followed{}}
+	c.nodes = nodes{wake: o.WakeRollup, wanted: map[*Target]map[string]bool{}, byName: map[string]followed{}}
 	return c
 }
 
@@ -99,66 +92,3 @@ func NewAPIServer(client dynamic.Interface, wake func()) *Source[*configv1.APISe
 
 // End ends the sources, and waits for them.
 func (c *Cluster) End() { c.group.end() }
-
-// nodes are followed as far as they are asked for.
-type nodes struct {
-	wake func()
-
-	mu     sync.Mutex
-	wanted map[string][]string // names, by who wants them
-	byName map[string]followed // "": all of them
-}
-
-type followed struct {
-	*Source[Node]
-	end context.CancelFunc
-}
-
-// Nodes returns those of the named Nodes that exist, and false while that is not
-// known. Nodes that nobody names any more are no longer followed.
-func (c *Cluster) Nodes(target string, names map[string]bool) (found map[string]Node, known bool) {
-	c.nodes.mu.Lock()
-	defer c.nodes.mu.Unlock()
-	if c.nodes.wanted == nil {
-		c.nodes.wanted = map[string][]string{}
-	}
-	c.nodes.wanted[target] = slices.Collect(maps.Keys(names))
-	all := map[string]bool{}
-	for _, wanted := range c.nodes.wanted {
-		for _, name := range wanted {
-			all[name] = true
-		}
-	}
-	if len(all) > manyNodes {
-		all = map[string]bool{"": true}
-	}
-	c.followNodes(all)
-	found, known = map[string]Node{}, true
-	for name := range names {
-		s, each := c.nodes.byName[name]
-		if !each {
-			s = c.nodes.byName[""]
-		}
-		known = known && s.Known()
-		if n, exists := s.Get("", name); exists {
-			found[name] = n
-		}
-	}
-	return found, known
-}
-
-// followNodes starts and ends sources.
-func (c *Cluster) followNodes(names map[string]bool) {
-	for name, f := range c.nodes.byName {
-		if !names[name] {
-			f.end()
-			delete(c.nodes.byName, name)
-		}
-	}
-	for name := range names {
-		if _, ok := c.nodes.byName[name]; !ok {
-			s := New(c.client, c.server, Selection{Resource: Nodes, Name: name}, readNode, Wake[Node]{Do: c.nodes.wake})
-			c.nodes.byName[name] = followed{s, c.group.start(s)}
-		}
-	}
-}

@@ -19,6 +19,7 @@ import (
 
 // Target has the sources of one API server. What is nil is not followed.
 type Target struct {
+	Cluster   *Cluster
 	Resource  *Source[*operatorcr.Status]
 	Namespace *Source[struct{}]
 	Pods      *Source[*corev1.Pod]
@@ -32,7 +33,6 @@ type Target struct {
 
 	target  v1alpha1.Target
 	options TargetOptions
-	cluster *Cluster
 	group   *group
 	ends    map[any]context.CancelFunc
 	needs   Needs
@@ -66,7 +66,7 @@ type Deployment struct {
 
 // NewTarget starts the sources of a target.
 func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.Target, o TargetOptions) *Target {
-	s := &Target{target: *t, options: o, cluster: c, group: newGroup(ctx), ends: map[any]context.CancelFunc{}}
+	s := &Target{target: *t, options: o, Cluster: c, group: newGroup(ctx), ends: map[any]context.CancelFunc{}}
 	s.Resource = New(c.client, c.server, Selection{Resource: operatorcr.Of(string(t.Resource)).GVR(), Name: operatorcr.Name}, operatorcr.Read,
 		Wake[*operatorcr.Status]{Do: o.WakeRollup}, Wake[*operatorcr.Status]{Do: o.WakeDelivery, If: concernsDelivery})
 	s.Namespace = New(c.client, c.server, Selection{Resource: Namespaces, Name: t.Namespace}, exists, Wake[struct{}]{Do: o.WakeDelivery})
@@ -79,7 +79,11 @@ func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.Target, o TargetOpti
 }
 
 // End ends the sources, and waits for them.
-func (s *Target) End() { s.group.end() }
+func (s *Target) End() {
+	s.group.cancel()
+	s.releaseNodes()
+	s.group.end()
+}
 
 // Same reports whether the sources of a target serve another configuration of it.
 func (s *Target) Same(t *v1alpha1.Target) bool {
@@ -91,7 +95,7 @@ func (s *Target) Same(t *v1alpha1.Target) bool {
 func (s *Target) Follow(n Needs) {
 	objects := func(selection Selection) *Source[*unstructured.Unstructured] {
 		selection.Namespace = s.target.Namespace
-		return New(s.cluster.client, s.cluster.server, selection, whole, Wake[*unstructured.Unstructured]{Do: s.options.WakeDelivery})
+		return New(s.Cluster.client, s.Cluster.server, selection, whole, Wake[*unstructured.Unstructured]{Do: s.options.WakeDelivery})
 	}
 	keep(s, &s.SecretRole, n.SecretRole, func() *Source[*unstructured.Unstructured] {
 		return objects(Selection{Resource: Roles, Name: s.options.SecretRole})
@@ -103,7 +107,7 @@ func (s *Target) Follow(n Needs) {
 		return objects(Selection{Resource: ServiceAccounts, Name: s.options.ServiceAccount})
 	})
 	keep(s, &s.Secret, n.Secret, func() *Source[encryption.Set] {
-		return New(s.cluster.client, s.cluster.server, Selection{Resource: Secrets, Namespace: s.target.Namespace, Name: s.target.EncryptionConfig.Secret},
+		return New(s.Cluster.client, s.Cluster.server, Selection{Resource: Secrets, Namespace: s.target.Namespace, Name: s.target.EncryptionConfig.Secret},
 			func(o *unstructured.Unstructured) encryption.Set {
 				return encryption.Read(Secret(o), s.target.EncryptionConfig)
 			}, Wake[encryption.Set]{Do: s.options.WakeDelivery})
@@ -112,7 +116,7 @@ func (s *Target) Follow(n Needs) {
 		keep(s, &s.Deployment, false, nil)
 	}
 	keep(s, &s.Deployment, n.Deployment != "", func() *Source[Deployment] {
-		return New(s.cluster.client, s.cluster.server, Selection{Resource: Deployments, Namespace: s.target.Namespace, Name: n.Deployment}, s.readDeployment,
+		return New(s.Cluster.client, s.Cluster.server, Selection{Resource: Deployments, Namespace: s.target.Namespace, Name: n.Deployment}, s.readDeployment,
 			Wake[Deployment]{Do: s.options.WakeDelivery})
 	})
 	s.needs = n
