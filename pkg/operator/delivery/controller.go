@@ -122,7 +122,7 @@ func (c *Controller) Run(ctx context.Context) {
 	sources, end := context.WithCancel(ctx)
 	defer end()
 	cluster := source.NewCluster(sources, source.ClusterOptions{
-		Client: c.Client, Namespace: c.Namespace, Ours: manifests.Ours, Policy: manifests.PolicyName, Detect: c.OpenShift == nil,
+		Client: c.Client, Namespace: c.Namespace, Ours: manifests.Ours, Policy: manifests.PolicyName, CheckPolicy: checkPolicy, Detect: c.OpenShift == nil,
 		WakeDelivery: c.WakeAll, WakeRollup: func() {
 			for _, name := range c.names() {
 				c.Rollup.Wake(name)

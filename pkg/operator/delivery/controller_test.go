@@ -165,11 +165,21 @@ func TestTargetWithNothingToDoIsLeftAlone(t *testing.T) {
 	}
 }
 
+var withPlugin = strings.Replace(oneTarget, "podSelector", `plugins: [{keyID: "1", endpoint: "unix:///k.sock", role: Write}], podSelector`, 1)
+
+func TestMissingPolicyIsReported(t *testing.T) {
+	all, _ := runController(t, withPlugin, nil)
+	if !slices.ContainsFunc(all, func(request string) bool {
+		return strings.Contains(request, "ValidatingAdmissionPolicy kms-health-reporter does not exist: apply the manifests")
+	}) {
+		t.Errorf("%v", all)
+	}
+}
+
 func TestRestartRepeatsNoEvent(t *testing.T) {
 	r := &requests{}
 	client := r.client(nil)
-	named := strings.Replace(oneTarget, "podSelector", `plugins: [{keyID: "1", endpoint: "unix:///k.sock", role: Write}], podSelector`, 1)
-	for _, configuration := range []string{oneTarget, named, "managementState: Unmanaged\n" + named} {
+	for _, configuration := range []string{oneTarget, withPlugin, "managementState: Unmanaged\n" + withPlugin} {
 		_ = r.run(t, client, configuration)
 		if events := r.run(t, client, configuration); len(events) > 0 {
 			t.Errorf("after a restart: %v", events)

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -152,9 +153,7 @@ func (c *Controller) observeCluster(s *Snapshot) *Problem {
 	s.TLS, s.TLSProblem = settings, problem
 	s.OpenShift = c.IsOpenShift()
 	s.CA, s.CAProblem = c.readCA()
-	policy, _ := cluster.Policy.Get("", manifests.PolicyName)
-	binding, _ := cluster.PolicyBinding.Get("", manifests.PolicyName)
-	s.PolicyProblem = policyProblem(policy, binding)
+	s.PolicyProblem = cmp.Or(policyProblem("ValidatingAdmissionPolicy", cluster.Policy), policyProblem("ValidatingAdmissionPolicyBinding", cluster.PolicyBinding))
 	if role, exists := cluster.Roles.Get("", manifests.Name(s.Target.Name)); exists {
 		s.Owner = &manifests.Owner{Name: role.GetName(), UID: string(role.GetUID())}
 	}

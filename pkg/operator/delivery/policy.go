@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // policyFields are those of an admission policy and of its binding that decide whom
@@ -23,31 +24,39 @@ var defaulted = map[string]any{
 	"matchPolicy": "Equivalent", "namespaceSelector": map[string]any{}, "objectSelector": map[string]any{}, "scope": "*",
 }
 
-// wantedPolicy is the policy of this version and its binding, decoded once. Nothing
-// changes them.
-var wantedPolicy = sync.OnceValues(manifests.Policy)
+// wantedPolicy is the spec of the policy of this version and of its binding, by kind,
+// normalized once. Nothing changes it.
+var wantedPolicy = sync.OnceValues(func() (map[string]any, error) {
+	all, err := manifests.Policy()
+	specs := map[string]any{}
+	for _, o := range all {
+		specs[o.GetKind()] = normalized(o.Object["spec"])
+	}
+	return specs, err
+})
 
-// policyProblem is why the reporters' admission policy is not in force: it bounds what
-// they may write, so none is given a right before. Empty: it is.
-func policyProblem(policy, binding *unstructured.Unstructured) string {
+// policyProblem is why a part of the reporters' admission policy is not in force: it
+// bounds what they may write, so none is given a right before. Empty: it is.
+func policyProblem(kind string, part *source.Source[string]) string {
+	problem, exists := part.Get("", manifests.PolicyName)
+	if !exists {
+		return fmt.Sprintf("%s %s does not exist: apply the manifests", kind, manifests.PolicyName)
+	}
+	return problem
+}
+
+// checkPolicy is why a policy or binding that exists is not the one of this version.
+// Empty: it is.
+func checkPolicy(live *unstructured.Unstructured) string {
 	wanted, err := wantedPolicy()
 	if err != nil {
 		return err.Error()
 	}
-	for _, w := range wanted {
-		live := policy
-		if w.GetKind() != "ValidatingAdmissionPolicy" {
-			live = binding
-		}
-		if live == nil {
-			return fmt.Sprintf("%s %s does not exist: apply the manifests", w.GetKind(), w.GetName())
-		}
-		for _, field := range policyFields {
-			is, _, _ := unstructured.NestedFieldNoCopy(live.Object, "spec", field)
-			should, _, _ := unstructured.NestedFieldNoCopy(w.Object, "spec", field)
-			if !reflect.DeepEqual(normalized(is), normalized(should)) {
-				return fmt.Sprintf("%s %s is not the one of this version (%s differs): apply the manifests", w.GetKind(), w.GetName(), field)
-			}
+	is, _ := normalized(live.Object["spec"]).(map[string]any)
+	should, _ := wanted[live.GetKind()].(map[string]any)
+	for _, field := range policyFields {
+		if !reflect.DeepEqual(is[field], should[field]) {
+			return fmt.Sprintf("%s %s is not the one of this version (%s differs): apply the manifests", live.GetKind(), live.GetName(), field)
 		}
 	}
 	return ""

@@ -21,9 +21,9 @@ const ClusterName = "cluster"
 type Cluster struct {
 	// Roles and Bindings are the ClusterRoles and ClusterRoleBindings made for targets.
 	Roles, Bindings *Source[*unstructured.Unstructured]
-	// Policy and PolicyBinding bound what reporters may write. The operator only
-	// checks them.
-	Policy, PolicyBinding *Source[*unstructured.Unstructured]
+	// Policy and PolicyBinding bound what reporters may write. Of each, only why it is
+	// not as it should be is kept, empty where it is.
+	Policy, PolicyBinding *Source[string]
 	// What was made for targets in the operator's own namespace.
 	OwnPods                                *Source[OwnPod]
 	DaemonSets, ConfigMaps, ServiceAccount *Source[*unstructured.Unstructured]
@@ -50,6 +50,8 @@ type ClusterOptions struct {
 	Namespace string // the operator's own
 	Ours      string // selects what was made for targets
 	Policy    string // the name of the reporters' policy, and of its binding
+	// CheckPolicy says why one of them is not as it should be, once for each version.
+	CheckPolicy func(*unstructured.Unstructured) string
 	// Detect says that it is not known whether this is OpenShift.
 	Detect bool
 	// WakeDelivery and WakeRollup wake the controllers, for all targets.
@@ -68,8 +70,12 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	}
 	c.Roles = objects(ClusterRoles, "", "", o.Ours)
 	c.Bindings = objects(ClusterBindings, "", "", o.Ours)
-	c.Policy = objects(Policies, "", o.Policy, "")
-	c.PolicyBinding = objects(PolicyBindings, "", o.Policy, "")
+	policy := func(resource schema.GroupVersionResource) *Source[string] {
+		s := New(o.Client, c.server, Selection{Resource: resource, Name: o.Policy}, o.CheckPolicy, Wake[string]{Do: o.WakeDelivery})
+		c.group.start(s)
+		return s
+	}
+	c.Policy, c.PolicyBinding = policy(Policies), policy(PolicyBindings)
 	c.DaemonSets = objects(DaemonSets, o.Namespace, "", o.Ours)
 	c.ConfigMaps = objects(ConfigMaps, o.Namespace, "", o.Ours)
 	c.ServiceAccount = objects(ServiceAccounts, o.Namespace, "", o.Ours)
