@@ -169,7 +169,7 @@ const (
 	// FormatHealthReports writes the typed healthReports, which only clusters
 	// with the KMSEncryption feature gate have.
 	FormatHealthReports Format = "HealthReports"
-	// FormatBoth writes both, in two independent requests.
+	// FormatBoth writes both, in two requests, one after the other.
 	FormatBoth Format = "Both"
 )
 
