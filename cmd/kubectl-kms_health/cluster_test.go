@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// apiServer answers for kubeapiservers with a healthy report, for the Lease, and
-// for what else there is with forbidden or not found. Its clock is its own. The
-// real one is met in test/; this one can be made to be what no real one is.
+// apiServer returns kubeapiservers with a healthy report, and the Lease; other requests
+// are forbidden or not found. It has its own clock. test/ uses a real API server; this one
+// can have faults that a real one has not.
 type apiServer struct {
 	date      time.Time
 	forbidden string    // a resource
@@ -53,14 +53,14 @@ func (a apiServer) kubeconfig(t *testing.T) string {
 	return path
 }
 
-func TestAClusterIsJudgedByItsOwnClock(t *testing.T) {
+func TestAClusterIsEvaluatedByItsOwnClock(t *testing.T) {
 	code, stdout, stderr := command{}.run(t, "status", "--kubeconfig", apiServer{date: taken.Add(time.Hour)}.kubeconfig(t))
-	if code != 0 || !strings.Contains(stdout, "healthy  k       0s") || stderr != "kms-health: this machine's clock is 60m behind the API server's; judged by the API server's\n" {
+	if code != 0 || !strings.Contains(stdout, "healthy  k       0s") || stderr != "kms-health: this machine's clock is 60m behind the API server's; ages are by the API server's clock\n" {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 }
 
-func TestWhatIsForbiddenIsSaidBesideWhatIsNot(t *testing.T) {
+func TestForbiddenTargetsAreReportedAndOthersShown(t *testing.T) {
 	code, stdout, stderr := command{}.run(t, "status", "--kubeconfig", apiServer{date: taken, forbidden: "authentications"}.kubeconfig(t))
 	if code != 2 || !strings.Contains(stdout, "healthy") || !strings.Contains(stderr, "no right to get authentications") || strings.Contains(stderr, "openshiftapiservers") {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
@@ -71,11 +71,11 @@ func TestWhatIsForbiddenIsSaidBesideWhatIsNot(t *testing.T) {
 	}
 }
 
-func TestAnOperatorThatIsNotHeardOfIsSaid(t *testing.T) {
+func TestAStoppedOperatorIsReported(t *testing.T) {
 	for name, tt := range map[string]struct {
-		server         apiServer
-		args           []string
-		operatorSilent bool
+		server          apiServer
+		args            []string
+		operatorStopped bool
 	}{
 		"alive":             {apiServer{date: taken, renewed: taken.Add(-time.Minute)}, nil, false},
 		"silent":            {apiServer{date: taken, renewed: taken.Add(-20 * time.Minute)}, nil, true},
@@ -86,10 +86,10 @@ func TestAnOperatorThatIsNotHeardOfIsSaid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := command{}.run(t, append([]string{"status", "--kubeconfig", tt.server.kubeconfig(t)}, tt.args...)...)
 			want := ""
-			if tt.operatorSilent {
-				want = "kms-health: the operator has not renewed its Lease for 20m (Lease openshift-kms-health/kms-health-operator): its conditions may be old\n"
+			if tt.operatorStopped {
+				want = "kms-health: the operator has not renewed its Lease for 20m (Lease openshift-kms-health/kms-health-operator): its conditions may be outdated\n"
 			}
-			if code != 0 || stderr != want || strings.Contains(stdout, "by the reports") != tt.operatorSilent {
+			if code != 0 || stderr != want || strings.Contains(stdout, "by the reports") != tt.operatorStopped {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
 			}
 		})

@@ -12,17 +12,17 @@ import (
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 )
 
-// patience of somebody who pressed Tab.
-const patience = 2 * time.Second
+// completionTimeout bounds a completion.
+const completionTimeout = 2 * time.Second
 
-// completeNodes offers the nodes that anything is known of.
+// completeNodes completes the names of nodes that have a report or should have one.
 func (o *options) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), patience)
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
 	quiet := *o
 	quiet.stderr = io.Discard
 	quiet.nodes = nil
-	if slices.Contains(o.files, "-") { // it is the shell's
+	if slices.Contains(o.files, "-") { // stdin belongs to the shell
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	f, err := quiet.read(ctx)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTheDocumentationQuotesWhatIsPrinted(t *testing.T) {
+func TestTheDocumentationQuotesTheOutput(t *testing.T) {
 	states := []string{"healthy.txt", "unhealthy.txt", "migration.txt", "stale.txt", "missing.txt", "disagree.txt", "must-gather.txt"}
 	for name, goldens := range map[string][]string{
 		"README.md":       states,

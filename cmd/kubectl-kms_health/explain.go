@@ -13,7 +13,7 @@ func newExplain(e environment) *cobra.Command {
 	o := options{environment: e}
 	cmd := &cobra.Command{
 		Use:   "explain NODE",
-		Short: "Show all about one node: what was reported, what it means, what to do",
+		Short: "Explain the state of one node: its reports, what they mean, what to do",
 		Long: `Shows all that is known about one node: for each API server and key what was last
 reported, when, and by whom; what it means; what to do next; and the conditions that
 the operator last wrote.
@@ -21,7 +21,7 @@ the operator last wrote.
 Exit codes: of this node, as those of status.`,
 		Example: `  kubectl kms-health explain master-0
 
-  # Of what a reporter's --output wrote, which does not name its node.
+  # Of the output of a reporter's --output, which does not contain the node's name.
   kubectl kms-health explain master-0 --from-file reporter.json`,
 		Args:    cobra.ExactArgs(1),
 		PreRunE: o.validate,

@@ -12,10 +12,10 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// operatorNamespaces are those that the shipped manifests install it in.
+// operatorNamespaces are the namespaces of the shipped manifests.
 var operatorNamespaces = []string{"kms-health", "openshift-kms-health"}
 
-// options are what the commands have in common.
+// options are the flags shared by the commands.
 type options struct {
 	environment
 
@@ -29,20 +29,20 @@ type options struct {
 	output         string
 }
 
-// clusterFlags say which cluster.
+// clusterFlags select the cluster.
 func (o *options) clusterFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "a kubeconfig `file`; left out: $KUBECONFIG, else that of kubectl")
 	f.StringVar(&o.context, "context", "", "the `name` of a context of it; left out: the current one")
 	f.DurationVar(&o.timeout, "request-timeout", 10*time.Second, "give up on an API server that does not answer for so long")
-	f.StringVar(&o.operatorNamespace, "operator-namespace", "", "the operator's `namespace`, where its Lease is looked for; left out: "+strings.Join(operatorNamespaces, ", then "))
+	f.StringVar(&o.operatorNamespace, "operator-namespace", "", "the operator's `namespace`, which has its Lease; left out: "+strings.Join(operatorNamespaces, ", then "))
 	_ = cmd.MarkFlagFilename("kubeconfig")
 	_ = cmd.RegisterFlagCompletionFunc("context", o.completeContexts)
 	_ = cmd.RegisterFlagCompletionFunc("operator-namespace", cobra.NoFileCompletions)
 }
 
-// selectFlags say what of it.
+// selectFlags select targets and nodes.
 func (o *options) selectFlags(cmd *cobra.Command, nodes bool) {
 	f := cmd.Flags()
 	f.StringArrayVar(&o.targets, "target", nil, "only this one of "+strings.Join(operatorcr.Plurals(), ", ")+"; may be repeated")
@@ -53,11 +53,11 @@ func (o *options) selectFlags(cmd *cobra.Command, nodes bool) {
 	}
 }
 
-// fileFlags let files stand for the cluster.
+// fileFlags select files instead of a cluster.
 func (o *options) fileFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.files, "from-file", nil, "read no cluster but this `path`: a must-gather's folder, a file of operator resources in YAML or JSON, or what a reporter's --output wrote; - is standard input; may be repeated")
-	f.StringVar(&o.at, "at", "", "with --from-file: judge at this `time`, as in 2026-05-08T12:34:56Z; left out: that of the newest report")
+	f.StringArrayVar(&o.files, "from-file", nil, "read this `path` instead of a cluster: a must-gather's folder, a file of operator resources in YAML or JSON, or the output of a reporter's --output; - is standard input; may be repeated")
+	f.StringVar(&o.at, "at", "", "with --from-file: evaluate as of this `time`, as in 2026-05-08T12:34:56Z; left out: that of the newest report")
 	_ = cmd.RegisterFlagCompletionFunc("at", cobra.NoFileCompletions)
 }
 
@@ -76,13 +76,13 @@ func (o *options) outputFlag(cmd *cobra.Command, formats ...string) {
 	}
 }
 
-// shipped are the operator's names of its targets, as metrics and events have them,
-// in the configuration that comes with its manifests.
+// shipped are the names of targets, as in metrics and events, in the configuration of the
+// shipped manifests.
 var shipped = map[string]string{
 	"kube-apiserver": "kubeapiservers", "openshift-apiserver": "openshiftapiservers", "oauth-apiserver": "authentications",
 }
 
-// validate finds what is wrong with the flags, before anything is read.
+// validate checks the flags before anything is read.
 func (o *options) validate(*cobra.Command, []string) error {
 	for i, t := range o.targets {
 		if resource, ok := shipped[t]; ok {
@@ -99,7 +99,7 @@ func (o *options) validate(*cobra.Command, []string) error {
 		return nil
 	}
 	if len(o.files) == 0 {
-		return errors.New("--at: is of use with --from-file alone; a cluster is judged now")
+		return errors.New("--at: valid only with --from-file; a cluster is evaluated at the current time")
 	}
 	if _, err := time.Parse(time.RFC3339, o.at); err != nil {
 		return fmt.Errorf("--at: %q is not an RFC 3339 time, as in 2026-05-08T12:34:56Z", o.at)

@@ -12,8 +12,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of testdata anew")
 
-// What these print is in testdata, for the documentation to quote. Each is judged
-// at the same instant.
+// The outputs are in testdata, and quoted by the documentation. Each is evaluated at the
+// same time.
 func TestOutputsAreAsDocumented(t *testing.T) {
 	const gather = "testdata/must-gather"
 	for _, tt := range []struct {

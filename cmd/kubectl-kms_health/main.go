@@ -1,5 +1,5 @@
 // kubectl-kms_health shows the state of the KMS v2 plugins of a cluster's API
-// servers, as the reports on the operator resources have it. kubectl runs it as
+// servers, from the reports on the operator resources. kubectl runs it as
 // `kubectl kms-health`.
 package main
 
@@ -14,7 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // what kubectl logs in by
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // the auth plugins of kubectl
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -23,7 +23,7 @@ import (
 
 const program = "kubectl-kms_health"
 
-// exitUsage is for bad usage too: nothing can be told.
+// exitUsage is also the code of an unknown state.
 const exitUsage = int(view.CannotTell)
 
 func main() {
@@ -36,19 +36,19 @@ func main() {
 	os.Exit(code)
 }
 
-// environment is all that a command touches beside the cluster and its files.
+// environment is what a command uses besides the cluster and its files.
 type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	clock          clock.WithTicker
-	// terminal tells the terminal's width; nil: stdout is none.
+	// terminal returns the terminal's width; nil: stdout is not a terminal.
 	terminal func() int
 }
 
 func run(ctx context.Context, args []string, e environment) int {
 	root := newRoot(e)
-	root.SetArgs(append([]string{}, args...)) // of nil it would take the process's own
+	root.SetArgs(append([]string{}, args...)) // for nil it would use the process's arguments
 	root.SetIn(e.stdin)
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
@@ -68,8 +68,8 @@ func run(ctx context.Context, args []string, e environment) int {
 	return exitUsage
 }
 
-// verdict ends a command that has said all it had to say, and was told of
-// something that is not well.
+// verdict is the error that ends a command with an exit code, after its complete output,
+// when not everything is healthy.
 type verdict view.Verdict
 
 func (v verdict) Error() string { return fmt.Sprintf("verdict %d", int(v)) }
@@ -93,9 +93,9 @@ func works(do func(*cobra.Command, []string) error) func(*cobra.Command, []strin
 const about = `Shows the state of the KMS v2 plugins of a cluster's API servers: of each API
 server, on each node, with each key. It reads what the reporters wrote on the
 operator resources (operator.openshift.io/v1: kubeapiservers, openshiftapiservers
-and authentications, each named cluster), and judges it by itself: it works while
-the operator is down, and shows beside it what the operator last wrote. It writes
-nothing.
+and authentications, each named cluster), and evaluates it itself: it works while
+the operator is down, and also shows the conditions that the operator last wrote. It
+writes nothing.
 
 The states:
   healthy           the plugin answers and is healthy
@@ -107,14 +107,14 @@ The states:
   not yet observed  the node has not reported yet
 
 Exit codes:
-  0  every plugin is healthy, and freshly reported to be; watch: ended by Ctrl-C
+  0  every plugin is healthy by a fresh report; watch: ended by Ctrl-C
   1  some plugin is unhealthy, or in error
   2  the state is not known: a report is stale, unreadable or missing, or its clock
      differs; nothing is reported; the API server cannot be reached; a mistake in
      the command line. 1 outweighs 2.
 
 Rights: get, list and watch on the three resources, for the object named cluster;
-to tell whether the operator is alive, get on its Lease (not a must).
+optionally get on the operator's Lease, to check whether the operator runs.
 
 Completion: kubectl completes the commands of this plugin when an executable named
 kubectl_complete-kms_health is in PATH:
@@ -131,7 +131,7 @@ func newRoot(e environment) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
-		// Without a command there is nothing to do: say what there is.
+		// Without a command, print the help.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate(versionLine() + "\n")

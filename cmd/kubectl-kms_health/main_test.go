@@ -10,11 +10,10 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// taken is when the files of testdata were.
+// taken is when the files of testdata were taken.
 var taken = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
 
-// command is the program with nothing of this machine: no kubeconfig, a clock of
-// its own, no terminal.
+// command is the program without a kubeconfig and a terminal, with a clock of the test.
 type command struct {
 	stdin    string
 	terminal func() int
@@ -34,7 +33,7 @@ func (c command) run(t *testing.T, args ...string) (code int, stdout, stderr str
 	return code, out.String(), errs.String()
 }
 
-func TestWithoutACommandThereIsHelp(t *testing.T) {
+func TestWithoutACommandHelpIsPrinted(t *testing.T) {
 	code, stdout, stderr := command{}.run(t)
 	if code != 0 || stderr != "" {
 		t.Errorf("%d, %q", code, stderr)
@@ -46,7 +45,7 @@ func TestWithoutACommandThereIsHelp(t *testing.T) {
 	}
 }
 
-func TestMistakesInTheCommandLineSayWhatIsWrong(t *testing.T) {
+func TestMistakesInTheCommandLineAreExplained(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args []string
 		want string
@@ -59,7 +58,7 @@ func TestMistakesInTheCommandLineSayWhatIsWrong(t *testing.T) {
 		"unknown form":       {[]string{"status", "-o=table"}, `--output: "table" is none of json, yaml, wide`},
 		"wide is no prose":   {[]string{"explain", "a", "-o=wide"}, `--output: "wide" is none of json, yaml`},
 		"no timeout":         {[]string{"status", "--request-timeout=0s"}, "--request-timeout: 0s must be more than 0"},
-		"at without files":   {[]string{"status", "--at=2026-05-08T12:34:56Z"}, "--at: is of use with --from-file alone"},
+		"at without files":   {[]string{"status", "--at=2026-05-08T12:34:56Z"}, "--at: valid only with --from-file"},
 		"at is no time":      {[]string{"status", "--from-file=-", "--at=noon"}, `--at: "noon" is not an RFC 3339 time`},
 		"files are no watch": {[]string{"watch", "--from-file=x"}, "unknown flag: --from-file"},
 	} {
@@ -72,7 +71,7 @@ func TestMistakesInTheCommandLineSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestWithoutAClusterItSaysHowToNameOne(t *testing.T) {
+func TestWithoutAClusterTheErrorExplainsHowToSelectOne(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"watch"}, {"explain", "a"}} {
 		code, stdout, stderr := command{}.run(t, args...)
 		if code != exitUsage || stdout != "" || !strings.Contains(stderr, "--kubeconfig") || !strings.Contains(stderr, "--from-file") {
@@ -84,18 +83,18 @@ func TestWithoutAClusterItSaysHowToNameOne(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatIsNotThereIsACannotTell(t *testing.T) {
+func TestAnUnreachableAPIServerIsAnUnknownState(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"explain", "a"}} {
 		code, stdout, stderr := command{}.run(t, append(args, "--kubeconfig=testdata/kubeconfig")...)
-		if code != 2 || stdout != "" || !strings.Contains(stderr, "the API server http://127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused\nIs it up") {
+		if code != 2 || stdout != "" || !strings.Contains(stderr, "the API server http://127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused\nCheck that it runs") {
 			t.Errorf("%v: %d, %q, %q", args, code, stdout, stderr)
 		}
 	}
 }
 
-func TestFilesAreJudgedAsOfTheNewestReport(t *testing.T) {
+func TestFilesAreEvaluatedAsOfTheNewestReport(t *testing.T) {
 	code, stdout, stderr := command{}.run(t, "status", "--from-file=testdata/stale.yaml")
-	if code != 2 || !strings.Contains(stdout, "stale") || stderr != "kms-health: judged as of 2026-05-08T12:34:50Z, when the newest report was made; --at judges at another time\n" {
+	if code != 2 || !strings.Contains(stdout, "stale") || stderr != "kms-health: evaluated as of 2026-05-08T12:34:50Z, the time of the newest report; --at sets another time\n" {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 	if code, stdout, _ := (command{}).run(t, "status", "--from-file=testdata/healthy.yaml", "--at=2026-05-08T12:40:00Z"); code != 2 || strings.Count(stdout, "stale") != 3 {
@@ -103,14 +102,14 @@ func TestFilesAreJudgedAsOfTheNewestReport(t *testing.T) {
 	}
 }
 
-func TestANodeOrATargetThatIsNotThereIsSaid(t *testing.T) {
+func TestAnUnknownNodeOrTargetIsReported(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
 		want string
 	}{
 		{[]string{"explain", "master-9"}, `node "master-9" is not known here; known are master-0, master-1, master-2`},
 		{[]string{"status", "--node=master-0", "--node=master-9"}, `node "master-9" is not known here; known are master-0, master-1, master-2`},
-		{[]string{"status", "--target=authentications"}, "testdata/unhealthy.yaml: nothing of authentications is in it"},
+		{[]string{"status", "--target=authentications"}, "testdata/unhealthy.yaml: no object of authentications found"},
 	} {
 		code, stdout, stderr := command{}.run(t, append(tt.args, "--from-file=testdata/unhealthy.yaml")...)
 		if code != 2 || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Contains(stderr, "--help") {
@@ -119,7 +118,7 @@ func TestANodeOrATargetThatIsNotThereIsSaid(t *testing.T) {
 	}
 }
 
-func TestOneNodeIsShownAndJudgedByItself(t *testing.T) {
+func TestOneNodeIsShownAndEvaluatedByItself(t *testing.T) {
 	for node, want := range map[string]int{"master-0": 0, "master-1": 1} {
 		code, stdout, _ := command{}.run(t, "status", "--from-file=testdata/unhealthy.yaml", "--node", node)
 		if code != want || strings.Count(stdout, "(write)") != 1 {
@@ -128,7 +127,7 @@ func TestOneNodeIsShownAndJudgedByItself(t *testing.T) {
 	}
 }
 
-func TestAReportersOutputIsOfTheNodeThatIsNamed(t *testing.T) {
+func TestAReportersOutputIsOfTheGivenNode(t *testing.T) {
 	const line = `[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T12:34:50Z"}]`
 	for want, args := range map[string][]string{
 		"- -":              {"status"},
@@ -146,7 +145,7 @@ func TestAReportersOutputIsOfTheNodeThatIsNamed(t *testing.T) {
 	}
 }
 
-func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
+func TestColoursAreForTerminalsOnly(t *testing.T) {
 	terminal := func() int { return 100 }
 	for name, tt := range map[string]struct {
 		command command

@@ -15,14 +15,14 @@ import (
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 )
 
-// facts are all that was read.
+// facts are the data that was read.
 type facts struct {
 	targets []view.Target
-	now     time.Time // by which to judge
+	now     time.Time // the time of the evaluation
 	// partly means that there are targets that could not be read.
 	partly bool
-	// operatorSilent: the operator has not renewed its Lease lately.
-	operatorSilent bool
+	// operatorStopped: the operator has not renewed its Lease in time.
+	operatorStopped bool
 }
 
 // read reads files or a cluster, and prints on stderr what the reader should know.
@@ -60,7 +60,7 @@ func (o *options) readFiles() (facts, error) {
 		}
 	}
 	if len(f.targets) == 0 {
-		return facts{}, fmt.Errorf("%s: nothing of %s is in it", strings.Join(o.files, ", "), strings.Join(wanted, ", "))
+		return facts{}, fmt.Errorf("%s: no object of %s found", strings.Join(o.files, ", "), strings.Join(wanted, ", "))
 	}
 	switch {
 	case o.at != "":
@@ -68,17 +68,17 @@ func (o *options) readFiles() (facts, error) {
 	case taken.At.IsZero():
 		f.now = o.clock.Now()
 	default:
-		o.warn("judged as of %s, when the newest report was made; --at judges at another time", taken.At.UTC().Format(time.RFC3339))
+		o.warn("evaluated as of %s, the time of the newest report; --at sets another time", taken.At.UTC().Format(time.RFC3339))
 	}
 	return f, err
 }
 
-// cluster is the one that the flags and the environment name.
+// cluster is the cluster according to the flags and the environment.
 func (o *options) cluster() (*source.Cluster, error) {
 	config, err := o.clientConfig().ClientConfig()
 	if err != nil {
 		if clientcmd.IsEmptyConfig(err) {
-			err = errors.New("no cluster is named: use --kubeconfig FILE, set KUBECONFIG, or read files by --from-file")
+			err = errors.New("no cluster is configured: use --kubeconfig FILE, set KUBECONFIG, or read files by --from-file")
 		}
 		return nil, err
 	}
@@ -108,23 +108,23 @@ func (o *options) readCluster(ctx context.Context, c *source.Cluster) (facts, er
 		f.now = f.now.Add(offset)
 		o.warn("%s", offsetWords(offset))
 	}
-	f.operatorSilent = !o.operatorAlive(ctx, c, f.now)
+	f.operatorStopped = !o.operatorAlive(ctx, c, f.now)
 	return f, nil
 }
 
-// operatorAlive reports whether the operator is alive, by its Lease.
+// operatorAlive reports whether the operator runs, by its Lease.
 func (o *options) operatorAlive(ctx context.Context, c *source.Cluster, now time.Time) bool {
 	lease, ok := c.Lease(ctx, o.leaseNamespaces())
 	if !ok || !now.After(lease.Until) {
 		return true
 	}
-	o.warn("the operator has not renewed its Lease for %s (Lease %s/kms-health-operator): its conditions may be old",
+	o.warn("the operator has not renewed its Lease for %s (Lease %s/kms-health-operator): its conditions may be outdated",
 		duration.HumanDuration(now.Sub(lease.Renewed)), lease.Namespace)
 	return false
 }
 
 func (o *options) noneServed(c *source.Cluster) error {
-	return fmt.Errorf("%s has none of %s.operator.openshift.io named cluster\nReports are written there; is this the right cluster? See --context, and --from-file for files",
+	return fmt.Errorf("%s has none of %s.operator.openshift.io named cluster\nReports are written there. Check that this is the right cluster (--context); --from-file reads files instead",
 		c, strings.Join(o.wanted(), ", "))
 }
 
@@ -133,10 +133,10 @@ func offsetWords(offset time.Duration) string {
 	if offset < 0 {
 		which = "ahead of"
 	}
-	return fmt.Sprintf("this machine's clock is %s %s the API server's; judged by the API server's", duration.HumanDuration(offset.Abs()), which)
+	return fmt.Sprintf("this machine's clock is %s %s the API server's; ages are by the API server's clock", duration.HumanDuration(offset.Abs()), which)
 }
 
-// warn prints a line beside the output.
+// warn prints a line to stderr.
 func (o *options) warn(format string, args ...any) {
 	fmt.Fprintf(o.stderr, "kms-health: "+format+"\n", args...)
 }

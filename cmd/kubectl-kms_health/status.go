@@ -21,7 +21,7 @@ func newStatus(e environment) *cobra.Command {
 		Use:   "status",
 		Short: "Show the state of every plugin, and the operator's conditions",
 		Long: `Shows the state of every plugin, a line for each API server, node and key, and
-below it what the operator last wrote of each API server. "(write)" is the key that
+below it the operator's last conditions of each API server. "(write)" is the key that
 a node encrypts with. AGE is how long ago the plugin was last checked.
 
 Exit codes: 0 all healthy, 1 some plugin is unhealthy, 2 not known; see
@@ -32,7 +32,7 @@ kubectl kms-health --help.`,
   # Of one node, one API server.
   kubectl kms-health status --target kubeapiservers --node master-0
 
-  # Is all well? By the exit code.
+  # Check by the exit code whether every plugin is healthy.
   kubectl kms-health status > /dev/null
 
   # Of a must-gather, without a cluster.
@@ -66,7 +66,7 @@ func (o *options) status(cmd *cobra.Command) error {
 		err = encode(o.stdout, o.output, s)
 	} else {
 		table := o.table()
-		table.Doubtful = f.operatorSilent
+		table.Doubtful = f.operatorStopped
 		_, err = io.WriteString(o.stdout, show.Table(&s, table))
 	}
 	if err != nil {
@@ -75,7 +75,7 @@ func (o *options) status(cmd *cobra.Command) error {
 	return exitCode(s.Verdict(), f.partly)
 }
 
-// exitCode is the verdict as an error, which is what ends a command with its code.
+// exitCode is the verdict as an error, which ends a command with its code.
 func exitCode(v view.Verdict, partly bool) error {
 	if v == view.AllHealthy && partly {
 		v = view.CannotTell
@@ -86,7 +86,7 @@ func exitCode(v view.Verdict, partly bool) error {
 	return verdict(v)
 }
 
-// known says which nodes there are, where one is asked for that is not.
+// known returns an error with the known nodes if a selected one is not among them.
 func known(s *view.Status, nodes []string) error {
 	have := s.Nodes()
 	for _, node := range nodes {
@@ -101,7 +101,7 @@ func known(s *view.Status, nodes []string) error {
 	return nil
 }
 
-// encode writes v, in a form that people can read, too.
+// encode writes v in a readable form.
 func encode(w io.Writer, form string, v any) error {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

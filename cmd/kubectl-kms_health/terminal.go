@@ -8,10 +8,10 @@ import (
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 )
 
-// narrow is the width where there is no terminal to ask.
+// narrow is the width if stdout is not a terminal.
 const narrow = 120
 
-// isTerminal returns what tells a terminal's width; nil: it is none.
+// isTerminal returns a function for the terminal's width; nil: it is not a terminal.
 func isTerminal(f *os.File) func() int {
 	fd := int(f.Fd())
 	if !term.IsTerminal(fd) {
@@ -25,7 +25,7 @@ func isTerminal(f *os.File) func() int {
 	}
 }
 
-// table is how to show one here. NO_COLOR: https://no-color.org.
+// table returns the options of a table. NO_COLOR: https://no-color.org.
 func (o *options) table() show.Options {
 	options := show.Options{Wide: o.output == "wide", Width: narrow}
 	if o.terminal != nil {

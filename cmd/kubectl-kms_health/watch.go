@@ -60,7 +60,7 @@ func (o *options) watch(ctx context.Context) error {
 		for _, target := range o.wanted() {
 			w.take(source.Update{Target: target, Problem: away})
 		}
-	// What waiting does not mend ends it before it begins.
+	// A problem that a retry cannot fix ends it before it begins.
 	case len(problems) > 0:
 		return errors.Join(problems...)
 	default:
@@ -69,7 +69,7 @@ func (o *options) watch(ctx context.Context) error {
 	return w.run(ctx, c.Follow(ctx, o.wanted()))
 }
 
-// unreachable is the problem that may end by itself, if it is one of these.
+// unreachable returns the first problem of the kind that may end without intervention.
 func unreachable(problems []error) *source.Problem {
 	for _, problem := range problems {
 		var p *source.Problem
@@ -80,18 +80,18 @@ func unreachable(problems []error) *source.Problem {
 	return nil
 }
 
-// refresh is how often a terminal is drawn anew, for the ages' sake.
+// refresh is how often a terminal is redrawn, to update the ages.
 const refresh = 5 * time.Second
 
-// watcher shows what it receives, when there is something new to see.
+// watcher prints the received states when they have changed.
 type watcher struct {
 	*options
 	offset func() time.Duration
 
 	found    map[string]*view.Target
-	known    map[string]bool // of these it is known how they are
+	known    map[string]bool // the targets whose state is known
 	problems map[string]*source.Problem
-	shown    string // what there was to see when it was last shown
+	shown    string // the essence of what was last printed
 	again    time.Time
 }
 
@@ -99,7 +99,7 @@ func newWatcher(o *options, offset func() time.Duration) *watcher {
 	return &watcher{options: o, offset: offset, found: map[string]*view.Target{}, known: map[string]bool{}, problems: map[string]*source.Problem{}}
 }
 
-// run ends with ctx, and when the output cannot be written to.
+// run ends with ctx, and when writing to the output fails.
 func (w *watcher) run(ctx context.Context, updates <-chan source.Update) error {
 	for {
 		var timer clock.Timer
@@ -128,7 +128,7 @@ func (w *watcher) run(ctx context.Context, updates <-chan source.Update) error {
 	}
 }
 
-// wait is for how long there is nothing new if nobody writes.
+// wait is for how long the state stays the same without another write.
 func (w *watcher) wait() (time.Duration, bool) {
 	switch {
 	case w.again.IsZero() && w.terminal == nil:
@@ -145,7 +145,7 @@ func (w *watcher) wait() (time.Duration, bool) {
 
 func (w *watcher) now() time.Time { return w.clock.Now().Add(w.offset()) }
 
-// take remembers news, and prints a problem once, however many targets have it.
+// take stores an update, and prints a problem once for all targets that have it.
 func (w *watcher) take(u source.Update) {
 	had := w.problems[u.Target]
 	if u.Problem == nil {
@@ -174,11 +174,11 @@ func (w *watcher) has(p *source.Problem) bool {
 
 func (w *watcher) stamp() string { return w.now().UTC().Format(time.RFC3339) }
 
-// draw shows how things are, where there is something new to see.
+// draw prints the state if it has changed.
 func (w *watcher) draw() error {
 	var targets []view.Target
 	for _, name := range w.wanted() {
-		// At first, wait until all is known.
+		// At first, wait until all targets are known.
 		if w.shown == "" && !w.known[name] && w.problems[name] == nil {
 			return nil
 		}
@@ -187,7 +187,7 @@ func (w *watcher) draw() error {
 		}
 	}
 	if w.shown == "" && len(w.known) == 0 {
-		return nil // the API server is away: that was printed
+		return nil // the API server is unreachable, which was printed
 	}
 	var s view.Status
 	s, w.again = view.Of(targets, w.now())
@@ -222,7 +222,7 @@ func (w *watcher) screen(s *view.Status) string {
 	return head + "\n" + table
 }
 
-// essence is what is worth a new table: not that a plugin was checked again.
+// essence is the part of the state whose changes cause a new table: not the time of a check.
 func essence(s *view.Status) string {
 	var b strings.Builder
 	for _, t := range s.Targets {

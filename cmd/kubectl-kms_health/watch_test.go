@@ -35,8 +35,8 @@ func newWatched(terminal func() int) *watched {
 	return w
 }
 
-// hear takes news in, and returns what is printed then.
-func (w *watched) hear(t *testing.T, u source.Update) string {
+// receive handles an update, and returns what is printed then.
+func (w *watched) receive(t *testing.T, u source.Update) string {
 	t.Helper()
 	if u.Target == "" {
 		u.Target = "kubeapiservers"
@@ -54,8 +54,8 @@ func (w *watched) look(t *testing.T) string {
 	return w.stdout.String()
 }
 
-// says is news of one node, checked just now.
-func (w *watched) says(t *testing.T, status health.Status, kek string) source.Update {
+// update is an update with one node, checked just now.
+func (w *watched) update(t *testing.T, status health.Status, kek string) source.Update {
 	t.Helper()
 	message, err := health.EncodeMessage([]health.Entry{{KeyID: "2", KEKID: kek, Status: status, LastChecked: w.clock.Now(), Interval: 30 * time.Second}})
 	if err != nil {
@@ -85,7 +85,7 @@ func TestATableIsPrintedWhenAStateChangesAndNotOnEveryReport(t *testing.T) {
 		{health.Healthy, "l", true},
 	} {
 		w.clock.Step(30 * time.Second)
-		out := w.hear(t, w.says(t, step.status, step.kek))
+		out := w.receive(t, w.update(t, step.status, step.kek))
 		if (out != "") != step.prints {
 			t.Errorf("step %d: %q", i, out)
 		}
@@ -93,14 +93,14 @@ func TestATableIsPrintedWhenAStateChangesAndNotOnEveryReport(t *testing.T) {
 			t.Errorf("step %d: %q", i, out)
 		}
 	}
-	if out := w.hear(t, source.Update{}); !strings.Contains(out, "no operator resource is there") {
+	if out := w.receive(t, source.Update{}); !strings.Contains(out, "no operator resource is there") {
 		t.Errorf("gone: %q", out)
 	}
 }
 
-func TestAnEntryTurnsStaleThoughNobodyWrites(t *testing.T) {
+func TestAnEntryBecomesStaleWithoutAWrite(t *testing.T) {
 	w := newWatched(nil)
-	w.hear(t, w.says(t, health.Healthy, "k"))
+	w.receive(t, w.update(t, health.Healthy, "k"))
 	wait, ok := w.wait()
 	if !ok || wait != 2*time.Minute+1 {
 		t.Fatalf("%s, %t", wait, ok)
@@ -114,28 +114,28 @@ func TestAnEntryTurnsStaleThoughNobodyWrites(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	if wait, ok := w.wait(); ok {
-		t.Errorf("there is nothing more to wait for: %s", wait)
+		t.Errorf("there is no other deadline: %s", wait)
 	}
 }
 
-func TestATerminalIsDrawnAnewEachTime(t *testing.T) {
+func TestATerminalIsRedrawnEachTime(t *testing.T) {
 	w := newWatched(func() int { return 200 })
 	for range 2 {
-		out := w.hear(t, w.says(t, health.Healthy, "k"))
+		out := w.receive(t, w.update(t, health.Healthy, "k"))
 		if !strings.HasPrefix(out, "\x1b[H\x1b[2J"+taken.Format(time.RFC3339)+"\nTARGET") || !strings.Contains(out, "\x1b[32mhealthy\x1b[0m") {
 			t.Errorf("%q", out)
 		}
 	}
 	if wait, ok := w.wait(); !ok || wait != refresh {
-		t.Errorf("%s, %t: the ages stand still", wait, ok)
+		t.Errorf("%s, %t: the ages are not updated", wait, ok)
 	}
 	away := problem(t, operatorcr.Plurals())
-	if out := w.hear(t, source.Update{Problem: away}); !strings.Contains(out, ", as last read: the API server") || !strings.Contains(out, "healthy") {
+	if out := w.receive(t, source.Update{Problem: away}); !strings.Contains(out, ", as last read: the API server") || !strings.Contains(out, "healthy") {
 		t.Errorf("%q", out)
 	}
 }
 
-// problem is that of an API server that is not there.
+// problem is that of an unreachable API server.
 func problem(t *testing.T, targets []string) *source.Problem {
 	t.Helper()
 	o := &options{kubeconfig: "testdata/kubeconfig", timeout: time.Second, environment: environment{clock: clocktesting.NewFakeClock(taken)}}
@@ -151,34 +151,34 @@ func problem(t *testing.T, targets []string) *source.Problem {
 	return away
 }
 
-func TestAnAPIServerThatIsAwayIsToldOfOnce(t *testing.T) {
+func TestAnUnreachableAPIServerIsReportedOnce(t *testing.T) {
 	w := newWatched(nil)
 	w.targets = nil // all three
 	away := problem(t, operatorcr.Plurals())
-	tell := func(u source.Update) string {
+	receive := func(u source.Update) string {
 		w.errs.Reset()
 		w.take(u)
 		return w.errs.String()
 	}
-	if said := tell(source.Update{Target: "kubeapiservers", Problem: away}); !strings.Contains(said, "cannot be reached") || !strings.Contains(said, "Trying again") {
-		t.Errorf("%q", said)
+	if printed := receive(source.Update{Target: "kubeapiservers", Problem: away}); !strings.Contains(printed, "cannot be reached") || !strings.Contains(printed, "Trying again") {
+		t.Errorf("%q", printed)
 	}
 	for _, target := range []string{"openshiftapiservers", "kubeapiservers", "authentications"} {
-		if said := tell(source.Update{Target: target, Problem: away}); said != "" {
-			t.Errorf("again: %q", said)
+		if printed := receive(source.Update{Target: target, Problem: away}); printed != "" {
+			t.Errorf("again: %q", printed)
 		}
 	}
 	if out := w.look(t); out != "" {
 		t.Errorf("nothing was read, and there is a table: %q", out)
 	}
 	for i, target := range operatorcr.Plurals() {
-		said := tell(source.Update{Target: target})
-		if last := i == len(operatorcr.Plurals())-1; strings.Contains(said, "can be read again") != last {
-			t.Errorf("%s: %q", target, said)
+		printed := receive(source.Update{Target: target})
+		if last := i == len(operatorcr.Plurals())-1; strings.Contains(printed, "can be read again") != last {
+			t.Errorf("%s: %q", target, printed)
 		}
 	}
-	if said := tell(source.Update{Target: "kubeapiservers", Problem: away}); !strings.Contains(said, "cannot be reached") {
-		t.Errorf("the next time: %q", said)
+	if printed := receive(source.Update{Target: "kubeapiservers", Problem: away}); !strings.Contains(printed, "cannot be reached") {
+		t.Errorf("the next time: %q", printed)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestTheWatchEndsWithItsContextAndWithItsOutput(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	updates, ended := make(chan source.Update), make(chan error)
 	go func() { ended <- w.run(ctx, updates) }()
-	u := w.says(t, health.Healthy, "k")
+	u := w.update(t, health.Healthy, "k")
 	u.Target = "kubeapiservers"
 	updates <- u
 	cancel()
@@ -210,7 +210,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, fmt.Errorf("write: %w", errFull) }
 
-// interrupter presses Ctrl-C once something is said.
+// interrupter presses Ctrl-C once something is printed.
 type interrupter struct {
 	bytes.Buffer
 	interrupt func()
@@ -221,15 +221,15 @@ func (i *interrupter) Write(p []byte) (int, error) {
 	return i.Buffer.Write(p)
 }
 
-func TestAWatchThatWaitsForTheAPIServerSaysSoAndEndsByCtrlC(t *testing.T) {
+func TestAWatchThatWaitsForTheAPIServerReportsThatAndEndsByCtrlC(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var stdout bytes.Buffer
 	stderr := &interrupter{interrupt: cancel}
 	code := run(ctx, []string{"watch", "--kubeconfig=testdata/kubeconfig"}, environment{
 		stdout: &stdout, stderr: stderr, clock: clocktesting.NewFakeClock(taken), getenv: func(string) string { return "" },
 	})
-	said := stderr.String()
-	if code != 0 || stdout.Len() > 0 || strings.Count(said, "cannot be reached") != 1 || !strings.Contains(said, "Trying again") {
-		t.Errorf("%d, %q, %q", code, stdout.String(), said)
+	printed := stderr.String()
+	if code != 0 || stdout.Len() > 0 || strings.Count(printed, "cannot be reached") != 1 || !strings.Contains(printed, "Trying again") {
+		t.Errorf("%d, %q, %q", code, stdout.String(), printed)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// below is what concerns a whole target; empty: nothing.
+// below is the text about a whole target; may be empty.
 func below(t *view.TargetStatus, o Options) string {
 	var b strings.Builder
 	if len(t.Conditions) > 0 {
@@ -55,7 +55,7 @@ func condition(c *view.Condition) string {
 	}
 }
 
-// agreed says what the nodes come to about the key that they write with.
+// agreed is the text on whether the nodes agree on the key that they write with.
 func agreed(w *rollup.Agreement, wide bool) string {
 	id := func(s string) string {
 		if wide {
@@ -70,7 +70,7 @@ func agreed(w *rollup.Agreement, wide bool) string {
 	if w.Agreed {
 		return fmt.Sprintf("%s with %s and the KEK ID %s", every(len(w.Nodes)), key, id(w.KEKID))
 	}
-	// Each thing once, with all nodes of which it is so, in the order of the nodes.
+	// Each state once, with all nodes that have it, in the order of the nodes.
 	var parts []string
 	nodes := map[string][]string{}
 	add := func(words, node string) {
@@ -97,7 +97,7 @@ func agreed(w *rollup.Agreement, wide bool) string {
 	}
 	head := key + ", not agreed on yet: "
 	if differ {
-		head = key + ", the nodes name different KEK IDs: "
+		head = key + ", the nodes report different KEK IDs: "
 	}
 	return head + strings.Join(parts, "; ")
 }
@@ -109,7 +109,7 @@ func every(nodes int) string {
 	return fmt.Sprintf("all %d nodes write", nodes)
 }
 
-// unlike says which nodes write with which key.
+// unlike is the text on which nodes write with which key.
 func unlike(w *rollup.Agreement) string {
 	var firsts []string
 	nodes := map[string][]string{}

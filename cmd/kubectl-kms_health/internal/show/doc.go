@@ -1,3 +1,3 @@
-// Package show puts a view.Status into words: as a table, as prose about one node,
-// or encoded. It decides nothing, and writes nowhere.
+// Package show formats a view.Status: as a table, as text about one node, or encoded. It
+// contains no decisions, and does not write.
 package show

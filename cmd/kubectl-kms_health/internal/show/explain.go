@@ -10,7 +10,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// Prose says all about a node, in sentences.
+// Prose explains the state of a node in sentences.
 func Prose(e *view.Explanation, o Options) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Node %s, as of %s\n", orDash(e.Node), e.Time.UTC().Format(time.RFC3339))
@@ -72,7 +72,7 @@ func sentences(p *view.ExplainedPlugin, now time.Time) []string {
 		if p.State != rollup.State(p.Status) {
 			parts = append(parts, fmt.Sprintf("Last reported: %s.", p.Status))
 		}
-		remote := "The plugin named no valid KEK ID."
+		remote := "The plugin reported no valid KEK ID."
 		if p.KEKID != "" {
 			remote = "KEK ID: " + clean(p.KEKID)
 		}
@@ -90,7 +90,7 @@ func sentences(p *view.ExplainedPlugin, now time.Time) []string {
 	return parts
 }
 
-// writer says who made the report, and where it is.
+// writer is the text on the writer and the form of the report.
 func writer(p *view.Plugin) string {
 	where := map[operatorcr.Form]string{
 		operatorcr.FormCondition: "as a condition",

@@ -39,7 +39,7 @@ func TestDetailsAreCutToTheWidth(t *testing.T) {
 	}
 }
 
-func TestTheReasonStandsBeforeTheDetail(t *testing.T) {
+func TestTheReasonIsBeforeTheDetail(t *testing.T) {
 	for want, p := range map[string]view.Plugin{
 		"  Timeout: no answer within 10s\n": {Reason: health.Timeout, Detail: "no answer within 10s"},
 		"  no answer within 10s\n":          {Detail: "no answer within 10s"}, // of an earlier version
@@ -52,7 +52,7 @@ func TestTheReasonStandsBeforeTheDetail(t *testing.T) {
 	}
 }
 
-func TestIDsAreShortenedUnlessTwoLookAlikeThen(t *testing.T) {
+func TestIDsAreShortenedUnlessTwoWouldBeEqual(t *testing.T) {
 	const long, unlike, alike = "arn:aws:kms:key/1234abcd", "arn:aws:kms:key/1234abce", "arn:gcp:kms:key/1234abcd"
 	for name, tt := range map[string]struct {
 		ids  []string
@@ -81,7 +81,7 @@ func TestIDsAreShortenedUnlessTwoLookAlikeThen(t *testing.T) {
 	}
 }
 
-func TestNobodysWordsSteerTheTerminal(t *testing.T) {
+func TestExternalTextDoesNotControlTheTerminal(t *testing.T) {
 	const evil = "a\x1b[2J\r\u202eb\u0085c"
 	s := status(view.Plugin{Node: evil, KeyID: evil, KEKID: evil, State: rollup.Error, Reason: evil, Detail: evil, Reporter: evil, Form: operatorcr.FormCondition})
 	s.Targets[0].Conditions = []view.Condition{{Type: evil, Status: evil, Reason: evil, Message: evil + "\n" + evil}}
@@ -94,7 +94,7 @@ func TestNobodysWordsSteerTheTerminal(t *testing.T) {
 	}
 }
 
-func TestStatesAloneAreColoured(t *testing.T) {
+func TestOnlyStatesAreColoured(t *testing.T) {
 	for state, want := range map[rollup.State]string{
 		rollup.Healthy: green + "healthy" + plain, rollup.Unhealthy: red + "unhealthy" + plain, rollup.Error: red + "error" + plain,
 		rollup.Stale: yellow + "stale" + plain, rollup.Skewed: yellow + "clock differs" + plain, rollup.Missing: yellow + "not yet observed" + plain,
@@ -122,11 +122,11 @@ func TestAges(t *testing.T) {
 	}
 }
 
-func TestAgreementInWords(t *testing.T) {
+func TestAgreementAsText(t *testing.T) {
 	two := func(answers ...rollup.NodeAgreement) []rollup.NodeAgreement { return answers }
 	for want, w := range map[string]rollup.Agreement{
 		"the one node writes with key 2 and the KEK ID k": {KeyID: "2", Agreed: true, KEKID: "k", Nodes: two(rollup.NodeAgreement{Node: "a"})},
-		"key 2, the nodes name different KEK IDs: k on a; l on b; no report that can be read on c": {KeyID: "2", Nodes: two(
+		"key 2, the nodes report different KEK IDs: k on a; l on b; no report that can be read on c": {KeyID: "2", Nodes: two(
 			rollup.NodeAgreement{Node: "a", Answer: "differs", KEKID: "k"}, rollup.NodeAgreement{Node: "b", Answer: "differs", KEKID: "l"}, rollup.NodeAgreement{Node: "c", Answer: "missing"})},
 		"the nodes write with different keys: key 1 on b; key 2 on a, c": {Nodes: two(
 			rollup.NodeAgreement{Node: "a", First: "2"}, rollup.NodeAgreement{Node: "b", First: "1"}, rollup.NodeAgreement{Node: "c", First: "2"}, rollup.NodeAgreement{Node: "d"})},
@@ -138,7 +138,7 @@ func TestAgreementInWords(t *testing.T) {
 	}
 }
 
-func TestTheReportsSpeakWhereTheOperatorIsNotHeardOf(t *testing.T) {
+func TestAgreementByTheReportsIsShownWhileTheOperatorIsStopped(t *testing.T) {
 	s := status(view.Plugin{Node: "a", KeyID: "2", State: rollup.Healthy})
 	s.Targets[0].Conditions = []view.Condition{{Type: rollup.WriteKeyAgreed, Status: "True", Reason: "AsExpected"}}
 	s.Targets[0].WriteKey = rollup.Agreement{KeyID: "2", Nodes: []rollup.NodeAgreement{{Node: "a", Answer: health.NotHealthy}}}
@@ -149,7 +149,7 @@ func TestTheReportsSpeakWhereTheOperatorIsNotHeardOf(t *testing.T) {
 	}
 }
 
-func TestAVerdictThatTheReportsContradictIsCalledSo(t *testing.T) {
+func TestAConditionThatTheReportsContradictIsMarked(t *testing.T) {
 	const note = "A report above differs"
 	for _, tt := range []struct {
 		state  rollup.State

@@ -15,21 +15,21 @@ type Options struct {
 	Wide bool
 	// Width is that of the terminal, in columns.
 	Width int
-	// Colour paints the states.
+	// Colour prints the states in colours.
 	Colour bool
-	// Doubtful means that the operator is not heard of, so that its conditions may be
-	// old: the reports are to say more.
+	// Doubtful means that the operator has not renewed its Lease, so that its conditions may
+	// be outdated: show more from the reports.
 	Doubtful bool
 }
 
 const (
 	gap = "  " // between columns
-	// minDetail is left of a detail however narrow the terminal is.
+	// minDetail is the shortest width of a detail, also in a narrow terminal.
 	minDetail = 20
 )
 
-// Table is the state of every plugin, a line each, and below it what the operator
-// says of each target.
+// Table is the state of every plugin, a line each, and below it the operator's conditions
+// of each target.
 func Table(s *view.Status, o Options) string {
 	var parts, empty []string
 	if table := rows(s, o); table != "" {
@@ -49,7 +49,7 @@ func Table(s *view.Status, o Options) string {
 	return strings.Join(parts, "\n")
 }
 
-// Where a row has what.
+// Columns of a row.
 const stateColumn = 3
 
 func rows(s *view.Status, o Options) string {

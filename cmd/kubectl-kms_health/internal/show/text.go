@@ -12,8 +12,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// clean keeps others' words from steering the terminal: whoever may write a
-// status, or a plugin through its reporter, chooses them.
+// clean removes control characters from external text, which could control the terminal:
+// every writer of a status, and a plugin through its reporter, can choose it.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
@@ -23,7 +23,7 @@ func clean(s string) string {
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
-// orDash is a word for a cell, which is never empty.
+// orDash is the text of a cell, a dash if it is empty.
 func orDash(s string) string {
 	if s = strings.TrimSpace(clean(s)); s == "" {
 		return "-"
@@ -31,7 +31,7 @@ func orDash(s string) string {
 	return s
 }
 
-// cut shortens to a number of runes, and marks that it did.
+// cut shortens a text to a number of runes, and marks the cut.
 func cut(s string, runes int) string {
 	if utf8.RuneCountInString(s) <= runes {
 		return s
@@ -39,8 +39,8 @@ func cut(s string, runes int) string {
 	return string([]rune(s)[:runes-1]) + "…"
 }
 
-// wrap breaks our own words into lines; others' words and commands stay whole, for
-// copying.
+// wrap breaks own text into lines. External text and commands are not wrapped, so that
+// they can be copied.
 func wrap(text, indent string, width int) string {
 	var b strings.Builder
 	column := 0
@@ -63,7 +63,7 @@ func wrap(text, indent string, width int) string {
 	return b.String() + "\n"
 }
 
-// Shortened ids keep both ends: many begin alike, as ARNs and paths do.
+// Shortened ids keep both ends: many have the same beginning, such as ARNs and paths.
 const idHead, idTail = 7, 8
 
 func middle(s string) string {
@@ -74,7 +74,7 @@ func middle(s string) string {
 	return string(r[:idHead]) + "…" + string(r[len(r)-idTail:])
 }
 
-// shortIDs shortens ids for as long as no two of them look alike then.
+// shortIDs shortens ids unless two of them would then look the same.
 func shortIDs(s *view.Status) func(string) string {
 	looks := map[string]string{}
 	for _, t := range s.Targets {
@@ -89,7 +89,7 @@ func shortIDs(s *view.Status) func(string) string {
 	return func(id string) string { return middle(clean(id)) }
 }
 
-// StateWords are how a state is shown to people.
+// StateWords is the text of a state for people.
 func StateWords(s rollup.State) string {
 	switch s {
 	case rollup.Skewed:
@@ -101,7 +101,7 @@ func StateWords(s rollup.State) string {
 	}
 }
 
-// age in words. Reports are told to the second, so half a second ahead is none.
+// age as text. Reports have whole seconds, so half a second ahead counts as zero.
 func age(d time.Duration) string {
 	if d <= -time.Second {
 		return "-" + duration.HumanDuration(-d)

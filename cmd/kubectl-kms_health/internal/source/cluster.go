@@ -21,8 +21,8 @@ import (
 
 // Cluster reads from an API server.
 type Cluster struct {
-	client  dynamic.Interface // gives up after timeout
-	watches dynamic.Interface // never does
+	client  dynamic.Interface // requests end after timeout
+	watches dynamic.Interface // without a timeout
 	host    string
 	timeout time.Duration
 	clock   clock.WithTicker
@@ -50,12 +50,12 @@ func NewCluster(config *rest.Config, timeout time.Duration, c clock.WithTicker) 
 	return cluster, err
 }
 
-// Offset is by how much the API server's clock is ahead of ours, as far as it
-// matters: a few seconds do not, and count as none.
+// Offset is how far the API server's clock is ahead of the local one; zero for a few
+// seconds.
 func (c *Cluster) Offset() time.Duration { return c.server.Offset() }
 
-// Read gets the targets. Those that are not there are passed over; each of the
-// problems is of one or more targets that could not be read.
+// Read gets the targets. Those that do not exist are skipped; each problem is of one or
+// more targets that could not be read.
 func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Target, problems []error) {
 	objects := make([]*unstructured.Unstructured, len(targets))
 	errs := make([]error, len(targets))
@@ -72,7 +72,7 @@ func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Targ
 		switch err := errs[i]; {
 		case err == nil:
 			found = append(found, view.Read(target, objects[i]))
-		case apierrors.IsNotFound(err): // neither the resource nor the object is a must
+		case apierrors.IsNotFound(err): // the resource and the object are optional
 		default:
 			kind := kindOf(err)
 			if same[kind] == nil {
@@ -81,7 +81,7 @@ func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Targ
 			same[kind] = append(same[kind], i)
 		}
 	}
-	for _, kind := range kinds { // what is wrong with all is told once
+	for _, kind := range kinds { // a problem of all targets is reported once
 		var those []string
 		for _, i := range same[kind] {
 			those = append(those, targets[i])

@@ -16,8 +16,8 @@ import (
 )
 
 // What a real API server answers is tested with one. This is about answers that
-// one gives only when it is ill, or not what it should be.
-func TestWhatIsWrongIsToldOncePerKind(t *testing.T) {
+// one gives only when it is unhealthy, or not an API server.
+func TestProblemsAreReportedOncePerKind(t *testing.T) {
 	status := func(code int, reason string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -34,8 +34,8 @@ func TestWhatIsWrongIsToldOncePerKind(t *testing.T) {
 	}{
 		"not found":    {status(404, "NotFound"), false, ""},
 		"forbidden":    {status(403, "Forbidden"), false, "no right to get kubeapiservers, openshiftapiservers, authentications of operator.openshift.io"},
-		"unauthorized": {status(401, "Unauthorized"), false, "does not know you"},
-		"bad request":  {status(400, "BadRequest"), false, "does not let you get kubeapiservers"},
+		"unauthorized": {status(401, "Unauthorized"), false, "rejected the credentials"},
+		"bad request":  {status(400, "BadRequest"), false, "rejected the request to get kubeapiservers"},
 		"unavailable":  {status(503, "ServiceUnavailable"), true, "cannot be reached"},
 		"silent":       {silent, true, "cannot be reached: no answer within 50ms"},
 		"another page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, true, "cannot be reached"},

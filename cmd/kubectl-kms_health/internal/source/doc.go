@@ -1,3 +1,3 @@
-// Package source reads operator resources: from a cluster, with the rights of
-// whoever asks, or from files that were taken of one. It judges nothing.
+// Package source reads operator resources: from a cluster, with the rights of the user,
+// or from files. It does not evaluate them.
 package source

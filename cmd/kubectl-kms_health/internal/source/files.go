@@ -17,34 +17,34 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Files are what was taken of a cluster.
+// Files are files with the operator resources of a cluster.
 type Files struct {
 	// Paths are files and folders; - is Stdin.
 	Paths []string
 	Stdin io.Reader
-	// Target and Node name what a reporter's output is of, which does not say; empty:
-	// not known.
+	// Target and Node are those of a reporter's output, which does not contain them;
+	// empty: not known.
 	Target, Node string
 }
 
-// Taken is what was found in them.
+// Taken is the content of Files.
 type Taken struct {
 	Targets []view.Target
 	// At is when it was taken: the time of the newest report. Zero: there is none.
 	At time.Time
-	// Notes are what the reader should know, a line each: files of a folder that
-	// could not be used, and resources that were found twice.
+	// Notes are warnings, a line each: files of a folder that could not be used, and
+	// resources that were found twice.
 	Notes []string
 }
 
-// ErrNothing is wrapped where files have nothing of what is looked for.
+// ErrNothing is wrapped if files contain no operator resource.
 var ErrNothing = errors.New("none of the operator resources is in it")
 
 // maxFile bounds what is read of one file: a must-gather has logs of any size.
 const maxFile = 64 << 20
 
-// Read reads the files. A file that is named must be of use; one in a folder need
-// not.
+// Read reads the files. A file given by its path must be usable; files in a folder may be
+// skipped.
 func (f Files) Read() (Taken, error) {
 	r := &reading{Files: f, from: map[string]string{}}
 	for _, path := range f.Paths {
@@ -112,7 +112,7 @@ func (r *reading) stream(path string, from io.Reader) error {
 	return nil
 }
 
-// folder reads what a must-gather has of the operator resources, wherever it is.
+// folder reads the operator resources of a must-gather, anywhere below the folder.
 func (r *reading) folder(path string) error {
 	// WalkDir does not follow a link, were it the folder itself.
 	root, err := filepath.EvalSymlinks(path)
@@ -122,7 +122,7 @@ func (r *reading) folder(path string) error {
 	looked, found := 0, 0
 	err = filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			r.note("%s: passed over: %v", at, err)
+			r.note("%s: skipped: %v", at, err)
 			return nil
 		}
 		if !entry.Type().IsRegular() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(at)) {
@@ -132,11 +132,11 @@ func (r *reading) folder(path string) error {
 		targets, err := worth(at, entry)
 		switch {
 		case err == nil && len(targets) == 0 && isOurs(at):
-			return fmt.Errorf("%s: holds no object named %s of a kind of %s/v1 (%s), as its place says", at, operatorcr.Name, operatorcr.Group, kindNames())
-		case err != nil && isOurs(at): // to pass over it would make less of what is wrong
+			return fmt.Errorf("%s: holds no object named %s of a kind of %s/v1 (%s), as expected from its path", at, operatorcr.Name, operatorcr.Group, kindNames())
+		case err != nil && isOurs(at): // skipping it would hide a problem
 			return fmt.Errorf("%s: %w", at, err)
 		case err != nil:
-			r.note("%s: passed over: %v", at, err)
+			r.note("%s: skipped: %v", at, err)
 		}
 		for _, t := range targets {
 			if err := r.add(at, t); err != nil {
@@ -156,7 +156,7 @@ func (r *reading) folder(path string) error {
 	return nil
 }
 
-// worth reads what a file of a folder has of operator resources, if anything.
+// worth reads the operator resources of a file in a folder, if any.
 func worth(path string, entry fs.DirEntry) ([]view.Target, error) {
 	info, err := entry.Info()
 	if err != nil {
@@ -172,14 +172,14 @@ func worth(path string, entry fs.DirEntry) ([]view.Target, error) {
 	return resources(data)
 }
 
-// isOurs reports whether a file is where a must-gather has one of the resources.
+// isOurs reports whether a file's path is that of one of the resources in a must-gather.
 func isOurs(path string) bool {
 	name, folder := filepath.Base(path), filepath.Dir(path)
 	return strings.TrimSuffix(name, filepath.Ext(name)) == operatorcr.Name &&
 		slices.Contains(operatorcr.Plurals(), filepath.Base(folder)) && filepath.Base(filepath.Dir(folder)) == operatorcr.Group
 }
 
-// worthParsing spares the thousands of other files of a must-gather.
+// worthParsing excludes the thousands of other files of a must-gather.
 func worthParsing(data []byte) bool {
 	if !bytes.Contains(data, []byte(operatorcr.Group+"/")) {
 		return false
@@ -187,8 +187,8 @@ func worthParsing(data []byte) bool {
 	return slices.ContainsFunc(operatorcr.Resources, func(r operatorcr.Resource) bool { return bytes.Contains(data, []byte(r.Kind)) })
 }
 
-// add takes a target in. Of a resource that is there twice, as where data was
-// gathered twice, the newer one counts.
+// add adds a target. If a resource was found twice, as when data was gathered twice, the
+// newer one counts.
 func (r *reading) add(path string, t view.Target) error {
 	other, twice := r.from[t.Name]
 	if !twice {
@@ -197,7 +197,7 @@ func (r *reading) add(path string, t view.Target) error {
 		return nil
 	}
 	if t.IsOutput() {
-		return fmt.Errorf("%s: nothing tells what is a reporter's output of another than %s; read them one at a time, with --node", path, other)
+		return fmt.Errorf("%s: a reporter's output contains no node, so it cannot be distinguished from that of %s; read them one at a time, with --node", path, other)
 	}
 	at := slices.IndexFunc(r.Targets, func(had view.Target) bool { return had.Name == t.Name })
 	newer, older := other, path

@@ -47,29 +47,29 @@ func TestWhatAFileMayBe(t *testing.T) {
 		want []string // targets, with their nodes
 		err  string
 	}{
-		"JSON":                         {apiServer, []string{"kubeapiservers a"}, ""},
-		"YAML":                         {block, []string{"openshiftapiservers"}, ""},
-		"documents":                    {"---\n" + block + "---\n---\n" + auth, []string{"openshiftapiservers", "authentications a"}, ""},
-		"JSON documents":               {auth + "\n" + apiServer, []string{"kubeapiservers a", "authentications a"}, ""},
-		"a List":                       {list(auth, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"cluster"}}`, apiServer), []string{"kubeapiservers a", "authentications a"}, ""},
-		"a typed list":                 {`{"apiVersion":"operator.openshift.io/v1","kind":"KubeAPIServerList","items":[{"metadata":{"name":"cluster"}}]}`, []string{"kubeapiservers"}, ""},
-		"a byte order mark":            {"\ufeff" + apiServer, []string{"kubeapiservers a"}, ""},
-		"a reporter's line":            {report, []string{" n"}, ""},
-		"a reporter's lines":           {"[]\n" + report + "\n", []string{" n"}, ""},
-		"a reporter's lines, in a log": {"I0508 12:34:56 main.go] \"Starting\"\n" + report + "\nE0508 nonsense\n", []string{" n"}, ""},
-		"a reporter's, over lines":     {strings.ReplaceAll(report, ",", ",\n  ") + "\n", []string{" n"}, ""},
-		"a reporter without plugins":   {"[]\n", []string{" n"}, ""},
-		"a reporter's words of a kind": {strings.Replace(report, "}", `,"detail":"apiVersion: v1"}`, 1), []string{" n"}, ""},
-		"a reporter's last line, cut":  {report + "\n[{\"keyID\":\"2\",\n", nil, "the last line that a reporter's --output wrote: message is not a JSON array"},
-		"a reporter's strange line":    {`[{"keyID":"2","status":"fine"}]`, nil, `[0].status: "fine" is none of`},
-		"nothing":                      {" \n", nil, "is empty"},
-		"another kind":                 {strings.ReplaceAll(apiServer, "KubeAPIServer", "Etcd"), nil, "none of the operator resources is in it"},
-		"another group's kind":         {strings.ReplaceAll(auth, "operator.openshift.io", "config.openshift.io"), nil, "none of the operator resources is in it"},
-		"another name":                 {strings.Replace(apiServer, `"cluster"`, `"other"`, 1), nil, "wanted is an object named cluster"},
-		"no object":                    {"- a\n- b\n", nil, "none of the operator resources is in it"},
-		"no YAML":                      {"kind: [", nil, "document 1 is neither YAML nor JSON"},
-		"broken later":                 {block + "---\nkind: [", nil, "document 2 is neither YAML nor JSON"},
-		"an archive":                   {"\x1f\x8b\x08\x00", nil, "is an archive: unpack it"},
+		"JSON":                          {apiServer, []string{"kubeapiservers a"}, ""},
+		"YAML":                          {block, []string{"openshiftapiservers"}, ""},
+		"documents":                     {"---\n" + block + "---\n---\n" + auth, []string{"openshiftapiservers", "authentications a"}, ""},
+		"JSON documents":                {auth + "\n" + apiServer, []string{"kubeapiservers a", "authentications a"}, ""},
+		"a List":                        {list(auth, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"cluster"}}`, apiServer), []string{"kubeapiservers a", "authentications a"}, ""},
+		"a typed list":                  {`{"apiVersion":"operator.openshift.io/v1","kind":"KubeAPIServerList","items":[{"metadata":{"name":"cluster"}}]}`, []string{"kubeapiservers"}, ""},
+		"a byte order mark":             {"\ufeff" + apiServer, []string{"kubeapiservers a"}, ""},
+		"a reporter's line":             {report, []string{" n"}, ""},
+		"a reporter's lines":            {"[]\n" + report + "\n", []string{" n"}, ""},
+		"a reporter's lines, in a log":  {"I0508 12:34:56 main.go] \"Starting\"\n" + report + "\nE0508 nonsense\n", []string{" n"}, ""},
+		"a reporter's, over lines":      {strings.ReplaceAll(report, ",", ",\n  ") + "\n", []string{" n"}, ""},
+		"a reporter without plugins":    {"[]\n", []string{" n"}, ""},
+		"a detail that contains a kind": {strings.Replace(report, "}", `,"detail":"apiVersion: v1"}`, 1), []string{" n"}, ""},
+		"a reporter's last line, cut":   {report + "\n[{\"keyID\":\"2\",\n", nil, "the last line of a reporter's --output: message is not a JSON array"},
+		"a reporter's strange line":     {`[{"keyID":"2","status":"fine"}]`, nil, `[0].status: "fine" is none of`},
+		"nothing":                       {" \n", nil, "is empty"},
+		"another kind":                  {strings.ReplaceAll(apiServer, "KubeAPIServer", "Etcd"), nil, "none of the operator resources is in it"},
+		"another group's kind":          {strings.ReplaceAll(auth, "operator.openshift.io", "config.openshift.io"), nil, "none of the operator resources is in it"},
+		"another name":                  {strings.Replace(apiServer, `"cluster"`, `"other"`, 1), nil, "expected an object named cluster"},
+		"no object":                     {"- a\n- b\n", nil, "none of the operator resources is in it"},
+		"no YAML":                       {"kind: [", nil, "document 1 is neither YAML nor JSON"},
+		"broken later":                  {block + "---\nkind: [", nil, "document 2 is neither YAML nor JSON"},
+		"an archive":                    {"\x1f\x8b\x08\x00", nil, "is an archive: unpack it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(in(t, map[string]string{"f": tt.text}), "f")
@@ -125,7 +125,7 @@ func TestAFolderIsSearched(t *testing.T) {
 	if want := time.Date(2026, 5, 8, 12, 34, 55, 0, time.UTC); !taken.At.Equal(want) {
 		t.Error(taken.At)
 	}
-	if len(taken.Notes) != 1 || !strings.Contains(taken.Notes[0], filepath.Join("a", "b", "broken.yaml")+": passed over") {
+	if len(taken.Notes) != 1 || !strings.Contains(taken.Notes[0], filepath.Join("a", "b", "broken.yaml")+": skipped") {
 		t.Errorf("%q", taken.Notes)
 	}
 	link := filepath.Join(t.TempDir(), "link")
@@ -137,7 +137,7 @@ func TestAFolderIsSearched(t *testing.T) {
 	}
 }
 
-func TestAFolderWithNothingSaysWhatWasLookedFor(t *testing.T) {
+func TestAFolderWithoutResourcesIsAnErrorWithTheExpectedContent(t *testing.T) {
 	dir := in(t, map[string]string{"a/nodes.yaml": "kind: NodeList", "pods.log": "", "b/pod.json": "{}"})
 	file := filepath.Join(in(t, map[string]string{"f": apiServer}), "f")
 	for _, paths := range [][]string{{dir}, {file, dir}} {
@@ -156,7 +156,7 @@ func TestAFolderWithNothingSaysWhatWasLookedFor(t *testing.T) {
 	}
 }
 
-func TestOfAResourceThatIsThereTwiceTheNewerCounts(t *testing.T) {
+func TestOfAResourceFoundTwiceTheNewerCounts(t *testing.T) {
 	dir := in(t, map[string]string{"1.json": apiServer, "2.json": newer, "3.json": apiServer})
 	taken, err := Files{Paths: []string{dir}}.Read()
 	if err != nil || len(taken.Targets) != 1 || taken.Targets[0].Newest().Minute() != 44 {
@@ -171,8 +171,8 @@ func TestOfAResourceThatIsThereTwiceTheNewerCounts(t *testing.T) {
 	}
 }
 
-// What lies where a resource belongs is not passed over: less would seem to be wrong
-// than is.
+// A broken file with the path of a resource is not skipped, since that would hide a
+// problem.
 func TestABrokenResourceOfAMustGatherIsAnError(t *testing.T) {
 	const at = "cluster-scoped-resources/operator.openshift.io/openshiftapiservers/cluster.yaml"
 	for name, tt := range map[string]struct{ text, want string }{

@@ -15,23 +15,23 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Update is news of one target.
+// Update is a change of one target.
 type Update struct {
 	Target string
-	// Found is how it is now; nil: it is not there.
+	// Found is its current state; nil: it does not exist.
 	Found *view.Target
-	// Problem is why it is not known; what was known before stands.
+	// Problem is why it could not be read; the previous state is kept.
 	Problem *Problem
 }
 
-// How long to wait before asking again: doubled from the first to the last.
+// The wait before a retry: doubled from the first to the last.
 const (
 	firstWait = 500 * time.Millisecond
 	lastWait  = 5 * time.Second
 )
 
 // Follow sends every change of the targets, their first state included,
-// until ctx ends; it never gives up.
+// until ctx ends; it retries without a limit.
 func (c *Cluster) Follow(ctx context.Context, targets []string) <-chan Update {
 	updates := make(chan Update)
 	for _, target := range targets {
@@ -71,7 +71,7 @@ func (c *Cluster) follow(ctx context.Context, target string, send func(Update)) 
 func (c *Cluster) listAndWatch(ctx context.Context, target string, send func(Update)) (received bool, err error) {
 	one := metav1.ListOptions{FieldSelector: "metadata.name=" + operatorcr.Name}
 	list, err := c.client.Resource(operatorcr.Of(target).GVR()).List(ctx, one)
-	if apierrors.IsNotFound(err) { // the API server does not have this resource, and may yet
+	if apierrors.IsNotFound(err) { // the API server does not have this resource yet
 		send(Update{})
 		return false, nil
 	}
@@ -113,7 +113,7 @@ func (c *Cluster) listAndWatch(ctx context.Context, target string, send func(Upd
 			found := view.Read(target, o)
 			send(Update{Found: &found})
 		case event.Type == watch.Error:
-			return received, nil // too old a version, most of all: the next list has it
+			return received, nil // usually an expired resource version: list again
 		default:
 			continue
 		}

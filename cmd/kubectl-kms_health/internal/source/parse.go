@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// parse reads a file that was named: operator resources, or a reporter's output.
+// parse reads a file: operator resources, or a reporter's output.
 func (f Files) parse(data []byte) ([]view.Target, error) {
 	data = bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\ufeff")))
 	switch {
@@ -27,20 +27,20 @@ func (f Files) parse(data []byte) ([]view.Target, error) {
 	if line := lastArray(data); line != nil && !worthParsing(data) {
 		entries, err := health.DecodeMessage(string(line))
 		if err != nil {
-			return nil, fmt.Errorf("the last line that a reporter's --output wrote: %w", err)
+			return nil, fmt.Errorf("the last line of a reporter's --output: %w", err)
 		}
 		return []view.Target{view.Output(f.Target, f.Node, entries)}, nil
 	}
 	targets, err := resources(data)
 	if err == nil && len(targets) == 0 {
-		err = fmt.Errorf("%w: wanted is an object named %s of a kind of %s/v1 (%s), a List of such, or what a reporter's --output wrote",
+		err = fmt.Errorf("%w: expected an object named %s of a kind of %s/v1 (%s), a List of such, or the output of a reporter's --output",
 			ErrNothing, operatorcr.Name, operatorcr.Group, kindNames())
 	}
 	return targets, err
 }
 
-// lastArray is the newest that a reporter wrote, which is a line of its own; a
-// pod's log has others between. Nil: it is no such file.
+// lastArray is the last line of a reporter's output; a pod's log has other lines too. Nil:
+// the file is not a reporter's output.
 func lastArray(data []byte) []byte {
 	if data[0] == '[' && data[len(data)-1] == ']' && !bytes.Contains(data, []byte("]\n[")) {
 		return data // whole, maybe over several lines

@@ -13,16 +13,16 @@ import (
 
 // Problem is why targets could not be read.
 type Problem struct {
-	// Unreachable means that the API server gave no answer to go by, and may yet.
+	// Unreachable means that the API server gave no usable answer; a retry may succeed.
 	Unreachable bool
 
-	class string // of those with the same, one is enough to be told
+	class string // of problems with the same class, only one is printed
 	text  string
 }
 
 func (p *Problem) Error() string { return p.text }
 
-// Same means that two are the same problem, told of two targets or twice.
+// Same reports whether two are the same problem, of two targets or repeated.
 func (p *Problem) Same(other *Problem) bool { return p.class == other.class }
 
 const (
@@ -45,19 +45,19 @@ func kindOf(err error) string {
 	}
 }
 
-// explain says what is wrong, where, and what to do.
+// explain returns a Problem with what failed, where, and what to do.
 func (c *Cluster) explain(targets []string, verb string, err error) *Problem {
 	p := &Problem{class: kindOf(err)}
 	objects := strings.Join(targets, ", ") + " of " + operatorcr.Group
 	switch p.class {
 	case forbidden:
 		p.class += objects
-		p.text = fmt.Sprintf("no right to %s %s: %v\nAsk for the rights that kubectl kms-health --help names", verb, objects, err)
+		p.text = fmt.Sprintf("no right to %s %s: %v\nRequest the rights listed by kubectl kms-health --help", verb, objects, err)
 	case unauthorized:
-		p.text = fmt.Sprintf("%s does not know you: %v\nLog in again, or name another kubeconfig or context", c, err)
+		p.text = fmt.Sprintf("%s rejected the credentials: %v\nLog in again, or use another kubeconfig or context", c, err)
 	case refused:
 		p.class += objects
-		p.text = fmt.Sprintf("%s does not let you %s %s: %v", c, verb, objects, err)
+		p.text = fmt.Sprintf("%s rejected the request to %s %s: %v", c, verb, objects, err)
 	default:
 		var timeout interface{ Timeout() bool }
 		var wrapped *url.Error
@@ -68,7 +68,7 @@ func (c *Cluster) explain(targets []string, verb string, err error) *Problem {
 			err = wrapped.Err
 		}
 		p.Unreachable = true
-		p.text = fmt.Sprintf("%s cannot be reached: %v\nIs it up, and is it the right one? See --context; files are read by --from-file", c, err)
+		p.text = fmt.Sprintf("%s cannot be reached: %v\nCheck that it runs, and that it is the right one (--context); --from-file reads files instead", c, err)
 	}
 	return p
 }

@@ -32,7 +32,7 @@ type TargetCondition struct {
 	Condition
 }
 
-// Explain says all that is known of a node.
+// Explain returns all known data on a node.
 func Explain(s *Status, node string) Explanation {
 	e := Explanation{APIVersion: APIVersion, Kind: "Explanation", Time: s.Time, Node: node, Plugins: []ExplainedPlugin{}, Conditions: []TargetCondition{}}
 	for i := range s.Targets {
@@ -54,19 +54,19 @@ func Explain(s *Status, node string) Explanation {
 	return e
 }
 
-// meaning of a state, to somebody who has not read the contract.
+// meaning explains a state, without terms of the contract.
 func meaning(p *Plugin) string {
-	suffers := "Until it recovers, this node's API server may be unable to read what is encrypted with this key."
+	impact := "Until it recovers, this node's API server may be unable to read what is encrypted with this key."
 	if p.Write {
-		suffers = "Until it recovers, this node's API server may be unable to write encrypted resources or to read them."
+		impact = "Until it recovers, this node's API server may be unable to write encrypted resources or to read them."
 	}
 	switch p.State {
 	case rollup.Healthy:
 		return "The plugin answers, and is healthy."
 	case rollup.Unhealthy:
-		return "The plugin answers that it is not healthy, or its answer is not valid in KMS v2. " + suffers
+		return "The plugin answers that it is not healthy, or its answer is not valid in KMS v2. " + impact
 	case rollup.Error:
-		return "The plugin does not answer: it does not run, hangs, or the call failed. " + suffers
+		return "The plugin does not answer: it does not run, hangs, or the call failed. " + impact
 	case rollup.Stale:
 		return "The report is older than four of its intervals, so the plugin's state is not known. The reporter has ended, cannot write to the API server, or is no longer configured for this key; or the node is down."
 	case rollup.Skewed:
@@ -76,19 +76,19 @@ func meaning(p *Plugin) string {
 	case rollup.Missing:
 		return "This node has not reported on a plugin yet. That is not a fault of the plugin: its reporter has not started, cannot write to the API server, or has no plugin to probe; or the API server on the node does not use KMS yet."
 	}
-	return "The report was written by a later version, with a state that this command does not know."
+	return "The report was written by a later version, with a state that this version does not support."
 }
 
-// Step is something to do.
+// Step is one action.
 type Step struct {
 	Text    string `json:"text"`
 	Command string `json:"command,omitempty"`
 }
 
-// next is what to do.
+// next are the recommended actions.
 func next(p *Plugin) []Step {
 	node := p.Node
-	if len(validation.IsDNS1123Subdomain(node)) > 0 { // into no command that somebody may copy
+	if len(validation.IsDNS1123Subdomain(node)) > 0 { // keep it out of commands that are copied
 		node = "NODE"
 	}
 	steps := []Step{}
@@ -96,22 +96,22 @@ func next(p *Plugin) []Step {
 		return steps
 	}
 	pods := "kubectl get pods -A --field-selector spec.nodeName=" + node
-	plugin := Step{"See the plugin's log. It runs in, or beside, the API server's pod on the node:", pods}
-	reporter := Step{"See the reporter's log. Where there is no such pod, it is the container kms-health of the API server's pod:", pods + " -l app.kubernetes.io/name=kms-health-reporter"}
+	plugin := Step{"See the plugin's log. The plugin runs in the API server's pod on the node, or in a pod of its own:", pods}
+	reporter := Step{"See the reporter's log. If there is no such pod, the reporter is the container kms-health of the API server's pod:", pods + " -l app.kubernetes.io/name=kms-health-reporter"}
 	switch p.State {
 	case rollup.Unhealthy:
 		steps = append(steps, plugin, Step{Text: "Then check what the plugin depends on: the remote KMS, its credentials, the network."})
 	case rollup.Error:
 		steps = append(steps, plugin, Step{Text: "If there is no such container, or it restarts, describe its pod."})
 	case rollup.Stale:
-		steps = append(steps, Step{"Is the node there, and Ready?", "kubectl get node " + node}, reporter)
+		steps = append(steps, Step{"Check that the node exists and is Ready:", "kubectl get node " + node}, reporter)
 	case rollup.Skewed:
 		steps = append(steps, Step{"Check the node's clock, on the node:", "chronyc tracking"})
 	case rollup.Unreadable:
 		if p.Ours != nil && !*p.Ours {
 			return append(steps, Step{Text: "Ask the vendor of the reporter that wrote it, " + p.Reporter + ": it is a third-party reporter."})
 		}
-		steps = append(steps, Step{"Was it written by a later version than this?", "kubectl kms-health version"}, reporter)
+		steps = append(steps, Step{"Check whether it was written by a later version than this one:", "kubectl kms-health version"}, reporter)
 	case rollup.Missing:
 		steps = append(steps, Step{"See how the operator delivers the reporters, in the condition " + Delivery + ":", "kubectl kms-health status"}, reporter)
 	}

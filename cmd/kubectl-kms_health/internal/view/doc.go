@@ -1,6 +1,5 @@
-// Package view judges what operator resources say of KMS plugins, for people to
-// look at: by the reports alone, so that it needs no operator, with what the
-// operator last wrote beside it.
+// Package view evaluates the reports on operator resources, for display. It uses the
+// reports only, so it needs no running operator, and adds the operator's last conditions.
 //
-// All of it is pure: from resources and an instant to a Status.
+// The package is pure: from resources and a time to a Status.
 package view

@@ -11,31 +11,30 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// APIVersion is that of what is printed as JSON and YAML. Fields may be added to
-// it; none is taken away or given another meaning.
+// APIVersion is that of the JSON and YAML output. Fields may be added; none is removed or
+// changes its meaning.
 const APIVersion = "kmshealth.openshift.io/v1alpha1"
 
-// Status is what -o json and -o yaml print.
+// Status is the output of -o json and -o yaml.
 type Status struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // Status
-	// Time is the instant that the reports were judged at.
+	// Time is the time of the evaluation.
 	Time    metav1.Time    `json:"time"`
 	Targets []TargetStatus `json:"targets"`
 }
 
-// TargetStatus is what is known of one API server's plugins.
+// TargetStatus is the state of one API server's plugins.
 type TargetStatus struct {
-	// Target is the operator resource, as in kubeapiservers; empty of a reporter's
-	// output, which does not say.
+	// Target is the operator resource, as in kubeapiservers; empty for a reporter's
+	// output, which does not contain it.
 	Target string `json:"target"`
 	// Conditions are the operator's, as it last wrote them, in a fixed order.
 	Conditions []Condition `json:"conditions"`
-	// Plugins are by node, the one that is written with first.
+	// Plugins are by node, the one that encrypts first.
 	Plugins []Plugin `json:"plugins"`
-	// WriteKey is the agreement on a key by the reports alone: pods and the encryption
-	// config are not read, so the first key that a node reports is the one it writes
-	// with.
+	// WriteKey is the agreement on a key by the reports only: pods and the encryption
+	// config are not read, so the first key that a node reports counts as its write key.
 	WriteKey rollup.Agreement `json:"writeKey"`
 
 	expected bool // there are reports, or an operator expects some
@@ -54,17 +53,17 @@ type Condition struct {
 // Plugin is one plugin on one node.
 type Plugin struct {
 	Node  string `json:"node"`
-	KeyID string `json:"keyID"` // empty where the report does not tell, or is none
+	KeyID string `json:"keyID"` // empty if not in the report, or without a report
 	// Write means that this is the key that the node encrypts with.
 	Write bool         `json:"write,omitempty"`
 	KEKID string       `json:"kekID,omitempty"`
 	State rollup.State `json:"state"`
-	// Status is what the last entry said, which counts for nothing unless it is
-	// fresh: State has the verdict.
+	// Status is that of the last entry, valid only while the entry is fresh: State has the
+	// verdict.
 	Status          health.Status `json:"status,omitempty"`
 	LastChecked     *metav1.Time  `json:"lastChecked,omitempty"`
-	IntervalSeconds int64         `json:"intervalSeconds,omitempty"` // 0: not said
-	// Reason and Detail say why, as of Status.
+	IntervalSeconds int64         `json:"intervalSeconds,omitempty"` // 0: not reported
+	// Reason and Detail are the cause of Status.
 	Reason health.Reason   `json:"reason,omitempty"`
 	Detail string          `json:"detail,omitempty"`
 	Form   operatorcr.Form `json:"form,omitempty"`
@@ -82,7 +81,7 @@ func (p *Plugin) Age(now time.Time) (time.Duration, bool) {
 	return now.Sub(p.LastChecked.Time), true
 }
 
-// Delivery is the operator's condition on how reporters get where they are needed.
+// Delivery is the operator's condition on the deployment of the reporters.
 const Delivery = "KMSHealthDelivery"
 
 // shown are the conditions to show, in this order.
@@ -91,8 +90,8 @@ var shown = []string{
 	rollup.Available, rollup.Progressing, Delivery,
 }
 
-// Of judges at an instant. again is when the verdict may be another though nobody
-// writes; zero: never.
+// Of evaluates targets at a time. again is when the result may change without another
+// write; zero: never.
 func Of(targets []Target, now time.Time) (s Status, again time.Time) {
 	s = Status{APIVersion: APIVersion, Kind: "Status", Time: metav1.NewTime(now.UTC()), Targets: []TargetStatus{}}
 	for _, t := range targets {
@@ -162,8 +161,8 @@ func markWrite(plugins []Plugin) {
 	}
 }
 
-// Select keeps what is said of some nodes; none named: of all. What is said of the
-// whole target, the agreement on a key among it, stays that of all nodes.
+// Select keeps the reports of some nodes; of all if none is given. The data on the whole
+// target, such as the agreement on a key, stays that of all nodes.
 func (s *Status) Select(nodes []string) {
 	if len(nodes) == 0 {
 		return
@@ -175,7 +174,7 @@ func (s *Status) Select(nodes []string) {
 	}
 }
 
-// Nodes are those that anything is known of, sorted.
+// Nodes are those with any data, sorted.
 func (s *Status) Nodes() []string {
 	var nodes []string
 	for _, t := range s.Targets {
@@ -187,19 +186,19 @@ func (s *Status) Nodes() []string {
 	return slices.Compact(nodes)
 }
 
-// Verdict is what all of it comes to.
+// Verdict is the overall result.
 type Verdict int
 
-// The verdicts, the values of which are the exit codes.
+// The verdicts; their values are the exit codes.
 const (
 	AllHealthy Verdict = 0
 	Unhealthy  Verdict = 1
 	CannotTell Verdict = 2
 )
 
-// Verdict is Unhealthy when a fresh report means that a plugin is; else CannotTell when
-// anything that should be known is not, and when nothing is reported at all. A
-// target that nobody speaks of is none that should be known: KMS is off there.
+// Verdict is Unhealthy if a plugin is unhealthy by a fresh report; otherwise CannotTell if
+// an expected report is missing or not valid, and if nothing is reported at all. A target
+// without any report and without an operator that expects one does not count: KMS is off.
 func (s *Status) Verdict() Verdict {
 	verdict, reports := AllHealthy, false
 	for _, t := range s.Targets {

@@ -15,8 +15,8 @@ import (
 
 var now = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
 
-// said is an entry of so many seconds ago, every 30 s.
-func said(key, kek string, status health.Status, ago int) health.Entry {
+// entry is an entry of so many seconds ago, every 30 s.
+func entry(key, kek string, status health.Status, ago int) health.Entry {
 	return health.Entry{KeyID: key, KEKID: kek, Status: status, LastChecked: now.Add(-time.Duration(ago) * time.Second), Interval: 30 * time.Second}
 }
 
@@ -59,33 +59,33 @@ func (r resource) target(t *testing.T, name string) Target {
 
 type reports = map[string][]health.Entry
 
-func TestTheVerdictIsTheWorstThatIsKnown(t *testing.T) {
-	well := said("2", "k", health.Healthy, 5)
-	ill, failed, old := said("2", "k", health.Unhealthy, 5), said("2", "", health.Error, 5), said("2", "k", health.Healthy, 121)
-	ahead := said("2", "k", health.Healthy, -60)
+func TestTheVerdictIsTheMostSevereKnownState(t *testing.T) {
+	healthy := entry("2", "k", health.Healthy, 5)
+	broken, failed, old := entry("2", "k", health.Unhealthy, 5), entry("2", "", health.Error, 5), entry("2", "k", health.Healthy, 121)
+	ahead := entry("2", "k", health.Healthy, -60)
 	observed := map[string]string{rollup.Observed: "no pod of the API server is on a node"}
 	for name, tt := range map[string]struct {
 		resources []resource
 		want      Verdict
 	}{
-		"no resource":                            {nil, CannotTell},
-		"nothing reported anywhere":              {[]resource{{}, {}}, CannotTell},
-		"all healthy":                            {[]resource{{reports: reports{"a": {well}, "b": {well}}}}, AllHealthy},
-		"another target that nobody speaks of":   {[]resource{{reports: reports{"a": {well}}}, {}}, AllHealthy},
-		"another target that an operator awaits": {[]resource{{reports: reports{"a": {well}}}, {conditions: observed}}, CannotTell},
-		"unhealthy":                              {[]resource{{reports: reports{"a": {well}, "b": {ill}}}}, Unhealthy},
-		"error":                                  {[]resource{{reports: reports{"a": {well}, "b": {failed}}}}, Unhealthy},
-		"stale":                                  {[]resource{{reports: reports{"a": {well}, "b": {old}}}}, CannotTell},
-		"stale, and was ill":                     {[]resource{{reports: reports{"a": {said("2", "k", health.Error, 121)}}}}, CannotTell},
-		"clock differs":                          {[]resource{{reports: reports{"a": {well}, "b": {ahead}}}}, CannotTell},
-		"unreadable":                             {[]resource{{reports: reports{"a": {well}}, broken: map[string]string{"b": "oops"}}}, CannotTell},
-		"a node without a report":                {[]resource{{reports: reports{"a": {well}}, nodes: []string{"a", "b"}}}, CannotTell},
-		"a report on no plugin":                  {[]resource{{reports: reports{"a": {well}, "b": {}}}}, CannotTell},
-		"ill outweighs stale before it":          {[]resource{{reports: reports{"a": {old}, "b": {ill}}}}, Unhealthy},
-		"ill on a later target":                  {[]resource{{reports: reports{"a": {old}}}, {reports: reports{"a": {failed}}}}, Unhealthy},
-		"keys differ, which is no illness":       {[]resource{{reports: reports{"a": {well}, "b": {said("2", "k2", health.Healthy, 5)}}}}, AllHealthy},
-		"nodes of a static pod, and KMS is off":  {[]resource{{nodes: []string{"a"}}}, CannotTell},
-		"an old report, and its node in no list": {[]resource{{reports: reports{"gone": {old}, "a": {well}}, nodes: []string{"a"}}}, CannotTell},
+		"no resource":                              {nil, CannotTell},
+		"nothing reported anywhere":                {[]resource{{}, {}}, CannotTell},
+		"all healthy":                              {[]resource{{reports: reports{"a": {healthy}, "b": {healthy}}}}, AllHealthy},
+		"another target without any report":        {[]resource{{reports: reports{"a": {healthy}}}, {}}, AllHealthy},
+		"another target that an operator awaits":   {[]resource{{reports: reports{"a": {healthy}}}, {conditions: observed}}, CannotTell},
+		"unhealthy":                                {[]resource{{reports: reports{"a": {healthy}, "b": {broken}}}}, Unhealthy},
+		"error":                                    {[]resource{{reports: reports{"a": {healthy}, "b": {failed}}}}, Unhealthy},
+		"stale":                                    {[]resource{{reports: reports{"a": {healthy}, "b": {old}}}}, CannotTell},
+		"stale, and was in error":                  {[]resource{{reports: reports{"a": {entry("2", "k", health.Error, 121)}}}}, CannotTell},
+		"clock differs":                            {[]resource{{reports: reports{"a": {healthy}, "b": {ahead}}}}, CannotTell},
+		"unreadable":                               {[]resource{{reports: reports{"a": {healthy}}, broken: map[string]string{"b": "oops"}}}, CannotTell},
+		"a node without a report":                  {[]resource{{reports: reports{"a": {healthy}}, nodes: []string{"a", "b"}}}, CannotTell},
+		"a report on no plugin":                    {[]resource{{reports: reports{"a": {healthy}, "b": {}}}}, CannotTell},
+		"unhealthy outweighs an earlier stale one": {[]resource{{reports: reports{"a": {old}, "b": {broken}}}}, Unhealthy},
+		"unhealthy on a later target":              {[]resource{{reports: reports{"a": {old}}}, {reports: reports{"a": {failed}}}}, Unhealthy},
+		"keys differ, which is not unhealthy":      {[]resource{{reports: reports{"a": {healthy}, "b": {entry("2", "k2", health.Healthy, 5)}}}}, AllHealthy},
+		"nodes of a static pod, and KMS is off":    {[]resource{{nodes: []string{"a"}}}, CannotTell},
+		"an old report, and its node in no list":   {[]resource{{reports: reports{"gone": {old}, "a": {healthy}}, nodes: []string{"a"}}}, CannotTell},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var targets []Target
@@ -100,9 +100,9 @@ func TestTheVerdictIsTheWorstThatIsKnown(t *testing.T) {
 	}
 }
 
-func TestOneNodeIsJudgedByItself(t *testing.T) {
-	one := resource{reports: reports{"a": {said("2", "k", health.Healthy, 5)}, "b": {said("2", "k", health.Error, 5)}}}
-	other := resource{reports: reports{"b": {said("2", "k", health.Error, 5)}}}
+func TestOneNodeIsEvaluatedByItself(t *testing.T) {
+	one := resource{reports: reports{"a": {entry("2", "k", health.Healthy, 5)}, "b": {entry("2", "k", health.Error, 5)}}}
+	other := resource{reports: reports{"b": {entry("2", "k", health.Error, 5)}}}
 	for node, want := range map[string]Verdict{"a": AllHealthy, "b": Unhealthy} {
 		s, _ := Of([]Target{one.target(t, "one"), other.target(t, "other")}, now)
 		s.Select([]string{node})
@@ -128,16 +128,16 @@ func states(s *TargetStatus) (rows []string) {
 }
 
 func TestNodesThatShouldReportAreKnownFromTheResource(t *testing.T) {
-	well := said("2", "k", health.Healthy, 5)
+	healthy := entry("2", "k", health.Healthy, 5)
 	for name, tt := range map[string]struct {
 		resource resource
 		want     []string
 	}{
-		"a static pod's node":       {resource{reports: reports{"a": {well}}, nodes: []string{"b", "a"}}, []string{"a 2 healthy write", "b  missing"}},
+		"a static pod's node":       {resource{reports: reports{"a": {healthy}}, nodes: []string{"b", "a"}}, []string{"a 2 healthy write", "b  missing"}},
 		"none while KMS is off":     {resource{nodes: []string{"a", "b"}}, nil},
 		"a report on no plugin":     {resource{reports: reports{"a": {}}}, []string{"a  missing"}},
 		"an unreadable one is one":  {resource{broken: map[string]string{"a": "oops"}, nodes: []string{"a"}}, []string{"a  unreadable"}},
-		"the first is written with": {resource{reports: reports{"a": {said("2", "k", health.Error, 5), said("1", "k", health.Healthy, 5)}}}, []string{"a 2 error write", "a 1 healthy"}},
+		"the first is written with": {resource{reports: reports{"a": {entry("2", "k", health.Error, 5), entry("1", "k", health.Healthy, 5)}}}, []string{"a 2 error write", "a 1 healthy"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := Of([]Target{tt.resource.target(t, "t")}, now)
@@ -148,9 +148,9 @@ func TestNodesThatShouldReportAreKnownFromTheResource(t *testing.T) {
 	}
 }
 
-// What only the operator sees travels as a reason, not as words.
-func TestAReportThatTheOperatorMissesCannotBeTold(t *testing.T) {
-	target := resource{reports: reports{"a": {said("2", "k", health.Healthy, 5)}}}.target(t, "t")
+// What only the operator knows is derived from the reason, not from the message.
+func TestAReportThatTheOperatorMissesIsAnUnknownState(t *testing.T) {
+	target := resource{reports: reports{"a": {entry("2", "k", health.Healthy, 5)}}}.target(t, "t")
 	for reason, want := range map[string]Verdict{rollup.ReportsMissing: CannotTell, rollup.AsExpected: AllHealthy, rollup.OtherPlugins: AllHealthy} {
 		target.Resource.Conditions[rollup.Observed] = operatorcr.Condition{Type: rollup.Observed, Reason: reason}
 		s, _ := Of([]Target{target}, now)
@@ -169,9 +169,9 @@ func TestAReportThatTheOperatorMissesCannotBeTold(t *testing.T) {
 	}
 }
 
-func TestItIsJudgedAgainWhenTheFirstEntryTurnsStale(t *testing.T) {
-	r := resource{reports: reports{"a": {said("2", "k", health.Healthy, 100)}, "b": {said("2", "k", health.Healthy, 5)}}}
-	other := resource{reports: reports{"a": {said("2", "k", health.Healthy, 50)}}}
+func TestTheNextEvaluationIsWhenTheFirstEntryBecomesStale(t *testing.T) {
+	r := resource{reports: reports{"a": {entry("2", "k", health.Healthy, 100)}, "b": {entry("2", "k", health.Healthy, 5)}}}
+	other := resource{reports: reports{"a": {entry("2", "k", health.Healthy, 50)}}}
 	targets := []Target{other.target(t, "other"), r.target(t, "t")}
 	_, again := Of(targets, now)
 	if want := now.Add(20*time.Second + 1); !again.Equal(want) {
@@ -188,21 +188,21 @@ func TestItIsJudgedAgainWhenTheFirstEntryTurnsStale(t *testing.T) {
 }
 
 func TestAgreementIsOfAllNodesThatAreKnown(t *testing.T) {
-	well := func(key, kek string) []health.Entry { return []health.Entry{said(key, kek, health.Healthy, 5)} }
+	healthy := func(key, kek string) []health.Entry { return []health.Entry{entry(key, kek, health.Healthy, 5)} }
 	for name, tt := range map[string]struct {
 		resource resource
 		key, kek string
 		agreed   bool
 		answers  []health.Answer
 	}{
-		"agreed":               {resource{reports: reports{"a": well("2", "k"), "b": well("2", "k")}}, "2", "k", true, []health.Answer{"agrees", "agrees"}},
-		"remote keys differ":   {resource{reports: reports{"a": well("2", "k"), "b": well("2", "l")}}, "2", "", false, []health.Answer{"differs", "differs"}},
-		"written with another": {resource{reports: reports{"a": well("2", "k"), "b": well("1", "k")}}, "", "", false, []health.Answer{"", ""}},
-		"one stale":            {resource{reports: reports{"a": well("2", "k"), "b": {said("2", "k", health.Healthy, 121)}}}, "2", "", false, []health.Answer{"agrees", "stale"}},
-		"one ill":              {resource{reports: reports{"a": well("2", "k"), "b": {said("2", "k", health.Error, 5)}}}, "2", "", false, []health.Answer{"agrees", health.NotHealthy}},
-		"one missing":          {resource{reports: reports{"a": well("2", "k")}, nodes: []string{"b"}}, "2", "", false, []health.Answer{"agrees", "missing"}},
-		"one unreadable":       {resource{reports: reports{"a": well("2", "k")}, broken: map[string]string{"b": "oops"}}, "2", "", false, []health.Answer{"agrees", "missing"}},
-		"nobody says":          {resource{broken: map[string]string{"a": "oops"}}, "", "", false, []health.Answer{""}},
+		"agreed":               {resource{reports: reports{"a": healthy("2", "k"), "b": healthy("2", "k")}}, "2", "k", true, []health.Answer{"agrees", "agrees"}},
+		"remote keys differ":   {resource{reports: reports{"a": healthy("2", "k"), "b": healthy("2", "l")}}, "2", "", false, []health.Answer{"differs", "differs"}},
+		"written with another": {resource{reports: reports{"a": healthy("2", "k"), "b": healthy("1", "k")}}, "", "", false, []health.Answer{"", ""}},
+		"one stale":            {resource{reports: reports{"a": healthy("2", "k"), "b": {entry("2", "k", health.Healthy, 121)}}}, "2", "", false, []health.Answer{"agrees", "stale"}},
+		"one unhealthy":        {resource{reports: reports{"a": healthy("2", "k"), "b": {entry("2", "k", health.Error, 5)}}}, "2", "", false, []health.Answer{"agrees", health.NotHealthy}},
+		"one missing":          {resource{reports: reports{"a": healthy("2", "k")}, nodes: []string{"b"}}, "2", "", false, []health.Answer{"agrees", "missing"}},
+		"one unreadable":       {resource{reports: reports{"a": healthy("2", "k")}, broken: map[string]string{"b": "oops"}}, "2", "", false, []health.Answer{"agrees", "missing"}},
+		"not reported":         {resource{broken: map[string]string{"a": "oops"}}, "", "", false, []health.Answer{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := Of([]Target{tt.resource.target(t, "t")}, now)
@@ -221,8 +221,8 @@ func TestAgreementIsOfAllNodesThatAreKnown(t *testing.T) {
 func TestTheNewestReportIsDatedByTheServersClock(t *testing.T) {
 	written := now.Add(-time.Minute)
 	target := Target{Resource: &operatorcr.Status{Reports: []operatorcr.Report{
-		{Node: "ahead", Written: written, Entries: []health.Entry{said("2", "k", health.Healthy, -3600)}},
-		{Node: "unknown", Entries: []health.Entry{said("2", "k", health.Healthy, 90), said("1", "k", health.Healthy, 70)}},
+		{Node: "ahead", Written: written, Entries: []health.Entry{entry("2", "k", health.Healthy, -3600)}},
+		{Node: "unknown", Entries: []health.Entry{entry("2", "k", health.Healthy, 90), entry("1", "k", health.Healthy, 70)}},
 	}}}
 	if got := target.Newest(); !got.Equal(written) {
 		t.Error(got)

@@ -12,35 +12,34 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// FormOutput is the form of what a reporter's --output wrote: it is on no
-// resource.
+// FormOutput is the form of a reporter's --output, which is on no resource.
 const FormOutput operatorcr.Form = "Output"
 
-// Target is one API server's operator resource, as far as it matters here.
+// Target is the relevant part of one API server's operator resource.
 type Target struct {
 	Name     string // the resource, as in kubeapiservers; empty while it is not known
 	Resource *operatorcr.Status
 }
 
-// Read takes an operator resource apart.
+// Read decodes an operator resource.
 func Read(name string, o *unstructured.Unstructured) Target {
 	return Target{Name: name, Resource: operatorcr.Read(o)}
 }
 
-// Output is a target of which one reporter's output is all that is known.
+// Output is a target that consists of one reporter's output.
 func Output(name, node string, entries []health.Entry) Target {
 	return Target{Name: name, Resource: &operatorcr.Status{
 		Reports: []operatorcr.Report{{Node: node, Form: FormOutput, Entries: entries}},
 	}}
 }
 
-// IsOutput means that it is what Output made.
+// IsOutput reports whether it was made by Output.
 func (t Target) IsOutput() bool {
 	return slices.ContainsFunc(t.Resource.Reports, func(r operatorcr.Report) bool { return r.Form == FormOutput })
 }
 
-// Newest is when the newest of the target's reports was made: by the API server's
-// clock where that is known, since a node's own may be ahead. Zero: there is none.
+// Newest is the time of the target's newest report: by the API server's clock if known,
+// since a node's clock may be ahead. Zero: there is none.
 func (t Target) Newest() time.Time {
 	var newest time.Time
 	for _, r := range t.Resource.Reports {
@@ -62,16 +61,15 @@ func newestEntry(entries []health.Entry) time.Time {
 	return slices.MaxFunc(entries, func(a, b health.Entry) int { return a.LastChecked.Compare(b.LastChecked) }).LastChecked
 }
 
-// rolledUp means that an operator expects reports on the target.
+// rolledUp reports whether an operator expects reports on the target.
 func (t Target) rolledUp() bool {
 	observed, is := t.Resource.Conditions[rollup.Observed]
 	_, degraded := t.Resource.Conditions[rollup.Degraded]
 	return (is || degraded) && observed.Reason != rollup.NoPlugins
 }
 
-// expected are the nodes that are known to have to report: those that report on no
-// plugin; and, where anything is reported or an operator expects it, those that the
-// API server runs on.
+// expected are the nodes that should report: those that report on no plugin; and, if
+// anything is reported or an operator expects it, those that the API server runs on.
 func (t Target) expected() []rollup.Node {
 	var names []string
 	for _, r := range t.Resource.Reports {
@@ -92,7 +90,7 @@ func (t Target) expected() []rollup.Node {
 	return nodes
 }
 
-// origin is the report that a row was made of.
+// origin is the report of a row.
 func (t Target) origin(row *rollup.Row) (operatorcr.Report, bool) {
 	var found []operatorcr.Report
 	for _, r := range t.Resource.Reports {
@@ -107,7 +105,7 @@ func (t Target) origin(row *rollup.Row) (operatorcr.Report, bool) {
 	if len(found) == 0 {
 		return operatorcr.Report{}, false
 	}
-	// Both forms say the same: the one that says how often comes first.
+	// Both forms are equal: the one with an interval comes first.
 	slices.SortStableFunc(found, func(a, b operatorcr.Report) int { return cmp.Compare(a.Form, b.Form) })
 	return found[0], true
 }
