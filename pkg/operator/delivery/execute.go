@@ -271,7 +271,7 @@ func (x *execution) inUse(ctx context.Context) (func(kind, namespace, name strin
 	}
 	var specs []*corev1.PodSpec
 	for i := range list.Items {
-		pod := typedPod(&list.Items[i])
+		pod := source.As[corev1.Pod](&list.Items[i])
 		if pod == nil {
 			return nil, fmt.Errorf("pod %s/%s cannot be read", t.Namespace, list.Items[i].GetName())
 		}

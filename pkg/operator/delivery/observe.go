@@ -190,10 +190,7 @@ func (c *Controller) observeOwn(s *Snapshot, t *source.Target) {
 	add("DaemonSet", c.cluster.DaemonSets)
 	add("ConfigMap", c.cluster.ConfigMaps)
 	add("ServiceAccount", c.cluster.ServiceAccount)
-	s.OwnKnown["Pod"] = c.cluster.OwnPods.Known()
-	for _, pod := range c.cluster.OwnPods.All() {
-		s.Own = append(s.Own, pod.Object)
-	}
+	add("Pod", c.cluster.OwnPods)
 	if !s.NamespaceMissing { // in one that does not exist there is nothing, nor any right to look
 		add("ConfigMap", t.ConfigMaps)
 		add("ServiceAccount", t.ServiceAccount)

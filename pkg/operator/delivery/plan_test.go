@@ -14,6 +14,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
@@ -58,7 +59,7 @@ func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
 		if nodeOf(pod) != want.node || pod.GetAnnotations()[manifests.BesideAnnotation] != want.uid || keyIDs(t, pod) != want.ids {
 			t.Errorf("%s on %s beside %s with %s", pod.GetName(), nodeOf(pod), pod.GetAnnotations()[manifests.BesideAnnotation], keyIDs(t, pod))
 		}
-		typed := typedPod(pod)
+		typed := source.As[corev1.Pod](pod)
 		if typed == nil {
 			t.Fatalf("%s is no pod", pod.GetName())
 		}

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // prune finds what no longer belongs to a target with reporters.
@@ -66,7 +68,7 @@ func (p *planner) podGoes(o *unstructured.Unstructured) bool {
 // mountedByOwn reports whether a pod of ours still mounts a ConfigMap.
 func (p *planner) mountedByOwn(name string) bool {
 	for _, o := range p.own("Pod") {
-		if pod := typedPod(o); pod != nil && mounts(&pod.Spec, name) {
+		if pod := source.As[corev1.Pod](o); pod != nil && mounts(&pod.Spec, name) {
 			return true
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
@@ -163,7 +164,7 @@ func (p *planner) statusOf(o *unstructured.Unstructured) podspec.Status {
 	if o == nil {
 		return podspec.Status{Phase: podspec.Starting}
 	}
-	pod := typedPod(o)
+	pod := source.As[corev1.Pod](o)
 	if pod == nil {
 		return podspec.Status{Phase: podspec.Failing, Why: "its object cannot be read"}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
@@ -57,14 +58,14 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 
 // reporters are a target's that are pods of their own, by node. While one delivery
 // replaces another there are two on a node.
-func reporters(target string, own []source.OwnPod) map[string]*corev1.Pod {
+func reporters(target string, own []*unstructured.Unstructured) map[string]*corev1.Pod {
 	newest := map[string]*corev1.Pod{}
 	for _, o := range own {
-		pod := o.Pod
-		if pod == nil || pod.Labels[manifests.TargetLabel] != target || pod.Labels[manifests.DeliveryLabel] == "" || pod.DeletionTimestamp != nil {
+		labels := o.GetLabels()
+		if labels[manifests.TargetLabel] != target || labels[manifests.DeliveryLabel] == "" || o.GetDeletionTimestamp() != nil {
 			continue
 		}
-		if newer(pod, newest[pod.Spec.NodeName]) {
+		if pod := source.As[corev1.Pod](o); pod != nil && newer(pod, newest[pod.Spec.NodeName]) {
 			newest[pod.Spec.NodeName] = pod
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
@@ -96,17 +98,23 @@ func TestExpectedNodesKnowWhereToLook(t *testing.T) {
 // Of two reporters on a node, while one delivery takes the place of another, it is
 // always the same: or what is told would change from pass to pass.
 func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
-	reporter := func(name, target, node string, age time.Duration) source.OwnPod {
+	reporter := func(name, target, node string, age time.Duration, change ...func(*corev1.Pod)) *unstructured.Unstructured {
 		p := pod(node, named(name), aged(age))
 		p.Labels = map[string]string{manifests.TargetLabel: target, manifests.DeliveryLabel: "Companion"}
-		return source.OwnPod{Pod: p}
+		for _, c := range change {
+			c(p)
+		}
+		o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &unstructured.Unstructured{Object: o}
 	}
-	proof, deleted := reporter("proof", "api", "a", 0), reporter("deleted", "api", "a", 0)
-	delete(proof.Pod.Labels, manifests.DeliveryLabel)
-	terminating(deleted.Pod)
-	ours := []source.OwnPod{
+	proof := reporter("proof", "api", "a", 0, func(p *corev1.Pod) { delete(p.Labels, manifests.DeliveryLabel) })
+	deleted := reporter("deleted", "api", "a", 0, terminating)
+	ours := []*unstructured.Unstructured{
 		reporter("old", "api", "a", time.Hour), reporter("new", "api", "a", time.Minute), reporter("only", "api", "b", time.Hour),
-		reporter("x", "api", "c", time.Hour), reporter("y", "api", "c", time.Hour), reporter("other", "other", "a", time.Second), proof, deleted, {},
+		reporter("x", "api", "c", time.Hour), reporter("y", "api", "c", time.Hour), reporter("other", "other", "a", time.Second), proof, deleted,
 	}
 	for range 50 {
 		rand.Shuffle(len(ours), func(i, j int) { ours[i], ours[j] = ours[j], ours[i] })

@@ -3,7 +3,6 @@ package source
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -25,8 +24,7 @@ type Cluster struct {
 	// not as it should be is kept, empty where it is.
 	Policy, PolicyBinding *Source[string]
 	// What was made for targets in the operator's own namespace.
-	OwnPods                                *Source[OwnPod]
-	DaemonSets, ConfigMaps, ServiceAccount *Source[*unstructured.Unstructured]
+	OwnPods, DaemonSets, ConfigMaps, ServiceAccount *Source[*unstructured.Unstructured]
 	// Infrastructure exists on OpenShift; nil: it is known whether this is.
 	Infrastructure *Source[struct{}]
 
@@ -35,14 +33,6 @@ type Cluster struct {
 	group  *group
 	nodes  nodes
 }
-
-// OwnPod is a pod that was made for a target, in both forms.
-type OwnPod struct {
-	Object *unstructured.Unstructured
-	Pod    *corev1.Pod
-}
-
-func readOwnPod(o *unstructured.Unstructured) OwnPod { return OwnPod{whole(o), typed[corev1.Pod](o)} }
 
 // ClusterOptions say what a Cluster follows, and whom it wakes.
 type ClusterOptions struct {
@@ -79,8 +69,8 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	c.DaemonSets = objects(DaemonSets, o.Namespace, "", o.Ours)
 	c.ConfigMaps = objects(ConfigMaps, o.Namespace, "", o.Ours)
 	c.ServiceAccount = objects(ServiceAccounts, o.Namespace, "", o.Ours)
-	c.OwnPods = New(o.Client, c.server, Selection{Resource: Pods, Namespace: o.Namespace, Labels: o.Ours}, readOwnPod,
-		Wake[OwnPod]{Do: o.WakeDelivery}, Wake[OwnPod]{Do: o.WakeRollup})
+	c.OwnPods = New(o.Client, c.server, Selection{Resource: Pods, Namespace: o.Namespace, Labels: o.Ours}, whole,
+		Wake[*unstructured.Unstructured]{Do: func() { o.WakeDelivery(); o.WakeRollup() }})
 	c.group.start(c.OwnPods)
 	if o.Detect {
 		c.Infrastructure = New(o.Client, c.server, Selection{Resource: Infrastructures, Name: ClusterName}, exists, Wake[struct{}]{Do: o.WakeDelivery})

@@ -40,8 +40,10 @@ func whole(o *unstructured.Unstructured) *unstructured.Unstructured {
 func exists(*unstructured.Unstructured) struct{} { return struct{}{} }
 
 // typed is an object as T, without its history; nil where it cannot be one.
-func typed[T any](o *unstructured.Unstructured) *T {
-	o.SetManagedFields(nil)
+func typed[T any](o *unstructured.Unstructured) *T { return As[T](whole(o)) }
+
+// As is an object as T; nil where it cannot be one.
+func As[T any](o *unstructured.Unstructured) *T {
 	t := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, t); err != nil {
 		return nil
