@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/logging"
@@ -76,7 +77,11 @@ Environment:
 			return nil
 		}),
 	}
-	f := cmd.Flags()
+	addRunFlags(cmd.Flags(), &o)
+	return cmd
+}
+
+func addRunFlags(f *pflag.FlagSet, o *process.Options) {
 	f.SortFlags = false
 	f.StringVar(&o.ConfigFile, "config", defaultConfig, "the configuration `file`; it may appear later")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "a kubeconfig `file`; without it the pod's own ServiceAccount is used")
@@ -90,7 +95,6 @@ Environment:
 	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "", "a `directory` with tls.crt and tls.key, read at each connection; without it a self-signed certificate is used")
 	f.StringVar(&o.HealthAddress, "health-bind-address", ":8081", "the `address` of /healthz and /readyz over HTTP; 0: none")
 	f.DurationVar(&o.DegradedInertia, "degraded-inertia", 2*time.Minute, "how long something must be bad before ClusterOperator/kms-health is Degraded, at least 0")
-	return cmd
 }
 
 func orElse(value, fallback string) string {

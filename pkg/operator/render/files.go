@@ -1,0 +1,53 @@
+package render
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/filewatch"
+)
+
+// Options of the `render` command: an Input whose bytes are in files. An empty path is
+// that of no file.
+type Options struct {
+	Input
+	EncryptionConfigFile, PodFile, APIServerFile, CAFile string
+	// Folder is where to write the files that are made.
+	Folder string
+}
+
+// Run makes the files, and prints the path of each with its note.
+func (o Options) Run(out io.Writer) error {
+	for path, data := range map[string]*[]byte{
+		o.EncryptionConfigFile: &o.EncryptionConfig, o.PodFile: &o.Pod, o.APIServerFile: &o.APIServer, o.CAFile: &o.CA,
+	} {
+		if path == "" {
+			continue
+		}
+		content := filewatch.Read(path, v1alpha1.MaxFileSize)
+		if content.Err != nil {
+			return content.Err
+		}
+		*data = content.Data
+	}
+	files, err := Render(o.Input)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		path := filepath.Join(o.Folder, f.Name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, f.Data, 0o644); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(out, "%s: %s\n", path, f.Note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
