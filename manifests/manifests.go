@@ -1,4 +1,4 @@
-// Package manifests embeds the installation manifests that the operator must know:
+// Package manifests embeds the installation manifests that the operator compares:
 // it prints them (render) and checks that the cluster has them. It never applies them.
 package manifests
 

@@ -23,10 +23,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// patience bounds what must happen soon.
-const patience = 30 * time.Second
+// waitLimit bounds each wait.
+const waitLimit = 30 * time.Second
 
-// asMain makes the test's binary the program itself.
+// asMain makes the test binary run main.
 const asMain = "KMS_HEALTH_OPERATOR_TEST_MAIN"
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is an operator in a process of its own.
+// child is an operator in a child process.
 type child struct {
 	*exec.Cmd
 	config string // its file, which does not exist at first
@@ -45,7 +45,7 @@ type child struct {
 	ended  chan struct{}
 }
 
-// start runs the operator with an API server. Nothing is left of it after the test.
+// start runs the operator with an API server. It is cleaned up after the test.
 func start(t *testing.T, server string, stderr *os.File, args ...string) *child {
 	t.Helper()
 	dir := t.TempDir()
@@ -89,7 +89,7 @@ func (p *child) configure(t *testing.T, text string) {
 func (p *child) awaitHealth(t *testing.T, path string, code int) {
 	t.Helper()
 	last := ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		response, err := http.Get("http://" + p.health + path)
 		if err != nil {
 			last = err.Error()
@@ -113,14 +113,13 @@ func (p *child) end(t *testing.T) (code int, took time.Duration) {
 	}
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("it did not end")
 	}
 	return p.ProcessState.ExitCode(), time.Since(began)
 }
 
-// fullPipe returns the end of a pipe that takes no byte more, whose other end nobody
-// reads.
+// fullPipe returns the write end of a full pipe whose read end is never read.
 func fullPipe(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -142,7 +141,7 @@ func fullPipe(t *testing.T) *os.File {
 
 const emptyConfig = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\ntargets: []\n"
 
-// closedPort is the URL of an API server that is away.
+// closedPort is the URL of an API server that is down.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.NotFoundHandler())
@@ -181,7 +180,7 @@ func (o *output) text() string {
 
 func (o *output) await(t *testing.T, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if strings.Contains(o.text(), want) {
 			return
 		}
@@ -208,8 +207,8 @@ func (o *output) pipe(t *testing.T) *os.File {
 	return w
 }
 
-// Messages of an API server, and keys of the configuration, are bytes of others.
-func TestTextOfOthersForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
+// Messages of an API server, and keys of the configuration, are untrusted.
+func TestUntrustedTextForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
 	const forged = `E1122 10:00:00.000000       1 forged.go:1] "Forged"`
 	hostile := "x\n" + forged + "\x1b[2J\r\u0085\u009b2J\u2028\u202e\x7f"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -14,7 +14,7 @@ func newRender() *cobra.Command {
 	var o render.Options
 	cmd := &cobra.Command{
 		Use:   "render --config FILE --output-dir DIR",
-		Short: "Write what would be applied into files, without any API server",
+		Short: "Write the objects that would be applied into files, without an API server",
 		Long: `Writes what the operator would apply for one target into files, without any API
 server: for bootstrap, for control planes without the operator, for GitOps, or to
 see what would be done. The files are numbered in the order to apply them in.
@@ -25,7 +25,7 @@ What is made depends on the target's delivery and on --pod:
   Deployment, External with a Deployment: its manifest with the reporter in it
   any                  with a static pod's manifest: the manifest with the reporter
                        in it, and the files for its node. The node's name is the
-                       word NODE_NAME, which an installer replaces
+                       placeholder NODE_NAME, which an installer replaces
   Companion            with a running pod, as kubectl get pod -o yaml shows it: the
                        reporter's pod for it`,
 		Example: `  # The agents of a plain control plane.

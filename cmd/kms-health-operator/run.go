@@ -65,7 +65,7 @@ Environment:
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			// A reader of the log that goes away does not end the operator.
+			// The operator must not end when the reader of its log closes.
 			signal.Ignore(syscall.SIGPIPE)
 			log := logging.Start(os.Stderr)
 			defer log.Flush(flushTime)

@@ -14,7 +14,7 @@ import (
 func newConfigurationGauge(registry prometheus.Registerer) prometheus.Gauge {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "kms_health_operator_configuration_valid",
-		Help: "1 when the configuration file is in force as it stands, 0 when an earlier one is in force, or none.",
+		Help: "1 when the current configuration file is in force, 0 when an earlier one is in force, or none.",
 	})
 	registry.MustRegister(g)
 	return g
@@ -24,8 +24,8 @@ func (o *Operator) followFile(ctx context.Context) {
 	filewatch.New(o.ConfigFile, filewatch.Options{}).Run(ctx, o.configure)
 }
 
-// configure puts the content of the configuration file in force, or leaves the one of
-// before.
+// configure puts the content of the configuration file in force, or keeps the previous
+// one.
 func (o *Operator) configure(content filewatch.Content) {
 	c, err := o.decode(content)
 	if err != nil {

@@ -37,7 +37,7 @@ import (
 type Options struct {
 	Client      dynamic.Interface
 	Credentials *credentials.Manager
-	// Approve says that the operator may approve its own certificate requests.
+	// Approve means that the operator may approve its own certificate requests.
 	Approve bool
 	// CA returns the certificates, PEM, that API servers are verified with.
 	CA func() ([]byte, error)
@@ -47,8 +47,8 @@ type Options struct {
 	Namespace string
 	// Image is the reporter's where the file names none.
 	Image string
-	// OpenShift says whether this is OpenShift. Nil: it is where its Infrastructure
-	// exists.
+	// OpenShift is whether this is OpenShift. Nil: it is detected by the existence of its
+	// Infrastructure.
 	OpenShift *bool
 	// KubeletRoot is the kubelets' folder on the nodes.
 	KubeletRoot string
@@ -71,7 +71,7 @@ const firstLook = 30 * time.Second
 // Operator keeps the reporters and roll-ups of all targets.
 type Operator struct {
 	Options
-	valid   prometheus.Gauge // the configuration is in force as it stands
+	valid   prometheus.Gauge // the configuration is in force
 	config  atomic.Pointer[v1alpha1.OperatorConfiguration]
 	problem atomic.Pointer[string] // why the configuration file is rejected
 	profile *profile

@@ -17,7 +17,7 @@ import (
 )
 
 // profile follows the cluster's TLS profile, by which reporters and the operator
-// itself serve. One that is not understood stops nothing: the last good one stays in
+// itself serve. An invalid profile does not stop the operator: the last valid one stays in
 // force, and before there was one, Intermediate, OpenShift's default.
 type profile struct {
 	source *source.Source[*configv1.APIServer] // nil: this is no OpenShift
@@ -73,7 +73,7 @@ func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool)
 	if p.last != nil {
 		return *p.last, problem, true
 	}
-	return read, problem, true // Intermediate, where the profile is not understood
+	return read, problem, true // Intermediate, if the profile is invalid
 }
 
 // serving is how the operator itself serves.

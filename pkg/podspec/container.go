@@ -13,8 +13,8 @@ import (
 
 // Container returns what Inject adds to a PodSpec, without the annotation: the
 // reporter's container and its volumes. It is what a Server-Side Apply owns.
-// spec, which may hold the reporter already, is not changed; it is an error
-// where it holds a container or volume of our name that is not ours, since an
+// spec, which may already contain the reporter, is not changed; it is an error
+// if it contains a third-party container or volume with the reporter's name, since an
 // apply would merge the two.
 //
 // The container is that of bindata/container.yaml, which the operator's own pods have,
@@ -39,7 +39,7 @@ func container(at *field.Path, spec *corev1.PodSpec, o Options) (corev1.Containe
 	for _, own := range o.mounts() {
 		for _, m := range mounts {
 			if Overlap(m.MountPath, own.MountPath) {
-				return none, nil, fmt.Errorf("volume %q, with the sockets, is mounted at %s, which cannot be together with the reporter's own %s: mount the sockets' folder by itself", m.Name, m.MountPath, own.MountPath)
+				return none, nil, fmt.Errorf("volume %q, with the sockets, is mounted at %s, which conflicts with the reporter's own mount at %s: mount the sockets' folder separately", m.Name, m.MountPath, own.MountPath)
 			}
 		}
 		mounts = append(mounts, own)
@@ -89,7 +89,7 @@ func (o Options) volumes() []corev1.Volume {
 	return append(volumes, corev1.Volume{Name: NoTokenVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 }
 
-// hostFolder is made where it is missing: the pod would wait for it else.
+// hostFolder is created if it is missing: otherwise the pod would wait for it.
 func hostFolder(p string) *corev1.HostPathVolumeSource {
 	kind := corev1.HostPathDirectoryOrCreate
 	return &corev1.HostPathVolumeSource{Path: p, Type: &kind}

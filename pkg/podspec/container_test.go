@@ -80,7 +80,7 @@ func TestContainerOfAStaticPod(t *testing.T) {
 	}
 }
 
-func TestWithoutCredentialsNothingIsMountedForThem(t *testing.T) {
+func TestWithoutCredentialsNoVolumeIsMounted(t *testing.T) {
 	for name, o := range map[string]Options{
 		"objects":    {Image: "i", ConfigMap: "c"},
 		"host files": {Image: "i", HostFiles: &HostFiles{ConfigFolder: "/etc/kms-health"}},
@@ -113,15 +113,15 @@ func TestNoProbeRestartsTheReporter(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotBe(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	for name, tt := range map[string]struct {
 		spoil func(*Options)
 		want  string
 	}{
 		"no image":          {func(o *Options) { o.Image = "" }, "options: image: Required value: the reporter's image"},
-		"our own container": {func(o *Options) { o.APIServerContainer = "kms-health" }, `options: apiServerContainer: Invalid value: "kms-health": is the reporter's own`},
+		"our own container": {func(o *Options) { o.APIServerContainer = "kms-health" }, `options: apiServerContainer: Invalid value: "kms-health": is the reporter's own container`},
 		"both kinds of files": {func(o *Options) { o.HostFiles = &HostFiles{ConfigFolder: "/etc/c"} },
-			"options: hostFiles: Forbidden: configMap or secret is given, which host files take the place of"},
+			"options: hostFiles: Forbidden: is not allowed together with configMap or secret"},
 		"a relative folder": {func(o *Options) { o.ConfigMap, o.Secret, o.HostFiles = "", "", &HostFiles{ConfigFolder: "etc"} },
 			`options: hostFiles.configFolder: Invalid value: "etc": must be the absolute path of a folder, without . or .. or a final /`},
 		"a folder upwards": {func(o *Options) {

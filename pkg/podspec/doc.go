@@ -1,23 +1,23 @@
-// Package podspec puts kms-health-reporter into the PodSpec of an API server, and reads
+// Package podspec injects kms-health-reporter into the PodSpec of an API server, and reads
 // the status of pods.
 //
 // It is for operators that own their API server's pods (Inject), for files
-// (InjectManifest), and for Server-Side Apply (Container). Injecting twice is
-// injecting once, and an older injection is replaced. What others put into the pod is
-// never changed: where a container or volume of ours would collide with theirs, there
-// is an error and no change.
+// (InjectManifest), and for Server-Side Apply (Container). Injection is idempotent, and
+// replaces an older injection. Other parts of the pod are never changed: if a container or
+// volume of the reporter would conflict with an existing one, there is an error and no
+// change.
 //
-// The package is pure: it reads no file, no clock and no network. Whether the image can
-// be pulled, and whether the files arrive, is for the caller to see to; a pod with the
-// reporter in it starts without its ConfigMap, its Secret and its host files.
+// The package is pure: it uses no file, no clock and no network. The caller must make sure
+// that the image can be pulled and that the files exist; a pod with the reporter also
+// starts without its ConfigMap, its Secret and its host files.
 package podspec
 
 const (
 	// ContainerName is the name of the reporter's container.
 	ContainerName = "kms-health"
 
-	// ConfigVolume holds the reporter's file. A container of our name that
-	// mounts it at ConfigFolder is ours, of whatever version.
+	// ConfigVolume holds the reporter's file. A container named ContainerName that
+	// mounts it at ConfigFolder is the reporter, of any version.
 	ConfigVolume = "kms-health-config"
 	// CredentialsVolume holds a token, or a client certificate with its key.
 	CredentialsVolume = "kms-health-credentials"
@@ -48,9 +48,9 @@ const (
 	// ConfigHashAnnotation at the time the pod was made.
 	ConfigHashVariable = "KMS_HEALTH_CONFIG_HASH"
 
-	// InstallerNodeName is the word that OpenShift's static pod installer
-	// replaces by the node's name, wherever in a manifest it stands
+	// InstallerNodeName is the placeholder that OpenShift's static pod installer
+	// replaces by the node's name, anywhere in a manifest
 	// (library-go, pkg/operator/staticpod/installerpod). It replaces REVISION
-	// likewise. Nothing else that this package adds contains either word.
+	// likewise. Nothing else that this package adds contains either placeholder.
 	InstallerNodeName = "NODE_NAME"
 )

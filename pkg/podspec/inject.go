@@ -8,13 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Inject puts the reporter into a pod, or a pod template: the container as the
-// last one, its volumes, and the annotation. What an earlier Inject put there is
-// replaced. On an error nothing was changed.
+// Inject adds the reporter to a pod, or a pod template: the container as the last one,
+// its volumes, and the annotation. An earlier injection is replaced. On an error nothing
+// was changed.
 //
-// The container is the last because a kubelet starts containers one after the
-// other, and pulls each one's image before that: an image that is slow to come
-// holds up what stands behind it.
+// The container is the last because a kubelet starts containers one after the other, and
+// pulls each image before that: a slow pull delays the containers after it.
 func Inject(meta *metav1.ObjectMeta, spec *corev1.PodSpec, o Options) error {
 	c, err := injection(field.NewPath("spec"), spec, o)
 	if err != nil {
@@ -24,16 +23,16 @@ func Inject(meta *metav1.ObjectMeta, spec *corev1.PodSpec, o Options) error {
 	return nil
 }
 
-// change is what is to be done to a pod. It is a value, so that it can be done to
-// a typed pod and to a file's tree alike.
+// change is a change of a pod. It is a value, so that it can be applied to a typed pod
+// and to the tree of a file.
 type change struct {
 	containers edit[corev1.Container]
 	volumes    edit[corev1.Volume]
 	hash       string // of the annotation; empty: none
 }
 
-// edit changes a list: some elements go, some are replaced where they stand, and
-// some come last. Indexes are those of the list before.
+// edit changes a list: it removes some elements, replaces some in place, and appends
+// some. Indexes are those of the list before.
 type edit[T any] struct {
 	drop []int
 	put  map[int]T

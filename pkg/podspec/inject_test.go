@@ -43,8 +43,8 @@ func TestInjectReplacesAnOlderInjection(t *testing.T) {
 	older := inDeployment()
 	older.Image, older.ConfigHash, older.RunAsUser = "example.com/older", "old", pointer(int64(7))
 	inject(t, meta, spec, older)
-	// Others came after it, it was edited by hand, and it has a probe, as versions
-	// before this one gave it.
+	// Other containers were added after it, it was edited by hand, and it has a probe, as
+	// in earlier versions.
 	spec.Containers[2].LivenessProbe = &corev1.Probe{PeriodSeconds: 30}
 	spec.Containers = append(spec.Containers, corev1.Container{Name: "late"})
 	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "late"})
@@ -127,8 +127,8 @@ func TestDefaultedFieldsAreNoDrift(t *testing.T) {
 	}
 }
 
-// TestEveryFieldThatIsDefaultedIsSet says of each field that an API server fills
-// in that we filled it in, for both kinds of volumes.
+// TestEveryFieldThatIsDefaultedIsSet checks that each field that an API server would
+// default is set, for both kinds of volumes.
 func TestEveryFieldThatIsDefaultedIsSet(t *testing.T) {
 	for name, o := range map[string]Options{"deployment": inDeployment(), "static pod": inStaticPod()} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestEveryFieldThatIsDefaultedIsSet(t *testing.T) {
 	}
 }
 
-func TestAQuantityInOtherWordsIsNoDrift(t *testing.T) {
+func TestAQuantityInAnotherFormIsNoDrift(t *testing.T) {
 	meta, spec := &metav1.ObjectMeta{}, apiServerPod()
 	inject(t, meta, spec, inDeployment())
 	spec.Containers[2].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("0.005")
@@ -166,7 +166,7 @@ func TestAQuantityInOtherWordsIsNoDrift(t *testing.T) {
 	}
 }
 
-func TestARefusedInjectionChangesNothing(t *testing.T) {
+func TestARejectedInjectionChangesNothing(t *testing.T) {
 	meta, spec := &metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}}, apiServerPod()
 	o := inDeployment()
 	o.Endpoints = append(o.Endpoints, "unix:///elsewhere/kms-1.sock")

@@ -22,9 +22,8 @@ import (
 )
 
 // InjectManifest is Inject for a file: one v1 Pod or one apps/v1 Deployment, as
-// YAML or JSON. The result is YAML, with every field of the file that is not
-// ours, known or not, and without its comments; where nothing is to be changed
-// it is the file itself, to the byte.
+// YAML or JSON. The result is YAML, with every other field of the file, known or not,
+// and without its comments; if nothing has to change, it is the unmodified file.
 func InjectManifest(manifest []byte, o Options) ([]byte, error) {
 	tree, err := decode(manifest)
 	if err != nil {
@@ -49,15 +48,15 @@ func InjectManifest(manifest []byte, o Options) ([]byte, error) {
 	return encode(tree)
 }
 
-// encode writes YAML in which a text of one line that holds a word of OpenShift's static
-// pod installer is quoted: what it puts there may make of a plain text something else, a
-// revision is a number. A text of several lines is a text in any case.
+// encode writes YAML in which each string of one line with a placeholder of OpenShift's
+// static pod installer is quoted: after the replacement, a plain string could have
+// another type, since a revision is a number. A string of several lines stays a string.
 func encode(tree map[string]any) ([]byte, error) {
 	raw, err := utiljson.Marshal(tree)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the manifest: %w", err)
 	}
-	// A mark stands for each such text, and is nowhere else.
+	// A unique mark replaces each such string.
 	mark := "installer-text-"
 	for bytes.Contains(raw, []byte(mark)) {
 		mark += "x-"
@@ -132,8 +131,8 @@ func decode(manifest []byte) (map[string]any, error) {
 	return tree, nil
 }
 
-// pod is the pod, or the pod template, of a manifest: its place in the tree, and
-// its content.
+// pod is the pod, or the pod template, of a manifest: its path in the tree, and its
+// content.
 type pod struct {
 	at          *field.Path    // of the PodSpec
 	object      map[string]any // with metadata and spec
@@ -191,7 +190,7 @@ func (p *pod) apply(c change) error {
 }
 
 func applyTo[T any](spec map[string]any, key string, e edit[T]) error {
-	list, _ := spec[key].([]any) // a list or nothing, else it had not been decoded
+	list, _ := spec[key].([]any) // a list or absent, otherwise decoding had failed
 	plain := edit[any]{drop: e.drop, put: map[int]any{}}
 	for i, element := range e.put {
 		value, err := tree(element)

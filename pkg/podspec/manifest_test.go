@@ -73,7 +73,7 @@ func injectManifest(t *testing.T, manifest string, o Options) string {
 	return string(out)
 }
 
-// removeOursFromTree removes what an injection added, by our names.
+// removeOursFromTree removes what an injection added, by the reporter's names.
 func removeOursFromTree(t *testing.T, tree map[string]any) {
 	t.Helper()
 	p, err := podOf(tree)
@@ -96,7 +96,7 @@ func removeOursFromTree(t *testing.T, tree map[string]any) {
 	}
 }
 
-func TestManifestsKeepWhatWeDoNotKnow(t *testing.T) {
+func TestManifestsKeepUnknownFields(t *testing.T) {
 	for name, tt := range map[string]struct {
 		manifest string
 		options  Options
@@ -134,7 +134,7 @@ func TestAManifestIsInjectedAsItsPodIs(t *testing.T) {
 	}
 }
 
-// withoutFuture leaves the fields out that no type has.
+// withoutFuture removes the fields that no type has.
 func withoutFuture(manifest string) string {
 	var lines []string
 	for line := range strings.Lines(manifest) {
@@ -149,7 +149,7 @@ func withoutFuture(manifest string) string {
 	return strings.Join(lines, "")
 }
 
-func TestAManifestThatNeedsNoChangeStaysToTheByte(t *testing.T) {
+func TestAManifestThatNeedsNoChangeIsReturnedUnmodified(t *testing.T) {
 	once := injectManifest(t, podManifest, inStaticPod())
 	commented := "# By hand.\n" + once
 	if got := injectManifest(t, commented, inStaticPod()); got != commented {
@@ -162,9 +162,9 @@ func TestAManifestThatNeedsNoChangeStaysToTheByte(t *testing.T) {
 	}
 }
 
-// OpenShift's static pod installer writes each manifest with both words replaced
-// wherever they stand (library-go, pkg/operator/staticpod/installerpod).
-func TestAManifestOutlivesTheStaticPodInstaller(t *testing.T) {
+// OpenShift's static pod installer replaces both placeholders anywhere in a manifest
+// (library-go, pkg/operator/staticpod/installerpod).
+func TestAManifestIsValidAfterTheStaticPodInstaller(t *testing.T) {
 	installed := strings.ReplaceAll(injectManifest(t, podManifest, inStaticPod()), "REVISION", "17")
 	installed = strings.ReplaceAll(installed, "NODE_NAME", "master-0.example.com")
 	tree, err := decode([]byte(installed))
@@ -194,7 +194,7 @@ func TestAManifestOutlivesTheStaticPodInstaller(t *testing.T) {
 	}
 }
 
-func TestTheInstallersWordsAreInNothingOfOurs(t *testing.T) {
+func TestTheInstallersPlaceholdersAreInNoInjectedField(t *testing.T) {
 	o := inStaticPod()
 	o.NodeName = ""
 	static := injectManifest(t, strings.ReplaceAll(podManifest, "REVISION", "1"), o)
@@ -205,7 +205,7 @@ func TestTheInstallersWordsAreInNothingOfOurs(t *testing.T) {
 	}
 }
 
-func TestManifestsThatCannotBe(t *testing.T) {
+func TestInvalidManifests(t *testing.T) {
 	pod := "apiVersion: v1\nkind: Pod\n"
 	for name, tt := range map[string]struct{ manifest, want string }{
 		"nothing":           {"# nothing\n---\n", "the manifest is empty, must hold a Pod or a Deployment"},
@@ -238,7 +238,7 @@ func TestManifestsThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestInstallersWordsStayStringsAfterTheirReplacement(t *testing.T) {
+func TestStringsWithPlaceholdersStayStringsAfterTheReplacement(t *testing.T) {
 	manifest := []byte(`apiVersion: v1
 kind: Pod
 metadata:
@@ -266,8 +266,8 @@ spec:
 	}
 }
 
-// What an installer makes of our YAML says what it would make of the owner's JSON, in
-// which every text is quoted.
+// The installer's replacement in the written YAML must give the same as in the owner's
+// JSON, in which every string is quoted.
 func TestInstallersReplacementChangesNoOtherText(t *testing.T) {
 	long := strings.Repeat("words that an encoder could fold ", 5)
 	texts := []string{

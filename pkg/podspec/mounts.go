@@ -13,11 +13,11 @@ import (
 )
 
 // SocketVolumeMissing is the error that the API server's container mounts no
-// volume at the folder of a plugin's socket, nor above it: no container but the API
-// server's can reach the socket.
+// volume at the folder of a plugin's socket, nor above it: no other container can reach
+// the socket.
 type SocketVolumeMissing struct {
 	Container string // the API server's
-	Folder    string // that of the socket, as the container would see it
+	Folder    string // that of the socket, as a path in the container
 	Endpoint  string // of the plugin
 }
 
@@ -25,7 +25,7 @@ func (e *SocketVolumeMissing) Error() string {
 	return fmt.Sprintf("container %q mounts no volume at %s or above it, where the socket of %s is", e.Container, e.Folder, e.Endpoint)
 }
 
-// SocketMounts returns the mounts through which the API server's container sees
+// SocketMounts returns the mounts through which the API server's container reaches
 // the folders of the endpoints' sockets, for another container of the pod:
 // read-only, which suffices to connect, each once, in the endpoints' order. With
 // container "" it is the pod's first. An abstract socket needs no mount.
@@ -100,7 +100,7 @@ func holder(mounts []corev1.VolumeMount, folder string) int {
 }
 
 // Overlap reports whether one mount path is within the other. The mount point of the
-// inner one cannot be made in the outer one, which is read-only: the container would
+// inner one cannot be created in the outer one, which is read-only: the container would
 // not start.
 func Overlap(a, b string) bool {
 	a, b = path.Clean(a), path.Clean(b)

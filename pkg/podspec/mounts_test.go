@@ -103,13 +103,13 @@ func TestSocketMountsOfANamedContainer(t *testing.T) {
 	if !errors.As(err, &missing) || *missing != (SocketVolumeMissing{Container: "proxy", Folder: "/run", Endpoint: endpoints[0]}) {
 		t.Errorf("the first container that is not ours: %v", err)
 	}
-	_, err = SocketMounts(spec, "nobody", endpoints)
-	wantError(t, err, `spec.containers: Not found: "nobody"`)
+	_, err = SocketMounts(spec, "missing", endpoints)
+	wantError(t, err, `spec.containers: Not found: "missing"`)
 	_, err = SocketMounts(&corev1.PodSpec{}, "", endpoints)
 	wantError(t, err, "spec.containers: Required value: the API server's container")
 }
 
-func TestSocketsThatCannotBeMountedBesideOurFolders(t *testing.T) {
+func TestSocketsThatConflictWithTheReportersFolders(t *testing.T) {
 	for path, own := range map[string]string{
 		"/var/run":                    TokenFolder,
 		"/etc/kms-health/config/deep": ConfigFolder,
@@ -121,7 +121,7 @@ func TestSocketsThatCannotBeMountedBesideOurFolders(t *testing.T) {
 			spec.Containers[0].VolumeMounts[0].MountPath = path
 			o.Endpoints = []string{"unix://" + path + "/x.sock"}
 			_, _, err := Container(spec, o)
-			wantError(t, err, `volume "kms-sockets", with the sockets, is mounted at `+path+`, which cannot be together with the reporter's own `+own+`: mount the sockets' folder by itself`)
+			wantError(t, err, `volume "kms-sockets", with the sockets, is mounted at `+path+`, which conflicts with the reporter's own mount at `+own+`: mount the sockets' folder separately`)
 		})
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Options say what is injected.
+// Options configure the injected container.
 type Options struct {
 	// Image of the reporter; its entrypoint is the binary. Required.
 	Image string
@@ -23,8 +23,8 @@ type Options struct {
 	ConfigMap string
 	// Secret holds the credentials. Left out: there are none.
 	Secret string
-	// HostFiles takes the place of ConfigMap and Secret in static pods, which
-	// may refer to neither.
+	// HostFiles replaces ConfigMap and Secret in static pods, which may refer to
+	// neither.
 	HostFiles *HostFiles
 
 	// ConfigHash is the value of ConfigHashAnnotation. Left out: there is no
@@ -41,17 +41,17 @@ type Options struct {
 	RunAsUser *int64
 }
 
-// HostFiles are folders of the node, absolute paths. They are made where they
-// are missing, so that no API server waits for them.
+// HostFiles are folders of the node, absolute paths. They are created if they are
+// missing, so that no API server waits for them.
 type HostFiles struct {
 	// ConfigFolder holds config.yaml, and kubeconfig where there is a
 	// destination. It is mounted itself: its files may be replaced at any time,
 	// and the folder only together with the pod.
 	ConfigFolder string
 	// CredentialsFolder holds tls.crt and tls.key, or token. It may be
-	// exchanged as a whole, as OpenShift's cert-syncer does; a mount of it would
-	// stay on the folder that was. So its parent is mounted, with all that is
-	// in it. Left out: there are no credentials.
+	// replaced as a whole, as OpenShift's cert-syncer does; a mount of it would
+	// keep showing the old folder. So its parent is mounted, with its whole
+	// content. Left out: there are no credentials.
 	CredentialsFolder string
 }
 
@@ -73,7 +73,7 @@ func (o Options) validate() error {
 		errs = append(errs, field.Required(field.NewPath("image"), "the reporter's image"))
 	}
 	if o.APIServerContainer == ContainerName {
-		errs = append(errs, field.Invalid(field.NewPath("apiServerContainer"), o.APIServerContainer, "is the reporter's own"))
+		errs = append(errs, field.Invalid(field.NewPath("apiServerContainer"), o.APIServerContainer, "is the reporter's own container"))
 	}
 	if o.HostFiles != nil {
 		errs = append(errs, o.validateHostFiles(field.NewPath("hostFiles"))...)
@@ -97,7 +97,7 @@ func (o Options) validate() error {
 func (o Options) validateHostFiles(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if o.ConfigMap != "" || o.Secret != "" {
-		errs = append(errs, field.Forbidden(at, "configMap or secret is given, which host files take the place of"))
+		errs = append(errs, field.Forbidden(at, "is not allowed together with configMap or secret"))
 	}
 	config, credentials := o.HostFiles.ConfigFolder, o.HostFiles.CredentialsFolder
 	if !isFolder(config) {

@@ -13,17 +13,17 @@ func Injected(spec *corev1.PodSpec) bool {
 	return slices.ContainsFunc(spec.Containers, func(c corev1.Container) bool { return isOurs(&c) })
 }
 
-// isOurs distinguishes the reporter, of any version, from a third-party container
-// of its name.
+// isOurs distinguishes the reporter, of any version, from a third-party container with
+// its name.
 func isOurs(c *corev1.Container) bool {
 	return c.Name == ContainerName && slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
 		return m.Name == ConfigVolume && m.MountPath == ConfigFolder
 	})
 }
 
-// isOurVolume distinguishes a volume of the reporter's from a third-party one of its
-// name. It is ours where the reporter mounts it; one that nobody mounts is a
-// remainder of ours where it has the form that we give it.
+// isOurVolume distinguishes the reporter's volume from a third-party one with its name.
+// It is the reporter's if the reporter mounts it; one that no container mounts is a
+// remainder of an earlier injection if it has the form of an injected volume.
 func isOurVolume(spec *corev1.PodSpec, v *corev1.Volume) bool {
 	var form bool
 	switch v.Name {
@@ -65,7 +65,7 @@ func mountedBy(spec *corev1.PodSpec, volume string) (ours bool, theirs string) {
 	return ours, theirs
 }
 
-// collisions are containers and volumes of our names that are not ours.
+// collisions are third-party containers and volumes with the reporter's names.
 func collisions(at *field.Path, spec *corev1.PodSpec) error {
 	var errs field.ErrorList
 	taken := func(at *field.Path, name, why string) {

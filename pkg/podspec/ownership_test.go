@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestWhatIsNotOursStays(t *testing.T) {
+func TestThirdPartyContainersAndVolumesAreKept(t *testing.T) {
 	mounts := func(volume, path string) []corev1.VolumeMount {
 		return []corev1.VolumeMount{{Name: volume, MountPath: path}}
 	}
@@ -17,13 +17,13 @@ func TestWhatIsNotOursStays(t *testing.T) {
 		put  func(*corev1.PodSpec)
 		want string
 	}{
-		"a container of our name": {
+		"a container with the reporter's name": {
 			func(s *corev1.PodSpec) {
 				s.Containers = append(s.Containers, corev1.Container{Name: "kms-health", Image: "theirs"})
 			},
 			`spec.containers[2].name: Invalid value: "kms-health": is the name of the reporter's container, and this is another's: it does not mount kms-health-config at /etc/kms-health/config`,
 		},
-		"a container of our name with our volume elsewhere": {
+		"a container with the reporter's name with the reporter's volume elsewhere": {
 			func(s *corev1.PodSpec) {
 				s.Containers = append(s.Containers, corev1.Container{Name: "kms-health", VolumeMounts: mounts(ConfigVolume, "/config")})
 				s.Volumes = append(s.Volumes, corev1.Volume{Name: ConfigVolume, VolumeSource: optionalConfig})
@@ -31,34 +31,34 @@ func TestWhatIsNotOursStays(t *testing.T) {
 			`[spec.containers[2].name: Invalid value: "kms-health": is the name of the reporter's container, and this is another's: it does not mount kms-health-config at /etc/kms-health/config, ` +
 				`spec.volumes[1].name: Invalid value: "kms-health-config": is the name of a volume of the reporter's, and this is another's: container "kms-health" mounts it]`,
 		},
-		"an init container of our name": {
+		"an init container with the reporter's name": {
 			func(s *corev1.PodSpec) {
 				s.InitContainers = []corev1.Container{{Name: "kms-health", VolumeMounts: mounts("other", ConfigFolder)}}
 			},
 			`spec.initContainers[0].name: Invalid value: "kms-health": is the name of the reporter's container, which is no init container`,
 		},
-		"a volume of our name that another mounts": {
+		"a volume with the reporter's name that another container mounts": {
 			func(s *corev1.PodSpec) {
 				s.Volumes = append(s.Volumes, corev1.Volume{Name: ConfigVolume, VolumeSource: optionalConfig})
 				s.Containers[1].VolumeMounts = mounts(ConfigVolume, ConfigFolder)
 			},
 			`spec.volumes[1].name: Invalid value: "kms-health-config": is the name of a volume of the reporter's, and this is another's: container "kms-plugin" mounts it`,
 		},
-		"a volume of our name that an init container mounts": {
+		"a volume with the reporter's name that an init container mounts": {
 			func(s *corev1.PodSpec) {
 				s.Volumes = append(s.Volumes, corev1.Volume{Name: NoTokenVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 				s.InitContainers = []corev1.Container{{Name: "setup", VolumeMounts: mounts(NoTokenVolume, "/x")}}
 			},
 			`spec.volumes[1].name: Invalid value: "kms-health-no-token": is the name of a volume of the reporter's, and this is another's: container "setup" mounts it`,
 		},
-		"a volume of our name that a debugger mounts": {
+		"a volume with the reporter's name that a debugger mounts": {
 			func(s *corev1.PodSpec) {
 				s.Volumes = append(s.Volumes, corev1.Volume{Name: NoTokenVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 				s.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", VolumeMounts: mounts(NoTokenVolume, "/x")}}}
 			},
 			`spec.volumes[1].name: Invalid value: "kms-health-no-token": is the name of a volume of the reporter's, and this is another's: container "debugger" mounts it`,
 		},
-		"a volume of our name in another form": {
+		"a volume with the reporter's name in another form": {
 			func(s *corev1.PodSpec) {
 				s.Volumes = append(s.Volumes, corev1.Volume{Name: CredentialsVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "theirs"}}})
 			},
@@ -72,7 +72,7 @@ func TestWhatIsNotOursStays(t *testing.T) {
 			meta := &metav1.ObjectMeta{}
 			wantError(t, Inject(meta, spec, inDeployment()), tt.want)
 			if Injected(spec) {
-				t.Error("it passes for ours")
+				t.Error("it is treated as the reporter's")
 			}
 			if d := cmp.Diff(before, spec); d != "" {
 				t.Errorf("pod (-before +after):\n%s", d)
@@ -81,11 +81,11 @@ func TestWhatIsNotOursStays(t *testing.T) {
 	}
 }
 
-func TestRemaindersOfOursAreReplaced(t *testing.T) {
+func TestRemaindersOfAnInjectionAreReplaced(t *testing.T) {
 	remainder := func() (*metav1.ObjectMeta, *corev1.PodSpec) {
 		meta, spec := &metav1.ObjectMeta{}, apiServerPod()
 		inject(t, meta, spec, inStaticPod())
-		spec.Containers = spec.Containers[:2] // somebody took the container away, and no more
+		spec.Containers = spec.Containers[:2] // someone removed only the container
 		return meta, spec
 	}
 	meta, spec := remainder()
@@ -97,14 +97,14 @@ func TestRemaindersOfOursAreReplaced(t *testing.T) {
 	}
 }
 
-func TestAVolumeOfOursWithAGuestOutlivesUs(t *testing.T) {
+func TestAnInjectedVolumeThatAnotherContainerMountsIsKept(t *testing.T) {
 	meta, spec := &metav1.ObjectMeta{}, apiServerPod()
 	inject(t, meta, spec, inDeployment())
 	spec.Containers[1].VolumeMounts = []corev1.VolumeMount{{Name: CredentialsVolume, MountPath: "/look"}}
 
 	o := inDeployment()
 	o.Secret = ""
-	inject(t, meta, spec, o) // which needs no credentials any more
+	inject(t, meta, spec, o) // which no longer needs credentials
 	names := func() (names []string) {
 		for _, v := range spec.Volumes {
 			names = append(names, v.Name)

@@ -10,7 +10,7 @@ import (
 
 // shared are the kinds that others write to as well, by right: controllers,
 // kubelets, admission, a Deployment's owner. Of those, only what was applied
-// counts. Of all others everything does: somebody who adds a subject to a binding
+// counts. Of all others everything does: a user who adds a subject to a binding
 // of ours has changed it.
 var shared = map[string]bool{"Pod": true, "DaemonSet": true, "Deployment": true}
 
@@ -50,7 +50,7 @@ func withoutServersPart(object map[string]any) map[string]any {
 	return content
 }
 
-// project is the part of live that desired speaks of, as live has it.
+// project is the part of live whose fields are in desired, with live's values.
 func project(desired, live any) any {
 	switch desired := desired.(type) {
 	case map[string]any:

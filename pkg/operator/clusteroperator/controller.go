@@ -85,7 +85,7 @@ func New(o Options) *Controller {
 	return c
 }
 
-// Wake asks for a sync.
+// Wake enqueues a sync.
 func (c *Controller) Wake() { c.queue.AddAfter(Name, settle) }
 
 // Run keeps it until ctx ends. One replica at a time may run.

@@ -116,8 +116,8 @@ func (s *fixture) until(at time.Duration) {
 	synctest.Wait()
 }
 
-// wants a number of writes since the start, and returns the status of the last.
-func (s *fixture) wants(n int, when string) map[string]any {
+// wantWrites requires a number of writes since the start, and returns the last status.
+func (s *fixture) wantWrites(n int, when string) map[string]any {
 	s.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,7 +138,7 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.until(time.Second)
-		status := s.wants(1, "first")
+		status := s.wantWrites(1, "first")
 		if !reflect.DeepEqual(status["versions"], []any{map[string]any{"name": "operator", "version": "1.2.3"}}) {
 			t.Errorf("versions %v", status["versions"])
 		}
@@ -148,7 +148,7 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 			s.Wake()
 		}
 		s.until(time.Hour)
-		s.wants(1, "and never again")
+		s.wantWrites(1, "and never again")
 	})
 }
 
@@ -158,14 +158,14 @@ func TestChangesOfOthersAreReverted(t *testing.T) {
 			withFixture(t, func(s *fixture) {
 				s.begin()
 				s.until(time.Second)
-				status := s.wants(1, "first")
+				status := s.wantWrites(1, "first")
 				s.show(status)
 				s.until(10 * time.Second)
 				other := maps.Clone(status)
 				delete(other, field)
 				s.show(other)
 				s.until(11 * time.Second)
-				s.wants(2, "when it is gone")
+				s.wantWrites(2, "when it is deleted")
 			})
 		})
 	}
@@ -175,35 +175,35 @@ func TestDegradedIsWrittenWhenTheInertiaIsOver(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.until(time.Second)
-		s.show(s.wants(1, "first"))
+		s.show(s.wantWrites(1, "first"))
 		s.set(func() {
 			s.input.Targets = []Target{plugins("a", operatorcr.True, rollup.PluginError, "x", s.start.Add(time.Second))}
 		})
 		s.until(time.Second + inertia)
-		s.wants(1, "before")
+		s.wantWrites(1, "before")
 		s.until(time.Second + inertia + 1 + settle)
-		s.show(s.wants(2, "when it is over"))
+		s.show(s.wantWrites(2, "when it is over"))
 		s.until(time.Hour)
-		s.wants(2, "and nothing more")
+		s.wantWrites(2, "and nothing more")
 	})
 }
 
-// Somebody else writes while the watch may still lag behind our own write.
+// Another client writes while the watch may still lag behind the operator's write.
 func TestStatusThatIsOverwrittenAtOnceIsWrittenAgain(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.until(time.Second)
-		status := s.wants(1, "first")
+		status := s.wantWrites(1, "first")
 		s.show(status)
 		s.show(map[string]any{})
 		s.until(s.first() + lag - 1)
-		s.wants(1, "while it may be from before our write")
+		s.wantWrites(1, "while it may be from before the operator's write")
 		s.until(s.first() + lag + settle)
-		s.wants(2, "when it cannot be")
+		s.wantWrites(2, "when it cannot be")
 	})
 }
 
-// A sync in between knows what was written, though the watch does not show it.
+// A sync in between uses what was written, although the watch does not show it yet.
 func TestWriteIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
@@ -212,9 +212,9 @@ func TestWriteIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 			s.Wake()
 		}
 		s.until(s.first() + lag - 1)
-		s.show(s.wants(1, "while the watch may lag"))
+		s.show(s.wantWrites(1, "while the watch may lag"))
 		s.until(time.Hour)
-		s.wants(1, "when it shows it")
+		s.wantWrites(1, "when it shows it")
 	})
 }
 
@@ -223,12 +223,12 @@ func TestChangeIsWrittenThoughTheWatchLagsBehind(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.until(time.Second)
-		s.wants(1, "first")
+		s.wantWrites(1, "first")
 		s.set(func() { s.input.Targets = append(s.input.Targets, ok("b")) })
 		s.until(time.Second + settle)
-		s.show(s.wants(2, "a target more"))
+		s.show(s.wantWrites(2, "a target more"))
 		s.until(time.Hour)
-		s.wants(2, "and nothing more")
+		s.wantWrites(2, "and nothing more")
 	})
 }
 
@@ -237,12 +237,12 @@ func TestWriteThatFailsIsRepeated(t *testing.T) {
 		s.failing(errors.New("connection refused"))
 		s.begin()
 		s.until(13 * time.Second)
-		s.wants(5, "after 1, 2, 4 and 5 seconds")
+		s.wantWrites(5, "after 1, 2, 4 and 5 seconds")
 		s.failing(nil)
 		s.until(18 * time.Second)
-		s.show(s.wants(6, "when writes succeed"))
+		s.show(s.wantWrites(6, "when writes succeed"))
 		s.until(time.Hour)
-		s.wants(6, "and never again")
+		s.wantWrites(6, "and never again")
 	})
 }
 
@@ -262,6 +262,6 @@ func TestNothingIsWrittenWhereThereIsNoClusterOperator(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.until(time.Hour + time.Second)
-		s.wants(1, "when it is made")
+		s.wantWrites(1, "when it is made")
 	})
 }

@@ -1,7 +1,7 @@
 // Package clusteroperator keeps ClusterOperator/kms-health, the operator's own
 // state as `oc get clusteroperators` shows it: the state of its configuration, of the
-// deliveries and of the roll-ups, with inertia, so that what recovers by itself in a
-// moment alarms nobody.
+// deliveries and of the roll-ups, with inertia, so that a problem that ends by itself
+// soon causes no alert.
 package clusteroperator
 
 import (
@@ -25,40 +25,40 @@ const (
 
 const asExpected = "AsExpected"
 
-// Input is what a state stands on.
+// Input is the input of Evaluate.
 type Input struct {
 	Now time.Time
 	// Inertia is how long something must be bad before it counts.
 	Inertia time.Duration
 	// Configuration is why the configuration file is rejected, empty where it is in
-	// force as it stands; Configured says that some version is.
+	// force; Configured means that some version is in force.
 	Configuration string
 	Configured    bool
 	Targets       []Target
-	// Previous are the conditions as they stand, by type.
+	// Previous are the current conditions, by type.
 	Previous map[string]operatorcr.Condition
-	// Since has, of each thing that is bad, when it was first seen so.
+	// Since has the time when each problem was first observed.
 	Since map[string]time.Time
 }
 
-// Target is what is known of one target.
+// Target is the state of one target.
 type Target struct {
 	Name     string
 	Delivery delivery.Status // zero: not known yet
 	Result   *rollup.Result  // nil: there is none
 }
 
-// bad is something that is not as it should be.
+// bad is a problem.
 type bad struct {
-	id      string // stays the same as long as it is the same thing
+	id      string // the same for as long as it is the same problem
 	status  string // of Degraded if there were nothing else
 	reason  string
 	message string
-	since   time.Time // zero: since it was first seen
+	since   time.Time // zero: since it was first observed
 }
 
-// Evaluate returns the four conditions, and when they may be others though nothing
-// happens; zero: never. It keeps Since.
+// Evaluate returns the four conditions, and when they may change without a change of the
+// input; zero: never. It updates Since.
 func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
 	problems := in.problems()
 	for i := range problems {
@@ -83,7 +83,7 @@ func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
 	return conditions, again
 }
 
-// problems are what is bad, in the order in which it is reported.
+// problems are the problems, in the order in which they are reported.
 func (in *Input) problems() []bad {
 	var all []bad
 	if in.Configuration != "" {
@@ -111,14 +111,14 @@ func prefixed(name, message string) string {
 	return name + ": " + strings.ReplaceAll(message, "\n", "\n"+name+": ")
 }
 
-// degraded unites what is bad as a StatusSyncer unites conditions: nothing counts
-// before one thing was bad for the inertia, then all of it does. What was reported
-// before goes on counting.
+// degraded aggregates problems as a StatusSyncer aggregates conditions: none counts until
+// one has lasted for the inertia, then all do. A problem that was already reported
+// continues to count.
 func (in *Input) degraded(problems []bad) (c operatorcr.Condition, again time.Time) {
 	c = operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: asExpected}
 	old := in.Previous[Degraded].Status == operatorcr.True || in.Previous[Degraded].Status == operatorcr.Unknown
 	for _, b := range problems {
-		// Later than the inertia, as library-go has it (pkg/operator/status).
+		// Later than the inertia, as in library-go (pkg/operator/status).
 		due := b.since.Add(in.Inertia + 1)
 		if !in.Now.Before(due) {
 			old = true
@@ -177,8 +177,8 @@ func (in *Input) progressing() operatorcr.Condition {
 	return c
 }
 
-// upgradeable says that an upgrade, which restarts every API server, is no good
-// idea while one of them could not read its Secrets afterwards.
+// upgradeable is False while an upgrade, which restarts every API server, could leave one
+// of them unable to read its Secrets.
 func (in *Input) upgradeable(degraded operatorcr.Condition) operatorcr.Condition {
 	c := operatorcr.Condition{Type: Upgradeable, Status: operatorcr.True, Reason: asExpected}
 	if degraded.Status != operatorcr.True {

@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// start is when the tests begin.
+// start is the time at which the tests begin.
 var start = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
 // lag is for how long package operatorcr assumes that the watch may be behind.
@@ -53,7 +53,7 @@ type history struct {
 
 func begin() *history { return &history{since: map[string]time.Time{}} }
 
-// at judges a configuration that is in force, and targets.
+// at evaluates targets, with a configuration in force.
 func (s *history) at(after time.Duration, invalid string, targets ...Target) (map[string]operatorcr.Condition, time.Time) {
 	return s.judge(&Input{Now: start.Add(after), Configuration: invalid, Configured: true, Targets: targets})
 }
@@ -75,7 +75,7 @@ func TestConditions(t *testing.T) {
 		name    string
 		in      Input
 		want    map[string]string // status, reason and message
-		settled bool              // judged again when the inertia is over
+		settled bool              // evaluated again when the inertia is over
 	}{
 		{"no problem", Input{Configured: true, Targets: []Target{ok("a"), ok("b")}}, map[string]string{
 			Available: "True AsExpected a: one beside each\nb: one beside each", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, false},
@@ -108,7 +108,7 @@ func TestConditions(t *testing.T) {
 		{"a report that is stale, for long", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.Unknown, rollup.ReporterStale, "x", old)}}, map[string]string{
 			Degraded: "Unknown KMSPlugins_ReporterStale a: x", Upgradeable: "True AsExpected "}, false},
 
-		// Several: one old takes all along.
+		// Several: once one has lasted, all count.
 		{"True outweighs Unknown; reasons sorted, each once", Input{Configured: true, Configuration: "c", Targets: []Target{
 			plugins("a", operatorcr.Unknown, rollup.ReporterStale, "x", old), plugins("b", operatorcr.True, rollup.PluginError, "y", start), plugins("c", operatorcr.Unknown, rollup.ReporterStale, "z", start), delivers("d", delivery.Refused, "w")}}, map[string]string{
 			Degraded:    "True Configuration_Invalid::Delivery_Refused::KMSPlugins_PluginError::KMSPlugins_ReporterStale c\na: x\nb: y\nc: z\nd: w",
@@ -152,7 +152,7 @@ func TestInertia(t *testing.T) {
 		want    string
 		again   time.Duration // 0: never
 	}
-	bad, well := []Target{fails}, []Target{ok("a")}
+	bad, healthy := []Target{fails}, []Target{ok("a")}
 	const no, yes = "False AsExpected", "True Delivery_Refused"
 	for _, tt := range []struct {
 		name  string
@@ -164,42 +164,42 @@ func TestInertia(t *testing.T) {
 			{inertia, "", bad, no, inertia + 1},
 			{inertia + 1, "", bad, yes, 0},
 		}},
-		{"what recovers and comes back starts anew", []moment{
+		{"a problem that recovers and returns starts a new inertia", []moment{
 			{0, "", bad, no, inertia + 1},
-			{time.Minute, "", well, no, 0},
+			{time.Minute, "", healthy, no, 0},
 			{time.Minute + time.Second, "", bad, no, 3*time.Minute + time.Second + 1},
 			{inertia + 1, "", bad, no, 3*time.Minute + time.Second + 1},
 			{3*time.Minute + time.Second + 1, "", bad, yes, 0},
 		}},
-		{"another reason of the same delivery goes on counting", []moment{
+		{"another reason of the same delivery continues the inertia", []moment{
 			{0, "", bad, no, inertia + 1},
 			{time.Minute, "", []Target{delivers("a", delivery.RequestDenied, "x")}, no, inertia + 1},
 			{inertia + 1, "", []Target{delivers("a", delivery.RequestDenied, "x")}, "True Delivery_RequestDenied", 0},
 		}},
-		{"other words are the same thing", []moment{
+		{"another message is the same problem", []moment{
 			{0, "", bad, no, inertia + 1},
-			{time.Minute, "", []Target{delivers("a", delivery.Refused, "other words")}, no, inertia + 1},
+			{time.Minute, "", []Target{delivers("a", delivery.Refused, "another message")}, no, inertia + 1},
 		}},
 		{"a plugin's time is its condition's, also after a restart", []moment{
 			{0, "", []Target{unhealthy(-time.Minute)}, no, time.Minute + 1},
 			{time.Minute + 1, "", []Target{unhealthy(-time.Minute)}, "True KMSPlugins_PluginError", 0},
 		}},
-		{"one old takes the young along", []moment{
+		{"one that has lasted makes the newer ones count", []moment{
 			{0, "", bad, no, inertia + 1},
 			{time.Minute, "", []Target{fails, unhealthy(time.Minute)}, no, inertia + 1},
 			{inertia + 1, "", []Target{fails, unhealthy(time.Minute)}, "True Delivery_Refused::KMSPlugins_PluginError", 0},
 		}},
-		{"the first of several is when it is judged again", []moment{
+		{"the next evaluation is for the first of several", []moment{
 			{0, "", []Target{fails, unhealthy(-time.Minute)}, no, time.Minute + 1},
 		}},
-		{"what was reported stays while anything is bad", []moment{
+		{"a reported problem stays while any problem lasts", []moment{
 			{0, "", bad, no, inertia + 1},
 			{inertia + 1, "", bad, yes, 0},
 			{3 * time.Minute, "c", bad, "True Configuration_Invalid::Delivery_Refused", 0},
-			{4 * time.Minute, "c", well, "True Configuration_Invalid", 0},
+			{4 * time.Minute, "c", healthy, "True Configuration_Invalid", 0},
 			{4*time.Minute + 1, "", []Target{plugins("b", operatorcr.Unknown, rollup.ReporterStale, "y", start.Add(4*time.Minute))}, "Unknown KMSPlugins_ReporterStale", 0},
 			{4*time.Minute + 2, "", bad, yes, 0},
-			{5 * time.Minute, "", well, no, 0},
+			{5 * time.Minute, "", healthy, no, 0},
 			{5*time.Minute + 1, "", bad, no, 7*time.Minute + 2},
 		}},
 	} {
@@ -237,7 +237,7 @@ func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
 	}
 	got, _ = s.at(2*time.Minute, "", delivers("a", delivery.Removing, "ConfigMaps"))
 	if at := got[Progressing].LastTransitionTime; at != start.Add(time.Minute) {
-		t.Errorf("in other words it progresses since %s", at)
+		t.Errorf("with another message it progresses since %s", at)
 	}
 	if at := got[Available].LastTransitionTime; at != first {
 		t.Errorf("it is available since %s", at)
@@ -251,8 +251,8 @@ func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
 	}
 }
 
-// Between a judgement and the time that it names, nothing is another.
-func TestNothingChangesBeforeItIsJudgedAgain(t *testing.T) {
+// Between an evaluation and the time that it returns, the result does not change.
+func TestNothingChangesBeforeTheNextEvaluation(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	for i := range uint64(2000) {
 		d := rand.New(rand.NewPCG(seed, i))
@@ -285,10 +285,10 @@ func TestNothingChangesBeforeItIsJudgedAgain(t *testing.T) {
 				}
 				copied := &history{since: maps.Clone(s.since), standing: s.standing}
 				if later, _ := copied.at(at, invalid, targets...); !maps.Equal(later, first) {
-					t.Fatalf("seeds %d, %d: it was judged at %s, again at %s, and at %s it is another:\n%s", seed, i, now, again.Sub(start), at, cmp.Diff(first, later))
+					t.Fatalf("seeds %d, %d: evaluated at %s, next at %s, and at %s it differs:\n%s", seed, i, now, again.Sub(start), at, cmp.Diff(first, later))
 				}
 			}
-			// And then it is another.
+			// And then it differs.
 			if !again.IsZero() {
 				copied := &history{since: maps.Clone(s.since), standing: s.standing}
 				if then, _ := copied.at(again.Sub(start), invalid, targets...); then[Degraded].Status == operatorcr.False {
@@ -299,8 +299,8 @@ func TestNothingChangesBeforeItIsJudgedAgain(t *testing.T) {
 	}
 }
 
-// Each reason must be one that the schema of a condition takes.
-func TestReasonsAreFitToBeWritten(t *testing.T) {
+// Each reason must be valid in the schema of a condition.
+func TestReasonsAreValidInACondition(t *testing.T) {
 	s := begin()
 	all := []Target{plugins("a", operatorcr.True, rollup.PluginError, "x", start.Add(-time.Hour)), delivers("b", delivery.Refused, "y")}
 	got, _ := s.at(0, "c", all...)

@@ -6,7 +6,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-func TestTargetOfWhichNothingIsKnownYetIsNotDegraded(t *testing.T) {
+func TestTargetWithUnknownStateIsNotDegraded(t *testing.T) {
 	s := begin()
 	s.at(0, "", Target{Name: "a"})
 	got, _ := s.at(inertia+1, "", Target{Name: "a"})

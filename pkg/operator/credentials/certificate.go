@@ -16,16 +16,16 @@ import (
 // target is good for every target that trusts this user.
 const User = "system:kms-health-reporter"
 
-// CertificateLifetime is what is asked for. A signer may give less
-// (--cluster-signing-duration), and what it gives counts.
+// CertificateLifetime is the requested lifetime. A signer may issue a shorter one
+// (--cluster-signing-duration), which counts.
 const CertificateLifetime = 365 * 24 * time.Hour
 
-// refusedFor is how long a request that was denied, or that failed, stays before
+// refusedFor is how long a request that was denied, or that failed, is kept before
 // another is made, so that an administrator can read why.
 const refusedFor = time.Hour
 
 // certificateValidity returns the validity of the certificate in a Secret, which is nil
-// where there is none, or else why it cannot be used. Its errors contain nothing from
+// if it does not exist, or an error why it cannot be used. Errors contain nothing from
 // the Secret.
 func certificateValidity(secret *corev1.Secret) (validity, error) {
 	if secret == nil {
@@ -57,7 +57,7 @@ func (m *Manager) clientCertificate(ctx context.Context, want Request, s *state,
 	return m.store(ctx, want, s, current, certificate, own)
 }
 
-// pursue brings the request for a certificate one step on. It returns the certificate
+// pursue advances the request for a certificate by one step. It returns the certificate
 // once it is issued, with the request's key; until then a *Problem.
 func (m *Manager) pursue(ctx context.Context, want Request, s *state) ([]byte, *pending, error) {
 	live, err := m.request(ctx, want.key())
@@ -97,7 +97,7 @@ func (m *Manager) pursue(ctx context.Context, want Request, s *state) ([]byte, *
 		}
 		return nil, nil, progressing("CertificateSigningRequest %s is approved and not signed yet", live.Name)
 	}
-	return nil, nil, &Problem{Reason: ReasonAwaitingApproval, after: patient, Message: fmt.Sprintf(
+	return nil, nil, &Problem{Reason: ReasonAwaitingApproval, after: later, Message: fmt.Sprintf(
 		"CertificateSigningRequest %s awaits approval: run `oc adm certificate approve %[1]s` or `kubectl certificate approve %[1]s`", live.Name)}
 }
 

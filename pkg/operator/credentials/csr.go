@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pending is a request under way. Its key is nowhere else: an operator that was
+// pending is a pending request. Its key is only in memory: an operator that was
 // restarted makes another request.
 type pending struct {
 	uid types.UID
@@ -83,7 +83,7 @@ func (s *state) owns(live *certificatesv1.CertificateSigningRequest) bool {
 	return s.pending != nil && live.UID == s.pending.uid
 }
 
-// discard forgets the request under way, which tidy then deletes.
+// discard drops the pending request, which tidy then deletes.
 func (s *state) discard() { s.pending, s.tidied = nil, false }
 
 // tidy deletes a request that nothing waits for, also one from before a restart of the

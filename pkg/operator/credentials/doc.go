@@ -1,10 +1,10 @@
 // Package credentials creates and renews the credentials of reporters that no kubelet
 // issues: tokens and client certificates in Secrets.
 //
-// It promises
+// It guarantees
 //   - to write only when a renewal is due;
 //   - that a write which fails leaves the previous credential in place;
-//   - to report a renewal that cannot go on while the previous credential still works;
+//   - to report a renewal that is blocked while the previous credential still works;
 //   - to read and write Secrets by name only, so that a role can name them, and never
 //     to list or watch them;
 //   - never to log a token or a key, nor to put one into an error or a message.

@@ -37,7 +37,7 @@ func tokenSecret(change func(*corev1.Secret)) *corev1.Secret {
 	return secret
 }
 
-func TestTokenIsRenewedAtHalfItsLifeOrWhenItIsOfNoUse(t *testing.T) {
+func TestTokenIsRenewedAtHalfItsLifeOrWhenItIsInvalid(t *testing.T) {
 	annotate := func(name, value string) *corev1.Secret {
 		return tokenSecret(func(s *corev1.Secret) { s.Annotations[name] = value })
 	}
@@ -74,7 +74,7 @@ func tlsSecret(certificate, key []byte) *corev1.Secret {
 	return &corev1.Secret{Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}}
 }
 
-func TestServerDecidesHowLongATokenLives(t *testing.T) {
+func TestServerDecidesTheLifetimeOfAToken(t *testing.T) {
 	answer := &authenticationv1.TokenRequest{
 		Spec:   authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(600))},
 		Status: authenticationv1.TokenRequestStatus{ExpirationTimestamp: metav1.NewTime(day0.Add(time.Hour))},
@@ -110,7 +110,7 @@ func signed(t *testing.T, name string) (certificate, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key
 }
 
-func TestCertificateIsRenewedAtHalfItsLifeOrWhenItIsOfNoUse(t *testing.T) {
+func TestCertificateIsRenewedAtHalfItsLifeOrWhenItIsInvalid(t *testing.T) {
 	certificate, key := signed(t, User)
 	_, anotherKey := signed(t, User)
 	another, keyOfAnother := signed(t, "system:admin")

@@ -48,8 +48,8 @@ type Manager struct {
 	states map[types.NamespacedName]*state
 }
 
-// state is what is kept of a Secret from one call to the next. Losing it costs at
-// most another CertificateSigningRequest.
+// state is kept for a Secret from one call to the next. If it is lost, at most another
+// CertificateSigningRequest is made.
 type state struct {
 	last         validity  // as read last
 	waitingSince time.Time // for another controller; zero: nothing is waited for
@@ -57,7 +57,7 @@ type state struct {
 	tidied       bool      // no CertificateSigningRequest is left
 }
 
-// New makes a Manager. The clock is the caller's, so that years pass in tests.
+// New makes a Manager. Tests pass in their own clock.
 func New(client kubernetes.Interface, clock clock.PassiveClock) *Manager {
 	return &Manager{client: client, clock: clock, states: map[types.NamespacedName]*state{}}
 }
@@ -82,8 +82,8 @@ func (m *Manager) Ensure(ctx context.Context, want Request) Result {
 	return s.result(want, v, err, m.clock.Now())
 }
 
-// step reads the credential, and brings it one step on where that is due. What cannot
-// be read leaves it as it was read last.
+// step reads the credential, and advances its renewal by one step if that is due. If it
+// cannot be read, the last state is kept.
 func (m *Manager) step(ctx context.Context, want Request, s *state) (validity, error) {
 	secret, err := m.client.CoreV1().Secrets(want.Namespace).Get(ctx, want.Secret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -115,9 +115,9 @@ func (m *Manager) step(ctx context.Context, want Request, s *state) (validity, e
 	return s.last, err
 }
 
-// Forget deletes a Secret, and what is under way for it, and reports whether there was
-// such a Secret. An issued credential works until it expires; a legacy token ends with
-// its Secret.
+// Forget deletes a Secret and its pending request, and reports whether the Secret
+// existed. An issued credential works until it expires; a legacy token ends with its
+// Secret.
 //
 // certificate is whether the Secret is one of a ClientCertificate: only then is there
 // a request to look for, and the right to.

@@ -16,8 +16,8 @@ import (
 // file that a reporter reads.
 const TokenKey = corev1.ServiceAccountTokenKey
 
-// TokenLifetime is what is asked for. The server may give less
-// (--service-account-max-token-expiration), and what it gives counts.
+// TokenLifetime is the requested lifetime. The server may grant a shorter one
+// (--service-account-max-token-expiration), which counts.
 const TokenLifetime = 30 * 24 * time.Hour
 
 // Annotations of a minted token's Secret. Times are RFC 3339, and both by the
@@ -69,8 +69,8 @@ func (m *Manager) mintedToken(ctx context.Context, want Request, secret *corev1.
 	return lasting(now, expires), nil
 }
 
-// granted is how long a new token lives. The answer's seconds are what the server
-// gave (k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage), and do not depend
+// granted is the lifetime of a new token. The seconds in the response are what the server
+// granted (k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage), and do not depend
 // on this process's clock.
 func granted(minted *authenticationv1.TokenRequest, now time.Time) time.Duration {
 	if s := minted.Spec.ExpirationSeconds; s != nil {

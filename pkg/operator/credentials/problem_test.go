@@ -54,8 +54,8 @@ func (f *fixture) at(days float64) Result {
 	return r
 }
 
-// judge sets a condition of the request, as an administrator or the signer does.
-func (f *fixture) judge(kind certificatesv1.RequestConditionType) {
+// setCondition sets a condition of the request, as an administrator or the signer does.
+func (f *fixture) setCondition(kind certificatesv1.RequestConditionType) {
 	f.t.Helper()
 	requests := f.client.CertificatesV1().CertificateSigningRequests()
 	live, err := requests.Get(f.t.Context(), CSRName("ns", "s"), metav1.GetOptions{})
@@ -118,7 +118,7 @@ func TestDeniedOrFailedRenewalIsReportedWhileTheOldCertificateWorks(t *testing.T
 	} {
 		f := certificateFixture(t)
 		f.at(180)
-		f.judge(kind)
+		f.setCondition(kind)
 		f.check(string(kind), f.at(180), true, want.reason, want.text, "expires at 2026-12-27T00:00:00Z")
 		f.check(string(kind)+", after an hour", f.at(180+1./24), true, ReasonAwaitingApproval)
 	}
@@ -128,7 +128,7 @@ func TestRenewalInProgressIsReportedOnlyWhenItTakesTooLong(t *testing.T) {
 	f := certificateFixture(t)
 	f.want.Approve = true
 	f.check("just approved", f.at(180), true, "")
-	f.judge(certificatesv1.CertificateApproved)
+	f.setCondition(certificatesv1.CertificateApproved)
 	f.check("not signed yet", f.at(180+4./1440), true, "")
 	f.check("never signed", f.at(180+5./1440), true, ReasonRenewalFailed, "has not signed CertificateSigningRequest s.ns yet, for 5m0s now")
 

@@ -8,9 +8,9 @@ import (
 
 // Result is the state of a credential.
 type Result struct {
-	// Ready is true while the Secret holds a credential that works, be it the one
-	// before a renewal that is due. Where the Secret cannot be read, it is the state
-	// by the dates that were read last.
+	// Ready is true while the Secret holds a credential that works, also one whose
+	// renewal is due. If the Secret cannot be read, it is the state according to the
+	// dates that were read last.
 	Ready bool
 	// NotAfter is when the credential expires. Zero: it does not (LegacyToken), there
 	// is none, or it was not readable yet.
@@ -25,8 +25,8 @@ type Result struct {
 	Problem *Problem
 }
 
-// Reason is why a credential is not as wanted, in one word for conditions, events
-// and metrics.
+// Reason is why a credential is not in the desired state, as one word for conditions,
+// events and metrics.
 type Reason string
 
 // Reasons of a Problem.
@@ -59,8 +59,8 @@ type Problem struct {
 func (p *Problem) Error() string { return p.Message }
 func (p *Problem) Unwrap() error { return p.cause }
 
-// validity is what is known of the credential in a Secret. The zero value is that of
-// none that works.
+// validity is the known state of the credential in a Secret. The zero value means that
+// none works.
 type validity struct {
 	usable            bool
 	notAfter, renewAt time.Time // both zero where it does not expire
@@ -80,18 +80,18 @@ func (v validity) due(now time.Time) bool {
 }
 
 const (
-	// checkInterval is how often a credential that works is looked at: Secrets are not
+	// checkInterval is how often a credential that works is checked: Secrets are not
 	// watched, so one that was deleted or emptied is found by reading it.
 	checkInterval = 10 * time.Minute
-	// soon is when to look again for what another controller does in a moment, and
-	// after an error without a credential that works; patient with one.
-	soon, patient = 5 * time.Second, 30 * time.Second
+	// soon is the requeue delay while another controller has to act, and after an error
+	// without a credential that works; later is the delay with one.
+	soon, later = 5 * time.Second, 30 * time.Second
 	// progressDeadline is how long another controller may take for its part.
 	progressDeadline = 5 * time.Minute
 )
 
-// result makes the Result of a step: v is what the Secret holds, and err, which may be
-// a *Problem, why that is not all.
+// result makes the Result of a step: v is the state of the Secret, and err, which may be
+// a *Problem, is why it is not the desired one.
 func (s *state) result(want Request, v validity, err error, now time.Time) Result {
 	r := Result{Ready: v.works(now), NotAfter: v.notAfter, RenewAt: v.renewAt, Next: now.Add(checkInterval)}
 	if err == nil {
@@ -109,7 +109,7 @@ func (s *state) result(want Request, v validity, err error, now time.Time) Resul
 	case p.after > 0:
 		r.Next = now.Add(p.after)
 	case r.Ready:
-		r.Next = now.Add(patient)
+		r.Next = now.Add(later)
 	default:
 		r.Next = now.Add(soon)
 	}

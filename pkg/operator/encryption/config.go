@@ -46,16 +46,16 @@ type Ignored struct {
 	Resource string
 	// Provider is its name.
 	Provider string
-	// Reason is of fixed words and numbers, without anything from the file.
+	// Reason consists of fixed text and numbers, without anything from the file.
 	Reason string
 }
 
 // Why a provider is ignored.
 const (
-	reasonV1       = "its apiVersion is v1, which is the default: only a KMS v2 plugin can be asked for its status"
+	reasonV1       = "its apiVersion is v1, which is the default: only a KMS v2 plugin has a Status call"
 	reasonVersion  = "its apiVersion is neither v1 nor v2"
 	reasonTimeout  = "its timeout is not a duration above zero, like 3s"
-	reasonEndpoint = "its endpoint " // and v1alpha1.SocketAddress's words
+	reasonEndpoint = "its endpoint " // followed by v1alpha1.SocketAddress's error
 	reasonDots     = reasonEndpoint + v1alpha1.ParentFolderRule
 	reasonKeyID    = "neither its socket nor its name gives a keyID that is valid and not another plugin's: set one in encryptionConfig.keyIDs, or name the socket kms-{keyID}.sock"
 )
@@ -126,8 +126,8 @@ func (u use) ignored(reason string) Ignored {
 	return i
 }
 
-// presentable is a name as one expects it. Where a quote is missing in a file,
-// a "name" can be half of the file.
+// presentable is a name of expected form. If a quote is missing in a file, a "name" can
+// be half of the file.
 var presentable = regexp.MustCompile(`^[-A-Za-z0-9_.:*]{0,128}$`)
 
 func shown(name string) string {

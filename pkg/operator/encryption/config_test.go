@@ -73,7 +73,7 @@ const (
 	tp    = "unix:///var/run/kmsplugin/kms.sock"
 )
 
-func TestFileSaysWhichPluginsThereAre(t *testing.T) {
+func TestPluginsOfAFile(t *testing.T) {
 	for name, tt := range map[string]struct {
 		entries string
 		given   map[string]string
@@ -135,7 +135,7 @@ func TestFileSaysWhichPluginsThereAre(t *testing.T) {
 				within(reader("several", "unix:///several"), 2*time.Second),
 			}},
 		},
-		"KMS v1, said and by default": {
+		"KMS v1, explicit and by default": {
 			entries: entryOf("secrets",
 				"{kms: {apiVersion: v1, name: old, endpoint: 'unix:///old', cachesize: 10}}",
 				"{kms: {name: older, endpoint: 'unix:///older'}}",
@@ -316,7 +316,7 @@ func TestKeyIDsFollowTheReportersRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		if named := len(c.Plugins) == 1 && c.Plugins[0].KeyID == id; named != (refused == nil) {
-			t.Errorf("%q: named %v, and the reporter says %v", id, named, refused)
+			t.Errorf("%q: named %v, and the reporter's error is %v", id, named, refused)
 		}
 	}
 }

@@ -47,10 +47,10 @@ var kinds = map[[2]string]bool{
 	{"v1", "EncryptionConfig"}:                                true,
 }
 
-// decode reads a file as kube-apiserver does: JSON as it stands, anything else
+// decode reads a file as kube-apiserver does: JSON as JSON, anything else
 // as YAML, of which the first document counts; names of fields are
 // case-sensitive, unknown ones are skipped, and of doubled ones the last counts.
-// Its errors are of fixed words, field names of file, and numbers.
+// Its errors consist of fixed text, field names of file, and numbers.
 func decode(data []byte) (*file, error) {
 	if len(data) > maxSize {
 		return nil, fmt.Errorf("is %d bytes, must be at most %d", len(data), maxSize)
@@ -62,7 +62,7 @@ func decode(data []byte) (*file, error) {
 		}
 		data = converted
 	}
-	if string(data) == "null" { // what YAML makes of nothing, and of comments
+	if string(data) == "null" { // the result of an empty YAML file, also with comments
 		return nil, errors.New("is empty")
 	}
 	f := &file{}
@@ -78,8 +78,8 @@ func decode(data []byte) (*file, error) {
 	return f, nil
 }
 
-// yamlLine is how the parser begins an error when it knows the line. What
-// follows may quote the file, as it does a key's value that looks like an alias.
+// yamlLine is the beginning of a parser's error with a line number. The rest may quote
+// the file, for example a key's value that looks like an alias.
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
 func lineOf(err error) string {

@@ -10,7 +10,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-func TestGarbageIsRefusedWithTheReason(t *testing.T) {
+func TestGarbageIsRejectedWithTheReason(t *testing.T) {
 	resources := entryOf("secrets", v2("1_secrets", sock1))
 	for name, tt := range map[string]struct{ file, want string }{
 		"empty":             {"", "is empty"},
@@ -46,7 +46,7 @@ func TestGarbageIsRefusedWithTheReason(t *testing.T) {
 	}
 }
 
-// bomb is a file whose aliases stand for a billion scalars.
+// bomb is a file whose aliases expand to a billion scalars.
 func bomb() string {
 	b := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 	for i := range 9 {
@@ -70,8 +70,8 @@ func TestJSONIsReadAsJSON(t *testing.T) {
 	}
 }
 
-// said is everything that an error may be made of.
-var said = regexp.MustCompile(`^the EncryptionConfiguration (` +
+// allowed matches the errors that contain nothing from a file.
+var allowed = regexp.MustCompile(`^the EncryptionConfiguration (` +
 	`is \d+ bytes, must be at most \d+|is empty|is not a mapping|cannot be decoded|has no resources` +
 	`|is neither YAML nor JSON(, near line \d+)?` +
 	`|has another apiVersion and kind than apiserver\.config\.k8s\.io/v1, EncryptionConfiguration` +
@@ -81,7 +81,7 @@ var said = regexp.MustCompile(`^the EncryptionConfiguration (` +
 // key is key material, and no part of it is a part of anything else here.
 const key = "UVdFUlRZVUlPUEFTREZHSEpLTFpYQ1ZCTk0="
 
-// leaks says whether a text holds a part of the key.
+// leaks reports whether a text contains a part of the key.
 func leaks(text string) bool {
 	for i := range len(key) - 4 {
 		if strings.Contains(text, key[i:i+5]) {
@@ -104,11 +104,11 @@ const local = head + `- resources: [secrets]
   - identity: {}
 `
 
-func TestKeyMaterialIsNeverToldHoweverTheFileIsBroken(t *testing.T) {
+func TestKeyMaterialIsInNoErrorOfABrokenFile(t *testing.T) {
 	check := func(file string) {
 		t.Helper()
 		c, err := Parse([]byte(file), nil)
-		if err != nil && (!said.MatchString(err.Error()) || leaks(err.Error())) {
+		if err != nil && (!allowed.MatchString(err.Error()) || leaks(err.Error())) {
 			t.Errorf("%v, of\n%s", err, file)
 		}
 		if leaks(fmt.Sprintf("%+v", c)) {
@@ -161,7 +161,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, endpoint, keyID string) {
 		c, err := Parse(data, map[string]string{endpoint: keyID})
 		if err != nil {
-			if !said.MatchString(err.Error()) {
+			if !allowed.MatchString(err.Error()) {
 				t.Fatalf("%q", err)
 			}
 			return

@@ -70,7 +70,7 @@ func fromNames(s *socket) []string {
 	return ids
 }
 
-// names is whether a word names a resource of the form plural.group: as it is,
+// names reports whether a string is the name of a resource of the form plural.group: as it is,
 // or by a plural among parts, as in "routes" and "route.openshift.io-routes".
 func names(word, resource string) bool {
 	plural, _, _ := strings.Cut(resource, ".")

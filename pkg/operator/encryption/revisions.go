@@ -10,7 +10,7 @@ import (
 
 // Set is the set of plugins of an API server.
 type Set struct {
-	// Known is whether Config holds. If not, the set that was known before stays in
+	// Known is whether Config is valid. If not, the last known set stays in
 	// force.
 	Known bool
 	// Config has the plugins and those that cannot be probed; without any, KMS is off.
@@ -25,8 +25,8 @@ type Set struct {
 //
 // The Secret of a revision is made from the live one when an API server is rolled out, so
 // a revision from before KMS was turned on has none. That it does not exist is a fact
-// only while the live Secret can be read: who has no right to read, or looks in the wrong
-// namespace, must not come here.
+// only while the live Secret can be read: without the right to read, or in the wrong
+// namespace, it must not be concluded.
 //
 // It is a pure function, so that a changed configuration takes effect by calling it again.
 func Read(secret *corev1.Secret, config v1alpha1.EncryptionConfig) Set {

@@ -1,7 +1,7 @@
 // Package events writes Kubernetes Events for what the operator does and finds.
 //
 // An event is written in the background, in order, and tried again for about two
-// minutes while the API server is away. Equal events within ten minutes are one with a
+// minutes while the API server is unreachable. Equal events within ten minutes are one with a
 // count. All are about the operator's namespace: Events about the operator resources,
 // which have no namespace, would need a right in the namespace default.
 package events

@@ -2,7 +2,8 @@
 //
 // The work runs while the lease is held. The lease is released when the process ends,
 // after the work has ended, so that the next replica need not wait for its expiry.
-// While the API server is away, it is asked every second, and one line is logged.
+// While the API server is unreachable, requests are retried every second, and one line is
+// logged.
 package leader
 
 import (
@@ -22,7 +23,7 @@ import (
 // how often.
 type Timings struct{ Lease, Renew, Retry time.Duration }
 
-// OpenShift's conventions for leases: they ride out 60 s without an API server, and
+// OpenShift's conventions for leases: they tolerate 60 s without an API server, and
 // with a single replica longer, since then the only API server may restart.
 var (
 	Replicated    = Timings{Lease: 137 * time.Second, Renew: 107 * time.Second, Retry: 26 * time.Second}
@@ -38,7 +39,7 @@ func Run(ctx context.Context, lock resourcelock.Interface, timings Timings, work
 	election, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	elected, ended := make(chan struct{}), make(chan struct{})
-	patient := &patientLock{Interface: lock, log: outage.NewLog("for the lease"), end: ctx.Done(), lost: make(chan struct{})}
+	patient := &retryingLock{Interface: lock, log: outage.NewLog("for the lease"), end: ctx.Done(), lost: make(chan struct{})}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:            patient,
 		LeaseDuration:   timings.Lease,
@@ -72,7 +73,7 @@ func Run(ctx context.Context, lock resourcelock.Interface, timings Timings, work
 }
 
 // lead runs work while the lease is held. end ends the election, and releases the lease.
-func lead(ctx context.Context, lock *patientLock, work func(context.Context), end func(), ended <-chan struct{}) error {
+func lead(ctx context.Context, lock *retryingLock, work func(context.Context), end func(), ended <-chan struct{}) error {
 	leading, stop := context.WithCancel(ctx)
 	defer stop()
 	worked := make(chan struct{})

@@ -37,10 +37,10 @@ func NewLock(config *rest.Config, namespace, name, identity string) (resourceloc
 		resourcelock.ResourceLockConfig{Identity: identity}, config, 2*requestTimeout)
 }
 
-// patientLock asks every second while the API server is away. Leader election itself
-// asks once in its retry period, up to two minutes, though the API server, and what
-// the operator has to report of plugins, may be back after a second.
-type patientLock struct {
+// retryingLock retries every second while the API server is unreachable. Leader election
+// itself retries once in its retry period, up to two minutes, although the API server may
+// be reachable again after a second.
+type retryingLock struct {
 	resourcelock.Interface
 	log *outage.Log
 	// end closes when the process ends: nothing is waited for then.
@@ -54,7 +54,7 @@ type patientLock struct {
 }
 
 // Get is resourcelock.Interface's.
-func (l *patientLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+func (l *retryingLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	for {
 		record, raw, err := l.Interface.Get(ctx)
 		l.log.Observe(err)
@@ -75,14 +75,14 @@ func (l *patientLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 }
 
 // Create is resourcelock.Interface's.
-func (l *patientLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+func (l *retryingLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	err := l.Interface.Create(ctx, record)
 	l.log.Observe(err)
 	return err
 }
 
 // Update is resourcelock.Interface's.
-func (l *patientLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+func (l *retryingLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if l.keep.Load() && record.HolderIdentity == "" {
 		return errors.New("the lease is kept until it expires: its holder still works")
 	}

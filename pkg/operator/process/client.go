@@ -32,7 +32,7 @@ func restConfig(kubeconfig, version string) (*rest.Config, error) {
 }
 
 // unretried returns a response of 503 to the caller. With a header Retry-After client-go
-// would wait and send the request again itself: an API server that starts asks for 5 s
+// would wait and send the request again itself: an API server that starts requests 5 s
 // before it serves a custom resource, and serves it sooner. Lists and watches are
 // retried by their callers.
 type unretried struct{ next http.RoundTripper }

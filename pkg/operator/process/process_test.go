@@ -32,7 +32,7 @@ func TestEachMistakeIsReportedWithItsFlag(t *testing.T) {
 		"port alone":           {func(o *Options) { o.MetricsAddress = "8443" }, []string{"--metrics-bind-address: address 8443: missing port"}},
 		"two addresses":        {func(o *Options) { o.MetricsAddress, o.HealthAddress = "", "" }, []string{"--metrics-bind-address: ", "--health-bind-address: "}},
 		"certificates missing": {func(o *Options) { o.MetricsCertDir = "/no/such/dir" }, []string{"--metrics-cert-dir: stat /no/such/dir"}},
-		"nobody reads them":    {func(o *Options) { o.MetricsCertDir, o.MetricsAddress = "/no/such/dir", none }, nil},
+		"they are not served":  {func(o *Options) { o.MetricsCertDir, o.MetricsAddress = "/no/such/dir", none }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := valid()

@@ -28,7 +28,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
-// Input is what the files say.
+// Input is the content of the files.
 type Input struct {
 	Config *v1alpha1.OperatorConfiguration // with an image
 	// Target is the name of one; it may be empty where there is only one.
@@ -176,7 +176,7 @@ func (in *Input) snapshot(t *v1alpha1.Target, p pod) (*delivery.Snapshot, error)
 		Deployment: p.deployment,
 	}
 	w.Config, w.Target, w.Namespace, w.OpenShift, w.Offline = in.Config, t, in.Namespace, in.OpenShift, true
-	w.State.Proven = in.Config.Image // nobody can prove it here
+	w.State.Proven = in.Config.Image // it cannot be proven without a cluster
 	if w.CA = in.CA; len(in.CA) == 0 {
 		w.CAFile = caFile
 	}

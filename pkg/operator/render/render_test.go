@@ -90,7 +90,7 @@ func TestFilesAreThoseOfTheDelivery(t *testing.T) {
 	}
 }
 
-// OpenShift's installer of static pods replaces both words in every file that it
+// OpenShift's installer of static pods replaces both placeholders in every file that it
 // writes.
 func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 	in := input(t, "kube-apiserver")
@@ -119,7 +119,7 @@ func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 	}
 	for _, name := range []string{"host/config/config.yaml", "host/config/kubeconfig"} {
 		if string(install(name)) != find(t, files, name) {
-			t.Errorf("%s holds a word that is replaced", name)
+			t.Errorf("%s contains a placeholder that is replaced", name)
 		}
 	}
 	config, err := v1alpha1.DecodeReporter(install("host/config/config.yaml"))

@@ -17,11 +17,11 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
-// reviews is an API server that knows the tokens "scraper" and "stranger", and lets the
+// reviews is an API server that accepts the tokens "scraper" and "stranger", and allows the
 // first get /metrics.
 type reviews struct {
-	err  error
-	asks int
+	err   error
+	calls int
 }
 
 type tokenReviews struct {
@@ -39,7 +39,7 @@ func (r *reviews) access() *Access {
 }
 
 func (r tokenReviews) Create(_ context.Context, review *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
-	r.asks++
+	r.calls++
 	review.Status.Authenticated = slices.Contains([]string{"scraper", "stranger"}, review.Spec.Token)
 	review.Status.User = authenticationv1.UserInfo{
 		Username: review.Spec.Token, UID: "uid", Groups: []string{"group"}, Extra: map[string]authenticationv1.ExtraValue{"key": {"value"}},
@@ -48,7 +48,7 @@ func (r tokenReviews) Create(_ context.Context, review *authenticationv1.TokenRe
 }
 
 func (r accessReviews) Create(_ context.Context, review *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
-	r.asks++
+	r.calls++
 	s := review.Spec
 	review.Status.Allowed = s.User == "scraper" && s.UID == "uid" && slices.Equal(s.Groups, []string{"group"}) &&
 		slices.Equal(s.Extra["key"], []string{"value"}) &&
@@ -102,8 +102,8 @@ func TestReviewCountsForAMinute(t *testing.T) {
 				t.Error(code)
 			}
 		}
-		if api.asks != 2 {
-			t.Errorf("%d reviews, want one of each kind", api.asks)
+		if api.calls != 2 {
+			t.Errorf("%d reviews, want one of each kind", api.calls)
 		}
 		api.err = errors.New("connection refused")
 		time.Sleep(reviewed - time.Second)
@@ -114,19 +114,19 @@ func TestReviewCountsForAMinute(t *testing.T) {
 		if code := get(access, "GET", "/metrics", "Bearer scraper"); code != 503 {
 			t.Errorf("%d after the minute, without the API server", code)
 		}
-		// A review without an outcome is asked for again at once, an invalid token soon.
+		// A review without an outcome is repeated at once, one of an invalid token soon.
 		api.err = nil
 		if code := get(access, "GET", "/metrics", "Bearer scraper"); code != 200 {
 			t.Error(code)
 		}
 		for _, c := range []struct {
 			after time.Duration
-			asks  int
+			calls int
 		}{{0, 1}, {rejected - time.Second, 0}, {2 * time.Second, 1}} {
 			time.Sleep(c.after)
-			before := api.asks
-			if code := get(access, "GET", "/metrics", "Bearer x"); code != 401 || api.asks != before+c.asks {
-				t.Errorf("%s later: %d, %d reviews, want %d", c.after, code, api.asks-before, c.asks)
+			before := api.calls
+			if code := get(access, "GET", "/metrics", "Bearer x"); code != 401 || api.calls != before+c.calls {
+				t.Errorf("%s later: %d, %d reviews, want %d", c.after, code, api.calls-before, c.calls)
 			}
 		}
 	})

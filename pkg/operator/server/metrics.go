@@ -10,7 +10,7 @@ import (
 )
 
 // ListenTLS opens an address for HTTPS. certDir has tls.crt and tls.key, or is empty
-// for a self-signed certificate. profile is asked at each handshake.
+// for a self-signed certificate. profile is called at each handshake.
 func ListenTLS(address, certDir string, profile func() *tls.Config) (net.Listener, error) {
 	certificate, err := newCertificate(certDir)
 	if err != nil {

@@ -71,7 +71,7 @@ func Find(pod *corev1.Pod, container string, endpoints []string, kubeletRoot str
 			return nil, err
 		}
 		if podspec.Overlap(folder.MountPath, podspec.OwnFolder) {
-			return nil, fmt.Errorf("volume %q, with the sockets, is mounted at %s, which cannot be together with the reporter's own %s: mount the sockets' folder by itself", mounts[0].Name, folder.MountPath, podspec.OwnFolder)
+			return nil, fmt.Errorf("volume %q, with the sockets, is mounted at %s, which conflicts with the reporter's own mount at %s: mount the sockets' folder separately", mounts[0].Name, folder.MountPath, podspec.OwnFolder)
 		}
 		if !slices.Contains(folders, folder) {
 			folders = append(folders, folder)

@@ -84,7 +84,7 @@ func TestFind(t *testing.T) {
 		},
 		"a mount over the reporter's own": {
 			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/etc"}, endpoints: []string{"unix:///etc/kms/a.sock"},
-			err: `volume "s", with the sockets, is mounted at /etc, which cannot be together with the reporter's own /etc/kms-health: mount the sockets' folder by itself`,
+			err: `volume "s", with the sockets, is mounted at /etc, which conflicts with the reporter's own mount at /etc/kms-health: mount the sockets' folder separately`,
 		},
 		"a folder beside the reporter's own": {
 			source: hostPath("/"), mount: corev1.VolumeMount{Name: "s", MountPath: "/"}, endpoints: []string{"unix:///etc/kms/a.sock"},

@@ -15,7 +15,7 @@ const hashAnnotation = "kubernetes.io/config.hash"
 // annotate a pod must not choose the path.
 var uidPattern = regexp.MustCompile(`^[0-9A-Za-z]([-0-9A-Za-z]{0,61}[0-9A-Za-z])?$`)
 
-// UID returns the UID by which the kubelet knows a pod, and names its folder. It
+// UID returns the UID by which the kubelet identifies a pod, and names its folder. It
 // is the pod's own, except for the mirror of a static pod: the static pod's is in
 // the mirror's annotation kubernetes.io/config.hash, and changes with the
 // manifest. 1 to 63 letters, digits and '-'.

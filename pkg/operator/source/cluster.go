@@ -34,15 +34,15 @@ type Cluster struct {
 	nodes  nodes
 }
 
-// ClusterOptions say what a Cluster follows, and whom it wakes.
+// ClusterOptions configure what a Cluster watches, and which controllers it wakes.
 type ClusterOptions struct {
 	Client    dynamic.Interface
 	Namespace string // the operator's own
 	Ours      string // selects what was made for targets
 	Policy    string // the name of the reporters' policy, and of its binding
-	// CheckPolicy says why one of them is not as it should be, once for each version.
+	// CheckPolicy returns why one of them is not as expected, once for each version.
 	CheckPolicy func(*unstructured.Unstructured) string
-	// Detect says that it is not known whether this is OpenShift.
+	// Detect means that it is not known whether this is OpenShift.
 	Detect bool
 	// WakeDelivery and WakeRollup wake the controllers, for all targets.
 	WakeDelivery, WakeRollup func()

@@ -39,7 +39,7 @@ func TestNodesAreFollowedWhileATargetNeedsThem(t *testing.T) {
 		first.End()
 		followed(2)
 		if _, known := first.Nodes(map[string]bool{"a": true}); known {
-			t.Error("a target that has ended knows Nodes")
+			t.Error("a target that has ended has Nodes")
 		}
 		followed(2)
 		synctest.Wait()

@@ -38,7 +38,7 @@ func TestReadNode(t *testing.T) {
 	}
 }
 
-// A heartbeat must wake nobody, so nothing of it is kept.
+// A heartbeat must wake no controller, so its fields are not kept.
 func TestHeartbeatChangesNothingOfANode(t *testing.T) {
 	at := func(minute int) Node {
 		return readNode(&unstructured.Unstructured{Object: map[string]any{

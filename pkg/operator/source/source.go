@@ -30,9 +30,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/outage"
 )
 
-// Delays between lists that fail. An API server that does not answer is asked again
+// Delays between lists that fail. An unreachable API server is tried again
 // soon: what happened meanwhile is wanted at once. One that answers with an error is
-// asked ever less often.
+// tried with increasing delays.
 const (
 	firstUnreachable, lastUnreachable = 250 * time.Millisecond, time.Second
 	firstRefused, lastRefused         = 100 * time.Millisecond, 9 * time.Second
@@ -129,7 +129,7 @@ func (s *Source[T]) wakeAll() {
 // list gives the reason of a failure.
 type listsFirst struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is how client-go asks.
+// IsWatchListSemanticsUnSupported is called by client-go.
 func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
 // Run follows the selection until ctx ends.

@@ -24,14 +24,14 @@ func gaps(at []time.Duration) (all []time.Duration) {
 	return all
 }
 
-func TestUnreachableAPIServerIsAskedAgainSoon(t *testing.T) {
+func TestUnreachableAPIServerIsListedAgainSoon(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		f.answers(unreachable)
 		s, _, _ := f.run()
 		f.until(time.Minute)
 		at := f.listed()
 		if len(at) < 40 {
-			t.Errorf("asked %d times in a minute", len(at))
+			t.Errorf("listed %d times in a minute", len(at))
 		}
 		for i, gap := range gaps(at) {
 			if gap > within(lastUnreachable) || gap < firstUnreachable {
@@ -50,7 +50,7 @@ func TestUnreachableAPIServerIsAskedAgainSoon(t *testing.T) {
 	})
 }
 
-func TestRefusedListsAreRepeatedEverLessOften(t *testing.T) {
+func TestRejectedListsBackOff(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		f.answers(refused)
 		f.run()
@@ -63,7 +63,7 @@ func TestRefusedListsAreRepeatedEverLessOften(t *testing.T) {
 			delay = min(lastRefused, 2*delay)
 		}
 		if delay != lastRefused {
-			t.Errorf("asked %d times in 3 minutes", len(f.listed()))
+			t.Errorf("listed %d times in 3 minutes", len(f.listed()))
 		}
 
 		// The API server that comes back after an outage may be another one.
@@ -72,13 +72,13 @@ func TestRefusedListsAreRepeatedEverLessOften(t *testing.T) {
 		f.until(3*time.Minute + within(lastRefused) + 2*within(lastUnreachable))
 		during := len(f.listed())
 		if during < n+2 {
-			t.Fatalf("asked %d times during the outage", during-n)
+			t.Fatalf("listed %d times during the outage", during-n)
 		}
 		f.answers(refused)
 		f.until(4 * time.Minute)
 		after := gaps(f.listed()[during:])
 		if after[0] > within(firstRefused) || after[1] > within(2*firstRefused) {
-			t.Errorf("asked again after %v", after)
+			t.Errorf("listed again after %v", after)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestSourceEndsAtOnceWhileItWaitsForAnotherList(t *testing.T) {
 }
 
 // As for Secrets while the plugin that encrypts them is unhealthy.
-func TestObjectsStayKnownWhileListsAreRefused(t *testing.T) {
+func TestObjectsStayKnownWhileListsAreRejected(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		f.create("a", "1")
 		s, w, _ := f.run()
@@ -110,7 +110,7 @@ func TestObjectsStayKnownWhileListsAreRefused(t *testing.T) {
 			t.Errorf("%q, known %v, %v", x, s.Known(), s.Err())
 		}
 		if n := w.count(); n != 1 {
-			t.Errorf("%d wakes by the refusals", n)
+			t.Errorf("%d wakes by the rejected lists", n)
 		}
 		f.answers(served)
 		f.until(time.Minute + within(lastRefused) + time.Second)
@@ -150,7 +150,7 @@ func TestKindThatIsNotServedHasNoObjects(t *testing.T) {
 	})
 }
 
-func TestObjectDeletedBetweenTwoWatchesIsGone(t *testing.T) {
+func TestObjectDeletedBetweenTwoWatchesIsRemoved(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		f.create("a", "1")
 		s, _, _ := f.run()

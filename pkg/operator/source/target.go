@@ -17,7 +17,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Target has the sources of one API server. What is nil is not followed.
+// Target has the sources of one API server. A nil source is not watched.
 type Target struct {
 	Cluster   *Cluster
 	Resource  *Source[*operatorcr.Status]
@@ -38,7 +38,7 @@ type Target struct {
 	needs   Needs
 }
 
-// TargetOptions say how things are named, and whom the sources wake.
+// TargetOptions configure names, and which controllers the sources wake.
 type TargetOptions struct {
 	Ours           string // selects what was made for targets
 	Manager        string // the operator's field manager
@@ -91,7 +91,7 @@ func (s *Target) Same(t *v1alpha1.Target) bool {
 		maps.Equal(s.target.PodSelector, t.PodSelector) && reflect.DeepEqual(s.target.EncryptionConfig, t.EncryptionConfig)
 }
 
-// Follow starts what is needed, and ends what is not.
+// Follow starts the sources that are needed, and ends the others.
 func (s *Target) Follow(n Needs) {
 	objects := func(selection Selection) *Source[*unstructured.Unstructured] {
 		selection.Namespace = s.target.Namespace
@@ -135,8 +135,8 @@ func keep[T any](s *Target, place **Source[T], needed bool, make func() *Source[
 	}
 }
 
-// concernsDelivery reports whether a change of an operator resource is more than
-// reports as they come: a condition, another writer, a reporter that began.
+// concernsDelivery reports whether a change of an operator resource is more than new
+// reports: a condition, another writer, the first report of a reporter.
 func concernsDelivery(before, after *operatorcr.Status) bool {
 	if !maps.Equal(before.Conditions, after.Conditions) || len(before.Reports) != len(after.Reports) {
 		return true

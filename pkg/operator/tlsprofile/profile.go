@@ -33,7 +33,7 @@ var root = field.NewPath("spec", "tlsSecurityProfile")
 //
 // Where a profile cannot be applied, the error has the path in the APIServer and the
 // value, and the settings are those of Intermediate: a safe default for a caller that
-// has seen no good profile before, since an unknown profile must stop nobody.
+// has no earlier valid profile, since an invalid profile must not stop the operator.
 func Of(p *configv1.TLSSecurityProfile) (Settings, error) {
 	s, err := settingsOf(p)
 	if err != nil {
@@ -47,7 +47,7 @@ func settingsOf(p *configv1.TLSSecurityProfile) (Settings, error) {
 	if err != nil {
 		return Settings{}, err
 	}
-	s := Settings{MinVersion: v1alpha1.TLSVersion(spec.MinTLSVersion)} // both use the same words
+	s := Settings{MinVersion: v1alpha1.TLSVersion(spec.MinTLSVersion)} // both use the same names
 	if s.MinVersion.Version() == 0 {
 		return Settings{}, field.NotSupported(at.Child("minTLSVersion"), v1alpha1.TLSVersion(excerpt(string(s.MinVersion))),
 			[]v1alpha1.TLSVersion{v1alpha1.TLS10, v1alpha1.TLS11, v1alpha1.TLS12, v1alpha1.TLS13})
@@ -71,7 +71,7 @@ func settingsOf(p *configv1.TLSSecurityProfile) (Settings, error) {
 	return s, nil
 }
 
-// specOf returns what a profile stands for, and where that is written.
+// specOf returns the settings of a profile, and their path.
 func specOf(p *configv1.TLSSecurityProfile) (configv1.TLSProfileSpec, *field.Path, error) {
 	if p == nil || p.Type == "" {
 		return *configv1.TLSProfiles[configv1.TLSProfileIntermediateType], root, nil

@@ -173,7 +173,7 @@ func TestProfileThatCannotBeAppliedIsAnErrorWithPathAndValueAndComesWithIntermed
 	}
 }
 
-// A later Go may implement another suite, or one no more.
+// A later Go may add or remove a suite.
 func TestTableHoldsWhatGoImplements(t *testing.T) {
 	var implemented []string
 	for _, suite := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
