@@ -20,8 +20,8 @@ const (
 	namespace = "kms-health"
 	account   = "bench" // the reporters' ServiceAccount
 	owner     = "owner" // the field manager of OpenShift's operators
-	// patience bounds the wait for one thing that should take a moment.
-	patience = 30 * time.Second
+	// waitLimit bounds the wait for one thing that should take a moment.
+	waitLimit = 30 * time.Second
 )
 
 var nodeNames = []string{"master-0", "master-1", "master-2"}
@@ -269,7 +269,7 @@ func (n *node) kubeconfig(access controlplane.Kubeconfig) string {
 // firstCall waits for the first Status call of a plugin since its counters were reset.
 func (n *node) firstCall(p *kmsplugin.Plugin) time.Time {
 	n.Helper()
-	ctx, cancel := context.WithTimeout(running, patience)
+	ctx, cancel := context.WithTimeout(running, waitLimit)
 	defer cancel()
 	if err := p.WaitForCalls(ctx, kmsplugin.CallStatus, 1); err != nil {
 		n.Fatalf("wait for a probe of %s: %v", p.Endpoint(), err)

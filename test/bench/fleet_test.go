@@ -259,7 +259,7 @@ func fleetTemplate(t testing.TB, began time.Time) string {
 	}
 	var others []map[string]any
 	for i := range fleetOthers {
-		others = append(others, condition(fmt.Sprintf("SomeController%dDegraded", i), "False", strings.Repeat("All is well. ", 10)))
+		others = append(others, condition(fmt.Sprintf("SomeController%dDegraded", i), "False", strings.Repeat("Everything is healthy. ", 10)))
 	}
 	add(owner, at, others...)
 	add("kms-health-operator", at,

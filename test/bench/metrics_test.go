@@ -41,7 +41,7 @@ func newScraper(t testing.TB, address string, ca *controlplane.CA, token string)
 		s.url = "https://" + address + "/metrics"
 		transport.TLSClientConfig = &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS12}
 	}
-	s.client = http.Client{Timeout: patience, Transport: transport}
+	s.client = http.Client{Timeout: waitLimit, Transport: transport}
 	t.Cleanup(s.client.CloseIdleConnections)
 	return s
 }

@@ -154,7 +154,7 @@ func (f *fixture) fill(admin dynamic.Interface, s apiservers.Server) {
 	for i := range 100 {
 		conditions = append(conditions, map[string]any{
 			"type": fmt.Sprintf("SomeController%dDegraded", i), "status": "False", "reason": "AsExpected",
-			"message": strings.Repeat("All is well. ", 10), "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+			"message": strings.Repeat("Everything is healthy. ", 10), "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
 		})
 	}
 	f.must(apiservers.Apply(running, admin, owner, controlplane.OperatorGVR(s.Resource), "", s.Status(conditions...), "status"))
@@ -409,7 +409,7 @@ func (o *operatorFixture) between(i int) { o.pause(time.Duration(700+i%7*37) * t
 // await waits for an event, and returns when it came.
 func (o *operatorFixture) await(events watch.Interface, what string, found func(watch.Event) bool) time.Time {
 	o.Helper()
-	ctx, cancel := context.WithTimeout(running, patience)
+	ctx, cancel := context.WithTimeout(running, waitLimit)
 	defer cancel()
 	for {
 		select {

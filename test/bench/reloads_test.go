@@ -125,7 +125,7 @@ type follower struct {
 func (l *follower) await(ctx context.Context, content string) error {
 	sum := sha256.Sum256([]byte(content))
 	want := hex.EncodeToString(sum[:])
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -141,7 +141,7 @@ func (l *follower) await(ctx context.Context, content string) error {
 			}
 		}
 	}
-	return fmt.Errorf("a changed file was not in force within %s", patience)
+	return fmt.Errorf("a changed file was not in force within %s", waitLimit)
 }
 
 // inForce returns the SHA-256 of the file that a line of the log puts in force, if any.

@@ -229,7 +229,7 @@ func (n *node) capture() string {
 		path := filepath.Join(n.sockets, "request")
 		n.must(os.WriteFile(path, wire, 0o600))
 		return path
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		n.Fatal("no write of the reporter arrived")
 		return ""
 	}

@@ -53,7 +53,7 @@ func (c *cluster) reports() (map[string][]health.Entry, error) {
 // want is what the nodes are to report: "1=healthy 2=healthy", the write key first.
 type want map[string]string
 
-// all wants the same of every node.
+// all requires the same of every node.
 func all(text string) want {
 	w := want{}
 	for _, node := range nodeNames {
@@ -192,7 +192,7 @@ func (c *cluster) pids() map[string]int {
 	return pids
 }
 
-// same wants the reporters on these nodes to be those of before.
+// same requires the reporters on these nodes to be those of before.
 func (c *cluster) same(before map[string]int, of ...string) {
 	now := c.pids()
 	for _, node := range of {
@@ -202,9 +202,9 @@ func (c *cluster) same(before map[string]int, of ...string) {
 	}
 }
 
-// gone waits until processes have ended.
-func (c *cluster) gone(pids map[string]int) {
-	c.until("the reporters' processes are gone", func() error {
+// ended waits until processes have ended.
+func (c *cluster) ended(pids map[string]int) {
+	c.until("the reporters' processes are deleted", func() error {
 		for node, pid := range pids {
 			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
 				return fmt.Errorf("that on %s, %d, is there", node, pid)

@@ -102,7 +102,7 @@ func (c *cluster) startCluster() {
 			// A companion is on its node's network, where the API server listens.
 			Replace: map[string]string{"https://localhost:6443": c.URL()},
 			// The stand-in writes other paths into the file, which the reporter
-			// would tell from the one that its pod was made for.
+			// would report as not the one that its pod was created for.
 			Env: []string{"KMS_HEALTH_CONFIG_HASH="},
 		},
 		Log: slog.New(slog.NewTextHandler(c.log, nil)),
@@ -136,7 +136,7 @@ func (c *cluster) setEncryption(revision string, providers ...string) {
 	}
 }
 
-// roll brings kube-apiserver's static pod on a node to a revision that has the
+// roll rolls kube-apiserver's static pod on a node out to a revision that has the
 // plugins of these keys. The plugins of before end with the pod of before. The plugins
 // of one key share their state, as nodes share a remote key.
 func (c *cluster) roll(node, revision string, keys ...string) {
@@ -221,7 +221,7 @@ func (c *cluster) startOperator() {
 // kubectl shows a command, runs it, and shows its last lines: all, for 0.
 func (c *cluster) kubectl(last int, args ...string) { c.show(0, last, args...) }
 
-// show wants an exit code.
+// show requires an exit code.
 func (c *cluster) show(code, last int, args ...string) {
 	text := commandLine(args)
 	if last > 0 {

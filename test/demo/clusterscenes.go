@@ -41,7 +41,7 @@ func clusterDemo(d *demo, stay bool) {
 }
 
 func (c *cluster) begin() {
-	c.say("kms-health-operator brings a reporter to every KMS plugin beside an API server, and")
+	c.say("kms-health-operator deploys a reporter for every KMS plugin beside an API server, and")
 	c.say("removes it. Real here: etcd, kube-apiserver and kube-controller-manager with")
 	c.say("OpenShift's CRDs, the operator with the rights that it ships with, the reporters,")
 	c.say("and KMS v2 plugins on sockets. Simulated: three nodes, which run the reporters as")
@@ -164,7 +164,7 @@ func (c *cluster) killedOperator() {
 			reached++
 		}
 	}
-	c.note("%d of %d companions had the new file by then. While it is dead, the reporters go on:", reached, len(pods))
+	c.note("%d of %d companions had the new file by then. While it is down, the reporters continue:", reached, len(pods))
 	c.expectAfter(died)
 	c.note("The operator's file changes once more, back to 1s. Then the operator is started again, and applies it:")
 	c.configure(operatorConfiguration("1s"))
@@ -176,7 +176,7 @@ func (c *cluster) killedOperator() {
 
 // killAtFirst kills the operator when the first companion has a file with this interval.
 func (c *cluster) killAtFirst(events <-chan watch.Event, every time.Duration) {
-	for timeout := time.After(patience); ; {
+	for timeout := time.After(waitLimit); ; {
 		select {
 		case e, ok := <-events:
 			if !ok {
@@ -187,7 +187,7 @@ func (c *cluster) killAtFirst(events <-chan watch.Event, every time.Duration) {
 				return
 			}
 		case <-timeout:
-			c.fail("expected, but not seen within %s: a companion's file has %s", patience, every)
+			c.fail("expected, but not seen within %s: a companion's file has %s", waitLimit, every)
 		case <-c.ctx.Done():
 			c.must(c.ctx.Err())
 		}
@@ -222,14 +222,14 @@ func (c *cluster) off() {
 	c.roll("master-0", "5")
 	c.awaitCompanions("master-1", "master-2")
 	c.same(before, "master-1", "master-2")
-	c.note("The Secret names no plugin any more, and master-0 has none: its companion is gone. The old")
+	c.note("The Secret has no plugin any more, and master-0 has none: its companion is deleted. The old")
 	c.note("pods of the others still read by theirs, and keep their companions until they go, too.")
 	c.roll("master-1", "5")
 	c.roll("master-2", "5")
 	c.awaitCompanions()
-	c.gone(before)
+	c.ended(before)
 	c.onlyLeft("roles " + secretRole)
-	c.note("With those pods gone, so are all companions, their processes and their rights. The operator keeps the")
+	c.note("With those pods, all companions, their processes and their rights are deleted. The operator keeps the")
 	c.note("Role by which it reads encryption configs, until its file removes that, too:")
 	c.shell("echo 'managementState: Removed' >> operator.yaml")
 	c.configure(operatorConfiguration("1s") + "managementState: Removed\n")
@@ -284,11 +284,11 @@ func (c *cluster) invite() {
 	for _, l := range looks {
 		c.say("%s", commandLine(l.args))
 	}
-	c.say("\nMake a plugin unhealthy, and see its condition; other faults: make bin/kms-plugin && bin/kms-plugin --help\n")
+	c.say("\nMake a plugin unhealthy, and read its condition; other faults: make bin/kms-plugin && bin/kms-plugin --help\n")
 	for _, order := range []string{`{"name": "unhealthy", "args": ["vault is sealed"]}`, `{"name": "heal"}`} {
 		c.say("curl --unix-socket %s -d '%s' http://plugin/command", c.control("master-1", "2"), order)
 	}
-	c.say("\nChange the operator's file, which is followed; the logs of the operator and the reporters:\n")
+	c.say("\nChange the operator's file, which is watched; the logs of the operator and the reporters:\n")
 	c.say("sed -i 's/interval: .*/interval: 5s/' %s", c.operatorFile())
 	c.say("tail -f %s %s", filepath.Join(c.dir, "operator.log"), c.dir+"/reporters/*")
 }

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// patience bounds the wait for one thing to happen, on a busy machine too.
-	patience = 30 * time.Second
+	// waitLimit bounds each wait, also on a busy machine.
+	waitLimit = 30 * time.Second
 	// grace bounds the wait for a process to end.
 	grace = 10 * time.Second
 	// poll is how often a wait looks.
@@ -29,7 +29,7 @@ const (
 )
 
 // demo is a run of scenes. Each does something, waits until its effect is there, and
-// prints that. A method that fails ends the run: it panics with a failure, which play
+// prints that. A method that fails ends the run: it panics with a failure, which runScript
 // returns as the error.
 type demo struct {
 	ctx     context.Context
@@ -54,8 +54,8 @@ func (d *demo) must(err error) {
 
 func (d *demo) fail(format string, args ...any) { d.must(fmt.Errorf(format, args...)) }
 
-// play runs a script, and ends everything that it started.
-func play(signals context.Context, bound time.Duration, script func(*demo)) (err error) {
+// runScript runs a script, and ends everything that it started.
+func runScript(signals context.Context, bound time.Duration, script func(*demo)) (err error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(signals, bound)
 	defer cancel()
@@ -146,7 +146,7 @@ func stop(name string, child *controlplane.Child) error {
 
 // until waits until a check succeeds.
 func (d *demo) until(what string, check func() error) {
-	ctx, cancel := context.WithTimeout(d.ctx, patience)
+	ctx, cancel := context.WithTimeout(d.ctx, waitLimit)
 	defer cancel()
 	var ended <-chan struct{}
 	if d.alive != nil {
@@ -162,7 +162,7 @@ func (d *demo) until(what string, check func() error) {
 		case <-ended:
 			d.fail("process %d ended by itself before this was seen: %s", d.alive.PID(), what)
 		case <-ctx.Done():
-			d.fail("expected, but not seen within %s: %s: %w", patience, what, err)
+			d.fail("expected, but not seen within %s: %s: %w", waitLimit, what, err)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func main() {
 	}
 	_ = flags.Parse(args) // ends the process on an error
 	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	err := play(signals, bound, script)
+	err := runScript(signals, bound, script)
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "\n%s: %v\n", name, err)

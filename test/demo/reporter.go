@@ -141,7 +141,7 @@ func (r *reporter) await(what string, ok func([]health.Entry) bool) {
 	})
 }
 
-// is wants exactly these plugins, as keyID=status, in this order.
+// is requires exactly these plugins, as keyID=status, in this order.
 func is(want ...string) func([]health.Entry) bool {
 	return func(entries []health.Entry) bool {
 		var got []string
@@ -153,8 +153,8 @@ func is(want ...string) func([]health.Entry) bool {
 }
 
 func (r *reporter) begin() {
-	r.say("kms-health-reporter sits beside an API server, asks the KMS plugins that encrypt")
-	r.say("its Secrets for their status, and reports it where administrators look. Here it")
+	r.say("kms-health-reporter runs beside an API server, checks the KMS plugins that encrypt")
+	r.say("its Secrets, and reports their state on the operator resource. Here it")
 	r.say("watches plugins that serve the real KMS v2 protocol on unix sockets, once a second.")
 	r.say("Tables show what the reporter wrote; nothing is shown that did not happen.")
 
@@ -234,11 +234,11 @@ func (r *reporter) reload() {
 }
 
 func (r *reporter) brokenFile() {
-	r.title("A broken file: the last good one stays in force, and /healthz reports the error.")
+	r.title("An invalid file: the last valid one stays in force, and /healthz reports the error.")
 	good := r.configuration("3:Write", "2:Read")
 	r.configure(strings.Replace(good, "interval: 1s", "interval: 1ns\n  retries: 3", 1))
 	want := `probe.retries: Invalid value: "3": unknown field; probe.interval: Invalid value: "1ns": must be from 1s to 1h0m0s`
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: waitLimit, Transport: &http.Transport{DisableKeepAlives: true}}
 	var answer []byte
 	r.until("/healthz reports the broken file", func() error {
 		response, err := client.Get("http://" + r.serving + "/healthz?verbose")

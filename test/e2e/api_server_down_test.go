@@ -63,7 +63,7 @@ func testAPIServerDown(t *testing.T) {
 		}
 		return err
 	})
-	// Nobody else asks this plugin: its API server is not there.
+	// No other client calls this plugin: its API server is down.
 	h.do(plugin, "reset-counters")
 	var first time.Time
 	h.await(2*time.Minute, "the reporter probes again", func() error {

@@ -62,7 +62,7 @@ func (h *scenario) logLines(podPrefix string, what ...string) ([]logLine, error)
 	return found, nil
 }
 
-// logged has nothing against logs of pods that say something since a time.
+// logged requires that logs of pods contain a text since a time.
 func (h *scenario) logged(podPrefix, what string, since time.Time) error {
 	line, err := h.lastLogged(podPrefix, what)
 	if err == nil && line.at.Before(since) {

@@ -117,11 +117,11 @@ func (f *folders) hang(path string) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.t.Cleanup(func() { _ = unix.Close(fuse) }) // frees whoever waits
+	f.t.Cleanup(func() { _ = unix.Close(fuse) }) // unblocks the waiting processes
 	f.mount("hung", path, "fuse", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse))
 }
 
-// end sends SIGTERM, and wants the reporter to end within two seconds.
+// end sends SIGTERM, and requires the reporter to end within two seconds.
 func (f *folders) end(what string) {
 	f.t.Helper()
 	began := time.Now()
@@ -160,8 +160,8 @@ func newFolders(t *testing.T) *folders {
 	return &folders{t: t, dir: dir}
 }
 
-// A file system that hangs (a dead NFS or FUSE server) blocks whoever looks at it, and
-// nobody can interrupt that.
+// A file system that hangs (a stopped NFS or FUSE server) blocks every process that uses it, and
+// that cannot be interrupted.
 func TestFileSystemOfTheSocketsHangs(t *testing.T) {
 	f := newFolders(t)
 	// As a kubelet mounts an emptyDir: its absent socket is looked for all the time.

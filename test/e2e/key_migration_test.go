@@ -61,7 +61,7 @@ func testKeyMigration(t *testing.T) {
 	for _, s := range states {
 		for node, entries := range s.Reports {
 			for _, e := range entries {
-				// Plugins remove their sockets before their pod is gone. That is reported,
+				// Plugins remove their sockets before their pod has ended. That is reported,
 				// and the roll-up excuses it: the condition above did not change.
 				if e.Status != health.Healthy && e.Reason != health.SocketMissing {
 					t.Errorf("%s at %s: key %s is %s: %s", node, s.At.Format(time.TimeOnly), e.KeyID, e.Status, e.Detail)
@@ -80,7 +80,7 @@ func testKeyMigration(t *testing.T) {
 }
 
 // awaitKeys waits until the node's report names these keys, the write key first, and
-// all is well.
+// everything is healthy.
 func (h *scenario) awaitKeys(keys ...string) {
 	h.t.Helper()
 	h.await(time.Minute, "the report has the new keys", func() error {
@@ -101,7 +101,7 @@ func (h *scenario) generation() int64 {
 }
 
 // created counts the pods of a namespace that the API server made since a time, by its
-// audit log, which knows of those that are gone as well.
+// audit log, which also contains those that were deleted.
 func (h *scenario) created(namespace string, since time.Time) int {
 	h.t.Helper()
 	events, err := h.node().Audit(since)

@@ -19,7 +19,7 @@ import (
 )
 
 // KMS is turned off, by way of its migration: nothing of ours is left. It is the last of
-// the shared cluster's tests, in which everything else wants KMS to be on.
+// the shared cluster's tests, in which all other tests need KMS to be on.
 func testKMSTurnedOff(t *testing.T) {
 	h := newScenario(t, true)
 	h.awaitHealthy(apiservers.All...)
@@ -44,7 +44,7 @@ func testKMSTurnedOff(t *testing.T) {
 
 	start = time.Now()
 	h.await(3*time.Minute, "nothing of ours is left in the cluster", func() error {
-		// But the right by which the operator sees whether KMS is turned on again.
+		// Except the right by which the operator detects that KMS is turned on again.
 		for line := range strings.Lines(h.belongings()) {
 			if !strings.HasPrefix(line, "Role openshift-") || !strings.Contains(line, "/kms-health-operator-") {
 				return errors.New(line)

@@ -86,11 +86,11 @@ func (h *scenario) changes(since time.Time) int {
 	return n
 }
 
-// awaitRolled waits until every reporter goes by an interval, and all is well.
+// awaitRolled waits until every reporter uses an interval, and everything is healthy.
 func (h *scenario) awaitRolled(since time.Time, interval string) {
 	h.t.Helper()
 	for _, server := range apiservers.All {
-		h.await(4*time.Minute, server.Name+": a reporter goes by interval "+interval, func() error {
+		h.await(4*time.Minute, server.Name+": a reporter uses interval "+interval, func() error {
 			line, err := h.lastLogged(reporterLogs(server), `"Configuration in force"`)
 			if err != nil {
 				return err

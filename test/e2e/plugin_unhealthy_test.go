@@ -22,7 +22,7 @@ import (
 var logCommand = map[apiservers.Server]string{
 	apiservers.Kube:      "see oc logs -n openshift-kube-apiserver kube-apiserver-node-1 -c kms-plugin-1",
 	apiservers.OpenShift: "see oc logs -n openshift-apiserver apiserver-",
-	// Its plugin is in no pod of the API server, so nobody knows where its log is.
+	// Its plugin is in no pod of the API server, so the place of its log is not known.
 	apiservers.OAuth: "",
 }
 
@@ -44,7 +44,7 @@ func testPluginUnhealthy(t *testing.T) {
 			message := unhealthy.Conditions[rollup.Degraded].Message
 			for _, part := range []string{"node node-1", "key 1", "vault is sealed", logCommand[server]} {
 				if !strings.Contains(message, part) {
-					t.Errorf("KMSPluginsDegraded does not say %q: %s", part, message)
+					t.Errorf("KMSPluginsDegraded does not contain %q: %s", part, message)
 				}
 			}
 			t.Log(message)

@@ -71,7 +71,7 @@ func testReporterDoesNoHarm(t *testing.T) {
 		unharmed()
 	})
 
-	t.Run("its files are garbage, then gone", func(t *testing.T) {
+	t.Run("its files are garbage, then deleted", func(t *testing.T) {
 		h := all.sub(t)
 		unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
 		t.Cleanup(func() { h.restore() })
@@ -217,7 +217,7 @@ func (h *scenario) awaitDelivery(server apiservers.Server, reason string) {
 	})
 }
 
-// watchAPIServers remembers the pods of API servers; what it returns wants them as
+// watchAPIServers records the pods of API servers; the returned function requires them as
 // they were: the same pods, Ready all the time, and no container restarted.
 func (h *scenario) watchAPIServers(servers ...apiservers.Server) func() {
 	h.t.Helper()
@@ -298,7 +298,7 @@ func (h *scenario) spoilFiles() {
 	}
 }
 
-// askAggregated asks the aggregated API server for its objects.
+// askAggregated lists the aggregated API server's objects.
 func (h *scenario) askAggregated() (stop func(), result func() (asked, bad int)) {
 	return h.ask("the aggregated API server", 100*time.Millisecond, func(ctx context.Context) error {
 		_, err := h.Kube.Discovery().RESTClient().Get().AbsPath("/apis/wardle.example.com/v1alpha1/flunders").Timeout(5 * time.Second).DoRaw(ctx)
@@ -306,7 +306,7 @@ func (h *scenario) askAggregated() (stop func(), result func() (asked, bad int))
 	})
 }
 
-// ask asks somebody all the time, until stopped; and then shows how often, and how often
+// ask repeats a request until stopped, and then logs how often, and how often
 // there was no good answer.
 func (h *scenario) ask(whom string, pause time.Duration, question func(context.Context) error) (stop func(), result func() (asked, bad int)) {
 	ctx, cancel := context.WithCancel(h.ctx)

@@ -141,7 +141,7 @@ func (h *scenario) await(limit time.Duration, what string, check func() error) {
 	h.must(wait.For(h.ctx, limit, what, func(context.Context) error { return check() }))
 }
 
-// awaitHealthy waits until all is well with these API servers.
+// awaitHealthy waits until these API servers are healthy.
 func (h *scenario) awaitHealthy(servers ...apiservers.Server) {
 	h.t.Helper()
 	h.must(h.AwaitHealthy(h.ctx, servers...))
@@ -243,7 +243,7 @@ func (h *scenario) allPIDs() map[string][]int {
 	return all
 }
 
-// untouched wants every process to be one of before.
+// untouched requires every process to be one of before.
 func (h *scenario) untouched(before map[string][]int) {
 	h.t.Helper()
 	for name, pids := range h.allPIDs() {
@@ -256,7 +256,7 @@ func (h *scenario) untouched(before map[string][]int) {
 // startResolution is that of a process's start time, and of the clock beside it.
 const startResolution = 20 * time.Millisecond
 
-// steady wants all states of some API servers since a time to be good, and no tick of
+// steady requires all states of some API servers since a time to be healthy, and no tick of
 // their reporters to be missed.
 func (h *scenario) steady(scenario, what string, since time.Time, good func(fixture.State) error, servers ...apiservers.Server) {
 	h.t.Helper()

@@ -109,7 +109,7 @@ func TestSidecar(t *testing.T) {
 		{"with the operator", testSidecarOperator},
 		{"taken out", testSidecarTakenOut},
 	} {
-		// Each begins where the one before it came to its end.
+		// Each begins with the state in which the previous one ended.
 		ended := false
 		t.Run(part.name, func(t *testing.T) {
 			own := *o
@@ -137,7 +137,7 @@ func testSidecarOn(h *owner) {
 	first := h.awaitSince(start, time.Minute, "the sidecar reports", func(s fixture.State) error { return reports(s, name, health.Healthy, "") })
 	h.must(h.WriteAnew(h.ctx))
 	times.took("sidecar", "KMS on, sidecar and all, by one revision", first.At.Sub(start), applied.Sub(start), "")
-	// What must wait for its rights looks again every 10 s.
+	// What must wait for its rights is retried every 10 s.
 	atMost(h.scenario, "the reporter's rights to its first report", first.At.Sub(applied), 13*time.Second)
 	if got := first.Reports[name][0]; got.KEKID != h.remoteKey(h.node()) {
 		h.t.Errorf("reports %+v, and the plugin's key is %s", got, h.remoteKey(h.node()))
@@ -199,13 +199,13 @@ func testSidecarConfiguration(h *owner) {
 		})
 		times.took("sidecar", change.what+": reported in a report", reported.At.Sub(changed), noTime, "500ms")
 		atMost(h.scenario, change.what+" to a report that shows it", reported.At.Sub(changed), 500*time.Millisecond) // no tick is waited for
-		// And by what the plugin is asked, not by what is reported.
+		// And by the plugin's calls, not by the reports.
 		calls := h.statusCalls(p)
 		time.Sleep(6 * time.Second)
 		asked := time.Duration(h.statusCalls(p) - calls)
-		// kube-apiserver may ask once in a while, too.
+		// kube-apiserver may call it, too.
 		if want := 6 * time.Second / change.interval; asked < want-1 || asked > want+2 {
-			h.t.Errorf("in 6s the plugin was asked %d times, wanted %d", asked, want)
+			h.t.Errorf("in 6s the plugin got %d calls, wanted %d", asked, want)
 		}
 	}
 	h.same(before)
@@ -294,7 +294,7 @@ func testSidecarCA(h *owner) {
 }
 
 // The API server is down, and the sidecar is killed with it: two containers of one pod,
-// which nobody but the kubelet brings back.
+// which only the kubelet restarts.
 func testSidecarDown(h *owner) {
 	n, p := h.node(), h.pluginOn(h.node())
 	h.must(n.HoldAPIServer())
@@ -306,7 +306,7 @@ func testSidecarDown(h *owner) {
 	}()
 	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, cluster.APIServerName, syscall.SIGKILL))
 	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, podspec.ContainerName, syscall.SIGKILL))
-	// Nobody asks this plugin now, and nobody will but the next sidecar.
+	// No client calls this plugin now, and the next one is the new sidecar.
 	h.do(p, "reset-counters")
 	down := time.Now()
 	var first time.Time
@@ -375,7 +375,7 @@ func testSidecarOperator(h *owner) {
 	times.took("sidecar", "operator installed: it runs", runs.Sub(start), runs.Sub(start), "")
 	// The administrator does what the condition reports.
 	const request = "kms-health-reporter-kube-apiserver-clientcertificate.openshift-kube-apiserver"
-	h.awaitSince(start, time.Minute, "the operator asks for an approval", func(s fixture.State) error {
+	h.awaitSince(start, time.Minute, "the operator requests an approval", func(s fixture.State) error {
 		if got, want := s.Conditions["KMSHealthDelivery"].Message, "kubectl certificate approve "+request; !strings.Contains(got, want) {
 			return fmt.Errorf("reports %q, wanted %s", got, want)
 		}
@@ -384,7 +384,7 @@ func testSidecarOperator(h *owner) {
 	_, err := h.Kubectl(h.ctx, "", "certificate", "approve", request)
 	h.must(err)
 	approved := time.Now()
-	times.took("sidecar", "it asks for the approval of a certificate", approved.Sub(runs), noTime, "")
+	times.took("sidecar", "it requests the approval of a certificate", approved.Sub(runs), noTime, "")
 	var secret *corev1.Secret
 	h.await(time.Minute, "the certificate is in its Secret", func() (err error) {
 		secret, err = h.Kube.CoreV1().Secrets(cluster.APIServerNamespace).Get(h.ctx, "kms-health-reporter-kube-apiserver-clientcertificate", metav1.GetOptions{})
@@ -416,7 +416,7 @@ func testSidecarOperator(h *owner) {
 	atMost(h.scenario, "unhealthy to Degraded", unhealthy.At.Sub(start), interval+time.Second)
 	start = time.Now()
 	h.do(p, "heal")
-	h.awaitSince(start, 5*time.Second, "all is well again", fixture.State.Healthy)
+	h.awaitSince(start, 5*time.Second, "everything is healthy again", fixture.State.Healthy)
 	h.same(before)
 }
 
@@ -493,8 +493,8 @@ func (h *owner) exchangeFile(content []byte) error {
 	return h.node().SyncFolder(liveFolder, map[string][]byte{"config.yaml": content})
 }
 
-// sameBut wants two manifests to say the same but for the sidecar, after an installer has
-// replaced its words in both as in any text.
+// sameBut requires two manifests to be equal except for the sidecar, after an installer has
+// replaced its placeholders in both.
 func sameBut(without, with []byte) error {
 	replace := strings.NewReplacer("NODE_NAME", "node-1", "REVISION", "7")
 	var a, b corev1.Pod
@@ -540,7 +540,7 @@ func (h *owner) steadySidecar(what string, since time.Time) {
 	h.steady("sidecar", what, since, func(s fixture.State) error { return reports(s, h.node().Name, health.Healthy, "") }, apiservers.Kube)
 }
 
-// sidecarLog are the lines of the sidecar's log that say something.
+// sidecarLog are the lines of the sidecar's log that contain a text.
 func (h *owner) sidecarLog(what string) []logLine {
 	h.t.Helper()
 	lines, err := h.logLines(cluster.APIServerNamespace+"_"+cluster.APIServerName+"-", what)
@@ -563,7 +563,7 @@ func (h *owner) sidecarPID() int {
 	return h.process(cluster.APIServerName, podspec.ContainerName).PID
 }
 
-// same wants the sidecar to be the one of before.
+// same requires the sidecar to be the one of before.
 func (h *owner) same(before int) {
 	h.t.Helper()
 	if now := h.sidecarPID(); now != before {

@@ -92,7 +92,7 @@ func testSoak(t *testing.T) {
 			states++
 			for _, e := range s.Reports[h.node().Name] {
 				if e.Status != health.Healthy && !explained(faults, server, e.LastChecked) {
-					t.Errorf("%s: %s at %s, which nobody caused: %s", server.Name, e.Status, e.LastChecked.Format(time.TimeOnly), e.Detail)
+					t.Errorf("%s: %s at %s, without a cause: %s", server.Name, e.Status, e.LastChecked.Format(time.TimeOnly), e.Detail)
 				}
 			}
 		}
@@ -154,7 +154,7 @@ func explained(faults []fault, server apiservers.Server, checked time.Time) bool
 	return false
 }
 
-// restart kills something, and waits until all is well again.
+// restart kills something, and waits until everything is healthy again.
 func (h *scenario) restart(random *rand.Rand, early bool) string {
 	h.t.Helper()
 	things := []struct{ what, pod, container string }{

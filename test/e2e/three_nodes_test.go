@@ -39,7 +39,7 @@ targets:
 
 // Three control-plane nodes, with a companion each and an operator of two replicas.
 func TestThreeNodes(t *testing.T) {
-	// Three nodes need the host for themselves. Who wants the shared cluster next makes it.
+	// Three nodes need the whole host. The next test that uses the shared cluster creates it again.
 	if shared.cluster != nil {
 		if err := stopCluster(shared.cluster); err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestThreeNodes(t *testing.T) {
 		if part.long && testing.Short() {
 			continue
 		}
-		// Each begins where the one before it came to its end.
+		// Each begins with the state in which the previous one ended.
 		ended := false
 		t.Run(part.name, func(t *testing.T) {
 			part.test(h.sub(t))
@@ -149,7 +149,7 @@ func testOneOfThreeUnhealthy(h *scenario) {
 
 	start = time.Now()
 	h.do(p, "heal")
-	recovered := h.awaitSince(start, 5*time.Second, "all is well again", fixture.State.Healthy)
+	recovered := h.awaitSince(start, 5*time.Second, "everything is healthy again", fixture.State.Healthy)
 	times.took("one of three unhealthy", "healed: Degraded=False", recovered.At.Sub(start), noTime, "interval + 1 s")
 	atMost(h, "healed to not Degraded", recovered.At.Sub(start), interval+time.Second)
 }
@@ -164,9 +164,9 @@ func testLeaderKilled(h *scenario) {
 	h.must(err)
 	start := time.Now()
 	h.must(n.SignalContainer(h.ctx, leader.Name, "operator", syscall.SIGKILL))
-	// What it is to tell happens while it is away.
+	// The fault that it has to report happens while it is down.
 	p := h.pluginOn(h.Nodes()[2])
-	h.do(p, "unhealthy", "sealed while nobody leads")
+	h.do(p, "unhealthy", "sealed without a leader")
 	unhealthy := h.awaitSince(start, 2*time.Minute, "Degraded, after the leader was killed", func(s fixture.State) error {
 		return s.Is(rollup.Degraded, "True", rollup.PluginUnhealthy)
 	})
@@ -188,7 +188,7 @@ func testLeaderKilled(h *scenario) {
 	}
 	start = time.Now()
 	h.do(p, "heal")
-	h.awaitSince(start, 10*time.Second, "all is well again", fixture.State.Healthy)
+	h.awaitSince(start, 10*time.Second, "everything is healthy again", fixture.State.Healthy)
 }
 
 // A node without its network: its API server cannot write, and everybody else loses
@@ -197,7 +197,7 @@ func testNetworkCut(h *scenario) {
 	// The leader's node, and etcd's, would make this a test of those.
 	n := h.nodeBeside(h.leader().Spec.NodeName)
 	p := h.pluginOn(n)
-	// Soon after a rollout silence is excused.
+	// Soon after a rollout missing reports are excused.
 	h.await(rollup.QuietPeriod+30*time.Second, "the rollout of "+n.Name+" is long ago", func() error {
 		if rest := time.Until(h.apiServerSince(n).Add(rollup.QuietPeriod + time.Second)); rest > 0 {
 			return fmt.Errorf("%v to go", rest)
@@ -215,13 +215,13 @@ func testNetworkCut(h *scenario) {
 		}
 	}()
 
-	// Silence, while its Node is still Ready: not known, and so reported.
-	stale := h.awaitSince(cut, time.Minute, "the node is silent", func(s fixture.State) error {
+	// No reports while its Node is still Ready: reported as unknown.
+	stale := h.awaitSince(cut, time.Minute, "the node has stopped reporting", func(s fixture.State) error {
 		if err := s.Is(rollup.Degraded, "Unknown", rollup.ReporterStale); err != nil {
 			return err
 		}
 		if got, want := s.Conditions[rollup.Degraded].Message, "node "+n.Name+": stopped reporting"; !strings.HasPrefix(got, want) || strings.Contains(got, "\n") {
-			return fmt.Errorf("reports %q, wanted %s and nobody else", got, want)
+			return fmt.Errorf("reports %q, wanted %s and no others", got, want)
 		}
 		return nil
 	})
@@ -252,7 +252,7 @@ func testNetworkCut(h *scenario) {
 		h.t.Errorf("%q, wanted %q", got, want)
 	}
 
-	// For a while, and to the reporter nothing has changed but that nobody listens.
+	// For a while. For the reporter, only the API server is unreachable.
 	select {
 	case <-time.After(time.Until(cut.Add(80 * time.Second))):
 	case <-h.ctx.Done():
@@ -263,9 +263,9 @@ func testNetworkCut(h *scenario) {
 	}
 	away := time.Since(cut)
 	probed := h.statusCalls(p) - calls
-	// kube-apiserver asks every 20 s or so.
+	// kube-apiserver calls it about every 20 s.
 	if least := int64(away.Seconds()) - 3; probed < least {
-		h.t.Errorf("the plugin was asked %d times in %v without a network, must be at least %d", probed, away, least)
+		h.t.Errorf("the plugin got %d calls in %v without a network, must be at least %d", probed, away, least)
 	}
 
 	restore := time.Now()
@@ -281,7 +281,7 @@ func testNetworkCut(h *scenario) {
 	times.took("network cut", "network back to the API server's answering writes", answered.Sub(restore), answered.Sub(restore), "")
 	times.took("network cut", "answering to a fresh condition", max(0, fresh.At.Sub(answered)), noTime, "3 s")
 	atMost(h, "answering to a fresh condition", fresh.At.Sub(answered), 3*time.Second)
-	h.await(time.Minute, "all is well again", func() error { return h.now(apiservers.Kube).Healthy() })
+	h.await(time.Minute, "everything is healthy again", func() error { return h.now(apiservers.Kube).Healthy() })
 
 	for _, s := range h.seen.States(apiservers.Kube, cut) {
 		if c := s.Conditions[rollup.Degraded]; c.Status == operatorcr.True {
@@ -310,13 +310,13 @@ func testNodeReplaced(h *scenario) {
 	h.must(h.RemoveNode(n))
 	gone := time.Now()
 	h.must(h.Kube.CoreV1().Nodes().Delete(h.ctx, n.Name, metav1.DeleteOptions{}))
-	without := h.awaitSince(gone, time.Minute, "the removed node's entry goes", func(s fixture.State) error {
+	without := h.awaitSince(gone, time.Minute, "the removed node's entry is deleted", func(s fixture.State) error {
 		if _, there := s.Reports[n.Name]; there {
 			return fmt.Errorf("%s has its entry", n.Name)
 		}
 		return nil
 	})
-	times.took("node replaced", "the Node is deleted: its entry goes", without.At.Sub(gone), noTime, "10 s")
+	times.took("node replaced", "the Node is deleted: its entry is deleted", without.At.Sub(gone), noTime, "10 s")
 	atMost(h, "deleted to no entry", without.At.Sub(gone), 10*time.Second)
 	h.await(30*time.Second, "two nodes are healthy", func() error {
 		now := h.now(apiservers.Kube)
@@ -330,7 +330,7 @@ func testNodeReplaced(h *scenario) {
 	n, err = h.AddNode(h.ctx, number)
 	h.must(err)
 	ready := time.Now()
-	first := h.awaitSince(added, 2*time.Minute, "the new node's entry comes", func(s fixture.State) error {
+	first := h.awaitSince(added, 2*time.Minute, "the new node's entry appears", func(s fixture.State) error {
 		entries := s.Reports[n.Name]
 		if len(entries) == 0 || entries[0].LastChecked.Before(added.Truncate(time.Second)) {
 			return fmt.Errorf("%s reports %v", n.Name, entries)

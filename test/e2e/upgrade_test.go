@@ -70,7 +70,7 @@ func (h *scenario) previous() *fixture.Version {
 	return v
 }
 
-// awaitVersion waits until nothing but this version runs, and all is well.
+// awaitVersion waits until nothing but this version runs, and everything is healthy.
 func (h *scenario) awaitVersion(v *fixture.Version) {
 	h.t.Helper()
 	h.await(4*time.Minute, "all of version "+v.Name, func() error {

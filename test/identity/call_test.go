@@ -32,7 +32,7 @@ type answer struct {
 	object  map[string]any
 }
 
-// caller is somebody with a credential.
+// caller is a user with a credential.
 type caller struct {
 	name   string
 	url    string
@@ -82,7 +82,7 @@ func (who *caller) do(t *testing.T, r request) answer {
 	return got
 }
 
-// outcome names who refused.
+// outcome names the component that denied the request.
 func (a answer) outcome() string {
 	switch {
 	case a.code != http.StatusForbidden:

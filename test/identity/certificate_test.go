@@ -201,8 +201,8 @@ func (o *operator) mustForget() {
 	}
 }
 
-// Whoever makes a request of our name first is not made a reporter.
-func TestRequestOfSomebodyElseIsNotApproved(t *testing.T) {
+// Another user's earlier request with the operator's name must not be approved.
+func TestRequestOfAnotherUserIsNotApproved(t *testing.T) {
 	o := newCertificateOperator(t, true)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -225,7 +225,7 @@ func TestRequestOfSomebodyElseIsNotApproved(t *testing.T) {
 	}
 	o.must(credentials.ReasonProgressing, false)
 	if csr := o.live(); csr != nil && csr.UID == theirs.UID {
-		t.Fatalf("the request of somebody else is still there: %+v", csr.Status)
+		t.Fatalf("the request of another user still exists: %+v", csr.Status)
 	}
 	o.settle()
 	o.mustBe(certificateUser, o.certificate())

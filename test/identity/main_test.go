@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// timeout bounds what must happen soon.
+	// timeout bounds each wait.
 	timeout = 60 * time.Second
 	// home is the namespace of the reporters.
 	home = "kms-health"
@@ -53,7 +53,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// soon is a context for what must happen soon, in a cleanup too.
+// soon is a context with the timeout, also for cleanups.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout)

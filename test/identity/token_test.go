@@ -26,7 +26,7 @@ func (o *operator) deleteSecret() {
 	}
 }
 
-// overwrite changes the Secret, as somebody else might.
+// overwrite changes the Secret, like another client.
 func (o *operator) overwrite(change func(*corev1.Secret)) {
 	o.t.Helper()
 	secret := o.secret()

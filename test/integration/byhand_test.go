@@ -24,7 +24,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// What the docs tell an admin to apply is applied here, as it stands there; and
+// The manifests that the docs tell an administrator to apply are applied here unchanged, and
 // a reporter with that identity and that role, and no other, writes.
 func TestFilesOfTheDocsWork(t *testing.T) {
 	const folder, name, home = "../../docs/by-hand", "kms-health-reporter", "kms-health"

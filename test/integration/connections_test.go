@@ -22,7 +22,7 @@ func TestConnectionsToTheServedPortTakeNoDescriptorsFromProbesAndWrites(t *testi
 		t.Fatal(err)
 	}
 	for i := range connections {
-		conn, err := net.DialTimeout("tcp", r.serving, patience)
+		conn, err := net.DialTimeout("tcp", r.serving, waitLimit)
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}

@@ -37,7 +37,7 @@ func (r *reporter) pluginProcess(keyID string) *os.Process {
 	return cmd.Process
 }
 
-// fullPipe returns the end of a pipe that is full, and that nobody reads.
+// fullPipe returns the write end of a full pipe that is not read.
 func fullPipe(t *testing.T) *os.File {
 	t.Helper()
 	var ends [2]int
@@ -59,7 +59,7 @@ func fullPipe(t *testing.T) *os.File {
 	return write
 }
 
-func TestReporterEndsInTwoSecondsWhateverIsStuck(t *testing.T) {
+func TestReporterEndsInTwoSecondsWhileSomethingHangs(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
 	r := newReporter(t, resource)
 	r.token()
@@ -77,7 +77,7 @@ func TestReporterEndsInTwoSecondsWhateverIsStuck(t *testing.T) {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	r.freshCondition(resource, "1=healthy", "2=healthy") // though nobody reads its output
+	r.freshCondition(resource, "1=healthy", "2=healthy") // although its output is not read
 
 	for _, p := range plugins {
 		if err := p.Signal(syscall.SIGSTOP); err != nil {
@@ -100,7 +100,7 @@ func TestReporterEndsInTwoSecondsWhateverIsStuck(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("it does not end")
 	}
 	took := time.Since(began)

@@ -18,11 +18,11 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// nobody is whom the image runs as. A file without permission is one to him, not
-// to root.
+// nobody is the user of the image. A file without permission is unreadable for it, not
+// for root.
 const nobody = 65532
 
-func TestEachBadFileIsToldInOneLineAndTheLastGoodOneGoesOn(t *testing.T) {
+func TestEachInvalidFileIsLoggedInOneLineAndTheLastValidOneStaysInForce(t *testing.T) {
 	r := newReporter(t)
 	one := r.plugin("1")
 	r.configure("", "", "1:Write")
@@ -121,7 +121,7 @@ func TestEachBadFileIsToldInOneLineAndTheLastGoodOneGoesOn(t *testing.T) {
 	}
 }
 
-func TestMetricsAreAsPrometheusWantsThem(t *testing.T) {
+func TestMetricsAreInPrometheusFormat(t *testing.T) {
 	r := newReporter(t)
 	r.plugin("1")
 	r.configure("", "", "1:Write")
@@ -147,7 +147,7 @@ func TestMetricsAreAsPrometheusWantsThem(t *testing.T) {
 	}
 }
 
-func TestDeletedSocketFolderOfTheHostIsAnErrorThatSaysWhatToDo(t *testing.T) {
+func TestDeletedSocketFolderOfTheHostIsAnErrorWithAnAction(t *testing.T) {
 	// A folder that is mounted while it is deleted needs a mount; that a path of
 	// it then leads to a folder without links is the same by way of /proc.
 	r := newReporter(t)
@@ -179,7 +179,7 @@ func TestDeletedSocketFolderOfTheHostIsAnErrorThatSaysWhatToDo(t *testing.T) {
 	})
 }
 
-func TestReporterOutlivesTheReadersOfItsOutput(t *testing.T) {
+func TestReporterRunsAfterTheReadersOfItsOutputClosed(t *testing.T) {
 	r := newReporter(t)
 	one := r.plugin("1")
 	r.configure("", "", "1:Write")

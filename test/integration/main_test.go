@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// patience bounds what must happen soon.
-	patience = 60 * time.Second
+	// waitLimit bounds each wait.
+	waitLimit = 60 * time.Second
 	// namespace holds the identities of all reporters of the run.
 	namespace = "kms-health"
 	// certificateUser begins the names of those that are known by certificate.
@@ -70,9 +70,9 @@ func run(m *testing.M) (code int) {
 }
 
 // auditOfTheRun proves, from the API server's own log of all tests, that no
-// reporter ever asked for anything but a PATCH of one status.
+// reporter ever sent another request than a PATCH of one status.
 func auditOfTheRun() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := cluster.AuditFence(ctx); err != nil {
 		return err
@@ -93,7 +93,7 @@ func auditOfTheRun() error {
 	}
 	fmt.Printf("audit log of the run: %d requests by reporters, %d of them other than PATCH …/%s/status\n", len(events), len(others), controlplane.ClusterObject)
 	if len(others) > 0 {
-		return fmt.Errorf("reporters asked for what they must not:\n%s", strings.Join(others, "\n"))
+		return fmt.Errorf("reporters sent requests that they must not:\n%s", strings.Join(others, "\n"))
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func TestReporterStartsAndProbesWithoutAnAPIServer(t *testing.T) {
 	}
 }
 
-func TestOutageInTheMiddleLeavesProbingAloneAndTheTruthReturnsAtOnce(t *testing.T) {
+func TestOutageDoesNotAffectProbingAndIsFollowedByAReportAtOnce(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
 	r, one := reporting(t, "Condition")
 	if err := cluster.KillAPIServer(); err != nil {
@@ -70,7 +70,7 @@ func TestOutageInTheMiddleLeavesProbingAloneAndTheTruthReturnsAtOnce(t *testing.
 		t.Fatal(err)
 	}
 	startAgain(t)
-	r.freshCondition(resource, "1=unhealthy") // the freshest, not what was last tried
+	r.freshCondition(resource, "1=unhealthy") // the latest, not the last one tried
 	r.logged("Writing reports works")
 }
 
@@ -97,7 +97,7 @@ func TestFrozenAPIServerTimesOutAndThawedIsWrittenTo(t *testing.T) {
 	r.freshCondition(resource, "1=healthy")
 }
 
-func TestFrozenAPIServerDoesNotHoldUpTheEnd(t *testing.T) {
+func TestFrozenAPIServerDoesNotDelayTheEnd(t *testing.T) {
 	r, one := reporting(t, "Both")
 	if err := cluster.FreezeAPIServer(); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestFrozenAPIServerDoesNotHoldUpTheEnd(t *testing.T) {
 	r.stop() // wants it within two seconds
 }
 
-func TestNetworkThatSwallowsEverythingIsSurvived(t *testing.T) {
+func TestNetworkThatDropsAllPacketsDoesNotEndTheReporter(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
 	r := newReporter(t, resource)
 	proxy, err := controlplane.NewProxy(cluster.Address())
@@ -194,7 +194,7 @@ func TestReplacedTokenIsUsedWithoutARestart(t *testing.T) {
 	r.freshCondition(resource, "1=healthy")
 }
 
-func TestRightThatIsGrantedLaterIsUsed(t *testing.T) {
+func TestPermissionThatIsGrantedLaterIsUsed(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
 	r := newReporter(t) // no right yet
 	r.token()

@@ -26,7 +26,7 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// reporter is a reporter's process with its surroundings.
+// reporter is a reporter's process with its environment.
 type reporter struct {
 	t       *testing.T
 	node    string
@@ -39,7 +39,7 @@ type reporter struct {
 
 	mu   sync.Mutex
 	log  []string
-	seen int // lines of the log that were looked at
+	seen int // lines of the log that were read
 	news chan struct{}
 }
 
@@ -92,7 +92,7 @@ func short(name string) string { return strings.Trim(name[:min(len(name), 60)], 
 
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -221,7 +221,7 @@ func (r *reporter) stop() {
 	}
 	select {
 	case <-r.ended:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		_ = r.process.Process.Kill()
 		<-r.ended
 	}
@@ -238,10 +238,10 @@ func (r *reporter) stop() {
 	}
 }
 
-// logged waits for a line, not looked at before, that holds all texts.
+// logged waits for a new line that contains all texts.
 func (r *reporter) logged(texts ...string) {
 	r.t.Helper()
-	timeout := time.After(patience)
+	timeout := time.After(waitLimit)
 	for {
 		r.mu.Lock()
 		for r.seen < len(r.log) {
@@ -284,7 +284,7 @@ func (r *reporter) count(text string) int {
 }
 
 func (r *reporter) get(path string) (int, string) {
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: waitLimit, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get("http://" + r.serving + path)
 	if err != nil {
 		return 0, ""
@@ -337,7 +337,7 @@ func (r *reporter) writes(form, result string) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)

@@ -24,13 +24,13 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// notText are the characters that docs/contract.md has a detail hold a space for.
+// notText are the characters that docs/contract.md replaces by a space in a detail.
 func notText(r rune) bool {
 	return r < 0x20 || r >= 0x7F && r <= 0x9F || r == 0x061C || r == 0x200E || r == 0x200F || r >= 0x2028 && r <= 0x202E ||
 		r >= 0x2066 && r <= 0x2069 || r == 0xFEFF || r >= 0xFDD0 && r <= 0xFDEF || r&0xFFFE == 0xFFFE
 }
 
-// asDetail is a text as the contract has a detail.
+// asDetail is a text as a detail of the contract.
 func asDetail(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if notText(r) {
@@ -64,7 +64,7 @@ func texts() (list []string, runes int) {
 // plugins is how many texts fit in one message twice, as key id and as detail.
 const plugins = 13
 
-func TestEveryCharacterOfAPluginIsStoredAsTheContractSays(t *testing.T) {
+func TestEveryCharacterOfAPluginIsStoredAccordingToTheContract(t *testing.T) {
 	list, runes := texts()
 	batches := slices.Collect(slices.Chunk(list, plugins))
 	work := make(chan []string, len(batches))
@@ -114,7 +114,7 @@ func newWriter(r *reporter, resource string) *writer {
 	for _, form := range []publish.Form{publish.Condition, publish.HealthReports} {
 		p := publish.New(publish.Config{
 			Form: form, Resource: resource, Node: w.node, Kubeconfig: filepath.Join(r.credentialDir(), controlplane.KubeconfigFile),
-			Timeout: patience, UserAgent: "kms-health-reporter/test", Since: time.Now, Turn: turn,
+			Timeout: waitLimit, UserAgent: "kms-health-reporter/test", Since: time.Now, Turn: turn,
 		}, metrics)
 		running.Go(func() { p.Run(ctx) })
 		w.publishers = append(w.publishers, p)
@@ -138,7 +138,7 @@ func (w *writer) check(batch []string) bool {
 	for _, p := range w.publishers {
 		p.Offer(observed)
 	}
-	for deadline := time.Now().Add(patience / 2); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit / 2); ; time.Sleep(5 * time.Millisecond) {
 		u, err := w.object.Get(w.t.Context(), controlplane.ClusterObject, metav1.GetOptions{})
 		if err != nil {
 			w.t.Error(err)

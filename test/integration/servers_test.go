@@ -181,10 +181,10 @@ func TestReportsReachTheOneGoodServerBehindABalancer(t *testing.T) {
 	for _, kind := range []string{"server_error", "timeout", "unreachable"} {
 		failed += r.metric(name, "form", "Condition", "result", kind)
 	}
-	t.Logf("%s at an interval of 1s, all connections cut every %s: %d of %.0f writes succeeded, %d reports seen, the slowest %s after the one before (500s: %d, unanswered: %d)",
+	t.Logf("%s at an interval of 1s, all connections cut every %s: %d of %.0f writes succeeded, %d reports found, the slowest %s after the one before (500s: %d, unanswered: %d)",
 		run, period, int(succeeded), succeeded+failed, reports, slowest.Round(10*time.Millisecond), asked.Load(), hung.Load())
 	if asked.Load() == 0 || hung.Load() == 0 {
-		t.Errorf("the broken servers were not met: %d, %d", asked.Load(), hung.Load())
+		t.Errorf("the broken servers got no request: %d, %d", asked.Load(), hung.Load())
 	}
 	// At worst an answer of 500, a write that hangs for its 2s, and the waits after each.
 	if bound := 6 * time.Second; slowest > bound {
@@ -241,7 +241,7 @@ func TestFirstServerIsUsedAgainWhenItIsBackWithoutAnotherWriteToEtcd(t *testing.
 	p := publish.New(publish.Config{
 		Form: publish.Condition, Resource: resource, Node: r.node, Kubeconfig: filepath.Join(r.credentialDir(), controlplane.KubeconfigFile),
 		Servers: []v1alpha1.Server{{URL: first.URL()}, {URL: second.URL()}},
-		Timeout: patience, UserAgent: "kms-health-reporter/test", Since: sync.OnceValue(time.Now), RetryPreferred: retry,
+		Timeout: waitLimit, UserAgent: "kms-health-reporter/test", Since: sync.OnceValue(time.Now), RetryPreferred: retry,
 	}, publish.NewMetrics(prometheus.NewRegistry()))
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -13,8 +13,8 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// Nobody reads the log of a reporter whose container runtime hangs.
-func TestReportsGoOnWhileNobodyReadsStandardError(t *testing.T) {
+// The log of a reporter is not read while its container runtime hangs.
+func TestReportsContinueWhileStandardErrorIsNotRead(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
 	r := newReporter(t, resource)
 	r.token()

@@ -59,7 +59,7 @@ func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestBothFormsReachEachResourceAndKeepOutOfEachOthersWay(t *testing.T) {
+func TestBothFormsReachEachResourceIndependently(t *testing.T) {
 	for _, resource := range []string{controlplane.KubeAPIServers, controlplane.OpenShiftAPIServers, controlplane.Authentications} {
 		t.Run(resource, func(t *testing.T) {
 			r := newReporter(t, resource)
@@ -86,7 +86,7 @@ func TestBothFormsReachEachResourceAndKeepOutOfEachOthersWay(t *testing.T) {
 
 			r.configure(resource, "Both", "1:Write")
 			r.freshCondition(resource, "1=healthy")
-			eventually(t, "the report of the dropped plugin is gone", func() bool {
+			eventually(t, "the report of the dropped plugin is deleted", func() bool {
 				got := reports(t, resource, r.node)
 				return len(got) == 1 && got[0].KeyID == "1"
 			})
@@ -113,7 +113,7 @@ func TestTypedReportOfAPluginThatWasNeverHealthyHasItsKeyID(t *testing.T) {
 	}
 }
 
-func TestPluginThatHasNamedNoKeyIDHasAConditionAndNoTypedReport(t *testing.T) {
+func TestPluginWithoutAKeyIDHasAConditionAndNoTypedReport(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
 	for _, fault := range []string{kmsplugin.FaultCrash, kmsplugin.FaultEmptyKeyID, kmsplugin.FaultLongKeyID} {
 		t.Run(fault, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestMissingResourceIsAwaited(t *testing.T) {
 		}
 	}
 	t.Cleanup(restore)
-	eventually(t, "the resource is gone", func() bool { return object(t, resource) == nil })
+	eventually(t, "the resource is deleted", func() bool { return object(t, resource) == nil })
 	r.configure(resource, "Condition", "1:Write")
 	r.start()
 	r.writes("Condition", "no_resource")

@@ -83,7 +83,7 @@ type ConnectionStats struct {
 	Open     int64 `json:"open"`
 }
 
-// counters counts what arrives. It outlives the gRPC servers that a crash ends.
+// counters counts what arrives. It is kept when a crash ends the gRPC servers.
 type counters struct {
 	mu          sync.Mutex
 	calls       map[Call]CallStats
@@ -120,7 +120,7 @@ func (c *counters) connection(delta int64) {
 	}
 }
 
-// reset forgets all but the connections that are open: they are a state.
+// reset resets all but the number of open connections, which is a state.
 func (c *counters) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

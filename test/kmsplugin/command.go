@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 )
 
-// command is what one can ask for besides setting a fault.
+// command is an action besides setting a fault.
 type command struct {
 	name, usage, what string
 	run               func(p *Plugin, args []string) error
@@ -28,7 +28,7 @@ func commands() []command {
 				return fmt.Errorf("want one fault at most, got %q", args)
 			}},
 		{"return", "return", "end the crash: listen again", noArgs((*Plugin).Return)},
-		{"restore-socket", "restore-socket", "bring the removed socket back", noArgs((*Plugin).RestoreSocket)},
+		{"restore-socket", "restore-socket", "restore the removed socket", noArgs((*Plugin).RestoreSocket)},
 		{"rotate", "rotate", "make a new key, which encrypts from now on; old ones still decrypt",
 			noArgs(func(p *Plugin) error {
 				_, err := p.Rotate()
@@ -44,7 +44,7 @@ func commands() []command {
 				p.SetGRPCHealth(args[0] == "on")
 				return nil
 			}},
-		{"reset-counters", "reset-counters", "forget the calls counted so far",
+		{"reset-counters", "reset-counters", "reset the counters of calls",
 			noArgs(func(p *Plugin) error {
 				p.ResetCounters()
 				return nil

@@ -63,7 +63,7 @@ func ServeControl(p *Plugin, path string) (*Control, error) {
 	}
 	go func() {
 		defer close(c.done)
-		// It ends when Close does away with the listener, and only then.
+		// It ends when Close closes the listener, and only then.
 		_ = c.server.Serve(listener)
 	}()
 	return c, nil
@@ -105,6 +105,6 @@ func controlHandler(p *Plugin) http.Handler {
 func reply(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	// Who has gone does not hear the error either.
+	// A client that has disconnected does not get the error either.
 	_ = json.NewEncoder(w).Encode(body)
 }

@@ -10,12 +10,12 @@
 //     key_id and the annotations that Encrypt answered with;
 //   - that faults are states, not scripts. A fault holds from the return of
 //     SetFault until it is cleared, for every caller alike, since
-//     kube-apiserver calls too, and nobody knows when (changing-version alone
-//     goes by calls, and counts them per connection);
+//     kube-apiserver calls too, at unknown times (only changing-version
+//     depends on calls, and counts them per connection);
 //   - to count the calls it receives, before any fault holds or refuses them;
 //   - to end its goroutines and to remove its socket on Close, within 2 s.
 //
-// It will not protect anything: the keys lie on disk in the clear, whoever may
+// It protects nothing: the keys are on disk in plain text, every user that may
 // open the control socket may do all, and old keys are kept for ever. Faults
 // are not kept: a restarted plugin has only those of its Options. The gRPC
 // health service answers Check, not Watch. It is not for production.

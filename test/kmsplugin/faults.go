@@ -166,7 +166,7 @@ func Faults() []FaultKind {
 	}, {
 		Name:    FaultPaddedAnswer,
 		Params:  []Param{{Name: "BYTES", Optional: true, Default: "71680"}},
-		What:    "Status answers as ever, with BYTES bytes more in a field that no client knows: valid, and huge",
+		What:    "Status answers as usual, with BYTES more bytes in an unknown field: valid, and huge",
 		Example: []string{"71680"},
 		Calls:   []Call{CallStatus},
 		apply: func(b *behaviour, args []string) (err error) {
@@ -232,7 +232,7 @@ func Faults() []FaultKind {
 	}, {
 		Name:    FaultHugeHeaders,
 		Params:  []Param{{Name: "BYTES", Optional: true, Default: "20480"}},
-		What:    "Status answers as ever, with a header of BYTES bytes (20 KiB by default)",
+		What:    "Status answers as usual, with a header of BYTES bytes (20 KiB by default)",
 		Example: []string{"20480"},
 		Calls:   []Call{CallStatus},
 		apply: func(b *behaviour, args []string) (err error) {
@@ -260,7 +260,7 @@ func Faults() []FaultKind {
 		},
 	}, {
 		Name:    FaultRemoveSocket,
-		What:    "the socket is gone, while open connections are served on; undone by restore-socket",
+		What:    "the socket is removed, while open connections are still served; undone by restore-socket",
 		Example: []string{},
 		Calls:   kms,
 		apply: func(b *behaviour, _ []string) error {
@@ -269,7 +269,7 @@ func Faults() []FaultKind {
 		},
 	}, {
 		Name:    FaultCrash,
-		What:    "all connections break and nobody listens; the socket's file stays behind; undone by return",
+		What:    "all connections break and the plugin stops listening, but keeps the socket's file; undone by return",
 		Example: []string{},
 		Calls:   allCalls(),
 		apply: func(b *behaviour, _ []string) error {

@@ -18,16 +18,16 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
-// patience bounds whatever must happen soon. Nothing waits for it to pass
+// waitLimit bounds each wait. No test waits until it has elapsed
 // unless the test fails.
-const patience = 10 * time.Second
+const waitLimit = 10 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // soon is a context for what must happen soon.
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -87,7 +87,7 @@ func dial(t *testing.T, p *Plugin) caller {
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{
 			BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond,
-		}, MinConnectTimeout: patience}))
+		}, MinConnectTimeout: waitLimit}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func (c caller) mustBeHealthy(t *testing.T, p *Plugin) {
 	t.Helper()
 	// A client learns of a broken connection some time after it broke, and may
 	// send a call over it until then.
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	answer, err := c.status(t, grpc.WaitForReady(true))
 	for status.Code(err) == codes.Unavailable && time.Now().Before(deadline) {
 		answer, err = c.status(t, grpc.WaitForReady(true))

@@ -28,7 +28,7 @@ type Options struct {
 	GRPCHealth bool
 	// Faults are in force before the first call is answered.
 	Faults []Fault
-	// Log is given what changes. Nil for silence.
+	// Log gets the changes. Nil: nothing is logged.
 	Log *slog.Logger
 }
 
@@ -46,7 +46,7 @@ type Plugin struct {
 	mu       sync.Mutex
 	closed   bool
 	faults   []Fault
-	listener *net.UnixListener // nil while nobody listens
+	listener *net.UnixListener // nil while it does not listen
 	server   *server           // nil while crashed
 }
 
@@ -136,7 +136,7 @@ func (p *Plugin) Return() error { return p.ClearFault(FaultCrash) }
 // RemoveSocket removes the socket; open connections are served on.
 func (p *Plugin) RemoveSocket() error { return p.SetFault(Fault{Name: FaultRemoveSocket}) }
 
-// RestoreSocket brings the socket back.
+// RestoreSocket restores the socket.
 func (p *Plugin) RestoreSocket() error { return p.ClearFault(FaultRemoveSocket) }
 
 // Rotate makes a new key, which encrypts from now on, and returns its ID.
@@ -225,8 +225,8 @@ func (p *Plugin) Close() error {
 	if p.listener != nil {
 		unlinked = p.socket.unlink()
 	} else {
-		// What a crash left. By now the socket may be somebody else's, which
-		// is left alone and is not our trouble.
+		// The remainder of a crash. The socket may now be another process's, which
+		// is not removed, and not an error.
 		_ = p.socket.removeStale()
 	}
 	p.closeListener()
@@ -257,7 +257,7 @@ func (p *Plugin) become(faults []Fault) error {
 	return nil
 }
 
-// reconcile makes the socket and the server be as b wants them. The caller
+// reconcile brings the socket and the server into the state of b. The caller
 // holds mu.
 func (p *Plugin) reconcile(b *behaviour) error {
 	switch {

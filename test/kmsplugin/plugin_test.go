@@ -94,7 +94,7 @@ func TestSilentClientsHoldUpNeitherACrashNorTheEnd(t *testing.T) {
 		if took := time.Since(begin); took > 2*time.Second {
 			t.Errorf("it took %s", took)
 		}
-		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(waitLimit)); err != nil {
 			t.Fatal(err)
 		}
 		// What gRPC reported first may be read before the end.

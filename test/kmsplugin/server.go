@@ -19,7 +19,7 @@ type server struct {
 
 	// conns are those accepted and not yet closed. gRPC knows them only after
 	// the handshake, and waits two minutes for one that a client never begins:
-	// who wants to break all at once must keep count.
+	// to break all at once they must be tracked.
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
 	broken bool
@@ -73,7 +73,7 @@ func (s *server) breakAll() {
 	}
 	s.mu.Unlock()
 	for _, c := range conns {
-		// It may be closed already; there is nobody left to inform.
+		// It may be closed already, so the error is ignored.
 		_ = c.Close()
 	}
 }

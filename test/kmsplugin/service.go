@@ -29,7 +29,7 @@ type (
 	connectionKey struct{}
 )
 
-// connection is what the plugin remembers of one connection.
+// connection is the plugin's state of one connection.
 type connection struct {
 	// versions counts the answers given under changing-version.
 	versions atomic.Int64

@@ -42,7 +42,7 @@ func parseEndpoint(endpoint string) (socket, error) {
 }
 
 // parseControlPath reads where a control socket is. A plugin's endpoint must
-// be absolute, since another process opens it by the same words; a path that
+// be absolute, since another process opens it by the same string; a path that
 // one types may be relative.
 func parseControlPath(path string) (s socket, err error) {
 	if path != "" && !strings.HasPrefix(path, "@") && !strings.HasPrefix(path, "unix:") {
@@ -58,7 +58,7 @@ func parseControlPath(path string) (s socket, err error) {
 
 func (s socket) abstract() bool { return strings.HasPrefix(string(s), "@") }
 
-// endpoint returns the form that an EncryptionConfiguration wants.
+// endpoint returns the form used in an EncryptionConfiguration.
 func (s socket) endpoint() string {
 	if s.abstract() {
 		return "unix:///" + string(s)
@@ -67,7 +67,7 @@ func (s socket) endpoint() string {
 }
 
 // listen opens the socket, after removing what a crash left in its place. The
-// file stays when the listener is closed, as it does when a process dies; see
+// file stays when the listener is closed, like after a crash of the process; see
 // unlink.
 func (s socket) listen() (*net.UnixListener, error) {
 	if err := s.removeStale(); err != nil {
@@ -81,7 +81,7 @@ func (s socket) listen() (*net.UnixListener, error) {
 	return l, nil
 }
 
-// removeStale removes a socket file on which nobody listens. It leaves alone
+// removeStale removes a socket file without a listener. It does not remove
 // the socket of a living process, and whatever is no socket.
 func (s socket) removeStale() error {
 	if s.abstract() {
@@ -100,7 +100,7 @@ func (s socket) removeStale() error {
 	conn, err := net.DialTimeout("unix", string(s), time.Second)
 	if err == nil {
 		_ = conn.Close()
-		return fmt.Errorf("%s is in use: somebody listens on it", s)
+		return fmt.Errorf("%s is in use: a process listens on it", s)
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
 		return fmt.Errorf("%s is in the way: %w", s, err)
@@ -108,7 +108,7 @@ func (s socket) removeStale() error {
 	return s.unlink()
 }
 
-// unlink removes the socket file. That it is gone already is no error.
+// unlink removes the socket file. A missing file is not an error.
 func (s socket) unlink() error {
 	if s.abstract() {
 		return nil

@@ -125,10 +125,10 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 			"another volume": {func(o *unstructured.Unstructured) {
 				spec(o)["volumes"] = append(spec(o)["volumes"].([]any), map[string]any{"name": "other", "hostPath": map[string]any{"path": "/"}})
 			}, "the container kms-health"},
-			"somebody's Secret": {func(o *unstructured.Unstructured) {
+			"a third-party Secret": {func(o *unstructured.Unstructured) {
 				spec(o)["volumes"].([]any)[1].(map[string]any)["secret"].(map[string]any)["secretName"] = "etcd-client"
 			}, "own file and credentials"},
-			"somebody's ConfigMap": {func(o *unstructured.Unstructured) {
+			"a third-party ConfigMap": {func(o *unstructured.Unstructured) {
 				spec(o)["volumes"].([]any)[0].(map[string]any)["configMap"].(map[string]any)["name"] = "config"
 			}, "own file and credentials"},
 			"its own host folder": {func(o *unstructured.Unstructured) {

@@ -24,7 +24,7 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// timeout bounds what must happen soon, on a busy machine too.
+// timeout bounds each wait, also on a busy machine.
 const timeout = 60 * time.Second
 
 // home is the operator's namespace on OpenShift.
@@ -162,7 +162,7 @@ func eventually(t *testing.T, what string, check func() error) {
 	t.Fatalf("not in time: %s: %v", what, err)
 }
 
-// soon is a context for what must happen soon, in a cleanup too.
+// soon is a context with the timeout, also for cleanups.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout)

@@ -25,7 +25,7 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// put applies an object as somebody, for real or as a dry run.
+// put applies an object as a user, also as a dry run.
 func put(t *testing.T, config *rest.Config, o *unstructured.Unstructured, dry bool) error {
 	t.Helper()
 	client, err := dynamic.NewForConfig(config)
@@ -193,10 +193,10 @@ func TestOperatorCannotForgeAStatus(t *testing.T) {
 	}
 	preflight := `{"preflight":{"observedConfigHash":"abcdefgh","result":{"status":"Succeeded","configHash":"abcdefgh","remoteKeyID":"k"}}}`
 	for name, c := range map[string]struct{ resource, body, why string }{
-		"a preflight":           {"kubeapiservers", `{"status":{"encryptionStatus":` + preflight + `}}`, "healthReports of encryptionStatus"},
-		"a preflight, OAuth":    {"authentications", `{"status":{"oauthAPIServer":{"encryptionStatus":` + preflight + `}}}`, "healthReports of encryptionStatus"},
-		"a version":             {"openshiftapiservers", `{"status":{"version":"forged"}}`, "conditions and healthReports"},
-		"somebody's conditions": {"kubeapiservers", `{"status":{"conditions":[{"type":"Degraded","status":"False","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "its own conditions"},
+		"a preflight":                {"kubeapiservers", `{"status":{"encryptionStatus":` + preflight + `}}`, "healthReports of encryptionStatus"},
+		"a preflight, OAuth":         {"authentications", `{"status":{"oauthAPIServer":{"encryptionStatus":` + preflight + `}}}`, "healthReports of encryptionStatus"},
+		"a version":                  {"openshiftapiservers", `{"status":{"version":"forged"}}`, "conditions and healthReports"},
+		"a third-party's conditions": {"kubeapiservers", `{"status":{"conditions":[{"type":"Degraded","status":"False","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "its own conditions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eventually(t, "it is refused", func() error {
@@ -287,7 +287,7 @@ func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
 func reportersInput(d v1alpha1.Delivery) *manifests.Input {
 	c, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
 	if err != nil {
-		panic(err) // it is ours
+		panic(err) // it is a test constant
 	}
 	c.Image = "reporter:1"
 	t := c.Targets[0]
@@ -458,7 +458,7 @@ func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
 	}
 	err = client.Resource(resourceOf(mine)).Namespace(kas).Delete(t.Context(), "config", metav1.DeleteOptions{})
 	if err == nil || !strings.Contains(err.Error(), "and no others") {
-		t.Errorf("deleting somebody else's ConfigMap: %v", err)
+		t.Errorf("deleting a third-party ConfigMap: %v", err)
 	}
 }
 

@@ -203,8 +203,8 @@ func TestOperatorApprovesItsOwnRequestsAndNoOther(t *testing.T) {
 		user string
 		why  string
 	}{
-		"somebody else's, for the reporters": {openshift.kube, reportersUser, "made itself"},
-		"somebody else's, for themselves":    {openshift.kube, "system:admin", "made itself"},
+		"another user's, for the reporters": {openshift.kube, reportersUser, "made itself"},
+		"another user's, for themselves":    {openshift.kube, "system:admin", "made itself"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			live := request(c.who, c.user)
@@ -221,13 +221,13 @@ func TestOperatorApprovesItsOwnRequestsAndNoOther(t *testing.T) {
 			})
 		})
 	}
-	t.Run("its own, for somebody else, were the other policy gone", func(t *testing.T) {
+	t.Run("its own, for another user, without the other policy", func(t *testing.T) {
 		bindings := openshift.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 		if err := bindings.Delete(t.Context(), "kms-health-operator-requests", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		var live *certificatesv1.CertificateSigningRequest
-		eventually(t, "the other policy is gone", func() (err error) {
+		eventually(t, "the other policy is deleted", func() (err error) {
 			live, err = operator.CertificatesV1().CertificateSigningRequests().Create(t.Context(),
 				csr(t, certificateName, certificatesv1.KubeAPIServerClientSignerName, certificateRequest(t, of(pkix.Name{CommonName: "system:admin"}), nil)), metav1.CreateOptions{})
 			return err

@@ -28,8 +28,8 @@ import (
 )
 
 // The program, with the rights, the arguments and the file that it ships with, makes
-// reporters and removes them, and never asks for what it may not.
-func TestOperatorIsNeverRefusedAnything(t *testing.T) {
+// reporters and removes them, and sends no request that is denied.
+func TestOperatorSendsNoDeniedRequest(t *testing.T) {
 	binary, err := program.Build(t.TempDir(), "kms-health-operator")
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func (h *installation) removesAll() {
 	wrote := 0
 	for _, e := range events {
 		if !strings.HasPrefix(e.UserAgent, "kms-health-operator/") {
-			continue // another test's, which asks in order to be refused
+			continue // another test's, which expects a denial
 		}
 		wrote++
 		if e.ResponseStatus != nil && (e.ResponseStatus.Code == http.StatusForbidden || e.ResponseStatus.Code == http.StatusUnauthorized) {

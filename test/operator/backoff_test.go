@@ -104,7 +104,7 @@ func TestRejectedRemovalIsRetriedWithBackoff(t *testing.T) {
 
 var logHeader = regexp.MustCompile(`^[IWEF]\d+ [\d:.]+ +\d+ [^\]]*\] `)
 
-// While the API server is away each source logs that once, not at each attempt.
+// While the API server is unreachable each source logs that once, not at each attempt.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	p := newFaultyProxy(t, 1)
 	op := newOperator(t)

@@ -74,7 +74,7 @@ func TestReportsOfBothFormsAreRemovedWithKMS(t *testing.T) {
 					want = []string{"master-2 HealthReports"}
 				}
 				setEncryption(t, server, apiservers.Encryption("identity"))
-				eventually(t, "our reports are gone, and only ours", func() error {
+				eventually(t, "our reports are deleted, and no others", func() error {
 					if got := forms(resource(t, server)); !slices.Equal(got, want) {
 						return fmt.Errorf("left: %s", got)
 					}

@@ -20,7 +20,7 @@ import (
 )
 
 // shiftedCluster shows the operator the cluster at another time: that is what an
-// operator sees whose own clock is wrong.
+// operator reads while its own clock is wrong.
 type shiftedCluster struct {
 	*httptest.Server
 	ca []byte

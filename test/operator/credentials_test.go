@@ -81,7 +81,7 @@ func TestCredentialsAreRenewedWithoutARolloutAndReplacedWithOne(t *testing.T) {
 		return nil
 	})
 	if secret("mintedtoken") == nil {
-		t.Error("the old credentials went before the new reported")
+		t.Error("the old credentials were deleted before the new reporter reported")
 	}
 	if _, reason, _ := condition(t.Context(), resource); reason != "Progressing" {
 		t.Errorf("%s", reason)

@@ -97,7 +97,7 @@ func TestCompanionsFollowTheirPodsThroughAMigrationAndAwayAgain(t *testing.T) {
 		onNodes(companion("%s", "2W+1R", "30s", intermediate))...)...)
 	setEncryption(t, target, apiservers.Encryption("2", "identity"), "5")
 	roll("5")
-	awaitObjects(t, "the first key is gone", op.before, base(target, operatorNamespace, "encryption-config encryption-config-5",
+	awaitObjects(t, "the first key is deleted", op.before, base(target, operatorNamespace, "encryption-config encryption-config-5",
 		onNodes(companion("%s", "2W", "30s", intermediate))...)...)
 
 	// What is live replaces no pod.
@@ -144,7 +144,7 @@ func podUIDs(t *testing.T, selector string) map[string]string {
 	return all
 }
 
-// rollStatic brings kube-apiserver to a revision on every node.
+// rollStatic rolls kube-apiserver out to a revision on every node.
 func rollStatic(t *testing.T, revision string, onHost bool) {
 	t.Helper()
 	for _, node := range nodeNames {

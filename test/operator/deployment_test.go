@@ -34,7 +34,7 @@ func removeDeploymentIn(t *testing.T, namespace string) {
 	if err := kube.AppsV1().Deployments(namespace).Delete(context.Background(), "apiserver", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
 		t.Logf("remove the Deployment: %v", err)
 	}
-	eventually(t, "the pods of the Deployment are gone", func() error {
+	eventually(t, "the pods of the Deployment are deleted", func() error {
 		list, err := kube.CoreV1().Pods(namespace).List(context.Background(), metav1.ListOptions{LabelSelector: "apiserver=true"})
 		if err == nil && len(list.Items) > 0 {
 			err = fmt.Errorf("%d are left", len(list.Items))
@@ -76,7 +76,7 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 		t.Errorf("%d pods that proved the image stay", n)
 	}
 
-	// Its owner brings a second key; ours is one rollout more.
+	// Its owner adds a second key; the operator causes one more rollout.
 	before := rolls()
 	setEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "2")
 	apiDeployment(t, "2")

@@ -79,7 +79,7 @@ func TestFirstEnablementDegradesNothing(t *testing.T) {
 	op.awaitNothingLeft()
 }
 
-// What the configuration says of an encryption config reaches those of revisions, too,
+// The configuration of an encryption config applies to those of revisions, too,
 // which are read once.
 func TestNamesOfKeysFollowTheConfiguration(t *testing.T) {
 	op := newOperator(t)

@@ -11,7 +11,7 @@ import (
 
 // installOperator makes the namespaces of OpenShift, and applies what the operator ships
 // with: its own rights, and those of every component. Its Deployment is there as
-// well, but its pods only seem to run, so it does nothing.
+// install too, but its pods only seem to run, so it does nothing.
 func installOperator(ctx context.Context) error {
 	if err := apiservers.CreateNamespaces(ctx, kube); err != nil {
 		return err

@@ -80,7 +80,7 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 	})
 
 	first.configure("targets: []\n")
-	eventually(t, "the first one's companions are gone", func() error {
+	eventually(t, "the first one's companions are deleted", func() error {
 		if n := len(podUIDs(t, companions)); n > 0 {
 			return fmt.Errorf("%d", n)
 		}

@@ -49,7 +49,7 @@ func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 		t.Errorf("%s: %s", reason, message)
 	}
 	if now := podUIDs(t, "kmshealth.openshift.io/delivery=Companion"); len(now) != len(companions) {
-		t.Errorf("companions went before all agents reported: %v of %v", now, companions)
+		t.Errorf("companions were deleted before all agents reported: %v of %v", now, companions)
 	}
 	report(t, target, nodeNames[0], time.Now().Add(time.Second))
 	awaitCondition(t, resource, "True", "Configured")
@@ -86,7 +86,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 		}
 		break
 	}
-	eventually(t, "the pod is gone", func() error {
+	eventually(t, "the pod is deleted", func() error {
 		if n := len(podUIDs(t, "kmshealth.openshift.io/delivery=Companion")); n != len(gone)-1 {
 			return fmt.Errorf("%d", n)
 		}
@@ -163,7 +163,7 @@ func TestNamespaceThatIsMissingIsWaitedFor(t *testing.T) {
 			return err
 		}
 	}
-	eventually(t, "the namespace is gone", missing)
+	eventually(t, "the namespace is deleted", missing)
 	restored := false
 	restore := func() {
 		if restored {

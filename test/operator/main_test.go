@@ -109,7 +109,7 @@ func prepareCluster(ctx context.Context) (err error) {
 	return installOperator(ctx)
 }
 
-// excused says of which refusals a test is the cause.
+// excused are the denials that a test causes.
 var excused struct {
 	sync.Mutex
 	refusals []func(*auditv1.Event) bool

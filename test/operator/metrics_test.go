@@ -21,7 +21,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// freeAddress is one that nobody listens on.
+// freeAddress is one without a listener.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -71,7 +71,7 @@ func usualKind(k kind) bool {
 func anyKind(kind) bool { return true }
 
 // listMade lists the objects of kinds that the operator has labelled, and all
-// Deployments: into some of those it brings its reporter.
+// Deployments: it injects its reporter into some of them.
 func listMade(ctx context.Context, among func(kind) bool) (all []unstructured.Unstructured, err error) {
 	listed, err := kinds()
 	if err != nil {
@@ -168,7 +168,7 @@ func (op *operatorProcess) awaitNothingLeft(but ...string) {
 	}
 	var last []trace
 	eventually(op.t, "nothing is left", func() error {
-		// While there is something, there is no need to look everywhere.
+		// While there is something, one list is enough.
 		if len(last) > 0 {
 			last = left(func(k kind) bool { return slices.ContainsFunc(last, func(l trace) bool { return l.kind == k }) })
 		}

@@ -37,7 +37,7 @@ type operatorProcess struct {
 	config string
 	args   []string
 	more   []string // arguments that override
-	server string   // that stands before the API server; empty: the API server
+	server string   // that proxies the API server; empty: the API server
 	ca     []byte   // of that one
 	before []string // what a sweep finds before it starts
 
@@ -226,7 +226,7 @@ func removeEncryption(t *testing.T, server apiservers.Server) {
 	}
 }
 
-// plainPod is kube-apiserver's of a revision that knows nothing of KMS: there is no
+// plainPod is kube-apiserver's of a revision without KMS: there is no
 // Secret of its revision, and no volume for sockets.
 func plainPod(revision string) *corev1.Pod {
 	pod := staticPod(revision, false)

@@ -111,7 +111,7 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 		}
 	}
 	if kept < 2 {
-		t.Errorf("companions of pods that stayed are gone: %v, were %v", now, companions)
+		t.Errorf("companions of pods that were kept are deleted: %v, were %v", now, companions)
 	}
 	if n := deploymentNow(t).Generation; n != generation {
 		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)

@@ -16,13 +16,13 @@ import (
 	"testing"
 )
 
-// faultyProxy stands between the operator and the API server, and lets some of
+// faultyProxy is between the operator and the API server, and fails some of
 // the requests fail: before they are served, or after.
 type faultyProxy struct {
 	*httptest.Server
 	ca     []byte
 	errors atomic.Int64 // percent
-	away   atomic.Bool  // as a load balancer without a server behind it
+	away   atomic.Bool  // like a load balancer without a healthy server
 }
 
 // startProxy forwards to the API server what handle does not answer itself, until the

@@ -24,7 +24,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// The environment may say how many random sequences of changes are played (SEQUENCES),
+// The environment may say how many random sequences of changes run (SEQUENCES),
 // and the seed of the first (SEED). A failure names its own.
 const sequences, firstSeed = 6, 1
 
@@ -60,7 +60,7 @@ var providerSets = [][]string{
 	{"aescbc", "identity"}, {"1", "identity"}, {"1", "2", "identity"}, {"2", "1", "aescbc"}, {"2", "identity"}, {"aescbc", "2"}, {"identity"},
 }
 
-// keys are the plugins of providers: a letter says its role.
+// keys are the plugins of providers: a letter is the role.
 func keys(providers []string) (text string, ids []string) {
 	var write, read []string
 	for i, p := range providers {
@@ -291,13 +291,13 @@ func playSequence(t *testing.T, seed uint64) {
 	op.configure(m.config())
 	op.start(p.URL)
 
-	var played []string
+	var actionsDone []string
 	t.Cleanup(func() {
-		t.Logf("SEED=%d SEQUENCES=1 plays it again:\n  %s", seed, strings.Join(played, "\n  "))
+		t.Logf("SEED=%d SEQUENCES=1 repeats it:\n  %s", seed, strings.Join(actionsDone, "\n  "))
 	})
 	actions := m.actions(t, op, p)
 	for range 6 + m.random.IntN(6) {
-		played = append(played, actions[m.random.IntN(len(actions))]())
+		actionsDone = append(actionsDone, actions[m.random.IntN(len(actions))]())
 		time.Sleep(time.Duration(m.random.IntN(700)) * time.Millisecond) // any moment
 	}
 	p.errors.Store(0)

@@ -206,7 +206,7 @@ func TestUnmanagedRenewsCredentialsAndCA(t *testing.T) {
 	op.awaitNothingLeft()
 }
 
-// carries says whether one of some files holds a CA: as it is, or as a kubeconfig has it.
+// carries reports whether one of the files contains a CA: directly, or in a kubeconfig.
 func carries(files map[string]string, ca []byte) bool {
 	for _, file := range files {
 		if strings.Contains(file, string(ca)) {

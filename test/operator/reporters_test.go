@@ -170,7 +170,7 @@ func lastChecked(t *testing.T, server apiservers.Server, node string) health.Ent
 }
 
 // agePods makes the pods of a namespace look as if they had run for an hour: in the
-// minutes after a start, silence is excused.
+// minutes after a start, missing reports are excused.
 func agePods(t *testing.T, namespace string) {
 	t.Helper()
 	eventually(t, "the pods of "+namespace+" have run for an hour", func() error {

@@ -31,7 +31,7 @@ func asUnstructured(o runtime.Object) *unstructured.Unstructured {
 	return u
 }
 
-// startReporting brings kube-apiserver on three nodes to where all report, once a
+// startReporting starts kube-apiserver on three nodes, and waits until all report, once a
 // second, and everything is healthy.
 func startReporting(t *testing.T, op *operatorProcess, plugin *kmsplugin.Plugin) []*reporter {
 	t.Helper()
@@ -241,7 +241,7 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 				within, removals = goesOn+4*time.Second+rollUpWithin, 2
 			}
 			var since time.Time
-			eventually(t, "the node's report is gone, and stays so", func() error {
+			eventually(t, "the node's report is deleted, and is not written again", func() error {
 				if got := nodesOf(resource(t, apiservers.Kube)); !slices.Equal(got, want) {
 					since = time.Time{}
 					return fmt.Errorf("of %s", got)
@@ -255,11 +255,11 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 				return nil
 			})
 			if gone := since.Sub(began); gone > within {
-				t.Errorf("gone after %s, must be at most %s", gone, within)
+				t.Errorf("deleted after %s, must be at most %s", gone, within)
 			} else {
-				t.Logf("gone for good after %s", gone.Round(10*time.Millisecond))
+				t.Logf("deleted permanently after %s", gone.Round(10*time.Millisecond))
 			}
-			// One that is refused, because somebody reported meanwhile, removes nothing.
+			// A removal that is rejected, since the reporter wrote in between, removes nothing.
 			writes := slices.DeleteFunc(operatorWrites(t)[was:], func(w written) bool {
 				return !strings.Contains(w.what, "kms-health-operator-cleanup") || w.code == http.StatusUnprocessableEntity
 			})
@@ -280,10 +280,10 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 	}
 }
 
-// While the API server is away no reporter can write, which is not reported as silence,
+// While the API server is unreachable no reporter can write, which is not reported as stale,
 // neither then nor when it is back.
 func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
-	encryptedCluster(t) // of its own: one that starts refuses, until it knows its roles
+	encryptedCluster(t) // its own one: an API server that starts denies requests until it has read its roles
 	op := newOperator(t)
 	reporters := startReporting(t, op, nil)
 	before := len(awaitNoWrites(t))

@@ -20,7 +20,7 @@ const (
 
 var allTargets = targets(apiservers.Kube.Target(), openShiftAPIServer(), apiservers.OAuth.Target("delivery: External"))
 
-// deliverAll brings all three targets to the point where nothing is left to do.
+// deliverAll waits until all three targets need no further change.
 func deliverAll(t *testing.T, op *operatorProcess) {
 	t.Helper()
 	for _, server := range apiservers.All {
@@ -53,10 +53,10 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	if c := resource(t, apiservers.Kube).Conditions[rollup.WriteKeyAgreed]; !strings.Contains(c.Message, reporters[0].plugin.KeyID()) {
 		t.Errorf("the key is not in %q", c.Message)
 	}
-	// The last steps: pods that were replaced are gone, and what they mounted.
+	// The last steps: replaced pods are deleted, and the objects that they mounted.
 	before := len(awaitNoWrites(t))
 	reported := len(writesOf(t, reporterUser))
-	quiet := time.Now()
+	unchanged := time.Now()
 	for i := range syncs {
 		time.Sleep(apart)
 		// The same content in other bytes is a sync, as each minute's is.
@@ -65,7 +65,7 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 		op.awaitLogged("the file is read again", `"Configured"`, seen+1)
 	}
 	time.Sleep(apart)
-	steady := time.Since(quiet).Round(time.Second)
+	steady := time.Since(unchanged).Round(time.Second)
 	if more := operatorWrites(t)[before:]; len(more) > 0 {
 		t.Errorf("%d writes in %s:\n%s", len(more), steady, texts(more))
 	}

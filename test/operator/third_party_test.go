@@ -11,7 +11,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
-// Whoever may write healthReports decides nothing about the delivery of others: neither
+// A third-party writer of healthReports does not affect the delivery for others: neither
 // a report that is fresh, nor that it becomes old between two writes.
 func TestThirdPartyReportsDoNotChangeTheDelivery(t *testing.T) {
 	shifted := newShiftedCluster(t)

@@ -41,7 +41,7 @@ func recordConditions(t *testing.T, server apiservers.Server) *conditionsSeen {
 	return s
 }
 
-// with are those whose text contains all of the words.
+// with are those whose text contains all texts.
 func (s *conditionsSeen) with(words ...string) (found []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

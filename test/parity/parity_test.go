@@ -60,7 +60,7 @@ func TestTheTableNamesTheRowThatFails(t *testing.T) {
 	}
 }
 
-func TestParseFindsTheProvidersThatAreIll(t *testing.T) {
+func TestParseFindsTheUnhealthyProviders(t *testing.T) {
 	three := `internal server error: [kms-provider-1: kmsv2 Provider p1 is not healthy, error: [a, b], kms-provider-10: c]` + "\n"
 	for _, c := range []struct {
 		name string

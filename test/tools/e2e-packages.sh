@@ -22,7 +22,7 @@ if [[ ${1:-} == --check ]]; then
 	fi
 	if ((${#missing[@]})); then
 		echo "missing: ${missing[*]}. \`make e2e-packages\` installs them on Debian" >&2
-		echo "(a container runtime of another make, such as Docker's, may be replaced by that)" >&2
+		echo "(a container runtime of another vendor, such as Docker's, may be replaced by that)" >&2
 		exit 1
 	fi
 	exit 0

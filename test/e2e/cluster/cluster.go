@@ -47,7 +47,7 @@ type Options struct {
 	Nodes int
 	// First is kube-apiserver's first revision. Nil: one without encryption.
 	First *Revision
-	// Log is given what happens. Nil for silence.
+	// Log is given what happens. Nil: nothing is logged.
 	Log io.Writer
 }
 
@@ -244,7 +244,7 @@ func (c *Cluster) AddNode(ctx context.Context, number int) (*Node, error) {
 	return n, c.awaitNode(ctx, n.Name)
 }
 
-// RemoveNode takes a node away, as a fire would. Its Node object is left.
+// RemoveNode removes a node without cleanup. Its Node object is left.
 func (c *Cluster) RemoveNode(n *Node) error {
 	c.mu.Lock()
 	for i := range c.nodes {

@@ -145,7 +145,7 @@ func (c *Cluster) awaitNode(ctx context.Context, name string) error {
 	return err
 }
 
-// prepare makes the cluster look like OpenShift to who asks for its resources.
+// prepare makes the cluster look like OpenShift to clients that read its resources.
 func (c *Cluster) prepare(ctx context.Context) error {
 	api, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api").Output()
 	if err != nil {

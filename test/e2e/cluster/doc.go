@@ -1,5 +1,5 @@
 // Package cluster runs a real Kubernetes cluster on this host, as root: for the
-// end-to-end tests, and for whoever wants to try something by hand.
+// end-to-end tests, and for trying something by hand.
 //
 // Real are etcd, kube-controller-manager, kube-scheduler, kube-proxy, kubelet,
 // containerd, runc, CNI, and kube-apiserver, which is a static pod on every node.
@@ -10,10 +10,10 @@
 // same host is no special case. Nodes are joined by a bridge in a namespace of its
 // own. When a node's first process ends, the kernel ends all others and takes its
 // mounts and network away, so nothing is left on the host but one folder and empty
-// cgroups of containers, which Stop removes. Every node dies with the process that started it.
+// cgroups of containers, which Stop removes. Every node ends with the process that started it.
 //
 // There is no registry: images are built here (Image) and imported.
 //
-// The package plays OpenShift's part where OpenShift's own programs cannot be had:
+// The package simulates OpenShift where OpenShift's own programs are not available:
 // Installer writes revisions of the static pod, as its installer and cert-syncer do.
 package cluster

@@ -94,7 +94,7 @@ func (i Image) writeLayer(w io.Writer) error {
 
 // FromDockerfile is the image that `docker build --target` would make: its program is
 // built by the Dockerfile's own command, on this host, from the checkout at root, and
-// its configuration is read from the target's instructions. It knows the
+// its configuration is read from the target's instructions. It supports the
 // instructions that our Dockerfile uses; another one is an error. image is its name,
 // and dir gets the program.
 func FromDockerfile(root, target, image, dir string, args map[string]string) (*Image, error) {

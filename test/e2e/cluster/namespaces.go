@@ -22,7 +22,7 @@ type namespaces int
 // In the order in which they are entered; mnt is last, for it hides /proc.
 var allNamespaces = []string{"uts", "ipc", "net", "pid", "mnt"}
 
-// child is a process in a namespace of a node. It dies with this process.
+// child is a process in a namespace of a node. It ends with this process.
 type child struct {
 	name string
 	cmd  *exec.Cmd

@@ -198,7 +198,7 @@ func run(ctx context.Context, where namespaces, kinds []string, program string, 
 	return stdout.String(), nil
 }
 
-// daemon starts a program in the node, for as long as the node lives. Its output is
+// daemon starts a program in the node, for as long as the node runs. Its output is
 // in the node's /var/log/NAME.log.
 func (n *Node) daemon(name, path string, args ...string) (*child, error) {
 	log, err := os.OpenFile(filepath.Join(n.dir, "log", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -278,7 +278,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if err := n.WriteFile("/etc/containerd/config.toml", fmt.Appendf(nil, containerdConfig, PauseImage), 0o644); err != nil {
 		return err
 	}
-	// There is nobody outside to ask: a name that is not known is not waited for.
+	// There is no upstream server: an unknown name fails at once.
 	if err := n.WriteFile("/etc/resolv.conf", []byte("nameserver 127.0.0.1\n"), 0o644); err != nil {
 		return err
 	}

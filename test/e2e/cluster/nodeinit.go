@@ -43,7 +43,7 @@ func Main() {
 	reap()
 }
 
-// reap is the duty of a first process: whoever has lost its parent is its child.
+// reap waits for orphaned processes, which become children of the first process.
 func reap() {
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, unix.SIGCHLD)

@@ -1,4 +1,4 @@
-// Package apiservers plays the parts of OpenShift's operators: the API servers
+// Package apiservers simulates OpenShift's operators: the API servers
 // with encryption that our operator finds, as far as it looks at them.
 package apiservers
 
@@ -65,7 +65,7 @@ func (s Server) Report(ctx context.Context, client dynamic.Interface, node, mess
 	}), "status")
 }
 
-// Apply makes an object what its manager wants, whoever else wants otherwise.
+// Apply applies an object with force, overriding other managers.
 func Apply(ctx context.Context, client dynamic.Interface, manager string, gvr schema.GroupVersionResource, namespace string, object map[string]any, subresource ...string) error {
 	raw, err := json.Marshal(object)
 	if err != nil {

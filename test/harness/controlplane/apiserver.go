@@ -99,17 +99,17 @@ func (c *ControlPlane) adminClient() *http.Client {
 }
 
 // StopAPIServer ends kube-apiserver in order and waits until the process is
-// gone and its port free. One that does not end within 20 seconds, or by the
+// stopped and its port free. One that does not end within 20 seconds, or by the
 // end of ctx, is killed.
 func (c *ControlPlane) StopAPIServer(ctx context.Context) error {
 	return c.apiServer().stop(ctx, apiServerStopGrace)
 }
 
-// KillAPIServer ends kube-apiserver by SIGKILL and waits until it is gone.
+// KillAPIServer ends kube-apiserver by SIGKILL and waits until it has ended.
 func (c *ControlPlane) KillAPIServer() error { return c.apiServer().kill() }
 
 // FreezeAPIServer stops the process by SIGSTOP: the kernel still accepts
-// connections and data for it, and nobody answers.
+// connections and data for it, and nothing answers.
 func (c *ControlPlane) FreezeAPIServer() error { return c.signalAPIServer(syscall.SIGSTOP) }
 
 // ThawAPIServer continues a frozen process, which then serves what has piled up.
@@ -183,7 +183,7 @@ func (c *ControlPlane) apiServerArgs() []string {
 			"--audit-policy-file="+file(auditPolicyFile),
 			"--audit-log-path="+c.AuditLog(),
 			// Blocking writes an event before its request is done with; one
-			// file without rotation is one that a reader sees the whole of.
+			// file without rotation is complete for a reader.
 			"--audit-log-mode=blocking",
 			"--audit-log-maxsize=0",
 		)

@@ -68,7 +68,7 @@ func (c *ControlPlane) AuditEventsByUser(name string, filters ...AuditFilter) ([
 	return (&AuditTail{path: c.AuditLog()}).ByUser(name, filters...)
 }
 
-// AuditTail is the audit log from a moment on. It is for those who ask again and
+// AuditTail is the audit log from a given time. It is for callers that read again and
 // again: what was read for a user is not read for the same user again.
 type AuditTail struct {
 	path string
@@ -196,7 +196,7 @@ func passes(event *auditv1.Event, filters []AuditFilter) bool {
 }
 
 // AuditFence makes a request of its own and waits until the log holds it. Events
-// of requests that were answered well before the call are in the log then.
+// of requests that were answered before the call are in the log then.
 func (c *ControlPlane) AuditFence(ctx context.Context) error {
 	if !c.options.Audit {
 		return errNoAudit

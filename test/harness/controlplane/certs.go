@@ -147,13 +147,13 @@ func encodePEM(kind string, der []byte) []byte {
 }
 
 // writeFile replaces a file whole, so that a reader which watches it (the API
-// server its certificate, the reporter its token) never sees half of it.
+// server its certificate, the reporter its token) never reads a partial file.
 func writeFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // gone already when all went well
+	defer func() { _ = os.Remove(f.Name()) }() // already renamed on success
 	if _, err := f.Write(content); err != nil {
 		f.Close()
 		return fmt.Errorf("write %s: %w", path, err)

@@ -6,7 +6,7 @@ import (
 )
 
 // Child is one run of any other program beside the servers, under the same
-// promise: it dies with this process.
+// promise: it ends with this process.
 type Child struct{ process *process }
 
 // StartChild starts binary with exactly this environment (nil: ours) and its

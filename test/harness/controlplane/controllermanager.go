@@ -48,7 +48,7 @@ const (
 
 // OperatorControllers are those that tests of an operator need: ServiceAccounts
 // and their tokens, CSRs, the workloads that it creates, and what cleans up. No
-// controller takes pods off a node that has fallen silent.
+// controller evicts pods from a node that stopped reporting.
 var OperatorControllers = []string{
 	ServiceAccountController, ServiceAccountTokenController, RootCAPublisherController,
 	CSRSigningController, CSRApprovingController, CSRCleanerController,
@@ -59,7 +59,7 @@ var OperatorControllers = []string{
 // ControllerManagerOptions are what StartControllerManager runs.
 type ControllerManagerOptions struct {
 	// Controllers are the names of --controllers. Empty: OperatorControllers.
-	// The garbage collector sees a new CRD's objects within 30 seconds, not at
+	// The garbage collector observes a new CRD's objects within 30 seconds, not at
 	// once.
 	Controllers []string
 	// ExtraArgs are appended to its flags, so a flag of ours that is given
@@ -73,7 +73,7 @@ type ControllerManagerOptions struct {
 // that the API server trusts for clients; kube-root-ca.crt and legacy tokens
 // hold the serving CA of this moment. From then on the API server may come and
 // go, but what watches it looks for it ever more seldom, up to once a minute,
-// until it was there for two: a test that takes it away and is in a hurry calls
+// until two seconds after it: a test that removes it and must not wait calls
 // RestartControllerManager afterwards. So does one that replaces the serving CA.
 func (c *ControlPlane) StartControllerManager(ctx context.Context, options ControllerManagerOptions) error {
 	path, err := binary("kube-controller-manager")
@@ -131,7 +131,7 @@ func (c *ControlPlane) RestartControllerManager(ctx context.Context) error {
 	return c.StartControllerManager(ctx, options)
 }
 
-// KillControllerManager ends it by SIGKILL and waits until it is gone.
+// KillControllerManager ends it by SIGKILL and waits until it has ended.
 func (c *ControlPlane) KillControllerManager() error { return c.controllers().kill() }
 
 // ControllerManagerLog is the path of its output, over all its runs.
@@ -186,7 +186,7 @@ func (c *ControlPlane) controllerManagerArgs(port int, kubeconfig string, option
 		"--cluster-signing-cert-file=" + file(clientCAFile),
 		"--cluster-signing-key-file=" + file(clientCAKeyFile),
 
-		// Its own port serves our question whether it runs, and nobody else.
+		// Its port is only used to check whether it runs.
 		"--bind-address=127.0.0.1",
 		"--secure-port=" + strconv.Itoa(port),
 		"--tls-cert-file=" + file(servingCertFile),
@@ -203,7 +203,7 @@ func (c *ControlPlane) controllerManagerArgs(port int, kubeconfig string, option
 	return append(args, slices.Clone(options.ExtraArgs)...)
 }
 
-// controllersRun asks for the health of each: until they are started, its
+// controllersRun reads the health of each: until they are started, its
 // /healthz reports "ok" without them. A name that is a pattern is not asked for.
 func controllersRun(ctx context.Context, port int, names []string) error {
 	// A certificate that the test replaces is the API server's; whose child

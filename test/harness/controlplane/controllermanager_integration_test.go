@@ -41,13 +41,13 @@ func TestControllerManager(t *testing.T) {
 	}{
 		{"a namespace gets its account and its root CA", testNamespaceDefaults},
 		{"a legacy token Secret is filled", testLegacyToken},
-		{"an approved CSR is signed and its certificate is somebody", testSignedCertificate},
+		{"an approved CSR is signed and its certificate authenticates", testSignedCertificate},
 		{"a DaemonSet gets a pod on each node", testDaemonSet},
 		{"a Deployment gets a ReplicaSet", testDeployment},
 		{"an object goes with its owner", testGarbageCollection},
 		{"a deleted namespace goes", testNamespaceGoes},
-		{"its controllers go on when the API server comes back", testControllersSurvive},
-		{"a killed one comes back", testControllersRestart},
+		{"its controllers continue when the API server is back", testControllersSurvive},
+		{"a killed one is restarted", testControllersRestart},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, c, client) })
 	}
@@ -62,7 +62,7 @@ func startControllers(t *testing.T, c *ControlPlane) {
 	t.Logf("kube-controller-manager runs after %v", time.Since(start).Round(time.Millisecond))
 }
 
-// await wants a condition of what controllers do.
+// await waits for a result of the controllers.
 func await(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
 	start := time.Now()
@@ -125,7 +125,7 @@ func testLegacyToken(t *testing.T, c *ControlPlane, client *kubernetes.Clientset
 	mustBeKnown(t, c, Credential{Token: token})
 }
 
-// mustBeKnown wants 403, not 401, where nothing is allowed.
+// mustBeKnown requires 403, not 401, for an authenticated user without rights.
 func mustBeKnown(t *testing.T, c *ControlPlane, who Credential) {
 	t.Helper()
 	_, err := clientset(t, c.RESTConfigAs(who)).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -189,7 +189,7 @@ func testDaemonSet(t *testing.T, _ *ControlPlane, client *kubernetes.Clientset) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Nobody removes admission's taint of a new node here.
+		// Nothing removes admission's taint of a new node here.
 		node.Spec.Taints = nil
 		if _, err := client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
@@ -252,7 +252,7 @@ func testGarbageCollection(t *testing.T, _ *ControlPlane, client *kubernetes.Cli
 	if err := maps.Delete(t.Context(), owner.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the owned one is gone", func(ctx context.Context) error {
+	await(t, "the owned one is deleted", func(ctx context.Context) error {
 		_, err := maps.Get(ctx, "owned", metav1.GetOptions{})
 		return wantNotFound(err)
 	})
@@ -273,7 +273,7 @@ func testNamespaceGoes(t *testing.T, _ *ControlPlane, client *kubernetes.Clients
 	if err := client.CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the namespace is gone", func(ctx context.Context) error {
+	await(t, "the namespace is deleted", func(ctx context.Context) error {
 		_, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 		return wantNotFound(err)
 	})

@@ -37,7 +37,7 @@ type Options struct {
 }
 
 // ControlPlane is a running etcd and a kube-apiserver that can be stopped and
-// started, and where it is asked for a kube-controller-manager. Its methods may
+// started, and if requested a kube-controller-manager. Its methods may
 // be called from several goroutines, except that one start or stop at a time is
 // the caller's business.
 type ControlPlane struct {
@@ -155,10 +155,10 @@ func (c *ControlPlane) writeFiles() error {
 }
 
 // Stop ends the servers and removes the folder if it was a temporary one. It
-// is bounded, needs no context (cleanup often has none that still lives), and
+// is bounded, needs no context (that of a cleanup is often cancelled), and
 // may be called again.
 func (c *ControlPlane) Stop() error {
-	// Only etcd gets grace: nobody looks at what the others do from here on,
+	// Only etcd gets a grace period: the others' results are no longer used,
 	// and its data could matter to a kept folder.
 	errs := []error{c.KillControllerManager(), c.KillAPIServer()}
 	if c.etcd != nil {
@@ -206,7 +206,7 @@ func (c *ControlPlane) RESTConfig() *rest.Config {
 	return c.RESTConfigAs(Credential{Token: c.adminToken})
 }
 
-// RESTConfigAs is RESTConfig for somebody else.
+// RESTConfigAs is RESTConfig for another user.
 func (c *ControlPlane) RESTConfigAs(who Credential) *rest.Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -39,9 +39,9 @@ func TestControlPlane(t *testing.T) {
 		{"a reporter may patch its status and nothing else", testReporterIdentity},
 		{"a reporter may come by certificate", testReporterCertificate},
 		{"the CRD variant is changed and changed back", testVariantSwitch},
-		{"a frozen server is silent and a thawed one answers", testFreeze},
-		{"a stopped server refuses and comes back with its objects", testStopStart},
-		{"a killed server comes back", testKill},
+		{"a frozen server does not answer and a thawed one does", testFreeze},
+		{"a stopped server refuses connections and restarts with its objects", testStopStart},
+		{"a killed server is restarted", testKill},
 		{"a proxy cuts off the server", testProxyInFront},
 		{"the serving certificate is replaced under a running server", testServingCertificate},
 	} {

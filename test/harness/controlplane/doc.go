@@ -1,5 +1,5 @@
 // Package controlplane runs a real etcd, a real kube-apiserver and, where it is
-// asked for, a real kube-controller-manager as child processes: for integration
+// requested, a real kube-controller-manager as child processes: for integration
 // tests, the parity check, benchmarks and the demo.
 //
 // It promises
@@ -8,10 +8,10 @@
 //     tokens, client certificates, optional encryption at rest;
 //   - full control of the process: stop, kill, freeze and start again on the
 //     same port, with the same data, certificates and signing keys;
-//   - proofs that do not ask the server under test: the audit log and the bytes
+//   - evidence without requests to the server under test: the audit log and the bytes
 //     in etcd;
-//   - that nothing outlives its user: every wait is bounded and every child
-//     dies with this process.
+//   - that nothing runs longer than its test: every wait is bounded and every child
+//     ends with this process.
 //
 // Without StartControllerManager there are no default ServiceAccounts, no legacy
 // token Secrets, no garbage collection, and a namespace that is deleted stays

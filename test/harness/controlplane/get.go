@@ -13,13 +13,13 @@ import (
 // whole wait: a starting server accepts connections before it serves them.
 const pollCallTimeout = 2 * time.Second
 
-// getOK asks url once and wants 200.
+// getOK gets url once and requires 200.
 func getOK(ctx context.Context, client *http.Client, url, token string) error {
 	_, err := get(ctx, client, url, token)
 	return err
 }
 
-// get asks url once, wants 200, and returns the answer, at most 64 KiB of it.
+// get gets url once, requires 200, and returns at most 64 KiB of the response.
 func get(ctx context.Context, client *http.Client, url, token string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollCallTimeout)
 	defer cancel()

@@ -115,7 +115,7 @@ func awaitAllowed(ctx context.Context, client kubernetes.Interface, user, resour
 type TokenOptions struct {
 	// Lifetime is at least ten minutes, by the API's rule. Zero: an hour.
 	Lifetime time.Duration
-	// BoundTo makes the token die with an object: a Pod (its node is then named
+	// BoundTo makes the token invalid when an object is deleted: a Pod (its node is then named
 	// in the token), Secret or Node. Nil: with the ServiceAccount only.
 	BoundTo *authenticationv1.BoundObjectReference
 }

@@ -24,7 +24,7 @@ type Kubeconfig struct {
 	Server string
 	// CA is what the client trusts, PEM. Empty: the serving CA of this moment.
 	CA []byte
-	// TLSServerName is asked for and verified in place of Server's host. Empty:
+	// TLSServerName is requested and verified instead of Server's host. Empty:
 	// Server's host.
 	TLSServerName string
 	// Who the client is.

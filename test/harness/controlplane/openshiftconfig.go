@@ -33,7 +33,7 @@ var SecurityContextConstraintsGVR = schema.GroupVersionResource{
 	Group: "security.openshift.io", Version: "v1", Resource: "securitycontextconstraints",
 }
 
-// ApplyOpenShiftConfig makes the cluster look like OpenShift to who asks for its
+// ApplyOpenShiftConfig makes the cluster look like OpenShift to clients that read its
 // configuration: it installs the CRDs of apiservers, infrastructures (in this
 // variant: encryption by KMS is in TechPreviewNoUpgrade's alone),
 // clusteroperators and securitycontextconstraints, and makes sure that there are

@@ -59,7 +59,7 @@ var operatorCRDs = []operatorCRD{
 // authentications in this variant, or changes those that are installed to it,
 // makes sure that each has its object "cluster", and waits until the variant is
 // in force. Objects are kept; a field that the new variant lacks is no longer
-// shown, and is gone with the next write of the object.
+// shown, and removed by the next write of the object.
 func (c *ControlPlane) ApplyOperatorCRDs(ctx context.Context, variant Variant) error {
 	ctx, cancel := context.WithTimeout(ctx, crdTimeout)
 	defer cancel()
@@ -129,7 +129,7 @@ func (crd operatorCRD) hasEncryptionStatus(file string) (bool, error) {
 	return false, fmt.Errorf("%s serves no version v1", filepath.Base(file))
 }
 
-// awaitEncryptionStatus asks the handler itself which schema it goes by: the
+// awaitEncryptionStatus finds out which schema the handler uses: the
 // published OpenAPI document and the CRD's conditions run ahead of it, or after
 // it. A strict dry run that sets the field is refused with "unknown field" where
 // it is unknown; any other answer knows it.

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Used where the kernel does not tell its own range: Linux's default.
+// Used if the kernel's range cannot be read: Linux's default.
 const defaultEphemeralLow = 32768
 
 // lowestPort keeps clear of what services commonly use.

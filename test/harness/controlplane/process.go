@@ -35,7 +35,7 @@ type process struct {
 // ours.
 //
 // The child gets a process group of its own, so that Ctrl-C in a terminal
-// reaches only us and we end it in order, and Pdeathsig, so that it dies with
+// reaches only us and we end it in order, and Pdeathsig, so that it ends with
 // us even when we are killed. The kernel sends Pdeathsig when the *thread* that
 // forked ends, and the Go runtime ends threads as it likes; so the goroutine
 // that forks locks its thread and keeps it until the child is reaped.
@@ -45,7 +45,7 @@ func startProcess(name, binary string, env, args []string, logPath string) (*pro
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
 	}
 	// The child has its own descriptor; a file, unlike a pipe, needs no copying
-	// goroutine and stays readable after both of us are gone.
+	// goroutine and stays readable after both have ended.
 	defer log.Close()
 
 	cmd := exec.Command(binary, args...)
@@ -100,13 +100,13 @@ func (p *process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// stop asks the child to end, and ends it after grace or when ctx does. On
+// stop sends SIGTERM to the child, and kills it after grace or when ctx ends. On
 // return without an error the child is reaped and its ports are free.
 func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	if !p.running() {
 		return nil
 	}
-	// A frozen process sees SIGTERM once it is continued.
+	// A frozen process handles SIGTERM once it is continued.
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
 		if err := p.signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return err

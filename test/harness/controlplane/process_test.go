@@ -30,7 +30,7 @@ func beParent() {
 
 func TestAChildDiesWithItsParent(t *testing.T) {
 	// A pipe with a name ends when its last writer does: no process id to ask
-	// for, which may be a zombie's, or nobody's, or another's.
+	// for, which may be a zombie's, unused, or another process's.
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)

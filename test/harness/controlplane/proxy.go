@@ -23,7 +23,7 @@ const (
 	// there. Those that are open go on; see ResetConnections.
 	Refuse
 	// BlackHole swallows: new connections are accepted and answered nothing, and
-	// those that are open fall silent. A connection that has been in the hole is
+	// those that are open get no more data. A connection that was in this mode is
 	// lost for good, as behind a firewall that forgot it: after a return to
 	// Pass only new ones work. (For one that falls silent and goes on, freeze
 	// the server.)
@@ -196,7 +196,7 @@ func (p *Proxy) serve(conn *proxyConn) {
 		dialer := net.Dialer{Timeout: proxyDialTimeout}
 		upstream, err := dialer.DialContext(p.ctx, "tcp", p.target)
 		if err != nil {
-			// What a client sees of a load balancer without a server behind it.
+			// What a client gets from a load balancer without a healthy server.
 			conn.reset()
 			return
 		}
@@ -273,7 +273,7 @@ func (c *proxyConn) pump() {
 			c.reset()
 		default:
 			// The server closed: so do we, or the other copy waits for a client
-			// that has nothing more to say.
+			// that has no more data.
 			c.client.CloseWrite()
 			c.client.CloseRead()
 		}

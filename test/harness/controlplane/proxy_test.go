@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
-// silence is how long a test listens before it believes that nothing comes.
+// silence is how long a test waits before it concludes that no data arrives.
 const silence = 150 * time.Millisecond
 
 func TestProxyPassesBothWays(t *testing.T) {
@@ -147,7 +147,7 @@ func TestProxyDoesNothingOnceClosed(t *testing.T) {
 	}
 }
 
-// newProxy stands in front of a server that echoes.
+// newProxy proxies an echo server.
 func newProxy(t *testing.T) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -204,7 +204,7 @@ func mustEcho(t *testing.T, conn net.Conn, text string) {
 	}
 }
 
-// mustBeSilent sends, and wants neither an answer nor an end.
+// mustBeSilent sends data, and requires neither a response nor an end.
 func mustBeSilent(t *testing.T, conn net.Conn) {
 	t.Helper()
 	conn.SetDeadline(time.Now().Add(silence))

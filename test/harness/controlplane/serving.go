@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// kube-apiserver sees a changed certificate by inotify, or within a minute.
+// kube-apiserver detects a changed certificate by inotify, or within a minute.
 const servingReloadTimeout = 90 * time.Second
 
 // ReplaceServingCertificate gives the API server a certificate for names, signed
 // by ca, and waits until a running one presents it; one that is stopped will
-// when it starts. Admin clients made from then on trust ca, and ask for the
+// when it starts. Admin clients made from then on trust ca, and request the
 // first of names: a certificate need not hold 127.0.0.1 or localhost.
 func (c *ControlPlane) ReplaceServingCertificate(ctx context.Context, ca *CA, names ...string) error {
 	if err := c.writeServingCertificate(ca, names...); err != nil {
@@ -64,7 +64,7 @@ func (c *ControlPlane) writeServingCertificate(ca *CA, names ...string) error {
 		return err
 	}
 	// Between the two writes the files do not match. kube-apiserver then keeps
-	// what it has and looks again.
+	// what it has and checks again.
 	if err := writeFile(filepath.Join(c.dir, servingKeyFile), pair.Key); err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func writeAtomically(dir string, files map[string]file) (err error) {
 	if err := os.Rename(newLink, link); err != nil {
 		return err
 	}
-	// 4. The visible names follow, and those of what is gone go.
+	// 4. Update the visible names, and remove those of deleted keys.
 	if err := linkNames(dir, files); err != nil {
 		return err
 	}

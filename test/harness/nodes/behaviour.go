@@ -42,8 +42,8 @@ type Behaviour struct {
 	Message string
 }
 
-// of returns what a container does. Without a word about it, it runs, or where
-// it is meant to end, it ends well.
+// of returns what a container does. By default it runs, or if
+// it is expected to end, it succeeds.
 func (b *Behaviour) of(container corev1.Container, init bool, policy corev1.RestartPolicy) Behaviour {
 	if b != nil && (b.Container == container.Name || b.Container == "" && !init) {
 		return *b
@@ -65,9 +65,9 @@ func restarts(container corev1.Container, init bool, pod *corev1.Pod) corev1.Res
 	return pod.Spec.RestartPolicy
 }
 
-// play returns the next status of a container that does this, from its last one
+// nextStatus returns the next status of a container that does this, from its last one
 // (the zero value for none). Steps that follow each other are seen one by one.
-func play(container corev1.Container, last corev1.ContainerStatus, b Behaviour, policy corev1.RestartPolicy, now metav1.Time) corev1.ContainerStatus {
+func nextStatus(container corev1.Container, last corev1.ContainerStatus, b Behaviour, policy corev1.RestartPolicy, now metav1.Time) corev1.ContainerStatus {
 	next := corev1.ContainerStatus{RestartCount: last.RestartCount, LastTerminationState: last.LastTerminationState}
 	ended := last.State.Terminated
 	switch b.Does {

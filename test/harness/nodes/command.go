@@ -26,7 +26,7 @@ func command(pod *corev1.Pod, container *corev1.Container, s *sandbox, r *rewrit
 		value := r.rewrite(expand(variable.Value, values))
 		if from := variable.ValueFrom; from != nil {
 			if from.FieldRef == nil {
-				return nil, nil, fmt.Errorf("environment variable %s: the stand-in knows no source but fieldRef", variable.Name)
+				return nil, nil, fmt.Errorf("environment variable %s: the simulated kubelet supports no source but fieldRef", variable.Name)
 			}
 			if value, err = field(pod, from.FieldRef.FieldPath, s); err != nil {
 				return nil, nil, fmt.Errorf("environment variable %s: %w", variable.Name, err)
@@ -35,7 +35,7 @@ func command(pod *corev1.Pod, container *corev1.Container, s *sandbox, r *rewrit
 		set(variable.Name, value)
 	}
 	if len(container.EnvFrom) > 0 {
-		return nil, nil, fmt.Errorf("the stand-in does not know envFrom")
+		return nil, nil, fmt.Errorf("the simulated kubelet does not support envFrom")
 	}
 	words := container.Args
 	if len(container.Command) > 1 {
@@ -104,7 +104,7 @@ func field(pod *corev1.Pod, path string, s *sandbox) (string, error) {
 	case "status.podIP", "status.podIPs":
 		return s.podIP, nil
 	}
-	return "", fmt.Errorf("the stand-in does not know the field %s", path)
+	return "", fmt.Errorf("the simulated kubelet does not support the field %s", path)
 }
 
 // formatMap is k8s.io/kubernetes/pkg/fieldpath FormatMap.

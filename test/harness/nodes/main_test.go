@@ -21,8 +21,8 @@ import (
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
-// patience bounds what must happen soon.
-const patience = 60 * time.Second
+// waitLimit bounds each wait.
+const waitLimit = 60 * time.Second
 
 var (
 	// cluster serves all tests, which run one after another, each with nodes of
@@ -123,7 +123,7 @@ func newFixture(t *testing.T, options Options, names ...string) *fixture {
 
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -131,7 +131,7 @@ func soon(t *testing.T) context.Context {
 // eventually returns how long it took.
 func (w *fixture) eventually(what string, check func(context.Context) error) time.Duration {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()

@@ -18,14 +18,14 @@ import (
 // ControlPlaneLabel is on every node.
 const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
-// kubelet is what we know of a node that we play.
+// kubelet is the state of a simulated node.
 type kubelet struct {
 	name   string
 	client *kubernetes.Clientset // as system:node:<name>
 	ip     string                // of TEST-NET-1: nothing answers there
 }
 
-// AddNode registers a Ready node without taints and plays its kubelet from now
+// AddNode registers a Ready node without taints and simulates its kubelet from now
 // on. It has the labels of a control-plane node: ControlPlaneLabel,
 // kubernetes.io/hostname, os and arch; a test that needs others, or taints, writes
 // them. A Node of that name that is there already is taken over.
@@ -112,8 +112,8 @@ func (k *kubelet) status() corev1.NodeStatus {
 }
 
 // SetNodeReady writes the node's condition Ready: False as a kubelet does whose
-// runtime is unhealthy, Unknown as the node controller does for a silent one. Nothing
-// else changes: no taint, and its pods are played on.
+// runtime is unhealthy, Unknown as the node controller does for one that stopped reporting. Nothing
+// else changes: no taint, and its pods are still simulated.
 func (n *Nodes) SetNodeReady(ctx context.Context, name string, status corev1.ConditionStatus) error {
 	api := n.admin.CoreV1().Nodes()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -135,7 +135,7 @@ func (n *Nodes) SetNodeReady(ctx context.Context, name string, status corev1.Con
 	return nil
 }
 
-// RemoveNode takes a node away as an administrator does: the Node is deleted,
+// RemoveNode removes a node as an administrator does: the Node is deleted,
 // its processes are ended, its static pods are forgotten, and its pods are
 // deleted, as the pod garbage collector would.
 func (n *Nodes) RemoveNode(ctx context.Context, name string) error {
@@ -170,7 +170,7 @@ func (n *Nodes) kubelet(name string) *kubelet {
 	return n.kubelets[name]
 }
 
-// deleteNow deletes this pod and no namesake of it. It may be gone already.
+// deleteNow deletes this pod, not another one of its name. It may be deleted already.
 func deleteNow(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
 	err := client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(0)),

@@ -27,9 +27,9 @@ const (
 	workers = 4
 )
 
-// Options of StartWith. The zero value plays the API's part alone.
+// Options of StartWith. The zero value simulates only what the API shows.
 type Options struct {
-	// Root is the folder, absolute, that stands for /var/lib/kubelet on a node: a pod's
+	// Root is the absolute path of the folder used as /var/lib/kubelet of a node: a pod's
 	// emptyDir is <root>/pods/<uid>/volumes/kubernetes.io~empty-dir/<volume>,
 	// where the uid of a static pod is its kubernetes.io/config.hash. A socket's
 	// path has at most 107 bytes, and that is some 90 already: keep it short.
@@ -43,11 +43,11 @@ type Options struct {
 	Processes *Processes
 	// Behaviour is PodBehaviour's, from the start.
 	Behaviour func(*corev1.Pod) *Behaviour
-	// Log is given what goes wrong and is tried again. Nil for silence.
+	// Log gets errors that are retried. Nil: nothing is logged.
 	Log *slog.Logger
 }
 
-// Nodes are running stand-ins. Their methods may be called from any goroutine.
+// Nodes are simulated nodes. Their methods may be called from any goroutine.
 type Nodes struct {
 	options Options
 	config  *rest.Config
@@ -72,7 +72,7 @@ type Nodes struct {
 	clients                   []*http.Client
 }
 
-// Start registers nodes of these names (see AddNode), and plays their kubelets
+// Start registers nodes of these names (see AddNode), and simulates their kubelets
 // and the scheduler until Stop. ctx bounds the start only. config is an
 // administrator's (system:masters), for it must impersonate nodes.
 func Start(ctx context.Context, config *rest.Config, names ...string) (*Nodes, error) {
@@ -152,7 +152,7 @@ func (n *Nodes) Stop() {
 }
 
 // PodBehaviour sets what the pods of these nodes do from now on; pods that it
-// returns nil for run, and nil in its place stands for that. All pods that have
+// returns nil for run, which is also the meaning of a nil function. All pods that have
 // not ended are looked at anew. It is called from several goroutines, often, with
 // a pod that it must not change.
 func (n *Nodes) PodBehaviour(of func(*corev1.Pod) *Behaviour) {
@@ -183,7 +183,7 @@ func (n *Nodes) work() {
 		case err == nil:
 			n.queue.Forget(key)
 		case n.ctx.Err() == nil:
-			// Two writers of one status, or what is gone already, is no news.
+			// Conflicts, and objects that are already deleted, are not logged.
 			if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 				n.log.Warn("a pod is tried again", "pod", key, "error", err)
 			}

@@ -65,7 +65,7 @@ func TestAPodRunsAndEndsAndGoes(t *testing.T) {
 
 func (w *fixture) gone(name string) {
 	w.t.Helper()
-	took := w.eventually(name+" is gone", func(ctx context.Context) error {
+	took := w.eventually(name+" is deleted", func(ctx context.Context) error {
 		_, err := w.client.CoreV1().Pods(w.namespace).Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -205,7 +205,7 @@ func TestNodesGoOnWhenTheAPIServerComesBack(t *testing.T) {
 	if err := cluster.AwaitReady(soon(t)); err != nil {
 		t.Fatal(err)
 	}
-	// The nodes came back by themselves; the controllers are helped.
+	// The nodes recover by themselves; the controllers are restarted.
 	w.create(pod("late"))
 	defer func() {
 		if err := cluster.RestartControllerManager(soon(t)); err != nil {

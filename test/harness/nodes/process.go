@@ -32,7 +32,7 @@ const (
 	logMessageBytes = 2 << 10
 )
 
-// process is a container that is run: over and over, as its pod wants it.
+// process is a container that is run, and restarted as its pod specifies.
 type process struct {
 	sandbox   *sandbox
 	container string
@@ -41,7 +41,7 @@ type process struct {
 
 	mu        sync.Mutex
 	pod       *corev1.Pod
-	suspended bool                // the stand-in plays another part
+	suspended bool                // another behaviour is simulated
 	notReady  bool                // and this one
 	child     *controlplane.Child // changed by live alone
 	status    corev1.ContainerStatus
@@ -65,7 +65,7 @@ func creating(message string) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating", Message: message}}
 }
 
-// poke makes live look again.
+// poke makes live check again.
 func (p *process) poke() {
 	select {
 	case p.news <- struct{}{}:
@@ -182,7 +182,7 @@ func (p *process) stop(ctx context.Context) {
 	}
 }
 
-// waits returns why volumes are not as they should be, and when to look again.
+// waits returns why volumes are not ready, and when to check again.
 func (p *process) waits(err error) time.Duration {
 	if p.child != nil {
 		p.log("a volume is not up to date", err)
@@ -267,7 +267,7 @@ func logEnd(path string, from int64) string {
 	}
 	from = max(from, info.Size()-logMessageBytes)
 	end := make([]byte, max(0, info.Size()-from))
-	read, _ := f.ReadAt(end, from) // what could be read is what there is to say
+	read, _ := f.ReadAt(end, from) // use what could be read
 	return string(end[:read])
 }
 

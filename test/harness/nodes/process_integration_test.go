@@ -221,7 +221,7 @@ func TestACompanionReportsFromItsProcess(t *testing.T) {
 	})
 	w.reports(2*time.Second, time.Now())
 
-	// One that dies is started again.
+	// One that exits is started again.
 	if err := w.KillProcess(w.namespace, "companion"); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestACompanionReportsFromItsProcess(t *testing.T) {
 	// One whose image cannot be pulled does not run.
 	w.PodBehaviour(func(*corev1.Pod) *Behaviour { return &Behaviour{Container: "kms-health", Does: CannotPull} })
 	w.becomes("companion", "Running, kms-health:ImagePullBackOff, restarts 1")
-	w.eventually("its process is gone", func(context.Context) error {
+	w.eventually("its process is deleted", func(context.Context) error {
 		if pid := w.ProcessID(w.namespace, "companion"); pid != 0 {
 			return fmt.Errorf("it is %d", pid)
 		}

@@ -10,7 +10,7 @@ import (
 // Processes is which containers are run, and how.
 type Processes struct {
 	// Binary is the program: it takes the place of the container's image and of
-	// its command's first word.
+	// the first element of its command.
 	Binary string
 	// Container is the name of the containers to run. Empty: kms-health.
 	Container string
@@ -66,7 +66,7 @@ func (n *Nodes) ProcessID(namespace, name string) int {
 	return s.process.child.PID()
 }
 
-// KillProcess ends the process of this pod by SIGKILL, for the stand-in to start
+// KillProcess ends the process of this pod by SIGKILL, for the simulated kubelet to start
 // it again.
 func (n *Nodes) KillProcess(namespace, name string) error {
 	s := n.find(namespace + "/" + name)

@@ -77,7 +77,7 @@ func (n *Nodes) sandbox(k *kubelet, pod *corev1.Pod) (*sandbox, error) {
 }
 
 // look gives the process the pod as it is now, and returns the status of its
-// container, or nil where the stand-in's play is to be seen.
+// container, or nil if the simulated status is used.
 func (s *sandbox) look(pod *corev1.Pod, behaviour *Behaviour) *corev1.ContainerStatus {
 	if s.process == nil {
 		return nil
@@ -120,7 +120,7 @@ func (s *sandbox) removeFolder() {
 }
 
 // endOthers ends the sandboxes of a name but for one, and reports whether they are
-// gone. The end of each queues the name again.
+// ended. The end of each queues the name again.
 func (n *Nodes) endOthers(key, keep string) bool {
 	n.mu.Lock()
 	sandboxes := maps.Clone(n.sandboxes)

@@ -69,7 +69,7 @@ func (n *Nodes) placed() []assumption {
 			unseen[string(pod.UID)] = a
 		}
 	}
-	n.assumed = unseen // the others are bound or gone
+	n.assumed = unseen // the others are bound or deleted
 	return placed
 }
 
@@ -103,7 +103,7 @@ func (n *Nodes) unschedulable(ctx context.Context, pod *corev1.Pod) error {
 	next := pod.DeepCopy()
 	changed := setCondition(&next.Status, corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
-		Message: "no node of the stand-in fits",
+		Message: "no simulated node fits",
 	}, metav1.Now())
 	if !changed {
 		return nil
@@ -114,7 +114,7 @@ func (n *Nodes) unschedulable(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// fits is the part of the scheduler's filters that goes by what is written on pod
+// fits implements the filters of the scheduler that depend on the specs of pod
 // and node: spec.unschedulable, taints, nodeSelector, required node affinity.
 func fits(pod *corev1.Pod, node *corev1.Node) bool {
 	taints := node.Spec.Taints

@@ -58,6 +58,6 @@ func TestChooseSpreadsTheOwnersPodsFirst(t *testing.T) {
 		t.Errorf("mine went to %s, not b", got)
 	}
 	if got := choose(nodes, "", placed); got != "a" {
-		t.Errorf("nobody's went to %s, not a", got)
+		t.Errorf("the other's went to %s, not a", got)
 	}
 }

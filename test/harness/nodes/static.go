@@ -47,7 +47,7 @@ func isMirror(pod *corev1.Pod) bool {
 // uid, or a hash of all of it) and owned by the Node. The emptyDirs are there by
 // then. A manifest of the same name replaces the former: other content, another
 // hash, another mirror and other folders; the same content is no change. A mirror
-// that is deleted comes back. The wait is bounded by 30 seconds; what the API
+// that is deleted is created again. The wait is bounded by 30 seconds; what the API
 // server will not have as a mirror pod (one with a ServiceAccount, Secrets or
 // ConfigMaps) is an error.
 func (n *Nodes) RunStaticPod(ctx context.Context, node string, manifest *corev1.Pod) (*corev1.Pod, error) {
@@ -88,7 +88,7 @@ func (n *Nodes) RunStaticPod(ctx context.Context, node string, manifest *corev1.
 
 // RemoveStaticPod takes the manifest of this name (the static pod's, not the
 // mirror's) out of the node's folder, and waits until its processes, folders and
-// mirror are gone. There need not be one.
+// mirror are deleted. There need not be one.
 func (n *Nodes) RemoveStaticPod(ctx context.Context, node, namespace, name string) error {
 	key := namespace + "/" + name + "-" + node
 	n.mu.Lock()
@@ -128,7 +128,7 @@ func (n *Nodes) await(ctx context.Context, check func() (done bool, err error)) 
 }
 
 // refused returns whether the API server will not have an object however often it is
-// asked. NodeRestriction forbids, for a moment, what a node does that it has not
+// asked. NodeRestriction denies requests of a node that it has not
 // seen.
 func refused(err error) bool {
 	young := apierrors.IsForbidden(err) && (strings.Contains(err.Error(), "looking up node") || strings.Contains(err.Error(), "UID mismatch"))

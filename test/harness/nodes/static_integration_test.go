@@ -75,7 +75,7 @@ func TestAStaticPodHasAMirror(t *testing.T) {
 	if same := w.static("one", w.manifest("v1")); same.UID != first.UID {
 		t.Error("the same manifest is another mirror")
 	}
-	// A deleted mirror comes back, and its pod has not noticed.
+	// A deleted mirror is created again, and its pod is not affected.
 	if err := w.client.CoreV1().Pods(w.namespace).Delete(soon(t), first.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

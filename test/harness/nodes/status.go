@@ -30,7 +30,7 @@ func podStatus(pod *corev1.Pod, hostIP, podIP string, behaviour *Behaviour, run 
 			continue
 		}
 		policy := restarts(container, true, pod)
-		next := play(container, last, behaviour.of(container, true, policy), policy, now)
+		next := nextStatus(container, last, behaviour.of(container, true, policy), policy, now)
 		status.InitContainerStatuses = append(status.InitContainerStatuses, describe(pod, container, next))
 		done := next.State.Terminated != nil && next.State.Terminated.ExitCode == 0
 		sidecar := policy == corev1.RestartPolicyAlways && next.State.Running != nil
@@ -47,7 +47,7 @@ func podStatus(pod *corev1.Pod, hostIP, podIP string, behaviour *Behaviour, run 
 		case run != nil && run.Name == container.Name:
 			next = *run.DeepCopy()
 		default:
-			next = play(container, last, behaviour.of(container, false, policy), policy, now)
+			next = nextStatus(container, last, behaviour.of(container, false, policy), policy, now)
 		}
 		status.ContainerStatuses = append(status.ContainerStatuses, describe(pod, container, next))
 	}

@@ -22,7 +22,7 @@ func (n *Nodes) sync(ctx context.Context, key string) error {
 	if !n.endOthers(key, wanted(pod, manifest)) {
 		return nil
 	}
-	// 2. A static pod has its mirror, and nobody else has one.
+	// 2. A static pod has a mirror, and no other pod has one.
 	if manifest != nil {
 		if done, err := n.mirror(ctx, manifest, pod); !done || err != nil {
 			return err
@@ -68,7 +68,7 @@ func (n *Nodes) sync(ctx context.Context, key string) error {
 func wanted(pod *corev1.Pod, manifest *static) string {
 	switch {
 	case manifest != nil:
-		// A mirror comes and goes, and its pod stays.
+		// A mirror may be deleted and created again; its pod stays.
 		return manifest.hash
 	case pod != nil && pod.DeletionTimestamp == nil && !isMirror(pod):
 		return string(pod.UID)
@@ -76,7 +76,7 @@ func wanted(pod *corev1.Pod, manifest *static) string {
 	return ""
 }
 
-// identity is the UID that a kubelet knows a pod by.
+// identity is the UID by which a kubelet identifies a pod.
 func identity(pod *corev1.Pod) string {
 	if isMirror(pod) {
 		return pod.Annotations[ConfigHashAnnotation]

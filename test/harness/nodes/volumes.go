@@ -20,7 +20,7 @@ type volumes struct {
 	process  *process
 	mounted  []corev1.Volume // with files that we write
 	rewriter *rewriter
-	err      error               // for good: what the stand-in cannot mount
+	err      error               // permanent: an unsupported volume
 	objects  map[string]*watched // by resource/name
 	tokens   map[string]*token   // by volume/path
 }
@@ -32,7 +32,7 @@ type token struct {
 
 // newVolumes watches until ctx ends each ConfigMap and Secret that is mounted,
 // alone, as a kubelet does. It does so as an administrator: a node's authorizer
-// learns of a pod a moment too late for us.
+// gets to know a pod too late.
 func newVolumes(ctx context.Context, p *process, pod *corev1.Pod) *volumes {
 	v := &volumes{process: p, objects: map[string]*watched{}, tokens: map[string]*token{}}
 	byName := map[string]corev1.Volume{}
@@ -47,7 +47,7 @@ func newVolumes(ctx context.Context, p *process, pod *corev1.Pod) *volumes {
 	for _, mount := range n.options.Processes.of(pod).VolumeMounts {
 		volume := byName[mount.Name]
 		if mount.SubPath != "" || mount.SubPathExpr != "" {
-			v.err = fmt.Errorf("volume %s: the stand-in does not know subPath", mount.Name)
+			v.err = fmt.Errorf("volume %s: the simulated kubelet does not support subPath", mount.Name)
 			return v
 		}
 		dir, written, err := v.dir(volume, pod.Spec.NodeName)
@@ -86,7 +86,7 @@ func (v *volumes) dir(volume corev1.Volume, node string) (dir string, written bo
 	case volume.Projected != nil:
 		return s.volume(projectedPlugin, volume.Name), true, nil
 	}
-	return "", false, fmt.Errorf("volume %s: the stand-in does not know its kind", volume.Name)
+	return "", false, fmt.Errorf("volume %s: the simulated kubelet does not support its kind", volume.Name)
 }
 
 // hostPaths returns which of those that must be there are not.
@@ -201,7 +201,7 @@ func (v *volumes) files(ctx context.Context, pod *corev1.Pod, volume corev1.Volu
 			value, err = v.token(ctx, pod, volume.Name, source.ServiceAccountToken)
 			add(source.ServiceAccountToken.Path, []byte(value), nil, mode)
 		default:
-			err = fmt.Errorf("the stand-in does not know one of its sources")
+			err = fmt.Errorf("the simulated kubelet does not support one of its sources")
 		}
 		if err != nil {
 			return nil, err
@@ -256,7 +256,7 @@ func (v *volumes) project(resource, name, namespace string, items []corev1.KeyTo
 func (v *volumes) downward(pod *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode *int32, add addFile) error {
 	for _, item := range items {
 		if item.FieldRef == nil {
-			return fmt.Errorf("%s: the stand-in knows no source but fieldRef", item.Path)
+			return fmt.Errorf("%s: the simulated kubelet supports no source but fieldRef", item.Path)
 		}
 		value, err := field(pod, item.FieldRef.FieldPath, v.process.sandbox)
 		if err != nil {

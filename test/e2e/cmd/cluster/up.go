@@ -27,7 +27,7 @@ const folder = ".tools/cluster-up"
 
 // state is what the other commands must know of a running cluster.
 type state struct {
-	// PID is the process that it lives in, and Started when that began.
+	// PID is its process, and Started when it was started.
 	PID     int
 	Started time.Time
 	// Dirs are its folders, which are left behind where that process was killed.
@@ -144,7 +144,7 @@ func newHold() *cobra.Command {
 	var nodes int
 	var off bool
 	cmd := &cobra.Command{
-		Use: "hold", Short: "Be the process that a cluster lives in", Hidden: true, Args: cobra.NoArgs,
+		Use: "hold", Short: "Run a cluster until it is stopped", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
@@ -186,15 +186,15 @@ func hold(ctx context.Context, nodes int, off bool) (err error) {
 			return err
 		}
 	}
-	if err := tell(ctx, s, dir, off); err != nil {
+	if err := writeState(ctx, s, dir, off); err != nil {
 		return err
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// tell lets the other commands, and kubectl on the host, find the cluster.
-func tell(ctx context.Context, s *fixture.Cluster, dir string, off bool) error {
+// writeState writes the files by which the other commands, and kubectl on the host, find the cluster.
+func writeState(ctx context.Context, s *fixture.Cluster, dir string, off bool) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
-// crasher stands in for a reporter whose image starts everywhere, and which then
-// crashes: it knows --version, and nothing else.
+// crasher replaces a reporter whose image starts on every node, and which then
+// crashes: it supports only --version.
 package main
 
 import (

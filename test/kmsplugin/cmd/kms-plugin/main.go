@@ -90,7 +90,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		if err != nil {
 			return err
 		}
-		// Closed before the plugin: nobody commands what is gone.
+		// Closed before the plugin, so that no command reaches a closed plugin.
 		defer func() { _ = server.Close() }()
 	}
 	o.Log.Info("Serving", "endpoint", plugin.Endpoint(), "keyID", plugin.KeyID(), "faults", fmt.Sprint(o.Faults))
@@ -131,7 +131,7 @@ func ctl(ctx context.Context, args []string, stdout io.Writer) error {
 	return err
 }
 
-// parse parses flags; --help goes to stdout, as whoever asks for it pipes it.
+// parse parses flags; --help goes to stdout, so that it can be piped.
 func parse(flags *pflag.FlagSet, args []string, stdout io.Writer, usage string, rest func() string) error {
 	flags.Usage = func() { _, _ = fmt.Fprint(stdout, usage, rest()) }
 	return flags.Parse(args)

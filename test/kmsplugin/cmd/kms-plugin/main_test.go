@@ -169,7 +169,7 @@ func TestTheBinaryStartsAgainAfterAKill(t *testing.T) {
 	p := launch(t)
 	id := p.status(t).KeyID
 	if _, err := p.end(t, syscall.SIGKILL); err == nil {
-		t.Error("a killed process ended well")
+		t.Error("a killed process exited with 0")
 	}
 	if _, err := os.Lstat(p.socket); err != nil {
 		t.Fatalf("the kill left no socket: %v", err)
