@@ -70,7 +70,7 @@ type Watcher struct {
 	names  atomic.Pointer[map[string]struct{}] // the paths whose events are relevant
 	wake   chan struct{}                       // holds a token after a relevant event
 
-	mu       sync.Mutex
+	mu          sync.Mutex
 	notWatching error
 
 	trace func(done string) // for tests: called when woken, and after each part of evaluate
@@ -95,9 +95,9 @@ func New(path string, opts Options) *Watcher {
 	}
 	return &Watcher{
 		path: path, opts: opts,
-		wake:     make(chan struct{}, 1),
+		wake:        make(chan struct{}, 1),
 		notWatching: errNotRunning,
-		trace:    func(string) {},
+		trace:       func(string) {},
 	}
 }
 

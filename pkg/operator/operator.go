@@ -161,8 +161,9 @@ func (o *Operator) observe() (in clusteroperator.Input, related []clusteroperato
 			return in, nil, false // the ClusterOperator is that one's, too
 		}
 		verdict, judged := o.rollups.Verdict(t.Name)
-		unknown = unknown || !judged || statuses[t.Name] == (delivery.Status{})
-		in.Targets = append(in.Targets, clusteroperator.Target{Name: t.Name, Delivery: statuses[t.Name], Result: verdict.Result})
+		status := statuses[t.Name]
+		unknown = unknown || status == (delivery.Status{}) || !judged && !status.Reason.Trouble()
+		in.Targets = append(in.Targets, clusteroperator.Target{Name: t.Name, Delivery: status, Result: verdict.Result})
 	}
 	in.Configured = o.config.Load() != nil
 	in.Configuration = o.configurationProblem()

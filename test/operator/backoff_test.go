@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -98,41 +97,6 @@ func TestRejectedRemovalIsRetriedWithBackoff(t *testing.T) {
 		}
 		return nil
 	})
-	op.configure("targets: []\n")
-	op.awaitNothingLeft()
-}
-
-var logHeader = regexp.MustCompile(`^[IWEF]\d+ [\d:.]+ +\d+ [^\]]*\] `)
-
-// While the API server is unreachable each source logs that once, not at each attempt.
-func TestOutageIsLoggedOnce(t *testing.T) {
-	p := newFaultyProxy(t, 1)
-	op := newOperator(t)
-	op.server, op.ca = p.URL, p.ca
-	deliverAll(t, op)
-	awaitNoWrites(t)
-	before := len(op.logged())
-	p.away.Store(true)
-	p.CloseClientConnections()
-	time.Sleep(20 * time.Second)
-	p.away.Store(false)
-	time.Sleep(3 * time.Second)
-	lines := map[string]int{}
-	total := 0
-	for line := range strings.Lines(op.logged()[before:]) {
-		lines[logHeader.ReplaceAllString(line, "")]++
-		total++
-	}
-	const most = 60 // of some 25 sources, one line when it is lost, one when it is back
-	if total > most {
-		t.Errorf("%d lines were logged in an outage of 20 s, at most %d may be", total, most)
-	}
-	t.Logf("%d lines were logged", total)
-	for line, n := range lines {
-		if n > 2 {
-			t.Errorf("%d times: %s", n, line)
-		}
-	}
 	op.configure("targets: []\n")
 	op.awaitNothingLeft()
 }

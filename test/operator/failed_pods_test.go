@@ -58,38 +58,14 @@ func failEachOn(t *testing.T, node string) (stop func() int) {
 }
 
 // A kubelet that shuts down, evicts or refuses a pod leaves it in phase Failed for good,
-// while the API server beside it runs on.
-func TestFailedCompanionIsReplaced(t *testing.T) {
-	op := newOperator(t)
-	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	rollStatic(t, "1", false)
-	t.Cleanup(func() { removeStatics(t) })
-	op.configure(targets(apiservers.Kube.Target()))
-	op.start("")
-	awaitPods(t, operatorNamespace, companions, 3)
-	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
-	seen := recordConditions(t, apiservers.Kube)
-
-	const while, most = 5 * time.Second, 3
-	stop := failEachOn(t, nodeNames[0])
-	time.Sleep(while)
-	if n := stop(); n > most {
-		t.Errorf("%d companions were created in %s, at most %d may be", n, while, most)
-	}
-	if found := seen.with("KMSHealthDelivery False ReporterNotRunning"); len(found) == 0 {
-		t.Errorf("no ReporterNotRunning, but %v", seen.with("KMSHealthDelivery"))
-	}
-	awaitPods(t, operatorNamespace, companions, 3)
-	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
-	op.configure("targets: []\n")
-	op.awaitNothingLeft()
-}
-
-func TestFailedImageProofIsReplaced(t *testing.T) {
+// while the API server beside it runs on. Companions and image proofs are replaced.
+func TestFailedPodsAreReplaced(t *testing.T) {
 	const proofs = "app.kubernetes.io/name=kms-health-image-proof"
 	op := newOperator(t)
-	t.Cleanup(func() { workers.PodBehaviour(nil); removeDeployment(t) })
+	t.Cleanup(func() { workers.PodBehaviour(nil); removeStatics(t); removeDeployment(t) })
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	setEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
+	rollStatic(t, "1", false)
 	apiDeployment(t, "1")
 	awaitPods(t, apiservers.OpenShift.Namespace, "apiserver=true", 3)
 	workers.PodBehaviour(func(pod *corev1.Pod) *nodes.Behaviour {
@@ -98,7 +74,7 @@ func TestFailedImageProofIsReplaced(t *testing.T) {
 		}
 		return nil
 	})
-	op.configure(targets(openShiftAPIServer()))
+	op.configure(targets(apiservers.Kube.Target(), openShiftAPIServer()))
 	op.start("")
 	var list *corev1.PodList
 	eventually(t, "three pods prove the image", func() (err error) {
@@ -115,6 +91,21 @@ func TestFailedImageProofIsReplaced(t *testing.T) {
 		return failPod(t.Context(), pod)
 	})
 	workers.PodBehaviour(nil)
+	awaitPods(t, operatorNamespace, companions, 3)
+	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	seen := recordConditions(t, apiservers.Kube)
+
+	const while, most = 5 * time.Second, 3
+	stop := failEachOn(t, nodeNames[0])
+	time.Sleep(while)
+	if n := stop(); n > most {
+		t.Errorf("%d companions were created in %s, at most %d may be", n, while, most)
+	}
+	if found := seen.with("KMSHealthDelivery False ReporterNotRunning"); len(found) == 0 {
+		t.Errorf("no ReporterNotRunning, but %v", seen.with("KMSHealthDelivery"))
+	}
+	awaitPods(t, operatorNamespace, companions, 3)
+	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
 	awaitCondition(t, apiservers.OpenShift.Resource, "True", "Configured")
 	op.configure("targets: []\n")
 	op.awaitNothingLeft()

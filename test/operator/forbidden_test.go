@@ -3,6 +3,7 @@
 package operator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -18,12 +19,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
-// awaitDegraded waits until the ClusterOperator is Degraded for a delivery's reason.
+// awaitDegraded waits until the ClusterOperator is Degraded for a delivery's reason, for
+// less time than an operator that has just started waits for its roll-ups.
 func awaitDegraded(t *testing.T, reasons ...string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("the ClusterOperator is degraded: one of %v", reasons), func() error {
+	err := wait.For(t.Context(), 20*time.Second, fmt.Sprintf("the ClusterOperator is degraded: one of %v", reasons), func(context.Context) error {
 		c := clusterOperator(t)["Degraded"]
 		if c.Status == "True" && slices.ContainsFunc(strings.Split(c.Reason, "::"), func(have string) bool {
 			return slices.ContainsFunc(reasons, func(want string) bool { return have == "Delivery_"+want })
@@ -32,6 +35,9 @@ func awaitDegraded(t *testing.T, reasons ...string) {
 		}
 		return fmt.Errorf("%+v", c)
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Whatever the operator may not do or see of a target is in the target's condition, the

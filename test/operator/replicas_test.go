@@ -1,4 +1,4 @@
-//go:build integration && redesign
+//go:build integration
 
 package operator
 
