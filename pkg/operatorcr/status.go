@@ -190,17 +190,6 @@ type Ref struct {
 // Ref is the report's.
 func (r *Report) Ref() Ref { return Ref{r.Node, r.Form} }
 
-// Foreign returns who, of a third party, last wrote a typed report, and when: none
-// where nobody did.
-func (r *Status) Foreign() (manager string, written time.Time) {
-	for _, report := range r.Reports {
-		if report.Form == FormTyped && !report.Ours && report.Written.After(written) {
-			manager, written = report.Writer, report.Written
-		}
-	}
-	return manager, written
-}
-
 // Since is when the present reporter of a node first wrote its condition; zero
 // where there is none.
 func (r *Status) Since(node string) time.Time {

@@ -136,9 +136,6 @@ func TestReadTakesAResourceApart(t *testing.T) {
 	if got.Version != "42" {
 		t.Errorf("version %q", got.Version)
 	}
-	if manager, at := got.Foreign(); manager != "somebody" || at != clock(11, 58, 0) {
-		t.Errorf("foreign: %s, %s", manager, at)
-	}
 	if got.Since("a") != clock(10, 0, 2) || !got.Since("c").IsZero() || !got.Since("z").IsZero() {
 		t.Errorf("since %s, %s, %s", got.Since("a"), got.Since("c"), got.Since("z"))
 	}

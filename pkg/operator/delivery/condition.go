@@ -13,23 +13,15 @@ import (
 // manager would each remove what the other wrote.
 const conditionManager = "kms-health-operator-delivery"
 
-// writeCondition writes the condition of a target's delivery, unless it stands.
-func (c *Controller) writeCondition(ctx context.Context, s *Snapshot, status Status) error {
-	condition := operatorcr.Condition{Type: ConditionType, Status: status.Condition(), Reason: string(status.Reason), Message: status.Message}
-	return c.applyConditions(ctx, s, condition)
-}
-
-// removeCondition removes it.
-func (c *Controller) removeCondition(ctx context.Context, s *Snapshot) error {
-	if s.Superseded {
+// writeCondition writes the condition of a target's delivery, unless it stands; nil
+// removes it. On a resource that another target or installation has, nothing is written.
+func (c *Controller) writeCondition(ctx context.Context, s *Snapshot, status *Status) error {
+	if s.Superseded || s.Resource == nil {
 		return nil
 	}
-	return c.applyConditions(ctx, s)
-}
-
-func (c *Controller) applyConditions(ctx context.Context, s *Snapshot, conditions ...operatorcr.Condition) error {
-	if s.Resource == nil {
-		return nil
+	var conditions []operatorcr.Condition
+	if status != nil {
+		conditions = []operatorcr.Condition{{Type: ConditionType, Status: status.Condition(), Reason: string(status.Reason), Message: status.Message}}
 	}
 	object := apply.ObjectOf(operatorcr.Of(string(s.Target.Resource)))
 	standing, _ := c.status.Standing(object, apply.Standing{Version: s.Resource.Version, Conditions: s.Resource.Conditions})

@@ -187,7 +187,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	if problem != nil { // too little is known, or nothing may be changed
 		if anchors == nil && l.deleting && !l.configured && l.state.Namespace == "" {
 			// Nothing was created of it but the condition, and it cannot be read any more.
-			_ = c.removeCondition(ctx, s)
+			_ = c.writeCondition(ctx, s, nil)
 			c.forget(name)
 			return settle
 		}
@@ -220,7 +220,7 @@ func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outc
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	if plan.RemoveCondition {
-		if err := c.removeCondition(ctx, s); err != nil {
+		if err := c.writeCondition(ctx, s, nil); err != nil {
 			return &Outcome{Status: plan.Status, NoCondition: true, Err: err}
 		}
 	}
@@ -232,8 +232,8 @@ func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outc
 // finish reports an outcome, and decides when to sync again.
 func (c *Controller) finish(ctx context.Context, e *entry, s *Snapshot, o *Outcome) (again time.Duration) {
 	name := e.target.Name
-	if !s.Superseded && !o.NoCondition && !unanswered(o.Err) && o.Status.Message != "" {
-		if err := c.writeCondition(ctx, s, o.Status); err != nil && o.Err == nil {
+	if !o.NoCondition && !unanswered(o.Err) && o.Status.Message != "" {
+		if err := c.writeCondition(ctx, s, &o.Status); err != nil && o.Err == nil {
 			o.Err = err
 			o.Status = worst([]Problem{problemOf(err), Problem(o.Status)})
 		}

@@ -3,12 +3,12 @@ package delivery
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -166,10 +166,7 @@ func (x *execution) inject(ctx context.Context) error {
 	switch {
 	case x.plan.Eject:
 		d := x.snapshot.Deployment
-		bare := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "apps/v1", "kind": "Deployment",
-			"metadata": map[string]any{"name": d.Name, "namespace": d.Namespace, "uid": string(d.UID)},
-		}}
+		bare := bareDeployment(d)
 		outcome, result, err := x.Applier.Apply(ctx, bare, nil)
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return err
@@ -179,10 +176,11 @@ func (x *execution) inject(ctx context.Context) error {
 		}
 		x.state.notInjected()
 	case x.plan.Inject != nil:
-		live, err := deploymentObject(x.snapshot)
+		content, err := plain(x.snapshot.Deployment)
 		if err != nil {
 			return err
 		}
+		live := &unstructured.Unstructured{Object: content}
 		outcome, result, err := x.Applier.Apply(ctx, x.plan.Inject.Object, live)
 		if err == nil && outcome == apply.Unchanged && result == nil && x.state.Injected == nil {
 			result = live // it was injected before, and that was not recorded
@@ -190,29 +188,16 @@ func (x *execution) inject(ctx context.Context) error {
 		if err != nil || outcome == apply.Lagging || result == nil {
 			return err
 		}
-		into, err := injectedInto(result)
-		if err != nil {
-			return err
+		into := source.As[appsv1.Deployment](result)
+		if into == nil {
+			return fmt.Errorf("%s cannot be read", apply.Key(result))
 		}
 		if outcome == apply.Applied {
-			x.event("Injected", "Deployment "+result.GetNamespace()+"/"+result.GetName())
+			x.event("Injected", apply.Key(result))
 		}
-		into.Sent = x.state.Intended
-		x.state.Injected = into
+		x.state.Injected = &Injected{Deployment: into.Name, UID: string(into.UID), Generation: into.Generation, Seen: injectionSeen(into), Sent: x.state.Intended}
 	}
 	return nil
-}
-
-func deploymentObject(s *Snapshot) (*unstructured.Unstructured, error) {
-	raw, err := json.Marshal(s.Deployment)
-	if err != nil {
-		return nil, err
-	}
-	o := &unstructured.Unstructured{}
-	if err := json.Unmarshal(raw, &o.Object); err != nil {
-		return nil, err
-	}
-	return o, nil
 }
 
 // remove deletes what the plan deletes, but for what a pod still mounts.

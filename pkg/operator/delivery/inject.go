@@ -8,7 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
@@ -85,14 +84,20 @@ func (p *planner) injection(d *appsv1.Deployment, plugins []v1alpha1.Plugin) (*I
 		}
 		vs = append(vs, volume)
 	}
-	return &Injection{Options: o, Object: &unstructured.Unstructured{Object: map[string]any{
+	object := bareDeployment(d)
+	object.Object["spec"] = map[string]any{"template": map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{podspec.ConfigHashAnnotation: o.ConfigHash}},
+		"spec":     map[string]any{"containers": []any{c}, "volumes": vs},
+	}}
+	return &Injection{Options: o, Object: object}, nil
+}
+
+// bareDeployment is an apply to a Deployment with nothing of ours.
+func bareDeployment(d *appsv1.Deployment) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{"name": d.Name, "namespace": d.Namespace, "uid": string(d.UID)},
-		"spec": map[string]any{"template": map[string]any{
-			"metadata": map[string]any{"annotations": map[string]any{podspec.ConfigHashAnnotation: o.ConfigHash}},
-			"spec":     map[string]any{"containers": []any{c}, "volumes": vs},
-		}},
-	}}}, nil
+	}}
 }
 
 func (p *planner) sidecarOptions(d *appsv1.Deployment, plugins []v1alpha1.Plugin) (podspec.Options, error) {
@@ -165,15 +170,6 @@ func injectionSeen(d *appsv1.Deployment) string {
 		return ""
 	}
 	return v1alpha1.FileHash(raw)
-}
-
-// injectedInto is what to record of an injection.
-func injectedInto(result *unstructured.Unstructured) (*Injected, error) {
-	d := &appsv1.Deployment{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(result.Object, d); err != nil {
-		return nil, fmt.Errorf("read Deployment %s/%s: %w", result.GetNamespace(), result.GetName(), err)
-	}
-	return &Injected{Deployment: d.Name, UID: string(d.UID), Generation: d.Generation, Seen: injectionSeen(d)}, nil
 }
 
 // eject plans to remove the reporter from a Deployment, and reports whether it is

@@ -8,6 +8,7 @@ package delivery
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 )
 
@@ -240,7 +242,9 @@ func (p *planner) deliver(choice Choice) error {
 		p.state.InTarget = choice.Delivery.InOwnersPods() || p.inTarget()
 	}
 	p.plan.Apply = slices.Concat(p.plan.Apply, identity)
-	p.order()
+	// Identities come before what uses them.
+	rank := map[string]int{"Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2, "ConfigMap": 3}
+	slices.SortStableFunc(p.plan.Apply, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
 	if !p.Offline {
 		p.reporters()
 	}
@@ -287,12 +291,6 @@ func (p *planner) inTarget() bool {
 		}))
 }
 
-// order puts identities before what uses them.
-func (p *planner) order() {
-	rank := map[string]int{"Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2, "ConfigMap": 3}
-	slices.SortStableFunc(p.plan.Apply, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
-}
-
 // identity is the ServiceAccount and its binding; the ClusterRole becomes the
 // anchor.
 func (p *planner) identity() ([]*unstructured.Unstructured, error) {
@@ -317,28 +315,16 @@ func keepSubjects(desired, own []*unstructured.Unstructured) {
 		}
 		subjects, _, _ := unstructured.NestedSlice(d.Object, "subjects")
 		for _, o := range own {
-			if o.GetKind() != d.GetKind() || o.GetName() != d.GetName() {
+			if apply.Key(o) != apply.Key(d) {
 				continue
 			}
 			had, _, _ := unstructured.NestedSlice(o.Object, "subjects")
 			for _, subject := range had {
-				if !slices.ContainsFunc(subjects, func(s any) bool { return sameSubject(s, subject) }) {
+				if !slices.ContainsFunc(subjects, func(s any) bool { return reflect.DeepEqual(s, subject) }) {
 					subjects = append(subjects, subject)
 				}
 			}
 		}
 		_ = unstructured.SetNestedSlice(d.Object, subjects, "subjects")
 	}
-}
-
-func sameSubject(a, b any) bool {
-	left, right := a.(map[string]any), b.(map[string]any)
-	for _, field := range []string{"kind", "name", "namespace"} {
-		l, _ := left[field].(string)
-		r, _ := right[field].(string)
-		if l != r {
-			return false
-		}
-	}
-	return true
 }

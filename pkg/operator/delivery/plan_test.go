@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -306,7 +307,7 @@ func TestRemovalDeletesOneKindOfObjectAfterAnother(t *testing.T) {
 			t.Errorf("phase %s: clean %v, off %v", phase, plan.Clean, plan.Off)
 		}
 		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
-			return slices.ContainsFunc(plan.Delete, func(d *unstructured.Unstructured) bool { return id(d) == id(o) })
+			return slices.ContainsFunc(plan.Delete, func(d *unstructured.Unstructured) bool { return apply.Key(d) == apply.Key(o) })
 		})
 		s.State = plan.State
 		return plan

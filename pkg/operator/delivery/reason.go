@@ -59,62 +59,44 @@ const (
 
 // property is what a reason means for those who see it.
 type property struct {
-	reason   Reason
 	status   metav1.ConditionStatus
 	severity string // the type of its Event
 	// underWay marks what ends without anybody's help.
 	underWay bool
+	reasons  []Reason
 }
 
-// reasons are all there are, the most severe first: of several, that one is reported.
-var reasons = []property{
-	{OtherInstallation, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{Forbidden, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{Refused, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{RequestFailed, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{PolicyMissing, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{CredentialsExpired, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{CAUnreadable, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{SourceUnreadable, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{EncryptionConfigUnreadable, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{DeploymentMissing, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{SocketVolumeMissing, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{InjectionReverted, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{ImageNotProven, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{DeploymentPaused, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{ReporterNotRunning, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{NoReporters, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{ReportersNotWriting, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{RequestDenied, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{AwaitingApproval, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{RenewalFailed, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{TLSProfileInvalid, metav1.ConditionFalse, corev1.EventTypeWarning, false},
-	{TargetNamespaceMissing, metav1.ConditionUnknown, corev1.EventTypeNormal, true},
-
-	{AwaitingSources, metav1.ConditionUnknown, corev1.EventTypeNormal, true},
-	{AwaitingPods, metav1.ConditionFalse, corev1.EventTypeNormal, true},
-	{Removing, metav1.ConditionFalse, corev1.EventTypeNormal, true},
-	{Progressing, metav1.ConditionFalse, corev1.EventTypeNormal, true},
-
-	{Configured, metav1.ConditionTrue, corev1.EventTypeNormal, false},
-	{SocketsOnHost, metav1.ConditionTrue, corev1.EventTypeNormal, false},
-	{SocketsInPods, metav1.ConditionTrue, corev1.EventTypeNormal, false},
-	{ThirdPartyReporter, metav1.ConditionTrue, corev1.EventTypeNormal, false},
-	{Unmanaged, metav1.ConditionTrue, corev1.EventTypeNormal, false},
-	{Off, metav1.ConditionTrue, corev1.EventTypeNormal, false},
-	{Removed, metav1.ConditionTrue, corev1.EventTypeNormal, false},
+// properties are those of all reasons, the most severe first: of several, that one is
+// reported.
+var properties = []property{
+	{metav1.ConditionFalse, corev1.EventTypeWarning, false, []Reason{
+		OtherInstallation, Forbidden, Refused, RequestFailed, PolicyMissing, CredentialsExpired, CAUnreadable,
+		SourceUnreadable, EncryptionConfigUnreadable, DeploymentMissing, SocketVolumeMissing, InjectionReverted,
+		ImageNotProven, DeploymentPaused, ReporterNotRunning, NoReporters, ReportersNotWriting, RequestDenied,
+		AwaitingApproval, RenewalFailed, TLSProfileInvalid,
+	}},
+	{metav1.ConditionUnknown, corev1.EventTypeNormal, true, []Reason{TargetNamespaceMissing, AwaitingSources}},
+	{metav1.ConditionFalse, corev1.EventTypeNormal, true, []Reason{AwaitingPods, Removing, Progressing}},
+	{metav1.ConditionTrue, corev1.EventTypeNormal, false, []Reason{
+		Configured, SocketsOnHost, SocketsInPods, ThirdPartyReporter, Unmanaged, Off, Removed,
+	}},
 }
 
-func (r Reason) rank() int {
-	return slices.IndexFunc(reasons, func(p property) bool { return p.reason == r })
-}
-
-func (r Reason) property() property {
-	if at := r.rank(); at >= 0 {
-		return reasons[at]
+// find returns the properties of a reason, and its rank: the lower, the more severe.
+func (r Reason) find() (p property, rank int) {
+	for _, p := range properties {
+		at := slices.Index(p.reasons, r)
+		if at >= 0 {
+			return p, rank + at
+		}
+		rank += len(p.reasons)
 	}
-	return property{reason: r, status: metav1.ConditionFalse, severity: corev1.EventTypeWarning}
+	return property{status: metav1.ConditionFalse, severity: corev1.EventTypeWarning}, -1
 }
+
+func (r Reason) property() property { p, _ := r.find(); return p }
+
+func (r Reason) rank() int { _, rank := r.find(); return rank }
 
 // EventType is that of an Event with this reason.
 func (r Reason) EventType() string { return r.property().severity }

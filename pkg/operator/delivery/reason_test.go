@@ -45,19 +45,27 @@ func declaredReasons(t *testing.T) (all []Reason) {
 	return all
 }
 
+// ranked are all reasons, the most severe first.
+func ranked() (all []Reason) {
+	for _, p := range properties {
+		all = append(all, p.reasons...)
+	}
+	return all
+}
+
 func TestEachReasonHasOneEntryInTheTable(t *testing.T) {
 	declared := declaredReasons(t)
 	entries := map[Reason]int{}
-	for _, p := range reasons {
-		entries[p.reason]++
+	for _, r := range ranked() {
+		entries[r]++
 	}
 	for _, r := range declared {
 		if entries[r] != 1 {
 			t.Errorf("%s has %d entries", r, entries[r])
 		}
 	}
-	if len(reasons) != len(declared) {
-		t.Errorf("%d entries for %d reasons", len(reasons), len(declared))
+	if len(ranked()) != len(declared) {
+		t.Errorf("%d entries for %d reasons", len(ranked()), len(declared))
 	}
 	for _, r := range []credentials.Reason{
 		credentials.ReasonProgressing, credentials.ReasonAwaitingApproval, credentials.ReasonRequestDenied,
@@ -83,18 +91,21 @@ func TestReasonIsEitherTroubleOrUnderWayOrComplete(t *testing.T) {
 	}
 	last := 0
 	order := []string{"trouble", "under way", "complete"}
-	for _, p := range reasons {
-		is := class(p.reason)
+	for i, r := range ranked() {
+		if r.rank() != i {
+			t.Errorf("%s has rank %d, want %d", r, r.rank(), i)
+		}
+		is := class(r)
 		at := slices.Index(order, is)
 		if at < last {
-			t.Errorf("%s (%s) stands after less severe reasons", p.reason, is)
+			t.Errorf("%s (%s) stands after less severe reasons", r, is)
 		}
 		last = max(last, at)
-		if complete := (Status{Reason: p.reason}).Condition() == operatorcr.True; complete != (is == "complete") {
-			t.Errorf("%s is %s, and its condition is %s", p.reason, is, Status{Reason: p.reason}.Condition())
+		if complete := (Status{Reason: r}).Condition() == operatorcr.True; complete != (is == "complete") {
+			t.Errorf("%s is %s, and its condition is %s", r, is, Status{Reason: r}.Condition())
 		}
-		if warning := p.reason.EventType() == corev1.EventTypeWarning; warning != (is == "trouble") {
-			t.Errorf("%s is %s, and its Event is of type %s", p.reason, is, p.reason.EventType())
+		if warning := r.EventType() == corev1.EventTypeWarning; warning != (is == "trouble") {
+			t.Errorf("%s is %s, and its Event is of type %s", r, is, r.EventType())
 		}
 	}
 }

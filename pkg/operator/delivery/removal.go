@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
@@ -16,10 +17,10 @@ import (
 func (p *planner) prune() {
 	wanted := map[string]bool{}
 	for _, o := range slices.Concat(p.plan.Apply, p.plan.Workloads) {
-		wanted[id(o)] = true
+		wanted[apply.Key(o)] = true
 	}
 	for _, o := range p.Own {
-		if wanted[id(o)] || o.GetDeletionTimestamp() != nil {
+		if wanted[apply.Key(o)] || o.GetDeletionTimestamp() != nil {
 			continue
 		}
 		goes := false
@@ -45,10 +46,6 @@ func (p *planner) prune() {
 	p.pruneSecrets()
 }
 
-func id(o *unstructured.Unstructured) string {
-	return o.GetKind() + "/" + o.GetNamespace() + "/" + o.GetName()
-}
-
 // podGoes reports whether a pod of ours that is no longer wanted may go now. A
 // companion that another replaces stays until that one runs.
 func (p *planner) podGoes(o *unstructured.Unstructured) bool {
@@ -67,12 +64,10 @@ func (p *planner) podGoes(o *unstructured.Unstructured) bool {
 
 // mountedByOwn reports whether a pod of ours still mounts a ConfigMap.
 func (p *planner) mountedByOwn(name string) bool {
-	for _, o := range p.own("Pod") {
-		if pod := source.As[corev1.Pod](o); pod != nil && mounts(&pod.Spec, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
+		pod := source.As[corev1.Pod](o)
+		return pod != nil && mounts(&pod.Spec, name)
+	})
 }
 
 // pruneSecrets names the credentials that nothing uses any more.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -162,21 +163,13 @@ func endpoints(plugins []v1alpha1.Plugin) []string {
 
 // own returns what is ours of a kind.
 func (s *Snapshot) own(kind string) []*unstructured.Unstructured {
-	var all []*unstructured.Unstructured
-	for _, o := range s.Own {
-		if o.GetKind() == kind {
-			all = append(all, o)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(s.Own), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })
 }
 
 // find returns what is there of a desired object.
 func (s *Snapshot) find(desired *unstructured.Unstructured) *unstructured.Unstructured {
-	for _, o := range s.Own {
-		if o.GetKind() == desired.GetKind() && o.GetName() == desired.GetName() && o.GetNamespace() == desired.GetNamespace() {
-			return o
-		}
+	if at := slices.IndexFunc(s.Own, func(o *unstructured.Unstructured) bool { return apply.Key(o) == apply.Key(desired) }); at >= 0 {
+		return s.Own[at]
 	}
 	return nil
 }

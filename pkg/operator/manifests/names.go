@@ -25,9 +25,6 @@ const (
 	PodHashAnnotation    = "kmshealth.openshift.io/pod-hash"
 	// StateAnnotation is on a target's ClusterRole, which no KMS plugin encrypts.
 	StateAnnotation = "kmshealth.openshift.io/state"
-	// NamespaceAnnotation is there too: where to clean up when the target has left
-	// the configuration.
-	NamespaceAnnotation = "kmshealth.openshift.io/namespace"
 
 	// ProofName is the app.kubernetes.io/name of the pods that prove an image.
 	ProofName = "kms-health-image-proof"

@@ -54,9 +54,6 @@ const (
 	Unexpected Kind = "unexpected"
 )
 
-// Kinds are all kinds.
-var Kinds = []Kind{Success, BadCredentials, Unreachable, TLSFailed, TimedOut, Unauthorized, Forbidden, NoResource, NoObject, NoField, Conflict, Invalid, Throttled, ServerError, Unexpected}
-
 // failure is the error of a write.
 type failure struct {
 	kind Kind
