@@ -387,13 +387,13 @@ func TestABadFaultChangesNothing(t *testing.T) {
 func TestAFaultIsReadAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"crash":                                 `crash`,
-		" unhealthy  vault is  sealed ":         `unhealthy "vault is  sealed"`,
-		"rpc-error permission_denied":           `rpc-error permission_denied`,
-		"rpc-error Internal the key is gone": `rpc-error Internal "the key is gone"`,
-		"slow 2s  status, decrypt":              `slow 2s "status, decrypt"`,
-		"hang status,encrypt":                   `hang status,encrypt`,
-		"refuse-decrypt Unauthenticated gone":   `refuse-decrypt Unauthenticated gone`,
+		"crash":                               `crash`,
+		" unhealthy  vault is  sealed ":       `unhealthy "vault is  sealed"`,
+		"rpc-error permission_denied":         `rpc-error permission_denied`,
+		"rpc-error Internal the key is gone":  `rpc-error Internal "the key is gone"`,
+		"slow 2s  status, decrypt":            `slow 2s "status, decrypt"`,
+		"hang status,encrypt":                 `hang status,encrypt`,
+		"refuse-decrypt Unauthenticated gone": `refuse-decrypt Unauthenticated gone`,
 	} {
 		fault, err := ParseFault(line)
 		if err != nil || fault.String() != want {

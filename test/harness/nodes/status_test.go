@@ -67,7 +67,7 @@ func TestStatusFollowsTheBehaviour(t *testing.T) {
 		behaviour *Behaviour
 		want      []string
 	}{
-		"a behaviour of no container":        {"", nil, nil, []string{"Running, a:running, b:running, ready"}},
+		"a behaviour of no container": {"", nil, nil, []string{"Running, a:running, b:running, ready"}},
 		"not ready":                   {"", nil, &Behaviour{Container: "a", Does: RunsNotReady}, []string{"Running, a:running, b:running"}},
 		"no image":                    {"", nil, &Behaviour{Container: "a", Does: CannotPull}, []string{"Pending, a:ErrImagePull, b:running", "Pending, a:ImagePullBackOff, b:running"}},
 		"a crash loop":                {"", nil, &Behaviour{Container: "b", Does: CrashLoops, ExitCode: 3}, []string{"Running, a:running, b:ended 3", "Running, a:running, b:CrashLoopBackOff, restarts 1"}},
