@@ -162,7 +162,7 @@ func (o *Operator) observe() (in clusteroperator.Input, related []clusteroperato
 		}
 		verdict, judged := o.rollups.Verdict(t.Name)
 		status := statuses[t.Name]
-		unknown = unknown || status == (delivery.Status{}) || !judged && !status.Reason.Trouble()
+		unknown = unknown || status == (delivery.Status{}) || !judged && !status.Reason.NeedsAction()
 		in.Targets = append(in.Targets, clusteroperator.Target{Name: t.Name, Delivery: status, Result: verdict.Result})
 	}
 	in.Configured = o.config.Load() != nil

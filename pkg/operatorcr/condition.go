@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Condition as it stands on an operator resource.
+// Condition is a condition of an operator resource.
 type Condition struct {
 	Type, Status, Reason, Message string
 	// LastTransitionTime is when Status last changed, to the second.
@@ -21,8 +21,8 @@ func (c Condition) Fields() map[string]any {
 	}
 }
 
-// Settle gives the condition its time: that of the one before, while the status is
-// the same.
+// Settle sets the condition's transition time: that of the previous condition if the
+// status is the same.
 func (c *Condition) Settle(previous map[string]Condition, now time.Time) {
 	c.LastTransitionTime = now.UTC().Truncate(time.Second)
 	if was, had := previous[c.Type]; had && was.Status == c.Status && !was.LastTransitionTime.IsZero() {

@@ -17,8 +17,8 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// Removal is the JSON patch that takes reports, as they were read, off the
-// resource, and nothing else: it fails when anything was written since.
+// Removal is the JSON patch that removes reports, as they were read, from the resource,
+// and nothing else. It fails if the resource was changed since.
 func (r *Status) Removal(gone []Report) []byte {
 	patch := []operation{{"test", "/metadata/resourceVersion", r.Version}}
 	var conditions, elements []place
@@ -37,7 +37,7 @@ func (r *Status) Removal(gone []Report) []byte {
 		path := "/status/conditions/" + strconv.Itoa(p.at)
 		patch = append(patch, operation{"test", path + "/type", health.ConditionType(p.node)}, operation{Op: "remove", Path: path})
 	}
-	// The schema takes no empty list, and no parent without one.
+	// The schema allows no empty list, and no parent without one.
 	parent := "/" + strings.Join(r.typed.path, "/")
 	list := parent + "/" + healthReports
 	slices.SortFunc(elements, backwards)
@@ -62,7 +62,7 @@ func (r *Status) Removal(gone []Report) []byte {
 	return raw
 }
 
-// place of a report in its list.
+// index of a report in its list.
 type place struct {
 	at   int
 	node string

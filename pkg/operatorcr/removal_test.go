@@ -43,12 +43,12 @@ status:
 		{"all elements of a node", typed, []Ref{a}, version +
 			`,{"op":"test","path":"/status/encryptionStatus/healthReports/2/nodeName","value":"a"},{"op":"remove","path":"/status/encryptionStatus/healthReports/2"}` +
 			`,{"op":"test","path":"/status/encryptionStatus/healthReports/0/nodeName","value":"a"},{"op":"remove","path":"/status/encryptionStatus/healthReports/0"}]`},
-		{"all elements take the parent with them", typed, []Ref{a, b}, version +
+		{"all elements: the parent is removed", typed, []Ref{a, b}, version +
 			`,{"op":"test","path":"/status/encryptionStatus/healthReports/2/nodeName","value":"a"}` +
 			`,{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"}` +
 			`,{"op":"test","path":"/status/encryptionStatus/healthReports/0/nodeName","value":"a"}` +
 			`,{"op":"remove","path":"/status/encryptionStatus"}]`},
-		{"all elements take the list alone where the parent has more", siblings, []Ref{b, a}, version +
+		{"all elements: only the list is removed if the parent has other fields", siblings, []Ref{b, a}, version +
 			`,{"op":"test","path":"/status/encryptionStatus/healthReports/2/nodeName","value":"a"}` +
 			`,{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"}` +
 			`,{"op":"test","path":"/status/encryptionStatus/healthReports/0/nodeName","value":"a"}` +
@@ -58,7 +58,7 @@ status:
 		{"both forms", "metadata: {resourceVersion: \"42\"}\nstatus:\n  conditions:\n  - {type: KMSHealthReporter_b, message: '[]'}\n  encryptionStatus:" + reports, []Ref{b, {"b", FormCondition}}, version +
 			`,{"op":"test","path":"/status/conditions/0/type","value":"KMSHealthReporter_b"},{"op":"remove","path":"/status/conditions/0"}` +
 			`,{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"},{"op":"remove","path":"/status/encryptionStatus/healthReports/1"}]`},
-		{"an element of nobody keeps the list", "metadata: {resourceVersion: \"42\"}\nstatus:\n  encryptionStatus:\n    healthReports:\n    - {}\n    - {nodeName: b, " + element + "\n", []Ref{b}, version +
+		{"an element without a node keeps the list", "metadata: {resourceVersion: \"42\"}\nstatus:\n  encryptionStatus:\n    healthReports:\n    - {}\n    - {nodeName: b, " + element + "\n", []Ref{b}, version +
 			`,{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"},{"op":"remove","path":"/status/encryptionStatus/healthReports/1"}]`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

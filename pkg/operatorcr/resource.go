@@ -1,9 +1,9 @@
-// Package operatorcr is the one place that knows the operator resources: their
-// names, what of their status belongs to this project, and how that is changed.
+// Package operatorcr defines the operator resources: their names, which parts of their
+// status belong to this project, and how those are changed.
 //
-// Read takes a status apart: the reports of nodes, in either form and by any
-// writer, and our conditions. Removal is the patch that removes reports. Nothing here
-// judges what was read.
+// Read decodes a status: the reports of nodes, in either form and by any writer, and
+// this project's conditions. Removal is the patch that removes reports. The package does
+// not evaluate the reports.
 package operatorcr
 
 import (
@@ -14,7 +14,7 @@ import (
 
 // Resource is a kind of operator resource that reports are written to.
 type Resource struct {
-	// Plural is its name in URLs, and in our configuration.
+	// Plural is its name in URLs, and in the configuration.
 	Plural, Kind string
 	// EncryptionStatus is the path of the field whose list healthReports has the
 	// typed reports.
@@ -80,7 +80,7 @@ func (r Resource) WithReports(reports any) map[string]any {
 	for _, field := range slices.Backward(r.EncryptionStatus) {
 		value = map[string]any{field: value}
 	}
-	object := value.(map[string]any) //nolint:forcetypeassert // made above
+	object := value.(map[string]any) //nolint:forcetypeassert // created above
 	return r.with(object)
 }
 

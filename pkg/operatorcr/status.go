@@ -25,25 +25,25 @@ const (
 	FormTyped Form = "HealthReports"
 )
 
-// Report is what was read of one node in one form.
+// Report is the report of one node in one form.
 type Report struct {
 	Node string
 	Form Form
-	// Entries are what the node says, the write key first. None where Err tells why
-	// they cannot be read.
+	// Entries are the entries of the report, the write key first. None if they cannot be
+	// read; Err is the reason.
 	Entries []health.Entry
 	Err     error
-	// Since is when the node's present reporter first wrote; zero in the typed form.
+	// Since is when the node's current reporter first wrote; zero in the typed form.
 	Since time.Time
-	// Written is when the API server last took a write of it, by its own clock and
-	// to the second; zero where nobody is known to have written it.
+	// Written is when the API server last stored a write of it, by its own clock and
+	// to the second; zero if the writer is not known.
 	Written time.Time
-	// Ours means that a reporter of this project wrote it, though others may own a part
-	// of it, too. Writer is its field manager, or else the one that last did.
+	// Ours means that a reporter of this project wrote it, even if others own a part of
+	// it, too. Writer is that reporter's field manager, else the last writer's.
 	Ours   bool
 	Writer string
 
-	at []int // its places in the list that it is in
+	at []int // its indexes in its list
 }
 
 // Status is what belongs to this project in the status of an operator resource.
@@ -59,7 +59,7 @@ type Status struct {
 	typed typedList
 }
 
-// encryptionStatuses are the places where some resource has its typed reports.
+// encryptionStatuses are the paths at which resources have their typed reports.
 var encryptionStatuses = func() (paths [][]string) {
 	for _, r := range Resources {
 		if !slices.ContainsFunc(paths, func(had []string) bool { return slices.Equal(had, r.EncryptionStatus) }) {
@@ -69,7 +69,7 @@ var encryptionStatuses = func() (paths [][]string) {
 	return paths
 }()
 
-// NodeStatus is what an operator of static pods says of a node.
+// NodeStatus is the status of a node set by a static pod operator.
 type NodeStatus struct {
 	Name string
 	// Replacing means that the API server on the node is being replaced by one of another
@@ -77,15 +77,15 @@ type NodeStatus struct {
 	Replacing bool
 }
 
-// typedList is where healthReports is, and what is beside it.
+// typedList is the position of healthReports, and its sibling fields.
 type typedList struct {
 	path     []string // of encryptionStatus; nil: there is none
 	elements int
 	siblings bool // encryptionStatus has other fields
 }
 
-// Read takes an operator resource apart. What is malformed in it is passed over,
-// but for reports: those say what is wrong.
+// Read decodes an operator resource. Malformed parts of it are skipped, except reports:
+// those have an error.
 func Read(o *unstructured.Unstructured) *Status {
 	r := &Status{Version: o.GetResourceVersion(), Conditions: map[string]Condition{}}
 	writers := readWriters(o)
@@ -95,7 +95,7 @@ func Read(o *unstructured.Unstructured) *Status {
 		fields, _ := c.(map[string]any)
 		name, _ := fields["type"].(string)
 		if !strings.HasPrefix(name, prefix) {
-			continue // most are of others
+			continue // most conditions have other writers
 		}
 		condition := readCondition(fields)
 		node, isReport := health.NodeOf(condition.Type)
@@ -131,7 +131,7 @@ func (r *Status) readTyped(o *unstructured.Unstructured, writers writers) {
 			text := func(name string) string { s, _ := fields[name].(string); return s }
 			node := text("nodeName")
 			if node == "" {
-				continue // nobody's report
+				continue // a report without a node
 			}
 			report, known := byNode[node]
 			if !known {
@@ -181,7 +181,7 @@ func number(v any) int64 {
 	return 0
 }
 
-// Ref names a report.
+// Ref identifies a report.
 type Ref struct {
 	Node string
 	Form Form
@@ -190,8 +190,8 @@ type Ref struct {
 // Ref is the report's.
 func (r *Report) Ref() Ref { return Ref{r.Node, r.Form} }
 
-// Since is when the present reporter of a node first wrote its condition; zero
-// where there is none.
+// Since is when the current reporter of a node first wrote its condition; zero if there
+// is none.
 func (r *Status) Since(node string) time.Time {
 	for _, report := range r.Reports {
 		if report.Node == node && report.Form == FormCondition {

@@ -56,7 +56,7 @@ metadata:
           f:healthReports:
             'k:{"keyID":"2","nodeName":"a"}': {".": {}, f:detail: {}}
             'k:{"keyID":"1","nodeName":"a"}': {".": {}}
-  - manager: somebody
+  - manager: third-party
     time: "2026-05-08T11:58:00Z"
     fieldsV1:
       f:status:
@@ -99,7 +99,7 @@ status:
     - {nodeName: c, keyID: "1", status: Odd, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}
 `
 
-func TestReadTakesAResourceApart(t *testing.T) {
+func TestReadDecodesAResource(t *testing.T) {
 	got := Read(object(t, kubeAPIServer))
 	clock := func(h, m, s int) time.Time { return time.Date(2026, 5, 8, h, m, s, 0, time.UTC) }
 	if diff := cmp.Diff(map[string]Condition{
@@ -115,7 +115,7 @@ func TestReadTakesAResourceApart(t *testing.T) {
 		{Node: "a", Form: FormCondition, Entries: []health.Entry{every10, k1}, Since: clock(10, 0, 2), Written: clock(11, 59, 56), Ours: true, Writer: "kms-health-reporter-a"},
 		{Node: "a", Form: FormTyped, Entries: []health.Entry{k2, k1}, Written: clock(11, 59, 57), Ours: true, Writer: "kms-health-reports-a"},
 		{Node: "b", Form: FormCondition, Since: clock(10, 0, 1), Written: clock(11, 57, 0), Ours: true, Writer: "kms-health-reporter-b"},
-		{Node: "b", Form: FormTyped, Entries: []health.Entry{{KeyID: "1", KEKID: "k-6", Status: health.Unhealthy, LastChecked: clock(11, 57, 0), Detail: "sealed"}}, Written: clock(11, 58, 0), Writer: "somebody"},
+		{Node: "b", Form: FormTyped, Entries: []health.Entry{{KeyID: "1", KEKID: "k-6", Status: health.Unhealthy, LastChecked: clock(11, 57, 0), Detail: "sealed"}}, Written: clock(11, 58, 0), Writer: "third-party"},
 		{Node: "c", Form: FormCondition, Entries: []health.Entry{}},
 		{Node: "c", Form: FormTyped},
 	}
@@ -142,7 +142,7 @@ func TestReadTakesAResourceApart(t *testing.T) {
 }
 
 // The three kinds differ in where the typed form is.
-func TestReadKnowsAllKinds(t *testing.T) {
+func TestReadSupportsAllKinds(t *testing.T) {
 	const reports = `{healthReports: [{nodeName: a, keyID: "2", status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}]}`
 	const owned = `{"f:encryptionStatus": {"f:healthReports": {'k:{"keyID":"2","nodeName":"a"}': {}}}}`
 	for kind, where := range map[string]string{"KubeAPIServer": "%s", "OpenShiftAPIServer": "%s", "Authentication": `{%soauthAPIServer: %s}`} {
@@ -160,8 +160,8 @@ func TestReadKnowsAllKinds(t *testing.T) {
 	}
 }
 
-// What a writer signs is by field managers, by time, and by the form's own manager.
-func TestReportsAreSigned(t *testing.T) {
+// The writer of a report is found by field manager, time, and form.
+func TestReportsHaveTheirWriter(t *testing.T) {
 	long := strings.Repeat("n", 200)
 	field := func(manager, at, fields string) string {
 		return fmt.Sprintf("  - {manager: %q, time: %q, fieldsV1: {'f:status': %s}}\n", manager, at, fields)
@@ -187,7 +187,7 @@ func TestReportsAreSigned(t *testing.T) {
 		{"a human's, and then ours", "a", field("kubectl-edit", early, condition("a")) + field("kms-health-reporter-a", late, condition("a")), true, "kms-health-reporter-a", at(late)},
 		{"the spec alone is no report", "a", "  - {manager: x, time: '" + late + "', fieldsV1: {'f:spec': {}}}\n", false, "", time.Time{}},
 		{"without a time", "a", field("kms-health-reporter-a", "", condition("a")), true, "kms-health-reporter-a", time.Time{}},
-		{"a list that is owned as a whole", "a", field("somebody", late, `{'f:conditions': {}}`), false, "", time.Time{}},
+		{"a list that is owned as a whole", "a", field("third-party", late, `{'f:conditions': {}}`), false, "", time.Time{}},
 		{"what is malformed", "a", "  - 7\n  - {manager: 7, time: 7, fieldsV1: 7}\n" +
 			field("x", late, `{'f:conditions': {'k:{': {}, 'k:7': {}, 'k:{"type":7}': {}, 'v:"KMSHealthReporter_a"': {}, 'k:{"type":"KMSHealthReporter_"}': {}}}`) +
 			field("kms-health-reporter-a", early, condition("a")), true, "kms-health-reporter-a", at(early)},
@@ -202,7 +202,7 @@ func TestReportsAreSigned(t *testing.T) {
 	}
 }
 
-func TestReadPassesOverWhatIsMalformed(t *testing.T) {
+func TestReadSkipsMalformedParts(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text       string
 		reports    []string // node, form, error
@@ -212,7 +212,7 @@ func TestReadPassesOverWhatIsMalformed(t *testing.T) {
 		"no status":                      {`{metadata: {name: cluster}}`, nil, 0},
 		"status is a word":               {`{status: x}`, nil, 0},
 		"conditions are a map":           {`{status: {conditions: {a: b}}}`, nil, 0},
-		"elements are words and nothing": {`{status: {conditions: [x, 7, null, [], {}, {type: 7}, {status: "True"}, {type: KMSPluginsDegraded}]}}`, nil, 1},
+		"elements of other types":        {`{status: {conditions: [x, 7, null, [], {}, {type: 7}, {status: "True"}, {type: KMSPluginsDegraded}]}}`, nil, 1},
 		"managedFields is a word":        {`{metadata: {managedFields: x}, status: {conditions: [{type: KMSHealthReporter_a, message: "[]"}]}}`, []string{"a Condition "}, 0},
 		"a message that is none":         {`{status: {conditions: [{type: KMSHealthReporter_a, message: 7}]}}`, []string{"a Condition message is not a JSON array: unexpected end of JSON input"}, 0},
 		"a time that is none":            {`{status: {conditions: [{type: KMSHealthReporter_a, message: "[]", lastTransitionTime: noon}]}}`, []string{"a Condition "}, 0},
@@ -221,7 +221,7 @@ func TestReadPassesOverWhatIsMalformed(t *testing.T) {
 		"oauthAPIServer is a list":       {`{status: {oauthAPIServer: []}}`, nil, 0},
 		"healthReports is a map":         {`{status: {encryptionStatus: {healthReports: {}}}}`, nil, 0},
 		"elements of no node":            {`{status: {encryptionStatus: {healthReports: [x, null, {}, {keyID: "1"}]}}}`, nil, 0},
-		"an element that says nothing":   {`{status: {encryptionStatus: {healthReports: [{nodeName: a}]}}}`, []string{`a HealthReports lastCheckedTime: "" is not an RFC 3339 time`}, 0},
+		"an element without fields":      {`{status: {encryptionStatus: {healthReports: [{nodeName: a}]}}}`, []string{`a HealthReports lastCheckedTime: "" is not an RFC 3339 time`}, 0},
 		"one bad element, and good ones": {`{status: {encryptionStatus: {healthReports: [{nodeName: a, status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z"}, {nodeName: a}, {nodeName: a, status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z"}]}}}`, []string{`a HealthReports lastCheckedTime: "" is not an RFC 3339 time`}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestReadPassesOverWhatIsMalformed(t *testing.T) {
 	}
 }
 
-func TestAllConditionsAreReadWhereTheyAreAskedFor(t *testing.T) {
+func TestReadConditionsReturnsAllConditions(t *testing.T) {
 	got := ReadConditions(object(t, `{status: {conditions: [x, {}, {type: Degraded, status: "True", reason: R, message: m, lastTransitionTime: "2026-05-08T10:00:00Z"}, {type: KMSHealthReporter_a}]}}`))
 	want := map[string]Condition{
 		"Degraded":            {"Degraded", "True", "R", "m", time.Date(2026, 5, 8, 10, 0, 0, 0, time.UTC)},

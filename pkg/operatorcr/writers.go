@@ -10,7 +10,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/health"
 )
 
-// writers are who wrote each report, as the object's managedFields tell.
+// writers are the writers of each report, from the object's managedFields.
 type writers map[writerKey]writer
 
 type writerKey struct {
@@ -21,17 +21,17 @@ type writerKey struct {
 type writer struct {
 	manager string
 	written time.Time
-	ours    bool // a reporter of this project has it, whoever else has a part of it
+	ours    bool // a reporter of this project owns it, even if others own a part of it
 }
 
-// sign says on a report who wrote it.
+// sign sets the writer of a report.
 func (w writers) sign(r *Report) {
 	by := w[writerKey{r.Form, r.Node}]
 	r.Written, r.Writer, r.Ours = by.written, by.manager, by.ours
 }
 
-// readWriters walks the managedFields as they were decoded: to make typed ones of
-// them first would cost more than all the rest.
+// readWriters walks the decoded managedFields: converting them to typed ones first would
+// cost more than all other work.
 func readWriters(o *unstructured.Unstructured) writers {
 	all := writers{}
 	managed, _, _ := unstructured.NestedFieldNoCopy(o.Object, "metadata", "managedFields")
@@ -86,8 +86,8 @@ func keyField(key, name string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	// Most keys have no escapes, and then a quote is a string's end: a decoder for
-	// each would cost more than all the rest.
+	// Most keys have no escapes, so a quote ends the string: a decoder for each would cost
+	// more than all other work.
 	if _, value, found := strings.Cut(raw, `"`+name+`":"`); found && !strings.Contains(raw, `\`) {
 		value, _, found = strings.Cut(value, `"`)
 		return value, found

@@ -90,7 +90,7 @@ func (in *Input) problems() []bad {
 		all = append(all, bad{"configuration", operatorcr.True, "Configuration_Invalid", in.Configuration, time.Time{}})
 	}
 	for _, t := range in.Targets {
-		if s := t.Delivery; s.Reason.Trouble() {
+		if s := t.Delivery; s.Reason.NeedsAction() {
 			all = append(all, bad{t.Name + "/delivery", operatorcr.True, "Delivery_" + string(s.Reason), t.Name + ": " + s.Message, time.Time{}})
 		}
 		if c, ok := ofPlugins(t); ok && c.Status != operatorcr.False {

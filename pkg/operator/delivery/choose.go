@@ -7,8 +7,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 )
 
-// ThirdPartyContainer is the name of the init container that another operator of
-// this field adds to its API servers' pods.
+// ThirdPartyContainer is the name of the init container that a third-party operator adds
+// to its API servers' pods.
 const ThirdPartyContainer = "kms-health-reporter"
 
 // Choice is the delivery chosen for a target, and why.
@@ -18,9 +18,9 @@ type Choice struct {
 	Message  string
 }
 
-// choose decides how the target's reporters get beside the sockets. Only the pods'
-// specs count, which the owner of the API server writes: whoever may write reports
-// must not be able to end those of others.
+// choose decides how the target's reporters are deployed. Only the pods' specs count,
+// which the owner of the API server writes: a third-party writer of reports must not be
+// able to stop the other reporters.
 func (s *Snapshot) choose(pods []apiServerPod) Choice {
 	if d := s.Target.Delivery; d != v1alpha1.DeliveryAuto {
 		return Choice{d, Configured, fmt.Sprintf("%s, as configured", d)}

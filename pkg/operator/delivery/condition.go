@@ -32,13 +32,13 @@ func (c *Controller) writeCondition(ctx context.Context, s *Snapshot, status *St
 	return err
 }
 
-// standsTrouble reports whether the condition reports something that somebody must act
-// on.
-func standsTrouble(s *Snapshot) bool {
+// conditionNeedsAction reports whether the current condition requires action by an
+// administrator.
+func conditionNeedsAction(s *Snapshot) bool {
 	if s.Resource == nil {
 		return false
 	}
-	return Reason(s.Resource.Conditions[ConditionType].Reason).Trouble()
+	return Reason(s.Resource.Conditions[ConditionType].Reason).NeedsAction()
 }
 
 // unanswered reports whether the API server did not answer: all targets have that
@@ -48,10 +48,9 @@ func unanswered(err error) bool {
 	return errors.As(err, &failed)
 }
 
-// report makes a status visible: in metrics, and to whoever asks for Statuses. An
-// empty message is a matter of a moment, and not reported. What an earlier process
-// reported, as the condition shows, is no Event again; nor is a first status that no
-// condition shows.
+// report publishes a status: in metrics, and by Statuses. A status with an empty message
+// is transient, and not reported. There is no Event for a status that an earlier process
+// reported, according to the condition, nor for a first status without a condition.
 func (c *Controller) report(e *entry, s *Snapshot, o *Outcome) {
 	for secret, at := range o.Expiries {
 		c.metrics.expiry.WithLabelValues(e.target.Name, secret).Set(float64(at.Unix()))
@@ -81,7 +80,7 @@ func (c *Controller) report(e *entry, s *Snapshot, o *Outcome) {
 	c.Changed()
 }
 
-// Statuses are how the deliveries stand, by target.
+// Statuses are the states of the deliveries, by target.
 func (c *Controller) Statuses() map[string]Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()

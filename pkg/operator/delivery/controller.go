@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// settle is how long a sync waits for more of the same change.
+	// settle is how long a sync waits for related changes.
 	settle = 20 * time.Millisecond
-	// resync is how often a target is synced though nothing changes: no watch reports
-	// what became of Secrets with credentials.
+	// resync is how often a target is synced without a change: Secrets with credentials
+	// are not watched.
 	resync = time.Minute
 	// A target whose sync failed is synced again after these.
 	firstRetry, lastRetry = 500 * time.Millisecond, 10 * time.Second
@@ -39,7 +39,7 @@ const (
 type Options struct {
 	Client      dynamic.Interface
 	Credentials *credentials.Manager
-	// Approve says that the operator may approve its own certificate requests.
+	// Approve means that the operator may approve its own certificate requests.
 	Approve bool
 	// CA returns the certificates, PEM, that API servers are verified with.
 	CA func() ([]byte, error)
@@ -48,8 +48,8 @@ type Options struct {
 	TLS func() (settings tlsprofile.Settings, problem string, known bool)
 	// Namespace is the operator's own, where its reporters run too.
 	Namespace string
-	// OpenShift says whether this is OpenShift. Nil: it is where its Infrastructure
-	// exists.
+	// OpenShift is whether this is OpenShift. Nil: it is detected by the existence of its
+	// Infrastructure.
 	OpenShift *bool
 	// KubeletRoot is the kubelets' folder on the nodes.
 	KubeletRoot string
@@ -165,14 +165,14 @@ func (c *Controller) processNextItem(ctx context.Context) bool {
 	return true
 }
 
-// sync brings one target to what it should be. It returns when to sync it again at
-// the latest; zero: it is gone.
+// sync brings one target to its desired state. It returns when to sync it again at the
+// latest; zero: it was removed.
 func (c *Controller) sync(ctx context.Context, name string) (again time.Duration) {
 	config := c.config.Load()
 	if config == nil {
 		return resync
 	}
-	// What is recorded of a target is known only when the ClusterRoles are.
+	// The recorded state of a target is in its ClusterRole.
 	anchors := unreadable(map[string]readable{"clusterroles": c.cluster.Roles})
 	l, exists := c.life(config, name)
 	if !exists {
@@ -186,7 +186,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	}
 	if problem != nil { // too little is known, or nothing may be changed
 		if anchors == nil && l.deleting && !l.configured && l.state.Namespace == "" {
-			// Nothing was created of it but the condition, and it cannot be read any more.
+			// Only its condition was created, and it can no longer be read.
 			_ = c.writeCondition(ctx, s, nil)
 			c.forget(name)
 			return settle
@@ -214,8 +214,8 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	return c.finish(ctx, e, s, outcome)
 }
 
-// execute executes a plan. Where the condition goes, it goes first: the ClusterRole that
-// goes with it is what shows after a restart that something is left.
+// execute executes a plan. If the condition is removed, it is removed first: after a
+// restart, the ClusterRole shows that something is left.
 func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
@@ -225,7 +225,7 @@ func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outc
 		}
 	}
 	o := c.executor.Execute(ctx, s, plan)
-	o.NoCondition = plan.RemoveCondition || plan.Phase == Renewing && !o.Status.Reason.Trouble() && !standsTrouble(s)
+	o.NoCondition = plan.RemoveCondition || plan.Phase == Renewing && !o.Status.Reason.NeedsAction() && !conditionNeedsAction(s)
 	return o
 }
 

@@ -74,7 +74,7 @@ func (p *planner) daemonSet() error {
 	return nil
 }
 
-// asNamed assumes that the endpoints' folders are those of the nodes.
+// asNamed assumes that the endpoints' folders have the same path on the nodes.
 func asNamed(plugins []v1alpha1.Plugin) []sockets.Folder {
 	var folders []sockets.Folder
 	for _, p := range plugins {
@@ -103,8 +103,8 @@ func lastKnown(last, folders []sockets.Folder) []sockets.Folder {
 	return all
 }
 
-// inOwnersPods plans what pods mount that are not the operator's: a file for each
-// plugin set that one of them has or is about to have, and credentials.
+// inOwnersPods plans the objects that other owners' pods mount: a file for each plugin set
+// that one of them has or is about to have, and credentials.
 func (p *planner) inOwnersPods(d v1alpha1.Delivery) error {
 	sets := [][]v1alpha1.Plugin{p.live()}
 	for _, a := range p.pods {

@@ -35,10 +35,10 @@ type Executor struct {
 	Event func(target, eventType, reason, message string)
 }
 
-// Outcome is what came of a plan. It is reported whatever it is.
+// Outcome is the result of executing a plan. Every outcome is reported.
 type Outcome struct {
 	Status Status
-	// NoCondition says that the condition is not written.
+	// NoCondition means that the condition is not written.
 	NoCondition bool
 	// Recorded is what was last recorded of the target.
 	Recorded Recorded
@@ -79,7 +79,7 @@ func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcom
 		x.problems = append(x.problems, problemOf(err))
 	}
 	if len(x.problems) > 0 {
-		if o.Status.Reason.Trouble() {
+		if o.Status.Reason.NeedsAction() {
 			x.problems = append(x.problems, Problem(o.Status))
 		}
 		o.Status = worst(x.problems)
@@ -87,7 +87,7 @@ func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcom
 	return o
 }
 
-// problemOf is what an error means to an administrator.
+// problemOf is the Problem of an error.
 func problemOf(err error) Problem {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -183,7 +183,7 @@ func (x *execution) inject(ctx context.Context) error {
 		live := &unstructured.Unstructured{Object: content}
 		outcome, result, err := x.Applier.Apply(ctx, x.plan.Inject.Object, live)
 		if err == nil && outcome == apply.Unchanged && result == nil && x.state.Injected == nil {
-			result = live // it was injected before, and that was not recorded
+			result = live // it was injected before, but not recorded
 		}
 		if err != nil || outcome == apply.Lagging || result == nil {
 			return err
@@ -234,14 +234,14 @@ func (x *execution) remove(ctx context.Context) error {
 			x.event("Deleted", "Secret "+namespace+"/"+name)
 		}
 		x.state.Secrets = slices.DeleteFunc(slices.Clone(x.state.Secrets), func(s string) bool { return s == name })
-		x.requeue(time.Second) // no watch reports a Secret that is gone
+		x.requeue(time.Second) // Secrets are not watched
 	}
 	return nil
 }
 
-// inUse reports what a pod of the target mounts, of what the plan deletes. Pods that are
-// the owner's come at any time, and one whose ConfigMap is gone never starts: so this asks
-// the API server, which knows of those that the watch has yet to deliver.
+// inUse reports which of the objects to delete a pod of the target mounts. The owner may
+// create pods at any time, and one whose ConfigMap was deleted never starts: so this lists
+// from the API server, which also has those that the watch has not delivered yet.
 func (x *execution) inUse(ctx context.Context) (func(kind, namespace, name string) bool, error) {
 	t := x.snapshot.Target
 	here := slices.ContainsFunc(x.plan.Delete, func(o *unstructured.Unstructured) bool {

@@ -141,9 +141,9 @@ func userOf(spec *corev1.PodSpec, container string) *int64 {
 	return &root
 }
 
-// wasReverted reports whether somebody else has changed what is ours in the
-// Deployment since it was applied. While it is not known what became of an injection,
-// since its end was not recorded, the change may be our own.
+// wasReverted reports whether another client has changed the injected fields of the
+// Deployment since they were applied. If the result of an injection was not recorded, the
+// change may be the operator's own.
 func (p *planner) wasReverted(d *appsv1.Deployment) bool {
 	was := p.State.Injected
 	return was != nil && was.Deployment == d.Name && was.UID == string(d.UID) && p.State.Intended == was.Sent &&
@@ -183,8 +183,8 @@ func (p *planner) eject() bool {
 	return false
 }
 
-// imageProven reports whether each node of the target was seen to start the image,
-// and plans the pods that show it.
+// imageProven reports whether each node of the target has started the image once, and
+// plans the pods that test it.
 func (p *planner) imageProven() bool {
 	if p.state.Proven == p.Config.Image {
 		return true

@@ -10,15 +10,15 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 )
 
-// life is a target as it is to be synced: that of the configuration, or an earlier one
-// that is being removed.
+// life is a target to sync: that of the configuration, or an earlier one that is being
+// removed.
 type life struct {
 	target v1alpha1.Target
 	state  State
-	// deleting says that everything of it is to be removed; superseded, that another
+	// deleting means that all its objects are to be removed; superseded, that another
 	// target of the configuration has its operator resource.
 	deleting, superseded bool
-	// configured says that it is a target of the configuration as it is now.
+	// configured means that it is a target of the current configuration.
 	configured bool
 	// otherInstallation is the namespace of the operator that owns it; empty: ours.
 	otherInstallation string
@@ -57,7 +57,7 @@ func lifeOf(config *v1alpha1.OperatorConfiguration, name string, recorded v1alph
 	return l, true
 }
 
-// samePlace reports whether two forms of a target are of one API server.
+// samePlace reports whether two versions of a target are of one API server.
 func samePlace(a, b *v1alpha1.Target) bool {
 	return a.Namespace == b.Namespace && a.Resource == b.Resource
 }

@@ -16,7 +16,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		syncs: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kms_health_operator_syncs_total",
-			Help: "Syncs of a target: from what exists to what should.",
+			Help: "Syncs of a target from observed to desired state.",
 		}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kms_health_operator_errors_total",

@@ -27,8 +27,8 @@ type readable interface {
 	FailedFor() time.Duration
 }
 
-// unreadable is the Problem of sources that are not known, nil where all are. Without
-// a message it is a matter of a moment.
+// unreadable is the Problem of sources that are not known, nil if all are. Without a
+// message it is transient.
 func unreadable(sources map[string]readable) *Problem {
 	waiting := false
 	for _, what := range slices.Sorted(maps.Keys(sources)) {
@@ -47,12 +47,12 @@ func unreadable(sources map[string]readable) *Problem {
 	return nil
 }
 
-// starting is for how long an API server that has just started may refuse what it will
-// allow: its authorizer does not know the roles yet.
+// starting is for how long an API server that has just started may deny requests that it
+// will allow: its authorizer has not read the roles yet.
 const starting = 10 * time.Second
 
 // refused are the Problems of sources that were known, and that the operator may no
-// longer read. While a read fails for another reason, what was read before stands.
+// longer read. While a read fails for another reason, the last known state is used.
 func refused(sources map[string]readable) (all []Problem) {
 	for _, what := range slices.Sorted(maps.Keys(sources)) {
 		if err := sources[what].Err(); err != nil && sources[what].FailedFor() > starting && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) {
@@ -160,7 +160,7 @@ func (c *Controller) observeCluster(s *Snapshot) *Problem {
 	return nil
 }
 
-// readCA reads the CA, or returns the last that could be read, and why this one cannot.
+// readCA reads the CA, or returns the last one that could be read, and the error.
 func (c *Controller) readCA() (ca []byte, problem string) {
 	read, err := c.CA()
 	c.mu.Lock()
@@ -191,7 +191,7 @@ func (c *Controller) observeOwn(s *Snapshot, t *source.Target) {
 	add("ConfigMap", c.cluster.ConfigMaps)
 	add("ServiceAccount", c.cluster.ServiceAccount)
 	add("Pod", c.cluster.OwnPods)
-	if !s.NamespaceMissing { // in one that does not exist there is nothing, nor any right to look
+	if !s.NamespaceMissing { // a namespace that does not exist has no objects, and no rights to list them
 		add("ConfigMap", t.ConfigMaps)
 		add("ServiceAccount", t.ServiceAccount)
 		add("Role", t.SecretRole)

@@ -9,8 +9,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-// Phase of a target's life. It follows from a Snapshot alone: nothing that happened
-// before counts but what is there now.
+// Phase of a target's life. It is derived from a Snapshot only: the observed state counts,
+// not the history.
 type Phase string
 
 const (
@@ -32,16 +32,16 @@ const (
 	RemovingWorkloads  Phase = "RemovingWorkloads"
 	RemovingMounts     Phase = "RemovingMounts"
 	RemovingIdentities Phase = "RemovingIdentities"
-	// Idle: there are plugins, but none for a reporter of ours. The ClusterRole stays,
-	// which remembers them.
+	// Idle: there are plugins, but none for an own reporter. The ClusterRole is kept, which
+	// records them.
 	Idle Phase = "Idle"
 	// RemovingReports: the roll-up removes the reports and its conditions.
 	RemovingReports Phase = "RemovingReports"
-	// Gone: nothing is left but the ClusterRole and the condition, which go now.
+	// Gone: only the ClusterRole and the condition are left, and are removed.
 	Gone Phase = "Gone"
 )
 
-// removal says which kinds each phase of a removal deletes.
+// removal has the kinds that each phase of a removal deletes.
 var removal = []struct {
 	phase Phase
 	kinds []string
@@ -51,16 +51,16 @@ var removal = []struct {
 	{RemovingIdentities, []string{"ServiceAccount", "ClusterRoleBinding", "Role"}},
 }
 
-// intent is what should become of a target.
+// intent is the desired outcome for a target.
 type intent struct {
 	phase Phase // Blocked, Waiting, Renewing, Active, or a removal's last: Idle or Gone
 	// choice is the delivery of an Active target.
 	choice Choice
 	status Status // of a target that is not Active
-	off    bool   // nobody is to report
+	off    bool   // no reporter should report
 }
 
-// decide decides what should become of a target.
+// decide decides the intent for a target.
 func (p *planner) decide() intent {
 	s := p.Snapshot
 	switch {
@@ -93,7 +93,7 @@ func (p *planner) decide() intent {
 }
 
 // waitingFor is the status of a target of which too little is known. An empty message
-// is only a matter of a moment.
+// means a transient state.
 func (p *planner) waitingFor() Status {
 	if e := p.Encryption; e != nil && e.Problem != "" {
 		return Status{EncryptionConfigUnreadable, e.Problem}

@@ -1,9 +1,9 @@
 // Package delivery decides what reporters one API server gets, and delivers them.
 //
-// A Snapshot is what exists, built from the sources. Make makes a Plan of it, which is
-// pure, and the Executor executes the Plan. The Outcome reaches the target's condition,
-// the metrics, the ClusterOperator and an Event, whatever it is. The Controller does
-// this for each target, whenever something of it changes.
+// A Snapshot is the observed state, built from the sources. Make, a pure function, makes a
+// Plan of it, and the Executor executes the Plan. Every Outcome is reported in the
+// target's condition, the metrics, the ClusterOperator and an Event. The Controller does
+// this for each target, whenever its state changes.
 package delivery
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 )
 
-// Plan is what is to be done for a target, in the order of its fields.
+// Plan is the actions for a target, in the order of its fields.
 type Plan struct {
 	Phase Phase
 
@@ -30,11 +30,11 @@ type Plan struct {
 	Anchor *unstructured.Unstructured
 	// Apply is applied in order.
 	Apply []*unstructured.Unstructured
-	// Credentials are made where the operator makes them, or renewed.
+	// Credentials are created or renewed by the operator.
 	Credentials []CredentialsWanted
-	// Workloads are what runs. They come after what they mount.
+	// Workloads are applied after the objects that they mount.
 	Workloads []*unstructured.Unstructured
-	// Inject is the part of a Deployment that is ours; Eject, that it holds none.
+	// Inject is the part of a Deployment to apply; Eject means to remove it.
 	Inject *Injection
 	Eject  bool
 	// RenewCA are objects in which only the CA of the API server is replaced.
@@ -47,17 +47,17 @@ type Plan struct {
 	// RemoveCondition removes the target's condition: there is nothing to report.
 	RemoveCondition bool
 
-	// SetsKnown says that the plugin sets are known, but for the revisions in Pending,
-	// which will be in a moment.
+	// SetsKnown means that the plugin sets are known, except for the revisions in Pending,
+	// which will be known soon.
 	SetsKnown bool
 	Pending   map[string]bool
-	// Off says that nobody is to report any more; Clean, that nobody of ours can.
+	// Off means that no reporter should report any more; Clean, that no own reporter can.
 	Off, Clean bool
 
 	// State is what to record.
 	State  State
 	Status Status
-	// Requeue is when to plan again though nothing changes; zero: never.
+	// Requeue is when to plan again even without a change; zero: never.
 	Requeue time.Time
 }
 
@@ -68,13 +68,13 @@ type CredentialsWanted struct {
 	Name      string
 }
 
-// planner carries what the steps of a plan share.
+// planner is the state shared by the steps of a plan.
 type planner struct {
 	*Snapshot
 	plan     *Plan
 	state    State
 	pods     []apiServerPod
-	pending  bool // there are pods whose plugin set will be known in a moment
+	pending  bool // there are pods whose plugin set will be known soon
 	problems []Problem
 	waits    []string
 	awaits   bool // for pods of the API server

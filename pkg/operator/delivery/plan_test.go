@@ -113,7 +113,7 @@ func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
 
 	replaced := fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "2")), delivered(t, first))
 	if plan := planOf(t, replaced); names(plan.Delete) != "Pod/"+old {
-		t.Errorf("with its pod gone, %q goes", names(plan.Delete))
+		t.Errorf("after its pod was deleted, %q is deleted", names(plan.Delete))
 	}
 }
 
@@ -209,7 +209,7 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 	if plan.Inject == nil {
 		t.Fatalf("%+v", plan.Status)
 	}
-	// What came of it, as the API server shows it.
+	// The result, as the API server shows it.
 	injected := deployment(2)
 	if err := podspec.Inject(&injected.Spec.Template.ObjectMeta, &injected.Spec.Template.Spec, plan.Inject.Options); err != nil {
 		t.Fatal(err)
@@ -217,7 +217,7 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 	s.State = plan.State
 	s.State.Injected = &Injected{Deployment: "apiserver", UID: "d", Generation: 2, Seen: injectionSeen(injected), Sent: plan.State.Intended}
 
-	// An injection whose end was not remembered: killed in between, say.
+	// An injection whose result was not recorded, for example after a kill in between.
 	known := s.State.Injected
 	s.State.Injected = &Injected{Deployment: "apiserver", UID: "d", Generation: 1, Seen: "as it was before", Sent: "something else"}
 	s.Deployment = injected

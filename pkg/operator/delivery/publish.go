@@ -7,7 +7,7 @@ import (
 
 // Rollup is the controller of the roll-ups, as far as deliveries need it.
 type Rollup interface {
-	// Set sets what is known of a target; Remove says that it is gone.
+	// Set sets the published state of a target; Remove removes the target.
 	Set(t Published)
 	Remove(name string)
 	// IsDone reports whether nothing of a target is left on its operator resource.
@@ -20,28 +20,28 @@ type Rollup interface {
 type Published struct {
 	v1alpha1.Target
 	Sources *source.Target
-	// State has the plugin sets, as last known; SetsKnown says that they are.
+	// State has the last known plugin sets; SetsKnown means that they are known.
 	State     State
 	SetsKnown bool
-	// Pending are revisions whose plugin set will be known in a moment.
+	// Pending are revisions whose plugin set will be known soon.
 	Pending map[string]bool
-	// Off says that nobody is to report any more; Clean, that nobody of ours can.
+	// Off means that no reporter should report any more; Clean, that no own reporter can.
 	Off, Clean bool
-	// Superseded says that another target has the resource now, or another installation
+	// Superseded means that another target has the resource now, or another installation
 	// the target: nothing of it is read or written.
 	Superseded bool
-	// Unmanaged says that no report is to be removed.
+	// Unmanaged means that no report is to be removed.
 	Unmanaged bool
-	// NamespaceMissing says that there is no place for pods.
+	// NamespaceMissing means that the target's namespace does not exist.
 	NamespaceMissing bool
-	// Optional are the conditions wanted beyond the usual ones.
+	// Optional are the additional conditions that are configured.
 	Optional []string
-	// Tool is what admins of this cluster type: oc or kubectl.
+	// Tool is the command line tool in messages: oc or kubectl.
 	Tool string
 }
 
-// publish hands the roll-up what is known of a target; where nothing was decided, what
-// was known before.
+// publish sends the state of a target to the roll-up; if nothing was decided, the last
+// known state.
 func (c *Controller) publish(config *v1alpha1.OperatorConfiguration, l life, e *entry, s *Snapshot, plan *Plan) {
 	p := e.published
 	if p.Name == "" && plan == nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // ConditionType is the condition on an operator resource that reports how its
-// target's reporters are delivered. No StatusSyncer takes it up: its suffix is none
-// of theirs.
+// target's reporters are delivered. No StatusSyncer aggregates it: it has none of their
+// suffixes.
 const ConditionType = "KMSHealthDelivery"
 
 // Reason of a delivery's status.
@@ -57,16 +57,16 @@ const (
 	Removed            Reason = "Removed"
 )
 
-// property is what a reason means for those who see it.
+// property is the severity and meaning of a reason.
 type property struct {
 	status   metav1.ConditionStatus
 	severity string // the type of its Event
-	// underWay marks what ends without anybody's help.
+	// underWay marks a state that ends without intervention.
 	underWay bool
 	reasons  []Reason
 }
 
-// properties are those of all reasons, the most severe first: of several, that one is
+// properties are those of all reasons, the most severe first: if several apply, the most severe one is
 // reported.
 var properties = []property{
 	{metav1.ConditionFalse, corev1.EventTypeWarning, false, []Reason{
@@ -101,8 +101,10 @@ func (r Reason) rank() int { _, rank := r.find(); return rank }
 // EventType is that of an Event with this reason.
 func (r Reason) EventType() string { return r.property().severity }
 
-// Trouble reports whether somebody must act.
-func (r Reason) Trouble() bool { return r != "" && r.property().severity == corev1.EventTypeWarning }
+// NeedsAction reports whether an administrator must act.
+func (r Reason) NeedsAction() bool {
+	return r != "" && r.property().severity == corev1.EventTypeWarning
+}
 
 // UnderWay reports whether a delivery with this reason is on its way.
 func (r Reason) UnderWay() bool { return r.property().underWay }
@@ -136,7 +138,7 @@ func worst(problems []Problem) Status {
 	var messages []string
 	for _, p := range sorted {
 		text := p.Message
-		if p.Reason != sorted[0].Reason { // the first one stands beside the message
+		if p.Reason != sorted[0].Reason { // the first one is the condition's reason
 			text = fmt.Sprintf("%s: %s", p.Reason, p.Message)
 		}
 		messages = append(messages, text)

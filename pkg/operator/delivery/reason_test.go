@@ -77,20 +77,20 @@ func TestEachReasonHasOneEntryInTheTable(t *testing.T) {
 	}
 }
 
-func TestReasonIsEitherTroubleOrUnderWayOrComplete(t *testing.T) {
+func TestReasonNeedsActionOrIsUnderWayOrComplete(t *testing.T) {
 	class := func(r Reason) string {
 		switch {
-		case r.Trouble() && !r.UnderWay():
-			return "trouble"
-		case !r.Trouble() && r.UnderWay():
+		case r.NeedsAction() && !r.UnderWay():
+			return "needs action"
+		case !r.NeedsAction() && r.UnderWay():
 			return "under way"
-		case !r.Trouble():
+		case !r.NeedsAction():
 			return "complete"
 		}
-		return "both trouble and under way"
+		return "both needs action and under way"
 	}
 	last := 0
-	order := []string{"trouble", "under way", "complete"}
+	order := []string{"needs action", "under way", "complete"}
 	for i, r := range ranked() {
 		if r.rank() != i {
 			t.Errorf("%s has rank %d, want %d", r, r.rank(), i)
@@ -98,13 +98,13 @@ func TestReasonIsEitherTroubleOrUnderWayOrComplete(t *testing.T) {
 		is := class(r)
 		at := slices.Index(order, is)
 		if at < last {
-			t.Errorf("%s (%s) stands after less severe reasons", r, is)
+			t.Errorf("%s (%s) is listed after less severe reasons", r, is)
 		}
 		last = max(last, at)
 		if complete := (Status{Reason: r}).Condition() == operatorcr.True; complete != (is == "complete") {
 			t.Errorf("%s is %s, and its condition is %s", r, is, Status{Reason: r}.Condition())
 		}
-		if warning := r.EventType() == corev1.EventTypeWarning; warning != (is == "trouble") {
+		if warning := r.EventType() == corev1.EventTypeWarning; warning != (is == "needs action") {
 			t.Errorf("%s is %s, and its Event is of type %s", r, is, r.EventType())
 		}
 	}
@@ -119,7 +119,7 @@ func TestMostSevereProblemIsReportedFirst(t *testing.T) {
 		"two of one reason, in the order of their messages": {[]Problem{{NoReporters, "b"}, {NoReporters, "a"}}, Status{NoReporters, "a; b"}},
 		"one twice":                           {[]Problem{{NoReporters, "a"}, {NoReporters, "a"}}, Status{NoReporters, "a"}},
 		"the more severe one later":           {[]Problem{{TLSProfileInvalid, "a"}, {Forbidden, "b"}}, Status{Forbidden, "b; TLSProfileInvalid: a"}},
-		"trouble before what is under way":    {[]Problem{{Progressing, "a"}, {TLSProfileInvalid, "b"}}, Status{TLSProfileInvalid, "b; Progressing: a"}},
+		"a problem before progress":           {[]Problem{{Progressing, "a"}, {TLSProfileInvalid, "b"}}, Status{TLSProfileInvalid, "b; Progressing: a"}},
 		"several of each, each with its name": {[]Problem{{NoReporters, "c"}, {Refused, "b"}, {NoReporters, "a"}, {Refused, "d"}}, Status{Refused, "b; d; NoReporters: a; NoReporters: c"}},
 	} {
 		before := len(c.problems)

@@ -46,8 +46,8 @@ func (p *planner) prune() {
 	p.pruneSecrets()
 }
 
-// podGoes reports whether a pod of ours that is no longer wanted may go now. A
-// companion that another replaces stays until that one runs.
+// podGoes reports whether an own pod that is no longer wanted may be deleted now. A
+// companion that is being replaced stays until its successor runs.
 func (p *planner) podGoes(o *unstructured.Unstructured) bool {
 	switch v1alpha1.Delivery(o.GetLabels()[manifests.DeliveryLabel]) {
 	case v1alpha1.DeliveryDaemonSet:
@@ -104,7 +104,7 @@ func (p *planner) remove(i intent) error {
 	p.plan.Status = Status{Removing, removingText[phase]}
 	switch {
 	case unknown != "":
-		p.plan.Status.Message = "" // known in a moment
+		p.plan.Status.Message = "" // known soon
 		if why := p.OwnProblems[unknown]; why != "" {
 			p.plan.Status = Status{SourceUnreadable, fmt.Sprintf("what is left of kind %s cannot be listed: %s", unknown, why)}
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 )
 
-// reportCredentials takes over what is to be reported of a credential: also of one that
-// works, and whose renewal does not.
+// reportCredentials reports the state of a credential, also of one that works but whose
+// renewal fails.
 func (x *execution) reportCredentials(c CredentialsWanted, r *credentials.Result) {
 	if !r.Next.IsZero() {
 		x.requeue(max(time.Second, r.Next.Sub(x.Clock.Now())))
@@ -48,8 +48,8 @@ func kubeconfigOf(o *unstructured.Unstructured) (path []string, text string) {
 	return path, text
 }
 
-// withCA is a patch of an object, as it was read, whose kubeconfig has another CA than
-// that of the API server, and nothing else.
+// withCA is a patch that replaces only an outdated CA in the kubeconfig of an object, as
+// it was read.
 func withCA(o *unstructured.Unstructured, ca []byte) (patch *unstructured.Unstructured, changed bool) {
 	path, text := kubeconfigOf(o)
 	if text == "" || len(ca) == 0 {
@@ -81,7 +81,7 @@ func withCA(o *unstructured.Unstructured, ca []byte) (patch *unstructured.Unstru
 	return patch, true
 }
 
-// renewCA replaces the CA in what is otherwise left as it is.
+// renewCA replaces the CA in objects that are otherwise not changed.
 func (x *execution) renewCA(ctx context.Context) error {
 	for _, patch := range x.plan.RenewCA {
 		raw, err := applybody.Marshal(patch.Object)
@@ -91,7 +91,7 @@ func (x *execution) renewCA(ctx context.Context) error {
 		_, err = x.Client.Resource(apply.ResourceOf(patch)).Namespace(patch.GetNamespace()).
 			Patch(ctx, patch.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manifests.Manager})
 		switch {
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // it has changed since, and the watch will show it
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // it has changed since, and the watch will deliver that
 		case err != nil:
 			return fmt.Errorf("replace the CA of %s: %w", apply.Key(patch), err)
 		default:

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// replaceAfter is for how long a pod of ours that has ended for good is left: one
+	// replaceAfter is for how long an own pod that has ended permanently is left: one
 	// that a kubelet does not admit ends at once, and so would the next.
 	replaceAfter = 30 * time.Second
 	// firstReport is how long a reporter may take to its first report, beyond four
@@ -24,7 +24,7 @@ const (
 	firstReport = 3 * time.Minute
 )
 
-// replaceEnded deletes wanted pods that have ended for good: by an eviction, a
+// replaceEnded deletes wanted pods that have ended permanently: by an eviction, a
 // graceful shutdown of their node, or a kubelet that did not admit them. The sync after
 // it makes them again.
 func (p *planner) replaceEnded() {
@@ -41,8 +41,8 @@ func (p *planner) replaceEnded() {
 	}
 }
 
-// ended reports whether a pod has ended, and must not have. A pod that proves an image
-// ends in order.
+// ended reports whether a pod has ended that should run. A pod that proves an image ends
+// normally.
 func ended(o, wanted *unstructured.Unstructured) bool {
 	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
 	return phase == string(corev1.PodFailed) ||
@@ -75,8 +75,8 @@ func (p *planner) reporters() {
 	p.writing()
 }
 
-// running finds reporters that do not run: for a reason that somebody must see to, or
-// not yet.
+// running finds reporters that do not run: for a reason that requires action, or not
+// yet.
 func (p *planner) running(pods []*unstructured.Unstructured) {
 	waiting := 0
 	for _, o := range pods {
@@ -136,13 +136,13 @@ func (p *planner) inOwnPods() {
 	}
 }
 
-// writing finds reporters that run, and never wrote.
+// writing finds reporters that run, but have not written a report.
 func (p *planner) writing() {
 	if p.Resource == nil {
 		return
 	}
 	wait := firstReport + 4*p.Config.Probe.Interval.Duration
-	var silent []string
+	var missing []string
 	for node, began := range p.newReporters() {
 		if !slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return a.Node == node }) || reportedSince(p.Resource, node, began) {
 			continue
@@ -151,11 +151,11 @@ func (p *planner) writing() {
 			p.requeue(due)
 			continue
 		}
-		silent = append(silent, node)
+		missing = append(missing, node)
 	}
-	if len(silent) > 0 {
-		slices.Sort(silent)
-		p.problem(ReportersNotWriting, fmt.Sprintf("the reporters of %v run and have written no report to %s/cluster: their logs show why", silent, p.Target.Resource))
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		p.problem(ReportersNotWriting, fmt.Sprintf("the reporters of %v run and have written no report to %s/cluster: their logs show why", missing, p.Target.Resource))
 	}
 }
 
@@ -217,9 +217,9 @@ func (p *planner) newReporters() map[string]time.Time {
 	return began
 }
 
-// otherClock is from which difference on between the time of a report by its node's
-// clock and the time of its write by the API server's a node's clock is wrong: less is
-// the time that a write takes.
+// otherClock is the difference between the time of a report by its node's clock and the
+// time of its write by the API server's clock from which the node's clock is considered
+// wrong: a smaller difference is the duration of a write.
 const otherClock = 10 * time.Second
 
 // beganSince reports whether a node's reporter first wrote its condition after a

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// roleSettled is how long the API server's authorizer may take to know of a Role.
+	// roleSettled is how long the API server's authorizer may take to read a new Role.
 	roleSettled = 500 * time.Millisecond
 	// revisionRetry is when to read a revision's Secret again that could not be read.
 	revisionRetry = 10 * time.Second
@@ -30,11 +30,11 @@ const (
 type roleRead struct {
 	version string
 	since   time.Time
-	// inForce says that this form of it, or an earlier one, was there for long enough.
+	// inForce means that this form of it, or an earlier one, has existed for long enough.
 	inForce bool
 }
 
-// revisionRead is the plugin set of a revision, as its Secret has it.
+// revisionRead is the plugin set of a revision, from its Secret.
 type revisionRead struct {
 	set encryption.Set
 	// until is when to read it again; zero: never, since its Secret does not change.
@@ -51,7 +51,7 @@ func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 	}
 	current := c.roleInForce(e, role)
 	if e.sources.Secret == nil {
-		return // it is followed from the next sync on
+		return // it is watched from the next sync on
 	}
 	if !e.sources.Secret.Known() {
 		if err := e.sources.Secret.Err(); err != nil {

@@ -17,33 +17,34 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Snapshot is all that a decision about one target rests on. It is not changed once
-// it is made.
+// Snapshot is the observed state of one target, on which decisions are based. It is
+// immutable.
 type Snapshot struct {
 	manifests.Input
 	Now time.Time
-	// Deleting says that everything of the target is to be removed; Superseded, that
+	// Deleting means that all objects of the target are to be removed; Superseded, that
 	// another target has its operator resource now, and reports there.
 	Deleting, Superseded bool
-	// Unmanaged says that nothing is to be changed but what expires.
+	// Unmanaged means that only what expires is renewed.
 	Unmanaged bool
 	// KubeletRoot is the kubelets' folder on the nodes.
 	KubeletRoot string
 
-	// OtherInstallation, where another one owns the target, says which, and what to do.
+	// OtherInstallation, if another one owns the target, is a text with its name and what
+	// to do.
 	OtherInstallation string
 	// PolicyProblem is why the reporters' admission policy is not in force.
 	PolicyProblem string
 	// TLSProblem and CAProblem are why a TLS profile or CA is not in force. What was
-	// in force before stays, as far as there was anything.
+	// in force before stays in force.
 	TLSProblem, CAProblem string
 	// SourceProblems are why sources of the target cannot be read.
 	SourceProblems []Problem
 
-	// ReportsLeft says that reports and roll-ups of the target are still to be removed
+	// ReportsLeft means that reports and roll-ups of the target are still to be removed
 	// from its operator resource.
 	ReportsLeft bool
-	// NamespaceMissing says that the target's namespace does not exist.
+	// NamespaceMissing means that the target's namespace does not exist.
 	NamespaceMissing bool
 
 	// Encryption is nil while it is not known: the Secret cannot be read.
@@ -51,12 +52,12 @@ type Snapshot struct {
 	// Pods are the API server's, nil while they are not known.
 	Pods       []*corev1.Pod
 	Deployment *appsv1.Deployment // the one to patch, or patched earlier; nil: there is none
-	Injected   bool               // fields of it are ours
+	Injected   bool               // it has injected fields
 	Resource   *operatorcr.Status // nil: there is none
 
-	// Own is what exists of ours for this target.
+	// Own are the operator's existing objects for this target.
 	Own []*unstructured.Unstructured
-	// OwnKnown says of each kind whether Own holds all of it; OwnProblems, why it cannot.
+	// OwnKnown is, by kind, whether Own has all objects; OwnProblems, why it has not.
 	OwnKnown    map[string]bool
 	OwnProblems map[string]string
 
@@ -69,7 +70,7 @@ type Encryption struct {
 	Live      encryption.Config            // empty where there is no Secret
 	Revisions map[string][]v1alpha1.Plugin // plugin sets of the revisions of running pods, as far as they were read
 	Pending   map[string]bool              // revisions about to be read
-	// Problem is why the live Secret is not understood. The last set stays in force.
+	// Problem is why the live Secret is invalid. The last set stays in force.
 	Problem string
 }
 
@@ -101,7 +102,7 @@ func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) s
 	return ""
 }
 
-// number is what a revision is.
+// number matches a revision.
 var number = regexp.MustCompile(`^[0-9]{1,10}$`)
 
 // Revisions are those that running pods use, sorted.
@@ -124,7 +125,7 @@ func (s *Snapshot) Revisions() []string {
 	return slices.Compact(all)
 }
 
-// Alive reports whether a pod is on a node and has not ended for good.
+// Alive reports whether a pod is on a node and has not ended permanently.
 func Alive(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
@@ -141,7 +142,7 @@ func (s *Snapshot) setsKnown() bool {
 	return s.Target.Plugins != nil || s.Encryption != nil && s.Encryption.Problem == "" || s.State.Live != nil
 }
 
-// live is the plugin set of the configuration as it is now.
+// live is the plugin set of the current configuration.
 func (s *Snapshot) live() []v1alpha1.Plugin {
 	switch {
 	case s.Target.Plugins != nil:
@@ -161,12 +162,12 @@ func endpoints(plugins []v1alpha1.Plugin) []string {
 	return all
 }
 
-// own returns what is ours of a kind.
+// own returns the operator's objects of a kind.
 func (s *Snapshot) own(kind string) []*unstructured.Unstructured {
 	return slices.DeleteFunc(slices.Clone(s.Own), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })
 }
 
-// find returns what is there of a desired object.
+// find returns the existing object for a desired one.
 func (s *Snapshot) find(desired *unstructured.Unstructured) *unstructured.Unstructured {
 	if at := slices.IndexFunc(s.Own, func(o *unstructured.Unstructured) bool { return apply.Key(o) == apply.Key(desired) }); at >= 0 {
 		return s.Own[at]

@@ -11,10 +11,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 )
 
-// State is what the operator must still know after a restart, and while neither
-// Secrets nor ConfigMaps can be read. It is kept in an annotation of the target's
-// ClusterRole, which no plugin encrypts; that ClusterRole is made first and
-// removed last.
+// State is what the operator needs after a restart, also while neither Secrets nor
+// ConfigMaps can be read. It is stored in an annotation of the target's ClusterRole,
+// which no plugin encrypts; that ClusterRole is created first and removed last.
 type State struct {
 	// Installation is the namespace of the operator that owns the target.
 	Installation string `json:"installation,omitempty"`
@@ -25,7 +24,7 @@ type State struct {
 	PodSelector map[string]string `json:"podSelector,omitempty"`
 	Container   string            `json:"container,omitempty"`
 
-	// Static says that the configuration has the plugin set, and that there is no Role
+	// Static means that the configuration has the plugin set, and that there is no Role
 	// for reading Secrets.
 	Static bool `json:"static,omitempty"`
 
@@ -34,7 +33,7 @@ type State struct {
 	Delivery    v1alpha1.Delivery    `json:"delivery,omitempty"`
 	Credentials v1alpha1.Credentials `json:"credentials,omitempty"`
 
-	// InTarget says that something may be in the target's namespace.
+	// InTarget means that the target's namespace may contain objects of the operator.
 	InTarget bool `json:"inTarget,omitempty"`
 	// Secrets are the names of the credentials made in the target's namespace.
 	Secrets []string `json:"secrets,omitempty"`
@@ -47,7 +46,7 @@ type State struct {
 	// API server runs, nothing else shows them.
 	Folders []sockets.Folder `json:"folders,omitempty"`
 
-	// Proven is the image that every node of the target was seen to start.
+	// Proven is the image that every node of the target has started once.
 	Proven string `json:"proven,omitempty"`
 	// Intended is the hash of what is to be applied to a Deployment, recorded before it
 	// is; Injected is what was last applied to one.
@@ -55,7 +54,7 @@ type State struct {
 	Injected *Injected `json:"injected,omitempty"`
 	// Deployment is the name of that Deployment.
 	Deployment string `json:"deployment,omitempty"`
-	// Reverted says that its owner removed it again.
+	// Reverted means that its owner removed it again.
 	Reverted bool `json:"reverted,omitempty"`
 }
 
@@ -64,9 +63,9 @@ type Injected struct {
 	Deployment string `json:"deployment"`
 	UID        string `json:"uid"`
 	Generation int64  `json:"generation"`
-	// Seen is the fingerprint of what is ours in the pod template.
+	// Seen is the fingerprint of the injected fields in the pod template.
 	Seen string `json:"seen"`
-	// Sent is what was intended.
+	// Sent is the hash of the intended injection.
 	Sent string `json:"sent,omitempty"`
 }
 
@@ -96,7 +95,7 @@ func (r Recorded) newerThan(version string) bool {
 	return comparable && !shown
 }
 
-// withoutDelivery is the state of a target that has plugins, and no reporter of ours.
+// withoutDelivery is the state of a target that has plugins, and no own reporter.
 func (s State) withoutDelivery() State {
 	return State{
 		Installation: s.Installation, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector, Container: s.Container,

@@ -9,8 +9,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
-// entry is what is kept of a target between its syncs. Its fields are of the one
-// worker that syncs it, but for those under the Controller's mu.
+// entry is the state of a target between its syncs. Its fields are used by the one worker
+// that syncs it, except those guarded by the Controller's mu.
 type entry struct {
 	target    v1alpha1.Target // as it was last synced
 	sources   *source.Target
@@ -56,7 +56,7 @@ func (c *Controller) Targets() []v1alpha1.Target {
 	return all
 }
 
-// entry returns what is kept of a target, with sources for it as it is now.
+// entry returns the state of a target, with sources for its current configuration.
 func (c *Controller) entry(l life) *entry {
 	name := l.target.Name
 	c.mu.Lock()
@@ -79,7 +79,7 @@ func (c *Controller) entry(l life) *entry {
 	return e
 }
 
-// forget ends what is kept of a target that is gone.
+// forget removes the state of a target that was removed.
 func (c *Controller) forget(name string) {
 	c.mu.Lock()
 	e := c.targets[name]

@@ -14,7 +14,7 @@ import (
 // lag is for how long a write counts while the watch does not show it.
 const lag = 2 * time.Second
 
-// now is when the tests judge.
+// now is the time of the evaluation.
 var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
@@ -35,8 +35,8 @@ func plugins(keys ...string) []v1alpha1.Plugin {
 // target is a target as its delivery publishes it.
 type target struct{ delivery.Published }
 
-// knows is a target whose live plugins are those of keys.
-func knows(keys ...string) *target {
+// withKeys is a target whose live plugins are those of keys.
+func withKeys(keys ...string) *target {
 	t := &target{delivery.Published{SetsKnown: true, State: delivery.State{Live: plugins(keys...)}, Tool: "oc"}}
 	t.Name, t.Resource, t.Namespace = "api", v1alpha1.ResourceKubeAPIServers, "ns"
 	t.PodSelector, t.Container = map[string]string{"app": "api"}, "api"

@@ -1,10 +1,9 @@
-// Package rollup keeps the roll-up of every target on its operator resource: what
-// package rollup makes of the reports there, of the target's pods, and of their nodes.
+// Package rollup keeps the roll-up of every target on its operator resource: the result
+// of pkg/rollup for the reports there, the target's pods, and their nodes.
 //
-// It works beside the delivery of reporters and waits for nothing of it, so that it
-// goes on while Secrets and ConfigMaps cannot be read: it reads operator resources,
-// Nodes and Pods alone. From the delivery it gets, whenever that changes, which
-// plugins each pod has.
+// It is independent of the delivery of reporters, so that it works while Secrets and
+// ConfigMaps cannot be read: it reads only operator resources, Nodes and Pods. The
+// delivery publishes the plugins of each pod to it whenever they change.
 package rollup
 
 import (
@@ -32,17 +31,17 @@ import (
 )
 
 const (
-	// settle is how long a sync waits for more of the same change: reporters write
-	// one by one.
+	// settle is how long a sync waits for related changes: reporters write one after
+	// another.
 	settle = 20 * time.Millisecond
-	// resync is how often a target is judged though nothing changes.
+	// resync is how often a target is synced without a change.
 	resync = 5 * time.Minute
 	// A target whose roll-up could not be written is synced again after these.
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
-	// afterOutage is for how long after an outage of the API server missing reports mean
-	// nothing: nobody could report, and kubelets, which retry ever less often while it is
-	// away, up to every half minute, know of their pods what was before. Until they do, a
-	// pod that was replaced meanwhile looks like one whose reporter stopped reporting.
+	// afterOutage is for how long after an outage of the API server missing reports are
+	// excused: no reporter could write, and kubelets, whose retries back off to every half
+	// minute during the outage, still have the old state of their pods. Until they are
+	// updated, a pod that was replaced looks like one whose reporter stopped reporting.
 	afterOutage    = time.Minute
 	requestTimeout = 10 * time.Second
 	// workers is how many targets are synced at a time.
@@ -57,21 +56,21 @@ type Options struct {
 	// Event records an Event of a target.
 	Event    func(target, eventType, reason, message string)
 	Registry prometheus.Registerer
-	// Clock is for timers. Now is the time by the API server's clock, by which reports
-	// are judged.
+	// Clock is for timers. Now is the time by the API server's clock, which the age of
+	// reports is computed with.
 	Clock clock.WithTicker
 	Now   func() time.Time
-	// Changed is called when a target has come to something else than before; Gone,
-	// when nothing of it is left on its resource. They must not block.
+	// Changed is called when the verdict of a target has changed; Gone, when nothing of
+	// it is left on its resource. They must not block.
 	Changed func()
 	Gone    func(target string)
 }
 
-// Verdict is what a target came to.
+// Verdict is the result of a target's last sync.
 type Verdict struct {
-	// Result is nil while too little is known to judge, and where KMS is off.
+	// Result is nil while too little is known, and if KMS is off.
 	Result *rollup.Result
-	// Done says that nothing of a target is left on its resource, and nobody of ours
+	// Done means that nothing of a target is left on its resource, and no own reporter
 	// can write there.
 	Done bool
 }
@@ -88,13 +87,13 @@ type Controller struct {
 	targets map[string]*entry
 }
 
-// entry is what is kept of a target between its syncs. Its fields are of the one
-// worker that syncs it, but for those under the Controller's mu.
+// entry is the state of a target between its syncs. Its fields are used by the one worker
+// that syncs it, except those guarded by the Controller's mu.
 type entry struct {
 	removed  map[operatorcr.Ref]removal
 	replaced rollup.Replacements
-	// outage says that the API server is away; quietUntil, how long missing reports mean
-	// nothing after it.
+	// outage means that the API server is unreachable; quietUntil is until when missing
+	// reports are excused after it.
 	outage     bool
 	quietUntil time.Time
 
@@ -117,7 +116,7 @@ func New(o Options) *Controller {
 	return c
 }
 
-// Set sets what is known of a target. Until then, nothing is done about it.
+// Set sets the published state of a target. Before that, the target is not synced.
 func (c *Controller) Set(t delivery.Published) {
 	c.mu.Lock()
 	e := c.targets[t.Name]
@@ -139,7 +138,7 @@ func forCompare(t delivery.Published) delivery.Published {
 	return t
 }
 
-// Remove forgets a target that is gone.
+// Remove removes a target.
 func (c *Controller) Remove(name string) {
 	c.mu.Lock()
 	delete(c.targets, name)
@@ -152,7 +151,7 @@ func (c *Controller) Remove(name string) {
 // Wake syncs a target.
 func (c *Controller) Wake(name string) { c.queue.AddAfter(name, settle) }
 
-// Verdict returns what a target last came to, and whether it was judged yet.
+// Verdict returns the last verdict of a target, and whether there is one yet.
 func (c *Controller) Verdict(name string) (Verdict, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,8 +194,8 @@ func (c *Controller) processNextItem(ctx context.Context) bool {
 	return true
 }
 
-// sync brings the roll-up of one target about. It returns when to sync it again at the
-// latest, by the API server's clock; zero: it is gone.
+// sync updates the roll-up of one target. It returns when to sync it again at the
+// latest, by the API server's clock; zero: it was removed.
 func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	c.mu.Lock()
 	e := c.targets[name]
@@ -209,7 +208,7 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	s := &syncing{Controller: c, entry: e, target: &t, now: c.Now()}
 	s.again = s.now.Add(resync)
 	verdict, judged := s.judge(ctx)
-	if !judged { // too little is known for another
+	if !judged { // too little is known for a new one
 		return s.again
 	}
 	c.metrics.set(name, verdict.Result)
@@ -248,7 +247,7 @@ func (s *syncing) requeue(at time.Time) {
 	}
 }
 
-// judge rolls up. judged is false while a source that it rests on is not known.
+// judge evaluates the target. judged is false while a required source is not known.
 func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	t := s.target
 	if t.Superseded {
@@ -286,7 +285,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	if s.waits() {
 		return v, true
 	}
-	// A removal is of the very version that was read, so it comes before our write.
+	// A removal applies to the version that was read, so it comes before the write.
 	var cleaned error
 	if !t.Unmanaged {
 		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Reports: resource.Reports, Nodes: nodes, Made: created})
@@ -312,11 +311,11 @@ func (s *syncing) takeOff(ctx context.Context, resource *operatorcr.Status) (v V
 	return v
 }
 
-// inOutage reports whether the API server is away, or was a moment ago.
+// inOutage reports whether the API server is unreachable, or was until recently.
 func (s *syncing) inOutage(err error) bool {
 	switch {
 	case err != nil:
-		s.outage = true // its end wakes us
+		s.outage = true // its end wakes the controller
 		return true
 	case s.outage:
 		s.outage, s.quietUntil = false, s.now.Add(afterOutage)
@@ -328,14 +327,14 @@ func (s *syncing) inOutage(err error) bool {
 	return true
 }
 
-// restsOnStale reports whether a verdict is another for reports that did not come. A
-// plugin that is known to be unhealthy is reported all the same.
+// restsOnStale reports whether missing reports change a verdict. A plugin that is known
+// to be unhealthy is still reported.
 func restsOnStale(r *rollup.Result) bool {
 	return r.Condition(rollup.Degraded).Status != operatorcr.True &&
 		slices.ContainsFunc(r.Rows, func(row rollup.Row) bool { return row.State == rollup.Stale })
 }
 
-// waits reports whether a write failed a moment ago.
+// waits reports whether the retry of a failed write is pending.
 func (s *syncing) waits() bool {
 	left := s.retry.Left(s.target.Name)
 	if left > 0 {
@@ -344,7 +343,7 @@ func (s *syncing) waits() bool {
 	return left > 0
 }
 
-// finish keeps the outcome of the writes, and asks for another try of what failed.
+// finish keeps the outcome of the writes, and schedules a retry of failed ones.
 func (s *syncing) finish(err error) {
 	delay := s.retry.Observe(s.target.Name, err)
 	if delay == 0 {
@@ -352,12 +351,12 @@ func (s *syncing) finish(err error) {
 	}
 	s.requeue(s.now.Add(delay))
 	s.metrics.errors.WithLabelValues(s.target.Name).Inc()
-	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no answer at all
+	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no response
 		s.quietUntil = s.now.Add(afterOutage)
 	}
 }
 
-// writeKey is the keyID of the plugin that encrypts what is written now.
+// writeKey is the keyID of the plugin that encrypts new data.
 func writeKey(live []v1alpha1.Plugin) string {
 	for _, p := range live {
 		if p.Role == v1alpha1.RoleWrite {

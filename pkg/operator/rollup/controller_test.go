@@ -16,30 +16,30 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// begin has both nodes report, and the roll-up written and shown: one write.
+// begin makes both nodes report, and waits until the roll-up is written and shown: one write.
 func (s *fixture) begin(targets ...*target) (stale time.Duration) {
 	s.Helper()
 	stale = s.report("a", "b")
 	s.show()
 	if len(targets) == 0 {
-		targets = []*target{knows("2")}
+		targets = []*target{withKeys("2")}
 	}
 	s.set(targets[0])
 	s.settled()
-	if w := s.wants(1, "first"); degraded(w.apply) != "False AsExpected" {
+	if w := s.wantWrites(1, "first"); degraded(w.apply) != "False AsExpected" {
 		s.Fatalf("written: %s", w.body)
 	}
 	s.showWritten()
 	return stale
 }
 
-func TestSilenceIsToldAtItsDeadlineThoughNobodyWrites(t *testing.T) {
+func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		stale := s.begin()
 		s.until(stale)
-		s.wants(1, "at the last instant at which all is fresh")
+		s.wantWrites(1, "at the last instant at which all is fresh")
 		s.until(stale + 1)
-		w := s.wants(2, "an instant later")
+		w := s.wantWrites(2, "an instant later")
 		if w.at != stale+1 || degraded(w.apply) != "Unknown ReporterStale" {
 			t.Errorf("at %s: %s", w.at, w.body)
 		}
@@ -48,7 +48,7 @@ func TestSilenceIsToldAtItsDeadlineThoughNobodyWrites(t *testing.T) {
 		}
 		s.showWritten()
 		s.until(stale + time.Hour)
-		s.wants(2, "and nothing more")
+		s.wantWrites(2, "and nothing more")
 		if want := []string{"AsExpected", "AsExpected", "AsExpected", "ReporterStale", "ReporterStale", "ReporterStale"}; !slices.Equal(s.events, want) {
 			t.Errorf("events %q, want %q", s.events, want)
 		}
@@ -56,7 +56,7 @@ func TestSilenceIsToldAtItsDeadlineThoughNobodyWrites(t *testing.T) {
 }
 
 // Each report moves the deadline.
-func TestWhoReportsIsNotSilent(t *testing.T) {
+func TestFreshReportsAreNotStale(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
 		var stale time.Duration
@@ -67,9 +67,9 @@ func TestWhoReportsIsNotSilent(t *testing.T) {
 			s.show()
 		}
 		s.until(stale)
-		s.wants(1, "while both report every 30 seconds")
+		s.wantWrites(1, "while both report every 30 seconds")
 		s.until(stale + 1)
-		s.wants(2, "when they have stopped")
+		s.wantWrites(2, "when they have stopped")
 	})
 }
 
@@ -78,7 +78,7 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 		s.failing(apierrors.NewInternalError(errors.New("away")))
 		s.report("a", "b")
 		s.show()
-		s.set(knows("2"))
+		s.set(withKeys("2"))
 		s.until(20 * time.Second)
 		tried := s.written()
 		for i, want := range []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
@@ -96,17 +96,17 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 			t.Error("no verdict, though only writing fails")
 		}
 
-		// News do not hasten it.
+		// A change does not make the retry earlier.
 		s.report("a")
 		s.show()
 		s.settled()
-		s.wants(len(tried), "when a report comes meanwhile")
+		s.wantWrites(len(tried), "when a report comes meanwhile")
 		s.failing(nil)
 		s.until(tried[len(tried)-1].at + 5*time.Second)
-		s.wants(len(tried)+1, "when it is time")
+		s.wantWrites(len(tried)+1, "when it is time")
 		s.showWritten()
 
-		// What mended begins anew.
+		// After a recovery the backoff starts again.
 		s.failing(apierrors.NewInternalError(errors.New("away again")))
 		stale := s.report("a", "b")
 		s.show()
@@ -122,57 +122,57 @@ func TestAWriteIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.report("a", "b")
 		s.show()
-		s.set(knows("2"))
+		s.set(withKeys("2"))
 		s.settled()
-		first := s.wants(1, "first")
-		for i := range 5 { // what comes is of before the write
+		first := s.wantWrites(1, "first")
+		for i := range 5 { // the events are from before the write
 			s.until(first.at + time.Duration(i)*300*time.Millisecond)
 			s.report("a")
 			s.show()
 		}
 		s.until(first.at + lag)
-		s.wants(1, "while the watch may lag")
+		s.wantWrites(1, "while the watch may lag")
 		s.until(first.at + lag + 1)
-		second := s.wants(2, "when it lags no more, and does not show it")
+		second := s.wantWrites(2, "when it lags no more, and does not show it")
 		if degraded(second.apply) != degraded(first.apply) {
 			t.Errorf("%s, want %s", second.body, first.body)
 		}
 		s.showWritten()
 		s.until(30 * time.Second)
-		s.wants(2, "when it shows it")
+		s.wantWrites(2, "when it shows it")
 
-		// Somebody takes it away.
-		s.stands = nil
+		// Another client removes it.
+		s.shown = nil
 		s.show()
 		s.settled()
-		s.wants(3, "when it is gone")
+		s.wantWrites(3, "when it is gone")
 	})
 }
 
-// What is new is written at once, also a moment after a write.
-func TestNewsAreWrittenThoughTheWatchLagsBehind(t *testing.T) {
+// A change is written at once, also right after a write.
+func TestAChangeIsWrittenAlthoughTheWatchLagsBehind(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.report("a", "b")
 		s.show()
-		s.set(knows("2"))
+		s.set(withKeys("2"))
 		s.settled()
-		s.wants(1, "first")
+		s.wantWrites(1, "first")
 		s.reports["a"][0].Status = health.Error
 		s.show()
 		s.until(time.Since(s.start) + settle)
-		if w := s.wants(2, "a is ill"); degraded(w.apply) != "True PluginError" {
+		if w := s.wantWrites(2, "a is unhealthy"); degraded(w.apply) != "True PluginError" {
 			t.Errorf("written: %s", w.body)
 		}
 		s.report("a")
 		s.show()
 		s.until(time.Since(s.start) + settle)
-		if w := s.wants(3, "a is well"); degraded(w.apply) != "False AsExpected" {
+		if w := s.wantWrites(3, "a is healthy"); degraded(w.apply) != "False AsExpected" {
 			t.Errorf("written: %s", w.body)
 		}
 	})
 }
 
-// A burst is one pass.
+// A burst is one sync.
 func TestReportsThatComeOneByOneAreRolledUpTogether(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
@@ -183,18 +183,18 @@ func TestReportsThatComeOneByOneAreRolledUpTogether(t *testing.T) {
 			s.until(time.Since(s.start) + settle/4)
 		}
 		s.settled()
-		if w := s.wants(2, "both ill"); w.at != 10*time.Second+settle {
+		if w := s.wantWrites(2, "both unhealthy"); w.at != 10*time.Second+settle {
 			t.Errorf("written at %s", w.at)
 		}
 	})
 }
 
-func TestATargetThatLeavesIsForgotten(t *testing.T) {
+func TestStateOfARemovedTargetIsDropped(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.failing(apierrors.NewInternalError(errors.New("away")))
 		s.report("a", "b")
 		s.show()
-		s.set(knows("2"))
+		s.set(withKeys("2"))
 		s.until(10 * time.Second)
 		lists := func() int {
 			n := 0
@@ -221,31 +221,31 @@ func TestATargetThatLeavesIsForgotten(t *testing.T) {
 			t.Errorf("left: %v %v", s.targets, s.metrics.results)
 		}
 
-		// It comes back, and waits for nothing of before.
-		s.set(knows("2"))
+		// It is added again, without any earlier state.
+		s.set(withKeys("2"))
 		s.settled()
 		again := s.written()[tried:]
 		if len(again) != 2 || again[1].at-again[0].at != firstRetry {
 			t.Errorf("it begins with %+v", again)
 		}
 		if lists() != 2 {
-			t.Errorf("what it looks at was not let go: listed %d times", lists())
+			t.Errorf("its sources were not stopped: listed %d times", lists())
 		}
 	})
 }
 
-func TestNothingIsSaidWhileTooLittleIsKnown(t *testing.T) {
+func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		quiet := func(when string) {
 			t.Helper()
-			s.wants(0, when)
+			s.wantWrites(0, when)
 			if v, judged := s.Verdict("api"); judged {
 				t.Errorf("%s: the verdict is %+v", when, v)
 			}
 		}
 		s.settled()
 		quiet("before any target was told")
-		unknown := knows().but(func(t *delivery.Published) { t.SetsKnown = false })
+		unknown := withKeys().but(func(t *delivery.Published) { t.SetsKnown = false })
 		s.set(unknown)
 		s.settled()
 		if v, judged := s.Verdict("api"); !judged || v != (Verdict{}) {
@@ -265,7 +265,7 @@ func TestNothingIsSaidWhileTooLittleIsKnown(t *testing.T) {
 		quiet("pods cannot be listed")
 		s.listing(source.Pods, nil)
 		s.until(time.Since(s.start) + 2*time.Second)
-		if w := s.wants(1, "pods are known"); degraded(w.apply) != "False AsExpected" {
+		if w := s.wantWrites(1, "pods are known"); degraded(w.apply) != "False AsExpected" {
 			t.Errorf("written: %s", w.body)
 		}
 	})

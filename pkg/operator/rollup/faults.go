@@ -15,7 +15,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// beside is an API server's pod with what stands beside the API server.
+// beside is an API server's pod with its plugin and reporter containers.
 type beside struct {
 	tool      string
 	pod       *corev1.Pod
@@ -58,7 +58,7 @@ func isReporter(container string) bool {
 	return container == podspec.ContainerName || container == delivery.ThirdPartyContainer
 }
 
-// look has the commands that show more, by keyID, and the reporter's under "".
+// look has the commands that show the logs, by keyID, and the reporter's under "".
 func (b *beside) look() map[string]string {
 	all := map[string]string{}
 	if b.reporter != nil {
@@ -82,8 +82,8 @@ func (b *beside) logs(container string) string {
 	return fmt.Sprintf("%s logs -n %s %s -c %s", b.tool, b.pod.Namespace, b.pod.Name, container)
 }
 
-// serves is the container of a plugin: the only one, or the one that is told the
-// socket.
+// serves is the container of a plugin: the only one, or the one with the socket in its
+// arguments.
 func (b *beside) serves(p v1alpha1.Plugin, names []string) string {
 	if len(names) == 1 {
 		return names[0]

@@ -15,7 +15,7 @@ func with(containers ...corev1.Container) *corev1.Pod {
 	return pod("a", func(p *corev1.Pod) { p.Spec.Containers = containers })
 }
 
-func told(c corev1.Container, args ...string) corev1.Container {
+func withArgs(c corev1.Container, args ...string) corev1.Container {
 	c.Args = args
 	return c
 }
@@ -25,7 +25,7 @@ func initially(p *corev1.Pod, containers ...corev1.Container) *corev1.Pod {
 	return p
 }
 
-func TestWhereToLook(t *testing.T) {
+func TestLogCommands(t *testing.T) {
 	api, kms, sidecar := container("api", "sockets"), container("kms", "sockets"), container("kms-health", "sockets")
 	two := []corev1.Container{container("kms-new", "sockets"), container("kms-old", "sockets")}
 	companion := &corev1.Pod{}
@@ -47,21 +47,21 @@ func TestWhereToLook(t *testing.T) {
 		{"a plugin", with(api, container("other"), kms), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms"}},
 		{"the API server's container is the first", with(api, kms), "", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms"}},
 		{"the API server's container is the first but our own", with(sidecar, api, kms), "", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health"}},
-		{"a plugin in an init container that goes on", initially(with(api), kms), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms"}},
+		{"a plugin in a restartable init container", initially(with(api), kms), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms"}},
 		{"a plugin and a sidecar", with(api, kms, sidecar), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health"}},
 		{"a plugin and a companion", with(api, kms), "api", companion, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n kms-health kms-health-api-0a1b"}},
 		{"a companion takes the place of a sidecar", with(api, kms, sidecar), "api", companion, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n kms-health kms-health-api-0a1b"}},
-		{"another make's reporter", initially(with(api, kms), container("kms-health-reporter", "sockets")), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health-reporter"}},
+		{"third-party reporter", initially(with(api, kms), container("kms-health-reporter", "sockets")), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health-reporter"}},
 		{"a plugin on the host, elsewhere", with(onHost, container("other")), "api", companion, []string{"2"}, map[string]string{"": "oc logs -n kms-health kms-health-api-0a1b"}},
 		{"no such container", with(api, kms), "apiserver", companion, []string{"2"}, map[string]string{"": "oc logs -n kms-health kms-health-api-0a1b"}},
 		{"no volume with sockets", with(container("api"), kms), "api", nil, []string{"2"}, map[string]string{}},
 
 		{"two keys of one plugin", with(api, kms), "api", nil, []string{"2", "1"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "1": "oc logs -n ns api-a -c kms"}},
-		{"two plugins by their arguments", with(api, told(two[0], "--listen", "unix:///s/kms-2.sock"), told(two[1], "--listen=/s/kms-1.sock")), "api", nil, []string{"2", "1"}, map[string]string{"2": "oc logs -n ns api-a -c kms-new", "1": "oc logs -n ns api-a -c kms-old"}},
+		{"two plugins by their arguments", with(api, withArgs(two[0], "--listen", "unix:///s/kms-2.sock"), withArgs(two[1], "--listen=/s/kms-1.sock")), "api", nil, []string{"2", "1"}, map[string]string{"2": "oc logs -n ns api-a -c kms-new", "1": "oc logs -n ns api-a -c kms-old"}},
 		{"two plugins by command and environment", with(api, command, environment), "api", nil, []string{"2", "1"}, map[string]string{"2": "oc logs -n ns api-a -c kms-new", "1": "oc logs -n ns api-a -c kms-old"}},
-		{"the API server itself is told the sockets", with(told(api, "kms-2.sock"), two[0], told(two[1], "kms-2.sock")), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms-old"}},
-		{"two plugins that are told nothing", with(api, two[0], two[1]), "api", nil, []string{"2", "1"}, map[string]string{}},
-		{"kms-1 is not kms-11", with(api, told(two[0], "kms-11.sock"), told(two[1], "kms-1.sock")), "api", nil, []string{"1", "11"}, map[string]string{"1": "oc logs -n ns api-a -c kms-old", "11": "oc logs -n ns api-a -c kms-new"}},
+		{"the API server itself has the sockets in its arguments", with(withArgs(api, "kms-2.sock"), two[0], withArgs(two[1], "kms-2.sock")), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms-old"}},
+		{"two plugins without arguments", with(api, two[0], two[1]), "api", nil, []string{"2", "1"}, map[string]string{}},
+		{"kms-1 is not kms-11", with(api, withArgs(two[0], "kms-11.sock"), withArgs(two[1], "kms-1.sock")), "api", nil, []string{"1", "11"}, map[string]string{"1": "oc logs -n ns api-a -c kms-old", "11": "oc logs -n ns api-a -c kms-new"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := beside{tool: "oc", pod: tt.pod, container: tt.container, plugins: plugins(tt.keys...), reporter: tt.reporter, namespace: "kms-health"}
@@ -109,9 +109,9 @@ func TestFaults(t *testing.T) {
 			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
 		{"a plugin crashes", api(status(crash("kms"))), nil, []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms", Why: "CrashLoopBackOff, exit code 1: no socket", Look: "kubectl logs -n ns api-a -c kms --previous"}}},
-		{"between crashes it is judged again", api(status(after(running("kms", time.Second), 3, 1, ""))), nil, []rollup.Fault{
+		{"between crashes it is evaluated again", api(status(after(running("kms", time.Second), 3, 1, ""))), nil, []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms", Why: "CrashLoopBackOff, exit code 1", Look: "kubectl logs -n ns api-a -c kms --previous", Until: now.Add(29 * time.Second)}}},
-		{"restarted, and its image has gone since", api(status(after(pull("kms"), 1, 1, ""))), nil, []rollup.Fault{
+		{"restarted, and its image can no longer be pulled", api(status(after(pull("kms"), 1, 1, ""))), nil, []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl logs -n ns api-a -c kms --previous"}}},
 		{"the sidecar", api(status(pull("kms-health"))), nil, []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms-health", Reporter: true, Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},

@@ -45,7 +45,7 @@ var errAway = errors.New("connection refused")
 var cluster = operatorcr.Of(string(v1alpha1.ResourceKubeAPIServers)).GVR()
 
 // fixture is an API with nodes a and b, each with an API server, where a controller
-// runs. It keeps what the controller writes and does not do it: a test says what
+// runs. It records the controller's writes without applying them: a test decides what
 // the watch shows, and when. The clock is synctest's, and starts with the test.
 type fixture struct {
 	*testing.T
@@ -56,15 +56,15 @@ type fixture struct {
 	ctx       context.Context
 	sources   *source.Cluster
 	published *source.Target            // nil: none
-	reports   map[string][]health.Entry // of reporters of ours, by node
-	stands    []any                     // what the watch shows of the roll-up
+	reports   map[string][]health.Entry // of own reporters, by node
+	shown     []any                     // what the watch shows of the roll-up
 
 	mu      sync.Mutex
 	writes  []request
 	events  []string
 	changes int
-	fails   error                                 // what writes are answered
-	lists   map[schema.GroupVersionResource]error // what lists and watches are answered
+	fails   error                                 // the response to writes
+	lists   map[schema.GroupVersionResource]error // the response to lists and watches
 	watched apiwatch.Interface                    // the last of the resource
 }
 
@@ -189,7 +189,7 @@ func (s *fixture) addPod(node string) {
 	s.add(source.Pods, "ns", o)
 }
 
-// report makes nodes say, now, that key 2 is healthy, checked every 10 seconds; it
+// report makes nodes report, now, that key 2 is healthy, checked every 10 seconds; it
 // is shown with the next show. It returns the last instant at which that is fresh.
 func (s *fixture) report(nodes ...string) time.Duration {
 	checked := time.Now().Truncate(time.Second) // as entries have it
@@ -199,12 +199,12 @@ func (s *fixture) report(nodes ...string) time.Duration {
 	return checked.Sub(s.start) + 40*time.Second
 }
 
-// show makes the watch tell the resource as it is, with the reports and the roll-up
-// that the stage was told of.
+// show makes the watch deliver the resource with the reports and the roll-up of the
+// fixture.
 func (s *fixture) show() {
 	s.Helper()
 	s.version++
-	conditions := slices.Clone(s.stands)
+	conditions := slices.Clone(s.shown)
 	managed := []any{}
 	for _, node := range slices.Sorted(maps.Keys(s.reports)) {
 		message, err := health.EncodeMessage(s.reports[node])
@@ -230,7 +230,7 @@ func (s *fixture) show() {
 	synctest.Wait()
 }
 
-// showWritten makes the watch tell what was applied last.
+// showWritten makes the watch deliver what was applied last.
 func (s *fixture) showWritten() {
 	s.Helper()
 	all := s.written()
@@ -241,7 +241,7 @@ func (s *fixture) showWritten() {
 	if at < 0 {
 		s.Fatal("nothing was applied")
 	}
-	s.stands = all[at].apply
+	s.shown = all[at].apply
 	s.show()
 }
 
@@ -251,7 +251,7 @@ func (s *fixture) until(at time.Duration) {
 	synctest.Wait()
 }
 
-// settled goes on until what was shown is dealt with.
+// settled waits until what was shown is handled.
 func (s *fixture) settled() { s.until(time.Since(s.start) + 500*time.Millisecond) }
 
 func (s *fixture) written() []request {
@@ -266,7 +266,7 @@ func (s *fixture) failing(err error) {
 	s.fails = err
 }
 
-// listing says what lists of a resource are answered from now on.
+// listing sets the response to lists of a resource.
 func (s *fixture) listing(resource schema.GroupVersionResource, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,15 +285,15 @@ func (s *fixture) watch(clienttesting.Action) (bool, apiwatch.Interface, error) 
 	return true, w, err
 }
 
-// away takes the API server away, as far as the resource is concerned.
+// away makes the API server unreachable for the resource.
 func (s *fixture) away() {
 	s.listing(cluster, errAway)
 	s.watched.Stop()
 	synctest.Wait()
 }
 
-// wants the number of writes that there were since the start, and returns the last.
-func (s *fixture) wants(n int, when string) request {
+// wantWrites requires a number of writes since the start, and returns the last.
+func (s *fixture) wantWrites(n int, when string) request {
 	s.Helper()
 	all := s.written()
 	if len(all) != n {
@@ -305,7 +305,7 @@ func (s *fixture) wants(n int, when string) request {
 	return all[n-1]
 }
 
-// degraded is what a write, or the watch, says of the plugins.
+// degraded is the condition Degraded in a write or in the watch.
 func degraded(conditions []any) string {
 	for _, c := range conditions {
 		if fields := c.(map[string]any); fields["type"] == "KMSPluginsDegraded" {

@@ -26,13 +26,13 @@ var (
 		"1 for the status of a roll-up's condition, 0 for the others: True, False, Unknown.", []string{"target", "condition", "status"}, nil)
 )
 
-// otherReason stands for every reason that is not of health.Reasons: whoever may write
-// a report chooses its words, and each would be a series.
+// otherReason replaces every reason that is not in health.Reasons: a writer of reports
+// can choose any text, and each would be a series.
 const otherReason = "Other"
 
 var states = []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Skewed, rollup.Unreadable, rollup.Missing}
 
-// metrics tell of every target, node and key, so that one scrape tells all.
+// metrics has series of every target, node and key, so that one scrape has all.
 type metrics struct {
 	errors *prometheus.CounterVec
 

@@ -24,7 +24,7 @@ func series(name, labels, is string, statuses ...string) string {
 	return b.String()
 }
 
-func TestMetricsTellOfEveryTargetNodeAndKey(t *testing.T) {
+func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := newMetrics(registry)
 	checked := time.Unix(1778241600, 0)
@@ -91,7 +91,7 @@ kms_health_operator_rollup_errors_total{target="api"} 1
 	}
 }
 
-// One state that has no series would be no state at all to an alert.
+// A state without a series could not be used in an alert.
 func TestEveryStateIsOneSeries(t *testing.T) {
 	for _, state := range []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Skewed, rollup.Unreadable, rollup.Missing} {
 		registry := prometheus.NewPedanticRegistry()

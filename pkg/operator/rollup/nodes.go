@@ -72,14 +72,14 @@ func reporters(target string, own []*unstructured.Unstructured) map[string]*core
 	return newest
 }
 
-// newer says whether a pod came after another, nil: after none.
+// newer reports whether a pod is newer than another, which may be nil.
 func newer(pod, other *corev1.Pod) bool {
 	return other == nil || other.CreationTimestamp.Time.Before(pod.CreationTimestamp.Time) ||
 		other.CreationTimestamp.Equal(&pod.CreationTimestamp) && other.Name < pod.Name
 }
 
-// expect returns the nodes with a pod of the target that is placed and not about to
-// go, with its plugins, if any. reporters are the pods beside, by node.
+// expect returns the nodes with a pod of the target that is scheduled and not being
+// deleted, with its plugins, if any. reporters are the companions and agents, by node.
 func expect(t *delivery.Published, namespace string, pods []*corev1.Pod, reporters map[string]*corev1.Pod, nodes map[string]source.Node, now time.Time) []rollup.Node {
 	newest := map[string]*corev1.Pod{}
 	for _, pod := range pods {
@@ -114,8 +114,8 @@ func expect(t *delivery.Published, namespace string, pods []*corev1.Pod, reporte
 	return expected
 }
 
-// began is when a pod's life on its node began. The mirror of a static pod may be
-// made again long after.
+// began is when a pod was started on its node. The mirror of a static pod may be created
+// again long after.
 func began(pod *corev1.Pod) time.Time {
 	if at := pod.Status.StartTime; at != nil {
 		return at.Time
@@ -124,7 +124,7 @@ func began(pod *corev1.Pod) time.Time {
 }
 
 // apiServer is the name of the API server's container: the one that is configured,
-// else the pod's first but our own, as the sidecar has it.
+// else the pod's first one except the reporter, as for the sidecar.
 func apiServer(pod *corev1.Pod, configured string) string {
 	if configured != "" {
 		return configured
@@ -137,8 +137,8 @@ func apiServer(pod *corev1.Pod, configured string) string {
 	return ""
 }
 
-// quiet is until when a pod's node may be silent, since its API server or one of its
-// plugins came or went; and whether the API server went in order.
+// quiet is until when missing reports of a pod's node are excused, since its API server or
+// one of its plugins started or ended; and whether the API server exited normally.
 func quiet(pod *corev1.Pod, container string) (until time.Time, leaving bool) {
 	last := began(pod)
 	container = apiServer(pod, container)

@@ -33,32 +33,32 @@ func TestExpectedNodes(t *testing.T) {
 		pods   []*corev1.Pod
 		want   string // node:keys, keys being ? where they are not known
 	}{
-		{"none", knows("2"), nil, ""},
-		{"by name, whatever the order", knows("2", "1"), []*corev1.Pod{pod("c"), pod("a"), pod("b")}, "a:2,1 b:2,1 c:2,1"},
-		{"not placed yet", knows("2"), []*corev1.Pod{pod("a"), pod("")}, "a:2"},
-		{"ended", knows("2"), []*corev1.Pod{pod("a", phase(corev1.PodSucceeded)), pod("b", phase(corev1.PodFailed)), pod("c", phase(corev1.PodPending))}, "c:2"},
-		{"terminating", knows("2"), []*corev1.Pod{pod("a", terminating), pod("c")}, "c:2"},
-		{"its Node is gone", knows("2"), []*corev1.Pod{pod("a"), pod("z")}, "a:2"},
+		{"none", withKeys("2"), nil, ""},
+		{"by name, whatever the order", withKeys("2", "1"), []*corev1.Pod{pod("c"), pod("a"), pod("b")}, "a:2,1 b:2,1 c:2,1"},
+		{"not placed yet", withKeys("2"), []*corev1.Pod{pod("a"), pod("")}, "a:2"},
+		{"ended", withKeys("2"), []*corev1.Pod{pod("a", phase(corev1.PodSucceeded)), pod("b", phase(corev1.PodFailed)), pod("c", phase(corev1.PodPending))}, "c:2"},
+		{"terminating", withKeys("2"), []*corev1.Pod{pod("a", terminating), pod("c")}, "c:2"},
+		{"its Node is gone", withKeys("2"), []*corev1.Pod{pod("a"), pod("z")}, "a:2"},
 
 		// Of two pods on a node the newest counts.
-		{"two pods: the newer", knows("2").but(revisions), []*corev1.Pod{pod("a", revision(8), aged(time.Minute)), pod("a", revision(7))}, "a:2,1"},
-		{"two pods: the newer, whatever the order", knows("2").but(revisions), []*corev1.Pod{pod("a", revision(7)), pod("a", revision(8), aged(time.Minute))}, "a:2,1"},
-		{"two pods as old: the last by name", knows("2").but(revisions), []*corev1.Pod{pod("a", named("y"), revision(8)), pod("a", named("x"), revision(7))}, "a:2,1"},
-		{"two pods as old: the last by name, whatever the order", knows("2").but(revisions), []*corev1.Pod{pod("a", named("x"), revision(7)), pod("a", named("y"), revision(8))}, "a:2,1"},
-		{"two pods: the newer terminates", knows("2").but(revisions), []*corev1.Pod{pod("a", revision(8), aged(time.Minute), terminating), pod("a", revision(7))}, "a:1"},
-		{"two pods: the newer has ended", knows("2").but(revisions), []*corev1.Pod{pod("a", revision(8), aged(time.Minute), phase(corev1.PodFailed)), pod("a", revision(7))}, "a:1"},
+		{"two pods: the newer", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(8), aged(time.Minute)), pod("a", revision(7))}, "a:2,1"},
+		{"two pods: the newer, whatever the order", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7)), pod("a", revision(8), aged(time.Minute))}, "a:2,1"},
+		{"two pods as old: the last by name", withKeys("2").but(revisions), []*corev1.Pod{pod("a", named("y"), revision(8)), pod("a", named("x"), revision(7))}, "a:2,1"},
+		{"two pods as old: the last by name, whatever the order", withKeys("2").but(revisions), []*corev1.Pod{pod("a", named("x"), revision(7)), pod("a", named("y"), revision(8))}, "a:2,1"},
+		{"two pods: the newer terminates", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(8), aged(time.Minute), terminating), pod("a", revision(7))}, "a:1"},
+		{"two pods: the newer has ended", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(8), aged(time.Minute), phase(corev1.PodFailed)), pod("a", revision(7))}, "a:1"},
 
 		// Its plugins.
-		{"by its label", knows("2").but(revisions), []*corev1.Pod{pod("a", revision(7)), pod("b", revision(8))}, "a:1 b:2,1"},
-		{"by the Secret that it mounts", knows("2").but(revisions), []*corev1.Pod{pod("a", mounting("encryption-config-7"))}, "a:1"},
-		{"the Secret outweighs the label", knows("2").but(revisions), []*corev1.Pod{pod("a", revision(7), mounting("encryption-config-8"))}, "a:2,1"},
-		{"it mounts the live one", knows("2").but(revisions), []*corev1.Pod{pod("a", revision(7), mounting("encryption-config"))}, "a:2"},
-		{"a revision that nobody knows is as the live one", knows("2").but(revisions), []*corev1.Pod{pod("a", revision(6))}, "a:2"},
-		{"a revision with no plugin", knows("2").but(revisions), []*corev1.Pod{pod("a", revision(9)), pod("b", revision(8))}, "a: b:2,1"},
-		{"no plugin at all", knows(), []*corev1.Pod{pod("a"), pod("b")}, "a: b:"},
-		{"its revision is about to be read", knows("2").but(revisions).but(func(t *delivery.Published) { t.Pending = map[string]bool{"6": true} }), []*corev1.Pod{pod("a", revision(6)), pod("b", revision(7))}, "a:? b:1"},
-		{"its revision is about to be read, and the live one has no plugin", knows().but(func(t *delivery.Published) { t.Pending = map[string]bool{"6": true} }), []*corev1.Pod{pod("a", revision(6)), pod("b")}, "a:? b:"},
-		{"nothing is known", knows().but(unknown), []*corev1.Pod{pod("a"), pod("b", revision(7))}, "a:? b:?"},
+		{"by its label", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7)), pod("b", revision(8))}, "a:1 b:2,1"},
+		{"by the Secret that it mounts", withKeys("2").but(revisions), []*corev1.Pod{pod("a", mounting("encryption-config-7"))}, "a:1"},
+		{"the Secret outweighs the label", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7), mounting("encryption-config-8"))}, "a:2,1"},
+		{"it mounts the live one", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7), mounting("encryption-config"))}, "a:2"},
+		{"an unknown revision is like the live one", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(6))}, "a:2"},
+		{"a revision with no plugin", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(9)), pod("b", revision(8))}, "a: b:2,1"},
+		{"no plugin at all", withKeys(), []*corev1.Pod{pod("a"), pod("b")}, "a: b:"},
+		{"its revision is about to be read", withKeys("2").but(revisions).but(func(t *delivery.Published) { t.Pending = map[string]bool{"6": true} }), []*corev1.Pod{pod("a", revision(6)), pod("b", revision(7))}, "a:? b:1"},
+		{"its revision is about to be read, and the live one has no plugin", withKeys().but(func(t *delivery.Published) { t.Pending = map[string]bool{"6": true} }), []*corev1.Pod{pod("a", revision(6)), pod("b")}, "a:? b:"},
+		{"nothing is known", withKeys().but(unknown), []*corev1.Pod{pod("a"), pod("b", revision(7))}, "a:? b:?"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
@@ -79,11 +79,11 @@ func TestExpectedNodes(t *testing.T) {
 	}
 }
 
-// The commands are there also where it is not known which plugins report.
-func TestExpectedNodesKnowWhereToLook(t *testing.T) {
+// The commands are also set if it is not known which plugins report.
+func TestExpectedNodesHaveLogCommands(t *testing.T) {
 	pods := []*corev1.Pod{pod("a", status(waiting("kms", "ImagePullBackOff")))}
 	for _, known := range []bool{true, false} {
-		target := knows("2").but(func(t *delivery.Published) { t.SetsKnown = known })
+		target := withKeys("2").but(func(t *delivery.Published) { t.SetsKnown = known })
 		reporter := pod("a", named("kms-health-api-1"), func(p *corev1.Pod) { p.Namespace = "kms-health" })
 		n := expect(&target.Published, "kms-health", pods, map[string]*corev1.Pod{"a": reporter}, abc, now)[0]
 		if n.Look["2"] != "oc logs -n ns api-a -c kms" || n.Look[""] != "oc logs -n kms-health kms-health-api-1" {
@@ -95,8 +95,8 @@ func TestExpectedNodesKnowWhereToLook(t *testing.T) {
 	}
 }
 
-// Of two reporters on a node, while one delivery takes the place of another, it is
-// always the same: or what is told would change from pass to pass.
+// Of two reporters on a node, while one delivery replaces another, it is always the same:
+// otherwise the message would change from sync to sync.
 func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
 	reporter := func(name, target, node string, age time.Duration, change ...func(*corev1.Pod)) *unstructured.Unstructured {
 		p := pod(node, named(name), aged(age))
@@ -128,7 +128,7 @@ func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
 	}
 }
 
-func TestALifeBeginsOnTheNode(t *testing.T) {
+func TestAPodBeginsOnItsNode(t *testing.T) {
 	if got := began(pod("a")); !got.Equal(ago(time.Hour).Time) {
 		t.Errorf("no start is known: %s", got)
 	}
@@ -156,7 +156,7 @@ func TestQuiet(t *testing.T) {
 		{"a plugin was started again", pod("a", status(running("kms", time.Minute)), status(running("api", time.Hour))), "api", time.Minute, false},
 		{"the reporter was started again", pod("a", status(running("kms-health", time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
 		{"the first is meant", pod("a", status(running("kms", time.Hour)), status(ended("api", 0, time.Minute))), "", time.Minute, true},
-		{"the first but our own is meant", pod("a", status(running("kms-health", time.Second)), status(running("api", time.Minute)), func(p *corev1.Pod) {
+		{"the first one except the reporter counts", pod("a", status(running("kms-health", time.Second)), status(running("api", time.Minute)), func(p *corev1.Pod) {
 			p.Spec.Containers = slices.Insert(p.Spec.Containers, 0, container("kms-health", "sockets"))
 		}), "", time.Minute, false},
 		{"it ended in order", pod("a", status(ended("api", 0, time.Minute))), "api", time.Minute, true},

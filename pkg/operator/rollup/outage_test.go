@@ -9,13 +9,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// Outages of any length end alike: reporters have their time to come back.
-func TestSilenceDuringAnOutageIsNobodys(t *testing.T) {
+// After an outage of any length reporters have time to recover.
+func TestMissingReportsDuringAnOutageAreExcused(t *testing.T) {
 	for _, lasts := range []time.Duration{5 * time.Second, 19 * time.Second, 25 * time.Second, 29900 * time.Millisecond, time.Minute, time.Hour} {
 		for _, speaks := range []bool{true, false} {
-			name := lasts.String() + ", and they speak again"
+			name := lasts.String() + ", and they report again"
 			if !speaks {
-				name = lasts.String() + ", and they stay silent"
+				name = lasts.String() + ", and they do not report again"
 			}
 			t.Run(name, func(t *testing.T) {
 				withFixture(t, func(s *fixture) {
@@ -24,20 +24,20 @@ func TestSilenceDuringAnOutageIsNobodys(t *testing.T) {
 					s.away()
 					back := time.Since(s.start) + lasts
 					s.until(back)
-					s.wants(1, "while the API server is away")
+					s.wantWrites(1, "while the API server is away")
 					s.listing(cluster, nil)
 					if speaks {
 						s.until(back + 5*time.Second)
 						s.report("a", "b")
 						s.show()
 						s.until(back + 30*time.Second)
-						s.wants(1, "when they speak again")
+						s.wantWrites(1, "when they report again")
 						return
 					}
 					s.until(back + afterOutage - 1)
-					s.wants(1, "before they could speak again")
-					s.until(back + afterOutage + 2*time.Second) // the watch takes its time to come back
-					if w := s.wants(2, "when they could have"); degraded(w.apply) != "Unknown ReporterStale" {
+					s.wantWrites(1, "before they could report again")
+					s.until(back + afterOutage + 2*time.Second) // the watch takes some time to be re-established
+					if w := s.wantWrites(2, "when they could have"); degraded(w.apply) != "Unknown ReporterStale" {
 						t.Errorf("written: %s", w.body)
 					}
 				})
@@ -46,8 +46,8 @@ func TestSilenceDuringAnOutageIsNobodys(t *testing.T) {
 	}
 }
 
-// What is ill is told, though others are silent.
-func TestAnIllPluginIsToldDuringAnOutage(t *testing.T) {
+// An unhealthy plugin is reported, although other reports are missing.
+func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.until(10 * time.Second)

@@ -19,7 +19,7 @@ import (
 
 func (s *syncing) resource() operatorcr.Resource { return operatorcr.Of(string(s.target.Resource)) }
 
-// standing are the conditions as they stand on the resource.
+// standing are the current conditions of the resource.
 func (s *syncing) standing(resource *operatorcr.Status) apply.Standing {
 	standing, again := s.status.Standing(apply.ObjectOf(s.resource()), apply.Standing{Version: resource.Version, Conditions: resource.Conditions})
 	if !again.IsZero() {
@@ -28,7 +28,7 @@ func (s *syncing) standing(resource *operatorcr.Status) apply.Standing {
 	return standing
 }
 
-// write applies the verdict, unless it stands already.
+// write applies the verdict, unless the conditions are already as wanted.
 func (s *syncing) write(ctx context.Context, standing apply.Standing, result *rollup.Result) error {
 	changed, err := s.status.Apply(ctx, apply.ObjectOf(s.resource()), standing, result.Conditions, nil)
 	if err != nil || !changed {
@@ -58,20 +58,20 @@ type removal struct {
 }
 
 const (
-	// remembered bounds for how long it is known that a report was removed.
+	// remembered bounds how long the removal of a report is kept in memory.
 	remembered = time.Hour
 	// cleanupManager owns nothing: it only removes.
 	cleanupManager = "kms-health-operator-cleanup"
 )
 
-// clean removes the reports that nobody will write again.
+// clean removes the reports that no reporter will write again.
 func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *rollup.Cleaning) error {
 	maps.DeleteFunc(s.removed, func(_ operatorcr.Ref, r removal) bool { return in.Now.Sub(r.at) > remembered })
 	in.Removed = map[operatorcr.Ref]bool{}
 	for i := range resource.Reports {
 		ref := resource.Reports[i].Ref()
-		// The version that the removal made does not show it, so a later one that does
-		// was written since.
+		// The version after the removal does not contain it, so a later one that does was
+		// written since.
 		if r, ok := s.removed[ref]; ok && r.version != resource.Version {
 			r.back = true
 			s.removed[ref], in.Removed[ref] = r, true
@@ -91,14 +91,14 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *ro
 	_, err := s.Client.Resource(s.resource().GVR()).Patch(ctx, operatorcr.Name, types.JSONPatchType, resource.Removal(gone),
 		metav1.PatchOptions{FieldManager: cleanupManager}, "status")
 	if apierrors.IsConflict(err) {
-		return nil // it has changed since, and the watch will show it
+		return nil // it has changed since, and the watch will deliver that
 	}
-	if err != nil { // a 422 may be a change, too, or what admission denies each time
+	if err != nil { // a 422 may be a change, too, or a denial by admission, which would repeat
 		return fmt.Errorf("remove reports of %s/%s: %w", s.target.Resource, operatorcr.Name, err)
 	}
 	for i := range gone {
 		s.removed[gone[i].Ref()] = removal{version: resource.Version, at: in.Now}
-		s.Event(s.target.Name, corev1.EventTypeNormal, "ReportRemoved", fmt.Sprintf("the report of node %s (%s) on %s/%s, which nobody writes any more", gone[i].Node, gone[i].Form, s.target.Resource, operatorcr.Name))
+		s.Event(s.target.Name, corev1.EventTypeNormal, "ReportRemoved", fmt.Sprintf("the report of node %s (%s) on %s/%s, which no reporter writes any more", gone[i].Node, gone[i].Form, s.target.Resource, operatorcr.Name))
 	}
 	return nil
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// removals are the writes that take reports away.
+// removals are the writes that remove reports.
 func (s *fixture) removals() []request {
 	return slices.DeleteFunc(s.written(), func(w request) bool { return w.kind != types.JSONPatchType })
 }
 
-// wantsRemoved wants the number of removals since the start, and returns the last.
+// wantsRemoved requires a number of removals since the start, and returns the last.
 func (s *fixture) wantsRemoved(n int, when string) request {
 	s.Helper()
 	all := s.removals()
@@ -34,8 +34,8 @@ func (s *fixture) wantsRemoved(n int, when string) request {
 	return all[n-1]
 }
 
-// ghost has a node that does not exist report, and its report removed: the watch
-// does not show it yet.
+// ghost adds a report of a node that does not exist, and waits for its removal, which the
+// watch does not show yet.
 func (s *fixture) ghost() request {
 	s.Helper()
 	s.begin()
@@ -52,7 +52,7 @@ func (s *fixture) ghost() request {
 func TestARemovalIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.ghost()
-		s.addPod("c") // wakes it, and the resource is as before
+		s.addPod("c") // causes a sync; the resource is unchanged
 		s.Wake("api")
 		s.settled()
 		s.wantsRemoved(1, "while the watch does not show it")
@@ -63,7 +63,7 @@ func TestARemovalIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 	})
 }
 
-func TestAReportThatComesBackIsLeftUntilItIsStale(t *testing.T) {
+func TestAReportThatIsWrittenAgainIsKeptUntilItIsStale(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.ghost()
 		delete(s.reports, "z")
@@ -75,7 +75,7 @@ func TestAReportThatComesBackIsLeftUntilItIsStale(t *testing.T) {
 			s.show()
 		}
 		s.until(stale - 1)
-		s.wantsRemoved(1, "while its reporter writes, and until its last word is stale")
+		s.wantsRemoved(1, "while its reporter writes, and until its last report is stale")
 		s.until(stale + 1)
 		s.wantsRemoved(2, "when its reporter has ended")
 		delete(s.reports, "z")
@@ -83,13 +83,13 @@ func TestAReportThatComesBackIsLeftUntilItIsStale(t *testing.T) {
 		s.until(stale + time.Hour)
 		s.wantsRemoved(2, "when it is gone")
 		if n := strings.Count(strings.Join(s.events, " "), "ReportRemoved"); n != 2 {
-			t.Errorf("%d events tell of it", n)
+			t.Errorf("%d events for it", n)
 		}
 	})
 }
 
-// Its reporter writes between our look and our removal.
-func TestARemovalThatComesTooLateIsNoFailure(t *testing.T) {
+// Its reporter writes between the read and the removal.
+func TestARemovalOfAChangedReportIsNotAFailure(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"race": apierrors.NewConflict(cluster.GroupResource(), "cluster", nil),
 	} {
@@ -102,7 +102,7 @@ func TestARemovalThatComesTooLateIsNoFailure(t *testing.T) {
 				s.settled()
 				tried := len(s.removals())
 				s.until(30 * time.Second)
-				s.wantsRemoved(tried, "until the watch tells of the change")
+				s.wantsRemoved(tried, "until the watch delivers the change")
 				if got := testutil.ToFloat64(s.metrics.errors.WithLabelValues("api")); got != 0 || slices.Contains(s.events, "ReportRemoved") {
 					t.Errorf("%v failures are counted, events %q", got, s.events)
 				}
@@ -116,8 +116,8 @@ func TestARemovalThatComesTooLateIsNoFailure(t *testing.T) {
 	}
 }
 
-// It may be a report that has changed, or what admission denies each time.
-func TestRefusedRemovalIsCountedAndRepeated(t *testing.T) {
+// Either the report has changed, or admission denies the removal each time.
+func TestRejectedRemovalIsCountedAndRepeated(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.failing(apierrors.NewInvalid(cluster.GroupVersion().WithKind("KubeAPIServer").GroupKind(), "cluster", nil))
@@ -144,7 +144,7 @@ func TestARemovalIsRememberedForAnHour(t *testing.T) {
 	})
 }
 
-func TestARemovalIsForgottenWithItsTarget(t *testing.T) {
+func TestARemovalIsDroppedWithItsTarget(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.ghost()
 		delete(s.reports, "z")
@@ -153,14 +153,14 @@ func TestARemovalIsForgottenWithItsTarget(t *testing.T) {
 		s.settled()
 		s.report("z")
 		s.show()
-		s.set(knows("2"))
+		s.set(withKeys("2"))
 		s.settled()
 		s.wantsRemoved(2, "it is a target anew")
 	})
 }
 
-// A node that has no API server any more is waited for, and nobody writes meanwhile.
-func TestAReportOfANodeWithoutPodGoesWhenItIsTime(t *testing.T) {
+// The report of a node that no longer has an API server is removed after a wait.
+func TestAReportOfANodeWithoutPodIsRemovedAfterAQuietPeriod(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		stale := s.begin()
 		if err := s.client.Tracker().Delete(source.Pods, "ns", "api-b"); err != nil {
@@ -168,7 +168,7 @@ func TestAReportOfANodeWithoutPodGoesWhenItIsTime(t *testing.T) {
 		}
 		due := stale + rollup.QuietPeriod
 		s.until(due - 1)
-		s.wantsRemoved(0, "before a quiet period is over")
+		s.wantsRemoved(0, "before the quiet period is over")
 		s.until(due)
 		if w := s.wantsRemoved(1, "when it is over"); !strings.Contains(w.body, `"KMSHealthReporter_b"`) {
 			t.Errorf("removed by %s", w.body)
@@ -176,20 +176,20 @@ func TestAReportOfANodeWithoutPodGoesWhenItIsTime(t *testing.T) {
 	})
 }
 
-// Of what is unmanaged nothing is removed; what is seen is told all the same.
-func TestWhatIsUnmanagedKeepsItsReports(t *testing.T) {
+// Reports of an Unmanaged target are not removed; its state is still reported.
+func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 	withFixture(t, func(s *fixture) {
-		s.begin(knows("2").but(func(t *delivery.Published) { t.Unmanaged = true }))
+		s.begin(withKeys("2").but(func(t *delivery.Published) { t.Unmanaged = true }))
 		s.report("z")
 		s.show()
 		s.until(time.Minute)
 		s.wantsRemoved(0, "unmanaged")
-		if w := s.wants(2, "all are silent"); degraded(w.apply) != "Unknown ReporterStale" {
+		if w := s.wantWrites(2, "all are silent"); degraded(w.apply) != "Unknown ReporterStale" {
 			t.Errorf("written: %s", w.body)
 		}
-		s.set(knows("2").but(func(t *delivery.Published) { t.Unmanaged, t.Off, t.Clean = true, true, true }))
+		s.set(withKeys("2").but(func(t *delivery.Published) { t.Unmanaged, t.Off, t.Clean = true, true, true }))
 		s.settled()
-		s.wants(2, "off")
+		s.wantWrites(2, "off")
 		if v, judged := s.Verdict("api"); !judged || v.Done || v.Result != nil {
 			t.Errorf("the verdict is %+v", v)
 		}
@@ -205,10 +205,10 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 			}
 		}
 		s.begin()
-		off := knows("2").but(func(t *delivery.Published) { t.Off = true })
+		off := withKeys("2").but(func(t *delivery.Published) { t.Off = true })
 		s.set(off)
 		s.settled()
-		if w := s.wants(2, "the roll-up goes first"); w.apply != nil || w.kind != types.ApplyPatchType {
+		if w := s.wantWrites(2, "the roll-up is removed first"); w.apply != nil || w.kind != types.ApplyPatchType {
 			t.Errorf("written: %s", w.body)
 		}
 		s.wantsRemoved(0, "reporters may still write")
@@ -227,7 +227,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		s.wantsRemoved(1, "once")
 		done(false, "reports are still shown")
 
-		// One of them came back, and goes on: nobody waits for its reporter.
+		// One of them was written again, which does not delay the removal.
 		delete(s.reports, "b")
 		for range 2 {
 			s.until(time.Since(s.start) + time.Second)
@@ -235,8 +235,8 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 			s.show()
 			s.settled()
 		}
-		s.wantsRemoved(1, "it came back")
-		done(true, "a report came back")
+		s.wantsRemoved(1, "it was written again")
+		done(true, "a report was written again")
 		s.reports = nil
 		s.show()
 		s.settled()
@@ -244,7 +244,7 @@ func TestATargetThatIsOffIsDoneWhenNothingIsLeft(t *testing.T) {
 		if len(s.metrics.results) > 0 {
 			t.Errorf("metrics of it: %v", s.metrics.results)
 		}
-		s.wants(3, "and nothing more")
+		s.wantWrites(3, "and nothing more")
 	})
 }
 
@@ -252,9 +252,9 @@ func TestSupersededTargetWritesNothing(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.report("a", "b", "z")
 		s.show()
-		s.set(knows("2").but(func(t *delivery.Published) { t.Superseded = true }))
+		s.set(withKeys("2").but(func(t *delivery.Published) { t.Superseded = true }))
 		s.until(time.Hour)
-		s.wants(0, "another has the resource")
+		s.wantWrites(0, "another has the resource")
 		if v, judged := s.Verdict("api"); !judged || !v.Done {
 			t.Errorf("the verdict is %+v", v)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// A key is agreed on when every API server writes with it, not when those do that
-// have it already. Revision 7 is before a change, 8 after it.
+// A key is agreed on when every API server writes with it, not only those that already
+// have it. Revision 7 is before a change, 8 after it.
 func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 	report := func(node string, keys ...string) operatorcr.Report {
 		r := operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Ours: true, Written: now}
@@ -38,14 +38,14 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 		reports       []operatorcr.Report
 		want          string
 	}{
-		{"aescbc to KMS, 1 of 3", knows("2"), nil, plugins("2"), 1, []operatorcr.Report{report("a", "2")}, "False WriteKeyNotDeployed"},
-		{"aescbc to KMS, 2 of 3", knows("2"), nil, plugins("2"), 2, []operatorcr.Report{report("a", "2"), report("b", "2")}, "False WriteKeyNotDeployed"},
-		{"aescbc to KMS, all", knows("2"), nil, plugins("2"), 3, []operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}, "True AsExpected"},
-		{"a new key, 1 of 3: the others read it", knows("2", "1"), plugins("1", "2"), plugins("2", "1"), 1,
+		{"aescbc to KMS, 1 of 3", withKeys("2"), nil, plugins("2"), 1, []operatorcr.Report{report("a", "2")}, "False WriteKeyNotDeployed"},
+		{"aescbc to KMS, 2 of 3", withKeys("2"), nil, plugins("2"), 2, []operatorcr.Report{report("a", "2"), report("b", "2")}, "False WriteKeyNotDeployed"},
+		{"aescbc to KMS, all", withKeys("2"), nil, plugins("2"), 3, []operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}, "True AsExpected"},
+		{"a new key, 1 of 3: the others read it", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 1,
 			[]operatorcr.Report{report("a", "2", "1"), report("b", "1", "2"), report("c", "1", "2")}, "False WriteKeyNotDeployed"},
-		{"a new key, all", knows("2", "1"), plugins("1", "2"), plugins("2", "1"), 3,
+		{"a new key, all", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3,
 			[]operatorcr.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}, "True AsExpected"},
-		{"KMS being turned off, 1 of 3", knows("2").but(func(t *delivery.Published) { t.State.Live = reading }), plugins("2"), reading, 1,
+		{"KMS being turned off, 1 of 3", withKeys("2").but(func(t *delivery.Published) { t.State.Live = reading }), plugins("2"), reading, 1,
 			[]operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}, "Unknown NoWriteKey"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
