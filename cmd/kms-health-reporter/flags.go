@@ -27,7 +27,7 @@ type options struct {
 
 const about = `kms-health-reporter probes the KMS v2 plugins that a file names, and reports on
 them: to the API server's operator resource, to standard output or a file, and
-over HTTP, each where the file or a flag says so.
+over HTTP, each if configured by the file or a flag.
 
 It starts, and goes on, without the file, the plugins and the API server, and
 follows every change of the file without a restart. SIGTERM and SIGINT end it

@@ -22,7 +22,7 @@ func newWatch(e environment) *cobra.Command {
 		Use:   "watch",
 		Short: "Show the state of every plugin, again whenever it changes",
 		Long: `Shows what status shows, again whenever it changes, until Ctrl-C: also when a
-report turns stale though nobody writes. On a terminal the screen is drawn anew;
+report becomes stale without a write. On a terminal the screen is redrawn;
 elsewhere a new table is printed, after a line with the time, when a state, a remote
 key or a condition has changed.
 

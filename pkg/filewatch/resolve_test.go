@@ -61,7 +61,7 @@ func TestResolveFollowsAsManyLinksAsTheKernel(t *testing.T) {
 		steps := resolve(path)
 		_, err := os.Stat(path)
 		if reached := steps[len(steps)-1].name == "0"; reached != (err == nil) {
-			t.Errorf("%d links: reached the file: %v, but the kernel says %v", links, reached, err)
+			t.Errorf("%d links: reached the file: %v, but the kernel returns %v", links, reached, err)
 		}
 	}
 }

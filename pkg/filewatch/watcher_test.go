@@ -413,7 +413,7 @@ type follower struct {
 	wakes, reads atomic.Int64
 }
 
-// follow starts a Watcher, which polls only when opts say so.
+// follow starts a Watcher, which polls only if opts set an interval.
 func follow(t testing.TB, path string, opts Options) *follower {
 	if opts.Poll == 0 {
 		opts.Poll = time.Hour

@@ -57,7 +57,7 @@ const (
 	// Fresh: the entry is valid.
 	Fresh Freshness = "fresh"
 	// Stale: the entry is too old. Its plugin's state is unknown, whatever the
-	// entry says.
+	// entry's status is.
 	Stale Freshness = "stale"
 	// Skewed: the entry is from the future by more than one interval, so the
 	// clocks differ, and its age is unknown.

@@ -177,7 +177,7 @@ func TestReportsHaveTheirWriter(t *testing.T) {
 		writer             string
 		written            time.Time
 	}{
-		{"nobody", "a", "", false, "", time.Time{}},
+		{"no writer", "a", "", false, "", time.Time{}},
 		{"ours", "a", field("kms-health-reporter-a", early, condition("a")), true, "kms-health-reporter-a", at(early)},
 		{"a long name", long, field(health.ConditionManager(long), early, condition(long)), true, health.ConditionManager(long), at(early)},
 		{"ours of another node", "a", field("kms-health-reporter-b", early, condition("a")), false, "kms-health-reporter-b", at(early)},

@@ -191,7 +191,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func TestFileAndPluginsMayAppearLaterAndInAnyOrder(t *testing.T) {
 	h := newFixture(t)
 	h.run()
-	eventually(t, "the missing file is told", func() bool {
+	eventually(t, "the missing file is reported", func() bool {
 		return strings.Contains(h.reporter.view().ConfigError, "no such file or directory")
 	})
 	h.write("1s", "1:Write")

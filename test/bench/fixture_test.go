@@ -102,7 +102,7 @@ func (f *fixture) pause(d time.Duration) {
 // bin is where `make bench` builds the programs.
 const bin = "../../bin"
 
-// program returns the path of a copy of a built program: somebody may build another
+// program returns the path of a copy of a built program: another build may replace it
 // during the run.
 //
 // It is copied in pieces of 32 KiB, as container runtimes do with images. It matters:

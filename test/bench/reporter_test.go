@@ -37,7 +37,7 @@ func TestReporter(t *testing.T) {
 }
 
 // firstProbe measures the time from exec to the first call that a plugin receives, with
-// a destination at which nobody listens.
+// a destination without a listener.
 func (f *fixture) firstProbe(reporter string) {
 	f.progress("%d starts of the reporter without an API server", f.starts)
 	n := f.newNode("start", reporter, 2)

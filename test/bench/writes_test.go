@@ -105,7 +105,7 @@ func TestWrites(t *testing.T) {
 		w.nodes = append(w.nodes, f.newNode(name, reporter, 2))
 	}
 
-	f.progress("nobody writes, for %s", f.writing/2)
+	f.progress("no writes, for %s", f.writing/2)
 	idle := w.measure(f.writing / 2)
 	w.idle = idle.each(idle[seconds], nil)
 	_, w.bare = w.etcd.stored(f)

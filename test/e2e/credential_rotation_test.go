@@ -54,7 +54,7 @@ func testCredentialRotation(t *testing.T) {
 		start := time.Now()
 		first := h.rootCA()
 		h.must(h.RotateCA(cluster.TrustBoth))
-		// What the operator gets from its own pod, it hands on to its reporters.
+		// The operator copies the CA of its own pod to its reporters.
 		h.awaitKubeconfigs(2, first)
 		reported := time.Now()
 		h.must(h.RotateCA(cluster.ServeByNext))

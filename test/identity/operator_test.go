@@ -100,7 +100,7 @@ func (o *operator) recreateAccount() {
 
 func (o *operator) csr() string { return credentials.CSRName(o.want.Namespace, o.want.Secret) }
 
-// grant gives the operator rights, for the sake of the test everywhere, and waits
+// grant gives the operator rights in all namespaces, and waits
 // until they are in force; revoke takes them away.
 func (o *operator) grant(what string, rules ...rbacv1.PolicyRule) {
 	o.t.Helper()
@@ -152,7 +152,7 @@ func (o *operator) try() (credentials.Result, credentials.Reason) {
 	o.t.Helper()
 	result := o.manager.Ensure(soon(o.t), o.want)
 	if result.Next.Before(o.clock.Now()) || result.Next.After(o.clock.Now().Add(time.Hour)) {
-		o.t.Errorf("looks again at %v, and it is %v", result.Next, o.clock.Now())
+		o.t.Errorf("next check at %v, but it is %v", result.Next, o.clock.Now())
 	}
 	text, reason := fmt.Sprintf("%+v", result), credentials.Reason("")
 	if result.Problem != nil {

@@ -124,7 +124,7 @@ func (s operatorResource) put(t *testing.T, admin *caller, wanted fields) {
 	}
 }
 
-// content is what of the object is somebody's: all but what an API server keeps.
+// content is the part of the object that clients own: all except what the API server sets.
 func (s operatorResource) content(t *testing.T, admin *caller) fields {
 	t.Helper()
 	live := admin.do(t, request{method: http.MethodGet, path: s.path()})

@@ -35,7 +35,7 @@ func clientset(t *testing.T, c *controlplane.ControlPlane) *kubernetes.Clientset
 	return client
 }
 
-// need passes over an object that is there already.
+// need creates an object unless it exists.
 func need(t *testing.T, err error) {
 	t.Helper()
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -115,13 +115,13 @@ func reporters(t *testing.T, c *controlplane.ControlPlane, s operatorResource) [
 	for _, who := range all {
 		eventually(t, who.name+" may, and is bounded", func() error {
 			// A dry run, so that a policy that is not in force yet does no harm.
-			own, foreign := s.condition(t, "node-a"), s.apply(t, health.ConditionManager("node-z"), fields{"version": "forged"})
+			own, otherNode := s.condition(t, "node-a"), s.apply(t, health.ConditionManager("node-z"), fields{"version": "forged"})
 			own.path += "&dryRun=All"
-			foreign.path += "&dryRun=All"
+			otherNode.path += "&dryRun=All"
 			if got := who.do(t, own); got.code != http.StatusOK {
 				return fmt.Errorf("own condition: %d %s", got.code, got.message)
 			}
-			if got := who.do(t, foreign); got.outcome() != "403 policy" {
+			if got := who.do(t, otherNode); got.outcome() != "403 policy" {
 				return fmt.Errorf("another field: %d %s", got.code, got.message)
 			}
 			return nil

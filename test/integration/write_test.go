@@ -21,7 +21,7 @@ func TestReporterOwnsItsEntryAndNothingElse(t *testing.T) {
 	r.token()
 	applyCondition(t, resource, "some-operator", "NodeControllerDegraded", "not ours")
 	applyCondition(t, resource, "kms-health-reporter-elsewhere", health.ConditionType("elsewhere"), "[]")
-	applyCondition(t, resource, "somebody-before-us", health.ConditionType(r.node), "to be replaced")
+	applyCondition(t, resource, "earlier-manager", health.ConditionType(r.node), "to be replaced")
 	one := r.plugin("1")
 	r.configure(resource, "Condition", "1:Write")
 	r.start()

@@ -166,7 +166,7 @@ func TestOperatorsOwnRoleHoldsNamedEncryptionConfigsAndNothingElse(t *testing.T)
 		refused(t, operator, role, "forbidden")
 	}
 	// Other Roles are not bounded.
-	other := object("rbac.authorization.k8s.io/v1", "Role", kas, "somebody-elses", map[string]any{"rules": []any{rule("", "pods", nil, list("create"))}})
+	other := object("rbac.authorization.k8s.io/v1", "Role", kas, "third-party", map[string]any{"rules": []any{rule("", "pods", nil, list("create"))}})
 	if err := put(t, openshift.config, other, true); err != nil {
 		t.Error(err)
 	}
@@ -275,7 +275,7 @@ func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
 		"reading of a status": {role(rule("operator.openshift.io", "kubeapiservers", list("cluster"), list("list"))), "and nothing else"},
 		"a ServiceAccount":    {bindingTo("ServiceAccount", "default"), "has as subjects"},
 		"the operator":        {bindingTo("ServiceAccount", install.ServiceAccount), "has as subjects"},
-		"a user":              {bindingTo("User", "somebody"), "has as subjects"},
+		"a user":              {bindingTo("User", "third-party"), "has as subjects"},
 		"a group":             {bindingTo("Group", "system:authenticated"), "has as subjects"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 	})
 	plugins := []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock", Role: "Write"}}
 	companion := func(host string) *unstructured.Unstructured {
-		pod, err := in.Companion(manifests.Site{Node: "master-0", UID: "0a1b2c3d", Folders: []sockets.Folder{{MountPath: "/var/run/kmsplugin", HostPath: host}}}, plugins)
+		pod, err := in.Companion(manifests.APIServerPod{Node: "master-0", UID: "0a1b2c3d", Folders: []sockets.Folder{{MountPath: "/var/run/kmsplugin", HostPath: host}}}, plugins)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -255,7 +255,7 @@ func (m *model) edit(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = resource.Patch(t.Context(), o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: "somebody"})
+	_, err = resource.Patch(t.Context(), o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: "third-party"})
 	return fmt.Sprintf("%s edited: %v", what, err)
 }
 

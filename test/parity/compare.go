@@ -20,7 +20,7 @@ func (o opinion) String() string {
 	return o.verdict + ": " + o.why
 }
 
-// verdicts are what all sides say of one plugin.
+// verdicts are the results of all sides for one plugin.
 type verdicts struct {
 	kube opinion
 	// asked is how often kube-apiserver asked the plugin since its fault.

@@ -134,7 +134,7 @@ func (s *subjects) judge(ctx context.Context, server *apiServer) ([]verdicts, er
 }
 
 // heal ends all faults. Ours must see it by the next probe; kube-apiserver is
-// waited for. It returns what there is to say of that.
+// waited for. It returns a text about that.
 //
 // kube-apiserver needs longer than its cache where the connection was lost: its
 // gRPC client redials by an exponential backoff of up to two minutes. That is no

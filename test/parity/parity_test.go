@@ -40,7 +40,7 @@ func TestOnlyListedDifferencesAgree(t *testing.T) {
 
 		{"too large for us", false, tooLarge, verdicts{healthy, 1, fails, fails}, "3"},
 		{"too large for both", true, tooLarge, verdicts{fails, 1, fails, fails}, ""},
-		{"too large for nobody", false, tooLarge, verdicts{healthy, 1, healthy, healthy}, ""},
+		{"too large for none", false, tooLarge, verdicts{healthy, 1, healthy, healthy}, ""},
 
 		{"the lag is waited out, so no row may have it", false, 1, verdicts{healthy, 1, fails, fails}, ""},
 		{"a number that is not listed", false, 4, verdicts{healthy, 1, fails, fails}, ""},

@@ -30,7 +30,7 @@ func printTable(w io.Writer, list []*subject, found []verdicts) []error {
 		}
 		fmt.Fprintf(table, "%s\t| %s\t| %s\t| %s\t| %s\n", p.fault.name, short(v.kube), short(v.status), roundTrip, agreement)
 	}
-	_ = table.Flush() // the terminal: nobody to inform
+	_ = table.Flush() // an error of the terminal cannot be reported
 	fmt.Fprintln(w, "\nAllowed differences, by their number in the last column; any other fails the run:")
 	for _, d := range differences {
 		fmt.Fprintf(w, "%d. %s\n   %s\n", d.number, d.what, d.why)

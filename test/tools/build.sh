@@ -4,7 +4,7 @@
 #   build.sh OUT MODULE_DIR PACKAGE [LDFLAGS [HOW_LONG]]
 #
 # The program gets its name only when it is whole, so an interrupted build is
-# not taken for a finished one. Prints a line every 30 seconds, since go build
+# not mistaken for a complete one. Prints a line every 30 seconds, since go build
 # prints nothing for minutes.
 set -euo pipefail
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The static checks: `make verify`. Every step runs, whatever the others say.
+# The static checks: `make verify`. Every step runs, whatever the results of the others.
 #
 #   verify.sh [STEP...]     all steps, or these
 #

@@ -53,6 +53,6 @@ func defaultCredentials(d Delivery) Credentials {
 	return CredentialsBoundToken
 }
 
-// InOwnersPods says whether the reporter runs inside the API server's own pods,
+// InOwnersPods reports whether the reporter runs inside the API server's own pods,
 // whose ServiceAccount is not the reporter's.
 func (d Delivery) InOwnersPods() bool { return d == DeliveryDeployment || d == DeliveryExternal }

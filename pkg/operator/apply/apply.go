@@ -126,7 +126,7 @@ func (a *Applier) recordOf(key string) (r record, ok bool) {
 }
 
 // Delete removes an object that a watch showed, and no other of its name, and reports
-// whether it did. One that is gone, or going, is left alone.
+// whether it did. One that is deleted, or being deleted, is not changed.
 func (a *Applier) Delete(ctx context.Context, live *unstructured.Unstructured) (deleted bool, err error) {
 	key := Key(live)
 	a.mu.Lock()
@@ -150,7 +150,7 @@ func (a *Applier) Delete(ctx context.Context, live *unstructured.Unstructured) (
 	maps.DeleteFunc(a.deleted, func(_ types.UID, at time.Time) bool { return now.Sub(at) > remembered })
 	_, before := a.deleted[uid]
 	a.deleted[uid] = now
-	return !before, nil // it was going already, and the watch does not show it yet
+	return !before, nil // it was being deleted already, which the watch does not show yet
 }
 
 func (a *Applier) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {

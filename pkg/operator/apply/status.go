@@ -73,7 +73,7 @@ type applied struct {
 // Standing returns what stands in an object's status, given what the watch shows:
 // what was applied counts until the watch shows a version at least as new, for
 // maxWatchLag at most. Where versions cannot be compared, it counts until the watch
-// shows the same, for watchLag at most. again is when to look again though nothing
+// shows the same, for watchLag at most. again is when to check again even if nothing
 // has changed; zero: never.
 func (w *StatusWriter) Standing(o Object, shown Standing) (standing Standing, again time.Time) {
 	w.mu.Lock()

@@ -20,7 +20,7 @@ func (p *planner) companions() error {
 		if a.pod.DeletionTimestamp != nil && p.replaced(a) {
 			continue
 		}
-		pod, err := p.Companion(a.Site, a.plugins)
+		pod, err := p.Companion(a.APIServerPod, a.plugins)
 		if err != nil {
 			return err
 		}

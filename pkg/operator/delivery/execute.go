@@ -92,7 +92,7 @@ func problemOf(err error) Problem {
 	switch {
 	case apierrors.IsForbidden(err):
 		return Problem{Forbidden, err.Error() + "; apply the manifests with the components that the delivery needs, see docs/install.md"}
-	case apierrors.IsInvalid(err): // by a LimitRange or an admission webhook, say
+	case apierrors.IsInvalid(err): // for example by a LimitRange or an admission webhook
 		return Problem{Refused, err.Error()}
 	default:
 		return Problem{RequestFailed, err.Error()}

@@ -126,7 +126,7 @@ func plain(v any) (map[string]any, error) {
 }
 
 // userOf is the user of the API server's container, whom its sockets belong to:
-// root where nothing says otherwise.
+// root if nothing else is configured.
 func userOf(spec *corev1.PodSpec, container string) *int64 {
 	root := int64(0)
 	at := max(0, slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == container }))

@@ -81,7 +81,7 @@ func (c *Controller) recorded(name string) State {
 	return state
 }
 
-// otherInstallationText says what to do about a target of another installation.
+// otherInstallationText explains what to do about a target of another installation.
 func otherInstallationText(name, namespace string) string {
 	return fmt.Sprintf("the installation in namespace %s owns this target, so nothing is changed here; remove one of the two, or, when that one no longer exists, run `kubectl annotate clusterrole %s %s-`",
 		namespace, manifests.Name(name), manifests.StateAnnotation)

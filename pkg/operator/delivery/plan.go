@@ -283,7 +283,7 @@ func (p *planner) status(choice Choice) Status {
 	return Status{choice.Reason, message}
 }
 
-// inTarget says whether something of ours is, or may be, in the target's namespace.
+// inTarget reports whether the target's namespace has, or may have, objects of the operator.
 func (p *planner) inTarget() bool {
 	return p.State.InTarget && (!p.OwnKnown["ConfigMap"] || !p.OwnKnown["ServiceAccount"] || len(p.state.Secrets) > 0 ||
 		slices.ContainsFunc(p.Own, func(o *unstructured.Unstructured) bool {

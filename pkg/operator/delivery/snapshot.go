@@ -76,7 +76,7 @@ type Encryption struct {
 
 // apiServerPod is a running API server pod with the plugins that it uses.
 type apiServerPod struct {
-	manifests.Site
+	manifests.APIServerPod
 	pod     *corev1.Pod
 	plugins []v1alpha1.Plugin
 }

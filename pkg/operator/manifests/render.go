@@ -38,8 +38,8 @@ type Input struct {
 // Owner is a target's ClusterRole.
 type Owner struct{ Name, UID string }
 
-// Site is one running API server pod.
-type Site struct {
+// APIServerPod is one running API server pod.
+type APIServerPod struct {
 	Node string
 	// UID is the pod's on its node: the folder of its sockets is named after it.
 	UID     string
@@ -139,13 +139,13 @@ func (in *Input) podValues(folders []sockets.Folder, configHash string) map[stri
 }
 
 // Companion is the reporter's pod for one API server pod.
-func (in *Input) Companion(site Site, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
+func (in *Input) Companion(server APIServerPod, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
 	file, kubeconfig, err := in.files(plugins)
 	if err != nil {
 		return nil, err
 	}
-	values := in.podValues(site.Folders, in.configHash(file, plugins, true))
-	values["Node"], values["Beside"], values["Owner"] = site.Node, site.UID, (*Owner)(nil)
+	values := in.podValues(server.Folders, in.configHash(file, plugins, true))
+	values["Node"], values["Beside"], values["Owner"] = server.Node, server.UID, (*Owner)(nil)
 	values["Config"], values["Kubeconfig"] = "", ""
 	values["Name"], values["PodHash"] = "", ""
 	pod, err := object("companion.yaml", values)
@@ -158,7 +158,7 @@ func (in *Input) Companion(site Site, plugins []v1alpha1.Plugin) (*unstructured.
 		return nil, err
 	}
 	hash := shortHash(string(made))
-	values["Name"] = companionName(in.Target.Name, site.Node, site.UID, hash)
+	values["Name"] = companionName(in.Target.Name, server.Node, server.UID, hash)
 	values["PodHash"], values["Owner"] = hash, in.Owner
 	values["Config"], values["Kubeconfig"] = string(file), string(kubeconfig)
 	return object("companion.yaml", values)

@@ -10,7 +10,7 @@ import (
 )
 
 // A key pair that is missing and a port that is taken are no reason to restart a
-// reporter, and a probe cannot tell them from one.
+// reporter, and a probe cannot distinguish them from one.
 func TestNoProbeRestartsAReporter(t *testing.T) {
 	config, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
 	if err != nil {
@@ -29,7 +29,7 @@ func TestNoProbeRestartsAReporter(t *testing.T) {
 		target := config.Targets[0]
 		target.Serving = serving
 		in := &Input{Config: config, Namespace: "kms-health", Target: &target, OpenShift: true, TLS: settings, CA: []byte("CA")}
-		companion, err := in.Companion(Site{Node: "n", UID: "u"}, nil)
+		companion, err := in.Companion(APIServerPod{Node: "n", UID: "u"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

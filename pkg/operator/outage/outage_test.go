@@ -26,7 +26,7 @@ func TestEachChangeIsLoggedOnce(t *testing.T) {
 		outcomes []error
 		want     []string
 	}{
-		"always well":        {[]error{nil, nil}, nil},
+		"no failure":         {[]error{nil, nil}, nil},
 		"away":               {[]error{nil, errRefused, errors.New("EOF"), apierrors.NewServiceUnavailable("starting"), errRefused}, []string{"fail"}},
 		"away and back":      {[]error{errRefused, errRefused, nil, nil}, []string{"fail", "succeed again"}},
 		"another reason":     {[]error{errRefused, errForbidden, errForbidden, nil}, []string{"fail", "fail", "succeed again"}},

@@ -215,7 +215,7 @@ func TestStateOfARemovedTargetIsDropped(t *testing.T) {
 			t.Errorf("its verdict is %+v", v)
 		}
 		if s.changes != before+1 {
-			t.Errorf("%d changes told", s.changes-before)
+			t.Errorf("%d changes reported", s.changes-before)
 		}
 		if len(s.targets)+len(s.metrics.results) > 0 {
 			t.Errorf("left: %v %v", s.targets, s.metrics.results)
@@ -244,7 +244,7 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 			}
 		}
 		s.settled()
-		quiet("before any target was told")
+		quiet("before any target was set")
 		unknown := withKeys().but(func(t *delivery.Published) { t.SetsKnown = false })
 		s.set(unknown)
 		s.settled()

@@ -94,9 +94,9 @@ func (b *beside) serves(p v1alpha1.Plugin, names []string) string {
 	}
 	socket := path.Base(address)
 	for _, c := range b.containers() {
-		told := slices.ContainsFunc(slices.Concat(c.Command, c.Args), func(word string) bool { return strings.Contains(word, socket) }) ||
+		hasSocket := slices.ContainsFunc(slices.Concat(c.Command, c.Args), func(word string) bool { return strings.Contains(word, socket) }) ||
 			slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return strings.Contains(e.Value, socket) })
-		if told && slices.Contains(names, c.Name) {
+		if hasSocket && slices.Contains(names, c.Name) {
 			return c.Name
 		}
 	}

@@ -66,7 +66,7 @@ func (n *Node) containerIDs() []string {
 }
 
 // removeCgroups removes those of containers that have ended, and the folders above them
-// where nobody else uses them.
+// where no other process uses them.
 func removeCgroups(containers []string) error {
 	roots, _ := filepath.Glob("/sys/fs/cgroup/*/" + cgroupParent)
 	unified, _ := filepath.Glob("/sys/fs/cgroup/" + cgroupParent)

@@ -232,7 +232,7 @@ func (n *Node) WriteFile(path string, content []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	// The kubelet passes over files that begin with a dot.
+	// The kubelet skips files that begin with a dot.
 	partial := filepath.Join(filepath.Dir(path), ".partial")
 	if err := os.WriteFile(partial, content, mode); err != nil {
 		return err

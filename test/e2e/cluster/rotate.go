@@ -44,7 +44,7 @@ func (c *Cluster) RotateCA(step int) error {
 	}
 }
 
-// trust hands a bundle to all pods, by way of a new kube-controller-manager.
+// trust distributes a bundle to all pods, by a new kube-controller-manager.
 func (n *Node) trust(bundle []byte) error {
 	if err := n.WriteFile(filepath.Join(pkiDir, "root-ca.crt"), bundle, 0o600); err != nil {
 		return err

@@ -68,7 +68,7 @@ type ControllerManagerOptions struct {
 }
 
 // StartControllerManager runs kube-controller-manager, for the first time or
-// again, and waits until all its controllers say that they run. The API server
+// again, and waits until all its controllers report that they run. The API server
 // must serve. CSRs of kubernetes.io/kube-apiserver-client are signed by the CA
 // that the API server trusts for clients; kube-root-ca.crt and legacy tokens
 // hold the serving CA of this moment. From then on the API server may come and

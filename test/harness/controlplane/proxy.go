@@ -25,7 +25,7 @@ const (
 	// BlackHole swallows: new connections are accepted and answered nothing, and
 	// those that are open get no more data. A connection that was in this mode is
 	// lost for good, as behind a firewall that forgot it: after a return to
-	// Pass only new ones work. (For one that falls silent and goes on, freeze
+	// Pass only new ones work. (For one that pauses and continues, freeze
 	// the server.)
 	BlackHole
 )

@@ -29,7 +29,7 @@ var rules = []rule{
 	{of: module + "/pkg/operator", forbids: []string{module + "/pkg/reporter"}},
 	{of: module + "/pkg/reporter", forbids: []string{module + "/pkg/operator"}},
 
-	// What both know, and others may import, knows nobody.
+	// What both import, and others may import, imports nothing of this project.
 	{of: module + "/pkg/config", forbids: []string{module}, allows: []string{module + "/pkg/config"}},
 	{of: module + "/pkg/health", forbids: []string{module}, allows: []string{module + "/pkg/health"}},
 

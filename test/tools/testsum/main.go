@@ -21,7 +21,7 @@ func main() {
 		if !errors.As(err, &exit) {
 			fmt.Fprintf(os.Stderr, "testsum: %v\n", err)
 		}
-		// go test itself gave up, on a bad flag or pattern say: not a silent "0 failed".
+		// go test itself gave up, for example on an invalid flag or pattern: not a silent "0 failed".
 		sum.broken = !sum.anyFailed
 	}
 	fmt.Println(sum.totals())

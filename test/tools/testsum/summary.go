@@ -85,7 +85,7 @@ func (s *summary) packageEnded(pkg test, verdict string) {
 		}
 		if verdict == "fail" {
 			// What passed has no output left. A test without a verdict was
-			// still running when its process ended: its output may say why.
+			// still running when its process ended: its output may contain the cause.
 			if _, judged := s.verdicts[id]; !judged {
 				s.verdicts[id] = "fail"
 			}

@@ -91,7 +91,7 @@ func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Targ
 	return found, problems
 }
 
-// Lease is what an operator's lease says.
+// Lease is the state of an operator's lease.
 type Lease struct {
 	Namespace string
 	Renewed   time.Time
@@ -119,5 +119,5 @@ func (c *Cluster) Lease(ctx context.Context, namespaces []string) (lease Lease, 
 	return Lease{}, false
 }
 
-// String says who it is for errors and the log.
+// String is the API server's name in errors and the log.
 func (c *Cluster) String() string { return fmt.Sprintf("the API server %s", c.host) }
