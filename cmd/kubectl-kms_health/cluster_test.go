@@ -78,7 +78,7 @@ func TestAStoppedOperatorIsReported(t *testing.T) {
 		operatorStopped bool
 	}{
 		"alive":             {apiServer{date: taken, renewed: taken.Add(-time.Minute)}, nil, false},
-		"silent":            {apiServer{date: taken, renewed: taken.Add(-20 * time.Minute)}, nil, true},
+		"not renewed":       {apiServer{date: taken, renewed: taken.Add(-20 * time.Minute)}, nil, true},
 		"no lease":          {apiServer{date: taken}, nil, false},
 		"forbidden":         {apiServer{date: taken, renewed: taken.Add(-time.Hour), forbidden: "leases"}, nil, false},
 		"another namespace": {apiServer{date: taken, renewed: taken.Add(-time.Hour)}, []string{"--operator-namespace=other"}, false},

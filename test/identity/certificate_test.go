@@ -88,11 +88,11 @@ func TestCertificateIsRenewedAtHalfItsLife(t *testing.T) {
 	if err != nil || secret.Type != corev1.SecretTypeTLS || next.Sub(pair.Leaf.NotBefore) != pair.Leaf.NotAfter.Sub(next) {
 		t.Errorf("a Secret of type %s, to be renewed at %v, %v", secret.Type, next, err)
 	}
-	o.quiet()
+	o.mustBeUnchanged()
 	o.restart()
-	o.quiet()
+	o.mustBeUnchanged()
 	o.clock.SetTime(next.Add(-time.Second))
-	o.quiet()
+	o.mustBeUnchanged()
 
 	o.clock.SetTime(next)
 	o.must("", true)
@@ -109,7 +109,7 @@ func TestCertificateIsRenewedAtHalfItsLife(t *testing.T) {
 		t.Error("the key is the same")
 	}
 	o.settle()
-	o.quiet()
+	o.mustBeUnchanged()
 	o.tidied()
 
 	o.overwrite(func(s *corev1.Secret) { s.Data[corev1.TLSCertKey] = []byte("garbage") })
@@ -140,7 +140,7 @@ func TestCertificateWaitsForAnAdministratorAndItsProblemHasTheCommand(t *testing
 	o.settle()
 	o.mustBe(certificateUser, o.certificate())
 	o.tidied()
-	o.quiet()
+	o.mustBeUnchanged()
 	o.mustForget()
 }
 
@@ -258,5 +258,5 @@ func TestIssuedCertificateIsKeptUntilItsSecretCanBeWritten(t *testing.T) {
 	}
 	o.mustBe(certificateUser, o.certificate())
 	o.tidied()
-	o.quiet()
+	o.mustBeUnchanged()
 }

@@ -189,8 +189,8 @@ func (o *operator) settle() {
 	})
 }
 
-// quiet wants Ensure to be content, and to have written nothing.
-func (o *operator) quiet() {
+// mustBeUnchanged requires that Ensure succeeds, and writes nothing.
+func (o *operator) mustBeUnchanged() {
 	o.t.Helper()
 	before := o.writes()
 	for range 3 {

@@ -143,7 +143,7 @@ func TestCredentialsDuringAPluginOutage(t *testing.T) {
 	column("plugin healthy again", false)
 	for _, o := range made {
 		o.settle()
-		o.quiet()
+		o.mustBeUnchanged()
 	}
 
 	text := "PATCH of own condition\tplugin healthy\tunhealthy\tunhealthy, API server restarted\thealthy again\n"

@@ -50,10 +50,10 @@ func TestMintedTokenIsRenewedAtHalfItsLife(t *testing.T) {
 	if secret.Labels["app.kubernetes.io/managed-by"] != "kms-health-operator" {
 		t.Errorf("labels %v", secret.Labels)
 	}
-	o.quiet()
+	o.mustBeUnchanged()
 	o.restart()
 	o.after(credentials.TokenLifetime/2 - 2*time.Second) // annotations are cut to seconds
-	o.quiet()
+	o.mustBeUnchanged()
 	o.after(2 * time.Second)
 	before := len(o.writes())
 	o.must("", true)
@@ -66,7 +66,7 @@ func TestMintedTokenIsRenewedAtHalfItsLife(t *testing.T) {
 	if n := len(o.writes()) - before; n != 2 {
 		t.Errorf("%d writes, want a token and a Secret", n)
 	}
-	o.quiet()
+	o.mustBeUnchanged()
 	o.mustForget()
 }
 
@@ -85,7 +85,7 @@ func TestMintedTokenIsReplacedWhenItIsOfNoUse(t *testing.T) {
 		// A cache may still hold the account of before for a moment.
 		eventually(t, "after "+name+" the token works", func() error { _, err := o.whoami(o.token()); return err })
 		o.mustBe(user, o.token())
-		o.quiet()
+		o.mustBeUnchanged()
 	}
 }
 
@@ -110,7 +110,7 @@ func TestMintedTokenOfBeforeStaysWhenItsRenewalFails(t *testing.T) {
 	}
 	o.grant("write")
 	o.must("", true)
-	o.quiet()
+	o.mustBeUnchanged()
 }
 
 func TestLegacyTokenIsFilledByTheControllerManager(t *testing.T) {
@@ -119,9 +119,9 @@ func TestLegacyTokenIsFilledByTheControllerManager(t *testing.T) {
 	o.must(credentials.ReasonProgressing, false)
 	o.settle()
 	o.mustBe(user, o.token())
-	o.quiet()
+	o.mustBeUnchanged()
 	o.after(10 * 365 * 24 * time.Hour)
-	o.quiet()
+	o.mustBeUnchanged()
 	o.deleteSecret()
 	o.must(credentials.ReasonProgressing, false)
 	o.settle()

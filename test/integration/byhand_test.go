@@ -24,7 +24,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// The manifests that the docs tell an administrator to apply are applied here unchanged, and
+// The manifests of the docs are applied here unchanged, and
 // a reporter with that identity and that role, and no other, writes.
 func TestFilesOfTheDocsWork(t *testing.T) {
 	const folder, name, home = "../../docs/by-hand", "kms-health-reporter", "kms-health"

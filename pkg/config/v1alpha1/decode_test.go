@@ -311,7 +311,7 @@ func TestTooManyPlugins(t *testing.T) {
 	}
 }
 
-// What a file costs must grow with its size and no faster; and what is said of it
+// What a file costs must grow with its size and no faster; and errors about it
 // must fit in a log.
 func TestFileFullOfMistakesIsToldBriefly(t *testing.T) {
 	for name, in := range map[string]struct{ list, element string }{ // 60 of each

@@ -184,7 +184,7 @@ func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 		s.show()
 		s.until(time.Minute)
 		s.wantsRemoved(0, "unmanaged")
-		if w := s.wantWrites(2, "all are silent"); degraded(w.apply) != "Unknown ReporterStale" {
+		if w := s.wantWrites(2, "all have stopped reporting"); degraded(w.apply) != "Unknown ReporterStale" {
 			t.Errorf("written: %s", w.body)
 		}
 		s.set(withKeys("2").but(func(t *delivery.Published) { t.Unmanaged, t.Off, t.Clean = true, true, true }))

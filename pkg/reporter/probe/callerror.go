@@ -18,8 +18,8 @@ import (
 
 // callError is the failure of a call.
 type callError struct {
-	call   string
-	silent time.Duration // the timeout, if it ended the call
+	call          string
+	timedOutAfter time.Duration // the timeout, if it ended the call
 	// stalled: the timeout fired so late that this process cannot have run (a frozen
 	// cgroup, a paused machine). The answer may have arrived in time.
 	stalled bool
@@ -27,8 +27,8 @@ type callError struct {
 }
 
 func (e *callError) Error() string {
-	if e.silent != 0 {
-		return fmt.Sprintf("%s: no answer within %s", e.call, e.silent)
+	if e.timedOutAfter != 0 {
+		return fmt.Sprintf("%s: no answer within %s", e.call, e.timedOutAfter)
 	}
 	state := status.Convert(e.err)
 	return fmt.Sprintf("%s: %s: %s", e.call, state.Code(), state.Message())
@@ -88,7 +88,7 @@ func limit(ctx context.Context, method string, request, reply any, conn *grpc.Cl
 	// A plugin may answer DeadlineExceeded, for a deadline of its own; or it applies
 	// this call's deadline, and its answer arrives just before the deadline here.
 	if took := time.Since(began); status.Code(err) == codes.DeadlineExceeded && took > timeout*9/10 {
-		failed.silent, failed.stalled = timeout, took > timeout+stall
+		failed.timedOutAfter, failed.stalled = timeout, took > timeout+stall
 	}
 	return failed
 }
@@ -100,7 +100,7 @@ func answered(err error) bool {
 		return true
 	}
 	var failed *callError
-	if !errors.As(err, &failed) || failed.silent != 0 {
+	if !errors.As(err, &failed) || failed.timedOutAfter != 0 {
 		return false
 	}
 	code := status.Code(err)

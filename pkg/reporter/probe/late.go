@@ -70,7 +70,7 @@ func (l *late) limit() time.Duration {
 // timeout is the error of a call that was not answered in time, with the known part of
 // the cause.
 func (l *late) timeout(diagnosis string) error {
-	err := &callError{call: "Status", silent: l.s.Timeout, err: status.Error(codes.DeadlineExceeded, "")}
+	err := &callError{call: "Status", timedOutAfter: l.s.Timeout, err: status.Error(codes.DeadlineExceeded, "")}
 	if diagnosis != "" {
 		return &diagnosedError{err, diagnosis}
 	}

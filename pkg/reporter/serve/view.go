@@ -140,7 +140,7 @@ func pluginError(p Plugin, now time.Time) error {
 	case p.Freshness(now) == health.Skewed:
 		return fmt.Errorf("last checked %s, which is ahead of this node's clock", p.LastChecked.UTC().Format(time.RFC3339))
 	case p.Freshness(now) != health.Fresh:
-		return fmt.Errorf("last checked %s, which is too long ago to tell", p.LastChecked.UTC().Format(time.RFC3339))
+		return fmt.Errorf("last checked %s, too long ago: the state is not known", p.LastChecked.UTC().Format(time.RFC3339))
 	case p.Status != health.Healthy:
 		return fmt.Errorf("%s: %s", p.Status, p.Detail)
 	}

@@ -40,7 +40,7 @@ func (n namespaces) start(name string, cmd *exec.Cmd, kinds ...string) (*child, 
 	}
 	cmd.SysProcAttr.Setpgid = true
 	// In the node's own process ids it dies with the node's first process; and os/exec
-	// takes a parent that it cannot see there for one that is dead.
+	// treats a parent that it cannot see there as one that has exited.
 	if !slices.Contains(kinds, "pid") {
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
