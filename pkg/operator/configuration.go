@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,10 +17,6 @@ func newConfigurationGauge(registry prometheus.Registerer) prometheus.Gauge {
 	})
 	registry.MustRegister(g)
 	return g
-}
-
-func (o *Operator) followFile(ctx context.Context) {
-	filewatch.New(o.ConfigFile, filewatch.Options{}).Run(ctx, o.configure)
 }
 
 // configure puts the content of the configuration file in force, or keeps the previous

@@ -19,13 +19,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/operator/clusteroperator"
-	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	rollupcontroller "github.com/kms-health/kms-health/pkg/operator/rollup"
@@ -33,31 +31,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Options of an Operator.
+// Options of an Operator: those of the deliveries, of which it sets TLS, Rollup and
+// Changed itself, and its own.
 type Options struct {
-	Client      dynamic.Interface
-	Credentials *credentials.Manager
-	// Approve means that the operator may approve its own certificate requests.
-	Approve bool
-	// CA returns the certificates, PEM, that API servers are verified with.
-	CA func() ([]byte, error)
+	delivery.Options
 	// ConfigFile is the path of an OperatorConfiguration.
 	ConfigFile string
-	// Namespace is the operator's own, where its reporters run too.
-	Namespace string
 	// Image is the reporter's where the file names none.
 	Image string
-	// OpenShift is whether this is OpenShift. Nil: it is detected by the existence of its
-	// Infrastructure.
-	OpenShift *bool
-	// KubeletRoot is the kubelets' folder on the nodes.
-	KubeletRoot string
-	// Event records an Event of a target.
-	Event    func(target, eventType, reason, message string)
-	Registry prometheus.Registerer
-	// Clock is for timers. Now is the time by the API server's clock.
-	Clock clock.WithTicker
-	Now   func() time.Time
 	// Version is the operator's; Inertia, how long something must be bad before its
 	// ClusterOperator reports it.
 	Version string
@@ -84,22 +65,18 @@ type Operator struct {
 
 // New makes an Operator.
 func New(o Options) *Operator {
+	o.Event = recorded(o.Event, o.Registry)
 	op := &Operator{Options: o, valid: newConfigurationGauge(o.Registry)}
-	event := recorded(o.Event, o.Registry)
 	op.clusterOperator = clusteroperator.New(clusteroperator.Options{
 		Client: o.Client, Clock: o.Clock, Now: o.Now, Version: o.Version, Inertia: o.Inertia, Observe: op.observe,
 	})
 	op.profile = newProfile(o.Client, o.OpenShift, func() { op.deliveries.WakeAll() })
-	changed := op.clusterOperator.Wake
 	op.rollups = rollupcontroller.New(rollupcontroller.Options{
-		Client: o.Client, Namespace: o.Namespace, Event: event, Registry: o.Registry, Clock: o.Clock, Now: o.Now,
-		Changed: changed, Gone: func(target string) { op.deliveries.Wake(target) },
+		Client: o.Client, Namespace: o.Namespace, Event: o.Event, Registry: o.Registry, Clock: o.Clock, Now: o.Now,
+		Changed: op.clusterOperator.Wake, Gone: func(target string) { op.deliveries.Wake(target) },
 	})
-	op.deliveries = delivery.New(delivery.Options{
-		Client: o.Client, Credentials: o.Credentials, Approve: o.Approve, CA: o.CA, TLS: op.profile.settings,
-		Namespace: o.Namespace, OpenShift: o.OpenShift, KubeletRoot: o.KubeletRoot,
-		Event: event, Registry: o.Registry, Clock: o.Clock, Now: o.Now, Rollup: op.rollups, Changed: changed,
-	})
+	o.Options.TLS, o.Rollup, o.Changed = op.profile.settings, op.rollups, op.clusterOperator.Wake
+	op.deliveries = delivery.New(o.Options)
 	return op
 }
 
@@ -123,7 +100,7 @@ func (o *Operator) Follow(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { o.profile.run(ctx) })
-	o.followFile(ctx)
+	filewatch.New(o.ConfigFile, filewatch.Options{}).Run(ctx, o.configure)
 }
 
 // Run runs the controllers until ctx ends. One replica at a time may run.

@@ -92,7 +92,9 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 		return "", nil, fmt.Errorf("apply %s: %w", key, err)
 	}
 	hash := v1alpha1.FileHash(raw)
-	r, known := a.recordOf(key)
+	a.mu.Lock()
+	r, known := a.applied[key]
+	a.mu.Unlock()
 	if known && r.desired == hash {
 		if live != nil && fingerprint(desired, live) == r.live {
 			return Unchanged, nil, nil
@@ -116,13 +118,6 @@ func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 	defer a.mu.Unlock()
 	a.applied[key] = record{desired: hash, live: fingerprint(desired, result), version: version, at: a.clock.Now()}
 	return outcome, result, nil
-}
-
-func (a *Applier) recordOf(key string) (r record, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r, ok = a.applied[key]
-	return r, ok
 }
 
 // Delete removes an object that a watch showed, and no other of its name, and reports

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -74,7 +75,7 @@ func (m *Manager) pursue(ctx context.Context, want Request, s *state) ([]byte, *
 		}
 		// A request that this process has no key of is from before a restart of the
 		// operator, or another user's, who must not get this operator's approval.
-		if refused != nil || !s.owns(live) {
+		if refused != nil || s.pending == nil || live.UID != s.pending.uid {
 			if err := m.deleteRequest(ctx, live); err != nil {
 				return nil, nil, err
 			}
@@ -89,7 +90,9 @@ func (m *Manager) pursue(ctx context.Context, want Request, s *state) ([]byte, *
 	switch {
 	case len(live.Status.Certificate) > 0:
 		return live.Status.Certificate, s.pending, nil
-	case hasCondition(live, certificatesv1.CertificateApproved):
+	case slices.ContainsFunc(live.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == certificatesv1.CertificateApproved
+	}):
 		return nil, nil, progressing("kube-controller-manager has not signed CertificateSigningRequest %s yet", live.Name)
 	case want.Approve:
 		if err := m.approve(ctx, live); err != nil {

@@ -78,11 +78,6 @@ func (m *Manager) request(ctx context.Context, key types.NamespacedName) (*certi
 	return live, nil
 }
 
-// owns is whether a request is the one that this process made and has the key of.
-func (s *state) owns(live *certificatesv1.CertificateSigningRequest) bool {
-	return s.pending != nil && live.UID == s.pending.uid
-}
-
 // discard drops the pending request, which tidy then deletes.
 func (s *state) discard() { s.pending, s.tidied = nil, false }
 
@@ -139,13 +134,4 @@ func refusal(live *certificatesv1.CertificateSigningRequest) (p *Problem, at tim
 		}
 	}
 	return nil, time.Time{}
-}
-
-func hasCondition(live *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) bool {
-	for _, c := range live.Status.Conditions {
-		if c.Type == kind {
-			return true
-		}
-	}
-	return false
 }

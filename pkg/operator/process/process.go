@@ -20,6 +20,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/operator"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/events"
 	"github.com/kms-health/kms-health/pkg/operator/leader"
 	"github.com/kms-health/kms-health/pkg/operator/server"
@@ -57,21 +58,13 @@ func Run(ctx context.Context, o Options) error {
 	defer recorder.Shutdown()
 	registry := newRegistry(o.Version)
 	op := operator.New(operator.Options{
-		Client:      dynamicClient,
-		Credentials: credentials.New(client, clock.RealClock{}),
-		Approve:     o.ApproveCertificates,
-		CA:          func() ([]byte, error) { return caOf(config) },
-		ConfigFile:  o.ConfigFile,
-		Namespace:   o.Namespace,
-		Image:       o.Image,
-		OpenShift:   o.OpenShift,
-		KubeletRoot: o.KubeletRoot,
-		Event:       recorder.Event,
-		Registry:    registry,
-		Clock:       clock.RealClock{},
-		Now:         now.Now,
-		Version:     o.Version,
-		Inertia:     o.DegradedInertia,
+		Options: delivery.Options{
+			Client: dynamicClient, Credentials: credentials.New(client, clock.RealClock{}), Approve: o.ApproveCertificates,
+			CA:        func() ([]byte, error) { return caOf(config) },
+			Namespace: o.Namespace, OpenShift: o.OpenShift, KubeletRoot: o.KubeletRoot,
+			Event: recorder.Event, Registry: registry, Clock: clock.RealClock{}, Now: now.Now,
+		},
+		ConfigFile: o.ConfigFile, Image: o.Image, Version: o.Version, Inertia: o.DegradedInertia,
 	})
 
 	all, ctx := errgroup.WithContext(ctx)
