@@ -182,7 +182,7 @@ func TestRestartRepeatsNoEvent(t *testing.T) {
 	for _, configuration := range []string{oneTarget, withPlugin, "managementState: Unmanaged\n" + withPlugin} {
 		_ = r.run(t, client, configuration)
 		if events := r.run(t, client, configuration); len(events) > 0 {
-			t.Errorf("after a restart: %v", events)
+			t.Errorf("%s: after a restart: %v", configuration, events)
 		}
 	}
 }

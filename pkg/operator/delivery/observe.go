@@ -85,14 +85,16 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 		fmt.Sprintf("%s.%s/%s", l.target.Resource, operatorcr.Group, operatorcr.Name): t.Resource,
 		"namespace " + l.target.Namespace:                                             t.Namespace,
 	}
+	known := t.Namespace.Known() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", l.target.Namespace)
-	s.NamespaceMissing = t.Namespace.Known() && !exists
+	s.NamespaceMissing = known && !exists
 	if t.Deployment != nil && !s.NamespaceMissing {
 		needed["the Deployment of namespace "+l.target.Namespace] = t.Deployment
 	}
 	if problem := unreadable(needed); problem != nil {
 		return s, problem
 	}
+	s.Resource, _ = t.Resource.Get("", operatorcr.Name) // again: it may be known only now
 	s.SourceProblems = refused(needed)
 	c.observeOwn(s, t)
 	if s.NamespaceMissing {

@@ -72,7 +72,7 @@ func (p *planner) decide() intent {
 		return intent{phase: Gone, off: true, status: Status{Removed, "everything is removed"}}
 	case s.NamespaceMissing:
 		return intent{phase: Gone, status: Status{TargetNamespaceMissing, fmt.Sprintf("namespace %s does not exist", s.Target.Namespace)}}
-	case s.Pods == nil || !s.setsKnown():
+	case s.Pods == nil || !s.setsKnown() || s.listing():
 		return intent{phase: Waiting, status: p.waitingFor()}
 	case s.off():
 		return intent{phase: Gone, off: true, status: Status{Off, "no KMS plugin is configured, so nothing is delivered"}}
@@ -133,6 +133,17 @@ func (s *Snapshot) removalPhase(last Phase) (phase Phase, unknown string) {
 	default:
 		return Gone, ""
 	}
+}
+
+// listing reports whether what exists of ours will be known in a moment. What cannot be
+// listed is not waited for.
+func (s *Snapshot) listing() bool {
+	for kind, known := range s.OwnKnown {
+		if !known && s.OwnProblems[kind] == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // keeps reports whether an object stays while KMS is off: by the Role the operator

@@ -183,7 +183,7 @@ func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) []v1alph
 
 // secretRole lets the operator read the encryption configs in use.
 func (p *planner) secretRole(i intent) error {
-	if p.Target.Plugins != nil || p.Pods == nil || p.Deleting || p.NamespaceMissing || i.phase == Blocked || i.phase == Renewing {
+	if p.Target.Plugins != nil || p.Pods == nil || p.listing() || p.Deleting || p.NamespaceMissing || i.phase == Blocked || i.phase == Renewing {
 		return nil
 	}
 	role, err := p.SecretRole(p.Revisions())
