@@ -22,9 +22,9 @@ const (
 	DefaultInterval = 30 * time.Second
 )
 
-// staleAfter is the number of intervals after which an entry is no longer valid:
+// StaleIntervals is the number of intervals after which an entry is no longer valid:
 // three missed checks, and one for the delivery.
-const staleAfter = 4
+const StaleIntervals = 4
 
 // Entry is the last result of one reporter about one plugin.
 type Entry struct {
@@ -81,7 +81,7 @@ func (e Entry) Freshness(now time.Time) Freshness {
 
 // StaleAt returns the last instant at which the entry is not yet stale.
 func (e Entry) StaleAt() time.Time {
-	return e.LastChecked.Add(staleAfter * e.interval())
+	return e.LastChecked.Add(StaleIntervals * e.interval())
 }
 
 func (e Entry) interval() time.Duration {

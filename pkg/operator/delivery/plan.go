@@ -223,6 +223,8 @@ func (p *planner) deliver(choice Choice) error {
 		err = p.daemonSet()
 	case v1alpha1.DeliveryDeployment, v1alpha1.DeliveryExternal:
 		err = p.inOwnersPods(choice.Delivery)
+	default:
+		err = fmt.Errorf("delivery %q is not known", choice.Delivery)
 	}
 	if err != nil {
 		return err

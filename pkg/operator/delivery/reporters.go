@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -69,8 +70,8 @@ func (p *planner) reporters() {
 			return o.GetLabels()[manifests.DeliveryLabel] != string(v1alpha1.DeliveryDaemonSet)
 		}))
 		p.selectsNodes()
-	default:
-		p.inOwnPods()
+	case v1alpha1.DeliveryDeployment, v1alpha1.DeliveryExternal:
+		p.inAPIServerPods()
 	}
 	p.writing()
 }
@@ -105,8 +106,8 @@ func (p *planner) selectsNodes() {
 	}
 }
 
-// inOwnPods finds what keeps the API server's own pods from having reporters that run.
-func (p *planner) inOwnPods() {
+// inAPIServerPods finds what keeps the API server's own pods from having reporters that run.
+func (p *planner) inAPIServerPods() {
 	withReporter, alive := 0, 0
 	for _, pod := range p.Pods {
 		if !Alive(pod) {
@@ -141,7 +142,7 @@ func (p *planner) writing() {
 	if p.Resource == nil {
 		return
 	}
-	wait := firstReport + 4*p.Config.Probe.Interval.Duration
+	wait := firstReport + health.StaleIntervals*p.Config.Probe.Interval.Duration
 	var missing []string
 	for node, began := range p.newReporters() {
 		if !slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return a.Node == node }) || reportedSince(p.Resource, node, began) {

@@ -71,7 +71,7 @@ func (in *Input) Identity() ([]*unstructured.Unstructured, error) {
 
 // ReportersNamespace is where the reporters of a delivery run.
 func (in *Input) ReportersNamespace(d v1alpha1.Delivery) string {
-	if d == v1alpha1.DeliveryDeployment || d == v1alpha1.DeliveryExternal {
+	if d.InOwnersPods() {
 		return in.Target.Namespace
 	}
 	return in.Namespace
