@@ -105,7 +105,7 @@ func (p *planner) sidecarOptions(d *appsv1.Deployment, plugins []v1alpha1.Plugin
 	o := podspec.Options{
 		Image:              p.Config.Image,
 		APIServerContainer: p.Target.Container,
-		Endpoints:          endpoints(plugins),
+		Endpoints:          Endpoints(plugins),
 		ConfigMap:          manifests.ConfigMapName(p.Target.Name, plugins),
 		Secret:             manifests.CredentialsName(p.Target.Name, p.Target.Credentials),
 		ConfigHash:         hash,

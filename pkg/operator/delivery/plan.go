@@ -163,7 +163,7 @@ func (p *planner) findPods() {
 		a.Node = pod.Spec.NodeName
 		var err error
 		if a.UID, err = sockets.UID(pod); err == nil {
-			a.Folders, err = sockets.Find(pod, p.Target.Container, endpoints(plugins), p.KubeletRoot)
+			a.Folders, err = sockets.Find(pod, p.Target.Container, Endpoints(plugins), p.KubeletRoot)
 		}
 		if err != nil {
 			p.problem(SocketVolumeMissing, fmt.Sprintf("pod %s/%s: %v", pod.Namespace, pod.Name, err))

@@ -154,7 +154,8 @@ func (s *Snapshot) live() []v1alpha1.Plugin {
 	}
 }
 
-func endpoints(plugins []v1alpha1.Plugin) []string {
+// Endpoints are those of plugins.
+func Endpoints(plugins []v1alpha1.Plugin) []string {
 	var all []string
 	for _, p := range plugins {
 		all = append(all, p.Endpoint)

@@ -301,17 +301,13 @@ func (in *Input) staticPod(w *delivery.Snapshot) ([]File, error) {
 	if w.Encryption != nil {
 		plugins = w.Encryption.Live.Plugins
 	}
-	var endpoints []string
-	for _, p := range plugins {
-		endpoints = append(endpoints, p.Endpoint)
-	}
 	hash, err := w.SetHash(plugins)
 	if err != nil {
 		return nil, err
 	}
 	root := int64(0)
 	o := podspec.Options{
-		Image: in.Config.Image, APIServerContainer: t.Container, Endpoints: endpoints, ConfigHash: hash,
+		Image: in.Config.Image, APIServerContainer: t.Container, Endpoints: delivery.Endpoints(plugins), ConfigHash: hash,
 		HostFiles: &podspec.HostFiles{ConfigFolder: in.HostFolder + "/config", CredentialsFolder: in.HostFolder + "/credentials/client"},
 		NodeName:  podspec.InstallerNodeName, RunAsUser: &root,
 	}

@@ -33,11 +33,7 @@ func (b *beside) containers() []corev1.Container {
 // pluginContainers are those that share the folder of a plugin's sockets with the
 // API server.
 func (b *beside) pluginContainers() []string {
-	var endpoints []string
-	for _, p := range b.plugins {
-		endpoints = append(endpoints, p.Endpoint)
-	}
-	mounts, err := podspec.SocketMounts(&b.pod.Spec, b.container, endpoints)
+	mounts, err := podspec.SocketMounts(&b.pod.Spec, b.container, delivery.Endpoints(b.plugins))
 	if err != nil {
 		return nil
 	}
