@@ -32,6 +32,11 @@ func role(server apiservers.Server, secrets string) string {
 	return "Role " + server.Namespace + "/kms-health-operator-" + server.Name + ": " + secrets
 }
 
+// idle is what there is of a target whose KMS is off.
+func idle(server apiservers.Server, secrets string) []string {
+	return []string{role(server, secrets), "ClusterRole kms-health-reporter-" + server.Name}
+}
+
 func onNodes(format string) []string {
 	var lines []string
 	for _, node := range nodeNames {
@@ -63,7 +68,7 @@ func TestCompanionsFollowTheirPodsThroughAMigrationAndAwayAgain(t *testing.T) {
 	}
 	t.Cleanup(func() { removeStatics(t); setProfile(t, "") })
 	const config = apiservers.EncryptionSecret
-	awaitObjects(t, "nothing while KMS is off", op.before, role(target, config+" "+config+"-1"))
+	awaitObjects(t, "nothing while KMS is off", op.before, idle(target, config+" "+config+"-1")...)
 
 	companion := func(node, set, interval, tls string) string {
 		return fmt.Sprintf("companion on %s, reporter:1: %s every %s to kubeapiservers, %s", node, set, interval, tls)
@@ -122,8 +127,8 @@ func TestCompanionsFollowTheirPodsThroughAMigrationAndAwayAgain(t *testing.T) {
 	awaitObjects(t, "old pods still read", op.before, base(target, operatorNamespace, "encryption-config encryption-config-6 encryption-config-7",
 		companion("master-1", "2R", "10s", old), companion("master-2", "2R", "10s", old))...)
 	roll("7")
-	awaitObjects(t, "off", op.before, role(target, "encryption-config encryption-config-7"))
-	op.awaitNothingLeft("Role openshift-kube-apiserver/kms-health-operator-kube-apiserver")
+	awaitObjects(t, "off", op.before, idle(target, "encryption-config encryption-config-7")...)
+	op.awaitNothingLeft("Role openshift-kube-apiserver/kms-health-operator-kube-apiserver", "ClusterRole /kms-health-reporter-kube-apiserver")
 
 	op.configure("managementState: Removed\n" + file("10s"))
 	op.awaitNothingLeft()
@@ -197,7 +202,7 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	awaitObjects(t, "old pods still read", op.before, base(target, operatorNamespace, config+" "+config+"-4 "+config+"-5", append(onNodes("agent on %s"),
 		"ConfigMap "+operatorNamespace+"/"+name+": 2R every 10s to kubeapiservers, "+modern, "DaemonSet "+operatorNamespace+"/"+name)...)...)
 	rollStatic(t, "5", true)
-	awaitObjects(t, "off", op.before, role(target, config+" "+config+"-5"))
+	awaitObjects(t, "off", op.before, idle(target, config+" "+config+"-5")...)
 
 	// A target that leaves the configuration is cleaned up after.
 	setEncryption(t, target, apiservers.Encryption("2", "identity"), "6")

@@ -119,9 +119,9 @@ func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
 	expect("the plugin still reads", config+"-4", setName(target, "2"), set("2R", "20s", "2"))
 	setEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "5")
 	apiDeployment(t, "5")
-	awaitObjects(t, "off", op.before, role(target, config+" "+config+"-5"))
+	awaitObjects(t, "off", op.before, idle(target, config+" "+config+"-5")...)
 	awaitPods(t, ns, "apiserver=true", 3)
-	op.awaitNothingLeft("Role openshift-apiserver/kms-health-operator-openshift-apiserver")
+	op.awaitNothingLeft("Role openshift-apiserver/kms-health-operator-openshift-apiserver", "ClusterRole /kms-health-reporter-openshift-apiserver")
 	if now := templateOf(t); now != strings.ReplaceAll(bare, config+"-1", config+"-5") {
 		t.Errorf("the template is not what it was:\n%s\nwas\n%s", now, bare)
 	}

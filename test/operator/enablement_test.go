@@ -47,7 +47,7 @@ func TestFirstEnablementDegradesNothing(t *testing.T) {
 	agePods(t, apiservers.Kube.Namespace)
 	op.configure(targets(apiservers.Kube.Target()))
 	op.start("")
-	op.awaitLogged("nothing to deliver", `reason="Off"`, 1)
+	awaitObjects(t, "nothing is delivered", op.before, idle(apiservers.Kube, "encryption-config encryption-config-1")...)
 	seen := recordConditions(t, apiservers.Kube)
 	undisturbed := func() error {
 		found := seen.with("KMSHealthDelivery", "SocketVolumeMissing")

@@ -5,6 +5,7 @@ package operator
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,6 +64,26 @@ func grantMoved(t *testing.T) {
 	}
 }
 
+// openShiftIn is a configuration with openshift-apiserver's target in a namespace, on an
+// operator resource.
+func openShiftIn(namespace, resource, delivery string) string {
+	return targets(fmt.Sprintf("- {name: %s, resource: %s, namespace: %s, podSelector: {apiserver: \"true\"}, container: %s, %s}\n",
+		apiservers.OpenShift.Name, resource, namespace, apiservers.OpenShift.Name, delivery))
+}
+
+// awaitCleanResource waits until no report and no condition is left on an operator
+// resource.
+func awaitCleanResource(t *testing.T, server apiservers.Server) {
+	t.Helper()
+	eventually(t, "nothing of ours is left on "+server.Resource, func() error {
+		r := resource(t, server)
+		if len(r.Reports)+len(r.Conditions) > 0 {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+}
+
 // A target whose namespace or resource is edited in place leaves nothing where it was.
 func TestTargetEditedInPlaceLeavesNothingBehind(t *testing.T) {
 	const config = apiservers.EncryptionSecret
@@ -75,10 +96,6 @@ func TestTargetEditedInPlaceLeavesNothingBehind(t *testing.T) {
 		awaitPods(t, server.Namespace, "apiserver=true", 3)
 	}
 	t.Cleanup(func() { removeDeployment(t); removeDeploymentIn(t, moved) })
-	entry := func(namespace, resource, delivery string) string {
-		return targets(fmt.Sprintf("- {name: %s, resource: %s, namespace: %s, podSelector: {apiserver: \"true\"}, container: %s, %s}\n",
-			target.Name, resource, namespace, target.Name, delivery))
-	}
 	const deployment, external = "delivery: Deployment, deployment: apiserver", "delivery: External"
 	there := func(server apiservers.Server, namespace, resource string, injected bool) []string {
 		server.Namespace = namespace
@@ -91,16 +108,6 @@ func TestTargetEditedInPlaceLeavesNothingBehind(t *testing.T) {
 		}
 		return want
 	}
-	clean := func(server apiservers.Server) {
-		t.Helper()
-		eventually(t, "nothing of it is left on "+server.Resource, func() error {
-			r := resource(t, server)
-			if len(r.Reports)+len(r.Conditions) > 0 {
-				return fmt.Errorf("%+v", r)
-			}
-			return nil
-		})
-	}
 	report := func(server apiservers.Server) {
 		t.Helper()
 		for _, node := range nodeNames {
@@ -108,29 +115,68 @@ func TestTargetEditedInPlaceLeavesNothingBehind(t *testing.T) {
 		}
 	}
 
-	op.configure(entry(old, apiservers.OpenShift.Resource, deployment))
+	op.configure(openShiftIn(old, apiservers.OpenShift.Resource, deployment))
 	op.start("")
 	awaitObjects(t, "delivered", op.before, there(target, old, apiservers.OpenShift.Resource, true)...)
 	awaitCondition(t, apiservers.OpenShift.Resource, "True", "Configured")
 	report(apiservers.OpenShift)
 
-	op.configure(entry(moved, apiservers.OpenShift.Resource, deployment))
+	op.configure(openShiftIn(moved, apiservers.OpenShift.Resource, deployment))
 	awaitObjects(t, "in another namespace", op.before, there(target, moved, apiservers.OpenShift.Resource, true)...)
 	awaitCondition(t, apiservers.OpenShift.Resource, "True", "Configured")
 
-	op.configure(entry(moved, apiservers.OAuth.Resource, deployment))
+	op.configure(openShiftIn(moved, apiservers.OAuth.Resource, deployment))
 	awaitObjects(t, "on another operator resource", op.before, there(target, moved, apiservers.OAuth.Resource, true)...)
 	awaitCondition(t, apiservers.OAuth.Resource, "True", "Configured")
-	clean(apiservers.OpenShift)
+	awaitCleanResource(t, apiservers.OpenShift)
 	report(apiservers.OAuth)
 
-	op.configure(entry(old, apiservers.OpenShift.Resource, external))
+	op.configure(openShiftIn(old, apiservers.OpenShift.Resource, external))
 	awaitObjects(t, "both at once, and another delivery", op.before, there(target, old, apiservers.OpenShift.Resource, false)...)
 	awaitCondition(t, apiservers.OpenShift.Resource, "False", "NoReporters") // its owner adds them
-	clean(apiservers.OAuth)
+	awaitCleanResource(t, apiservers.OAuth)
 	report(apiservers.OpenShift)
 	time.Sleep(time.Second)
 	op.configure("targets: []\n")
 	op.awaitNothingLeft()
-	clean(apiservers.OpenShift)
+	awaitCleanResource(t, apiservers.OpenShift)
+}
+
+// An operator that starts after the edit has only the record of what was made before,
+// however little that was.
+func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
+	const secret = apiservers.EncryptionSecret
+	grantMoved(t)
+	moved := apiservers.OpenShift
+	moved.Namespace = apiservers.OAuth.Namespace
+	for name, c := range map[string]struct {
+		encryption string
+		made       func(op *operatorProcess)
+	}{
+		"KMS is off": {apiservers.Encryption("identity"), func(op *operatorProcess) {
+			awaitObjects(t, "while KMS is off", op.before, idle(apiservers.OpenShift, secret)...)
+		}},
+		"nothing is known of its plugins": {"not: an EncryptionConfiguration", func(*operatorProcess) {
+			awaitCondition(t, apiservers.OpenShift.Resource, "False", "EncryptionConfigUnreadable")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			op := newOperator(t)
+			removeEncryption(t, apiservers.OpenShift)
+			removeEncryption(t, apiservers.OAuth)
+			setEncryption(t, apiservers.OpenShift, c.encryption)
+			setEncryption(t, apiservers.OAuth, apiservers.Encryption("identity"))
+			op.configure(openShiftIn(apiservers.OpenShift.Namespace, apiservers.OpenShift.Resource, "delivery: External"))
+			op.start("")
+			c.made(op)
+			op.kill(syscall.SIGKILL)
+			op.configure(openShiftIn(moved.Namespace, apiservers.OAuth.Resource, "delivery: External"))
+			op.start("")
+			awaitObjects(t, "where the target is now", op.before, idle(moved, secret)...)
+			awaitCleanResource(t, apiservers.OpenShift)
+			op.configure("targets: []\n")
+			op.awaitNothingLeft()
+			removeEncryption(t, apiservers.OpenShift)
+		})
+	}
 }

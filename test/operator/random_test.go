@@ -110,7 +110,7 @@ func (m *model) want() []string {
 	if on {
 		lines = append(lines, base(apiservers.Kube, operatorNamespace, secrets)...)
 	} else {
-		lines = append(lines, role(apiservers.Kube, secrets))
+		lines = append(lines, idle(apiservers.Kube, secrets)...)
 	}
 	secrets = fmt.Sprintf("encryption-config encryption-config-%s", m.revs["other"])
 	if text, ids := keys(m.other); len(ids) > 0 {
@@ -120,7 +120,7 @@ func (m *model) want() []string {
 			"Deployment "+ns+"/apiserver: injected reporter:1, "+setName(target, ids...),
 			"ConfigMap "+ns+"/"+setName(target, ids...)+": "+text+" every "+m.interval+" to "+target.Resource)...)
 	} else {
-		lines = append(lines, role(m.at, secrets))
+		lines = append(lines, idle(m.at, secrets)...)
 	}
 	slices.Sort(lines)
 	return slices.Compact(lines)

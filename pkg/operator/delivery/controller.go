@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -183,6 +184,14 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	s, problem := c.observe(config, l, e)
 	if anchors != nil {
 		problem = anchors
+	} else if !c.recordedFirst(e, s) {
+		c.publish(config, l, e, nil, nil)
+		if left := c.retry.Left(name); left > 0 {
+			return left
+		}
+		if err := c.record(ctx, e, s); err != nil {
+			return c.finish(ctx, e, s, &Outcome{Status: Status(problemOf(err)), Err: err, NoCondition: !apierrors.IsForbidden(err)})
+		}
 	}
 	if problem != nil { // too little is known, or nothing may be changed
 		if anchors == nil && l.deleting && !l.configured && l.state.Namespace == "" {
@@ -192,7 +201,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 			return settle
 		}
 		c.publish(config, l, e, nil, nil)
-		return c.finish(ctx, e, s, &Outcome{Status: Status(*problem)})
+		return c.finish(ctx, e, s, &Outcome{Status: Status(*problem), NoCondition: anchors != nil && !apierrors.IsForbidden(c.cluster.Roles.Err())})
 	}
 	plan, err := Make(s)
 	if err != nil {
@@ -212,6 +221,24 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 		return settle // a target of this name in the configuration is another one
 	}
 	return c.finish(ctx, e, s, outcome)
+}
+
+// recordedFirst reports whether a target has its record, which is made before anything
+// else of it, so that an operator that starts after the target was edited or removed
+// finds what is left. Where a record is forbidden, which lasts, the condition is written
+// without one.
+func (c *Controller) recordedFirst(e *entry, s *Snapshot) bool {
+	_, exists := c.cluster.Roles.Get("", manifests.Name(s.Target.Name))
+	return exists || e.recorded.Version != "" || s.Deleting || s.Unmanaged || s.Superseded
+}
+
+// record records a target that is not recorded yet.
+func (c *Controller) record(ctx context.Context, e *entry, s *Snapshot) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	s.OpenShift = c.IsOpenShift()
+	e.recorded, err = c.executor.Record(ctx, s)
+	return err
 }
 
 // execute executes a plan. If the condition is removed, it is removed first: after a

@@ -268,6 +268,17 @@ func (x *execution) inUse(ctx context.Context) (func(kind, namespace, name strin
 	}, nil
 }
 
+// Record records a target in its ClusterRole, before anything else of it is made.
+func (e *Executor) Record(ctx context.Context, s *Snapshot) (Recorded, error) {
+	p := &planner{Snapshot: s, plan: &Plan{}}
+	if _, err := p.identity(); err != nil {
+		return Recorded{}, err
+	}
+	x := &execution{Executor: e, snapshot: s, plan: p.plan, state: s.identified(), outcome: &Outcome{}}
+	err := x.record(ctx)
+	return x.outcome.Recorded, err
+}
+
 // record keeps the state in the target's ClusterRole.
 func (x *execution) record(ctx context.Context) error {
 	if x.plan.Anchor == nil {

@@ -32,12 +32,13 @@ const (
 	RemovingWorkloads  Phase = "RemovingWorkloads"
 	RemovingMounts     Phase = "RemovingMounts"
 	RemovingIdentities Phase = "RemovingIdentities"
-	// Idle: there are plugins, but none for an own reporter. The ClusterRole is kept, which
-	// records them.
-	Idle Phase = "Idle"
 	// RemovingReports: the roll-up removes the reports and its conditions.
 	RemovingReports Phase = "RemovingReports"
-	// Gone: only the ClusterRole and the condition are left, and are removed.
+	// Idle: KMS is off, or there are plugins, but none for an own reporter. The ClusterRole
+	// is kept, which records the target.
+	Idle Phase = "Idle"
+	// Gone: the target is not configured any more. Only the ClusterRole and the condition
+	// are left, and are removed.
 	Gone Phase = "Gone"
 )
 
@@ -58,6 +59,7 @@ type intent struct {
 	choice Choice
 	status Status // of a target that is not Active
 	off    bool   // no reporter should report
+	clean  bool   // the reports are removed, too
 }
 
 // decide decides the intent for a target.
@@ -69,13 +71,13 @@ func (p *planner) decide() intent {
 	case s.Unmanaged:
 		return intent{phase: Renewing}
 	case s.Deleting:
-		return intent{phase: Gone, off: true, status: Status{Removed, "everything is removed"}}
+		return intent{phase: Gone, off: true, clean: true, status: Status{Removed, "everything is removed"}}
 	case s.NamespaceMissing:
-		return intent{phase: Gone, status: Status{TargetNamespaceMissing, fmt.Sprintf("namespace %s does not exist", s.Target.Namespace)}}
+		return intent{phase: Idle, clean: true, status: Status{TargetNamespaceMissing, fmt.Sprintf("namespace %s does not exist", s.Target.Namespace)}}
 	case s.Pods == nil || !s.setsKnown() || s.listing():
 		return intent{phase: Waiting, status: p.waitingFor()}
 	case s.off():
-		return intent{phase: Gone, off: true, status: Status{Off, "no KMS plugin is configured, so nothing is delivered"}}
+		return intent{phase: Idle, off: true, clean: true, status: Status{Off, "no KMS plugin is configured, so nothing is delivered"}}
 	case s.PolicyProblem != "" && len(s.own("ClusterRoleBinding")) == 0:
 		return intent{phase: Blocked, status: Status{PolicyMissing, s.PolicyProblem}}
 	case len(s.CA) == 0 && s.CAProblem != "":
@@ -105,9 +107,9 @@ func (p *planner) waitingFor() Status {
 }
 
 // removalPhase is how far the removal of a target without reporters has come: the first
-// phase in which something is left, else last, which is Idle or Gone. unknown is a kind
-// that cannot be listed yet.
-func (s *Snapshot) removalPhase(last Phase) (phase Phase, unknown string) {
+// phase in which something is left, else that of the intent, which is Idle or Gone.
+// unknown is a kind that cannot be listed yet.
+func (s *Snapshot) removalPhase(i intent) (phase Phase, unknown string) {
 	if s.injected() {
 		return RemovingWorkloads, ""
 	}
@@ -124,14 +126,14 @@ func (s *Snapshot) removalPhase(last Phase) (phase Phase, unknown string) {
 		}
 	}
 	switch {
-	case last == Idle:
-		return Idle, ""
+	case !i.clean:
+		return i.phase, ""
 	case !s.OwnKnown["ClusterRole"]:
 		return RemovingReports, "ClusterRole"
-	case s.ReportsLeft && (s.Deleting || len(s.own("ClusterRole")) > 0):
+	case s.ReportsLeft:
 		return RemovingReports, ""
 	default:
-		return Gone, ""
+		return i.phase, ""
 	}
 }
 

@@ -44,10 +44,10 @@ func TestPhaseFollowsFromWhatIsObserved(t *testing.T) {
 		"being removed, unmanaged":               {[]func(*Snapshot){onePod, deleting, func(s *Snapshot) { s.Unmanaged = true }}, Renewing, "", false},
 		"unmanaged":                              {[]func(*Snapshot){onePod, func(s *Snapshot) { s.Unmanaged = true }}, Renewing, "", false},
 		"unmanaged, and KMS is off":              {[]func(*Snapshot){onePod, off, func(s *Snapshot) { s.Unmanaged = true }}, Renewing, "", false},
-		"no namespace":                           {[]func(*Snapshot){func(s *Snapshot) { s.NamespaceMissing = true }}, Gone, TargetNamespaceMissing, false},
+		"no namespace":                           {[]func(*Snapshot){func(s *Snapshot) { s.NamespaceMissing = true }}, Idle, TargetNamespaceMissing, false},
 		"pods are not known":                     {[]func(*Snapshot){func(s *Snapshot) { s.Pods = nil }}, Waiting, AwaitingSources, false},
-		"KMS is off":                             {[]func(*Snapshot){onePod, off}, Gone, Off, true},
-		"KMS is off, and no policy is installed": {[]func(*Snapshot){onePod, off, func(s *Snapshot) { s.PolicyProblem = "none" }}, Gone, Off, true},
+		"KMS is off":                             {[]func(*Snapshot){onePod, off}, Idle, Off, true},
+		"KMS is off, and no policy is installed": {[]func(*Snapshot){onePod, off, func(s *Snapshot) { s.PolicyProblem = "none" }}, Idle, Off, true},
 		"no policy":                              {[]func(*Snapshot){onePod, func(s *Snapshot) { s.PolicyProblem = "none" }}, Blocked, PolicyMissing, false},
 		"the policy was removed later":           {[]func(*Snapshot){onePod, own("ClusterRoleBinding"), func(s *Snapshot) { s.PolicyProblem = "none" }}, Active, "", false},
 		"the CA was never read":                  {[]func(*Snapshot){onePod, func(s *Snapshot) { s.CAProblem = "no such file" }}, Waiting, CAUnreadable, false},
@@ -122,16 +122,15 @@ func TestRemovalGoesOnWhereSomethingIsLeft(t *testing.T) {
 		"the Role by which the Secret is read":         {[]func(*Snapshot){own("Role")}, Gone, Gone, ""},
 		"the Role of a target that is removed":         {[]func(*Snapshot){own("Role"), deleting}, Gone, RemovingIdentities, ""},
 		"the Role of a target with plugins of its own": {[]func(*Snapshot){own("Role"), func(s *Snapshot) { s.Target.Plugins = set(1).Plugins }}, Gone, RemovingIdentities, ""},
-		"reports": {[]func(*Snapshot){own("ClusterRole"), func(s *Snapshot) { s.ReportsLeft = true }}, Gone, RemovingReports, ""},
-		"reports of a target without its ClusterRole": {[]func(*Snapshot){func(s *Snapshot) { s.ReportsLeft = true }}, Gone, Gone, ""},
-		"ClusterRoles are not known":                  {[]func(*Snapshot){without("ClusterRole")}, Gone, RemovingReports, "ClusterRole"},
-		"the ClusterRole":                             {[]func(*Snapshot){own("ClusterRole")}, Gone, Gone, ""},
-		"nothing":                                     {nil, Gone, Gone, ""},
-		"the ClusterRole of an idle target":           {[]func(*Snapshot){own("ClusterRole"), func(s *Snapshot) { s.ReportsLeft = true }}, Idle, Idle, ""},
-		"a pod of an idle target":                     {[]func(*Snapshot){own("Pod")}, Idle, RemovingWorkloads, ""},
+		"reports":                           {[]func(*Snapshot){own("ClusterRole"), func(s *Snapshot) { s.ReportsLeft = true }}, Gone, RemovingReports, ""},
+		"ClusterRoles are not known":        {[]func(*Snapshot){without("ClusterRole")}, Gone, RemovingReports, "ClusterRole"},
+		"the ClusterRole":                   {[]func(*Snapshot){own("ClusterRole")}, Gone, Gone, ""},
+		"nothing":                           {nil, Gone, Gone, ""},
+		"the ClusterRole of an idle target": {[]func(*Snapshot){own("ClusterRole"), func(s *Snapshot) { s.ReportsLeft = true }}, Idle, Idle, ""},
+		"a pod of an idle target":           {[]func(*Snapshot){own("Pod")}, Idle, RemovingWorkloads, ""},
 	} {
 		s := fixture(t, v1alpha1.DeliveryCompanion, c.change...)
-		if phase, unknown := s.removalPhase(c.last); phase != c.phase || unknown != c.unknown {
+		if phase, unknown := s.removalPhase(intent{phase: c.last, clean: c.last == Gone}); phase != c.phase || unknown != c.unknown {
 			t.Errorf("%s: phase %s, unknown %q", name, phase, unknown)
 		}
 	}

@@ -114,8 +114,7 @@ func Make(s *Snapshot) (*Plan, error) {
 // record keeps what was read.
 func (p *planner) record() {
 	t := p.Target
-	p.state.Installation, p.state.Namespace, p.state.Resource = p.Namespace, t.Namespace, t.Resource
-	p.state.PodSelector, p.state.Container = t.PodSelector, t.Container
+	p.state = p.identified()
 	p.state.Live, p.state.Revisions = p.live(), p.revisionSets()
 	if t.Plugins != nil && p.OwnKnown["Role"] && len(p.own("Role")) == 0 || t.Plugins != nil && p.State.Namespace == "" {
 		p.state.Static = true

@@ -303,7 +303,7 @@ func TestRemovalDeletesOneKindOfObjectAfterAnother(t *testing.T) {
 		if got := names(plan.Delete); got != want || plan.Phase != phase {
 			t.Fatalf("phase %s deletes %q, want phase %s and %q", plan.Phase, got, phase, want)
 		}
-		if clean := phase == RemovingReports || phase == Gone; plan.Clean != clean || !plan.Off {
+		if clean := phase == RemovingReports || phase == Idle || phase == Gone; plan.Clean != clean || !plan.Off {
 			t.Errorf("phase %s: clean %v, off %v", phase, plan.Clean, plan.Off)
 		}
 		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
@@ -317,15 +317,17 @@ func TestRemovalDeletesOneKindOfObjectAfterAnother(t *testing.T) {
 	step(RemovingIdentities, "ClusterRoleBinding/kms-health-reporter-api ServiceAccount/kms-health-reporter-api")
 	step(RemovingReports, "")
 	s.ReportsLeft = false
-	step(Gone, "ClusterRole/kms-health-reporter-api")
-	if plan := step(Gone, ""); plan.Status.Reason != Off || !plan.RemoveCondition {
+	if plan := step(Idle, ""); plan.Status.Reason != Off || !plan.RemoveCondition {
 		t.Errorf("at the end: %+v, remove condition %v", plan.Status, plan.RemoveCondition)
 	}
-	if names(s.Own) != "Role/kms-health-operator-api" {
+	if names(s.Own) != "ClusterRole/kms-health-reporter-api Role/kms-health-operator-api" {
 		t.Errorf("%s stays", names(s.Own))
 	}
 	s.Deleting = true
 	step(RemovingIdentities, "Role/kms-health-operator-api")
+	if plan := step(Gone, "ClusterRole/kms-health-reporter-api"); !plan.RemoveCondition {
+		t.Error("the condition stays")
+	}
 }
 
 func TestUnknownSourcesChangeNothing(t *testing.T) {

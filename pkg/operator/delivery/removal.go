@@ -93,7 +93,7 @@ func (p *planner) remove(i intent) error {
 	if p.NamespaceMissing { // and all that was in it
 		p.state.Secrets, p.state.InTarget = nil, false
 	}
-	phase, unknown := p.removalPhase(i.phase)
+	phase, unknown := p.removalPhase(i)
 	p.plan.Phase = phase
 	p.plan.Clean = phase == Idle || phase == RemovingReports || phase == Gone
 	if phase == Idle || len(p.own("ClusterRole")) > 0 {
@@ -113,10 +113,11 @@ func (p *planner) remove(i intent) error {
 		p.plan.Status.Message = "removing the reporter from the Deployment"
 	case phase == Idle:
 		p.state = p.state.withoutDelivery()
-		p.plan.Status = i.status
+		p.plan.Status, p.plan.RemoveCondition = i.status, i.off
+	case phase == RemovingReports && p.state.Delivery == "": // there were no own reporters
+		p.plan.Status.Message = ""
 	case phase == Gone:
-		p.plan.Delete, p.plan.Anchor = p.own("ClusterRole"), nil
-		p.plan.RemoveCondition = i.status.Reason != TargetNamespaceMissing
+		p.plan.Delete, p.plan.Anchor, p.plan.RemoveCondition = p.own("ClusterRole"), nil, true
 		if len(p.plan.Delete) == 0 {
 			p.plan.Status = i.status
 		}

@@ -103,6 +103,15 @@ func (s State) withoutDelivery() State {
 	}
 }
 
+// identified is the state with what identifies the target: enough to remove what is left
+// of it.
+func (s *Snapshot) identified() State {
+	state, t := s.State, s.Target
+	state.Installation, state.Namespace, state.Resource = s.Namespace, t.Namespace, t.Resource
+	state.PodSelector, state.Container = t.PodSelector, t.Container
+	return state
+}
+
 // Target is the target as it was recorded, for its removal.
 func (s State) Target(name string) v1alpha1.Target {
 	return v1alpha1.Target{
