@@ -39,11 +39,14 @@ func TestEveryReplicaServesMetricsByTheTLSProfile(t *testing.T) {
 // handshake fails unless a client with one version of TLS is accepted, or not.
 func handshake(address string, version uint16, accepted bool) error {
 	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, MinVersion: version, MaxVersion: version})
-	if err == nil {
+	switch {
+	case err == nil && accepted:
+		return c.Close()
+	case err == nil:
 		_ = c.Close()
-	}
-	if (err == nil) != accepted {
-		return fmt.Errorf("a client with %s: %v", tls.VersionName(version), err)
+		return fmt.Errorf("a client with %s is accepted", tls.VersionName(version))
+	case accepted:
+		return fmt.Errorf("a client with %s: %w", tls.VersionName(version), err)
 	}
 	return nil
 }
