@@ -66,6 +66,7 @@ func newOperator(t *testing.T, args ...string) *operatorProcess {
 	op.log = log
 	t.Cleanup(func() {
 		op.kill(syscall.SIGKILL)
+		op.releaseLease()
 		if t.Failed() {
 			text, _ := os.ReadFile(log.Name())
 			const most = 20000
@@ -74,6 +75,15 @@ func newOperator(t *testing.T, args ...string) *operatorProcess {
 		_ = log.Close()
 	})
 	return op
+}
+
+// releaseLease deletes the lease, which the next operator would wait for if this one was
+// killed.
+func (op *operatorProcess) releaseLease() {
+	leases := kube.CoordinationV1().Leases(operatorNamespace)
+	if err := leases.Delete(context.WithoutCancel(op.t.Context()), "kms-health-operator", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		op.t.Errorf("release the lease: %v", err)
+	}
 }
 
 // configure puts a file in place, as a kubelet would not: by a rename.
