@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,13 +12,13 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 // waitLimit bounds each wait.
@@ -39,10 +37,9 @@ func TestMain(m *testing.M) {
 
 // child is an operator in a child process.
 type child struct {
-	*exec.Cmd
+	*program.Child
 	config string // its file, which does not exist at first
 	health string // its address
-	ended  chan struct{}
 }
 
 // start runs the operator with an API server. It is cleaned up after the test.
@@ -53,28 +50,18 @@ func start(t *testing.T, server string, stderr *os.File, args ...string) *child 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &child{config: filepath.Join(dir, "config.yaml"), health: listener.Addr().String(), ended: make(chan struct{})}
+	p := &child{config: filepath.Join(dir, "config.yaml"), health: listener.Addr().String()}
 	_ = listener.Close()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server)
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.Cmd = exec.Command(os.Args[0], append([]string{"run", "--config", p.config, "--kubeconfig", kubeconfig, "--image", "reporter:1",
+	cmd := exec.Command(os.Args[0], append([]string{"run", "--config", p.config, "--kubeconfig", kubeconfig, "--image", "reporter:1",
 		"--metrics-bind-address", "127.0.0.1:0", "--health-bind-address", p.health}, args...)...)
-	p.Env = append(os.Environ(), asMain+"=1", "GORACE=atexit_sleep_ms=0")
-	p.Stdout, p.Stderr = stderr, stderr
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.ended)
-		_ = p.Wait() // how it ended is in its ProcessState
-	}()
-	t.Cleanup(func() {
-		_ = p.Process.Kill()
-		<-p.ended
-	})
+	cmd.Env = append(os.Environ(), asMain+"=1")
+	cmd.Stdout, cmd.Stderr = stderr, stderr
+	p.Child = program.Start(t, cmd)
 	return p
 }
 
@@ -104,41 +91,6 @@ func (p *child) awaitHealth(t *testing.T, path string, code int) {
 	t.Fatalf("%s: %s, want %d", path, last, code)
 }
 
-// end sends SIGTERM, and returns the exit code and the time to the end.
-func (p *child) end(t *testing.T) (code int, took time.Duration) {
-	t.Helper()
-	began := time.Now()
-	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatalf("it had ended: %v", err)
-	}
-	select {
-	case <-p.ended:
-	case <-time.After(waitLimit):
-		t.Fatal("it did not end")
-	}
-	return p.ProcessState.ExitCode(), time.Since(began)
-}
-
-// fullPipe returns the write end of a full pipe whose read end is never read.
-func fullPipe(t *testing.T) *os.File {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
-	if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = w.Write(make([]byte, 4096))
-	}
-	if n, err := unix.Write(int(w.Fd()), nil); n != 0 || err != nil { // Fd makes it blocking, for the child
-		t.Fatal(n, err)
-	}
-	return w
-}
-
 const emptyConfig = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\ntargets: []\n"
 
 // closedPort is the URL of an API server that is down.
@@ -150,61 +102,14 @@ func closedPort(t *testing.T) string {
 }
 
 func TestFullStandardErrorStopsNeitherTheOperatorNorItsEnd(t *testing.T) {
-	p := start(t, closedPort(t), fullPipe(t), "-v=9")
+	p := start(t, closedPort(t), program.FullPipe(t), "-v=9")
 	p.awaitHealth(t, "/healthz", http.StatusOK)
 	p.awaitHealth(t, "/readyz", http.StatusInternalServerError)
 	p.configure(t, emptyConfig)
 	p.awaitHealth(t, "/readyz", http.StatusOK)
-	if code, took := p.end(t); code != exitOK || took > 5*time.Second {
+	if code, took := p.End(t, waitLimit, syscall.SIGTERM); code != exitOK || took > 5*time.Second {
 		t.Errorf("exit code %d after %s", code, took)
 	}
-}
-
-// output collects what a process writes to a pipe.
-type output struct {
-	mu   sync.Mutex
-	read bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.read.Write(p)
-}
-
-func (o *output) text() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.read.String()
-}
-
-func (o *output) await(t *testing.T, want string) {
-	t.Helper()
-	for deadline := time.Now().Add(waitLimit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if strings.Contains(o.text(), want) {
-			return
-		}
-	}
-	t.Fatalf("no %q in\n%s", want, o.text())
-}
-
-func (o *output) pipe(t *testing.T) *os.File {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = io.Copy(o, r) // ends when every end to write to is closed
-	}()
-	t.Cleanup(func() {
-		_ = w.Close()
-		<-done
-		_ = r.Close()
-	})
-	return w
 }
 
 // Messages of an API server, and keys of the configuration, are untrusted.
@@ -220,17 +125,17 @@ func TestUntrustedTextForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
 		})
 	}))
 	t.Cleanup(server.Close)
-	var log output
-	p := start(t, server.URL, log.pipe(t), "-v=2")
-	log.await(t, "forged.go")
+	var log program.Output
+	p := start(t, server.URL, log.Pipe(t), "-v=2")
+	log.Await(t, waitLimit, "forged.go")
 	p.configure(t, emptyConfig+strconv.QuoteToASCII(hostile)+": 1\n") // YAML knows Go's escapes
-	log.await(t, "config.yaml: ")
-	if code, _ := p.end(t); code != exitOK {
+	log.Await(t, waitLimit, "config.yaml: ")
+	if code, _ := p.End(t, waitLimit, syscall.SIGTERM); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}
-	log.await(t, `"Ended"`)
+	log.Await(t, waitLimit, `"Ended"`)
 	line := regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [a-zA-Z_]+\.go:\d+\] ".*$`)
-	for _, l := range strings.Split(strings.TrimSuffix(log.text(), "\n"), "\n") {
+	for _, l := range strings.Split(strings.TrimSuffix(log.Text(), "\n"), "\n") {
 		if !line.MatchString(l) || strings.HasPrefix(l, "E1122 10:00:00.000000 ") {
 			t.Errorf("not a log line of the operator: %q", l)
 		}

@@ -2,21 +2,17 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -36,9 +32,8 @@ func TestMain(m *testing.M) {
 
 // process is a reporter in a child process, with one plugin.
 type process struct {
-	*exec.Cmd
+	*program.Child
 	plugin *kmsplugin.Plugin
-	ended  chan struct{}
 }
 
 // start runs the program with a file of one plugin, keyID 1, that is probed every
@@ -60,66 +55,17 @@ func start(t *testing.T, stdout, stderr *os.File, args ...string) *process {
 	if err := os.WriteFile(config, []byte(head+"probe: {interval: 1s}\nplugins: [{endpoint: '"+endpoint+"', role: Write}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := &process{Cmd: exec.Command(os.Args[0], append([]string{"--config", config}, args...)...), plugin: plugin, ended: make(chan struct{})}
-	p.Env = append(os.Environ(), asMain+"=1", "GORACE=atexit_sleep_ms=0")
-	p.Stdout, p.Stderr = stdout, stderr
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.ended)
-		_ = p.Wait() // how it ended is in its ProcessState
-	}()
-	t.Cleanup(func() {
-		_ = p.Process.Kill()
-		<-p.ended
-	})
-	return p
-}
-
-// end sends signals, and returns the exit code and the time from the first of them to
-// the end.
-func (p *process) end(t *testing.T, signals ...os.Signal) (code int, took time.Duration) {
-	t.Helper()
-	began := time.Now()
-	for _, s := range signals {
-		if err := p.Process.Signal(s); err != nil {
-			t.Fatalf("it had ended: %v", err)
-		}
-	}
-	select {
-	case <-p.ended:
-	case <-time.After(waitLimit):
-		t.Fatalf("it did not end within %s of %v", waitLimit, signals)
-	}
-	return p.ProcessState.ExitCode(), time.Since(began)
-}
-
-// fullPipe returns the write end of a full pipe whose read end is never read.
-func fullPipe(t *testing.T) *os.File {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
-	if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = w.Write(make([]byte, 4096))
-	}
-	if n, err := unix.Write(int(w.Fd()), nil); n != 0 || err != nil { // Fd makes it blocking, for the child
-		t.Fatal(n, err)
-	}
-	return w
+	cmd := exec.Command(os.Args[0], append([]string{"--config", config}, args...)...)
+	cmd.Env = append(os.Environ(), asMain+"=1")
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return &process{Child: program.Start(t, cmd), plugin: plugin}
 }
 
 func TestFullStandardErrorStopsNeitherProbesNorTheEnd(t *testing.T) {
 	for name, signal := range map[string]os.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits
-			p := start(t, fullPipe(t), fullPipe(t), "--output=-", "-v=4")
+			p := start(t, program.FullPipe(t), program.FullPipe(t), "--output=-", "-v=4")
 			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
 			if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, 2); err != nil {
@@ -131,7 +77,7 @@ func TestFullStandardErrorStopsNeitherProbesNorTheEnd(t *testing.T) {
 			if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, 5); err != nil {
 				t.Fatalf("it stopped probing: %v", err)
 			}
-			if code, took := p.end(t, signal); code != exitOK || took > hardEnd+500*time.Millisecond {
+			if code, took := p.End(t, waitLimit, signal); code != exitOK || took > hardEnd+500*time.Millisecond {
 				t.Errorf("exit code %d after %s", code, took)
 			}
 		})
@@ -172,20 +118,18 @@ func TestSignalEndsItWhileSomethingHangs(t *testing.T) {
 }
 
 func TestLogIsFlushedAtTheEnd(t *testing.T) {
-	var log output
-	p := start(t, nil, log.pipe(t))
+	var log program.Output
+	p := start(t, nil, log.Pipe(t))
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, 1); err != nil {
 		t.Fatal(err)
 	}
-	if code, took := p.end(t, syscall.SIGTERM); code != exitOK || took > hardEnd {
+	if code, took := p.End(t, waitLimit, syscall.SIGTERM); code != exitOK || took > hardEnd {
 		t.Errorf("exit code %d after %s", code, took)
 	}
 	for _, want := range []string{`"Starting"`, `"Ending" signal="terminated"`, `"Ended"`} {
-		if !log.eventually(want) {
-			t.Errorf("no %s in\n%s", want, log.text())
-		}
+		log.Await(t, waitLimit, want)
 	}
 }
 
@@ -193,24 +137,23 @@ func TestLogIsFlushedAtTheEnd(t *testing.T) {
 func TestKeyIDForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
 	const forged = `E1122 10:00:00.000000       1 forged.go:1] "Forged"`
 	keyID := "k\n" + forged + "\x1b[2J\r\u0085\u009b2J\u2028\u202e\x7f"
-	var log, reports output
-	p := start(t, reports.pipe(t), log.pipe(t), "--output=-")
+	var log, reports program.Output
+	p := start(t, reports.Pipe(t), log.Pipe(t), "--output=-")
 	if err := p.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultKeyID, Args: []string{keyID}}); err != nil {
 		t.Fatal(err)
 	}
-	if !log.eventually("forged.go") || !reports.eventually("forged.go") {
-		t.Fatalf("the key_id was not reported:\n%s", log.text())
-	}
-	if code, _ := p.end(t, syscall.SIGTERM); code != exitOK {
+	log.Await(t, waitLimit, "forged.go")
+	reports.Await(t, waitLimit, "forged.go")
+	if code, _ := p.End(t, waitLimit, syscall.SIGTERM); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}
 	line := regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [a-z_]+\.go:\d+\] ".*$`)
-	for _, l := range strings.Split(strings.TrimSuffix(log.text(), "\n"), "\n") {
+	for _, l := range strings.Split(strings.TrimSuffix(log.Text(), "\n"), "\n") {
 		if !line.MatchString(l) || strings.HasPrefix(l, "E1122 10:00:00.000000 ") {
 			t.Errorf("not a log line of the reporter: %q", l)
 		}
 	}
-	for name, text := range map[string]string{"log": log.text(), "report": reports.text()} {
+	for name, text := range map[string]string{"log": log.Text(), "report": reports.Text()} {
 		for _, r := range text {
 			if r != '\n' && (r < ' ' || r >= 0x7f) {
 				t.Errorf("%s holds a raw %U: %q", name, r, text)
@@ -218,53 +161,6 @@ func TestKeyIDForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
 			}
 		}
 	}
-}
-
-// output collects what a process writes to a pipe.
-type output struct {
-	mu   sync.Mutex
-	read bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.read.Write(p)
-}
-
-func (o *output) text() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.read.String()
-}
-
-func (o *output) eventually(want string) bool {
-	for range int(waitLimit / (10 * time.Millisecond)) {
-		if strings.Contains(o.text(), want) {
-			return true
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return false
-}
-
-func (o *output) pipe(t *testing.T) *os.File {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = io.Copy(o, r) // ends when every end to write to is closed
-	}()
-	t.Cleanup(func() {
-		_ = w.Close()
-		<-done
-		_ = r.Close()
-	})
-	return w
 }
 
 // A frozen cgroup or a paused machine stops the reporter, and its timeouts end meanwhile.

@@ -3,14 +3,11 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,34 +20,15 @@ import (
 
 // folders is a reporter's process, and what it takes to mount things under its sockets.
 type folders struct {
-	t    *testing.T
-	dir  string
-	cmd  *exec.Cmd
-	ends chan struct{}
-
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-func (f *folders) Write(b []byte) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.log.Write(b)
+	t     *testing.T
+	dir   string
+	child *program.Child
+	log   program.Output
 }
 
 func (f *folders) awaitLog(text string) {
 	f.t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		f.mu.Lock()
-		found := strings.Contains(f.log.String(), text)
-		f.mu.Unlock()
-		if found {
-			return
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.t.Fatalf("not logged in time: %q; the log:\n%s", text, f.log.String())
+	f.log.Await(f.t, time.Minute, text)
 }
 
 // mount mounts, and unmounts at the end of the test.
@@ -97,17 +75,9 @@ func (f *folders) run(args ...string) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.cmd, f.ends = exec.Command(reporter, args...), make(chan struct{})
-	f.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
-	f.cmd.Stderr = f
-	if err := f.cmd.Start(); err != nil {
-		f.t.Fatal(err)
-	}
-	go func() { defer close(f.ends); _ = f.cmd.Wait() }()
-	f.t.Cleanup(func() {
-		_ = f.cmd.Process.Kill()
-		<-f.ends
-	})
+	cmd := exec.Command(reporter, args...)
+	cmd.Stderr = &f.log
+	f.child = program.Start(f.t, cmd)
 }
 
 // hang mounts a file system at a path that never answers.
@@ -124,16 +94,7 @@ func (f *folders) hang(path string) {
 // end sends SIGTERM, and requires the reporter to end within two seconds.
 func (f *folders) end(what string) {
 	f.t.Helper()
-	began := time.Now()
-	if err := f.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		f.t.Fatal(err)
-	}
-	select {
-	case <-f.ends:
-	case <-time.After(30 * time.Second):
-		f.t.Fatal("it does not end")
-	}
-	took := time.Since(began)
+	_, took := f.child.End(f.t, 30*time.Second, syscall.SIGTERM)
 	times.took("folders", "SIGTERM while "+what, took, noTime, "2.2s")
 	if took > 2200*time.Millisecond {
 		f.t.Errorf("it took %s to end", took)
@@ -143,7 +104,7 @@ func (f *folders) end(what string) {
 // threads is how many the reporter has.
 func (f *folders) threads() int {
 	f.t.Helper()
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", f.cmd.Process.Pid))
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", f.child.Process.Pid))
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 // pluginProcess starts the development plugin as a process of its own, which can be
@@ -37,28 +36,6 @@ func (r *reporter) pluginProcess(keyID string) *os.Process {
 	return cmd.Process
 }
 
-// fullPipe returns the write end of a full pipe that is not read.
-func fullPipe(t *testing.T) *os.File {
-	t.Helper()
-	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := unix.Write(ends[1], make([]byte, 4096)); errors.Is(err, unix.EAGAIN) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := unix.SetNonblock(ends[1], false); err != nil { // as whoever started us has it
-		t.Fatal(err)
-	}
-	read, write := os.NewFile(uintptr(ends[0]), "read"), os.NewFile(uintptr(ends[1]), "write")
-	t.Cleanup(func() { _, _ = read.Close(), write.Close() })
-	return write
-}
-
 func TestReporterEndsInTwoSecondsWhileSomethingHangs(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
 	r := newReporter(t, resource)
@@ -66,17 +43,8 @@ func TestReporterEndsInTwoSecondsWhileSomethingHangs(t *testing.T) {
 	plugins := []*os.Process{r.pluginProcess("1"), r.pluginProcess("2")}
 	r.configure(resource, "Both", "1:Write", "2:Read")
 	cmd := exec.Command(binary, "--config", r.file, "--node-name", r.node, "--output", "-")
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
-	cmd.Stdout, cmd.Stderr = fullPipe(t), fullPipe(t)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = cmd.Wait() }()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-ended
-	})
+	cmd.Stdout, cmd.Stderr = program.FullPipe(t), program.FullPipe(t)
+	child := program.Start(t, cmd)
 	r.freshCondition(resource, "1=healthy", "2=healthy") // although its output is not read
 
 	for _, p := range plugins {
@@ -94,21 +62,12 @@ func TestReporterEndsInTwoSecondsWhileSomethingHangs(t *testing.T) {
 		}
 	})
 	time.Sleep(3 * time.Second) // until every part of it waits for something
-	began := time.Now()
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-ended:
-	case <-time.After(waitLimit):
-		t.Fatal("it does not end")
-	}
-	took := time.Since(began)
+	code, took := child.End(t, waitLimit, syscall.SIGTERM)
 	t.Logf("two stopped plugins, full stdout and stderr, a hanging API server: ended after %s", took.Round(time.Millisecond))
 	if took > 2200*time.Millisecond {
 		t.Errorf("it took %s to end", took)
 	}
-	if code := cmd.ProcessState.ExitCode(); code != 0 {
+	if code != 0 {
 		t.Errorf("ended with %d", code)
 	}
 }

@@ -2,12 +2,13 @@ package controlplane
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 // StartForTest starts a control plane that ends with the test. When the test
@@ -48,7 +49,7 @@ func keepLogs(t testing.TB, dir string) {
 var unsafeInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 func copyLogs(test, dir string) (string, error) {
-	root, err := checkoutRoot()
+	root, err := program.Root()
 	if err != nil {
 		return "", err
 	}
@@ -87,21 +88,4 @@ func copyFile(from, to string) error {
 	}
 	_, err = io.Copy(target, source)
 	return errors.Join(err, target.Close())
-}
-
-// checkoutRoot is the nearest folder above that holds a go.mod: `go test` runs a
-// test in the folder of its package.
-func checkoutRoot() (string, error) {
-	start, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for dir := start; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no go.mod above %s", start)
-		}
-	}
 }

@@ -1,8 +1,9 @@
-// Package program builds the programs of this module, for tests that run them.
+// Package program builds the programs of this module, and runs programs, for tests.
 package program
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 )
@@ -19,4 +20,21 @@ func Build(dir, name string) (string, error) {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 	}
 	return path, nil
+}
+
+// Root is the checkout: the nearest folder above that contains a go.mod, since `go test`
+// runs a test in the folder of its package.
+func Root() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod above %s", start)
+		}
+	}
 }

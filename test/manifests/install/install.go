@@ -31,6 +31,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 // ServiceAccount is the operator's, in the namespace that Namespace returns.
@@ -134,7 +136,7 @@ func Render(ctx context.Context, ca []byte, overlay string, components ...string
 
 // YAML is Render, as text.
 func YAML(ctx context.Context, ca []byte, overlay string, components ...string) (rendered []byte, err error) {
-	root, err := checkoutRoot()
+	root, err := program.Root()
 	if err != nil {
 		return nil, err
 	}
@@ -202,23 +204,6 @@ func Decode(documents []byte) ([]*unstructured.Unstructured, error) {
 			return nil, fmt.Errorf("decode the manifests: %w", err)
 		case len(content) > 0:
 			objects = append(objects, &unstructured.Unstructured{Object: content})
-		}
-	}
-}
-
-// checkoutRoot is the nearest folder above that holds a go.mod: `go test` runs a
-// test in the folder of its package.
-func checkoutRoot() (string, error) {
-	start, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for dir := start; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no go.mod above %s", start)
 		}
 	}
 }
