@@ -26,6 +26,7 @@ func setOperatorDefaults(c *OperatorConfiguration, set presence) {
 			orElse(&t.EncryptionConfig.Key, DefaultEncryptionConfig, has("encryptionConfig", "key"))
 		}
 		orElse(&t.Delivery, DeliveryAuto, has("delivery"))
+		orElse(&t.ConfigSource, ConfigSourceAuto, has("configSource"))
 		orElse(&t.Credentials, defaultCredentials(t.Delivery), has("credentials"))
 		if !has("nodeSelector") {
 			t.NodeSelector = map[string]string{DefaultNodeSelector: ""}

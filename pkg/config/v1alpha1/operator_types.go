@@ -112,6 +112,11 @@ type Target struct {
 	// +default=Auto
 	Delivery Delivery `json:"delivery"`
 
+	// How the reporters' pods get the ConfigMap with their file, for the deliveries
+	// Companion and DaemonSet. The other deliveries mount it.
+	// +default=Auto
+	ConfigSource ConfigSource `json:"configSource"`
+
 	// The Deployment to patch, for the delivery of that name.
 	// +optional
 	Deployment string `json:"deployment,omitempty"`
@@ -168,6 +173,20 @@ const (
 	DeliveryExternal Delivery = "External"
 )
 
+// ConfigSource is how a reporter's pod gets the ConfigMap with its file.
+type ConfigSource string
+
+const (
+	// ConfigSourceAuto is Annotation where kube-apiserver encrypts configmaps with KMS,
+	// or where that is not known, else ConfigMap.
+	ConfigSourceAuto ConfigSource = "Auto"
+	// ConfigSourceConfigMap mounts it.
+	ConfigSourceConfigMap ConfigSource = "ConfigMap"
+	// ConfigSourceAnnotation copies it into annotations of the pod, which the downward
+	// API makes files. The pod starts while no ConfigMap can be decrypted.
+	ConfigSourceAnnotation ConfigSource = "Annotation"
+)
+
 // Credentials is a way for a reporter to authenticate.
 type Credentials string
 
@@ -196,6 +215,11 @@ type APIServer struct {
 	// host.
 	// +optional
 	TLSServerName string `json:"tlsServerName,omitempty"`
+
+	// Further addresses, at most 3, in order of preference, for when that one does not
+	// answer. They need the same CA bundle. An empty list means none.
+	// +default=the cluster's internal address, where the server is the node itself
+	Fallbacks []Server `json:"fallbacks,omitempty"`
 }
 
 // TargetServing is where the reporters of a target serve their own state.

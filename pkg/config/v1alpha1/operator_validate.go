@@ -116,7 +116,7 @@ func validateTarget(at *field.Path, t *Target, c *OperatorConfiguration) field.E
 		}
 	}
 	errs = append(errs, validateDelivery(at, t)...)
-	errs = append(errs, validateServer(at.Child("apiServer"), "server", t.APIServer.Server, t.APIServer.TLSServerName)...)
+	errs = append(errs, validateAPIServer(at.Child("apiServer"), &t.APIServer)...)
 	if t.Serving != nil {
 		errs = append(errs, validateTargetServing(at.Child("serving"), t.Serving)...)
 		if t.Serving.Secret != "" && t.Delivery.InOwnersPods() {
@@ -147,6 +147,16 @@ func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorLi
 	return errs
 }
 
+// validateAPIServer validates the addresses of the API server. All of them become a
+// reporter's servers.
+func validateAPIServer(at *field.Path, a *APIServer) field.ErrorList {
+	errs := validateServer(at, "server", a.Server, a.TLSServerName)
+	if most := MaxServers - 1; len(a.Fallbacks) > most {
+		errs = append(errs, field.TooMany(at.Child("fallbacks"), len(a.Fallbacks), most))
+	}
+	return append(errs, validateServers(at.Child("fallbacks"), a.Fallbacks, a.Server)...)
+}
+
 func validateDelivery(at *field.Path, t *Target) field.ErrorList {
 	errs := oneOf(at.Child("delivery"), t.Delivery, DeliveryAuto, DeliveryCompanion, DeliveryDaemonSet, DeliveryDeployment, DeliveryExternal)
 	switch {
@@ -159,6 +169,10 @@ func validateDelivery(at *field.Path, t *Target) field.ErrorList {
 		if t.Deployment != "" {
 			errs = append(errs, field.Invalid(at.Child("deployment"), short(t.Deployment), why))
 		}
+	}
+	errs = append(errs, oneOf(at.Child("configSource"), t.ConfigSource, ConfigSourceAuto, ConfigSourceConfigMap, ConfigSourceAnnotation)...)
+	if t.ConfigSource == ConfigSourceAnnotation && t.Delivery.InOwnersPods() {
+		errs = append(errs, field.Invalid(at.Child("configSource"), t.ConfigSource, fmt.Sprintf("cannot serve delivery %s: its pods mount the ConfigMap", t.Delivery)))
 	}
 	credentials := at.Child("credentials")
 	known := oneOf(credentials, t.Credentials, CredentialsBoundToken, CredentialsMintedToken, CredentialsClientCertificate, CredentialsLegacyToken)

@@ -168,9 +168,20 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	if len(d.Servers) > MaxServers {
 		errs = append(errs, field.TooMany(path.Child("servers"), len(d.Servers), MaxServers))
 	}
+	errs = append(errs, validateServers(path.Child("servers"), d.Servers)...)
+	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout.Duration, MinWriteTimeout, MaxWriteTimeout)...)
+}
+
+// validateServers checks a list of servers, of which none may be another one, or one of
+// those before.
+func validateServers(path *field.Path, servers []Server, before ...string) field.ErrorList {
+	var errs field.ErrorList
 	urls := map[string]bool{}
-	for i, s := range d.Servers {
-		at := path.Child("servers").Index(i)
+	for _, url := range before {
+		urls[canonicalServer(url)] = true
+	}
+	for i, s := range servers {
+		at := path.Index(i)
 		errs = append(errs, validateServer(at, "url", s.URL, s.TLSServerName)...)
 		one := canonicalServer(s.URL)
 		if urls[one] {
@@ -178,8 +189,14 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 		}
 		urls[one] = true
 	}
-	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout.Duration, MinWriteTimeout, MaxWriteTimeout)...)
+	return errs
 }
+
+// ValidServer reports whether a URL can be one of a reporter's servers.
+func ValidServer(url string) bool { return len(validateServer(field.NewPath(""), "", url, "")) == 0 }
+
+// SameServer reports whether two URLs are of one server.
+func SameServer(a, b string) bool { return canonicalServer(a) == canonicalServer(b) }
 
 // canonicalServer returns the form by which URLs of API servers are compared.
 func canonicalServer(server string) string {

@@ -52,6 +52,8 @@ type Options struct {
 	// OpenShift is whether this is OpenShift. Nil: it is detected by the existence of its
 	// Infrastructure.
 	OpenShift *bool
+	// Server is the URL by which the operator reaches the API server.
+	Server string
 	// KubeletRoot is the kubelets' folder on the nodes.
 	KubeletRoot string
 	// Event records an Event of a target.
@@ -82,6 +84,8 @@ type Controller struct {
 	mu      sync.Mutex
 	targets map[string]*entry
 	ca      []byte // the last that could be read
+	// configMaps is what is known of the encryption of ConfigMaps.
+	configMaps configMapEncryption
 }
 
 // New makes a Controller.
@@ -123,7 +127,7 @@ func (c *Controller) Run(ctx context.Context) {
 	sources, end := context.WithCancel(ctx)
 	defer end()
 	cluster := source.NewCluster(sources, source.ClusterOptions{
-		Client: c.Client, Namespace: c.Namespace, Ours: manifests.Ours, Policy: manifests.PolicyName, CheckPolicy: checkPolicy, Detect: c.OpenShift == nil,
+		Client: c.Client, Namespace: c.Namespace, Ours: manifests.Ours, Policy: manifests.PolicyName, CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
 		WakeDelivery: c.WakeAll, WakeRollup: func() {
 			for _, name := range c.names() {
 				c.Rollup.Wake(name)
@@ -182,6 +186,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	}
 	e := c.entry(l)
 	s, problem := c.observe(config, l, e)
+	c.observeConfigMaps(s, &l, problem)
 	if anchors != nil {
 		problem = anchors
 	} else if !c.recordedFirst(e, s) {

@@ -14,8 +14,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 )
 
-// companions plans a pod beside each API server pod.
+// companions plans a pod beside each API server pod. Where a pod replaces an earlier one
+// beside the same API server, this is one node at a time.
 func (p *planner) companions() error {
+	var sets [][]v1alpha1.Plugin
+	var next []*unstructured.Unstructured // replace earlier ones, and do not exist yet
+	replacing := false
 	for _, a := range p.pods {
 		if a.pod.DeletionTimestamp != nil && p.replaced(a) {
 			continue
@@ -24,9 +28,35 @@ func (p *planner) companions() error {
 		if err != nil {
 			return err
 		}
+		sets = append(sets, a.plugins)
+		switch earlier := p.hasEarlier(pod); {
+		case earlier && p.find(pod) == nil:
+			next = append(next, pod)
+			continue
+		case earlier:
+			replacing = true
+		}
 		p.plan.Workloads = append(p.plan.Workloads, pod)
 	}
-	return nil
+	if len(next) > 0 && !replacing {
+		p.plan.Workloads = append(p.plan.Workloads, next[0])
+		next = next[1:]
+	}
+	p.later = next
+	return p.configMaps(sets...)
+}
+
+// hasEarlier reports whether an earlier version of a companion runs, or may yet.
+func (p *planner) hasEarlier(pod *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
+		return sameBeside(o, pod) && o.GetName() != pod.GetName() && o.GetDeletionTimestamp() == nil && !ended(o, pod)
+	})
+}
+
+// sameBeside reports whether two pods are companions of one API server pod.
+func sameBeside(a, b *unstructured.Unstructured) bool {
+	beside := a.GetAnnotations()[manifests.BesideAnnotation]
+	return beside != "" && beside == b.GetAnnotations()[manifests.BesideAnnotation] && nodeOf(a) == nodeOf(b)
 }
 
 // replaced reports whether a newer pod runs on the node of a terminating one. Its
@@ -61,17 +91,13 @@ func (p *planner) daemonSet() error {
 	}
 	slices.SortFunc(folders, func(a, b sockets.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
 	p.state.Folders = folders
-	file, err := p.ConfigMap(manifests.Name(p.Target.Name), p.Namespace, plugins)
-	if err != nil {
-		return err
-	}
 	ds, err := p.DaemonSet(folders, plugins)
 	if err != nil {
 		return err
 	}
-	p.plan.Apply = append(p.plan.Apply, file)
+	p.liveFiles(ds)
 	p.plan.Workloads = append(p.plan.Workloads, ds)
-	return nil
+	return p.configMaps(plugins)
 }
 
 // asNamed assumes that the endpoints' folders have the same path on the nodes.
@@ -118,18 +144,8 @@ func (p *planner) inOwnersPods(d v1alpha1.Delivery) error {
 			sets = append(sets, plugins)
 		}
 	}
-	done := map[string]bool{}
-	for _, set := range sets {
-		name := manifests.ConfigMapName(p.Target.Name, set)
-		if len(set) == 0 || done[name] {
-			continue
-		}
-		done[name] = true
-		cm, err := p.ConfigMap(name, p.Target.Namespace, set)
-		if err != nil {
-			return err
-		}
-		p.plan.Apply = append(p.plan.Apply, cm)
+	if err := p.configMaps(sets...); err != nil {
+		return err
 	}
 	secret := manifests.CredentialsName(p.Target.Name, p.Target.Credentials)
 	p.plan.Credentials = []CredentialsWanted{{Kind: p.Target.Credentials, Namespace: p.Target.Namespace, Name: secret}}

@@ -14,9 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
@@ -58,6 +60,7 @@ type execution struct {
 	state    State
 	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
 	problems []Problem
+	late     error // of a step that stops no other
 	outcome  *Outcome
 }
 
@@ -115,8 +118,10 @@ func (x *execution) run(ctx context.Context) error {
 		func(ctx context.Context) error { return x.apply(ctx, x.plan.Apply) },
 		x.credentials,
 		func(ctx context.Context) error { return x.apply(ctx, x.plan.Workloads) },
+		x.liveFiles,
 		x.inject,
 		x.renewCA,
+		x.copied,
 		x.remove,
 		x.record,
 	}
@@ -125,7 +130,7 @@ func (x *execution) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return x.late
 }
 
 func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructured) error {
@@ -145,6 +150,29 @@ func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructu
 			x.requeue(time.Second)
 		}
 	}
+	return nil
+}
+
+// liveFiles gives pods of a DaemonSet the current version of their files. One that is
+// gone needs none.
+func (x *execution) liveFiles(ctx context.Context) error {
+	for _, o := range x.plan.LiveFiles {
+		raw, err := applybody.Marshal(o.Object)
+		if err != nil {
+			return err
+		}
+		_, err = x.Client.Resource(source.Pods).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manifests.Manager})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("update the files of %s: %w", apply.Key(o), err)
+		}
+	}
+	return nil
+}
+
+// copied applies the ConfigMaps whose content the pods have already. While their plugin is
+// unhealthy this fails, which must stop nothing else.
+func (x *execution) copied(ctx context.Context) error {
+	x.late = x.apply(ctx, x.plan.Copied)
 	return nil
 }
 

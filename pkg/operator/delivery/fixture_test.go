@@ -103,7 +103,7 @@ func pods(all ...*corev1.Pod) func(*Snapshot) { return func(s *Snapshot) { s.Pod
 func delivered(t *testing.T, plan *Plan) func(*Snapshot) {
 	t.Helper()
 	return func(s *Snapshot) {
-		objects := slices.Concat(plan.Apply, plan.Workloads)
+		objects := slices.Concat(plan.Apply, plan.Workloads, plan.Copied)
 		if plan.Anchor != nil {
 			objects = append(objects, plan.Anchor)
 		}
@@ -118,6 +118,9 @@ func delivered(t *testing.T, plan *Plan) func(*Snapshot) {
 		s.State = plan.State
 	}
 }
+
+// configMapOf is the name of the ConfigMap of a plugin set.
+func configMapOf(ids ...int) string { return manifests.ConfigMapName("api", set(ids...).Plugins) }
 
 func planOf(t *testing.T, s *Snapshot) *Plan {
 	t.Helper()

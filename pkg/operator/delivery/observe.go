@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -154,6 +155,7 @@ func (c *Controller) observeCluster(s *Snapshot) *Problem {
 	}
 	s.TLS, s.TLSProblem = settings, problem
 	s.OpenShift = c.IsOpenShift()
+	s.ClusterServer = c.clusterServer()
 	s.CA, s.CAProblem = c.readCA()
 	s.PolicyProblem = cmp.Or(policyProblem("ValidatingAdmissionPolicy", cluster.Policy), policyProblem("ValidatingAdmissionPolicyBinding", cluster.PolicyBinding))
 	if role, exists := cluster.Roles.Get("", manifests.Name(s.Target.Name)); exists {
@@ -229,6 +231,66 @@ func (c *Controller) reportIgnored(e *entry, text string) {
 		c.Event(e.target.Name, corev1.EventTypeNormal, "ProvidersIgnored", text)
 	}
 	klog.V(2).InfoS("Providers that are not probed", "target", e.target.Name, "providers", text)
+}
+
+// clusterServer is the URL by which nodes reach the API servers: of OpenShift's internal
+// load balancer, else that of the operator itself, which is a Service.
+func (c *Controller) clusterServer() string {
+	if c.IsOpenShift() {
+		if server, _ := c.cluster.Infrastructure.Get("", source.ClusterName); v1alpha1.ValidServer(server) {
+			return server
+		}
+	}
+	if manifests.IsLocal(c.Server) || !v1alpha1.ValidServer(c.Server) {
+		return ""
+	}
+	return c.Server
+}
+
+// configMapEncryption is what is known of the encryption of ConfigMaps, which the sync of
+// the target of kube-apiserver finds for all targets.
+type configMapEncryption struct {
+	encrypted *bool // nil: not known
+	// decided means that encrypted is not about to be known.
+	decided bool
+}
+
+// observeConfigMaps adds whether ConfigMaps are encrypted. problem is why the Snapshot is
+// incomplete. What was last known counts, also that of an earlier process.
+func (c *Controller) observeConfigMaps(s *Snapshot, l *life, problem *Problem) {
+	finds := func(t *v1alpha1.Target) bool {
+		return t.Resource == v1alpha1.ResourceKubeAPIServers && t.Plugins == nil
+	}
+	c.mu.Lock()
+	was, now := c.configMaps, c.configMaps
+	switch {
+	case !slices.ContainsFunc(s.Config.Targets, func(t v1alpha1.Target) bool { return finds(&t) }):
+		now = configMapEncryption{decided: true}
+	case l.configured && finds(s.Target):
+		now.encrypted = l.state.ConfigMapsEncrypted
+		if s.Encryption != nil && s.Encryption.ConfigMaps != nil {
+			now.encrypted = s.Encryption.ConfigMaps
+		}
+		now.decided = now.encrypted != nil || !s.awaitsEncryption(problem)
+	}
+	c.configMaps = now
+	c.mu.Unlock()
+	s.ConfigMapsEncrypted, s.ConfigMapsPending = now.encrypted, !now.decided
+	if was.decided != now.decided || !reflect.DeepEqual(was.encrypted, now.encrypted) {
+		c.WakeAll()
+	}
+}
+
+// awaitsEncryption reports whether more of the encryption configs is about to be read.
+func (s *Snapshot) awaitsEncryption(problem *Problem) bool {
+	switch {
+	case problem != nil:
+		return problem.Reason == AwaitingSources
+	case s.Encryption == nil:
+		return len(s.SourceProblems) == 0 && !s.NamespaceMissing
+	default:
+		return len(s.Encryption.Pending) > 0
+	}
 }
 
 // IsOpenShift reports whether this is OpenShift, false while that is not known.

@@ -85,6 +85,8 @@ func (p *planner) decide() intent {
 	}
 	choice := s.choose(p.pods)
 	switch {
+	case s.ConfigMapsPending && s.Target.ConfigSource == v1alpha1.ConfigSourceAuto && choice.Delivery != "" && !choice.Delivery.InOwnersPods():
+		return intent{phase: Waiting, status: Status{AwaitingSources, ""}}
 	case choice.Delivery == "" && p.pending:
 		return intent{phase: Waiting, status: Status{AwaitingSources, ""}}
 	case choice.Delivery == "":

@@ -34,6 +34,11 @@ type Plan struct {
 	Credentials []CredentialsWanted
 	// Workloads are applied after the objects that they mount.
 	Workloads []*unstructured.Unstructured
+	// LiveFiles are annotations of existing pods: the current version of their files.
+	LiveFiles []*unstructured.Unstructured
+	// Copied are ConfigMaps that no pod mounts, since pods have their content. An error
+	// about them does not stop what follows.
+	Copied []*unstructured.Unstructured
 	// Inject is the part of a Deployment to apply; Eject means to remove it.
 	Inject *Injection
 	Eject  bool
@@ -78,6 +83,8 @@ type planner struct {
 	problems []Problem
 	waits    []string
 	awaits   bool // for pods of the API server
+	// later are companions to create once those of other nodes are replaced.
+	later []*unstructured.Unstructured
 }
 
 // Make plans. It is pure, and changes nothing of the Snapshot.
@@ -116,6 +123,9 @@ func (p *planner) record() {
 	t := p.Target
 	p.state = p.identified()
 	p.state.Live, p.state.Revisions = p.live(), p.revisionSets()
+	if t.Resource == v1alpha1.ResourceKubeAPIServers {
+		p.state.ConfigMapsEncrypted = p.ConfigMapsEncrypted
+	}
 	if t.Plugins != nil && p.OwnKnown["Role"] && len(p.own("Role")) == 0 || t.Plugins != nil && p.State.Namespace == "" {
 		p.state.Static = true
 	}
@@ -201,7 +211,7 @@ func (p *planner) deliver(choice Choice) error {
 	}
 	// 1. Who the reporters are. Pods belong to the target's ClusterRole, so they
 	// come in the sync after it.
-	p.Snapshot = p.withDelivery(choice.Delivery)
+	p.Snapshot = p.chosen(choice)
 	identity, err := p.identity()
 	if err != nil {
 		return err
@@ -253,10 +263,10 @@ func (p *planner) deliver(choice Choice) error {
 	return nil
 }
 
-// withDelivery is the Snapshot with a delivery of its target.
-func (s *Snapshot) withDelivery(d v1alpha1.Delivery) *Snapshot {
+// chosen is the Snapshot with what was chosen for its target.
+func (s *Snapshot) chosen(c Choice) *Snapshot {
 	other, target := *s, *s.Target
-	target.Delivery = d
+	target.Delivery, target.ConfigSource = c.Delivery, c.ConfigSource
 	other.Target = &target
 	return &other
 }
@@ -270,6 +280,9 @@ func (p *planner) status(choice Choice) Status {
 		return Status{AwaitingSources, ""} // known in a moment
 	case p.awaits:
 		return Status{AwaitingPods, join(p.waits)}
+	case len(p.later) > 0:
+		p.waits = append(p.waits, fmt.Sprintf("%d more reporters are replaced one after another", len(p.later)))
+		return Status{Progressing, join(p.waits)}
 	case len(p.waits) > 0:
 		return Status{Progressing, join(p.waits)}
 	}

@@ -119,7 +119,7 @@ func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
 
 func TestDaemonSetMountsTheFoldersOfTheNodes(t *testing.T) {
 	plan := planOf(t, fixture(t, v1alpha1.DeliveryDaemonSet, pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost))))
-	if got, want := names(slices.Concat(plan.Apply, plan.Workloads)), "ClusterRoleBinding/kms-health-reporter-api ConfigMap/kms-health-reporter-api DaemonSet/kms-health-reporter-api Role/kms-health-operator-api ServiceAccount/kms-health-reporter-api"; got != want {
+	if got, want := names(slices.Concat(plan.Apply, plan.Workloads, plan.Copied)), "ClusterRoleBinding/kms-health-reporter-api ConfigMap/"+configMapOf(1)+" DaemonSet/kms-health-reporter-api Role/kms-health-operator-api ServiceAccount/kms-health-reporter-api"; got != want {
 		t.Errorf("%s", got)
 	}
 	ds := &appsv1.DaemonSet{}
@@ -313,7 +313,7 @@ func TestRemovalDeletesOneKindOfObjectAfterAnother(t *testing.T) {
 		return plan
 	}
 	step(RemovingWorkloads, "DaemonSet/kms-health-reporter-api")
-	step(RemovingMounts, "ConfigMap/kms-health-reporter-api")
+	step(RemovingMounts, "ConfigMap/"+configMapOf(1))
 	step(RemovingIdentities, "ClusterRoleBinding/kms-health-reporter-api ServiceAccount/kms-health-reporter-api")
 	step(RemovingReports, "")
 	s.ReportsLeft = false

@@ -11,12 +11,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // prune finds what no longer belongs to a target with reporters.
 func (p *planner) prune() {
 	wanted := map[string]bool{}
-	for _, o := range slices.Concat(p.plan.Apply, p.plan.Workloads) {
+	for _, o := range slices.Concat(p.plan.Apply, p.plan.Workloads, p.plan.Copied) {
 		wanted[apply.Key(o)] = true
 	}
 	for _, o := range p.Own {
@@ -47,19 +48,41 @@ func (p *planner) prune() {
 }
 
 // podGoes reports whether an own pod that is no longer wanted may be deleted now. A
-// companion that is being replaced stays until its successor runs.
+// companion that is being replaced stays until its successor runs, and reports where the
+// earlier one did.
 func (p *planner) podGoes(o *unstructured.Unstructured) bool {
 	switch v1alpha1.Delivery(o.GetLabels()[manifests.DeliveryLabel]) {
 	case v1alpha1.DeliveryDaemonSet:
 		return false // the DaemonSet's
 	case v1alpha1.DeliveryCompanion:
+		if slices.ContainsFunc(p.later, func(w *unstructured.Unstructured) bool { return sameBeside(w, o) }) {
+			return ended(o, o)
+		}
 		for _, w := range p.plan.Workloads {
-			if w.GetKind() == "Pod" && w.GetAnnotations()[manifests.BesideAnnotation] == o.GetAnnotations()[manifests.BesideAnnotation] {
-				return p.runs(p.find(w))
+			if w.GetKind() == "Pod" && sameBeside(w, o) {
+				return ended(o, w) || p.succeeded(p.find(w))
 			}
 		}
 	}
 	return true
+}
+
+// succeeded reports whether a new companion runs, and has reported if its node has a
+// report that shows which reporter wrote it.
+func (p *planner) succeeded(new *unstructured.Unstructured) bool {
+	if !p.runs(new) {
+		return false
+	}
+	if p.Resource == nil || !slices.ContainsFunc(p.Resource.Reports, func(r operatorcr.Report) bool {
+		return r.Node == nodeOf(new) && r.Form == operatorcr.FormCondition
+	}) {
+		return true
+	}
+	if beganSince(p.Resource, nodeOf(new), new.GetCreationTimestamp().Time) {
+		return true
+	}
+	p.requeue(p.Now.Add(p.Config.Probe.Interval.Duration))
+	return false
 }
 
 // mountedByOwn reports whether a pod of ours still mounts a ConfigMap.

@@ -3,6 +3,7 @@ package delivery
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -83,7 +84,8 @@ func withCA(o *unstructured.Unstructured, ca []byte) (patch *unstructured.Unstru
 
 // renewCA replaces the CA in objects that are otherwise not changed.
 func (x *execution) renewCA(ctx context.Context) error {
-	for _, patch := range x.plan.RenewCA {
+	var all []error
+	for _, patch := range x.plan.RenewCA { // one that fails, since its plugin is unhealthy, stops no other
 		raw, err := applybody.Marshal(patch.Object)
 		if err != nil {
 			return err
@@ -93,10 +95,10 @@ func (x *execution) renewCA(ctx context.Context) error {
 		switch {
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // it has changed since, and the watch will deliver that
 		case err != nil:
-			return fmt.Errorf("replace the CA of %s: %w", apply.Key(patch), err)
+			all = append(all, fmt.Errorf("replace the CA of %s: %w", apply.Key(patch), err))
 		default:
 			x.event("CARenewed", apply.Key(patch))
 		}
 	}
-	return nil
+	return errors.Join(all...)
 }

@@ -64,6 +64,7 @@ func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 	if !exists {
 		live = encryption.Read(nil, t.EncryptionConfig)
 	}
+	encrypted, complete := live.Config.ConfigMaps, live.Problem == ""
 	config := &Encryption{Live: live.Config, Revisions: map[string][]v1alpha1.Plugin{}, Pending: map[string]bool{}}
 	if live.Problem != "" {
 		config.Problem = "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret + ": " + live.Problem
@@ -74,11 +75,17 @@ func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 		name := t.EncryptionConfig.Secret + "-" + revision
 		if _, asked := e.revisions[name]; !asked && (!allowed[name] || !current) {
 			config.Pending[revision] = true
+			complete = false
 			continue
 		}
-		if plugins, ok := c.revision(e, name); ok {
-			config.Revisions[revision] = plugins
+		set := c.revision(e, name)
+		if set.Known {
+			config.Revisions[revision] = set.Config.Plugins
 		}
+		encrypted, complete = encrypted || set.Config.ConfigMaps, complete && set.Known
+	}
+	if encrypted || complete {
+		config.ConfigMaps = &encrypted
 	}
 	s.Encryption = config
 }
@@ -116,7 +123,7 @@ func allowedNames(role *unstructured.Unstructured) map[string]bool {
 }
 
 // revision is the plugin set of a revision, while the live Secret can be read.
-func (c *Controller) revision(e *entry, name string) ([]v1alpha1.Plugin, bool) {
+func (c *Controller) revision(e *entry, name string) encryption.Set {
 	r, was := e.revisions[name]
 	if now := c.Clock.Now(); !was || !r.until.IsZero() && !now.Before(r.until) {
 		r = revisionRead{}
@@ -133,7 +140,7 @@ func (c *Controller) revision(e *entry, name string) ([]v1alpha1.Plugin, bool) {
 		}
 		e.revisions[name] = r
 	}
-	return r.set.Config.Plugins, r.set.Known
+	return r.set
 }
 
 func (c *Controller) readRevision(e *entry, name string) (encryption.Set, error) {

@@ -47,6 +47,11 @@ type Snapshot struct {
 	// NamespaceMissing means that the target's namespace does not exist.
 	NamespaceMissing bool
 
+	// ConfigMapsEncrypted is whether kube-apiserver needs a KMS plugin for ConfigMaps, as
+	// last read. Nil: it is not known. ConfigMapsPending means that it will be in a moment.
+	ConfigMapsEncrypted *bool
+	ConfigMapsPending   bool
+
 	// Encryption is nil while it is not known: the Secret cannot be read.
 	Encryption *Encryption
 	// Pods are the API server's, nil while they are not known.
@@ -70,6 +75,9 @@ type Encryption struct {
 	Live      encryption.Config            // empty where there is no Secret
 	Revisions map[string][]v1alpha1.Plugin // plugin sets of the revisions of running pods, as far as they were read
 	Pending   map[string]bool              // revisions about to be read
+	// ConfigMaps is whether one of those configurations needs a KMS plugin for ConfigMaps.
+	// Nil: not all of them were read.
+	ConfigMaps *bool
 	// Problem is why the live Secret is invalid. The last set stays in force.
 	Problem string
 }

@@ -42,6 +42,10 @@ type State struct {
 	Live      []v1alpha1.Plugin            `json:"live,omitempty"`
 	Revisions map[string][]v1alpha1.Plugin `json:"revisions,omitempty"`
 
+	// ConfigMapsEncrypted is whether the encryption configs last read use KMS for
+	// ConfigMaps. It is recorded for kube-apiserver only, and counts for all targets.
+	ConfigMapsEncrypted *bool `json:"configMapsEncrypted,omitempty"`
+
 	// Folders are the host folders that the DaemonSet last mounted. While no pod of the
 	// API server runs, nothing else shows them.
 	Folders []sockets.Folder `json:"folders,omitempty"`
@@ -99,7 +103,7 @@ func (r Recorded) newerThan(version string) bool {
 func (s State) withoutDelivery() State {
 	return State{
 		Installation: s.Installation, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector, Container: s.Container,
-		Static: s.Static, Live: s.Live, Revisions: s.Revisions,
+		Static: s.Static, Live: s.Live, Revisions: s.Revisions, ConfigMapsEncrypted: s.ConfigMapsEncrypted,
 	}
 }
 

@@ -23,6 +23,9 @@ type Config struct {
 	Plugins []v1alpha1.Plugin
 	// Ignored are the kms providers that cannot be probed.
 	Ignored []Ignored
+	// ConfigMaps means that kube-apiserver needs a KMS plugin, of either version, for
+	// ConfigMaps: a pod that mounts one does not start while the plugin is unhealthy.
+	ConfigMaps bool
 }
 
 // IgnoredText lists the ignored providers with their reasons, at most so many of them;
@@ -84,7 +87,7 @@ func Parse(data []byte, given map[string]string) (Config, error) {
 	slices.SortStableFunc(sockets, func(a, b *socket) int { return a.rank() - b.rank() })
 	nameKeys(sockets, given)
 
-	c := Config{Plugins: []v1alpha1.Plugin{}, Ignored: ignored}
+	c := Config{Plugins: []v1alpha1.Plugin{}, Ignored: ignored, ConfigMaps: f.usesKMS("configmaps")}
 	for _, s := range sockets {
 		switch {
 		case s.plugin.KeyID == "":

@@ -269,6 +269,7 @@ func TestPluginsOfAFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			tt.want.ConfigMaps = got.ConfigMaps // another test's
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Fatal(diff)
 			}
@@ -317,6 +318,33 @@ func TestKeyIDsFollowTheReportersRules(t *testing.T) {
 		}
 		if named := len(c.Plugins) == 1 && c.Plugins[0].KeyID == id; named != (refused == nil) {
 			t.Errorf("%q: named %v, and the reporter's error is %v", id, named, refused)
+		}
+	}
+}
+
+func TestWhetherConfigMapsNeedAPlugin(t *testing.T) {
+	kms := v2("1", sock1)
+	for name, c := range map[string]struct {
+		entries string
+		want    bool
+	}{
+		"named":                          {entryOf("configmaps", kms), true},
+		"not named":                      {entryOf("secrets", kms), false},
+		"core group":                     {entryOf("*.", kms), true},
+		"all groups":                     {entryOf("*.*", kms), true},
+		"another group":                  {entryOf("*.apps", kms), false},
+		"a resource of another group":    {entryOf("configmaps.example.com", kms), false},
+		"read only":                      {entryOf("configmaps", identity, kms), true},
+		"KMS v1":                         {entryOf("configmaps", "{kms: {name: one, endpoint: 'unix:///a'}}"), true},
+		"local keys":                     {entryOf("configmaps", aescbc, identity), false},
+		"named without KMS, before all":  {entryOf("configmaps", aescbc) + entryOf("*.*", kms), false},
+		"core group without, before all": {entryOf("*.", identity) + entryOf("*.*", kms), false},
+		"named twice, once with KMS":     {entryOf("configmaps", aescbc) + entryOf("configmaps", kms), true},
+		"named beside others":            {"- {resources: [secrets, configmaps], providers: [" + kms + "]}\n", true},
+		"a plugin that cannot be probed": {entryOf("configmaps", v2("1", "tcp://x")), true},
+	} {
+		if got, err := Parse([]byte(head+c.entries), nil); err != nil || got.ConfigMaps != c.want {
+			t.Errorf("%s: %v, %v", name, got.ConfigMaps, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
@@ -76,6 +77,26 @@ func decode(data []byte) (*file, error) {
 		return nil, errors.New("has no resources")
 	}
 	return f, nil
+}
+
+// usesKMS reports whether a KMS plugin encrypts, or decrypts, a resource of the core
+// group: the entries that name it count, else those for its group, else those for all
+// (transformerFromOverrides in k8s.io/apiserver/pkg/server/options/encryptionconfig).
+func (f *file) usesKMS(resource string) bool {
+	for _, name := range []string{resource, "*.", "*.*"} {
+		named, uses := false, false
+		for _, e := range f.Resources {
+			if !slices.Contains(e.Resources, name) {
+				continue
+			}
+			named = true
+			uses = uses || slices.ContainsFunc(e.Providers, func(p provider) bool { return p.KMS != nil })
+		}
+		if named {
+			return uses
+		}
+	}
+	return false
 }
 
 // yamlLine is the beginning of a parser's error with a line number. The rest may quote

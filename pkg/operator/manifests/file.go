@@ -3,6 +3,7 @@ package manifests
 import (
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ func (in *Input) File(plugins []v1alpha1.Plugin) ([]byte, error) {
 			Resource:     in.Target.Resource,
 			Format:       in.Config.Format,
 			Kubeconfig:   podspec.ConfigFolder + "/kubeconfig",
+			Servers:      in.servers(),
 			WriteTimeout: metav1.Duration{Duration: v1alpha1.DefaultWriteTimeout},
 		},
 		Serving: in.serving(),
@@ -36,6 +38,20 @@ func (in *Input) File(plugins []v1alpha1.Plugin) ([]byte, error) {
 		c.Plugins = append(c.Plugins, p)
 	}
 	return yaml.Marshal(c)
+}
+
+// servers are the addresses to write to, where there is more than one: the kubeconfig's
+// own comes first.
+func (in *Input) servers() []v1alpha1.Server {
+	a := in.Target.APIServer
+	fallbacks := a.Fallbacks
+	if fallbacks == nil && in.local() && in.ClusterServer != "" && !v1alpha1.SameServer(in.ClusterServer, a.Server) {
+		fallbacks = []v1alpha1.Server{{URL: in.ClusterServer}}
+	}
+	if len(fallbacks) == 0 {
+		return nil
+	}
+	return slices.Concat([]v1alpha1.Server{{URL: a.Server, TLSServerName: a.TLSServerName}}, fallbacks)
 }
 
 func (in *Input) serving() *v1alpha1.Serving {
@@ -76,21 +92,20 @@ func (in *Input) credentialsFolder() string {
 }
 
 // configHash is the hash in a pod's annotation, of the part of the file whose change
-// replaces the pod. setIsThePods reports whether the plugin set is such a part.
-func (in *Input) configHash(file []byte, plugins []v1alpha1.Plugin, setIsThePods bool) string {
-	switch {
-	case in.Config.Rollout == v1alpha1.RolloutAlways:
+// replaces the pod: the plugin set, or all of it. The reporter compares it.
+func (in *Input) configHash(file []byte, plugins []v1alpha1.Plugin) string {
+	if in.Config.Rollout == v1alpha1.RolloutAlways {
 		return v1alpha1.FileHash(file)
-	case setIsThePods:
-		return v1alpha1.PluginSetHash(plugins)
-	default:
-		return ""
 	}
+	return v1alpha1.PluginSetHash(plugins)
 }
 
 // local reports whether the API server is reached on the node itself.
-func (in *Input) local() bool {
-	u, err := url.Parse(in.Target.APIServer.Server)
+func (in *Input) local() bool { return IsLocal(in.Target.APIServer.Server) }
+
+// IsLocal reports whether a URL is of the machine itself.
+func IsLocal(server string) bool {
+	u, err := url.Parse(server)
 	if err != nil {
 		return false
 	}

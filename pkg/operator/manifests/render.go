@@ -29,6 +29,9 @@ type Input struct {
 	// CredentialsFolder is where the credentials are in the reporter's container. Empty:
 	// where a pod of a cluster mounts them.
 	CredentialsFolder string
+	// ClusterServer is the URL by which the nodes reach the API servers of the cluster,
+	// whichever of them run. Empty: there is none, or it is not known.
+	ClusterServer string
 	// Owner is the target's ClusterRole once it has a UID.
 	Owner *Owner
 	// Offline: there is no API server that could give it one.
@@ -114,13 +117,18 @@ func (in *Input) files(plugins []v1alpha1.Plugin) (file, kubeconfig []byte, err 
 // SetHash is the config-hash of pods whose plugin set is their own.
 func (in *Input) SetHash(plugins []v1alpha1.Plugin) (string, error) {
 	file, err := in.File(plugins)
-	return in.configHash(file, plugins, true), err
+	return in.configHash(file, plugins), err
 }
 
-// podValues are the values that both kinds of own pods share.
-func (in *Input) podValues(folders []sockets.Folder, configHash string) map[string]any {
+// podValues are the values that both kinds of own pods share: without the content of the
+// files, and with the name of the ConfigMap if they mount it.
+func (in *Input) podValues(folders []sockets.Folder, plugins []v1alpha1.Plugin, file []byte) map[string]any {
+	configMap := ""
+	if in.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
+		configMap = ConfigMapName(in.Target.Name, plugins)
+	}
 	root := int64(0)
-	c := bindata.Container{Image: in.Config.Image, ConfigHash: configHash, RunAsUser: &root, OpenShift: in.OpenShift, Mounts: []bindata.Mount{
+	c := bindata.Container{Image: in.Config.Image, ConfigHash: in.configHash(file, plugins), RunAsUser: &root, OpenShift: in.OpenShift, Mounts: []bindata.Mount{
 		{Name: "config", MountPath: podspec.ConfigFolder}, {Name: "credentials", MountPath: podspec.CredentialsFolder},
 	}}
 	servingSecret := ""
@@ -135,6 +143,7 @@ func (in *Input) podValues(folders []sockets.Folder, configHash string) map[stri
 		"Namespace": in.Namespace, "Target": in.Target.Name, "Container": c,
 		"ServiceAccount": Name(in.Target.Name), "HostNetwork": in.local(),
 		"Folders": folders, "ServingSecret": servingSecret,
+		"ConfigMap": configMap, "Config": "", "Kubeconfig": "",
 	}
 }
 
@@ -144,9 +153,8 @@ func (in *Input) Companion(server APIServerPod, plugins []v1alpha1.Plugin) (*uns
 	if err != nil {
 		return nil, err
 	}
-	values := in.podValues(server.Folders, in.configHash(file, plugins, true))
+	values := in.podValues(server.Folders, plugins, file)
 	values["Node"], values["Beside"], values["Owner"] = server.Node, server.UID, (*Owner)(nil)
-	values["Config"], values["Kubeconfig"] = "", ""
 	values["Name"], values["PodHash"] = "", ""
 	pod, err := object("companion.yaml", values)
 	if err != nil {
@@ -166,13 +174,13 @@ func (in *Input) Companion(server APIServerPod, plugins []v1alpha1.Plugin) (*uns
 
 // DaemonSet is the agent on each node whose host folders hold the sockets.
 func (in *Input) DaemonSet(folders []sockets.Folder, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
-	file, err := in.File(plugins)
+	file, kubeconfig, err := in.files(plugins)
 	if err != nil {
 		return nil, err
 	}
-	values := in.podValues(folders, in.configHash(file, plugins, false))
+	values := in.podValues(folders, plugins, file)
+	values["Config"], values["Kubeconfig"] = string(file), string(kubeconfig)
 	values["Name"] = Name(in.Target.Name)
-	values["ConfigMap"] = Name(in.Target.Name)
 	values["NodeSelector"] = in.Target.NodeSelector
 	return object("daemonset.yaml", values)
 }

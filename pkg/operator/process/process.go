@@ -61,7 +61,7 @@ func Run(ctx context.Context, o Options) error {
 		Options: delivery.Options{
 			Client: dynamicClient, Credentials: credentials.New(client, clock.RealClock{}), Approve: o.ApproveCertificates,
 			CA:        func() ([]byte, error) { return caOf(config) },
-			Namespace: o.Namespace, OpenShift: o.OpenShift, KubeletRoot: o.KubeletRoot,
+			Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
 			Event: recorder.Event, Registry: registry, Clock: clock.RealClock{}, Now: now.Now,
 		},
 		ConfigFile: o.ConfigFile, Image: o.Image, Version: o.Version, Inertia: o.DegradedInertia,

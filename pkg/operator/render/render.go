@@ -192,6 +192,9 @@ func (in *Input) snapshot(t *v1alpha1.Target, p pod) (*delivery.Snapshot, error)
 			return nil, fmt.Errorf("--encryption-config: %w", err)
 		}
 		w.Encryption = &delivery.Encryption{Live: config}
+		if t.Resource == v1alpha1.ResourceKubeAPIServers {
+			w.ConfigMapsEncrypted = &config.ConfigMaps
+		}
 		if len(config.Plugins) == 0 {
 			return nil, noPlugins(config)
 		}
@@ -226,7 +229,7 @@ func (in *Input) files(w *delivery.Snapshot, plan *delivery.Plan) ([]File, error
 	}
 	identity := []*unstructured.Unstructured{plan.Anchor}
 	var rest []*unstructured.Unstructured
-	for _, o := range slices.Concat(plan.Apply, plan.Workloads) {
+	for _, o := range slices.Concat(plan.Apply, plan.Workloads, plan.Copied) {
 		switch o.GetKind() {
 		case "ServiceAccount", "ClusterRoleBinding":
 			identity = append(identity, o)

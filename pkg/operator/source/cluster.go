@@ -25,8 +25,9 @@ type Cluster struct {
 	Policy, PolicyBinding *Source[string]
 	// What was made for targets in the operator's own namespace.
 	OwnPods, DaemonSets, ConfigMaps, ServiceAccount *Source[*unstructured.Unstructured]
-	// Infrastructure exists on OpenShift; nil: it is known whether this is.
-	Infrastructure *Source[struct{}]
+	// Infrastructure exists on OpenShift, and has the URL of the API servers' internal load
+	// balancer. Nil: this is known not to be OpenShift.
+	Infrastructure *Source[string]
 
 	client dynamic.Interface
 	server *outage.Log
@@ -42,8 +43,8 @@ type ClusterOptions struct {
 	Policy    string // the name of the reporters' policy, and of its binding
 	// CheckPolicy returns why one of them is not as expected, once for each version.
 	CheckPolicy func(*unstructured.Unstructured) string
-	// Detect means that it is not known whether this is OpenShift.
-	Detect bool
+	// OpenShift means that this is OpenShift, or may be.
+	OpenShift bool
 	// WakeDelivery and WakeRollup wake the controllers, for all targets.
 	WakeDelivery, WakeRollup func()
 }
@@ -72,8 +73,8 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	c.OwnPods = New(o.Client, c.server, Selection{Resource: Pods, Namespace: o.Namespace, Labels: o.Ours}, whole,
 		Wake[*unstructured.Unstructured]{Do: func() { o.WakeDelivery(); o.WakeRollup() }})
 	c.group.start(c.OwnPods)
-	if o.Detect {
-		c.Infrastructure = New(o.Client, c.server, Selection{Resource: Infrastructures, Name: ClusterName}, exists, Wake[struct{}]{Do: o.WakeDelivery})
+	if o.OpenShift {
+		c.Infrastructure = New(o.Client, c.server, Selection{Resource: Infrastructures, Name: ClusterName}, internalServer, Wake[string]{Do: o.WakeDelivery})
 		c.group.start(c.Infrastructure)
 	}
 	c.nodes = nodes{wake: o.WakeRollup, wanted: map[*Target]map[string]bool{}, byName: map[string]followed{}}

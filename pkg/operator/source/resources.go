@@ -39,6 +39,12 @@ func whole(o *unstructured.Unstructured) *unstructured.Unstructured {
 // exists keeps nothing of an object.
 func exists(*unstructured.Unstructured) struct{} { return struct{}{} }
 
+// internalServer is the URL of the API servers' internal load balancer.
+func internalServer(o *unstructured.Unstructured) string {
+	server, _, _ := unstructured.NestedString(o.Object, "status", "apiServerInternalURI")
+	return server
+}
+
 // typed is an object as T, without its history; nil where it cannot be one.
 func typed[T any](o *unstructured.Unstructured) *T { return As[T](whole(o)) }
 

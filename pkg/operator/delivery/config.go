@@ -1,0 +1,106 @@
+package delivery
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+)
+
+// configSource decides how own pods get the ConfigMap with their file, and why. While no
+// KMS plugin is healthy, a pod whose ConfigMap is encrypted does not start.
+func (s *Snapshot) configSource(d v1alpha1.Delivery) (source v1alpha1.ConfigSource, why string) {
+	switch {
+	case d.InOwnersPods():
+		return v1alpha1.ConfigSourceConfigMap, ""
+	case s.Target.ConfigSource != v1alpha1.ConfigSourceAuto:
+		return s.Target.ConfigSource, "as configured"
+	case s.ConfigMapsEncrypted == nil:
+		return v1alpha1.ConfigSourceAnnotation, "whether kube-apiserver encrypts configmaps with KMS is not known"
+	case *s.ConfigMapsEncrypted:
+		return v1alpha1.ConfigSourceAnnotation, "kube-apiserver encrypts configmaps with KMS"
+	default:
+		return v1alpha1.ConfigSourceConfigMap, "kube-apiserver does not encrypt configmaps with KMS"
+	}
+}
+
+// configMaps plans a ConfigMap for each plugin set. It is applied before pods that mount
+// it. Where its content is copied into annotations it is applied after them, since it
+// cannot be written while its plugin is unhealthy.
+func (p *planner) configMaps(sets ...[]v1alpha1.Plugin) error {
+	done := map[string]bool{}
+	for _, set := range sets {
+		name := manifests.ConfigMapName(p.Target.Name, set)
+		if len(set) == 0 || done[name] {
+			continue
+		}
+		done[name] = true
+		cm, err := p.ConfigMap(name, p.ReportersNamespace(p.Target.Delivery), set)
+		if err != nil {
+			return err
+		}
+		if p.Target.ConfigSource == v1alpha1.ConfigSourceAnnotation {
+			p.plan.Copied = append(p.plan.Copied, cm)
+		} else {
+			p.plan.Apply = append(p.plan.Apply, cm)
+		}
+	}
+	return nil
+}
+
+// fileAnnotations are those that have the files of a pod that does not mount them.
+var fileAnnotations = []string{manifests.ConfigAnnotation, manifests.KubeconfigAnnotation}
+
+// liveFiles keeps a change of the files live where a DaemonSet's pods have them in
+// annotations: its template, of which a change would replace the pods, keeps the files of
+// the plugin set's first version, and the pods get the current ones.
+func (p *planner) liveFiles(ds *unstructured.Unstructured) {
+	if p.Target.ConfigSource != v1alpha1.ConfigSourceAnnotation {
+		return
+	}
+	wanted := annotationsOf(ds, "spec", "template", "metadata", "annotations")
+	hash := wanted[manifests.ConfigHashAnnotation]
+	for _, o := range p.own("Pod") {
+		is := o.GetAnnotations()
+		if o.GetLabels()[manifests.DeliveryLabel] != string(v1alpha1.DeliveryDaemonSet) || is[manifests.ConfigHashAnnotation] != hash || o.GetDeletionTimestamp() != nil || sameFiles(is, wanted) {
+			continue
+		}
+		patch := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
+		patch.SetName(o.GetName())
+		patch.SetNamespace(o.GetNamespace())
+		patch.SetUID(o.GetUID())
+		patch.SetAnnotations(filesOf(wanted))
+		p.plan.LiveFiles = append(p.plan.LiveFiles, patch)
+	}
+	if live := p.find(ds); live != nil {
+		was := annotationsOf(live, "spec", "template", "metadata", "annotations")
+		if _, has := was[manifests.ConfigAnnotation]; !has || was[manifests.ConfigHashAnnotation] != hash {
+			return
+		}
+		for name, file := range filesOf(was) {
+			_ = unstructured.SetNestedField(ds.Object, file, "spec", "template", "metadata", "annotations", name)
+		}
+	}
+}
+
+func annotationsOf(o *unstructured.Unstructured, path ...string) map[string]string {
+	all, _, _ := unstructured.NestedStringMap(o.Object, path...)
+	return all
+}
+
+func filesOf(annotations map[string]string) map[string]string {
+	files := map[string]string{}
+	for _, name := range fileAnnotations {
+		files[name] = annotations[name]
+	}
+	return files
+}
+
+func sameFiles(a, b map[string]string) bool {
+	for _, name := range fileAnnotations {
+		if _, has := a[name]; !has || a[name] != b[name] {
+			return false
+		}
+	}
+	return true
+}
