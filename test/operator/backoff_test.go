@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
@@ -97,28 +96,6 @@ func TestRejectedRemovalIsRetriedWithBackoff(t *testing.T) {
 		}
 		return nil
 	})
-	op.configure("targets: []\n")
-	op.awaitNothingLeft()
-}
-
-// An operator resource that cannot be read at first is found when it can be.
-func TestOperatorResourceThatIsReadableLaterIsFound(t *testing.T) {
-	op := newOperator(t)
-	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	rollStatic(t, "1", false)
-	t.Cleanup(func() { removeStatics(t) })
-	restore := revoke(t, []string{"list", "watch"}, apiservers.Kube.Resource)
-	op.configure(targets(apiservers.Kube.Target()))
-	op.start("")
-	time.Sleep(5 * time.Second) // its first attempts fail
-	restore()
-	began := time.Now()
-	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
-	if after := time.Since(began); after > 20*time.Second {
-		t.Errorf("found after %s, must be at most 20 s", after)
-	}
-	reportStatus(t, apiservers.Kube, nodeNames[0], health.Unhealthy)
-	awaitRollUp(t, apiservers.Kube, rollup.Degraded, "True", rollup.PluginUnhealthy)
 	op.configure("targets: []\n")
 	op.awaitNothingLeft()
 }

@@ -82,32 +82,32 @@ func TestWhatIsForbiddenIsReported(t *testing.T) {
 
 // startWithoutCA starts the operator, and removes the file of its CA before it can be
 // read a second time.
-func (op *operatorProcess) startWithoutCA() {
-	op.t.Helper()
+func startWithoutCA(t *testing.T, op *operatorProcess) {
+	t.Helper()
 	kubeconfig := op.credentials("")
 	if err := cluster.FreezeAPIServer(); err != nil {
-		op.t.Fatal(err)
+		t.Fatal(err)
 	}
 	thaw := sync.OnceFunc(func() {
 		if err := cluster.ThawAPIServer(); err != nil {
-			op.t.Error(err)
+			t.Error(err)
 		}
 	})
-	op.t.Cleanup(thaw)
+	t.Cleanup(thaw)
 	op.run(kubeconfig)
 	op.awaitLogged("the operator starts", `"Starting"`, 1)
 	time.Sleep(time.Second) // its clients have their CA
 	if err := os.Remove(filepath.Join(op.dir, "credentials", controlplane.KubeconfigCAFile)); err != nil {
-		op.t.Fatal(err)
+		t.Fatal(err)
 	}
 	thaw()
 }
 
 // restoreCA puts the file back.
-func (op *operatorProcess) restoreCA() {
-	op.t.Helper()
+func restoreCA(t *testing.T, op *operatorProcess) {
+	t.Helper()
 	if err := os.WriteFile(filepath.Join(op.dir, "credentials", controlplane.KubeconfigCAFile), cluster.ServingCA().PEM(), 0o600); err != nil {
-		op.t.Fatal(err)
+		t.Fatal(err)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 		reportStatus(t, apiservers.Kube, node, health.Healthy)
 	}
 	op.configure(targets(apiservers.Kube.Target(), openShiftAPIServer()))
-	op.startWithoutCA()
+	startWithoutCA(t, op)
 	eventually(t, "there is a roll-up", func() error {
 		if c := resource(t, apiservers.Kube).Conditions[rollup.Degraded]; c.Status == "" {
 			return errors.New("no condition " + rollup.Degraded)
@@ -167,7 +167,7 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	awaitRollUpSoon(t)
 	restore()
 	setProfile(t, "")
-	op.restoreCA()
+	restoreCA(t, op)
 	op.configure("targets: []\n")
 	op.awaitNothingLeft()
 }
@@ -209,12 +209,34 @@ func TestUnreadableCAStopsNothing(t *testing.T) {
 		reportStatus(t, apiservers.Kube, node, health.Healthy)
 	}
 	op.configure(targets(apiservers.Kube.Target()))
-	op.startWithoutCA()
+	startWithoutCA(t, op)
 	awaitReason(t, apiservers.Kube, "CAUnreadable")
 	awaitDegraded(t, "CAUnreadable")
 	awaitRollUpSoon(t)
-	op.restoreCA()
+	restoreCA(t, op)
 	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	op.configure("targets: []\n")
+	op.awaitNothingLeft()
+}
+
+// An operator resource that cannot be read at first is found when it can be.
+func TestOperatorResourceThatIsReadableLaterIsFound(t *testing.T) {
+	op := newOperator(t)
+	setEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	rollStatic(t, "1", false)
+	t.Cleanup(func() { removeStatics(t) })
+	restore := revoke(t, []string{"list", "watch"}, apiservers.Kube.Resource)
+	op.configure(targets(apiservers.Kube.Target()))
+	op.start("")
+	time.Sleep(5 * time.Second) // its first attempts fail
+	restore()
+	began := time.Now()
+	awaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	if after := time.Since(began); after > 20*time.Second {
+		t.Errorf("found after %s, must be at most 20 s", after)
+	}
+	reportStatus(t, apiservers.Kube, nodeNames[0], health.Unhealthy)
+	awaitRollUp(t, apiservers.Kube, rollup.Degraded, "True", rollup.PluginUnhealthy)
 	op.configure("targets: []\n")
 	op.awaitNothingLeft()
 }

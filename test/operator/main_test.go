@@ -46,9 +46,11 @@ var (
 
 var nodeNames = []string{"master-0", "master-1", "master-2"}
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
-func run(m *testing.M) (code int) {
+// runTests runs the tests of a package on a cluster of its own. They fail if the operator was
+// refused a request.
+func runTests(m *testing.M) (code int) {
 	fail := func(err error) int { fmt.Fprintln(os.Stderr, err); return 1 }
 	dir, err := os.MkdirTemp("", "kms-health-operator")
 	if err != nil {
@@ -107,6 +109,23 @@ func prepareCluster(ctx context.Context) (err error) {
 		return err
 	}
 	return installOperator(ctx)
+}
+
+// useEncryptedCluster starts a cluster with an encryption config, which takes the place of
+// the one of all tests until the test ends.
+func useEncryptedCluster(t *testing.T, config string) {
+	t.Helper()
+	wasCluster, wasWorkers, wasClient, wasKube, wasMetadata := cluster, workers, client, kube, metadataClient
+	t.Cleanup(func() {
+		cluster, workers, client, kube, metadataClient = wasCluster, wasWorkers, wasClient, wasKube, wasMetadata
+	})
+	cluster = controlplane.StartForTest(t, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, Audit: true, EncryptionConfig: []byte(config)})
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	if err := prepareCluster(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { workers.Stop() })
 }
 
 // excused are the denials that a test causes.

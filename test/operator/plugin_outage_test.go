@@ -15,14 +15,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/controlplane"
-	"github.com/kms-health/kms-health/test/harness/nodes"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -45,18 +40,7 @@ func encryptedCluster(t *testing.T) *kmsplugin.Plugin {
   providers:
   - kms: {apiVersion: v2, name: plugin, endpoint: %q, timeout: 1s}
 `, plugin.Endpoint())
-	was := []any{cluster, workers, client, kube, metadataClient}
-	t.Cleanup(func() {
-		cluster, workers = was[0].(*controlplane.ControlPlane), was[1].(*nodes.Nodes)
-		client, kube, metadataClient = was[2].(dynamic.Interface), was[3].(kubernetes.Interface), was[4].(metadata.Interface)
-	})
-	cluster = controlplane.StartForTest(t, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, Audit: true, EncryptionConfig: []byte(config)})
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	if err := prepareCluster(ctx); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { workers.Stop() })
+	useEncryptedCluster(t, config)
 	return plugin
 }
 
