@@ -1,0 +1,156 @@
+//go:build integration
+
+package delivery
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+func TestDeploymentIsInjectedThroughAMigrationAndRestored(t *testing.T) {
+	const config = apiservers.EncryptionSecret
+	target, ns := apiservers.OpenShift, apiservers.OpenShift.Namespace
+	op := fixture.NewOperator(t)
+	file := func(interval string) string { return fixture.Every(interval, fixture.OpenShiftAPIServer()) }
+	op.Configure(file("30s"))
+	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
+	fixture.ApplyDeployment(t, "1")
+	t.Cleanup(func() { fixture.RemoveDeployment(t); fixture.SetTLSProfile(t, "") })
+	fixture.AwaitPods(t, ns, "apiserver=true", 3)
+	bare := templateOf(t)
+	op.Start("")
+
+	expect := func(step, revisions, injected string, sets ...string) {
+		t.Helper()
+		want := base(target, ns, config+" "+revisions, "Secret "+ns+"/kms-health-reporter-"+target.Name+"-mintedtoken: token")
+		if injected != "" {
+			want = append(want, "Deployment "+ns+"/apiserver: injected reporter:1, "+injected)
+		}
+		awaitObjects(t, step, op.Before, append(want, sets...)...)
+		fixture.AwaitPods(t, ns, "apiserver=true", 3)
+	}
+	set := func(text, interval string, ids ...string) string {
+		return "ConfigMap " + ns + "/" + setName(target, ids...) + ": " + text + " every " + interval + " to openshiftapiservers"
+	}
+	rolls := func() int64 { return fixture.DeploymentNow(t).Generation }
+
+	expect("delivered", config+"-1", setName(target, "1"), set("1W", "30s", "1"))
+	fixture.AwaitCondition(t, "openshiftapiservers", "True", "Configured")
+	if n := len(fixture.PodUIDs(t, "app.kubernetes.io/name=kms-health-image-proof")); n > 0 {
+		t.Errorf("%d pods that proved the image stay", n)
+	}
+
+	// Its owner adds a second key; the operator causes one more rollout.
+	before := rolls()
+	fixture.SetEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "2")
+	fixture.ApplyDeployment(t, "2")
+	expect("a second key", config+"-2", setName(target, "1", "2"), set("1W+2R", "30s", "1", "2"))
+	if n := rolls() - before; n != 2 {
+		t.Errorf("a new plugin set: %d rollouts, must be the owner's and ours", n)
+	}
+	fixture.SetEncryption(t, target, apiservers.Encryption("2", "identity"), "3")
+	fixture.ApplyDeployment(t, "3")
+	expect("the second key alone", config+"-3", setName(target, "2"), set("2W", "30s", "2"))
+
+	// What is live is no rollout.
+	before = rolls()
+	op.Configure(file("10s"))
+	expect("another interval", config+"-3", setName(target, "2"), set("2W", "10s", "2"))
+	fixture.SetTLSProfile(t, "Old")
+	op.Kill(syscall.SIGTERM)
+	op.Start("")
+	op.Kill(syscall.SIGKILL)
+	op.Start("")
+	expect("after restarts", config+"-3", setName(target, "2"), set("2W", "10s", "2"))
+	for range 20 { // noise on the CR
+		fixture.Report(t, apiservers.OpenShift, fixture.NodeNames[0], time.Now())
+	}
+	if n := rolls() - before; n != 0 {
+		t.Errorf("an interval, a TLS profile, two restarts and reports made %d rollouts", n)
+	}
+	op.Configure("rollout: Always\n" + file("20s"))
+	expect("every change is a rollout", config+"-3", setName(target, "2"), set("2W", "20s", "2"))
+	fixture.Eventually(t, "one rollout for a change of the file", func() error {
+		if n := rolls() - before; n != 1 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+
+	// Off.
+	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "2", "identity"), "4")
+	fixture.ApplyDeployment(t, "4")
+	expect("the plugin still reads", config+"-4", setName(target, "2"), set("2R", "20s", "2"))
+	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "5")
+	fixture.ApplyDeployment(t, "5")
+	awaitObjects(t, "off", op.Before, idle(target, config+" "+config+"-5")...)
+	fixture.AwaitPods(t, ns, "apiserver=true", 3)
+	op.AwaitNothingLeft("Role openshift-apiserver/kms-health-operator-openshift-apiserver", "ClusterRole /kms-health-reporter-openshift-apiserver")
+	if now := templateOf(t); now != strings.ReplaceAll(bare, config+"-1", config+"-5") {
+		t.Errorf("the template is not what it was:\n%s\nwas\n%s", now, bare)
+	}
+	op.Configure("managementState: Removed\n" + file("10s"))
+	op.AwaitNothingLeft()
+	op.Kill(syscall.SIGTERM)
+}
+
+func templateOf(t *testing.T) string {
+	t.Helper()
+	raw, err := yaml.Marshal(fixture.DeploymentNow(t).Spec.Template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func TestRevertByTheOwnerIsNoticedOnceAndLeftAlone(t *testing.T) {
+	ns := apiservers.OpenShift.Namespace
+	op := fixture.NewOperator(t)
+	op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
+	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
+	fixture.ApplyDeployment(t, "1")
+	t.Cleanup(func() { fixture.RemoveDeployment(t) })
+	fixture.AwaitPods(t, ns, "apiserver=true", 3)
+	bare := fixture.DeploymentNow(t).Spec.Template
+	op.Start("")
+	fixture.AwaitCondition(t, "openshiftapiservers", "True", "Configured")
+
+	// The owner puts back its whole template.
+	fixture.Eventually(t, "the owner's update is taken", func() error {
+		d := fixture.DeploymentNow(t)
+		d.Spec.Template = *bare.DeepCopy()
+		_, err := fixture.Kube.AppsV1().Deployments(ns).Update(t.Context(), d, metav1.UpdateOptions{FieldManager: "the-owner"})
+		return err
+	})
+	generation := fixture.DeploymentNow(t).Generation
+	fixture.AwaitCondition(t, "openshiftapiservers", "False", "InjectionReverted")
+	op.Kill(syscall.SIGKILL)
+	op.Start("")
+	_, _, message := fixture.Condition(t.Context(), "openshiftapiservers")
+	if !strings.Contains(message, "openshift-apiserver/apiserver") || !strings.Contains(message, "kubectl annotate clusterrole") {
+		t.Errorf("the message does not name the way out: %s", message)
+	}
+	// A change that the operator acts on shows that it has synced.
+	op.Configure(fixture.Every("11s", fixture.OpenShiftAPIServer()))
+	fixture.Eventually(t, "the file follows", func() error {
+		lines, err := fixture.Describe(t.Context(), fixture.UsualKind)
+		if err == nil && !strings.Contains(strings.Join(lines, "\n"), "every 11s") {
+			err = fmt.Errorf("%v", lines)
+		}
+		return err
+	})
+	if now := fixture.DeploymentNow(t).Generation; now != generation {
+		t.Errorf("the Deployment was patched again: generation %d, was %d", now, generation)
+	}
+	op.Configure("managementState: Removed\ntargets: []\n")
+	op.AwaitNothingLeft()
+}

@@ -1,0 +1,111 @@
+//go:build integration
+
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/nodes"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// failPod gives a pod the status that a kubelet writes when it ends the pod itself: on
+// the shutdown of its node, an eviction, or a refusal to admit it.
+func failPod(ctx context.Context, pod *corev1.Pod) error {
+	failed := pod.DeepCopy()
+	failed.Status.Phase, failed.Status.Reason = corev1.PodFailed, "Terminated"
+	failed.Status.Message = "Pod was terminated in response to imminent node shutdown."
+	for i := range failed.Status.ContainerStatuses {
+		failed.Status.ContainerStatuses[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error", FinishedAt: metav1.Now()}}
+	}
+	_, err := fixture.Kube.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, failed, metav1.UpdateOptions{})
+	return err
+}
+
+// failEachOn fails every companion of a node, as a kubelet does that refuses to admit
+// it, until it is stopped, and returns how many there were.
+func failEachOn(t *testing.T, node string) (stop func() int) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	failed := map[string]bool{}
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(ctx, metav1.ListOptions{LabelSelector: fixture.Companions})
+			if err == nil {
+				for _, p := range list.Items {
+					if p.Spec.NodeName == node && p.Status.Phase != corev1.PodFailed && p.DeletionTimestamp == nil && failPod(ctx, &p) == nil {
+						failed[string(p.UID)] = true
+					}
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	return func() int {
+		cancel()
+		wg.Wait()
+		return len(failed)
+	}
+}
+
+// A kubelet that shuts down, evicts or refuses a pod leaves it in phase Failed for good,
+// while the API server beside it runs on. Companions and image proofs are replaced.
+func TestFailedPodsAreReplaced(t *testing.T) {
+	const proofs = "app.kubernetes.io/name=kms-health-image-proof"
+	op := fixture.NewOperator(t)
+	t.Cleanup(func() { fixture.Workers.PodBehaviour(nil); fixture.RemoveStatics(t); fixture.RemoveDeployment(t) })
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", false)
+	fixture.ApplyDeployment(t, "1")
+	fixture.AwaitPods(t, apiservers.OpenShift.Namespace, "apiserver=true", 3)
+	fixture.Workers.PodBehaviour(func(pod *corev1.Pod) *nodes.Behaviour {
+		if pod.Labels["app.kubernetes.io/name"] == "kms-health-image-proof" {
+			return &nodes.Behaviour{Does: nodes.Waits}
+		}
+		return nil
+	})
+	op.Configure(fixture.Targets(apiservers.Kube.Target(), fixture.OpenShiftAPIServer()))
+	op.Start("")
+	var list *corev1.PodList
+	fixture.Eventually(t, "three pods prove the image", func() (err error) {
+		if list, err = fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: proofs}); err == nil && len(list.Items) != 3 {
+			err = fmt.Errorf("%d", len(list.Items))
+		}
+		return err
+	})
+	fixture.Eventually(t, "one of them is ended by its kubelet", func() error {
+		pod, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Get(t.Context(), list.Items[0].Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return failPod(t.Context(), pod)
+	})
+	fixture.Workers.PodBehaviour(nil)
+	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
+	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	seen := fixture.RecordConditions(t, apiservers.Kube)
+
+	const while, most = 5 * time.Second, 3
+	stop := failEachOn(t, fixture.NodeNames[0])
+	time.Sleep(while)
+	if n := stop(); n > most {
+		t.Errorf("%d companions were created in %s, at most %d may be", n, while, most)
+	}
+	if found := seen.With("KMSHealthDelivery False ReporterNotRunning"); len(found) == 0 {
+		t.Errorf("no ReporterNotRunning, but %v", seen.With("KMSHealthDelivery"))
+	}
+	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
+	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "True", "Configured")
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+}

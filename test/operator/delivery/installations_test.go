@@ -1,0 +1,111 @@
+//go:build integration
+
+package delivery
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+func decoded(data string) string {
+	raw, err := base64.StdEncoding.DecodeString(strings.Trim(data, `"`))
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
+}
+
+// A second installation changes nothing while the first is there, and takes its place
+// once that is gone.
+func TestSecondInstallationRefusesToAct(t *testing.T) {
+	const other = "other-installation"
+	if _, err := fixture.Kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removeNamespace(t, other) })
+	first, second := fixture.NewOperator(t), fixture.NewOperator(t, "--namespace", other)
+	health := fixture.FreeAddress(t)
+	second.More = []string{"--health-bind-address", health}
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", false)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	for _, op := range []*fixture.Operator{first, second} {
+		op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	}
+	first.Start("")
+	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
+	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	was, uids := snapshot(t, first), fixture.PodUIDs(t, fixture.Companions)
+
+	admin, err := fixture.Cluster.WriteKubeconfig(filepath.Join(second.Dir, "admin"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: fixture.Cluster.RESTConfig().BearerToken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Run(admin)
+	second.AwaitLogged("the other installation is reported", "OtherInstallation", 1)
+	ready := func() int {
+		response, err := http.Get("http://" + health + "/readyz")
+		if err != nil {
+			return 0
+		}
+		defer response.Body.Close()
+		return response.StatusCode
+	}
+	fixture.Never(t, 5*time.Second, func() error {
+		if now := snapshot(t, first); now != was {
+			return fmt.Errorf("the second installation made it\n%s\nit was\n%s", now, was)
+		}
+		if now := fixture.PodUIDs(t, fixture.Companions); !maps.Equal(now, uids) {
+			return fmt.Errorf("companions are %v, were %v", now, uids)
+		}
+		if code := ready(); code == http.StatusOK {
+			return fmt.Errorf("the second installation is ready")
+		}
+		return nil
+	})
+
+	first.Configure("targets: []\n")
+	fixture.Eventually(t, "the first one's companions are deleted", func() error {
+		if n := len(fixture.PodUIDs(t, fixture.Companions)); n > 0 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	fixture.AwaitPods(t, other, fixture.Companions, 3)
+	first.Kill(syscall.SIGTERM)
+	fixture.Eventually(t, "the second installation is ready", func() error {
+		if code := ready(); code != http.StatusOK {
+			return fmt.Errorf("%d", code)
+		}
+		return nil
+	})
+	second.Configure("targets: []\n")
+	second.AwaitNothingLeft()
+}
+
+func removeNamespace(t *testing.T, name string) {
+	t.Helper()
+	fixture.Eventually(t, "namespace "+name+" is removed", func() error {
+		err := fixture.Kube.CoreV1().Namespaces().Delete(context.Background(), name, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is being removed: %w", err)
+	})
+}

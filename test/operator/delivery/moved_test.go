@@ -1,0 +1,183 @@
+//go:build integration
+
+package delivery
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/manifests/install"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// grantMoved gives the operator, for openshift-apiserver's target in oauth-apiserver's
+// namespace, the rights that it has in its own: what docs/install.md asks of an
+// administrator who moves a target.
+func grantMoved(t *testing.T) {
+	t.Helper()
+	objects, err := install.Render(t.Context(), fixture.Cluster.RESTConfig().CAData, install.OpenShift, fixture.Components...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, to := apiservers.OpenShift.Namespace, apiservers.OAuth.Namespace
+	var more []*unstructured.Unstructured
+	for _, o := range objects {
+		switch {
+		case (o.GetKind() == "Role" || o.GetKind() == "RoleBinding") && o.GetNamespace() == from:
+			o.SetNamespace(to)
+			if name := o.GetName(); !strings.Contains(name, from) {
+				o.SetName("moved-" + name)
+				if o.GetKind() == "RoleBinding" {
+					_ = unstructured.SetNestedField(o.Object, "moved-"+name, "roleRef", "name")
+				}
+			}
+			more = append(more, o)
+		case o.GetKind() == "ClusterRole" && strings.HasPrefix(o.GetName(), "kms-health-"):
+			rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
+			changed := false
+			for _, r := range rules {
+				rule := r.(map[string]any)
+				names, _, _ := unstructured.NestedStringSlice(rule, "resourceNames")
+				for _, n := range names {
+					if moved, ok := strings.CutSuffix(n, "."+from); ok {
+						names, changed = append(names, moved+"."+to), true
+					}
+				}
+				if len(names) > 0 {
+					_ = unstructured.SetNestedStringSlice(rule, names, "resourceNames")
+				}
+			}
+			_ = unstructured.SetNestedSlice(o.Object, rules, "rules")
+			if changed {
+				more = append(more, o)
+			}
+		}
+	}
+	if err := install.Objects(t.Context(), fixture.Cluster.RESTConfig(), more...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openShiftIn is a configuration with openshift-apiserver's target in a namespace, on an
+// operator resource.
+func openShiftIn(namespace, resource, delivery string) string {
+	return fixture.Targets(fmt.Sprintf("- {name: %s, resource: %s, namespace: %s, podSelector: {apiserver: \"true\"}, container: %s, %s}\n",
+		apiservers.OpenShift.Name, resource, namespace, apiservers.OpenShift.Name, delivery))
+}
+
+// awaitCleanResource waits until no report and no condition is left on an operator
+// resource.
+func awaitCleanResource(t *testing.T, server apiservers.Server) {
+	t.Helper()
+	fixture.Eventually(t, "nothing of ours is left on "+server.Resource, func() error {
+		r := fixture.Resource(t, server)
+		if len(r.Reports)+len(r.Conditions) > 0 {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+}
+
+// A target whose namespace or resource is edited in place leaves nothing where it was.
+func TestTargetEditedInPlaceLeavesNothingBehind(t *testing.T) {
+	const config = apiservers.EncryptionSecret
+	target, old, moved := apiservers.OpenShift, apiservers.OpenShift.Namespace, apiservers.OAuth.Namespace
+	grantMoved(t)
+	op := fixture.NewOperator(t)
+	for _, server := range []apiservers.Server{apiservers.OpenShift, apiservers.OAuth} {
+		fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"), "1")
+		fixture.ApplyObject(t, apiservers.Deployments, server.Namespace, apiservers.Deployment("1"))
+		fixture.AwaitPods(t, server.Namespace, "apiserver=true", 3)
+	}
+	t.Cleanup(func() { fixture.RemoveDeployment(t); fixture.RemoveDeploymentIn(t, moved) })
+	const deployment, external = "delivery: Deployment, deployment: apiserver", "delivery: External"
+	there := func(server apiservers.Server, namespace, resource string, injected bool) []string {
+		server.Namespace = namespace
+		server.Name = target.Name
+		want := base(server, namespace, config+" "+config+"-1",
+			"Secret "+namespace+"/"+credential("mintedtoken")+": token",
+			"ConfigMap "+namespace+"/"+setName(target, "1")+": 1W every 30s to "+resource)
+		if injected {
+			want = append(want, "Deployment "+namespace+"/apiserver: injected reporter:1, "+setName(target, "1"))
+		}
+		return want
+	}
+	report := func(server apiservers.Server) {
+		t.Helper()
+		for _, node := range fixture.NodeNames {
+			fixture.ReportStatus(t, server, node, health.Healthy)
+		}
+	}
+
+	op.Configure(openShiftIn(old, apiservers.OpenShift.Resource, deployment))
+	op.Start("")
+	awaitObjects(t, "delivered", op.Before, there(target, old, apiservers.OpenShift.Resource, true)...)
+	fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "True", "Configured")
+	report(apiservers.OpenShift)
+
+	op.Configure(openShiftIn(moved, apiservers.OpenShift.Resource, deployment))
+	awaitObjects(t, "in another namespace", op.Before, there(target, moved, apiservers.OpenShift.Resource, true)...)
+	fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "True", "Configured")
+
+	op.Configure(openShiftIn(moved, apiservers.OAuth.Resource, deployment))
+	awaitObjects(t, "on another operator resource", op.Before, there(target, moved, apiservers.OAuth.Resource, true)...)
+	fixture.AwaitCondition(t, apiservers.OAuth.Resource, "True", "Configured")
+	awaitCleanResource(t, apiservers.OpenShift)
+	report(apiservers.OAuth)
+
+	op.Configure(openShiftIn(old, apiservers.OpenShift.Resource, external))
+	awaitObjects(t, "both at once, and another delivery", op.Before, there(target, old, apiservers.OpenShift.Resource, false)...)
+	fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "False", "NoReporters") // its owner adds them
+	awaitCleanResource(t, apiservers.OAuth)
+	report(apiservers.OpenShift)
+	time.Sleep(time.Second)
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+	awaitCleanResource(t, apiservers.OpenShift)
+}
+
+// An operator that starts after the edit has only the record of what was made before,
+// however little that was.
+func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
+	const secret = apiservers.EncryptionSecret
+	grantMoved(t)
+	moved := apiservers.OpenShift
+	moved.Namespace = apiservers.OAuth.Namespace
+	for name, c := range map[string]struct {
+		encryption string
+		made       func(op *fixture.Operator)
+	}{
+		"KMS is off": {apiservers.Encryption("identity"), func(op *fixture.Operator) {
+			awaitObjects(t, "while KMS is off", op.Before, idle(apiservers.OpenShift, secret)...)
+		}},
+		"nothing is known of its plugins": {"not: an EncryptionConfiguration", func(*fixture.Operator) {
+			fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "False", "EncryptionConfigUnreadable")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			op := fixture.NewOperator(t)
+			fixture.RemoveEncryption(t, apiservers.OpenShift)
+			fixture.RemoveEncryption(t, apiservers.OAuth)
+			fixture.SetEncryption(t, apiservers.OpenShift, c.encryption)
+			fixture.SetEncryption(t, apiservers.OAuth, apiservers.Encryption("identity"))
+			op.Configure(openShiftIn(apiservers.OpenShift.Namespace, apiservers.OpenShift.Resource, "delivery: External"))
+			op.Start("")
+			c.made(op)
+			op.Kill(syscall.SIGKILL)
+			op.Configure(openShiftIn(moved.Namespace, apiservers.OAuth.Resource, "delivery: External"))
+			op.Start("")
+			awaitObjects(t, "where the target is now", op.Before, idle(moved, secret)...)
+			awaitCleanResource(t, apiservers.OpenShift)
+			op.Configure("targets: []\n")
+			op.AwaitNothingLeft()
+			fixture.RemoveEncryption(t, apiservers.OpenShift)
+		})
+	}
+}

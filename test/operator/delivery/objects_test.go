@@ -1,0 +1,127 @@
+//go:build integration
+
+package delivery
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// base is what there is for an API server with reporters, whatever the delivery.
+func base(server apiservers.Server, namespace string, secrets string, more ...string) []string {
+	name := "kms-health-reporter-" + server.Name
+	return append([]string{
+		"ClusterRole " + name,
+		"ClusterRoleBinding " + name + ": " + namespace + "/" + name,
+		role(server, secrets),
+		"ServiceAccount " + namespace + "/" + name,
+	}, more...)
+}
+
+func role(server apiservers.Server, secrets string) string {
+	return "Role " + server.Namespace + "/kms-health-operator-" + server.Name + ": " + secrets
+}
+
+// idle is what there is of a target whose KMS is off.
+func idle(server apiservers.Server, secrets string) []string {
+	return []string{role(server, secrets), "ClusterRole kms-health-reporter-" + server.Name}
+}
+
+func onNodes(format string) []string {
+	var lines []string
+	for _, node := range fixture.NodeNames {
+		lines = append(lines, fmt.Sprintf(format, node))
+	}
+	return lines
+}
+
+// setName is the ConfigMap of a plugin set with these keys.
+func setName(target apiservers.Server, ids ...string) string {
+	var plugins []v1alpha1.Plugin
+	for _, id := range ids {
+		plugins = append(plugins, v1alpha1.Plugin{KeyID: id, Endpoint: "unix:///var/run/kmsplugin/kms-" + id + ".sock"})
+	}
+	return manifests.ConfigMapName(target.Name, plugins)
+}
+
+// awaitObjects waits until what the operator made is exactly this.
+func awaitObjects(t *testing.T, step string, before []string, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	fixture.Eventually(t, step, func() error {
+		for _, among := range []func(fixture.Kind) bool{fixture.UsualKind, fixture.AnyKind} {
+			got, err := fixture.Describe(t.Context(), among)
+			if err != nil {
+				return err
+			}
+			got = slices.DeleteFunc(got, func(s string) bool { return slices.Contains(before, s) })
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("there are\n  %s\nmust be\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+			}
+		}
+		return nil
+	})
+}
+
+// gvrOf is an object's place in the API.
+func gvrOf(t *testing.T, o *unstructured.Unstructured) schema.GroupVersionResource {
+	t.Helper()
+	list, err := fixture.Kube.Discovery().ServerResourcesForGroupVersion(o.GetAPIVersion())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range list.APIResources {
+		if r.Kind == o.GetKind() && !strings.Contains(r.Name, "/") {
+			return o.GroupVersionKind().GroupVersion().WithResource(r.Name)
+		}
+	}
+	t.Fatalf("no resource of kind %s", o.GetKind())
+	return schema.GroupVersionResource{}
+}
+
+// snapshot is all that the operator decides of what it made.
+func snapshot(t *testing.T, op *fixture.Operator) string {
+	t.Helper()
+	all, err := fixture.ListMade(t.Context(), fixture.AnyKind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts []string
+	for _, o := range all {
+		key := fmt.Sprintf("%s %s/%s: ", o.GetKind(), o.GetNamespace(), o.GetName())
+		if o.GetLabels()[manifests.ManagedBy] != manifests.Manager || slices.ContainsFunc(op.Before, func(s string) bool { return strings.HasPrefix(s, key) }) {
+			continue
+		}
+		content := map[string]any{}
+		for name, value := range o.Object {
+			if name != "metadata" && name != "status" && !(o.GetKind() == "Secret" && name == "data") {
+				content[name] = value
+			}
+		}
+		annotations := o.GetAnnotations()
+		for _, name := range []string{
+			manifests.StateAnnotation, "deprecated.daemonset.template.generation",
+			"kmshealth.openshift.io/issued-at", "kmshealth.openshift.io/expires-at", "kmshealth.openshift.io/service-account-uid",
+		} {
+			delete(annotations, name)
+		}
+		raw, err := json.Marshal([]any{o.GetLabels(), annotations, content})
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, key+string(raw))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, "\n")
+}

@@ -1,0 +1,64 @@
+//go:build integration
+
+package delivery
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// faultyProxy is between the operator and the API server, and fails some of
+// the requests fail: before they are served, or after.
+type faultyProxy struct {
+	*httptest.Server
+	ca     []byte
+	errors atomic.Int64 // percent
+	away   atomic.Bool  // like a load balancer without a healthy server
+}
+
+func newFaultyProxy(t *testing.T, seed uint64) *faultyProxy {
+	t.Helper()
+	p := &faultyProxy{}
+	var count atomic.Uint64
+	p.Server, p.ca = fixture.StartProxy(t, nil, func(forward http.Handler) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if p.away.Load() {
+				http.Error(w, "no server is available", http.StatusServiceUnavailable)
+				return
+			}
+			random := rand.New(rand.NewPCG(seed, count.Add(1)))
+			if r.URL.Query().Get("watch") == "true" || random.Int64N(100) >= p.errors.Load() {
+				forward.ServeHTTP(w, r)
+				return
+			}
+			switch random.IntN(3) {
+			case 0:
+				http.Error(w, "injected", http.StatusInternalServerError)
+			case 1:
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, "injected", http.StatusServiceUnavailable)
+			case 2: // it is done, and the answer is lost
+				forward.ServeHTTP(&discardedAnswer{header: http.Header{}}, r.WithContext(context.WithoutCancel(r.Context())))
+				panic(http.ErrAbortHandler)
+			}
+		}
+	})
+	return p
+}
+
+// discardedAnswer is an answer that reaches no client.
+type discardedAnswer struct {
+	header http.Header
+	bytes.Buffer
+}
+
+func (d *discardedAnswer) Header() http.Header { return d.header }
+
+func (d *discardedAnswer) WriteHeader(int) {}

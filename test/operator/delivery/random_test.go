@@ -1,0 +1,331 @@
+//go:build integration
+
+package delivery
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// The environment may say how many random sequences of changes run (SEQUENCES),
+// and the seed of the first (SEED). A failure names its own.
+const sequences, firstSeed = 6, 1
+
+func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// model is what the test has made of the cluster, and so what the operator should
+// make of it.
+type model struct {
+	random   *rand.Rand
+	revision int
+	static   map[string][]string // the providers that each node's kube-apiserver has
+	live     []string            // of kube-apiserver
+	other    []string            // of openshift-apiserver, live and deployed
+	at       apiservers.Server   // openshift-apiserver, where the configuration has it
+	revs     map[string]string   // each node's revision
+	interval string
+	always   bool
+	profile  string
+}
+
+var providerSets = [][]string{
+	{"aescbc", "identity"}, {"1", "identity"}, {"1", "2", "identity"}, {"2", "1", "aescbc"}, {"2", "identity"}, {"aescbc", "2"}, {"identity"},
+}
+
+// keys are the plugins of providers: a letter is the role.
+func keys(providers []string) (text string, ids []string) {
+	var write, read []string
+	for i, p := range providers {
+		switch {
+		case p == "aescbc" || p == "identity":
+		case i == 0:
+			write = append(write, p+"W")
+		default:
+			read = append(read, p+"R")
+		}
+		if p != "aescbc" && p != "identity" {
+			ids = append(ids, p)
+		}
+	}
+	return strings.Join(append(write, read...), "+"), ids
+}
+
+func (m *model) config() string {
+	rollout := "Needed"
+	if m.always {
+		rollout = "Always"
+	}
+	return "rollout: " + rollout + "\n" + fixture.Every(m.interval, apiservers.Kube.Target("delivery: Companion", fixture.Serving),
+		m.at.Target("delivery: Deployment", "deployment: apiserver"))
+}
+
+// want is the desired state, in describe's form.
+func (m *model) want() []string {
+	tls := map[string]string{"": "VersionTLS12 with 6 suites", "Old": "VersionTLS10 with 18 suites", "Modern": "VersionTLS13 with 0 suites"}[m.profile]
+	var lines []string
+	on := false
+	revisions := map[string]bool{}
+	for _, node := range fixture.NodeNames {
+		revisions[m.revs[node]] = true
+		if text, ids := keys(m.static[node]); len(ids) > 0 {
+			on = true
+			lines = append(lines, fmt.Sprintf("companion on %s, reporter:1: %s every %s to kubeapiservers, %s", node, text, m.interval, tls))
+		}
+	}
+	if _, ids := keys(m.live); len(ids) > 0 {
+		on = true
+	}
+	secrets := "encryption-config"
+	for _, r := range slices.Sorted(maps.Keys(revisions)) {
+		secrets += " encryption-config-" + r
+	}
+	if on {
+		lines = append(lines, base(apiservers.Kube, fixture.Namespace, secrets)...)
+	} else {
+		lines = append(lines, idle(apiservers.Kube, secrets)...)
+	}
+	secrets = fmt.Sprintf("encryption-config encryption-config-%s", m.revs["other"])
+	if text, ids := keys(m.other); len(ids) > 0 {
+		target, ns := m.at, m.at.Namespace
+		lines = append(lines, base(target, ns, secrets,
+			"Secret "+ns+"/kms-health-reporter-"+target.Name+"-mintedtoken: token",
+			"Deployment "+ns+"/apiserver: injected reporter:1, "+setName(target, ids...),
+			"ConfigMap "+ns+"/"+setName(target, ids...)+": "+text+" every "+m.interval+" to "+target.Resource)...)
+	} else {
+		lines = append(lines, idle(m.at, secrets)...)
+	}
+	slices.Sort(lines)
+	return slices.Compact(lines)
+}
+
+// namespacesOfMoves are where openshift-apiserver may be.
+var namespacesOfMoves = []string{apiservers.OpenShift.Namespace, apiservers.OAuth.Namespace}
+
+// deploy brings openshift-apiserver to its revision, in each namespace that it may be in.
+func (m *model) deploy(t *testing.T) {
+	t.Helper()
+	for _, namespace := range namespacesOfMoves {
+		server := apiservers.Server{Namespace: namespace}
+		fixture.SetEncryption(t, server, apiservers.Encryption(m.other...), m.revs["other"])
+		fixture.ApplyObject(t, apiservers.Deployments, namespace, apiservers.Deployment(m.revs["other"]))
+	}
+}
+
+// actions are what can happen. Each returns what it did.
+func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []func() string {
+	pick := func() []string { return providerSets[m.random.IntN(len(providerSets))] }
+	next := func() string { m.revision++; return fmt.Sprint(m.revision) }
+	return []func() string{
+		func() string {
+			m.live = pick()
+			revision := next()
+			fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), revision)
+			nodes := m.random.Perm(len(fixture.NodeNames))[:1+m.random.IntN(len(fixture.NodeNames))]
+			for _, i := range nodes {
+				fixture.RunStatic(t, fixture.NodeNames[i], fixture.StaticPod(revision, false))
+				m.static[fixture.NodeNames[i]], m.revs[fixture.NodeNames[i]] = m.live, revision
+			}
+			return fmt.Sprintf("kube-apiserver has %v, revision %s, on nodes %v", m.live, revision, nodes)
+		},
+		func() string {
+			m.other = pick()
+			m.revs["other"] = next()
+			m.deploy(t)
+			return fmt.Sprintf("openshift-apiserver has %v", m.other)
+		},
+		func() string {
+			m.interval = fmt.Sprintf("%ds", 10+m.random.IntN(50))
+			op.Configure(m.config())
+			return "interval " + m.interval
+		},
+		func() string {
+			m.always = !m.always
+			op.Configure(m.config())
+			return fmt.Sprintf("always %v", m.always)
+		},
+		func() string {
+			m.profile = []string{"", "Old", "Modern"}[m.random.IntN(3)]
+			fixture.SetTLSProfile(t, m.profile)
+			return "profile " + m.profile
+		},
+		func() string { return m.edit(t) },
+		func() string {
+			op.Kill(syscall.SIGKILL)
+			op.Start(p.URL)
+			return "operator killed"
+		},
+		func() string {
+			p.errors.Store(int64(m.random.IntN(60)))
+			return fmt.Sprintf("%d%% of the requests fail", p.errors.Load())
+		},
+		func() string {
+			pods, err := fixture.Kube.CoreV1().Pods("openshift-apiserver").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(pods.Items) == 0 {
+				return "no pod to delete"
+			}
+			name := pods.Items[m.random.IntN(len(pods.Items))].Name
+			_ = fixture.Kube.CoreV1().Pods("openshift-apiserver").Delete(t.Context(), name, metav1.DeleteOptions{})
+			return "pod " + name + " deleted"
+		},
+		func() string {
+			m.at.Namespace = namespacesOfMoves[m.random.IntN(2)]
+			m.at.Resource = []string{apiservers.OpenShift.Resource, apiservers.OAuth.Resource}[m.random.IntN(2)]
+			op.Configure(m.config())
+			return fmt.Sprintf("openshift-apiserver is in %s, on %s", m.at.Namespace, m.at.Resource)
+		},
+		func() string {
+			pods, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: fixture.Companions})
+			if err != nil || len(pods.Items) == 0 {
+				return "no companion to fail"
+			}
+			pod := &pods.Items[m.random.IntN(len(pods.Items))]
+			return fmt.Sprintf("pod %s fails: %v", pod.Name, failPod(t.Context(), pod))
+		},
+	}
+}
+
+// edit changes or deletes an object of the operator's.
+func (m *model) edit(t *testing.T) string {
+	all, err := fixture.ListMade(t.Context(), fixture.AnyKind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = slices.DeleteFunc(all, func(o unstructured.Unstructured) bool {
+		// The state that is kept in a ClusterRole is not to be edited.
+		return o.GetLabels()[manifests.ManagedBy] != manifests.Manager || o.GetKind() == "ReplicaSet" || o.GetKind() == "ControllerRevision"
+	})
+	if len(all) == 0 {
+		return "nothing to edit"
+	}
+	o := all[m.random.IntN(len(all))]
+	gvr := gvrOf(t, &o)
+	what := o.GetKind() + " " + o.GetName()
+	resource := fixture.Client.Resource(gvr).Namespace(o.GetNamespace())
+	if o.GetKind() == "Role" {
+		fixture.Excuse(func(e *auditv1.Event) bool {
+			return strings.Contains(e.RequestURI, "/secrets") && strings.Contains(e.RequestURI, "encryption-config")
+		})
+	}
+	if m.random.IntN(2) == 0 && o.GetKind() != "ClusterRole" {
+		_ = resource.Delete(t.Context(), o.GetName(), metav1.DeleteOptions{})
+		return what + " deleted"
+	}
+	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{manifests.ManagedBy: nil}}}
+	switch o.GetKind() {
+	case "ConfigMap":
+		patch = map[string]any{"data": map[string]any{"config.yaml": "broken: true"}}
+	case "ClusterRoleBinding":
+		patch = map[string]any{"subjects": []any{map[string]any{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "intruder"}}}
+	case "Pod":
+		patch = map[string]any{"metadata": map[string]any{"annotations": map[string]any{manifests.ConfigAnnotation: "broken: true"}}}
+	case "ClusterRole", "Role":
+		patch = map[string]any{"rules": []any{}}
+	case "Secret", "ServiceAccount":
+		return "nothing to edit of " + what
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = resource.Patch(t.Context(), o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: "third-party"})
+	return fmt.Sprintf("%s edited: %v", what, err)
+}
+
+func TestRandomSequencesEndAsAFreshRenderWould(t *testing.T) {
+	first := fromEnvironment(t, "SEED", firstSeed)
+	for i := range fromEnvironment(t, "SEQUENCES", sequences) {
+		seed := first + i
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { playSequence(t, seed) })
+	}
+}
+
+func playSequence(t *testing.T, seed uint64) {
+	grantMoved(t)
+	p := newFaultyProxy(t, seed)
+	op := fixture.NewOperator(t)
+	op.CA = p.ca
+	m := &model{random: rand.New(rand.NewPCG(seed, 0)), static: map[string][]string{}, revs: map[string]string{}, interval: "30s", revision: 100, at: apiservers.OpenShift}
+	m.live, m.other = []string{"1", "identity"}, []string{"1", "identity"}
+	t.Cleanup(func() {
+		fixture.RemoveStatics(t)
+		for _, namespace := range namespacesOfMoves {
+			fixture.RemoveDeploymentIn(t, namespace)
+		}
+		fixture.SetTLSProfile(t, "")
+	})
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), "100")
+	for _, node := range fixture.NodeNames {
+		fixture.RunStatic(t, node, fixture.StaticPod("100", false))
+		m.static[node], m.revs[node] = m.live, "100"
+	}
+	m.revs["other"] = "100"
+	m.deploy(t)
+	op.Configure(m.config())
+	op.Start(p.URL)
+
+	var actionsDone []string
+	t.Cleanup(func() {
+		t.Logf("SEED=%d SEQUENCES=1 repeats it:\n  %s", seed, strings.Join(actionsDone, "\n  "))
+	})
+	actions := m.actions(t, op, p)
+	for range 6 + m.random.IntN(6) {
+		actionsDone = append(actionsDone, actions[m.random.IntN(len(actions))]())
+		time.Sleep(time.Duration(m.random.IntN(700)) * time.Millisecond) // any moment
+	}
+	p.errors.Store(0)
+	awaitObjects(t, "the end of the sequence", op.Before, m.want()...)
+	// What is described may be in place before the last change has been looked at.
+	once := ""
+	fixture.Eventually(t, "the end of the sequence stays", func() error {
+		was := once
+		once = snapshot(t, op)
+		time.Sleep(time.Second)
+		if once != was {
+			return fmt.Errorf("still changing")
+		}
+		return nil
+	})
+
+	op.Configure("managementState: Removed\n" + m.config())
+	op.AwaitNothingLeft()
+	op.Configure(m.config())
+	awaitObjects(t, "the same made anew", op.Before, m.want()...)
+	fixture.Eventually(t, "what was reached is what is made anew", func() error {
+		if anew := snapshot(t, op); anew != once {
+			return fmt.Errorf("made anew:\n%s\nwas reached:\n%s", anew, once)
+		}
+		return nil
+	})
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+	op.Kill(syscall.SIGTERM)
+}

@@ -1,0 +1,166 @@
+//go:build integration
+
+package delivery
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// renderInto runs the command, and returns its folder.
+func renderInto(t *testing.T, args ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command(fixture.Binary, append([]string{"render", "--output-dir", dir}, args...)...)
+	cmd.Env = append(os.Environ(), "IS_OPENSHIFT=true")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	kubeconfig, err := fixture.Cluster.WriteKubeconfig(t.TempDir(), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: fixture.Cluster.RESTConfig().BearerToken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), append([]string{"--kubeconfig", kubeconfig}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("kubectl %v: %v: %s", args, err, stderr.String())
+	}
+	return string(out)
+}
+
+func TestRenderedFilesAreAccepted(t *testing.T) {
+	const data = "../testdata/"
+	common := []string{"--config", data + "operator.yaml", "--encryption-config", data + "encryption-config.yaml", "--ca-file", data + "ca.crt", "--namespace", fixture.Namespace}
+	for name, args := range map[string][]string{
+		"DaemonSet":  {"--target", "kube-apiserver"},
+		"Deployment": {"--target", "openshift-apiserver", "--pod", data + "deployment.yaml"},
+		"static pod": {"--target", "kube-apiserver", "--pod", data + "static-pod.yaml"},
+	} {
+		dir := renderInto(t, append(common, args...)...)
+		files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// What an installer does to every file that it writes.
+			installed := strings.NewReplacer("NODE_NAME", fixture.NodeNames[0], "REVISION", "7").Replace(string(text))
+			if err := os.WriteFile(file, []byte(installed), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out := kubectl(t, "apply", "--dry-run=server", "-f", file)
+			t.Logf("%s: %s", name, strings.ReplaceAll(strings.TrimSpace(out), "\n", "; "))
+			if !strings.Contains(out, "(server dry run)") {
+				t.Errorf("%s: %s", file, out)
+			}
+		}
+	}
+}
+
+func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
+	op := fixture.NewOperator(t)
+	file := "image: reporter:1\n" + fixture.Targets(apiservers.Kube.Target())
+	op.Configure(file)
+	text := apiservers.Encryption("2", "1", "identity")
+	encryptionFile, ca := filepath.Join(op.Dir, "encryption.yaml"), filepath.Join(op.Dir, "ca.crt")
+	for path, content := range map[string][]byte{encryptionFile: []byte(text), ca: fixture.Cluster.ServingCA().PEM()} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, onHost := range []bool{true, false} {
+		fixture.SetEncryption(t, apiservers.Kube, text, "1")
+		fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("1", onHost))
+		t.Cleanup(func() { fixture.RemoveStatics(t) })
+		op.Start("")
+		reason := map[bool]string{true: "SocketsOnHost", false: "SocketsInPods"}[onHost]
+		fixture.AwaitCondition(t, "kubeapiservers", "True", reason)
+
+		pod, err := fixture.Kube.CoreV1().Pods("openshift-kube-apiserver").Get(t.Context(), "kube-apiserver-"+fixture.NodeNames[0], metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		podFile := filepath.Join(op.Dir, "pod.yaml")
+		raw, err := yaml.Marshal(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(podFile, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		dir := renderInto(t, "--config", op.Config, "--encryption-config", encryptionFile, "--pod", podFile, "--ca-file", ca, "--namespace", fixture.Namespace)
+		if onHost {
+			var rendered corev1.ConfigMap
+			readYAML(t, filepath.Join(dir, "30-configmap-kms-health-reporter-kube-apiserver.yaml"), &rendered)
+			live, err := fixture.Kube.CoreV1().ConfigMaps(fixture.Namespace).Get(t.Context(), "kms-health-reporter-kube-apiserver", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for key, value := range live.Data {
+				if rendered.Data[key] != value {
+					t.Errorf("%s: rendered\n%s\nthe controller's\n%s", key, rendered.Data[key], value)
+				}
+			}
+			op.Configure("targets: []\n")
+			op.AwaitNothingLeft()
+			op.Kill(syscall.SIGTERM)
+			op.Configure(file)
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "40-pod-*.yaml"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("%v %v", files, err)
+		}
+		var rendered unstructured.Unstructured
+		readYAML(t, files[0], &rendered.Object)
+		live, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Get(t.Context(), rendered.GetName(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatalf("the controller's pod has another name: %v", err)
+		}
+		for _, key := range []string{manifests.ConfigAnnotation, manifests.KubeconfigAnnotation, manifests.ConfigHashAnnotation, manifests.PodHashAnnotation} {
+			if got := rendered.GetAnnotations()[key]; got != live.Annotations[key] {
+				t.Errorf("%s: rendered\n%s\nthe controller's\n%s", key, got, live.Annotations[key])
+			}
+		}
+	}
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+}
+
+func readYAML(t *testing.T, file string, into any) {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(raw, into); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}

@@ -1,0 +1,214 @@
+//go:build integration
+
+package process
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
+	target, resource := apiservers.Kube, apiservers.Kube.Resource
+	op := fixture.NewOperator(t)
+	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", true)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	for _, node := range fixture.NodeNames {
+		fixture.Report(t, target, node, time.Now())
+	}
+	op.Configure(fixture.KubeAPIServer("Companion"))
+	op.Start("")
+	fixture.AwaitCondition(t, resource, "True", "Configured")
+	companions := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")
+
+	op.Configure(fixture.KubeAPIServer("DaemonSet"))
+	fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/delivery=DaemonSet", 3)
+	fixture.AwaitCondition(t, resource, "False", "Progressing")
+	for _, node := range fixture.NodeNames[1:] {
+		fixture.Report(t, target, node, time.Now().Add(time.Second))
+	}
+	// An operator that is killed in between goes on from there.
+	op.Kill(syscall.SIGKILL)
+	op.Start("")
+	if _, reason, message := fixture.Condition(t.Context(), resource); reason != "Progressing" || !strings.Contains(message, "Companion") {
+		t.Errorf("%s: %s", reason, message)
+	}
+	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion"); len(now) != len(companions) {
+		t.Errorf("companions were deleted before all agents reported: %v of %v", now, companions)
+	}
+	fixture.Report(t, target, fixture.NodeNames[0], time.Now().Add(time.Second))
+	fixture.AwaitCondition(t, resource, "True", "Configured")
+	fixture.Eventually(t, "the companions go", func() error {
+		if now := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion"); len(now) > 0 {
+			return fmt.Errorf("%v", now)
+		}
+		return nil
+	})
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+}
+
+func TestUnmanagedChangesNothing(t *testing.T) {
+	op := fixture.NewOperator(t)
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", false)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	op.Configure(fixture.KubeAPIServer("Auto"))
+	op.Start("")
+	fixture.AwaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
+	before, err := fixture.Describe(t.Context(), fixture.UsualKind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	op.Configure("managementState: Unmanaged\n" + fixture.KubeAPIServer("Auto"))
+	op.AwaitLogged("it is configured", `managementState="Unmanaged"`, 1)
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
+	fixture.RollStatic(t, "2", false)
+	gone := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")
+	for name := range gone {
+		if err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	fixture.Eventually(t, "the pod is deleted", func() error {
+		if n := len(fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")); n != len(gone)-1 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	after, err := fixture.Describe(t.Context(), fixture.UsualKind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(after) != len(before)-1 {
+		t.Errorf("there were\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	}
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+}
+
+// An operator that starts before everything else: no file, no API server.
+func TestStartsWithoutFileAndAPIServer(t *testing.T) {
+	op := fixture.NewOperator(t)
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", false)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	kubeconfig := op.Credentials("")
+	if err := fixture.Cluster.FreezeAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	thawed := false
+	thaw := func() {
+		if !thawed {
+			thawed = true
+			if err := fixture.Cluster.ThawAPIServer(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Cleanup(thaw)
+	op.Run(kubeconfig)
+	op.Configure("this: is no configuration of ours\n")
+	op.AwaitLogged("the bad file is reported", `"Rejected the configuration`, 1)
+	op.Configure(fixture.KubeAPIServer("Auto"))
+	thaw()
+	fixture.AwaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
+	// The last good file stays in force.
+	op.ConfigureRaw("garbage")
+	op.AwaitLogged("the bad file is reported", `"Rejected the configuration`, 2)
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
+	fixture.RollStatic(t, "2", false)
+	fixture.Eventually(t, "it goes on by the last good file", func() error {
+		lines, err := fixture.Describe(t.Context(), fixture.UsualKind)
+		if err == nil && strings.Count(strings.Join(lines, "\n"), "2W every 30s") != 3 {
+			err = fmt.Errorf("%v", lines)
+		}
+		return err
+	})
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+}
+
+func TestNamespaceThatIsMissingIsWaitedFor(t *testing.T) {
+	const ns = "openshift-oauth-apiserver"
+	op := fixture.NewOperator(t)
+	fixture.Excuse(func(e *auditv1.Event) bool { return strings.Contains(e.RequestURI, "/namespaces/"+ns+"/") })
+	if err := fixture.Kube.CoreV1().Namespaces().Delete(t.Context(), ns, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	missing := func() error {
+		_, err := fixture.Kube.CoreV1().Namespaces().Get(t.Context(), ns, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err == nil:
+			return fmt.Errorf("it is there")
+		default:
+			return err
+		}
+	}
+	fixture.Eventually(t, "the namespace is deleted", missing)
+	restored := false
+	restore := func() {
+		if restored {
+			return
+		}
+		restored = true
+		ctx, cancel := context.WithTimeout(context.Background(), 2*fixture.Timeout)
+		defer cancel()
+		if err := fixture.InstallOperator(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(restore)
+	op.Configure(fixture.Targets(apiservers.OAuth.Target("delivery: Deployment", "deployment: apiserver")))
+	op.Start("")
+	fixture.AwaitCondition(t, "authentications", "Unknown", "NamespaceMissing")
+	op.Configure(fixture.Targets(apiservers.OAuth.Target("delivery: External")))
+	fixture.Never(t, 3*time.Second, func() error {
+		if _, reason, message := fixture.Condition(t.Context(), "authentications"); reason != "NamespaceMissing" {
+			return fmt.Errorf("%s: %s", reason, message)
+		}
+		return nil
+	})
+	restore()
+	fixture.SetEncryption(t, apiservers.OAuth, apiservers.Encryption("1", "identity"))
+	fixture.AwaitCondition(t, "authentications", "False", "NoReporters") // it has no pods
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+}
+
+func TestProvidersThatAreNotProbedAreReported(t *testing.T) {
+	op := fixture.NewOperator(t)
+	fixture.SetEncryption(t, apiservers.Kube, strings.ReplaceAll(apiservers.Encryption("1", "identity"), "apiVersion: v2", "apiVersion: v1"), "1")
+	fixture.RollStatic(t, "1", false)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	op.Configure(fixture.KubeAPIServer("Auto"))
+	op.Start("")
+	fixture.Eventually(t, "an Event names the provider", func() error {
+		events, err := fixture.Kube.CoreV1().Events(fixture.Namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if e.Reason == "ProvidersIgnored" && strings.Contains(e.Message, "1_secrets") {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d", len(events.Items))
+	})
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+}

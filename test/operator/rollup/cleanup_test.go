@@ -1,0 +1,167 @@
+//go:build integration
+
+package rollup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// typedReports writes healthReports for a node, under a manager.
+func typedReports(t *testing.T, server apiservers.Server, manager, node, status string, checked time.Time) {
+	t.Helper()
+	o := server.Status()
+	list := map[string]any{"healthReports": []any{map[string]any{
+		"nodeName": node, "keyID": "1", "status": status, "remoteKeyID": "k", "lastCheckedTime": checked.UTC().Format(time.RFC3339),
+	}}}
+	o["status"] = map[string]any{"encryptionStatus": list}
+	if server == apiservers.OAuth {
+		o["status"] = map[string]any{"oauthAPIServer": map[string]any{"encryptionStatus": list}}
+	}
+	if err := apiservers.Apply(t.Context(), fixture.Client, manager, controlplane.OperatorGVR(server.Resource), "", o, "status"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forms are who reports in which form.
+func forms(r *operatorcr.Status) []string {
+	var all []string
+	for _, report := range r.Reports {
+		all = append(all, report.Node+" "+string(report.Form))
+	}
+	return all
+}
+
+// When KMS is turned off the reports of both forms are removed, and third-party ones stay.
+// No entry of a reporter is left in managedFields.
+func TestReportsOfBothFormsAreRemovedWithKMS(t *testing.T) {
+	const thirdParty = "kms-preflight"
+	for _, server := range []apiservers.Server{apiservers.Kube, apiservers.OAuth} {
+		for _, others := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, others=%v", server.Name, others), func(t *testing.T) {
+				op := fixture.NewOperator(t)
+				fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"))
+				op.Configure(fixture.Targets(server.Target("delivery: External")))
+				op.Start("")
+				fixture.AwaitCondition(t, server.Resource, "False", "NoReporters") // it has no pods
+				now := time.Now()
+				for _, node := range fixture.NodeNames[:2] {
+					message, err := health.EncodeMessage([]health.Entry{{KeyID: "1", KEKID: "k", Status: health.Healthy, LastChecked: now, Interval: time.Minute}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := server.Report(t.Context(), fixture.Client, node, message, now); err != nil {
+						t.Fatal(err)
+					}
+					typedReports(t, server, health.ReportsManager(node), node, "Healthy", now)
+				}
+				var want []string
+				if others {
+					typedReports(t, server, thirdParty, "master-2", "Healthy", now)
+					want = []string{"master-2 HealthReports"}
+				}
+				fixture.SetEncryption(t, server, apiservers.Encryption("identity"))
+				fixture.Eventually(t, "our reports are deleted, and no others", func() error {
+					if got := forms(fixture.Resource(t, server)); !slices.Equal(got, want) {
+						return fmt.Errorf("left: %s", got)
+					}
+					return nil
+				})
+				op.Configure("targets: []\n")
+				op.AwaitNothingLeft()
+				o, err := fixture.Client.Resource(controlplane.OperatorGVR(server.Resource)).Get(t.Context(), controlplane.ClusterObject, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var managers []string
+				for _, m := range o.GetManagedFields() {
+					if strings.HasPrefix(m.Manager, "kms-") {
+						managers = append(managers, m.Manager)
+					}
+				}
+				if others && !slices.Equal(managers, []string{thirdParty}) || !others && len(managers) > 0 {
+					t.Errorf("managers left: %s", managers)
+				}
+				if others { // its owner removes it
+					if err := apiservers.Apply(t.Context(), fixture.Client, thirdParty, controlplane.OperatorGVR(server.Resource), "", withoutStatus(server), "status"); err == nil {
+						t.Log("the third-party report was removed by its own manager")
+					} else {
+						removeReports(t, server)
+					}
+				}
+			})
+		}
+	}
+}
+
+// removeReports removes all of them, as an administrator.
+func removeReports(t *testing.T, server apiservers.Server) {
+	t.Helper()
+	r := fixture.Resource(t, server)
+	if _, err := fixture.Client.Resource(controlplane.OperatorGVR(server.Resource)).Patch(context.Background(), controlplane.ClusterObject, "application/json-patch+json",
+		r.Removal(r.Reports), metav1.PatchOptions{}, "status"); err != nil {
+		t.Error(err)
+	}
+}
+
+func withoutStatus(server apiservers.Server) map[string]any {
+	o := server.Status()
+	delete(o, "status")
+	return o
+}
+
+// A third-party reporter whose writes the API refuses while its plugin is unhealthy shows
+// as stale: its last report was "healthy".
+func TestSilentThirdPartyReporterIsStale(t *testing.T) {
+	op := fixture.NewOperator(t)
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	always := corev1.ContainerRestartPolicyAlways
+	for _, node := range fixture.NodeNames {
+		pod := fixture.StaticPod("1", false)
+		pod.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter", Image: "third-party:1", RestartPolicy: &always}}
+		fixture.RunStatic(t, node, pod)
+	}
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	fixture.AgePods(t, apiservers.Kube.Namespace)
+	const thirdParty = "kms-preflight"
+	// Its usual interval is 30 s, so this is believed for some seconds more.
+	checked := time.Now().Add(-4*30*time.Second + 8*time.Second).Truncate(time.Second)
+	o := apiservers.Kube.Status()
+	var list []any
+	for _, node := range fixture.NodeNames {
+		list = append(list, map[string]any{"nodeName": node, "keyID": "1", "status": "Healthy", "remoteKeyID": "k", "lastCheckedTime": checked.UTC().Format(time.RFC3339)})
+	}
+	o["status"] = map[string]any{"encryptionStatus": map[string]any{"healthReports": list}}
+	if err := apiservers.Apply(t.Context(), fixture.Client, thirdParty, controlplane.OperatorGVR(apiservers.Kube.Resource), "", o, "status"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removeReports(t, apiservers.Kube) })
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Start("")
+	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "ThirdPartyReporter")
+	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.False, rollup.AsExpected)
+	c := fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.Unknown, rollup.ReporterStale)
+	if at := checked.Add(4 * 30 * time.Second); time.Now().Before(at) {
+		t.Errorf("reported before %s: %+v", at, c)
+	}
+	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Observed, operatorcr.False, rollup.ReporterStale)
+	if got := forms(fixture.Resource(t, apiservers.Kube)); len(got) != 3 {
+		t.Errorf("third-party reports were changed: %s", got)
+	}
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+}

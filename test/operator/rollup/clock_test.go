@@ -1,0 +1,154 @@
+//go:build integration
+
+package rollup
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// shiftedCluster shows the operator the cluster at another time: that is what an
+// operator reads while its own clock is wrong.
+type shiftedCluster struct {
+	*httptest.Server
+	ca []byte
+	// date is how far the Date headers are ahead; content, the times in objects.
+	date, content atomic.Int64
+}
+
+var timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+
+func shift(content []byte, by time.Duration) []byte {
+	return timestamp.ReplaceAllFunc(content, func(text []byte) []byte {
+		at, err := time.Parse(time.RFC3339, string(text))
+		if err != nil {
+			return text
+		}
+		return []byte(at.Add(by).UTC().Format(time.RFC3339))
+	})
+}
+
+func newShiftedCluster(t *testing.T) *shiftedCluster {
+	t.Helper()
+	s := &shiftedCluster{}
+	s.Server, s.ca = fixture.StartProxy(t, func(answer *http.Response) error {
+		if at, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
+			answer.Header.Set("Date", at.Add(time.Duration(s.date.Load())).UTC().Format(http.TimeFormat))
+		}
+		answer.Body = &shiftedBody{ReadCloser: answer.Body, lines: bufio.NewReader(answer.Body), by: &s.content}
+		return nil
+	}, func(forward http.Handler) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			r.Header.Del("Accept-Encoding")
+			if body, err := io.ReadAll(r.Body); err == nil {
+				r.Body = io.NopCloser(bytes.NewReader(shift(body, -time.Duration(s.content.Load()))))
+			}
+			forward.ServeHTTP(w, r)
+		}
+	})
+	return s
+}
+
+// shiftedBody shifts a body line by line: a watch has an event on each.
+type shiftedBody struct {
+	io.ReadCloser
+	lines *bufio.Reader
+	by    *atomic.Int64
+	rest  []byte
+}
+
+func (b *shiftedBody) Read(into []byte) (int, error) {
+	if len(b.rest) == 0 {
+		line, err := b.lines.ReadBytes('\n')
+		if len(line) == 0 {
+			return 0, err
+		}
+		b.rest = shift(line, time.Duration(b.by.Load()))
+	}
+	n := copy(into, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// Ages are judged by the API server's clock.
+func TestOperatorsOwnWrongClockIsNotBlamedOnNodes(t *testing.T) {
+	for name, by := range map[string]time.Duration{"behind": time.Hour, "ahead": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			s := newShiftedCluster(t)
+			s.date.Store(int64(by))
+			s.content.Store(int64(by))
+			op := fixture.NewOperator(t)
+			op.CA, op.Server = s.ca, s.URL
+			reporters := startReporting(t, op, nil)
+			seen := fixture.RecordConditions(t, apiservers.Kube)
+			fixture.Never(t, 6*time.Second, func() error {
+				if found := append(seen.With("KMSPluginsDegraded True"), seen.With("KMSPluginsDegraded Unknown")...); len(found) > 0 {
+					return fmt.Errorf("%s", strings.Join(found, "\n"))
+				}
+				return nil
+			})
+			removeTarget(t, op, reporters)
+		})
+	}
+}
+
+// A report of a node whose clock is behind is one, and ends a switch.
+func TestSwitchEndsOnANodeWhoseClockIsBehind(t *testing.T) {
+	const behind = 5 * time.Minute
+	target := apiservers.Kube
+	op := fixture.NewOperator(t)
+	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", true)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	clockOf := func(node string) time.Time {
+		if node == fixture.NodeNames[2] {
+			return time.Now().Add(-behind)
+		}
+		return time.Now()
+	}
+	began := map[string]time.Time{}
+	for _, node := range fixture.NodeNames {
+		began[node] = clockOf(node).Add(-time.Hour)
+		fixture.ReportAt(t, target, node, health.Healthy, began[node], clockOf(node))
+	}
+	op.Configure(fixture.KubeAPIServer("Companion"))
+	op.Start("")
+	fixture.AwaitCondition(t, target.Resource, "True", "Configured")
+	op.Configure(fixture.KubeAPIServer("DaemonSet"))
+	fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/delivery=DaemonSet", 3)
+	fixture.AwaitCondition(t, target.Resource, "False", "Progressing")
+	for _, node := range fixture.NodeNames[:2] {
+		fixture.ReportAt(t, target, node, health.Healthy, clockOf(node).Add(time.Second), clockOf(node).Add(time.Second))
+	}
+	// The old reporter goes on.
+	fixture.ReportAt(t, target, fixture.NodeNames[2], health.Healthy, began[fixture.NodeNames[2]], clockOf(fixture.NodeNames[2]))
+	fixture.Never(t, 3*time.Second, func() error {
+		if n := len(fixture.PodUIDs(t, fixture.Companions)); n != 3 {
+			return fmt.Errorf("%d companions are left before the last node's new reporter wrote", n)
+		}
+		return nil
+	})
+	fixture.ReportAt(t, target, fixture.NodeNames[2], health.Healthy, clockOf(fixture.NodeNames[2]), clockOf(fixture.NodeNames[2]))
+	fixture.AwaitCondition(t, target.Resource, "True", "Configured")
+	fixture.Eventually(t, "the companions are removed", func() error {
+		if n := len(fixture.PodUIDs(t, fixture.Companions)); n > 0 {
+			return fmt.Errorf("%d are left", n)
+		}
+		return nil
+	})
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+}

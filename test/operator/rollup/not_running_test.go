@@ -1,0 +1,74 @@
+//go:build integration
+
+package rollup
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/nodes"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// A plugin or a reporter that never starts is found by the status of its pod.
+func TestContainersThatNeverStartAreReported(t *testing.T) {
+	op := fixture.NewOperator(t)
+	plugin := func(pod *corev1.Pod) *nodes.Behaviour {
+		if pod.Namespace == apiservers.Kube.Namespace && pod.Spec.NodeName == "master-0" {
+			return &nodes.Behaviour{Container: "kms-plugin", Does: nodes.CannotPull, Message: "no such manifest"}
+		}
+		return nil
+	}
+	reporter := func(pod *corev1.Pod) *nodes.Behaviour {
+		if pod.Labels[manifests.DeliveryLabel] != "" && pod.Spec.NodeName == "master-2" {
+			return &nodes.Behaviour{Does: nodes.CrashLoops, ExitCode: 2, Message: "no such file"}
+		}
+		return nil
+	}
+	t.Cleanup(func() { fixture.Workers.PodBehaviour(nil); fixture.RemoveStatics(t) })
+	fixture.Workers.PodBehaviour(plugin)
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	for _, node := range fixture.NodeNames {
+		pod := fixture.StaticPod("1", false)
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+			Name: "kms-plugin", Image: "kms-plugin:1", VolumeMounts: pod.Spec.Containers[0].VolumeMounts,
+		})
+		fixture.RunStatic(t, node, pod)
+	}
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Start("")
+	expect := func(words ...string) {
+		t.Helper()
+		fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.PluginNotRunning)
+		fixture.Eventually(t, strings.Join(words, ", "), func() error {
+			message := fixture.Resource(t, apiservers.Kube).Conditions[rollup.Degraded].Message
+			for _, word := range words {
+				if !strings.Contains(message, word) {
+					return errors.New(message)
+				}
+			}
+			return nil
+		})
+	}
+	expect("node master-0: container kms-plugin cannot start: ", "no such manifest", "oc describe -n openshift-kube-apiserver pod kube-apiserver-master-0")
+	fixture.Workers.PodBehaviour(func(pod *corev1.Pod) *nodes.Behaviour {
+		if b := reporter(pod); b != nil {
+			return b
+		}
+		return plugin(pod)
+	})
+	expect("container kms-plugin cannot start", "node master-2: container kms-health cannot start: CrashLoopBackOff, exit code 2", "oc logs -n "+fixture.Namespace)
+	fixture.Workers.PodBehaviour(reporter)
+	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.ReporterNotRunning)
+	fixture.Workers.PodBehaviour(nil)
+	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.False, rollup.AwaitingReports)
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+}

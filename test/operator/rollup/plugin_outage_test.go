@@ -1,0 +1,122 @@
+//go:build integration
+
+package rollup
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// encryptedCluster takes the place of the cluster until the test ends: one whose
+// own Secrets and ConfigMaps are encrypted by a plugin.
+func encryptedCluster(t *testing.T) *kmsplugin.Plugin {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kms") // a socket's path is at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms.sock"), StateDir: filepath.Join(dir, "state")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plugin.Close() })
+	config := strings.Split(apiservers.Encryption("1"), "resources:")[0] + fmt.Sprintf(`resources:
+- resources: [secrets, configmaps]
+  providers:
+  - kms: {apiVersion: v2, name: plugin, endpoint: %q, timeout: 1s}
+`, plugin.Endpoint())
+	fixture.UseEncryptedCluster(t, config)
+	return plugin
+}
+
+// While the plugin is unhealthy its API server can read neither Secrets nor ConfigMaps.
+// That is when reporters are needed most.
+func TestUnhealthyPluginRemovesNothing(t *testing.T) {
+	plugin := encryptedCluster(t)
+	op := fixture.NewOperator(t)
+	deliverAll(t, op)
+	companions := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")
+	generation := fixture.DeploymentNow(t).Generation
+	kubeconfig := op.Credentials("")
+
+	if err := plugin.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	op.Kill(syscall.SIGKILL)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	if err := fixture.Cluster.StopAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fixture.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(ctx, "encryption-config", metav1.GetOptions{}); err == nil {
+		t.Fatal("the API server reads Secrets without its plugin")
+	}
+
+	// An operator that starts now recovers its last known plugin sets: a new API server
+	// pod gets its companion.
+	op.Run(kubeconfig)
+	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("2", false))
+	fixture.Eventually(t, "the new pod has a companion", func() error {
+		list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/delivery=Companion"})
+		if err != nil {
+			return err
+		}
+		for _, p := range list.Items {
+			_, old := companions[p.Name]
+			if !old && p.Spec.NodeName == fixture.NodeNames[0] && fixture.DescribeFile(p.Annotations[manifests.ConfigAnnotation]) == "1W every 30s to kubeapiservers" {
+				return nil
+			}
+		}
+		return fmt.Errorf("there are %d: %v\n%s", len(list.Items), slices.Collect(maps.Keys(companions)), tail(op.Logged()))
+	})
+	now := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")
+	kept := 0
+	for name, uid := range companions {
+		if now[name] == uid {
+			kept++
+		}
+	}
+	if kept < 2 {
+		t.Errorf("companions of pods that were kept are deleted: %v, were %v", now, companions)
+	}
+	if n := fixture.DeploymentNow(t).Generation; n != generation {
+		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
+	}
+	if _, reason, message := fixture.Condition(ctx, "authentications"); reason == "Off" || reason == "Removing" {
+		t.Errorf("%s: %s", reason, message)
+	}
+
+	// The plugin recovers.
+	if err := plugin.Return(); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Eventually(t, "Secrets are read again", func() error {
+		_, err := fixture.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(t.Context(), "encryption-config", metav1.GetOptions{})
+		return err
+	})
+	awaitAllDelivered(t)
+	if n := fixture.DeploymentNow(t).Generation; n != generation {
+		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
+	}
+}
+
+func tail(text string) string { return text[max(0, len(text)-3000):] }

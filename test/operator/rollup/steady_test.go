@@ -1,0 +1,78 @@
+//go:build integration
+
+package rollup
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// Nothing may be written through a number of syncs, each this long after the one
+// before.
+const (
+	syncs = 5
+	apart = 5 * time.Second
+)
+
+// deliverAll waits until all three targets need no further change.
+func deliverAll(t *testing.T, op *fixture.Operator) {
+	t.Helper()
+	for _, server := range apiservers.All {
+		fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"), "1")
+	}
+	fixture.RollStatic(t, "1", false)
+	fixture.ApplyDeployment(t, "1")
+	t.Cleanup(func() { fixture.RemoveStatics(t); fixture.RemoveDeployment(t) })
+	op.Configure(fixture.AllTargets)
+	op.Start("")
+	awaitAllDelivered(t)
+	fixture.AwaitPods(t, "openshift-apiserver", "apiserver=true", 3)
+}
+
+func awaitAllDelivered(t *testing.T) {
+	t.Helper()
+	fixture.AwaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
+	fixture.AwaitCondition(t, "openshiftapiservers", "True", "Configured")
+	fixture.AwaitCondition(t, "authentications", "False", "NoReporters") // it has no pods
+}
+
+// Three reporters report once a second on kube-apiserver, all targets are delivered,
+// and everything is healthy: nothing is written. Then a plugin becomes unhealthy.
+func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
+	op := fixture.NewOperator(t, "--leader-elect=true")
+	deliverAll(t, op)
+	fixture.AgePods(t, apiservers.Kube.Namespace)
+	reporters := startReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil)
+	awaitHealthy(t)
+	if c := fixture.Resource(t, apiservers.Kube).Conditions[rollup.WriteKeyAgreed]; !strings.Contains(c.Message, reporters[0].plugin.KeyID()) {
+		t.Errorf("the key is not in %q", c.Message)
+	}
+	// The last steps: replaced pods are deleted, and the objects that they mounted.
+	before := len(awaitNoWrites(t))
+	reported := len(writesOf(t, reporterUser))
+	unchanged := time.Now()
+	for i := range syncs {
+		time.Sleep(apart)
+		// The same content in other bytes is a sync, as each minute's is.
+		seen := strings.Count(op.Logged(), `"Configured"`)
+		op.Configure(fixture.AllTargets + strings.Repeat("#\n", i+1))
+		op.AwaitLogged("the file is read again", `"Configured"`, seen+1)
+	}
+	time.Sleep(apart)
+	steady := time.Since(unchanged).Round(time.Second)
+	if more := operatorWrites(t)[before:]; len(more) > 0 {
+		t.Errorf("%d writes in %s:\n%s", len(more), steady, texts(more))
+	}
+	reported = len(writesOf(t, reporterUser)) - reported
+	if reported < int(steady/time.Second) { // each of three, once a second
+		t.Errorf("the reporters wrote %d times", reported)
+	}
+	t.Logf("%d writes until all was delivered, 0 in %s and %d syncs after, in which the reporters wrote %d times", before, steady, syncs, reported)
+	expectOneWriteEach(t, reporters)
+	removeTarget(t, op, reporters)
+}
