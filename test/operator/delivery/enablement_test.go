@@ -3,6 +3,7 @@
 package delivery
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -26,6 +27,12 @@ func TestFirstEnablementDegradesNothing(t *testing.T) {
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
 	awaitObjects(t, "nothing is delivered", op.Before, idle(apiservers.Kube, "encryption-config encryption-config-1")...)
+	fixture.Eventually(t, "the ClusterOperator has conditions", func() error {
+		if c := fixture.ClusterOperator(t)["Degraded"]; c.Status == "" {
+			return errors.New("not yet")
+		}
+		return nil
+	})
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	undisturbed := func() error {
 		found := seen.With("KMSHealthDelivery", "SocketVolumeMissing")
