@@ -52,7 +52,7 @@ func kubectl(t *testing.T, args ...string) string {
 }
 
 func TestRenderedFilesAreAccepted(t *testing.T) {
-	const data = "../testdata/"
+	const data = "../../testdata/"
 	common := []string{"--config", data + "operator.yaml", "--encryption-config", data + "encryption-config.yaml", "--ca-file", data + "ca.crt", "--namespace", fixture.Namespace}
 	for name, args := range map[string][]string{
 		"DaemonSet":  {"--target", "kube-apiserver"},
