@@ -426,7 +426,9 @@ func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
 	}
 	const token = "kubernetes.io/service-account-token"
 	for _, name := range []string{"config", "kube-apiserver-pod", "kms-health-operator-config", "kms-health-reporter"} {
-		refused(t, operator, object("v1", "ConfigMap", kas, name, map[string]any{"data": map[string]any{"a": "b"}}), "and no others")
+		for _, namespace := range []string{kas, home} {
+			refused(t, operator, object("v1", "ConfigMap", namespace, name, map[string]any{"data": map[string]any{"a": "b"}}), "and no others")
+		}
 	}
 	for _, account := range []string{"installer-sa", "default", "x-kms-health-reporter-kube-apiserver", reporter} {
 		refused(t, operator, secret(reporter+"-mintedtoken", token, account), "are Opaque")

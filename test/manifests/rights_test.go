@@ -46,9 +46,8 @@ var rights = []struct {
 	{question{"create", "pods/portforward", home, "any"}, false},
 	{question{"patch update", "pods/ephemeralcontainers", home, "any"}, false},
 	{question{"list watch", "configmaps", home, ""}, true},
-	{question{"create patch delete", "configmaps", home, reporter}, true},
-	{question{"create patch delete update", "configmaps", home, "kms-health-operator-config"}, false},
-	{question{"create patch delete", "configmaps", home, "kms-health-reporter-other"}, false},
+	{question{"create patch delete", "configmaps", home, reporter + "-0123456789"}, true}, // and see the policy
+	{question{"update get deletecollection", "configmaps", home, "kms-health-operator-config"}, false},
 	{question{"create patch delete", "serviceaccounts", home, "kms-health-reporter-oauth-apiserver"}, true},
 	{question{"patch delete", "serviceaccounts", home, "kms-health-operator"}, false},
 	{question{"create", "serviceaccounts/token", home, reporter}, false},

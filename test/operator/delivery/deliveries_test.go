@@ -31,7 +31,7 @@ func TestCompanionsFollowTheirPodsThroughAMigrationAndAwayAgain(t *testing.T) {
 	awaitObjects(t, "nothing while KMS is off", op.Before, idle(target, config+" "+config+"-1")...)
 
 	companion := func(node, set, interval, tls string) string {
-		return fmt.Sprintf("companion on %s, reporter:1: %s every %s to kubeapiservers, %s", node, set, interval, tls)
+		return fmt.Sprintf("companion on %s, reporter:1, Annotation: %s every %s to kubeapiservers, %s", node, set, interval, tls)
 	}
 	const intermediate, old = "VersionTLS12 with 6 suites", "VersionTLS10 with 18 suites"
 	roll := func(revision string) {
@@ -109,21 +109,19 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	const name = "kms-health-reporter-kube-apiserver"
 	expect := func(step, revision, set, interval, tls string) {
 		t.Helper()
-		awaitObjects(t, step, op.Before, base(target, fixture.Namespace, config+" "+config+"-"+revision, append(onNodes("agent on %s"),
-			"ConfigMap "+fixture.Namespace+"/"+name+": "+set+" every "+interval+" to kubeapiservers, "+tls,
+		awaitObjects(t, step, op.Before, base(target, fixture.Namespace, config+" "+config+"-"+revision, append(onNodes("agent on %s, Annotation: "+set+" every "+interval+" to kubeapiservers, "+tls),
 			"DaemonSet "+fixture.Namespace+"/"+name)...)...)
 	}
 	const intermediate, modern = "VersionTLS12 with 6 suites", "VersionTLS13 with 0 suites"
 	expect("delivered", "1", "1W", "30s", intermediate)
 	fixture.AwaitCondition(t, "kubeapiservers", "True", "SocketsOnHost")
-	agents := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=DaemonSet")
-
 	fixture.SetEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "2")
 	fixture.RollStatic(t, "2", true)
 	expect("a second key", "2", "1W+2R", "30s", intermediate)
 	fixture.SetEncryption(t, target, apiservers.Encryption("2", "identity"), "3")
 	fixture.RollStatic(t, "3", true)
 	expect("the second key alone", "3", "2W", "30s", intermediate)
+	agents := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=DaemonSet")
 	op.Configure(file("10s"))
 	expect("another interval", "3", "2W", "10s", intermediate)
 	fixture.SetTLSProfile(t, "Modern")
@@ -137,8 +135,8 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	expect("the plugin still reads", "4", "2R", "10s", modern)
 	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "5")
 	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("5", true))
-	awaitObjects(t, "old pods still read", op.Before, base(target, fixture.Namespace, config+" "+config+"-4 "+config+"-5", append(onNodes("agent on %s"),
-		"ConfigMap "+fixture.Namespace+"/"+name+": 2R every 10s to kubeapiservers, "+modern, "DaemonSet "+fixture.Namespace+"/"+name)...)...)
+	awaitObjects(t, "old pods still read", op.Before, base(target, fixture.Namespace, config+" "+config+"-4 "+config+"-5", append(onNodes("agent on %s, Annotation: 2R every 10s to kubeapiservers, "+modern),
+		"DaemonSet "+fixture.Namespace+"/"+name)...)...)
 	fixture.RollStatic(t, "5", true)
 	awaitObjects(t, "off", op.Before, idle(target, config+" "+config+"-5")...)
 

@@ -18,15 +18,39 @@ import (
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// base is what there is for an API server with reporters, whatever the delivery.
+// base is what there is for an API server with reporters, whatever the delivery, and the
+// ConfigMaps of the files that its own pods have.
 func base(server apiservers.Server, namespace string, secrets string, more ...string) []string {
 	name := "kms-health-reporter-" + server.Name
+	var files []string
+	for _, line := range more {
+		if _, file, is := strings.Cut(line, fromAnnotation); is {
+			files = append(files, configMap(server, namespace, file))
+		} else if _, file, is := strings.Cut(line, fromConfigMap); is {
+			files = append(files, configMap(server, namespace, file))
+		}
+	}
+	slices.Sort(files)
+	more = append(slices.Compact(files), more...)
 	return append([]string{
 		"ClusterRole " + name,
 		"ClusterRoleBinding " + name + ": " + namespace + "/" + name,
 		role(server, secrets),
 		"ServiceAccount " + namespace + "/" + name,
 	}, more...)
+}
+
+// How a pod's line says that it has its file.
+const fromAnnotation, fromConfigMap = ", Annotation: ", ", ConfigMap: "
+
+// configMap is the line of the ConfigMap with a file, as 1W+2R every 30s.
+func configMap(server apiservers.Server, namespace, file string) string {
+	set, _, _ := strings.Cut(file, " ")
+	var ids []string
+	for plugin := range strings.SplitSeq(set, "+") {
+		ids = append(ids, plugin[:len(plugin)-1])
+	}
+	return "ConfigMap " + namespace + "/" + setName(server, ids...) + ": " + file
 }
 
 func role(server apiservers.Server, secrets string) string {

@@ -92,13 +92,14 @@ func (m *model) config() string {
 func (m *model) want() []string {
 	tls := map[string]string{"": "VersionTLS12 with 6 suites", "Old": "VersionTLS10 with 18 suites", "Modern": "VersionTLS13 with 0 suites"}[m.profile]
 	var lines []string
+	var pods []string
 	on := false
 	revisions := map[string]bool{}
 	for _, node := range fixture.NodeNames {
 		revisions[m.revs[node]] = true
 		if text, ids := keys(m.static[node]); len(ids) > 0 {
 			on = true
-			lines = append(lines, fmt.Sprintf("companion on %s, reporter:1: %s every %s to kubeapiservers, %s", node, text, m.interval, tls))
+			pods = append(pods, fmt.Sprintf("companion on %s, reporter:1, Annotation: %s every %s to kubeapiservers, %s", node, text, m.interval, tls))
 		}
 	}
 	if _, ids := keys(m.live); len(ids) > 0 {
@@ -109,7 +110,7 @@ func (m *model) want() []string {
 		secrets += " encryption-config-" + r
 	}
 	if on {
-		lines = append(lines, base(apiservers.Kube, fixture.Namespace, secrets)...)
+		lines = append(lines, base(apiservers.Kube, fixture.Namespace, secrets, pods...)...)
 	} else {
 		lines = append(lines, idle(apiservers.Kube, secrets)...)
 	}

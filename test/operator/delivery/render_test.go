@@ -118,8 +118,8 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 		dir := renderInto(t, "--config", op.Config, "--encryption-config", encryptionFile, "--pod", podFile, "--ca-file", ca, "--namespace", fixture.Namespace)
 		if onHost {
 			var rendered corev1.ConfigMap
-			readYAML(t, filepath.Join(dir, "30-configmap-kms-health-reporter-kube-apiserver.yaml"), &rendered)
-			live, err := fixture.Kube.CoreV1().ConfigMaps(fixture.Namespace).Get(t.Context(), "kms-health-reporter-kube-apiserver", metav1.GetOptions{})
+			readYAML(t, filepath.Join(dir, "30-configmap-"+setName(apiservers.Kube, "1", "2")+".yaml"), &rendered)
+			live, err := fixture.Kube.CoreV1().ConfigMaps(fixture.Namespace).Get(t.Context(), setName(apiservers.Kube, "1", "2"), metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
