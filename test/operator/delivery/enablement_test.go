@@ -77,7 +77,7 @@ func TestNamesOfKeysFollowTheConfiguration(t *testing.T) {
 		t.Helper()
 		fixture.Eventually(t, step, func() error {
 			lines, err := fixture.Describe(t.Context(), fixture.UsualKind)
-			if err == nil && strings.Count(strings.Join(lines, "\n"), ": "+set+" every") != 3 {
+			if err == nil && strings.Count(strings.Join(lines, "\n"), fromAnnotation+set+" every") != 3 {
 				err = fmt.Errorf("%s", strings.Join(lines, "\n"))
 			}
 			return err

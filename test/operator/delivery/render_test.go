@@ -85,7 +85,7 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 
 func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 	op := fixture.NewOperator(t)
-	file := "image: reporter:1\n" + fixture.Targets(apiservers.Kube.Target())
+	file := "image: reporter:1\n" + fixture.Targets(apiservers.Kube.Target(`apiServer: {fallbacks: [{url: "https://api-int.example.com:6443"}]}`))
 	op.Configure(file)
 	text := apiservers.Encryption("2", "1", "identity")
 	encryptionFile, ca := filepath.Join(op.Dir, "encryption.yaml"), filepath.Join(op.Dir, "ca.crt")
