@@ -55,6 +55,17 @@ type model struct {
 	interval string
 	always   bool
 	profile  string
+	// secretsOnly means that kube-apiserver does not encrypt ConfigMaps.
+	secretsOnly bool
+}
+
+// encryption is kube-apiserver's live one.
+func (m *model) encryption() string {
+	text := apiservers.Encryption(m.live...)
+	if m.secretsOnly {
+		text, _, _ = strings.Cut(text, "- resources: [configmaps]")
+	}
+	return text
 }
 
 var providerSets = [][]string{
@@ -93,13 +104,17 @@ func (m *model) want() []string {
 	tls := map[string]string{"": "VersionTLS12 with 6 suites", "Old": "VersionTLS10 with 18 suites", "Modern": "VersionTLS13 with 0 suites"}[m.profile]
 	var lines []string
 	var pods []string
+	source := fromAnnotation
+	if m.secretsOnly {
+		source = fromConfigMap
+	}
 	on := false
 	revisions := map[string]bool{}
 	for _, node := range fixture.NodeNames {
 		revisions[m.revs[node]] = true
 		if text, ids := keys(m.static[node]); len(ids) > 0 {
 			on = true
-			pods = append(pods, fmt.Sprintf("companion on %s, reporter:1, Annotation: %s every %s to kubeapiservers, %s", node, text, m.interval, tls))
+			pods = append(pods, fmt.Sprintf("companion on %s, reporter:1%s%s every %s to kubeapiservers, %s", node, source, text, m.interval, tls))
 		}
 	}
 	if _, ids := keys(m.live); len(ids) > 0 {
@@ -149,7 +164,7 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 		func() string {
 			m.live = pick()
 			revision := next()
-			fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), revision)
+			fixture.SetEncryption(t, apiservers.Kube, m.encryption(), revision)
 			nodes := m.random.Perm(len(fixture.NodeNames))[:1+m.random.IntN(len(fixture.NodeNames))]
 			for _, i := range nodes {
 				fixture.RunStatic(t, fixture.NodeNames[i], fixture.StaticPod(revision, false))
@@ -274,7 +289,7 @@ func playSequence(t *testing.T, seed uint64) {
 	p := newFaultyProxy(t, seed)
 	op := fixture.NewOperator(t)
 	op.CA = p.ca
-	m := &model{random: rand.New(rand.NewPCG(seed, 0)), static: map[string][]string{}, revs: map[string]string{}, interval: "30s", revision: 100, at: apiservers.OpenShift}
+	m := &model{random: rand.New(rand.NewPCG(seed, 0)), static: map[string][]string{}, revs: map[string]string{}, interval: "30s", revision: 100, at: apiservers.OpenShift, secretsOnly: seed%2 == 0}
 	m.live, m.other = []string{"1", "identity"}, []string{"1", "identity"}
 	t.Cleanup(func() {
 		fixture.RemoveStatics(t)
@@ -283,7 +298,7 @@ func playSequence(t *testing.T, seed uint64) {
 		}
 		fixture.SetTLSProfile(t, "")
 	})
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), "100")
+	fixture.SetEncryption(t, apiservers.Kube, m.encryption(), "100")
 	for _, node := range fixture.NodeNames {
 		fixture.RunStatic(t, node, fixture.StaticPod("100", false))
 		m.static[node], m.revs[node] = m.live, "100"
