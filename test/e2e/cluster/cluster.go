@@ -285,7 +285,7 @@ func (c *Cluster) Stop() error {
 
 // Dial connects to an address as a process of the node does.
 func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return namespaces(n.first.pid()).dial(ctx, network, address)
+	return namespaces(n.PID()).dial(ctx, network, address)
 }
 
 // RESTConfig is an administrator's, by way of the first node's loopback: it works
@@ -295,8 +295,13 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) { return c.Nodes()[0].RESTC
 // Dir is the folder, on the host, of everything that the cluster keeps.
 func (c *Cluster) Dir() string { return c.dir }
 
-// PID is the id of the node's first process, on the host.
-func (n *Node) PID() int { return n.first.pid() }
+// PID is the id of the node's first process, on the host; 0 while it is off.
+func (n *Node) PID() int {
+	if first := n.first.Load(); first.running() {
+		return first.pid()
+	}
+	return 0
+}
 
 // Kubeconfig is an administrator's, for a server that leads to kube-apiserver.
 func (c *Cluster) Kubeconfig(server string) ([]byte, error) {

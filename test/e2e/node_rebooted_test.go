@@ -1,0 +1,311 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// rollupBound is for KMSPluginsDegraded, from the API server's first answer.
+const rollupBound = 30 * time.Second
+
+// sealed are the faults of a plugin whose remote KMS does nothing any more.
+var sealed = []string{"unhealthy vault is sealed", "refuse-encrypt", "refuse-decrypt"}
+
+// The power of the node is cut, with kube-apiserver's plugin healthy or unhealthy after it,
+// and with the reporter's file in a mounted ConfigMap or in an annotation.
+func testNodeRebooted(t *testing.T) {
+	h := newScenario(t, true)
+	h.awaitHealthy(apiservers.All...)
+	h.premisePod()
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		_ = h.FaultsAtStart(h.writeKey())
+		_, _ = h.Kubectl(ctx, "", "-n", "default", "delete", "--ignore-not-found", "--now", "pod/"+premise, "configmap/"+premise)
+		_ = h.Install(ctx, h.version, fixture.Configuration)
+	})
+	for _, boot := range []struct {
+		source  v1alpha1.ConfigSource
+		healthy bool
+		long    bool
+	}{
+		{v1alpha1.ConfigSourceAnnotation, false, false},
+		{v1alpha1.ConfigSourceAnnotation, true, true},
+		{v1alpha1.ConfigSourceConfigMap, true, true},
+		{v1alpha1.ConfigSourceConfigMap, false, true},
+	} {
+		if boot.long && testing.Short() {
+			continue
+		}
+		h.reboot(boot.source, boot.healthy)
+	}
+	h.must(h.Install(h.ctx, h.version, fixture.Configuration))
+	h.must(h.AwaitOperator(h.ctx))
+	h.awaitHealthy(apiservers.All...)
+}
+
+// reboot cuts the power and measures what follows.
+func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
+	h.t.Helper()
+	h.deliverBy(source)
+	name := fmt.Sprintf("plugin %s, %s", map[bool]string{true: "healthy", false: "unhealthy"}[healthy], source)
+	took := func(what string, d time.Duration, bound string) {
+		times.took("reboot", name+": "+what, d, noTime, bound)
+		h.t.Logf("%s: %s: %s", name, what, d.Round(10*time.Millisecond))
+	}
+	if !healthy {
+		h.must(h.FaultsAtStart(h.writeKey(), sealed...))
+	}
+	h.must(h.node().PowerCut())
+	on := time.Now()
+	h.must(h.node().PowerOn(h.ctx))
+	answers := h.awaitAnswers()
+	took("power-on to the API server's first answer", answers.Sub(on), "")
+	if source == v1alpha1.ConfigSourceConfigMap && !healthy {
+		h.staysInContainerCreating(apiservers.Kube, answers)
+	} else {
+		process := h.awaitProcess(reporterPods[apiservers.Kube], time.Minute)
+		took("power-on to the reporter's process", process.Sub(on), "")
+		report, err := h.seen.Await(h.ctx, apiservers.Kube, on, time.Minute, "a report of after the reboot", func(s fixture.State) error {
+			return s.Fresh(h.node().Name, process)
+		})
+		h.must(err)
+		took("the API server's first answer to the first report", max(0, report.At.Sub(answers)), "")
+		if !healthy {
+			h.degradedAfter(answers, took)
+		}
+	}
+	operator := h.awaitProcess(operatorPods, time.Minute)
+	took("power-on to the operator's process", operator.Sub(on), "")
+	h.checkPremise(on, healthy)
+	if !healthy {
+		healed := h.heal()
+		process := h.awaitProcess(reporterPods[apiservers.Kube], 4*time.Minute)
+		took("the plugin's recovery to the reporter's process", max(0, process.Sub(healed)), "")
+		h.truthful(on, healed)
+	}
+	h.must(h.node().AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
+	h.await(4*time.Minute, "everything is healthy", func() error { return h.allFresh(time.Now().Add(-5 * interval)) })
+	if healthy {
+		h.noAlarm(on)
+	}
+}
+
+// deliverBy installs the operator as on a single node, with a source of the file for
+// kube-apiserver's companion, and waits until the companion has it.
+func (h *scenario) deliverBy(source v1alpha1.ConfigSource) {
+	h.t.Helper()
+	config := strings.Replace(fixture.Configuration, "container: kube-apiserver\n", "container: kube-apiserver\n  configSource: "+string(source)+"\n", 1)
+	h.must(h.Install(h.ctx, h.version, config, fixture.StartDuringPluginOutage))
+	h.must(h.AwaitOperator(h.ctx))
+	h.await(2*time.Minute, "the companion has its file by "+string(source), func() error {
+		pod, err := h.companion()
+		if err != nil {
+			return err
+		}
+		mounts := false
+		for _, v := range pod.Spec.Volumes {
+			mounts = mounts || v.ConfigMap != nil
+		}
+		if mounts != (source == v1alpha1.ConfigSourceConfigMap) || !fixture.Ready(pod) {
+			return fmt.Errorf("mounts a ConfigMap: %t; Ready: %t", mounts, fixture.Ready(pod))
+		}
+		return nil
+	})
+	since := time.Now()
+	h.await(time.Minute, "everything is healthy", func() error { return h.allFresh(since) })
+}
+
+// allFresh has nothing against healthy API servers that were checked after a time.
+func (h *scenario) allFresh(since time.Time) error {
+	var errs []error
+	for _, server := range apiservers.All {
+		s, err := h.Now(h.ctx, server)
+		if err != nil {
+			return err
+		}
+		errs = append(errs, s.Healthy(), s.Fresh(h.node().Name, since))
+	}
+	return errors.Join(errs...)
+}
+
+func (h *scenario) companion() (*corev1.Pod, error) {
+	pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/target=" + apiservers.Kube.Name})
+	if err != nil {
+		return nil, err
+	}
+	if len(pods.Items) != 1 {
+		return nil, fmt.Errorf("%d companions", len(pods.Items))
+	}
+	return &pods.Items[0], nil
+}
+
+// awaitProcess returns when the process of our container in such a pod began.
+func (h *scenario) awaitProcess(podPrefix string, limit time.Duration) time.Time {
+	h.t.Helper()
+	container := reporterContainer
+	if podPrefix == operatorPods {
+		container = operatorContainer
+	}
+	var started time.Time
+	h.await(limit, "a process of "+podPrefix, func() error {
+		found, err := h.node().Processes(h.ctx, podPrefix, container)
+		if err == nil && len(found) != 1 {
+			err = fmt.Errorf("%d processes", len(found))
+		}
+		if err == nil {
+			started = found[0].Started
+		}
+		return err
+	})
+	return started
+}
+
+// degradedAfter requires the roll-up to report the plugin soon after the API server answers.
+func (h *scenario) degradedAfter(answers time.Time, took func(string, time.Duration, string)) {
+	h.t.Helper()
+	degraded, err := h.seen.Await(h.ctx, apiservers.Kube, answers.Add(-time.Second), 2*time.Minute, "KMSPluginsDegraded is True", func(s fixture.State) error {
+		return s.Is(rollup.Degraded, "True", rollup.PluginUnhealthy)
+	})
+	h.must(err)
+	late := max(0, degraded.At.Sub(answers))
+	took("the API server's first answer to KMSPluginsDegraded=True", late, rollupBound.String())
+	atMost(h, "the API server's first answer to KMSPluginsDegraded=True", late, rollupBound)
+}
+
+// staysInContainerCreating requires a companion that mounts a ConfigMap not to start while
+// ConfigMaps cannot be decrypted.
+func (h *scenario) staysInContainerCreating(server apiservers.Server, answers time.Time) {
+	h.t.Helper()
+	h.await(time.Minute, "the companion is in ContainerCreating", func() error {
+		pod, err := h.companion()
+		if err != nil {
+			return err
+		}
+		return h.cannotMount(pod)
+	})
+	for time.Since(answers) < time.Minute {
+		found, err := h.node().Processes(h.ctx, reporterPods[server], reporterContainer)
+		h.must(err)
+		if len(found) > 0 {
+			h.t.Fatalf("the companion runs: %v", found)
+		}
+		time.Sleep(interval)
+	}
+	pod, err := h.companion()
+	h.must(err)
+	h.must(h.cannotMount(pod))
+	h.t.Logf("a minute after the API server's first answer the companion with a mounted ConfigMap is in ContainerCreating")
+}
+
+// cannotMount has nothing against a pod that waits for its volumes: its container, and the
+// kubelet's event.
+func (h *scenario) cannotMount(pod *corev1.Pod) error {
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.State.Waiting == nil || c.State.Waiting.Reason != "ContainerCreating" {
+			return fmt.Errorf("%s: %+v", pod.Name, c.State)
+		}
+	}
+	events, err := h.Kube.CoreV1().Events(pod.Namespace).List(h.ctx, metav1.ListOptions{FieldSelector: "reason=FailedMount,involvedObject.uid=" + string(pod.UID)})
+	if err != nil {
+		return err
+	}
+	if len(events.Items) == 0 {
+		return fmt.Errorf("%s has no event FailedMount", pod.Name)
+	}
+	return nil
+}
+
+// premise is the name of a pod that has nothing to do with this project, and mounts a
+// ConfigMap.
+const premise = "mounts-a-configmap"
+
+func (h *scenario) premisePod() {
+	h.t.Helper()
+	_, err := h.Kubectl(h.ctx, `apiVersion: v1
+kind: ConfigMap
+metadata: {name: `+premise+`, namespace: default}
+data: {a: b}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: `+premise+`, namespace: default}
+spec:
+  automountServiceAccountToken: false
+  terminationGracePeriodSeconds: 0
+  tolerations: [{operator: Exists}]
+  containers: [{name: hold, image: registry.invalid/e2e/pause:v1, volumeMounts: [{name: file, mountPath: /file}]}]
+  volumes: [{name: file, configMap: {name: `+premise+`}}]
+`, "apply", "-f", "-")
+	h.must(err)
+	_, err = h.Kubectl(h.ctx, "", "-n", "default", "wait", "--for=condition=Ready", "pod/"+premise, "--timeout=60s")
+	h.must(err)
+}
+
+// checkPremise requires a pod that mounts a ConfigMap to run after a reboot with a healthy
+// plugin, and not with an unhealthy one.
+func (h *scenario) checkPremise(on time.Time, healthy bool) {
+	h.t.Helper()
+	h.await(time.Minute, "the state of a pod that mounts a ConfigMap", func() error {
+		pod, err := h.Kube.CoreV1().Pods("default").Get(h.ctx, premise, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !healthy {
+			return h.cannotMount(pod)
+		}
+		if c := pod.Status.ContainerStatuses; len(c) != 1 || c[0].State.Running == nil || c[0].State.Running.StartedAt.Time.Before(on.Add(-time.Second)) {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+}
+
+// heal ends the faults of kube-apiserver's plugin, and those after its next start.
+func (h *scenario) heal() time.Time {
+	h.t.Helper()
+	h.must(h.FaultsAtStart(h.writeKey()))
+	h.do(h.pluginOf(apiservers.Kube), "heal")
+	return time.Now()
+}
+
+// truthful requires that nothing checked while the plugin was unhealthy was reported as
+// healthy. A report shows the time to the second.
+func (h *scenario) truthful(from, to time.Time) {
+	h.t.Helper()
+	for _, s := range h.seen.States(apiservers.Kube, from) {
+		for _, e := range s.Reports[h.node().Name] {
+			if e.Status == health.Healthy && e.LastChecked.After(from) && e.LastChecked.Before(to.Truncate(time.Second)) {
+				h.t.Errorf("key %s is reported healthy at %s, while its plugin was unhealthy", e.KeyID, e.LastChecked.Format(time.TimeOnly))
+				return
+			}
+		}
+	}
+}
+
+// noAlarm requires that no condition became bad since a time, with healthy plugins.
+func (h *scenario) noAlarm(since time.Time) {
+	h.t.Helper()
+	for _, server := range apiservers.All {
+		for _, s := range h.seen.States(server, since) {
+			if err := s.Is(rollup.Degraded, "False", rollup.AsExpected); err != nil {
+				h.t.Errorf("%s after power-on: %v", s.At.Sub(since).Round(time.Millisecond), err)
+				break
+			}
+		}
+	}
+}
