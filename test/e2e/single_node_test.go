@@ -28,6 +28,7 @@ func TestSingleNode(t *testing.T) {
 		{"upgrade and back", testUpgradeAndBack},
 		{"soak", testSoak},
 		{"KMS turned off", testKMSTurnedOff},
+		{"power cuts", testPowerCuts},
 	} {
 		t.Run(s.name, s.test)
 	}

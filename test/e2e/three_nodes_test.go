@@ -72,6 +72,7 @@ func TestThreeNodes(t *testing.T) {
 		{"leader killed", testLeaderKilled, false},
 		{"network cut", testNetworkCut, true},
 		{"node replaced", testNodeReplaced, false},
+		{"API server of one node held", testAPIServerOfOneNodeHeld, false},
 	} {
 		if part.long && testing.Short() {
 			continue

@@ -57,6 +57,7 @@ type Cluster struct {
 	dir        string
 	pki        *pki
 	bridge     *child // holds the network namespace of the bridge
+	balancer   net.Listener
 	generation atomic.Int64
 	start      time.Time
 
@@ -100,6 +101,9 @@ func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
 		return nil, err
 	}
 	if err := c.startBridge(ctx); err != nil {
+		return nil, err
+	}
+	if c.balancer, err = c.balance(); err != nil {
 		return nil, err
 	}
 	for i := 1; i <= options.Nodes; i++ {
@@ -185,7 +189,7 @@ func (c *Cluster) startBridge(ctx context.Context) (err error) {
 		return err
 	}
 	for _, args := range []string{
-		"link add br0 type bridge", "address add 192.168.126.1/24 dev br0", "link set br0 up", "link set lo up",
+		"link add br0 type bridge", "address add " + balancerIP + "/24 dev br0", "link set br0 up", "link set lo up",
 	} {
 		if err := c.inSwitch(ctx, strings.Fields(args)...); err != nil {
 			return err
@@ -276,6 +280,9 @@ func (c *Cluster) Stop() error {
 	var errs []error
 	for _, n := range c.Nodes() {
 		errs = append(errs, n.stop())
+	}
+	if c.balancer != nil {
+		errs = append(errs, c.balancer.Close())
 	}
 	if c.bridge != nil {
 		errs = append(errs, c.bridge.kill())

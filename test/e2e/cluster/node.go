@@ -142,7 +142,7 @@ func (n *Node) connect(ctx context.Context) error {
 	return errors.Join(
 		n.ip(ctx, "address", "add", n.IP.String()+"/24", "dev", "eth0"),
 		n.ip(ctx, "link", "set", "eth0", "up"),
-		n.ip(ctx, "route", "add", "default", "via", "192.168.126.1"),
+		n.ip(ctx, "route", "add", "default", "via", balancerIP),
 		n.routes(ctx),
 	)
 }
