@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -31,11 +32,14 @@ var sealed = []string{"unhealthy vault is sealed", "refuse-encrypt", "refuse-dec
 func testNodeRebooted(t *testing.T) {
 	h := newScenario(t, true)
 	h.awaitHealthy(apiservers.All...)
-	h.premisePod()
+	h.premiseConfigMap()
+	h.premisePod(premise)
+	_, err := h.Kubectl(h.ctx, "", "-n", "default", "wait", "--for=condition=Ready", "pod/"+premise, "--timeout=60s")
+	h.must(err)
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		_ = h.FaultsAtStart(h.writeKey())
-		_, _ = h.Kubectl(ctx, "", "-n", "default", "delete", "--ignore-not-found", "--now", "pod/"+premise, "configmap/"+premise)
+		_, _ = h.Kubectl(ctx, "", "-n", "default", "delete", "--ignore-not-found", "--now", "pod/"+premise, "pod/"+premiseNew, "configmap/"+premise)
 		_ = h.Install(ctx, h.version, fixture.Configuration)
 	})
 	for _, boot := range []struct {
@@ -76,7 +80,7 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 	answers := h.awaitAnswers()
 	took("power-on to the API server's first answer", answers.Sub(on), "")
 	if source == v1alpha1.ConfigSourceConfigMap && !healthy {
-		h.staysInContainerCreating(apiservers.Kube, answers)
+		h.doesNotStart(on, answers)
 	} else {
 		process := h.awaitProcess(reporterPods[apiservers.Kube], time.Minute)
 		took("power-on to the reporter's process", process.Sub(on), "")
@@ -84,6 +88,8 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 			return s.Fresh(h.node().Name, process)
 		})
 		h.must(err)
+		took("power-on to the first report", report.At.Sub(on), "")
+		// It can precede the answer to our own question.
 		took("the API server's first answer to the first report", max(0, report.At.Sub(answers)), "")
 		if !healthy {
 			h.degradedAfter(answers, took)
@@ -100,6 +106,7 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 	}
 	h.must(h.node().AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
 	h.await(4*time.Minute, "everything is healthy", func() error { return h.allFresh(time.Now().Add(-5 * interval)) })
+	h.await(4*time.Minute, "the pod that mounts a ConfigMap runs", func() error { return h.started(premise, on) })
 	if healthy {
 		h.noAlarm(on)
 	}
@@ -187,36 +194,41 @@ func (h *scenario) degradedAfter(answers time.Time, took func(string, time.Durat
 	atMost(h, "the API server's first answer to KMSPluginsDegraded=True", late, rollupBound)
 }
 
-// staysInContainerCreating requires a companion that mounts a ConfigMap not to start while
-// ConfigMaps cannot be decrypted.
-func (h *scenario) staysInContainerCreating(server apiservers.Server, answers time.Time) {
+// doesNotStart requires a companion that mounts a ConfigMap not to start while ConfigMaps
+// cannot be decrypted.
+func (h *scenario) doesNotStart(on, answers time.Time) {
 	h.t.Helper()
-	h.await(time.Minute, "the companion is in ContainerCreating", func() error {
+	check := func() error {
 		pod, err := h.companion()
 		if err != nil {
 			return err
 		}
-		return h.cannotMount(pod)
-	})
+		return h.cannotMount(pod, on)
+	}
+	h.await(time.Minute, "the companion cannot mount its ConfigMap", check)
 	for time.Since(answers) < time.Minute {
-		found, err := h.node().Processes(h.ctx, reporterPods[server], reporterContainer)
+		found, err := h.node().Processes(h.ctx, reporterPods[apiservers.Kube], reporterContainer)
 		h.must(err)
 		if len(found) > 0 {
 			h.t.Fatalf("the companion runs: %v", found)
 		}
 		time.Sleep(interval)
 	}
-	pod, err := h.companion()
-	h.must(err)
-	h.must(h.cannotMount(pod))
-	h.t.Logf("a minute after the API server's first answer the companion with a mounted ConfigMap is in ContainerCreating")
+	h.must(check())
+	c := h.now(apiservers.Kube).Conditions[rollup.Degraded]
+	h.t.Logf("a minute after the API server's first answer the companion with a mounted ConfigMap does not run; KMSPluginsDegraded is %s (%s): %s", c.Status, c.Reason, c.Message)
 }
 
-// cannotMount has nothing against a pod that waits for its volumes: its container, and the
-// kubelet's event.
-func (h *scenario) cannotMount(pod *corev1.Pod) error {
+// cannotMount has nothing against a pod that has not started since a time because of its
+// volumes. A container of before stays Terminated, that of a new pod is in ContainerCreating.
+func (h *scenario) cannotMount(pod *corev1.Pod, on time.Time) error {
+	if len(pod.Status.ContainerStatuses) == 0 {
+		return fmt.Errorf("%s has no status", pod.Name)
+	}
 	for _, c := range pod.Status.ContainerStatuses {
-		if c.State.Waiting == nil || c.State.Waiting.Reason != "ContainerCreating" {
+		before := c.State.Terminated != nil && c.State.Terminated.StartedAt.Time.Before(on)
+		creating := c.State.Waiting != nil && c.State.Waiting.Reason == "ContainerCreating"
+		if !before && !creating {
 			return fmt.Errorf("%s: %+v", pod.Name, c.State)
 		}
 	}
@@ -224,26 +236,32 @@ func (h *scenario) cannotMount(pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	if len(events.Items) == 0 {
-		return fmt.Errorf("%s has no event FailedMount", pod.Name)
+	for _, e := range events.Items {
+		if e.LastTimestamp.After(on) && strings.Contains(e.Message, "MountVolume.SetUp failed") {
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("%s has no event FailedMount of after the reboot", pod.Name)
 }
 
-// premise is the name of a pod that has nothing to do with this project, and mounts a
-// ConfigMap.
-const premise = "mounts-a-configmap"
+// premise is a pod that has nothing to do with this project, and mounts a ConfigMap;
+// premiseNew is one that is created while the plugin is unhealthy.
+const (
+	premise    = "mounts-a-configmap"
+	premiseNew = "mounts-a-configmap-too"
+)
 
-func (h *scenario) premisePod() {
+func (h *scenario) premiseConfigMap() {
+	h.t.Helper()
+	_, err := h.Kubectl(h.ctx, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+premise+", namespace: default}\ndata: {a: b}\n", "apply", "-f", "-")
+	h.must(err)
+}
+
+func (h *scenario) premisePod(name string) {
 	h.t.Helper()
 	_, err := h.Kubectl(h.ctx, `apiVersion: v1
-kind: ConfigMap
-metadata: {name: `+premise+`, namespace: default}
-data: {a: b}
----
-apiVersion: v1
 kind: Pod
-metadata: {name: `+premise+`, namespace: default}
+metadata: {name: `+name+`, namespace: default}
 spec:
   automountServiceAccountToken: false
   terminationGracePeriodSeconds: 0
@@ -252,27 +270,42 @@ spec:
   volumes: [{name: file, configMap: {name: `+premise+`}}]
 `, "apply", "-f", "-")
 	h.must(err)
-	_, err = h.Kubectl(h.ctx, "", "-n", "default", "wait", "--for=condition=Ready", "pod/"+premise, "--timeout=60s")
-	h.must(err)
 }
 
-// checkPremise requires a pod that mounts a ConfigMap to run after a reboot with a healthy
+// checkPremise requires pods that mount a ConfigMap to run after a reboot with a healthy
 // plugin, and not with an unhealthy one.
 func (h *scenario) checkPremise(on time.Time, healthy bool) {
 	h.t.Helper()
-	h.await(time.Minute, "the state of a pod that mounts a ConfigMap", func() error {
-		pod, err := h.Kube.CoreV1().Pods("default").Get(h.ctx, premise, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if !healthy {
-			return h.cannotMount(pod)
-		}
-		if c := pod.Status.ContainerStatuses; len(c) != 1 || c[0].State.Running == nil || c[0].State.Running.StartedAt.Time.Before(on.Add(-time.Second)) {
-			return fmt.Errorf("%+v", c)
-		}
-		return nil
-	})
+	if healthy {
+		h.await(time.Minute, "a pod that mounts a ConfigMap runs", func() error { return h.started(premise, on) })
+		return
+	}
+	h.premisePod(premiseNew)
+	for _, name := range []string{premise, premiseNew} {
+		var pod *corev1.Pod
+		h.await(time.Minute, name+" cannot mount its ConfigMap", func() (err error) {
+			if pod, err = h.Kube.CoreV1().Pods("default").Get(h.ctx, name, metav1.GetOptions{}); err != nil {
+				return err
+			}
+			return h.cannotMount(pod, on)
+		})
+		state, _ := json.Marshal(pod.Status.ContainerStatuses[0].State)
+		h.t.Logf("with an unhealthy plugin pod %s: %s", name, state)
+	}
+	_, err := h.Kubectl(h.ctx, "", "-n", "default", "delete", "--now", "pod/"+premiseNew)
+	h.must(err)
+}
+
+// started has nothing against a pod whose container has started since a time.
+func (h *scenario) started(name string, since time.Time) error {
+	pod, err := h.Kube.CoreV1().Pods("default").Get(h.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if c := pod.Status.ContainerStatuses; len(c) != 1 || c[0].State.Running == nil || c[0].State.Running.StartedAt.Time.Before(since.Add(-time.Second)) {
+		return fmt.Errorf("%+v", c)
+	}
+	return nil
 }
 
 // heal ends the faults of kube-apiserver's plugin, and those after its next start.

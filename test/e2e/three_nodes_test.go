@@ -78,8 +78,9 @@ func TestThreeNodes(t *testing.T) {
 			continue
 		}
 		// Each begins with the state in which the previous one ended.
-		ended := false
+		ended := true
 		t.Run(part.name, func(t *testing.T) {
+			ended = false
 			part.test(h.sub(t))
 			ended = true
 		})
