@@ -73,6 +73,7 @@ func TestThreeNodes(t *testing.T) {
 		{"network cut", testNetworkCut, true},
 		{"node replaced", testNodeReplaced, false},
 		{"API server of one node held", testAPIServerOfOneNodeHeld, false},
+		{"node drained", testNodeDrained, false},
 	} {
 		if part.long && testing.Short() {
 			continue
