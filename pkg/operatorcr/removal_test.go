@@ -32,34 +32,35 @@ status:
 		gone         []Ref
 		want         string
 	}{
-		{"nothing", conditions, nil, version + `]`},
-		{"a condition", conditions, []Ref{{"b.example.com", FormCondition}}, version +
-			`,{"op":"test","path":"/status/conditions/2/type","value":"KMSHealthReporter_b.example.com"},{"op":"remove","path":"/status/conditions/2"}]`},
-		{"conditions from the end, so that no place moves", conditions, []Ref{{"a", FormCondition}, {"c", FormCondition}}, version +
-			`,{"op":"test","path":"/status/conditions/3/type","value":"KMSHealthReporter_c"},{"op":"remove","path":"/status/conditions/3"}` +
-			`,{"op":"test","path":"/status/conditions/0/type","value":"KMSHealthReporter_a"},{"op":"remove","path":"/status/conditions/0"}]`},
-		{"one element of many", typed, []Ref{b}, version +
-			`,{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"},{"op":"remove","path":"/status/encryptionStatus/healthReports/1"}]`},
-		{"all elements of a node", typed, []Ref{a}, version +
-			`,{"op":"test","path":"/status/encryptionStatus/healthReports/2/nodeName","value":"a"},{"op":"remove","path":"/status/encryptionStatus/healthReports/2"}` +
-			`,{"op":"test","path":"/status/encryptionStatus/healthReports/0/nodeName","value":"a"},{"op":"remove","path":"/status/encryptionStatus/healthReports/0"}]`},
+		{"a condition", conditions, []Ref{{"b.example.com", FormCondition}},
+			`[{"op":"test","path":"/status/conditions/2/type","value":"KMSHealthReporter_b.example.com"},{"op":"test","path":"/status/conditions/2/message","value":"[]"},{"op":"remove","path":"/status/conditions/2"}]`},
+		{"conditions from the end, so that no place moves", conditions, []Ref{{"a", FormCondition}, {"c", FormCondition}},
+			`[{"op":"test","path":"/status/conditions/3/type","value":"KMSHealthReporter_c"},{"op":"test","path":"/status/conditions/3/message","value":"bad"},{"op":"remove","path":"/status/conditions/3"}` +
+				`,{"op":"test","path":"/status/conditions/0/type","value":"KMSHealthReporter_a"},{"op":"test","path":"/status/conditions/0/message","value":"[]"},{"op":"remove","path":"/status/conditions/0"}]`},
+		{"a condition without a message", "status:\n  conditions:\n  - {type: KMSHealthReporter_a}\n", []Ref{{"a", FormCondition}},
+			`[{"op":"test","path":"/status/conditions/0/type","value":"KMSHealthReporter_a"},{"op":"remove","path":"/status/conditions/0"}]`},
+		{"one element of many", typed, []Ref{b},
+			`[{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"},{"op":"test","path":"/status/encryptionStatus/healthReports/1/lastCheckedTime","value":"2026-05-08T11:59:55Z"},{"op":"remove","path":"/status/encryptionStatus/healthReports/1"}]`},
+		{"all elements of a node", typed, []Ref{a},
+			`[{"op":"test","path":"/status/encryptionStatus/healthReports/2/nodeName","value":"a"},{"op":"test","path":"/status/encryptionStatus/healthReports/2/lastCheckedTime","value":"2026-05-08T11:59:55Z"},{"op":"remove","path":"/status/encryptionStatus/healthReports/2"}` +
+				`,{"op":"test","path":"/status/encryptionStatus/healthReports/0/nodeName","value":"a"},{"op":"test","path":"/status/encryptionStatus/healthReports/0/lastCheckedTime","value":"2026-05-08T11:59:55Z"},{"op":"remove","path":"/status/encryptionStatus/healthReports/0"}]`},
 		{"all elements: the parent is removed", typed, []Ref{a, b}, version +
-			`,{"op":"test","path":"/status/encryptionStatus/healthReports/2/nodeName","value":"a"}` +
-			`,{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"}` +
-			`,{"op":"test","path":"/status/encryptionStatus/healthReports/0/nodeName","value":"a"}` +
+			`,{"op":"test","path":"/status/encryptionStatus/healthReports/2/nodeName","value":"a"},{"op":"test","path":"/status/encryptionStatus/healthReports/2/lastCheckedTime","value":"2026-05-08T11:59:55Z"}` +
+			`,{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"},{"op":"test","path":"/status/encryptionStatus/healthReports/1/lastCheckedTime","value":"2026-05-08T11:59:55Z"}` +
+			`,{"op":"test","path":"/status/encryptionStatus/healthReports/0/nodeName","value":"a"},{"op":"test","path":"/status/encryptionStatus/healthReports/0/lastCheckedTime","value":"2026-05-08T11:59:55Z"}` +
 			`,{"op":"remove","path":"/status/encryptionStatus"}]`},
 		{"all elements: only the list is removed if the parent has other fields", siblings, []Ref{b, a}, version +
-			`,{"op":"test","path":"/status/encryptionStatus/healthReports/2/nodeName","value":"a"}` +
-			`,{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"}` +
-			`,{"op":"test","path":"/status/encryptionStatus/healthReports/0/nodeName","value":"a"}` +
+			`,{"op":"test","path":"/status/encryptionStatus/healthReports/2/nodeName","value":"a"},{"op":"test","path":"/status/encryptionStatus/healthReports/2/lastCheckedTime","value":"2026-05-08T11:59:55Z"}` +
+			`,{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"},{"op":"test","path":"/status/encryptionStatus/healthReports/1/lastCheckedTime","value":"2026-05-08T11:59:55Z"}` +
+			`,{"op":"test","path":"/status/encryptionStatus/healthReports/0/nodeName","value":"a"},{"op":"test","path":"/status/encryptionStatus/healthReports/0/lastCheckedTime","value":"2026-05-08T11:59:55Z"}` +
 			`,{"op":"remove","path":"/status/encryptionStatus/healthReports"}]`},
 		{"authentications", oauth, []Ref{a}, version +
-			`,{"op":"test","path":"/status/oauthAPIServer/encryptionStatus/healthReports/0/nodeName","value":"a"},{"op":"remove","path":"/status/oauthAPIServer/encryptionStatus"}]`},
-		{"both forms", "metadata: {resourceVersion: \"42\"}\nstatus:\n  conditions:\n  - {type: KMSHealthReporter_b, message: '[]'}\n  encryptionStatus:" + reports, []Ref{b, {"b", FormCondition}}, version +
-			`,{"op":"test","path":"/status/conditions/0/type","value":"KMSHealthReporter_b"},{"op":"remove","path":"/status/conditions/0"}` +
-			`,{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"},{"op":"remove","path":"/status/encryptionStatus/healthReports/1"}]`},
-		{"an element without a node keeps the list", "metadata: {resourceVersion: \"42\"}\nstatus:\n  encryptionStatus:\n    healthReports:\n    - {}\n    - {nodeName: b, " + element + "\n", []Ref{b}, version +
-			`,{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"},{"op":"remove","path":"/status/encryptionStatus/healthReports/1"}]`},
+			`,{"op":"test","path":"/status/oauthAPIServer/encryptionStatus/healthReports/0/nodeName","value":"a"},{"op":"test","path":"/status/oauthAPIServer/encryptionStatus/healthReports/0/lastCheckedTime","value":"2026-05-08T11:59:55Z"},{"op":"remove","path":"/status/oauthAPIServer/encryptionStatus"}]`},
+		{"both forms", "metadata: {resourceVersion: \"42\"}\nstatus:\n  conditions:\n  - {type: KMSHealthReporter_b, message: '[]'}\n  encryptionStatus:" + reports, []Ref{b, {"b", FormCondition}},
+			`[{"op":"test","path":"/status/conditions/0/type","value":"KMSHealthReporter_b"},{"op":"test","path":"/status/conditions/0/message","value":"[]"},{"op":"remove","path":"/status/conditions/0"}` +
+				`,{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"},{"op":"test","path":"/status/encryptionStatus/healthReports/1/lastCheckedTime","value":"2026-05-08T11:59:55Z"},{"op":"remove","path":"/status/encryptionStatus/healthReports/1"}]`},
+		{"an element without a node keeps the list", "metadata: {resourceVersion: \"42\"}\nstatus:\n  encryptionStatus:\n    healthReports:\n    - {}\n    - {nodeName: b, " + element + "\n", []Ref{b},
+			`[{"op":"test","path":"/status/encryptionStatus/healthReports/1/nodeName","value":"b"},{"op":"test","path":"/status/encryptionStatus/healthReports/1/lastCheckedTime","value":"2026-05-08T11:59:55Z"},{"op":"remove","path":"/status/encryptionStatus/healthReports/1"}]`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := Read(object(t, tt.object))

@@ -43,7 +43,10 @@ type Report struct {
 	Ours   bool
 	Writer string
 
-	at []int // its indexes in its list
+	// at are its indexes in its list; content, what each write changes there: the message,
+	// or the times of the checks.
+	at      []int
+	content []string
 }
 
 // Status is what belongs to this project in the status of an operator resource.
@@ -103,7 +106,7 @@ func Read(o *unstructured.Unstructured) *Status {
 			r.Conditions[condition.Type] = condition
 			continue
 		}
-		report := Report{Node: node, Form: FormCondition, Since: condition.LastTransitionTime, at: []int{i}}
+		report := Report{Node: node, Form: FormCondition, Since: condition.LastTransitionTime, at: []int{i}, content: []string{condition.Message}}
 		report.Entries, report.Err = health.DecodeMessage(condition.Message)
 		writers.sign(&report)
 		r.Reports = append(r.Reports, report)
@@ -139,7 +142,7 @@ func (r *Status) readTyped(o *unstructured.Unstructured, writers writers) {
 				writers.sign(report)
 				byNode[node] = report
 			}
-			report.at = append(report.at, i)
+			report.at, report.content = append(report.at, i), append(report.content, text("lastCheckedTime"))
 			entry, err := health.Report{
 				NodeName: node, KeyID: text("keyID"), Status: text("status"), LastCheckedTime: text("lastCheckedTime"),
 				RemoteKeyID: text("remoteKeyID"), Detail: text("detail"),

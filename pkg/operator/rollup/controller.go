@@ -285,7 +285,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	if s.waits() {
 		return v, true
 	}
-	// A removal applies to the version that was read, so it comes before the write.
+	// A removal applies to what was read, so it comes before the write.
 	var cleaned error
 	if !t.Unmanaged {
 		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Reports: resource.Reports, Nodes: nodes, Made: created})

@@ -167,7 +167,11 @@ func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, erro
 	if s.fails != nil {
 		return true, nil, s.fails
 	}
-	return true, &unstructured.Unstructured{Object: map[string]any{}}, nil
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	if w.kind == types.JSONPatchType {
+		o.SetResourceVersion(fmt.Sprint(s.version + 1))
+	}
+	return true, o, nil
 }
 
 func (s *fixture) add(resource schema.GroupVersionResource, namespace string, o map[string]any) {

@@ -52,9 +52,19 @@ func eventType(c operatorcr.Condition) string {
 
 // removal is a report that was removed.
 type removal struct {
-	version string // of the resource that showed it
-	at      time.Time
-	back    bool // it was written again
+	// read is the version of the resource that showed it; without, the first one without it.
+	read, without string
+	at            time.Time
+	back          bool // it was written again
+}
+
+// precedes reports whether a version of the resource is from after the removal. Where
+// versions cannot be compared, any other than the one that was read is.
+func (r removal) precedes(version string) bool {
+	if is, comparable := apply.AtLeast(version, r.without); comparable {
+		return is
+	}
+	return version != r.read
 }
 
 const (
@@ -72,7 +82,7 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *ro
 		ref := resource.Reports[i].Ref()
 		// The version after the removal does not contain it, so a later one that does was
 		// written since.
-		if r, ok := s.removed[ref]; ok && r.version != resource.Version {
+		if r, ok := s.removed[ref]; ok && r.precedes(resource.Version) {
 			r.back = true
 			s.removed[ref], in.Removed[ref] = r, true
 		}
@@ -81,14 +91,14 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *ro
 	s.requeue(again)
 	gone = slices.DeleteFunc(gone, func(r operatorcr.Report) bool {
 		was, ok := s.removed[r.Ref()]
-		return ok && was.version == resource.Version // the watch does not show it yet
+		return ok && !was.precedes(resource.Version) // the watch does not show it yet
 	})
 	if len(gone) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err := s.Client.Resource(s.resource().GVR()).Patch(ctx, operatorcr.Name, types.JSONPatchType, resource.Removal(gone),
+	after, err := s.Client.Resource(s.resource().GVR()).Patch(ctx, operatorcr.Name, types.JSONPatchType, resource.Removal(gone),
 		metav1.PatchOptions{FieldManager: cleanupManager}, "status")
 	if apierrors.IsConflict(err) {
 		return nil // it has changed since, and the watch will deliver that
@@ -97,7 +107,7 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *ro
 		return fmt.Errorf("remove reports of %s/%s: %w", s.target.Resource, operatorcr.Name, err)
 	}
 	for i := range gone {
-		s.removed[gone[i].Ref()] = removal{version: resource.Version, at: in.Now}
+		s.removed[gone[i].Ref()] = removal{read: resource.Version, without: after.GetResourceVersion(), at: in.Now}
 		s.Event(s.target.Name, corev1.EventTypeNormal, "ReportRemoved", fmt.Sprintf("the report of node %s (%s) on %s/%s, which no reporter writes any more", gone[i].Node, gone[i].Form, s.target.Resource, operatorcr.Name))
 	}
 	return nil
