@@ -28,6 +28,12 @@ import (
 // second, and everything is healthy.
 func startReporting(t *testing.T, op *fixture.Operator, plugin *kmsplugin.Plugin) []*reporter {
 	t.Helper()
+	return startReportingEvery(t, op, plugin, "1s")
+}
+
+// startReportingEvery is startReporting with another interval.
+func startReportingEvery(t *testing.T, op *fixture.Operator, plugin *kmsplugin.Plugin, interval string) []*reporter {
+	t.Helper()
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	fixture.RollStatic(t, "1", false)
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
@@ -35,7 +41,7 @@ func startReporting(t *testing.T, op *fixture.Operator, plugin *kmsplugin.Plugin
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
 	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
-	reporters := startReporters(t, apiservers.Kube, fixture.Namespace, "1s", plugin)
+	reporters := startReporters(t, apiservers.Kube, fixture.Namespace, interval, plugin)
 	awaitHealthy(t)
 	return reporters
 }
