@@ -160,7 +160,7 @@ type Delivery string
 
 const (
 	// DeliveryAuto chooses Companion or DaemonSet by where the sockets are, and
-	// deploys nothing for a target that has a third-party reporter.
+	// deploys nothing beside pods that have a third-party reporter.
 	DeliveryAuto Delivery = "Auto"
 	// DeliveryCompanion runs one pod beside each API server pod.
 	DeliveryCompanion Delivery = "Companion"

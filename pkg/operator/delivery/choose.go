@@ -2,6 +2,9 @@ package delivery
 
 import (
 	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
@@ -10,6 +13,11 @@ import (
 // ThirdPartyContainer is the name of the init container that a third-party operator adds
 // to its API servers' pods.
 const ThirdPartyContainer = "kms-health-reporter"
+
+// hasThirdParty reports whether a pod has a third-party reporter.
+func hasThirdParty(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == ThirdPartyContainer })
+}
 
 // Choice is the delivery chosen for a target, and why.
 type Choice struct {
@@ -33,20 +41,26 @@ func (s *Snapshot) choose(pods []apiServerPod) Choice {
 
 // chooseDelivery decides how the target's reporters are deployed. Only the pods' specs count,
 // which the owner of the API server writes: a third-party writer of reports must not be
-// able to stop the other reporters.
+// able to stop the other reporters. While a rollout adds a third-party reporter to the
+// pods, or removes it, the pods without it have a reporter of ours.
 func (s *Snapshot) chooseDelivery(pods []apiServerPod) Choice {
 	if d := s.Target.Delivery; d != v1alpha1.DeliveryAuto {
 		return Choice{Delivery: d, Reason: Configured, Message: fmt.Sprintf("%s, as configured", d)}
 	}
-	folders, onHost := 0, true
+	folders, onHost, served := 0, true, 0
 	for _, a := range pods {
-		for _, c := range a.pod.Spec.InitContainers {
-			if c.Name == ThirdPartyContainer {
-				return Choice{Reason: ThirdPartyReporter, Message: fmt.Sprintf("pod %s/%s has a third-party reporter, so none is added", a.pod.Namespace, a.pod.Name)}
-			}
+		if a.thirdParty {
+			served++
 		}
 		folders += len(a.Folders)
 		onHost = onHost && sockets.OnHost(a.Folders)
+	}
+	if served > 0 && served == len(pods) {
+		return Choice{Reason: ThirdPartyReporter, Message: "every pod has a third-party reporter, so none is added"}
+	}
+	others := ""
+	if served > 0 {
+		others = fmt.Sprintf("; pods with a third-party reporter: %d of %d", served, len(pods))
 	}
 	switch {
 	case folders == 0:
@@ -55,8 +69,8 @@ func (s *Snapshot) chooseDelivery(pods []apiServerPod) Choice {
 		}
 		return Choice{Reason: AwaitingPods, Message: "no running pod shows where the sockets are yet"}
 	case onHost:
-		return Choice{Delivery: v1alpha1.DeliveryDaemonSet, Reason: SocketsOnHost, Message: "DaemonSet: the sockets are in folders of the nodes"}
+		return Choice{Delivery: v1alpha1.DeliveryDaemonSet, Reason: SocketsOnHost, Message: "DaemonSet: the sockets are in folders of the nodes" + others}
 	default:
-		return Choice{Delivery: v1alpha1.DeliveryCompanion, Reason: SocketsInPods, Message: "Companion: the sockets are in volumes of the API server's pods"}
+		return Choice{Delivery: v1alpha1.DeliveryCompanion, Reason: SocketsInPods, Message: "Companion: the sockets are in volumes of the API server's pods" + others}
 	}
 }

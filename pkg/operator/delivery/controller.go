@@ -80,7 +80,6 @@ type Controller struct {
 
 	cluster *source.Cluster // from Run on
 	ctx     context.Context // of the sources
-	began   time.Time       // when Run was called
 
 	mu      sync.Mutex
 	targets map[string]*entry
@@ -137,7 +136,7 @@ func (c *Controller) Run(ctx context.Context) {
 	})
 	defer cluster.End()
 	c.mu.Lock()
-	c.cluster, c.ctx, c.began = cluster, sources, c.Clock.Now()
+	c.cluster, c.ctx = cluster, sources
 	c.mu.Unlock()
 	c.WakeAll()
 

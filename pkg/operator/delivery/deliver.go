@@ -14,14 +14,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 )
 
-// companions plans a pod beside each API server pod. Where a pod replaces an earlier one
+// companions plans a pod beside each API server pod without a third-party reporter. Where a pod replaces an earlier one
 // beside the same API server, this is one node at a time.
 func (p *planner) companions() error {
 	var sets [][]v1alpha1.Plugin
 	var next []*unstructured.Unstructured // replace earlier ones, and do not exist yet
 	replacing := false
 	for _, a := range p.pods {
-		if a.pod.DeletionTimestamp != nil && p.replaced(a) {
+		if a.thirdParty || a.pod.DeletionTimestamp != nil && p.replaced(a) {
 			continue
 		}
 		pod, err := p.Companion(a.APIServerPod, a.plugins)

@@ -93,6 +93,10 @@ func onHost(p *corev1.Pod) {
 	p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/kms"}}
 }
 
+func withThirdParty(p *corev1.Pod) {
+	p.Spec.InitContainers = []corev1.Container{{Name: ThirdPartyContainer}}
+}
+
 func revision(r string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Labels["revision"] = r }
 }

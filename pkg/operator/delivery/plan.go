@@ -169,6 +169,7 @@ func (p *planner) findPods() {
 			continue
 		}
 		a := apiServerPod{pod: pod, plugins: plugins}
+		a.thirdParty = p.Target.Delivery == v1alpha1.DeliveryAuto && hasThirdParty(pod)
 		a.Node = pod.Spec.NodeName
 		var err error
 		if a.UID, err = sockets.UID(pod); err == nil {

@@ -26,12 +26,15 @@ func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 		delivery v1alpha1.Delivery
 		reason   Reason
 	}{
-		"no pods":                            {func(*Snapshot) {}, "", AwaitingPods},
-		"no pods now":                        {func(s *Snapshot) { s.State.Delivery = v1alpha1.DeliveryCompanion }, v1alpha1.DeliveryCompanion, AwaitingPods},
-		"in pods":                            {pods(apiPod("a", "1"), apiPod("b", "2")), v1alpha1.DeliveryCompanion, SocketsInPods},
-		"on the host":                        {pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost)), v1alpha1.DeliveryDaemonSet, SocketsOnHost},
-		"on the host and in pods":            {pods(apiPod("a", "1", onHost), apiPod("b", "2")), v1alpha1.DeliveryCompanion, SocketsInPods},
-		"a third-party reporter in the pods": {pods(apiPod("a", "1", func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter"}} })), "", ThirdPartyReporter},
+		"no pods":                                     {func(*Snapshot) {}, "", AwaitingPods},
+		"no pods now":                                 {func(s *Snapshot) { s.State.Delivery = v1alpha1.DeliveryCompanion }, v1alpha1.DeliveryCompanion, AwaitingPods},
+		"in pods":                                     {pods(apiPod("a", "1"), apiPod("b", "2")), v1alpha1.DeliveryCompanion, SocketsInPods},
+		"on the host":                                 {pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost)), v1alpha1.DeliveryDaemonSet, SocketsOnHost},
+		"on the host and in pods":                     {pods(apiPod("a", "1", onHost), apiPod("b", "2")), v1alpha1.DeliveryCompanion, SocketsInPods},
+		"a third-party reporter in the pods":          {pods(apiPod("a", "1", withThirdParty)), "", ThirdPartyReporter},
+		"a third-party reporter in all pods":          {pods(apiPod("a", "1", withThirdParty), apiPod("b", "2", withThirdParty)), "", ThirdPartyReporter},
+		"a third-party reporter in one pod of two":    {pods(apiPod("a", "1", withThirdParty), apiPod("b", "2")), v1alpha1.DeliveryCompanion, SocketsInPods},
+		"one of two, and the sockets are on the host": {pods(apiPod("a", "1", onHost, withThirdParty), apiPod("b", "2", onHost)), v1alpha1.DeliveryDaemonSet, SocketsOnHost},
 		"third-party reports, which end no delivery": {func(s *Snapshot) {
 			s.Pods = []*corev1.Pod{apiPod("a", "1")}
 			s.Resource = &operatorcr.Status{Reports: []operatorcr.Report{{Node: "a", Form: operatorcr.FormTyped, Writer: "other", Written: s.Now.Add(-time.Minute)}}}
@@ -45,6 +48,49 @@ func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 		if got.Delivery != c.delivery || got.Reason != c.reason || got.Message == "" {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+}
+
+// While a rollout adds a third-party reporter to the API server's pods, or removes it, the pods
+// without it have companions, and no others.
+func TestCompanionsStayUntilEveryPodHasAThirdPartyReporter(t *testing.T) {
+	before := fixture(t, v1alpha1.DeliveryAuto, pods(apiPod("a", "1"), apiPod("b", "2")))
+	first := planOf(t, before)
+	beside := func(plan *Plan) (uids []string) {
+		for _, w := range plan.Workloads {
+			uids = append(uids, w.GetAnnotations()[manifests.BesideAnnotation])
+		}
+		return uids
+	}
+	if got := beside(first); !slices.Equal(got, []string{"1", "2"}) {
+		t.Fatalf("without it: companions beside %v", got)
+	}
+
+	mixed := fixture(t, v1alpha1.DeliveryAuto, delivered(t, first), pods(apiPod("a", "3", withThirdParty), apiPod("b", "2")))
+	plan := planOf(t, mixed)
+	if got := beside(plan); !slices.Equal(got, []string{"2"}) || plan.Phase != Active || plan.Off || plan.Clean {
+		t.Errorf("one of two: companions beside %v; phase %s", got, plan.Phase)
+	}
+	if want := "Pod/" + first.Workloads[0].GetName(); names(plan.Delete) != want {
+		t.Errorf("one of two: %q deleted, want the companion of the former pod %q", names(plan.Delete), want)
+	}
+	if plan.Status.Condition() != "True" || !strings.Contains(plan.Status.Message, "third-party reporter: 1 of 2") {
+		t.Errorf("one of two: %+v", plan.Status)
+	}
+
+	all := fixture(t, v1alpha1.DeliveryAuto, delivered(t, plan), pods(apiPod("a", "3", withThirdParty), apiPod("b", "4", withThirdParty)))
+	if plan := planOf(t, all); plan.Phase != RemovingWorkloads || plan.Off {
+		t.Errorf("all: phase %s", plan.Phase)
+	}
+
+	back := fixture(t, v1alpha1.DeliveryAuto, pods(apiPod("a", "5"), apiPod("b", "4", withThirdParty)))
+	if got := beside(planOf(t, back)); !slices.Equal(got, []string{"5"}) {
+		t.Errorf("a downgrade of one: companions beside %v", got)
+	}
+
+	configured := fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "3", withThirdParty), apiPod("b", "2")))
+	if got := beside(planOf(t, configured)); !slices.Equal(got, []string{"3", "2"}) {
+		t.Errorf("Companion, as configured: beside %v", got)
 	}
 }
 

@@ -60,11 +60,6 @@ func (p *planner) reporters() {
 				pods = append(pods, p.find(w))
 			}
 		}
-		for _, o := range p.own("Pod") { // those that are replaced later still report
-			if slices.ContainsFunc(p.later, func(w *unstructured.Unstructured) bool { return sameBeside(w, o) }) {
-				pods = append(pods, o)
-			}
-		}
 		p.running(pods)
 		if len(p.pods) == 0 {
 			p.awaits = true
@@ -183,10 +178,13 @@ func (p *planner) runs(o *unstructured.Unstructured) bool {
 }
 
 // reported reports whether the reporters of the wanted delivery and credentials have
-// written from every node.
+// written from every node that needs one.
 func (p *planner) reported() bool {
 	since := p.newReporters()
 	for _, a := range p.pods {
+		if a.thirdParty {
+			continue
+		}
 		began, exists := since[a.Node]
 		if !exists {
 			return false

@@ -87,6 +87,9 @@ type apiServerPod struct {
 	manifests.APIServerPod
 	pod     *corev1.Pod
 	plugins []v1alpha1.Plugin
+	// thirdParty means that it has a third-party reporter, and the delivery is Auto: it
+	// needs none of ours.
+	thirdParty bool
 }
 
 // RevisionOf is the revision of the encryption config that pods of a spec use,

@@ -41,8 +41,9 @@ type reporter struct {
 	ended   chan error
 }
 
-// startReporters runs one for each node. plugin is theirs; nil: each has its own.
-func startReporters(t *testing.T, server apiservers.Server, namespace, interval string, plugin *kmsplugin.Plugin) []*reporter {
+// startReporters runs one for each node, or for those that are given. plugin is theirs; nil:
+// each has its own.
+func startReporters(t *testing.T, server apiservers.Server, namespace, interval string, plugin *kmsplugin.Plugin, nodes ...string) []*reporter {
 	t.Helper()
 	path, err := reporterBinary()
 	if err != nil {
@@ -62,7 +63,10 @@ func startReporters(t *testing.T, server apiservers.Server, namespace, interval 
 		t.Fatal(err)
 	}
 	var all []*reporter
-	for _, node := range fixture.NodeNames {
+	if len(nodes) == 0 {
+		nodes = fixture.NodeNames
+	}
+	for _, node := range nodes {
 		r := &reporter{node: node, plugin: plugin, ended: make(chan error, 1)}
 		folder := filepath.Join(dir, node)
 		if err := os.Mkdir(folder, 0o700); err != nil {

@@ -3,12 +3,25 @@
 package rollup
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -39,4 +52,138 @@ func TestThirdPartyReportsDoNotChangeTheDelivery(t *testing.T) {
 	}
 	op.Configure("targets: []\n")
 	op.AwaitNothingLeft()
+}
+
+// thirdParty is an API server's own reporter on a node, which writes typed reports.
+type thirdParty struct {
+	status atomic.Value
+	stop   func()
+}
+
+// startThirdParty starts one that reports once a second.
+func startThirdParty(t *testing.T, node string, plugin *kmsplugin.Plugin) *thirdParty {
+	t.Helper()
+	r := &thirdParty{}
+	r.status.Store("Healthy")
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			o := apiservers.Kube.Status()
+			o["status"] = map[string]any{"encryptionStatus": map[string]any{"healthReports": []any{map[string]any{
+				"nodeName": node, "keyID": "1", "status": r.status.Load(), "remoteKeyID": plugin.KeyID(), "lastCheckedTime": time.Now().UTC().Format(time.RFC3339),
+			}}}}
+			if err := apiservers.Apply(ctx, fixture.Client, "kms-monitor-"+node, controlplane.OperatorGVR(apiservers.Kube.Resource), "", o, "status"); err != nil && ctx.Err() == nil {
+				t.Errorf("third-party report: %v", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	})
+	r.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(r.stop)
+	return r
+}
+
+// staticWithThirdParty is kube-apiserver's pod with its own reporter.
+func staticWithThirdParty() *corev1.Pod {
+	always := corev1.ContainerRestartPolicyAlways
+	pod := fixture.StaticPod("1", false)
+	pod.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter", Image: "third-party:1", RestartPolicy: &always}}
+	return pod
+}
+
+// awaitCompanionsOn waits until companions run on these nodes and on no others, and returns
+// their UIDs.
+func awaitCompanionsOn(t *testing.T, nodes ...string) map[string]string {
+	t.Helper()
+	uids := map[string]string{}
+	fixture.Eventually(t, fmt.Sprintf("companions are on %v", nodes), func() error {
+		clear(uids)
+		var on []string
+		for _, p := range fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(nodes)) {
+			on, uids[p.Name] = append(on, p.Spec.NodeName), string(p.UID)
+		}
+		if slices.Sort(on); !slices.Equal(on, nodes) {
+			return fmt.Errorf("on %v", on)
+		}
+		return nil
+	})
+	return uids
+}
+
+// expectNoAlarm fails the test for conditions that report anything but health.
+func expectNoAlarm(t *testing.T, what string, seen *fixture.ConditionsSeen) {
+	t.Helper()
+	for _, alarm := range []string{rollup.Degraded + " True", rollup.Degraded + " Unknown", rollup.Observed + " False"} {
+		for _, found := range seen.With(alarm) {
+			t.Errorf("%s: %s", what, found)
+		}
+	}
+}
+
+// An upgrade adds a third-party reporter to the API server's pods, one node after another, and
+// a downgrade removes it: every node has one reporter, and no condition reports anything but
+// health.
+func TestUpgradeToAThirdPartyReporterAndBack(t *testing.T) {
+	dir, err := os.MkdirTemp("", "kms") // a socket's path is at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms.sock"), StateDir: filepath.Join(dir, "key")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plugin.Close() })
+	op := fixture.NewOperator(t)
+	reporters := startReporting(t, op, plugin)
+	was := awaitCompanionsOn(t, fixture.NodeNames...)
+	seen := fixture.RecordConditions(t, apiservers.Kube)
+	theirs := map[string]*thirdParty{}
+	for i, node := range fixture.NodeNames {
+		fixture.RunStatic(t, node, staticWithThirdParty())
+		reporters[i].kill(t)
+		theirs[node] = startThirdParty(t, node, plugin)
+		for name, uid := range awaitCompanionsOn(t, fixture.NodeNames[i+1:]...) {
+			if was[name] != uid {
+				t.Errorf("%s upgraded: companion %s was replaced", node, name)
+			}
+		}
+		if i < 2 {
+			fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+			if _, _, message := fixture.Condition(t.Context(), apiservers.Kube.Resource); !strings.Contains(message, fmt.Sprintf("third-party reporter: %d of 3", i+1)) {
+				t.Errorf("%s upgraded: %s", node, message)
+			}
+		}
+		time.Sleep(5 * time.Second) // our last report of the node is stale then
+		awaitHealthy(t)
+	}
+	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "ThirdPartyReporter")
+	expectNoAlarm(t, "upgrade", seen)
+
+	theirs["master-1"].status.Store("Unhealthy")
+	if c := fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.PluginUnhealthy); !strings.Contains(c.Message, "node master-1") {
+		t.Errorf("%+v", c)
+	}
+	theirs["master-1"].status.Store("Healthy")
+	awaitHealthy(t)
+
+	seen = fixture.RecordConditions(t, apiservers.Kube)
+	for i, node := range fixture.NodeNames {
+		fixture.RunStatic(t, node, fixture.StaticPod("1", false))
+		theirs[node].stop()
+		awaitCompanionsOn(t, fixture.NodeNames[:i+1]...)
+		reporters[i] = startReporters(t, apiservers.Kube, fixture.Namespace, "1s", plugin, node)[0]
+		awaitHealthy(t)
+	}
+	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	expectNoAlarm(t, "downgrade", seen)
+	if got := forms(fixture.Resource(t, apiservers.Kube)); len(got) != 6 {
+		t.Errorf("reports: %v", got)
+	}
+	removeReports(t, apiservers.Kube)
+	removeTarget(t, op, reporters)
 }
