@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -230,7 +231,7 @@ func essence(s *view.Status) string {
 		for _, p := range t.Plugins {
 			fmt.Fprintf(&b, "%q %q %t %q %q\n", p.Node, p.KeyID, p.Write, p.KEKID, p.State)
 		}
-		for _, c := range t.Conditions {
+		for _, c := range slices.Concat(t.Conditions, t.Rotation) {
 			fmt.Fprintf(&b, "%q %q %q %q\n", c.Type, c.Status, c.Reason, c.Message)
 		}
 	}

@@ -28,6 +28,12 @@ func below(t *view.TargetStatus, o Options) string {
 	if len(t.WriteKey.Nodes) > 0 && (!agreement || o.Doubtful) {
 		fmt.Fprintf(&b, "%s, by the reports: %s\n", name(t), agreed(&t.WriteKey, o.Wide))
 	}
+	if len(t.Rotation) > 0 {
+		fmt.Fprintf(&b, "%s, as the rotation controller last wrote:\n", name(t))
+	}
+	for _, c := range t.Rotation {
+		fmt.Fprintf(&b, "  %s\n", condition(&c))
+	}
 	return b.String()
 }
 

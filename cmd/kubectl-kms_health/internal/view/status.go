@@ -31,6 +31,9 @@ type TargetStatus struct {
 	Target string `json:"target"`
 	// Conditions are the operator's, as it last wrote them, in a fixed order.
 	Conditions []Condition `json:"conditions"`
+	// Rotation are those of OpenShift's key rotation, which reads the typed reports; left
+	// out where there are none.
+	Rotation []Condition `json:"rotation,omitempty"`
 	// Plugins are by node, the one that encrypts first.
 	Plugins []Plugin `json:"plugins"`
 	// WriteKey is the agreement on a key by the reports only: pods and the encryption
@@ -109,8 +112,11 @@ func Of(targets []Target, now time.Time) (s Status, again time.Time) {
 		}
 		for _, conditionType := range shown {
 			if c, stands := t.Resource.Conditions[conditionType]; stands {
-				one.Conditions = append(one.Conditions, Condition{c.Type, c.Status, c.Reason, c.Message, metav1.NewTime(c.LastTransitionTime)})
+				one.Conditions = append(one.Conditions, conditionOf(c))
 			}
+		}
+		for _, c := range t.Rotation {
+			one.Rotation = append(one.Rotation, conditionOf(c))
 		}
 		for i := range rows {
 			one.Plugins = append(one.Plugins, t.plugin(&rows[i]))
@@ -119,6 +125,10 @@ func Of(targets []Target, now time.Time) (s Status, again time.Time) {
 		s.Targets = append(s.Targets, one)
 	}
 	return s, again
+}
+
+func conditionOf(c operatorcr.Condition) Condition {
+	return Condition{c.Type, c.Status, c.Reason, c.Message, metav1.NewTime(c.LastTransitionTime)}
 }
 
 // nodesOf are the nodes that rows are about.

@@ -19,11 +19,24 @@ const FormOutput operatorcr.Form = "Output"
 type Target struct {
 	Name     string // the resource, as in kubeapiservers; empty while it is not known
 	Resource *operatorcr.Status
+	// Rotation are the conditions of OpenShift's key rotation, in a fixed order.
+	Rotation []operatorcr.Condition
 }
+
+// rotation are the types of the conditions that OpenShift's own controllers of key rotation
+// write.
+var rotation = []string{"KmsHealthReportsProgressing", "KmsHealthReportsDegraded"}
 
 // Read decodes an operator resource.
 func Read(name string, o *unstructured.Unstructured) Target {
-	return Target{Name: name, Resource: operatorcr.Read(o)}
+	t := Target{Name: name, Resource: operatorcr.Read(o)}
+	all := operatorcr.ReadConditions(o)
+	for _, conditionType := range rotation {
+		if c, stands := all[conditionType]; stands {
+			t.Rotation = append(t.Rotation, c)
+		}
+	}
+	return t
 }
 
 // Output is a target that consists of one reporter's output.
