@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -34,7 +35,7 @@ func (p *planner) companions() error {
 			next = append(next, pod)
 			continue
 		case earlier:
-			replacing = true
+			replacing = replacing || p.answered(p.find(pod))
 		}
 		p.plan.Workloads = append(p.plan.Workloads, pod)
 	}
@@ -51,6 +52,20 @@ func (p *planner) hasEarlier(pod *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
 		return sameBeside(o, pod) && o.GetName() != pod.GetName() && o.GetDeletionTimestamp() == nil && !ended(o, pod)
 	})
+}
+
+// kubeletWait is how long a kubelet may take to see a new pod of its node. The others do
+// not wait longer for a node that is down.
+const kubeletWait = time.Minute
+
+// answered reports whether a kubelet has seen a new pod, or may yet.
+func (p *planner) answered(pod *unstructured.Unstructured) bool {
+	if _, started, _ := unstructured.NestedString(pod.Object, "status", "startTime"); started || p.runs(pod) {
+		return true
+	}
+	until := pod.GetCreationTimestamp().Add(kubeletWait)
+	p.requeue(until)
+	return p.Now.Before(until)
 }
 
 // sameBeside reports whether two pods are companions of one API server pod.

@@ -3,6 +3,7 @@ package delivery
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -60,7 +61,7 @@ type execution struct {
 	state    State
 	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
 	problems []Problem
-	late     error // of a step that stops no other
+	late     error // of steps that stop no other
 	outcome  *Outcome
 }
 
@@ -121,9 +122,9 @@ func (x *execution) run(ctx context.Context) error {
 		x.liveFiles,
 		x.inject,
 		x.renewCA,
-		x.copied,
 		x.remove,
 		x.record,
+		x.copied,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -163,7 +164,7 @@ func (x *execution) liveFiles(ctx context.Context) error {
 		}
 		_, err = x.Client.Resource(source.Pods).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manifests.Manager})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("update the files of %s: %w", apply.Key(o), err)
+			x.late = errors.Join(x.late, fmt.Errorf("update the files of %s: %w", apply.Key(o), err))
 		}
 	}
 	return nil
@@ -172,7 +173,7 @@ func (x *execution) liveFiles(ctx context.Context) error {
 // copied applies the ConfigMaps whose content the pods have already. While their plugin is
 // unhealthy this fails, which must stop nothing else.
 func (x *execution) copied(ctx context.Context) error {
-	x.late = x.apply(ctx, x.plan.Copied)
+	x.late = errors.Join(x.late, x.apply(ctx, x.plan.Copied))
 	return nil
 }
 
@@ -228,21 +229,23 @@ func (x *execution) inject(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes what the plan deletes, but for what a pod still mounts.
+// remove deletes what the plan deletes, but for what a pod still mounts. ConfigMaps come
+// last, and one that cannot be deleted, since its plugin is unhealthy, stops nothing else.
 func (x *execution) remove(ctx context.Context) error {
 	inUse, err := x.inUse(ctx)
 	if err != nil {
 		return err
 	}
-	for _, o := range x.plan.Delete {
+	var failed error
+	objects := slices.Clone(x.plan.Delete)
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return late(a) - late(b) })
+	for _, o := range objects {
 		if inUse(o.GetKind(), o.GetNamespace(), o.GetName()) {
 			x.requeue(time.Second)
 			continue
 		}
 		deleted, err := x.Applier.Delete(ctx, o)
-		if err != nil {
-			return err
-		}
+		failed = errors.Join(failed, err)
 		if deleted {
 			x.event("Deleted", apply.Key(o))
 		}
@@ -256,7 +259,7 @@ func (x *execution) remove(ctx context.Context) error {
 		certificate := name == manifests.CredentialsName(x.snapshot.Target.Name, v1alpha1.CredentialsClientCertificate)
 		deleted, err := x.Credentials.Forget(ctx, namespace, name, certificate)
 		if err != nil {
-			return err
+			return errors.Join(failed, err)
 		}
 		if deleted {
 			x.event("Deleted", "Secret "+namespace+"/"+name)
@@ -264,7 +267,15 @@ func (x *execution) remove(ctx context.Context) error {
 		x.state.Secrets = slices.DeleteFunc(slices.Clone(x.state.Secrets), func(s string) bool { return s == name })
 		x.requeue(time.Second) // Secrets are not watched
 	}
-	return nil
+	return failed
+}
+
+// late is when in a removal an object is deleted.
+func late(o *unstructured.Unstructured) int {
+	if o.GetKind() == "ConfigMap" {
+		return 1
+	}
+	return 0
 }
 
 // inUse reports which of the objects to delete a pod of the target mounts. The owner may

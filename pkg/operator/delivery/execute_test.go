@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"errors"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -9,11 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // A pod that the watch has not delivered yet keeps what it mounts, until the whole
@@ -51,5 +54,26 @@ func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 				t.Errorf("%v; requeue after %s", err, outcome.Requeue)
 			}
 		})
+	}
+}
+
+// Where ConfigMaps are encrypted, none can be deleted while the plugin is unhealthy.
+func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
+	object := func(kind string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": "earlier", "namespace": "own"}}}
+	}
+	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), object("ConfigMap"), object("Pod"))
+	client.PrependReactor("delete", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewInternalError(errors.New("the plugin is unhealthy"))
+	})
+	e := &Executor{Client: client, Applier: apply.New(client, manifests.Manager, clock.RealClock{}), Clock: clock.RealClock{}, Event: func(_, _, _, _ string) {}}
+	s := &Snapshot{}
+	s.Target = &v1alpha1.Target{Name: "target", Namespace: "there"}
+	outcome := e.Execute(t.Context(), s, &Plan{State: State{Namespace: "there"}, Delete: []*unstructured.Unstructured{object("ConfigMap"), object("Pod")}})
+	if outcome.Status.Reason != RequestFailed {
+		t.Errorf("%+v", outcome.Status)
+	}
+	if _, err := client.Resource(source.Pods).Namespace("own").Get(t.Context(), "earlier", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the pod: %v", err)
 	}
 }

@@ -36,9 +36,6 @@ type Plan struct {
 	Workloads []*unstructured.Unstructured
 	// LiveFiles are annotations of existing pods: the current version of their files.
 	LiveFiles []*unstructured.Unstructured
-	// Copied are ConfigMaps that no pod mounts, since pods have their content. An error
-	// about them does not stop what follows.
-	Copied []*unstructured.Unstructured
 	// Inject is the part of a Deployment to apply; Eject means to remove it.
 	Inject *Injection
 	Eject  bool
@@ -49,6 +46,9 @@ type Plan struct {
 	// DeleteSecrets are names of credentials that nothing uses any more, in the
 	// target's namespace.
 	DeleteSecrets []string
+	// Copied are ConfigMaps that no pod mounts, since pods have their content. They come
+	// last: each may take as long as an unhealthy plugin.
+	Copied []*unstructured.Unstructured
 	// RemoveCondition removes the target's condition: there is nothing to report.
 	RemoveCondition bool
 
@@ -248,6 +248,7 @@ func (p *planner) deliver(choice Choice) error {
 	case p.state.switching(choice.Delivery, p.Target.Credentials):
 		p.plan.Phase = Switching
 		keepSubjects(identity, p.Own)
+		p.pruneReplaced()
 		p.waits = append(p.waits, fmt.Sprintf("the earlier reporters (%s, %s) stay until those of %s report", p.state.Delivery, p.state.Credentials, choice.Delivery))
 	case !p.pending:
 		p.prune()

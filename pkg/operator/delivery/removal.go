@@ -33,7 +33,7 @@ func (p *planner) prune() {
 		case "Role": // the target has a plugin set of its own now
 			goes = p.Target.Plugins != nil
 		case "ConfigMap":
-			goes = !p.mounted(o.GetName()) && !p.mountedByOwn(o.GetName())
+			goes = !p.inUse(o)
 		case "ServiceAccount": // of another namespace: the delivery has changed
 			goes = o.GetNamespace() != p.ReportersNamespace(p.Target.Delivery)
 		}
@@ -85,12 +85,28 @@ func (p *planner) succeeded(new *unstructured.Unstructured) bool {
 	return false
 }
 
-// mountedByOwn reports whether a pod of ours still mounts a ConfigMap.
-func (p *planner) mountedByOwn(name string) bool {
-	return slices.ContainsFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
-		pod := source.As[corev1.Pod](o)
-		return pod != nil && mounts(&pod.Spec, name)
-	})
+// pruneReplaced finds companions whose successors report, while another delivery is still
+// being replaced by them.
+func (p *planner) pruneReplaced() {
+	for _, o := range p.own("Pod") {
+		succeeds := func(w *unstructured.Unstructured) bool {
+			return w.GetKind() == "Pod" && sameBeside(w, o) && w.GetName() != o.GetName()
+		}
+		if o.GetDeletionTimestamp() == nil && slices.ContainsFunc(p.plan.Workloads, succeeds) && p.podGoes(o) {
+			p.plan.Delete = append(p.plan.Delete, o)
+		}
+	}
+}
+
+// inUse reports whether a pod still mounts a ConfigMap. Those of the target's namespace and
+// of the operator's have the same names.
+func (p *planner) inUse(configMap *unstructured.Unstructured) bool {
+	name, namespace := configMap.GetName(), configMap.GetNamespace()
+	return namespace == p.Target.Namespace && p.mounted(name) ||
+		namespace == p.Namespace && slices.ContainsFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
+			pod := source.As[corev1.Pod](o)
+			return pod != nil && mounts(&pod.Spec, name)
+		})
 }
 
 // pruneSecrets names the credentials that nothing uses any more.
@@ -169,7 +185,7 @@ func (p *planner) deleteOf(phase Phase) {
 			continue
 		}
 		for _, o := range p.Own {
-			inUse := phase == RemovingMounts && !p.Deleting && p.mounted(o.GetName())
+			inUse := phase == RemovingMounts && !p.Deleting && p.inUse(o)
 			if slices.Contains(r.kinds, o.GetKind()) && !p.keeps(o) && !inUse {
 				p.plan.Delete = append(p.plan.Delete, o)
 			}

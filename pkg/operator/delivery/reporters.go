@@ -221,9 +221,9 @@ func (p *planner) newReporters() map[string]time.Time {
 	return began
 }
 
-// otherClock is the difference between the time of a report by its node's clock and the
-// time of its write by the API server's clock from which the node's clock is considered
-// wrong: a smaller difference is the duration of a write.
+// otherClock is by how much the time of a report, by its node's clock, must be after that of
+// its write, by the API server's clock, for the node's clock to be considered wrong: times
+// are of whole seconds, and a difference of one is none.
 const otherClock = 10 * time.Second
 
 // beganSince reports whether a node's reporter first wrote its condition after a
@@ -241,7 +241,9 @@ func beganSince(s *operatorcr.Status, node string, began time.Time) bool {
 				newest = e.LastChecked
 			}
 		}
-		if difference := r.Written.Sub(newest); !newest.IsZero() && !r.Written.IsZero() && difference.Abs() > otherClock {
+		if difference := r.Written.Sub(newest); !newest.IsZero() && !r.Written.IsZero() && (difference > 0 || difference < -otherClock) {
+			// Where it is before, it may be the duration of a write, too. A new reporter that
+			// is never recognized would be worse than one that is recognized too soon.
 			first = first.Add(difference)
 		}
 		return !first.Before(began.Truncate(time.Second))

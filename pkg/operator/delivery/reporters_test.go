@@ -178,6 +178,7 @@ func TestNewReporterIsRecognizedByTheClockOfTheAPIServer(t *testing.T) {
 		"the one before wrote":                                                {0, -time.Hour, time.Minute, false},
 		"it wrote after, its clock is 5 minutes behind":                       {-5 * time.Minute, 10 * time.Second, time.Minute, true},
 		"the one before wrote, its clock is 5 minutes behind":                 {-5 * time.Minute, -time.Minute, time.Minute, false},
+		"it wrote after, its clock is 8 seconds behind":                       {-8 * time.Second, 3 * time.Second, time.Minute, true},
 		"it wrote after, its clock is 5 minutes ahead":                        {5 * time.Minute, 10 * time.Second, time.Minute, true},
 		"the one before wrote a minute earlier, its clock is 5 minutes ahead": {5 * time.Minute, -time.Minute, time.Minute, false},
 		"the one before wrote a minute earlier, its clock is a second ahead":  {time.Second, -time.Minute, time.Minute, false},
