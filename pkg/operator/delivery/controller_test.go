@@ -201,3 +201,37 @@ func TestConditionIsRemovedBeforeTheClusterRole(t *testing.T) {
 		}
 	}
 }
+
+// Another target does not wait for that of kube-apiserver for longer than 10 s after a
+// start. What was recorded counts even if it is synced first.
+func TestRecordedEncryptionOfConfigMapsCountsForEveryTarget(t *testing.T) {
+	config, err := v1alpha1.DecodeOperator([]byte(`apiVersion: kmshealth.openshift.io/v1alpha1
+kind: OperatorConfiguration
+image: reporter:1
+targets:
+- {name: api, resource: kubeapiservers, namespace: ns, podSelector: {app: api}}
+- {name: other, resource: authentications, namespace: ns2, podSelector: {app: other}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	encrypted := false
+	state := &State{Installation: "kms-health", Namespace: "ns", Resource: "kubeapiservers", ConfigMapsEncrypted: &encrypted}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := New(Options{Client: (&requests{}).client(state), Namespace: "kms-health", Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}})
+		c.cluster = source.NewCluster(ctx, source.ClusterOptions{Client: c.Client, Namespace: "kms-health", Ours: manifests.Ours, Policy: manifests.PolicyName, CheckPolicy: checkPolicy, WakeDelivery: func() {}, WakeRollup: func() {}})
+		c.began = time.Now()
+		time.Sleep(time.Minute)
+		s := &Snapshot{}
+		s.Config, s.Target = config, &config.Targets[1]
+		c.observeConfigMaps(s, &life{target: *s.Target, configured: true}, nil)
+		if s.ConfigMapsPending || s.ConfigMapsEncrypted == nil || *s.ConfigMapsEncrypted {
+			t.Errorf("pending: %v, encrypted: %v", s.ConfigMapsPending, s.ConfigMapsEncrypted)
+		}
+		cancel()
+		c.cluster.End()
+		c.queue.ShutDown()
+	})
+}

@@ -261,13 +261,20 @@ func (c *Controller) observeConfigMaps(s *Snapshot, l *life, problem *Problem) {
 	finds := func(t *v1alpha1.Target) bool {
 		return t.Resource == v1alpha1.ResourceKubeAPIServers && t.Plugins == nil
 	}
+	finder := slices.IndexFunc(s.Config.Targets, func(t v1alpha1.Target) bool { return finds(&t) })
+	var recorded *bool
+	if finder >= 0 {
+		recorded = c.recorded(s.Config.Targets[finder].Name).ConfigMapsEncrypted
+	}
 	c.mu.Lock()
 	was, now := c.configMaps, c.configMaps
+	if now.encrypted == nil { // nothing was read since the start
+		now.encrypted = recorded
+	}
 	switch {
-	case !slices.ContainsFunc(s.Config.Targets, func(t v1alpha1.Target) bool { return finds(&t) }):
+	case finder < 0:
 		now = configMapEncryption{decided: true}
 	case l.configured && finds(s.Target):
-		now.encrypted = l.state.ConfigMapsEncrypted
 		if s.Encryption != nil && s.Encryption.ConfigMaps != nil {
 			now.encrypted = s.Encryption.ConfigMaps
 		}
