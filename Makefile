@@ -120,7 +120,9 @@ test-integration: cluster ## Run the tests with a real kube-apiserver and etcd (
 
 # How long the end-to-end soak takes. SHORT=1 makes it two minutes, and the rest shorter too.
 SOAK ?= $(if $(SHORT),2m,10m)
-E2E = -tags e2e -count 1 -timeout 120m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/... -soak $(SOAK)
+# More flags of these tests themselves, such as E2E_FLAGS='-cuts-seed 7'.
+E2E_FLAGS ?=
+E2E = -tags e2e -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/... -soak $(SOAK) $(E2E_FLAGS)
 
 .PHONY: test-e2e
 test-e2e: e2e-ready $(addprefix $(CLUSTER)/,$(E2E_PROGRAMS)) ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)

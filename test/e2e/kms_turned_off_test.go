@@ -43,47 +43,8 @@ func testKMSTurnedOff(t *testing.T) {
 	times.took("off", "the migration away from KMS, three API servers", time.Since(start), noTime, "")
 
 	start = time.Now()
-	h.await(3*time.Minute, "nothing of ours is left in the cluster", func() error {
-		// Except the right by which the operator detects that KMS is turned on again, and
-		// the record of each target.
-		for line := range strings.Lines(h.belongings()) {
-			right := strings.HasPrefix(line, "Role openshift-") && strings.Contains(line, "/kms-health-operator-")
-			if !right && !strings.HasPrefix(line, "ClusterRole /kms-health-reporter-") {
-				return errors.New(line)
-			}
-		}
-		pods, err := h.Kube.CoreV1().Pods("").List(h.ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, p := range pods.Items {
-			for _, c := range p.Spec.Containers {
-				if c.Name == reporterContainer {
-					return fmt.Errorf("%s/%s has a container %s", p.Namespace, p.Name, c.Name)
-				}
-			}
-		}
-		for _, server := range apiservers.All {
-			s := h.now(server)
-			for kind := range s.Conditions {
-				if strings.HasPrefix(kind, "KMS") {
-					return fmt.Errorf("%s has condition %s", server.Resource, kind)
-				}
-			}
-		}
-		return nil
-	})
-	h.await(2*time.Minute, "nothing of ours is left on the node", func() error {
-		volumes, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/volumes/*/kms-health*"))
-		if err != nil {
-			return err
-		}
-		pods, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/containers/" + reporterContainer))
-		if left := slices.Concat(volumes, pods); err == nil && len(left) > 0 {
-			err = fmt.Errorf("%q", left)
-		}
-		return err
-	})
+	h.await(3*time.Minute, "nothing of ours is left in the cluster", h.nothingLeft)
+	h.await(2*time.Minute, "nothing of ours is left on the node", h.nothingLeftOnNode)
 	times.took("off", "after it: nothing of ours is left", time.Since(start), noTime, "")
 	h.must(h.Configure(h.ctx, strings.Replace(fixture.Configuration, "probe:", "managementState: Removed\nprobe:", 1)))
 	h.await(2*time.Minute, "with managementState Removed nothing at all is left", func() error {
@@ -96,4 +57,48 @@ func testKMSTurnedOff(t *testing.T) {
 		t.Errorf("Secrets cannot be read: %v", err)
 	}
 	h.await(time.Minute, "ClusterOperator kms-health is healthy", func() error { return h.clusterOperator("True", "False", "False") })
+}
+
+// nothingLeft has nothing against a cluster without anything of the reporters.
+func (h *scenario) nothingLeft() error {
+	// Except the right by which the operator detects that KMS is turned on again, and
+	// the record of each target.
+	for line := range strings.Lines(h.belongings()) {
+		right := strings.HasPrefix(line, "Role openshift-") && strings.Contains(line, "/kms-health-operator-")
+		if !right && !strings.HasPrefix(line, "ClusterRole /kms-health-reporter-") {
+			return errors.New(line)
+		}
+	}
+	pods, err := h.Kube.CoreV1().Pods("").List(h.ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, p := range pods.Items {
+		for _, c := range p.Spec.Containers {
+			if c.Name == reporterContainer {
+				return fmt.Errorf("%s/%s has a container %s", p.Namespace, p.Name, c.Name)
+			}
+		}
+	}
+	for _, server := range apiservers.All {
+		s := h.now(server)
+		for kind := range s.Conditions {
+			if strings.HasPrefix(kind, "KMS") {
+				return fmt.Errorf("%s has condition %s", server.Resource, kind)
+			}
+		}
+	}
+	return nil
+}
+
+func (h *scenario) nothingLeftOnNode() error {
+	volumes, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/volumes/*/kms-health*"))
+	if err != nil {
+		return err
+	}
+	pods, err := filepath.Glob(h.node().Path("/var/lib/kubelet/pods/*/containers/" + reporterContainer))
+	if left := slices.Concat(volumes, pods); err == nil && len(left) > 0 {
+		err = fmt.Errorf("%q", left)
+	}
+	return err
 }

@@ -16,6 +16,7 @@ func TestSingleNode(t *testing.T) {
 		{"KMS turned on", testKMSTurnedOn},
 		{"plugin unhealthy", testPluginUnhealthy},
 		{"restarts while a plugin is unhealthy", testRestartsWhilePluginUnhealthy},
+		{"node rebooted while the plugin is unhealthy", testNodeRebooted},
 		{"key migration", testKeyMigration},
 		{"API server down", testAPIServerDown},
 		{"reporter cut off", testReporterCutOff},
@@ -27,6 +28,7 @@ func TestSingleNode(t *testing.T) {
 		{"upgrade and back", testUpgradeAndBack},
 		{"soak", testSoak},
 		{"KMS turned off", testKMSTurnedOff},
+		{"power cuts", testPowerCuts},
 	} {
 		t.Run(s.name, s.test)
 	}

@@ -72,13 +72,16 @@ func TestThreeNodes(t *testing.T) {
 		{"leader killed", testLeaderKilled, false},
 		{"network cut", testNetworkCut, true},
 		{"node replaced", testNodeReplaced, false},
+		{"API server of one node held", testAPIServerOfOneNodeHeld, false},
+		{"node drained", testNodeDrained, false},
 	} {
 		if part.long && testing.Short() {
 			continue
 		}
 		// Each begins with the state in which the previous one ended.
-		ended := false
+		ended := true
 		t.Run(part.name, func(t *testing.T) {
+			ended = false
 			part.test(h.sub(t))
 			ended = true
 		})

@@ -17,7 +17,7 @@
 //
 // It protects nothing: the keys are on disk in plain text, every user that may
 // open the control socket may do all, and old keys are kept for ever. Faults
-// are not kept: a restarted plugin has only those of its Options. The gRPC
+// are not kept: a restarted plugin has only those of its Options and of FaultsFile. The gRPC
 // health service answers Check, not Watch. It is not for production.
 //
 // The table that [Faults] returns is the only list of faults: the help text,

@@ -1,7 +1,11 @@
 package kmsplugin
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -46,6 +50,30 @@ func ParseFault(line string) (Fault, error) {
 	}
 	_, err = compile([]Fault{f})
 	return f, err
+}
+
+// FaultsFile is a file in the state directory, with a fault in each line, as ParseFault
+// reads it. They are in force when a plugin starts: so a fault survives the restart of a
+// node.
+const FaultsFile = "faults"
+
+func readFaults(dir string) ([]Fault, error) {
+	content, err := os.ReadFile(filepath.Join(dir, FaultsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var faults []Fault
+	for line := range strings.Lines(string(content)) {
+		f, err := ParseFault(line)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", FaultsFile, err)
+		}
+		faults = append(faults, f)
+	}
+	return faults, nil
 }
 
 // Param is an argument of a fault. It may be left out if it is Optional, and

@@ -22,7 +22,8 @@ type Options struct {
 	// A socket file that a crash left there is removed.
 	Endpoint string
 	// StateDir holds the keys. It is made if it is missing. Plugins that share
-	// it can decrypt each other's data, as if they had one remote key.
+	// it can decrypt each other's data, as if they had one remote key. A file
+	// FaultsFile in it has more Faults.
 	StateDir string
 	// GRPCHealth turns grpc.health.v1 on. Most plugins have none.
 	GRPCHealth bool
@@ -71,7 +72,11 @@ func Start(o Options) (*Plugin, error) {
 	p.grpcHealth.Store(o.GRPCHealth)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.become(slices.Clone(o.Faults)); err != nil {
+	faults, err := readFaults(o.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.become(slices.Concat(o.Faults, faults)); err != nil {
 		return nil, err
 	}
 	return p, nil

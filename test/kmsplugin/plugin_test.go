@@ -442,3 +442,26 @@ func TestCloseOfACrashedPluginRemovesWhatItLeft(t *testing.T) {
 		t.Errorf("the socket's file: %v", err)
 	}
 }
+
+func TestFaultsOfTheStateDirectoryAreInForceFromTheStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, FaultsFile)
+	if err := os.WriteFile(file, []byte("unhealthy vault is sealed\nrefuse-decrypt\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, Options{StateDir: dir})
+	answer, err := dial(t, p).status(t)
+	if err != nil || answer.Healthz != "vault is sealed" {
+		t.Fatalf("Status: %v, %v", answer, err)
+	}
+	if got := len(p.State().Faults); got != 2 {
+		t.Fatalf("%d faults, want 2", got)
+	}
+	if err := os.WriteFile(file, []byte("no-such-fault\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Start(Options{StateDir: dir, Endpoint: "unix://" + filepath.Join(socketDir(t), "kms.sock")}); err == nil {
+		t.Fatal("a file with a mistake is accepted")
+	}
+}

@@ -80,6 +80,7 @@ type Controller struct {
 
 	cluster *source.Cluster // from Run on
 	ctx     context.Context // of the sources
+	began   time.Time       // when Run was called
 
 	mu      sync.Mutex
 	targets map[string]*entry
@@ -136,7 +137,7 @@ func (c *Controller) Run(ctx context.Context) {
 	})
 	defer cluster.End()
 	c.mu.Lock()
-	c.cluster, c.ctx = cluster, sources
+	c.cluster, c.ctx, c.began = cluster, sources, c.Clock.Now()
 	c.mu.Unlock()
 	c.WakeAll()
 

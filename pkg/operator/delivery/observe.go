@@ -255,6 +255,10 @@ type configMapEncryption struct {
 	decided bool
 }
 
+// configMapsWait is how long after a start targets wait for that of kube-apiserver, so that
+// their pods are not created twice. Its trouble must not delay them for longer.
+const configMapsWait = 10 * time.Second
+
 // observeConfigMaps adds whether ConfigMaps are encrypted. problem is why the Snapshot is
 // incomplete. What was last known counts, also that of an earlier process.
 func (c *Controller) observeConfigMaps(s *Snapshot, l *life, problem *Problem) {
@@ -282,7 +286,11 @@ func (c *Controller) observeConfigMaps(s *Snapshot, l *life, problem *Problem) {
 	}
 	c.configMaps = now
 	c.mu.Unlock()
-	s.ConfigMapsEncrypted, s.ConfigMapsPending = now.encrypted, !now.decided
+	s.ConfigMapsEncrypted = now.encrypted
+	if left := configMapsWait - c.Clock.Since(c.began); !now.decided && left > 0 {
+		s.ConfigMapsPending = true
+		c.queue.AddAfter(s.Target.Name, left)
+	}
 	if was.decided != now.decided || !reflect.DeepEqual(was.encrypted, now.encrypted) {
 		c.WakeAll()
 	}

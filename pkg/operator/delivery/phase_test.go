@@ -56,7 +56,9 @@ func TestPhaseFollowsFromWhatIsObserved(t *testing.T) {
 			s.Target.Delivery = v1alpha1.DeliveryAuto
 			s.Pods = []*corev1.Pod{apiPod("a", "1", withThirdParty)}
 		}}, Idle, ThirdPartyReporter, false},
-		"no pod shows where the sockets are": {[]func(*Snapshot){func(s *Snapshot) { s.Target.Delivery = v1alpha1.DeliveryAuto }}, Idle, AwaitingPods, false},
+		"whether ConfigMaps are encrypted is about to be known": {[]func(*Snapshot){onePod, func(s *Snapshot) { s.ConfigMapsPending = true }}, Waiting, AwaitingSources, false},
+		"that does not matter where the source is configured":   {[]func(*Snapshot){onePod, configSource(v1alpha1.ConfigSourceAnnotation), func(s *Snapshot) { s.ConfigMapsPending = true }}, Active, "", false},
+		"no pod shows where the sockets are":                    {[]func(*Snapshot){func(s *Snapshot) { s.Target.Delivery = v1alpha1.DeliveryAuto }}, Idle, AwaitingPods, false},
 		"the plugins of all pods are being read": {[]func(*Snapshot){pods(apiPod("a", "1", revision("5"))), func(s *Snapshot) {
 			s.Target.Delivery, s.Encryption.Pending = v1alpha1.DeliveryAuto, map[string]bool{"5": true}
 		}}, Waiting, AwaitingSources, false},

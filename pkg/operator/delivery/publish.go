@@ -34,6 +34,9 @@ type Published struct {
 	Unmanaged bool
 	// NamespaceMissing means that the target's namespace does not exist.
 	NamespaceMissing bool
+	// OnlyNodeServer means that the reporters write through the kube-apiserver of their own
+	// node, and have no other.
+	OnlyNodeServer bool
 	// Optional are the additional conditions that are configured.
 	Optional []string
 	// Tool is the command line tool in messages: oc or kubectl.
@@ -53,6 +56,7 @@ func (c *Controller) publish(config *v1alpha1.OperatorConfiguration, l life, e *
 	if plan != nil {
 		p.State, p.SetsKnown, p.Pending = plan.State, plan.SetsKnown, plan.Pending
 		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
+		p.OnlyNodeServer = s.OnlyNodeServer()
 	}
 	p.Target, p.Sources = l.target, e.sources
 	p.Superseded = l.superseded || l.otherInstallation != ""

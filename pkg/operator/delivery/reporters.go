@@ -60,6 +60,11 @@ func (p *planner) reporters() {
 				pods = append(pods, p.find(w))
 			}
 		}
+		for _, o := range p.own("Pod") { // those that are replaced later still report
+			if slices.ContainsFunc(p.later, func(w *unstructured.Unstructured) bool { return sameBeside(w, o) }) {
+				pods = append(pods, o)
+			}
+		}
 		p.running(pods)
 		if len(p.pods) == 0 {
 			p.awaits = true

@@ -103,6 +103,10 @@ func (in *Input) configHash(file []byte, plugins []v1alpha1.Plugin) string {
 // local reports whether the API server is reached on the node itself.
 func (in *Input) local() bool { return IsLocal(in.Target.APIServer.Server) }
 
+// OnlyNodeServer reports whether reporters write through the API server of their own node,
+// and have no other.
+func (in *Input) OnlyNodeServer() bool { return in.local() && len(in.servers()) == 0 }
+
 // IsLocal reports whether a URL is of the machine itself.
 func IsLocal(server string) bool {
 	u, err := url.Parse(server)

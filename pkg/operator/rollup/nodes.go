@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
@@ -47,6 +48,9 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 		created[name] = n.Created.Time
 	}
 	expected = expect(t, s.Namespace, pods, reporters(t.Name, t.Sources.Cluster.OwnPods.All()), all, s.now)
+	if servers, known := s.servers(); t.OnlyNodeServer && known {
+		excuseUnreachable(expected, servers, s.now)
+	}
 	until := s.replaced.QuietUntil(resource.Nodes, s.now)
 	for i := range expected {
 		if n := &expected[i]; until[n.Name].After(n.QuietUntil) {
@@ -54,6 +58,36 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 		}
 	}
 	return expected, created, true
+}
+
+// servers are the pods of kube-apiserver, if a target has them.
+func (s *syncing) servers() (pods []*corev1.Pod, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.targets {
+		if t := &e.target; t.Resource == v1alpha1.ResourceKubeAPIServers && !t.NamespaceMissing && t.Sources != nil && t.Sources.Pods.Known() {
+			return slices.DeleteFunc(t.Sources.Pods.All(), func(p *corev1.Pod) bool { return p == nil }), true
+		}
+	}
+	return nil, false
+}
+
+// excuseUnreachable excuses the silence of nodes whose kube-apiserver is not Ready, for
+// reporters that have no other.
+func excuseUnreachable(expected []rollup.Node, servers []*corev1.Pod, now time.Time) {
+	ready := map[string]bool{}
+	for _, pod := range servers {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && delivery.Alive(pod) {
+				ready[pod.Spec.NodeName] = true
+			}
+		}
+	}
+	for i := range expected {
+		if n := &expected[i]; !ready[n.Name] && n.QuietUntil.Before(now.Add(rollup.QuietPeriod)) {
+			n.QuietUntil = now.Add(rollup.QuietPeriod)
+		}
+	}
 }
 
 // reporters are a target's that are pods of their own, by node. While one delivery

@@ -175,3 +175,18 @@ func TestQuiet(t *testing.T) {
 		})
 	}
 }
+
+func TestSilenceIsExcusedWhileTheOnlyServerIsUnreachable(t *testing.T) {
+	ready := func(is corev1.ConditionStatus) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: is}}
+		}
+	}
+	expected := []rollup.Node{{Name: "a", Ready: true}, {Name: "b", Ready: true}, {Name: "c", Ready: true}}
+	excuseUnreachable(expected, []*corev1.Pod{pod("a", ready(corev1.ConditionTrue)), pod("b", ready(corev1.ConditionFalse))}, now)
+	for i, excused := range []bool{false, true, true} {
+		if n := expected[i]; n.QuietUntil.After(now) != excused {
+			t.Errorf("node %s is excused until %s, its kube-apiserver: Ready, not Ready, absent", n.Name, n.QuietUntil)
+		}
+	}
+}

@@ -45,11 +45,12 @@ func (n *Node) containerIDs() []string {
 			parents[pid], _ = strconv.Atoi(fields[1])
 		}
 	}
+	first := n.PID()
 	seen := map[string]bool{}
 	var ids []string
 	for pid := range parents {
 		for up := pid; up > 1; up = parents[up] {
-			if up != n.first.pid() {
+			if up != first {
 				continue
 			}
 			groups, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))

@@ -57,6 +57,7 @@ type Cluster struct {
 	dir        string
 	pki        *pki
 	bridge     *child // holds the network namespace of the bridge
+	balancer   net.Listener
 	generation atomic.Int64
 	start      time.Time
 
@@ -100,6 +101,9 @@ func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
 		return nil, err
 	}
 	if err := c.startBridge(ctx); err != nil {
+		return nil, err
+	}
+	if c.balancer, err = c.balance(); err != nil {
 		return nil, err
 	}
 	for i := 1; i <= options.Nodes; i++ {
@@ -185,7 +189,7 @@ func (c *Cluster) startBridge(ctx context.Context) (err error) {
 		return err
 	}
 	for _, args := range []string{
-		"link add br0 type bridge", "address add 192.168.126.1/24 dev br0", "link set br0 up", "link set lo up",
+		"link add br0 type bridge", "address add " + balancerIP + "/24 dev br0", "link set br0 up", "link set lo up",
 	} {
 		if err := c.inSwitch(ctx, strings.Fields(args)...); err != nil {
 			return err
@@ -277,6 +281,9 @@ func (c *Cluster) Stop() error {
 	for _, n := range c.Nodes() {
 		errs = append(errs, n.stop())
 	}
+	if c.balancer != nil {
+		errs = append(errs, c.balancer.Close())
+	}
 	if c.bridge != nil {
 		errs = append(errs, c.bridge.kill())
 	}
@@ -285,7 +292,7 @@ func (c *Cluster) Stop() error {
 
 // Dial connects to an address as a process of the node does.
 func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return namespaces(n.first.pid()).dial(ctx, network, address)
+	return namespaces(n.PID()).dial(ctx, network, address)
 }
 
 // RESTConfig is an administrator's, by way of the first node's loopback: it works
@@ -295,8 +302,13 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) { return c.Nodes()[0].RESTC
 // Dir is the folder, on the host, of everything that the cluster keeps.
 func (c *Cluster) Dir() string { return c.dir }
 
-// PID is the id of the node's first process, on the host.
-func (n *Node) PID() int { return n.first.pid() }
+// PID is the id of the node's first process, on the host; 0 while it is off.
+func (n *Node) PID() int {
+	if first := n.first.Load(); first.running() {
+		return first.pid()
+	}
+	return 0
+}
 
 // Kubeconfig is an administrator's, for a server that leads to kube-apiserver.
 func (c *Cluster) Kubeconfig(server string) ([]byte, error) {

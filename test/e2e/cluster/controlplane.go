@@ -31,7 +31,9 @@ rules:
 func (n *Node) startEtcd(ctx context.Context) error {
 	etcd, err := n.daemon("etcd", binariesDir+"/etcd", "--name=default", "--data-dir=/var/lib/etcd",
 		"--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://"+n.IP.String()+":2379",
-		// Data must survive a killed API server, not a power cut.
+		// Without fsync nothing is lost when it is killed, also by PowerCut: it has written its
+		// log before it answers, and the host keeps what was written. It would be lost when
+		// the host itself lost power.
 		"--listen-peer-urls=http://127.0.0.1:2380", "--unsafe-no-fsync", "--log-level=warn")
 	if err != nil {
 		return err
@@ -49,14 +51,13 @@ func (n *Node) startControllers() error {
 	if err := n.startControllerManager(); err != nil {
 		return err
 	}
-	_, err := n.daemon("kube-scheduler", binariesDir+"/kube-scheduler",
+	return n.keep("kube-scheduler", binariesDir+"/kube-scheduler",
 		"--kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig", "--authentication-kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig",
 		"--authorization-kubeconfig="+pkiDir+"/kube-scheduler.kubeconfig", "--leader-elect=false")
-	return err
 }
 
 func (n *Node) startControllerManager() error {
-	_, err := n.daemon("kube-controller-manager", binariesDir+"/kube-controller-manager",
+	return n.keep("kube-controller-manager", binariesDir+"/kube-controller-manager",
 		"--kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig",
 		"--authentication-kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig", "--authorization-kubeconfig="+pkiDir+"/kube-controller-manager.kubeconfig",
 		"--controllers=*,-node-ipam-controller,-cloud-node-lifecycle-controller,-service-lb-controller",
@@ -64,7 +65,6 @@ func (n *Node) startControllerManager() error {
 		"--cluster-signing-cert-file="+pkiDir+"/ca.crt", "--cluster-signing-key-file="+pkiDir+"/ca.key",
 		// It is alone, and is to be back soon after an API server.
 		"--leader-elect=false")
-	return err
 }
 
 // KV is what etcd holds of one object: bytes, which are encrypted or not.
@@ -117,7 +117,7 @@ func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (st
 	cmd.Dir, cmd.Env = "/", []string{"HOME=/root"}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
-	child, err := namespaces(n.first.pid()).start("kubectl", cmd, allNamespaces...)
+	child, err := namespaces(n.PID()).start("kubectl", cmd, allNamespaces...)
 	if err != nil {
 		return "", err
 	}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -44,7 +45,8 @@ type Node struct {
 	cluster *Cluster
 	dir     string // on the host
 	index   int
-	first   *child // the first process
+	config  string                // of the first process
+	first   atomic.Pointer[child] // the first process
 
 	mu       sync.Mutex
 	children []*child
@@ -82,7 +84,8 @@ func (c *Cluster) startNode(ctx context.Context, index int) (_ *Node, err error)
 	if err := os.MkdirAll(filepath.Join(n.dir, "log"), 0o755); err != nil {
 		return nil, err
 	}
-	if err := n.startFirst(string(config)); err != nil {
+	n.config = string(config)
+	if err := n.startFirst(); err != nil {
 		return nil, err
 	}
 	if err := n.connect(ctx); err != nil {
@@ -94,12 +97,12 @@ func (c *Cluster) startNode(ctx context.Context, index int) (_ *Node, err error)
 	if err := n.startContainerd(ctx); err != nil {
 		return nil, err
 	}
-	return n, nil
+	return n, n.importImages(ctx)
 }
 
-func (n *Node) startFirst(config string) error {
+func (n *Node) startFirst() error {
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{nodeInitName, config}
+	cmd.Args = []string{nodeInitName, n.config}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
 	}
@@ -109,13 +112,15 @@ func (n *Node) startFirst(config string) error {
 		return err
 	}
 	cmd.Stderr = &stderr
-	if n.first, err = namespaces(os.Getpid()).start("the first process", cmd); err != nil {
+	first, err := namespaces(os.Getpid()).start("the first process", cmd)
+	if err != nil {
 		return err
 	}
+	n.first.Store(first)
 	line := make([]byte, len("ready\n"))
 	if _, err := io.ReadFull(stdout, line); err != nil {
-		<-n.first.done
-		return fmt.Errorf("%w: %s", n.first.err, bytes.TrimSpace(stderr.Bytes()))
+		<-first.done
+		return fmt.Errorf("%w: %s", first.err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return nil
 }
@@ -125,7 +130,7 @@ func (n *Node) link() string { return fmt.Sprintf("n%d", n.index) }
 
 // connect plugs the node's cable in, and shows it the way to the pods of others.
 func (n *Node) connect(ctx context.Context) error {
-	pid := strconv.Itoa(n.first.pid())
+	pid := strconv.Itoa(n.PID())
 	for _, args := range [][]string{
 		{"link", "add", n.link(), "type", "veth", "peer", "name", "eth0", "netns", pid},
 		{"link", "set", n.link(), "master", "br0", "up"},
@@ -137,7 +142,7 @@ func (n *Node) connect(ctx context.Context) error {
 	return errors.Join(
 		n.ip(ctx, "address", "add", n.IP.String()+"/24", "dev", "eth0"),
 		n.ip(ctx, "link", "set", "eth0", "up"),
-		n.ip(ctx, "route", "add", "default", "via", "192.168.126.1"),
+		n.ip(ctx, "route", "add", "default", "via", balancerIP),
 		n.routes(ctx),
 	)
 }
@@ -171,7 +176,7 @@ func (n *Node) RestoreNetwork(ctx context.Context) error {
 
 // Run runs a program in the node, and returns what it writes to its standard output.
 func (n *Node) Run(ctx context.Context, program string, args ...string) (string, error) {
-	return run(ctx, namespaces(n.first.pid()), allNamespaces, program, args...)
+	return run(ctx, namespaces(n.PID()), allNamespaces, program, args...)
 }
 
 func run(ctx context.Context, where namespaces, kinds []string, program string, args ...string) (string, error) {
@@ -210,7 +215,7 @@ func (n *Node) daemon(name, path string, args ...string) (*child, error) {
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 	cmd.Stdout, cmd.Stderr = log, log
-	c, err := namespaces(n.first.pid()).start(name, cmd, allNamespaces...)
+	c, err := namespaces(n.PID()).start(name, cmd, allNamespaces...)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +228,7 @@ func (n *Node) daemon(name, path string, args ...string) (*child, error) {
 // Path is where a file of the node is on the host. Beyond symbolic links that are
 // absolute it does not lead.
 func (n *Node) Path(path string) string {
-	return filepath.Join("/proc", strconv.Itoa(n.first.pid()), "root", path)
+	return filepath.Join("/proc", strconv.Itoa(n.PID()), "root", path)
 }
 
 // WriteFile writes a file of the node, whole.
@@ -302,6 +307,11 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("containerd: %w", err)
 	}
+	return nil
+}
+
+// importImages imports what the cluster has made so far.
+func (n *Node) importImages(ctx context.Context) error {
 	archives, err := filepath.Glob(filepath.Join(n.cluster.dir, "images", "*.tar"))
 	if err != nil {
 		return err
@@ -392,7 +402,7 @@ func (n *Node) startNetwork() error {
 	if err != nil {
 		return err
 	}
-	_, err = n.daemon("kube-proxy", binariesDir+"/kube-proxy", "--kubeconfig="+pkiDir+"/kube-proxy.kubeconfig",
+	err = n.keep("kube-proxy", binariesDir+"/kube-proxy", "--kubeconfig="+pkiDir+"/kube-proxy.kubeconfig",
 		"--hostname-override="+n.Name, "--cluster-cidr=10.128.0.0/16", "--conntrack-max-per-core=0", "--proxy-mode=iptables")
 	if err != nil {
 		return err
@@ -405,17 +415,5 @@ func (n *Node) startNetwork() error {
 	return err
 }
 
-// stop ends everything in the node. What is left then, its folder and the empty
-// cgroups of its containers, is removed here.
-func (n *Node) stop() error {
-	containers := n.containerIDs()
-	err := n.first.kill()
-	n.mu.Lock()
-	children := n.children
-	n.mu.Unlock()
-	for _, c := range children {
-		<-c.done // the kernel has killed it
-	}
-	_ = n.cluster.inSwitch(context.Background(), "link", "delete", n.link())
-	return errors.Join(err, removeCgroups(containers), os.RemoveAll(n.dir))
-}
+// stop ends everything in the node, and removes its folder.
+func (n *Node) stop() error { return errors.Join(n.PowerCut(), os.RemoveAll(n.dir)) }

@@ -77,12 +77,17 @@ func (p *pki) tlsConfig() *tls.Config {
 }
 
 func (n *Node) servingNames() []string {
-	return []string{"localhost", "127.0.0.1", serviceIP, n.IP.String(), "kubernetes", "kubernetes.default.svc"}
+	return []string{"localhost", "127.0.0.1", serviceIP, balancerIP, n.IP.String(), "kubernetes", "kubernetes.default.svc"}
 }
 
 // nodeFiles are the files below a node's pkiDir.
 func (p *pki) nodeFiles(n *Node) (map[string][]byte, error) {
 	const localhost = "https://localhost:6443"
+	// A kubelet goes on while its node's own API server is down, where there is another.
+	nodes := localhost
+	if n.cluster.options.Nodes > 1 {
+		nodes = InternalServer
+	}
 	caKey, err := p.ca.KeyPEM()
 	if err != nil {
 		return nil, err
@@ -108,7 +113,11 @@ func (p *pki) nodeFiles(n *Node) (map[string][]byte, error) {
 		"kube-scheduler":          {"system:kube-scheduler"},
 		"admin":                   {"admin", "system:masters"},
 	} {
-		raw, err := p.kubeconfig(localhost, user[0], user[1:]...)
+		server := localhost
+		if name == "kubelet" || name == "kube-proxy" {
+			server = nodes
+		}
+		raw, err := p.kubeconfig(server, user[0], user[1:]...)
 		if err != nil {
 			return nil, err
 		}

@@ -125,3 +125,48 @@ func TestFilesAreCopiedWhereConfigMapsAreEncryptedAndElseMounted(t *testing.T) {
 	op.Configure("targets: []\n")
 	op.AwaitNothingLeft()
 }
+
+// Three targets, all four deliveries.
+func TestEveryDeliveryShowsItsFileInAConfigMap(t *testing.T) {
+	op := fixture.NewOperator(t)
+	for _, server := range apiservers.All {
+		fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"), "1")
+	}
+	fixture.RollStatic(t, "1", false)
+	fixture.ApplyDeployment(t, "1")
+	t.Cleanup(func() { fixture.RemoveStatics(t); fixture.RemoveDeployment(t) })
+	config := func(kube, oauth string) string {
+		return fixture.Every("30s", apiservers.Kube.Target("delivery: "+kube), apiservers.OpenShift.Target("delivery: Deployment", "deployment: apiserver"), apiservers.OAuth.Target(oauth))
+	}
+	op.Configure(config("Companion", "delivery: External"))
+	op.Start("")
+	shown := func(step string, want ...string) {
+		t.Helper()
+		fixture.Eventually(t, step, func() error {
+			list, err := fixture.Kube.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=kms-health-reporter"})
+			if err != nil {
+				return err
+			}
+			var got []string
+			for _, c := range list.Items {
+				got = append(got, c.Namespace+"/"+c.Name+": "+fixture.DescribeFile(c.Data["config.yaml"]))
+			}
+			if text := strings.Join(got, "\n"); text != strings.Join(want, "\n") {
+				return fmt.Errorf("there are\n%s", text)
+			}
+			return nil
+		})
+		t.Logf("%s:\n%s", step, strings.Join(want, "\n"))
+	}
+	line := func(server apiservers.Server, namespace string) string {
+		return namespace + "/" + setName(server, "1") + ": 1W every 30s to " + server.Resource
+	}
+	deployment := line(apiservers.OpenShift, apiservers.OpenShift.Namespace)
+	shown("Companion, Deployment, External", deployment, line(apiservers.Kube, fixture.Namespace), line(apiservers.OAuth, apiservers.OAuth.Namespace))
+
+	// The DaemonSet's agents have no API server pods that show folders: the endpoints do.
+	op.Configure(config("Companion", "delivery: DaemonSet\n  nodeSelector: {kubernetes.io/os: linux}"))
+	shown("Companion, Deployment, DaemonSet", deployment, line(apiservers.Kube, fixture.Namespace), line(apiservers.OAuth, fixture.Namespace))
+	op.Configure("targets: []\n")
+	op.AwaitNothingLeft()
+}

@@ -1,0 +1,84 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// InternalServer is the URL of the API servers' load balancer, as OpenShift's api-int: the
+// kubelets and kube-proxies of a cluster with several nodes use it.
+const InternalServer = "https://" + balancerIP + ":6443"
+
+// balancerIP is that of the bridge.
+const balancerIP = "192.168.126.1"
+
+// dialTimeout is for an API server whose node is cut off.
+const dialTimeout = time.Second
+
+// balance forwards each connection to a kube-apiserver that accepts it, one after the other.
+func (c *Cluster) balance() (net.Listener, error) {
+	listener, err := namespaces(c.bridge.pid()).listen("tcp", balancerIP+":6443")
+	if err != nil {
+		return nil, err
+	}
+	var turn atomic.Int64
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go c.forward(client, int(turn.Add(1)))
+		}
+	}()
+	return listener, nil
+}
+
+func (c *Cluster) forward(client net.Conn, turn int) {
+	defer client.Close()
+	nodes := c.Nodes()
+	for i := range nodes {
+		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+		server, err := namespaces(c.bridge.pid()).dial(ctx, "tcp", nodes[(turn+i)%len(nodes)].IP.String()+":6443")
+		cancel()
+		if err != nil {
+			continue
+		}
+		var both sync.WaitGroup
+		for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
+			both.Go(func() {
+				_, _ = io.Copy(pair[0], pair[1])
+				// Whichever ends first ends the other.
+				_ = errors.Join(client.Close(), server.Close())
+			})
+		}
+		both.Wait()
+		return
+	}
+}
+
+// listen listens in the network namespace.
+func (n namespaces) listen(network, address string) (net.Listener, error) {
+	type result struct {
+		net.Listener
+		error
+	}
+	results := make(chan result, 1)
+	go func() {
+		runtime.LockOSThread() // for good
+		if err := n.enter("net"); err != nil {
+			results <- result{nil, err}
+			return
+		}
+		listener, err := net.Listen(network, address)
+		results <- result{listener, err}
+	}()
+	r := <-results
+	return r.Listener, r.error
+}

@@ -1,0 +1,344 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/e2e/fixture"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+)
+
+// rollupBound is for KMSPluginsDegraded, from the API server's first answer.
+const rollupBound = 30 * time.Second
+
+// sealed are the faults of a plugin whose remote KMS does nothing any more.
+var sealed = []string{"unhealthy vault is sealed", "refuse-encrypt", "refuse-decrypt"}
+
+// The power of the node is cut, with kube-apiserver's plugin healthy or unhealthy after it,
+// and with the reporter's file in a mounted ConfigMap or in an annotation.
+func testNodeRebooted(t *testing.T) {
+	h := newScenario(t, true)
+	h.awaitHealthy(apiservers.All...)
+	h.premiseConfigMap()
+	h.premisePod(premise)
+	_, err := h.Kubectl(h.ctx, "", "-n", "default", "wait", "--for=condition=Ready", "pod/"+premise, "--timeout=60s")
+	h.must(err)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		_ = h.FaultsAtStart(h.writeKey())
+		_, _ = h.Kubectl(ctx, "", "-n", "default", "delete", "--ignore-not-found", "--now", "pod/"+premise, "pod/"+premiseNew, "configmap/"+premise)
+		_ = h.Install(ctx, h.version, fixture.Configuration)
+	})
+	for _, boot := range []struct {
+		source  v1alpha1.ConfigSource
+		healthy bool
+		long    bool
+	}{
+		{v1alpha1.ConfigSourceAnnotation, false, false},
+		{v1alpha1.ConfigSourceAnnotation, true, true},
+		{v1alpha1.ConfigSourceConfigMap, true, true},
+		{v1alpha1.ConfigSourceConfigMap, false, true},
+	} {
+		if boot.long && testing.Short() {
+			continue
+		}
+		h.reboot(boot.source, boot.healthy)
+	}
+	h.must(h.Install(h.ctx, h.version, fixture.Configuration))
+	h.must(h.AwaitOperator(h.ctx))
+	h.awaitHealthy(apiservers.All...)
+}
+
+// reboot cuts the power and measures what follows.
+func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
+	h.t.Helper()
+	h.deliverBy(source)
+	name := fmt.Sprintf("plugin %s, %s", map[bool]string{true: "healthy", false: "unhealthy"}[healthy], source)
+	took := func(what string, d time.Duration, bound string) {
+		times.took("reboot", name+": "+what, d, noTime, bound)
+		h.t.Logf("%s: %s: %s", name, what, d.Round(10*time.Millisecond))
+	}
+	if !healthy {
+		h.must(h.FaultsAtStart(h.writeKey(), sealed...))
+	}
+	h.must(h.node().PowerCut())
+	on := time.Now()
+	h.must(h.node().PowerOn(h.ctx))
+	answers := h.awaitAnswers()
+	took("power-on to the API server's first answer", answers.Sub(on), "")
+	if source == v1alpha1.ConfigSourceConfigMap && !healthy {
+		h.doesNotStart(on, answers)
+	} else {
+		process := h.awaitProcess(reporterPods[apiservers.Kube], time.Minute)
+		took("power-on to the reporter's process", process.Sub(on), "")
+		report, err := h.seen.Await(h.ctx, apiservers.Kube, on, time.Minute, "a report of after the reboot", func(s fixture.State) error {
+			return s.Fresh(h.node().Name, process)
+		})
+		h.must(err)
+		took("power-on to the first report", report.At.Sub(on), "")
+		// It can precede the answer to our own question.
+		took("the API server's first answer to the first report", max(0, report.At.Sub(answers)), "")
+		if !healthy {
+			h.degradedAfter(answers, took)
+		}
+	}
+	operator := h.awaitProcess(operatorPods, time.Minute)
+	took("power-on to the operator's process", operator.Sub(on), "")
+	h.checkPremise(on, healthy)
+	if !healthy {
+		healed := h.heal()
+		process := h.awaitProcess(reporterPods[apiservers.Kube], 4*time.Minute)
+		took("the plugin's recovery to the reporter's process", max(0, process.Sub(healed)), "")
+		h.truthful(on, healed)
+	}
+	h.must(h.node().AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
+	h.await(4*time.Minute, "everything is healthy", func() error { return h.allFresh(time.Now().Add(-5 * interval)) })
+	h.await(4*time.Minute, "the pod that mounts a ConfigMap runs", func() error { return h.started(premise, on) })
+	if healthy {
+		h.noAlarm(on)
+	}
+}
+
+// deliverBy installs the operator as on a single node, with a source of the file for
+// kube-apiserver's companion, and waits until the companion has it.
+func (h *scenario) deliverBy(source v1alpha1.ConfigSource) {
+	h.t.Helper()
+	config := strings.Replace(fixture.Configuration, "container: kube-apiserver\n", "container: kube-apiserver\n  configSource: "+string(source)+"\n", 1)
+	h.must(h.Install(h.ctx, h.version, config, fixture.StartDuringPluginOutage))
+	h.must(h.AwaitOperator(h.ctx))
+	h.await(2*time.Minute, "the companion has its file by "+string(source), func() error {
+		pod, err := h.companion()
+		if err != nil {
+			return err
+		}
+		mounts := false
+		for _, v := range pod.Spec.Volumes {
+			mounts = mounts || v.ConfigMap != nil
+		}
+		if mounts != (source == v1alpha1.ConfigSourceConfigMap) || !fixture.Ready(pod) {
+			return fmt.Errorf("mounts a ConfigMap: %t; Ready: %t", mounts, fixture.Ready(pod))
+		}
+		return nil
+	})
+	since := time.Now()
+	h.await(time.Minute, "everything is healthy", func() error { return h.allFresh(since) })
+}
+
+// allFresh has nothing against healthy API servers that were checked after a time.
+func (h *scenario) allFresh(since time.Time) error {
+	var errs []error
+	for _, server := range apiservers.All {
+		s, err := h.Now(h.ctx, server)
+		if err != nil {
+			return err
+		}
+		errs = append(errs, s.Healthy(), s.Fresh(h.node().Name, since))
+	}
+	return errors.Join(errs...)
+}
+
+func (h *scenario) companion() (*corev1.Pod, error) {
+	pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/target=" + apiservers.Kube.Name})
+	if err != nil {
+		return nil, err
+	}
+	if len(pods.Items) != 1 {
+		return nil, fmt.Errorf("%d companions", len(pods.Items))
+	}
+	return &pods.Items[0], nil
+}
+
+// awaitProcess returns when the process of our container in such a pod began.
+func (h *scenario) awaitProcess(podPrefix string, limit time.Duration) time.Time {
+	h.t.Helper()
+	container := reporterContainer
+	if podPrefix == operatorPods {
+		container = operatorContainer
+	}
+	var started time.Time
+	h.await(limit, "a process of "+podPrefix, func() error {
+		found, err := h.node().Processes(h.ctx, podPrefix, container)
+		if err == nil && len(found) != 1 {
+			err = fmt.Errorf("%d processes", len(found))
+		}
+		if err == nil {
+			started = found[0].Started
+		}
+		return err
+	})
+	return started
+}
+
+// degradedAfter requires the roll-up to report the plugin soon after the API server answers.
+func (h *scenario) degradedAfter(answers time.Time, took func(string, time.Duration, string)) {
+	h.t.Helper()
+	degraded, err := h.seen.Await(h.ctx, apiservers.Kube, answers.Add(-time.Second), 2*time.Minute, "KMSPluginsDegraded is True", func(s fixture.State) error {
+		return s.Is(rollup.Degraded, "True", rollup.PluginUnhealthy)
+	})
+	h.must(err)
+	late := max(0, degraded.At.Sub(answers))
+	took("the API server's first answer to KMSPluginsDegraded=True", late, rollupBound.String())
+	atMost(h, "the API server's first answer to KMSPluginsDegraded=True", late, rollupBound)
+}
+
+// doesNotStart requires a companion that mounts a ConfigMap not to start while ConfigMaps
+// cannot be decrypted.
+func (h *scenario) doesNotStart(on, answers time.Time) {
+	h.t.Helper()
+	check := func() error {
+		pod, err := h.companion()
+		if err != nil {
+			return err
+		}
+		return h.cannotMount(pod, on)
+	}
+	h.await(time.Minute, "the companion cannot mount its ConfigMap", check)
+	for time.Since(answers) < time.Minute {
+		found, err := h.node().Processes(h.ctx, reporterPods[apiservers.Kube], reporterContainer)
+		h.must(err)
+		if len(found) > 0 {
+			h.t.Fatalf("the companion runs: %v", found)
+		}
+		time.Sleep(interval)
+	}
+	h.must(check())
+	c := h.now(apiservers.Kube).Conditions[rollup.Degraded]
+	h.t.Logf("a minute after the API server's first answer the companion with a mounted ConfigMap does not run; KMSPluginsDegraded is %s (%s): %s", c.Status, c.Reason, c.Message)
+}
+
+// cannotMount has nothing against a pod that has not started since a time because of its
+// volumes. A container of before stays Terminated, that of a new pod is in ContainerCreating.
+func (h *scenario) cannotMount(pod *corev1.Pod, on time.Time) error {
+	if len(pod.Status.ContainerStatuses) == 0 {
+		return fmt.Errorf("%s has no status", pod.Name)
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		before := c.State.Terminated != nil && c.State.Terminated.StartedAt.Time.Before(on)
+		creating := c.State.Waiting != nil && c.State.Waiting.Reason == "ContainerCreating"
+		if !before && !creating {
+			return fmt.Errorf("%s: %+v", pod.Name, c.State)
+		}
+	}
+	events, err := h.Kube.CoreV1().Events(pod.Namespace).List(h.ctx, metav1.ListOptions{FieldSelector: "reason=FailedMount,involvedObject.uid=" + string(pod.UID)})
+	if err != nil {
+		return err
+	}
+	for _, e := range events.Items {
+		if e.LastTimestamp.After(on) && strings.Contains(e.Message, "MountVolume.SetUp failed") {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s has no event FailedMount of after the reboot", pod.Name)
+}
+
+// premise is a pod that has nothing to do with this project, and mounts a ConfigMap;
+// premiseNew is one that is created while the plugin is unhealthy.
+const (
+	premise    = "mounts-a-configmap"
+	premiseNew = "mounts-a-configmap-too"
+)
+
+func (h *scenario) premiseConfigMap() {
+	h.t.Helper()
+	_, err := h.Kubectl(h.ctx, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+premise+", namespace: default}\ndata: {a: b}\n", "apply", "-f", "-")
+	h.must(err)
+}
+
+func (h *scenario) premisePod(name string) {
+	h.t.Helper()
+	_, err := h.Kubectl(h.ctx, `apiVersion: v1
+kind: Pod
+metadata: {name: `+name+`, namespace: default}
+spec:
+  automountServiceAccountToken: false
+  terminationGracePeriodSeconds: 0
+  tolerations: [{operator: Exists}]
+  containers: [{name: hold, image: registry.invalid/e2e/pause:v1, volumeMounts: [{name: file, mountPath: /file}]}]
+  volumes: [{name: file, configMap: {name: `+premise+`}}]
+`, "apply", "-f", "-")
+	h.must(err)
+}
+
+// checkPremise requires pods that mount a ConfigMap to run after a reboot with a healthy
+// plugin, and not with an unhealthy one.
+func (h *scenario) checkPremise(on time.Time, healthy bool) {
+	h.t.Helper()
+	if healthy {
+		h.await(time.Minute, "a pod that mounts a ConfigMap runs", func() error { return h.started(premise, on) })
+		return
+	}
+	h.premisePod(premiseNew)
+	for _, name := range []string{premise, premiseNew} {
+		var pod *corev1.Pod
+		h.await(time.Minute, name+" cannot mount its ConfigMap", func() (err error) {
+			if pod, err = h.Kube.CoreV1().Pods("default").Get(h.ctx, name, metav1.GetOptions{}); err != nil {
+				return err
+			}
+			return h.cannotMount(pod, on)
+		})
+		state, _ := json.Marshal(pod.Status.ContainerStatuses[0].State)
+		h.t.Logf("with an unhealthy plugin pod %s: %s", name, state)
+	}
+	_, err := h.Kubectl(h.ctx, "", "-n", "default", "delete", "--now", "pod/"+premiseNew)
+	h.must(err)
+}
+
+// started has nothing against a pod whose container has started since a time.
+func (h *scenario) started(name string, since time.Time) error {
+	pod, err := h.Kube.CoreV1().Pods("default").Get(h.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if c := pod.Status.ContainerStatuses; len(c) != 1 || c[0].State.Running == nil || c[0].State.Running.StartedAt.Time.Before(since.Add(-time.Second)) {
+		return fmt.Errorf("%+v", c)
+	}
+	return nil
+}
+
+// heal ends the faults of kube-apiserver's plugin, and those after its next start.
+func (h *scenario) heal() time.Time {
+	h.t.Helper()
+	h.must(h.FaultsAtStart(h.writeKey()))
+	h.do(h.pluginOf(apiservers.Kube), "heal")
+	return time.Now()
+}
+
+// truthful requires that nothing checked while the plugin was unhealthy was reported as
+// healthy. A report shows the time to the second.
+func (h *scenario) truthful(from, to time.Time) {
+	h.t.Helper()
+	for _, s := range h.seen.States(apiservers.Kube, from) {
+		for _, e := range s.Reports[h.node().Name] {
+			if e.Status == health.Healthy && e.LastChecked.After(from) && e.LastChecked.Before(to.Truncate(time.Second)) {
+				h.t.Errorf("key %s is reported healthy at %s, while its plugin was unhealthy", e.KeyID, e.LastChecked.Format(time.TimeOnly))
+				return
+			}
+		}
+	}
+}
+
+// noAlarm requires that no condition became bad since a time, with healthy plugins.
+func (h *scenario) noAlarm(since time.Time) {
+	h.t.Helper()
+	for _, server := range apiservers.All {
+		for _, s := range h.seen.States(server, since) {
+			if err := s.Is(rollup.Degraded, "False", rollup.AsExpected); err != nil {
+				h.t.Errorf("%s after power-on: %v", s.At.Sub(since).Round(time.Millisecond), err)
+				break
+			}
+		}
+	}
+}
