@@ -71,7 +71,7 @@ CLUSTER := .tools/cluster-$(KUBERNETES_VERSION)-$(ETCD_VERSION)
 
 # Another program of Kubernetes is one more word here, and a `tool` line in test/tools/cluster/go.mod.
 CLUSTER_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
-E2E_PROGRAMS := $(CLUSTER_PROGRAMS) kube-proxy kube-scheduler kubelet sample-apiserver
+E2E_PROGRAMS := $(CLUSTER_PROGRAMS) kube-proxy kube-scheduler kubelet sample-apiserver crane
 
 # Without these a server calls itself v0.0.0, which its clients reject.
 KUBERNETES_LDFLAGS = $(addprefix -X k8s.io/component-base/version., \
@@ -88,6 +88,9 @@ $(CLUSTER)/etcd:
 
 $(CLUSTER)/sample-apiserver:
 	@test/tools/build.sh $@ test/tools/cluster k8s.io/sample-apiserver '$(KUBERNETES_LDFLAGS)' 'half a minute'
+
+$(CLUSTER)/crane: test/tools/registry/go.mod
+	@test/tools/build.sh $@ $(<D) github.com/google/go-containerregistry/cmd/crane '' 'half a minute'
 
 $(CLUSTER)/kube%:
 	@test/tools/build.sh $@ test/tools/cluster k8s.io/kubernetes/cmd/kube$* '$(KUBERNETES_LDFLAGS)' '4 to 8 minutes on 2 cores'

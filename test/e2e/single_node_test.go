@@ -26,6 +26,7 @@ func TestSingleNode(t *testing.T) {
 		{"credential rotation", testCredentialRotation},
 		{"operator killed in each step", testOperatorKilledInEachStep},
 		{"upgrade and back", testUpgradeAndBack},
+		{"disconnected", testDisconnected},
 		{"soak", testSoak},
 		{"KMS turned off", testKMSTurnedOff},
 		{"power cuts", testPowerCuts},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,17 +12,20 @@ import (
 
 // InternalServer is the URL of the API servers' load balancer, as OpenShift's api-int: the
 // kubelets and kube-proxies of a cluster with several nodes use it.
-const InternalServer = "https://" + balancerIP + ":6443"
+const InternalServer = "https://" + balancerIP + ":" + balancerPort
 
 // balancerIP is that of the bridge.
-const balancerIP = "192.168.126.1"
+const (
+	balancerIP   = "192.168.126.1"
+	balancerPort = "6443"
+)
 
 // dialTimeout is for an API server whose node is cut off.
 const dialTimeout = time.Second
 
 // balance forwards each connection to a kube-apiserver that accepts it, one after the other.
 func (c *Cluster) balance() (net.Listener, error) {
-	listener, err := namespaces(c.bridge.pid()).listen("tcp", balancerIP+":6443")
+	listener, err := namespaces(c.bridge.pid()).listen(net.JoinHostPort(balancerIP, balancerPort))
 	if err != nil {
 		return nil, err
 	}
@@ -61,24 +63,4 @@ func (c *Cluster) forward(client net.Conn, turn int) {
 		both.Wait()
 		return
 	}
-}
-
-// listen listens in the network namespace.
-func (n namespaces) listen(network, address string) (net.Listener, error) {
-	type result struct {
-		net.Listener
-		error
-	}
-	results := make(chan result, 1)
-	go func() {
-		runtime.LockOSThread() // for good
-		if err := n.enter("net"); err != nil {
-			results <- result{nil, err}
-			return
-		}
-		listener, err := net.Listen(network, address)
-		results <- result{listener, err}
-	}()
-	r := <-results
-	return r.Listener, r.error
 }

@@ -28,6 +28,7 @@ const (
 )
 
 const (
+	podCIDR     = "10.128.0.0/16"
 	serviceCIDR = "172.30.0.0/16"
 	serviceIP   = "172.30.0.1"
 	dnsIP       = "172.30.0.10"

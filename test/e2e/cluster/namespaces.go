@@ -93,22 +93,26 @@ func (n namespaces) enter(kinds ...string) error {
 
 // dial connects to an IP address as a process in the network namespace does.
 func (n namespaces) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	type result struct {
-		net.Conn
-		error
-	}
-	results := make(chan result, 1)
+	return inNetwork(n, func() (net.Conn, error) { return new(net.Dialer).DialContext(ctx, network, address) })
+}
+
+// listen listens on an IP address as a process in the network namespace does.
+func (n namespaces) listen(address string) (net.Listener, error) {
+	return inNetwork(n, func() (net.Listener, error) { return net.Listen("tcp", address) })
+}
+
+// inNetwork makes a socket, which stays in the network namespace that it is made in.
+func inNetwork[T any](n namespaces, open func() (T, error)) (socket T, err error) {
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		runtime.LockOSThread() // for good
-		if err := n.enter("net"); err != nil {
-			results <- result{nil, err}
-			return
+		if err = n.enter("net"); err == nil {
+			socket, err = open()
 		}
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
-		results <- result{conn, err}
 	}()
-	r := <-results
-	return r.Conn, r.error
+	<-done
+	return socket, err
 }
 
 func (c *child) pid() int { return c.cmd.Process.Pid }

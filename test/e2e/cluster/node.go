@@ -271,6 +271,8 @@ restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "/usr/lib/cni"
 conf_dir = "/etc/cni/net.d"
+[plugins."io.containerd.grpc.v1.cri".registry]
+config_path = "%s"
 `
 
 const cniConfig = `{"cniVersion": "0.4.0", "name": "pods", "plugins": [
@@ -280,7 +282,7 @@ const cniConfig = `{"cniVersion": "0.4.0", "name": "pods", "plugins": [
 `
 
 func (n *Node) startContainerd(ctx context.Context) error {
-	if err := n.WriteFile("/etc/containerd/config.toml", fmt.Appendf(nil, containerdConfig, PauseImage), 0o644); err != nil {
+	if err := n.WriteFile("/etc/containerd/config.toml", fmt.Appendf(nil, containerdConfig, PauseImage, hostsDir), 0o644); err != nil {
 		return err
 	}
 	// There is no upstream server: an unknown name fails at once.
@@ -331,6 +333,18 @@ func (n *Node) importArchive(ctx context.Context, archive string) error {
 
 func (n *Node) ctr(ctx context.Context, args ...string) (string, error) {
 	return n.Run(ctx, "ctr", append([]string{"--namespace=k8s.io"}, args...)...)
+}
+
+// Images are the names of all that the node has.
+func (n *Node) Images(ctx context.Context) ([]string, error) {
+	out, err := n.ctr(ctx, "images", "list", "--quiet")
+	return strings.Fields(out), err
+}
+
+// RemoveImages removes some, and what no other image needs of them.
+func (n *Node) RemoveImages(ctx context.Context, names ...string) error {
+	_, err := n.ctr(ctx, append([]string{"images", "remove", "--sync"}, names...)...)
+	return err
 }
 
 func (n *Node) startKubelet() error {
@@ -403,7 +417,7 @@ func (n *Node) startNetwork() error {
 		return err
 	}
 	err = n.keep("kube-proxy", binariesDir+"/kube-proxy", "--kubeconfig="+pkiDir+"/kube-proxy.kubeconfig",
-		"--hostname-override="+n.Name, "--cluster-cidr=10.128.0.0/16", "--conntrack-max-per-core=0", "--proxy-mode=iptables")
+		"--hostname-override="+n.Name, "--cluster-cidr="+podCIDR, "--conntrack-max-per-core=0", "--proxy-mode=iptables")
 	if err != nil {
 		return err
 	}
