@@ -174,7 +174,7 @@ func (h *scenario) pulledOnce(v *fixture.Version, since time.Time) {
 				continue
 			}
 			h.t.Logf("%s/%s: %s", e.InvolvedObject.Namespace, e.InvolvedObject.Name, e.Message)
-			proven = proven || strings.Contains(e.InvolvedObject.Name, "image")
+			proven = proven || strings.HasPrefix(e.InvolvedObject.Name, "kms-health-image-")
 			if strings.HasPrefix(e.Message, "Successfully pulled") {
 				pulled[image]++
 			}

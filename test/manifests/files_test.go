@@ -1,6 +1,8 @@
 package manifests
 
 import (
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -91,24 +93,105 @@ func TestReleaseFilesSayForWhichClustersTheyAre(t *testing.T) {
 	}
 }
 
-// A forgotten image must not be pulled from wherever a container runtime looks by
+var (
+	imageField = regexp.MustCompile(`(?m)^[ -]*image: *"?([^"\s]+)`)
+	imageEnv   = regexp.MustCompile(`name: [A-Z_]*IMAGE[A-Z_]*\s+value: *"?([^"\s]+)`)
+	ifOnNode   = regexp.MustCompile(`(?m)^[ -]*imagePullPolicy: IfNotPresent\b`)
+	dockerfile = regexp.MustCompile(`(?m)^FROM scratch AS (\S+)$`)
+)
+
+// Whoever mirrors or replaces the images of image-references has all that run: those of
+// the manifests with all components, which are those that the Dockerfile builds, and
+// nothing that the operator makes names another one. None is of a registry that could
+// exist: a forgotten one must not be pulled from wherever a container runtime looks by
 // default.
-func TestImagesAreOfNoRegistryThatCouldExist(t *testing.T) {
-	references, err := os.ReadFile(filepath.Join(root, "openshift/image-references"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	deployment, err := os.ReadFile(filepath.Join(root, "common/0000_50_kms-health-operator_10_deployment.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	images := regexp.MustCompile(`registry\.invalid/[a-z-]+:latest`).FindAllString(string(deployment), -1)
-	if len(images) != 2 {
-		t.Fatalf("images %v", images)
-	}
-	for _, image := range images {
-		if !strings.Contains(string(references), `"`+image+`"`) {
-			t.Errorf("a release does not replace %s", image)
+func TestImageReferencesNameAllImages(t *testing.T) {
+	references := imageReferences(t)
+	used := map[string]bool{}
+	for file, content := range textFiles(t, root, "../../bindata") {
+		fields := imageField.FindAllStringSubmatch(content, -1)
+		if len(fields) != len(ifOnNode.FindAllString(content, -1)) {
+			t.Errorf("%s: an image that is on the node is pulled again", file)
+		}
+		for _, match := range append(fields, imageEnv.FindAllStringSubmatch(content, -1)...) {
+			// The operator's files have the image of its configuration.
+			if image := match[1]; strings.HasPrefix(image, "{{") && !strings.Contains(content, "image: {{ json .Image }}") {
+				t.Errorf("%s: image %s", file, image)
+			} else if !strings.HasPrefix(image, "{{") {
+				used[image] = true
+			}
 		}
 	}
+	for _, v := range []string{string(v1alpha1.OperatorOpenShift), string(v1alpha1.OperatorKubernetes)} {
+		config, err := v1alpha1.DecodeOperator([]byte(v))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config.Image != "" {
+			t.Errorf("a shipped configuration has an image, %s, where REPORTER_IMAGE is what a release replaces", config.Image)
+		}
+	}
+	built, err := os.ReadFile("../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, match := range dockerfile.FindAllStringSubmatch(string(built), -1) {
+		want = append(want, "registry.invalid/kms-health-"+match[1]+":latest")
+	}
+	slices.Sort(want)
+	if got := slices.Sorted(maps.Keys(used)); !slices.Equal(got, want) || len(want) == 0 {
+		t.Errorf("the manifests use images %q, want those of the Dockerfile: %q", got, want)
+	}
+	if !slices.Equal(references, want) {
+		t.Errorf("image-references has images %q, want %q", references, want)
+	}
+}
+
+// imageReferences are the images that a release replaces.
+func imageReferences(t *testing.T) (images []string) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(root, "openshift/image-references"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stream struct {
+		Spec struct {
+			Tags []struct {
+				Name string
+				From struct{ Kind, Name string }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(raw, &stream); err != nil {
+		t.Fatal(err)
+	}
+	for _, tag := range stream.Spec.Tags {
+		if tag.From.Kind != "DockerImage" || !strings.Contains(tag.From.Name, "/"+tag.Name+":") {
+			t.Errorf("image-references: %+v", tag)
+		}
+		images = append(images, tag.From.Name)
+	}
+	slices.Sort(images)
+	return images
+}
+
+// textFiles are the YAML files of folders and all folders below them, by path.
+func textFiles(t *testing.T, folders ...string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, folder := range folders {
+		err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".yaml" {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			files[path] = string(content)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
 }
