@@ -106,7 +106,11 @@ func packets(all []cluster.Traffic, to string) int {
 	return all[slices.IndexFunc(all, func(c cluster.Traffic) bool { return c.To == to })].Packets
 }
 
-// noTrafficOutside prints where packets were sent to.
+// packetTable is what the run prints at its end.
+var packetTable string
+
+// noTrafficOutside requires no packet to have been sent to the outside, and prints where
+// they were sent to.
 func (h *scenario) noTrafficOutside() {
 	h.t.Helper()
 	var out strings.Builder
@@ -123,7 +127,8 @@ func (h *scenario) noTrafficOutside() {
 		}
 	}
 	_ = w.Flush()
-	h.t.Logf("packets from the node and its pods:\n%s", out.String())
+	packetTable = "packets from the node and its pods:\n" + out.String()
+	h.t.Log(packetTable)
 }
 
 // servedImages requires the mirror to have served the manifest, the configuration and the
