@@ -88,7 +88,7 @@ func (h *scenario) countTraffic() {
 		_ = conn.Close()
 	}
 	for _, c := range h.traffic() {
-		if want := map[string]int{"name server of the node": 1, "gateway, other than the mirror": 1, "anything else": 2}[c.To]; c.Packets < want {
+		if want := map[string]int{"name server of the node": 1, "gateway, other ports": 1, "anything else": 2}[c.To]; c.Packets < want {
 			h.t.Fatalf("%d packets to %s are counted, want %d", c.Packets, c.To, want)
 		}
 	}
