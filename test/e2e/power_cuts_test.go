@@ -136,7 +136,7 @@ func (h *scenario) cutDuring(c change, after time.Duration, unhealthy bool) {
 		}
 		h.truthful(on, healed)
 	} else {
-		defer h.neverDegraded(name, on)
+		defer h.neverDegraded(apiservers.Kube, name, on)
 	}
 	if err := <-changed; err != nil {
 		h.t.Fatalf("%s: %v", name, err)
@@ -164,11 +164,11 @@ func repeat(ctx context.Context, steps []func(context.Context) error) error {
 }
 
 // neverDegraded requires that no plugin was reported as unhealthy since a time.
-func (h *scenario) neverDegraded(name string, since time.Time) {
+func (h *scenario) neverDegraded(server apiservers.Server, name string, since time.Time) {
 	h.t.Helper()
-	for _, s := range h.seen.States(apiservers.Kube, since) {
+	for _, s := range h.seen.States(server, since) {
 		if c := s.Conditions[rollup.Degraded]; c.Status == operatorcr.True {
-			h.t.Errorf("%s: %s after power-on KMSPluginsDegraded is True: %s", name, s.At.Sub(since).Round(time.Millisecond), c.Message)
+			h.t.Errorf("%s: %s after it began, KMSPluginsDegraded of %s is True: %s", name, s.At.Sub(since).Round(time.Millisecond), server.Name, c.Message)
 			return
 		}
 	}
