@@ -128,7 +128,7 @@ func (x *execution) run(ctx context.Context) error {
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
-			return err
+			return errors.Join(err, x.late)
 		}
 	}
 	return x.late

@@ -254,6 +254,7 @@ func (p *planner) deliver(choice Choice) error {
 		p.prune()
 		p.state.InTarget = choice.Delivery.InOwnersPods() || p.inTarget()
 	}
+	p.renewCAs()
 	p.plan.Apply = slices.Concat(p.plan.Apply, identity)
 	// Identities come before what uses them.
 	rank := map[string]int{"Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2, "ConfigMap": 3}

@@ -196,6 +196,23 @@ func (p *planner) deleteOf(phase Phase) {
 	}
 }
 
+// renewCAs plans the CA of objects that stay as they are. A replacement may take long, and
+// what it replaces still reports.
+func (p *planner) renewCAs() {
+	written := map[string]bool{}
+	for _, o := range slices.Concat(p.plan.Apply, p.plan.Workloads, p.plan.LiveFiles, p.plan.Copied, p.plan.Delete) {
+		written[apply.Key(o)] = true
+	}
+	for _, o := range p.Own {
+		if written[apply.Key(o)] || o.GetDeletionTimestamp() != nil {
+			continue
+		}
+		if renewed, changed := withCA(o, p.CA); changed {
+			p.plan.RenewCA = append(p.plan.RenewCA, renewed)
+		}
+	}
+}
+
 // renew plans what an Unmanaged target still gets: credentials and the CA before they
 // expire, so that pausing management breaks no report.
 func (p *planner) renew() {
@@ -205,11 +222,7 @@ func (p *planner) renew() {
 			p.plan.Credentials = append(p.plan.Credentials, CredentialsWanted{kind, p.Target.Namespace, name})
 		}
 	}
-	for _, o := range p.Own {
-		if renewed, changed := withCA(o, p.CA); changed {
-			p.plan.RenewCA = append(p.plan.RenewCA, renewed)
-		}
-	}
+	p.renewCAs()
 	p.plan.Status = Status{Unmanaged, "managementState is Unmanaged: credentials and the CA are renewed, and nothing else is changed"}
 	if p.Deleting {
 		p.plan.Status.Message += "; what is left of this target is removed when it is not"

@@ -84,7 +84,6 @@ func withCA(o *unstructured.Unstructured, ca []byte) (patch *unstructured.Unstru
 
 // renewCA replaces the CA in objects that are otherwise not changed.
 func (x *execution) renewCA(ctx context.Context) error {
-	var all []error
 	for _, patch := range x.plan.RenewCA { // one that fails, since its plugin is unhealthy, stops no other
 		raw, err := applybody.Marshal(patch.Object)
 		if err != nil {
@@ -95,10 +94,10 @@ func (x *execution) renewCA(ctx context.Context) error {
 		switch {
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // it has changed since, and the watch will deliver that
 		case err != nil:
-			all = append(all, fmt.Errorf("replace the CA of %s: %w", apply.Key(patch), err))
+			x.late = errors.Join(x.late, fmt.Errorf("replace the CA of %s: %w", apply.Key(patch), err))
 		default:
 			x.event("CARenewed", apply.Key(patch))
 		}
 	}
-	return errors.Join(all...)
+	return nil
 }

@@ -115,3 +115,22 @@ func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testi
 		t.Errorf("KMS is off: %s, deletes %s", plan.Phase, names(plan.Delete))
 	}
 }
+
+// A replacement may take long, for example of an image that does not exist.
+func TestReportersToBeReplacedGetANewCA(t *testing.T) {
+	for name, encrypted := range map[string]bool{"ConfigMap": false, "Pod": true} {
+		two := pods(apiPod("a", "1"), apiPod("b", "2"))
+		before := func(s *Snapshot) { s.CA = []byte("before") }
+		first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, two, before, encryptsConfigMaps(encrypted)))
+		s := fixture(t, v1alpha1.DeliveryCompanion, two, delivered(t, first), before, encryptsConfigMaps(encrypted))
+		s.Config.Image, s.Encryption.Live = "reporter:2", set(2)
+		if plan := planOf(t, s); len(plan.RenewCA) > 0 {
+			t.Errorf("%s: renews the CA of %s", name, names(plan.RenewCA))
+		}
+		s.CA = []byte("after")
+		renewed := planOf(t, s).RenewCA
+		if want := map[bool]int{true: 2, false: 1}[encrypted]; len(renewed) < want || renewed[0].GetKind() != name && renewed[len(renewed)-1].GetKind() != name {
+			t.Errorf("%s: renews the CA of %s", name, names(renewed))
+		}
+	}
+}

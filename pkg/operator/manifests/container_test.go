@@ -72,3 +72,14 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 		}
 	}
 }
+
+func TestLocalServerIsThatOfTheNodeItself(t *testing.T) {
+	for server, local := range map[string]bool{
+		"https://localhost:6443": true, "https://LocalHost:6443": true, "https://127.0.0.1:6443": true, "https://[::1]:6443": true,
+		"https://[fd00::1]:443": false, "https://api-int.example.com:6443": false, "https://localhost.example.com": false, "": false,
+	} {
+		if IsLocal(server) != local {
+			t.Errorf("%q", server)
+		}
+	}
+}
