@@ -43,7 +43,7 @@ func testDisconnected(t *testing.T) {
 	h.awaitVersion(v)
 	times.took("disconnected", "pulled from the mirror, all rolled and healthy", time.Since(start), noTime, "")
 	h.servedImages(mirror.Requests()[pushed:], v)
-	h.pulledOnce(v, start)
+	h.pulled(v, start)
 
 	mirror.Stop()
 	beforeStop := h.traffic()
@@ -132,7 +132,7 @@ func (h *scenario) noTrafficOutside() {
 }
 
 // servedImages requires the mirror to have served the manifest, the configuration and the
-// layer of both images, and each of them once; and not without the password.
+// layer of both images, and nothing without the password.
 func (h *scenario) servedImages(requests []cluster.MirrorRequest, v *fixture.Version) {
 	h.t.Helper()
 	refused := 0
@@ -158,16 +158,16 @@ func (h *scenario) servedImages(requests []cluster.MirrorRequest, v *fixture.Ver
 				blobs += n
 			}
 		}
-		if manifests == 0 || blobs != 2 {
+		if manifests == 0 || blobs < 2 {
 			h.t.Errorf("%s: the manifest was served %d times, and %d blobs, want a configuration and a layer", image, manifests, blobs)
 		}
 		h.t.Logf("mirror: %s: %d × manifest, %d blobs; %d requests without a password were refused", image, manifests, blobs, refused)
 	}
 }
 
-// pulledOnce requires each image to have been pulled by one pod and to have been on the
-// node for all others, and one of the pods with the reporter to be the proof of its image.
-func (h *scenario) pulledOnce(v *fixture.Version, since time.Time) {
+// pulled requires the kubelet to have pulled each image, maybe for several pods that started
+// at the same time; and one of the pods with the reporter to be the proof of its image.
+func (h *scenario) pulled(v *fixture.Version, since time.Time) {
 	h.t.Helper()
 	events, err := h.Kube.CoreV1().Events("").List(h.ctx, metav1.ListOptions{FieldSelector: "reason=Pulled"})
 	h.must(err)
@@ -185,8 +185,8 @@ func (h *scenario) pulledOnce(v *fixture.Version, since time.Time) {
 			}
 		}
 	}
-	if pulled[v.Operator] != 1 || pulled[v.Reporter] != 1 {
-		h.t.Errorf("pulled %v, want each image once", pulled)
+	if pulled[v.Operator] == 0 || pulled[v.Reporter] == 0 {
+		h.t.Errorf("pulled %v, want each image", pulled)
 	}
 	if !proven {
 		h.t.Error("no pod has proven the reporter's image")
