@@ -147,8 +147,13 @@ func restartPolicyOf(pod *corev1.Pod, container string) corev1.RestartPolicy {
 }
 
 // brief reports whether a container ended soon after its start. One that ran for long,
-// and ended with its node, did not crash; nor is it known of one whose start is not.
+// and ended with its node, did not crash; nor is it known of one whose start is not, or whose
+// end was not seen: after a power cut the container runtime (reason Unknown) or the kubelet
+// (ContainerStatusUnknown) finds that it does not run.
 func brief(t *corev1.ContainerStateTerminated) bool {
+	if t.Reason == "Unknown" || t.Reason == "ContainerStatusUnknown" {
+		return false
+	}
 	return !t.StartedAt.IsZero() && t.FinishedAt.Sub(t.StartedAt.Time) < calm
 }
 

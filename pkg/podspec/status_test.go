@@ -39,6 +39,19 @@ func crashed(s corev1.ContainerStatus, restarts, code int32, message string) cor
 	return restarted(s, restarts, code, message, time.Second)
 }
 
+// unseen is the status of a container that was restarted twice, and that the container
+// runtime found ended when it started itself.
+func unseen(s corev1.ContainerStatus, reason string) corev1.ContainerStatus {
+	if s.State.Terminated == nil {
+		s = crashed(s, 2, 255, "")
+		s.LastTerminationState.Terminated.Reason = reason
+		return s
+	}
+	s.RestartCount = 2
+	s.State.Terminated.Reason = reason
+	return s
+}
+
 func TestContainerStatus(t *testing.T) {
 	starting, running, completed := Status{Phase: Starting}, Status{Phase: Running}, Status{Phase: Completed}
 	failing := func(why string) Status { return Status{Phase: Failing, Why: why} }
@@ -80,6 +93,9 @@ func TestContainerStatus(t *testing.T) {
 
 		{"it crashed once, and is started again at once", nil, containerEnded(1, time.Second), starting},
 		{"it crashed again", nil, crashed(containerEnded(2, time.Second), 1, 1, "the one before"), failing("CrashLoopBackOff, exit code 2")},
+		{"its end was not seen, after a power cut", nil, unseen(containerEnded(255, time.Second), "Unknown"), starting},
+		{"its end was not seen, by the kubelet", nil, unseen(containerEnded(137, time.Second), "ContainerStatusUnknown"), starting},
+		{"it runs after an end that was not seen", nil, unseen(containerRuns(time.Second), "Unknown"), running},
 		{"it ran for long, and ended with its node", nil, crashed(containerEnded(255, time.Hour), 9, 1, ""), starting},
 		{"its start is not known, as after the loss of its node", nil, func() corev1.ContainerStatus {
 			s := crashed(containerEnded(137, 0), 9, 1, "")
