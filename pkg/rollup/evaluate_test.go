@@ -137,6 +137,9 @@ func TestVerdicts(t *testing.T) {
 		{"third-party, one key of two is not written while its plugin is unhealthy", abc("2", "1")[:1], []operatorcr.Report{thirdParty("a", fresh, healthy("1", 200))}, stale, late, agreed},
 		{"third-party writes for many nodes: that of a stopped one is stale, its clock is not behind", two, []operatorcr.Report{written(5, thirdParty("a", fresh)), written(5, thirdParty("b", healthy("2", 3600))), written(5, thirdParty("c", fresh))}, stale, late, stale},
 		{"third-party, unhealthy", two[:1], []operatorcr.Report{thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed, keyUnhealthy},
+		{"third-party took over with a new pod: a report of the pod before does not count", []Node{since(600, on("a", "2"))}, []operatorcr.Report{from("a", every(3600, healthy("1", 900))), thirdParty("a", fresh)}, fine, observed, agreed},
+		{"ours took over with a new pod: a report of the pod before does not count", []Node{since(60, on("a", "2"))}, []operatorcr.Report{from("a", fresh), thirdParty("a", healthy("1", 90))}, fine, observed, agreed},
+		{"third-party and ours on one node, both of this pod", []Node{since(600, on("a", "2"))}, []operatorcr.Report{from("a", healthy("2", 30), healthy("1", 30)), thirdParty("a", fresh)}, fine, others, agreed},
 		{"third-party and ours on one node", two[:1], []operatorcr.Report{thirdParty("a", healthy("2", 200)), from("a", fresh)}, fine, observed, agreed},
 
 		// Clocks.

@@ -32,24 +32,31 @@ type Cleaning struct {
 //
 // A report is removed if its Node no longer exists, or is newer than the report; if KMS is
 // off; and if it has been stale for a QuietPeriod and its node has no pod of the target, or
-// reports in another form. A report that was removed and written again is removed when it
-// is stale, to avoid a conflict with a reporter that still writes.
+// reports in another form. With a fresh report in another form, from after the node's pod was
+// made, one from before is removed a QuietPeriod after that. A report that was removed and
+// written again is removed when it is stale, to avoid a conflict with a reporter that still
+// writes.
 func Leftovers(in *Cleaning) (gone []operatorcr.Report, again time.Time) {
-	expected := make(map[string]bool, len(in.Nodes))
+	expected := make(map[string]*Node, len(in.Nodes))
 	for i := range in.Nodes {
-		expected[in.Nodes[i].Name] = !in.Nodes[i].withoutPlugins()
+		if n := &in.Nodes[i]; !n.withoutPlugins() {
+			expected[n.Name] = n
+		}
 	}
-	fresh := make(map[operatorcr.Ref]bool, len(in.Reports))
+	fresh := make(map[operatorcr.Ref]time.Time, len(in.Reports)) // the newest entry of each
 	for i := range in.Reports {
 		r := &in.Reports[i]
-		if _, stale := last(r); !in.Now.After(stale) {
-			fresh[r.Ref()] = true
+		if newest, stale := last(r); !in.Now.After(stale) {
+			fresh[r.Ref()] = newest
 		}
 	}
 	for i := range in.Reports {
 		r := &in.Reports[i]
-		otherwise := fresh[operatorcr.Ref{Node: r.Node, Form: operatorcr.FormCondition}] && r.Form != operatorcr.FormCondition || fresh[operatorcr.Ref{Node: r.Node, Form: operatorcr.FormTyped}] && r.Form != operatorcr.FormTyped
-		due, goes := in.due(r, !expected[r.Node] || otherwise)
+		node, other := expected[r.Node], fresh[operatorcr.Ref{Node: r.Node, Form: otherForm(r.Form)}]
+		due, goes := in.due(r, node == nil || !other.IsZero())
+		if newest, _ := last(r); goes && node != nil && newest.Before(node.PodSince) && !other.Before(node.PodSince) {
+			due = earliest(due, node.PodSince.Add(QuietPeriod))
+		}
 		switch {
 		case !goes:
 		case in.Now.Before(due):
@@ -59,6 +66,13 @@ func Leftovers(in *Cleaning) (gone []operatorcr.Report, again time.Time) {
 		}
 	}
 	return gone, again
+}
+
+func otherForm(f operatorcr.Form) operatorcr.Form {
+	if f == operatorcr.FormCondition {
+		return operatorcr.FormTyped
+	}
+	return operatorcr.FormCondition
 }
 
 // due is when a report may be removed, if at all. idle means that no reporter should

@@ -78,6 +78,9 @@ func TestLeftovers(t *testing.T) {
 		{"both forms are written", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", fresh), typed("a", fresh)}, nil, in(115 + 180)},
 		{"both forms are stale: the last report is kept", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), typed("a", old)}, nil, never},
 		{"third-party reporter took over", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), thirdParty("a", fresh)}, []string{"a Condition"}, never},
+		{"third-party reporter took over with a new pod", Cleaning{Nodes: []Node{since(179, on("a", "2"))}, Made: abcMade}, []operatorcr.Report{from("a", every(3600, healthy("2", 900))), thirdParty("a", fresh)}, nil, in(1)},
+		{"third-party reporter took over with a new pod, a QuietPeriod ago", Cleaning{Nodes: []Node{since(180, on("a", "2"))}, Made: abcMade}, []operatorcr.Report{from("a", every(3600, healthy("2", 900))), thirdParty("a", fresh)}, []string{"a Condition"}, never},
+		{"third-party reporter took over, and has not reported since the new pod", Cleaning{Nodes: []Node{since(180, on("a", "2"))}, Made: abcMade}, []operatorcr.Report{from("a", every(3600, healthy("2", 900))), thirdParty("a", healthy("2", 200))}, nil, never},
 
 		// Reports of third-party writers are not removed.
 		{"third-party: Node gone, off, older, idle", Cleaning{Off: true, Made: made(1, "a")}, []operatorcr.Report{thirdParty("a", old), thirdParty("z", old)}, nil, never},

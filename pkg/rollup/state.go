@@ -116,7 +116,8 @@ type formRows struct {
 }
 
 // nodeRows are the rows of one node from its reports in both forms: for each key the newest
-// entry counts, and none of a form that is no longer written while another one is.
+// entry counts, and none of a form that is no longer written, or not since the API server's
+// pod was made, while another one is.
 func nodeRows(reports []*operatorcr.Report, node *Node, now time.Time) (rows []Row, again time.Time) {
 	forms := make([]formRows, 0, 2)
 	for _, r := range reports {
@@ -130,6 +131,9 @@ func nodeRows(reports []*operatorcr.Report, node *Node, now time.Time) (rows []R
 	for i, f := range forms {
 		if i > 0 && !f.fresh {
 			break
+		}
+		if i > 0 && node != nil && f.newest.Before(node.PodSince) && !forms[0].newest.Before(node.PodSince) {
+			break // it is about the pod before
 		}
 		again = earliest(again, f.again)
 		if i == 0 {
