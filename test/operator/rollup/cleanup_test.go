@@ -111,11 +111,12 @@ func TestReportsOfBothFormsAreRemovedWithKMS(t *testing.T) {
 // removeReports removes all of them, as an administrator.
 func removeReports(t *testing.T, server apiservers.Server) {
 	t.Helper()
-	r := fixture.Resource(t, server)
-	if _, err := fixture.Client.Resource(controlplane.OperatorGVR(server.Resource)).Patch(context.Background(), controlplane.ClusterObject, "application/json-patch+json",
-		r.Removal(r.Reports), metav1.PatchOptions{}, "status"); err != nil {
-		t.Error(err)
-	}
+	fixture.Eventually(t, "the reports are removed, and none was written meanwhile", func() error {
+		r := fixture.Resource(t, server)
+		_, err := fixture.Client.Resource(controlplane.OperatorGVR(server.Resource)).Patch(context.Background(), controlplane.ClusterObject, "application/json-patch+json",
+			r.Removal(r.Reports), metav1.PatchOptions{}, "status")
+		return err
+	})
 }
 
 func withoutStatus(server apiservers.Server) map[string]any {

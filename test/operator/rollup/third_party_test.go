@@ -184,6 +184,9 @@ func TestUpgradeToAThirdPartyReporterAndBack(t *testing.T) {
 	if got := forms(fixture.Resource(t, apiservers.Kube)); len(got) != 6 {
 		t.Errorf("reports: %v", got)
 	}
+	for _, r := range reporters {
+		r.kill(t)
+	}
 	removeReports(t, apiservers.Kube)
 	removeTarget(t, op, reporters)
 }
