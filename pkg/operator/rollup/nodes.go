@@ -48,8 +48,9 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 		created[name] = n.Created.Time
 	}
 	expected = expect(t, s.Namespace, pods, reporters(t.Name, t.Sources.Cluster.OwnPods.All()), all, s.now)
-	if servers, known := s.servers(); t.OnlyNodeServer && known {
-		excuseUnreachable(expected, servers, s.now)
+	if t.OnlyNodeServer {
+		servers, container := s.servers()
+		excuseRestarts(expected, servers, container)
 	}
 	until := s.replaced.QuietUntil(resource.Nodes, s.now)
 	for i := range expected {
@@ -60,32 +61,30 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 	return expected, created, true
 }
 
-// servers are the pods of kube-apiserver, if a target has them.
-func (s *syncing) servers() (pods []*corev1.Pod, known bool) {
+// servers are the pods of kube-apiserver and the name of their container, if a target has
+// them.
+func (s *syncing) servers() (pods []*corev1.Pod, container string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.targets {
 		if t := &e.target; t.Resource == v1alpha1.ResourceKubeAPIServers && !t.NamespaceMissing && t.Sources != nil && t.Sources.Pods.Known() {
-			return slices.DeleteFunc(t.Sources.Pods.All(), func(p *corev1.Pod) bool { return p == nil }), true
+			return slices.DeleteFunc(t.Sources.Pods.All(), func(p *corev1.Pod) bool { return p == nil }), t.Container
 		}
 	}
-	return nil, false
+	return nil, ""
 }
 
-// excuseUnreachable excuses the silence of nodes whose kube-apiserver is not Ready, for
-// reporters that have no other.
-func excuseUnreachable(expected []rollup.Node, servers []*corev1.Pod, now time.Time) {
-	ready := map[string]bool{}
+// excuseRestarts excuses the silence of nodes whose kube-apiserver started or ended, for
+// reporters that have no other. One that runs, and is not Ready since its plugin is
+// unhealthy, accepts reports, and excuses nothing.
+func excuseRestarts(expected []rollup.Node, servers []*corev1.Pod, container string) {
 	for _, pod := range servers {
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && delivery.Alive(pod) {
-				ready[pod.Spec.NodeName] = true
-			}
+		at := slices.IndexFunc(expected, func(n rollup.Node) bool { return n.Name == pod.Spec.NodeName })
+		if at < 0 {
+			continue
 		}
-	}
-	for i := range expected {
-		if n := &expected[i]; !ready[n.Name] && n.QuietUntil.Before(now.Add(rollup.QuietPeriod)) {
-			n.QuietUntil = now.Add(rollup.QuietPeriod)
+		if until, _ := quiet(pod, container); until.After(expected[at].QuietUntil) {
+			expected[at].QuietUntil = until
 		}
 	}
 }
