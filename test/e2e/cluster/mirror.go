@@ -136,7 +136,7 @@ func (m *Mirror) Push(ctx context.Context, image *Image) (string, error) {
 	if err := image.Write(archive); err != nil {
 		return "", err
 	}
-	defer os.Remove(archive)
+	defer func() { _ = os.Remove(archive) }()
 	tag, err := name.NewTag(image.Name)
 	if err != nil {
 		return "", err

@@ -97,7 +97,10 @@ func (c *Cluster) startNode(ctx context.Context, index int) (_ *Node, err error)
 	if err := n.startContainerd(ctx); err != nil {
 		return nil, err
 	}
-	return n, n.importImages(ctx)
+	if err := n.importImages(ctx); err != nil {
+		return nil, err
+	}
+	return n, nil
 }
 
 func (n *Node) startFirst() error {
