@@ -15,8 +15,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 )
 
-// companions plans a pod beside each API server pod without a third-party reporter. Where a pod replaces an earlier one
-// beside the same API server, this is one node at a time.
+// companions plans a pod beside each API server pod without a third-party reporter. Where a
+// pod replaces an earlier one beside the same API server, this is one node at a time.
 func (p *planner) companions() error {
 	var sets [][]v1alpha1.Plugin
 	var next []*unstructured.Unstructured // replace earlier ones, and do not exist yet
