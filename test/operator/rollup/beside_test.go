@@ -232,7 +232,7 @@ func wrongOwners(o *unstructured.Unstructured) (wrong []string) {
 		if m.FieldsV1 == nil || m.Subresource != "status" {
 			continue
 		}
-		for _, name := range ownedConditions(m.FieldsV1.Raw) {
+		for _, name := range ownedConditions(m.FieldsV1.GetRawBytes()) {
 			ours := strings.HasPrefix(m.Manager, "kms-health-")
 			if ours != strings.HasPrefix(name, "KMS") || !ours && !strings.HasPrefix(name, m.Manager) && m.Manager != otherPrefix+"Stale" {
 				wrong = append(wrong, fmt.Sprintf("%s owns a part of condition %s", m.Manager, name))
