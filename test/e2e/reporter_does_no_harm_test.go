@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
@@ -278,9 +279,12 @@ func (h *scenario) scaleOperator(replicas int) {
 	})
 }
 
-// spoilFiles puts garbage into every ConfigMap of a reporter.
+// spoilFiles puts garbage into every ConfigMap of a reporter, and into the annotations of the
+// pods that have a copy of it.
 func (h *scenario) spoilFiles() {
 	h.t.Helper()
+	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "annotate", "--overwrite", "pod", "-l", manifests.DeliveryLabel, manifests.ConfigAnnotation+"=garbage: [")
+	h.must(err)
 	for _, namespace := range []string{fixture.Home, apiservers.OpenShift.Namespace} {
 		maps, err := h.Kube.CoreV1().ConfigMaps(namespace).List(h.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=kms-health-operator"})
 		h.must(err)
