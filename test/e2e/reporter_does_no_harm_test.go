@@ -52,14 +52,18 @@ func testReporterDoesNoHarm(t *testing.T) {
 		unharmed := h.watchAPIServers(apiservers.All...)
 		_, err := h.Kubectl(h.ctx, littleMemory, "apply", "-f", "-")
 		h.must(err)
-		h.await(time.Minute, "the policy is in force", func() error {
-			const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: harm, namespace: default}\nspec: {containers: [{name: kms-health, image: none}]}\n"
-			out, err := h.Kubectl(h.ctx, pod, "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.spec.containers[0].resources.limits.memory}")
-			if err == nil && out != "5Mi" {
-				err = fmt.Errorf("the limit is %q", out)
-			}
-			return err
-		})
+		limited := func(limit string) {
+			t.Helper()
+			h.await(time.Minute, "new pods have the limit "+limit, func() error {
+				const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: harm, namespace: default}\nspec: {containers: [{name: kms-health, image: none}]}\n"
+				out, err := h.Kubectl(h.ctx, pod, "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.spec.containers[0].resources.limits.memory}")
+				if err == nil && out != limit {
+					err = fmt.Errorf("the limit is %q", out)
+				}
+				return err
+			})
+		}
+		limited("5Mi")
 		t.Cleanup(func() { h.restore() })
 		h.deleteReporters()
 		h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
@@ -67,6 +71,7 @@ func testReporterDoesNoHarm(t *testing.T) {
 		t.Log(h.now(apiservers.Kube).Conditions["KMSHealthDelivery"].Message)
 		_, err = h.Kubectl(h.ctx, littleMemory, "delete", "-f", "-")
 		h.must(err)
+		limited("") // else the next ones have it for ever
 		h.deleteReporters()
 		h.awaitHealthy(apiservers.All...)
 		unharmed()
