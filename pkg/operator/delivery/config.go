@@ -62,7 +62,8 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured) {
 	hash := wanted[manifests.ConfigHashAnnotation]
 	for _, o := range p.own("Pod") {
 		is := o.GetAnnotations()
-		if o.GetLabels()[manifests.DeliveryLabel] != string(v1alpha1.DeliveryDaemonSet) || is[manifests.ConfigHashAnnotation] != hash || o.GetDeletionTimestamp() != nil || sameFiles(is, wanted) {
+		_, copied := is[manifests.ConfigAnnotation] // one that mounts the ConfigMap is being replaced
+		if !copied || o.GetLabels()[manifests.DeliveryLabel] != string(v1alpha1.DeliveryDaemonSet) || is[manifests.ConfigHashAnnotation] != hash || o.GetDeletionTimestamp() != nil || sameFiles(is, wanted) {
 			continue
 		}
 		patch := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}

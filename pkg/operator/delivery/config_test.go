@@ -143,6 +143,10 @@ func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 		s.Own = append(s.Own, pod)
 		s.Config.Probe.Interval.Duration = 90 * time.Second
 	})
+	mounting := pod.DeepCopy()
+	mounting.SetName("mounting")
+	mounting.SetAnnotations(map[string]string{manifests.ConfigHashAnnotation: template[manifests.ConfigHashAnnotation]})
+	s.Own = append(s.Own, mounting)
 	plan := planOf(t, s)
 	now := annotationsOf(plan.Workloads[0], "spec", "template", "metadata", "annotations")
 	if now[manifests.ConfigAnnotation] != template[manifests.ConfigAnnotation] {
