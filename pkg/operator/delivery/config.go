@@ -1,6 +1,8 @@
 package delivery
 
 import (
+	"maps"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -58,12 +60,12 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured) {
 	if p.Target.ConfigSource != v1alpha1.ConfigSourceAnnotation {
 		return
 	}
-	wanted := annotationsOf(ds, "spec", "template", "metadata", "annotations")
+	wanted := templateAnnotations(ds)
 	hash := wanted[manifests.ConfigHashAnnotation]
 	for _, o := range p.own("Pod") {
 		is := o.GetAnnotations()
 		_, copied := is[manifests.ConfigAnnotation] // one that mounts the ConfigMap is being replaced
-		if !copied || o.GetLabels()[manifests.DeliveryLabel] != string(v1alpha1.DeliveryDaemonSet) || is[manifests.ConfigHashAnnotation] != hash || o.GetDeletionTimestamp() != nil || sameFiles(is, wanted) {
+		if !copied || o.GetLabels()[manifests.DeliveryLabel] != string(v1alpha1.DeliveryDaemonSet) || is[manifests.ConfigHashAnnotation] != hash || o.GetDeletionTimestamp() != nil || maps.Equal(filesOf(is), filesOf(wanted)) {
 			continue
 		}
 		patch := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
@@ -74,7 +76,7 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured) {
 		p.plan.LiveFiles = append(p.plan.LiveFiles, patch)
 	}
 	if live := p.find(ds); live != nil {
-		was := annotationsOf(live, "spec", "template", "metadata", "annotations")
+		was := templateAnnotations(live)
 		if _, has := was[manifests.ConfigAnnotation]; !has || was[manifests.ConfigHashAnnotation] != hash {
 			return
 		}
@@ -84,8 +86,9 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured) {
 	}
 }
 
-func annotationsOf(o *unstructured.Unstructured, path ...string) map[string]string {
-	all, _, _ := unstructured.NestedStringMap(o.Object, path...)
+// templateAnnotations are those of the pods of a DaemonSet.
+func templateAnnotations(ds *unstructured.Unstructured) map[string]string {
+	all, _, _ := unstructured.NestedStringMap(ds.Object, "spec", "template", "metadata", "annotations")
 	return all
 }
 
@@ -95,13 +98,4 @@ func filesOf(annotations map[string]string) map[string]string {
 		files[name] = annotations[name]
 	}
 	return files
-}
-
-func sameFiles(a, b map[string]string) bool {
-	for _, name := range fileAnnotations {
-		if _, has := a[name]; !has || a[name] != b[name] {
-			return false
-		}
-	}
-	return true
 }

@@ -133,7 +133,7 @@ func TestChangedConfigSourceReplacesOneNodeAtATimeAndTheNewReportsFirst(t *testi
 func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	on := pods(apiPod("a", "1", onHost))
 	first := planOf(t, fixture(t, v1alpha1.DeliveryDaemonSet, on, encryptsConfigMaps(true)))
-	template := annotationsOf(first.Workloads[0], "spec", "template", "metadata", "annotations")
+	template := templateAnnotations(first.Workloads[0])
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
 	pod.SetName("agent")
 	pod.SetNamespace("kms-health")
@@ -148,7 +148,7 @@ func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	mounting.SetAnnotations(map[string]string{manifests.ConfigHashAnnotation: template[manifests.ConfigHashAnnotation]})
 	s.Own = append(s.Own, mounting)
 	plan := planOf(t, s)
-	now := annotationsOf(plan.Workloads[0], "spec", "template", "metadata", "annotations")
+	now := templateAnnotations(plan.Workloads[0])
 	if now[manifests.ConfigAnnotation] != template[manifests.ConfigAnnotation] {
 		t.Error("an interval changes the template, which replaces the pods")
 	}
@@ -162,13 +162,13 @@ func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	}
 	s.Encryption.Live = set(2, 1)
 	plan = planOf(t, s)
-	now = annotationsOf(plan.Workloads[0], "spec", "template", "metadata", "annotations")
+	now = templateAnnotations(plan.Workloads[0])
 	if !strings.Contains(now[manifests.ConfigAnnotation], "kms-2.sock") || !strings.Contains(now[manifests.ConfigAnnotation], "1m30s") || len(plan.LiveFiles) > 0 {
 		t.Errorf("another plugin set is a new template, with the current files; pods get %v:\n%s", plan.LiveFiles, now[manifests.ConfigAnnotation])
 	}
 	s.Config.Rollout = v1alpha1.RolloutAlways
 	s.Encryption.Live = set(1)
-	if now := annotationsOf(planOf(t, s).Workloads[0], "spec", "template", "metadata", "annotations"); !strings.Contains(now[manifests.ConfigAnnotation], "1m30s") {
+	if now := templateAnnotations(planOf(t, s).Workloads[0]); !strings.Contains(now[manifests.ConfigAnnotation], "1m30s") {
 		t.Error("with Always, the interval is in the template")
 	}
 }

@@ -154,20 +154,37 @@ func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructu
 	return nil
 }
 
-// liveFiles gives pods of a DaemonSet the current version of their files. One that is
-// gone needs none.
+// liveFiles gives pods of a DaemonSet the current version of their files.
 func (x *execution) liveFiles(ctx context.Context) error {
 	for _, o := range x.plan.LiveFiles {
-		raw, err := applybody.Marshal(o.Object)
-		if err != nil {
-			return err
-		}
-		_, err = x.Client.Resource(source.Pods).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manifests.Manager})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			x.late = errors.Join(x.late, fmt.Errorf("update the files of %s: %w", apply.Key(o), err))
+		x.patch(ctx, o, "update the files")
+	}
+	return nil
+}
+
+// renewCA replaces the CA in objects that are otherwise not changed.
+func (x *execution) renewCA(ctx context.Context) error {
+	for _, o := range x.plan.RenewCA {
+		if x.patch(ctx, o, "replace the CA") {
+			x.event("CARenewed", apply.Key(o))
 		}
 	}
 	return nil
+}
+
+// patch merges a part of an object into it, and reports whether it did. Of one that is gone
+// or has changed since, the watch will deliver that. An error, as while its plugin is
+// unhealthy, stops nothing else.
+func (x *execution) patch(ctx context.Context, part *unstructured.Unstructured, what string) bool {
+	raw, err := applybody.Marshal(part.Object)
+	if err == nil {
+		_, err = x.Client.Resource(apply.ResourceOf(part)).Namespace(part.GetNamespace()).
+			Patch(ctx, part.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manifests.Manager})
+	}
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		x.late = errors.Join(x.late, fmt.Errorf("%s of %s: %w", what, apply.Key(part), err))
+	}
+	return err == nil
 }
 
 // copied applies the ConfigMaps whose content the pods have already. While their plugin is

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -74,6 +75,11 @@ func (c *Controller) recorded(name string) State {
 	if e != nil && e.recorded.newerThan(role.GetResourceVersion()) {
 		return e.recorded.State
 	}
+	return recordedIn(role)
+}
+
+// recordedIn is the state that a ClusterRole has.
+func recordedIn(role *unstructured.Unstructured) State {
 	state, err := ParseState(role.GetAnnotations()[manifests.StateAnnotation])
 	if err != nil {
 		klog.ErrorS(err, "Failed to read the recorded state, starting without it", "clusterRole", role.GetName())

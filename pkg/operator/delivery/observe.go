@@ -217,7 +217,7 @@ func (c *Controller) observePods(s *Snapshot, t *source.Target) {
 		return
 	}
 	s.SourceProblems = append(s.SourceProblems, refused(map[string]readable{"the pods of namespace " + s.Target.Namespace: t.Pods})...)
-	s.Pods = slices.DeleteFunc(t.Pods.All(), func(p *corev1.Pod) bool { return p == nil })
+	s.Pods = t.AllPods()
 	slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 }
 
@@ -266,14 +266,12 @@ func (c *Controller) observeConfigMaps(s *Snapshot, l *life, problem *Problem) {
 		return t.Resource == v1alpha1.ResourceKubeAPIServers && t.Plugins == nil
 	}
 	finder := slices.IndexFunc(s.Config.Targets, func(t v1alpha1.Target) bool { return finds(&t) })
-	var recorded *bool
-	if finder >= 0 {
-		recorded = c.recorded(s.Config.Targets[finder].Name).ConfigMapsEncrypted
-	}
 	c.mu.Lock()
 	was, now := c.configMaps, c.configMaps
-	if now.encrypted == nil { // nothing was read since the start
-		now.encrypted = recorded
+	if now.encrypted == nil && finder >= 0 { // nothing was read since the start
+		if role, exists := c.cluster.Roles.Get("", manifests.Name(s.Config.Targets[finder].Name)); exists {
+			now.encrypted = recordedIn(role).ConfigMapsEncrypted
+		}
 	}
 	switch {
 	case finder < 0:

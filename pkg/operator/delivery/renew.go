@@ -2,20 +2,13 @@ package delivery
 
 import (
 	"bytes"
-	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kms-health/kms-health/pkg/applybody"
-	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 )
@@ -80,24 +73,4 @@ func withCA(o *unstructured.Unstructured, ca []byte) (patch *unstructured.Unstru
 		return nil, false
 	}
 	return patch, true
-}
-
-// renewCA replaces the CA in objects that are otherwise not changed.
-func (x *execution) renewCA(ctx context.Context) error {
-	for _, patch := range x.plan.RenewCA { // one that fails, since its plugin is unhealthy, stops no other
-		raw, err := applybody.Marshal(patch.Object)
-		if err != nil {
-			return err
-		}
-		_, err = x.Client.Resource(apply.ResourceOf(patch)).Namespace(patch.GetNamespace()).
-			Patch(ctx, patch.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manifests.Manager})
-		switch {
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err): // it has changed since, and the watch will deliver that
-		case err != nil:
-			x.late = errors.Join(x.late, fmt.Errorf("replace the CA of %s: %w", apply.Key(patch), err))
-		default:
-			x.event("CARenewed", apply.Key(patch))
-		}
-	}
-	return nil
 }

@@ -26,7 +26,7 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 		if !t.Sources.Pods.Known() {
 			return nil, nil, false
 		}
-		pods = slices.DeleteFunc(t.Sources.Pods.All(), func(p *corev1.Pod) bool { return p == nil })
+		pods = t.Sources.AllPods()
 	}
 	if !t.Sources.Cluster.OwnPods.Known() {
 		return nil, nil, false
@@ -68,7 +68,7 @@ func (s *syncing) servers() (pods []*corev1.Pod, container string) {
 	defer s.mu.Unlock()
 	for _, e := range s.targets {
 		if t := &e.target; t.Resource == v1alpha1.ResourceKubeAPIServers && !t.NamespaceMissing && t.Sources != nil && t.Sources.Pods.Known() {
-			return slices.DeleteFunc(t.Sources.Pods.All(), func(p *corev1.Pod) bool { return p == nil }), t.Container
+			return t.Sources.AllPods(), t.Container
 		}
 	}
 	return nil, ""

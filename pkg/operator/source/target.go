@@ -85,6 +85,11 @@ func (s *Target) End() {
 	s.group.end()
 }
 
+// AllPods are the pods of the API server, without those that cannot be read as pods.
+func (s *Target) AllPods() []*corev1.Pod {
+	return slices.DeleteFunc(s.Pods.All(), func(p *corev1.Pod) bool { return p == nil })
+}
+
 // Same reports whether the sources of a target serve another configuration of it.
 func (s *Target) Same(t *v1alpha1.Target) bool {
 	return s.target.Namespace == t.Namespace && s.target.Resource == t.Resource &&
