@@ -132,7 +132,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	fixture.RollStatic(t, "2", false)
 	fixture.Eventually(t, "it goes on by the last good file", func() error {
 		lines, err := fixture.Describe(t.Context(), fixture.UsualKind)
-		if err == nil && strings.Count(strings.Join(lines, "\n"), "2W every 30s") != 3 {
+		if err == nil && strings.Count(strings.Join(lines, "\n"), "2W every 30s") != 4 { // of three pods, and the ConfigMap
 			err = fmt.Errorf("%v", lines)
 		}
 		return err
