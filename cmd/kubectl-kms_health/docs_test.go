@@ -11,7 +11,7 @@ func TestTheDocumentationQuotesTheOutput(t *testing.T) {
 	states := []string{"healthy.txt", "unhealthy.txt", "migration.txt", "stale.txt", "missing.txt", "disagree.txt", "must-gather.txt"}
 	for name, goldens := range map[string][]string{
 		"README.md":       states,
-		"docs/kubectl.md": append([]string{"unhealthy.explain.txt"}, states...),
+		"docs/reference/kubectl.md": append([]string{"unhealthy.explain.txt"}, states...),
 	} {
 		doc, err := os.ReadFile(filepath.Join("../..", name))
 		if err != nil {

@@ -67,7 +67,7 @@ func TestDetailIsCutAtARune(t *testing.T) {
 	}
 }
 
-// The rule of docs/contract.md, implemented a second time.
+// The rule of docs/reference/contract.md, implemented a second time.
 func TestEachCharacterThatIsNoTextBecomesASpaceInADetail(t *testing.T) {
 	for r := rune(0); r <= utf8.MaxRune; r++ {
 		if !utf8.ValidRune(r) {

@@ -7,4 +7,4 @@
 // file. The package reads no file itself and imports nothing of this project.
 package v1alpha1
 
-//go:generate go run ../../../test/tools/configref . ../../../docs/configuration.md
+//go:generate go run ../../../test/tools/configref . ../../../docs/reference/configuration.md

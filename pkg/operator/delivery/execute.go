@@ -95,7 +95,7 @@ func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcom
 func problemOf(err error) Problem {
 	switch {
 	case apierrors.IsForbidden(err):
-		return Problem{Forbidden, err.Error() + "; apply the manifests with the components that the delivery needs, see docs/install.md"}
+		return Problem{Forbidden, err.Error() + "; apply the manifests with the components that the delivery needs, see docs/operate/install.md"}
 	case apierrors.IsInvalid(err): // for example by a LimitRange or an admission webhook
 		return Problem{Refused, err.Error()}
 	default:

@@ -255,7 +255,7 @@ func (in *Input) files(w *delivery.Snapshot, plan *delivery.Plan) ([]File, error
 	}
 	slices.SortStableFunc(all, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	for _, c := range plan.Credentials {
-		all[1].Note += fmt.Sprintf("; their credentials go into the Secret %s/%s, which the operator makes, or you: see docs/credentials.md", c.Namespace, c.Name)
+		all[1].Note += fmt.Sprintf("; their credentials go into the Secret %s/%s, which the operator makes, or you: see docs/explain/credentials.md", c.Namespace, c.Name)
 	}
 	return all, nil
 }

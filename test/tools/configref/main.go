@@ -1,5 +1,5 @@
 // Command configref writes the reference of the configuration files,
-// docs/configuration.md, from the comments of the types that the files are
+// docs/reference/configuration.md, from the comments of the types that the files are
 // decoded into. Run by go generate in the package of those types.
 package main
 
