@@ -47,6 +47,7 @@ func testKeyMigration(t *testing.T) {
 	h.awaitKeys(next)
 	h.awaitHealthy(apiservers.All...)
 	times.took("migration", "three rollouts of kube-apiserver, each after 12 intervals with the new Secret", time.Since(start), noTime, "")
+	h.noLongAlarm("key migration", start)
 
 	states := h.seen.States(apiservers.Kube, start)
 	if len(states) < 30 {

@@ -23,6 +23,7 @@ func testKMSTurnedOn(t *testing.T) {
 	h.turnOn()
 	shared.on = true
 	times.took("off to on", "three API servers, all delivered and healthy", time.Since(start), noTime, "")
+	h.noLongAlarm("KMS turned on", start)
 
 	others, all, err := h.Unencrypted(t.Context(), "k8s:enc:kms:v2:")
 	h.must(err)

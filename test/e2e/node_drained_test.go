@@ -5,13 +5,7 @@ package e2e
 import (
 	"context"
 	"time"
-
-	"github.com/kms-health/kms-health/pkg/rollup"
-	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
-
-// inertia is for how long a StatusSyncer waits before a condition counts.
-const inertia = 2 * time.Minute
 
 // A node is drained, as for its upgrade, and tainted. Its kube-apiserver is a static pod and
 // serves all the while, so its reporter must be back at once, and is not an alarm.
@@ -41,26 +35,4 @@ func testNodeDrained(h *scenario) {
 	kubectl("taint", "node", n.Name, "e2e-")
 	back("end of the taint", time.Now())
 	h.noLongAlarm("node drained", start)
-}
-
-// noLongAlarm requires that no roll-up was an alarm for as long as it counts for
-// `oc get co`, since a time.
-func (h *scenario) noLongAlarm(event string, since time.Time) {
-	h.t.Helper()
-	for _, server := range apiservers.All {
-		var began time.Time
-		longest := time.Duration(0)
-		for _, s := range append(h.seen.States(server, since), h.now(server)) {
-			if c := s.Conditions[rollup.Degraded]; c.Status == "False" || c.Status == "" {
-				began = time.Time{}
-				continue
-			}
-			if began.IsZero() {
-				began = s.At
-			}
-			longest = max(longest, s.At.Sub(began))
-		}
-		times.took(event, server.Name+": longest time of KMSPluginsDegraded True or Unknown", longest, noTime, inertia.String())
-		atMost(h, "an alarm of "+server.Name, longest, inertia)
-	}
 }

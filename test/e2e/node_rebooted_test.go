@@ -108,6 +108,7 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 	h.await(4*time.Minute, "the pod that mounts a ConfigMap runs", func() error { return h.started(premise, on) })
 	if healthy {
 		h.noAlarm(on)
+		h.noLongAlarm("node rebooted, "+string(source), on)
 	}
 }
 

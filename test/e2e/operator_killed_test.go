@@ -43,6 +43,7 @@ func testOperatorKilledInEachStep(t *testing.T) {
 		times.took("operator killed", fmt.Sprintf("after %d changes of a rollout: to its end", killAfter), time.Since(start), noTime, "")
 		return h.changes(start)
 	}
+	start := time.Now()
 	steps := round(0, 0)
 	if steps < 4 {
 		t.Fatalf("a rollout of everything is %d changes, must be more", steps)
@@ -58,6 +59,7 @@ func testOperatorKilledInEachStep(t *testing.T) {
 	}
 	h.must(h.Configure(h.ctx, fixture.Configuration))
 	h.awaitHealthy(apiservers.All...)
+	h.noLongAlarm("rollouts of ours and restarts of the operator", start)
 	stop()
 	if asked, bad := failed(); bad > 0 {
 		t.Errorf("%d of %d requests to the API server of the Deployment failed", bad, asked)

@@ -32,6 +32,7 @@ func testUpgradeAndBack(t *testing.T) {
 	stopKube, kubeFailed := h.askKube()
 
 	start := time.Now()
+	began := start
 	h.must(h.Install(h.ctx, before, fixture.Configuration))
 	h.awaitVersion(before)
 	times.took("upgrade", "this commit to the one before, all rolled and healthy", time.Since(start), noTime, "")
@@ -40,6 +41,7 @@ func testUpgradeAndBack(t *testing.T) {
 	h.awaitVersion(h.version)
 	times.took("upgrade", "the commit before to this one, all rolled and healthy", time.Since(start), noTime, "")
 
+	h.noLongAlarm("upgrade and back", began)
 	stop()
 	stopKube()
 	unharmed()

@@ -52,9 +52,8 @@ func (e *endpoint) connect() error {
 		TLSClientConfig: tlsConfig,
 		Proxy:           e.proxy,
 		DialContext: func(attempt context.Context, network, address string) (net.Conn, error) {
-			// A Dialer divides the time until its deadline among a name's addresses.
 			deadline, _ := attempt.Value(deadlineKey{}).(time.Time)
-			conn, err := (&net.Dialer{Deadline: deadline, KeepAlive: 30 * time.Second}).DialContext(life, network, address)
+			conn, err := dial(life, deadline, network, address)
 			if err != nil {
 				return nil, err
 			}
@@ -73,6 +72,33 @@ func (e *endpoint) connect() error {
 	}
 	e.connection, e.end = connection, func() { end(); transport.CloseIdleConnections() }
 	return nil
+}
+
+// connectTimeout bounds the connection to one address: a SYN that is lost is sent again after
+// 1 s. It is less than the timeout of a write, so that a server that drops packets does not
+// delay the next try of one that is restarting.
+const connectTimeout = 2 * time.Second
+
+// dial connects to the first address of a name that accepts a connection before the deadline.
+func dial(ctx context.Context, deadline time.Time, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	dialer := net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}
+	for _, ip := range addresses {
+		var conn net.Conn
+		if conn, err = dialer.DialContext(ctx, network, net.JoinHostPort(ip, port)); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
 }
 
 // disconnect closes the connection, also one that is being made.
@@ -137,7 +163,10 @@ func (e *endpoint) apply(ctx context.Context, resource, manager string, payload 
 	if err == nil {
 		return failed
 	}
-	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) { // which closed the connection
+	switch ended := ctx.Err(); {
+	case ended == nil: // if it is a timeout, then of the connection
+		timeout = min(timeout, connectTimeout)
+	case !errors.Is(err, ended): // which closed the connection
 		err = fmt.Errorf("%w: %w", ended, err)
 	}
 	return transportFailure(err, timeout)
