@@ -329,6 +329,7 @@ func TestWhetherConfigMapsNeedAPlugin(t *testing.T) {
 		want    bool
 	}{
 		"named":                          {entryOf("configmaps", kms), true},
+		"named with a dot at the end":    {entryOf("configmaps.", kms), true},
 		"not named":                      {entryOf("secrets", kms), false},
 		"core group":                     {entryOf("*.", kms), true},
 		"all groups":                     {entryOf("*.*", kms), true},

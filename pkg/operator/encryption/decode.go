@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 )
@@ -81,12 +82,13 @@ func decode(data []byte) (*file, error) {
 
 // usesKMS reports whether a KMS plugin encrypts, or decrypts, a resource of the core
 // group: the entries that name it count, else those for its group, else those for all
-// (transformerFromOverrides in k8s.io/apiserver/pkg/server/options/encryptionconfig).
+// (transformerFromOverrides in k8s.io/apiserver/pkg/server/options/encryptionconfig). A name
+// may end in the dot before the empty name of the core group.
 func (f *file) usesKMS(resource string) bool {
-	for _, name := range []string{resource, "*.", "*.*"} {
+	for _, name := range []schema.GroupResource{{Resource: resource}, {Resource: "*"}, {Group: "*", Resource: "*"}} {
 		named, uses := false, false
 		for _, e := range f.Resources {
-			if !slices.Contains(e.Resources, name) {
+			if !slices.ContainsFunc(e.Resources, func(r string) bool { return schema.ParseGroupResource(r) == name }) {
 				continue
 			}
 			named = true
