@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/image"
 )
 
 // Whatever is done to a reporter, the API server that it is beside never notices.
@@ -211,7 +212,9 @@ func (h *scenario) crasher() string {
 	const name = "registry.invalid/e2e/crasher:v1"
 	program, err := cluster.BuildProgram(h.ctx, filepath.Join(work, "builds"), "test/e2e/cmd/crasher")
 	h.must(err)
-	h.must(h.AddImage(h.ctx, &cluster.Image{Name: name, Files: map[string]string{"/crasher": program}, Entrypoint: []string{"/crasher"}, User: "65532:65532"}))
+	crasher, err := image.NewIndex(name, &image.Image{Files: map[string]string{"/crasher": program}, Entrypoint: []string{"/crasher"}, User: "65532:65532"})
+	h.must(err)
+	h.must(h.AddImage(h.ctx, crasher))
 	return name
 }
 

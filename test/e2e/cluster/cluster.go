@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
+
+	"github.com/kms-health/kms-health/test/harness/image"
 )
 
 // Images, all of them made here.
@@ -139,14 +141,17 @@ func (c *Cluster) makeImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all := []*Image{
-		{Name: PauseImage, Files: map[string]string{"/hold": hold}, Entrypoint: []string{"/hold"}},
-		{Name: PluginImage, Files: map[string]string{"/kms-plugin": plugin}, Entrypoint: []string{"/kms-plugin"}},
-		{Name: apiServerImage, Files: map[string]string{"/hold": hold, "/kube-apiserver": c.asset("kube-apiserver")}},
-		{Name: AggregateImage, Files: map[string]string{"/sample-apiserver": c.asset("sample-apiserver")}, Entrypoint: []string{"/sample-apiserver"}},
-	}
-	for i, image := range all {
-		if err := image.Write(filepath.Join(images, fmt.Sprintf("%d.tar", i))); err != nil {
+	for named, i := range map[string]*image.Image{
+		PauseImage:     {Files: map[string]string{"/hold": hold}, Entrypoint: []string{"/hold"}},
+		PluginImage:    {Files: map[string]string{"/kms-plugin": plugin}, Entrypoint: []string{"/kms-plugin"}},
+		apiServerImage: {Files: map[string]string{"/hold": hold, "/kube-apiserver": c.asset("kube-apiserver")}},
+		AggregateImage: {Files: map[string]string{"/sample-apiserver": c.asset("sample-apiserver")}, Entrypoint: []string{"/sample-apiserver"}},
+	} {
+		x, err := image.NewIndex(named, i)
+		if err != nil {
+			return err
+		}
+		if err := x.WriteArchive(filepath.Join(images, fmt.Sprintf("%d.tar", c.generation.Add(1)))); err != nil {
 			return err
 		}
 	}
@@ -166,9 +171,9 @@ func BuildProgram(ctx context.Context, dir, folder string) (string, error) {
 }
 
 // AddImage makes an image known to all nodes.
-func (c *Cluster) AddImage(ctx context.Context, image *Image) error {
+func (c *Cluster) AddImage(ctx context.Context, x *image.Index) error {
 	archive := filepath.Join(c.dir, "images", fmt.Sprintf("more-%d.tar", c.generation.Add(1)))
-	if err := image.Write(archive); err != nil {
+	if err := x.WriteArchive(archive); err != nil {
 		return err
 	}
 	for _, n := range c.Nodes() {

@@ -17,8 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-
+	"github.com/kms-health/kms-health/test/harness/image"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
@@ -131,26 +130,18 @@ func (m *Mirror) Requests() []MirrorRequest {
 
 // Push puts an image into the mirror, and returns its name by digest, with the registry
 // of its own name.
-func (m *Mirror) Push(ctx context.Context, image *Image) (string, error) {
-	archive := filepath.Join(m.dir, fmt.Sprintf("%d.tar", m.cluster.generation.Add(1)))
-	if err := image.Write(archive); err != nil {
+func (m *Mirror) Push(ctx context.Context, x *image.Index) (string, error) {
+	layout := filepath.Join(m.dir, fmt.Sprintf("layout-%d", m.cluster.generation.Add(1)))
+	if err := x.WriteLayout(layout); err != nil {
 		return "", err
 	}
-	defer func() { _ = os.Remove(archive) }()
-	tag, err := name.NewTag(image.Name)
-	if err != nil {
+	defer func() { _ = os.RemoveAll(layout) }()
+	_, named, _ := strings.Cut(x.Name(), "/")
+	if _, err := run(ctx, namespaces(m.cluster.bridge.pid()), []string{"net"}, m.cluster.asset("crane"),
+		"push", "--index", layout, registryAddress+"/"+named); err != nil {
 		return "", err
 	}
-	out, err := run(ctx, namespaces(m.cluster.bridge.pid()), []string{"net"}, m.cluster.asset("crane"),
-		"push", archive, registryAddress+"/"+tag.RepositoryStr()+":"+tag.TagStr())
-	if err != nil {
-		return "", err
-	}
-	_, digest, found := strings.Cut(strings.TrimSpace(out), "@")
-	if !found {
-		return "", fmt.Errorf("crane push printed no digest: %s", out)
-	}
-	return tag.Context().Digest(digest).Name(), nil
+	return x.ByDigest()
 }
 
 // Stop ends it, and every connection to it.

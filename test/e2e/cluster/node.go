@@ -391,19 +391,23 @@ func (n *Node) startKubelet() error {
 
 // restart ends a daemon and starts it again.
 func (n *Node) restart(name string, start func() error) error {
-	n.mu.Lock()
-	var running *child
-	for _, c := range n.children {
-		if c.name == name && c.running() {
-			running = c
-		}
-	}
-	n.mu.Unlock()
-	if running == nil {
-		return fmt.Errorf("%s does not run on %s", name, n.Name)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
+	var running *child
+	// One that is kept running may be between its end and its next start.
+	if err := wait.For(ctx, 10*time.Second, name+" runs on "+n.Name, func(context.Context) error {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, c := range n.children {
+			if c.name == name && c.running() {
+				running = c
+				return nil
+			}
+		}
+		return errors.New("it does not")
+	}); err != nil {
+		return err
+	}
 	if err := running.stop(ctx); err != nil {
 		return err
 	}
