@@ -138,7 +138,7 @@ func (m *Mirror) Push(ctx context.Context, x *image.Index) (string, error) {
 	defer func() { _ = os.RemoveAll(layout) }()
 	_, named, _ := strings.Cut(x.Name(), "/")
 	if _, err := run(ctx, namespaces(m.cluster.bridge.pid()), []string{"net"}, m.cluster.asset("crane"),
-		"push", "--index", layout, registryAddress+"/"+named); err != nil {
+		"push", layout, registryAddress+"/"+named); err != nil {
 		return "", err
 	}
 	return x.ByDigest()
