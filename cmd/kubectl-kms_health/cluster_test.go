@@ -42,12 +42,17 @@ func (a apiServer) kubeconfig(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
+	return kubeconfig(t, server.URL)
+}
+
+func kubeconfig(t *testing.T, url string) string {
+	t.Helper()
 	sample, err := os.ReadFile("testdata/kubeconfig")
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(sample), "http://127.0.0.1:1", server.URL)), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(sample), "http://127.0.0.1:1", url)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -55,7 +60,7 @@ func (a apiServer) kubeconfig(t *testing.T) string {
 
 func TestAClusterIsEvaluatedByItsOwnClock(t *testing.T) {
 	code, stdout, stderr := command{}.run(t, "status", "--kubeconfig", apiServer{date: taken.Add(time.Hour)}.kubeconfig(t))
-	if code != 0 || !strings.Contains(stdout, "healthy  k       0s") || stderr != "kms-health: this machine's clock is 60m behind the API server's; ages are by the API server's clock\n" {
+	if code != 0 || !strings.Contains(stdout, "healthy  k       0s") || stderr != "warning: this machine's clock is 60m behind the API server's; ages are by the API server's clock\n" {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 }
@@ -66,7 +71,7 @@ func TestForbiddenTargetsAreReportedAndOthersShown(t *testing.T) {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 	code, _, stderr = command{}.run(t, "status", "--target=openshiftapiservers", "--kubeconfig", apiServer{date: taken}.kubeconfig(t))
-	if code != 2 || !strings.Contains(stderr, "has none of openshiftapiservers.operator.openshift.io named cluster") {
+	if code != exitFailed || !strings.Contains(stderr, "error: ") || !strings.Contains(stderr, "has none of openshiftapiservers.operator.openshift.io named cluster") {
 		t.Errorf("%d, %q", code, stderr)
 	}
 }
@@ -87,7 +92,7 @@ func TestAStoppedOperatorIsReported(t *testing.T) {
 			code, stdout, stderr := command{}.run(t, append([]string{"status", "--kubeconfig", tt.server.kubeconfig(t)}, tt.args...)...)
 			want := ""
 			if tt.operatorStopped {
-				want = "kms-health: the operator has not renewed its Lease for 20m (Lease openshift-kms-health/kms-health-operator): its conditions may be outdated\n"
+				want = "warning: the operator has not renewed its Lease for 20m (Lease openshift-kms-health/kms-health-operator): its conditions may be outdated\n"
 			}
 			if code != 0 || stderr != want || strings.Contains(stdout, "by the reports") != tt.operatorStopped {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)

@@ -23,7 +23,7 @@ Exit codes: of this node, as those of status.`,
 
   # Of the output of a reporter's --output, which does not contain the node's name.
   kubectl kms-health explain master-0 --from-file reporter.json`,
-		Args:    cobra.ExactArgs(1),
+		Args:    oneNode,
 		PreRunE: o.validate,
 		RunE:    works(func(cmd *cobra.Command, args []string) error { return o.explain(cmd, args[0]) }),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {

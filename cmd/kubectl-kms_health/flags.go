@@ -3,11 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
@@ -20,6 +22,7 @@ type options struct {
 	environment
 
 	kubeconfig, context string
+	user                clientcmdapi.AuthInfo // whom to impersonate
 	timeout             time.Duration
 	operatorNamespace   string
 
@@ -27,6 +30,7 @@ type options struct {
 	files          []string
 	at             string
 	output         string
+	noHeaders      bool
 }
 
 // clusterFlags select the cluster.
@@ -35,11 +39,16 @@ func (o *options) clusterFlags(cmd *cobra.Command) {
 	f.SortFlags = false
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "a kubeconfig `file`; left out: $KUBECONFIG, else that of kubectl")
 	f.StringVar(&o.context, "context", "", "the `name` of a context of it; left out: the current one")
+	f.StringVar(&o.user.Impersonate, "as", "", "the `user` to impersonate")
+	f.StringArrayVar(&o.user.ImpersonateGroups, "as-group", nil, "a `group` to impersonate; may be repeated")
+	f.StringVar(&o.user.ImpersonateUID, "as-uid", "", "the `UID` to impersonate")
 	f.DurationVar(&o.timeout, "request-timeout", 10*time.Second, "give up on an API server that does not answer for so long")
 	f.StringVar(&o.operatorNamespace, "operator-namespace", "", "the operator's `namespace`, which has its Lease; left out: "+strings.Join(operatorNamespaces, ", then "))
 	_ = cmd.MarkFlagFilename("kubeconfig")
 	_ = cmd.RegisterFlagCompletionFunc("context", o.completeContexts)
-	_ = cmd.RegisterFlagCompletionFunc("operator-namespace", cobra.NoFileCompletions)
+	for _, name := range []string{"operator-namespace", "as", "as-group", "as-uid", "request-timeout"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
 }
 
 // selectFlags select targets and nodes.
@@ -53,10 +62,15 @@ func (o *options) selectFlags(cmd *cobra.Command, nodes bool) {
 	}
 }
 
+// tableFlags shape a table.
+func (o *options) tableFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print no names of columns")
+}
+
 // fileFlags select files instead of a cluster.
 func (o *options) fileFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.files, "from-file", nil, "read this `path` instead of a cluster: a must-gather's folder, a file of operator resources in YAML or JSON, or the output of a reporter's --output; - is standard input; may be repeated")
+	f.StringArrayVar(&o.files, "from-file", nil, "read this `path` instead of a cluster: the folder of a must-gather or of oc adm inspect, or a tar or tar.gz of it; a file of operator resources in YAML or JSON; or the output of a reporter's --output; - is standard input; may be repeated")
 	f.StringVar(&o.at, "at", "", "with --from-file: evaluate as of this `time`, as in 2026-05-08T12:34:56Z; left out: that of the newest report")
 	_ = cmd.RegisterFlagCompletionFunc("at", cobra.NoFileCompletions)
 }
@@ -67,7 +81,7 @@ func (o *options) outputFlag(cmd *cobra.Command, formats ...string) {
 	check := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if o.output != "" && !slices.Contains(formats, o.output) {
-			return fmt.Errorf("--output: %q is none of %s", o.output, strings.Join(formats, ", "))
+			return fmt.Errorf("--output: %q is none of %s%s", o.output, strings.Join(formats, ", "), didYouMean(o.output, formats))
 		}
 		if check != nil {
 			return check(cmd, args)
@@ -89,11 +103,15 @@ func (o *options) validate(*cobra.Command, []string) error {
 			o.targets[i], t = resource, resource
 		}
 		if !slices.Contains(operatorcr.Plurals(), t) {
-			return fmt.Errorf("--target: %q is none of %s", t, strings.Join(operatorcr.Plurals(), ", "))
+			names := append(slices.Clone(operatorcr.Plurals()), slices.Sorted(maps.Keys(shipped))...)
+			return fmt.Errorf("--target: %q is none of %s%s", t, strings.Join(operatorcr.Plurals(), ", "), didYouMean(t, names))
 		}
 	}
 	if o.timeout <= 0 {
 		return fmt.Errorf("--request-timeout: %s must be more than 0", o.timeout)
+	}
+	if o.user.Impersonate == "" && (len(o.user.ImpersonateGroups) > 0 || o.user.ImpersonateUID != "") {
+		return errors.New("--as-group and --as-uid: valid only with --as")
 	}
 	if o.at == "" {
 		return nil

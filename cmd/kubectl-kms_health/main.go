@@ -23,8 +23,9 @@ import (
 
 const program = "kubectl-kms_health"
 
-// exitUsage is also the code of an unknown state.
-const exitUsage = int(view.CannotTell)
+// exitFailed is the exit code of a mistake in the command line, and where nothing could be
+// read. The others are those of view.Verdict.
+const exitFailed = 3
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -61,11 +62,11 @@ func run(ctx context.Context, args []string, e environment) int {
 	case errors.As(err, &code):
 		return int(code)
 	case errors.As(err, &failed):
-		fmt.Fprintf(e.stderr, "kms-health: %v\n", err)
+		fmt.Fprintf(e.stderr, "error: %v\n", err)
 	default:
-		fmt.Fprintf(e.stderr, "kms-health: %v\nSee kubectl kms-health --help.\n", err)
+		fmt.Fprintf(e.stderr, "error: %v\nSee kubectl kms-health --help.\n", err)
 	}
-	return exitUsage
+	return exitFailed
 }
 
 // verdict is the error that ends a command with an exit code, after its complete output,
@@ -110,8 +111,8 @@ Exit codes:
   0  every plugin is healthy by a fresh report; watch: ended by Ctrl-C
   1  some plugin is unhealthy, or in error
   2  the state is not known: a report is stale, unreadable or missing, or its clock
-     differs; nothing is reported; the API server cannot be reached; a mistake in
-     the command line. 1 outweighs 2.
+     differs; nothing is reported; a part could not be read. 1 outweighs 2.
+  3  nothing could be read, or there is a mistake in the command line
 
 Rights: get, list and watch on the three resources, for the object named cluster;
 optionally get on the operator's Lease, to check whether the operator runs.
@@ -130,7 +131,7 @@ func newRoot(e environment) *cobra.Command {
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          knownCommand,
 		// Without a command, print the help.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -138,6 +139,7 @@ func newRoot(e environment) *cobra.Command {
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
+	root.SetFlagErrorFunc(suggestFlag)
 	root.AddCommand(newStatus(e), newWatch(e), newExplain(e), newVersion())
 	return root
 }

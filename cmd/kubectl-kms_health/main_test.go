@@ -50,10 +50,17 @@ func TestMistakesInTheCommandLineAreExplained(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown command":    {[]string{"stauts"}, `unknown command "stauts"`},
-		"unknown flag":       {[]string{"status", "--nod=a"}, "unknown flag: --nod"},
-		"argument":           {[]string{"status", "master-0"}, `unknown command "master-0"`},
-		"no node":            {[]string{"explain"}, "accepts 1 arg(s), received 0"},
+		"unknown command":    {[]string{"stauts"}, `unknown command "stauts", did you mean "status"?`},
+		"strange command":    {[]string{"frobnicate"}, "unknown command \"frobnicate\"\n"},
+		"unknown flag":       {[]string{"status", "--nod=a"}, `unknown flag: --nod, did you mean "--node"?`},
+		"begun flag":         {[]string{"status", "--kube", "a"}, `unknown flag: --kube, did you mean "--kubeconfig"?`},
+		"strange flag":       {[]string{"status", "--frobnicate"}, "unknown flag: --frobnicate\n"},
+		"strange letter":     {[]string{"status", "-q"}, "unknown shorthand flag: 'q' in -q\n"},
+		"argument":           {[]string{"status", "master-0"}, `status takes no argument, such as "master-0"; a node is selected by --node`},
+		"no node":            {[]string{"explain"}, "explain takes the name of one node, not 0 names"},
+		"mistyped target":    {[]string{"status", "--target=kubeapiserver"}, `is none of kubeapiservers, openshiftapiservers, authentications, did you mean "kubeapiservers"?`},
+		"mistyped form":      {[]string{"status", "-o=ymal"}, `is none of json, yaml, wide, did you mean "yaml"?`},
+		"group without user": {[]string{"status", "--as-group=g"}, "--as-group and --as-uid: valid only with --as"},
 		"unknown target":     {[]string{"status", "--target=apiserver"}, `--target: "apiserver" is none of kubeapiservers, openshiftapiservers, authentications`},
 		"unknown form":       {[]string{"status", "-o=table"}, `--output: "table" is none of json, yaml, wide`},
 		"wide is no prose":   {[]string{"explain", "a", "-o=wide"}, `--output: "wide" is none of json, yaml`},
@@ -64,7 +71,7 @@ func TestMistakesInTheCommandLineAreExplained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := command{}.run(t, tt.args...)
-			if code != exitUsage || stdout != "" || !strings.Contains(stderr, tt.want) || !strings.Contains(stderr, "See kubectl kms-health --help") {
+			if code != exitFailed || stdout != "" || !strings.Contains(stderr, tt.want) || !strings.HasPrefix(stderr, "error: ") || !strings.Contains(stderr, "See kubectl kms-health --help") {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
 			}
 		})
@@ -74,19 +81,19 @@ func TestMistakesInTheCommandLineAreExplained(t *testing.T) {
 func TestWithoutAClusterTheErrorExplainsHowToSelectOne(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"watch"}, {"explain", "a"}} {
 		code, stdout, stderr := command{}.run(t, args...)
-		if code != exitUsage || stdout != "" || !strings.Contains(stderr, "--kubeconfig") || !strings.Contains(stderr, "--from-file") {
+		if code != exitFailed || stdout != "" || !strings.Contains(stderr, "--kubeconfig") || !strings.Contains(stderr, "--from-file") {
 			t.Errorf("%v: %d, %q, %q", args, code, stdout, stderr)
 		}
 	}
-	if code, _, stderr := (command{}).run(t, "status", "--kubeconfig=/nonexistent/file"); code != exitUsage || !strings.Contains(stderr, "/nonexistent/file") {
+	if code, _, stderr := (command{}).run(t, "status", "--kubeconfig=/nonexistent/file"); code != exitFailed || !strings.Contains(stderr, "/nonexistent/file") {
 		t.Errorf("%d, %q", code, stderr)
 	}
 }
 
-func TestAnUnreachableAPIServerIsAnUnknownState(t *testing.T) {
+func TestAnUnreachableAPIServerIsAnError(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"explain", "a"}} {
 		code, stdout, stderr := command{}.run(t, append(args, "--kubeconfig=testdata/kubeconfig")...)
-		if code != 2 || stdout != "" || !strings.Contains(stderr, "the API server http://127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused\nCheck that it runs") {
+		if code != exitFailed || stdout != "" || !strings.Contains(stderr, "error: the API server http://127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused\nCheck that it runs") {
 			t.Errorf("%v: %d, %q, %q", args, code, stdout, stderr)
 		}
 	}
@@ -94,7 +101,7 @@ func TestAnUnreachableAPIServerIsAnUnknownState(t *testing.T) {
 
 func TestFilesAreEvaluatedAsOfTheNewestReport(t *testing.T) {
 	code, stdout, stderr := command{}.run(t, "status", "--from-file=testdata/stale.yaml")
-	if code != 2 || !strings.Contains(stdout, "stale") || stderr != "kms-health: evaluated as of 2026-05-08T12:34:50Z, the time of the newest report; --at sets another time\n" {
+	if code != 2 || !strings.Contains(stdout, "stale") || stderr != "note: evaluated as of 2026-05-08T12:34:50Z, the time of the newest report; --at sets another time\n" {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 	if code, stdout, _ := (command{}).run(t, "status", "--from-file=testdata/healthy.yaml", "--at=2026-05-08T12:40:00Z"); code != 2 || strings.Count(stdout, "stale") != 3 {
@@ -107,12 +114,12 @@ func TestAnUnknownNodeOrTargetIsReported(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"explain", "master-9"}, `node "master-9" is not known here; known are master-0, master-1, master-2`},
-		{[]string{"status", "--node=master-0", "--node=master-9"}, `node "master-9" is not known here; known are master-0, master-1, master-2`},
+		{[]string{"explain", "master-9"}, `node "master-9" is not known here, did you mean "master-0"?; known are master-0, master-1, master-2`},
+		{[]string{"status", "--node=master-0", "--node=db-17"}, `node "db-17" is not known here; known are master-0, master-1, master-2`},
 		{[]string{"status", "--target=authentications"}, "testdata/unhealthy.yaml: no object of authentications found"},
 	} {
 		code, stdout, stderr := command{}.run(t, append(tt.args, "--from-file=testdata/unhealthy.yaml")...)
-		if code != 2 || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Contains(stderr, "--help") {
+		if code != exitFailed || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Contains(stderr, "--help") {
 			t.Errorf("%v: %d, %q, %q", tt.args, code, stdout, stderr)
 		}
 	}

@@ -68,7 +68,7 @@ func (o *options) readFiles() (facts, error) {
 	case taken.At.IsZero():
 		f.now = o.clock.Now()
 	default:
-		o.warn("evaluated as of %s, the time of the newest report; --at sets another time", taken.At.UTC().Format(time.RFC3339))
+		o.note("evaluated as of %s, the time of the newest report; --at sets another time", taken.At.UTC().Format(time.RFC3339))
 	}
 	return f, err
 }
@@ -89,7 +89,7 @@ func (o *options) cluster() (*source.Cluster, error) {
 func (o *options) clientConfig() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context, AuthInfo: o.user})
 }
 
 func (o *options) readCluster(ctx context.Context, c *source.Cluster) (facts, error) {
@@ -138,5 +138,10 @@ func offsetWords(offset time.Duration) string {
 
 // warn prints a line to stderr.
 func (o *options) warn(format string, args ...any) {
-	fmt.Fprintf(o.stderr, "kms-health: "+format+"\n", args...)
+	fmt.Fprintf(o.stderr, "warning: "+format+"\n", args...)
+}
+
+// note prints a line to stderr that is no warning.
+func (o *options) note(format string, args ...any) {
+	fmt.Fprintf(o.stderr, "note: "+format+"\n", args...)
 }

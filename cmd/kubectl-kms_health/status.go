@@ -24,8 +24,12 @@ func newStatus(e environment) *cobra.Command {
 below it the operator's last conditions of each API server. "(write)" is the key that
 a node encrypts with. AGE is how long ago the plugin was last checked.
 
-Exit codes: 0 all healthy, 1 some plugin is unhealthy, 2 not known; see
-kubectl kms-health --help.`,
+Details are below their row, wrapped to the terminal's width, or to 80 columns if the
+output is not a terminal. Then the columns are always the same; for programs there are
+-o json and -o yaml.
+
+Exit codes: 0 all healthy, 1 some plugin is unhealthy, 2 not known, 3 nothing could be
+read; see kubectl kms-health --help.`,
 		Example: `  # All of a cluster, with ids and details in full.
   kubectl kms-health status -o wide
 
@@ -37,17 +41,19 @@ kubectl kms-health --help.`,
 
   # Of a must-gather, without a cluster.
   kubectl kms-health status --from-file must-gather.local.123
+  kubectl kms-health status --from-file must-gather.tar.gz
 
   # Which plugins are not healthy?
   kubectl kms-health status -o json |
     jq -r '.targets[] | .target as $t | .plugins[] | select(.state != "healthy") | [$t, .node, .keyID, .state] | @tsv'`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		PreRunE: o.validate,
 		RunE:    works(func(cmd *cobra.Command, _ []string) error { return o.status(cmd) }),
 	}
 	o.clusterFlags(cmd)
 	o.selectFlags(cmd, true)
 	o.fileFlags(cmd)
+	o.tableFlags(cmd)
 	o.outputFlag(cmd, "json", "yaml", "wide")
 	return cmd
 }
@@ -96,9 +102,19 @@ func known(s *view.Status, nodes []string) error {
 		if len(have) == 0 {
 			return fmt.Errorf("node %q: no node has reported anything", node)
 		}
-		return fmt.Errorf("node %q is not known here; known are %s", node, strings.Join(have, ", "))
+		return fmt.Errorf("node %q is not known here%s; known are %s", node, didYouMean(node, have), listed(have))
 	}
 	return nil
+}
+
+// maxListed is how many names an error lists.
+const maxListed = 20
+
+func listed(names []string) string {
+	if more := len(names) - maxListed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // encode writes v in a readable form.

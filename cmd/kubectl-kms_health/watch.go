@@ -30,17 +30,18 @@ key or a condition has changed.
 While the API server cannot be reached, that is printed once, what was last read is
 still judged, and the request is repeated until it succeeds.
 
-Exit codes: 0 ended by Ctrl-C, 2 there is nothing to watch.`,
+Exit codes: 0 ended by Ctrl-C, 3 there is nothing to watch.`,
 		Example: `  kubectl kms-health watch
 
   # A log of changes.
   kubectl kms-health watch -o wide >> kms.log`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		PreRunE: o.validate,
 		RunE:    works(func(cmd *cobra.Command, _ []string) error { return o.watch(cmd.Context()) }),
 	}
 	o.clusterFlags(cmd)
 	o.selectFlags(cmd, true)
+	o.tableFlags(cmd)
 	o.outputFlag(cmd, "wide")
 	return cmd
 }
@@ -153,7 +154,7 @@ func (w *watcher) take(u source.Update) {
 		delete(w.problems, u.Target)
 		w.found[u.Target], w.known[u.Target] = u.Found, true
 		if had != nil && !w.has(had) {
-			w.warn("%s: it can be read again", w.stamp())
+			w.note("%s: it can be read again", w.stamp())
 		}
 		return
 	}

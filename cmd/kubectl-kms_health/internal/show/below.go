@@ -20,19 +20,19 @@ func below(t *view.TargetStatus, o Options) string {
 	agreement := false
 	for _, c := range t.Conditions {
 		agreement = agreement || c.Type == rollup.WriteKeyAgreed
-		fmt.Fprintf(&b, "  %s\n", condition(&c))
+		b.WriteString(condition(&c, o.Width))
 		if c.Type == rollup.Degraded && c.Status == operatorcr.False && slices.ContainsFunc(t.Plugins, func(p view.Plugin) bool { return p.State.Unhealthy() }) {
-			b.WriteString("    A report above differs: the operator is not running, or expects no such node.\n")
+			b.WriteString(wrap("A report above differs: the operator is not running, or expects no such node.", indent, indent, o.Width))
 		}
 	}
 	if len(t.WriteKey.Nodes) > 0 && (!agreement || o.Doubtful) {
-		fmt.Fprintf(&b, "%s, by the reports: %s\n", name(t), agreed(&t.WriteKey, o.Wide))
+		b.WriteString(wrap(fmt.Sprintf("%s, by the reports: %s", name(t), agreed(&t.WriteKey, o.Wide)), "", indent, o.Width))
 	}
 	if len(t.Rotation) > 0 {
 		fmt.Fprintf(&b, "%s, as the rotation controller last wrote:\n", name(t))
 	}
 	for _, c := range t.Rotation {
-		fmt.Fprintf(&b, "  %s\n", condition(&c))
+		b.WriteString(condition(&c, o.Width))
 	}
 	return b.String()
 }
@@ -44,21 +44,22 @@ func name(t *view.TargetStatus) string {
 	return clean(t.Target)
 }
 
-// condition on a line, or a line and those of its message.
-func condition(c *view.Condition) string {
+// condition with its message. A message of several lines begins below.
+func condition(c *view.Condition, width int) string {
 	head := fmt.Sprintf("%s=%s (%s)", clean(c.Type), clean(c.Status), clean(c.Reason))
 	lines := strings.Split(strings.TrimSpace(c.Message), "\n")
-	for i := range lines {
-		lines[i] = clean(lines[i])
+	if len(lines) == 1 && strings.TrimSpace(clean(lines[0])) != "" {
+		head += ": " + clean(lines[0])
 	}
-	switch {
-	case len(lines) > 1:
-		return head + ":\n    " + strings.Join(lines, "\n    ")
-	case lines[0] != "":
-		return head + ": " + lines[0]
-	default:
-		return head
+	if len(lines) == 1 {
+		return wrap(head, "  ", indent, width)
 	}
+	var b strings.Builder
+	b.WriteString(wrap(head+":", "  ", indent, width))
+	for _, line := range lines {
+		b.WriteString(wrap(clean(line), indent, indent+"  ", width))
+	}
+	return b.String()
 }
 
 // agreed is the text on whether the nodes agree on the key that they write with.

@@ -22,14 +22,14 @@ func Prose(e *view.Explanation, o Options) string {
 		}
 		fmt.Fprintf(&b, "\n%s: %s\n", heading(p), state)
 		for _, sentence := range sentences(p, e.Time.Time) {
-			fmt.Fprintf(&b, "  %s\n", sentence)
+			b.WriteString(wrap(sentence, "  ", indent, o.Width))
 		}
-		b.WriteString(wrap("This means: "+p.Meaning, "  ", o.Width))
+		b.WriteString(wrap("This means: "+p.Meaning, "  ", "  ", o.Width))
 		for i, step := range p.Next {
 			if i == 0 {
 				fmt.Fprintf(&b, "  What to do:\n")
 			}
-			fmt.Fprintf(&b, "  - %s\n", clean(step.Text))
+			b.WriteString(wrap(clean(step.Text), "  - ", indent, o.Width))
 			if step.Command != "" {
 				fmt.Fprintf(&b, "      %s\n", clean(step.Command))
 			}
@@ -41,7 +41,7 @@ func Prose(e *view.Explanation, o Options) string {
 			target = c.Target
 			fmt.Fprintf(&b, "\n%s, as the operator last wrote:\n", orDash(target))
 		}
-		fmt.Fprintf(&b, "  %s\n", condition(&c.Condition))
+		b.WriteString(condition(&c.Condition, o.Width))
 	}
 	return b.String()
 }

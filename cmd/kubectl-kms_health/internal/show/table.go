@@ -1,20 +1,25 @@
 package show
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 )
 
-// Options of a table.
+// Options of the output.
 type Options struct {
-	// Wide shows everything in full.
+	// Wide shows everything in full, a line for each row.
 	Wide bool
+	// NoHeaders leaves out the names of the columns.
+	NoHeaders bool
 	// Width is that of the terminal, in columns.
 	Width int
+	// Fits lays out a table that is wider than that in another way. Without it the columns
+	// are always the same: for programs.
+	Fits bool
 	// Colour prints the states in colours.
 	Colour bool
 	// Doubtful means that the operator has not renewed its Lease, so that its conditions may
@@ -24,12 +29,14 @@ type Options struct {
 
 const (
 	gap = "  " // between columns
-	// minDetail is the shortest width of a detail, also in a narrow terminal.
-	minDetail = 20
+	// indent is that of text below a row.
+	indent = "    "
+	// maxKey bounds a keyID in a table, which the writer of a report chooses, in runes.
+	maxKey = 20
 )
 
-// Table is the state of every plugin, a line each, and below it the operator's conditions
-// of each target.
+// Table is the state of every plugin, a row each with its details below it, and then the
+// operator's conditions of each target.
 func Table(s *view.Status, o Options) string {
 	var parts, empty []string
 	if table := rows(s, o); table != "" {
@@ -44,65 +51,176 @@ func Table(s *view.Status, o Options) string {
 		}
 	}
 	if len(empty) > 0 {
-		parts = append(parts, strings.Join(empty, ", ")+": nothing is reported\n")
+		parts = append(parts, wrap(strings.Join(empty, ", ")+": nothing is reported", "", indent, o.Width))
 	}
 	return strings.Join(parts, "\n")
 }
 
-// Columns of a row.
-const stateColumn = 3
+// The columns of a table.
+const (
+	targetColumn = iota
+	nodeColumn
+	keyColumn
+	stateColumn
+	kekColumn
+	ageColumn
+)
+
+// cells are those of a row, and the text below it.
+type cells struct {
+	columns     []string
+	detail      string
+	paint       string // of the state
+	target, kek string
+	first       bool // of its target
+}
 
 func rows(s *view.Status, o Options) string {
 	header := []string{"TARGET", "NODE", "KEY", "STATE", "KEK ID", "AGE"}
 	if o.Wide {
-		header = append(header, "FORM", "LAST CHECKED", "INTERVAL")
+		header = append(header, "FORM", "LAST CHECKED", "INTERVAL", "DETAIL")
 	}
-	lines := [][]string{append(header, "DETAIL")}
 	short := shortIDs(s)
 	if o.Wide {
 		short = clean
 	}
-	var paint []string
-	for _, t := range s.Targets {
-		for _, p := range t.Plugins {
-			lines = append(lines, row(&t, &p, s.Time.Time, short, o.Wide))
-			paint = append(paint, colour(p.State))
+	var all []cells
+	for i := range s.Targets {
+		t := &s.Targets[i]
+		for j := range t.Plugins {
+			p := &t.Plugins[j]
+			c := cells{columns: row(t, p, s.Time.Time, short, o.Wide), detail: why(p), paint: colour(p.State), first: j == 0, target: orDash(t.Target)}
+			c.kek = c.columns[kekColumn]
+			all = append(all, c)
 		}
 	}
-	if len(lines) == 1 {
+	if len(all) == 0 {
 		return ""
 	}
-	widths := make([]int, len(lines[0])-1)
-	for _, cells := range lines {
-		for i := range widths {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cells[i]))
+	if o.Wide {
+		for i := range all {
+			all[i].columns, all[i].detail = append(all[i].columns, all[i].detail), ""
+		}
+		return lay(all, header, nil, o)
+	}
+	// On a terminal, the columns that do not fit are moved: the target into a line of its
+	// own, then the KEK ID below the row.
+	for _, moved := range [][]int{nil, {targetColumn}, {targetColumn, kekColumn}} {
+		if !o.Fits || columnsWidth(all, header, moved) <= o.Width {
+			return lay(all, header, moved, o)
 		}
 	}
-	taken := len(widths) * len(gap)
-	for _, w := range widths {
-		taken += w
+	return list(all, o)
+}
+
+// kept are the columns that were not moved.
+func kept(columns []string, moved []int) []string {
+	var all []string
+	for i, c := range columns {
+		if !slices.Contains(moved, i) {
+			all = append(all, c)
+		}
 	}
+	return all
+}
+
+func widths(all []cells, header []string, moved []int) []int {
+	w := make([]int, len(kept(header, moved)))
+	measure := func(columnsOfRow []string) {
+		for i, c := range kept(columnsOfRow, moved) {
+			w[i] = max(w[i], columns(c))
+		}
+	}
+	measure(header)
+	for _, c := range all {
+		measure(c.columns)
+	}
+	return w
+}
+
+func columnsWidth(all []cells, header []string, moved []int) int {
+	total := 0
+	for i, w := range widths(all, header, moved) {
+		if i > 0 {
+			total += len(gap)
+		}
+		total += w
+	}
+	return total
+}
+
+// lay makes a table with aligned columns.
+func lay(all []cells, header []string, moved []int, o Options) string {
+	w := widths(all, header, moved)
 	var b strings.Builder
-	for n, cells := range lines {
-		var line strings.Builder
-		for i, w := range widths {
-			pad := strings.Repeat(" ", w-utf8.RuneCountInString(cells[i])) + gap
-			if i == stateColumn && n > 0 && o.Colour {
-				cells[i] = paint[n-1] + cells[i] + plain
+	line := func(columns []string, paint string) {
+		var text strings.Builder
+		for i, c := range kept(columns, moved) {
+			padded := pad(c, w[i])
+			if paint != "" && o.Colour && i == stateColumn-before(moved, stateColumn) {
+				padded = paint + c + plain + padded[len(c):]
 			}
-			line.WriteString(cells[i] + pad)
+			text.WriteString(padded + gap)
 		}
-		detail := cells[len(widths)]
-		if !o.Wide {
-			detail = cut(detail, max(o.Width-taken, minDetail))
+		b.WriteString(strings.TrimRight(text.String(), " ") + "\n")
+	}
+	if !o.NoHeaders {
+		line(header, "")
+	}
+	for _, c := range all {
+		if c.first && slices.Contains(moved, targetColumn) {
+			b.WriteString(c.target + ":\n")
 		}
-		b.WriteString(strings.TrimRight(line.String()+detail, " ") + "\n")
+		line(c.columns, c.paint)
+		b.WriteString(c.below(slices.Contains(moved, kekColumn), o))
+	}
+	return b.String()
+}
+
+func before(moved []int, column int) (n int) {
+	for _, i := range moved {
+		if i < column {
+			n++
+		}
+	}
+	return n
+}
+
+// below is the text below a row.
+func (c *cells) below(withKEK bool, o Options) string {
+	text := ""
+	if withKEK && c.kek != "-" {
+		text = wrap("KEK ID "+c.kek, indent, indent, o.Width)
+	}
+	if c.detail != "" {
+		text += wrap(c.detail, indent, indent, o.Width)
+	}
+	return text
+}
+
+// list shows rows whose columns do not fit, each over several lines.
+func list(all []cells, o Options) string {
+	var b strings.Builder
+	for _, c := range all {
+		if c.first {
+			b.WriteString(c.target + ":\n")
+		}
+		b.WriteString(c.columns[nodeColumn] + "\n")
+		state := c.columns[stateColumn]
+		text := wrap("key "+c.columns[keyColumn]+", "+state+", "+c.columns[ageColumn], indent, indent, o.Width)
+		if o.Colour {
+			text = strings.Replace(text, state, c.paint+state+plain, 1)
+		}
+		b.WriteString(text + c.below(true, o))
 	}
 	return b.String()
 }
 
 func row(t *view.TargetStatus, p *view.Plugin, now time.Time, id func(string) string, wide bool) []string {
 	key := orDash(p.KeyID)
+	if !wide {
+		key = middle(key, maxKey)
+	}
 	if p.Write {
 		key += " (write)"
 	}
@@ -121,7 +239,7 @@ func row(t *view.TargetStatus, p *view.Plugin, now time.Time, id func(string) st
 		}
 		cells = append(cells, orDash(string(p.Form)), checked, interval)
 	}
-	return append(cells, why(p))
+	return cells
 }
 
 // why is the reason, which is one word, and the detail.

@@ -39,39 +39,16 @@ func cut(s string, runes int) string {
 	return string([]rune(s)[:runes-1]) + "…"
 }
 
-// wrap breaks own text into lines. External text and commands are not wrapped, so that
-// they can be copied.
-func wrap(text, indent string, width int) string {
-	var b strings.Builder
-	column := 0
-	for word := range strings.FieldsSeq(text) {
-		runes := utf8.RuneCountInString(word)
-		switch {
-		case column == 0:
-			b.WriteString(indent)
-			column = len(indent)
-		case column+1+runes > width:
-			b.WriteString("\n" + indent)
-			column = len(indent)
-		default:
-			b.WriteString(" ")
-			column++
-		}
-		b.WriteString(word)
-		column += runes
-	}
-	return b.String() + "\n"
-}
-
 // Shortened ids keep both ends: many have the same beginning, such as ARNs and paths.
-const idHead, idTail = 7, 8
+const maxID = 16
 
-func middle(s string) string {
+// middle shortens a text to a number of runes, in its middle.
+func middle(s string, runes int) string {
 	r := []rune(s)
-	if len(r) <= idHead+1+idTail {
+	if len(r) <= runes {
 		return s
 	}
-	return string(r[:idHead]) + "…" + string(r[len(r)-idTail:])
+	return string(r[:(runes-1)/2]) + "…" + string(r[len(r)-runes/2:])
 }
 
 // shortIDs shortens ids unless two of them would then look the same.
@@ -79,14 +56,14 @@ func shortIDs(s *view.Status) func(string) string {
 	looks := map[string]string{}
 	for _, t := range s.Targets {
 		for _, p := range t.Plugins {
-			short := middle(clean(p.KEKID))
+			short := middle(clean(p.KEKID), maxID)
 			if other, taken := looks[short]; taken && other != p.KEKID {
 				return clean
 			}
 			looks[short] = p.KEKID
 		}
 	}
-	return func(id string) string { return middle(clean(id)) }
+	return func(id string) string { return middle(clean(id), maxID) }
 }
 
 // StateWords is the text of a state for people.
