@@ -19,9 +19,6 @@ GO_BUILD = $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '-s -w -
 TESTFLAGS ?=
 TEST_TIMEOUT ?= 30m
 FUZZTIME ?= 30s
-# The images' names, less the program's.
-IMAGE ?= kms-health
-
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## List the targets
@@ -52,14 +49,6 @@ demo: bin/kms-health-reporter bin/kms-plugin ## Show the reporter at work: no cl
 demo-cluster: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 demo-cluster: bin/kms-health-reporter bin/kms-health-operator bin/kubectl-kms_health cluster ## Show the operator at work: a control plane, three nodes, no root (STAY=1: keep it)
 	@$(GO) run ./test/demo cluster $(if $(STAY),--stay)
-
-.PHONY: image
-image: ## Build both images with docker, as IMAGE-reporter:VERSION and IMAGE-operator:VERSION
-	@docker info >/dev/null 2>&1 || { echo "make image: docker is not there, or does not answer" >&2; exit 1; }
-	for program in reporter operator; do \
-		docker build --target $$program --build-arg VERSION=$(VERSION) \
-			--build-arg REVISION=$$(git rev-parse HEAD) --tag $(IMAGE)-$$program:$(VERSION) . || exit 1; \
-	done
 
 # --- A real API server, for the integration tests ---
 
@@ -94,6 +83,25 @@ $(CLUSTER)/crane: test/tools/registry/go.mod
 
 $(CLUSTER)/kube%:
 	@test/tools/build.sh $@ test/tools/cluster k8s.io/kubernetes/cmd/kube$* '$(KUBERNETES_LDFLAGS)' '4 to 8 minutes on 2 cores'
+
+##@ Images
+
+# The images' names before /kms-health-PROGRAM, such as quay.io/me.
+REGISTRY ?= registry.invalid
+ARCHITECTURES ?= amd64,arm64,ppc64le,s390x
+IMAGES := bin/images
+
+.PHONY: image image-push
+image: ## Build both images into bin/images, without a container engine (ARCHITECTURES=amd64: for one only)
+	$(GO) run ./test/tools/image --registry $(REGISTRY) --version $(VERSION) --architectures $(ARCHITECTURES) --out $(IMAGES)
+
+image-push: $(CLUSTER)/crane ## Build both images and push them (REGISTRY=quay.io/me; credentials: docker's or podman's configuration)
+	@if [ "$(REGISTRY)" = registry.invalid ]; then echo "error: make image-push: set REGISTRY, for example REGISTRY=quay.io/me" >&2; exit 2; fi
+	@$(MAKE) image
+	@for program in operator reporter; do \
+		$(CLUSTER)/crane push $(IMAGES)/kms-health-$$program $(REGISTRY)/kms-health-$$program:$(VERSION) || exit 1; \
+	done
+	@echo "then set the images: see manifests/components/images/kustomization.yaml"
 
 ##@ Tests
 
