@@ -106,6 +106,28 @@ func TestTheDefaultIsOpenShift(t *testing.T) {
 	}
 }
 
+func TestImagesAreSetInOnePlace(t *testing.T) {
+	const operator, reporter = "quay.io/me/kms-health-operator:v1", "quay.io/me/kms-health-reporter@sha256:24a0c4b4a4c0eb97a1aabb8e29f18e917d05abfe1b7a7c07857230879ce7d3d3"
+	m := install.Manifests{CA: openshift.config.CAData, Images: map[string]string{
+		"registry.invalid/kms-health-operator": operator, "registry.invalid/kms-health-reporter": reporter,
+	}}
+	for _, overlay := range []string{".", install.Kubernetes, install.SingleNode} {
+		rendered, err := m.YAML(t.Context(), overlay)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(rendered)
+		for _, image := range []string{operator, reporter} {
+			if strings.Count(text, image) != 1 {
+				t.Errorf("manifests/%s has %s %d times, want once", overlay, image, strings.Count(text, image))
+			}
+		}
+		if strings.Contains(text, "registry.invalid") {
+			t.Errorf("manifests/%s has an image of registry.invalid", overlay)
+		}
+	}
+}
+
 // The kubelet starts no new pod whose ConfigMaps and Secrets cannot be read, and each
 // token that admission mounts brings the ConfigMap kube-root-ca.crt with it.
 func TestOperatorOfASingleNodeStartsDuringAPluginOutage(t *testing.T) {

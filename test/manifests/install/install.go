@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -124,10 +125,29 @@ func awaitRights(ctx context.Context, client kubernetes.Interface, namespace str
 	})
 }
 
+// Manifests is a manifests/ folder, with what whoever installs them sets.
+type Manifests struct {
+	Root string // of the checkout; empty: this one
+	CA   []byte // the API server's; empty: none
+	// Images are what is to run, by the names in the files; empty: those of the files. Each has a
+	// tag or a digest.
+	Images map[string]string
+}
+
 // Render is what `kubectl kustomize` makes of an overlay with components. ca is the
 // API server's, for components that want it from whoever installs them.
 func Render(ctx context.Context, ca []byte, overlay string, components ...string) ([]*unstructured.Unstructured, error) {
-	rendered, err := YAML(ctx, ca, overlay, components...)
+	return Manifests{CA: ca}.Render(ctx, overlay, components...)
+}
+
+// YAML is Render, as text.
+func YAML(ctx context.Context, ca []byte, overlay string, components ...string) (rendered []byte, err error) {
+	return Manifests{CA: ca}.YAML(ctx, overlay, components...)
+}
+
+// Render is what `kubectl kustomize` makes of an overlay with components.
+func (m Manifests) Render(ctx context.Context, overlay string, components ...string) ([]*unstructured.Unstructured, error) {
+	rendered, err := m.YAML(ctx, overlay, components...)
 	if err != nil {
 		return nil, err
 	}
@@ -135,10 +155,12 @@ func Render(ctx context.Context, ca []byte, overlay string, components ...string
 }
 
 // YAML is Render, as text.
-func YAML(ctx context.Context, ca []byte, overlay string, components ...string) (rendered []byte, err error) {
-	root, err := program.Root()
-	if err != nil {
-		return nil, err
+func (m Manifests) YAML(ctx context.Context, overlay string, components ...string) (rendered []byte, err error) {
+	root := m.Root
+	if root == "" {
+		if root, err = program.Root(); err != nil {
+			return nil, err
+		}
 	}
 	// kustomize takes no absolute paths, and one component wants a file of its own.
 	dir, err := os.MkdirTemp("", "kms-health-install-")
@@ -149,10 +171,13 @@ func YAML(ctx context.Context, ca []byte, overlay string, components ...string) 
 	if err := os.CopyFS(filepath.Join(dir, "manifests"), os.DirFS(filepath.Join(root, "manifests"))); err != nil {
 		return nil, fmt.Errorf("copy the manifests: %w", err)
 	}
-	if len(ca) > 0 {
-		if err := os.WriteFile(filepath.Join(dir, "manifests/components/start-during-plugin-outage/ca.crt"), ca, 0o600); err != nil {
+	if len(m.CA) > 0 {
+		if err := os.WriteFile(filepath.Join(dir, "manifests/components/start-during-plugin-outage/ca.crt"), m.CA, 0o600); err != nil {
 			return nil, err
 		}
+	}
+	if err := m.setImages(filepath.Join(dir, "manifests")); err != nil {
+		return nil, err
 	}
 	kustomization := map[string]any{
 		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
@@ -174,6 +199,37 @@ func YAML(ctx context.Context, ca []byte, overlay string, components ...string) 
 		return nil, err
 	}
 	return Kubectl(ctx, nil, "kustomize", dir)
+}
+
+// setImages sets the images in the one place that the manifests have for them.
+func (m Manifests) setImages(manifests string) error {
+	if len(m.Images) == 0 {
+		return nil
+	}
+	images := []map[string]string{}
+	for name, to := range m.Images {
+		image, digest, isDigest := strings.Cut(to, "@")
+		if isDigest {
+			images = append(images, map[string]string{"name": name, "newName": image, "digest": digest})
+			continue
+		}
+		tag := strings.LastIndex(to, ":")
+		images = append(images, map[string]string{"name": name, "newName": to[:tag], "newTag": to[tag+1:]})
+	}
+	file := filepath.Join(manifests, "components/images/kustomization.yaml")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, _, found := strings.Cut(string(raw), "\nimages:\n")
+	if !found {
+		return fmt.Errorf("%s has no images", file)
+	}
+	list, err := json.Marshal(images) // JSON is YAML
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append([]byte(before+"\nimages: "), list...), 0o600)
 }
 
 // Kubectl runs kubectl.
