@@ -68,9 +68,16 @@ func (o *options) readFiles() (facts, error) {
 	case taken.At.IsZero():
 		f.now = o.clock.Now()
 	default:
-		o.note("evaluated as of %s, the time of the newest report; --at sets another time", taken.At.UTC().Format(time.RFC3339))
+		o.note("evaluated as of %s, %s; --at sets another time", taken.At.UTC().Format(time.RFC3339), whatBegan(taken.Began))
 	}
 	return f, err
+}
+
+func whatBegan(began bool) string {
+	if began {
+		return "when the must-gather began, by its file timestamp"
+	}
+	return "the time of the newest report"
 }
 
 // cluster is the cluster according to the flags and the environment.

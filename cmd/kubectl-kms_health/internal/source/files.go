@@ -1,14 +1,12 @@
 package source
 
 import (
-	"bytes"
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +20,8 @@ type Files struct {
 	// Paths are files and folders; - is Stdin.
 	Paths []string
 	Stdin io.Reader
+	// Objects keeps more than the operator resources: see Gathered.
+	Objects bool
 	// Target and Node are those of a reporter's output, which does not contain them;
 	// empty: not known.
 	Target, Node string
@@ -30,8 +30,13 @@ type Files struct {
 // Taken is the content of Files.
 type Taken struct {
 	Targets []view.Target
-	// At is when it was taken: the time of the newest report. Zero: there is none.
+	// At is when it was taken: the time of the newest report, or that at which a must-gather
+	// began, if that is later. Zero: neither is known.
 	At time.Time
+	// Began means that At is the time at which a must-gather began.
+	Began bool
+	// Gathered are the other objects, if wanted.
+	Gathered *Gathered
 	// Notes are warnings, a line each: files of a folder that could not be used, and
 	// resources that were found twice.
 	Notes []string
@@ -47,6 +52,7 @@ const maxFile = 64 << 20
 // skipped.
 func (f Files) Read() (Taken, error) {
 	r := &reading{Files: f, from: map[string]string{}}
+	r.Gathered = &Gathered{places: map[place]bool{}, known: map[string]bool{}}
 	for _, path := range f.Paths {
 		var err error
 		if path == "-" {
@@ -67,13 +73,18 @@ func (f Files) Read() (Taken, error) {
 			r.At = at
 		}
 	}
+	if r.began.After(r.At) {
+		r.At, r.Began = r.began, true
+	}
 	return r.Taken, nil
 }
 
 type reading struct {
 	Files
 	Taken
-	from map[string]string // the path of each target
+	from   map[string]string // the path of each target
+	began  time.Time         // when a must-gather began
+	parsed int               // bytes of the files of trees
 }
 
 func (r *reading) path(path string) error {
@@ -82,7 +93,7 @@ func (r *reading) path(path string) error {
 		return err
 	}
 	if info.IsDir() {
-		return r.folder(path)
+		return r.tree(path, folder{path}.walk)
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -92,13 +103,19 @@ func (r *reading) path(path string) error {
 	return r.stream(path, file)
 }
 
+// stream reads a file, or an archive of a folder.
 func (r *reading) stream(path string, from io.Reader) error {
-	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
-	if err != nil {
+	buffered := bufio.NewReaderSize(from, headBytes)
+	head, err := buffered.Peek(headBytes)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if len(data) > maxFile {
-		return fmt.Errorf("%s: is over %d MiB; name the file of one operator resource", path, maxFile>>20)
+	if isArchive(head) {
+		return r.tree(path, archive{path, buffered, archiveLimits}.walk)
+	}
+	data, err := readAll(buffered)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	targets, err := r.parse(data)
 	if err != nil {
@@ -112,79 +129,12 @@ func (r *reading) stream(path string, from io.Reader) error {
 	return nil
 }
 
-// folder reads the operator resources of a must-gather, anywhere below the folder.
-func (r *reading) folder(path string) error {
-	// WalkDir does not follow a link, were it the folder itself.
-	root, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return err
+func readAll(from io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("is over %d MiB; name the file of one operator resource", maxFile>>20)
 	}
-	looked, found := 0, 0
-	err = filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			r.note("%s: skipped: %v", at, err)
-			return nil
-		}
-		if !entry.Type().IsRegular() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(at)) {
-			return nil
-		}
-		looked++
-		targets, err := worth(at, entry)
-		switch {
-		case err == nil && len(targets) == 0 && isOurs(at):
-			return fmt.Errorf("%s: holds no object named %s of a kind of %s/v1 (%s), as expected from its path", at, operatorcr.Name, operatorcr.Group, kindNames())
-		case err != nil && isOurs(at): // skipping it would hide a problem
-			return fmt.Errorf("%s: %w", at, err)
-		case err != nil:
-			r.note("%s: skipped: %v", at, err)
-		}
-		for _, t := range targets {
-			if err := r.add(at, t); err != nil {
-				return err
-			}
-			found++
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if found == 0 {
-		return fmt.Errorf("%s: %w: looked in %d YAML and JSON files for an object named %s of a kind of %s/v1 (%s), as in cluster-scoped-resources/%s/kubeapiservers/cluster.yaml",
-			path, ErrNothing, looked, operatorcr.Name, operatorcr.Group, kindNames(), operatorcr.Group)
-	}
-	return nil
-}
-
-// worth reads the operator resources of a file in a folder, if any.
-func worth(path string, entry fs.DirEntry) ([]view.Target, error) {
-	info, err := entry.Info()
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("is over %d MiB", maxFile>>20)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil || !worthParsing(data) && !isOurs(path) {
-		return nil, err
-	}
-	return resources(data)
-}
-
-// isOurs reports whether a file's path is that of one of the resources in a must-gather.
-func isOurs(path string) bool {
-	name, folder := filepath.Base(path), filepath.Dir(path)
-	return strings.TrimSuffix(name, filepath.Ext(name)) == operatorcr.Name &&
-		slices.Contains(operatorcr.Plurals(), filepath.Base(folder)) && filepath.Base(filepath.Dir(folder)) == operatorcr.Group
-}
-
-// worthParsing excludes the thousands of other files of a must-gather.
-func worthParsing(data []byte) bool {
-	if !bytes.Contains(data, []byte(operatorcr.Group+"/")) {
-		return false
-	}
-	return slices.ContainsFunc(operatorcr.Resources, func(r operatorcr.Resource) bool { return bytes.Contains(data, []byte(r.Kind)) })
+	return data, err
 }
 
 // add adds a target. If a resource was found twice, as when data was gathered twice, the

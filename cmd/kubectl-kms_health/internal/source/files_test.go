@@ -69,7 +69,8 @@ func TestWhatAFileMayBe(t *testing.T) {
 		"no object":                     {"- a\n- b\n", nil, "none of the operator resources is in it"},
 		"no YAML":                       {"kind: [", nil, "document 1 is neither YAML nor JSON"},
 		"broken later":                  {block + "---\nkind: [", nil, "document 2 is neither YAML nor JSON"},
-		"an archive":                    {"\x1f\x8b\x08\x00", nil, "is an archive: unpack it"},
+		"another archive":               {"PK\x03\x04 and so on", nil, "is an archive of a kind that cannot be read here"},
+		"gzip, cut off":                 {"\x1f\x8b\x08\x00", nil, "is not a tar or tar.gz of a folder, or is cut off"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(in(t, map[string]string{"f": tt.text}), "f")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,28 +17,31 @@ import (
 )
 
 // parse reads a file: operator resources, or a reporter's output.
-func (f Files) parse(data []byte) ([]view.Target, error) {
+func (r *reading) parse(data []byte) ([]view.Target, error) {
 	data = bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\ufeff")))
 	switch {
 	case len(data) == 0:
 		return nil, errors.New("is empty")
-	case bytes.HasPrefix(data, []byte{0x1f, 0x8b}), len(data) > 262 && string(data[257:262]) == "ustar":
-		return nil, errors.New("is an archive: unpack it, and name the folder")
+	case slices.ContainsFunc(otherArchives, func(magic string) bool { return bytes.HasPrefix(data, []byte(magic)) }):
+		return nil, errors.New("is an archive of a kind that cannot be read here: name a tar or tar.gz, or unpack it, and name the folder")
 	}
-	if line := lastArray(data); line != nil && !worthParsing(data) {
+	if line := lastArray(data); line != nil && !hasResource(data) {
 		entries, err := health.DecodeMessage(string(line))
 		if err != nil {
 			return nil, fmt.Errorf("the last line of a reporter's --output: %w", err)
 		}
-		return []view.Target{view.Output(f.Target, f.Node, entries)}, nil
+		return []view.Target{view.Output(r.Target, r.Node, entries)}, nil
 	}
-	targets, err := resources(data)
-	if err == nil && len(targets) == 0 {
+	targets, err := r.resources(data)
+	if err == nil && len(targets) == 0 && !r.Objects {
 		err = fmt.Errorf("%w: expected an object named %s of a kind of %s/v1 (%s), a List of such, or the output of a reporter's --output",
 			ErrNothing, operatorcr.Name, operatorcr.Group, kindNames())
 	}
 	return targets, err
 }
+
+// otherArchives are the first bytes of zip, xz, zstd and bzip2.
+var otherArchives = []string{"PK\x03\x04", "\xfd7zXZ\x00", "\x28\xb5\x2f\xfd", "BZh"}
 
 // lastArray is the last line of a reporter's output; a pod's log has other lines too. Nil:
 // the file is not a reporter's output.
@@ -54,19 +58,31 @@ func lastArray(data []byte) []byte {
 	return last
 }
 
-// resources are those of the documents that matter, in Lists, too. With an error
-// come those before it.
-func resources(data []byte) ([]view.Target, error) {
-	var targets []view.Target
+// resources are the operator resources of a file. With an error come those before it.
+// Other objects are kept, if wanted.
+func (r *reading) resources(data []byte) (targets []view.Target, err error) {
+	err = each(data, func(o *unstructured.Unstructured) {
+		target := operatorcr.OfKind(o.GetKind()).Plural
+		if target != "" && strings.HasPrefix(o.GetAPIVersion(), operatorcr.Group+"/") && o.GetName() == operatorcr.Name {
+			targets = append(targets, view.Read(target, o))
+		} else if r.Objects {
+			r.Gathered.keep(o)
+		}
+	})
+	return targets, err
+}
+
+// each calls take for the objects of a file: those of its documents, and of Lists in them.
+func each(data []byte, take func(*unstructured.Unstructured)) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
 	for n := 1; ; n++ {
 		var document any
 		err := decoder.Decode(&document)
 		if errors.Is(err, io.EOF) {
-			return targets, nil
+			return nil
 		}
 		if err != nil {
-			return targets, fmt.Errorf("document %d is neither YAML nor JSON: %w", n, err)
+			return fmt.Errorf("document %d is neither YAML nor JSON: %w", n, err)
 		}
 		object, _ := document.(map[string]any)
 		items, isList := object["items"].([]any)
@@ -74,21 +90,16 @@ func resources(data []byte) ([]view.Target, error) {
 			items = []any{object}
 		}
 		listKind, _ := object["kind"].(string)
-		listVersion, _ := object["apiVersion"].(string)
 		for _, item := range items {
 			fields, _ := item.(map[string]any)
 			if fields == nil {
 				continue
 			}
-			o := unstructured.Unstructured{Object: fields}
-			kind, version := o.GetKind(), o.GetAPIVersion()
-			if isList && kind == "" { // the items of a typed list need not repeat it
-				kind, version = strings.TrimSuffix(listKind, "List"), listVersion
+			o := &unstructured.Unstructured{Object: fields}
+			if isList && o.GetKind() == "" { // the items of a typed list need not repeat it
+				fields["kind"], fields["apiVersion"] = strings.TrimSuffix(listKind, "List"), object["apiVersion"]
 			}
-			target := operatorcr.OfKind(kind).Plural
-			if target != "" && strings.HasPrefix(version, operatorcr.Group+"/") && o.GetName() == operatorcr.Name {
-				targets = append(targets, view.Read(target, &o))
-			}
+			take(o)
 		}
 	}
 }
