@@ -1,0 +1,169 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kms-health/kms-health/test/manifests/install"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("../..", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// words are those of a command after its name, up to its end.
+func words(command string) []string {
+	all := strings.Fields(command)
+	if end := slices.IndexFunc(all, func(w string) bool { return strings.ContainsAny(w[:1], "#|&;>(") }); end >= 0 {
+		all = all[:end]
+	}
+	for i := range all {
+		all[i] = strings.Trim(all[i], "`';,()")
+	}
+	return all
+}
+
+var (
+	makeCommand = regexp.MustCompile(`(?:^|[;&(] *|sudo |^\$ )make +(.*)`)
+	makeTarget  = regexp.MustCompile(`(?m)^([a-z][\w./ -]*):`)
+	word        = regexp.MustCompile(`^[a-z][\w./-]*$`)
+)
+
+func TestMakeTargetsOfPagesExist(t *testing.T) {
+	targets := map[string]bool{}
+	for _, m := range makeTarget.FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		for _, name := range strings.Fields(m[1]) {
+			targets[name] = true
+		}
+	}
+	for _, p := range pages(t) {
+		for _, code := range p.code {
+			for _, m := range makeCommand.FindAllStringSubmatch(code, -1) {
+				for _, name := range words(m[1]) {
+					program, isProgram := strings.CutPrefix(name, "bin/")
+					if isProgram {
+						_, err := os.Stat(filepath.Join("../../cmd", program))
+						isProgram = err == nil
+					}
+					if word.MatchString(name) && !targets[name] && !isProgram {
+						t.Errorf("%s: make %s: no such target", p.path, name)
+					}
+				}
+			}
+		}
+	}
+}
+
+var kustomization = regexp.MustCompile(` -k +(\S+)`)
+
+// The folder of a kustomization of the reader's own is `.`.
+func TestKustomizationsOfPagesBuild(t *testing.T) {
+	built := map[string]bool{}
+	for _, p := range pages(t) {
+		for _, code := range p.code {
+			for _, m := range kustomization.FindAllStringSubmatch(code, -1) {
+				overlay, err := filepath.Rel("manifests", strings.Trim(m[1], "`)"))
+				if m[1] == "." || err == nil && built[overlay] {
+					continue
+				}
+				built[overlay] = true
+				if _, err := os.Stat(filepath.Join("../../manifests", overlay, "kustomization.yaml")); err != nil {
+					t.Errorf("%s: %s: %v", p.path, code, err)
+					continue
+				}
+				if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+					continue
+				}
+				if _, err := install.YAML(t.Context(), []byte(read(t, "test/testdata/ca.crt")), overlay); err != nil {
+					t.Errorf("%s: %v", p.path, err)
+				}
+			}
+		}
+	}
+	if len(built) == 0 {
+		t.Error("no page applies a kustomization")
+	}
+}
+
+// A kustomization of the reader's own, in a page, is beside a checkout named kms-health.
+func TestSampleKustomizationsBuild(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "kms-health/manifests"), os.DirFS("../../manifests")); err != nil {
+		t.Fatal(err)
+	}
+	ca := []byte(read(t, "test/testdata/ca.crt"))
+	if err := os.WriteFile(filepath.Join(dir, "kms-health/manifests/components/start-during-plugin-outage/ca.crt"), ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	samples := 0
+	for _, p := range pages(t) {
+		for _, block := range p.blocks {
+			if !strings.HasPrefix(block, "# kustomization.yaml") {
+				continue
+			}
+			samples++
+			if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+				t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
+			}
+			own := filepath.Join(dir, "own")
+			if err := os.MkdirAll(own, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(own, "kustomization.yaml"), []byte(block), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, err := install.Kubectl(t.Context(), nil, "kustomize", own)
+			if err != nil {
+				t.Errorf("%s: %v", p.path, err)
+			}
+			if strings.Contains(string(out), "registry.invalid") {
+				t.Errorf("%s: the sample leaves an image of registry.invalid", p.path)
+			}
+		}
+	}
+	if samples == 0 {
+		t.Error("no page has a kustomization")
+	}
+}
+
+var (
+	ownProgram = regexp.MustCompile(`(?:^|[\s/])(kms-health-reporter|kms-health-operator|(?:kubectl|oc) kms-health|kms-plugin)((?: .*|$))`)
+	flagName   = regexp.MustCompile(`--[a-z][a-z-]+`)
+)
+
+// The flags are those of the reference, which is generated from --help.
+func TestFlagsNamedAfterAProgramAreItsOwn(t *testing.T) {
+	reference := read(t, "docs/reference/flags.md")
+	flags := map[string]string{}
+	for _, section := range strings.Split(reference, "\n## ")[1:] {
+		name, text, _ := strings.Cut(section, "\n")
+		flags[name] = text + " --help "
+	}
+	for _, p := range pages(t) {
+		if p.path == "docs/reference/flags.md" {
+			continue
+		}
+		for _, code := range p.code {
+			m := ownProgram.FindStringSubmatch(code)
+			if m == nil {
+				continue
+			}
+			name := strings.Replace(m[1], "oc ", "kubectl ", 1)
+			for _, w := range words(m[2]) {
+				flag := flagName.FindString(w)
+				if strings.HasPrefix(w, "--") && !regexp.MustCompile(regexp.QuoteMeta(flag)+`\b`).MatchString(flags[name]) {
+					t.Errorf("%s: %s has no flag %s", p.path, name, flag)
+				}
+			}
+		}
+	}
+}
