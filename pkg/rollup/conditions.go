@@ -19,7 +19,7 @@ const (
 // Types are those of a roll-up's conditions, wanted or not.
 var Types = []string{Degraded, Observed, WriteKeyAgreed, Available, Progressing}
 
-// Reasons of the conditions. docs/reference/rollup.md describes each.
+// Reasons of the conditions. docs/operate/conditions.md describes each.
 const (
 	AsExpected          = "AsExpected"
 	AwaitingReports     = "AwaitingReports"

@@ -42,7 +42,7 @@ func reporterDemo(d *demo) {
 	} {
 		scene()
 	}
-	d.next = "Next: the README explains how to put the reporter beside a plugin of yours, and\n`bin/kms-health-reporter --help` lists its options."
+	d.next = "Next: docs/quickstart/laptop.md explains how to run it on a plugin of yours, and\n`bin/kms-health-reporter --help` lists its options."
 }
 
 func (r *reporter) file() string { return filepath.Join(r.config, "config.yaml") }

@@ -63,7 +63,7 @@ func TestMakeTargetsOfPagesExist(t *testing.T) {
 	}
 }
 
-var kustomization = regexp.MustCompile(` -k +(\S+)`)
+var kustomization = regexp.MustCompile(` (?:-k|kustomize) +(\S+)`)
 
 // The folder of a kustomization of the reader's own is `.`.
 func TestKustomizationsOfPagesBuild(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // page is one file of the documentation.
 type page struct {
 	path    string // from the root of the checkout
-	lines   int
+	lines   int    // without fenced code
 	anchors map[string]bool
 	links   []string
 	code    []string // commands: lines of code blocks, continued ones joined, and code within text
@@ -80,11 +80,14 @@ func pages(t *testing.T) map[string]*page {
 }
 
 func parse(path, text string) *page {
-	p := &page{path: path, lines: strings.Count(text, "\n"), anchors: map[string]bool{}}
+	p := &page{path: path, anchors: map[string]bool{}}
 	var fence []string
 	fenced, joined := false, ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
+		if !fenced {
+			p.lines++
+		}
 		switch {
 		case strings.HasPrefix(strings.TrimSpace(line), "```"):
 			if fenced {

@@ -18,7 +18,7 @@ const ConditionType = "KMSHealthDelivery"
 // Reason of a delivery's status.
 type Reason string
 
-// The reasons. What each means is in docs/explain/operator.md.
+// The reasons. What each means is in docs/operate/delivery.md.
 const (
 	TargetNamespaceMissing     Reason = "NamespaceMissing"
 	OtherInstallation          Reason = "OtherInstallation"

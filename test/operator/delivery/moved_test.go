@@ -18,7 +18,7 @@ import (
 )
 
 // grantMoved gives the operator, for openshift-apiserver's target in oauth-apiserver's
-// namespace, the rights that it has in its own: what docs/operate/install.md asks of an
+// namespace, the rights that it has in its own: what docs/reference/manifests.md asks of an
 // administrator who moves a target.
 func grantMoved(t *testing.T) {
 	t.Helper()
