@@ -19,16 +19,16 @@ ARG TARGETOS=linux
 ARG TARGETARCH
 ARG VERSION=unknown
 # The flags of `make build`.
-RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
-    go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2 -ldflags "-s -w -X main.version=${VERSION}" \
+RUN CGO_ENABLED=0 GOFIPS140=v1.0.0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
+    go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2 -ldflags "-s -w -X github.com/kms-health/kms-health/pkg/version.Version=${VERSION}" \
     -o /out/kms-health-reporter ./cmd/kms-health-reporter
 
 FROM source AS build-operator
 ARG TARGETOS=linux
 ARG TARGETARCH
 ARG VERSION=unknown
-RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
-    go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2 -ldflags "-s -w -X main.version=${VERSION}" \
+RUN CGO_ENABLED=0 GOFIPS140=v1.0.0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
+    go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2 -ldflags "-s -w -X github.com/kms-health/kms-health/pkg/version.Version=${VERSION}" \
     -o /out/kms-health-operator ./cmd/kms-health-operator
 
 # Each program's stage is a target of its own; the last is the default.

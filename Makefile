@@ -6,14 +6,15 @@ MODULE := github.com/kms-health/kms-health
 # v1.2.3 on a tag, v1.2.3-4-gabc after one, v0.0.0-gabc before the first; -dirty with local changes.
 VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null || \
 	echo "v0.0.0-g$$(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)")
-VERSION_VARIABLE := $(if $(wildcard pkg/version/*.go),$(MODULE)/pkg/version.Version,main.version)
 
 export CGO_ENABLED = 0
 # grpcnotrace leaves out gRPC's trace pages, and with them Go's templates: 3 MB less.
 # nethttpomithttp2 leaves out net/http's copy of golang.org/x/net/http2, which gRPC and
 # client-go bring themselves: 0.5 MB less.
 TAGS = grpcnotrace,nethttpomithttp2
-GO_BUILD = $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '-s -w -X $(VERSION_VARIABLE)=$(VERSION)'
+# v1.0.0 is the version of Go's cryptographic module that has a FIPS 140-3 certificate.
+GOFIPS140 = v1.0.0
+GO_BUILD = GOFIPS140=$(GOFIPS140) $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '-s -w -X $(MODULE)/pkg/version.Version=$(VERSION)'
 
 # More flags for go test, such as TESTFLAGS='-run Watch -v'.
 TESTFLAGS ?=

@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/version"
 )
 
 // Exit codes.
@@ -82,14 +84,14 @@ Exit codes:
   0  success; run: ended by SIGTERM or SIGINT
   1  the command failed; validate: the file has mistakes
   2  the command or its flags cannot be parsed`,
-		Version:       version,
+		Version:       version.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
 		// Without a command, print the help.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetVersionTemplate(versionLine() + "\n")
+	root.SetVersionTemplate(version.Line("kms-health-operator") + "\n")
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	for _, name := range []string{"v", "vmodule"} {

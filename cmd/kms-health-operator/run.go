@@ -13,6 +13,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/logging"
 	"github.com/kms-health/kms-health/pkg/operator/process"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/version"
 )
 
 // Defaults of flags from the environment.
@@ -28,7 +29,7 @@ const (
 const flushTime = 250 * time.Millisecond
 
 func newRun() *cobra.Command {
-	o := process.Options{Pod: os.Getenv(podVariable), Version: version}
+	o := process.Options{Pod: os.Getenv(podVariable), Version: version.Version}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the operator of a cluster until SIGTERM or SIGINT",

@@ -22,6 +22,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/logging"
 	"github.com/kms-health/kms-health/pkg/reporter"
 	"github.com/kms-health/kms-health/pkg/reporter/check"
+	"github.com/kms-health/kms-health/pkg/version"
 )
 
 // Exit codes. A running reporter ends with 0 on SIGTERM or SIGINT, and otherwise
@@ -57,7 +58,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case o.version:
-		_, _ = fmt.Fprintln(stdout, versionLine())
+		_, _ = fmt.Fprintln(stdout, version.Line("kms-health-reporter"))
 		return exitOK
 	case o.printDefaults:
 		_, _ = stdout.Write(v1alpha1.ReporterSample)
@@ -92,7 +93,7 @@ func report(o *options, stdout, stderr io.Writer) int {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
-	klog.InfoS("Starting", "version", version, "config", o.config, "node", o.node, "pid", os.Getpid())
+	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.config, "node", o.node, "pid", os.Getpid())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -105,7 +106,7 @@ func report(o *options, stdout, stderr io.Writer) int {
 		Output:     o.output,
 		Stdout:     stdout,
 		ConfigHash: os.Getenv(hashVariable),
-		UserAgent:  "kms-health-reporter/" + version,
+		UserAgent:  "kms-health-reporter/" + version.Version,
 		Registry:   registry,
 	}).Run(ctx)
 	klog.InfoS("Ended")

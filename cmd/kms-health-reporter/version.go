@@ -1,23 +1,15 @@
 package main
 
 import (
-	"fmt"
-	"runtime"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kms-health/kms-health/pkg/version"
 )
-
-// version is set at build time, by -ldflags "-X main.version=…".
-var version = "unknown"
-
-func versionLine() string {
-	return fmt.Sprintf("kms-health-reporter %s (%s, %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}
 
 func buildInfo() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name:        "kms_health_reporter_build_info",
-		Help:        "1, with the version of the program and of Go.",
-		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+		Help:        "1, with the version of the program and of Go, the FIPS 140-3 mode (off, on, only) and the version of Go's cryptographic module.",
+		ConstLabels: version.Labels(),
 	}, func() float64 { return 1 })
 }

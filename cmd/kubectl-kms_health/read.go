@@ -13,6 +13,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/version"
 )
 
 // facts are the data that was read.
@@ -89,7 +90,7 @@ func (o *options) cluster() (*source.Cluster, error) {
 		}
 		return nil, err
 	}
-	config.UserAgent = "kubectl-kms-health/" + version
+	config.UserAgent = "kubectl-kms-health/" + version.Version
 	return source.NewCluster(config, o.timeout, o.clock)
 }
 

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"crypto/fips140"
 	"crypto/tls"
 	"slices"
 	"sync"
@@ -59,7 +60,7 @@ func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	read, err := tlsprofile.Of(spec)
+	read, err := tlsprofile.Of(spec, fips140.Enabled())
 	switch {
 	case err != nil:
 		problem = "the TLS profile is not understood: " + err.Error()

@@ -292,7 +292,7 @@ func reportersInput(d v1alpha1.Delivery) *manifests.Input {
 	c.Image = "reporter:1"
 	t := c.Targets[0]
 	t.Delivery = d
-	settings, err := tlsprofile.Of(nil)
+	settings, err := tlsprofile.Of(nil, false)
 	if err != nil {
 		panic(err)
 	}

@@ -32,7 +32,7 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.Image, config.Rollout = "reporter:1", v1alpha1.RolloutAlways
-	settings, err := tlsprofile.Of(nil)
+	settings, err := tlsprofile.Of(nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ func TestNoProbeRestartsAReporter(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.Image = "reporter:1"
-	settings, err := tlsprofile.Of(nil)
+	settings, err := tlsprofile.Of(nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

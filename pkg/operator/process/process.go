@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -25,6 +24,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/leader"
 	"github.com/kms-health/kms-health/pkg/operator/server"
 	"github.com/kms-health/kms-health/pkg/serverclock"
+	"github.com/kms-health/kms-health/pkg/version"
 )
 
 // leaseName is the name of the Lease, in the operator's namespace.
@@ -42,7 +42,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	now := serverclock.New(clock.RealClock{})
 	config.Wrap(now.Wrap)
-	klog.InfoS("Starting", "version", o.Version, "config", o.ConfigFile, "namespace", o.Namespace, "server", config.Host)
+	klog.InfoS("Starting", "version", o.Version, "fips140", version.FIPS(), "config", o.ConfigFile, "namespace", o.Namespace, "server", config.Host)
 	dynamicClient, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer recorder.Shutdown()
-	registry := newRegistry(o.Version)
+	registry := newRegistry()
 	op := operator.New(operator.Options{
 		Options: delivery.Options{
 			Client: dynamicClient, Credentials: credentials.New(client, clock.RealClock{}), Approve: o.ApproveCertificates,
@@ -77,15 +77,15 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // newRegistry returns a registry with the metrics of the process.
-func newRegistry(version string) *prometheus.Registry {
+func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "kms_health_operator_build_info",
-			Help:        "1, with the version of the program and of Go.",
-			ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+			Help:        "1, with the version of the program and of Go, the FIPS 140-3 mode (off, on, only) and the version of Go's cryptographic module.",
+			ConstLabels: version.Labels(),
 		}, func() float64 { return 1 }),
 	)
 	return registry

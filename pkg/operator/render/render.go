@@ -5,6 +5,7 @@ package render
 
 import (
 	"bytes"
+	"crypto/fips140"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -210,7 +211,7 @@ func (in *Input) snapshot(t *v1alpha1.Target, p pod) (*delivery.Snapshot, error)
 		profile = a.Spec.TLSSecurityProfile
 	}
 	var err error
-	w.TLS, err = tlsprofile.Of(profile)
+	w.TLS, err = tlsprofile.Of(profile, fips140.Enabled())
 	return w, err
 }
 

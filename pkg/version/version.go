@@ -1,0 +1,39 @@
+// Package version gives what a program was built from, and its FIPS 140-3 mode.
+package version
+
+import (
+	"crypto/fips140"
+	"fmt"
+	"runtime"
+)
+
+// Version is set at build time, by -ldflags "-X …/pkg/version.Version=v1.2.3".
+var Version = "unknown"
+
+// Line is what a program prints for --version.
+func Line(program string) string {
+	return fmt.Sprintf("%s %s (%s, %s/%s, FIPS 140-3: %s)", program, Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, FIPS())
+}
+
+// FIPS is the mode of Go's cryptographic module: "off"; "on", where the module's approved
+// algorithms are preferred and its self-tests have passed; or "only", where all others fail.
+// The mode comes from the build (GOFIPS140) and the environment variable GODEBUG (fips140).
+func FIPS() string {
+	switch {
+	case fips140.Enforced():
+		return "only"
+	case fips140.Enabled():
+		return "on"
+	default:
+		return "off"
+	}
+}
+
+// FIPSModule is the module's version: "v1.0.0" is the one with a certificate, "latest" that of
+// the Go release, which has none.
+func FIPSModule() string { return fips140.Version() }
+
+// Labels are those of a program's metric …_build_info.
+func Labels() map[string]string {
+	return map[string]string{"version": Version, "goversion": runtime.Version(), "fips140": FIPS(), "fips140_module": FIPSModule()}
+}
