@@ -27,7 +27,7 @@ import (
 // The manifests of the docs are applied here unchanged, and
 // a reporter with that identity and that role, and no other, writes.
 func TestFilesOfTheDocsWork(t *testing.T) {
-	const folder, name, home = "../../docs/operate/by-hand", "kms-health-reporter", "kms-health"
+	const folder, name, home = "../../docs/operate/by-hand", "kms-health-reporter-by-hand", "kms-health"
 	client, err := discovery.NewDiscoveryClientForConfig(cluster.RESTConfig())
 	if err != nil {
 		t.Fatal(err)
