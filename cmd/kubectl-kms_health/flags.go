@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -92,9 +93,13 @@ func (o *options) outputFlag(cmd *cobra.Command, formats ...string) {
 
 // shipped are the names of targets, as in metrics and events, in the configuration of the
 // shipped manifests.
-var shipped = map[string]string{
-	"kube-apiserver": "kubeapiservers", "openshift-apiserver": "openshiftapiservers", "oauth-apiserver": "authentications",
-}
+var shipped = func() map[string]string {
+	resources := map[string]string{}
+	for _, t := range doctor.Shipped {
+		resources[t.Name] = t.Resource
+	}
+	return resources
+}()
 
 // validate checks the flags before anything is read.
 func (o *options) validate(*cobra.Command, []string) error {

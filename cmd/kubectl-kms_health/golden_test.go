@@ -44,19 +44,24 @@ func TestOutputsAreAsDocumented(t *testing.T) {
 			if code != tt.code || stderr != "" {
 				t.Errorf("%d, want %d; %q", code, tt.code, stderr)
 			}
-			path := filepath.Join("testdata", tt.golden)
-			if *update {
-				if err := os.WriteFile(path, []byte(stdout), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(stdout, "\n")); diff != "" {
-				t.Errorf("%s (-want +got; go test -update writes it anew):\n%s", path, diff)
-			}
+			checkGolden(t, tt.golden, stdout)
 		})
+	}
+}
+
+func checkGolden(t *testing.T, golden, stdout string) {
+	t.Helper()
+	path := filepath.Join("testdata", golden)
+	if *update {
+		if err := os.WriteFile(path, []byte(stdout), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(stdout, "\n")); diff != "" {
+		t.Errorf("%s (-want +got; go test -update writes it anew):\n%s", path, diff)
 	}
 }

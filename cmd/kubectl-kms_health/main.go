@@ -116,7 +116,8 @@ Exit codes:
   3  nothing could be read, or there is a mistake in the command line
 
 Rights: get, list and watch on the three resources, for the object named cluster;
-optionally get on the operator's Lease, to check whether the operator runs.
+optionally get on the operator's Lease, to check whether the operator runs. What doctor
+reads besides is in docs/reference/kubectl.md.
 
 Completion: kubectl completes the commands of this plugin when an executable named
 kubectl_complete-kms_health is in PATH:
@@ -141,6 +142,6 @@ func newRoot(e environment) *cobra.Command {
 	klog.InitFlags(logging)
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
 	root.SetFlagErrorFunc(suggestFlag)
-	root.AddCommand(newStatus(e), newWatch(e), newExplain(e), newVersion())
+	root.AddCommand(newStatus(e), newWatch(e), newExplain(e), newDoctor(e), newVersion())
 	return root
 }

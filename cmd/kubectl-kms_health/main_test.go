@@ -38,7 +38,7 @@ func TestWithoutACommandHelpIsPrinted(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Errorf("%d, %q", code, stderr)
 	}
-	for _, want := range []string{"status", "watch", "explain", "completion", "version", "Exit codes:", "Rights:", "not yet observed", "kubectl kms-health [command]"} {
+	for _, want := range []string{"status", "watch", "explain", "doctor", "completion", "version", "Exit codes:", "Rights:", "not yet observed", "kubectl kms-health [command]"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in\n%s", want, stdout)
 		}
@@ -194,6 +194,9 @@ func TestCompletion(t *testing.T) {
 	}{
 		"commands":            {[]string{""}, "explain"},
 		"targets":             {[]string{"status", "--target", ""}, "kubeapiservers\nopenshiftapiservers\nauthentications\n"},
+		"targets of doctor":   {[]string{"doctor", "--target", "kubea"}, "kubeapiservers\n"},
+		"forms of doctor":     {[]string{"doctor", "-o", ""}, "json\nyaml\n"},
+		"no users":            {[]string{"doctor", "--as", ""}, ":4\n"},
 		"nodes":               {[]string{"explain", "--from-file", "testdata/unhealthy.yaml", ""}, "master-0\nmaster-1\nmaster-2\n"},
 		"nodes of a flag":     {[]string{"status", "--from-file", "testdata/unhealthy.yaml", "--node", ""}, "master-0\nmaster-1\nmaster-2\n"},
 		"one node is enough":  {[]string{"explain", "master-0", ""}, ":4\n"},

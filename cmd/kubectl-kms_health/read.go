@@ -39,21 +39,11 @@ func (o *options) read(ctx context.Context) (facts, error) {
 }
 
 func (o *options) readFiles() (facts, error) {
-	files := source.Files{Paths: o.files, Stdin: o.stdin}
-	if len(o.targets) == 1 {
-		files.Target = o.targets[0]
-	}
-	if len(o.nodes) == 1 {
-		files.Node = o.nodes[0]
-	}
-	taken, err := files.Read()
+	taken, err := o.takeFiles(source.Files{})
 	if err != nil {
 		return facts{}, err
 	}
-	for _, note := range taken.Notes {
-		o.warn("%s", note)
-	}
-	f := facts{now: taken.At}
+	f := facts{}
 	wanted := o.wanted()
 	for _, t := range taken.Targets {
 		if t.Name == "" || slices.Contains(wanted, t.Name) {
@@ -63,15 +53,37 @@ func (o *options) readFiles() (facts, error) {
 	if len(f.targets) == 0 {
 		return facts{}, fmt.Errorf("%s: no object of %s found", strings.Join(o.files, ", "), strings.Join(wanted, ", "))
 	}
+	f.now, err = o.evaluatedAt(taken)
+	return f, err
+}
+
+// takeFiles reads the files that the flags name.
+func (o *options) takeFiles(files source.Files) (source.Taken, error) {
+	files.Paths, files.Stdin = o.files, o.stdin
+	if len(o.targets) == 1 {
+		files.Target = o.targets[0]
+	}
+	if len(o.nodes) == 1 {
+		files.Node = o.nodes[0]
+	}
+	taken, err := files.Read()
+	for _, note := range taken.Notes {
+		o.warn("%s", note)
+	}
+	return taken, err
+}
+
+// evaluatedAt is the time at which files are evaluated.
+func (o *options) evaluatedAt(taken source.Taken) (time.Time, error) {
 	switch {
 	case o.at != "":
-		f.now, err = time.Parse(time.RFC3339, o.at)
+		return time.Parse(time.RFC3339, o.at)
 	case taken.At.IsZero():
-		f.now = o.clock.Now()
+		return o.clock.Now(), nil
 	default:
 		o.note("evaluated as of %s, %s; --at sets another time", taken.At.UTC().Format(time.RFC3339), whatBegan(taken.Began))
+		return taken.At, nil
 	}
-	return f, err
 }
 
 func whatBegan(began bool) string {

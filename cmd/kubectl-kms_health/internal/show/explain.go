@@ -16,7 +16,7 @@ func Prose(e *view.Explanation, o Options) string {
 	fmt.Fprintf(&b, "Node %s, as of %s\n", orDash(e.Node), e.Time.UTC().Format(time.RFC3339))
 	for i := range e.Plugins {
 		p := &e.Plugins[i]
-		state := StateWords(p.State)
+		state := view.StateWords(p.State)
 		if o.Colour {
 			state = colour(p.State) + state + plain
 		}

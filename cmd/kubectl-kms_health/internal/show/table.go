@@ -228,7 +228,7 @@ func row(t *view.TargetStatus, p *view.Plugin, now time.Time, id func(string) st
 	if d, known := p.Age(now); known {
 		old = age(d)
 	}
-	cells := []string{orDash(t.Target), orDash(p.Node), key, StateWords(p.State), orDash(id(p.KEKID)), old}
+	cells := []string{orDash(t.Target), orDash(p.Node), key, view.StateWords(p.State), orDash(id(p.KEKID)), old}
 	if wide {
 		checked, interval := "-", "-"
 		if p.LastChecked != nil {

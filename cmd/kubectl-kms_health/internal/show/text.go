@@ -66,18 +66,6 @@ func shortIDs(s *view.Status) func(string) string {
 	return func(id string) string { return middle(clean(id), maxID) }
 }
 
-// StateWords is the text of a state for people.
-func StateWords(s rollup.State) string {
-	switch s {
-	case rollup.Skewed:
-		return "clock differs"
-	case rollup.Missing:
-		return "not yet observed"
-	default:
-		return string(s)
-	}
-}
-
 // age as text. Reports have whole seconds, so half a second ahead counts as zero.
 func age(d time.Duration) string {
 	if d <= -time.Second {

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ import (
 type Cluster struct {
 	client  dynamic.Interface // requests end after timeout
 	watches dynamic.Interface // without a timeout
+	http    *http.Client
+	metrics string // the URL of the API server's metrics
 	host    string
 	timeout time.Duration
 	clock   clock.WithTicker
@@ -42,7 +45,11 @@ func NewCluster(config *rest.Config, timeout time.Duration, c clock.WithTicker) 
 	}
 	bounded := *client
 	bounded.Timeout = timeout
-	cluster := &Cluster{host: config.Host, timeout: timeout, clock: c, server: server}
+	url, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, err
+	}
+	cluster := &Cluster{http: &bounded, metrics: url.JoinPath("/metrics").String(), host: config.Host, timeout: timeout, clock: c, server: server}
 	if cluster.client, err = dynamic.NewForConfigAndClient(config, &bounded); err != nil {
 		return nil, err
 	}
@@ -91,32 +98,21 @@ func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Targ
 	return found, problems
 }
 
-// Lease is the state of an operator's lease.
-type Lease struct {
-	Namespace string
-	Renewed   time.Time
-	// Until is when it ran out, or will.
-	Until time.Time
-}
-
 // Lease reads the operator's: of these namespaces, the first that has it. Not ok:
 // none could be read, whatever the reason.
-func (c *Cluster) Lease(ctx context.Context, namespaces []string) (lease Lease, ok bool) {
+func (c *Cluster) Lease(ctx context.Context, namespaces []string) (lease view.Lease, ok bool) {
 	for _, namespace := range namespaces {
 		o, err := c.client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).
 			Namespace(namespace).Get(ctx, "kms-health-operator", metav1.GetOptions{})
 		if err != nil {
 			continue
 		}
-		text, _, _ := unstructured.NestedString(o.Object, "spec", "renewTime")
-		seconds, _, _ := unstructured.NestedInt64(o.Object, "spec", "leaseDurationSeconds")
-		renewed, err := time.Parse(time.RFC3339, text)
-		if err != nil {
-			continue
+		if lease, ok := view.ReadLease(o); ok {
+			lease.Namespace = namespace
+			return lease, true
 		}
-		return Lease{namespace, renewed, renewed.Add(time.Duration(seconds) * time.Second)}, true
 	}
-	return Lease{}, false
+	return view.Lease{}, false
 }
 
 // String is the API server's name in errors and the log.

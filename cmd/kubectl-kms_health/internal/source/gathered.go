@@ -1,10 +1,16 @@
 package source
 
 import (
+	"context"
 	"path"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 )
 
 // place is where objects of a resource are.
@@ -56,4 +62,53 @@ func placeOf(at string) (where place, ok bool) {
 		}
 	}
 	return place{}, false
+}
+
+// Empty reports whether there is nothing.
+func (g *Gathered) Empty() bool { return len(g.objects) == 0 }
+
+// Offline reads files for the doctor.
+type Offline struct{ Taken }
+
+// Targets returns the operator resources. One that is not there does not exist: a
+// must-gather has no other trace of it.
+func (f Offline) Targets(_ context.Context, wanted []string) (found []view.Target, unread []*doctor.Unread) {
+	for _, t := range f.Taken.Targets {
+		if slices.Contains(wanted, t.Name) {
+			found = append(found, t)
+		}
+	}
+	return found, nil
+}
+
+// Get returns an object; nil: it does not exist.
+func (f Offline) Get(_ context.Context, resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+	for _, o := range f.Gathered.objects {
+		if o.GetKind() == kinds[resource.Resource] && o.GetNamespace() == namespace && o.GetName() == name {
+			return o, nil
+		}
+	}
+	return nil, f.unread("get", resource, namespace)
+}
+
+// List returns the objects of a namespace.
+func (f Offline) List(_ context.Context, resource schema.GroupVersionResource, namespace string) (all []*unstructured.Unstructured, err error) {
+	for _, o := range f.Gathered.objects {
+		if o.GetKind() == kinds[resource.Resource] && o.GetNamespace() == namespace {
+			all = append(all, o)
+		}
+	}
+	return all, f.unread("list", resource, namespace)
+}
+
+// Metrics are in no must-gather.
+func (f Offline) Metrics(context.Context) ([]byte, error) {
+	return nil, f.unread("get", doctor.KMSMetrics, "")
+}
+
+func (f Offline) unread(verb string, resource schema.GroupVersionResource, namespace string) error {
+	if f.Gathered.places[place{resource.Resource, namespace}] {
+		return nil
+	}
+	return &doctor.Unread{Why: doctor.NotGathered, Verb: verb, Resource: resource.Resource, Namespace: namespace}
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
@@ -76,10 +78,14 @@ func (r *reading) resources(data []byte) (targets []view.Target, err error) {
 func each(data []byte, take func(*unstructured.Unstructured)) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
 	for n := 1; ; n++ {
-		var document any
-		err := decoder.Decode(&document)
+		var raw stdjson.RawMessage
+		err := decoder.Decode(&raw)
 		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		var document any
+		if err == nil && len(raw) > 0 {
+			err = json.Unmarshal(raw, &document) // with whole numbers as in objects of a client
 		}
 		if err != nil {
 			return fmt.Errorf("document %d is neither YAML nor JSON: %w", n, err)

@@ -42,7 +42,7 @@ func Explain(s *Status, node string) Explanation {
 			if p.Node != node {
 				continue
 			}
-			e.Plugins = append(e.Plugins, ExplainedPlugin{Target: t.Target, Plugin: p, Meaning: meaning(&p), Next: next(&p)})
+			e.Plugins = append(e.Plugins, ExplainedPlugin{Target: t.Target, Plugin: p, Meaning: meaning(&p), Next: Next(&p)})
 		}
 		if len(e.Plugins) == reported {
 			continue
@@ -85,8 +85,8 @@ type Step struct {
 	Command string `json:"command,omitempty"`
 }
 
-// next are the recommended actions.
-func next(p *Plugin) []Step {
+// Next are the recommended actions for a plugin.
+func Next(p *Plugin) []Step {
 	node := p.Node
 	if len(validation.IsDNS1123Subdomain(node)) > 0 { // keep it out of commands that are copied
 		node = "NODE"
@@ -116,4 +116,16 @@ func next(p *Plugin) []Step {
 		steps = append(steps, Step{"See how the operator delivers the reporters, in the condition " + Delivery + ":", "kubectl kms-health status"}, reporter)
 	}
 	return steps
+}
+
+// StateWords is the text of a state for people.
+func StateWords(s rollup.State) string {
+	switch s {
+	case rollup.Skewed:
+		return "clock differs"
+	case rollup.Missing:
+		return "not yet observed"
+	default:
+		return string(s)
+	}
 }

@@ -44,6 +44,10 @@ type TargetStatus struct {
 	missing  bool // the operator expects a report that was never written
 }
 
+// Expected reports whether there are reports, or an operator expects some: otherwise KMS is
+// off.
+func (t *TargetStatus) Expected() bool { return t.expected }
+
 // Condition of an operator resource.
 type Condition struct {
 	Type               string      `json:"type"`

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
+)
+
+// diagnose runs the doctor.
+func diagnose(t *testing.T, stdin string, args ...string) (d doctor.Diagnosis, code int) {
+	t.Helper()
+	code, stdout, stderr := command{stdin: stdin}.run(t, append([]string{"doctor", "-o=json"}, args...)...)
+	if err := json.Unmarshal([]byte(stdout), &d); err != nil || stderr != "" {
+		t.Fatalf("%d, %v, %q\n%s", code, err, stderr, stdout)
+	}
+	return d, code
+}
+
+func (c *installation) live(t *testing.T) (d doctor.Diagnosis, code int) {
+	t.Helper()
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	return diagnose(t, "", "--kubeconfig", kubeconfig(t, server.URL))
+}
+
+const at = "--at=2026-05-08T12:34:56Z"
+
+// bad are the findings that are not OK, as words.
+func bad(d doctor.Diagnosis) (all []string) {
+	for _, f := range d.Findings {
+		if f.Status != doctor.OK {
+			all = append(all, fmt.Sprintf("%s %s %s %s", f.Status, f.Check, f.Reason, strings.Join(f.Nodes, ",")))
+		}
+	}
+	return all
+}
+
+// The checks of a cluster, and of a must-gather of it, give the same findings.
+func TestAClusterAndItsMustGatherHaveTheSameFindings(t *testing.T) {
+	resource := func(t *testing.T, c *installation) *unstructured.Unstructured {
+		t.Helper()
+		return c.find(t, "KubeAPIServer", "")
+	}
+	for name, tt := range map[string]struct {
+		resource string
+		fault    func(t *testing.T, c *installation)
+		want     []string
+	}{
+		"healthy": {"healthy.yaml", func(*testing.T, *installation) {}, nil},
+		"unhealthy plugins": {"unhealthy.yaml", func(*testing.T, *installation) {}, []string{
+			"ERROR Reports ReportedUnhealthy master-1", "ERROR Reports Timeout master-2", "UNKNOWN Keys PluginUnhealthy ",
+		}},
+		"a reporter that has stopped": {"stale.yaml", func(*testing.T, *installation) {}, []string{"ERROR Reports Stale master-1", "UNKNOWN Keys ReporterStale "}},
+		"an operator that does not run": {"healthy.yaml", func(t *testing.T, c *installation) {
+			set(t, c.find(t, "Deployment", ""), int64(0), "status", "availableReplicas")
+			set(t, c.find(t, "Lease", ""), "2026-05-08T12:00:00.000000Z", "spec", "renewTime")
+			setCondition(t, c.find(t, "ClusterOperator", ""), "Degraded", "True", "Configuration_Invalid", "m")
+		}, []string{"ERROR Installed NotAvailable ", "ERROR Installed LeaseExpired ", "ERROR Installed Configuration_Invalid "}},
+		"a delivery whose credentials expired": {"healthy.yaml", func(t *testing.T, c *installation) {
+			setCondition(t, resource(t, c), "KMSHealthDelivery", "False", "CredentialsExpired", "m")
+		}, []string{"ERROR Delivery CredentialsExpired ", "ERROR Credentials CredentialsExpired "}},
+		"another configuration": {"healthy.yaml", func(t *testing.T, c *installation) {
+			set(t, c.find(t, "ConfigMap", "reporter"), strings.ReplaceAll(reporterFile, "30s", "1m"), "data", "config.yaml")
+			set(t, c.find(t, "Pod", "kms-health-kube-apiserver-master-1"), setHash[1:], "metadata", "annotations", "kmshealth.openshift.io/config-hash")
+		}, []string{"WARNING Configuration ConfigMapMissing master-1", "WARNING Configuration CopyDiffers master-0,master-2", "WARNING Configuration IntervalDiffers master-0,master-2"}},
+		"a key that differs, and a third party's controller": {"disagree.yaml", func(*testing.T, *installation) {}, []string{
+			"WARNING Delivery NoCondition ", "WARNING Keys HealthReportsNotConverged ", "WARNING Keys NotAgreed ",
+		}},
+		"a clock that is ahead": {"healthy.yaml", func(t *testing.T, c *installation) {
+			setCondition(t, resource(t, c), "KMSHealthReporter_master-1", "True", "AsExpected", `[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T13:34:44Z","intervalSeconds":30}]`)
+			setCondition(t, resource(t, c), "KMSHealthReporter_master-2", "True", "AsExpected", `[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T12:35:10Z","intervalSeconds":30}]`)
+		}, []string{"ERROR Clocks ClockSkew master-1", "WARNING Clocks ReportFromFuture master-2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newInstallation(t, tt.resource)
+			tt.fault(t, c)
+			shared := func(d doctor.Diagnosis) doctor.Diagnosis {
+				d.Findings = slices.DeleteFunc(d.Findings, func(f doctor.Finding) bool { return f.Check == doctor.Metrics })
+				return d
+			}
+			live, code := c.live(t)
+			live = shared(live)
+			if diff := cmp.Diff(tt.want, bad(live)); diff != "" {
+				t.Errorf("%s\n%+v", diff, live)
+			}
+			if want := map[bool]int{true: 2, false: 1}[len(tt.want) == 0]; code != want { // metrics are unknown
+				t.Errorf("exit code %d, want %d", code, want)
+			}
+			gathered, _ := diagnose(t, "", at, "--from-file", c.folder(t))
+			packed, _ := diagnose(t, c.archive(t), at, "--from-file=-")
+			for _, other := range []doctor.Diagnosis{gathered, packed} {
+				if diff := cmp.Diff(live, shared(other)); diff != "" {
+					t.Error(diff)
+				}
+			}
+		})
+	}
+}
+
+// A must-gather cannot show that there is no operator.
+func TestAClusterWithoutTheOperator(t *testing.T) {
+	c := newInstallation(t, "disagree.yaml")
+	c.objects = c.objects[:1]
+	d, code := c.live(t)
+	if want := []string{"WARNING Installed NotInstalled ", "WARNING Keys HealthReportsNotConverged ", "WARNING Keys NotAgreed ", "UNKNOWN Metrics Forbidden "}; code != 1 || !cmp.Equal(bad(d), want) {
+		t.Errorf("%d, %q", code, bad(d))
+	}
+	c.objects = nil
+	d, code = c.live(t)
+	if want := []string{"ERROR Installed NotInstalled ", "UNKNOWN Reports NothingReported "}; code != 1 || !cmp.Equal(bad(d), want) {
+		t.Errorf("%d, %q", code, bad(d))
+	}
+}
+
+func TestWhatCannotBeReadIsUnknown(t *testing.T) {
+	c := newInstallation(t, "healthy.yaml")
+	c.forbidden = []string{"pods", "configmaps", "clusteroperators", "leases"}
+	d, code := c.live(t)
+	want := []string{
+		"UNKNOWN Installed Forbidden ", "UNKNOWN Rights Forbidden ", "UNKNOWN Configuration Forbidden ", "UNKNOWN Credentials Forbidden ", "UNKNOWN Metrics Forbidden ",
+	}
+	if diff := cmp.Diff(want, bad(d)); diff != "" || code != 2 || d.Status != doctor.Unknown {
+		t.Error(diff, code)
+	}
+	c.forbidden = []string{"deployments", "kubeapiservers"}
+	if d, code := c.live(t); code != 2 || !slices.Contains(bad(d), "UNKNOWN Installed Forbidden ") || !slices.Contains(bad(d), "UNKNOWN Reports NothingReported ") {
+		t.Errorf("%d, %q", code, bad(d))
+	}
+	// A must-gather of the operator resources alone.
+	d, code = diagnose(t, "", at, "--from-file=testdata/healthy.yaml")
+	if want := []string{"UNKNOWN Installed NotGathered ", "UNKNOWN Rights NotGathered ", "UNKNOWN Configuration NotGathered ", "UNKNOWN Credentials NotGathered ", "UNKNOWN Metrics NotGathered "}; code != 2 || !cmp.Equal(bad(d), want) {
+		t.Errorf("%d, %q", code, bad(d))
+	}
+}
+
+func TestTheDoctorReadsMetricsIfThatIsAllowed(t *testing.T) {
+	const text = `# TYPE go_goroutines gauge
+go_goroutines 7
+# HELP apiserver_envelope_encryption_kms_operations_latency_seconds [ALPHA] KMS operation duration with gRPC error code status total.
+# TYPE apiserver_envelope_encryption_kms_operations_latency_seconds histogram
+apiserver_envelope_encryption_kms_operations_latency_seconds_bucket{grpc_status_code="OK",method_name="/v2.KeyManagementService/Status",provider_name="kms-2",le="+Inf"} 40
+apiserver_envelope_encryption_kms_operations_latency_seconds_sum{grpc_status_code="OK",method_name="/v2.KeyManagementService/Status",provider_name="kms-2"} 1.5
+apiserver_envelope_encryption_kms_operations_latency_seconds_count{grpc_status_code="OK",method_name="/v2.KeyManagementService/Status",provider_name="kms-2"} 40
+`
+	bad := strings.NewReplacer(`"OK"`, `"Unavailable"`, "} 40", "} 3").Replace(text[strings.Index(text, "apiserver_envelope_encryption_kms_operations_latency_seconds_bucket"):])
+	for metrics, want := range map[string]struct {
+		status doctor.Status
+		found  string
+	}{
+		text:       {doctor.OK, "made 40 calls of KMS plugins since it started, and none failed"},
+		text + bad: {doctor.Warning, "of 43 calls of KMS plugins by the API server that answered, since it started, 3 failed: kms-2 /v2.KeyManagementService/Status Unavailable 3"},
+		text + "# TYPE apiserver_envelope_encryption_invalid_key_id_from_status_total counter\napiserver_envelope_encryption_invalid_key_id_from_status_total{error=\"empty\",provider_name=\"kms-2\"} 2\n": {doctor.Warning, "an invalid key_id from Status 2 times"},
+		"# nothing\n": {doctor.OK, "made no call of a KMS v2 plugin"},
+		"apiserver_envelope_encryption_x{ nonsense": {doctor.Unknown, "could not be parsed"},
+		strings.Repeat("x", 1<<20):                  {doctor.Unknown, "could not be read"},
+	} {
+		c := newInstallation(t, "healthy.yaml")
+		c.metrics = metrics
+		d, _ := c.live(t)
+		if f := d.Findings[len(d.Findings)-1]; f.Check != doctor.Metrics || f.Status != want.status || !strings.Contains(f.Found, want.found) {
+			t.Errorf("%.300s\n%+v", metrics, f)
+		}
+	}
+}
+
+func TestTheDoctorIsAsDocumented(t *testing.T) {
+	for _, tt := range []struct {
+		golden, resource string
+		code             int
+	}{{"doctor.healthy.txt", "healthy.yaml", 2}, {"doctor.unhealthy.txt", "unhealthy.yaml", 1}} {
+		c := newInstallation(t, tt.resource)
+		if tt.golden == "doctor.unhealthy.txt" {
+			setCondition(t, c.find(t, "KubeAPIServer", ""), "KMSHealthDelivery", "False", "ReporterNotRunning", "pod openshift-kms-health/kms-health-kube-apiserver-75a43decc4 on node master-2: ImagePullBackOff")
+		}
+		code, stdout, stderr := command{}.run(t, "doctor", at, "--from-file", c.folder(t))
+		if code != tt.code || stderr != "" {
+			t.Errorf("%d, %q", code, stderr)
+		}
+		checkGolden(t, tt.golden, stdout)
+	}
+}
+
+func TestTheDoctorExplainsWhatItCannotUse(t *testing.T) {
+	const line = `[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T12:34:50Z"}]`
+	for name, tt := range map[string]struct {
+		stdin string
+		args  []string
+		want  string
+	}{
+		"an output":         {line, []string{"--from-file=-"}, "the output of a reporter has nothing that the doctor checks"},
+		"other objects":     {"kind: Secret", []string{"--from-file=-"}, "standard input: has no object of kms-health"},
+		"an empty folder":   {"", []string{"--from-file", t.TempDir()}, "has no object of kms-health"},
+		"no API server":     {"", []string{"--kubeconfig=testdata/kubeconfig"}, "error: the API server http://127.0.0.1:1 cannot be reached"},
+		"a node":            {"", []string{"master-0"}, "doctor takes no argument"},
+		"a form of a table": {"", []string{"-o=wide"}, `"wide" is none of json, yaml`},
+	} {
+		code, stdout, stderr := command{stdin: tt.stdin}.run(t, append([]string{"doctor"}, tt.args...)...)
+		if code != exitFailed || stdout != "" || !strings.Contains(strings.ReplaceAll(stderr, "-: ", "standard input: "), tt.want) {
+			t.Errorf("%s: %d, %q, %q", name, code, stdout, stderr)
+		}
+	}
+}
+
+func TestTheDoctorOfManyNodesIsShort(t *testing.T) {
+	c := newInstallation(t, "healthy.yaml")
+	o := c.find(t, "KubeAPIServer", "")
+	for i := range 300 {
+		setCondition(t, o, fmt.Sprintf("KMSHealthReporter_node-%d", i), "True", "AsExpected", `[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:50Z","reason":"Timeout","detail":"`+strings.Repeat("x", 900)+`"}]`)
+	}
+	code, stdout, _ := command{}.run(t, "doctor", at, "--from-file", c.folder(t))
+	if code != 1 || strings.Count(stdout, "Timeout") != 1 || !strings.Contains(stdout, "and 295 more") {
+		t.Errorf("%d\n%s", code, stdout)
+	}
+}

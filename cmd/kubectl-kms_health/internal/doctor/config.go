@@ -1,0 +1,223 @@
+package doctor
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/health"
+)
+
+// Of the configuration files only the fields that are compared are read, so that files of
+// other versions can be, too.
+
+// configured are the operator's targets: of its configuration if that can be read, else the
+// shipped ones.
+func (s *Snapshot) configured() []Configured {
+	all, _ := s.configuredIn()
+	return all
+}
+
+// configuredIn also reports whether the configuration was read.
+func (s *Snapshot) configuredIn() (all []Configured, read bool) {
+	for _, o := range s.Objects {
+		if o.GetKind() != "ConfigMap" || o.GetName() != operatorConfig {
+			continue
+		}
+		var c struct {
+			Targets []Configured `json:"targets"`
+		}
+		if yaml.Unmarshal([]byte(dataOf(o)), &c) == nil {
+			return c.Targets, true
+		}
+	}
+	return Shipped, false
+}
+
+func dataOf(configMap *unstructured.Unstructured) string {
+	text, _, _ := unstructured.NestedString(configMap.Object, "data", configFile)
+	return text
+}
+
+// file is a reporter's configuration file in a ConfigMap.
+type file struct {
+	configMap string
+	data      string
+	interval  time.Duration
+	keys      []string // sorted; nil: not known
+}
+
+func readFile(o *unstructured.Unstructured) (f file, err error) {
+	f = file{configMap: o.GetName(), data: dataOf(o), interval: health.DefaultInterval}
+	var c struct {
+		Probe struct {
+			Interval *metav1.Duration `json:"interval"`
+		} `json:"probe"`
+		Plugins []struct {
+			KeyID string `json:"keyID"`
+		} `json:"plugins"`
+	}
+	if err := yaml.Unmarshal([]byte(f.data), &c); err != nil {
+		return f, err
+	}
+	if c.Probe.Interval != nil {
+		f.interval = c.Probe.Interval.Duration
+	}
+	for _, p := range c.Plugins {
+		if p.KeyID == "" { // the reporter derives it from the socket's name
+			return f, nil
+		}
+		f.keys = append(f.keys, p.KeyID)
+	}
+	slices.Sort(f.keys)
+	return f, nil
+}
+
+// madeFor reports whether a pod with this hash was made for the file: the hash is that of the
+// plugin set, of which the ConfigMap's name has the beginning, or of the whole file.
+func (f *file) madeFor(hash string) bool {
+	const short = 10
+	sum := sha256.Sum256([]byte(f.data))
+	return len(hash) > short && strings.HasSuffix(f.configMap, "-"+hash[:short]) || hash == hex.EncodeToString(sum[:])
+}
+
+// configuration compares the ConfigMaps, the pods that were made for them, and the reports.
+func (e *evaluation) configuration() (all []Finding) {
+	for i := range e.targets {
+		t := &e.targets[i]
+		if t.configured == nil {
+			continue
+		}
+		all = append(all, t.configuration()...)
+	}
+	return all
+}
+
+func (t *target) configuration() []Finding {
+	if t.unread != nil {
+		if !t.status.Expected() {
+			return nil
+		}
+		return []Finding{t.finding(Configuration, Unknown, string(t.unread.Why), t.unread.what()+" could not be read, so what the reporters run with is not known")}
+	}
+	var files []file
+	var all []Finding
+	for _, o := range t.configMaps {
+		f, err := readFile(o)
+		if err != nil {
+			all = append(all, t.finding(Configuration, Warning, "ConfigMapInvalid", fmt.Sprintf("ConfigMap %s/%s has no %s that can be read", o.GetNamespace(), o.GetName(), configFile), operatorLog(t.namespace)))
+			continue
+		}
+		files = append(files, f)
+	}
+	if len(t.pods) == 0 && len(files) == 0 {
+		return all
+	}
+	c := comparison{target: t, differing: map[string][]string{}, used: map[string]bool{}}
+	for _, pod := range t.pods {
+		c.compare(pod, files)
+	}
+	all = append(all, c.findings()...)
+	if len(all) > 0 {
+		return all
+	}
+	return []Finding{t.finding(Configuration, OK, "", c.summary(files))}
+}
+
+// comparison is that of the pods of a target with the ConfigMaps and the reports.
+type comparison struct {
+	*target
+	differing map[string][]string // nodes, by reason
+	used      map[string]bool     // ConfigMaps
+}
+
+// The reasons of Configuration.
+const (
+	hashMissing      = "HashMissing"
+	configMapMissing = "ConfigMapMissing"
+	copyDiffers      = "CopyDiffers"
+	intervalDiffers  = "IntervalDiffers"
+	keysDiffer       = "KeysDiffer"
+)
+
+func (c *comparison) add(reason, node string) {
+	if !slices.Contains(c.differing[reason], node) {
+		c.differing[reason] = append(c.differing[reason], node)
+	}
+}
+
+func (c *comparison) compare(pod *unstructured.Unstructured, files []file) {
+	node := nodeOf(pod)
+	hash := pod.GetAnnotations()[configHashAnnotation]
+	at := slices.IndexFunc(files, func(f file) bool { return f.madeFor(hash) })
+	switch {
+	case hash == "":
+		c.add(hashMissing, node)
+		return
+	case at < 0:
+		c.add(configMapMissing, node)
+		return
+	}
+	f := &files[at]
+	c.used[f.configMap] = true
+	if copied, is := pod.GetAnnotations()[configAnnotation]; is && copied != f.data {
+		c.add(copyDiffers, node)
+	}
+	var keys []string
+	for _, p := range c.status.Plugins {
+		// What is old, or of another's reporter, says nothing about this pod.
+		if p.Node != node || p.LastChecked == nil || p.State != "healthy" && !p.State.Unhealthy() || p.Ours != nil && !*p.Ours {
+			continue
+		}
+		keys = append(keys, p.KeyID)
+		if want := int64((f.interval + time.Second - 1) / time.Second); p.IntervalSeconds != 0 && p.IntervalSeconds != want {
+			c.add(intervalDiffers, node)
+		}
+	}
+	if slices.Sort(keys); f.keys != nil && keys != nil && !slices.Equal(keys, f.keys) {
+		c.add(keysDiffer, node)
+	}
+}
+
+var differences = map[string]string{
+	hashMissing:      "the reporter's pod has no annotation " + configHashAnnotation + ", so a change of the plugins does not replace it",
+	configMapMissing: "no ConfigMap has the plugin set that the reporter's pod was made for",
+	copyDiffers:      "the pod's copy of the file, in its annotation " + configAnnotation + ", differs from the ConfigMap",
+	intervalDiffers:  "the reports have another interval than the ConfigMap",
+	keysDiffer:       "the reports are about other keys than the ConfigMap",
+}
+
+func (c *comparison) findings() (all []Finding) {
+	for _, reason := range slices.Sorted(maps.Keys(c.differing)) {
+		slices.Sort(c.differing[reason])
+		f := c.finding(Configuration, Warning, reason, fmt.Sprintf("%s: %s", nodes(c.differing[reason]), differences[reason]),
+			view.Step{Text: "During a rollout, and for an interval after a change, wait. Then see the ConfigMaps and the annotations of the pods:",
+				Command: fmt.Sprintf("kubectl get configmaps,pods -A -l %s=%s -o yaml", targetLabel, named(c.configured.Name, "TARGET"))},
+			operatorLog(c.namespace))
+		f.Nodes = c.differing[reason]
+		all = append(all, f)
+	}
+	return all
+}
+
+func (c *comparison) summary(files []file) string {
+	if len(c.pods) == 0 {
+		return plural(len(files), "ConfigMap, and no pod that uses it", "ConfigMaps, and no pod that uses them")
+	}
+	var parts []string
+	for _, f := range files {
+		if c.used[f.configMap] {
+			parts = append(parts, fmt.Sprintf("%s (every %s; %s)", f.configMap, f.interval, keyNames(f.keys)))
+		}
+	}
+	return fmt.Sprintf("%s and the reports match ConfigMap %s", plural(len(c.pods), "pod", "pods"), strings.Join(parts, ", "))
+}

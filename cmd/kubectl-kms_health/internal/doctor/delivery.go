@@ -1,0 +1,127 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// underWay are the reasons of KMSHealthDelivery that end without intervention, and
+// credentialReasons those about credentials. docs/explain/operator.md describes all of them.
+var (
+	underWay          = []string{"NamespaceMissing", "AwaitingSources", "AwaitingPods", "Removing", "Progressing"}
+	credentialReasons = []string{"CredentialsExpired", "RequestDenied", "AwaitingApproval", "RenewalFailed"}
+)
+
+// others are reasons of KMSHealthDelivery with which the operator delivers nothing.
+var others = []string{"ThirdPartyReporter"}
+
+// delivery checks the condition KMSHealthDelivery of each target.
+func (e *evaluation) delivery() (all []Finding) {
+	for i := range e.targets {
+		t := &e.targets[i]
+		c, is := t.resource.Conditions[view.Delivery]
+		switch {
+		case is:
+			all = append(all, t.delivered(c))
+		case len(t.status.Plugins) == 0:
+			all = append(all, t.finding(Delivery, OK, "", "nothing is delivered or reported: KMS is off, or this API server is not configured"))
+		case e.deployment != nil && t.configured != nil:
+			all = append(all, t.finding(Delivery, Warning, "NoCondition", "there are reports, and no condition "+view.Delivery+" of the operator", operatorLog(e.namespace)))
+		}
+	}
+	return append(all, e.missing()...)
+}
+
+// missing are the operator resources that the operator is configured for, and that do not
+// exist.
+func (e *evaluation) missing() (all []Finding) {
+	configured, read := e.configuredIn()
+	if !read || e.deployment == nil {
+		return nil
+	}
+	for _, c := range configured {
+		exists := slices.ContainsFunc(e.targets, func(t target) bool { return t.status.Target == c.Resource })
+		unread := e.cannotRead(operatorcr.Of(c.Resource).GVR(), "") != nil
+		if exists || unread || !slices.Contains(e.Wanted, c.Resource) {
+			continue
+		}
+		f := Finding{Check: Delivery, Status: Warning, Target: c.Resource, Reason: "ResourceMissing", Found: "the operator is configured for it, and it does not exist, so that nothing can be reported",
+			Next: []view.Step{{Text: "Remove the target from ConfigMap " + operatorConfig + ", or create the resource."}}}
+		if e.Files {
+			f.Status, f.Reason, f.Found, f.Next = Unknown, string(NotGathered), "the operator is configured for it, and the files do not have it", nil
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func (t *target) delivered(c operatorcr.Condition) Finding {
+	f := t.finding(Delivery, OK, c.Reason, full(c))
+	switch {
+	case c.Status == operatorcr.True:
+		f.Reason = ""
+		return f
+	case slices.Contains(underWay, c.Reason):
+		f.Status = Warning
+		f.Next = []view.Step{{Text: "Wait; if it stays so, see the operator's Events:", Command: "kubectl get events -n " + named(t.namespace, "NAMESPACE")}}
+		return f
+	case c.Status == operatorcr.False:
+		f.Status = Error
+	default:
+		f.Status = Unknown
+	}
+	f.Next = []view.Step{{Text: "What to do for each reason is in docs/explain/operator.md#reasons."}, operatorLog(t.namespace)}
+	return f
+}
+
+// expiryMetric is the operator's metric with the expiry of credentials in Secrets.
+const expiryMetric = "kms_health_operator_credential_expiry_timestamp_seconds"
+
+// credentials checks what is known of the reporters' credentials without reading a Secret.
+func (e *evaluation) credentials() (all []Finding) {
+	for i := range e.targets {
+		t := &e.targets[i]
+		if t.configured == nil {
+			continue
+		}
+		c, is := t.resource.Conditions[view.Delivery]
+		if is && c.Status != operatorcr.True && slices.Contains(credentialReasons, c.Reason) {
+			all = append(all, t.finding(Credentials, Error, c.Reason, full(c), view.Step{Text: "What to do for each reason is in docs/explain/operator.md#reasons."}, operatorLog(t.namespace)))
+			continue
+		}
+		if len(t.pods) == 0 && (!is || slices.Contains(others, c.Reason)) {
+			continue
+		}
+		metric := view.Step{Text: fmt.Sprintf("See the operator's metric %s{target=%q}.", expiryMetric, t.configured.Name)}
+		switch {
+		case t.unread != nil:
+			all = append(all, t.finding(Credentials, Unknown, string(t.unread.Why), t.unread.what()+" could not be read, so the kind of the credentials is not known", metric))
+		case len(t.pods) > 0 && !slices.ContainsFunc(t.pods, func(pod *unstructured.Unstructured) bool { return !hasToken(pod) }):
+			all = append(all, t.finding(Credentials, OK, "", "tokens of the reporters' own pods, which the kubelet renews"))
+		default:
+			all = append(all, t.finding(Credentials, Unknown, "InSecret", "when the credential expires is in a Secret, which is not read; the operator reports no problem with it", metric))
+		}
+	}
+	return all
+}
+
+// hasToken reports whether a reporter's pod has its credential from the kubelet.
+func hasToken(pod *unstructured.Unstructured) bool {
+	if pod.GetLabels()[targetLabel] == "" { // another's pod, into which the reporter was injected
+		return false
+	}
+	volumes, _, _ := unstructured.NestedSlice(pod.Object, "spec", "volumes")
+	return slices.ContainsFunc(volumes, func(v any) bool {
+		volume, _ := v.(map[string]any)
+		sources, _, _ := unstructured.NestedSlice(volume, "projected", "sources")
+		return volume["name"] == "credentials" && slices.ContainsFunc(sources, func(s any) bool {
+			source, _ := s.(map[string]any)
+			return source["serviceAccountToken"] != nil
+		})
+	})
+}

@@ -1,0 +1,150 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// installed checks the operator: its Deployment, its Lease and the ClusterOperator.
+func (e *evaluation) installed() []Finding {
+	if e.deployment == nil {
+		return []Finding{e.notInstalled()}
+	}
+	all := []Finding{e.available()}
+	if e.lease != nil {
+		if lease, ok := view.ReadLease(e.lease); ok && e.Now.After(lease.Until) {
+			all = append(all, Finding{Check: Installed, Status: Error, Reason: "LeaseExpired",
+				Found: fmt.Sprintf("the operator has not renewed its Lease for %s: no replica works, and the conditions may be outdated", duration.HumanDuration(e.Now.Sub(lease.Renewed))),
+				Next:  []view.Step{operatorLog(e.namespace)}})
+		}
+	}
+	return append(all, e.clusterOperator()...)
+}
+
+func (e *evaluation) notInstalled() Finding {
+	for _, namespace := range e.Namespaces {
+		if u := e.cannotRead(Deployments, namespace); u != nil {
+			return Finding{Check: Installed, Status: Unknown, Reason: string(u.Why), Found: "whether the operator is installed is not known: " + u.what() + " could not be read",
+				Next: []view.Step{{Text: "If it is in another namespace, use --operator-namespace."}}}
+		}
+	}
+	f := Finding{Check: Installed, Status: Error, Reason: "NotInstalled",
+		Found: fmt.Sprintf("no Deployment %s in namespace %s", operatorName, strings.Join(e.Namespaces, " or ")),
+		Next:  []view.Step{{Text: "If it is in another namespace, use --operator-namespace. Otherwise install it: docs/operate/install.md."}}}
+	if e.expected() {
+		f.Status = Warning
+		f.Found += ": what reporters write is rolled up by nobody"
+	}
+	return f
+}
+
+func (e *evaluation) available() Finding {
+	number := func(missing int64, path ...string) int64 {
+		n, found, err := unstructured.NestedInt64(e.deployment.Object, path...)
+		if !found || err != nil {
+			return missing
+		}
+		return n
+	}
+	wanted, available := number(1, "spec", "replicas"), number(0, "status", "availableReplicas")
+	f := Finding{Check: Installed, Status: OK, Found: fmt.Sprintf("Deployment %s/%s: %d of %d replicas are available", e.namespace, operatorName, available, wanted)}
+	if available >= wanted && available > 0 {
+		return f
+	}
+	f.Status, f.Reason = Warning, "ReplicasMissing"
+	if available == 0 {
+		f.Status, f.Reason = Error, "NotAvailable"
+	}
+	f.Next = []view.Step{
+		{Text: "See why its pods are not ready:", Command: fmt.Sprintf("kubectl describe pods -n %s -l app.kubernetes.io/name=%s", named(e.namespace, "NAMESPACE"), operatorName)},
+		operatorLog(e.namespace),
+	}
+	return f
+}
+
+// clusterOperator checks ClusterOperator/kms-health, which exists on OpenShift only.
+func (e *evaluation) clusterOperator() []Finding {
+	next := view.Step{Text: "See its conditions:", Command: "oc describe clusteroperator " + clusterOperator}
+	if e.operator == nil {
+		u := e.cannotRead(ClusterOperators, "")
+		switch {
+		case u != nil:
+			return []Finding{{Check: Installed, Status: Unknown, Reason: string(u.Why), Found: "ClusterOperator " + clusterOperator + " could not be read"}}
+		case e.namespace == openShiftNamespace:
+			return []Finding{{Check: Installed, Status: Warning, Reason: "ClusterOperatorMissing", Found: "ClusterOperator " + clusterOperator + " does not exist", Next: []view.Step{{Text: "Apply the manifests of OpenShift: docs/operate/install.md."}}}}
+		default:
+			return nil
+		}
+	}
+	conditions := operatorcr.ReadConditions(e.operator)
+	var all []Finding
+	for _, bad := range []struct {
+		conditionType, value string
+		status               Status
+	}{
+		{"Available", operatorcr.False, Error}, {"Available", operatorcr.Unknown, Warning}, {"Degraded", operatorcr.True, Error},
+		{"Degraded", operatorcr.Unknown, Warning}, {"Upgradeable", operatorcr.False, Warning},
+	} {
+		if c, is := conditions[bad.conditionType]; is && c.Status == bad.value {
+			all = append(all, Finding{Check: Installed, Status: bad.status, Reason: c.Reason, Found: fmt.Sprintf("ClusterOperator %s has %s", clusterOperator, brief(c)), Next: []view.Step{next}})
+		}
+	}
+	switch {
+	case len(all) > 0:
+		return all
+	case !slices.ContainsFunc([]string{"Available", "Degraded"}, func(name string) bool { _, is := conditions[name]; return is }):
+		return []Finding{{Check: Installed, Status: Warning, Reason: "NoConditions", Found: "ClusterOperator " + clusterOperator + " has no conditions: the operator has not written them yet", Next: []view.Step{operatorLog(e.namespace)}}}
+	default:
+		return []Finding{{Check: Installed, Status: OK, Found: "ClusterOperator " + clusterOperator + " is available and not degraded"}}
+	}
+}
+
+// brief is a condition without its message.
+func brief(c operatorcr.Condition) string {
+	return fmt.Sprintf("%s=%s (%s)", c.Type, c.Status, c.Reason)
+}
+
+// full is a condition with its message.
+func full(c operatorcr.Condition) string {
+	if text := strings.Join(strings.Fields(c.Message), " "); text != "" {
+		return brief(c) + ": " + text
+	}
+	return brief(c)
+}
+
+// rights reports what could not be read.
+func (e *evaluation) rights() []Finding {
+	of := map[Why][]string{}
+	var messages []string
+	for _, u := range e.Unread {
+		switch {
+		case u.Resource == KMSMetrics.Resource: // see metrics
+		case u.Why == NotGathered && u.Resource == Leases.Resource: // no must-gather has them
+		case u.Why == Failed:
+			of[Failed] = append(of[Failed], u.what())
+			messages = append(messages, u.Message)
+		default:
+			of[u.Why] = append(of[u.Why], u.what())
+		}
+	}
+	var all []Finding
+	add := func(why Why, found, text, command string) {
+		if len(of[why]) > 0 {
+			all = append(all, Finding{Check: Rights, Status: Unknown, Reason: string(why), Found: found + strings.Join(of[why], ", "), Next: []view.Step{{Text: text, Command: command}}})
+		}
+	}
+	add(Forbidden, "no right to read ", "Request the rights of docs/reference/kubectl.md. What needs these is unknown below.", "")
+	add(NotGathered, "not in the files: ", "Gather them; what needs these is unknown below:", "oc adm inspect clusteroperator/"+clusterOperator)
+	add(Failed, "could not be read: ", "Try again. The API server: "+strings.Join(slices.Compact(messages), "; "), "")
+	if len(all) == 0 {
+		all = []Finding{{Check: Rights, Status: OK, Found: "everything that the checks need could be read"}}
+	}
+	return all
+}

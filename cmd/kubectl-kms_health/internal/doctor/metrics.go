@@ -1,0 +1,88 @@
+package doctor
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+)
+
+// MetricsPrefix begins the names of kube-apiserver's metrics about KMS
+// (k8s.io/apiserver/pkg/storage/value/encrypt/envelope/metrics).
+const MetricsPrefix = "apiserver_envelope_encryption_"
+
+const (
+	callsMetric   = MetricsPrefix + "kms_operations_latency_seconds"
+	invalidMetric = MetricsPrefix + "invalid_key_id_from_status_total"
+	lastMetric    = MetricsPrefix + "key_id_hash_status_last_timestamp_seconds"
+)
+
+// metrics checks the metrics of the API server that answered: its own calls of its plugins.
+func (e *evaluation) metrics() []Finding {
+	if !e.expected() {
+		return nil
+	}
+	look := view.Step{Text: fmt.Sprintf("In the monitoring, look at %s by provider_name, method_name and grpc_status_code, at %s, and at %s, for each API server.", callsMetric, invalidMetric, lastMetric)}
+	if e.KMSMetrics == nil {
+		why, found := NotGathered, "the files have no metrics of kube-apiserver"
+		if u := e.cannotRead(KMSMetrics, ""); u != nil {
+			why = u.Why
+		}
+		if why != NotGathered {
+			found = "the metrics of kube-apiserver could not be read"
+		}
+		if why == Forbidden {
+			found = "no right to get /metrics of kube-apiserver"
+		}
+		return []Finding{{Check: Metrics, Status: Unknown, Reason: string(why), Found: found, Next: []view.Step{look}}}
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(e.KMSMetrics))
+	if err != nil {
+		return []Finding{{Check: Metrics, Status: Unknown, Reason: string(Failed), Found: "the metrics of kube-apiserver could not be parsed", Next: []view.Step{look}}}
+	}
+	calls, failed, by := failures(families[callsMetric])
+	var invalid float64
+	for _, m := range families[invalidMetric].GetMetric() {
+		invalid += m.GetCounter().GetValue()
+	}
+	f := Finding{Check: Metrics, Status: OK, Found: fmt.Sprintf("the API server that answered made %d calls of KMS plugins since it started, and none failed", calls)}
+	switch {
+	case failed > 0:
+		f.Status, f.Reason = Warning, "CallsFailed"
+		f.Found = fmt.Sprintf("of %d calls of KMS plugins by the API server that answered, since it started, %d failed: %s", calls, failed, list(by))
+	case invalid > 0:
+		f.Status, f.Reason = Warning, "InvalidKeyID"
+		f.Found = fmt.Sprintf("the API server that answered got an invalid key_id from Status %.0f times since it started", invalid)
+	case calls == 0:
+		f.Found = "the API server that answered made no call of a KMS v2 plugin since it started"
+	}
+	if f.Status != OK {
+		f.Next = []view.Step{look}
+	}
+	return []Finding{f}
+}
+
+// failures counts calls, those that failed, and by what: provider, method and gRPC code.
+func failures(family *dto.MetricFamily) (calls, failed uint64, by []string) {
+	for _, m := range family.GetMetric() {
+		n := m.GetHistogram().GetSampleCount()
+		calls += n
+		labels := map[string]string{}
+		for _, l := range m.GetLabel() {
+			labels[l.GetName()] = l.GetValue()
+		}
+		if code := labels["grpc_status_code"]; code != "" && code != "OK" && n > 0 {
+			failed += n
+			by = append(by, strings.Join([]string{labels["provider_name"], labels["method_name"], code}, " ")+fmt.Sprintf(" %d", n))
+		}
+	}
+	slices.Sort(by)
+	return calls, failed, by
+}

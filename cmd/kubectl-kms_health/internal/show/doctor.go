@@ -1,0 +1,64 @@
+package show
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
+)
+
+// minFound is the shortest width of what was found beside the columns.
+const minFound = 40
+
+// Diagnosis is the list of findings, and how many there are of each status.
+func Diagnosis(d *doctor.Diagnosis, o Options) string {
+	var b strings.Builder
+	const status, check = 9, 15 // columns, with their gaps
+	blank := strings.Repeat(" ", status+check)
+	beside := o.Width >= len(blank)+minFound
+	if !o.NoHeaders {
+		b.WriteString(strings.TrimRight(pad("STATUS", status)+pad("CHECK", check)+"FOUND", " ") + "\n")
+	}
+	counts := map[doctor.Status]int{}
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		counts[f.Status]++
+		head := pad(string(f.Status), status) + pad(string(f.Check), check)
+		found := clean(f.Found)
+		if f.Target != "" {
+			found = clean(f.Target) + ": " + found
+		}
+		text := wrap(found, blank, blank, o.Width)[len(blank):]
+		if !beside {
+			head, text = strings.TrimRight(head, " ")+"\n", wrap(found, indent, indent, o.Width)
+		}
+		if o.Colour {
+			head = statusColour(f.Status) + string(f.Status) + plain + head[len(f.Status):]
+		}
+		b.WriteString(head + text)
+		for _, step := range f.Next {
+			b.WriteString(wrap(clean(step.Text), indent+"- ", indent+"  ", o.Width))
+			if step.Command != "" {
+				b.WriteString(indent + "    " + clean(step.Command) + "\n")
+			}
+		}
+	}
+	var parts []string
+	for _, s := range []doctor.Status{doctor.Error, doctor.Warning, doctor.Unknown, doctor.OK} {
+		if counts[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
+		}
+	}
+	return b.String() + "\n" + strings.Join(parts, ", ") + "\n"
+}
+
+func statusColour(s doctor.Status) string {
+	switch s {
+	case doctor.Error:
+		return red
+	case doctor.OK:
+		return green
+	default:
+		return yellow
+	}
+}
