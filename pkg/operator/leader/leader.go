@@ -64,12 +64,32 @@ func Run(ctx context.Context, lock resourcelock.Interface, timings Timings, work
 	select {
 	case <-ctx.Done():
 		end()
-		withinGrace(ended)
+		if withinGrace(ended) {
+			release(lock)
+		}
 		return nil
 	case <-elected:
 	}
 	klog.InfoS("Acquired the lease", "lease", lock.Describe())
 	return lead(ctx, patient, work, end, ended)
+}
+
+// releaseTimeout bounds the release of a lease that this process did not acquire.
+const releaseTimeout = 2 * time.Second
+
+// release releases the lease of an earlier container of this pod, which this process would have
+// taken over. What cannot be released expires.
+func release(lock resourcelock.Interface) {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	record, _, err := lock.Get(ctx)
+	if err != nil || record.HolderIdentity != lock.Identity() {
+		return
+	}
+	record.HolderIdentity, record.LeaseDurationSeconds = "", 1
+	if err := lock.Update(ctx, *record); err == nil {
+		klog.InfoS("Released the lease of an earlier container", "lease", lock.Describe())
+	}
 }
 
 // lead runs work while the lease is held. end ends the election, and releases the lease.

@@ -158,6 +158,40 @@ func TestSameIdentityTakesAKilledProcessesLeaseAtOnce(t *testing.T) {
 	})
 }
 
+// A container that was killed with the node holds the lease. The next one of its pod may be
+// replaced before it has acquired the lease again, and then the next pod must not wait for the
+// lease's expiry.
+func TestLeaseOfAnEarlierContainerOfThePodIsReleasedAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lease{}
+		first := start(l, "pod")
+		<-first.working
+		l.fail(errors.New("connection refused"))
+		first.cancel()
+		<-first.err
+		second := start(l, "pod")
+		time.Sleep(1500 * time.Millisecond)
+		l.fail(nil)
+		second.cancel()
+		if err := <-second.err; err != nil || closed(second.working) {
+			t.Fatal(err)
+		}
+		if h := l.holder(); h != "" {
+			t.Errorf("the lease is held by %q", h)
+		}
+		other := start(l, "other")
+		<-other.working
+		third := start(l, "pod")
+		time.Sleep(time.Minute)
+		third.cancel()
+		if err := <-third.err; err != nil || l.holder() != "other" {
+			t.Errorf("%v, held by %q", err, l.holder())
+		}
+		other.cancel()
+		<-other.err
+	})
+}
+
 func TestAPIServerIsAskedEachSecondWhileItIsAway(t *testing.T) {
 	for name, away := range map[string]error{
 		"refused": errors.New("connection refused"), "starting": apierrors.NewServiceUnavailable("starting"), "overloaded": apierrors.NewTooManyRequests("x", 1),
