@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -105,6 +108,43 @@ func TestAClusterAndItsMustGatherHaveTheSameFindings(t *testing.T) {
 	}
 }
 
+// In an owner's pods the reporter has no label, and its credential is in a Secret.
+func TestReportersInPodsOfAnOwner(t *testing.T) {
+	c := newInstallation(t, "healthy.yaml")
+	for _, o := range c.objects {
+		if o.GetKind() == "Pod" && o.GetNamespace() == operatorNamespace {
+			unstructured.RemoveNestedField(o.Object, "metadata", "labels")
+			unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "kmshealth.openshift.io/config")
+			o.SetNamespace("openshift-kube-apiserver")
+		}
+	}
+	c.find(t, "ConfigMap", "reporter").SetNamespace("openshift-kube-apiserver")
+	want := []string{"UNKNOWN Credentials InSecret ", "UNKNOWN Metrics Forbidden "}
+	if d, _ := c.live(t); !cmp.Equal(bad(d), want) {
+		t.Errorf("%q", bad(d))
+	}
+	want[1] = "UNKNOWN Metrics NotGathered "
+	if d, _ := diagnose(t, c.archive(t), at, "--from-file=-"); !cmp.Equal(bad(d), want) {
+		t.Errorf("%q", bad(d))
+	}
+	c.forbidden = []string{"openshift-kube-apiserver"}
+	if d, _ := c.live(t); !slices.Contains(bad(d), "UNKNOWN Configuration Forbidden ") {
+		t.Errorf("%q", bad(d))
+	}
+}
+
+// The clock of a server is known to some seconds only.
+func TestReportsOfAServerSomeSecondsAhead(t *testing.T) {
+	c := newInstallation(t, "healthy.yaml")
+	c.ahead = 4 * time.Second
+	for _, node := range []string{"master-0", "master-1", "master-2"} {
+		setCondition(t, c.find(t, "KubeAPIServer", ""), "KMSHealthReporter_"+node, "True", "AsExpected", `[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T12:35:00Z","intervalSeconds":30}]`)
+	}
+	if d, _ := c.live(t); !cmp.Equal(bad(d), []string{"UNKNOWN Metrics Forbidden "}) {
+		t.Errorf("%q", bad(d))
+	}
+}
+
 // A must-gather cannot show that there is no operator.
 func TestAClusterWithoutTheOperator(t *testing.T) {
 	c := newInstallation(t, "disagree.yaml")
@@ -129,6 +169,10 @@ func TestWhatCannotBeReadIsUnknown(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, bad(d)); diff != "" || code != 2 || d.Status != doctor.Unknown {
 		t.Error(diff, code)
+	}
+	c.forbidden = []string{"openshift-kube-apiserver"} // the reporters have pods of their own
+	if d, _ := c.live(t); !cmp.Equal(bad(d), []string{"UNKNOWN Metrics Forbidden "}) {
+		t.Errorf("%q", bad(d))
 	}
 	c.forbidden = []string{"deployments", "kubeapiservers"}
 	if d, code := c.live(t); code != 2 || !slices.Contains(bad(d), "UNKNOWN Installed Forbidden ") || !slices.Contains(bad(d), "UNKNOWN Reports NothingReported ") {
@@ -209,6 +253,20 @@ func TestTheDoctorExplainsWhatItCannotUse(t *testing.T) {
 	}
 }
 
+// A list that cannot be read does not count as an empty one.
+func TestABrokenFileOfAMustGatherIsUnknown(t *testing.T) {
+	c := newInstallation(t, "healthy.yaml")
+	dir := c.folder(t)
+	const list = "quay-io-release-sha256-0123/namespaces/openshift-kms-health/core/configmaps.yaml"
+	if err := os.WriteFile(filepath.Join(dir, list), []byte("kms-health: [\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := command{}.run(t, "doctor", at, "--from-file", dir)
+	if code != 2 || !strings.Contains(stderr, "warning: ") || !strings.Contains(stderr, list+": skipped") || !strings.Contains(squeezed(stdout), "could not be read: configmaps in namespace openshift-kms-health") || strings.Count(stdout, "UNKNOWN  ") != 3 || strings.Contains(stdout, "WARNING") {
+		t.Errorf("%d, %q\n%s", code, stderr, stdout)
+	}
+}
+
 func TestTheDoctorOfManyNodesIsShort(t *testing.T) {
 	c := newInstallation(t, "healthy.yaml")
 	o := c.find(t, "KubeAPIServer", "")
@@ -220,3 +278,5 @@ func TestTheDoctorOfManyNodesIsShort(t *testing.T) {
 		t.Errorf("%d\n%s", code, stdout)
 	}
 }
+
+func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }

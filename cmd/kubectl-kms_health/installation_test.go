@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -25,6 +26,7 @@ type installation struct {
 	objects   []*unstructured.Unstructured
 	forbidden []string // resources
 	metrics   string   // empty: forbidden
+	ahead     time.Duration
 }
 
 const (
@@ -159,7 +161,7 @@ func resourceOf(o *unstructured.Unstructured) string { return strings.ToLower(o.
 
 func (c *installation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Date", taken.UTC().Format(http.TimeFormat))
+	w.Header().Set("Date", taken.Add(c.ahead).UTC().Format(http.TimeFormat))
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if r.URL.Path == "/metrics" && c.metrics != "" {
 		_, _ = w.Write([]byte(c.metrics))

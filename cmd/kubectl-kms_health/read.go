@@ -79,7 +79,9 @@ func (o *options) evaluatedAt(taken source.Taken) (time.Time, error) {
 	case o.at != "":
 		return time.Parse(time.RFC3339, o.at)
 	case taken.At.IsZero():
-		return o.clock.Now(), nil
+		now := o.clock.Now()
+		o.note("evaluated as of %s, the current time: the files have no report; --at sets another time", now.UTC().Format(time.RFC3339))
+		return now, nil
 	default:
 		o.note("evaluated as of %s, %s; --at sets another time", taken.At.UTC().Format(time.RFC3339), whatBegan(taken.Began))
 		return taken.At, nil

@@ -99,8 +99,8 @@ func (e *evaluation) credentials() (all []Finding) {
 		}
 		metric := view.Step{Text: fmt.Sprintf("See the operator's metric %s{target=%q}.", expiryMetric, t.configured.Name)}
 		switch {
-		case t.unread != nil:
-			all = append(all, t.finding(Credentials, Unknown, string(t.unread.Why), t.unread.what()+" could not be read, so the kind of the credentials is not known", metric))
+		case t.podsUnread != nil:
+			all = append(all, t.finding(Credentials, Unknown, string(t.podsUnread.Why), t.podsUnread.what()+" could not be read, so the kind of the credentials is not known", metric))
 		case len(t.pods) > 0 && !slices.ContainsFunc(t.pods, func(pod *unstructured.Unstructured) bool { return !hasToken(pod) }):
 			all = append(all, t.finding(Credentials, OK, "", "tokens of the reporters' own pods, which the kubelet renews"))
 		default:

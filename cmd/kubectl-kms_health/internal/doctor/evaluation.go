@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -28,6 +29,7 @@ type target struct {
 	pods       []*unstructured.Unstructured
 	configMaps []*unstructured.Unstructured
 	unread     *Unread // why not all pods and ConfigMaps are known
+	podsUnread *Unread // why not all pods are known
 }
 
 func newEvaluation(s *Snapshot) *evaluation {
@@ -65,11 +67,9 @@ func (t *target) find(s *Snapshot, deployment *unstructured.Unstructured) {
 		namespaces = append(namespaces, s.Namespaces...)
 	}
 	for _, namespace := range namespaces {
-		for _, u := range []*Unread{s.cannotRead(ConfigMaps, namespace), s.cannotRead(Pods, namespace)} {
-			if t.unread == nil {
-				t.unread = u
-			}
-		}
+		pods, configMaps := s.cannotRead(Pods, namespace), s.cannotRead(ConfigMaps, namespace)
+		t.podsUnread = cmp.Or(t.podsUnread, pods)
+		t.unread = cmp.Or(t.unread, configMaps, pods)
 	}
 	for _, o := range s.Objects {
 		ours := o.GetLabels()[targetLabel] == t.configured.Name ||

@@ -142,7 +142,7 @@ func (e *evaluation) rights() []Finding {
 	}
 	add(Forbidden, "no right to read ", "Request the rights of docs/reference/kubectl.md. What needs these is unknown below.", "")
 	add(NotGathered, "not in the files: ", "Gather them; what needs these is unknown below:", "oc adm inspect clusteroperator/"+clusterOperator)
-	add(Failed, "could not be read: ", "Try again. The API server: "+strings.Join(slices.Compact(messages), "; "), "")
+	add(Failed, "could not be read: ", "See why, and try again: "+strings.Join(slices.Compact(messages), "; "), "")
 	if len(all) == 0 {
 		all = []Finding{{Check: Rights, Status: OK, Found: "everything that the checks need could be read"}}
 	}

@@ -115,8 +115,9 @@ func (t *target) healthy() string {
 	return fmt.Sprintf("%s on %s, all healthy by fresh reports", plural(n, "plugin", "plugins"), plural(len(slices.Compact(names)), "node", "nodes"))
 }
 
-// ahead is how far a report may be from the future: reports have whole seconds.
-const ahead = 2 * time.Second
+// ahead is how far a report may be from the future: the API server's clock is known to 5
+// seconds (pkg/serverclock), and reports have whole seconds.
+const ahead = 6 * time.Second
 
 // clocks compares the clocks of the nodes, and of this machine, with the API server's.
 func (e *evaluation) clocks() (all []Finding) {

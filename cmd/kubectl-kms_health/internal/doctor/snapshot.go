@@ -121,7 +121,8 @@ func Collect(ctx context.Context, r Reader, s *Snapshot) {
 	}
 	for _, t := range s.configured() {
 		exists := slices.ContainsFunc(s.Targets, func(had view.Target) bool { return had.Name == t.Resource })
-		if !exists || t.Namespace == "" || slices.Contains(namespaces, t.Namespace) {
+		// With reporters in pods of their own, those of the API server do not matter.
+		if !exists || t.Namespace == "" || slices.Contains(namespaces, t.Namespace) || s.hasOwnPods(t.Name) {
 			continue
 		}
 		namespaces = append(namespaces, t.Namespace)
@@ -132,6 +133,13 @@ func Collect(ctx context.Context, r Reader, s *Snapshot) {
 	if s.KMSMetrics, err = r.Metrics(ctx); err != nil {
 		s.unread(err)
 	}
+}
+
+// hasOwnPods reports whether reporters of a target run in pods of their own.
+func (s *Snapshot) hasOwnPods(target string) bool {
+	return slices.ContainsFunc(s.Objects, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Pod" && o.GetLabels()[targetLabel] == target && runs(o)
+	})
 }
 
 func (s *Snapshot) get(ctx context.Context, r Reader, resource schema.GroupVersionResource, namespace, name string) bool {

@@ -23,19 +23,19 @@ func Diagnosis(d *doctor.Diagnosis, o Options) string {
 	for i := range d.Findings {
 		f := &d.Findings[i]
 		counts[f.Status]++
-		head := pad(string(f.Status), status) + pad(string(f.Check), check)
+		head := pad(clean(string(f.Status)), status-1) + " " + pad(clean(string(f.Check)), check-1) + " "
 		found := clean(f.Found)
 		if f.Target != "" {
 			found = clean(f.Target) + ": " + found
 		}
-		text := wrap(found, blank, blank, o.Width)[len(blank):]
+		text := wrap(found, head, blank, o.Width)
 		if !beside {
-			head, text = strings.TrimRight(head, " ")+"\n", wrap(found, indent, indent, o.Width)
+			text = strings.TrimRight(head, " ") + "\n" + wrap(found, indent, indent, o.Width)
 		}
 		if o.Colour {
-			head = statusColour(f.Status) + string(f.Status) + plain + head[len(f.Status):]
+			text = statusColour(f.Status) + string(f.Status) + plain + text[len(f.Status):]
 		}
-		b.WriteString(head + text)
+		b.WriteString(text)
 		for _, step := range f.Next {
 			b.WriteString(wrap(clean(step.Text), indent+"- ", indent+"  ", o.Width))
 			if step.Command != "" {

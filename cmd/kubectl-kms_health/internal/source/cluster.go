@@ -36,7 +36,8 @@ type Cluster struct {
 // begins.
 func NewCluster(config *rest.Config, timeout time.Duration, c clock.WithTicker) (*Cluster, error) {
 	config = rest.CopyConfig(config)
-	config.Timeout = 0 // it would end watches, too
+	config.Timeout = 0                 // it would end watches, too
+	config.QPS, config.Burst = 50, 300 // as kubectl: a few requests are not slowed down
 	server := serverclock.New(c)
 	config.Wrap(server.Wrap)
 	client, err := rest.HTTPClientFor(config)

@@ -52,7 +52,7 @@ const maxFile = 64 << 20
 // skipped.
 func (f Files) Read() (Taken, error) {
 	r := &reading{Files: f, from: map[string]string{}}
-	r.Gathered = &Gathered{places: map[place]bool{}, known: map[string]bool{}}
+	r.Gathered = &Gathered{places: map[place]bool{}, broken: map[place]bool{}, known: map[string]bool{}}
 	for _, path := range f.Paths {
 		var err error
 		if path == "-" {

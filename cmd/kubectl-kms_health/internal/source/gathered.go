@@ -29,6 +29,7 @@ type Gathered struct {
 	objects []*unstructured.Unstructured
 	// places are those that were gathered, also without an object.
 	places map[place]bool
+	broken map[place]bool  // those with a file that could not be read
 	known  map[string]bool // the kinds, namespaces and names of objects
 }
 
@@ -107,7 +108,11 @@ func (f Offline) Metrics(context.Context) ([]byte, error) {
 }
 
 func (f Offline) unread(verb string, resource schema.GroupVersionResource, namespace string) error {
-	if f.Gathered.places[place{resource.Resource, namespace}] {
+	where := place{resource.Resource, namespace}
+	switch {
+	case f.Gathered.broken[where]:
+		return &doctor.Unread{Why: doctor.Failed, Verb: verb, Resource: resource.Resource, Namespace: namespace, Message: "a file cannot be read, see the warnings"}
+	case f.Gathered.places[where]:
 		return nil
 	}
 	return &doctor.Unread{Why: doctor.NotGathered, Verb: verb, Resource: resource.Resource, Namespace: namespace}

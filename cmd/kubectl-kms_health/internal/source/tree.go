@@ -84,8 +84,13 @@ var errTwice = errors.New("found twice")
 // resources it has.
 func (r *reading) file(f treeFile) (found int, err error) {
 	where, inLayout := placeOf(f.at)
-	if r.Objects && inLayout {
+	if inLayout {
 		r.Gathered.places[where] = true
+		defer func() {
+			if err != nil {
+				r.Gathered.broken[where] = true
+			}
+		}()
 	}
 	switch {
 	case f.link != "":
