@@ -11,7 +11,7 @@ import (
 )
 
 // underWay are the reasons of KMSHealthDelivery that end without intervention, and
-// credentialReasons those about credentials. docs/explain/operator.md describes all of them.
+// credentialReasons those about credentials. docs/operate/delivery.md describes all of them.
 var (
 	underWay          = []string{"NamespaceMissing", "AwaitingSources", "AwaitingPods", "Removing", "Progressing"}
 	credentialReasons = []string{"CredentialsExpired", "RequestDenied", "AwaitingApproval", "RenewalFailed"}
@@ -75,7 +75,7 @@ func (t *target) delivered(c operatorcr.Condition) Finding {
 	default:
 		f.Status = Unknown
 	}
-	f.Next = []view.Step{{Text: "What to do for each reason is in docs/explain/operator.md#reasons."}, operatorLog(t.namespace)}
+	f.Next = []view.Step{{Text: "What to do for each reason is in docs/operate/delivery.md."}, operatorLog(t.namespace)}
 	return f
 }
 
@@ -91,7 +91,7 @@ func (e *evaluation) credentials() (all []Finding) {
 		}
 		c, is := t.resource.Conditions[view.Delivery]
 		if is && c.Status != operatorcr.True && slices.Contains(credentialReasons, c.Reason) {
-			all = append(all, t.finding(Credentials, Error, c.Reason, full(c), view.Step{Text: "What to do for each reason is in docs/explain/operator.md#reasons."}, operatorLog(t.namespace)))
+			all = append(all, t.finding(Credentials, Error, c.Reason, full(c), view.Step{Text: "What to do for each reason is in docs/operate/delivery.md."}, operatorLog(t.namespace)))
 			continue
 		}
 		if len(t.pods) == 0 && (!is || slices.Contains(others, c.Reason)) {
