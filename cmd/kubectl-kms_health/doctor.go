@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -81,6 +82,9 @@ func (o *options) examine(ctx context.Context, s *doctor.Snapshot) error {
 	}
 	live := &source.Live{Cluster: c}
 	doctor.Collect(ctx, live, s)
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
 	if err := live.Unreachable(); err != nil && len(s.Targets) == 0 && len(s.Objects) == 0 {
 		return err
 	}

@@ -55,7 +55,7 @@ func (o *options) clusterFlags(cmd *cobra.Command) {
 // selectFlags select targets and nodes.
 func (o *options) selectFlags(cmd *cobra.Command, nodes bool) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.targets, "target", nil, "only this one of "+strings.Join(operatorcr.Plurals(), ", ")+"; may be repeated")
+	f.StringArrayVar(&o.targets, "target", nil, "only this `target`, one of "+strings.Join(operatorcr.Plurals(), ", ")+"; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("target", cobra.FixedCompletions(operatorcr.Plurals(), cobra.ShellCompDirectiveNoFileComp))
 	if nodes {
 		f.StringArrayVar(&o.nodes, "node", nil, "only the node of this `name`; may be repeated")

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/version"
 )
@@ -63,9 +64,9 @@ func run(ctx context.Context, args []string, e environment) int {
 	case errors.As(err, &code):
 		return int(code)
 	case errors.As(err, &failed):
-		fmt.Fprintf(e.stderr, "error: %v\n", err)
+		fmt.Fprintf(e.stderr, "error: %s\n", show.Lines(err.Error()))
 	default:
-		fmt.Fprintf(e.stderr, "error: %v\nSee kubectl kms-health --help.\n", err)
+		fmt.Fprintf(e.stderr, "error: %s\nSee kubectl kms-health --help.\n", show.Lines(err.Error()))
 	}
 	return exitFailed
 }

@@ -50,16 +50,16 @@ func TestMistakesInTheCommandLineAreExplained(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown command":    {[]string{"stauts"}, `unknown command "stauts", did you mean "status"?`},
+		"unknown command":    {[]string{"stauts"}, `unknown command "stauts" (did you mean "status"?)`},
 		"strange command":    {[]string{"frobnicate"}, "unknown command \"frobnicate\"\n"},
-		"unknown flag":       {[]string{"status", "--nod=a"}, `unknown flag: --nod, did you mean "--node"?`},
-		"begun flag":         {[]string{"status", "--kube", "a"}, `unknown flag: --kube, did you mean "--kubeconfig"?`},
+		"unknown flag":       {[]string{"status", "--nod=a"}, `unknown flag: --nod (did you mean "--node"?)`},
+		"begun flag":         {[]string{"status", "--kube", "a"}, `unknown flag: --kube (did you mean "--kubeconfig"?)`},
 		"strange flag":       {[]string{"status", "--frobnicate"}, "unknown flag: --frobnicate\n"},
 		"strange letter":     {[]string{"status", "-q"}, "unknown shorthand flag: 'q' in -q\n"},
 		"argument":           {[]string{"status", "master-0"}, `status takes no argument, such as "master-0"; a node is selected by --node`},
 		"no node":            {[]string{"explain"}, "explain takes the name of one node, not 0 names"},
-		"mistyped target":    {[]string{"status", "--target=kubeapiserver"}, `is none of kubeapiservers, openshiftapiservers, authentications, did you mean "kubeapiservers"?`},
-		"mistyped form":      {[]string{"status", "-o=ymal"}, `is none of json, yaml, wide, did you mean "yaml"?`},
+		"mistyped target":    {[]string{"status", "--target=kubeapiserver"}, `is none of kubeapiservers, openshiftapiservers, authentications (did you mean "kubeapiservers"?)`},
+		"mistyped form":      {[]string{"status", "-o=ymal"}, `is none of json, yaml, wide (did you mean "yaml"?)`},
 		"group without user": {[]string{"status", "--as-group=g"}, "--as-group and --as-uid: valid only with --as"},
 		"unknown target":     {[]string{"status", "--target=apiserver"}, `--target: "apiserver" is none of kubeapiservers, openshiftapiservers, authentications`},
 		"unknown form":       {[]string{"status", "-o=table"}, `--output: "table" is none of json, yaml, wide`},
@@ -114,13 +114,21 @@ func TestAnUnknownNodeOrTargetIsReported(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"explain", "master-9"}, `node "master-9" is not known here, did you mean "master-0"?; known are master-0, master-1, master-2`},
+		{[]string{"explain", "master-9"}, `node "master-9" is not known here (did you mean "master-0"?); known are master-0, master-1, master-2`},
 		{[]string{"status", "--node=master-0", "--node=db-17"}, `node "db-17" is not known here; known are master-0, master-1, master-2`},
 		{[]string{"status", "--target=authentications"}, "testdata/unhealthy.yaml: no object of authentications found"},
 	} {
 		code, stdout, stderr := command{}.run(t, append(tt.args, "--from-file=testdata/unhealthy.yaml")...)
 		if code != exitFailed || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Contains(stderr, "--help") {
 			t.Errorf("%v: %d, %q, %q", tt.args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestErrorsDoNotControlTheTerminal(t *testing.T) {
+	for _, args := range [][]string{{"\x1b[2J"}, {"status", "--\x1b[2J"}, {"status", "--node=\x1b[2J", "--from-file=testdata/healthy.yaml"}, {"status", "--from-file=\x1b[2J"}} {
+		if code, _, stderr := (command{}).run(t, args...); code != exitFailed || strings.Contains(stderr, "\x1b") || !strings.Contains(stderr, "[2J") {
+			t.Errorf("%q: %d, %q", args, code, stderr)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/version"
@@ -160,10 +161,10 @@ func offsetWords(offset time.Duration) string {
 
 // warn prints a line to stderr.
 func (o *options) warn(format string, args ...any) {
-	fmt.Fprintf(o.stderr, "warning: "+format+"\n", args...)
+	fmt.Fprintln(o.stderr, "warning: "+show.Lines(fmt.Sprintf(format, args...)))
 }
 
 // note prints a line to stderr that is no warning.
 func (o *options) note(format string, args ...any) {
-	fmt.Fprintf(o.stderr, "note: "+format+"\n", args...)
+	fmt.Fprintln(o.stderr, "note: "+show.Lines(fmt.Sprintf(format, args...)))
 }

@@ -67,7 +67,7 @@ func didYouMean(word string, choices []string) string {
 	if best == "" {
 		return ""
 	}
-	return fmt.Sprintf(", did you mean %q?", best)
+	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 
 // maxWord bounds the words that are compared, in bytes.

@@ -23,6 +23,15 @@ func clean(s string) string {
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
+// Lines is external text of several lines, without control characters.
+func Lines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = clean(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
 // orDash is the text of a cell, a dash if it is empty.
 func orDash(s string) string {
 	if s = strings.TrimSpace(clean(s)); s == "" {

@@ -41,25 +41,27 @@ const minText = 20
 // with wide runes is, since text in such a script has no spaces.
 func wrap(text, first, next string, width int) string {
 	var b strings.Builder
-	line, empty := first, true
-	flush := func() {
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-		line, empty = next, true
-	}
-	for _, unit := range units(text, max(width-columns(next), minText)) {
-		limit := max(width, columns(next)+minText)
-		if !empty && columns(line)+1+columns(unit) > limit {
-			flush()
+	limit := max(width, columns(next)+minText)
+	b.WriteString(first)
+	taken, empty := columns(first), true
+	for _, unit := range units(text, limit-columns(next)) {
+		n := columns(unit)
+		switch {
+		case empty:
+		case taken+1+n > limit:
+			b.WriteString("\n" + next)
+			taken = columns(next)
+		default:
+			b.WriteString(" ")
+			taken++
 		}
-		if !empty {
-			line += " "
-		}
-		line, empty = line+unit, false
+		b.WriteString(unit)
+		taken, empty = taken+n, false
 	}
-	if !empty || b.Len() == 0 {
-		flush()
+	if empty {
+		return strings.TrimRight(first, " ") + "\n"
 	}
-	return b.String()
+	return b.String() + "\n"
 }
 
 // units are the parts of a text that stay on one line: words, commands, and pieces of words

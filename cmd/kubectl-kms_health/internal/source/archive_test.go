@@ -123,7 +123,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 	}{
 		"a path out":            {pack(t, true, append(good, entry{name: "a/../../../etc/cron.d/x.yaml", text: "x"})...), `refused: the path of its file "a/../../../etc/cron.d/x.yaml" leads out of it`},
 		"a path from the root":  {pack(t, true, append(good, entry{name: "/etc/x.yaml", text: "x"})...), `refused: the path of its file "/etc/x.yaml"`},
-		"a link for a resource": {pack(t, true, append(good, entry{name: ours, link: "/etc/passwd"})...), "is a link to /etc/passwd; links are not followed"},
+		"a link for a resource": {pack(t, true, append(good, entry{name: ours, link: "/etc/passwd"})...), `is a link to "/etc/passwd"; links are not followed`},
 		"no tar in it":          {zipped(t, apiServer), "is not a tar or tar.gz of a folder"},
 		"empty":                 {zipped(t, ""), "is not a tar or tar.gz of a folder"},
 		"an empty tar":          {pack(t, true), "is not a tar or tar.gz of a folder"},
@@ -149,9 +149,23 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	}
 	fromFolder, err2 := Files{Paths: []string{dir}}.Read()
 	for _, taken := range []Taken{taken, fromFolder} {
-		if err != nil || err2 != nil || taken.At.Minute() == 44 || len(taken.Notes) != 1 || !strings.Contains(taken.Notes[0], "skipped: is a link to "+secret) {
+		if err != nil || err2 != nil || taken.At.Minute() == 44 || len(taken.Notes) != 1 || !strings.Contains(taken.Notes[0], `skipped: is a link to "`+secret+`"`) {
 			t.Errorf("%v, %v, %s, %q", err, err2, taken.At, taken.Notes)
 		}
+	}
+}
+
+func TestWarningsAreBoundedLinesOfText(t *testing.T) {
+	entries := layout("")
+	for i := range 300 {
+		entries = append(entries, entry{name: fmt.Sprintf("%d/\x1b[2J\n\u202e.yaml", i), link: "\x1b]0;x\nerror: y"})
+	}
+	taken, err := Files{Paths: []string{"-"}, Stdin: bytes.NewReader(pack(t, true, entries...))}.Read()
+	if err != nil || len(taken.Notes) != maxNotes+1 || taken.Notes[maxNotes] != "and 280 more such warnings" {
+		t.Errorf("%v, %q", err, taken.Notes)
+	}
+	if text := strings.Join(taken.Notes, ""); strings.ContainsAny(text, "\x1b\n\u202e") {
+		t.Errorf("%q", text)
 	}
 }
 

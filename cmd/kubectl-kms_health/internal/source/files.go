@@ -48,6 +48,9 @@ var ErrNothing = errors.New("none of the operator resources is in it")
 // maxFile bounds what is read of one file: a must-gather has logs of any size.
 const maxFile = 64 << 20
 
+// maxNotes is how many notes are kept.
+const maxNotes = 20
+
 // Read reads the files. A file given by its path must be usable; files in a folder may be
 // skipped.
 func (f Files) Read() (Taken, error) {
@@ -63,6 +66,9 @@ func (f Files) Read() (Taken, error) {
 		if err != nil {
 			return Taken{}, err
 		}
+	}
+	if more := r.notes - maxNotes; more > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("and %d more such warnings", more))
 	}
 	order := operatorcr.Plurals()
 	slices.SortFunc(r.Targets, func(a, b view.Target) int {
@@ -84,6 +90,7 @@ type reading struct {
 	Taken
 	from   map[string]string // the path of each target
 	began  time.Time         // when a must-gather began
+	notes  int               // also those that are not kept
 	parsed int               // bytes of the files of trees
 }
 
@@ -160,7 +167,9 @@ func (r *reading) add(path string, t view.Target) error {
 }
 
 func (r *reading) note(format string, args ...any) {
-	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+	if r.notes++; r.notes <= maxNotes {
+		r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+	}
 }
 
 func kindNames() string {

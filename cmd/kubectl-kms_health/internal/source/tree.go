@@ -9,8 +9,10 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
@@ -45,7 +47,7 @@ const maxTimestamp = 4096
 // tree reads what walk finds.
 func (r *reading) tree(root string, walk func(visit func(treeFile) error, skipped func(at string, err error)) error) error {
 	looked, found := 0, 0
-	skipped := func(at string, err error) { r.note("%s: skipped: %v", at, err) }
+	skipped := func(at string, err error) { r.note("%s: skipped: %v", printable(at), err) }
 	err := walk(func(f treeFile) error {
 		if path.Base(f.at) == "timestamp" && f.size <= maxTimestamp && f.link == "" {
 			r.timestamp(f)
@@ -59,7 +61,7 @@ func (r *reading) tree(root string, walk func(visit func(treeFile) error, skippe
 		found += n
 		switch {
 		case err != nil && isOurs(f.at): // skipping it would hide a problem
-			return fmt.Errorf("%s: %w", f.at, err)
+			return fmt.Errorf("%s: %w", printable(f.at), err)
 		case errors.Is(err, errTwice):
 			return err
 		case err != nil:
@@ -94,7 +96,7 @@ func (r *reading) file(f treeFile) (found int, err error) {
 	}
 	switch {
 	case f.link != "":
-		return 0, fmt.Errorf("is a link to %s; links are not followed", f.link)
+		return 0, fmt.Errorf("is a link to %q; links are not followed", f.link)
 	case f.size > maxFile:
 		return 0, fmt.Errorf("is over %d MiB", maxFile>>20)
 	}
@@ -112,7 +114,7 @@ func (r *reading) file(f treeFile) (found int, err error) {
 	}
 	targets, err := r.resources(data)
 	for _, t := range targets {
-		if err := r.add(f.at, t); err != nil {
+		if err := r.add(printable(f.at), t); err != nil {
 			return found, fmt.Errorf("%w: %w", errTwice, err)
 		}
 		found++
@@ -121,6 +123,14 @@ func (r *reading) file(f treeFile) (found int, err error) {
 		err = fmt.Errorf("holds no object named %s of a kind of %s/v1 (%s), as expected from its path", operatorcr.Name, operatorcr.Group, kindNames())
 	}
 	return found, err
+}
+
+// printable is a path in one line, quoted if it would not be.
+func printable(at string) string {
+	if strings.ContainsFunc(at, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(at)
+	}
+	return at
 }
 
 // isOurs reports whether a file's path is that of one of the operator resources.
