@@ -254,6 +254,16 @@ func TestTheDoctorExplainsWhatItCannotUse(t *testing.T) {
 }
 
 // A list that cannot be read does not count as an empty one.
+func TestClocksAreUnknownWithoutAFreshReport(t *testing.T) {
+	c := newInstallation(t, "healthy.yaml")
+	d, _ := diagnose(t, c.archive(t), "--at=2026-05-08T13:34:56Z", "--from-file=-")
+	if !slices.Contains(bad(d), "UNKNOWN Clocks NoFreshReport ") || !slices.ContainsFunc(d.Findings, func(f doctor.Finding) bool {
+		return strings.HasPrefix(f.Found, "the annotations of 3 pods match") && strings.HasSuffix(f.Found, "; no report is fresh")
+	}) {
+		t.Errorf("%q, %+v", bad(d), d)
+	}
+}
+
 func TestABrokenFileOfAMustGatherIsUnknown(t *testing.T) {
 	c := newInstallation(t, "healthy.yaml")
 	dir := c.folder(t)

@@ -138,6 +138,7 @@ type comparison struct {
 	*target
 	differing map[string][]string // nodes, by reason
 	used      map[string]bool     // ConfigMaps
+	compared  []string            // nodes whose reports were compared
 }
 
 // The reasons of Configuration.
@@ -183,7 +184,11 @@ func (c *comparison) compare(pod *unstructured.Unstructured, files []file) {
 			c.add(intervalDiffers, node)
 		}
 	}
-	if slices.Sort(keys); f.keys != nil && keys != nil && !slices.Equal(keys, f.keys) {
+	if keys == nil {
+		return
+	}
+	c.compared = append(c.compared, node)
+	if slices.Sort(keys); f.keys != nil && !slices.Equal(keys, f.keys) {
 		c.add(keysDiffer, node)
 	}
 }
@@ -219,5 +224,10 @@ func (c *comparison) summary(files []file) string {
 			parts = append(parts, fmt.Sprintf("%s (every %s; %s)", f.configMap, f.interval, keyNames(f.keys)))
 		}
 	}
-	return fmt.Sprintf("%s and the reports match ConfigMap %s", plural(len(c.pods), "pod", "pods"), strings.Join(parts, ", "))
+	slices.Sort(c.compared)
+	reports := "no report is fresh"
+	if n := len(slices.Compact(c.compared)); n > 0 {
+		reports = "so do the reports of " + plural(n, "node", "nodes")
+	}
+	return fmt.Sprintf("the annotations of %s match ConfigMap %s; %s", plural(len(c.pods), "pod", "pods"), strings.Join(parts, ", "), reports)
 }

@@ -124,12 +124,14 @@ func (e *evaluation) clocks() (all []Finding) {
 	if !e.expected() {
 		return nil
 	}
+	fresh := false
 	check := view.Step{Text: "Check the node's clock, on the node:", Command: "chronyc tracking"}
 	for i := range e.targets {
 		t := &e.targets[i]
 		var differ, early []string
 		for _, p := range t.status.Plugins {
 			age, known := p.Age(e.Now)
+			fresh = fresh || p.State == rollup.Healthy || p.State.Unhealthy()
 			switch {
 			case p.State == rollup.Skewed:
 				differ = append(differ, p.Node)
@@ -149,17 +151,25 @@ func (e *evaluation) clocks() (all []Finding) {
 		}
 	}
 	if e.Offset != 0 {
-		direction := "behind"
-		if e.Offset < 0 {
-			direction = "ahead of"
-		}
-		all = append(all, Finding{Check: Clocks, Status: Warning, Reason: "LocalClock", Found: fmt.Sprintf("this machine's clock is %s %s the API server's; ages are by the API server's clock", duration.HumanDuration(e.Offset.Abs()), direction),
-			Next: []view.Step{{Text: "Check this machine's clock."}}})
+		all = append(all, e.localClock())
 	}
-	if len(all) == 0 {
-		all = []Finding{{Check: Clocks, Status: OK, Found: "no clock differs"}}
+	switch {
+	case len(all) > 0:
+		return all
+	case !fresh:
+		return []Finding{{Check: Clocks, Status: Unknown, Reason: "NoFreshReport", Found: "no report is fresh, so the clocks of the nodes are not known"}}
+	default:
+		return []Finding{{Check: Clocks, Status: OK, Found: "no clock differs"}}
 	}
-	return all
+}
+
+func (e *evaluation) localClock() Finding {
+	direction := "behind"
+	if e.Offset < 0 {
+		direction = "ahead of"
+	}
+	return Finding{Check: Clocks, Status: Warning, Reason: "LocalClock", Found: fmt.Sprintf("this machine's clock is %s %s the API server's; ages are by the API server's clock", duration.HumanDuration(e.Offset.Abs()), direction),
+		Next: []view.Step{{Text: "Check this machine's clock."}}}
 }
 
 // keys checks the agreement on the write key, and reports the other keys.
