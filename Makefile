@@ -87,7 +87,7 @@ $(CLUSTER)/kube%:
 
 ##@ Images
 
-# The images' names before /kms-health-PROGRAM, such as quay.io/me.
+# The images' names before /kms-health-PROGRAM, such as registry.example.com/me.
 REGISTRY ?= registry.invalid
 ARCHITECTURES ?= amd64,arm64,ppc64le,s390x
 IMAGES := bin/images
@@ -96,8 +96,8 @@ IMAGES := bin/images
 image: ## Build both images into bin/images, without a container engine (ARCHITECTURES=amd64: for one only)
 	$(GO) run ./test/tools/image --registry $(REGISTRY) --version $(VERSION) --architectures $(ARCHITECTURES) --out $(IMAGES)
 
-image-push: $(CLUSTER)/crane ## Build both images and push them (REGISTRY=quay.io/me; credentials: docker's or podman's configuration)
-	@if [ "$(REGISTRY)" = registry.invalid ]; then echo "error: make image-push: set REGISTRY, for example REGISTRY=quay.io/me" >&2; exit 2; fi
+image-push: $(CLUSTER)/crane ## Build both images and push them (REGISTRY=registry.example.com/me; credentials: docker's or podman's configuration)
+	@if [ "$(REGISTRY)" = registry.invalid ]; then echo "error: make image-push: set REGISTRY, for example REGISTRY=registry.example.com/me" >&2; exit 2; fi
 	@$(MAKE) image
 	@for program in operator reporter; do \
 		$(CLUSTER)/crane push $(IMAGES)/kms-health-$$program $(REGISTRY)/kms-health-$$program:$(VERSION) || exit 1; \

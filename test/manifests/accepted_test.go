@@ -107,7 +107,7 @@ func TestTheDefaultIsOpenShift(t *testing.T) {
 }
 
 func TestImagesAreSetInOnePlace(t *testing.T) {
-	const operator, reporter = "quay.io/me/kms-health-operator:v1", "quay.io/me/kms-health-reporter@sha256:24a0c4b4a4c0eb97a1aabb8e29f18e917d05abfe1b7a7c07857230879ce7d3d3"
+	const operator, reporter = "registry.example.com/me/kms-health-operator:v1", "registry.example.com/me/kms-health-reporter@sha256:24a0c4b4a4c0eb97a1aabb8e29f18e917d05abfe1b7a7c07857230879ce7d3d3"
 	m := install.Manifests{CA: openshift.config.CAData, Images: map[string]string{
 		"registry.invalid/kms-health-operator": operator, "registry.invalid/kms-health-reporter": reporter,
 	}}
