@@ -99,6 +99,7 @@ func report(o *options, stdout, stderr io.Writer) int {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		buildInfo(),
+		info(o.node),
 	)
 	reporter.New(reporter.Options{
 		ConfigFile: o.config,

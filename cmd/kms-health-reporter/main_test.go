@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -185,5 +188,17 @@ func TestOnceWithoutAnObservationIsNotHealthy(t *testing.T) {
 func TestVersion(t *testing.T) {
 	if code, stdout, _ := call(t, "--version"); code != exitOK || !strings.HasPrefix(stdout, "kms-health-reporter ") {
 		t.Errorf("%d, %q", code, stdout)
+	}
+}
+
+func TestInfoHasTheNode(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(info("master-0"))
+	want := `# HELP kms_health_reporter_info 1, with the node that it reports on.
+# TYPE kms_health_reporter_info gauge
+kms_health_reporter_info{node="master-0"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
 	}
 }

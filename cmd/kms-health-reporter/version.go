@@ -13,3 +13,12 @@ func buildInfo() prometheus.Collector {
 		ConstLabels: version.Labels(),
 	}, func() float64 { return 1 })
 }
+
+// info has the node, which no other metric has: alerts add it by a join.
+func info(node string) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "kms_health_reporter_info",
+		Help:        "1, with the node that it reports on.",
+		ConstLabels: prometheus.Labels{"node": node},
+	}, func() float64 { return 1 })
+}

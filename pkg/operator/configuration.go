@@ -19,6 +19,15 @@ func newConfigurationGauge(registry prometheus.Registerer) prometheus.Gauge {
 	return g
 }
 
+func newLeaderGauge(registry prometheus.Registerer) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kms_health_operator_leader",
+		Help: "1 while this replica runs the controllers, 0 while another one should: only its series of targets and plugins exist.",
+	})
+	registry.MustRegister(g)
+	return g
+}
+
 // configure puts the content of the configuration file in force, or keeps the previous
 // one.
 func (o *Operator) configure(content filewatch.Content) {

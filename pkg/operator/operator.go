@@ -53,6 +53,7 @@ const firstLook = 30 * time.Second
 type Operator struct {
 	Options
 	valid   prometheus.Gauge // the configuration is in force
+	leading prometheus.Gauge // this replica runs the controllers
 	config  atomic.Pointer[v1alpha1.OperatorConfiguration]
 	problem atomic.Pointer[string] // why the configuration file is rejected
 	profile *profile
@@ -66,7 +67,7 @@ type Operator struct {
 // New makes an Operator.
 func New(o Options) *Operator {
 	o.Event = recorded(o.Event, o.Registry)
-	op := &Operator{Options: o, valid: newConfigurationGauge(o.Registry)}
+	op := &Operator{Options: o, valid: newConfigurationGauge(o.Registry), leading: newLeaderGauge(o.Registry)}
 	op.clusterOperator = clusteroperator.New(clusteroperator.Options{
 		Client: o.Client, Clock: o.Clock, Now: o.Now, Version: o.Version, Inertia: o.Inertia, Observe: op.observe,
 	})
@@ -107,6 +108,8 @@ func (o *Operator) Follow(ctx context.Context) {
 func (o *Operator) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
+	o.leading.Set(1)
+	defer o.leading.Set(0)
 	o.began = o.Clock.Now()
 	running.Go(func() { o.rollups.Run(ctx) })
 	running.Go(func() { o.clusterOperator.Run(ctx) })

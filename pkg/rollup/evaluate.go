@@ -15,6 +15,11 @@ type Result struct {
 	Conditions []operatorcr.Condition
 	// Rows are the states that they are derived from.
 	Rows []Row
+	// Findings are why conditions are as they are, by the type of the condition: those of
+	// its status, without a silence that is excused, and awaited reports.
+	Findings map[string][]Finding
+	// Agreement is what KMSWriteKeyAgreed is derived from.
+	Agreement Agreement
 	// Deadline is when the result may change without another write; zero: never.
 	Deadline time.Time
 }
@@ -37,6 +42,7 @@ func (r *Result) Same(standing map[string]operatorcr.Condition) bool {
 type evaluation struct {
 	*Input
 	rows   []Row
+	found  map[string][]Finding // by condition
 	byNode map[string][]Row
 	nodes  []*Node // those that should report, by name
 	again  time.Time
@@ -44,7 +50,7 @@ type evaluation struct {
 
 // Evaluate computes the roll-up. The order of reports and nodes does not matter.
 func Evaluate(in *Input) *Result {
-	e := evaluation{Input: in, byNode: make(map[string][]Row, len(in.Nodes))}
+	e := evaluation{Input: in, found: map[string][]Finding{}, byNode: make(map[string][]Row, len(in.Nodes))}
 	e.rows, e.again = Rows(in.Reports, in.Nodes, in.Now)
 	for start := 0; start < len(e.rows); {
 		end := start
@@ -68,7 +74,7 @@ func Evaluate(in *Input) *Result {
 	slices.SortFunc(e.nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
 
 	agreement := Agree(e.rows, in.Nodes, in.WriteKey, in.Now)
-	result := &Result{Rows: e.rows, Conditions: []operatorcr.Condition{e.degraded(), e.observed(), e.writeKeyAgreed(&agreement)}}
+	result := &Result{Rows: e.rows, Findings: e.found, Agreement: agreement, Conditions: []operatorcr.Condition{e.degraded(), e.observed(), e.writeKeyAgreed(&agreement)}}
 	for _, optional := range in.Optional {
 		switch optional {
 		case Available:

@@ -36,6 +36,9 @@ const (
 	NoKEKID
 )
 
+// excuses reports whether the fact makes its finding no fault.
+func (f Fact) excuses() bool { return f == APIServerReplaced || f == NodeNotReady }
+
 // Finding is one observation about a node, or a key on it.
 type Finding struct {
 	Reason Reason
@@ -176,6 +179,7 @@ func (l line) head(nodes int) string {
 // differs from the new one only by numbers in external text: a counter or a time in a
 // plugin's answer is not a change.
 func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding) {
+	e.found[c.Type] = slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Fact.excuses() })
 	c.Message = text(findings, len(e.Nodes))
 	was, had := e.Previous[c.Type]
 	if !had || was.Status != c.Status || was.Reason != c.Reason || was.Message == c.Message {

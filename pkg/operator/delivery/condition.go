@@ -52,9 +52,7 @@ func unanswered(err error) bool {
 // is transient, and not reported. There is no Event for a status that an earlier process
 // reported, according to the condition, nor for a first status without a condition.
 func (c *Controller) report(e *entry, s *Snapshot, o *Outcome) {
-	for secret, at := range o.Expiries {
-		c.metrics.expiry.WithLabelValues(e.target.Name, secret).Set(float64(at.Unix()))
-	}
+	c.metrics.credentials(e.target.Name, o)
 	if o.Status.Message == "" {
 		return
 	}

@@ -45,8 +45,9 @@ type Outcome struct {
 	NoCondition bool
 	// Recorded is what was last recorded of the target.
 	Recorded Recorded
-	// Expiries are when credentials end, by the name of their Secret.
-	Expiries map[string]time.Time
+	// Expiries and Renewals are when credentials expire, and are renewed at the latest, by
+	// the name of their Secret.
+	Expiries, Renewals map[string]time.Time
 	// Requeue is how soon to sync again; zero: when something changes.
 	Requeue time.Duration
 	// Err is why the plan could not be executed to its end.
@@ -67,7 +68,9 @@ type execution struct {
 
 // Execute executes a plan, in order, up to the first error.
 func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
-	x := &execution{Executor: e, snapshot: s, plan: plan, state: plan.State, outcome: &Outcome{Status: plan.Status, Expiries: map[string]time.Time{}}}
+	x := &execution{Executor: e, snapshot: s, plan: plan, state: plan.State, outcome: &Outcome{
+		Status: plan.Status, Expiries: map[string]time.Time{}, Renewals: map[string]time.Time{},
+	}}
 	if !plan.Requeue.IsZero() {
 		x.requeue(max(time.Second, plan.Requeue.Sub(s.Now)))
 	}

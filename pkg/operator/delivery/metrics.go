@@ -10,6 +10,7 @@ type metrics struct {
 	errors    *prometheus.CounterVec
 	delivered *prometheus.GaugeVec
 	expiry    *prometheus.GaugeVec
+	renewal   *prometheus.GaugeVec
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -30,8 +31,12 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "kms_health_operator_credential_expiry_timestamp_seconds",
 			Help: "When a reporter's credential in a Secret expires, by target and Secret.",
 		}, []string{"target", "secret"}),
+		renewal: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kms_health_operator_credential_renewal_timestamp_seconds",
+			Help: "When a reporter's credential in a Secret is due to be renewed, by target and Secret: in the past while that fails.",
+		}, []string{"target", "secret"}),
 	}
-	registry.MustRegister(m.syncs, m.errors, m.delivered, m.expiry)
+	registry.MustRegister(m.syncs, m.errors, m.delivered, m.expiry, m.renewal)
 	return m
 }
 
@@ -44,8 +49,26 @@ func (m *metrics) deliver(target, delivery string, s Status) {
 	m.delivered.WithLabelValues(target, delivery, string(s.Reason)).Set(value)
 }
 
+// credentials shows when credentials expire and are due. While a target is delivered, the
+// outcome has all of its credentials; otherwise those that it does not have stay as they
+// were.
+func (m *metrics) credentials(target string, o *Outcome) {
+	if o.Status.Condition() == "True" && o.Status.Reason != Unmanaged {
+		m.forgetCredentials(target)
+	}
+	for secret, at := range o.Expiries {
+		m.expiry.WithLabelValues(target, secret).Set(float64(at.Unix()))
+		m.renewal.WithLabelValues(target, secret).Set(float64(o.Renewals[secret].Unix()))
+	}
+}
+
+func (m *metrics) forgetCredentials(target string) {
+	m.expiry.DeletePartialMatch(prometheus.Labels{"target": target})
+	m.renewal.DeletePartialMatch(prometheus.Labels{"target": target})
+}
+
 // forget removes the series of a target that is gone.
 func (m *metrics) forget(target string) {
 	m.delivered.DeletePartialMatch(prometheus.Labels{"target": target})
-	m.expiry.DeletePartialMatch(prometheus.Labels{"target": target})
+	m.forgetCredentials(target)
 }

@@ -20,7 +20,7 @@ func (x *execution) reportCredentials(c CredentialsWanted, r *credentials.Result
 		x.requeue(max(time.Second, r.Next.Sub(x.Clock.Now())))
 	}
 	if !r.NotAfter.IsZero() {
-		x.outcome.Expiries[c.Name] = r.NotAfter
+		x.outcome.Expiries[c.Name], x.outcome.Renewals[c.Name] = r.NotAfter, r.RenewAt
 	}
 	if r.Problem != nil {
 		problem := Problem{Reason(r.Problem.Reason), r.Problem.Message}

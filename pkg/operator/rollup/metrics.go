@@ -1,6 +1,9 @@
 package rollup
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 
@@ -21,7 +24,14 @@ var (
 		"1; why a plugin is unhealthy, or an error, by its node's fresh report; "+otherReason+" for a reason that this version does not know.",
 		[]string{"target", "node", "key_id", "reason"}, nil)
 	keyDesc = prometheus.NewDesc("kms_health_plugin_key_info",
-		"1; the remote key that a plugin named last.", []string{"target", "node", "key_id", "kek_id"}, nil)
+		"1; the remote key that a plugin named last, and its SHA-256 as kube-apiserver's metrics have it.",
+		[]string{"target", "node", "key_id", "kek_id", "key_id_hash"}, nil)
+	writeKeyDesc = prometheus.NewDesc("kms_health_write_key_info",
+		"1 while all API servers of a target write with this key and this remote key; no series while they do not, or while that is not known.",
+		[]string{"target", "key_id", "kek_id", "key_id_hash"}, nil)
+	findingDesc = prometheus.NewDesc("kms_health_finding",
+		"1 for each reason why a condition of a roll-up is as it is, by node and key. A silence that is excused is none.",
+		[]string{"target", "condition", "reason", "node", "key_id"}, nil)
 	conditionDesc = prometheus.NewDesc("kms_health_condition",
 		"1 for the status of a roll-up's condition, 0 for the others: True, False, Unknown.", []string{"target", "condition", "status"}, nil)
 )
@@ -65,7 +75,7 @@ func (m *metrics) set(target string, r *rollup.Result) {
 
 // Describe is the registry's.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{statusDesc, reasonDesc, checkedDesc, keyDesc, conditionDesc} {
+	for _, d := range []*prometheus.Desc{statusDesc, reasonDesc, checkedDesc, keyDesc, writeKeyDesc, findingDesc, conditionDesc} {
 		ch <- d
 	}
 }
@@ -90,8 +100,14 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 				gauge(checkedDesc, float64(row.LastChecked.Unix()), target, row.Node, row.KeyID)
 			}
 			if row.KEKID != "" {
-				gauge(keyDesc, 1, target, row.Node, row.KeyID, health.CleanDetail(row.KEKID))
+				gauge(keyDesc, 1, target, row.Node, row.KeyID, health.CleanDetail(row.KEKID), keyIDHash(row.KEKID))
 			}
+		}
+		if a := &r.Agreement; a.Agreed {
+			gauge(writeKeyDesc, 1, target, a.KeyID, health.CleanDetail(a.KEKID), keyIDHash(a.KEKID))
+		}
+		for _, f := range subjects(r.Findings) {
+			gauge(findingDesc, 1, target, f.condition, string(f.reason), f.node, f.key)
 		}
 		for _, c := range r.Conditions {
 			for _, s := range []string{operatorcr.True, operatorcr.False, operatorcr.Unknown} {
@@ -99,6 +115,41 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
+}
+
+// subject is what a finding is about. Several findings may have the same, for example two
+// containers of a node, and a registry rejects equal series.
+type subject struct {
+	condition string
+	reason    rollup.Reason
+	node, key string
+}
+
+func subjects(findings map[string][]rollup.Finding) (all []subject) {
+	seen := map[subject]bool{}
+	for condition, of := range findings {
+		for i := range of {
+			s := subject{condition, of[i].Reason, of[i].Node, of[i].Key}
+			if !seen[s] {
+				seen[s] = true
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// hashed is a key id that a report has as its hash, because it would be too long (see
+// docs/reference/contract.md).
+var hashed = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// keyIDHash is the label key_id_hash of kube-apiserver's metrics of envelope encryption
+// (k8s.io/apiserver/pkg/storage/value/encrypt/envelope/metrics, getHash).
+func keyIDHash(kekID string) string {
+	if hashed.MatchString(kekID) {
+		return kekID
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(kekID)))
 }
 
 // reasonOf is a plugin's reason as a label; empty when its report has none, or does not

@@ -1,6 +1,7 @@
 package rollup
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -40,6 +41,15 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 			{Node: "f", State: rollup.Healthy, Entry: health.Entry{KeyID: "2", Status: health.Healthy, Reason: health.Timeout}},
 		},
 		Conditions: []operatorcr.Condition{{Type: rollup.Degraded, Status: operatorcr.Unknown}, {Type: rollup.Observed, Status: operatorcr.False}},
+		Agreement:  rollup.Agreement{KeyID: "2", Agreed: true, KEKID: "k-7"},
+		Findings: map[string][]rollup.Finding{
+			rollup.Degraded: {
+				{Reason: rollup.PluginNotRunning, Node: "a", Subject: "kms-1", Detail: "exit code 1"},
+				{Reason: rollup.PluginNotRunning, Node: "a", Subject: "kms-2"}, // the same series
+				{Reason: rollup.PluginUnhealthy, Node: "c", Key: "2"},
+			},
+			rollup.WriteKeyAgreed: {{Reason: rollup.PluginUnhealthy, Node: "c", Key: "2", Fact: rollup.NoKEKID}},
+		},
 	})
 	m.set("off", &rollup.Result{Conditions: []operatorcr.Condition{{Type: rollup.Degraded, Status: operatorcr.True}}})
 	m.set("off", nil)
@@ -58,10 +68,15 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	want := `# HELP kms_health_condition 1 for the status of a roll-up's condition, 0 for the others: True, False, Unknown.
 # TYPE kms_health_condition gauge
 ` + condition("KMSHealthObserved", "False") + condition("KMSPluginsDegraded", "Unknown") +
-		`# HELP kms_health_plugin_key_info 1; the remote key that a plugin named last.
+		`# HELP kms_health_finding 1 for each reason why a condition of a roll-up is as it is, by node and key. A silence that is excused is none.
+# TYPE kms_health_finding gauge
+kms_health_finding{condition="KMSPluginsDegraded",key_id="",node="a",reason="PluginNotRunning",target="api"} 1
+kms_health_finding{condition="KMSPluginsDegraded",key_id="2",node="c",reason="PluginUnhealthy",target="api"} 1
+kms_health_finding{condition="KMSWriteKeyAgreed",key_id="2",node="c",reason="PluginUnhealthy",target="api"} 1
+# HELP kms_health_plugin_key_info 1; the remote key that a plugin named last, and its SHA-256 as kube-apiserver's metrics have it.
 # TYPE kms_health_plugin_key_info gauge
-kms_health_plugin_key_info{kek_id="k 6",key_id="1",node="a",target="api"} 1
-kms_health_plugin_key_info{kek_id="k-7",key_id="2",node="a",target="api"} 1
+kms_health_plugin_key_info{kek_id="k 6",key_id="1",key_id_hash="sha256:9890d099c97e0c79ed8d44c7ac3434347afef9f7d027803b012a3b0a41c9697d",node="a",target="api"} 1
+kms_health_plugin_key_info{kek_id="k-7",key_id="2",key_id_hash="sha256:e9bb596c0affcd835bd858235086ead8c5cb67a8de0eb3673c0c4ddeefe41897",node="a",target="api"} 1
 # HELP kms_health_plugin_last_checked_timestamp_seconds When a plugin was last checked, by its node's clock.
 # TYPE kms_health_plugin_last_checked_timestamp_seconds gauge
 kms_health_plugin_last_checked_timestamp_seconds{key_id="1",node="a",target="api"} 1.778238e+09
@@ -72,7 +87,11 @@ kms_health_plugin_last_checked_timestamp_seconds{key_id="2",node="a",target="api
 		`# HELP kms_health_plugin_status 1 for the state of a plugin on a node, 0 for the others: healthy, unhealthy, error, stale, skewed, unreadable, missing.
 # TYPE kms_health_plugin_status gauge
 ` + status("a", "0", "stale") + status("a", "1", "stale") + status("a", "2", "healthy") + status("b", "2", "missing") +
-		status("c", "2", "unhealthy") + status("d", "2", "error") + status("e", "2", "error") + status("f", "2", "healthy")
+		status("c", "2", "unhealthy") + status("d", "2", "error") + status("e", "2", "error") + status("f", "2", "healthy") +
+		`# HELP kms_health_write_key_info 1 while all API servers of a target write with this key and this remote key; no series while they do not, or while that is not known.
+# TYPE kms_health_write_key_info gauge
+kms_health_write_key_info{kek_id="k-7",key_id="2",key_id_hash="sha256:e9bb596c0affcd835bd858235086ead8c5cb67a8de0eb3673c0c4ddeefe41897",target="api"} 1
+`
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
@@ -88,6 +107,22 @@ kms_health_operator_rollup_errors_total{target="api"} 1
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
+	}
+}
+
+// kube-apiserver's metrics have the hash of the whole key id, also of one that a report has
+// as its hash already.
+func TestKeyIDHash(t *testing.T) {
+	const long = "sha256:fb5d5a5bd3cd3f3a3b7f8a2bd4bfb1d8a3d7b0f4e2b9c5a6f7e8d9c0b1a2f3e4"
+	for kekID, want := range map[string]string{
+		"k-7":         "sha256:e9bb596c0affcd835bd858235086ead8c5cb67a8de0eb3673c0c4ddeefe41897",
+		long:          long,
+		long + "5":    fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(long+"5"))),
+		"sha256:1234": fmt.Sprintf("sha256:%x", sha256.Sum256([]byte("sha256:1234"))),
+	} {
+		if got := keyIDHash(kekID); got != want {
+			t.Errorf("%q: %s, want %s", kekID, got, want)
+		}
 	}
 }
 

@@ -1,0 +1,54 @@
+package rollup
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// Alerts are made of findings: whatever is excused must not be one.
+func TestFindingsAreThoseOfTheConditions(t *testing.T) {
+	ok := each(healthy("2", 5))
+	for _, tt := range []struct {
+		name    string
+		nodes   []Node
+		reports []operatorcr.Report
+		want    string // condition, reason, node, key
+	}{
+		{"all healthy", abc("2"), ok, ""},
+		{"one unhealthy", abc("2"), but(ok, from("b", unhealthy("2", 5, "sealed"))),
+			"KMSPluginsDegraded PluginUnhealthy b 2, KMSWriteKeyAgreed PluginUnhealthy b 2"},
+		{"one stopped", abc("2"), but(ok, from("b", healthy("2", 121))),
+			"KMSHealthObserved ReporterStale b , KMSPluginsDegraded ReporterStale b , KMSWriteKeyAgreed ReporterStale b 2"},
+		{"one stopped with its node", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 121))),
+			"KMSWriteKeyAgreed ReporterStale b 2"},
+		{"one stopped while its API server is replaced", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 121))),
+			"KMSWriteKeyAgreed ReporterStale b 2"},
+		{"no socket while its API server is replaced", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))),
+			"KMSWriteKeyAgreed PluginUnhealthy b 2"},
+		{"first enablement: one has not reported yet", abc("2"), ok[:2],
+			"KMSHealthObserved ReportsMissing c , KMSWriteKeyAgreed ReportsMissing c 2"},
+		{"keys differ", abc("2"), but(ok, from("b", naming("k-8", healthy("2", 5)))),
+			"KMSWriteKeyAgreed KeysDiffer a 2, KMSWriteKeyAgreed KeysDiffer b 2, KMSWriteKeyAgreed KeysDiffer c 2"},
+		{"KMS is off", nil, nil, ""},
+	} {
+		r := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, WriteKey: "2"})
+		var got []string
+		for condition, findings := range r.Findings {
+			for _, f := range findings {
+				got = append(got, fmt.Sprint(condition, " ", f.Reason, " ", f.Node, " ", f.Key))
+			}
+		}
+		slices.Sort(got)
+		if strings.Join(got, ", ") != tt.want {
+			t.Errorf("%s:\n%s, want\n%s", tt.name, strings.Join(got, ", "), tt.want)
+		}
+		wantAgreed := r.Condition(WriteKeyAgreed).Status == operatorcr.True
+		if r.Agreement.Agreed != wantAgreed || wantAgreed != (r.Agreement.KEKID != "") {
+			t.Errorf("%s: %+v", tt.name, r.Agreement)
+		}
+	}
+}
