@@ -1,0 +1,287 @@
+//go:build integration
+
+package monitoring
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+var record = flag.Bool("record", false, "write "+recorded+" anew, which takes 28 minutes")
+
+// scrapeEvery is the interval of the recording, which is that of Prometheus on OpenShift.
+const scrapeEvery = 30 * time.Second
+
+// phase is a state of the plugin, and how long the recording shows it.
+type phase struct {
+	name  string
+	lasts time.Duration
+	enter func(*kmsplugin.Plugin) error
+}
+
+var phases = []phase{
+	{"healthy", 4 * time.Minute, func(*kmsplugin.Plugin) error { return nil }},
+	{"rotated", 3 * time.Minute, func(p *kmsplugin.Plugin) error { _, err := p.Rotate(); return err }},
+	{"slow", 9 * time.Minute, func(p *kmsplugin.Plugin) error {
+		return p.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultSlow, Args: []string{"2s", "status"}})
+	}},
+	{"failing", 9 * time.Minute, func(p *kmsplugin.Plugin) error {
+		if err := p.ClearFaults(); err != nil {
+			return err
+		}
+		return p.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultRPCError, Args: []string{"Unavailable"}})
+	}},
+	{"recovered", 3 * time.Minute, (*kmsplugin.Plugin).ClearFaults},
+}
+
+// All metrics of envelope encryption are ALPHA: a release of Kubernetes may rename them.
+// Rules and dashboard are then empty, and nothing else would show it.
+func TestRealAPIServerHasTheSeriesOfTheRecording(t *testing.T) {
+	s := startEncrypted(t)
+	if *record {
+		s.record(t)
+		return
+	}
+	if _, err := s.plugin.Rotate(); err != nil {
+		t.Fatal(err)
+	}
+	var now map[string]float64
+	want := seriesOf(t, recorded)
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Second) {
+		s.use(t)
+		now = s.scrape(t)
+		if have(now, `key_id_hash="`+hashOf(s.plugin.KeyID())) || time.Now().After(deadline) {
+			break
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		labels := labelsIn(now, name)
+		if !slices.Equal(labels, want[name]) {
+			t.Errorf("%s has the labels %v, recorded were %v", name, labels, want[name])
+		}
+	}
+}
+
+type encrypted struct {
+	control *controlplane.ControlPlane
+	plugin  *kmsplugin.Plugin
+	kube    kubernetes.Interface
+	http    *http.Client
+	used    int
+}
+
+func startEncrypted(t *testing.T) *encrypted {
+	t.Helper()
+	dir := t.TempDir()
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms-2.sock"), StateDir: filepath.Join(dir, "keys")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plugin.Close() })
+	control, err := controlplane.Start(t.Context(), controlplane.Options{EncryptionConfig: fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - kms: {apiVersion: v2, name: kms-2_secrets, endpoint: %q, timeout: 10s}
+  - identity: {}
+`, plugin.Endpoint())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := control.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &encrypted{control: control, plugin: plugin}
+	if s.kube, err = kubernetes.NewForConfig(control.RESTConfig()); err != nil {
+		t.Fatal(err)
+	}
+	if s.http, err = rest.HTTPClientFor(control.RESTConfig()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// use writes a Secret, and reads that and the first one. Writing may fail, as it does when
+// the plugin has not been healthy for 3 minutes.
+func (s *encrypted) use(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	secrets := s.kube.CoreV1().Secrets("default")
+	name := func(n int) string { return "secret-" + strconv.Itoa(n) }
+	if _, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name(s.used)}}, metav1.CreateOptions{}); err != nil {
+		t.Log(err)
+	}
+	for _, n := range []int{0, s.used} {
+		if _, err := secrets.Get(ctx, name(n), metav1.GetOptions{}); err != nil {
+			t.Log(err)
+		}
+	}
+	s.used++
+}
+
+// scrape returns the series of envelope encryption.
+func (s *encrypted) scrape(t *testing.T) map[string]float64 {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.control.URL()+"/metrics", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := s.http.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	found := map[string]float64{}
+	lines := bufio.NewScanner(io.LimitReader(response.Body, 64<<20))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		// Those of dek_cache are of KMS v1.
+		if !strings.HasPrefix(line, "apiserver_envelope_encryption_") || strings.Contains(line, "_dek_cache_") {
+			continue
+		}
+		at := strings.LastIndex(line, " ")
+		value, err := strconv.ParseFloat(line[at+1:], 64)
+		if err != nil {
+			t.Fatal(line, err)
+		}
+		found[line[:at]] = value
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// record writes the recording: scrapes through all phases.
+func (s *encrypted) record(t *testing.T) {
+	var header strings.Builder
+	began := time.Now()
+	values, scrapes, keys := map[string][]float64{}, 0, []string{s.plugin.KeyID()}
+	for _, p := range phases {
+		if err := p.enter(s.plugin); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&header, "#   from %s: %s\n", time.Duration(scrapes)*scrapeEvery, p.name)
+		for range p.lasts / scrapeEvery {
+			time.Sleep(time.Until(began.Add(time.Duration(scrapes) * scrapeEvery)))
+			s.use(t)
+			for series, value := range s.scrape(t) {
+				if strings.Contains(series, "_timestamp_seconds") {
+					value -= float64(began.Unix())
+				}
+				for len(values[series]) < scrapes {
+					values[series] = append(values[series], -1) // not there yet
+				}
+				values[series] = append(values[series], value)
+			}
+			scrapes++
+		}
+		if id := s.plugin.KeyID(); id != keys[len(keys)-1] {
+			keys = append(keys, id)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Recorded from a real kube-apiserver, by `go test -tags integration ./test/monitoring -record`:\n"+
+		"# its series of envelope encryption (KMS v2), scraped every %s, with one provider, whose plugin was\n%s"+
+		"# Times are in seconds since the first scrape. The labels job, instance and namespace are Prometheus's.\n"+
+		"# The plugin's key ids, one after the other: %s\ninput_series:\n", scrapeEvery, header.String(), strings.Join(keys, " "))
+	for _, series := range slices.Sorted(maps.Keys(values)) {
+		fmt.Fprintf(&b, "- series: '%s'\n  values: '%s'\n", withTarget(series), runs(values[series]))
+	}
+	if err := os.WriteFile(recorded, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withTarget adds the labels that Prometheus does, as on OpenShift.
+func withTarget(series string) string {
+	const target = `instance="192.0.2.1:6443",job="apiserver",namespace="default"`
+	if before, ok := strings.CutSuffix(series, "}"); ok {
+		return before + "," + target + "}"
+	}
+	return series + "{" + target + "}"
+}
+
+// runs is a list of values as promtool writes it, equal ones together.
+func runs(values []float64) string {
+	var words []string
+	for at := 0; at < len(values); {
+		end := at
+		for end+1 < len(values) && values[end+1] == values[at] {
+			end++
+		}
+		value := strconv.FormatFloat(values[at], 'f', -1, 64)
+		if values[at] < 0 {
+			value = "_"
+		}
+		switch n := end - at; {
+		case n == 0:
+		case value == "_":
+			value += "x" + strconv.Itoa(n+1)
+		default:
+			value += "x" + strconv.Itoa(n)
+		}
+		words = append(words, value)
+		at = end + 1
+	}
+	return strings.Join(words, " ")
+}
+
+var nameAndLabels = regexp.MustCompile(`^([a-z_]+)\{(.*)\}$`)
+
+var labelName = regexp.MustCompile(`([a-z_]+)="`)
+
+// labelsIn are the names of the labels of a metric's series.
+func labelsIn(series map[string]float64, name string) (labels []string) {
+	for s := range series {
+		m := nameAndLabels.FindStringSubmatch(s)
+		if m == nil || m[1] != name {
+			continue
+		}
+		for _, l := range labelName.FindAllStringSubmatch(m[2], -1) {
+			if !slices.Contains(labels, l[1]) {
+				labels = append(labels, l[1])
+			}
+		}
+	}
+	slices.Sort(labels)
+	return labels
+}
+
+func have(series map[string]float64, part string) bool {
+	for s := range series {
+		if strings.Contains(s, part) {
+			return true
+		}
+	}
+	return false
+}
+
+func hashOf(keyID string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(keyID))) }

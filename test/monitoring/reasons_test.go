@@ -1,0 +1,53 @@
+package monitoring
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"regexp"
+	"testing"
+
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+)
+
+var deliveredReason = regexp.MustCompile(`kms_health_operator_delivered\{reason=~?"([^"]+)"\}`)
+
+// A new reason on which an administrator must act is in no alert until somebody puts it
+// there.
+func TestEveryDeliveryReasonThatNeedsActionIsInOneAlert(t *testing.T) {
+	alerted := map[string]*regexp.Regexp{}
+	for _, a := range readAlerts(t) {
+		if m := deliveredReason.FindStringSubmatch(a.Expr); m != nil {
+			alerted[a.Alert] = regexp.MustCompile("^(?:" + m[1] + ")$")
+		}
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), "../../pkg/operator/delivery/reason.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 {
+			return true
+		}
+		if kind, is := spec.Type.(*ast.Ident); !is || kind.Name != "Reason" {
+			return true
+		}
+		reason := text(spec.Values[0])
+		reasons++
+		var in []string
+		for name, pattern := range alerted {
+			if pattern.MatchString(reason) {
+				in = append(in, name)
+			}
+		}
+		if needs := delivery.Reason(reason).NeedsAction(); needs != (len(in) == 1) || len(in) > 1 {
+			t.Errorf("%s: needs action: %v; in the alerts %v", reason, needs, in)
+		}
+		return true
+	})
+	if reasons < 30 {
+		t.Errorf("%d reasons", reasons)
+	}
+}

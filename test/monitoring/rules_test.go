@@ -1,0 +1,178 @@
+package monitoring
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	rulesFile = "../../manifests/monitoring/0000_50_kms-health-operator_91_prometheusrule.yaml"
+	runbooks  = "../../docs/operate/runbooks"
+	site      = "https://github.com/kms-health/kms-health/blob/main/docs/operate/runbooks/"
+)
+
+type alert struct {
+	Alert         string            `json:"alert"`
+	Expr          string            `json:"expr"`
+	For           string            `json:"for"`
+	KeepFiringFor string            `json:"keep_firing_for,omitempty"`
+	Labels        map[string]string `json:"labels"`
+	Annotations   map[string]string `json:"annotations"`
+}
+
+type group struct {
+	Name  string  `json:"name"`
+	Rules []alert `json:"rules"`
+}
+
+// readRules returns the groups of the PrometheusRule.
+func readRules(t *testing.T) []group {
+	t.Helper()
+	raw, err := os.ReadFile(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rule struct {
+		APIVersion string         `json:"apiVersion"`
+		Kind       string         `json:"kind"`
+		Metadata   map[string]any `json:"metadata"`
+		Spec       struct {
+			Groups []group `json:"groups"`
+		} `json:"spec"`
+	}
+	if err := yaml.UnmarshalStrict(raw, &rule); err != nil {
+		t.Fatal(err)
+	}
+	return rule.Spec.Groups
+}
+
+func readAlerts(t *testing.T) (all []alert) {
+	t.Helper()
+	for _, g := range readRules(t) {
+		all = append(all, g.Rules...)
+	}
+	if len(all) == 0 {
+		t.Fatal("no alerts")
+	}
+	return all
+}
+
+// promtool runs it in a folder that has the rules as rules.yaml, with a file of tests.
+func promtool(t *testing.T, tests []byte, args ...string) {
+	t.Helper()
+	program, err := filepath.Abs("../../.tools/prometheus/promtool")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("there is no promtool: make promtool")
+	}
+	rules, err := yaml.Marshal(map[string]any{"groups": readRules(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, content := range map[string][]byte{"rules.yaml": rules, "tests.yaml": tests} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+func TestPrometheusAcceptsTheRules(t *testing.T) {
+	promtool(t, nil, "check", "rules", "--lint=all", "--lint-fatal", "rules.yaml")
+}
+
+// Each test of the file lists all alerts that fire, so it shows as well which do not.
+func TestAlertsOnOurMetrics(t *testing.T) {
+	tests, err := os.ReadFile("testdata/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, tests, "test", "rules", "tests.yaml")
+}
+
+func TestEveryAlertIsTested(t *testing.T) {
+	ours, err := os.ReadFile("testdata/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := os.ReadFile("apiserver_alerts_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range readAlerts(t) {
+		if !strings.Contains(string(ours), `ALERTS{alertname="`+a.Alert+`",alertstate="firing"`) && !strings.Contains(string(theirs), `"`+a.Alert+`"`) {
+			t.Errorf("no test in which %s fires", a.Alert)
+		}
+	}
+}
+
+// OpenShift's guidelines: critical alerts are those on which a person must act at once.
+var critical = []string{"KMSNoHealthyPlugin", "KMSNoAPIServerReachesPlugin"}
+
+func TestAlertsHaveTheFormThatOpenShiftWants(t *testing.T) {
+	seen := map[string]bool{}
+	for _, a := range readAlerts(t) {
+		if seen[a.Alert] || !regexp.MustCompile(`^KMS[A-Za-z]+$`).MatchString(a.Alert) {
+			t.Errorf("%s: the name of two alerts, or none", a.Alert)
+		}
+		seen[a.Alert] = true
+		severity := a.Labels["severity"]
+		if !slices.Contains([]string{"critical", "warning", "info"}, severity) || (severity == "critical") != slices.Contains(critical, a.Alert) {
+			t.Errorf("%s: severity %s", a.Alert, severity)
+		}
+		if a.For == "" || !strings.HasSuffix(a.Annotations["summary"], ".") || !strings.HasSuffix(a.Annotations["description"], ".") {
+			t.Errorf("%+v", a)
+		}
+		if a.Annotations["runbook_url"] != site+a.Alert+".md" {
+			t.Errorf("%s: runbook_url %s", a.Alert, a.Annotations["runbook_url"])
+		}
+	}
+}
+
+// Whoever is called at night finds the same sections on each page.
+func TestEveryAlertHasARunbook(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(runbooks, "KMS*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want []string
+	for _, p := range pages {
+		got = append(got, strings.TrimSuffix(filepath.Base(p), ".md"))
+	}
+	for _, a := range readAlerts(t) {
+		want = append(want, a.Alert)
+		raw, err := os.ReadFile(filepath.Join(runbooks, a.Alert+".md"))
+		if err != nil {
+			continue // below
+		}
+		rest, ok := strings.CutPrefix(string(raw), "# "+a.Alert+"\n")
+		for _, section := range []string{"Meaning", "Impact", "Diagnosis", "Mitigation", "What not to do"} {
+			_, after, found := strings.Cut(rest, "\n## "+section+"\n")
+			ok, rest = ok && found && strings.TrimSpace(after) != "" && !strings.HasPrefix(strings.TrimSpace(after), "#"), after
+		}
+		if !ok {
+			t.Errorf("%s.md does not have the sections of a runbook, in their order", a.Alert)
+		}
+	}
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("runbooks %v, want %v", got, want)
+	}
+}
