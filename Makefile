@@ -113,13 +113,13 @@ RACE = race=$$(test/tools/race.sh) && if [ -n "$$race" ]; then export CGO_ENABLE
 UNIT = $$race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 # Those with an API server, the longest first. They wait more than they compute, so there
 # are two packages more at a time than there are cores.
-INTEGRATION_PACKAGES = ./test/operator/... ./test/manifests ./test/integration ./test/identity ./test/harness/...
+INTEGRATION_PACKAGES = ./test/operator/... ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/harness/...
 INTEGRATION = $$race -tags integration -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PACKAGES)
 PARALLEL ?= $(shell echo $$(($$(nproc) + 2)))
 test test-integration test-e2e cluster-up cluster-down parity bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 .PHONY: test
-test: cluster ## Run all tests: those with a real API server, and the units' beside them
+test: cluster promtool ## Run all tests: those with a real API server, and the units' beside them
 	@$(RACE); $(GO_TEST) $(INTEGRATION) ./...
 
 .PHONY: test-unit

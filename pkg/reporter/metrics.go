@@ -31,6 +31,7 @@ type pluginMetrics struct {
 	reasons       map[string]health.Reason // that pluginReason shows, by keyID
 	notProbed     *prometheus.CounterVec
 	roundTrips    *prometheus.CounterVec
+	tripDuration  *prometheus.HistogramVec
 }
 
 // The results of reading the configuration file.
@@ -70,7 +71,7 @@ func newMetrics(registry prometheus.Registerer, watching func() float64) *metric
 			Help: "Failed writes to --output.",
 		}),
 	}
-	registry.MustRegister(m.probes, m.probeDuration, m.lastProbe, m.pluginStatus, m.pluginReason, m.notProbed, m.roundTrips,
+	registry.MustRegister(m.probes, m.probeDuration, m.lastProbe, m.pluginStatus, m.pluginReason, m.notProbed, m.roundTrips, m.tripDuration,
 		m.reloads, m.configGood, m.configSince, m.configInfo, m.configExpected, m.outputErrors,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kms_health_reporter_config_watch_active",
@@ -115,6 +116,11 @@ func newPluginMetrics() pluginMetrics {
 			Name: "kms_health_reporter_round_trips_total",
 			Help: "Round trips by plugin and result: ok, failed, or skipped where nothing could be encrypted or decrypted.",
 		}, []string{"key_id", "result"}),
+		tripDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kms_health_reporter_round_trip_duration_seconds",
+			Help:    "How long round trips took, all calls together; without those that were skipped.",
+			Buckets: []float64{.001, .005, .025, .1, .5, 2, 10},
+		}, []string{"key_id"}),
 	}
 }
 
@@ -158,6 +164,9 @@ func (m *metrics) observeTrip(keyID string, t probe.Trip) {
 		result = "failed"
 	}
 	m.roundTrips.WithLabelValues(keyID, result).Inc()
+	if t.Made {
+		m.tripDuration.WithLabelValues(keyID).Observe(t.Took.Seconds())
+	}
 }
 
 // forget deletes the series of a plugin that is no longer configured.
@@ -171,4 +180,5 @@ func (m *metrics) forget(keyID string) {
 	delete(m.reasons, keyID)
 	m.notProbed.DeletePartialMatch(of)
 	m.roundTrips.DeletePartialMatch(of)
+	m.tripDuration.DeletePartialMatch(of)
 }

@@ -111,7 +111,7 @@ func TestEventsOfTheCodeAreDescribed(t *testing.T) {
 
 func TestEveryManifestIsDescribed(t *testing.T) {
 	page := read(t, "docs/reference/manifests.md")
-	number := regexp.MustCompile(`^manifests/(?:common|openshift)/0000_50_kms-health-operator(_\d\d_[\w-]+)\.yaml$`)
+	number := regexp.MustCompile(`^manifests/(?:common|monitoring|openshift)/0000_50_kms-health-operator(_\d\d_[\w-]+)\.yaml$`)
 	tree(t, func(path string, _ func() string) {
 		if m := number.FindStringSubmatch(path); m != nil && !strings.Contains(page, "…"+m[1]+"`") {
 			t.Errorf("docs/reference/manifests.md does not describe %s", path)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +18,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
@@ -49,7 +47,7 @@ var installs = map[string][][]string{
 	},
 	install.SingleNode: {nil, {"deployment"}},
 	install.Kubernetes: {
-		nil, {"single-replica"}, {"start-during-plugin-outage"}, {"deployment/kubernetes"}, {"deployment/kubernetes", "legacy-token/kubernetes"},
+		nil, {"monitoring"}, {"single-replica"}, {"start-during-plugin-outage"}, {"deployment/kubernetes"}, {"deployment/kubernetes", "legacy-token/kubernetes"},
 		{"deployment/kubernetes", "client-certificates/kubernetes"},
 		{"deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes"},
 		{"single-replica", "start-during-plugin-outage", "deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes", "legacy-token/kubernetes"},
@@ -259,51 +257,6 @@ func TestServiceMonitorDecodes(t *testing.T) {
 		}
 		if found != 1 {
 			t.Errorf("%d ServiceMonitors", found)
-		}
-	}
-}
-
-// An alert that names a metric or a condition that is not there never fires.
-func TestAlertsAreOfMetricsAndConditionsThatThereAre(t *testing.T) {
-	type rule struct {
-		metav1.TypeMeta   `json:",inline"`
-		metav1.ObjectMeta `json:"metadata"`
-		Spec              struct {
-			Groups []struct {
-				Name  string `json:"name"`
-				Rules []struct {
-					Alert       string            `json:"alert"`
-					Expr        string            `json:"expr"`
-					For         string            `json:"for"`
-					Labels      map[string]string `json:"labels"`
-					Annotations map[string]string `json:"annotations"`
-				} `json:"rules"`
-			} `json:"groups"`
-		} `json:"spec"`
-	}
-	rendered, err := install.YAML(t.Context(), openshift.config.CAData, install.OpenShift)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r rule
-	for _, document := range strings.Split(string(rendered), "\n---\n") {
-		if strings.Contains(document, "\nkind: PrometheusRule\n") {
-			if err := yaml.UnmarshalStrict([]byte(document), &r); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if len(r.Spec.Groups) != 1 || len(r.Spec.Groups[0].Rules) != 3 {
-		t.Fatalf("%+v", r.Spec)
-	}
-	form := regexp.MustCompile(`^kms_health_condition\{condition="([A-Za-z]+)",status="(True|False|Unknown)"\} == 1$`)
-	for _, a := range r.Spec.Groups[0].Rules {
-		m := form.FindStringSubmatch(a.Expr)
-		if len(m) != 3 || !slices.Contains([]string{rollup.Degraded, rollup.Observed, rollup.WriteKeyAgreed}, m[1]) {
-			t.Errorf("%s: %s", a.Alert, a.Expr)
-		}
-		if _, err := time.ParseDuration(a.For); err != nil || a.Labels["severity"] == "" || a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
-			t.Errorf("%+v", a)
 		}
 	}
 }

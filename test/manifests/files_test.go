@@ -43,7 +43,7 @@ func TestConfigMapsHoldTheSamplesByteForByte(t *testing.T) {
 // A release holds these files side by side.
 func TestReleaseFilesSayForWhichClustersTheyAre(t *testing.T) {
 	var names []string
-	for _, folder := range []string{"common", "openshift"} {
+	for _, folder := range []string{"common", "openshift", "monitoring"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "0000_50_*.yaml"))
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ func TestReleaseFilesSayForWhichClustersTheyAre(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	if len(names) != 19 || len(slices.Compact(names)) != 19 {
+	if len(names) != 20 || len(slices.Compact(names)) != 20 {
 		t.Errorf("%d files: %v", len(names), names)
 	}
 }

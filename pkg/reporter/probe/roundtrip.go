@@ -37,6 +37,8 @@ type Trip struct {
 	Status health.Status
 	Reason health.Reason
 	Detail string
+	// Took is the duration of all its calls.
+	Took time.Duration
 }
 
 // ciphertext is a sample that a plugin encrypted, with the data needed to check its
@@ -101,13 +103,13 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	if conn == nil {
 		return Trip{}
 	}
-	connection := p.connections.Load()
+	connection, began := p.connections.Load(), time.Now()
 	kms := kmsapi.NewKeyManagementServiceClient(conn)
 	made, v := p.roundTrip(withTimeout(ctx, s.Timeout), kms, s.Writes, keyID)
 	if v != nil && v.lost && (connection != p.connections.Load() || !dialer.connected() || dialer.failure() != nil) {
 		return Trip{} // the connection was lost or closed during it, which the next probe reports
 	}
-	t := Trip{Made: made, Status: health.Healthy}
+	t := Trip{Made: made, Status: health.Healthy, Took: time.Since(began)}
 	if v != nil {
 		t.Status, t.Reason, t.Detail = v.status, v.reason, health.CleanDetail(v.detail)
 	}

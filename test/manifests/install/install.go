@@ -80,7 +80,20 @@ func Apply(ctx context.Context, config *rest.Config, overlay string, components 
 	return awaitRights(ctx, client, Namespace(overlay))
 }
 
-// Objects applies objects in their order.
+// consoles is a namespace that OpenShift has, and no manifest of ours makes.
+const consoles = "openshift-config-managed"
+
+// withConsole returns the namespace as well where objects are in it.
+func withConsole(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	if !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == consoles }) {
+		return objects
+	}
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": consoles}}}
+	return append([]*unstructured.Unstructured{namespace}, objects...)
+}
+
+// Objects applies objects in their order, with the namespace of OpenShift's console where
+// they need it.
 func Objects(ctx context.Context, config *rest.Config, objects ...*unstructured.Unstructured) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -91,7 +104,7 @@ func Objects(ctx context.Context, config *rest.Config, objects ...*unstructured.
 		return err
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(find))
-	for _, o := range objects {
+	for _, o := range withConsole(objects) {
 		gvk := o.GroupVersionKind()
 		mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 		if meta.IsNoMatchError(err) && gvk.Group == "monitoring.coreos.com" {

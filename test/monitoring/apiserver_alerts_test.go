@@ -1,0 +1,121 @@
+package monitoring
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+type sample struct {
+	Labels string  `json:"labels"`
+	Value  float64 `json:"value"`
+}
+
+type exprTest struct {
+	Expr       string   `json:"expr"`
+	EvalTime   string   `json:"eval_time"`
+	ExpSamples []sample `json:"exp_samples"`
+}
+
+type ruleTest struct {
+	Name           string        `json:"name"`
+	Interval       string        `json:"interval"`
+	InputSeries    []inputSeries `json:"input_series"`
+	PromqlExprTest []exprTest    `json:"promql_expr_test"`
+}
+
+// leading keeps the alert on an absent operator away.
+var leading = inputSeries{Series: "kms_health_operator_leader", Values: "1x3000"}
+
+func runRuleTests(t *testing.T, tests ...ruleTest) {
+	t.Helper()
+	raw, err := yaml.Marshal(map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "30s", "tests": tests})
+	if err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, raw, "test", "rules", "tests.yaml")
+}
+
+// firing expects these alerts at a time of the recording, and no other.
+func firing(at string, alerts ...string) exprTest {
+	e := exprTest{Expr: `count by (alertname, provider, method_name) (ALERTS{alertstate="firing"})`, EvalTime: at, ExpSamples: []sample{}}
+	for _, a := range alerts {
+		labels := `alertname="` + a + `",provider="2"`
+		if a == "KMSCallsSlow" || a == "KMSCallsFail" {
+			labels += `,method_name="/v2.KeyManagementService/Status"`
+		}
+		e.ExpSamples = append(e.ExpSamples, sample{"{" + labels + "}", 1})
+	}
+	return e
+}
+
+// The recording's header has what the plugin did, and when.
+func TestAlertsOnTheAPIServersMetrics(t *testing.T) {
+	runRuleTests(t, ruleTest{
+		Name: "recorded", Interval: "30s", InputSeries: append(readRecording(t, recorded), leading),
+		PromqlExprTest: []exprTest{
+			firing("4m"),
+			firing("7m"), // the key was rotated
+			firing("11m"),
+			firing("15m30s", "KMSCallsSlow"),
+			firing("22m"),
+			firing("24m30s", "KMSAPIServerLacksPlugin", "KMSNoAPIServerReachesPlugin"),
+			firing("27m30s", "KMSCallsFail"),
+		},
+	})
+}
+
+// An API server that has restarted while the plugin fails has never had an answer, and no
+// series of one.
+func TestAlertsOfAnAPIServerThatStartsWithoutItsPlugin(t *testing.T) {
+	var without []inputSeries
+	for _, s := range readRecording(t, recorded) {
+		if !strings.Contains(s.Series, "_status_last_timestamp_seconds{") {
+			without = append(without, s)
+		}
+	}
+	runRuleTests(t, ruleTest{
+		Name: "never answered", Interval: "30s", InputSeries: append(without, leading),
+		PromqlExprTest: []exprTest{firing("7m", "KMSAPIServerLacksPlugin", "KMSNoAPIServerReachesPlugin")},
+	})
+}
+
+var recordedKeys = regexp.MustCompile(`(?m)^# The plugin's key ids, one after the other: (\S+) (\S+)$`)
+
+// "Can the old key be deleted?": kube-apiserver hashes the key ids that our metrics name.
+func TestReadsWithAnOldKeyAreFoundByOurHash(t *testing.T) {
+	raw, err := os.ReadFile(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := recordedKeys.FindStringSubmatch(string(raw))
+	if keys == nil {
+		t.Fatal("the recording does not name its keys")
+	}
+	hash := func(id string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(id))) }
+	var expr string
+	for _, a := range readAlerts(t) {
+		if a.Alert == "KMSOldKeyStillRead" {
+			expr = "count by (key_id_hash) (" + a.Expr + ")"
+		}
+	}
+	agreed := func(hash string) inputSeries {
+		return inputSeries{Series: `kms_health_write_key_info{target="api",key_id="2",key_id_hash="` + hash + `"}`, Values: "1x60"}
+	}
+	series := append(readRecording(t, recorded), leading)
+	read := func(name, at string, write []inputSeries, want ...sample) ruleTest {
+		return ruleTest{Name: name, Interval: "30s", InputSeries: append(series[:len(series):len(series)], write...),
+			PromqlExprTest: []exprTest{{Expr: expr, EvalTime: at, ExpSamples: append([]sample{}, want...)}}}
+	}
+	runRuleTests(t,
+		read("before the rotation", "4m", []inputSeries{agreed(hash(keys[1]))}),
+		read("after it", "12m", []inputSeries{agreed(hash(keys[2]))}, sample{`{key_id_hash="` + hash(keys[1]) + `"}`, 1}),
+		read("the nodes do not agree", "12m", nil),
+		read("another target writes with the old key", "12m", []inputSeries{agreed(hash(keys[1])), agreed(hash(keys[2]))}),
+	)
+}

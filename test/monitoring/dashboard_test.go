@@ -1,0 +1,169 @@
+package monitoring
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	dashboardFile = "../../manifests/monitoring/dashboard/kms-health.json"
+	consoleFile   = "../../manifests/openshift/0000_50_kms-health-operator_92_dashboard.yaml"
+)
+
+//go:generate go test -run TestConsoleHasTheSameDashboard -update .
+
+var update = flag.Bool("update", false, "write "+consoleFile+" anew")
+
+type panel struct {
+	Title       string
+	Type        string
+	Description string
+	Targets     []struct{ Expr, LegendFormat string }
+}
+
+type dashboard struct {
+	Title      string
+	UID        string
+	Templating struct {
+		List []struct{ Name, Query string }
+	}
+	Rows []struct {
+		Title  string
+		Panels []panel
+	}
+}
+
+func readDashboard(t *testing.T) (d dashboard, raw []byte) {
+	t.Helper()
+	raw, err := os.ReadFile(dashboardFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d, raw
+}
+
+// queries are all of the dashboard, with its variables replaced, by panel.
+func (d *dashboard) queries() (all map[string][]string) {
+	all = map[string][]string{}
+	for _, row := range d.Rows {
+		for _, p := range row.Panels {
+			for _, target := range p.Targets {
+				name := row.Title + ": " + p.Title
+				all[name] = append(all[name], strings.ReplaceAll(target.Expr, "$target", ".+"))
+			}
+		}
+	}
+	return all
+}
+
+func TestQueriesOfTheDashboardAreOnMetricsThatExist(t *testing.T) {
+	d, _ := readDashboard(t)
+	ours, theirs := ourMetrics(t), seriesOf(t, recorded)
+	number := 0
+	for name, queries := range d.queries() {
+		for _, query := range queries {
+			number++
+			for _, problem := range unknown(query, ours, theirs) {
+				t.Errorf("%s: %s", name, problem)
+			}
+			if strings.Contains(query, "$") {
+				t.Errorf("%s: a variable that is not the target: %s", name, query)
+			}
+		}
+	}
+	if number < 25 {
+		t.Errorf("%d queries", number)
+	}
+	for _, v := range d.Templating.List {
+		if strings.HasPrefix(v.Query, "label_values(") {
+			if problems := unknown(v.Query, ours, theirs); len(problems) > 0 {
+				t.Errorf("variable %s: %v", v.Name, problems)
+			}
+		}
+	}
+}
+
+// Prometheus parses each query as the expression of a rule.
+func TestPrometheusParsesTheQueriesOfTheDashboard(t *testing.T) {
+	d, _ := readDashboard(t)
+	var rules []map[string]string
+	for _, queries := range d.queries() {
+		for _, query := range queries {
+			rules = append(rules, map[string]string{"record": fmt.Sprintf("query:%d", len(rules)), "expr": query})
+		}
+	}
+	raw, err := yaml.Marshal(map[string]any{"groups": []map[string]any{{"name": "dashboard", "rules": rules}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, raw, "check", "rules", "tests.yaml")
+}
+
+// OpenShift's console shows these types of panels, and Grafana too.
+func TestConsoleShowsThePanels(t *testing.T) {
+	d, _ := readDashboard(t)
+	for _, row := range d.Rows {
+		for _, p := range row.Panels {
+			if p.Type != "graph" && p.Type != "singlestat" {
+				t.Errorf("%s: a panel of type %s", p.Title, p.Type)
+			}
+			if p.Type == "singlestat" && len(p.Targets) != 1 {
+				t.Errorf("%s: %d queries for one number", p.Title, len(p.Targets))
+			}
+			for _, target := range p.Targets {
+				if p.Type == "graph" && target.LegendFormat == "" {
+					t.Errorf("%s: no legend", p.Title)
+				}
+			}
+		}
+	}
+}
+
+// A release is files without kustomize, so the file is in a ConfigMap once more.
+func TestConsoleHasTheSameDashboard(t *testing.T) {
+	_, raw := readDashboard(t)
+	want := `# The dashboard of OpenShift's console: Observe, Dashboards, "KMS health". Generated from
+# manifests/monitoring/dashboard/kms-health.json by make generate. Do not edit.
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: kms-health-dashboard
+  namespace: openshift-config-managed
+  labels:
+    app.kubernetes.io/name: kms-health-operator
+    console.openshift.io/dashboard: "true"
+  annotations:
+    include.release.openshift.io/self-managed-high-availability: "true"
+    include.release.openshift.io/single-node-developer: "true"
+data:
+  kms-health.json: |
+    ` + strings.ReplaceAll(strings.TrimSuffix(string(raw), "\n"), "\n", "\n    ") + "\n"
+	if *update {
+		if err := os.WriteFile(filepath.Clean(consoleFile), []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(consoleFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s is not made of %s: make generate", consoleFile, dashboardFile)
+	}
+	var object struct {
+		Data map[string]string `json:"data"`
+	}
+	if err := yaml.Unmarshal(got, &object); err != nil || object.Data["kms-health.json"] != string(raw) {
+		t.Errorf("the ConfigMap has another dashboard: %v", err)
+	}
+}
