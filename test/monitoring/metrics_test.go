@@ -5,12 +5,15 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/kms-health/kms-health/pkg/version"
 )
 
 // metric is one of ours, as the code declares it.
@@ -88,15 +91,25 @@ func declared(call *ast.CallExpr) (name string, m metric, ok bool) {
 		case "Name":
 			name = text(pair.Value)
 		case "ConstLabels":
-			for _, label := range pair.Value.(*ast.CompositeLit).Elts {
-				m.labels = append(m.labels, text(label.(*ast.KeyValueExpr).Key))
-			}
+			m.labels = constLabels(pair.Value)
 		}
 	}
 	if strings.HasSuffix(function.Sel.Name, "Vec") {
 		m.labels = texts(call.Args[1])
 	}
 	return name, m, name != ""
+}
+
+// constLabels are those of a literal, or of version.Labels.
+func constLabels(e ast.Expr) (labels []string) {
+	literal, ok := e.(*ast.CompositeLit)
+	if !ok {
+		return slices.Sorted(maps.Keys(version.Labels()))
+	}
+	for _, label := range literal.Elts {
+		labels = append(labels, text(label.(*ast.KeyValueExpr).Key))
+	}
+	return labels
 }
 
 func text(e ast.Expr) string {
