@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -200,7 +201,7 @@ func (s *encrypted) record(t *testing.T) {
 					value -= float64(began.Unix())
 				}
 				for len(values[series]) < scrapes {
-					values[series] = append(values[series], -1) // not there yet
+					values[series] = append(values[series], math.NaN()) // not there yet
 				}
 				values[series] = append(values[series], value)
 			}
@@ -237,11 +238,11 @@ func runs(values []float64) string {
 	var words []string
 	for at := 0; at < len(values); {
 		end := at
-		for end+1 < len(values) && values[end+1] == values[at] {
+		for end+1 < len(values) && (values[end+1] == values[at] || math.IsNaN(values[end+1]) && math.IsNaN(values[at])) {
 			end++
 		}
 		value := strconv.FormatFloat(values[at], 'f', -1, 64)
-		if values[at] < 0 {
+		if math.IsNaN(values[at]) {
 			value = "_"
 		}
 		switch n := end - at; {
