@@ -99,7 +99,7 @@ func newInstallation(t *testing.T, s *cluster, binary string) *installation {
 	h := &installation{t: t, cluster: s, binary: binary, dir: t.TempDir(), workers: workers}
 	h.config = filepath.Join(h.dir, "config.yaml")
 	for _, o := range s.base {
-		if o.GetKind() == "ConfigMap" {
+		if o.GetKind() == "ConfigMap" && o.GetName() == install.ServiceAccount+"-config" {
 			h.shipped = o.Object["data"].(map[string]any)["config.yaml"].(string)
 		}
 	}
