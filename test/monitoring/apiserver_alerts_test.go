@@ -70,6 +70,17 @@ func TestAlertsOnTheAPIServersMetrics(t *testing.T) {
 	})
 }
 
+// One of two API servers reaches the plugin: that is no reason to wake somebody.
+func TestAlertsWhereOneOfTwoAPIServersLacksThePlugin(t *testing.T) {
+	const other = `provider_name="kms-2_secrets",instance="192.0.2.2:6443",job="apiserver",namespace="default"}`
+	runRuleTests(t, ruleTest{
+		Name: "one of two", Interval: "30s", InputSeries: append(readRecording(t, recorded), leading,
+			inputSeries{`apiserver_envelope_encryption_kms_operations_latency_seconds_count{grpc_status_code="OK",method_name="/v2.KeyManagementService/Status",` + other, "0+1x30"},
+			inputSeries{`apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{apiserver_id_hash="sha256:1",key_id_hash="sha256:2",` + other, "0+30x30"}),
+		PromqlExprTest: []exprTest{active("11m30s", "KMSCallsFail", "KMSAPIServerLacksPlugin")},
+	})
+}
+
 // An API server that has restarted while the plugin fails has never had an answer, and no
 // series of one.
 func TestAlertsOfAnAPIServerThatStartsWithoutItsPlugin(t *testing.T) {
