@@ -160,8 +160,9 @@ func (o *Operator) related(targets []v1alpha1.Target) []clusteroperator.Object {
 		{Group: source.PolicyBindings.Group, Resource: source.PolicyBindings.Resource, Name: manifests.PolicyName},
 	}
 	for _, t := range targets {
+		destination := operatorcr.ForTarget(string(t.Resource), t.Name)
 		all = append(all,
-			clusteroperator.Object{Group: operatorcr.Group, Resource: string(t.Resource), Name: operatorcr.Name},
+			clusteroperator.Object{Group: destination.Group, Resource: destination.Plural, Name: destination.Name},
 			clusteroperator.Object{Resource: source.Namespaces.Resource, Name: t.Namespace},
 			clusteroperator.Object{Group: source.ClusterRoles.Group, Resource: source.ClusterRoles.Resource, Name: manifests.Name(t.Name)},
 			clusteroperator.Object{Group: source.ClusterBindings.Group, Resource: source.ClusterBindings.Resource, Name: manifests.Name(t.Name)},

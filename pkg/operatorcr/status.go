@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/health"
 )
@@ -52,6 +53,7 @@ type Report struct {
 // Status is what belongs to this project in the status of an operator resource.
 type Status struct {
 	Version string // its resourceVersion
+	UID     types.UID
 	// Conditions are those of this project that are no node's report, by type.
 	Conditions map[string]Condition
 	// Reports are sorted by node and form.
@@ -90,7 +92,7 @@ type typedList struct {
 // Read decodes an operator resource. Malformed parts of it are skipped, except reports:
 // those have an error.
 func Read(o *unstructured.Unstructured) *Status {
-	r := &Status{Version: o.GetResourceVersion(), Conditions: map[string]Condition{}}
+	r := &Status{Version: o.GetResourceVersion(), UID: o.GetUID(), Conditions: map[string]Condition{}}
 	writers := readWriters(o)
 	conditions, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "conditions")
 	list, _ := conditions.([]any)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 )
@@ -144,7 +145,7 @@ func (r *Reporter) startPublishers(ctx context.Context, d *v1alpha1.Destination)
 		return
 	}
 	if r.options.Node == "" {
-		klog.ErrorS(nil, "A destination is configured, but the node has no name: nothing is written. Set --node-name or KMS_HEALTH_NODE", "resource", d.Resource)
+		klog.ErrorS(nil, "A destination is configured, but the node has no name: nothing is written. Set --node-name or KMS_HEALTH_NODE", "resource", resourceOf(d).String())
 		return
 	}
 	ctx, r.stopPublishers = context.WithCancel(ctx)
@@ -157,7 +158,7 @@ func (r *Reporter) startPublishers(ctx context.Context, d *v1alpha1.Destination)
 	for _, form := range forms {
 		p := publish.New(publish.Config{
 			Form:       form,
-			Resource:   string(d.Resource),
+			Resource:   resourceOf(d),
 			Node:       r.options.Node,
 			Kubeconfig: d.Kubeconfig,
 			Servers:    d.Servers,
@@ -169,6 +170,14 @@ func (r *Reporter) startPublishers(ctx context.Context, d *v1alpha1.Destination)
 		r.publishers = append(r.publishers, p)
 		r.running.Go(func() { p.Run(ctx) })
 	}
+}
+
+// resourceOf is what a destination writes to.
+func resourceOf(d *v1alpha1.Destination) operatorcr.Resource {
+	if o := d.Object; o != nil {
+		return operatorcr.Resource{Group: o.Group, Version: o.Version, Plural: o.Resource, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+	}
+	return operatorcr.Of(string(d.Resource))
 }
 
 // checkWatch logs when events about the file are no longer received, and when they

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kms-health/kms-health/bindata"
 	"github.com/kms-health/kms-health/manifests"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -84,7 +85,7 @@ func applyAll(t *testing.T, c *controlplane.ControlPlane, objects ...*unstructur
 // identityValues are those of the operator's renderer.
 func identityValues(name, resource string, certificate bool) map[string]any {
 	return map[string]any{
-		"Target": name, "Resource": resource, "Namespace": home, "ServiceAccount": "kms-health-reporter-" + name,
+		"Target": name, "Destination": operatorcr.ForTarget(resource, name), "Namespace": home, "ServiceAccount": "kms-health-reporter-" + name,
 		"ClientCertificate": certificate, "OpenShift": false,
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -113,7 +114,7 @@ func newWriter(r *reporter, resource string) *writer {
 	turn := make(chan struct{}, 1)
 	for _, form := range []publish.Form{publish.Condition, publish.HealthReports} {
 		p := publish.New(publish.Config{
-			Form: form, Resource: resource, Node: w.node, Kubeconfig: filepath.Join(r.credentialDir(), controlplane.KubeconfigFile),
+			Form: form, Resource: operatorcr.Of(resource), Node: w.node, Kubeconfig: filepath.Join(r.credentialDir(), controlplane.KubeconfigFile),
 			Timeout: waitLimit, UserAgent: "kms-health-reporter/test", Since: time.Now, Turn: turn,
 		}, metrics)
 		running.Go(func() { p.Run(ctx) })

@@ -22,6 +22,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
@@ -239,7 +240,7 @@ func TestFirstServerIsUsedAgainWhenItIsBackWithoutAnotherWriteToEtcd(t *testing.
 	r := newReporter(t, resource)
 	r.token()
 	p := publish.New(publish.Config{
-		Form: publish.Condition, Resource: resource, Node: r.node, Kubeconfig: filepath.Join(r.credentialDir(), controlplane.KubeconfigFile),
+		Form: publish.Condition, Resource: operatorcr.Of(resource), Node: r.node, Kubeconfig: filepath.Join(r.credentialDir(), controlplane.KubeconfigFile),
 		Servers: []v1alpha1.Server{{URL: first.URL()}, {URL: second.URL()}},
 		Timeout: waitLimit, UserAgent: "kms-health-reporter/test", Since: sync.OnceValue(time.Now), RetryPreferred: retry,
 	}, publish.NewMetrics(prometheus.NewRegistry()))

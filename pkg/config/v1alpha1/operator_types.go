@@ -81,7 +81,9 @@ type Target struct {
 	// +required
 	Name string `json:"name"`
 
-	// The operator.openshift.io/v1 resource, named cluster, that gets the reports.
+	// The resource that gets the reports: on OpenShift one of operator.openshift.io/v1,
+	// whose object is named cluster; elsewhere kmshealths, of which the operator creates an
+	// object with the target's name. Its CRD is in manifests/kubernetes.
 	// +required
 	Resource Resource `json:"resource"`
 

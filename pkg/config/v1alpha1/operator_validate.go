@@ -73,7 +73,7 @@ func validateTargets(path *field.Path, c *OperatorConfiguration) field.ErrorList
 			errs = append(errs, field.Duplicate(at.Child("name"), t.Name))
 		}
 		// Two reporters of a node would overwrite each other's entry.
-		if resources[t.Resource] && t.Resource != "" {
+		if resources[t.Resource] && t.Resource != "" && !t.Resource.PerTarget() {
 			errs = append(errs, field.Duplicate(at.Child("resource"), t.Resource))
 		}
 		names[t.Name], resources[t.Resource] = true, true
@@ -88,7 +88,14 @@ func validateTarget(at *field.Path, t *Target, c *OperatorConfiguration) field.E
 	} else if errs = append(errs, dnsLabel(at.Child("name"), t.Name)...); len(t.Name) > maxTargetName {
 		errs = append(errs, field.TooLong(at.Child("name"), "", maxTargetName))
 	}
-	errs = append(errs, validateResource(at.Child("resource"), t.Resource)...)
+	switch targetResources := append(openShiftResources[:len(openShiftResources):len(openShiftResources)], ResourceKMSHealths); {
+	case t.Resource == "":
+		errs = append(errs, field.Required(at.Child("resource"), "one of kubeapiservers, openshiftapiservers, authentications, kmshealths"))
+	case t.Resource.PerTarget() && (c.Format == FormatHealthReports || c.Format == FormatBoth):
+		errs = append(errs, field.Invalid(at.Child("resource"), t.Resource, fmt.Sprintf("has no healthReports, which format %s writes", c.Format)))
+	default:
+		errs = append(errs, oneOf(at.Child("resource"), t.Resource, targetResources...)...)
+	}
 	if t.Namespace == "" {
 		errs = append(errs, field.Required(at.Child("namespace"), "the namespace of the API server's pods"))
 	} else {

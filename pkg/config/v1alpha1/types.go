@@ -107,12 +107,17 @@ const (
 	RoleRead Role = "Read"
 )
 
-// Destination is the operator resource, named cluster, that reports are written
-// to by Server-Side Apply on its status. It is never created and never read.
+// Destination is the object that reports are written to by Server-Side Apply on its
+// status. It is never created and never read. Either resource or object is required.
 type Destination struct {
-	// The resource of operator.openshift.io/v1.
-	// +required
-	Resource Resource `json:"resource"`
+	// One of OpenShift's operator resources, of operator.openshift.io/v1: its object named
+	// cluster.
+	// +optional
+	Resource Resource `json:"resource,omitempty"`
+
+	// Any other object. Its status must have conditions.
+	// +optional
+	Object *ObjectReference `json:"object,omitempty"`
 
 	// The form of the reports. The typed form, HealthReports or Both, needs a
 	// probe.interval of at most 30s: its readers assume that.
@@ -136,6 +141,34 @@ type Destination struct {
 	WriteTimeout metav1.Duration `json:"writeTimeout"`
 }
 
+// ObjectReference names an object whose status has conditions, a list keyed by type: such
+// as the KMSHealth of an API server.
+type ObjectReference struct {
+	// The API group, such as kmshealth.openshift.io. Left out: the core group.
+	// +optional
+	Group string `json:"group,omitempty"`
+
+	// The version, such as v1alpha1.
+	// +required
+	Version string `json:"version"`
+
+	// The plural name of the resource in URLs, such as kmshealths.
+	// +required
+	Resource string `json:"resource"`
+
+	// The kind, such as KMSHealth.
+	// +required
+	Kind string `json:"kind"`
+
+	// The object's namespace. Left out: it is cluster-scoped.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+
+	// The object's name.
+	// +required
+	Name string `json:"name"`
+}
+
 // Server is one address of the API server.
 type Server struct {
 	// Its URL, such as https://localhost:6443, without user, password, query and
@@ -148,7 +181,7 @@ type Server struct {
 	TLSServerName string `json:"tlsServerName,omitempty"`
 }
 
-// Resource is the plural name of an operator resource.
+// Resource is the plural name of a resource that has reports.
 type Resource string
 
 const (
@@ -158,7 +191,13 @@ const (
 	ResourceOpenShiftAPIServers Resource = "openshiftapiservers"
 	// ResourceAuthentications is oauth-apiserver's.
 	ResourceAuthentications Resource = "authentications"
+	// ResourceKMSHealths is for clusters without those: the operator creates an object of it
+	// for each target, with the target's name.
+	ResourceKMSHealths Resource = "kmshealths"
 )
+
+// PerTarget reports whether each target has an object of its own.
+func (r Resource) PerTarget() bool { return r == ResourceKMSHealths }
 
 // Format is the form of the reports.
 type Format string

@@ -162,8 +162,22 @@ func HasParentFolder(address string) bool {
 }
 
 func validateDestination(path *field.Path, d *Destination) field.ErrorList {
-	errs := validateResource(path.Child("resource"), d.Resource)
-	errs = append(errs, oneOf(path.Child("format"), d.Format, FormatCondition, FormatHealthReports, FormatBoth)...)
+	errs := oneOf(path.Child("format"), d.Format, FormatCondition, FormatHealthReports, FormatBoth)
+	switch {
+	case d.Resource != "" && d.Object != nil:
+		errs = append(errs, field.Forbidden(path.Child("object"), fmt.Sprintf("must be left out where %s is given", path.Child("resource"))))
+	case d.Resource == ResourceKMSHealths:
+		errs = append(errs, field.Invalid(path.Child("resource"), d.Resource, fmt.Sprintf("has several objects: name one by %s", path.Child("object"))))
+	case d.Object == nil && d.Resource == "":
+		errs = append(errs, field.Required(path.Child("resource"), "one of kubeapiservers, openshiftapiservers, authentications; or an object, by "+path.Child("object").String()))
+	case d.Object == nil:
+		errs = append(errs, oneOf(path.Child("resource"), d.Resource, openShiftResources...)...)
+	default:
+		errs = append(errs, validateObject(path.Child("object"), d.Object)...)
+		if d.Format == FormatHealthReports || d.Format == FormatBoth {
+			errs = append(errs, field.Invalid(path.Child("format"), d.Format, fmt.Sprintf("must be Condition with %s: healthReports is a field of OpenShift's resources", path.Child("object"))))
+		}
+	}
 	errs = append(errs, absolute(path.Child("kubeconfig"), d.Kubeconfig)...)
 	if len(d.Servers) > MaxServers {
 		errs = append(errs, field.TooMany(path.Child("servers"), len(d.Servers), MaxServers))
@@ -248,11 +262,40 @@ func validateTypedInterval(f Format, interval time.Duration) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath("probe", "interval"), interval.String(), fmt.Sprintf("must be at most %s with format %s: readers of the typed form treat an older entry as stale", MaxTypedInterval, f))}
 }
 
-func validateResource(path *field.Path, r Resource) field.ErrorList {
-	if r == "" {
-		return field.ErrorList{field.Required(path, "one of kubeapiservers, openshiftapiservers, authentications")}
+// openShiftResources have one object each.
+var openShiftResources = []Resource{ResourceKubeAPIServers, ResourceOpenShiftAPIServers, ResourceAuthentications}
+
+// validateObject checks what ends in a URL and in a body. Whether the API server has such a
+// resource, and in namespaces or not, is not known here.
+func validateObject(path *field.Path, o *ObjectReference) field.ErrorList {
+	var errs field.ErrorList
+	check := func(name, value, example string, rule func(string) []string) {
+		if value == "" {
+			errs = append(errs, field.Required(path.Child(name), "such as "+example))
+			return
+		}
+		for _, why := range rule(value) {
+			errs = append(errs, field.Invalid(path.Child(name), short(value), why))
+		}
 	}
-	return oneOf(path, r, ResourceKubeAPIServers, ResourceOpenShiftAPIServers, ResourceAuthentications)
+	if o.Group != "" {
+		check("group", o.Group, "", validation.IsDNS1123Subdomain)
+	} else if o.Version != "" && o.Version != "v1" {
+		errs = append(errs, field.Required(path.Child("group"), fmt.Sprintf("the core group, which a group that is left out means, has no version %s", short(o.Version))))
+	}
+	check("version", o.Version, "v1alpha1", validation.IsDNS1035Label)
+	check("resource", o.Resource, "kmshealths", validation.IsDNS1035Label)
+	check("kind", o.Kind, "KMSHealth", func(kind string) []string {
+		if strings.ToLower(kind[:1]) == kind[:1] {
+			return []string{"must begin with a capital letter"}
+		}
+		return validation.IsDNS1035Label(strings.ToLower(kind))
+	})
+	if o.Namespace != "" {
+		check("namespace", o.Namespace, "", validation.IsDNS1123Label)
+	}
+	check("name", o.Name, "kube-apiserver", validation.IsDNS1123Subdomain)
+	return errs
 }
 
 func validateServing(path *field.Path, s *Serving) field.ErrorList {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 const (
@@ -32,12 +33,13 @@ const (
 
 // resources are the kinds that the operator writes.
 var resources = map[schema.GroupKind]string{
-	{Kind: "ConfigMap"}:                 "configmaps",
-	{Kind: "Pod"}:                       "pods",
-	{Kind: "Secret"}:                    "secrets",
-	{Kind: "ServiceAccount"}:            "serviceaccounts",
-	{Group: "apps", Kind: "DaemonSet"}:  "daemonsets",
-	{Group: "apps", Kind: "Deployment"}: "deployments",
+	{Kind: "ConfigMap"}:      "configmaps",
+	{Kind: "Pod"}:            "pods",
+	{Kind: "Secret"}:         "secrets",
+	{Kind: "ServiceAccount"}: "serviceaccounts",
+	{Group: operatorcr.KMSHealths.Group, Kind: operatorcr.KMSHealths.Kind}:            operatorcr.KMSHealths.Plural,
+	{Group: "apps", Kind: "DaemonSet"}:                                                "daemonsets",
+	{Group: "apps", Kind: "Deployment"}:                                               "deployments",
 	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:                         "clusterroles",
 	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}:                  "clusterrolebindings",
 	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:                                "roles",

@@ -36,8 +36,8 @@ type Object struct {
 	Kind, Name string
 }
 
-// ObjectOf is the one object of an operator resource.
-func ObjectOf(r operatorcr.Resource) Object { return Object{r.GVR(), r.Kind, operatorcr.Name} }
+// ObjectOf is the object that has the reports.
+func ObjectOf(r operatorcr.Resource) Object { return Object{r.GVR(), r.Kind, r.Name} }
 
 // Standing is what stands in the status of an object.
 type Standing struct {

@@ -23,7 +23,7 @@ func (c *Controller) writeCondition(ctx context.Context, s *Snapshot, status *St
 	if status != nil {
 		conditions = []operatorcr.Condition{{Type: ConditionType, Status: status.Condition(), Reason: string(status.Reason), Message: status.Message}}
 	}
-	object := apply.ObjectOf(operatorcr.Of(string(s.Target.Resource)))
+	object := apply.ObjectOf(s.ReportsTo())
 	standing, _ := c.status.Standing(object, apply.Standing{Version: s.Resource.Version, Conditions: s.Resource.Conditions})
 	for i := range conditions {
 		conditions[i].Settle(standing.Conditions, s.Now)

@@ -51,7 +51,9 @@ func lifeOf(config *v1alpha1.OperatorConfiguration, name string, recorded v1alph
 		l.target, l.configured, l.deleting = config.Targets[at], true, config.ManagementState == v1alpha1.Removed
 	case known && l.otherInstallation == "":
 		l.target, l.deleting = recorded, true
-		l.superseded = slices.ContainsFunc(config.Targets, func(t v1alpha1.Target) bool { return t.Resource == recorded.Resource && t.Name != name })
+		l.superseded = slices.ContainsFunc(config.Targets, func(t v1alpha1.Target) bool {
+			return t.Resource == recorded.Resource && t.Name != name && !t.Resource.PerTarget()
+		})
 	default:
 		return life{}, false
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // readable is a source of any type.
@@ -73,7 +72,7 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 		ReportsLeft: !c.Rollup.IsDone(l.target.Name),
 	}
 	s.Config, s.Target, s.Namespace = config, &l.target, c.Namespace
-	s.Resource, _ = e.sources.Resource.Get("", operatorcr.Name)
+	s.Resource = e.sources.Destination()
 	if l.otherInstallation != "" {
 		s.Superseded = true // that one writes the condition
 		return s, &Problem{OtherInstallation, otherInstallationText(l.target.Name, l.otherInstallation)}
@@ -83,8 +82,8 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	}
 	t := e.sources
 	needed := map[string]readable{
-		fmt.Sprintf("%s.%s/%s", l.target.Resource, operatorcr.Group, operatorcr.Name): t.Resource,
-		"namespace " + l.target.Namespace:                                             t.Namespace,
+		s.ReportsTo().String():            t.Resource,
+		"namespace " + l.target.Namespace: t.Namespace,
 	}
 	known := t.Namespace.Known() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", l.target.Namespace)
@@ -95,7 +94,7 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	if problem := unreadable(needed); problem != nil {
 		return s, problem
 	}
-	s.Resource, _ = t.Resource.Get("", operatorcr.Name) // again: it may be known only now
+	s.Resource = t.Destination() // again: it may be known only now
 	s.SourceProblems = refused(needed)
 	c.observeOwn(s, t)
 	if s.NamespaceMissing {

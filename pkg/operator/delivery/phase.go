@@ -34,6 +34,9 @@ const (
 	RemovingIdentities Phase = "RemovingIdentities"
 	// RemovingReports: the roll-up removes the reports and its conditions.
 	RemovingReports Phase = "RemovingReports"
+	// RemovingDestination: the object that had the reports is removed, where the operator
+	// created it.
+	RemovingDestination Phase = "RemovingDestination"
 	// Idle: KMS is off, or there are plugins, but none for an own reporter. The ClusterRole
 	// is kept, which records the target.
 	Idle Phase = "Idle"
@@ -134,6 +137,8 @@ func (s *Snapshot) removalPhase(i intent) (phase Phase, unknown string) {
 		return RemovingReports, "ClusterRole"
 	case s.ReportsLeft:
 		return RemovingReports, ""
+	case i.phase == Gone && s.Resource != nil && s.ReportsTo().PerTarget():
+		return RemovingDestination, ""
 	default:
 		return i.phase, ""
 	}

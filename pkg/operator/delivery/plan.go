@@ -7,6 +7,7 @@
 package delivery
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Plan is the actions for a target, in the order of its fields.
@@ -94,7 +96,7 @@ func Make(s *Snapshot) (*Plan, error) {
 	p.findPods()
 	i := p.decide()
 	p.plan.Off = i.off
-	if err := p.secretRole(i); err != nil {
+	if err := errors.Join(p.createDestination(i), p.secretRole(i)); err != nil {
 		return nil, err
 	}
 	var err error
@@ -204,6 +206,18 @@ func (p *planner) secretRole(i intent) error {
 	return nil
 }
 
+// createDestination creates the object for the reports, which nothing else creates.
+func (p *planner) createDestination(i intent) error {
+	if p.Resource != nil || p.Deleting || i.phase == Renewing {
+		return nil
+	}
+	destination, err := p.Destination()
+	if destination != nil {
+		p.plan.Apply = append(p.plan.Apply, destination)
+	}
+	return err
+}
+
 // deliver plans a target with reporters.
 func (p *planner) deliver(choice Choice) error {
 	p.plan.Phase = Active
@@ -257,7 +271,7 @@ func (p *planner) deliver(choice Choice) error {
 	p.renewCAs()
 	p.plan.Apply = slices.Concat(p.plan.Apply, identity)
 	// Identities come before what uses them.
-	rank := map[string]int{"Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2, "ConfigMap": 3}
+	rank := map[string]int{operatorcr.KMSHealths.Kind: -1, "Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2, "ConfigMap": 3}
 	slices.SortStableFunc(p.plan.Apply, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
 	if !p.Offline {
 		p.reporters()

@@ -134,7 +134,7 @@ func (p *planner) remove(i intent) error {
 	}
 	phase, unknown := p.removalPhase(i)
 	p.plan.Phase = phase
-	p.plan.Clean = phase == Idle || phase == RemovingReports || phase == Gone
+	p.plan.Clean = phase == Idle || phase == RemovingReports || phase == RemovingDestination || phase == Gone
 	if phase == Idle || len(p.own("ClusterRole")) > 0 {
 		if _, err := p.identity(); err != nil {
 			return err
@@ -155,6 +155,14 @@ func (p *planner) remove(i intent) error {
 		p.plan.Status, p.plan.RemoveCondition = i.status, i.off
 	case phase == RemovingReports && p.state.Delivery == "": // there were no own reporters
 		p.plan.Status.Message = ""
+	case phase == RemovingDestination:
+		p.plan.Status.Message = "" // with the object goes the condition
+		destination, err := p.Destination()
+		if err != nil {
+			return err
+		}
+		destination.SetUID(p.Resource.UID)
+		p.plan.Delete = append(p.plan.Delete, destination)
 	case phase == Gone:
 		p.plan.Delete, p.plan.Anchor, p.plan.RemoveCondition = p.own("ClusterRole"), nil, true
 		if len(p.plan.Delete) == 0 {

@@ -161,7 +161,7 @@ func (p *planner) writing() {
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
-		p.problem(ReportersNotWriting, fmt.Sprintf("the reporters of %v run and have written no report to %s/cluster: their logs show why", missing, p.Target.Resource))
+		p.problem(ReportersNotWriting, fmt.Sprintf("the reporters of %v run and have written no report to %s/%s: their logs show why", missing, p.Target.Resource, p.ReportsTo().Name))
 	}
 }
 

@@ -29,6 +29,11 @@ func (in *Input) File(plugins []v1alpha1.Plugin) ([]byte, error) {
 		},
 		Serving: in.serving(),
 	}
+	if destination := in.ReportsTo(); destination.PerTarget() {
+		c.Destination.Resource, c.Destination.Object = "", &v1alpha1.ObjectReference{
+			Group: destination.Group, Version: destination.Version, Resource: destination.Plural, Kind: destination.Kind, Name: destination.Name,
+		}
+	}
 	// A default is left out, so that a reporter of another version can read the file.
 	if checks := c.Probe.Checks; checks != nil && *checks == *v1alpha1.DefaultChecks() {
 		c.Probe.Checks = nil

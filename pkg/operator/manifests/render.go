@@ -14,6 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
@@ -63,13 +64,27 @@ func Policy() ([]*unstructured.Unstructured, error) {
 func (in *Input) Identity() ([]*unstructured.Unstructured, error) {
 	all, err := objects("identity.yaml", map[string]any{
 		"Target":            in.Target.Name,
-		"Resource":          in.Target.Resource,
+		"Destination":       in.ReportsTo(),
 		"Namespace":         in.ReportersNamespace(in.Target.Delivery),
 		"ServiceAccount":    Name(in.Target.Name),
 		"ClientCertificate": in.Target.Credentials == v1alpha1.CredentialsClientCertificate,
 		"OpenShift":         in.OpenShift,
 	})
 	return all, err
+}
+
+// ReportsTo is the object that has the target's reports.
+func (in *Input) ReportsTo() operatorcr.Resource {
+	return operatorcr.ForTarget(string(in.Target.Resource), in.Target.Name)
+}
+
+// Destination is the object that gets the target's reports, where the operator creates it;
+// else nil.
+func (in *Input) Destination() (*unstructured.Unstructured, error) {
+	if !in.ReportsTo().PerTarget() {
+		return nil, nil
+	}
+	return object("kmshealth.yaml", map[string]any{"Target": in.Target.Name})
 }
 
 // ReportersNamespace is where the reporters of a delivery run.

@@ -257,9 +257,9 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	if !t.Sources.Resource.Known() {
 		return Verdict{}, false
 	}
-	resource, exists := t.Sources.Resource.Get("", operatorcr.Name)
+	resource := t.Sources.Destination()
 	switch {
-	case !exists:
+	case resource == nil:
 		return Verdict{Done: t.Clean}, true
 	case t.Off:
 		t.Sources.Nodes(nil) // none is needed any more

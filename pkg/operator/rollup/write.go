@@ -17,7 +17,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-func (s *syncing) resource() operatorcr.Resource { return operatorcr.Of(string(s.target.Resource)) }
+func (s *syncing) resource() operatorcr.Resource {
+	return operatorcr.ForTarget(string(s.target.Resource), s.target.Name)
+}
 
 // standing are the current conditions of the resource.
 func (s *syncing) standing(resource *operatorcr.Status) apply.Standing {
@@ -98,17 +100,17 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *ro
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	after, err := s.Client.Resource(s.resource().GVR()).Patch(ctx, operatorcr.Name, types.JSONPatchType, resource.Removal(gone),
+	after, err := s.Client.Resource(s.resource().GVR()).Patch(ctx, s.resource().Name, types.JSONPatchType, resource.Removal(gone),
 		metav1.PatchOptions{FieldManager: cleanupManager}, "status")
 	if apierrors.IsConflict(err) {
 		return nil // it has changed since, and the watch will deliver that
 	}
 	if err != nil { // a 422 may be a change, too, or a denial by admission, which would repeat
-		return fmt.Errorf("remove reports of %s/%s: %w", s.target.Resource, operatorcr.Name, err)
+		return fmt.Errorf("remove reports of %s/%s: %w", s.target.Resource, s.resource().Name, err)
 	}
 	for i := range gone {
 		s.removed[gone[i].Ref()] = removal{read: resource.Version, without: after.GetResourceVersion(), at: in.Now}
-		s.Event(s.target.Name, corev1.EventTypeNormal, "ReportRemoved", fmt.Sprintf("the report of node %s (%s) on %s/%s, which no reporter writes any more", gone[i].Node, gone[i].Form, s.target.Resource, operatorcr.Name))
+		s.Event(s.target.Name, corev1.EventTypeNormal, "ReportRemoved", fmt.Sprintf("the report of node %s (%s) on %s/%s, which no reporter writes any more", gone[i].Node, gone[i].Form, s.target.Resource, s.resource().Name))
 	}
 	return nil
 }

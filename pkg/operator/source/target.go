@@ -67,7 +67,8 @@ type Deployment struct {
 // NewTarget starts the sources of a target.
 func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.Target, o TargetOptions) *Target {
 	s := &Target{target: *t, options: o, Cluster: c, group: newGroup(ctx), ends: map[any]context.CancelFunc{}}
-	s.Resource = New(c.client, c.server, Selection{Resource: operatorcr.Of(string(t.Resource)).GVR(), Name: operatorcr.Name}, operatorcr.Read,
+	destination := operatorcr.ForTarget(string(t.Resource), t.Name)
+	s.Resource = New(c.client, c.server, Selection{Resource: destination.GVR(), Name: destination.Name}, operatorcr.Read,
 		Wake[*operatorcr.Status]{Do: o.WakeRollup}, Wake[*operatorcr.Status]{Do: o.WakeDelivery, If: concernsDelivery})
 	s.Namespace = New(c.client, c.server, Selection{Resource: Namespaces, Name: t.Namespace}, exists, Wake[struct{}]{Do: o.WakeDelivery})
 	s.Pods = New(c.client, c.server, Selection{Resource: Pods, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()}, typed[corev1.Pod],
@@ -76,6 +77,12 @@ func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.Target, o TargetOpti
 	s.group.start(s.Namespace)
 	s.group.start(s.Pods)
 	return s
+}
+
+// Destination is what is known of the object that has the reports; nil: there is none.
+func (s *Target) Destination() *operatorcr.Status {
+	status, _ := s.Resource.Get("", operatorcr.ForTarget(string(s.target.Resource), s.target.Name).Name)
+	return status
 }
 
 // End ends the sources, and waits for them.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // withPassword are URLs of the user "alice" with the password "s3cret" or parts of it,
@@ -71,7 +73,7 @@ func TestNoPasswordOfTheEnvironmentsProxyIsShown(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.disconnect()
-		t.Log("result: ", e.apply(t.Context(), "kubeapiservers", "m", nil, 100*time.Millisecond))
+		t.Log("result: ", e.apply(t.Context(), operatorcr.Of("kubeapiservers"), "m", nil, 100*time.Millisecond))
 		return
 	}
 	for _, proxy := range withPassword {

@@ -37,8 +37,7 @@ type condition struct {
 
 // body returns the applied configuration for a form: the reporter's own entry
 // and nothing else.
-func body(form Form, resource, node string, since time.Time, observed []Observation) ([]byte, error) {
-	to := operatorcr.Of(resource)
+func body(form Form, to operatorcr.Resource, node string, since time.Time, observed []Observation) ([]byte, error) {
 	if form == HealthReports {
 		reports := make([]health.Report, 0, len(observed))
 		for _, o := range observed {

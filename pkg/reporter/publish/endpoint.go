@@ -136,7 +136,7 @@ const (
 // apply sends one request: a Server-Side Apply of the resource's status. It ends within
 // the timeout whatever the server does: the connection is closed when ctx ends, since
 // net/http does not always stop using it.
-func (e *endpoint) apply(ctx context.Context, resource, manager string, payload []byte, timeout time.Duration) *failure {
+func (e *endpoint) apply(ctx context.Context, to operatorcr.Resource, manager string, payload []byte, timeout time.Duration) *failure {
 	if e.connection == nil {
 		if err := e.connect(); err != nil {
 			return &failure{kind: BadCredentials, err: err}
@@ -151,7 +151,7 @@ func (e *endpoint) apply(ctx context.Context, resource, manager string, payload 
 			e.disconnect()
 		}
 	}()
-	target := e.server.JoinPath("apis", operatorcr.Group, operatorcr.Version, resource, operatorcr.Name, "status")
+	target := e.server.JoinPath(to.StatusPath()...)
 	target.RawQuery = url.Values{"fieldManager": {manager}, "force": {"true"}}.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, target.String(), bytes.NewReader(payload))
 	if err != nil {

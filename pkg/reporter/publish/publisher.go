@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Config is the configuration of a Publisher.
 type Config struct {
 	Form       Form
-	Resource   string // plural, of operator.openshift.io/v1
+	Resource   operatorcr.Resource // with its object
 	Node       string
 	Kubeconfig string
 	// Servers are the API servers in order of preference. Empty: the kubeconfig's.
@@ -63,7 +64,7 @@ func New(config Config, metrics *Metrics) *Publisher {
 		credentials: credentials{kubeconfig: config.Kubeconfig, userAgent: config.UserAgent, servers: config.Servers},
 		offered:     make(chan struct{}, 1),
 	}
-	p.log = writeLog{fields: []any{"form", config.Form, "resource", config.Resource, "node", config.Node}}
+	p.log = writeLog{fields: []any{"form", config.Form, "resource", config.Resource.String(), "node", config.Node}}
 	for _, s := range config.Servers {
 		p.state.servers = append(p.state.servers, s.URL)
 	}

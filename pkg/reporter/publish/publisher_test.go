@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -164,7 +165,7 @@ func run(t *testing.T, dir string, timeout time.Duration) *running {
 // runAs runs a publisher whose configuration was changed.
 func runAs(t *testing.T, dir string, change func(*Config)) *running {
 	config := Config{
-		Form: Condition, Resource: "kubeapiservers", Node: "n", Kubeconfig: filepath.Join(dir, "kubeconfig"),
+		Form: Condition, Resource: operatorcr.Of("kubeapiservers"), Node: "n", Kubeconfig: filepath.Join(dir, "kubeconfig"),
 		Timeout: waitLimit, UserAgent: "test/1", Since: func() time.Time { return noon },
 	}
 	change(&config)

@@ -47,7 +47,7 @@ func TestBodyHoldsTheReportersOwnEntryAndNothingElse(t *testing.T) {
 		{HealthReports, "openshiftapiservers", `{"apiVersion":"operator.openshift.io/v1","kind":"OpenShiftAPIServer","metadata":{"name":"cluster"},"status":` + reports + `}`},
 		{HealthReports, "authentications", `{"apiVersion":"operator.openshift.io/v1","kind":"Authentication","metadata":{"name":"cluster"},"status":{"oauthAPIServer":` + reports + `}}`},
 	} {
-		got, err := body(tt.form, tt.resource, "n", noon.Truncate(time.Hour), observed)
+		got, err := body(tt.form, operatorcr.Of(tt.resource), "n", noon.Truncate(time.Hour), observed)
 		if err != nil {
 			t.Fatal(err)
 		}

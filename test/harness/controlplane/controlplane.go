@@ -127,7 +127,7 @@ func (c *ControlPlane) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	if err := c.writeServingCertificate(servingCA, "127.0.0.1", "localhost", "kubernetes.default.svc"); err != nil {
+	if err := c.writeServingCertificate(servingCA, "127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc"); err != nil {
 		return err
 	}
 	if c.clientCA, err = NewCA("controlplane-client"); err != nil {

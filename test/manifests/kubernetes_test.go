@@ -1,0 +1,142 @@
+//go:build integration
+
+package manifests
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/nodes"
+	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+	"github.com/kms-health/kms-health/test/manifests/install"
+)
+
+// docs/quickstart/kubernetes.md, on a cluster that has nothing of OpenShift: manifests/kubernetes
+// as they stand, the operator, a reporter beside a real plugin.
+func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
+	for _, crd := range crdsOf(t, plain) {
+		if strings.HasSuffix(crd, ".openshift.io") && !strings.HasSuffix(crd, ".kmshealth.openshift.io") {
+			t.Fatalf("CRD %s is installed", crd)
+		}
+	}
+	binary, err := program.Build(t.TempDir(), "kms-health-operator")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reporter, err := program.Build(t.TempDir(), "kms-health-reporter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "k") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms-1.sock"), StateDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plugin.Close() })
+
+	h := newInstallationOn(t, plain, binary, nodes.Options{
+		Root:     func(string) string { return filepath.Join(dir, "kubelet") },
+		HostPath: func(string, string) string { return dir },
+		Processes: &nodes.Processes{
+			Binary: reporter, Logs: t.TempDir(),
+			Replace: map[string]string{"https://localhost:6443": plain.URL()},
+			Env:     []string{"KMS_HEALTH_CONFIG_HASH="}, // the paths in the file are others
+		},
+	})
+	h.configure(strings.Replace(h.shipped, "interval: 30s", "interval: 1s", 1))
+	h.runStatic("kube-system", map[string]string{"component": "kube-apiserver"}, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/kmsplugin"}})
+	h.start()
+
+	kubeconfig := adminKubeconfig(t, plain)
+	shows := func(degraded, reason string) {
+		t.Helper()
+		eventually(t, degraded+" "+reason, func() error {
+			table, err := install.Kubectl(t.Context(), nil, "--kubeconfig", kubeconfig, "get", "kmshealths")
+			if err != nil {
+				return err
+			}
+			lines := strings.Split(strings.TrimSpace(string(table)), "\n")
+			if len(lines) != 2 || !strings.HasPrefix(lines[0], "NAME") {
+				return fmt.Errorf("%s", table)
+			}
+			if got := strings.Fields(lines[1]); got[0] != "kube-apiserver" || len(got) < 5 || got[1] != degraded || got[2] != reason || got[3] != "True" {
+				return fmt.Errorf("%s", table)
+			}
+			return nil
+		})
+	}
+	shows("False", "AsExpected")
+	if err := plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}); err != nil {
+		t.Fatal(err)
+	}
+	shows("True", "PluginUnhealthy")
+	o, err := plain.client.Resource(operatorcr.KMSHealths.GVR()).Get(t.Context(), "kube-apiserver", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := operatorcr.Read(o)
+	if len(status.Reports) != 1 || status.Reports[0].Node != "master-0" || !status.Reports[0].Ours {
+		t.Errorf("%+v", status.Reports)
+	}
+	if err := plugin.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	shows("False", "AsExpected")
+
+	h.removesAll()
+	list, err := plain.client.Resource(operatorcr.KMSHealths.GVR()).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) > 0 {
+		t.Errorf("%d objects are left: %v", len(list.Items), err)
+	}
+	patchesOneStatus(t, "/apis/kmshealth.openshift.io/v1alpha1/kmshealths/kube-apiserver/status")
+}
+
+// patchesOneStatus fails unless the reporters sent PATCHes of one status, and nothing else.
+func patchesOneStatus(t *testing.T, path string) {
+	t.Helper()
+	if err := plain.AuditFence(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	events, err := plain.AuditEventsByUser(controlplane.ServiceAccountUser("kms-health", "kms-health-reporter-kube-apiserver"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Verb != "patch" || !strings.HasPrefix(e.RequestURI, path+"?") {
+			t.Errorf("%s %s", e.Verb, e.RequestURI)
+		}
+		if e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusForbidden {
+			t.Logf("refused, as before a right is in force: %s", e.ResponseStatus.Message)
+		}
+	}
+	if len(events) == 0 {
+		t.Error("no request of the reporters is in the audit log")
+	}
+}
+
+func crdsOf(t *testing.T, s *cluster) (names []string) {
+	t.Helper()
+	list, err := s.client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range list.Items {
+		names = append(names, o.GetName())
+	}
+	return names
+}
