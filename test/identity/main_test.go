@@ -40,6 +40,9 @@ func run(m *testing.M) int {
 	err = cluster.StartControllerManager(ctx, controlplane.ControllerManagerOptions{
 		Controllers: append([]string{"validatingadmissionpolicy-status-controller"}, controlplane.OperatorControllers...),
 	})
+	if err == nil { // policies are checked against this CRD, too
+		err = cluster.InstallCRDs(ctx, "../../manifests/kubernetes/crd.yaml")
+	}
 	code := 1
 	if err == nil {
 		code = m.Run()

@@ -7,9 +7,11 @@ import (
 	"maps"
 	"net/http"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -22,17 +24,12 @@ type operatorResource struct {
 	variant  controlplane.Variant
 }
 
-var kinds = map[string]string{
-	controlplane.KubeAPIServers:      "KubeAPIServer",
-	controlplane.OpenShiftAPIServers: "OpenShiftAPIServer",
-	controlplane.Authentications:     "Authentication",
-}
-
 func (s operatorResource) typed() bool { return s.variant != controlplane.Default }
-func (s operatorResource) path() string {
-	return "/apis/operator.openshift.io/v1/" + s.resource + "/cluster"
+func (s operatorResource) of() operatorcr.Resource {
+	return operatorcr.ForTarget(s.resource, target)
 }
-func (s operatorResource) status() string { return s.path() + "/status" }
+func (s operatorResource) status() string { return "/" + strings.Join(s.of().StatusPath(), "/") }
+func (s operatorResource) path() string   { return strings.TrimSuffix(s.status(), "/status") }
 
 // encryption is a status with this encryptionStatus, where the resource has it.
 func (s operatorResource) encryption(content fields) fields {
@@ -74,14 +71,18 @@ const (
 // baseline is the object before each action: as an operator and the reporters of
 // two nodes left it.
 func (s operatorResource) baseline() fields {
+	conditions := []any{
+		theirs:    condition("NodeControllerDegraded", "not ours"),
+		theirsToo: condition("StaticPodsAvailable", "not ours"),
+		ofNodeA:   condition(health.ConditionType("node-a"), "[]"),
+		ofNodeB:   condition(health.ConditionType("node-b"), "[]"),
+	}
+	if s == kmsHealth {
+		return fields{"metadata": fields{"labels": fields{"of": "admin"}}, "status": fields{"conditions": conditions}}
+	}
 	status := fields{
 		"version": "5.0.0", "readyReplicas": int64(3), "latestAvailableRevision": int64(7),
-		"conditions": []any{
-			theirs:    condition("NodeControllerDegraded", "not ours"),
-			theirsToo: condition("StaticPodsAvailable", "not ours"),
-			ofNodeA:   condition(health.ConditionType("node-a"), "[]"),
-			ofNodeB:   condition(health.ConditionType("node-b"), "[]"),
-		},
+		"conditions": conditions,
 	}
 	if s.typed() {
 		maps.Copy(status, s.encryption(fields{"healthReports": []any{report("node-a", "1"), report("node-b", "1")}, "preflight": preflight("Failed")}))
@@ -115,7 +116,7 @@ func (s operatorResource) put(t *testing.T, admin *caller, wanted fields) {
 		if live.code != http.StatusOK {
 			t.Fatalf("read %s: %d %s", s.path(), live.code, live.message)
 		}
-		metadata := fields{"name": "cluster", "resourceVersion": live.object["metadata"].(fields)["resourceVersion"]}
+		metadata := fields{"name": s.of().Name, "resourceVersion": live.object["metadata"].(fields)["resourceVersion"]}
 		maps.Copy(metadata, wanted["metadata"].(fields))
 		live.object["metadata"], live.object["spec"], live.object["status"] = metadata, wanted["spec"], wanted["status"]
 		if got := admin.do(t, request{method: http.MethodPut, path: path, body: text(t, live.object)}); got.code != http.StatusOK {
@@ -151,7 +152,7 @@ func text(t *testing.T, v any) string {
 // object is a body that names its object, with this status.
 func (s operatorResource) object(t *testing.T, status fields) string {
 	t.Helper()
-	return text(t, fields{"apiVersion": "operator.openshift.io/v1", "kind": kinds[s.resource], "metadata": fields{"name": "cluster"}, "status": status})
+	return text(t, fields{"apiVersion": s.of().GVR().GroupVersion().String(), "kind": s.of().Kind, "metadata": fields{"name": s.of().Name}, "status": status})
 }
 
 // apply is how a reporter writes.

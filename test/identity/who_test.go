@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -136,7 +137,7 @@ func allowAll(t *testing.T, c *controlplane.ControlPlane, user string) {
 	client := clientset(t, c)
 	role, err := client.RbacV1().ClusterRoles().Create(soon(t), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "all-"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{controlplane.OperatorGroup}, Resources: []string{"*"}, Verbs: []string{"*"}}},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{controlplane.OperatorGroup, operatorcr.KMSHealths.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
