@@ -126,6 +126,26 @@ func TestImagesAreSetInOnePlace(t *testing.T) {
 	}
 }
 
+// The label of a control plane's node has no value on most clusters, and "true" on k3s and RKE2.
+func TestOperatorIsScheduledWhateverTheValueOfTheNodesRole(t *testing.T) {
+	for _, overlay := range []string{install.OpenShift, install.Kubernetes, install.SingleNode} {
+		objects, err := install.Render(t.Context(), openshift.config.CAData, overlay)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			if o.GetKind() != "Deployment" {
+				continue
+			}
+			selector, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec", "nodeSelector")
+			affinity, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec", "affinity", "nodeAffinity")
+			if raw, err := json.Marshal(affinity); err != nil || len(selector) > 0 || !strings.Contains(string(raw), `"key":"node-role.kubernetes.io/control-plane","operator":"Exists"`) {
+				t.Errorf("%s: %v, %s, %v", overlay, selector, raw, err)
+			}
+		}
+	}
+}
+
 // The kubelet starts no new pod whose ConfigMaps and Secrets cannot be read, and each
 // token that admission mounts brings the ConfigMap kube-root-ca.crt with it.
 func TestOperatorOfASingleNodeStartsDuringAPluginOutage(t *testing.T) {

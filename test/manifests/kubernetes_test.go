@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -139,4 +140,26 @@ func crdsOf(t *testing.T, s *cluster) (names []string) {
 		names = append(names, o.GetName())
 	}
 	return names
+}
+
+// The operator may patch and delete the object itself; reporters must not get that from it.
+func TestReportersRoleHoldsNoMoreThanTheStatusOfAKMSHealth(t *testing.T) {
+	operator := plain.as(t)
+	for name, verb := range map[string]string{"patch of the object": "patch", "deletion of the object": "delete"} {
+		t.Run(name, func(t *testing.T) {
+			refused(t, operator, object("rbac.authorization.k8s.io/v1", "ClusterRole", "", reporter, map[string]any{
+				"rules": []any{rule(operatorcr.KMSHealths.Group, operatorcr.KMSHealths.Plural, list("kube-apiserver"), list(verb))},
+			}), "and nothing else")
+		})
+	}
+	for name, refuse := range map[string]*unstructured.Unstructured{
+		"reading of the status": object("rbac.authorization.k8s.io/v1", "ClusterRole", "", reporter, map[string]any{
+			"rules": []any{rule(operatorcr.KMSHealths.Group, "kmshealths/status", list("kube-apiserver"), list("get"))},
+		}),
+		"another target's status": object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "kms-health-reporter-other", map[string]any{
+			"rules": []any{rule(operatorcr.KMSHealths.Group, "kmshealths/status", list("kube-apiserver"), list("patch"))},
+		}),
+	} {
+		t.Run(name, func(t *testing.T) { refused(t, plain.config, refuse, "and nothing else") }) // an administrator
+	}
 }

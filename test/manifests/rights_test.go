@@ -240,6 +240,8 @@ func TestOperatorOfAPlainControlPlaneReadsNoSecretAndKeepsNoRole(t *testing.T) {
 		{"create patch delete", "daemonsets.apps", home, reporter},
 		{"list watch", "apiservers.config.openshift.io", "", "cluster"},
 		{"patch", "kubeapiservers.operator.openshift.io/status", "", "cluster"},
+		{"patch", "kmshealths.kmshealth.openshift.io/status", "", "kube-apiserver"},
+		{"list watch create patch delete", "kmshealths.kmshealth.openshift.io", "", "kube-apiserver"},
 	} {
 		plain.expect(t, q, true)
 	}
@@ -250,6 +252,10 @@ func TestOperatorOfAPlainControlPlaneReadsNoSecretAndKeepsNoRole(t *testing.T) {
 		{"create patch", "configmaps", "kube-system", reporter},
 		{"use", "securitycontextconstraints.security.openshift.io", "", "kms-health-reporter"},
 		{"patch", "authentications.operator.openshift.io/status", "", "cluster"},
+		{"list patch delete", "kmshealths.kmshealth.openshift.io", "", "other"},
+		{"patch", "kmshealths.kmshealth.openshift.io/status", "", "other"},
+		{"get update deletecollection", "kmshealths.kmshealth.openshift.io", "", "kube-apiserver"},
+		{"create patch update delete", "customresourcedefinitions.apiextensions.k8s.io", "", "kmshealths.kmshealth.openshift.io"},
 		{"create patch delete", "clusterroles.rbac.authorization.k8s.io", "", "kms-health-reporter-oauth-apiserver"},
 	} {
 		plain.expect(t, q, false)

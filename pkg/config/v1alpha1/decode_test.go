@@ -161,14 +161,29 @@ func TestEveryMistakeIsReportedAtOnceWithPathAndValue(t *testing.T) {
 		"timeout above interval": {head + "probe: {interval: 3s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: 4s}]\n", []string{
 			`plugins[0].timeout: Invalid value: "4s": must be at most probe.interval, 3s`,
 		}},
-		"timeout 0":    {plugin("timeout: 0s"), []string{`plugins[0].timeout: Invalid value: "0s": must be from 10ms`}},
-		"no resource":  {head + onePlugin + "destination: {}\n", []string{"destination.resource: Required value"}},
-		"destination":  {head + onePlugin + "destination: {resource: pods, format: both, kubeconfig: a/b, writeTimeout: 2h}\n", []string{`destination.resource: Unsupported value: "pods"`, `destination.format: Unsupported value: "both"`, `destination.kubeconfig: Invalid value: "a/b": must be an absolute path`, `destination.writeTimeout: Invalid value: "2h0m0s": must be from 100ms to 1m0s`}},
-		"no address":   {head + onePlugin + "serving: {}\n", []string{"serving.address: Required value"}},
-		"a name":       {head + onePlugin + "serving: {address: 'localhost:80'}\n", []string{`serving.address: Invalid value: "localhost:80": must be an IP address and a port`}},
-		"open to all":  {head + onePlugin + "serving: {address: '0.0.0.0:80'}\n", []string{`serving.address: Invalid value: "0.0.0.0:80": must be a loopback address`}},
-		"TLS files":    {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: c, clientCAFile: d}}\n", []string{`serving.tls.certFile: Invalid value: "c"`, "serving.tls.keyFile: Required value", `serving.tls.clientCAFile: Invalid value: "d"`}},
-		"TLS settings": {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, minVersion: TLS1.2, cipherSuites: [ECDHE-RSA-AES128-GCM-SHA256, TLS_AES_128_GCM_SHA256]}}\n", []string{`serving.tls.minVersion: Unsupported value: "TLS1.2"`, `serving.tls.cipherSuites[0]: Invalid value: "ECDHE-RSA-AES128-GCM-SHA256": is not the IANA name`, `serving.tls.cipherSuites[1]: Invalid value: "TLS_AES_128_GCM_SHA256": is a suite of TLS 1.3`}},
+		"timeout 0":                       {plugin("timeout: 0s"), []string{`plugins[0].timeout: Invalid value: "0s": must be from 10ms`}},
+		"no resource":                     {head + onePlugin + "destination: {}\n", []string{"destination.resource: Required value"}},
+		"destination":                     {head + onePlugin + "destination: {resource: pods, format: both, kubeconfig: a/b, writeTimeout: 2h}\n", []string{`destination.resource: Unsupported value: "pods"`, `destination.format: Unsupported value: "both"`, `destination.kubeconfig: Invalid value: "a/b": must be an absolute path`, `destination.writeTimeout: Invalid value: "2h0m0s": must be from 100ms to 1m0s`}},
+		"two destinations":                {head + onePlugin + "destination: {resource: kubeapiservers, " + object("") + "}\n", []string{"destination.object: Forbidden: must be left out where destination.resource is given"}},
+		"KMSHealths without an object":    {head + onePlugin + "destination: {resource: kmshealths}\n", []string{"destination.resource: Invalid value: \"kmshealths\": has several objects: name one by destination.object"}},
+		"an object without healthReports": {head + onePlugin + "destination: {format: Both, " + object("") + "}\n", []string{"destination.format: Invalid value: \"Both\": must be Condition with destination.object"}},
+		"an empty object": {head + onePlugin + "destination: {object: {}}\n", []string{
+			"destination.object.version: Required value", "destination.object.resource: Required value", "destination.object.kind: Required value", "destination.object.name: Required value",
+		}},
+		"an object without its group": {head + onePlugin + "destination: {object: {version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: a}}\n", []string{"destination.object.group: Required value: the core group, which a group that is left out means, has no version v1alpha1"}},
+		"an object with capital letters": {head + onePlugin + "destination: {object: {group: Example.com, version: V1, resource: KMSHealths, kind: kmshealth, namespace: A, name: B}}\n", []string{
+			`destination.object.group: Invalid value: "Example.com"`, `destination.object.version: Invalid value: "V1"`, `destination.object.resource: Invalid value: "KMSHealths"`,
+			`destination.object.kind: Invalid value: "kmshealth": must begin with a capital letter`, `destination.object.namespace: Invalid value: "A"`, `destination.object.name: Invalid value: "B"`,
+		}},
+		"an object with a path in it": {head + onePlugin + "destination: {object: {group: ../x, version: v1/x, resource: pods/status, kind: K/x, namespace: a/b, name: ..}}\n", []string{
+			"destination.object.group", "destination.object.version", "destination.object.resource", "destination.object.kind", "destination.object.namespace", "destination.object.name",
+		}},
+		"an object with an empty group": {head + onePlugin + "destination: {" + object("group: ''") + "}\n", []string{`destination.object.group: Invalid value: "": must not be empty`}},
+		"no address":                    {head + onePlugin + "serving: {}\n", []string{"serving.address: Required value"}},
+		"a name":                        {head + onePlugin + "serving: {address: 'localhost:80'}\n", []string{`serving.address: Invalid value: "localhost:80": must be an IP address and a port`}},
+		"open to all":                   {head + onePlugin + "serving: {address: '0.0.0.0:80'}\n", []string{`serving.address: Invalid value: "0.0.0.0:80": must be a loopback address`}},
+		"TLS files":                     {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: c, clientCAFile: d}}\n", []string{`serving.tls.certFile: Invalid value: "c"`, "serving.tls.keyFile: Required value", `serving.tls.clientCAFile: Invalid value: "d"`}},
+		"TLS settings":                  {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, minVersion: TLS1.2, cipherSuites: [ECDHE-RSA-AES128-GCM-SHA256, TLS_AES_128_GCM_SHA256]}}\n", []string{`serving.tls.minVersion: Unsupported value: "TLS1.2"`, `serving.tls.cipherSuites[0]: Invalid value: "ECDHE-RSA-AES128-GCM-SHA256": is not the IANA name`, `serving.tls.cipherSuites[1]: Invalid value: "TLS_AES_128_GCM_SHA256": is a suite of TLS 1.3`}},
 		"empty strings": {head + onePlugin + "destination: {resource: kubeapiservers, servers: [{url: 'https://a', tlsServerName: ''}]}\nserving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, clientCAFile: \"\"}}\n", []string{
 			`destination.servers[0].tlsServerName: Invalid value: "": must not be empty: leave the field out, or give it a value`,
 			`serving.tls.clientCAFile: Invalid value: "": must not be empty: leave the field out, or give it a value`,
@@ -437,4 +452,27 @@ func FuzzDecodeReporter(f *testing.F) {
 			t.Fatal(diff)
 		}
 	})
+}
+
+// object is a destination's, with other fields in place of its own.
+func object(group string) string {
+	if group == "" {
+		group = "group: kmshealth.openshift.io"
+	}
+	return "object: {" + group + ", version: v1, resource: kmshealths, kind: KMSHealth, name: kube-apiserver}"
+}
+
+func TestDestinationMayBeAnyObject(t *testing.T) {
+	for text, want := range map[string]ObjectReference{
+		"{group: kmshealth.openshift.io, version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: kube-apiserver}": {Group: "kmshealth.openshift.io", Version: "v1alpha1", Resource: "kmshealths", Kind: "KMSHealth", Name: "kube-apiserver"},
+		"{group: example.com, version: v1, resource: things, kind: Thing, namespace: ns, name: a.b}":                      {Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespace: "ns", Name: "a.b"},
+		"{version: v1, resource: nodes, kind: Node, name: master-0}":                                                      {Version: "v1", Resource: "nodes", Kind: "Node", Name: "master-0"},
+	} {
+		c, err := DecodeReporter([]byte(head + onePlugin + "destination: {object: " + text + "}\n"))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if *c.Destination.Object != want || c.Destination.Format != FormatCondition {
+			t.Errorf("%+v", c.Destination)
+		}
+	}
 }

@@ -3,7 +3,6 @@ package v1alpha1
 // Defaults of the operator's file.
 const (
 	DefaultEncryptionConfig = "encryption-config"
-	DefaultNodeSelector     = "node-role.kubernetes.io/control-plane"
 	// DefaultLocalServer is reachable during a network outage, and where the cluster's
 	// DNS names do not resolve.
 	DefaultLocalServer   = "https://localhost:6443"
@@ -28,9 +27,6 @@ func setOperatorDefaults(c *OperatorConfiguration, set presence) {
 		orElse(&t.Delivery, DeliveryAuto, has("delivery"))
 		orElse(&t.ConfigSource, ConfigSourceAuto, has("configSource"))
 		orElse(&t.Credentials, defaultCredentials(t.Delivery), has("credentials"))
-		if !has("nodeSelector") {
-			t.NodeSelector = map[string]string{DefaultNodeSelector: ""}
-		}
 		if t.APIServer.Server == "" {
 			t.APIServer.Server = DefaultLocalServer
 			if t.Delivery.InOwnersPods() {

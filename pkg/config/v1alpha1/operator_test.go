@@ -30,9 +30,6 @@ func TestOperatorSamplesAreValid(t *testing.T) {
 	if target.Delivery != DeliveryDaemonSet || target.Plugins[0].Timeout.Duration != DefaultTimeout {
 		t.Errorf("%+v", target)
 	}
-	if _, ok := target.NodeSelector[DefaultNodeSelector]; !ok {
-		t.Errorf("node selector %v", target.NodeSelector)
-	}
 }
 
 func TestOperatorDefaultsFollowTheDelivery(t *testing.T) {
@@ -107,6 +104,7 @@ func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
 		"plugin":                         {operatorFile("plugins: [{endpoint: 'unix:///a.sock', role: Write}]"), "targets[0].plugins[0].keyID: Required value"},
 		"keyID":                          {operatorFile("encryptionConfig: {keyIDs: {'unix:///a.sock': '!'}}"), `targets[0].encryptionConfig.keyIDs[unix:///a.sock]: Invalid value: "!"`},
 		"endpoint of a keyID":            {operatorFile("encryptionConfig: {keyIDs: {'/a.sock': '1'}}"), `targets[0].encryptionConfig.keyIDs[/a.sock]: Invalid value: "/a.sock"`},
+		"typed reports of KMSHealths":    {strings.Replace(operatorFile(), "kubeapiservers", "kmshealths", 1) + "format: Both\n", `targets[0].resource: Invalid value: "kmshealths": has no healthReports, which format Both writes`},
 		"one resource twice":             {operatorFile() + strings.TrimPrefix(strings.Replace(operatorFile(), "name: a", "name: b", 1), head+"targets:\n"), `targets[1].resource: Duplicate value: "kubeapiservers"`},
 		"one name twice":                 {operatorFile() + strings.TrimPrefix(strings.Replace(operatorFile(), "kubeapiservers", "authentications", 1), head+"targets:\n"), `targets[1].name: Duplicate value: "a"`},
 	} {
@@ -164,5 +162,14 @@ func TestImageOfTheReporter(t *testing.T) {
 		if c.Image != tt.want || err != tt.err {
 			t.Errorf("%s: image %q, error %q", name, c.Image, err)
 		}
+	}
+}
+
+func TestEachTargetHasAKMSHealthOfItsOwn(t *testing.T) {
+	file := strings.Replace(operatorFile(), "kubeapiservers", "kmshealths", 1)
+	_, target, _ := strings.Cut(file, "targets:\n")
+	both := file + strings.Replace(target, "name: a", "name: b", 1)
+	if _, err := DecodeOperator([]byte(both)); err != nil {
+		t.Error(err)
 	}
 }

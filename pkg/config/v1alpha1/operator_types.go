@@ -124,7 +124,7 @@ type Target struct {
 	Deployment string `json:"deployment,omitempty"`
 
 	// The labels of the nodes that a DaemonSet serves.
-	// +default={node-role.kubernetes.io/control-plane: ""}
+	// +default=the label node-role.kubernetes.io/control-plane, with any value
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
 	// How a reporter authenticates. Companion and DaemonSet support BoundToken only,

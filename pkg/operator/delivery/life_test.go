@@ -13,6 +13,7 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 	const kube, oauth = v1alpha1.ResourceKubeAPIServers, v1alpha1.ResourceAuthentications
 	api, moved, other := target("api", "ns", kube), target("api", "ns2", kube), target("other", "ns", kube)
 	retyped := target("api", "ns", oauth)
+	health, otherHealth := target("api", "ns", v1alpha1.ResourceKMSHealths), target("other", "ns", v1alpha1.ResourceKMSHealths)
 	for name, c := range map[string]struct {
 		configured   []v1alpha1.Target
 		management   v1alpha1.ManagementState
@@ -31,6 +32,7 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 		"no longer configured":              {recorded: &api, exists: true, namespace: "ns", deleting: true},
 		"neither configured nor recorded":   {},
 		"its resource has another target":   {configured: []v1alpha1.Target{other}, recorded: &api, exists: true, namespace: "ns", deleting: true, superseded: true},
+		"another target has a KMSHealth":    {configured: []v1alpha1.Target{otherHealth}, recorded: &health, exists: true, namespace: "ns", deleting: true},
 		"moved to another namespace":        {configured: []v1alpha1.Target{moved}, recorded: &api, exists: true, namespace: "ns", deleting: true},
 		"moved to another resource":         {configured: []v1alpha1.Target{retyped}, recorded: &api, exists: true, namespace: "ns", deleting: true},
 		"of another installation":           {configured: []v1alpha1.Target{api}, recorded: &api, installation: "elsewhere", exists: true, namespace: "ns", other: "elsewhere"},

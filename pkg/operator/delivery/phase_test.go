@@ -10,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // ownObject is an object that was made for the target.
@@ -126,6 +127,9 @@ func TestRemovalGoesOnWhereSomethingIsLeft(t *testing.T) {
 		"the Role of a target with plugins of its own": {[]func(*Snapshot){own("Role"), func(s *Snapshot) { s.Target.Plugins = set(1).Plugins }}, Gone, RemovingIdentities, ""},
 		"reports":                           {[]func(*Snapshot){own("ClusterRole"), func(s *Snapshot) { s.ReportsLeft = true }}, Gone, RemovingReports, ""},
 		"ClusterRoles are not known":        {[]func(*Snapshot){without("ClusterRole")}, Gone, RemovingReports, "ClusterRole"},
+		"the KMSHealth":                     {[]func(*Snapshot){own("ClusterRole"), kmsHealth}, Gone, RemovingDestination, ""},
+		"the KMSHealth of an idle target":   {[]func(*Snapshot){own("ClusterRole"), kmsHealth}, Idle, Idle, ""},
+		"an operator resource":              {[]func(*Snapshot){func(s *Snapshot) { s.Resource = &operatorcr.Status{} }}, Gone, Gone, ""},
 		"the ClusterRole":                   {[]func(*Snapshot){own("ClusterRole")}, Gone, Gone, ""},
 		"nothing":                           {nil, Gone, Gone, ""},
 		"the ClusterRole of an idle target": {[]func(*Snapshot){own("ClusterRole"), func(s *Snapshot) { s.ReportsLeft = true }}, Idle, Idle, ""},
@@ -135,6 +139,43 @@ func TestRemovalGoesOnWhereSomethingIsLeft(t *testing.T) {
 		if phase, unknown := s.removalPhase(intent{phase: c.last, clean: c.last == Gone}); phase != c.phase || unknown != c.unknown {
 			t.Errorf("%s: phase %s, unknown %q", name, phase, unknown)
 		}
+	}
+}
+
+// kmsHealth is a target with an object of its own for the reports, which exists.
+func kmsHealth(s *Snapshot) {
+	s.Target.Resource, s.Resource = v1alpha1.ResourceKMSHealths, &operatorcr.Status{UID: "health"}
+}
+
+func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
+	created := func(plan *Plan) bool {
+		return slices.ContainsFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetKind() == "KMSHealth" })
+	}
+	missing := func(s *Snapshot) { kmsHealth(s); s.Resource = nil }
+	for name, c := range map[string]struct {
+		change []func(*Snapshot)
+		want   bool
+	}{
+		"missing":                 {[]func(*Snapshot){missing, pods(apiPod("a", "1"))}, true},
+		"missing, and KMS is off": {[]func(*Snapshot){missing, func(s *Snapshot) { s.Encryption = &Encryption{} }}, true},
+		"there":                   {[]func(*Snapshot){kmsHealth, pods(apiPod("a", "1"))}, false},
+		"unmanaged":               {[]func(*Snapshot){missing, func(s *Snapshot) { s.Unmanaged = true }}, false},
+		"being removed":           {[]func(*Snapshot){missing, func(s *Snapshot) { s.Deleting = true }}, false},
+		"an operator resource":    {[]func(*Snapshot){pods(apiPod("a", "1"))}, false},
+	} {
+		plan := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, c.change...))
+		if created(plan) != c.want {
+			t.Errorf("%s: %s applied", name, names(plan.Apply))
+		}
+	}
+	s := fixture(t, v1alpha1.DeliveryCompanion, own("ClusterRole"), kmsHealth, func(s *Snapshot) { s.Deleting = true })
+	plan := planOf(t, s)
+	if got := names(plan.Delete); got != "KMSHealth/api" || plan.Delete[0].GetUID() != "health" || !plan.Clean || plan.RemoveCondition {
+		t.Errorf("%s deleted: %+v", got, plan)
+	}
+	s.Resource = nil
+	if got := names(planOf(t, s).Delete); !strings.HasPrefix(got, "ClusterRole/") {
+		t.Errorf("%s deleted", got)
 	}
 }
 

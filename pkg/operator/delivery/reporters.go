@@ -106,9 +106,17 @@ func (p *planner) selectsNodes() {
 		generation, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
 		wanted, _, _ := unstructured.NestedInt64(o.Object, "status", "desiredNumberScheduled")
 		if o.GetDeletionTimestamp() == nil && generation > 0 && generation == o.GetGeneration() && wanted == 0 {
-			p.problem(NoReporters, fmt.Sprintf("DaemonSet %s/%s selects no node: its node selector is %v", o.GetNamespace(), o.GetName(), p.Target.NodeSelector))
+			p.problem(NoReporters, fmt.Sprintf("DaemonSet %s/%s selects no node: %s", o.GetNamespace(), o.GetName(), selects(p.Target.NodeSelector)))
 		}
 	}
+}
+
+// selects describes the nodes of a DaemonSet.
+func selects(selector map[string]string) string {
+	if selector == nil {
+		return "no node has the label node-role.kubernetes.io/control-plane; set nodeSelector"
+	}
+	return fmt.Sprintf("its node selector is %v", selector)
 }
 
 // inAPIServerPods finds what keeps the API server's own pods from having reporters that run.

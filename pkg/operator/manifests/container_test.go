@@ -83,3 +83,35 @@ func TestLocalServerIsThatOfTheNodeItself(t *testing.T) {
 		}
 	}
 }
+
+// The label of a control plane's node has no value on most clusters, and "true" on k3s and RKE2.
+func TestDaemonSetSelectsByTheLabelUnlessNodesAreNamed(t *testing.T) {
+	config, err := v1alpha1.DecodeOperator(v1alpha1.OperatorKubernetes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		selector map[string]string
+		exists   bool
+	}{
+		"left out": {nil, true}, "all nodes": {map[string]string{}, false}, "named": {map[string]string{"a": "b"}, false},
+	} {
+		config.Targets[0].NodeSelector = c.selector
+		in := &Input{Config: config, Namespace: "kms-health", Target: &config.Targets[0], CA: []byte("CA")}
+		o, err := in.DaemonSet([]sockets.Folder{{MountPath: "/run/kms", HostPath: "/srv"}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := typed[appsv1.DaemonSet](t, o).Spec.Template.Spec
+		if d := cmp.Diff(c.selector, spec.NodeSelector); d != "" && len(c.selector) > 0 {
+			t.Errorf("%s: %s", name, d)
+		}
+		exists := false
+		if spec.Affinity != nil {
+			exists = spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Operator == corev1.NodeSelectorOpExists
+		}
+		if exists != c.exists {
+			t.Errorf("%s: %+v", name, spec.Affinity)
+		}
+	}
+}
