@@ -1,5 +1,5 @@
 // Package manifests embeds the installation manifests that the operator compares:
-// it prints them (render) and checks that the cluster has them. It never applies them.
+// it prints them (render), and checks that the cluster has the policy. It never applies them.
 package manifests
 
 import _ "embed"
@@ -9,3 +9,9 @@ import _ "embed"
 //
 //go:embed common/0000_50_kms-health-operator_03_reporter-status-policy.yaml
 var ReporterPolicy []byte
+
+// KMSHealthCRD is the CRD of the objects that have the reports on clusters without
+// OpenShift's operator resources, as YAML.
+//
+//go:embed kubernetes/crd.yaml
+var KMSHealthCRD []byte

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -44,10 +45,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case errors.Is(err, errLogged):
 		return exitFailed
 	case errors.As(err, &failed):
-		_, _ = fmt.Fprintf(stderr, "kms-health-operator: %v\n", err)
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			_, _ = fmt.Fprintf(stderr, "error: %s\n", line)
+		}
 		return exitFailed
 	default:
-		_, _ = fmt.Fprintf(stderr, "kms-health-operator: %v\nSee kms-health-operator --help.\n", err)
+		_, _ = fmt.Fprintf(stderr, "error: %v\nSee kms-health-operator --help.\n", err)
 		return exitUsage
 	}
 }

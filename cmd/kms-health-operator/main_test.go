@@ -36,6 +36,8 @@ func TestExitCodes(t *testing.T) {
 		"unknown flag":     {[]string{"run", "--wait"}, exitUsage, "unknown flag: --wait"},
 		"argument":         {[]string{"run", "now"}, exitUsage, "now"},
 		"broken file":      {[]string{"validate", "--config", broken}, exitFailed, "apiVersion: Required value"},
+		"every mistake":    {[]string{"validate", broken}, exitFailed, "error: " + broken + ": apiVersion: Required value: must be \"kmshealth.openshift.io/v1alpha1\"\nerror: " + broken + ": kind: Required value"},
+		"two files":        {[]string{"validate", "a", "--config", "b"}, exitUsage, "error: validate takes one file"},
 		"missing file":     {[]string{"validate", "--config", "/no/such/file"}, exitFailed, "/no/such/file"},
 		"impossible flags": {[]string{"run", "--namespace", "A b", "--config", ""}, exitFailed, "--config: is empty"},
 	} {
@@ -62,10 +64,28 @@ func TestPrintedDefaultsAreValid(t *testing.T) {
 		if err := os.WriteFile(file, []byte(sample), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		for _, way := range [][]string{{"validate", file}, {"validate", "-"}, {"validate", "--config", "-"}, {"validate", "--config=/dev/stdin"}} {
+			standardInput(t, file)
+			if code, stdout, stderr := call(t, way...); code != exitOK || !strings.HasPrefix(stdout, "# ok") {
+				t.Errorf("%v, %v: %d, %q", args, way, code, stderr)
+			}
+		}
 		if code, stdout, stderr := call(t, "validate", "--config", file); code != exitOK || !strings.HasPrefix(stdout, "# ok") {
 			t.Errorf("%v: %d, %q", args, code, stderr)
 		}
 	}
+}
+
+// standardInput makes a file the standard input of the test.
+func standardInput(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := os.Stdin
+	os.Stdin = f
+	t.Cleanup(func() { os.Stdin = before; _ = f.Close() })
 }
 
 func TestHelpShowsEveryFlagAndVariable(t *testing.T) {

@@ -33,6 +33,8 @@ What is made depends on the target's delivery and on --pod:
   kms-health-operator render --config operator.yaml --image REGISTRY/kms-health-reporter:v1 \
     --ca-file /etc/kubernetes/pki/ca.crt --output-dir out
   kubectl create namespace kms-health
+  kubectl apply -f out/00-crd.yaml
+  kubectl wait --for=condition=Established crd/kmshealths.kmshealth.openshift.io
   kubectl apply -f out
 
   # A static pod.
@@ -40,7 +42,7 @@ What is made depends on the target's delivery and on --pod:
     --encryption-config encryption-config.yaml --pod kube-apiserver.yaml --output-dir out`,
 		Args: cobra.NoArgs,
 		RunE: works(func(cmd *cobra.Command, _ []string) (err error) {
-			if o.Config, err = readConfig(config); err != nil {
+			if o.Config, err = readConfig(config, cmd.InOrStdin()); err != nil {
 				return err
 			}
 			if err := o.Config.UseImage(image); err != nil {
@@ -61,7 +63,7 @@ What is made depends on the target's delivery and on --pod:
 func addRenderFlags(cmd *cobra.Command, config, image *string, o *render.Options) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(config, "config", defaultConfig, "the configuration `file` of the operator")
+	f.StringVar(config, "config", defaultConfig, "the configuration `file` of the operator; - is standard input")
 	f.StringVar(&o.Target, "target", "", "the `name` of one of its targets, where there are several")
 	f.StringVar(&o.EncryptionConfigFile, "encryption-config", "", "the API server's EncryptionConfiguration, a `file`; needed unless the target names its plugins")
 	f.StringVar(&o.PodFile, "pod", "", "the API server's pod, a `file`: a static pod's manifest, a Deployment, or a running Pod")

@@ -3,7 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"io"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -18,11 +18,22 @@ const defaultConfig = "/etc/kms-health-operator/config.yaml"
 func newValidate() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use:   "validate [--config FILE]",
+		Use:   "validate [FILE | --config FILE]",
 		Short: "Check a file, print it with its defaults, or every mistake",
-		Args:  cobra.NoArgs,
-		RunE: works(func(cmd *cobra.Command, _ []string) error {
-			c, err := readConfig(file)
+		Example: `  kms-health-operator print-defaults > operator.yaml
+  kms-health-operator validate operator.yaml
+  kms-health-operator print-defaults --kubernetes | kms-health-operator validate -`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 || len(args) == 1 && cmd.Flags().Changed("config") {
+				return fmt.Errorf("validate takes one file, not also %q", args[len(args)-1])
+			}
+			return nil
+		},
+		RunE: works(func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				file = args[0]
+			}
+			c, err := readConfig(file, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -30,23 +41,27 @@ func newValidate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "# ok: %s, as it is with its defaults\n%s", file, raw)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "# ok: %s, as it is with its defaults\n%s", filewatch.Shown(file), raw)
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&file, "config", defaultConfig, "the configuration `file`")
+	cmd.Flags().StringVar(&file, "config", defaultConfig, "the configuration `file`; - is standard input")
 	return cmd
 }
 
 // readConfig reads an OperatorConfiguration. An error holds a line per mistake.
-func readConfig(file string) (*v1alpha1.OperatorConfiguration, error) {
-	content := filewatch.Read(file, v1alpha1.MaxFileSize)
+func readConfig(file string, stdin io.Reader) (*v1alpha1.OperatorConfiguration, error) {
+	content := filewatch.ReadOnce(file, stdin, v1alpha1.MaxFileSize)
 	if content.Err != nil {
 		return nil, content.Err
 	}
 	c, err := v1alpha1.DecodeOperator(content.Data)
 	if err != nil {
-		return nil, errors.New(file + ":\n  " + strings.Join(v1alpha1.Lines(err), "\n  "))
+		var mistakes []error
+		for _, line := range v1alpha1.Lines(err) {
+			mistakes = append(mistakes, fmt.Errorf("%s: %s", filewatch.Shown(file), line))
+		}
+		return nil, errors.Join(mistakes...)
 	}
 	return c, nil
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
+	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/reporter"
 )
 
@@ -73,7 +74,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	fs := pflag.NewFlagSet("kms-health-reporter", pflag.ContinueOnError)
 	fs.SortFlags = false
 	fs.Usage = func() {} // main prints it, to stdout or stderr
-	fs.StringVar(&o.config, "config", defaultConfig, "the configuration `file`; it may appear later")
+	fs.StringVar(&o.config, "config", defaultConfig, "the configuration `file`; it may appear later; - is standard input, with --validate and --once")
 	fs.StringVar(&o.node, "node-name", getenv(nodeVariable), "the `name` of the node that is reported on, needed to write to an operator resource; by default $"+nodeVariable)
 	fs.StringVar(&o.output, "output", "", "write a JSON array after every round of probes: as a line to standard output (`-`), or to the file of this path, which is replaced whole")
 	fs.BoolVar(&o.once, "once", false, "probe every plugin of the file once, print the JSON array, and end")
@@ -105,8 +106,11 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 			return o, fmt.Errorf("--node-name (or $%s): %q is not the name of a node: %s", nodeVariable, o.node, strings.Join(why, "; "))
 		}
 	}
-	if o.config == "" {
+	switch {
+	case o.config == "":
 		return o, fmt.Errorf("--config: is empty, must be a path")
+	case o.config == filewatch.Stdin && modes == 0:
+		return o, fmt.Errorf("--config: standard input is read by --validate and --once only: a running reporter follows a file")
 	}
 	return o, nil
 }

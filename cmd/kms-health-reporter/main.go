@@ -53,7 +53,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprint(stdout, o.help)
 		return exitOK
 	case err != nil:
-		_, _ = fmt.Fprintf(stderr, "kms-health-reporter: %v\nSee kms-health-reporter --help.\n", err)
+		_, _ = fmt.Fprintf(stderr, "error: %v\nSee kms-health-reporter --help.\n", err)
 		return exitNoAnswer
 	}
 	switch {
@@ -64,12 +64,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		_, _ = stdout.Write(v1alpha1.ReporterSample)
 		return exitOK
 	case o.validate:
-		if !check.File(o.config, stdout, stderr) {
+		if !check.File(o.config, os.Stdin, stdout, stderr) {
 			return exitNotOK
 		}
 		return exitOK
 	case o.once:
-		return exitOf[check.Plugins(context.Background(), o.config, stdout, stderr)]
+		return exitOf[check.Plugins(context.Background(), o.config, os.Stdin, stdout, stderr)]
 	}
 	return report(o, stdout, stderr)
 }

@@ -47,6 +47,7 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 		"lost output":   {[]string{"--once", "--output=-"}, "exclude each other"},
 		"own file":      {[]string{"--config=a", "--output=a"}, "--output: a is the configuration file, a"},
 		"own file, too": {[]string{"--config=a", "--output=./a"}, "--output: ./a is the configuration file, a"},
+		"stdin":         {[]string{"--config=-"}, "error: --config: standard input is read by --validate and --once only"},
 		"empty config":  {[]string{"--config="}, "--config: is empty"},
 		"missing value": {[]string{"--config"}, "flag needs an argument: --config"},
 	} {
@@ -56,6 +57,25 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
 			}
 		})
+	}
+}
+
+func TestFileIsReadFromStandardInput(t *testing.T) {
+	for _, path := range []string{"-", "/dev/stdin"} {
+		for text, want := range map[string]string{head + "plugins: []\n": "", head: "plugins: Required value"} {
+			f, err := os.Open(file(t, text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := os.Stdin
+			os.Stdin = f
+			code, stdout, stderr := call(t, "--validate", "--config", path)
+			os.Stdin = before
+			_ = f.Close()
+			if (code == exitOK) != (want == "") || !strings.Contains(stderr, want) || (stdout != "") != (want == "") || want != "" && !strings.HasPrefix(stderr, "error: ") {
+				t.Errorf("%s: %d, %q, %q", path, code, stdout, stderr)
+			}
+		}
 	}
 }
 
@@ -106,8 +126,8 @@ func TestValidatePrintsTheEffectiveConfigurationOrEveryMistake(t *testing.T) {
 		t.Errorf("%d lines, want one for each of 4 mistakes:\n%s", len(lines), stderr)
 	}
 	for _, line := range lines {
-		if !strings.HasPrefix(line, bad+": ") {
-			t.Errorf("%q does not begin with the file", line)
+		if !strings.HasPrefix(line, "error: "+bad+": ") {
+			t.Errorf("%q does not begin with error and the file", line)
 		}
 	}
 
@@ -180,7 +200,7 @@ func TestOnceShowsTheResultByItsExitCode(t *testing.T) {
 func TestOnceWithoutAnObservationIsNotHealthy(t *testing.T) {
 	config := file(t, head+"plugins: []\n")
 	code, stdout, stderr := call(t, "--once", "--config", config)
-	if want := config + ": no plugin was observed: the list of plugins is empty\n"; code != exitNoAnswer || stdout != "[]\n" || stderr != want {
+	if want := "error: " + config + ": no plugin was observed: the list of plugins is empty\n"; code != exitNoAnswer || stdout != "[]\n" || stderr != want {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 }

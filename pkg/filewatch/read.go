@@ -106,3 +106,40 @@ func check(info fs.FileInfo, limit int64) error {
 	}
 	return nil
 }
+
+// Stdin is the path of standard input for ReadOnce.
+const Stdin = "-"
+
+// ReadOnce is Read for a command that ends with the file: it also reads standard input and
+// pipes, such as those of a shell's <(command), to their end.
+func ReadOnce(path string, stdin io.Reader, limit int64) Content {
+	from := stdin
+	if path != Stdin && path != "/dev/stdin" {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
+			return Read(path, limit)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return Content{Err: err}
+		}
+		defer f.Close()
+		from = f
+	}
+	data, err := io.ReadAll(io.LimitReader(from, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = &tooLargeError{int64(len(data)), limit}
+	}
+	if err != nil {
+		return Content{Err: &fs.PathError{Op: "read", Path: Shown(path), Err: err}}
+	}
+	return Content{Data: data}
+}
+
+// Shown is a path of ReadOnce for people.
+func Shown(path string) string {
+	if path == Stdin {
+		return "standard input"
+	}
+	return path
+}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
 // Options of the process. All fields but those that are marked so are required.
@@ -48,6 +50,9 @@ func (o *Options) Validate() error {
 	}
 	if o.ConfigFile == "" {
 		wrong("config", "is empty, must be a path")
+	}
+	if o.ConfigFile == filewatch.Stdin {
+		wrong("config", "is standard input, which validate and render read: a running operator follows a file")
 	}
 	for _, why := range validation.IsDNS1123Label(o.Namespace) {
 		wrong("namespace", "%q: %s", o.Namespace, why)

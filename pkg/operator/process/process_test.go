@@ -24,6 +24,7 @@ func TestEachMistakeIsReportedWithItsFlag(t *testing.T) {
 		want   []string // empty: valid
 	}{
 		"defaults":             {func(*Options) {}, nil},
+		"standard input":       {func(o *Options) { o.ConfigFile = "-" }, []string{"--config: is standard input"}},
 		"no config":            {func(o *Options) { o.ConfigFile = "" }, []string{"--config: is empty"}},
 		"relative root":        {func(o *Options) { o.KubeletRoot = "kubelet" }, []string{`--kubelet-root: "kubelet" must be an absolute path`}},
 		"negative inertia":     {func(o *Options) { o.DegradedInertia = -time.Second }, []string{"--degraded-inertia: -1s"}},

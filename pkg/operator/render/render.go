@@ -20,12 +20,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	install "github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
@@ -243,6 +245,9 @@ func (in *Input) files(w *delivery.Snapshot, plan *delivery.Plan) ([]File, error
 		{"10-policy.yaml", manifest(policy), "what the reporters' identity may write"},
 		{"20-identity.yaml", manifest(identity), "who the reporters are"},
 	}
+	if w.ReportsTo().PerTarget() {
+		all = append(all, crd())
+	}
 	for _, o := range rest {
 		name := fmt.Sprintf("%d-%s-%s.yaml", rank(o), strings.ToLower(o.GetKind()), o.GetName())
 		all = append(all, File{name, manifest([]*unstructured.Unstructured{o}), "apply it"})
@@ -256,16 +261,25 @@ func (in *Input) files(w *delivery.Snapshot, plan *delivery.Plan) ([]File, error
 	}
 	slices.SortStableFunc(all, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	for _, c := range plan.Credentials {
-		all[1].Note += fmt.Sprintf("; their credentials go into the Secret %s/%s, which the operator makes, or you: see docs/explain/credentials.md", c.Namespace, c.Name)
+		identity := slices.IndexFunc(all, func(f File) bool { return f.Name == "20-identity.yaml" })
+		all[identity].Note += fmt.Sprintf("; their credentials go into the Secret %s/%s, which the operator makes, or you: see docs/explain/credentials.md", c.Namespace, c.Name)
 	}
 	return all, nil
 }
 
 func rank(o *unstructured.Unstructured) int {
-	if o.GetKind() == "ConfigMap" {
+	switch o.GetKind() {
+	case operatorcr.KMSHealths.Kind:
+		return 15
+	case "ConfigMap":
 		return 30
 	}
 	return 40
+}
+
+// crd is that of the object that gets the reports, where that is not OpenShift's.
+func crd() File {
+	return File{"00-crd.yaml", install.KMSHealthCRD, fmt.Sprintf("apply it first, and wait: kubectl wait --for=condition=Established crd/%s.%s", operatorcr.KMSHealths.Plural, operatorcr.KMSHealths.Group)}
 }
 
 func manifest(objects []*unstructured.Unstructured) []byte {
@@ -339,11 +353,19 @@ func (in *Input) staticPod(w *delivery.Snapshot) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []File{
+	destination, err := w.Destination()
+	if err != nil {
+		return nil, err
+	}
+	var all []File
+	if destination != nil {
+		all = []File{crd(), {fmt.Sprintf("15-kmshealth-%s.yaml", t.Name), manifest([]*unstructured.Unstructured{destination}), "apply it: where the reports are"}}
+	}
+	return append(all, []File{
 		{"10-policy.yaml", manifest(policy), "apply it: what the reporters' identity may write"},
 		{"20-identity.yaml", manifest(identity), "apply it: what the user system:kms-health-reporter may do"},
 		{"host/config/config.yaml", file, "goes to " + in.HostFolder + "/config/config.yaml on each node"},
 		{"host/config/kubeconfig", kubeconfig, "goes to " + in.HostFolder + "/config/kubeconfig on each node; the client certificate to " + in.HostFolder + "/credentials/client/tls.crt and tls.key" + alsoCA(in.CA)},
 		{"static-pod.yaml", injected, "takes the place of the API server's manifest, last"},
-	}, nil
+	}...), nil
 }

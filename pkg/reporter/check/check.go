@@ -16,10 +16,10 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter"
 )
 
-// readConfig reads the file as the running reporter would, and explains every
-// mistake on a line of its own.
-func readConfig(path string, stderr io.Writer) *v1alpha1.ReporterConfiguration {
-	content := filewatch.Read(path, v1alpha1.MaxFileSize)
+// readConfig reads the file as the running reporter would, or standard input, and explains
+// every mistake on a line of its own.
+func readConfig(path string, stdin io.Reader, stderr io.Writer) *v1alpha1.ReporterConfiguration {
+	content := filewatch.ReadOnce(path, stdin, v1alpha1.MaxFileSize)
 	var config *v1alpha1.ReporterConfiguration
 	err := content.Err
 	if err == nil {
@@ -27,7 +27,7 @@ func readConfig(path string, stderr io.Writer) *v1alpha1.ReporterConfiguration {
 	}
 	if err != nil {
 		for _, line := range v1alpha1.Lines(err) {
-			_, _ = fmt.Fprintf(stderr, "%s: %s\n", path, line)
+			_, _ = fmt.Fprintf(stderr, "error: %s: %s\n", filewatch.Shown(path), line)
 		}
 		return nil
 	}
@@ -36,14 +36,14 @@ func readConfig(path string, stderr io.Writer) *v1alpha1.ReporterConfiguration {
 
 // File checks the file at path, and prints it with its defaults, or every mistake on a
 // line of its own. It reports whether the file is valid.
-func File(path string, stdout, stderr io.Writer) bool {
-	config := readConfig(path, stderr)
+func File(path string, stdin io.Reader, stdout, stderr io.Writer) bool {
+	config := readConfig(path, stdin, stderr)
 	if config == nil {
 		return false
 	}
 	effective, err := yaml.Marshal(config)
 	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "%s: %v\n", path, err)
+		_, _ = fmt.Fprintf(stderr, "error: %s: %v\n", filewatch.Shown(path), err)
 		return false
 	}
 	_, _ = fmt.Fprintf(stdout, "ok\n---\n%s", effective)
@@ -65,8 +65,8 @@ const (
 
 // Plugins probes every plugin of the file at path once, and prints their entries as JSON.
 // Plugins without an entry are listed on stderr, with the reason.
-func Plugins(ctx context.Context, path string, stdout, stderr io.Writer) Outcome {
-	config := readConfig(path, stderr)
+func Plugins(ctx context.Context, path string, stdin io.Reader, stdout, stderr io.Writer) Outcome {
+	config := readConfig(path, stdin, stderr)
 	if config == nil {
 		return NotObserved
 	}
@@ -76,12 +76,12 @@ func Plugins(ctx context.Context, path string, stdout, stderr io.Writer) Outcome
 		_, err = stdout.Write(reporter.Line(message))
 	}
 	if err != nil {
-		_, _ = fmt.Fprintf(stderr, "kms-health-reporter: %v\n", err)
+		_, _ = fmt.Fprintf(stderr, "error: %v\n", err)
 		return NotObserved
 	}
 	unobserved := notObserved(config.Plugins, entries, why)
 	for _, what := range unobserved {
-		_, _ = fmt.Fprintf(stderr, "%s: %s\n", path, what)
+		_, _ = fmt.Fprintf(stderr, "error: %s: %s\n", filewatch.Shown(path), what)
 	}
 	return outcome(entries, unobserved)
 }
