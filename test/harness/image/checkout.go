@@ -16,7 +16,7 @@ var Programs = []string{"operator", "reporter"}
 // FromCheckout makes the image REGISTRY/kms-health-PROGRAM:VERSION of a checkout for these
 // architectures. Equal commits give equal digests, with one version of Go. dir gets the programs.
 func FromCheckout(ctx context.Context, root, program, registry, version, dir string, architectures ...string) (*Index, error) {
-	revision, at := commit(ctx, root)
+	revision, at := Commit(ctx, root)
 	var images []*Image
 	for _, architecture := range architectures {
 		programs := filepath.Join(dir, "linux-"+architecture)
@@ -35,9 +35,9 @@ func FromCheckout(ctx context.Context, root, program, registry, version, dir str
 	return NewIndex(registry+"/kms-health-"+program+":"+version, images...)
 }
 
-// commit is the checkout's commit and its time; without one, "unknown" and the zero time.
-func commit(ctx context.Context, root string) (string, time.Time) {
-	out, err := exec.CommandContext(ctx, "git", "-C", root, "log", "-1", "--format=%H %cI").Output()
+// Commit is the checkout's commit and its time; without one, "unknown" and the zero time.
+func Commit(ctx context.Context, root string) (string, time.Time) {
+	out, err := exec.CommandContext(ctx, "git", "-C", root, "log", "-1", "--no-show-signature", "--format=%H %cI").Output()
 	revision, when, found := strings.Cut(strings.TrimSpace(string(out)), " ")
 	at, parsed := time.Parse(time.RFC3339, when)
 	if err != nil || !found || parsed != nil {

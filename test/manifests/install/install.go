@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +33,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/test/harness/program"
 )
@@ -169,27 +171,13 @@ func (m Manifests) Render(ctx context.Context, overlay string, components ...str
 
 // YAML is Render, as text.
 func (m Manifests) YAML(ctx context.Context, overlay string, components ...string) (rendered []byte, err error) {
-	root := m.Root
-	if root == "" {
-		if root, err = program.Root(); err != nil {
-			return nil, err
-		}
-	}
 	// kustomize takes no absolute paths, and one component wants a file of its own.
 	dir, err := os.MkdirTemp("", "kms-health-install-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := os.CopyFS(filepath.Join(dir, "manifests"), os.DirFS(filepath.Join(root, "manifests"))); err != nil {
-		return nil, fmt.Errorf("copy the manifests: %w", err)
-	}
-	if len(m.CA) > 0 {
-		if err := os.WriteFile(filepath.Join(dir, "manifests/components/start-during-plugin-outage/ca.crt"), m.CA, 0o600); err != nil {
-			return nil, err
-		}
-	}
-	if err := m.setImages(filepath.Join(dir, "manifests")); err != nil {
+	if err := m.Copy(dir); err != nil {
 		return nil, err
 	}
 	kustomization := map[string]any{
@@ -214,13 +202,34 @@ func (m Manifests) YAML(ctx context.Context, overlay string, components ...strin
 	return Kubectl(ctx, nil, "kustomize", dir)
 }
 
+// Copy copies the manifests, with what is set, into the folder manifests of a folder.
+func (m Manifests) Copy(dir string) error {
+	root := m.Root
+	if root == "" {
+		var err error
+		if root, err = program.Root(); err != nil {
+			return err
+		}
+	}
+	if err := os.CopyFS(filepath.Join(dir, "manifests"), os.DirFS(filepath.Join(root, "manifests"))); err != nil {
+		return fmt.Errorf("copy the manifests: %w", err)
+	}
+	if len(m.CA) > 0 {
+		if err := os.WriteFile(filepath.Join(dir, "manifests/components/start-during-plugin-outage/ca.crt"), m.CA, 0o600); err != nil {
+			return err
+		}
+	}
+	return m.setImages(filepath.Join(dir, "manifests"))
+}
+
 // setImages sets the images in the one place that the manifests have for them.
 func (m Manifests) setImages(manifests string) error {
 	if len(m.Images) == 0 {
 		return nil
 	}
 	images := []map[string]string{}
-	for name, to := range m.Images {
+	for _, name := range slices.Sorted(maps.Keys(m.Images)) {
+		to := m.Images[name]
 		image, digest, isDigest := strings.Cut(to, "@")
 		if isDigest {
 			images = append(images, map[string]string{"name": name, "newName": image, "digest": digest})
@@ -238,11 +247,11 @@ func (m Manifests) setImages(manifests string) error {
 	if !found {
 		return fmt.Errorf("%s has no images", file)
 	}
-	list, err := json.Marshal(images) // JSON is YAML
+	list, err := sigsyaml.Marshal(map[string]any{"images": images})
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, append([]byte(before+"\nimages: "), list...), 0o600)
+	return os.WriteFile(file, append([]byte(before+"\n"), list...), 0o600)
 }
 
 // Kubectl runs kubectl.
