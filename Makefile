@@ -104,6 +104,17 @@ image-push: $(CLUSTER)/crane ## Build both images and push them (REGISTRY=regist
 	done
 	@echo "then set the images: see manifests/components/images/kustomization.yaml"
 
+##@ Releases
+
+.PHONY: release release-check
+release: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+release: export RELEASE_BUILD = $(GO_BUILD)
+release: $(CLUSTER)/kubectl ## Make everything that a release has in bin/release, from a tag (REGISTRY=registry.example.com/me; DIRTY=1: with local changes)
+	@$(GO) run ./test/tools/release --registry $(REGISTRY) --version $(VERSION) --architectures $(ARCHITECTURES) $(if $(DIRTY),--dirty)
+
+release-check: $(CLUSTER)/kubectl ## Make a release in two clones, and compare them (ARCHITECTURES=amd64: for one only)
+	@test/tools/release-check.sh $(ARCHITECTURES)
+
 ##@ Tests
 
 # testsum prints go test's closing lines, failures in full, and the totals.
@@ -190,8 +201,10 @@ verify: lint-tools ## Run every static check (ONLY='gofmt vet': these alone)
 LINTERS := .tools/lint/golangci-lint .tools/lint/govulncheck .tools/lint/staticcheck
 PROMTOOL := .tools/prometheus/promtool
 
+BUNDLE_CHECK := .tools/bundle/bundle
+
 .PHONY: lint-tools promtool
-lint-tools: $(LINTERS)
+lint-tools: $(LINTERS) $(BUNDLE_CHECK)
 promtool: $(PROMTOOL) ## Build promtool, once, into .tools/
 
 .tools/lint/golangci-lint: PACKAGE = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
@@ -199,6 +212,9 @@ promtool: $(PROMTOOL) ## Build promtool, once, into .tools/
 .tools/lint/staticcheck: PACKAGE = honnef.co/go/tools/cmd/staticcheck
 $(LINTERS): test/tools/lint/go.mod
 	@test/tools/build.sh $@ $(<D) $(PACKAGE) '' 'a minute'
+
+$(BUNDLE_CHECK): test/tools/bundle/go.mod test/tools/bundle/main.go
+	@test/tools/build.sh $@ $(<D) . '' '2 minutes on 2 cores'
 
 $(PROMTOOL): test/tools/prometheus/go.mod
 	@test/tools/build.sh $@ $(<D) github.com/prometheus/prometheus/cmd/promtool '' '3 to 5 minutes on 2 cores'

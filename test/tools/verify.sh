@@ -9,12 +9,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-readonly lint=$PWD/.tools/lint
+readonly lint=$PWD/.tools/lint bundle=$PWD/.tools/bundle/bundle
 readonly cannot=77
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-steps=(gofmt shellcheck traces boundaries mod-tidy mod-verify vet vet-integration
+steps=(gofmt shellcheck traces boundaries bundle mod-tidy mod-verify vet vet-integration
 	staticcheck golangci-lint generated govulncheck)
 
 # What is in the repository, or is about to be.
@@ -65,6 +65,12 @@ check_traces() {
 
 check_boundaries() {
 	go run ./test/tools/boundaries
+}
+
+# The bundle for OLM, with the validators of the Operator Framework.
+check_bundle() {
+	go run ./test/tools/release --bundle "$tmp/olm" --version v0.0.1 &&
+		"$bundle" "$tmp/olm/bundle"
 }
 
 check_mod-tidy() {

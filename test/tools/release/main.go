@@ -1,0 +1,73 @@
+// Command release makes everything that a release consists of, from a checkout and without a
+// container engine: archives of the programs, images, manifests with the images' digests, a bundle
+// for OLM, the manifest of the kubectl plugin for krew, bills of materials, provenance and sums.
+// Equal commits give equal bytes, with one version of Go.
+//
+//	release [flags]             everything; `make release` runs it
+//	release --bundle DIR        the bundle alone, with images that do not exist, to validate it
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r := &release{}
+	flag.StringVar(&r.version, "version", "", "the version, as the tag of the commit has it")
+	flag.StringVar(&r.registry, "registry", "registry.invalid", "the part of the images' names before /kms-health-PROGRAM")
+	flag.StringVar(&r.downloads, "downloads", "https://"+module+"/releases/download", "the URL of the folder that has a folder VERSION with the archives")
+	flag.StringVar(&r.out, "out", "bin/release", "folder for the files, which is emptied first")
+	architectures := flag.String("architectures", "amd64,arm64,ppc64le,s390x", "Go's names, separated by commas")
+	dirty := flag.Bool("dirty", false, "build a checkout that has changes")
+	bundle := flag.String("bundle", "", "write the bundle alone into this folder")
+	flag.Parse()
+	r.architectures = strings.Split(*architectures, ",")
+	r.builder.command = os.Getenv("RELEASE_BUILD")
+	switch err := r.start(ctx, flag.NArg() > 0, *bundle, *dirty); {
+	case err == nil:
+	case errors.As(err, new(usageError)):
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+// usageError is an error of the command line, or of what it asks for.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+func (r *release) start(ctx context.Context, arguments bool, bundle string, dirty bool) error {
+	switch {
+	case arguments || r.version == "":
+		return usageError("usage: release --version VERSION [flags]; see release --help")
+	case !versionPattern.MatchString(r.version):
+		return usageError(fmt.Sprintf("version %q is not vMAJOR.MINOR.PATCH or vMAJOR.MINOR.PATCH-PRERELEASE", r.version))
+	case bundle != "":
+		return r.bundleAlone(ctx, bundle)
+	case r.builder.command == "":
+		return usageError("RELEASE_BUILD is not set: run `make release`")
+	}
+	var err error
+	if r.checkout, err = readCheckout(ctx, "."); err != nil {
+		return err
+	}
+	if len(r.changes) > 0 && !dirty {
+		return usageError(fmt.Sprintf("the checkout has changes; commit them, or set DIRTY=1 for a build that is no release:\n%s", strings.Join(r.changes, "\n")))
+	}
+	if err := r.make(ctx); err != nil {
+		return err
+	}
+	return r.report(os.Stdout)
+}

@@ -1,0 +1,169 @@
+package olm
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/test/manifests/install"
+)
+
+const manifests = "../../../../manifests"
+
+var options = Options{
+	Version: "1.2.3", Created: time.Unix(0, 0), Architectures: []string{"amd64"},
+	Operator: "registry.example.com/operator@sha256:" + "11", Reporter: "registry.example.com/reporter@sha256:" + "22",
+}
+
+func made(t *testing.T) (*Bundle, []*unstructured.Unstructured) {
+	t.Helper()
+	objects, err := read(filepath.Join(manifests, install.OpenShift))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Make(manifests, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, objects
+}
+
+func id(o *unstructured.Unstructured) string {
+	return fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+}
+
+func decoded(t *testing.T, raw []byte) []*unstructured.Unstructured {
+	t.Helper()
+	objects, err := install.Decode(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+// OLM drops the namespace of an object in a bundle, and ignores or rejects kinds that it does not
+// know, so an object in the wrong place is lost.
+func TestEachObjectOfTheManifestsIsInOnePlace(t *testing.T) {
+	b, objects := made(t)
+	places := map[string]int{}
+	for name, raw := range b.Files {
+		if !strings.HasPrefix(name, "bundle/manifests/") {
+			continue
+		}
+		for _, o := range decoded(t, raw) {
+			if o.GetKind() == "ClusterServiceVersion" {
+				continue
+			}
+			if o.GetNamespace() != "" || !slices.Contains(carriedKinds, o.GetKind()) {
+				t.Errorf("%s has %s, which OLM does not install as it is", name, id(o))
+			}
+			o.SetNamespace(install.Namespace(install.OpenShift))
+			places[id(o)]++
+		}
+	}
+	for _, o := range append(decoded(t, b.Prerequisites), decoded(t, b.Config)...) {
+		places[id(o)]++
+	}
+	own := install.Namespace(install.OpenShift)
+	for _, key := range []string{ // the ClusterServiceVersion stands for these
+		"Deployment " + own, "ServiceAccount " + own, "Role " + own, "RoleBinding " + own, "ClusterRole ", "ClusterRoleBinding ",
+	} {
+		places[key+"/"+packageName]++
+	}
+	for _, o := range objects {
+		if places[id(o)] != 1 {
+			t.Errorf("%s is in %d places", id(o), places[id(o)])
+		}
+		delete(places, id(o))
+	}
+	if len(places) > 0 {
+		t.Errorf("objects that the manifests do not have: %v", places)
+	}
+}
+
+func TestTheDescriptionNamesWhatOLMDoesNotInstall(t *testing.T) {
+	b, _ := made(t)
+	for _, o := range append(decoded(t, b.Prerequisites), decoded(t, b.Config)...) {
+		if !strings.Contains(description, o.GetKind()+" ") && !strings.Contains(description, o.GetKind()+":") {
+			t.Errorf("the description does not name %s", id(o))
+		}
+	}
+}
+
+// In each other mode OLM gives the operator's rights in its own namespace in others too.
+func TestTheServiceVersionHasTheRightsOfTheManifests(t *testing.T) {
+	b, objects := made(t)
+	var csv struct {
+		Spec struct {
+			Version      string
+			InstallModes []struct {
+				Type      string
+				Supported bool
+			}
+			Install struct {
+				Spec struct {
+					ClusterPermissions, Permissions []struct {
+						ServiceAccountName string
+						Rules              []any
+					}
+				}
+			}
+		}
+	}
+	raw := b.Files["bundle/manifests/"+packageName+".clusterserviceversion.yaml"]
+	if err := yaml.Unmarshal(raw, &csv); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if o.GetName() != packageName || o.GetNamespace() != "" && o.GetNamespace() != install.Namespace(install.OpenShift) {
+			continue
+		}
+		rules := csv.Spec.Install.Spec.Permissions
+		switch o.GetKind() {
+		case "ClusterRole":
+			rules = csv.Spec.Install.Spec.ClusterPermissions
+		case "Role":
+		default:
+			continue
+		}
+		if len(rules) != 1 || rules[0].ServiceAccountName != install.ServiceAccount || fmt.Sprint(rules[0].Rules) != fmt.Sprint(o.Object["rules"]) {
+			t.Errorf("%s: the ClusterServiceVersion has the rights %v", id(o), rules)
+		}
+	}
+	for _, m := range csv.Spec.InstallModes {
+		if m.Supported != (m.Type == "OwnNamespace") {
+			t.Errorf("install mode %s: %t", m.Type, m.Supported)
+		}
+	}
+	text := string(raw)
+	if strings.Contains(text, "registry.invalid") || strings.Count(text, options.Reporter) != 2 || strings.Count(text, options.Operator) != 3 {
+		t.Error("an image is not that of the release")
+	}
+}
+
+// The policies come before what they bound.
+func TestPrerequisitesAreInTheOrderOfTheManifests(t *testing.T) {
+	b, objects := made(t)
+	last := -1
+	for _, o := range decoded(t, b.Prerequisites) {
+		at := slices.IndexFunc(objects, func(other *unstructured.Unstructured) bool { return id(other) == id(o) })
+		if at <= last {
+			t.Errorf("%s is too late", id(o))
+		}
+		last = at
+	}
+}
+
+func TestChannels(t *testing.T) {
+	for version, want := range map[string]string{"0.1.0": "candidate", "1.0.0-rc.1": "candidate", "1.0.0": "stable"} {
+		if got := (Options{Version: version}).channel(); got != want {
+			t.Errorf("%s: channel %s, want %s", version, got, want)
+		}
+	}
+}
