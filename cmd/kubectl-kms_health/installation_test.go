@@ -231,6 +231,9 @@ func (c *installation) files(t *testing.T, root string) map[string]string {
 			files[root+"namespaces/"+o.GetNamespace()+"/pods/"+o.GetName()+"/"+o.GetName()+".yaml"] = encode(o.Object)
 		}
 	}
+	if c.metrics != "" {
+		files[root+"kms-health/kube-apiserver.metrics"] = c.metrics
+	}
 	for place, items := range lists {
 		files[root+place+".yaml"] = encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 	}

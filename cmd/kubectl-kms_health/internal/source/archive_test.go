@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
 )
 
 // entry is a file of an archive; with a link, a symbolic one.
@@ -200,4 +203,38 @@ func zipped(t *testing.T, text string) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// Of the API server's metrics only what is about KMS is kept, and of two files the first.
+func TestTheMetricsOfAMustGatherAreReadWithItsBounds(t *testing.T) {
+	const name, line = "kms-health/kube-apiserver.metrics", doctor.MetricsPrefix + "x 1\n"
+	for _, tt := range []struct {
+		name    string
+		entries []entry
+		want    string
+		why     doctor.Why // empty: they were read
+		note    string
+	}{
+		{"none", nil, "", doctor.NotGathered, ""},
+		{"one", []entry{{name: "a/" + name, text: "other 1\n" + line}}, line, "", ""},
+		{"none about KMS", []entry{{name: name, text: "other 1\n"}}, "", "", ""},
+		{"another's", []entry{{name: "other/kube-apiserver.metrics", text: line}}, "", doctor.NotGathered, ""},
+		{"two", []entry{{name: "a/" + name, text: line}, {name: "b/" + name, text: line + line}}, line, "", "b/" + name + " has metrics of kube-apiserver, too; those of standard input/a/" + name + " count"},
+		{"a link", []entry{{name: name, link: "/etc/passwd"}}, "", doctor.Failed, "links are not followed"},
+		{"an endless line", []entry{{name: name, text: line + strings.Repeat("x", maxMetricsLine)}}, "", doctor.Failed, "skipped: "},
+		{"a broken one and a good one", []entry{{name: "a/" + name, link: "/etc/passwd"}, {name: "b/" + name, text: line}}, line, "", "links are not followed"},
+	} {
+		taken, err := Files{Paths: []string{"-"}, Objects: true, Stdin: bytes.NewReader(pack(t, true, append(layout(""), tt.entries...)...))}.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := Offline{taken}.Metrics(t.Context())
+		var u *doctor.Unread
+		if errors.As(err, &u) != (tt.why != "") || u != nil && u.Why != tt.why || string(lines) != tt.want || (lines == nil) != (tt.why != "") {
+			t.Errorf("%s: %q, %v", tt.name, lines, err)
+		}
+		if notes := strings.Join(taken.Notes, "\n"); !strings.Contains(notes, tt.note) || (notes == "") != (tt.note == "") {
+			t.Errorf("%s: %q", tt.name, notes)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"path"
 	"slices"
@@ -31,6 +32,9 @@ type Gathered struct {
 	places map[place]bool
 	broken map[place]bool  // those with a file that could not be read
 	known  map[string]bool // the kinds, namespaces and names of objects
+	// kmsMetrics are the lines about KMS of an API server's metrics; nil: there are none.
+	kmsMetrics []byte
+	metricsAt  string // the path of their file
 }
 
 func (g *Gathered) keep(o *unstructured.Unstructured) {
@@ -45,6 +49,33 @@ func (g *Gathered) keep(o *unstructured.Unstructured) {
 			g.objects = append(g.objects, o)
 		}
 	}
+}
+
+// isMetrics reports whether a file's path is that of the API server's metrics, as
+// manifests/must-gather/gather writes them.
+func isMetrics(at string) bool {
+	return path.Base(at) == "kube-apiserver.metrics" && path.Base(path.Dir(at)) == "kms-health"
+}
+
+// metrics reads the API server's metrics. Of several files the first one counts: nothing in
+// them shows which is newer.
+func (r *reading) metrics(f treeFile) error {
+	g, where := r.Gathered, place{resource: doctor.KMSMetrics.Resource}
+	if g.kmsMetrics != nil {
+		r.note("%s has metrics of kube-apiserver, too; those of %s count", printable(f.at), printable(g.metricsAt))
+		return nil
+	}
+	g.places[where], g.broken[where] = true, true
+	data, err := f.content()
+	if err != nil {
+		return err
+	}
+	lines, err := aboutKMS(bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	g.kmsMetrics, g.metricsAt, g.broken[where] = lines, f.at, false
+	return nil
 }
 
 // placeOf is what a file of a must-gather has, by its path.
@@ -102,9 +133,10 @@ func (f Offline) List(_ context.Context, resource schema.GroupVersionResource, n
 	return all, f.unread("list", resource, namespace)
 }
 
-// Metrics are in no must-gather.
+// Metrics returns the lines about KMS of the metrics of the API server that answered when
+// they were gathered. What oc adm inspect gathers has none.
 func (f Offline) Metrics(context.Context) ([]byte, error) {
-	return nil, f.unread("get", doctor.KMSMetrics, "")
+	return f.Gathered.kmsMetrics, f.unread("get", doctor.KMSMetrics, "")
 }
 
 func (f Offline) unread(verb string, resource schema.GroupVersionResource, namespace string) error {

@@ -25,6 +25,7 @@ import (
 //	namespaces/<namespace>/<group>/<resource>/<name>.yaml
 //	namespaces/<namespace>/pods/<pod>/<pod>.yaml
 //	timestamp                                                 when it began, and ended
+//	kms-health/kube-apiserver.metrics                         of manifests/must-gather/gather
 //
 // where the core group is called core. Files in other places are read too, if they have
 // an operator resource.
@@ -36,6 +37,17 @@ type treeFile struct {
 	read func() ([]byte, error) // its content; called at most once, and before the next file
 	// link is what a link names, which is never followed; empty: a file.
 	link string
+}
+
+// content reads the file, if it is one, and not too large.
+func (f treeFile) content() ([]byte, error) {
+	switch {
+	case f.link != "":
+		return nil, fmt.Errorf("is a link to %q; links are not followed", f.link)
+	case f.size > maxFile:
+		return nil, fmt.Errorf("is over %d MiB", maxFile>>20)
+	}
+	return f.read()
 }
 
 // maxParsed bounds what is parsed of a tree, in bytes.
@@ -51,6 +63,12 @@ func (r *reading) tree(root string, walk func(visit func(treeFile) error, skippe
 	err := walk(func(f treeFile) error {
 		if path.Base(f.at) == "timestamp" && f.size <= maxTimestamp && f.link == "" {
 			r.timestamp(f)
+			return nil
+		}
+		if r.Objects && isMetrics(f.at) {
+			if err := r.metrics(f); err != nil {
+				skipped(f.at, err)
+			}
 			return nil
 		}
 		if !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(f.at)) {
@@ -94,13 +112,7 @@ func (r *reading) file(f treeFile) (found int, err error) {
 			}
 		}()
 	}
-	switch {
-	case f.link != "":
-		return 0, fmt.Errorf("is a link to %q; links are not followed", f.link)
-	case f.size > maxFile:
-		return 0, fmt.Errorf("is over %d MiB", maxFile>>20)
-	}
-	data, err := f.read()
+	data, err := f.content()
 	if err != nil {
 		return 0, err
 	}
