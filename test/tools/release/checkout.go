@@ -26,10 +26,10 @@ func readCheckout(ctx context.Context, root string) (*checkout, error) {
 	c := &checkout{root: root}
 	c.commit, c.at = image.Commit(ctx, root)
 	if c.at.IsZero() {
-		return nil, errors.New("a release is made from a git clone, and this is none")
+		return nil, errors.New("git cannot read the commit, of which a release is made: see what `git log -1` prints")
 	}
 	var err error
-	if c.changes, err = c.git(ctx, "status", "--porcelain"); err != nil {
+	if c.changes, err = c.git(ctx, "status", "--porcelain", "--untracked-files=all"); err != nil {
 		return nil, err
 	}
 	// The compiler takes a file that git ignores.
@@ -55,21 +55,31 @@ func (c *checkout) git(ctx context.Context, args ...string) ([]string, error) {
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' }), nil
 }
 
-// versionPattern is that of semantic versions, with v, and without build metadata, which no image
-// tag can hold.
-var versionPattern = regexp.MustCompile(`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
+// versionPattern is that of semantic versions, with v, in lower case as in names of objects, and
+// without build metadata, which no image tag can hold.
+var versionPattern = regexp.MustCompile(`^v` + number + `\.` + number + `\.` + number + `(-` + identifier + `(\.` + identifier + `)*)?$`)
 
-// notRelease returns why a build of this version and registry is no release; empty if it is one.
-func (c *checkout) notRelease(version, registry string) []string {
+const (
+	number     = `(0|[1-9][0-9]*)`
+	identifier = `(0|[1-9][0-9]*|[0-9]*[a-z-][0-9a-z-]*)`
+)
+
+// notRelease returns why this is no release; nothing if it is one.
+func (r *release) notRelease() []string {
 	var why []string
-	if len(c.changes) > 0 {
+	if len(r.changes) > 0 {
 		why = append(why, "the checkout has changes")
 	}
-	if !slices.Contains(c.tags, version) {
-		why = append(why, fmt.Sprintf("the commit has no tag %s", version))
+	if !slices.Contains(r.tags, r.version) {
+		why = append(why, fmt.Sprintf("the commit has no tag %s", r.version))
 	}
-	if strings.HasPrefix(registry, "registry.invalid") {
+	if strings.HasPrefix(r.registry, "registry.invalid") {
 		why = append(why, "no REGISTRY is set, so the manifests name images that cannot be pulled")
+	}
+	for _, architecture := range allArchitectures {
+		if !slices.Contains(r.architectures, architecture) {
+			why = append(why, "it has no programs for "+architecture)
+		}
 	}
 	return why
 }

@@ -13,6 +13,7 @@ func TestVersions(t *testing.T) {
 	for version, valid := range map[string]bool{
 		"v1.2.3": true, "v0.1.0-rc.1": true, "v0.0.0-g0123abc": true, "v1.2.3-4-gabc-dirty": true,
 		"1.2.3": false, "v1.2": false, "v01.2.3": false, "v1.2.3+build": false, "v1.2.3/..": false, "unknown": false, "v1.2.3-": false,
+		"v1.0.0-RC1": false, "v1.0.0-rc.01": false, "v1.0.0-0": true, // names of objects are in lower case
 	} {
 		if versionPattern.MatchString(version) != valid {
 			t.Errorf("%s: want valid %t", version, valid)
@@ -40,6 +41,7 @@ func clone(t *testing.T) (root string, write func(name, content string), git fun
 		}
 	}
 	git("init", "-q")
+	git("config", "status.showUntrackedFiles", "no") // as large repositories have it
 	write("cmd/a/main.go", "package main\n")
 	write(".gitignore", "/bin/\n*_local.go\n")
 	git("add", ".")
@@ -57,22 +59,35 @@ func TestAReleaseIsATaggedCommitAndNothingElse(t *testing.T) {
 		}
 		return c
 	}
-	if why := read().notRelease("v1.2.3", "registry.example.com"); len(why) > 0 {
+	of := func(version, registry string) *release {
+		return &release{checkout: read(), version: version, registry: registry, architectures: allArchitectures}
+	}
+	if why := of("v1.2.3", "registry.example.com").notRelease(); len(why) > 0 {
 		t.Errorf("a tagged commit is no release: %v", why)
 	}
-	if why := read().notRelease("v1.2.4", "registry.example.com"); len(why) != 1 {
+	if why := of("v1.2.4", "registry.example.com").notRelease(); len(why) != 1 {
 		t.Errorf("another version than the tag's: %v", why)
 	}
-	if why := read().notRelease("v1.2.3", "registry.invalid"); len(why) != 1 {
+	if why := of("v1.2.3", "registry.invalid").notRelease(); len(why) != 1 {
 		t.Errorf("images that do not exist: %v", why)
+	}
+	part := of("v1.2.3", "registry.example.com")
+	part.architectures = []string{"amd64", "arm64", "s390x"}
+	if why := part.notRelease(); len(why) != 1 {
+		t.Errorf("without ppc64le: %v", why)
 	}
 	write("bin/program", "built")
 	if c := read(); len(c.changes) > 0 {
 		t.Errorf("an ignored folder is a change: %v", c.changes)
 	}
 	write("cmd/a/extra_local.go", "package main\n") // git ignores it, the compiler does not
-	if c := read(); !slices.Contains(c.changes, "?? cmd/a/extra_local.go") || len(c.notRelease("v1.2.3", "r")) != 1 {
+	if c := read(); !slices.Contains(c.changes, "?? cmd/a/extra_local.go") || len(of("v1.2.3", "r").notRelease()) != 1 {
 		t.Errorf("an ignored source file is no change: %v", c.changes)
+	}
+	git("clean", "-fdxq")
+	write("manifests/new.yaml", "{}\n")
+	if c := read(); !slices.Contains(c.changes, "?? manifests/new.yaml") {
+		t.Errorf("a new file is no change: %v", c.changes)
 	}
 	git("clean", "-fdxq")
 	write("cmd/a/main.go", "package main // changed\n")
@@ -82,7 +97,7 @@ func TestAReleaseIsATaggedCommitAndNothingElse(t *testing.T) {
 }
 
 func TestNoReleaseWithoutGit(t *testing.T) {
-	if _, err := readCheckout(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "git clone") {
+	if _, err := readCheckout(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "git log") {
 		t.Errorf("error %v", err)
 	}
 }

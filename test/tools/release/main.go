@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -21,12 +22,11 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	r := &release{}
+	r := &release{out: filepath.Join("bin", "release")} // which is emptied
 	flag.StringVar(&r.version, "version", "", "the version, as the tag of the commit has it")
 	flag.StringVar(&r.registry, "registry", "registry.invalid", "the part of the images' names before /kms-health-PROGRAM")
 	flag.StringVar(&r.downloads, "downloads", "https://"+module+"/releases/download", "the URL of the folder that has a folder VERSION with the archives")
-	flag.StringVar(&r.out, "out", "bin/release", "folder for the files, which is emptied first")
-	architectures := flag.String("architectures", "amd64,arm64,ppc64le,s390x", "Go's names, separated by commas")
+	architectures := flag.String("architectures", strings.Join(allArchitectures, ","), "Go's names, separated by commas")
 	dirty := flag.Bool("dirty", false, "build a checkout that has changes")
 	bundle := flag.String("bundle", "", "write the bundle alone into this folder")
 	flag.Parse()

@@ -62,7 +62,7 @@ func (r *release) writeProvenance() error {
 	source := map[string]any{
 		"uri": "git+https://" + module, "digest": map[string]string{"gitCommit": r.commit},
 	}
-	if len(r.notRelease(r.version, r.registry)) == 0 {
+	if len(r.notRelease()) == 0 {
 		source["uri"] = "git+https://" + module + "@refs/tags/" + r.version
 	}
 	return writeJSON(filepath.Join(r.out, provenanceFile), map[string]any{

@@ -189,7 +189,7 @@ func (r *release) report(w io.Writer) error {
 		fmt.Fprintf(w, "%s\n", r.images["kms-health-"+name])
 	}
 	fmt.Fprintf(w, "commit %s of %s, %s\n", r.commit, r.at.Format("2006-01-02T15:04:05Z"), r.goVersion)
-	if why := r.notRelease(r.version, r.registry); len(why) > 0 {
+	if why := r.notRelease(); len(why) > 0 {
 		fmt.Fprintf(w, "THIS IS NO RELEASE of %s:\n", r.version)
 		for _, reason := range why {
 			fmt.Fprintf(w, "  %s\n", reason)

@@ -6,6 +6,7 @@ import (
 	"debug/buildinfo"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -91,6 +92,9 @@ func (r *release) programBOM(p program) ([]linked, bom, error) {
 	info, err := buildinfo.ReadFile(p.path)
 	if err != nil {
 		return nil, bom{}, err
+	}
+	if info.GoVersion != r.goVersion {
+		return nil, bom{}, fmt.Errorf("%s was built by %s, not by %s", p.path, info.GoVersion, r.goVersion)
 	}
 	modules, err := r.licenses.linked(info)
 	if err != nil {
