@@ -14,8 +14,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
+	"github.com/kms-health/kms-health/pkg/suggest"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -90,7 +92,7 @@ Exit codes:
 		Version:       version.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          knownCommand,
 		// Without a command, print the help.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -101,5 +103,22 @@ Exit codes:
 		root.PersistentFlags().AddGoFlag(logging.Lookup(name))
 	}
 	root.AddCommand(newRun(), newRender(), newValidate(), newPrintDefaults())
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		return suggest.Flag(err, names)
+	})
 	return root
+}
+
+// knownCommand rejects an unknown command, with the one that it is similar to.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	return fmt.Errorf("unknown command %q%s", args[0], suggest.DidYouMean(args[0], names))
 }

@@ -33,6 +33,8 @@ func TestExitCodes(t *testing.T) {
 		"version":          {[]string{"--version"}, exitOK, ""},
 		"defaults":         {[]string{"print-defaults"}, exitOK, ""},
 		"unknown command":  {[]string{"walk"}, exitUsage, "kms-health-operator --help"},
+		"similar command":  {[]string{"validat"}, exitUsage, `error: unknown command "validat" (did you mean "validate"?)`},
+		"similar flag":     {[]string{"render", "--output", "x"}, exitUsage, `error: unknown flag: --output (did you mean "--output-dir"?)`},
 		"unknown flag":     {[]string{"run", "--wait"}, exitUsage, "unknown flag: --wait"},
 		"argument":         {[]string{"run", "now"}, exitUsage, "now"},
 		"broken file":      {[]string{"validate", "--config", broken}, exitFailed, "apiVersion: Required value"},

@@ -45,15 +45,9 @@ What is made depends on the target's delivery and on --pod:
 			if o.Config, err = readConfig(config, cmd.InOrStdin()); err != nil {
 				return err
 			}
-			if err := o.Config.UseImage(image); err != nil {
-				return err
-			}
 			openShift, err := process.ParseOpenShift(os.Getenv(process.OpenShiftVariable))
 			o.OpenShift = openShift != nil && *openShift
-			if err != nil {
-				return err
-			}
-			return o.Run(cmd.OutOrStdout())
+			return o.Run(cmd.OutOrStdout(), err, o.Config.UseImage(image))
 		}),
 	}
 	addRenderFlags(cmd, &config, &image, &o)
@@ -73,6 +67,5 @@ func addRenderFlags(cmd *cobra.Command, config, image *string, o *render.Options
 	f.StringVar(image, "image", os.Getenv(imageVariable), "the reporter's `image`, where the file names none")
 	f.StringVar(&o.HostFolder, "host-folder", "/etc/kubernetes/kms-health", "the `folder` on the node for a static pod's files")
 	f.StringVar(&o.Folder, "output-dir", "", "the `folder` to write to; files of the same names are replaced")
-	_ = cmd.MarkFlagRequired("output-dir")
 	_ = cmd.MarkFlagDirname("output-dir")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/reporter"
+	"github.com/kms-health/kms-health/pkg/suggest"
 )
 
 const (
@@ -89,10 +90,12 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	o.help = about + fs.FlagUsagesWrapped(96)
 
 	if err := fs.Parse(args); err != nil {
-		return o, err
+		var names []string
+		fs.VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		return o, suggest.Flag(err, names)
 	}
 	if fs.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q: only flags are read", fs.Arg(0))
+		return o, fmt.Errorf("unexpected argument %q: only flags are read, such as --config FILE", fs.Arg(0))
 	}
 	modes := count(o.once, o.validate, o.printDefaults, o.version)
 	if modes > 1 || modes == 1 && o.output != "" {

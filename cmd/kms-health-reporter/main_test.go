@@ -41,6 +41,7 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 		want string
 	}{
 		"unknown flag":  {[]string{"--intervall=5s"}, "unknown flag: --intervall"},
+		"similar flag":  {[]string{"--confg=a"}, `error: unknown flag: --confg (did you mean "--config"?)`},
 		"argument":      {[]string{"config.yaml"}, `unexpected argument "config.yaml"`},
 		"node":          {[]string{"--node-name=NODE_NAME"}, `--node-name (or $KMS_HEALTH_NODE): "NODE_NAME" is not the name of a node`},
 		"two modes":     {[]string{"--once", "--validate"}, "exclude each other"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/suggest"
 )
 
 // operatorNamespaces are the namespaces of the shipped manifests.
@@ -82,7 +83,7 @@ func (o *options) outputFlag(cmd *cobra.Command, formats ...string) {
 	check := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if o.output != "" && !slices.Contains(formats, o.output) {
-			return fmt.Errorf("--output: %q is none of %s%s", o.output, strings.Join(formats, ", "), didYouMean(o.output, formats))
+			return fmt.Errorf("--output: %q is none of %s%s", o.output, strings.Join(formats, ", "), suggest.DidYouMean(o.output, formats))
 		}
 		if check != nil {
 			return check(cmd, args)
@@ -109,7 +110,7 @@ func (o *options) validate(*cobra.Command, []string) error {
 		}
 		if !slices.Contains(operatorcr.Plurals(), t) {
 			names := append(slices.Clone(operatorcr.Plurals()), slices.Sorted(maps.Keys(shipped))...)
-			return fmt.Errorf("--target: %q is none of %s%s", t, strings.Join(operatorcr.Plurals(), ", "), didYouMean(t, names))
+			return fmt.Errorf("--target: %q is none of %s%s", t, strings.Join(operatorcr.Plurals(), ", "), suggest.DidYouMean(t, names))
 		}
 	}
 	if o.timeout <= 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/suggest"
 )
 
 func newStatus(e environment) *cobra.Command {
@@ -102,7 +103,7 @@ func known(s *view.Status, nodes []string) error {
 		if len(have) == 0 {
 			return fmt.Errorf("node %q: no node has reported anything", node)
 		}
-		return fmt.Errorf("node %q is not known here%s; known are %s", node, didYouMean(node, have), listed(have))
+		return fmt.Errorf("node %q is not known here%s; known are %s", node, suggest.DidYouMean(node, have), listed(have))
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func decode[T any](data []byte, kind string, setDefaults func(*T, presence), val
 	if err != nil {
 		return nil, fmt.Errorf("the file %w", err)
 	}
-	found := &mistakes{}
+	found := &mistakes{source: source{data, document}}
 	if checkKind(document, kind, found); len(found.errs) > 0 {
 		return nil, found.err()
 	}
@@ -103,8 +103,9 @@ const maxMistakes = 50
 
 // mistakes collects as many as are reported, and counts the others.
 type mistakes struct {
-	errs field.ErrorList
-	more int
+	errs   field.ErrorList
+	more   int
+	source source
 }
 
 func (m *mistakes) add(e *field.Error) {

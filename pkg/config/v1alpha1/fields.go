@@ -2,7 +2,9 @@ package v1alpha1
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +13,8 @@ import (
 	"go.yaml.in/yaml/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kms-health/kms-health/pkg/suggest"
 )
 
 // checkFields compares a parsed value with the type it is meant for, and reports every
@@ -115,7 +119,8 @@ func (m *mistakes) checkMap(path *field.Path, s yaml.MapSlice, t reflect.Type) a
 		return nil
 	}
 	kept := make(map[string]any, len(s))
-	m.eachKey(path, s, func(key string, value any) {
+	m.eachKey(path, s, func(key string, item *yaml.MapItem) {
+		value := item.Value
 		if value == nil {
 			value = ""
 		}
@@ -134,11 +139,12 @@ func (m *mistakes) checkStruct(path *field.Path, s yaml.MapSlice, t reflect.Type
 	addFields(known, t)
 	kept := make(map[string]any, len(known))
 	seen := make(map[string]bool, len(known))
-	m.eachKey(path, s, func(name string, value any) {
+	m.eachKey(path, s, func(name string, item *yaml.MapItem) {
+		value := item.Value
 		f, ok := known[name]
 		switch {
 		case !ok && !m.full():
-			m.add(unknownField(child(path, name), value, name, known))
+			m.add(m.unknownField(child(path, name), item, name, known))
 		case seen[name] && !m.full():
 			m.add(field.Duplicate(child(path, name), short(value)))
 		case ok && !seen[name]:
@@ -158,24 +164,26 @@ func (m *mistakes) checkStruct(path *field.Path, s yaml.MapSlice, t reflect.Type
 }
 
 // eachKey calls f with every key that is a string.
-func (m *mistakes) eachKey(path *field.Path, s yaml.MapSlice, f func(key string, value any)) {
-	for _, item := range s {
+func (m *mistakes) eachKey(path *field.Path, s yaml.MapSlice, f func(key string, item *yaml.MapItem)) {
+	for i := range s {
+		item := &s[i]
 		if key, ok := item.Key.(string); ok {
-			f(key, item.Value)
+			f(key, item)
 		} else if !m.full() {
 			m.add(field.Invalid(child(path, short(item.Key)), short(item.Key), "a key must be a string"))
 		}
 	}
 }
 
-func unknownField(path *field.Path, value any, name string, known map[string]reflect.StructField) *field.Error {
+func (m *mistakes) unknownField(path *field.Path, item *yaml.MapItem, name string, known map[string]reflect.StructField) *field.Error {
 	detail := "unknown field"
-	for candidate := range known {
-		if strings.EqualFold(candidate, name) {
-			detail += fmt.Sprintf(", did you mean %q?", candidate)
-		}
+	if line := m.source.lineOf(item); line > 0 {
+		detail += fmt.Sprintf(" in line %d", line)
 	}
-	return field.Invalid(path, short(value), detail)
+	if len(name) <= maxNamed {
+		detail += suggest.DidYouMean(name, slices.Sorted(maps.Keys(known)))
+	}
+	return field.Invalid(path, short(item.Value), detail)
 }
 
 // addFields collects a struct's fields by their names in the file.

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,8 +20,13 @@ type Options struct {
 	Folder string
 }
 
-// Run makes the files, and prints the path of each with its note.
-func (o Options) Run(out io.Writer) error {
+// Run makes the files, and prints the path of each with its note. problems are those found
+// before: all that is missing is reported at once.
+func (o Options) Run(out io.Writer, problems ...error) error {
+	if o.Folder == "" {
+		problems = append(problems, errors.New("--output-dir: is empty, must be the folder to write to"))
+	}
+	unreadable := len(problems)
 	for path, data := range map[string]*[]byte{
 		o.EncryptionConfigFile: &o.EncryptionConfig, o.PodFile: &o.Pod, o.APIServerFile: &o.APIServer, o.CAFile: &o.CA,
 	} {
@@ -29,9 +35,16 @@ func (o Options) Run(out io.Writer) error {
 		}
 		content := filewatch.Read(path, v1alpha1.MaxFileSize)
 		if content.Err != nil {
-			return content.Err
+			problems = append(problems, content.Err)
 		}
 		*data = content.Data
+	}
+	if unreadable == len(problems) {
+		_, _, err := o.check()
+		problems = append(problems, err)
+	}
+	if err := errors.Join(problems...); err != nil {
+		return err
 	}
 	files, err := Render(o.Input)
 	if err != nil {

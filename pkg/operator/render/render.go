@@ -63,22 +63,9 @@ type File struct {
 
 // Render makes the files.
 func Render(in Input) ([]File, error) {
-	t, err := in.target()
+	t, pod, err := in.check()
 	if err != nil {
 		return nil, err
-	}
-	pod, err := readPod(in.Pod)
-	if err != nil {
-		return nil, err
-	}
-	if err := in.checkCA(pod); err != nil {
-		return nil, err
-	}
-	switch {
-	case t.Delivery == v1alpha1.DeliveryCompanion && pod.pod == nil:
-		return nil, fmt.Errorf("--pod: delivery Companion of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
-	case t.Delivery == v1alpha1.DeliveryDeployment && pod.deployment == nil && !pod.static():
-		return nil, fmt.Errorf("--pod: delivery Deployment of target %s needs the Deployment's manifest", t.Name)
 	}
 	w, err := in.snapshot(t, pod)
 	if err != nil {
@@ -95,6 +82,34 @@ func Render(in Input) ([]File, error) {
 		return nil, fmt.Errorf("target %s: %s: %s", t.Name, plan.Status.Reason, plan.Status.Message)
 	}
 	return in.files(w, plan)
+}
+
+// check reports all that is missing at once.
+func (in *Input) check() (*v1alpha1.Target, pod, error) {
+	t, noTarget := in.target()
+	p, noPod := readPod(in.Pod)
+	missing := []error{noTarget, noPod}
+	add := func(format string, values ...any) { missing = append(missing, fmt.Errorf(format, values...)) }
+	if t != nil && noPod == nil {
+		switch {
+		case t.Delivery == v1alpha1.DeliveryCompanion && p.pod == nil:
+			add("--pod: delivery Companion of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
+		case t.Delivery == v1alpha1.DeliveryDeployment && p.deployment == nil && !p.static():
+			add("--pod: delivery Deployment of target %s needs the Deployment's manifest", t.Name)
+		case p.static() && in.HostFolder == "":
+			add("--host-folder: is empty, must be the folder on the node where the reporter's files will be")
+		}
+	}
+	switch {
+	case t != nil && len(in.EncryptionConfig) > 0 && t.Plugins != nil:
+		add("--encryption-config: target %s names its plugins itself, in `plugins` of the configuration: give one of the two", t.Name)
+	case t != nil && len(in.EncryptionConfig) == 0 && t.Plugins == nil:
+		add("--encryption-config: target %s names no plugins itself: give the API server's EncryptionConfiguration", t.Name)
+	}
+	if noPod == nil {
+		missing = append(missing, in.checkCA(p))
+	}
+	return t, p, errors.Join(missing...)
 }
 
 // checkCA refuses what is no CA: it goes into files that anybody may read.
@@ -186,10 +201,7 @@ func (in *Input) snapshot(t *v1alpha1.Target, p pod) (*delivery.Snapshot, error)
 	if p.pod != nil {
 		w.Pods = append(w.Pods, p.pod)
 	}
-	switch {
-	case len(in.EncryptionConfig) > 0 && t.Plugins != nil:
-		return nil, fmt.Errorf("--encryption-config: target %s names its plugins itself, in `plugins` of the configuration: give one of the two", t.Name)
-	case len(in.EncryptionConfig) > 0:
+	if len(in.EncryptionConfig) > 0 {
 		config, err := encryption.Parse(in.EncryptionConfig, t.EncryptionConfig.KeyIDs)
 		if err != nil {
 			return nil, fmt.Errorf("--encryption-config: %w", err)
@@ -201,8 +213,6 @@ func (in *Input) snapshot(t *v1alpha1.Target, p pod) (*delivery.Snapshot, error)
 		if len(config.Plugins) == 0 {
 			return nil, noPlugins(config)
 		}
-	case t.Plugins == nil:
-		return nil, fmt.Errorf("target %s names no plugins itself: give its --encryption-config", t.Name)
 	}
 	var profile *configv1.TLSSecurityProfile
 	if len(in.APIServer) > 0 {
@@ -312,9 +322,6 @@ const caFile = "ca.crt"
 func (in *Input) staticPod(w *delivery.Snapshot) ([]File, error) {
 	t := w.Target
 	t.Delivery, t.Credentials = v1alpha1.DeliveryExternal, v1alpha1.CredentialsClientCertificate
-	if in.HostFolder == "" {
-		return nil, errors.New("--host-folder: is empty, must be the folder on the node where the reporter's files will be")
-	}
 	plugins := t.Plugins
 	if w.Encryption != nil {
 		plugins = w.Encryption.Live.Plugins
@@ -361,11 +368,13 @@ func (in *Input) staticPod(w *delivery.Snapshot) ([]File, error) {
 	if destination != nil {
 		all = []File{crd(), {fmt.Sprintf("15-kmshealth-%s.yaml", t.Name), manifest([]*unstructured.Unstructured{destination}), "apply it: where the reports are"}}
 	}
-	return append(all, []File{
+	all = append(all, []File{
 		{"10-policy.yaml", manifest(policy), "apply it: what the reporters' identity may write"},
 		{"20-identity.yaml", manifest(identity), "apply it: what the user system:kms-health-reporter may do"},
 		{"host/config/config.yaml", file, "goes to " + in.HostFolder + "/config/config.yaml on each node"},
 		{"host/config/kubeconfig", kubeconfig, "goes to " + in.HostFolder + "/config/kubeconfig on each node; the client certificate to " + in.HostFolder + "/credentials/client/tls.crt and tls.key" + alsoCA(in.CA)},
 		{"static-pod.yaml", injected, "takes the place of the API server's manifest, last"},
-	}...), nil
+	}...)
+	slices.SortStableFunc(all, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
 }

@@ -1,6 +1,8 @@
 package render
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,6 +136,50 @@ func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 	}
 }
 
+func TestAllThatIsMissingIsReportedAtOnce(t *testing.T) {
+	in := input(t, "openshift-apiserver") // delivery Deployment
+	in.EncryptionConfig, in.CA = nil, nil
+	want := []string{"image", "--output-dir: ", "--pod: ", "--encryption-config: ", "--ca-file: "}
+	err := Options{Input: in}.Run(io.Discard, nil, errors.New("image"))
+	if err == nil {
+		t.Fatal("nothing is missing")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("%q", lines)
+	}
+	for i := range want {
+		if !strings.HasPrefix(lines[i], want[i]) {
+			t.Errorf("%q does not begin with %q", lines[i], want[i])
+		}
+	}
+}
+
+// Where the object that gets the reports is not OpenShift's, its CRD comes first.
+func TestKMSHealthIsRenderedWithItsCRD(t *testing.T) {
+	for name, pod := range map[string][]byte{"DaemonSet": nil, "static pod": testdata(t, "static-pod.yaml")} {
+		in := input(t, "kube-apiserver")
+		in.Config.Targets[0].Resource, in.Pod = v1alpha1.ResourceKMSHealths, pod
+		files, err := Render(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := names(files); !strings.HasPrefix(got, "00-crd.yaml ") || !strings.Contains(got, " 15-kmshealth-kube-apiserver.yaml ") {
+			t.Errorf("%s: %s", name, got)
+		}
+		file := "host/config/config.yaml"
+		if pod == nil {
+			file = "30-configmap-kms-health-reporter-kube-apiserver-3940a7a9b1.yaml"
+		}
+		if text := find(t, files, file); !strings.Contains(text, "resource: kmshealths") || !strings.Contains(text, "name: kube-apiserver") {
+			t.Errorf("%s: %s", name, text)
+		}
+		if role := find(t, files, "20-identity.yaml"); !strings.Contains(role, "kmshealths/status") {
+			t.Errorf("%s: %s", name, role)
+		}
+	}
+}
+
 func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Input)
@@ -141,7 +187,7 @@ func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
 	}{
 		"which target":   {func(in *Input) { in.Target = "" }, "name one of them by --target: kube-apiserver, openshift-apiserver"},
 		"no such target": {func(in *Input) { in.Target = "x" }, `--target: the configuration has no "x"`},
-		"no plugins":     {func(in *Input) { in.EncryptionConfig = nil }, "give its --encryption-config"},
+		"no plugins":     {func(in *Input) { in.EncryptionConfig = nil }, "--encryption-config: target kube-apiserver names no plugins itself"},
 		"plugins twice":  {func(in *Input) { in.Config.Targets[0].Plugins = []v1alpha1.Plugin{} }, "--encryption-config: target kube-apiserver names its plugins itself, in `plugins`"},
 		"garbage":        {func(in *Input) { in.EncryptionConfig = []byte("garbage") }, "--encryption-config: "},
 		"no kms": {func(in *Input) {

@@ -30,11 +30,11 @@ var rules = []rule{
 	{of: module + "/pkg/reporter", forbids: []string{module + "/pkg/operator"}},
 
 	// What both import, and others may import, imports nothing of this project.
-	{of: module + "/pkg/config", forbids: []string{module}, allows: []string{module + "/pkg/config"}},
+	{of: module + "/pkg/config", forbids: []string{module}, allows: []string{module + "/pkg/config", module + "/pkg/suggest"}},
 	{of: module + "/pkg/health", forbids: []string{module}, allows: []string{module + "/pkg/health"}},
 
 	// Operators that own their pods import podspec, and the file's types with it.
-	{of: module + "/pkg/podspec", forbids: []string{module}, allows: []string{module + "/bindata", module + "/pkg/config", module + "/pkg/podspec"}},
+	{of: module + "/pkg/podspec", forbids: []string{module}, allows: []string{module + "/bindata", module + "/pkg/config", module + "/pkg/podspec", module + "/pkg/suggest"}},
 	{of: module + "/bindata", forbids: []string{module}, allows: []string{module + "/bindata"}},
 
 	// So do readers of reports the roll-up.
@@ -42,6 +42,7 @@ var rules = []rule{
 	{of: module + "/pkg/operatorcr", forbids: []string{module}, allows: []string{module + "/pkg/applybody", module + "/pkg/health", module + "/pkg/operatorcr"}},
 	{of: module + "/pkg/rollup", forbids: []string{module}, allows: []string{module + "/pkg/applybody", module + "/pkg/health", module + "/pkg/operatorcr", module + "/pkg/rollup"}},
 
+	{of: module + "/pkg/suggest", forbids: []string{module}, allows: []string{module + "/pkg/suggest"}},
 	{of: module + "/pkg/serverclock", forbids: []string{module}, allows: []string{module + "/pkg/serverclock"}},
 
 	// An admin's tool judges by itself.

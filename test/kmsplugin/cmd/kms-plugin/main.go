@@ -39,7 +39,7 @@ Usage:
 func main() {
 	err := run(os.Args[1:])
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
-		_, _ = fmt.Fprintln(os.Stderr, "kms-plugin:", err)
+		_, _ = fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
