@@ -45,6 +45,9 @@ type Options struct {
 	Inertia time.Duration
 }
 
+// LeaseName is the name of the Lease, in the operator's namespace.
+const LeaseName = "kms-health-operator"
+
 // firstLook is how long an operator that has just started waits for what it reports of
 // its targets: until then its ClusterOperator stays as it was.
 const firstLook = 30 * time.Second
@@ -152,12 +155,18 @@ func (o *Operator) observe() (in clusteroperator.Input, related []clusteroperato
 	return in, o.related(targets), known && o.deliveries.IsOpenShift() && (!unknown || o.Clock.Since(o.began) > firstLook)
 }
 
-// related are the objects that show what the operator does.
+// related are the objects that show what the operator does, for `oc adm inspect`. It also
+// gathers all of config.openshift.io, and most of what is in a namespace, but no Lease.
 func (o *Operator) related(targets []v1alpha1.Target) []clusteroperator.Object {
 	all := []clusteroperator.Object{
 		{Resource: source.Namespaces.Resource, Name: o.Namespace},
-		{Group: source.Policies.Group, Resource: source.Policies.Resource, Name: manifests.PolicyName},
-		{Group: source.PolicyBindings.Group, Resource: source.PolicyBindings.Resource, Name: manifests.PolicyName},
+		{Group: "coordination.k8s.io", Resource: "leases", Namespace: o.Namespace, Name: LeaseName},
+	}
+	for _, name := range manifests.Policies {
+		all = append(all,
+			clusteroperator.Object{Group: source.Policies.Group, Resource: source.Policies.Resource, Name: name},
+			clusteroperator.Object{Group: source.PolicyBindings.Group, Resource: source.PolicyBindings.Resource, Name: name},
+		)
 	}
 	for _, t := range targets {
 		destination := operatorcr.ForTarget(string(t.Resource), t.Name)

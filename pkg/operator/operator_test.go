@@ -2,16 +2,27 @@ package operator
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/clusteroperator"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // The alert on an absent operator rests on it. A replica that has not been elected exports
@@ -44,5 +55,61 @@ func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
 	expect(0)
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 		t.Error(problems, err)
+	}
+}
+
+// Until the operator has run, the ClusterOperator of the manifests names what it will name for
+// the shipped targets, except for what it makes itself.
+func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
+	text, err := os.ReadFile("../../manifests/openshift/0000_50_kms-health-operator_12_clusteroperator.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shipped struct {
+		Status struct{ RelatedObjects []clusteroperator.Object }
+	}
+	if err := yaml.Unmarshal(text, &shipped); err != nil {
+		t.Fatal(err)
+	}
+	c, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &Operator{Options: Options{Options: delivery.Options{Namespace: "openshift-kms-health"}}}
+	related := slices.DeleteFunc(o.related(c.Targets), func(o clusteroperator.Object) bool { return o.Group == source.ClusterRoles.Group })
+	if diff := cmp.Diff(related, shipped.Status.RelatedObjects); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTheRelatedPoliciesAreThoseOfTheManifests(t *testing.T) {
+	var shipped []string
+	for _, folder := range []string{"common", "openshift"} {
+		paths, err := filepath.Glob("../../manifests/" + folder + "/*policy.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for document := range strings.SplitSeq(string(text), "\n---\n") {
+				var o metav1.PartialObjectMetadata
+				if err := yaml.Unmarshal([]byte(document), &o); err != nil {
+					t.Fatal(err)
+				}
+				shipped = append(shipped, o.Kind+" "+o.Name)
+			}
+		}
+	}
+	var named []string
+	for _, name := range manifests.Policies {
+		named = append(named, "ValidatingAdmissionPolicy "+name, "ValidatingAdmissionPolicyBinding "+name)
+	}
+	slices.Sort(shipped)
+	slices.Sort(named)
+	if diff := cmp.Diff(named, shipped); diff != "" {
+		t.Error(diff)
 	}
 }

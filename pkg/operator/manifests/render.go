@@ -53,6 +53,13 @@ type APIServerPod struct {
 // PolicyName is the name of the reporters' admission policy, and of its binding.
 const PolicyName = "kms-health-reporter"
 
+// Policies are the names of the admission policies of an installation on OpenShift, and of
+// their bindings. Components add others.
+var Policies = []string{
+	PolicyName, "kms-health-reporter-rights", "kms-health-pods",
+	"kms-health-operator-configmaps", "kms-health-operator-roles", "kms-health-operator-status",
+}
+
 // Policy bounds what the reporters' identities may write. It is the same for all
 // targets, and is installed with the operator.
 func Policy() ([]*unstructured.Unstructured, error) {

@@ -27,9 +27,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
-// leaseName is the name of the Lease, in the operator's namespace.
-const leaseName = "kms-health-operator"
-
 // Run runs the operator until ctx ends, which is no error. Neither the configuration
 // file nor the API server need be there at its start.
 func Run(ctx context.Context, o Options) error {
@@ -120,7 +117,7 @@ func lead(ctx context.Context, o Options, config *rest.Config, work func(context
 		work(ctx)
 		return nil
 	}
-	lock, err := leader.NewLock(config, o.Namespace, leaseName, o.Pod)
+	lock, err := leader.NewLock(config, o.Namespace, operator.LeaseName, o.Pod)
 	if err != nil {
 		return err
 	}

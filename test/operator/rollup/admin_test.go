@@ -29,7 +29,7 @@ import (
 // What an administrator sees by kubectl: the ClusterOperator's columns, what it
 // names, and the table of kubectl kms-health with its exit code.
 func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
-	op := fixture.NewOperator(t, "--degraded-inertia=2s")
+	op := fixture.NewOperator(t, "--degraded-inertia=2s", "--leader-elect=true")
 	kubectl := newKubectl(t)
 	if out, code := kubectl("kms-health", "status"); code != 2 {
 		t.Errorf("nothing is reported: exit code %d\n%s", code, out)
