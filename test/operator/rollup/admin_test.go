@@ -106,7 +106,7 @@ func newKubectl(t *testing.T) func(args ...string) (output string, code int) {
 	if _, err := program.Build(dir, "kubectl-kms_health"); err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig, err := fixture.Cluster.WriteKubeconfig(filepath.Join(dir, "admin"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: fixture.Cluster.RESTConfig().BearerToken}})
+	kubeconfig, err := fixture.Cluster.WriteKubeconfig(filepath.Join(dir, "admin"), adminCredentials())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +127,10 @@ func newKubectl(t *testing.T) func(args ...string) (output string, code int) {
 		}
 		return text, cmd.ProcessState.ExitCode()
 	}
+}
+
+func adminCredentials() controlplane.Kubeconfig {
+	return controlplane.Kubeconfig{Credential: controlplane.Credential{Token: fixture.Cluster.RESTConfig().BearerToken}}
 }
 
 func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }

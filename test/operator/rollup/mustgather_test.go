@@ -1,0 +1,199 @@
+//go:build integration
+
+package rollup
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+const repository = "../../.."
+
+// A must-gather of a real API server has the findings of its cluster: of a healthy one, by
+// the command of the documentation, and of one with five faults, by the script itself.
+func TestAMustGatherHasTheFindingsOfItsCluster(t *testing.T) {
+	plugin := encryptedCluster(t)
+	op := fixture.NewOperator(t, "--degraded-inertia=2s", "--leader-elect=true")
+	kubectl := newKubectl(t)
+	reporters := startReporting(t, op, nil)
+	op.Configure(fixture.Every("1s", apiservers.Kube.Target()))
+	fixture.AwaitClusterOperator(t, "True False False True")
+	if code := expectSameFindings(t, kubectl, documentedCommand(t), "-c"); code != 0 {
+		t.Errorf("a healthy cluster: exit code %d", code)
+	}
+
+	if err := reporters[1].plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
+		t.Fatal(err)
+	}
+	reporters[2].kill(t)
+	failCalls(t, plugin, kubectl)
+	op.Configure(fixture.Every("2s", apiservers.Kube.Target()))
+	fixture.AwaitClusterOperator(t, "True False True False")
+	if out, code := kubectl("scale", "-n", fixture.Namespace, "deployment/kms-health-operator", "--replicas=0"); code != 0 {
+		t.Fatal(out)
+	}
+	if code := expectSameFindings(t, kubectl, "manifests/must-gather/gather"); code != 1 {
+		t.Errorf("five faults: exit code %d", code)
+	}
+	if err := reporters[1].plugin.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	removeTarget(t, op, reporters)
+}
+
+// failCalls makes calls of the API server's own plugin fail, until its metrics show it. The
+// API server calls Status for /healthz, once in a while.
+func failCalls(t *testing.T, plugin *kmsplugin.Plugin, kubectl func(...string) (string, int)) {
+	t.Helper()
+	if err := plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultRPCError, Args: []string{"Unavailable"}}); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Eventually(t, "the API server counts a call that failed", func() error {
+		_, _ = kubectl("get", "--raw", "/healthz/kms-providers")
+		if metrics, _ := kubectl("get", "--raw", "/metrics"); !strings.Contains(metrics, `grpc_status_code="Unavailable"`) {
+			return errors.New("none")
+		}
+		return nil
+	})
+	if err := plugin.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// documentedCommand is that of the page about must-gathers, which oc runs in a pod.
+func documentedCommand(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(repository, "docs/operate/must-gather.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(page)) {
+		if command := strings.TrimSpace(line); strings.HasPrefix(line, "    oc adm must-gather -- ") {
+			return command
+		}
+	}
+	t.Fatal("the page has no command")
+	return ""
+}
+
+// expectSameFindings compares the doctor of the cluster with that of its must-gather, and
+// returns its exit code. The cluster's counters grow: what was gathered while they did is
+// gathered again.
+func expectSameFindings(t *testing.T, kubectl func(...string) (string, int), command string, flags ...string) (code int) {
+	t.Helper()
+	var offline int
+	fixture.Eventually(t, "the findings of a must-gather are those of its cluster", func() error {
+		before, _ := diagnose(t, kubectl)
+		dir := gather(t, os.Getenv("KUBEBUILDER_ASSETS")+"/kubectl", append(flags, command)...)
+		gathered, ofGathered := diagnose(t, kubectl, "--from-file", packed(t, dir))
+		live, ofLive := diagnose(t, kubectl)
+		code, offline = ofLive, ofGathered
+		if diff := cmp.Diff(before, live); diff != "" {
+			return fmt.Errorf("the cluster changes: %s", diff)
+		}
+		if diff := cmp.Diff(live, gathered); diff != "" {
+			return fmt.Errorf("%s", diff)
+		}
+		expectNoSecret(t, dir)
+		if failed := read(t, filepath.Join(dir, "kms-health/incomplete.txt")); failed != "metrics in Prometheus\n" { // there is none
+			t.Errorf("incomplete: %q", failed)
+		}
+		if version := read(t, filepath.Join(dir, "version")); !strings.HasPrefix(version, "kms-health\n") || strings.Count(version, "\n") != 2 {
+			t.Errorf("version: %q", version)
+		}
+		t.Logf("%d findings: %+v", len(live), live)
+		return nil
+	})
+	if code != offline {
+		t.Errorf("exit codes %d, and %d of the must-gather", code, offline)
+	}
+	return code
+}
+
+// diagnose runs the doctor.
+func diagnose(t *testing.T, kubectl func(...string) (string, int), args ...string) (findings []map[string]any, code int) {
+	t.Helper()
+	out, code := kubectl(append([]string{"kms-health", "doctor", "-o", "json"}, args...)...)
+	var d struct{ Findings []map[string]any }
+	if err := json.NewDecoder(strings.NewReader(out)).Decode(&d); err != nil {
+		t.Fatalf("%d, %v: %s", code, err, out)
+	}
+	return d.Findings, code
+}
+
+// gather runs bash with these arguments and the stand-in for oc, and returns the folder.
+func gather(t *testing.T, kubectl string, args ...string) string {
+	t.Helper()
+	path, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "must-gather")
+	kubeconfig, err := fixture.Cluster.WriteKubeconfig(t.TempDir(), adminCredentials())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", args...)
+	cmd.Dir = repository
+	cmd.Env = append(os.Environ(), "PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"), "KUBECTL="+kubectl, "KUBECONFIG="+kubeconfig, "MUST_GATHER_DIR="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+// packed is a tar.gz of a folder.
+func packed(t *testing.T, dir string) string {
+	t.Helper()
+	file := dir + ".tar.gz"
+	if out, err := exec.CommandContext(t.Context(), "tar", "-czf", file, "-C", filepath.Dir(dir), filepath.Base(dir)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return file
+}
+
+func expectNoSecret(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.Contains(read(t, path), "kind: Secret") {
+			t.Errorf("%s has a Secret", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Whatever fails is named, the others are tried, and oc adm must-gather sees no failure.
+func TestAMustGatherOfNothingNamesWhatFailed(t *testing.T) {
+	dir := gather(t, "false", "manifests/must-gather/gather")
+	if failed := read(t, filepath.Join(dir, "kms-health/incomplete.txt")); strings.Count(failed, "\n") != 12 || !strings.Contains(failed, "metrics of kube-apiserver\n") {
+		t.Errorf("%q", failed)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kms-health/kube-apiserver.metrics")); err == nil {
+		t.Error("metrics that could not be read are there")
+	}
+}
