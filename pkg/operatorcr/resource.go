@@ -84,7 +84,11 @@ func (r Resource) String() string {
 	if r.Group != "" {
 		name += "." + r.Group
 	}
-	return name + "/" + r.Name
+	name += "/" + r.Name
+	if r.Namespace != "" {
+		name += " -n " + r.Namespace
+	}
+	return name
 }
 
 // StatusPath are the elements of the URL of the object's status.

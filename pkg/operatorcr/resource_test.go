@@ -21,7 +21,7 @@ func TestObjectIsNamedTheSameInEveryPlace(t *testing.T) {
 		},
 		{
 			Resource{Group: "example.com", Version: "v1", Plural: "things", Kind: "Thing", Namespace: "ns", Name: "a"}, "apis/example.com/v1/namespaces/ns/things/a/status",
-			`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a","namespace":"ns"},"status":{"conditions":null}}`, "things.example.com/a",
+			`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a","namespace":"ns"},"status":{"conditions":null}}`, "things.example.com/a -n ns",
 		},
 		{
 			Resource{Version: "v1", Plural: "nodes", Kind: "Node", Name: "a"}, "api/v1/nodes/a/status",

@@ -35,7 +35,8 @@ const (
 	Unauthorized Kind = "unauthorized"
 	// Forbidden is 403: the reporter has no permission.
 	Forbidden Kind = "forbidden"
-	// NoResource is 404 for the resource type: its CRD does not exist.
+	// NoResource is 404 for the resource type: its CRD does not exist, or its objects are in
+	// namespaces and the configured one is not.
 	NoResource Kind = "no_resource"
 	// NoObject is 404 for the object: the operator resource named cluster does not
 	// exist. The Publisher waits for it, and never creates it.

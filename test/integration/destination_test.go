@@ -1,0 +1,136 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+)
+
+// anywhere is the name of the objects that are not OpenShift's.
+const anywhere = "anywhere"
+
+// reportingTo returns a reporter that may write to the status of all objects named anywhere.
+func reportingTo(t *testing.T) *reporter {
+	t.Helper()
+	r := newReporter(t)
+	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	role, err := client.RbacV1().ClusterRoles().Create(soon(t), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "anywhere-"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*/status"}, ResourceNames: []string{anywhere}, Verbs: []string{"patch"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(soon(t), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: r.user}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.token()
+	r.plugin("1")
+	return r
+}
+
+func (r *reporter) configureObject(object string) {
+	r.t.Helper()
+	r.write([]byte(fmt.Sprintf(`apiVersion: kmshealth.openshift.io/v1alpha1
+kind: ReporterConfiguration
+probe: {interval: 1s}
+serving: {address: '%s'}
+destination: {object: {%s}, kubeconfig: %s, writeTimeout: 2s}
+plugins: [{endpoint: '%s', role: Write}]
+`, r.serving, object, filepath.Join(r.credentialDir(), controlplane.KubeconfigFile), r.endpoint("1"))))
+}
+
+// reportsTo waits until the status of an object has the reporter's condition.
+func (r *reporter) reportsTo(gvr schema.GroupVersionResource, inNamespace string) {
+	r.t.Helper()
+	eventually(r.t, "it reports to "+gvr.Resource, func() bool {
+		u, err := administrator(r.t).Resource(gvr).Namespace(inNamespace).Get(soon(r.t), anywhere, metav1.GetOptions{})
+		return err == nil && len(entriesOf(conditionIn(u, health.ConditionType(r.node)))) == 1
+	})
+}
+
+// kmsHealthCRD is the shipped CRD, or one like it.
+func kmsHealthCRD(t *testing.T, replace ...string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../manifests/kubernetes/crd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "crd.yaml")
+	if err := os.WriteFile(path, []byte(strings.NewReplacer(replace...).Replace(string(text))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func create(t *testing.T, gvr schema.GroupVersionResource, kind, inNamespace string) {
+	t.Helper()
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": gvr.GroupVersion().String(), "kind": kind, "metadata": map[string]any{"name": anywhere}}}
+	if _, err := administrator(t).Resource(gvr).Namespace(inNamespace).Create(soon(t), o, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDestinationWhoseCRDAndObjectComeLaterIsAwaited(t *testing.T) {
+	r := reportingTo(t)
+	r.configureObject("group: kmshealth.openshift.io, version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: " + anywhere)
+	r.start()
+	r.writes("Condition", "no_resource")
+	if err := cluster.InstallCRDs(soon(t), kmsHealthCRD(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.writes("Condition", "no_object")
+	gvr := schema.GroupVersionResource{Group: "kmshealth.openshift.io", Version: "v1alpha1", Resource: "kmshealths"}
+	create(t, gvr, "KMSHealth", "")
+	r.reportsTo(gvr, "")
+}
+
+func TestDestinationInANamespace(t *testing.T) {
+	gvr := schema.GroupVersionResource{Group: "example.com", Version: "v1alpha1", Resource: "kmshealths"}
+	if err := cluster.InstallCRDs(soon(t), kmsHealthCRD(t, "kmshealth.openshift.io", gvr.Group, "scope: Cluster", "scope: Namespaced")); err != nil {
+		t.Fatal(err)
+	}
+	create(t, gvr, "KMSHealth", "default")
+	r := reportingTo(t)
+	const object = "group: example.com, version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: " + anywhere
+	r.configureObject(object) // without its namespace
+	r.start()
+	r.writes("Condition", "no_resource")
+	r.configureObject(object + ", namespace: default")
+	r.reportsTo(gvr, "default")
+}
+
+func TestDestinationOfTheCoreGroup(t *testing.T) {
+	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CoreV1().Nodes().Create(soon(t), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: anywhere}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r := reportingTo(t)
+	r.configureObject("version: v1, resource: nodes, kind: Node, name: " + anywhere)
+	r.start()
+	r.reportsTo(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "")
+}
