@@ -3,6 +3,8 @@
 package manifests
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -23,9 +25,16 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// docs/quickstart/kubernetes.md, on a cluster that has nothing of OpenShift: manifests/kubernetes
-// as they stand, the operator, a reporter beside a real plugin.
-func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
+// quickstart is docs/quickstart/kubernetes.md, on a cluster that has nothing of OpenShift:
+// manifests/kubernetes as they stand, the operator, a reporter beside a real plugin.
+type quickstart struct {
+	*installation
+	plugin     *kmsplugin.Plugin
+	kubeconfig string
+}
+
+func newQuickstart(t *testing.T) *quickstart {
+	t.Helper()
 	for _, crd := range crdsOf(t, plain) {
 		if strings.HasSuffix(crd, ".openshift.io") && !strings.HasSuffix(crd, ".kmshealth.openshift.io") {
 			t.Fatalf("CRD %s is installed", crd)
@@ -49,7 +58,6 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = plugin.Close() })
-
 	h := newInstallationOn(t, plain, binary, nodes.Options{
 		Root:     func(string) string { return filepath.Join(dir, "kubelet") },
 		HostPath: func(string, string) string { return dir },
@@ -59,33 +67,49 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 			Env:     []string{"KMS_HEALTH_CONFIG_HASH="}, // the paths in the file are others
 		},
 	})
-	h.configure(strings.Replace(h.shipped, "interval: 30s", "interval: 1s", 1))
+	h.shipped = strings.Replace(h.shipped, "interval: 30s", "interval: 1s", 1)
+	h.configure(h.shipped)
 	h.runStatic("kube-system", map[string]string{"component": "kube-apiserver"}, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/kmsplugin"}})
-	h.start()
+	return &quickstart{h, plugin, adminKubeconfig(t, plain)}
+}
 
-	kubeconfig := adminKubeconfig(t, plain)
-	shows := func(degraded, reason string) {
-		t.Helper()
-		eventually(t, degraded+" "+reason, func() error {
-			table, err := install.Kubectl(t.Context(), nil, "--kubeconfig", kubeconfig, "get", "kmshealths")
-			if err != nil {
-				return err
-			}
-			lines := strings.Split(strings.TrimSpace(string(table)), "\n")
-			if len(lines) != 2 || !strings.HasPrefix(lines[0], "NAME") {
-				return fmt.Errorf("%s", table)
-			}
-			if got := strings.Fields(lines[1]); got[0] != "kube-apiserver" || len(got) < 5 || got[1] != degraded || got[2] != reason || got[3] != "True" {
-				return fmt.Errorf("%s", table)
-			}
-			return nil
-		})
+// shows waits until kubectl shows one object, with this roll-up, and every node reporting.
+func (q *quickstart) shows(name, degraded, reason string) {
+	q.t.Helper()
+	eventually(q.t, degraded+" "+reason, func() error {
+		table, err := install.Kubectl(q.t.Context(), nil, "--kubeconfig", q.kubeconfig, "get", "kmshealths")
+		if err != nil {
+			return err
+		}
+		lines := strings.Split(strings.TrimSpace(string(table)), "\n")
+		if len(lines) != 2 || !strings.HasPrefix(lines[0], "NAME") {
+			return fmt.Errorf("%s", table)
+		}
+		if got := strings.Fields(lines[1]); got[0] != name || len(got) < 5 || got[1] != degraded || got[2] != reason || got[3] != "True" {
+			return fmt.Errorf("%s", table)
+		}
+		return nil
+	})
+}
+
+// removed lets the operator remove everything.
+func (q *quickstart) removed() {
+	q.t.Helper()
+	q.removesAll()
+	list, err := plain.client.Resource(operatorcr.KMSHealths.GVR()).List(q.t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) > 0 {
+		q.t.Errorf("%d objects are left: %v", len(list.Items), err)
 	}
-	shows("False", "AsExpected")
-	if err := plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}); err != nil {
+}
+
+func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
+	q := newQuickstart(t)
+	q.start()
+	q.shows("kube-apiserver", "False", "AsExpected")
+	if err := q.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}); err != nil {
 		t.Fatal(err)
 	}
-	shows("True", "PluginUnhealthy")
+	q.shows("kube-apiserver", "True", "PluginUnhealthy")
 	o, err := plain.client.Resource(operatorcr.KMSHealths.GVR()).Get(t.Context(), "kube-apiserver", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -94,17 +118,82 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 	if len(status.Reports) != 1 || status.Reports[0].Node != "master-0" || !status.Reports[0].Ours {
 		t.Errorf("%+v", status.Reports)
 	}
-	if err := plugin.ClearFaults(); err != nil {
+	if err := q.plugin.ClearFaults(); err != nil {
 		t.Fatal(err)
 	}
-	shows("False", "AsExpected")
-
-	h.removesAll()
-	list, err := plain.client.Resource(operatorcr.KMSHealths.GVR()).List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) > 0 {
-		t.Errorf("%d objects are left: %v", len(list.Items), err)
-	}
+	q.shows("kube-apiserver", "False", "AsExpected")
+	q.removed()
 	patchesOneStatus(t, "/apis/kmshealth.openshift.io/v1alpha1/kmshealths/kube-apiserver/status")
+}
+
+// The object is created when it can be, also again, and its absence is reported.
+func TestKMSHealthIsCreatedWhenItsCRDIsInstalledLaterAndWhenItWasDeleted(t *testing.T) {
+	crd := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	name := operatorcr.KMSHealths.Plural + "." + operatorcr.KMSHealths.Group
+	if err := plain.client.Resource(crd).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	restore := func() {
+		if err := install.Apply(soon(t), plain.config, plain.overlay); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(restore)
+	q := newQuickstart(t)
+	q.start()
+	eventually(t, "the log has the reason", func() error {
+		log, err := os.ReadFile(filepath.Join(q.dir, "log"))
+		if err == nil && !strings.Contains(string(log), "CRD "+name+" is not installed") {
+			err = errors.New("not logged")
+		}
+		return err
+	})
+	restore()
+	q.shows("kube-apiserver", "False", "AsExpected")
+	if err := plain.client.Resource(operatorcr.KMSHealths.GVR()).Delete(t.Context(), "kube-apiserver", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	q.shows("kube-apiserver", "False", "AsExpected")
+	q.removed()
+}
+
+// What the earlier target left is removed with its object.
+func TestRenamedTargetHasAnotherKMSHealth(t *testing.T) {
+	renamed, err := install.Render(t.Context(), nil, plain.overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range renamed { // rights on the names of both
+		if o.GetKind() != "ClusterRole" && o.GetKind() != "Role" || o.GetName() != install.ServiceAccount {
+			continue
+		}
+		raw, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.NewReplacer(
+			`"kube-apiserver"`, `"kube-apiserver","main"`, `"kms-health-reporter-kube-apiserver"`, `"kms-health-reporter-kube-apiserver","kms-health-reporter-main"`,
+			`"kms-health-operator-kube-apiserver"`, `"kms-health-operator-kube-apiserver","kms-health-operator-main"`,
+		).Replace(string(raw))
+		if err := o.UnmarshalJSON([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if err := install.Objects(t.Context(), plain.config, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := install.Apply(soon(t), plain.config, plain.overlay); err != nil {
+			t.Error(err)
+		}
+	})
+	q := newQuickstart(t)
+	q.start()
+	q.shows("kube-apiserver", "False", "AsExpected")
+	q.shipped = strings.Replace(q.shipped, "- name: kube-apiserver", "- name: main", 1)
+	q.configure(q.shipped)
+	q.shows("main", "False", "AsExpected")
+	q.removed()
 }
 
 // patchesOneStatus fails unless the reporters sent PATCHes of one status, and nothing else.

@@ -25,6 +25,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Executor executes plans. It may be used for several targets at a time.
@@ -144,6 +145,9 @@ func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructu
 			continue // it ended, and is made again once it is gone
 		}
 		result, _, err := x.Applier.Apply(ctx, o, live)
+		if apierrors.IsNotFound(err) && o.GetKind() == operatorcr.KMSHealths.Kind {
+			return fmt.Errorf("%w: the CRD %s.%s is not installed; it is in manifests/kubernetes", err, operatorcr.KMSHealths.Plural, operatorcr.KMSHealths.Group)
+		}
 		if err != nil {
 			return err
 		}
