@@ -28,8 +28,8 @@ func TestAMustGatherHasTheFindingsOfItsCluster(t *testing.T) {
 	plugin := encryptedCluster(t)
 	op := fixture.NewOperator(t, "--degraded-inertia=2s", "--leader-elect=true")
 	kubectl := newKubectl(t)
-	reporters := startReporting(t, op, nil)
-	op.Configure(fixture.Every("1s", apiservers.Kube.Target()))
+	reporters := startReportingEvery(t, op, nil, "2s")
+	op.Configure(fixture.Every("2s", apiservers.Kube.Target()))
 	fixture.AwaitClusterOperator(t, "True False False True")
 	if code := expectSameFindings(t, kubectl, documentedCommand(t), "-c"); code != 0 {
 		t.Errorf("a healthy cluster: exit code %d", code)
@@ -40,7 +40,7 @@ func TestAMustGatherHasTheFindingsOfItsCluster(t *testing.T) {
 	}
 	reporters[2].kill(t)
 	failCalls(t, plugin, kubectl)
-	op.Configure(fixture.Every("2s", apiservers.Kube.Target()))
+	op.Configure(fixture.Every("4s", apiservers.Kube.Target()))
 	fixture.AwaitClusterOperator(t, "True False True False")
 	if out, code := kubectl("scale", "-n", fixture.Namespace, "deployment/kms-health-operator", "--replicas=0"); code != 0 {
 		t.Fatal(out)

@@ -40,7 +40,11 @@ func (e *evaluation) metrics() []Finding {
 		if why == Forbidden {
 			found = "no right to get /metrics of kube-apiserver"
 		}
-		return []Finding{{Check: Metrics, Status: Unknown, Reason: string(why), Found: found, Next: []view.Step{look}}}
+		next := []view.Step{look}
+		if why == NotGathered {
+			next = []view.Step{{Text: "Gather them, too: docs/operate/must-gather.md."}, look}
+		}
+		return []Finding{{Check: Metrics, Status: Unknown, Reason: string(why), Found: found, Next: next}}
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(e.KMSMetrics))
