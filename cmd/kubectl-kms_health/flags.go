@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/suggest"
 )
@@ -29,6 +32,8 @@ type options struct {
 	operatorNamespace   string
 
 	targets, nodes []string
+	names          []string // those of targets that were given by the target's name
+	own            []string // the KMSHealths of a cluster that has no operator resource
 	files          []string
 	at             string
 	output         string
@@ -56,7 +61,7 @@ func (o *options) clusterFlags(cmd *cobra.Command) {
 // selectFlags select targets and nodes.
 func (o *options) selectFlags(cmd *cobra.Command, nodes bool) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.targets, "target", nil, "only this `target`, one of "+strings.Join(operatorcr.Plurals(), ", ")+"; may be repeated")
+	f.StringArrayVar(&o.targets, "target", nil, "only this `target`, one of "+strings.Join(operatorcr.Plurals(), ", ")+"; or kmshealths/NAME, elsewhere than on OpenShift; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("target", cobra.FixedCompletions(operatorcr.Plurals(), cobra.ShellCompDirectiveNoFileComp))
 	if nodes {
 		f.StringArrayVar(&o.nodes, "node", nil, "only the node of this `name`; may be repeated")
@@ -106,9 +111,10 @@ var shipped = func() map[string]string {
 func (o *options) validate(*cobra.Command, []string) error {
 	for i, t := range o.targets {
 		if resource, ok := shipped[t]; ok {
+			o.names = append(o.names, t) // a KMSHealth has the target's name
 			o.targets[i], t = resource, resource
 		}
-		if !slices.Contains(operatorcr.Plurals(), t) {
+		if !slices.Contains(operatorcr.Plurals(), t) && operatorcr.Named(t).Plural != operatorcr.KMSHealths.Plural {
 			names := append(slices.Clone(operatorcr.Plurals()), slices.Sorted(maps.Keys(shipped))...)
 			return fmt.Errorf("--target: %q is none of %s%s", t, strings.Join(operatorcr.Plurals(), ", "), suggest.DidYouMean(t, names))
 		}
@@ -133,10 +139,30 @@ func (o *options) validate(*cobra.Command, []string) error {
 
 // wanted are the targets to read.
 func (o *options) wanted() []string {
+	if len(o.own) > 0 {
+		return slices.DeleteFunc(slices.Clone(o.own), func(t string) bool { return !o.wants(t) })
+	}
 	if len(o.targets) == 0 {
 		return operatorcr.Plurals()
 	}
 	return slices.DeleteFunc(slices.Clone(operatorcr.Plurals()), func(t string) bool { return !slices.Contains(o.targets, t) })
+}
+
+// wants reports whether a KMSHealth is selected.
+func (o *options) wants(target string) bool {
+	r := operatorcr.Named(target)
+	return len(o.targets) == 0 || slices.Contains(o.targets, target) || slices.Contains(o.targets, r.Plural) || slices.Contains(o.names, r.Name)
+}
+
+// readTargets reads the targets: of a cluster without operator resources, its KMSHealths.
+func (o *options) readTargets(ctx context.Context, c *source.Cluster) (found []view.Target, problems []error) {
+	found, problems = c.Read(ctx, o.wanted())
+	if len(found) == 0 && unreachable(problems) == nil {
+		if o.own = c.KMSHealths(ctx); len(o.own) > 0 {
+			return c.Read(ctx, o.wanted())
+		}
+	}
+	return found, problems
 }
 
 func (o *options) leaseNamespaces() []string {

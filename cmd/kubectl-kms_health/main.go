@@ -116,7 +116,8 @@ Exit codes:
      differs; nothing is reported; a part could not be read. 1 outweighs 2.
   3  nothing could be read, or there is a mistake in the command line
 
-Rights: get, list and watch on the three resources, for the object named cluster;
+Rights: get, list and watch on the three resources, for the object named cluster; on
+plain Kubernetes on kmshealths.kmshealth.openshift.io, to list all of them;
 optionally get on the operator's Lease, to check whether the operator runs. What doctor
 reads besides is in docs/reference/kubectl.md.
 

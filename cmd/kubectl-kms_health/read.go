@@ -14,6 +14,7 @@ import (
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -47,7 +48,8 @@ func (o *options) readFiles() (facts, error) {
 	f := facts{}
 	wanted := o.wanted()
 	for _, t := range taken.Targets {
-		if t.Name == "" || slices.Contains(wanted, t.Name) {
+		own := operatorcr.Named(t.Name).PerTarget() && o.wants(t.Name)
+		if t.Name == "" || slices.Contains(wanted, t.Name) || own {
 			f.targets = append(f.targets, t)
 		}
 	}
@@ -116,7 +118,7 @@ func (o *options) clientConfig() clientcmd.ClientConfig {
 }
 
 func (o *options) readCluster(ctx context.Context, c *source.Cluster) (facts, error) {
-	found, problems := c.Read(ctx, o.wanted())
+	found, problems := o.readTargets(ctx, c)
 	f := facts{targets: found, now: o.clock.Now(), partly: len(problems) > 0}
 	if len(found) == 0 {
 		if f.partly {
@@ -147,8 +149,12 @@ func (o *options) operatorAlive(ctx context.Context, c *source.Cluster, now time
 }
 
 func (o *options) noneServed(c *source.Cluster) error {
-	return fmt.Errorf("%s has none of %s.operator.openshift.io named cluster\nReports are written there. Check that this is the right cluster (--context); --from-file reads files instead",
-		c, strings.Join(o.wanted(), ", "))
+	wanted := o.wanted()
+	if len(wanted) == 0 {
+		return fmt.Errorf("%s has no %s", c, strings.Join(o.targets, ", "))
+	}
+	return fmt.Errorf("%s has none of %s.operator.openshift.io named cluster, and no KMSHealth\nReports are written there. Check that this is the right cluster (--context); --from-file reads files instead",
+		c, strings.Join(wanted, ", "))
 }
 
 func offsetWords(offset time.Duration) string {

@@ -52,7 +52,7 @@ func (o *options) watch(ctx context.Context) error {
 		return err
 	}
 	w := newWatcher(o, c.Offset)
-	found, problems := c.Read(ctx, o.wanted())
+	found, problems := o.readTargets(ctx, c)
 	interrupted := ctx.Err() != nil
 	switch away := unreachable(problems); {
 	case interrupted: // and so is what follows

@@ -9,6 +9,7 @@ package operatorcr
 
 import (
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -70,6 +71,13 @@ func ForTarget(plural, target string) Resource {
 		r.Name = target
 	}
 	return r
+}
+
+// Named is the resource and object of a name as String gives it, without the group: a plural
+// name, and for KMSHealths also the object's.
+func Named(name string) Resource {
+	plural, object, _ := strings.Cut(name, "/")
+	return ForTarget(plural, object)
 }
 
 // PerTarget reports whether the resource has an object for each target. The operator creates

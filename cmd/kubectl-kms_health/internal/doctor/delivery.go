@@ -45,8 +45,8 @@ func (e *evaluation) missing() (all []Finding) {
 		return nil
 	}
 	for _, c := range configured {
-		exists := slices.ContainsFunc(e.targets, func(t target) bool { return t.status.Target == c.Resource })
-		unread := e.cannotRead(operatorcr.Of(c.Resource).GVR(), "") != nil
+		exists := slices.ContainsFunc(e.targets, func(t target) bool { return t.status.Target == c.object() })
+		unread := e.cannotRead(operatorcr.Named(c.object()).GVR(), "") != nil
 		if exists || unread || !slices.Contains(e.Wanted, c.Resource) {
 			continue
 		}

@@ -48,7 +48,7 @@ func newEvaluation(s *Snapshot) *evaluation {
 	configured := s.configured()
 	for i := range status.Targets {
 		t := target{status: &status.Targets[i], resource: s.Targets[i].Resource, namespace: e.namespace}
-		at := slices.IndexFunc(configured, func(c Configured) bool { return c.Resource == t.status.Target })
+		at := slices.IndexFunc(configured, func(c Configured) bool { return c.object() == t.status.Target })
 		if at >= 0 {
 			t.configured = &configured[at]
 			t.find(s, e.deployment)

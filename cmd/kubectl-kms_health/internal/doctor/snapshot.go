@@ -206,6 +206,14 @@ type Configured struct {
 	Namespace string `json:"namespace"` // the API server's
 }
 
+// object is the name of the target's object among those that are read.
+func (c Configured) object() string {
+	if operatorcr.Named(c.Resource).PerTarget() {
+		return c.Resource + "/" + c.Name
+	}
+	return c.Resource
+}
+
 // Shipped are the targets of the shipped configuration.
 var Shipped = []Configured{
 	{"kube-apiserver", operatorcr.Plurals()[0], "openshift-kube-apiserver"},

@@ -70,7 +70,8 @@ func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Targ
 	var all sync.WaitGroup
 	for i, target := range targets {
 		all.Go(func() {
-			objects[i], errs[i] = c.client.Resource(operatorcr.Of(target).GVR()).Get(ctx, operatorcr.Name, metav1.GetOptions{})
+			r := operatorcr.Named(target)
+			objects[i], errs[i] = c.client.Resource(r.GVR()).Get(ctx, r.Name, metav1.GetOptions{})
 		})
 	}
 	all.Wait()
@@ -97,6 +98,19 @@ func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Targ
 		problems = append(problems, c.explain(those, "get", errs[same[kind][0]]))
 	}
 	return found, problems
+}
+
+// KMSHealths are the targets of a cluster without OpenShift's operator resources, by name. None
+// if they cannot be listed.
+func (c *Cluster) KMSHealths(ctx context.Context) (targets []string) {
+	list, err := c.client.Resource(operatorcr.KMSHealths.GVR()).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil
+	}
+	for i := range list.Items {
+		targets = append(targets, operatorcr.KMSHealths.Plural+"/"+list.Items[i].GetName())
+	}
+	return targets
 }
 
 // Lease reads the operator's: of these namespaces, the first that has it. Not ok:

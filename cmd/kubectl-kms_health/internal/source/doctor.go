@@ -33,8 +33,18 @@ const page = 500
 
 // Targets reads the operator resources.
 func (l *Live) Targets(ctx context.Context, wanted []string) (found []view.Target, unread []*doctor.Unread) {
+	if found, unread = l.targets(ctx, wanted); len(found) == 0 && l.away == nil {
+		if own := l.KMSHealths(ctx); len(own) > 0 {
+			return l.targets(ctx, own)
+		}
+	}
+	return found, unread
+}
+
+func (l *Live) targets(ctx context.Context, wanted []string) (found []view.Target, unread []*doctor.Unread) {
 	for _, target := range wanted {
-		o, err := l.Get(ctx, operatorcr.Of(target).GVR(), "", operatorcr.Name)
+		r := operatorcr.Named(target)
+		o, err := l.Get(ctx, r.GVR(), "", r.Name)
 		var u *doctor.Unread
 		switch {
 		case errors.As(err, &u):

@@ -69,8 +69,9 @@ func (c *Cluster) follow(ctx context.Context, target string, send func(Update)) 
 // listAndWatch sends the state of the target, then its changes, until the watch ends,
 // as each does after some minutes. received: the watch sent anything.
 func (c *Cluster) listAndWatch(ctx context.Context, target string, send func(Update)) (received bool, err error) {
-	one := metav1.ListOptions{FieldSelector: "metadata.name=" + operatorcr.Name}
-	list, err := c.client.Resource(operatorcr.Of(target).GVR()).List(ctx, one)
+	r := operatorcr.Named(target)
+	one := metav1.ListOptions{FieldSelector: "metadata.name=" + r.Name}
+	list, err := c.client.Resource(r.GVR()).List(ctx, one)
 	if apierrors.IsNotFound(err) { // the API server does not have this resource yet
 		send(Update{})
 		return false, nil
@@ -80,7 +81,7 @@ func (c *Cluster) listAndWatch(ctx context.Context, target string, send func(Upd
 	}
 	u := Update{}
 	for i := range list.Items {
-		if list.Items[i].GetName() == operatorcr.Name {
+		if list.Items[i].GetName() == r.Name {
 			found := view.Read(target, &list.Items[i])
 			u.Found = &found
 		}
@@ -92,7 +93,7 @@ func (c *Cluster) listAndWatch(ctx context.Context, target string, send func(Upd
 	defer cancel()
 	// Bounds the wait for the answer's head; the answer itself goes on.
 	late := time.AfterFunc(c.timeout, cancel)
-	w, err := c.watches.Resource(operatorcr.Of(target).GVR()).Watch(watching, one)
+	w, err := c.watches.Resource(r.GVR()).Watch(watching, one)
 	if !late.Stop() && err == nil {
 		w.Stop()
 		err = context.DeadlineExceeded

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // place is where objects of a resource are.
@@ -106,7 +107,7 @@ type Offline struct{ Taken }
 // must-gather has no other trace of it.
 func (f Offline) Targets(_ context.Context, wanted []string) (found []view.Target, unread []*doctor.Unread) {
 	for _, t := range f.Taken.Targets {
-		if slices.Contains(wanted, t.Name) {
+		if slices.Contains(wanted, t.Name) || operatorcr.Named(t.Name).PerTarget() {
 			found = append(found, t)
 		}
 	}

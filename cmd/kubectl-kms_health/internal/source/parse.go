@@ -65,7 +65,11 @@ func lastArray(data []byte) []byte {
 func (r *reading) resources(data []byte) (targets []view.Target, err error) {
 	err = each(data, func(o *unstructured.Unstructured) {
 		target := operatorcr.OfKind(o.GetKind()).Plural
-		if target != "" && strings.HasPrefix(o.GetAPIVersion(), operatorcr.Group+"/") && o.GetName() == operatorcr.Name {
+		own := o.GetKind() == operatorcr.KMSHealths.Kind && strings.HasPrefix(o.GetAPIVersion(), operatorcr.KMSHealths.Group+"/")
+		if own {
+			target = operatorcr.KMSHealths.Plural + "/" + o.GetName()
+		}
+		if own || target != "" && strings.HasPrefix(o.GetAPIVersion(), operatorcr.Group+"/") && o.GetName() == operatorcr.Name {
 			targets = append(targets, view.Read(target, o))
 		} else if r.Objects {
 			r.Gathered.keep(o)

@@ -48,7 +48,7 @@ func kindOf(err error) string {
 // explain returns a Problem with what failed, where, and what to do.
 func (c *Cluster) explain(targets []string, verb string, err error) *Problem {
 	p := &Problem{class: kindOf(err)}
-	objects := strings.Join(targets, ", ") + " of " + operatorcr.Group
+	objects := strings.Join(targets, ", ") + " of " + operatorcr.Named(targets[0]).Group
 	switch p.class {
 	case forbidden:
 		p.class += objects

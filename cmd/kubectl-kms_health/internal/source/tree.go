@@ -148,12 +148,18 @@ func printable(at string) string {
 // isOurs reports whether a file's path is that of one of the operator resources.
 func isOurs(at string) bool {
 	name, folder := path.Base(at), path.Dir(at)
+	if path.Base(folder) == operatorcr.KMSHealths.Plural && path.Base(path.Dir(folder)) == operatorcr.KMSHealths.Group {
+		return true
+	}
 	return strings.TrimSuffix(name, path.Ext(name)) == operatorcr.Name &&
 		slices.Contains(operatorcr.Plurals(), path.Base(folder)) && path.Base(path.Dir(folder)) == operatorcr.Group
 }
 
 // hasResource excludes the thousands of other files of a must-gather.
 func hasResource(data []byte) bool {
+	if bytes.Contains(data, []byte(operatorcr.KMSHealths.Group+"/"+operatorcr.KMSHealths.Version)) {
+		return true
+	}
 	if !bytes.Contains(data, []byte(operatorcr.Group+"/")) {
 		return false
 	}

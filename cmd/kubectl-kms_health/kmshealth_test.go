@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// kmsHealth is an object of a cluster without OpenShift's operator resources, as JSON.
+const kmsHealth = `{"apiVersion":"kmshealth.openshift.io/v1alpha1","kind":"KMSHealth","metadata":{"name":%q,"resourceVersion":"1"},"status":{"conditions":[
+{"type":"KMSHealthReporter_master-0","status":"True","reason":"AsExpected","lastTransitionTime":"2026-05-08T12:00:00Z",
+"message":"[{\"keyID\":\"1\",\"kekID\":\"k\",\"status\":\"unhealthy\",\"lastChecked\":\"2026-05-08T12:34:50Z\",\"detail\":\"sealed\",\"intervalSeconds\":30}]"}]}}`
+
+// plainCluster has two KMSHealths, and nothing of OpenShift. Who may list them gets 403 for all
+// else, if forbidden.
+func plainCluster(t *testing.T, code int) (kubeconfig string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		const own = "/apis/kmshealth.openshift.io/v1alpha1/kmshealths"
+		name, isObject := strings.CutPrefix(r.URL.Path, own+"/")
+		switch {
+		case r.URL.Path == own:
+			fmt.Fprintf(w, `{"apiVersion":"kmshealth.openshift.io/v1alpha1","kind":"KMSHealthList","metadata":{"resourceVersion":"1"},"items":[`+kmsHealth+`,`+kmsHealth+`]}`, "kube-apiserver", "other")
+		case isObject:
+			fmt.Fprintf(w, kmsHealth, name)
+		default:
+			w.WriteHeader(code)
+			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, map[int]string{404: "NotFound", 403: "Forbidden"}[code], code)
+		}
+	}))
+	t.Cleanup(server.Close)
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server.URL)
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
+func TestKMSHealthsAreShownWhereThereIsNoOperatorResource(t *testing.T) {
+	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
+		kubeconfig := plainCluster(t, code)
+		for selection, want := range map[string][]string{
+			"": {"kmshealths/kube-apiserver", "kmshealths/other"}, "--target=kmshealths": {"kmshealths/kube-apiserver", "kmshealths/other"},
+			"--target=kube-apiserver": {"kmshealths/kube-apiserver"}, "--target=kmshealths/other": {"kmshealths/other"},
+		} {
+			args := []string{"status", "--kubeconfig", kubeconfig}
+			if selection != "" {
+				args = append(args, selection)
+			}
+			_, stdout, stderr := command{}.run(t, args...)
+			for _, name := range []string{"kmshealths/kube-apiserver", "kmshealths/other"} {
+				if got := strings.Contains(stdout, name); got != strings.Contains(strings.Join(want, " "), name) {
+					t.Errorf("%d, %s: %s is shown: %t\n%s%s", code, selection, name, got, stdout, stderr)
+				}
+			}
+			if !strings.Contains(stdout, "sealed") {
+				t.Errorf("%d, %s:\n%s%s", code, selection, stdout, stderr)
+			}
+		}
+	}
+	_, stdout, stderr := command{}.run(t, "status", "--kubeconfig", plainCluster(t, 404), "--target=kmshealths/none")
+	if stdout != "" || !strings.Contains(stderr, "has no kmshealths/none") {
+		t.Errorf("%q, %q", stdout, stderr)
+	}
+}
+
+func TestKMSHealthsAreReadFromFiles(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "cluster-scoped-resources/kmshealth.openshift.io/kmshealths")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "kube-apiserver.yaml")
+	if err := os.WriteFile(file, []byte(fmt.Sprintf(kmsHealth, "kube-apiserver")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, filepath.Dir(filepath.Dir(folder))} {
+		if _, stdout, stderr := (command{}).run(t, "status", "--from-file", path); !strings.Contains(stdout, "kmshealths/kube-apiserver") {
+			t.Errorf("%s: %q, %q", path, stdout, stderr)
+		}
+	}
+}
