@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,6 +94,27 @@ func (q *quickstart) shows(name, degraded, reason string) {
 	})
 }
 
+// status runs `kubectl kms-health`, and wants a line with these words. doctor finds the object,
+// too, which is the first of them.
+func (q *quickstart) status(words ...string) {
+	q.t.Helper()
+	binary, err := program.Build(q.t.TempDir(), "kubectl-kms_health")
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	out, err := exec.Command(binary, "status", "--kubeconfig", q.kubeconfig).CombinedOutput()
+	found := slices.ContainsFunc(strings.Split(string(out), "\n"), func(line string) bool {
+		return !slices.ContainsFunc(words, func(word string) bool { return !slices.Contains(strings.Fields(line), word) })
+	})
+	if !found {
+		q.t.Errorf("no line with %q: %v\n%s", words, err, out)
+	}
+	out, err = exec.Command(binary, "doctor", "--kubeconfig", q.kubeconfig).CombinedOutput()
+	if !strings.Contains(string(out), words[0]+": KMSHealthDelivery=True") {
+		q.t.Errorf("doctor: %v\n%s", err, out)
+	}
+}
+
 // removed lets the operator remove everything.
 func (q *quickstart) removed() {
 	q.t.Helper()
@@ -110,6 +133,7 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.shows("kube-apiserver", "True", "PluginUnhealthy")
+	q.status("kmshealths/kube-apiserver", "master-0", "unhealthy")
 	o, err := plain.client.Resource(operatorcr.KMSHealths.GVR()).Get(t.Context(), "kube-apiserver", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
