@@ -219,7 +219,8 @@ func TestWhatCannotBeReadIsUnknown(t *testing.T) {
 func TestTheDoctorReadsMetricsIfThatIsAllowed(t *testing.T) {
 	text := kmsMetrics("OK", 40)
 	bad := kmsMetrics("Unavailable", 3)
-	bad = bad[strings.Index(bad, "apiserver_envelope_encryption_kms_operations_latency_seconds_bucket"):]
+	_, bad, _ = strings.Cut(bad, "apiserver_envelope_encryption_kms_operations_latency_seconds_bucket")
+	bad = "apiserver_envelope_encryption_kms_operations_latency_seconds_bucket" + bad
 	for metrics, want := range map[string]struct {
 		status doctor.Status
 		found  string

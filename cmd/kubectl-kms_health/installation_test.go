@@ -133,12 +133,6 @@ func (c *installation) find(t *testing.T, kind, name string) *unstructured.Unstr
 	return nil
 }
 
-func (c *installation) remove(kind, name string) {
-	c.objects = slices.DeleteFunc(c.objects, func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == kind && strings.Contains(o.GetName(), name)
-	})
-}
-
 func set(t *testing.T, o *unstructured.Unstructured, value any, path ...string) {
 	t.Helper()
 	if err := unstructured.SetNestedField(o.Object, value, path...); err != nil {

@@ -266,7 +266,7 @@ var labelName = regexp.MustCompile(`([a-z_]+)="`)
 func labelsIn(series map[string]float64, name string) (labels []string) {
 	for s := range series {
 		m := nameAndLabels.FindStringSubmatch(s)
-		if m == nil || m[1] != name {
+		if len(m) < 3 || m[1] != name {
 			continue
 		}
 		for _, l := range labelName.FindAllStringSubmatch(m[2], -1) {

@@ -88,7 +88,7 @@ func validateTarget(at *field.Path, t *Target, c *OperatorConfiguration) field.E
 	} else if errs = append(errs, dnsLabel(at.Child("name"), t.Name)...); len(t.Name) > maxTargetName {
 		errs = append(errs, field.TooLong(at.Child("name"), "", maxTargetName))
 	}
-	switch targetResources := append(openShiftResources[:len(openShiftResources):len(openShiftResources)], ResourceKMSHealths); {
+	switch targetResources := slices.Concat(openShiftResources, []Resource{ResourceKMSHealths}); {
 	case t.Resource == "":
 		errs = append(errs, field.Required(at.Child("resource"), "one of kubeapiservers, openshiftapiservers, authentications, kmshealths"))
 	case t.Resource.PerTarget() && (c.Format == FormatHealthReports || c.Format == FormatBoth):

@@ -168,7 +168,9 @@ func TestLeaseOfAnEarlierContainerOfThePodIsReleasedAtTheEnd(t *testing.T) {
 		<-first.working
 		l.fail(errors.New("connection refused"))
 		first.cancel()
-		<-first.err
+		if err := <-first.err; err != nil {
+			t.Fatal(err)
+		}
 		second := start(l, "pod")
 		time.Sleep(1500 * time.Millisecond)
 		l.fail(nil)
@@ -188,7 +190,9 @@ func TestLeaseOfAnEarlierContainerOfThePodIsReleasedAtTheEnd(t *testing.T) {
 			t.Errorf("%v, held by %q", err, l.holder())
 		}
 		other.cancel()
-		<-other.err
+		if err := <-other.err; err != nil {
+			t.Error(err)
+		}
 	})
 }
 

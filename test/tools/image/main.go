@@ -17,7 +17,10 @@ import (
 	"github.com/kms-health/kms-health/test/harness/image"
 )
 
-func main() {
+func main() { os.Exit(command()) }
+
+// command returns the exit code.
+func command() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	registry := flag.String("registry", "registry.invalid", "the part of the images' names before /kms-health-PROGRAM")
@@ -27,12 +30,13 @@ func main() {
 	flag.Parse()
 	if *version == "" || flag.NArg() > 0 {
 		fmt.Fprintln(os.Stderr, "error: usage: image --version VERSION [flags]; see image --help")
-		os.Exit(2)
+		return 2
 	}
 	if err := run(ctx, *registry, *version, *out, strings.Split(*architectures, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func run(ctx context.Context, registry, version, out string, architectures []string) (err error) {

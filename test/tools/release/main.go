@@ -19,7 +19,10 @@ import (
 	"syscall"
 )
 
-func main() {
+func main() { os.Exit(command()) }
+
+// command returns the exit code.
+func command() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	r := &release{out: filepath.Join("bin", "release")} // which is emptied
@@ -36,11 +39,12 @@ func main() {
 	case err == nil:
 	case errors.As(err, new(usageError)):
 		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(2)
+		return 2
 	default:
 		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 // usageError is an error of the command line, or of what it asks for.

@@ -67,8 +67,8 @@ func (l *Live) Get(ctx context.Context, resource schema.GroupVersionResource, na
 			return nil, nil
 		}
 	}
-	if err = l.unread("get", resource, namespace, err); err != nil {
-		return nil, err
+	if failed := l.unread("get", resource, namespace, err); failed != nil {
+		return nil, failed
 	}
 	return o, nil
 }
