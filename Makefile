@@ -123,10 +123,10 @@ GO_TEST = $(GO) run ./test/tools/testsum
 RACE = race=$$(test/tools/race.sh) && if [ -n "$$race" ]; then export CGO_ENABLED=1; fi
 UNIT = $$race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 # Those with an API server, the longest first. They wait more than they compute, so there
-# are two packages more at a time than there are cores.
+# is one package more at a time than there are cores.
 INTEGRATION_PACKAGES = ./test/operator/... ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/harness/...
 INTEGRATION = $$race -tags integration -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PACKAGES)
-PARALLEL ?= $(shell echo $$(($$(nproc) + 2)))
+PARALLEL ?= $(shell echo $$(($$(nproc) + 1)))
 test test-integration test-e2e cluster-up cluster-down parity bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 .PHONY: test
