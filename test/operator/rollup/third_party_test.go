@@ -153,10 +153,13 @@ func TestUpgradeToAThirdPartyReporterAndBack(t *testing.T) {
 			}
 		}
 		if i < 2 {
-			fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
-			if _, _, message := fixture.Condition(t.Context(), apiservers.Kube.Resource); !strings.Contains(message, fmt.Sprintf("third-party reporter: %d of 3", i+1)) {
-				t.Errorf("%s upgraded: %s", node, message)
-			}
+			fixture.Eventually(t, "the condition counts the pods with a third-party reporter", func() error {
+				status, _, message := fixture.Condition(t.Context(), apiservers.Kube.Resource)
+				if status != "True" || !strings.Contains(message, fmt.Sprintf("third-party reporter: %d of 3", i+1)) {
+					return fmt.Errorf("%s upgraded: %s: %s", node, status, message)
+				}
+				return nil
+			})
 		}
 		time.Sleep(5 * time.Second) // our last report of the node is stale then
 		awaitHealthy(t)
