@@ -80,6 +80,14 @@ func Named(name string) Resource {
 	return ForTarget(plural, object)
 }
 
+// TargetName is the name that Named reads.
+func (r Resource) TargetName() string {
+	if r.PerTarget() {
+		return r.Plural + "/" + r.Name
+	}
+	return r.Plural
+}
+
 // PerTarget reports whether the resource has an object for each target. The operator creates
 // and deletes those.
 func (r Resource) PerTarget() bool {

@@ -29,11 +29,8 @@ func FIPS() string {
 	}
 }
 
-// FIPSModule is the module's version: "v1.0.0" is the one with a certificate, "latest" that of
-// the Go release, which has none.
-func FIPSModule() string { return fips140.Version() }
-
-// Labels are those of a program's metric …_build_info.
+// Labels are those of a program's metric …_build_info. The cryptographic module with the version
+// "v1.0.0" is the one with a certificate; "latest" is that of the Go release, which has none.
 func Labels() map[string]string {
-	return map[string]string{"version": Version, "goversion": runtime.Version(), "fips140": FIPS(), "fips140_module": FIPSModule()}
+	return map[string]string{"version": Version, "goversion": runtime.Version(), "fips140": FIPS(), "fips140_module": fips140.Version()}
 }

@@ -39,14 +39,17 @@ func (o Options) Run(out io.Writer, problems ...error) error {
 		}
 		*data = content.Data
 	}
+	var t *v1alpha1.Target
+	var p pod
 	if unreadable == len(problems) {
-		_, _, err := o.check()
+		var err error
+		t, p, err = o.check()
 		problems = append(problems, err)
 	}
 	if err := errors.Join(problems...); err != nil {
 		return err
 	}
-	files, err := Render(o.Input)
+	files, err := o.render(t, p)
 	if err != nil {
 		return err
 	}

@@ -67,6 +67,10 @@ func Render(in Input) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
+	return in.render(t, pod)
+}
+
+func (in *Input) render(t *v1alpha1.Target, pod pod) ([]File, error) {
 	w, err := in.snapshot(t, pod)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,9 @@ import (
 // Programs are those with an image: kms-health-PROGRAM, the target PROGRAM of the Dockerfile.
 var Programs = []string{"operator", "reporter"}
 
+// Architectures are those that images are for, as Go names them.
+var Architectures = []string{"amd64", "arm64", "ppc64le", "s390x"}
+
 // FromCheckout makes the image REGISTRY/kms-health-PROGRAM:VERSION of a checkout for these
 // architectures. Equal commits give equal digests, with one version of Go. dir gets the programs.
 func FromCheckout(ctx context.Context, root, program, registry, version, dir string, architectures ...string) (*Index, error) {

@@ -157,6 +157,11 @@ func (x *Index) WriteArchive(archive string) (err error) {
 	if err := x.WriteLayout(dir); err != nil {
 		return err
 	}
+	return ArchiveLayout(dir, archive)
+}
+
+// ArchiveLayout writes an archive of a folder with an OCI image layout.
+func ArchiveLayout(dir, archive string) (err error) {
 	f, err := os.Create(archive)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func command() int {
 	defer stop()
 	registry := flag.String("registry", "registry.invalid", "the part of the images' names before /kms-health-PROGRAM")
 	version := flag.String("version", "", "their tag, and what the programs give as their version")
-	architectures := flag.String("architectures", "amd64,arm64,ppc64le,s390x", "Go's names, separated by commas")
+	architectures := flag.String("architectures", strings.Join(image.Architectures, ","), "Go's names, separated by commas")
 	out := flag.String("out", "bin/images", "folder for the layouts and archives")
 	flag.Parse()
 	if *version == "" || flag.NArg() > 0 {
@@ -58,7 +58,7 @@ func run(ctx context.Context, registry, version, out string, architectures []str
 		if err := made.WriteLayout(layout); err != nil {
 			return err
 		}
-		if err := made.WriteArchive(layout + ".tar"); err != nil {
+		if err := image.ArchiveLayout(layout, layout+".tar"); err != nil {
 			return err
 		}
 		named, err := made.ByDigest()

@@ -16,9 +16,6 @@ import (
 // kubectlPlugin is the program of administrators; the others have images.
 const kubectlPlugin = "kubectl-kms_health"
 
-// allArchitectures are those of a release, as Go names them.
-var allArchitectures = []string{"amd64", "arm64", "ppc64le", "s390x"}
-
 // program is one program for one platform.
 type program struct {
 	name, os, arch string

@@ -76,7 +76,7 @@ func (r *release) notRelease() []string {
 	if strings.HasPrefix(r.registry, "registry.invalid") {
 		why = append(why, "no REGISTRY is set, so the manifests name images that cannot be pulled")
 	}
-	for _, architecture := range allArchitectures {
+	for _, architecture := range image.Architectures {
 		if !slices.Contains(r.architectures, architecture) {
 			why = append(why, "it has no programs for "+architecture)
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kms-health/kms-health/test/harness/image"
 )
 
 func TestVersions(t *testing.T) {
@@ -60,7 +62,7 @@ func TestAReleaseIsATaggedCommitAndNothingElse(t *testing.T) {
 		return c
 	}
 	of := func(version, registry string) *release {
-		return &release{checkout: read(), version: version, registry: registry, architectures: allArchitectures}
+		return &release{checkout: read(), version: version, registry: registry, architectures: image.Architectures}
 	}
 	if why := of("v1.2.3", "registry.example.com").notRelease(); len(why) > 0 {
 		t.Errorf("a tagged commit is no release: %v", why)

@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/kms-health/kms-health/test/harness/image"
 )
 
 func main() { os.Exit(command()) }
@@ -29,7 +31,7 @@ func command() int {
 	flag.StringVar(&r.version, "version", "", "the version, as the tag of the commit has it")
 	flag.StringVar(&r.registry, "registry", "registry.invalid", "the part of the images' names before /kms-health-PROGRAM")
 	flag.StringVar(&r.downloads, "downloads", "https://"+module+"/releases/download", "the URL of the folder that has a folder VERSION with the archives")
-	architectures := flag.String("architectures", strings.Join(allArchitectures, ","), "Go's names, separated by commas")
+	architectures := flag.String("architectures", strings.Join(image.Architectures, ","), "Go's names, separated by commas")
 	dirty := flag.Bool("dirty", false, "build a checkout that has changes")
 	bundle := flag.String("bundle", "", "write the bundle alone into this folder")
 	flag.Parse()

@@ -208,10 +208,7 @@ type Configured struct {
 
 // object is the name of the target's object among those that are read.
 func (c Configured) object() string {
-	if operatorcr.Named(c.Resource).PerTarget() {
-		return c.Resource + "/" + c.Name
-	}
-	return c.Resource
+	return operatorcr.ForTarget(c.Resource, c.Name).TargetName()
 }
 
 // Shipped are the targets of the shipped configuration.

@@ -108,7 +108,7 @@ func (c *Cluster) KMSHealths(ctx context.Context) (targets []string) {
 		return nil
 	}
 	for i := range list.Items {
-		targets = append(targets, operatorcr.KMSHealths.Plural+"/"+list.Items[i].GetName())
+		targets = append(targets, operatorcr.ForTarget(operatorcr.KMSHealths.Plural, list.Items[i].GetName()).TargetName())
 	}
 	return targets
 }

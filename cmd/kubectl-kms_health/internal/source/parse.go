@@ -67,7 +67,7 @@ func (r *reading) resources(data []byte) (targets []view.Target, err error) {
 		target := operatorcr.OfKind(o.GetKind()).Plural
 		own := o.GetKind() == operatorcr.KMSHealths.Kind && strings.HasPrefix(o.GetAPIVersion(), operatorcr.KMSHealths.Group+"/")
 		if own {
-			target = operatorcr.KMSHealths.Plural + "/" + o.GetName()
+			target = operatorcr.ForTarget(operatorcr.KMSHealths.Plural, o.GetName()).TargetName()
 		}
 		if own || target != "" && strings.HasPrefix(o.GetAPIVersion(), operatorcr.Group+"/") && o.GetName() == operatorcr.Name {
 			targets = append(targets, view.Read(target, o))
