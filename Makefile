@@ -152,8 +152,8 @@ test-e2e: e2e-ready $(addprefix $(CLUSTER)/,$(E2E_PROGRAMS)) ## Run the tests on
 	@$(RACE); $(GO_TEST) $$race $(E2E)
 
 .PHONY: cluster-up cluster-down
-cluster-up: e2e-ready $(addprefix $(CLUSTER)/,$(E2E_PROGRAMS)) bin/e2e-cluster ## Start a real cluster with kms-health on it, as root, and leave it running (NODES=3)
-	@bin/e2e-cluster up --nodes $(if $(NODES),$(NODES),1)
+cluster-up: e2e-ready $(addprefix $(CLUSTER)/,$(E2E_PROGRAMS)) bin/e2e-cluster ## Start a real cluster with kms-health on it, as root, and leave it running (NODES=3, BARE=1: without kms-health)
+	@bin/e2e-cluster up --nodes $(if $(NODES),$(NODES),1) $(if $(BARE),--bare)
 
 cluster-down: bin/e2e-cluster ## End it
 	@bin/e2e-cluster down

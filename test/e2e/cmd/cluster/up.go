@@ -67,8 +67,7 @@ func (s *state) runs() bool {
 }
 
 func newUp() *cobra.Command {
-	var nodes int
-	var off bool
+	var o options
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a cluster, and leave it running",
@@ -80,12 +79,23 @@ func newUp() *cobra.Command {
 			if err := os.MkdirAll(folder, 0o755); err != nil {
 				return err
 			}
-			return start(cmd.Context(), cmd.OutOrStdout(), fmt.Sprintf("--nodes=%d", nodes), fmt.Sprintf("--off=%t", off))
+			return start(cmd.Context(), cmd.OutOrStdout(), fmt.Sprintf("--nodes=%d", o.nodes), fmt.Sprintf("--off=%t", o.off), fmt.Sprintf("--bare=%t", o.bare))
 		},
 	}
-	cmd.Flags().IntVar(&nodes, "nodes", 1, "how many nodes, from 1 to 9")
-	cmd.Flags().BoolVar(&off, "off", false, "leave KMS off")
+	o.add(cmd)
 	return cmd
+}
+
+// options of a cluster.
+type options struct {
+	nodes     int
+	off, bare bool
+}
+
+func (o *options) add(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&o.nodes, "nodes", 1, "how many nodes, from 1 to 9")
+	cmd.Flags().BoolVar(&o.off, "off", false, "leave KMS off")
+	cmd.Flags().BoolVar(&o.bare, "bare", false, "leave kms-health out, to install it by the documentation")
 }
 
 // start starts this program again, to hold the cluster, and shows what it reports until
@@ -141,32 +151,48 @@ func start(ctx context.Context, out io.Writer, args ...string) error {
 const upLine = "End it with: make cluster-down\n"
 
 func newHold() *cobra.Command {
-	var nodes int
-	var off bool
+	var o options
 	cmd := &cobra.Command{
 		Use: "hold", Short: "Run a cluster until it is stopped", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return hold(ctx, nodes, off)
+			return hold(ctx, o)
 		},
 	}
-	cmd.Flags().IntVar(&nodes, "nodes", 1, "")
-	cmd.Flags().BoolVar(&off, "off", false, "")
+	o.add(cmd)
 	return cmd
 }
 
-func hold(ctx context.Context, nodes int, off bool) (err error) {
+func hold(ctx context.Context, o options) (err error) {
 	dir, err := os.MkdirTemp("", "kms-health-up-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir), os.Remove(stateFile())) }()
-	s, err := fixture.New(ctx, fixture.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir, Nodes: nodes, Log: os.Stdout})
+	s, err := fixture.New(ctx, fixture.Options{Assets: os.Getenv("KUBEBUILDER_ASSETS"), Dir: dir, Nodes: o.nodes, Log: os.Stdout})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
+	if err := fill(ctx, s, o); err != nil {
+		return err
+	}
+	if err := writeState(ctx, s, dir, o); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// fill puts kms-health on the cluster, and turns KMS on.
+func fill(ctx context.Context, s *fixture.Cluster, o options) error {
+	if o.bare {
+		if err := s.ServingCertificate(ctx); err != nil || o.off {
+			return err
+		}
+		return s.Encrypt(ctx)
+	}
 	checkout, err := os.Getwd()
 	if err != nil {
 		return err
@@ -178,23 +204,14 @@ func hold(ctx context.Context, nodes int, off bool) (err error) {
 	if err := s.Install(ctx, version, fixture.Configuration); err != nil {
 		return err
 	}
-	if err := s.AwaitOperator(ctx); err != nil {
+	if err := s.AwaitOperator(ctx); err != nil || o.off {
 		return err
 	}
-	if !off {
-		if err := s.TurnOn(ctx); err != nil {
-			return err
-		}
-	}
-	if err := writeState(ctx, s, dir, off); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return nil
+	return s.TurnOn(ctx)
 }
 
 // writeState writes the files by which the other commands, and kubectl on the host, find the cluster.
-func writeState(ctx context.Context, s *fixture.Cluster, dir string, off bool) error {
+func writeState(ctx context.Context, s *fixture.Cluster, dir string, o options) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -223,8 +240,14 @@ func writeState(ctx context.Context, s *fixture.Cluster, dir string, off bool) e
 		return err
 	}
 	fmt.Printf("\nThe cluster is up.\n  export KUBECONFIG=%s PATH=%s:$PATH\n  kubectl get nodes,pods -A\n", kubeconfig, os.Getenv("KUBEBUILDER_ASSETS"))
-	if !off {
-		fmt.Printf("  bin/kubectl-kms_health status        # make build\n  bin/e2e-cluster plugin node-1 %s-1 unhealthy \"vault is sealed\"      # and heal\n", apiservers.Kube.Name)
+	if o.bare {
+		fmt.Print("  make image ARCHITECTURES=amd64 VERSION=v0        # then, for each node and program, since no registry is reachable:\n" +
+			"  bin/e2e-cluster exec node-1 -- ctr -n k8s.io images import - <bin/images/kms-health-operator.tar\n")
+	} else if !o.off {
+		fmt.Print("  bin/kubectl-kms_health status        # make build\n")
+	}
+	if !o.off {
+		fmt.Printf("  bin/e2e-cluster plugin node-1 %s-1 unhealthy \"vault is sealed\"      # and heal\n", apiservers.Kube.Name)
 	}
 	fmt.Print("  bin/e2e-cluster exec node-1 -- ctr -n k8s.io containers list\n" + upLine)
 	return nil
