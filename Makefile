@@ -195,7 +195,8 @@ fmt: ## Format the Go files
 	@git ls-files -co --exclude-standard -z '*.go' | xargs -0r gofmt -s -l -w
 
 .PHONY: verify
-verify: lint-tools ## Run every static check (ONLY='gofmt vet': these alone)
+verify: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+verify: lint-tools promtool ## Run every static check (ONLY='gofmt vet': these alone)
 	@test/tools/verify.sh $(ONLY)
 
 LINTERS := .tools/lint/golangci-lint .tools/lint/govulncheck .tools/lint/staticcheck

@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -118,32 +116,6 @@ func TestEachInvalidFileIsLoggedInOneLineAndTheLastValidOneStaysInForce(t *testi
 	}
 	if got := one.State().Connections.Accepted; got != 1 {
 		t.Errorf("%d connections to a plugin that never changed", got)
-	}
-}
-
-func TestMetricsAreInPrometheusFormat(t *testing.T) {
-	r := newReporter(t)
-	r.plugin("1")
-	r.configure("", "", "1:Write")
-	r.start()
-	r.logged("Plugin is healthy")
-	var text string
-	eventually(t, "metrics are served", func() bool { _, text = r.get("/metrics"); return text != "" })
-	problems, err := promlint.New(strings.NewReader(text)).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
-	}
-	for _, name := range []string{
-		"kms_health_reporter_probes_total", "kms_health_reporter_probe_duration_seconds", "kms_health_reporter_last_probe_timestamp_seconds",
-		"kms_health_reporter_plugin_status", "kms_health_reporter_config_reloads_total", "kms_health_reporter_config_info",
-		"kms_health_reporter_config_applied_timestamp_seconds", "kms_health_reporter_config_watch_active", "kms_health_reporter_build_info",
-	} {
-		if !strings.Contains(text, "# TYPE "+name+" ") {
-			t.Errorf("no %s", name)
-		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package monitoring
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,8 +65,9 @@ func readAlerts(t *testing.T) (all []alert) {
 	return all
 }
 
-// promtool runs it in a folder that has the rules as rules.yaml, with a file of tests.
-func promtool(t *testing.T, tests []byte, args ...string) {
+// promtool runs it in a folder that has the rules as rules.yaml, with an input: the file
+// tests.yaml, and standard input.
+func promtool(t *testing.T, input []byte, args ...string) {
 	t.Helper()
 	program, err := filepath.Abs("../../.tools/prometheus/promtool")
 	if err != nil {
@@ -82,13 +84,13 @@ func promtool(t *testing.T, tests []byte, args ...string) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for name, content := range map[string][]byte{"rules.yaml": rules, "tests.yaml": tests} {
+	for name, content := range map[string][]byte{"rules.yaml": rules, "tests.yaml": input} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Dir = dir
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(input)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 	}

@@ -9,13 +9,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-readonly lint=$PWD/.tools/lint bundle=$PWD/.tools/bundle/bundle
+readonly lint=$PWD/.tools/lint bundle=$PWD/.tools/bundle/bundle promtool=$PWD/.tools/prometheus/promtool
 readonly cannot=77
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-steps=(gofmt shellcheck traces boundaries bundle mod-tidy mod-verify vet vet-integration
-	staticcheck golangci-lint generated govulncheck)
+steps=(gofmt shellcheck traces boundaries rules docs bundle mod-tidy mod-verify vet
+	vet-integration staticcheck golangci-lint generated govulncheck)
 
 # What is in the repository, or is about to be.
 files() { # PATTERN...
@@ -66,6 +66,21 @@ check_traces() {
 check_boundaries() {
 	go run ./test/tools/boundaries
 }
+
+# promtool, on the rules and on the metrics. Like the other steps that run tests, it runs
+# those of `make test` that need no cluster. A result in the cache does not know what a
+# program read.
+check_rules() {
+	if [[ ! -x $promtool ]]; then
+		echo "there is no promtool: make promtool"
+		return "$cannot"
+	fi
+	go test -count 1 ./test/monitoring ./pkg/operator ./pkg/operator/rollup
+}
+
+# Links, commands, flags and names of the pages, and the references against the code.
+# Those that are generated are in the step generated, alerts and metrics in rules.
+check_docs() { go test -count 1 ./test/docs ./cmd/kubectl-kms_health; }
 
 # The bundle for OLM, with the validators of the Operator Framework.
 check_bundle() {
