@@ -229,6 +229,9 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 	}
 }
 
+// intruder is in all that edit writes.
+const intruder = "intruder"
+
 // edit changes or deletes an object of the operator's.
 func (m *model) edit(t *testing.T) string {
 	all, err := fixture.ListMade(t.Context(), fixture.AnyKind)
@@ -258,13 +261,13 @@ func (m *model) edit(t *testing.T) string {
 	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{manifests.ManagedBy: nil}}}
 	switch o.GetKind() {
 	case "ConfigMap":
-		patch = map[string]any{"data": map[string]any{"config.yaml": "broken: true"}}
+		patch = map[string]any{"data": map[string]any{"config.yaml": intruder + ": true"}}
 	case "ClusterRoleBinding":
-		patch = map[string]any{"subjects": []any{map[string]any{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "intruder"}}}
+		patch = map[string]any{"subjects": []any{map[string]any{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": intruder}}}
 	case "Pod":
-		patch = map[string]any{"metadata": map[string]any{"annotations": map[string]any{manifests.ConfigAnnotation: "broken: true"}}}
+		patch = map[string]any{"metadata": map[string]any{"annotations": map[string]any{manifests.ConfigAnnotation: intruder + ": true"}}}
 	case "ClusterRole", "Role":
-		patch = map[string]any{"rules": []any{}}
+		patch = map[string]any{"rules": []any{map[string]any{"apiGroups": []any{intruder}, "resources": []any{"*"}, "verbs": []any{"get"}}}}
 	case "Secret", "ServiceAccount":
 		return "nothing to edit of " + what
 	}
@@ -324,6 +327,9 @@ func playSequence(t *testing.T, seed uint64) {
 	fixture.Eventually(t, "the end of the sequence stays", func() error {
 		was := once
 		once = snapshot(t, op)
+		if strings.Contains(once, intruder) {
+			return fmt.Errorf("an edit is not undone")
+		}
 		time.Sleep(time.Second)
 		if once != was {
 			return fmt.Errorf("still changing")
