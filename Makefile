@@ -194,9 +194,11 @@ generate: ## Write the generated files anew
 fmt: ## Format the Go files
 	@git ls-files -co --exclude-standard -z '*.go' | xargs -0r gofmt -s -l -w
 
+KUBECONFORM := .tools/kubeconform/kubeconform
+
 .PHONY: verify
 verify: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
-verify: lint-tools promtool ## Run every static check (ONLY='gofmt vet': these alone)
+verify: lint-tools promtool $(KUBECONFORM) $(CLUSTER)/kubectl ## Run every static check (ONLY='gofmt vet': these alone)
 	@test/tools/verify.sh $(ONLY)
 
 LINTERS := .tools/lint/golangci-lint .tools/lint/govulncheck .tools/lint/staticcheck
@@ -216,6 +218,9 @@ $(LINTERS): test/tools/lint/go.mod
 
 $(BUNDLE_CHECK): test/tools/bundle/go.mod test/tools/bundle/main.go
 	@test/tools/build.sh $@ $(<D) . '' '2 minutes on 2 cores'
+
+$(KUBECONFORM): test/tools/kubeconform/go.mod
+	@test/tools/build.sh $@ $(<D) github.com/yannh/kubeconform/cmd/kubeconform '' 'some seconds'
 
 $(PROMTOOL): test/tools/prometheus/go.mod
 	@test/tools/build.sh $@ $(<D) github.com/prometheus/prometheus/cmd/promtool '' '3 to 5 minutes on 2 cores'

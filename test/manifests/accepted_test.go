@@ -38,22 +38,6 @@ func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
 	return o.GroupVersionKind().GroupVersion().WithResource(plural)
 }
 
-// Every overlay, and every component with the overlay that it is for.
-var installs = map[string][][]string{
-	install.OpenShift: {
-		nil, {"single-replica"}, {"start-during-plugin-outage"}, {"deployment"}, {"deployment", "legacy-token"},
-		{"deployment", "client-certificates"}, {"deployment", "client-certificates", "client-certificates/approve"},
-		{"single-replica", "start-during-plugin-outage", "deployment", "client-certificates", "client-certificates/approve", "legacy-token"},
-	},
-	install.SingleNode: {nil, {"deployment"}},
-	install.Kubernetes: {
-		nil, {"monitoring"}, {"single-replica"}, {"start-during-plugin-outage"}, {"deployment/kubernetes"}, {"deployment/kubernetes", "legacy-token/kubernetes"},
-		{"deployment/kubernetes", "client-certificates/kubernetes"},
-		{"deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes"},
-		{"single-replica", "start-during-plugin-outage", "deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes", "legacy-token/kubernetes"},
-	},
-}
-
 func TestEveryInstallIsAcceptedByKubectlAsItStands(t *testing.T) {
 	for name, s := range map[string]*cluster{"openshift": openshift, "plain": plain} {
 		t.Run(name, func(t *testing.T) {
