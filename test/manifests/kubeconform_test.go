@@ -94,7 +94,7 @@ func TestManifestsAreValidByTheSchemas(t *testing.T) {
 	schemas, files := writeSchemas(t), everyManifest(t)
 	out, err := kubeconform(t, schemas, files)
 	if err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Logf("%d files: %s", len(files), out)
 
