@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +14,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 const (
@@ -47,13 +46,8 @@ func run(m *testing.M) (code int) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return fail(err)
 	}
-	binary = filepath.Join(dir, "kms-health-reporter")
-	args := []string{"build", "-o", binary}
-	if raceDetector {
-		args = append(args, "-race")
-	}
-	if out, err := exec.Command("go", append(args, "github.com/kms-health/kms-health/cmd/kms-health-reporter")...).CombinedOutput(); err != nil {
-		return fail(fmt.Errorf("build the reporter: %w\n%s", err, out))
+	if binary, err = program.Build(dir, "kms-health-reporter"); err != nil {
+		return fail(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

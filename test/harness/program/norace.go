@@ -2,4 +2,4 @@
 
 package program
 
-const raceDetector = false
+const raceFlag = ""

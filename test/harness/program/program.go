@@ -6,18 +6,39 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Build builds the program of a folder of cmd/ into dir, with the race detector
-// where the caller has it, and returns its path.
+// where the caller has it, and returns its path. Packages of tests share the build: what
+// is up to date is not linked again.
 func Build(dir, name string) (string, error) {
-	path := filepath.Join(dir, name)
-	args := []string{"build", "-tags", "grpcnotrace,nethttpomithttp2", "-o", path}
-	if raceDetector {
-		args = append(args, "-race")
+	root, err := Root()
+	if err != nil {
+		return "", err
 	}
+	shared := filepath.Join(root, "bin", "test"+raceFlag)
+	if err := os.MkdirAll(shared, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.Open(shared)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close() // which unlocks it
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", err
+	}
+	built, path := filepath.Join(shared, name), filepath.Join(dir, name)
+	args := append([]string{"build", "-tags", "grpcnotrace,nethttpomithttp2", "-ldflags=-s", "-o", built}, strings.Fields(raceFlag)...)
 	if out, err := exec.Command("go", append(args, "github.com/kms-health/kms-health/cmd/"+name)...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
+	}
+	// Not written by this process: what it starts meanwhile would hold the file open.
+	if out, err := exec.Command("cp", built, path).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
 	}
 	return path, nil
 }

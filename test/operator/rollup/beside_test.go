@@ -29,7 +29,7 @@ import (
 
 // besideWhile is how long our writes are counted, without others and beside them; BESIDE
 // sets another time for the latter.
-const besideWhile = 20 * time.Second
+const besideWhile = 10 * time.Second
 
 // besideInterval is the reporters'. On a busy machine a write takes seconds, since the API
 // server repeats it for each write of another that comes first, and a report must not become

@@ -1,5 +1,0 @@
-//go:build integration && !race
-
-package integration
-
-const raceDetector = false
