@@ -252,9 +252,12 @@ func (c *cluster) awaitStatus(kind, status string, read func() (*unstructured.Un
 	})
 }
 
-// secretRole is what the operator keeps of a target while KMS is off: the right to read
-// its encryption configs.
+// secretRole is the operator's right to read the target's encryption configs.
 const secretRole = "kms-health-operator-kube-apiserver"
+
+// keptWhileOff is what the operator keeps of a target while KMS is off: its record, in the
+// reporters' ClusterRole, and that right.
+var keptWhileOff = []string{"clusterroles kms-health-reporter-kube-apiserver", "roles " + secretRole}
 
 // onlyLeft waits until nothing is left of the operator's but this. It lists every kind
 // that is served, whether we know that the operator makes it or not.

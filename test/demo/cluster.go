@@ -99,8 +99,9 @@ func (c *cluster) startCluster() {
 		Root: func(node string) string { return filepath.Join(c.dir, strings.TrimPrefix(node, "master-")) },
 		Processes: &nodes.Processes{
 			Binary: c.program("kms-health-reporter"), Logs: filepath.Join(c.dir, "reporters"),
-			// A companion is on its node's network, where the API server listens.
-			Replace: map[string]string{"https://localhost:6443": c.URL()},
+			// A companion is on its node's network, where the API server listens. Under its
+			// address the file has it as the internal load balancer.
+			Replace: map[string]string{"https://localhost:6443": strings.Replace(c.URL(), "127.0.0.1", "localhost", 1)},
 			// The stand-in writes other paths into the file, which the reporter
 			// would report as not the one that its pod was created for.
 			Env: []string{"KMS_HEALTH_CONFIG_HASH="},

@@ -237,7 +237,7 @@ func (r *reporter) brokenFile() {
 	r.title("An invalid file: the last valid one stays in force, and /healthz reports the error.")
 	good := r.configuration("3:Write", "2:Read")
 	r.configure(strings.Replace(good, "interval: 1s", "interval: 1ns\n  retries: 3", 1))
-	want := `probe.retries: Invalid value: "3": unknown field; probe.interval: Invalid value: "1ns": must be from 1s to 1h0m0s`
+	want := `probe.retries: Invalid value: "3": unknown field in line 5; probe.interval: Invalid value: "1ns": must be from 1s to 1h0m0s`
 	client := http.Client{Timeout: waitLimit, Transport: &http.Transport{DisableKeepAlives: true}}
 	var answer []byte
 	r.until("/healthz reports the broken file", func() error {
