@@ -18,7 +18,8 @@ import (
 const (
 	homepage    = "https://github.com/kms-health/kms-health"
 	maintainers = "kms-health maintainers"
-	// No address of this domain exists: whoever publishes the operator writes theirs.
+	// No address of this domain exists: whoever publishes the operator writes theirs here, the only
+	// place (docs/operate/release.md).
 	email = "maintainers@example.com"
 )
 
