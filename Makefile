@@ -199,7 +199,7 @@ KUBECONFORM := .tools/kubeconform/kubeconform
 
 .PHONY: verify
 verify: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
-verify: lint-tools promtool $(KUBECONFORM) $(CLUSTER)/kubectl ## Run every static check (ONLY='gofmt vet': these alone)
+verify: lint-tools promtool cluster $(KUBECONFORM) ## Run every static check, and the README's commands (ONLY='gofmt vet': these alone)
 	@test/tools/verify.sh $(ONLY)
 
 LINTERS := .tools/lint/golangci-lint .tools/lint/govulncheck .tools/lint/staticcheck

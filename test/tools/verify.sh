@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The static checks: `make verify`. Every step runs, whatever the results of the others.
+# The static checks, and the commands of the README: `make verify`. Every step runs, whatever the results of the others.
 #
 #   verify.sh [STEP...]     all steps, or these
 #
@@ -15,8 +15,8 @@ readonly cannot=77
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-steps=(gofmt shellcheck traces boundaries rules manifests docs bundle mod-tidy mod-verify
-	vet vet-integration staticcheck golangci-lint generated govulncheck)
+steps=(gofmt shellcheck traces boundaries rules manifests docs commands bundle mod-tidy
+	mod-verify vet vet-integration staticcheck golangci-lint generated govulncheck)
 
 # What is in the repository, or is about to be.
 files() { # PATTERN...
@@ -92,6 +92,15 @@ check_manifests() {
 # Links, commands, flags and names of the pages, and the references against the code.
 # Those that are generated are in the step generated, alerts and metrics in rules.
 check_docs() { go test -count 1 ./test/docs ./cmd/kubectl-kms_health; }
+
+# The commands of README.md and of the quickstarts, as they stand there.
+check_commands() {
+	if [[ ! -x ${KUBEBUILDER_ASSETS:-}/kube-apiserver ]]; then
+		echo "there is no kube-apiserver: make verify ONLY=commands"
+		return "$cannot"
+	fi
+	go test -count 1 -run TestCommandsOf ./test/docs -commands
+}
 
 # The bundle for OLM, with the validators of the Operator Framework.
 check_bundle() {

@@ -1,0 +1,223 @@
+package docs
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kms-health/kms-health/test/harness/program"
+)
+
+// commands makes TestCommandsOfReadmeAndQuickstartsRun run: `make verify` sets it.
+var commands = flag.Bool("commands", false, "run the commands of README.md and of docs/quickstart")
+
+// notHere are beginnings of commands that cannot run here, each with the reason.
+var notHere = map[string]string{
+	"make test":          "make verify does not run all tests: continuous integration runs both",
+	"make parity":        "it takes minutes, and is evidence for a page, not a step for a reader",
+	"make image":         "it builds for four architectures, which takes minutes",
+	"make image-push":    "it needs a registry",
+	"sudo make":          "it needs root, and packages of Debian",
+	"skopeo":             "it needs two registries",
+	"kind":               "it needs a container engine",
+	"oc ":                "oc is OpenShift's",
+	"kubectl apply -k .": "a kustomization of the reader's own: see TestSampleKustomizationsBuild",
+}
+
+// also are exit codes other than 0, by the beginning of a command.
+var also = map[string][]int{
+	// No kubelet runs the operator, so there are no conditions: the state is unknown.
+	"kubectl kms-health status": {2},
+}
+
+var (
+	shell     = regexp.MustCompile(`^ *(?:sudo |\$ )?(?:make|kubectl|oc|kind|skopeo|sed|cat|kill|install|bin/[\w-]+) `)
+	hereFile  = regexp.MustCompile(`<<'?(\w+)'?`)
+	untilStop = regexp.MustCompile(`#.*until Ctrl-C`)
+)
+
+// typed are the commands of a page, in their order: those of blocks, and those in the text.
+func typed(page string) (all []string) {
+	var command []string
+	end, fenced, language := "", false, ""
+	for line := range strings.Lines(page) {
+		line = strings.TrimRight(line, "\n")
+		if fence, ok := strings.CutPrefix(strings.TrimSpace(line), "```"); ok {
+			fenced, language = !fenced, fence
+			continue
+		}
+		block := fenced && language == "" || !fenced && strings.HasPrefix(line, "    ")
+		switch {
+		case len(command) > 0:
+			command = append(command, line)
+		case block && shell.MatchString(line+" "):
+			command = []string{strings.TrimSpace(line)}
+		case !block && !fenced:
+			for _, m := range codeSpan.FindAllStringSubmatch(line, -1) {
+				if shell.MatchString(m[1]) {
+					all = append(all, m[1])
+				}
+			}
+		}
+		if len(command) == 0 {
+			continue
+		}
+		if m := hereFile.FindStringSubmatch(line); m != nil {
+			end = m[1]
+		}
+		if line == end {
+			end = ""
+		}
+		if end == "" && !strings.HasSuffix(line, `\`) {
+			all, command = append(all, strings.Join(command, "\n")), nil
+		}
+	}
+	return all
+}
+
+// session is a shell in a copy of the checkout, with a home and a /tmp of its own.
+type session struct {
+	t        *testing.T
+	dir      string
+	env      []string
+	done     map[string]bool // make commands
+	excepted map[string]bool // keys of notHere
+}
+
+func newSession(t *testing.T) *session {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kmsh") // t.TempDir's name is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	root, err := program.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := fmt.Sprintf(`mkdir -p %[1]s/kms-health %[1]s/tmp %[1]s/home/.local/bin && cd %[2]s &&
+		git ls-files -co --exclude-standard -z | tar --null --files-from=- --ignore-failed-read -cf - | tar -xf - -C %[1]s/kms-health &&
+		ln -s %[2]s/.tools %[1]s/kms-health/.tools`, dir, root)
+	if out, err := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", copied).CombinedOutput(); err != nil {
+		t.Fatalf("copy the checkout: %v\n%s", err, out)
+	}
+	s := &session{t: t, dir: dir, done: map[string]bool{}, excepted: map[string]bool{}}
+	s.env = append(os.Environ(), "HOME="+dir+"/home", "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+dir+"/home/.local/bin:"+os.Getenv("PATH"))
+	s.env = append(s.env, "MAKEFLAGS=", "MAKELEVEL=")                           // those of make verify
+	for _, name := range []string{"GOENV", "GOPATH", "GOCACHE", "GOMODCACHE"} { // which follow HOME
+		out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.env = append(s.env, name+"="+strings.TrimSpace(string(out)))
+	}
+	return s
+}
+
+// runnable are the commands of a page that run here, and were not run before if nothing but make
+// runs in them.
+func (s *session) runnable(page string) (all []string) {
+	for _, command := range typed(read(s.t, page)) {
+		skip := false
+		for beginning := range notHere {
+			if strings.HasPrefix(command, beginning) {
+				skip, s.excepted[beginning] = true, true
+			}
+		}
+		plain, _, _ := strings.Cut(command, "#")
+		plain = strings.TrimSpace(plain)
+		if skip || s.done[plain] {
+			continue
+		}
+		s.done[plain] = strings.HasPrefix(plain, "make ") && !strings.Contains(plain, "&")
+		all = append(all, command)
+	}
+	return all
+}
+
+// follow types the commands of a page, in one shell.
+func (s *session) follow(page, kubeconfig string) {
+	s.t.Helper()
+	script := "set -m -o pipefail\n"
+	all := s.runnable(page)
+	for i, command := range all {
+		if untilStop.MatchString(command) {
+			command = "timeout --preserve-status -s INT 3 " + command
+		}
+		command = strings.ReplaceAll(command, "/tmp/", s.dir+"/tmp/")
+		script += fmt.Sprintf("%s\ncode=$?; echo \"=== $code %d\" >&3\n", command, i)
+		if strings.HasSuffix(command, "&") {
+			script += "sleep 1\n" // nobody types faster
+		}
+	}
+	codes, err := os.Create(filepath.Join(s.dir, "codes"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = codes.Close() }()
+	cmd := exec.CommandContext(s.t.Context(), "bash", "-c", script)
+	cmd.Dir, cmd.Env, cmd.ExtraFiles = filepath.Join(s.dir, "kms-health"), slices.Concat(s.env, []string{"KUBECONFIG=" + kubeconfig}), []*os.File{codes}
+	out, err := cmd.CombinedOutput()
+	s.t.Logf("%s:\n%s", page, out)
+	raw, _ := os.ReadFile(codes.Name())
+	ended := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	if len(all) == 0 {
+		return
+	}
+	if err != nil || len(ended) != len(all) {
+		s.t.Fatalf("%s: %d of %d commands ran: %v", page, len(ended), len(all), err)
+	}
+	for i, command := range all {
+		var code, at int
+		if _, err := fmt.Sscanf(ended[i], "=== %d %d", &code, &at); err != nil || at != i {
+			s.t.Fatal(ended[i], err)
+		}
+		var allowed []int
+		for beginning, codes := range also {
+			if strings.HasPrefix(command, beginning) {
+				allowed = codes
+			}
+		}
+		if code != 0 && !slices.Contains(allowed, code) {
+			s.t.Errorf("%s: exit code %d: %s", page, code, command)
+		}
+	}
+}
+
+// The commands are those of the pages, as they stand there, but for the folder /tmp.
+func TestCommandsOfReadmeAndQuickstartsRun(t *testing.T) {
+	if !*commands {
+		t.Skip("it takes minutes: make verify ONLY=commands")
+	}
+	s := newSession(t)
+	quickstarts, err := filepath.Glob("../../docs/quickstart/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := []string{"README.md"} // it uses what a quickstart installs
+	for _, path := range quickstarts {
+		pages = slices.Insert(pages, len(pages)-1, "docs/quickstart/"+filepath.Base(path))
+	}
+	openshift := openShiftKubeconfig(t)
+	for _, page := range pages {
+		t.Run(page, func(t *testing.T) {
+			s, kubeconfig := *s, openshift
+			s.t = t
+			if page == "docs/quickstart/kubernetes.md" {
+				kubeconfig = plainKubeconfig(t)
+			}
+			s.follow(page, kubeconfig)
+		})
+	}
+	for beginning := range notHere {
+		if !s.excepted[beginning] {
+			t.Errorf("no page has %q", beginning)
+		}
+	}
+}
