@@ -72,6 +72,32 @@ func isAccepted(t *testing.T, s *cluster, overlay string, components []string) {
 	}
 }
 
+// As the pages say it, without --server-side: kubectl leaves out a field that is null, for example.
+// Objects of other names are created, since those of the manifests are there. The name of a CRD
+// follows from its content.
+func TestEveryInstallIsCreatedByKubectlApply(t *testing.T) {
+	for _, s := range []*cluster{openshift, plain} {
+		t.Run(s.overlay, func(t *testing.T) {
+			var list []any
+			for _, o := range s.base {
+				if o.GetKind() == "CustomResourceDefinition" || o.GroupVersionKind().Group == "monitoring.coreos.com" {
+					continue
+				}
+				o = o.DeepCopy()
+				o.SetName("created-" + o.GetName())
+				list = append(list, o.Object)
+			}
+			raw, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": list})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := install.Kubectl(t.Context(), raw, "--kubeconfig", adminKubeconfig(t, s), "apply", "--validate=strict", "--dry-run=server", "-f", "-"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // The installs themselves are kustomizations of their own, not only what the tests
 // compose.
 func TestTheDefaultIsOpenShift(t *testing.T) {
