@@ -44,11 +44,11 @@ type OperatorConfiguration struct {
 type ManagementState string
 
 const (
-	// Managed creates and updates them as configured.
+	// Managed creates and updates the objects as configured.
 	Managed ManagementState = "Managed"
 	// Unmanaged changes no workload. Credentials and CA bundles are still renewed.
 	Unmanaged ManagementState = "Unmanaged"
-	// Removed deletes them, and undoes changes of other objects.
+	// Removed deletes the objects, and undoes the operator's changes of other objects.
 	Removed ManagementState = "Removed"
 )
 
@@ -57,7 +57,7 @@ type Rollout string
 
 const (
 	// RolloutNeeded replaces pods for a changed plugin set, where the set belongs
-	// to the pod, and for a changed container. All else is live.
+	// to the pod, and for a changed container. Other changes replace no pod.
 	RolloutNeeded Rollout = "Needed"
 	// RolloutAlways replaces pods for every change of the reporter's file.
 	RolloutAlways Rollout = "Always"
@@ -182,10 +182,10 @@ const (
 	// ConfigSourceAuto is Annotation where kube-apiserver encrypts configmaps with KMS,
 	// or where that is not known, else ConfigMap.
 	ConfigSourceAuto ConfigSource = "Auto"
-	// ConfigSourceConfigMap mounts it.
+	// ConfigSourceConfigMap mounts the ConfigMap.
 	ConfigSourceConfigMap ConfigSource = "ConfigMap"
-	// ConfigSourceAnnotation copies it into annotations of the pod, which the downward
-	// API makes files. The pod starts while no ConfigMap can be decrypted.
+	// ConfigSourceAnnotation copies the content of the ConfigMap into annotations of the pod, which
+	// the downward API makes files. The pod starts while no ConfigMap can be decrypted.
 	ConfigSourceAnnotation ConfigSource = "Annotation"
 )
 

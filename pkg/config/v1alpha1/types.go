@@ -101,9 +101,9 @@ type Plugin struct {
 type Role string
 
 const (
-	// RoleWrite encrypts and decrypts.
+	// RoleWrite means that the API server encrypts and decrypts with it.
 	RoleWrite Role = "Write"
-	// RoleRead decrypts what was encrypted earlier.
+	// RoleRead means that the API server only decrypts what was encrypted with it earlier.
 	RoleRead Role = "Read"
 )
 
@@ -185,14 +185,14 @@ type Server struct {
 type Resource string
 
 const (
-	// ResourceKubeAPIServers is kube-apiserver's.
+	// ResourceKubeAPIServers is the resource of kube-apiserver.
 	ResourceKubeAPIServers Resource = "kubeapiservers"
-	// ResourceOpenShiftAPIServers is openshift-apiserver's.
+	// ResourceOpenShiftAPIServers is the resource of openshift-apiserver.
 	ResourceOpenShiftAPIServers Resource = "openshiftapiservers"
-	// ResourceAuthentications is oauth-apiserver's.
+	// ResourceAuthentications is the resource of oauth-apiserver.
 	ResourceAuthentications Resource = "authentications"
-	// ResourceKMSHealths is for clusters without those: the operator creates an object of it
-	// for each target, with the target's name.
+	// ResourceKMSHealths is the resource of this project, for clusters without OpenShift's: the
+	// operator creates an object of it for each target, with the target's name.
 	ResourceKMSHealths Resource = "kmshealths"
 )
 

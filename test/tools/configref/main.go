@@ -210,10 +210,16 @@ func values(b *bytes.Buffer, t *doc.Type) error {
 				return fmt.Errorf("%s has no comment", v.Names[0])
 			}
 			_, meaning, _ := strings.Cut(paragraph(v.Doc.Text()), " ") // past the constant's name
-			fmt.Fprintf(b, "| `%s` | %s |\n", strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`), meaning)
+			fmt.Fprintf(b, "| `%s` | %s |\n", strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`), sentence(meaning))
 		}
 	}
 	return nil
+}
+
+// sentence begins with a capital letter. Its subject, the value, is in the cell beside it.
+func sentence(text string) string {
+	text = strings.TrimPrefix(strings.TrimPrefix(text, "is "), "means that ")
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // paragraph joins the lines of a comment, and keeps <this> from being HTML.
