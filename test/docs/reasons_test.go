@@ -89,6 +89,31 @@ func TestRunbooksHaveEveryReasonAndNoOther(t *testing.T) {
 	}
 }
 
+var resultRow = regexp.MustCompile("(?m)^\\| `([A-Za-z_]+)` \\|")
+
+// The values of these types are closed sets, which alerts and scripts compare.
+func TestReferencesHaveEveryReasonAndResultOfTheReporter(t *testing.T) {
+	for page, of := range map[string]struct{ code, heading string }{
+		"docs/reference/contract.md": {"pkg/health/reason.go", "\n### Reasons\n"},
+		"docs/reference/reporter.md": {"pkg/reporter/publish/failure.go", "\n### Results of a write\n"},
+	} {
+		_, section, _ := strings.Cut(read(t, page), of.heading)
+		section, _, _ = strings.Cut(section, "\n#")
+		var has []string
+		for _, m := range resultRow.FindAllStringSubmatch(section, -1) {
+			if m[1] != "result" && m[1] != "reason" { // the table's head
+				has = append(has, m[1])
+			}
+		}
+		want := constants(t, of.code)
+		slices.Sort(has)
+		slices.Sort(want)
+		if !slices.Equal(has, want) || len(want) == 0 {
+			t.Errorf("%s has %v, want those of %s: %v", page, has, of.code, want)
+		}
+	}
+}
+
 var eventReason = regexp.MustCompile(`(?:x\.event\(|EventTypeNormal, )"(\w+)"`)
 
 func TestEventsOfTheCodeAreDescribed(t *testing.T) {
