@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
+	"github.com/kms-health/kms-health/pkg/version"
 )
 
 // diagnose runs the doctor.
@@ -77,6 +78,11 @@ func TestAClusterAndItsMustGatherHaveTheSameFindings(t *testing.T) {
 			set(t, c.find(t, "Lease", ""), "2026-05-08T12:00:00.000000Z", "spec", "renewTime")
 			setCondition(t, c.find(t, "ClusterOperator", ""), "Degraded", "True", "Configuration_Invalid", "m")
 		}, []string{"ERROR Installed NotAvailable ", "ERROR Installed LeaseExpired ", "ERROR Installed Configuration_Invalid "}},
+		"an invalid configuration": {"healthy.yaml", func(t *testing.T, c *installation) {
+			configure(t, c, "probe: {intervall: 10s}\nmanagementState: Removed\n")
+		}, []string{"ERROR Configuration ConfigurationInvalid "}},
+		"a pause":                  {"healthy.yaml", func(t *testing.T, c *installation) { configure(t, c, "managementState: Unmanaged\n") }, []string{"WARNING Delivery Unmanaged "}},
+		"calls that failed before": {"healthy.yaml", func(_ *testing.T, c *installation) { c.metrics = kmsMetrics("Unavailable", 3) }, nil},
 		"a delivery whose credentials expired": {"healthy.yaml", func(t *testing.T, c *installation) {
 			setCondition(t, resource(t, c), "KMSHealthDelivery", "False", "CredentialsExpired", "m")
 		}, []string{"ERROR Delivery CredentialsExpired ", "ERROR Credentials CredentialsExpired "}},
@@ -125,6 +131,116 @@ func TestAClusterAndItsMustGatherHaveTheSameFindings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// configure adds lines to the operator's configuration.
+func configure(t *testing.T, c *installation, lines string) {
+	t.Helper()
+	o := c.find(t, "ConfigMap", "kms-health-operator-config")
+	text, _, _ := unstructured.NestedString(o.Object, "data", "config.yaml")
+	set(t, o, text+lines, "data", "config.yaml")
+}
+
+// finding returns the first finding of a check that is not OK, or whatever the first is.
+func finding(d doctor.Diagnosis, check doctor.Check) (first doctor.Finding) {
+	for _, f := range d.Findings {
+		if f.Check == check && (first.Check == "" || first.Status == doctor.OK && f.Status != doctor.OK) {
+			first = f
+		}
+	}
+	return first
+}
+
+// A mistake is found at once, before the operator reports it, and with the version that judged:
+// a newer operator may know more fields.
+func TestAMistakeInTheConfigurationIsQuoted(t *testing.T) {
+	for lines, want := range map[string]string{
+		"probe: {intervall: 10s}\n": `probe.intervall: Invalid value: "10s": unknown field in line`,
+		"probe: {interval: 1ms}\n":  `probe.interval: Invalid value: "1ms": must be`,
+		"\tx":                       "is not a YAML mapping",
+	} {
+		c := newInstallation(t, "healthy.yaml")
+		configure(t, c, lines)
+		d, _ := c.live(t)
+		f := finding(d, doctor.Configuration)
+		if f.Status != doctor.Error || !strings.Contains(f.Found, want) || !strings.HasSuffix(f.Found, "; the last valid one stays in force") || !strings.Contains(f.Found, "version "+version.Version) {
+			t.Errorf("%q: %+v", lines, f)
+		}
+	}
+}
+
+// The operator removes what it wrote, too.
+func TestWhatIsRemovedByConfigurationIsNotMissing(t *testing.T) {
+	c := newInstallation(t, "healthy.yaml")
+	configure(t, c, "managementState: Removed\n")
+	set(t, c.find(t, "KubeAPIServer", ""), []any{}, "status", "conditions")
+	d, code := c.live(t)
+	if f := finding(d, doctor.Delivery); code != 0 || f.Status != doctor.OK || f.Found != "managementState is Removed: nothing is delivered" || strings.Contains(fmt.Sprint(d), "KMS is off") {
+		t.Errorf("%d, %+v", code, d)
+	}
+}
+
+func TestTheClusterOperatorsMessageIsQuoted(t *testing.T) {
+	c := newInstallation(t, "healthy.yaml")
+	setCondition(t, c.find(t, "ClusterOperator", ""), "Degraded", "True", "Configuration_Invalid", "probe.intervall: unknown field\n"+strings.Repeat("x", 5000))
+	d, _ := c.live(t)
+	if f := finding(d, doctor.Installed); !strings.Contains(f.Found, "Degraded=True (Configuration_Invalid): probe.intervall: unknown field xxx") || len(f.Found) > 1200 || !strings.HasSuffix(f.Found, "…") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Of an operator that does not run, the cause is shown, and what it would deliver is unknown.
+func TestAnOperatorThatCannotStart(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault func(t *testing.T, c *installation, pod *unstructured.Unstructured)
+		want  string
+	}{
+		"no image": {func(t *testing.T, _ *installation, pod *unstructured.Unstructured) {
+			waiting(t, pod, map[string]any{"waiting": map[string]any{"reason": "ImagePullBackOff", "message": `Back-off pulling image "i"`}})
+		}, `: container kms-health-operator: ImagePullBackOff: Back-off pulling image "i"`},
+		"no Secret": {func(t *testing.T, _ *installation, pod *unstructured.Unstructured) {
+			set(t, pod, []any{map[string]any{"name": "serving", "secret": map[string]any{"secretName": "kms-health-operator-serving"}}, map[string]any{"name": "config", "configMap": map[string]any{"name": "c"}}}, "spec", "volumes")
+			waiting(t, pod, map[string]any{"waiting": map[string]any{"reason": "ContainerCreating"}})
+		}, ": container kms-health-operator: ContainerCreating: its volumes need Secret kms-health-operator-serving, ConfigMap c"},
+		"it ends": {func(t *testing.T, _ *installation, pod *unstructured.Unstructured) {
+			waiting(t, pod, map[string]any{"waiting": map[string]any{"reason": "CrashLoopBackOff", "message": "back-off 10s"}}, map[string]any{"terminated": map[string]any{"exitCode": int64(3), "message": "no such flag"}})
+		}, ": container kms-health-operator: CrashLoopBackOff, exit code 3: no such flag"},
+		"no node": {func(t *testing.T, _ *installation, pod *unstructured.Unstructured) {
+			setCondition(t, pod, "PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
+		}, ": PodScheduled=False (Unschedulable): 0/3 nodes are available"},
+		"no pod": {func(t *testing.T, c *installation, pod *unstructured.Unstructured) {
+			c.objects = slices.DeleteFunc(c.objects, func(o *unstructured.Unstructured) bool { return o == pod })
+			setCondition(t, c.find(t, "Deployment", ""), "ReplicaFailure", "True", "FailedCreate", "forbidden by a policy")
+		}, ": ReplicaFailure=True (FailedCreate): forbidden by a policy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newInstallation(t, "healthy.yaml")
+			c.metrics = kmsMetrics("OK", 40)
+			set(t, c.find(t, "KubeAPIServer", ""), []any{}, "status", "conditions")
+			set(t, c.find(t, "Deployment", ""), int64(0), "status", "availableReplicas")
+			tt.fault(t, c, c.find(t, "Pod", "kms-health-operator"))
+			live, _ := c.live(t)
+			if f := finding(live, doctor.Installed); f.Reason != "NotAvailable" || !strings.HasSuffix(f.Found, "0 of 2 replicas are available"+tt.want) {
+				t.Errorf("%+v", f)
+			}
+			if f := finding(live, doctor.Delivery); f.Status != doctor.Unknown || f.Reason != "OperatorNotAvailable" {
+				t.Errorf("%+v", f)
+			}
+			if diff := cmp.Diff(live, c.gathered(t)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// waiting sets the state of a pod's container, and its last one.
+func waiting(t *testing.T, pod *unstructured.Unstructured, states ...map[string]any) {
+	t.Helper()
+	status := map[string]any{"name": "kms-health-operator", "state": states[0]}
+	if len(states) > 1 {
+		status["lastState"] = states[1]
+	}
+	set(t, pod, []any{status}, "status", "containerStatuses")
 }
 
 // kmsMetrics are of an API server that has made calls of a plugin, with this result.
@@ -226,8 +342,8 @@ func TestTheDoctorReadsMetricsIfThatIsAllowed(t *testing.T) {
 		found  string
 	}{
 		text:       {doctor.OK, "made 40 calls of KMS plugins since it started, and none failed"},
-		text + bad: {doctor.Warning, "of 43 calls of KMS plugins by the API server that answered, since it started, 3 failed: kms-2 /v2.KeyManagementService/Status Unavailable 3"},
-		text + "# TYPE apiserver_envelope_encryption_invalid_key_id_from_status_total counter\napiserver_envelope_encryption_invalid_key_id_from_status_total{error=\"empty\",provider_name=\"kms-2\"} 2\n": {doctor.Warning, "an invalid key_id from Status 2 times"},
+		text + bad: {doctor.OK, "of 43 calls of KMS plugins by the API server that answered, since it started, 3 failed: kms-2 /v2.KeyManagementService/Status Unavailable 3; its plugins report healthy now"},
+		text + "# TYPE apiserver_envelope_encryption_invalid_key_id_from_status_total counter\napiserver_envelope_encryption_invalid_key_id_from_status_total{error=\"empty\",provider_name=\"kms-2\"} 2\n": {doctor.OK, "an invalid key_id from Status 2 times since it started; its plugins report healthy now"},
 		"# nothing\n": {doctor.OK, "made no call of a KMS v2 plugin"},
 		"apiserver_envelope_encryption_x{ nonsense": {doctor.Unknown, "could not be parsed"},
 		strings.Repeat("x", 1<<20):                  {doctor.Unknown, "could not be read"},

@@ -85,13 +85,20 @@ kind: ConfigMap
 metadata: {name: kms-health-operator-config, namespace: openshift-kms-health}
 data:
   config.yaml: |
+    apiVersion: kmshealth.openshift.io/v1alpha1
     kind: OperatorConfiguration
     targets:
-    - {name: kube-apiserver, resource: kubeapiservers, namespace: openshift-kube-apiserver}
+    - {name: kube-apiserver, resource: kubeapiservers, namespace: openshift-kube-apiserver, podSelector: {apiserver: "true"}}
 ---
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: unrelated, namespace: openshift-kms-health}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: kms-health-operator-1, namespace: openshift-kms-health, labels: {app.kubernetes.io/name: kms-health-operator}}
+spec: {nodeName: master-0, containers: [{name: kms-health-operator}]}
+status: {phase: Running}
 ---
 apiVersion: v1
 kind: Pod

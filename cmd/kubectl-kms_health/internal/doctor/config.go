@@ -14,11 +14,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/version"
 )
 
 // Of the configuration files only the fields that are compared are read, so that files of
-// other versions can be, too.
+// other versions can be, too. That the operator accepts its own file is checked as it does.
 
 // configured are the operator's targets: of its configuration if that can be read, else the
 // shipped ones.
@@ -29,18 +31,51 @@ func (s *Snapshot) configured() []Configured {
 
 // configuredIn also reports whether the configuration was read.
 func (s *Snapshot) configuredIn() (all []Configured, read bool) {
-	for _, o := range s.Objects {
-		if o.GetKind() != "ConfigMap" || o.GetName() != operatorConfig {
-			continue
-		}
-		var c struct {
-			Targets []Configured `json:"targets"`
-		}
-		if yaml.Unmarshal([]byte(dataOf(o)), &c) == nil {
-			return c.Targets, true
-		}
+	var c struct {
+		Targets []Configured `json:"targets"`
+	}
+	if o := s.operatorConfig(); o != nil && yaml.Unmarshal([]byte(dataOf(o)), &c) == nil {
+		return c.Targets, true
 	}
 	return Shipped, false
+}
+
+// operatorConfig is the ConfigMap with the operator's file; nil: not there, or not read.
+func (s *Snapshot) operatorConfig() *unstructured.Unstructured {
+	for _, o := range s.Objects {
+		if o.GetKind() == "ConfigMap" && o.GetName() == operatorConfig {
+			return o
+		}
+	}
+	return nil
+}
+
+// managementState is that of a valid file of the operator; empty: it is not valid, or not read.
+func (s *Snapshot) managementState() v1alpha1.ManagementState {
+	if o := s.operatorConfig(); o != nil {
+		if c, err := v1alpha1.DecodeOperator([]byte(dataOf(o))); err == nil {
+			return c.ManagementState
+		}
+	}
+	return ""
+}
+
+// invalid reports a file that the operator rejects, which its ClusterOperator shows only later.
+func (s *Snapshot) invalid() []Finding {
+	o := s.operatorConfig()
+	if o == nil {
+		return nil
+	}
+	_, err := v1alpha1.DecodeOperator([]byte(dataOf(o)))
+	if err == nil {
+		return nil
+	}
+	return []Finding{{Check: Configuration, Status: Error, Reason: "ConfigurationInvalid",
+		Found: fmt.Sprintf("ConfigMap %s/%s is invalid by version %s of this command: %s; the last valid one stays in force", o.GetNamespace(), o.GetName(), version.Version, bounded(err.Error())),
+		Next: []view.Step{
+			{Text: "Correct it:", Command: fmt.Sprintf("kubectl edit configmap -n %s %s", named(o.GetNamespace(), "NAMESPACE"), operatorConfig)},
+			{Text: "A newer operator may know more fields: use its version of this command."},
+		}}}
 }
 
 func dataOf(configMap *unstructured.Unstructured) string {
@@ -91,7 +126,8 @@ func (f *file) madeFor(hash string) bool {
 }
 
 // configuration compares the ConfigMaps, the pods that were made for them, and the reports.
-func (e *evaluation) configuration() (all []Finding) {
+func (e *evaluation) configuration() []Finding {
+	all := e.invalid()
 	for i := range e.targets {
 		t := &e.targets[i]
 		if t.configured == nil {

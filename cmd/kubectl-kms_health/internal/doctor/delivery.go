@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -22,17 +23,35 @@ var others = []string{"ThirdPartyReporter"}
 
 // delivery checks the condition KMSHealthDelivery of each target.
 func (e *evaluation) delivery() (all []Finding) {
+	off := Finding{Check: Delivery, Status: OK, Found: "nothing is delivered or reported: KMS is off, or this API server is not configured"}
+	state := e.managementState()
+	switch state {
+	case v1alpha1.Unmanaged:
+		all = append(all, Finding{Check: Delivery, Status: Warning, Reason: "Unmanaged", Found: "managementState is Unmanaged: the operator changes no workload, and only renews credentials and CA bundles",
+			Next: []view.Step{{Text: "To resume, set managementState: Managed in ConfigMap " + operatorConfig + "."}}})
+	case v1alpha1.Removed:
+		off.Found = "managementState is Removed: nothing is delivered"
+	default:
+		if !e.works() {
+			off.Status, off.Reason, off.Found = Unknown, "OperatorNotAvailable", "nothing is delivered or reported, and the operator is not available, so whether KMS is on is not known"
+		}
+	}
 	for i := range e.targets {
 		t := &e.targets[i]
 		c, is := t.resource.Conditions[view.Delivery]
 		switch {
 		case is:
 			all = append(all, t.delivered(c))
+		case len(t.status.Plugins) == 0 && state == v1alpha1.Removed: // reported once, below
 		case len(t.status.Plugins) == 0:
-			all = append(all, t.finding(Delivery, OK, "", "nothing is delivered or reported: KMS is off, or this API server is not configured"))
+			off.Target = t.status.Target
+			all = append(all, off)
 		case e.deployment != nil && t.configured != nil:
 			all = append(all, t.finding(Delivery, Warning, "NoCondition", "there are reports, and no condition "+view.Delivery+" of the operator", operatorLog(e.namespace)))
 		}
+	}
+	if state == v1alpha1.Removed && len(all) == 0 {
+		all = append(all, off)
 	}
 	return append(all, e.missing()...)
 }

@@ -75,7 +75,7 @@ func (t *target) find(s *Snapshot, deployment *unstructured.Unstructured) {
 		ours := o.GetLabels()[targetLabel] == t.configured.Name ||
 			o.GetLabels()[targetLabel] == "" && o.GetNamespace() == t.configured.Namespace
 		switch {
-		case !ours:
+		case !ours || isOperators(o):
 		case o.GetKind() == "ConfigMap" && o.GetName() != operatorConfig:
 			t.configMaps = append(t.configMaps, o)
 		case o.GetKind() == "Pod" && runs(o):

@@ -18,14 +18,40 @@ func (e *evaluation) installed() []Finding {
 		return []Finding{e.notInstalled()}
 	}
 	all := []Finding{e.available()}
-	if e.lease != nil {
-		if lease, ok := view.ReadLease(e.lease); ok && e.Now.After(lease.Until) {
-			all = append(all, Finding{Check: Installed, Status: Error, Reason: "LeaseExpired",
-				Found: fmt.Sprintf("the operator has not renewed its Lease for %s: no replica works, and the conditions may be outdated", duration.HumanDuration(e.Now.Sub(lease.Renewed))),
-				Next:  []view.Step{operatorLog(e.namespace)}})
-		}
+	if lease, expired := e.leaseExpired(); expired {
+		all = append(all, Finding{Check: Installed, Status: Error, Reason: "LeaseExpired",
+			Found: fmt.Sprintf("the operator has not renewed its Lease for %s: no replica works, and the conditions may be outdated", duration.HumanDuration(e.Now.Sub(lease.Renewed))),
+			Next:  []view.Step{operatorLog(e.namespace)}})
 	}
 	return append(all, e.clusterOperator()...)
+}
+
+func (e *evaluation) leaseExpired() (lease view.Lease, expired bool) {
+	if e.lease == nil {
+		return lease, false
+	}
+	lease, ok := view.ReadLease(e.lease)
+	return lease, ok && e.Now.After(lease.Until)
+}
+
+// works reports whether a replica of the operator is known to work.
+func (e *evaluation) works() bool {
+	_, available := e.replicas()
+	_, expired := e.leaseExpired()
+	return available > 0 && !expired
+}
+
+// replicas of the operator's Deployment; none if that is not there, or was not read.
+func (e *evaluation) replicas() (wanted, available int64) {
+	if e.deployment == nil {
+		return 0, 0
+	}
+	wanted, found, err := unstructured.NestedInt64(e.deployment.Object, "spec", "replicas")
+	if !found || err != nil {
+		wanted = 1
+	}
+	available, _, _ = unstructured.NestedInt64(e.deployment.Object, "status", "availableReplicas")
+	return wanted, available
 }
 
 func (e *evaluation) notInstalled() Finding {
@@ -46,14 +72,7 @@ func (e *evaluation) notInstalled() Finding {
 }
 
 func (e *evaluation) available() Finding {
-	number := func(missing int64, path ...string) int64 {
-		n, found, err := unstructured.NestedInt64(e.deployment.Object, path...)
-		if !found || err != nil {
-			return missing
-		}
-		return n
-	}
-	wanted, available := number(1, "spec", "replicas"), number(0, "status", "availableReplicas")
+	wanted, available := e.replicas()
 	f := Finding{Check: Installed, Status: OK, Found: fmt.Sprintf("Deployment %s/%s: %d of %d replicas are available", e.namespace, operatorName, available, wanted)}
 	if available >= wanted && available > 0 {
 		return f
@@ -61,6 +80,9 @@ func (e *evaluation) available() Finding {
 	f.Status, f.Reason = Warning, "ReplicasMissing"
 	if available == 0 {
 		f.Status, f.Reason = Error, "NotAvailable"
+	}
+	if why := e.whyNotAvailable(); why != "" {
+		f.Found += ": " + bounded(why)
 	}
 	f.Next = []view.Step{
 		{Text: "See why its pods are not ready:", Command: fmt.Sprintf("kubectl describe pods -n %s -l app.kubernetes.io/name=%s", named(e.namespace, "NAMESPACE"), operatorName)},
@@ -93,7 +115,7 @@ func (e *evaluation) clusterOperator() []Finding {
 		{"Degraded", operatorcr.Unknown, Warning}, {"Upgradeable", operatorcr.False, Warning},
 	} {
 		if c, is := conditions[bad.conditionType]; is && c.Status == bad.value {
-			all = append(all, Finding{Check: Installed, Status: bad.status, Reason: c.Reason, Found: fmt.Sprintf("ClusterOperator %s has %s", clusterOperator, brief(c)), Next: []view.Step{next}})
+			all = append(all, Finding{Check: Installed, Status: bad.status, Reason: c.Reason, Found: fmt.Sprintf("ClusterOperator %s has %s", clusterOperator, full(c)), Next: []view.Step{next}})
 		}
 	}
 	switch {
@@ -106,17 +128,26 @@ func (e *evaluation) clusterOperator() []Finding {
 	}
 }
 
-// brief is a condition without its message.
-func brief(c operatorcr.Condition) string {
-	return fmt.Sprintf("%s=%s (%s)", c.Type, c.Status, c.Reason)
-}
-
 // full is a condition with its message.
 func full(c operatorcr.Condition) string {
-	if text := strings.Join(strings.Fields(c.Message), " "); text != "" {
-		return brief(c) + ": " + text
+	return joined(fmt.Sprintf("%s=%s (%s)", c.Type, c.Status, c.Reason), c.Message)
+}
+
+// joined is a text with a message of others.
+func joined(text, message string) string {
+	if message = strings.Join(strings.Fields(message), " "); message != "" {
+		text += ": " + message
 	}
-	return brief(c)
+	return bounded(text)
+}
+
+// bounded shortens a text of others.
+func bounded(text string) string {
+	const runes = 1000
+	if r := []rune(text); len(r) > runes {
+		return string(r[:runes-1]) + "…"
+	}
+	return text
 }
 
 // rights reports what could not be read.

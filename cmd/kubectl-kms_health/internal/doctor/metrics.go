@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // MetricsPrefix begins the names of kube-apiserver's metrics about KMS
@@ -67,10 +69,33 @@ func (e *evaluation) metrics() []Finding {
 	case calls == 0:
 		f.Found = "the API server that answered made no call of a KMS v2 plugin since it started"
 	}
-	if f.Status != OK {
+	switch {
+	case f.Status == OK:
+	case e.recovered(): // the counters do not: they begin anew with the API server
+		f.Status, f.Reason = OK, ""
+		f.Found += "; its plugins report healthy now"
+	default:
 		f.Next = []view.Step{look}
 	}
 	return []Finding{f}
+}
+
+// recovered reports whether all plugins that kube-apiserver may call are healthy, by fresh
+// reports.
+func (e *evaluation) recovered() bool {
+	healthy := false
+	for i := range e.targets {
+		status := e.targets[i].status
+		if slices.Contains(operatorcr.Plurals()[1:], status.Target) { // those of the other API servers
+			continue
+		}
+		for _, p := range status.Plugins {
+			if healthy = p.State == rollup.Healthy; !healthy {
+				return false
+			}
+		}
+	}
+	return healthy
 }
 
 // failures counts calls, those that failed, and by what: provider, method and gRPC code.

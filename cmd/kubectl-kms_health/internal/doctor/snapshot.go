@@ -182,6 +182,9 @@ func relevant(o *unstructured.Unstructured) bool {
 	if o.GetKind() == "ConfigMap" {
 		return o.GetName() == operatorConfig
 	}
+	if isOperators(o) {
+		return true
+	}
 	containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "containers")
 	return slices.ContainsFunc(containers, func(c any) bool {
 		container, _ := c.(map[string]any)
