@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -52,6 +53,12 @@ type cluster struct {
 
 	plugins map[string][]io.Closer // by node: each with the control of it before it
 
+	// What only one script has.
+	components []string                     // of the manifests
+	encryption []byte                       // of the API server itself
+	metrics    string                       // the operator's address of /metrics
+	serving    map[string]map[string]string // the reporters' addresses: by the one in the file of all nodes, by node
+
 	operator           *controlplane.Child
 	operatorKubeconfig string
 }
@@ -76,7 +83,9 @@ func newCluster(d *demo) *cluster {
 // start starts the API, its nodes, and applies the manifests.
 func (c *cluster) startCluster() {
 	var err error
-	c.ControlPlane, err = controlplane.Start(c.ctx, controlplane.Options{Dir: filepath.Join(c.dir, "cluster"), CRDs: controlplane.TechPreviewNoUpgrade})
+	c.ControlPlane, err = controlplane.Start(c.ctx, controlplane.Options{
+		Dir: filepath.Join(c.dir, "cluster"), CRDs: controlplane.TechPreviewNoUpgrade, EncryptionConfig: c.encryption,
+	})
 	c.must(err)
 	c.atEnd(c.ControlPlane.Stop)
 	c.must(c.ApplyOpenShiftConfig(c.ctx, controlplane.TechPreviewNoUpgrade))
@@ -90,7 +99,7 @@ func (c *cluster) startCluster() {
 	c.must(c.StartControllerManager(c.ctx, controlplane.ControllerManagerOptions{}))
 	c.atEnd(func() error {
 		var errs []error
-		for _, node := range nodeNames {
+		for node := range c.plugins {
 			errs = append(errs, c.stopPlugins(node))
 		}
 		return errors.Join(errs...)
@@ -99,9 +108,7 @@ func (c *cluster) startCluster() {
 		Root: func(node string) string { return filepath.Join(c.dir, strings.TrimPrefix(node, "master-")) },
 		Processes: &nodes.Processes{
 			Binary: c.program("kms-health-reporter"), Logs: filepath.Join(c.dir, "reporters"),
-			// A companion is on its node's network, where the API server listens. Under its
-			// address the file has it as the internal load balancer.
-			Replace: map[string]string{"https://localhost:6443": strings.Replace(c.URL(), "127.0.0.1", "localhost", 1)},
+			Replace: c.replacements,
 			// The stand-in writes other paths into the file, which the reporter
 			// would report as not the one that its pod was created for.
 			Env: []string{"KMS_HEALTH_CONFIG_HASH="},
@@ -110,6 +117,20 @@ func (c *cluster) startCluster() {
 	}, nodeNames...)
 	c.must(err)
 	c.atEnd(func() error { c.workers.Stop(); return nil })
+}
+
+// replacements are those in the files of a node's reporters.
+func (c *cluster) replacements(node string) map[string]string {
+	all := map[string]string{
+		// A companion is on its node's network, where the API server listens. Under its
+		// address the file has it as the internal load balancer.
+		"https://localhost:6443":         strings.Replace(c.URL(), "127.0.0.1", "localhost", 1),
+		"https://kubernetes.default.svc": c.URL(),
+	}
+	for address, nodes := range c.serving {
+		all[address] = nodes[node]
+	}
+	return all
 }
 
 func (c *cluster) kubeconfig(dir, token string) string {
@@ -122,7 +143,7 @@ func (c *cluster) kubeconfig(dir, token string) string {
 // process here, with a file of its own.
 func (c *cluster) install(config *rest.Config) {
 	c.must(apiservers.CreateNamespaces(c.ctx, c.kube))
-	objects, err := install.Render(c.ctx, config.CAData, install.OpenShift)
+	objects, err := install.Render(c.ctx, config.CAData, install.OpenShift, c.components...)
 	c.must(err)
 	c.must(install.Objects(c.ctx, config, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
 		return slices.Contains([]string{"Deployment", "PodDisruptionBudget", "Service", "ConfigMap"}, o.GetKind())
@@ -144,16 +165,21 @@ func (c *cluster) roll(node, revision string, keys ...string) {
 	c.must(c.stopPlugins(node))
 	pod, err := c.workers.RunStaticPod(c.ctx, node, staticPod(revision, keys))
 	c.must(err)
-	c.must(os.MkdirAll(filepath.Join(c.dir, "control"), 0o700))
 	for _, key := range keys {
-		socket := filepath.Join(c.workers.EmptyDir(pod, socketVolume), "kms-"+key+".sock")
-		p, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + socket, StateDir: filepath.Join(c.dir, "vault-"+key)})
-		c.must(err)
-		c.plugins[node] = append(c.plugins[node], p)
-		control, err := kmsplugin.ServeControl(p, c.control(node, key))
-		c.must(err)
-		c.plugins[node] = append(c.plugins[node], control)
+		c.startPlugin(node, key, c.workers.EmptyDir(pod, socketVolume))
 	}
+}
+
+func (c *cluster) startPlugin(node, key, folder string) {
+	c.must(os.MkdirAll(filepath.Join(c.dir, "control"), 0o700))
+	p, err := kmsplugin.Start(kmsplugin.Options{
+		Endpoint: "unix://" + filepath.Join(folder, "kms-"+key+".sock"), StateDir: filepath.Join(c.dir, "vault-"+key),
+	})
+	c.must(err)
+	c.plugins[node] = append(c.plugins[node], p)
+	control, err := kmsplugin.ServeControl(p, c.control(node, key))
+	c.must(err)
+	c.plugins[node] = append(c.plugins[node], control)
 }
 
 func (c *cluster) rollAll(revision string, keys ...string) {
@@ -195,7 +221,11 @@ func (c *cluster) control(node, key string) string {
 func (c *cluster) operatorFile() string { return filepath.Join(c.dir, "operator.yaml") }
 
 func operatorConfiguration(interval string) string {
-	return "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nprobe:\n  interval: " + interval + "\ntargets:\n" + apiservers.Kube.Target()
+	return configuration("probe:\n  interval: "+interval+"\n", apiservers.Kube.Target())
+}
+
+func configuration(probe string, targets ...string) string {
+	return "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n" + probe + "targets:\n" + strings.Join(targets, "")
 }
 
 // configure replaces the operator's file.
@@ -214,7 +244,7 @@ func (c *cluster) startOperator() {
 	c.operator = c.start("kms-health-operator", "operator.log",
 		"run", "--config", c.operatorFile(), "--kubeconfig", c.operatorKubeconfig, "--namespace", home, "--image", "kms-health-reporter:demo",
 		// The one replica that is killed gives no lease back.
-		"--leader-elect=false", "--metrics-bind-address=0", "--health-bind-address=0", "--degraded-inertia="+inertia.String())
+		"--leader-elect=false", "--metrics-bind-address="+cmp.Or(c.metrics, "0"), "--health-bind-address=0", "--degraded-inertia="+inertia.String())
 	c.alive = c.operator
 	c.shell("kms-health-operator run --config operator.yaml …     # process %d, as ServiceAccount %s", c.operator.PID(), home+"/"+install.ServiceAccount)
 }

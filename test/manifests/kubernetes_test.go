@@ -65,7 +65,7 @@ func newQuickstart(t *testing.T) *quickstart {
 		HostPath: func(string, string) string { return dir },
 		Processes: &nodes.Processes{
 			Binary: reporter, Logs: t.TempDir(),
-			Replace: map[string]string{"https://localhost:6443": plain.URL()},
+			Replace: func(string) map[string]string { return map[string]string{"https://localhost:6443": plain.URL()} },
 			Env:     []string{"KMS_HEALTH_CONFIG_HASH="}, // the paths in the file are others
 		},
 	})

@@ -86,12 +86,12 @@ func Deployment(revision string) map[string]any {
 					"containers": []any{map[string]any{
 						"name": OpenShift.Name, "image": "apiserver:1",
 						"volumeMounts": []any{
-							map[string]any{"name": "sockets", "mountPath": "/var/run/kmsplugin"},
+							map[string]any{"name": "kms", "mountPath": "/var/run/kmsplugin"},
 							map[string]any{"name": "encryption", "mountPath": "/var/run/secrets/encryption-config"},
 						},
 					}},
 					"volumes": []any{
-						map[string]any{"name": "sockets", "emptyDir": map[string]any{}},
+						map[string]any{"name": "kms", "emptyDir": map[string]any{}},
 						map[string]any{"name": "encryption", "secret": map[string]any{"secretName": EncryptionSecret + "-" + revision}},
 					},
 				},

@@ -62,7 +62,7 @@ func processFixture(t *testing.T) (w *fixture, apiServer *corev1.Pod) {
 	w = newFixture(t, Options{Root: roots(t), Processes: &Processes{
 		Binary: binary, Logs: t.TempDir(),
 		Env:     []string{"GORACE=atexit_sleep_ms=0"},
-		Replace: map[string]string{"https://localhost:6443": cluster.URL()},
+		Replace: func(string) map[string]string { return map[string]string{"https://localhost:6443": cluster.URL()} },
 	}}, "one")
 	apiServer = w.static("one", w.manifest("v1"))
 	plugin, err := kmsplugin.Start(kmsplugin.Options{

@@ -20,9 +20,9 @@ type Processes struct {
 	// Env is added to every process's environment, as NAME=value. It is otherwise
 	// the pod's own, with PATH and KUBERNETES_SERVICE_HOST and _PORT.
 	Env []string
-	// Replace is what else is replaced where mountPaths are, for example
-	// https://localhost:6443 by the API server's URL.
-	Replace map[string]string
+	// Replace is what else is replaced on a node where mountPaths are, for example
+	// https://localhost:6443 by the API server's URL. Nil: nothing.
+	Replace func(node string) map[string]string
 }
 
 const defaultContainer = "kms-health"

@@ -40,9 +40,9 @@ func newVolumes(ctx context.Context, p *process, pod *corev1.Pod) *volumes {
 		byName[volume.Name] = volume
 	}
 	n := p.sandbox.nodes
-	replace := maps.Clone(n.options.Processes.Replace)
-	if replace == nil {
-		replace = map[string]string{}
+	replace := map[string]string{}
+	if more := n.options.Processes.Replace; more != nil {
+		maps.Copy(replace, more(pod.Spec.NodeName))
 	}
 	for _, mount := range n.options.Processes.of(pod).VolumeMounts {
 		volume := byName[mount.Name]
