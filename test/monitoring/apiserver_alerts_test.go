@@ -115,18 +115,61 @@ func TestReadsWithAnOldKeyAreFoundByOurHash(t *testing.T) {
 			expr = "count by (key_id_hash) (" + a.Expr + ")"
 		}
 	}
+	panel := "count by (key_id_hash) (" + panelQuery(t, "API servers, by their own metrics: Reads with earlier keys") + ")"
 	agreed := func(hash string) inputSeries {
 		return inputSeries{Series: `kms_health_write_key_info{target="api",key_id="2",key_id_hash="` + hash + `"}`, Values: "1x60"}
 	}
 	series := append(readRecording(t, recorded), leading)
 	read := func(name, at string, write []inputSeries, want ...sample) ruleTest {
-		return ruleTest{Name: name, Interval: "30s", InputSeries: append(series[:len(series):len(series)], write...),
-			PromqlExprTest: []exprTest{{Expr: expr, EvalTime: at, ExpSamples: append([]sample{}, want...)}}}
+		r := ruleTest{Name: name, Interval: "30s", InputSeries: append(series[:len(series):len(series)], write...)}
+		for _, e := range []string{expr, panel} {
+			r.PromqlExprTest = append(r.PromqlExprTest, exprTest{Expr: e, EvalTime: at, ExpSamples: append([]sample{}, want...)})
+		}
+		return r
 	}
+	// The alert waits for a day, and the panel shows what is so now.
+	unknown := read("one of two targets does not agree, and its key is not known", "6m", []inputSeries{agreed(hash("other")),
+		{`kms_health_condition{target="api",condition="KMSWriteKeyAgreed",status="Unknown"}`, "1x60"},
+		{`kms_health_condition{target="api",condition="KMSWriteKeyAgreed",status="True"}`, "0x60"}})
+	unknown.PromqlExprTest = unknown.PromqlExprTest[1:]
 	runRuleTests(t,
+		unknown,
 		read("before the rotation", "1m30s", []inputSeries{agreed(hash(keys[1]))}),
 		read("after it", "6m", []inputSeries{agreed(hash(keys[2]))}, sample{`{key_id_hash="` + hash(keys[1]) + `"}`, 1}),
 		read("the nodes do not agree", "6m", nil),
 		read("another target writes with the old key", "6m", []inputSeries{agreed(hash(keys[1])), agreed(hash(keys[2]))}),
 	)
+}
+
+// What happens once is a counter that begins with 1, of which increase() is 0.
+func TestPanelHasTheFirstChangeOfItsKind(t *testing.T) {
+	query := panelQuery(t, "Operator: Changes")
+	at := func(when string, want ...sample) exprTest {
+		return exprTest{Expr: query, EvalTime: when, ExpSamples: append([]sample{}, want...)}
+	}
+	change := func(reason, values string) inputSeries {
+		return inputSeries{Series: `kms_health_operator_changes_total{target="api",instance="a",reason="` + reason + `"}`, Values: values}
+	}
+	counted := func(reason string, value float64) sample {
+		return sample{`{reason="` + reason + `",target="api"}`, value}
+	}
+	runRuleTests(t, ruleTest{Name: "changes", Interval: "1m",
+		InputSeries: []inputSeries{leading, change("Applied", "3x100 4x100"), change("KeysDiffer", "_x99 1x100")},
+		PromqlExprTest: []exprTest{
+			at("30m", counted("Applied", 3)), // since it started
+			at("98m"),
+			at("110m", counted("Applied", 1), counted("KeysDiffer", 1)),
+			at("180m"),
+		},
+	})
+}
+
+func panelQuery(t *testing.T, name string) string {
+	t.Helper()
+	d, _ := readDashboard(t)
+	queries := d.queries()[name]
+	if len(queries) != 1 {
+		t.Fatalf("%q has %d queries", name, len(queries))
+	}
+	return queries[0]
 }

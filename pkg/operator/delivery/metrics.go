@@ -41,6 +41,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) deliver(target, delivery string, s Status) {
+	m.errors.WithLabelValues(target) // 0 until there is one
 	m.delivered.DeletePartialMatch(prometheus.Labels{"target": target})
 	value := 0.0
 	if s.Condition() == "True" {

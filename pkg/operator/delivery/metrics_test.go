@@ -56,3 +56,18 @@ func TestMetricsHaveTheCredentialsInUse(t *testing.T) {
 		t.Error(n, err)
 	}
 }
+
+// increase() does not see a counter's first value, and a panel without errors is not to be
+// a panel without data.
+func TestErrorsOfATargetAreCountedFromZero(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	m := newMetrics(registry)
+	m.deliver("api", "Companion", Status{Reason: SocketsInPods})
+	const want = `# HELP kms_health_operator_errors_total Syncs that failed, by target.
+# TYPE kms_health_operator_errors_total counter
+kms_health_operator_errors_total{target="api"} 0
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kms_health_operator_errors_total"); err != nil {
+		t.Error(err)
+	}
+}

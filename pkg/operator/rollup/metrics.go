@@ -71,6 +71,7 @@ func (m *metrics) set(target string, r *rollup.Result) {
 		return
 	}
 	m.results[target] = r
+	m.errors.WithLabelValues(target) // 0 until there is one
 }
 
 // Describe is the registry's.
