@@ -111,10 +111,14 @@ func (d *demo) program(name string) string {
 	return path
 }
 
-// start runs a program, with its output in a file.
+// start runs a program of ours, with its output in a file.
 func (d *demo) start(name, log string, args ...string) *controlplane.Child {
-	path := filepath.Join(d.dir, log)
-	child, err := controlplane.StartChild(name, d.program(name), nil, args, path)
+	return d.startBinary(d.program(name), log, args...)
+}
+
+func (d *demo) startBinary(binary, log string, args ...string) *controlplane.Child {
+	name, path := filepath.Base(binary), filepath.Join(d.dir, log)
+	child, err := controlplane.StartChild(name, binary, nil, args, path)
 	d.must(err)
 	d.logs = append(d.logs, path)
 	d.atEnd(func() error {
