@@ -93,6 +93,22 @@ func TestQueriesOfTheDashboardAreOnMetricsThatExist(t *testing.T) {
 	}
 }
 
+// The page has what a real Prometheus returned to each query: see make dashboard.
+func TestReferenceHasTheResultOfEveryQuery(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/dashboard.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := readDashboard(t)
+	for name, queries := range d.queries() {
+		for _, query := range queries {
+			if !strings.Contains(string(page), " "+query+"\n") {
+				t.Errorf("docs/reference/dashboard.md does not have %s: %s", name, query)
+			}
+		}
+	}
+}
+
 // Prometheus parses each query as the expression of a rule.
 func TestPrometheusParsesTheQueriesOfTheDashboard(t *testing.T) {
 	d, _ := readDashboard(t)
