@@ -25,9 +25,9 @@ func status(plugins ...view.Plugin) *view.Status {
 
 func TestTheReasonIsBeforeTheDetail(t *testing.T) {
 	for want, p := range map[string]view.Plugin{
-		"5s\n    Timeout: no answer within 10s\n": {Reason: health.Timeout, Detail: "no answer within 10s"},
-		"5s\n    no answer within 10s\n":          {Detail: "no answer within 10s"}, // of an earlier version
-		"5s\n    Timeout\n":                       {Reason: health.Timeout},
+		"5s\n    Timeout: Status: no answer within 10s\n": {Reason: health.Timeout, Detail: "Status: no answer within 10s"},
+		"5s\n    no answer within 10s\n":                  {Detail: "no answer within 10s"}, // of an earlier version
+		"5s\n    Timeout\n":                               {Reason: health.Timeout},
 	} {
 		p.Node, p.KeyID, p.State = "master-0", "2", rollup.Error
 		if table := Table(status(p), Options{Width: 120}); !strings.Contains(table, want) {
