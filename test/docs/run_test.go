@@ -101,14 +101,14 @@ func newSession(t *testing.T) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copied := fmt.Sprintf(`mkdir -p %[1]s/kms-health %[1]s/tmp %[1]s/home/.local/bin && cd %[2]s &&
+	copied := fmt.Sprintf(`mkdir -p %[1]s/kms-health %[1]s/tmp %[1]s/user/.local/bin && cd %[2]s &&
 		git ls-files -co --exclude-standard -z | tar --null --files-from=- --ignore-failed-read -cf - | tar -xf - -C %[1]s/kms-health &&
 		ln -s %[2]s/.tools %[1]s/kms-health/.tools`, dir, root)
 	if out, err := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", copied).CombinedOutput(); err != nil {
 		t.Fatalf("copy the checkout: %v\n%s", err, out)
 	}
 	s := &session{t: t, dir: dir, done: map[string]bool{}, excepted: map[string]bool{}}
-	s.env = append(os.Environ(), "HOME="+dir+"/home", "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+dir+"/home/.local/bin:"+os.Getenv("PATH"))
+	s.env = append(os.Environ(), "HOME="+dir+"/user", "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+dir+"/user/.local/bin:"+os.Getenv("PATH"))
 	s.env = append(s.env, "MAKEFLAGS=", "MAKELEVEL=")                           // those of make verify
 	for _, name := range []string{"GOENV", "GOPATH", "GOCACHE", "GOMODCACHE"} { // which follow HOME
 		out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
