@@ -2,16 +2,15 @@ package docs
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -31,11 +30,11 @@ func openShiftKubeconfig(t *testing.T) string {
 		t.Fatal(err)
 	}
 	path := administrator(t, c)
-	out, err := exec.CommandContext(t.Context(), "go", "-C", "../tools/kubeconform", "list", "-m", "-f", "{{.Dir}}", "github.com/prometheus-operator/prometheus-operator").Output()
+	prometheus, err := program.ModuleDir("kubeconform", "github.com/prometheus-operator/prometheus-operator")
 	if err != nil {
 		t.Fatal(err)
 	}
-	crds := filepath.Join(strings.TrimSpace(string(out)), "example/prometheus-operator-crd/monitoring.coreos.com_")
+	crds := filepath.Join(prometheus, "example/prometheus-operator-crd/monitoring.coreos.com_")
 	if err := c.InstallCRDs(t.Context(), crds+"servicemonitors.yaml", crds+"prometheusrules.yaml", withoutPriority(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 // schema is a JSON schema, or a part of one.
@@ -107,13 +107,11 @@ func closed(s schema) {
 	}
 }
 
-// moduleDir is the folder of a module that a module of test/tools requires.
 func moduleDir(t *testing.T, tools, module string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "-C", filepath.Join("../tools", tools), "list", "-m", "-f", "{{.Dir}}", module).Output()
-	dir := strings.TrimSpace(string(out))
-	if err != nil || dir == "" {
-		t.Fatalf("%s is not in the module cache: %v", module, err)
+	dir, err := program.ModuleDir(tools, module)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }

@@ -2,6 +2,7 @@
 package program
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -41,6 +42,24 @@ func Build(dir, name string) (string, error) {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
 	return path, nil
+}
+
+// ModuleDir is the folder of a module that a module of test/tools requires. It is downloaded where
+// it is not in the module cache.
+func ModuleDir(tools, module string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "-C", filepath.Join(root, "test/tools", tools), "mod", "download", "-json", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("download %s: %w\n%s", module, err, out)
+	}
+	var is struct{ Dir string }
+	if err := json.Unmarshal(out, &is); err != nil {
+		return "", fmt.Errorf("download %s: %w", module, err)
+	}
+	return is.Dir, nil
 }
 
 // Root is the checkout: the nearest folder above that contains a go.mod, since `go test`
