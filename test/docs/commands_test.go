@@ -107,33 +107,50 @@ func TestSampleKustomizationsBuild(t *testing.T) {
 	}
 	samples := 0
 	for _, p := range pages(t) {
+		i := slices.IndexFunc(p.blocks, func(block string) bool { return strings.HasPrefix(block, "# kustomization.yaml") })
+		if i < 0 {
+			continue
+		}
+		samples++
+		if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+			t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
+		}
+		buildsSample(t, dir, p, p.blocks[i])
 		for _, block := range p.blocks {
-			if !strings.HasPrefix(block, "# kustomization.yaml") {
-				continue
-			}
-			samples++
-			if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-				t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
-			}
-			own := filepath.Join(dir, "own")
-			if err := os.MkdirAll(own, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(own, "kustomization.yaml"), []byte(block), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			out, err := install.Kubectl(t.Context(), nil, "kustomize", own)
-			if err != nil {
-				t.Errorf("%s: %v", p.path, err)
-			}
-			if strings.Contains(string(out), "registry.invalid") {
-				t.Errorf("%s: the sample leaves an image of registry.invalid", p.path)
+			if strings.HasPrefix(block, "# added to kustomization.yaml") && !strings.Contains(buildsSample(t, dir, p, p.blocks[i]+block), ownConfiguration) {
+				t.Errorf("%s: what is added does not change the configuration: %s", p.path, block)
 			}
 		}
 	}
 	if samples == 0 {
 		t.Error("no page has a kustomization")
 	}
+}
+
+// ownConfiguration is in the reader's own file of the operator.
+const ownConfiguration = "probe: {interval: 1m}"
+
+// buildsSample builds a kustomization of the reader's own, with a file of the operator beside it.
+func buildsSample(t *testing.T, dir string, p *page, kustomization string) (rendered string) {
+	t.Helper()
+	own := filepath.Join(dir, "own")
+	if err := os.MkdirAll(own, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config := read(t, "pkg/config/v1alpha1/operator-openshift.yaml") + ownConfiguration + "\n"
+	for name, content := range map[string]string{"kustomization.yaml": kustomization, "operator.yaml": config} {
+		if err := os.WriteFile(filepath.Join(own, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := install.Kubectl(t.Context(), nil, "kustomize", own)
+	if err != nil {
+		t.Errorf("%s: %v", p.path, err)
+	}
+	if strings.Contains(string(out), "registry.invalid") {
+		t.Errorf("%s: the sample leaves an image of registry.invalid", p.path)
+	}
+	return string(out)
 }
 
 // The command that names the images is typed again for each upgrade, with another tag.
