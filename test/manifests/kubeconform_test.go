@@ -3,9 +3,11 @@
 package manifests
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -30,8 +32,8 @@ func kubeconform(t *testing.T, schemas string, files map[string]string) (out []b
 		"-schema-location", filepath.Join(schemas, "{{.Group}}_{{.ResourceAPIVersion}}_{{.ResourceKind}}.json"), folder).CombinedOutput()
 }
 
-// everyManifest is what people apply, by a name: each install, what `render` makes, and the files
-// for a reporter by hand.
+// everyManifest is what people apply, by a name: each install, what `render` makes, the files
+// for a reporter by hand, and the rights of those who use the kubectl plugin.
 func everyManifest(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -58,6 +60,9 @@ func everyManifest(t *testing.T) map[string]string {
 	}
 	for _, path := range byHand {
 		files["by-hand-"+filepath.Base(path)] = string(read(path))
+	}
+	for i, found := range regexp.MustCompile("(?s)```yaml\n(# viewer.*?)```").FindAllStringSubmatch(string(read("../../docs/reference/kubectl.md")), -1) {
+		files[fmt.Sprintf("page-viewer-%d", i)] = found[1]
 	}
 	config, err := v1alpha1.DecodeOperator(read("../testdata/operator.yaml"))
 	if err != nil {
@@ -103,6 +108,7 @@ func TestManifestsAreValidByTheSchemas(t *testing.T) {
 		"labels":                   "kubernetes+", // of every kind
 		"terminationMessagePolicy": "kubernetes+",
 		"matchConditions":          "kubernetes+",
+		"nonResourceURLs":          "page-viewer-0",
 		"allowedCapabilities":      "openshift+", // of a CRD of OpenShift
 		"relatedObjects":           "openshift+",
 		"bearerTokenFile":          "openshift+", // of a CRD of Prometheus's operator
