@@ -53,7 +53,7 @@ be read.`,
 }
 
 func (o *options) doctor(ctx context.Context) error {
-	s := &doctor.Snapshot{Namespaces: o.leaseNamespaces(), Wanted: o.wanted()}
+	s := &doctor.Snapshot{Namespaces: o.leaseNamespaces(), Wanted: o.wants}
 	collect := o.examine
 	if len(o.files) > 0 {
 		collect = o.examineFiles

@@ -33,7 +33,7 @@ type options struct {
 
 	targets, nodes []string
 	names          []string // those of targets that were given by the target's name
-	own            []string // the KMSHealths of a cluster that has no operator resource
+	ownOnly        bool     // the cluster has KMSHealths, and no operator resource
 	files          []string
 	at             string
 	output         string
@@ -137,32 +137,33 @@ func (o *options) validate(*cobra.Command, []string) error {
 	return nil
 }
 
-// wanted are the targets to read.
+// wanted are the operator resources to read.
 func (o *options) wanted() []string {
-	if len(o.own) > 0 {
-		return slices.DeleteFunc(slices.Clone(o.own), func(t string) bool { return !o.wants(t) })
-	}
-	if len(o.targets) == 0 {
-		return operatorcr.Plurals()
-	}
-	return slices.DeleteFunc(slices.Clone(operatorcr.Plurals()), func(t string) bool { return !slices.Contains(o.targets, t) })
+	return slices.DeleteFunc(operatorcr.Plurals(), func(t string) bool { return !o.wants(t) })
 }
 
-// wants reports whether a KMSHealth is selected.
+// wants reports whether an operator resource or a KMSHealth is selected.
 func (o *options) wants(target string) bool {
 	r := operatorcr.Named(target)
 	return len(o.targets) == 0 || slices.Contains(o.targets, target) || slices.Contains(o.targets, r.Plural) || slices.Contains(o.names, r.Name)
 }
 
-// readTargets reads the targets: of a cluster without operator resources, its KMSHealths.
+// wantsOwn reports whether a KMSHealth may be selected.
+func (o *options) wantsOwn() bool {
+	return len(o.targets) == 0 || len(o.names) > 0 || slices.ContainsFunc(o.targets, func(t string) bool { return operatorcr.Named(t).PerTarget() })
+}
+
+// readTargets reads the targets: operator resources, and KMSHealths.
 func (o *options) readTargets(ctx context.Context, c *source.Cluster) (found []view.Target, problems []error) {
 	found, problems = c.Read(ctx, o.wanted())
-	if len(found) == 0 && unreachable(problems) == nil {
-		if o.own = c.KMSHealths(ctx); len(o.own) > 0 {
-			return c.Read(ctx, o.wanted())
-		}
+	if !o.wantsOwn() || unreachable(problems) != nil {
+		return found, problems
 	}
-	return found, problems
+	own := slices.DeleteFunc(c.KMSHealths(ctx), func(t view.Target) bool { return !o.wants(t.Name) })
+	if o.ownOnly = len(found) == 0 && len(own) > 0; o.ownOnly {
+		problems = nil // on plain Kubernetes, who may read KMSHealths has no right to resources that do not exist
+	}
+	return append(found, own...), problems
 }
 
 func (o *options) leaseNamespaces() []string {

@@ -6,8 +6,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // kmsHealth is an object of a cluster without OpenShift's operator resources, as JSON.
@@ -67,6 +70,47 @@ func TestKMSHealthsAreShownWhereThereIsNoOperatorResource(t *testing.T) {
 	_, stdout, stderr := command{}.run(t, "status", "--kubeconfig", plainCluster(t, 404), "--target=kmshealths/none")
 	if stdout != "" || !strings.Contains(stderr, "has no kmshealths/none") {
 		t.Errorf("%q, %q", stdout, stderr)
+	}
+}
+
+// A cluster may have both: OpenShift's API servers, and those of an owner, each with a KMSHealth.
+func TestKMSHealthsAreShownBesideOperatorResources(t *testing.T) {
+	c := newInstallation(t, "healthy.yaml")
+	c.metrics = kmsMetrics("Unavailable", 3)
+	for _, name := range []string{"own", "own-2"} {
+		c.objects = append(c.objects, objectsOf(t, fmt.Sprintf(kmsHealth, name))...)
+	}
+	live, _ := c.live(t)
+	if diff := cmp.Diff(live, c.gathered(t)); diff != "" {
+		t.Error(diff)
+	}
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	flags := []string{"--kubeconfig", kubeconfig(t, server.URL)}
+	for _, tt := range []struct {
+		command string
+		target  []string
+		want    []string
+	}{
+		{"status", nil, []string{"kubeapiservers", "kmshealths/own"}},
+		{"status", []string{"--target=kubeapiservers"}, []string{"kubeapiservers"}},
+		{"status", []string{"--target=kmshealths"}, []string{"kmshealths/own"}},
+		{"doctor", nil, []string{"kubeapiservers", "kmshealths/own"}},
+		{"doctor", []string{"--target=kubeapiservers"}, []string{"kubeapiservers"}},
+		{"doctor", []string{"--target=kmshealths/own"}, []string{"kmshealths/own"}},
+	} {
+		for _, from := range [][]string{flags, {"--from-file", c.folder(t), at}} {
+			_, stdout, stderr := command{}.run(t, slices.Concat([]string{tt.command}, tt.target, from)...)
+			for _, name := range []string{"kubeapiservers", "kmshealths/own"} {
+				if strings.Contains(stdout, name) != slices.Contains(tt.want, name) {
+					t.Errorf("%s %s %s: %s\n%s%s", tt.command, tt.target, from, name, stdout, stderr)
+				}
+			}
+		}
+	}
+	c.forbidden = []string{"kmshealths"}
+	if code, stdout, stderr := (command{}).run(t, append([]string{"status"}, flags...)...); code != 0 || stderr != "" || !strings.Contains(stdout, "kubeapiservers") {
+		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 }
 

@@ -96,9 +96,9 @@ func works(do func(*cobra.Command, []string) error) func(*cobra.Command, []strin
 const about = `Shows the state of the KMS v2 plugins of a cluster's API servers: of each API
 server, on each node, with each key. It reads what the reporters wrote on the
 operator resources (operator.openshift.io/v1: kubeapiservers, openshiftapiservers
-and authentications, each named cluster), and evaluates it itself: it works while
-the operator is down, and also shows the conditions that the operator last wrote. It
-writes nothing.
+and authentications, each named cluster) and on KMSHealths, and evaluates it itself:
+it works while the operator is down, and also shows the conditions that the operator
+last wrote. It writes nothing.
 
 The states:
   healthy           the plugin answers and is healthy
@@ -116,10 +116,10 @@ Exit codes:
      differs; nothing is reported; a part could not be read. 1 outweighs 2.
   3  nothing could be read, or there is a mistake in the command line
 
-Rights: get, list and watch on the three resources, for the object named cluster; on
-plain Kubernetes on kmshealths.kmshealth.openshift.io, to list all of them;
-optionally get on the operator's Lease, to check whether the operator runs. What doctor
-reads besides is in docs/reference/kubectl.md.
+Rights: get, list and watch on the three resources, for the object named cluster; list
+and watch on kmshealths.kmshealth.openshift.io, where there are any; optionally get on
+the operator's Lease, to check whether the operator runs. What doctor reads besides is
+in docs/reference/kubectl.md.
 
 Completion: kubectl completes the commands of this plugin when an executable named
 kubectl_complete-kms_health is in PATH:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -46,15 +44,13 @@ func (o *options) readFiles() (facts, error) {
 		return facts{}, err
 	}
 	f := facts{}
-	wanted := o.wanted()
 	for _, t := range taken.Targets {
-		own := operatorcr.Named(t.Name).PerTarget() && o.wants(t.Name)
-		if t.Name == "" || slices.Contains(wanted, t.Name) || own {
+		if t.Name == "" || o.wants(t.Name) {
 			f.targets = append(f.targets, t)
 		}
 	}
 	if len(f.targets) == 0 {
-		return facts{}, fmt.Errorf("%s: no object of %s found", strings.Join(o.files, ", "), strings.Join(wanted, ", "))
+		return facts{}, fmt.Errorf("%s: no object of %s found", strings.Join(o.files, ", "), strings.Join(o.wanted(), ", "))
 	}
 	f.now, err = o.evaluatedAt(taken)
 	return f, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 func newWatch(e environment) *cobra.Command {
@@ -59,7 +61,7 @@ func (o *options) watch(ctx context.Context) error {
 	case len(found) > 0:
 		o.operatorAlive(ctx, c, w.now())
 	case away != nil:
-		for _, target := range o.wanted() {
+		for _, target := range o.followed() {
 			w.take(source.Update{Target: target, Problem: away})
 		}
 	// A problem that a retry cannot fix ends it before it begins.
@@ -68,7 +70,18 @@ func (o *options) watch(ctx context.Context) error {
 	default:
 		return o.noneServed(c)
 	}
-	return w.run(ctx, c.Follow(ctx, o.wanted()))
+	return w.run(ctx, c.Follow(ctx, o.followed()))
+}
+
+// followed are the operator resources, and the KMSHealths as a whole.
+func (o *options) followed() (all []string) {
+	if !o.ownOnly {
+		all = o.wanted()
+	}
+	if o.wantsOwn() {
+		all = append(all, operatorcr.KMSHealths.Plural)
+	}
+	return all
 }
 
 // unreachable returns the first problem of the kind that may end without intervention.
@@ -179,13 +192,15 @@ func (w *watcher) stamp() string { return w.now().UTC().Format(time.RFC3339) }
 // draw prints the state if it has changed.
 func (w *watcher) draw() error {
 	var targets []view.Target
-	for _, name := range w.wanted() {
+	for _, name := range w.followed() {
 		// At first, wait until all targets are known.
 		if w.shown == "" && !w.known[name] && w.problems[name] == nil {
 			return nil
 		}
-		if t := w.found[name]; t != nil {
-			targets = append(targets, *t)
+		for _, each := range slices.Sorted(maps.Keys(w.found)) {
+			if plural, _, _ := strings.Cut(each, "/"); plural == name && w.found[each] != nil && w.wants(each) {
+				targets = append(targets, *w.found[each])
+			}
 		}
 	}
 	if w.shown == "" && len(w.known) == 0 {

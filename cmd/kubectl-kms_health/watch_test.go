@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
@@ -231,5 +234,79 @@ func TestAWatchThatWaitsForTheAPIServerReportsThatAndEndsByCtrlC(t *testing.T) {
 	printed := stderr.String()
 	if code != 0 || stdout.Len() > 0 || strings.Count(printed, "cannot be reached") != 1 || !strings.Contains(printed, "Trying again") {
 		t.Errorf("%d, %q, %q", code, stdout.String(), printed)
+	}
+}
+
+// collection is an API server's resource with some objects, and one watch at a time.
+type collection struct {
+	names  chan []string // of each list
+	events chan string   // of the watch, which ends at an empty one
+}
+
+func (c collection) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Query().Get("watch") == "" {
+		var items []string
+		for _, name := range <-c.names {
+			items = append(items, fmt.Sprintf(kmsHealth, name))
+		}
+		fmt.Fprintf(w, `{"apiVersion":"kmshealth.openshift.io/v1alpha1","kind":"KMSHealthList","metadata":{"resourceVersion":"1"},"items":[%s]}`, strings.Join(items, ","))
+		return
+	}
+	for {
+		w.(http.Flusher).Flush()
+		select {
+		case event := <-c.events:
+			if event == "" {
+				return
+			}
+			kind, name, _ := strings.Cut(event, " ")
+			fmt.Fprintf(w, `{"type":%q,"object":`+kmsHealth+"}\n", kind, name)
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// KMSHealths are followed as a whole: those that are created later, and those that were deleted
+// while nothing was watched.
+func TestAWatchSeesKMSHealthsComeAndGo(t *testing.T) {
+	server := collection{make(chan []string, 1), make(chan string)}
+	h := httptest.NewServer(server)
+	t.Cleanup(h.Close)
+	o := &options{kubeconfig: kubeconfig(t, h.URL), timeout: 10 * time.Second, environment: environment{clock: clock.RealClock{}}}
+	c, err := o.cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	updates := c.Follow(ctx, []string{"kmshealths"})
+	expect := func(want ...string) {
+		t.Helper()
+		for _, one := range want {
+			u := <-updates
+			if got := fmt.Sprintf("%s %t", u.Target, u.Found != nil); got != one || u.Problem != nil {
+				t.Fatalf("%s, want %s; %v", got, one, u.Problem)
+			}
+		}
+	}
+	server.names <- []string{"a"}
+	expect("kmshealths/a true", "kmshealths false")
+	server.events <- "ADDED b"
+	expect("kmshealths/b true")
+	server.events <- "DELETED a"
+	expect("kmshealths/a false")
+	server.events <- ""
+	server.names <- nil
+	expect("kmshealths false", "kmshealths/a false", "kmshealths/b false")
+
+	w := newWatched(nil)
+	w.targets = []string{"kmshealths"}
+	u := w.update(t, health.Healthy, "k")
+	u.Target, u.Found.Name = "kmshealths/b", "kmshealths/b"
+	w.receive(t, u)
+	if out := w.receive(t, source.Update{Target: "kmshealths"}); !strings.Contains(out, "kmshealths/b") {
+		t.Errorf("%q", out)
 	}
 }

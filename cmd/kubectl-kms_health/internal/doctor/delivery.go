@@ -66,7 +66,7 @@ func (e *evaluation) missing() (all []Finding) {
 	for _, c := range configured {
 		exists := slices.ContainsFunc(e.targets, func(t target) bool { return t.status.Target == c.object() })
 		unread := e.cannotRead(operatorcr.Named(c.object()).GVR(), "") != nil
-		if exists || unread || !slices.Contains(e.Wanted, c.Resource) {
+		if exists || unread || operatorcr.Named(c.object()).PerTarget() || !e.Wanted(c.Resource) {
 			continue
 		}
 		f := Finding{Check: Delivery, Status: Warning, Target: c.Resource, Reason: "ResourceMissing", Found: "the operator is configured for it, and it does not exist, so that nothing can be reported",

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 var now = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
@@ -111,7 +110,9 @@ type reader struct {
 	found map[string]*unstructured.Unstructured
 }
 
-func (r *reader) Targets(context.Context, []string) ([]view.Target, []*Unread) { return nil, nil }
+func (r *reader) Targets(context.Context, func(string) bool) ([]view.Target, []*Unread) {
+	return nil, nil
+}
 
 func (r *reader) Get(_ context.Context, resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
 	r.read = append(r.read, fmt.Sprintf("%s %s/%s", resource.Resource, namespace, name))
@@ -127,7 +128,7 @@ func (r *reader) Metrics(context.Context) ([]byte, error) { return nil, r.err }
 
 func TestWhatIsRead(t *testing.T) {
 	r := &reader{found: map[string]*unstructured.Unstructured{"deployments b": {Object: map[string]any{"kind": "Deployment", "metadata": map[string]any{"namespace": "b"}}}}}
-	Collect(t.Context(), r, &Snapshot{Namespaces: []string{"a", "b", "c"}, Wanted: operatorcr.Plurals()})
+	Collect(t.Context(), r, &Snapshot{Namespaces: []string{"a", "b", "c"}})
 	want := []string{"deployments a/kms-health-operator", "deployments b/kms-health-operator", "clusteroperators /kms-health", "leases b/kms-health-operator", "configmaps b", "pods b"}
 	if !slices.Equal(r.read, want) {
 		t.Errorf("%q", r.read)

@@ -74,7 +74,7 @@ func (t *target) unhealthy() (all []Finding) {
 			if reason == "" || !p.State.Unhealthy() {
 				reason = strings.ToUpper(k.state[:min(1, len(k.state))]) + k.state[min(1, len(k.state)):]
 			}
-			all = append(all, t.finding(Reports, status, reason, "", view.Next(p)...))
+			all = append(all, t.finding(Reports, status, reason, "", t.status.Next(p)...))
 		}
 		all[at].Nodes = append(all[at].Nodes, p.Node)
 	}

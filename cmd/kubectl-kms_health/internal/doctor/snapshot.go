@@ -44,7 +44,7 @@ const (
 // Reader reads a cluster, or files. Its errors are *Unread.
 type Reader interface {
 	// Targets reads the operator resources; those that do not exist are skipped.
-	Targets(ctx context.Context, wanted []string) ([]view.Target, []*Unread)
+	Targets(ctx context.Context, wanted func(string) bool) ([]view.Target, []*Unread)
 	// Get returns an object; nil: it does not exist.
 	Get(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error)
 	// List returns all objects of a namespace.
@@ -89,7 +89,7 @@ type Snapshot struct {
 	Offset time.Duration
 	// Namespaces may be the operator's; it is in the first one that has its Deployment.
 	Namespaces []string
-	Wanted     []string // targets
+	Wanted     func(target string) bool
 	// Files means that an operator resource that is not there may exist.
 	Files      bool
 	Targets    []view.Target

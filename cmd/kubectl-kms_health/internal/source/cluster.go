@@ -100,17 +100,17 @@ func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Targ
 	return found, problems
 }
 
-// KMSHealths are the targets of a cluster without OpenShift's operator resources, by name. None
-// if they cannot be listed.
-func (c *Cluster) KMSHealths(ctx context.Context) (targets []string) {
+// KMSHealths are those of a cluster, by name. None if they cannot be listed.
+func (c *Cluster) KMSHealths(ctx context.Context) (found []view.Target) {
 	list, err := c.client.Resource(operatorcr.KMSHealths.GVR()).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil
 	}
 	for i := range list.Items {
-		targets = append(targets, operatorcr.ForTarget(operatorcr.KMSHealths.Plural, list.Items[i].GetName()).TargetName())
+		o := &list.Items[i]
+		found = append(found, view.Read(operatorcr.ForTarget(operatorcr.KMSHealths.Plural, o.GetName()).TargetName(), o))
 	}
-	return targets
+	return found
 }
 
 // Lease reads the operator's: of these namespaces, the first that has it. Not ok:

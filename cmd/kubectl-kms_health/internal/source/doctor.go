@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,18 +32,12 @@ type Live struct {
 // page is how many objects are listed at once.
 const page = 500
 
-// Targets reads the operator resources.
-func (l *Live) Targets(ctx context.Context, wanted []string) (found []view.Target, unread []*doctor.Unread) {
-	if found, unread = l.targets(ctx, wanted); len(found) == 0 && l.away == nil {
-		if own := l.KMSHealths(ctx); len(own) > 0 {
-			return l.targets(ctx, own)
+// Targets reads the operator resources, and KMSHealths.
+func (l *Live) Targets(ctx context.Context, wanted func(string) bool) (found []view.Target, unread []*doctor.Unread) {
+	for _, target := range operatorcr.Plurals() {
+		if !wanted(target) {
+			continue
 		}
-	}
-	return found, unread
-}
-
-func (l *Live) targets(ctx context.Context, wanted []string) (found []view.Target, unread []*doctor.Unread) {
-	for _, target := range wanted {
 		r := operatorcr.Named(target)
 		o, err := l.Get(ctx, r.GVR(), "", r.Name)
 		var u *doctor.Unread
@@ -53,7 +48,14 @@ func (l *Live) targets(ctx context.Context, wanted []string) (found []view.Targe
 			found = append(found, view.Read(target, o))
 		}
 	}
-	return found, unread
+	if l.away != nil {
+		return found, unread
+	}
+	own := slices.DeleteFunc(l.KMSHealths(ctx), func(t view.Target) bool { return !wanted(t.Name) })
+	if len(found) == 0 && len(own) > 0 { // as on plain Kubernetes: no right to what does not exist
+		unread = nil
+	}
+	return append(found, own...), unread
 }
 
 // Unreachable is the problem of an API server that does not answer; nil: it answers.

@@ -70,9 +70,15 @@ func (f Files) Read() (Taken, error) {
 	if more := r.notes - maxNotes; more > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("and %d more such warnings", more))
 	}
-	order := operatorcr.Plurals()
+	order := func(t view.Target) int { // KMSHealths last, by name, as a cluster lists them
+		at := slices.Index(operatorcr.Plurals(), t.Name)
+		if at < 0 {
+			return len(operatorcr.Plurals())
+		}
+		return at
+	}
 	slices.SortFunc(r.Targets, func(a, b view.Target) int {
-		return cmp.Compare(slices.Index(order, a.Name), slices.Index(order, b.Name))
+		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a.Name, b.Name))
 	})
 	for _, t := range r.Targets {
 		if at := t.Newest(); at.After(r.At) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +19,8 @@ import (
 
 // Update is a change of one target.
 type Update struct {
+	// Target may also be kmshealths: its Problem is that of all of them, and without one
+	// they are known.
 	Target string
 	// Found is its current state; nil: it does not exist.
 	Found *view.Target
@@ -31,12 +35,11 @@ const (
 )
 
 // Follow sends every change of the targets, their first state included,
-// until ctx ends; it retries without a limit.
+// until ctx ends; it retries without a limit. The target kmshealths is all of them.
 func (c *Cluster) Follow(ctx context.Context, targets []string) <-chan Update {
 	updates := make(chan Update)
 	for _, target := range targets {
 		go c.follow(ctx, target, func(u Update) {
-			u.Target = target
 			select {
 			case updates <- u:
 			case <-ctx.Done():
@@ -48,13 +51,14 @@ func (c *Cluster) Follow(ctx context.Context, targets []string) <-chan Update {
 
 func (c *Cluster) follow(ctx context.Context, target string, send func(Update)) {
 	wait := firstWait
+	known := map[string]bool{target: true}
 	for ctx.Err() == nil {
-		received, err := c.listAndWatch(ctx, target, send)
+		received, err := c.listAndWatch(ctx, target, known, send)
 		if received {
 			wait = firstWait
 		}
 		if err != nil && ctx.Err() == nil {
-			send(Update{Problem: c.explain([]string{target}, "list and watch", err)})
+			send(Update{Target: target, Problem: c.explain([]string{target}, "list and watch", err)})
 		}
 		timer := c.clock.NewTimer(wait)
 		select {
@@ -67,33 +71,32 @@ func (c *Cluster) follow(ctx context.Context, target string, send func(Update)) 
 }
 
 // listAndWatch sends the state of the target, then its changes, until the watch ends,
-// as each does after some minutes. received: the watch sent anything.
-func (c *Cluster) listAndWatch(ctx context.Context, target string, send func(Update)) (received bool, err error) {
+// as each does after some minutes. received: the watch sent anything. known are the targets
+// that were sent.
+func (c *Cluster) listAndWatch(ctx context.Context, target string, known map[string]bool, send func(Update)) (received bool, err error) {
 	r := operatorcr.Named(target)
-	one := metav1.ListOptions{FieldSelector: "metadata.name=" + r.Name}
-	list, err := c.client.Resource(r.GVR()).List(ctx, one)
-	if apierrors.IsNotFound(err) { // the API server does not have this resource yet
-		send(Update{})
+	which := metav1.ListOptions{}
+	if r.Name != "" {
+		which.FieldSelector = "metadata.name=" + r.Name
+	}
+	list, err := c.client.Resource(r.GVR()).List(ctx, which)
+	// The API server does not have this resource yet, or there is no right to KMSHealths, which
+	// are optional.
+	if apierrors.IsNotFound(err) || r.Name == "" && apierrors.IsForbidden(err) {
+		sendAll(target, nil, known, send)
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	u := Update{}
-	for i := range list.Items {
-		if list.Items[i].GetName() == r.Name {
-			found := view.Read(target, &list.Items[i])
-			u.Found = &found
-		}
-	}
-	send(u)
+	sendAll(target, list.Items, known, send)
 
-	one.ResourceVersion = list.GetResourceVersion()
+	which.ResourceVersion = list.GetResourceVersion()
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Bounds the wait for the answer's head; the answer itself goes on.
 	late := time.AfterFunc(c.timeout, cancel)
-	w, err := c.watches.Resource(r.GVR()).Watch(watching, one)
+	w, err := c.watches.Resource(r.GVR()).Watch(watching, which)
 	if !late.Stop() && err == nil {
 		w.Stop()
 		err = context.DeadlineExceeded
@@ -108,11 +111,12 @@ func (c *Cluster) listAndWatch(ctx context.Context, target string, send func(Upd
 	for event := range w.ResultChan() {
 		o, _ := event.Object.(*unstructured.Unstructured)
 		switch {
-		case event.Type == watch.Deleted:
-			send(Update{})
+		case event.Type == watch.Deleted && o != nil:
+			send(Update{Target: nameOf(target, o)})
 		case (event.Type == watch.Added || event.Type == watch.Modified) && o != nil:
-			found := view.Read(target, o)
-			send(Update{Found: &found})
+			found := view.Read(nameOf(target, o), o)
+			known[found.Name] = true
+			send(Update{Target: found.Name, Found: &found})
 		case event.Type == watch.Error:
 			return received, nil // usually an expired resource version: list again
 		default:
@@ -121,4 +125,28 @@ func (c *Cluster) listAndWatch(ctx context.Context, target string, send func(Upd
 		received = true
 	}
 	return received, nil
+}
+
+// sendAll sends the objects of a list, and for known targets that it does not have that they do
+// not exist.
+func sendAll(target string, items []unstructured.Unstructured, known map[string]bool, send func(Update)) {
+	listed := map[string]bool{}
+	for i := range items {
+		found := view.Read(nameOf(target, &items[i]), &items[i])
+		listed[found.Name], known[found.Name] = true, true
+		send(Update{Target: found.Name, Found: &found})
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if !listed[name] {
+			send(Update{Target: name})
+		}
+	}
+}
+
+// nameOf is the name of an object's target: the followed one, or one of all KMSHealths.
+func nameOf(target string, o *unstructured.Unstructured) string {
+	if r := operatorcr.Named(target); r.Name != "" {
+		return target
+	}
+	return operatorcr.ForTarget(target, o.GetName()).TargetName()
 }

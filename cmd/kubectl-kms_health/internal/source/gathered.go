@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"path"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // place is where objects of a resource are.
@@ -105,9 +103,9 @@ type Offline struct{ Taken }
 
 // Targets returns the operator resources. One that is not there does not exist: a
 // must-gather has no other trace of it.
-func (f Offline) Targets(_ context.Context, wanted []string) (found []view.Target, unread []*doctor.Unread) {
+func (f Offline) Targets(_ context.Context, wanted func(string) bool) (found []view.Target, unread []*doctor.Unread) {
 	for _, t := range f.Taken.Targets {
-		if slices.Contains(wanted, t.Name) || operatorcr.Named(t.Name).PerTarget() {
+		if wanted(t.Name) {
 			found = append(found, t)
 		}
 	}

@@ -42,7 +42,7 @@ func Explain(s *Status, node string) Explanation {
 			if p.Node != node {
 				continue
 			}
-			e.Plugins = append(e.Plugins, ExplainedPlugin{Target: t.Target, Plugin: p, Meaning: meaning(&p), Next: Next(&p)})
+			e.Plugins = append(e.Plugins, ExplainedPlugin{Target: t.Target, Plugin: p, Meaning: meaning(&p), Next: t.Next(&p)})
 		}
 		if len(e.Plugins) == reported {
 			continue
@@ -85,8 +85,18 @@ type Step struct {
 	Command string `json:"command,omitempty"`
 }
 
-// Next are the recommended actions for a plugin.
-func Next(p *Plugin) []Step {
+// pluginLog is how to see a plugin's log: the operator's conditions may have the exact command.
+func (t *TargetStatus) pluginLog(p *Plugin, pods string) Step {
+	for _, c := range t.Conditions {
+		if look := rollup.Look(c.Message, p.KeyID, p.Node); c.Type == rollup.Degraded && look != "" {
+			return Step{"See the plugin's log:", "kubectl " + look}
+		}
+	}
+	return Step{"See the plugin's log. The plugin runs in the API server's pod on the node, or in a pod of its own:", pods}
+}
+
+// Next are the recommended actions for a plugin of the target.
+func (t *TargetStatus) Next(p *Plugin) []Step {
 	node := p.Node
 	if len(validation.IsDNS1123Subdomain(node)) > 0 { // keep it out of commands that are copied
 		node = "NODE"
@@ -96,7 +106,7 @@ func Next(p *Plugin) []Step {
 		return steps
 	}
 	pods := "kubectl get pods -A --field-selector spec.nodeName=" + node
-	plugin := Step{"See the plugin's log. The plugin runs in the API server's pod on the node, or in a pod of its own:", pods}
+	plugin := t.pluginLog(p, pods)
 	reporter := Step{"See the reporter's log. If there is no such pod, the reporter is the container kms-health of the API server's pod:", pods + " -l app.kubernetes.io/name=kms-health-reporter"}
 	switch p.State {
 	case rollup.Unhealthy:
