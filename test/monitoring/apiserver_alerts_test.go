@@ -116,28 +116,34 @@ func TestReadsWithAnOldKeyAreFoundByOurHash(t *testing.T) {
 		}
 	}
 	panel := "count by (key_id_hash) (" + panelQuery(t, "API servers, by their own metrics: Reads with earlier keys") + ")"
-	agreed := func(hash string) inputSeries {
-		return inputSeries{Series: `kms_health_write_key_info{target="api",key_id="2",key_id_hash="` + hash + `"}`, Values: "1x60"}
-	}
 	series := append(readRecording(t, recorded), leading)
-	read := func(name, at string, write []inputSeries, want ...sample) ruleTest {
-		r := ruleTest{Name: name, Interval: "30s", InputSeries: append(series[:len(series):len(series)], write...)}
+	agreed := func(hash string) inputSeries {
+		return inputSeries{Series: `kms_health_write_key_info{target="other",key_id="2",key_id_hash="` + hash + `"}`, Values: "1x60"}
+	}
+	named := func(node, keyID, hash string) inputSeries {
+		return inputSeries{`kms_health_plugin_key_info{target="api",node="` + node + `",key_id="` + keyID + `",key_id_hash="` + hash + `"}`, "1x60"}
+	}
+	finding := func(reason string) inputSeries {
+		return inputSeries{`kms_health_finding{target="api",condition="KMSWriteKeyAgreed",reason="` + reason + `",node="a",key_id="2"}`, "1x60"}
+	}
+	before, after := hash(keys[1]), hash(keys[2])
+	read := func(name, at string, of []inputSeries, want ...sample) ruleTest {
+		r := ruleTest{Name: name, Interval: "30s", InputSeries: append(series[:len(series):len(series)], of...)}
 		for _, e := range []string{expr, panel} {
 			r.PromqlExprTest = append(r.PromqlExprTest, exprTest{Expr: e, EvalTime: at, ExpSamples: append([]sample{}, want...)})
 		}
 		return r
 	}
-	// The alert waits for a day, and the panel shows what is so now.
-	unknown := read("one of two targets does not agree, and its key is not known", "6m", []inputSeries{agreed(hash("other")),
-		{`kms_health_condition{target="api",condition="KMSWriteKeyAgreed",status="Unknown"}`, "1x60"},
-		{`kms_health_condition{target="api",condition="KMSWriteKeyAgreed",status="True"}`, "0x60"}})
-	unknown.PromqlExprTest = unknown.PromqlExprTest[1:]
+	old := sample{`{key_id_hash="` + before + `"}`, 1}
 	runRuleTests(t,
-		unknown,
-		read("before the rotation", "1m30s", []inputSeries{agreed(hash(keys[1]))}),
-		read("after it", "6m", []inputSeries{agreed(hash(keys[2]))}, sample{`{key_id_hash="` + hash(keys[1]) + `"}`, 1}),
-		read("the nodes do not agree", "6m", nil),
-		read("another target writes with the old key", "6m", []inputSeries{agreed(hash(keys[1])), agreed(hash(keys[2]))}),
+		read("before the rotation", "1m30s", []inputSeries{agreed(before), named("a", "2", before)}),
+		read("after it", "6m", []inputSeries{agreed(after), named("a", "2", after)}, old),
+		read("the reader is another plugin", "6m", []inputSeries{agreed(after), named("a", "2", after), named("a", "1", before)}, old),
+		read("another target writes with the old key", "6m", []inputSeries{agreed(before), agreed(after), named("a", "2", after)}),
+		read("nothing is known", "6m", nil),
+		// What the plugins of the write key name is no earlier key, though it is not agreed on.
+		read("the nodes do not agree", "6m", []inputSeries{finding("KeysDiffer"), named("a", "2", before), named("b", "2", after)}),
+		read("a plugin is unhealthy", "6m", []inputSeries{finding("PluginUnhealthy"), named("b", "2", after), named("b", "1", before)}, old),
 	)
 }
 
