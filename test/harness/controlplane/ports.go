@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Used if the kernel's range cannot be read: Linux's default.
@@ -15,7 +16,26 @@ const defaultEphemeralLow = 32768
 // lowestPort keeps clear of what services commonly use.
 const lowestPort = 15000
 
-// freePort returns a loopback port on which nothing listens just now.
+// reserved keep ports from other processes with tests, until this one ends.
+var reserved struct {
+	sync.Mutex
+	listeners []net.Listener
+}
+
+// reserve reserves a port by an abstract socket with its number, of which no file is left.
+func reserve(port int) bool {
+	l, err := net.Listen("unix", "@kms-health-port-"+strconv.Itoa(port))
+	if err != nil {
+		return false
+	}
+	reserved.Lock()
+	defer reserved.Unlock()
+	reserved.listeners = append(reserved.listeners, l)
+	return true
+}
+
+// freePort returns a loopback port on which nothing listens just now, and which no other
+// freePort returns.
 //
 // It lies below the range from which the kernel takes the source ports of
 // outgoing connections, unlike the port that a listener on port 0 gets. Ours is
@@ -33,6 +53,11 @@ func freePort() (int, error) {
 		listener, err := net.Listen("tcp", loopback(port))
 		if err != nil {
 			last = err
+			continue
+		}
+		if !reserve(port) {
+			last = fmt.Errorf("port %d is reserved", port)
+			_ = listener.Close()
 			continue
 		}
 		return port, listener.Close()
