@@ -96,6 +96,8 @@ type entry struct {
 	// reports are excused after it.
 	outage     bool
 	quietUntil time.Time
+	// served is when an API server last had a pod, or the first sync.
+	served time.Time
 
 	target  delivery.Published // under mu
 	verdict Verdict            // under mu

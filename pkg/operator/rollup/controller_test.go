@@ -3,6 +3,7 @@ package rollup
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -266,6 +267,48 @@ func TestNothingIsWrittenWhileTooLittleIsKnown(t *testing.T) {
 		s.listing(source.Pods, nil)
 		s.until(time.Since(s.start) + 2*time.Second)
 		if w := s.wantWrites(1, "pods are known"); degraded(w.apply) != "False AsExpected" {
+			t.Errorf("written: %s", w.body)
+		}
+	})
+}
+
+// The target's selector matches no pod, or its API servers run outside of pods.
+func TestAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		unhealthy := func() {
+			s.report("a", "b")
+			s.reports["b"][0].Status, s.reports["b"][0].Reason = health.Unhealthy, health.ReportedUnhealthy
+			s.show()
+		}
+		for _, name := range []string{"a", "b"} {
+			if err := s.client.Tracker().Delete(source.Pods, "ns", "api-"+name); err != nil {
+				t.Fatal(err)
+			}
+			s.addAgent(name)
+		}
+		s.set(withKeys("2"))
+		unhealthy()
+		s.settled()
+		if w := s.wantWrites(1, "at first"); degraded(w.apply) != "False AwaitingReports" {
+			t.Fatalf("written: %s", w.body)
+		}
+		s.showWritten()
+		for at := time.Duration(0); at < rollup.QuietPeriod; at += 30 * time.Second {
+			s.until(at)
+			unhealthy()
+		}
+		s.wantWrites(1, "while the only API server may be replaced")
+		s.until(rollup.QuietPeriod + time.Second)
+		w := s.wantWrites(2, "afterwards")
+		if degraded(w.apply) != "True PluginUnhealthy" || !strings.Contains(w.body, "node b: unhealthy") {
+			t.Fatalf("written: %s", w.body)
+		}
+		s.showWritten()
+
+		s.addPod("a")
+		unhealthy()
+		s.settled()
+		if w := s.wantWrites(3, "with a pod"); degraded(w.apply) != "False AsExpected" {
 			t.Errorf("written: %s", w.body)
 		}
 	})

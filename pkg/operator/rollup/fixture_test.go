@@ -184,13 +184,26 @@ func (s *fixture) add(resource schema.GroupVersionResource, namespace string, o 
 // addPod adds an API server on a node, an hour old.
 func (s *fixture) addPod(node string) {
 	s.Helper()
-	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod(node, func(p *corev1.Pod) {
-		p.CreationTimestamp = metav1.NewTime(s.start.Add(-time.Hour))
+	s.addPodIn("ns", pod(node))
+}
+
+// addAgent adds an agent on a node, an hour old.
+func (s *fixture) addAgent(node string) {
+	s.Helper()
+	s.addPodIn("kms-health", pod(node, named("kms-health-api-"+node), func(p *corev1.Pod) {
+		p.Namespace = "kms-health"
+		p.Labels = map[string]string{manifests.ManagedBy: manifests.Manager, manifests.TargetLabel: "api", manifests.DeliveryLabel: string(v1alpha1.DeliveryDaemonSet)}
 	}))
+}
+
+func (s *fixture) addPodIn(namespace string, p *corev1.Pod) {
+	s.Helper()
+	p.CreationTimestamp = metav1.NewTime(s.start.Add(-time.Hour))
+	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.add(source.Pods, "ns", o)
+	s.add(source.Pods, namespace, o)
 }
 
 // report makes nodes report, now, that key 2 is healthy, checked every 10 seconds; it

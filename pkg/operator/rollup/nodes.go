@@ -38,6 +38,10 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 	for i := range resource.Reports {
 		names[resource.Reports[i].Node] = true
 	}
+	own := reporters(t.Name, t.Sources.Cluster.OwnPods.All())
+	for name := range own {
+		names[name] = true
+	}
 	delete(names, "")
 	all, known := t.Sources.Nodes(names)
 	if !known {
@@ -47,7 +51,10 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 	for name, n := range all {
 		created[name] = n.Created.Time
 	}
-	expected = expect(t, s.Namespace, pods, reporters(t.Name, t.Sources.Cluster.OwnPods.All()), all, s.now)
+	expected = expect(t, s.Namespace, pods, own, all, s.now)
+	if agents := s.agents(len(expected) > 0, own); len(agents) > 0 {
+		expected = expect(t, s.Namespace, agents, own, all, s.now)
+	}
 	if t.OnlyNodeServer {
 		servers, container := s.servers()
 		excuseRestarts(expected, servers, container)
@@ -59,6 +66,28 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 		}
 	}
 	return expected, created, true
+}
+
+// agents are the pods that count as API servers while none has a pod: they may run outside
+// of pods, or the selector matches none. While the only one is replaced there is no pod
+// either, so they count only after a QuietPeriod.
+func (s *syncing) agents(served bool, own map[string]*corev1.Pod) (agents []*corev1.Pod) {
+	if served || s.served.IsZero() {
+		s.served = s.now
+	}
+	if served {
+		return nil
+	}
+	if until := s.served.Add(rollup.QuietPeriod); s.now.Before(until) {
+		s.requeue(until)
+		return nil
+	}
+	for _, pod := range own {
+		if pod.Labels[manifests.DeliveryLabel] == string(v1alpha1.DeliveryDaemonSet) {
+			agents = append(agents, pod)
+		}
+	}
+	return agents
 }
 
 // servers are the pods of kube-apiserver and the name of their container, if a target has
