@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -67,5 +68,13 @@ func (o *Operator) reject(why string) {
 		return
 	}
 	klog.ErrorS(nil, "Rejected the configuration, the last valid one stays in force", "file", o.ConfigFile, "reason", why)
+	if o.runs.Load() {
+		o.announce(why)
+	}
 	o.clusterOperator.Wake()
+}
+
+// announce writes the Event about a rejected file: the replica that runs the controllers does.
+func (o *Operator) announce(why string) {
+	o.tell("configuration", corev1.EventTypeWarning, "ConfigurationInvalid", "rejected, the last valid one stays in force: "+why)
 }

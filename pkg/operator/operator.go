@@ -55,8 +55,10 @@ const firstLook = 30 * time.Second
 // Operator keeps the reporters and roll-ups of all targets.
 type Operator struct {
 	Options
-	valid   prometheus.Gauge // the configuration is in force
-	leading prometheus.Gauge // this replica runs the controllers
+	tell    func(target, eventType, reason, message string) // only the Event
+	runs    atomic.Bool                                     // the controllers
+	valid   prometheus.Gauge                                // the configuration is in force
+	leading prometheus.Gauge                                // this replica runs the controllers
 	config  atomic.Pointer[v1alpha1.OperatorConfiguration]
 	problem atomic.Pointer[string] // why the configuration file is rejected
 	profile *profile
@@ -69,8 +71,9 @@ type Operator struct {
 
 // New makes an Operator.
 func New(o Options) *Operator {
+	tell := o.Event
 	o.Event = recorded(o.Event, o.Registry)
-	op := &Operator{Options: o, valid: newConfigurationGauge(o.Registry), leading: newLeaderGauge(o.Registry)}
+	op := &Operator{Options: o, tell: tell, valid: newConfigurationGauge(o.Registry), leading: newLeaderGauge(o.Registry)}
 	op.clusterOperator = clusteroperator.New(clusteroperator.Options{
 		Client: o.Client, Clock: o.Clock, Now: o.Now, Version: o.Version, Inertia: o.Inertia, Observe: op.observe,
 	})
@@ -113,6 +116,11 @@ func (o *Operator) Run(ctx context.Context) {
 	defer running.Wait()
 	o.leading.Set(1)
 	defer o.leading.Set(0)
+	o.runs.Store(true)
+	defer o.runs.Store(false)
+	if why := o.problem.Load(); why != nil {
+		o.announce(*why)
+	}
 	o.began = o.Clock.Now()
 	running.Go(func() { o.rollups.Run(ctx) })
 	running.Go(func() { o.clusterOperator.Run(ctx) })

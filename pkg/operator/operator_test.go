@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/operator/clusteroperator"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
@@ -55,6 +56,49 @@ func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
 	expect(0)
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
 		t.Error(problems, err)
+	}
+}
+
+// On a cluster without ClusterOperators nothing else shows it. A replica that waits for the
+// Lease has the same file, and says nothing until it runs.
+func TestARejectedConfigurationIsAnEventOfTheReplicaThatRuns(t *testing.T) {
+	client, err := dynamic.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"}) // nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	no, events := false, make(chan string, 10)
+	op := New(Options{ConfigFile: "config.yaml", Options: delivery.Options{
+		Client: client, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now, OpenShift: &no,
+		Event: func(about, eventType, reason, message string) {
+			events <- strings.Join([]string{about, eventType, reason, message}, " ")
+		},
+	}})
+	next := func(want string) {
+		t.Helper()
+		select {
+		case got := <-events:
+			if !strings.HasPrefix(got, "configuration Warning ConfigurationInvalid ") || !strings.Contains(got, want) {
+				t.Errorf("%q, want one about %q", got, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("no event about %q", want)
+		}
+	}
+	const valid = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n"
+	op.configure(filewatch.Content{Data: []byte(valid + "intervall: 1s")})
+	if len(events) > 0 {
+		t.Errorf("before it runs: %q", <-events)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); op.Run(ctx) }()
+	next("intervall")
+	op.configure(filewatch.Content{Data: []byte(valid + "managementstate: Removed")})
+	next("managementstate")
+	cancel()
+	<-ended
+	if len(events) > 0 {
+		t.Errorf("and %q", <-events)
 	}
 }
 

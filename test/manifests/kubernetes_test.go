@@ -220,6 +220,40 @@ func TestRenamedTargetHasAnotherKMSHealth(t *testing.T) {
 	q.removed()
 }
 
+// What is missing is named by the object, also where nothing else of the target can be made;
+// and the correction needs no right in the namespace that was wrong.
+func TestRightsMissingInAnotherNamespaceAreNamedByTheKMSHealth(t *testing.T) {
+	const elsewhere = "elsewhere"
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: elsewhere}}
+	if _, err := plain.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plain.kube.CoreV1().Namespaces().Delete(soon(t), elsewhere, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	q := newQuickstart(t)
+	q.denied = elsewhere
+	q.start()
+	q.shows("kube-apiserver", "False", "AsExpected")
+	q.configure(strings.Replace(q.shipped, "namespace: kube-system", "namespace: "+elsewhere, 1))
+	eventually(t, "the object names the namespace", func() error {
+		o, err := plain.client.Resource(operatorcr.KMSHealths.GVR()).Get(t.Context(), "kube-apiserver", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		c := operatorcr.ReadConditions(o)["KMSHealthDelivery"]
+		if c.Status == operatorcr.True || !strings.Contains(c.Message, elsewhere) || !strings.Contains(c.Message, "forbidden") {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+	q.configure(q.shipped)
+	q.shows("kube-apiserver", "False", "AsExpected")
+	q.removed()
+}
+
 // patchesOneStatus fails unless the reporters sent PATCHes of one status, and nothing else.
 func patchesOneStatus(t *testing.T, path string) {
 	t.Helper()

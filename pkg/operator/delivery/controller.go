@@ -207,7 +207,8 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 			return settle
 		}
 		c.publish(config, l, e, nil, nil)
-		return c.finish(ctx, e, s, &Outcome{Status: Status(*problem), NoCondition: anchors != nil && !apierrors.IsForbidden(c.cluster.Roles.Err())})
+		err := c.createDestination(ctx, l, e, s)
+		return c.finish(ctx, e, s, &Outcome{Status: Status(*problem), Err: err, NoCondition: anchors != nil && !apierrors.IsForbidden(c.cluster.Roles.Err())})
 	}
 	plan, err := Make(s)
 	if err != nil {
@@ -245,6 +246,17 @@ func (c *Controller) record(ctx context.Context, e *entry, s *Snapshot) (err err
 	s.OpenShift = c.IsOpenShift()
 	e.recorded, err = c.executor.Record(ctx, s)
 	return err
+}
+
+// createDestination creates the object that gets the condition of a target of which too
+// little is known for a plan, which would create it.
+func (c *Controller) createDestination(ctx context.Context, l life, e *entry, s *Snapshot) error {
+	if !l.configured || s.Deleting || s.Unmanaged || s.Superseded || s.Resource != nil || !e.sources.Resource.Known() || c.retry.Left(s.Target.Name) > 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	return c.executor.CreateDestination(ctx, s)
 }
 
 // execute executes a plan. If the condition is removed, it is removed first: after a

@@ -342,6 +342,16 @@ func (e *Executor) Record(ctx context.Context, s *Snapshot) (Recorded, error) {
 	return x.outcome.Recorded, err
 }
 
+// CreateDestination creates the object for the reports, if it is one of the operator's.
+func (e *Executor) CreateDestination(ctx context.Context, s *Snapshot) error {
+	destination, err := s.Destination()
+	if err != nil || destination == nil {
+		return err
+	}
+	_, _, err = e.Applier.Apply(ctx, destination, nil)
+	return err
+}
+
 // record keeps the state in the target's ClusterRole.
 func (x *execution) record(ctx context.Context) error {
 	if x.plan.Anchor == nil {
@@ -361,7 +371,7 @@ func (x *execution) record(ctx context.Context) error {
 	}
 	x.anchor, x.outcome.Recorded = result, Recorded{Version: result.GetResourceVersion(), State: x.state}
 	if outcome == apply.Applied && live != nil && !reflect.DeepEqual(live.Object["rules"], anchor.Object["rules"]) {
-		x.event("Applied", apply.Key(anchor)+": its rules had been changed")
+		x.event("Applied", apply.Key(anchor)+": other rules")
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (p *planner) reporters() {
 		}
 	case v1alpha1.DeliveryDaemonSet:
 		p.running(slices.DeleteFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
-			return o.GetLabels()[manifests.DeliveryLabel] != string(v1alpha1.DeliveryDaemonSet)
+			return o.GetLabels()[manifests.DeliveryLabel] != string(v1alpha1.DeliveryDaemonSet) || o.GetDeletionTimestamp() != nil
 		}))
 		p.selectsNodes()
 	case v1alpha1.DeliveryDeployment, v1alpha1.DeliveryExternal:

@@ -62,6 +62,12 @@ type State struct {
 	Reverted bool `json:"reverted,omitempty"`
 }
 
+// untouched means that the target is recorded, and nothing of it was made in its namespace.
+func (s *State) untouched() bool {
+	return s.Delivery == "" && !s.InTarget && len(s.Secrets) == 0 && s.Injected == nil && s.Deployment == "" &&
+		(s.Static || len(s.Live) == 0 && len(s.Revisions) == 0) // what was read by a Role
+}
+
 // Injected is the result of an injection.
 type Injected struct {
 	Deployment string `json:"deployment"`
