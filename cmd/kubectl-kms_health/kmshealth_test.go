@@ -123,7 +123,14 @@ func TestKMSHealthsAreReadFromFiles(t *testing.T) {
 	if err := os.WriteFile(file, []byte(fmt.Sprintf(kmsHealth, "kube-apiserver")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{file, filepath.Dir(filepath.Dir(folder))} {
+	list := filepath.Join(t.TempDir(), "cluster-scoped-resources/kmshealth.openshift.io/kmshealths.yaml") // as gathered by kubectl
+	if err := os.MkdirAll(filepath.Dir(list), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(list, []byte(`{"apiVersion":"v1","kind":"List","items":[`+fmt.Sprintf(kmsHealth, "kube-apiserver")+`]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, filepath.Dir(filepath.Dir(folder)), filepath.Dir(list)} {
 		if _, stdout, stderr := (command{}).run(t, "status", "--from-file", path); !strings.Contains(stdout, "kmshealths/kube-apiserver") {
 			t.Errorf("%s: %q, %q", path, stdout, stderr)
 		}

@@ -22,6 +22,9 @@ import (
 
 const repository = "../../.."
 
+// byKubectl is the command where there is no oc.
+const byKubectl = "! command -v oc && bash manifests/must-gather/gather"
+
 // A must-gather of a real API server has the findings of its cluster: of a healthy one, by
 // the command of the documentation, and of one with five faults, by the script itself.
 func TestAMustGatherHasTheFindingsOfItsCluster(t *testing.T) {
@@ -47,6 +50,9 @@ func TestAMustGatherHasTheFindingsOfItsCluster(t *testing.T) {
 	}
 	if code := expectSameFindings(t, kubectl, "manifests/must-gather/gather"); code != 1 {
 		t.Errorf("five faults: exit code %d", code)
+	}
+	if code := expectSameFindings(t, kubectl, "PATH=$KUBEBUILDER_ASSETS:/usr/bin:/bin; "+byKubectl, "-c"); code != 1 {
+		t.Errorf("five faults, gathered without oc: exit code %d", code)
 	}
 	if err := reporters[1].plugin.ClearFaults(); err != nil {
 		t.Fatal(err)
@@ -108,7 +114,11 @@ func expectSameFindings(t *testing.T, kubectl func(...string) (string, int), com
 			return fmt.Errorf("%s", diff)
 		}
 		expectNoSecret(t, dir)
-		if failed := read(t, filepath.Join(dir, "kms-health/incomplete.txt")); failed != "metrics in Prometheus\n" { // there is none
+		incomplete := "metrics in Prometheus\n" // there is none
+		if strings.HasSuffix(command, byKubectl) {
+			incomplete = "logs, Events, policies, ClusterRoles and other namespaces: gathered by kubectl, since there is no oc\n" + incomplete
+		}
+		if failed := read(t, filepath.Join(dir, "kms-health/incomplete.txt")); failed != incomplete {
 			t.Errorf("incomplete: %q", failed)
 		}
 		if version := read(t, filepath.Join(dir, "version")); !strings.HasPrefix(version, "kms-health\n") || strings.Count(version, "\n") != 2 {
@@ -195,5 +205,13 @@ func TestAMustGatherOfNothingNamesWhatFailed(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "kms-health/kube-apiserver.metrics")); err == nil {
 		t.Error("metrics that could not be read are there")
+	}
+	bin := t.TempDir()
+	if err := os.Symlink("/bin/false", filepath.Join(bin, "kubectl")); err != nil {
+		t.Fatal(err)
+	}
+	dir = gather(t, "false", "-c", "PATH="+bin+":/usr/bin:/bin; "+byKubectl)
+	if failed := read(t, filepath.Join(dir, "kms-health/incomplete.txt")); strings.Count(failed, "\n") != 25 || !strings.Contains(failed, "the list of resources") {
+		t.Errorf("%q", failed)
 	}
 }
