@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 const (
@@ -52,7 +54,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		c.mu.Unlock()
 		return errors.New("start kube-apiserver: it is running already")
 	}
-	p, err := startProcess("kube-apiserver", path, nil, c.apiServerArgs(), c.APIServerLog())
+	p, err := startProcess("kube-apiserver", path, program.OthersEnv(), c.apiServerArgs(), c.APIServerLog())
 	if err != nil {
 		c.mu.Unlock()
 		return err

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 const (
@@ -97,7 +99,7 @@ func (c *ControlPlane) StartControllerManager(ctx context.Context, options Contr
 		if err != nil {
 			return "", err
 		}
-		p, err := startProcess("kube-controller-manager", path, nil, c.controllerManagerArgs(port, kubeconfig, options), c.ControllerManagerLog())
+		p, err := startProcess("kube-controller-manager", path, program.OthersEnv(), c.controllerManagerArgs(port, kubeconfig, options), c.ControllerManagerLog())
 		if err != nil {
 			return "", err
 		}

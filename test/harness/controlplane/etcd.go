@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"path/filepath"
 	"time"
+
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 const (
@@ -39,7 +41,7 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 			return "", err
 		}
 		c.etcdURL = "http://" + loopback(port)
-		p, err := startProcess("etcd", path, nil, []string{
+		p, err := startProcess("etcd", path, program.OthersEnv(), []string{
 			"--name=default",
 			"--data-dir=" + filepath.Join(c.dir, "etcd"),
 			"--listen-client-urls=" + c.etcdURL,
