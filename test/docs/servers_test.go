@@ -1,9 +1,7 @@
 package docs
 
 import (
-	"os"
 	"path/filepath"
-	"regexp"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
@@ -35,29 +33,10 @@ func openShiftKubeconfig(t *testing.T) string {
 		t.Fatal(err)
 	}
 	crds := filepath.Join(prometheus, "example/prometheus-operator-crd/monitoring.coreos.com_")
-	if err := c.InstallCRDs(t.Context(), crds+"servicemonitors.yaml", crds+"prometheusrules.yaml", withoutPriority(t)); err != nil {
+	if err := c.InstallCRDs(t.Context(), crds+"servicemonitors.yaml", crds+"prometheusrules.yaml"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := install.Kubectl(t.Context(), nil, "--kubeconfig", path, "create", "namespace", "openshift-config-managed"); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// withoutPriority is the CRD of SCCs without its required field priority: kubectl leaves out
-// fields that are null, and OpenShift's admission, which no test has, sets them again.
-func withoutPriority(t *testing.T) string {
-	t.Helper()
-	folder, err := controlplane.OpenShiftAPIDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(filepath.Join(folder, "security/v1/zz_generated.crd-manifests/0000_03_config-operator_01_securitycontextconstraints.crd.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "crd.yaml")
-	if err := os.WriteFile(path, regexp.MustCompile(`\n +- priority\n`).ReplaceAll(raw, []byte("\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
