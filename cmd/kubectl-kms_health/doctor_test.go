@@ -184,7 +184,7 @@ func TestTheClusterOperatorsMessageIsQuoted(t *testing.T) {
 	c := newInstallation(t, "healthy.yaml")
 	setCondition(t, c.find(t, "ClusterOperator", ""), "Degraded", "True", "Configuration_Invalid", "probe.intervall: unknown field\n"+strings.Repeat("x", 5000))
 	d, _ := c.live(t)
-	if f := finding(d, doctor.Installed); !strings.Contains(f.Found, "Degraded=True (Configuration_Invalid): probe.intervall: unknown field xxx") || len(f.Found) > 1200 || !strings.HasSuffix(f.Found, "…") {
+	if f := finding(d, doctor.Installed); !strings.Contains(f.Found, "Degraded=True (Configuration_Invalid): probe.intervall: unknown field; xxx") || len(f.Found) > 1200 || !strings.HasSuffix(f.Found, "…") {
 		t.Errorf("%+v", f)
 	}
 }

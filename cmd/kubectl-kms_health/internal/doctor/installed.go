@@ -133,8 +133,9 @@ func full(c operatorcr.Condition) string {
 	return joined(fmt.Sprintf("%s=%s (%s)", c.Type, c.Status, c.Reason), c.Message)
 }
 
-// joined is a text with a message of others.
+// joined is a text with a message of others, whose lines become parts.
 func joined(text, message string) string {
+	message = strings.ReplaceAll(strings.TrimSpace(message), "\n", "; ")
 	if message = strings.Join(strings.Fields(message), " "); message != "" {
 		text += ": " + message
 	}
