@@ -206,7 +206,7 @@ KUBECONFORM := .tools/kubeconform/kubeconform
 
 .PHONY: verify
 verify: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
-verify: lint-tools promtool cluster $(KUBECONFORM) ## Run every static check, and the README's commands (ONLY='gofmt vet': these alone)
+verify: $(if $(filter-out gofmt shellcheck traces boundaries mod-tidy mod-verify vet vet-integration generated,$(or $(ONLY),all)),lint-tools promtool cluster $(KUBECONFORM)) ## Run every static check, and the README's commands (ONLY='gofmt vet': these alone)
 	@test/tools/verify.sh $(ONLY)
 
 LINTERS := .tools/lint/golangci-lint .tools/lint/govulncheck .tools/lint/staticcheck

@@ -76,5 +76,9 @@ func (o *Operator) reject(why string) {
 
 // announce writes the Event about a rejected file: the replica that runs the controllers does.
 func (o *Operator) announce(why string) {
-	o.tell("configuration", corev1.EventTypeWarning, "ConfigurationInvalid", "rejected, the last valid one stays in force: "+why)
+	state := "the last valid one stays in force"
+	if o.config.Load() == nil {
+		state = "none is in force"
+	}
+	o.tell("configuration", corev1.EventTypeWarning, "ConfigurationInvalid", "rejected, "+state+": "+why)
 }

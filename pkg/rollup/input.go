@@ -14,6 +14,9 @@ type Input struct {
 	// Nodes are those with a pod of the target that is scheduled and not being deleted.
 	// They should report if that pod has plugins.
 	Nodes []Node
+	// Alone means that no API server has a pod: Nodes are those with a reporter. A plugin
+	// that they report to be unhealthy is; what API servers use, and write with, is not known.
+	Alone bool
 	// WriteKey is the keyID of the plugin that encrypts new data; empty while it is not
 	// known, and then derived from the reports. NoWriteKey means that there is none:
 	// KMS is being turned off.

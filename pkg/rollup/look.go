@@ -7,7 +7,7 @@ import (
 
 // looks is a command at the end of a line of a message. A plugin's text is in the line, too, and
 // may look like one: nothing but the names of a pod and its container is accepted.
-var looks = regexp.MustCompile(`; see oc (logs -n ` + name + ` ` + name + `(?: -c ` + name + `)?)$`)
+var looks = regexp.MustCompile(`; see (?:oc|kubectl) (logs -n ` + name + ` ` + name + `(?: -c ` + name + `)?)$`)
 
 const name = `[a-z0-9][a-z0-9.-]*`
 

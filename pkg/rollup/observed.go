@@ -11,7 +11,7 @@ import (
 func (e *evaluation) observed() operatorcr.Condition {
 	c := operatorcr.Condition{Type: Observed, Status: operatorcr.True, Reason: AsExpected, Message: allOf(len(e.nodes)) + " report"}
 	switch {
-	case len(e.Nodes) == 0:
+	case len(e.Nodes) == 0 || e.Alone:
 		c.Status, c.Reason, c.Message = operatorcr.False, NoPods, "no pod of the API server runs on a node"
 		return c
 	case len(e.nodes) == 0:

@@ -220,10 +220,12 @@ func TestRenamedTargetHasAnotherKMSHealth(t *testing.T) {
 	q.removed()
 }
 
+// elsewhere is a namespace in which the operator has no rights.
+const elsewhere = "elsewhere"
+
 // What is missing is named by the object, also where nothing else of the target can be made;
 // and the correction needs no right in the namespace that was wrong.
 func TestRightsMissingInAnotherNamespaceAreNamedByTheKMSHealth(t *testing.T) {
-	const elsewhere = "elsewhere"
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: elsewhere}}
 	if _, err := plain.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -234,7 +236,6 @@ func TestRightsMissingInAnotherNamespaceAreNamedByTheKMSHealth(t *testing.T) {
 		}
 	})
 	q := newQuickstart(t)
-	q.denied = elsewhere
 	q.start()
 	q.shows("kube-apiserver", "False", "AsExpected")
 	q.configure(strings.Replace(q.shipped, "namespace: kube-system", "namespace: "+elsewhere, 1))

@@ -87,7 +87,6 @@ type installation struct {
 	workers *nodes.Nodes
 	config  string // the file's path
 	shipped string
-	denied  string // what is in the path of requests that are to be denied; empty: of none
 }
 
 func newInstallation(t *testing.T, s *cluster, binary string) *installation {
@@ -263,7 +262,7 @@ func (h *installation) removesAll() {
 		}
 		wrote++
 		if e.ResponseStatus != nil && (e.ResponseStatus.Code == http.StatusForbidden || e.ResponseStatus.Code == http.StatusUnauthorized) &&
-			(h.denied == "" || !strings.Contains(e.RequestURI, h.denied)) {
+			!strings.Contains(e.RequestURI, elsewhere) {
 			t.Errorf("refused: %s %s: %s", e.Verb, e.RequestURI, e.ResponseStatus.Message)
 		}
 	}

@@ -99,7 +99,7 @@ check_commands() {
 		echo "there is no kube-apiserver: make verify ONLY=commands"
 		return "$cannot"
 	fi
-	go test -count 1 -run TestCommandsOf ./test/docs -commands
+	go test -count 1 -timeout 30m -run TestCommandsOf ./test/docs -commands
 }
 
 # The bundle for OLM, with the validators of the Operator Framework.

@@ -207,7 +207,13 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 			return settle
 		}
 		c.publish(config, l, e, nil, nil)
-		err := c.createDestination(ctx, l, e, s)
+		var err error
+		if anchors == nil {
+			if left := c.retry.Left(name); left > 0 && c.lacksDestination(l, e, s) {
+				return left
+			}
+			err = c.createDestination(ctx, l, e, s)
+		}
 		return c.finish(ctx, e, s, &Outcome{Status: Status(*problem), Err: err, NoCondition: anchors != nil && !apierrors.IsForbidden(c.cluster.Roles.Err())})
 	}
 	plan, err := Make(s)
@@ -248,10 +254,15 @@ func (c *Controller) record(ctx context.Context, e *entry, s *Snapshot) (err err
 	return err
 }
 
+// lacksDestination reports whether a target may have no object for its condition.
+func (c *Controller) lacksDestination(l life, e *entry, s *Snapshot) bool {
+	return l.configured && !s.Deleting && !s.Unmanaged && !s.Superseded && s.Resource == nil && e.sources.Resource.Known() && s.ReportsTo().PerTarget()
+}
+
 // createDestination creates the object that gets the condition of a target of which too
 // little is known for a plan, which would create it.
 func (c *Controller) createDestination(ctx context.Context, l life, e *entry, s *Snapshot) error {
-	if !l.configured || s.Deleting || s.Unmanaged || s.Superseded || s.Resource != nil || !e.sources.Resource.Known() || c.retry.Left(s.Target.Name) > 0 {
+	if !c.lacksDestination(l, e, s) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)

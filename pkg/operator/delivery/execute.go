@@ -78,7 +78,7 @@ func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcom
 	err := x.run(ctx)
 	if apierrors.IsForbidden(err) {
 		// Objects it was not allowed to create need no removal.
-		x.state.InTarget, x.state.Secrets = s.State.InTarget, s.State.Secrets
+		x.state.InTarget, x.state.Secrets, x.state.Untouched = s.State.InTarget, s.State.Secrets, s.State.Untouched
 		_ = x.record(ctx)
 	}
 	o := x.outcome
@@ -338,6 +338,7 @@ func (e *Executor) Record(ctx context.Context, s *Snapshot) (Recorded, error) {
 		return Recorded{}, err
 	}
 	x := &execution{Executor: e, snapshot: s, plan: p.plan, state: s.identified(), outcome: &Outcome{}}
+	x.state.Untouched = s.State.Namespace == "" // it is the first record
 	err := x.record(ctx)
 	return x.outcome.Recorded, err
 }

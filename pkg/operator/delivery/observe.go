@@ -88,7 +88,7 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	known := t.Namespace.Known() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", l.target.Namespace)
 	s.NamespaceMissing = known && !exists
-	if s.Deleting && s.State.untouched() && !known && apierrors.IsForbidden(t.Namespace.Err()) {
+	if s.Deleting && s.State.Untouched && !known && apierrors.IsForbidden(t.Namespace.Err()) && t.Namespace.FailedFor() > starting {
 		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
 		delete(needed, "namespace "+l.target.Namespace)
 	}

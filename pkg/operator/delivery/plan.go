@@ -202,7 +202,7 @@ func (p *planner) secretRole(i intent) error {
 	if err != nil {
 		return err
 	}
-	p.plan.Apply = append(p.plan.Apply, role)
+	p.plan.Apply, p.state.Untouched = append(p.plan.Apply, role), false
 	return nil
 }
 
@@ -220,7 +220,7 @@ func (p *planner) createDestination(i intent) error {
 
 // deliver plans a target with reporters.
 func (p *planner) deliver(choice Choice) error {
-	p.plan.Phase = Active
+	p.plan.Phase, p.state.Untouched = Active, false
 	if p.state.Delivery == "" {
 		p.state.Delivery, p.state.Credentials = choice.Delivery, p.Target.Credentials
 	}

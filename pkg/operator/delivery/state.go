@@ -33,6 +33,8 @@ type State struct {
 	Delivery    v1alpha1.Delivery    `json:"delivery,omitempty"`
 	Credentials v1alpha1.Credentials `json:"credentials,omitempty"`
 
+	// Untouched means that nothing of it was ever made in the target's namespace.
+	Untouched bool `json:"untouched,omitempty"`
 	// InTarget means that the target's namespace may contain objects of the operator.
 	InTarget bool `json:"inTarget,omitempty"`
 	// Secrets are the names of the credentials made in the target's namespace.
@@ -60,12 +62,6 @@ type State struct {
 	Deployment string `json:"deployment,omitempty"`
 	// Reverted means that its owner removed it again.
 	Reverted bool `json:"reverted,omitempty"`
-}
-
-// untouched means that the target is recorded, and nothing of it was made in its namespace.
-func (s *State) untouched() bool {
-	return s.Delivery == "" && !s.InTarget && len(s.Secrets) == 0 && s.Injected == nil && s.Deployment == "" &&
-		(s.Static || len(s.Live) == 0 && len(s.Revisions) == 0) // what was read by a Role
 }
 
 // Injected is the result of an injection.

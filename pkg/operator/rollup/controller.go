@@ -96,8 +96,9 @@ type entry struct {
 	// reports are excused after it.
 	outage     bool
 	quietUntil time.Time
-	// served is when an API server last had a pod, or the first sync.
-	served time.Time
+	// absent is when no API server had a pod for the first time in a row; zero: the last
+	// sync saw one, or saw nothing.
+	absent time.Time
 
 	target  delivery.Published // under mu
 	verdict Verdict            // under mu
@@ -252,6 +253,8 @@ func (s *syncing) requeue(at time.Time) {
 // judge evaluates the target. judged is false while a required source is not known.
 func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	t := s.target
+	absent := s.absent
+	s.absent = time.Time{}
 	if t.Superseded {
 		return Verdict{Done: true}, true
 	}
@@ -269,13 +272,13 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	case !t.SetsKnown && len(resource.Reports) == 0:
 		return Verdict{}, false
 	}
-	nodes, created, known := s.nodes(resource)
+	nodes, alone, created, known := s.nodes(resource, absent)
 	if !known {
 		return Verdict{}, false
 	}
 	standing := s.standing(resource)
 	in := rollup.Input{
-		Now: s.now, Reports: resource.Reports, Nodes: nodes, WriteKey: writeKey(t.State.Live),
+		Now: s.now, Reports: resource.Reports, Nodes: nodes, Alone: alone, WriteKey: writeKey(t.State.Live),
 		Previous: standing.Conditions, Optional: t.Optional,
 	}
 	in.NoWriteKey = t.SetsKnown && in.WriteKey == ""

@@ -300,7 +300,8 @@ func TestAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
 		s.wantWrites(1, "while the only API server may be replaced")
 		s.until(rollup.QuietPeriod + time.Second)
 		w := s.wantWrites(2, "afterwards")
-		if degraded(w.apply) != "True PluginUnhealthy" || !strings.Contains(w.body, "node b: unhealthy") {
+		if degraded(w.apply) != "True PluginUnhealthy" || !strings.Contains(w.body, "node b: unhealthy") ||
+			!strings.Contains(w.body, `"reason":"NoPods"`) || strings.Contains(w.body, `"status":"True","type":"KMSWriteKeyAgreed"`) {
 			t.Fatalf("written: %s", w.body)
 		}
 		s.showWritten()

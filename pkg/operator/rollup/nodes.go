@@ -18,18 +18,19 @@ import (
 )
 
 // nodes are those that should report, and when each Node that exists was created.
-// known is false while a source is not known.
-func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, created map[string]time.Time, known bool) {
+// known is false while a source is not known. alone means that they are the nodes of agents,
+// while no API server has a pod, since absent.
+func (s *syncing) nodes(resource *operatorcr.Status, absent time.Time) (expected []rollup.Node, alone bool, created map[string]time.Time, known bool) {
 	t := s.target
 	var pods []*corev1.Pod
 	if !t.NamespaceMissing {
 		if !t.Sources.Pods.Known() {
-			return nil, nil, false
+			return nil, false, nil, false
 		}
 		pods = t.Sources.AllPods()
 	}
 	if !t.Sources.Cluster.OwnPods.Known() {
-		return nil, nil, false
+		return nil, false, nil, false
 	}
 	names := map[string]bool{}
 	for _, pod := range pods {
@@ -45,15 +46,15 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 	delete(names, "")
 	all, known := t.Sources.Nodes(names)
 	if !known {
-		return nil, nil, false
+		return nil, false, nil, false
 	}
 	created = make(map[string]time.Time, len(all))
 	for name, n := range all {
 		created[name] = n.Created.Time
 	}
 	expected = expect(t, s.Namespace, pods, own, all, s.now)
-	if agents := s.agents(len(expected) > 0, own); len(agents) > 0 {
-		expected = expect(t, s.Namespace, agents, own, all, s.now)
+	if alone = s.alone(resource, pods, absent); alone {
+		expected = expect(t, s.Namespace, agents(own), own, all, s.now)
 	}
 	if t.OnlyNodeServer {
 		servers, container := s.servers()
@@ -65,23 +66,34 @@ func (s *syncing) nodes(resource *operatorcr.Status) (expected []rollup.Node, cr
 			n.QuietUntil = until[n.Name]
 		}
 	}
-	return expected, created, true
+	return expected, alone, created, true
 }
 
-// agents are the pods that count as API servers while none has a pod: they may run outside
-// of pods, or the selector matches none. While the only one is replaced there is no pod
-// either, so they count only after a QuietPeriod.
-func (s *syncing) agents(served bool, own map[string]*corev1.Pod) (agents []*corev1.Pod) {
-	if served || s.served.IsZero() {
-		s.served = s.now
+// alone reports whether no API server has had a pod for a QuietPeriod, since some time that
+// is zero where the last sync saw one: they may run outside of pods, or the selector matches
+// none. While the only one is replaced there is no pod either. After a restart of the operator
+// the condition of before tells since when.
+func (s *syncing) alone(resource *operatorcr.Status, pods []*corev1.Pod, absent time.Time) bool {
+	if slices.ContainsFunc(pods, delivery.Alive) {
+		return false
 	}
-	if served {
-		return nil
+	if absent.IsZero() {
+		absent = s.now
+		if was := resource.Conditions[rollup.Observed]; was.Reason == rollup.NoPods && was.LastTransitionTime.Before(absent) {
+			absent = was.LastTransitionTime
+		}
 	}
-	if until := s.served.Add(rollup.QuietPeriod); s.now.Before(until) {
+	s.absent = absent
+	until := absent.Add(rollup.QuietPeriod)
+	if s.now.Before(until) {
 		s.requeue(until)
-		return nil
+		return false
 	}
+	return true
+}
+
+// agents are the reporters of a DaemonSet, which probe the sockets of their node.
+func agents(own map[string]*corev1.Pod) (agents []*corev1.Pod) {
 	for _, pod := range own {
 		if pod.Labels[manifests.DeliveryLabel] == string(v1alpha1.DeliveryDaemonSet) {
 			agents = append(agents, pod)

@@ -33,7 +33,7 @@ func TestCompanionsFollowTheirPodsThroughAMigrationAndAwayAgain(t *testing.T) {
 	companion := func(node, set, interval, tls string) string {
 		return fmt.Sprintf("companion on %s, reporter:1, Annotation: %s every %s to kubeapiservers, %s", node, set, interval, tls)
 	}
-	const intermediate, old = "VersionTLS12 with 6 suites", "VersionTLS10 with 18 suites"
+	intermediate, old := fixture.TLSProfile(""), fixture.TLSProfile("Old")
 	roll := func(revision string) {
 		for _, node := range fixture.NodeNames {
 			fixture.RunStatic(t, node, fixture.StaticPod(revision, false))
@@ -112,7 +112,7 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 		awaitObjects(t, step, op.Before, base(target, fixture.Namespace, config+" "+config+"-"+revision, append(onNodes("agent on %s, Annotation: "+set+" every "+interval+" to kubeapiservers, "+tls),
 			"DaemonSet "+fixture.Namespace+"/"+name)...)...)
 	}
-	const intermediate, modern = "VersionTLS12 with 6 suites", "VersionTLS13 with 0 suites"
+	intermediate, modern := fixture.TLSProfile(""), fixture.TLSProfile("Modern")
 	expect("delivered", "1", "1W", "30s", intermediate)
 	fixture.AwaitCondition(t, "kubeapiservers", "True", "SocketsOnHost")
 	fixture.SetEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "2")

@@ -101,7 +101,7 @@ func (m *model) config() string {
 
 // want is the desired state, in describe's form.
 func (m *model) want() []string {
-	tls := map[string]string{"": "VersionTLS12 with 6 suites", "Old": "VersionTLS10 with 18 suites", "Modern": "VersionTLS13 with 0 suites"}[m.profile]
+	tls := fixture.TLSProfile(m.profile)
 	var lines []string
 	var pods []string
 	source := fromAnnotation

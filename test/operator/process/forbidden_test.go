@@ -187,7 +187,7 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 	awaitDegraded(t, "TLSProfileInvalid")
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
 	lines, err := fixture.Describe(t.Context(), fixture.UsualKind)
-	if text := strings.Join(lines, "\n"); err != nil || strings.Count(text, "VersionTLS12 with 6 suites") != 4 { // of three pods, and the ConfigMap
+	if text := strings.Join(lines, "\n"); err != nil || strings.Count(text, fixture.TLSProfile("")) != 4 { // of three pods, and the ConfigMap
 		t.Errorf("not the intermediate profile: %v\n%s", err, text)
 	}
 	for _, node := range fixture.NodeNames {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/kms-health/kms-health/pkg/version"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -20,11 +21,15 @@ func TestEveryReplicaServesMetricsByTheTLSProfile(t *testing.T) {
 		op.Start("")
 	}
 	t.Cleanup(func() { fixture.SetTLSProfile(t, "") })
+	old := uint16(tls.VersionTLS10)
+	if version.FIPS() != "off" { // what FIPS 140-3 does not approve is left out
+		old = tls.VersionTLS12
+	}
 	for _, profile := range []struct {
 		name              string
 		accepted, refused uint16
 	}{
-		{"Modern", tls.VersionTLS13, tls.VersionTLS12}, {"Old", tls.VersionTLS10, tls.VersionTLS10 - 1}, {"", tls.VersionTLS12, tls.VersionTLS11},
+		{"Modern", tls.VersionTLS13, tls.VersionTLS12}, {"Old", old, old - 1}, {"", tls.VersionTLS12, tls.VersionTLS11},
 	} {
 		fixture.SetTLSProfile(t, profile.name)
 		for i, address := range addresses {
