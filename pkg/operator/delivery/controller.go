@@ -214,7 +214,11 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 			}
 			err = c.createDestination(ctx, l, e, s)
 		}
-		return c.finish(ctx, e, s, &Outcome{Status: Status(*problem), Err: err, NoCondition: anchors != nil && !apierrors.IsForbidden(c.cluster.Roles.Err())})
+		outcome := &Outcome{Status: Status(*problem), Err: err, NoCondition: anchors != nil && !apierrors.IsForbidden(c.cluster.Roles.Err())}
+		if s.Deleting && s.State.Untouched {
+			outcome.Requeue = starting + time.Second // by then a denial counts
+		}
+		return c.finish(ctx, e, s, outcome)
 	}
 	plan, err := Make(s)
 	if err != nil {
