@@ -207,18 +207,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 			return settle
 		}
 		c.publish(config, l, e, nil, nil)
-		var err error
-		if anchors == nil {
-			if left := c.retry.Left(name); left > 0 && c.lacksDestination(l, e, s) {
-				return left
-			}
-			err = c.createDestination(ctx, l, e, s)
-		}
-		outcome := &Outcome{Status: Status(*problem), Err: err, NoCondition: anchors != nil && !apierrors.IsForbidden(c.cluster.Roles.Err())}
-		if s.Deleting && s.State.Untouched {
-			outcome.Requeue = starting + time.Second // by then a denial counts
-		}
-		return c.finish(ctx, e, s, outcome)
+		return c.finishWithoutPlan(ctx, l, e, s, problem, anchors == nil)
 	}
 	plan, err := Make(s)
 	if err != nil {
@@ -258,20 +247,24 @@ func (c *Controller) record(ctx context.Context, e *entry, s *Snapshot) (err err
 	return err
 }
 
-// lacksDestination reports whether a target may have no object for its condition.
-func (c *Controller) lacksDestination(l life, e *entry, s *Snapshot) bool {
-	return l.configured && !s.Deleting && !s.Unmanaged && !s.Superseded && s.Resource == nil && e.sources.Resource.Known() && s.ReportsTo().PerTarget()
-}
-
-// createDestination creates the object that gets the condition of a target of which too
-// little is known for a plan, which would create it.
-func (c *Controller) createDestination(ctx context.Context, l life, e *entry, s *Snapshot) error {
-	if !c.lacksDestination(l, e, s) {
-		return nil
+// finishWithoutPlan reports the problem of a target of which too little is known for a plan.
+// If its record is known (recorded), the object that gets the condition is created where it
+// is missing, as the plan would.
+func (c *Controller) finishWithoutPlan(ctx context.Context, l life, e *entry, s *Snapshot, problem *Problem, recorded bool) (again time.Duration) {
+	o := &Outcome{Status: Status(*problem), NoCondition: !recorded && !apierrors.IsForbidden(c.cluster.Roles.Err())}
+	if s.Deleting && s.State.Untouched {
+		o.Requeue = starting + time.Second // by then a denial counts
 	}
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
-	return c.executor.CreateDestination(ctx, s)
+	missing := s.Resource == nil && e.sources.Resource.Known() && s.ReportsTo().PerTarget()
+	if recorded && missing && l.configured && !s.Deleting && !s.Unmanaged && !s.Superseded {
+		if left := c.retry.Left(s.Target.Name); left > 0 {
+			return left
+		}
+		create, cancel := context.WithTimeout(ctx, syncTimeout)
+		defer cancel()
+		o.Err = c.executor.CreateDestination(create, s)
+	}
+	return c.finish(ctx, e, s, o)
 }
 
 // execute executes a plan. If the condition is removed, it is removed first: after a

@@ -52,10 +52,10 @@ func (s *syncing) nodes(resource *operatorcr.Status, absent time.Time) (expected
 	for name, n := range all {
 		created[name] = n.Created.Time
 	}
-	expected = expect(t, s.Namespace, pods, own, all, s.now)
 	if alone = s.alone(resource, pods, absent); alone {
-		expected = expect(t, s.Namespace, agents(own), own, all, s.now)
+		pods = agents(own)
 	}
+	expected = expect(t, s.Namespace, pods, own, all, s.now)
 	if t.OnlyNodeServer {
 		servers, container := s.servers()
 		excuseRestarts(expected, servers, container)
