@@ -13,6 +13,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -169,11 +170,7 @@ func TestPrintedDefaultsAreAValidFile(t *testing.T) {
 }
 
 func TestOnceShowsTheResultByItsExitCode(t *testing.T) {
-	dir, err := os.MkdirTemp("", "once") // t.TempDir's name is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := program.SocketDir(t)
 	endpoint := "unix://" + dir + "/kms-1.sock"
 	p, err := kmsplugin.Start(kmsplugin.Options{Endpoint: endpoint, StateDir: dir + "/state"})
 	if err != nil {

@@ -40,11 +40,7 @@ type process struct {
 // second. It is cleaned up after the test.
 func start(t *testing.T, stdout, stderr *os.File, args ...string) *process {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kmsh") // t.TempDir's name is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := program.SocketDir(t)
 	endpoint := "unix://" + dir + "/kms-1.sock"
 	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: endpoint, StateDir: dir + "/state"})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -56,11 +57,7 @@ func (h *fixture) Write(b []byte) (int, error) {
 // newFixture does not start the reporter yet.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rep") // t.TempDir's name is too long for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := program.SocketDir(t)
 	h := &fixture{t: t, dir: dir, file: filepath.Join(dir, "config.yaml"), registry: prometheus.NewRegistry(), wrote: make(chan struct{}, 1)}
 	h.reporter = New(Options{ConfigFile: h.file, Output: "-", Stdout: h, Registry: h.registry})
 	return h

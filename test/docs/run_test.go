@@ -92,11 +92,7 @@ type session struct {
 
 func newSession(t *testing.T) *session {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kmsh") // t.TempDir's name is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := program.SocketDir(t)
 	root, err := program.Root()
 	if err != nil {
 		t.Fatal(err)

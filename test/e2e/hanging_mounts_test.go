@@ -113,11 +113,7 @@ func (f *folders) threads() int {
 
 func newFolders(t *testing.T) *folders {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kmsf") // t.TempDir's name is too long for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := program.SocketDir(t)
 	return &folders{t: t, dir: dir}
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -47,11 +48,7 @@ type reporter struct {
 // by start. resources are those that it may write to.
 func newReporter(t *testing.T, resources ...string) *reporter {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kmsh") // t.TempDir's name is too long for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := program.SocketDir(t)
 	node := strings.ToLower(strings.Trim(strings.NewReplacer("/", "-", "_", "-", ",", "").Replace(t.Name()), "-"))
 	if len(node) > 200 {
 		node = node[:200]

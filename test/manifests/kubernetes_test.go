@@ -50,11 +50,7 @@ func newQuickstart(t *testing.T) *quickstart {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "k") // a socket's path is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := program.SocketDir(t)
 	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms-1.sock"), StateDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package monitoring
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -19,23 +19,15 @@ import (
 // scrape is /metrics of a reporter that has probed a plugin.
 func scrape(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kmsh") // t.TempDir's name is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := program.SocketDir(t)
 	endpoint := "unix://" + dir + "/kms-1.sock"
 	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: endpoint, StateDir: dir + "/state"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = plugin.Close() })
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := controlplane.FreeAddress()
 	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "config.yaml")

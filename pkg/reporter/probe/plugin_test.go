@@ -14,6 +14,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -45,11 +46,7 @@ func check(t *testing.T, p *Plugin, s Settings) Result {
 // start runs a real plugin on a real socket.
 func start(t *testing.T, faults ...string) *kmsplugin.Plugin {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "probe") // t.TempDir's name is too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := program.SocketDir(t)
 	o := kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms.sock"), StateDir: filepath.Join(dir, "state")}
 	for _, line := range faults {
 		o.Faults = append(o.Faults, fault(t, line))

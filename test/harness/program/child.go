@@ -109,6 +109,18 @@ func (o *Output) Pipe(t *testing.T) *os.File {
 	return w
 }
 
+// SocketDir is a folder for sockets until the end of the test. The name of t.TempDir is too long
+// for them.
+func SocketDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kmsh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 // FullPipe returns the write end of a full pipe whose read end is never read.
 func FullPipe(t *testing.T) *os.File {
 	t.Helper()
