@@ -25,6 +25,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/podspec"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/nodes"
@@ -89,6 +90,7 @@ func (f *fixture) startOperator(binary string) *operatorFixture {
 		f.must(err)
 	}
 	f.must(apiservers.Apply(running, o.admin, owner, apiservers.Deployments, apiservers.OpenShift.Namespace, apiservers.Deployment("1")))
+	o.runExternal()
 
 	f.progress("the operator delivers to 3 targets")
 	token, err := cluster.ServiceAccountToken(running, o.namespace, install.ServiceAccount, controlplane.TokenOptions{})
@@ -102,6 +104,33 @@ func (f *fixture) startOperator(binary string) *operatorFixture {
 		"--metrics-bind-address", address, "--metrics-cert-dir", certs, "--health-bind-address", f.freeAddress())
 	o.awaitDelivered()
 	return o
+}
+
+// runExternal runs a pod of oauth-apiserver on each node, to which its owner has added the
+// reporter.
+func (o *operatorFixture) runExternal() {
+	o.Helper()
+	s := apiservers.OAuth
+	for _, node := range nodeNames {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-" + node, Namespace: s.Namespace, Labels: map[string]string{"apiserver": "true"}},
+			Spec: corev1.PodSpec{
+				NodeName:    node,
+				Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+				Containers: []corev1.Container{{
+					Name: s.Name, Image: "oauth:1", VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: "/var/run/kmsplugin"}},
+				}},
+				Volumes: []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+			},
+		}
+		plugin := v1alpha1.Plugin{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock"}
+		o.must(podspec.Inject(&pod.ObjectMeta, &pod.Spec, podspec.Options{
+			Image: "reporter:1", Endpoints: []string{plugin.Endpoint},
+			ConfigMap: manifests.ConfigMapName(s.Name, []v1alpha1.Plugin{plugin}), Secret: "kms-health-reporter-" + s.Name + "-mintedtoken",
+		}))
+		_, err := o.kube.CoreV1().Pods(s.Namespace).Create(running, pod, metav1.CreateOptions{})
+		o.must(err)
+	}
 }
 
 // serve returns the address of the operator's metrics and the folder of its
@@ -168,19 +197,14 @@ func (o *operatorFixture) encrypt(s apiservers.Server, revision string, keyIDs .
 	o.must(apiservers.Apply(running, o.admin, owner, apiservers.Secrets, s.Namespace, apiservers.Secret(revision, text)))
 }
 
-// awaitDelivered waits until every target is delivered, and the operator has
+// awaitDelivered waits until every target's condition is True, and the operator has
 // written nothing for a while.
 func (o *operatorFixture) awaitDelivered() {
 	o.Helper()
 	for _, s := range apiservers.All {
 		o.until("delivery to "+s.Name, freshPoll, func() bool {
 			resource, err := o.admin.Resource(controlplane.OperatorGVR(s.Resource)).Get(running, controlplane.ClusterObject, metav1.GetOptions{})
-			if err != nil {
-				return false
-			}
-			// No pod of oauth-apiserver is there to take its reporter.
-			c := operatorcr.Read(resource).Conditions[delivery.ConditionType]
-			return c.Status == operatorcr.True || s == apiservers.OAuth && c.Reason == string(delivery.NoReporters)
+			return err == nil && operatorcr.Read(resource).Conditions[delivery.ConditionType].Status == operatorcr.True
 		})
 	}
 	written, since := -1, time.Now()
