@@ -81,8 +81,13 @@ func TestAClusterAndItsMustGatherHaveTheSameFindings(t *testing.T) {
 		"an invalid configuration": {"healthy.yaml", func(t *testing.T, c *installation) {
 			configure(t, c, "probe: {intervall: 10s}\nmanagementState: Removed\n")
 		}, []string{"ERROR Configuration ConfigurationInvalid "}},
-		"a pause":                  {"healthy.yaml", func(t *testing.T, c *installation) { configure(t, c, "managementState: Unmanaged\n") }, []string{"WARNING Delivery Unmanaged "}},
-		"calls that failed before": {"healthy.yaml", func(_ *testing.T, c *installation) { c.metrics = kmsMetrics("Unavailable", 3) }, nil},
+		"a pause": {"healthy.yaml", func(t *testing.T, c *installation) { configure(t, c, "managementState: Unmanaged\n") }, []string{"WARNING Delivery Unmanaged "}},
+		"calls that failed before": {"healthy.yaml", func(_ *testing.T, c *installation) {
+			c.metrics = kmsMetrics("Unavailable", 3) + answered("kms-2", time.Minute)
+		}, nil},
+		"calls that still fail": {"healthy.yaml", func(_ *testing.T, c *installation) {
+			c.metrics = kmsMetrics("Unavailable", 3) + answered("kms-2", time.Hour)
+		}, []string{"WARNING Metrics NoAnswer "}},
 		"a delivery whose credentials expired": {"healthy.yaml", func(t *testing.T, c *installation) {
 			setCondition(t, resource(t, c), "KMSHealthDelivery", "False", "CredentialsExpired", "m")
 		}, []string{"ERROR Delivery CredentialsExpired ", "ERROR Credentials CredentialsExpired "}},
@@ -255,6 +260,13 @@ apiserver_envelope_encryption_kms_operations_latency_seconds_count{grpc_status_c
 `, result, calls)
 }
 
+// answered is kube-apiserver's metric of the last answer of a plugin's Status.
+func answered(provider string, ago time.Duration) string {
+	return fmt.Sprintf(`# TYPE apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds gauge
+apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{apiserver_id_hash="sha256:a",key_id_hash="sha256:b",provider_name=%q} %d
+`, provider, taken.Add(-ago).Unix())
+}
+
 // In an owner's pods the reporter has no label, and its credential is in a Secret.
 func TestReportersInPodsOfAnOwner(t *testing.T) {
 	c := newInstallation(t, "healthy.yaml")
@@ -341,8 +353,10 @@ func TestTheDoctorReadsMetricsIfThatIsAllowed(t *testing.T) {
 		status doctor.Status
 		found  string
 	}{
-		text:       {doctor.OK, "made 40 calls of KMS plugins since it started, and none failed"},
-		text + bad: {doctor.OK, "of 43 calls of KMS plugins by the API server that answered, since it started, 3 failed: kms-2 /v2.KeyManagementService/Status Unavailable 3; its plugins report healthy now"},
+		text: {doctor.OK, "made 40 calls of KMS plugins since it started, and none failed"},
+		text + bad + answered("kms-2", 10*time.Minute): {doctor.Warning, "Unavailable 3; kms-2 has not answered its Status for 10m, though the reporters call its plugins healthy"},
+		text + bad + answered("kms-1", 0):              {doctor.Warning, "Unavailable 3; kms-2 has never answered its Status, though the reporters call its plugins healthy"},
+		text + bad + answered("kms-2", time.Minute):    {doctor.OK, "of 43 calls of KMS plugins by the API server that answered, since it started, 3 failed: kms-2 /v2.KeyManagementService/Status Unavailable 3; its plugins report healthy now"},
 		text + "# TYPE apiserver_envelope_encryption_invalid_key_id_from_status_total counter\napiserver_envelope_encryption_invalid_key_id_from_status_total{error=\"empty\",provider_name=\"kms-2\"} 2\n": {doctor.OK, "an invalid key_id from Status 2 times since it started; its plugins report healthy now"},
 		"# nothing\n": {doctor.OK, "made no call of a KMS v2 plugin"},
 		"apiserver_envelope_encryption_x{ nonsense": {doctor.Unknown, "could not be parsed"},

@@ -105,13 +105,15 @@ func TestMalformedObjectsAreEvaluated(t *testing.T) {
 
 // reader is a Reader of nothing, that records what is read.
 type reader struct {
-	read  []string
-	err   error
-	found map[string]*unstructured.Unstructured
+	read    []string
+	err     error
+	targets []view.Target
+	found   map[string]*unstructured.Unstructured
+	listed  map[string][]*unstructured.Unstructured
 }
 
 func (r *reader) Targets(context.Context, func(string) bool) ([]view.Target, []*Unread) {
-	return nil, nil
+	return r.targets, nil
 }
 
 func (r *reader) Get(_ context.Context, resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
@@ -121,7 +123,7 @@ func (r *reader) Get(_ context.Context, resource schema.GroupVersionResource, na
 
 func (r *reader) List(_ context.Context, resource schema.GroupVersionResource, namespace string) ([]*unstructured.Unstructured, error) {
 	r.read = append(r.read, fmt.Sprintf("%s %s", resource.Resource, namespace))
-	return nil, r.err
+	return r.listed[resource.Resource+" "+namespace], r.err
 }
 
 func (r *reader) Metrics(context.Context) ([]byte, error) { return nil, r.err }
@@ -137,6 +139,15 @@ func TestWhatIsRead(t *testing.T) {
 	r = &reader{found: map[string]*unstructured.Unstructured{"deployments kms-health": r.found["deployments b"]}}
 	Collect(t.Context(), r, &Snapshot{Namespaces: []string{"kms-health", "b"}})
 	if slices.ContainsFunc(r.read, func(what string) bool { return strings.HasPrefix(what, "clusteroperators") }) {
+		t.Errorf("%q", r.read)
+	}
+	// The reporters of a target may run in the pods of its API server, whatever they report to.
+	file := &unstructured.Unstructured{Object: map[string]any{"kind": "ConfigMap", "metadata": map[string]any{"name": operatorConfig, "namespace": "b"}, "data": map[string]any{
+		configFile: "targets: [{name: one, resource: kubeapiservers, namespace: c}, {name: two, resource: kmshealths, namespace: d}, {name: three, resource: kmshealths, namespace: e}]",
+	}}}
+	r = &reader{targets: []view.Target{{Name: "kubeapiservers"}, {Name: "kmshealths/two"}}, found: r.found, listed: map[string][]*unstructured.Unstructured{"configmaps kms-health": {file}}}
+	Collect(t.Context(), r, &Snapshot{Namespaces: []string{"kms-health"}})
+	if want := []string{"deployments kms-health/kms-health-operator", "leases kms-health/kms-health-operator", "configmaps kms-health", "pods kms-health", "configmaps c", "pods c", "configmaps d", "pods d"}; !slices.Equal(r.read, want) {
 		t.Errorf("%q", r.read)
 	}
 	s := &Snapshot{Namespaces: []string{"a"}}

@@ -3,12 +3,14 @@ package doctor
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -23,7 +25,14 @@ const (
 	callsMetric   = MetricsPrefix + "kms_operations_latency_seconds"
 	invalidMetric = MetricsPrefix + "invalid_key_id_from_status_total"
 	lastMetric    = MetricsPrefix + "key_id_hash_status_last_timestamp_seconds"
+
+	statusMethod = "/v2.KeyManagementService/Status"
 )
+
+// unanswered is how old the last answer of Status may be that kube-apiserver got: it asks
+// every minute (k8s.io/apiserver/pkg/server/options/encryptionconfig), and a must-gather takes
+// its time.
+const unanswered = 5 * time.Minute
 
 // metrics checks the metrics of the API server that answered: its own calls of its plugins.
 func (e *evaluation) metrics() []Finding {
@@ -71,11 +80,18 @@ func (e *evaluation) metrics() []Finding {
 	}
 	switch {
 	case f.Status == OK:
-	case e.recovered(): // the counters do not: they begin anew with the API server
-		f.Status, f.Reason = OK, ""
-		f.Found += "; its plugins report healthy now"
-	default:
+	case !e.recovered():
 		f.Next = []view.Step{look}
+	default: // the counters do not recover: they begin anew with the API server
+		silent := e.silent(families)
+		if len(silent) == 0 {
+			f.Status, f.Reason = OK, ""
+			f.Found += "; its plugins report healthy now"
+			break
+		}
+		f.Reason = "NoAnswer"
+		f.Found += "; " + list(silent) + ", though the reporters call its plugins healthy"
+		f.Next = []view.Step{{Text: "On the node of that API server, compare the sockets of kube-apiserver and of the reporter: both must be the plugin's. A provider that the API server no longer has may be ignored."}, look}
 	}
 	return []Finding{f}
 }
@@ -98,18 +114,57 @@ func (e *evaluation) recovered() bool {
 	return healthy
 }
 
+// silent are the providers whose Status failed, and has not answered kube-apiserver since.
+func (e *evaluation) silent(families map[string]*dto.MetricFamily) (all []string) {
+	failed := map[string]bool{}
+	for _, m := range families[callsMetric].GetMetric() {
+		l := labelsOf(m)
+		if l["method_name"] == statusMethod && failedCalls(m) > 0 {
+			failed[l["provider_name"]] = true
+		}
+	}
+	answered := map[string]float64{}
+	for _, m := range families[lastMetric].GetMetric() {
+		provider := labelsOf(m)["provider_name"]
+		answered[provider] = max(answered[provider], m.GetGauge().GetValue())
+	}
+	for _, provider := range slices.Sorted(maps.Keys(failed)) {
+		at, ever := answered[provider]
+		age := e.Now.Sub(time.Unix(int64(at), 0))
+		switch {
+		case !ever:
+			all = append(all, provider+" has never answered its Status")
+		case age > unanswered:
+			all = append(all, provider+" has not answered its Status for "+duration.HumanDuration(age))
+		}
+	}
+	return all
+}
+
+func labelsOf(m *dto.Metric) map[string]string {
+	labels := map[string]string{}
+	for _, l := range m.GetLabel() {
+		labels[l.GetName()] = l.GetValue()
+	}
+	return labels
+}
+
+// failedCalls are those of a series of callsMetric.
+func failedCalls(m *dto.Metric) uint64 {
+	if code := labelsOf(m)["grpc_status_code"]; code == "" || code == "OK" {
+		return 0
+	}
+	return m.GetHistogram().GetSampleCount()
+}
+
 // failures counts calls, those that failed, and by what: provider, method and gRPC code.
 func failures(family *dto.MetricFamily) (calls, failed uint64, by []string) {
 	for _, m := range family.GetMetric() {
-		n := m.GetHistogram().GetSampleCount()
-		calls += n
-		labels := map[string]string{}
-		for _, l := range m.GetLabel() {
-			labels[l.GetName()] = l.GetValue()
-		}
-		if code := labels["grpc_status_code"]; code != "" && code != "OK" && n > 0 {
+		calls += m.GetHistogram().GetSampleCount()
+		if n := failedCalls(m); n > 0 {
 			failed += n
-			by = append(by, strings.Join([]string{labels["provider_name"], labels["method_name"], code}, " ")+fmt.Sprintf(" %d", n))
+			l := labelsOf(m)
+			by = append(by, fmt.Sprintf("%s %s %s %d", l["provider_name"], l["method_name"], l["grpc_status_code"], n))
 		}
 	}
 	slices.Sort(by)

@@ -120,7 +120,7 @@ func Collect(ctx context.Context, r Reader, s *Snapshot) {
 		s.list(ctx, r, Pods, namespace)
 	}
 	for _, t := range s.configured() {
-		exists := slices.ContainsFunc(s.Targets, func(had view.Target) bool { return had.Name == t.Resource })
+		exists := slices.ContainsFunc(s.Targets, func(had view.Target) bool { return had.Name == t.object() })
 		// With reporters in pods of their own, those of the API server do not matter.
 		if !exists || t.Namespace == "" || slices.Contains(namespaces, t.Namespace) || s.hasOwnPods(t.Name) {
 			continue
