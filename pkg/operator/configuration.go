@@ -67,7 +67,7 @@ func (o *Operator) reject(why string) {
 	if was := o.problem.Swap(&why); was != nil && *was == why {
 		return
 	}
-	klog.ErrorS(nil, "Rejected the configuration, the last valid one stays in force", "file", o.ConfigFile, "reason", why)
+	klog.ErrorS(nil, "Rejected the configuration, "+o.inForce(), "file", o.ConfigFile, "reason", why)
 	if o.runs.Load() {
 		o.announce(why)
 	}
@@ -76,9 +76,13 @@ func (o *Operator) reject(why string) {
 
 // announce writes the Event about a rejected file: the replica that runs the controllers does.
 func (o *Operator) announce(why string) {
-	state := "the last valid one stays in force"
+	o.tell("configuration", corev1.EventTypeWarning, "ConfigurationInvalid", "rejected, "+o.inForce()+": "+why)
+}
+
+// inForce tells which configuration is, after one was rejected.
+func (o *Operator) inForce() string {
 	if o.config.Load() == nil {
-		state = "none is in force"
+		return "none is in force"
 	}
-	o.tell("configuration", corev1.EventTypeWarning, "ConfigurationInvalid", "rejected, "+state+": "+why)
+	return "the last valid one stays in force"
 }
