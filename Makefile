@@ -126,8 +126,9 @@ release-check: $(CLUSTER)/kubectl ## Make a release in two clones, and compare t
 
 # testsum prints go test's closing lines, failures in full, and the totals.
 # With a race detector where there is a C compiler. `make verify` vets; without the
-# symbol table a test binary links in half the time.
-GO_TEST = $(GO) run ./test/tools/testsum -vet=off -ldflags=-s
+# symbol table a test binary links in half the time, and with -trimpath another clone
+# finds what this one has compiled.
+GO_TEST = $(GO) run -trimpath ./test/tools/testsum -vet=off -trimpath -ldflags=-s
 RACE = race=$$(test/tools/race.sh) && if [ -n "$$race" ]; then export CGO_ENABLED=1; fi
 UNIT = $$race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 # Those with an API server, the longest first. They wait more than they compute, so there
@@ -136,6 +137,11 @@ INTEGRATION_PACKAGES = ./test/operator/... ./test/manifests ./test/integration .
 INTEGRATION = $$race -tags integration -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PACKAGES)
 PARALLEL ?= $(shell echo $$(($$(nproc) + 1)))
 test test-integration test-e2e cluster-up cluster-down parity bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+
+# Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
+test test-unit test-integration verify: export GOGC ?= 400
+# A program with the race detector sleeps for a second before it ends, otherwise.
+test test-unit test-integration: export GORACE ?= atexit_sleep_ms=0
 
 .PHONY: test
 test: cluster promtool ## Run all tests: those with a real API server, and the units' beside them

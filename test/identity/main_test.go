@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
 const (
@@ -67,18 +68,5 @@ func soon(t *testing.T) context.Context {
 // eventually waits until check returns no error.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	ctx := soon(t)
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("gave up waiting until %s: %v", what, err)
-		case <-ticker.C:
-		}
-	}
+	wait.Eventually(t, timeout, what, check)
 }

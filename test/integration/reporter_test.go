@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -24,6 +25,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -334,13 +336,12 @@ func (r *reporter) writes(form, result string) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(waitLimit)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
+	wait.Eventually(t, waitLimit, what, func() error {
+		if !ok() {
+			return errors.New("it is not so")
 		}
-		time.Sleep(20 * time.Millisecond) // other processes cannot be waited for
-	}
+		return nil
+	})
 }
 
 // entriesAre wants exactly these plugins, as keyID=status, in this order.

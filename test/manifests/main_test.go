@@ -21,6 +21,7 @@ import (
 
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -153,13 +154,7 @@ func (s *cluster) as(t *testing.T) *rest.Config {
 // eventually waits until check returns no error.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	var err error
-	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("not in time: %s: %v", what, err)
+	wait.Eventually(t, timeout, what, check)
 }
 
 // soon is a context with the timeout, also for cleanups.

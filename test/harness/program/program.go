@@ -34,7 +34,7 @@ func Build(dir, name string) (string, error) {
 		return "", err
 	}
 	built, path := filepath.Join(shared, name), filepath.Join(dir, name)
-	args := append([]string{"build", "-tags", "grpcnotrace,nethttpomithttp2", "-ldflags=-s", "-o", built}, strings.Fields(raceFlag)...)
+	args := append([]string{"build", "-trimpath", "-tags", "grpcnotrace,nethttpomithttp2", "-ldflags=-s", "-o", built}, strings.Fields(raceFlag)...)
 	build := exec.Command("go", append(args, "github.com/kms-health/kms-health/cmd/"+name)...)
 	build.Env = OthersEnv()
 	if out, err := build.CombinedOutput(); err != nil {

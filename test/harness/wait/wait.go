@@ -11,6 +11,8 @@ import (
 )
 
 const (
+	// interval is between two checks. It is longer after one that took long, since what is
+	// waited for needs the processor, too.
 	interval = 50 * time.Millisecond
 	// callTimeout is for one check of For: one that gets no answer must not use up the wait.
 	callTimeout = 10 * time.Second
@@ -27,6 +29,7 @@ func Until(ctx context.Context, check func(context.Context) error) error {
 	start := time.Now()
 	var last error
 	for {
+		began := time.Now()
 		err := check(ctx)
 		if err == nil {
 			return nil
@@ -41,7 +44,7 @@ func Until(ctx context.Context, check func(context.Context) error) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("gave up after %v (%w): %w", time.Since(start).Round(time.Millisecond), context.Cause(ctx), last)
-		case <-time.After(interval):
+		case <-time.After(min(max(interval, 2*time.Since(began)), time.Second)):
 		}
 	}
 }
@@ -61,10 +64,10 @@ func For(ctx context.Context, limit time.Duration, what string, check func(conte
 	return nil
 }
 
-// Eventually fails the test if For does.
+// Eventually fails the test if For does. A cleanup may call it, too.
 func Eventually(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
-	if err := For(t.Context(), limit, what, func(context.Context) error { return check() }); err != nil {
+	if err := For(context.WithoutCancel(t.Context()), limit, what, func(context.Context) error { return check() }); err != nil {
 		t.Fatal(err)
 	}
 }
