@@ -5,10 +5,15 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/lru"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/bindata"
 )
+
+// decoded has the objects of the last rendered texts: each sync renders the same ones again,
+// and YAML is most of its work. A cluster of three nodes has some 40.
+var decoded = lru.New(128)
 
 // objects executes one template and decodes its documents.
 func objects(name string, values any) ([]*unstructured.Unstructured, error) {
@@ -16,7 +21,25 @@ func objects(name string, values any) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decode(name, raw)
+	text := string(raw)
+	if was, is := decoded.Get(text); is {
+		return copies(was.([]*unstructured.Unstructured)), nil
+	}
+	all, err := decode(name, raw)
+	if err != nil {
+		return nil, err
+	}
+	decoded.Add(text, copies(all))
+	return all, nil
+}
+
+// copies are for callers, who change what they get.
+func copies(all []*unstructured.Unstructured) []*unstructured.Unstructured {
+	copied := make([]*unstructured.Unstructured, len(all))
+	for i, o := range all {
+		copied[i] = o.DeepCopy()
+	}
+	return copied
 }
 
 // decode returns the objects of a YAML stream. name is for errors.

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -169,8 +170,27 @@ func (m Manifests) Render(ctx context.Context, overlay string, components ...str
 	return Decode(rendered)
 }
 
+// rendered has what was rendered of this checkout: kubectl takes longer for it than most
+// tests do for the rest.
+var rendered sync.Map
+
 // YAML is Render, as text.
-func (m Manifests) YAML(ctx context.Context, overlay string, components ...string) (rendered []byte, err error) {
+func (m Manifests) YAML(ctx context.Context, overlay string, components ...string) ([]byte, error) {
+	if m.Root != "" { // its files may change
+		return m.kustomize(ctx, overlay, components)
+	}
+	key := fmt.Sprintf("%q %q %q %q", m.CA, m.Images, overlay, components)
+	if text, is := rendered.Load(key); is {
+		return slices.Clone(text.([]byte)), nil
+	}
+	text, err := m.kustomize(ctx, overlay, components)
+	if err == nil {
+		rendered.Store(key, slices.Clone(text))
+	}
+	return text, err
+}
+
+func (m Manifests) kustomize(ctx context.Context, overlay string, components []string) (text []byte, err error) {
 	// kustomize takes no absolute paths, and one component wants a file of its own.
 	dir, err := os.MkdirTemp("", "kms-health-install-")
 	if err != nil {
