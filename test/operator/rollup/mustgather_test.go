@@ -28,7 +28,7 @@ const byKubectl = "! command -v oc && bash manifests/must-gather/gather"
 // A must-gather of a real API server has the findings of its cluster: of a healthy one, by
 // the command of the documentation, and of one with five faults, by the script itself.
 func TestAMustGatherHasTheFindingsOfItsCluster(t *testing.T) {
-	plugin := encryptedCluster(t)
+	plugin := fixture.UseEncryptedCluster(t)
 	op := fixture.NewOperator(t, "--degraded-inertia=2s", "--leader-elect=true")
 	kubectl := newKubectl(t)
 	reporters := startReportingEvery(t, op, nil, "2s")
@@ -45,9 +45,13 @@ func TestAMustGatherHasTheFindingsOfItsCluster(t *testing.T) {
 	failCalls(t, plugin, kubectl)
 	op.Configure(fixture.Every("4s", apiservers.Kube.Target()))
 	fixture.AwaitClusterOperator(t, "True False True False")
-	if out, code := kubectl("scale", "-n", fixture.Namespace, "deployment/kms-health-operator", "--replicas=0"); code != 0 {
-		t.Fatal(out)
+	scale := func(replicas int) {
+		if out, code := kubectl("scale", "-n", fixture.Namespace, "deployment/kms-health-operator", fmt.Sprintf("--replicas=%d", replicas)); code != 0 {
+			t.Fatal(out)
+		}
 	}
+	t.Cleanup(func() { scale(2) }) // other tests have the same cluster
+	scale(0)
 	if code := expectSameFindings(t, kubectl, "manifests/must-gather/gather"); code != 1 {
 		t.Errorf("five faults: exit code %d", code)
 	}

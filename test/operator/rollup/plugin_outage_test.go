@@ -6,10 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,37 +15,13 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
-
-// encryptedCluster takes the place of the cluster until the test ends: one whose
-// own Secrets and ConfigMaps are encrypted by a plugin.
-func encryptedCluster(t *testing.T) *kmsplugin.Plugin {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "kms") // a socket's path is at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + filepath.Join(dir, "kms.sock"), StateDir: filepath.Join(dir, "state")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = plugin.Close() })
-	config := strings.Split(apiservers.Encryption("1"), "resources:")[0] + fmt.Sprintf(`resources:
-- resources: [secrets, configmaps]
-  providers:
-  - kms: {apiVersion: v2, name: plugin, endpoint: %q, timeout: 1s}
-`, plugin.Endpoint())
-	fixture.UseEncryptedCluster(t, config)
-	return plugin
-}
 
 // While the plugin is unhealthy its API server can read neither Secrets nor ConfigMaps.
 // That is when reporters are needed most.
 func TestUnhealthyPluginRemovesNothing(t *testing.T) {
-	plugin := encryptedCluster(t)
+	plugin := fixture.UseEncryptedCluster(t)
 	op := fixture.NewOperator(t)
 	deliverAll(t, op)
 	companions := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")
@@ -117,6 +90,7 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	if n := fixture.DeploymentNow(t).Generation; n != generation {
 		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
 	}
+	removeTarget(t, op, nil)
 }
 
 func tail(text string) string { return text[max(0, len(text)-3000):] }

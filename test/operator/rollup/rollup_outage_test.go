@@ -22,7 +22,7 @@ import (
 // while the operator is down. Then both restart: the operator must report it without
 // reading a Secret.
 func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
-	plugin := encryptedCluster(t)
+	plugin := fixture.UseEncryptedCluster(t)
 	op := fixture.NewOperator(t)
 	reporters := startReporting(t, op, plugin)
 	kubeconfig := op.Credentials("")

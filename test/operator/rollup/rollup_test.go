@@ -279,7 +279,7 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 // While the API server is unreachable no reporter can write, which is not reported as stale,
 // neither then nor when it is back.
 func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
-	encryptedCluster(t) // its own one: an API server that starts denies requests until it has read its roles
+	fixture.UseEncryptedCluster(t) // its own one: an API server that starts denies requests until it has read its roles
 	op := fixture.NewOperator(t)
 	reporters := startReporting(t, op, nil)
 	before := len(awaitNoWrites(t))
