@@ -331,7 +331,7 @@ func testSidecarDown(h *owner) {
 	if begun.Before(next.Started.Add(-startResolution)) {
 		h.t.Errorf("the sidecar reported at %v that it starts, and its process began at %v", begun, next.Started)
 	}
-	atMost(h.scenario, "the sidecar's start to its first probe", first.Sub(begun), 100*time.Millisecond)
+	atMost(h.scenario, "the sidecar's start to its first probe", first.Sub(begun), atOnce)
 
 	// It goes on, for longer than any wait between writes.
 	h.await(time.Minute, "it goes on for 20 s", func() error {
