@@ -172,7 +172,7 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 	}
 }
 
-func TestAnIllPluginTurnsAClusterOperatorAfterItsInertia(t *testing.T) {
+func TestAnUnhealthyPluginTurnsAClusterOperatorAfterItsInertia(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		broken  func(second int) bool
@@ -215,7 +215,7 @@ func TestAnIllPluginTurnsAClusterOperatorAfterItsInertia(t *testing.T) {
 }
 
 // A reporter that hangs where nothing is replaced leaves the union Unknown, not True.
-func TestAReporterThatHangsIsNotAnIllPlugin(t *testing.T) {
+func TestAReporterThatHangsIsNotAnUnhealthyPlugin(t *testing.T) {
 	c := newCluster(30 * time.Second)
 	for s := range 600 {
 		c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(node string) bool { return node == "b" && s >= 60 }, nil)

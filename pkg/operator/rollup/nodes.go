@@ -72,7 +72,7 @@ func (s *syncing) nodes(resource *operatorcr.Status, absent time.Time) (expected
 // alone reports whether no API server has had a pod for a QuietPeriod, since some time that
 // is zero where the last sync saw one: they may run outside of pods, or the selector matches
 // none. While the only one is replaced there is no pod either. After a restart of the operator
-// the condition of before tells since when.
+// the last transition of the condition is that time.
 func (s *syncing) alone(resource *operatorcr.Status, pods []*corev1.Pod, absent time.Time) bool {
 	if slices.ContainsFunc(pods, delivery.Alive) {
 		return false

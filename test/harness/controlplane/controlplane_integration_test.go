@@ -273,7 +273,7 @@ resources:
 	}
 }
 
-func TestAServerWithAnIllPluginServesAndIsNotReady(t *testing.T) {
+func TestAServerWithAnUnhealthyPluginServesAndIsNotReady(t *testing.T) {
 	c := StartForTest(t, Options{LivezOnly: true, EncryptionConfig: []byte(`apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
 resources:

@@ -220,7 +220,7 @@ func (t *target) rotation() (all []Finding) {
 	return all
 }
 
-// olderKeys tells which keys are in use: a key that plugins are reported for besides the write
+// olderKeys returns which keys are in use: a key that plugins are reported for besides the write
 // key is still needed to read.
 func (t *target) olderKeys() string {
 	var write, other []string
