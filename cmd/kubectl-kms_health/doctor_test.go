@@ -260,11 +260,15 @@ apiserver_envelope_encryption_kms_operations_latency_seconds_count{grpc_status_c
 `, result, calls)
 }
 
-// answered is kube-apiserver's metric of the last answer of a plugin's Status.
-func answered(provider string, ago time.Duration) string {
-	return fmt.Sprintf(`# TYPE apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds gauge
-apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{apiserver_id_hash="sha256:a",key_id_hash="sha256:b",provider_name=%q} %d
-`, provider, taken.Add(-ago).Unix())
+// answered is kube-apiserver's metrics of the last answer of a plugin's Status, and of the last
+// use of a key, which is when the metrics were scraped.
+func answered(provider string, ago time.Duration) string { return answeredBy(provider, taken, ago) }
+
+func answeredBy(provider string, scraped time.Time, ago time.Duration) string {
+	const name = "apiserver_envelope_encryption_key_id_hash"
+	return fmt.Sprintf("# TYPE %[1]s_status_last_timestamp_seconds gauge\n%[1]s_status_last_timestamp_seconds{apiserver_id_hash=\"sha256:a\",key_id_hash=\"sha256:b\",provider_name=%[2]q} %[3]d\n"+
+		"# TYPE %[1]s_last_timestamp_seconds gauge\n%[1]s_last_timestamp_seconds{apiserver_id_hash=\"sha256:a\",key_id_hash=\"sha256:b\",provider_name=%[2]q,transformation_type=\"from_storage\"} %[4]d\n",
+		name, provider, scraped.Add(-ago).Unix(), scraped.Unix())
 }
 
 // In an owner's pods the reporter has no label, and its credential is in a Secret.
@@ -349,15 +353,17 @@ func TestTheDoctorReadsMetricsIfThatIsAllowed(t *testing.T) {
 	bad := kmsMetrics("Unavailable", 3)
 	_, bad, _ = strings.Cut(bad, "apiserver_envelope_encryption_kms_operations_latency_seconds_bucket")
 	bad = "apiserver_envelope_encryption_kms_operations_latency_seconds_bucket" + bad
+	const invalid = "# TYPE apiserver_envelope_encryption_invalid_key_id_from_status_total counter\napiserver_envelope_encryption_invalid_key_id_from_status_total{error=\"empty\",provider_name=\"kms-2\"} 2\n"
 	for metrics, want := range map[string]struct {
 		status doctor.Status
 		found  string
 	}{
 		text: {doctor.OK, "made 40 calls of KMS plugins since it started, and none failed"},
 		text + bad + answered("kms-2", 10*time.Minute): {doctor.Warning, "Unavailable 3; kms-2 has not answered its Status for 10m, though the reporters call its plugins healthy"},
-		text + bad + answered("kms-1", 0):              {doctor.Warning, "Unavailable 3; kms-2 has never answered its Status, though the reporters call its plugins healthy"},
+		text + bad + answered("kms-1", 0):              {doctor.Warning, "Unavailable 3; kms-2 has never answered its Status with a valid key_id, though the reporters call its plugins healthy"},
 		text + bad + answered("kms-2", time.Minute):    {doctor.OK, "of 43 calls of KMS plugins by the API server that answered, since it started, 3 failed: kms-2 /v2.KeyManagementService/Status Unavailable 3; its plugins report healthy now"},
-		text + "# TYPE apiserver_envelope_encryption_invalid_key_id_from_status_total counter\napiserver_envelope_encryption_invalid_key_id_from_status_total{error=\"empty\",provider_name=\"kms-2\"} 2\n": {doctor.OK, "an invalid key_id from Status 2 times since it started; its plugins report healthy now"},
+		text + invalid: {doctor.Warning, "an invalid key_id from Status 2 times since it started; kms-2 has never answered its Status with a valid key_id, though"},
+		text + invalid + answered("kms-2", time.Minute): {doctor.OK, "an invalid key_id from Status 2 times since it started; its plugins report healthy now"},
 		"# nothing\n": {doctor.OK, "made no call of a KMS v2 plugin"},
 		"apiserver_envelope_encryption_x{ nonsense": {doctor.Unknown, "could not be parsed"},
 		strings.Repeat("x", 1<<20):                  {doctor.Unknown, "could not be read"},
@@ -370,6 +376,12 @@ func TestTheDoctorReadsMetricsIfThatIsAllowed(t *testing.T) {
 				t.Errorf("%.300s\n%+v", metrics, f)
 			}
 		}
+	}
+	// Of several must-gathers the newest reports count, and the metrics may be those of another.
+	c := newInstallation(t, "healthy.yaml")
+	c.metrics = text + bad + answeredBy("kms-2", taken.Add(-48*time.Hour), time.Minute)
+	if d := c.gathered(t); d.Findings[len(d.Findings)-1].Status != doctor.OK {
+		t.Errorf("%+v", d.Findings)
 	}
 }
 

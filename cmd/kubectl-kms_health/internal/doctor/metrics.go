@@ -25,13 +25,13 @@ const (
 	callsMetric   = MetricsPrefix + "kms_operations_latency_seconds"
 	invalidMetric = MetricsPrefix + "invalid_key_id_from_status_total"
 	lastMetric    = MetricsPrefix + "key_id_hash_status_last_timestamp_seconds"
+	usedMetric    = MetricsPrefix + "key_id_hash_last_timestamp_seconds"
 
 	statusMethod = "/v2.KeyManagementService/Status"
 )
 
 // unanswered is how old the last answer of Status may be that kube-apiserver got: it asks
-// every minute (k8s.io/apiserver/pkg/server/options/encryptionconfig), and a must-gather takes
-// its time.
+// every minute (k8s.io/apiserver/pkg/server/options/encryptionconfig).
 const unanswered = 5 * time.Minute
 
 // metrics checks the metrics of the API server that answered: its own calls of its plugins.
@@ -114,13 +114,19 @@ func (e *evaluation) recovered() bool {
 	return healthy
 }
 
-// silent are the providers whose Status failed, and has not answered kube-apiserver since.
+// silent are the providers whose Status failed, or gave an invalid key_id, and has not answered
+// kube-apiserver since.
 func (e *evaluation) silent(families map[string]*dto.MetricFamily) (all []string) {
 	failed := map[string]bool{}
 	for _, m := range families[callsMetric].GetMetric() {
 		l := labelsOf(m)
 		if l["method_name"] == statusMethod && failedCalls(m) > 0 {
 			failed[l["provider_name"]] = true
+		}
+	}
+	for _, m := range families[invalidMetric].GetMetric() {
+		if m.GetCounter().GetValue() > 0 {
+			failed[labelsOf(m)["provider_name"]] = true
 		}
 	}
 	answered := map[string]float64{}
@@ -130,15 +136,30 @@ func (e *evaluation) silent(families map[string]*dto.MetricFamily) (all []string
 	}
 	for _, provider := range slices.Sorted(maps.Keys(failed)) {
 		at, ever := answered[provider]
-		age := e.Now.Sub(time.Unix(int64(at), 0))
+		age := e.scraped(families).Sub(time.Unix(int64(at), 0))
 		switch {
 		case !ever:
-			all = append(all, provider+" has never answered its Status")
+			all = append(all, provider+" has never answered its Status with a valid key_id")
 		case age > unanswered:
 			all = append(all, provider+" has not answered its Status for "+duration.HumanDuration(age))
 		}
 	}
 	return all
+}
+
+// scraped is when the metrics are from. Those in files may be older than the reports: they are
+// from the newest time in them, since each use of a key has one, too.
+func (e *evaluation) scraped(families map[string]*dto.MetricFamily) time.Time {
+	if !e.Files {
+		return e.Now
+	}
+	newest := 0.0
+	for _, name := range []string{lastMetric, usedMetric} {
+		for _, m := range families[name].GetMetric() {
+			newest = max(newest, m.GetGauge().GetValue())
+		}
+	}
+	return time.Unix(int64(newest), 0)
 }
 
 func labelsOf(m *dto.Metric) map[string]string {
