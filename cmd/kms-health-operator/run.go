@@ -50,7 +50,10 @@ Environment:
   REPORTER_IMAGE  the default of --image
   IS_OPENSHIFT    true or false: whether this is OpenShift. Without it, it is OpenShift
                   if infrastructures.config.openshift.io/cluster exists
-  KUBECONFIG      the default of --kubeconfig`,
+  KUBECONFIG      the default of --kubeconfig
+  HTTP2_READ_IDLE_TIMEOUT_SECONDS, HTTP2_PING_TIMEOUT_SECONDS
+                  a connection to the API server is tried after so many seconds of
+                  silence, and replaced so many later: 10 and 5, unless they are set`,
 		Example: `  # In a cluster, as manifests/ runs it.
   kms-health-operator run
 

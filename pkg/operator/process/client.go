@@ -14,8 +14,23 @@ import (
 // connectTimeout bounds a connection to the API server.
 const connectTimeout = 2 * time.Second
 
+// A connection is tried after so many seconds in which the API server sent nothing, and given
+// up so many later. client-go reads both from the environment, and has 30 and 15 otherwise:
+// without its node an API server ends no connection, and reports would go unread that long.
+var healthCheck = map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10", "HTTP2_PING_TIMEOUT_SECONDS": "5"}
+
+// setHealthCheck leaves what is set already.
+func setHealthCheck() {
+	for name, seconds := range healthCheck {
+		if os.Getenv(name) == "" {
+			_ = os.Setenv(name, seconds) // fails for a bad name only
+		}
+	}
+}
+
 // restConfig returns how to reach the API server.
 func restConfig(kubeconfig, version string) (*rest.Config, error) {
+	setHealthCheck()
 	var config *rest.Config
 	var err error
 	if kubeconfig != "" {

@@ -15,6 +15,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -74,6 +76,42 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	fixture.AwaitRollUp(t, apiservers.Kube, rollup.WriteKeyAgreed, operatorcr.Unknown, rollup.PluginUnhealthy)
 
 	if err := plugin.Return(); err != nil {
+		t.Fatal(err)
+	}
+	awaitHealthy(t)
+	removeTarget(t, op, reporters)
+}
+
+// The connection to the API server dies without a word, as when the node of one of several
+// loses its power. A fault is reported over another one, soon: client-go alone notices after
+// 45 s that nothing answers.
+func TestConnectionThatDiesWithoutAWordIsReplaced(t *testing.T) {
+	proxy, err := controlplane.NewProxy(fixture.Cluster.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	op := fixture.NewOperator(t)
+	op.Server = proxy.URL()
+	reporters := startReporting(t, op, nil)
+	awaitNoWrites(t)
+	for _, mode := range []controlplane.ProxyMode{controlplane.BlackHole, controlplane.Pass} {
+		if err := proxy.SetMode(mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	died := time.Now()
+	if err := reporters[1].plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
+		t.Fatal(err)
+	}
+	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.PluginUnhealthy)
+	// 15 s, and a backoff.
+	if took := time.Since(died); took > 30*time.Second {
+		t.Errorf("reported %s after the connection died", took)
+	} else {
+		t.Logf("reported %s after the connection died", took.Round(time.Millisecond))
+	}
+	if err := reporters[1].plugin.ClearFaults(); err != nil {
 		t.Fatal(err)
 	}
 	awaitHealthy(t)
