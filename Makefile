@@ -140,8 +140,8 @@ test test-integration test-e2e cluster-up cluster-down parity bench: export KUBE
 
 # Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
 test test-unit test-integration verify: export GOGC ?= 400
-# A program with the race detector sleeps for a second before it ends, otherwise.
-test test-unit test-integration: export GORACE ?= atexit_sleep_ms=0
+# So long a program with the race detector sleeps before it ends; a second otherwise.
+test test-unit test-integration: export GORACE ?= atexit_sleep_ms=100
 
 .PHONY: test
 test: cluster promtool ## Run all tests: those with a real API server, and the units' beside them

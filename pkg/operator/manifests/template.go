@@ -12,8 +12,11 @@ import (
 )
 
 // decoded has the objects of the last rendered texts: each sync renders the same ones again,
-// and YAML is most of its work. A cluster of three nodes has some 40.
+// and YAML is most of its work. A cluster of three nodes has some 40. A text may be longer than
+// usual by the API server's CA.
 var decoded = lru.New(128)
+
+const longestDecoded = 64 << 10
 
 // objects executes one template and decodes its documents.
 func objects(name string, values any) ([]*unstructured.Unstructured, error) {
@@ -29,7 +32,9 @@ func objects(name string, values any) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	decoded.Add(text, copies(all))
+	if len(text) <= longestDecoded {
+		decoded.Add(text, copies(all))
+	}
 	return all, nil
 }
 

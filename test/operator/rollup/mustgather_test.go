@@ -50,7 +50,12 @@ func TestAMustGatherHasTheFindingsOfItsCluster(t *testing.T) {
 			t.Fatal(out)
 		}
 	}
-	t.Cleanup(func() { scale(2) }) // other tests have the same cluster
+	t.Cleanup(func() { // other tests have the same cluster
+		scale(2)
+		if out, code := kubectl("rollout", "status", "-n", fixture.Namespace, "deployment/kms-health-operator", "--timeout=1m"); code != 0 {
+			t.Error(out)
+		}
+	})
 	scale(0)
 	if code := expectSameFindings(t, kubectl, "manifests/must-gather/gather"); code != 1 {
 		t.Errorf("five faults: exit code %d", code)
