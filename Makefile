@@ -131,11 +131,11 @@ release-check: $(CLUSTER)/kubectl ## Make a release in two clones, and compare t
 GO_TEST = $(GO) run -trimpath ./test/tools/testsum -vet=off -trimpath -ldflags=-s
 RACE = race=$$(test/tools/race.sh) && if [ -n "$$race" ]; then export CGO_ENABLED=1; fi
 UNIT = $$race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
-# Those with an API server, the longest first. They wait more than they compute, so there
-# is one package more at a time than there are cores.
+# Those with an API server, the longest first. They wait as much as they compute, so there
+# are two packages more at a time than there are cores.
 INTEGRATION_PACKAGES = ./test/operator/... ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/harness/...
 INTEGRATION = $$race -tags integration -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PACKAGES)
-PARALLEL ?= $(shell echo $$(($$(nproc) + 1)))
+PARALLEL ?= $(shell echo $$(($$(nproc) + 2)))
 test test-integration test-e2e cluster-up cluster-down parity bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 # Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
