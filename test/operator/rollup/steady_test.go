@@ -16,7 +16,7 @@ import (
 // before.
 const (
 	syncs = 5
-	apart = 5 * time.Second
+	apart = 3 * time.Second
 )
 
 // deliverAll waits until all three targets need no further change.
