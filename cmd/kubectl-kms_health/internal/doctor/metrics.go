@@ -134,9 +134,10 @@ func (e *evaluation) silent(families map[string]*dto.MetricFamily) (all []string
 		provider := labelsOf(m)["provider_name"]
 		answered[provider] = max(answered[provider], m.GetGauge().GetValue())
 	}
+	scraped := e.scraped(families)
 	for _, provider := range slices.Sorted(maps.Keys(failed)) {
 		at, ever := answered[provider]
-		age := e.scraped(families).Sub(time.Unix(int64(at), 0))
+		age := scraped.Sub(time.Unix(int64(at), 0))
 		switch {
 		case !ever:
 			all = append(all, provider+" has never answered its Status with a valid key_id")
