@@ -68,7 +68,11 @@ CLUSTER := .tools/cluster-$(KUBERNETES_VERSION)-$(ETCD_VERSION)
 
 # Another program of Kubernetes is one more word here, and a `tool` line in test/tools/cluster/go.mod.
 CLUSTER_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
-E2E_PROGRAMS := $(CLUSTER_PROGRAMS) kube-proxy kube-scheduler kubelet sample-apiserver crane
+E2E_PROGRAMS := $(CLUSTER_PROGRAMS) kube-proxy kube-scheduler kubelet sample-apiserver
+
+package_etcd = go.etcd.io/etcd/server/v3
+package_sample-apiserver = k8s.io/sample-apiserver
+cluster_package = $(or $(package_$(1)),k8s.io/kubernetes/cmd/$(1))
 
 # Without these a server calls itself v0.0.0, which its clients reject.
 KUBERNETES_LDFLAGS = $(addprefix -X k8s.io/component-base/version., \
@@ -76,21 +80,16 @@ KUBERNETES_LDFLAGS = $(addprefix -X k8s.io/component-base/version., \
 	gitMajor=$(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES_VERSION)))) \
 	gitMinor=$(word 2,$(subst ., ,$(KUBERNETES_VERSION))))
 
+# Those that are missing, in one build. The folder's name has their version.
+cluster_missing = $(filter-out $(notdir $(wildcard $(CLUSTER)/*)),$(CLUSTER_PROGRAMS))
+
 .PHONY: cluster
-cluster: $(addprefix $(CLUSTER)/,$(CLUSTER_PROGRAMS)) ## Build etcd and the Kubernetes programs that tests run, once, into .tools/
-
-# They depend on nothing: the folder's name has their version.
-$(CLUSTER)/etcd:
-	@test/tools/build.sh $@ test/tools/cluster go.etcd.io/etcd/server/v3 '' 'a minute or two'
-
-$(CLUSTER)/sample-apiserver:
-	@test/tools/build.sh $@ test/tools/cluster k8s.io/sample-apiserver '$(KUBERNETES_LDFLAGS)' 'half a minute'
+cluster: ## Build etcd and the Kubernetes programs that tests run, once, into .tools/
+	@$(if $(cluster_missing),test/tools/build.sh $(CLUSTER) test/tools/cluster '$(KUBERNETES_LDFLAGS)' \
+		'5 to 10 minutes on 2 cores' $(foreach p,$(cluster_missing),$(p)=$(call cluster_package,$(p))),:)
 
 $(CLUSTER)/crane: test/tools/registry/go.mod
-	@test/tools/build.sh $@ $(<D) github.com/google/go-containerregistry/cmd/crane '' 'half a minute'
-
-$(CLUSTER)/kube%:
-	@test/tools/build.sh $@ test/tools/cluster k8s.io/kubernetes/cmd/kube$* '$(KUBERNETES_LDFLAGS)' '4 to 8 minutes on 2 cores'
+	@test/tools/build.sh $(@D) $(<D) '' 'half a minute' crane=github.com/google/go-containerregistry/cmd/crane
 
 ##@ Images
 
@@ -114,27 +113,35 @@ image-push: $(CLUSTER)/crane ## Build both images and push them (REGISTRY=regist
 ##@ Releases
 
 .PHONY: release release-check
+release release-check: CLUSTER_PROGRAMS = kubectl
 release: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 release: export RELEASE_BUILD = $(GO_BUILD)
-release: $(CLUSTER)/kubectl ## Make everything that a release has in bin/release, from a tag (REGISTRY=registry.example.com/me; DIRTY=1: with local changes)
+release: cluster ## Make everything that a release has in bin/release, from a tag (REGISTRY=registry.example.com/me; DIRTY=1: with local changes)
 	@$(GO) run ./test/tools/release --registry $(REGISTRY) --version $(VERSION) --architectures $(ARCHITECTURES) $(if $(DIRTY),--dirty)
 
-release-check: $(CLUSTER)/kubectl ## Make a release in two clones, and compare them (ARCHITECTURES=amd64: for one only)
+release-check: cluster ## Make a release in two clones, and compare them (ARCHITECTURES=amd64: for one only)
 	@test/tools/release-check.sh $(ARCHITECTURES)
 
 ##@ Tests
 
 # testsum prints go test's closing lines, failures in full, and the totals.
-# With a race detector where there is a C compiler. `make verify` vets; without the
-# symbol table a test binary links in half the time, and with -trimpath another clone
-# finds what this one has compiled.
-GO_TEST = $(GO) run -trimpath ./test/tools/testsum -vet=off -trimpath -ldflags=-s
+# With a race detector where there is a C compiler. `make verify` vets; without debug
+# information and the symbol table a test binary links in half the time, and with -trimpath
+# another clone finds what this one has compiled. The tags are the programs': else most
+# packages would be compiled twice, once for the tests and once for what they start
+# (test/harness/program has the same flags).
+TEST_BUILD = -trimpath -gcflags=all=-dwarf=false
+GO_TEST = bin/testsum -vet=off $(TEST_BUILD) -ldflags=-s
 RACE = race=$$(test/tools/race.sh) && if [ -n "$$race" ]; then export CGO_ENABLED=1; fi
-UNIT = $$race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
+UNIT = $$race -tags $(TAGS) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
+
+bin/testsum: FORCE
+	@$(GO) build $(TEST_BUILD) -o $@ ./test/tools/testsum
+
 # Those with an API server, the longest first. They wait as much as they compute, so there
 # are two packages more at a time than there are cores.
 INTEGRATION_PACKAGES = ./test/operator/rollup ./test/operator/... ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/harness/...
-INTEGRATION = $$race -tags integration -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PACKAGES)
+INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PACKAGES)
 PARALLEL ?= $(shell echo $$(($$(nproc) + 2)))
 test test-integration test-e2e cluster-up cluster-down parity bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
@@ -144,29 +151,31 @@ test test-unit test-integration verify: export GOGC ?= 400
 test test-unit test-integration: export GORACE ?= atexit_sleep_ms=100
 
 .PHONY: test
-test: cluster promtool ## Run all tests: those with a real API server, and the units' beside them
+test: bin/testsum cluster promtool ## Run all tests: those with a real API server, and the units' beside them
 	@$(RACE); $(GO_TEST) $(INTEGRATION) ./...
 
 .PHONY: test-unit
-test-unit: ## Run the tests that need nothing but Go
+test-unit: bin/testsum ## Run the tests that need nothing but Go
 	@$(RACE); $(GO_TEST) $(UNIT)
 
 .PHONY: test-integration
-test-integration: cluster ## Run the tests with a real kube-apiserver and etcd (SEQUENCES=50 SEED=7: more random sequences)
+test-integration: bin/testsum cluster ## Run the tests with a real kube-apiserver and etcd (SEQUENCES=50 SEED=7: more random sequences)
 	@$(RACE); $(GO_TEST) $(INTEGRATION)
 
 # How long the end-to-end soak takes. SHORT=1 makes it two minutes, and the rest shorter too.
 SOAK ?= $(if $(SHORT),2m,10m)
 # More flags of these tests themselves, such as E2E_FLAGS='-cuts-seed 7'.
 E2E_FLAGS ?=
-E2E = -tags e2e -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/... -soak $(SOAK) $(E2E_FLAGS)
+E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/... -soak $(SOAK) $(E2E_FLAGS)
+
+test-e2e cluster-up: CLUSTER_PROGRAMS = $(E2E_PROGRAMS)
 
 .PHONY: test-e2e
-test-e2e: e2e-ready $(addprefix $(CLUSTER)/,$(E2E_PROGRAMS)) ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)
+test-e2e: e2e-ready bin/testsum cluster $(CLUSTER)/crane ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)
 	@$(RACE); $(GO_TEST) $$race $(E2E)
 
 .PHONY: cluster-up cluster-down
-cluster-up: e2e-ready $(addprefix $(CLUSTER)/,$(E2E_PROGRAMS)) bin/e2e-cluster ## Start a real cluster with kms-health on it, as root, and leave it running (NODES=3, BARE=1: without kms-health)
+cluster-up: e2e-ready cluster $(CLUSTER)/crane bin/e2e-cluster ## Start a real cluster with kms-health on it, as root, and leave it running (NODES=3, BARE=1: without kms-health)
 	@bin/e2e-cluster up --nodes $(if $(NODES),$(NODES),1) $(if $(BARE),--bare)
 
 cluster-down: bin/e2e-cluster ## End it
@@ -230,22 +239,22 @@ prometheus: $(PROMETHEUS)
 .tools/lint/govulncheck: PACKAGE = golang.org/x/vuln/cmd/govulncheck
 .tools/lint/staticcheck: PACKAGE = honnef.co/go/tools/cmd/staticcheck
 $(LINTERS): test/tools/lint/go.mod
-	@test/tools/build.sh $@ $(<D) $(PACKAGE) '' 'a minute'
+	@test/tools/build.sh $(@D) $(<D) '' 'a minute' $(@F)=$(PACKAGE)
 
 $(BUNDLE_CHECK): test/tools/bundle/go.mod test/tools/bundle/main.go
-	@test/tools/build.sh $@ $(<D) . '' '2 minutes on 2 cores'
+	@test/tools/build.sh $(@D) $(<D) '' '2 minutes on 2 cores' $(@F)=$(MODULE)/$(<D)
 
 $(KUBECONFORM): test/tools/kubeconform/go.mod
-	@test/tools/build.sh $@ $(<D) github.com/yannh/kubeconform/cmd/kubeconform '' 'some seconds'
+	@test/tools/build.sh $(@D) $(<D) '' 'some seconds' $(@F)=github.com/yannh/kubeconform/cmd/kubeconform
 
 # Without the service discovery of clouds, whose SDKs take most of the build.
 $(PROMTOOL) $(PROMETHEUS): export GOFLAGS = -tags=remove_all_sd
 
 $(PROMTOOL): test/tools/prometheus/go.mod
-	@test/tools/build.sh $@ $(<D) github.com/prometheus/prometheus/cmd/promtool '' '1 to 3 minutes on 2 cores'
+	@test/tools/build.sh $(@D) $(<D) '' '1 to 3 minutes on 2 cores' $(@F)=github.com/prometheus/prometheus/cmd/promtool
 
 $(PROMETHEUS): test/tools/prometheus/go.mod
-	@test/tools/build.sh $@ $(<D) github.com/prometheus/prometheus/cmd/prometheus '' '2 to 4 minutes on 2 cores'
+	@test/tools/build.sh $(@D) $(<D) '' '2 to 4 minutes on 2 cores' $(@F)=github.com/prometheus/prometheus/cmd/prometheus
 
 ##@ Housekeeping
 

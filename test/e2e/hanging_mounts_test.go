@@ -71,7 +71,7 @@ func (f *folders) report() *kmsplugin.Plugin {
 // run starts the reporter.
 func (f *folders) run(args ...string) {
 	f.t.Helper()
-	reporter, err := program.Build(f.dir, "kms-health-reporter")
+	reporter, err := program.Build(f.dir, "cmd/kms-health-reporter")
 	if err != nil {
 		f.t.Fatal(err)
 	}

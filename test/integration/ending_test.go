@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,13 +18,11 @@ import (
 // stopped.
 func (r *reporter) pluginProcess(keyID string) *os.Process {
 	r.t.Helper()
-	program := filepath.Join(r.dir, "kms-plugin")
-	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
-		if out, err := exec.Command("go", "build", "-o", program, "github.com/kms-health/kms-health/test/kmsplugin/cmd/kms-plugin").CombinedOutput(); err != nil {
-			r.t.Fatalf("build the plugin: %v\n%s", err, out)
-		}
+	path, err := program.Build(r.t.TempDir(), "test/kmsplugin/cmd/kms-plugin")
+	if err != nil {
+		r.t.Fatal(err)
 	}
-	cmd := exec.Command(program, "--endpoint", r.endpoint(keyID), "--state-dir", filepath.Join(r.dir, "state-"+keyID))
+	cmd := exec.Command(path, "--endpoint", r.endpoint(keyID), "--state-dir", filepath.Join(r.dir, "state-"+keyID))
 	if err := cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func run(m *testing.M) (code int) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return fail(err)
 	}
-	if binary, err = program.Build(dir, "kms-health-reporter"); err != nil {
+	if binary, err = program.Build(dir, "cmd/kms-health-reporter"); err != nil {
 		return fail(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)

@@ -42,11 +42,11 @@ func newQuickstart(t *testing.T) *quickstart {
 			t.Fatalf("CRD %s is installed", crd)
 		}
 	}
-	binary, err := program.Build(t.TempDir(), "kms-health-operator")
+	binary, err := program.Build(t.TempDir(), "cmd/kms-health-operator")
 	if err != nil {
 		t.Fatal(err)
 	}
-	reporter, err := program.Build(t.TempDir(), "kms-health-reporter")
+	reporter, err := program.Build(t.TempDir(), "cmd/kms-health-reporter")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func (q *quickstart) shows(name, degraded, reason string) {
 // too, which is the first of them.
 func (q *quickstart) status(words ...string) {
 	q.t.Helper()
-	binary, err := program.Build(q.t.TempDir(), "kubectl-kms_health")
+	binary, err := program.Build(q.t.TempDir(), "cmd/kubectl-kms_health")
 	if err != nil {
 		q.t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ import (
 // The program, with the rights, the arguments and the file that it ships with, makes
 // reporters and removes them, and sends no request that is denied.
 func TestOperatorSendsNoDeniedRequest(t *testing.T) {
-	binary, err := program.Build(t.TempDir(), "kms-health-operator")
+	binary, err := program.Build(t.TempDir(), "cmd/kms-health-operator")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ serving: {address: %q}
 `, endpoint, address), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	binary, err := program.Build(dir, "kms-health-reporter")
+	binary, err := program.Build(dir, "cmd/kms-health-reporter")
 	if err != nil {
 		t.Fatal(err)
 	}

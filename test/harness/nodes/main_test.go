@@ -41,7 +41,7 @@ func run(m *testing.M) (code int) {
 		return fail(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if binary, err = program.Build(dir, "kms-health-reporter"); err != nil {
+	if binary, err = program.Build(dir, "cmd/kms-health-reporter"); err != nil {
 		return fail(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Build builds the program of a folder of cmd/ into dir, with the race detector
-// where the caller has it, and returns its path. Packages of tests share the build: what
-// is up to date is not linked again.
-func Build(dir, name string) (string, error) {
+// Build builds the program of a folder of this module, such as cmd/kms-health-reporter, into
+// dir, with the race detector where the caller has it, and returns its path. Packages of
+// tests share the build: what is up to date is not linked again.
+func Build(dir, folder string) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
@@ -33,9 +33,14 @@ func Build(dir, name string) (string, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", err
 	}
+	name := filepath.Base(folder)
 	built, path := filepath.Join(shared, name), filepath.Join(dir, name)
-	args := append([]string{"build", "-trimpath", "-tags", "grpcnotrace,nethttpomithttp2", "-ldflags=-s", "-o", built}, strings.Fields(raceFlag)...)
-	build := exec.Command("go", append(args, "github.com/kms-health/kms-health/cmd/"+name)...)
+	// The flags are those of `make test`: what the tests have compiled is not compiled again.
+	args := append([]string{
+		"build", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=-s",
+		"-tags", "grpcnotrace,nethttpomithttp2", "-o", built,
+	}, strings.Fields(raceFlag)...)
+	build := exec.Command("go", append(args, "github.com/kms-health/kms-health/"+folder)...)
 	build.Env = OthersEnv()
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, out)

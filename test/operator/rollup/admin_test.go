@@ -103,7 +103,7 @@ func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 func newKubectl(t *testing.T) func(args ...string) (output string, code int) {
 	t.Helper()
 	dir := t.TempDir()
-	if _, err := program.Build(dir, "kubectl-kms_health"); err != nil {
+	if _, err := program.Build(dir, "cmd/kubectl-kms_health"); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig, err := fixture.Cluster.WriteKubeconfig(filepath.Join(dir, "admin"), adminCredentials())

@@ -30,7 +30,7 @@ import (
 )
 
 // reporterBinary is built for the first test that runs one.
-var reporterBinary = sync.OnceValues(func() (string, error) { return program.Build(filepath.Dir(fixture.Binary), "kms-health-reporter") })
+var reporterBinary = sync.OnceValues(func() (string, error) { return program.Build(filepath.Dir(fixture.Binary), "cmd/kms-health-reporter") })
 
 // reporter is a process with a plugin of its own, that reports once a second for a
 // node under the rights of the delivered reporters.
