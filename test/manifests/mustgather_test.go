@@ -6,8 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // Reporters may run in the pods of an API server, which has a namespace of its own.
@@ -19,14 +20,20 @@ func TestAMustGatherWithoutOcHasTheNamespacesOfTheTargets(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for _, namespace := range []string{"kms-health", "kube-system"} {
+	namespaces, err := os.ReadDir(filepath.Join(dir, "namespaces"))
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var gathered []string
+	for _, namespace := range namespaces {
+		gathered = append(gathered, namespace.Name())
 		for _, file := range []string{"pods.yaml", "configmaps.yaml"} {
-			if _, err := os.Stat(filepath.Join(dir, "namespaces", namespace, "core", file)); err != nil {
+			if _, err := os.Stat(filepath.Join(dir, "namespaces", namespace.Name(), "core", file)); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	if t.Failed() || strings.Contains(string(out), "default") {
-		t.Errorf("%s", out)
+	if diff := cmp.Diff([]string{"kms-health", "kube-system"}, gathered); diff != "" {
+		t.Errorf("namespaces (-want +got):\n%s\n%s", diff, out)
 	}
 }
