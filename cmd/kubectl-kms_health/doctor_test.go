@@ -168,7 +168,7 @@ func TestAMistakeInTheConfigurationIsQuoted(t *testing.T) {
 		configure(t, c, lines)
 		d, _ := c.live(t)
 		f := finding(d, doctor.Configuration)
-		if f.Status != doctor.Error || !strings.Contains(f.Found, want) || !strings.HasSuffix(f.Found, "; the last valid one stays in force") || !strings.Contains(f.Found, "version "+version.Version) {
+		if f.Status != doctor.Error || !strings.Contains(f.Found, want) || !strings.HasSuffix(f.Found, "; an operator that has read a valid one keeps that") || !strings.Contains(f.Found, "version "+version.Version) {
 			t.Errorf("%q: %+v", lines, f)
 		}
 	}

@@ -71,7 +71,7 @@ func (s *Snapshot) invalid() []Finding {
 		return nil
 	}
 	return []Finding{{Check: Configuration, Status: Error, Reason: "ConfigurationInvalid",
-		Found: fmt.Sprintf("ConfigMap %s/%s is invalid by version %s of this command: %s; the last valid one stays in force", o.GetNamespace(), o.GetName(), version.Version, bounded(err.Error())),
+		Found: fmt.Sprintf("ConfigMap %s/%s is invalid by version %s of this command: %s; an operator that has read a valid one keeps that", o.GetNamespace(), o.GetName(), version.Version, bounded(err.Error())),
 		Next: []view.Step{
 			{Text: "Correct it:", Command: fmt.Sprintf("kubectl edit configmap -n %s %s", named(o.GetNamespace(), "NAMESPACE"), operatorConfig)},
 			{Text: "A newer operator may know more fields: use its version of this command."},
