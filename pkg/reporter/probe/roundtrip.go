@@ -149,7 +149,7 @@ func (p *Plugin) readerSamples(ctx context.Context, kms kmsapi.KeyManagementServ
 	if p.samples.byKey[keyID] == nil && keyID != "" && p.samples.rejected != keyID {
 		if sealed, v := seal(ctx, kms, keyID); v == nil {
 			p.samples.add(sealed)
-		} else if v.status == health.Unhealthy && v.reason != health.Timeout {
+		} else if v.status == health.Unhealthy && v.reason != health.Timeout && !v.lost {
 			p.samples.rejected = keyID
 		}
 	}

@@ -164,3 +164,21 @@ func TestReadPluginWhoseEncryptGotNoAnswerEncryptsAgain(t *testing.T) {
 		t.Errorf("%+v", made)
 	}
 }
+
+// A plugin that ends cancels its calls, and some return that code to their client.
+func TestReadPluginThatEndedDuringEncryptEncryptsAgain(t *testing.T) {
+	real := start(t, "refuse-encrypt Canceled context canceled")
+	plugin := probed(t, real.Endpoint())
+	reads := Settings{Timeout: generous}
+	if made := trip(t, plugin, reads); made.Made {
+		t.Fatalf("%+v", made)
+	}
+	for _, restart := range []func() error{real.Crash, real.ClearFaults} {
+		if err := restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if made := trip(t, plugin, reads); !healthyTrip(made) {
+		t.Errorf("%+v", made)
+	}
+}
