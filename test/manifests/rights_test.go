@@ -165,7 +165,6 @@ func TestComponentsAddThisAndNothingElse(t *testing.T) {
 				{"get create patch delete", "serviceaccounts", kas, reporter},
 				{"create patch delete", "configmaps", kas, reporter + "-0123456789"}, // and see the policy
 				{"list watch patch", "deployments.apps", oas, "apiserver"},
-				{"get", "certificatesigningrequests.certificates.k8s.io", "", reporter + "-mintedtoken." + kas},
 			},
 			[]question{
 				{"list watch", "secrets", kas, ""},
@@ -180,12 +179,17 @@ func TestComponentsAddThisAndNothingElse(t *testing.T) {
 				{"patch list", "deployments.apps", kas, "apiserver"},
 				{"create patch", "pods", kas, "any"},
 				{"create", "certificatesigningrequests.certificates.k8s.io", "", ""},
+				{"get", "certificatesigningrequests.certificates.k8s.io", "", reporter + "-mintedtoken." + kas},
 			},
 		},
 		{
 			[]string{"legacy-token"},
 			[]question{{secrets, "secrets", kas, reporter + "-legacytoken"}},
-			[]question{{secrets, "secrets", kas, reporter + "-mintedtoken"}, {"list watch", "secrets", kas, ""}},
+			[]question{
+				{secrets, "secrets", kas, reporter + "-mintedtoken"},
+				{"list watch", "secrets", kas, ""},
+				{"get", "certificatesigningrequests.certificates.k8s.io", "", reporter + "-legacytoken." + kas},
+			},
 		},
 		{
 			[]string{"client-certificates"},
