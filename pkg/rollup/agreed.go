@@ -38,9 +38,9 @@ type NodeAgreement struct {
 // KMS.
 const OtherKey health.Answer = "otherKey"
 
-// Agree returns whether the nodes agree, by their rows. writeKey is the configuration's;
-// empty: not known.
-func Agree(rows []Row, nodes []Node, writeKey string, now time.Time) Agreement {
+// Agree returns whether the nodes agree, by their rows, and whether no other API server writes
+// with another key. writeKey is the configuration's; empty: not known.
+func Agree(rows []Row, nodes []Node, others []Writer, writeKey string, now time.Time) Agreement {
 	a := Agreement{KeyID: writeKey, Nodes: make([]NodeAgreement, 0, len(nodes))}
 	first := map[string]string{}
 	for _, row := range rows {
@@ -65,8 +65,27 @@ func Agree(rows []Row, nodes []Node, writeKey string, now time.Time) Agreement {
 	}
 	if a.KeyID != "" {
 		a.answer(rows, nodes, now)
+		a.contradict(others)
 	}
 	return a
+}
+
+// contradict ends the agreement while others write with another key. On a node that has two
+// API servers the other key counts.
+func (a *Agreement) contradict(others []Writer) {
+	for _, o := range others {
+		if o.WriteKey == a.KeyID {
+			continue
+		}
+		n := NodeAgreement{Node: o.Node, First: o.WriteKey, Answer: OtherKey}
+		at, is := slices.BinarySearchFunc(a.Nodes, o.Node, func(n NodeAgreement, name string) int { return strings.Compare(n.Node, name) })
+		if is {
+			a.Nodes[at] = n
+		} else {
+			a.Nodes = slices.Insert(a.Nodes, at, n)
+		}
+		a.Agreed, a.KEKID = false, ""
+	}
 }
 
 func (a *Agreement) answer(rows []Row, nodes []Node, now time.Time) {
@@ -125,7 +144,7 @@ func (e *evaluation) writeKeyAgreed(a *Agreement) operatorcr.Condition {
 	slices.SortStableFunc(found, func(a, b Finding) int { return order(b.Reason == KeysDiffer, a.Reason == KeysDiffer) })
 	worst := severities[mostSevere(found)]
 	c.Status, c.Reason = worst.agreed, string(worst.reason)
-	e.describe(&c, found)
+	e.describe(&c, found, len(a.Nodes))
 	return c
 }
 

@@ -39,7 +39,7 @@ func (e *evaluation) degraded() operatorcr.Condition {
 		slices.SortStableFunc(found, byStatus)
 		worst := severities[mostSevere(found)]
 		c.Status, c.Reason = worst.degraded, string(worst.reason)
-		e.describe(&c, found)
+		e.describe(&c, found, len(e.Nodes))
 	case len(awaited) > 0:
 		c.Reason, c.Message = AwaitingReports, text(awaited, len(e.nodes))
 	case excused == len(e.nodes):

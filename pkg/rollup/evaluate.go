@@ -73,11 +73,11 @@ func Evaluate(in *Input) *Result {
 	}
 	slices.SortFunc(e.nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
 
-	servers := in.Nodes
+	servers, others := in.Nodes, in.Others
 	if in.Alone {
-		servers = nil
+		servers, others = nil, nil
 	}
-	agreement := Agree(e.rows, servers, in.WriteKey, in.Now)
+	agreement := Agree(e.rows, servers, others, in.WriteKey, in.Now)
 	result := &Result{Rows: e.rows, Findings: e.found, Agreement: agreement, Conditions: []operatorcr.Condition{e.degraded(), e.observed(), e.writeKeyAgreed(&agreement)}}
 	for _, optional := range in.Optional {
 		switch optional {

@@ -177,15 +177,15 @@ func (l line) head(nodes int) string {
 
 // describe sets a condition's message from findings. The current message is kept if it
 // differs from the new one only by numbers in external text: a counter or a time in a
-// plugin's answer is not a change.
-func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding) {
+// plugin's answer is not a change. nodes are how many there are.
+func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes int) {
 	e.found[c.Type] = slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Fact.excuses() })
-	c.Message = text(findings, len(e.Nodes))
+	c.Message = text(findings, nodes)
 	was, had := e.Previous[c.Type]
 	if !had || was.Status != c.Status || was.Reason != c.Reason || was.Message == c.Message {
 		return
 	}
-	p, err := regexp.Compile("^" + render(findings, len(e.Nodes), regexp.QuoteMeta, numbersDiffer) + "$")
+	p, err := regexp.Compile("^" + render(findings, nodes, regexp.QuoteMeta, numbersDiffer) + "$")
 	if err == nil && p.MatchString(was.Message) {
 		c.Message = was.Message
 	}

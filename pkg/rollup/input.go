@@ -14,6 +14,10 @@ type Input struct {
 	// Nodes are those with a pod of the target that is scheduled and not being deleted.
 	// They should report if that pod has plugins.
 	Nodes []Node
+	// Others are what the target's other running pods write with: those that are being deleted,
+	// and an earlier one of a node. They need not report, but while one writes with another key,
+	// that key is in use.
+	Others []Writer
 	// Alone means that no API server has a pod: Nodes are those with a reporter. A plugin
 	// that they report to be unhealthy is; what API servers use, and write with, is not known.
 	Alone bool
@@ -55,6 +59,10 @@ type Node struct {
 	// the empty keyID the reporter's.
 	Look map[string]string
 }
+
+// Writer is an API server that runs on a node, and the key that it encrypts with; empty: it
+// writes without KMS.
+type Writer struct{ Node, WriteKey string }
 
 // Fault is a container that cannot start, and prevents its node from serving or
 // reporting.

@@ -37,7 +37,7 @@ func (e *evaluation) observed() operatorcr.Condition {
 	}
 	if len(found) > 0 {
 		c.Status, c.Reason = operatorcr.False, string(severities[mostSevere(found)].reason)
-		e.describe(&c, found)
+		e.describe(&c, found, len(e.Nodes))
 	}
 	return c
 }

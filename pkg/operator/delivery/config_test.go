@@ -130,6 +130,27 @@ func TestChangedConfigSourceReplacesOneNodeAtATimeAndTheNewReportsFirst(t *testi
 	}
 }
 
+// The new reporter writes the typed form only, and the earlier one, with the file that it was
+// created with, goes on with its condition.
+func TestChangedFormatDoesNotWaitForAReportThatTheNewReporterDoesNotWrite(t *testing.T) {
+	one := pods(apiPod("a", "1"))
+	began := time.Unix(1e9, 0).Add(-time.Hour)
+	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, one, encryptsConfigMaps(true)))
+	s := fixture(t, v1alpha1.DeliveryCompanion, one, delivered(t, first), encryptsConfigMaps(true), reportedBy(began, "a"), func(s *Snapshot) {
+		s.Config.Image, s.Config.Format = "reporter:2", v1alpha1.FormatHealthReports
+	})
+	plan := planOf(t, s)
+	created := slices.DeleteFunc(slices.Clone(plan.Workloads), func(o *unstructured.Unstructured) bool { return s.find(o) != nil })
+	if len(created) != 1 || len(plan.Delete) > 0 {
+		t.Fatalf("creates %s, deletes %s", names(created), names(plan.Delete))
+	}
+	s.Now = s.Now.Add(time.Minute)
+	delivered(t, &Plan{Workloads: created, Apply: plan.Apply, State: plan.State})(s)
+	if plan = planOf(t, s); len(plan.Delete) != 1 || plan.Delete[0].GetName() == created[0].GetName() {
+		t.Errorf("deletes %s, must be the earlier one", names(plan.Delete))
+	}
+}
+
 func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	on := pods(apiPod("a", "1", onHost))
 	first := planOf(t, fixture(t, v1alpha1.DeliveryDaemonSet, on, encryptsConfigMaps(true)))

@@ -68,12 +68,13 @@ func (p *planner) podGoes(o *unstructured.Unstructured) bool {
 }
 
 // succeeded reports whether a new companion runs, and has reported if its node has a
-// report that shows which reporter wrote it.
+// report that shows which reporter wrote it. The typed form does not: a condition that is
+// there is the earlier reporter's.
 func (p *planner) succeeded(new *unstructured.Unstructured) bool {
 	if !p.runs(new) {
 		return false
 	}
-	if p.Resource == nil || !slices.ContainsFunc(p.Resource.Reports, func(r operatorcr.Report) bool {
+	if p.Resource == nil || p.Config.Format == v1alpha1.FormatHealthReports || !slices.ContainsFunc(p.Resource.Reports, func(r operatorcr.Report) bool {
 		return r.Node == nodeOf(new) && r.Form == operatorcr.FormCondition
 	}) {
 		return true

@@ -272,13 +272,13 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	case !t.SetsKnown && len(resource.Reports) == 0:
 		return Verdict{}, false
 	}
-	nodes, alone, created, known := s.nodes(resource, absent)
+	o, known := s.observe(resource, absent)
 	if !known {
 		return Verdict{}, false
 	}
 	standing := s.standing(resource)
 	in := rollup.Input{
-		Now: s.now, Reports: resource.Reports, Nodes: nodes, Alone: alone, WriteKey: writeKey(t.State.Live),
+		Now: s.now, Reports: resource.Reports, Nodes: o.nodes, Others: o.others, Alone: o.alone, WriteKey: writeKey(t.State.Live),
 		Previous: standing.Conditions, Optional: t.Optional,
 	}
 	in.NoWriteKey = t.SetsKnown && in.WriteKey == ""
@@ -293,7 +293,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	// A removal applies to what was read, so it comes before the write.
 	var cleaned error
 	if !t.Unmanaged {
-		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Reports: resource.Reports, Nodes: nodes, Made: created})
+		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Reports: resource.Reports, Nodes: o.nodes, Made: o.created})
 	}
 	s.finish(errors.Join(cleaned, s.write(ctx, standing, v.Result)))
 	return v, true

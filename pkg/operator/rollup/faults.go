@@ -31,14 +31,13 @@ func (b *beside) containers() []corev1.Container {
 }
 
 // pluginContainers are those that share the folder of a plugin's sockets with the
-// API server.
-func (b *beside) pluginContainers() []string {
+// API server. known is false if that folder is not.
+func (b *beside) pluginContainers() (names []string, known bool) {
 	mounts, err := podspec.SocketMounts(&b.pod.Spec, b.container, delivery.Endpoints(b.plugins))
-	if err != nil {
-		return nil
+	if err != nil || len(mounts) == 0 {
+		return nil, false
 	}
 	served := apiServer(b.pod, b.container)
-	var names []string
 	for _, c := range b.containers() {
 		shares := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
 			return slices.ContainsFunc(mounts, func(s corev1.VolumeMount) bool { return s.Name == m.Name })
@@ -47,7 +46,13 @@ func (b *beside) pluginContainers() []string {
 			names = append(names, c.Name)
 		}
 	}
-	return names
+	return names, true
+}
+
+// isPlugin reports whether a container is a plugin's: while that is not known, any may be.
+func (b *beside) isPlugin(container string) bool {
+	names, known := b.pluginContainers()
+	return slices.Contains(names, container) || !known && !isReporter(container)
 }
 
 func isReporter(container string) bool {
@@ -65,7 +70,7 @@ func (b *beside) look() map[string]string {
 			all[""] = b.logs(c.Name)
 		}
 	}
-	names := b.pluginContainers()
+	names, _ := b.pluginContainers()
 	for _, p := range b.plugins {
 		if name := b.serves(p, names); name != "" {
 			all[p.KeyID] = b.logs(name)
@@ -102,7 +107,7 @@ func (b *beside) serves(p v1alpha1.Plugin, names []string) string {
 // faults are the plugins' and the reporter's containers that cannot start.
 func (b *beside) faults(now time.Time) []rollup.Fault {
 	var all []rollup.Fault
-	plugins := b.pluginContainers()
+	plugins, _ := b.pluginContainers()
 	add := func(pod *corev1.Pod, ours func(name string) bool) {
 		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 			if !ours(s.Name) {

@@ -17,20 +17,28 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// nodes are those that should report, and when each Node that exists was created.
-// known is false while a source is not known. alone means that they are the nodes of agents,
-// while no API server has a pod, since absent.
-func (s *syncing) nodes(resource *operatorcr.Status, absent time.Time) (expected []rollup.Node, alone bool, created map[string]time.Time, known bool) {
+// observed is what runs of a target.
+type observed struct {
+	nodes  []rollup.Node   // those that should report
+	others []rollup.Writer // API servers besides theirs
+	// alone means that the nodes are those of agents, while no API server has a pod.
+	alone   bool
+	created map[string]time.Time // when each Node that exists was
+}
+
+// observe returns what runs, unless a source is not known. absent is since when no API server
+// has a pod.
+func (s *syncing) observe(resource *operatorcr.Status, absent time.Time) (o observed, known bool) {
 	t := s.target
 	var pods []*corev1.Pod
 	if !t.NamespaceMissing {
 		if !t.Sources.Pods.Known() {
-			return nil, false, nil, false
+			return o, false
 		}
 		pods = t.Sources.AllPods()
 	}
 	if !t.Sources.Cluster.OwnPods.Known() {
-		return nil, false, nil, false
+		return o, false
 	}
 	names := map[string]bool{}
 	for _, pod := range pods {
@@ -46,27 +54,28 @@ func (s *syncing) nodes(resource *operatorcr.Status, absent time.Time) (expected
 	delete(names, "")
 	all, known := t.Sources.Nodes(names)
 	if !known {
-		return nil, false, nil, false
+		return o, false
 	}
-	created = make(map[string]time.Time, len(all))
+	o.created = make(map[string]time.Time, len(all))
 	for name, n := range all {
-		created[name] = n.Created.Time
+		o.created[name] = n.Created.Time
 	}
-	if alone = s.alone(resource, pods, absent); alone {
+	if o.alone = s.alone(resource, pods, absent); o.alone {
 		pods = agents(own)
 	}
-	expected = expect(t, s.Namespace, pods, own, all, s.now)
+	current, others := onePerNode(pods)
+	o.nodes, o.others = expect(t, s.Namespace, current, own, all, s.now), writers(t, others, all)
 	if t.OnlyNodeServer {
 		servers, container := s.servers()
-		excuseRestarts(expected, servers, container)
+		excuseRestarts(o.nodes, servers, container)
 	}
 	until := s.replaced.QuietUntil(resource.Nodes, s.now)
-	for i := range expected {
-		if n := &expected[i]; until[n.Name].After(n.QuietUntil) {
+	for i := range o.nodes {
+		if n := &o.nodes[i]; until[n.Name].After(n.QuietUntil) {
 			n.QuietUntil = until[n.Name]
 		}
 	}
-	return expected, alone, created, true
+	return o, true
 }
 
 // alone reports whether no API server has had a pod for a QuietPeriod, since some time that
@@ -124,7 +133,7 @@ func excuseRestarts(expected []rollup.Node, servers []*corev1.Pod, container str
 		if at < 0 {
 			continue
 		}
-		if until, _ := quiet(pod, container); until.After(expected[at].QuietUntil) {
+		if until, _ := quiet(pod, container, func(string) bool { return false }); until.After(expected[at].QuietUntil) {
 			expected[at].QuietUntil = until
 		}
 	}
@@ -152,35 +161,66 @@ func newer(pod, other *corev1.Pod) bool {
 		other.CreationTimestamp.Equal(&pod.CreationTimestamp) && other.Name < pod.Name
 }
 
-// expect returns the nodes with a pod of the target that is scheduled and not being
-// deleted, with its plugins, if any. reporters are the companions and agents, by node.
-func expect(t *delivery.Published, namespace string, pods []*corev1.Pod, reporters map[string]*corev1.Pod, nodes map[string]source.Node, now time.Time) []rollup.Node {
-	newest := map[string]*corev1.Pod{}
+// onePerNode returns the pod that counts on each node, and all others that run: those that
+// are being deleted, and earlier ones.
+func onePerNode(pods []*corev1.Pod) (current map[string]*corev1.Pod, others []*corev1.Pod) {
+	current = map[string]*corev1.Pod{}
 	for _, pod := range pods {
 		name := pod.Spec.NodeName
-		if !delivery.Alive(pod) || pod.DeletionTimestamp != nil {
-			continue
-		}
-		if newer(pod, newest[name]) {
-			newest[name] = pod
+		switch {
+		case !delivery.Alive(pod):
+		case pod.DeletionTimestamp != nil:
+			others = append(others, pod)
+		case current[name] == nil:
+			current[name] = pod
+		case newer(pod, current[name]):
+			others = append(others, current[name])
+			current[name] = pod
+		default:
+			others = append(others, pod)
 		}
 	}
-	expected := make([]rollup.Node, 0, len(newest))
-	for name, pod := range newest {
+	return current, others
+}
+
+// writers are what pods write with, as far as that is known.
+func writers(t *delivery.Published, pods []*corev1.Pod, nodes map[string]source.Node) (all []rollup.Writer) {
+	for _, pod := range pods {
+		if _, exists := nodes[pod.Spec.NodeName]; !exists {
+			continue
+		}
+		if plugins, known := pluginsOf(t, pod); known {
+			all = append(all, rollup.Writer{Node: pod.Spec.NodeName, WriteKey: writeKey(plugins)})
+		}
+	}
+	return all
+}
+
+// pluginsOf are the plugins of a pod, and whether that is known.
+func pluginsOf(t *delivery.Published, pod *corev1.Pod) (plugins []v1alpha1.Plugin, known bool) {
+	known = t.SetsKnown && !t.Pending[delivery.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)]
+	return t.State.PluginsOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels), known
+}
+
+// expect returns the nodes of the pods, each with its pod's plugins, if any. reporters are
+// the companions and agents, by node.
+func expect(t *delivery.Published, namespace string, pods, reporters map[string]*corev1.Pod, nodes map[string]source.Node, now time.Time) []rollup.Node {
+	expected := make([]rollup.Node, 0, len(pods))
+	for name, pod := range pods {
 		its, exists := nodes[name]
 		if !exists {
 			continue
 		}
 		n := rollup.Node{Name: name, Ready: its.Ready, PodSince: began(pod)}
-		plugins := t.State.PluginsOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)
-		if t.SetsKnown && !t.Pending[delivery.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)] {
+		plugins, known := pluginsOf(t, pod)
+		if known {
 			n.Keys, n.WriteKey = make([]string, 0, len(plugins)), writeKey(plugins)
 			for _, p := range plugins {
 				n.Keys = append(n.Keys, p.KeyID)
 			}
 		}
-		n.QuietUntil, n.Leaving = quiet(pod, t.Container)
 		v := beside{tool: t.Tool, pod: pod, container: t.Container, plugins: plugins, reporter: reporters[name], namespace: namespace}
+		n.QuietUntil, n.Leaving = quiet(pod, t.Container, v.isPlugin)
 		n.Faults, n.Look = v.faults(now), v.look()
 		expected = append(expected, n)
 	}
@@ -213,11 +253,12 @@ func apiServer(pod *corev1.Pod, configured string) string {
 
 // quiet is until when missing reports of a pod's node are excused, since its API server or
 // one of its plugins started or ended; and whether the API server exited normally.
-func quiet(pod *corev1.Pod, container string) (until time.Time, leaving bool) {
+// Other containers of the pod may restart as often as they will.
+func quiet(pod *corev1.Pod, container string, isPlugin func(container string) bool) (until time.Time, leaving bool) {
 	last := began(pod)
 	container = apiServer(pod, container)
-	for _, s := range pod.Status.ContainerStatuses {
-		if s.Name == podspec.ContainerName {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if s.Name != container && !isPlugin(s.Name) {
 			continue
 		}
 		if e := s.LastTerminationState.Terminated; e != nil && e.FinishedAt.After(last) {

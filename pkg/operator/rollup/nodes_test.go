@@ -23,6 +23,11 @@ import (
 // abc are Nodes that exist; b is not Ready.
 var abc = map[string]source.Node{"a": {Name: "a", Ready: true}, "b": {Name: "b"}, "c": {Name: "c", Ready: true}}
 
+func expected(target *target, pods []*corev1.Pod, reporters map[string]*corev1.Pod, nodes map[string]source.Node) []rollup.Node {
+	current, _ := onePerNode(pods)
+	return expect(&target.Published, "kms-health", current, reporters, nodes, now)
+}
+
 func TestExpectedNodes(t *testing.T) {
 	revisions := func(t *delivery.Published) {
 		t.State.Revisions = map[string][]v1alpha1.Plugin{"7": plugins("1"), "8": plugins("2", "1"), "9": {}}
@@ -63,7 +68,7 @@ func TestExpectedNodes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, n := range expect(&tt.target.Published, "kms-health", tt.pods, nil, abc, now) {
+			for _, n := range expected(tt.target, tt.pods, nil, abc) {
 				keys := strings.Join(n.Keys, ",")
 				if n.Keys == nil {
 					keys = "?"
@@ -86,7 +91,7 @@ func TestExpectedNodesHaveLogCommands(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		target := withKeys("2").but(func(t *delivery.Published) { t.SetsKnown = known })
 		reporter := pod("a", named("kms-health-api-1"), func(p *corev1.Pod) { p.Namespace = "kms-health" })
-		n := expect(&target.Published, "kms-health", pods, map[string]*corev1.Pod{"a": reporter}, abc, now)[0]
+		n := expected(target, pods, map[string]*corev1.Pod{"a": reporter}, abc)[0]
 		if n.Look["2"] != "oc logs -n ns api-a -c kms" || n.Look[""] != "oc logs -n kms-health kms-health-api-1" {
 			t.Errorf("known %v: look at %v", known, n.Look)
 		}
@@ -166,14 +171,29 @@ func TestQuiet(t *testing.T) {
 		{"it ended before its pod began, as the clocks have it", pod("a", status(ended("api", 1, 2*time.Hour))), "api", time.Hour, false},
 		{"it crashed, and is to be started again", pod("a", status(after(waiting("api", "CrashLoopBackOff"), 3, 1, ""))), "api", time.Minute, false},
 		{"it crashed, and runs", pod("a", status(after(running("api", 50*time.Second), 3, 1, ""))), "api", 50 * time.Second, false},
+		{"another container was started again", pod("a", status(running("certs", time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
+		{"another container crashed", pod("a", status(ended("certs", 1, time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
+		{"a plugin that is a sidecar was started again", pod("a", status(running("api", time.Hour)), func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{running("kms", time.Minute)}
+		}), "api", time.Minute, false},
 		{"no containers", pod("a", func(p *corev1.Pod) { p.Spec.Containers = nil }), "", time.Hour, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			until, leaving := quiet(tt.pod, tt.container)
+			until, leaving := quiet(tt.pod, tt.container, func(name string) bool { return name == "kms" })
 			if want := now.Add(rollup.QuietPeriod - tt.since); !until.Equal(want) || leaving != tt.leaving {
 				t.Errorf("until %s, leaving %v, want %s, %v", until, leaving, want, tt.leaving)
 			}
 		})
+	}
+}
+
+// By what the containers mount: the API server and the plugins share the sockets' folder.
+func TestSilenceIsNotExcusedByAnotherContainer(t *testing.T) {
+	for name, since := range map[string]time.Duration{"api": time.Minute, "kms": time.Minute, "other": time.Hour} {
+		n := expected(withKeys("2"), []*corev1.Pod{pod("a", status(running(name, time.Minute)))}, nil, abc)[0]
+		if want := now.Add(rollup.QuietPeriod - since); !n.QuietUntil.Equal(want) {
+			t.Errorf("%s was started again: excused until %s, want %s", name, n.QuietUntil, want)
+		}
 	}
 }
 

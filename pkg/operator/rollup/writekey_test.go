@@ -27,7 +27,8 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 	reading := plugins("2")
 	reading[0].Role = v1alpha1.RoleRead
 	nodes := map[string]source.Node{}
-	for _, name := range []string{"a", "b", "c"} {
+	all := []operatorcr.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}
+	for _, name := range []string{"a", "b", "c", "d"} {
 		nodes[name] = source.Node{Name: name, Ready: true}
 	}
 	for _, tt := range []struct {
@@ -37,16 +38,28 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 		rolled        int
 		reports       []operatorcr.Report
 		want          string
+		others        []*corev1.Pod // besides one pod of each node
 	}{
-		{"aescbc to KMS, 1 of 3", withKeys("2"), nil, plugins("2"), 1, []operatorcr.Report{report("a", "2")}, "False WriteKeyNotDeployed"},
-		{"aescbc to KMS, 2 of 3", withKeys("2"), nil, plugins("2"), 2, []operatorcr.Report{report("a", "2"), report("b", "2")}, "False WriteKeyNotDeployed"},
-		{"aescbc to KMS, all", withKeys("2"), nil, plugins("2"), 3, []operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}, "True AsExpected"},
+		{"aescbc to KMS, 1 of 3", withKeys("2"), nil, plugins("2"), 1, []operatorcr.Report{report("a", "2")}, "False WriteKeyNotDeployed", nil},
+		{"aescbc to KMS, 2 of 3", withKeys("2"), nil, plugins("2"), 2, []operatorcr.Report{report("a", "2"), report("b", "2")}, "False WriteKeyNotDeployed", nil},
+		{"aescbc to KMS, all", withKeys("2"), nil, plugins("2"), 3, []operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}, "True AsExpected", nil},
 		{"a new key, 1 of 3: the others read it", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 1,
-			[]operatorcr.Report{report("a", "2", "1"), report("b", "1", "2"), report("c", "1", "2")}, "False WriteKeyNotDeployed"},
-		{"a new key, all", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3,
-			[]operatorcr.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}, "True AsExpected"},
+			[]operatorcr.Report{report("a", "2", "1"), report("b", "1", "2"), report("c", "1", "2")}, "False WriteKeyNotDeployed", nil},
+		{"a new key, all", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all, "True AsExpected", nil},
+		{"a new key, all; one of before is being deleted", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all,
+			"False WriteKeyNotDeployed", []*corev1.Pod{pod("c", named("before"), revision(7), terminating)}},
+		{"a new key, all; one of before still runs", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all,
+			"False WriteKeyNotDeployed", []*corev1.Pod{pod("c", named("before"), revision(7), aged(7*24*time.Hour))}},
+		{"a new key, all; on another node one of before is being deleted", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all,
+			"False WriteKeyNotDeployed", []*corev1.Pod{pod("d", revision(7), terminating)}},
+		{"a new key, all; one of before has ended", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all,
+			"True AsExpected", []*corev1.Pod{pod("c", named("before"), revision(7), terminating, phase(corev1.PodSucceeded))}},
+		{"a new key, all; the Node of one of before is gone", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all,
+			"True AsExpected", []*corev1.Pod{pod("z", revision(7), terminating)}},
+		{"a new key, all; one with it is being deleted", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all,
+			"True AsExpected", []*corev1.Pod{pod("c", named("before"), revision(8), terminating)}},
 		{"KMS being turned off, 1 of 3", withKeys("2").but(func(t *delivery.Published) { t.State.Live = reading }), plugins("2"), reading, 1,
-			[]operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}, "Unknown NoWriteKey"},
+			[]operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}, "Unknown NoWriteKey", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			target := tt.target.but(func(t *delivery.Published) {
@@ -59,7 +72,12 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 					pods[i] = pod(name, revision(8))
 				}
 			}
-			in := rollup.Input{Now: now, Reports: tt.reports, Nodes: expect(&target.Published, "kms-health", pods, nil, nodes, now), WriteKey: writeKey(target.State.Live)}
+			pods = append(pods, tt.others...)
+			_, others := onePerNode(pods)
+			in := rollup.Input{
+				Now: now, Reports: tt.reports, Nodes: expected(target, pods, nil, nodes),
+				Others: writers(&target.Published, others, nodes), WriteKey: writeKey(target.State.Live),
+			}
 			in.NoWriteKey = in.WriteKey == ""
 			got := rollup.Evaluate(&in)
 			if c := got.Condition(rollup.WriteKeyAgreed); c.Status+" "+c.Reason != tt.want {

@@ -110,7 +110,7 @@ func Of(targets []Target, now time.Time) (s Status, again time.Time) {
 			Target:     t.Name,
 			Conditions: []Condition{},
 			Plugins:    make([]Plugin, 0, len(rows)),
-			WriteKey:   rollup.Agree(rows, nodesOf(rows), "", now),
+			WriteKey:   rollup.Agree(rows, nodesOf(rows), nil, "", now),
 			expected:   len(rows) > 0 || t.rolledUp(),
 			missing:    t.Resource.Conditions[rollup.Observed].Reason == rollup.ReportsMissing,
 		}
