@@ -142,8 +142,12 @@ func (o *options) wanted() []string {
 	return slices.DeleteFunc(operatorcr.Plurals(), func(t string) bool { return !o.wants(t) })
 }
 
-// wants reports whether an operator resource or a KMSHealth is selected.
+// wants reports whether an operator resource or a KMSHealth is selected; of kmshealths, whether
+// one of them may be.
 func (o *options) wants(target string) bool {
+	if target == operatorcr.KMSHealths.Plural {
+		return o.wantsOwn()
+	}
 	r := operatorcr.Named(target)
 	return len(o.targets) == 0 || slices.Contains(o.targets, target) || slices.Contains(o.targets, r.Plural) || slices.Contains(o.names, r.Name)
 }
@@ -159,7 +163,11 @@ func (o *options) readTargets(ctx context.Context, c *source.Cluster) (found []v
 	if !o.wantsOwn() || unreachable(problems) != nil {
 		return found, problems
 	}
-	own := slices.DeleteFunc(c.KMSHealths(ctx), func(t view.Target) bool { return !o.wants(t.Name) })
+	own, problem := c.KMSHealths(ctx, len(found) > 0)
+	if problem != nil && !slices.ContainsFunc(problems, problem.SameAs) {
+		problems = append(problems, problem)
+	}
+	own = slices.DeleteFunc(own, func(t view.Target) bool { return !o.wants(t.Name) })
 	if o.ownOnly = len(found) == 0 && len(own) > 0; o.ownOnly {
 		problems = nil // on plain Kubernetes, who may read KMSHealths has no right to resources that do not exist
 	}

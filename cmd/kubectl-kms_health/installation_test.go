@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
@@ -24,8 +25,10 @@ import (
 // written as oc adm inspect does.
 type installation struct {
 	objects   []*unstructured.Unstructured
-	forbidden []string // resources
-	metrics   string   // empty: forbidden
+	forbidden []string       // resources
+	failing   map[string]int // resources, with the code of the answer; 0: none comes
+	message   string         // of the answers of failing
+	metrics   string         // empty: forbidden
 	ahead     time.Duration
 }
 
@@ -34,6 +37,9 @@ const (
 	setHash           = "3940a7a9b1c4d2e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d"
 	reporterFile      = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe:\n  interval: 30s\nplugins:\n- endpoint: unix:///var/run/kmsplugin/kms-2.sock\n  keyID: \"2\"\n  role: Write\n"
 )
+
+// failures are the reasons of kube-apiserver's answers, by their code.
+var failures = map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 404: metav1.StatusReasonNotFound, 500: metav1.StatusReasonInternalError}
 
 // objectsOf are the objects of a text in YAML.
 func objectsOf(t *testing.T, text string) (all []*unstructured.Unstructured) {
@@ -171,6 +177,18 @@ func (c *installation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/metrics" || slices.ContainsFunc(parts, func(p string) bool { return slices.Contains(c.forbidden, p) }) {
 		w.WriteHeader(http.StatusForbidden)
 		return
+	}
+	for resource, code := range c.failing {
+		switch {
+		case !slices.Contains(parts, resource):
+		case code == 0:
+			<-r.Context().Done()
+			return
+		default:
+			w.WriteHeader(code)
+			_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: int32(code), Reason: failures[code], Message: c.message})
+			return
+		}
 	}
 	group, rest := "", parts[2:]
 	if parts[0] == "apis" {

@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
 )
 
 // kmsHealth is an object of a cluster without OpenShift's operator resources, as JSON.
@@ -134,5 +137,110 @@ func TestKMSHealthsAreReadFromFiles(t *testing.T) {
 		if _, stdout, stderr := (command{}).run(t, "status", "--from-file", path); !strings.Contains(stdout, "kmshealths/kube-apiserver") {
 			t.Errorf("%s: %q, %q", path, stdout, stderr)
 		}
+	}
+}
+
+// broken is why a list of KMSHealths may fail. kube-apiserver answers 500 if they are encrypted
+// with a plugin that fails.
+var broken = map[string]struct {
+	code    int
+	problem string
+}{
+	"an error":  {500, "cannot be reached: decrypting failed"},
+	"no answer": {0, "cannot be reached: no answer within 500ms"},
+	"no right":  {403, "no right to list kmshealths of kmshealth.openshift.io"},
+}
+
+// withoutOperatorResources is kms-health on plain Kubernetes.
+func withoutOperatorResources(t *testing.T) *installation {
+	t.Helper()
+	c := newInstallation(t, "healthy.yaml")
+	c.objects = append(slices.DeleteFunc(c.objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "KubeAPIServer" }),
+		objectsOf(t, fmt.Sprintf(kmsHealth, "kube-apiserver"))...)
+	file := c.find(t, "ConfigMap", "kms-health-operator-config")
+	text, _, _ := unstructured.NestedString(file.Object, "data", "config.yaml")
+	set(t, file, strings.ReplaceAll(text, "resource: kubeapiservers", "resource: kmshealths"), "data", "config.yaml")
+	return c
+}
+
+func (c *installation) serve(t *testing.T) (flags []string) {
+	t.Helper()
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	return []string{"--kubeconfig", kubeconfig(t, server.URL), "--request-timeout=500ms"}
+}
+
+func TestAFailedListOfKMSHealthsIsAnErrorWhereNothingElseIsFound(t *testing.T) {
+	for name, tt := range broken {
+		t.Run(name, func(t *testing.T) {
+			c := withoutOperatorResources(t)
+			c.failing, c.message = map[string]int{"kmshealths": tt.code}, "decrypting failed"
+			code, stdout, stderr := command{}.run(t, append([]string{"status"}, c.serve(t)...)...)
+			if code != exitFailed || stdout != "" || !strings.Contains(stderr, tt.problem) || strings.Contains(stderr, "has none of") || strings.Count(stderr, "\n") != 2 {
+				t.Errorf("%d, %q, %q", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+// Rejected credentials are the problem of every request, and are reported once.
+func TestRejectedCredentialsAreReportedOnce(t *testing.T) {
+	c := withoutOperatorResources(t)
+	c.failing = map[string]int{"kmshealths": 401, "kubeapiservers": 401, "openshiftapiservers": 401, "authentications": 401}
+	if code, _, stderr := (command{}).run(t, append([]string{"status"}, c.serve(t)...)...); code != exitFailed || strings.Count(stderr, "rejected the credentials") != 1 {
+		t.Errorf("%d, %q", code, stderr)
+	}
+}
+
+func TestAFailedListOfKMSHealthsMakesAHealthyClusterUnknown(t *testing.T) {
+	for name, tt := range broken {
+		t.Run(name, func(t *testing.T) {
+			c := newInstallation(t, "healthy.yaml")
+			c.failing, c.message = map[string]int{"kmshealths": tt.code}, "decrypting failed"
+			code, stdout, stderr := command{}.run(t, append([]string{"status"}, c.serve(t)...)...)
+			wantCode, wantStderr := 2, tt.problem
+			if tt.code == 403 { // who has no right to them has none
+				wantCode, wantStderr = 0, ""
+			}
+			if code != wantCode || !strings.Contains(stdout, "kubeapiservers") || !strings.Contains(stderr, wantStderr) || (stderr == "") != (wantStderr == "") {
+				t.Errorf("%d, %q, %q", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestTheDoctorReportsAFailedListOfKMSHealths(t *testing.T) {
+	for name, tt := range broken {
+		t.Run(name, func(t *testing.T) {
+			c := withoutOperatorResources(t)
+			c.failing, c.message = map[string]int{"kmshealths": tt.code}, "decrypting failed"
+			d, code := diagnose(t, "", c.serve(t)...)
+			rights, reports, installed := finding(d, doctor.Rights), finding(d, doctor.Reports), finding(d, doctor.Installed)
+			if rights.Status != doctor.Unknown || !strings.HasSuffix(rights.Found, " kmshealths") || code != 2 {
+				t.Errorf("%d, %+v", code, rights)
+			}
+			if reports.Status != doctor.Unknown || strings.Contains(reports.Found, "KMS is off") || !strings.Contains(reports.Found, "kmshealths") {
+				t.Errorf("%+v", reports)
+			}
+			if installed.Status != doctor.OK { // the other resources are read all the same
+				t.Errorf("%+v", installed)
+			}
+
+			c = newInstallation(t, "healthy.yaml")
+			c.metrics = kmsMetrics("OK", 40)
+			c.failing, c.message = map[string]int{"kmshealths": tt.code}, "decrypting failed"
+			flags := c.serve(t)
+			if d, code := diagnose(t, "", append(flags, "--target=kubeapiservers")...); code != 0 {
+				t.Errorf("KMSHealths are not selected: %q", bad(d))
+			}
+			d, _ = diagnose(t, "", flags...)
+			want := []string{"UNKNOWN Rights Failed "}
+			if tt.code == 403 {
+				want = nil
+			}
+			if diff := cmp.Diff(want, bad(d)); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

@@ -203,8 +203,8 @@ func (w *watcher) draw() error {
 			}
 		}
 	}
-	if w.shown == "" && len(w.known) == 0 {
-		return nil // the API server is unreachable, which was printed
+	if w.shown == "" && len(targets) == 0 && len(w.problems) > 0 {
+		return nil // what could not be read may exist; the problem was printed
 	}
 	var s view.Status
 	s, w.again = view.Of(targets, w.now())

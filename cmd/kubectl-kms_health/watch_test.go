@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -224,6 +225,8 @@ func (i *interrupter) Write(p []byte) (int, error) {
 	return i.Buffer.Write(p)
 }
 
+func (i *interrupter) WriteString(s string) (int, error) { return i.Write([]byte(s)) }
+
 func TestAWatchThatWaitsForTheAPIServerReportsThatAndEndsByCtrlC(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var stdout bytes.Buffer
@@ -308,5 +311,72 @@ func TestAWatchSeesKMSHealthsComeAndGo(t *testing.T) {
 	w.receive(t, u)
 	if out := w.receive(t, source.Update{Target: "kmshealths"}); !strings.Contains(out, "kmshealths/b") {
 		t.Errorf("%q", out)
+	}
+}
+
+// While KMSHealths cannot be read, nothing is known, and the watch goes on.
+func TestAWatchWaitsForKMSHealthsThatCannotBeRead(t *testing.T) {
+	c := withoutOperatorResources(t)
+	c.message = "decrypting failed"
+	var failed atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		list := strings.HasSuffix(r.URL.Path, "/kmshealths")
+		if list && r.URL.Query().Get("watch") != "" {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		if list && failed.Add(1) <= 3 {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","message":"decrypting failed","code":500}`))
+			return
+		}
+		c.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // long enough for any machine
+	defer cancel()
+	var stderr bytes.Buffer
+	stdout := &interrupter{interrupt: cancel}
+	code := run(ctx, []string{"watch", "--kubeconfig", kubeconfig(t, server.URL)}, environment{
+		stdout: stdout, stderr: &stderr, clock: clock.RealClock{}, getenv: func(string) string { return "" },
+	})
+	if code != 0 || !strings.Contains(stdout.String(), "kmshealths/kube-apiserver") || strings.Count(stderr.String(), "decrypting failed") != 1 || !strings.Contains(stderr.String(), "Trying again") {
+		t.Errorf("%d, %q, %q", code, stdout.String(), stderr.String())
+	}
+}
+
+// Who loses the right to KMSHealths that were listed has not seen them deleted.
+func TestAWatchKeepsKMSHealthsWhenTheRightToThemIsLost(t *testing.T) {
+	for seen, want := range map[bool]string{false: "kmshealths false <nil>", true: "kmshealths false no right to list and watch kmshealths"} {
+		codes := make(chan int, 2)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if r.URL.Query().Get("watch") != "" {
+				return
+			}
+			w.WriteHeader(<-codes)
+			fmt.Fprintf(w, `{"apiVersion":"kmshealth.openshift.io/v1alpha1","kind":"KMSHealthList","metadata":{"resourceVersion":"1"},"items":[`+kmsHealth+`]}`, "a")
+		}))
+		t.Cleanup(server.Close)
+		o := &options{kubeconfig: kubeconfig(t, server.URL), timeout: 10 * time.Second, environment: environment{clock: clock.RealClock{}}}
+		c, err := o.cluster()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		updates := c.Follow(ctx, []string{"kmshealths"})
+		if seen {
+			codes <- http.StatusOK
+			<-updates
+			<-updates
+		}
+		codes <- http.StatusForbidden
+		u := <-updates
+		if got := fmt.Sprintf("%s %t %v", u.Target, u.Found != nil, u.Problem); u.Problem == nil && got != want || !strings.HasPrefix(got, want) {
+			t.Errorf("seen: %t: %s", seen, got)
+		}
+		cancel()
 	}
 }

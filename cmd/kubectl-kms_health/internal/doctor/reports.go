@@ -20,7 +20,7 @@ func (e *evaluation) reports() (all []Finding) {
 		if e.managementState() == v1alpha1.Removed { // see delivery
 			return nil
 		}
-		return []Finding{{Check: Reports, Status: Unknown, Reason: "NothingReported", Found: "no API server has a report: KMS is off, or there are no reporters"}}
+		return []Finding{e.nothingReported()}
 	}
 	for i := range e.targets {
 		t := &e.targets[i]
@@ -37,6 +37,21 @@ func (e *evaluation) reports() (all []Finding) {
 		all = append(all, found...)
 	}
 	return all
+}
+
+// nothingReported is what is known if no target that was read has a report.
+func (e *evaluation) nothingReported() Finding {
+	f := Finding{Check: Reports, Status: Unknown, Reason: "NothingReported", Found: "no API server has a report: KMS is off, or there are no reporters"}
+	var unread []string
+	for _, u := range e.Unread {
+		if u.Namespace == "" && slices.Contains(append(operatorcr.Plurals(), operatorcr.KMSHealths.Plural), u.Resource) {
+			unread = append(unread, u.Resource)
+		}
+	}
+	if len(unread) > 0 {
+		f.Found = "whether there are reports is not known: could not read " + strings.Join(unread, ", ")
+	}
+	return f
 }
 
 // stateStatus is the status of plugins in a state; of another state, from a later version,

@@ -100,17 +100,31 @@ func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Targ
 	return found, problems
 }
 
-// KMSHealths are those of a cluster, by name. None if they cannot be listed.
-func (c *Cluster) KMSHealths(ctx context.Context) (found []view.Target) {
-	list, err := c.client.Resource(operatorcr.KMSHealths.GVR()).List(ctx, metav1.ListOptions{})
+// KMSHealths are those of a cluster, by name. The problem is why they could not be read.
+// others: the cluster has operator resources, see listKMSHealths.
+func (c *Cluster) KMSHealths(ctx context.Context, others bool) (found []view.Target, problem *Problem) {
+	found, err := c.listKMSHealths(ctx, others)
 	if err != nil {
-		return nil
+		return nil, c.explain([]string{operatorcr.KMSHealths.Plural}, "list", err)
+	}
+	return found, nil
+}
+
+// listKMSHealths returns none where the cluster does not have the resource. Where it has
+// operator resources, KMSHealths are optional: a missing right to them is no error.
+func (c *Cluster) listKMSHealths(ctx context.Context, others bool) (found []view.Target, err error) {
+	list, err := c.client.Resource(operatorcr.KMSHealths.GVR()).List(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsNotFound(err), others && apierrors.IsForbidden(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
 	}
 	for i := range list.Items {
 		o := &list.Items[i]
 		found = append(found, view.Read(operatorcr.ForTarget(operatorcr.KMSHealths.Plural, o.GetName()).TargetName(), o))
 	}
-	return found
+	return found, nil
 }
 
 // Lease reads the operator's: of these namespaces, the first that has it. Not ok:

@@ -48,10 +48,16 @@ func (l *Live) Targets(ctx context.Context, wanted func(string) bool) (found []v
 			found = append(found, view.Read(target, o))
 		}
 	}
-	if l.away != nil {
+	if l.away != nil || !wanted(operatorcr.KMSHealths.Plural) {
 		return found, unread
 	}
-	own := slices.DeleteFunc(l.KMSHealths(ctx), func(t view.Target) bool { return !wanted(t.Name) })
+	own, err := l.listKMSHealths(ctx, len(found) > 0)
+	var u *doctor.Unread
+	if errors.As(l.unread("list", operatorcr.KMSHealths.GVR(), "", err), &u) {
+		unread = append(unread, u)
+		l.away = nil // KMSHealths may be encrypted with a plugin that fails: the others can be read
+	}
+	own = slices.DeleteFunc(own, func(t view.Target) bool { return !wanted(t.Name) })
 	if len(found) == 0 && len(own) > 0 { // as on plain Kubernetes: no right to what does not exist
 		unread = nil
 	}

@@ -80,9 +80,9 @@ func (c *Cluster) listAndWatch(ctx context.Context, target string, known map[str
 		which.FieldSelector = "metadata.name=" + r.Name
 	}
 	list, err := c.client.Resource(r.GVR()).List(ctx, which)
-	// The API server does not have this resource yet, or there is no right to KMSHealths, which
-	// are optional.
-	if apierrors.IsNotFound(err) || r.Name == "" && apierrors.IsForbidden(err) {
+	// The API server does not have this resource yet, or there was never a right to KMSHealths,
+	// which are optional.
+	if apierrors.IsNotFound(err) || r.Name == "" && len(known) == 1 && apierrors.IsForbidden(err) {
 		sendAll(target, nil, known, send)
 		return false, nil
 	}

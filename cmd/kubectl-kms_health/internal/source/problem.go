@@ -25,6 +25,12 @@ func (p *Problem) Error() string { return p.text }
 // Same reports whether two are the same problem, of two targets or repeated.
 func (p *Problem) Same(other *Problem) bool { return p.class == other.class }
 
+// SameAs reports whether an error is the same problem.
+func (p *Problem) SameAs(err error) bool {
+	var other *Problem
+	return errors.As(err, &other) && p.Same(other)
+}
+
 const (
 	forbidden    = "forbidden"
 	unauthorized = "unauthorized"
