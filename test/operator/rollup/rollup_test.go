@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -203,6 +206,39 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 	awaitHealthy(t)
 	reporters[2].kill(t)
 	check("SIGKILL", reporters[2])
+	removeTarget(t, op, reporters)
+}
+
+// A pod that is being deleted serves until it has ended: here one of the revision before, which
+// writes without KMS. It need not report.
+func TestWriteKeyIsNotAgreedOnWhileADeletedPodStillWritesWithAnother(t *testing.T) {
+	op := fixture.NewOperator(t)
+	reporters := startReporting(t, op, nil)
+	before := fixture.StaticPod("0", false)
+	before.Name, before.Spec.NodeName, before.Finalizers = "kube-apiserver-before", "master-1", []string{"kms-health.test/still-runs"}
+	pods := fixture.Kube.CoreV1().Pods(before.Namespace)
+	if _, err := pods.Create(t.Context(), before, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := pods.Delete(t.Context(), before.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	end := sync.OnceFunc(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), fixture.Timeout)
+		defer cancel()
+		if _, err := pods.Patch(ctx, before.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(end)
+	c := fixture.AwaitRollUp(t, apiservers.Kube, rollup.WriteKeyAgreed, operatorcr.False, rollup.WriteKeyNotDeployed)
+	if !strings.Contains(c.Message, "node master-1: not in use yet: the API server writes without KMS") {
+		t.Errorf("%q", c.Message)
+	}
+	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Observed, operatorcr.True, rollup.AsExpected)
+	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.False, rollup.AsExpected)
+	end()
+	awaitHealthy(t)
 	removeTarget(t, op, reporters)
 }
 
