@@ -93,6 +93,13 @@ func limit(ctx context.Context, method string, request, reply any, conn *grpc.Cl
 	return failed
 }
 
+// stalled reports whether a call failed by a timeout that may be caused by the reporter
+// itself, which did not run.
+func stalled(err error) bool {
+	var failed *callError
+	return errors.As(err, &failed) && failed.stalled
+}
+
 // answered reports whether a call's outcome came from the plugin's process: an answer,
 // or an error that was caused neither by the connection nor by a timeout.
 func answered(err error) bool {

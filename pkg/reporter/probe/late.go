@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -33,9 +34,9 @@ type late struct {
 	s      Settings
 	timer  *time.Timer
 
-	verdict sync.WaitGroup // while the verdict is reported, and gRPC health called
-	process string         // the result of gRPC health
-	stalled bool           // the timer fired so late that this process cannot have run
+	verdict  sync.WaitGroup // while the verdict is reported, and gRPC health called
+	process  string         // the result of gRPC health
+	reported bool           // the verdict was; not if the timer fired so late that this process cannot have run
 }
 
 func (p *Plugin) startLate(ctx context.Context, conn grpc.ClientConnInterface, s Settings, report func(err error, more bool)) *late {
@@ -46,14 +47,16 @@ func (p *Plugin) startLate(ctx context.Context, conn grpc.ClientConnInterface, s
 	l.verdict.Add(1)
 	l.timer = time.AfterFunc(s.Timeout, func() {
 		defer l.verdict.Done()
-		if l.stalled = time.Since(l.began) > s.Timeout+stall; l.stalled {
+		if l.reported = time.Since(l.began) <= s.Timeout+stall; !l.reported {
 			return // the verdict is on the answer that arrives
 		}
 		report(l.timeout(p.diagnosis), true)
 		_, err := grpc_health_v1.NewHealthClient(conn).Check(withTimeout(ctx, min(lateHealth, s.Late-s.Timeout)), &grpc_health_v1.HealthCheckRequest{})
-		l.process = "gRPC health gets no answer either: the process hangs"
-		if answered(err) {
+		switch {
+		case answered(err):
 			l.process = "gRPC health is answered, so the process works: it probably waits for its KMS"
+		case !stalled(err):
+			l.process = "gRPC health gets no answer either: the process hangs"
 		}
 	})
 	return l
@@ -80,11 +83,20 @@ func (l *late) timeout(diagnosis string) error {
 // ended handles the outcome of the call, and reports whether it came after the timeout.
 // If it did, everything was reported.
 func (l *late) ended(answer *kmsapi.StatusResponse, err error) bool {
-	if l.timer == nil || l.timer.Stop() {
+	if l.timer == nil {
 		return false
 	}
 	took := time.Since(l.began)
-	if l.verdict.Wait(); l.stalled {
+	if !l.timer.Stop() {
+		l.verdict.Wait()
+	}
+	if !l.reported {
+		// The call's own limit is Late, so the call did not notice that this process
+		// cannot have run at the timeout.
+		var call *callError
+		if errors.As(err, &call) && call.timedOutAfter != 0 && took > l.s.Timeout+stall {
+			call.stalled = true
+		}
 		return false
 	}
 	diagnosis := l.process
@@ -115,13 +127,13 @@ func (e *diagnosedError) Unwrap() error { return e.callError }
 
 // checkHealthService calls the standard gRPC health service for the whole server. A
 // plugin without that service has no finding. It returns an error if the connection was
-// lost before the answer.
+// lost before the answer, or if the reporter did not run.
 func checkHealthService(ctx context.Context, conn grpc.ClientConnInterface) (*verdict, error) {
 	answer, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	switch {
 	case status.Code(err) == codes.Unimplemented:
 		return nil, nil
-	case status.Code(err) == codes.Unavailable:
+	case status.Code(err) == codes.Unavailable || stalled(err):
 		return nil, err
 	case err != nil:
 		return refusal(err), nil

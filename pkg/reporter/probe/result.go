@@ -32,7 +32,7 @@ type Result struct {
 	// times.
 	Gone bool
 	// NotProbed is why the reporter itself could not probe the plugin: it has no
-	// descriptors or memory left. The plugin's state is unknown: only the times are set
+	// descriptors or memory left, or did not run. The plugin's state is unknown: only the times are set
 	// then.
 	NotProbed string
 }
@@ -43,6 +43,8 @@ type verdict struct {
 	reason health.Reason
 	detail string
 	lost   bool // by a code that can also mean that the connection was lost or closed
+	// stalled: by a timeout that may be caused by the reporter itself, which did not run
+	stalled bool
 }
 
 // unhealthy is the verdict on a plugin that answered, but is not healthy.

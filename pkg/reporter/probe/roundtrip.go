@@ -30,8 +30,8 @@ const (
 // Trip is the result of one round trip.
 type Trip struct {
 	// Made is false when no verdict is possible: without a connection, or when it was
-	// lost meanwhile; or for a Read plugin that has encrypted nothing. Nothing else is
-	// set then.
+	// lost meanwhile; when the reporter itself did not run; or for a Read plugin that has
+	// encrypted nothing. Nothing else is set then.
 	Made bool
 	// Status, Reason and Detail are the verdict, as in the contract.
 	Status health.Status
@@ -106,6 +106,9 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	connection, began := p.connections.Load(), time.Now()
 	kms := kmsapi.NewKeyManagementServiceClient(conn)
 	made, v := p.roundTrip(withTimeout(ctx, s.Timeout), kms, s.Writes, keyID)
+	if v != nil && v.stalled {
+		return Trip{}
+	}
 	if v != nil && v.lost && (connection != p.connections.Load() || !dialer.connected() || dialer.failure() != nil) {
 		return Trip{} // the connection was lost or closed during it, which the next probe reports
 	}
@@ -176,7 +179,10 @@ func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID stri
 	if keyID != "" && answer.KeyId != keyID {
 		// The key may have been rotated since; and some plugins' Status returns the former
 		// key once more.
-		if keyID = statusKeyID(ctx, kms, keyID); answer.KeyId != keyID {
+		if keyID, err = statusKeyID(ctx, kms, keyID); err != nil {
+			return nil, refusal(err)
+		}
+		if answer.KeyId != keyID {
 			return nil, unhealthy(health.RoundTripMismatch, fmt.Sprintf("the answer to Encrypt names key_id %q, that to Status %q", excerpt(answer.KeyId), excerpt(keyID)))
 		}
 	}
@@ -189,12 +195,15 @@ func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID stri
 
 // statusKeyID calls Status once more for its key id, and returns the former one if there
 // is no valid one.
-func statusKeyID(ctx context.Context, kms kmsapi.KeyManagementServiceClient, former string) string {
+func statusKeyID(ctx context.Context, kms kmsapi.KeyManagementServiceClient, former string) (string, error) {
 	answer, err := kms.Status(ctx, &kmsapi.StatusRequest{})
-	if err != nil || answer.KeyId == "" || len(answer.KeyId) > maxKeyID {
-		return former
+	if err != nil {
+		return "", err
 	}
-	return answer.KeyId
+	if answer.KeyId == "" || len(answer.KeyId) > maxKeyID {
+		return former, nil
+	}
+	return answer.KeyId, nil
 }
 
 // open lets the plugin decrypt a sample, and compares the result.
@@ -235,7 +244,7 @@ func refusal(err error) *verdict {
 	v := unhealthy(health.ReportedUnhealthy, err.Error())
 	var call *callError
 	if errors.As(err, &call) {
-		v.reason = call.reason()
+		v.reason, v.stalled = call.reason(), call.stalled
 	}
 	switch code := status.Code(err); code {
 	case codes.Unavailable:

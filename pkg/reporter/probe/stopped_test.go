@@ -3,6 +3,7 @@ package probe
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,16 +32,23 @@ func TestMain(m *testing.M) {
 		_, _ = os.Stdin.Read(make([]byte, 1)) // until the test ends
 		os.Exit(0)
 	}
+	if address := os.Getenv(childSocket); address != "" {
+		probeByCommand(address)
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(m)
 }
 
-// process is a plugin in a child process.
+// process is a child process: the test binary in another role.
 type process struct {
 	*exec.Cmd
 	t      *testing.T
-	socket string
+	socket string // of a plugin
+	input  io.Writer
+	output *bufio.Reader
 }
 
+// startProcess runs a plugin.
 func startProcess(t *testing.T) *process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "probe")
@@ -48,8 +56,16 @@ func startProcess(t *testing.T) *process {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	p := &process{Cmd: exec.Command(os.Args[0]), t: t, socket: filepath.Join(dir, "kms.sock")}
-	p.Env = append(os.Environ(), childFolder+"="+dir)
+	p := startChild(t, childFolder+"="+dir)
+	p.socket = filepath.Join(dir, "kms.sock")
+	return p
+}
+
+// startChild returns when the process has written its first line.
+func startChild(t *testing.T, role string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.Command(os.Args[0]), t: t}
+	p.Env = append(os.Environ(), role)
 	p.Stderr = os.Stderr
 	input, err := p.StdinPipe()
 	if err != nil {
@@ -68,10 +84,19 @@ func startProcess(t *testing.T) *process {
 		_ = p.Process.Kill()
 		_ = p.Wait()
 	})
-	if _, err := bufio.NewReader(output).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	p.input, p.output = input, bufio.NewReader(output)
+	p.line()
 	return p
+}
+
+// line reads a line of the process's output.
+func (p *process) line() string {
+	p.t.Helper()
+	line, err := p.output.ReadString('\n')
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return line
 }
 
 // signal returns, after SIGSTOP, when all threads of the process have stopped: the kernel

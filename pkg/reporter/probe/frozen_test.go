@@ -1,0 +1,86 @@
+package probe
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/test/kmsplugin"
+)
+
+// childSocket makes the test binary probe the plugin on a socket, as a process that can be
+// stopped.
+const childSocket = "PROBE_TEST_SOCKET"
+
+// probeByCommand probes a plugin that must be healthy, and then executes the commands of
+// its standard input. It writes one line for each of them.
+func probeByCommand(address string) {
+	plugin := NewPlugin(address)
+	var last Result
+	probe := func(s Settings) {
+		plugin.Probe(context.Background(), s, func(r Result) { last = r })
+		fmt.Printf("%+v\n", last)
+	}
+	probe(writer(generous))
+	if last.Status != health.Healthy {
+		os.Exit(1)
+	}
+	keyID := last.KEKID
+	for commands := bufio.NewScanner(os.Stdin); commands.Scan(); {
+		switch commands.Text() {
+		case "probe":
+			probe(Settings{Timeout: time.Second, Late: 3 * time.Second, GRPCHealth: true})
+		case "round trip":
+			fmt.Printf("%+v\n", plugin.RoundTrip(context.Background(), writer(time.Second), keyID))
+		}
+	}
+}
+
+func TestReporterThatDidNotRunDoesNotBlameThePlugin(t *testing.T) {
+	const (
+		notMade   = "{Made:false "
+		notProbed = "NotProbed:the reporter itself did not run for a time: "
+	)
+	for name, tt := range map[string]struct {
+		faults  string
+		command string
+		call    kmsplugin.Call // during which it is stopped
+		stopped time.Duration
+		want    string
+	}{
+		"Encrypt":                 {"hang encrypt", "round trip", kmsplugin.CallEncrypt, 2500 * time.Millisecond, notMade},
+		"Decrypt":                 {"hang decrypt", "round trip", kmsplugin.CallDecrypt, 2500 * time.Millisecond, notMade},
+		"Status after Encrypt":    {"encrypt-key-id other; hang", "round trip", kmsplugin.CallStatus, 2500 * time.Millisecond, notMade},
+		"gRPC health":             {"hang health", "probe", kmsplugin.CallHealth, 2500 * time.Millisecond, notProbed + "gRPC health"},
+		"Status until after Late": {"hang", "probe", kmsplugin.CallStatus, 3400 * time.Millisecond, notProbed + "Status"},
+		"diagnosis of a timeout":  {"hang all", "probe", kmsplugin.CallHealth, 2500 * time.Millisecond, "Detail:Status: no answer within 1s KEKID:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits
+			real := start(t)
+			reporter := startChild(t, childSocket+"="+strings.TrimPrefix(real.Endpoint(), "unix://"))
+			for line := range strings.SplitSeq(tt.faults, "; ") {
+				set(t, real, line)
+			}
+			calls := real.Calls(tt.call).Count
+			if _, err := fmt.Fprintln(reporter.input, tt.command); err != nil {
+				t.Fatal(err)
+			}
+			if err := real.WaitForCalls(t.Context(), tt.call, calls+1); err != nil {
+				t.Fatal(err)
+			}
+			reporter.signal(syscall.SIGSTOP)
+			time.Sleep(tt.stopped)
+			reporter.signal(syscall.SIGCONT)
+			if got := reporter.line(); !strings.Contains(got, tt.want) {
+				t.Errorf("%s", got)
+			}
+		})
+	}
+}
