@@ -2,13 +2,20 @@ package serve
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
 func TestTLSSettingsAndFilesApplyToTheNextConnection(t *testing.T) {
@@ -133,6 +140,84 @@ func TestTheLastValidKeyPairIsServedWhileTheFilesAreInvalid(t *testing.T) {
 	}
 	if _, text := body(t, url+"/metrics", &tls.Config{RootCAs: ca.pool()}); !strings.Contains(text, failed+"0\n") {
 		t.Errorf("a new pair: no %s0", failed)
+	}
+}
+
+// A file system that hangs, such as one over a network, must not keep a goroutine for each
+// connection: anyone can open connections.
+func TestHandshakesEndWhileTheFilesCannotBeRead(t *testing.T) {
+	for name, seen := range map[string]bool{"after a good pair": true, "before the first one": false} {
+		t.Run(name, func(t *testing.T) {
+			ca, dir := newAuthority(t, "ca"), t.TempDir()
+			clients := newAuthority(t, "clients")
+			ca.pair(t, dir, "first")
+			writeFile(t, dir+"/ca.crt", clients.pem)
+			var hangs atomic.Bool
+			hangs.Store(!seen)
+			end, readers := make(chan struct{}), atomic.Int32{}
+			c := newCertificates(func() *v1alpha1.ServingTLS { return servingTLS(dir, dir+"/ca.crt").TLS })
+			c.read = func(path string, limit int64) filewatch.Content {
+				readers.Add(1)
+				defer readers.Add(-1)
+				if hangs.Load() {
+					<-end
+				}
+				return filewatch.Read(path, limit)
+			}
+			if seen {
+				if _, err := c.forClient(nil); err != nil {
+					t.Fatal(err)
+				}
+				hangs.Store(true)
+			}
+			before := runtime.NumGoroutine()
+			const connections = 200
+			results := make(chan error, connections)
+			for range connections {
+				go func() {
+					config, err := c.forClient(nil)
+					if err == nil && (config.Certificates[0].Leaf.Subject.CommonName != "first" || config.ClientCAs == nil) {
+						err = errors.New("another configuration")
+					}
+					results <- err
+				}()
+			}
+			for range connections {
+				if err := <-results; (err == nil) != seen {
+					t.Error(err)
+				}
+			}
+			eventually(t, "the goroutines of connections have ended", func() bool { return runtime.NumGoroutine() <= before+5 })
+			if n := readers.Load(); n != 1 {
+				t.Errorf("%d readers", n)
+			}
+			failing := func() (sum float64) {
+				metrics := make(chan prometheus.Metric, 2)
+				c.Collect(metrics)
+				for range 2 {
+					var m dto.Metric
+					if err := (<-metrics).Write(&m); err != nil {
+						t.Fatal(err)
+					}
+					sum += m.GetGauge().GetValue()
+				}
+				return sum
+			}
+			if failing() != 2 || logged("", "Cannot read the serving files in time") == 0 {
+				t.Error("it is not reported")
+			}
+
+			hangs.Store(false)
+			close(end)
+			ca.pair(t, dir, "second")
+			eventually(t, "the files are read again", func() bool {
+				config, err := c.forClient(nil)
+				return err == nil && config.Certificates[0].Leaf.Subject.CommonName == "second"
+			})
+			if failing() != 0 {
+				t.Error("it is reported for ever")
+			}
+		})
 	}
 }
 

@@ -42,12 +42,12 @@ func New(view func() View, registry *prometheus.Registry) *Server {
 		}),
 		changed: make(chan struct{}, 1),
 	}
-	s.certificates = &certificates{current: func() *v1alpha1.ServingTLS {
+	s.certificates = newCertificates(func() *v1alpha1.ServingTLS {
 		if c := s.config.Load(); c != nil {
 			return c.TLS
 		}
 		return nil
-	}}
+	})
 	registry.MustRegister(s.failing, s.restarts, s.certificates)
 	s.handler = func(trusted func(*http.Request) bool) http.Handler {
 		return newHandler(view, registry, trusted, time.Now)
