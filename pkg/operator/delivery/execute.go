@@ -65,6 +65,9 @@ type execution struct {
 	problems []Problem
 	late     error // of steps that stop no other
 	outcome  *Outcome
+	// touched means that an object in the target's namespace exists; inTarget, that one of
+	// those that State.InTarget is about does.
+	touched, inTarget bool
 }
 
 // Execute executes a plan, in order, up to the first error.
@@ -77,8 +80,13 @@ func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcom
 	}
 	err := x.run(ctx)
 	if apierrors.IsForbidden(err) {
-		// Objects it was not allowed to create need no removal.
-		x.state.InTarget, x.state.Secrets, x.state.Untouched = s.State.InTarget, s.State.Secrets, s.State.Untouched
+		// Objects it was not allowed to create need no removal. What it applied before does.
+		if !x.touched {
+			x.state.Untouched = s.State.Untouched
+		}
+		if !x.inTarget {
+			x.state.InTarget, x.state.Secrets = s.State.InTarget, s.State.Secrets
+		}
 		_ = x.record(ctx)
 	}
 	o := x.outcome
@@ -150,6 +158,9 @@ func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructu
 		}
 		if err != nil {
 			return err
+		}
+		if o.GetNamespace() == x.snapshot.Target.Namespace {
+			x.touched, x.inTarget = true, x.inTarget || o.GetKind() != "Role"
 		}
 		switch result {
 		case apply.Applied:

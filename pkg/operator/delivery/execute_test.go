@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -75,5 +76,35 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	}
 	if _, err := client.Resource(source.Pods).Namespace("own").Get(t.Context(), "earlier", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod: %v", err)
+	}
+}
+
+// What is made before another object is forbidden is found by a removal.
+func TestObjectsMadeBeforeOneThatIsForbiddenAreRecorded(t *testing.T) {
+	object := func(apiVersion, kind, namespace string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": "reporter", "namespace": namespace}}}
+	}
+	all := []*unstructured.Unstructured{object("rbac.authorization.k8s.io/v1", "Role", "there"), object("v1", "ServiceAccount", "there"), object("v1", "ConfigMap", "there")}
+	before, after := State{Namespace: "there", Untouched: true}, State{Namespace: "there", InTarget: true, Secrets: []string{"token"}}
+	role := before
+	role.Untouched = false
+	for forbidden, want := range map[string]State{"roles": before, "serviceaccounts": role, "configmaps": after} {
+		client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+		client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if a.GetResource().Resource == forbidden {
+				return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "reporter", errors.New("exceeded quota"))
+			}
+			return true, object("v1", "Any", a.GetNamespace()), nil
+		})
+		e := &Executor{Client: client, Applier: apply.New(client, manifests.Manager, clock.RealClock{}), Clock: clock.RealClock{}, Event: func(_, _, _, _ string) {}}
+		s := &Snapshot{State: before}
+		s.Target = &v1alpha1.Target{Name: "target", Namespace: "there"}
+		outcome := e.Execute(t.Context(), s, &Plan{State: after, Anchor: object("rbac.authorization.k8s.io/v1", "ClusterRole", ""), Apply: all})
+		if outcome.Status.Reason != Forbidden {
+			t.Errorf("%s: %+v", forbidden, outcome.Status)
+		}
+		if diff := cmp.Diff(want, outcome.Recorded.State); diff != "" {
+			t.Errorf("%s are forbidden: %s", forbidden, diff)
+		}
 	}
 }
