@@ -3,9 +3,16 @@ package delivery
 import (
 	"context"
 	"errors"
+	"net"
 	"net/url"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/operator/apply"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -41,11 +48,32 @@ func conditionNeedsAction(s *Snapshot) bool {
 	return Reason(s.Resource.Conditions[ConditionType].Reason).NeedsAction()
 }
 
+// answerTimeout is for how long another request is waited for after one that had no answer in
+// its own time: longer than it takes to notice that a connection is lost.
+const answerTimeout = 20 * time.Second
+
 // unanswered reports whether the API server did not answer: all targets have that
-// problem, which is logged, and none of them can be reported by it.
+// problem, which is logged, and none of them can be reported by it. A request that was cut
+// off by its deadline may be slow alone, as by an admission webhook that hangs: then the API
+// server answers another one.
+func (c *Controller) unanswered(ctx context.Context, err error) bool {
+	if !unanswered(err) {
+		return false
+	}
+	connecting := (*net.OpError)(nil)
+	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connecting) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err = c.Client.Resource(source.ClusterRoles).List(ctx, metav1.ListOptions{LabelSelector: manifests.Ours, Limit: 1})
+	return unanswered(err)
+}
+
+// unanswered reports whether no request had an answer, and one failed.
 func unanswered(err error) bool {
-	failed := (*url.Error)(nil)
-	return errors.As(err, &failed)
+	failed, answer := (*url.Error)(nil), apierrors.APIStatus(nil)
+	return errors.As(err, &failed) && !errors.As(err, &answer)
 }
 
 // report publishes a status: in metrics, and by Statuses. A status with an empty message

@@ -285,16 +285,18 @@ func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outc
 // finish reports an outcome, and decides when to sync again.
 func (c *Controller) finish(ctx context.Context, e *entry, s *Snapshot, o *Outcome) (again time.Duration) {
 	name := e.target.Name
-	if !o.NoCondition && !unanswered(o.Err) && o.Status.Message != "" {
+	away := c.unanswered(ctx, o.Err)
+	if !o.NoCondition && !away && o.Status.Message != "" {
 		if err := c.writeCondition(ctx, s, &o.Status); err != nil && o.Err == nil {
 			o.Err = err
 			o.Status = worst([]Problem{problemOf(err), Problem(o.Status)})
+			away = c.unanswered(ctx, err)
 		}
 	}
 	if ctx.Err() != nil {
 		return 0 // the operator ends, and so did its requests
 	}
-	if !unanswered(o.Err) {
+	if !away {
 		c.report(e, s, o)
 	}
 	if delay := c.retry.Observe(name, o.Err); delay > 0 {
