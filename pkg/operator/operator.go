@@ -154,7 +154,10 @@ func (o *Operator) observe() (in clusteroperator.Input, related []clusteroperato
 		verdict, judged := o.rollups.Verdict(t.Name)
 		status := statuses[t.Name]
 		unknown = unknown || status == (delivery.Status{}) || !judged && !status.Reason.NeedsAction()
-		in.Targets = append(in.Targets, clusteroperator.Target{Name: t.Name, Delivery: status, Result: verdict.Result})
+		in.Targets = append(in.Targets, clusteroperator.Target{
+			Name: t.Name, Delivery: status, Result: verdict.Result,
+			Unevaluated: !judged && status.Reason != delivery.TargetNamespaceMissing, // there is nothing to evaluate
+		})
 	}
 	in.Configured = o.config.Load() != nil
 	in.Configuration = o.configurationProblem()

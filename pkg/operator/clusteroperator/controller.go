@@ -68,6 +68,7 @@ type Controller struct {
 	follow func()
 	status *apply.StatusWriter
 	since  map[string]time.Time
+	began  time.Time
 }
 
 // New makes a Controller.
@@ -92,6 +93,7 @@ func (c *Controller) Wake() { c.queue.AddAfter(Name, settle) }
 func (c *Controller) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
+	c.began = c.Now()
 	c.follow = sync.OnceFunc(func() { running.Go(func() { c.source.Run(ctx) }) })
 	running.Go(func() {
 		for c.processNextItem(ctx) {
@@ -142,7 +144,7 @@ func (c *Controller) sync(ctx context.Context) (again time.Duration, err error) 
 	if !at.IsZero() {
 		again = min(again, max(0, at.Sub(c.Clock.Now())))
 	}
-	in.Now, in.Inertia, in.Since, in.Previous = c.Now(), c.Inertia, c.since, standing.Conditions
+	in.Now, in.Inertia, in.Since, in.Previous, in.Began = c.Now(), c.Inertia, c.since, standing.Conditions, c.began
 	conditions, at := Evaluate(&in)
 	if !at.IsZero() {
 		again = min(again, max(0, at.Sub(in.Now)))

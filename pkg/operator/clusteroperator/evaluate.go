@@ -35,8 +35,10 @@ type Input struct {
 	Configuration string
 	Configured    bool
 	Targets       []Target
-	// Previous are the current conditions, by type.
+	// Previous are the current conditions, by type. Began is when this process began to
+	// write them.
 	Previous map[string]operatorcr.Condition
+	Began    time.Time
 	// Since has the time when each problem was first observed.
 	Since map[string]time.Time
 }
@@ -46,6 +48,8 @@ type Target struct {
 	Name     string
 	Delivery delivery.Status // zero: not known yet
 	Result   *rollup.Result  // nil: there is none
+	// Unevaluated means that this process has not evaluated its roll-up yet.
+	Unevaluated bool
 }
 
 // bad is a problem.
@@ -76,7 +80,7 @@ func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
 		}
 	}
 	degraded, again := in.degraded(problems)
-	conditions = []operatorcr.Condition{in.available(), in.progressing(), degraded, in.upgradeable(degraded)}
+	conditions = []operatorcr.Condition{in.available(), in.progressing(), in.kept(degraded), in.kept(in.upgradeable(degraded))}
 	for i := range conditions {
 		conditions[i].Settle(in.Previous, in.Now)
 	}
@@ -140,6 +144,23 @@ func (in *Input) degraded(problems []bad) (c operatorcr.Condition, again time.Ti
 	slices.Sort(reasons)
 	c.Reason, c.Message = strings.Join(slices.Compact(reasons), "::"), strings.Join(messages, "\n")
 	return c, time.Time{}
+}
+
+// severity is that of the statuses of Degraded and Upgradeable.
+var severity = map[string]map[string]int{
+	Degraded:    {operatorcr.Unknown: 1, operatorcr.True: 2},
+	Upgradeable: {operatorcr.False: 1},
+}
+
+// kept is the condition of an earlier process, if it is more severe: what it was about may be
+// a roll-up that this process has not evaluated yet.
+func (in *Input) kept(c operatorcr.Condition) operatorcr.Condition {
+	was, of := in.Previous[c.Type], severity[c.Type]
+	if of[was.Status] > of[c.Status] && was.LastTransitionTime.Before(in.Began) &&
+		slices.ContainsFunc(in.Targets, func(t Target) bool { return t.Unevaluated }) {
+		return was
+	}
+	return c
 }
 
 func (in *Input) available() operatorcr.Condition {

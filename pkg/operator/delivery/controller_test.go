@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"slices"
 	"strconv"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -49,7 +52,7 @@ func (r *requests) client(recorded *State) *dynamicfake.FakeDynamicClient {
 		resource.GVR(): "KubeAPIServerList", source.Pods: "PodList", source.Secrets: "SecretList", source.ConfigMaps: "ConfigMapList",
 		source.ServiceAccounts: "ServiceAccountList", source.Namespaces: "NamespaceList", source.DaemonSets: "DaemonSetList",
 		source.Roles: "RoleList", source.ClusterRoles: "ClusterRoleList", source.ClusterBindings: "ClusterRoleBindingList",
-		source.Policies: "ValidatingAdmissionPolicyList", source.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
+		source.Nodes: "NodeList", source.Policies: "ValidatingAdmissionPolicyList", source.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
 	}
 	object := func(apiVersion, kind, name string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name, "uid": name, "resourceVersion": "1"}}}
@@ -103,6 +106,11 @@ func runController(t *testing.T, configuration string, recorded *State) (all, ev
 	return r.all, events
 }
 
+// nodeRollup needs a Node, too.
+type nodeRollup struct{ noRollup }
+
+func (nodeRollup) Set(p Published) { p.Sources.Nodes(map[string]bool{"a": true}) }
+
 // run runs a controller for ten minutes, and returns the Events it recorded.
 func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, configuration string) (events []string) {
 	t.Helper()
@@ -117,7 +125,7 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 			Client: client, CA: func() ([]byte, error) { return []byte("CA"), nil },
 			TLS:       func() (tlsprofile.Settings, string, bool) { return tlsprofile.Settings{}, "", true },
 			Namespace: "kms-health", OpenShift: &openShift, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now,
-			Rollup: noRollup{}, Changed: func() {}, Event: func(_, _, reason, _ string) {
+			Rollup: nodeRollup{}, Changed: func() {}, Event: func(_, _, reason, _ string) {
 				mu.Lock()
 				defer mu.Unlock()
 				events = append(events, reason)
@@ -173,6 +181,31 @@ func TestMissingPolicyIsReported(t *testing.T) {
 		return strings.Contains(request, "ValidatingAdmissionPolicy kms-health-reporter does not exist: apply the manifests")
 	}) {
 		t.Errorf("%v", all)
+	}
+}
+
+// Without them no roll-up is evaluated, and nothing else reports that.
+func TestSourcesOfTheRollupThatAreForbiddenAreReported(t *testing.T) {
+	for what, forbidden := range map[string]clienttesting.Action{
+		"Nodes":                            clienttesting.NewListAction(source.Nodes, schema.GroupVersionKind{}, "", metav1.ListOptions{}),
+		"the pods of namespace kms-health": clienttesting.NewListAction(source.Pods, schema.GroupVersionKind{}, "kms-health", metav1.ListOptions{}),
+	} {
+		for name, configuration := range map[string]string{"it delivers": withPlugin, "Unmanaged": "managementState: Unmanaged\n" + withPlugin, "the namespace does not exist": strings.Replace(withPlugin, "namespace: ns", "namespace: other", 1)} {
+			r := &requests{}
+			client := r.client(nil)
+			client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				if a.GetResource() == forbidden.GetResource() && a.GetNamespace() == forbidden.GetNamespace() {
+					return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no right"))
+				}
+				return false, nil, nil
+			})
+			events := r.run(t, client, configuration)
+			if !slices.ContainsFunc(r.all, func(request string) bool {
+				return strings.Contains(request, "SourceUnreadable") && strings.Contains(request, what+" cannot be read")
+			}) {
+				t.Errorf("%s, %s: Events %q, requests %q", what, name, events, r.all)
+			}
+		}
 	}
 }
 

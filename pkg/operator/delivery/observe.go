@@ -55,11 +55,36 @@ const starting = 10 * time.Second
 // longer read. While a read fails for another reason, the last known state is used.
 func refused(sources map[string]readable) (all []Problem) {
 	for _, what := range slices.Sorted(maps.Keys(sources)) {
-		if err := sources[what].Err(); err != nil && sources[what].FailedFor() > starting && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) {
+		if err := sources[what].Err(); err != nil && sources[what].FailedFor() > starting && denied(err) {
 			all = append(all, Problem{SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
 		}
 	}
 	return all
+}
+
+func denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+
+// observeRollup adds why the roll-up cannot read what it alone needs. A Node is first read
+// whenever there is a new one, also by an API server that is starting.
+func (c *Controller) observeRollup(s *Snapshot, t *source.Target) {
+	add := func(what string, from readable) bool {
+		err, failedFor := from.Err(), from.FailedFor()
+		switch {
+		case err == nil || from.Known() && !denied(err):
+			return false
+		case failedFor <= starting:
+			c.queue.AddAfter(s.Target.Name, starting-failedFor+time.Second)
+			return false
+		}
+		s.RollupProblems = append(s.RollupProblems, Problem{SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
+		return true
+	}
+	add("the pods of namespace "+c.Namespace, c.cluster.OwnPods)
+	for _, from := range t.NodeSources() {
+		if add("Nodes", from) {
+			return // of the others it is the same
+		}
+	}
 }
 
 // observe builds the Snapshot of a target. The Problem is that of a source without which
@@ -100,6 +125,7 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	}
 	s.Resource = t.Destination() // again: it may be known only now
 	s.SourceProblems = refused(needed)
+	c.observeRollup(s, t)
 	c.observeOwn(s, t)
 	if s.NamespaceMissing {
 		s.Pods = []*corev1.Pod{}

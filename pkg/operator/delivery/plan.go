@@ -113,6 +113,7 @@ func Make(s *Snapshot) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.addRollupProblems()
 	p.plan.State, p.plan.SetsKnown = p.state, s.setsKnown()
 	if s.Encryption != nil {
 		p.plan.Pending = s.Encryption.Pending
@@ -143,6 +144,18 @@ func (p *planner) record() {
 		}
 	}
 	p.problems = append(p.problems, p.SourceProblems...)
+}
+
+// addRollupProblems reports them in every phase in which there is a roll-up.
+func (p *planner) addRollupProblems() {
+	if len(p.RollupProblems) == 0 || p.plan.Off {
+		return
+	}
+	all := slices.Clone(p.RollupProblems)
+	if p.plan.Status.Reason.NeedsAction() {
+		all = append(all, Problem(p.plan.Status))
+	}
+	p.plan.Status = worst(all)
 }
 
 func (p *planner) problem(reason Reason, message string) {

@@ -40,6 +40,8 @@ type Snapshot struct {
 	TLSProblem, CAProblem string
 	// SourceProblems are why sources of the target cannot be read.
 	SourceProblems []Problem
+	// RollupProblems are why the roll-up cannot read what it needs beside those.
+	RollupProblems []Problem
 
 	// ReportsLeft means that reports and roll-ups of the target are still to be removed
 	// from its operator resource.

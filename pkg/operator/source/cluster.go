@@ -77,7 +77,8 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 		c.Infrastructure = New(o.Client, c.server, Selection{Resource: Infrastructures, Name: ClusterName}, internalServer, Wake[string]{Do: o.WakeDelivery})
 		c.group.start(c.Infrastructure)
 	}
-	c.nodes = nodes{wake: o.WakeRollup, wanted: map[*Target]map[string]bool{}, byName: map[string]followed{}}
+	unchanged := func(Node, Node) bool { return false } // the delivery needs no Node, but whether they can be read
+	c.nodes = nodes{wakes: []Wake[Node]{{Do: o.WakeRollup}, {Do: o.WakeDelivery, If: unchanged}}, wanted: map[*Target]map[string]bool{}, byName: map[string]followed{}}
 	return c
 }
 

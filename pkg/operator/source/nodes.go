@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 )
 
@@ -12,7 +13,7 @@ const manyNodes = 16
 
 // nodes are followed as far as targets need them.
 type nodes struct {
-	wake func()
+	wakes []Wake[Node]
 
 	mu     sync.Mutex
 	wanted map[*Target]map[string]bool // names
@@ -49,6 +50,19 @@ func (s *Target) Nodes(names map[string]bool) (found map[string]Node, known bool
 	return found, known
 }
 
+// NodeSources are the sources of the Nodes that the target needs, in the order of their names.
+func (s *Target) NodeSources() (all []*Source[Node]) {
+	n := &s.Cluster.nodes
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(n.byName)) {
+		if name == "" && len(n.wanted[s]) > 0 || n.wanted[s][name] {
+			all = append(all, n.byName[name].Source)
+		}
+	}
+	return all
+}
+
 // releaseNodes ends what only a target that has ended needed.
 func (s *Target) releaseNodes() {
 	n := &s.Cluster.nodes
@@ -75,7 +89,7 @@ func (c *Cluster) followNodes() {
 	}
 	for name := range names {
 		if _, ok := c.nodes.byName[name]; !ok {
-			s := New(c.client, c.server, Selection{Resource: Nodes, Name: name}, readNode, Wake[Node]{Do: c.nodes.wake})
+			s := New(c.client, c.server, Selection{Resource: Nodes, Name: name}, readNode, c.nodes.wakes...)
 			c.nodes.byName[name] = followed{s, c.group.start(s)}
 		}
 	}

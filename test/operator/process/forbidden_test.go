@@ -53,6 +53,7 @@ func TestWhatIsForbiddenIsReported(t *testing.T) {
 		"to see the Deployment":        {[]string{"list", "watch"}, "deployments", false},
 		"to see the namespace":         {[]string{"list", "watch"}, "namespaces", false},
 		"to see the pods":              {[]string{"list", "watch"}, "pods", false},
+		"to see the nodes":             {[]string{"list", "watch"}, "nodes", false},
 		"to see the operator resource": {[]string{"list", "watch"}, target.Resource, true},
 		"to write a ServiceAccount":    {[]string{"create", "patch"}, "serviceaccounts", false},
 		"to patch the Deployment":      {[]string{"patch"}, "deployments", false},
