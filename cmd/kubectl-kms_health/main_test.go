@@ -3,11 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
+	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
+	sigsyaml "sigs.k8s.io/yaml"
 )
 
 // taken is when the files of testdata were taken.
@@ -129,6 +135,39 @@ func TestErrorsDoNotControlTheTerminal(t *testing.T) {
 	for _, args := range [][]string{{"\x1b[2J"}, {"status", "--\x1b[2J"}, {"status", "--node=\x1b[2J", "--from-file=testdata/healthy.yaml"}, {"status", "--from-file=\x1b[2J"}} {
 		if code, _, stderr := (command{}).run(t, args...); code != exitFailed || strings.Contains(stderr, "\x1b") || !strings.Contains(stderr, "[2J") {
 			t.Errorf("%q: %d, %q", args, code, stderr)
+		}
+	}
+}
+
+// Every writer of a status can choose its text; JSON and YAML leave some of what controls a
+// terminal as it is.
+func TestJSONAndYAMLDoNotControlTheTerminal(t *testing.T) {
+	const hostile = "a\x1b[2J\x7f\u009b2J\u2028\u202e\u200b\U000e0001é\U0001f600\ttrue: \"b\"\n# c"
+	c := newInstallation(t, "healthy.yaml")
+	setCondition(t, c.find(t, "KubeAPIServer", ""), "KMSPluginsDegraded", "True", hostile, hostile)
+	setCondition(t, c.find(t, "KubeAPIServer", ""), "KMSHealthObserved", "True", "AsExpected", "one\ntwo")
+	flags := c.serve(t)
+	for _, args := range [][]string{{"status"}, {"explain", "master-0"}, {"doctor"}} {
+		var values []any
+		for form, unmarshal := range map[string]func([]byte, any) error{
+			"json": json.Unmarshal,
+			"yaml": func(raw []byte, into any) error { return sigsyaml.UnmarshalStrict(raw, into) },
+		} {
+			_, stdout, stderr := command{}.run(t, slices.Concat(args, flags, []string{"-o", form})...)
+			if at := strings.IndexFunc(stdout, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); at >= 0 {
+				t.Errorf("%s %s: %q", args[0], form, stdout[at:min(len(stdout), at+50)])
+			}
+			var v any
+			if err := unmarshal([]byte(stdout), &v); err != nil || !strings.Contains(fmt.Sprint(v), hostile[:len(hostile)-4]) {
+				t.Errorf("%s %s: %v, %q, %s", args[0], form, err, stdout, stderr)
+			}
+			if form == "yaml" && args[0] == "status" && !strings.Contains(stdout, "message: |-\n      one\n      two\n") {
+				t.Errorf("a text of several lines is not readable: %s", stdout)
+			}
+			values = append(values, v)
+		}
+		if diff := cmp.Diff(values[0], values[1]); diff != "" {
+			t.Errorf("%s: %s", args[0], diff)
 		}
 	}
 }

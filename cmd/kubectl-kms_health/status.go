@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
@@ -118,22 +115,15 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// encode writes v in a readable form.
+// encode writes v in a form.
 func encode(w io.Writer, form string, v any) error {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(v); err != nil {
+	raw, err := show.JSON(v)
+	if err == nil && form == "yaml" {
+		raw, err = show.YAML(raw)
+	}
+	if err != nil {
 		return err
 	}
-	raw := b.Bytes()
-	if form == "yaml" {
-		var err error
-		if raw, err = yaml.JSONToYAML(raw); err != nil {
-			return err
-		}
-	}
-	_, err := w.Write(raw)
+	_, err = w.Write(raw)
 	return err
 }

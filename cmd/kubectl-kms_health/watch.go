@@ -232,7 +232,7 @@ func (w *watcher) screen(s *view.Status) string {
 	if w.terminal != nil { // where the next screen overwrites what was printed
 		for _, p := range w.problems {
 			first, _, _ := strings.Cut(p.Error(), "\n")
-			head += ", as last read: " + first
+			head += ", as last read: " + show.Lines(first)
 			break
 		}
 	}

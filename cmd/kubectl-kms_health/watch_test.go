@@ -139,6 +139,24 @@ func TestATerminalIsRedrawnEachTime(t *testing.T) {
 	}
 }
 
+// kube-apiserver quotes what a plugin answers.
+func TestAProblemDoesNotControlTheTerminal(t *testing.T) {
+	c := withoutOperatorResources(t)
+	c.failing, c.message = map[string]int{"kubeapiservers": 500}, "rpc error: \x1b[2J\u009b\u202e"
+	o := &options{kubeconfig: c.serve(t)[1], timeout: time.Minute, environment: environment{clock: clocktesting.NewFakeClock(taken)}}
+	cluster, err := o.cluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, problems := cluster.Read(t.Context(), []string{"kubeapiservers"})
+	w := newWatched(func() int { return 200 })
+	clean := w.receive(t, w.update(t, health.Healthy, "k"))
+	out := w.receive(t, source.Update{Problem: unreachable(problems)})
+	if !strings.Contains(out, "rpc error: ") || strings.Count(out, "\x1b") != strings.Count(clean, "\x1b") || strings.ContainsAny(out, "\u009b\u202e") {
+		t.Errorf("%q", out)
+	}
+}
+
 // problem is that of an unreachable API server.
 func problem(t *testing.T, targets []string) *source.Problem {
 	t.Helper()

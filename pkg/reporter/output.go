@@ -8,11 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"unicode/utf16"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/health"
 )
 
 // output writes messages to the destination of --output. It holds one message, the
@@ -36,22 +36,8 @@ func newOutput(stdout io.Writer, path, config string, failures prometheus.Counte
 	return o
 }
 
-// Line returns a message, which is minified JSON, as a line that is safe to print to a
-// terminal: the same JSON, with each character that cannot be printed as \u and four
-// hexadecimal digits. JSON itself leaves DEL, C1 and bidirectional controls as they are.
-func Line(message string) []byte {
-	line := make([]byte, 0, len(message)+1)
-	for _, r := range message {
-		if strconv.IsPrint(r) {
-			line = append(line, string(r)...)
-			continue
-		}
-		for _, unit := range utf16.AppendRune(nil, r) {
-			line = fmt.Appendf(line, `\u%04x`, unit)
-		}
-	}
-	return append(line, '\n')
-}
+// Line returns a message as a line that is safe to print to a terminal.
+func Line(message string) []byte { return append(health.Printable(message), '\n') }
 
 // offer replaces what was not written yet. Only the loop calls it.
 func (o *output) offer(message string) {
