@@ -66,6 +66,25 @@ func TestWhatOnlyTheOperatorKnowsIsReported(t *testing.T) {
 	}
 }
 
+func TestSkewedReportsAreNotNoReports(t *testing.T) {
+	for name, tt := range map[string]struct {
+		reports []string
+		status  Status
+		want    string
+	}{
+		"all skewed": {[]string{`KMSHealthReporter_a True AsExpected [{"keyID":"2","kekID":"k","status":"healthy","lastChecked":"2026-05-08T13:34:50Z"}]`}, Unknown, "the age of every report is not known, see Clocks"},
+		"some skewed": {[]string{`KMSHealthReporter_a True AsExpected [{"keyID":"2","kekID":"k","status":"healthy","lastChecked":"2026-05-08T13:34:50Z"}]`,
+			`KMSHealthReporter_b True AsExpected [{"keyID":"2","kekID":"k","status":"healthy","lastChecked":"2026-05-08T12:34:50Z"}]`}, OK, "1 plugin on 1 node, all healthy by fresh reports"},
+		"none": {[]string{"KMSPluginsDegraded False AsExpected m"}, OK, "no plugin is reported, as the operator expects"},
+	} {
+		d := Evaluate(&Snapshot{Now: now, Targets: []view.Target{resource("authentications", tt.reports...)}})
+		at := slices.IndexFunc(d.Findings, func(f Finding) bool { return f.Check == Reports })
+		if f := d.Findings[at]; f.Status != tt.status || f.Found != tt.want {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 // Whatever objects have, there is a result, with each check in its order, and it says no
 // more is OK than without them.
 func TestMalformedObjectsAreEvaluated(t *testing.T) {

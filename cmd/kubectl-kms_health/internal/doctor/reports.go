@@ -32,7 +32,7 @@ func (e *evaluation) reports() (all []Finding) {
 			found = t.rolledUp()
 		}
 		if len(found) == 0 {
-			found = []Finding{t.finding(Reports, OK, "", t.healthy())}
+			found = []Finding{t.healthy()}
 		}
 		all = append(all, found...)
 	}
@@ -119,19 +119,25 @@ func (t *target) rolledUp() (all []Finding) {
 	return nil
 }
 
-func (t *target) healthy() string {
-	n := 0
+// healthy is the finding if no plugin is known to be unhealthy.
+func (t *target) healthy() Finding {
+	n, skewed := 0, false
 	var names []string
 	for _, p := range t.status.Plugins {
 		if p.State == rollup.Healthy {
 			n++
 			names = append(names, p.Node)
 		}
+		skewed = skewed || p.State == rollup.Skewed
 	}
-	if n == 0 {
-		return "no plugin is reported, as the operator expects"
+	switch {
+	case n > 0:
+		return t.finding(Reports, OK, "", fmt.Sprintf("%s on %s, all healthy by fresh reports", plural(n, "plugin", "plugins"), plural(len(slices.Compact(names)), "node", "nodes")))
+	case skewed:
+		return t.finding(Reports, Unknown, "ClockSkew", "the age of every report is not known, see Clocks")
+	default:
+		return t.finding(Reports, OK, "", "no plugin is reported, as the operator expects")
 	}
-	return fmt.Sprintf("%s on %s, all healthy by fresh reports", plural(n, "plugin", "plugins"), plural(len(slices.Compact(names)), "node", "nodes"))
 }
 
 // ahead is how far a report may be from the future: the API server's clock is known to 5
