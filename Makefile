@@ -67,8 +67,10 @@ ETCD_VERSION := $(call cluster_version,go.etcd.io/etcd/server/v3)
 CLUSTER := .tools/cluster-$(KUBERNETES_VERSION)-$(ETCD_VERSION)
 
 # Another program of Kubernetes is one more word here, and a `tool` line in test/tools/cluster/go.mod.
-CLUSTER_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
-E2E_PROGRAMS := $(CLUSTER_PROGRAMS) kube-proxy kube-scheduler kubelet sample-apiserver
+# Each goal needs others.
+CLUSTER_PROGRAMS := kubectl \
+	$(if $(filter-out release release-check,$(MAKECMDGOALS)),etcd kube-apiserver kube-controller-manager) \
+	$(if $(filter test-e2e cluster-up,$(MAKECMDGOALS)),kube-proxy kube-scheduler kubelet sample-apiserver)
 
 package_etcd = go.etcd.io/etcd/server/v3
 package_sample-apiserver = k8s.io/sample-apiserver
@@ -113,7 +115,6 @@ image-push: $(CLUSTER)/crane ## Build both images and push them (REGISTRY=regist
 ##@ Releases
 
 .PHONY: release release-check
-release release-check: CLUSTER_PROGRAMS = kubectl
 release: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 release: export RELEASE_BUILD = $(GO_BUILD)
 release: cluster ## Make everything that a release has in bin/release, from a tag (REGISTRY=registry.example.com/me; DIRTY=1: with local changes)
@@ -167,8 +168,6 @@ SOAK ?= $(if $(SHORT),2m,10m)
 # More flags of these tests themselves, such as E2E_FLAGS='-cuts-seed 7'.
 E2E_FLAGS ?=
 E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/... -soak $(SOAK) $(E2E_FLAGS)
-
-test-e2e cluster-up: CLUSTER_PROGRAMS = $(E2E_PROGRAMS)
 
 .PHONY: test-e2e
 test-e2e: e2e-ready bin/testsum cluster $(CLUSTER)/crane ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)

@@ -156,7 +156,8 @@ func (o *Operator) observe() (in clusteroperator.Input, related []clusteroperato
 		unknown = unknown || status == (delivery.Status{}) || !judged && !status.Reason.NeedsAction()
 		in.Targets = append(in.Targets, clusteroperator.Target{
 			Name: t.Name, Delivery: status, Result: verdict.Result,
-			Unevaluated: !judged && status.Reason != delivery.TargetNamespaceMissing, // there is nothing to evaluate
+			// While a target without reports is Unmanaged, its plugins may never be read.
+			Unevaluated: !judged && status.Reason != delivery.TargetNamespaceMissing && status.Reason != delivery.Unmanaged,
 		})
 	}
 	in.Configured = o.config.Load() != nil

@@ -135,12 +135,12 @@ func (r *Reporter) tripInterval() time.Duration {
 	return r.config.Probe.Checks.RoundTrip.Interval.Duration
 }
 
-// noteNotProbed logs when the reporter begins to lack resources for probing, and when
-// it has them again.
+// noteNotProbed logs when the reporter itself becomes unable to probe, since it lacks
+// resources or does not run, and when it is able to again.
 func (r *Reporter) noteNotProbed(p *plugin, why string) {
 	switch {
 	case why != "" && p.notProbed == "":
-		klog.ErrorS(nil, "Failed to probe: the reporter itself lacks resources; the last result is kept and becomes stale", "keyID", p.keyID, "socket", p.address, "why", why)
+		klog.ErrorS(nil, "Failed to probe because of the reporter itself; the last result is kept and becomes stale", "keyID", p.keyID, "socket", p.address, "why", why)
 	case why == "" && p.notProbed != "":
 		klog.InfoS("Probing works again", "keyID", p.keyID, "socket", p.address)
 	}

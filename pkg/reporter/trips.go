@@ -23,11 +23,13 @@ type trips struct {
 	kekID      string    // the KEK ID at the last one
 	connection int
 	unhealthy  bool
+	again      bool // the last one was not made, since the reporter did not run
 }
 
 // due reports whether to make a round trip after a probe's result: the first one, one each
-// interval, one when the plugin became unhealthy, was restarted or reported another key,
-// and one each tripGap while it is unhealthy. The plugin must have answered.
+// interval, one when the plugin became unhealthy, was restarted or reported another key, or
+// when the reporter did not run during the last, and one each tripGap while it is unhealthy.
+// The plugin must have answered.
 func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	switch {
 	case every == 0 || t.busy || !r.Answered:
@@ -36,7 +38,7 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 		return true
 	}
 	unhealthy := r.Status != health.Healthy
-	changed := r.KEKID != t.kekID && r.KEKID != "" || r.Connection != t.connection || unhealthy && !t.unhealthy
+	changed := t.again || r.KEKID != t.kekID && r.KEKID != "" || r.Connection != t.connection || unhealthy && !t.unhealthy
 	failed := t.last.Made && t.last.Status != health.Healthy
 	return changed && now.Sub(t.changedAt) >= tripGap || (unhealthy || failed) && now.Sub(t.at) >= tripGap
 }
@@ -51,13 +53,13 @@ func (t *trips) begin(now time.Time, every time.Duration, r probe.Result) {
 	if now.Before(t.next(every)) {
 		t.changedAt = now
 	}
-	t.busy, t.at, t.stretch = true, now, float64(jitter(every))/float64(every)
+	t.busy, t.again, t.at, t.stretch = true, false, now, float64(jitter(every))/float64(every)
 	t.kekID, t.connection, t.unhealthy = r.KEKID, r.Connection, r.Status != health.Healthy
 }
 
 // end stores the outcome. A round trip that was not made keeps the previous verdict.
 func (t *trips) end(now probe.Trip) {
-	t.busy = false
+	t.busy, t.again = false, now.Stalled
 	if now.Made && !t.void {
 		t.last = now
 	}

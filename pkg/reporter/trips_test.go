@@ -61,6 +61,35 @@ func TestRoundTripsAreDueByTheirIntervalAndByChanges(t *testing.T) {
 	}
 }
 
+// One during which the reporter did not run says nothing: it is made again soon, not after the
+// interval, which may be a day. While that repeats itself, once a minute.
+func TestRoundTripDuringWhichTheReporterDidNotRunIsMadeAgain(t *testing.T) {
+	const every = 24 * time.Hour
+	ok := answeredAs(health.Healthy, "k", 1)
+	var h trips
+	h.begin(tripNoon, every, ok)
+	h.end(probe.Trip{Stalled: true})
+	for _, tt := range []struct {
+		after time.Duration
+		want  bool
+		trip  probe.Trip
+	}{
+		{30 * time.Second, true, probe.Trip{Stalled: true}},
+		{time.Minute, false, probe.Trip{}},
+		{90 * time.Second, true, probe.Trip{Made: true, Status: health.Healthy}},
+		{time.Hour, false, probe.Trip{}},
+	} {
+		now := tripNoon.Add(tt.after)
+		if got := h.due(now, every, ok); got != tt.want {
+			t.Fatalf("after %s: due is %t", tt.after, got)
+		}
+		if tt.want {
+			h.begin(now, every, ok)
+			h.end(tt.trip)
+		}
+	}
+}
+
 // An unhealthy plugin gets one round trip a minute, however often it is probed and
 // whichever check found it unhealthy.
 func TestUnhealthyPluginIsTriedOnceAMinute(t *testing.T) {

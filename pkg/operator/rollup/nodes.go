@@ -253,7 +253,7 @@ func apiServer(pod *corev1.Pod, configured string) string {
 
 // quiet is until when missing reports of a pod's node are excused, since its API server or
 // one of its plugins started or ended; and whether the API server exited normally.
-// Other containers of the pod may restart as often as they will.
+// A restart of another container of the pod excuses nothing.
 func quiet(pod *corev1.Pod, container string, isPlugin func(container string) bool) (until time.Time, leaving bool) {
 	last := began(pod)
 	container = apiServer(pod, container)

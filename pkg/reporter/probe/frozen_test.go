@@ -44,7 +44,7 @@ func probeByCommand(address string) {
 
 func TestReporterThatDidNotRunDoesNotBlameThePlugin(t *testing.T) {
 	const (
-		notMade   = "{Made:false "
+		notMade   = "{Made:false Stalled:true "
 		notProbed = "NotProbed:the reporter itself did not run for a time: "
 	)
 	for name, tt := range map[string]struct {

@@ -31,8 +31,9 @@ const (
 type Trip struct {
 	// Made is false when no verdict is possible: without a connection, or when it was
 	// lost meanwhile; when the reporter itself did not run; or for a Read plugin that has
-	// encrypted nothing. Nothing else is set then.
-	Made bool
+	// encrypted nothing. Nothing else is set then but Stalled: that the reporter did not run.
+	Made    bool
+	Stalled bool
 	// Status, Reason and Detail are the verdict, as in the contract.
 	Status health.Status
 	Reason health.Reason
@@ -107,7 +108,7 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	kms := kmsapi.NewKeyManagementServiceClient(conn)
 	made, v := p.roundTrip(withTimeout(ctx, s.Timeout), kms, s.Writes, keyID)
 	if v != nil && v.stalled {
-		return Trip{}
+		return Trip{Stalled: true}
 	}
 	if v != nil && v.lost && (connection != p.connections.Load() || !dialer.connected() || dialer.failure() != nil) {
 		return Trip{} // the connection was lost or closed during it, which the next probe reports
