@@ -146,7 +146,7 @@ var broken = map[string]struct {
 	code    int
 	problem string
 }{
-	"an error":  {500, "cannot be reached: decrypting failed"},
+	"an error":  {500, "failed to list kmshealths of kmshealth.openshift.io: decrypting failed"},
 	"no answer": {0, "cannot be reached: no answer within 500ms"},
 	"no right":  {403, "no right to list kmshealths of kmshealth.openshift.io"},
 }

@@ -74,6 +74,10 @@ func (c *Cluster) explain(targets []string, verb string, err error) *Problem {
 			err = wrapped.Err
 		}
 		p.Unreachable = true
+		if apierrors.IsInternalError(err) {
+			p.text = fmt.Sprintf("%s failed to %s %s: %v\nIt cannot read what a KMS plugin that fails has encrypted; its log has more", c, verb, objects, err)
+			break
+		}
 		p.text = fmt.Sprintf("%s cannot be reached: %v\nCheck that it runs, and that it is the right one (--context); --from-file reads files instead", c, err)
 	}
 	return p
