@@ -61,7 +61,7 @@ func TestRoundTripsAreDueByTheirIntervalAndByChanges(t *testing.T) {
 	}
 }
 
-// One during which the reporter did not run says nothing: it is made again soon, not after the
+// One during which the reporter did not run has no result: it is made again soon, not after the
 // interval, which may be a day. While that repeats itself, once a minute.
 func TestRoundTripDuringWhichTheReporterDidNotRunIsMadeAgain(t *testing.T) {
 	const every = 24 * time.Hour
