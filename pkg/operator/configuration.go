@@ -79,7 +79,7 @@ func (o *Operator) announce(why string) {
 	o.tell("configuration", corev1.EventTypeWarning, "ConfigurationInvalid", "rejected, "+o.inForce()+": "+why)
 }
 
-// inForce says which configuration is, after one was rejected.
+// inForce describes the configuration that is used after one was rejected.
 func (o *Operator) inForce() string {
 	if o.config.Load() == nil {
 		return "none is in force"

@@ -60,7 +60,7 @@ func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
 }
 
 // On a cluster without ClusterOperators nothing else shows it. A replica that waits for the
-// Lease has the same file, and says nothing until it runs.
+// Lease has the same file, and reports nothing until it runs.
 func TestARejectedConfigurationIsAnEventOfTheReplicaThatRuns(t *testing.T) {
 	client, err := dynamic.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"}) // nobody answers
 	if err != nil {

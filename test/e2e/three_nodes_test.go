@@ -502,7 +502,7 @@ func (h *scenario) lastReport(n *cluster.Node, before time.Time) (last time.Time
 }
 
 // atMost fails the test when something took longer than it may.
-// atOnce bounds what waits for no interval. The benchmark says how long it takes; on a busy
+// atOnce bounds what waits for no interval. The benchmark measures how long it takes; on a busy
 // machine that is more.
 const atOnce = interval / 2
 

@@ -40,7 +40,7 @@ func base(server apiservers.Server, namespace string, secrets string, more ...st
 	}, more...)
 }
 
-// How a pod's line says that it has its file.
+// How a pod's line shows that it has its file.
 const fromAnnotation, fromConfigMap = ", Annotation: ", ", ConfigMap: "
 
 // configMap is the line of the ConfigMap with a file, as 1W+2R every 30s.

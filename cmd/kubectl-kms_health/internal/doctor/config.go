@@ -211,7 +211,7 @@ func (c *comparison) compare(pod *unstructured.Unstructured, files []file) {
 	}
 	var keys []string
 	for _, p := range c.status.Plugins {
-		// What is old, or of another's reporter, says nothing about this pod.
+		// What is old, or of another's reporter, is not about this pod.
 		if p.Node != node || p.LastChecked == nil || p.State != "healthy" && !p.State.Unhealthy() || p.Ours != nil && !*p.Ours {
 			continue
 		}

@@ -85,8 +85,8 @@ func TestSkewedReportsAreNotNoReports(t *testing.T) {
 	}
 }
 
-// Whatever objects have, there is a result, with each check in its order, and it says no
-// more is OK than without them.
+// Whatever objects have, there is a result, with each check in its order, and no
+// more of them are OK than without these objects.
 func TestMalformedObjectsAreEvaluated(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	values := []any{nil, "", "text", int64(-1), 1.5, true, []any{}, []any{nil, "x", map[string]any{}}, map[string]any{}, map[string]any{"containers": "x", "name": int64(3)}, strings.Repeat("x", 5000), "\x1b[2J\u202e\n\xff"}
