@@ -38,6 +38,7 @@ type reporter struct {
 	node    string
 	plugin  *kmsplugin.Plugin
 	process *exec.Cmd
+	log     string // its file
 	ended   chan error
 }
 
@@ -95,7 +96,7 @@ destination: {resource: %s, kubeconfig: %s}
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.process.Stdout, r.process.Stderr = log, log
+		r.process.Stdout, r.process.Stderr, r.log = log, log, log.Name()
 		if err := r.process.Start(); err != nil {
 			t.Fatal(err)
 		}
