@@ -78,7 +78,7 @@ func (a *Agreement) contradict(others []Writer) {
 			continue
 		}
 		n := NodeAgreement{Node: o.Node, First: o.WriteKey, Answer: OtherKey}
-		at, is := slices.BinarySearchFunc(a.Nodes, o.Node, func(n NodeAgreement, name string) int { return strings.Compare(n.Node, name) })
+		at, is := a.find(o.Node)
 		if is {
 			a.Nodes[at] = n
 		} else {
@@ -86,6 +86,11 @@ func (a *Agreement) contradict(others []Writer) {
 		}
 		a.Agreed, a.KEKID = false, ""
 	}
+}
+
+// find is the place of a node, and whether it is there.
+func (a *Agreement) find(node string) (at int, is bool) {
+	return slices.BinarySearchFunc(a.Nodes, node, func(n NodeAgreement, name string) int { return strings.Compare(n.Node, name) })
 }
 
 func (a *Agreement) answer(rows []Row, nodes []Node, now time.Time) {
@@ -110,7 +115,7 @@ func (a *Agreement) answer(rows []Row, nodes []Node, now time.Time) {
 	}
 	among := health.KeyAgreement(entries, writers, a.KeyID, now)
 	for _, one := range among.Nodes {
-		at, _ := slices.BinarySearchFunc(a.Nodes, one.Node, func(n NodeAgreement, name string) int { return strings.Compare(n.Node, name) })
+		at, _ := a.find(one.Node)
 		a.Nodes[at].Answer, a.Nodes[at].KEKID = one.Answer, one.KEKID
 	}
 	if among.Agreed && len(writers) == len(a.Nodes) {

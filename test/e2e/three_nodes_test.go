@@ -501,11 +501,11 @@ func (h *scenario) lastReport(n *cluster.Node, before time.Time) (last time.Time
 	return last
 }
 
-// atMost fails the test when something took longer than it may.
 // atOnce bounds what waits for no interval. The benchmark measures how long it takes; on a busy
 // machine that is more.
 const atOnce = interval / 2
 
+// atMost fails the test when something took longer than it may.
 func atMost(h *scenario, what string, took, bound time.Duration) {
 	h.t.Helper()
 	if took > bound {

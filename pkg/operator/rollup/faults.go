@@ -49,10 +49,12 @@ func (b *beside) pluginContainers() (names []string, known bool) {
 	return names, true
 }
 
-// isPlugin reports whether a container is a plugin's: while that is not known, any may be.
-func (b *beside) isPlugin(container string) bool {
+// isPlugin recognizes a plugin's container by its name: while that is not known, any may be one.
+func (b *beside) isPlugin() func(container string) bool {
 	names, known := b.pluginContainers()
-	return slices.Contains(names, container) || !known && !isReporter(container)
+	return func(container string) bool {
+		return slices.Contains(names, container) || !known && !isReporter(container)
+	}
 }
 
 func isReporter(container string) bool {

@@ -220,7 +220,7 @@ func expect(t *delivery.Published, namespace string, pods, reporters map[string]
 			}
 		}
 		v := beside{tool: t.Tool, pod: pod, container: t.Container, plugins: plugins, reporter: reporters[name], namespace: namespace}
-		n.QuietUntil, n.Leaving = quiet(pod, t.Container, v.isPlugin)
+		n.QuietUntil, n.Leaving = quiet(pod, t.Container, v.isPlugin())
 		n.Faults, n.Look = v.faults(now), v.look()
 		expected = append(expected, n)
 	}
