@@ -293,7 +293,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	// A removal applies to what was read, so it comes before the write.
 	var cleaned error
 	if !t.Unmanaged {
-		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Reports: resource.Reports, Nodes: o.nodes, Made: o.created})
+		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Nodes: o.nodes, Made: o.created})
 	}
 	s.finish(errors.Join(cleaned, s.write(ctx, standing, v.Result)))
 	return v, true
@@ -310,7 +310,7 @@ func (s *syncing) takeOff(ctx context.Context, resource *operatorcr.Status) (v V
 	}
 	var cleaned error
 	if s.target.Clean {
-		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Reports: resource.Reports, Off: true})
+		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Off: true})
 	}
 	s.finish(errors.Join(cleaned, s.write(ctx, standing, none)))
 	return v

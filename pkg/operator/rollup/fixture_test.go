@@ -64,6 +64,7 @@ type fixture struct {
 	events  []string
 	changes int
 	fails   error                                 // the response to writes
+	removes func() error                          // the response to removals of reports, if set
 	lists   map[schema.GroupVersionResource]error // the response to lists and watches
 	watched apiwatch.Interface                    // the last of the resource
 }
@@ -94,6 +95,17 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 			defer s.mu.Unlock()
 			err := s.lists[a.GetResource()]
 			return err != nil, nil, err
+		})
+		// What was added since the list would be the tracker's own object, which sources change.
+		s.client.PrependWatchReactor("*", func(a clienttesting.Action) (bool, apiwatch.Interface, error) {
+			w, err := s.client.Tracker().Watch(a.GetResource(), a.GetNamespace(), a.(clienttesting.WatchActionImpl).ListOptions)
+			if err != nil {
+				return true, nil, err
+			}
+			return true, apiwatch.Filter(w, func(e apiwatch.Event) (apiwatch.Event, bool) {
+				e.Object = e.Object.DeepCopyObject()
+				return e, true
+			}), nil
 		})
 		s.client.PrependWatchReactor("kubeapiservers", s.watch)
 		for _, name := range []string{"a", "b"} {
@@ -162,6 +174,14 @@ func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, erro
 		w.apply, _, _ = unstructured.NestedSlice(body.Object, "status", "conditions")
 	}
 	s.mu.Lock()
+	removes := s.removes
+	s.mu.Unlock()
+	if removes != nil && w.kind == types.JSONPatchType {
+		if err := removes(); err != nil {
+			return true, nil, err
+		}
+	}
+	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes = append(s.writes, w)
 	if s.fails != nil {
@@ -220,6 +240,13 @@ func (s *fixture) report(nodes ...string) time.Duration {
 // fixture.
 func (s *fixture) show() {
 	s.Helper()
+	s.change()
+	synctest.Wait()
+}
+
+// change changes the resource, without waiting for the watch.
+func (s *fixture) change() {
+	s.Helper()
 	s.version++
 	conditions := slices.Clone(s.shown)
 	managed := []any{}
@@ -242,9 +269,8 @@ func (s *fixture) show() {
 	if s.version == 101 {
 		s.add(cluster, "", o)
 	} else if err := s.client.Tracker().Update(cluster, &unstructured.Unstructured{Object: o}, ""); err != nil {
-		s.Fatal(err)
+		s.Error(err)
 	}
-	synctest.Wait()
 }
 
 // showWritten makes the watch deliver what was applied last.

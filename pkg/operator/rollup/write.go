@@ -1,6 +1,7 @@
 package rollup
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/operator/apply"
@@ -72,14 +74,61 @@ func (r removal) precedes(version string) bool {
 const (
 	// remembered bounds how long the removal of a report is kept in memory.
 	remembered = time.Hour
+	// removalTries bounds how often a removal is made in one sync.
+	removalTries = 5
 	// cleanupManager owns nothing: it only removes.
 	cleanupManager = "kms-health-operator-cleanup"
 )
 
-// clean removes the reports that no reporter will write again.
+// clean removes the reports that no reporter will write again. A JSON patch names a
+// condition by its place in the list, which every other writer may change, several times a
+// second: after a rejection it is made again from the resource as it is now. If it is the
+// same again, it was denied by admission.
 func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *rollup.Cleaning) error {
 	maps.DeleteFunc(s.removed, func(_ operatorcr.Ref, r removal) bool { return in.Now.Sub(r.at) > remembered })
-	in.Removed = map[operatorcr.Ref]bool{}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	client, name := s.Client.Resource(s.resource().GVR()), s.resource().Name
+	var rejected []byte
+	var err error
+	for range removalTries {
+		gone := s.leftovers(resource, in)
+		if len(gone) == 0 {
+			return nil
+		}
+		patch := resource.Removal(gone)
+		if bytes.Equal(patch, rejected) {
+			break
+		}
+		var after *unstructured.Unstructured
+		after, err = client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: cleanupManager}, "status")
+		if err == nil {
+			s.recordRemoved(resource, gone, after.GetResourceVersion(), in.Now)
+			return nil
+		}
+		if apierrors.IsConflict(err) {
+			return nil // it has changed since, and the watch will deliver that
+		}
+		if !apierrors.IsInvalid(err) {
+			break
+		}
+		rejected = patch
+		now, failed := client.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name}) // to get one is no right of the operator's
+		if failed != nil {
+			err = failed
+			break
+		}
+		if len(now.Items) == 0 {
+			return nil // it was deleted
+		}
+		resource = operatorcr.Read(&now.Items[0])
+	}
+	return fmt.Errorf("remove reports of %s/%s: %w", s.target.Resource, name, err)
+}
+
+// leftovers are the reports to remove.
+func (s *syncing) leftovers(resource *operatorcr.Status, in *rollup.Cleaning) []operatorcr.Report {
+	in.Reports, in.Removed = resource.Reports, map[operatorcr.Ref]bool{}
 	for i := range resource.Reports {
 		ref := resource.Reports[i].Ref()
 		// The version after the removal does not contain it, so a later one that does was
@@ -91,26 +140,16 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *ro
 	}
 	gone, again := rollup.Leftovers(in)
 	s.requeue(again)
-	gone = slices.DeleteFunc(gone, func(r operatorcr.Report) bool {
+	return slices.DeleteFunc(gone, func(r operatorcr.Report) bool {
 		was, ok := s.removed[r.Ref()]
 		return ok && !was.precedes(resource.Version) // the watch does not show it yet
 	})
-	if len(gone) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	after, err := s.Client.Resource(s.resource().GVR()).Patch(ctx, s.resource().Name, types.JSONPatchType, resource.Removal(gone),
-		metav1.PatchOptions{FieldManager: cleanupManager}, "status")
-	if apierrors.IsConflict(err) {
-		return nil // it has changed since, and the watch will deliver that
-	}
-	if err != nil { // a 422 may be a change, too, or a denial by admission, which would repeat
-		return fmt.Errorf("remove reports of %s/%s: %w", s.target.Resource, s.resource().Name, err)
-	}
+}
+
+// recordRemoved keeps and reports what was removed. without is the first version without it.
+func (s *syncing) recordRemoved(resource *operatorcr.Status, gone []operatorcr.Report, without string, at time.Time) {
 	for i := range gone {
-		s.removed[gone[i].Ref()] = removal{read: resource.Version, without: after.GetResourceVersion(), at: in.Now}
+		s.removed[gone[i].Ref()] = removal{read: resource.Version, without: without, at: at}
 		s.Event(s.target.Name, corev1.EventTypeNormal, "ReportRemoved", fmt.Sprintf("the report of node %s (%s) on %s/%s, which no reporter writes any more", gone[i].Node, gone[i].Form, s.target.Resource, s.resource().Name))
 	}
-	return nil
 }

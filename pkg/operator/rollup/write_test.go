@@ -1,6 +1,7 @@
 package rollup
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -120,17 +121,50 @@ func TestARemovalOfAChangedReportIsNotAFailure(t *testing.T) {
 	}
 }
 
-// Either the report has changed, or admission denies the removal each time.
+// invalid is the response to a JSON patch whose test fails, and to what admission denies.
+var invalid = apierrors.NewInvalid(cluster.GroupVersion().WithKind("KubeAPIServer").GroupKind(), "cluster", nil)
+
+// Admission denies the removal each time.
 func TestRejectedRemovalIsCountedAndRepeated(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
-		s.failing(apierrors.NewInvalid(cluster.GroupVersion().WithKind("KubeAPIServer").GroupKind(), "cluster", nil))
+		s.failing(invalid)
 		s.report("z")
 		s.show()
 		s.until(30 * time.Second)
 		tried := len(s.removals())
 		if got := testutil.ToFloat64(s.metrics.errors.WithLabelValues("api")); tried < 2 || got != float64(tried) || slices.Contains(s.events, "ReportRemoved") {
 			t.Errorf("%d removals, %v failures are counted, events %q", tried, got, s.events)
+		}
+	})
+}
+
+// Other writers add and move their conditions in the same list, so that the place of the
+// report is another when the patch arrives.
+func TestARemovalThatOthersMoveIsMadeAgainAtOnce(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		moves := 3
+		s.mu.Lock()
+		s.removes = func() error {
+			if moves == 0 {
+				return nil
+			}
+			moves--
+			s.shown = append([]any{map[string]any{"type": fmt.Sprintf("Other%dDegraded", moves), "status": "False"}}, s.shown...)
+			s.change() // the watch does not deliver it before the next patch
+			return invalid
+		}
+		s.mu.Unlock()
+		s.report("z")
+		s.show()
+		s.settled()
+		w := s.wantsRemoved(1, "after three that others moved")
+		if !strings.Contains(w.body, `"/status/conditions/8/type","value":"KMSHealthReporter_z"`) {
+			t.Errorf("removed by %s", w.body)
+		}
+		if got := testutil.ToFloat64(s.metrics.errors.WithLabelValues("api")); got != 0 {
+			t.Errorf("%v failures are counted", got)
 		}
 	})
 }
