@@ -153,7 +153,7 @@ test test-unit test-integration: export GORACE ?= atexit_sleep_ms=100
 
 .PHONY: test
 test: bin/testsum cluster promtool ## Run all tests: those with a real API server, and the units' beside them
-	@$(RACE); $(GO_TEST) $(INTEGRATION) ./...
+	@$(RACE); $(GO_TEST) $(INTEGRATION) ./pkg/reporter/... ./...
 
 .PHONY: test-unit
 test-unit: bin/testsum ## Run the tests that need nothing but Go
