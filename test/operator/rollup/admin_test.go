@@ -3,10 +3,7 @@
 package rollup
 
 import (
-	"context"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,8 +17,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/controlplane"
-	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -30,11 +25,11 @@ import (
 // names, and the table of kubectl kms-health with its exit code.
 func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 	op := fixture.NewOperator(t, "--degraded-inertia=2s", "--leader-elect=true")
-	kubectl := newKubectl(t)
+	kubectl := fixture.NewKubectl(t)
 	if out, code := kubectl("kms-health", "status"); code != 2 {
 		t.Errorf("nothing is reported: exit code %d\n%s", code, out)
 	}
-	reporters := startReporting(t, op, nil)
+	reporters := fixture.StartReporting(t, op, nil)
 	fixture.AwaitClusterOperator(t, "True False False True")
 	if out, code := kubectl("get", "clusteroperators", "kms-health"); code != 0 || !strings.Contains(squeezed(out), "True False False") {
 		t.Errorf("exit code %d\n%s", code, out)
@@ -44,7 +39,7 @@ func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 	}
 	followRelatedObjects(t)
 
-	if err := reporters[1].plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
+	if err := reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
 		t.Fatal(err)
 	}
 	since := fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.PluginUnhealthy).LastTransitionTime
@@ -67,14 +62,14 @@ func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 	if c := fixture.ClusterOperator(t)["Upgradeable"]; c.Reason != "PluginUnhealthy" {
 		t.Errorf("%+v", c)
 	}
-	if err := reporters[1].plugin.ClearFaults(); err != nil {
+	if err := reporters[1].Plugin.ClearFaults(); err != nil {
 		t.Fatal(err)
 	}
 	fixture.AwaitClusterOperator(t, "True False False True")
 	if out, code := kubectl("kms-health", "status"); code != 0 {
 		t.Errorf("everything has recovered: exit code %d\n%s", code, out)
 	}
-	removeTarget(t, op, reporters)
+	fixture.RemoveTarget(t, op, reporters)
 
 	// Offline, of what a must-gather would hold.
 	old, err := health.EncodeMessage([]health.Entry{{KeyID: "1", KEKID: "k", Status: health.Healthy, LastChecked: time.Now().Add(-time.Hour), Interval: time.Second}})
@@ -97,40 +92,6 @@ func TestAdministratorSeesAFaultAndItsEnd(t *testing.T) {
 		t.Errorf("from a file: exit code %d\n%s", code, out)
 	}
 	removeReports(t, apiservers.Kube)
-}
-
-// newKubectl runs kubectl, with our plugin in its PATH, as an administrator.
-func newKubectl(t *testing.T) func(args ...string) (output string, code int) {
-	t.Helper()
-	dir := t.TempDir()
-	if _, err := program.Build(dir, "cmd/kubectl-kms_health"); err != nil {
-		t.Fatal(err)
-	}
-	kubeconfig, err := fixture.Cluster.WriteKubeconfig(filepath.Join(dir, "admin"), adminCredentials())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(args ...string) (string, int) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), fixture.Timeout)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), args...)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
-		out, err := cmd.Output()
-		var exit *exec.ExitError
-		if err != nil && !errors.As(err, &exit) {
-			t.Fatal(err)
-		}
-		text := string(out)
-		if exit != nil {
-			text += string(exit.Stderr)
-		}
-		return text, cmd.ProcessState.ExitCode()
-	}
-}
-
-func adminCredentials() controlplane.Kubeconfig {
-	return controlplane.Kubeconfig{Credential: controlplane.Credential{Token: fixture.Cluster.RESTConfig().BearerToken}}
 }
 
 func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }

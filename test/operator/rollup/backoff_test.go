@@ -68,8 +68,8 @@ func TestRejectedRemovalIsRetriedWithBackoff(t *testing.T) {
 	op.Start("")
 	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
 	rejected := func() (n int) {
-		for _, w := range operatorWrites(t) {
-			if w.code == http.StatusUnprocessableEntity && strings.Contains(w.what, "kubeapiservers") {
+		for _, w := range fixture.OperatorWrites(t) {
+			if w.Code == http.StatusUnprocessableEntity && strings.Contains(w.What, "kubeapiservers") {
 				n++
 			}
 		}
@@ -92,7 +92,7 @@ func TestRejectedRemovalIsRetriedWithBackoff(t *testing.T) {
 	}
 	allow()
 	fixture.Eventually(t, "the report is removed once it may be", func() error {
-		if slices.Contains(nodesOf(fixture.Resource(t, apiservers.Kube)), "gone") {
+		if slices.Contains(fixture.NodesOf(fixture.Resource(t, apiservers.Kube)), "gone") {
 			return errors.New("it is there")
 		}
 		return nil

@@ -57,8 +57,8 @@ func TestManyOtherWritersOnTheResource(t *testing.T) {
 		}
 	}
 	op := fixture.NewOperator(t, "--leader-elect=true")
-	reporters := startReportingEvery(t, op, nil, besideInterval.String())
-	awaitNoWrites(t)
+	reporters := fixture.StartReportingEvery(t, op, nil, besideInterval.String())
+	fixture.AwaitNoWrites(t)
 	quiet := ourWrites(t, besideWhile)
 
 	writers := startOthers(t, apiservers.Kube)
@@ -90,8 +90,8 @@ func TestManyOtherWritersOnTheResource(t *testing.T) {
 	for _, f := range writers.failed {
 		t.Error(f)
 	}
-	awaitHealthy(t)
-	removeTarget(t, op, reporters)
+	fixture.AwaitHealthy(t)
+	fixture.RemoveTarget(t, op, reporters)
 }
 
 // rates are of our writes, for each second.
@@ -99,22 +99,22 @@ type rates struct{ operator, reporters float64 }
 
 func ourWrites(t *testing.T, while time.Duration) rates {
 	t.Helper()
-	operator, reported, began := len(operatorWrites(t)), len(writesOf(t, reporterUser)), time.Now()
+	operator, reported, began := len(fixture.OperatorWrites(t)), len(fixture.WritesOf(t, fixture.ReporterUser)), time.Now()
 	time.Sleep(while)
 	seconds := time.Since(began).Seconds()
 	return rates{
-		operator:  float64(len(operatorWrites(t))-operator) / seconds,
-		reporters: float64(len(writesOf(t, reporterUser))-reported) / seconds,
+		operator:  float64(len(fixture.OperatorWrites(t))-operator) / seconds,
+		reporters: float64(len(fixture.WritesOf(t, fixture.ReporterUser))-reported) / seconds,
 	}
 }
 
 // oneWriteBesideOthers expects one write of the operator for each change of a plugin, unless
 // the API server, on a busy machine, left a report without an answer: that node was silent.
-func oneWriteBesideOthers(t *testing.T, reporter *reporter) {
+func oneWriteBesideOthers(t *testing.T, reporter *fixture.Reporter) {
 	t.Helper()
-	plugin := reporter.plugin
-	was := len(awaitNoWrites(t))
-	before, err := os.ReadFile(reporter.log)
+	plugin := reporter.Plugin
+	was := len(fixture.AwaitNoWrites(t))
+	before, err := os.ReadFile(reporter.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,13 +122,13 @@ func oneWriteBesideOthers(t *testing.T, reporter *reporter) {
 		t.Fatal(err)
 	}
 	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.PluginUnhealthy)
-	sick := len(awaitNoWrites(t))
+	sick := len(fixture.AwaitNoWrites(t))
 	if err := plugin.ClearFaults(); err != nil {
 		t.Fatal(err)
 	}
-	awaitHealthy(t)
-	writes := awaitNoWrites(t)
-	log, err := os.ReadFile(reporter.log)
+	fixture.AwaitHealthy(t)
+	writes := fixture.AwaitNoWrites(t)
+	log, err := os.ReadFile(reporter.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func oneWriteBesideOthers(t *testing.T, reporter *reporter) {
 	case bytes.Contains(log[len(before):], []byte(`result="timeout"`)):
 		t.Logf("%d writes, and %d: the API server did not answer a report in time", sick-was, len(writes)-sick)
 	default:
-		t.Errorf("%d writes, and %d, want 1 each:\n%s", sick-was, len(writes)-sick, texts(writes[was:]))
+		t.Errorf("%d writes, and %d, want 1 each:\n%s", sick-was, len(writes)-sick, fixture.Texts(writes[was:]))
 	}
 }
 
@@ -147,7 +147,7 @@ func removedBesideOthers(t *testing.T) {
 	fixture.ReportStatus(t, apiservers.Kube, "no-such-node", health.Healthy)
 	began := time.Now()
 	fixture.Eventually(t, "the report of a Node that does not exist is removed", func() error {
-		if slices.Contains(nodesOf(fixture.Resource(t, apiservers.Kube)), "no-such-node") {
+		if slices.Contains(fixture.NodesOf(fixture.Resource(t, apiservers.Kube)), "no-such-node") {
 			return errors.New("it is there")
 		}
 		return nil
@@ -222,7 +222,7 @@ func awaitRestored(t *testing.T, what string) {
 	})
 	reporters := time.Since(began)
 	t.Logf("%s: the operator's conditions are back after %s, the reporters' after %s", what, operator.Round(time.Millisecond), reporters.Round(time.Millisecond))
-	awaitHealthy(t)
+	fixture.AwaitHealthy(t)
 	o, err := fixture.Client.Resource(controlplane.OperatorGVR(apiservers.Kube.Resource)).Get(t.Context(), controlplane.ClusterObject, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

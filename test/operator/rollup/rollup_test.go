@@ -18,61 +18,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
-// startReporting starts kube-apiserver on three nodes, and waits until all report, once a
-// second, and everything is healthy.
-func startReporting(t *testing.T, op *fixture.Operator, plugin *kmsplugin.Plugin) []*reporter {
-	t.Helper()
-	return startReportingEvery(t, op, plugin, "1s")
-}
-
-// startReportingEvery is startReporting with another interval.
-func startReportingEvery(t *testing.T, op *fixture.Operator, plugin *kmsplugin.Plugin, interval string) []*reporter {
-	t.Helper()
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", false)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.AgePods(t, apiservers.Kube.Namespace)
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
-	reporters := startReporters(t, apiservers.Kube, fixture.Namespace, interval, plugin)
-	awaitHealthy(t)
-	return reporters
-}
-
-func awaitHealthy(t *testing.T) {
-	t.Helper()
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Observed, operatorcr.True, rollup.AsExpected)
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.WriteKeyAgreed, operatorcr.True, rollup.AsExpected)
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.False, rollup.AsExpected)
-}
-
-// removeTarget takes the target back, and with it every report and condition.
-func removeTarget(t *testing.T, op *fixture.Operator, reporters []*reporter) {
-	t.Helper()
-	for _, r := range reporters {
-		r.kill(t)
-	}
-	op.Configure("targets: []\n")
-	op.AwaitNothingLeft()
-	left := fixture.Resource(t, apiservers.Kube)
-	if len(left.Reports) > 0 || left.Conditions[rollup.Degraded].Type != "" {
-		t.Errorf("left: %+v", left)
-	}
-}
-
 // expectOneWriteEach makes a plugin unhealthy and healthy again, twice: each change is rolled
 // up soon, by one write of the operator.
-func expectOneWriteEach(t *testing.T, reporters []*reporter) {
+func expectOneWriteEach(t *testing.T, reporters []*fixture.Reporter) {
 	t.Helper()
 	// When the first such report, and when the verdict, was first to be seen.
 	var mu sync.Mutex
@@ -119,8 +74,8 @@ func expectOneWriteEach(t *testing.T, reporters []*reporter) {
 	clear(seen)
 	mu.Unlock()
 	for range 2 {
-		was := len(operatorWrites(t))
-		if err := reporters[1].plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
+		was := len(fixture.OperatorWrites(t))
+		if err := reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
 			t.Fatal(err)
 		}
 		await("verdict True")
@@ -129,21 +84,21 @@ func expectOneWriteEach(t *testing.T, reporters []*reporter) {
 		if c.Reason != rollup.PluginUnhealthy || !strings.Contains(c.Message, "key 1 on node master-1: unhealthy") || !strings.Contains(c.Message, "vault is sealed") {
 			t.Errorf("%+v", c)
 		}
-		writes := awaitNoWrites(t)
+		writes := fixture.AwaitNoWrites(t)
 		if len(writes) != was+1 {
-			t.Errorf("%d writes, want 1:\n%s", len(writes)-was, texts(writes[was:]))
+			t.Errorf("%d writes, want 1:\n%s", len(writes)-was, fixture.Texts(writes[was:]))
 		}
 		mu.Lock()
 		clear(seen)
 		mu.Unlock()
-		if err := reporters[1].plugin.ClearFaults(); err != nil {
+		if err := reporters[1].Plugin.ClearFaults(); err != nil {
 			t.Fatal(err)
 		}
 		await("verdict False")
 		took("report healthy", "verdict False")
-		again := awaitNoWrites(t)
+		again := fixture.AwaitNoWrites(t)
 		if len(again) != len(writes)+1 {
-			t.Errorf("%d writes, want 1:\n%s", len(again)-len(writes), texts(again[len(writes):]))
+			t.Errorf("%d writes, want 1:\n%s", len(again)-len(writes), fixture.Texts(again[len(writes):]))
 		}
 		mu.Lock()
 		clear(seen)
@@ -151,14 +106,11 @@ func expectOneWriteEach(t *testing.T, reporters []*reporter) {
 	}
 }
 
-// reporterUser is who the reporters of kube-apiserver are.
-var reporterUser = controlplane.ServiceAccountUser(fixture.Namespace, manifests.Name(apiservers.Kube.Name))
-
 // A reporter that is killed, or hangs, is reported one second after its last report has
 // become stale, and not before.
 func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 	op := fixture.NewOperator(t)
-	reporters := startReporting(t, op, nil)
+	reporters := fixture.StartReporting(t, op, nil)
 	var mu sync.Mutex
 	last := map[string]time.Time{} // by node, when its entry becomes stale
 	reported := time.Time{}        // when Unknown was seen
@@ -178,10 +130,10 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 			reported = time.Time{}
 		}
 	})
-	check := func(how string, r *reporter) {
+	check := func(how string, r *fixture.Reporter) {
 		t.Helper()
 		c := fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.Unknown, rollup.ReporterStale)
-		if !strings.Contains(c.Message, "node "+r.node) || strings.Contains(c.Message, "key") {
+		if !strings.Contains(c.Message, "node "+r.Node) || strings.Contains(c.Message, "key") {
 			t.Errorf("%s: %q", how, c.Message)
 		}
 		fixture.Eventually(t, how+" is seen by the watch", func() error {
@@ -194,26 +146,26 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 		})
 		mu.Lock()
 		defer mu.Unlock()
-		if after := reported.Sub(last[r.node]); after <= 0 || after > time.Second {
+		if after := reported.Sub(last[r.Node]); after <= 0 || after > time.Second {
 			t.Errorf("%s: reported %s after the instant, must be within a second and not before", how, after)
 		} else {
 			t.Logf("%s: reported %s after the instant", how, after.Round(time.Millisecond))
 		}
 	}
-	reporters[0].signal(t, syscall.SIGSTOP)
+	reporters[0].Signal(t, syscall.SIGSTOP)
 	check("SIGSTOP", reporters[0])
-	reporters[0].signal(t, syscall.SIGCONT)
-	awaitHealthy(t)
-	reporters[2].kill(t)
+	reporters[0].Signal(t, syscall.SIGCONT)
+	fixture.AwaitHealthy(t)
+	reporters[2].Kill(t)
 	check("SIGKILL", reporters[2])
-	removeTarget(t, op, reporters)
+	fixture.RemoveTarget(t, op, reporters)
 }
 
 // A pod that is being deleted serves until it has ended: here one of the revision before, which
 // writes without KMS. It need not report.
 func TestWriteKeyIsNotAgreedOnWhileADeletedPodStillWritesWithAnother(t *testing.T) {
 	op := fixture.NewOperator(t)
-	reporters := startReporting(t, op, nil)
+	reporters := fixture.StartReporting(t, op, nil)
 	before := fixture.StaticPod("0", false)
 	before.Name, before.Spec.NodeName, before.Finalizers = "kube-apiserver-before", "master-1", []string{"kms-health.test/still-runs"}
 	pods := fixture.Kube.CoreV1().Pods(before.Namespace)
@@ -238,8 +190,8 @@ func TestWriteKeyIsNotAgreedOnWhileADeletedPodStillWritesWithAnother(t *testing.
 	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Observed, operatorcr.True, rollup.AsExpected)
 	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.False, rollup.AsExpected)
 	end()
-	awaitHealthy(t)
-	removeTarget(t, op, reporters)
+	fixture.AwaitHealthy(t)
+	fixture.RemoveTarget(t, op, reporters)
 }
 
 // The report of a Node that is removed is removed: at once, and again when its reporter
@@ -248,10 +200,10 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 	for name, goesOn := range map[string]time.Duration{"at once": 0, "its reporter goes on for a while": 1500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			op := fixture.NewOperator(t)
-			reporters := startReporting(t, op, nil)
-			was := len(operatorWrites(t))
+			reporters := fixture.StartReporting(t, op, nil)
+			was := len(fixture.OperatorWrites(t))
 			if goesOn == 0 {
-				reporters[2].kill(t)
+				reporters[2].Kill(t)
 			}
 			began := time.Now()
 			if err := fixture.Workers.RemoveNode(t.Context(), "master-2"); err != nil {
@@ -266,7 +218,7 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 			})
 			t.Cleanup(addAgain)
 			time.Sleep(goesOn)
-			reporters[2].kill(t)
+			reporters[2].Kill(t)
 			want := []string{"master-0", "master-1"}
 			within, removals := 5*time.Second, 1
 			if goesOn > 0 { // its last report counts for four intervals
@@ -274,7 +226,7 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 			}
 			var since time.Time
 			fixture.Eventually(t, "the node's report is deleted, and is not written again", func() error {
-				if got := nodesOf(fixture.Resource(t, apiservers.Kube)); !slices.Equal(got, want) {
+				if got := fixture.NodesOf(fixture.Resource(t, apiservers.Kube)); !slices.Equal(got, want) {
 					since = time.Time{}
 					return fmt.Errorf("of %s", got)
 				}
@@ -292,54 +244,22 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 				t.Logf("deleted permanently after %s", gone.Round(10*time.Millisecond))
 			}
 			// A removal that is rejected, since the reporter wrote in between, removes nothing.
-			writes := slices.DeleteFunc(operatorWrites(t)[was:], func(w written) bool {
-				return !strings.Contains(w.what, "kms-health-operator-cleanup") || w.code == http.StatusUnprocessableEntity
+			writes := slices.DeleteFunc(fixture.OperatorWrites(t)[was:], func(w fixture.Written) bool {
+				return !strings.Contains(w.What, "kms-health-operator-cleanup") || w.Code == http.StatusUnprocessableEntity
 			})
 			if len(writes) == 0 || len(writes) > removals {
-				t.Errorf("%d removals, must be at most %d:\n%s", len(writes), removals, texts(writes))
+				t.Errorf("%d removals, must be at most %d:\n%s", len(writes), removals, fixture.Texts(writes))
 			}
 			for _, node := range want {
-				if e := lastChecked(t, apiservers.Kube, node); e.Freshness(time.Now()) != health.Fresh {
+				if e := fixture.LastChecked(t, apiservers.Kube, node); e.Freshness(time.Now()) != health.Fresh {
 					t.Errorf("%s: %+v", node, e)
 				}
 			}
-			awaitHealthy(t)
+			fixture.AwaitHealthy(t)
 			// A companion that was being deleted there would go by Kubernetes' own garbage
 			// collection, which takes more than a minute.
 			addAgain()
-			removeTarget(t, op, reporters)
+			fixture.RemoveTarget(t, op, reporters)
 		})
 	}
-}
-
-// While the API server is unreachable no reporter can write, which is not reported as stale,
-// neither then nor when it is back.
-func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
-	fixture.UseEncryptedCluster(t) // its own one: an API server that starts denies requests until it has read its roles
-	op := fixture.NewOperator(t)
-	reporters := startReporting(t, op, nil)
-	before := len(awaitNoWrites(t))
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	if err := fixture.Cluster.StopAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(6 * time.Second) // every report is stale by now
-	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
-	fixture.Eventually(t, "all report again", func() error {
-		for _, node := range fixture.NodeNames {
-			if e := lastChecked(t, apiservers.Kube, node); e.Freshness(time.Now()) != health.Fresh {
-				return fmt.Errorf("%s has not", node)
-			}
-		}
-		return nil
-	})
-	rollups := slices.DeleteFunc(awaitNoWrites(t)[before:], func(w written) bool { return !strings.Contains(w.what, "/kubeapiservers/") })
-	if len(rollups) > 0 {
-		t.Errorf("the roll-up was written:\n%s", texts(rollups))
-	}
-	awaitHealthy(t)
-	removeTarget(t, op, reporters)
 }

@@ -19,42 +19,20 @@ const (
 	apart = 3 * time.Second
 )
 
-// deliverAll waits until all three targets need no further change.
-func deliverAll(t *testing.T, op *fixture.Operator) {
-	t.Helper()
-	for _, server := range apiservers.All {
-		fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"), "1")
-	}
-	fixture.RollStatic(t, "1", false)
-	fixture.ApplyDeployment(t, "1")
-	t.Cleanup(func() { fixture.RemoveStatics(t); fixture.RemoveDeployment(t) })
-	op.Configure(fixture.AllTargets)
-	op.Start("")
-	awaitAllDelivered(t)
-	fixture.AwaitPods(t, "openshift-apiserver", "apiserver=true", 3)
-}
-
-func awaitAllDelivered(t *testing.T) {
-	t.Helper()
-	fixture.AwaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
-	fixture.AwaitCondition(t, "openshiftapiservers", "True", "Configured")
-	fixture.AwaitCondition(t, "authentications", "False", "NoReporters") // it has no pods
-}
-
 // Three reporters report once a second on kube-apiserver, all targets are delivered,
 // and everything is healthy: nothing is written. Then a plugin becomes unhealthy.
 func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	op := fixture.NewOperator(t, "--leader-elect=true")
-	deliverAll(t, op)
+	fixture.DeliverAll(t, op)
 	fixture.AgePods(t, apiservers.Kube.Namespace)
-	reporters := startReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil)
-	awaitHealthy(t)
-	if c := fixture.Resource(t, apiservers.Kube).Conditions[rollup.WriteKeyAgreed]; !strings.Contains(c.Message, reporters[0].plugin.KeyID()) {
+	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil)
+	fixture.AwaitHealthy(t)
+	if c := fixture.Resource(t, apiservers.Kube).Conditions[rollup.WriteKeyAgreed]; !strings.Contains(c.Message, reporters[0].Plugin.KeyID()) {
 		t.Errorf("the key is not in %q", c.Message)
 	}
 	// The last steps: replaced pods are deleted, and the objects that they mounted.
-	before := len(awaitNoWrites(t))
-	reported := len(writesOf(t, reporterUser))
+	before := len(fixture.AwaitNoWrites(t))
+	reported := len(fixture.WritesOf(t, fixture.ReporterUser))
 	unchanged := time.Now()
 	for i := range syncs {
 		time.Sleep(apart)
@@ -65,14 +43,14 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	}
 	time.Sleep(apart)
 	steady := time.Since(unchanged).Round(time.Second)
-	if more := operatorWrites(t)[before:]; len(more) > 0 {
-		t.Errorf("%d writes in %s:\n%s", len(more), steady, texts(more))
+	if more := fixture.OperatorWrites(t)[before:]; len(more) > 0 {
+		t.Errorf("%d writes in %s:\n%s", len(more), steady, fixture.Texts(more))
 	}
-	reported = len(writesOf(t, reporterUser)) - reported
+	reported = len(fixture.WritesOf(t, fixture.ReporterUser)) - reported
 	if reported < int(steady/time.Second) { // each of three, once a second
 		t.Errorf("the reporters wrote %d times", reported)
 	}
 	t.Logf("%d writes until all was delivered, 0 in %s and %d syncs after, in which the reporters wrote %d times", before, steady, syncs, reported)
 	expectOneWriteEach(t, reporters)
-	removeTarget(t, op, reporters)
+	fixture.RemoveTarget(t, op, reporters)
 }

@@ -139,13 +139,13 @@ func TestUpgradeToAThirdPartyReporterAndBack(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = plugin.Close() })
 	op := fixture.NewOperator(t)
-	reporters := startReporting(t, op, plugin)
+	reporters := fixture.StartReporting(t, op, plugin)
 	was := awaitCompanionsOn(t, fixture.NodeNames...)
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	theirs := map[string]*thirdParty{}
 	for i, node := range fixture.NodeNames {
 		fixture.RunStatic(t, node, staticWithThirdParty())
-		reporters[i].kill(t)
+		reporters[i].Kill(t)
 		theirs[node] = startThirdParty(t, node, plugin)
 		for name, uid := range awaitCompanionsOn(t, fixture.NodeNames[i+1:]...) {
 			if was[name] != uid {
@@ -162,7 +162,7 @@ func TestUpgradeToAThirdPartyReporterAndBack(t *testing.T) {
 			})
 		}
 		time.Sleep(5 * time.Second) // our last report of the node is stale then
-		awaitHealthy(t)
+		fixture.AwaitHealthy(t)
 	}
 	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "ThirdPartyReporter")
 	expectNoAlarm(t, "upgrade", seen)
@@ -172,15 +172,15 @@ func TestUpgradeToAThirdPartyReporterAndBack(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	theirs["master-1"].status.Store("Healthy")
-	awaitHealthy(t)
+	fixture.AwaitHealthy(t)
 
 	seen = fixture.RecordConditions(t, apiservers.Kube)
 	for i, node := range fixture.NodeNames {
 		fixture.RunStatic(t, node, fixture.StaticPod("1", false))
 		theirs[node].stop()
 		awaitCompanionsOn(t, fixture.NodeNames[:i+1]...)
-		reporters[i] = startReporters(t, apiservers.Kube, fixture.Namespace, "1s", plugin, node)[0]
-		awaitHealthy(t)
+		reporters[i] = fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", plugin, node)[0]
+		fixture.AwaitHealthy(t)
 	}
 	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
 	expectNoAlarm(t, "downgrade", seen)
@@ -188,8 +188,8 @@ func TestUpgradeToAThirdPartyReporterAndBack(t *testing.T) {
 		t.Errorf("reports: %v", got)
 	}
 	for _, r := range reporters {
-		r.kill(t)
+		r.Kill(t)
 	}
 	removeReports(t, apiservers.Kube)
-	removeTarget(t, op, reporters)
+	fixture.RemoveTarget(t, op, reporters)
 }

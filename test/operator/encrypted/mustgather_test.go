@@ -1,6 +1,6 @@
 //go:build integration
 
-package rollup
+package encrypted
 
 import (
 	"encoding/json"
@@ -28,20 +28,20 @@ const byKubectl = "! command -v oc && bash manifests/must-gather/gather"
 // A must-gather of a real API server has the findings of its cluster: of a healthy one, by
 // the command of the documentation, and of one with five faults, by the script itself.
 func TestAMustGatherHasTheFindingsOfItsCluster(t *testing.T) {
-	plugin := fixture.UseEncryptedCluster(t)
+	plugin := fixture.Plugin
 	op := fixture.NewOperator(t, "--degraded-inertia=2s", "--leader-elect=true")
-	kubectl := newKubectl(t)
-	reporters := startReportingEvery(t, op, nil, "2s")
+	kubectl := fixture.NewKubectl(t)
+	reporters := fixture.StartReportingEvery(t, op, nil, "2s")
 	op.Configure(fixture.Every("2s", apiservers.Kube.Target()))
 	fixture.AwaitClusterOperator(t, "True False False True")
 	if code := expectSameFindings(t, kubectl, documentedCommand(t), "-c"); code != 0 {
 		t.Errorf("a healthy cluster: exit code %d", code)
 	}
 
-	if err := reporters[1].plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
+	if err := reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
 		t.Fatal(err)
 	}
-	reporters[2].kill(t)
+	reporters[2].Kill(t)
 	failCalls(t, plugin, kubectl)
 	op.Configure(fixture.Every("4s", apiservers.Kube.Target()))
 	fixture.AwaitClusterOperator(t, "True False True False")
@@ -63,10 +63,10 @@ func TestAMustGatherHasTheFindingsOfItsCluster(t *testing.T) {
 	if code := expectSameFindings(t, kubectl, "PATH=$KUBEBUILDER_ASSETS:/usr/bin:/bin; "+byKubectl, "-c"); code != 1 {
 		t.Errorf("five faults, gathered without oc: exit code %d", code)
 	}
-	if err := reporters[1].plugin.ClearFaults(); err != nil {
+	if err := reporters[1].Plugin.ClearFaults(); err != nil {
 		t.Fatal(err)
 	}
-	removeTarget(t, op, reporters)
+	fixture.RemoveTarget(t, op, reporters)
 }
 
 // failCalls makes calls of the API server's own plugin fail, until its metrics show it. The
@@ -161,7 +161,7 @@ func gather(t *testing.T, kubectl string, args ...string) string {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "must-gather")
-	kubeconfig, err := fixture.Cluster.WriteKubeconfig(t.TempDir(), adminCredentials())
+	kubeconfig, err := fixture.Cluster.WriteKubeconfig(t.TempDir(), fixture.AdminCredentials())
 	if err != nil {
 		t.Fatal(err)
 	}

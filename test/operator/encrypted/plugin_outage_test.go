@@ -1,6 +1,6 @@
 //go:build integration
 
-package rollup
+package encrypted
 
 import (
 	"context"
@@ -21,9 +21,9 @@ import (
 // While the plugin is unhealthy its API server can read neither Secrets nor ConfigMaps.
 // That is when reporters are needed most.
 func TestUnhealthyPluginRemovesNothing(t *testing.T) {
-	plugin := fixture.UseEncryptedCluster(t)
+	plugin := fixture.Plugin
 	op := fixture.NewOperator(t)
-	deliverAll(t, op)
+	fixture.DeliverAll(t, op)
 	companions := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")
 	generation := fixture.DeploymentNow(t).Generation
 	kubeconfig := op.Credentials("")
@@ -59,7 +59,7 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("there are %d: %v\n%s", len(list.Items), slices.Collect(maps.Keys(companions)), tail(op.Logged()))
+		return fmt.Errorf("there are %d: %v\n%s", len(list.Items), slices.Collect(maps.Keys(companions)), fixture.Tail(op.Logged()))
 	})
 	now := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")
 	kept := 0
@@ -86,11 +86,9 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 		_, err := fixture.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(t.Context(), "encryption-config", metav1.GetOptions{})
 		return err
 	})
-	awaitAllDelivered(t)
+	fixture.AwaitAllDelivered(t)
 	if n := fixture.DeploymentNow(t).Generation; n != generation {
 		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
 	}
-	removeTarget(t, op, nil)
+	fixture.RemoveTarget(t, op, nil)
 }
-
-func tail(text string) string { return text[max(0, len(text)-3000):] }

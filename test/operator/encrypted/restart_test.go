@@ -1,0 +1,115 @@
+//go:build integration
+
+package encrypted
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// The plugin that encrypts this API server's own Secrets and ConfigMaps becomes unhealthy
+// while the operator is down. Then both restart: the operator must report it without
+// reading a Secret.
+func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
+	plugin := fixture.Plugin
+	op := fixture.NewOperator(t)
+	reporters := fixture.StartReporting(t, op, plugin)
+	kubeconfig := op.Credentials("")
+	op.Kill(syscall.SIGKILL)
+
+	if err := plugin.Crash(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	if err := fixture.Cluster.StopAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	op.Run(kubeconfig) // and finds no API server
+	restarted := time.Now()
+	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.PluginError)
+	if _, err := fixture.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(ctx, apiservers.EncryptionSecret, metav1.GetOptions{}); err == nil {
+		t.Error("the API server reads Secrets without its plugin")
+	}
+	// It answers when it takes the first report.
+	first := func(writes []fixture.Written) time.Time {
+		for _, w := range writes {
+			if w.At.After(restarted) && w.Code == 200 && strings.Contains(w.What, "/kubeapiservers/cluster/status") {
+				return w.At
+			}
+		}
+		t.Fatalf("no such write:\n%s", fixture.Texts(writes))
+		return time.Time{}
+	}
+	answered, rolledUp := first(fixture.WritesOf(t, fixture.ReporterUser)), first(fixture.OperatorWrites(t))
+	const intervals = 2 * time.Second
+	if after := rolledUp.Sub(answered); after > intervals {
+		t.Errorf("rolled up %s after the API server took the first report, must be at most %s", after, intervals)
+	} else {
+		t.Logf("rolled up %s after the API server took the first report", after.Round(time.Millisecond))
+	}
+	c := fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.PluginError)
+	fixture.Eventually(t, "the message names all three nodes", func() error {
+		if c = fixture.Resource(t, apiservers.Kube).Conditions[rollup.Degraded]; !strings.Contains(c.Message, "key 1 on all 3 nodes: error: ") {
+			return errors.New(c.Message)
+		}
+		return nil
+	})
+	// The plugins of each pod are known from before, though no Secret can be read.
+	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Observed, operatorcr.True, rollup.AsExpected)
+	fixture.AwaitRollUp(t, apiservers.Kube, rollup.WriteKeyAgreed, operatorcr.Unknown, rollup.PluginUnhealthy)
+
+	if err := plugin.Return(); err != nil {
+		t.Fatal(err)
+	}
+	fixture.AwaitHealthy(t)
+	fixture.RemoveTarget(t, op, reporters)
+}
+
+// While the API server is unreachable no reporter can write, which is not reported as stale,
+// neither then nor when it is back.
+func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
+	op := fixture.NewOperator(t)
+	reporters := fixture.StartReporting(t, op, nil)
+	before := len(fixture.AwaitNoWrites(t))
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	if err := fixture.Cluster.StopAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(6 * time.Second) // every report is stale by now
+	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	fixture.Eventually(t, "all report again", func() error {
+		for _, node := range fixture.NodeNames {
+			if e := fixture.LastChecked(t, apiservers.Kube, node); e.Freshness(time.Now()) != health.Fresh {
+				return fmt.Errorf("%s has not", node)
+			}
+		}
+		return nil
+	})
+	rollups := slices.DeleteFunc(fixture.AwaitNoWrites(t)[before:], func(w fixture.Written) bool { return !strings.Contains(w.What, "/kubeapiservers/") })
+	if len(rollups) > 0 {
+		t.Errorf("the roll-up was written:\n%s", fixture.Texts(rollups))
+	}
+	fixture.AwaitHealthy(t)
+	fixture.RemoveTarget(t, op, reporters)
+}
