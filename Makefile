@@ -140,9 +140,11 @@ bin/testsum: FORCE
 	@$(GO) build $(TEST_BUILD) -o $@ ./test/tools/testsum
 
 # Those with an API server, the longest first. They wait as much as they compute, so there
-# are two packages more at a time than there are cores.
-INTEGRATION_PACKAGES = ./test/operator/rollup ./test/operator/... ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/harness/...
-INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PACKAGES)
+# are two packages more at a time than there are cores; the reporter's units wait most, and run
+# beside those that compute.
+OPERATOR_PACKAGES = ./test/operator/rollup ./test/operator/...
+OTHER_PACKAGES = ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/harness/...
+INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(OPERATOR_PACKAGES)
 PARALLEL ?= $(shell echo $$(($$(nproc) + 2)))
 test test-integration test-e2e cluster-up cluster-down parity bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
@@ -153,7 +155,7 @@ test test-unit test-integration: export GORACE ?= atexit_sleep_ms=100
 
 .PHONY: test
 test: bin/testsum cluster promtool ## Run all tests: those with a real API server, and the units' beside them
-	@$(RACE); $(GO_TEST) $(INTEGRATION) ./pkg/reporter/... ./...
+	@$(RACE); $(GO_TEST) $(INTEGRATION) ./pkg/reporter/... $(OTHER_PACKAGES) ./...
 
 .PHONY: test-unit
 test-unit: bin/testsum ## Run the tests that need nothing but Go
@@ -161,7 +163,7 @@ test-unit: bin/testsum ## Run the tests that need nothing but Go
 
 .PHONY: test-integration
 test-integration: bin/testsum cluster ## Run the tests with a real kube-apiserver and etcd (SEQUENCES=50 SEED=7: more random sequences)
-	@$(RACE); $(GO_TEST) $(INTEGRATION)
+	@$(RACE); $(GO_TEST) $(INTEGRATION) $(OTHER_PACKAGES)
 
 # How long the end-to-end soak takes. SHORT=1 makes it two minutes, and the rest shorter too.
 SOAK ?= $(if $(SHORT),2m,10m)

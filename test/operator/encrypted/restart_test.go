@@ -59,9 +59,9 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 		return time.Time{}
 	}
 	answered, rolledUp := first(fixture.WritesOf(t, fixture.ReporterUser)), first(fixture.OperatorWrites(t))
-	const intervals = 2 * time.Second
-	if after := rolledUp.Sub(answered); after > intervals {
-		t.Errorf("rolled up %s after the API server took the first report, must be at most %s", after, intervals)
+	const most = 10 * time.Second // of which the next try to watch may take some seconds
+	if after := rolledUp.Sub(answered); after > most {
+		t.Errorf("rolled up %s after the API server took the first report, must be at most %s", after, most)
 	} else {
 		t.Logf("rolled up %s after the API server took the first report", after.Round(time.Millisecond))
 	}
