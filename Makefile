@@ -140,12 +140,12 @@ bin/testsum: FORCE
 	@$(GO) build $(TEST_BUILD) -o $@ ./test/tools/testsum
 
 # Those with an API server, the longest first. They wait as much as they compute, so there
-# are two packages more at a time than there are cores; the reporter's units wait most, and run
+# are three packages more at a time than there are cores; the reporter's units wait most, and run
 # beside those that compute.
 OPERATOR_PACKAGES = ./test/operator/rollup ./test/operator/...
 OTHER_PACKAGES = ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/harness/...
 INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(OPERATOR_PACKAGES)
-PARALLEL ?= $(shell echo $$(($$(nproc) + 2)))
+PARALLEL ?= $(shell echo $$(($$(nproc) + 3)))
 test test-integration test-e2e cluster-up cluster-down parity bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 # Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
