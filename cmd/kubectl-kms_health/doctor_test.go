@@ -95,6 +95,20 @@ func TestAClusterAndItsMustGatherHaveTheSameFindings(t *testing.T) {
 			set(t, c.find(t, "ConfigMap", "reporter"), strings.ReplaceAll(reporterFile, "30s", "1m"), "data", "config.yaml")
 			set(t, c.find(t, "Pod", "kms-health-kube-apiserver-master-1"), setHash[1:], "metadata", "annotations", "kmshealth.openshift.io/config-hash")
 		}, []string{"WARNING Configuration ConfigMapMissing master-1", "WARNING Configuration CopyDiffers master-0,master-2", "WARNING Configuration IntervalDiffers master-0,master-2"}},
+		"the same sockets with other roles on two nodes": {"healthy.yaml", func(t *testing.T, c *installation) {
+			other := c.find(t, "ConfigMap", "reporter").DeepCopy()
+			other.SetName(other.GetName() + "-0123456789")
+			file := strings.NewReplacer("30s", "1m", "Write", "Read").Replace(reporterFile)
+			set(t, other, file, "data", "config.yaml")
+			c.objects = append(c.objects, other)
+			copies := c.find(t, "Pod", "kms-health-kube-apiserver-master-1")
+			set(t, copies, file, "metadata", "annotations", "kmshealth.openshift.io/config")
+			mounts := c.find(t, "Pod", "kms-health-kube-apiserver-master-2")
+			unstructured.RemoveNestedField(mounts.Object, "metadata", "annotations", "kmshealth.openshift.io/config")
+			volumes, _, _ := unstructured.NestedSlice(mounts.Object, "spec", "volumes")
+			volumes = append(volumes, map[string]any{"name": "mounted", "configMap": map[string]any{"name": other.GetName()}})
+			set(t, mounts, volumes, "spec", "volumes")
+		}, []string{"WARNING Configuration IntervalDiffers master-1,master-2"}},
 		"a key that differs, and a third party's controller": {"disagree.yaml", func(*testing.T, *installation) {}, []string{
 			"WARNING Delivery NoCondition ", "WARNING Keys HealthReportsNotConverged ", "WARNING Keys NotAgreed ",
 		}},

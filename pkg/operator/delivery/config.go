@@ -26,13 +26,13 @@ func (s *Snapshot) configSource(d v1alpha1.Delivery) (source v1alpha1.ConfigSour
 	}
 }
 
-// configMaps plans a ConfigMap for each plugin set. It is applied before pods that mount
+// configMaps plans a ConfigMap for each plugin set, of the first of those with one name. It is applied before pods that mount
 // it. Where its content is copied into annotations it is applied after them, since it
 // cannot be written while its plugin is unhealthy.
-func (p *planner) configMaps(sets ...[]v1alpha1.Plugin) error {
+func (p *planner) configMaps(nameOf func(target string, plugins []v1alpha1.Plugin) string, sets ...[]v1alpha1.Plugin) error {
 	done := map[string]bool{}
 	for _, set := range sets {
-		name := manifests.ConfigMapName(p.Target.Name, set)
+		name := nameOf(p.Target.Name, set)
 		if len(set) == 0 || done[name] {
 			continue
 		}

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/health"
@@ -50,9 +52,9 @@ func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
 		s.Encryption.Revisions = map[string][]v1alpha1.Plugin{"7": set(2, 1).Plugins}
 		s.Pods = append(s.Pods, apiPod("b", "2", revision("7")))
 	}
-	both := "ConfigMap/" + configMapOf(1) + " ConfigMap/" + configMapOf(2, 1)
-	if configMapOf(2, 1) < configMapOf(1) {
-		both = "ConfigMap/" + configMapOf(2, 1) + " ConfigMap/" + configMapOf(1)
+	both := "ConfigMap/" + companionConfigMapOf(1) + " ConfigMap/" + companionConfigMapOf(2, 1)
+	if companionConfigMapOf(2, 1) < companionConfigMapOf(1) {
+		both = "ConfigMap/" + companionConfigMapOf(2, 1) + " ConfigMap/" + companionConfigMapOf(1)
 	}
 	for _, c := range []struct {
 		encrypted       bool
@@ -67,6 +69,38 @@ func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
 			_, copied := o.GetAnnotations()[manifests.ConfigAnnotation]
 			if hash := o.GetAnnotations()[manifests.ConfigHashAnnotation]; copied != c.encrypted || hash == "" {
 				t.Errorf("encrypted %v: %s has its file in an annotation: %v, hash %q", c.encrypted, o.GetName(), copied, hash)
+			}
+		}
+	}
+}
+
+// While the write key changes, API servers have the same sockets with other roles.
+func TestCompanionsWithOtherRolesHaveTheirOwnConfigMap(t *testing.T) {
+	other := func(s *Snapshot) {
+		s.Encryption.Revisions = map[string][]v1alpha1.Plugin{"7": set(1, 2).Plugins, "8": set(2, 1).Plugins}
+		s.Pods = []*corev1.Pod{apiPod("a", "1", revision("7")), apiPod("b", "2", revision("8"))}
+	}
+	plan := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, other, encryptsConfigMaps(false)))
+	files := map[string]string{}
+	for _, o := range plan.Apply {
+		if o.GetKind() == "ConfigMap" {
+			data, _, _ := unstructured.NestedStringMap(o.Object, "data")
+			files[o.GetName()] = data["config.yaml"]
+		}
+	}
+	for i, write := range []string{"1", "2"} {
+		var pod corev1.Pod
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(plan.Workloads[i].Object, &pod); err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.ConfigMap != nil })
+		file, err := v1alpha1.DecodeReporter([]byte(files[pod.Spec.Volumes[at].ConfigMap.Name]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, plugin := range file.Plugins {
+			if is := plugin.Role == v1alpha1.RoleWrite; is != (plugin.KeyID == write) {
+				t.Errorf("node %s writes with key %s: its file has key %s as %s", nodeOf(plan.Workloads[i]), write, plugin.KeyID, plugin.Role)
 			}
 		}
 	}

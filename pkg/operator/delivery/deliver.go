@@ -44,7 +44,7 @@ func (p *planner) companions() error {
 		next = next[1:]
 	}
 	p.later = next
-	return p.configMaps(sets...)
+	return p.configMaps(manifests.CompanionConfigMapName, sets...)
 }
 
 // hasEarlier reports whether an earlier version of a companion runs, or may yet.
@@ -112,7 +112,7 @@ func (p *planner) daemonSet() error {
 	}
 	p.liveFiles(ds)
 	p.plan.Workloads = append(p.plan.Workloads, ds)
-	return p.configMaps(plugins)
+	return p.configMaps(manifests.ConfigMapName, plugins)
 }
 
 // asNamed assumes that the endpoints' folders have the same path on the nodes.
@@ -159,7 +159,7 @@ func (p *planner) inOwnersPods(d v1alpha1.Delivery) error {
 			sets = append(sets, plugins)
 		}
 	}
-	if err := p.configMaps(sets...); err != nil {
+	if err := p.configMaps(manifests.ConfigMapName, sets...); err != nil {
 		return err
 	}
 	secret := manifests.CredentialsName(p.Target.Name, p.Target.Credentials)

@@ -126,6 +126,11 @@ func delivered(t *testing.T, plan *Plan) func(*Snapshot) {
 // configMapOf is the name of the ConfigMap of a plugin set.
 func configMapOf(ids ...int) string { return manifests.ConfigMapName("api", set(ids...).Plugins) }
 
+// companionConfigMapOf is the name of that of companions.
+func companionConfigMapOf(ids ...int) string {
+	return manifests.CompanionConfigMapName("api", set(ids...).Plugins)
+}
+
 func planOf(t *testing.T, s *Snapshot) *Plan {
 	t.Helper()
 	p, err := Make(s)

@@ -85,13 +85,13 @@ func TestReportersThatNeverRanAreReplacedWhileTheDeliveryChanges(t *testing.T) {
 func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testing.T) {
 	configMap := func(namespace string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
-		o.SetName(configMapOf(1))
+		o.SetName(companionConfigMapOf(1))
 		o.SetNamespace(namespace)
 		return o
 	}
 	mountsIt := func(p *corev1.Pod) {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{
-			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: configMapOf(1)}},
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: companionConfigMapOf(1)}},
 		}})
 	}
 	on := pods(apiPod("a", "1"))

@@ -3,6 +3,7 @@ package manifests
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"strings"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -37,6 +38,17 @@ func Name(target string) string { return "kms-health-reporter-" + target }
 // with the set, since a pod's file must name no socket that the pod does not have.
 func ConfigMapName(target string, plugins []v1alpha1.Plugin) string {
 	return Name(target) + "-" + v1alpha1.PluginSetHash(plugins)[:10]
+}
+
+// CompanionConfigMapName is that of the file of companions. The name changes also with roles
+// and timeouts: while the write key changes, two API servers have the same sockets with
+// other roles.
+func CompanionConfigMapName(target string, plugins []v1alpha1.Plugin) string {
+	raw, err := json.Marshal(plugins)
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return ConfigMapName(target, plugins) + "-" + shortHash(string(raw))
 }
 
 // CredentialsName is that of a target's Secret, one for each kind, so that an old

@@ -144,10 +144,9 @@ func (in *Input) SetHash(plugins []v1alpha1.Plugin) (string, error) {
 
 // podValues are the values that both kinds of own pods share: without the content of the
 // files, and with the name of the ConfigMap if they mount it.
-func (in *Input) podValues(folders []sockets.Folder, plugins []v1alpha1.Plugin, file []byte) map[string]any {
-	configMap := ""
-	if in.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
-		configMap = ConfigMapName(in.Target.Name, plugins)
+func (in *Input) podValues(folders []sockets.Folder, plugins []v1alpha1.Plugin, file []byte, configMap string) map[string]any {
+	if in.Target.ConfigSource != v1alpha1.ConfigSourceConfigMap {
+		configMap = ""
 	}
 	root := int64(0)
 	c := bindata.Container{Image: in.Config.Image, ConfigHash: in.configHash(file, plugins), RunAsUser: &root, OpenShift: in.OpenShift, Mounts: []bindata.Mount{
@@ -175,7 +174,7 @@ func (in *Input) Companion(server APIServerPod, plugins []v1alpha1.Plugin) (*uns
 	if err != nil {
 		return nil, err
 	}
-	values := in.podValues(server.Folders, plugins, file)
+	values := in.podValues(server.Folders, plugins, file, CompanionConfigMapName(in.Target.Name, plugins))
 	values["Node"], values["Beside"], values["Owner"] = server.Node, server.UID, (*Owner)(nil)
 	values["Name"], values["PodHash"] = "", ""
 	pod, err := object("companion.yaml", values)
@@ -200,7 +199,7 @@ func (in *Input) DaemonSet(folders []sockets.Folder, plugins []v1alpha1.Plugin) 
 	if err != nil {
 		return nil, err
 	}
-	values := in.podValues(folders, plugins, file)
+	values := in.podValues(folders, plugins, file, ConfigMapName(in.Target.Name, plugins))
 	values["Config"], values["Kubeconfig"] = string(file), string(kubeconfig)
 	values["Name"] = Name(in.Target.Name)
 	values["NodeSelector"] = in.Target.NodeSelector

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,11 +47,16 @@ const fromAnnotation, fromConfigMap = ", Annotation: ", ", ConfigMap: "
 // configMap is the line of the ConfigMap with a file, as 1W+2R every 30s.
 func configMap(server apiservers.Server, namespace, file string) string {
 	set, _, _ := strings.Cut(file, " ")
-	var ids []string
+	var plugins []v1alpha1.Plugin
 	for plugin := range strings.SplitSeq(set, "+") {
-		ids = append(ids, plugin[:len(plugin)-1])
+		p := pluginOf(plugin[:len(plugin)-1])
+		p.Timeout.Duration = 10 * time.Second // see apiservers.Encryption
+		if p.Role = v1alpha1.RoleRead; strings.HasSuffix(plugin, "W") {
+			p.Role = v1alpha1.RoleWrite
+		}
+		plugins = append(plugins, p)
 	}
-	return "ConfigMap " + namespace + "/" + setName(server, ids...) + ": " + file
+	return "ConfigMap " + namespace + "/" + manifests.CompanionConfigMapName(server.Name, plugins) + ": " + file
 }
 
 func role(server apiservers.Server, secrets string) string {
@@ -74,9 +80,13 @@ func onNodes(format string) []string {
 func setName(target apiservers.Server, ids ...string) string {
 	var plugins []v1alpha1.Plugin
 	for _, id := range ids {
-		plugins = append(plugins, v1alpha1.Plugin{KeyID: id, Endpoint: "unix:///var/run/kmsplugin/kms-" + id + ".sock"})
+		plugins = append(plugins, pluginOf(id))
 	}
 	return manifests.ConfigMapName(target.Name, plugins)
+}
+
+func pluginOf(keyID string) v1alpha1.Plugin {
+	return v1alpha1.Plugin{KeyID: keyID, Endpoint: "unix:///var/run/kmsplugin/kms-" + keyID + ".sock"}
 }
 
 // awaitObjects waits until what the operator made is exactly this.

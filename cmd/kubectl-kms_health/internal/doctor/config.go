@@ -122,7 +122,26 @@ func readFile(o *unstructured.Unstructured) (f file, err error) {
 func (f *file) madeFor(hash string) bool {
 	const short = 10
 	sum := sha256.Sum256([]byte(f.data))
-	return len(hash) > short && strings.HasSuffix(f.configMap, "-"+hash[:short]) || hash == hex.EncodeToString(sum[:])
+	return len(hash) > short && strings.Contains(f.configMap+"-", "-"+hash[:short]+"-") || hash == hex.EncodeToString(sum[:])
+}
+
+// fileOf is the file that a pod was made for; nil: there is none. Of those with the same
+// plugin set, and other roles, it is the one that the pod mounts or has a copy of.
+func fileOf(pod *unstructured.Unstructured, files []file) (found *file) {
+	hash := pod.GetAnnotations()[configHashAnnotation]
+	volumes, _, _ := unstructured.NestedSlice(pod.Object, "spec", "volumes")
+	for i := range files {
+		f := &files[i]
+		mounts := slices.ContainsFunc(volumes, func(v any) bool {
+			volume, _ := v.(map[string]any)
+			name, _, _ := unstructured.NestedString(volume, "configMap", "name")
+			return name == f.configMap
+		})
+		if f.madeFor(hash) && (found == nil || mounts || pod.GetAnnotations()[configAnnotation] == f.data) {
+			found = f
+		}
+	}
+	return found
 }
 
 // configuration compares the ConfigMaps, the pods that were made for them, and the reports.
@@ -194,17 +213,15 @@ func (c *comparison) add(reason, node string) {
 
 func (c *comparison) compare(pod *unstructured.Unstructured, files []file) {
 	node := nodeOf(pod)
-	hash := pod.GetAnnotations()[configHashAnnotation]
-	at := slices.IndexFunc(files, func(f file) bool { return f.madeFor(hash) })
+	f := fileOf(pod, files)
 	switch {
-	case hash == "":
+	case pod.GetAnnotations()[configHashAnnotation] == "":
 		c.add(hashMissing, node)
 		return
-	case at < 0:
+	case f == nil:
 		c.add(configMapMissing, node)
 		return
 	}
-	f := &files[at]
 	c.used[f.configMap] = true
 	if copied, is := pod.GetAnnotations()[configAnnotation]; is && copied != f.data {
 		c.add(copyDiffers, node)
