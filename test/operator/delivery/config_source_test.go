@@ -159,7 +159,7 @@ func TestEveryDeliveryShowsItsFileInAConfigMap(t *testing.T) {
 		t.Logf("%s:\n%s", step, strings.Join(want, "\n"))
 	}
 	line := func(server apiservers.Server, namespace string) string {
-		return namespace + "/" + setName(server, "1") + ": 1W every 30s to " + server.Resource
+		return strings.TrimPrefix(configMap(server, namespace, "1W every 30s to "+server.Resource, server == apiservers.Kube), "ConfigMap ")
 	}
 	deployment := line(apiservers.OpenShift, apiservers.OpenShift.Namespace)
 	shown("Companion, Deployment, External", deployment, line(apiservers.Kube, fixture.Namespace), line(apiservers.OAuth, apiservers.OAuth.Namespace))

@@ -25,10 +25,9 @@ func base(server apiservers.Server, namespace string, secrets string, more ...st
 	name := "kms-health-reporter-" + server.Name
 	var files []string
 	for _, line := range more {
-		if _, file, is := strings.Cut(line, fromAnnotation); is {
-			files = append(files, configMap(server, namespace, file))
-		} else if _, file, is := strings.Cut(line, fromConfigMap); is {
-			files = append(files, configMap(server, namespace, file))
+		_, file, is := strings.Cut(strings.Replace(line, fromConfigMap, fromAnnotation, 1), fromAnnotation)
+		if is {
+			files = append(files, configMap(server, namespace, file, strings.HasPrefix(line, "companion ")))
 		}
 	}
 	slices.Sort(files)
@@ -45,7 +44,11 @@ func base(server apiservers.Server, namespace string, secrets string, more ...st
 const fromAnnotation, fromConfigMap = ", Annotation: ", ", ConfigMap: "
 
 // configMap is the line of the ConfigMap with a file, as 1W+2R every 30s.
-func configMap(server apiservers.Server, namespace, file string) string {
+func configMap(server apiservers.Server, namespace, file string, companion bool) string {
+	nameOf := manifests.ConfigMapName
+	if companion {
+		nameOf = manifests.CompanionConfigMapName
+	}
 	set, _, _ := strings.Cut(file, " ")
 	var plugins []v1alpha1.Plugin
 	for plugin := range strings.SplitSeq(set, "+") {
@@ -56,7 +59,7 @@ func configMap(server apiservers.Server, namespace, file string) string {
 		}
 		plugins = append(plugins, p)
 	}
-	return "ConfigMap " + namespace + "/" + manifests.CompanionConfigMapName(server.Name, plugins) + ": " + file
+	return "ConfigMap " + namespace + "/" + nameOf(server.Name, plugins) + ": " + file
 }
 
 func role(server apiservers.Server, secrets string) string {
