@@ -97,7 +97,7 @@ func TestAClusterAndItsMustGatherHaveTheSameFindings(t *testing.T) {
 		}, []string{"WARNING Configuration ConfigMapMissing master-1", "WARNING Configuration CopyDiffers master-0,master-2", "WARNING Configuration IntervalDiffers master-0,master-2"}},
 		"the same sockets with other roles on two nodes": {"healthy.yaml", func(t *testing.T, c *installation) {
 			other := c.find(t, "ConfigMap", "reporter").DeepCopy()
-			other.SetName(other.GetName() + "-0123456789")
+			other.SetName("kms-health-reporter-kube-apiserver-0123456789-" + setHash[:10])
 			file := strings.NewReplacer("30s", "1m", "Write", "Read").Replace(reporterFile)
 			set(t, other, file, "data", "config.yaml")
 			c.objects = append(c.objects, other)

@@ -57,7 +57,8 @@ type Rollout string
 
 const (
 	// RolloutNeeded replaces pods for a changed plugin set, where the set belongs
-	// to the pod, and for a changed container. Other changes replace no pod.
+	// to the pod, for changed roles where companions mount a ConfigMap, and for a
+	// changed container. Other changes replace no pod.
 	RolloutNeeded Rollout = "Needed"
 	// RolloutAlways replaces pods for every change of the reporter's file.
 	RolloutAlways Rollout = "Always"

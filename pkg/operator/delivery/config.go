@@ -26,18 +26,39 @@ func (s *Snapshot) configSource(d v1alpha1.Delivery) (source v1alpha1.ConfigSour
 	}
 }
 
-// configMaps plans a ConfigMap for each plugin set, of the first of those with one name. It is applied before pods that mount
-// it. Where its content is copied into annotations it is applied after them, since it
-// cannot be written while its plugin is unhealthy.
-func (p *planner) configMaps(nameOf func(target string, plugins []v1alpha1.Plugin) string, sets ...[]v1alpha1.Plugin) error {
+// file is one of the reporter's, in a ConfigMap.
+type file struct {
+	name    string // of the ConfigMap
+	plugins []v1alpha1.Plugin
+}
+
+// fileOf is that of a plugin set.
+func (p *planner) fileOf(set []v1alpha1.Plugin) file {
+	return file{manifests.ConfigMapName(p.Target.Name, set), set}
+}
+
+// mountedFiles are those that pods mount, with the plugins that they have. They get every
+// other change, too.
+func (p *planner) mountedFiles(mounted func(name string) bool) (files []file) {
+	for _, cm := range p.own("ConfigMap") {
+		if mounted(cm.GetName()) {
+			files = append(files, file{cm.GetName(), pluginsOf(cm)})
+		}
+	}
+	return files
+}
+
+// configMaps plans the ConfigMaps of files, the first of those with one name. They are applied
+// before pods that mount them. Where their content is copied into annotations they are applied
+// after the pods, since they cannot be written while the plugin is unhealthy.
+func (p *planner) configMaps(files ...file) error {
 	done := map[string]bool{}
-	for _, set := range sets {
-		name := nameOf(p.Target.Name, set)
-		if len(set) == 0 || done[name] {
+	for _, f := range files {
+		if len(f.plugins) == 0 || done[f.name] {
 			continue
 		}
-		done[name] = true
-		cm, err := p.ConfigMap(name, p.ReportersNamespace(p.Target.Delivery), set)
+		done[f.name] = true
+		cm, err := p.ConfigMap(f.name, p.ReportersNamespace(p.Target.Delivery), f.plugins)
 		if err != nil {
 			return err
 		}

@@ -106,6 +106,45 @@ func TestCompanionsWithOtherRolesHaveTheirOwnConfigMap(t *testing.T) {
 	}
 }
 
+// Companions that wait for their replacement get a changed interval, too: here they have the
+// ConfigMap of an earlier version, which was named by the sockets alone.
+func TestWaitingCompanionsGetChangesLive(t *testing.T) {
+	three := pods(apiPod("a", "1"), apiPod("b", "2"), apiPod("c", "3"))
+	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, three, encryptsConfigMaps(false)))
+	var was *unstructured.Unstructured
+	for _, o := range slices.Concat(first.Apply, first.Workloads) {
+		switch o.GetKind() {
+		case "ConfigMap":
+			o.SetName(configMapOf(1))
+			was = o
+		case "Pod":
+			volumes, _, _ := unstructured.NestedSlice(o.Object, "spec", "volumes")
+			for _, v := range volumes {
+				if volume, _ := v.(map[string]any); volume["configMap"] != nil {
+					volume["configMap"].(map[string]any)["name"] = configMapOf(1)
+				}
+			}
+			_ = unstructured.SetNestedSlice(o.Object, volumes, "spec", "volumes")
+			o.SetName(o.GetName() + "-earlier")
+		}
+	}
+	s := fixture(t, v1alpha1.DeliveryCompanion, three, delivered(t, first), encryptsConfigMaps(false), func(s *Snapshot) {
+		s.Config.Probe.Interval.Duration = 17 * time.Second
+	})
+	files := map[string]string{}
+	for _, o := range planOf(t, s).Apply {
+		if o.GetKind() == "ConfigMap" {
+			data, _, _ := unstructured.NestedStringMap(o.Object, "data")
+			files[o.GetName()] = data["config.yaml"]
+		}
+	}
+	for _, name := range []string{was.GetName(), companionConfigMapOf(1)} {
+		if !strings.Contains(files[name], "17s") {
+			t.Errorf("ConfigMap %s: %q", name, files[name])
+		}
+	}
+}
+
 func TestCopiedFileIsThatOfTheConfigMap(t *testing.T) {
 	plan := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")), encryptsConfigMaps(true)))
 	data, _, _ := unstructured.NestedStringMap(plan.Copied[0].Object, "data")

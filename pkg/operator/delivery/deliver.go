@@ -13,12 +13,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // companions plans a pod beside each API server pod without a third-party reporter. Where a
 // pod replaces an earlier one beside the same API server, this is one node at a time.
 func (p *planner) companions() error {
-	var sets [][]v1alpha1.Plugin
+	var files []file
 	var next []*unstructured.Unstructured // replace earlier ones, and do not exist yet
 	replacing := false
 	for _, a := range p.pods {
@@ -29,7 +30,7 @@ func (p *planner) companions() error {
 		if err != nil {
 			return err
 		}
-		sets = append(sets, a.plugins)
+		files = append(files, file{manifests.CompanionConfigMapName(p.Target.Name, a.plugins), a.plugins})
 		switch earlier := p.hasEarlier(pod); {
 		case earlier && p.find(pod) == nil:
 			next = append(next, pod)
@@ -44,7 +45,19 @@ func (p *planner) companions() error {
 		next = next[1:]
 	}
 	p.later = next
-	return p.configMaps(manifests.CompanionConfigMapName, sets...)
+	return p.configMaps(append(files, p.mountedFiles(p.earlierMounts)...)...)
+}
+
+// earlierMounts reports whether a companion that waits for its replacement mounts a ConfigMap.
+func (p *planner) earlierMounts(name string) bool {
+	planned := slices.Concat(p.plan.Workloads, p.later)
+	return slices.ContainsFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
+		earlier := slices.ContainsFunc(planned, func(next *unstructured.Unstructured) bool {
+			return sameBeside(o, next) && o.GetName() != next.GetName()
+		})
+		pod := source.As[corev1.Pod](o)
+		return earlier && pod != nil && pod.DeletionTimestamp == nil && mounts(&pod.Spec, name)
+	})
 }
 
 // hasEarlier reports whether an earlier version of a companion runs, or may yet.
@@ -112,7 +125,7 @@ func (p *planner) daemonSet() error {
 	}
 	p.liveFiles(ds)
 	p.plan.Workloads = append(p.plan.Workloads, ds)
-	return p.configMaps(manifests.ConfigMapName, plugins)
+	return p.configMaps(p.fileOf(plugins))
 }
 
 // asNamed assumes that the endpoints' folders have the same path on the nodes.
@@ -147,19 +160,14 @@ func lastKnown(last, folders []sockets.Folder) []sockets.Folder {
 // inOwnersPods plans the objects that other owners' pods mount: a file for each plugin set
 // that one of them has or is about to have, and credentials.
 func (p *planner) inOwnersPods(d v1alpha1.Delivery) error {
-	sets := [][]v1alpha1.Plugin{p.live()}
+	files := []file{p.fileOf(p.live())}
 	for _, a := range p.pods {
-		sets = append(sets, a.plugins)
+		files = append(files, p.fileOf(a.plugins))
 	}
 	if p.Deployment != nil && d == v1alpha1.DeliveryDeployment {
-		sets = append(sets, p.setOf(&p.Deployment.Spec.Template.Spec, p.Deployment.Spec.Template.Labels))
+		files = append(files, p.fileOf(p.setOf(&p.Deployment.Spec.Template.Spec, p.Deployment.Spec.Template.Labels)))
 	}
-	for _, cm := range p.own("ConfigMap") { // those still mounted get changes, too
-		if plugins := pluginsOf(cm); p.mounted(cm.GetName()) && len(plugins) > 0 {
-			sets = append(sets, plugins)
-		}
-	}
-	if err := p.configMaps(manifests.ConfigMapName, sets...); err != nil {
+	if err := p.configMaps(append(files, p.mountedFiles(p.mounted)...)...); err != nil {
 		return err
 	}
 	secret := manifests.CredentialsName(p.Target.Name, p.Target.Credentials)

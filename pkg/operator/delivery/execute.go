@@ -280,7 +280,11 @@ func (x *execution) remove(ctx context.Context) error {
 			continue
 		}
 		deleted, err := x.Applier.Delete(ctx, o)
-		failed = errors.Join(failed, err)
+		if o.GetKind() == "ConfigMap" {
+			x.late = errors.Join(x.late, err)
+		} else {
+			failed = errors.Join(failed, err)
+		}
 		if deleted {
 			x.event("Deleted", apply.Key(o))
 		}

@@ -70,7 +70,20 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	e := &Executor{Client: client, Applier: apply.New(client, manifests.Manager, clock.RealClock{}), Clock: clock.RealClock{}, Event: func(_, _, _, _ string) {}}
 	s := &Snapshot{}
 	s.Target = &v1alpha1.Target{Name: "target", Namespace: "there"}
-	outcome := e.Execute(t.Context(), s, &Plan{State: State{Namespace: "there"}, Delete: []*unstructured.Unstructured{object("ConfigMap"), object("Pod")}})
+	copied := object("ConfigMap")
+	copied.SetName("copied")
+	written := false
+	client.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		written = true
+		return true, copied, nil
+	})
+	outcome := e.Execute(t.Context(), s, &Plan{
+		State: State{Namespace: "there"}, Delete: []*unstructured.Unstructured{object("ConfigMap"), object("Pod")},
+		Copied: []*unstructured.Unstructured{copied},
+	})
+	if !written {
+		t.Error("the ConfigMap of another plugin was not written")
+	}
 	if outcome.Status.Reason != RequestFailed {
 		t.Errorf("%+v", outcome.Status)
 	}

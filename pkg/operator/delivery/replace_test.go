@@ -1,7 +1,9 @@
 package delivery
 
 import (
+	"encoding/base64"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,19 +120,32 @@ func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testi
 
 // A replacement may take long, for example of an image that does not exist.
 func TestReportersToBeReplacedGetANewCA(t *testing.T) {
-	for name, encrypted := range map[string]bool{"ConfigMap": false, "Pod": true} {
+	for _, encrypted := range []bool{false, true} {
 		two := pods(apiPod("a", "1"), apiPod("b", "2"))
 		before := func(s *Snapshot) { s.CA = []byte("before") }
 		first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, two, before, encryptsConfigMaps(encrypted)))
 		s := fixture(t, v1alpha1.DeliveryCompanion, two, delivered(t, first), before, encryptsConfigMaps(encrypted))
 		s.Config.Image, s.Encryption.Live = "reporter:2", set(2)
 		if plan := planOf(t, s); len(plan.RenewCA) > 0 {
-			t.Errorf("%s: renews the CA of %s", name, names(plan.RenewCA))
+			t.Errorf("encrypted %v: renews the CA of %s", encrypted, names(plan.RenewCA))
 		}
 		s.CA = []byte("after")
-		renewed := planOf(t, s).RenewCA
-		if want := map[bool]int{true: 2, false: 1}[encrypted]; len(renewed) < want || renewed[0].GetKind() != name && renewed[len(renewed)-1].GetKind() != name {
-			t.Errorf("%s: renews the CA of %s", name, names(renewed))
+		plan := planOf(t, s)
+		if encrypted {
+			if is := func(kind string) bool {
+				return slices.ContainsFunc(plan.RenewCA, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
+			}; len(plan.RenewCA) < 2 || !is("Pod") {
+				t.Errorf("renews the CA of %s", names(plan.RenewCA))
+			}
+			continue
+		}
+		at := slices.IndexFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetName() == companionConfigMapOf(1) })
+		if at < 0 {
+			t.Fatalf("applies %s", names(plan.Apply))
+		}
+		data, _, _ := unstructured.NestedStringMap(plan.Apply[at].Object, "data")
+		if after := base64.StdEncoding.EncodeToString(s.CA); !strings.Contains(data["kubeconfig"], after) || !strings.Contains(data["config.yaml"], "kms-1.sock") {
+			t.Errorf("the file that is still mounted is %v", data)
 		}
 	}
 }

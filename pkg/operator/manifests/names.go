@@ -3,7 +3,7 @@ package manifests
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -40,15 +40,15 @@ func ConfigMapName(target string, plugins []v1alpha1.Plugin) string {
 	return Name(target) + "-" + v1alpha1.PluginSetHash(plugins)[:10]
 }
 
-// CompanionConfigMapName is that of the file of companions. The name changes also with roles
-// and timeouts: while the write key changes, two API servers have the same sockets with
-// other roles.
+// CompanionConfigMapName is that of the file of companions. The name changes also with the
+// roles: while the write key changes, two API servers have the same sockets with other ones.
 func CompanionConfigMapName(target string, plugins []v1alpha1.Plugin) string {
-	raw, err := json.Marshal(plugins)
-	if err != nil {
-		panic(err) // strings always marshal
+	roles := make([]string, len(plugins))
+	for i, p := range plugins {
+		roles[i] = p.KeyID + "\x00" + string(p.Role)
 	}
-	return ConfigMapName(target, plugins) + "-" + shortHash(string(raw))
+	slices.Sort(roles)
+	return ConfigMapName(target+"-"+shortHash(roles...), plugins)
 }
 
 // CredentialsName is that of a target's Secret, one for each kind, so that an old

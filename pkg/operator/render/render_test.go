@@ -68,7 +68,7 @@ func TestFilesAreThoseOfTheDelivery(t *testing.T) {
 		want string
 	}{
 		"DaemonSet":  {input(t, "kube-apiserver"), "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-kube-apiserver-3940a7a9b1.yaml 40-daemonset-kms-health-reporter-kube-apiserver.yaml"},
-		"Companion":  {companion, "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-kube-apiserver-3940a7a9b1-244c426d9f.yaml 40-pod-kms-health-kube-apiserver-"},
+		"Companion":  {companion, "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-kube-apiserver-d5ef5f962e-3940a7a9b1.yaml 40-pod-kms-health-kube-apiserver-"},
 		"Deployment": {deployment, "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml 50-deployment-apiserver.yaml"},
 		"static pod": {static, "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig static-pod.yaml"},
 	} {

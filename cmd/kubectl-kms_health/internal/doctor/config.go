@@ -118,26 +118,30 @@ func readFile(o *unstructured.Unstructured) (f file, err error) {
 }
 
 // madeFor reports whether a pod with this hash was made for the file: the hash is that of the
-// plugin set, of which the ConfigMap's name has the beginning, or of the whole file.
+// plugin set, of which the end of the ConfigMap's name is the beginning, or of the whole file.
 func (f *file) madeFor(hash string) bool {
 	const short = 10
 	sum := sha256.Sum256([]byte(f.data))
-	return len(hash) > short && strings.Contains(f.configMap+"-", "-"+hash[:short]+"-") || hash == hex.EncodeToString(sum[:])
+	return len(hash) > short && strings.HasSuffix(f.configMap, "-"+hash[:short]) || hash == hex.EncodeToString(sum[:])
 }
 
 // fileOf is the file that a pod was made for; nil: there is none. Of those with the same
 // plugin set, and other roles, it is the one that the pod mounts or has a copy of.
 func fileOf(pod *unstructured.Unstructured, files []file) (found *file) {
-	hash := pod.GetAnnotations()[configHashAnnotation]
+	mounted := ""
 	volumes, _, _ := unstructured.NestedSlice(pod.Object, "spec", "volumes")
+	for _, v := range volumes {
+		volume, _ := v.(map[string]any)
+		if name, _, _ := unstructured.NestedString(volume, "configMap", "name"); strings.HasPrefix(name, "kms-health-reporter-") {
+			mounted = name
+		}
+	}
 	for i := range files {
 		f := &files[i]
-		mounts := slices.ContainsFunc(volumes, func(v any) bool {
-			volume, _ := v.(map[string]any)
-			name, _, _ := unstructured.NestedString(volume, "configMap", "name")
-			return name == f.configMap
-		})
-		if f.madeFor(hash) && (found == nil || mounts || pod.GetAnnotations()[configAnnotation] == f.data) {
+		if !f.madeFor(pod.GetAnnotations()[configHashAnnotation]) || mounted != "" && mounted != f.configMap {
+			continue
+		}
+		if found == nil || pod.GetAnnotations()[configAnnotation] == f.data {
 			found = f
 		}
 	}
