@@ -76,7 +76,7 @@ func (o *Operator) reject(why string) {
 
 // announce writes the Event about a rejected file: the replica that runs the controllers does.
 func (o *Operator) announce(why string) {
-	o.tell("configuration", corev1.EventTypeWarning, "ConfigurationInvalid", "rejected, "+o.inForce()+": "+why)
+	o.event("configuration", corev1.EventTypeWarning, "ConfigurationInvalid", "rejected, "+o.inForce()+": "+why)
 }
 
 // inForce describes the configuration that is used after one was rejected.

@@ -55,7 +55,7 @@ const firstLook = 30 * time.Second
 // Operator keeps the reporters and roll-ups of all targets.
 type Operator struct {
 	Options
-	tell    func(target, eventType, reason, message string) // only the Event
+	event   func(target, eventType, reason, message string) // only the Event
 	runs    atomic.Bool                                     // the controllers
 	valid   prometheus.Gauge                                // the configuration is in force
 	leading prometheus.Gauge                                // this replica runs the controllers
@@ -71,9 +71,9 @@ type Operator struct {
 
 // New makes an Operator.
 func New(o Options) *Operator {
-	tell := o.Event
+	event := o.Event
 	o.Event = recorded(o.Event, o.Registry)
-	op := &Operator{Options: o, tell: tell, valid: newConfigurationGauge(o.Registry), leading: newLeaderGauge(o.Registry)}
+	op := &Operator{Options: o, event: event, valid: newConfigurationGauge(o.Registry), leading: newLeaderGauge(o.Registry)}
 	op.clusterOperator = clusteroperator.New(clusteroperator.Options{
 		Client: o.Client, Clock: o.Clock, Now: o.Now, Version: o.Version, Inertia: o.Inertia, Observe: op.observe,
 	})
