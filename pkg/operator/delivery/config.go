@@ -37,28 +37,24 @@ func (p *planner) fileOf(set []v1alpha1.Plugin) file {
 	return file{manifests.ConfigMapName(p.Target.Name, set), set}
 }
 
-// mountedFiles are those that pods mount, with the plugins that they have. They get every
-// other change, too.
-func (p *planner) mountedFiles(mounted func(name string) bool) (files []file) {
+// configMaps plans the ConfigMaps of files, the first of those with one name, and of the files
+// that earlier pods still mount: those keep their plugins, and get every other change. They are
+// applied before pods that mount them. Where their content is copied into annotations they are
+// applied after the pods, since they cannot be written while the plugin is unhealthy.
+func (p *planner) configMaps(files ...file) error {
+	namespace := p.ReportersNamespace(p.Target.Delivery)
 	for _, cm := range p.own("ConfigMap") {
-		if mounted(cm.GetName()) {
+		if cm.GetNamespace() == namespace && p.inUse(cm) {
 			files = append(files, file{cm.GetName(), pluginsOf(cm)})
 		}
 	}
-	return files
-}
-
-// configMaps plans the ConfigMaps of files, the first of those with one name. They are applied
-// before pods that mount them. Where their content is copied into annotations they are applied
-// after the pods, since they cannot be written while the plugin is unhealthy.
-func (p *planner) configMaps(files ...file) error {
 	done := map[string]bool{}
 	for _, f := range files {
 		if len(f.plugins) == 0 || done[f.name] {
 			continue
 		}
 		done[f.name] = true
-		cm, err := p.ConfigMap(f.name, p.ReportersNamespace(p.Target.Delivery), f.plugins)
+		cm, err := p.ConfigMap(f.name, namespace, f.plugins)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 func configSource(source v1alpha1.ConfigSource) func(*Snapshot) {
@@ -81,13 +82,7 @@ func TestCompanionsWithOtherRolesHaveTheirOwnConfigMap(t *testing.T) {
 		s.Pods = []*corev1.Pod{apiPod("a", "1", revision("7")), apiPod("b", "2", revision("8"))}
 	}
 	plan := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, other, encryptsConfigMaps(false)))
-	files := map[string]string{}
-	for _, o := range plan.Apply {
-		if o.GetKind() == "ConfigMap" {
-			data, _, _ := unstructured.NestedStringMap(o.Object, "data")
-			files[o.GetName()] = data["config.yaml"]
-		}
-	}
+	files := appliedFiles(plan)
 	for i, write := range []string{"1", "2"} {
 		var pod corev1.Pod
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(plan.Workloads[i].Object, &pod); err != nil {
@@ -131,18 +126,57 @@ func TestWaitingCompanionsGetChangesLive(t *testing.T) {
 	s := fixture(t, v1alpha1.DeliveryCompanion, three, delivered(t, first), encryptsConfigMaps(false), func(s *Snapshot) {
 		s.Config.Probe.Interval.Duration = 17 * time.Second
 	})
-	files := map[string]string{}
-	for _, o := range planOf(t, s).Apply {
-		if o.GetKind() == "ConfigMap" {
-			data, _, _ := unstructured.NestedStringMap(o.Object, "data")
-			files[o.GetName()] = data["config.yaml"]
-		}
-	}
+	files := appliedFiles(planOf(t, s))
 	for _, name := range []string{was.GetName(), companionConfigMapOf(1)} {
 		if !strings.Contains(files[name], "17s") {
 			t.Errorf("ConfigMap %s: %q", name, files[name])
 		}
 	}
+}
+
+// So do agents that wait for theirs, and companions that agents replace.
+func TestEarlierReportersGetChangesLive(t *testing.T) {
+	on := pods(apiPod("a", "1", onHost))
+	agent := func(s *Snapshot) {
+		pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": map[string]any{
+			"nodeName": "a", "volumes": []any{map[string]any{"name": podspec.ConfigVolume, "configMap": map[string]any{"name": configMapOf(1)}}},
+		}}}
+		pod.SetName("agent")
+		pod.SetNamespace(s.Namespace)
+		pod.SetLabels(map[string]string{manifests.DeliveryLabel: string(v1alpha1.DeliveryDaemonSet)})
+		s.Own = append(s.Own, pod)
+	}
+	for name, c := range map[string]struct {
+		was    v1alpha1.Delivery
+		change func(*Snapshot)
+		mounts string
+	}{
+		"agents with another socket":      {v1alpha1.DeliveryDaemonSet, agent, configMapOf(1)},
+		"companions before the DaemonSet": {v1alpha1.DeliveryCompanion, func(*Snapshot) {}, companionConfigMapOf(1)},
+	} {
+		first := planOf(t, fixture(t, c.was, on, encryptsConfigMaps(false)))
+		files := appliedFiles(planOf(t, fixture(t, v1alpha1.DeliveryDaemonSet, on, delivered(t, first), c.change, encryptsConfigMaps(false), func(s *Snapshot) {
+			s.Encryption.Live = set(2, 1)
+			s.Config.Probe.Interval.Duration = 17 * time.Second
+		})))
+		if file := files[c.mounts]; !strings.Contains(file, "17s") || strings.Contains(file, "kms-2.sock") {
+			t.Errorf("%s: ConfigMap %s: %q", name, c.mounts, file)
+		}
+		if file := files[configMapOf(2, 1)]; !strings.Contains(file, "kms-2.sock") {
+			t.Errorf("%s: the new file: %q", name, file)
+		}
+	}
+}
+
+// appliedFiles are the reporters' files that a plan applies, by the name of the ConfigMap.
+func appliedFiles(plan *Plan) map[string]string {
+	files := map[string]string{}
+	for _, o := range plan.Apply {
+		if o.GetKind() == "ConfigMap" {
+			files[o.GetName()], _, _ = unstructured.NestedString(o.Object, "data", "config.yaml")
+		}
+	}
+	return files
 }
 
 func TestCopiedFileIsThatOfTheConfigMap(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
-	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
 // companions plans a pod beside each API server pod without a third-party reporter. Where a
@@ -45,19 +44,7 @@ func (p *planner) companions() error {
 		next = next[1:]
 	}
 	p.later = next
-	return p.configMaps(append(files, p.mountedFiles(p.earlierMounts)...)...)
-}
-
-// earlierMounts reports whether a companion that waits for its replacement mounts a ConfigMap.
-func (p *planner) earlierMounts(name string) bool {
-	planned := slices.Concat(p.plan.Workloads, p.later)
-	return slices.ContainsFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
-		earlier := slices.ContainsFunc(planned, func(next *unstructured.Unstructured) bool {
-			return sameBeside(o, next) && o.GetName() != next.GetName()
-		})
-		pod := source.As[corev1.Pod](o)
-		return earlier && pod != nil && pod.DeletionTimestamp == nil && mounts(&pod.Spec, name)
-	})
+	return p.configMaps(files...)
 }
 
 // hasEarlier reports whether an earlier version of a companion runs, or may yet.
@@ -167,7 +154,7 @@ func (p *planner) inOwnersPods(d v1alpha1.Delivery) error {
 	if p.Deployment != nil && d == v1alpha1.DeliveryDeployment {
 		files = append(files, p.fileOf(p.setOf(&p.Deployment.Spec.Template.Spec, p.Deployment.Spec.Template.Labels)))
 	}
-	if err := p.configMaps(append(files, p.mountedFiles(p.mounted)...)...); err != nil {
+	if err := p.configMaps(files...); err != nil {
 		return err
 	}
 	secret := manifests.CredentialsName(p.Target.Name, p.Target.Credentials)
