@@ -113,7 +113,7 @@ spec: {nodeName: master-0, containers: [{name: kube-apiserver}]}
 status: {phase: Running}
 `)...)
 	c.render(t, "configmap.yaml", map[string]any{
-		"Name": "kms-health-reporter-kube-apiserver-" + setHash[:10], "Namespace": operatorNamespace, "Target": "kube-apiserver", "Config": reporterFile, "Kubeconfig": "",
+		"Name": "kms-health-reporter-kube-apiserver-d5ef5f962e-" + setHash[:10], "Namespace": operatorNamespace, "Target": "kube-apiserver", "Config": reporterFile, "Kubeconfig": "",
 	})
 	for _, node := range []string{"master-0", "master-1", "master-2"} {
 		c.render(t, "companion.yaml", map[string]any{

@@ -83,7 +83,7 @@ func TestReportersThatNeverRanAreReplacedWhileTheDeliveryChanges(t *testing.T) {
 	t.Errorf("it never ends: %+v, %s", planOf(t, s).Status, names(s.own("Pod")))
 }
 
-// The ConfigMaps of a plugin set have one name in both namespaces.
+// Those of agents and of pods of other owners have one name in both namespaces.
 func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testing.T) {
 	configMap := func(namespace string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
