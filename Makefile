@@ -51,13 +51,6 @@ demo-cluster: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 demo-cluster: bin/kms-health-reporter bin/kms-health-operator bin/kubectl-kms_health cluster ## Show the operator at work: a control plane, three nodes, no root (STAY=1: keep it)
 	@$(GO) run ./test/demo cluster $(if $(STAY),--stay)
 
-# How long Prometheus scrapes the cluster.
-FOR ?= 5m
-.PHONY: dashboard
-dashboard: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
-dashboard: bin/kms-health-reporter bin/kms-health-operator cluster prometheus ## Let a real Prometheus scrape that cluster for FOR (5m): every query of the dashboard must return series (STAY=1: keep it)
-	@$(GO) run ./test/demo dashboard --for $(FOR) $(if $(STAY),--stay)
-
 # --- A real API server, for the integration tests ---
 
 # The versions are those of the module that it is built from.
@@ -198,7 +191,7 @@ parity: cluster ## Compare our verdicts with kube-apiserver's own
 
 .PHONY: bench
 bench: bin/kms-health-reporter bin/kms-health-operator bin/bench-floor cluster ## Run the benchmarks, and measure both programs as processes (TESTFLAGS='-run TestOperator -short')
-	$(GO) test -run '^$$' -bench . -benchmem ./pkg/... ./test/bench
+	$(GO) test -run '^$$' -bench . -benchmem ./pkg/...
 	$(GO) test -v -count 1 -timeout 60m $(TESTFLAGS) ./test/bench -measure
 
 bin/bench-floor: FORCE
@@ -214,27 +207,27 @@ fuzz: ## Run each fuzz target for FUZZTIME (30s)
 generate: ## Write the generated files anew
 	$(GO) generate ./...
 
+.PHONY: mutations
+mutations: ## Change facts of pkg/contract in a clone of HEAD, and check that everything that follows is generated
+	@TEST_BUILD='$(TEST_BUILD)' TAGS='$(TAGS)' test/tools/mutations.sh
+
 .PHONY: fmt
 fmt: ## Format the Go files
 	@git ls-files -co --exclude-standard -z '*.go' | xargs -0r gofmt -s -l -w
 
-KUBECONFORM := .tools/kubeconform/kubeconform
-
 .PHONY: verify
 verify: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
-verify: $(if $(filter-out gofmt shellcheck traces boundaries mod-tidy mod-verify vet vet-integration generated,$(or $(ONLY),all)),lint-tools promtool cluster $(KUBECONFORM)) ## Run every static check, and the README's commands (ONLY='gofmt vet': these alone)
+verify: $(if $(filter-out gofmt shellcheck traces boundaries mod-tidy mod-verify vet vet-integration generated,$(or $(ONLY),all)),lint-tools promtool cluster) ## Run every static check, and the README's commands (ONLY='gofmt vet': these alone)
 	@test/tools/verify.sh $(ONLY)
 
 LINTERS := .tools/lint/golangci-lint .tools/lint/govulncheck .tools/lint/staticcheck
 PROMTOOL := .tools/prometheus/promtool
-PROMETHEUS := .tools/prometheus/prometheus
 
 BUNDLE_CHECK := .tools/bundle/bundle
 
-.PHONY: lint-tools promtool prometheus
+.PHONY: lint-tools promtool
 lint-tools: $(LINTERS) $(BUNDLE_CHECK)
 promtool: $(PROMTOOL) ## Build promtool, once, into .tools/
-prometheus: $(PROMETHEUS)
 
 .tools/lint/golangci-lint: PACKAGE = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 .tools/lint/govulncheck: PACKAGE = golang.org/x/vuln/cmd/govulncheck
@@ -245,17 +238,11 @@ $(LINTERS): test/tools/lint/go.mod
 $(BUNDLE_CHECK): test/tools/bundle/go.mod test/tools/bundle/main.go
 	@test/tools/build.sh $(@D) $(<D) '' '2 minutes on 2 cores' $(@F)=$(MODULE)/$(<D)
 
-$(KUBECONFORM): test/tools/kubeconform/go.mod
-	@test/tools/build.sh $(@D) $(<D) '' 'some seconds' $(@F)=github.com/yannh/kubeconform/cmd/kubeconform
-
 # Without the service discovery of clouds, whose SDKs take most of the build.
-$(PROMTOOL) $(PROMETHEUS): export GOFLAGS = -tags=remove_all_sd
+$(PROMTOOL): export GOFLAGS = -tags=remove_all_sd
 
 $(PROMTOOL): test/tools/prometheus/go.mod
 	@test/tools/build.sh $(@D) $(<D) '' '1 to 3 minutes on 2 cores' $(@F)=github.com/prometheus/prometheus/cmd/promtool
-
-$(PROMETHEUS): test/tools/prometheus/go.mod
-	@test/tools/build.sh $(@D) $(<D) '' '2 to 4 minutes on 2 cores' $(@F)=github.com/prometheus/prometheus/cmd/prometheus
 
 ##@ Housekeeping
 

@@ -43,8 +43,7 @@ func parse() *template.Template {
 // Container has the values of the template "container".
 type Container struct {
 	Image      string
-	ConfigHash string // empty: the pod has no such annotation
-	NodeName   string // empty: the downward API has it
+	ConfigHash string
 	RunAsUser  *int64 // nil: the pod's, or the image's
 	OpenShift  bool   // the container reaches into volumes of other pods, under SELinux
 	Mounts     []Mount

@@ -4,6 +4,8 @@ package manifests
 
 import _ "embed"
 
+//go:generate go run ../test/tools/tables ..
+
 // ReporterPolicy is the ValidatingAdmissionPolicy that bounds the writes of the
 // reporters' identities, and its binding, as YAML.
 //

@@ -14,10 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
-	"github.com/kms-health/kms-health/pkg/suggest"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -82,8 +80,8 @@ func newRoot() *cobra.Command {
 		Short: "Runs a kms-health-reporter beside every KMS plugin of a cluster's API servers",
 		Long: `kms-health-operator runs a kms-health-reporter beside every KMS plugin of a
 cluster's API servers, keeps its configuration current, and removes everything when
-KMS is turned off. It is configured by one file: print-defaults prints a sample that
-explains every field.
+KMS is turned off. It is configured by one file: print-defaults prints a sample, and
+docs/reference/configuration.md explains every field.
 
 Exit codes:
   0  success; run: ended by SIGTERM or SIGINT
@@ -92,7 +90,7 @@ Exit codes:
 		Version:       version.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          knownCommand,
+		Args:          cobra.NoArgs,
 		// Without a command, print the help.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -103,22 +101,5 @@ Exit codes:
 		root.PersistentFlags().AddGoFlag(logging.Lookup(name))
 	}
 	root.AddCommand(newRun(), newRender(), newValidate(), newPrintDefaults())
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		var names []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-		return suggest.Flag(err, names)
-	})
 	return root
-}
-
-// knownCommand rejects an unknown command, with the one that it is similar to.
-func knownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	var names []string
-	for _, c := range cmd.Commands() {
-		names = append(names, c.Name())
-	}
-	return fmt.Errorf("unknown command %q%s", args[0], suggest.DidYouMean(args[0], names))
 }

@@ -91,7 +91,7 @@ func (p *child) awaitHealth(t *testing.T, path string, code int) {
 	t.Fatalf("%s: %s, want %d", path, last, code)
 }
 
-const emptyConfig = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\ntargets: []\n"
+const emptyConfig = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\napiServers: []\n"
 
 // closedPort is the URL of an API server that is down.
 func closedPort(t *testing.T) string {

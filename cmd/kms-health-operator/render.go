@@ -19,15 +19,18 @@ func newRender() *cobra.Command {
 server: for bootstrap, for control planes without the operator, for GitOps, or to
 see what would be done. The files are numbered in the order to apply them in.
 
-What is made depends on the target's delivery and on --pod:
-  DaemonSet            the agents; the sockets' folders are those of the endpoints,
-                       or those that the pod mounts
-  Deployment, External with a Deployment: its manifest with the reporter in it
-  any                  with a static pod's manifest: the manifest with the reporter
-                       in it, and the files for its node. The node's name is the
-                       placeholder NODE_NAME, which an installer replaces
-  Companion            with a running pod, as kubectl get pod -o yaml shows it: the
-                       reporter's pod for it`,
+What is made depends on the target's mode and on --pod:
+  DaemonSet     the agents; the sockets' folders are those of the endpoints, or those
+                that the pod mounts
+  CompanionPod  with a running pod, as kubectl get pod -o yaml shows it: the reporter's
+                pod for it
+  Sidecar       without --pod: a strategic-merge patch that adds the container to the
+                API server's Deployment. It assumes the volume kms-plugin-socket for the
+                sockets, and root as the user; with a running pod, it has what that has.
+                With the Deployment's manifest: the manifest with the container in it
+  any           with a static pod's manifest: the manifest with the container in it, as
+                JSON, and the files for its node. With --host-folder and no manifest: a
+                strategic-merge patch for it`,
 		Example: `  # The agents of a plain control plane.
   kms-health-operator print-defaults --kubernetes > operator.yaml
   kms-health-operator render --config operator.yaml --image REGISTRY/kms-health-reporter:v1 \
@@ -37,12 +40,20 @@ What is made depends on the target's delivery and on --pod:
   kubectl wait --for=condition=Established crd/kmshealths.kmshealth.openshift.io
   kubectl apply -f out
 
-  # A static pod.
+  # A static pod. Its API server has no plugins in operator.yaml: they are in the
+  # EncryptionConfiguration.
   kms-health-operator render --config operator.yaml --image REGISTRY/kms-health-reporter:v1 \
-    --encryption-config encryption-config.yaml --pod kube-apiserver.yaml --output-dir out`,
+    --encryption-config encryption-config.yaml --pod kube-apiserver.yaml --output-dir out
+
+  # A Deployment's patch. Its API server has mode: Sidecar in operator.yaml.
+  kms-health-operator render --config operator.yaml --image REGISTRY/kms-health-reporter:v1 \
+    --target openshift-apiserver --ca-file ca.crt --encryption-config encryption-config.yaml --output-dir out
+  kubectl apply -f out
+  kubectl patch deployment apiserver -n openshift-apiserver --patch-file out/sidecar/patch.yaml`,
 		Args: cobra.NoArgs,
 		RunE: works(func(cmd *cobra.Command, _ []string) (err error) {
-			if o.Config, err = readConfig(config, cmd.InOrStdin()); err != nil {
+			o.Stdin = cmd.InOrStdin()
+			if o.Config, err = readConfig(config, o.Stdin); err != nil {
 				return err
 			}
 			openShift, err := process.ParseOpenShift(os.Getenv(process.OpenShiftVariable))
@@ -60,12 +71,12 @@ func addRenderFlags(cmd *cobra.Command, config, image *string, o *render.Options
 	f.StringVar(config, "config", defaultConfig, "the configuration `file` of the operator; - is standard input")
 	f.StringVar(&o.Target, "target", "", "the `name` of one of its targets, where there are several")
 	f.StringVar(&o.EncryptionConfigFile, "encryption-config", "", "the API server's EncryptionConfiguration, a `file`; needed unless the target names its plugins")
-	f.StringVar(&o.PodFile, "pod", "", "the API server's pod, a `file`: a static pod's manifest, a Deployment, or a running Pod")
+	f.StringVar(&o.PodFile, "pod", "", "the API server's pod, a `file`: a static pod's manifest, a Deployment, or a running Pod; - is standard input")
 	f.StringVar(&o.APIServerFile, "apiserver", "", "the object apiservers.config.openshift.io/cluster, a `file`, for its TLS profile")
 	f.StringVar(&o.CAFile, "ca-file", "", "the API server's CA, a PEM `file`, to go into kubeconfigs")
 	f.StringVar(&o.Namespace, "namespace", orElse(os.Getenv(namespaceVariable), defaultNamespace), "the `namespace` of reporters that are pods of their own")
 	f.StringVar(image, "image", os.Getenv(imageVariable), "the reporter's `image`, where the file names none")
-	f.StringVar(&o.HostFolder, "host-folder", "/etc/kubernetes/kms-health", "the `folder` on the node for a static pod's files")
+	f.StringVar(&o.HostFolder, "host-folder", "", "the `folder` on the node for a static pod's files; with a manifest by default "+render.DefaultHostFolder)
 	f.StringVar(&o.Folder, "output-dir", "", "the `folder` to write to; files of the same names are replaced")
 	_ = cmd.MarkFlagDirname("output-dir")
 }

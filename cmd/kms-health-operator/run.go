@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/logging"
 	"github.com/kms-health/kms-health/pkg/operator/process"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
@@ -22,7 +23,7 @@ const (
 	podVariable       = "POD_NAME"
 	imageVariable     = "REPORTER_IMAGE"
 
-	defaultNamespace = "kms-health"
+	defaultNamespace = contract.KubernetesNamespace
 )
 
 // flushTime bounds the wait for the log's last lines to be read.
@@ -37,9 +38,10 @@ func newRun() *cobra.Command {
 follows every change of the file and of the cluster, until SIGTERM or SIGINT.
 
 It starts without the file and without the API server, and waits for both. While the
-API server is away, it logs one line for each kind of request that fails.
+API server is away, it logs one line for each kind of request that fails, and one for each
+try to renew the lease.
 
-Every replica serves /healthz, /readyz (200 while a configuration is in force) and
+Every replica serves /healthz, /readyz (200 while a configuration is active) and
 /metrics. One replica at a time works: the holder of the Lease kms-health-operator.
 A replica that loses the lease ends with exit code 1.
 
@@ -88,17 +90,24 @@ Environment:
 func addRunFlags(f *pflag.FlagSet, o *process.Options) {
 	f.SortFlags = false
 	f.StringVar(&o.ConfigFile, "config", defaultConfig, "the configuration `file`; it may appear later")
-	f.StringVar(&o.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "a kubeconfig `file`; without it the pod's own ServiceAccount is used")
-	f.StringVar(&o.Namespace, "namespace", orElse(os.Getenv(namespaceVariable), defaultNamespace), "the `namespace` of the operator, and of the reporters that are pods of their own")
-	f.StringVar(&o.Image, "image", os.Getenv(imageVariable), "the reporter's `image`, if the configuration file has none")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"),
+		"a kubeconfig `file`; without it the pod's own ServiceAccount is used")
+	f.StringVar(&o.Namespace, "namespace", orElse(os.Getenv(namespaceVariable), defaultNamespace),
+		"the `namespace` of the operator, and of the reporters that are pods of their own")
+	f.StringVar(&o.Image, "image", os.Getenv(imageVariable),
+		"the reporter's `image`, if the configuration file has none")
 	f.StringVar(&o.KubeletRoot, "kubelet-root", sockets.KubeletRoot, "the kubelets' `directory` on the nodes")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "elect one replica to work, by a Lease")
-	f.BoolVar(&o.SingleReplica, "single-replica", false, "there is one replica: the lease lasts 270s, which outlasts a restart of the only API server, instead of 137s")
-	f.BoolVar(&o.ApproveCertificates, "approve-certificates", false, "approve the operator's own requests for client certificates, which needs a right that the shipped role does not have")
-	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "the `address` of /metrics over HTTPS, for clients whom the API server allows to get that path; 0: none")
-	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "", "a `directory` with tls.crt and tls.key, read at each connection; without it a self-signed certificate is used")
-	f.StringVar(&o.HealthAddress, "health-bind-address", ":8081", "the `address` of /healthz and /readyz over HTTP; 0: none")
-	f.DurationVar(&o.DegradedInertia, "degraded-inertia", 2*time.Minute, "how long something must be bad before ClusterOperator/kms-health is Degraded, at least 0")
+	f.BoolVar(&o.SingleReplica, "single-replica", false,
+		"there is one replica: the lease lasts 270s, which outlasts a restart of the only API server, instead of 137s")
+	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443",
+		"the `address` of /metrics over HTTPS, for clients whom the API server allows to get that path; 0: none")
+	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "",
+		"a `directory` with tls.crt and tls.key, read at each connection; without it a self-signed certificate is used")
+	f.StringVar(&o.HealthAddress, "health-bind-address", ":8081",
+		"the `address` of /healthz and /readyz over HTTP; 0: none")
+	f.DurationVar(&o.DegradedInertia, "degraded-inertia", 2*time.Minute,
+		"how long something must be bad before ClusterOperator/kms-health is Degraded, at least 0")
 }
 
 func orElse(value, fallback string) string {

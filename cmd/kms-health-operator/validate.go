@@ -20,6 +20,8 @@ func newValidate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate [FILE | --config FILE]",
 		Short: "Check a file, print it with its defaults, or every mistake",
+		Long: `Checks the operator's file, or that in a ConfigMap (data, config.yaml), and prints it
+with its defaults, or every mistake on a line of its own.`,
 		Example: `  kms-health-operator print-defaults > operator.yaml
   kms-health-operator validate operator.yaml
   kms-health-operator print-defaults --kubernetes | kms-health-operator validate -`,
@@ -37,6 +39,9 @@ func newValidate() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			for _, warning := range v1alpha1.OperatorWarnings(c) {
+				cmd.PrintErrf("warning: %s: %s\n", filewatch.Shown(file), warning)
+			}
 			raw, err := yaml.Marshal(c)
 			if err != nil {
 				return err
@@ -49,13 +54,18 @@ func newValidate() *cobra.Command {
 	return cmd
 }
 
-// readConfig reads an OperatorConfiguration. An error holds a line per mistake.
+// readConfig reads an OperatorConfiguration, or the ConfigMap that has it. An error holds a
+// line per mistake.
 func readConfig(file string, stdin io.Reader) (*v1alpha1.OperatorConfiguration, error) {
 	content := filewatch.ReadOnce(file, stdin, v1alpha1.MaxFileSize)
 	if content.Err != nil {
 		return nil, content.Err
 	}
-	c, err := v1alpha1.DecodeOperator(content.Data)
+	var c *v1alpha1.OperatorConfiguration
+	data, err := v1alpha1.Unwrap(content.Data)
+	if err == nil {
+		c, err = v1alpha1.DecodeOperator(data)
+	}
 	if err != nil {
 		var mistakes []error
 		for _, line := range v1alpha1.Lines(err) {
@@ -81,6 +91,6 @@ func newPrintDefaults() *cobra.Command {
 			return err
 		}),
 	}
-	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false, "that of a plain control plane")
+	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false, "the sample for a plain control plane, such as kubeadm's")
 	return cmd
 }

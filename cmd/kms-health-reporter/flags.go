@@ -4,32 +4,31 @@ import (
 	"flag"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/filewatch"
-	"github.com/kms-health/kms-health/pkg/reporter"
-	"github.com/kms-health/kms-health/pkg/suggest"
 )
 
 const (
 	defaultConfig = "/etc/kms-health/config/config.yaml"
 	nodeVariable  = "KMS_HEALTH_NODE"
+	uidVariable   = "KMS_HEALTH_POD_UID"
 	hashVariable  = "KMS_HEALTH_CONFIG_HASH"
 )
 
 type options struct {
-	config, node, output                   string
+	config, node                           string
+	output                                 bool // to standard output
 	validate, printDefaults, once, version bool
 	help                                   string
 }
 
 const about = `kms-health-reporter probes the KMS v2 plugins that a file names, and reports on
-them: to the API server's operator resource, to standard output or a file, and
-over HTTP, each if configured by the file or a flag.
+them: to the API server's operator resource, to standard output, and over
+HTTP, each if configured by the file or a flag.
 
 It starts, and goes on, without the file, the plugins and the API server, and
 follows every change of the file without a restart. SIGTERM and SIGINT end it
@@ -37,7 +36,7 @@ within 2 seconds, a second one at once; SIGHUP does not, nor does a standard
 output or standard error that is closed or not read.
 
 Usage:
-  kms-health-reporter [--config FILE] [--node-name NODE] [--output -|FILE]
+  kms-health-reporter [--config FILE] [--node-name NODE] [--output -]
   kms-health-reporter --once [--config FILE]
   kms-health-reporter --validate [--config FILE]
   kms-health-reporter --print-defaults
@@ -63,6 +62,7 @@ Exit codes:
 
 Environment:
   KMS_HEALTH_NODE         the default of --node-name
+  KMS_HEALTH_POD_UID      the UID of the pod, which the reports name as their writer
   KMS_HEALTH_CONFIG_HASH  what the pod was created for: the SHA-256 of its file, or of
                           the file's plugin set. When the file is another, that is
                           logged, shown by /healthz?verbose, and counted.
@@ -77,7 +77,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	fs.Usage = func() {} // main prints it, to stdout or stderr
 	fs.StringVar(&o.config, "config", defaultConfig, "the configuration `file`; it may appear later; - is standard input, with --validate and --once")
 	fs.StringVar(&o.node, "node-name", getenv(nodeVariable), "the `name` of the node that is reported on, needed to write to an operator resource; by default $"+nodeVariable)
-	fs.StringVar(&o.output, "output", "", "write a JSON array after every round of probes: as a line to standard output (`-`), or to the file of this path, which is replaced whole")
+	output := fs.String("output", "", "`-` writes a JSON array to standard output, a line after every round of probes")
 	fs.BoolVar(&o.once, "once", false, "probe every plugin of the file once, print the JSON array, and end")
 	fs.BoolVar(&o.validate, "validate", false, "check the file, print ok and the configuration with its defaults, or every mistake, and end")
 	fs.BoolVar(&o.printDefaults, "print-defaults", false, "print a sample file that explains every field, and end")
@@ -90,19 +90,17 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	o.help = about + fs.FlagUsagesWrapped(96)
 
 	if err := fs.Parse(args); err != nil {
-		var names []string
-		fs.VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
-		return o, suggest.Flag(err, names)
+		return o, err
 	}
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q: only flags are read, such as --config FILE", fs.Arg(0))
 	}
-	modes := count(o.once, o.validate, o.printDefaults, o.version)
-	if modes > 1 || modes == 1 && o.output != "" {
-		return o, fmt.Errorf("--once, --validate, --print-defaults, --version and --output exclude each other")
+	if o.output = *output != ""; o.output && *output != "-" {
+		return o, fmt.Errorf("--output: %q must be -, which is standard output; redirect that to write a file", *output)
 	}
-	if o.output != "" && o.output != "-" && sameFile(o.output, o.config) {
-		return o, fmt.Errorf("--output: %s is the configuration file, %s", o.output, o.config)
+	modes := count(o.once, o.validate, o.printDefaults, o.version)
+	if modes > 1 || modes == 1 && o.output {
+		return o, fmt.Errorf("--once, --validate, --print-defaults, --version and --output exclude each other")
 	}
 	if o.node != "" && modes == 0 {
 		if why := validation.IsDNS1123Subdomain(o.node); len(why) > 0 {
@@ -116,18 +114,6 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 		return o, fmt.Errorf("--config: standard input is read by --validate and --once only: a running reporter follows a file")
 	}
 	return o, nil
-}
-
-// sameFile is reporter.SameFile, unless a file system hangs: then each write checks it.
-func sameFile(a, b string) bool {
-	same := make(chan bool, 1)
-	go func() { same <- reporter.SameFile(a, b) }()
-	select {
-	case answer := <-same:
-		return answer
-	case <-time.After(time.Second):
-		return false
-	}
 }
 
 func count(set ...bool) (n int) {

@@ -19,7 +19,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/logging"
+	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/reporter"
 	"github.com/kms-health/kms-health/pkg/reporter/check"
 	"github.com/kms-health/kms-health/pkg/version"
@@ -93,19 +95,23 @@ func report(o *options, stdout, stderr io.Writer) int {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
-	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.config, "node", o.node, "pid", os.Getpid())
+	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.config, "node", o.node, "podUID", os.Getenv(uidVariable), "pid", os.Getpid())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		buildInfo(),
-		info(o.node),
+		metric.Info(contract.MetricReporterBuild, version.Labels()),
+		metric.Info(contract.MetricReporter, prometheus.Labels{"node": o.node}),
 	)
+	output := stdout
+	if !o.output {
+		output = nil
+	}
 	reporter.New(reporter.Options{
 		ConfigFile: o.config,
 		Node:       o.node,
-		Output:     o.output,
-		Stdout:     stdout,
+		PodUID:     os.Getenv(uidVariable),
+		Output:     output,
 		ConfigHash: os.Getenv(hashVariable),
 		UserAgent:  "kms-health-reporter/" + version.Version,
 		Registry:   registry,

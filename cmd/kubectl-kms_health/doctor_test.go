@@ -72,7 +72,7 @@ func TestAClusterAndItsMustGatherHaveTheSameFindings(t *testing.T) {
 		"unhealthy plugins": {"unhealthy.yaml", func(*testing.T, *installation) {}, []string{
 			"ERROR Reports ReportedUnhealthy master-1", "ERROR Reports Timeout master-2", "UNKNOWN Keys PluginUnhealthy ",
 		}},
-		"a reporter that has stopped": {"stale.yaml", func(*testing.T, *installation) {}, []string{"ERROR Reports Stale master-1", "UNKNOWN Keys ReporterStale "}},
+		"a reporter that has stopped": {"stale.yaml", func(*testing.T, *installation) {}, []string{"WARNING Delivery ReporterStale ", "ERROR Reports Stale master-1", "UNKNOWN Keys ReporterStale "}},
 		"an operator that does not run": {"healthy.yaml", func(t *testing.T, c *installation) {
 			set(t, c.find(t, "Deployment", ""), int64(0), "status", "availableReplicas")
 			set(t, c.find(t, "Lease", ""), "2026-05-08T12:00:00.000000Z", "spec", "renewTime")
@@ -89,7 +89,7 @@ func TestAClusterAndItsMustGatherHaveTheSameFindings(t *testing.T) {
 			c.metrics = kmsMetrics("Unavailable", 3) + answered("kms-2", time.Hour)
 		}, []string{"WARNING Metrics NoAnswer "}},
 		"a delivery whose credentials expired": {"healthy.yaml", func(t *testing.T, c *installation) {
-			setCondition(t, resource(t, c), "KMSHealthDelivery", "False", "CredentialsExpired", "m")
+			setCondition(t, resource(t, c), "KMSHealthReporting", "False", "CredentialsExpired", "m")
 		}, []string{"ERROR Delivery CredentialsExpired ", "ERROR Credentials CredentialsExpired "}},
 		"another configuration": {"healthy.yaml", func(t *testing.T, c *installation) {
 			set(t, c.find(t, "ConfigMap", "reporter"), strings.ReplaceAll(reporterFile, "30s", "1m"), "data", "config.yaml")
@@ -118,7 +118,7 @@ func TestAClusterAndItsMustGatherHaveTheSameFindings(t *testing.T) {
 		}, []string{"ERROR Clocks ClockSkew master-1", "WARNING Clocks ReportFromFuture master-2"}},
 		"five faults at once": {"unhealthy.yaml", func(t *testing.T, c *installation) {
 			set(t, c.find(t, "Lease", ""), "2026-05-08T12:00:00.000000Z", "spec", "renewTime")
-			setCondition(t, resource(t, c), "KMSHealthDelivery", "False", "CredentialsExpired", "m")
+			setCondition(t, resource(t, c), "KMSHealthReporting", "False", "CredentialsExpired", "m")
 			set(t, c.find(t, "Pod", "kms-health-kube-apiserver-master-0"), setHash[1:], "metadata", "annotations", "kmshealth.openshift.io/config-hash")
 			c.metrics = kmsMetrics("Unavailable", 3)
 		}, []string{
@@ -174,9 +174,9 @@ func finding(d doctor.Diagnosis, check doctor.Check) (first doctor.Finding) {
 // a newer operator may know more fields.
 func TestAMistakeInTheConfigurationIsQuoted(t *testing.T) {
 	for lines, want := range map[string]string{
-		"probe: {intervall: 10s}\n": `probe.intervall: Invalid value: "10s": unknown field in line`,
+		"probe: {intervall: 10s}\n": `probe.intervall: Forbidden: unknown field`,
 		"probe: {interval: 1ms}\n":  `probe.interval: Invalid value: "1ms": must be`,
-		"\tx":                       "is not a YAML mapping",
+		"\tx":                       "invalid YAML, line 5: ",
 	} {
 		c := newInstallation(t, "healthy.yaml")
 		configure(t, c, lines)
@@ -406,7 +406,7 @@ func TestTheDoctorIsAsDocumented(t *testing.T) {
 	}{{"doctor.healthy.txt", "healthy.yaml", 2}, {"doctor.unhealthy.txt", "unhealthy.yaml", 1}} {
 		c := newInstallation(t, tt.resource)
 		if tt.golden == "doctor.unhealthy.txt" {
-			setCondition(t, c.find(t, "KubeAPIServer", ""), "KMSHealthDelivery", "False", "ReporterNotRunning", "pod openshift-kms-health/kms-health-kube-apiserver-75a43decc4 on node master-2: ImagePullBackOff")
+			setCondition(t, c.find(t, "KubeAPIServer", ""), "KMSHealthReporting", "False", "ReporterNotRunning", "pod openshift-kms-health/kms-health-kube-apiserver-75a43decc4 on node master-2: ImagePullBackOff")
 		}
 		code, stdout, stderr := command{}.run(t, "doctor", at, "--from-file", c.folder(t))
 		if code != tt.code || stderr != "" {

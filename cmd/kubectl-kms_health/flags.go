@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,15 +11,13 @@ import (
 	"github.com/spf13/cobra"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/suggest"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // operatorNamespaces are the namespaces of the shipped manifests.
-var operatorNamespaces = []string{"kms-health", "openshift-kms-health"}
+var operatorNamespaces = []string{contract.KubernetesNamespace, contract.OperatorNamespace}
 
 // options are the flags shared by the commands.
 type options struct {
@@ -44,13 +41,13 @@ type options struct {
 func (o *options) clusterFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "a kubeconfig `file`; left out: $KUBECONFIG, else that of kubectl")
-	f.StringVar(&o.context, "context", "", "the `name` of a context of it; left out: the current one")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "a kubeconfig `file`; not set: $KUBECONFIG, else that of kubectl")
+	f.StringVar(&o.context, "context", "", "the `name` of a context of it; not set: the current one")
 	f.StringVar(&o.user.Impersonate, "as", "", "the `user` to impersonate")
 	f.StringArrayVar(&o.user.ImpersonateGroups, "as-group", nil, "a `group` to impersonate; may be repeated")
 	f.StringVar(&o.user.ImpersonateUID, "as-uid", "", "the `UID` to impersonate")
 	f.DurationVar(&o.timeout, "request-timeout", 10*time.Second, "give up on an API server that does not answer for so long")
-	f.StringVar(&o.operatorNamespace, "operator-namespace", "", "the operator's `namespace`, which has its Lease; left out: "+strings.Join(operatorNamespaces, ", then "))
+	f.StringVar(&o.operatorNamespace, "operator-namespace", "", "the operator's `namespace`, which has its Lease; not set: "+strings.Join(operatorNamespaces, ", then "))
 	_ = cmd.MarkFlagFilename("kubeconfig")
 	_ = cmd.RegisterFlagCompletionFunc("context", o.completeContexts)
 	for _, name := range []string{"operator-namespace", "as", "as-group", "as-uid", "request-timeout"} {
@@ -61,8 +58,8 @@ func (o *options) clusterFlags(cmd *cobra.Command) {
 // selectFlags select targets and nodes.
 func (o *options) selectFlags(cmd *cobra.Command, nodes bool) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.targets, "target", nil, "only this `target`, one of "+strings.Join(operatorcr.Plurals(), ", ")+"; or kmshealths/NAME, elsewhere than on OpenShift; may be repeated")
-	_ = cmd.RegisterFlagCompletionFunc("target", cobra.FixedCompletions(operatorcr.Plurals(), cobra.ShellCompDirectiveNoFileComp))
+	f.StringArrayVar(&o.targets, "target", nil, "only this `target`, one of "+strings.Join(contract.ResourceNames(), ", ")+"; or kmshealths/NAME, elsewhere than on OpenShift; may be repeated")
+	_ = cmd.RegisterFlagCompletionFunc("target", cobra.FixedCompletions(contract.ResourceNames(), cobra.ShellCompDirectiveNoFileComp))
 	if nodes {
 		f.StringArrayVar(&o.nodes, "node", nil, "only the node of this `name`; may be repeated")
 		_ = cmd.RegisterFlagCompletionFunc("node", o.completeNodes)
@@ -78,7 +75,7 @@ func (o *options) tableFlags(cmd *cobra.Command) {
 func (o *options) fileFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&o.files, "from-file", nil, "read this `path` instead of a cluster: the folder of a must-gather or of oc adm inspect, or a tar or tar.gz of it; a file of operator resources in YAML or JSON; or the output of a reporter's --output; - is standard input; may be repeated")
-	f.StringVar(&o.at, "at", "", "with --from-file: evaluate as of this `time`, as in 2026-05-08T12:34:56Z; left out: that of the newest report")
+	f.StringVar(&o.at, "at", "", "with --from-file: evaluate as of this `time`, as in 2026-05-08T12:34:56Z; not set: that of the newest report")
 	_ = cmd.RegisterFlagCompletionFunc("at", cobra.NoFileCompletions)
 }
 
@@ -88,7 +85,7 @@ func (o *options) outputFlag(cmd *cobra.Command, formats ...string) {
 	check := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if o.output != "" && !slices.Contains(formats, o.output) {
-			return fmt.Errorf("--output: %q is none of %s%s", o.output, strings.Join(formats, ", "), suggest.DidYouMean(o.output, formats))
+			return fmt.Errorf("--output: %q is none of %s", o.output, strings.Join(formats, ", "))
 		}
 		if check != nil {
 			return check(cmd, args)
@@ -101,8 +98,8 @@ func (o *options) outputFlag(cmd *cobra.Command, formats ...string) {
 // shipped manifests.
 var shipped = func() map[string]string {
 	resources := map[string]string{}
-	for _, t := range doctor.Shipped {
-		resources[t.Name] = t.Resource
+	for _, r := range contract.Resources {
+		resources[r.APIServer.Name] = r.Plural
 	}
 	return resources
 }()
@@ -114,9 +111,8 @@ func (o *options) validate(*cobra.Command, []string) error {
 			o.names = append(o.names, t) // a KMSHealth has the target's name
 			o.targets[i], t = resource, resource
 		}
-		if !slices.Contains(operatorcr.Plurals(), t) && operatorcr.Named(t).Plural != operatorcr.KMSHealths.Plural {
-			names := append(slices.Clone(operatorcr.Plurals()), slices.Sorted(maps.Keys(shipped))...)
-			return fmt.Errorf("--target: %q is none of %s%s", t, strings.Join(operatorcr.Plurals(), ", "), suggest.DidYouMean(t, names))
+		if !slices.Contains(contract.ResourceNames(), t) && contract.ResourceNamed(t).Plural != contract.KMSHealths.Plural {
+			return fmt.Errorf("--target: %q is none of %s", t, strings.Join(contract.ResourceNames(), ", "))
 		}
 	}
 	if o.timeout <= 0 {
@@ -139,22 +135,22 @@ func (o *options) validate(*cobra.Command, []string) error {
 
 // wanted are the operator resources to read.
 func (o *options) wanted() []string {
-	return slices.DeleteFunc(operatorcr.Plurals(), func(t string) bool { return !o.wants(t) })
+	return slices.DeleteFunc(contract.ResourceNames(), func(t string) bool { return !o.wants(t) })
 }
 
 // wants reports whether an operator resource or a KMSHealth is selected; of kmshealths, whether
 // one of them may be.
 func (o *options) wants(target string) bool {
-	if target == operatorcr.KMSHealths.Plural {
+	if target == contract.KMSHealths.Plural {
 		return o.wantsOwn()
 	}
-	r := operatorcr.Named(target)
+	r := contract.ResourceNamed(target)
 	return len(o.targets) == 0 || slices.Contains(o.targets, target) || slices.Contains(o.targets, r.Plural) || slices.Contains(o.names, r.Name)
 }
 
 // wantsOwn reports whether a KMSHealth may be selected.
 func (o *options) wantsOwn() bool {
-	return len(o.targets) == 0 || len(o.names) > 0 || slices.ContainsFunc(o.targets, func(t string) bool { return operatorcr.Named(t).PerTarget() })
+	return len(o.targets) == 0 || len(o.names) > 0 || slices.ContainsFunc(o.targets, func(t string) bool { return contract.ResourceNamed(t).PerAPIServer() })
 }
 
 // readTargets reads the targets: operator resources, and KMSHealths.

@@ -93,7 +93,7 @@ data:
   config.yaml: |
     apiVersion: kmshealth.openshift.io/v1alpha1
     kind: OperatorConfiguration
-    targets:
+    apiServers:
     - {name: kube-apiserver, resource: kubeapiservers, namespace: openshift-kube-apiserver, podSelector: {apiserver: "true"}}
 ---
 apiVersion: v1

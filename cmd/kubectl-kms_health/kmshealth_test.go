@@ -159,7 +159,7 @@ func withoutOperatorResources(t *testing.T) *installation {
 		objectsOf(t, fmt.Sprintf(kmsHealth, "kube-apiserver"))...)
 	file := c.find(t, "ConfigMap", "kms-health-operator-config")
 	text, _, _ := unstructured.NestedString(file.Object, "data", "config.yaml")
-	set(t, file, strings.ReplaceAll(text, "resource: kubeapiservers", "resource: kmshealths"), "data", "config.yaml")
+	set(t, file, strings.ReplaceAll(text, "resource: kubeapiservers", "resource: kmshealths, encryptionConfig: {secret: encryption-config}"), "data", "config.yaml")
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -93,12 +95,12 @@ func works(do func(*cobra.Command, []string) error) func(*cobra.Command, []strin
 	}
 }
 
-const about = `Shows the state of the KMS v2 plugins of a cluster's API servers: of each API
+var about = `Shows the state of the KMS v2 plugins of a cluster's API servers: of each API
 server, on each node, with each key. It reads what the reporters wrote on the
-operator resources (operator.openshift.io/v1: kubeapiservers, openshiftapiservers
-and authentications, each named cluster) and on KMSHealths, and evaluates it itself:
-it works while the operator is down, and also shows the conditions that the operator
-last wrote. It writes nothing.
+operator resources (` + contract.OperatorGroup + `/` + contract.OperatorVersion + `, each named ` + contract.OperatorObject + `:
+` + strings.Join(contract.ResourceNames(), ", ") + `)
+and on KMSHealths, and evaluates it itself: it works while the operator is down, and
+also shows the conditions that the operator last wrote. It writes nothing.
 
 The states:
   healthy           the plugin answers and is healthy
@@ -113,10 +115,10 @@ Exit codes:
   0  every plugin is healthy by a fresh report; watch: ended by Ctrl-C
   1  some plugin is unhealthy, or in error
   2  the state is not known: a report is stale, unreadable or missing, or its clock
-     differs; nothing is reported; a part could not be read. 1 outweighs 2.
+     differs; nothing is reported; a part could not be read. If 1 and 2 apply, it is 1.
   3  nothing could be read, or there is a mistake in the command line
 
-Rights: get, list and watch on the three resources, for the object named cluster; list
+Rights: get, list and watch on these resources, for the object named cluster; list
 and watch on kmshealths.kmshealth.openshift.io, where there are any; optionally get on
 the operator's Lease, to check whether the operator runs. What doctor reads besides is
 in docs/reference/kubectl.md.
@@ -135,7 +137,7 @@ func newRoot(e environment) *cobra.Command {
 		Version:       version.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          knownCommand,
+		Args:          cobra.NoArgs,
 		// Without a command, print the help.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -143,7 +145,6 @@ func newRoot(e environment) *cobra.Command {
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
-	root.SetFlagErrorFunc(suggestFlag)
 	root.AddCommand(newStatus(e), newWatch(e), newExplain(e), newDoctor(e), newVersion())
 	return root
 }

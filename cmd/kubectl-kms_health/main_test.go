@@ -56,16 +56,15 @@ func TestMistakesInTheCommandLineAreExplained(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown command":    {[]string{"stauts"}, `unknown command "stauts" (did you mean "status"?)`},
-		"strange command":    {[]string{"frobnicate"}, "unknown command \"frobnicate\"\n"},
-		"unknown flag":       {[]string{"status", "--nod=a"}, `unknown flag: --nod (did you mean "--node"?)`},
-		"begun flag":         {[]string{"status", "--kube", "a"}, `unknown flag: --kube (did you mean "--kubeconfig"?)`},
+		"unknown command":    {[]string{"stauts"}, `unknown command "stauts"`},
+		"strange command":    {[]string{"frobnicate"}, "unknown command \"frobnicate\" for"},
+		"unknown flag":       {[]string{"status", "--nod=a"}, `unknown flag: --nod`},
 		"strange flag":       {[]string{"status", "--frobnicate"}, "unknown flag: --frobnicate\n"},
 		"strange letter":     {[]string{"status", "-q"}, "unknown shorthand flag: 'q' in -q\n"},
 		"argument":           {[]string{"status", "master-0"}, `status takes no argument, such as "master-0"; a node is selected by --node`},
 		"no node":            {[]string{"explain"}, "explain takes the name of one node, not 0 names"},
-		"mistyped target":    {[]string{"status", "--target=kubeapiserver"}, `is none of kubeapiservers, openshiftapiservers, authentications (did you mean "kubeapiservers"?)`},
-		"mistyped form":      {[]string{"status", "-o=ymal"}, `is none of json, yaml, wide (did you mean "yaml"?)`},
+		"mistyped target":    {[]string{"status", "--target=kubeapiserver"}, `is none of kubeapiservers, openshiftapiservers, authentications`},
+		"mistyped form":      {[]string{"status", "-o=ymal"}, `is none of json, yaml, wide`},
 		"group without user": {[]string{"status", "--as-group=g"}, "--as-group and --as-uid: valid only with --as"},
 		"unknown target":     {[]string{"status", "--target=apiserver"}, `--target: "apiserver" is none of kubeapiservers, openshiftapiservers, authentications`},
 		"unknown form":       {[]string{"status", "-o=table"}, `--output: "table" is none of json, yaml, wide`},
@@ -120,7 +119,7 @@ func TestAnUnknownNodeOrTargetIsReported(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"explain", "master-9"}, `node "master-9" is not known here (did you mean "master-0"?); known are master-0, master-1, master-2`},
+		{[]string{"explain", "master-9"}, `node "master-9" is not known here; known are master-0, master-1, master-2`},
 		{[]string{"status", "--node=master-0", "--node=db-17"}, `node "db-17" is not known here; known are master-0, master-1, master-2`},
 		{[]string{"status", "--target=authentications"}, "testdata/unhealthy.yaml: no object of authentications found"},
 	} {
@@ -145,7 +144,7 @@ func TestJSONAndYAMLDoNotControlTheTerminal(t *testing.T) {
 	const hostile = "a\x1b[2J\x7f\u009b2J\u2028\u202e\u200b\U000e0001é\U0001f600\ttrue: \"b\"\n# c"
 	c := newInstallation(t, "healthy.yaml")
 	setCondition(t, c.find(t, "KubeAPIServer", ""), "KMSPluginsDegraded", "True", hostile, hostile)
-	setCondition(t, c.find(t, "KubeAPIServer", ""), "KMSHealthObserved", "True", "AsExpected", "one\ntwo")
+	setCondition(t, c.find(t, "KubeAPIServer", ""), "KMSHealthReporting", "True", "AsExpected", "one\ntwo")
 	flags := c.serve(t)
 	for _, args := range [][]string{{"status"}, {"explain", "master-0"}, {"doctor"}} {
 		var values []any

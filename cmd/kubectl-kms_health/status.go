@@ -10,7 +10,6 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/suggest"
 )
 
 func newStatus(e environment) *cobra.Command {
@@ -100,7 +99,7 @@ func known(s *view.Status, nodes []string) error {
 		if len(have) == 0 {
 			return fmt.Errorf("node %q: no node has reported anything", node)
 		}
-		return fmt.Errorf("node %q is not known here%s; known are %s", node, suggest.DidYouMean(node, have), listed(have))
+		return fmt.Errorf("node %q is not known here; known are %s", node, listed(have))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 func newWatch(e environment) *cobra.Command {
@@ -79,7 +79,7 @@ func (o *options) followed() (all []string) {
 		all = o.wanted()
 	}
 	if o.wantsOwn() {
-		all = append(all, operatorcr.KMSHealths.Plural)
+		all = append(all, contract.KMSHealths.Plural)
 	}
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,8 +19,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // watched is a watcher of one target, whose clock stands still.
@@ -59,14 +59,14 @@ func (w *watched) look(t *testing.T) string {
 }
 
 // update is an update with one node, checked just now.
-func (w *watched) update(t *testing.T, status health.Status, kek string) source.Update {
+func (w *watched) update(t *testing.T, status contract.Status, kek string) source.Update {
 	t.Helper()
-	message, err := health.EncodeMessage([]health.Entry{{KeyID: "2", KEKID: kek, Status: status, LastChecked: w.clock.Now(), Interval: 30 * time.Second}})
+	message, err := contract.EncodeMessage([]contract.Entry{{KeyID: "2", KEKID: kek, Status: status, LastChecked: w.clock.Now(), Interval: 30 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	target := view.Read("kubeapiservers", &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{
-		map[string]any{"type": health.ConditionType("a"), "message": message},
+		map[string]any{"type": contract.ConditionType("a"), "message": message},
 	}}}})
 	return source.Update{Found: &target}
 }
@@ -77,16 +77,16 @@ func TestATableIsPrintedWhenAStateChangesAndNotOnEveryReport(t *testing.T) {
 		t.Errorf("before anything is known: %q", out)
 	}
 	for i, step := range []struct {
-		status health.Status
+		status contract.Status
 		kek    string
 		prints bool
 	}{
-		{health.Healthy, "k", true},
-		{health.Healthy, "k", false},
-		{health.Unhealthy, "k", true},
-		{health.Unhealthy, "k", false},
-		{health.Healthy, "k", true},
-		{health.Healthy, "l", true},
+		{contract.Healthy, "k", true},
+		{contract.Healthy, "k", false},
+		{contract.Unhealthy, "k", true},
+		{contract.Unhealthy, "k", false},
+		{contract.Healthy, "k", true},
+		{contract.Healthy, "l", true},
 	} {
 		w.clock.Step(30 * time.Second)
 		out := w.receive(t, w.update(t, step.status, step.kek))
@@ -104,9 +104,9 @@ func TestATableIsPrintedWhenAStateChangesAndNotOnEveryReport(t *testing.T) {
 
 func TestAnEntryBecomesStaleWithoutAWrite(t *testing.T) {
 	w := newWatched(nil)
-	w.receive(t, w.update(t, health.Healthy, "k"))
+	w.receive(t, w.update(t, contract.Healthy, "k"))
 	wait, ok := w.wait()
-	if !ok || wait != 2*time.Minute+1 {
+	if !ok || wait != contract.StaleIntervals*contract.DefaultInterval+1 {
 		t.Fatalf("%s, %t", wait, ok)
 	}
 	w.clock.Step(wait - 1)
@@ -125,7 +125,7 @@ func TestAnEntryBecomesStaleWithoutAWrite(t *testing.T) {
 func TestATerminalIsRedrawnEachTime(t *testing.T) {
 	w := newWatched(func() int { return 200 })
 	for range 2 {
-		out := w.receive(t, w.update(t, health.Healthy, "k"))
+		out := w.receive(t, w.update(t, contract.Healthy, "k"))
 		if !strings.HasPrefix(out, "\x1b[H\x1b[2J"+taken.Format(time.RFC3339)+"\nTARGET") || !strings.Contains(out, "\x1b[32mhealthy\x1b[0m") {
 			t.Errorf("%q", out)
 		}
@@ -133,7 +133,7 @@ func TestATerminalIsRedrawnEachTime(t *testing.T) {
 	if wait, ok := w.wait(); !ok || wait != refresh {
 		t.Errorf("%s, %t: the ages are not updated", wait, ok)
 	}
-	away := problem(t, operatorcr.Plurals())
+	away := problem(t, contract.ResourceNames())
 	if out := w.receive(t, source.Update{Problem: away}); !strings.Contains(out, ", as last read: the API server") || !strings.Contains(out, "healthy") {
 		t.Errorf("%q", out)
 	}
@@ -150,7 +150,7 @@ func TestAProblemDoesNotControlTheTerminal(t *testing.T) {
 	}
 	_, problems := cluster.Read(t.Context(), []string{"kubeapiservers"})
 	w := newWatched(func() int { return 200 })
-	clean := w.receive(t, w.update(t, health.Healthy, "k"))
+	clean := w.receive(t, w.update(t, contract.Healthy, "k"))
 	out := w.receive(t, source.Update{Problem: unreachable(problems)})
 	if !strings.Contains(out, "rpc error: ") || strings.Count(out, "\x1b") != strings.Count(clean, "\x1b") || strings.ContainsAny(out, "\u009b\u202e") {
 		t.Errorf("%q", out)
@@ -175,8 +175,8 @@ func problem(t *testing.T, targets []string) *source.Problem {
 
 func TestAnUnreachableAPIServerIsReportedOnce(t *testing.T) {
 	w := newWatched(nil)
-	w.targets = nil // all three
-	away := problem(t, operatorcr.Plurals())
+	w.targets = nil // all
+	away := problem(t, contract.ResourceNames())
 	receive := func(u source.Update) string {
 		w.errs.Reset()
 		w.take(u)
@@ -185,7 +185,7 @@ func TestAnUnreachableAPIServerIsReportedOnce(t *testing.T) {
 	if printed := receive(source.Update{Target: "kubeapiservers", Problem: away}); !strings.Contains(printed, "cannot be reached") || !strings.Contains(printed, "Trying again") {
 		t.Errorf("%q", printed)
 	}
-	for _, target := range []string{"openshiftapiservers", "kubeapiservers", "authentications"} {
+	for _, target := range slices.Backward(contract.ResourceNames()) {
 		if printed := receive(source.Update{Target: target, Problem: away}); printed != "" {
 			t.Errorf("again: %q", printed)
 		}
@@ -193,9 +193,9 @@ func TestAnUnreachableAPIServerIsReportedOnce(t *testing.T) {
 	if out := w.look(t); out != "" {
 		t.Errorf("nothing was read, and there is a table: %q", out)
 	}
-	for i, target := range operatorcr.Plurals() {
+	for i, target := range contract.ResourceNames() {
 		printed := receive(source.Update{Target: target})
-		if last := i == len(operatorcr.Plurals())-1; strings.Contains(printed, "can be read again") != last {
+		if last := i == len(contract.ResourceNames())-1; strings.Contains(printed, "can be read again") != last {
 			t.Errorf("%s: %q", target, printed)
 		}
 	}
@@ -209,7 +209,7 @@ func TestTheWatchEndsWithItsContextAndWithItsOutput(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	updates, ended := make(chan source.Update), make(chan error)
 	go func() { ended <- w.run(ctx, updates) }()
-	u := w.update(t, health.Healthy, "k")
+	u := w.update(t, contract.Healthy, "k")
 	u.Target = "kubeapiservers"
 	updates <- u
 	cancel()
@@ -324,7 +324,7 @@ func TestAWatchSeesKMSHealthsComeAndGo(t *testing.T) {
 
 	w := newWatched(nil)
 	w.targets = []string{"kmshealths"}
-	u := w.update(t, health.Healthy, "k")
+	u := w.update(t, contract.Healthy, "k")
 	u.Target, u.Found.Name = "kmshealths/b", "kmshealths/b"
 	w.receive(t, u)
 	if out := w.receive(t, source.Update{Target: "kmshealths"}); !strings.Contains(out, "kmshealths/b") {

@@ -1,119 +1,120 @@
+// Package logging writes a process's log so that neither the log's reader nor the logged
+// text can harm the process or the log.
+//
+//   - Logging never blocks. When the reader of stderr stops reading, entries beyond a bound
+//     are dropped, and their number is written when it reads again.
+//   - One entry is one line of at most 64 KiB. Control characters, line separators,
+//     bidirectional controls and invalid UTF-8 inside an entry are escaped as strconv.Quote
+//     escapes them, so that a value from outside cannot forge a line or control a terminal.
+//   - It applies to every logger of the process: klog (with -v and --vmodule), the standard
+//     log package, log/slog's default logger, and gRPC's errors.
+//
+// The Go runtime's output when the process crashes is not covered.
 package logging
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"os"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	"google.golang.org/grpc/grpclog"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 )
 
-// Start sends all logging of the process to out, through the Queue that it returns.
-// It must be called before other goroutines log: klog's and gRPC's loggers are
-// global and unguarded. klog's flags, registered by klog.InitFlags, keep working
-// before and after.
+const (
+	maxEntry   = 16<<10 - 64 // of an entry, in bytes before it is escaped; an escape takes up to four
+	maxEntries = 1024        // that wait to be written
+	maxBytes   = 256 << 10   // of them
+)
+
+// Start sends all logging of the process to out, through the Queue that it returns. It must
+// be called before other goroutines log: klog's and gRPC's loggers are global and unguarded.
+// klog's flags, registered by klog.InitFlags, keep working before and after.
 func Start(out io.Writer) *Queue {
-	q := NewQueue(out)
-	// klog checks -v and --vmodule before it calls its logger, which therefore lets
-	// every level through.
+	q := newQueue(out)
+	// klog checks -v and --vmodule before it calls its logger, which therefore lets every
+	// level through.
 	text := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(q), textlogger.Verbosity(math.MaxInt32)))
-	klog.SetLoggerWithOptions(logr.New(sink{text.GetSink()}), klog.WriteKlogBuffer(q.writeUnstructured))
+	klog.SetLoggerWithOptions(text, klog.WriteKlogBuffer(func(entry []byte) { _, _ = q.Write(entry) }))
 	klog.CopyStandardLogTo("WARNING")
-	grpclog.SetLoggerV2(grpcLogger{grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)})
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, q))
 	return q
 }
 
-// writeUnstructured takes an entry of klog.Infof and the like, whose text follows
-// klog's header, and quotes the text as klog quotes the message of a structured
-// entry.
-func (q *Queue) writeUnstructured(entry []byte) {
-	end := bytes.Index(entry, []byte("] ")) + len("] ")
-	if end < len("] ") { // klog without headers
-		end = 0
-	}
-	header, text := bytes.Clone(entry[:end]), entry[end:]
-	_, _ = q.Write(strconv.AppendQuote(header, string(bytes.TrimRight(text, "\n"))))
+// Queue is an io.Writer that takes one log entry per Write, and writes it as one line to
+// another writer in a goroutine of its own. Its methods may be called concurrently.
+type Queue struct {
+	out     io.Writer
+	todo    chan func()  // writes of lines
+	bytes   atomic.Int64 // of the lines that wait
+	dropped atomic.Int64 // entries that were not written, and not reported yet
 }
 
-// header begins a line of this package as klog begins its lines.
-func header(now time.Time) string {
-	return fmt.Sprintf("W%s %7d queue.go:1] ", now.Format("0102 15:04:05.000000"), os.Getpid())
-}
-
-// sink is klog's text format without its multi-line blocks: a string that holds a
-// newline is quoted like any other.
-type sink struct{ logr.LogSink }
-
-func (s sink) Init(info logr.RuntimeInfo) {
-	info.CallDepth++ // its own methods
-	s.LogSink.Init(info)
-}
-
-func (s sink) Info(level int, msg string, keysAndValues ...any) {
-	s.LogSink.Info(level, msg, quoteAll(keysAndValues)...)
-}
-
-func (s sink) Error(err error, msg string, keysAndValues ...any) {
-	if err != nil {
-		keysAndValues = append([]any{"err", err}, keysAndValues...)
-	}
-	s.LogSink.Error(nil, msg, quoteAll(keysAndValues)...)
-}
-
-func (s sink) WithValues(keysAndValues ...any) logr.LogSink {
-	return sink{s.LogSink.WithValues(quoteAll(keysAndValues)...)}
-}
-
-func (s sink) WithName(name string) logr.LogSink { return sink{s.LogSink.WithName(name)} }
-
-func (s sink) WithCallDepth(depth int) logr.LogSink {
-	if deeper, ok := s.LogSink.(logr.CallDepthLogSink); ok {
-		return sink{deeper.WithCallDepth(depth)}
-	}
-	return s
-}
-
-func quoteAll(keysAndValues []any) []any {
-	all := make([]any, len(keysAndValues))
-	for i, v := range keysAndValues {
-		all[i] = v
-		if i%2 == 0 {
-			continue // a key
+func newQueue(out io.Writer) *Queue {
+	q := &Queue{out: out, todo: make(chan func(), maxEntries)}
+	go func() {
+		for do := range q.todo {
+			do()
 		}
-		switch v.(type) {
-		case slog.Value, interface{ WriteText(*bytes.Buffer) }: // klog has forms for them
-		case string, error, fmt.Stringer:
-			all[i] = quoted{v}
+	}()
+	return q
+}
+
+// Write adds an entry. It never blocks and never fails: an entry for which there is no room
+// is dropped and counted.
+func (q *Queue) Write(entry []byte) (int, error) {
+	text := escape(entry)
+	if q.bytes.Add(int64(len(text))) <= maxBytes {
+		select {
+		case q.todo <- func() { q.write(text) }:
+			return len(entry), nil
+		default:
 		}
 	}
-	return all
+	q.bytes.Add(-int64(len(text)))
+	q.dropped.Add(1)
+	return len(entry), nil
 }
 
-// quoted is a value that klog asks to format itself, by this method, instead of
-// writing one that holds a newline as a block of raw lines.
-type quoted struct{ value any }
-
-// WriteText writes the value as strconv.Quote does. fmt recovers from a String method
-// that panics.
-func (q quoted) WriteText(b *bytes.Buffer) {
-	b.Write(strconv.AppendQuote(b.AvailableBuffer(), fmt.Sprint(q.value)))
+func (q *Queue) write(text []byte) {
+	q.bytes.Add(-int64(len(text)))
+	if _, err := q.out.Write(text); err != nil {
+		q.dropped.Add(1)
+	} else if n := q.dropped.Swap(0); n > 0 {
+		_, _ = fmt.Fprintf(q.out, "W%s %7d logging.go:1] \"Dropped log lines: they were not read or could not be written\" count=%d\n",
+			time.Now().Format("0102 15:04:05.000000"), os.Getpid(), n)
+	}
 }
 
-// grpcLogger logs gRPC's errors, which is what gRPC itself would write to stderr.
-type grpcLogger struct{ grpclog.LoggerV2 }
+// Flush waits until everything is written, for at most the given time.
+func (q *Queue) Flush(limit time.Duration) {
+	ctx, done := context.WithTimeout(context.Background(), limit)
+	defer done()
+	select {
+	case q.todo <- done: // after all that wait
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+}
 
-func (grpcLogger) Error(args ...any)                 { logGRPC(fmt.Sprint(args...)) }
-func (grpcLogger) Errorln(args ...any)               { logGRPC(fmt.Sprintln(args...)) }
-func (grpcLogger) Errorf(format string, args ...any) { logGRPC(fmt.Sprintf(format, args...)) }
+// unquote undoes what strconv.Quote does to quotes and backslashes: klog quotes values itself.
+var unquote = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
-func logGRPC(text string) {
-	klog.ErrorS(nil, "Error in the gRPC library", "text", string(bytes.TrimRight([]byte(text), "\n")))
+// escape returns an entry as a line: cut to maxEntry, with one newline at its end.
+func escape(entry []byte) []byte {
+	entry = bytes.TrimRight(entry, "\n")
+	more := ""
+	if cut := len(entry) - maxEntry; cut > 0 {
+		entry, more = entry[:maxEntry], fmt.Sprintf(" …(%d bytes more)", cut)
+	}
+	quoted := strconv.Quote(string(entry))
+	return []byte(unquote.Replace(quoted[1:len(quoted)-1]) + more + "\n")
 }

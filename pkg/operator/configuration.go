@@ -8,28 +8,18 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/filewatch"
+	"github.com/kms-health/kms-health/pkg/metric"
 )
 
-func newConfigurationGauge(registry prometheus.Registerer) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kms_health_operator_configuration_valid",
-		Help: "1 when the current configuration file is in force, 0 when an earlier one is in force, or none.",
-	})
+func registered(registry prometheus.Registerer, m contract.Metric) prometheus.Gauge {
+	g := metric.Gauge(m)
 	registry.MustRegister(g)
 	return g
 }
 
-func newLeaderGauge(registry prometheus.Registerer) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kms_health_operator_leader",
-		Help: "1 while this replica runs the controllers, 0 while another one should: only its series of targets and plugins exist.",
-	})
-	registry.MustRegister(g)
-	return g
-}
-
-// configure puts the content of the configuration file in force, or keeps the previous
+// configure applies the content of the configuration file, or keeps the previous
 // one.
 func (o *Operator) configure(content filewatch.Content) {
 	c, err := o.decode(content)
@@ -43,7 +33,11 @@ func (o *Operator) configure(content filewatch.Content) {
 		klog.InfoS("The configuration is valid again", "file", o.ConfigFile)
 	}
 	o.config.Store(c)
-	klog.InfoS("Configured", "file", o.ConfigFile, "managementState", c.ManagementState, "targets", len(c.Targets))
+	klog.InfoS("Configured", "file", o.ConfigFile,
+		"managementState", c.ManagementState, "apiServers", len(c.APIServers))
+	for _, warning := range v1alpha1.OperatorWarnings(c) {
+		klog.InfoS("Configuration warning", "file", o.ConfigFile, "warning", warning)
+	}
 	o.deliveries.Configure(c)
 	o.clusterOperator.Wake()
 }
@@ -67,7 +61,7 @@ func (o *Operator) reject(why string) {
 	if was := o.problem.Swap(&why); was != nil && *was == why {
 		return
 	}
-	klog.ErrorS(nil, "Rejected the configuration, "+o.inForce(), "file", o.ConfigFile, "reason", why)
+	klog.ErrorS(nil, "Rejected the configuration, "+o.active(), "file", o.ConfigFile, "reason", why)
 	if o.runs.Load() {
 		o.announce(why)
 	}
@@ -76,13 +70,14 @@ func (o *Operator) reject(why string) {
 
 // announce writes the Event about a rejected file: the replica that runs the controllers does.
 func (o *Operator) announce(why string) {
-	o.event("configuration", corev1.EventTypeWarning, "ConfigurationInvalid", "rejected, "+o.inForce()+": "+why)
+	o.event("configuration", corev1.EventTypeWarning, contract.EventConfigurationInvalid,
+		"rejected, "+o.active()+": "+why)
 }
 
-// inForce describes the configuration that is used after one was rejected.
-func (o *Operator) inForce() string {
+// active describes the configuration that is used after one was rejected.
+func (o *Operator) active() string {
 	if o.config.Load() == nil {
-		return "none is in force"
+		return "none is active"
 	}
-	return "the last valid one stays in force"
+	return "the last valid one stays active"
 }

@@ -19,16 +19,18 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/filewatch"
+	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/operator/clusteroperator"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	rollupcontroller "github.com/kms-health/kms-health/pkg/operator/rollup"
 	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Options of an Operator: those of the deliveries, of which it sets TLS, Rollup and
@@ -45,9 +47,6 @@ type Options struct {
 	Inertia time.Duration
 }
 
-// LeaseName is the name of the Lease, in the operator's namespace.
-const LeaseName = "kms-health-operator"
-
 // firstLook is how long an operator that has just started waits for what it reports of
 // its targets: until then its ClusterOperator stays as it was.
 const firstLook = 30 * time.Second
@@ -55,10 +54,10 @@ const firstLook = 30 * time.Second
 // Operator keeps the reporters and roll-ups of all targets.
 type Operator struct {
 	Options
-	event   func(target, eventType, reason, message string) // only the Event
-	runs    atomic.Bool                                     // the controllers
-	valid   prometheus.Gauge                                // the configuration is in force
-	leading prometheus.Gauge                                // this replica runs the controllers
+	event   eventFunc        // only the Event
+	runs    atomic.Bool      // the controllers
+	valid   prometheus.Gauge // the configuration is active
+	leading prometheus.Gauge // this replica runs the controllers
 	config  atomic.Pointer[v1alpha1.OperatorConfiguration]
 	problem atomic.Pointer[string] // why the configuration file is rejected
 	profile *profile
@@ -73,7 +72,11 @@ type Operator struct {
 func New(o Options) *Operator {
 	event := o.Event
 	o.Event = recorded(o.Event, o.Registry)
-	op := &Operator{Options: o, event: event, valid: newConfigurationGauge(o.Registry), leading: newLeaderGauge(o.Registry)}
+	op := &Operator{
+		Options: o, event: event,
+		valid:   registered(o.Registry, contract.MetricConfigurationValid),
+		leading: registered(o.Registry, contract.MetricLeader),
+	}
 	op.clusterOperator = clusteroperator.New(clusteroperator.Options{
 		Client: o.Client, Clock: o.Clock, Now: o.Now, Version: o.Version, Inertia: o.Inertia, Observe: op.observe,
 	})
@@ -87,16 +90,15 @@ func New(o Options) *Operator {
 	return op
 }
 
+type eventFunc = func(target, eventType, reason, message string)
+
 // recorded is a function that counts and logs each change beside its Event.
-func recorded(event func(target, eventType, reason, message string), registry prometheus.Registerer) func(target, eventType, reason, message string) {
-	changes := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kms_health_operator_changes_total",
-		Help: "Changes that the operator made or found, by target and reason.",
-	}, []string{"target", "reason"})
+func recorded(event eventFunc, registry prometheus.Registerer) eventFunc {
+	changes := metric.CounterVec(contract.MetricChanges)
 	registry.MustRegister(changes)
 	return func(target, eventType, reason, message string) {
 		changes.WithLabelValues(target, reason).Inc()
-		klog.InfoS("Changed", "target", target, "reason", reason, "message", message)
+		klog.InfoS("Changed", "apiServer", target, "reason", reason, "message", message)
 		event(target, eventType, reason, message)
 	}
 }
@@ -107,7 +109,7 @@ func (o *Operator) Follow(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { o.profile.run(ctx) })
-	filewatch.New(o.ConfigFile, filewatch.Options{}).Run(ctx, o.configure)
+	filewatch.New(o.ConfigFile, v1alpha1.MaxFileSize).Run(ctx, o.configure)
 }
 
 // Run runs the controllers until ctx ends. One replica at a time may run.
@@ -133,10 +135,10 @@ func (o *Operator) TLS() *tls.Config { return o.profile.serving() }
 // Ready is why the operator cannot do its work, nil where it can.
 func (o *Operator) Ready() error {
 	if o.config.Load() == nil {
-		return errors.New(strings.TrimPrefix(o.configurationProblem()+"; no configuration is in force", "; "))
+		return errors.New(strings.TrimPrefix(o.configurationProblem()+"; no configuration is active", "; "))
 	}
 	for name, status := range o.deliveries.Statuses() {
-		if status.Reason == delivery.OtherInstallation {
+		if status.Reason == contract.OtherInstallation {
 			return fmt.Errorf("target %s: %s", name, status.Message)
 		}
 	}
@@ -148,52 +150,55 @@ func (o *Operator) observe() (in clusteroperator.Input, related []clusteroperato
 	statuses, targets := o.deliveries.Statuses(), o.deliveries.Targets()
 	unknown := false
 	for _, t := range targets {
-		if statuses[t.Name].Reason == delivery.OtherInstallation {
+		if statuses[t.Name].Reason == contract.OtherInstallation {
 			return in, nil, false // the ClusterOperator is that one's, too
 		}
 		verdict, judged := o.rollups.Verdict(t.Name)
 		status := statuses[t.Name]
 		unknown = unknown || status == (delivery.Status{}) || !judged && !status.Reason.NeedsAction()
 		in.Targets = append(in.Targets, clusteroperator.Target{
-			Name: t.Name, Delivery: status, Result: verdict.Result,
+			Name: t.Name, Delivery: status, Result: verdict.Result, Reporting: verdict.Reporting,
 			// While a target without reports is Unmanaged, its plugins may never be read.
-			Unevaluated: !judged && status.Reason != delivery.TargetNamespaceMissing && status.Reason != delivery.Unmanaged,
+			Unevaluated: !judged && status.Reason != contract.NamespaceMissing && status.Reason != contract.Unmanaged,
 		})
 	}
 	in.Configured = o.config.Load() != nil
 	in.Configuration = o.configurationProblem()
-	// Before a configuration is in force, the targets are not known.
-	known := in.Configured && len(targets) > 0 || in.Configuration != "" || in.Configured && len(o.config.Load().Targets) == 0
-	return in, o.related(targets), known && o.deliveries.IsOpenShift() && (!unknown || o.Clock.Since(o.began) > firstLook)
+	// Before a configuration is active, the targets are not known.
+	known := in.Configured && len(targets) > 0 || in.Configuration != "" ||
+		in.Configured && len(o.config.Load().APIServers) == 0
+	ready = known && o.deliveries.IsOpenShift() && (!unknown || o.Clock.Since(o.began) > firstLook)
+	return in, o.related(targets), ready
 }
 
 // related are the objects that show what the operator does, for `oc adm inspect`. It also
 // gathers all of config.openshift.io, and most of what is in a namespace, but no Lease.
-func (o *Operator) related(targets []v1alpha1.Target) []clusteroperator.Object {
+func (o *Operator) related(targets []v1alpha1.APIServer) []clusteroperator.Object {
 	all := []clusteroperator.Object{
-		{Resource: source.Namespaces.Resource, Name: o.Namespace},
-		{Group: "coordination.k8s.io", Resource: "leases", Namespace: o.Namespace, Name: LeaseName},
+		object(source.Namespaces, o.Namespace),
+		{Group: "coordination.k8s.io", Resource: "leases", Namespace: o.Namespace, Name: contract.OperatorName},
 	}
 	for _, name := range manifests.Policies {
-		all = append(all,
-			clusteroperator.Object{Group: source.Policies.Group, Resource: source.Policies.Resource, Name: name},
-			clusteroperator.Object{Group: source.PolicyBindings.Group, Resource: source.PolicyBindings.Resource, Name: name},
-		)
+		all = append(all, object(source.Policies, name), object(source.PolicyBindings, name))
 	}
 	for _, t := range targets {
-		destination := operatorcr.ForTarget(string(t.Resource), t.Name)
+		destination := contract.ResourceFor(string(t.Resource), t.Name)
 		all = append(all,
 			clusteroperator.Object{Group: destination.Group, Resource: destination.Plural, Name: destination.Name},
-			clusteroperator.Object{Resource: source.Namespaces.Resource, Name: t.Namespace},
-			clusteroperator.Object{Group: source.ClusterRoles.Group, Resource: source.ClusterRoles.Resource, Name: manifests.Name(t.Name)},
-			clusteroperator.Object{Group: source.ClusterBindings.Group, Resource: source.ClusterBindings.Resource, Name: manifests.Name(t.Name)},
+			object(source.Namespaces, t.Namespace),
+			object(source.ClusterRoles, contract.ReporterName(t.Name)),
+			object(source.ClusterBindings, contract.ReporterName(t.Name)),
 		)
 	}
 	return all
 }
 
+func object(kind schema.GroupVersionResource, name string) clusteroperator.Object {
+	return clusteroperator.Object{Group: kind.Group, Resource: kind.Resource, Name: name}
+}
+
 // configurationProblem is why the configuration file is rejected, empty where it is
-// in force.
+// active.
 func (o *Operator) configurationProblem() string {
 	if p := o.problem.Load(); p != nil {
 		return "configuration: " + *p

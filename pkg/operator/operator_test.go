@@ -120,7 +120,7 @@ func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &Operator{Options: Options{Options: delivery.Options{Namespace: "openshift-kms-health"}}}
-	related := slices.DeleteFunc(o.related(c.Targets), func(o clusteroperator.Object) bool { return o.Group == source.ClusterRoles.Group })
+	related := slices.DeleteFunc(o.related(c.APIServers), func(o clusteroperator.Object) bool { return o.Group == source.ClusterRoles.Group })
 	if diff := cmp.Diff(related, shipped.Status.RelatedObjects); diff != "" {
 		t.Error(diff)
 	}

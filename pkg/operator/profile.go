@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"crypto/fips140"
 	"crypto/tls"
 	"slices"
 	"sync"
@@ -15,11 +14,12 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+	"github.com/kms-health/kms-health/pkg/serving"
 )
 
 // profile follows the cluster's TLS profile, by which reporters and the operator
-// itself serve. An invalid profile does not stop the operator: the last valid one stays in
-// force, and before there was one, Intermediate, OpenShift's default.
+// itself serve. An invalid profile does not stop the operator: the last valid one stays active,
+// and before there was one, Intermediate, OpenShift's default.
 type profile struct {
 	source *source.Source[*configv1.APIServer] // nil: this is no OpenShift
 
@@ -42,7 +42,7 @@ func (p *profile) run(ctx context.Context) {
 	}
 }
 
-// settings returns what is in force, and why the profile is not; false while it is not
+// settings returns what is active, and why the profile is not; false while it is not
 // known yet.
 func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool) {
 	var spec *configv1.TLSSecurityProfile
@@ -60,7 +60,7 @@ func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	read, err := tlsprofile.Of(spec, fips140.Enabled())
+	read, err := tlsprofile.Of(spec)
 	switch {
 	case err != nil:
 		problem = "the TLS profile is not understood: " + err.Error()
@@ -68,7 +68,7 @@ func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool)
 		p.last = &read
 		if !slices.Equal(read.LeftOut, p.leftOut) {
 			p.leftOut = read.LeftOut
-			klog.V(1).InfoS("Left out of the TLS profile", "suites", read.LeftOut)
+			klog.V(1).InfoS("Suites of the TLS profile that are not used", "suites", read.LeftOut)
 		}
 	}
 	if p.last != nil {
@@ -79,16 +79,9 @@ func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool)
 
 // serving is how the operator itself serves.
 func (p *profile) serving() *tls.Config {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	s, _, known := p.settings()
 	if !known {
-		return c
+		return serving.TLSConfig(v1alpha1.TLS12, nil)
 	}
-	c.MinVersion = s.MinVersion.Version()
-	for _, name := range s.CipherSuites {
-		if id, err := v1alpha1.CipherSuite(name); err == nil {
-			c.CipherSuites = append(c.CipherSuites, id)
-		}
-	}
-	return c
+	return serving.TLSConfig(s.MinVersion, s.CipherSuites)
 }

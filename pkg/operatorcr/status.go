@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // prefix begins the type of every condition of this project.
@@ -32,10 +32,8 @@ type Report struct {
 	Form Form
 	// Entries are the entries of the report, the write key first. None if they cannot be
 	// read; Err is the reason.
-	Entries []health.Entry
+	Entries []contract.Entry
 	Err     error
-	// Since is when the node's current reporter first wrote; zero in the typed form.
-	Since time.Time
 	// Written is when the API server last stored a write of it, by its own clock and
 	// to the second; zero if the writer is not known.
 	Written time.Time
@@ -44,10 +42,9 @@ type Report struct {
 	Ours   bool
 	Writer string
 
-	// at are its indexes in its list; content, what each write changes there: the message,
-	// or the times of the checks.
-	at      []int
-	content []string
+	// at is the place of a FormCondition among the conditions, and message its message.
+	at      int
+	message string
 }
 
 // Status is what belongs to this project in the status of an operator resource.
@@ -60,13 +57,11 @@ type Status struct {
 	Reports []Report
 	// Nodes are those that an operator of static pods lists (status.nodeStatuses).
 	Nodes []NodeStatus
-
-	typed typedList
 }
 
 // encryptionStatuses are the paths at which resources have their typed reports.
 var encryptionStatuses = func() (paths [][]string) {
-	for _, r := range Resources {
+	for _, r := range contract.Resources {
 		if !slices.ContainsFunc(paths, func(had []string) bool { return slices.Equal(had, r.EncryptionStatus) }) {
 			paths = append(paths, r.EncryptionStatus)
 		}
@@ -80,13 +75,6 @@ type NodeStatus struct {
 	// Replacing means that the API server on the node is being replaced by one of another
 	// revision.
 	Replacing bool
-}
-
-// typedList is the position of healthReports, and its sibling fields.
-type typedList struct {
-	path     []string // of encryptionStatus; nil: there is none
-	elements int
-	siblings bool // encryptionStatus has other fields
 }
 
 // Read decodes an operator resource. Malformed parts of it are skipped, except reports:
@@ -103,13 +91,13 @@ func Read(o *unstructured.Unstructured) *Status {
 			continue // most conditions have other writers
 		}
 		condition := readCondition(fields)
-		node, isReport := health.NodeOf(condition.Type)
+		node, isReport := contract.NodeOf(condition.Type)
 		if !isReport {
 			r.Conditions[condition.Type] = condition
 			continue
 		}
-		report := Report{Node: node, Form: FormCondition, Since: condition.LastTransitionTime, at: []int{i}, content: []string{condition.Message}}
-		report.Entries, report.Err = health.DecodeMessage(condition.Message)
+		report := Report{Node: node, Form: FormCondition, at: i, message: condition.Message}
+		report.Entries, report.Err = contract.DecodeMessage(condition.Message)
 		writers.sign(&report)
 		r.Reports = append(r.Reports, report)
 	}
@@ -128,10 +116,9 @@ func (r *Status) readTyped(o *unstructured.Unstructured, writers writers) {
 		if !ok {
 			continue
 		}
-		list, _ := fields[healthReports].([]any)
-		r.typed = typedList{path: path, elements: len(list), siblings: len(fields) > 1}
+		list, _ := fields[contract.HealthReports].([]any)
 		byNode := map[string]*Report{}
-		for i, element := range list {
+		for _, element := range list {
 			fields, _ := element.(map[string]any)
 			text := func(name string) string { s, _ := fields[name].(string); return s }
 			node := text("nodeName")
@@ -144,8 +131,7 @@ func (r *Status) readTyped(o *unstructured.Unstructured, writers writers) {
 				writers.sign(report)
 				byNode[node] = report
 			}
-			report.at, report.content = append(report.at, i), append(report.content, text("lastCheckedTime"))
-			entry, err := health.Report{
+			entry, err := contract.Report{
 				NodeName: node, KeyID: text("keyID"), Status: text("status"), LastCheckedTime: text("lastCheckedTime"),
 				RemoteKeyID: text("remoteKeyID"), Detail: text("detail"),
 			}.Entry()
@@ -195,13 +181,10 @@ type Ref struct {
 // Ref is the report's.
 func (r *Report) Ref() Ref { return Ref{r.Node, r.Form} }
 
-// Since is when the current reporter of a node first wrote its condition; zero if there
-// is none.
-func (r *Status) Since(node string) time.Time {
-	for _, report := range r.Reports {
-		if report.Node == node && report.Form == FormCondition {
-			return report.Since
-		}
+// Reporter is the UID of the pod that wrote the report; empty: it does not name one.
+func (r *Report) Reporter() string {
+	if len(r.Entries) == 0 {
+		return ""
 	}
-	return time.Time{}
+	return r.Entries[0].Reporter
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // object reads YAML as a client of the API server does: by way of JSON.
@@ -46,7 +46,7 @@ metadata:
       f:status:
         f:conditions:
           'k:{"type":"KMSHealthReporter_a"}': {".": {}, f:message: {}, f:status: {}}
-  - manager: kms-health-reports-a
+  - manager: third-party-a
     operation: Apply
     subresource: status
     time: "2026-05-08T11:59:57Z"
@@ -79,7 +79,7 @@ status:
   - {type: KMSPluginsDegraded, status: "True", reason: PluginError, message: x}
   - type: KMSHealthReporter_a
     status: "True"
-    message: '[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T11:59:55Z","intervalSeconds":10},{"keyID":"1","status":"error","lastChecked":"2026-05-08T11:59:54Z","detail":"refused"}]'
+    message: '[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T11:59:55Z","intervalSeconds":10,"reporter":"8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"},{"keyID":"1","status":"error","lastChecked":"2026-05-08T11:59:54Z","detail":"refused"}]'
     lastTransitionTime: "2026-05-08T10:00:02Z"
   - {type: KMSHealthReporter_c, status: "True", message: "[]"}
   nodeStatuses:
@@ -107,16 +107,16 @@ func TestReadDecodesAResource(t *testing.T) {
 	}, got.Conditions); diff != "" {
 		t.Error(diff)
 	}
-	k2 := health.Entry{KeyID: "2", KEKID: "k-7", Status: health.Healthy, LastChecked: clock(11, 59, 55)}
-	k1 := health.Entry{KeyID: "1", Status: health.Error, LastChecked: clock(11, 59, 54), Detail: "refused"}
+	k2 := contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: clock(11, 59, 55)}
+	k1 := contract.Entry{KeyID: "1", Status: contract.Error, LastChecked: clock(11, 59, 54), Detail: "refused"}
 	every10 := k2
-	every10.Interval = 10 * time.Second
+	every10.Interval, every10.Reporter = 10*time.Second, "8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"
 	want := []Report{
-		{Node: "a", Form: FormCondition, Entries: []health.Entry{every10, k1}, Since: clock(10, 0, 2), Written: clock(11, 59, 56), Ours: true, Writer: "kms-health-reporter-a"},
-		{Node: "a", Form: FormTyped, Entries: []health.Entry{k2, k1}, Written: clock(11, 59, 57), Ours: true, Writer: "kms-health-reports-a"},
-		{Node: "b", Form: FormCondition, Since: clock(10, 0, 1), Written: clock(11, 57, 0), Ours: true, Writer: "kms-health-reporter-b"},
-		{Node: "b", Form: FormTyped, Entries: []health.Entry{{KeyID: "1", KEKID: "k-6", Status: health.Unhealthy, LastChecked: clock(11, 57, 0), Detail: "sealed"}}, Written: clock(11, 58, 0), Writer: "third-party"},
-		{Node: "c", Form: FormCondition, Entries: []health.Entry{}},
+		{Node: "a", Form: FormCondition, Entries: []contract.Entry{every10, k1}, Written: clock(11, 59, 56), Ours: true, Writer: "kms-health-reporter-a"},
+		{Node: "a", Form: FormTyped, Entries: []contract.Entry{k2, k1}, Written: clock(11, 59, 57), Writer: "third-party-a"},
+		{Node: "b", Form: FormCondition, Written: clock(11, 57, 0), Ours: true, Writer: "kms-health-reporter-b"},
+		{Node: "b", Form: FormTyped, Entries: []contract.Entry{{KeyID: "1", KEKID: "k-6", Status: contract.Unhealthy, LastChecked: clock(11, 57, 0), Detail: "sealed"}}, Written: clock(11, 58, 0), Writer: "third-party"},
+		{Node: "c", Form: FormCondition, Entries: []contract.Entry{}},
 		{Node: "c", Form: FormTyped},
 	}
 	errs := map[int]string{2: "message is not a JSON array: ", 5: `status: "Odd" is none of Healthy, Unhealthy, Error`}
@@ -133,11 +133,11 @@ func TestReadDecodesAResource(t *testing.T) {
 	if diff := cmp.Diff([]NodeStatus{{"a", true}, {"b", false}, {"c", false}, {"d", true}}, got.Nodes); diff != "" {
 		t.Error(diff)
 	}
+	if got.Reports[0].Reporter() != every10.Reporter || got.Reports[1].Reporter() != "" || got.Reports[2].Reporter() != "" {
+		t.Errorf("reporters of %+v", got.Reports)
+	}
 	if got.Version != "42" {
 		t.Errorf("version %q", got.Version)
-	}
-	if got.Since("a") != clock(10, 0, 2) || !got.Since("c").IsZero() || !got.Since("z").IsZero() {
-		t.Errorf("since %s, %s, %s", got.Since("a"), got.Since("c"), got.Since("z"))
 	}
 }
 
@@ -150,11 +150,11 @@ func TestReadSupportsAllKinds(t *testing.T) {
 		if kind == "Authentication" {
 			status, fields = fmt.Sprintf(where, "", status), fmt.Sprintf(`{"f:%s": %s}`, "oauthAPIServer", owned)
 		}
-		got := Read(object(t, "kind: "+kind+"\nmetadata:\n  managedFields:\n  - {manager: kms-health-reports-a, time: '2026-05-08T11:59:56Z', fieldsV1: {f:status: "+fields+"}}\nstatus: "+status))
+		got := Read(object(t, "kind: "+kind+"\nmetadata:\n  managedFields:\n  - {manager: third-party-a, time: '2026-05-08T11:59:56Z', fieldsV1: {f:status: "+fields+"}}\nstatus: "+status))
 		if len(got.Reports) != 1 {
 			t.Fatalf("%s: %+v", kind, got.Reports)
 		}
-		if r := got.Reports[0]; r.Node != "a" || r.Form != FormTyped || !r.Ours || r.Written != time.Date(2026, 5, 8, 11, 59, 56, 0, time.UTC) || len(r.Entries) != 1 || r.Entries[0].LastChecked != time.Date(2026, 5, 8, 11, 59, 55, 0, time.UTC) {
+		if r := got.Reports[0]; r.Node != "a" || r.Form != FormTyped || r.Ours || r.Written != time.Date(2026, 5, 8, 11, 59, 56, 0, time.UTC) || len(r.Entries) != 1 || r.Entries[0].LastChecked != time.Date(2026, 5, 8, 11, 59, 55, 0, time.UTC) {
 			t.Errorf("%s: %+v", kind, r)
 		}
 	}
@@ -179,9 +179,8 @@ func TestReportsHaveTheirWriter(t *testing.T) {
 	}{
 		{"no writer", "a", "", false, "", time.Time{}},
 		{"ours", "a", field("kms-health-reporter-a", early, condition("a")), true, "kms-health-reporter-a", at(early)},
-		{"a long name", long, field(health.ConditionManager(long), early, condition(long)), true, health.ConditionManager(long), at(early)},
+		{"a long name", long, field(contract.ConditionManager(long), early, condition(long)), true, contract.ConditionManager(long), at(early)},
 		{"ours of another node", "a", field("kms-health-reporter-b", early, condition("a")), false, "kms-health-reporter-b", at(early)},
-		{"ours of the other form", "a", field("kms-health-reports-a", early, condition("a")), false, "kms-health-reports-a", at(early)},
 		{"ours, in two versions of the API", "a", field("kms-health-reporter-a", late, condition("a")) + field("kms-health-reporter-a", early, condition("a")), true, "kms-health-reporter-a", at(late)},
 		{"ours, and then a human's", "a", field("kms-health-reporter-a", early, condition("a")) + field("kubectl-edit", late, condition("a")), true, "kms-health-reporter-a", at(early)},
 		{"a human's, and then ours", "a", field("kubectl-edit", early, condition("a")) + field("kms-health-reporter-a", late, condition("a")), true, "kms-health-reporter-a", at(late)},

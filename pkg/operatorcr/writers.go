@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // writers are the writers of each report, from the object's managedFields.
@@ -42,11 +42,12 @@ func readWriters(o *unstructured.Unstructured) writers {
 		text, _ := fields["time"].(string)
 		at, _ := time.Parse(time.RFC3339, text)
 		owned, _ := fields["fieldsV1"].(map[string]any)
+		// own is the manager of this project's reporter; empty: it writes no such report.
 		note := func(form Form, node, own string) {
 			key := writerKey{form, node}
 			w := all[key]
 			switch {
-			case manager == own && (!w.ours || at.After(w.written)):
+			case own != "" && manager == own && (!w.ours || at.After(w.written)):
 				w = writer{manager, at, true}
 			case !w.ours && (w.manager == "" || at.After(w.written)):
 				w.manager, w.written = manager, at
@@ -55,15 +56,15 @@ func readWriters(o *unstructured.Unstructured) writers {
 		}
 		for key := range below(owned, "status", "conditions") {
 			if conditionType, ok := keyField(key, "type"); ok {
-				if node, ok := health.NodeOf(conditionType); ok {
-					note(FormCondition, node, health.ConditionManager(node))
+				if node, ok := contract.NodeOf(conditionType); ok {
+					note(FormCondition, node, contract.ConditionManager(node))
 				}
 			}
 		}
 		for _, path := range encryptionStatuses {
-			for key := range below(below(owned, path...), healthReports) {
+			for key := range below(below(owned, path...), contract.HealthReports) {
 				if node, ok := keyField(key, "nodeName"); ok {
-					note(FormTyped, node, health.ReportsManager(node))
+					note(FormTyped, node, "")
 				}
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // SocketVolumeMissing is the error that the API server's container mounts no
@@ -76,7 +77,7 @@ func socketMounts(at *field.Path, spec *corev1.PodSpec, container string, endpoi
 // apiServer returns the index of the container whose mounts hold the sockets.
 func apiServer(at *field.Path, spec *corev1.PodSpec, name string) (int, error) {
 	i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool {
-		return c.Name == name || name == "" && c.Name != ContainerName
+		return c.Name != contract.ReporterContainer && (name == "" || c.Name == name)
 	})
 	switch {
 	case i >= 0:

@@ -2,10 +2,13 @@ package podspec
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 func TestSocketMounts(t *testing.T) {
@@ -88,7 +91,7 @@ func TestSocketMounts(t *testing.T) {
 
 func TestSocketMountsOfANamedContainer(t *testing.T) {
 	spec := &corev1.PodSpec{Containers: []corev1.Container{
-		{Name: ContainerName, VolumeMounts: []corev1.VolumeMount{{Name: "ours", MountPath: "/run"}}},
+		{Name: contract.ReporterContainer, VolumeMounts: []corev1.VolumeMount{{Name: "ours", MountPath: "/run"}}},
 		{Name: "proxy"},
 		{Name: "api", VolumeMounts: []corev1.VolumeMount{{Name: "s", MountPath: "/run"}}},
 	}}
@@ -103,8 +106,10 @@ func TestSocketMountsOfANamedContainer(t *testing.T) {
 	if !errors.As(err, &missing) || *missing != (SocketVolumeMissing{Container: "proxy", Folder: "/run", Endpoint: endpoints[0]}) {
 		t.Errorf("the first container that is not ours: %v", err)
 	}
-	_, err = SocketMounts(spec, "missing", endpoints)
-	wantError(t, err, `spec.containers: Not found: "missing"`)
+	for _, name := range []string{"missing", contract.ReporterContainer} {
+		_, err = SocketMounts(spec, name, endpoints)
+		wantError(t, err, fmt.Sprintf("spec.containers: Not found: %q", name))
+	}
 	_, err = SocketMounts(&corev1.PodSpec{}, "", endpoints)
 	wantError(t, err, "spec.containers: Required value: the API server's container")
 }
@@ -117,10 +122,10 @@ func TestSocketsThatConflictWithTheReportersFolders(t *testing.T) {
 		"/":                           ConfigFolder,
 	} {
 		t.Run(path, func(t *testing.T) {
-			spec, o := apiServerPod(), inDeployment()
+			spec, o := apiServerPod(), options()
 			spec.Containers[0].VolumeMounts[0].MountPath = path
 			o.Endpoints = []string{"unix://" + path + "/x.sock"}
-			_, _, err := Container(spec, o)
+			_, _, err := Container(atSpec, spec, o)
 			wantError(t, err, `volume "kms-sockets", with the sockets, is mounted at `+path+`, which conflicts with the reporter's own mount at `+own+`: mount the sockets' folder separately`)
 		})
 	}

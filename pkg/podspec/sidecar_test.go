@@ -1,41 +1,23 @@
 package podspec
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// endpoint is a plugin's, in the folder that apiServerPod mounts.
-const endpoint = "unix:///var/run/kmsplugin/kms-2.sock"
+var atSpec = field.NewPath("spec")
 
-// inDeployment are options as for a pod template of a Deployment.
-func inDeployment() Options {
+func options() Options {
 	return Options{
 		Image:      "example.com/reporter@sha256:0123",
-		Endpoints:  []string{endpoint},
+		Endpoints:  []string{"unix:///var/run/kmsplugin/kms-2.sock"},
 		ConfigMap:  "kms-health-reporter",
 		Secret:     "kms-health-token",
 		ConfigHash: "abc",
-	}
-}
-
-// inStaticPod are options as for a manifest that OpenShift's installer writes.
-func inStaticPod() Options {
-	root := int64(0)
-	return Options{
-		Image:     "example.com/reporter@sha256:0123",
-		Endpoints: []string{endpoint},
-		HostFiles: &HostFiles{
-			ConfigFolder:      "/etc/kubernetes/static-pod-resources/kms-health",
-			CredentialsFolder: "/etc/kubernetes/static-pod-resources/certs/secrets/kms-health-client",
-		},
-		ConfigHash: "abc",
-		NodeName:   InstallerNodeName,
-		RunAsUser:  &root,
 	}
 }
 
@@ -61,8 +43,6 @@ func fromYAML[T any](t *testing.T, text string) T {
 	return v
 }
 
-func pointer[T any](v T) *T { return &v }
-
 // wantError fails the test where an error does not read as wanted; "" is none.
 func wantError(t *testing.T, err error, want string) {
 	t.Helper()
@@ -75,11 +55,126 @@ func wantError(t *testing.T, err error, want string) {
 	}
 }
 
-// removeOurs removes what an injection added, by our names.
-func removeOurs(p *corev1.PodTemplateSpec) {
-	p.Spec.Containers = slices.DeleteFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == ContainerName })
-	p.Spec.Volumes = slices.DeleteFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-		return slices.Contains([]string{ConfigVolume, CredentialsVolume, NoTokenVolume}, v.Name)
-	})
-	delete(p.Annotations, ConfigHashAnnotation)
+// Every field that an API server fills in is set (k8s.io/kubernetes,
+// pkg/apis/core/v1/defaults.go), so that what is read back equals what was applied. There is
+// no probe: a key pair that is missing and a port that is taken are no reason to restart a
+// reporter. TestContainerIsTheSameInEveryDelivery shows that the operator's own pods have none.
+func TestContainer(t *testing.T) {
+	user := int64(0)
+	o := options()
+	o.RunAsUser = &user
+	spec := apiServerPod()
+	got, volumes, err := Container(atSpec, spec, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fromYAML[corev1.Container](t, `
+name: kms-health
+image: example.com/reporter@sha256:0123
+imagePullPolicy: IfNotPresent
+args: [--config=/etc/kms-health/config/config.yaml]
+env:
+- name: KMS_HEALTH_NODE
+  valueFrom: {fieldRef: {apiVersion: v1, fieldPath: spec.nodeName}}
+- name: KMS_HEALTH_POD_UID
+  valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.uid}}
+- name: KMS_HEALTH_CONFIG_HASH
+  valueFrom: {fieldRef: {apiVersion: v1, fieldPath: "metadata.annotations['kmshealth.openshift.io/config-hash']"}}
+resources: {requests: {cpu: 5m, memory: 24Mi}}
+volumeMounts:
+- {name: kms-sockets, readOnly: true, mountPath: /var/run/kmsplugin}
+- {name: kms-health-config, readOnly: true, mountPath: /etc/kms-health/config}
+- {name: kms-health-credentials, readOnly: true, mountPath: /etc/kms-health/credentials}
+- {name: kms-health-no-token, readOnly: true, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}
+terminationMessagePath: /dev/termination-log
+terminationMessagePolicy: FallbackToLogsOnError
+securityContext:
+  runAsUser: 0
+  runAsNonRoot: false
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+  seccompProfile: {type: RuntimeDefault}
+`)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("container (-want +got):\n%s", d)
+	}
+	wantVolumes := fromYAML[[]corev1.Volume](t, `
+- {name: kms-health-config, configMap: {name: kms-health-reporter, defaultMode: 0644, optional: true}}
+- {name: kms-health-credentials, secret: {secretName: kms-health-token, defaultMode: 0644, optional: true}}
+- {name: kms-health-no-token, emptyDir: {}}
+`)
+	if d := cmp.Diff(wantVolumes, volumes); d != "" {
+		t.Errorf("volumes (-want +got):\n%s", d)
+	}
+	spec.Containers, spec.Volumes = append(spec.Containers, got), append(spec.Volumes, volumes...)
+	if again, _, err := Container(atSpec, spec, o); err != nil || cmp.Diff(want, again) != "" || !Injected(spec) {
+		t.Errorf("in a pod with the reporter: %v, %v", again, err)
+	}
+}
+
+// A static pod may refer to no object of the API.
+func TestVolumesOfAStaticPodAreFoldersOfTheNode(t *testing.T) {
+	o := options()
+	o.HostFolder = "/etc/kubernetes/kms-health"
+	_, volumes, err := Container(atSpec, apiServerPod(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fromYAML[[]corev1.Volume](t, `
+- {name: kms-health-config, hostPath: {path: /etc/kubernetes/kms-health/config, type: DirectoryOrCreate}}
+- {name: kms-health-credentials, hostPath: {path: /etc/kubernetes/kms-health/credentials, type: DirectoryOrCreate}}
+- {name: kms-health-no-token, emptyDir: {}}
+`)
+	if d := cmp.Diff(want, volumes); d != "" {
+		t.Errorf("volumes (-want +got):\n%s", d)
+	}
+	if got := o.Credentials(); got != "/etc/kms-health/credentials/client" {
+		t.Errorf("credentials in %s", got)
+	}
+}
+
+func TestOtherContainersAndVolumesAreNotMergedWithTheReporters(t *testing.T) {
+	mounts := func(volume, path string) []corev1.VolumeMount {
+		return []corev1.VolumeMount{{Name: volume, MountPath: path}}
+	}
+	reporter, volumes, err := Container(atSpec, apiServerPod(), options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		put  func(*corev1.PodSpec)
+		want string
+	}{
+		"a container with its name": {
+			func(s *corev1.PodSpec) {
+				s.Containers = append(s.Containers, corev1.Container{Name: "kms-health", VolumeMounts: mounts("other", "/config")})
+			},
+			`spec.containers[2].name: Invalid value: "kms-health": is the name of the reporter's container, and this is another one: it does not mount kms-health-config at /etc/kms-health/config`,
+		},
+		"an init container with its name": {
+			func(s *corev1.PodSpec) {
+				s.InitContainers = []corev1.Container{{Name: "kms-health", VolumeMounts: mounts("other", ConfigFolder)}}
+			},
+			`spec.initContainers[0].name: Invalid value: "kms-health": is the name of the reporter's container, and this is another one: it does not mount kms-health-config at /etc/kms-health/config`,
+		},
+		"a container that mounts a volume with the name of one": {
+			func(s *corev1.PodSpec) { s.Containers[1].VolumeMounts = mounts(CredentialsVolume, "/x") },
+			`spec.containers[1].volumeMounts[0].name: Invalid value: "kms-health-credentials": is the name of a volume of the reporter's, which is not there: give this volume another name`,
+		},
+		"a container that mounts a volume of the reporter": {
+			func(s *corev1.PodSpec) {
+				s.Containers, s.Volumes = append(s.Containers, reporter), append(s.Volumes, volumes...)
+				s.Containers[1].VolumeMounts = mounts(CredentialsVolume, "/x")
+			}, "",
+		},
+		"volumes that are left of an earlier one": {func(s *corev1.PodSpec) { s.Volumes = append(s.Volumes, volumes...) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := apiServerPod()
+			tt.put(spec)
+			_, _, err := Container(atSpec, spec, options())
+			wantError(t, err, tt.want)
+		})
+	}
 }

@@ -13,30 +13,23 @@ import (
 type Phase string
 
 const (
-	// Starting: it does not run, and nothing shows that it cannot.
-	Starting Phase = "Starting"
+	// NotRunning: it does not run, and nothing shows that it cannot: it starts, or has completed.
+	NotRunning Phase = "NotRunning"
 	// Running: a pod with all of its containers.
 	Running Phase = "Running"
-	// Failing: it cannot start, or ends soon after each start. The kubelet tries again.
+	// Failing: it cannot start, ends soon after each start, or has ended with an error.
 	Failing Phase = "Failing"
-	// Completed: it ended without an error, and is not started again.
-	Completed Phase = "Completed"
-	// Failed: it ended, and is not started again.
-	Failed Phase = "Failed"
 )
 
 // Status is what the status of a container or a pod means at one time.
 type Status struct {
 	Phase Phase
-	// Why it is Failing or Failed, without anything that changes by itself, such as
+	// Why it is Failing, without anything that changes by itself, such as
 	// the seconds of a back-off.
 	Why string
 	// Until is when the phase ends though nothing changes; zero: it does not.
 	Until time.Time
 }
-
-// CannotStart reports that it does not run, for the reason in Why.
-func (s Status) CannotStart() bool { return s.Phase == Failing || s.Phase == Failed }
 
 // calm is how long a container that crashed must run before it counts as started.
 // Between two crashes it runs for a moment, which is no recovery.
@@ -49,19 +42,19 @@ func StatusOf(pod *corev1.Pod, now time.Time) Status {
 	var failing *Status
 	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	for i := range statuses {
-		if s := ContainerStatusOf(pod, &statuses[i], now); s.CannotStart() && failing == nil {
+		if s := ContainerStatusOf(pod, &statuses[i], now); s.Phase == Failing && failing == nil {
 			failing = &s
 		}
 	}
 	switch pod.Status.Phase {
 	case corev1.PodSucceeded:
-		return Status{Phase: Completed}
+		return Status{Phase: NotRunning}
 	case corev1.PodFailed:
 		why := joined(pod.Status.Reason, pod.Status.Message)
 		if why == "" && failing != nil {
 			why = failing.Why
 		}
-		return Status{Phase: Failed, Why: why}
+		return Status{Phase: Failing, Why: why}
 	}
 	notRunning := func(s corev1.ContainerStatus) bool { return s.State.Running == nil }
 	switch {
@@ -70,7 +63,7 @@ func StatusOf(pod *corev1.Pod, now time.Time) Status {
 	case pod.Status.Phase == corev1.PodRunning && !slices.ContainsFunc(pod.Status.ContainerStatuses, notRunning):
 		return Status{Phase: Running}
 	}
-	return Status{Phase: Starting}
+	return Status{Phase: NotRunning}
 }
 
 // ContainerStatusOf reads the status of one container of a pod, init containers
@@ -84,7 +77,7 @@ func ContainerStatusOf(pod *corev1.Pod, s *corev1.ContainerStatus, now time.Time
 	case s.State.Terminated != nil:
 		return terminated(s.State.Terminated, s.RestartCount, policy)
 	case s.State.Running == nil:
-		return Status{Phase: Starting}
+		return Status{Phase: NotRunning}
 	}
 	if crashed != nil && s.RestartCount > 1 && brief(crashed) && (crashed.ExitCode != 0 || policy == corev1.RestartPolicyAlways) {
 		if until := s.State.Running.StartedAt.Add(calm); now.Before(until) {
@@ -97,7 +90,7 @@ func ContainerStatusOf(pod *corev1.Pod, s *corev1.ContainerStatus, now time.Time
 func waiting(w *corev1.ContainerStateWaiting, crashed *corev1.ContainerStateTerminated) Status {
 	switch w.Reason {
 	case "", "ContainerCreating", "PodInitializing":
-		return Status{Phase: Starting}
+		return Status{Phase: NotRunning}
 	case "ErrImagePull", "ImagePullBackOff": // by turns; the second quotes the first
 		why := w.Message
 		if _, cause, quoted := strings.Cut(why, "ErrImagePull: "); quoted {
@@ -113,12 +106,12 @@ func waiting(w *corev1.ContainerStateWaiting, crashed *corev1.ContainerStateTerm
 func terminated(t *corev1.ContainerStateTerminated, restarts int32, policy corev1.RestartPolicy) Status {
 	switch {
 	case t.ExitCode == 0 && policy != corev1.RestartPolicyAlways:
-		return Status{Phase: Completed}
+		return Status{Phase: NotRunning}
 	case policy == corev1.RestartPolicyNever:
-		return Status{Phase: Failed, Why: t.Reason + exit(t)}
+		return Status{Phase: Failing, Why: t.Reason + exit(t)}
 	case t.ExitCode != 0 && restarts == 0, t.ExitCode == 0 && restarts <= 1, !brief(t):
 		// It is started again at once. An exit without an error may be intended once.
-		return Status{Phase: Starting}
+		return Status{Phase: NotRunning}
 	}
 	return Status{Phase: Failing, Why: "CrashLoopBackOff" + exit(t)}
 }

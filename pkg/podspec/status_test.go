@@ -53,7 +53,7 @@ func unseen(s corev1.ContainerStatus, reason string) corev1.ContainerStatus {
 }
 
 func TestContainerStatus(t *testing.T) {
-	starting, running, completed := Status{Phase: Starting}, Status{Phase: Running}, Status{Phase: Completed}
+	idle, running := Status{Phase: NotRunning}, Status{Phase: Running}
 	failing := func(why string) Status { return Status{Phase: Failing, Why: why} }
 	until := func(why string, in time.Duration) Status {
 		return Status{Phase: Failing, Why: why, Until: now.Add(in)}
@@ -74,12 +74,12 @@ func TestContainerStatus(t *testing.T) {
 		status corev1.ContainerStatus
 		want   Status
 	}{
-		{"nothing is known", nil, corev1.ContainerStatus{Name: "kms"}, starting},
+		{"nothing is known", nil, corev1.ContainerStatus{Name: "kms"}, idle},
 		{"it runs", nil, containerRuns(time.Second), running},
 
-		{"waiting for no reason", nil, containerWaits("", ""), starting},
-		{"being created", nil, containerWaits("ContainerCreating", ""), starting},
-		{"waiting for init containers", nil, containerWaits("PodInitializing", ""), starting},
+		{"waiting for no reason", nil, containerWaits("", ""), idle},
+		{"being created", nil, containerWaits("ContainerCreating", ""), idle},
+		{"waiting for init containers", nil, containerWaits("PodInitializing", ""), idle},
 		{"no image", nil, containerWaits("ImagePullBackOff", `Back-off pulling image "x"`), failing(`ImagePullBackOff: Back-off pulling image "x"`)},
 		{"no image, no message", nil, containerWaits("ErrImagePull", ""), failing("ImagePullBackOff")},
 		{"no image, in back-off: the cause alone", nil, containerWaits("ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: not found`), failing("ImagePullBackOff: not found")},
@@ -91,18 +91,18 @@ func TestContainerStatus(t *testing.T) {
 		{"the last line of the end of its log", nil, crashed(containerWaits("CrashLoopBackOff", ""), 2, 1, long), failing("CrashLoopBackOff, exit code 1: no token")},
 		{"it ended again and again without an error", nil, crashed(containerWaits("CrashLoopBackOff", ""), 2, 0, ""), failing("CrashLoopBackOff, exit code 0")},
 
-		{"it crashed once, and is started again at once", nil, containerEnded(1, time.Second), starting},
+		{"it crashed once, and is started again at once", nil, containerEnded(1, time.Second), idle},
 		{"it crashed again", nil, crashed(containerEnded(2, time.Second), 1, 1, "the one before"), failing("CrashLoopBackOff, exit code 2")},
-		{"its end was not seen, after a power cut", nil, unseen(containerEnded(255, time.Second), "Unknown"), starting},
-		{"its end was not seen, by the kubelet", nil, unseen(containerEnded(137, time.Second), "ContainerStatusUnknown"), starting},
+		{"its end was not seen, after a power cut", nil, unseen(containerEnded(255, time.Second), "Unknown"), idle},
+		{"its end was not seen, by the kubelet", nil, unseen(containerEnded(137, time.Second), "ContainerStatusUnknown"), idle},
 		{"it runs after an end that was not seen", nil, unseen(containerRuns(time.Second), "Unknown"), running},
-		{"it ran for long, and ended with its node", nil, crashed(containerEnded(255, time.Hour), 9, 1, ""), starting},
+		{"it ran for long, and ended with its node", nil, crashed(containerEnded(255, time.Hour), 9, 1, ""), idle},
 		{"its start is not known, as after the loss of its node", nil, func() corev1.ContainerStatus {
 			s := crashed(containerEnded(137, 0), 9, 1, "")
 			s.State.Terminated.StartedAt = metav1.Time{}
 			return s
-		}(), starting},
-		{"it ended without an error", nil, crashed(containerEnded(0, time.Second), 1, 0, ""), starting},
+		}(), idle},
+		{"it ended without an error", nil, crashed(containerEnded(0, time.Second), 1, 0, ""), idle},
 		{"it ended without an error, again", nil, crashed(containerEnded(0, time.Second), 2, 0, ""), failing("CrashLoopBackOff, exit code 0")},
 
 		{"it runs after its first crash", nil, crashed(containerRuns(time.Second), 1, 1, ""), running},
@@ -115,17 +115,17 @@ func TestContainerStatus(t *testing.T) {
 		{"it ends at once without an error, and runs", nil, crashed(containerRuns(time.Second), 9, 0, ""), until("CrashLoopBackOff, exit code 0", 29*time.Second)},
 		{"it runs, and nothing is known of its end", nil, func() corev1.ContainerStatus { s := containerRuns(time.Second); s.RestartCount = 9; return s }(), running},
 
-		{"an init container completed", asInit, containerEnded(0, time.Second), completed},
-		{"an init container completed, once after each of two reboots", asInit, crashed(containerEnded(0, time.Second), 2, 0, ""), completed},
+		{"an init container completed", asInit, containerEnded(0, time.Second), idle},
+		{"an init container completed, once after each of two reboots", asInit, crashed(containerEnded(0, time.Second), 2, 0, ""), idle},
 		{"an init container runs again after a reboot", asInit, crashed(containerRuns(time.Second), 2, 0, ""), running},
 		{"an init container crashes", asInit, crashed(containerEnded(1, time.Second), 2, 1, ""), failing("CrashLoopBackOff, exit code 1")},
 		{"an init container runs between crashes", asInit, crashed(containerRuns(time.Second), 2, 1, ""), until("CrashLoopBackOff, exit code 1", 29*time.Second)},
 		{"an init container that is restarted always ends again and again", asSidecar, crashed(containerEnded(0, time.Second), 2, 0, ""), failing("CrashLoopBackOff, exit code 0")},
 
-		{"it completed in a pod that is not restarted", podNever, containerEnded(0, time.Second), completed},
-		{"it failed in a pod that is not restarted", podNever, containerEnded(3, time.Second), Status{Phase: Failed, Why: "Error, exit code 3"}},
-		{"it failed, and is not restarted itself", ownNever, containerEnded(3, time.Second), Status{Phase: Failed, Why: "Error, exit code 3"}},
-		{"its pod has failed", podFailed, containerEnded(137, time.Hour), Status{Phase: Failed, Why: "Error, exit code 137 (killed)"}},
+		{"it completed in a pod that is not restarted", podNever, containerEnded(0, time.Second), idle},
+		{"it failed in a pod that is not restarted", podNever, containerEnded(3, time.Second), failing("Error, exit code 3")},
+		{"it failed, and is not restarted itself", ownNever, containerEnded(3, time.Second), failing("Error, exit code 3")},
+		{"its pod has failed", podFailed, containerEnded(137, time.Hour), failing("Error, exit code 137 (killed)")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := &corev1.Pod{}
@@ -148,16 +148,16 @@ func TestPodStatus(t *testing.T) {
 		statuses []corev1.ContainerStatus
 		want     Status
 	}{
-		{"nothing is known", corev1.PodStatus{}, nil, Status{Phase: Starting}},
+		{"nothing is known", corev1.PodStatus{}, nil, Status{Phase: NotRunning}},
 		{"its containers run", corev1.PodStatus{Phase: corev1.PodRunning}, []corev1.ContainerStatus{containerRuns(time.Hour)}, Status{Phase: Running}},
-		{"one of its containers does not run yet", corev1.PodStatus{Phase: corev1.PodRunning}, []corev1.ContainerStatus{containerRuns(time.Hour), containerWaits("ContainerCreating", "")}, Status{Phase: Starting}},
+		{"one of its containers does not run yet", corev1.PodStatus{Phase: corev1.PodRunning}, []corev1.ContainerStatus{containerRuns(time.Hour), containerWaits("ContainerCreating", "")}, Status{Phase: NotRunning}},
 		{"one of its containers cannot start", corev1.PodStatus{Phase: corev1.PodPending}, []corev1.ContainerStatus{containerRuns(time.Hour), containerWaits("ErrImagePull", "not found")}, Status{Phase: Failing, Why: "ImagePullBackOff: not found"}},
 		{"it runs between crashes", corev1.PodStatus{Phase: corev1.PodRunning}, []corev1.ContainerStatus{crashed(containerRuns(time.Second), 2, 1, "")}, Status{Phase: Failing, Why: "CrashLoopBackOff, exit code 1", Until: now.Add(29 * time.Second)}},
-		{"completed", corev1.PodStatus{Phase: corev1.PodSucceeded}, []corev1.ContainerStatus{containerEnded(0, time.Second)}, Status{Phase: Completed}},
-		{"refused by the kubelet", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "not enough"}, nil, Status{Phase: Failed, Why: "OutOfcpu: not enough"}},
+		{"completed", corev1.PodStatus{Phase: corev1.PodSucceeded}, []corev1.ContainerStatus{containerEnded(0, time.Second)}, Status{Phase: NotRunning}},
+		{"refused by the kubelet", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "not enough"}, nil, Status{Phase: Failing, Why: "OutOfcpu: not enough"}},
 		{"ended by the shutdown of its node", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Terminated", Message: "Pod was terminated in response to imminent node shutdown."}, []corev1.ContainerStatus{containerEnded(137, time.Hour)},
-			Status{Phase: Failed, Why: "Terminated: Pod was terminated in response to imminent node shutdown."}},
-		{"ended with an error", corev1.PodStatus{Phase: corev1.PodFailed}, []corev1.ContainerStatus{containerEnded(2, time.Second)}, Status{Phase: Failed, Why: "Error, exit code 2"}},
+			Status{Phase: Failing, Why: "Terminated: Pod was terminated in response to imminent node shutdown."}},
+		{"ended with an error", corev1.PodStatus{Phase: corev1.PodFailed}, []corev1.ContainerStatus{containerEnded(2, time.Second)}, Status{Phase: Failing, Why: "Error, exit code 2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := &corev1.Pod{Status: tt.status}

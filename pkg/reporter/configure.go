@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/filewatch"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 )
@@ -34,7 +34,7 @@ func read(c filewatch.Content) reading {
 	if err != nil {
 		return reading{result: reloadInvalid, err: err}
 	}
-	return reading{config: config, sum: v1alpha1.FileHash(c.Data), result: reloadApplied}
+	return reading{config: config, sum: contract.FileHash(c.Data), result: reloadApplied}
 }
 
 // reload applies the result of reading the file.
@@ -49,7 +49,10 @@ func (r *Reporter) reload(ctx context.Context, now reading) {
 	r.metrics.configSince.SetToCurrentTime()
 	r.metrics.configInfo.Reset()
 	r.metrics.configInfo.WithLabelValues(r.sum).Set(1)
-	klog.InfoS("Configuration in force", "file", r.options.ConfigFile, "sha256", r.sum, "plugins", len(now.config.Plugins), "interval", now.config.Probe.Interval.Duration)
+	klog.InfoS("Configuration active", "file", r.options.ConfigFile, "sha256", r.sum, "plugins", len(now.config.Plugins), "interval", now.config.Probe.Interval.Duration)
+	for _, warning := range v1alpha1.Warnings(now.config) {
+		klog.InfoS("Configuration warning", "file", r.options.ConfigFile, "warning", warning)
+	}
 	r.compare(now)
 	r.apply(ctx, now.config)
 }
@@ -82,7 +85,7 @@ func (r *Reporter) reject(err error) {
 	r.configError = err.Error()
 	switch {
 	case r.config != nil:
-		klog.ErrorS(err, "Configuration file cannot be used; the last good one stays in force", "file", r.options.ConfigFile, "sha256", r.sum)
+		klog.ErrorS(err, "Configuration file cannot be used; the last good one stays active", "file", r.options.ConfigFile, "sha256", r.sum)
 	case errors.Is(err, fs.ErrNotExist):
 		klog.InfoS("No configuration file yet; waiting for it", "file", r.options.ConfigFile)
 	default:
@@ -91,7 +94,7 @@ func (r *Reporter) reject(err error) {
 	r.show()
 }
 
-// apply puts a configuration in force. Plugins that did not change are not interrupted.
+// apply applies a configuration. Plugins that did not change are not interrupted.
 func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfiguration) {
 	before := r.config
 	r.config = config
@@ -114,7 +117,7 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	}
 	r.server.Apply(config.Serving)
 	if before == nil || !reflect.DeepEqual(before.Destination, config.Destination) {
-		r.startPublishers(ctx, config.Destination)
+		r.startPublisher(ctx, config.Destination)
 	}
 	switch {
 	case len(plugins) == 0:
@@ -135,11 +138,11 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	}
 }
 
-// startPublishers starts publishers for a destination, in place of the current ones.
-func (r *Reporter) startPublishers(ctx context.Context, d *v1alpha1.Destination) {
-	if r.stopPublishers != nil {
-		r.stopPublishers()
-		r.publishers, r.stopPublishers = nil, nil
+// startPublisher starts a publisher for a destination, in place of the current one.
+func (r *Reporter) startPublisher(ctx context.Context, d *v1alpha1.Destination) {
+	if r.stopPublisher != nil {
+		r.stopPublisher()
+		r.publisher, r.stopPublisher = nil, nil
 	}
 	if d == nil {
 		return
@@ -148,49 +151,24 @@ func (r *Reporter) startPublishers(ctx context.Context, d *v1alpha1.Destination)
 		klog.ErrorS(nil, "A destination is configured, but the node has no name: nothing is written. Set --node-name or KMS_HEALTH_NODE", "resource", resourceOf(d).String())
 		return
 	}
-	ctx, r.stopPublishers = context.WithCancel(ctx)
-	forms := map[v1alpha1.Format][]publish.Form{
-		v1alpha1.FormatCondition:     {publish.Condition},
-		v1alpha1.FormatHealthReports: {publish.HealthReports},
-		v1alpha1.FormatBoth:          {publish.Condition, publish.HealthReports},
-	}[d.Format]
-	turn := make(chan struct{}, 1)
-	for _, form := range forms {
-		p := publish.New(publish.Config{
-			Form:       form,
-			Resource:   resourceOf(d),
-			Node:       r.options.Node,
-			Kubeconfig: d.Kubeconfig,
-			Servers:    d.Servers,
-			Timeout:    d.WriteTimeout.Duration,
-			UserAgent:  r.options.UserAgent,
-			Since:      r.since,
-			Turn:       turn,
-		}, r.publishMetrics)
-		r.publishers = append(r.publishers, p)
-		r.running.Go(func() { p.Run(ctx) })
-	}
+	ctx, r.stopPublisher = context.WithCancel(ctx)
+	p := publish.New(publish.Config{
+		Resource:   resourceOf(d),
+		Node:       r.options.Node,
+		Kubeconfig: d.Kubeconfig,
+		Servers:    d.Servers,
+		Timeout:    d.WriteTimeout.Duration,
+		UserAgent:  r.options.UserAgent,
+		Since:      r.since,
+	}, r.publishMetrics)
+	r.publisher = p
+	r.running.Go(func() { p.Run(ctx) })
 }
 
 // resourceOf is what a destination writes to.
-func resourceOf(d *v1alpha1.Destination) operatorcr.Resource {
+func resourceOf(d *v1alpha1.Destination) contract.Resource {
 	if o := d.Object; o != nil {
-		return operatorcr.Resource{Group: o.Group, Version: o.Version, Plural: o.Resource, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+		return contract.Resource{Group: o.Group, Version: o.Version, Plural: o.Resource, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
 	}
-	return operatorcr.Of(string(d.Resource))
-}
-
-// checkWatch logs when events about the file are no longer received, and when they
-// are received again.
-func (r *Reporter) checkWatch() {
-	watching, err := r.watcher.Watching()
-	if watching == !r.pollOnly {
-		return
-	}
-	r.pollOnly = !watching
-	if r.pollOnly {
-		klog.ErrorS(err, "Changes of the configuration file are detected every 10 seconds only", "file", r.options.ConfigFile)
-	} else {
-		klog.InfoS("Changes of the configuration file are detected at once again", "file", r.options.ConfigFile)
-	}
+	return contract.ResourceOf(string(d.Resource))
 }

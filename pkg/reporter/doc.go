@@ -5,6 +5,6 @@
 // writing and serving each run in other goroutines. So a plugin that hangs, an API
 // server that is down or a full disk delays nothing else.
 //
-// The last valid file stays in force: an invalid or deleted file is logged, and changes
+// The last valid file stays active: an invalid or deleted file is logged, and changes
 // nothing. Only an empty list of plugins turns probing off.
 package reporter

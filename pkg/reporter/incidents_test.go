@@ -4,8 +4,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -13,8 +14,8 @@ import (
 // by the issue that reported them. (kubernetes-csi/livenessprobe 45 is in package probe.)
 
 // finds matches one plugin with a status, a reason, and texts in its detail.
-func finds(status health.Status, reason health.Reason, details ...string) func([]health.Entry) bool {
-	return func(entries []health.Entry) bool {
+func finds(status contract.Status, reason contract.Reason, details ...string) func([]contract.Entry) bool {
+	return func(entries []contract.Entry) bool {
 		if len(entries) != 1 || entries[0].Status != status || entries[0].Reason != reason {
 			return false
 		}
@@ -41,18 +42,14 @@ func reportsOn(t *testing.T) (*fixture, *kmsplugin.Plugin) {
 	p := h.plugin("1")
 	h.write("1s", "1:Write")
 	h.run()
-	h.await("healthy", finds(health.Healthy, ""))
+	h.await("healthy", finds(contract.Healthy, ""))
 	return h, p
 }
 
-// restart closes the plugin's connections and makes it listen again, like a restarted
-// process.
-func (h *fixture) restart(p *kmsplugin.Plugin) {
+// rotate makes a round trip due.
+func (h *fixture) rotate(p *kmsplugin.Plugin) {
 	h.t.Helper()
-	if err := p.Crash(); err != nil {
-		h.t.Fatal(err)
-	}
-	if err := p.Return(); err != nil {
+	if _, err := p.Rotate(); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -62,8 +59,8 @@ func (h *fixture) restart(p *kmsplugin.Plugin) {
 func TestAWSEncryptionProvider139DecryptRevokedWhileStatusIsOK(t *testing.T) {
 	h, p := reportsOn(t)
 	h.set(p, kmsplugin.FaultRefuseDecrypt, "PermissionDenied", "not authorized to perform: kms:Decrypt")
-	h.restart(p) // or five minutes later
-	h.await("the right to decrypt is missing", finds(health.Unhealthy, health.PermissionDenied, "Decrypt: PermissionDenied: not authorized to perform: kms:Decrypt"))
+	h.rotate(p) // or five minutes later
+	h.await("the right to decrypt is missing", finds(contract.Unhealthy, contract.PermissionDenied, "Decrypt: PermissionDenied: not authorized to perform: kms:Decrypt"))
 }
 
 // kubernetes-sigs/aws-encryption-provider issues 74 and 26: after a restart the socket's
@@ -73,20 +70,21 @@ func TestAWSEncryptionProvider74And26SocketFileLeftBehind(t *testing.T) {
 	if err := p.Crash(); err != nil {
 		t.Fatal(err)
 	}
-	h.await("the file is left behind", finds(health.Error, health.ConnectFailed, "connection refused: nothing listens on it", "leaves its socket's file behind"))
+	h.await("the file is left behind", finds(contract.Error, contract.ConnectFailed, "connection refused: nothing listens on it", "leaves its socket's file behind"))
 	if err := p.Return(); err != nil {
 		t.Fatal(err)
 	}
-	h.await("it listens again", finds(health.Healthy, ""))
+	h.await("it listens again", finds(contract.Healthy, ""))
 }
 
 // ttypic/vault-kubernetes-kms issue 304: the token of the plugin expired after hours, and
 // its Status reported only that it is not healthy.
 func TestVaultKubernetesKMS304TokenExpiresAfterHours(t *testing.T) {
+	t.Parallel() // it waits
 	h, p := reportsOn(t)
 	h.set(p, kmsplugin.FaultRefuseEncrypt, "PermissionDenied", "permission denied: invalid token")
 	h.set(p, kmsplugin.FaultUnhealthy, "err")
-	h.await("Encrypt has the cause", finds(health.Unhealthy, health.PermissionDenied, `healthz is "err", not "ok"; Encrypt: PermissionDenied: permission denied: invalid token`))
+	h.await("Encrypt has the cause", finds(contract.Unhealthy, contract.PermissionDenied, `healthz is "err", not "ok"; Encrypt: PermissionDenied: permission denied: invalid token`))
 }
 
 // The same project's issue 201: connections were refused after some time.
@@ -96,11 +94,11 @@ func TestVaultKubernetesKMS201ConnectionRefusedAfterSomeTime(t *testing.T) {
 		if err := p.Crash(); err != nil {
 			t.Fatal(err)
 		}
-		h.await("refused", finds(health.Error, health.ConnectFailed, "connection refused"))
+		h.await("refused", finds(contract.Error, contract.ConnectFailed, "connection refused"))
 		if err := p.Return(); err != nil {
 			t.Fatal(err)
 		}
-		h.await("detected by the next probe", finds(health.Healthy, ""))
+		h.await("detected by the next probe", finds(contract.Healthy, ""))
 	}
 }
 
@@ -109,8 +107,8 @@ func TestVaultKubernetesKMS201ConnectionRefusedAfterSomeTime(t *testing.T) {
 func TestKubernetes138950HealthzIsNotOKWithAValidKeyID(t *testing.T) {
 	h, p := reportsOn(t)
 	h.set(p, kmsplugin.FaultUnhealthy, "remote KMS is degraded")
-	h.await("unhealthy, with the key", func(entries []health.Entry) bool {
-		return finds(health.Unhealthy, health.ReportedUnhealthy, "remote KMS is degraded")(entries) && entries[0].KEKID == p.KeyID()
+	h.await("unhealthy, with the key", func(entries []contract.Entry) bool {
+		return finds(contract.Unhealthy, contract.ReportedUnhealthy, "remote KMS is degraded")(entries) && entries[0].KEKID == p.KeyID()
 	})
 }
 
@@ -119,23 +117,22 @@ func TestKubernetes138950HealthzIsNotOKWithAValidKeyID(t *testing.T) {
 func TestRoundTripDetectsFailuresThatStatusHides(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault  string
-		reason health.Reason
+		reason contract.Reason
 		detail string
 	}{
-		"Decrypt refused":     {kmsplugin.FaultRefuseDecrypt, health.PermissionDenied, "Decrypt: PermissionDenied: decrypt refused"},
-		"Encrypt refused":     {kmsplugin.FaultRefuseEncrypt, health.PermissionDenied, "Encrypt: PermissionDenied: encrypt refused"},
-		"wrong plaintext":     {kmsplugin.FaultWrongDecrypt, health.RoundTripMismatch, "is 32 bytes that differ from the 32 that were encrypted"},
-		"shortened plaintext": {kmsplugin.FaultShortDecrypt, health.RoundTripMismatch, "is 31 bytes that differ from the 32 that were encrypted"},
-		"old ciphertext lost": {kmsplugin.FaultReplacedKey, health.RoundTripMismatch, "under the same key_id can no longer be decrypted"},
+		"Decrypt refused":     {kmsplugin.FaultRefuseDecrypt, contract.PermissionDenied, "Decrypt: PermissionDenied: decrypt refused"},
+		"Encrypt refused":     {kmsplugin.FaultRefuseEncrypt, contract.PermissionDenied, "Encrypt: PermissionDenied: encrypt refused"},
+		"wrong plaintext":     {kmsplugin.FaultWrongDecrypt, contract.RoundTripMismatch, "is 32 bytes that differ from the 32 that were encrypted"},
+		"shortened plaintext": {kmsplugin.FaultShortDecrypt, contract.RoundTripMismatch, "is 31 bytes that differ from the 32 that were encrypted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits
 			h, p := reportsOn(t)
 			h.set(p, tt.fault)
-			h.restart(p)
-			h.await("the fault is seen", finds(health.Unhealthy, tt.reason, tt.detail))
+			h.rotate(p)
+			h.await("the fault is seen", finds(contract.Unhealthy, tt.reason, tt.detail))
 			h.skip()
-			h.await("its verdict is kept until the next", finds(health.Unhealthy, tt.reason, tt.detail))
+			h.await("its verdict is kept until the next", finds(contract.Unhealthy, tt.reason, tt.detail))
 		})
 	}
 }
@@ -147,8 +144,8 @@ func TestRotationWithALaggingStatusIsNoAlarm(t *testing.T) {
 	if _, err := p.Rotate(); err != nil {
 		t.Fatal(err)
 	}
-	h.await("the new key, and no alarm before", func(entries []health.Entry) bool {
-		if entries[0].Status != health.Healthy {
+	h.await("the new key, and no alarm before", func(entries []contract.Entry) bool {
+		if entries[0].Status != contract.Healthy {
 			t.Errorf("%+v", entries[0])
 		}
 		return entries[0].KEKID == p.KeyID() && h.reporter.metrics != nil && p.Calls(kmsplugin.CallEncrypt).Count >= 2
@@ -159,23 +156,92 @@ func TestRotationWithALaggingStatusIsNoAlarm(t *testing.T) {
 func TestRoundTripsTurnedOffLeaveNoVerdict(t *testing.T) {
 	h, p := reportsOn(t)
 	h.set(p, kmsplugin.FaultRefuseDecrypt)
-	h.restart(p)
-	h.await("the fault is seen", finds(health.Unhealthy, health.PermissionDenied))
+	h.rotate(p)
+	h.await("the fault is seen", finds(contract.Unhealthy, contract.PermissionDenied))
 	config, err := os.ReadFile(h.file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.writeRaw(strings.Replace(string(config), "probe: {", "probe: {checks: {roundTrip: {interval: 0s}}, ", 1))
-	h.await("its verdict goes", finds(health.Healthy, ""))
+	h.await("its verdict goes", finds(contract.Healthy, ""))
 }
 
-// A Read plugin may reject Encrypt: the round trip's verdict on it as a Write plugin is
-// dropped.
-func TestPluginThatBecameReadNeedNotEncrypt(t *testing.T) {
-	h, p := reportsOn(t)
+// kube-apiserver does not become ready, and decrypts nothing, with a Read plugin that rejects
+// Encrypt.
+func TestReadPluginMustEncrypt(t *testing.T) {
+	h := newFixture(t)
+	p := h.plugin("1")
 	h.set(p, kmsplugin.FaultRefuseEncrypt)
-	h.restart(p)
-	h.await("the writer may not encrypt", finds(health.Unhealthy, health.PermissionDenied))
 	h.write("1s", "1:Read")
-	h.await("a Read plugin need not encrypt", finds(health.Healthy, ""))
+	h.run()
+	h.await("it may not encrypt", finds(contract.Unhealthy, contract.PermissionDenied, "Encrypt: PermissionDenied"))
+}
+
+// What was written can no longer be read, and a plugin that is unhealthy meanwhile has no other
+// cause: the verdict stays after its Status is ok again, until a round trip succeeds.
+func TestVerdictOfARoundTripOutlastsAnUnhealthyStatus(t *testing.T) {
+	t.Parallel() // it waits
+	h, p := reportsOn(t)
+	h.set(p, kmsplugin.FaultReplacedKey)
+	h.set(p, kmsplugin.FaultUnhealthy, "err")
+	lost := finds(contract.Unhealthy, contract.RoundTripMismatch, "under the same key_id can no longer be decrypted")
+	h.await("the cause beside healthz", lost)
+	if err := p.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	h.await("Status is ok", func(entries []contract.Entry) bool {
+		return lost(entries) && !strings.Contains(entries[0].Detail, "healthz")
+	})
+	h.rotate(p)
+	h.await("a round trip succeeds", finds(contract.Healthy, ""))
+}
+
+// A plugin whose process ends at each Encrypt answers Status all the time.
+func TestPluginThatEndsAtEachEncryptIsInError(t *testing.T) {
+	t.Parallel() // it waits
+	h, p := reportsOn(t)
+	h.set(p, kmsplugin.FaultHang, "encrypt")
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for seen := p.Calls(kmsplugin.CallEncrypt).Count; ; time.Sleep(5 * time.Millisecond) {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if now := p.Calls(kmsplugin.CallEncrypt).Count; now > seen {
+				seen = now
+				_ = p.Crash()
+				_ = p.Return()
+			}
+		}
+	}()
+	h.rotate(p)
+	h.await("three round trips could not be made", finds(contract.Error, contract.Unavailable, "the connection broke during each of the last 3 round trips, while Status was answered: Encrypt: "))
+	if entries, unobserved := Once(t.Context(), h.reporter.config); !finds(contract.Error, contract.Unavailable)(entries) || len(unobserved) != 0 {
+		t.Errorf("probed once: %+v, %v", entries, unobserved)
+	}
+}
+
+// kube-apiserver is not healthy with a plugin whose Encrypt names another key_id than its Status.
+func TestKeyIDThatChangesAtEachProbeIsReported(t *testing.T) {
+	h, p := reportsOn(t)
+	stop := make(chan struct{})
+	rotated := make(chan struct{})
+	go func() {
+		defer close(rotated)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(300 * time.Millisecond):
+				_, _ = p.Rotate()
+			}
+		}
+	}()
+	h.await("it alternates", finds(contract.Unhealthy, contract.ProtocolViolation, "key_id changed twice within an interval"))
+	close(stop)
+	<-rotated
+	h.await("it does no longer", finds(contract.Healthy, ""))
 }

@@ -7,17 +7,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
 // A round trip that was skipped called nothing: it must not count as a fast one.
 func TestOnlyRoundTripsThatWereMadeHaveADuration(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	m := newMetrics(registry, func() float64 { return 1 })
+	m := newMetrics(registry)
 	m.observeTrip("2", probe.Trip{})
-	m.observeTrip("1", probe.Trip{Made: true, Status: health.Healthy, Took: time.Millisecond})
-	m.observeTrip("1", probe.Trip{Made: true, Status: health.Error, Took: 3 * time.Second})
+	m.observeTrip("1", probe.Trip{Made: true, Status: contract.Healthy, Took: time.Millisecond})
+	m.observeTrip("1", probe.Trip{Made: true, Status: contract.Error, Took: 3 * time.Second})
 	if n := testutil.CollectAndCount(m.tripDuration); n != 1 {
 		t.Errorf("%d plugins have a duration", n)
 	}

@@ -5,15 +5,16 @@ import (
 	"sync"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
 // Once probes every plugin of a configuration one time, all at once, with a round trip
 // unless that is off, and returns their entries in the order of a report. A plugin with
 // nothing to observe, or that the reporter could not probe, has no entry: unobserved has
-// the reason, by keyID. Once takes at most six times the longest timeout, or ten seconds.
-func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries []health.Entry, unobserved map[string]string) {
+// the reason, by keyID: none is healthy whose round trip could not be made. Once takes at most
+// sixteen times the longest timeout, or a second.
+func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries []contract.Entry, unobserved map[string]string) {
 	var plugins []*plugin
 	var probes sync.WaitGroup
 	for _, w := range want(config) {
@@ -21,15 +22,10 @@ func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries 
 		plugins = append(plugins, p)
 		probes.Go(func() {
 			defer p.conn.Close()
-			w.settings.Late = lateAnswer
-			p.conn.Probe(ctx, w.settings, func(r probe.Result) {
-				if p.probed { // the diagnosis of a timeout, which is not another verdict
-					r.At = p.last.At
-				}
-				p.last, p.probed = r, r.NotProbed == ""
-			})
+			p.last = p.conn.Probe(ctx, w.settings)
+			p.probed = p.last.NotProbed == ""
 			if p.trips.due(p.last.At, config.Probe.Checks.RoundTrip.Interval.Duration, p.last) {
-				p.trips.end(p.conn.RoundTrip(ctx, w.settings, p.last.KEKID))
+				p.roundTrip(ctx, w.settings)
 			}
 		})
 	}
@@ -40,5 +36,18 @@ func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries 
 			unobserved[p.keyID] = p.last.NotProbed + p.last.Detail
 		}
 	}
-	return entriesOf(observed(plugins, config.Probe.Interval.Duration)), unobserved
+	return observed(plugins, config.Probe.Interval.Duration), unobserved
+}
+
+// roundTrip makes a round trip. One that cannot be made is tried again, until that is an error of
+// the plugin.
+func (p *plugin) roundTrip(ctx context.Context, settings probe.Settings) {
+	for !p.trips.last.Made {
+		trip := p.conn.RoundTrip(ctx, settings, p.last.KEKID)
+		p.trips.end(trip)
+		if trip.Stalled {
+			p.probed, p.last = false, probe.Result{NotProbed: "the reporter itself did not run for a time, so the round trip has no result"}
+			return
+		}
+	}
 }

@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
-	"github.com/kms-health/kms-health/pkg/reporter/publish"
 )
 
 // identity identifies a plugin across configurations: a plugin with the same identity
@@ -25,13 +24,11 @@ type plugin struct {
 	cancel   context.CancelFunc
 
 	busy      bool // a probe is under way
-	reported  bool // and its verdict is known
 	again     bool // its settings changed meanwhile: probe again at once
 	waiting   bool // the round waits for it
 	dropped   bool // no longer configured
 	probed    bool // at least once
 	last      probe.Result
-	lastKEKID string // the last that the plugin returned
 	notProbed string // why the reporter could not probe it; empty when it could
 	awaited   bool   // awaitSocket runs for it
 	trips     trips
@@ -44,14 +41,12 @@ type wanted struct {
 	settings probe.Settings
 }
 
-// lateAnswer bounds the wait for an answer that arrives after the call timed out: it may
-// contain the cause.
-const lateAnswer = 10 * time.Second
-
 // want lists the plugins of a configuration, those that are written with first.
 func want(c *v1alpha1.ReporterConfiguration) []wanted {
 	list := make([]wanted, 0, len(c.Plugins))
-	for _, p := range c.Plugins {
+	plugins := slices.Clone(c.Plugins)
+	slices.SortStableFunc(plugins, func(a, b v1alpha1.Plugin) int { return cmp.Compare(rank(a), rank(b)) })
+	for _, p := range plugins {
 		address, err := v1alpha1.SocketAddress(p.Endpoint)
 		if err != nil {
 			panic("a valid configuration has valid endpoints: " + err.Error())
@@ -60,20 +55,15 @@ func want(c *v1alpha1.ReporterConfiguration) []wanted {
 			identity: identity{p.KeyID, address},
 			settings: probe.Settings{
 				Timeout:    p.Timeout.Duration,
-				Late:       min(lateAnswer, c.Probe.Interval.Duration*8/10), // before the next probe
-				Writes:     p.Role == v1alpha1.RoleWrite,
 				GRPCHealth: c.Probe.Checks.GRPCHealth,
 			},
 		})
 	}
-	slices.SortStableFunc(list, func(a, b wanted) int {
-		return cmp.Compare(rank(a.settings), rank(b.settings))
-	})
 	return list
 }
 
-func rank(s probe.Settings) int {
-	if s.Writes {
+func rank(p v1alpha1.Plugin) int {
+	if p.Role == v1alpha1.RoleWrite {
 		return 0
 	}
 	return 1
@@ -89,9 +79,6 @@ func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins,
 			p := make(w)
 			plugins, changed = append(plugins, p), append(changed, p)
 			continue
-		}
-		if have[i].settings.Writes != w.settings.Writes {
-			have[i].trips.reset()
 		}
 		if have[i].settings != w.settings {
 			have[i].settings = w.settings
@@ -109,11 +96,11 @@ func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins,
 
 // observed returns what is reported of the plugins: no entry for one that was not
 // probed yet, or whose pod was deleted.
-func observed(plugins []*plugin, interval time.Duration) []publish.Observation {
-	var list []publish.Observation
+func observed(plugins []*plugin, interval time.Duration) []contract.Entry {
+	var list []contract.Entry
 	for _, p := range plugins {
 		if p.probed && !p.last.Gone {
-			list = append(list, publish.Observation{Entry: p.entry(interval), LastKEKID: p.lastKEKID})
+			list = append(list, p.entry(interval))
 		}
 	}
 	return list
@@ -121,13 +108,13 @@ func observed(plugins []*plugin, interval time.Duration) []publish.Observation {
 
 // entry is the plugin's state as an entry of the contract; its LastChecked is zero
 // before the first result.
-func (p *plugin) entry(interval time.Duration) health.Entry {
-	e := health.Entry{KeyID: p.keyID, Interval: interval}
+func (p *plugin) entry(interval time.Duration) contract.Entry {
+	e := contract.Entry{KeyID: p.keyID, Interval: interval}
 	if !p.probed || p.last.Gone {
 		return e
 	}
 	e.KEKID, e.LastChecked = p.last.KEKID, p.last.At
-	e.Status, e.Reason, e.Detail = verdict(p.last, p.trips.standing(p.last))
+	e.Status, e.Reason, e.Detail = verdict(p.last, p.trips.standing())
 	return e
 }
 
@@ -135,24 +122,16 @@ func (p *plugin) entry(interval time.Duration) health.Entry {
 // trip makes a healthy plugin unhealthy. To an unhealthy plugin that answered it adds its
 // detail, and its reason where the plugin's own names no cause: Encrypt's error often
 // has the cause where healthz does not.
-func verdict(r probe.Result, t probe.Trip) (health.Status, health.Reason, string) {
+func verdict(r probe.Result, t probe.Trip) (contract.Status, contract.Reason, string) {
 	switch {
-	case !t.Made || t.Status == health.Healthy || !r.Answered:
+	case !t.Made || t.Status == contract.Healthy || !r.Answered:
 		return r.Status, r.Reason, r.Detail
-	case r.Status == health.Healthy:
+	case r.Status == contract.Healthy:
 		return t.Status, t.Reason, t.Detail
 	}
 	reason := r.Reason
-	if reason == health.ReportedUnhealthy {
+	if reason == contract.ReportedUnhealthy {
 		reason = t.Reason
 	}
-	return r.Status, reason, health.CleanDetail(r.Detail + "; " + t.Detail)
-}
-
-func entriesOf(list []publish.Observation) []health.Entry {
-	entries := make([]health.Entry, len(list))
-	for i, o := range list {
-		entries[i] = o.Entry
-	}
-	return entries
+	return r.Status, reason, contract.CleanDetail(r.Detail + "; " + t.Detail)
 }

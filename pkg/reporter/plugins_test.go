@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
@@ -37,9 +37,9 @@ func TestReloadKeepsUnchangedPlugins(t *testing.T) {
 	}{
 		"first":                   {nil, []string{readOne, writeTwo}, "2 1", "2 1", ""},
 		"nothing changed":         {[]string{readOne, writeTwo}, []string{writeTwo, readOne}, "2 1", "", ""},
-		"one more":                {[]string{writeOne}, []string{writeTwo, readOne}, "2 1", "2 1", ""},
+		"one more":                {[]string{writeOne}, []string{writeTwo, readOne}, "2 1", "2", ""},
 		"one less":                {[]string{readOne, writeTwo}, []string{writeTwo}, "2", "", "1"},
-		"role":                    {[]string{writeOne, readThree}, []string{readOne, readThree}, "1 3", "1", ""},
+		"role":                    {[]string{writeOne, readThree}, []string{readOne, readThree}, "1 3", "", ""},
 		"same key, other socket":  {[]string{writeTwo}, []string{movedTwo}, "2", "2", "2"},
 		"all gone":                {[]string{writeTwo, readOne}, nil, "", "", "2 1"},
 		"readers keep file order": {nil, []string{readThree, readOne, writeTwo}, "2 3 1", "2 3 1", ""},
@@ -76,17 +76,17 @@ func TestReloadKeepsUnchangedPlugins(t *testing.T) {
 
 func TestOnlyObservedPluginsAreReported(t *testing.T) {
 	noon := time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
-	result := probe.Result{Status: health.Error, Detail: "why", At: noon}
+	result := probe.Result{Status: contract.Error, Detail: "why", At: noon}
 	list := observed([]*plugin{
 		{identity: identity{keyID: "new"}},
-		{identity: identity{keyID: "seen"}, probed: true, last: result, lastKEKID: "k"},
+		{identity: identity{keyID: "seen"}, probed: true, last: result},
 		{identity: identity{keyID: "gone"}, probed: true, last: probe.Result{Gone: true, At: noon}},
 	}, time.Minute)
-	if len(list) != 1 || list[0].LastKEKID != "k" {
+	if len(list) != 1 {
 		t.Fatalf("%+v", list)
 	}
-	want := health.Entry{KeyID: "seen", Status: health.Error, Detail: "why", LastChecked: noon, Interval: time.Minute}
-	if diff := cmp.Diff(want, list[0].Entry); diff != "" {
+	want := contract.Entry{KeyID: "seen", Status: contract.Error, Detail: "why", LastChecked: noon, Interval: time.Minute}
+	if diff := cmp.Diff(want, list[0]); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -20,9 +20,6 @@ import (
 // shutdown bounds the wait for running operations when the reporter ends.
 const shutdown = 1500 * time.Millisecond
 
-// watchPeriod is how often it is checked whether file events are received.
-const watchPeriod = 5 * time.Second
-
 // Options are set by flags; all other settings are in the file.
 type Options struct {
 	// ConfigFile is the path of the file.
@@ -30,10 +27,12 @@ type Options struct {
 	// Node is the name of the node, without which nothing can be written to an
 	// operator resource.
 	Node string
-	// Output is "-" for Stdout, the path of a file, or empty.
-	Output string
-	Stdout io.Writer
-	// ConfigHash is what the pod was created for: the v1alpha1.FileHash of its file,
+	// PodUID is the UID of the pod that the reporter runs in, which its reports name as
+	// their writer. Empty: they name none.
+	PodUID string
+	// Output gets a line for each report. Nil: none.
+	Output io.Writer
+	// ConfigHash is what the pod was created for: the contract.FileHash of its file,
 	// or the v1alpha1.PluginSetHash of that file's plugins. Empty: any file.
 	ConfigHash string
 	// UserAgent names the program to the API server.
@@ -52,17 +51,16 @@ type Reporter struct {
 	shown   atomic.Pointer[shown]
 
 	publishMetrics *publish.Metrics
-	since          func() time.Time // when the process first wrote
-	publishers     []*publish.Publisher
-	stopPublishers context.CancelFunc
+	since          func() time.Time   // when the process first wrote
+	publisher      *publish.Publisher // nil: nothing is written
+	stopPublisher  context.CancelFunc
 	running        sync.WaitGroup
 
 	// The fields below are used by the goroutine of Run only.
-	config       *v1alpha1.ReporterConfiguration // in force; nil before the first
+	config       *v1alpha1.ReporterConfiguration // active; nil before the first
 	sum          string                          // of the file that it came from
 	mismatch     string                          // why it is not the one that the pod was created for
-	configError  string                          // why the current file is not in force
-	pollOnly     bool                            // the watcher gets no events
+	configError  string                          // why the current file is not active
 	plugins      []*plugin
 	events       chan event
 	tick         *time.Timer
@@ -74,22 +72,17 @@ type Reporter struct {
 func New(options Options) *Reporter {
 	r := &Reporter{
 		options:    options,
-		watcher:    filewatch.New(options.ConfigFile, filewatch.Options{MaxSize: v1alpha1.MaxFileSize}),
+		watcher:    filewatch.New(options.ConfigFile, v1alpha1.MaxFileSize),
 		events:     make(chan event),
 		tick:       stoppedTimer(),
 		graceTimer: stoppedTimer(),
 		since:      sync.OnceValue(time.Now),
 	}
-	r.metrics = newMetrics(options.Registry, func() float64 {
-		if watching, _ := r.watcher.Watching(); watching {
-			return 1
-		}
-		return 0
-	})
+	r.metrics = newMetrics(options.Registry)
 	r.publishMetrics = publish.NewMetrics(options.Registry)
 	r.server = serve.New(r.view, options.Registry)
-	if options.Output != "" {
-		r.output = newOutput(options.Stdout, options.Output, options.ConfigFile, r.metrics.outputErrors)
+	if options.Output != nil {
+		r.output = newOutput(options.Output, r.metrics.outputErrors)
 	}
 	r.show()
 	return r
@@ -119,8 +112,6 @@ func (r *Reporter) Run(ctx context.Context) {
 	if r.output != nil {
 		go r.output.run(ctx) // not waited for: stdout may never be read
 	}
-	watch := time.NewTicker(watchPeriod)
-	defer watch.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -131,8 +122,6 @@ func (r *Reporter) Run(ctx context.Context) {
 		case <-r.tick.C:
 			r.probe(ctx, r.plugins)
 			r.tick.Reset(jitter(r.config.Probe.Interval.Duration))
-		case <-watch.C:
-			r.checkWatch()
 		case e := <-r.events:
 			r.handle(ctx, e)
 		case <-r.graceTimer.C:

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/pkg/reporter/serve"
@@ -31,7 +31,7 @@ type event struct {
 type eventKind int
 
 const (
-	probeReported eventKind = iota // a result, or the same with a diagnosis
+	probeEnded eventKind = iota
 	tripEnded
 	socketAppeared
 )
@@ -51,12 +51,11 @@ func (r *Reporter) probe(ctx context.Context, plugins []*plugin) {
 		if p.busy {
 			continue
 		}
-		p.busy, p.waiting, p.reported = true, true, false
+		p.busy, p.waiting = true, true
 		settings := p.settings
 		r.running.Go(func() {
-			p.conn.Probe(p.ctx, settings, func(result probe.Result) {
-				r.send(ctx, event{plugin: p, kind: probeReported, result: result})
-			})
+			result := p.conn.Probe(p.ctx, settings)
+			r.send(ctx, event{plugin: p, kind: probeEnded, result: result})
 		})
 	}
 }
@@ -68,20 +67,16 @@ func (r *Reporter) handle(ctx context.Context, e event) {
 		return
 	}
 	switch e.kind {
-	case probeReported:
-		if p.reported {
-			r.amend(p, e.result)
-		} else {
-			p.reported = true
-			r.observe(ctx, p, e.result)
-		}
-		p.busy = e.result.More
-		if p.again && !p.busy {
+	case probeEnded:
+		p.busy = false
+		r.observe(ctx, p, e.result)
+		if p.again {
 			p.again = false
 			r.probe(ctx, []*plugin{p})
 		}
 	case tripEnded:
 		p.waiting = false
+		p.trips.keys.see(time.Now(), r.config.Probe.Interval.Duration, e.trip.KEKID)
 		p.trips.end(e.trip)
 		r.metrics.observeTrip(p.keyID, e.trip)
 		r.publishWhenComplete()
@@ -102,14 +97,13 @@ func (r *Reporter) observe(ctx context.Context, p *plugin, result probe.Result) 
 		return
 	}
 	p.probed, p.last = true, result
-	if result.KEKID != "" {
-		p.lastKEKID = result.KEKID
-	}
-	if result.Reason == health.SocketMissing && !p.awaited {
+	if result.Reason == contract.SocketMissing && !p.awaited {
 		p.awaited = true
 		r.running.Go(func() { r.awaitSocket(ctx, p) })
 	}
-	if now, every := time.Now(), r.tripInterval(); p.trips.due(now, every, result) {
+	now, every := time.Now(), r.tripInterval()
+	p.trips.keys.see(now, r.config.Probe.Interval.Duration, result.KEKID)
+	if p.trips.due(now, every, result) {
 		p.trips.begin(now, every, result)
 		p.waiting = true
 		settings := p.settings
@@ -119,16 +113,6 @@ func (r *Reporter) observe(ctx context.Context, p *plugin, result probe.Result) 
 		})
 	}
 	r.publishWhenComplete()
-}
-
-// amend adds a diagnosis to the last result that was found after its verdict.
-func (r *Reporter) amend(p *plugin, result probe.Result) {
-	result.At, result.Took = p.last.At, p.last.Took
-	changed := result.Detail != p.last.Detail
-	p.last = result
-	if changed {
-		r.publishWhenComplete()
-	}
 }
 
 func (r *Reporter) tripInterval() time.Duration {
@@ -195,7 +179,7 @@ const detailGap = time.Minute
 // change logs the first verdict on a plugin, and each that differs from the one before.
 func (l *logged) change(p *plugin) {
 	now, before := p.last, l.result
-	now.Status, now.Reason, now.Detail = verdict(p.last, p.trips.standing(p.last))
+	now.Status, now.Reason, now.Detail = verdict(p.last, p.trips.standing())
 	sameKind := before.Status == now.Status && before.Gone == now.Gone && before.KEKID == now.KEKID && before.Reason == now.Reason
 	if sameKind && (before.Detail == now.Detail || time.Since(l.detail) < detailGap) {
 		return
@@ -204,18 +188,18 @@ func (l *logged) change(p *plugin) {
 	if sameKind {
 		l.detail = time.Now()
 	}
-	kekID := health.CleanDetail(now.KEKID)
+	kekID := contract.CleanDetail(now.KEKID)
 	switch {
 	case now.Gone:
 		klog.InfoS("Nothing to observe", "keyID", p.keyID, "socket", p.address, "why", now.Detail)
-	case now.Status == health.Healthy:
+	case now.Status == contract.Healthy:
 		klog.InfoS("Plugin is healthy", "keyID", p.keyID, "socket", p.address, "kekID", kekID)
 	default:
 		klog.ErrorS(nil, "Plugin is not healthy", "keyID", p.keyID, "socket", p.address, "status", now.Status, "reason", now.Reason, "kekID", kekID, "detail", now.Detail)
 	}
 }
 
-// publish sends the current state to the publishers, the output and the server.
+// publish sends the current state to the publisher, the output and the server.
 func (r *Reporter) publish() {
 	r.graceTimer.Stop()
 	r.graceStarted = false
@@ -228,13 +212,16 @@ func (r *Reporter) publish() {
 		}
 	}
 	list := observed(r.plugins, interval)
-	for _, p := range r.publishers {
-		p.Offer(list)
+	for i := range list {
+		list[i].Reporter = r.options.PodUID
+	}
+	if r.publisher != nil {
+		r.publisher.Offer(list)
 	}
 	if r.output == nil {
 		return
 	}
-	message, err := health.EncodeMessage(entriesOf(list))
+	message, err := contract.EncodeMessage(list)
 	if err != nil {
 		klog.ErrorS(err, "Failed to encode the report")
 		return
@@ -242,25 +229,21 @@ func (r *Reporter) publish() {
 	r.output.offer(message)
 }
 
-// shown is the state as of the last call of show, with the publishers, which have a state
-// of their own.
+// shown is the state as of the last call of show, with the publisher, which has a state of
+// its own.
 type shown struct {
 	serve.View
-	publishers []*publish.Publisher
-	preferred  string // the first of the destination's servers
+	publisher *publish.Publisher // nil: nothing is written
 }
 
 // show makes the current state available to the server.
 func (r *Reporter) show() {
-	now := &shown{View: serve.View{Configured: r.config != nil, ConfigError: r.configError, ConfigMismatch: r.mismatch}, publishers: r.publishers}
+	now := &shown{View: serve.View{Configured: r.config != nil, ConfigError: r.configError, ConfigMismatch: r.mismatch}, publisher: r.publisher}
 	for _, p := range r.plugins {
 		now.Plugins = append(now.Plugins, serve.Plugin{Entry: p.entry(r.config.Probe.Interval.Duration), Probed: p.probed, Gone: p.last.Gone, NotProbed: p.notProbed})
 	}
-	switch {
-	case r.config == nil && now.ConfigError == "":
+	if r.config == nil && now.ConfigError == "" {
 		now.ConfigError = "not read yet"
-	case r.config != nil && r.config.Destination != nil && len(r.config.Destination.Servers) > 0:
-		now.preferred = r.config.Destination.Servers[0].URL
 	}
 	r.shown.Store(now)
 }
@@ -269,13 +252,8 @@ func (r *Reporter) show() {
 func (r *Reporter) view() serve.View {
 	now := r.shown.Load()
 	view := now.View
-	for _, p := range now.publishers {
-		s := p.Status()
-		w := serve.Write{Form: string(s.Form), Server: s.Server, PreferredError: s.PreferredError, Error: s.LastError}
-		if !s.Preferred {
-			w.Preferred = now.preferred
-		}
-		view.Writes = append(view.Writes, w)
+	if now.publisher != nil {
+		view.Writes, view.WriteError = true, now.publisher.LastError()
 	}
 	return view
 }

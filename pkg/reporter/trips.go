@@ -1,46 +1,59 @@
 package reporter
 
 import (
+	"fmt"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// tripGap is the shortest time between two round trips for changes of one plugin, and
-// after any round trip of one that is unhealthy.
-const tripGap = time.Minute
+const (
+	// tripRetry is the shortest time between two round trips while the last one failed or could
+	// not be made, so that a recovery is reported as fast as the fault was.
+	tripRetry = 15 * time.Second
+	// tripGap is that of a plugin whose key_id alternates.
+	tripGap = time.Minute
+	// notMadeBound is how many round trips in a row that could not be made are the plugin's error.
+	notMadeBound = 3
+)
 
-// trips is the state of one plugin's round trips.
+// trips is the schedule and the verdict of one plugin's round trips. Its transitions are due,
+// begin and end.
 type trips struct {
-	last probe.Trip // the last verdict; none is not Made
+	last probe.Trip // the verdict that stands; none is not Made
 	busy bool
-	void bool // the running one uses settings that are no longer in force
+	void bool // the running one was begun before the check was turned off
 
-	at         time.Time // when the last began; zero before the first
-	stretch    float64   // of the interval after it, so that replicas differ
-	changedAt  time.Time // when one last began for a change of the plugin
-	kekID      string    // the KEK ID at the last one
-	connection int
-	unhealthy  bool
-	again      bool // the last one was not made, since the reporter did not run
+	at        time.Time // when the last began; zero before the first
+	stretch   float64   // of the interval after it, so that replicas differ
+	kekID     string    // the key_id at the last one
+	unhealthy bool      // Status was not ok at the last one
+	failed    bool      // the last one failed, or could not be made
+	notMade   int       // how many in a row could not be made, without those during which the reporter did not run
+
+	keys keyIDs
 }
 
 // due reports whether to make a round trip after a probe's result: the first one, one each
-// interval, one when the plugin became unhealthy, was restarted or reported another key, or
-// when the reporter did not run during the last, and one each tripGap while it is unhealthy.
-// The plugin must have answered.
+// interval, one when the plugin names another key_id or turned unhealthy, to report the cause
+// with it, and, while the last one failed or could not be made, one at each probe, but at most
+// each tripRetry, or each tripGap while its key_id alternates. The plugin must have answered. A new
+// connection makes none due: it is not a new process.
 func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
+	since := now.Sub(t.at)
 	switch {
 	case every == 0 || t.busy || !r.Answered:
 		return false
 	case t.at.IsZero() || !now.Before(t.next(every)):
 		return true
 	}
-	unhealthy := r.Status != health.Healthy
-	changed := t.again || r.KEKID != t.kekID && r.KEKID != "" || r.Connection != t.connection || unhealthy && !t.unhealthy
-	failed := t.last.Made && t.last.Status != health.Healthy
-	return changed && now.Sub(t.changedAt) >= tripGap || (unhealthy || failed) && now.Sub(t.at) >= tripGap
+	changed := r.KEKID != t.kekID && r.KEKID != ""
+	retry := t.failed || r.Status != contract.Healthy && !t.unhealthy
+	if t.keys.alternates {
+		return (changed || retry) && since >= tripGap
+	}
+	return changed || retry && since >= tripRetry
 }
 
 // next is when one is due by an interval, which may have changed since the last.
@@ -50,31 +63,82 @@ func (t *trips) next(every time.Duration) time.Time {
 
 // begin records that a round trip begins after a result.
 func (t *trips) begin(now time.Time, every time.Duration, r probe.Result) {
-	if now.Before(t.next(every)) {
-		t.changedAt = now
-	}
-	t.busy, t.again, t.at, t.stretch = true, false, now, float64(jitter(every))/float64(every)
-	t.kekID, t.connection, t.unhealthy = r.KEKID, r.Connection, r.Status != health.Healthy
+	t.busy, t.at, t.stretch = true, now, float64(jitter(every))/float64(every)
+	t.kekID, t.unhealthy = r.KEKID, r.Status != contract.Healthy
 }
 
-// end stores the outcome. A round trip that was not made keeps the previous verdict.
+// end stores the outcome. Only one that was made replaces a verdict; several in a row that could
+// not be made are one.
 func (t *trips) end(now probe.Trip) {
-	t.busy, t.again = false, now.Stalled
-	if now.Made && !t.void {
-		t.last = now
+	void := t.void
+	t.busy, t.void = false, false
+	if void {
+		return
 	}
-	t.void = false
+	t.failed = !now.Made || now.Status != contract.Healthy
+	switch {
+	case now.Made:
+		t.last, t.notMade = now, 0
+		return
+	case now.Stalled:
+		return
+	}
+	if t.notMade++; t.notMade >= notMadeBound {
+		t.last = probe.Trip{
+			Made: true, Status: contract.Error, Reason: contract.Unavailable,
+			Detail: contract.CleanDetail(fmt.Sprintf("the connection broke during each of the last %d round trips, while Status was answered: %s", t.notMade, now.Detail)),
+		}
+	}
 }
 
-// reset clears the state, for a plugin whose role changed: a Read plugin may reject
-// Encrypt.
+// reset clears the state when the check is turned off: nothing would replace its verdict.
 func (t *trips) reset() { *t = trips{busy: t.busy, void: t.busy} }
 
-// standing is the verdict to combine with a probe's result. A round trip made while
-// Status was not ok is no longer valid when Status is ok again.
-func (t *trips) standing(r probe.Result) probe.Trip {
-	if t.unhealthy && r.Status == health.Healthy {
-		return probe.Trip{}
+// standing is the verdict to combine with that of Status.
+func (t *trips) standing() probe.Trip {
+	if v := t.keys.verdict(); v.Made {
+		return v
 	}
 	return t.last
 }
+
+// keyIDs are the key_ids that a plugin has named, in order.
+type keyIDs struct {
+	last, before string
+	changed      time.Time // when last became it; zero: it is the first
+	alternates   bool      // the last two changes came too soon after one another
+}
+
+// see records a key_id that the plugin named. Two changes within an interval are one too many:
+// kube-apiserver, which compares the key_id of Encrypt with that of Status, is not healthy with
+// such a plugin, and encrypts under a key that it then believes to be out of date. A rotation is
+// one change.
+func (k *keyIDs) see(now time.Time, interval time.Duration, keyID string) {
+	// A probe may be late by its timeout. Over a minute, kube-apiserver may have seen none of it.
+	interval = min(interval, tripGap)
+	soon := func(since time.Duration) bool { return since <= interval+interval/2 }
+	switch {
+	case keyID == "":
+	case k.last == "":
+		k.last = keyID
+	case keyID == k.last:
+		if !soon(now.Sub(k.changed)) {
+			k.alternates = false
+		}
+	default:
+		k.alternates = !k.changed.IsZero() && soon(now.Sub(k.changed))
+		k.before, k.last, k.changed = k.last, keyID, now
+	}
+}
+
+// verdict is that on a plugin whose key_id alternates; not Made: it does not.
+func (k *keyIDs) verdict() probe.Trip {
+	if !k.alternates {
+		return probe.Trip{}
+	}
+	return probe.Trip{Made: true, Status: contract.Unhealthy, Reason: contract.ProtocolViolation, Detail: contract.CleanDetail(fmt.Sprintf(
+		"key_id changed twice within an interval, between %q and %q: a rotation changes it once", contract.Cut(k.before, maxShownKey), contract.Cut(k.last, maxShownKey)))}
+}
+
+// maxShownKey bounds a key_id in a detail, in bytes.
+const maxShownKey = 128

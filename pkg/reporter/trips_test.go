@@ -1,57 +1,79 @@
 package reporter
 
 import (
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
 var tripNoon = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
-func answeredAs(status health.Status, kekID string, connection int) probe.Result {
-	return probe.Result{Answered: true, Status: status, KEKID: kekID, Connection: connection}
+func answeredAs(status contract.Status, kekID string) probe.Result {
+	return probe.Result{Answered: true, Status: status, KEKID: kekID}
 }
 
-func TestRoundTripsAreDueByTheirIntervalAndByChanges(t *testing.T) {
-	healthy, failed := probe.Trip{Made: true, Status: health.Healthy}, probe.Trip{Made: true, Status: health.Unhealthy}
-	before := func(last probe.Trip, changedAt time.Duration) trips {
-		h := trips{last: last, at: tripNoon, stretch: 1, kekID: "k", connection: 1}
-		if changedAt != 0 {
-			h.changedAt = tripNoon.Add(-changedAt)
-		}
-		return h
+var (
+	madeOK     = probe.Trip{Made: true, Status: contract.Healthy}
+	madeFailed = probe.Trip{Made: true, Status: contract.Unhealthy, Reason: contract.PermissionDenied, Detail: "Encrypt: no"}
+	notMade    = probe.Trip{Detail: "Encrypt: EOF"}
+	stalled    = probe.Trip{Stalled: true}
+)
+
+// after is a plugin's trips after these outcomes, the last of which began at tripNoon.
+func after(outcomes ...probe.Trip) *trips {
+	t := &trips{}
+	for i, outcome := range outcomes {
+		t.begin(tripNoon.Add(time.Duration(i+1-len(outcomes))*time.Hour), time.Minute, answeredAs(contract.Healthy, "k"))
+		t.end(outcome)
 	}
+	t.stretch = 1
+	return t
+}
+
+func TestRoundTripsAreDue(t *testing.T) {
+	const every = 5 * time.Minute
+	healthy, unhealthy := answeredAs(contract.Healthy, "k"), answeredAs(contract.Unhealthy, "k")
+	busy, alternating, alternatingFailed := after(madeOK), after(madeOK), after(madeFailed)
+	busy.busy, alternating.keys = true, keyIDs{alternates: true}
+	alternatingFailed.keys = alternating.keys
+	whileUnhealthy := after(madeOK)
+	whileUnhealthy.unhealthy = true
 	for name, tt := range map[string]struct {
-		history trips
+		history *trips
 		after   time.Duration
 		every   time.Duration
 		result  probe.Result
 		want    bool
 	}{
-		"the first":                                 {trips{}, 0, time.Minute, answeredAs(health.Healthy, "k", 1), true},
-		"the first of an unhealthy one":             {trips{}, 0, time.Minute, answeredAs(health.Unhealthy, "", 1), true},
-		"off":                                       {trips{}, 0, 0, answeredAs(health.Healthy, "k", 1), false},
-		"no answer":                                 {trips{}, 0, time.Minute, probe.Result{Status: health.Error}, false},
-		"one is under way":                          {trips{busy: true}, 0, time.Minute, answeredAs(health.Healthy, "k", 1), false},
-		"not yet":                                   {before(healthy, 0), 4 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), false},
-		"by the interval":                           {before(healthy, 0), 5 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), true},
-		"a shorter interval since":                  {before(healthy, 0), time.Minute, time.Minute, answeredAs(health.Healthy, "k", 1), true},
-		"a longer interval since":                   {before(healthy, 0), time.Hour, 24 * time.Hour, answeredAs(health.Healthy, "k", 1), false},
-		"another key":                               {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "l", 1), true},
-		"no key named":                              {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "", 1), false},
-		"restarted":                                 {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 2), true},
-		"turned unhealthy":                          {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Unhealthy, "k", 1), true},
-		"unhealthy by the trip before":              {before(failed, 0), time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), true},
-		"so, less than a minute ago":                {before(failed, 0), 59 * time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 1), false},
-		"unhealthy, less than a minute":             {before(failed, 30*time.Second), 29 * time.Second, 5 * time.Minute, answeredAs(health.Unhealthy, "k", 1), false},
-		"flapping, less than a minute":              {before(healthy, 30*time.Second), 29 * time.Second, 5 * time.Minute, answeredAs(health.Healthy, "k", 2), false},
-		"flapping, but due by its clock":            {before(healthy, -5*time.Minute), 5 * time.Minute, 5 * time.Minute, answeredAs(health.Healthy, "k", 9), true},
-		"changed key, the last change was long ago": {before(healthy, time.Hour), time.Second, 5 * time.Minute, answeredAs(health.Healthy, "l", 1), true},
-		"an error that the process gave":            {before(healthy, 0), time.Second, 5 * time.Minute, answeredAs(health.Error, "", 1), true},
-		"gone while one is not under way":           {before(healthy, 0), time.Hour, 5 * time.Minute, probe.Result{Gone: true}, false},
+		"the first":                     {after(), 0, every, healthy, true},
+		"the first of an unhealthy one": {after(), 0, every, answeredAs(contract.Unhealthy, ""), true},
+		"off":                           {after(), 0, 0, healthy, false},
+		"no answer":                     {after(), 0, every, probe.Result{Status: contract.Error}, false},
+		"one is under way":              {busy, time.Hour, every, healthy, false},
+		"not yet":                       {after(madeOK), 4 * time.Minute, every, healthy, false},
+		"by the interval":               {after(madeOK), every, every, healthy, true},
+		"a shorter interval since":      {after(madeOK), time.Minute, time.Minute, healthy, true},
+		"a longer interval since":       {after(madeOK), time.Hour, 24 * time.Hour, healthy, false},
+		"another key":                   {after(madeOK), time.Second, every, answeredAs(contract.Healthy, "l"), true},
+		"another key after a failure":   {after(madeFailed), time.Second, every, answeredAs(contract.Healthy, "l"), true},
+		"no key named":                  {after(madeOK), time.Second, every, answeredAs(contract.Healthy, ""), false},
+		"keys alternate":                {alternating, 59 * time.Second, every, answeredAs(contract.Healthy, "l"), false},
+		"keys alternate, a minute":      {alternating, time.Minute, every, answeredAs(contract.Healthy, "l"), true},
+		"keys alternate, failed":        {alternatingFailed, 59 * time.Second, every, healthy, false},
+		"so, after a minute":            {alternatingFailed, time.Minute, every, healthy, true},
+		"keys alternate, unhealthy":     {alternating, 59 * time.Second, every, unhealthy, false},
+		"turned unhealthy":              {after(madeOK), tripRetry, every, unhealthy, true},
+		"turned unhealthy, just made":   {after(madeOK), tripRetry - 1, every, unhealthy, false},
+		"unhealthy as at the last":      {whileUnhealthy, time.Minute, every, unhealthy, false},
+		"an error of the process":       {after(madeOK), tripRetry, every, answeredAs(contract.Error, ""), true},
+		"failed":                        {after(madeFailed), tripRetry, every, healthy, true},
+		"failed, just before":           {after(madeFailed), tripRetry - 1, every, healthy, false},
+		"not made":                      {after(notMade), tripRetry, every, healthy, true},
+		"not made, just before":         {after(notMade), tripRetry - 1, every, healthy, false},
+		"the reporter did not run":      {after(stalled), tripRetry, every, healthy, true},
+		"gone":                          {after(madeOK), time.Hour, every, probe.Result{Gone: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := tt.history.due(tripNoon.Add(tt.after), tt.every, tt.result); got != tt.want {
@@ -61,122 +83,118 @@ func TestRoundTripsAreDueByTheirIntervalAndByChanges(t *testing.T) {
 	}
 }
 
-// One during which the reporter did not run has no result: it is made again soon, not after the
-// interval, which may be a day. While that repeats itself, once a minute.
-func TestRoundTripDuringWhichTheReporterDidNotRunIsMadeAgain(t *testing.T) {
-	const every = 24 * time.Hour
-	ok := answeredAs(health.Healthy, "k", 1)
-	var h trips
-	h.begin(tripNoon, every, ok)
-	h.end(probe.Trip{Stalled: true})
-	for _, tt := range []struct {
-		after time.Duration
-		want  bool
-		trip  probe.Trip
+// Only a round trip that was made replaces a verdict.
+func TestVerdictAfterRoundTrips(t *testing.T) {
+	const breaks = "Unavailable: the connection broke during each of the last 3 round trips, while Status was answered: Encrypt: EOF"
+	for name, tt := range map[string]struct {
+		history *trips
+		want    string
 	}{
-		{30 * time.Second, true, probe.Trip{Stalled: true}},
-		{time.Minute, false, probe.Trip{}},
-		{90 * time.Second, true, probe.Trip{Made: true, Status: health.Healthy}},
-		{time.Hour, false, probe.Trip{}},
+		"none":                         {after(), ""},
+		"healthy":                      {after(madeOK), "healthy"},
+		"failed":                       {after(madeOK, madeFailed), "PermissionDenied: Encrypt: no"},
+		"failed and recovered":         {after(madeFailed, madeOK), "healthy"},
+		"failed and not made since":    {after(madeFailed, notMade, notMade), "PermissionDenied: Encrypt: no"},
+		"failed and stalled since":     {after(madeFailed, stalled, stalled, stalled, stalled), "PermissionDenied: Encrypt: no"},
+		"not made once":                {after(madeOK, notMade), "healthy"},
+		"not made at first":            {after(notMade, notMade), ""},
+		"not made three times":         {after(madeOK, notMade, notMade, notMade), breaks},
+		"the reporter's own among it":  {after(notMade, stalled, notMade, stalled, notMade), breaks},
+		"not made, with one made":      {after(notMade, notMade, madeOK, notMade, notMade), "healthy"},
+		"not made, and made at last":   {after(notMade, notMade, notMade, madeOK), "healthy"},
+		"not made, and failed at last": {after(notMade, notMade, notMade, madeFailed), "PermissionDenied: Encrypt: no"},
 	} {
-		now := tripNoon.Add(tt.after)
-		if got := h.due(now, every, ok); got != tt.want {
-			t.Fatalf("after %s: due is %t", tt.after, got)
-		}
-		if tt.want {
-			h.begin(now, every, ok)
-			h.end(tt.trip)
-		}
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			switch v := tt.history.standing(); {
+			case !v.Made:
+			case v.Status == contract.Healthy:
+				got = string(v.Status)
+			default:
+				got = string(v.Reason) + ": " + v.Detail
+			}
+			if got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
 	}
 }
 
-// An unhealthy plugin gets one round trip a minute, however often it is probed and
-// whichever check found it unhealthy.
-func TestUnhealthyPluginIsTriedOnceAMinute(t *testing.T) {
-	for name, of := range map[string]func(second int) (probe.Result, health.Status){
-		"Status":               func(int) (probe.Result, health.Status) { return answeredAs(health.Unhealthy, "k", 1), health.Unhealthy },
-		"Status alone":         func(int) (probe.Result, health.Status) { return answeredAs(health.Unhealthy, "k", 1), health.Healthy },
-		"the round trip alone": func(int) (probe.Result, health.Status) { return answeredAs(health.Healthy, "k", 1), health.Unhealthy },
-		"restarts all the time": func(second int) (probe.Result, health.Status) {
-			return answeredAs(health.Unhealthy, "k", second), health.Unhealthy
-		},
-		"another key all the time": func(second int) (probe.Result, health.Status) {
-			return answeredAs(health.Healthy, string(rune('a'+second%26)), 1), health.Healthy
-		},
+func TestAKeyIDThatAlternates(t *testing.T) {
+	const interval = 30 * time.Second
+	for name, tt := range map[string]struct {
+		interval time.Duration
+		seen     string // one letter each interval, or none
+		want     bool
+	}{
+		"one key":                        {interval, "kkkk", false},
+		"a rotation":                     {interval, "kkll", false},
+		"a rotation, Status lags once":   {interval, "k-kl", false},
+		"two, an interval apart":         {interval, "klm", true},
+		"two, two intervals apart":       {interval, "kllm", false},
+		"back and forth":                 {interval, "klkl", true},
+		"over, for one interval":         {interval, "klkk", true},
+		"over, for two":                  {interval, "klkkk", false},
+		"two rotations, an hour apart":   {time.Hour, "klm", false},
+		"nothing named between":          {interval, "k-l--m", false},
+		"nothing named, and two of them": {interval, "kl-", true},
 	} {
-		for _, every := range []time.Duration{time.Minute, 5 * time.Minute, time.Hour} {
-			var h trips
-			made := 0
-			for second := 0; second < 600; second += 5 {
-				now := tripNoon.Add(time.Duration(second) * time.Second)
-				r, verdict := of(second)
-				if h.due(now, every, r) {
-					made++
-					h.begin(now, every, r)
-					h.end(probe.Trip{Made: true, Status: verdict})
+		t.Run(name, func(t *testing.T) {
+			var keys keyIDs
+			for i, key := range tt.seen {
+				if key != '-' {
+					keys.see(tripNoon.Add(time.Duration(i)*tt.interval), tt.interval, string(key))
 				}
 			}
-			most := 12 // an interval of a minute is up to a tenth shorter
-			if strings.HasSuffix(name, "all the time") {
-				most += int(10 * time.Minute / every) // those by the interval are made in addition to those for changes
+			if name == "nothing named, and two of them" { // within a round trip
+				keys.see(tripNoon.Add(2*tt.interval), tt.interval, "k")
 			}
-			if made < 9 || made > most {
-				t.Errorf("%s, every %s: %d round trips in ten minutes", name, every, made)
+			if v := keys.verdict(); v.Made != tt.want || tt.want && v.Reason != contract.ProtocolViolation {
+				t.Errorf("%+v", v)
 			}
-		}
+		})
+	}
+}
+
+// A round trip that is under way when the check is turned off has no say, were it turned on again.
+func TestRoundTripOfACheckThatWasTurnedOffIsVoid(t *testing.T) {
+	h, healthy := trips{}, answeredAs(contract.Healthy, "k")
+	h.begin(tripNoon, time.Minute, healthy)
+	h.reset()
+	h.end(madeFailed)
+	if got := h.standing(); got.Made || h.busy || !h.due(tripNoon, time.Minute, healthy) {
+		t.Errorf("%+v", h)
+	}
+	h.begin(tripNoon, time.Minute, healthy)
+	h.end(madeFailed)
+	if got := h.standing(); got != madeFailed {
+		t.Errorf("the next counts: %+v", got)
 	}
 }
 
 func TestVerdictJoinsProbeAndRoundTrip(t *testing.T) {
-	ok := probe.Result{Answered: true, Status: health.Healthy}
-	sealed := probe.Result{Answered: true, Status: health.Unhealthy, Reason: health.ReportedUnhealthy, Detail: `healthz is "err", not "ok"`}
-	denied := probe.Trip{Made: true, Status: health.Unhealthy, Reason: health.PermissionDenied, Detail: "Encrypt: PermissionDenied: no role"}
-	lost := probe.Result{Status: health.Error, Reason: health.ConnectFailed, Detail: "cannot connect"}
+	ok := probe.Result{Answered: true, Status: contract.Healthy}
+	sealed := probe.Result{Answered: true, Status: contract.Unhealthy, Reason: contract.ReportedUnhealthy, Detail: `healthz is "err", not "ok"`}
+	denied := probe.Trip{Made: true, Status: contract.Unhealthy, Reason: contract.PermissionDenied, Detail: "Encrypt: PermissionDenied: no role"}
+	lost := probe.Result{Status: contract.Error, Reason: contract.ConnectFailed, Detail: "cannot connect"}
 	for name, tt := range map[string]struct {
 		result probe.Result
 		trip   probe.Trip
-		status health.Status
-		reason health.Reason
+		status contract.Status
+		reason contract.Reason
 		detail string
 	}{
-		"no trip":              {ok, probe.Trip{}, health.Healthy, "", ""},
-		"good trip":            {ok, probe.Trip{Made: true, Status: health.Healthy}, health.Healthy, "", ""},
-		"failed trip":          {ok, denied, health.Unhealthy, health.PermissionDenied, "Encrypt: PermissionDenied: no role"},
-		"lost during the trip": {ok, probe.Trip{Made: true, Status: health.Error, Reason: health.Unavailable, Detail: "x"}, health.Error, health.Unavailable, "x"},
-		"both":                 {sealed, denied, health.Unhealthy, health.PermissionDenied, `healthz is "err", not "ok"; Encrypt: PermissionDenied: no role`},
-		"a reason of its own":  {probe.Result{Answered: true, Status: health.Unhealthy, Reason: health.ProtocolViolation, Detail: "v3"}, denied, health.Unhealthy, health.ProtocolViolation, "v3; Encrypt: PermissionDenied: no role"},
-		"no answer":            {lost, denied, health.Error, health.ConnectFailed, "cannot connect"},
-		"good trip, unhealthy": {sealed, probe.Trip{Made: true, Status: health.Healthy}, health.Unhealthy, health.ReportedUnhealthy, `healthz is "err", not "ok"`},
+		"no trip":              {ok, probe.Trip{}, contract.Healthy, "", ""},
+		"good trip":            {ok, probe.Trip{Made: true, Status: contract.Healthy}, contract.Healthy, "", ""},
+		"failed trip":          {ok, denied, contract.Unhealthy, contract.PermissionDenied, "Encrypt: PermissionDenied: no role"},
+		"lost during the trip": {ok, probe.Trip{Made: true, Status: contract.Error, Reason: contract.Unavailable, Detail: "x"}, contract.Error, contract.Unavailable, "x"},
+		"both":                 {sealed, denied, contract.Unhealthy, contract.PermissionDenied, `healthz is "err", not "ok"; Encrypt: PermissionDenied: no role`},
+		"a reason of its own":  {probe.Result{Answered: true, Status: contract.Unhealthy, Reason: contract.ProtocolViolation, Detail: "v3"}, denied, contract.Unhealthy, contract.ProtocolViolation, "v3; Encrypt: PermissionDenied: no role"},
+		"no answer":            {lost, denied, contract.Error, contract.ConnectFailed, "cannot connect"},
+		"good trip, unhealthy": {sealed, probe.Trip{Made: true, Status: contract.Healthy}, contract.Unhealthy, contract.ReportedUnhealthy, `healthz is "err", not "ok"`},
 	} {
 		if status, reason, detail := verdict(tt.result, tt.trip); status != tt.status || reason != tt.reason || detail != tt.detail {
 			t.Errorf("%s: %s, %s, %q", name, status, reason, detail)
 		}
-	}
-}
-
-func TestVerdictOfARoundTripEndsWithItsSettings(t *testing.T) {
-	denied := probe.Trip{Made: true, Status: health.Unhealthy, Reason: health.PermissionDenied}
-	healthy, unhealthy := answeredAs(health.Healthy, "k", 1), answeredAs(health.Unhealthy, "k", 1)
-	var h trips
-	h.begin(tripNoon, time.Minute, unhealthy)
-	h.end(denied)
-	if got := h.standing(unhealthy); got != denied {
-		t.Errorf("while Status is not ok: %+v", got)
-	}
-	if got := h.standing(healthy); got.Made {
-		t.Errorf("Status is ok again: %+v", got)
-	}
-
-	h = trips{}
-	h.begin(tripNoon, time.Minute, healthy)
-	h.reset() // a Read plugin now
-	h.end(denied)
-	if got := h.standing(healthy); got.Made || h.busy || !h.due(tripNoon, time.Minute, healthy) {
-		t.Errorf("the role changed meanwhile: %+v", h)
-	}
-	h.begin(tripNoon, time.Minute, healthy)
-	h.end(denied)
-	if got := h.standing(healthy); got != denied {
-		t.Errorf("the next counts: %+v", got)
 	}
 }

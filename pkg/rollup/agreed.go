@@ -7,14 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Agreement is whether all API servers write with one key, and one KEK ID behind it.
 type Agreement struct {
-	// KeyID is the key to agree on: the configuration's, else the one that every node
-	// that reports writes with. Empty: they write with several keys, or none is known.
+	// KeyID is the key to agree on: the configuration's, else the one that every API server
+	// writes with, where that is known. Empty: they write with several keys, or none is known.
 	KeyID string `json:"keyID,omitempty"`
 	// Agreed: every node writes with KeyID, and its plugin is healthy, and freshly
 	// reported with KEKID.
@@ -27,32 +27,29 @@ type Agreement struct {
 // NodeAgreement is one node's part of an Agreement.
 type NodeAgreement struct {
 	Node string `json:"node"`
-	// First is the key that the node writes with: by its own plugin set where that is
-	// known, else the first that it reports. Empty: none, or not known.
-	First  string        `json:"first,omitempty"`
-	Answer health.Answer `json:"answer,omitempty"` // empty while KeyID is
-	KEKID  string        `json:"kekID,omitempty"`
+	// First is the key that the API server writes with, by its own plugin set. Empty: none, or
+	// not known.
+	First  string          `json:"first,omitempty"`
+	Answer contract.Answer `json:"answer,omitempty"` // empty while KeyID is
+	KEKID  string          `json:"kekID,omitempty"`
 }
 
-// OtherKey is the Answer of a node that writes with another key than KeyID, or without
-// KMS.
-const OtherKey health.Answer = "otherKey"
+const (
+	// OtherKey is the Answer of a node that writes with another key than KeyID, or without KMS.
+	OtherKey contract.Answer = "otherKey"
+	// KeyNotKnown is that of a node of which it is not known what it writes with.
+	KeyNotKnown contract.Answer = "keyNotKnown"
+)
 
 // Agree returns whether the nodes agree, by their rows, and whether no other API server writes
 // with another key. writeKey is the configuration's; empty: not known.
 func Agree(rows []Row, nodes []Node, others []Writer, writeKey string, now time.Time) Agreement {
 	a := Agreement{KeyID: writeKey, Nodes: make([]NodeAgreement, 0, len(nodes))}
-	first := map[string]string{}
-	for _, row := range rows {
-		if first[row.Node] == "" && row.State != Missing {
-			first[row.Node] = row.KeyID
-		}
-	}
 	var keys []string
 	for i := range nodes {
-		n := NodeAgreement{Node: nodes[i].Name, First: first[nodes[i].Name]}
-		if nodes[i].Keys != nil {
-			n.First = nodes[i].WriteKey
+		n := NodeAgreement{Node: nodes[i].Name, Answer: KeyNotKnown}
+		if nodes[i].writesKnown() {
+			n.First, n.Answer = nodes[i].WriteKey, ""
 		}
 		if n.First != "" && !slices.Contains(keys, n.First) {
 			keys = append(keys, n.First)
@@ -64,21 +61,26 @@ func Agree(rows []Row, nodes []Node, others []Writer, writeKey string, now time.
 		a.KeyID = keys[0]
 	}
 	if a.KeyID != "" {
-		a.answer(rows, nodes, now)
+		a.answer(rows, now)
 		a.contradict(others)
 	}
 	return a
 }
 
-// contradict ends the agreement while others write with another key. On a node that has two
-// API servers the other key counts.
+// contradict ends the agreement while others write with another key, or with one that is not
+// known. On a node that has two API servers the other key counts.
 func (a *Agreement) contradict(others []Writer) {
 	for _, o := range others {
-		if o.WriteKey == a.KeyID {
-			continue
-		}
 		n := NodeAgreement{Node: o.Node, First: o.WriteKey, Answer: OtherKey}
 		at, is := a.find(o.Node)
+		switch {
+		case o.NotKnown && is && a.Nodes[at].Answer == OtherKey:
+			continue // this is worse
+		case o.NotKnown:
+			n.Answer = KeyNotKnown
+		case o.WriteKey == a.KeyID:
+			continue
+		}
 		if is {
 			a.Nodes[at] = n
 		} else {
@@ -93,27 +95,24 @@ func (a *Agreement) find(node string) (at int, is bool) {
 	return slices.BinarySearchFunc(a.Nodes, node, func(n NodeAgreement, name string) int { return strings.Compare(n.Node, name) })
 }
 
-func (a *Agreement) answer(rows []Row, nodes []Node, now time.Time) {
-	known := map[string]bool{} // whose plugin set is
-	for i := range nodes {
-		known[nodes[i].Name] = nodes[i].Keys != nil
-	}
-	entries := map[string][]health.Entry{}
+func (a *Agreement) answer(rows []Row, now time.Time) {
+	entries := map[string][]contract.Entry{}
 	for _, row := range rows {
 		if row.KeyID == a.KeyID && row.State != Missing {
-			entries[row.Node] = []health.Entry{row.Entry}
+			entries[row.Node] = []contract.Entry{row.Entry}
 		}
 	}
 	var writers []string
 	for i := range a.Nodes {
-		n := &a.Nodes[i]
-		if n.First != a.KeyID && (n.First != "" || known[n.Node]) {
+		switch n := &a.Nodes[i]; {
+		case n.Answer == KeyNotKnown:
+		case n.First != a.KeyID:
 			n.Answer = OtherKey
-			continue
+		default:
+			writers = append(writers, n.Node)
 		}
-		writers = append(writers, n.Node)
 	}
-	among := health.KeyAgreement(entries, writers, a.KeyID, now)
+	among := contract.KeyAgreement(entries, writers, a.KeyID, now)
 	for _, one := range among.Nodes {
 		at, _ := a.find(one.Node)
 		a.Nodes[at].Answer, a.Nodes[at].KEKID = one.Answer, one.KEKID
@@ -125,19 +124,19 @@ func (a *Agreement) answer(rows []Row, nodes []Node, now time.Time) {
 
 // writeKeyAgreed is the agreement as a condition.
 func (e *evaluation) writeKeyAgreed(a *Agreement) operatorcr.Condition {
-	c := operatorcr.Condition{Type: WriteKeyAgreed, Status: operatorcr.Unknown}
+	c := operatorcr.Condition{Type: contract.WriteKeyAgreed, Status: operatorcr.Unknown}
 	switch {
 	case e.NoWriteKey:
-		c.Reason, c.Message = NoWriteKey, "no KMS plugin encrypts new data"
+		c.Reason, c.Message = contract.NoWriteKey, "no KMS plugin encrypts new data"
 		return c
 	case a.KeyID == "":
-		c.Reason, c.Message = WriteKeyUnknown, "the key that encrypts new data is not known"
+		c.Reason, c.Message = contract.WriteKeyUnknown, "the key that encrypts new data is not known"
 		return c
 	case a.Agreed:
-		c.Status, c.Reason, c.Message = operatorcr.True, AsExpected, AgreedMessage(a.KeyID, a.KEKID)
+		c.Status, c.Reason, c.Message = operatorcr.True, contract.AsExpected, AgreedMessage(a.KeyID, a.KEKID)
 		return c
 	case len(a.Nodes) == 0:
-		c.Reason, c.Message = ReportsMissing, "no report yet"
+		c.Reason, c.Message = contract.ReportsMissing, "no report yet"
 		return c
 	}
 	var found []Finding
@@ -146,9 +145,9 @@ func (e *evaluation) writeKeyAgreed(a *Agreement) operatorcr.Condition {
 			found = append(found, f)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Finding) int { return order(b.Reason == KeysDiffer, a.Reason == KeysDiffer) })
-	worst := severities[mostSevere(found)]
-	c.Status, c.Reason = worst.agreed, string(worst.reason)
+	slices.SortStableFunc(found, func(a, b Finding) int { return order(b.Reason == contract.KeysDiffer, a.Reason == contract.KeysDiffer) })
+	worst := mostSevere(found)
+	c.Status, c.Reason = worst.Agreed, worst.Reason
 	e.describe(&c, found, len(a.Nodes))
 	return c
 }
@@ -158,26 +157,28 @@ func (e *evaluation) writeKeyAgreed(a *Agreement) operatorcr.Condition {
 func (e *evaluation) agreementFinding(a *Agreement, n NodeAgreement) Finding {
 	f := Finding{Node: n.Node, Key: a.KeyID}
 	switch n.Answer {
-	case health.Differs:
-		f.Reason, f.Subject = KeysDiffer, kekName(n.KEKID)
+	case contract.Differs:
+		f.Reason, f.Subject = contract.KeysDiffer, kekName(n.KEKID)
+	case KeyNotKnown:
+		f.Reason = contract.WriteKeyUnknown
 	case OtherKey:
-		f.Reason, f.Subject = WriteKeyNotDeployed, keyName(n.First)
-	case health.NotHealthy:
-		f.Reason, f.Fact = PluginUnhealthy, NoKEKID
-	case health.OutOfDate:
-		f.Reason = ReporterStale
-	case health.Missing:
-		f.Reason = ReportsMissing
+		f.Reason, f.Subject = contract.WriteKeyNotDeployed, keyName(n.First)
+	case contract.NotHealthy:
+		f.Reason, f.Fact = contract.PluginUnhealthy, NoKEKID
+	case contract.OutOfDate:
+		f.Reason = contract.ReporterStale
+	case contract.Missing:
+		f.Reason = contract.ReportsMissing
 	default:
 		return Finding{}
 	}
 	for _, row := range e.byNode[n.Node] {
 		switch {
-		case f.Reason == KeysDiffer || f.Reason == WriteKeyNotDeployed:
+		case n.Answer == contract.Differs || n.Answer == OtherKey || n.Answer == KeyNotKnown:
 		case row.State == Unreadable:
-			f.Reason = ReportUnreadable
+			f.Reason = contract.ReportUnreadable
 		case row.State == Skewed && row.KeyID == a.KeyID:
-			f.Reason = ClockSkew
+			f.Reason = contract.ClockSkew
 		}
 	}
 	return f

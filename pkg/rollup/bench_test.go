@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -24,7 +24,7 @@ func BenchmarkReconcile(b *testing.B) {
 				made[n.Name] = ago(7200)
 			}
 			first := Evaluate(&Input{Now: now, Reports: operatorcr.Read(o).Reports, Nodes: expected, WriteKey: "2"})
-			if c := first.Condition(WriteKeyAgreed); c.Status != operatorcr.True || first.Condition(Degraded).Status != operatorcr.False || first.Condition(Observed).Status != operatorcr.True {
+			if c := first.Condition(contract.WriteKeyAgreed); c.Status != operatorcr.True || first.Condition(contract.PluginsDegraded).Status != operatorcr.False || first.Condition(contract.HealthReporting).Status != operatorcr.True {
 				b.Fatalf("not healthy: %+v", first.Conditions)
 			}
 			write(b, o, first.Conditions)
@@ -53,16 +53,16 @@ func reported(tb testing.TB, n int) (*unstructured.Unstructured, []Node) {
 	for i := range n {
 		name := fmt.Sprintf("master-%d.control-plane.example.com", i)
 		nodes = append(nodes, withLook(on(name, "2", "1")))
-		message, err := health.EncodeMessage([]health.Entry{healthy("2", 5), healthy("1", 5)})
+		message, err := contract.EncodeMessage([]contract.Entry{healthy("2", 5), healthy("1", 5)})
 		if err != nil {
 			tb.Fatal(err)
 		}
-		conditionType := health.ConditionType(name)
+		conditionType := contract.ConditionType(name)
 		conditions = append(conditions, map[string]any{
 			"type": conditionType, "status": "True", "reason": "AsExpected", "message": message, "lastTransitionTime": "2026-05-08T10:00:00Z",
 		})
 		managed = append(managed, map[string]any{
-			"manager": health.ConditionManager(name), "operation": "Apply", "subresource": "status", "apiVersion": "operator.openshift.io/v1",
+			"manager": contract.ConditionManager(name), "operation": "Apply", "subresource": "status", "apiVersion": "operator.openshift.io/v1",
 			"time": ago(5).Format(time.RFC3339), "fieldsType": "FieldsV1",
 			"fieldsV1": map[string]any{"f:status": map[string]any{"f:conditions": map[string]any{
 				fmt.Sprintf(`k:{"type":%q}`, conditionType): map[string]any{
@@ -111,7 +111,7 @@ func toJSON(tb testing.TB, v any) string {
 // A result that was written and read back needs no other write.
 func TestWhatIsReadBackIsTheSame(t *testing.T) {
 	o, nodes := reported(t, 3)
-	in := Input{Now: now.Add(123456789).In(time.FixedZone("", 3600)), Reports: operatorcr.Read(o).Reports, Nodes: nodes, Optional: []string{Available, Progressing}}
+	in := Input{Now: now.Add(123456789).In(time.FixedZone("", 3600)), Reports: operatorcr.Read(o).Reports, Nodes: nodes}
 	first := Evaluate(&in)
 	write(t, o, first.Conditions)
 	r := operatorcr.Read(o)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -14,44 +14,46 @@ var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
 func ago(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
 
-// healthy is a healthy entry of some seconds ago, checked every 30 seconds: fresh for
-// 120 of them.
-func healthy(key string, age int) health.Entry {
-	return health.Entry{KeyID: key, KEKID: "k-7", Status: health.Healthy, LastChecked: ago(age), Interval: 30 * time.Second}
+// valid is for how many seconds an entry of healthy is fresh.
+const valid = contract.StaleIntervals * 30
+
+// healthy is a healthy entry of some seconds ago, checked every 30 seconds.
+func healthy(key string, age int) contract.Entry {
+	return contract.Entry{KeyID: key, KEKID: "k-7", Status: contract.Healthy, LastChecked: ago(age), Interval: 30 * time.Second}
 }
 
-func unhealthy(key string, age int, detail string) health.Entry {
+func unhealthy(key string, age int, detail string) contract.Entry {
 	e := healthy(key, age)
-	e.Status, e.Detail = health.Unhealthy, detail
+	e.Status, e.Detail = contract.Unhealthy, detail
 	return e
 }
 
-func inError(key string, age int, detail string) health.Entry {
+func inError(key string, age int, detail string) contract.Entry {
 	e := healthy(key, age)
-	e.Status, e.Detail, e.KEKID = health.Error, detail, ""
+	e.Status, e.Detail, e.KEKID = contract.Error, detail, ""
 	return e
 }
 
 // socketless is an error because the plugin's socket does not exist.
-func socketless(key string, age int) health.Entry {
+func socketless(key string, age int) contract.Entry {
 	e := inError(key, age, "no such file or directory")
-	e.Reason = health.SocketMissing
+	e.Reason = contract.SocketMissing
 	return e
 }
 
-func every(seconds int, e health.Entry) health.Entry {
+func every(seconds int, e contract.Entry) contract.Entry {
 	e.Interval = time.Duration(seconds) * time.Second
 	return e
 }
 
-func naming(kekID string, e health.Entry) health.Entry {
+func naming(kekID string, e contract.Entry) contract.Entry {
 	e.KEKID = kekID
 	return e
 }
 
 // from is a condition of ours, written as soon as its newest entry was made.
-func from(node string, entries ...health.Entry) operatorcr.Report {
-	r := operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Entries: entries, Ours: true, Writer: health.ConditionManager(node), Since: ago(3600)}
+func from(node string, entries ...contract.Entry) operatorcr.Report {
+	r := operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Entries: entries, Ours: true, Writer: contract.ConditionManager(node)}
 	for _, e := range entries {
 		if e.LastChecked.After(r.Written) {
 			r.Written = e.LastChecked
@@ -60,21 +62,14 @@ func from(node string, entries ...health.Entry) operatorcr.Report {
 	return r
 }
 
-// typed is the same in the typed form, which has no interval.
-func typed(node string, entries ...health.Entry) operatorcr.Report {
+// thirdParty is the report of another reporter, in the typed form, which has no interval.
+func thirdParty(node string, entries ...contract.Entry) operatorcr.Report {
 	r := from(node, entries...)
-	r.Form, r.Writer, r.Since = operatorcr.FormTyped, health.ReportsManager(node), time.Time{}
+	r.Form, r.Ours, r.Writer = operatorcr.FormTyped, false, "kms-plugin-monitor"
 	r.Entries = slices.Clone(entries)
 	for i := range r.Entries {
 		r.Entries[i].Interval = 0
 	}
-	return r
-}
-
-// thirdParty is a typed report of a third-party reporter.
-func thirdParty(node string, entries ...health.Entry) operatorcr.Report {
-	r := typed(node, entries...)
-	r.Ours, r.Writer = false, "kms-plugin-monitor"
 	return r
 }
 
@@ -88,13 +83,44 @@ func written(age int, r operatorcr.Report) operatorcr.Report {
 	return r
 }
 
-// on is a Ready node whose pod is an hour old; without keys its plugins are not
-// known.
+// by names the reporter of a report's entries.
+func by(reporter string, r operatorcr.Report) operatorcr.Report {
+	r.Entries = slices.Clone(r.Entries)
+	for i := range r.Entries {
+		r.Entries[i].Reporter = reporter
+	}
+	return r
+}
+
+// attended is a node whose API server's pod has these reporters.
+func attended(n Node, reporters ...string) Node {
+	n.Writers = reporters
+	return n
+}
+
+// unattended is a node without a reporter while the operator is Unmanaged.
+func unattended(n Node) Node {
+	n.Unattended = true
+	return n
+}
+
+// on is a Ready node whose pod is a day old, and whose plugins have just been seen as
+// expected; without keys they are not known.
 func on(name string, keys ...string) Node {
-	n := Node{Name: name, Ready: true, PodSince: ago(3600), Keys: keys}
+	n := Node{Name: name, Ready: true, PodSince: ago(86400), Keys: keys}
+	n.ExpectedSince = map[string]time.Time{"": now}
+	for _, key := range keys {
+		n.ExpectedSince[key] = now
+	}
 	if len(keys) > 0 {
 		n.WriteKey = keys[0]
 	}
+	return n
+}
+
+// overdue is a node whose plugins have been expected for longer than a first report may take.
+func overdue(n Node) Node {
+	n.ExpectedSince = nil
 	return n
 }
 
@@ -164,7 +190,7 @@ func withLook(n Node) Node {
 func abc(keys ...string) []Node { return []Node{on("a", keys...), on("b", keys...), on("c", keys...)} }
 
 // each returns the same report of a, b and c.
-func each(entries ...health.Entry) []operatorcr.Report {
+func each(entries ...contract.Entry) []operatorcr.Report {
 	return []operatorcr.Report{from("a", entries...), from("b", entries...), from("c", entries...)}
 }
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -24,27 +24,26 @@ func TestDeadlines(t *testing.T) {
 		want    time.Time
 	}{
 		{"nothing", nil, nil, time.Time{}},
-		{"nothing reported", abc("2"), nil, time.Time{}},
-		{"four intervals after the last check", abc("2"), each(healthy("2", 5)), just(115)},
-		{"an interval of a second", abc("2"), each(every(1, healthy("2", 1))), just(3)},
-		{"an interval of an hour", abc("2"), each(every(3600, healthy("2", 5))), just(4*3600 - 5)},
-		{"no interval is 30 seconds", abc("2")[:1], []operatorcr.Report{typed("a", every(1, healthy("2", 5)))}, just(115)},
-		{"the first of all nodes", abc("2"), but(each(healthy("2", 5)), from("b", healthy("2", 50))), just(70)},
-		{"the first of all keys", abc("2", "1")[:1], []operatorcr.Report{from("a", healthy("2", 5), healthy("1", 50))}, just(70)},
-		{"an unhealthy one becomes stale, too", abc("2")[:1], []operatorcr.Report{from("a", inError("2", 7, "refused"))}, just(113)},
-		{"the last instant", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", 120))}, just(0)},
-		{"stale stays so", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", 121))}, time.Time{}},
+		{"nothing reported", abc("2"), nil, in(300)},
+		{"stale after the last check", abc("2"), each(healthy("2", 5)), just(valid - 5)},
+		{"an interval of a second", abc("2"), each(every(1, healthy("2", 1))), just(contract.StaleIntervals - 1)},
+		{"an interval of an hour", abc("2"), each(every(3600, healthy("2", 5))), just(contract.StaleIntervals*3600 - 5)},
+		{"no interval is 30 seconds", abc("2")[:1], []operatorcr.Report{thirdParty("a", every(1, healthy("2", 5)))}, just(valid - 5)},
+		{"the first of all nodes", abc("2"), but(each(healthy("2", 5)), from("b", healthy("2", 50))), just(valid - 50)},
+		{"the first of all keys", abc("2", "1")[:1], []operatorcr.Report{from("a", healthy("2", 5), healthy("1", 50))}, just(valid - 50)},
+		{"an unhealthy one becomes stale, too", abc("2")[:1], []operatorcr.Report{from("a", inError("2", 7, "refused"))}, just(valid - 7)},
+		{"the last instant", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", valid))}, just(0)},
+		{"stale stays so", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", valid+1))}, time.Time{}},
 		{"unreadable stays so", abc("2")[:1], []operatorcr.Report{unreadable("a")}, time.Time{}},
-		{"a form left over does not count", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", 5)), typed("a", healthy("2", 999))}, just(115)},
-		{"both forms, of one reporter", abc("2")[:1], []operatorcr.Report{from("a", every(1, healthy("2", 1))), typed("a", healthy("2", 1))}, just(3)},
+		{"stale, and the typed one unhealthy until it is stale, too", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", 999)), thirdParty("a", unhealthy("2", 5, "x"))}, just(valid - 5)},
 		{"a clock ahead: when it may be right", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", -100))}, in(70)},
-		{"a clock behind: when nothing was written for long", abc("2")[:1], []operatorcr.Report{written(5, from("a", healthy("2", 999)))}, just(115)},
-		{"QuietPeriod ends", one(renewed(60, on("a", "2"))), []operatorcr.Report{from("a", healthy("2", 999))}, in(120)},
-		{"QuietPeriod ends just now", one(renewed(180, on("a", "2"))), []operatorcr.Report{from("a", healthy("2", 999))}, time.Time{}},
-		{"QuietPeriod ends, and before it an entry is stale", one(renewed(60, on("a", "2"))), []operatorcr.Report{from("a", healthy("2", 5))}, just(115)},
+		{"a clock behind: when nothing was written for long", abc("2")[:1], []operatorcr.Report{written(5, from("a", healthy("2", 999)))}, just(valid - 5)},
+		{"QuietPeriod ends", one(renewed(60, on("a", "2"))), []operatorcr.Report{by("u", from("a", healthy("2", 999)))}, in(120)},
+		{"QuietPeriod ends just now", one(renewed(180, on("a", "2"))), []operatorcr.Report{by("u", from("a", healthy("2", 999)))}, time.Time{}},
+		{"QuietPeriod ends, and before it an entry is stale", one(renewed(60, on("a", "2"))), []operatorcr.Report{from("a", every(1, healthy("2", 1)))}, just(contract.StaleIntervals - 1)},
 		{"QuietPeriod ends before an entry is stale", one(renewed(100, on("a", "2"))), []operatorcr.Report{from("a", healthy("2", 5))}, in(80)},
 		{"a container has time to start", one(fault(in(20))), []operatorcr.Report{from("a", healthy("2", 5))}, in(20)},
-		{"a container had time to start", one(fault(in(-20))), []operatorcr.Report{from("a", healthy("2", 5))}, just(115)},
+		{"a container had time to start", one(fault(in(-20))), []operatorcr.Report{from("a", healthy("2", 5))}, just(valid - 5)},
 		{"a node not Ready has no time of its own", one(down(on("a", "2"))), []operatorcr.Report{from("a", inError("2", 999, "x"))}, time.Time{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -72,11 +71,11 @@ func TestAStoppedReporterIsDetectedAtTheDeadlineAndNotBefore(t *testing.T) {
 			first.Deadline:                    stale,
 		} {
 			in.Now = at
-			c := Evaluate(&in).Condition(Degraded)
+			c := Evaluate(&in).Condition(contract.PluginsDegraded)
 			if got := c.Status + " " + c.Reason; seconds < 3600 && got != want {
 				t.Errorf("interval %ds, %s after the entry is stale: %s, want %s", seconds, at.Sub(entry.StaleAt()), got, want)
 			}
-			moved := c.LastTransitionTime.After(first.Condition(Degraded).LastTransitionTime)
+			moved := c.LastTransitionTime.After(first.Condition(contract.PluginsDegraded).LastTransitionTime)
 			if moved != (want == stale) {
 				t.Errorf("interval %ds: since %s", seconds, c.LastTransitionTime)
 			}
@@ -90,7 +89,7 @@ func TestDeadlinesLeadToEveryState(t *testing.T) {
 	var got []string
 	for range 10 {
 		result := Evaluate(&in)
-		c := result.Condition(Degraded)
+		c := result.Condition(contract.PluginsDegraded)
 		got = append(got, c.Status+" "+c.Reason)
 		if result.Deadline.IsZero() {
 			break
@@ -104,7 +103,7 @@ func TestDeadlinesLeadToEveryState(t *testing.T) {
 	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if at := (health.Entry{LastChecked: now.Add(100 * time.Second), Interval: 30 * time.Second}).StaleAt().Add(1); in.Now != at {
+	if at := (contract.Entry{LastChecked: now.Add(100 * time.Second), Interval: 30 * time.Second}).StaleAt().Add(1); in.Now != at {
 		t.Errorf("stale at %s, want %s", in.Now, at)
 	}
 }

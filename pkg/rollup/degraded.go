@@ -3,19 +3,20 @@ package rollup
 import (
 	"fmt"
 	"slices"
+	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // degraded is the condition Degraded: whether a plugin is unhealthy. A plugin known to be
 // unhealthy outweighs one whose state is unknown.
 func (e *evaluation) degraded() operatorcr.Condition {
-	c := operatorcr.Condition{Type: Degraded, Status: operatorcr.False}
+	c := operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False}
 	if len(e.nodes) == 0 {
-		c.Reason, c.Message = AwaitingReports, "no report yet"
+		c.Reason, c.Message = contract.AwaitingReports, "no report yet"
 		if len(e.Nodes) > 0 {
-			c.Reason, c.Message = NoPlugins, noPlugins
+			c.Reason, c.Message = contract.NoPlugins, noPlugins
 		}
 		return c
 	}
@@ -24,7 +25,7 @@ func (e *evaluation) degraded() operatorcr.Condition {
 	for _, n := range e.nodes {
 		findings, excuse := e.nodeFindings(n)
 		for _, f := range findings {
-			if f.Reason == AwaitingReports {
+			if f.Reason == contract.AwaitingReports {
 				awaited = add(awaited, f)
 			} else {
 				found = add(found, f)
@@ -37,17 +38,17 @@ func (e *evaluation) degraded() operatorcr.Condition {
 	switch {
 	case len(found) > 0:
 		slices.SortStableFunc(found, byStatus)
-		worst := severities[mostSevere(found)]
-		c.Status, c.Reason = worst.degraded, string(worst.reason)
+		worst := mostSevere(found)
+		c.Status, c.Reason = worst.Degraded, worst.Reason
 		e.describe(&c, found, len(e.Nodes))
 	case len(awaited) > 0:
-		c.Reason, c.Message = AwaitingReports, text(awaited, len(e.nodes))
+		c.Reason, c.Message = contract.AwaitingReports, text(awaited, len(e.nodes))
 	case excused == len(e.nodes):
-		c.Reason, c.Message = AsExpected, "no node reports: each is being replaced or is not Ready"
+		c.Reason, c.Message = contract.AsExpected, "no node reports: each is being replaced, is not Ready, or has no reporter"
 	case excused > 0:
-		c.Reason, c.Message = AsExpected, fmt.Sprintf("every plugin is healthy on %d of %d nodes; the others are being replaced or are not Ready", len(e.nodes)-excused, len(e.nodes))
+		c.Reason, c.Message = contract.AsExpected, fmt.Sprintf("every plugin is healthy on %d of %d nodes; the others are being replaced, are not Ready, or have no reporter", len(e.nodes)-excused, len(e.nodes))
 	default:
-		c.Reason, c.Message = AsExpected, "every plugin is healthy on "+allOf(len(e.nodes))
+		c.Reason, c.Message = contract.AsExpected, "every plugin is healthy on "+allOf(len(e.nodes))
 	}
 	return c
 }
@@ -56,7 +57,7 @@ const noPlugins = "no pod of the API server has a KMS plugin"
 
 // byStatus puts findings that make Degraded True before those that make it Unknown.
 func byStatus(a, b Finding) int {
-	return order(severities[severity(b.Reason)].degraded == operatorcr.True, severities[severity(a.Reason)].degraded == operatorcr.True)
+	return order(mostSevere([]Finding{b}).Degraded == operatorcr.True, mostSevere([]Finding{a}).Degraded == operatorcr.True)
 }
 
 // nodeFindings are the findings of one node. excused means that its state is unknown for
@@ -85,15 +86,15 @@ func (e *evaluation) nodeFindings(n *Node) (findings []Finding, excused bool) {
 }
 
 // faultFindings are containers that cannot start. A reporter that crashes but still
-// reports has no finding here: KMSHealthDelivery reports it.
+// reports has no finding here: KMSHealthReporting has it.
 func (n *Node) faultFindings(rows []Row) (findings []Finding) {
 	complete := len(rows) > 0 && !slices.ContainsFunc(rows, func(r Row) bool {
 		return !r.Unexpected && r.State != Healthy && !r.State.Unhealthy()
 	})
 	for _, f := range n.Faults {
-		reason := Reason(PluginNotRunning)
+		reason := Reason(contract.PluginNotRunning)
 		if f.Reporter {
-			reason = ReporterNotRunning
+			reason = contract.ReporterNotRunning
 		}
 		if !f.Reporter || !complete {
 			findings = append(findings, Finding{Reason: reason, Node: n.Name, Subject: f.Container, Detail: f.Why, Look: f.Look})
@@ -113,36 +114,72 @@ func (e *evaluation) pluginFinding(n *Node, row *Row, reports bool) (f Finding, 
 		ofNode.Key = row.KeyID
 	}
 	switch {
+	case n.Unattended && (row.State == Missing || row.State == Stale):
+		return Finding{}, true
 	case row.State == Missing:
-		ofNode.Reason = AwaitingReports
+		if ofNode.Reason = e.missingReason(n, row.KeyID); ofNode.Reason == contract.ReportsMissing {
+			ofNode.Look = n.Look[""]
+		}
 		return ofNode, false
 	case excuse && row.LastChecked.Before(n.PodSince):
 		// It is from the previous pod, whose plugins may have ended before its reporter.
 		return Finding{}, row.State != Healthy && row.State != Stale
-	case excuse && row.Reason == health.SocketMissing:
+	case excuse && row.Reason == contract.SocketMissing:
 		return Finding{}, true // the plugin stops before its API server, or starts after it
 	case row.State.Unhealthy():
 		ofPlugin.Reason = reasonOf(row.Status)
 		return ofPlugin, false
 	case row.State == Stale && excuse: // the last status still counts
-		if row.Status == health.Unhealthy || row.Status == health.Error {
+		if row.Status == contract.Unhealthy || row.Status == contract.Error {
 			ofPlugin.Reason = reasonOf(row.Status)
 			return ofPlugin, false
 		}
 	case row.State == Stale:
-		ofNode.Reason, ofNode.Look = ReporterStale, n.Look[""]
+		ofNode.Reason, ofNode.Look = contract.ReporterStale, n.Look[""]
 		return ofNode, false
 	case row.State == Skewed:
-		return Finding{Reason: ClockSkew, Node: n.Name}, false
+		return Finding{Reason: contract.ClockSkew, Node: n.Name}, false
 	case row.State == Unreadable && !excuse:
-		return Finding{Reason: ReportUnreadable, Node: n.Name, Detail: row.Detail}, false
+		return Finding{Reason: contract.ReportUnreadable, Node: n.Name, Detail: row.Detail}, false
 	}
 	return Finding{}, false
 }
 
-func reasonOf(s health.Status) Reason {
-	if s == health.Unhealthy {
-		return PluginUnhealthy
+// missingReason is the reason of a plugin that is expected and not reported.
+func (e *evaluation) missingReason(n *Node, keyID string) Reason {
+	// A start of the API server excuses nothing here: that is in what is overdue, and one that is
+	// restarted again and again would be excused for ever.
+	if n.Ready && !n.Leaving && e.overdue(n, keyID) {
+		return contract.ReportsMissing
 	}
-	return PluginError
+	return contract.AwaitingReports
+}
+
+// overdue reports whether a plugin that is not reported should have been by now. What the
+// process before had found stays until this one knows better.
+func (e *evaluation) overdue(n *Node, keyID string) bool {
+	seen := n.ExpectedSince[keyID]
+	due := latest(n.Started, n.ReporterCreated).Add(FirstReport)
+	own := seen.Add(FirstReport)
+	if e.Now.Before(due) {
+		e.lookAgain(latest(due, own))
+		return false
+	}
+	e.lookAgain(own)
+	stands := e.Previous[contract.PluginsDegraded].Status == operatorcr.Unknown && !seen.After(e.Began)
+	return !e.Now.Before(own) || stands
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func reasonOf(s contract.Status) Reason {
+	if s == contract.Unhealthy {
+		return contract.PluginUnhealthy
+	}
+	return contract.PluginError
 }

@@ -1,7 +1,6 @@
 package rollup
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +15,7 @@ type Result struct {
 	// Rows are the states that they are derived from.
 	Rows []Row
 	// Findings are why conditions are as they are, by the type of the condition: those of
-	// its status, without a silence that is excused, and awaited reports.
+	// its status, without a silence that is excused, and what is under way.
 	Findings map[string][]Finding
 	// Agreement is what KMSWriteKeyAgreed is derived from.
 	Agreement Agreement
@@ -78,15 +77,7 @@ func Evaluate(in *Input) *Result {
 		servers, others = nil, nil
 	}
 	agreement := Agree(e.rows, servers, others, in.WriteKey, in.Now)
-	result := &Result{Rows: e.rows, Findings: e.found, Agreement: agreement, Conditions: []operatorcr.Condition{e.degraded(), e.observed(), e.writeKeyAgreed(&agreement)}}
-	for _, optional := range in.Optional {
-		switch optional {
-		case Available:
-			result.Conditions = append(result.Conditions, e.available(agreement.KeyID))
-		case Progressing:
-			result.Conditions = append(result.Conditions, e.progressing(result.Condition(Observed), result.Condition(WriteKeyAgreed)))
-		}
-	}
+	result := &Result{Rows: e.rows, Findings: e.found, Agreement: agreement, Conditions: []operatorcr.Condition{e.degraded(), e.reporting(), e.writeKeyAgreed(&agreement)}}
 	for i := range result.Conditions {
 		result.Conditions[i].Settle(in.Previous, in.Now)
 	}
@@ -98,47 +89,4 @@ func (e *evaluation) lookAgain(at time.Time) {
 	if at.After(e.Now) {
 		e.again = earliest(e.again, at)
 	}
-}
-
-// available is the condition Available: False while the write key's plugin is known to be
-// unhealthy on every node.
-func (e *evaluation) available(key string) operatorcr.Condition {
-	unhealthy := 0
-	for _, n := range e.nodes {
-		if slices.ContainsFunc(e.byNode[n.Name], func(r Row) bool { return r.KeyID == key && r.State.Unhealthy() }) {
-			unhealthy++
-		}
-	}
-	if !e.NoWriteKey && unhealthy > 0 && unhealthy == len(e.nodes) {
-		return operatorcr.Condition{Type: Available, Status: operatorcr.False, Reason: PluginUnhealthy,
-			Message: fmt.Sprintf("the plugin of the write key %s is unhealthy on %s", keyName(key), allOf(unhealthy))}
-	}
-	return operatorcr.Condition{Type: Available, Status: operatorcr.True, Reason: AsExpected,
-		Message: "the write key's plugin is not unhealthy on every node"}
-}
-
-// progressing is the condition Progressing: whether plugins or keys are being changed.
-func (e *evaluation) progressing(observed, agreed operatorcr.Condition) operatorcr.Condition {
-	c := operatorcr.Condition{Type: Progressing, Status: operatorcr.True}
-	var first []string
-	mixed := false
-	for i := range e.Nodes {
-		if keys := e.Nodes[i].Keys; keys != nil {
-			if first == nil {
-				first = keys
-			}
-			mixed = mixed || !slices.Equal(first, keys)
-		}
-	}
-	switch {
-	case mixed:
-		c.Reason, c.Message = OtherPlugins, "the nodes' pods have different plugins"
-	case observed.Reason == OtherPlugins:
-		c.Reason, c.Message = OtherPlugins, observed.Message
-	case agreed.Status == operatorcr.False:
-		c.Reason, c.Message = agreed.Reason, agreed.Message
-	default:
-		c.Status, c.Reason, c.Message = operatorcr.False, AsExpected, "neither plugins nor keys are being changed"
-	}
-	return c
 }

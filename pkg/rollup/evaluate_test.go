@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -17,8 +17,9 @@ const (
 	agreed          = "True AsExpected"
 	notYet          = "False WriteKeyNotDeployed"
 	stale           = "Unknown ReporterStale"
-	late            = "False ReporterStale" // Observed
-	missing         = "False ReportsMissing"
+	late            = "False ReporterStale" // Reporting
+	missing         = "False Progressing"   // a first report may still come
+	unmanaged       = "False Unmanaged"
 	others          = "False OtherPlugins"
 	failed          = "True PluginError"
 	pluginUnhealthy = "True PluginUnhealthy"
@@ -56,39 +57,38 @@ func TestVerdicts(t *testing.T) {
 		{"a container cannot start: crash loop, others healthy", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("c", "2")}, ok, stopped, observed, agreed},
 		{"nothing observed yet", two, nil, awaiting, missing, noReport},
 		{"no node, no report", nil, nil, awaiting, "False NoPods", noKey},
-		{"a reporter stopped, its Node is Ready", two, but(ok, from("b", healthy("2", 121))), stale, late, stale},
+		{"a reporter stopped, its Node is Ready", two, but(ok, from("b", healthy("2", valid+1))), stale, late, stale},
 		{"a reporter stopped, its Node is not Ready, last report healthy", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 999))), fine, late, stale},
 		{"a reporter stopped, its Node is not Ready, last report unhealthy", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", unhealthy("2", 999, "sealed"))), pluginUnhealthy, late, stale},
 		{"a reporter stopped, its Node is not Ready, last report error", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 999, "refused"))), failed, late, stale},
 		{"one is missing", two, ok[:2], awaiting, missing, noReport},
 		{"one reports on another key", two, but(ok, from("b", healthy("1", 5))), awaiting, others, noReport},
-		{"one does not report on a key that it should", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh)), awaiting, others, agreed},
+		{"one does not report on a key that it should", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh)), awaiting, missing, agreed},
 		{"the write key's ids differ", two, but(ok, from("b", naming("k-8", fresh))), fine, observed, differ},
 		{"another key's ids may differ", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh, naming("k-9", healthy("1", 5)))), fine, observed, agreed},
 		{"a node has no plugin", []Node{{Name: "a", Ready: true, Keys: []string{}}}, nil, "False NoPlugins", "True NoPlugins", noKey},
 
 		// Freshness.
-		{"just not stale", two, each(healthy("2", 120)), fine, observed, agreed},
-		{"all stale", two, each(healthy("2", 121)), stale, late, stale},
-		{"one key of two is stale", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh, every(1, healthy("1", 5)))), stale, late, agreed},
-		{"the write key of two is stale", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", every(1, fresh), healthy("1", 5))), stale, late, stale},
-		{"stale and unhealthy is stale", two, but(ok, from("b", inError("2", 121, "refused"))), stale, late, stale},
+		{"just not stale", two, each(healthy("2", valid)), fine, observed, agreed},
+		{"all stale", two, each(healthy("2", valid+1)), stale, late, stale},
+		{"one key of two is stale", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh, every(1, healthy("1", contract.StaleIntervals+1)))), stale, late, agreed},
+		{"the write key of two is stale", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", every(1, healthy("2", contract.StaleIntervals+1)), healthy("1", 5))), stale, late, stale},
+		{"stale and unhealthy is stale", two, but(ok, from("b", inError("2", valid+1, "refused"))), stale, late, stale},
 		{"an interval of an hour", two, each(every(3600, healthy("2", 4*3600))), fine, observed, agreed},
-		{"no interval is 30 seconds", two, each(every(0, healthy("2", 120))), fine, observed, agreed},
-		{"no interval is 30 seconds, and stale", two, each(every(0, healthy("2", 121))), stale, late, stale},
+		{"no interval is 30 seconds", two, each(every(0, healthy("2", valid))), fine, observed, agreed},
+		{"no interval is 30 seconds, and stale", two, each(every(0, healthy("2", valid+1))), stale, late, stale},
 
 		// Missing reports that are excused, and those that are not.
-		{"replaced, last report healthy", []Node{on("a", "2"), renewed(179, on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 300))), fine, late, stale},
-		{"QuietPeriod is over", []Node{on("a", "2"), renewed(180, on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 300))), stale, late, stale},
-		{"replaced, the last report of the previous pod does not count", []Node{on("a", "2"), renewed(60, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, inError("2", 61, "refused")))), fine, late, stale},
+		{"replaced, last report healthy", []Node{on("a", "2"), renewed(179, on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 300))), awaiting, missing, noReport},
+		{"QuietPeriod is over", []Node{on("a", "2"), renewed(180, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, healthy("2", 170)))), stale, late, stale},
+		{"replaced, the last report of the previous pod does not count", []Node{on("a", "2"), renewed(60, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, inError("2", 61, "refused")))), awaiting, missing, noReport},
 		{"replaced, the last report of this pod counts", []Node{on("a", "2"), renewed(60, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, inError("2", 60, "refused")))), failed, late, stale},
-		{"not Ready, the last report of the previous pod does not count", []Node{on("a", "2"), down(renewed(600, on("b", "2"))), on("c", "2")}, but(ok, from("b", unhealthy("2", 601, "sealed"))), fine, late, stale},
+		{"not Ready, the last report of the previous pod does not count", []Node{on("a", "2"), down(renewed(600, on("b", "2"))), on("c", "2")}, but(ok, from("b", unhealthy("2", 601, "sealed"))), awaiting, missing, noReport},
 		{"not Ready, but it reports unhealthy", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
 		{"replaced, but it reports unhealthy", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
-		{"replaced, a recent report of the previous pod does not count", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 31, "refused"))), fine, observed, keyUnhealthy},
+		{"replaced, a recent report of the previous pod does not count", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 31, "refused"))), awaiting, missing, noReport},
 		{"replaced, the first report of this pod counts", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 30, "refused"))), failed, observed, keyUnhealthy},
-		{"not Ready, a recent report of the previous pod does not count", []Node{on("a", "2"), down(since(200, on("b", "2"))), on("c", "2")}, but(ok, from("b", every(60, unhealthy("2", 201, "sealed")))), fine, observed, keyUnhealthy},
-		{"nothing is replaced, and the earlier report counts", []Node{on("a", "2"), since(30, on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 31, "refused"))), failed, observed, keyUnhealthy},
+		{"not Ready, a recent report of the previous pod does not count", []Node{on("a", "2"), down(since(200, on("b", "2"))), on("c", "2")}, but(ok, from("b", every(60, unhealthy("2", 201, "sealed")))), awaiting, missing, noReport},
 		{"replaced, and unreadable", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, unreadable("b")), fine, "False ReportUnreadable", garbage},
 		{"not Ready, and unreadable", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, unreadable("b")), fine, "False ReportUnreadable", garbage},
 		{"leaving, last report healthy", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 300))), fine, late, stale},
@@ -111,45 +111,54 @@ func TestVerdicts(t *testing.T) {
 		{"no socket, that plugin alone was removed", []Node{on("a", "2")}, []operatorcr.Report{from("a", fresh, socketless("1", 1))}, fine, others, agreed},
 		{"no socket of one key while another's plugin is unhealthy", []Node{renewed(5, on("a", "2", "1"))}, []operatorcr.Report{from("a", socketless("2", 1), unhealthy("1", 1, "x"))}, pluginUnhealthy, observed, keyUnhealthy},
 
-		// Both forms, and their mixing.
-		{"typed alone", two, []operatorcr.Report{typed("a", fresh), typed("b", fresh), typed("c", fresh)}, fine, observed, agreed},
-		{"typed has no interval: fresh for 120 seconds", two[:1], []operatorcr.Report{typed("a", every(1, healthy("2", 120)))}, fine, observed, agreed},
-		{"typed has no interval: stale after 120 seconds", two[:1], []operatorcr.Report{typed("a", every(3600, healthy("2", 121)))}, stale, late, stale},
-		{"both forms agree", two, append(each(fresh), typed("a", fresh), typed("b", fresh), typed("c", fresh)), fine, observed, agreed},
-		{"some nodes in one form, some in the other", two, []operatorcr.Report{from("a", fresh), typed("b", fresh), from("c", fresh)}, fine, observed, agreed},
-		{"a condition left over, unhealthy, while the typed form is fresh", two[:1], []operatorcr.Report{from("a", inError("2", 999, "refused")), typed("a", fresh)}, fine, observed, agreed},
-		{"a typed form left over, unhealthy, while the condition is fresh", two[:1], []operatorcr.Report{typed("a", inError("2", 999, "refused")), from("a", fresh)}, fine, observed, agreed},
-		{"a form left over has a key that no longer exists", two[:1], []operatorcr.Report{typed("a", healthy("1", 999)), from("a", fresh)}, fine, observed, agreed},
-		{"two fresh forms: the newer entry counts", two[:1], []operatorcr.Report{typed("a", inError("2", 20, "refused")), from("a", fresh)}, fine, observed, agreed},
-		{"two fresh forms: the newer entry counts, and is unhealthy", two[:1], []operatorcr.Report{typed("a", inError("2", 4, "refused")), from("a", fresh)}, failed, observed, keyUnhealthy},
-		{"two fresh forms with a key each", []Node{on("a", "2", "1")}, []operatorcr.Report{from("a", fresh), typed("a", healthy("1", 6))}, fine, observed, agreed},
-		{"two fresh forms: of each key the newer entry counts", []Node{on("a", "2", "1")}, []operatorcr.Report{from("a", fresh, inError("1", 60, "refused")), typed("a", healthy("1", 20))}, fine, observed, agreed},
-		{"both forms stale", two[:1], []operatorcr.Report{typed("a", healthy("2", 130)), from("a", healthy("2", 140))}, stale, late, stale},
-		{"both forms stale: the newer last status counts", []Node{down(on("a", "2"))}, []operatorcr.Report{typed("a", healthy("2", 130)), from("a", unhealthy("2", 125, "sealed"))}, pluginUnhealthy, late, stale},
-		{"a reporter of both forms stops: the interval of one form applies to the other", two[:1], []operatorcr.Report{from("a", every(1, healthy("2", 5))), typed("a", healthy("2", 5))}, stale, late, stale},
-		{"a reporter of both forms stops between its writes", two[:1], []operatorcr.Report{from("a", every(1, healthy("2", 5))), typed("a", healthy("2", 6))}, stale, late, stale},
-		{"a condition left over does not make a typed form stale", two[:1], []operatorcr.Report{from("a", every(1, healthy("2", 50))), typed("a", healthy("2", 5))}, fine, observed, agreed},
-		{"one form unreadable while the other is fresh", two[:1], []operatorcr.Report{unreadable("a"), typed("a", fresh)}, fine, observed, agreed},
+		// Who wrote a report.
+		{"by the companion beside its pod", []Node{attended(on("a", "2"), "u1")}, []operatorcr.Report{by("u1", from("a", fresh))}, fine, observed, agreed},
+		{"by the companion beside the pod before", []Node{attended(on("a", "2"), "u1")}, []operatorcr.Report{by("u0", from("a", fresh))}, awaiting, missing, noReport},
+		{"by the companion beside the pod before, and in error", []Node{attended(on("a", "2"), "u1")}, []operatorcr.Report{by("u0", from("a", inError("2", 5, "refused")))}, awaiting, missing, noReport},
+		{"by the companion, its node's clock 4 seconds behind", []Node{attended(renewed(3, on("a", "2")), "u1")}, []operatorcr.Report{by("u1", from("a", healthy("2", 7)))}, fine, observed, agreed},
+		{"by an agent, also before the API server was restarted", []Node{attended(renewed(5, on("a", "2")), "agent")}, []operatorcr.Report{by("agent", from("a", healthy("2", 20)))}, fine, observed, agreed},
+		{"by an agent, unhealthy before the API server was restarted", []Node{attended(since(5, on("a", "2")), "agent")}, []operatorcr.Report{by("agent", from("a", unhealthy("2", 20, "sealed")))}, pluginUnhealthy, observed, keyUnhealthy},
+		{"by any, where the reporters are not known", []Node{since(5, on("a", "2"))}, []operatorcr.Report{by("u0", from("a", fresh))}, fine, observed, agreed},
+		{"by one that was set up by hand, since the pod's start", []Node{attended(since(5, on("a", "2")))}, []operatorcr.Report{from("a", fresh)}, fine, observed, agreed},
+		{"by one that was set up by hand, before the pod's start", []Node{attended(since(4, on("a", "2")), "u1")}, []operatorcr.Report{from("a", fresh)}, awaiting, missing, noReport},
 
-		// Reporters of a third party.
-		{"third-party, all healthy", two, []operatorcr.Report{thirdParty("a", fresh), thirdParty("b", fresh), thirdParty("c", fresh)}, fine, observed, agreed},
-		{"third-party, its writes are rejected while its plugin is unhealthy", two, []operatorcr.Report{thirdParty("a", fresh), thirdParty("b", healthy("2", 121)), thirdParty("c", fresh)}, stale, late, stale},
-		{"third-party, one key of two is not written while its plugin is unhealthy", abc("2", "1")[:1], []operatorcr.Report{thirdParty("a", fresh, healthy("1", 200))}, stale, late, agreed},
-		{"third-party writes for many nodes: that of a stopped one is stale, its clock is not behind", two, []operatorcr.Report{written(5, thirdParty("a", fresh)), written(5, thirdParty("b", healthy("2", 3600))), written(5, thirdParty("c", fresh))}, stale, late, stale},
-		{"third-party, unhealthy", two[:1], []operatorcr.Report{thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed, keyUnhealthy},
-		{"third-party took over with a new pod: a report of the pod before does not count", []Node{since(600, on("a", "2"))}, []operatorcr.Report{from("a", every(3600, healthy("1", 900))), thirdParty("a", fresh)}, fine, observed, agreed},
-		{"ours took over with a new pod: a report of the pod before does not count", []Node{since(60, on("a", "2"))}, []operatorcr.Report{from("a", fresh), thirdParty("a", healthy("1", 90))}, fine, observed, agreed},
-		{"third-party and ours on one node, both of this pod", []Node{since(600, on("a", "2"))}, []operatorcr.Report{from("a", healthy("2", 30), healthy("1", 30)), thirdParty("a", fresh)}, fine, others, agreed},
-		{"third-party and ours on one node", two[:1], []operatorcr.Report{thirdParty("a", healthy("2", 200)), from("a", fresh)}, fine, observed, agreed},
+		// Typed reports, of OpenShift's own reporter.
+		{"typed alone", two, []operatorcr.Report{thirdParty("a", fresh), thirdParty("b", fresh), thirdParty("c", fresh)}, fine, observed, agreed},
+		{"typed has no interval: at the last instant", two[:1], []operatorcr.Report{thirdParty("a", every(1, healthy("2", valid)))}, fine, observed, agreed},
+		{"typed has no interval: stale after it", two[:1], []operatorcr.Report{thirdParty("a", every(3600, healthy("2", valid+1)))}, stale, late, stale},
+		{"typed, unhealthy", two[:1], []operatorcr.Report{thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed, keyUnhealthy},
+		{"typed, of the pod before", []Node{since(4, on("a", "2"))}, []operatorcr.Report{thirdParty("a", fresh)}, awaiting, missing, noReport},
+		{"typed, its writes are rejected while its plugin is unhealthy", two, []operatorcr.Report{thirdParty("a", fresh), thirdParty("b", healthy("2", valid+1)), thirdParty("c", fresh)}, stale, late, stale},
+		{"typed for many nodes: that of a stopped one is stale, its clock is not behind", two, []operatorcr.Report{written(5, thirdParty("a", fresh)), written(5, thirdParty("b", healthy("2", 3600))), written(5, thirdParty("c", fresh))}, stale, late, stale},
+		{"a condition on some nodes, typed on others", two, []operatorcr.Report{from("a", fresh), thirdParty("b", fresh), from("c", fresh)}, fine, observed, agreed},
+
+		// Beside a condition for the same pod they do not count, unless it says nothing.
+		{"both agree", two[:1], []operatorcr.Report{from("a", fresh), thirdParty("a", fresh)}, fine, observed, agreed},
+		{"unhealthy, while a newer typed one is healthy", two[:1], []operatorcr.Report{from("a", inError("2", 20, "refused")), thirdParty("a", fresh)}, failed, observed, keyUnhealthy},
+		{"healthy, while a newer typed one is in error", two[:1], []operatorcr.Report{from("a", healthy("2", 20)), thirdParty("a", inError("2", 5, "refused"))}, fine, observed, agreed},
+		{"a key that is typed only is not reported", []Node{on("a", "2", "1")}, []operatorcr.Report{from("a", fresh), thirdParty("a", healthy("1", 6))}, awaiting, missing, agreed},
+		{"stale, while the typed one is healthy", two[:1], []operatorcr.Report{from("a", healthy("2", valid+1)), thirdParty("a", fresh)}, stale, late, stale},
+		{"stale and in error, while the typed one is healthy", two[:1], []operatorcr.Report{from("a", inError("2", 999, "refused")), thirdParty("a", fresh)}, stale, late, stale},
+		{"stale, while the typed one is unhealthy", two[:1], []operatorcr.Report{from("a", healthy("2", valid+1)), thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed, keyUnhealthy},
+		{"stale, as is the typed one, which is unhealthy", two[:1], []operatorcr.Report{from("a", healthy("2", valid+10)), thirdParty("a", unhealthy("2", valid+5, "sealed"))}, stale, late, stale},
+		{"unreadable, while the typed one is healthy", two[:1], []operatorcr.Report{unreadable("a"), thirdParty("a", fresh)}, garbage, "False ReportUnreadable", garbage},
+		{"unreadable, while the typed one is unhealthy", two[:1], []operatorcr.Report{unreadable("a"), thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, "False ReportUnreadable", garbage},
+		{"one key of two is stale, and typed as unhealthy", []Node{on("a", "2", "1")}, []operatorcr.Report{from("a", fresh, healthy("1", valid+1)), thirdParty("a", inError("1", 5, "refused"))}, failed, observed, agreed},
+		{"of the pod before, beside a typed one of this", []Node{attended(since(60, on("a", "2")), "u1")}, []operatorcr.Report{by("u0", from("a", inError("2", 5, "refused"))), thirdParty("a", fresh)}, fine, observed, agreed},
+
+		// While the operator is Unmanaged.
+		{"unattended, and not reported", []Node{on("a", "2"), unattended(on("b", "2"))}, ok[:1], fine, unmanaged, noReport},
+		{"unattended, and stale", []Node{on("a", "2"), unattended(on("b", "2"))}, but(ok[:1], from("b", healthy("2", 999))), fine, unmanaged, stale},
+		{"unattended, and typed as unhealthy", []Node{on("a", "2"), unattended(on("b", "2"))}, but(ok[:1], thirdParty("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
 
 		// Clocks.
 		{"a clock ahead by an interval", two, but(ok, from("b", healthy("2", -30))), fine, observed, agreed},
 		{"a clock ahead by more", two, but(ok, from("b", healthy("2", -31))), skew, "False ClockSkew", skew},
 		{"a clock ahead, and unhealthy", two, but(ok, from("b", inError("2", -31, "refused"))), skew, "False ClockSkew", skew},
 		{"a clock behind", two, but(ok, written(5, from("b", healthy("2", 3600)))), skew, "False ClockSkew", skew},
-		{"a clock behind, and nothing is written any more", two, but(ok, written(121, from("b", healthy("2", 3600)))), stale, late, stale},
-		{"a slow write is not a clock behind", two, but(ok, written(55, from("b", healthy("2", 121)))), stale, late, stale},
-		{"a clock behind, the writer is not known", two, but(ok, operatorcr.Report{Node: "b", Form: operatorcr.FormCondition, Entries: []health.Entry{healthy("2", 3600)}}), stale, late, stale},
+		{"a clock behind, and nothing is written any more", two, but(ok, written(valid+1, from("b", healthy("2", 3600)))), stale, late, stale},
+		{"a slow write is not a clock behind", two, but(ok, written(valid-65, from("b", healthy("2", valid+1)))), stale, late, stale},
+		{"a clock behind, the writer is not known", two, but(ok, operatorcr.Report{Node: "b", Form: operatorcr.FormCondition, Entries: []contract.Entry{healthy("2", 3600)}}), stale, late, stale},
 
 		// Unreadable reports, and nodes that do not count.
 		{"an unreadable message", two, but(ok, unreadable("b")), garbage, "False ReportUnreadable", garbage},
@@ -161,7 +170,7 @@ func TestVerdicts(t *testing.T) {
 		{"an old file: a key that its pod does not have is in error", two, but(ok, from("b", fresh, inError("1", 5, "no such socket"))), fine, others, agreed},
 		{"an old file: nothing that its pod has, and in error", two, but(ok, from("b", inError("1", 5, "no such socket"))), awaiting, others, noReport},
 		{"an old file, stale", two, but(ok, from("b", fresh, healthy("1", 999))), fine, "False ReporterStale", agreed},
-		{"keys not known: every entry counts", []Node{on("a")}, []operatorcr.Report{from("a", fresh, inError("1", 5, "refused"))}, failed, observed, agreed},
+		{"keys not known: every entry counts", []Node{on("a")}, []operatorcr.Report{from("a", fresh, inError("1", 5, "refused"))}, failed, observed, noKey},
 		{"keys not known, nothing reported", []Node{on("a")}, nil, awaiting, missing, noKey},
 		{"keys not known, no plugin reported", []Node{on("a")}, []operatorcr.Report{from("a")}, awaiting, missing, noKey},
 
@@ -191,7 +200,7 @@ func TestVerdicts(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports})
-			for _, one := range []struct{ kind, want string }{{Degraded, tt.degraded}, {Observed, tt.observed}, {WriteKeyAgreed, tt.agreed}} {
+			for _, one := range []struct{ kind, want string }{{contract.PluginsDegraded, tt.degraded}, {contract.HealthReporting, tt.observed}, {contract.WriteKeyAgreed, tt.agreed}} {
 				c := got.Condition(one.kind)
 				if have := c.Status + " " + c.Reason; have != one.want {
 					t.Errorf("%s is %s, want %s: %s", one.kind, have, one.want, c.Message)
@@ -214,63 +223,21 @@ func TestWriteKeyDuringAMigration(t *testing.T) {
 		"2": notYet + ": key 2 on node b: " + other + "1\nkey 2 on node c: " + none,
 	} {
 		c := Evaluate(&Input{Now: now, Nodes: nodes, Reports: reports, WriteKey: key})
-		got := c.Condition(WriteKeyAgreed)
+		got := c.Condition(contract.WriteKeyAgreed)
 		if have := got.Status + " " + got.Reason + ": " + got.Message; have != want {
 			t.Errorf("key %q: %s, want %s", key, have, want)
 		}
 	}
 }
 
-func TestOptionalConditions(t *testing.T) {
-	ok, broken := healthy("2", 5), inError("2", 5, "refused")
-	migrating := []Node{on("a", "2", "1"), on("b", "1"), on("c", "1")}
-	for _, tt := range []struct {
-		name                   string
-		nodes                  []Node
-		reports                []operatorcr.Report
-		available, progressing string
-	}{
-		{"healthy", abc("2"), each(ok), "True AsExpected", "False AsExpected"},
-		{"unhealthy on some nodes", abc("2"), but(each(broken), from("c", ok)), "True AsExpected", "False AsExpected"},
-		{"unhealthy on all nodes", abc("2"), each(broken), "False PluginUnhealthy", "False AsExpected"},
-		{"another key is unhealthy on all nodes", abc("2", "1"), each(ok, inError("1", 5, "x")), "True AsExpected", "False AsExpected"},
-		{"unhealthy and then stale is not known to be unhealthy", abc("2"), each(inError("2", 121, "x")), "True AsExpected", "False AsExpected"},
-		{"nothing reported", abc("2"), nil, "True AsExpected", "False AsExpected"},
-		{"no nodes", nil, nil, "True AsExpected", "False AsExpected"},
-		{"pods with different plugins", migrating, []operatorcr.Report{from("a", ok, healthy("1", 5)), from("b", healthy("1", 5)), from("c", healthy("1", 5))}, "True AsExpected", "True OtherPlugins"},
-		{"a reporter with an old file", abc("2"), but(each(ok), from("b", ok, healthy("1", 5))), "True AsExpected", "True OtherPlugins"},
-		{"keys differ", abc("2"), but(each(ok), from("b", naming("k-8", ok))), "True AsExpected", "True KeysDiffer"},
-		{"plugins not known of one node", []Node{on("a", "2"), on("b")}, []operatorcr.Report{from("a", ok), from("b", ok)}, "True AsExpected", "False AsExpected"},
-		{"plugins not known of the first node", []Node{on("a"), on("b", "2"), on("c", "2")}, each(ok), "True AsExpected", "False AsExpected"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, Optional: []string{Available, Progressing, "Upgradeable"}})
-			if len(got.Conditions) != 5 {
-				t.Errorf("%d conditions: %v", len(got.Conditions), got.Conditions)
-			}
-			for kind, want := range map[string]string{Available: tt.available, Progressing: tt.progressing} {
-				c := got.Condition(kind)
-				if have := c.Status + " " + c.Reason; have != want || c.Message == "" {
-					t.Errorf("%s is %s, want %s: %s", kind, have, want, c.Message)
-				}
-			}
-		})
-	}
-	if got := Evaluate(&Input{Now: now}); len(got.Conditions) != 3 || got.Condition(Available) != (operatorcr.Condition{}) {
-		t.Errorf("not requested: %v", got.Conditions)
-	}
-}
-
 // KMS is being turned off: an unhealthy plugin does not prevent writes.
-func TestWithoutAWriteKeyNothingIsAgreedAndTheAPIServerIsAvailable(t *testing.T) {
+func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
 	for name, reports := range map[string][]operatorcr.Report{"healthy": each(healthy("2", 5)), "unhealthy": each(inError("2", 5, "refused")), "missing": nil} {
-		got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: reports, NoWriteKey: true, Optional: []string{Available, Progressing}})
-		for kind, want := range map[string]string{WriteKeyAgreed: "Unknown NoWriteKey", Available: "True AsExpected", Progressing: "False AsExpected"} {
-			if c := got.Condition(kind); c.Status+" "+c.Reason != want || c.Message == "" {
-				t.Errorf("%s: %s is %+v, want %s", name, kind, c, want)
-			}
+		got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: reports, NoWriteKey: true})
+		if c := got.Condition(contract.WriteKeyAgreed); c.Status+" "+c.Reason != "Unknown NoWriteKey" || c.Message == "" {
+			t.Errorf("%s: %+v", name, c)
 		}
-		if c := got.Condition(Degraded); (c.Status == operatorcr.True) != (name == "unhealthy") {
+		if c := got.Condition(contract.PluginsDegraded); (c.Status == operatorcr.True) != (name == "unhealthy") {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
@@ -285,13 +252,13 @@ func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
 		report operatorcr.Report
 	}{
 		{"none stood", operatorcr.Condition{}, true, from("a", healthy("2", 5))},
-		{"healthy as before", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AsExpected, Message: "x", LastTransitionTime: before}, false, from("a", healthy("2", 5))},
-		{"another reason", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AwaitingReports, Message: "x", LastTransitionTime: before}, false, from("a", healthy("2", 5))},
-		{"unhealthy as before, in another text", operatorcr.Condition{Type: Degraded, Status: operatorcr.True, Reason: PluginUnhealthy, Message: "x", LastTransitionTime: before}, false, from("a", inError("2", 5, "refused"))},
-		{"unhealthy now", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AsExpected, Message: "x", LastTransitionTime: before}, true, from("a", inError("2", 5, "refused"))},
-		{"healthy again", operatorcr.Condition{Type: Degraded, Status: operatorcr.True, Reason: PluginError, Message: "x", LastTransitionTime: before}, true, from("a", healthy("2", 5))},
-		{"from unhealthy to unknown", operatorcr.Condition{Type: Degraded, Status: operatorcr.True, Reason: PluginError, Message: "x", LastTransitionTime: before}, true, from("a", healthy("2", 999))},
-		{"a time that is not set", operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: AsExpected, Message: "x"}, true, from("a", healthy("2", 5))},
+		{"healthy as before", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False, Reason: contract.AsExpected, Message: "x", LastTransitionTime: before}, false, from("a", healthy("2", 5))},
+		{"another reason", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False, Reason: contract.AwaitingReports, Message: "x", LastTransitionTime: before}, false, from("a", healthy("2", 5))},
+		{"unhealthy as before, in another text", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.True, Reason: contract.PluginUnhealthy, Message: "x", LastTransitionTime: before}, false, from("a", inError("2", 5, "refused"))},
+		{"unhealthy now", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False, Reason: contract.AsExpected, Message: "x", LastTransitionTime: before}, true, from("a", inError("2", 5, "refused"))},
+		{"healthy again", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.True, Reason: contract.PluginError, Message: "x", LastTransitionTime: before}, true, from("a", healthy("2", 5))},
+		{"from unhealthy to unknown", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.True, Reason: contract.PluginError, Message: "x", LastTransitionTime: before}, true, from("a", healthy("2", 999))},
+		{"a time that is not set", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False, Reason: contract.AsExpected, Message: "x"}, true, from("a", healthy("2", 5))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			later := now.Add(123456789) // conditions have whole seconds
@@ -300,7 +267,7 @@ func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
 			if tt.moves {
 				want = now
 			}
-			if at := got.Condition(Degraded).LastTransitionTime; at != want {
+			if at := got.Condition(contract.PluginsDegraded).LastTransitionTime; at != want {
 				t.Errorf("since %s, want %s", at, want)
 			}
 		})
@@ -308,7 +275,7 @@ func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
 }
 
 func TestUnchangedConditionsAreTheSame(t *testing.T) {
-	in := Input{Now: now.Add(time.Millisecond).In(time.FixedZone("", 7200)), Nodes: abc("2"), Reports: each(healthy("2", 5)), Optional: []string{Available}}
+	in := Input{Now: now.Add(time.Millisecond).In(time.FixedZone("", 7200)), Nodes: abc("2"), Reports: each(healthy("2", 5))}
 	got := Evaluate(&in)
 	all := standing(got.Conditions)
 	all["Other"] = operatorcr.Condition{Type: "Other", Status: operatorcr.True}
@@ -331,10 +298,10 @@ func TestUnchangedConditionsAreTheSame(t *testing.T) {
 
 func TestAgreementIsJSONInTheMessage(t *testing.T) {
 	got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: each(naming(`k"7`, healthy("2", 5)))})
-	if want := `{"keyID":"2","kekID":"k\"7"}`; got.Condition(WriteKeyAgreed).Message != want {
-		t.Errorf("got %s, want %s", got.Condition(WriteKeyAgreed).Message, want)
+	if want := `{"keyID":"2","kekID":"k\"7"}`; got.Condition(contract.WriteKeyAgreed).Message != want {
+		t.Errorf("got %s, want %s", got.Condition(contract.WriteKeyAgreed).Message, want)
 	}
-	if want := AgreedMessage("2", `k"7`); got.Condition(WriteKeyAgreed).Message != want {
-		t.Errorf("got %s, want %s", got.Condition(WriteKeyAgreed).Message, want)
+	if want := AgreedMessage("2", `k"7`); got.Condition(contract.WriteKeyAgreed).Message != want {
+		t.Errorf("got %s, want %s", got.Condition(contract.WriteKeyAgreed).Message, want)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -29,7 +29,7 @@ type Fact int
 
 const (
 	_ Fact = iota
-	// APIServerReplaced and NodeNotReady excuse a ReporterStale.
+	// APIServerReplaced excuses a ReporterStale, NodeNotReady a ReporterStale or ReportsMissing.
 	APIServerReplaced
 	NodeNotReady
 	// NoKEKID: a PluginUnhealthy in the agreement on a key.
@@ -46,7 +46,8 @@ type Finding struct {
 	Node   string
 	Key    string // empty: the whole node
 	// Subject is what the reason refers to: a container, a KEK ID, the reported keys
-	// (OtherPlugins), the key in use for writing (WriteKeyNotDeployed).
+	// (OtherPlugins), the key in use for writing (WriteKeyNotDeployed); the whole text of a finding
+	// without a Node, which is about the delivery.
 	Subject  string
 	Expected string // keys that the node's pod has (OtherPlugins)
 	Detail   string // external text: a plugin's, the kubelet's
@@ -56,27 +57,29 @@ type Finding struct {
 // predicate is the text on the state of the node, or the key on it.
 func (f *Finding) predicate() string {
 	switch f.Reason {
-	case PluginNotRunning, ReporterNotRunning:
+	case contract.PluginNotRunning, contract.ReporterNotRunning:
 		return "container " + f.Subject + " cannot start"
-	case PluginError:
+	case contract.PluginError:
 		return "error"
-	case PluginUnhealthy:
+	case contract.PluginUnhealthy:
 		if f.Fact == NoKEKID {
 			return "the plugin is not healthy, or reports no KEK ID"
 		}
 		return "unhealthy"
-	case KeysDiffer:
+	case contract.KeysDiffer:
 		return "KEK ID " + f.Subject
-	case WriteKeyNotDeployed:
+	case contract.WriteKeyNotDeployed:
 		if f.Subject == "" {
 			return "not in use yet: the API server writes without KMS"
 		}
 		return "not in use yet: the API server writes with key " + f.Subject
-	case ReportUnreadable:
+	case contract.WriteKeyUnknown:
+		return "the key that its API server writes with is not known: its encryption config cannot be read"
+	case contract.ReportUnreadable:
 		return "the report cannot be read"
-	case ClockSkew:
+	case contract.ClockSkew:
 		return "the node's clock differs from the API server's, so the age of its reports is not known"
-	case ReporterStale:
+	case contract.ReporterStale:
 		switch {
 		case f.Fact == APIServerReplaced:
 			return "no reports while its API server is replaced"
@@ -86,9 +89,14 @@ func (f *Finding) predicate() string {
 			return "no longer reported"
 		}
 		return "stopped reporting"
-	case OtherPlugins:
+	case contract.OtherPlugins:
 		return "reports on " + f.Subject + ", but its pod has " + f.Expected
-	default: // AwaitingReports, ReportsMissing
+	case contract.Unmanaged:
+		return "has no reporter, and managementState is Unmanaged"
+	default: // AwaitingReports, Progressing, ReportsMissing
+		if f.Fact == NodeNotReady {
+			return "not reported; the Node is not Ready"
+		}
 		return "not reported yet"
 	}
 }
@@ -143,7 +151,7 @@ func render(findings []Finding, nodes int, own, others func(string) string) stri
 	for _, l := range all[:min(len(all), maxLines)] {
 		text := own(l.head(nodes))
 		if l.Detail != "" {
-			text += ": " + others(shorten(health.CleanDetail(l.Detail), maxDetail))
+			text += ": " + others(contract.Cut(contract.CleanDetail(l.Detail), maxDetail))
 		}
 		if l.Look != "" {
 			text += own("; see " + l.Look)
@@ -158,6 +166,9 @@ func render(findings []Finding, nodes int, own, others func(string) string) stri
 
 // head is the line without external text.
 func (l line) head(nodes int) string {
+	if l.Node == "" {
+		return l.Subject
+	}
 	var where string
 	switch n := len(l.nodes); {
 	case n == nodes && n > 1:
@@ -179,7 +190,10 @@ func (l line) head(nodes int) string {
 // differs from the new one only by numbers in external text: a counter or a time in a
 // plugin's answer is not a change. nodes are how many there are.
 func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes int) {
-	e.found[c.Type] = slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Fact.excuses() })
+	e.found[c.Type] = slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool {
+		row := contract.RollupReasonOf(string(f.Reason))
+		return f.Fact.excuses() || !row.Alerted && !row.NeedsAction
+	})
 	c.Message = text(findings, nodes)
 	was, had := e.Previous[c.Type]
 	if !had || was.Status != c.Status || was.Reason != c.Reason || was.Message == c.Message {
@@ -218,18 +232,6 @@ func numbersDiffer(text string) string {
 	return strings.Join(words, " ")
 }
 
-// shorten cuts a text at a rune, and marks the cut.
-func shorten(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	end := limit - len("…")
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "…"
-}
-
 func allOf(nodes int) string {
 	if nodes == 1 {
 		return "the one node"
@@ -256,12 +258,12 @@ func keys(ids []string) string {
 }
 
 // keyName is a keyID, cleaned and shortened for display.
-func keyName(id string) string { return shorten(health.CleanDetail(id), maxKeyID) }
+func keyName(id string) string { return contract.Cut(contract.CleanDetail(id), maxKeyID) }
 
 // kekName is a remote key's id, cleaned and shortened for display. It is cut in the
 // middle: ids usually differ at their ends, in the version.
 func kekName(id string) string {
-	id = health.CleanDetail(id)
+	id = contract.CleanDetail(id)
 	if len(id) <= maxKEKID {
 		return id
 	}
@@ -269,5 +271,5 @@ func kekName(id string) string {
 	for start < len(id) && !utf8.RuneStart(id[start]) {
 		start++
 	}
-	return shorten(id, maxKEKID/2) + id[start:]
+	return contract.Cut(id, maxKEKID/2) + id[start:]
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -21,16 +22,18 @@ func TestFindingsAreThoseOfTheConditions(t *testing.T) {
 		{"all healthy", abc("2"), ok, ""},
 		{"one unhealthy", abc("2"), but(ok, from("b", unhealthy("2", 5, "sealed"))),
 			"KMSPluginsDegraded PluginUnhealthy b 2, KMSWriteKeyAgreed PluginUnhealthy b 2"},
-		{"one stopped", abc("2"), but(ok, from("b", healthy("2", 121))),
-			"KMSHealthObserved ReporterStale b , KMSPluginsDegraded ReporterStale b , KMSWriteKeyAgreed ReporterStale b 2"},
-		{"one stopped with its node", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 121))),
+		{"one stopped", abc("2"), but(ok, from("b", healthy("2", valid+1))),
+			"KMSHealthReporting ReporterStale b , KMSPluginsDegraded ReporterStale b , KMSWriteKeyAgreed ReporterStale b 2"},
+		{"one stopped with its node", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", valid+1))),
 			"KMSWriteKeyAgreed ReporterStale b 2"},
-		{"one stopped while its API server is replaced", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 121))),
-			"KMSWriteKeyAgreed ReporterStale b 2"},
+		{"one stopped while its API server is replaced", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", valid+1))),
+			"KMSWriteKeyAgreed ReportsMissing b 2"},
 		{"no socket while its API server is replaced", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))),
 			"KMSWriteKeyAgreed PluginUnhealthy b 2"},
 		{"first enablement: one has not reported yet", abc("2"), ok[:2],
-			"KMSHealthObserved ReportsMissing c , KMSWriteKeyAgreed ReportsMissing c 2"},
+			"KMSWriteKeyAgreed ReportsMissing c 2"},
+		{"one is never reported", []Node{awaited(long, long, long)}, nil,
+			"KMSHealthReporting ReportsMissing a , KMSPluginsDegraded ReportsMissing a , KMSWriteKeyAgreed ReportsMissing a 2"},
 		{"keys differ", abc("2"), but(ok, from("b", naming("k-8", healthy("2", 5)))),
 			"KMSWriteKeyAgreed KeysDiffer a 2, KMSWriteKeyAgreed KeysDiffer b 2, KMSWriteKeyAgreed KeysDiffer c 2"},
 		{"KMS is off", nil, nil, ""},
@@ -46,7 +49,7 @@ func TestFindingsAreThoseOfTheConditions(t *testing.T) {
 		if strings.Join(got, ", ") != tt.want {
 			t.Errorf("%s:\n%s, want\n%s", tt.name, strings.Join(got, ", "), tt.want)
 		}
-		wantAgreed := r.Condition(WriteKeyAgreed).Status == operatorcr.True
+		wantAgreed := r.Condition(contract.WriteKeyAgreed).Status == operatorcr.True
 		if r.Agreement.Agreed != wantAgreed || wantAgreed != (r.Agreement.KEKID != "") {
 			t.Errorf("%s: %+v", tt.name, r.Agreement)
 		}

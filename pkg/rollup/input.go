@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -11,6 +12,8 @@ import (
 type Input struct {
 	Now     time.Time
 	Reports []operatorcr.Report
+	// Began is when the evaluating process first saw the target.
+	Began time.Time
 	// Nodes are those with a pod of the target that is scheduled and not being deleted.
 	// They should report if that pod has plugins.
 	Nodes []Node
@@ -21,16 +24,15 @@ type Input struct {
 	// Alone means that no API server has a pod: Nodes are those with a reporter. A plugin
 	// that they report to be unhealthy is; what API servers use, and write with, is not known.
 	Alone bool
-	// WriteKey is the keyID of the plugin that encrypts new data; empty while it is not
-	// known, and then derived from the reports. NoWriteKey means that there is none:
-	// KMS is being turned off.
+	// WriteKey is the keyID of the plugin that encrypts new data by the configuration; empty while
+	// that is not known, and then the one that all nodes write with. NoWriteKey means that there
+	// is none: KMS is being turned off.
 	WriteKey   string
 	NoWriteKey bool
+	// Delivery is how the delivery of the reporters stands.
+	Delivery Delivery
 	// Previous are the current conditions, by type.
 	Previous map[string]operatorcr.Condition
-	// Optional are the additional conditions that are configured: Available,
-	// Progressing.
-	Optional []string
 }
 
 // Node is one with an API server.
@@ -39,9 +41,22 @@ type Node struct {
 	// Ready is the Node's condition. While it is not Ready, missing reports are reported
 	// by the node controller's own condition.
 	Ready bool
-	// PodSince is when the API server's pod on it was created: earlier reports are about
-	// another pod, and so about other plugins.
+	// PodSince is when the API server's pod on it was started, by the node's clock: entries
+	// that do not name their reporter are about another pod, and so about other plugins, if
+	// they are earlier.
 	PodSince time.Time
+	// Writers are the reporters whose entries are about this pod, by the UIDs of their pods.
+	// Nil: not known, so every entry counts.
+	Writers []string
+	// Started is when the API server's container was last started, and ReporterCreated, when
+	// its reporter's pod was; zero: there is none. ExpectedSince is when each plugin was first
+	// seen as expected, under the empty keyID while they are not known. The latest of them
+	// begins the time that a first report may take.
+	Started, ReporterCreated time.Time
+	ExpectedSince            map[string]time.Time
+	// Unattended means that nothing keeps a reporter for the pod, and that it has none: while
+	// the operator is Unmanaged.
+	Unattended bool
 	// QuietUntil is until when missing reports are excused, since the API server is
 	// being replaced.
 	QuietUntil time.Time
@@ -50,9 +65,10 @@ type Node struct {
 	Leaving bool
 	// Keys are the keyIDs of its plugins: empty if the API server on it does not use
 	// KMS; nil while they are not known. WriteKey is the one that it encrypts with; empty:
-	// it writes without KMS.
-	Keys     []string
-	WriteKey string
+	// it writes without KMS. WriteKeyNotKnown means that these are only how they once were.
+	Keys             []string
+	WriteKey         string
+	WriteKeyNotKnown bool
 	// Faults are containers that cannot start.
 	Faults []Fault
 	// Look has, by keyID, the command that shows a plugin's log, and under
@@ -62,7 +78,10 @@ type Node struct {
 
 // Writer is an API server that runs on a node, and the key that it encrypts with; empty: it
 // writes without KMS.
-type Writer struct{ Node, WriteKey string }
+type Writer struct {
+	Node, WriteKey string
+	NotKnown       bool // which one
+}
 
 // Fault is a container that cannot start, and prevents its node from serving or
 // reporting.
@@ -77,12 +96,23 @@ type Fault struct {
 	Until time.Time
 }
 
+// writesKnown reports whether it is known what the API server writes with.
+func (n *Node) writesKnown() bool { return n.Keys != nil && !n.WriteKeyNotKnown }
+
 // withoutPlugins means that the node is known to have nothing to report.
 func (n *Node) withoutPlugins() bool { return n.Keys != nil && len(n.Keys) == 0 }
 
 // expects reports whether a node should report on a key.
 func (n *Node) expects(keyID string) bool {
 	return n.Keys == nil || slices.Contains(n.Keys, keyID)
+}
+
+// counts reports whether an entry is about the node's API server pod.
+func (n *Node) counts(e *contract.Entry) bool {
+	if e.Reporter == "" {
+		return !e.LastChecked.Before(n.PodSince)
+	}
+	return n.Writers == nil || slices.Contains(n.Writers, e.Reporter)
 }
 
 // excused reports whether missing reports of a node are not its reporter's failure.

@@ -3,7 +3,7 @@ package rollup
 import (
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -31,32 +31,20 @@ type Cleaning struct {
 // again; zero: not before a change.
 //
 // A report is removed if its Node no longer exists, or is newer than the report; if KMS is
-// off; and if it has been stale for a QuietPeriod and its node has no pod of the target, or
-// reports in another form. With a fresh report in another form, from after the node's pod was
-// made, one from before is removed a QuietPeriod after that. A report that was removed and
-// written again is removed when it is stale, to avoid a conflict with a reporter that still
-// writes.
+// off; and if it has been stale for a QuietPeriod and its node has no pod of the target. One
+// that is stale stays while its node should report, also beside a third-party reporter's. A
+// report that was removed and written again is removed when it is stale, to avoid a conflict
+// with a reporter that still writes.
 func Leftovers(in *Cleaning) (gone []operatorcr.Report, again time.Time) {
-	expected := make(map[string]*Node, len(in.Nodes))
+	expected := make(map[string]bool, len(in.Nodes))
 	for i := range in.Nodes {
 		if n := &in.Nodes[i]; !n.withoutPlugins() {
-			expected[n.Name] = n
-		}
-	}
-	fresh := make(map[operatorcr.Ref]time.Time, len(in.Reports)) // the newest entry of each
-	for i := range in.Reports {
-		r := &in.Reports[i]
-		if newest, stale := last(r); !in.Now.After(stale) {
-			fresh[r.Ref()] = newest
+			expected[n.Name] = true
 		}
 	}
 	for i := range in.Reports {
 		r := &in.Reports[i]
-		node, other := expected[r.Node], fresh[operatorcr.Ref{Node: r.Node, Form: otherForm(r.Form)}]
-		due, goes := in.due(r, node == nil || !other.IsZero())
-		if newest, _ := last(r); goes && node != nil && newest.Before(node.PodSince) && !other.Before(node.PodSince) {
-			due = earliest(due, node.PodSince.Add(QuietPeriod))
-		}
+		due, goes := in.due(r, !expected[r.Node])
 		switch {
 		case !goes:
 		case in.Now.Before(due):
@@ -66,13 +54,6 @@ func Leftovers(in *Cleaning) (gone []operatorcr.Report, again time.Time) {
 		}
 	}
 	return gone, again
-}
-
-func otherForm(f operatorcr.Form) operatorcr.Form {
-	if f == operatorcr.FormCondition {
-		return operatorcr.FormTyped
-	}
-	return operatorcr.FormCondition
 }
 
 // due is when a report may be removed, if at all. idle means that no reporter should
@@ -112,7 +93,7 @@ func last(r *operatorcr.Report) (newest, stale time.Time) {
 		}
 	}
 	if len(r.Entries) == 0 { // unreadable: use the time of the write instead
-		assumed := health.Entry{LastChecked: r.Written}
+		assumed := contract.Entry{LastChecked: r.Written}
 		newest, stale = r.Written, assumed.StaleAt()
 	}
 	skew, age := r.Written.Sub(newest), stale.Sub(newest)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -19,8 +19,8 @@ func TestLeftovers(t *testing.T) {
 		return all
 	}
 	abcMade, never := made(7200, "a", "b", "c"), time.Time{}
-	removed := map[operatorcr.Ref]bool{{Node: "z", Form: operatorcr.FormCondition}: true, {Node: "a", Form: operatorcr.FormCondition}: true, {Node: "a", Form: operatorcr.FormTyped}: true}
-	fresh, old := healthy("2", 5), healthy("2", 121+180) // old: stale for a QuietPeriod and a second
+	removed := map[operatorcr.Ref]bool{{Node: "z", Form: operatorcr.FormCondition}: true, {Node: "a", Form: operatorcr.FormCondition}: true}
+	fresh, old := healthy("2", 5), healthy("2", valid+1+180) // old: stale for a QuietPeriod and a second
 	for _, tt := range []struct {
 		name    string
 		in      Cleaning
@@ -36,17 +36,16 @@ func TestLeftovers(t *testing.T) {
 
 		// There is no such Node.
 		{"a Node is gone", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), from("z", healthy("2", 50))), []string{"z Condition"}, never},
-		{"a Node is gone, in both forms", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), from("z", fresh), typed("z", fresh)), []string{"z Condition", "z HealthReports"}, never},
+		{"a Node is gone, and a third-party report of it stays", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), from("z", fresh), thirdParty("z", fresh)), []string{"z Condition"}, never},
 		{"a Node is gone, and its report unreadable", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), unreadable("z")), []string{"z Condition"}, never},
 		{"a Node is gone while its pod is not yet", Cleaning{Nodes: append(abc("2"), on("z", "2")), Made: abcMade}, append(each(fresh), from("z", fresh)), []string{"z Condition"}, never},
-		{"it came back: its reporter still writes", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", fresh)), nil, in(115)},
-		{"it came back, in one form of two", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", fresh), typed("z", fresh)), []string{"z HealthReports"}, in(115)},
-		{"it came back, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", healthy("2", 121))), []string{"z Condition"}, never},
-		{"it came back, its clock behind: its reporter still writes", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(5, from("z", healthy("2", 7000)))), nil, in(115)},
-		{"it came back, its clock behind, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(121, from("z", healthy("2", 7000)))), []string{"z Condition"}, never},
-		{"it came back, its clock ahead, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(121, from("z", healthy("2", -7000)))), []string{"z Condition"}, never},
-		{"it came back, unreadable", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), unreadable("z")), nil, in(115)},
-		{"Nodes are not known", Cleaning{Nodes: abc("2")}, append(each(fresh), from("z", old), typed("a", old)), nil, never},
+		{"it came back: its reporter still writes", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", fresh)), nil, in(valid - 5)},
+		{"it came back, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", healthy("2", valid+1))), []string{"z Condition"}, never},
+		{"it came back, its clock behind: its reporter still writes", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(5, from("z", healthy("2", 7000)))), nil, in(valid - 5)},
+		{"it came back, its clock behind, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(valid+1, from("z", healthy("2", 7000)))), []string{"z Condition"}, never},
+		{"it came back, its clock ahead, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(valid+1, from("z", healthy("2", -7000)))), []string{"z Condition"}, never},
+		{"it came back, unreadable", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), unreadable("z")), nil, in(valid - 5)},
+		{"Nodes are not known", Cleaning{Nodes: abc("2")}, append(each(fresh), from("z", old), thirdParty("a", old)), nil, never},
 		{"there are no Nodes", Cleaning{Made: map[string]time.Time{}}, each(fresh)[:1], []string{"a Condition"}, never},
 
 		// The Node was created again with the same name.
@@ -55,36 +54,30 @@ func TestLeftovers(t *testing.T) {
 		{"one entry is older than its Node", Cleaning{Nodes: abc("2", "1")[:1], Made: made(60, "a")}, []operatorcr.Report{from("a", fresh, healthy("1", 90))}, nil, never},
 		{"its Node is new, and its clock behind", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []operatorcr.Report{written(5, from("a", healthy("2", 7000)))}, nil, never},
 		{"its Node is new, and the one before had its clock ahead", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []operatorcr.Report{written(90, from("a", healthy("2", -7000)))}, []string{"a Condition"}, never},
-		{"older than its Node, and came back", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a"), Removed: removed}, []operatorcr.Report{from("a", healthy("2", 61))}, nil, in(59)},
+		{"older than its Node, and came back", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a"), Removed: removed}, []operatorcr.Report{from("a", healthy("2", 61))}, nil, in(valid - 61)},
 
 		// KMS is off.
-		{"off", Cleaning{Off: true, Made: abcMade}, append(each(fresh), typed("a", fresh)), []string{"a Condition", "b Condition", "c Condition", "a HealthReports"}, never},
+		{"off", Cleaning{Off: true, Made: abcMade}, append(each(fresh), thirdParty("a", fresh)), []string{"a Condition", "b Condition", "c Condition"}, never},
 		{"off, and Nodes are not known", Cleaning{Off: true}, each(fresh)[:1], []string{"a Condition"}, never},
 		{"off, and nodes that would report", Cleaning{Off: true, Nodes: abc("2"), Made: abcMade}, each(fresh)[:1], []string{"a Condition"}, never},
-		{"off, one came back, one is left", Cleaning{Off: true, Made: abcMade, Removed: removed}, each(fresh)[:2], []string{"b Condition"}, in(115)},
+		{"off, one came back, one is left", Cleaning{Off: true, Made: abcMade, Removed: removed}, each(fresh)[:2], []string{"b Condition"}, in(valid - 5)},
 
 		// Its node has no pod of the target.
-		{"no pod, still fresh", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, each(fresh), nil, in(115 + 180)},
-		{"no pod, not stale for long", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", healthy("2", 121))), nil, in(179)},
-		{"no pod, stale for a QuietPeriod but a second", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", healthy("2", 120+179))), nil, in(1)},
+		{"no pod, still fresh", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, each(fresh), nil, in(valid - 5 + 180)},
+		{"no pod, not stale for long", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", healthy("2", valid+1))), nil, in(179)},
+		{"no pod, stale for a QuietPeriod but a second", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", healthy("2", valid+179))), nil, in(1)},
 		{"no pod, stale for a QuietPeriod", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", old)), []string{"c Condition"}, never},
-		{"no pod, unreadable for long", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), written(300, unreadable("c"))), []string{"c Condition"}, never},
-		{"no pod, its clock behind: its reporter still writes", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), written(5, from("c", healthy("2", 7000)))), nil, in(115 + 180)},
-		{"no pod, an interval of a second", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", every(1, healthy("2", 5)))), nil, in(179)},
+		{"no pod, unreadable for long", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), written(valid+180, unreadable("c"))), []string{"c Condition"}, never},
+		{"no pod, its clock behind: its reporter still writes", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), written(5, from("c", healthy("2", 7000)))), nil, in(valid - 5 + 180)},
+		{"no pod, an interval of a second", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", every(1, healthy("2", contract.StaleIntervals+1)))), nil, in(179)},
 
-		// Its node reports in another form.
-		{"the typed form is left over", Cleaning{Nodes: abc("2"), Made: abcMade}, append(each(fresh), typed("a", old)), []string{"a HealthReports"}, never},
-		{"the condition is left over", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), typed("a", fresh)}, []string{"a Condition"}, never},
-		{"both forms are written", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", fresh), typed("a", fresh)}, nil, in(115 + 180)},
-		{"both forms are stale: the last report is kept", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), typed("a", old)}, nil, never},
-		{"third-party reporter took over", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), thirdParty("a", fresh)}, []string{"a Condition"}, never},
-		{"third-party reporter took over with a new pod", Cleaning{Nodes: []Node{since(179, on("a", "2"))}, Made: abcMade}, []operatorcr.Report{from("a", every(3600, healthy("2", 900))), thirdParty("a", fresh)}, nil, in(1)},
-		{"third-party reporter took over with a new pod, a QuietPeriod ago", Cleaning{Nodes: []Node{since(180, on("a", "2"))}, Made: abcMade}, []operatorcr.Report{from("a", every(3600, healthy("2", 900))), thirdParty("a", fresh)}, []string{"a Condition"}, never},
-		{"third-party reporter took over, and has not reported since the new pod", Cleaning{Nodes: []Node{since(180, on("a", "2"))}, Made: abcMade}, []operatorcr.Report{from("a", every(3600, healthy("2", 900))), thirdParty("a", healthy("2", 200))}, nil, never},
+		// Its node should report: it stays, also beside fresh typed reports.
+		{"stale beside a third-party reporter", Cleaning{Nodes: abc("2"), Made: abcMade}, []operatorcr.Report{from("a", old), thirdParty("a", fresh)}, nil, never},
+		{"of the pod before, beside a third-party reporter", Cleaning{Nodes: []Node{since(180, on("a", "2"))}, Made: abcMade}, []operatorcr.Report{from("a", every(3600, healthy("2", 900))), thirdParty("a", fresh)}, nil, never},
 
 		// Reports of third-party writers are not removed.
 		{"third-party: Node gone, off, older, idle", Cleaning{Off: true, Made: made(1, "a")}, []operatorcr.Report{thirdParty("a", old), thirdParty("z", old)}, nil, never},
-		{"its writer is not known", Cleaning{Off: true, Made: abcMade}, []operatorcr.Report{{Node: "z", Form: operatorcr.FormCondition, Entries: []health.Entry{old}}}, nil, never},
+		{"its writer is not known", Cleaning{Off: true, Made: abcMade}, []operatorcr.Report{{Node: "z", Form: operatorcr.FormCondition, Entries: []contract.Entry{old}}}, nil, never},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.in.Now, tt.in.Reports = now, tt.reports

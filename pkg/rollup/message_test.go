@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -17,7 +17,7 @@ import (
 func lines(all ...string) string { return strings.Join(all, "\n") }
 
 // fleet are n nodes named n00, n01, …, and their reports.
-func fleet(n int, entry func(i int) health.Entry) (nodes []Node, reports []operatorcr.Report) {
+func fleet(n int, entry func(i int) contract.Entry) (nodes []Node, reports []operatorcr.Report) {
 	for i := range n {
 		name := fmt.Sprintf("n%02d", i)
 		nodes = append(nodes, on(name, "2"))
@@ -28,14 +28,14 @@ func fleet(n int, entry func(i int) health.Entry) (nodes []Node, reports []opera
 
 func TestMessages(t *testing.T) {
 	ok := healthy("2", 5)
-	same, sameReports := fleet(5, func(int) health.Entry { return unhealthy("2", 5, "vault is sealed") })
-	six, sixSaid := fleet(7, func(i int) health.Entry {
+	same, sameReports := fleet(5, func(int) contract.Entry { return unhealthy("2", 5, "vault is sealed") })
+	six, sixSaid := fleet(7, func(i int) contract.Entry {
 		if i == 6 {
 			return ok
 		}
 		return unhealthy("2", 5, "vault is sealed")
 	})
-	many, manySaid := fleet(12, func(i int) health.Entry { return inError("2", 5, "attempt by "+string(rune('a'+i))) })
+	many, manySaid := fleet(12, func(i int) contract.Entry { return inError("2", 5, "attempt by "+string(rune('a'+i))) })
 	for _, tt := range []struct {
 		name    string
 		kind    string
@@ -43,61 +43,62 @@ func TestMessages(t *testing.T) {
 		reports []operatorcr.Report
 		want    string
 	}{
-		{"healthy", Degraded, abc("2"), each(ok), "every plugin is healthy on all 3 nodes"},
-		{"healthy, one node", Degraded, abc("2")[:1], each(ok)[:1], "every plugin is healthy on the one node"},
-		{"healthy, one is stale and excused", Degraded, []Node{on("a", "2"), down(on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", healthy("2", 999))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced or are not Ready"},
-		{"healthy, one is unreadable and excused", Degraded, []Node{on("a", "2"), down(on("b", "2"))}, []operatorcr.Report{from("a", ok), unreadable("b")}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced or are not Ready"},
-		{"healthy, one was unhealthy before it was replaced", Degraded, []Node{on("a", "2"), renewed(30, on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", inError("2", 31, "refused"))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced or are not Ready"},
-		{"healthy, one was healthy before it was replaced", Degraded, []Node{on("a", "2"), renewed(30, on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", healthy("2", 31))}, "every plugin is healthy on all 2 nodes"},
-		{"healthy, one has no socket and is replaced", Degraded, []Node{on("a", "2"), renewed(5, on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", socketless("2", 1))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced or are not Ready"},
-		{"all are stale and excused", Degraded, []Node{down(on("a", "2")), leaving(on("b", "2")), renewed(30, on("c", "2"))}, each(healthy("2", 999)), "no node reports: each is being replaced or is not Ready"},
-		{"the one is stale and excused", Degraded, []Node{down(on("a", "2"))}, each(healthy("2", 999))[:1], "no node reports: each is being replaced or is not Ready"},
-		{"a key that is missing beside another is named", Degraded, abc("2", "1"), but(each(ok, healthy("1", 5)), from("b", ok)), "key 1 on node b: not reported yet"},
-		{"a node that is missing has no key named", Degraded, abc("2", "1"), each(ok, healthy("1", 5))[:2], "node c: not reported yet"},
-		{"a key that is missing beside one long stale has no name", Degraded, []Node{down(on("a", "2", "1"))}, []operatorcr.Report{from("a", healthy("2", 999))}, "node a: not reported yet"},
-		{"details that differ by numbers are joined", Degraded, abc("2"), []operatorcr.Report{from("a", unhealthy("2", 5, "attempt 3 of 9")), from("b", unhealthy("2", 5, "attempt 14 of 9")), from("c", ok)}, "key 2 on nodes a, b: unhealthy: attempt 3 of 9"},
-		{"details that differ by more are not joined", Degraded, abc("2"), []operatorcr.Report{from("a", unhealthy("2", 5, "attempt 3")), from("b", unhealthy("2", 5, "attempt four")), from("c", ok)}, lines("key 2 on node a: unhealthy: attempt 3", "key 2 on node b: unhealthy: attempt four")},
-		{"one unhealthy, with a command", Degraded, []Node{withLook(on("a", "2")), withLook(on("b", "2"))}, []operatorcr.Report{from("a", unhealthy("2", 5, "err")), from("b", ok)}, "key 2 on node a: unhealthy: err; see oc logs -n ns pod-a -c kms-2"},
-		{"unhealthy without a detail", Degraded, abc("2")[:2], []operatorcr.Report{from("a", unhealthy("2", 5, "")), from("b", ok)}, "key 2 on node a: unhealthy"},
-		{"two with the same detail", Degraded, abc("2"), but(each(unhealthy("2", 5, "sealed")), from("c", ok)), "key 2 on nodes a, b: unhealthy: sealed"},
-		{"two with different details", Degraded, abc("2"), []operatorcr.Report{from("a", unhealthy("2", 5, "sealed")), from("b", inError("2", 5, "refused")), from("c", ok)}, lines("key 2 on node a: unhealthy: sealed", "key 2 on node b: error: refused")},
-		{"5 of 5 with the same detail: one line", Degraded, same, sameReports, "key 2 on all 5 nodes: unhealthy: vault is sealed"},
-		{"the one node", Degraded, same[:1], sameReports[:1], "key 2 on node n00: unhealthy: vault is sealed"},
-		{"more than 5 nodes", Degraded, six, sixSaid, "key 2 on nodes n00, n01, n02, n03, n04 and 1 more: unhealthy: vault is sealed"},
-		{"more than 8 lines", Degraded, many, manySaid, lines(
+		{"healthy", contract.PluginsDegraded, abc("2"), each(ok), "every plugin is healthy on all 3 nodes"},
+		{"healthy, one node", contract.PluginsDegraded, abc("2")[:1], each(ok)[:1], "every plugin is healthy on the one node"},
+		{"healthy, one is stale and excused", contract.PluginsDegraded, []Node{on("a", "2"), down(on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", healthy("2", 999))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, are not Ready, or have no reporter"},
+		{"healthy, one is unreadable and excused", contract.PluginsDegraded, []Node{on("a", "2"), down(on("b", "2"))}, []operatorcr.Report{from("a", ok), unreadable("b")}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, are not Ready, or have no reporter"},
+		{"healthy, one was unhealthy before it was replaced", contract.PluginsDegraded, []Node{on("a", "2"), renewed(30, on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", inError("2", 31, "refused"))}, "node b: not reported yet"},
+		{"healthy, one was healthy before it was replaced", contract.PluginsDegraded, []Node{on("a", "2"), renewed(30, on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", healthy("2", 31))}, "node b: not reported yet"},
+		{"healthy, one has no socket and is replaced", contract.PluginsDegraded, []Node{on("a", "2"), renewed(5, on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", socketless("2", 1))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, are not Ready, or have no reporter"},
+		{"all are stale and excused", contract.PluginsDegraded, []Node{down(on("a", "2")), leaving(on("b", "2")), attended(renewed(30, on("c", "2")), "u")}, []operatorcr.Report{from("a", healthy("2", 999)), from("b", healthy("2", 999)), by("u", from("c", healthy("2", 999)))}, "no node reports: each is being replaced, is not Ready, or has no reporter"},
+		{"the one is stale and excused", contract.PluginsDegraded, []Node{down(on("a", "2"))}, each(healthy("2", 999))[:1], "no node reports: each is being replaced, is not Ready, or has no reporter"},
+		{"a key that is missing beside another is named", contract.PluginsDegraded, abc("2", "1"), but(each(ok, healthy("1", 5)), from("b", ok)), "key 1 on node b: not reported yet"},
+		{"a node that is missing has no key named", contract.PluginsDegraded, abc("2", "1"), each(ok, healthy("1", 5))[:2], "node c: not reported yet"},
+		{"a key that is missing beside one long stale has no name", contract.PluginsDegraded, []Node{down(on("a", "2", "1"))}, []operatorcr.Report{from("a", healthy("2", 999))}, "node a: not reported yet"},
+		{"details that differ by numbers are joined", contract.PluginsDegraded, abc("2"), []operatorcr.Report{from("a", unhealthy("2", 5, "attempt 3 of 9")), from("b", unhealthy("2", 5, "attempt 14 of 9")), from("c", ok)}, "key 2 on nodes a, b: unhealthy: attempt 3 of 9"},
+		{"details that differ by more are not joined", contract.PluginsDegraded, abc("2"), []operatorcr.Report{from("a", unhealthy("2", 5, "attempt 3")), from("b", unhealthy("2", 5, "attempt four")), from("c", ok)}, lines("key 2 on node a: unhealthy: attempt 3", "key 2 on node b: unhealthy: attempt four")},
+		{"one unhealthy, with a command", contract.PluginsDegraded, []Node{withLook(on("a", "2")), withLook(on("b", "2"))}, []operatorcr.Report{from("a", unhealthy("2", 5, "err")), from("b", ok)}, "key 2 on node a: unhealthy: err; see oc logs -n ns pod-a -c kms-2"},
+		{"unhealthy without a detail", contract.PluginsDegraded, abc("2")[:2], []operatorcr.Report{from("a", unhealthy("2", 5, "")), from("b", ok)}, "key 2 on node a: unhealthy"},
+		{"two with the same detail", contract.PluginsDegraded, abc("2"), but(each(unhealthy("2", 5, "sealed")), from("c", ok)), "key 2 on nodes a, b: unhealthy: sealed"},
+		{"two with different details", contract.PluginsDegraded, abc("2"), []operatorcr.Report{from("a", unhealthy("2", 5, "sealed")), from("b", inError("2", 5, "refused")), from("c", ok)}, lines("key 2 on node a: unhealthy: sealed", "key 2 on node b: error: refused")},
+		{"5 of 5 with the same detail: one line", contract.PluginsDegraded, same, sameReports, "key 2 on all 5 nodes: unhealthy: vault is sealed"},
+		{"the one node", contract.PluginsDegraded, same[:1], sameReports[:1], "key 2 on node n00: unhealthy: vault is sealed"},
+		{"more than 5 nodes", contract.PluginsDegraded, six, sixSaid, "key 2 on nodes n00, n01, n02, n03, n04 and 1 more: unhealthy: vault is sealed"},
+		{"more than 8 lines", contract.PluginsDegraded, many, manySaid, lines(
 			"key 2 on node n00: error: attempt by a", "key 2 on node n01: error: attempt by b", "key 2 on node n02: error: attempt by c",
 			"key 2 on node n03: error: attempt by d", "key 2 on node n04: error: attempt by e", "key 2 on node n05: error: attempt by f",
 			"key 2 on node n06: error: attempt by g", "key 2 on node n07: error: attempt by h", "and 4 more; see kubectl kms-health status")},
-		{"just 8 lines", Degraded, many[:8], manySaid[:8], lines(
+		{"just 8 lines", contract.PluginsDegraded, many[:8], manySaid[:8], lines(
 			"key 2 on node n00: error: attempt by a", "key 2 on node n01: error: attempt by b", "key 2 on node n02: error: attempt by c",
 			"key 2 on node n03: error: attempt by d", "key 2 on node n04: error: attempt by e", "key 2 on node n05: error: attempt by f",
 			"key 2 on node n06: error: attempt by g", "key 2 on node n07: error: attempt by h")},
-		{"two keys of a node", Degraded, abc("2", "1")[:1], []operatorcr.Report{from("a", unhealthy("2", 5, "x"), inError("1", 5, "y"))}, lines("key 2 on node a: unhealthy: x", "key 1 on node a: error: y")},
-		{"a container cannot start", Degraded, []Node{broken(on("a", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("b", "2")}, each(ok)[1:2], "node a: container kms-2 cannot start: CrashLoopBackOff: exit code 1; see oc describe pod -n kms pod-a"},
-		{"stale after unhealthy", Degraded, []Node{withLook(on("a", "2")), withLook(on("b", "2"))}, []operatorcr.Report{from("a", healthy("2", 999)), from("b", unhealthy("2", 5, "x"))}, lines("key 2 on node b: unhealthy: x; see oc logs -n ns pod-b -c kms-2", "node a: stopped reporting; see oc logs -n kms reporter-a")},
-		{"both keys of a node are stale", Degraded, abc("2", "1")[:1], []operatorcr.Report{from("a", healthy("2", 999), healthy("1", 998))}, "node a: stopped reporting"},
-		{"one key of a node is stale", Degraded, abc("2", "1")[:1], []operatorcr.Report{from("a", ok, healthy("1", 998))}, "key 1 on node a: no longer reported"},
-		{"skewed", Degraded, abc("2")[:1], []operatorcr.Report{from("a", healthy("2", -99))}, "node a: the node's clock differs from the API server's, so the age of its reports is not known"},
-		{"unreadable", Degraded, abc("2")[:1], []operatorcr.Report{unreadable("a")}, "node a: the report cannot be read: message is not a JSON array"},
-		{"control characters are replaced", Degraded, abc("2")[:1], []operatorcr.Report{from("a", unhealthy("2", 5, "\x1b[31mred\x00\nline\u2028\u202etwo"))}, "key 2 on node a: unhealthy: [31mred  line  two"},
-		{"a long detail is cut at a rune", Degraded, abc("2")[:1], []operatorcr.Report{from("a", unhealthy("2", 5, "x"+strings.Repeat("é", 300)))}, "key 2 on node a: unhealthy: x" + strings.Repeat("é", 126) + "…"},
-		{"a keyID of unexpected characters", Degraded, []Node{on("a")}, []operatorcr.Report{from("a", unhealthy("2\n\x1b[2J"+strings.Repeat("9", 5000), 5, "x"))}, "key 2  [2J" + strings.Repeat("9", 55) + "… on node a: unhealthy: x"},
+		{"two keys of a node", contract.PluginsDegraded, abc("2", "1")[:1], []operatorcr.Report{from("a", unhealthy("2", 5, "x"), inError("1", 5, "y"))}, lines("key 2 on node a: unhealthy: x", "key 1 on node a: error: y")},
+		{"a container cannot start", contract.PluginsDegraded, []Node{broken(on("a", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("b", "2")}, each(ok)[1:2], "node a: container kms-2 cannot start: CrashLoopBackOff: exit code 1; see oc describe pod -n kms pod-a"},
+		{"stale after unhealthy", contract.PluginsDegraded, []Node{withLook(on("a", "2")), withLook(on("b", "2"))}, []operatorcr.Report{from("a", healthy("2", 999)), from("b", unhealthy("2", 5, "x"))}, lines("key 2 on node b: unhealthy: x; see oc logs -n ns pod-b -c kms-2", "node a: stopped reporting; see oc logs -n kms reporter-a")},
+		{"both keys of a node are stale", contract.PluginsDegraded, abc("2", "1")[:1], []operatorcr.Report{from("a", healthy("2", 999), healthy("1", 998))}, "node a: stopped reporting"},
+		{"one key of a node is stale", contract.PluginsDegraded, abc("2", "1")[:1], []operatorcr.Report{from("a", ok, healthy("1", 998))}, "key 1 on node a: no longer reported"},
+		{"skewed", contract.PluginsDegraded, abc("2")[:1], []operatorcr.Report{from("a", healthy("2", -99))}, "node a: the node's clock differs from the API server's, so the age of its reports is not known"},
+		{"unreadable", contract.PluginsDegraded, abc("2")[:1], []operatorcr.Report{unreadable("a")}, "node a: the report cannot be read: message is not a JSON array"},
+		{"control characters are replaced", contract.PluginsDegraded, abc("2")[:1], []operatorcr.Report{from("a", unhealthy("2", 5, "\x1b[31mred\x00\nline\u2028\u202etwo"))}, "key 2 on node a: unhealthy: [31mred  line  two"},
+		{"a long detail is cut at a rune", contract.PluginsDegraded, abc("2")[:1], []operatorcr.Report{from("a", unhealthy("2", 5, "x"+strings.Repeat("é", 300)))}, "key 2 on node a: unhealthy: x" + strings.Repeat("é", 126) + "…"},
+		{"a keyID of unexpected characters", contract.PluginsDegraded, []Node{on("a")}, []operatorcr.Report{from("a", unhealthy("2\n\x1b[2J"+strings.Repeat("9", 5000), 5, "x"))}, "key 2  [2J" + strings.Repeat("9", 55) + "… on node a: unhealthy: x"},
 
-		{"all report", Observed, abc("2"), each(ok), "all 3 nodes report"},
-		{"the one reports", Observed, abc("2")[:1], each(ok)[:1], "the one node reports"},
-		{"nothing yet", Observed, abc("2"), nil, "all 3 nodes: not reported yet"},
-		{"no pods", Observed, nil, nil, "no pod of the API server runs on a node"},
-		{"stale, and why", Observed, []Node{on("a", "2"), down(on("b", "2")), leaving(withLook(on("c", "2")))}, each(healthy("2", 999)), lines("node a: stopped reporting", "node b: stopped reporting; the Node is not Ready", "node c: no reports while its API server is replaced")},
-		{"unreadable, and so not missing", Observed, abc("2", "1")[:1], []operatorcr.Report{unreadable("a")}, "node a: the report cannot be read: message is not a JSON array"},
-		{"other plugins", Observed, abc("2"), but(each(ok), from("b", ok, healthy("1", 5))), "node b: reports on keys 1, 2, but its pod has key 2"},
-		{"fewer plugins", Observed, abc("2", "1")[:1], []operatorcr.Report{from("a", ok)}, "node a: reports on key 2, but its pod has keys 1, 2"},
-		{"many other plugins", Observed, abc("2")[:1], []operatorcr.Report{from("a", ok, healthy("11", 5), healthy("12", 5), healthy("13", 5), healthy("14", 5), healthy("15", 5), healthy("16", 5))}, "node a: reports on keys 11, 12, 13, 14, 15 and 2 more, but its pod has key 2"},
+		{"all report", contract.HealthReporting, abc("2"), each(ok), "all 3 nodes report"},
+		{"the one reports", contract.HealthReporting, abc("2")[:1], each(ok)[:1], "the one node reports"},
+		{"nothing yet", contract.HealthReporting, abc("2"), nil, "all 3 nodes: not reported yet"},
+		{"no pods", contract.HealthReporting, nil, nil, "no pod of the API server runs on a node"},
+		{"stale, and why", contract.HealthReporting, []Node{on("a", "2"), down(on("b", "2")), leaving(withLook(on("c", "2")))}, each(healthy("2", 999)), lines("node a: stopped reporting", "node b: stopped reporting; the Node is not Ready", "node c: no reports while its API server is replaced")},
+		{"unreadable, and so not missing", contract.HealthReporting, abc("2", "1")[:1], []operatorcr.Report{unreadable("a")}, "node a: the report cannot be read: message is not a JSON array"},
+		{"other plugins", contract.HealthReporting, abc("2"), but(each(ok), from("b", ok, healthy("1", 5))), "node b: reports on keys 1, 2, but its pod has key 2"},
+		{"fewer plugins, for now", contract.HealthReporting, abc("2", "1")[:1], []operatorcr.Report{from("a", ok)}, "key 1 on node a: not reported yet"},
+		{"fewer plugins", contract.HealthReporting, []Node{overdue(on("a", "2", "1"))}, []operatorcr.Report{from("a", ok)}, "node a: reports on key 2, but its pod has keys 1, 2"},
+		{"many other plugins", contract.HealthReporting, abc("2")[:1], []operatorcr.Report{from("a", ok, healthy("11", 5), healthy("12", 5), healthy("13", 5), healthy("14", 5), healthy("15", 5), healthy("16", 5))}, "node a: reports on keys 11, 12, 13, 14, 15 and 2 more, but its pod has key 2"},
 
-		{"they differ", WriteKeyAgreed, abc("2"), but(each(ok), from("b", naming("k-8", ok))), lines("key 2 on nodes a, c: KEK ID k-7", "key 2 on node b: KEK ID k-8")},
-		{"they differ, and more", WriteKeyAgreed, abc("2"), []operatorcr.Report{from("a", ok), from("b", naming("k-8", ok)), from("c", healthy("2", 999))}, lines("key 2 on node a: KEK ID k-7", "key 2 on node b: KEK ID k-8", "key 2 on node c: no longer reported")},
-		{"unhealthy and missing", WriteKeyAgreed, abc("2"), []operatorcr.Report{from("a", ok), from("b", inError("2", 5, "x"))}, lines("key 2 on node b: the plugin is not healthy, or reports no KEK ID", "key 2 on node c: not reported yet")},
-		{"not in use yet", WriteKeyAgreed, []Node{on("a", "2"), on("b", "1"), noKMS("c")}, []operatorcr.Report{from("a", ok), from("b", healthy("1", 5))}, "the key that encrypts new data is not known"},
-		{"not known", WriteKeyAgreed, nil, nil, "the key that encrypts new data is not known"},
+		{"they differ", contract.WriteKeyAgreed, abc("2"), but(each(ok), from("b", naming("k-8", ok))), lines("key 2 on nodes a, c: KEK ID k-7", "key 2 on node b: KEK ID k-8")},
+		{"they differ, and more", contract.WriteKeyAgreed, abc("2"), []operatorcr.Report{from("a", ok), from("b", naming("k-8", ok)), from("c", healthy("2", 999))}, lines("key 2 on node a: KEK ID k-7", "key 2 on node b: KEK ID k-8", "key 2 on node c: no longer reported")},
+		{"unhealthy and missing", contract.WriteKeyAgreed, abc("2"), []operatorcr.Report{from("a", ok), from("b", inError("2", 5, "x"))}, lines("key 2 on node b: the plugin is not healthy, or reports no KEK ID", "key 2 on node c: not reported yet")},
+		{"not in use yet", contract.WriteKeyAgreed, []Node{on("a", "2"), on("b", "1"), noKMS("c")}, []operatorcr.Report{from("a", ok), from("b", healthy("1", 5))}, "the key that encrypts new data is not known"},
+		{"not known", contract.WriteKeyAgreed, nil, nil, "the key that encrypts new data is not known"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := Input{Now: now, Nodes: tt.nodes, Reports: tt.reports}
@@ -114,9 +115,9 @@ func TestLongKeyIDsThatDifferAreDistinguishable(t *testing.T) {
 		return fmt.Sprintf("projects/my-project/locations/global/keyRings/openshift/cryptoKeys/etcd/cryptoKeyVersions/%d", n)
 	}
 	entry := healthy("2", 5)
-	got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: but(each(naming(version(7), entry)), from("b", naming(version(8), entry)))}).Condition(WriteKeyAgreed)
+	got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: but(each(naming(version(7), entry)), from("b", naming(version(8), entry)))}).Condition(contract.WriteKeyAgreed)
 	lines := strings.Split(got.Message, "\n")
-	if got.Reason != KeysDiffer || len(lines) != 2 || strings.Contains(got.Message, "all 3 nodes") {
+	if got.Reason != contract.KeysDiffer || len(lines) != 2 || strings.Contains(got.Message, "all 3 nodes") {
 		t.Errorf("%s: %s", got.Reason, got.Message)
 	}
 	if a, b := lines[0], lines[len(lines)-1]; !strings.HasSuffix(a, "/7") || !strings.HasSuffix(b, "/8") {
@@ -149,8 +150,8 @@ func TestANumberThatCountsIsNoChange(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := was(tt.then)
-			got := Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: reportsWith(tt.now), Previous: before}).Condition(Degraded)
-			want := before[Degraded].Message
+			got := Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: reportsWith(tt.now), Previous: before}).Condition(contract.PluginsDegraded)
+			want := before[contract.PluginsDegraded].Message
 			if tt.news {
 				want = "key 2 on node a: unhealthy: " + tt.now
 			}
@@ -160,20 +161,20 @@ func TestANumberThatCountsIsNoChange(t *testing.T) {
 		})
 	}
 	// Other numbers of the message are a change.
-	nodes, reports := fleet(7, func(int) health.Entry { return unhealthy("2", 5, "attempt 3") })
+	nodes, reports := fleet(7, func(int) contract.Entry { return unhealthy("2", 5, "attempt 3") })
 	nodes = append(nodes, on("z", "2"))
 	first := Evaluate(&Input{Now: now, Nodes: nodes, Reports: append(reports[:6:6], from("z", healthy("2", 5)))})
 	second := Evaluate(&Input{Now: now, Nodes: nodes, Reports: append(reports, from("z", healthy("2", 5))), Previous: standing(first.Conditions)})
-	if got := second.Condition(Degraded).Message; !strings.Contains(got, "and 2 more") {
+	if got := second.Condition(contract.PluginsDegraded).Message; !strings.Contains(got, "and 2 more") {
 		t.Errorf("one more is unhealthy, but: %s", got)
 	}
 	// So is another node, another status, another reason.
 	other := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: but(each(healthy("2", 5)), from("b", unhealthy("2", 5, "attempt 4"))), Previous: was("attempt 3")})
-	if got := other.Condition(Degraded).Message; got != "key 2 on node b: unhealthy: attempt 4" {
+	if got := other.Condition(contract.PluginsDegraded).Message; got != "key 2 on node b: unhealthy: attempt 4" {
 		t.Error(got)
 	}
 	other = Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: []operatorcr.Report{from("a", inError("2", 5, "attempt 4")), from("b", healthy("2", 5))}, Previous: was("attempt 3")})
-	if got := other.Condition(Degraded).Message; got != "key 2 on node a: error: attempt 4" {
+	if got := other.Condition(contract.PluginsDegraded).Message; got != "key 2 on node a: error: attempt 4" {
 		t.Error(got)
 	}
 }
@@ -182,7 +183,7 @@ func TestANumberThatCountsIsNoChange(t *testing.T) {
 // written repeatedly.
 func TestNumbersThatCountOnTwoNodesAreNoChange(t *testing.T) {
 	reportsWith := func(a, b, c int) []operatorcr.Report {
-		attempt := func(n int) health.Entry { return inError("2", 5, fmt.Sprintf("attempt %d refused", n)) }
+		attempt := func(n int) contract.Entry { return inError("2", 5, fmt.Sprintf("attempt %d refused", n)) }
 		return []operatorcr.Report{from("a", attempt(a)), from("b", attempt(b)), from("c", attempt(c))}
 	}
 	in := Input{Now: now, Nodes: abc("2"), Reports: reportsWith(1, 1, 1)}
@@ -191,7 +192,7 @@ func TestNumbersThatCountOnTwoNodesAreNoChange(t *testing.T) {
 	for _, reports := range [][]operatorcr.Report{reportsWith(2, 1, 1), reportsWith(2, 1, 3), reportsWith(9, 10, 100), reportsWith(10, 10, 10)} {
 		in.Now, in.Reports = in.Now.Add(1), reports
 		if got := Evaluate(&in); !got.Same(in.Previous) {
-			t.Errorf("%q is written over %q", got.Condition(Degraded).Message, first.Condition(Degraded).Message)
+			t.Errorf("%q is written over %q", got.Condition(contract.PluginsDegraded).Message, first.Condition(contract.PluginsDegraded).Message)
 		}
 	}
 	// Another text on one of them changes the message.
@@ -218,16 +219,16 @@ func TestMessagesAreBounded(t *testing.T) {
 			n.Keys = nil
 		}
 		nodes = append(nodes, n)
-		var entries []health.Entry
+		var entries []contract.Entry
 		for k := range 200 {
 			e := inError(fmt.Sprintf("%d%s", k, strings.Repeat("\x00", 200)), 5, strings.Repeat("<\x07", i+500))
-			e.KEKID, e.Status = strings.Repeat("\"", 1024-i), []health.Status{health.Healthy, health.Error, health.Unhealthy}[(i+k)%3]
+			e.KEKID, e.Status = strings.Repeat("\"", 1024-i), []contract.Status{contract.Healthy, contract.Error, contract.Unhealthy}[(i+k)%3]
 			entries = append(entries, e)
 		}
 		reports = append(reports, from(name, append(entries, healthy("2", 999))...))
 	}
 	for _, key := range []string{"", "2", reports[0].Entries[0].KeyID} {
-		for _, c := range Evaluate(&Input{Now: now, Nodes: nodes, Reports: reports, WriteKey: key, Optional: []string{Available, Progressing}}).Conditions {
+		for _, c := range Evaluate(&Input{Now: now, Nodes: nodes, Reports: reports, WriteKey: key}).Conditions {
 			if len(c.Message) > maxMessage || strings.Count(c.Message, "\n") > maxLines {
 				t.Errorf("%s is %d bytes in %d lines", c.Type, len(c.Message), strings.Count(c.Message, "\n")+1)
 			}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -29,7 +29,6 @@ func (d dice) input() *Input {
 	in := &Input{
 		Now:      now.Add(time.Duration(d.IntN(3)) * 500 * time.Millisecond),
 		WriteKey: pick(d, "", "1", "2"),
-		Optional: pick(d, nil, []string{Available, Progressing}),
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"}[:d.IntN(8)] {
 		in.Reports = append(in.Reports, d.reports(name)...)
@@ -41,8 +40,8 @@ func (d dice) input() *Input {
 	switch d.IntN(3) {
 	case 0:
 		in.Previous = map[string]operatorcr.Condition{}
-		for _, kind := range []string{Degraded, Observed, WriteKeyAgreed, Available, Progressing} {
-			in.Previous[kind] = operatorcr.Condition{Type: kind, Status: pick(d, operatorcr.True, operatorcr.False, operatorcr.Unknown), Reason: pick(d, PluginError, AsExpected, ReporterStale), Message: pick(d, "", "x", "key 2 on node a: error: attempt 1"), LastTransitionTime: pick(d, ago(500), time.Time{})}
+		for _, kind := range Types {
+			in.Previous[kind] = operatorcr.Condition{Type: kind, Status: pick(d, operatorcr.True, operatorcr.False, operatorcr.Unknown), Reason: pick(d, contract.PluginError, contract.AsExpected, contract.ReporterStale), Message: pick(d, "", "x", "key 2 on node a: error: attempt 1"), LastTransitionTime: pick(d, ago(500), time.Time{})}
 		}
 	case 1:
 		before := *in
@@ -61,18 +60,18 @@ func (d dice) input() *Input {
 
 func (d dice) reports(node string) []operatorcr.Report {
 	var all []operatorcr.Report
-	for _, make := range []func(string, ...health.Entry) operatorcr.Report{from, typed} {
+	for _, make := range []func(string, ...contract.Entry) operatorcr.Report{from, thirdParty} {
 		if d.chance(40) {
 			continue
 		}
-		var entries []health.Entry
+		var entries []contract.Entry
 		for _, key := range []string{"2", "1", "3"}[:d.IntN(4)] {
-			e := health.Entry{
-				KeyID: key, KEKID: pick(d, "k-7", "k-7", "k-8", "unknown", ""), Status: pick(d, health.Healthy, health.Healthy, health.Unhealthy, health.Error),
+			e := contract.Entry{
+				KeyID: key, KEKID: pick(d, "k-7", "k-7", "k-8", "unknown", ""), Status: pick(d, contract.Healthy, contract.Healthy, contract.Unhealthy, contract.Error),
 				LastChecked: ago(pick(d, 0, 3, 4, 5, 5, 5, 39, 40, 41, 119, 120, 121, 130, 300, 3600, -1, -29, -30, -31, -300)),
 				Interval:    time.Duration(pick(d, 0, 1, 10, 30, 30, 60, 3600)) * time.Second,
 			}
-			if e.Status != health.Healthy {
+			if e.Status != contract.Healthy {
 				e.Detail = pick(d, "", "sealed", "attempt 1", "attempt 2 (of 9)", "\x1b[31m\n", strings.Repeat("é1 ", 500))
 			}
 			entries = append(entries, e)

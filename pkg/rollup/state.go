@@ -1,12 +1,11 @@
 package rollup
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -15,13 +14,13 @@ type State string
 
 const (
 	// Healthy, Unhealthy and Error are the status of a fresh entry.
-	Healthy   = State(health.Healthy)
-	Unhealthy = State(health.Unhealthy)
-	Error     = State(health.Error)
+	Healthy   = State(contract.Healthy)
+	Unhealthy = State(contract.Unhealthy)
+	Error     = State(contract.Error)
 	// Stale: the last entry is too old to be valid.
-	Stale = State(health.Stale)
+	Stale = State(contract.Stale)
 	// Skewed: the node's clock differs from the API server's, so the age is not known.
-	Skewed = State(health.Skewed)
+	Skewed = State(contract.Skewed)
 	// Unreadable: there is a report, but it cannot be decoded.
 	Unreadable State = "unreadable"
 	// Missing: there is no report yet.
@@ -31,13 +30,16 @@ const (
 // Unhealthy reports whether a plugin is known to be unhealthy.
 func (s State) Unhealthy() bool { return s == Unhealthy || s == Error }
 
+// known reports whether a fresh entry has the state.
+func (s State) known() bool { return s == Healthy || s.Unhealthy() }
+
 // Row is one plugin on one node.
 type Row struct {
 	Node  string
 	State State
 	// Entry is the last one; for a missing or unreadable report it has at most its
 	// KeyID. Its Detail is the cause, if known.
-	health.Entry
+	contract.Entry
 	// Unexpected means that the node's pod has no such plugin: its reporter uses another
 	// file.
 	Unexpected bool
@@ -51,15 +53,15 @@ const behind = 10 * time.Second
 // state is the State of an entry, by its own time and by when the API server stored the
 // report. The report's newest entry shows the node's clock: that of another key may have
 // ended long ago. again is when the State may change.
-func state(e *health.Entry, newest, written, now time.Time) (s State, again time.Time) {
+func state(e *contract.Entry, newest, written, now time.Time) (s State, again time.Time) {
 	interval := e.Interval
 	if interval <= 0 {
-		interval = health.DefaultInterval
+		interval = contract.DefaultInterval
 	}
 	switch e.Freshness(now) {
-	case health.Fresh:
+	case contract.Fresh:
 		return State(e.Status), e.StaleAt().Add(1)
-	case health.Skewed:
+	case contract.Skewed:
 		return Skewed, e.LastChecked.Add(-interval)
 	}
 	late := written.Sub(newest)
@@ -106,41 +108,27 @@ func Rows(reports []operatorcr.Report, nodes []Node, now time.Time) (rows []Row,
 	return rows, again
 }
 
-// formRows are the rows of one report of a node.
-type formRows struct {
-	form   operatorcr.Form
-	rows   []Row
-	newest time.Time // entry
-	fresh  bool      // some row is not stale
-	again  time.Time // when a row may change without another write; zero: never
-}
-
-// nodeRows are the rows of one node from its reports in both forms: for each key the newest
-// entry counts, and none of a form that is no longer written, or not since the API server's
-// pod was made, while another one is.
+// nodeRows are the rows of one node. A condition that was written for the API server's pod
+// counts alone, so that two reporters never change a verdict in turns. Typed reports count
+// on a node without one. Where what it reports on a plugin is not known, since it is stale
+// or cannot be read, a fresh typed report that the plugin is unhealthy counts: that is an
+// observation, and nothing contradicts it.
 func nodeRows(reports []*operatorcr.Report, node *Node, now time.Time) (rows []Row, again time.Time) {
-	forms := make([]formRows, 0, 2)
+	var typed []Row
+	var conditionAgain, typedAgain time.Time
 	for _, r := range reports {
-		forms = append(forms, judgeForm(r, reports, node, now))
+		switch {
+		case r.Form == operatorcr.FormTyped && typed == nil:
+			typed, typedAgain = reportRows(r, node, now)
+		case r.Form != operatorcr.FormTyped && rows == nil:
+			rows, conditionAgain = reportRows(r, node, now)
+		}
 	}
-	// Precedence: the form that is still written, then the newer one, then the condition,
-	// which has more fields.
-	slices.SortStableFunc(forms, func(a, b formRows) int {
-		return cmp.Or(order(b.fresh, a.fresh), b.newest.Compare(a.newest), strings.Compare(string(a.form), string(b.form)))
-	})
-	for i, f := range forms {
-		if i > 0 && !f.fresh {
-			break
-		}
-		if i > 0 && node != nil && f.newest.Before(node.PodSince) && !forms[0].newest.Before(node.PodSince) {
-			break // it is about the pod before
-		}
-		again = earliest(again, f.again)
-		if i == 0 {
-			rows = f.rows
-			continue
-		}
-		rows = merge(rows, f.rows)
+	again = earliest(conditionAgain, typedAgain)
+	if len(rows) == 0 {
+		rows, again = typed, typedAgain
+	} else {
+		rows = withUnhealthy(rows, typed)
 	}
 	if node == nil {
 		return rows, again
@@ -148,43 +136,49 @@ func nodeRows(reports []*operatorcr.Report, node *Node, now time.Time) (rows []R
 	return node.addMissing(rows), again
 }
 
-func judgeForm(r *operatorcr.Report, reports []*operatorcr.Report, node *Node, now time.Time) formRows {
-	f := formRows{form: r.Form, rows: make([]Row, 0, len(r.Entries))}
+// reportRows are the rows of one report, of the entries that count. again is when one may
+// change without another write; zero: never.
+func reportRows(r *operatorcr.Report, node *Node, now time.Time) (rows []Row, again time.Time) {
 	if r.Err != nil {
-		f.rows = []Row{{Node: r.Node, State: Unreadable, Entry: health.Entry{Detail: health.CleanDetail(r.Err.Error())}}}
+		return []Row{{Node: r.Node, State: Unreadable, Entry: contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}}}, time.Time{}
 	}
-	var written time.Time // by an own reporter, which writes for one node; third-party ones may write for many
-	if r.Ours {
+	rows = make([]Row, 0, len(r.Entries)+1)
+	var written, newest time.Time
+	if r.Ours { // a third-party writer may write for many nodes
 		written = r.Written
 	}
 	for i := range r.Entries {
-		if at := r.Entries[i].LastChecked; at.After(f.newest) {
-			f.newest = at
+		if at := r.Entries[i].LastChecked; at.After(newest) {
+			newest = at
 		}
 	}
-	for _, e := range r.Entries {
-		if e.Interval <= 0 {
-			e.Interval = otherInterval(&e, reports)
+	for i := range r.Entries {
+		e := &r.Entries[i]
+		if node != nil && !node.counts(e) {
+			continue
 		}
-		row := Row{Node: r.Node, Entry: e, Unexpected: node != nil && !node.expects(e.KeyID)}
+		row := Row{Node: r.Node, Entry: *e, Unexpected: node != nil && !node.expects(e.KeyID)}
 		var at time.Time
-		row.State, at = state(&e, f.newest, written, now)
-		f.again = earliest(f.again, at)
-		f.fresh = f.fresh || row.State != Stale
-		f.rows = append(f.rows, row)
+		row.State, at = state(e, newest, written, now)
+		again = earliest(again, at)
+		rows = append(rows, row)
 	}
-	return f
+	return rows, again
 }
 
-// merge adds another form's rows: for each key the newer one counts.
-func merge(rows, others []Row) []Row {
-	for _, row := range others {
-		at := slices.IndexFunc(rows, func(had Row) bool { return had.KeyID == row.KeyID })
+// withUnhealthy replaces rows whose plugin's state is not known by fresh ones of typed
+// reports, where those are unhealthy.
+func withUnhealthy(rows, typed []Row) []Row {
+	for _, t := range typed {
+		if !t.State.Unhealthy() {
+			continue
+		}
+		at := slices.IndexFunc(rows, func(r Row) bool { return r.KeyID == t.KeyID })
 		switch {
-		case at < 0:
-			rows = append(rows, row)
-		case row.LastChecked.After(rows[at].LastChecked):
-			rows[at] = row
+		case at >= 0 && !rows[at].State.known():
+			rows[at] = t
+		case at < 0 && !slices.ContainsFunc(rows, func(r Row) bool { return r.State.known() }):
+			rows = append(rows, t)
 		}
 	}
 	return rows
@@ -194,28 +188,13 @@ func merge(rows, others []Row) []Row {
 func (n *Node) addMissing(rows []Row) []Row {
 	for _, key := range n.Keys {
 		if !slices.ContainsFunc(rows, func(r Row) bool { return r.KeyID == key || r.State == Unreadable }) {
-			rows = append(rows, Row{Node: n.Name, State: Missing, Entry: health.Entry{KeyID: key}})
+			rows = append(rows, Row{Node: n.Name, State: Missing, Entry: contract.Entry{KeyID: key}})
 		}
 	}
 	if len(rows) == 0 && n.Keys == nil {
 		rows = []Row{{Node: n.Name, State: Missing}}
 	}
 	return rows
-}
-
-// otherInterval is the interval of a plugin whose report has none, from the other form
-// of report, if the same reporter wrote it: at the same time, or one of the two at the
-// previous check. Zero if it is not known.
-func otherInterval(e *health.Entry, reports []*operatorcr.Report) time.Duration {
-	for i := range reports {
-		for j := range reports[i].Entries {
-			other := &reports[i].Entries[j]
-			if other.KeyID == e.KeyID && other.Interval > 0 && other.LastChecked.Sub(e.LastChecked).Abs() <= other.Interval+time.Second {
-				return other.Interval
-			}
-		}
-	}
-	return 0
 }
 
 func order(a, b bool) int {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -40,7 +40,7 @@ func union(now time.Time, conditions ...operatorcr.Condition) operatorcr.Conditi
 }
 
 // other is the condition of another controller of the same operator.
-var other = operatorcr.Condition{Type: "NodeControllerDegraded", Status: operatorcr.False, Reason: AsExpected, Message: "All master nodes are ready", LastTransitionTime: ago(86400)}
+var other = operatorcr.Condition{Type: "NodeControllerDegraded", Status: operatorcr.False, Reason: contract.AsExpected, Message: "All master nodes are ready", LastTransitionTime: ago(86400)}
 
 func TestUnionIsOpenShifts(t *testing.T) {
 	bad := func(kind, status string, age int) operatorcr.Condition {
@@ -56,7 +56,7 @@ func TestUnionIsOpenShifts(t *testing.T) {
 		{"bad, and old", []operatorcr.Condition{other, bad("ADegraded", operatorcr.True, 121)}, operatorcr.True, "A_Why"},
 		{"unknown, and old", []operatorcr.Condition{other, bad("ADegraded", operatorcr.Unknown, 121)}, operatorcr.Unknown, "A_Why"},
 		{"an old unknown takes a young one with it", []operatorcr.Condition{bad("BDegraded", operatorcr.Unknown, 121), bad("ADegraded", operatorcr.True, 1)}, operatorcr.True, "A_Why::B_Why"},
-		{"another suffix", []operatorcr.Condition{bad("AAvailable", operatorcr.True, 999), bad("KMSHealthObserved", operatorcr.False, 999), bad("KMSHealthReporter_a", operatorcr.True, 999)}, operatorcr.False, "AsExpected"},
+		{"another suffix", []operatorcr.Condition{bad("AAvailable", operatorcr.True, 999), bad("KMSHealthReporting", operatorcr.False, 999), bad("KMSHealthReporter_a", operatorcr.True, 999)}, operatorcr.False, "AsExpected"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := union(now, tt.conditions...); got.Status != tt.status || got.Reason != tt.reason {
@@ -77,13 +77,13 @@ type cluster struct {
 }
 
 // second goes by: those that speak report when their interval has passed.
-func (c *cluster) second(at time.Time, nodes []Node, stopped func(node string) bool, entry func(node string, e health.Entry) health.Entry) operatorcr.Condition {
+func (c *cluster) second(at time.Time, nodes []Node, stopped func(node string) bool, entry func(node string, e contract.Entry) contract.Entry) operatorcr.Condition {
 	var reports []operatorcr.Report
 	for _, name := range []string{"a", "b", "c"} {
 		if !stopped(name) && at.Sub(c.checked[name]) >= c.interval {
 			c.checked[name] = at
 		}
-		e := health.Entry{KeyID: "2", KEKID: "k-7", Status: health.Healthy, LastChecked: c.checked[name], Interval: c.interval}
+		e := contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: c.checked[name], Interval: c.interval}
 		if entry != nil {
 			e = entry(name, e)
 		}
@@ -144,6 +144,7 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 			}
 			if begun >= made {
 				n.PodSince = at.Add(-time.Duration(begun-made) * time.Second)
+				n.Started = n.PodSince
 				n.QuietUntil = n.PodSince.Add(QuietPeriod)
 			} else if begun >= 0 {
 				if strings.HasPrefix(pod, "away") {
@@ -155,15 +156,15 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 		}
 		u := c.second(at, nodes, func(node string) bool { return stopped[node] }, nil)
 		if u.Status == operatorcr.True {
-			t.Fatalf("after %ds it is %s: %+v", s, u.Reason, c.conditions[Degraded])
+			t.Fatalf("after %ds it is %s: %+v", s, u.Reason, c.conditions[contract.PluginsDegraded])
 		}
 		// What cannot be distinguished from a reporter that hangs, for three minutes less four
 		// intervals, is all that may be Unknown.
 		if u.Status != operatorcr.False && (interval >= 30 || pod != "replaced last" || !ready) {
-			t.Fatalf("after %ds it is %s, %s: %+v", s, u.Status, u.Reason, c.conditions[Degraded])
+			t.Fatalf("after %ds it is %s, %s: %+v", s, u.Status, u.Reason, c.conditions[contract.PluginsDegraded])
 		}
 	}
-	if got := c.seen[len(c.seen)-1]; got != operatorcr.False || c.conditions[Degraded].Reason != AsExpected || c.conditions[Observed].Status != operatorcr.True {
+	if got := c.seen[len(c.seen)-1]; got != operatorcr.False || c.conditions[contract.PluginsDegraded].Reason != contract.AsExpected || c.conditions[contract.HealthReporting].Status != operatorcr.True {
 		t.Errorf("it ends with %v and %v", got, c.conditions)
 	}
 	// At most: away and back, or stopped, unknown and back; once per node.
@@ -191,9 +192,9 @@ func TestAnUnhealthyPluginTurnsAClusterOperatorAfterItsInertia(t *testing.T) {
 			c := newCluster(time.Second)
 			turned, reason := 0, ""
 			for s := range 600 {
-				u := c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(string) bool { return false }, func(node string, e health.Entry) health.Entry {
+				u := c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(string) bool { return false }, func(node string, e contract.Entry) contract.Entry {
 					if node == "b" && tt.broken(s) {
-						e.Status, e.KEKID, e.Detail = health.Error, "", fmt.Sprintf("refused, attempt %d", s)
+						e.Status, e.KEKID, e.Detail = contract.Error, "", fmt.Sprintf("refused, attempt %d", s)
 					}
 					return e
 				})

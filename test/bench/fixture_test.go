@@ -219,7 +219,6 @@ func (n *node) run() (p *process, end func()) {
 type settings struct {
 	interval     time.Duration
 	kubeconfig   string // no destination if empty
-	format       string // Condition if empty
 	writeTimeout time.Duration
 	keyIDs       []int // of the plugins, the first is the writer
 }
@@ -228,11 +227,8 @@ func (n *node) render(c settings) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: %s}\nserving: {address: '%s'}\n", c.interval, n.serving)
 	if c.kubeconfig != "" {
-		if c.format == "" {
-			c.format = "Condition"
-		}
-		fmt.Fprintf(&b, "destination: {resource: %s, format: %s, kubeconfig: '%s', writeTimeout: %s}\n",
-			apiservers.Kube.Resource, c.format, c.kubeconfig, max(c.writeTimeout, time.Second))
+		fmt.Fprintf(&b, "destination: {resource: %s, kubeconfig: '%s', writeTimeout: %s}\n",
+			apiservers.Kube.Resource, c.kubeconfig, max(c.writeTimeout, time.Second))
 	}
 	b.WriteString("plugins:\n")
 	for i, keyID := range c.keyIDs {
@@ -245,18 +241,16 @@ func (n *node) render(c settings) string {
 	return b.String()
 }
 
-// configure writes the reporter's file, and returns just before when.
-func (n *node) configure(content string) time.Time {
+// configure writes the reporter's file.
+func (n *node) configure(content string) {
 	n.Helper()
-	changed := time.Now()
 	n.must(nodes.WriteVolume(n.config, map[string]string{"config.yaml": content}))
-	return changed
 }
 
 // configureAll has the reporter write about two plugins every second.
-func (n *node) configureAll(access controlplane.Kubeconfig, format string) {
+func (n *node) configureAll(access controlplane.Kubeconfig) {
 	n.Helper()
-	n.configure(n.render(settings{interval: time.Second, kubeconfig: n.kubeconfig(access), format: format, keyIDs: []int{1, 2}}))
+	n.configure(n.render(settings{interval: time.Second, kubeconfig: n.kubeconfig(access), keyIDs: []int{1, 2}}))
 }
 
 func (n *node) kubeconfig(access controlplane.Kubeconfig) string {
@@ -264,15 +258,4 @@ func (n *node) kubeconfig(access controlplane.Kubeconfig) string {
 	path, err := access.Write(filepath.Join(n.sockets, "credentials"))
 	n.must(err)
 	return path
-}
-
-// firstCall waits for the first Status call of a plugin since its counters were reset.
-func (n *node) firstCall(p *kmsplugin.Plugin) time.Time {
-	n.Helper()
-	ctx, cancel := context.WithTimeout(running, waitLimit)
-	defer cancel()
-	if err := p.WaitForCalls(ctx, kmsplugin.CallStatus, 1); err != nil {
-		n.Fatalf("wait for a probe of %s: %v", p.Endpoint(), err)
-	}
-	return p.Calls(kmsplugin.CallStatus).First
 }

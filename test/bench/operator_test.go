@@ -1,31 +1,24 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/podspec"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/nodes"
@@ -35,9 +28,11 @@ import (
 // settled is how long the operator must have written nothing to be done.
 const settled = 3 * time.Second
 
-// operatorFixture is an operator, and what it serves: a cluster of its own with
-// OpenShift's three API servers, each with another delivery. Nodes are package nodes',
-// so what the operator delivers does not run.
+// measured are the API servers whose plugins the operator has reported.
+var measured = []apiservers.Server{apiservers.Kube, apiservers.OpenShift}
+
+// operatorFixture is an operator on a cluster of its own with two of OpenShift's API
+// servers, in different modes. Nodes are package nodes', so no reporter runs.
 type operatorFixture struct {
 	*fixture
 	namespace string // the operator's
@@ -55,8 +50,6 @@ func TestOperator(t *testing.T) {
 	o := f.startOperator(binary)
 	o.quietTime()
 	o.reportedTime()
-	o.followSecret()
-	o.followFile()
 }
 
 // startOperator starts the operator as manifests/ does, with the rights that it ships
@@ -75,11 +68,11 @@ func (f *fixture) startOperator(binary string) *operatorFixture {
 	o.kube, err = kubernetes.NewForConfig(cluster.RESTConfig())
 	f.must(err)
 	f.must(apiservers.CreateNamespaces(running, o.kube))
-	f.must(install.Apply(running, cluster.RESTConfig(), install.OpenShift, "deployment", "legacy-token"))
+	f.must(install.Apply(running, cluster.RESTConfig(), install.OpenShift, "deployment"))
 	workers, err := nodes.Start(running, cluster.RESTConfig(), nodeNames...)
 	f.must(err)
 	f.Cleanup(workers.Stop)
-	for _, s := range apiservers.All {
+	for _, s := range measured {
 		f.fill(o.admin, s)
 		for _, revision := range []string{"", "1"} {
 			o.encrypt(s, revision, "1")
@@ -90,9 +83,8 @@ func (f *fixture) startOperator(binary string) *operatorFixture {
 		f.must(err)
 	}
 	f.must(apiservers.Apply(running, o.admin, owner, apiservers.Deployments, apiservers.OpenShift.Namespace, apiservers.Deployment("1")))
-	o.runExternal()
 
-	f.progress("the operator delivers to 3 targets")
+	f.progress("the operator sets up 2 API servers")
 	token, err := cluster.ServiceAccountToken(running, o.namespace, install.ServiceAccount, controlplane.TokenOptions{})
 	f.must(err)
 	kubeconfig, err := cluster.WriteKubeconfig(filepath.Join(f.dir, "credentials"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
@@ -104,33 +96,6 @@ func (f *fixture) startOperator(binary string) *operatorFixture {
 		"--metrics-bind-address", address, "--metrics-cert-dir", certs, "--health-bind-address", f.freeAddress())
 	o.awaitDelivered()
 	return o
-}
-
-// runExternal runs a pod of oauth-apiserver on each node, to which its owner has added the
-// reporter.
-func (o *operatorFixture) runExternal() {
-	o.Helper()
-	s := apiservers.OAuth
-	for _, node := range nodeNames {
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-" + node, Namespace: s.Namespace, Labels: map[string]string{"apiserver": "true"}},
-			Spec: corev1.PodSpec{
-				NodeName:    node,
-				Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-				Containers: []corev1.Container{{
-					Name: s.Name, Image: "oauth:1", VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: "/var/run/kmsplugin"}},
-				}},
-				Volumes: []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
-			},
-		}
-		plugin := v1alpha1.Plugin{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock"}
-		o.must(podspec.Inject(&pod.ObjectMeta, &pod.Spec, podspec.Options{
-			Image: "reporter:1", Endpoints: []string{plugin.Endpoint},
-			ConfigMap: manifests.ConfigMapName(s.Name, []v1alpha1.Plugin{plugin}), Secret: "kms-health-reporter-" + s.Name + "-mintedtoken",
-		}))
-		_, err := o.kube.CoreV1().Pods(s.Namespace).Create(running, pod, metav1.CreateOptions{})
-		o.must(err)
-	}
 }
 
 // serve returns the address of the operator's metrics and the folder of its
@@ -168,10 +133,9 @@ func (o *operatorFixture) configure(interval time.Duration) time.Time {
 	o.Helper()
 	changed := time.Now()
 	o.must(nodes.WriteVolume(o.config, map[string]string{"config.yaml": fmt.Sprintf(
-		"apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nprobe: {interval: %s}\ntargets:\n", interval) +
-		apiservers.Kube.Target("delivery: Companion", `serving: {address: "0.0.0.0:9180", secret: serving}`) +
-		apiservers.OpenShift.Target("delivery: Deployment", "deployment: apiserver") +
-		apiservers.OAuth.Target("delivery: External")}))
+		"apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nprobe: {interval: %s}\napiServers:\n", interval) +
+		apiservers.Kube.Target("mode: CompanionPod", `serving: {address: "0.0.0.0:9180", secret: serving}`) +
+		apiservers.OpenShift.Target("mode: Sidecar", "deployment: apiserver")}))
 	return changed
 }
 
@@ -197,14 +161,17 @@ func (o *operatorFixture) encrypt(s apiservers.Server, revision string, keyIDs .
 	o.must(apiservers.Apply(running, o.admin, owner, apiservers.Secrets, s.Namespace, apiservers.Secret(revision, text)))
 }
 
-// awaitDelivered waits until every target's condition is True, and the operator has
+// delivered is in the message of KMSHealthReporting while nothing is left to be done for reporters.
+var delivered = regexp.MustCompile(`(CompanionPod|DaemonSet|Sidecar): (as configured|the sockets are in )`)
+
+// awaitDelivered waits until every target's reporters are delivered, and the operator has
 // written nothing for a while.
 func (o *operatorFixture) awaitDelivered() {
 	o.Helper()
-	for _, s := range apiservers.All {
+	for _, s := range measured {
 		o.until("delivery to "+s.Name, freshPoll, func() bool {
 			resource, err := o.admin.Resource(controlplane.OperatorGVR(s.Resource)).Get(running, controlplane.ClusterObject, metav1.GetOptions{})
-			return err == nil && operatorcr.Read(resource).Conditions[delivery.ConditionType].Status == operatorcr.True
+			return err == nil && delivered.MatchString(operatorcr.Read(resource).Conditions[contract.HealthReporting].Message)
 		})
 	}
 	written, since := -1, time.Now()
@@ -299,20 +266,20 @@ func (o *operatorFixture) reportedTime() {
 }
 
 // report writes what the reporters would, once a second, and scrapes the operator. It
-// fails if there are fewer reports than there should be, or fewer deliveries than three.
+// fails if there are fewer reports than there should be, or fewer deliveries than API servers.
 func (o *operatorFixture) report(d time.Duration) {
 	o.Helper()
 	began, written, scraped := time.Now(), 0, 0
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for time.Since(began) < d {
-		var entries []health.Entry
+		var entries []contract.Entry
 		for _, keyID := range []string{"1", "2"} {
-			entries = append(entries, health.Entry{KeyID: keyID, KEKID: "kek-" + keyID, Status: health.Healthy, LastChecked: time.Now(), Interval: time.Second})
+			entries = append(entries, contract.Entry{KeyID: keyID, KEKID: "kek-" + keyID, Status: contract.Healthy, LastChecked: time.Now(), Interval: time.Second})
 		}
-		message, err := health.EncodeMessage(entries)
+		message, err := contract.EncodeMessage(entries)
 		o.must(err)
-		for _, s := range apiservers.All {
+		for _, s := range measured {
 			for _, node := range nodeNames {
 				o.must(s.Report(running, o.admin, node, message, began))
 				written++
@@ -326,132 +293,13 @@ func (o *operatorFixture) report(d time.Duration) {
 					delivered += value
 				}
 			}
-			if delivered != float64(len(apiservers.All)) {
-				o.Fatalf("the operator's metrics have %.0f deliveries, there are %d", delivered, len(apiservers.All))
+			if delivered != float64(len(measured)) {
+				o.Fatalf("the operator's metrics have %.0f deliveries, there are %d", delivered, len(measured))
 			}
 		}
 		<-tick.C
 	}
-	if want := int(d.Seconds()) * len(apiservers.All) * len(nodeNames); written < want*9/10 {
+	if want := int(d.Seconds()) * len(measured) * len(nodeNames); written < want*9/10 {
 		o.Fatalf("%d reports in %s, must be %d: this would not measure the work", written, d, want)
-	}
-}
-
-// followSecret measures the time from the answer to a write of an encryption config to
-// the event of a ConfigMap with the same plugins.
-func (o *operatorFixture) followSecret() {
-	o.progress("%d changes of an encryption config", o.rotations)
-	external := apiservers.OAuth
-	events, err := o.kube.CoreV1().ConfigMaps(external.Namespace).Watch(running, metav1.ListOptions{LabelSelector: manifests.TargetLabel + "=" + external.Name})
-	o.must(err)
-	defer events.Stop()
-	var took []time.Duration
-	for i := range o.rotations {
-		o.between(i)
-		keyIDs := rotation(i)
-		o.encrypt(external, "", keyIDs...)
-		answered := time.Now()
-		took = append(took, o.await(events, fmt.Sprintf("the file of key ids %v", keyIDs), func(event watch.Event) bool {
-			cm, ok := event.Object.(*corev1.ConfigMap)
-			return ok && event.Type != watch.Deleted && slices.Equal(keyIDsOf(cm.Data["config.yaml"]), keyIDs)
-		}).Sub(answered))
-	}
-	slowest := slices.Max(took)
-	o.add(row{
-		what: fmt.Sprintf("operator: encryption config to ConfigMap, slowest of %d", len(took)), measured: milliseconds(slowest),
-		bound: milliseconds(maxFollow), verdict: atMost(slowest, maxFollow),
-	})
-	o.add(row{what: "  the median of them", measured: milliseconds(median(took))})
-}
-
-// rotation is the plugin set after the i-th step of one key's way to the next: it
-// comes, reads, writes, and is alone. None is ever one of before.
-func rotation(i int) []string {
-	last, next := strconv.Itoa(i/3+1), strconv.Itoa(i/3+2)
-	return [][]string{{last, next}, {next, last}, {next}}[i%3]
-}
-
-func TestRotationNeverComesBackToASet(t *testing.T) {
-	seen := map[string]bool{"1": true}
-	last := []string{"1"}
-	for i := range 30 {
-		now := rotation(i)
-		if text := strings.Join(now, " "); seen[text] {
-			t.Errorf("step %d: %s was there before", i, text)
-		} else {
-			seen[text] = true
-		}
-		if !slices.ContainsFunc(now, func(id string) bool { return slices.Contains(last, id) }) {
-			t.Errorf("step %d: from %v to %v no key stays", i, last, now)
-		}
-		last = now
-	}
-}
-
-// keyIDsOf are those of a reporter's file, the one that writes first, which is
-// how the operator writes them.
-func keyIDsOf(file string) []string {
-	c, err := v1alpha1.DecodeReporter([]byte(file))
-	if err != nil {
-		return nil
-	}
-	var writes, reads []string
-	for _, p := range c.Plugins {
-		if p.Role == v1alpha1.RoleWrite {
-			writes = append(writes, p.KeyID)
-		} else {
-			reads = append(reads, p.KeyID)
-		}
-	}
-	return slices.Concat(writes, reads)
-}
-
-// followFile measures the time from a change of the operator's file to the event
-// of the last of the companions that has it.
-func (o *operatorFixture) followFile() {
-	o.progress("%d changes of the operator's file", o.edits)
-	events, err := o.kube.CoreV1().Pods(o.namespace).Watch(running, metav1.ListOptions{LabelSelector: manifests.TargetLabel + "=" + apiservers.Kube.Name})
-	o.must(err)
-	defer events.Stop()
-	var took []time.Duration
-	for i := range o.edits {
-		o.between(i)
-		interval := time.Duration(40+i) * time.Second
-		changed := o.configure(interval)
-		updated := map[string]bool{}
-		took = append(took, o.await(events, fmt.Sprintf("companions with interval %s", interval), func(event watch.Event) bool {
-			pod, ok := event.Object.(*corev1.Pod)
-			if ok && event.Type != watch.Deleted && strings.Contains(pod.Annotations[manifests.ConfigAnnotation], "interval: "+interval.String()) {
-				updated[pod.Spec.NodeName] = true
-			}
-			return len(updated) == len(nodeNames)
-		}).Sub(changed))
-	}
-	o.add(row{what: fmt.Sprintf("operator: its file to all companions' annotations, median of %d", len(took)), measured: milliseconds(median(took))})
-	o.add(row{what: "  the slowest of them", measured: milliseconds(slices.Max(took))})
-}
-
-// between waits until the operator has done the last change, out of step with its
-// timers.
-func (o *operatorFixture) between(i int) { o.pause(time.Duration(700+i%7*37) * time.Millisecond) }
-
-// await waits for an event, and returns when it came.
-func (o *operatorFixture) await(events watch.Interface, what string, found func(watch.Event) bool) time.Time {
-	o.Helper()
-	ctx, cancel := context.WithTimeout(running, waitLimit)
-	defer cancel()
-	for {
-		select {
-		case <-ctx.Done():
-			o.Fatalf("wait for %s: %v", what, context.Cause(ctx))
-		case event, open := <-events.ResultChan():
-			at := time.Now()
-			if !open || event.Type == watch.Error {
-				o.Fatalf("wait for %s: the watch ended: %v", what, event.Object)
-			}
-			if found(event) {
-				return at
-			}
-		}
 	}
 }

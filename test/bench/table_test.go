@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -71,73 +70,4 @@ func milliseconds(d time.Duration) string {
 // perCycle is precise enough to compare floors.
 func perCycle(d time.Duration) string {
 	return fmt.Sprintf("%.3f ms", float64(d)/float64(time.Millisecond))
-}
-
-func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
-
-// median returns the middle of a list in order, the lower of the two of an even
-// number, so that it is a value that was measured. The list is not empty.
-func median[T cmp.Ordered](list []T) T {
-	sorted := slices.Sorted(slices.Values(list))
-	return sorted[(len(sorted)-1)/2]
-}
-
-func TestMedianIsTheMiddle(t *testing.T) {
-	for name, tt := range map[string]struct {
-		list []int
-		want int
-	}{
-		"one":               {[]int{7}, 7},
-		"odd, out of order": {[]int{9, 1, 5}, 5},
-		"even":              {[]int{4, 1, 3, 2}, 2},
-		"an outlier":        {[]int{1, 1, 1, 1000}, 1},
-	} {
-		before := slices.Clone(tt.list)
-		if got := median(tt.list); got != tt.want || !slices.Equal(before, tt.list) {
-			t.Errorf("%s: median(%v) = %d, want %d; the list is %v now", name, before, got, tt.want, tt.list)
-		}
-	}
-}
-
-func TestBoundMayBeReachedAndNotPassed(t *testing.T) {
-	for _, tt := range []struct {
-		value, bound time.Duration
-		want         verdict
-	}{{1, 2, ok}, {2, 2, ok}, {3, 2, over}} {
-		if got := atMost(tt.value, tt.bound); got != tt.want {
-			t.Errorf("%d of at most %d is %s, want %s", tt.value, tt.bound, got, tt.want)
-		}
-	}
-}
-
-// failures counts what a test would fail of.
-type failures struct {
-	testing.TB
-	n int
-}
-
-func (f *failures) Helper()               {}
-func (f *failures) Errorf(string, ...any) { f.n++ }
-
-func TestTableShowsEveryRowAndFailsForWhatIsOver(t *testing.T) {
-	var all table
-	var failed failures
-	all.add(&failed, row{what: "size", measured: megabytes(22e6), bound: "20 MB", verdict: over})
-	all.add(t, row{what: "start", measured: milliseconds(12_345_678)})
-	all.add(t, row{what: "CPU", measured: perCycle(400_400), floor: "0.300 ms", value: "1.33x", bound: "1.5x", verdict: ok})
-	if failed.n != 1 {
-		t.Errorf("%d failures, want 1", failed.n)
-	}
-	var text strings.Builder
-	if err := all.print(&text); err != nil {
-		t.Fatal(err)
-	}
-	const want = `WHAT   MEASURED  FLOOR     RATIO OR VALUE  BOUND  
-size   22.00 MB  -         -               20 MB  OVER
-start  12.3 ms   -         -               -      
-CPU    0.400 ms  0.300 ms  1.33x           1.5x   ok
-`
-	if got := text.String(); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
 }

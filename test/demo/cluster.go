@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -53,14 +51,7 @@ type cluster struct {
 
 	plugins map[string][]io.Closer // by node: each with the control of it before it
 
-	// What only one script has.
-	components []string                     // of the manifests
-	encryption []byte                       // of the API server itself
-	metrics    string                       // the operator's address of /metrics
-	serving    map[string]map[string]string // the reporters' addresses: by the one in the file of all nodes, by node
-
-	operator           *controlplane.Child
-	operatorKubeconfig string
+	operator *controlplane.Child
 }
 
 func newCluster(d *demo) *cluster {
@@ -84,7 +75,7 @@ func newCluster(d *demo) *cluster {
 func (c *cluster) startCluster() {
 	var err error
 	c.ControlPlane, err = controlplane.Start(c.ctx, controlplane.Options{
-		Dir: filepath.Join(c.dir, "cluster"), CRDs: controlplane.TechPreviewNoUpgrade, EncryptionConfig: c.encryption,
+		Dir: filepath.Join(c.dir, "cluster"), CRDs: controlplane.TechPreviewNoUpgrade,
 	})
 	c.must(err)
 	c.atEnd(c.ControlPlane.Stop)
@@ -108,7 +99,7 @@ func (c *cluster) startCluster() {
 		Root: func(node string) string { return filepath.Join(c.dir, strings.TrimPrefix(node, "master-")) },
 		Processes: &nodes.Processes{
 			Binary: c.program("kms-health-reporter"), Logs: filepath.Join(c.dir, "reporters"),
-			Replace: c.replacements,
+			Replace: func(string) map[string]string { return c.replacements() },
 			// The stand-in writes other paths into the file, which the reporter
 			// would report as not the one that its pod was created for.
 			Env: []string{"KMS_HEALTH_CONFIG_HASH="},
@@ -119,18 +110,14 @@ func (c *cluster) startCluster() {
 	c.atEnd(func() error { c.workers.Stop(); return nil })
 }
 
-// replacements are those in the files of a node's reporters.
-func (c *cluster) replacements(node string) map[string]string {
-	all := map[string]string{
+// replacements are those in the reporters' files.
+func (c *cluster) replacements() map[string]string {
+	return map[string]string{
 		// A companion is on its node's network, where the API server listens. Under its
 		// address the file has it as the internal load balancer.
 		"https://localhost:6443":         strings.Replace(c.URL(), "127.0.0.1", "localhost", 1),
 		"https://kubernetes.default.svc": c.URL(),
 	}
-	for address, nodes := range c.serving {
-		all[address] = nodes[node]
-	}
-	return all
 }
 
 func (c *cluster) kubeconfig(dir, token string) string {
@@ -143,7 +130,7 @@ func (c *cluster) kubeconfig(dir, token string) string {
 // process here, with a file of its own.
 func (c *cluster) install(config *rest.Config) {
 	c.must(apiservers.CreateNamespaces(c.ctx, c.kube))
-	objects, err := install.Render(c.ctx, config.CAData, install.OpenShift, c.components...)
+	objects, err := install.Render(c.ctx, config.CAData, install.OpenShift)
 	c.must(err)
 	c.must(install.Objects(c.ctx, config, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
 		return slices.Contains([]string{"Deployment", "PodDisruptionBudget", "Service", "ConfigMap"}, o.GetKind())
@@ -220,13 +207,8 @@ func (c *cluster) control(node, key string) string {
 
 func (c *cluster) operatorFile() string { return filepath.Join(c.dir, "operator.yaml") }
 
-func operatorConfiguration(interval string) string {
-	return configuration("probe:\n  interval: "+interval+"\n", apiservers.Kube.Target())
-}
-
-func configuration(probe string, targets ...string) string {
-	return "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n" + probe + "targets:\n" + strings.Join(targets, "")
-}
+var operatorConfiguration = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n" +
+	"probe:\n  interval: " + interval.String() + "\napiServers:\n" + apiservers.Kube.Target()
 
 // configure replaces the operator's file.
 func (c *cluster) configure(text string) {
@@ -236,41 +218,36 @@ func (c *cluster) configure(text string) {
 
 // startOperator runs the operator as its ServiceAccount.
 func (c *cluster) startOperator() {
-	if c.operatorKubeconfig == "" {
-		token, err := c.ServiceAccountToken(c.ctx, home, install.ServiceAccount, controlplane.TokenOptions{Lifetime: 24 * time.Hour})
-		c.must(err)
-		c.operatorKubeconfig = c.kubeconfig("operator", token)
-	}
+	token, err := c.ServiceAccountToken(c.ctx, home, install.ServiceAccount, controlplane.TokenOptions{Lifetime: 24 * time.Hour})
+	c.must(err)
 	c.operator = c.start("kms-health-operator", "operator.log",
-		"run", "--config", c.operatorFile(), "--kubeconfig", c.operatorKubeconfig, "--namespace", home, "--image", "kms-health-reporter:demo",
-		// The one replica that is killed gives no lease back.
-		"--leader-elect=false", "--metrics-bind-address="+cmp.Or(c.metrics, "0"), "--health-bind-address=0", "--degraded-inertia="+inertia.String())
+		"run", "--config", c.operatorFile(), "--kubeconfig", c.kubeconfig("operator", token), "--namespace", home, "--image", "kms-health-reporter:demo",
+		"--leader-elect=false", "--metrics-bind-address=0", "--health-bind-address=0", "--degraded-inertia="+inertia.String())
 	c.alive = c.operator
 	c.shell("kms-health-operator run --config operator.yaml …     # process %d, as ServiceAccount %s", c.operator.PID(), home+"/"+install.ServiceAccount)
 }
 
-// kubectl shows a command, runs it, and shows its last lines: all, for 0.
-func (c *cluster) kubectl(last int, args ...string) { c.show(0, last, args...) }
+// kubectl shows a command, runs it, and shows its output.
+func (c *cluster) kubectl(args ...string) { c.show(0, args...) }
 
 // show requires an exit code.
-func (c *cluster) show(code, last int, args ...string) {
+func (c *cluster) show(code int, args ...string) {
 	text := commandLine(args)
-	if last > 0 {
-		text += fmt.Sprintf(" | tail -n %d", last)
-	}
 	c.shell("%s", text)
+	output, exit, err := c.run(args...)
+	if err != nil && exit < 0 || exit != code {
+		c.fail("%s: exit code %d, must be %d: %v\n%s", text, exit, code, err, output)
+	}
+	c.text(string(output))
+}
+
+// run runs kubectl, and returns what it prints and its exit code.
+func (c *cluster) run(args ...string) (output []byte, exit int, err error) {
 	cmd := exec.CommandContext(c.ctx, filepath.Join(c.tools, "kubectl"), args...)
 	// kubectl finds its plugins in PATH.
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.admin, "PATH="+c.path())
-	output, err := cmd.CombinedOutput()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) || cmd.ProcessState.ExitCode() != code {
-		c.fail("%s: exit code %d, must be %d: %v\n%s", text, cmd.ProcessState.ExitCode(), code, err, output)
-	}
-	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
-	if last > 0 {
-		lines = lines[max(0, len(lines)-last):]
-	}
-	c.text(strings.Join(lines, "\n"))
+	output, err = cmd.CombinedOutput()
+	return output, cmd.ProcessState.ExitCode(), err
 }
 
 func (c *cluster) path() string {

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -39,7 +39,6 @@ type demo struct {
 	logs    []string // files whose ends are printed when the demo fails
 	ends    []func() error
 	alive   *controlplane.Child // must not end while something is waited for; nil if nothing must run
-	killed  *controlplane.Child
 	scene   int
 	colours bool
 }
@@ -113,27 +112,12 @@ func (d *demo) program(name string) string {
 
 // start runs a program of ours, with its output in a file.
 func (d *demo) start(name, log string, args ...string) *controlplane.Child {
-	return d.startBinary(d.program(name), log, args...)
-}
-
-func (d *demo) startBinary(binary, log string, args ...string) *controlplane.Child {
-	name, path := filepath.Base(binary), filepath.Join(d.dir, log)
-	child, err := controlplane.StartChild(name, binary, nil, args, path)
+	path := filepath.Join(d.dir, log)
+	child, err := controlplane.StartChild(name, d.program(name), nil, args, path)
 	d.must(err)
 	d.logs = append(d.logs, path)
-	d.atEnd(func() error {
-		if d.killed == child {
-			return nil
-		}
-		return stop(name, child)
-	})
+	d.atEnd(func() error { return stop(name, child) })
 	return child
-}
-
-// kill ends a process by SIGKILL.
-func (d *demo) kill(child *controlplane.Child) {
-	d.killed, d.alive = child, nil
-	d.must(child.Kill())
 }
 
 // stop ends a process by SIGTERM. One that ends otherwise than with 0 is an error.
@@ -167,15 +151,6 @@ func (d *demo) until(what string, check func() error) {
 			d.fail("process %d ended by itself before this was seen: %s", d.alive.PID(), what)
 		case <-ctx.Done():
 			d.fail("expected, but not seen within %s: %s: %w", waitLimit, what, err)
-		}
-	}
-}
-
-// stays checks that something is so for a while.
-func (d *demo) stays(what string, while time.Duration, check func() error) {
-	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(poll) {
-		if err := cmp.Or(check(), d.ctx.Err()); err != nil {
-			d.fail("not so any more: %s: %w", what, err)
 		}
 	}
 }
@@ -234,11 +209,11 @@ func (d *demo) text(output string) {
 	}
 }
 
-var colour = map[health.Status]string{health.Healthy: "\x1b[32m", health.Unhealthy: "\x1b[33m", health.Error: "\x1b[31m"}
+var colour = map[contract.Status]string{contract.Healthy: "\x1b[32m", contract.Unhealthy: "\x1b[33m", contract.Error: "\x1b[31m"}
 
 // line is one of a table of what reporters reported.
 type line struct {
-	status health.Status
+	status contract.Status
 	cells  []string
 }
 

@@ -3,8 +3,6 @@
 //	demo                   kms-health-reporter beside KMS plugins, without a cluster
 //	demo cluster [--stay]  kms-health-operator and its reporters on a real etcd,
 //	                       kube-apiserver and kube-controller-manager with OpenShift's CRDs
-//	demo dashboard [--stay] [--for 5m]
-//	                       the same cluster, scraped by a real Prometheus
 //
 // It ends with 0 only if everything that it showed is what happened.
 package main
@@ -23,20 +21,13 @@ func main() {
 	const starts = 4 * time.Minute // and ends
 	flags := flag.NewFlagSet("demo", flag.ExitOnError)
 	stay := flags.Bool("stay", false, "keep the cluster, with KMS on, until Ctrl-C")
-	lasts := flags.Duration("for", 5*time.Minute, "how long Prometheus scrapes the cluster")
 	name, bound, script := "demo", 2*time.Minute, reporterDemo
 	args := os.Args[1:]
 	if len(args) > 0 && args[0] == "cluster" {
 		name, bound, args = "demo-cluster", starts, args[1:]
 		script = func(d *demo) { clusterDemo(d, *stay) }
-	} else if len(args) > 0 && args[0] == "dashboard" {
-		name, bound, args = "dashboard", starts, args[1:]
-		script = func(d *demo) { dashboardDemo(d, *lasts, *stay) }
 	}
 	_ = flags.Parse(args) // ends the process on an error
-	if name == "dashboard" {
-		bound += *lasts
-	}
 	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	err := runScript(signals, bound, script)
 	stop()

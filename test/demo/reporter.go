@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/nodes"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -26,7 +26,7 @@ type reporter struct {
 	serving string
 	process *controlplane.Child
 	passed  int // lines of the log that are of no more interest
-	last    []health.Entry
+	last    []contract.Entry
 	message string // the same as it was printed
 }
 
@@ -114,7 +114,7 @@ func (r *reporter) lines() []string {
 func (r *reporter) skip() { r.passed = len(r.lines()) }
 
 // expect waits for a report as wanted, and shows it.
-func (r *reporter) expect(what string, ok func([]health.Entry) bool) {
+func (r *reporter) expect(what string, ok func([]contract.Entry) bool) {
 	r.await(what, ok)
 	var lines []line
 	for _, e := range r.last {
@@ -123,12 +123,12 @@ func (r *reporter) expect(what string, ok func([]health.Entry) bool) {
 	r.table("KEY\tSTATUS\tKEK ID\tCHECKED\tDETAIL", lines)
 }
 
-func (r *reporter) await(what string, ok func([]health.Entry) bool) {
+func (r *reporter) await(what string, ok func([]contract.Entry) bool) {
 	r.until(what, func() error {
 		all := r.lines()
 		for _, text := range all[r.passed:] {
 			r.passed++
-			entries, err := health.DecodeMessage(text)
+			entries, err := contract.DecodeMessage(text)
 			if err != nil {
 				continue // a line of the log
 			}
@@ -142,8 +142,8 @@ func (r *reporter) await(what string, ok func([]health.Entry) bool) {
 }
 
 // is requires exactly these plugins, as keyID=status, in this order.
-func is(want ...string) func([]health.Entry) bool {
-	return func(entries []health.Entry) bool {
+func is(want ...string) func([]contract.Entry) bool {
+	return func(entries []contract.Entry) bool {
 		var got []string
 		for _, e := range entries {
 			got = append(got, e.KeyID+"="+string(e.Status))
@@ -190,7 +190,7 @@ func (r *reporter) healthy() {
 func (r *reporter) unhealthy() {
 	r.title("The vault behind plugin 2 is sealed: it answers that it is unhealthy. Then it is unsealed.")
 	r.do("2", "unhealthy", "vault is sealed")
-	r.expect("2 is unhealthy, with the reason", func(e []health.Entry) bool {
+	r.expect("2 is unhealthy, with the reason", func(e []contract.Entry) bool {
 		return is("2=unhealthy", "1=healthy")(e) && e[0].Detail == `healthz is "vault is sealed", not "ok"`
 	})
 	r.do("2", "heal")
@@ -200,8 +200,8 @@ func (r *reporter) unhealthy() {
 func (r *reporter) crash() {
 	r.title("Plugin 1 crashes: there is no answer to judge. Then it returns.")
 	r.do("1", "crash")
-	r.expect("1 is an error, with the reason", func(e []health.Entry) bool {
-		return is("2=healthy", "1=error")(e) && e[1].Reason == health.ConnectFailed && strings.Contains(e[1].Detail, "connection refused")
+	r.expect("1 is an error, with the reason", func(e []contract.Entry) bool {
+		return is("2=healthy", "1=error")(e) && e[1].Reason == contract.ConnectFailed && strings.Contains(e[1].Detail, "connection refused")
 	})
 	r.do("1", "return")
 	r.expect("1 is healthy at the next probe", is("2=healthy", "1=healthy"))
@@ -211,7 +211,7 @@ func (r *reporter) rotation() {
 	r.title("The remote key of plugin 2 is rotated: another KEK ID, which a key rotation waits for.")
 	before := r.last[0].KEKID
 	r.do("2", "rotate")
-	r.expect("2 names another key", func(e []health.Entry) bool {
+	r.expect("2 names another key", func(e []contract.Entry) bool {
 		return is("2=healthy", "1=healthy")(e) && e[0].KEKID != before
 	})
 }
@@ -234,10 +234,10 @@ func (r *reporter) reload() {
 }
 
 func (r *reporter) brokenFile() {
-	r.title("An invalid file: the last valid one stays in force, and /healthz reports the error.")
+	r.title("An invalid file: the last valid one stays active, and /healthz reports the error.")
 	good := r.configuration("3:Write", "2:Read")
 	r.configure(strings.Replace(good, "interval: 1s", "interval: 1ns\n  retries: 3", 1))
-	want := `probe.retries: Invalid value: "3": unknown field in line 5; probe.interval: Invalid value: "1ns": must be from 1s to 1h0m0s`
+	want := `probe.retries: Forbidden: unknown field; probe.interval: Invalid value: "1ns": must be a duration with its unit, from 1s to 1h`
 	client := http.Client{Timeout: waitLimit, Transport: &http.Transport{DisableKeepAlives: true}}
 	var answer []byte
 	r.until("/healthz reports the broken file", func() error {
@@ -261,7 +261,7 @@ func (r *reporter) brokenFile() {
 func (r *reporter) asCondition() {
 	r.title("Beside an API server, the same goes into one condition of its operator resource.")
 	r.await("a report", is("3=healthy", "2=healthy"))
-	r.text(fmt.Sprintf("- type: %s\n  status: %q\n  reason: %s\n  message: '%s'", health.ConditionType("laptop"), health.ConditionStatus, health.ConditionReason, r.message))
+	r.text(fmt.Sprintf("- type: %s\n  status: %q\n  reason: %s\n  message: '%s'", contract.ConditionType("laptop"), contract.ConditionStatus, contract.ConditionReason, r.message))
 }
 
 func (r *reporter) end() {

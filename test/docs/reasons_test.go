@@ -1,45 +1,14 @@
 package docs
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/reporter/publish"
 )
-
-// constants are the texts of a file's constants.
-func constants(t *testing.T, path string) (texts []string) {
-	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", path), nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range file.Decls {
-		g, ok := d.(*ast.GenDecl)
-		if !ok || g.Tok != token.CONST {
-			continue
-		}
-		for _, s := range g.Specs {
-			for _, v := range s.(*ast.ValueSpec).Values {
-				if literal, ok := v.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-					text, err := strconv.Unquote(literal.Value)
-					if err != nil {
-						t.Fatal(err)
-					}
-					texts = append(texts, text)
-				}
-			}
-		}
-	}
-	return texts
-}
 
 var (
 	reasonHeading = regexp.MustCompile("(?m)^###? ([A-Z][A-Za-z]+)$")
@@ -61,41 +30,40 @@ func described(text string) (reasons []string) {
 }
 
 func TestRunbooksHaveEveryReasonAndNoOther(t *testing.T) {
-	health := slices.DeleteFunc(constants(t, "pkg/rollup/conditions.go"), func(s string) bool { return slices.Contains(rollup.Types, s) })
-	health = append(health, "NoConfiguration", "Configuration_Invalid") // ClusterOperator/kms-health
-	clusterOperator := read(t, "pkg/operator/clusteroperator/evaluate.go")
-	for _, reason := range health[len(health)-2:] {
-		if !strings.Contains(clusterOperator, `"`+reason+`"`) {
-			t.Errorf("the ClusterOperator has no reason %s any more", reason)
+	reasons := slices.Clone(contract.ClusterOperatorReasons)
+	for _, r := range contract.RollupReasons {
+		reasons = append(reasons, r.Reason)
+	}
+	has := described(read(t, "docs/operate/conditions.md") + read(t, "docs/operate/delivery.md"))
+	for _, reason := range reasons {
+		if n := len(slices.DeleteFunc(slices.Clone(has), func(s string) bool { return s != reason })); n != 1 {
+			t.Errorf("%s is described %d times", reason, n)
 		}
 	}
-	delivery := slices.DeleteFunc(constants(t, "pkg/operator/delivery/reason.go"), func(s string) bool { return s == "KMSHealthDelivery" })
-	for page, reasons := range map[string][]string{"docs/operate/conditions.md": health, "docs/operate/delivery.md": delivery} {
-		has := described(read(t, page))
-		for _, reason := range reasons {
-			switch n := len(slices.DeleteFunc(slices.Clone(has), func(s string) bool { return s != reason })); n {
-			case 0:
-				t.Errorf("%s does not describe %s", page, reason)
-			case 1:
-			default:
-				t.Errorf("%s describes %s %d times", page, reason, n)
-			}
-		}
-		for _, reason := range has {
-			if !slices.Contains(reasons, reason) {
-				t.Errorf("%s describes %s, which is no reason of the code", page, reason)
-			}
+	for _, reason := range has {
+		if !slices.Contains(reasons, reason) {
+			t.Errorf("%s is described, and is no reason of the code", reason)
 		}
 	}
+}
+
+func texts[T ~string](values []T) (all []string) {
+	for _, v := range values {
+		all = append(all, string(v))
+	}
+	return all
 }
 
 var resultRow = regexp.MustCompile("(?m)^\\| `([A-Za-z_]+)` \\|")
 
 // The values of these types are closed sets, which alerts and scripts compare.
 func TestReferencesHaveEveryReasonAndResultOfTheReporter(t *testing.T) {
-	for page, of := range map[string]struct{ code, heading string }{
-		"docs/reference/contract.md": {"pkg/health/reason.go", "\n### Reasons\n"},
-		"docs/reference/reporter.md": {"pkg/reporter/publish/failure.go", "\n### Results of a write\n"},
+	for page, of := range map[string]struct {
+		heading string
+		want    []string
+	}{
+		"docs/reference/contract.md": {"\n### Reasons\n", texts(contract.Reasons)},
+		"docs/reference/reporter.md": {"\n### Results of a write\n", texts(publish.Kinds)},
 	} {
 		_, section, _ := strings.Cut(read(t, page), of.heading)
 		section, _, _ = strings.Cut(section, "\n#")
@@ -105,32 +73,11 @@ func TestReferencesHaveEveryReasonAndResultOfTheReporter(t *testing.T) {
 				has = append(has, m[1])
 			}
 		}
-		want := constants(t, of.code)
 		slices.Sort(has)
-		slices.Sort(want)
-		if !slices.Equal(has, want) || len(want) == 0 {
-			t.Errorf("%s has %v, want those of %s: %v", page, has, of.code, want)
+		slices.Sort(of.want)
+		if !slices.Equal(has, of.want) {
+			t.Errorf("%s has %v, want %v", page, has, of.want)
 		}
-	}
-}
-
-var eventReason = regexp.MustCompile(`(?:x\.event\(|EventTypeNormal, )"(\w+)"`)
-
-func TestEventsOfTheCodeAreDescribed(t *testing.T) {
-	page, found := read(t, "docs/reference/events.md"), 0
-	tree(t, func(path string, content func() string) {
-		if !strings.HasPrefix(path, "pkg/operator/") || strings.HasSuffix(path, "_test.go") || filepath.Ext(path) != ".go" {
-			return
-		}
-		for _, m := range eventReason.FindAllStringSubmatch(content(), -1) {
-			found++
-			if !strings.Contains(page, "| `"+m[1]+"` |") {
-				t.Errorf("docs/reference/events.md does not describe %s of %s", m[1], path)
-			}
-		}
-	})
-	if found == 0 {
-		t.Error("no Event was found in the code")
 	}
 }
 

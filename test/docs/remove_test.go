@@ -30,7 +30,7 @@ func TestCommandsOfRemoveDeleteTheConditions(t *testing.T) {
 		return string(out)
 	}
 	const types = `{range .status.conditions[*]}{.type} {end}`
-	written := strings.Fields("KMSHealthReporter_master-0 NodeInstallerDegraded KMSHealthReporter_master-1.example.com KMSPluginsDegraded KmsHealthReportsDegraded KMSHealthObserved KMSWriteKeyAgreed KMSHealthDelivery")
+	written := strings.Fields("KMSHealthReporter_master-0 NodeInstallerDegraded KMSHealthReporter_master-1.example.com KMSPluginsDegraded KmsHealthReportsDegraded KMSHealthReporting KMSWriteKeyAgreed")
 	for i, name := range written {
 		written[i] = `{"type": "` + name + `", "status": "True", "reason": "AsExpected", "message": "", "lastTransitionTime": "2026-05-08T12:34:56Z"}`
 	}

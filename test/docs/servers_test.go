@@ -1,14 +1,12 @@
 package docs
 
 import (
-	"path/filepath"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
-	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -28,12 +26,7 @@ func openShiftKubeconfig(t *testing.T) string {
 		t.Fatal(err)
 	}
 	path := administrator(t, c)
-	prometheus, err := program.ModuleDir("kubeconform", "github.com/prometheus-operator/prometheus-operator")
-	if err != nil {
-		t.Fatal(err)
-	}
-	crds := filepath.Join(prometheus, "example/prometheus-operator-crd/monitoring.coreos.com_")
-	if err := c.InstallCRDs(t.Context(), crds+"servicemonitors.yaml", crds+"prometheusrules.yaml"); err != nil {
+	if err := c.ApplyMonitoringCRDs(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := install.Kubectl(t.Context(), nil, "--kubeconfig", path, "create", "namespace", "openshift-config-managed"); err != nil {

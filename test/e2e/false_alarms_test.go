@@ -5,7 +5,7 @@ package e2e
 import (
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
@@ -23,7 +23,7 @@ func (h *scenario) noLongAlarm(event string, since time.Time) {
 			if !began.IsZero() {
 				longest = max(longest, s.At.Sub(began))
 			}
-			if c := s.Conditions[rollup.Degraded]; c.Status == "False" || c.Status == "" {
+			if c := s.Conditions[contract.PluginsDegraded]; c.Status == "False" || c.Status == "" {
 				began = time.Time{}
 			} else if began.IsZero() {
 				began = s.At

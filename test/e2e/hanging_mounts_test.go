@@ -147,9 +147,9 @@ func TestFileSystemOfTheConfigurationHangs(t *testing.T) {
 	f := newFolders(t)
 	hung := f.mkdir("hung")
 	f.hang(hung)
-	f.run("--config", hung+"/config.yaml", "--output", hung+"/report.json")
+	f.run("--config", hung+"/config.yaml")
 	f.awaitLog("Starting")
-	time.Sleep(2 * time.Second) // until both are waited for
+	time.Sleep(2 * time.Second) // until it is waited for
 	f.end("the configuration's file system hangs")
 }
 

@@ -33,8 +33,8 @@ func testIntervalChange(t *testing.T) {
 		h.must(h.Configure(h.ctx, strings.Replace(fixture.Configuration, "interval: 1s", "interval: "+interval, 1)))
 		for _, server := range apiservers.All {
 			var reported logLine
-			h.await(3*time.Minute, server.Name+": interval "+interval+" is in force", func() error {
-				reported, err = h.lastLogged(reporterLogs(server), `"Configuration in force"`, `interval="`+interval+`"`)
+			h.await(3*time.Minute, server.Name+": interval "+interval+" is active", func() error {
+				reported, err = h.lastLogged(reporterLogs(server), `"Configuration active"`, `interval="`+interval+`"`)
 				if err == nil && reported.at.Before(start) {
 					err = errors.New("not again")
 				}
@@ -46,11 +46,11 @@ func testIntervalChange(t *testing.T) {
 			operator, err := h.lastLogged(operatorLogs, `"Configured"`)
 			h.must(err)
 			operators := h.swapped(operator)
-			written, err := h.lastLogged(operatorLogs, `"Changed"`, `target="`+server.Name+`"`, `reason="Applied"`)
+			written, err := h.lastLogged(operatorLogs, `"Changed"`, `apiServer="`+server.Name+`"`, `reason="Applied"`)
 			h.must(err)
 			times.took("live interval", server.Name+": the operator's new file to the reporter's", written.at.Sub(start), operators.Sub(start), "")
 			ours := reported.at.Sub(swapped)
-			times.took("live interval", server.Name+": the reporter's new file to in force", reported.at.Sub(written.at), swapped.Sub(written.at), "250ms")
+			times.took("live interval", server.Name+": the reporter's new file to active", reported.at.Sub(written.at), swapped.Sub(written.at), "250ms")
 			if ours > 250*time.Millisecond || ours < 0 {
 				t.Errorf("%s: interval %s came into force %s after the kubelet's swap, must be within 250ms", server.Name, interval, ours)
 			}

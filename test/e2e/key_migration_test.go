@@ -9,9 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
@@ -54,7 +53,7 @@ func testKeyMigration(t *testing.T) {
 		t.Fatalf("only %d writes were seen", len(states))
 	}
 	for _, s := range states {
-		if c, found := s.Conditions[rollup.Degraded]; !found || c.Status != operatorcr.False {
+		if c, found := s.Conditions[contract.PluginsDegraded]; !found || c.Status != operatorcr.False {
 			t.Errorf("KMSPluginsDegraded blinked: %s (%s): %s", c.Status, c.Reason, c.Message)
 			break
 		}
@@ -64,7 +63,7 @@ func testKeyMigration(t *testing.T) {
 			for _, e := range entries {
 				// Plugins remove their sockets before their pod has ended. That is reported,
 				// and the roll-up excuses it: the condition above did not change.
-				if e.Status != health.Healthy && e.Reason != health.SocketMissing {
+				if e.Status != contract.Healthy && e.Reason != contract.SocketMissing {
 					t.Errorf("%s at %s: key %s is %s: %s", node, s.At.Format(time.TimeOnly), e.KeyID, e.Status, e.Detail)
 				}
 			}

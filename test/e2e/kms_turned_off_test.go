@@ -13,7 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
@@ -29,7 +29,7 @@ func testKMSTurnedOff(t *testing.T) {
 	// The plugin still reads, so it is still watched.
 	h.await(time.Minute, "no plugin writes", func() error {
 		s := h.now(apiservers.Kube)
-		return errors.Join(s.Is(rollup.Degraded, "False", rollup.AsExpected), s.Is(rollup.WriteKeyAgreed, "Unknown", "NoWriteKey"))
+		return errors.Join(s.Is(contract.PluginsDegraded, "False", contract.AsExpected), s.Is(contract.WriteKeyAgreed, "Unknown", "NoWriteKey"))
 	})
 	h.must(h.WriteAnew(h.ctx))
 	plain, all, err := h.Unencrypted(h.ctx, "k8s:enc:")

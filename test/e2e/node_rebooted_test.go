@@ -14,8 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
@@ -104,7 +103,7 @@ func (h *scenario) reboot(source v1alpha1.ConfigSource, healthy bool) {
 		h.truthful(on, healed)
 	}
 	h.must(h.node().AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
-	h.await(4*time.Minute, "everything is healthy", func() error { return h.allFresh(time.Now().Add(-5 * interval)) })
+	h.await(4*time.Minute, "everything is healthy", func() error { return h.allFresh(time.Now().Add(-5*interval), source) })
 	h.await(4*time.Minute, "the pod that mounts a ConfigMap runs", func() error { return h.started(premise, on) })
 	if healthy {
 		h.noAlarm(on)
@@ -134,24 +133,30 @@ func (h *scenario) deliverBy(source v1alpha1.ConfigSource) {
 		return nil
 	})
 	since := time.Now()
-	h.await(time.Minute, "everything is healthy", func() error { return h.allFresh(since) })
+	h.await(time.Minute, "everything is healthy", func() error { return h.allFresh(since, source) })
 }
 
-// allFresh has nothing against healthy API servers that were checked after a time.
-func (h *scenario) allFresh(since time.Time) error {
+// allFresh has nothing against healthy API servers that were checked after a time, with
+// kube-apiserver's companion fed from a source.
+func (h *scenario) allFresh(since time.Time, source v1alpha1.ConfigSource) error {
 	var errs []error
 	for _, server := range apiservers.All {
 		s, err := h.Now(h.ctx, server)
 		if err != nil {
 			return err
 		}
-		errs = append(errs, s.Healthy(), s.Fresh(h.node().Name, since))
+		if server == apiservers.Kube {
+			errs = append(errs, s.HealthyFrom(source))
+		} else {
+			errs = append(errs, s.Healthy())
+		}
+		errs = append(errs, s.Fresh(h.node().Name, since))
 	}
 	return errors.Join(errs...)
 }
 
 func (h *scenario) companion() (*corev1.Pod, error) {
-	pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/target=" + apiservers.Kube.Name})
+	pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/api-server=" + apiservers.Kube.Name})
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +191,7 @@ func (h *scenario) awaitProcess(podPrefix string, limit time.Duration) time.Time
 func (h *scenario) degradedAfter(answers time.Time, took func(string, time.Duration, string)) {
 	h.t.Helper()
 	degraded, err := h.seen.Await(h.ctx, apiservers.Kube, answers.Add(-time.Second), 2*time.Minute, "KMSPluginsDegraded is True", func(s fixture.State) error {
-		return s.Is(rollup.Degraded, "True", rollup.PluginUnhealthy)
+		return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
 	})
 	h.must(err)
 	late := max(0, degraded.At.Sub(answers))
@@ -215,7 +220,7 @@ func (h *scenario) doesNotStart(on, answers time.Time) {
 		time.Sleep(interval)
 	}
 	h.must(check())
-	c := h.now(apiservers.Kube).Conditions[rollup.Degraded]
+	c := h.now(apiservers.Kube).Conditions[contract.PluginsDegraded]
 	h.t.Logf("a minute after the API server's first answer the companion with a mounted ConfigMap does not run; KMSPluginsDegraded is %s (%s): %s", c.Status, c.Reason, c.Message)
 }
 
@@ -237,7 +242,7 @@ func (h *scenario) truthful(from, to time.Time) {
 			if !e.LastChecked.After(from) || !e.LastChecked.Before(to.Truncate(time.Second)) {
 				continue
 			}
-			if e.Status == health.Healthy {
+			if e.Status == contract.Healthy {
 				h.t.Errorf("key %s is reported healthy at %s, while its plugin was unhealthy", e.KeyID, e.LastChecked.Format(time.TimeOnly))
 				return
 			}
@@ -252,7 +257,7 @@ func (h *scenario) noAlarm(since time.Time) {
 	h.t.Helper()
 	for _, server := range apiservers.All {
 		for _, s := range h.seen.States(server, since) {
-			if err := s.Is(rollup.Degraded, "False", rollup.AsExpected); err != nil {
+			if err := s.Is(contract.PluginsDegraded, "False", contract.AsExpected); err != nil {
 				h.t.Errorf("%s after power-on: %v", s.At.Sub(since).Round(time.Millisecond), err)
 				break
 			}

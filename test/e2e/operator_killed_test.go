@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
@@ -22,14 +23,16 @@ func testOperatorKilledInEachStep(t *testing.T) {
 	h.awaitHealthy(apiservers.All...)
 	before := h.belongings()
 	stop, failed := h.askAggregated()
-	// Every change of the interval is a rollout of all reporters then.
-	always := strings.Replace(fixture.Configuration, "probe:", "rollout: Always\nprobe:", 1)
 	intervals := []string{"2s", "1s"}
+	sources := []v1alpha1.ConfigSource{v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation}
 	round := func(i int, killAfter int) (steps int) {
 		t.Helper()
-		interval := intervals[i%2]
+		interval, source := intervals[i%2], sources[i%2]
 		start := time.Now()
-		h.must(h.Configure(h.ctx, strings.Replace(always, "interval: 1s", "interval: "+interval, 1)))
+		// Another source replaces companions and agents; the sidecar's file is live.
+		config := strings.ReplaceAll(fixture.Configuration, "container: kube-apiserver\n", "container: kube-apiserver\n  configSource: "+string(source)+"\n")
+		config = strings.ReplaceAll(config, "container: oauth-apiserver\n", "container: oauth-apiserver\n  configSource: "+string(source)+"\n")
+		h.must(h.Configure(h.ctx, strings.Replace(config, "interval: 1s", "interval: "+interval, 1)))
 		if killAfter > 0 {
 			h.await(3*time.Minute, fmt.Sprintf("the operator has made %d changes", killAfter), func() error {
 				if n := h.changes(start); n < killAfter {
@@ -39,7 +42,7 @@ func testOperatorKilledInEachStep(t *testing.T) {
 			})
 			h.must(h.node().SignalContainer(h.ctx, operatorPods, operatorContainer, syscall.SIGKILL))
 		}
-		h.awaitRolled(start, interval)
+		h.awaitRolled(start, interval, source)
 		times.took("operator killed", fmt.Sprintf("after %d changes of a rollout: to its end", killAfter), time.Since(start), noTime, "")
 		return h.changes(start)
 	}
@@ -88,24 +91,25 @@ func (h *scenario) changes(since time.Time) int {
 	return n
 }
 
-// awaitRolled waits until every reporter uses an interval, and everything is healthy.
-func (h *scenario) awaitRolled(since time.Time, interval string) {
+// awaitRolled waits until every reporter uses an interval, pods of ours have their file from
+// a source, and everything is healthy.
+func (h *scenario) awaitRolled(since time.Time, interval string, source v1alpha1.ConfigSource) {
 	h.t.Helper()
 	for _, server := range apiservers.All {
 		h.await(4*time.Minute, server.Name+": a reporter uses interval "+interval, func() error {
-			line, err := h.lastLogged(reporterLogs(server), `"Configuration in force"`)
+			line, err := h.lastLogged(reporterLogs(server), `"Configuration active"`)
 			if err != nil {
 				return err
 			}
 			if line.at.Before(since) || !strings.Contains(line.text, `interval="`+interval+`"`) {
 				return errors.New(line.text)
 			}
-			return h.now(server).Healthy()
+			return h.now(server).HealthyFrom(source)
 		})
 	}
 	for _, server := range []apiservers.Server{apiservers.Kube, apiservers.OAuth} {
 		h.await(time.Minute, server.Name+" has one reporter", func() error {
-			pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/target=" + server.Name})
+			pods, err := h.Kube.CoreV1().Pods(fixture.Home).List(h.ctx, metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/api-server=" + server.Name})
 			if err == nil && len(pods.Items) != 1 {
 				err = fmt.Errorf("%d", len(pods.Items))
 			}

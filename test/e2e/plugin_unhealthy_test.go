@@ -13,7 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
@@ -37,11 +37,11 @@ func testPluginUnhealthy(t *testing.T) {
 			start := time.Now()
 			h.do(plugin, "unhealthy", "vault is sealed")
 			unhealthy, err := h.seen.Await(h.ctx, server, start, 15*time.Second, "KMSPluginsDegraded is True", func(s fixture.State) error {
-				return s.Is(rollup.Degraded, "True", rollup.PluginUnhealthy)
+				return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
 			})
 			h.must(err)
 			times.took("unhealthy", server.Name+": unhealthy to KMSPluginsDegraded", unhealthy.At.Sub(start), noTime, "")
-			message := unhealthy.Conditions[rollup.Degraded].Message
+			message := unhealthy.Conditions[contract.PluginsDegraded].Message
 			for _, part := range []string{"node node-1", "key 1", "vault is sealed", logCommand[server]} {
 				if !strings.Contains(message, part) {
 					t.Errorf("KMSPluginsDegraded does not contain %q: %s", part, message)
@@ -52,7 +52,7 @@ func testPluginUnhealthy(t *testing.T) {
 			healed := time.Now()
 			h.do(plugin, "heal")
 			recovered, err := h.seen.Await(h.ctx, server, healed, 15*time.Second, "KMSPluginsDegraded is False", func(s fixture.State) error {
-				return s.Is(rollup.Degraded, "False", rollup.AsExpected)
+				return s.Is(contract.PluginsDegraded, "False", contract.AsExpected)
 			})
 			h.must(err)
 			times.took("unhealthy", server.Name+": healthy to KMSPluginsDegraded", recovered.At.Sub(healed), noTime, "")
@@ -69,7 +69,7 @@ func testRestartsWhilePluginUnhealthy(t *testing.T) {
 	start := time.Now()
 	h.do(plugin, "crash")
 	t.Cleanup(func() { _, _ = plugin.Do(context.WithoutCancel(t.Context()), "return") })
-	degraded := func(s fixture.State) error { return s.Is(rollup.Degraded, "True", rollup.PluginError) }
+	degraded := func(s fixture.State) error { return s.Is(contract.PluginsDegraded, "True", contract.PluginError) }
 	_, err := h.seen.Await(h.ctx, apiservers.Kube, start, 15*time.Second, "KMSPluginsDegraded is True", degraded)
 	h.must(err)
 
@@ -95,7 +95,7 @@ func testRestartsWhilePluginUnhealthy(t *testing.T) {
 
 	// A companion needs nothing that is encrypted: a new one starts, and reports.
 	before := h.process(reporterPods[apiservers.Kube], reporterContainer)
-	_, err = h.Kubectl(h.ctx, "", "-n", fixture.Home, "delete", "pod", "-l", "kmshealth.openshift.io/target="+apiservers.Kube.Name)
+	_, err = h.Kubectl(h.ctx, "", "-n", fixture.Home, "delete", "pod", "-l", "kmshealth.openshift.io/api-server="+apiservers.Kube.Name)
 	h.must(err)
 	h.await(time.Minute, "a new companion runs", func() error {
 		found, err := h.node().Processes(h.ctx, reporterPods[apiservers.Kube], reporterContainer)
@@ -122,7 +122,7 @@ func testRestartsWhilePluginUnhealthy(t *testing.T) {
 	healed := time.Now()
 	h.do(plugin, "return")
 	recovered, err := h.seen.Await(h.ctx, apiservers.Kube, healed, 30*time.Second, "KMSPluginsDegraded is False", func(s fixture.State) error {
-		return s.Is(rollup.Degraded, "False", rollup.AsExpected)
+		return s.Is(contract.PluginsDegraded, "False", contract.AsExpected)
 	})
 	h.must(err)
 	if recovered.At.Before(next.Started) {

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
@@ -64,7 +64,7 @@ func (h *scenario) powerCutChanges() []change {
 			return h.Roll(ctx, fixture.Roll{Encryption: encryption, Plugins: plugins})
 		}
 	}
-	always := strings.Replace(kubeOnly, "probe: {interval: 1s}", "rollout: Always\nprobe: {interval: 2s}", 1)
+	slower := strings.Replace(kubeOnly, "probe: {interval: 1s}", "probe: {interval: 2s}", 1)
 	reported := func(keys ...string) func() error {
 		return func() error {
 			s, err := h.Now(h.ctx, apiservers.Kube)
@@ -87,10 +87,10 @@ func (h *scenario) powerCutChanges() []change {
 			roll(apiservers.Encryption("1", "2", "identity"), "1", "2"), roll(apiservers.Encryption("2", "1", "identity"), "1", "2"), h.WriteAnew,
 			roll(apiservers.Encryption("2", "identity"), "2"),
 		}, reported("2")},
-		{"rollout of the reporters", 15 * time.Second, []func(context.Context) error{
-			func(ctx context.Context) error { return h.Configure(ctx, always) },
+		{"another interval", 5 * time.Second, []func(context.Context) error{
+			func(ctx context.Context) error { return h.Configure(ctx, slower) },
 		}, func() error {
-			line, err := h.lastLogged(reporterLogs(apiservers.Kube), `"Configuration in force"`)
+			line, err := h.lastLogged(reporterLogs(apiservers.Kube), `"Configuration active"`)
 			if err == nil && !strings.Contains(line.text, `interval="2s"`) {
 				err = errors.New(line.text)
 			}
@@ -167,7 +167,7 @@ func repeat(ctx context.Context, steps []func(context.Context) error) error {
 func (h *scenario) neverDegraded(server apiservers.Server, name string, since time.Time) {
 	h.t.Helper()
 	for _, s := range h.seen.States(server, since) {
-		if c := s.Conditions[rollup.Degraded]; c.Status == operatorcr.True {
+		if c := s.Conditions[contract.PluginsDegraded]; c.Status == operatorcr.True {
 			h.t.Errorf("%s: %s after it began, KMSPluginsDegraded of %s is True: %s", name, s.At.Sub(since).Round(time.Millisecond), server.Name, c.Message)
 			return
 		}

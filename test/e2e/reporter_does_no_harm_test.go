@@ -13,8 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
-	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
@@ -31,16 +30,16 @@ func testReporterDoesNoHarm(t *testing.T) {
 		unharmed := h.watchAPIServers(apiservers.All...)
 		t.Cleanup(func() { h.restore() })
 		h.image("registry.invalid/no-such-image:v1")
-		h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
-		h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
-		// The one that would have to be rolled is asked before.
-		h.awaitDelivery(apiservers.OpenShift, "ImageNotProven")
+		h.awaitReporterNotRunning(apiservers.Kube)
+		h.awaitReporterNotRunning(apiservers.OAuth)
+		// A rolling update stops at the first pod that does not become ready.
+		h.awaitReporterNotRunning(apiservers.OpenShift)
 		// What runs goes on until the next does.
 		since := time.Now()
 		for _, server := range apiservers.All {
 			h.await(10*time.Second, server.Name+" is reported on", func() error {
 				s := h.now(server)
-				return errors.Join(s.Fresh(h.node().Name, since.Add(interval)), s.Is(rollup.Degraded, "False", rollup.AsExpected))
+				return errors.Join(s.Fresh(h.node().Name, since.Add(interval)), s.Is(contract.PluginsDegraded, "False", contract.AsExpected))
 			})
 		}
 		h.image("")
@@ -67,9 +66,9 @@ func testReporterDoesNoHarm(t *testing.T) {
 		limited("5Mi")
 		t.Cleanup(func() { h.restore() })
 		h.deleteReporters()
-		h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
-		h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
-		t.Log(h.now(apiservers.Kube).Conditions["KMSHealthDelivery"].Message)
+		h.awaitReporterNotRunning(apiservers.Kube)
+		h.awaitReporterNotRunning(apiservers.OAuth)
+		t.Log(h.now(apiservers.Kube).Conditions["KMSHealthReporting"].Message)
 		_, err = h.Kubectl(h.ctx, littleMemory, "delete", "-f", "-")
 		h.must(err)
 		limited("") // else the next ones have it for ever
@@ -85,9 +84,9 @@ func testReporterDoesNoHarm(t *testing.T) {
 		h.scaleOperator(0)
 		start := time.Now()
 		h.spoilFiles()
-		// What was in force stays in force.
+		// What was active stays active.
 		h.await(90*time.Second, "the agent reports that it does not take the file", func() error {
-			return h.logged("openshift-kms-health_"+reporterPods[apiservers.OAuth], "Configuration file cannot be used; the last good one stays in force", start)
+			return h.logged("openshift-kms-health_"+reporterPods[apiservers.OAuth], "Configuration file cannot be used; the last good one stays active", start)
 		})
 		h.await(20*time.Second, "reports go on", func() error {
 			return errors.Join(h.now(apiservers.OAuth).Fresh("node-1", time.Now().Add(-3*interval)),
@@ -134,9 +133,9 @@ func testCrashingReporter(t *testing.T) {
 	unharmed := h.watchAPIServers(apiservers.Kube, apiservers.OAuth)
 	t.Cleanup(func() { h.restore() })
 	h.image(h.crasher())
-	h.awaitDelivery(apiservers.Kube, "ReporterNotRunning")
-	h.awaitDelivery(apiservers.OAuth, "ReporterNotRunning")
-	h.awaitDelivery(apiservers.OpenShift, "ReporterNotRunning")
+	h.awaitReporterNotRunning(apiservers.Kube)
+	h.awaitReporterNotRunning(apiservers.OAuth)
+	h.awaitReporterNotRunning(apiservers.OpenShift)
 	reported := time.Since(start)
 	time.Sleep(10 * interval)
 	h.image("")
@@ -218,11 +217,12 @@ func (h *scenario) crasher() string {
 	return name
 }
 
-// awaitDelivery waits until KMSHealthDelivery has a reason.
-func (h *scenario) awaitDelivery(server apiservers.Server, reason string) {
+// awaitReporterNotRunning waits until KMSHealthReporting has that reason.
+func (h *scenario) awaitReporterNotRunning(server apiservers.Server) {
+	const reason = "ReporterNotRunning"
 	h.t.Helper()
-	h.await(2*time.Minute, server.Name+": KMSHealthDelivery reports "+reason, func() error {
-		return h.now(server).Is("KMSHealthDelivery", "False", reason)
+	h.await(2*time.Minute, server.Name+": KMSHealthReporting reports "+reason, func() error {
+		return h.now(server).Is("KMSHealthReporting", "False", reason)
 	})
 }
 
@@ -291,7 +291,7 @@ func (h *scenario) scaleOperator(replicas int) {
 // pods that have a copy of it.
 func (h *scenario) spoilFiles() {
 	h.t.Helper()
-	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "annotate", "--overwrite", "pod", "-l", manifests.DeliveryLabel, manifests.ConfigAnnotation+"=garbage: [")
+	_, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "annotate", "--overwrite", "pod", "-l", contract.ModeLabel, contract.ConfigAnnotation+"=garbage: [")
 	h.must(err)
 	for _, namespace := range []string{fixture.Home, apiservers.OpenShift.Namespace} {
 		maps, err := h.Kube.CoreV1().ConfigMaps(namespace).List(h.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=kms-health-operator"})

@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
@@ -60,7 +59,7 @@ func (h *scenario) useInternalServer(uri string) {
 		want = "https://172.30.0.1" // the kubernetes service, by the operator's environment
 	}
 	h.await(time.Minute, "the reporters' file has "+want, func() error {
-		pods, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "get", "pods", "-l", "kmshealth.openshift.io/target",
+		pods, err := h.Kubectl(h.ctx, "", "-n", fixture.Home, "get", "pods", "-l", "kmshealth.openshift.io/api-server",
 			`--output=jsonpath={range .items[*]}{.metadata.annotations.kmshealth\.openshift\.io/config}{"\x00"}{end}`)
 		if err != nil {
 			return err
@@ -151,7 +150,7 @@ func (h *scenario) writesOf(n *cluster.Node, server apiservers.Server, from, to 
 
 func isReport(e cluster.Event, n *cluster.Node, server apiservers.Server) bool {
 	return e.Verb == "patch" && strings.HasPrefix(e.RequestURI, "/apis/operator.openshift.io/v1/"+server.Resource+"/cluster/status?") &&
-		strings.Contains(e.RequestURI, "fieldManager="+health.ConditionManager(n.Name)+"&") &&
+		strings.Contains(e.RequestURI, "fieldManager="+contract.ConditionManager(n.Name)+"&") &&
 		e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusOK
 }
 
@@ -183,11 +182,11 @@ func (h *scenario) noUnknown(since, until time.Time) {
 			}
 			var errs []error
 			for kind, c := range s.Conditions {
-				if _, report := health.NodeOf(kind); !report && strings.HasPrefix(kind, "KMS") && c.Status == operatorcr.Unknown {
+				if _, report := contract.NodeOf(kind); !report && strings.HasPrefix(kind, "KMS") && c.Status == operatorcr.Unknown {
 					errs = append(errs, fmt.Errorf("%s is Unknown (%s): %s", kind, c.Reason, c.Message))
 				}
 			}
-			if err := errors.Join(append(errs, s.Is(rollup.Degraded, "False", rollup.AsExpected))...); err != nil {
+			if err := errors.Join(append(errs, s.Is(contract.PluginsDegraded, "False", contract.AsExpected))...); err != nil {
 				h.t.Errorf("%s: %s after the API server ended: %v", server.Name, s.At.Sub(since).Round(time.Millisecond), err)
 				break
 			}

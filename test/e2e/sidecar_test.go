@@ -27,9 +27,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/podspec"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
@@ -37,20 +36,19 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// external is the operator's configuration for a kube-apiserver whose owner puts the
+// sidecarConfig is the operator's configuration for a kube-apiserver whose owner puts the
 // reporter into its static pod, and so what `render` gets.
-const external = `apiVersion: kmshealth.openshift.io/v1alpha1
+const sidecarConfig = `apiVersion: kmshealth.openshift.io/v1alpha1
 kind: OperatorConfiguration
 probe: {interval: 1s}
-targets:
+apiServers:
 - name: kube-apiserver
   resource: kubeapiservers
   namespace: openshift-kube-apiserver
   podSelector: {apiserver: "true"}
   container: kube-apiserver
-  delivery: External
-  credentials: ClientCertificate
-  apiServer: {server: "https://localhost:6443"}
+  mode: Sidecar
+  connection: {server: "https://localhost:6443"}
   serving: {address: 127.0.0.1:9180}
 `
 
@@ -134,7 +132,7 @@ func testSidecarOn(h *owner) {
 	h.must(err)
 	applied := time.Now()
 	name := h.node().Name
-	first := h.awaitSince(start, time.Minute, "the sidecar reports", func(s fixture.State) error { return reports(s, name, health.Healthy, "") })
+	first := h.awaitSince(start, time.Minute, "the sidecar reports", func(s fixture.State) error { return reports(s, name, contract.Healthy, "") })
 	h.must(h.WriteAnew(h.ctx))
 	times.took("sidecar", "KMS on, sidecar and all, by one revision", first.At.Sub(start), applied.Sub(start), "")
 	// What must wait for its rights is retried every 10 s.
@@ -146,8 +144,8 @@ func testSidecarOn(h *owner) {
 	pod, err := h.Kube.CoreV1().Pods(cluster.APIServerNamespace).Get(h.ctx, cluster.APIServerName+"-"+name, metav1.GetOptions{})
 	h.must(err)
 	last := pod.Spec.Containers[len(pod.Spec.Containers)-1]
-	if last.Name != podspec.ContainerName || !strings.Contains(strings.Join(last.Args, " "), "--node-name="+name) {
-		h.t.Errorf("the last container is %s with %q", last.Name, last.Args)
+	if last.Name != contract.ReporterContainer {
+		h.t.Errorf("the last container is %s", last.Name)
 	}
 	for _, m := range last.VolumeMounts {
 		if !m.ReadOnly {
@@ -181,16 +179,16 @@ func testSidecarConfiguration(h *owner) {
 		h.must(change.make(change.file))
 		changed := time.Now()
 		var applied time.Time
-		h.await(10*time.Second, "the file is in force", func() error {
+		h.await(10*time.Second, "the file is active", func() error {
 			var err error
 			if applied, err = h.applied(); err == nil && applied.Before(changed.Add(-time.Second)) {
-				err = fmt.Errorf("the one in force is of %v", applied)
+				err = fmt.Errorf("the active one is of %v", applied)
 			}
 			return err
 		})
 		took := applied.Sub(changed)
-		times.took("sidecar", change.what+": in force", max(0, took), noTime, "250ms")
-		atMost(h.scenario, change.what+" to in force", took, 250*time.Millisecond)
+		times.took("sidecar", change.what+": active", max(0, took), noTime, "250ms")
+		atMost(h.scenario, change.what+" to active", took, 250*time.Millisecond)
 		reported := h.awaitSince(changed, change.interval+5*time.Second, "reports have the new interval", func(s fixture.State) error {
 			if got := s.Reports[name][0].Interval; got != change.interval {
 				return fmt.Errorf("is %v", got)
@@ -216,13 +214,13 @@ func testSidecarUnhealthy(h *owner) {
 	start := time.Now()
 	h.do(p, "unhealthy", "vault is sealed")
 	unhealthy := h.awaitSince(start, 5*time.Second, "the report is unhealthy", func(s fixture.State) error {
-		return reports(s, name, health.Unhealthy, `healthz is "vault is sealed", not "ok"`)
+		return reports(s, name, contract.Unhealthy, `healthz is "vault is sealed", not "ok"`)
 	})
 	times.took("sidecar", "plugin unhealthy: its report shows it", unhealthy.At.Sub(start), noTime, "interval + 1 s")
 	atMost(h.scenario, "unhealthy to its report", unhealthy.At.Sub(start), interval+time.Second)
 	start = time.Now()
 	h.do(p, "heal")
-	h.awaitSince(start, 5*time.Second, "the report is healthy", func(s fixture.State) error { return reports(s, name, health.Healthy, "") })
+	h.awaitSince(start, 5*time.Second, "the report is healthy", func(s fixture.State) error { return reports(s, name, contract.Healthy, "") })
 }
 
 func testSidecarCertificate(h *owner) {
@@ -305,7 +303,7 @@ func testSidecarDown(h *owner) {
 		}
 	}()
 	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, cluster.APIServerName, syscall.SIGKILL))
-	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, podspec.ContainerName, syscall.SIGKILL))
+	h.must(n.SignalContainer(h.ctx, cluster.APIServerName, contract.ReporterContainer, syscall.SIGKILL))
 	// No client calls this plugin now, and the next one is the new sidecar.
 	h.do(p, "reset-counters")
 	down := time.Now()
@@ -320,7 +318,7 @@ func testSidecarDown(h *owner) {
 		}
 		return nil
 	})
-	next := h.process(cluster.APIServerName, podspec.ContainerName)
+	next := h.process(cluster.APIServerName, contract.ReporterContainer)
 	if first.Before(next.Started.Add(-startResolution)) {
 		h.t.Fatalf("a probe at %v came before the sidecar's start at %v", first, next.Started)
 	}
@@ -358,56 +356,32 @@ func testSidecarDown(h *owner) {
 	late := max(0, back.At.Sub(answers))
 	times.took("sidecar", "the API server's answering to a fresh report", late, noTime, "3s")
 	atMost(h.scenario, "the API server's answering to a fresh report", late, 3*time.Second)
-	if now := h.process(cluster.APIServerName, podspec.ContainerName); now.PID != next.PID {
+	if now := h.process(cluster.APIServerName, contract.ReporterContainer); now.PID != next.PID {
 		h.t.Error("the sidecar was started again")
 	}
 	h.must(n.AwaitAPIServer(h.ctx, "/readyz", 2*time.Minute))
 }
 
-// With an operator beside it, which delivers nothing here but a certificate, and rolls up.
+// With an operator beside it, which delivers nothing here, and rolls up.
 func testSidecarOperator(h *owner) {
 	before := h.sidecarPID()
 	n, p := h.node(), h.pluginOn(h.node())
 	start := time.Now()
-	h.must(h.Install(h.ctx, h.version, external, "client-certificates"))
+	h.must(h.Install(h.ctx, h.version, sidecarConfig))
 	h.must(h.AwaitOperator(h.ctx))
 	runs := time.Now()
 	times.took("sidecar", "operator installed: it runs", runs.Sub(start), runs.Sub(start), "")
-	// The administrator does what the condition reports.
-	const request = "kms-health-reporter-kube-apiserver-clientcertificate.openshift-kube-apiserver"
-	h.awaitSince(start, time.Minute, "the operator requests an approval", func(s fixture.State) error {
-		if got, want := s.Conditions["KMSHealthDelivery"].Message, "kubectl certificate approve "+request; !strings.Contains(got, want) {
-			return fmt.Errorf("reports %q, wanted %s", got, want)
-		}
-		return nil
-	})
-	_, err := h.Kubectl(h.ctx, "", "certificate", "approve", request)
-	h.must(err)
-	approved := time.Now()
-	times.took("sidecar", "it requests the approval of a certificate", approved.Sub(runs), noTime, "")
-	var secret *corev1.Secret
-	h.await(time.Minute, "the certificate is in its Secret", func() (err error) {
-		secret, err = h.Kube.CoreV1().Secrets(cluster.APIServerNamespace).Get(h.ctx, "kms-health-reporter-kube-apiserver-clientcertificate", metav1.GetOptions{})
-		if err == nil && len(secret.Data["tls.crt"]) == 0 {
-			err = errors.New("it is not")
-		}
-		return err
-	})
-	times.took("sidecar", "approved: the certificate is in its Secret", time.Since(approved), noTime, "looked for every 30s")
-	// cert-syncer's part.
-	_, ca := h.CAs()
-	h.rotate("the operator's certificate", &controlplane.KeyPair{Cert: secret.Data["tls.crt"], Key: secret.Data["tls.key"]}, ca)
 	h.awaitHealthy(apiservers.Kube)
-	times.took("sidecar", "operator installed, certificate approved: all healthy", time.Since(runs), noTime, "")
+	times.took("sidecar", "operator installed: all healthy", time.Since(runs), noTime, "")
 
 	start = time.Now()
 	h.do(p, "unhealthy", "vault is sealed")
 	want := fmt.Sprintf(`key 1 on node %s: unhealthy: healthz is "vault is sealed", not "ok"; see oc logs -n openshift-kube-apiserver kube-apiserver-%s -c kms-plugin-1`, n.Name, n.Name)
 	unhealthy := h.awaitSince(start, 5*time.Second, "Degraded names what is unhealthy", func(s fixture.State) error {
-		if err := s.Is(rollup.Degraded, "True", rollup.PluginUnhealthy); err != nil {
+		if err := s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy); err != nil {
 			return err
 		}
-		if got := s.Conditions[rollup.Degraded].Message; got != want {
+		if got := s.Conditions[contract.PluginsDegraded].Message; got != want {
 			return fmt.Errorf("reports %q, wanted %q", got, want)
 		}
 		return nil
@@ -434,7 +408,7 @@ func testSidecarTakenOut(h *owner) {
 			h.t.Errorf("the annotation %s is left", key)
 		}
 	}
-	found, err := h.node().Processes(h.ctx, cluster.APIServerName, podspec.ContainerName)
+	found, err := h.node().Processes(h.ctx, cluster.APIServerName, contract.ReporterContainer)
 	h.must(err)
 	if len(found) > 0 {
 		h.t.Errorf("processes of the sidecar are left: %v", found)
@@ -453,7 +427,7 @@ func (h *owner) roll(with bool) fixture.Roll {
 
 // render has the reporter put into a manifest, and its files onto the node.
 func (h *owner) render(r fixture.Roll, manifest []byte) ([]byte, error) {
-	files := map[string][]byte{"operator.yaml": []byte(external), "encryption.yaml": []byte(r.Encryption), "pod.json": manifest}
+	files := map[string][]byte{"operator.yaml": []byte(sidecarConfig), "encryption.yaml": []byte(r.Encryption), "pod.json": manifest}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(h.dir, name), content, 0o600); err != nil {
 			return nil, err
@@ -468,7 +442,7 @@ func (h *owner) render(r fixture.Roll, manifest []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%v: %w: %s", cmd.Args, err, reported)
 	}
 	made := map[string][]byte{}
-	for _, name := range []string{"10-policy.yaml", "20-identity.yaml", "host/config/config.yaml", "host/config/kubeconfig", "static-pod.yaml"} {
+	for _, name := range []string{"10-policy.yaml", "20-identity.yaml", "host/config/config.yaml", "host/config/kubeconfig", "host/static-pod.json"} {
 		content, err := os.ReadFile(filepath.Join(out, name))
 		if err != nil {
 			return nil, err
@@ -485,7 +459,7 @@ func (h *owner) render(r fixture.Roll, manifest []byte) ([]byte, error) {
 	if err := os.Symlink("live/config.yaml", link); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
-	return made["static-pod.yaml"], sameBut(manifest, made["static-pod.yaml"])
+	return made["host/static-pod.json"], sameBut(manifest, made["host/static-pod.json"])
 }
 
 // exchangeFile replaces the reporter's file, folder and all.
@@ -507,10 +481,10 @@ func sameBut(without, with []byte) error {
 	if !podspec.Injected(&b.Spec) {
 		return errors.New("no sidecar was put in")
 	}
-	delete(b.Annotations, podspec.ConfigHashAnnotation)
-	b.Spec.Containers = slices.DeleteFunc(b.Spec.Containers, func(c corev1.Container) bool { return c.Name == podspec.ContainerName })
+	delete(b.Annotations, contract.ConfigHashAnnotation)
+	b.Spec.Containers = slices.DeleteFunc(b.Spec.Containers, func(c corev1.Container) bool { return c.Name == contract.ReporterContainer })
 	b.Spec.Volumes = slices.DeleteFunc(b.Spec.Volumes, func(v corev1.Volume) bool {
-		return slices.Contains([]string{podspec.ConfigVolume, podspec.CredentialsVolume, podspec.NoTokenVolume}, v.Name)
+		return slices.Contains(podspec.Volumes, v.Name)
 	})
 	if !apiequality.Semantic.DeepEqual(a, b) {
 		return fmt.Errorf("more than the sidecar was changed:\n%s\n%s", without, with)
@@ -518,7 +492,7 @@ func sameBut(without, with []byte) error {
 	return nil
 }
 
-// applied is when the file in force was applied, by what the sidecar serves on the node's
+// applied is when the active file was applied, by what the sidecar serves on the node's
 // loopback.
 func (h *owner) applied() (time.Time, error) {
 	seconds, err := h.metric("kms_health_reporter_config_applied_timestamp_seconds")
@@ -526,7 +500,7 @@ func (h *owner) applied() (time.Time, error) {
 }
 
 // reports has nothing against a node's one entry with this status and detail.
-func reports(s fixture.State, node string, status health.Status, detail string) error {
+func reports(s fixture.State, node string, status contract.Status, detail string) error {
 	entries := s.Reports[node]
 	if len(entries) != 1 || entries[0].KeyID != "1" || entries[0].Status != status || entries[0].Detail != detail {
 		return fmt.Errorf("%s reports %+v, wanted key 1 %s %q", node, entries, status, detail)
@@ -537,7 +511,7 @@ func reports(s fixture.State, node string, status health.Status, detail string) 
 // steadySidecar is steady, where no operator judges.
 func (h *owner) steadySidecar(what string, since time.Time) {
 	h.t.Helper()
-	h.steady("sidecar", what, since, func(s fixture.State) error { return reports(s, h.node().Name, health.Healthy, "") }, apiservers.Kube)
+	h.steady("sidecar", what, since, func(s fixture.State) error { return reports(s, h.node().Name, contract.Healthy, "") }, apiservers.Kube)
 }
 
 // sidecarLog are the lines of the sidecar's log that contain a text.
@@ -545,7 +519,7 @@ func (h *owner) sidecarLog(what string) []logLine {
 	h.t.Helper()
 	lines, err := h.logLines(cluster.APIServerNamespace+"_"+cluster.APIServerName+"-", what)
 	h.must(err)
-	return slices.DeleteFunc(lines, func(l logLine) bool { return l.container != podspec.ContainerName })
+	return slices.DeleteFunc(lines, func(l logLine) bool { return l.container != contract.ReporterContainer })
 }
 
 // begun is when the sidecar last reported that it starts, which is the first that it does.
@@ -560,7 +534,7 @@ func (h *owner) begun() time.Time {
 
 func (h *owner) sidecarPID() int {
 	h.t.Helper()
-	return h.process(cluster.APIServerName, podspec.ContainerName).PID
+	return h.process(cluster.APIServerName, contract.ReporterContainer).PID
 }
 
 // same requires the sidecar to be the one of before.

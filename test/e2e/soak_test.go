@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 )
 
@@ -91,7 +91,7 @@ func testSoak(t *testing.T) {
 		for _, s := range h.seen.States(server, start) {
 			states++
 			for _, e := range s.Reports[h.node().Name] {
-				if e.Status != health.Healthy && !explained(faults, server, e.LastChecked) {
+				if e.Status != contract.Healthy && !explained(faults, server, e.LastChecked) {
 					t.Errorf("%s: %s at %s, without a cause: %s", server.Name, e.Status, e.LastChecked.Format(time.TimeOnly), e.Detail)
 				}
 			}
@@ -135,7 +135,7 @@ func (h *scenario) saw(f fault) bool {
 			return false
 		}
 		for _, e := range s.Reports[h.node().Name] {
-			if e.Status != health.Healthy {
+			if e.Status != contract.Healthy {
 				return true
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
@@ -29,7 +30,7 @@ import (
 const kubeOnly = `apiVersion: kmshealth.openshift.io/v1alpha1
 kind: OperatorConfiguration
 probe: {interval: 1s}
-targets:
+apiServers:
 - name: kube-apiserver
   resource: kubeapiservers
   namespace: openshift-kube-apiserver
@@ -112,11 +113,11 @@ func testThreeOn(h *scenario) {
 		h.t.Errorf("%d nodes report, not 3", len(now.Reports))
 	}
 	var agreed struct{ KeyID, KEKID string }
-	message := now.Conditions[rollup.WriteKeyAgreed].Message
+	message := now.Conditions[contract.WriteKeyAgreed].Message
 	if err := json.Unmarshal([]byte(message), &agreed); err != nil || agreed.KeyID != "1" || agreed.KEKID != remote {
 		h.t.Errorf("agreed on %s (%v), wanted key 1 and %s", message, err, remote)
 	}
-	if got, want := now.Conditions[rollup.Degraded].Message, "every plugin is healthy on all 3 nodes"; got != want {
+	if got, want := now.Conditions[contract.PluginsDegraded].Message, "every plugin is healthy on all 3 nodes"; got != want {
 		h.t.Errorf("%q, wanted %q", got, want)
 	}
 	h.noLongAlarm("KMS turned on, three nodes", start)
@@ -139,14 +140,14 @@ func testOneOfThreeUnhealthy(h *scenario) {
 	h.do(p, "unhealthy", "vault is sealed")
 	want := fmt.Sprintf(`key 1 on node %s: unhealthy: healthz is "vault is sealed", not "ok"; see oc logs -n openshift-kube-apiserver kube-apiserver-%s -c kms-plugin-1`, n.Name, n.Name)
 	unhealthy := h.awaitSince(start, 5*time.Second, "Degraded names the node", func(s fixture.State) error {
-		if err := s.Is(rollup.Degraded, "True", rollup.PluginUnhealthy); err != nil {
+		if err := s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy); err != nil {
 			return err
 		}
 		// By an equality: no other node is named.
-		if got := s.Conditions[rollup.Degraded].Message; got != want {
+		if got := s.Conditions[contract.PluginsDegraded].Message; got != want {
 			return fmt.Errorf("reports %q, wanted %q", got, want)
 		}
-		return s.Is(rollup.WriteKeyAgreed, "Unknown", rollup.PluginUnhealthy)
+		return s.Is(contract.WriteKeyAgreed, "Unknown", contract.PluginUnhealthy)
 	})
 	times.took("one of three unhealthy", "Degraded=True names node, key, reason, command", unhealthy.At.Sub(start), noTime, "interval + 1 s")
 	atMost(h, "unhealthy to Degraded", unhealthy.At.Sub(start), interval+time.Second)
@@ -172,7 +173,7 @@ func testLeaderKilled(h *scenario) {
 	p := h.pluginOn(h.Nodes()[2])
 	h.do(p, "unhealthy", "sealed without a leader")
 	unhealthy := h.awaitSince(start, 2*time.Minute, "Degraded, after the leader was killed", func(s fixture.State) error {
-		return s.Is(rollup.Degraded, "True", rollup.PluginUnhealthy)
+		return s.Is(contract.PluginsDegraded, "True", contract.PluginUnhealthy)
 	})
 	after, err := n.Processes(h.ctx, leader.Name, "operator")
 	h.must(err)
@@ -222,10 +223,10 @@ func testNetworkCut(h *scenario) {
 
 	// No reports while its Node is still Ready: reported as unknown.
 	unknown := func(s fixture.State) error {
-		if err := s.Is(rollup.Degraded, "Unknown", rollup.ReporterStale); err != nil {
+		if err := s.Is(contract.PluginsDegraded, "Unknown", contract.ReporterStale); err != nil {
 			return err
 		}
-		if got, want := s.Conditions[rollup.Degraded].Message, "node "+n.Name+": stopped reporting"; !strings.HasPrefix(got, want) || strings.Contains(got, "\n") {
+		if got, want := s.Conditions[contract.PluginsDegraded].Message, "node "+n.Name+": stopped reporting"; !strings.HasPrefix(got, want) || strings.Contains(got, "\n") {
 			return fmt.Errorf("reports %q, wanted %s and no others", got, want)
 		}
 		return nil
@@ -264,14 +265,14 @@ func testNetworkCut(h *scenario) {
 	notReady := time.Now()
 	excused := func(s fixture.State) error {
 		return errors.Join(
-			s.Is(rollup.Degraded, "False", rollup.AsExpected),
-			s.Is(rollup.Observed, "False", rollup.ReporterStale),
-			s.Is(rollup.WriteKeyAgreed, "Unknown", rollup.ReporterStale),
+			s.Is(contract.PluginsDegraded, "False", contract.AsExpected),
+			s.Is(contract.HealthReporting, "False", contract.ReporterStale),
+			s.Is(contract.WriteKeyAgreed, "Unknown", contract.ReporterStale),
 		)
 	}
 	h.await(settled, "what was reported last stays", func() error { return excused(h.now(apiservers.Kube)) })
-	times.took("network cut", "then Degraded=False, KMSHealthObserved=False", time.Since(notReady), noTime, settled.String())
-	if got, want := h.now(apiservers.Kube).Conditions[rollup.Observed].Message, "node "+n.Name+": stopped reporting; the Node is not Ready"; got != want {
+	times.took("network cut", "then Degraded=False, KMSHealthReporting=False", time.Since(notReady), noTime, settled.String())
+	if got, want := h.now(apiservers.Kube).Conditions[contract.HealthReporting].Message, "node "+n.Name+": stopped reporting; the Node is not Ready"; !slices.Contains(strings.Split(got, "\n"), want) {
 		h.t.Errorf("%q, wanted %q", got, want)
 	}
 
@@ -307,7 +308,7 @@ func testNetworkCut(h *scenario) {
 	h.await(time.Minute, "everything is healthy again", func() error { return h.now(apiservers.Kube).Healthy() })
 
 	for _, s := range h.seen.States(apiservers.Kube, cut) {
-		if c := s.Conditions[rollup.Degraded]; c.Status == operatorcr.True {
+		if c := s.Conditions[contract.PluginsDegraded]; c.Status == operatorcr.True {
 			h.t.Errorf("Degraded was True %v after the cut: %s", s.At.Sub(cut), c.Message)
 			break
 		}
@@ -384,7 +385,7 @@ func testNodeReplaced(h *scenario) {
 
 	h.noLongAlarm("node replaced", fire)
 	for _, s := range h.seen.States(apiservers.Kube, fire) {
-		if c := s.Conditions[rollup.Degraded]; c.Status == operatorcr.True {
+		if c := s.Conditions[contract.PluginsDegraded]; c.Status == operatorcr.True {
 			h.t.Errorf("Degraded was True on the way: %s", c.Message)
 			break
 		}

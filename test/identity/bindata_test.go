@@ -16,7 +16,7 @@ import (
 
 	"github.com/kms-health/kms-health/bindata"
 	"github.com/kms-health/kms-health/manifests"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -82,10 +82,11 @@ func applyAll(t *testing.T, c *controlplane.ControlPlane, objects ...*unstructur
 	}
 }
 
-// identityValues are those of the operator's renderer.
-func identityValues(name, resource string, certificate bool) map[string]any {
+// identityValues are those of the operator's renderer, where the pods' owner brings the
+// credentials: the identity with the most subjects.
+func identityValues(name, resource string) map[string]any {
 	return map[string]any{
-		"Target": name, "Destination": operatorcr.ForTarget(resource, name), "Namespace": home, "ServiceAccount": "kms-health-reporter-" + name,
-		"ClientCertificate": certificate, "OpenShift": false,
+		"Target": name, "Destination": contract.ResourceFor(resource, name), "Namespace": home, "ServiceAccount": "kms-health-reporter-" + name,
+		"OwnersCredentials": true, "OpenShift": false,
 	}
 }

@@ -8,14 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // kmsHealth is the object for the reports of a target on clusters without OpenShift's
 // operator resources. It has a status with conditions, and nothing else.
-var kmsHealth = operatorResource{operatorcr.KMSHealths.Plural, controlplane.Default}
+var kmsHealth = operatorResource{contract.KMSHealths.Plural, controlplane.Default}
 
 // createKMSHealth makes the object.
 func createKMSHealth(t *testing.T) {
@@ -41,7 +40,7 @@ func reportersOfKMSHealth(t *testing.T) []*caller {
 	for _, who := range all {
 		eventually(t, who.name+" may, and is bounded", func() error {
 			own := kmsHealth.condition(t, "node-a")
-			forged := kmsHealth.apply(t, health.ConditionManager("node-a"), fields{"conditions": []any{condition("KMSPluginsDegraded", "")}})
+			forged := kmsHealth.apply(t, contract.ConditionManager("node-a"), fields{"conditions": []any{condition("KMSPluginsDegraded", "")}})
 			own.path += "&dryRun=All"
 			forged.path += "&dryRun=All"
 			if got := who.do(t, own); got.code != http.StatusOK {
@@ -57,8 +56,8 @@ func reportersOfKMSHealth(t *testing.T) []*caller {
 }
 
 func TestReportersMayChangeTheirConditionOfKMSHealthAndNothingElse(t *testing.T) {
-	s, manager := kmsHealth, health.ConditionManager("node-a")
-	own := health.ConditionType("node-a")
+	s, manager := kmsHealth, contract.ConditionManager("node-a")
+	own := contract.ConditionType("node-a")
 	boundOnly := []string{byPolicy, ok}
 	under := func(manager string, conditions ...any) request {
 		return s.apply(t, manager, fields{"conditions": conditions})
@@ -72,7 +71,7 @@ func TestReportersMayChangeTheirConditionOfKMSHealthAndNothingElse(t *testing.T)
 		{"own condition, message of 32769 bytes", under(manager, condition(own, strings.Repeat("x", 32769))), all(byPolicy)},
 		{"own condition, under another manager", under("x", condition(own, "[]")), all(byPolicy)},
 		{"own condition removed", managedBy(manager, s.change(t, "remove", "/status/conditions/2", nil)), all(ok)},
-		{"another node's condition, under own manager", under(manager, condition(health.ConditionType("node-b"), "[]")), all(byPolicy)},
+		{"another node's condition, under own manager", under(manager, condition(contract.ConditionType("node-b"), "[]")), all(byPolicy)},
 		{"another node's condition, under its manager", s.condition(t, "node-b"), boundOnly},
 		{"condition KMSPluginsDegraded", under(manager, condition("KMSPluginsDegraded", "")), all(byPolicy)},
 		{"another writer's condition changed", under(manager, condition("NodeControllerDegraded", "forged")), all(byPolicy)},
@@ -106,12 +105,11 @@ func TestOperatorMayChangeItsConditionsOfKMSHealthAndRemoveReports(t *testing.T)
 		return managedBy(cleanupManager, s.change(t, "remove", fmt.Sprintf("/status/conditions/%d", i), nil))
 	}
 	s.tryAll(t, cluster, []*caller{theOperator(t, s)}, []action{
-		{"own conditions", under(operatorManager, condition("KMSPluginsDegraded", "x"), condition("KMSHealthObserved", "x"), condition("KMSWriteKeyAgreed", "x")), all(ok)},
-		{"the condition of deliveries", under("kms-health-operator-delivery", condition("KMSHealthDelivery", "x")), all(ok)},
+		{"own conditions", under(operatorManager, condition("KMSPluginsDegraded", "x"), condition("KMSHealthReporting", "x"), condition("KMSWriteKeyAgreed", "x")), all(ok)},
 		{"own condition, under another manager", under("x", condition("KMSPluginsDegraded", "x")), all(byPolicy)},
 		{"a reporter's condition removed", remove(ofNodeA), all(ok)},
-		{"a reporter's condition changed", under(operatorManager, condition(health.ConditionType("node-a"), "forged")), all(byPolicy)},
-		{"a reporter's condition added", under(operatorManager, condition(health.ConditionType("node-c"), "[]")), all(byPolicy)},
+		{"a reporter's condition changed", under(operatorManager, condition(contract.ConditionType("node-a"), "forged")), all(byPolicy)},
+		{"a reporter's condition added", under(operatorManager, condition(contract.ConditionType("node-c"), "[]")), all(byPolicy)},
 		{"another writer's condition changed", under(operatorManager, condition("NodeControllerDegraded", "forged")), all(byPolicy)},
 		{"another writer's condition removed", remove(theirs), all(byPolicy)},
 		{"a label", managedBy(operatorManager, s.merge(t, s.path(), fields{"metadata": fields{"labels": fields{"new": "x"}}})), all(byPolicy)},

@@ -17,13 +17,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // operator is a Manager with an identity of its own, the rights that it needs and
-// no more, and a clock that the test moves.
+// no more, and a fixed clock.
 type operator struct {
 	t       *testing.T
 	cluster *controlplane.ControlPlane
@@ -35,14 +34,14 @@ type operator struct {
 	manager *credentials.Manager
 }
 
-func newOperator(t *testing.T, c *controlplane.ControlPlane, kind v1alpha1.Credentials) *operator {
+func newOperator(t *testing.T, c *controlplane.ControlPlane) *operator {
 	t.Helper()
-	name := strings.ToLower(string(kind)) + "-" + fmt.Sprint(time.Now().UnixNano())
+	name := fmt.Sprint(time.Now().UnixNano())
 	o := &operator{
 		t: t, cluster: c, admin: clientset(t, c), user: controlplane.ServiceAccountUser(home, "operator-"+name),
 		clock: clocktesting.NewFakePassiveClock(time.Now()),
 		want: credentials.Request{
-			Kind: kind, Namespace: home, Secret: "kms-health-reporter-" + name, ServiceAccount: "kms-health-reporter-" + name,
+			Namespace: home, Secret: "kms-health-reporter-" + name, ServiceAccount: "kms-health-reporter-" + name,
 			Labels: map[string]string{"app.kubernetes.io/managed-by": "kms-health-operator"},
 		},
 	}
@@ -50,29 +49,23 @@ func newOperator(t *testing.T, c *controlplane.ControlPlane, kind v1alpha1.Crede
 	need(t, err)
 	o.account("operator-" + name)
 	o.account(o.want.ServiceAccount)
-	o.grant("read",
-		rule("", "secrets", o.want.Secret, "get", "delete"),
-		rule("", "serviceaccounts", o.want.ServiceAccount, "get"),
-		rule("", "serviceaccounts/token", o.want.ServiceAccount, "create"),
-		// The only right here that no name can bound.
-		rule("certificates.k8s.io", "certificatesigningrequests", "", "create"),
-		rule("certificates.k8s.io", "certificatesigningrequests", o.csr(), "get", "delete"),
-		rule("certificates.k8s.io", "certificatesigningrequests/approval", o.csr(), "update"),
-		rule("certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-client", "approve"),
+	o.grant(
+		// A Server-Side Apply names what it creates, so a name bounds that, too.
+		rule("secrets", o.want.Secret, "get", "delete", "create", "patch"),
+		rule("serviceaccounts", o.want.ServiceAccount, "get"),
+		rule("serviceaccounts/token", o.want.ServiceAccount, "create"),
 	)
-	// A Server-Side Apply names what it creates, so a name bounds that, too.
-	o.grant("write", rule("", "secrets", o.want.Secret, "create", "patch"))
 	config := c.RESTConfigAs(token(t, c, "operator-"+name, nil))
 	if o.client, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	o.restart()
+	o.manager = credentials.New(o.client, o.clock)
 	t.Cleanup(o.readsNothingElse)
 	return o
 }
 
-func rule(group, resource, name string, verbs ...string) rbacv1.PolicyRule {
-	r := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+func rule(resource, name string, verbs ...string) rbacv1.PolicyRule {
+	r := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, Verbs: verbs}
 	if name != "" {
 		r.ResourceNames = []string{name}
 	}
@@ -85,26 +78,10 @@ func (o *operator) account(name string) {
 	need(o.t, err)
 }
 
-// recreateAccount deletes the account, without which nothing may be written, and makes
-// another.
-func (o *operator) recreateAccount() {
+// grant gives the operator rights in all namespaces, and waits until they are active.
+func (o *operator) grant(rules ...rbacv1.PolicyRule) {
 	o.t.Helper()
-	need(o.t, o.admin.CoreV1().ServiceAccounts(home).Delete(soon(o.t), o.want.ServiceAccount, metav1.DeleteOptions{}))
-	before := len(o.writes())
-	o.must(credentials.ReasonProgressing, false)
-	if got := o.writes()[before:]; len(got) > 0 {
-		o.t.Errorf("writes without an account: %v", got)
-	}
-	o.account(o.want.ServiceAccount)
-}
-
-func (o *operator) csr() string { return credentials.CSRName(o.want.Namespace, o.want.Secret) }
-
-// grant gives the operator rights in all namespaces, and waits
-// until they are in force; revoke takes them away.
-func (o *operator) grant(what string, rules ...rbacv1.PolicyRule) {
-	o.t.Helper()
-	name := what + "-" + o.want.Secret
+	name := "operator-of-" + o.want.Secret // the reporter's own ClusterRole has the Secret's name
 	_, err := o.admin.RbacV1().ClusterRoles().Create(soon(o.t), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
 	need(o.t, err)
 	_, err = o.admin.RbacV1().ClusterRoleBindings().Create(soon(o.t), &rbacv1.ClusterRoleBinding{
@@ -113,50 +90,29 @@ func (o *operator) grant(what string, rules ...rbacv1.PolicyRule) {
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: o.user}},
 	}, metav1.CreateOptions{})
 	need(o.t, err)
-	o.awaitAccess(what, true)
-}
-
-func (o *operator) revoke(what string) {
-	o.t.Helper()
-	if err := o.admin.RbacV1().ClusterRoleBindings().Delete(soon(o.t), what+"-"+o.want.Secret, metav1.DeleteOptions{}); err != nil {
-		o.t.Fatal(err)
-	}
-	o.awaitAccess(what, false)
-}
-
-func (o *operator) awaitAccess(what string, allowed bool) {
-	o.t.Helper()
-	verb := map[string]string{"read": "get", "write": "patch"}[what]
-	eventually(o.t, fmt.Sprintf("the operator may %s: %t", what, allowed), func() error {
+	eventually(o.t, "the operator may write its Secret", func() error {
 		review, err := o.admin.AuthorizationV1().SubjectAccessReviews().Create(soon(o.t), &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: o.user, ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Version: "v1", Resource: "secrets", Namespace: home, Name: o.want.Secret, Verb: verb,
+				Version: "v1", Resource: "secrets", Namespace: home, Name: o.want.Secret, Verb: "patch",
 			}},
 		}, metav1.CreateOptions{})
-		if err == nil && review.Status.Allowed != allowed {
-			err = fmt.Errorf("allowed: %t", review.Status.Allowed)
+		if err == nil && !review.Status.Allowed {
+			err = fmt.Errorf("it is not allowed")
 		}
 		return err
 	})
 }
 
-// restart makes another Manager, without the state of the one before.
-func (o *operator) restart() { o.manager = credentials.New(o.client, o.clock) }
-
-// after moves the clock.
-func (o *operator) after(d time.Duration) { o.clock.SetTime(o.clock.Now().Add(d)) }
-
-// try calls Ensure once, and returns the reason of its problem, if any. Its result
-// contains nothing of the Secret.
-func (o *operator) try() (credentials.Result, credentials.Reason) {
+// try calls Ensure once. Its result contains nothing of the Secret.
+func (o *operator) try() credentials.Result {
 	o.t.Helper()
 	result := o.manager.Ensure(soon(o.t), o.want)
 	if result.Next.Before(o.clock.Now()) || result.Next.After(o.clock.Now().Add(time.Hour)) {
 		o.t.Errorf("next check at %v, but it is %v", result.Next, o.clock.Now())
 	}
-	text, reason := fmt.Sprintf("%+v", result), credentials.Reason("")
+	text := fmt.Sprintf("%+v", result)
 	if result.Problem != nil {
-		text, reason = fmt.Sprintf("%s %+v", text, *result.Problem), result.Problem.Reason
+		text = fmt.Sprintf("%s %+v", text, *result.Problem)
 	}
 	if secret := o.secret(); secret != nil {
 		for key, value := range secret.Data {
@@ -165,15 +121,15 @@ func (o *operator) try() (credentials.Result, credentials.Reason) {
 			}
 		}
 	}
-	return result, reason
+	return result
 }
 
-// must calls Ensure once, and wants this reason; none: no problem.
-func (o *operator) must(want credentials.Reason, ready bool) credentials.Result {
+// must calls Ensure once, and wants no problem.
+func (o *operator) must() credentials.Result {
 	o.t.Helper()
-	result, reason := o.try()
-	if reason != want || result.Ready != ready {
-		o.t.Fatalf("%+v, %v; want %s, ready %t", result, result.Problem, want, ready)
+	result := o.try()
+	if result.Problem != nil {
+		o.t.Fatalf("%+v, %v", result, result.Problem)
 	}
 	return result
 }
@@ -182,7 +138,7 @@ func (o *operator) must(want credentials.Reason, ready bool) credentials.Result 
 func (o *operator) settle() {
 	o.t.Helper()
 	eventually(o.t, "the credential is as expected", func() error {
-		if result, _ := o.try(); !result.Ready || result.Problem != nil || result.RenewAt.Before(o.clock.Now()) && o.want.Kind != v1alpha1.CredentialsLegacyToken {
+		if result := o.try(); result.Problem != nil || result.RenewAt.Before(o.clock.Now()) {
 			return fmt.Errorf("%+v, %w", result, result.Problem)
 		}
 		return nil
@@ -194,7 +150,7 @@ func (o *operator) mustBeUnchanged() {
 	o.t.Helper()
 	before := o.writes()
 	for range 3 {
-		o.must("", true)
+		o.must()
 	}
 	if after := o.writes(); len(after) != len(before) {
 		o.t.Errorf("writes though nothing is due: %v", after[len(before):])
@@ -255,27 +211,5 @@ func (o *operator) readsNothingElse() {
 		if e.Verb == "list" || e.Verb == "watch" || e.ObjectRef != nil && e.ObjectRef.Resource == "secrets" && e.ObjectRef.Name != o.want.Secret {
 			o.t.Errorf("asked for more than its own: %s %s", e.Verb, e.RequestURI)
 		}
-	}
-}
-
-// whoami is the user that the API server authenticates by the Secret's credential.
-func (o *operator) whoami(credential controlplane.Credential) (string, error) {
-	o.t.Helper()
-	got := as(o.t, o.cluster, "whoami", credential).do(o.t, request{
-		method: "POST", path: "/apis/authentication.k8s.io/v1/selfsubjectreviews",
-		body: `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`,
-	})
-	if got.code != 201 {
-		return "", fmt.Errorf("%d %s", got.code, got.message)
-	}
-	user, _ := got.object["status"].(fields)["userInfo"].(fields)["username"].(string)
-	return user, nil
-}
-
-func (o *operator) mustBe(user string, credential controlplane.Credential) {
-	o.t.Helper()
-	got, err := o.whoami(credential)
-	if err != nil || got != user {
-		o.t.Errorf("the credential is of %q, %v; want %q", got, err, user)
 	}
 }

@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -60,21 +61,15 @@ func encrypted(t *testing.T) (*controlplane.ControlPlane, *kmsplugin.Plugin) {
 func TestCredentialsDuringAPluginOutage(t *testing.T) {
 	c, plugin := encrypted(t)
 	s := operatorResource{controlplane.KubeAPIServers, controlplane.TechPreviewNoUpgrade}
-	reporters(t, c, s) // the policy is in force
+	reporters(t, c, s) // the policy is active
 	s.reset(t, asAdmin(t, c))
 
-	made := map[v1alpha1.Credentials]*operator{}
-	for _, kind := range []v1alpha1.Credentials{v1alpha1.CredentialsMintedToken, v1alpha1.CredentialsClientCertificate, v1alpha1.CredentialsLegacyToken} {
-		o := newOperator(t, c, kind)
-		o.want.Approve = true
-		name := strings.TrimPrefix(o.want.ServiceAccount, "kms-health-reporter-")
-		applyAll(t, c, documents(t, "identity.yaml", identityValues(name, s.resource, false))...)
-		o.settle()
-		made[kind] = o
-	}
-	minted := made[v1alpha1.CredentialsMintedToken]
-	if next := minted.must("", true).RenewAt; next.Sub(minted.clock.Now()).Round(time.Minute) != time.Hour {
-		t.Errorf("the server gives two hours at most; to be renewed at %v, and it is %v", next, minted.clock.Now())
+	o := newOperator(t, c)
+	name := strings.TrimPrefix(o.want.ServiceAccount, "kms-health-reporter-")
+	applyAll(t, c, documents(t, "identity.yaml", identityValues(name, s.resource))...)
+	o.settle()
+	if next := o.must().RenewAt; next.Sub(o.clock.Now()).Round(time.Minute) != time.Hour {
+		t.Errorf("the server gives two hours at most; to be renewed at %v, and it is %v", next, o.clock.Now())
 	}
 	rows := []struct {
 		name       string
@@ -82,13 +77,10 @@ func TestCredentialsDuringAPluginOutage(t *testing.T) {
 		restarted  int // the answer after a restart while the plugin is unhealthy
 	}{
 		{"bound to a pod, by the kubelet", bound(t, c, "node-a"), http.StatusOK},
-		{"minted", minted.token(), http.StatusOK},
-		{"client certificate", made[v1alpha1.CredentialsClientCertificate].certificate(), http.StatusOK},
-		{"legacy token", made[v1alpha1.CredentialsLegacyToken].token(), http.StatusUnauthorized},
+		{"by TokenRequest", controlplane.Credential{Token: o.data(credentials.TokenKey)}, http.StatusOK},
+		{"client certificate", certified(t, c, certificateUser), http.StatusOK},
 	}
 	table := make([]string, len(rows))
-	// In the order of the rows: when the legacy token's turn comes, others were
-	// let in, so its refusal is not that of a server which is not there yet.
 	column := func(what string, restartedUnhealthy bool) {
 		t.Helper()
 		for i, row := range rows {
@@ -101,8 +93,8 @@ func TestCredentialsDuringAPluginOutage(t *testing.T) {
 				if got := who.do(t, s.condition(t, "node-a")); got.code != want {
 					return fmt.Errorf("%d %s", got.code, got.message)
 				}
-				// And the policy is still in force.
-				forged := s.apply(t, health.ReportsManager("node-a"), s.encryption(fields{"preflight": preflight("Succeeded")}))
+				// And the policy is still active.
+				forged := s.apply(t, contract.ConditionManager("node-a"), s.encryption(fields{"preflight": preflight("Succeeded")}))
 				if got := who.do(t, forged); want == http.StatusOK && got.outcome() != byPolicy {
 					return fmt.Errorf("forged preflight: %d %s", got.code, got.message)
 				}
@@ -126,25 +118,25 @@ func TestCredentialsDuringAPluginOutage(t *testing.T) {
 	t.Logf("live after %v, with an unhealthy plugin", time.Since(start).Round(time.Second))
 	column("plugin unhealthy, API server restarted", true)
 
-	// The operator can neither read nor write its Secrets, and does no harm.
-	for kind, o := range made {
-		before := len(o.writes())
-		result := o.manager.Ensure(soon(t), o.want)
-		if result.Problem == nil || result.Problem.Reason != credentials.ReasonRenewalFailed || !result.Ready {
-			t.Errorf("%s: %+v, %v", kind, result, result.Problem)
-		}
-		if got := o.writes()[before:]; len(got) > 0 {
-			t.Errorf("%s: writes what it cannot read: %v", kind, got)
-		}
+	// The operator can neither read nor write its Secret, and does no harm.
+	before := len(o.writes())
+	result := o.manager.Ensure(soon(t), o.want)
+	if result.Problem == nil || result.Problem.Reason != contract.RenewalFailed {
+		t.Errorf("%+v, %v", result, result.Problem)
+	}
+	if got := o.writes()[before:]; len(got) > 0 {
+		t.Errorf("writes what it cannot read: %v", got)
 	}
 	if err := plugin.Return(); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the API server reads Secrets again", func() error {
+		_, err := o.admin.CoreV1().Secrets(home).Get(soon(t), o.want.Secret, metav1.GetOptions{})
+		return err
+	})
 	column("plugin healthy again", false)
-	for _, o := range made {
-		o.settle()
-		o.mustBeUnchanged()
-	}
+	o.settle()
+	o.mustBeUnchanged()
 
 	text := "PATCH of own condition\tplugin healthy\tunhealthy\tunhealthy, API server restarted\thealthy again\n"
 	for i, row := range rows {

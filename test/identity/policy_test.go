@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -20,7 +20,7 @@ import (
 // should a role ever be widened by mistake.
 func (s operatorResource) wideActions(t *testing.T, outcome string) []action {
 	t.Helper()
-	manager := health.ConditionManager("node-a")
+	manager := contract.ConditionManager("node-a")
 	merge := func(path string, change fields) request { return managedBy(manager, s.merge(t, path, change)) }
 	actions := []action{
 		{"spec.managementState", merge(s.path(), fields{"spec": fields{"managementState": "Force"}}), all(outcome)},
@@ -69,7 +69,7 @@ func others(t *testing.T) []*caller {
 
 func TestPolicyIsForNobodyElse(t *testing.T) {
 	s := operatorResources[0]
-	reporters(t, variant(t, s.variant), s) // the policy is in force
+	reporters(t, variant(t, s.variant), s) // the policy is active
 	s.tryAll(t, cluster, others(t), s.wideActions(t, ok))
 }
 
@@ -87,10 +87,8 @@ func TestReporterIsNotStoppedByWhatSomebodyLeft(t *testing.T) {
 	}
 	for _, reporter := range who {
 		s.put(t, admin, spoilt)
-		for _, try := range []request{s.reports(t, "node-a"), s.condition(t, "node-a")} {
-			if got := reporter.do(t, try); got.code != http.StatusOK {
-				t.Errorf("%s: %d %s", reporter.name, got.code, got.message)
-			}
+		if got := reporter.do(t, s.condition(t, "node-a")); got.code != http.StatusOK {
+			t.Errorf("%s: %d %s", reporter.name, got.code, got.message)
 		}
 	}
 }
@@ -112,7 +110,7 @@ func TestPolicyThatCannotBeEvaluatedStopsReportersOnly(t *testing.T) {
 	applyAll(t, cluster, broken...)
 	t.Cleanup(func() { remove(t, broken) })
 	for _, reporter := range who {
-		eventually(t, "the broken policy is in force for "+reporter.name, func() error {
+		eventually(t, "the broken policy is active for "+reporter.name, func() error {
 			if got := reporter.do(t, s.condition(t, "node-a")); got.code != http.StatusForbidden && got.code != http.StatusUnprocessableEntity || !strings.Contains(got.message, "no such key: missing") {
 				return fmt.Errorf("%d %s", got.code, got.message)
 			}

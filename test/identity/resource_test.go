@@ -10,8 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -25,8 +24,8 @@ type operatorResource struct {
 }
 
 func (s operatorResource) typed() bool { return s.variant != controlplane.Default }
-func (s operatorResource) of() operatorcr.Resource {
-	return operatorcr.ForTarget(s.resource, target)
+func (s operatorResource) of() contract.Resource {
+	return contract.ResourceFor(s.resource, target)
 }
 func (s operatorResource) status() string { return "/" + strings.Join(s.of().StatusPath(), "/") }
 func (s operatorResource) path() string   { return strings.TrimSuffix(s.status(), "/status") }
@@ -74,8 +73,8 @@ func (s operatorResource) baseline() fields {
 	conditions := []any{
 		theirs:    condition("NodeControllerDegraded", "not ours"),
 		theirsToo: condition("StaticPodsAvailable", "not ours"),
-		ofNodeA:   condition(health.ConditionType("node-a"), "[]"),
-		ofNodeB:   condition(health.ConditionType("node-b"), "[]"),
+		ofNodeA:   condition(contract.ConditionType("node-a"), "[]"),
+		ofNodeB:   condition(contract.ConditionType("node-b"), "[]"),
 	}
 	if s == kmsHealth {
 		return fields{"metadata": fields{"labels": fields{"of": "admin"}}, "status": fields{"conditions": conditions}}
@@ -164,13 +163,13 @@ func (s operatorResource) apply(t *testing.T, manager string, status fields) req
 // condition is the PATCH of a reporter's condition.
 func (s operatorResource) condition(t *testing.T, node string) request {
 	t.Helper()
-	return s.apply(t, health.ConditionManager(node), fields{"conditions": []any{condition(health.ConditionType(node), `[{"keyID":"1"}]`)}})
+	return s.apply(t, contract.ConditionManager(node), fields{"conditions": []any{condition(contract.ConditionType(node), `[{"keyID":"1"}]`)}})
 }
 
-// reports is the PATCH of a reporter's typed form.
-func (s operatorResource) reports(t *testing.T, node string) request {
+// reports is a PATCH of a node's healthReports.
+func (s operatorResource) reports(t *testing.T, manager, node string) request {
 	t.Helper()
-	return s.apply(t, health.ReportsManager(node), s.encryption(fields{"healthReports": []any{report(node, "2")}}))
+	return s.apply(t, manager, s.encryption(fields{"healthReports": []any{report(node, "2")}}))
 }
 
 // managedBy names the field manager of a request that names none.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -39,8 +39,8 @@ func all(outcome string) []string { return []string{outcome} }
 // statusActions are about the one status that a reporter may PATCH.
 func (s operatorResource) statusActions(t *testing.T) []action {
 	t.Helper()
-	own, other := health.ConditionType("node-a"), health.ConditionType("node-b")
-	manager := health.ConditionManager("node-a")
+	own, other := contract.ConditionType("node-a"), contract.ConditionType("node-b")
+	manager := contract.ConditionManager("node-a")
 	under := func(manager string, conditions ...any) request {
 		return s.apply(t, manager, fields{"conditions": conditions})
 	}
@@ -76,13 +76,12 @@ func (s operatorResource) statusActions(t *testing.T) []action {
 		{"own condition, another reason", apply(with("reason", "Other")), all(byPolicy)},
 		{"own condition, under another manager", under("x", condition(own, "[]")), all(byPolicy)},
 		{"own condition, under the operator's manager", under("kms-health-operator", condition(own, "[]")), all(byPolicy)},
-		{"own condition, under the manager of healthReports", under(health.ReportsManager("node-a"), condition(own, "[]")), all(byPolicy)},
-		{"own condition, under another node's manager", under(health.ConditionManager("node-b"), condition(own, "[1]"), s.baselineCondition(ofNodeB)), all(byPolicy)},
+		{"own condition, under another node's manager", under(contract.ConditionManager("node-b"), condition(own, "[1]"), s.baselineCondition(ofNodeB)), all(byPolicy)},
 		{"own condition, no manager named", s.merge(t, s.status(), conditionsWith(with("message", "[1]"))), all(byPolicy)},
 		{"own condition removed", change("remove", at(ofNodeA), nil), all(ok)},
 		{"another node's condition, under own manager", apply(condition(other, "[]")), all(byPolicy)},
 		{"another node's condition, under its manager", s.condition(t, "node-b"), onlyBound},
-		{"another node's condition removed", managedBy(health.ConditionManager("node-b"), s.change(t, "remove", at(ofNodeB), nil)), onlyBound},
+		{"another node's condition removed", managedBy(contract.ConditionManager("node-b"), s.change(t, "remove", at(ofNodeB), nil)), onlyBound},
 		{"another node's condition removed, under own manager", change("remove", at(ofNodeB), nil), all(byPolicy)},
 		{"a new node's condition", s.condition(t, "node-c"), onlyBound},
 		{"a node whose name begins with ours", s.condition(t, "node-a.example"), onlyBound},
@@ -117,50 +116,34 @@ func (s operatorResource) statusActions(t *testing.T) []action {
 // apply of it is then refused with 500, and other patches are pruned.
 func (s operatorResource) typedActions(t *testing.T) []action {
 	t.Helper()
-	manager := health.ReportsManager("node-a")
+	manager := contract.ConditionManager("node-a")
 	merge := func(path string, change fields) request { return managedBy(manager, s.merge(t, path, change)) }
 	remove := func(pointer string) request {
 		return managedBy(manager, s.change(t, "remove", pointer, nil))
-	}
-	under := func(manager string, reports ...any) request {
-		return s.apply(t, manager, s.encryption(fields{"healthReports": reports}))
-	}
-	keys := func(node string, count int) (all []any) {
-		for i := range count {
-			all = append(all, report(node, fmt.Sprint(i)))
-		}
-		return all
 	}
 	forged := s.apply(t, manager, s.encryption(fields{"preflight": preflight("Succeeded")}))
 	noPreflight := merge(s.status(), fields{"status": s.encryption(fields{"preflight": nil})})
 	if !s.typed() {
 		return []action{
-			{"own healthReports", s.reports(t, "node-a"), all("500")},
-			{"another node's healthReports", s.reports(t, "node-b"), all("500")},
+			{"own healthReports", s.reports(t, manager, "node-a"), all("500")},
 			{"preflight Succeeded", forged, all("500")},
 			{"preflight Succeeded, by a merge patch", merge(s.status(), fields{"status": s.encryption(fields{"preflight": preflight("Succeeded")})}), all(unchanged)},
 		}
 	}
 	pointer := s.encryptionPath()
 	actions := []action{
-		{"own healthReports", s.reports(t, "node-a"), all(ok)},
-		{"own healthReports, 16 keys", under(manager, keys("node-a", 16)...), all(ok)},
-		{"own healthReports, 17 keys", under(manager, keys("node-a", 17)...), all(byPolicy)},
-		{"own healthReports, under another manager", under("x", report("node-a", "2")), all(byPolicy)},
-		{"own healthReports, under the operator's manager", under("kms-health-operator", report("node-a", "2")), all(byPolicy)},
-		{"own healthReports, under the condition's manager", under(health.ConditionManager("node-a"), report("node-a", "2")), all(byPolicy)},
-		{"own healthReports, no manager named", s.change(t, "remove", pointer+"/healthReports/0", nil), all(byPolicy)},
-		{"own healthReports removed", remove(pointer + "/healthReports/0"), all(ok)},
-		{"another node's healthReports, under its manager", s.reports(t, "node-b"), onlyBound},
-		{"another node's healthReports, under own manager", under(manager, report("node-b", "2")), all(byPolicy)},
-		{"another node's healthReports co-owned, as they are", under(manager, report("node-a", "1"), report("node-b", "1")), all(byPolicy)},
-		{"another node's healthReports removed", managedBy(health.ReportsManager("node-b"), s.change(t, "remove", pointer+"/healthReports/1", nil)), onlyBound},
-		{"another node's healthReports removed, under own manager", remove(pointer + "/healthReports/1"), all(byPolicy)},
+		{"own node's healthReports", s.reports(t, manager, "node-a"), all(byPolicy)},
+		{"own node's healthReports, under another manager", s.reports(t, "x", "node-a"), all(byPolicy)},
+		{"own node's healthReports, under the operator's manager", s.reports(t, "kms-health-operator", "node-a"), all(byPolicy)},
+		{"own node's healthReports, no manager named", s.change(t, "remove", pointer+"/healthReports/0", nil), all(byPolicy)},
+		{"own node's healthReports co-owned, as they are", s.apply(t, manager, s.encryption(fields{"healthReports": []any{report("node-a", "1")}})), all(byPolicy)},
+		{"own node's healthReports removed", remove(pointer + "/healthReports/0"), all(byPolicy)},
+		{"another node's healthReports", s.reports(t, manager, "node-b"), all(byPolicy)},
+		{"another node's healthReports removed", remove(pointer + "/healthReports/1"), all(byPolicy)},
 		{"all healthReports removed", remove(pointer + "/healthReports"), all(byPolicy)},
-		{"preflight co-owned, as it is", s.apply(t, manager, s.encryption(fields{"healthReports": []any{report("node-a", "1")}, "preflight": preflight("Failed")})), all(byPolicy)},
+		{"preflight co-owned, as it is", s.apply(t, manager, s.encryption(fields{"preflight": preflight("Failed")})), all(byPolicy)},
 		{"preflight Succeeded", forged, all(byPolicy)},
 		{"preflight Succeeded, by a merge patch", merge(s.status(), fields{"status": s.encryption(fields{"preflight": preflight("Succeeded")})}), all(byPolicy)},
-		{"preflight Succeeded, beside own reports", s.apply(t, manager, s.encryption(fields{"healthReports": []any{report("node-a", "1")}, "preflight": preflight("Succeeded")})), all(byPolicy)},
 		{"preflight removed", noPreflight, all(byPolicy)},
 		{"encryptionStatus removed", remove(pointer), all(byPolicy)},
 	}

@@ -17,12 +17,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
-// certificateUser is the user that a reporter's client certificates are for.
+// certificateUser is the user of credentials that the pods' owner brings.
 const certificateUser = "system:kms-health-reporter"
 
 func clientset(t *testing.T, c *controlplane.ControlPlane) *kubernetes.Clientset {
@@ -45,16 +44,14 @@ func need(t *testing.T, err error) {
 }
 
 // install makes the identities of bindata for a resource, and the policy, and
-// waits until both are in force: RBAC and admission read from caches.
+// waits until both are active: RBAC and admission read from caches.
 func install(t *testing.T, c *controlplane.ControlPlane, resource string) {
 	t.Helper()
 	client := clientset(t, c)
 	_, err := client.CoreV1().Namespaces().Create(soon(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, metav1.CreateOptions{})
 	need(t, err)
 	applyAll(t, c, policy(t)...)
-	applyAll(t, c, documents(t, "identity.yaml", identityValues(target, resource, false))...)
-	// The certificate's user has the same role, of a target of its own.
-	applyAll(t, c, documents(t, "identity.yaml", identityValues("certified", resource, true))...)
+	applyAll(t, c, documents(t, "identity.yaml", identityValues(target, resource))...)
 }
 
 // bound is a token as the kubelet's projected volumes hold it: it names the node.
@@ -90,7 +87,7 @@ func token(t *testing.T, c *controlplane.ControlPlane, name string, to *authenti
 
 func certified(t *testing.T, c *controlplane.ControlPlane, name string) controlplane.Credential {
 	t.Helper()
-	pair, err := c.ClientCertificate(time.Hour, name)
+	pair, err := c.SignUser(time.Hour, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +101,7 @@ func as(t *testing.T, c *controlplane.ControlPlane, name string, credential cont
 }
 
 // reporters are the three kinds of identity, in the order of the tables' columns.
-// Each is in force when it returns: it may, and the policy watches it.
+// Each is active when it returns: it may, and the policy watches it.
 func reporters(t *testing.T, c *controlplane.ControlPlane, s operatorResource) []*caller {
 	t.Helper()
 	install(t, c, s.resource)
@@ -115,8 +112,8 @@ func reporters(t *testing.T, c *controlplane.ControlPlane, s operatorResource) [
 	}
 	for _, who := range all {
 		eventually(t, who.name+" may, and is bounded", func() error {
-			// A dry run, so that a policy that is not in force yet does no harm.
-			own, otherNode := s.condition(t, "node-a"), s.apply(t, health.ConditionManager("node-z"), fields{"version": "forged"})
+			// A dry run, so that a policy that is not active yet does no harm.
+			own, otherNode := s.condition(t, "node-a"), s.apply(t, contract.ConditionManager("node-z"), fields{"version": "forged"})
 			own.path += "&dryRun=All"
 			otherNode.path += "&dryRun=All"
 			if got := who.do(t, own); got.code != http.StatusOK {
@@ -137,7 +134,7 @@ func allowAll(t *testing.T, c *controlplane.ControlPlane, user string) {
 	client := clientset(t, c)
 	role, err := client.RbacV1().ClusterRoles().Create(soon(t), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "all-"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{controlplane.OperatorGroup, operatorcr.KMSHealths.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{controlplane.OperatorGroup, contract.KMSHealths.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

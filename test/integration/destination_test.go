@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -66,7 +66,7 @@ func (r *reporter) reportsTo(gvr schema.GroupVersionResource, inNamespace string
 	r.t.Helper()
 	eventually(r.t, "it reports to "+gvr.Resource, func() bool {
 		u, err := administrator(r.t).Resource(gvr).Namespace(inNamespace).Get(soon(r.t), anywhere, metav1.GetOptions{})
-		return err == nil && len(entriesOf(conditionIn(u, health.ConditionType(r.node)))) == 1
+		return err == nil && len(entriesOf(conditionIn(u, contract.ConditionType(r.node)))) == 1
 	})
 }
 
@@ -96,11 +96,11 @@ func TestDestinationWhoseCRDAndObjectComeLaterIsAwaited(t *testing.T) {
 	r := reportingTo(t)
 	r.configureObject("group: kmshealth.openshift.io, version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: " + anywhere)
 	r.start()
-	r.writes("Condition", "no_resource")
+	r.writes("no_resource")
 	if err := cluster.InstallCRDs(soon(t), kmsHealthCRD(t)); err != nil {
 		t.Fatal(err)
 	}
-	r.writes("Condition", "no_object")
+	r.writes("no_object")
 	gvr := schema.GroupVersionResource{Group: "kmshealth.openshift.io", Version: "v1alpha1", Resource: "kmshealths"}
 	create(t, gvr, "KMSHealth", "")
 	r.reportsTo(gvr, "")
@@ -116,7 +116,7 @@ func TestDestinationInANamespace(t *testing.T) {
 	const object = "group: example.com, version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: " + anywhere
 	r.configureObject(object) // without its namespace
 	r.start()
-	r.writes("Condition", "no_resource")
+	r.writes("no_resource")
 	r.configureObject(object + ", namespace: default")
 	r.reportsTo(gvr, "default")
 }

@@ -38,7 +38,7 @@ func TestReporterEndsInTwoSecondsWhileSomethingHangs(t *testing.T) {
 	r := newReporter(t, resource)
 	r.token()
 	plugins := []*os.Process{r.pluginProcess("1"), r.pluginProcess("2")}
-	r.configure(resource, "Both", "1:Write", "2:Read")
+	r.configure(resource, "1:Write", "2:Read")
 	cmd := exec.Command(binary, "--config", r.file, "--node-name", r.node, "--output", "-")
 	cmd.Stdout, cmd.Stderr = program.FullPipe(t), program.FullPipe(t)
 	child := program.Start(t, cmd)

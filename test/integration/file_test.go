@@ -20,10 +20,11 @@ import (
 // for root.
 const nobody = 65532
 
-func TestEachInvalidFileIsLoggedInOneLineAndTheLastValidOneStaysInForce(t *testing.T) {
+// What the file's content may be is a table of pkg/config/v1alpha1.
+func TestEachInvalidFileIsLoggedInOneLineAndTheLastValidOneStaysActive(t *testing.T) {
 	r := newReporter(t)
 	one := r.plugin("1")
-	r.configure("", "", "1:Write")
+	r.configure("", "1:Write")
 	good, err := os.ReadFile(r.file)
 	if err != nil {
 		t.Fatal(err)
@@ -42,34 +43,14 @@ func TestEachInvalidFileIsLoggedInOneLineAndTheLastValidOneStaysInForce(t *testi
 	})
 	r.logged("Plugin is healthy")
 
-	with := func(old, new string) func() {
-		return func() { r.write(bytes.Replace(good, []byte(old), []byte(new), 1)) }
-	}
-	interval := func(value string) func() { return with("interval: 1s", "interval: "+value) }
-	second := func(endpoint string) func() {
-		return func() { r.write(append(bytes.Clone(good), "- {endpoint: '"+endpoint+"', role: Read}\n"...)) }
-	}
 	for _, bad := range []struct {
 		what string
 		make func()
 		want []string // path and value, as the log's quoting has them
 	}{
-		{"unknown field", with("interval: 1s", "interval: 1s, retries: 3"), []string{`probe.retries: Invalid value: \"3\": unknown field`}},
-		{"doubled field", with("interval: 1s", "interval: 1s, interval: 2s"), []string{`probe.interval: Duplicate value: \"2s\"`}},
-		{"wrong kind", with("ReporterConfiguration", "Secret"), []string{`kind: Unsupported value: \"Secret\"`}},
-		{"wrong version", with("v1alpha1", "v2"), []string{`apiVersion: Unsupported value: \"kmshealth.openshift.io/v2\"`}},
-		{"one keyID twice", second("unix:///elsewhere/kms-1.sock"), []string{`plugins[1].keyID: Duplicate value: \"1\"`}},
-		{"one endpoint twice", second(r.endpoint("1")), []string{`plugins[1].endpoint: Duplicate value: \"` + r.endpoint("1")}},
-		{"relative path", with("unix://"+r.dir, "unix://run"), []string{`plugins[0].endpoint: Invalid value: \"unix://run/kms-1.sock\"`}},
-		{"interval of 0", interval("0s"), []string{`probe.interval: Invalid value: \"0s\"`}},
-		{"interval of -1", interval("-1s"), []string{`probe.interval: Invalid value: \"-1s\"`}},
-		{"interval of 1ns", interval("1ns"), []string{`probe.interval: Invalid value: \"1ns\"`}},
-		{"interval of 100h", interval("100h"), []string{`probe.interval: Invalid value: \"100h0m0s\"`}},
-		{"timeout above interval", with("role: Write", "role: Write, timeout: 2s"), []string{`plugins[0].timeout: Invalid value: \"2s\": must be at most probe.interval, 1s`}},
-		{"empty file", func() { r.write(nil) }, []string{r.file, "the file is empty"}},
-		{"half a file", func() { r.write(good[:len(good)-10]) }, []string{r.file, "the file is not a YAML mapping", "line "}},
-		{"binary", func() { r.write([]byte("\x7fELF\x02\x01\x01\x00")) }, []string{r.file, "the file is not text: byte 0x7f at offset 0"}},
-		{"10 MB", func() { r.write(bytes.Repeat([]byte("# \n"), 10<<20/3)) }, []string{r.file, "too large: 10485759 bytes", "the limit is 131072"}},
+		{"unknown field", func() { r.write(bytes.Replace(good, []byte("interval: 1s"), []byte("interval: 1s, retries: 3"), 1)) }, []string{`probe.retries: Forbidden: unknown field`}},
+		{"half a file", func() { r.write(good[:len(good)-10]) }, []string{r.file, "invalid YAML, line "}},
+		{"10 MB", func() { r.write(bytes.Repeat([]byte("# \n"), 10<<20/3)) }, []string{r.file, "too large: the limit is 131072 bytes"}},
 		{"a directory", func() {
 			if err := os.Remove(r.file); err != nil {
 				t.Fatal(err)
@@ -77,7 +58,7 @@ func TestEachInvalidFileIsLoggedInOneLineAndTheLastValidOneStaysInForce(t *testi
 			if err := os.Mkdir(r.file, 0o755); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{r.file, "is a directory"}},
+		}, []string{r.file, "must be a regular file"}},
 		{"no permission", func() {
 			if err := os.WriteFile(r.file+".new", good, 0o000); err != nil {
 				t.Fatal(err)
@@ -95,7 +76,7 @@ func TestEachInvalidFileIsLoggedInOneLineAndTheLastValidOneStaysInForce(t *testi
 		t.Run(bad.what, func(t *testing.T) {
 			reported := r.count("Configuration file cannot be used")
 			bad.make()
-			r.logged(append(bad.want, "Configuration file cannot be used; the last good one stays in force")...)
+			r.logged(append(bad.want, "Configuration file cannot be used; the last good one stays active")...)
 			if n := r.count("Configuration file cannot be used"); n != reported+1 {
 				t.Errorf("reported in %d lines, want one", n-reported)
 			}
@@ -103,7 +84,7 @@ func TestEachInvalidFileIsLoggedInOneLineAndTheLastValidOneStaysInForce(t *testi
 			if err := one.WaitForCalls(soon(t), kmsplugin.CallStatus, calls+1); err != nil {
 				t.Errorf("no longer probed: %v", err)
 			}
-			if code, text := r.get("/healthz?verbose"); code != http.StatusOK || !strings.Contains(text, "[-]config failed: the last good configuration is in force: ") {
+			if code, text := r.get("/healthz?verbose"); code != http.StatusOK || !strings.Contains(text, "[-]config failed: the last good configuration is active: ") {
 				t.Errorf("/healthz: %d %s", code, text)
 			}
 			if code, _ := r.get("/readyz"); code != http.StatusOK {
@@ -111,7 +92,7 @@ func TestEachInvalidFileIsLoggedInOneLineAndTheLastValidOneStaysInForce(t *testi
 			}
 			_ = os.Remove(r.file) // the directory
 			r.write(good)
-			r.logged("Configuration in force")
+			r.logged("Configuration active")
 		})
 	}
 	if got := one.State().Connections.Accepted; got != 1 {
@@ -132,7 +113,7 @@ func TestDeletedSocketFolderOfTheHostIsAnErrorWithAnAction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = open.Close() }()
-	r.configure("", "", "1:Write")
+	r.configure("", "1:Write")
 	content, err := os.ReadFile(r.file)
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +135,7 @@ func TestDeletedSocketFolderOfTheHostIsAnErrorWithAnAction(t *testing.T) {
 func TestReporterRunsAfterTheReadersOfItsOutputClosed(t *testing.T) {
 	r := newReporter(t)
 	one := r.plugin("1")
-	r.configure("", "", "1:Write")
+	r.configure("", "1:Write")
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

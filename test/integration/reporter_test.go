@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -22,7 +21,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/podspec"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/wait"
@@ -37,6 +37,7 @@ type reporter struct {
 	dir     string
 	file    string // its configuration
 	serving string
+	podUID  string // what the downward API gives a pod; empty outside of one
 	process *exec.Cmd
 	ended   chan struct{}
 
@@ -75,13 +76,13 @@ func newReporter(t *testing.T, resources ...string) *reporter {
 
 // reporting returns a reporter that reports on one healthy plugin, 1, to
 // kube-apiserver's operator resource.
-func reporting(t *testing.T, format string) (*reporter, *kmsplugin.Plugin) {
+func reporting(t *testing.T) (*reporter, *kmsplugin.Plugin) {
 	t.Helper()
 	const resource = controlplane.KubeAPIServers
 	r := newReporter(t, resource)
 	r.token()
 	one := r.plugin("1")
-	r.configure(resource, format, "1:Write")
+	r.configure(resource, "1:Write")
 	r.start()
 	r.freshCondition(resource, "1=healthy")
 	return r, one
@@ -98,12 +99,11 @@ func soon(t *testing.T) context.Context {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := controlplane.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return address
 }
 
 // token gives the reporter a new token, in files that it watches.
@@ -142,13 +142,13 @@ func (r *reporter) plugin(keyID string, faults ...kmsplugin.Fault) *kmsplugin.Pl
 
 // configure writes the file: plugins as keyID:role, and a destination if a
 // resource is given.
-func (r *reporter) configure(resource, format string, plugins ...string) {
+func (r *reporter) configure(resource string, plugins ...string) {
 	r.t.Helper()
 	var b strings.Builder
 	b.WriteString("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1s}\n")
 	fmt.Fprintf(&b, "serving: {address: '%s'}\n", r.serving)
 	if resource != "" {
-		fmt.Fprintf(&b, "destination: {resource: %s, format: %s, kubeconfig: %s, writeTimeout: 2s}\n", resource, format, filepath.Join(r.credentialDir(), controlplane.KubeconfigFile))
+		fmt.Fprintf(&b, "destination: {resource: %s, kubeconfig: %s, writeTimeout: 2s}\n", resource, filepath.Join(r.credentialDir(), controlplane.KubeconfigFile))
 	}
 	b.WriteString("plugins:")
 	for _, p := range plugins {
@@ -177,6 +177,9 @@ func (r *reporter) start(attributes ...func(*syscall.SysProcAttr)) {
 	cmd := exec.Command(binary, "--config", r.file, "--node-name", r.node)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0") // it has two seconds to end
+	if r.podUID != "" {
+		cmd.Env = append(cmd.Env, podspec.PodUIDVariable+"="+r.podUID)
+	}
 	for _, change := range attributes {
 		change(cmd.SysProcAttr)
 	}
@@ -324,13 +327,13 @@ func (r *reporter) metric(name string, labels ...string) float64 {
 	return 0
 }
 
-// writes waits until more writes of a form ended with a result than now.
-func (r *reporter) writes(form, result string) {
+// writes waits until more writes ended with a result than now.
+func (r *reporter) writes(result string) {
 	r.t.Helper()
 	const name = "kms_health_reporter_writes_total"
-	before := r.metric(name, "form", form, "result", result)
-	eventually(r.t, fmt.Sprintf("another write of %s ends as %s", form, result), func() bool {
-		return r.metric(name, "form", form, "result", result) > before
+	before := r.metric(name, "result", result)
+	eventually(r.t, "another write ends as "+result, func() bool {
+		return r.metric(name, "result", result) > before
 	})
 }
 
@@ -345,7 +348,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // entriesAre wants exactly these plugins, as keyID=status, in this order.
-func entriesAre(entries []health.Entry, want ...string) bool {
+func entriesAre(entries []contract.Entry, want ...string) bool {
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.KeyID+"="+string(e.Status))

@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -11,10 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -67,71 +65,31 @@ func conditionIn(u *unstructured.Unstructured, conditionType string) map[string]
 }
 
 // entries returns what the node's condition reports, nil when there is none.
-func entries(t *testing.T, resource, node string) []health.Entry {
+func entries(t *testing.T, resource, node string) []contract.Entry {
 	t.Helper()
-	return entriesOf(condition(t, resource, health.ConditionType(node)))
+	return entriesOf(condition(t, resource, contract.ConditionType(node)))
 }
 
-func entriesIn(u *unstructured.Unstructured, node string) []health.Entry {
-	return entriesOf(conditionIn(u, health.ConditionType(node)))
+func entriesIn(u *unstructured.Unstructured, node string) []contract.Entry {
+	return entriesOf(conditionIn(u, contract.ConditionType(node)))
 }
 
-func entriesOf(condition map[string]any) []health.Entry {
+func entriesOf(condition map[string]any) []contract.Entry {
 	if condition == nil {
 		return nil
 	}
-	decoded, err := health.DecodeMessage(condition["message"].(string))
+	decoded, err := contract.DecodeMessage(condition["message"].(string))
 	if err != nil {
 		return nil // not the reporter's yet
 	}
 	return decoded
 }
 
-// reports returns the node's typed reports.
-func reports(t *testing.T, resource, node string) []health.Report {
-	t.Helper()
-	u := object(t, resource)
-	if u == nil {
-		return nil
-	}
-	own, err := reportsIn(u, resource, node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return own
-}
-
-// reportsIn returns the node's typed reports in an operator resource.
-func reportsIn(u *unstructured.Unstructured, resource, node string) (own []health.Report, err error) {
-	path := []string{"status", "encryptionStatus", "healthReports"}
-	if resource == controlplane.Authentications {
-		path = []string{"status", "oauthAPIServer", "encryptionStatus", "healthReports"}
-	}
-	list, _, err := unstructured.NestedSlice(u.Object, path...)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := json.Marshal(list)
-	if err != nil {
-		return nil, err
-	}
-	var all []health.Report
-	if err := json.Unmarshal(raw, &all); err != nil {
-		return nil, err
-	}
-	for _, r := range all {
-		if r.NodeName == node {
-			own = append(own, r)
-		}
-	}
-	return own, nil
-}
-
 // freshCondition waits for a condition checked after now that is as wanted.
-func (r *reporter) freshCondition(resource string, want ...string) []health.Entry {
+func (r *reporter) freshCondition(resource string, want ...string) []contract.Entry {
 	r.t.Helper()
 	since := time.Now().Truncate(time.Second)
-	var got []health.Entry
+	var got []contract.Entry
 	eventually(r.t, fmt.Sprintf("a fresh condition of %s on %s reports %v", r.node, resource, want), func() bool {
 		got = entries(r.t, resource, r.node)
 		return entriesAre(got, want...) && got[0].LastChecked.After(since)
@@ -154,5 +112,3 @@ func applyCondition(t *testing.T, resource, manager, conditionType, message stri
 		t.Fatal(err)
 	}
 }
-
-var crdGVR = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}

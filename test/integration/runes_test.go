@@ -18,8 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -89,69 +88,58 @@ func TestEveryCharacterOfAPluginIsStoredAccordingToTheContract(t *testing.T) {
 	}
 	began := time.Now()
 	all.Wait()
-	t.Logf("%d characters in %d texts, each a key id and a detail, in both forms: %d writes in %s", runes, len(list), 2*len(batches), time.Since(began).Round(time.Millisecond))
+	t.Logf("%d characters in %d texts, each a key id and a detail, %d writes in %s", runes, len(list), len(batches), time.Since(began).Round(time.Millisecond))
 	if want := 0x110000 - 0x800; runes != want {
 		t.Errorf("%d characters, there are %d", runes, want)
 	}
 }
 
-// writer writes both forms to a resource, and reads back what is there.
+// writer writes to a resource, and reads back what is there.
 type writer struct {
-	t          *testing.T
-	resource   string
-	node       string
-	object     dynamic.ResourceInterface
-	publishers []*publish.Publisher
-	checked    time.Time
+	t         *testing.T
+	resource  string
+	node      string
+	object    dynamic.ResourceInterface
+	publisher *publish.Publisher
+	checked   time.Time
 }
 
 func newWriter(r *reporter, resource string) *writer {
 	w := &writer{t: r.t, resource: resource, node: r.node, object: operatorResource(r.t, resource), checked: time.Date(2026, 5, 8, 0, 0, 0, 0, time.UTC)}
-	metrics := publish.NewMetrics(prometheus.NewRegistry())
+	w.publisher = publish.New(publish.Config{
+		Resource: contract.ResourceOf(resource), Node: w.node, Kubeconfig: filepath.Join(r.credentialDir(), controlplane.KubeconfigFile),
+		Timeout: waitLimit, UserAgent: "kms-health-reporter/test", Since: time.Now,
+	}, publish.NewMetrics(prometheus.NewRegistry()))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	r.t.Cleanup(func() { cancel(); running.Wait() })
-	turn := make(chan struct{}, 1)
-	for _, form := range []publish.Form{publish.Condition, publish.HealthReports} {
-		p := publish.New(publish.Config{
-			Form: form, Resource: operatorcr.Of(resource), Node: w.node, Kubeconfig: filepath.Join(r.credentialDir(), controlplane.KubeconfigFile),
-			Timeout: waitLimit, UserAgent: "kms-health-reporter/test", Since: time.Now, Turn: turn,
-		}, metrics)
-		running.Go(func() { p.Run(ctx) })
-		w.publishers = append(w.publishers, p)
-	}
+	running.Go(func() { w.publisher.Run(ctx) })
 	return w
 }
 
 // check has texts written as key ids and as details, and wants them stored.
 func (w *writer) check(batch []string) bool {
 	w.checked = w.checked.Add(time.Second)
-	var observed []publish.Observation
-	var wantEntries []health.Entry
-	var wantReports []health.Report
+	var observed, want []contract.Entry
 	for i, text := range batch {
-		e := health.Entry{KeyID: fmt.Sprint(i), KEKID: text, Status: health.Unhealthy, LastChecked: w.checked, Interval: time.Second, Detail: "a" + text + "z"}
-		observed = append(observed, publish.Observation{Entry: e})
+		e := contract.Entry{KeyID: fmt.Sprint(i), KEKID: text, Status: contract.Unhealthy, LastChecked: w.checked, Interval: time.Second, Detail: "a" + text + "z"}
+		observed = append(observed, e)
 		e.Detail = asDetail(e.Detail)
-		wantEntries = append(wantEntries, e)
-		wantReports = append(wantReports, health.Report{NodeName: w.node, KeyID: e.KeyID, Status: "Unhealthy", LastCheckedTime: w.checked.Format(time.RFC3339), RemoteKeyID: text, Detail: e.Detail})
+		want = append(want, e)
 	}
-	for _, p := range w.publishers {
-		p.Offer(observed)
-	}
+	w.publisher.Offer(observed)
 	for deadline := time.Now().Add(waitLimit / 2); ; time.Sleep(5 * time.Millisecond) {
 		u, err := w.object.Get(w.t.Context(), controlplane.ClusterObject, metav1.GetOptions{})
 		if err != nil {
 			w.t.Error(err)
 			return false
 		}
-		gotEntries := entriesIn(u, w.node)
-		gotReports, err := reportsIn(u, w.resource, w.node)
-		if err == nil && slices.Equal(gotEntries, wantEntries) && slices.Equal(gotReports, wantReports) {
+		got := entriesIn(u, w.node)
+		if slices.Equal(got, want) {
 			return true
 		}
 		if time.Now().After(deadline) {
-			w.t.Errorf("%s: texts from %+q: %s%s", w.resource, batch[0][:min(len(batch[0]), 8)], cmp.Diff(wantEntries, gotEntries), cmp.Diff(wantReports, gotReports))
+			w.t.Errorf("%s: texts from %+q: %s", w.resource, batch[0][:min(len(batch[0]), 8)], cmp.Diff(want, got))
 			return false
 		}
 	}
@@ -168,26 +156,25 @@ func TestKeyIDAndErrorsOfHostileCharactersAreReported(t *testing.T) {
 	r := newReporter(t, resource)
 	r.token()
 	one := r.plugin("1", kmsplugin.Fault{Name: kmsplugin.FaultKeyID, Args: []string{hostile.String()}})
-	r.configure(resource, "Both", "1:Write")
+	r.configure(resource, "1:Write")
 	r.start()
-	stored := func(status, typed, kekID string) func() bool {
+	stored := func(status, kekID string) func() bool {
 		return func() bool {
-			e, got := entries(t, resource, r.node), reports(t, resource, r.node)
-			return len(e) == 1 && len(got) == 1 && string(e[0].Status) == status && got[0].Status == typed && e[0].KEKID == kekID &&
-				got[0].RemoteKeyID == hostile.String() && e[0].Detail == got[0].Detail && !strings.ContainsFunc(e[0].Detail, notText)
+			e := entries(t, resource, r.node)
+			return len(e) == 1 && string(e[0].Status) == status && e[0].KEKID == kekID && !strings.ContainsFunc(e[0].Detail, notText)
 		}
 	}
-	eventually(t, "the key id is stored as it is", stored("healthy", "Healthy", hostile.String()))
+	eventually(t, "the key id is stored as it is", stored("healthy", hostile.String()))
 	for _, tt := range []struct {
-		fault                kmsplugin.Fault
-		status, typed, kekID string
+		fault         kmsplugin.Fault
+		status, kekID string
 	}{
-		{kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{hostile.String()}}, "unhealthy", "Unhealthy", hostile.String()},
-		{kmsplugin.Fault{Name: kmsplugin.FaultRPCError, Args: []string{"Internal", hostile.String()}}, "error", "Error", ""},
+		{kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{hostile.String()}}, "unhealthy", hostile.String()},
+		{kmsplugin.Fault{Name: kmsplugin.FaultRPCError, Args: []string{"Internal", hostile.String()}}, "error", ""},
 	} {
 		if err := one.SetFault(tt.fault); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, tt.fault.Name+" is stored", stored(tt.status, tt.typed, tt.kekID))
+		eventually(t, tt.fault.Name+" is stored", stored(tt.status, tt.kekID))
 	}
 }

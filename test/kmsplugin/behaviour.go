@@ -16,7 +16,7 @@ const (
 	versionV2beta1 = "v2beta1"
 )
 
-// behaviour is what the faults in force amount to. It is made anew for each
+// behaviour is what the active faults amount to. It is made anew for each
 // change and never changed afterwards.
 type behaviour struct {
 	hang    map[Call]bool
@@ -76,7 +76,7 @@ func without(faults []Fault, name string) []Fault {
 	return rest
 }
 
-// conduct is the behaviour in force, and wakes those whom a change concerns.
+// conduct is the active behaviour, and wakes those whom a change concerns.
 type conduct struct {
 	mu        sync.Mutex
 	behaviour *behaviour

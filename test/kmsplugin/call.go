@@ -69,7 +69,7 @@ func parseCalls(text string) ([]Call, error) {
 }
 
 // CallStats is how often a call was received. First and Latest are zero, and
-// left out of the JSON, until there was one.
+// omitted from the JSON, until there was one.
 type CallStats struct {
 	Count  int64     `json:"count"`
 	First  time.Time `json:"first,omitzero"`

@@ -26,7 +26,7 @@ func NewClient(path string) (*Client, error) {
 }
 
 // Do runs a command, see [Plugin.Do], and returns the state after it. When it
-// returns the command is in force.
+// returns the command is active.
 func (c *Client) Do(ctx context.Context, name string, args ...string) (State, error) {
 	body, err := json.Marshal(order{Name: name, Args: args})
 	if err != nil {

@@ -91,7 +91,7 @@ func Help() string {
 	for _, c := range commands() {
 		line("  %s\t%s\n", c.usage, c.what)
 	}
-	line("\nFaults, in force until healed; several may be:\n")
+	line("\nFaults, active until healed; several may be:\n")
 	for _, kind := range Faults() {
 		line("  %s\t%s\n", kind.Usage(), kind.What)
 	}

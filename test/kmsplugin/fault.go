@@ -12,7 +12,7 @@ import (
 )
 
 // Fault is one way to be unhealthy, as a user names it: the name of a [FaultKind]
-// and its arguments. Arguments that may be left out may be missing.
+// and its arguments. Arguments that may be omitted may be missing.
 type Fault struct {
 	Name string   `json:"name"`
 	Args []string `json:"args,omitempty"`
@@ -53,7 +53,7 @@ func ParseFault(line string) (Fault, error) {
 }
 
 // FaultsFile is a file in the state directory, with a fault in each line, as ParseFault
-// reads it. They are in force when a plugin starts: so a fault survives the restart of a
+// reads it. They are active when a plugin starts: so a fault survives the restart of a
 // node.
 const FaultsFile = "faults"
 
@@ -76,7 +76,7 @@ func readFaults(dir string) ([]Fault, error) {
 	return faults, nil
 }
 
-// Param is an argument of a fault. It may be left out if it is Optional, and
+// Param is an argument of a fault. It may be omitted if it is Optional, and
 // then is Default. The last one takes all further words.
 type Param struct {
 	Name     string
@@ -133,7 +133,7 @@ func (k FaultKind) join(args []string) []string {
 	return joined
 }
 
-// complete joins what is too much, and fills in what was left out.
+// complete joins what is too much, and fills in what is missing.
 func (k FaultKind) complete(args []string) ([]string, error) {
 	for _, arg := range args {
 		if !utf8.ValidString(arg) {

@@ -40,7 +40,7 @@ const (
 // maxAnswer keeps a typing error from eating the host's memory.
 const maxAnswer = 64 << 20
 
-// Faults returns the table of faults. Several may be in force; where two set
+// Faults returns the table of faults. Several may be active; where two set
 // the same thing, the later one wins. It returns a new copy.
 func Faults() []FaultKind {
 	kms := []Call{CallStatus, CallEncrypt, CallDecrypt}

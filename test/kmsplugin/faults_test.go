@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -233,29 +234,47 @@ func TestEveryFaultShowsAndHeals(t *testing.T) {
 			if check == nil {
 				t.Fatal("a fault without a check")
 			}
-			p := start(t, Options{})
+			p, client := controlled(t)
 			c := dial(t, p)
 			c.mustBeHealthy(t, p)
 
-			if err := p.SetFault(Fault{Name: kind.Name, Args: kind.Example}); err != nil {
+			state, err := client.Do(soon(t), kind.Name, kind.Example...)
+			if err != nil {
 				t.Fatal(err)
+			}
+			want := Fault{Name: kind.Name, Args: kind.Example}.String()
+			if len(state.Faults) != 1 || state.Faults[0].String() != want {
+				t.Errorf("faults %v, want %s", state.Faults, want)
 			}
 			check(t, p, c)
 			mustStillWork(t, p, c, kind)
-			if err := p.ClearFault(kind.Name); err != nil {
-				t.Fatal(err)
-			}
-			c.mustBeHealthy(t, p)
-
-			if err := p.SetFault(Fault{Name: kind.Name, Args: kind.Example}); err != nil {
-				t.Fatal(err)
-			}
-			if err := p.ClearFaults(); err != nil {
+			if _, err := client.Do(soon(t), "heal", kind.Name); err != nil {
 				t.Fatal(err)
 			}
 			c.mustBeHealthy(t, p)
 		})
 	}
+}
+
+// controlled starts a plugin that takes commands, and a client for it.
+func controlled(t *testing.T) (*Plugin, *Client) {
+	t.Helper()
+	path := filepath.Join(socketDir(t), "control.sock")
+	p := start(t, Options{})
+	control, err := ServeControl(p, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := control.Close(); err != nil {
+			t.Errorf("closing the control socket: %v", err)
+		}
+	})
+	client, err := NewClient(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, client
 }
 
 // mustStillWork checks that a fault touches no more than its row lists.
@@ -280,154 +299,5 @@ func mustStillWork(t *testing.T, p *Plugin, c caller, kind FaultKind) {
 	}
 	if untouched(CallHealth) {
 		mustBeUnimplemented(t, c)
-	}
-}
-
-func TestHealingReleasesCallsThatHangOrWait(t *testing.T) {
-	for _, fault := range []Fault{
-		{Name: FaultHang, Args: []string{"all"}},
-		{Name: FaultSlow, Args: []string{"1h", "encrypt, status"}},
-	} {
-		t.Run(fault.Name, func(t *testing.T) {
-			t.Parallel()
-			p := start(t, Options{Faults: []Fault{fault}})
-			c := dial(t, p)
-			answered := make(chan error, 2)
-			go func() {
-				_, err := c.status(t)
-				answered <- err
-			}()
-			go func() {
-				_, err := c.kms.Encrypt(soon(t), &kmsapi.EncryptRequest{Plaintext: []byte("secret")})
-				answered <- err
-			}()
-			for _, call := range []Call{CallStatus, CallEncrypt} {
-				if err := p.WaitForCalls(soon(t), call, 1); err != nil {
-					t.Fatal(err)
-				}
-			}
-			// Another change must not release them: if it did, they would fail.
-			p.mustSet(t, Fault{Name: FaultRPCError, Args: []string{"Internal"}})
-			p.mustSet(t, Fault{Name: FaultRefuseEncrypt})
-			for _, name := range []string{FaultRPCError, FaultRefuseEncrypt} {
-				if err := p.ClearFault(name); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := p.ClearFaults(); err != nil {
-				t.Fatal(err)
-			}
-			for range 2 {
-				if err := <-answered; err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-}
-
-func (p *Plugin) mustSet(t *testing.T, f Fault) {
-	t.Helper()
-	if err := p.SetFault(f); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestSeveralFaultsHoldAtOnceAndTheLaterOneWins(t *testing.T) {
-	t.Parallel()
-	p := start(t, Options{Faults: []Fault{{Name: FaultWrongVersion}, {Name: FaultHugeAnswer}}})
-	c := dial(t, p)
-	p.mustSet(t, Fault{Name: FaultUnhealthy, Args: []string{"sealed"}})
-	p.mustSet(t, Fault{Name: FaultUnhealthy, Args: []string{"sealed again"}})
-	answers(func(_ *Plugin, a *kmsapi.StatusResponse) bool {
-		return a.Healthz == "sealed again" && a.Version == "v3"
-	})(t, p, c)
-	if n := len(p.State().Faults); n != 3 {
-		t.Errorf("%d faults are in force, want 3", n)
-	}
-}
-
-func TestABadFaultChangesNothing(t *testing.T) {
-	t.Parallel()
-	p := start(t, Options{})
-	p.mustSet(t, Fault{Name: FaultUnhealthy, Args: []string{"sealed"}})
-	for _, f := range []Fault{
-		{Name: ""},
-		{Name: "sulk"},
-		{Name: FaultUnhealthy, Args: []string{"ok"}},
-		{Name: FaultUnhealthy, Args: []string{"\xff"}},
-		{Name: FaultRPCError},
-		{Name: FaultRPCError, Args: []string{"OK"}},
-		{Name: FaultRPCError, Args: []string{"Code(17)"}},
-		{Name: FaultHang, Args: []string{"Statsu"}},
-		{Name: FaultHang, Args: []string{","}},
-		{Name: FaultSlow},
-		{Name: FaultSlow, Args: []string{"fast"}},
-		{Name: FaultSlow, Args: []string{"-1s"}},
-		{Name: FaultSlow, Args: []string{"1s", "never"}},
-		{Name: FaultLongKeyID, Args: []string{"many"}},
-		{Name: FaultLongKeyID, Args: []string{"1", "2"}},
-		{Name: FaultHugeAnswer, Args: []string{"-1"}},
-		{Name: FaultPaddedAnswer, Args: []string{"100000000000"}},
-		{Name: FaultKeyID},
-		{Name: FaultCrash, Args: []string{"now"}},
-	} {
-		if err := p.SetFault(f); err == nil {
-			t.Errorf("%s was accepted", f)
-		}
-	}
-	if err := p.ClearFault("sulk"); err == nil {
-		t.Error("a fault that is not in the table was cleared")
-	}
-	if got := p.State().Faults; len(got) != 1 || got[0].String() != "unhealthy sealed" {
-		t.Errorf("faults in force: %v", got)
-	}
-}
-
-func TestAFaultIsReadAsItIsWritten(t *testing.T) {
-	t.Parallel()
-	for line, want := range map[string]string{
-		"crash":                               `crash`,
-		" unhealthy  vault is  sealed ":       `unhealthy "vault is  sealed"`,
-		"rpc-error permission_denied":         `rpc-error permission_denied`,
-		"rpc-error Internal the key is gone":  `rpc-error Internal "the key is gone"`,
-		"slow 2s  status, decrypt":            `slow 2s "status, decrypt"`,
-		"hang status,encrypt":                 `hang status,encrypt`,
-		"refuse-decrypt Unauthenticated gone": `refuse-decrypt Unauthenticated gone`,
-	} {
-		fault, err := ParseFault(line)
-		if err != nil || fault.String() != want {
-			t.Errorf("ParseFault(%q) = %s, %v; want %s", line, fault, err, want)
-		}
-	}
-	for _, line := range []string{"", "sulk", "crash now", "rpc-error", "unhealthy ok"} {
-		if fault, err := ParseFault(line); err == nil {
-			t.Errorf("ParseFault(%q) = %s, want an error", line, fault)
-		}
-	}
-}
-
-func TestTheTableIsSoundAndInHelp(t *testing.T) {
-	t.Parallel()
-	names := map[string]bool{}
-	for _, kind := range Faults() {
-		if names[kind.Name] {
-			t.Errorf("%s is in the table twice", kind.Name)
-		}
-		names[kind.Name] = true
-		if kind.What == "" || strings.Contains(kind.What, "\n") || len(kind.Calls) == 0 {
-			t.Errorf("%s: no single line describes what it does, or no call shows it", kind.Name)
-		}
-		if !strings.Contains(Help(), "\n  "+kind.Usage()+"  ") || !strings.Contains(Help(), kind.What) {
-			t.Errorf("help does not list %q", kind.Usage())
-		}
-	}
-	for _, c := range commands() {
-		if names[c.name] {
-			t.Errorf("%s is a command and a fault", c.name)
-		}
-		if !strings.Contains(Help(), "\n  "+c.usage+"  ") {
-			t.Errorf("help does not list %q", c.usage)
-		}
 	}
 }

@@ -27,7 +27,7 @@ type Options struct {
 	StateDir string
 	// GRPCHealth turns grpc.health.v1 on. Most plugins have none.
 	GRPCHealth bool
-	// Faults are in force before the first call is answered.
+	// Faults are active before the first call is answered.
 	Faults []Fault
 	// Log gets the changes. Nil: nothing is logged.
 	Log *slog.Logger
@@ -89,7 +89,7 @@ func (p *Plugin) Endpoint() string { return p.socket.endpoint() }
 // KeyID returns the ID of the key that encrypts, whatever faults answer.
 func (p *Plugin) KeyID() string { return p.keys.current() }
 
-// SetFault adds a fault to those in force, or sets it anew with other
+// SetFault adds a fault to those active, or sets it anew with other
 // arguments. It fails, and changes nothing, if the fault is not in the table,
 // its arguments are wrong, or the socket cannot be had.
 func (p *Plugin) SetFault(f Fault) error {
@@ -105,7 +105,7 @@ func (p *Plugin) SetFault(f Fault) error {
 	return nil
 }
 
-// ClearFault ends one fault. That it was not in force is no error.
+// ClearFault ends one fault. That it was not active is no error.
 func (p *Plugin) ClearFault(name string) error {
 	if _, err := faultKind(name); err != nil {
 		return err
@@ -137,9 +137,6 @@ func (p *Plugin) Crash() error { return p.SetFault(Fault{Name: FaultCrash}) }
 
 // Return ends a crash: the plugin listens again. Its counters go on.
 func (p *Plugin) Return() error { return p.ClearFault(FaultCrash) }
-
-// RemoveSocket removes the socket; open connections are served on.
-func (p *Plugin) RemoveSocket() error { return p.SetFault(Fault{Name: FaultRemoveSocket}) }
 
 // RestoreSocket restores the socket.
 func (p *Plugin) RestoreSocket() error { return p.ClearFault(FaultRemoveSocket) }

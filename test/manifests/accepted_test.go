@@ -63,7 +63,7 @@ func isAccepted(t *testing.T, s *cluster, overlay string, components []string) {
 	}
 	s.with(t, components...)
 	// Also by the policies that are among them, as in an upgrade.
-	if _, err := install.Kubectl(t.Context(), withoutMonitoring(t, rendered),
+	if _, err := install.Kubectl(t.Context(), rendered,
 		"--kubeconfig", kubeconfig, "apply", "--server-side", "--force-conflicts", "--field-manager=install", "-f", "-"); err != nil {
 		t.Error(err)
 	}
@@ -77,7 +77,7 @@ func TestEveryInstallIsCreatedByKubectlApply(t *testing.T) {
 		t.Run(s.overlay, func(t *testing.T) {
 			var list []any
 			for _, o := range s.base {
-				if o.GetKind() == "CustomResourceDefinition" || o.GroupVersionKind().Group == "monitoring.coreos.com" {
+				if o.GetKind() == "CustomResourceDefinition" {
 					continue
 				}
 				o = o.DeepCopy()
@@ -196,8 +196,8 @@ func TestOperatorOfASingleNodeStartsDuringAPluginOutage(t *testing.T) {
 func TestPoliciesMatchTheOperatorAsDeployed(t *testing.T) {
 	matches := regexp.MustCompile(`^request\.userInfo\.username\.matches\('(.+)'\)$`)
 	for overlay, components := range map[string][]string{
-		install.OpenShift:  {"deployment", "client-certificates", "client-certificates/approve", "legacy-token"},
-		install.Kubernetes: {"deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes", "legacy-token/kubernetes"},
+		install.OpenShift:  {"deployment"},
+		install.Kubernetes: {"deployment/kubernetes"},
 	} {
 		objects, err := install.Render(t.Context(), nil, overlay, components...)
 		if err != nil {
@@ -225,21 +225,10 @@ func TestPoliciesMatchTheOperatorAsDeployed(t *testing.T) {
 				t.Errorf("%s: %s is in namespace %s", overlay, id(o), namespace)
 			}
 		}
-		if bounding < 7 {
+		if bounding < 4 {
 			t.Errorf("%s: %d policies are about %s", overlay, bounding, user)
 		}
 	}
-}
-
-func withoutMonitoring(t *testing.T, rendered []byte) []byte {
-	t.Helper()
-	var kept []string
-	for _, document := range strings.Split(string(rendered), "\n---\n") {
-		if !strings.Contains(document, "apiVersion: monitoring.coreos.com/") {
-			kept = append(kept, document)
-		}
-	}
-	return []byte(strings.Join(kept, "\n---\n"))
 }
 
 func TestServiceMonitorDecodes(t *testing.T) {
@@ -295,13 +284,13 @@ func TestPoliciesPassTheTypeChecker(t *testing.T) {
 			suffix = "/kubernetes"
 		}
 		t.Run(s.overlay, func(t *testing.T) {
-			s.with(t, "deployment"+suffix, "client-certificates"+suffix, "client-certificates/approve"+suffix, "legacy-token"+suffix)
+			s.with(t, "deployment"+suffix)
 			eventually(t, "all policies are checked", func() error {
 				list, err := s.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=kms-health-operator"})
 				if err != nil {
 					return err
 				}
-				if want := map[*cluster]int{openshift: 12, plain: 11}[s]; len(list.Items) != want {
+				if want := map[*cluster]int{openshift: 8, plain: 7}[s]; len(list.Items) != want {
 					return fmt.Errorf("%d policies, want %d", len(list.Items), want)
 				}
 				for _, p := range list.Items {

@@ -13,8 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
@@ -55,11 +57,11 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// As pkg/operator/target makes it.
+	// As pkg/operator/delivery makes it.
 	injection := func(hash string) *unstructured.Unstructured {
-		container, volumes, err := podspec.Container(&d.Spec.Template.Spec, podspec.Options{
+		container, volumes, err := podspec.Container(field.NewPath("spec", "template", "spec"), &d.Spec.Template.Spec, podspec.Options{
 			Image: "reporter:1", APIServerContainer: "openshift-apiserver", Endpoints: []string{"unix:///var/run/kmsplugin/kms-1.sock"},
-			ConfigMap: "kms-health-reporter-openshift-apiserver-0123456789", Secret: "kms-health-reporter-openshift-apiserver-mintedtoken",
+			ConfigMap: "kms-health-reporter-openshift-apiserver-0123456789", Secret: "kms-health-reporter-openshift-apiserver-token",
 			ConfigHash: hash, RunAsUser: new(int64(0)),
 		})
 		if err != nil {
@@ -69,7 +71,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 			"apiVersion": "apps/v1", "kind": "Deployment",
 			"metadata": map[string]any{"name": "apiserver", "namespace": oas, "uid": d.UID},
 			"spec": map[string]any{"template": map[string]any{
-				"metadata": map[string]any{"annotations": map[string]any{podspec.ConfigHashAnnotation: hash}},
+				"metadata": map[string]any{"annotations": map[string]any{contract.ConfigHashAnnotation: hash}},
 				"spec":     map[string]any{"containers": []any{container}, "volumes": volumes},
 			}},
 		})

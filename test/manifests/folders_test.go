@@ -18,7 +18,7 @@ import (
 // mounts them.
 func TestCompanionIsAdmittedWhereverInAnEmptyDirTheSocketsAre(t *testing.T) {
 	operator := openshift.as(t)
-	in := reportersInput(v1alpha1.DeliveryCompanion)
+	in := reportersInput(v1alpha1.ModeCompanionPod)
 	account := object("v1", "ServiceAccount", home, reporter, nil)
 	if err := put(t, operator, account, false); err != nil {
 		t.Fatal(err)

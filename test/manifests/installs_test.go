@@ -12,16 +12,13 @@ import (
 // Every overlay, and every component with the overlay that it is for.
 var installs = map[string][][]string{
 	install.OpenShift: {
-		nil, {"single-replica"}, {"start-during-plugin-outage"}, {"deployment"}, {"deployment", "legacy-token"},
-		{"deployment", "client-certificates"}, {"deployment", "client-certificates", "client-certificates/approve"},
-		{"single-replica", "start-during-plugin-outage", "deployment", "client-certificates", "client-certificates/approve", "legacy-token"},
+		nil, {"single-replica"}, {"start-during-plugin-outage"}, {"deployment"},
+		{"single-replica", "start-during-plugin-outage", "deployment"},
 	},
 	install.SingleNode: {nil, {"deployment"}},
 	install.Kubernetes: {
-		nil, {"monitoring"}, {"single-replica"}, {"start-during-plugin-outage"}, {"deployment/kubernetes"}, {"deployment/kubernetes", "legacy-token/kubernetes"},
-		{"deployment/kubernetes", "client-certificates/kubernetes"},
-		{"deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes"},
-		{"single-replica", "start-during-plugin-outage", "deployment/kubernetes", "client-certificates/kubernetes", "client-certificates/approve/kubernetes", "legacy-token/kubernetes"},
+		nil, {"monitoring"}, {"single-replica"}, {"start-during-plugin-outage"}, {"deployment/kubernetes"},
+		{"single-replica", "start-during-plugin-outage", "deployment/kubernetes"},
 	},
 }
 

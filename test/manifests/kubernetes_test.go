@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/nodes"
@@ -106,7 +107,7 @@ func (q *quickstart) status(words ...string) {
 		q.t.Errorf("no line with %q: %v\n%s", words, err, out)
 	}
 	out, err = exec.Command(binary, "doctor", "--kubeconfig", q.kubeconfig).CombinedOutput()
-	if !strings.Contains(string(out), words[0]+": KMSHealthDelivery=True") {
+	if !strings.Contains(string(out), words[0]+": KMSHealthReporting=True") {
 		q.t.Errorf("doctor: %v\n%s", err, out)
 	}
 }
@@ -115,7 +116,7 @@ func (q *quickstart) status(words ...string) {
 func (q *quickstart) removed() {
 	q.t.Helper()
 	q.removesAll()
-	list, err := plain.client.Resource(operatorcr.KMSHealths.GVR()).List(q.t.Context(), metav1.ListOptions{})
+	list, err := plain.client.Resource(contract.KMSHealths.GVR()).List(q.t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) > 0 {
 		q.t.Errorf("%d objects are left: %v", len(list.Items), err)
 	}
@@ -130,7 +131,7 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 	}
 	q.shows("kube-apiserver", "True", "PluginUnhealthy")
 	q.status("kmshealths/kube-apiserver", "master-0", "unhealthy")
-	o, err := plain.client.Resource(operatorcr.KMSHealths.GVR()).Get(t.Context(), "kube-apiserver", metav1.GetOptions{})
+	o, err := plain.client.Resource(contract.KMSHealths.GVR()).Get(t.Context(), "kube-apiserver", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 // The object is created when it can be, also again, and its absence is reported.
 func TestKMSHealthIsCreatedWhenItsCRDIsInstalledLaterAndWhenItWasDeleted(t *testing.T) {
 	crd := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	name := operatorcr.KMSHealths.Plural + "." + operatorcr.KMSHealths.Group
+	name := contract.KMSHealths.Plural + "." + contract.KMSHealths.Group
 	if err := plain.client.Resource(crd).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +171,7 @@ func TestKMSHealthIsCreatedWhenItsCRDIsInstalledLaterAndWhenItWasDeleted(t *test
 	})
 	restore()
 	q.shows("kube-apiserver", "False", "AsExpected")
-	if err := plain.client.Resource(operatorcr.KMSHealths.GVR()).Delete(t.Context(), "kube-apiserver", metav1.DeleteOptions{}); err != nil {
+	if err := plain.client.Resource(contract.KMSHealths.GVR()).Delete(t.Context(), "kube-apiserver", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	q.shows("kube-apiserver", "False", "AsExpected")
@@ -236,11 +237,11 @@ func TestRightsMissingInAnotherNamespaceAreNamedByTheKMSHealth(t *testing.T) {
 	q.shows("kube-apiserver", "False", "AsExpected")
 	q.configure(strings.Replace(q.shipped, "namespace: kube-system", "namespace: "+elsewhere, 1))
 	eventually(t, "the object names the namespace", func() error {
-		o, err := plain.client.Resource(operatorcr.KMSHealths.GVR()).Get(t.Context(), "kube-apiserver", metav1.GetOptions{})
+		o, err := plain.client.Resource(contract.KMSHealths.GVR()).Get(t.Context(), "kube-apiserver", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		c := operatorcr.ReadConditions(o)["KMSHealthDelivery"]
+		c := operatorcr.ReadConditions(o)["KMSHealthReporting"]
 		if c.Status == operatorcr.True || !strings.Contains(c.Message, elsewhere) || !strings.Contains(c.Message, "forbidden") {
 			return fmt.Errorf("%+v", c)
 		}
@@ -266,7 +267,7 @@ func patchesOneStatus(t *testing.T, path string) {
 			t.Errorf("%s %s", e.Verb, e.RequestURI)
 		}
 		if e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusForbidden {
-			t.Logf("refused, as before a right is in force: %s", e.ResponseStatus.Message)
+			t.Logf("refused, as before a right is active: %s", e.ResponseStatus.Message)
 		}
 	}
 	if len(events) == 0 {
@@ -292,16 +293,16 @@ func TestReportersRoleHoldsNoMoreThanTheStatusOfAKMSHealth(t *testing.T) {
 	for name, verb := range map[string]string{"patch of the object": "patch", "deletion of the object": "delete"} {
 		t.Run(name, func(t *testing.T) {
 			refused(t, operator, object("rbac.authorization.k8s.io/v1", "ClusterRole", "", reporter, map[string]any{
-				"rules": []any{rule(operatorcr.KMSHealths.Group, operatorcr.KMSHealths.Plural, list("kube-apiserver"), list(verb))},
+				"rules": []any{rule(contract.KMSHealths.Group, contract.KMSHealths.Plural, list("kube-apiserver"), list(verb))},
 			}), "and nothing else")
 		})
 	}
 	for name, refuse := range map[string]*unstructured.Unstructured{
 		"reading of the status": object("rbac.authorization.k8s.io/v1", "ClusterRole", "", reporter, map[string]any{
-			"rules": []any{rule(operatorcr.KMSHealths.Group, "kmshealths/status", list("kube-apiserver"), list("get"))},
+			"rules": []any{rule(contract.KMSHealths.Group, "kmshealths/status", list("kube-apiserver"), list("get"))},
 		}),
 		"another target's status": object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "kms-health-reporter-other", map[string]any{
-			"rules": []any{rule(operatorcr.KMSHealths.Group, "kmshealths/status", list("kube-apiserver"), list("patch"))},
+			"rules": []any{rule(contract.KMSHealths.Group, "kmshealths/status", list("kube-apiserver"), list("patch"))},
 		}),
 	} {
 		t.Run(name, func(t *testing.T) { refused(t, plain.config, refuse, "and nothing else") }) // an administrator

@@ -84,6 +84,9 @@ func newCluster(ctx context.Context, overlay string, crds controlplane.Variant) 
 			s = nil
 		}
 	}()
+	if err := s.ApplyMonitoringCRDs(ctx); err != nil {
+		return s, err
+	}
 	if crds != "" {
 		if err := s.ApplyOpenShiftConfig(ctx, crds); err != nil {
 			return s, err

@@ -45,7 +45,7 @@ func put(t *testing.T, config *rest.Config, o *unstructured.Unstructured, dry bo
 	return err
 }
 
-// refused waits until a policy is in force that refuses an object: a new one takes a
+// refused waits until a policy is active that refuses an object: a new one takes a
 // moment. An empty message is any refusal.
 func refused(t *testing.T, config *rest.Config, o *unstructured.Unstructured, message string) {
 	t.Helper()
@@ -102,7 +102,7 @@ func TestOperatorsOwnRoleHoldsNamedEncryptionConfigsAndNothingElse(t *testing.T)
 	good := rule("", "secrets", list("encryption-config"), list("get", "list", "watch"))
 	const about, reads, names = "is about Secrets", "lets read", "names the Secrets"
 
-	in := manifests.Input{Config: &v1alpha1.OperatorConfiguration{Image: "i"}, Target: &v1alpha1.Target{
+	in := manifests.Input{Config: &v1alpha1.OperatorConfiguration{Image: "i"}, Target: &v1alpha1.APIServer{
 		Name: "kube-apiserver", Namespace: kas, EncryptionConfig: v1alpha1.EncryptionConfig{Secret: "encryption-config"},
 	}}
 	for _, revisions := range [][]string{nil, {"7"}, {"7", "8", "123"}} {
@@ -184,7 +184,7 @@ func bindingTo(kind, name string) *unstructured.Unstructured {
 	})
 }
 
-// test/identity tries the whole policy; here it is in force for the operator as deployed.
+// test/identity tries the whole policy; here it is active for the operator as deployed.
 func TestOperatorCannotForgeAStatus(t *testing.T) {
 	operator := openshift.as(t)
 	client, err := dynamic.NewForConfig(operator)
@@ -193,9 +193,9 @@ func TestOperatorCannotForgeAStatus(t *testing.T) {
 	}
 	preflight := `{"preflight":{"observedConfigHash":"abcdefgh","result":{"status":"Succeeded","configHash":"abcdefgh","remoteKeyID":"k"}}}`
 	for name, c := range map[string]struct{ resource, body, why string }{
-		"a preflight":                {"kubeapiservers", `{"status":{"encryptionStatus":` + preflight + `}}`, "healthReports of encryptionStatus"},
-		"a preflight, OAuth":         {"authentications", `{"status":{"oauthAPIServer":{"encryptionStatus":` + preflight + `}}}`, "healthReports of encryptionStatus"},
-		"a version":                  {"openshiftapiservers", `{"status":{"version":"forged"}}`, "conditions and healthReports"},
+		"a preflight":                {"kubeapiservers", `{"status":{"encryptionStatus":` + preflight + `}}`, "the conditions of the status"},
+		"a preflight, OAuth":         {"authentications", `{"status":{"oauthAPIServer":{"encryptionStatus":` + preflight + `}}}`, "the conditions of the status"},
+		"a version":                  {"openshiftapiservers", `{"status":{"version":"forged"}}`, "the conditions of the status"},
 		"a third-party's conditions": {"kubeapiservers", `{"status":{"conditions":[{"type":"Degraded","status":"False","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "its own conditions"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
 	})
 	refused(t, operator, binding, "attempting to grant RBAC permissions not currently held")
 	// What it is for.
-	in := reportersInput(v1alpha1.DeliveryCompanion)
+	in := reportersInput(v1alpha1.ModeCompanionPod)
 	identity, err := in.Identity()
 	if err != nil {
 		t.Fatal(err)
@@ -284,15 +284,15 @@ func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
 	}
 }
 
-func reportersInput(d v1alpha1.Delivery) *manifests.Input {
+func reportersInput(d v1alpha1.Mode) *manifests.Input {
 	c, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
 	if err != nil {
 		panic(err) // it is a test constant
 	}
 	c.Image = "reporter:1"
-	t := c.Targets[0]
-	t.Delivery = d
-	settings, err := tlsprofile.Of(nil, false)
+	t := c.APIServers[0]
+	t.Mode = d
+	settings, err := tlsprofile.Of(nil)
 	if err != nil {
 		panic(err)
 	}
@@ -302,7 +302,7 @@ func reportersInput(d v1alpha1.Delivery) *manifests.Input {
 func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 	operator := openshift.as(t)
 	// The ServiceAccount that admission asks for.
-	in := reportersInput(v1alpha1.DeliveryCompanion)
+	in := reportersInput(v1alpha1.ModeCompanionPod)
 	account := object("v1", "ServiceAccount", home, reporter, nil)
 	if err := put(t, operator, account, false); err != nil {
 		t.Fatal(err)
@@ -319,11 +319,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 		return pod
 	}
 	const pods = "/var/lib/kubelet/pods/"
-	proof, err := in.ImageProof("master-0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	daemonSet, err := reportersInput(v1alpha1.DeliveryDaemonSet).DaemonSet([]sockets.Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}}, plugins)
+	daemonSet, err := reportersInput(v1alpha1.ModeDaemonSet).DaemonSet([]sockets.Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}}, plugins)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +338,6 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 		"a companion of a static pod":     companion(pods + "0123456789abcdef0123456789abcdef/volumes/kubernetes.io~empty-dir/kms-sockets"),
 		"a companion with a host folder":  companion("/var/run/kmsplugin"),
 		"a companion with one below that": companion("/run/kmsplugin/vault"),
-		"an image proof":                  proof,
 		"a DaemonSet's":                   object("v1", "Pod", home, "agent", map[string]any{"spec": ofDaemonSet}),
 		"the operator":                    object("v1", "Pod", home, "operator", map[string]any{"spec": own}),
 	} {
@@ -412,9 +407,9 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 }
 
 func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
-	openshift.with(t, "deployment", "client-certificates", "legacy-token")
+	openshift.with(t, "deployment")
 	operator := openshift.as(t)
-	openshift.expect(t, question{"patch", "secrets", kas, reporter + "-legacytoken"}, true)
+	openshift.expect(t, question{"patch", "secrets", kas, reporter + "-token"}, true)
 	openshift.expect(t, question{"patch", "configmaps", kas, "config"}, true)
 
 	secret := func(name, kind, account string) *unstructured.Unstructured {
@@ -431,16 +426,11 @@ func TestOperatorWritesReportersConfigMapsAndSecretsAndNoOthers(t *testing.T) {
 		}
 	}
 	for _, account := range []string{"installer-sa", "default", "x-kms-health-reporter-kube-apiserver", reporter} {
-		refused(t, operator, secret(reporter+"-mintedtoken", token, account), "are Opaque")
-		refused(t, operator, secret(reporter+"-clientcertificate", token, account), "are of type kubernetes.io/tls")
-		if account != reporter {
-			refused(t, operator, secret(reporter+"-legacytoken", token, account), "and of no others")
-		}
+		refused(t, operator, secret(reporter+"-token", token, account), "are Opaque")
 	}
 	for _, o := range []*unstructured.Unstructured{
 		object("v1", "ConfigMap", kas, reporter+"-0123456789", map[string]any{"data": map[string]any{"a": "b"}}),
-		secret(reporter+"-mintedtoken", "Opaque", ""),
-		secret(reporter+"-legacytoken", token, reporter),
+		secret(reporter+"-token", "Opaque", ""),
 	} {
 		if err := put(t, operator, o, true); err != nil {
 			t.Error(err)

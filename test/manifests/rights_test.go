@@ -90,7 +90,7 @@ var rights = []struct {
 	{question{"create patch update delete", "rolebindings.rbac.authorization.k8s.io", kas, "kms-health-operator-kube-apiserver"}, false},
 	{question{"get list watch", "secrets", kas, ""}, false},
 	{question{"get list watch", "secrets", kas, "encryption-config"}, false}, // before it has made the Role
-	{question{"get create patch delete", "secrets", kas, reporter + "-mintedtoken"}, false},
+	{question{"get create patch delete", "secrets", kas, reporter + "-token"}, false},
 	{question{"get list watch create patch delete", "configmaps", kas, reporter}, false},
 	{question{"get list create patch delete", "serviceaccounts", kas, reporter}, false},
 	{question{"create", "serviceaccounts/token", kas, reporter}, false},
@@ -132,8 +132,8 @@ var rights = []struct {
 	{question{"get create", "nodes/proxy", "", "any"}, false},
 	{question{"create", "tokenreviews.authentication.k8s.io", "", ""}, true},
 	{question{"create", "subjectaccessreviews.authorization.k8s.io", "", ""}, true},
-	{question{"get create delete", "certificatesigningrequests.certificates.k8s.io", "", reporter + "-clientcertificate." + kas}, false},
-	{question{"update patch", "certificatesigningrequests.certificates.k8s.io/approval", "", reporter + "-clientcertificate." + kas}, false},
+	{question{"get list create delete", "certificatesigningrequests.certificates.k8s.io", "", "any"}, false},
+	{question{"update patch", "certificatesigningrequests.certificates.k8s.io/approval", "", "any"}, false},
 	{question{"approve sign", "signers.certificates.k8s.io", "", "kubernetes.io/kube-apiserver-client"}, false},
 	{question{"impersonate", "users", "", "system:admin"}, false},
 	{question{"impersonate", "groups", "", "system:masters"}, false},
@@ -147,11 +147,7 @@ func TestOperatorMayDoThisAndNothingElse(t *testing.T) {
 }
 
 func TestComponentsAddThisAndNothingElse(t *testing.T) {
-	const (
-		secrets  = "get create patch delete"
-		approval = "certificatesigningrequests.certificates.k8s.io/approval"
-		request  = reporter + "-clientcertificate." + kas
-	)
+	const secrets = "get create patch delete"
 	for _, c := range []struct {
 		components []string
 		may, not   []question
@@ -159,8 +155,8 @@ func TestComponentsAddThisAndNothingElse(t *testing.T) {
 		{
 			[]string{"deployment"},
 			[]question{
-				{secrets, "secrets", kas, reporter + "-mintedtoken"},
-				{secrets, "secrets", oauth, "kms-health-reporter-oauth-apiserver-mintedtoken"},
+				{secrets, "secrets", kas, reporter + "-token"},
+				{secrets, "secrets", oauth, "kms-health-reporter-oauth-apiserver-token"},
 				{"create", "serviceaccounts/token", kas, reporter},
 				{"get create patch delete", "serviceaccounts", kas, reporter},
 				{"create patch delete", "configmaps", kas, reporter + "-0123456789"}, // and see the policy
@@ -168,10 +164,8 @@ func TestComponentsAddThisAndNothingElse(t *testing.T) {
 			},
 			[]question{
 				{"list watch", "secrets", kas, ""},
-				{"list watch update", "secrets", kas, reporter + "-mintedtoken"},
+				{"list watch update", "secrets", kas, reporter + "-token"},
 				{"get patch", "secrets", kas, "encryption-config"},
-				{secrets, "secrets", kas, reporter + "-legacytoken"},
-				{secrets, "secrets", kas, reporter + "-clientcertificate"},
 				{"create", "serviceaccounts/token", kas, "installer-sa"},
 				{"get patch", "serviceaccounts", kas, "installer-sa"},
 				{"create update delete", "deployments.apps", oas, "apiserver"},
@@ -179,42 +173,6 @@ func TestComponentsAddThisAndNothingElse(t *testing.T) {
 				{"patch list", "deployments.apps", kas, "apiserver"},
 				{"create patch", "pods", kas, "any"},
 				{"create", "certificatesigningrequests.certificates.k8s.io", "", ""},
-				{"get", "certificatesigningrequests.certificates.k8s.io", "", reporter + "-mintedtoken." + kas},
-			},
-		},
-		{
-			[]string{"legacy-token"},
-			[]question{{secrets, "secrets", kas, reporter + "-legacytoken"}},
-			[]question{
-				{secrets, "secrets", kas, reporter + "-mintedtoken"},
-				{"list watch", "secrets", kas, ""},
-				{"get", "certificatesigningrequests.certificates.k8s.io", "", reporter + "-legacytoken." + kas},
-			},
-		},
-		{
-			[]string{"client-certificates"},
-			[]question{
-				{secrets, "secrets", kas, reporter + "-clientcertificate"},
-				{"create", "certificatesigningrequests.certificates.k8s.io", "", ""},
-				{"get delete", "certificatesigningrequests.certificates.k8s.io", "", request},
-			},
-			[]question{
-				{"get list delete", "certificatesigningrequests.certificates.k8s.io", "", "other"},
-				{"update patch", approval, "", request},
-				{"approve", "signers.certificates.k8s.io", "", "kubernetes.io/kube-apiserver-client"},
-			},
-		},
-		{
-			[]string{"client-certificates", "client-certificates/approve"},
-			[]question{
-				{"update", approval, "", request},
-				{"approve", "signers.certificates.k8s.io", "", "kubernetes.io/kube-apiserver-client"},
-			},
-			[]question{
-				{"update", approval, "", "other"},
-				{"sign", "signers.certificates.k8s.io", "", "kubernetes.io/kube-apiserver-client"},
-				{"approve", "signers.certificates.k8s.io", "", "kubernetes.io/kubelet-serving"},
-				{"update patch", "certificatesigningrequests.certificates.k8s.io/status", "", request},
 			},
 		},
 	} {

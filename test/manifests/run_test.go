@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -45,7 +44,7 @@ func TestOperatorSendsNoDeniedRequest(t *testing.T) {
 		h.runStatic(kas, map[string]string{"apiserver": "true", "revision": "7"}, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 		h.start()
 		eventually(t, "there is a companion", func() error {
-			pods, err := openshift.kube.CoreV1().Pods(home).List(t.Context(), metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/target=kube-apiserver"})
+			pods, err := openshift.kube.CoreV1().Pods(home).List(t.Context(), metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/api-server=kube-apiserver"})
 			if err == nil && len(pods.Items) != 1 {
 				err = fmt.Errorf("%d", len(pods.Items))
 			}
@@ -59,7 +58,7 @@ func TestOperatorSendsNoDeniedRequest(t *testing.T) {
 		h.start()
 		// Its pods are made by a controller, and the policy lets them be.
 		eventually(t, "there is an agent", func() error {
-			pods, err := plain.kube.CoreV1().Pods("kms-health").List(t.Context(), metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/delivery=DaemonSet"})
+			pods, err := plain.kube.CoreV1().Pods("kms-health").List(t.Context(), metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/mode=DaemonSet"})
 			if err == nil && len(pods.Items) != 1 {
 				err = fmt.Errorf("%d", len(pods.Items))
 			}
@@ -200,12 +199,11 @@ func (h *installation) start() {
 // freeAddress is one without a listener a moment ago.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := controlplane.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 func scrape(address, token string, want int) error {

@@ -118,13 +118,13 @@ func TestReadsWithAnOldKeyAreFoundByOurHash(t *testing.T) {
 	panel := "count by (key_id_hash) (" + panelQuery(t, "API servers, by their own metrics: Reads with earlier keys") + ")"
 	series := append(readRecording(t, recorded), leading)
 	agreed := func(hash string) inputSeries {
-		return inputSeries{Series: `kms_health_write_key_info{target="other",key_id="2",key_id_hash="` + hash + `"}`, Values: "1x60"}
+		return inputSeries{Series: `kms_health_write_key_info{api_server="other",key_id="2",key_id_hash="` + hash + `"}`, Values: "1x60"}
 	}
 	named := func(node, keyID, hash string) inputSeries {
-		return inputSeries{`kms_health_plugin_key_info{target="api",node="` + node + `",key_id="` + keyID + `",key_id_hash="` + hash + `"}`, "1x60"}
+		return inputSeries{`kms_health_plugin_key_info{api_server="api",node="` + node + `",key_id="` + keyID + `",key_id_hash="` + hash + `"}`, "1x60"}
 	}
 	finding := func(reason string) inputSeries {
-		return inputSeries{`kms_health_finding{target="api",condition="KMSWriteKeyAgreed",reason="` + reason + `",node="a",key_id="2"}`, "1x60"}
+		return inputSeries{`kms_health_finding{api_server="api",condition="KMSWriteKeyAgreed",reason="` + reason + `",node="a",key_id="2"}`, "1x60"}
 	}
 	before, after := hash(keys[1]), hash(keys[2])
 	read := func(name, at string, of []inputSeries, want ...sample) ruleTest {
@@ -154,10 +154,10 @@ func TestPanelHasTheFirstChangeOfItsKind(t *testing.T) {
 		return exprTest{Expr: query, EvalTime: when, ExpSamples: append([]sample{}, want...)}
 	}
 	change := func(reason, values string) inputSeries {
-		return inputSeries{Series: `kms_health_operator_changes_total{target="api",instance="a",reason="` + reason + `"}`, Values: values}
+		return inputSeries{Series: `kms_health_operator_changes_total{api_server="api",instance="a",reason="` + reason + `"}`, Values: values}
 	}
 	counted := func(reason string, value float64) sample {
-		return sample{`{reason="` + reason + `",target="api"}`, value}
+		return sample{`{api_server="api",reason="` + reason + `"}`, value}
 	}
 	runRuleTests(t, ruleTest{Name: "changes", Interval: "1m",
 		InputSeries: []inputSeries{leading, change("Applied", "3x100 4x100"), change("KeysDiffer", "_x99 1x100")},

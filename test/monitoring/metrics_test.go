@@ -1,133 +1,19 @@
 package monitoring
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
-	"maps"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/kms-health/kms-health/pkg/version"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// metric is one of ours, as the code declares it.
-type metric struct {
-	kind   string // gauge, counter, histogram
-	labels []string
-	file   string
-}
-
-// ourMetrics are all that the code of both programs declares: literals of the options of
-// package prometheus, and calls of NewDesc, which are gauges here.
-func ourMetrics(t *testing.T) map[string]metric {
-	t.Helper()
-	all := map[string]metric{}
-	add := func(name string, m metric) {
-		if before, known := all[name]; known {
-			t.Errorf("%s is declared in %s and %s", name, before.file, m.file)
-		}
-		all[name] = m
-	}
-	for _, folder := range []string{"../../pkg", "../../cmd"} {
-		err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return err
-			}
-			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-			if err != nil {
-				return err
-			}
-			ast.Inspect(file, func(n ast.Node) bool {
-				if call, ok := n.(*ast.CallExpr); ok {
-					if name, m, ok := declared(call); ok {
-						m.file = path
-						add(name, m)
-					}
-				}
-				return true
-			})
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(all) < 35 {
-		t.Fatalf("%d metrics", len(all))
-	}
-	return all
-}
-
-// declared is the metric that a call of prometheus.NewX declares.
-func declared(call *ast.CallExpr) (name string, m metric, ok bool) {
-	function, ok := call.Fun.(*ast.SelectorExpr)
-	if !ok {
-		return "", metric{}, false
-	}
-	pkg, ok := function.X.(*ast.Ident)
-	if !ok || pkg.Name != "prometheus" || !strings.HasPrefix(function.Sel.Name, "New") || len(call.Args) == 0 {
-		return "", metric{}, false
-	}
-	if function.Sel.Name == "NewDesc" {
-		return text(call.Args[0]), metric{kind: "gauge", labels: texts(call.Args[2])}, true
-	}
-	options, ok := call.Args[0].(*ast.CompositeLit)
-	if !ok {
-		return "", metric{}, false
-	}
-	m.kind = strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(function.Sel.Name, "New"), "Vec"), "Func"))
-	for _, element := range options.Elts {
-		pair, isPair := element.(*ast.KeyValueExpr)
-		if !isPair {
-			continue
-		}
-		switch pair.Key.(*ast.Ident).Name {
-		case "Name":
-			name = text(pair.Value)
-		case "ConstLabels":
-			m.labels = constLabels(pair.Value)
-		}
-	}
-	if strings.HasSuffix(function.Sel.Name, "Vec") {
-		m.labels = texts(call.Args[1])
-	}
-	return name, m, name != ""
-}
-
-// constLabels are those of a literal, or of version.Labels.
-func constLabels(e ast.Expr) (labels []string) {
-	literal, ok := e.(*ast.CompositeLit)
-	if !ok {
-		return slices.Sorted(maps.Keys(version.Labels()))
-	}
-	for _, label := range literal.Elts {
-		labels = append(labels, text(label.(*ast.KeyValueExpr).Key))
-	}
-	return labels
-}
-
-func text(e ast.Expr) string {
-	literal, ok := e.(*ast.BasicLit)
-	if !ok {
-		return ""
-	}
-	s, _ := strconv.Unquote(literal.Value)
-	return s
-}
-
-func texts(e ast.Expr) (all []string) {
-	list, ok := e.(*ast.CompositeLit)
-	if !ok {
-		return nil
-	}
-	for _, one := range list.Elts {
-		all = append(all, text(one))
+// ourMetrics are those of both programs, by name.
+func ourMetrics() map[string]contract.Metric {
+	all := map[string]contract.Metric{}
+	for _, m := range slices.Concat(contract.RollupMetrics, contract.OperatorMetrics, contract.ReporterMetrics) {
+		all[m.Name] = m
 	}
 	return all
 }
@@ -140,14 +26,14 @@ var (
 
 // unknown are the metrics of a query, and the labels that it selects them by, which
 // neither our programs nor the recorded kube-apiserver have.
-func unknown(query string, ours map[string]metric, theirs map[string][]string) (problems []string) {
+func unknown(query string, ours map[string]contract.Metric, theirs map[string][]string) (problems []string) {
 	labels := func(name string) (of []string, ok bool) {
 		if m, known := ours[name]; known {
-			return append(slices.Clone(m.labels), "namespace", "job", "instance"), true
+			return append(slices.Clone(m.Labels), "namespace", "job", "instance"), true
 		}
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-			if m, known := ours[strings.TrimSuffix(name, suffix)]; known && m.kind == "histogram" {
-				return append(slices.Clone(m.labels), "le", "namespace", "job", "instance"), true
+			if m, known := ours[strings.TrimSuffix(name, suffix)]; known && m.Type == "histogram" {
+				return append(slices.Clone(m.Labels), "le", "namespace", "job", "instance"), true
 			}
 		}
 		of, ok = theirs[name]
@@ -171,7 +57,7 @@ func unknown(query string, ours map[string]metric, theirs map[string][]string) (
 
 // An alert on a metric that does not exist never fires.
 func TestAlertsAreOnMetricsThatExist(t *testing.T) {
-	ours, theirs := ourMetrics(t), seriesOf(t, recorded)
+	ours, theirs := ourMetrics(), seriesOf(t, recorded)
 	for _, a := range readAlerts(t) {
 		for _, query := range append([]string{a.Expr}, a.Annotations["description"]) {
 			for _, problem := range unknown(query, ours, theirs) {

@@ -103,7 +103,7 @@ func (s *subjects) fall() error {
 	return s.each(func(_ int, p *subject) error { return p.fall() })
 }
 
-// judge asks both sides about the faults in force, kube-apiserver first: until
+// judge asks both sides about the active faults, kube-apiserver first: until
 // we ask, every call that a plugin receives is kube-apiserver's.
 func (s *subjects) judge(ctx context.Context, server *apiServer) ([]verdicts, error) {
 	found := make([]verdicts, len(s.list))

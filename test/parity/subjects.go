@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -103,13 +103,12 @@ func (p *subject) ask(ctx context.Context) (status, roundTrip opinion) {
 		turns = maxTurns
 	}
 	ours := func(plugin *probe.Plugin, trip bool) (o opinion) {
-		settings := probe.Settings{Timeout: timeout, Writes: true}
+		settings := probe.Settings{Timeout: timeout}
 		for range turns {
-			var r probe.Result
-			plugin.Probe(ctx, settings, func(reported probe.Result) { r = reported })
+			r := plugin.Probe(ctx, settings)
 			if o = ourOpinion(r); o.ok && trip {
 				t := plugin.RoundTrip(ctx, settings, r.KEKID)
-				o = opinion{ok: t.Made && t.Status == health.Healthy, verdict: string(t.Status), why: t.Detail}
+				o = opinion{ok: t.Made && t.Status == contract.Healthy, verdict: string(t.Status), why: t.Detail}
 			}
 			if !o.ok {
 				break
@@ -136,7 +135,7 @@ func ourOpinion(r probe.Result) opinion {
 	switch {
 	case r.Gone:
 		return opinion{verdict: "gone", why: "the socket's folder was deleted"}
-	case r.Status == health.Healthy:
+	case r.Status == contract.Healthy:
 		return opinion{ok: true}
 	default:
 		return opinion{verdict: string(r.Status), why: r.Detail}

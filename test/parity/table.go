@@ -38,7 +38,7 @@ func printTable(w io.Writer, list []*subject, found []verdicts) []error {
 	return failed
 }
 
-// phrases are what is left out of an opinion, so that the reason fits.
+// phrases are omitted from an opinion, so that the reason fits.
 var phrases = []struct {
 	pattern *regexp.Regexp
 	by      string

@@ -10,12 +10,12 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 readonly lint=$PWD/.tools/lint bundle=$PWD/.tools/bundle/bundle
-readonly promtool=$PWD/.tools/prometheus/promtool kubeconform=$PWD/.tools/kubeconform/kubeconform
+readonly promtool=$PWD/.tools/prometheus/promtool
 readonly cannot=77
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-steps=(gofmt shellcheck traces boundaries rules manifests docs commands bundle mod-tidy
+steps=(gofmt shellcheck traces boundaries rules docs commands bundle mod-tidy
 	mod-verify vet vet-integration staticcheck golangci-lint generated govulncheck)
 
 # What is in the repository, or is about to be.
@@ -77,16 +77,6 @@ check_rules() {
 		return "$cannot"
 	fi
 	go test -count 1 ./test/monitoring ./pkg/operator ./pkg/operator/rollup
-}
-
-# kubeconform, on all that people apply: each overlay with each component, what `render` makes,
-# and the files of docs/.
-check_manifests() {
-	if [[ ! -x $kubeconform || ! -x ${KUBEBUILDER_ASSETS:-}/kubectl ]]; then
-		echo "there is no kubeconform or kubectl: make verify ONLY=manifests"
-		return "$cannot"
-	fi
-	go test -count 1 -run 'Schemas|Component' ./test/manifests
 }
 
 # Links, commands, flags and names of the pages, and the references against the code.

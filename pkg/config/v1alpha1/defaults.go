@@ -1,14 +1,12 @@
 package v1alpha1
 
 import (
-	"path"
-	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// Defaults of fields that are left out.
+// Defaults of fields that are not set.
 const (
 	DefaultInterval     = 30 * time.Second
 	DefaultTimeout      = 3 * time.Second // kube-apiserver's own, of a kms provider
@@ -17,63 +15,45 @@ const (
 	DefaultKubeconfig   = "/etc/kms-health/credentials/kubeconfig"
 )
 
-// setDefaults fills in the fields that are left out according to set. A field that is set
-// keeps its value, also zero: an interval of 0 is a mistake, not a request for the default.
-func setDefaults(c *ReporterConfiguration, set presence) {
-	setProbeDefaults(&c.Probe, set)
-	setPluginDefaults(c.Plugins, c.Probe, func(i int) bool { return set.has("plugins", i, "timeout") })
+// setDefaults fills in the fields that are not set. A duration of 0 is set: an
+// interval of 0 is an error, not a request for the default.
+func setDefaults(c *ReporterConfiguration) {
+	setProbeDefaults(&c.Probe)
+	setPluginDefaults(c.Plugins, c.Probe)
 	if d := c.Destination; d != nil {
-		if !set.has("destination", "format") {
-			d.Format = FormatCondition
-		}
-		if !set.has("destination", "kubeconfig") {
-			d.Kubeconfig = DefaultKubeconfig
-		}
-		if !set.has("destination", "writeTimeout") {
-			d.WriteTimeout = metav1.Duration{Duration: DefaultWriteTimeout}
-		}
+		d.Kubeconfig = orDefault(d.Kubeconfig, DefaultKubeconfig)
+		d.WriteTimeout.setDefault(DefaultWriteTimeout)
 	}
-	if c.Serving != nil && c.Serving.TLS != nil && !set.has("serving", "tls", "minVersion") {
-		c.Serving.TLS.MinVersion = TLS12
+	if c.Serving != nil && c.Serving.TLS != nil {
+		c.Serving.TLS.MinVersion = orDefault(c.Serving.TLS.MinVersion, TLS12)
 	}
 }
 
-func setProbeDefaults(p *Probe, set presence) {
-	if !set.has("probe", "interval") {
-		p.Interval = metav1.Duration{Duration: DefaultInterval}
+// orDefault is for strings: an empty one in a file is a mistake.
+func orDefault[T ~string](value, otherwise T) T {
+	if value == "" {
+		return otherwise
 	}
+	return value
+}
+
+func setProbeDefaults(p *Probe) {
+	p.Interval.setDefault(DefaultInterval)
 	if p.Checks == nil {
-		p.Checks = DefaultChecks()
+		p.Checks = &Checks{}
 	}
-	if !set.has("probe", "checks", "roundTrip", "interval") {
-		p.Checks.RoundTrip.Interval = metav1.Duration{Duration: DefaultRoundTrip}
-	}
+	p.Checks.RoundTrip.Interval.setDefault(DefaultRoundTrip)
 }
 
 // DefaultChecks returns the checks of a file that configures none.
 func DefaultChecks() *Checks {
-	return &Checks{RoundTrip: RoundTrip{Interval: metav1.Duration{Duration: DefaultRoundTrip}}}
+	return &Checks{RoundTrip: RoundTrip{Interval: Duration{Duration: DefaultRoundTrip}}}
 }
 
-func setPluginDefaults(plugins []Plugin, probe Probe, hasTimeout func(i int) bool) {
+func setPluginDefaults(plugins []Plugin, probe Probe) {
 	for i := range plugins {
 		p := &plugins[i]
-		if p.KeyID == "" {
-			p.KeyID = keyIDOf(p.Endpoint)
-		}
-		if !hasTimeout(i) {
-			p.Timeout = metav1.Duration{Duration: min(DefaultTimeout, max(probe.Interval.Duration, MinInterval))}
-		}
+		p.KeyID = orDefault(p.KeyID, contract.KeyIDOfSocket(p.Endpoint))
+		p.Timeout.setDefault(min(DefaultTimeout, max(probe.Interval.Duration, MinInterval)))
 	}
-}
-
-// keyIDOf returns the {keyID} of an endpoint ending in kms-{keyID}.sock, the
-// name that OpenShift gives to sockets; empty for any other.
-func keyIDOf(endpoint string) string {
-	id, prefixed := strings.CutPrefix(strings.TrimPrefix(path.Base(endpoint), "@"), "kms-")
-	id, suffixed := strings.CutSuffix(id, ".sock")
-	if !prefixed || !suffixed {
-		return ""
-	}
-	return id
 }

@@ -4,8 +4,7 @@
 //
 // Decoding reports every mistake at once, each with its path and value, and
 // returns either a complete configuration or none: there is no half-accepted
-// file. The package reads no file itself, and imports of this project only
-// pkg/suggest.
+// file. The package reads no file itself, and imports nothing of this project.
 package v1alpha1
 
 //go:generate go run ../../../test/tools/configref . ../../../docs/reference/configuration.md

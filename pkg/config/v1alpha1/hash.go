@@ -1,34 +1,12 @@
 package v1alpha1
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"slices"
-	"strings"
-)
+import "github.com/kms-health/kms-health/pkg/contract"
 
-// PluginSetHash identifies a plugin set, as 64 hex digits: the sockets and their
-// keyIDs, in any order. Roles and timeouts are no part of it: a reporter follows
-// those without being replaced.
+// PluginSetHash is the contract.ConfigHash of a plugin set.
 func PluginSetHash(plugins []Plugin) string {
-	type member struct{ KeyID, Endpoint string }
-	set := make([]member, len(plugins))
+	sockets := make([]contract.Socket, len(plugins))
 	for i, p := range plugins {
-		set[i] = member{p.KeyID, p.Endpoint}
+		sockets[i] = contract.Socket{KeyID: p.KeyID, Endpoint: p.Endpoint}
 	}
-	slices.SortFunc(set, func(a, b member) int {
-		return strings.Compare(a.KeyID+"\x00"+a.Endpoint, b.KeyID+"\x00"+b.Endpoint)
-	})
-	raw, err := json.Marshal(set)
-	if err != nil {
-		panic(err) // strings always marshal
-	}
-	return FileHash(raw)
-}
-
-// FileHash identifies a file by its bytes, as 64 hex digits.
-func FileHash(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	return contract.ConfigHash(sockets)
 }

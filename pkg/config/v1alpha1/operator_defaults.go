@@ -1,5 +1,11 @@
 package v1alpha1
 
+import (
+	"maps"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
 // Defaults of the operator's file.
 const (
 	DefaultEncryptionConfig = "encryption-config"
@@ -9,47 +15,54 @@ const (
 	DefaultClusterServer = "https://kubernetes.default.svc"
 )
 
-func setOperatorDefaults(c *OperatorConfiguration, set presence) {
-	orElse(&c.ManagementState, Managed, set.has("managementState"))
-	orElse(&c.Format, FormatCondition, set.has("format"))
-	orElse(&c.Rollout, RolloutNeeded, set.has("rollout"))
-	if !set.has("rollups") {
-		c.Rollups = []Rollup{RollupDegraded}
-	}
-	setProbeDefaults(&c.Probe, set)
-	for i := range c.Targets {
-		t := &c.Targets[i]
-		has := func(steps ...any) bool { return set.has(append([]any{"targets", i}, steps...)...) }
+func setOperatorDefaults(c *OperatorConfiguration) {
+	c.ManagementState = orDefault(c.ManagementState, Managed)
+	setProbeDefaults(&c.Probe)
+	for i := range c.APIServers {
+		t := &c.APIServers[i]
+		setRowDefaults(t, contract.ResourceOf(string(t.Resource)).APIServer)
 		if t.Plugins == nil {
-			orElse(&t.EncryptionConfig.Secret, DefaultEncryptionConfig, has("encryptionConfig", "secret"))
-			orElse(&t.EncryptionConfig.Key, DefaultEncryptionConfig, has("encryptionConfig", "key"))
-		}
-		orElse(&t.Delivery, DeliveryAuto, has("delivery"))
-		orElse(&t.ConfigSource, ConfigSourceAuto, has("configSource"))
-		orElse(&t.Credentials, defaultCredentials(t.Delivery), has("credentials"))
-		if t.APIServer.Server == "" {
-			t.APIServer.Server = DefaultLocalServer
-			if t.Delivery.InOwnersPods() {
-				t.APIServer.Server = DefaultClusterServer
+			if !t.Resource.PerAPIServer() { // a Secret of that name is OpenShift's
+				t.EncryptionConfig.Secret = orDefault(t.EncryptionConfig.Secret, DefaultEncryptionConfig)
 			}
+			t.EncryptionConfig.Key = orDefault(t.EncryptionConfig.Key, DefaultEncryptionConfig)
 		}
-		setPluginDefaults(t.Plugins, c.Probe, func(j int) bool { return has("plugins", j, "timeout") })
+		t.Mode = orDefault(t.Mode, ModeAuto)
+		t.ConfigSource = orDefault(t.ConfigSource, defaultConfigSource(t))
+		server := DefaultLocalServer
+		if t.Mode.InOwnersPods() {
+			server = DefaultClusterServer
+		}
+		t.Connection.Server = orDefault(t.Connection.Server, server)
+		setPluginDefaults(t.Plugins, c.Probe)
 	}
 }
 
-func orElse[T ~string](field *T, value T, there bool) {
-	if !there {
-		*field = value
+// setRowDefaults sets what the table of resources knows of an API server of OpenShift. The
+// row of kmshealths is empty.
+func setRowDefaults(t *APIServer, row contract.APIServer) {
+	t.Name = orDefault(t.Name, row.Name)
+	t.Namespace = orDefault(t.Namespace, row.Namespace)
+	if t.PodSelector == nil {
+		t.PodSelector = maps.Clone(row.PodSelector)
+		t.Container = orDefault(t.Container, row.Container)
 	}
 }
 
-func defaultCredentials(d Delivery) Credentials {
-	if d.InOwnersPods() {
-		return CredentialsMintedToken
+// defaultConfigSource is Annotation where ConfigMaps are encrypted together with Secrets: a
+// pod that mounts one could not start in the outage that it is to report. Pods of other owners
+// always mount it.
+func defaultConfigSource(t *APIServer) ConfigSource {
+	if contract.ResourceOf(string(t.Resource)).ConfigMapsEncrypted && !t.Mode.InOwnersPods() {
+		return ConfigSourceAnnotation
 	}
-	return CredentialsBoundToken
+	return ConfigSourceConfigMap
 }
 
 // InOwnersPods reports whether the reporter runs inside the API server's own pods,
 // whose ServiceAccount is not the reporter's.
-func (d Delivery) InOwnersPods() bool { return d == DeliveryDeployment || d == DeliveryExternal }
+func (d Mode) InOwnersPods() bool { return d == ModeSidecar }
+
+// OwnerInjects reports whether the pods' owner adds the reporter's container, and brings
+// its credentials.
+func (t *APIServer) OwnerInjects() bool { return t.Mode == ModeSidecar && t.Deployment == "" }

@@ -1,9 +1,10 @@
 package v1alpha1
 
 import (
-	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 func TestOperatorSamplesAreValid(t *testing.T) {
@@ -11,12 +12,12 @@ func TestOperatorSamplesAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(openShift.Targets); n != 3 {
+	if n := len(openShift.APIServers); n != len(contract.Resources) {
 		t.Errorf("%d targets", n)
 	}
-	for _, target := range openShift.Targets {
-		if target.Delivery != DeliveryAuto || target.Credentials != CredentialsBoundToken || target.APIServer.Server != DefaultLocalServer {
-			t.Errorf("%s: %s, %s, %s", target.Name, target.Delivery, target.Credentials, target.APIServer.Server)
+	for _, target := range openShift.APIServers {
+		if target.Mode != ModeAuto || target.Connection.Server != DefaultLocalServer {
+			t.Errorf("%s: %s, %s", target.Name, target.Mode, target.Connection.Server)
 		}
 		if e := target.EncryptionConfig; e.Secret != DefaultEncryptionConfig || e.Key != DefaultEncryptionConfig {
 			t.Errorf("%s: %+v", target.Name, target.EncryptionConfig)
@@ -26,28 +27,52 @@ func TestOperatorSamplesAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	target := plain.Targets[0]
-	if target.Delivery != DeliveryDaemonSet || target.Plugins[0].Timeout.Duration != DefaultTimeout {
+	target := plain.APIServers[0]
+	if target.Mode != ModeDaemonSet || target.Plugins[0].Timeout.Duration != DefaultTimeout {
 		t.Errorf("%+v", target)
 	}
 }
 
 func TestOperatorDefaultsFollowTheDelivery(t *testing.T) {
-	for delivery, want := range map[Delivery]struct {
-		credentials Credentials
-		server      string
-	}{
-		DeliveryAuto:      {CredentialsBoundToken, DefaultLocalServer},
-		DeliveryCompanion: {CredentialsBoundToken, DefaultLocalServer},
-		DeliveryDaemonSet: {CredentialsBoundToken, DefaultLocalServer},
-		DeliveryExternal:  {CredentialsMintedToken, DefaultClusterServer},
+	for delivery, want := range map[Mode]string{
+		ModeAuto:         DefaultLocalServer,
+		ModeCompanionPod: DefaultLocalServer,
+		ModeDaemonSet:    DefaultLocalServer,
+		ModeSidecar:      DefaultClusterServer,
 	} {
-		c, err := DecodeOperator([]byte(operatorFile("delivery: " + string(delivery))))
+		c, err := DecodeOperator([]byte(operatorFile("mode: " + string(delivery))))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := c.Targets[0]; got.Credentials != want.credentials || got.APIServer.Server != want.server {
-			t.Errorf("%s: %s and %s", delivery, got.Credentials, got.APIServer.Server)
+		if got := c.APIServers[0].Connection.Server; got != want {
+			t.Errorf("%s: %s, want %s", delivery, got, want)
+		}
+	}
+}
+
+func TestDefaultConfigSourceFollowsResourceAndDelivery(t *testing.T) {
+	for _, c := range []struct {
+		resource, rest string
+		want           ConfigSource
+	}{
+		{"kubeapiservers", "", ConfigSourceAnnotation},
+		{"openshiftapiservers", "mode: DaemonSet", ConfigSourceAnnotation},
+		{"authentications", "mode: Sidecar", ConfigSourceConfigMap},
+		{"kmshealths", "plugins: []", ConfigSourceConfigMap},
+		{"kmshealths", "plugins: []\n  configSource: Annotation", ConfigSourceAnnotation},
+		{"kubeapiservers", "configSource: ConfigMap", ConfigSourceConfigMap},
+	} {
+		name := contract.ResourceOf(c.resource).APIServer.Name
+		if name == "" {
+			name = "a"
+		}
+		file := strings.Replace(operatorFile(c.rest), "resource: kubeapiservers", "name: "+name+"\n  resource: "+c.resource, 1)
+		config, err := DecodeOperator([]byte(file))
+		if err != nil {
+			t.Fatalf("%s, %q: %v", c.resource, c.rest, err)
+		}
+		if got := config.APIServers[0].ConfigSource; got != c.want {
+			t.Errorf("%s, %q: %s, want %s", c.resource, c.rest, got, c.want)
 		}
 	}
 }
@@ -55,9 +80,8 @@ func TestOperatorDefaultsFollowTheDelivery(t *testing.T) {
 func operatorFile(lines ...string) string {
 	text := `apiVersion: kmshealth.openshift.io/v1alpha1
 kind: OperatorConfiguration
-targets:
-- name: a
-  resource: kubeapiservers
+apiServers:
+- resource: kubeapiservers
   namespace: ns
   podSelector: {app: a}
 `
@@ -67,46 +91,42 @@ targets:
 	return text
 }
 
+// kmsHealth is a file with an API server that has an object of its own.
+func kmsHealth(name string) string {
+	return strings.Replace(operatorFile("plugins: []"), "resource: kubeapiservers", "name: "+name+"\n  resource: kmshealths", 1)
+}
+
 func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
 	const head = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n"
 	for name, c := range map[string]struct{ file, want string }{
-		"another kind":                   {string(ReporterSample), `kind: Unsupported value: "ReporterConfiguration"`},
-		"no targets":                     {head, "targets: Required value"},
-		"unknown field":                  {head + "targets: []\nfoo: 1\n", "foo: Invalid value: \"1\": unknown field"},
-		"management state":               {head + "targets: []\nmanagementState: Gone\n", `managementState: Unsupported value: "Gone"`},
-		"rollout":                        {head + "targets: []\nrollout: Never\n", `rollout: Unsupported value: "Never"`},
-		"interval":                       {head + "targets: []\nprobe: {interval: 1ms}\n", `probe.interval: Invalid value: "1ms"`},
-		"image":                          {head + "targets: []\nimage: a b\n", `image: Invalid value: "a b"`},
-		"image in capitals":              {head + "targets: []\nimage: Reporter:1\n", `image: Invalid value: "Reporter:1": must be the reference of an image`},
-		"plugins and encryptionConfig":   {operatorFile("plugins: []", "encryptionConfig: {key: k}"), `targets[0].encryptionConfig: Forbidden: must be left out where targets[0].plugins gives the plugins`},
-		"bare target":                    {head + "targets: [{}]\n", "targets[0].name: Required value"},
-		"no selector":                    {head + "targets: [{name: a, resource: kubeapiservers, namespace: b}]\n", "targets[0].podSelector: Required value"},
-		"selector that is no string":     {operatorFile("container: c", "nodeSelector: {a: 1}"), "targets[0].nodeSelector[a]: Invalid value"},
-		"selector that is no mapping":    {operatorFile("nodeSelector: [a]"), "targets[0].nodeSelector: Invalid value"},
-		"selector that is no label":      {operatorFile(`nodeSelector: {"a b": c}`), `targets[0].nodeSelector: Invalid value: "a b"`},
-		"long name":                      {strings.Replace(operatorFile(), "name: a", "name: "+strings.Repeat("a", 41), 1), "targets[0].name: Too long"},
-		"resource":                       {strings.Replace(operatorFile(), "kubeapiservers", "pods", 1), `targets[0].resource: Unsupported value: "pods"`},
-		"delivery":                       {operatorFile("delivery: Sidecar"), `targets[0].delivery: Unsupported value: "Sidecar"`},
-		"Deployment without a name":      {operatorFile("delivery: Deployment"), "targets[0].deployment: Required value"},
-		"a name without Deployment":      {operatorFile("deployment: x"), `targets[0].deployment: Invalid value: "x"`},
-		"Deployment's name":              {operatorFile("delivery: Deployment", "deployment: A"), `targets[0].deployment: Invalid value: "A"`},
-		"credentials":                    {operatorFile("credentials: Password"), `targets[0].credentials: Unsupported value: "Password"`},
-		"bound token for External":       {operatorFile("delivery: External", "credentials: BoundToken"), `targets[0].credentials: Invalid value: "BoundToken"`},
-		"minted token for Companion":     {operatorFile("delivery: Companion", "credentials: MintedToken"), `targets[0].credentials: Invalid value: "MintedToken"`},
-		"server":                         {operatorFile("apiServer: {server: 'http://x'}"), `targets[0].apiServer.server: Invalid value: "http://x"`},
-		"server name":                    {operatorFile("apiServer: {tlsServerName: A_B}"), `targets[0].apiServer.tlsServerName: Invalid value: "A_B"`},
-		"serving without TLS":            {operatorFile("serving: {address: '0.0.0.0:1'}"), `targets[0].serving.address: Invalid value: "0.0.0.0:1": must be a loopback address where secret is left out`},
-		"serving secret in others' pods": {operatorFile("delivery: External", "serving: {address: '0.0.0.0:1', secret: s}"), `targets[0].serving.secret: Invalid value: "s"`},
-		"typed form, interval":           {head + "targets: []\nformat: HealthReports\nprobe: {interval: 31s}\n", `probe.interval: Invalid value: "31s": must be at most 30s with format HealthReports`},
-		"both forms, interval":           {head + "targets: []\nformat: Both\nprobe: {interval: 1m}\n", `probe.interval: Invalid value: "1m0s": must be at most 30s with format Both`},
-		"endpoint with ..":               {operatorFile("plugins: [{keyID: a, endpoint: 'unix:///run/x/../a.sock', role: Write}]"), `targets[0].plugins[0].endpoint: Invalid value: "unix:///run/x/../a.sock": must be written without ..`},
-		"too many labels":                {operatorFile("nodeSelector: {" + manyLabels() + "}"), "targets[0].nodeSelector: Too many: 65: must have at most 64 items"},
-		"plugin":                         {operatorFile("plugins: [{endpoint: 'unix:///a.sock', role: Write}]"), "targets[0].plugins[0].keyID: Required value"},
-		"keyID":                          {operatorFile("encryptionConfig: {keyIDs: {'unix:///a.sock': '!'}}"), `targets[0].encryptionConfig.keyIDs[unix:///a.sock]: Invalid value: "!"`},
-		"endpoint of a keyID":            {operatorFile("encryptionConfig: {keyIDs: {'/a.sock': '1'}}"), `targets[0].encryptionConfig.keyIDs[/a.sock]: Invalid value: "/a.sock"`},
-		"typed reports of KMSHealths":    {strings.Replace(operatorFile(), "kubeapiservers", "kmshealths", 1) + "format: Both\n", `targets[0].resource: Invalid value: "kmshealths": has no healthReports, which format Both writes`},
-		"one resource twice":             {operatorFile() + strings.TrimPrefix(strings.Replace(operatorFile(), "name: a", "name: b", 1), head+"targets:\n"), `targets[1].resource: Duplicate value: "kubeapiservers"`},
-		"one name twice":                 {operatorFile() + strings.TrimPrefix(strings.Replace(operatorFile(), "kubeapiservers", "authentications", 1), head+"targets:\n"), `targets[1].name: Duplicate value: "a"`},
+		"no targets":                     {head, "apiServers: Required value"},
+		"unknown field":                  {head + "apiServers: []\nfoo: 1\n", "foo: Forbidden: unknown field"},
+		"management state":               {head + "apiServers: []\nmanagementState: Gone\n", `managementState: Unsupported value: "Gone"`},
+		"interval":                       {head + "apiServers: []\nprobe: {interval: 1ms}\n", `probe.interval: Invalid value: "1ms"`},
+		"image":                          {head + "apiServers: []\nimage: a b\n", `image: Invalid value: "a b"`},
+		"image in capitals":              {head + "apiServers: []\nimage: Reporter:1\n", `image: Invalid value: "Reporter:1": must be the reference of an image`},
+		"plugins and encryptionConfig":   {operatorFile("plugins: []", "encryptionConfig: {key: k}"), `apiServers[0].encryptionConfig: Forbidden: must not be set beside apiServers[0].plugins`},
+		"bare target":                    {head + "apiServers: [{}]\n", "apiServers[0].resource: Required value"},
+		"no selector":                    {head + "apiServers: [{name: a, resource: kmshealths, namespace: b}]\n", "apiServers[0].podSelector: Required value"},
+		"selector that is no string":     {operatorFile("container: c", "nodeSelector: {a: 1}"), "apiServers[0].nodeSelector[a]: Invalid value"},
+		"selector that is no mapping":    {operatorFile("nodeSelector: [a]"), "apiServers[0].nodeSelector: Invalid value"},
+		"selector that is no label":      {operatorFile(`nodeSelector: {"a b": c}`), `apiServers[0].nodeSelector: Invalid value: "a b"`},
+		"long name":                      {kmsHealth(strings.Repeat("a", 41)), "apiServers[0].name: Too long"},
+		"resource":                       {strings.Replace(operatorFile(), "kubeapiservers", "pods", 1), `apiServers[0].resource: Unsupported value: "pods"`},
+		"mode":                           {operatorFile("mode: Webhook"), `apiServers[0].mode: Unsupported value: "Webhook"`},
+		"a name without Deployment":      {operatorFile("deployment: x"), `apiServers[0].deployment: Invalid value: "x"`},
+		"Deployment's name":              {operatorFile("mode: Sidecar", "deployment: A"), `apiServers[0].deployment: Invalid value: "A"`},
+		"server":                         {operatorFile("connection: {server: 'http://x'}"), `apiServers[0].connection.server: Invalid value: "http://x"`},
+		"server name":                    {operatorFile("connection: {tlsServerName: A_B}"), `apiServers[0].connection.tlsServerName: Invalid value: "A_B"`},
+		"serving without TLS":            {operatorFile("serving: {address: '0.0.0.0:1'}"), `apiServers[0].serving.address: Invalid value: "0.0.0.0:1": must be a loopback address without secret`},
+		"serving secret in others' pods": {operatorFile("mode: Sidecar", "serving: {address: '0.0.0.0:1', secret: s}"), `apiServers[0].serving.secret: Invalid value: "s"`},
+		"endpoint with ..":               {operatorFile("plugins: [{keyID: a, endpoint: 'unix:///run/x/../a.sock', role: Write}]"), `apiServers[0].plugins[0].endpoint: Invalid value: "unix:///run/x/../a.sock": must be written without ..`},
+		"plugin":                         {operatorFile("plugins: [{endpoint: 'unix:///a.sock', role: Write}]"), "apiServers[0].plugins[0].keyID: Required value"},
+		"keyID":                          {operatorFile("encryptionConfig: {keyIDs: {'unix:///a.sock': '!'}}"), `apiServers[0].encryptionConfig.keyIDs[unix:///a.sock]: Invalid value: "!"`},
+		"endpoint of a keyID":            {operatorFile("encryptionConfig: {keyIDs: {'/a.sock': '1'}}"), `apiServers[0].encryptionConfig.keyIDs[/a.sock]: Invalid value: "/a.sock"`},
+		"one resource twice":             {operatorFile() + strings.TrimPrefix(operatorFile(), head+"apiServers:\n"), `apiServers[1].resource: Duplicate value: "kubeapiservers"`},
+		"one name twice":                 {kmsHealth("a") + strings.TrimPrefix(kmsHealth("a"), head+"apiServers:\n"), `apiServers[1].name: Duplicate value: "a"`},
+		"another name":                   {operatorFile("name: api"), `apiServers[0].name: Invalid value: "api": must be kube-apiserver, the API server of kubeapiservers: remove the field`},
 	} {
 		got, err := DecodeOperator([]byte(c.file))
 		if err == nil || got != nil {
@@ -137,14 +157,6 @@ func TestPluginSetHashIsOfSocketsAlone(t *testing.T) {
 	}
 }
 
-func manyLabels() string {
-	var b strings.Builder
-	for i := range maxElements + 1 {
-		fmt.Fprintf(&b, "l%d: '', ", i)
-	}
-	return b.String()
-}
-
 func TestImageOfTheReporter(t *testing.T) {
 	for name, tt := range map[string]struct{ file, flag, want, err string }{
 		"the file's":           {"a:1", "", "a:1", ""},
@@ -166,9 +178,8 @@ func TestImageOfTheReporter(t *testing.T) {
 }
 
 func TestEachTargetHasAKMSHealthOfItsOwn(t *testing.T) {
-	file := strings.Replace(operatorFile(), "kubeapiservers", "kmshealths", 1)
-	_, target, _ := strings.Cut(file, "targets:\n")
-	both := file + strings.Replace(target, "name: a", "name: b", 1)
+	_, second, _ := strings.Cut(kmsHealth("b"), "apiServers:\n")
+	both := kmsHealth("a") + second
 	if _, err := DecodeOperator([]byte(both)); err != nil {
 		t.Error(err)
 	}

@@ -2,30 +2,38 @@ package v1alpha1
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 const (
-	// MaxTargets is far more API servers than a cluster has.
-	MaxTargets = 16
-	// maxTargetName leaves room in the names of 63 characters made from it.
-	maxTargetName = 40
+	// MaxAPIServers is far more API servers than a cluster has.
+	MaxAPIServers = 16
+	// maxAPIServerName leaves room in the names of 63 characters made from it.
+	maxAPIServerName = 40
 )
 
 func validateOperator(c *OperatorConfiguration) field.ErrorList {
 	errs := oneOf(field.NewPath("managementState"), c.ManagementState, Managed, Unmanaged, Removed)
 	errs = append(errs, validateImage(field.NewPath("image"), c.Image)...)
 	errs = append(errs, validateProbe(field.NewPath("probe"), &c.Probe)...)
-	errs = append(errs, oneOf(field.NewPath("format"), c.Format, FormatCondition, FormatHealthReports, FormatBoth)...)
-	errs = append(errs, validateTypedInterval(c.Format, c.Probe.Interval.Duration)...)
-	errs = append(errs, oneOf(field.NewPath("rollout"), c.Rollout, RolloutNeeded, RolloutAlways)...)
-	errs = append(errs, validateRollups(field.NewPath("rollups"), c.Rollups)...)
-	return append(errs, validateTargets(field.NewPath("targets"), c)...)
+	return append(errs, validateAPIServers(field.NewPath("apiServers"), c)...)
+}
+
+// OperatorWarnings is Warnings for the operator's file.
+func OperatorWarnings(c *OperatorConfiguration) (all []string) {
+	for i, s := range c.APIServers {
+		all = append(all, noWriter(field.NewPath("apiServers").Index(i).Child("plugins"), s.Plugins)...)
+	}
+	return all
 }
 
 // UseImage sets the reporter's image where the file has none. It is an error where
@@ -41,39 +49,23 @@ func (c *OperatorConfiguration) UseImage(image string) error {
 	return validateImage(field.NewPath("--image"), image).ToAggregate()
 }
 
-func validateRollups(path *field.Path, rollups []Rollup) field.ErrorList {
-	var errs field.ErrorList
-	seen := map[Rollup]bool{}
-	for i, r := range rollups {
-		errs = append(errs, oneOf(path.Index(i), r, RollupDegraded, RollupAvailable, RollupProgressing)...)
-		if seen[r] {
-			errs = append(errs, field.Duplicate(path.Index(i), r))
-		}
-		seen[r] = true
+func validateAPIServers(path *field.Path, c *OperatorConfiguration) field.ErrorList {
+	if c.APIServers == nil {
+		return field.ErrorList{field.Required(path, "use an empty list, [], for no API server")}
 	}
-	if !seen[RollupDegraded] {
-		errs = append(errs, field.Required(path, "must contain Degraded, which reports an unhealthy plugin"))
-	}
-	return errs
-}
-
-func validateTargets(path *field.Path, c *OperatorConfiguration) field.ErrorList {
-	if c.Targets == nil {
-		return field.ErrorList{field.Required(path, "use an empty list, [], for no target")}
-	}
-	if len(c.Targets) > MaxTargets {
-		return field.ErrorList{field.TooMany(path, len(c.Targets), MaxTargets)}
+	if len(c.APIServers) > MaxAPIServers {
+		return field.ErrorList{field.TooMany(path, len(c.APIServers), MaxAPIServers)}
 	}
 	var errs field.ErrorList
 	names, resources := map[string]bool{}, map[Resource]bool{}
-	for i := range c.Targets {
-		t, at := &c.Targets[i], path.Index(i)
-		errs = append(errs, validateTarget(at, t, c)...)
+	for i := range c.APIServers {
+		t, at := &c.APIServers[i], path.Index(i)
+		errs = append(errs, validateAPIServer(at, t, c)...)
 		if names[t.Name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), t.Name))
 		}
 		// Two reporters of a node would overwrite each other's entry.
-		if resources[t.Resource] && t.Resource != "" && !t.Resource.PerTarget() {
+		if resources[t.Resource] && t.Resource != "" && !t.Resource.PerAPIServer() {
 			errs = append(errs, field.Duplicate(at.Child("resource"), t.Resource))
 		}
 		names[t.Name], resources[t.Resource] = true, true
@@ -81,82 +73,78 @@ func validateTargets(path *field.Path, c *OperatorConfiguration) field.ErrorList
 	return errs
 }
 
-func validateTarget(at *field.Path, t *Target, c *OperatorConfiguration) field.ErrorList {
-	var errs field.ErrorList
-	if t.Name == "" {
-		errs = append(errs, field.Required(at.Child("name"), "a DNS label"))
-	} else if errs = append(errs, dnsLabel(at.Child("name"), t.Name)...); len(t.Name) > maxTargetName {
-		errs = append(errs, field.TooLong(at.Child("name"), "", maxTargetName))
-	}
-	switch targetResources := slices.Concat(openShiftResources, []Resource{ResourceKMSHealths}); {
-	case t.Resource == "":
-		errs = append(errs, field.Required(at.Child("resource"), "one of kubeapiservers, openshiftapiservers, authentications, kmshealths"))
-	case t.Resource.PerTarget() && (c.Format == FormatHealthReports || c.Format == FormatBoth):
-		errs = append(errs, field.Invalid(at.Child("resource"), t.Resource, fmt.Sprintf("has no healthReports, which format %s writes", c.Format)))
-	default:
-		errs = append(errs, oneOf(at.Child("resource"), t.Resource, targetResources...)...)
-	}
-	if t.Namespace == "" {
-		errs = append(errs, field.Required(at.Child("namespace"), "the namespace of the API server's pods"))
-	} else {
-		errs = append(errs, dnsLabel(at.Child("namespace"), t.Namespace)...)
-	}
-	if len(t.PodSelector) == 0 {
-		errs = append(errs, field.Required(at.Child("podSelector"), "the labels of the API server's pods"))
-	}
-	errs = append(errs, labels(at.Child("podSelector"), t.PodSelector)...)
-	errs = append(errs, labels(at.Child("nodeSelector"), t.NodeSelector)...)
-	if t.Container != "" {
-		errs = append(errs, dnsLabel(at.Child("container"), t.Container)...)
-	}
-	if t.Plugins == nil {
-		errs = append(errs, validateEncryptionConfig(at.Child("encryptionConfig"), &t.EncryptionConfig)...)
-	} else {
-		if e := t.EncryptionConfig; e.Secret != "" || e.Key != "" || len(e.KeyIDs) > 0 {
-			errs = append(errs, field.Forbidden(at.Child("encryptionConfig"), fmt.Sprintf("must be left out where %s gives the plugins", at.Child("plugins"))))
-		}
-		errs = append(errs, validatePlugins(at.Child("plugins"), t.Plugins, c.Probe.Interval.Duration)...)
-		for i, p := range t.Plugins {
-			if address, err := SocketAddress(p.Endpoint); err == nil && HasParentFolder(address) {
-				errs = append(errs, field.Invalid(at.Child("plugins").Index(i).Child("endpoint"), short(p.Endpoint), ParentFolderRule))
-			}
+func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) field.ErrorList {
+	errs := validateResource(at.Child("resource"), t.Resource, "", contract.KMSHealthsPlural)
+	if len(errs) == 0 { // it has the defaults of the following
+		errs = append(errs, validateName(at.Child("name"), t)...)
+		errs = append(errs, word(at.Child("namespace"), t.Namespace, validation.IsDNS1123Label, "the namespace of the API server's pods")...)
+		if len(t.PodSelector) == 0 {
+			errs = append(errs, field.Required(at.Child("podSelector"), "the labels of the API server's pods"))
 		}
 	}
-	errs = append(errs, validateDelivery(at, t)...)
-	errs = append(errs, validateAPIServer(at.Child("apiServer"), &t.APIServer)...)
+	errs = append(errs, metav1validation.ValidateLabels(t.PodSelector, at.Child("podSelector"))...)
+	errs = append(errs, metav1validation.ValidateLabels(t.NodeSelector, at.Child("nodeSelector"))...)
+	errs = append(errs, word(at.Child("container"), t.Container, validation.IsDNS1123Label, "")...)
+	errs = append(errs, validatePluginSource(at, t, c.Probe.Interval.Duration)...)
+	errs = append(errs, validateMode(at, t)...)
+	errs = append(errs, validateConnection(at.Child("connection"), &t.Connection)...)
 	if t.Serving != nil {
-		errs = append(errs, validateTargetServing(at.Child("serving"), t.Serving)...)
-		if t.Serving.Secret != "" && t.Delivery.InOwnersPods() {
-			errs = append(errs, field.Invalid(at.Child("serving", "secret"), short(t.Serving.Secret), fmt.Sprintf("must be left out with delivery %s, whose pods do not mount it", t.Delivery)))
+		errs = append(errs, validateAPIServerServing(at.Child("serving"), t.Serving)...)
+		if t.Serving.Secret != "" && t.Mode.InOwnersPods() {
+			errs = append(errs, field.Invalid(at.Child("serving", "secret"), short(t.Serving.Secret), fmt.Sprintf("must not be set with mode %s, whose pods do not mount it", t.Mode)))
 		}
 	}
 	return errs
+}
+
+// validatePluginSource checks the plugins, or the Secret that they are read from.
+func validatePluginSource(at *field.Path, t *APIServer, interval time.Duration) field.ErrorList {
+	if t.Plugins == nil {
+		return validateEncryptionConfig(at.Child("encryptionConfig"), &t.EncryptionConfig)
+	}
+	plugins := at.Child("plugins")
+	errs := validatePlugins(plugins, t.Plugins, interval)
+	if e := t.EncryptionConfig; e.Secret != "" || e.Key != "" || len(e.KeyIDs) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("encryptionConfig"), fmt.Sprintf("must not be set beside %s", plugins)))
+	}
+	for i, p := range t.Plugins {
+		if address, err := SocketAddress(p.Endpoint); err == nil && HasParentFolder(address) {
+			errs = append(errs, field.Invalid(plugins.Index(i).Child("endpoint"), short(p.Endpoint), ParentFolderRule))
+		}
+	}
+	return errs
+}
+
+// validateName checks that an API server of OpenShift has the name of its resource's row:
+// the name is in labels, metrics and commands, also of those that do not read the file.
+func validateName(at *field.Path, t *APIServer) field.ErrorList {
+	row := contract.ResourceOf(string(t.Resource)).APIServer
+	switch {
+	case t.Name == "":
+		return field.ErrorList{field.Required(at, "a DNS label")}
+	case row.Name != "" && t.Name != row.Name:
+		return field.ErrorList{field.Invalid(at, short(t.Name), fmt.Sprintf("must be %s, the API server of %s: remove the field", row.Name, t.Resource))}
+	case len(t.Name) > maxAPIServerName:
+		return field.ErrorList{field.TooLong(at, "", maxAPIServerName)}
+	}
+	return word(at, t.Name, validation.IsDNS1123Label, "")
 }
 
 func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorList {
-	var errs field.ErrorList
-	for _, why := range validation.IsDNS1123Subdomain(e.Secret) {
-		errs = append(errs, field.Invalid(at.Child("secret"), short(e.Secret), why))
-	}
-	for _, why := range validation.IsConfigMapKey(e.Key) {
-		errs = append(errs, field.Invalid(at.Child("key"), short(e.Key), why))
-	}
-	for endpoint, keyID := range e.KeyIDs {
+	errs := word(at.Child("secret"), e.Secret, validation.IsDNS1123Subdomain,
+		"the Secret that holds the API server's EncryptionConfiguration; or set plugins, in place of encryptionConfig")
+	errs = append(errs, word(at.Child("key"), e.Key, validation.IsConfigMapKey, "")...)
+	for _, endpoint := range slices.Sorted(maps.Keys(e.KeyIDs)) {
 		at := at.Child("keyIDs").Key(endpoint)
-		if _, err := SocketAddress(endpoint); err != nil {
-			errs = append(errs, field.Invalid(at, short(endpoint), err.Error()))
-		}
-		if !ValidKeyID(keyID) {
-			errs = append(errs, field.Invalid(at, short(keyID), keyIDRule))
-		}
+		errs = append(errs, word(at, endpoint, socketRules, "an endpoint")...)
+		errs = append(errs, word(at, e.KeyIDs[endpoint], keyIDRules, "the key ID of the endpoint")...)
 	}
-	slices.SortFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) }) // map iteration has no order
 	return errs
 }
 
-// validateAPIServer validates the addresses of the API server. All of them become a
+// validateConnection validates the addresses of the API server. All of them become a
 // reporter's servers.
-func validateAPIServer(at *field.Path, a *APIServer) field.ErrorList {
+func validateConnection(at *field.Path, a *Connection) field.ErrorList {
 	errs := validateServer(at, "server", a.Server, a.TLSServerName)
 	if most := MaxServers - 1; len(a.Fallbacks) > most {
 		errs = append(errs, field.TooMany(at.Child("fallbacks"), len(a.Fallbacks), most))
@@ -164,62 +152,27 @@ func validateAPIServer(at *field.Path, a *APIServer) field.ErrorList {
 	return append(errs, validateServers(at.Child("fallbacks"), a.Fallbacks, a.Server)...)
 }
 
-func validateDelivery(at *field.Path, t *Target) field.ErrorList {
-	errs := oneOf(at.Child("delivery"), t.Delivery, DeliveryAuto, DeliveryCompanion, DeliveryDaemonSet, DeliveryDeployment, DeliveryExternal)
-	switch {
-	case t.Delivery == DeliveryDeployment && t.Deployment == "":
-		errs = append(errs, field.Required(at.Child("deployment"), "the Deployment to patch, with delivery Deployment"))
-	case t.Delivery != DeliveryDeployment && t.Deployment != "":
-		errs = append(errs, field.Invalid(at.Child("deployment"), short(t.Deployment), "must be left out unless delivery is Deployment"))
+func validateMode(at *field.Path, t *APIServer) field.ErrorList {
+	errs := oneOf(at.Child("mode"), t.Mode, ModeAuto, ModeCompanionPod, ModeDaemonSet, ModeSidecar)
+	if t.Deployment != "" && t.Mode != ModeSidecar {
+		errs = append(errs, field.Invalid(at.Child("deployment"), short(t.Deployment), "is for mode Sidecar only"))
 	}
-	for _, why := range validation.IsDNS1123Subdomain(t.Deployment) {
-		if t.Deployment != "" {
-			errs = append(errs, field.Invalid(at.Child("deployment"), short(t.Deployment), why))
-		}
-	}
-	errs = append(errs, oneOf(at.Child("configSource"), t.ConfigSource, ConfigSourceAuto, ConfigSourceConfigMap, ConfigSourceAnnotation)...)
-	if t.ConfigSource == ConfigSourceAnnotation && t.Delivery.InOwnersPods() {
-		errs = append(errs, field.Invalid(at.Child("configSource"), t.ConfigSource, fmt.Sprintf("cannot serve delivery %s: its pods mount the ConfigMap", t.Delivery)))
-	}
-	credentials := at.Child("credentials")
-	known := oneOf(credentials, t.Credentials, CredentialsBoundToken, CredentialsMintedToken, CredentialsClientCertificate, CredentialsLegacyToken)
-	switch own := t.Credentials == CredentialsBoundToken; {
-	case len(known) > 0:
-		errs = append(errs, known...)
-	case own && t.Delivery.InOwnersPods():
-		errs = append(errs, field.Invalid(credentials, t.Credentials, fmt.Sprintf("cannot serve delivery %s: the kubelet issues tokens of the pods' own ServiceAccount only", t.Delivery)))
-	case !own && !t.Delivery.InOwnersPods():
-		errs = append(errs, field.Invalid(credentials, t.Credentials, fmt.Sprintf("must be BoundToken with delivery %s: a pod that mounts a Secret cannot start while the plugin is unhealthy", t.Delivery)))
+	errs = append(errs, word(at.Child("deployment"), t.Deployment, validation.IsDNS1123Subdomain, "")...)
+	errs = append(errs, oneOf(at.Child("configSource"), t.ConfigSource, ConfigSourceConfigMap, ConfigSourceAnnotation)...)
+	if t.ConfigSource == ConfigSourceAnnotation && t.Mode.InOwnersPods() {
+		errs = append(errs, field.Invalid(at.Child("configSource"), t.ConfigSource, fmt.Sprintf("cannot serve mode %s: its pods mount the ConfigMap", t.Mode)))
 	}
 	return errs
 }
 
-func validateTargetServing(at *field.Path, s *TargetServing) field.ErrorList {
-	var tls *ServingTLS
+func validateAPIServerServing(at *field.Path, s *APIServerServing) field.ErrorList {
+	serving := &Serving{Address: s.Address}
 	if s.Secret != "" {
-		tls = &ServingTLS{CertFile: "/tls.crt", KeyFile: "/tls.key", MinVersion: TLS12}
+		serving.TLS = &ServingTLS{CertFile: "/tls.crt", KeyFile: "/tls.key", MinVersion: TLS12}
 	}
-	var errs field.ErrorList
-	for _, e := range validateServing(at, &Serving{Address: s.Address, TLS: tls}) {
+	errs := validateServing(at, serving)
+	for _, e := range errs {
 		e.Detail = strings.ReplaceAll(e.Detail, "serving.tls", "secret")
-		errs = append(errs, e)
 	}
-	if s.Secret != "" {
-		for _, why := range validation.IsDNS1123Subdomain(s.Secret) {
-			errs = append(errs, field.Invalid(at.Child("secret"), short(s.Secret), why))
-		}
-	}
-	return errs
-}
-
-func dnsLabel(at *field.Path, name string) field.ErrorList {
-	var errs field.ErrorList
-	for _, why := range validation.IsDNS1123Label(name) {
-		errs = append(errs, field.Invalid(at, short(name), why))
-	}
-	return errs
-}
-
-func labels(at *field.Path, selector map[string]string) field.ErrorList {
-	return metav1validation.ValidateLabels(selector, at)
+	return append(errs, word(at.Child("secret"), s.Secret, validation.IsDNS1123Subdomain, "")...)
 }

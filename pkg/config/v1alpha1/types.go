@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+)
 
 const (
 	// APIVersion is the apiVersion of every file of this package.
@@ -26,11 +30,11 @@ type ReporterConfiguration struct {
 	// +required
 	Plugins []Plugin `json:"plugins"`
 
-	// Where the reports are written. Left out: local only.
+	// Where the reports are written. Not set: local only.
 	// +optional
 	Destination *Destination `json:"destination,omitempty"`
 
-	// Where the reporter serves its own state. Left out: nothing listens.
+	// Where the reporter serves its own state. Not set: nothing listens.
 	// +optional
 	Serving *Serving `json:"serving,omitempty"`
 }
@@ -40,7 +44,7 @@ type Probe struct {
 	// How often each plugin is probed, from 1s to 1h. Each wait varies by up to
 	// 10% either way, so that replicas do not write at the same time.
 	// +default=30s
-	Interval metav1.Duration `json:"interval"`
+	Interval Duration `json:"interval"`
 
 	// What is checked beside Status, which is called at every probe.
 	// +optional
@@ -59,23 +63,23 @@ type Checks struct {
 	GRPCHealth bool `json:"grpcHealth"`
 }
 
-// RoundTrip is a check with its own interval: a Write plugin encrypts 32 random
+// RoundTrip is a check with its own interval: a plugin, of either role, encrypts 32 random
 // bytes and decrypts them again. Status can stay "ok" after the right to decrypt was
 // revoked or the key was replaced; this check detects both. A remote KMS may bill each
 // call.
 type RoundTrip struct {
-	// How often, from 1m to 24h; 0s turns the check off. It also runs after a plugin
-	// became unhealthy, restarted, or reported another key, and at most once a minute
-	// while a plugin is unhealthy.
+	// How often, from 1m to 24h; 0s turns the check off. It also runs at once when a plugin
+	// names another key, and, at most every 15 s, when it turned unhealthy and while the last
+	// round trip failed.
 	// +default=5m
-	Interval metav1.Duration `json:"interval"`
+	Interval Duration `json:"interval"`
 }
 
 // Plugin is a KMS v2 plugin behind a unix socket.
 type Plugin struct {
 	// The id of the encryption-key secret that the plugin serves: 1 to 63
 	// letters, digits, '-', '_' or '.', beginning and ending with a letter or
-	// digit. May be left out where the endpoint's file is named
+	// digit. May be omitted where the endpoint's file is named
 	// kms-{keyID}.sock.
 	// +default=taken from the endpoint
 	KeyID string `json:"keyID"`
@@ -85,8 +89,8 @@ type Plugin struct {
 	// +required
 	Endpoint string `json:"endpoint"`
 
-	// Write where the API server encrypts with this plugin, Read where it only
-	// decrypts.
+	// Write where the API server encrypts new data with this plugin, Read where it only
+	// decrypts with it.
 	// +required
 	Role Role `json:"role"`
 
@@ -94,7 +98,7 @@ type Plugin struct {
 	// timeout that the API server uses for this provider is a good choice; its default
 	// is 3s too.
 	// +default=3s, or the interval where that is shorter
-	Timeout metav1.Duration `json:"timeout"`
+	Timeout Duration `json:"timeout"`
 }
 
 // Role is what an API server uses a plugin for.
@@ -103,7 +107,8 @@ type Role string
 const (
 	// RoleWrite means that the API server encrypts and decrypts with it.
 	RoleWrite Role = "Write"
-	// RoleRead means that the API server only decrypts what was encrypted with it earlier.
+	// RoleRead means that the API server only decrypts what was encrypted with it earlier. It
+	// must be able to encrypt all the same: kube-apiserver asks each KMS v2 plugin to.
 	RoleRead Role = "Read"
 )
 
@@ -111,7 +116,7 @@ const (
 // status. It is never created and never read. Either resource or object is required.
 type Destination struct {
 	// One of OpenShift's operator resources, of operator.openshift.io/v1: its object named
-	// cluster.
+	// cluster. A KMSHealth is named by object.
 	// +optional
 	Resource Resource `json:"resource,omitempty"`
 
@@ -119,32 +124,26 @@ type Destination struct {
 	// +optional
 	Object *ObjectReference `json:"object,omitempty"`
 
-	// The form of the reports. The typed form, HealthReports or Both, needs a
-	// probe.interval of at most 30s: its readers assume that.
-	// +default=Condition
-	Format Format `json:"format"`
-
 	// Absolute path of a kubeconfig. It, and every file it names, is read again
 	// when it changes.
 	// +default=/etc/kms-health/credentials/kubeconfig
 	Kubeconfig string `json:"kubeconfig"`
 
 	// The API servers to write to, in order of preference, at most 4. Each write tries
-	// them in turn, with the credentials and the CA bundle of the kubeconfig, and begins
-	// with the one that worked last. An earlier one is tried again at most every
-	// 25s, after a write that succeeded, and used again when it works.
+	// them in turn, with the credentials and the CA bundle of the kubeconfig. One that
+	// failed is tried last by the next four writes.
 	// +default=the server of the kubeconfig
 	Servers []Server `json:"servers,omitempty"`
 
 	// How long one write may take, all servers together, from 100ms to 1m.
 	// +default=10s
-	WriteTimeout metav1.Duration `json:"writeTimeout"`
+	WriteTimeout Duration `json:"writeTimeout"`
 }
 
 // ObjectReference names an object whose status has conditions, a list keyed by type: such
 // as the KMSHealth of an API server.
 type ObjectReference struct {
-	// The API group, such as kmshealth.openshift.io. Left out: the core group.
+	// The API group, such as kmshealth.openshift.io. Not set: the core group.
 	// +optional
 	Group string `json:"group,omitempty"`
 
@@ -160,7 +159,7 @@ type ObjectReference struct {
 	// +required
 	Kind string `json:"kind"`
 
-	// The object's namespace. Left out: it is cluster-scoped.
+	// The object's namespace. Not set: it is cluster-scoped.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 
@@ -184,33 +183,14 @@ type Server struct {
 // Resource is the plural name of a resource that has reports.
 type Resource string
 
+// Those that the code treats differently; all of them are in the table of pkg/contract.
 const (
-	// ResourceKubeAPIServers is the resource of kube-apiserver.
-	ResourceKubeAPIServers Resource = "kubeapiservers"
-	// ResourceOpenShiftAPIServers is the resource of openshift-apiserver.
-	ResourceOpenShiftAPIServers Resource = "openshiftapiservers"
-	// ResourceAuthentications is the resource of oauth-apiserver.
-	ResourceAuthentications Resource = "authentications"
-	// ResourceKMSHealths is the resource of this project, for clusters without OpenShift's: the
-	// operator creates an object of it for each target, with the target's name.
-	ResourceKMSHealths Resource = "kmshealths"
+	ResourceKubeAPIServers Resource = contract.KubeAPIServers
+	ResourceKMSHealths     Resource = contract.KMSHealthsPlural
 )
 
-// PerTarget reports whether each target has an object of its own.
-func (r Resource) PerTarget() bool { return r == ResourceKMSHealths }
-
-// Format is the form of the reports.
-type Format string
-
-const (
-	// FormatCondition writes the condition KMSHealthReporter_<node>.
-	FormatCondition Format = "Condition"
-	// FormatHealthReports writes the typed healthReports, which only clusters
-	// with the KMSEncryption feature gate have.
-	FormatHealthReports Format = "HealthReports"
-	// FormatBoth writes both, in two requests, one after the other.
-	FormatBoth Format = "Both"
-)
+// PerAPIServer reports whether each target has an object of its own.
+func (r Resource) PerAPIServer() bool { return r == ResourceKMSHealths }
 
 // Serving is where the reporter's own state is served over HTTP.
 type Serving struct {
@@ -219,7 +199,7 @@ type Serving struct {
 	// +required
 	Address string `json:"address"`
 
-	// Serve HTTPS. Left out: plain HTTP.
+	// Serve HTTPS. Not set: plain HTTP.
 	// +optional
 	TLS *ServingTLS `json:"tls,omitempty"`
 }

@@ -14,6 +14,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // Bounds of a valid configuration.
@@ -28,9 +30,6 @@ const (
 	// MaxPlugins keeps a message with one entry per plugin within its bound. An
 	// API server has one plugin, and two during a migration.
 	MaxPlugins = 16
-	// MaxTypedInterval is the longest interval of the typed form of reports, whose
-	// readers assume an interval of 30s when they decide that an entry is stale.
-	MaxTypedInterval = 30 * time.Second
 	// MaxServers is enough for the node's own API server and two addresses of the others.
 	MaxServers = 4
 	// maxSocketPath is sizeof(sockaddr_un.sun_path) less its final NUL, unix(7).
@@ -42,15 +41,25 @@ var keyIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0
 // ValidKeyID reports whether a string can be a plugin's keyID.
 func ValidKeyID(word string) bool { return keyIDPattern.MatchString(word) }
 
-const keyIDRule = "must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"
+func keyIDRules(id string) []string {
+	if ValidKeyID(id) {
+		return nil
+	}
+	return []string{"must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit"}
+}
+
+func socketRules(endpoint string) []string {
+	if _, err := SocketAddress(endpoint); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
+}
 
 func validate(c *ReporterConfiguration) field.ErrorList {
-	var errs field.ErrorList
-	errs = append(errs, validateProbe(field.NewPath("probe"), &c.Probe)...)
+	errs := validateProbe(field.NewPath("probe"), &c.Probe)
 	errs = append(errs, validatePlugins(field.NewPath("plugins"), c.Plugins, c.Probe.Interval.Duration)...)
 	if c.Destination != nil {
 		errs = append(errs, validateDestination(field.NewPath("destination"), c.Destination)...)
-		errs = append(errs, validateTypedInterval(c.Destination.Format, c.Probe.Interval.Duration)...)
 	}
 	if c.Serving != nil {
 		errs = append(errs, validateServing(field.NewPath("serving"), c.Serving)...)
@@ -58,10 +67,27 @@ func validate(c *ReporterConfiguration) field.ErrorList {
 	return errs
 }
 
+// Warnings are what is valid in a reporter's file and probably not meant.
+func Warnings(c *ReporterConfiguration) []string {
+	return noWriter(field.NewPath("plugins"), c.Plugins)
+}
+
+func noWriter(path *field.Path, plugins []Plugin) []string {
+	writes := func(p Plugin) bool { return p.Role == RoleWrite }
+	if len(plugins) == 0 || slices.ContainsFunc(plugins, writes) {
+		return nil
+	}
+	return []string{path.String() + ": no plugin has role Write: correct only while the API server encrypts with none of them"}
+}
+
 func validateProbe(path *field.Path, p *Probe) field.ErrorList {
-	errs := between(path.Child("interval"), p.Interval.Duration, MinInterval, MaxInterval)
-	if every := p.Checks.RoundTrip.Interval.Duration; every != 0 && (every < MinRoundTrip || every > MaxRoundTrip) {
-		errs = append(errs, field.Invalid(path.Child("checks", "roundTrip", "interval"), every.String(), fmt.Sprintf("must be from %s to %s, or 0s for off", MinRoundTrip, MaxRoundTrip)))
+	errs := between(path.Child("interval"), p.Interval, MinInterval, MaxInterval)
+	if p.Checks.RoundTrip.Interval.isOff() {
+		return errs
+	}
+	for _, e := range between(path.Child("checks", "roundTrip", "interval"), p.Checks.RoundTrip.Interval, MinRoundTrip, MaxRoundTrip) {
+		e.Detail += "; 0s is off"
+		errs = append(errs, e)
 	}
 	return errs
 }
@@ -77,40 +103,33 @@ func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration)
 	keyIDs, endpoints := map[string]bool{}, map[string]bool{}
 	for i := range plugins {
 		p, at := &plugins[i], path.Index(i)
-		switch {
-		case p.KeyID == "":
-			errs = append(errs, field.Required(at.Child("keyID"), fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", short(p.Endpoint))))
-		case !ValidKeyID(p.KeyID):
-			errs = append(errs, field.Invalid(at.Child("keyID"), short(p.KeyID), keyIDRule))
-		case keyIDs[p.KeyID]:
+		errs = append(errs, validatePlugin(at, p, interval)...)
+		if p.KeyID != "" && keyIDs[p.KeyID] {
 			errs = append(errs, field.Duplicate(at.Child("keyID"), p.KeyID))
 		}
 		keyIDs[p.KeyID] = true
-
-		socket, why := SocketAddress(p.Endpoint)
-		switch {
-		case p.Endpoint == "":
-			errs = append(errs, field.Required(at.Child("endpoint"), "the plugin's socket, as unix:///absolute/path or unix:///@name"))
-		case why != nil:
-			errs = append(errs, field.Invalid(at.Child("endpoint"), short(p.Endpoint), why.Error()))
-		case endpoints[CleanSocket(socket)]:
-			errs = append(errs, field.Duplicate(at.Child("endpoint"), short(p.Endpoint)))
-		default:
+		if socket, err := SocketAddress(p.Endpoint); err == nil {
+			if endpoints[CleanSocket(socket)] {
+				errs = append(errs, field.Duplicate(at.Child("endpoint"), short(p.Endpoint)))
+			}
 			endpoints[CleanSocket(socket)] = true
-		}
-
-		if p.Role == "" {
-			errs = append(errs, field.Required(at.Child("role"), "Write where the API server encrypts with this plugin, Read where it only decrypts"))
-		} else {
-			errs = append(errs, oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead)...)
-		}
-		if timeout := at.Child("timeout"); interval >= MinInterval && p.Timeout.Duration > interval {
-			errs = append(errs, field.Invalid(timeout, p.Timeout.Duration.String(), fmt.Sprintf("must be at most probe.interval, %s", interval)))
-		} else {
-			errs = append(errs, between(timeout, p.Timeout.Duration, MinTimeout, MaxInterval)...)
 		}
 	}
 	return errs
+}
+
+func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.ErrorList {
+	errs := word(at.Child("keyID"), p.KeyID, keyIDRules, fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", short(p.Endpoint)))
+	errs = append(errs, word(at.Child("endpoint"), p.Endpoint, socketRules, "the plugin's socket, as unix:///absolute/path or unix:///@name")...)
+	if p.Role == "" {
+		errs = append(errs, field.Required(at.Child("role"), "Write where the API server encrypts with this plugin, Read where it only decrypts"))
+	} else {
+		errs = append(errs, oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead)...)
+	}
+	if interval >= MinInterval && p.Timeout.Duration > interval {
+		return append(errs, field.Invalid(at.Child("timeout"), p.Timeout.shown(), fmt.Sprintf("must be at most probe.interval, %s", brief(interval))))
+	}
+	return append(errs, between(at.Child("timeout"), p.Timeout, MinTimeout, MaxInterval)...)
 }
 
 // SocketAddress returns the address, as the net package takes it, of an endpoint of the
@@ -132,7 +151,7 @@ func SocketAddress(endpoint string) (string, error) {
 		address = address[1:]
 	}
 	switch {
-	case printable(address) != address: // a NUL would end the path early, unix(7)
+	case !isPrintable(address): // a NUL would end the path early, unix(7)
 		return "", fmt.Errorf("must hold only characters that can be printed, also where they are percent-encoded")
 	case CleanSocket(address) == "/" || address == "@":
 		return "", fmt.Errorf("must name a socket")
@@ -162,28 +181,23 @@ func HasParentFolder(address string) bool {
 }
 
 func validateDestination(path *field.Path, d *Destination) field.ErrorList {
-	errs := oneOf(path.Child("format"), d.Format, FormatCondition, FormatHealthReports, FormatBoth)
+	var errs field.ErrorList
 	switch {
 	case d.Resource != "" && d.Object != nil:
-		errs = append(errs, field.Forbidden(path.Child("object"), fmt.Sprintf("must be left out where %s is given", path.Child("resource"))))
+		errs = append(errs, field.Forbidden(path.Child("object"), "must not be set beside "+path.Child("resource").String()))
 	case d.Resource == ResourceKMSHealths:
 		errs = append(errs, field.Invalid(path.Child("resource"), d.Resource, fmt.Sprintf("has several objects: name one by %s", path.Child("object"))))
-	case d.Object == nil && d.Resource == "":
-		errs = append(errs, field.Required(path.Child("resource"), "one of kubeapiservers, openshiftapiservers, authentications; or an object, by "+path.Child("object").String()))
 	case d.Object == nil:
-		errs = append(errs, oneOf(path.Child("resource"), d.Resource, openShiftResources...)...)
+		errs = append(errs, validateResource(path.Child("resource"), d.Resource, "; or an object, by "+path.Child("object").String())...)
 	default:
 		errs = append(errs, validateObject(path.Child("object"), d.Object)...)
-		if d.Format == FormatHealthReports || d.Format == FormatBoth {
-			errs = append(errs, field.Invalid(path.Child("format"), d.Format, fmt.Sprintf("must be Condition with %s: healthReports is a field of OpenShift's resources", path.Child("object"))))
-		}
 	}
-	errs = append(errs, absolute(path.Child("kubeconfig"), d.Kubeconfig)...)
+	errs = append(errs, word(path.Child("kubeconfig"), d.Kubeconfig, absolute, "an absolute path")...)
 	if len(d.Servers) > MaxServers {
 		errs = append(errs, field.TooMany(path.Child("servers"), len(d.Servers), MaxServers))
 	}
 	errs = append(errs, validateServers(path.Child("servers"), d.Servers)...)
-	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout.Duration, MinWriteTimeout, MaxWriteTimeout)...)
+	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout, MinWriteTimeout, MaxWriteTimeout)...)
 }
 
 // validateServers checks a list of servers, of which none may be another one, or one of
@@ -247,55 +261,38 @@ func validateServer(at *field.Path, name, server, tlsServerName string) field.Er
 	case err != nil || u.Scheme != "https" || u.Hostname() == "" || strings.ContainsAny(server, "?#"):
 		errs = append(errs, field.Invalid(at.Child(name), shownServer(server), "must be a URL such as https://localhost:6443"))
 	}
-	if tlsServerName != "" {
-		for _, why := range validation.IsDNS1123Subdomain(tlsServerName) {
-			errs = append(errs, field.Invalid(at.Child("tlsServerName"), short(tlsServerName), why))
-		}
-	}
-	return errs
+	return append(errs, word(at.Child("tlsServerName"), tlsServerName, validation.IsDNS1123Subdomain, "")...)
 }
 
-func validateTypedInterval(f Format, interval time.Duration) field.ErrorList {
-	if f != FormatHealthReports && f != FormatBoth || interval <= MaxTypedInterval || interval > MaxInterval {
-		return nil
+// validateResource checks a resource against OpenShift's, and more. What stands in place of
+// one that is not set is named, too.
+func validateResource(at *field.Path, r Resource, instead string, more ...string) field.ErrorList {
+	all := append(contract.ResourceNames(), more...)
+	if r == "" {
+		return field.ErrorList{field.Required(at, "one of "+strings.Join(all, ", ")+instead)}
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("probe", "interval"), interval.String(), fmt.Sprintf("must be at most %s with format %s: readers of the typed form treat an older entry as stale", MaxTypedInterval, f))}
+	return oneOf(at, string(r), all...)
 }
-
-// openShiftResources have one object each.
-var openShiftResources = []Resource{ResourceKubeAPIServers, ResourceOpenShiftAPIServers, ResourceAuthentications}
 
 // validateObject checks what ends in a URL and in a body. Whether the API server has such a
 // resource, and in namespaces or not, is not known here.
 func validateObject(path *field.Path, o *ObjectReference) field.ErrorList {
-	var errs field.ErrorList
-	check := func(name, value, example string, rule func(string) []string) {
-		if value == "" {
-			errs = append(errs, field.Required(path.Child(name), "such as "+example))
-			return
-		}
-		for _, why := range rule(value) {
-			errs = append(errs, field.Invalid(path.Child(name), short(value), why))
-		}
+	errs := word(path.Child("group"), o.Group, validation.IsDNS1123Subdomain, "")
+	if o.Group == "" && o.Version != "" && o.Version != "v1" {
+		errs = append(errs, field.Required(path.Child("group"), fmt.Sprintf("without it the core group is meant, which has no version %s", short(o.Version))))
 	}
-	if o.Group != "" {
-		check("group", o.Group, "", validation.IsDNS1123Subdomain)
-	} else if o.Version != "" && o.Version != "v1" {
-		errs = append(errs, field.Required(path.Child("group"), fmt.Sprintf("the core group, which a group that is left out means, has no version %s", short(o.Version))))
+	errs = append(errs, word(path.Child("version"), o.Version, validation.IsDNS1035Label, "such as v1alpha1")...)
+	errs = append(errs, word(path.Child("resource"), o.Resource, validation.IsDNS1035Label, "such as kmshealths")...)
+	errs = append(errs, word(path.Child("kind"), o.Kind, kindRules, "such as KMSHealth")...)
+	errs = append(errs, word(path.Child("namespace"), o.Namespace, validation.IsDNS1123Label, "")...)
+	return append(errs, word(path.Child("name"), o.Name, validation.IsDNS1123Subdomain, "such as kube-apiserver")...)
+}
+
+func kindRules(kind string) []string {
+	if strings.ToLower(kind[:1]) == kind[:1] {
+		return []string{"must begin with a capital letter"}
 	}
-	check("version", o.Version, "v1alpha1", validation.IsDNS1035Label)
-	check("resource", o.Resource, "kmshealths", validation.IsDNS1035Label)
-	check("kind", o.Kind, "KMSHealth", func(kind string) []string {
-		if strings.ToLower(kind[:1]) == kind[:1] {
-			return []string{"must begin with a capital letter"}
-		}
-		return validation.IsDNS1035Label(strings.ToLower(kind))
-	})
-	if o.Namespace != "" {
-		check("namespace", o.Namespace, "", validation.IsDNS1123Label)
-	}
-	check("name", o.Name, "kube-apiserver", validation.IsDNS1123Subdomain)
-	return errs
+	return validation.IsDNS1035Label(strings.ToLower(kind))
 }
 
 func validateServing(path *field.Path, s *Serving) field.ErrorList {
@@ -306,17 +303,15 @@ func validateServing(path *field.Path, s *Serving) field.ErrorList {
 	case err != nil:
 		errs = append(errs, field.Invalid(path.Child("address"), short(s.Address), "must be an IP address and a port, as in 127.0.0.1:9180"))
 	case s.TLS == nil && !address.Addr().IsLoopback():
-		errs = append(errs, field.Invalid(path.Child("address"), s.Address, "must be a loopback address where serving.tls is left out"))
+		errs = append(errs, field.Invalid(path.Child("address"), s.Address, "must be a loopback address without serving.tls"))
 	}
 	if s.TLS == nil {
 		return errs
 	}
 	path = path.Child("tls")
-	errs = append(errs, absolute(path.Child("certFile"), s.TLS.CertFile)...)
-	errs = append(errs, absolute(path.Child("keyFile"), s.TLS.KeyFile)...)
-	if s.TLS.ClientCAFile != "" {
-		errs = append(errs, absolute(path.Child("clientCAFile"), s.TLS.ClientCAFile)...)
-	}
+	errs = append(errs, word(path.Child("certFile"), s.TLS.CertFile, absolute, "an absolute path")...)
+	errs = append(errs, word(path.Child("keyFile"), s.TLS.KeyFile, absolute, "an absolute path")...)
+	errs = append(errs, word(path.Child("clientCAFile"), s.TLS.ClientCAFile, absolute, "")...)
 	errs = append(errs, oneOf(path.Child("minVersion"), s.TLS.MinVersion, TLS10, TLS11, TLS12, TLS13)...)
 	for i, name := range s.TLS.CipherSuites {
 		if _, err := CipherSuite(name); err != nil {
@@ -324,7 +319,7 @@ func validateServing(path *field.Path, s *Serving) field.ErrorList {
 		}
 	}
 	if s.TLS.MinVersion == TLS13 && len(s.TLS.CipherSuites) > 0 {
-		errs = append(errs, field.Invalid(path.Child("cipherSuites"), short(s.TLS.CipherSuites), "must be left out with minVersion VersionTLS13, whose suites cannot be chosen"))
+		errs = append(errs, field.Invalid(path.Child("cipherSuites"), short(s.TLS.CipherSuites), "must not be set with minVersion VersionTLS13, whose suites cannot be chosen"))
 	}
 	return errs
 }
@@ -349,13 +344,6 @@ func CipherSuite(name string) (uint16, error) {
 	return 0, fmt.Errorf("is not the IANA name of a cipher suite that Go implements")
 }
 
-func between(path *field.Path, d, low, high time.Duration) field.ErrorList {
-	if d < low || d > high {
-		return field.ErrorList{field.Invalid(path, d.String(), fmt.Sprintf("must be from %s to %s", low, high))}
-	}
-	return nil
-}
-
 func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	if !slices.Contains(allowed, value) {
 		return field.ErrorList{field.NotSupported(path, value, allowed)}
@@ -363,12 +351,24 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	return nil
 }
 
-func absolute(at *field.Path, file string) field.ErrorList {
-	if file == "" {
-		return field.ErrorList{field.Required(at, "an absolute path")}
+// word checks a text by rules that return what is wrong with it. Where it is required, why
+// says what it is; an optional one may be empty.
+func word(at *field.Path, value string, rules func(string) []string, why string) (errs field.ErrorList) {
+	switch {
+	case value == "" && why == "":
+		return nil
+	case value == "":
+		return field.ErrorList{field.Required(at, why)}
 	}
-	if !path.IsAbs(file) {
-		return field.ErrorList{field.Invalid(at, short(file), "must be an absolute path")}
+	for _, problem := range rules(value) {
+		errs = append(errs, field.Invalid(at, short(value), problem))
 	}
-	return nil
+	return errs
+}
+
+func absolute(file string) []string {
+	if path.IsAbs(file) {
+		return nil
+	}
+	return []string{"must be an absolute path"}
 }

@@ -1,7 +1,7 @@
 // Package apply writes the operator's objects by Server-Side Apply, and only
 // when there is something to write: an object that was applied, and has not
-// changed since, is left alone, however often it is looked at. StatusWriter does the
-// same for conditions.
+// changed since, is left alone, however often it is looked at. Pods are created, and only
+// their metadata is written again. StatusWriter does the same for conditions.
 package apply
 
 import (
@@ -20,8 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/applybody"
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 const (
@@ -37,7 +36,7 @@ var resources = map[schema.GroupKind]string{
 	{Kind: "Pod"}:            "pods",
 	{Kind: "Secret"}:         "secrets",
 	{Kind: "ServiceAccount"}: "serviceaccounts",
-	{Group: operatorcr.KMSHealths.Group, Kind: operatorcr.KMSHealths.Kind}:            operatorcr.KMSHealths.Plural,
+	{Group: contract.KMSHealths.Group, Kind: contract.KMSHealths.Kind}:                contract.KMSHealths.Plural,
 	{Group: "apps", Kind: "DaemonSet"}:                                                "daemonsets",
 	{Group: "apps", Kind: "Deployment"}:                                               "deployments",
 	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:                         "clusterroles",
@@ -88,12 +87,15 @@ const (
 // Apply makes an object what it should be. live is what the watch last showed of
 // it, nil where it showed none. The result is nil where nothing was sent.
 func (a *Applier) Apply(ctx context.Context, desired, live *unstructured.Unstructured) (Outcome, *unstructured.Unstructured, error) {
+	if desired.GetKind() == "Pod" {
+		return a.applyPod(ctx, desired, live)
+	}
 	key := Key(desired)
 	raw, err := applybody.Marshal(desired.Object)
 	if err != nil {
 		return "", nil, fmt.Errorf("apply %s: %w", key, err)
 	}
-	hash := v1alpha1.FileHash(raw)
+	hash := contract.FileHash(raw)
 	a.mu.Lock()
 	r, known := a.applied[key]
 	a.mu.Unlock()

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/applybody"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -37,7 +38,7 @@ type Object struct {
 }
 
 // ObjectOf is the object that has the reports.
-func ObjectOf(r operatorcr.Resource) Object { return Object{r.GVR(), r.Kind, r.Name} }
+func ObjectOf(r contract.Resource) Object { return Object{r.GVR(), r.Kind, r.Name} }
 
 // Standing is what stands in the status of an object.
 type Standing struct {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -64,7 +65,7 @@ func conditions(all ...operatorcr.Condition) map[string]operatorcr.Condition {
 	return byType
 }
 
-var kube = ObjectOf(operatorcr.Resources[0])
+var kube = ObjectOf(contract.Resources[0])
 
 func TestWhatWasAppliedCountsUntilTheWatchShowsIt(t *testing.T) {
 	ours, other := is("A", operatorcr.True), is("A", operatorcr.False)
@@ -163,7 +164,7 @@ func TestAFailedApplyIsNotRemembered(t *testing.T) {
 func TestObjectsAreIndependent(t *testing.T) {
 	w, _ := newWriter(&server{version: "7"})
 	var all sync.WaitGroup
-	for _, r := range operatorcr.Resources {
+	for _, r := range contract.Resources {
 		all.Go(func() {
 			for range 100 {
 				standing, _ := w.Standing(ObjectOf(r), Standing{Version: "6"})
@@ -174,7 +175,7 @@ func TestObjectsAreIndependent(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := len(w.applied); got != len(operatorcr.Resources) {
+	if got := len(w.applied); got != len(contract.Resources) {
 		t.Errorf("%d objects are remembered", got)
 	}
 }

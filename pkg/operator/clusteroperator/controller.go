@@ -2,6 +2,7 @@ package clusteroperator
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,19 +11,15 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Name is the ClusterOperator's. The manifests create it, not the operator.
-const Name = "kms-health"
-
-// manager is the field manager.
-const manager = "kms-health-operator"
-
-var object = apply.Object{Resource: source.ClusterOperators, Kind: "ClusterOperator", Name: Name}
+// object is created by the manifests, not by the operator.
+var object = apply.Object{Resource: source.ClusterOperators, Kind: "ClusterOperator", Name: contract.ClusterOperator}
 
 const (
 	// settle is how long a sync waits for more of the same change.
@@ -60,7 +57,7 @@ type Options struct {
 // Controller keeps the ClusterOperator.
 type Controller struct {
 	Options
-	queue workqueue.TypedDelayingInterface[string] // of one item, Name
+	queue workqueue.TypedDelayingInterface[string] // of one item: the name
 	retry *retry.Backoff
 	// source is followed from the first time on that there is something to report: where
 	// this is no OpenShift there is no right to read it.
@@ -80,14 +77,14 @@ func New(o Options) *Controller {
 	}
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the ClusterOperator, retrying", "Wrote the ClusterOperator again", "name"
 	c.status = &apply.StatusWriter{
-		Client: o.Client, Manager: manager, Types: []string{Available, Progressing, Degraded, Upgradeable}, Clock: o.Clock,
+		Client: o.Client, Manager: contract.OperatorName, Types: []string{Available, Progressing, Degraded, Upgradeable}, Clock: o.Clock,
 	}
-	c.source = source.New(o.Client, nil, source.Selection{Resource: object.Resource, Name: Name}, read, source.Wake[apply.Standing]{Do: c.Wake})
+	c.source = source.New(o.Client, nil, source.Selection{Resource: object.Resource, Name: object.Name}, read, source.Wake[apply.Standing]{Do: c.Wake})
 	return c
 }
 
 // Wake enqueues a sync.
-func (c *Controller) Wake() { c.queue.AddAfter(Name, settle) }
+func (c *Controller) Wake() { c.queue.AddAfter(object.Name, settle) }
 
 // Run keeps it until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
@@ -135,7 +132,7 @@ func (c *Controller) sync(ctx context.Context) (again time.Duration, err error) 
 		return readyCheck, nil
 	}
 	c.follow()
-	shown, exists := c.source.Get("", Name)
+	shown, exists := c.source.Get("", object.Name)
 	if !exists {
 		return resync, nil
 	}
@@ -150,6 +147,11 @@ func (c *Controller) sync(ctx context.Context) (again time.Duration, err error) 
 		again = min(again, max(0, at.Sub(in.Now)))
 	}
 	fields := map[string]any{"versions": []map[string]string{{"name": "operator", "version": c.Version}}, "relatedObjects": related}
+	// A new version is that of the whole once its reporters are rolled out, too.
+	progressing := slices.ContainsFunc(conditions, func(c operatorcr.Condition) bool { return c.Type == Progressing && c.Status == operatorcr.True })
+	if was := standing.Fields["versions"]; was != nil && progressing {
+		fields["versions"] = was
+	}
 	_, err = c.status.Apply(ctx, object, standing, conditions, fields)
 	return again, err
 }

@@ -20,9 +20,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // TestMain removes the bound on how often errors are logged: it keeps the time of the
@@ -72,7 +72,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 }
 
 func clusterOperator(status any) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": map[string]any{"name": Name}, "status": status}}
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": map[string]any{"name": object.Name}, "status": status}}
 }
 
 func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -152,6 +152,30 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 	})
 }
 
+// The cluster-version-operator waits for it: reporters of the version before are rolled out first.
+func TestVersionIsThatOfReportersThatAreRolledOut(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		before := []any{map[string]any{"name": "operator", "version": "1.2.2"}}
+		s.show(map[string]any{"versions": before})
+		s.input.Targets = []Target{delivers("a", contract.Progressing, "1 of 3")}
+		s.begin()
+		s.until(time.Second)
+		status := s.wantWrites(1, "while reporters are rolled out")
+		if !reflect.DeepEqual(status["versions"], before) {
+			t.Errorf("versions %v", status["versions"])
+		}
+		s.show(status)
+		s.mu.Lock()
+		s.input.Targets = []Target{ok("a")}
+		s.mu.Unlock()
+		s.Wake()
+		s.until(2 * time.Second)
+		if status = s.wantWrites(2, "when they are"); reflect.DeepEqual(status["versions"], before) {
+			t.Errorf("versions %v", status["versions"])
+		}
+	})
+}
+
 func TestChangesOfOthersAreReverted(t *testing.T) {
 	for _, field := range []string{"conditions", "versions", "relatedObjects"} {
 		t.Run(field, func(t *testing.T) {
@@ -177,7 +201,7 @@ func TestDegradedIsWrittenWhenTheInertiaIsOver(t *testing.T) {
 		s.until(time.Second)
 		s.show(s.wantWrites(1, "first"))
 		s.set(func() {
-			s.input.Targets = []Target{plugins("a", operatorcr.True, rollup.PluginError, "x", s.start.Add(time.Second))}
+			s.input.Targets = []Target{plugins("a", operatorcr.True, contract.PluginError, "x", s.start.Add(time.Second))}
 		})
 		s.until(time.Second + inertia)
 		s.wantWrites(1, "before")
@@ -248,7 +272,7 @@ func TestWriteThatFailsIsRepeated(t *testing.T) {
 
 func TestNothingIsWrittenWhereThereIsNoClusterOperator(t *testing.T) {
 	withFixture(t, func(s *fixture) {
-		if err := s.client.Tracker().Delete(source.ClusterOperators, "", Name); err != nil {
+		if err := s.client.Tracker().Delete(source.ClusterOperators, "", object.Name); err != nil {
 			t.Fatal(err)
 		}
 		s.begin()

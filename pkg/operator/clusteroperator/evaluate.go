@@ -5,11 +5,13 @@
 package clusteroperator
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -23,15 +25,15 @@ const (
 	Upgradeable = "Upgradeable"
 )
 
-const asExpected = "AsExpected"
+const asExpected = contract.AsExpected
 
 // Input is the input of Evaluate.
 type Input struct {
 	Now time.Time
 	// Inertia is how long something must be bad before it counts.
 	Inertia time.Duration
-	// Configuration is why the configuration file is rejected, empty where it is in
-	// force; Configured means that some version is in force.
+	// Configuration is why the configuration file is rejected, empty where it is active;
+	// Configured means that some version is active.
 	Configuration string
 	Configured    bool
 	Targets       []Target
@@ -48,6 +50,8 @@ type Target struct {
 	Name     string
 	Delivery delivery.Status // zero: not known yet
 	Result   *rollup.Result  // nil: there is none
+	// Reporting is KMSHealthReporting; the zero one: it is not known, and Delivery counts.
+	Reporting operatorcr.Condition
 	// Unevaluated means that this process has not evaluated its roll-up yet.
 	Unevaluated bool
 }
@@ -80,7 +84,7 @@ func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
 		}
 	}
 	degraded, again := in.degraded(problems)
-	conditions = []operatorcr.Condition{in.available(), in.progressing(), in.kept(degraded), in.kept(in.upgradeable(degraded))}
+	conditions = []operatorcr.Condition{in.available(), in.progressing(), in.kept(degraded), in.upgradeable(degraded)}
 	for i := range conditions {
 		conditions[i].Settle(in.Previous, in.Now)
 	}
@@ -91,11 +95,11 @@ func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
 func (in *Input) problems() []bad {
 	var all []bad
 	if in.Configuration != "" {
-		all = append(all, bad{"configuration", operatorcr.True, "Configuration_Invalid", in.Configuration, time.Time{}})
+		all = append(all, bad{"configuration", operatorcr.True, contract.ConfigurationInvalid, in.Configuration, time.Time{}})
 	}
 	for _, t := range in.Targets {
-		if s := t.Delivery; s.Reason.NeedsAction() {
-			all = append(all, bad{t.Name + "/delivery", operatorcr.True, "Delivery_" + string(s.Reason), t.Name + ": " + s.Message, time.Time{}})
+		if reason, message := t.reporting(); contract.RollupReasonOf(reason).NeedsAction {
+			all = append(all, bad{t.Name + "/delivery", operatorcr.True, "Delivery_" + reason, prefixed(t.Name, message), time.Time{}})
 		}
 		if c, ok := ofPlugins(t); ok && c.Status != operatorcr.False {
 			all = append(all, bad{t.Name + "/" + c.Type, c.Status, "KMSPlugins_" + c.Reason, prefixed(t.Name, c.Message), c.LastTransitionTime})
@@ -104,11 +108,20 @@ func (in *Input) problems() []bad {
 	return all
 }
 
+// reporting is the reason and message of KMSHealthReporting, which bounds for how long something
+// may be under way.
+func (t *Target) reporting() (reason, message string) {
+	if t.Reporting.Reason != "" {
+		return t.Reporting.Reason, t.Reporting.Message
+	}
+	return string(cmp.Or(t.Delivery.Reason, contract.Off)), t.Delivery.Message
+}
+
 func ofPlugins(t Target) (operatorcr.Condition, bool) {
 	if t.Result == nil {
 		return operatorcr.Condition{}, false
 	}
-	return t.Result.Condition(rollup.Degraded), true
+	return t.Result.Condition(contract.PluginsDegraded), true
 }
 
 func prefixed(name, message string) string {
@@ -146,27 +159,33 @@ func (in *Input) degraded(problems []bad) (c operatorcr.Condition, again time.Ti
 	return c, time.Time{}
 }
 
-// severity is that of the statuses of Degraded and Upgradeable.
-var severity = map[string]map[string]int{
-	Degraded:    {operatorcr.Unknown: 1, operatorcr.True: 2},
-	Upgradeable: {operatorcr.False: 1},
-}
+// severity is that of the statuses of Degraded.
+var severity = map[string]int{operatorcr.Unknown: 1, operatorcr.True: 2}
 
-// kept is the condition of an earlier process, if it is more severe: what it was about may be
-// a roll-up that this process has not evaluated yet.
+// kept is Degraded of an earlier process, if it is more severe: what it was about may be a
+// roll-up that this process has not evaluated yet.
 func (in *Input) kept(c operatorcr.Condition) operatorcr.Condition {
-	was, of := in.Previous[c.Type], severity[c.Type]
-	if of[was.Status] > of[c.Status] && was.LastTransitionTime.Before(in.Began) &&
-		slices.ContainsFunc(in.Targets, func(t Target) bool { return t.Unevaluated }) {
+	was := in.Previous[c.Type]
+	if severity[was.Status] > severity[c.Status] && was.LastTransitionTime.Before(in.Began) && len(in.unevaluated()) > 0 {
 		return was
 	}
 	return c
 }
 
+// unevaluated are the targets whose roll-up this process has not evaluated yet.
+func (in *Input) unevaluated() (names []string) {
+	for _, t := range in.Targets {
+		if t.Unevaluated {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
 func (in *Input) available() operatorcr.Condition {
 	c := operatorcr.Condition{Type: Available, Status: operatorcr.True, Reason: asExpected}
 	if !in.Configured {
-		c.Status, c.Reason, c.Message = operatorcr.False, "NoConfiguration", "no configuration is in force"
+		c.Status, c.Reason, c.Message = operatorcr.False, contract.NoConfiguration, "no configuration is active"
 		if in.Configuration != "" {
 			c.Message += ": " + in.Configuration
 		}
@@ -189,30 +208,38 @@ func (in *Input) progressing() operatorcr.Condition {
 	c := operatorcr.Condition{Type: Progressing, Status: operatorcr.False, Reason: asExpected}
 	var lines []string
 	for _, t := range in.Targets {
-		if s := t.Delivery; s.Reason.UnderWay() && s.Message != "" {
-			c.Status, c.Reason = operatorcr.True, string(s.Reason)
-			lines = append(lines, t.Name+": "+s.Message)
+		if reason, message := t.reporting(); contract.RollupReasonOf(reason).UnderWay && message != "" {
+			c.Status, c.Reason = operatorcr.True, reason
+			lines = append(lines, prefixed(t.Name, message))
 		}
 	}
 	c.Message = strings.Join(lines, "\n")
 	return c
 }
 
+// mayUpgrade reports whether an upgrade may go on while KMSPluginsDegraded is True with a reason.
+func mayUpgrade(reason string) bool {
+	return slices.ContainsFunc(contract.RollupReasons, func(r contract.RollupReason) bool { return r.Reason == reason && r.Upgradeable })
+}
+
 // upgradeable is False while an upgrade, which restarts every API server, could leave one
-// of them unable to read its Secrets.
+// of them unable to read its Secrets. Where an earlier process had found that, a target that this
+// one has not evaluated yet may be the one.
 func (in *Input) upgradeable(degraded operatorcr.Condition) operatorcr.Condition {
 	c := operatorcr.Condition{Type: Upgradeable, Status: operatorcr.True, Reason: asExpected}
-	if degraded.Status != operatorcr.True {
-		return c
-	}
 	var unhealthy []string
 	for _, t := range in.Targets {
-		if c, ok := ofPlugins(t); ok && c.Status == operatorcr.True && c.Reason != rollup.ReporterNotRunning {
+		if c, ok := ofPlugins(t); ok && degraded.Status == operatorcr.True && c.Status == operatorcr.True && !mayUpgrade(c.Reason) {
 			unhealthy = append(unhealthy, t.Name)
 		}
 	}
+	if was := in.Previous[Upgradeable]; was.Status == operatorcr.False && was.LastTransitionTime.Before(in.Began) {
+		for _, name := range in.unevaluated() {
+			unhealthy = append(unhealthy, name+" (not known since the operator's restart)")
+		}
+	}
 	if len(unhealthy) > 0 {
-		c.Status, c.Reason = operatorcr.False, "PluginUnhealthy"
+		c.Status, c.Reason = operatorcr.False, contract.PluginUnhealthy
 		c.Message = fmt.Sprintf("an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: %s", strings.Join(unhealthy, ", "))
 	}
 	return c

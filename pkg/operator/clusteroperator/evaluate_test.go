@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -26,15 +27,15 @@ const inertia = 2 * time.Minute
 // ok is a target without a problem.
 func ok(name string) Target {
 	return Target{
-		Name: name, Delivery: delivery.Status{Reason: delivery.SocketsInPods, Message: "one beside each"},
-		Result: &rollup.Result{Conditions: []operatorcr.Condition{{Type: rollup.Degraded, Status: operatorcr.False, Reason: rollup.AsExpected}}},
+		Name: name, Delivery: delivery.Status{Reason: contract.AsExpected, Message: "one beside each"},
+		Result: &rollup.Result{Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.False, Reason: contract.AsExpected}}},
 	}
 }
 
 // plugins is a target whose roll-up has a condition since a time.
 func plugins(name, status, reason, message string, since time.Time) Target {
 	t := ok(name)
-	t.Result = &rollup.Result{Conditions: []operatorcr.Condition{{Type: rollup.Degraded, Status: status, Reason: reason, Message: message, LastTransitionTime: since}}}
+	t.Result = &rollup.Result{Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: status, Reason: reason, Message: message, LastTransitionTime: since}}}
 	return t
 }
 
@@ -42,6 +43,12 @@ func plugins(name, status, reason, message string, since time.Time) Target {
 func delivers(name string, reason delivery.Reason, message string) Target {
 	t := ok(name)
 	t.Delivery = delivery.Status{Reason: reason, Message: message}
+	return t
+}
+
+// exceeded is a target whose delivery is under way for too long.
+func exceeded(t Target) Target {
+	t.Reporting = operatorcr.Condition{Type: contract.HealthReporting, Status: operatorcr.False, Reason: contract.ProgressDeadlineExceeded, Message: t.Delivery.Message}
 	return t
 }
 
@@ -53,7 +60,7 @@ type history struct {
 
 func begin() *history { return &history{since: map[string]time.Time{}} }
 
-// at evaluates targets, with a configuration in force.
+// at evaluates targets, with a configuration active.
 func (s *history) at(after time.Duration, invalid string, targets ...Target) (map[string]operatorcr.Condition, time.Time) {
 	return s.judge(&Input{Now: start.Add(after), Configuration: invalid, Configured: true, Targets: targets})
 }
@@ -82,38 +89,40 @@ func TestConditions(t *testing.T) {
 		{"no target", Input{Configured: true}, map[string]string{
 			Available: "True AsExpected no target is configured", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, false},
 		{"no configuration yet", Input{}, map[string]string{
-			Available: "False NoConfiguration no configuration is in force", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
-		{"an invalid configuration, and none before", Input{Configuration: "targets: Required"}, map[string]string{
-			Available: "False NoConfiguration no configuration is in force: targets: Required", Degraded: "True Configuration_Invalid targets: Required", Upgradeable: "True AsExpected "}, true},
-		{"an invalid configuration, and an earlier one in force", Input{Configured: true, Configuration: "targets: Required", Targets: []Target{ok("a")}}, map[string]string{
-			Available: "True AsExpected a: one beside each", Degraded: "True Configuration_Invalid targets: Required", Upgradeable: "True AsExpected "}, true},
+			Available: "False NoConfiguration no configuration is active", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
+		{"an invalid configuration, and none before", Input{Configuration: "apiServers: Required"}, map[string]string{
+			Available: "False NoConfiguration no configuration is active: apiServers: Required", Degraded: "True Configuration_Invalid apiServers: Required", Upgradeable: "True AsExpected "}, true},
+		{"an invalid configuration, and an earlier one active", Input{Configured: true, Configuration: "apiServers: Required", Targets: []Target{ok("a")}}, map[string]string{
+			Available: "True AsExpected a: one beside each", Degraded: "True Configuration_Invalid apiServers: Required", Upgradeable: "True AsExpected "}, true},
 
-		{"a delivery on its way", Input{Configured: true, Targets: []Target{delivers("a", delivery.Progressing, "1 of 3"), delivers("b", delivery.Removing, "ConfigMaps")}}, map[string]string{
+		{"a delivery on its way", Input{Configured: true, Targets: []Target{delivers("a", contract.Progressing, "1 of 3"), delivers("b", contract.Removing, "ConfigMaps")}}, map[string]string{
 			Available: "True AsExpected a: 1 of 3\nb: ConfigMaps", Progressing: "True Removing a: 1 of 3\nb: ConfigMaps", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
-		{"a delivery that waits for sources", Input{Configured: true, Targets: []Target{delivers("a", delivery.AwaitingSources, "Secrets cannot be read")}}, map[string]string{
-			Available: "True AsExpected a: Secrets cannot be read", Progressing: "True AwaitingSources a: Secrets cannot be read", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
-		{"a delivery that fails", Input{Configured: true, Targets: []Target{ok("a"), delivers("b", delivery.SocketVolumeMissing, "no volume")}}, map[string]string{
+		{"a delivery that is under way for too long", Input{Configured: true, Targets: []Target{exceeded(delivers("a", contract.Progressing, "1 of 3"))}}, map[string]string{
+			Available: "True AsExpected a: 1 of 3", Progressing: "False AsExpected ", Degraded: "True Delivery_ProgressDeadlineExceeded a: 1 of 3", Upgradeable: "True AsExpected "}, true},
+		{"no pods, and no namespace", Input{Configured: true, Targets: []Target{delivers("a", contract.NoPods, "none"), delivers("b", contract.NamespaceMissing, "no ns")}}, map[string]string{
+			Available: "True AsExpected a: none\nb: no ns", Progressing: "False AsExpected ", Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, true},
+		{"a delivery that fails", Input{Configured: true, Targets: []Target{ok("a"), delivers("b", contract.SocketVolumeMissing, "no volume")}}, map[string]string{
 			Available: "True AsExpected a: one beside each\nb: no volume", Progressing: "False AsExpected ", Degraded: "True Delivery_SocketVolumeMissing b: no volume", Upgradeable: "True AsExpected "}, true},
 
-		{"an unhealthy plugin, for long", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.True, rollup.PluginError, "x\ny", old), ok("b")}}, map[string]string{
+		{"an unhealthy plugin, for long", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.True, contract.PluginError, "x\ny", old), ok("b")}}, map[string]string{
 			Available: "True AsExpected a: one beside each\nb: one beside each", Progressing: "False AsExpected ", Degraded: "True KMSPlugins_PluginError a: x\na: y",
 			Upgradeable: "False PluginUnhealthy an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: a"}, false},
-		{"a reporter that cannot start is no unhealthy plugin", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.True, rollup.ReporterNotRunning, "x", old)}}, map[string]string{
+		{"a reporter that cannot start is no unhealthy plugin", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.True, contract.ReporterNotRunning, "x", old)}}, map[string]string{
 			Available: "True AsExpected a: one beside each", Degraded: "True KMSPlugins_ReporterNotRunning a: x", Upgradeable: "True AsExpected "}, false},
-		{"two with unhealthy plugins", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.True, rollup.PluginError, "x", old), plugins("b", operatorcr.True, rollup.PluginError, "x", old)}}, map[string]string{
+		{"two with unhealthy plugins", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.True, contract.PluginError, "x", old), plugins("b", operatorcr.True, contract.PluginError, "x", old)}}, map[string]string{
 			Degraded:    "True KMSPlugins_PluginError a: x\nb: x",
 			Upgradeable: "False PluginUnhealthy an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: a, b"}, false},
-		{"an unhealthy plugin, for a moment", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.True, rollup.PluginError, "x", start)}}, map[string]string{
+		{"an unhealthy plugin, for a moment", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.True, contract.PluginError, "x", start)}}, map[string]string{
 			Degraded: "False AsExpected ", Upgradeable: "True AsExpected "}, false},
-		{"a report that is stale, for long", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.Unknown, rollup.ReporterStale, "x", old)}}, map[string]string{
+		{"a report that is stale, for long", Input{Configured: true, Targets: []Target{plugins("a", operatorcr.Unknown, contract.ReporterStale, "x", old)}}, map[string]string{
 			Degraded: "Unknown KMSPlugins_ReporterStale a: x", Upgradeable: "True AsExpected "}, false},
 
 		// Several: once one has lasted, all count.
 		{"True outweighs Unknown; reasons sorted, each once", Input{Configured: true, Configuration: "c", Targets: []Target{
-			plugins("a", operatorcr.Unknown, rollup.ReporterStale, "x", old), plugins("b", operatorcr.True, rollup.PluginError, "y", start), plugins("c", operatorcr.Unknown, rollup.ReporterStale, "z", start), delivers("d", delivery.Refused, "w")}}, map[string]string{
+			plugins("a", operatorcr.Unknown, contract.ReporterStale, "x", old), plugins("b", operatorcr.True, contract.PluginError, "y", start), plugins("c", operatorcr.Unknown, contract.ReporterStale, "z", start), delivers("d", contract.Refused, "w")}}, map[string]string{
 			Degraded:    "True Configuration_Invalid::Delivery_Refused::KMSPlugins_PluginError::KMSPlugins_ReporterStale c\na: x\nb: y\nc: z\nd: w",
 			Upgradeable: "False PluginUnhealthy an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: b"}, false},
-		{"Degraded for another reason, and a stale report", Input{Configured: true, Configuration: "c", Targets: []Target{plugins("a", operatorcr.Unknown, rollup.ReporterStale, "x", start)}}, map[string]string{
+		{"Degraded for another reason, and a stale report", Input{Configured: true, Configuration: "c", Targets: []Target{plugins("a", operatorcr.Unknown, contract.ReporterStale, "x", start)}}, map[string]string{
 			Degraded: "True Configuration_Invalid::KMSPlugins_ReporterStale c\na: x", Upgradeable: "True AsExpected "}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -142,8 +151,8 @@ func TestConditions(t *testing.T) {
 }
 
 func TestInertia(t *testing.T) {
-	fails, unhealthy := delivers("a", delivery.Refused, "x"), func(since time.Duration) Target {
-		return plugins("b", operatorcr.True, rollup.PluginError, "y", start.Add(since))
+	fails, unhealthy := delivers("a", contract.Refused, "x"), func(since time.Duration) Target {
+		return plugins("b", operatorcr.True, contract.PluginError, "y", start.Add(since))
 	}
 	type moment struct {
 		at      time.Duration
@@ -173,12 +182,12 @@ func TestInertia(t *testing.T) {
 		}},
 		{"another reason of the same delivery continues the inertia", []moment{
 			{0, "", bad, no, inertia + 1},
-			{time.Minute, "", []Target{delivers("a", delivery.RequestDenied, "x")}, no, inertia + 1},
-			{inertia + 1, "", []Target{delivers("a", delivery.RequestDenied, "x")}, "True Delivery_RequestDenied", 0},
+			{time.Minute, "", []Target{delivers("a", contract.RenewalFailed, "x")}, no, inertia + 1},
+			{inertia + 1, "", []Target{delivers("a", contract.RenewalFailed, "x")}, "True Delivery_RenewalFailed", 0},
 		}},
 		{"another message is the same problem", []moment{
 			{0, "", bad, no, inertia + 1},
-			{time.Minute, "", []Target{delivers("a", delivery.Refused, "another message")}, no, inertia + 1},
+			{time.Minute, "", []Target{delivers("a", contract.Refused, "another message")}, no, inertia + 1},
 		}},
 		{"a plugin's time is its condition's, also after a restart", []moment{
 			{0, "", []Target{unhealthy(-time.Minute)}, no, time.Minute + 1},
@@ -197,7 +206,7 @@ func TestInertia(t *testing.T) {
 			{inertia + 1, "", bad, yes, 0},
 			{3 * time.Minute, "c", bad, "True Configuration_Invalid::Delivery_Refused", 0},
 			{4 * time.Minute, "c", healthy, "True Configuration_Invalid", 0},
-			{4*time.Minute + 1, "", []Target{plugins("b", operatorcr.Unknown, rollup.ReporterStale, "y", start.Add(4*time.Minute))}, "Unknown KMSPlugins_ReporterStale", 0},
+			{4*time.Minute + 1, "", []Target{plugins("b", operatorcr.Unknown, contract.ReporterStale, "y", start.Add(4*time.Minute))}, "Unknown KMSPlugins_ReporterStale", 0},
 			{4*time.Minute + 2, "", bad, yes, 0},
 			{5 * time.Minute, "", healthy, no, 0},
 			{5*time.Minute + 1, "", bad, no, 7*time.Minute + 2},
@@ -231,11 +240,11 @@ func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
 			t.Errorf("%s since %s", kind, c.LastTransitionTime)
 		}
 	}
-	got, _ = s.at(time.Minute, "", delivers("a", delivery.Progressing, "1 of 3"))
+	got, _ = s.at(time.Minute, "", delivers("a", contract.Progressing, "1 of 3"))
 	if at := got[Progressing].LastTransitionTime; at != start.Add(time.Minute) {
 		t.Errorf("it progresses since %s", at)
 	}
-	got, _ = s.at(2*time.Minute, "", delivers("a", delivery.Removing, "ConfigMaps"))
+	got, _ = s.at(2*time.Minute, "", delivers("a", contract.Removing, "ConfigMaps"))
 	if at := got[Progressing].LastTransitionTime; at != start.Add(time.Minute) {
 		t.Errorf("with another message it progresses since %s", at)
 	}
@@ -264,7 +273,7 @@ func TestNothingChangesBeforeTheNextEvaluation(t *testing.T) {
 				t := ok(name)
 				switch d.IntN(5) {
 				case 0:
-					t = delivers(name, []delivery.Reason{delivery.Refused, delivery.RequestDenied, delivery.Progressing}[d.IntN(3)], "x")
+					t = delivers(name, []delivery.Reason{contract.Refused, contract.RenewalFailed, contract.Progressing}[d.IntN(3)], "x")
 				case 1, 2:
 					t = plugins(name, []string{operatorcr.True, operatorcr.Unknown}[d.IntN(2)], "R", "y", start.Add(now-time.Duration(d.IntN(130))*time.Second))
 				}
@@ -302,7 +311,7 @@ func TestNothingChangesBeforeTheNextEvaluation(t *testing.T) {
 // Each reason must be valid in the schema of a condition.
 func TestReasonsAreValidInACondition(t *testing.T) {
 	s := begin()
-	all := []Target{plugins("a", operatorcr.True, rollup.PluginError, "x", start.Add(-time.Hour)), delivers("b", delivery.Refused, "y")}
+	all := []Target{plugins("a", operatorcr.True, contract.PluginError, "x", start.Add(-time.Hour)), delivers("b", contract.Refused, "y")}
 	got, _ := s.at(0, "c", all...)
 	for kind, c := range got {
 		for _, part := range strings.Split(c.Reason, "::") {

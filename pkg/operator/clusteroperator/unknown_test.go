@@ -6,9 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 func TestTargetWithUnknownStateIsNotDegraded(t *testing.T) {
@@ -23,9 +22,9 @@ func TestTargetWithUnknownStateIsNotDegraded(t *testing.T) {
 // A process that has evaluated no roll-up yet does not know whether a plugin that was
 // unhealthy still is.
 func TestTargetThatWasNotEvaluatedKeepsWhatAnEarlierProcessReported(t *testing.T) {
-	unhealthy := plugins("a", operatorcr.True, rollup.PluginError, "x", start.Add(-time.Hour))
-	stale := plugins("a", operatorcr.Unknown, rollup.ReporterStale, "x", start.Add(-time.Hour))
-	unknown, unreadable, off := ok("a"), delivers("a", delivery.SourceUnreadable, "nodes: forbidden"), ok("a")
+	unhealthy := plugins("a", operatorcr.True, contract.PluginError, "x", start.Add(-time.Hour))
+	stale := plugins("a", operatorcr.Unknown, contract.ReporterStale, "x", start.Add(-time.Hour))
+	unknown, unreadable, off := ok("a"), delivers("a", contract.SourceUnreadable, "nodes: forbidden"), ok("a")
 	unknown.Result, unreadable.Result, off.Result = nil, nil, nil
 	unknown.Unevaluated, unreadable.Unevaluated = true, true
 	for name, c := range map[string]struct {
@@ -52,12 +51,23 @@ func TestTargetThatWasNotEvaluatedKeepsWhatAnEarlierProcessReported(t *testing.T
 				t.Errorf("Upgradeable %s, want %s", have, c.upgradeable)
 			}
 			if name == "it is not known" {
-				for _, kind := range []string{Degraded, Upgradeable} {
-					if d := cmp.Diff(before[kind], got[kind]); d != "" {
-						t.Error(d)
-					}
+				if d := cmp.Diff(before[Degraded], got[Degraded]); d != "" {
+					t.Error(d)
 				}
 			}
 		})
+	}
+}
+
+// Upgradeable names no API server that has recovered, while another is not known yet.
+func TestUpgradeableNamesWhatIsNotKnown(t *testing.T) {
+	s := begin()
+	s.at(0, "", plugins("a", operatorcr.True, contract.PluginError, "x", start.Add(-time.Hour)), ok("b"))
+	unknown := ok("b")
+	unknown.Result, unknown.Unevaluated = nil, true
+	got, _ := s.judge(&Input{Now: start.Add(2 * time.Minute), Began: start.Add(time.Minute), Configured: true, Targets: []Target{ok("a"), unknown}})
+	want := "an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: b (not known since the operator's restart)"
+	if c := got[Upgradeable]; c.Status != operatorcr.False || c.Message != want {
+		t.Errorf("%+v", c)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,11 +15,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// fixture is a Manager with a client certificate, valid from day0 for 360 days, at a
-// clock that the test sets.
+// fixture is a Manager at a clock that the test sets.
 type fixture struct {
 	t       *testing.T
 	client  *fake.Clientset
@@ -29,19 +27,19 @@ type fixture struct {
 	want    Request
 }
 
-func newFixture(t *testing.T, kind v1alpha1.Credentials, objects ...runtime.Object) *fixture {
+func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 	t.Helper()
 	f := &fixture{t: t, client: fake.NewClientset(objects...), clock: testclock.NewFakePassiveClock(day0),
-		want: Request{Kind: kind, Namespace: "ns", Secret: "s", ServiceAccount: "sa"}}
+		want: Request{Namespace: "ns", Secret: "s", ServiceAccount: "sa"}}
 	f.manager = New(f.client, f.clock)
 	return f
 }
 
-func certificateFixture(t *testing.T) *fixture {
+// tokenFixture has a token that is valid from day0 for 30 days, and its account.
+func tokenFixture(t *testing.T) *fixture {
 	t.Helper()
-	secret := tlsSecret(signed(t, User))
-	secret.ObjectMeta = metav1.ObjectMeta{Namespace: "ns", Name: "s"}
-	return newFixture(t, v1alpha1.CredentialsClientCertificate, secret)
+	secret := tokenSecret(func(s *corev1.Secret) { s.Namespace, s.Name = "ns", "s" })
+	return newFixture(t, secret, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "account"}})
 }
 
 func (f *fixture) at(days float64) Result {
@@ -54,30 +52,15 @@ func (f *fixture) at(days float64) Result {
 	return r
 }
 
-// setCondition sets a condition of the request, as an administrator or the signer does.
-func (f *fixture) setCondition(kind certificatesv1.RequestConditionType) {
-	f.t.Helper()
-	requests := f.client.CertificatesV1().CertificateSigningRequests()
-	live, err := requests.Get(f.t.Context(), CSRName("ns", "s"), metav1.GetOptions{})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	live.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
-		Type: kind, Status: corev1.ConditionTrue, Reason: "Policy", Message: "no", LastUpdateTime: metav1.NewTime(f.clock.Now())}}
-	if _, err := requests.UpdateStatus(f.t.Context(), live, metav1.UpdateOptions{}); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
 // fail makes every request of a verb and a resource fail.
 func (f *fixture) fail(verb, resource string, err error) {
 	f.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 }
 
-func (f *fixture) check(what string, r Result, ready bool, reason Reason, texts ...string) {
+func (f *fixture) check(what string, r Result, works bool, reason string, texts ...string) {
 	f.t.Helper()
-	if r.Ready != ready {
-		f.t.Errorf("%s: ready %t", what, r.Ready)
+	if f.clock.Now().Before(r.NotAfter) != works {
+		f.t.Errorf("%s: not after %s", what, r.NotAfter)
 	}
 	if reason == "" {
 		if r.Problem != nil {
@@ -95,46 +78,13 @@ func (f *fixture) check(what string, r Result, ready bool, reason Reason, texts 
 	}
 }
 
-func TestRenewalThatAwaitsApprovalIsReportedWhileTheOldCertificateWorks(t *testing.T) {
-	f := certificateFixture(t)
-	r := f.at(179)
-	f.check("before half its life", r, true, "")
-	if !r.NotAfter.Equal(day0.Add(days(360))) || !r.RenewAt.Equal(day0.Add(days(180))) {
-		t.Errorf("%+v", r)
+func TestTokensOfADeletedAccountDoNotWork(t *testing.T) {
+	f := tokenFixture(t)
+	f.check("a token", f.at(0), true, "")
+	if err := f.client.CoreV1().ServiceAccounts("ns").Delete(t.Context(), "sa", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
 	}
-	const approve = "run `oc adm certificate approve s.ns` or `kubectl certificate approve s.ns`"
-	f.check("at half its life", f.at(180), true, ReasonAwaitingApproval, approve, "the credential in Secret ns/s expires at 2026-12-27T00:00:00Z")
-	f.check("a second before its end", f.at(360-1./86400), true, ReasonAwaitingApproval, approve)
-	f.check("after its end", f.at(360), false, ReasonCredentialsExpired, approve, "the credential in Secret ns/s expired at 2026-12-27T00:00:00Z")
-}
-
-func TestDeniedOrFailedRenewalIsReportedWhileTheOldCertificateWorks(t *testing.T) {
-	for kind, want := range map[certificatesv1.RequestConditionType]struct {
-		reason Reason
-		text   string
-	}{
-		certificatesv1.CertificateDenied: {ReasonRequestDenied, "CertificateSigningRequest s.ns was denied (Policy: no); another request is made at 2026-06-30T01:00:00Z"},
-		certificatesv1.CertificateFailed: {ReasonRenewalFailed, "CertificateSigningRequest s.ns failed (Policy: no); another request is made at 2026-06-30T01:00:00Z"},
-	} {
-		f := certificateFixture(t)
-		f.at(180)
-		f.setCondition(kind)
-		f.check(string(kind), f.at(180), true, want.reason, want.text, "expires at 2026-12-27T00:00:00Z")
-		f.check(string(kind)+", after an hour", f.at(180+1./24), true, ReasonAwaitingApproval)
-	}
-}
-
-func TestRenewalInProgressIsReportedOnlyWhenItTakesTooLong(t *testing.T) {
-	f := certificateFixture(t)
-	f.want.Approve = true
-	f.check("just approved", f.at(180), true, "")
-	f.setCondition(certificatesv1.CertificateApproved)
-	f.check("not signed yet", f.at(180+4./1440), true, "")
-	f.check("never signed", f.at(180+5./1440), true, ReasonRenewalFailed, "has not signed CertificateSigningRequest s.ns yet, for 5m0s now")
-
-	f = newFixture(t, v1alpha1.CredentialsMintedToken)
-	f.check("no account yet", f.at(0), false, ReasonProgressing, "ServiceAccount ns/sa does not exist")
-	f.check("never an account", f.at(1), false, ReasonRenewalFailed, "ServiceAccount ns/sa does not exist, for 24h0m0s now")
+	f.check("no account", f.at(1), false, contract.RenewalFailed, "read ServiceAccount ns/sa: ")
 }
 
 func TestErrorOfARenewalIsReportedWithItsCause(t *testing.T) {
@@ -145,20 +95,28 @@ func TestErrorOfARenewalIsReportedWithItsCause(t *testing.T) {
 		verb, resource string
 		err            error
 		known          bool // the Secret was read before
-		ready          bool
+		works          bool
 	}{
-		{"no right to make a request", "create", "certificatesigningrequests", forbidden, true, true},
-		{"requests cannot be read", "get", "certificatesigningrequests", forbidden, true, true},
+		{"no right to request a token", "create", "serviceaccounts", forbidden, true, true},
+		{"the account cannot be read", "get", "serviceaccounts", forbidden, true, true},
 		{"the Secret cannot be decrypted", "get", "secrets", unreadable, true, true},
 		{"the Secret was never readable", "get", "secrets", unreadable, false, false},
 	} {
-		f := certificateFixture(t)
+		f := tokenFixture(t)
 		if test.known {
-			f.check(test.name, f.at(1), true, "")
+			r := f.at(14.9)
+			f.check(test.name, r, true, "")
+			if !r.NotAfter.Equal(day0.Add(days(30))) || !r.RenewAt.Equal(day0.Add(days(15))) {
+				t.Errorf("%s: %+v", test.name, r)
+			}
 		}
 		f.fail(test.verb, test.resource, test.err)
-		r := f.at(180)
-		f.check(test.name, r, test.ready, ReasonRenewalFailed, test.err.Error())
+		r := f.at(15)
+		texts := []string{test.err.Error()}
+		if test.known {
+			texts = append(texts, "the token in Secret ns/s expires at 2026-01-31T00:00:00Z")
+		}
+		f.check(test.name, r, test.works, contract.RenewalFailed, texts...)
 		if r.Problem != nil && apierrors.IsForbidden(r.Problem) != apierrors.IsForbidden(test.err) {
 			t.Errorf("%s: the cause is lost: %v", test.name, r.Problem)
 		}
@@ -166,16 +124,8 @@ func TestErrorOfARenewalIsReportedWithItsCause(t *testing.T) {
 			t.Errorf("%s: not after %s", test.name, r.NotAfter)
 		}
 		if test.known {
-			f.check(test.name+", expired", f.at(361), false, ReasonCredentialsExpired, test.err.Error())
+			f.check(test.name+", a second before its end", f.at(30-1./86400), true, contract.RenewalFailed, test.err.Error())
+			f.check(test.name+", expired", f.at(30), false, contract.CredentialsExpired, test.err.Error(), "expired at 2026-01-31T00:00:00Z")
 		}
 	}
-}
-
-func TestTokenIsReadyWhileItsAccountCannotBeRead(t *testing.T) {
-	secret := tokenSecret(func(s *corev1.Secret) { s.Namespace, s.Name = "ns", "s" })
-	f := newFixture(t, v1alpha1.CredentialsMintedToken, secret, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "account"}})
-	f.check("new", f.at(1), true, "")
-	f.fail("get", "serviceaccounts", errors.New("no route"))
-	f.check("account not readable", f.at(2), true, ReasonRenewalFailed, "read ServiceAccount ns/sa: no route", "expires at 2026-01-31T00:00:00Z")
-	f.check("expired", f.at(31), false, ReasonCredentialsExpired, "no route")
 }

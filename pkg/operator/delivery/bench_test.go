@@ -15,8 +15,8 @@ import (
 // BenchmarkMake plans for three nodes and two keys, first with no object, then with all
 // that the first plan made: what a sync decides while nothing changes.
 func BenchmarkMake(b *testing.B) {
-	for _, delivery := range []v1alpha1.Delivery{
-		v1alpha1.DeliveryCompanion, v1alpha1.DeliveryDaemonSet, v1alpha1.DeliveryDeployment, v1alpha1.DeliveryExternal,
+	for _, delivery := range []v1alpha1.Mode{
+		v1alpha1.ModeCompanionPod, v1alpha1.ModeDaemonSet, v1alpha1.ModeSidecar,
 	} {
 		for _, delivered := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/delivered=%t", delivery, delivered), func(b *testing.B) {
@@ -32,17 +32,17 @@ func BenchmarkMake(b *testing.B) {
 	}
 }
 
-func benchFixture(b *testing.B, delivery v1alpha1.Delivery, delivered bool) *Snapshot {
+func benchFixture(b *testing.B, delivery v1alpha1.Mode, delivered bool) *Snapshot {
 	b.Helper()
 	deploymentField := ""
-	if delivery == v1alpha1.DeliveryDeployment {
+	if delivery == v1alpha1.ModeSidecar {
 		deploymentField = ", deployment: apiserver"
 	}
 	config, err := v1alpha1.DecodeOperator(fmt.Appendf(nil, `apiVersion: kmshealth.openshift.io/v1alpha1
 kind: OperatorConfiguration
 image: reporter:1
-targets:
-- {name: api, resource: kubeapiservers, namespace: ns, podSelector: {app: api}, container: api, delivery: %s%s}
+apiServers:
+- {resource: kubeapiservers, namespace: ns, podSelector: {app: api}, container: api, mode: %s%s}
 `, delivery, deploymentField))
 	if err != nil {
 		b.Fatal(err)
@@ -50,20 +50,20 @@ targets:
 	s := &Snapshot{
 		Now: time.Unix(1e9, 0), KubeletRoot: sockets.KubeletRoot, OwnKnown: map[string]bool{}, Encryption: &Encryption{Live: set(1, 2)},
 	}
-	s.Config, s.Target, s.Namespace = config, &config.Targets[0], "kms-health"
+	s.Config, s.Target, s.Namespace = config, &config.APIServers[0], "kms-health"
+	s.Target.Name = "api"
 	s.Owner = &manifests.Owner{Name: "kms-health-reporter-api", UID: "owner"}
-	s.State.Proven = config.Image
 	for _, kind := range strings.Fields(kinds) {
 		s.OwnKnown[kind] = true
 	}
 	for _, node := range []string{"a", "b", "c"} {
 		pod := apiPod(node, "uid-"+node)
-		if delivery == v1alpha1.DeliveryDaemonSet {
+		if delivery == v1alpha1.ModeDaemonSet {
 			onHost(pod)
 		}
 		s.Pods = append(s.Pods, pod)
 	}
-	if delivery == v1alpha1.DeliveryDeployment {
+	if delivery == v1alpha1.ModeSidecar {
 		s.Deployment = deployment(1)
 	}
 	if !delivered {

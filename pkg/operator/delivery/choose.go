@@ -2,75 +2,58 @@ package delivery
 
 import (
 	"fmt"
-	"slices"
-
-	corev1 "k8s.io/api/core/v1"
+	"strings"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 )
 
-// ThirdPartyContainer is the name of the init container that a third-party operator adds
-// to its API servers' pods.
-const ThirdPartyContainer = "kms-health-reporter"
-
-// hasThirdParty reports whether a pod has a third-party reporter.
-func hasThirdParty(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == ThirdPartyContainer })
-}
-
 // Choice is the delivery chosen for a target, and why.
 type Choice struct {
-	Delivery v1alpha1.Delivery // empty: none
-	// ConfigSource is ConfigMap or Annotation.
-	ConfigSource v1alpha1.ConfigSource
-	Reason       Reason
-	Message      string
+	Mode    v1alpha1.Mode // empty: none
+	Reason  Reason
+	Message string
 }
 
-// choose decides how the target's reporters are deployed, and how they get their file.
+// choose decides how the target's reporters are deployed. Only where the sockets are
+// counts: reporters of other projects in the same pods change nothing.
 func (s *Snapshot) choose(pods []apiServerPod) Choice {
-	c := s.chooseDelivery(pods)
-	source, why := s.configSource(c.Delivery)
-	c.ConfigSource = source
-	if c.Delivery != "" && why != "" {
-		c.Message += fmt.Sprintf("; configSource %s: %s", source, why)
+	if d := s.Target.Mode; d != v1alpha1.ModeAuto {
+		return Choice{Mode: d, Reason: contract.AsExpected, Message: fmt.Sprintf("%s: as configured", d)}
 	}
-	return c
-}
-
-// chooseDelivery decides how the target's reporters are deployed. Only the pods' specs count,
-// which the owner of the API server writes: a third-party writer of reports must not be
-// able to stop the other reporters. While a rollout adds a third-party reporter to the
-// pods, or removes it, the pods without it have a reporter of ours.
-func (s *Snapshot) chooseDelivery(pods []apiServerPod) Choice {
-	if d := s.Target.Delivery; d != v1alpha1.DeliveryAuto {
-		return Choice{Delivery: d, Reason: Configured, Message: fmt.Sprintf("%s, as configured", d)}
-	}
-	folders, onHost, served := 0, true, 0
+	onHost := true // also an abstract socket, which has no folder
 	for _, a := range pods {
-		if a.thirdParty {
-			served++
-		}
-		folders += len(a.Folders)
 		onHost = onHost && sockets.OnHost(a.Folders)
 	}
-	if served > 0 && served == len(pods) {
-		return Choice{Reason: ThirdPartyReporter, Message: "every pod has a third-party reporter, so none is added"}
-	}
-	others := ""
-	if served > 0 {
-		others = fmt.Sprintf("; pods with a third-party reporter: %d of %d", served, len(pods))
-	}
 	switch {
-	case folders == 0:
-		if d := s.State.Delivery; d != "" {
-			return Choice{Delivery: d, Reason: AwaitingPods, Message: fmt.Sprintf("%s, as before: no running pod shows where the sockets are", d)}
+	case len(pods) == 0:
+		if d := s.State.Mode; d != "" {
+			return Choice{Mode: d, Reason: contract.NoPods, Message: fmt.Sprintf("%s: as before; no running pod shows where the sockets are", d)}
 		}
-		return Choice{Reason: AwaitingPods, Message: "no running pod shows where the sockets are yet"}
+		return Choice{Reason: contract.NoPods, Message: "no running pod shows where the sockets are yet"}
 	case onHost:
-		return Choice{Delivery: v1alpha1.DeliveryDaemonSet, Reason: SocketsOnHost, Message: "DaemonSet: the sockets are in folders of the nodes" + others}
+		return Choice{Mode: v1alpha1.ModeDaemonSet, Reason: contract.AsExpected,
+			Message: "DaemonSet: the sockets are in folders of the nodes, or in their network"}
 	default:
-		return Choice{Delivery: v1alpha1.DeliveryCompanion, Reason: SocketsInPods, Message: "Companion: the sockets are in volumes of the API server's pods" + others}
+		return Choice{Mode: v1alpha1.ModeCompanionPod, Reason: contract.AsExpected, Message: "CompanionPod: the sockets are in volumes of the API server's pods"}
+	}
+}
+
+// checkAbstractSockets finds abstract sockets that pods of ours do not reach: those of the
+// nodes' network, while the reporters have a network of their own.
+func (p *planner) checkAbstractSockets() {
+	if p.Target.Mode.InOwnersPods() || manifests.IsLocal(p.Target.Connection.Server) {
+		return
+	}
+	for _, a := range p.pods {
+		for _, endpoint := range Endpoints(a.plugins) {
+			if socket, err := v1alpha1.SocketAddress(endpoint); err == nil && strings.HasPrefix(socket, "@") {
+				p.problem(contract.SocketVolumeMissing, fmt.Sprintf("%s is in the network of the nodes, which the reporters do not "+
+					"share, since they reach the API server at %s: set connection.server to an address of the node itself, "+
+					"as https://localhost:6443, or use mode Sidecar", endpoint, p.Target.Connection.Server))
+			}
+		}
 	}
 }

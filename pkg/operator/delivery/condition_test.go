@@ -16,8 +16,17 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
+
+// lastStatus is a roll-up that keeps what the delivery last reported.
+type lastStatus struct {
+	noRollup
+	last Status
+}
+
+func (r *lastStatus) Set(p Published) { r.last = p.Status }
 
 func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 	cut := fmt.Errorf("delete ConfigMap ns/b: %w", &url.Error{Op: "Delete", URL: "https://api", Err: context.DeadlineExceeded})
@@ -44,20 +53,20 @@ func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 			if c.away {
 				client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
 			}
-			var events []string
+			rollup := &lastStatus{}
 			o := Options{
 				Client: client, Namespace: "kms-health", Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now, Changed: func() {},
-				Event: func(_, _, reason, _ string) { events = append(events, reason) },
+				Rollup: rollup, Event: func(_, _, _, _ string) {},
 			}
 			controller := New(o)
 			defer controller.queue.ShutDown()
-			e := &entry{target: v1alpha1.Target{Name: "api"}}
+			e := &entry{target: v1alpha1.APIServer{Name: "api"}, published: Published{APIServer: v1alpha1.APIServer{Name: "api"}}}
 			controller.targets["api"] = e
 			s := &Snapshot{Now: time.Now(), Resource: &operatorcr.Status{}}
-			s.Target = &v1alpha1.Target{Name: "api", Resource: v1alpha1.ResourceKubeAPIServers}
+			s.Target = &v1alpha1.APIServer{Name: "api", Resource: v1alpha1.ResourceKubeAPIServers}
 			controller.finish(t.Context(), e, s, &Outcome{Status: Status(problemOf(c.err)), Err: c.err})
-			if got := e.status.Reason == RequestFailed && len(events) == 1; got != c.reported {
-				t.Errorf("reported: %v; status %+v, events %q", got, e.status, events)
+			if got := e.status.Reason == contract.RequestFailed && rollup.last == e.status; got != c.reported {
+				t.Errorf("reported: %v; status %+v, to the roll-up %+v", got, e.status, rollup.last)
 			}
 		})
 	}

@@ -2,27 +2,20 @@ package delivery
 
 import (
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 )
 
-// configSource decides how own pods get the ConfigMap with their file, and why. While no
-// KMS plugin is healthy, a pod whose ConfigMap is encrypted does not start.
-func (s *Snapshot) configSource(d v1alpha1.Delivery) (source v1alpha1.ConfigSource, why string) {
-	switch {
-	case d.InOwnersPods():
-		return v1alpha1.ConfigSourceConfigMap, ""
-	case s.Target.ConfigSource != v1alpha1.ConfigSourceAuto:
-		return s.Target.ConfigSource, "as configured"
-	case s.ConfigMapsEncrypted == nil:
-		return v1alpha1.ConfigSourceAnnotation, "whether kube-apiserver encrypts configmaps with KMS is not known"
-	case *s.ConfigMapsEncrypted:
-		return v1alpha1.ConfigSourceAnnotation, "kube-apiserver encrypts configmaps with KMS"
-	default:
-		return v1alpha1.ConfigSourceConfigMap, "kube-apiserver does not encrypt configmaps with KMS"
+// checkConfigSource finds mounted ConfigMaps that kube-apiserver encrypts with KMS.
+func (p *planner) checkConfigSource() {
+	if p.ConfigMapsEncrypted && p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap && !p.Target.Mode.InOwnersPods() {
+		p.problem(contract.ConfigMapsEncrypted, "kube-apiserver encrypts configmaps with KMS, so a reporter's pod that mounts its ConfigMap does not start "+
+			"while the plugin is unhealthy: set configSource: Annotation")
 	}
 }
 
@@ -42,9 +35,10 @@ func (p *planner) fileOf(set []v1alpha1.Plugin) file {
 // applied before pods that mount them. Where their content is copied into annotations they are
 // applied after the pods, since they cannot be written while the plugin is unhealthy.
 func (p *planner) configMaps(files ...file) error {
-	namespace := p.ReportersNamespace(p.Target.Delivery)
+	namespace := p.ReportersNamespace(p.Target.Mode)
 	for _, cm := range p.own("ConfigMap") {
-		if cm.GetNamespace() == namespace && p.inUse(cm) {
+		known := slices.ContainsFunc(files, func(f file) bool { return f.name == cm.GetName() })
+		if cm.GetNamespace() == namespace && !known && p.inUse(cm) {
 			files = append(files, file{cm.GetName(), pluginsOf(cm)})
 		}
 	}
@@ -68,7 +62,7 @@ func (p *planner) configMaps(files ...file) error {
 }
 
 // fileAnnotations are those that have the files of a pod that does not mount them.
-var fileAnnotations = []string{manifests.ConfigAnnotation, manifests.KubeconfigAnnotation}
+var fileAnnotations = []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation}
 
 // liveFiles keeps a change of the files live where a DaemonSet's pods have them in
 // annotations: its template, of which a change would replace the pods, keeps the files of
@@ -78,11 +72,11 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured) {
 		return
 	}
 	wanted := templateAnnotations(ds)
-	hash := wanted[manifests.ConfigHashAnnotation]
+	hash := wanted[contract.ConfigHashAnnotation]
 	for _, o := range p.own("Pod") {
 		is := o.GetAnnotations()
-		_, copied := is[manifests.ConfigAnnotation] // one that mounts the ConfigMap is being replaced
-		if !copied || o.GetLabels()[manifests.DeliveryLabel] != string(v1alpha1.DeliveryDaemonSet) || is[manifests.ConfigHashAnnotation] != hash || o.GetDeletionTimestamp() != nil || maps.Equal(filesOf(is), filesOf(wanted)) {
+		_, copied := is[contract.ConfigAnnotation] // one that mounts the ConfigMap is being replaced
+		if !copied || modeOf(o) != v1alpha1.ModeDaemonSet || is[contract.ConfigHashAnnotation] != hash || o.GetDeletionTimestamp() != nil || maps.Equal(filesOf(is), filesOf(wanted)) {
 			continue
 		}
 		patch := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
@@ -94,7 +88,7 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured) {
 	}
 	if live := p.find(ds); live != nil {
 		was := templateAnnotations(live)
-		if _, has := was[manifests.ConfigAnnotation]; !has || was[manifests.ConfigHashAnnotation] != hash {
+		if _, has := was[contract.ConfigAnnotation]; !has || was[contract.ConfigHashAnnotation] != hash {
 			return
 		}
 		for name, file := range filesOf(was) {

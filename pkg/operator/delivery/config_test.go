@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
@@ -21,29 +20,33 @@ func configSource(source v1alpha1.ConfigSource) func(*Snapshot) {
 	return func(s *Snapshot) { s.Target.ConfigSource = source }
 }
 
-func encryptsConfigMaps(is bool) func(*Snapshot) {
-	return func(s *Snapshot) { s.ConfigMapsEncrypted = &is }
-}
-
-func TestConfigSourceFollowsWhetherConfigMapsAreEncrypted(t *testing.T) {
-	nothing := func(*Snapshot) {}
+// A pod that mounts an encrypted ConfigMap does not start in the outage that it is to report.
+func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
+	const mounted, copied = v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation
 	for name, c := range map[string]struct {
-		delivery v1alpha1.Delivery
-		change   func(*Snapshot)
-		want     v1alpha1.ConfigSource
-		why      string
+		delivery  v1alpha1.Mode
+		source    v1alpha1.ConfigSource
+		encrypted bool
+		problem   bool
 	}{
-		"encrypted":               {v1alpha1.DeliveryCompanion, encryptsConfigMaps(true), v1alpha1.ConfigSourceAnnotation, "kube-apiserver encrypts configmaps with KMS"},
-		"not encrypted":           {v1alpha1.DeliveryCompanion, encryptsConfigMaps(false), v1alpha1.ConfigSourceConfigMap, "kube-apiserver does not encrypt configmaps with KMS"},
-		"unknown":                 {v1alpha1.DeliveryCompanion, nothing, v1alpha1.ConfigSourceAnnotation, "is not known"},
-		"an agent, too":           {v1alpha1.DeliveryDaemonSet, encryptsConfigMaps(true), v1alpha1.ConfigSourceAnnotation, "kube-apiserver encrypts configmaps with KMS"},
-		"configured":              {v1alpha1.DeliveryDaemonSet, configSource(v1alpha1.ConfigSourceConfigMap), v1alpha1.ConfigSourceConfigMap, "as configured"},
-		"pods of another owner":   {v1alpha1.DeliveryDeployment, encryptsConfigMaps(true), v1alpha1.ConfigSourceConfigMap, ""},
-		"pods of another owner 2": {v1alpha1.DeliveryExternal, nothing, v1alpha1.ConfigSourceConfigMap, ""},
+		"mounted, encrypted":    {v1alpha1.ModeCompanionPod, mounted, true, true},
+		"mounted, not known":    {v1alpha1.ModeCompanionPod, mounted, false, false},
+		"copied, encrypted":     {v1alpha1.ModeCompanionPod, copied, true, false},
+		"an agent":              {v1alpha1.ModeDaemonSet, mounted, true, true},
+		"pods of another owner": {v1alpha1.ModeSidecar, mounted, true, false},
 	} {
-		source, why := fixture(t, c.delivery, c.change).configSource(c.delivery)
-		if source != c.want || !strings.Contains(why, c.why) {
-			t.Errorf("%s: %s, %q", name, source, why)
+		pod := apiPod("a", "1")
+		if c.delivery == v1alpha1.ModeDaemonSet {
+			pod = apiPod("a", "1", onHost)
+		}
+		plan := planOf(t, fixture(t, c.delivery, pods(pod), configSource(c.source), func(s *Snapshot) {
+			s.ConfigMapsEncrypted, s.Deployment = c.encrypted, deployment(1)
+		}))
+		if got := plan.Status.Reason == contract.ConfigMapsEncrypted; got != c.problem || got && !strings.Contains(plan.Status.Message, "set configSource: Annotation") {
+			t.Errorf("%s: %+v", name, plan.Status)
+		}
+		if plan.Phase != Active {
+			t.Errorf("%s: phase %s", name, plan.Phase)
 		}
 	}
 }
@@ -58,18 +61,18 @@ func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
 		both = "ConfigMap/" + companionConfigMapOf(2, 1) + " ConfigMap/" + companionConfigMapOf(1)
 	}
 	for _, c := range []struct {
-		encrypted       bool
+		source          v1alpha1.ConfigSource
 		applied, copied string
-	}{{false, both, ""}, {true, "", both}} {
-		plan := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")), two, encryptsConfigMaps(c.encrypted)))
+	}{{v1alpha1.ConfigSourceConfigMap, both, ""}, {v1alpha1.ConfigSourceAnnotation, "", both}} {
+		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), two, configSource(c.source)))
 		maps := slices.DeleteFunc(slices.Clone(plan.Apply), func(o *unstructured.Unstructured) bool { return o.GetKind() != "ConfigMap" })
 		if names(maps) != c.applied || names(plan.Copied) != c.copied {
-			t.Errorf("encrypted %v: %q before the pods, %q after them", c.encrypted, names(maps), names(plan.Copied))
+			t.Errorf("%s: %q before the pods, %q after them", c.source, names(maps), names(plan.Copied))
 		}
 		for _, o := range plan.Workloads {
-			_, copied := o.GetAnnotations()[manifests.ConfigAnnotation]
-			if hash := o.GetAnnotations()[manifests.ConfigHashAnnotation]; copied != c.encrypted || hash == "" {
-				t.Errorf("encrypted %v: %s has its file in an annotation: %v, hash %q", c.encrypted, o.GetName(), copied, hash)
+			_, copied := o.GetAnnotations()[contract.ConfigAnnotation]
+			if hash := o.GetAnnotations()[contract.ConfigHashAnnotation]; copied != (c.source == v1alpha1.ConfigSourceAnnotation) || hash == "" {
+				t.Errorf("%s: %s has its file in an annotation: %v, hash %q", c.source, o.GetName(), copied, hash)
 			}
 		}
 	}
@@ -81,7 +84,7 @@ func TestCompanionsWithOtherRolesHaveTheirOwnConfigMap(t *testing.T) {
 		s.Encryption.Revisions = map[string][]v1alpha1.Plugin{"7": set(1, 2).Plugins, "8": set(2, 1).Plugins}
 		s.Pods = []*corev1.Pod{apiPod("a", "1", revision("7")), apiPod("b", "2", revision("8"))}
 	}
-	plan := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, other, encryptsConfigMaps(false)))
+	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, other, configSource(v1alpha1.ConfigSourceConfigMap)))
 	files := appliedFiles(plan)
 	for i, write := range []string{"1", "2"} {
 		var pod corev1.Pod
@@ -105,7 +108,7 @@ func TestCompanionsWithOtherRolesHaveTheirOwnConfigMap(t *testing.T) {
 // ConfigMap of an earlier version, which was named by the sockets alone.
 func TestWaitingCompanionsGetChangesLive(t *testing.T) {
 	three := pods(apiPod("a", "1"), apiPod("b", "2"), apiPod("c", "3"))
-	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, three, encryptsConfigMaps(false)))
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, three, configSource(v1alpha1.ConfigSourceConfigMap)))
 	var was *unstructured.Unstructured
 	for _, o := range slices.Concat(first.Apply, first.Workloads) {
 		switch o.GetKind() {
@@ -123,7 +126,7 @@ func TestWaitingCompanionsGetChangesLive(t *testing.T) {
 			o.SetName(o.GetName() + "-earlier")
 		}
 	}
-	s := fixture(t, v1alpha1.DeliveryCompanion, three, delivered(t, first), encryptsConfigMaps(false), func(s *Snapshot) {
+	s := fixture(t, v1alpha1.ModeCompanionPod, three, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap), func(s *Snapshot) {
 		s.Config.Probe.Interval.Duration = 17 * time.Second
 	})
 	files := appliedFiles(planOf(t, s))
@@ -143,19 +146,19 @@ func TestEarlierReportersGetChangesLive(t *testing.T) {
 		}}}
 		pod.SetName("agent")
 		pod.SetNamespace(s.Namespace)
-		pod.SetLabels(map[string]string{manifests.DeliveryLabel: string(v1alpha1.DeliveryDaemonSet)})
+		pod.SetLabels(map[string]string{contract.ModeLabel: string(v1alpha1.ModeDaemonSet)})
 		s.Own = append(s.Own, pod)
 	}
 	for name, c := range map[string]struct {
-		was    v1alpha1.Delivery
+		was    v1alpha1.Mode
 		change func(*Snapshot)
 		mounts string
 	}{
-		"agents with another socket":      {v1alpha1.DeliveryDaemonSet, agent, configMapOf(1)},
-		"companions before the DaemonSet": {v1alpha1.DeliveryCompanion, func(*Snapshot) {}, companionConfigMapOf(1)},
+		"agents with another socket":      {v1alpha1.ModeDaemonSet, agent, configMapOf(1)},
+		"companions before the DaemonSet": {v1alpha1.ModeCompanionPod, func(*Snapshot) {}, companionConfigMapOf(1)},
 	} {
-		first := planOf(t, fixture(t, c.was, on, encryptsConfigMaps(false)))
-		files := appliedFiles(planOf(t, fixture(t, v1alpha1.DeliveryDaemonSet, on, delivered(t, first), c.change, encryptsConfigMaps(false), func(s *Snapshot) {
+		first := planOf(t, fixture(t, c.was, on, configSource(v1alpha1.ConfigSourceConfigMap)))
+		files := appliedFiles(planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), c.change, configSource(v1alpha1.ConfigSourceConfigMap), func(s *Snapshot) {
 			s.Encryption.Live = set(2, 1)
 			s.Config.Probe.Interval.Duration = 17 * time.Second
 		})))
@@ -180,123 +183,87 @@ func appliedFiles(plan *Plan) map[string]string {
 }
 
 func TestCopiedFileIsThatOfTheConfigMap(t *testing.T) {
-	plan := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")), encryptsConfigMaps(true)))
+	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), configSource(v1alpha1.ConfigSourceAnnotation)))
 	data, _, _ := unstructured.NestedStringMap(plan.Copied[0].Object, "data")
 	is := plan.Workloads[0].GetAnnotations()
-	if is[manifests.ConfigAnnotation] != data["config.yaml"] || is[manifests.KubeconfigAnnotation] != data["kubeconfig"] || data["config.yaml"] == "" || data["kubeconfig"] == "" {
+	if is[contract.ConfigAnnotation] != data["config.yaml"] || is[contract.KubeconfigAnnotation] != data["kubeconfig"] || data["config.yaml"] == "" || data["kubeconfig"] == "" {
 		t.Errorf("%v differs from %v", is, data)
 	}
 }
 
-// reportedBy gives nodes a report of a reporter that began at a time.
+// reportedBy gives nodes a report of an earlier reporter at a time.
 func reportedBy(at time.Time, nodes ...string) func(*Snapshot) {
 	return func(s *Snapshot) {
 		s.Resource = &operatorcr.Status{}
 		for _, node := range nodes {
-			s.Resource.Reports = append(s.Resource.Reports, operatorcr.Report{
-				Node: node, Form: operatorcr.FormCondition, Ours: true, Since: at, Written: at,
-				Entries: []health.Entry{{LastChecked: at}},
-			})
+			s.Resource.Reports = append(s.Resource.Reports, reportOf(node, "before", at))
 		}
 	}
 }
 
-func TestChangedConfigSourceReplacesOneNodeAtATimeAndTheNewReportsFirst(t *testing.T) {
+func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
 	three := pods(apiPod("a", "1"), apiPod("b", "2"), apiPod("c", "3"))
 	began := time.Unix(1e9, 0).Add(-time.Hour)
-	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, three, encryptsConfigMaps(true)))
-	s := fixture(t, v1alpha1.DeliveryCompanion, three, delivered(t, first), encryptsConfigMaps(false), reportedBy(began, "a", "b", "c"))
-	done := 0
-	for node := range strings.FieldsSeq("a b c") {
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, three, configSource(v1alpha1.ConfigSourceAnnotation)))
+	s := fixture(t, v1alpha1.ModeCompanionPod, three, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap), reportedBy(began, "a", "b", "c"))
+	plan := planOf(t, s)
+	if created := created(s, plan); len(created) != 3 || len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing {
+		t.Fatalf("creates %s, deletes %s; %+v", names(created), names(plan.Delete), plan.Status)
+	}
+	s.Now = s.Now.Add(time.Minute)
+	delivered(t, &Plan{Workloads: plan.Workloads, Apply: plan.Apply, State: plan.State})(s)
+	if plan := planOf(t, s); len(plan.Delete) > 0 || plan.Requeue.IsZero() {
+		t.Fatalf("%s is deleted before the new one has reported", names(plan.Delete))
+	}
+	for i := range s.Resource.Reports {
+		node := s.Resource.Reports[i].Node
+		s.Resource.Reports[i].Entries[0].Reporter = "companion-" + node
 		plan := planOf(t, s)
-		created := slices.DeleteFunc(slices.Clone(plan.Workloads), func(o *unstructured.Unstructured) bool { return s.find(o) != nil })
-		if len(created) != 1 || nodeOf(created[0]) != node || len(plan.Delete) > 0 {
-			t.Fatalf("creates %s, deletes %s: must be one on node %s", names(created), names(plan.Delete), node)
-		}
-		if plan.Status.Reason != Progressing {
-			t.Errorf("%+v", plan.Status)
-		}
-		s.Now = s.Now.Add(time.Minute)
-		delivered(t, &Plan{Workloads: created, Copied: nil, Apply: plan.Apply, State: plan.State})(s)
-		if plan := planOf(t, s); len(plan.Delete) > 0 || plan.Requeue.IsZero() {
-			t.Fatalf("%s is deleted before the new one has reported", names(plan.Delete))
-		}
-		done++
-		for i := range s.Resource.Reports[:done] {
-			s.Resource.Reports[i].Since = s.Now
-		}
-		plan = planOf(t, s)
 		if len(plan.Delete) != 1 || nodeOf(plan.Delete[0]) != node {
 			t.Fatalf("%s is deleted, must be the earlier one on node %s", names(plan.Delete), node)
 		}
 		gone := plan.Delete[0]
 		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool { return o == gone })
 	}
-	if plan := planOf(t, s); plan.Status.Condition() != "True" || len(plan.Delete) > 0 {
+	if plan := planOf(t, s); !plan.Status.Delivered() || len(plan.Delete) > 0 {
 		t.Errorf("%+v, deletes %s", plan.Status, names(plan.Delete))
-	}
-}
-
-// The new reporter writes the typed form only, and the earlier one, with the file that it was
-// created with, goes on with its condition.
-func TestChangedFormatDoesNotWaitForAReportThatTheNewReporterDoesNotWrite(t *testing.T) {
-	one := pods(apiPod("a", "1"))
-	began := time.Unix(1e9, 0).Add(-time.Hour)
-	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, one, encryptsConfigMaps(true)))
-	s := fixture(t, v1alpha1.DeliveryCompanion, one, delivered(t, first), encryptsConfigMaps(true), reportedBy(began, "a"), func(s *Snapshot) {
-		s.Config.Image, s.Config.Format = "reporter:2", v1alpha1.FormatHealthReports
-	})
-	plan := planOf(t, s)
-	created := slices.DeleteFunc(slices.Clone(plan.Workloads), func(o *unstructured.Unstructured) bool { return s.find(o) != nil })
-	if len(created) != 1 || len(plan.Delete) > 0 {
-		t.Fatalf("creates %s, deletes %s", names(created), names(plan.Delete))
-	}
-	s.Now = s.Now.Add(time.Minute)
-	delivered(t, &Plan{Workloads: created, Apply: plan.Apply, State: plan.State})(s)
-	if plan = planOf(t, s); len(plan.Delete) != 1 || plan.Delete[0].GetName() == created[0].GetName() {
-		t.Errorf("deletes %s, must be the earlier one", names(plan.Delete))
 	}
 }
 
 func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	on := pods(apiPod("a", "1", onHost))
-	first := planOf(t, fixture(t, v1alpha1.DeliveryDaemonSet, on, encryptsConfigMaps(true)))
+	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, configSource(v1alpha1.ConfigSourceAnnotation)))
 	template := templateAnnotations(first.Workloads[0])
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
 	pod.SetName("agent")
 	pod.SetNamespace("kms-health")
 	pod.SetAnnotations(template)
-	pod.SetLabels(map[string]string{manifests.DeliveryLabel: "DaemonSet", manifests.TargetLabel: "api"})
-	s := fixture(t, v1alpha1.DeliveryDaemonSet, on, delivered(t, first), encryptsConfigMaps(true), func(s *Snapshot) {
+	pod.SetLabels(map[string]string{contract.ModeLabel: "DaemonSet", contract.APIServerLabel: "api"})
+	s := fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), configSource(v1alpha1.ConfigSourceAnnotation), func(s *Snapshot) {
 		s.Own = append(s.Own, pod)
 		s.Config.Probe.Interval.Duration = 90 * time.Second
 	})
 	mounting := pod.DeepCopy()
 	mounting.SetName("mounting")
-	mounting.SetAnnotations(map[string]string{manifests.ConfigHashAnnotation: template[manifests.ConfigHashAnnotation]})
+	mounting.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation]})
 	s.Own = append(s.Own, mounting)
 	plan := planOf(t, s)
 	now := templateAnnotations(plan.Workloads[0])
-	if now[manifests.ConfigAnnotation] != template[manifests.ConfigAnnotation] {
+	if now[contract.ConfigAnnotation] != template[contract.ConfigAnnotation] {
 		t.Error("an interval changes the template, which replaces the pods")
 	}
-	if len(plan.LiveFiles) != 1 || !strings.Contains(plan.LiveFiles[0].GetAnnotations()[manifests.ConfigAnnotation], "1m30s") {
+	if len(plan.LiveFiles) != 1 || !strings.Contains(plan.LiveFiles[0].GetAnnotations()[contract.ConfigAnnotation], "1m30s") {
 		t.Errorf("the pod gets %v", plan.LiveFiles)
 	}
-	pod.SetAnnotations(map[string]string{manifests.ConfigHashAnnotation: template[manifests.ConfigHashAnnotation],
-		manifests.ConfigAnnotation: plan.LiveFiles[0].GetAnnotations()[manifests.ConfigAnnotation], manifests.KubeconfigAnnotation: template[manifests.KubeconfigAnnotation]})
+	pod.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation],
+		contract.ConfigAnnotation: plan.LiveFiles[0].GetAnnotations()[contract.ConfigAnnotation], contract.KubeconfigAnnotation: template[contract.KubeconfigAnnotation]})
 	if plan := planOf(t, s); len(plan.LiveFiles) > 0 {
 		t.Errorf("a pod that has the current files gets %v", plan.LiveFiles)
 	}
 	s.Encryption.Live = set(2, 1)
 	plan = planOf(t, s)
 	now = templateAnnotations(plan.Workloads[0])
-	if !strings.Contains(now[manifests.ConfigAnnotation], "kms-2.sock") || !strings.Contains(now[manifests.ConfigAnnotation], "1m30s") || len(plan.LiveFiles) > 0 {
-		t.Errorf("another plugin set is a new template, with the current files; pods get %v:\n%s", plan.LiveFiles, now[manifests.ConfigAnnotation])
-	}
-	s.Config.Rollout = v1alpha1.RolloutAlways
-	s.Encryption.Live = set(1)
-	if now := templateAnnotations(planOf(t, s).Workloads[0]); !strings.Contains(now[manifests.ConfigAnnotation], "1m30s") {
-		t.Error("with Always, the interval is in the template")
+	if !strings.Contains(now[contract.ConfigAnnotation], "kms-2.sock") || !strings.Contains(now[contract.ConfigAnnotation], "1m30s") || len(plan.LiveFiles) > 0 {
+		t.Errorf("another plugin set is a new template, with the current files; pods get %v:\n%s", plan.LiveFiles, now[contract.ConfigAnnotation])
 	}
 }

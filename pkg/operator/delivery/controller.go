@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
@@ -29,8 +30,6 @@ const (
 	resync = time.Minute
 	// A target whose sync failed is synced again after these.
 	firstRetry, lastRetry = 500 * time.Millisecond, 10 * time.Second
-	// syncTimeout bounds the requests of one sync.
-	syncTimeout = 30 * time.Second
 	// workers is how many targets are synced at a time, so that one that is slow
 	// delays no other.
 	workers = 4
@@ -40,11 +39,9 @@ const (
 type Options struct {
 	Client      dynamic.Interface
 	Credentials *credentials.Manager
-	// Approve means that the operator may approve its own certificate requests.
-	Approve bool
 	// CA returns the certificates, PEM, that API servers are verified with.
 	CA func() ([]byte, error)
-	// TLS returns the cluster's TLS settings, and why its profile is not in force;
+	// TLS returns the cluster's TLS settings, and why its profile is not active;
 	// false while they are not known.
 	TLS func() (settings tlsprofile.Settings, problem string, known bool)
 	// Namespace is the operator's own, where its reporters run too.
@@ -73,20 +70,16 @@ type Controller struct {
 	Options
 	metrics  *metrics
 	executor *Executor
-	status   *apply.StatusWriter
 	queue    workqueue.TypedDelayingInterface[string] // names of targets
 	retry    *retry.Backoff
 	config   atomic.Pointer[v1alpha1.OperatorConfiguration]
 
 	cluster *source.Cluster // from Run on
 	ctx     context.Context // of the sources
-	began   time.Time       // when Run was called
 
 	mu      sync.Mutex
 	targets map[string]*entry
 	ca      []byte // the last that could be read
-	// configMaps is what is known of the encryption of ConfigMaps.
-	configMaps configMapEncryption
 }
 
 // New makes a Controller.
@@ -96,18 +89,15 @@ func New(o Options) *Controller {
 		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: o.Clock}),
 		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}
-	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to sync, retrying", "Synced again", "target"
+	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to sync, retrying", "Synced again", "apiServer"
 	c.executor = &Executor{
-		Client: o.Client, Applier: apply.New(o.Client, manifests.Manager, o.Clock),
-		Credentials: o.Credentials, Approve: o.Approve, Clock: o.Clock, Event: o.Event,
-	}
-	c.status = &apply.StatusWriter{
-		Client: o.Client, Manager: conditionManager, Types: []string{ConditionType}, Clock: o.Clock,
+		Client: o.Client, Applier: apply.New(o.Client, contract.OperatorName, o.Clock),
+		Credentials: o.Credentials, Clock: o.Clock, Event: o.Event,
 	}
 	return c
 }
 
-// Configure puts a configuration in force.
+// Configure applies a configuration.
 func (c *Controller) Configure(config *v1alpha1.OperatorConfiguration) {
 	c.config.Store(config)
 	c.WakeAll()
@@ -128,7 +118,7 @@ func (c *Controller) Run(ctx context.Context) {
 	sources, end := context.WithCancel(ctx)
 	defer end()
 	cluster := source.NewCluster(sources, source.ClusterOptions{
-		Client: c.Client, Namespace: c.Namespace, Ours: manifests.Ours, Policy: manifests.PolicyName, CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
+		Client: c.Client, Namespace: c.Namespace, Ours: contract.Managed, Policy: manifests.PolicyName, CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
 		WakeDelivery: c.WakeAll, WakeRollup: func() {
 			for _, name := range c.names() {
 				c.Rollup.Wake(name)
@@ -137,7 +127,7 @@ func (c *Controller) Run(ctx context.Context) {
 	})
 	defer cluster.End()
 	c.mu.Lock()
-	c.cluster, c.ctx, c.began = cluster, sources, c.Clock.Now()
+	c.cluster, c.ctx = cluster, sources
 	c.mu.Unlock()
 	c.WakeAll()
 
@@ -187,7 +177,6 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	}
 	e := c.entry(l)
 	s, problem := c.observe(config, l, e)
-	c.observeConfigMaps(s, &l, problem)
 	if anchors != nil {
 		problem = anchors
 	} else if !c.recordedFirst(e, s) {
@@ -201,10 +190,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	}
 	if problem != nil { // too little is known, or nothing may be changed
 		if anchors == nil && l.deleting && !l.configured && l.state.Namespace == "" {
-			// Only its condition was created, and it can no longer be read.
-			_ = c.writeCondition(ctx, s, nil)
-			c.forget(name)
-			return settle
+			return c.forgetUnrecorded(e)
 		}
 		c.publish(config, l, e, nil, nil)
 		return c.finishWithoutPlan(ctx, l, e, s, problem, anchors == nil)
@@ -212,13 +198,14 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	plan, err := Make(s)
 	if err != nil {
 		c.publish(config, l, e, nil, nil)
-		return c.finish(ctx, e, s, &Outcome{Status: Status{RequestFailed, err.Error()}, Err: err})
+		return c.finish(ctx, e, s, &Outcome{Status: Status{contract.RequestFailed, err.Error()}, Err: err})
 	}
 	c.publish(config, l, e, s, plan)
 	if left := c.retry.Left(name); left > 0 {
 		return left
 	}
 	outcome := c.execute(ctx, s, plan)
+	e.recorded.State = outcome.Recorded.State
 	if outcome.Recorded.Version != "" {
 		e.recorded = outcome.Recorded
 	}
@@ -234,14 +221,12 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 // finds what is left. Where a record is forbidden, which lasts, the condition is written
 // without one.
 func (c *Controller) recordedFirst(e *entry, s *Snapshot) bool {
-	_, exists := c.cluster.Roles.Get("", manifests.Name(s.Target.Name))
+	_, exists := c.cluster.Roles.Get("", contract.ReporterName(s.Target.Name))
 	return exists || e.recorded.Version != "" || s.Deleting || s.Unmanaged || s.Superseded
 }
 
 // record records a target that is not recorded yet.
 func (c *Controller) record(ctx context.Context, e *entry, s *Snapshot) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
 	s.OpenShift = c.IsOpenShift()
 	e.recorded, err = c.executor.Record(ctx, s)
 	return err
@@ -255,30 +240,35 @@ func (c *Controller) finishWithoutPlan(ctx context.Context, l life, e *entry, s 
 	if s.Deleting && s.State.Untouched {
 		o.Requeue = starting + time.Second // by then a denial counts
 	}
-	missing := s.Resource == nil && e.sources.Resource.Known() && s.ReportsTo().PerTarget()
+	missing := s.Resource == nil && e.sources.Resource.Known() && s.ReportsTo().PerAPIServer()
 	if recorded && missing && l.configured && !s.Deleting && !s.Unmanaged && !s.Superseded {
 		if left := c.retry.Left(s.Target.Name); left > 0 {
 			return left
 		}
-		create, cancel := context.WithTimeout(ctx, syncTimeout)
+		create, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		o.Err = c.executor.CreateDestination(create, s)
 	}
 	return c.finish(ctx, e, s, o)
 }
 
-// execute executes a plan. If the condition is removed, it is removed first: after a
-// restart, the ClusterRole shows that something is left.
-func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
-	if plan.RemoveCondition {
-		if err := c.writeCondition(ctx, s, nil); err != nil {
-			return &Outcome{Status: plan.Status, NoCondition: true, Err: err}
-		}
+// forgetUnrecorded forgets a target of which nothing but its conditions was created, once they
+// are removed, or can no longer be read.
+func (c *Controller) forgetUnrecorded(e *entry) (again time.Duration) {
+	name, p := e.target.Name, &e.published
+	if p.Name == "" || !e.sources.Resource.Known() || c.Rollup.IsDone(name) {
+		c.forget(name)
+		return settle
 	}
+	p.Off, p.Clean, p.Status = true, true, Status{}
+	c.Rollup.Set(*p)
+	return time.Second
+}
+
+// execute executes a plan.
+func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
 	o := c.executor.Execute(ctx, s, plan)
-	o.NoCondition = plan.RemoveCondition || plan.Phase == Renewing && !o.Status.Reason.NeedsAction() && !conditionNeedsAction(s)
+	o.NoCondition = plan.RemoveCondition
 	return o
 }
 
@@ -286,13 +276,6 @@ func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outc
 func (c *Controller) finish(ctx context.Context, e *entry, s *Snapshot, o *Outcome) (again time.Duration) {
 	name := e.target.Name
 	away := c.unanswered(ctx, o.Err)
-	if !o.NoCondition && !away && o.Status.Message != "" {
-		if err := c.writeCondition(ctx, s, &o.Status); err != nil && o.Err == nil {
-			o.Err = err
-			o.Status = worst([]Problem{problemOf(err), Problem(o.Status)})
-			away = c.unanswered(ctx, err)
-		}
-	}
 	if ctx.Err() != nil {
 		return 0 // the operator ends, and so did its requests
 	}

@@ -14,20 +14,23 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // noRollup is a roll-up with nothing left to remove.
@@ -43,25 +46,26 @@ func (noRollup) Wake(string)        {}
 type requests struct {
 	mu      sync.Mutex
 	version int
-	all     []string // verb, resource, and a status as it was applied
+	all     []string                  // verb, resource, and a status as it was applied, or reported to the roll-up
+	secrets *kubernetesfake.Clientset // nil: none exist
 }
 
 func (r *requests) client(recorded *State) *dynamicfake.FakeDynamicClient {
-	resource := operatorcr.Of("kubeapiservers")
+	resource := contract.ResourceOf("kubeapiservers")
 	kinds := map[schema.GroupVersionResource]string{
 		resource.GVR(): "KubeAPIServerList", source.Pods: "PodList", source.Secrets: "SecretList", source.ConfigMaps: "ConfigMapList",
-		source.ServiceAccounts: "ServiceAccountList", source.Namespaces: "NamespaceList", source.DaemonSets: "DaemonSetList",
+		source.ServiceAccounts: "ServiceAccountList", source.Namespaces: "NamespaceList", source.DaemonSets: "DaemonSetList", source.Deployments: "DeploymentList",
 		source.Roles: "RoleList", source.ClusterRoles: "ClusterRoleList", source.ClusterBindings: "ClusterRoleBindingList",
 		source.Nodes: "NodeList", source.Policies: "ValidatingAdmissionPolicyList", source.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
 	}
 	object := func(apiVersion, kind, name string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name, "uid": name, "resourceVersion": "1"}}}
 	}
-	objects := []runtime.Object{object("operator.openshift.io/v1", "KubeAPIServer", operatorcr.Name), object("v1", "Namespace", "ns")}
+	objects := []runtime.Object{object("operator.openshift.io/v1", "KubeAPIServer", contract.OperatorObject), object("v1", "Namespace", "ns")}
 	if recorded != nil {
-		role := object("rbac.authorization.k8s.io/v1", "ClusterRole", manifests.Name("api"))
-		role.SetLabels(map[string]string{manifests.ManagedBy: manifests.Manager, manifests.TargetLabel: "api"})
-		role.SetAnnotations(map[string]string{manifests.StateAnnotation: recorded.String()})
+		role := object("rbac.authorization.k8s.io/v1", "ClusterRole", contract.ReporterName(kube))
+		role.SetLabels(map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: kube})
+		role.SetAnnotations(map[string]string{contract.StateAnnotation: recorded.String()})
 		objects = append(objects, role)
 	}
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...)
@@ -106,10 +110,18 @@ func runController(t *testing.T, configuration string, recorded *State) (all, ev
 	return r.all, events
 }
 
-// nodeRollup needs a Node, too.
-type nodeRollup struct{ noRollup }
+// nodeRollup needs a Node, too, and records what the delivery reports.
+type nodeRollup struct {
+	noRollup
+	requests *requests
+}
 
-func (nodeRollup) Set(p Published) { p.Sources.Nodes(map[string]bool{"a": true}) }
+func (r nodeRollup) Set(p Published) {
+	p.Sources.Nodes(map[string]bool{"a": true})
+	r.requests.mu.Lock()
+	defer r.requests.mu.Unlock()
+	r.requests.all = append(r.requests.all, "status "+string(p.Status.Reason)+" "+p.Status.Message)
+}
 
 // run runs a controller for ten minutes, and returns the Events it recorded.
 func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, configuration string) (events []string) {
@@ -118,14 +130,17 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 	if err != nil {
 		t.Fatal(err)
 	}
+	if r.secrets == nil {
+		r.secrets = kubernetesfake.NewClientset()
+	}
 	synctest.Test(t, func(t *testing.T) {
 		openShift := false
 		var mu sync.Mutex
 		c := New(Options{
-			Client: client, CA: func() ([]byte, error) { return []byte("CA"), nil },
+			Client: client, Credentials: credentials.New(r.secrets, clock.RealClock{}), CA: func() ([]byte, error) { return []byte("CA"), nil },
 			TLS:       func() (tlsprofile.Settings, string, bool) { return tlsprofile.Settings{}, "", true },
 			Namespace: "kms-health", OpenShift: &openShift, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now,
-			Rollup: nodeRollup{}, Changed: func() {}, Event: func(_, _, reason, _ string) {
+			Rollup: nodeRollup{requests: r}, Changed: func() {}, Event: func(_, _, reason, _ string) {
 				mu.Lock()
 				defer mu.Unlock()
 				events = append(events, reason)
@@ -142,8 +157,11 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 	return events
 }
 
-const oneTarget = `targets:
-- {name: api, resource: kubeapiservers, namespace: ns, podSelector: {app: api}}
+// kube is the name of the API server in oneTarget.
+var kube = contract.ResourceOf(contract.KubeAPIServers).APIServer.Name
+
+const oneTarget = `apiServers:
+- {resource: kubeapiservers, namespace: ns, podSelector: {app: api}}
 `
 
 func TestTargetWithNothingToDoIsLeftAlone(t *testing.T) {
@@ -161,8 +179,8 @@ func TestTargetWithNothingToDoIsLeftAlone(t *testing.T) {
 			}
 			return n
 		}
-		if n := count("apply kubeapiservers"); n > 1 {
-			t.Errorf("%s: the condition was written %d times", name, n)
+		if n := count("apply kubeapiservers"); n > 0 {
+			t.Errorf("%s: the delivery wrote the operator resource %d times", name, n)
 		}
 		if n := count("list kubeapiservers"); n > 2 {
 			t.Errorf("%s: the operator resource was listed %d times", name, n)
@@ -181,6 +199,22 @@ func TestMissingPolicyIsReported(t *testing.T) {
 		return strings.Contains(request, "ValidatingAdmissionPolicy kms-health-reporter does not exist: apply the manifests")
 	}) {
 		t.Errorf("%v", all)
+	}
+}
+
+// No condition can have it, so an Event has.
+func TestMissingOperatorResourceIsReported(t *testing.T) {
+	r := &requests{}
+	client := r.client(nil)
+	if err := client.Tracker().Delete(contract.ResourceOf(contract.KubeAPIServers).GVR(), "", contract.OperatorObject); err != nil {
+		t.Fatal(err)
+	}
+	events := r.run(t, client, withPlugin)
+	reported := slices.ContainsFunc(r.all, func(request string) bool {
+		return strings.HasPrefix(request, "status ") && strings.Contains(request, "kubeapiservers.operator.openshift.io/cluster does not exist")
+	})
+	if !reported || !slices.Contains(events, contract.ResourceMissing) {
+		t.Errorf("Events %q, requests %q", events, r.all)
 	}
 }
 
@@ -220,51 +254,17 @@ func TestRestartRepeatsNoEvent(t *testing.T) {
 	}
 }
 
-// The ClusterRole is what shows after a restart that something is left.
-func TestConditionIsRemovedBeforeTheClusterRole(t *testing.T) {
-	state := &State{Installation: "kms-health", Namespace: "ns", Resource: "kubeapiservers", Static: true, Live: set(1).Plugins}
-	all, _ := runController(t, "targets: []\n", state)
-	deleted := slices.Index(all, "delete clusterroles")
-	if deleted < 0 {
-		t.Fatalf("the ClusterRole was not deleted: %v", all)
+// Secrets cannot be listed: without a record, one may be there.
+func TestSecretIsDeletedThoughItsRecordWasRemoved(t *testing.T) {
+	name := manifests.TokenName(kube)
+	r := &requests{secrets: kubernetesfake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}})}
+	sidecar := strings.Replace(oneTarget, "podSelector", "mode: Sidecar, deployment: apiserver, podSelector", 1)
+	_ = r.run(t, r.client(nil), sidecar+"managementState: Removed\n")
+	if _, err := r.secrets.CoreV1().Secrets("ns").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Secret: %v", err)
 	}
-	for _, request := range all[deleted:] {
-		if strings.HasPrefix(request, "apply kubeapiservers {") {
-			t.Errorf("after it was deleted: %s", request)
-		}
+	deletions := slices.DeleteFunc(r.secrets.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() != "delete" })
+	if len(deletions) != 1 {
+		t.Errorf("%d requests to delete it", len(deletions))
 	}
-}
-
-// Another target does not wait for that of kube-apiserver for longer than 10 s after a
-// start. What was recorded counts even if it is synced first.
-func TestRecordedEncryptionOfConfigMapsCountsForEveryTarget(t *testing.T) {
-	config, err := v1alpha1.DecodeOperator([]byte(`apiVersion: kmshealth.openshift.io/v1alpha1
-kind: OperatorConfiguration
-image: reporter:1
-targets:
-- {name: api, resource: kubeapiservers, namespace: ns, podSelector: {app: api}}
-- {name: other, resource: authentications, namespace: ns2, podSelector: {app: other}}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	encrypted := false
-	state := &State{Installation: "kms-health", Namespace: "ns", Resource: "kubeapiservers", ConfigMapsEncrypted: &encrypted}
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := New(Options{Client: (&requests{}).client(state), Namespace: "kms-health", Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}})
-		c.cluster = source.NewCluster(ctx, source.ClusterOptions{Client: c.Client, Namespace: "kms-health", Ours: manifests.Ours, Policy: manifests.PolicyName, CheckPolicy: checkPolicy, WakeDelivery: func() {}, WakeRollup: func() {}})
-		c.began = time.Now()
-		time.Sleep(time.Minute)
-		s := &Snapshot{}
-		s.Config, s.Target = config, &config.Targets[1]
-		c.observeConfigMaps(s, &life{target: *s.Target, configured: true}, nil)
-		if s.ConfigMapsPending || s.ConfigMapsEncrypted == nil || *s.ConfigMapsEncrypted {
-			t.Errorf("pending: %v, encrypted: %v", s.ConfigMapsPending, s.ConfigMapsEncrypted)
-		}
-		cancel()
-		c.cluster.End()
-		c.queue.ShutDown()
-	})
 }

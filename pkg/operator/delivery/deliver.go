@@ -5,24 +5,22 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 )
 
-// companions plans a pod beside each API server pod without a third-party reporter. Where a
-// pod replaces an earlier one beside the same API server, this is one node at a time.
+// companions plans a pod beside each API server pod.
 func (p *planner) companions() error {
 	var files []file
-	var next []*unstructured.Unstructured // replace earlier ones, and do not exist yet
-	replacing := false
 	for _, a := range p.pods {
-		if a.thirdParty || a.pod.DeletionTimestamp != nil && p.replaced(a) {
+		if a.pod.DeletionTimestamp != nil && p.replaced(a) {
 			continue
 		}
 		pod, err := p.Companion(a.APIServerPod, a.plugins)
@@ -30,48 +28,15 @@ func (p *planner) companions() error {
 			return err
 		}
 		files = append(files, file{manifests.CompanionConfigMapName(p.Target.Name, a.plugins), a.plugins})
-		switch earlier := p.hasEarlier(pod); {
-		case earlier && p.find(pod) == nil:
-			next = append(next, pod)
-			continue
-		case earlier:
-			replacing = replacing || p.answered(p.find(pod))
-		}
 		p.plan.Workloads = append(p.plan.Workloads, pod)
 	}
-	if len(next) > 0 && !replacing {
-		p.plan.Workloads = append(p.plan.Workloads, next[0])
-		next = next[1:]
-	}
-	p.later = next
 	return p.configMaps(files...)
-}
-
-// hasEarlier reports whether an earlier version of a companion runs, or may yet.
-func (p *planner) hasEarlier(pod *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
-		return sameBeside(o, pod) && o.GetName() != pod.GetName() && o.GetDeletionTimestamp() == nil && !ended(o, pod)
-	})
-}
-
-// kubeletWait is how long a kubelet may take to see a new pod of its node. The others do
-// not wait longer for a node that is down.
-const kubeletWait = time.Minute
-
-// answered reports whether a kubelet has seen a new pod, or may yet.
-func (p *planner) answered(pod *unstructured.Unstructured) bool {
-	if _, started, _ := unstructured.NestedString(pod.Object, "status", "startTime"); started || p.runs(pod) {
-		return true
-	}
-	until := pod.GetCreationTimestamp().Add(kubeletWait)
-	p.requeue(until)
-	return p.Now.Before(until)
 }
 
 // sameBeside reports whether two pods are companions of one API server pod.
 func sameBeside(a, b *unstructured.Unstructured) bool {
-	beside := a.GetAnnotations()[manifests.BesideAnnotation]
-	return beside != "" && beside == b.GetAnnotations()[manifests.BesideAnnotation] && nodeOf(a) == nodeOf(b)
+	beside := a.GetAnnotations()[contract.BesideAnnotation]
+	return beside != "" && beside == b.GetAnnotations()[contract.BesideAnnotation] && nodeOf(a) == nodeOf(b)
 }
 
 // replaced reports whether a newer pod runs on the node of a terminating one. Its
@@ -83,7 +48,7 @@ func (p *planner) replaced(old apiServerPod) bool {
 }
 
 func (p *planner) daemonSet() error {
-	plugins := p.live()
+	plugins := p.livePlaced()
 	var folders []sockets.Folder
 	for _, a := range p.pods {
 		if len(plugins) == 0 {
@@ -93,11 +58,11 @@ func (p *planner) daemonSet() error {
 			at := slices.IndexFunc(folders, func(other sockets.Folder) bool { return other.MountPath == f.MountPath })
 			switch {
 			case f.EmptyDir:
-				p.problem(SocketVolumeMissing, fmt.Sprintf("%s of pod %s/%s is in a volume of the pod, where no DaemonSet reaches it; use delivery Companion", f.MountPath, a.pod.Namespace, a.pod.Name))
+				p.problem(contract.SocketVolumeMissing, fmt.Sprintf("%s of pod %s/%s is in a volume of the pod, where no DaemonSet reaches it; use mode CompanionPod", f.MountPath, a.pod.Namespace, a.pod.Name))
 			case at < 0:
 				folders = append(folders, f)
 			case folders[at].HostPath != f.HostPath:
-				p.problem(SocketVolumeMissing, fmt.Sprintf("%s is %s on some nodes and %s on others, which one DaemonSet cannot serve", f.MountPath, folders[at].HostPath, f.HostPath))
+				p.problem(contract.SocketVolumeMissing, fmt.Sprintf("%s is %s on some nodes and %s on others, which one DaemonSet cannot serve", f.MountPath, folders[at].HostPath, f.HostPath))
 			}
 		}
 	}
@@ -113,6 +78,14 @@ func (p *planner) daemonSet() error {
 	p.liveFiles(ds)
 	p.plan.Workloads = append(p.plan.Workloads, ds)
 	return p.configMaps(p.fileOf(plugins))
+}
+
+// livePlaced are the plugins of the current configuration but those that no pod can reach,
+// while pods show that. The owner of pods decides for its own.
+func (p *planner) livePlaced() []v1alpha1.Plugin {
+	return slices.DeleteFunc(slices.Clone(p.live()), func(plugin v1alpha1.Plugin) bool {
+		return len(p.pods) > 0 && p.unplaced[plugin.Endpoint] && !p.Target.OwnerInjects()
+	})
 }
 
 // asNamed assumes that the endpoints' folders have the same path on the nodes.
@@ -145,32 +118,35 @@ func lastKnown(last, folders []sockets.Folder) []sockets.Folder {
 }
 
 // inOwnersPods plans the objects that other owners' pods mount: a file for each plugin set
-// that one of them has or is about to have, and credentials.
-func (p *planner) inOwnersPods(d v1alpha1.Delivery) error {
-	files := []file{p.fileOf(p.live())}
+// that one of them has or is about to have, and, unless their owner brings it,
+// a token.
+func (p *planner) inOwnersPods() error {
+	files := []file{p.fileOf(p.livePlaced())}
 	for _, a := range p.pods {
 		files = append(files, p.fileOf(a.plugins))
 	}
-	if p.Deployment != nil && d == v1alpha1.DeliveryDeployment {
-		files = append(files, p.fileOf(p.setOf(&p.Deployment.Spec.Template.Spec, p.Deployment.Spec.Template.Labels)))
+	if p.Deployment != nil && !p.Target.OwnerInjects() {
+		files = append(files, p.fileOf(p.templatePlugins(p.Deployment)))
 	}
 	if err := p.configMaps(files...); err != nil {
 		return err
 	}
-	secret := manifests.CredentialsName(p.Target.Name, p.Target.Credentials)
-	p.plan.Credentials = []CredentialsWanted{{Kind: p.Target.Credentials, Namespace: p.Target.Namespace, Name: secret}}
-	if !slices.Contains(p.state.Secrets, secret) {
-		p.state.Secrets = slices.Concat(p.state.Secrets, []string{secret})
+	if p.Target.OwnerInjects() {
+		return nil
 	}
-	if d == v1alpha1.DeliveryDeployment {
-		return p.inject()
-	}
-	return nil
+	p.plan.Token, p.state.Token = true, true
+	return p.inject()
 }
 
-// pluginsOf reads the plugin set of a ConfigMap of ours.
+// templatePlugins are the plugins that the reporter in a Deployment's pods reaches.
+func (p *planner) templatePlugins(d *appsv1.Deployment) []v1alpha1.Plugin {
+	t := &d.Spec.Template
+	return p.mountable(fmt.Sprintf("Deployment %s/%s", d.Namespace, d.Name), &t.Spec, p.setOf(&t.Spec, t.Labels))
+}
+
+// pluginsOf reads the plugin set of a ConfigMap of ours that only an earlier pod has.
 func pluginsOf(cm *unstructured.Unstructured) []v1alpha1.Plugin {
-	file, _, _ := unstructured.NestedString(cm.Object, "data", "config.yaml")
+	file, _, _ := unstructured.NestedString(cm.Object, "data", contract.ConfigFile)
 	c, err := v1alpha1.DecodeReporter([]byte(file))
 	if err != nil {
 		return nil

@@ -20,6 +20,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
@@ -63,7 +64,7 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 		unstructured.RemoveNestedField(o.Object, "rules")
 		return o
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: manifests.CredentialsName("api", v1alpha1.CredentialsMintedToken), Namespace: "ns"}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: manifests.TokenName("api"), Namespace: "ns"}}
 	notFound := func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "deployments"}, "apiserver")
 	}
@@ -73,8 +74,8 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 		patch   clienttesting.ReactionFunc
 		want    []string
 	}{
-		"a Secret is deleted":           {plan: Plan{DeleteSecrets: []string{secret.Name}}, secrets: []runtime.Object{secret}, want: []string{"Deleted"}},
-		"a Secret that does not exist":  {plan: Plan{DeleteSecrets: []string{secret.Name}}},
+		"a Secret is deleted":           {plan: Plan{DeleteToken: true}, secrets: []runtime.Object{secret}, want: []string{"Deleted"}},
+		"a Secret that does not exist":  {plan: Plan{DeleteToken: true}},
 		"the reporter is removed":       {plan: Plan{Eject: true}, want: []string{"Ejected"}},
 		"the Deployment does not exist": {plan: Plan{Eject: true}, patch: notFound},
 		"the reporter was removed before": {plan: Plan{Eject: true}, patch: func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -95,12 +96,12 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 			clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 			var events []string
 			e := &Executor{
-				Client: client, Applier: apply.New(client, manifests.Manager, clock), Clock: clock,
+				Client: client, Applier: apply.New(client, contract.OperatorName, clock), Clock: clock,
 				Credentials: credentials.New(kubernetesfake.NewClientset(c.secrets...), clock),
 				Event:       func(_, _, reason, _ string) { events = append(events, reason) },
 			}
 			s := &Snapshot{Own: []*unstructured.Unstructured{configMap, pod, role}, Deployment: deployment(1), Injected: true}
-			s.Target, s.Deployment.ResourceVersion = &v1alpha1.Target{Name: "api", Namespace: "ns", PodSelector: map[string]string{"app": "api"}}, "1"
+			s.Target, s.Deployment.ResourceVersion = &v1alpha1.APIServer{Name: "api", Namespace: "ns", PodSelector: map[string]string{"app": "api"}}, "1"
 			c.plan.State.Namespace = "ns"
 			for range 3 {
 				if o := e.Execute(context.Background(), s, &c.plan); o.Err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"slices"
 	"time"
@@ -15,17 +16,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/applybody"
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Executor executes plans. It may be used for several targets at a time.
@@ -33,7 +34,6 @@ type Executor struct {
 	Client      dynamic.Interface
 	Applier     *apply.Applier
 	Credentials *credentials.Manager
-	Approve     bool // may approve the operator's own certificate requests
 	Clock       clock.PassiveClock
 	// Event records a change. reason is in UpperCamelCase.
 	Event func(target, eventType, reason, message string)
@@ -42,9 +42,10 @@ type Executor struct {
 // Outcome is the result of executing a plan. Every outcome is reported.
 type Outcome struct {
 	Status Status
-	// NoCondition means that the condition is not written.
+	// NoCondition means that the target's condition is not to have the status.
 	NoCondition bool
-	// Recorded is what was last recorded of the target.
+	// Recorded is what was last recorded of the target; without a version, what is known of
+	// it without a record.
 	Recorded Recorded
 	// Expiries and Renewals are when credentials expire, and are renewed at the latest, by
 	// the name of their Secret.
@@ -55,6 +56,13 @@ type Outcome struct {
 	Err error
 }
 
+// requestTimeout bounds the requests for one object, so that one that hangs, as in an
+// admission webhook, delays the others for no longer.
+const requestTimeout = 10 * time.Second
+
+// copiedTimeout bounds the writes of what no pod needs.
+const copiedTimeout = 2 * requestTimeout
+
 // execution is of one plan.
 type execution struct {
 	*Executor
@@ -63,35 +71,35 @@ type execution struct {
 	state    State
 	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
 	problems []Problem
-	late     error // of steps that stop no other
 	outcome  *Outcome
+	// errs are of single objects. The work on all others is done, unless the API server is
+	// unreachable.
+	errs        []error
+	unreachable bool
 	// touched means that an object in the target's namespace exists; inTarget, that one of
 	// those that State.InTarget is about does.
 	touched, inTarget bool
 }
 
-// Execute executes a plan, in order, up to the first error.
-func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
-	x := &execution{Executor: e, snapshot: s, plan: plan, state: plan.State, outcome: &Outcome{
+func (e *Executor) execution(s *Snapshot, plan *Plan, state State) *execution {
+	return &execution{Executor: e, snapshot: s, plan: plan, state: state, outcome: &Outcome{
 		Status: plan.Status, Expiries: map[string]time.Time{}, Renewals: map[string]time.Time{},
 	}}
+}
+
+// Execute executes a plan, in order. An object that fails stops the work on no other.
+func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
+	x := e.execution(s, plan, plan.State)
 	if !plan.Requeue.IsZero() {
 		x.requeue(max(time.Second, plan.Requeue.Sub(s.Now)))
 	}
-	err := x.run(ctx)
-	if apierrors.IsForbidden(err) {
-		// Objects it was not allowed to create need no removal. What it applied before does.
-		if !x.touched {
-			x.state.Untouched = s.State.Untouched
-		}
-		if !x.inTarget {
-			x.state.InTarget, x.state.Secrets = s.State.InTarget, s.State.Secrets
-		}
-		_ = x.record(ctx)
-	}
+	x.run(ctx)
 	o := x.outcome
-	o.Err = err
-	if err != nil {
+	if o.Recorded.Version == "" {
+		o.Recorded.State = x.state
+	}
+	o.Err = errors.Join(x.errs...)
+	for _, err := range x.errs {
 		x.problems = append(x.problems, problemOf(err))
 	}
 	if len(x.problems) > 0 {
@@ -103,15 +111,31 @@ func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcom
 	return o
 }
 
+// try makes the requests for one object. Its error stops the work on no other object.
+func (x *execution) try(ctx context.Context, do func(context.Context) error) (done bool) {
+	if x.unreachable {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := do(ctx)
+	if err != nil {
+		x.errs = append(x.errs, err)
+		connecting := (*net.OpError)(nil)
+		x.unreachable = unanswered(err) && (!errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connecting))
+	}
+	return err == nil
+}
+
 // problemOf is the Problem of an error.
 func problemOf(err error) Problem {
 	switch {
 	case apierrors.IsForbidden(err):
-		return Problem{Forbidden, err.Error() + "; apply the manifests with the components that the delivery needs, see docs/operate/install.md"}
+		return Problem{contract.Forbidden, err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}
 	case apierrors.IsInvalid(err): // for example by a LimitRange or an admission webhook
-		return Problem{Refused, err.Error()}
+		return Problem{contract.Refused, err.Error()}
 	default:
-		return Problem{RequestFailed, err.Error()}
+		return Problem{contract.RequestFailed, err.Error()}
 	}
 }
 
@@ -125,104 +149,117 @@ func (x *execution) event(reason, message string) {
 	x.Event(x.snapshot.Target.Name, corev1.EventTypeNormal, reason, message)
 }
 
-func (x *execution) run(ctx context.Context) error {
-	steps := []func(context.Context) error{
-		x.record,
-		func(ctx context.Context) error { return x.apply(ctx, x.plan.Apply) },
-		x.credentials,
-		func(ctx context.Context) error { return x.apply(ctx, x.plan.Workloads) },
-		x.liveFiles,
-		x.inject,
-		x.renewCA,
-		x.remove,
-		x.record,
-		x.copied,
+func (x *execution) run(ctx context.Context) {
+	// What is not recorded is not created: a removal would not find it.
+	recorded := x.record(ctx)
+	if recorded {
+		x.apply(ctx, x.plan.Apply)
 	}
-	for _, step := range steps {
-		if err := step(ctx); err != nil {
-			return errors.Join(err, x.late)
+	if recorded || x.snapshot.State.Token {
+		x.token(ctx)
+	}
+	if recorded {
+		x.apply(ctx, x.plan.Workloads)
+		x.try(ctx, x.inject)
+	}
+	x.liveFiles(ctx)
+	x.renewCA(ctx)
+	x.remove(ctx)
+	if slices.ContainsFunc(x.errs, apierrors.IsForbidden) {
+		// Objects it was not allowed to create need no removal. What it applied before does.
+		if !x.touched {
+			x.state.Untouched = x.snapshot.State.Untouched
+		}
+		if !x.inTarget {
+			x.state.InTarget, x.state.Token = x.snapshot.State.InTarget, x.snapshot.State.Token
 		}
 	}
-	return x.late
+	if recorded && x.record(ctx) {
+		ctx, cancel := context.WithTimeout(ctx, copiedTimeout)
+		defer cancel()
+		x.apply(ctx, x.plan.Copied)
+	}
 }
 
-func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructured) error {
+func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructured) {
 	for _, o := range objects {
 		live := x.snapshot.find(o)
 		if live != nil && slices.Contains(x.plan.Delete, live) {
 			continue // it ended, and is made again once it is gone
 		}
-		result, _, err := x.Applier.Apply(ctx, o, live)
-		if apierrors.IsNotFound(err) && o.GetKind() == operatorcr.KMSHealths.Kind {
-			return fmt.Errorf("%w: the CRD %s.%s is not installed; it is in manifests/kubernetes", err, operatorcr.KMSHealths.Plural, operatorcr.KMSHealths.Group)
-		}
-		if err != nil {
-			return err
-		}
-		if o.GetNamespace() == x.snapshot.Target.Namespace {
-			x.touched, x.inTarget = true, x.inTarget || o.GetKind() != "Role"
-		}
-		switch result {
-		case apply.Applied:
-			x.event("Applied", apply.Key(o))
-		case apply.Lagging:
-			x.requeue(time.Second)
-		}
+		x.try(ctx, func(ctx context.Context) error { return x.applyOne(ctx, o, live) })
+	}
+}
+
+func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstructured) error {
+	result, _, err := x.Applier.Apply(ctx, o, live)
+	if apierrors.IsNotFound(err) && o.GetKind() == contract.KMSHealths.Kind {
+		return fmt.Errorf("%w: the CRD %s.%s is not installed; it is in manifests/kubernetes",
+			err, contract.KMSHealths.Plural, contract.KMSHealths.Group)
+	}
+	if err != nil {
+		return err
+	}
+	if o.GetNamespace() == x.snapshot.Target.Namespace {
+		x.touched, x.inTarget = true, x.inTarget || o.GetKind() != "Role"
+	}
+	switch result {
+	case apply.Applied:
+		x.event(contract.EventApplied, apply.Key(o))
+	case apply.Lagging:
+		x.requeue(time.Second)
 	}
 	return nil
 }
 
 // liveFiles gives pods of a DaemonSet the current version of their files.
-func (x *execution) liveFiles(ctx context.Context) error {
+func (x *execution) liveFiles(ctx context.Context) {
 	for _, o := range x.plan.LiveFiles {
 		x.patch(ctx, o, "update the files")
 	}
-	return nil
 }
 
 // renewCA replaces the CA in objects that are otherwise not changed.
-func (x *execution) renewCA(ctx context.Context) error {
+func (x *execution) renewCA(ctx context.Context) {
 	for _, o := range x.plan.RenewCA {
 		if x.patch(ctx, o, "replace the CA") {
-			x.event("CARenewed", apply.Key(o))
+			x.event(contract.EventCARenewed, apply.Key(o))
 		}
 	}
-	return nil
 }
 
 // patch merges a part of an object into it, and reports whether it did. Of one that is gone
-// or has changed since, the watch will deliver that. An error, as while its plugin is
-// unhealthy, stops nothing else.
-func (x *execution) patch(ctx context.Context, part *unstructured.Unstructured, what string) bool {
-	raw, err := applybody.Marshal(part.Object)
-	if err == nil {
-		_, err = x.Client.Resource(apply.ResourceOf(part)).Namespace(part.GetNamespace()).
-			Patch(ctx, part.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: manifests.Manager})
-	}
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		x.late = errors.Join(x.late, fmt.Errorf("%s of %s: %w", what, apply.Key(part), err))
-	}
-	return err == nil
+// or has changed since, the watch will deliver that.
+func (x *execution) patch(ctx context.Context, part *unstructured.Unstructured, what string) (patched bool) {
+	x.try(ctx, func(ctx context.Context) error {
+		raw, err := applybody.Marshal(part.Object)
+		if err == nil {
+			_, err = x.Client.Resource(apply.ResourceOf(part)).Namespace(part.GetNamespace()).
+				Patch(ctx, part.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: contract.OperatorName})
+		}
+		patched = err == nil
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%s of %s: %w", what, apply.Key(part), err)
+		}
+		return nil
+	})
+	return patched
 }
 
-// copied applies the ConfigMaps whose content the pods have already. While their plugin is
-// unhealthy this fails, which must stop nothing else.
-func (x *execution) copied(ctx context.Context) error {
-	x.late = errors.Join(x.late, x.apply(ctx, x.plan.Copied))
-	return nil
-}
-
-func (x *execution) credentials(ctx context.Context) error {
-	name := x.snapshot.Target.Name
-	for _, c := range x.plan.Credentials {
+// token creates or renews the Secret with the reporters' token.
+func (x *execution) token(ctx context.Context) {
+	if !x.plan.Token {
+		return
+	}
+	name, namespace := x.snapshot.Target.Name, x.state.Namespace
+	x.try(ctx, func(ctx context.Context) error {
 		result := x.Credentials.Ensure(ctx, credentials.Request{
-			Kind: c.Kind, Namespace: c.Namespace, Secret: c.Name,
-			ServiceAccount: manifests.Name(name), Approve: x.Approve,
-			Labels: map[string]string{manifests.ManagedBy: manifests.Manager, manifests.TargetLabel: name, "app.kubernetes.io/name": "kms-health-reporter"},
+			Namespace: namespace, Secret: manifests.TokenName(name), ServiceAccount: contract.ReporterName(name),
+			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: name, "app.kubernetes.io/name": "kms-health-reporter"},
 		})
-		x.reportCredentials(c, &result)
-	}
-	return nil
+		x.reportToken(manifests.TokenName(name), &result)
+		return nil
+	})
 }
 
 // inject adds the reporter to a Deployment, or removes it.
@@ -236,19 +273,16 @@ func (x *execution) inject(ctx context.Context) error {
 			return err
 		}
 		if outcome == apply.Applied && result.GetResourceVersion() != d.ResourceVersion {
-			x.event("Ejected", apply.Key(bare))
+			x.event(contract.EventEjected, apply.Key(bare))
 		}
 		x.state.notInjected()
 	case x.plan.Inject != nil:
-		content, err := plain(x.snapshot.Deployment)
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x.snapshot.Deployment)
 		if err != nil {
 			return err
 		}
 		live := &unstructured.Unstructured{Object: content}
 		outcome, result, err := x.Applier.Apply(ctx, x.plan.Inject.Object, live)
-		if err == nil && outcome == apply.Unchanged && result == nil && x.state.Injected == nil {
-			result = live // it was injected before, but not recorded
-		}
 		if err != nil || outcome == apply.Lagging || result == nil {
 			return err
 		}
@@ -257,21 +291,17 @@ func (x *execution) inject(ctx context.Context) error {
 			return fmt.Errorf("%s cannot be read", apply.Key(result))
 		}
 		if outcome == apply.Applied {
-			x.event("Injected", apply.Key(result))
+			x.event(contract.EventInjected, apply.Key(result))
 		}
-		x.state.Injected = &Injected{Deployment: into.Name, UID: string(into.UID), Generation: into.Generation, Seen: injectionSeen(into), Sent: x.state.Intended}
+		x.state.Injected = &Injected{Deployment: into.Name, UID: string(into.UID), Generation: into.Generation}
 	}
 	return nil
 }
 
 // remove deletes what the plan deletes, but for what a pod still mounts. ConfigMaps come
-// last, and one that cannot be deleted, since its plugin is unhealthy, stops nothing else.
-func (x *execution) remove(ctx context.Context) error {
-	inUse, err := x.inUse(ctx)
-	if err != nil {
-		return err
-	}
-	var failed error
+// last: where they are encrypted, each may take as long as an unhealthy plugin.
+func (x *execution) remove(ctx context.Context) {
+	inUse := x.inUse(ctx)
 	objects := slices.Clone(x.plan.Delete)
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return late(a) - late(b) })
 	for _, o := range objects {
@@ -279,34 +309,37 @@ func (x *execution) remove(ctx context.Context) error {
 			x.requeue(time.Second)
 			continue
 		}
-		deleted, err := x.Applier.Delete(ctx, o)
-		if o.GetKind() == "ConfigMap" {
-			x.late = errors.Join(x.late, err)
-		} else {
-			failed = errors.Join(failed, err)
+		x.try(ctx, func(ctx context.Context) error {
+			deleted, err := x.Applier.Delete(ctx, o)
+			if deleted {
+				x.event(contract.EventDeleted, apply.Key(o))
+			}
+			return err
+		})
+	}
+	if x.plan.DeleteToken {
+		x.deleteToken(ctx, inUse)
+	}
+}
+
+// deleteToken deletes the Secret with the reporters' token, unless a pod still mounts it.
+func (x *execution) deleteToken(ctx context.Context, inUse func(kind, namespace, name string) bool) {
+	x.requeue(time.Second) // Secrets are not watched
+	namespace, name := x.state.Namespace, manifests.TokenName(x.snapshot.Target.Name)
+	if inUse("Secret", namespace, name) {
+		return
+	}
+	x.try(ctx, func(ctx context.Context) error {
+		deleted, err := x.Credentials.Forget(ctx, namespace, name)
+		if assumed := x.snapshot.State.Namespace == ""; err != nil && !(assumed && apierrors.IsForbidden(err)) {
+			return err // of one that is assumed: without the right to delete it, none was created
 		}
 		if deleted {
-			x.event("Deleted", apply.Key(o))
+			x.event(contract.EventDeleted, "Secret "+namespace+"/"+name)
 		}
-	}
-	namespace := x.state.Namespace
-	for _, name := range x.plan.DeleteSecrets {
-		if inUse("Secret", namespace, name) {
-			x.requeue(time.Second)
-			continue
-		}
-		certificate := name == manifests.CredentialsName(x.snapshot.Target.Name, v1alpha1.CredentialsClientCertificate)
-		deleted, err := x.Credentials.Forget(ctx, namespace, name, certificate)
-		if err != nil {
-			return errors.Join(failed, err)
-		}
-		if deleted {
-			x.event("Deleted", "Secret "+namespace+"/"+name)
-		}
-		x.state.Secrets = slices.DeleteFunc(slices.Clone(x.state.Secrets), func(s string) bool { return s == name })
-		x.requeue(time.Second) // Secrets are not watched
-	}
-	return failed
+		x.state.Token = false
+		return nil
+	})
 }
 
 // late is when in a removal an object is deleted.
@@ -319,31 +352,36 @@ func late(o *unstructured.Unstructured) int {
 
 // inUse reports which of the objects to delete a pod of the target mounts. The owner may
 // create pods at any time, and one whose ConfigMap was deleted never starts: so this lists
-// from the API server, which also has those that the watch has not delivered yet.
-func (x *execution) inUse(ctx context.Context) (func(kind, namespace, name string) bool, error) {
+// from the API server, which also has those that the watch has not delivered yet. All are in
+// use while they cannot be listed.
+func (x *execution) inUse(ctx context.Context) func(kind, namespace, name string) bool {
 	t := x.snapshot.Target
 	here := slices.ContainsFunc(x.plan.Delete, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == "ConfigMap" && o.GetNamespace() == t.Namespace
 	})
-	if x.snapshot.Deleting || x.snapshot.NamespaceMissing || !here && len(x.plan.DeleteSecrets) == 0 {
-		return func(string, string, string) bool { return false }, nil
-	}
-	list, err := x.Client.Resource(source.Pods).Namespace(t.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(t.PodSelector).String()})
-	if err != nil {
-		return nil, fmt.Errorf("list the pods of namespace %s: %w", t.Namespace, err)
+	if x.snapshot.Deleting || x.snapshot.NamespaceMissing || !here && !x.plan.DeleteToken {
+		return func(string, string, string) bool { return false }
 	}
 	var specs []*corev1.PodSpec
-	for i := range list.Items {
-		pod := source.As[corev1.Pod](&list.Items[i])
-		if pod == nil {
-			return nil, fmt.Errorf("pod %s/%s cannot be read", t.Namespace, list.Items[i].GetName())
+	listed := x.try(ctx, func(ctx context.Context) error {
+		selected := metav1.ListOptions{LabelSelector: labels.SelectorFromSet(t.PodSelector).String()}
+		list, err := x.Client.Resource(source.Pods).Namespace(t.Namespace).List(ctx, selected)
+		if err != nil {
+			return fmt.Errorf("list the pods of namespace %s: %w", t.Namespace, err)
 		}
-		specs = append(specs, &pod.Spec)
-	}
+		for i := range list.Items {
+			pod := source.As[corev1.Pod](&list.Items[i])
+			if pod == nil {
+				return fmt.Errorf("pod %s/%s cannot be read", t.Namespace, list.Items[i].GetName())
+			}
+			specs = append(specs, &pod.Spec)
+		}
+		return nil
+	})
 	return func(kind, namespace, name string) bool {
 		return (kind == "ConfigMap" || kind == "Secret") && namespace == t.Namespace &&
-			slices.ContainsFunc(specs, func(s *corev1.PodSpec) bool { return mounts(s, name) })
-	}, nil
+			(!listed || slices.ContainsFunc(specs, func(s *corev1.PodSpec) bool { return mounts(s, name) }))
+	}
 }
 
 // Record records a target in its ClusterRole, before anything else of it is made.
@@ -352,10 +390,10 @@ func (e *Executor) Record(ctx context.Context, s *Snapshot) (Recorded, error) {
 	if _, err := p.identity(); err != nil {
 		return Recorded{}, err
 	}
-	x := &execution{Executor: e, snapshot: s, plan: p.plan, state: s.identified(), outcome: &Outcome{}}
+	x := e.execution(s, p.plan, s.identified())
 	x.state.Untouched = s.State.Namespace == "" // it is the first record
-	err := x.record(ctx)
-	return x.outcome.Recorded, err
+	x.record(ctx)
+	return x.outcome.Recorded, errors.Join(x.errs...)
 }
 
 // CreateDestination creates the object for the reports, if it is one of the operator's.
@@ -368,26 +406,28 @@ func (e *Executor) CreateDestination(ctx context.Context, s *Snapshot) error {
 	return err
 }
 
-// record keeps the state in the target's ClusterRole.
-func (x *execution) record(ctx context.Context) error {
+// record keeps the state in the target's ClusterRole, and reports whether it is there.
+func (x *execution) record(ctx context.Context) bool {
 	if x.plan.Anchor == nil {
-		return nil
+		return true
 	}
 	anchor := x.plan.Anchor.DeepCopy()
 	annotations := anchor.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[manifests.StateAnnotation] = x.state.String()
+	annotations[contract.StateAnnotation] = x.state.String()
 	anchor.SetAnnotations(annotations)
 	live := cmp.Or(x.anchor, x.snapshot.find(anchor))
-	outcome, result, err := x.Applier.Apply(ctx, anchor, live)
-	if err != nil || result == nil {
-		return err
-	}
-	x.anchor, x.outcome.Recorded = result, Recorded{Version: result.GetResourceVersion(), State: x.state}
-	if outcome == apply.Applied && live != nil && !reflect.DeepEqual(live.Object["rules"], anchor.Object["rules"]) {
-		x.event("Applied", apply.Key(anchor)+": other rules")
-	}
-	return nil
+	return x.try(ctx, func(ctx context.Context) error {
+		outcome, result, err := x.Applier.Apply(ctx, anchor, live)
+		if err != nil || result == nil {
+			return err
+		}
+		x.anchor, x.outcome.Recorded = result, Recorded{Version: result.GetResourceVersion(), State: x.state}
+		if outcome == apply.Applied && live != nil && !reflect.DeepEqual(live.Object["rules"], anchor.Object["rules"]) {
+			x.event(contract.EventApplied, apply.Key(anchor)+": other rules")
+		}
+		return nil
+	})
 }

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,8 +16,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
@@ -43,9 +44,9 @@ func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 				"spec": map[string]any{"volumes": []any{map[string]any{"name": "config", "configMap": map[string]any{"name": test.mounted}}}},
 			}}
 			client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), configMap, pod)
-			e := &Executor{Client: client, Applier: apply.New(client, manifests.Manager, clock.RealClock{}), Clock: clock.RealClock{}, Event: func(_, _, _, _ string) {}}
+			e := &Executor{Client: client, Applier: apply.New(client, contract.OperatorName, clock.RealClock{}), Clock: clock.RealClock{}, Event: func(_, _, _, _ string) {}}
 			s := &Snapshot{Deleting: test.deleting}
-			s.Target = &v1alpha1.Target{Name: "target", Namespace: "there", PodSelector: map[string]string{"apiserver": "true"}}
+			s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there", PodSelector: map[string]string{"apiserver": "true"}}
 			outcome := e.Execute(t.Context(), s, &Plan{State: State{Namespace: "there"}, Delete: []*unstructured.Unstructured{configMap}})
 			if outcome.Err != nil {
 				t.Fatal(outcome.Err)
@@ -67,9 +68,9 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	client.PrependReactor("delete", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewInternalError(errors.New("the plugin is unhealthy"))
 	})
-	e := &Executor{Client: client, Applier: apply.New(client, manifests.Manager, clock.RealClock{}), Clock: clock.RealClock{}, Event: func(_, _, _, _ string) {}}
+	e := &Executor{Client: client, Applier: apply.New(client, contract.OperatorName, clock.RealClock{}), Clock: clock.RealClock{}, Event: func(_, _, _, _ string) {}}
 	s := &Snapshot{}
-	s.Target = &v1alpha1.Target{Name: "target", Namespace: "there"}
+	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
 	copied := object("ConfigMap")
 	copied.SetName("copied")
 	written := false
@@ -84,7 +85,7 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	if !written {
 		t.Error("the ConfigMap of another plugin was not written")
 	}
-	if outcome.Status.Reason != RequestFailed {
+	if outcome.Status.Reason != contract.RequestFailed {
 		t.Errorf("%+v", outcome.Status)
 	}
 	if _, err := client.Resource(source.Pods).Namespace("own").Get(t.Context(), "earlier", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -92,32 +93,61 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	}
 }
 
-// What is made before another object is forbidden is found by a removal.
-func TestObjectsMadeBeforeOneThatIsForbiddenAreRecorded(t *testing.T) {
+// What is made while other objects are forbidden is found by a removal.
+func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 	object := func(apiVersion, kind, namespace string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": "reporter", "namespace": namespace}}}
 	}
 	all := []*unstructured.Unstructured{object("rbac.authorization.k8s.io/v1", "Role", "there"), object("v1", "ServiceAccount", "there"), object("v1", "ConfigMap", "there")}
-	before, after := State{Namespace: "there", Untouched: true}, State{Namespace: "there", InTarget: true, Secrets: []string{"token"}}
+	before, after := State{Namespace: "there", Untouched: true}, State{Namespace: "there", InTarget: true, Token: true}
 	role := before
 	role.Untouched = false
-	for forbidden, want := range map[string]State{"roles": before, "serviceaccounts": role, "configmaps": after} {
+	for forbidden, want := range map[string]State{"roles serviceaccounts configmaps": before, "serviceaccounts configmaps": role, "configmaps": after} {
 		client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 		client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			if a.GetResource().Resource == forbidden {
+			if strings.Contains(forbidden, a.GetResource().Resource) && a.GetNamespace() != "" {
 				return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "reporter", errors.New("exceeded quota"))
 			}
 			return true, object("v1", "Any", a.GetNamespace()), nil
 		})
-		e := &Executor{Client: client, Applier: apply.New(client, manifests.Manager, clock.RealClock{}), Clock: clock.RealClock{}, Event: func(_, _, _, _ string) {}}
+		e := &Executor{Client: client, Applier: apply.New(client, contract.OperatorName, clock.RealClock{}), Clock: clock.RealClock{}, Event: func(_, _, _, _ string) {}}
 		s := &Snapshot{State: before}
-		s.Target = &v1alpha1.Target{Name: "target", Namespace: "there"}
+		s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
 		outcome := e.Execute(t.Context(), s, &Plan{State: after, Anchor: object("rbac.authorization.k8s.io/v1", "ClusterRole", ""), Apply: all})
-		if outcome.Status.Reason != Forbidden {
+		if outcome.Status.Reason != contract.Forbidden {
 			t.Errorf("%s: %+v", forbidden, outcome.Status)
 		}
 		if diff := cmp.Diff(want, outcome.Recorded.State); diff != "" {
 			t.Errorf("%s are forbidden: %s", forbidden, diff)
 		}
+	}
+}
+
+// The first object that fails stops the work on no other, whatever its place in the plan.
+func TestObjectThatFailsStopsNoOther(t *testing.T) {
+	object := func(kind, name string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": "own"}}}
+		return o
+	}
+	old := object("Pod", "old")
+	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), old)
+	client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if o := a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured); o.GetName() == "first" {
+			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "first", nil)
+		}
+		return false, nil, nil
+	})
+	e := &Executor{Client: client, Applier: apply.New(client, contract.OperatorName, clock.RealClock{}), Clock: clock.RealClock{}, Event: func(_, _, _, _ string) {}}
+	s := &Snapshot{}
+	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
+	outcome := e.Execute(t.Context(), s, &Plan{
+		Workloads: []*unstructured.Unstructured{object("Pod", "first"), object("Pod", "second")}, Delete: []*unstructured.Unstructured{old},
+	})
+	if outcome.Status.Reason != contract.Refused || outcome.Err == nil || !strings.Contains(outcome.Status.Message, "first") {
+		t.Errorf("%+v", outcome.Status)
+	}
+	list, err := client.Resource(source.Pods).Namespace("own").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 || list.Items[0].GetName() != "second" {
+		t.Errorf("left: %v, %v", list, err)
 	}
 }

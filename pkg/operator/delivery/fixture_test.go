@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
@@ -22,22 +23,17 @@ import (
 const kinds = "Pod DaemonSet ConfigMap ServiceAccount ClusterRoleBinding ClusterRole Role"
 
 // fixture is a snapshot of a target with all sources known and no objects.
-func fixture(t *testing.T, delivery v1alpha1.Delivery, more ...func(*Snapshot)) *Snapshot {
+func fixture(t *testing.T, delivery v1alpha1.Mode, more ...func(*Snapshot)) *Snapshot {
 	t.Helper()
-	extra := ""
-	if delivery == v1alpha1.DeliveryDeployment {
-		extra = "\n  deployment: apiserver"
-	}
 	config, err := v1alpha1.DecodeOperator([]byte(`apiVersion: kmshealth.openshift.io/v1alpha1
 kind: OperatorConfiguration
 image: reporter:1
-targets:
-- name: api
-  resource: kubeapiservers
+apiServers:
+- resource: kubeapiservers
   namespace: ns
   podSelector: {app: api}
   container: api
-  delivery: ` + string(delivery) + extra))
+  mode: ` + string(delivery)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +41,8 @@ targets:
 		Now: time.Unix(1e9, 0), KubeletRoot: sockets.KubeletRoot, OwnKnown: map[string]bool{},
 		Pods: []*corev1.Pod{}, Encryption: &Encryption{Live: set(1)},
 	}
-	s.Config, s.Target, s.Namespace = config, &config.Targets[0], "kms-health"
+	s.Config, s.Target, s.Namespace = config, &config.APIServers[0], "kms-health"
+	s.Target.Name = "api" // short in the names of objects
 	s.Owner = &manifests.Owner{Name: "kms-health-reporter-api", UID: "owner"}
 	for _, kind := range strings.Fields(kinds) {
 		s.OwnKnown[kind] = true
@@ -55,6 +52,9 @@ targets:
 	}
 	return s
 }
+
+// inDeployment means that the operator adds the reporter's container to a Deployment.
+func inDeployment(s *Snapshot) { s.Target.Deployment = "apiserver" }
 
 // set is a plugin set: the first writes.
 func set(ids ...int) encryption.Config {
@@ -66,7 +66,7 @@ func set(ids ...int) encryption.Config {
 		}
 		c.Plugins = append(c.Plugins, v1alpha1.Plugin{
 			KeyID: fmt.Sprint(id), Endpoint: fmt.Sprintf("unix:///var/run/kmsplugin/kms-%d.sock", id), Role: role,
-			Timeout: metav1.Duration{Duration: 3 * time.Second},
+			Timeout: v1alpha1.Duration{Duration: 3 * time.Second},
 		})
 	}
 	return c
@@ -93,8 +93,9 @@ func onHost(p *corev1.Pod) {
 	p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/kms"}}
 }
 
-func withThirdParty(p *corev1.Pod) {
-	p.Spec.InitContainers = []corev1.Container{{Name: ThirdPartyContainer}}
+// withOpenShiftsReporter has the container that OpenShift's own operators add.
+func withOpenShiftsReporter(p *corev1.Pod) {
+	p.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter"}}
 }
 
 func revision(r string) func(*corev1.Pod) {
@@ -116,6 +117,7 @@ func delivered(t *testing.T, plan *Plan) func(*Snapshot) {
 			if o.GetKind() == "Pod" {
 				_ = unstructured.SetNestedField(o.Object, "Running", "status", "phase")
 				o.SetCreationTimestamp(metav1.NewTime(s.Now))
+				o.SetUID(types.UID("companion-" + nodeOf(o)))
 			}
 			s.Own = append(s.Own, o)
 		}
@@ -152,7 +154,7 @@ func names(objects []*unstructured.Unstructured) string {
 
 func keyIDs(t *testing.T, o *unstructured.Unstructured) string {
 	t.Helper()
-	file, ok := o.GetAnnotations()[manifests.ConfigAnnotation]
+	file, ok := o.GetAnnotations()[contract.ConfigAnnotation]
 	if !ok {
 		file, _, _ = unstructured.NestedString(o.Object, "data", "config.yaml")
 	}

@@ -36,16 +36,16 @@ func hostFolders(t *testing.T, plan *Plan) map[string]string {
 
 // While the only API server pod is being replaced, no pod shows where the sockets are.
 func TestDaemonSetKeepsItsFoldersWhileNoPodShowsThem(t *testing.T) {
-	before := planOf(t, fixture(t, v1alpha1.DeliveryDaemonSet, pods(apiPod("a", "1", onHost))))
+	before := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost))))
 	if got := hostFolders(t, before)["/var/run/kmsplugin"]; got != "/run/kms" {
 		t.Fatalf("/var/run/kmsplugin is %q", got)
 	}
-	between := planOf(t, fixture(t, v1alpha1.DeliveryDaemonSet, delivered(t, before)))
+	between := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, delivered(t, before)))
 	if got := hostFolders(t, between)["/var/run/kmsplugin"]; got != "/run/kms" {
 		t.Errorf("without a pod, /var/run/kmsplugin became %q", got)
 	}
 	// A folder that no pod has shown yet is assumed to be a folder of the node.
-	s := fixture(t, v1alpha1.DeliveryDaemonSet, delivered(t, before))
+	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, before))
 	s.Encryption.Live.Plugins[0].Endpoint = "unix:///run/other/kms-1.sock"
 	folders := hostFolders(t, planOf(t, s))
 	if len(folders) != 1 || folders["/run/other"] != "/run/other" {

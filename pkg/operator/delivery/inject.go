@@ -8,23 +8,25 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 // Injection is the part of a Deployment that is ours, as it is applied.
 type Injection struct {
-	Object  *unstructured.Unstructured
-	Options podspec.Options
+	Object *unstructured.Unstructured
+	hash   string // of the container and its volumes, as sent
 }
 
 // inject plans the reporter's container in a Deployment.
 func (p *planner) inject() error {
 	d := p.Deployment
 	if d == nil {
-		p.problem(DeploymentMissing, fmt.Sprintf("Deployment %s/%s does not exist", p.Target.Namespace, p.Target.Deployment))
+		p.problem(contract.DeploymentMissing, fmt.Sprintf("Deployment %s/%s does not exist", p.Target.Namespace, p.Target.Deployment))
 		return nil
 	}
 	if d.Name != p.Target.Deployment {
@@ -33,42 +35,48 @@ func (p *planner) inject() error {
 		return nil
 	}
 	template := &d.Spec.Template
-	plugins := p.setOf(&template.Spec, template.Labels)
-	if len(plugins) == 0 {
+	if len(p.setOf(&template.Spec, template.Labels)) == 0 {
 		p.eject()
 		return nil
+	}
+	plugins := p.templatePlugins(d)
+	if len(plugins) == 0 {
+		return nil // what it has stays; the problems say why
 	}
 	if p.wasReverted(d) {
 		p.state.Reverted = true
 	}
 	if p.state.Reverted {
-		p.problem(InjectionReverted, fmt.Sprintf("the owner of Deployment %s/%s removed the reporter, so it is not added again; use delivery Companion or External, or, when the owner leaves it in, `kubectl annotate clusterrole %s %s-`",
-			d.Namespace, d.Name, manifests.Name(p.Target.Name), manifests.StateAnnotation))
+		p.problem(contract.InjectionReverted, fmt.Sprintf("the owner of Deployment %s/%s removed the reporter, so it is not added again; use mode CompanionPod, or leave `deployment` out and add the container to the owner's manifest, or, when the owner leaves it in, `kubectl annotate clusterrole %s %s-`",
+			d.Namespace, d.Name, contract.ReporterName(p.Target.Name), contract.StateAnnotation))
 		return nil
 	}
-	if !p.imageProven() {
+	if why := strategyProblem(d); why != "" {
+		p.problem(contract.DeploymentStrategy, fmt.Sprintf("Deployment %s/%s: %s", d.Namespace, d.Name, why))
 		return nil
 	}
 	injection, err := p.injection(d, plugins)
 	if err != nil {
-		p.problem(SocketVolumeMissing, fmt.Sprintf("Deployment %s/%s: %v", d.Namespace, d.Name, err))
+		p.problem(contract.SocketVolumeMissing, fmt.Sprintf("Deployment %s/%s: %v", d.Namespace, d.Name, err))
+		return nil
+	}
+	p.state.Deployment = d.Name
+	if p.HasContainer && template.Annotations[contract.PodHashAnnotation] == injection.hash {
+		if was := p.state.Injected; was == nil || was.UID != string(d.UID) { // it was not recorded
+			p.state.Injected = &Injected{Deployment: d.Name, UID: string(d.UID), Generation: d.Generation}
+		}
 		return nil
 	}
 	p.plan.Inject = injection
-	raw, err := json.Marshal(injection.Object.Object)
-	p.state.Intended, p.state.Deployment = v1alpha1.FileHash(raw), d.Name
-	return err
+	return nil
 }
 
-// injection is an apply of the container, its volumes and one annotation. With
-// its UID, for an apply must never make a Deployment.
+// injection is an apply of the container, its volumes and two annotations. The hash of what
+// is sent decides whether to apply it again: admission may change what results. With its UID, for an apply must never make a Deployment.
 func (p *planner) injection(d *appsv1.Deployment, plugins []v1alpha1.Plugin) (*Injection, error) {
-	o, err := p.sidecarOptions(d, plugins)
-	if err != nil {
-		return nil, err
-	}
+	o := p.SidecarOptions(d, plugins)
 	spec := &d.Spec.Template.Spec
-	container, volumes, err := podspec.Container(spec, o)
+	container, volumes, err := podspec.Container(field.NewPath("spec", "template", "spec"), spec, o)
 	if err != nil {
 		return nil, err
 	}
@@ -84,12 +92,17 @@ func (p *planner) injection(d *appsv1.Deployment, plugins []v1alpha1.Plugin) (*I
 		}
 		vs = append(vs, volume)
 	}
+	raw, err := json.Marshal([]any{o.ConfigHash, c, vs})
+	if err != nil {
+		return nil, err
+	}
+	hash := contract.FileHash(raw)
 	object := bareDeployment(d)
 	object.Object["spec"] = map[string]any{"template": map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{podspec.ConfigHashAnnotation: o.ConfigHash}},
+		"metadata": map[string]any{"annotations": map[string]any{contract.ConfigHashAnnotation: o.ConfigHash, contract.PodHashAnnotation: hash}},
 		"spec":     map[string]any{"containers": []any{c}, "volumes": vs},
 	}}
-	return &Injection{Options: o, Object: object}, nil
+	return &Injection{Object: object, hash: hash}, nil
 }
 
 // bareDeployment is an apply to a Deployment with nothing of ours.
@@ -100,18 +113,21 @@ func bareDeployment(d *appsv1.Deployment) *unstructured.Unstructured {
 	}}
 }
 
-func (p *planner) sidecarOptions(d *appsv1.Deployment, plugins []v1alpha1.Plugin) (podspec.Options, error) {
-	hash, err := p.SetHash(plugins)
-	o := podspec.Options{
-		Image:              p.Config.Image,
-		APIServerContainer: p.Target.Container,
-		Endpoints:          Endpoints(plugins),
-		ConfigMap:          manifests.ConfigMapName(p.Target.Name, plugins),
-		Secret:             manifests.CredentialsName(p.Target.Name, p.Target.Credentials),
-		ConfigHash:         hash,
-		RunAsUser:          userOf(&d.Spec.Template.Spec, p.Target.Container),
+// SidecarOptions are those of the reporter's container in a Deployment.
+func (s *Snapshot) SidecarOptions(d *appsv1.Deployment, plugins []v1alpha1.Plugin) podspec.Options {
+	secret := manifests.TokenName(s.Target.Name)
+	if s.Target.OwnerInjects() {
+		secret = manifests.CredentialsName(s.Target.Name)
 	}
-	return o, err
+	return podspec.Options{
+		Image:              s.Config.Image,
+		APIServerContainer: s.Target.Container,
+		Endpoints:          Endpoints(plugins),
+		ConfigMap:          manifests.ConfigMapName(s.Target.Name, plugins),
+		Secret:             secret,
+		ConfigHash:         v1alpha1.PluginSetHash(plugins),
+		RunAsUser:          userOf(&d.Spec.Template.Spec, s.Target.Container),
+	}
 }
 
 // plain is a value as unstructured content, without its empty parts.
@@ -141,84 +157,18 @@ func userOf(spec *corev1.PodSpec, container string) *int64 {
 	return &root
 }
 
-// wasReverted reports whether another client has changed the injected fields of the
-// Deployment since they were applied. If the result of an injection was not recorded, the
-// change may be the operator's own.
+// wasReverted reports whether another client has removed the injected container since it
+// was applied: our field manager does not own it any more.
 func (p *planner) wasReverted(d *appsv1.Deployment) bool {
 	was := p.State.Injected
-	return was != nil && was.Deployment == d.Name && was.UID == string(d.UID) && p.State.Intended == was.Sent &&
-		d.Generation > was.Generation && injectionSeen(d) != was.Seen
+	return was != nil && was.Deployment == d.Name && was.UID == string(d.UID) && d.Generation > was.Generation && !p.HasContainer
 }
 
-// injectionSeen is the fingerprint of what is ours in a Deployment.
-func injectionSeen(d *appsv1.Deployment) string {
-	template := &d.Spec.Template
-	ours := []any{template.Annotations[podspec.ConfigHashAnnotation]}
-	for _, c := range template.Spec.Containers {
-		if c.Name == podspec.ContainerName {
-			ours = append(ours, c)
-		}
-	}
-	for _, v := range template.Spec.Volumes {
-		switch v.Name {
-		case podspec.ConfigVolume, podspec.CredentialsVolume, podspec.NoTokenVolume:
-			ours = append(ours, v)
-		}
-	}
-	raw, err := json.Marshal(ours)
-	if err != nil {
-		return ""
-	}
-	return v1alpha1.FileHash(raw)
-}
-
-// eject plans to remove the reporter from a Deployment, and reports whether it is
-// still in one.
-func (p *planner) eject() bool {
+// eject plans to remove the reporter from a Deployment, where it is still in one.
+func (p *planner) eject() {
 	if p.injected() {
 		p.plan.Eject = true
-		return true
+		return
 	}
 	p.state.notInjected()
-	return false
-}
-
-// imageProven reports whether each node of the target has started the image once, and
-// plans the pods that test it.
-func (p *planner) imageProven() bool {
-	if p.state.Proven == p.Config.Image {
-		return true
-	}
-	var nodes []string
-	for _, pod := range p.Pods {
-		if Alive(pod) {
-			nodes = append(nodes, pod.Spec.NodeName)
-		}
-	}
-	slices.Sort(nodes)
-	nodes = slices.Compact(nodes)
-	var proofs []*unstructured.Unstructured
-	proven := 0
-	for _, node := range nodes {
-		proof, err := p.ImageProof(node)
-		if err != nil {
-			p.problem(ImageNotProven, err.Error())
-			return false
-		}
-		proofs = append(proofs, proof)
-		switch status := p.statusOf(p.find(proof)); {
-		case status.Phase == podspec.Completed:
-			proven++
-		case status.CannotStart():
-			p.problem(ImageNotProven, fmt.Sprintf("node %s cannot start %s: %s; no API server pod gets it before every node can", node, p.Config.Image, status.Why))
-		default:
-			p.waits = append(p.waits, "waiting until node "+node+" has started the image once")
-		}
-	}
-	if proven < len(nodes) || len(nodes) == 0 {
-		p.plan.Workloads = append(p.plan.Workloads, proofs...)
-		return false
-	}
-	p.state.Proven = p.Config.Image
-	return true
 }

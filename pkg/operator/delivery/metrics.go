@@ -2,6 +2,9 @@ package delivery
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/metric"
 )
 
 // metrics of the deliveries.
@@ -15,26 +18,11 @@ type metrics struct {
 
 func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
-		syncs: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kms_health_operator_syncs_total",
-			Help: "Syncs of a target from observed to desired state.",
-		}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kms_health_operator_errors_total",
-			Help: "Syncs that failed, by target.",
-		}, []string{"target"}),
-		delivered: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kms_health_operator_delivered",
-			Help: "1 when a target's reporters are where they should be, 0 otherwise, by target, delivery and reason.",
-		}, []string{"target", "delivery", "reason"}),
-		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kms_health_operator_credential_expiry_timestamp_seconds",
-			Help: "When a reporter's credential in a Secret expires, by target and Secret.",
-		}, []string{"target", "secret"}),
-		renewal: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kms_health_operator_credential_renewal_timestamp_seconds",
-			Help: "When a reporter's credential in a Secret is due to be renewed, by target and Secret: in the past while that fails.",
-		}, []string{"target", "secret"}),
+		syncs:     metric.Counter(contract.MetricSyncs),
+		errors:    metric.CounterVec(contract.MetricErrors),
+		delivered: metric.GaugeVec(contract.MetricDelivered),
+		expiry:    metric.GaugeVec(contract.MetricCredentialExpiry),
+		renewal:   metric.GaugeVec(contract.MetricCredentialRenewal),
 	}
 	registry.MustRegister(m.syncs, m.errors, m.delivered, m.expiry, m.renewal)
 	return m
@@ -42,9 +30,9 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 
 func (m *metrics) deliver(target, delivery string, s Status) {
 	m.errors.WithLabelValues(target) // 0 until there is one
-	m.delivered.DeletePartialMatch(prometheus.Labels{"target": target})
+	m.delivered.DeletePartialMatch(prometheus.Labels{"api_server": target})
 	value := 0.0
-	if s.Condition() == "True" {
+	if s.Delivered() {
 		value = 1
 	}
 	m.delivered.WithLabelValues(target, delivery, string(s.Reason)).Set(value)
@@ -54,7 +42,7 @@ func (m *metrics) deliver(target, delivery string, s Status) {
 // outcome has all of its credentials; otherwise those that it does not have stay as they
 // were.
 func (m *metrics) credentials(target string, o *Outcome) {
-	if o.Status.Condition() == "True" && o.Status.Reason != Unmanaged {
+	if o.Status.Delivered() && o.Status.Reason != contract.Unmanaged {
 		m.forgetCredentials(target)
 	}
 	for secret, at := range o.Expiries {
@@ -64,12 +52,12 @@ func (m *metrics) credentials(target string, o *Outcome) {
 }
 
 func (m *metrics) forgetCredentials(target string) {
-	m.expiry.DeletePartialMatch(prometheus.Labels{"target": target})
-	m.renewal.DeletePartialMatch(prometheus.Labels{"target": target})
+	m.expiry.DeletePartialMatch(prometheus.Labels{"api_server": target})
+	m.renewal.DeletePartialMatch(prometheus.Labels{"api_server": target})
 }
 
 // forget removes the series of a target that is gone.
 func (m *metrics) forget(target string) {
-	m.delivered.DeletePartialMatch(prometheus.Labels{"target": target})
+	m.delivered.DeletePartialMatch(prometheus.Labels{"api_server": target})
 	m.forgetCredentials(target)
 }

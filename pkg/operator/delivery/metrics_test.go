@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // The alert on a renewal that is overdue must not go on about a Secret that is not used
@@ -24,11 +26,10 @@ func TestMetricsHaveTheCredentialsInUse(t *testing.T) {
 	series := func(secrets ...string) string {
 		text := ""
 		for _, s := range secrets {
-			text += "kms_health_operator_credential_renewal_timestamp_seconds{secret=\"" + s + "\",target=\"api\"} 1000\n"
+			text += "kms_health_operator_credential_renewal_timestamp_seconds{api_server=\"api\",secret=\"" + s + "\"} 1000\n"
 		}
 		if text != "" {
-			text = "# HELP kms_health_operator_credential_renewal_timestamp_seconds When a reporter's credential in a Secret is due to be renewed, by target and Secret: in the past while that fails.\n" +
-				"# TYPE kms_health_operator_credential_renewal_timestamp_seconds gauge\n" + text
+			text = head(contract.MetricCredentialRenewal) + text
 		}
 		return text
 	}
@@ -37,20 +38,20 @@ func TestMetricsHaveTheCredentialsInUse(t *testing.T) {
 		outcome *Outcome
 		want    string
 	}{
-		{"delivered", outcome(SocketsInPods, "a", "b"), series("a", "b")},
-		{"one Secret is not used any more", outcome(SocketsInPods, "a"), series("a")},
-		{"a sync that ended before the credentials", outcome(SourceUnreadable), series("a")},
-		{"a switch to another credential", outcome(Progressing, "c"), series("a", "c")},
-		{"a renewal that fails", outcome(RenewalFailed, "a"), series("a", "c")},
-		{"unmanaged, and nothing to renew now", outcome(Unmanaged), series("a", "c")},
-		{"bound tokens", outcome(SocketsInPods), ""},
+		{"delivered", outcome(contract.AsExpected, "a", "b"), series("a", "b")},
+		{"one Secret is not used any more", outcome(contract.AsExpected, "a"), series("a")},
+		{"a sync that ended before the credentials", outcome(contract.SourceUnreadable), series("a")},
+		{"a switch to another credential", outcome(contract.Progressing, "c"), series("a", "c")},
+		{"a renewal that fails", outcome(contract.RenewalFailed, "a"), series("a", "c")},
+		{"unmanaged, and nothing to renew now", outcome(contract.Unmanaged), series("a", "c")},
+		{"bound tokens", outcome(contract.AsExpected), ""},
 	} {
 		m.credentials("api", step.outcome)
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(step.want), "kms_health_operator_credential_renewal_timestamp_seconds"); err != nil {
 			t.Errorf("%s: %v", step.name, err)
 		}
 	}
-	m.credentials("api", outcome(SocketsInPods, "a"))
+	m.credentials("api", outcome(contract.AsExpected, "a"))
 	m.forget("api")
 	if n, err := testutil.GatherAndCount(registry, "kms_health_operator_credential_expiry_timestamp_seconds"); n != 0 || err != nil {
 		t.Error(n, err)
@@ -62,12 +63,15 @@ func TestMetricsHaveTheCredentialsInUse(t *testing.T) {
 func TestErrorsOfATargetAreCountedFromZero(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := newMetrics(registry)
-	m.deliver("api", "Companion", Status{Reason: SocketsInPods})
-	const want = `# HELP kms_health_operator_errors_total Syncs that failed, by target.
-# TYPE kms_health_operator_errors_total counter
-kms_health_operator_errors_total{target="api"} 0
+	m.deliver("api", "CompanionPod", Status{Reason: contract.AsExpected})
+	want := head(contract.MetricErrors) + `kms_health_operator_errors_total{api_server="api"} 0
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kms_health_operator_errors_total"); err != nil {
 		t.Error(err)
 	}
+}
+
+// head is the beginning of a metric in the text format.
+func head(m contract.Metric) string {
+	return "# HELP " + m.Name + " " + m.Help + "\n# TYPE " + m.Name + " " + m.Type + "\n"
 }

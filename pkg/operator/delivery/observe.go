@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
@@ -38,11 +38,11 @@ func unreadable(sources map[string]readable) *Problem {
 		}
 		waiting = true
 		if err := s.Err(); err != nil {
-			return &Problem{SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)}
+			return &Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)}
 		}
 	}
 	if waiting {
-		return &Problem{AwaitingSources, ""}
+		return &Problem{contract.Progressing, ""}
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ const starting = 10 * time.Second
 func refused(sources map[string]readable) (all []Problem) {
 	for _, what := range slices.Sorted(maps.Keys(sources)) {
 		if err := sources[what].Err(); err != nil && sources[what].FailedFor() > starting && denied(err) {
-			all = append(all, Problem{SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
+			all = append(all, Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
 		}
 	}
 	return all
@@ -76,7 +76,7 @@ func (c *Controller) observeRollup(s *Snapshot, t *source.Target) {
 			c.queue.AddAfter(s.Target.Name, starting-failedFor+time.Second)
 			return false
 		}
-		s.RollupProblems = append(s.RollupProblems, Problem{SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
+		s.RollupProblems = append(s.RollupProblems, Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
 		return true
 	}
 	add("the pods of namespace "+c.Namespace, c.cluster.OwnPods)
@@ -97,10 +97,10 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 		ReportsLeft: !c.Rollup.IsDone(l.target.Name),
 	}
 	s.Config, s.Target, s.Namespace = config, &l.target, c.Namespace
-	s.Resource = e.sources.Destination()
+	s.Resource, s.ConfigMapsEncrypted = e.sources.Destination(), c.configMapsEncrypted()
 	if l.otherInstallation != "" {
 		s.Superseded = true // that one writes the condition
-		return s, &Problem{OtherInstallation, otherInstallationText(l.target.Name, l.otherInstallation)}
+		return s, &Problem{contract.OtherInstallation, otherInstallationText(l.target.Name, l.otherInstallation)}
 	}
 	if problem := c.observeCluster(s); problem != nil {
 		return s, problem
@@ -125,6 +125,10 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	}
 	s.Resource = t.Destination() // again: it may be known only now
 	s.SourceProblems = refused(needed)
+	if to := s.ReportsTo(); s.Resource == nil && !to.PerAPIServer() {
+		s.RollupProblems = append(s.RollupProblems, Problem{contract.ResourceMissing,
+			fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or remove the API server from the configuration", to)})
+	}
 	c.observeRollup(s, t)
 	c.observeOwn(s, t)
 	if s.NamespaceMissing {
@@ -134,7 +138,7 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	c.observePods(s, t)
 	if t.Deployment != nil {
 		read, _ := t.Deployment.Get(l.target.Namespace, deploymentOf(&l))
-		s.Deployment, s.Injected = read.Deployment, read.Injected
+		s.Deployment, s.Injected, s.HasContainer = read.Deployment, read.Injected, read.HasContainer
 	}
 	if l.target.Plugins == nil && !l.deleting {
 		c.observeSecrets(s, e)
@@ -148,8 +152,8 @@ func (c *Controller) follow(l life, e *entry) {
 	recorded := state.Namespace != ""
 	e.sources.Follow(source.Needs{
 		SecretRole: t.Plugins == nil && !(l.deleting && state.Static) || recorded && !state.Static,
-		Secret:     t.Plugins == nil && !l.deleting && e.role.inForce,
-		OwnObjects: t.Delivery.InOwnersPods() || state.Delivery.InOwnersPods() || state.InTarget,
+		Secret:     t.Plugins == nil && !l.deleting && e.role.active,
+		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
 		Deployment: deploymentOf(&l),
 	})
 }
@@ -180,14 +184,14 @@ func (c *Controller) observeCluster(s *Snapshot) *Problem {
 	}
 	settings, problem, known := c.TLS()
 	if !known {
-		return &Problem{AwaitingSources, ""}
+		return &Problem{contract.Progressing, ""}
 	}
 	s.TLS, s.TLSProblem = settings, problem
 	s.OpenShift = c.IsOpenShift()
 	s.ClusterServer = c.clusterServer()
 	s.CA, s.CAProblem = c.readCA()
 	s.PolicyProblem = cmp.Or(policyProblem("ValidatingAdmissionPolicy", cluster.Policy), policyProblem("ValidatingAdmissionPolicyBinding", cluster.PolicyBinding))
-	if role, exists := cluster.Roles.Get("", manifests.Name(s.Target.Name)); exists {
+	if role, exists := cluster.Roles.Get("", contract.ReporterName(s.Target.Name)); exists {
 		s.Owner = &manifests.Owner{Name: role.GetName(), UID: string(role.GetUID())}
 	}
 	return nil
@@ -233,7 +237,7 @@ func (c *Controller) observeOwn(s *Snapshot, t *source.Target) {
 		s.OwnKnown["Role"] = true
 	}
 	s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
-		return o.GetLabels()[manifests.TargetLabel] != s.Target.Name
+		return o.GetLabels()[contract.APIServerLabel] != s.Target.Name
 	})
 	slices.SortFunc(s.Own, func(a, b *unstructured.Unstructured) int { return strings.Compare(apply.Key(a), apply.Key(b)) })
 }
@@ -241,7 +245,7 @@ func (c *Controller) observeOwn(s *Snapshot, t *source.Target) {
 func (c *Controller) observePods(s *Snapshot, t *source.Target) {
 	if !t.Pods.Known() {
 		if err := t.Pods.Err(); err != nil {
-			s.SourceProblems = append(s.SourceProblems, Problem{SourceUnreadable, fmt.Sprintf("the pods of namespace %s cannot be listed: %v", s.Target.Namespace, err)})
+			s.SourceProblems = append(s.SourceProblems, Problem{contract.SourceUnreadable, fmt.Sprintf("the pods of namespace %s cannot be listed: %v", s.Target.Namespace, err)})
 		}
 		return
 	}
@@ -257,9 +261,9 @@ func (c *Controller) reportIgnored(e *entry, text string) {
 	}
 	e.ignored = text
 	if text != "" {
-		c.Event(e.target.Name, corev1.EventTypeNormal, "ProvidersIgnored", text)
+		c.Event(e.target.Name, corev1.EventTypeNormal, contract.EventProvidersIgnored, text)
 	}
-	klog.V(2).InfoS("Providers that are not probed", "target", e.target.Name, "providers", text)
+	klog.V(2).InfoS("Providers that are not probed", "apiServer", e.target.Name, "providers", text)
 }
 
 // clusterServer is the URL by which nodes reach the API servers: of OpenShift's internal
@@ -276,63 +280,37 @@ func (c *Controller) clusterServer() string {
 	return c.Server
 }
 
-// configMapEncryption is what is known of the encryption of ConfigMaps, which the sync of
-// the target of kube-apiserver finds for all targets.
-type configMapEncryption struct {
-	encrypted *bool // nil: not known
-	// decided means that encrypted is not about to be known.
-	decided bool
+// storesConfigMaps reports whether a target is kube-apiserver, whose encryption config
+// decides how ConfigMaps are stored.
+func storesConfigMaps(t *v1alpha1.APIServer) bool {
+	return t.Name == contract.ResourceOf(contract.KubeAPIServers).APIServer.Name
 }
 
-// configMapsWait is how long after a start targets wait for that of kube-apiserver, so that
-// their pods are not created twice. Its trouble must not delay them for longer.
-const configMapsWait = 10 * time.Second
-
-// observeConfigMaps adds whether ConfigMaps are encrypted. problem is why the Snapshot is
-// incomplete. What was last known counts, also that of an earlier process.
-func (c *Controller) observeConfigMaps(s *Snapshot, l *life, problem *Problem) {
-	finds := func(t *v1alpha1.Target) bool {
-		return t.Resource == v1alpha1.ResourceKubeAPIServers && t.Plugins == nil
+// shareConfigMaps records whether a target's encryption configs encrypt ConfigMaps with KMS,
+// for the Snapshots of all targets.
+func (c *Controller) shareConfigMaps(e *entry, encrypted bool) {
+	if !storesConfigMaps(&e.target) {
+		return
 	}
-	finder := slices.IndexFunc(s.Config.Targets, func(t v1alpha1.Target) bool { return finds(&t) })
 	c.mu.Lock()
-	was, now := c.configMaps, c.configMaps
-	if now.encrypted == nil && finder >= 0 { // nothing was read since the start
-		if role, exists := c.cluster.Roles.Get("", manifests.Name(s.Config.Targets[finder].Name)); exists {
-			now.encrypted = recordedIn(role).ConfigMapsEncrypted
-		}
-	}
-	switch {
-	case finder < 0:
-		now = configMapEncryption{decided: true}
-	case l.configured && finds(s.Target):
-		if s.Encryption != nil && s.Encryption.ConfigMaps != nil {
-			now.encrypted = s.Encryption.ConfigMaps
-		}
-		now.decided = now.encrypted != nil || !s.awaitsEncryption(problem)
-	}
-	c.configMaps = now
+	changed := e.configMapsEncrypted != encrypted
+	e.configMapsEncrypted = encrypted
 	c.mu.Unlock()
-	s.ConfigMapsEncrypted = now.encrypted
-	if left := configMapsWait - c.Clock.Since(c.began); !now.decided && left > 0 {
-		s.ConfigMapsPending = true
-		c.queue.AddAfter(s.Target.Name, left)
-	}
-	if was.decided != now.decided || !reflect.DeepEqual(was.encrypted, now.encrypted) {
+	if changed {
 		c.WakeAll()
 	}
 }
 
-// awaitsEncryption reports whether more of the encryption configs is about to be read.
-func (s *Snapshot) awaitsEncryption(problem *Problem) bool {
-	switch {
-	case problem != nil:
-		return problem.Reason == AwaitingSources
-	case s.Encryption == nil:
-		return len(s.SourceProblems) == 0 && !s.NamespaceMissing
-	default:
-		return len(s.Encryption.Pending) > 0
+// configMapsEncrypted reports whether kube-apiserver is known to encrypt ConfigMaps with KMS.
+func (c *Controller) configMapsEncrypted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.targets {
+		if e.configMapsEncrypted {
+			return true
+		}
 	}
+	return false
 }
 
 // IsOpenShift reports whether this is OpenShift, false while that is not known.

@@ -2,11 +2,9 @@ package delivery
 
 import (
 	"fmt"
-	"slices"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // Phase of a target's life. It is derived from a Snapshot only: the observed state counts,
@@ -14,8 +12,7 @@ import (
 type Phase string
 
 const (
-	// Blocked: another installation owns the target, or reporters could write more than
-	// they may. Nothing is changed.
+	// Blocked: reporters could write more than they may. Nothing is changed.
 	Blocked Phase = "Blocked"
 	// Waiting: too little is known to change anything.
 	Waiting Phase = "Waiting"
@@ -24,40 +21,19 @@ const (
 	Renewing Phase = "Renewing"
 	// Active: there are reporters.
 	Active Phase = "Active"
-	// Switching: reporters of another delivery, or with other credentials, are being
-	// added. Those of before stay until the new ones report.
-	Switching Phase = "Switching"
-
-	// The target has no reporters. Each phase removes what nothing left needs.
-	RemovingWorkloads  Phase = "RemovingWorkloads"
-	RemovingMounts     Phase = "RemovingMounts"
-	RemovingIdentities Phase = "RemovingIdentities"
-	// RemovingReports: the roll-up removes the reports and its conditions.
-	RemovingReports Phase = "RemovingReports"
-	// RemovingDestination: the object that had the reports is removed, where the operator
-	// created it.
-	RemovingDestination Phase = "RemovingDestination"
-	// Idle: KMS is off, or there are plugins, but none for an own reporter. The ClusterRole
-	// is kept, which records the target.
+	// Removing: the target has no reporters, and something is left of them.
+	Removing Phase = "Removing"
+	// Idle: KMS is off, the namespace does not exist, or no pod shows yet where the sockets
+	// are. The ClusterRole is kept, which records the target.
 	Idle Phase = "Idle"
 	// Gone: the target is not configured any more. Only the ClusterRole and the condition
 	// are left, and are removed.
 	Gone Phase = "Gone"
 )
 
-// removal has the kinds that each phase of a removal deletes.
-var removal = []struct {
-	phase Phase
-	kinds []string
-}{
-	{RemovingWorkloads, []string{"Pod", "DaemonSet"}},
-	{RemovingMounts, []string{"ConfigMap"}},
-	{RemovingIdentities, []string{"ServiceAccount", "ClusterRoleBinding", "Role"}},
-}
-
 // intent is the desired outcome for a target.
 type intent struct {
-	phase Phase // Blocked, Waiting, Renewing, Active, or a removal's last: Idle or Gone
+	phase Phase // any but Removing, which leads to Idle or Gone
 	// choice is the delivery of an Active target.
 	choice Choice
 	status Status // of a target that is not Active
@@ -69,30 +45,28 @@ type intent struct {
 func (p *planner) decide() intent {
 	s := p.Snapshot
 	switch {
-	case s.OtherInstallation != "":
-		return intent{phase: Blocked, status: Status{OtherInstallation, s.OtherInstallation}}
 	case s.Unmanaged:
 		return intent{phase: Renewing}
 	case s.Deleting:
-		return intent{phase: Gone, off: true, clean: true, status: Status{Removed, "everything is removed"}}
+		return intent{phase: Gone, off: true, clean: true, status: Status{contract.Removed, "everything is removed"}}
 	case s.NamespaceMissing:
-		return intent{phase: Idle, clean: true, status: Status{TargetNamespaceMissing, fmt.Sprintf("namespace %s does not exist", s.Target.Namespace)}}
+		return intent{phase: Idle, clean: true, status: Status{contract.NamespaceMissing, fmt.Sprintf("namespace %s does not exist", s.Target.Namespace)}}
 	case s.Pods == nil || !s.setsKnown() || s.listing():
 		return intent{phase: Waiting, status: p.waitingFor()}
 	case s.off():
-		return intent{phase: Idle, off: true, clean: true, status: Status{Off, "no KMS plugin is configured, so nothing is delivered"}}
+		return intent{phase: Idle, off: true, clean: true, status: Status{contract.Off, "no KMS plugin is configured, so nothing is delivered"}}
 	case s.PolicyProblem != "" && len(s.own("ClusterRoleBinding")) == 0:
-		return intent{phase: Blocked, status: Status{PolicyMissing, s.PolicyProblem}}
+		return intent{phase: Blocked, status: Status{contract.PolicyMissing, s.PolicyProblem}}
 	case len(s.CA) == 0 && s.CAProblem != "":
-		return intent{phase: Waiting, status: Status{CAUnreadable, s.CAProblem}}
+		return intent{phase: Waiting, status: Status{contract.CAUnreadable, s.CAProblem}}
 	}
 	choice := s.choose(p.pods)
 	switch {
-	case s.ConfigMapsPending && s.Target.ConfigSource == v1alpha1.ConfigSourceAuto && choice.Delivery != "" && !choice.Delivery.InOwnersPods():
-		return intent{phase: Waiting, status: Status{AwaitingSources, ""}}
-	case choice.Delivery == "" && p.pending:
-		return intent{phase: Waiting, status: Status{AwaitingSources, ""}}
-	case choice.Delivery == "":
+	case choice.Mode == "" && p.pending:
+		return intent{phase: Waiting, status: Status{contract.Progressing, ""}}
+	case choice.Mode == "" && len(p.unplaced) > 0:
+		return intent{phase: Idle, status: worst(p.problems)}
+	case choice.Mode == "":
 		return intent{phase: Idle, status: Status{choice.Reason, choice.Message}}
 	default:
 		return intent{phase: Active, choice: choice}
@@ -103,45 +77,12 @@ func (p *planner) decide() intent {
 // means a transient state.
 func (p *planner) waitingFor() Status {
 	if e := p.Encryption; e != nil && e.Problem != "" {
-		return Status{EncryptionConfigUnreadable, e.Problem}
+		return Status{contract.EncryptionConfigUnreadable, e.Problem}
 	}
 	if len(p.SourceProblems) > 0 {
 		return worst(p.SourceProblems)
 	}
-	return Status{AwaitingSources, ""}
-}
-
-// removalPhase is how far the removal of a target without reporters has come: the first
-// phase in which something is left, else that of the intent, which is Idle or Gone.
-// unknown is a kind that cannot be listed yet.
-func (s *Snapshot) removalPhase(i intent) (phase Phase, unknown string) {
-	if s.injected() {
-		return RemovingWorkloads, ""
-	}
-	for _, r := range removal {
-		for _, kind := range r.kinds {
-			if !s.OwnKnown[kind] {
-				return r.phase, kind
-			}
-		}
-		if r.phase == RemovingMounts && len(s.State.Secrets) > 0 && !s.NamespaceMissing || slices.ContainsFunc(s.Own, func(o *unstructured.Unstructured) bool {
-			return slices.Contains(r.kinds, o.GetKind()) && !s.keeps(o)
-		}) {
-			return r.phase, ""
-		}
-	}
-	switch {
-	case !i.clean:
-		return i.phase, ""
-	case !s.OwnKnown["ClusterRole"]:
-		return RemovingReports, "ClusterRole"
-	case s.ReportsLeft:
-		return RemovingReports, ""
-	case i.phase == Gone && s.Resource != nil && s.ReportsTo().PerTarget():
-		return RemovingDestination, ""
-	default:
-		return i.phase, ""
-	}
+	return Status{contract.Progressing, ""}
 }
 
 // listing reports whether what exists of ours will be known in a moment. What cannot be
@@ -155,12 +96,6 @@ func (s *Snapshot) listing() bool {
 	return false
 }
 
-// keeps reports whether an object stays while KMS is off: by the Role the operator
-// reads the target's Secret, since KMS may be turned on.
-func (s *Snapshot) keeps(o *unstructured.Unstructured) bool {
-	return o.GetKind() == "Role" && !s.Deleting && s.Target.Plugins == nil
-}
-
 // injected reports whether a Deployment has the reporter: as it shows, unless that is
 // an old view.
 func (s *Snapshot) injected() bool {
@@ -170,6 +105,6 @@ func (s *Snapshot) injected() bool {
 }
 
 // switching reports whether other reporters than those of the choice report.
-func (s *State) switching(choice v1alpha1.Delivery, credentials v1alpha1.Credentials) bool {
-	return s.Delivery != "" && (s.Delivery != choice || s.Credentials != credentials)
+func (s *State) switching(choice v1alpha1.Mode) bool {
+	return s.Mode != "" && s.Mode != choice
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -17,7 +17,7 @@ import (
 func ownObject(kind string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"kind": kind}}
 	o.SetName("kms-health-reporter-api")
-	o.SetLabels(map[string]string{manifests.TargetLabel: "api"})
+	o.SetLabels(map[string]string{contract.APIServerLabel: "api"})
 	return o
 }
 
@@ -40,53 +40,46 @@ func TestPhaseFollowsFromWhatIsObserved(t *testing.T) {
 		off    bool
 	}{
 		"reporters are wanted":                   {[]func(*Snapshot){onePod}, Active, "", false},
-		"another installation":                   {[]func(*Snapshot){onePod, deleting, func(s *Snapshot) { s.OtherInstallation = "x" }}, Blocked, OtherInstallation, false},
-		"being removed":                          {[]func(*Snapshot){onePod, deleting}, Gone, Removed, true},
+		"being removed":                          {[]func(*Snapshot){onePod, deleting}, Gone, contract.Removed, true},
 		"being removed, unmanaged":               {[]func(*Snapshot){onePod, deleting, func(s *Snapshot) { s.Unmanaged = true }}, Renewing, "", false},
 		"unmanaged":                              {[]func(*Snapshot){onePod, func(s *Snapshot) { s.Unmanaged = true }}, Renewing, "", false},
 		"unmanaged, and KMS is off":              {[]func(*Snapshot){onePod, off, func(s *Snapshot) { s.Unmanaged = true }}, Renewing, "", false},
-		"no namespace":                           {[]func(*Snapshot){func(s *Snapshot) { s.NamespaceMissing = true }}, Idle, TargetNamespaceMissing, false},
-		"pods are not known":                     {[]func(*Snapshot){func(s *Snapshot) { s.Pods = nil }}, Waiting, AwaitingSources, false},
-		"KMS is off":                             {[]func(*Snapshot){onePod, off}, Idle, Off, true},
-		"KMS is off, and no policy is installed": {[]func(*Snapshot){onePod, off, func(s *Snapshot) { s.PolicyProblem = "none" }}, Idle, Off, true},
-		"no policy":                              {[]func(*Snapshot){onePod, func(s *Snapshot) { s.PolicyProblem = "none" }}, Blocked, PolicyMissing, false},
+		"no namespace":                           {[]func(*Snapshot){func(s *Snapshot) { s.NamespaceMissing = true }}, Idle, contract.NamespaceMissing, false},
+		"pods are not known":                     {[]func(*Snapshot){func(s *Snapshot) { s.Pods = nil }}, Waiting, contract.Progressing, false},
+		"KMS is off":                             {[]func(*Snapshot){onePod, off}, Idle, contract.Off, true},
+		"KMS is off, and no policy is installed": {[]func(*Snapshot){onePod, off, func(s *Snapshot) { s.PolicyProblem = "none" }}, Idle, contract.Off, true},
+		"no policy":                              {[]func(*Snapshot){onePod, func(s *Snapshot) { s.PolicyProblem = "none" }}, Blocked, contract.PolicyMissing, false},
 		"the policy was removed later":           {[]func(*Snapshot){onePod, own("ClusterRoleBinding"), func(s *Snapshot) { s.PolicyProblem = "none" }}, Active, "", false},
-		"the CA was never read":                  {[]func(*Snapshot){onePod, func(s *Snapshot) { s.CAProblem = "no such file" }}, Waiting, CAUnreadable, false},
+		"the CA was never read":                  {[]func(*Snapshot){onePod, func(s *Snapshot) { s.CAProblem = "no such file" }}, Waiting, contract.CAUnreadable, false},
 		"the CA cannot be read any more":         {[]func(*Snapshot){onePod, func(s *Snapshot) { s.CA, s.CAProblem = []byte("ca"), "no such file" }}, Active, "", false},
-		"a third-party reporter": {[]func(*Snapshot){func(s *Snapshot) {
-			s.Target.Delivery = v1alpha1.DeliveryAuto
-			s.Pods = []*corev1.Pod{apiPod("a", "1", withThirdParty)}
-		}}, Idle, ThirdPartyReporter, false},
-		"whether ConfigMaps are encrypted is about to be known": {[]func(*Snapshot){onePod, func(s *Snapshot) { s.ConfigMapsPending = true }}, Waiting, AwaitingSources, false},
-		"that does not matter where the source is configured":   {[]func(*Snapshot){onePod, configSource(v1alpha1.ConfigSourceAnnotation), func(s *Snapshot) { s.ConfigMapsPending = true }}, Active, "", false},
-		"no pod shows where the sockets are":                    {[]func(*Snapshot){func(s *Snapshot) { s.Target.Delivery = v1alpha1.DeliveryAuto }}, Idle, AwaitingPods, false},
+		"no pod shows where the sockets are":     {[]func(*Snapshot){func(s *Snapshot) { s.Target.Mode = v1alpha1.ModeAuto }}, Idle, contract.NoPods, false},
 		"the plugins of all pods are being read": {[]func(*Snapshot){pods(apiPod("a", "1", revision("5"))), func(s *Snapshot) {
-			s.Target.Delivery, s.Encryption.Pending = v1alpha1.DeliveryAuto, map[string]bool{"5": true}
-		}}, Waiting, AwaitingSources, false},
+			s.Target.Mode, s.Encryption.Pending = v1alpha1.ModeAuto, map[string]bool{"5": true}
+		}}, Waiting, contract.Progressing, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := fixture(t, v1alpha1.DeliveryCompanion, c.change...)
+			s := fixture(t, v1alpha1.ModeCompanionPod, c.change...)
 			p := &planner{Snapshot: s, plan: &Plan{}, state: s.State}
 			p.record()
 			p.findPods()
 			i := p.decide()
-			if i.phase != c.phase || i.status.Reason != c.reason || i.off != c.off || (i.choice.Delivery != "") != (c.phase == Active) {
+			if i.phase != c.phase || i.status.Reason != c.reason || i.off != c.off || (i.choice.Mode != "") != (c.phase == Active) {
 				t.Errorf("%+v", i)
 			}
 		})
 	}
 }
 
-func TestProblemOfSomethingInForceIsReportedAndChangesNothing(t *testing.T) {
+func TestProblemOfSomethingActiveIsReportedAndChangesNothing(t *testing.T) {
 	for want, change := range map[Reason]func(*Snapshot){
-		PolicyMissing:     func(s *Snapshot) { s.PolicyProblem = "it was removed" },
-		CAUnreadable:      func(s *Snapshot) { s.CAProblem = "no such file" },
-		TLSProfileInvalid: func(s *Snapshot) { s.TLSProblem = "no such cipher" },
-		SourceUnreadable:  func(s *Snapshot) { s.SourceProblems = []Problem{{SourceUnreadable, "pods: forbidden"}} },
+		contract.PolicyMissing:     func(s *Snapshot) { s.PolicyProblem = "it was removed" },
+		contract.CAUnreadable:      func(s *Snapshot) { s.CAProblem = "no such file" },
+		contract.TLSProfileInvalid: func(s *Snapshot) { s.TLSProblem = "no such cipher" },
+		contract.SourceUnreadable:  func(s *Snapshot) { s.SourceProblems = []Problem{{contract.SourceUnreadable, "pods: forbidden"}} },
 	} {
 		withCA := func(s *Snapshot) { s.CA = []byte("ca") }
-		first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")), withCA))
-		s := fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")), delivered(t, first), withCA, change)
+		first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), withCA))
+		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first), withCA, change)
 		plan := planOf(t, s)
 		if plan.Status.Reason != want || plan.Status.Message == "" {
 			t.Errorf("%s: %+v", want, plan.Status)
@@ -97,47 +90,68 @@ func TestProblemOfSomethingInForceIsReportedAndChangesNothing(t *testing.T) {
 	}
 }
 
-func TestRemovalGoesOnWhereSomethingIsLeft(t *testing.T) {
-	all := strings.Fields(kinds)
+// in puts objects of a kind into a namespace.
+func in(namespace string, change func(*Snapshot)) func(*Snapshot) {
+	return func(s *Snapshot) {
+		before := len(s.Own)
+		change(s)
+		for _, o := range s.Own[before:] {
+			o.SetNamespace(namespace)
+		}
+	}
+}
+
+// What is not needed is deleted at once, whatever cannot be deleted, or listed, beside it.
+func TestRemovalDeletesWhatNothingNeeds(t *testing.T) {
+	const clusterRole = "ClusterRole/kms-health-reporter-api"
+	of := func(kinds string) string {
+		var all []string
+		for _, kind := range strings.Fields(kinds) {
+			all = append(all, kind+"/kms-health-reporter-api")
+		}
+		return strings.Join(all, " ")
+	}
 	without := func(kind string) func(*Snapshot) { return func(s *Snapshot) { s.OwnKnown[kind] = false } }
+	off := func(s *Snapshot) { s.Encryption.Live, s.Target.Plugins = set(), nil }
 	deleting := func(s *Snapshot) { s.Deleting = true }
+	injected := func(s *Snapshot) { s.Deployment, s.Injected = deployment(1), true }
+	token := func(s *Snapshot) { s.State.Token = true }
 	for name, c := range map[string]struct {
-		change  []func(*Snapshot)
-		last    Phase
-		phase   Phase
-		unknown string
+		change []func(*Snapshot)
+		phase  Phase
+		want   string
+		clean  bool
 	}{
-		"everything":             {[]func(*Snapshot){own(all...)}, Gone, RemovingWorkloads, ""},
-		"an injected Deployment": {[]func(*Snapshot){func(s *Snapshot) { s.Deployment, s.Injected = deployment(1), true }}, Gone, RemovingWorkloads, ""},
+		"everything":             {[]func(*Snapshot){own(strings.Fields(kinds)...), deleting}, Removing, of("ConfigMap DaemonSet Pod Role ServiceAccount"), false},
+		"an injected Deployment": {[]func(*Snapshot){injected, in("ns", own("ConfigMap", "ServiceAccount", "ClusterRoleBinding")), deleting}, Removing, "", false},
 		"a Deployment as it was before its injection": {[]func(*Snapshot){func(s *Snapshot) {
 			s.Deployment, s.State.Injected = deployment(1), &Injected{Deployment: "apiserver", UID: "d", Generation: 2}
-		}}, Gone, RemovingWorkloads, ""},
+		}, deleting}, Removing, "", false},
 		"a Deployment of the same name that is another": {[]func(*Snapshot){func(s *Snapshot) {
 			s.Deployment, s.State.Injected = deployment(1), &Injected{Deployment: "apiserver", UID: "other", Generation: 2}
-		}}, Gone, Gone, ""},
-		"a DaemonSet":                                  {[]func(*Snapshot){own("DaemonSet", "ConfigMap")}, Gone, RemovingWorkloads, ""},
-		"pods are not known":                           {[]func(*Snapshot){without("Pod"), own("ConfigMap")}, Gone, RemovingWorkloads, "Pod"},
-		"a ConfigMap":                                  {[]func(*Snapshot){own("ConfigMap", "ServiceAccount")}, Gone, RemovingMounts, ""},
-		"ConfigMaps are not known":                     {[]func(*Snapshot){without("ConfigMap")}, Gone, RemovingMounts, "ConfigMap"},
-		"a Secret":                                     {[]func(*Snapshot){func(s *Snapshot) { s.State.Secrets = []string{"x"} }}, Gone, RemovingMounts, ""},
-		"a ServiceAccount":                             {[]func(*Snapshot){own("ServiceAccount", "ClusterRole")}, Gone, RemovingIdentities, ""},
-		"ClusterRoleBindings are not known":            {[]func(*Snapshot){without("ClusterRoleBinding")}, Gone, RemovingIdentities, "ClusterRoleBinding"},
-		"the Role by which the Secret is read":         {[]func(*Snapshot){own("Role")}, Gone, Gone, ""},
-		"the Role of a target that is removed":         {[]func(*Snapshot){own("Role"), deleting}, Gone, RemovingIdentities, ""},
-		"the Role of a target with plugins of its own": {[]func(*Snapshot){own("Role"), func(s *Snapshot) { s.Target.Plugins = set(1).Plugins }}, Gone, RemovingIdentities, ""},
-		"reports":                           {[]func(*Snapshot){own("ClusterRole"), func(s *Snapshot) { s.ReportsLeft = true }}, Gone, RemovingReports, ""},
-		"ClusterRoles are not known":        {[]func(*Snapshot){without("ClusterRole")}, Gone, RemovingReports, "ClusterRole"},
-		"the KMSHealth":                     {[]func(*Snapshot){own("ClusterRole"), kmsHealth}, Gone, RemovingDestination, ""},
-		"the KMSHealth of an idle target":   {[]func(*Snapshot){own("ClusterRole"), kmsHealth}, Idle, Idle, ""},
-		"an operator resource":              {[]func(*Snapshot){func(s *Snapshot) { s.Resource = &operatorcr.Status{} }}, Gone, Gone, ""},
-		"the ClusterRole":                   {[]func(*Snapshot){own("ClusterRole")}, Gone, Gone, ""},
-		"nothing":                           {nil, Gone, Gone, ""},
-		"the ClusterRole of an idle target": {[]func(*Snapshot){own("ClusterRole"), func(s *Snapshot) { s.ReportsLeft = true }}, Idle, Idle, ""},
-		"a pod of an idle target":           {[]func(*Snapshot){own("Pod")}, Idle, RemovingWorkloads, ""},
+		}, deleting}, Gone, "", true},
+		"a DaemonSet, by which its pods go": {[]func(*Snapshot){own("DaemonSet", "Pod", "ClusterRoleBinding"), func(s *Snapshot) {
+			s.own("Pod")[0].SetLabels(map[string]string{contract.ModeLabel: "DaemonSet"})
+		}, deleting}, Removing, of("DaemonSet"), false},
+		"pods are not known, of which one may mount it": {[]func(*Snapshot){without("Pod"), in("kms-health", own("ConfigMap", "ServiceAccount", "DaemonSet")), deleting}, Removing, of("DaemonSet"), false},
+		"ConfigMaps are not known":                      {[]func(*Snapshot){without("ConfigMap"), own("ServiceAccount", "ClusterRoleBinding", "ClusterRole"), deleting}, Removing, of("ClusterRoleBinding ServiceAccount"), false},
+		"a Secret, whose token is the ServiceAccount's": {[]func(*Snapshot){token, in("ns", own("ServiceAccount", "ClusterRole")), deleting}, Removing, "", true},
+		"a ServiceAccount":                              {[]func(*Snapshot){own("ServiceAccount", "ClusterRole"), deleting}, Removing, of("ServiceAccount"), true},
+		"a ConfigMap":                                   {[]func(*Snapshot){own("ConfigMap", "ClusterRole"), deleting}, Removing, of("ConfigMap"), true},
+		"the Role of a target that is removed":          {[]func(*Snapshot){own("Role"), deleting}, Removing, of("Role"), true},
+		"the Role by which the Secret is read":          {[]func(*Snapshot){own("Role"), off}, Idle, "", true},
+		"reports":                                       {[]func(*Snapshot){own("ClusterRole"), deleting, func(s *Snapshot) { s.ReportsLeft = true }}, Removing, "", true},
+		"the KMSHealth":                                 {[]func(*Snapshot){own("ClusterRole"), kmsHealth, deleting}, Removing, "KMSHealth/api", true},
+		"the KMSHealth of an idle target":               {[]func(*Snapshot){own("ClusterRole"), kmsHealth, off}, Idle, "", true},
+		"an operator resource":                          {[]func(*Snapshot){deleting, func(s *Snapshot) { s.Resource = &operatorcr.Status{} }}, Gone, "", true},
+		"the ClusterRole":                               {[]func(*Snapshot){own("ClusterRole"), deleting}, Gone, clusterRole, true},
+		"nothing":                                       {[]func(*Snapshot){deleting}, Gone, "", true},
+		"the ClusterRole of an idle target":             {[]func(*Snapshot){own("ClusterRole"), off}, Idle, "", true},
+		"a pod of an idle target":                       {[]func(*Snapshot){own("Pod", "ClusterRoleBinding", "ClusterRole"), off}, Removing, of("Pod"), false},
 	} {
-		s := fixture(t, v1alpha1.DeliveryCompanion, c.change...)
-		if phase, unknown := s.removalPhase(intent{phase: c.last, clean: c.last == Gone}); phase != c.phase || unknown != c.unknown {
-			t.Errorf("%s: phase %s, unknown %q", name, phase, unknown)
+		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))
+		if got := names(plan.Delete); got != c.want || plan.Phase != c.phase || plan.Clean != c.clean {
+			t.Errorf("%s: phase %s deletes %q, clean %t; want phase %s, %q, clean %t", name, plan.Phase, got, plan.Clean, c.phase, c.want, c.clean)
 		}
 	}
 }
@@ -163,12 +177,12 @@ func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
 		"being removed":           {[]func(*Snapshot){missing, func(s *Snapshot) { s.Deleting = true }}, false},
 		"an operator resource":    {[]func(*Snapshot){pods(apiPod("a", "1"))}, false},
 	} {
-		plan := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, c.change...))
+		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, c.change...))
 		if created(plan) != c.want {
 			t.Errorf("%s: %s applied", name, names(plan.Apply))
 		}
 	}
-	s := fixture(t, v1alpha1.DeliveryCompanion, own("ClusterRole"), kmsHealth, func(s *Snapshot) { s.Deleting = true })
+	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), kmsHealth, func(s *Snapshot) { s.Deleting = true })
 	plan := planOf(t, s)
 	if got := names(plan.Delete); got != "KMSHealth/api" || plan.Delete[0].GetUID() != "health" || !plan.Clean || plan.RemoveCondition {
 		t.Errorf("%s deleted: %+v", got, plan)
@@ -179,20 +193,20 @@ func TestKMSHealthIsCreatedWhereItIsMissingAndDeletedLast(t *testing.T) {
 	}
 }
 
-func TestRemovalWaitsForAKindThatCannotBeListed(t *testing.T) {
-	s := fixture(t, v1alpha1.DeliveryCompanion, own("ServiceAccount", "ClusterRole"), func(s *Snapshot) {
+func TestRemovalEndsOnlyWhenEveryKindCanBeListed(t *testing.T) {
+	s := fixture(t, v1alpha1.ModeCompanionPod, own("ServiceAccount", "ClusterRole"), func(s *Snapshot) {
 		s.Deleting, s.OwnKnown["ConfigMap"], s.OwnProblems = true, false, map[string]string{"ConfigMap": "forbidden"}
 	})
-	if plan := planOf(t, s); len(plan.Delete) > 0 || plan.Status.Reason != SourceUnreadable || !strings.Contains(plan.Status.Message, "ConfigMap") || plan.Clean {
+	if plan := planOf(t, s); names(plan.Delete) != "ServiceAccount/kms-health-reporter-api" || plan.Status.Reason != contract.SourceUnreadable || !strings.Contains(plan.Status.Message, "ConfigMap") {
 		t.Errorf("%s deleted; %+v", names(plan.Delete), plan.Status)
 	}
 }
 
 func TestConditionStaysWhileTheNamespaceIsMissing(t *testing.T) {
-	s := fixture(t, v1alpha1.DeliveryCompanion, own("ClusterRole"), func(s *Snapshot) { s.NamespaceMissing, s.Pods = true, []*corev1.Pod{} })
+	s := fixture(t, v1alpha1.ModeCompanionPod, own("ClusterRole"), func(s *Snapshot) { s.NamespaceMissing, s.Pods = true, []*corev1.Pod{} })
 	for range 2 {
 		plan := planOf(t, s)
-		if plan.RemoveCondition || plan.Status.Reason != TargetNamespaceMissing || !strings.Contains(plan.Status.Message, "namespace ns") {
+		if plan.RemoveCondition || plan.Status.Reason != contract.NamespaceMissing || !strings.Contains(plan.Status.Message, "namespace ns") {
 			t.Errorf("remove condition %v, %+v", plan.RemoveCondition, plan.Status)
 		}
 		if slices.ContainsFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "ns" }) {

@@ -18,9 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 // Plan is the actions for a target, in the order of its fields.
@@ -32,8 +34,9 @@ type Plan struct {
 	Anchor *unstructured.Unstructured
 	// Apply is applied in order.
 	Apply []*unstructured.Unstructured
-	// Credentials are created or renewed by the operator.
-	Credentials []CredentialsWanted
+	// Token means to create the Secret with the reporters' token, or to renew it;
+	// DeleteToken, that nothing uses it any more.
+	Token, DeleteToken bool
 	// Workloads are applied after the objects that they mount.
 	Workloads []*unstructured.Unstructured
 	// LiveFiles are annotations of existing pods: the current version of their files.
@@ -45,9 +48,6 @@ type Plan struct {
 	RenewCA []*unstructured.Unstructured
 	// Delete is deleted.
 	Delete []*unstructured.Unstructured
-	// DeleteSecrets are names of credentials that nothing uses any more, in the
-	// target's namespace.
-	DeleteSecrets []string
 	// Copied are ConfigMaps that no pod mounts, since pods have their content. They come
 	// last: each may take as long as an unhealthy plugin.
 	Copied []*unstructured.Unstructured
@@ -68,13 +68,6 @@ type Plan struct {
 	Requeue time.Time
 }
 
-// CredentialsWanted is a Secret with a reporter's credentials.
-type CredentialsWanted struct {
-	Kind      v1alpha1.Credentials
-	Namespace string
-	Name      string
-}
-
 // planner is the state shared by the steps of a plan.
 type planner struct {
 	*Snapshot
@@ -85,8 +78,8 @@ type planner struct {
 	problems []Problem
 	waits    []string
 	awaits   bool // for pods of the API server
-	// later are companions to create once those of other nodes are replaced.
-	later []*unstructured.Unstructured
+	// unplaced are endpoints whose sockets no other container reaches in any pod.
+	unplaced map[string]bool
 }
 
 // Make plans. It is pure, and changes nothing of the Snapshot.
@@ -126,8 +119,8 @@ func (p *planner) record() {
 	t := p.Target
 	p.state = p.identified()
 	p.state.Live, p.state.Revisions = p.live(), p.revisionSets()
-	if t.Resource == v1alpha1.ResourceKubeAPIServers {
-		p.state.ConfigMapsEncrypted = p.ConfigMapsEncrypted
+	if p.State.Namespace == "" && p.Deleting && t.Mode == v1alpha1.ModeSidecar && !t.OwnerInjects() {
+		p.state.Token = true // there may be one: its record was removed
 	}
 	if t.Plugins != nil && p.OwnKnown["Role"] && len(p.own("Role")) == 0 || t.Plugins != nil && p.State.Namespace == "" {
 		p.state.Static = true
@@ -136,9 +129,9 @@ func (p *planner) record() {
 		p.state.Static = false
 	}
 	if e := p.Encryption; e != nil && e.Problem != "" {
-		p.problem(EncryptionConfigUnreadable, e.Problem)
+		p.problem(contract.EncryptionConfigUnreadable, e.Problem)
 	}
-	for reason, message := range map[Reason]string{PolicyMissing: p.PolicyProblem, TLSProfileInvalid: p.TLSProblem, CAUnreadable: p.CAProblem} {
+	for reason, message := range map[Reason]string{contract.PolicyMissing: p.PolicyProblem, contract.TLSProfileInvalid: p.TLSProblem, contract.CAUnreadable: p.CAProblem} {
 		if message != "" {
 			p.problem(reason, message)
 		}
@@ -183,22 +176,70 @@ func (p *planner) findPods() {
 		if len(plugins) == 0 {
 			continue
 		}
-		a := apiServerPod{pod: pod, plugins: plugins}
-		a.thirdParty = p.Target.Delivery == v1alpha1.DeliveryAuto && hasThirdParty(pod)
+		a := apiServerPod{pod: pod}
 		a.Node = pod.Spec.NodeName
 		var err error
-		if a.UID, err = sockets.UID(pod); err == nil {
-			a.Folders, err = sockets.Find(pod, p.Target.Container, Endpoints(plugins), p.KubeletRoot)
-		}
-		if err != nil {
-			p.problem(SocketVolumeMissing, fmt.Sprintf("pod %s/%s: %v", pod.Namespace, pod.Name, err))
+		if a.UID, err = sockets.UID(pod); err != nil {
+			p.problem(contract.SocketVolumeMissing, fmt.Sprintf("pod %s/%s: %v", pod.Namespace, pod.Name, err))
 			continue
 		}
-		p.pods = append(p.pods, a)
+		if p.place(&a, plugins); len(a.plugins) > 0 {
+			p.pods = append(p.pods, a)
+		}
+	}
+	for _, a := range p.pods {
+		for _, endpoint := range Endpoints(a.plugins) {
+			delete(p.unplaced, endpoint)
+		}
 	}
 	slices.SortFunc(p.pods, func(a, b apiServerPod) int {
 		return strings.Compare(a.Node+"/"+a.UID, b.Node+"/"+b.UID)
 	})
+}
+
+// place finds the folders of the plugins' sockets in a pod. A plugin whose socket no other
+// container reaches is a problem of that plugin alone: all others have reporters.
+func (p *planner) place(a *apiServerPod, plugins []v1alpha1.Plugin) {
+	if p.Target.Mode.InOwnersPods() {
+		a.plugins = p.mountable(fmt.Sprintf("pod %s/%s", a.pod.Namespace, a.pod.Name), &a.pod.Spec, plugins)
+		return
+	}
+	for _, plugin := range plugins {
+		folders, err := sockets.Find(a.pod, p.Target.Container, []string{plugin.Endpoint}, p.KubeletRoot)
+		if err != nil {
+			p.cannotPlace(fmt.Sprintf("pod %s/%s", a.pod.Namespace, a.pod.Name), plugin, err)
+			continue
+		}
+		a.plugins = append(a.plugins, plugin)
+		for _, f := range folders {
+			if !slices.Contains(a.Folders, f) {
+				a.Folders = append(a.Folders, f)
+			}
+		}
+	}
+}
+
+// mountable are the plugins whose sockets a container in a pod of a spec reaches. Where the
+// owner of the pods adds it, that is the owner's to decide.
+func (p *planner) mountable(what string, spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (all []v1alpha1.Plugin) {
+	for _, plugin := range plugins {
+		_, err := podspec.SocketMounts(spec, p.Target.Container, []string{plugin.Endpoint})
+		if err != nil {
+			p.cannotPlace(what, plugin, err)
+		}
+		if err == nil || p.Target.OwnerInjects() {
+			all = append(all, plugin)
+		}
+	}
+	return all
+}
+
+func (p *planner) cannotPlace(what string, plugin v1alpha1.Plugin, err error) {
+	p.problem(contract.SocketVolumeMissing, fmt.Sprintf("%s: %v", what, err))
+	if p.unplaced == nil {
+		p.unplaced = map[string]bool{}
+	}
+	p.unplaced[plugin.Endpoint] = true
 }
 
 // setOf is the plugin set that pods of a spec use.
@@ -234,58 +275,59 @@ func (p *planner) createDestination(i intent) error {
 // deliver plans a target with reporters.
 func (p *planner) deliver(choice Choice) error {
 	p.plan.Phase, p.state.Untouched = Active, false
-	if p.state.Delivery == "" {
-		p.state.Delivery, p.state.Credentials = choice.Delivery, p.Target.Credentials
+	if p.state.Mode == "" {
+		p.state.Mode = choice.Mode
 	}
 	// 1. Who the reporters are. Pods belong to the target's ClusterRole, so they
 	// come in the sync after it.
 	p.Snapshot = p.chosen(choice)
+	p.checkConfigSource()
+	p.checkAbstractSockets()
 	identity, err := p.identity()
 	if err != nil {
 		return err
 	}
 	if p.Owner == nil && !p.Offline {
 		p.plan.Apply = append(p.plan.Apply, identity...)
-		p.plan.Status = Status{AwaitingSources, ""}
+		p.plan.Status = Status{contract.Progressing, ""}
 		return nil
 	}
 	// 2. What they read, and what runs.
-	if choice.Delivery.InOwnersPods() {
+	if choice.Mode.InOwnersPods() {
 		p.state.InTarget = true
 	}
-	switch choice.Delivery {
-	case v1alpha1.DeliveryCompanion:
+	switch choice.Mode {
+	case v1alpha1.ModeCompanionPod:
 		err = p.companions()
-	case v1alpha1.DeliveryDaemonSet:
+	case v1alpha1.ModeDaemonSet:
 		err = p.daemonSet()
-	case v1alpha1.DeliveryDeployment, v1alpha1.DeliveryExternal:
-		err = p.inOwnersPods(choice.Delivery)
+	case v1alpha1.ModeSidecar:
+		err = p.inOwnersPods()
 	default:
-		err = fmt.Errorf("delivery %q is not known", choice.Delivery)
+		err = fmt.Errorf("mode %q is not known", choice.Mode)
 	}
 	if err != nil {
 		return err
 	}
 	p.replaceEnded()
 	// 3. What was there before stays until what comes reports.
-	if p.state.switching(choice.Delivery, p.Target.Credentials) && !p.pending && p.reported() {
-		p.state.Delivery, p.state.Credentials = choice.Delivery, p.Target.Credentials
+	if p.state.switching(choice.Mode) && !p.pending && p.reported() {
+		p.state.Mode = choice.Mode
 	}
-	switch {
-	case p.state.switching(choice.Delivery, p.Target.Credentials):
-		p.plan.Phase = Switching
+	switching := p.state.switching(choice.Mode)
+	if switching {
 		keepSubjects(identity, p.Own)
-		p.pruneReplaced()
-		p.waits = append(p.waits, fmt.Sprintf("the earlier reporters (%s, %s) stay until those of %s report", p.state.Delivery, p.state.Credentials, choice.Delivery))
-	case !p.pending:
-		p.prune()
-		p.state.InTarget = choice.Delivery.InOwnersPods() || p.inTarget()
+		p.waits = append(p.waits, fmt.Sprintf("the earlier reporters (%s) stay until those of %s report", p.state.Mode, choice.Mode))
+	}
+	p.plan.Apply = slices.Concat(p.plan.Apply, identity)
+	if switching || !p.pending {
+		p.prune(switching)
+	}
+	if !switching && !p.pending {
+		p.state.InTarget = choice.Mode.InOwnersPods() || p.inTarget()
 	}
 	p.renewCAs()
-	p.plan.Apply = slices.Concat(p.plan.Apply, identity)
-	// Identities come before what uses them.
-	rank := map[string]int{operatorcr.KMSHealths.Kind: -1, "Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2, "ConfigMap": 3}
-	slices.SortStableFunc(p.plan.Apply, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
+	sortByUse(p.plan.Apply)
 	if !p.Offline {
 		p.reporters()
 	}
@@ -293,10 +335,16 @@ func (p *planner) deliver(choice Choice) error {
 	return nil
 }
 
+// sortByUse puts identities before what uses them.
+func sortByUse(objects []*unstructured.Unstructured) {
+	rank := map[string]int{contract.KMSHealths.Kind: -1, "Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2, "ConfigMap": 3}
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
+}
+
 // chosen is the Snapshot with what was chosen for its target.
 func (s *Snapshot) chosen(c Choice) *Snapshot {
 	other, target := *s, *s.Target
-	target.Delivery, target.ConfigSource = c.Delivery, c.ConfigSource
+	target.Mode = c.Mode
 	other.Target = &target
 	return &other
 }
@@ -307,19 +355,18 @@ func (p *planner) status(choice Choice) Status {
 	case len(p.problems) > 0:
 		return worst(p.problems)
 	case p.pending:
-		return Status{AwaitingSources, ""} // known in a moment
+		return Status{contract.Progressing, ""} // known in a moment
 	case p.awaits:
-		return Status{AwaitingPods, join(p.waits)}
-	case len(p.later) > 0:
-		p.waits = append(p.waits, fmt.Sprintf("%d more reporters are replaced one after another", len(p.later)))
-		return Status{Progressing, join(p.waits)}
+		return Status{contract.NoPods, join(p.waits)}
 	case len(p.waits) > 0:
-		return Status{Progressing, join(p.waits)}
+		return Status{contract.Progressing, join(p.waits)}
 	}
 	message := choice.Message
-	if choice.Delivery.InOwnersPods() && len(p.plan.Credentials) > 0 {
-		c := p.plan.Credentials[0]
-		message += fmt.Sprintf("; credentials in Secret %s/%s", c.Namespace, c.Name)
+	switch {
+	case p.Target.OwnerInjects():
+		message += fmt.Sprintf("; its owner brings the credentials in Secret %s/%s", p.Target.Namespace, manifests.CredentialsName(p.Target.Name))
+	case p.plan.Token:
+		message += fmt.Sprintf("; credentials in Secret %s/%s", p.Target.Namespace, manifests.TokenName(p.Target.Name))
 	}
 	if p.Encryption != nil && len(p.Encryption.Live.Ignored) > 0 {
 		message += "; not probed: " + p.Encryption.Live.IgnoredText(1)
@@ -329,7 +376,7 @@ func (p *planner) status(choice Choice) Status {
 
 // inTarget reports whether the target's namespace has, or may have, objects of the operator.
 func (p *planner) inTarget() bool {
-	return p.State.InTarget && (!p.OwnKnown["ConfigMap"] || !p.OwnKnown["ServiceAccount"] || len(p.state.Secrets) > 0 ||
+	return p.State.InTarget && (!p.OwnKnown["ConfigMap"] || !p.OwnKnown["ServiceAccount"] || p.state.Token ||
 		slices.ContainsFunc(p.Own, func(o *unstructured.Unstructured) bool {
 			return o.GetNamespace() == p.Target.Namespace && (o.GetKind() == "ConfigMap" || o.GetKind() == "ServiceAccount")
 		}))

@@ -35,7 +35,7 @@ var wantedPolicy = sync.OnceValues(func() (map[string]any, error) {
 	return specs, err
 })
 
-// policyProblem is why a part of the reporters' admission policy is not in force: it
+// policyProblem is why a part of the reporters' admission policy is not active: it
 // bounds what they may write, so none is given a right before. Empty: it is.
 func policyProblem(kind string, part *source.Source[string]) string {
 	problem, exists := part.Get("", manifests.PolicyName)

@@ -9,7 +9,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 )
 
-func TestPolicyIsInForceOnlyAsThisVersionHasIt(t *testing.T) {
+func TestPolicyIsActiveOnlyAsThisVersionHasIt(t *testing.T) {
 	set := func(value any, path ...string) func(*unstructured.Unstructured) {
 		return func(o *unstructured.Unstructured) { _ = unstructured.SetNestedField(o.Object, value, path...) }
 	}

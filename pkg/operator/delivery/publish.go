@@ -18,13 +18,17 @@ type Rollup interface {
 
 // Published is what the roll-up of a target needs of its delivery.
 type Published struct {
-	v1alpha1.Target
+	v1alpha1.APIServer
 	Sources *source.Target
 	// State has the last known plugin sets; SetsKnown means that they are known.
 	State     State
 	SetsKnown bool
+	// LiveKnown means that the live set is as it was read, not as it was recorded.
+	LiveKnown bool
 	// Pending are revisions whose plugin set will be known soon.
 	Pending map[string]bool
+	// Status is how the delivery stands. Zero: not known yet, or there is nothing to report.
+	Status Status
 	// Off means that no reporter should report any more; Clean, that no own reporter can.
 	Off, Clean bool
 	// Superseded means that another target has the resource now, or another installation
@@ -37,8 +41,6 @@ type Published struct {
 	// OnlyNodeServer means that the reporters write through the kube-apiserver of their own
 	// node, and have no other.
 	OnlyNodeServer bool
-	// Optional are the additional conditions that are configured.
-	Optional []string
 	// Tool is the command line tool in messages: oc or kubectl.
 	Tool string
 }
@@ -55,21 +57,16 @@ func (c *Controller) publish(config *v1alpha1.OperatorConfiguration, l life, e *
 	}
 	if plan != nil {
 		p.State, p.SetsKnown, p.Pending = plan.State, plan.SetsKnown, plan.Pending
+		p.LiveKnown = s.liveKnown()
 		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
 		p.OnlyNodeServer = s.OnlyNodeServer()
 	}
-	p.Target, p.Sources = l.target, e.sources
+	p.APIServer, p.Sources = l.target, e.sources
 	p.Superseded = l.superseded || l.otherInstallation != ""
 	p.Unmanaged = config.ManagementState == v1alpha1.Unmanaged
 	p.Tool = "oc"
 	if s != nil && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {
 		p.Tool = "kubectl"
-	}
-	p.Optional = nil
-	for _, r := range config.Rollups {
-		if r != v1alpha1.RollupDegraded {
-			p.Optional = append(p.Optional, "KMSPlugins"+string(r))
-		}
 	}
 	e.published = p
 	c.Rollup.Set(p)

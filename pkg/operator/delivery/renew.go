@@ -9,18 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
 )
 
-// reportCredentials reports the state of a credential, also of one that works but whose
+// reportToken reports the state of the token in a Secret, also of one that works but whose
 // renewal fails.
-func (x *execution) reportCredentials(c CredentialsWanted, r *credentials.Result) {
+func (x *execution) reportToken(secret string, r *credentials.Result) {
 	if !r.Next.IsZero() {
 		x.requeue(max(time.Second, r.Next.Sub(x.Clock.Now())))
 	}
 	if !r.NotAfter.IsZero() {
-		x.outcome.Expiries[c.Name], x.outcome.Renewals[c.Name] = r.NotAfter, r.RenewAt
+		x.outcome.Expiries[secret], x.outcome.Renewals[secret] = r.NotAfter, r.RenewAt
 	}
 	if r.Problem != nil {
 		problem := Problem{Reason(r.Problem.Reason), r.Problem.Message}
@@ -36,7 +36,7 @@ func (x *execution) reportCredentials(c CredentialsWanted, r *credentials.Result
 func kubeconfigOf(o *unstructured.Unstructured) (path []string, text string) {
 	path = []string{"data", "kubeconfig"}
 	if o.GetKind() == "Pod" {
-		path = []string{"metadata", "annotations", manifests.KubeconfigAnnotation}
+		path = []string{"metadata", "annotations", contract.KubeconfigAnnotation}
 	}
 	text, _, _ = unstructured.NestedString(o.Object, path...)
 	return path, text

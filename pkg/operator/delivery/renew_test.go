@@ -8,7 +8,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // kubeconfig is one whose cluster has a CA, or the file of one.
@@ -30,7 +30,7 @@ func TestOnlyAnOutdatedCAIsReplaced(t *testing.T) {
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind,
 			"metadata": map[string]any{"name": "reporter", "namespace": "ns", "uid": "u", "labels": map[string]any{"a": "b"}}}}
 		if kind == "Pod" {
-			o.SetAnnotations(map[string]string{manifests.KubeconfigAnnotation: text, "other": "x"})
+			o.SetAnnotations(map[string]string{contract.KubeconfigAnnotation: text, "other": "x"})
 		} else {
 			o.Object["data"] = map[string]any{"kubeconfig": text, "config.yaml": "x"}
 		}
@@ -84,18 +84,18 @@ func TestOnlyAnOutdatedCAIsReplaced(t *testing.T) {
 }
 
 func TestUnmanagedTargetGetsOnlyWhatExpires(t *testing.T) {
-	external := func(s *Snapshot) { s.CA = []byte("old") }
-	first := planOf(t, fixture(t, v1alpha1.DeliveryExternal, pods(apiPod("a", "1")), external))
-	s := fixture(t, v1alpha1.DeliveryExternal, pods(apiPod("a", "1")), delivered(t, first), func(s *Snapshot) {
+	injects := func(s *Snapshot) { s.CA, s.Deployment = []byte("old"), deployment(1) }
+	first := planOf(t, fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), injects))
+	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), injects, delivered(t, first), func(s *Snapshot) {
 		s.CA, s.Unmanaged, s.Config.Image = []byte("new"), true, "reporter:2"
 		s.Encryption.Live = set(2, 1)
 	})
 	plan := planOf(t, s)
-	if plan.Phase != Renewing || len(plan.Apply)+len(plan.Workloads)+len(plan.Delete)+len(plan.DeleteSecrets) > 0 || plan.Anchor != nil || plan.Off || plan.Clean {
-		t.Errorf("phase %s: %s applied, %s deleted, %v", plan.Phase, names(plan.Apply), names(plan.Delete), plan.DeleteSecrets)
+	if plan.Phase != Renewing || len(plan.Apply)+len(plan.Workloads)+len(plan.Delete) > 0 || plan.DeleteToken || plan.Anchor != nil || plan.Off || plan.Clean {
+		t.Errorf("phase %s: %s applied, %s deleted, the token %t", plan.Phase, names(plan.Apply), names(plan.Delete), plan.DeleteToken)
 	}
-	if len(plan.Credentials) != 1 || plan.Credentials[0] != first.Credentials[0] {
-		t.Errorf("credentials %v, want %v", plan.Credentials, first.Credentials)
+	if !plan.Token || !first.Token {
+		t.Errorf("renews the token %t, made it %t", plan.Token, first.Token)
 	}
 	if len(plan.RenewCA) != 1 || plan.RenewCA[0].GetKind() != "ConfigMap" {
 		t.Errorf("the CA is replaced in %q", names(plan.RenewCA))

@@ -23,8 +23,8 @@ func created(s *Snapshot, plan *Plan) []*unstructured.Unstructured {
 func replacing(t *testing.T, change ...func(*Snapshot)) *Snapshot {
 	t.Helper()
 	three := pods(apiPod("a", "1"), apiPod("b", "2"), apiPod("c", "3"))
-	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, three, encryptsConfigMaps(false)))
-	s := fixture(t, v1alpha1.DeliveryCompanion, three, delivered(t, first), encryptsConfigMaps(false))
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, three, configSource(v1alpha1.ConfigSourceConfigMap)))
+	s := fixture(t, v1alpha1.ModeCompanionPod, three, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap))
 	s.Config.Image = "reporter:2"
 	for _, c := range change {
 		c(s)
@@ -32,38 +32,12 @@ func replacing(t *testing.T, change ...func(*Snapshot)) *Snapshot {
 	return s
 }
 
-// A pod of which no kubelet reports a status is on a node that is down.
-func TestNodeThatIsDownDoesNotStopTheReplacementOnOthers(t *testing.T) {
-	s := replacing(t)
-	first := created(s, planOf(t, s))
-	if len(first) != 1 || nodeOf(first[0]) != "a" {
-		t.Fatalf("creates %s", names(first))
-	}
-	pod := first[0].DeepCopy()
-	pod.SetCreationTimestamp(metav1.NewTime(s.Now))
-	_ = unstructured.SetNestedField(pod.Object, "Pending", "status", "phase")
-	s.Own = append(s.Own, pod)
-	plan := planOf(t, s)
-	if len(created(s, plan)) > 0 || plan.Requeue.IsZero() {
-		t.Fatalf("creates %s at once, requeue at %s", names(created(s, plan)), plan.Requeue)
-	}
-	s.Now = s.Now.Add(5 * time.Minute)
-	if next := created(s, planOf(t, s)); len(next) != 1 || nodeOf(next[0]) != "b" {
-		t.Fatalf("creates %s, must be one on node b", names(next))
-	}
-	// Its kubelet answers: it is one that is being replaced.
-	_ = unstructured.SetNestedField(pod.Object, s.Now.Format(time.RFC3339), "status", "startTime")
-	if next := created(s, planOf(t, s)); len(next) > 0 {
-		t.Fatalf("creates %s", names(next))
-	}
-}
-
 // Nothing is gained by keeping reporters that never ran until the new ones of all nodes
 // report.
 func TestReportersThatNeverRanAreReplacedWhileTheDeliveryChanges(t *testing.T) {
 	s := replacing(t, func(s *Snapshot) {
 		setPhase(s, corev1.PodPending, s.Now)
-		s.State.Delivery = v1alpha1.DeliveryDaemonSet
+		s.State.Mode = v1alpha1.ModeDaemonSet
 	})
 	for range 12 {
 		plan := planOf(t, s)
@@ -97,18 +71,18 @@ func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testi
 		}})
 	}
 	on := pods(apiPod("a", "1"))
-	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, on, encryptsConfigMaps(false)))
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, on, configSource(v1alpha1.ConfigSourceConfigMap)))
 	left := configMap("ns")
-	s := fixture(t, v1alpha1.DeliveryCompanion, on, delivered(t, first), encryptsConfigMaps(false), func(s *Snapshot) { s.Own = append(s.Own, left) })
+	s := fixture(t, v1alpha1.ModeCompanionPod, on, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap), func(s *Snapshot) { s.Own = append(s.Own, left) })
 	if plan := planOf(t, s); !slices.Contains(plan.Delete, left) {
 		t.Errorf("Companion: deletes %s", names(plan.Delete))
 	}
 	left = configMap("kms-health")
-	s = fixture(t, v1alpha1.DeliveryExternal, pods(apiPod("a", "1", mountsIt, withReporter)), func(s *Snapshot) { s.Own = append(s.Own, left) })
+	s = fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mountsIt, withReporter)), func(s *Snapshot) { s.Own = append(s.Own, left) })
 	if plan := planOf(t, s); !slices.Contains(plan.Delete, left) {
-		t.Errorf("External: deletes %s", names(plan.Delete))
+		t.Errorf("Sidecar: deletes %s", names(plan.Delete))
 	}
-	s = fixture(t, v1alpha1.DeliveryExternal, pods(apiPod("a", "1", mountsIt)), func(s *Snapshot) {
+	s = fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mountsIt)), func(s *Snapshot) {
 		s.Own = append(s.Own, left)
 		s.Encryption.Live = set()
 		s.State.Live = nil
@@ -120,18 +94,18 @@ func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testi
 
 // A replacement may take long, for example of an image that does not exist.
 func TestReportersToBeReplacedGetANewCA(t *testing.T) {
-	for _, encrypted := range []bool{false, true} {
+	for _, source := range []v1alpha1.ConfigSource{v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation} {
 		two := pods(apiPod("a", "1"), apiPod("b", "2"))
 		before := func(s *Snapshot) { s.CA = []byte("before") }
-		first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, two, before, encryptsConfigMaps(encrypted)))
-		s := fixture(t, v1alpha1.DeliveryCompanion, two, delivered(t, first), before, encryptsConfigMaps(encrypted))
+		first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, two, before, configSource(source)))
+		s := fixture(t, v1alpha1.ModeCompanionPod, two, delivered(t, first), before, configSource(source))
 		s.Config.Image, s.Encryption.Live = "reporter:2", set(2)
 		if plan := planOf(t, s); len(plan.RenewCA) > 0 {
-			t.Errorf("encrypted %v: renews the CA of %s", encrypted, names(plan.RenewCA))
+			t.Errorf("%s: renews the CA of %s", source, names(plan.RenewCA))
 		}
 		s.CA = []byte("after")
 		plan := planOf(t, s)
-		if encrypted {
+		if source == v1alpha1.ConfigSourceAnnotation {
 			if is := func(kind string) bool {
 				return slices.ContainsFunc(plan.RenewCA, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
 			}; len(plan.RenewCA) < 2 || !is("Pod") {

@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
@@ -25,13 +26,8 @@ func setPhase(s *Snapshot, phase corev1.PodPhase, created time.Time) {
 
 func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 	companion := func(t *testing.T) *Snapshot {
-		first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1"))))
-		return fixture(t, v1alpha1.DeliveryCompanion, pods(apiPod("a", "1")), delivered(t, first))
-	}
-	imageProof := func(t *testing.T) *Snapshot {
-		withDeployment := func(s *Snapshot) { s.Deployment = deployment(1) }
-		first := planOf(t, fixture(t, v1alpha1.DeliveryDeployment, pods(apiPod("a", "1")), withDeployment))
-		return fixture(t, v1alpha1.DeliveryDeployment, pods(apiPod("a", "1")), delivered(t, first), withDeployment)
+		first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
+		return fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first))
 	}
 	for name, c := range map[string]struct {
 		snapshot func(*testing.T) *Snapshot
@@ -40,14 +36,12 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 		replaced bool
 		requeue  time.Duration // zero: not for this
 	}{
-		"a companion that runs":               {companion, corev1.PodRunning, time.Hour, false, 0},
-		"one that failed, younger":            {companion, corev1.PodFailed, 29 * time.Second, false, time.Second},
-		"one that failed, 30 s old":           {companion, corev1.PodFailed, 30 * time.Second, true, 0},
-		"one that failed, older":              {companion, corev1.PodFailed, time.Hour, true, 0},
-		"one that succeeded, older":           {companion, corev1.PodSucceeded, time.Hour, true, 0},
-		"one that succeeded, younger":         {companion, corev1.PodSucceeded, time.Second, false, 29 * time.Second},
-		"an image proof that failed":          {imageProof, corev1.PodFailed, time.Hour, true, 0},
-		"an image proof that failed, younger": {imageProof, corev1.PodFailed, time.Second, false, 29 * time.Second},
+		"a companion that runs":       {companion, corev1.PodRunning, time.Hour, false, 0},
+		"one that failed, younger":    {companion, corev1.PodFailed, 29 * time.Second, false, time.Second},
+		"one that failed, 30 s old":   {companion, corev1.PodFailed, 30 * time.Second, true, 0},
+		"one that failed, older":      {companion, corev1.PodFailed, time.Hour, true, 0},
+		"one that succeeded, older":   {companion, corev1.PodSucceeded, time.Hour, true, 0},
+		"one that succeeded, younger": {companion, corev1.PodSucceeded, time.Second, false, 29 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := c.snapshot(t)
@@ -68,17 +62,12 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 	if plan := planOf(t, s); len(plan.Delete) > 0 {
 		t.Errorf("%s, which is being deleted, is deleted again", names(plan.Delete))
 	}
-	s = imageProof(t)
-	setPhase(s, corev1.PodSucceeded, s.Now.Add(-time.Hour))
-	if plan := planOf(t, s); plan.Inject == nil {
-		t.Errorf("an image proof that succeeded proves nothing: %+v", plan.Status)
-	}
 }
 
 // withReporter adds the reporter's container to a pod.
 func withReporter(p *corev1.Pod) {
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
-		Name: podspec.ContainerName, VolumeMounts: []corev1.VolumeMount{{Name: podspec.ConfigVolume, MountPath: podspec.ConfigFolder}},
+		Name: contract.ReporterContainer, VolumeMounts: []corev1.VolumeMount{{Name: podspec.ConfigVolume, MountPath: podspec.ConfigFolder}},
 	})
 }
 
@@ -94,32 +83,32 @@ func TestDeliveryWithoutReportersIsReported(t *testing.T) {
 		}
 	}
 	paused := func(s *Snapshot) {
-		s.Deployment, s.State.Proven = deployment(1), s.Config.Image
+		s.Deployment = deployment(1)
 		s.Deployment.Spec.Paused = true
 	}
 	resumed := func(s *Snapshot) { paused(s); s.Deployment.Spec.Paused = false }
 	onHosts := pods(apiPod("a", "1", onHost))
 	for name, c := range map[string]struct {
-		delivery v1alpha1.Delivery
+		delivery v1alpha1.Mode
 		change   []func(*Snapshot)
 		want     Reason // empty: neither NoReporters nor DeploymentPaused
 		part     string
 	}{
-		"a DaemonSet that selects no node":         {v1alpha1.DeliveryDaemonSet, []func(*Snapshot){onHosts, daemonSet(2, 2, 0)}, NoReporters, "selects no node"},
-		"a DaemonSet that was not observed yet":    {v1alpha1.DeliveryDaemonSet, []func(*Snapshot){onHosts, daemonSet(2, 1, 0)}, "", ""},
-		"a DaemonSet that selects nodes":           {v1alpha1.DeliveryDaemonSet, []func(*Snapshot){onHosts, daemonSet(2, 2, 1)}, "", ""},
-		"no pod with the container":                {v1alpha1.DeliveryExternal, []func(*Snapshot){pods(apiPod("a", "1"))}, NoReporters, podspec.ContainerName},
-		"a pod with the container":                 {v1alpha1.DeliveryExternal, []func(*Snapshot){pods(apiPod("a", "1", withReporter))}, "", ""},
-		"no pod at all":                            {v1alpha1.DeliveryExternal, nil, NoReporters, "namespace ns"},
-		"a paused Deployment without it":           {v1alpha1.DeliveryDeployment, []func(*Snapshot){pods(apiPod("a", "1")), paused}, DeploymentPaused, "0 of its 1 pods"},
-		"a paused Deployment with it in some pods": {v1alpha1.DeliveryDeployment, []func(*Snapshot){pods(apiPod("a", "1"), apiPod("b", "2", withReporter)), paused}, DeploymentPaused, "1 of its 2 pods"},
-		"a paused Deployment with it in all pods":  {v1alpha1.DeliveryDeployment, []func(*Snapshot){pods(apiPod("a", "1", withReporter)), paused}, "", ""},
-		"a Deployment that is not paused":          {v1alpha1.DeliveryDeployment, []func(*Snapshot){pods(apiPod("a", "1")), resumed}, "", ""},
-		"a Deployment that is scaled to zero":      {v1alpha1.DeliveryDeployment, []func(*Snapshot){resumed}, NoReporters, "namespace ns"},
+		"a DaemonSet that selects no node":         {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(2, 2, 0)}, contract.NoReporters, "selects no node"},
+		"a DaemonSet that was not observed yet":    {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(2, 1, 0)}, "", ""},
+		"a DaemonSet that selects nodes":           {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(2, 2, 1)}, "", ""},
+		"no pod with the container":                {v1alpha1.ModeSidecar, []func(*Snapshot){pods(apiPod("a", "1"))}, contract.NoReporters, contract.ReporterContainer},
+		"a pod with the container":                 {v1alpha1.ModeSidecar, []func(*Snapshot){pods(apiPod("a", "1", withReporter))}, "", ""},
+		"no pod at all":                            {v1alpha1.ModeSidecar, nil, contract.NoReporters, "namespace ns"},
+		"a paused Deployment without it":           {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1")), paused}, contract.DeploymentPaused, "0 of its 1 pods"},
+		"a paused Deployment with it in some pods": {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1"), apiPod("b", "2", withReporter)), paused}, contract.DeploymentPaused, "1 of its 2 pods"},
+		"a paused Deployment with it in all pods":  {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1", withReporter)), paused}, "", ""},
+		"a Deployment that is not paused":          {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1")), resumed}, "", ""},
+		"a Deployment that is scaled to zero":      {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, resumed}, contract.NoReporters, "namespace ns"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := planOf(t, fixture(t, c.delivery, c.change...)).Status
-			if c.want == "" && (got.Reason == NoReporters || got.Reason == DeploymentPaused) {
+			if c.want == "" && (got.Reason == contract.NoReporters || got.Reason == contract.DeploymentPaused) {
 				t.Errorf("%+v", got)
 			}
 			if c.want != "" && (got.Reason != c.want || !strings.Contains(got.Message, c.part)) {
@@ -129,72 +118,83 @@ func TestDeliveryWithoutReportersIsReported(t *testing.T) {
 	}
 }
 
-func TestReportersThatNeverWroteAreReported(t *testing.T) {
-	const wait = firstReport + 4*10*time.Second
-	onHosts := []*corev1.Pod{apiPod("a", "1"), apiPod("b", "2")}
-	first := planOf(t, fixture(t, v1alpha1.DeliveryCompanion, pods(onHosts...)))
+// Each of these ends in ProgressDeadlineExceeded, or in the reports that are missing (package
+// rollup): a state that does not change is never delivered.
+func TestWhatIsMissingOfADeliveryIsWaitedFor(t *testing.T) {
+	daemonSet := func(wanted, exist int64) func(*Snapshot) {
+		return func(s *Snapshot) {
+			o := ownObject("DaemonSet")
+			o.SetNamespace(s.Namespace)
+			o.SetGeneration(1)
+			o.Object["status"] = map[string]any{"observedGeneration": int64(1), "desiredNumberScheduled": wanted, "currentNumberScheduled": exist}
+			s.Own = append(s.Own, o)
+		}
+	}
+	rollout := func(updated, all int32) func(*Snapshot) {
+		return func(s *Snapshot) {
+			s.Deployment = deployment(1)
+			s.Deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, UpdatedReplicas: updated, Replicas: all}
+		}
+	}
+	onHosts := pods(apiPod("a", "1", onHost))
+	starting := func(s *Snapshot) {
+		delivered(t, planOf(t, s))(s)
+		setPhase(s, corev1.PodPending, s.Now.Add(-time.Hour))
+	}
+	both := pods(apiPod("a", "1", withReporter), apiPod("b", "2", withReporter))
 	for name, c := range map[string]struct {
-		age    time.Duration
-		report operatorcr.Form // of node a; empty: none
-		want   string          // nodes; empty: none
+		mode   v1alpha1.Mode
+		change []func(*Snapshot)
+		part   string // empty: nothing
 	}{
-		"young":                       {wait - time.Second, "", ""},
-		"old, and neither wrote":      {wait, "", "[a b]"},
-		"old, and one wrote":          {wait, operatorcr.FormCondition, "[b]"},
-		"old, and one wrote elements": {time.Hour, operatorcr.FormTyped, "[b]"},
+		"a DaemonSet whose pods admission denies":     {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(3, 0)}, "has 0 of 3 pods"},
+		"a DaemonSet with all pods":                   {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(3, 3)}, ""},
+		"a companion in ContainerCreating":            {v1alpha1.ModeCompanionPod, []func(*Snapshot){pods(apiPod("a", "1")), starting}, "1 of 1 reporters are starting: pod kms-health/"},
+		"an owner's sidecar in 1 of 2 pods":           {v1alpha1.ModeSidecar, []func(*Snapshot){pods(apiPod("a", "1", withReporter), apiPod("b", "2"))}, "1 of 2 pods in namespace ns have the reporter"},
+		"a Deployment whose pods do not have it yet":  {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1")), rollout(0, 1)}, "0 of 1 pods in namespace ns have the reporter"},
+		"a Deployment whose next rollout is stuck":    {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, both, rollout(1, 3)}, "1 of 3 pods are updated"},
+		"a Deployment that is rolled out, and has it": {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, both, rollout(2, 2)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := fixture(t, v1alpha1.DeliveryCompanion, pods(onHosts...), delivered(t, first))
-			s.Config.Probe.Interval.Duration = 10 * time.Second
-			setPhase(s, corev1.PodRunning, s.Now.Add(-c.age))
-			s.Resource = &operatorcr.Status{Reports: []operatorcr.Report{{Node: "b", Form: operatorcr.FormCondition, Written: s.Now.Add(-2 * time.Hour)}}} // of an earlier reporter
-			if c.report != "" {
-				s.Resource.Reports = append(s.Resource.Reports, operatorcr.Report{Node: "a", Form: c.report, Written: s.Now.Add(-c.age + time.Second)})
-			}
-			plan := planOf(t, s)
-			if (plan.Status.Reason == ReportersNotWriting) != (c.want != "") || !strings.Contains(plan.Status.Message, c.want) {
-				t.Errorf("%+v", plan.Status)
-			}
-			if c.want == "" && !plan.Requeue.Equal(s.Now.Add(time.Second)) {
-				t.Errorf("requeue at %s", plan.Requeue)
-			}
-			if s.Resource = nil; planOf(t, s).Status.Reason == ReportersNotWriting {
-				t.Error("reported without an operator resource")
+			got := planOf(t, fixture(t, c.mode, c.change...)).Status
+			if c.part == "" && !got.Delivered() || c.part != "" && (got.Reason != contract.Progressing || !strings.Contains(got.Message, c.part)) {
+				t.Errorf("%+v, want %q", got, c.part)
 			}
 		})
 	}
 }
 
-func TestNewReporterIsRecognizedByTheClockOfTheAPIServer(t *testing.T) {
+// reportOf is a node's condition, of a check at a time by a reporter; empty: it names none.
+func reportOf(node, by string, at time.Time) operatorcr.Report {
+	return operatorcr.Report{
+		Node: node, Form: operatorcr.FormCondition, Ours: true, Written: at,
+		Entries: []contract.Entry{{KeyID: "1", Status: contract.Healthy, LastChecked: at, Reporter: by}},
+	}
+}
+
+func TestReporterHasWrittenTheReportThatNamesIt(t *testing.T) {
 	began := time.Unix(1e9, 0)
+	of := reporter{"a", "u1", began}
+	unreadable, typed := reportOf("a", "u1", began), reportOf("a", "u1", began)
+	unreadable.Entries, typed.Form = nil, operatorcr.FormTyped
 	for name, c := range map[string]struct {
-		clock   time.Duration // of the node, ahead of that of the API server
-		first   time.Duration // when it first wrote its condition, after began
-		checked time.Duration // when its plugins were last checked, after began
-		want    bool
+		report operatorcr.Report
+		want   bool
 	}{
-		"it wrote after":                                                      {0, 10 * time.Second, time.Minute, true},
-		"it wrote in the same second":                                         {0, 0, time.Minute, true},
-		"the one before wrote":                                                {0, -time.Hour, time.Minute, false},
-		"it wrote after, its clock is 5 minutes behind":                       {-5 * time.Minute, 10 * time.Second, time.Minute, true},
-		"the one before wrote, its clock is 5 minutes behind":                 {-5 * time.Minute, -time.Minute, time.Minute, false},
-		"it wrote after, its clock is 8 seconds behind":                       {-8 * time.Second, 3 * time.Second, time.Minute, true},
-		"it wrote after, its clock is 5 minutes ahead":                        {5 * time.Minute, 10 * time.Second, time.Minute, true},
-		"the one before wrote a minute earlier, its clock is 5 minutes ahead": {5 * time.Minute, -time.Minute, time.Minute, false},
-		"the one before wrote a minute earlier, its clock is a second ahead":  {time.Second, -time.Minute, time.Minute, false},
+		"it names it":                                  {reportOf("a", "u1", began), true},
+		"its node's clock is 4 seconds behind":         {reportOf("a", "u1", began.Add(-4*time.Second)), true},
+		"its node's clock is an hour behind":           {reportOf("a", "u1", began.Add(-time.Hour)), true},
+		"the one before goes on":                       {reportOf("a", "u0", began.Add(time.Minute)), false},
+		"another node's":                               {reportOf("b", "u1", began), false},
+		"set up by hand, since then":                   {reportOf("a", "", began), true},
+		"set up by hand, before":                       {reportOf("a", "", began.Add(-time.Second)), false},
+		"unreadable":                                   {unreadable, false},
+		"typed reports, which are a third-party one's": {typed, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := operatorcr.Report{
-				Node: "a", Form: operatorcr.FormCondition, Since: began.Add(c.first + c.clock), Written: began.Add(c.checked + time.Second),
-				Entries: []health.Entry{{LastChecked: began.Add(c.checked - time.Minute + c.clock)}, {LastChecked: began.Add(c.checked + c.clock)}},
-			}
-			typed := operatorcr.Report{Node: "a", Form: operatorcr.FormTyped, Written: began.Add(time.Hour)}
-			if got := beganSince(&operatorcr.Status{Reports: []operatorcr.Report{typed, r}}, "a", began); got != c.want {
-				t.Error(got)
-			}
-			if beganSince(&operatorcr.Status{Reports: []operatorcr.Report{typed, r}}, "b", began) {
-				t.Error("it is that of another node")
-			}
-		})
+		p := &planner{Snapshot: fixture(t, v1alpha1.ModeCompanionPod)}
+		p.Resource = &operatorcr.Status{Reports: []operatorcr.Report{c.report}}
+		if got := p.hasWritten(of); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
@@ -30,8 +31,8 @@ const (
 type roleRead struct {
 	version string
 	since   time.Time
-	// inForce means that this form of it, or an earlier one, has existed for long enough.
-	inForce bool
+	// active means that this form of it, or an earlier one, has existed for long enough.
+	active bool
 }
 
 // revisionRead is the plugin set of a revision, from its Secret.
@@ -42,20 +43,20 @@ type revisionRead struct {
 }
 
 // observeSecrets adds the encryption configs in use, as far as the Role by which the
-// operator reads them has been in force for a moment.
+// operator reads them has been active for a moment.
 func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 	t := s.Target
 	role, exists := e.sources.SecretRole.Get(t.Namespace, manifests.SecretRoleName(t.Name))
 	if !exists {
 		return
 	}
-	current := c.roleInForce(e, role)
+	current := c.roleActive(e, role)
 	if e.sources.Secret == nil {
 		return // it is watched from the next sync on
 	}
 	if !e.sources.Secret.Known() {
 		if err := e.sources.Secret.Err(); err != nil {
-			s.SourceProblems = append(s.SourceProblems, Problem{SourceUnreadable, fmt.Sprintf("Secret %s/%s cannot be read: %v", t.Namespace, t.EncryptionConfig.Secret, err)})
+			s.SourceProblems = append(s.SourceProblems, Problem{contract.SourceUnreadable, fmt.Sprintf("Secret %s/%s cannot be read: %v", t.Namespace, t.EncryptionConfig.Secret, err)})
 		}
 		return
 	}
@@ -64,7 +65,7 @@ func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 	if !exists {
 		live = encryption.Read(nil, t.EncryptionConfig)
 	}
-	encrypted, complete := live.Config.ConfigMaps, live.Problem == ""
+	encrypted := live.Config.ConfigMaps
 	config := &Encryption{Live: live.Config, Revisions: map[string][]v1alpha1.Plugin{}, Pending: map[string]bool{}}
 	if live.Problem != "" {
 		config.Problem = "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret + ": " + live.Problem
@@ -75,24 +76,23 @@ func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 		name := t.EncryptionConfig.Secret + "-" + revision
 		if _, asked := e.revisions[name]; !asked && (!allowed[name] || !current) {
 			config.Pending[revision] = true
-			complete = false
 			continue
 		}
 		set := c.revision(e, name)
 		if set.Known {
 			config.Revisions[revision] = set.Config.Plugins
 		}
-		encrypted, complete = encrypted || set.Config.ConfigMaps, complete && set.Known
-	}
-	if encrypted || complete {
-		config.ConfigMaps = &encrypted
+		encrypted = encrypted || set.Config.ConfigMaps
 	}
 	s.Encryption = config
+	if live.Problem == "" {
+		c.shareConfigMaps(e, encrypted)
+	}
 }
 
-// roleInForce reports whether a Role has been as it is for a moment, and syncs again
+// roleActive reports whether a Role has been as it is for a moment, and syncs again
 // when it will have been.
-func (c *Controller) roleInForce(e *entry, role *unstructured.Unstructured) bool {
+func (c *Controller) roleActive(e *entry, role *unstructured.Unstructured) bool {
 	r := &e.role
 	if r.version != role.GetResourceVersion() {
 		r.version, r.since = role.GetResourceVersion(), c.Clock.Now()
@@ -102,8 +102,8 @@ func (c *Controller) roleInForce(e *entry, role *unstructured.Unstructured) bool
 		c.queue.AddAfter(e.target.Name, left)
 		return false
 	}
-	if !r.inForce {
-		r.inForce = true
+	if !r.active {
+		r.active = true
 		c.Wake(e.target.Name)
 	}
 	return true
@@ -132,11 +132,11 @@ func (c *Controller) revision(e *entry, name string) encryption.Set {
 			klog.V(2).InfoS("Failed to read the encryption config of a revision, retrying", "secret", e.target.Namespace+"/"+name, "err", err)
 			r.until = now.Add(revisionRetry)
 			c.queue.AddAfter(e.target.Name, revisionRetry)
-		} else if r.set.Known && len(r.set.Config.Plugins) == 0 {
-			r.until = now.Add(resync) // it may not exist yet
+		} else if !r.set.Known || len(r.set.Config.Plugins) == 0 {
+			r.until = now.Add(resync) // it may not exist yet, or be repaired
 		}
 		if r.set.Problem != "" {
-			klog.InfoS("Rejected the encryption config of a revision, the live one is assumed", "secret", e.target.Namespace+"/"+name, "reason", r.set.Problem)
+			klog.InfoS("Rejected the encryption config of a revision, its plugins are not known", "secret", e.target.Namespace+"/"+name, "reason", r.set.Problem)
 		}
 		e.revisions[name] = r
 	}

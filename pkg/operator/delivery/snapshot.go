@@ -30,17 +30,15 @@ type Snapshot struct {
 	// KubeletRoot is the kubelets' folder on the nodes.
 	KubeletRoot string
 
-	// OtherInstallation, if another one owns the target, is a text with its name and what
-	// to do.
-	OtherInstallation string
-	// PolicyProblem is why the reporters' admission policy is not in force.
+	// PolicyProblem is why the reporters' admission policy is not active.
 	PolicyProblem string
-	// TLSProblem and CAProblem are why a TLS profile or CA is not in force. What was
-	// in force before stays in force.
+	// TLSProblem and CAProblem are why a TLS profile or CA is not active. What was
+	// active before stays active.
 	TLSProblem, CAProblem string
 	// SourceProblems are why sources of the target cannot be read.
 	SourceProblems []Problem
-	// RollupProblems are why the roll-up cannot read what it needs beside those.
+	// RollupProblems are why the roll-up cannot read what it needs beside those, or has no
+	// operator resource.
 	RollupProblems []Problem
 
 	// ReportsLeft means that reports and roll-ups of the target are still to be removed
@@ -49,18 +47,19 @@ type Snapshot struct {
 	// NamespaceMissing means that the target's namespace does not exist.
 	NamespaceMissing bool
 
-	// ConfigMapsEncrypted is whether kube-apiserver needs a KMS plugin for ConfigMaps, as
-	// last read. Nil: it is not known. ConfigMapsPending means that it will be in a moment.
-	ConfigMapsEncrypted *bool
-	ConfigMapsPending   bool
+	// ConfigMapsEncrypted means that kube-apiserver is known to need a KMS plugin for
+	// ConfigMaps.
+	ConfigMapsEncrypted bool
 
 	// Encryption is nil while it is not known: the Secret cannot be read.
 	Encryption *Encryption
 	// Pods are the API server's, nil while they are not known.
 	Pods       []*corev1.Pod
 	Deployment *appsv1.Deployment // the one to patch, or patched earlier; nil: there is none
-	Injected   bool               // it has injected fields
-	Resource   *operatorcr.Status // nil: there is none
+	// Injected means that fields of it are the operator's, HasContainer that the
+	// reporter's container is.
+	Injected, HasContainer bool
+	Resource               *operatorcr.Status // nil: there is none
 
 	// Own are the operator's existing objects for this target.
 	Own []*unstructured.Unstructured
@@ -77,10 +76,7 @@ type Encryption struct {
 	Live      encryption.Config            // empty where there is no Secret
 	Revisions map[string][]v1alpha1.Plugin // plugin sets of the revisions of running pods, as far as they were read
 	Pending   map[string]bool              // revisions about to be read
-	// ConfigMaps is whether one of those configurations needs a KMS plugin for ConfigMaps.
-	// Nil: not all of them were read.
-	ConfigMaps *bool
-	// Problem is why the live Secret is invalid. The last set stays in force.
+	// Problem is why the live Secret is invalid. The last set stays active.
 	Problem string
 }
 
@@ -89,9 +85,6 @@ type apiServerPod struct {
 	manifests.APIServerPod
 	pod     *corev1.Pod
 	plugins []v1alpha1.Plugin
-	// thirdParty means that it has a third-party reporter, and the delivery is Auto: it
-	// needs none of ours.
-	thirdParty bool
 }
 
 // RevisionOf is the revision of the encryption config that pods of a spec use,
@@ -150,17 +143,20 @@ func (s *Snapshot) pending(spec *corev1.PodSpec, labels map[string]string) bool 
 	return s.Encryption != nil && s.Encryption.Pending[revision] && !before
 }
 
-// setsKnown reports whether the plugin sets are known, now or from before.
-func (s *Snapshot) setsKnown() bool {
-	return s.Target.Plugins != nil || s.Encryption != nil && s.Encryption.Problem == "" || s.State.Live != nil
+// liveKnown reports whether the live plugin set is known now.
+func (s *Snapshot) liveKnown() bool {
+	return s.Target.Plugins != nil || s.Encryption != nil && s.Encryption.Problem == ""
 }
+
+// setsKnown reports whether the plugin sets are known, now or from before.
+func (s *Snapshot) setsKnown() bool { return s.liveKnown() || s.State.Live != nil }
 
 // live is the plugin set of the current configuration.
 func (s *Snapshot) live() []v1alpha1.Plugin {
 	switch {
 	case s.Target.Plugins != nil:
 		return s.Target.Plugins
-	case s.Encryption != nil && s.Encryption.Problem == "":
+	case s.liveKnown():
 		return s.Encryption.Live.Plugins
 	default:
 		return s.State.Live

@@ -28,51 +28,40 @@ type State struct {
 	// for reading Secrets.
 	Static bool `json:"static,omitempty"`
 
-	// Delivery and Credentials are those that report: of others, the new are made
-	// first.
-	Delivery    v1alpha1.Delivery    `json:"delivery,omitempty"`
-	Credentials v1alpha1.Credentials `json:"credentials,omitempty"`
+	// Delivery is the one that reports: the reporters of another are made first.
+	Mode v1alpha1.Mode `json:"mode,omitempty"`
 
 	// Untouched means that nothing of it was ever made in the target's namespace.
 	Untouched bool `json:"untouched,omitempty"`
 	// InTarget means that the target's namespace may contain objects of the operator.
 	InTarget bool `json:"inTarget,omitempty"`
-	// Secrets are the names of the credentials made in the target's namespace.
-	Secrets []string `json:"secrets,omitempty"`
+	// Token means that the target's namespace may have the Secret with the reporters'
+	// token.
+	Token bool `json:"token,omitempty"`
 
-	// Live and Revisions are the plugin sets last read.
-	Live      []v1alpha1.Plugin            `json:"live,omitempty"`
+	// Live and Revisions are the plugin sets last read. A Live that is empty is known to have no
+	// plugin; nil: it was never read.
+	Live      []v1alpha1.Plugin            `json:"live"`
 	Revisions map[string][]v1alpha1.Plugin `json:"revisions,omitempty"`
-
-	// ConfigMapsEncrypted is whether the encryption configs last read use KMS for
-	// ConfigMaps. It is recorded for kube-apiserver only, and counts for all targets.
-	ConfigMapsEncrypted *bool `json:"configMapsEncrypted,omitempty"`
 
 	// Folders are the host folders that the DaemonSet last mounted. While no pod of the
 	// API server runs, nothing else shows them.
 	Folders []sockets.Folder `json:"folders,omitempty"`
 
-	// Proven is the image that every node of the target has started once.
-	Proven string `json:"proven,omitempty"`
-	// Intended is the hash of what is to be applied to a Deployment, recorded before it
-	// is; Injected is what was last applied to one.
-	Intended string    `json:"intended,omitempty"`
-	Injected *Injected `json:"injected,omitempty"`
-	// Deployment is the name of that Deployment.
-	Deployment string `json:"deployment,omitempty"`
+	// Deployment is the name of the Deployment to inject into, recorded before that is
+	// done; Injected is the one that has the reporter.
+	Deployment string    `json:"deployment,omitempty"`
+	Injected   *Injected `json:"injected,omitempty"`
 	// Reverted means that its owner removed it again.
 	Reverted bool `json:"reverted,omitempty"`
 }
 
-// Injected is the result of an injection.
+// Injected is a Deployment with the reporter. Its generation tells an older view of it
+// from one without the reporter.
 type Injected struct {
 	Deployment string `json:"deployment"`
 	UID        string `json:"uid"`
 	Generation int64  `json:"generation"`
-	// Seen is the fingerprint of the injected fields in the pod template.
-	Seen string `json:"seen"`
-	// Sent is the hash of the intended injection.
-	Sent string `json:"sent,omitempty"`
 }
 
 // PluginsOf is the plugin set that pods of a spec and labels use, by the revision of
@@ -86,7 +75,7 @@ func (s *State) PluginsOf(secret string, spec *corev1.PodSpec, labels map[string
 
 // notInjected records that no Deployment has the reporter.
 func (s *State) notInjected() {
-	s.Injected, s.Intended, s.Deployment, s.Reverted, s.Proven = nil, "", "", false, ""
+	s.Injected, s.Deployment, s.Reverted = nil, "", false
 }
 
 // Recorded is a State as it was written to the ClusterRole.
@@ -101,11 +90,11 @@ func (r Recorded) newerThan(version string) bool {
 	return comparable && !shown
 }
 
-// withoutDelivery is the state of a target that has plugins, and no own reporter.
+// withoutDelivery is the state of a target that has no reporters.
 func (s State) withoutDelivery() State {
 	return State{
 		Installation: s.Installation, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector, Container: s.Container,
-		Static: s.Static, Live: s.Live, Revisions: s.Revisions, ConfigMapsEncrypted: s.ConfigMapsEncrypted,
+		Static: s.Static, Live: s.Live, Revisions: s.Revisions,
 	}
 }
 
@@ -119,10 +108,10 @@ func (s *Snapshot) identified() State {
 }
 
 // Target is the target as it was recorded, for its removal.
-func (s State) Target(name string) v1alpha1.Target {
-	return v1alpha1.Target{
+func (s State) Target(name string) v1alpha1.APIServer {
+	return v1alpha1.APIServer{
 		Name: name, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector,
-		Container: s.Container, Delivery: s.Delivery, Credentials: s.Credentials, Deployment: s.Deployment,
+		Container: s.Container, Mode: s.Mode, Deployment: s.Deployment,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
@@ -12,7 +13,7 @@ import (
 // entry is the state of a target between its syncs. Its fields are used by the one worker
 // that syncs it, except those guarded by the Controller's mu.
 type entry struct {
-	target    v1alpha1.Target // as it was last synced
+	target    v1alpha1.APIServer // as it was last synced
 	sources   *source.Target
 	revisions map[string]revisionRead
 	role      roleRead
@@ -20,7 +21,9 @@ type entry struct {
 	published Published
 	recorded  Recorded // what was last recorded, while the informer may not show it
 
-	status Status // under mu
+	// Under mu.
+	status              Status
+	configMapsEncrypted bool
 }
 
 // names are those of the targets of the configuration, of earlier ones, and of those
@@ -28,7 +31,7 @@ type entry struct {
 func (c *Controller) names() []string {
 	all := map[string]bool{}
 	if config := c.config.Load(); config != nil {
-		for _, t := range config.Targets {
+		for _, t := range config.APIServers {
 			all[t.Name] = true
 		}
 	}
@@ -39,17 +42,17 @@ func (c *Controller) names() []string {
 	}
 	if c.cluster != nil {
 		for _, role := range c.cluster.Roles.All() {
-			all[role.GetLabels()[manifests.TargetLabel]] = true
+			all[role.GetLabels()[contract.APIServerLabel]] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(all))
 }
 
 // Targets are those that are kept or being removed, by name.
-func (c *Controller) Targets() []v1alpha1.Target {
+func (c *Controller) Targets() []v1alpha1.APIServer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []v1alpha1.Target
+	var all []v1alpha1.APIServer
 	for _, name := range slices.Sorted(maps.Keys(c.targets)) {
 		all = append(all, c.targets[name].target)
 	}
@@ -70,7 +73,7 @@ func (c *Controller) entry(l life) *entry {
 			go was.sources.End()
 		}
 		e.sources = source.NewTarget(c.ctx, c.cluster, &l.target, source.TargetOptions{
-			Ours: manifests.Ours, Manager: manifests.Manager, SecretRole: manifests.SecretRoleName(name), ServiceAccount: manifests.Name(name),
+			Ours: contract.Managed, Manager: contract.OperatorName, SecretRole: manifests.SecretRoleName(name), ServiceAccount: contract.ReporterName(name),
 			WakeDelivery: func() { c.Wake(name) }, WakeRollup: func() { c.Rollup.Wake(name) },
 		})
 		c.targets[name] = e

@@ -60,7 +60,6 @@ const (
 	reasonTimeout  = "its timeout is not a duration above zero, like 3s"
 	reasonEndpoint = "its endpoint " // followed by v1alpha1.SocketAddress's error
 	reasonDots     = reasonEndpoint + v1alpha1.ParentFolderRule
-	reasonKeyID    = "neither its socket nor its name gives a keyID that is valid and not another plugin's: set one in encryptionConfig.keyIDs, or name the socket kms-{keyID}.sock"
 )
 
 var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter probes no more", v1alpha1.MaxPlugins)
@@ -75,7 +74,8 @@ var reasonTooMany = fmt.Sprintf("there are %d plugins before it, and a reporter 
 // A plugin's keyID is the one given for its endpoint, else that of its socket,
 // kms-{keyID}.sock, else that of its name, {keyID}_{resource} or
 // kms-{keyID}_{resource}, else its name; each only where it is valid and no other
-// plugin's, be it given or not.
+// plugin's, be it given or not. A plugin for which all of these fail is probed, too: its keyID
+// is a hash of its socket's address.
 //
 // An error contains nothing from the file but the names of fields.
 func Parse(data []byte, given map[string]string) (Config, error) {
@@ -89,14 +89,11 @@ func Parse(data []byte, given map[string]string) (Config, error) {
 
 	c := Config{Plugins: []v1alpha1.Plugin{}, Ignored: ignored, ConfigMaps: f.usesKMS("configmaps")}
 	for _, s := range sockets {
-		switch {
-		case s.plugin.KeyID == "":
-			c.Ignored = append(c.Ignored, s.uses[0].ignored(reasonKeyID))
-		case len(c.Plugins) == v1alpha1.MaxPlugins:
+		if len(c.Plugins) == v1alpha1.MaxPlugins {
 			c.Ignored = append(c.Ignored, s.uses[0].ignored(reasonTooMany))
-		default:
-			c.Plugins = append(c.Plugins, s.plugin)
+			continue
 		}
+		c.Plugins = append(c.Plugins, s.plugin)
 	}
 	return c, nil
 }

@@ -32,7 +32,7 @@ const (
 )
 
 func writer(keyID, endpoint string) v1alpha1.Plugin {
-	return v1alpha1.Plugin{KeyID: keyID, Endpoint: endpoint, Role: v1alpha1.RoleWrite, Timeout: metav1.Duration{Duration: 3 * time.Second}}
+	return v1alpha1.Plugin{KeyID: keyID, Endpoint: endpoint, Role: v1alpha1.RoleWrite, Timeout: v1alpha1.Duration{Duration: 3 * time.Second}}
 }
 
 func reader(keyID, endpoint string) v1alpha1.Plugin {
@@ -51,7 +51,7 @@ func configured(t *testing.T, plugins []v1alpha1.Plugin) *v1alpha1.ReporterConfi
 	t.Helper()
 	printed, err := yaml.Marshal(v1alpha1.ReporterConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
-		Probe:    v1alpha1.Probe{Interval: metav1.Duration{Duration: time.Hour}, Checks: v1alpha1.DefaultChecks()},
+		Probe:    v1alpha1.Probe{Interval: v1alpha1.Duration{Duration: time.Hour}, Checks: v1alpha1.DefaultChecks()},
 		Plugins:  plugins,
 	})
 	if err != nil {
@@ -256,12 +256,17 @@ func TestPluginsOfAFile(t *testing.T) {
 			entries: entryOf("secrets", v2("2_secrets", tp), v2("b", sock2)),
 			want:    Config{Plugins: []v1alpha1.Plugin{writer("2_secrets", tp), reader("2", sock2)}},
 		},
-		"no keyID to be had": {
+		"no keyID to be had: a hash of the socket's address": {
 			entries: entryOf("secrets", v2("1", sock2), v2("a b", "unix:///x"), v2("2", "unix:///y"), v2(strings.Repeat("a", 64), "unix:///z")),
 			want: Config{
-				Plugins: []v1alpha1.Plugin{writer("2", sock2)},
-				Ignored: []Ignored{{"secrets", "(not shown)", reasonKeyID}, {"secrets", "2", reasonKeyID}, {"secrets", strings.Repeat("a", 64), reasonKeyID}},
+				Plugins: []v1alpha1.Plugin{
+					writer("2", sock2), reader("socket-b3d1db3186", "unix:///x"), reader("socket-3c46b5381c", "unix:///y"), reader("socket-c2f38b42de", "unix:///z"),
+				},
 			},
+		},
+		"the only plugin has no keyID": {
+			entries: entryOf("secrets", v2("-", tp), identity),
+			want:    Config{Plugins: []v1alpha1.Plugin{writer("socket-cc1c0c1513", tp)}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

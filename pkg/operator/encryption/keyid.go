@@ -2,11 +2,11 @@ package encryption
 
 import (
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // nameKeys gives each socket the keyID of its strongest source:
@@ -15,10 +15,11 @@ import (
 //  2. its file's name, kms-{keyID}.sock
 //  3. a provider's name, {keyID}_{resource} or kms-{keyID}_{resource}
 //  4. a provider's name as it is
+//  5. a hash of its address
 //
 // Each source is applied to all sockets before the next one is, and of several sockets
 // the earlier one gets the keyID. A keyID that is invalid, or already another socket's,
-// is skipped. A socket may be left without one.
+// is skipped.
 func nameKeys(sockets []*socket, given map[string]string) {
 	byAddress := map[string]string{}
 	for _, endpoint := range slices.Sorted(maps.Keys(given)) {
@@ -32,6 +33,7 @@ func nameKeys(sockets []*socket, given map[string]string) {
 		fromFile,
 		fromNames,
 		asNamed,
+		hashed,
 	} {
 		for _, s := range sockets {
 			if s.plugin.KeyID != "" {
@@ -47,15 +49,8 @@ func nameKeys(sockets []*socket, given map[string]string) {
 	}
 }
 
-// fromFile reads kms-{keyID}.sock, as v1alpha1 does where a keyID is left out.
-func fromFile(s *socket) []string {
-	id, prefixed := strings.CutPrefix(strings.TrimPrefix(path.Base(s.address), "@"), "kms-")
-	id, suffixed := strings.CutSuffix(id, ".sock")
-	if !prefixed || !suffixed {
-		return nil
-	}
-	return []string{id}
-}
+// fromFile reads kms-{keyID}.sock.
+func fromFile(s *socket) []string { return []string{contract.KeyIDOfSocket(s.address)} }
 
 // fromNames reads {keyID}_{resource} and kms-{keyID}_{resource}: a provider's
 // name must be unique in a file, so one plugin has a name for each resource.
@@ -84,4 +79,10 @@ func asNamed(s *socket) []string {
 		ids = append(ids, u.provider)
 	}
 	return ids
+}
+
+// hashed is for a plugin without a name: one that is not probed would look healthy.
+func hashed(s *socket) []string {
+	const digits = 10
+	return []string{"socket-" + contract.FileHash([]byte(s.address))[:digits]}
 }

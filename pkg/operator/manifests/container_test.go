@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
@@ -31,12 +32,12 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Image, config.Rollout = "reporter:1", v1alpha1.RolloutAlways
-	settings, err := tlsprofile.Of(nil, false)
+	config.Image = "reporter:1"
+	settings, err := tlsprofile.Of(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &Input{Config: config, Namespace: "kms-health", Target: &config.Targets[0], OpenShift: true, TLS: settings, CA: []byte("CA")}
+	in := &Input{Config: config, Namespace: "kms-health", Target: &config.APIServers[0], OpenShift: true, TLS: settings, CA: []byte("CA")}
 	folders := []sockets.Folder{{MountPath: "/run/kms", HostPath: "/srv"}}
 	companion, err := in.Companion(APIServerPod{Node: "n", UID: "u", Folders: folders}, nil)
 	if err != nil {
@@ -48,7 +49,7 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 	}
 	api := corev1.Container{Name: "api", VolumeMounts: []corev1.VolumeMount{{Name: "s", MountPath: "/run/kms"}}}
 	user := int64(1000)
-	injected, _, err := podspec.Container(&corev1.PodSpec{Containers: []corev1.Container{api}}, podspec.Options{
+	injected, _, err := podspec.Container(field.NewPath("spec"), &corev1.PodSpec{Containers: []corev1.Container{api}}, podspec.Options{
 		Image: "reporter:1", Endpoints: []string{"unix:///run/kms/a.sock"}, ConfigMap: "c", Secret: "s", ConfigHash: "h", RunAsUser: &user,
 	})
 	if err != nil {
@@ -94,10 +95,10 @@ func TestDaemonSetSelectsByTheLabelUnlessNodesAreNamed(t *testing.T) {
 		selector map[string]string
 		exists   bool
 	}{
-		"left out": {nil, true}, "all nodes": {map[string]string{}, false}, "named": {map[string]string{"a": "b"}, false},
+		"not set": {nil, true}, "all nodes": {map[string]string{}, false}, "named": {map[string]string{"a": "b"}, false},
 	} {
-		config.Targets[0].NodeSelector = c.selector
-		in := &Input{Config: config, Namespace: "kms-health", Target: &config.Targets[0], CA: []byte("CA")}
+		config.APIServers[0].NodeSelector = c.selector
+		in := &Input{Config: config, Namespace: "kms-health", Target: &config.APIServers[0], CA: []byte("CA")}
 		o, err := in.DaemonSet([]sockets.Folder{{MountPath: "/run/kms", HostPath: "/srv"}}, nil)
 		if err != nil {
 			t.Fatal(err)

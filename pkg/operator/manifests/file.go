@@ -22,19 +22,18 @@ func (in *Input) File(plugins []v1alpha1.Plugin) ([]byte, error) {
 		Plugins:  []v1alpha1.Plugin{},
 		Destination: &v1alpha1.Destination{
 			Resource:     in.Target.Resource,
-			Format:       in.Config.Format,
-			Kubeconfig:   podspec.ConfigFolder + "/kubeconfig",
+			Kubeconfig:   in.kubeconfigFolder() + "/kubeconfig",
 			Servers:      in.servers(),
-			WriteTimeout: metav1.Duration{Duration: v1alpha1.DefaultWriteTimeout},
+			WriteTimeout: v1alpha1.Duration{Duration: v1alpha1.DefaultWriteTimeout},
 		},
 		Serving: in.serving(),
 	}
-	if destination := in.ReportsTo(); destination.PerTarget() {
+	if destination := in.ReportsTo(); destination.PerAPIServer() {
 		c.Destination.Resource, c.Destination.Object = "", &v1alpha1.ObjectReference{
 			Group: destination.Group, Version: destination.Version, Resource: destination.Plural, Kind: destination.Kind, Name: destination.Name,
 		}
 	}
-	// A default is left out, so that a reporter of another version can read the file.
+	// A default is omitted, so that a reporter of another version can read the file.
 	if checks := c.Probe.Checks; checks != nil && *checks == *v1alpha1.DefaultChecks() {
 		c.Probe.Checks = nil
 	}
@@ -48,7 +47,7 @@ func (in *Input) File(plugins []v1alpha1.Plugin) ([]byte, error) {
 // servers are the addresses to write to, where there is more than one: the kubeconfig's
 // own comes first.
 func (in *Input) servers() []v1alpha1.Server {
-	a := in.Target.APIServer
+	a := in.Target.Connection
 	fallbacks := a.Fallbacks
 	if fallbacks == nil && in.local() && in.ClusterServer != "" && !v1alpha1.SameServer(in.ClusterServer, a.Server) {
 		fallbacks = []v1alpha1.Server{{URL: in.ClusterServer}}
@@ -80,13 +79,22 @@ func (in *Input) serving() *v1alpha1.Serving {
 // Kubeconfig is how the target's reporters reach the API server.
 func (in *Input) Kubeconfig() ([]byte, error) {
 	return bindata.Render("kubeconfig.yaml", map[string]any{
-		"Server":            in.Target.APIServer.Server,
-		"TLSServerName":     in.Target.APIServer.TLSServerName,
+		"Server":            in.Target.Connection.Server,
+		"TLSServerName":     in.Target.Connection.TLSServerName,
 		"CAFile":            in.CAFile,
 		"CAData":            in.CA, // []byte: JSON makes it base64
 		"CredentialsFolder": in.credentialsFolder(),
-		"ClientCertificate": in.Target.Credentials == v1alpha1.CredentialsClientCertificate,
+		"OwnersCredentials": in.Target.OwnerInjects(),
 	})
+}
+
+// kubeconfigFolder is where the kubeconfig is in the reporter's container: beside its file,
+// or in the Secret of the pods' owner. A static pod mounts no Secret.
+func (in *Input) kubeconfigFolder() string {
+	if staticPod := in.CredentialsFolder != ""; in.Target.OwnerInjects() && !staticPod {
+		return podspec.CredentialsFolder
+	}
+	return podspec.ConfigFolder
 }
 
 func (in *Input) credentialsFolder() string {
@@ -96,17 +104,8 @@ func (in *Input) credentialsFolder() string {
 	return podspec.CredentialsFolder
 }
 
-// configHash is the hash in a pod's annotation, of the part of the file whose change
-// replaces the pod: the plugin set, or all of it. The reporter compares it.
-func (in *Input) configHash(file []byte, plugins []v1alpha1.Plugin) string {
-	if in.Config.Rollout == v1alpha1.RolloutAlways {
-		return v1alpha1.FileHash(file)
-	}
-	return v1alpha1.PluginSetHash(plugins)
-}
-
 // local reports whether the API server is reached on the node itself.
-func (in *Input) local() bool { return IsLocal(in.Target.APIServer.Server) }
+func (in *Input) local() bool { return IsLocal(in.Target.Connection.Server) }
 
 // OnlyNodeServer reports whether reporters write through the API server of their own node,
 // and have no other.

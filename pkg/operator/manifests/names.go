@@ -7,37 +7,12 @@ import (
 	"strings"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/podspec"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// Labels and annotations of what the operator makes.
-const (
-	ManagedBy   = "app.kubernetes.io/managed-by"
-	Manager     = "kms-health-operator" // ManagedBy's value, and the field manager
-	TargetLabel = "kmshealth.openshift.io/target"
-	// Ours selects what the operator made for targets.
-	Ours          = ManagedBy + "=" + Manager + "," + TargetLabel
-	DeliveryLabel = "kmshealth.openshift.io/delivery"
-
-	BesideAnnotation     = "kmshealth.openshift.io/beside" // the UID, on its node, of the API server pod
-	ConfigAnnotation     = "kmshealth.openshift.io/config"
-	KubeconfigAnnotation = "kmshealth.openshift.io/kubeconfig"
-	ConfigHashAnnotation = podspec.ConfigHashAnnotation
-	PodHashAnnotation    = "kmshealth.openshift.io/pod-hash"
-	// StateAnnotation is on a target's ClusterRole, which no KMS plugin encrypts.
-	StateAnnotation = "kmshealth.openshift.io/state"
-
-	// ProofName is the app.kubernetes.io/name of the pods that prove an image.
-	ProofName = "kms-health-image-proof"
-)
-
-// Name is that of a target's identity, role, DaemonSet, and credentials.
-func Name(target string) string { return "kms-health-reporter-" + target }
-
-// ConfigMapName is that of a target's file for one plugin set. The name changes
-// with the set, since a pod's file must name no socket that the pod does not have.
-func ConfigMapName(target string, plugins []v1alpha1.Plugin) string {
-	return Name(target) + "-" + v1alpha1.PluginSetHash(plugins)[:10]
+// ConfigMapName is that of an API server's file for one plugin set.
+func ConfigMapName(apiServer string, plugins []v1alpha1.Plugin) string {
+	return contract.ConfigMapName(apiServer, v1alpha1.PluginSetHash(plugins))
 }
 
 // CompanionConfigMapName is that of the file of companions. The name changes also with the
@@ -51,11 +26,12 @@ func CompanionConfigMapName(target string, plugins []v1alpha1.Plugin) string {
 	return ConfigMapName(target+"-"+shortHash(roles...), plugins)
 }
 
-// CredentialsName is that of a target's Secret, one for each kind, so that an old
-// kind stays until no pod mounts it.
-func CredentialsName(target string, c v1alpha1.Credentials) string {
-	return Name(target) + "-" + strings.ToLower(string(c))
-}
+// TokenName is that of the Secret with the token of a target's reporters.
+func TokenName(target string) string { return contract.ReporterName(target) + "-token" }
+
+// CredentialsName is that of the Secret that the pods' owner brings: a kubeconfig, and the
+// files that it names. The operator neither reads nor writes it.
+func CredentialsName(target string) string { return contract.ReporterName(target) + "-credentials" }
 
 // SecretRoleName is that of the role by which the operator reads a target's
 // encryption config.

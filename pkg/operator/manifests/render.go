@@ -12,9 +12,9 @@ import (
 	"github.com/kms-health/kms-health/bindata"
 	install "github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
@@ -22,7 +22,7 @@ import (
 type Input struct {
 	Config    *v1alpha1.OperatorConfiguration // with an image
 	Namespace string                          // of the reporters that are pods of their own
-	Target    *v1alpha1.Target
+	Target    *v1alpha1.APIServer
 	OpenShift bool
 	TLS       tlsprofile.Settings
 	CA        []byte // PEM, of the API server; or CAFile, its path in the reporter's container
@@ -72,30 +72,30 @@ func (in *Input) Identity() ([]*unstructured.Unstructured, error) {
 	all, err := objects("identity.yaml", map[string]any{
 		"Target":            in.Target.Name,
 		"Destination":       in.ReportsTo(),
-		"Namespace":         in.ReportersNamespace(in.Target.Delivery),
-		"ServiceAccount":    Name(in.Target.Name),
-		"ClientCertificate": in.Target.Credentials == v1alpha1.CredentialsClientCertificate,
+		"Namespace":         in.ReportersNamespace(in.Target.Mode),
+		"ServiceAccount":    contract.ReporterName(in.Target.Name),
+		"OwnersCredentials": in.Target.OwnerInjects(),
 		"OpenShift":         in.OpenShift,
 	})
 	return all, err
 }
 
 // ReportsTo is the object that has the target's reports.
-func (in *Input) ReportsTo() operatorcr.Resource {
-	return operatorcr.ForTarget(string(in.Target.Resource), in.Target.Name)
+func (in *Input) ReportsTo() contract.Resource {
+	return contract.ResourceFor(string(in.Target.Resource), in.Target.Name)
 }
 
 // Destination is the object that gets the target's reports, where the operator creates it;
 // else nil.
 func (in *Input) Destination() (*unstructured.Unstructured, error) {
-	if !in.ReportsTo().PerTarget() {
+	if !in.ReportsTo().PerAPIServer() {
 		return nil, nil
 	}
 	return object("kmshealth.yaml", map[string]any{"Target": in.Target.Name})
 }
 
 // ReportersNamespace is where the reporters of a delivery run.
-func (in *Input) ReportersNamespace(d v1alpha1.Delivery) string {
+func (in *Input) ReportersNamespace(d v1alpha1.Mode) string {
 	if d.InOwnersPods() {
 		return in.Target.Namespace
 	}
@@ -129,27 +129,21 @@ func (in *Input) ConfigMap(name, namespace string, plugins []v1alpha1.Plugin) (*
 }
 
 func (in *Input) files(plugins []v1alpha1.Plugin) (file, kubeconfig []byte, err error) {
-	if file, err = in.File(plugins); err != nil {
-		return nil, nil, err
+	if file, err = in.File(plugins); err != nil || in.Target.OwnerInjects() {
+		return file, nil, err
 	}
 	kubeconfig, err = in.Kubeconfig()
 	return file, kubeconfig, err
 }
 
-// SetHash is the config-hash of pods whose plugin set is their own.
-func (in *Input) SetHash(plugins []v1alpha1.Plugin) (string, error) {
-	file, err := in.File(plugins)
-	return in.configHash(file, plugins), err
-}
-
 // podValues are the values that both kinds of own pods share: without the content of the
 // files, and with the name of the ConfigMap if they mount it.
-func (in *Input) podValues(folders []sockets.Folder, plugins []v1alpha1.Plugin, file []byte, configMap string) map[string]any {
+func (in *Input) podValues(folders []sockets.Folder, plugins []v1alpha1.Plugin, configMap string) map[string]any {
 	if in.Target.ConfigSource != v1alpha1.ConfigSourceConfigMap {
 		configMap = ""
 	}
 	root := int64(0)
-	c := bindata.Container{Image: in.Config.Image, ConfigHash: in.configHash(file, plugins), RunAsUser: &root, OpenShift: in.OpenShift, Mounts: []bindata.Mount{
+	c := bindata.Container{Image: in.Config.Image, ConfigHash: v1alpha1.PluginSetHash(plugins), RunAsUser: &root, OpenShift: in.OpenShift, Mounts: []bindata.Mount{
 		{Name: "config", MountPath: podspec.ConfigFolder}, {Name: "credentials", MountPath: podspec.CredentialsFolder},
 	}}
 	servingSecret := ""
@@ -162,7 +156,7 @@ func (in *Input) podValues(folders []sockets.Folder, plugins []v1alpha1.Plugin, 
 	}
 	return map[string]any{
 		"Namespace": in.Namespace, "Target": in.Target.Name, "Container": c,
-		"ServiceAccount": Name(in.Target.Name), "HostNetwork": in.local(),
+		"ServiceAccount": contract.ReporterName(in.Target.Name), "HostNetwork": in.local(),
 		"Folders": folders, "ServingSecret": servingSecret,
 		"ConfigMap": configMap, "Config": "", "Kubeconfig": "",
 	}
@@ -174,7 +168,7 @@ func (in *Input) Companion(server APIServerPod, plugins []v1alpha1.Plugin) (*uns
 	if err != nil {
 		return nil, err
 	}
-	values := in.podValues(server.Folders, plugins, file, CompanionConfigMapName(in.Target.Name, plugins))
+	values := in.podValues(server.Folders, plugins, CompanionConfigMapName(in.Target.Name, plugins))
 	values["Node"], values["Beside"], values["Owner"] = server.Node, server.UID, (*Owner)(nil)
 	values["Name"], values["PodHash"] = "", ""
 	pod, err := object("companion.yaml", values)
@@ -199,18 +193,9 @@ func (in *Input) DaemonSet(folders []sockets.Folder, plugins []v1alpha1.Plugin) 
 	if err != nil {
 		return nil, err
 	}
-	values := in.podValues(folders, plugins, file, ConfigMapName(in.Target.Name, plugins))
+	values := in.podValues(folders, plugins, ConfigMapName(in.Target.Name, plugins))
 	values["Config"], values["Kubeconfig"] = string(file), string(kubeconfig)
-	values["Name"] = Name(in.Target.Name)
+	values["Name"] = contract.ReporterName(in.Target.Name)
 	values["NodeSelector"] = in.Target.NodeSelector
 	return object("daemonset.yaml", values)
-}
-
-// ImageProof is a short-lived pod that starts the reporter's image on a node.
-func (in *Input) ImageProof(node string) (*unstructured.Unstructured, error) {
-	return object("image-proof.yaml", map[string]any{
-		"Name":      fmt.Sprintf("kms-health-image-%s-%s", in.Target.Name, shortHash(node, in.Config.Image)),
-		"Namespace": in.Namespace, "Target": in.Target.Name, "Node": node,
-		"Image": in.Config.Image, "Owner": in.Owner,
-	})
 }

@@ -54,19 +54,22 @@ func restConfig(kubeconfig, version string) (*rest.Config, error) {
 	return config, nil
 }
 
-// unretried returns a response of 503 to the caller. With a header Retry-After client-go
-// would wait and send the request again itself: an API server that starts requests 5 s
-// before it serves a custom resource, and serves it sooner. Lists and watches are
-// retried by their callers.
+// unretried returns a refused read to its caller, which retries with a backoff of its own and
+// knows the reason. With a header Retry-After client-go would wait and send the request again
+// up to ten times, without a word: 5 s each time for a custom resource that is not served
+// yet (503), and 1 to 30 s, the longer the outage, for objects that cannot be decrypted (429).
 type unretried struct{ next http.RoundTripper }
 
 // RoundTrip is http.RoundTripper's.
 func (u unretried) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := u.next.RoundTrip(request)
-	if err == nil && response.StatusCode == http.StatusServiceUnavailable && request.Method == http.MethodGet {
+	if err != nil || request.Method != http.MethodGet {
+		return response, err
+	}
+	if code := response.StatusCode; code == http.StatusServiceUnavailable || code == http.StatusTooManyRequests {
 		response.Header.Del("Retry-After")
 	}
-	return response, err
+	return response, nil
 }
 
 // WrappedRoundTripper lets client-go find the transport below.

@@ -26,8 +26,6 @@ type Options struct {
 
 	LeaderElect   bool
 	SingleReplica bool
-	// ApproveCertificates lets the operator approve its own certificate requests.
-	ApproveCertificates bool
 
 	MetricsAddress string // "0": none
 	MetricsCertDir string // empty: a self-signed certificate
@@ -60,7 +58,9 @@ func (o *Options) Validate() error {
 	if !path.IsAbs(o.KubeletRoot) {
 		wrong("kubelet-root", "%q must be an absolute path", o.KubeletRoot)
 	}
-	for _, a := range []struct{ flag, address string }{{"metrics-bind-address", o.MetricsAddress}, {"health-bind-address", o.HealthAddress}} {
+	for _, a := range []struct{ flag, address string }{
+		{"metrics-bind-address", o.MetricsAddress}, {"health-bind-address", o.HealthAddress},
+	} {
 		if _, _, err := net.SplitHostPort(a.address); a.address != none && err != nil {
 			wrong(a.flag, "%w; must be a host and a port, such as :8443, or 0", err)
 		}

@@ -1,12 +1,14 @@
 // Package process runs the operator as a process: it connects what the operator is made
 // of (package operator) with the API server, the lease, the Events, and the addresses
 // of metrics and health.
+//
+// Metrics are served over HTTPS, with the cluster's TLS profile, to clients that the
+// API server authenticates by their bearer token and allows to get the path (RBAC's
+// nonResourceURLs). Health is served over HTTP to everyone and shows no details.
 package process
 
 import (
 	"context"
-	"crypto/tls"
-	"net"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -17,13 +19,13 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/operator"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/events"
-	"github.com/kms-health/kms-health/pkg/operator/leader"
-	"github.com/kms-health/kms-health/pkg/operator/server"
 	"github.com/kms-health/kms-health/pkg/serverclock"
+	"github.com/kms-health/kms-health/pkg/serving"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -39,7 +41,8 @@ func Run(ctx context.Context, o Options) error {
 	}
 	now := serverclock.New(clock.RealClock{})
 	config.Wrap(now.Wrap)
-	klog.InfoS("Starting", "version", o.Version, "fips140", version.FIPS(), "config", o.ConfigFile, "namespace", o.Namespace, "server", config.Host)
+	klog.InfoS("Starting", "version", o.Version, "fips140", version.FIPS(), "config", o.ConfigFile,
+		"namespace", o.Namespace, "server", config.Host)
 	dynamicClient, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
@@ -48,18 +51,18 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	recorder, err := events.New(config, o.Namespace)
+	events, err := newEventRecorder(config, o.Namespace)
 	if err != nil {
 		return err
 	}
-	defer recorder.Shutdown()
+	defer events.Shutdown()
 	registry := newRegistry()
 	op := operator.New(operator.Options{
 		Options: delivery.Options{
-			Client: dynamicClient, Credentials: credentials.New(client, clock.RealClock{}), Approve: o.ApproveCertificates,
+			Client: dynamicClient, Credentials: credentials.New(client, clock.RealClock{}),
 			CA:        func() ([]byte, error) { return caOf(config) },
 			Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
-			Event: recorder.Event, Registry: registry, Clock: clock.RealClock{}, Now: now.Now,
+			Event: events.Event, Registry: registry, Clock: clock.RealClock{}, Now: now.Now,
 		},
 		ConfigFile: o.ConfigFile, Image: o.Image, Version: o.Version, Inertia: o.DegradedInertia,
 	})
@@ -79,34 +82,30 @@ func newRegistry() *prometheus.Registry {
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "kms_health_operator_build_info",
-			Help:        "1, with the version of the program and of Go, the FIPS 140-3 mode (off, on, only) and the version of Go's cryptographic module.",
-			ConstLabels: version.Labels(),
-		}, func() float64 { return 1 }),
+		metric.Info(contract.MetricOperatorBuild, version.Labels()),
 	)
 	return registry
 }
 
 // serve opens the addresses of metrics and health, on every replica.
-func serve(ctx context.Context, all *errgroup.Group, o Options, client kubernetes.Interface, registry prometheus.Gatherer, op interface {
-	TLS() *tls.Config
-	Ready() error
-}) error {
+func serve(
+	ctx context.Context, all *errgroup.Group, o Options, client kubernetes.Interface,
+	registry prometheus.Gatherer, op *operator.Operator,
+) error {
 	if o.MetricsAddress != none {
-		listener, err := server.ListenTLS(o.MetricsAddress, o.MetricsCertDir, op.TLS)
+		listener, err := listenTLS(o.MetricsAddress, o.MetricsCertDir, op.TLS)
 		if err != nil {
 			return err
 		}
-		access := server.NewAccess(client.AuthenticationV1().TokenReviews(), client.AuthorizationV1().SubjectAccessReviews())
-		all.Go(func() error { return server.Serve(ctx, listener, server.Metrics(registry, access)) })
+		clients := newAccess(client.AuthenticationV1().TokenReviews(), client.AuthorizationV1().SubjectAccessReviews())
+		all.Go(func() error { return serving.Serve(ctx, listener, metricsHandler(registry, clients)) })
 	}
 	if o.HealthAddress != none {
-		listener, err := net.Listen("tcp", o.HealthAddress)
+		listener, err := serving.Listen(o.HealthAddress, nil)
 		if err != nil {
 			return err
 		}
-		all.Go(func() error { return server.Serve(ctx, listener, server.Health(op.Ready)) })
+		all.Go(func() error { return serving.Serve(ctx, listener, healthHandler(op.Ready)) })
 	}
 	return nil
 }
@@ -117,13 +116,13 @@ func lead(ctx context.Context, o Options, config *rest.Config, work func(context
 		work(ctx)
 		return nil
 	}
-	lock, err := leader.NewLock(config, o.Namespace, operator.LeaseName, o.Pod)
+	lock, err := newLock(config, o.Namespace, o.Pod)
 	if err != nil {
 		return err
 	}
-	timings := leader.Replicated
+	t := replicated
 	if o.SingleReplica {
-		timings = leader.SingleReplica
+		t = singleReplica
 	}
-	return leader.Run(ctx, lock, timings, work)
+	return elect(ctx, lock, t, work)
 }

@@ -87,9 +87,9 @@ func TestStartingAPIServersReadsAreNotDelayedByClientGo(t *testing.T) {
 		code   int
 		kept   bool
 	}{
-		"a read":            {http.MethodGet, 503, false},
-		"a write":           {http.MethodPatch, 503, true},
-		"too many requests": {http.MethodGet, 429, true},
+		"a read":           {http.MethodGet, 503, false},
+		"a throttled read": {http.MethodGet, 429, false},
+		"a write":          {http.MethodPatch, 503, true},
 	} {
 		response, err := unretried{answer{c.code, http.Header{"Retry-After": {"5"}}}}.RoundTrip(&http.Request{Method: c.method})
 		if err != nil || (response.Header.Get("Retry-After") != "") != c.kept {

@@ -12,10 +12,12 @@ import (
 )
 
 // Options of the `render` command: an Input whose bytes are in files. An empty path is
-// that of no file.
+// that of no file, and filewatch.Stdin is Stdin, for one of them.
 type Options struct {
 	Input
 	EncryptionConfigFile, PodFile, APIServerFile, CAFile string
+
+	Stdin io.Reader
 	// Folder is where to write the files that are made.
 	Folder string
 }
@@ -27,20 +29,26 @@ func (o Options) Run(out io.Writer, problems ...error) error {
 		problems = append(problems, errors.New("--output-dir: is empty, must be the folder to write to"))
 	}
 	unreadable := len(problems)
-	for path, data := range map[string]*[]byte{
-		o.EncryptionConfigFile: &o.EncryptionConfig, o.PodFile: &o.Pod, o.APIServerFile: &o.APIServer, o.CAFile: &o.CA,
+	for _, f := range []struct {
+		flag, path string
+		data       *[]byte
+	}{
+		{"--encryption-config", o.EncryptionConfigFile, &o.EncryptionConfig},
+		{"--pod", o.PodFile, &o.Pod},
+		{"--apiserver", o.APIServerFile, &o.APIServer},
+		{"--ca-file", o.CAFile, &o.CA},
 	} {
-		if path == "" {
+		if f.path == "" {
 			continue
 		}
-		content := filewatch.Read(path, v1alpha1.MaxFileSize)
+		content := filewatch.ReadOnce(f.path, o.Stdin, v1alpha1.MaxFileSize)
 		if content.Err != nil {
-			problems = append(problems, content.Err)
+			problems = append(problems, fmt.Errorf("%s: %w", f.flag, content.Err))
 		}
-		*data = content.Data
+		*f.data = content.Data
 	}
-	var t *v1alpha1.Target
-	var p pod
+	var t *v1alpha1.APIServer
+	var p pods
 	if unreadable == len(problems) {
 		var err error
 		t, p, err = o.check()

@@ -5,30 +5,24 @@ package render
 
 import (
 	"bytes"
-	"crypto/fips140"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"slices"
+	"path"
 	"strings"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	install "github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 // Input is the content of the files.
@@ -45,13 +39,17 @@ type Input struct {
 	// profile. Empty: Intermediate.
 	APIServer []byte
 	// Pod is the API server's: a static pod's manifest, a Deployment, or a running
-	// Pod as the API shows it. Empty: no pod is needed.
+	// Pod as the API shows it. Empty: what the configuration says of it is enough.
 	Pod []byte
 	// CA is the API server's, PEM. Empty: a kubeconfig names CAFile.
 	CA []byte
-	// HostFolder is where a static pod's files will be on its node.
+	// HostFolder is where a static pod's files will be on its node. It stands for a static
+	// pod where there is no Pod. Empty: DefaultHostFolder, and there is none.
 	HostFolder string
 }
+
+// DefaultHostFolder is where a static pod's files will be on its node.
+const DefaultHostFolder = "/etc/kubernetes/kms-health"
 
 // File is one that was made.
 type File struct {
@@ -63,46 +61,61 @@ type File struct {
 
 // Render makes the files.
 func Render(in Input) ([]File, error) {
-	t, pod, err := in.check()
+	t, p, err := in.check()
 	if err != nil {
 		return nil, err
 	}
-	return in.render(t, pod)
+	return in.render(t, p)
 }
 
-func (in *Input) render(t *v1alpha1.Target, pod pod) ([]File, error) {
-	w, err := in.snapshot(t, pod)
+func (in *Input) render(t *v1alpha1.APIServer, p pods) ([]File, error) {
+	s, err := in.snapshot(t, p)
 	if err != nil {
 		return nil, err
 	}
-	if pod.static() {
-		return in.staticPod(w)
+	staticPod := p.static() || p.none() && in.HostFolder != ""
+	if p.none() && (staticPod || t.Mode == v1alpha1.ModeSidecar) {
+		if p, err = assumed(s, staticPod); err != nil {
+			return nil, err
+		}
 	}
-	plan, err := delivery.Make(w)
+	if staticPod {
+		return in.staticPod(s, p)
+	}
+	if t.Mode == v1alpha1.ModeSidecar {
+		s.Deployment = p.asDeployment(t)
+	}
+	plan, err := delivery.Make(s)
 	if err != nil {
 		return nil, err
 	}
-	if plan.Status.Condition() != "True" || plan.State.Delivery == "" {
+	if plan.Status.Reason == contract.NoPods {
+		return nil, fmt.Errorf("API server %s: mode %s is decided by a pod, which shows where the sockets are: give it by --pod, "+
+			"or set mode in the configuration", t.Name, t.Mode)
+	}
+	if !plan.Status.Delivered() || plan.State.Mode == "" {
 		return nil, fmt.Errorf("target %s: %s: %s", t.Name, plan.Status.Reason, plan.Status.Message)
 	}
-	return in.files(w, plan)
+	return objects(s, plan, p)
 }
 
 // check reports all that is missing at once.
-func (in *Input) check() (*v1alpha1.Target, pod, error) {
+func (in *Input) check() (*v1alpha1.APIServer, pods, error) {
 	t, noTarget := in.target()
-	p, noPod := readPod(in.Pod)
+	p, noPod := readPods(in.Pod)
 	missing := []error{noTarget, noPod}
 	add := func(format string, values ...any) { missing = append(missing, fmt.Errorf(format, values...)) }
 	if t != nil && noPod == nil {
+		_, mirror := p.annotations()[corev1.MirrorPodAnnotationKey]
 		switch {
-		case t.Delivery == v1alpha1.DeliveryCompanion && p.pod == nil:
-			add("--pod: delivery Companion of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
-		case t.Delivery == v1alpha1.DeliveryDeployment && p.deployment == nil && !p.static():
-			add("--pod: delivery Deployment of target %s needs the Deployment's manifest", t.Name)
-		case p.static() && in.HostFolder == "":
-			add("--host-folder: is empty, must be the folder on the node where the reporter's files will be")
+		case t.Mode == v1alpha1.ModeCompanionPod && p.pod == nil && in.HostFolder == "":
+			add("--pod: mode CompanionPod of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
+		case t.Mode == v1alpha1.ModeSidecar && mirror:
+			add("--pod: is the mirror of a static pod, must be its manifest, a file of its node")
 		}
+	}
+	if f := in.HostFolder; f != "" && (!path.IsAbs(f) || f == "/" || path.Clean(f) != f) {
+		add("--host-folder: %q must be the absolute path of a folder, without . or .. or a final /", f)
 	}
 	switch {
 	case t != nil && len(in.EncryptionConfig) > 0 && t.Plugins != nil:
@@ -117,9 +130,9 @@ func (in *Input) check() (*v1alpha1.Target, pod, error) {
 }
 
 // checkCA refuses what is no CA: it goes into files that anybody may read.
-func (in *Input) checkCA(p pod) error {
+func (in *Input) checkCA(p pods) error {
 	if len(in.CA) == 0 {
-		if p.static() {
+		if p.static() || p.none() && in.HostFolder != "" {
 			return nil // it is in the folder of the client certificate
 		}
 		return errors.New("--ca-file: is empty, must be the API server's CA, which goes into the reporters' kubeconfig")
@@ -141,11 +154,11 @@ func (in *Input) checkCA(p pod) error {
 	}
 }
 
-func (in *Input) target() (*v1alpha1.Target, error) {
+func (in *Input) target() (*v1alpha1.APIServer, error) {
 	var names []string
-	for i := range in.Config.Targets {
-		t := &in.Config.Targets[i]
-		if t.Name == in.Target || in.Target == "" && len(in.Config.Targets) == 1 {
+	for i := range in.Config.APIServers {
+		t := &in.Config.APIServers[i]
+		if t.Name == in.Target || in.Target == "" && len(in.Config.APIServers) == 1 {
 			chosen := *t
 			return &chosen, nil
 		}
@@ -157,62 +170,23 @@ func (in *Input) target() (*v1alpha1.Target, error) {
 	return nil, fmt.Errorf("--target: the configuration has no %q, only: %s", in.Target, strings.Join(names, ", "))
 }
 
-// pod is an API server's, in one of its forms.
-type pod struct {
-	deployment *appsv1.Deployment
-	pod        *corev1.Pod
-}
-
-// static reports whether it is a manifest that no API server has seen.
-func (p pod) static() bool { return p.pod != nil && p.pod.Spec.NodeName == "" }
-
-func readPod(data []byte) (pod, error) {
-	if len(bytes.TrimSpace(data)) == 0 {
-		return pod{}, nil
-	}
-	var kind struct{ APIVersion, Kind string }
-	if err := yaml.Unmarshal(data, &kind); err != nil {
-		return pod{}, fmt.Errorf("--pod: %w", err)
-	}
-	var p pod
-	var err error
-	switch kind.APIVersion + "/" + kind.Kind {
-	case "v1/Pod":
-		p.pod = &corev1.Pod{}
-		err = yaml.Unmarshal(data, p.pod)
-	case "apps/v1/Deployment":
-		p.deployment = &appsv1.Deployment{}
-		err = yaml.Unmarshal(data, p.deployment)
-	default:
-		err = fmt.Errorf("is a %q of %q, must be a Pod of v1 or a Deployment of apps/v1", kind.Kind, kind.APIVersion)
-	}
-	if err != nil {
-		return pod{}, fmt.Errorf("--pod: %w", err)
-	}
-	return p, nil
-}
-
-func (in *Input) snapshot(t *v1alpha1.Target, p pod) (*delivery.Snapshot, error) {
-	w := &delivery.Snapshot{
-		Now: time.Time{}, KubeletRoot: sockets.KubeletRoot, Pods: []*corev1.Pod{}, OwnKnown: map[string]bool{},
-		Deployment: p.deployment,
-	}
-	w.Config, w.Target, w.Namespace, w.OpenShift, w.Offline = in.Config, t, in.Namespace, in.OpenShift, true
-	w.State.Proven = in.Config.Image // it cannot be proven without a cluster
-	if w.CA = in.CA; len(in.CA) == 0 {
-		w.CAFile = caFile
+func (in *Input) snapshot(t *v1alpha1.APIServer, p pods) (*delivery.Snapshot, error) {
+	s := &delivery.Snapshot{Now: time.Time{}, KubeletRoot: sockets.KubeletRoot, Pods: []*corev1.Pod{}, OwnKnown: map[string]bool{}}
+	s.Config, s.Target, s.Namespace, s.OpenShift, s.Offline = in.Config, t, in.Namespace, in.OpenShift, true
+	if s.CA = in.CA; len(in.CA) == 0 {
+		s.CAFile = caFile
 	}
 	if p.pod != nil {
-		w.Pods = append(w.Pods, p.pod)
+		s.Pods = append(s.Pods, p.pod)
 	}
 	if len(in.EncryptionConfig) > 0 {
 		config, err := encryption.Parse(in.EncryptionConfig, t.EncryptionConfig.KeyIDs)
 		if err != nil {
 			return nil, fmt.Errorf("--encryption-config: %w", err)
 		}
-		w.Encryption = &delivery.Encryption{Live: config}
+		s.Encryption = &delivery.Encryption{Live: config}
 		if t.Resource == v1alpha1.ResourceKubeAPIServers {
-			w.ConfigMapsEncrypted = &config.ConfigMaps
+			s.ConfigMapsEncrypted = config.ConfigMaps
 		}
 		if len(config.Plugins) == 0 {
 			return nil, noPlugins(config)
@@ -227,8 +201,8 @@ func (in *Input) snapshot(t *v1alpha1.Target, p pod) (*delivery.Snapshot, error)
 		profile = a.Spec.TLSSecurityProfile
 	}
 	var err error
-	w.TLS, err = tlsprofile.Of(profile, fips140.Enabled())
-	return w, err
+	s.TLS, err = tlsprofile.Of(profile)
+	return s, err
 }
 
 func noPlugins(c encryption.Config) error {
@@ -238,147 +212,10 @@ func noPlugins(c encryption.Config) error {
 	return errors.New("--encryption-config: no kms provider can be probed: " + c.IgnoredText(len(c.Ignored)))
 }
 
-// files are a plan's objects, in the order in which they are applied.
-func (in *Input) files(w *delivery.Snapshot, plan *delivery.Plan) ([]File, error) {
-	policy, err := manifests.Policy()
-	if err != nil {
-		return nil, err
+// plugins are those that the configuration or the encryption config names.
+func plugins(s *delivery.Snapshot) []v1alpha1.Plugin {
+	if s.Encryption != nil {
+		return s.Encryption.Live.Plugins
 	}
-	identity := []*unstructured.Unstructured{plan.Anchor}
-	var rest []*unstructured.Unstructured
-	for _, o := range slices.Concat(plan.Apply, plan.Workloads, plan.Copied) {
-		switch o.GetKind() {
-		case "ServiceAccount", "ClusterRoleBinding":
-			identity = append(identity, o)
-		case "Role": // the operator's own
-		default:
-			rest = append(rest, o)
-		}
-	}
-	all := []File{
-		{"10-policy.yaml", manifest(policy), "what the reporters' identity may write"},
-		{"20-identity.yaml", manifest(identity), "who the reporters are"},
-	}
-	if w.ReportsTo().PerTarget() {
-		all = append(all, crd())
-	}
-	for _, o := range rest {
-		name := fmt.Sprintf("%d-%s-%s.yaml", rank(o), strings.ToLower(o.GetKind()), o.GetName())
-		all = append(all, File{name, manifest([]*unstructured.Unstructured{o}), "apply it"})
-	}
-	if plan.Inject != nil {
-		data, err := podspec.InjectManifest(in.Pod, plan.Inject.Options)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, File{"50-deployment-" + w.Deployment.Name + ".yaml", data, "your Deployment, with the reporter in it"})
-	}
-	slices.SortStableFunc(all, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
-	for _, c := range plan.Credentials {
-		identity := slices.IndexFunc(all, func(f File) bool { return f.Name == "20-identity.yaml" })
-		all[identity].Note += fmt.Sprintf("; their credentials go into the Secret %s/%s, which the operator makes, or you: see docs/explain/credentials.md", c.Namespace, c.Name)
-	}
-	return all, nil
-}
-
-func rank(o *unstructured.Unstructured) int {
-	switch o.GetKind() {
-	case operatorcr.KMSHealths.Kind:
-		return 15
-	case "ConfigMap":
-		return 30
-	}
-	return 40
-}
-
-// crd is that of the object that gets the reports, where that is not OpenShift's.
-func crd() File {
-	return File{"00-crd.yaml", install.KMSHealthCRD, fmt.Sprintf("apply it first, and wait: kubectl wait --for=condition=Established crd/%s.%s", operatorcr.KMSHealths.Plural, operatorcr.KMSHealths.Group)}
-}
-
-func manifest(objects []*unstructured.Unstructured) []byte {
-	var b bytes.Buffer
-	for i, o := range objects {
-		if i > 0 {
-			b.WriteString("---\n")
-		}
-		raw, err := yaml.Marshal(o.Object)
-		if err != nil {
-			panic(err) // what came from YAML goes back to it
-		}
-		b.Write(raw)
-	}
-	return b.Bytes()
-}
-
-func alsoCA(inKubeconfig []byte) string {
-	if len(inKubeconfig) > 0 {
-		return ""
-	}
-	return ", with the API server's CA as " + caFile
-}
-
-// caFile is where a static pod's credentials hold the CA.
-const caFile = "ca.crt"
-
-// staticPod makes a static pod's manifest with the reporter in it, and the files
-// that it reads on its node. Such a pod can refer to no object of the API.
-func (in *Input) staticPod(w *delivery.Snapshot) ([]File, error) {
-	t := w.Target
-	t.Delivery, t.Credentials = v1alpha1.DeliveryExternal, v1alpha1.CredentialsClientCertificate
-	plugins := t.Plugins
-	if w.Encryption != nil {
-		plugins = w.Encryption.Live.Plugins
-	}
-	hash, err := w.SetHash(plugins)
-	if err != nil {
-		return nil, err
-	}
-	root := int64(0)
-	o := podspec.Options{
-		Image: in.Config.Image, APIServerContainer: t.Container, Endpoints: delivery.Endpoints(plugins), ConfigHash: hash,
-		HostFiles: &podspec.HostFiles{ConfigFolder: in.HostFolder + "/config", CredentialsFolder: in.HostFolder + "/credentials/client"},
-		NodeName:  podspec.InstallerNodeName, RunAsUser: &root,
-	}
-	injected, err := podspec.InjectManifest(in.Pod, o)
-	if err != nil {
-		return nil, fmt.Errorf("--pod: %w", err)
-	}
-	w.CredentialsFolder = o.Credentials()
-	if len(in.CA) == 0 {
-		w.CAFile = o.Credentials() + "/" + caFile
-	}
-	file, err := w.File(plugins)
-	if err != nil {
-		return nil, err
-	}
-	kubeconfig, err := w.Kubeconfig()
-	if err != nil {
-		return nil, err
-	}
-	policy, err := manifests.Policy()
-	if err != nil {
-		return nil, err
-	}
-	identity, err := w.Identity()
-	if err != nil {
-		return nil, err
-	}
-	destination, err := w.Destination()
-	if err != nil {
-		return nil, err
-	}
-	var all []File
-	if destination != nil {
-		all = []File{crd(), {fmt.Sprintf("15-kmshealth-%s.yaml", t.Name), manifest([]*unstructured.Unstructured{destination}), "apply it: where the reports are"}}
-	}
-	all = append(all, []File{
-		{"10-policy.yaml", manifest(policy), "apply it: what the reporters' identity may write"},
-		{"20-identity.yaml", manifest(identity), "apply it: what the user system:kms-health-reporter may do"},
-		{"host/config/config.yaml", file, "goes to " + in.HostFolder + "/config/config.yaml on each node"},
-		{"host/config/kubeconfig", kubeconfig, "goes to " + in.HostFolder + "/config/kubeconfig on each node; the client certificate to " + in.HostFolder + "/credentials/client/tls.crt and tls.key" + alsoCA(in.CA)},
-		{"static-pod.yaml", injected, "takes the place of the API server's manifest, last"},
-	}...)
-	slices.SortStableFunc(all, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
+	return s.Target.Plugins
 }

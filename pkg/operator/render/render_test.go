@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/podspec"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 func testdata(t *testing.T, name string) []byte {
@@ -31,7 +31,7 @@ func input(t *testing.T, target string) Input {
 		t.Fatal(err)
 	}
 	return Input{
-		Config: config, Target: target, Namespace: "kms-health", HostFolder: "/etc/kubernetes/kms-health",
+		Config: config, Target: target, Namespace: "kms-health",
 		EncryptionConfig: testdata(t, "encryption-config.yaml"), CA: testdata(t, "ca.crt"),
 	}
 }
@@ -57,12 +57,22 @@ func find(t *testing.T, files []File, name string) string {
 
 func TestFilesAreThoseOfTheDelivery(t *testing.T) {
 	companion := input(t, "kube-apiserver")
-	companion.Config.Targets[0].Delivery = v1alpha1.DeliveryCompanion
-	companion.Pod = []byte(`{apiVersion: v1, kind: Pod, metadata: {name: api, namespace: ns, uid: u-1}, spec: {nodeName: n, containers: [{name: kube-apiserver, image: i, volumeMounts: [{name: s, mountPath: /var/run/kmsplugin}]}], volumes: [{name: s, emptyDir: {}}]}}`)
+	companion.Config.APIServers[0].Mode = v1alpha1.ModeCompanionPod
+	companion.Pod = []byte(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "api", "namespace": "ns", "uid": "u-1"}, "spec": {"nodeName": "n", "containers": [{"name": "kube-apiserver", "image": "i", "volumeMounts": [{"name": "s", "mountPath": "/var/run/kmsplugin"}]}], "volumes": [{"name": "s", "emptyDir": {}}]}}`)
 	deployment := input(t, "openshift-apiserver")
 	deployment.Pod = testdata(t, "deployment.yaml")
+	owners := input(t, "openshift-apiserver")
+	owners.Pod = testdata(t, "deployment.yaml")
+	for i := range owners.Config.APIServers {
+		owners.Config.APIServers[i].Deployment = ""
+	}
 	static := input(t, "kube-apiserver")
 	static.Pod = testdata(t, "static-pod.yaml")
+	running := input(t, "openshift-apiserver")
+	running.Pod = companion.Pod
+	running.Config.APIServers[1].Container = "kube-apiserver"
+	node := input(t, "kube-apiserver")
+	node.HostFolder = "/etc/kubernetes/kms-health"
 	for name, c := range map[string]struct {
 		in   Input
 		want string
@@ -70,7 +80,11 @@ func TestFilesAreThoseOfTheDelivery(t *testing.T) {
 		"DaemonSet":  {input(t, "kube-apiserver"), "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-kube-apiserver-3940a7a9b1.yaml 40-daemonset-kms-health-reporter-kube-apiserver.yaml"},
 		"Companion":  {companion, "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-kube-apiserver-d5ef5f962e-3940a7a9b1.yaml 40-pod-kms-health-kube-apiserver-"},
 		"Deployment": {deployment, "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml 50-deployment-apiserver.yaml"},
-		"static pod": {static, "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig static-pod.yaml"},
+		"owner's":    {owners, "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml 50-deployment-apiserver.yaml credentials/kubeconfig"},
+		"static pod": {static, "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig host/static-pod.json"},
+		"a patch":    {input(t, "openshift-apiserver"), "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml sidecar/patch.yaml"},
+		"by a pod":   {running, "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml sidecar/patch.yaml"},
+		"a node's":   {node, "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig sidecar/patch.yaml"},
 	} {
 		files, err := Render(c.in)
 		if err != nil {
@@ -106,18 +120,15 @@ func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 		return []byte(strings.NewReplacer("REVISION", "7", "NODE_NAME", node).Replace(find(t, files, name)))
 	}
 	pod := &corev1.Pod{}
-	if err := yaml.UnmarshalStrict(install("static-pod.yaml"), pod); err != nil {
+	if err := yaml.UnmarshalStrict(install("host/static-pod.json"), pod); err != nil {
 		t.Fatal(err)
 	}
 	reporter := pod.Spec.Containers[len(pod.Spec.Containers)-1]
-	if reporter.Name != podspec.ContainerName || strings.Join(reporter.Args, " ") != "--config=/etc/kms-health/config/config.yaml --node-name=master-0" {
-		t.Errorf("%s %v", reporter.Name, reporter.Args)
+	if reporter.Name != contract.ReporterContainer {
+		t.Errorf("the last container is %s", reporter.Name)
 	}
-	if pod.Labels["revision"] != "7" {
-		t.Errorf("labels %v", pod.Labels)
-	}
-	if v := pod.Spec.Volumes[0].HostPath.Path; v != "/etc/kubernetes/static-pod-resources/kube-apiserver-pod-7" {
-		t.Errorf("the API server's own volume is %s", v)
+	if pod.Labels["revision"] != "7" || pod.Spec.Containers[0].Env[0].Value != node {
+		t.Errorf("labels %v, variables %v", pod.Labels, pod.Spec.Containers[0].Env)
 	}
 	for _, name := range []string{"host/config/config.yaml", "host/config/kubeconfig"} {
 		if string(install(name)) != find(t, files, name) {
@@ -128,7 +139,7 @@ func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if hash := pod.Annotations[podspec.ConfigHashAnnotation]; hash != v1alpha1.PluginSetHash(config.Plugins) {
+	if hash := pod.Annotations[contract.ConfigHashAnnotation]; hash != v1alpha1.PluginSetHash(config.Plugins) {
 		t.Errorf("the pod is made for %s", hash)
 	}
 	if kubeconfig := find(t, files, "host/config/kubeconfig"); !strings.Contains(kubeconfig, "/etc/kms-health/credentials/client/tls.crt") || !strings.Contains(kubeconfig, "https://localhost:6443") {
@@ -136,10 +147,45 @@ func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 	}
 }
 
+// What the owner's Secret needs is printed: a kubeconfig and a command, and no Secret.
+func TestOwnersCredentialsAreAKubeconfigAndACommand(t *testing.T) {
+	in := input(t, "openshift-apiserver")
+	in.Pod = testdata(t, "deployment.yaml")
+	for i := range in.Config.APIServers {
+		in.Config.APIServers[i].Deployment = ""
+	}
+	files, err := Render(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const secret = "kms-health-reporter-openshift-apiserver-credentials"
+	if kubeconfig := find(t, files, "credentials/kubeconfig"); !strings.Contains(kubeconfig, "client-certificate: /etc/kms-health/credentials/tls.crt") {
+		t.Errorf("%s", kubeconfig)
+	}
+	if d := find(t, files, "50-deployment-apiserver.yaml"); !strings.Contains(d, "secretName: "+secret) {
+		t.Errorf("the Deployment does not mount %s:\n%s", secret, d)
+	}
+	if identity := find(t, files, "20-identity.yaml"); !strings.Contains(identity, "name: system:kms-health-reporter") {
+		t.Errorf("the user has no right:\n%s", identity)
+	}
+	for _, f := range files {
+		if f.Name == "credentials/kubeconfig" && !strings.Contains(f.Note, "kubectl create secret generic "+secret+" -n openshift-apiserver ") {
+			t.Errorf("%s", f.Note)
+		}
+		text := string(f.Data)
+		if strings.Contains(text, "kind: Secret") || strings.Contains(text, "PRIVATE KEY") {
+			t.Errorf("%s has a Secret or a key", f.Name)
+		}
+		if strings.HasPrefix(f.Name, "30-configmap-") && (strings.Contains(text, "  kubeconfig: ") && strings.Contains(text, "apiVersion: v1\n    kind: Config") || !strings.Contains(text, "kubeconfig: /etc/kms-health/credentials/kubeconfig")) {
+			t.Errorf("%s:\n%s", f.Name, text)
+		}
+	}
+}
+
 func TestAllThatIsMissingIsReportedAtOnce(t *testing.T) {
-	in := input(t, "openshift-apiserver") // delivery Deployment
+	in := input(t, "openshift-apiserver")
 	in.EncryptionConfig, in.CA = nil, nil
-	want := []string{"image", "--output-dir: ", "--pod: ", "--encryption-config: ", "--ca-file: "}
+	want := []string{"image", "--output-dir: ", "--encryption-config: ", "--ca-file: "}
 	err := Options{Input: in}.Run(io.Discard, nil, errors.New("image"))
 	if err == nil {
 		t.Fatal("nothing is missing")
@@ -159,7 +205,7 @@ func TestAllThatIsMissingIsReportedAtOnce(t *testing.T) {
 func TestKMSHealthIsRenderedWithItsCRD(t *testing.T) {
 	for name, pod := range map[string][]byte{"DaemonSet": nil, "static pod": testdata(t, "static-pod.yaml")} {
 		in := input(t, "kube-apiserver")
-		in.Config.Targets[0].Resource, in.Pod = v1alpha1.ResourceKMSHealths, pod
+		in.Config.APIServers[0].Resource, in.Pod = v1alpha1.ResourceKMSHealths, pod
 		files, err := Render(in)
 		if err != nil {
 			t.Fatal(err)
@@ -188,7 +234,7 @@ func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
 		"which target":   {func(in *Input) { in.Target = "" }, "name one of them by --target: kube-apiserver, openshift-apiserver"},
 		"no such target": {func(in *Input) { in.Target = "x" }, `--target: the configuration has no "x"`},
 		"no plugins":     {func(in *Input) { in.EncryptionConfig = nil }, "--encryption-config: target kube-apiserver names no plugins itself"},
-		"plugins twice":  {func(in *Input) { in.Config.Targets[0].Plugins = []v1alpha1.Plugin{} }, "--encryption-config: target kube-apiserver names its plugins itself, in `plugins`"},
+		"plugins twice":  {func(in *Input) { in.Config.APIServers[0].Plugins = []v1alpha1.Plugin{} }, "--encryption-config: target kube-apiserver names its plugins itself, in `plugins`"},
 		"garbage":        {func(in *Input) { in.EncryptionConfig = []byte("garbage") }, "--encryption-config: "},
 		"no kms": {func(in *Input) {
 			in.EncryptionConfig = []byte("{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [{resources: [secrets], providers: [{identity: {}}]}]}")
@@ -198,10 +244,11 @@ func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
 			in.CA = append(in.CA, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
 		}, "holds a PRIVATE KEY"},
 		"no PEM":              {func(in *Input) { in.CA = []byte("garbage") }, "is not PEM"},
-		"another kind":        {func(in *Input) { in.Pod = []byte("{apiVersion: v1, kind: Service}") }, `--pod: is a "Service" of "v1"`},
-		"no folder":           {func(in *Input) { in.Pod = testdata(t, "static-pod.yaml"); in.HostFolder = "" }, "--host-folder: is empty"},
-		"Companion, no pod":   {func(in *Input) { in.Config.Targets[0].Delivery = v1alpha1.DeliveryCompanion }, "--pod"},
-		"Auto, no pod":        {func(in *Input) { in.Config.Targets[0].Delivery = v1alpha1.DeliveryAuto }, "no running pod shows where the sockets are yet"},
+		"another kind":        {func(in *Input) { in.Pod = []byte("apiVersion: v1\nkind: Service\n") }, `--pod: is a "Service" of "v1"`},
+		"a relative folder":   {func(in *Input) { in.HostFolder = "etc" }, `--host-folder: "etc" must be the absolute path of a folder`},
+		"a folder upwards":    {func(in *Input) { in.HostFolder = "/a/../b" }, `--host-folder: "/a/../b" must be`},
+		"Companion, no pod":   {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeCompanionPod }, "--pod"},
+		"Auto, no pod":        {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeAuto }, "give it by --pod, or set mode"},
 		"a profile's garbage": {func(in *Input) { in.APIServer = []byte("spec: {tlsSecurityProfile: {type: Custom}}") }, "tlsSecurityProfile"},
 	} {
 		in := input(t, "kube-apiserver")

@@ -1,4 +1,5 @@
-// Package retry decides when a controller tries again what failed, and logs failures.
+// Package retry decides when a controller tries again what failed, and logs failures: a line for
+// each change, not for each try.
 package retry
 
 import (
@@ -31,7 +32,11 @@ type failure struct {
 
 // New makes a Backoff whose delays are from first to last.
 func New(clock clock.PassiveClock, first, last time.Duration) *Backoff {
-	return &Backoff{clock: clock, limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, last), failures: map[string]failure{}}
+	return &Backoff{
+		clock:    clock,
+		limiter:  workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, last),
+		failures: map[string]failure{},
+	}
 }
 
 // Left is how long a key that failed is not to be tried, whatever else happens to it.

@@ -37,7 +37,7 @@ type target struct{ delivery.Published }
 
 // withKeys is a target whose live plugins are those of keys.
 func withKeys(keys ...string) *target {
-	t := &target{delivery.Published{SetsKnown: true, State: delivery.State{Live: plugins(keys...)}, Tool: "oc"}}
+	t := &target{delivery.Published{SetsKnown: true, LiveKnown: true, State: delivery.State{Live: plugins(keys...)}, Tool: "oc"}}
 	t.Name, t.Resource, t.Namespace = "api", v1alpha1.ResourceKubeAPIServers, "ns"
 	t.PodSelector, t.Container = map[string]string{"app": "api"}, "api"
 	t.EncryptionConfig.Secret = "encryption-config"

@@ -22,9 +22,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -70,6 +70,9 @@ type Options struct {
 type Verdict struct {
 	// Result is nil while too little is known, and if KMS is off.
 	Result *rollup.Result
+	// Reporting is KMSHealthReporting, also where Result is nil, and where it cannot be written:
+	// without an operator resource. The zero one is not known, or there is none.
+	Reporting operatorcr.Condition
 	// Done means that nothing of a target is left on its resource, and no own reporter
 	// can write there.
 	Done bool
@@ -99,8 +102,14 @@ type entry struct {
 	// absent is when no API server had a pod for the first time in a row; zero: the last
 	// sync saw one, or saw nothing.
 	absent time.Time
+	// began is when the target was first seen; expectations and attendance (by node) are what
+	// is remembered since then.
+	began        time.Time
+	expectations rollup.Expectations
+	attendance   map[string]attendance
 
 	target  delivery.Published // under mu
+	stands  time.Time          // under mu: since when its Status is as it is
 	verdict Verdict            // under mu
 	judged  bool               // under mu
 }
@@ -112,9 +121,9 @@ func New(o Options) *Controller {
 		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: o.Clock}),
 		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}
-	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the roll-up, retrying", "Rolled up again", "target"
+	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the roll-up, retrying", "Rolled up again", "apiServer"
 	c.status = &apply.StatusWriter{
-		Client: o.Client, Manager: manifests.Manager, Types: rollup.Types, Clock: o.Clock,
+		Client: o.Client, Manager: contract.OperatorName, Types: rollup.Types, Clock: o.Clock,
 	}
 	return c
 }
@@ -124,10 +133,13 @@ func (c *Controller) Set(t delivery.Published) {
 	c.mu.Lock()
 	e := c.targets[t.Name]
 	if e == nil {
-		e = &entry{removed: map[operatorcr.Ref]removal{}, replaced: rollup.Replacements{}}
+		e = &entry{removed: map[operatorcr.Ref]removal{}, replaced: rollup.Replacements{}, expectations: rollup.Expectations{}}
 		c.targets[t.Name] = e
 	}
 	same := reflect.DeepEqual(forCompare(e.target), forCompare(t)) && e.target.Sources == t.Sources
+	if e.target.Status != t.Status {
+		e.stands = c.Now()
+	}
 	e.target = t
 	c.mu.Unlock()
 	if !same {
@@ -207,18 +219,25 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 		return time.Time{}
 	}
 	t, before, judgedBefore := e.target, e.verdict, e.judged
+	d := rollup.Delivery{Reason: string(t.Status.Reason), Message: t.Status.Message, Since: e.stands}
 	c.mu.Unlock()
-	s := &syncing{Controller: c, entry: e, target: &t, now: c.Now()}
+	s := &syncing{Controller: c, entry: e, target: &t, delivery: d, now: c.Now()}
 	s.again = s.now.Add(resync)
 	verdict, judged := s.judge(ctx)
 	if !judged { // too little is known for a new one
+		c.mu.Lock()
+		e.verdict.Reporting = verdict.Reporting
+		c.mu.Unlock()
+		if before.Reporting != verdict.Reporting {
+			c.Changed()
+		}
 		return s.again
 	}
 	c.metrics.set(name, verdict.Result)
 	c.mu.Lock()
 	e.verdict, e.judged = verdict, true
 	c.mu.Unlock()
-	if !judgedBefore || before.Done != verdict.Done || !sameConditions(before.Result, verdict.Result) {
+	if !judgedBefore || before.Done != verdict.Done || before.Reporting != verdict.Reporting || !sameConditions(before.Result, verdict.Result) {
 		c.Changed()
 	}
 	if verdict.Done && !before.Done {
@@ -238,9 +257,10 @@ func sameConditions(a, b *rollup.Result) bool {
 type syncing struct {
 	*Controller
 	*entry
-	target *delivery.Published
-	now    time.Time
-	again  time.Time // when to sync again at the latest
+	target   *delivery.Published
+	delivery rollup.Delivery
+	now      time.Time
+	again    time.Time // when to sync again at the latest
 }
 
 // requeue syncs again at a time, if not before.
@@ -260,32 +280,33 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	}
 	outage := s.inOutage(t.Sources.Resource.Err())
 	if !t.Sources.Resource.Known() {
-		return Verdict{}, false
+		return Verdict{Reporting: s.reporting(nil)}, false
 	}
 	resource := t.Sources.Destination()
 	switch {
 	case resource == nil:
-		return Verdict{Done: t.Clean}, true
+		return Verdict{Done: t.Clean, Reporting: s.reporting(nil)}, true
 	case t.Off:
 		t.Sources.Nodes(nil) // none is needed any more
 		return s.takeOff(ctx, resource), true
 	case !t.SetsKnown && len(resource.Reports) == 0:
-		return Verdict{}, false
+		return Verdict{Reporting: s.writeDelivery(ctx, resource)}, false
 	}
 	o, known := s.observe(resource, absent)
 	if !known {
-		return Verdict{}, false
+		return Verdict{Reporting: s.writeDelivery(ctx, resource)}, false
 	}
 	standing := s.standing(resource)
 	in := rollup.Input{
-		Now: s.now, Reports: resource.Reports, Nodes: o.nodes, Others: o.others, Alone: o.alone, WriteKey: writeKey(t.State.Live),
-		Previous: standing.Conditions, Optional: t.Optional,
+		Now: s.now, Began: s.began, Reports: resource.Reports, Nodes: o.nodes, Others: o.others, Alone: o.alone,
+		Delivery: s.delivery, Previous: standing.Conditions,
 	}
-	in.NoWriteKey = t.SetsKnown && in.WriteKey == ""
+	in.WriteKey, in.NoWriteKey = configuredKey(t)
 	v.Result = rollup.Evaluate(&in)
 	s.requeue(v.Result.Deadline)
-	if outage && restsOnStale(v.Result) {
-		return Verdict{}, false
+	v.Reporting = v.Result.Condition(contract.HealthReporting)
+	if outage && restsOnSilence(v.Result) {
+		return Verdict{Reporting: v.Reporting}, false
 	}
 	if s.waits() {
 		return v, true
@@ -299,10 +320,41 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	return v, true
 }
 
-// takeOff removes the roll-up and the reports of a target that is off.
+// writeDelivery writes what prevents or delays the delivery while no node can be evaluated. The
+// other conditions stay as they are.
+func (s *syncing) writeDelivery(ctx context.Context, resource *operatorcr.Status) (c operatorcr.Condition) {
+	standing := s.standing(resource)
+	c = s.reporting(standing.Conditions)
+	if c.Type == "" || s.waits() {
+		return c
+	}
+	result := &rollup.Result{}
+	for _, t := range rollup.Types {
+		if was, is := standing.Conditions[t]; is && t != c.Type {
+			result.Conditions = append(result.Conditions, was)
+		}
+	}
+	result.Conditions = append(result.Conditions, c)
+	s.finish(s.write(ctx, standing, result))
+	return c
+}
+
+// reporting is KMSHealthReporting by the delivery alone; the zero one: it does not say.
+func (s *syncing) reporting(previous map[string]operatorcr.Condition) operatorcr.Condition {
+	c, again, _ := rollup.OfDelivery(&rollup.Input{Now: s.now, Began: s.began, Delivery: s.delivery, Previous: previous})
+	s.requeue(again)
+	return c
+}
+
+// takeOff removes the roll-up and the reports of a target that is off. Until its reporters are
+// removed, the condition of their delivery stays.
 func (s *syncing) takeOff(ctx context.Context, resource *operatorcr.Status) (v Verdict) {
 	standing := s.standing(resource)
 	none := &rollup.Result{}
+	v.Reporting = s.reporting(standing.Conditions)
+	if v.Reporting.Type != "" && !s.target.Clean {
+		none.Conditions = append(none.Conditions, v.Reporting)
+	}
 	reports := slices.ContainsFunc(resource.Reports, func(r operatorcr.Report) bool { return r.Ours && !s.removed[r.Ref()].back })
 	v.Done = s.target.Clean && !reports && none.Same(standing.Conditions)
 	if s.target.Unmanaged || s.waits() {
@@ -332,11 +384,11 @@ func (s *syncing) inOutage(err error) bool {
 	return true
 }
 
-// restsOnStale reports whether missing reports change a verdict. A plugin that is known
-// to be unhealthy is still reported.
-func restsOnStale(r *rollup.Result) bool {
-	return r.Condition(rollup.Degraded).Status != operatorcr.True &&
-		slices.ContainsFunc(r.Rows, func(row rollup.Row) bool { return row.State == rollup.Stale })
+// restsOnSilence reports whether reports that are stale or missing change a verdict. A plugin
+// that is known to be unhealthy is still reported.
+func restsOnSilence(r *rollup.Result) bool {
+	return r.Condition(contract.PluginsDegraded).Status != operatorcr.True &&
+		slices.ContainsFunc(r.Rows, func(row rollup.Row) bool { return row.State == rollup.Stale || row.State == rollup.Missing })
 }
 
 // waits reports whether the retry of a failed write is pending.
@@ -359,6 +411,16 @@ func (s *syncing) finish(err error) {
 	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no response
 		s.quietUntil = s.now.Add(afterOutage)
 	}
+}
+
+// configuredKey is the write key of the current configuration, and whether it is known to have
+// none. A set that was recorded, and cannot be read any more, may have been replaced.
+func configuredKey(t *delivery.Published) (key string, none bool) {
+	if !t.LiveKnown {
+		return "", false
+	}
+	key = writeKey(t.State.Live)
+	return key, key == ""
 }
 
 // writeKey is the keyID of the plugin that encrypts new data.

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -44,7 +44,7 @@ func TestStaleReportsAreReportedAtTheirDeadlineWithoutAnotherWrite(t *testing.T)
 		if w.at != stale+1 || degraded(w.apply) != "Unknown ReporterStale" {
 			t.Errorf("at %s: %s", w.at, w.body)
 		}
-		if v, judged := s.Verdict("api"); !judged || v.Result.Condition(rollup.Degraded).Status != operatorcr.Unknown {
+		if v, judged := s.Verdict("api"); !judged || v.Result.Condition(contract.PluginsDegraded).Status != operatorcr.Unknown {
 			t.Errorf("the verdict is %+v", v)
 		}
 		s.showWritten()
@@ -158,7 +158,7 @@ func TestAChangeIsWrittenAlthoughTheWatchLagsBehind(t *testing.T) {
 		s.set(withKeys("2"))
 		s.settled()
 		s.wantWrites(1, "first")
-		s.reports["a"][0].Status = health.Error
+		s.reports["a"][0].Status = contract.Error
 		s.show()
 		s.until(time.Since(s.start) + settle)
 		if w := s.wantWrites(2, "a is unhealthy"); degraded(w.apply) != "True PluginError" {
@@ -179,7 +179,7 @@ func TestReportsThatComeOneByOneAreRolledUpTogether(t *testing.T) {
 		s.begin()
 		s.until(10 * time.Second)
 		for _, node := range []string{"a", "b"} {
-			s.reports[node][0].Status = health.Error
+			s.reports[node][0].Status = contract.Error
 			s.show()
 			s.until(time.Since(s.start) + settle/4)
 		}
@@ -277,7 +277,7 @@ func TestAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		unhealthy := func() {
 			s.report("a", "b")
-			s.reports["b"][0].Status, s.reports["b"][0].Reason = health.Unhealthy, health.ReportedUnhealthy
+			s.reports["b"][0].Status, s.reports["b"][0].Reason = contract.Unhealthy, contract.ReportedUnhealthy
 			s.show()
 		}
 		for _, name := range []string{"a", "b"} {

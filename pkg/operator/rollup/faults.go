@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/podspec"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -57,8 +58,11 @@ func (b *beside) isPlugin() func(container string) bool {
 	}
 }
 
+// nativeReporter is OpenShift's own reporter, an init container of its API servers' pods.
+const nativeReporter = "kms-health-reporter"
+
 func isReporter(container string) bool {
-	return container == podspec.ContainerName || container == delivery.ThirdPartyContainer
+	return container == contract.ReporterContainer || container == nativeReporter
 }
 
 // look has the commands that show the logs, by keyID, and the reporter's under "".
@@ -116,7 +120,7 @@ func (b *beside) faults(now time.Time) []rollup.Fault {
 				continue
 			}
 			status := podspec.ContainerStatusOf(pod, &s, now)
-			if !status.CannotStart() {
+			if status.Phase != podspec.Failing {
 				continue
 			}
 			look := fmt.Sprintf("%s describe -n %s pod %s", b.tool, pod.Namespace, pod.Name)

@@ -51,7 +51,7 @@ func TestLogCommands(t *testing.T) {
 		{"a plugin and a sidecar", with(api, kms, sidecar), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health"}},
 		{"a plugin and a companion", with(api, kms), "api", companion, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n kms-health kms-health-api-0a1b"}},
 		{"a companion takes the place of a sidecar", with(api, kms, sidecar), "api", companion, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n kms-health kms-health-api-0a1b"}},
-		{"third-party reporter", initially(with(api, kms), container("kms-health-reporter", "sockets")), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health-reporter"}},
+		{"OpenShift's own reporter", initially(with(api, kms), container("kms-health-reporter", "sockets")), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health-reporter"}},
 		{"a plugin on the host, elsewhere", with(onHost, container("other")), "api", companion, []string{"2"}, map[string]string{"": "oc logs -n kms-health kms-health-api-0a1b"}},
 		{"no such container", with(api, kms), "apiserver", companion, []string{"2"}, map[string]string{"": "oc logs -n kms-health kms-health-api-0a1b"}},
 		{"no volume with sockets", with(container("api"), kms), "api", nil, []string{"2"}, map[string]string{}},

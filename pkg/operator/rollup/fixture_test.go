@@ -27,10 +27,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // TestMain removes the bound on how often errors are logged: it keeps the time of the
@@ -42,7 +41,7 @@ func TestMain(m *testing.M) {
 
 var errAway = errors.New("connection refused")
 
-var cluster = operatorcr.Of(string(v1alpha1.ResourceKubeAPIServers)).GVR()
+var cluster = contract.ResourceOf(string(v1alpha1.ResourceKubeAPIServers)).GVR()
 
 // fixture is an API with nodes a and b, each with an API server, where a controller
 // runs. It records the controller's writes without applying them: a test decides what
@@ -55,9 +54,9 @@ type fixture struct {
 	version   int
 	ctx       context.Context
 	sources   *source.Cluster
-	published *source.Target            // nil: none
-	reports   map[string][]health.Entry // of own reporters, by node
-	shown     []any                     // what the watch shows of the roll-up
+	published *source.Target              // nil: none
+	reports   map[string][]contract.Entry // of own reporters, by node
+	shown     []any                       // what the watch shows of the roll-up
 
 	mu      sync.Mutex
 	writes  []request
@@ -82,7 +81,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s := &fixture{T: t, start: time.Now(), version: 100, reports: map[string][]health.Entry{}, lists: map[schema.GroupVersionResource]error{}}
+		s := &fixture{T: t, start: time.Now(), version: 100, reports: map[string][]contract.Entry{}, lists: map[schema.GroupVersionResource]error{}}
 		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 			cluster: "KubeAPIServerList", source.Pods: "PodList", source.Nodes: "NodeList",
 			source.ClusterRoles: "ClusterRoleList", source.ClusterBindings: "ClusterRoleBindingList", source.Policies: "ValidatingAdmissionPolicyList",
@@ -128,7 +127,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 			Gone: func(string) {},
 		})
 		s.ctx = ctx
-		s.sources = source.NewCluster(ctx, source.ClusterOptions{Client: s.client, Namespace: "kms-health", Ours: manifests.Ours, Policy: manifests.PolicyName,
+		s.sources = source.NewCluster(ctx, source.ClusterOptions{Client: s.client, Namespace: "kms-health", Ours: contract.Managed, Policy: manifests.PolicyName,
 			WakeDelivery: func() {}, WakeRollup: func() { s.Wake("api") }})
 		defer func() {
 			s.sources.End()
@@ -147,7 +146,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 // set publishes a target, with sources of its own.
 func (s *fixture) set(t *target) {
 	if s.published == nil {
-		s.published = source.NewTarget(s.ctx, s.sources, &t.Target, source.TargetOptions{Ours: manifests.Ours, Manager: manifests.Manager,
+		s.published = source.NewTarget(s.ctx, s.sources, &t.APIServer, source.TargetOptions{Ours: contract.Managed, Manager: contract.OperatorName,
 			WakeDelivery: func() {}, WakeRollup: func() { s.Wake(t.Name) }})
 	}
 	p := t.Published
@@ -212,7 +211,7 @@ func (s *fixture) addAgent(node string) {
 	s.Helper()
 	s.addPodIn("kms-health", pod(node, named("kms-health-api-"+node), func(p *corev1.Pod) {
 		p.Namespace = "kms-health"
-		p.Labels = map[string]string{manifests.ManagedBy: manifests.Manager, manifests.TargetLabel: "api", manifests.DeliveryLabel: string(v1alpha1.DeliveryDaemonSet)}
+		p.Labels = map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: "api", contract.ModeLabel: string(v1alpha1.ModeDaemonSet)}
 	}))
 }
 
@@ -226,14 +225,17 @@ func (s *fixture) addPodIn(namespace string, p *corev1.Pod) {
 	s.add(source.Pods, namespace, o)
 }
 
+// interval is that of the reports.
+const interval = 10 * time.Second
+
 // report makes nodes report, now, that key 2 is healthy, checked every 10 seconds; it
 // is shown with the next show. It returns the last instant at which that is fresh.
 func (s *fixture) report(nodes ...string) time.Duration {
 	checked := time.Now().Truncate(time.Second) // as entries have it
 	for _, node := range nodes {
-		s.reports[node] = []health.Entry{{KeyID: "2", KEKID: "k-7", Status: health.Healthy, LastChecked: checked, Interval: 10 * time.Second}}
+		s.reports[node] = []contract.Entry{{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked, Interval: interval}}
 	}
-	return checked.Sub(s.start) + 40*time.Second
+	return checked.Sub(s.start) + contract.StaleIntervals*interval
 }
 
 // show makes the watch deliver the resource with the reports and the roll-up of the
@@ -251,14 +253,14 @@ func (s *fixture) change() {
 	conditions := slices.Clone(s.shown)
 	managed := []any{}
 	for _, node := range slices.Sorted(maps.Keys(s.reports)) {
-		message, err := health.EncodeMessage(s.reports[node])
+		message, err := contract.EncodeMessage(s.reports[node])
 		if err != nil {
 			s.Fatal(err)
 		}
 		at := s.reports[node][0].LastChecked.UTC().Format(time.RFC3339)
-		conditions = append(conditions, map[string]any{"type": health.ConditionType(node), "status": "True", "message": message, "lastTransitionTime": at})
-		managed = append(managed, map[string]any{"manager": health.ConditionManager(node), "time": at, "fieldsV1": map[string]any{
-			"f:status": map[string]any{"f:conditions": map[string]any{fmt.Sprintf(`k:{"type":%q}`, health.ConditionType(node)): map[string]any{}}},
+		conditions = append(conditions, map[string]any{"type": contract.ConditionType(node), "status": "True", "message": message, "lastTransitionTime": at})
+		managed = append(managed, map[string]any{"manager": contract.ConditionManager(node), "time": at, "fieldsV1": map[string]any{
+			"f:status": map[string]any{"f:conditions": map[string]any{fmt.Sprintf(`k:{"type":%q}`, contract.ConditionType(node)): map[string]any{}}},
 		}})
 	}
 	o := map[string]any{

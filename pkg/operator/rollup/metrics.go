@@ -9,34 +9,23 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 var (
-	statusDesc = prometheus.NewDesc("kms_health_plugin_status",
-		"1 for the state of a plugin on a node, 0 for the others: healthy, unhealthy, error, stale, skewed, unreadable, missing.",
-		[]string{"target", "node", "key_id", "status"}, nil)
-	checkedDesc = prometheus.NewDesc("kms_health_plugin_last_checked_timestamp_seconds",
-		"When a plugin was last checked, by its node's clock.", []string{"target", "node", "key_id"}, nil)
-	reasonDesc = prometheus.NewDesc("kms_health_plugin_reason",
-		"1; why a plugin is unhealthy, or an error, by its node's fresh report; "+otherReason+" for a reason that this version does not know.",
-		[]string{"target", "node", "key_id", "reason"}, nil)
-	keyDesc = prometheus.NewDesc("kms_health_plugin_key_info",
-		"1; the remote key that a plugin named last, and its SHA-256 as kube-apiserver's metrics have it.",
-		[]string{"target", "node", "key_id", "kek_id", "key_id_hash"}, nil)
-	writeKeyDesc = prometheus.NewDesc("kms_health_write_key_info",
-		"1 while all API servers of a target write with this key and this remote key; no series while they do not, or while that is not known.",
-		[]string{"target", "key_id", "kek_id", "key_id_hash"}, nil)
-	findingDesc = prometheus.NewDesc("kms_health_finding",
-		"1 for each reason why a condition of a roll-up is as it is, by node and key. A silence that is excused is none.",
-		[]string{"target", "condition", "reason", "node", "key_id"}, nil)
-	conditionDesc = prometheus.NewDesc("kms_health_condition",
-		"1 for the status of a roll-up's condition, 0 for the others: True, False, Unknown.", []string{"target", "condition", "status"}, nil)
+	statusDesc    = metric.Desc(contract.MetricPluginStatus)
+	checkedDesc   = metric.Desc(contract.MetricPluginLastChecked)
+	reasonDesc    = metric.Desc(contract.MetricPluginReason)
+	keyDesc       = metric.Desc(contract.MetricPluginKey)
+	writeKeyDesc  = metric.Desc(contract.MetricWriteKey)
+	findingDesc   = metric.Desc(contract.MetricFinding)
+	conditionDesc = metric.Desc(contract.MetricCondition)
 )
 
-// otherReason replaces every reason that is not in health.Reasons: a writer of reports
+// otherReason replaces every reason that is not in contract.Reasons: a writer of reports
 // can choose any text, and each would be a series.
 const otherReason = "Other"
 
@@ -52,10 +41,7 @@ type metrics struct {
 
 func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kms_health_operator_rollup_errors_total",
-			Help: "How often a roll-up could not be written, or a report not be removed, by target.",
-		}, []string{"target"}),
+		errors:  metric.CounterVec(contract.MetricRollupErrors),
 		results: map[string]*rollup.Result{},
 	}
 	registry.MustRegister(m.errors, m)
@@ -101,11 +87,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 				gauge(checkedDesc, float64(row.LastChecked.Unix()), target, row.Node, row.KeyID)
 			}
 			if row.KEKID != "" {
-				gauge(keyDesc, 1, target, row.Node, row.KeyID, health.CleanDetail(row.KEKID), keyIDHash(row.KEKID))
+				gauge(keyDesc, 1, target, row.Node, row.KeyID, contract.CleanDetail(row.KEKID), keyIDHash(row.KEKID))
 			}
 		}
 		if a := &r.Agreement; a.Agreed {
-			gauge(writeKeyDesc, 1, target, a.KeyID, health.CleanDetail(a.KEKID), keyIDHash(a.KEKID))
+			gauge(writeKeyDesc, 1, target, a.KeyID, contract.CleanDetail(a.KEKID), keyIDHash(a.KEKID))
 		}
 		for _, f := range subjects(r.Findings) {
 			gauge(findingDesc, 1, target, f.condition, string(f.reason), f.node, f.key)
@@ -159,7 +145,7 @@ func reasonOf(row *rollup.Row) string {
 	switch {
 	case row.State != rollup.Unhealthy && row.State != rollup.Error || row.Reason == "":
 		return ""
-	case slices.Contains(health.Reasons, row.Reason):
+	case slices.Contains(contract.Reasons, row.Reason):
 		return string(row.Reason)
 	default:
 		return otherReason

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -20,7 +20,7 @@ import (
 func series(name, labels, is string, statuses ...string) string {
 	var b strings.Builder
 	for _, s := range statuses {
-		fmt.Fprintf(&b, "%s{%s,status=%q,target=\"api\"} %d\n", name, labels, s, map[bool]int{s == is: 1}[true])
+		fmt.Fprintf(&b, "%s{api_server=\"api\",%s,status=%q} %d\n", name, labels, s, map[bool]int{s == is: 1}[true])
 	}
 	return b.String()
 }
@@ -31,33 +31,33 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	checked := time.Unix(1778241600, 0)
 	m.set("api", &rollup.Result{
 		Rows: []rollup.Row{
-			{Node: "a", State: rollup.Healthy, Entry: health.Entry{KeyID: "2", KEKID: "k-7", Status: health.Healthy, LastChecked: checked}},
-			{Node: "a", State: rollup.Stale, Entry: health.Entry{KeyID: "1", KEKID: "k\x1b6", Status: health.Error, LastChecked: checked.Add(-time.Hour)}},
-			{Node: "a", State: rollup.Stale, Entry: health.Entry{KeyID: "0", Status: health.Unhealthy, Reason: health.Timeout}},
-			{Node: "b", State: rollup.Missing, Entry: health.Entry{KeyID: "2"}},
-			{Node: "c", State: rollup.Unhealthy, Entry: health.Entry{KeyID: "2", Status: health.Unhealthy, Reason: health.Throttled}},
-			{Node: "d", State: rollup.Error, Entry: health.Entry{KeyID: "2", Status: health.Error, Reason: "OfALaterVersion"}},
-			{Node: "e", State: rollup.Error, Entry: health.Entry{KeyID: "2", Status: health.Error}}, // of an earlier version
-			{Node: "f", State: rollup.Healthy, Entry: health.Entry{KeyID: "2", Status: health.Healthy, Reason: health.Timeout}},
+			{Node: "a", State: rollup.Healthy, Entry: contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked}},
+			{Node: "a", State: rollup.Stale, Entry: contract.Entry{KeyID: "1", KEKID: "k\x1b6", Status: contract.Error, LastChecked: checked.Add(-time.Hour)}},
+			{Node: "a", State: rollup.Stale, Entry: contract.Entry{KeyID: "0", Status: contract.Unhealthy, Reason: contract.Timeout}},
+			{Node: "b", State: rollup.Missing, Entry: contract.Entry{KeyID: "2"}},
+			{Node: "c", State: rollup.Unhealthy, Entry: contract.Entry{KeyID: "2", Status: contract.Unhealthy, Reason: contract.Throttled}},
+			{Node: "d", State: rollup.Error, Entry: contract.Entry{KeyID: "2", Status: contract.Error, Reason: "OfALaterVersion"}},
+			{Node: "e", State: rollup.Error, Entry: contract.Entry{KeyID: "2", Status: contract.Error}}, // of an earlier version
+			{Node: "f", State: rollup.Healthy, Entry: contract.Entry{KeyID: "2", Status: contract.Healthy, Reason: contract.Timeout}},
 		},
-		Conditions: []operatorcr.Condition{{Type: rollup.Degraded, Status: operatorcr.Unknown}, {Type: rollup.Observed, Status: operatorcr.False}},
+		Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.Unknown}, {Type: contract.HealthReporting, Status: operatorcr.False}},
 		Agreement:  rollup.Agreement{KeyID: "2", Agreed: true, KEKID: "k-7"},
 		Findings: map[string][]rollup.Finding{
-			rollup.Degraded: {
-				{Reason: rollup.PluginNotRunning, Node: "a", Subject: "kms-1", Detail: "exit code 1"},
-				{Reason: rollup.PluginNotRunning, Node: "a", Subject: "kms-2"}, // the same series
-				{Reason: rollup.PluginUnhealthy, Node: "c", Key: "2"},
+			contract.PluginsDegraded: {
+				{Reason: contract.PluginNotRunning, Node: "a", Subject: "kms-1", Detail: "exit code 1"},
+				{Reason: contract.PluginNotRunning, Node: "a", Subject: "kms-2"}, // the same series
+				{Reason: contract.PluginUnhealthy, Node: "c", Key: "2"},
 			},
-			rollup.WriteKeyAgreed: {{Reason: rollup.PluginUnhealthy, Node: "c", Key: "2", Fact: rollup.NoKEKID}},
+			contract.WriteKeyAgreed: {{Reason: contract.PluginUnhealthy, Node: "c", Key: "2", Fact: rollup.NoKEKID}},
 		},
 	})
-	m.set("off", &rollup.Result{Conditions: []operatorcr.Condition{{Type: rollup.Degraded, Status: operatorcr.True}}})
+	m.set("off", &rollup.Result{Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.True}}})
 	m.set("off", nil)
 	m.set("never", nil)
 
 	states := []string{"error", "healthy", "missing", "skewed", "stale", "unhealthy", "unreadable"}
 	reason := func(node, reason string) string {
-		return fmt.Sprintf("kms_health_plugin_reason{key_id=\"2\",node=%q,reason=%q,target=\"api\"} 1\n", node, reason)
+		return fmt.Sprintf("kms_health_plugin_reason{api_server=\"api\",key_id=\"2\",node=%q,reason=%q} 1\n", node, reason)
 	}
 	status := func(node, key, is string) string {
 		return series("kms_health_plugin_status", fmt.Sprintf("key_id=%q,node=%q", key, node), is, states...)
@@ -65,39 +65,23 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	condition := func(of, is string) string {
 		return series("kms_health_condition", fmt.Sprintf("condition=%q", of), is, "False", "True", "Unknown")
 	}
-	want := `# HELP kms_health_condition 1 for the status of a roll-up's condition, 0 for the others: True, False, Unknown.
-# TYPE kms_health_condition gauge
-` + condition("KMSHealthObserved", "False") + condition("KMSPluginsDegraded", "Unknown") +
-		`# HELP kms_health_finding 1 for each reason why a condition of a roll-up is as it is, by node and key. A silence that is excused is none.
-# TYPE kms_health_finding gauge
-kms_health_finding{condition="KMSPluginsDegraded",key_id="",node="a",reason="PluginNotRunning",target="api"} 1
-kms_health_finding{condition="KMSPluginsDegraded",key_id="2",node="c",reason="PluginUnhealthy",target="api"} 1
-kms_health_finding{condition="KMSWriteKeyAgreed",key_id="2",node="c",reason="PluginUnhealthy",target="api"} 1
-# HELP kms_health_plugin_key_info 1; the remote key that a plugin named last, and its SHA-256 as kube-apiserver's metrics have it.
-# TYPE kms_health_plugin_key_info gauge
-kms_health_plugin_key_info{kek_id="k 6",key_id="1",key_id_hash="sha256:9890d099c97e0c79ed8d44c7ac3434347afef9f7d027803b012a3b0a41c9697d",node="a",target="api"} 1
-kms_health_plugin_key_info{kek_id="k-7",key_id="2",key_id_hash="sha256:e9bb596c0affcd835bd858235086ead8c5cb67a8de0eb3673c0c4ddeefe41897",node="a",target="api"} 1
-# HELP kms_health_plugin_last_checked_timestamp_seconds When a plugin was last checked, by its node's clock.
-# TYPE kms_health_plugin_last_checked_timestamp_seconds gauge
-kms_health_plugin_last_checked_timestamp_seconds{key_id="1",node="a",target="api"} 1.778238e+09
-kms_health_plugin_last_checked_timestamp_seconds{key_id="2",node="a",target="api"} 1.7782416e+09
-# HELP kms_health_plugin_reason 1; why a plugin is unhealthy, or an error, by its node's fresh report; Other for a reason that this version does not know.
-# TYPE kms_health_plugin_reason gauge
-` + reason("c", "Throttled") + reason("d", "Other") +
-		`# HELP kms_health_plugin_status 1 for the state of a plugin on a node, 0 for the others: healthy, unhealthy, error, stale, skewed, unreadable, missing.
-# TYPE kms_health_plugin_status gauge
-` + status("a", "0", "stale") + status("a", "1", "stale") + status("a", "2", "healthy") + status("b", "2", "missing") +
+	want := head(contract.MetricCondition) + condition("KMSHealthReporting", "False") + condition("KMSPluginsDegraded", "Unknown") +
+		head(contract.MetricFinding) + `kms_health_finding{api_server="api",condition="KMSPluginsDegraded",key_id="",node="a",reason="PluginNotRunning"} 1
+kms_health_finding{api_server="api",condition="KMSPluginsDegraded",key_id="2",node="c",reason="PluginUnhealthy"} 1
+kms_health_finding{api_server="api",condition="KMSWriteKeyAgreed",key_id="2",node="c",reason="PluginUnhealthy"} 1
+` + head(contract.MetricPluginKey) + `kms_health_plugin_key_info{api_server="api",kek_id="k 6",key_id="1",key_id_hash="sha256:9890d099c97e0c79ed8d44c7ac3434347afef9f7d027803b012a3b0a41c9697d",node="a"} 1
+kms_health_plugin_key_info{api_server="api",kek_id="k-7",key_id="2",key_id_hash="sha256:e9bb596c0affcd835bd858235086ead8c5cb67a8de0eb3673c0c4ddeefe41897",node="a"} 1
+` + head(contract.MetricPluginLastChecked) + `kms_health_plugin_last_checked_timestamp_seconds{api_server="api",key_id="1",node="a"} 1.778238e+09
+kms_health_plugin_last_checked_timestamp_seconds{api_server="api",key_id="2",node="a"} 1.7782416e+09
+` + head(contract.MetricPluginReason) + reason("c", "Throttled") + reason("d", "Other") +
+		head(contract.MetricPluginStatus) + status("a", "0", "stale") + status("a", "1", "stale") + status("a", "2", "healthy") + status("b", "2", "missing") +
 		status("c", "2", "unhealthy") + status("d", "2", "error") + status("e", "2", "error") + status("f", "2", "healthy") +
-		`# HELP kms_health_write_key_info 1 while all API servers of a target write with this key and this remote key; no series while they do not, or while that is not known.
-# TYPE kms_health_write_key_info gauge
-kms_health_write_key_info{kek_id="k-7",key_id="2",key_id_hash="sha256:e9bb596c0affcd835bd858235086ead8c5cb67a8de0eb3673c0c4ddeefe41897",target="api"} 1
+		head(contract.MetricWriteKey) + `kms_health_write_key_info{api_server="api",kek_id="k-7",key_id="2",key_id_hash="sha256:e9bb596c0affcd835bd858235086ead8c5cb67a8de0eb3673c0c4ddeefe41897"} 1
 `
 	// From the first result on: increase() does not see a counter's first value.
-	const errors = `# HELP kms_health_operator_rollup_errors_total How often a roll-up could not be written, or a report not be removed, by target.
-# TYPE kms_health_operator_rollup_errors_total counter
-kms_health_operator_rollup_errors_total{target="off"} 0
+	errors := head(contract.MetricRollupErrors) + `kms_health_operator_rollup_errors_total{api_server="off"} 0
 `
-	want += errors + "kms_health_operator_rollup_errors_total{target=\"api\"} 0\n"
+	want += errors + "kms_health_operator_rollup_errors_total{api_server=\"api\"} 0\n"
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
@@ -107,7 +91,7 @@ kms_health_operator_rollup_errors_total{target="off"} 0
 
 	m.errors.WithLabelValues("api").Inc()
 	m.set("api", nil)
-	want = errors + "kms_health_operator_rollup_errors_total{target=\"api\"} 1\n"
+	want = errors + "kms_health_operator_rollup_errors_total{api_server=\"api\"} 1\n"
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
@@ -152,7 +136,7 @@ func TestEveryStateIsOneSeries(t *testing.T) {
 
 func TestSameConditions(t *testing.T) {
 	of := func(message string) *rollup.Result {
-		return &rollup.Result{Conditions: []operatorcr.Condition{{Type: rollup.Degraded, Status: operatorcr.True, Message: message, LastTransitionTime: now}}, Deadline: now, Rows: []rollup.Row{{Node: message}}}
+		return &rollup.Result{Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.True, Message: message, LastTransitionTime: now}}, Deadline: now, Rows: []rollup.Row{{Node: message}}}
 	}
 	other := of("x")
 	other.Deadline, other.Rows = now.Add(1), nil
@@ -173,4 +157,9 @@ func TestSameConditions(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
+}
+
+// head is the beginning of a metric in the text format.
+func head(m contract.Metric) string {
+	return "# HELP " + m.Name + " " + m.Help + "\n# TYPE " + m.Name + " " + m.Type + "\n"
 }

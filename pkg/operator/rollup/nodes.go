@@ -6,14 +6,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/podspec"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -65,6 +63,7 @@ func (s *syncing) observe(resource *operatorcr.Status, absent time.Time) (o obse
 	}
 	current, others := onePerNode(pods)
 	o.nodes, o.others = expect(t, s.Namespace, current, own, all, s.now), writers(t, others, all)
+	s.attend(o.nodes, current, others, resource)
 	if t.OnlyNodeServer {
 		servers, container := s.servers()
 		excuseRestarts(o.nodes, servers, container)
@@ -75,6 +74,10 @@ func (s *syncing) observe(resource *operatorcr.Status, absent time.Time) (o obse
 			n.QuietUntil = until[n.Name]
 		}
 	}
+	if s.began.IsZero() {
+		s.began = s.now
+	}
+	s.expectations.Observe(o.nodes, s.now)
 	return o, true
 }
 
@@ -88,7 +91,7 @@ func (s *syncing) alone(resource *operatorcr.Status, pods []*corev1.Pod, absent 
 	}
 	if absent.IsZero() {
 		absent = s.now
-		if was := resource.Conditions[rollup.Observed]; was.Reason == rollup.NoPods && was.LastTransitionTime.Before(absent) {
+		if was := resource.Conditions[contract.HealthReporting]; was.Reason == contract.NoPods && was.LastTransitionTime.Before(absent) {
 			absent = was.LastTransitionTime
 		}
 	}
@@ -104,7 +107,7 @@ func (s *syncing) alone(resource *operatorcr.Status, pods []*corev1.Pod, absent 
 // agents are the reporters of a DaemonSet, which probe the sockets of their node.
 func agents(own map[string]*corev1.Pod) (agents []*corev1.Pod) {
 	for _, pod := range own {
-		if pod.Labels[manifests.DeliveryLabel] == string(v1alpha1.DeliveryDaemonSet) {
+		if pod.Labels[contract.ModeLabel] == string(v1alpha1.ModeDaemonSet) {
 			agents = append(agents, pod)
 		}
 	}
@@ -137,22 +140,6 @@ func excuseRestarts(expected []rollup.Node, servers []*corev1.Pod, container str
 			expected[at].QuietUntil = until
 		}
 	}
-}
-
-// reporters are a target's that are pods of their own, by node. While one delivery
-// replaces another there are two on a node.
-func reporters(target string, own []*unstructured.Unstructured) map[string]*corev1.Pod {
-	newest := map[string]*corev1.Pod{}
-	for _, o := range own {
-		labels := o.GetLabels()
-		if labels[manifests.TargetLabel] != target || labels[manifests.DeliveryLabel] == "" || o.GetDeletionTimestamp() != nil {
-			continue
-		}
-		if pod := source.As[corev1.Pod](o); pod != nil && newer(pod, newest[pod.Spec.NodeName]) {
-			newest[pod.Spec.NodeName] = pod
-		}
-	}
-	return newest
 }
 
 // newer reports whether a pod is newer than another, which may be nil.
@@ -189,17 +176,27 @@ func writers(t *delivery.Published, pods []*corev1.Pod, nodes map[string]source.
 		if _, exists := nodes[pod.Spec.NodeName]; !exists {
 			continue
 		}
-		if plugins, known := pluginsOf(t, pod); known {
-			all = append(all, rollup.Writer{Node: pod.Spec.NodeName, WriteKey: writeKey(plugins)})
+		w := rollup.Writer{Node: pod.Spec.NodeName, NotKnown: true}
+		if plugins, known, current := pluginsOf(t, pod); known && current {
+			w.WriteKey, w.NotKnown = writeKey(plugins), false
 		}
+		all = append(all, w)
 	}
 	return all
 }
 
-// pluginsOf are the plugins of a pod, and whether that is known.
-func pluginsOf(t *delivery.Published, pod *corev1.Pod) (plugins []v1alpha1.Plugin, known bool) {
-	known = t.SetsKnown && !t.Pending[delivery.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)]
-	return t.State.PluginsOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels), known
+// pluginsOf are the plugins of a pod, whether they are known, and whether that is how they are
+// now: a set that was recorded, and cannot be read any more, may have been replaced. The set of a
+// revision stays as it is.
+func pluginsOf(t *delivery.Published, pod *corev1.Pod) (plugins []v1alpha1.Plugin, known, current bool) {
+	if t.Plugins != nil {
+		return t.Plugins, true, true
+	}
+	revision := delivery.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)
+	if plugins, read := t.State.Revisions[revision]; read {
+		return plugins, true, true
+	}
+	return t.State.Live, t.SetsKnown && revision == "", t.LiveKnown
 }
 
 // expect returns the nodes of the pods, each with its pod's plugins, if any. reporters are
@@ -212,9 +209,9 @@ func expect(t *delivery.Published, namespace string, pods, reporters map[string]
 			continue
 		}
 		n := rollup.Node{Name: name, Ready: its.Ready, PodSince: began(pod)}
-		plugins, known := pluginsOf(t, pod)
+		plugins, known, current := pluginsOf(t, pod)
 		if known {
-			n.Keys, n.WriteKey = make([]string, 0, len(plugins)), writeKey(plugins)
+			n.Keys, n.WriteKey, n.WriteKeyNotKnown = make([]string, 0, len(plugins)), writeKey(plugins), !current
 			for _, p := range plugins {
 				n.Keys = append(n.Keys, p.KeyID)
 			}
@@ -244,7 +241,7 @@ func apiServer(pod *corev1.Pod, configured string) string {
 		return configured
 	}
 	for i := range pod.Spec.Containers {
-		if name := pod.Spec.Containers[i].Name; name != podspec.ContainerName {
+		if name := pod.Spec.Containers[i].Name; name != contract.ReporterContainer {
 			return name
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -32,7 +32,7 @@ func TestExpectedNodes(t *testing.T) {
 	revisions := func(t *delivery.Published) {
 		t.State.Revisions = map[string][]v1alpha1.Plugin{"7": plugins("1"), "8": plugins("2", "1"), "9": {}}
 	}
-	unknown := func(t *delivery.Published) { t.SetsKnown, t.State.Live = false, nil }
+	unknown := func(t *delivery.Published) { t.SetsKnown, t.LiveKnown, t.State.Live = false, false, nil }
 	for _, tt := range []struct {
 		name   string
 		target *target
@@ -59,7 +59,7 @@ func TestExpectedNodes(t *testing.T) {
 		{"by the Secret that it mounts", withKeys("2").but(revisions), []*corev1.Pod{pod("a", mounting("encryption-config-7"))}, "a:1"},
 		{"the Secret outweighs the label", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7), mounting("encryption-config-8"))}, "a:2,1"},
 		{"it mounts the live one", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7), mounting("encryption-config"))}, "a:2"},
-		{"an unknown revision is like the live one", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(6))}, "a:2"},
+		{"a revision that could not be read is not the live one", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(6))}, "a:?"},
 		{"a revision with no plugin", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(9)), pod("b", revision(8))}, "a: b:2,1"},
 		{"no plugin at all", withKeys(), []*corev1.Pod{pod("a"), pod("b")}, "a: b:"},
 		{"its revision is about to be read", withKeys("2").but(revisions).but(func(t *delivery.Published) { t.Pending = map[string]bool{"6": true} }), []*corev1.Pod{pod("a", revision(6)), pod("b", revision(7))}, "a:? b:1"},
@@ -106,7 +106,7 @@ func TestExpectedNodesHaveLogCommands(t *testing.T) {
 func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
 	reporter := func(name, target, node string, age time.Duration, change ...func(*corev1.Pod)) *unstructured.Unstructured {
 		p := pod(node, named(name), aged(age))
-		p.Labels = map[string]string{manifests.TargetLabel: target, manifests.DeliveryLabel: "Companion"}
+		p.Labels = map[string]string{contract.APIServerLabel: target, contract.ModeLabel: "CompanionPod"}
 		for _, c := range change {
 			c(p)
 		}
@@ -116,11 +116,10 @@ func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
 		}
 		return &unstructured.Unstructured{Object: o}
 	}
-	proof := reporter("proof", "api", "a", 0, func(p *corev1.Pod) { delete(p.Labels, manifests.DeliveryLabel) })
 	deleted := reporter("deleted", "api", "a", 0, terminating)
 	ours := []*unstructured.Unstructured{
 		reporter("old", "api", "a", time.Hour), reporter("new", "api", "a", time.Minute), reporter("only", "api", "b", time.Hour),
-		reporter("x", "api", "c", time.Hour), reporter("y", "api", "c", time.Hour), reporter("other", "other", "a", time.Second), proof, deleted,
+		reporter("x", "api", "c", time.Hour), reporter("y", "api", "c", time.Hour), reporter("other", "other", "a", time.Second), deleted,
 	}
 	for range 50 {
 		rand.Shuffle(len(ours), func(i, j int) { ours[i], ours[j] = ours[j], ours[i] })

@@ -4,9 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // After an outage of any length reporters have time to recover.
@@ -51,7 +50,7 @@ func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
 	withFixture(t, func(s *fixture) {
 		s.begin()
 		s.until(10 * time.Second)
-		s.reports["a"][0].Status = health.Error
+		s.reports["a"][0].Status = contract.Error
 		s.failing(errAway)
 		s.show()
 		s.settled()
@@ -63,7 +62,7 @@ func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
 		if last := all[len(all)-1]; degraded(last.apply) != "True PluginError" || last.at < 20*time.Second {
 			t.Errorf("written: %+v", last)
 		}
-		if v, _ := s.Verdict("api"); v.Result.Condition(rollup.Degraded).Status != operatorcr.True {
+		if v, _ := s.Verdict("api"); v.Result.Condition(contract.PluginsDegraded).Status != operatorcr.True {
 			t.Errorf("the verdict is %+v", v)
 		}
 	})

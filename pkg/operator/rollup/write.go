@@ -14,13 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apply"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-func (s *syncing) resource() operatorcr.Resource {
-	return operatorcr.ForTarget(string(s.target.Resource), s.target.Name)
+func (s *syncing) resource() contract.Resource {
+	return contract.ResourceFor(string(s.target.Resource), s.target.Name)
 }
 
 // standing are the current conditions of the resource.
@@ -48,7 +49,8 @@ func (s *syncing) write(ctx context.Context, standing apply.Standing, result *ro
 
 // eventType is that of an Event about a condition.
 func eventType(c operatorcr.Condition) string {
-	if c.Type == rollup.Degraded && c.Status != operatorcr.False {
+	reporting := c.Type == contract.HealthReporting && contract.RollupReasonOf(c.Reason).NeedsAction
+	if reporting || c.Type == contract.PluginsDegraded && c.Status != operatorcr.False {
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal
@@ -96,7 +98,7 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *ro
 		if len(gone) == 0 {
 			return nil
 		}
-		patch := resource.Removal(gone)
+		patch := operatorcr.Removal(gone)
 		if bytes.Equal(patch, rejected) {
 			break
 		}
@@ -150,6 +152,6 @@ func (s *syncing) leftovers(resource *operatorcr.Status, in *rollup.Cleaning) []
 func (s *syncing) recordRemoved(resource *operatorcr.Status, gone []operatorcr.Report, without string, at time.Time) {
 	for i := range gone {
 		s.removed[gone[i].Ref()] = removal{read: resource.Version, without: without, at: at}
-		s.Event(s.target.Name, corev1.EventTypeNormal, "ReportRemoved", fmt.Sprintf("the report of node %s (%s) on %s/%s, which no reporter writes any more", gone[i].Node, gone[i].Form, s.target.Resource, s.resource().Name))
+		s.Event(s.target.Name, corev1.EventTypeNormal, contract.EventReportRemoved, fmt.Sprintf("the report of node %s (%s) on %s/%s, which no reporter writes any more", gone[i].Node, gone[i].Form, s.target.Resource, s.resource().Name))
 	}
 }

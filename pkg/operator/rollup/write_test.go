@@ -217,12 +217,13 @@ func TestAReportOfANodeWithoutPodIsRemovedAfterAQuietPeriod(t *testing.T) {
 // Reports of an Unmanaged target are not removed; its state is still reported.
 func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 	withFixture(t, func(s *fixture) {
-		s.begin(withKeys("2").but(func(t *delivery.Published) { t.Unmanaged = true }))
+		s.addAgent("a") // a node without a reporter is not expected to report
+		stale := s.begin(withKeys("2").but(func(t *delivery.Published) { t.Unmanaged = true }))
 		s.report("z")
 		s.show()
-		s.until(time.Minute)
+		s.until(stale + 1)
 		s.wantsRemoved(0, "unmanaged")
-		if w := s.wantWrites(2, "all have stopped reporting"); degraded(w.apply) != "Unknown ReporterStale" {
+		if w := s.wantWrites(2, "all have stopped reporting"); degraded(w.apply) != "Unknown ReporterStale" || !strings.Contains(w.body, `"message":"node a: `) {
 			t.Errorf("written: %s", w.body)
 		}
 		s.set(withKeys("2").but(func(t *delivery.Published) { t.Unmanaged, t.Off, t.Clean = true, true, true }))

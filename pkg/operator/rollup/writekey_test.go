@@ -1,13 +1,14 @@
 package rollup
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -20,12 +21,15 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 	report := func(node string, keys ...string) operatorcr.Report {
 		r := operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Ours: true, Written: now}
 		for _, key := range keys {
-			r.Entries = append(r.Entries, health.Entry{KeyID: key, KEKID: "kek-" + key, Status: health.Healthy, LastChecked: now, Interval: 30 * time.Second})
+			r.Entries = append(r.Entries, contract.Entry{KeyID: key, KEKID: "kek-" + key, Status: contract.Healthy, LastChecked: now, Interval: 30 * time.Second})
 		}
 		return r
 	}
 	reading := plugins("2")
 	reading[0].Role = v1alpha1.RoleRead
+	only2 := []operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}
+	and4 := append(slices.Clone(only2), report("d", "2"))
+	notLive := func(t *delivery.Published) { t.LiveKnown = false }
 	nodes := map[string]source.Node{}
 	all := []operatorcr.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -60,6 +64,14 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 			"True AsExpected", []*corev1.Pod{pod("c", named("before"), revision(8), terminating)}},
 		{"KMS being turned off, 1 of 3", withKeys("2").but(func(t *delivery.Published) { t.State.Live = reading }), plugins("2"), reading, 1,
 			[]operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}, "Unknown NoWriteKey", nil},
+		{"a revision that cannot be read, beside one that can", withKeys("2"), plugins("2"), plugins("2"), 2, and4,
+			"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", revision(6))}},
+		{"a revision that cannot be read is being deleted", withKeys("2"), plugins("2"), plugins("2"), 3, only2,
+			"Unknown WriteKeyUnknown", []*corev1.Pod{pod("c", named("before"), revision(6), terminating)}},
+		{"the live Secret cannot be read any more, the revisions were", withKeys("1").but(notLive), plugins("2"), plugins("2"), 2, only2, "True AsExpected", nil},
+		{"the live Secret cannot be read any more, in which KMS was off", withKeys().but(notLive), plugins("2"), plugins("2"), 2, only2, "True AsExpected", nil},
+		{"the live Secret cannot be read any more, and a pod mounts it", withKeys("2").but(notLive), plugins("2"), plugins("2"), 3, and4,
+			"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			target := tt.target.but(func(t *delivery.Published) {
@@ -76,15 +88,15 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 			_, others := onePerNode(pods)
 			in := rollup.Input{
 				Now: now, Reports: tt.reports, Nodes: expected(target, pods, nil, nodes),
-				Others: writers(&target.Published, others, nodes), WriteKey: writeKey(target.State.Live),
+				Others: writers(&target.Published, others, nodes),
 			}
-			in.NoWriteKey = in.WriteKey == ""
+			in.WriteKey, in.NoWriteKey = configuredKey(&target.Published)
 			got := rollup.Evaluate(&in)
-			if c := got.Condition(rollup.WriteKeyAgreed); c.Status+" "+c.Reason != tt.want {
+			if c := got.Condition(contract.WriteKeyAgreed); c.Status+" "+c.Reason != tt.want {
 				t.Errorf("%+v, want %s", c, tt.want)
 			}
-			for _, kind := range []string{rollup.Degraded, rollup.Observed} {
-				if c := got.Condition(kind); c.Reason != rollup.AsExpected {
+			for _, kind := range []string{contract.PluginsDegraded, contract.HealthReporting} {
+				if c := got.Condition(kind); c.Reason != contract.AsExpected {
 					t.Errorf("%+v", c)
 				}
 			}

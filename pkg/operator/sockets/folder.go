@@ -58,7 +58,7 @@ func Find(pod *corev1.Pod, container string, endpoints []string, kubeletRoot str
 		}
 		if strings.HasPrefix(socket, "@") {
 			if !pod.Spec.HostNetwork {
-				return nil, field.Invalid(field.NewPath("endpoints").Index(i), endpoint, "is an abstract socket, which only containers of the pod reach: its network is its own")
+				return nil, field.Invalid(field.NewPath("endpoints").Index(i), endpoint, "is an abstract socket, which only containers of the pod reach, since its network is its own: use mode Sidecar")
 			}
 			continue
 		}
@@ -117,7 +117,7 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 		}
 		f.HostPath = v.HostPath.Path
 	default:
-		return Folder{}, fmt.Errorf("volume %q, with the folder %s of sockets, is %s: only those of an emptyDir or a hostPath can be found on a node", v.Name, folder, kind(v))
+		return Folder{}, fmt.Errorf("volume %q, with the folder %s of sockets, is %s: only those of an emptyDir or a hostPath can be found on a node; use mode Sidecar", v.Name, folder, kind(v))
 	}
 	below := strings.TrimPrefix(folder, path.Clean(mount.MountPath))
 	f.HostPath = path.Join(f.HostPath, mount.SubPath, below)

@@ -93,7 +93,7 @@ func TestFind(t *testing.T) {
 		"an abstract socket on the host's network": {hostNetwork: true, endpoints: []string{"unix:///@kms"}},
 		"an abstract socket on the pod's network": {
 			endpoints: []string{"unix:///@kms"},
-			err:       `endpoints[0]: Invalid value: "unix:///@kms": is an abstract socket, which only containers of the pod reach: its network is its own`,
+			err:       `endpoints[0]: Invalid value: "unix:///@kms": is an abstract socket, which only containers of the pod reach, since its network is its own: use mode Sidecar`,
 		},
 		"no endpoint": {endpoints: []string{"http://x"}, err: `endpoints[0]: Invalid value: "http://x": must be an absolute path after unix://, as in unix:///run/kms.sock`},
 		"a mount of nothing": {
@@ -102,11 +102,11 @@ func TestFind(t *testing.T) {
 		},
 		"a volume of another kind": {
 			source: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}, mount: corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-			err: `volume "s", with the folder /run of sockets, is of kind csi: only those of an emptyDir or a hostPath can be found on a node`,
+			err: `volume "s", with the folder /run of sockets, is of kind csi: only those of an emptyDir or a hostPath can be found on a node; use mode Sidecar`,
 		},
 		"a volume of a kind to come": {
 			mount: corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-			err: `volume "s", with the folder /run of sockets, is of no kind that is known here: only those of an emptyDir or a hostPath can be found on a node`,
+			err: `volume "s", with the folder /run of sockets, is of no kind that is known here: only those of an emptyDir or a hostPath can be found on a node; use mode Sidecar`,
 		},
 		"a subPathExpr": {
 			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run", SubPathExpr: "$(A)"}, endpoints: []string{"unix:///run/a.sock"},

@@ -9,7 +9,7 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 
-	"github.com/kms-health/kms-health/pkg/operator/outage"
+	"github.com/kms-health/kms-health/pkg/operator/retry"
 )
 
 // ClusterName is the name of the one object of each of OpenShift's configuration
@@ -30,7 +30,7 @@ type Cluster struct {
 	Infrastructure *Source[string]
 
 	client dynamic.Interface
-	server *outage.Log
+	server *retry.OutageLog
 	group  *group
 	nodes  nodes
 }
@@ -52,7 +52,7 @@ type ClusterOptions struct {
 // NewCluster starts the sources of a cluster. They run until ctx ends and End is
 // called.
 func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
-	c := &Cluster{client: o.Client, server: outage.NewLog("lists and watches"), group: newGroup(ctx)}
+	c := &Cluster{client: o.Client, server: retry.NewOutageLog("lists and watches"), group: newGroup(ctx)}
 	objects := func(resource schema.GroupVersionResource, namespace, name, labels string) *Source[*unstructured.Unstructured] {
 		s := New(o.Client, c.server, Selection{Resource: resource, Namespace: namespace, Name: name, Labels: labels}, whole,
 			Wake[*unstructured.Unstructured]{Do: o.WakeDelivery})

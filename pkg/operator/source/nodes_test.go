@@ -16,7 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 func TestNodesAreFollowedWhileATargetNeedsThem(t *testing.T) {
@@ -25,7 +25,7 @@ func TestNodesAreFollowedWhileATargetNeedsThem(t *testing.T) {
 		c := NewCluster(t.Context(), ClusterOptions{Client: client, Namespace: "kms-health", WakeDelivery: func() {}, WakeRollup: func() {}})
 		defer c.End()
 		start := func() *Target {
-			return NewTarget(t.Context(), c, &v1alpha1.Target{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers}, TargetOptions{WakeDelivery: func() {}, WakeRollup: func() {}})
+			return NewTarget(t.Context(), c, &v1alpha1.APIServer{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers}, TargetOptions{WakeDelivery: func() {}, WakeRollup: func() {}})
 		}
 		first, second := start(), start()
 		first.Nodes(map[string]bool{"a": true, "b": true})
@@ -55,7 +55,7 @@ func TestNodesAreFollowedWhileATargetNeedsThem(t *testing.T) {
 
 // withNode is an API with Node b.
 func withNode() *dynamicfake.FakeDynamicClient {
-	kinds := map[schema.GroupVersionResource]string{operatorcr.Resources[0].GVR(): "KubeAPIServerList"}
+	kinds := map[schema.GroupVersionResource]string{contract.Resources[0].GVR(): "KubeAPIServerList"}
 	for _, r := range []schema.GroupVersionResource{Pods, Nodes, ConfigMaps, ServiceAccounts, Namespaces, DaemonSets, ClusterRoles, ClusterBindings, Policies, PolicyBindings} {
 		kinds[r] = "AnyList"
 	}
@@ -75,7 +75,7 @@ func TestTheDeliveryIsWokenWhenNodesBecomeUnreadableAndNotByTheirChanges(t *test
 		c := NewCluster(t.Context(), ClusterOptions{Client: client, Namespace: "kms-health",
 			WakeDelivery: func() { deliveries.Add(1) }, WakeRollup: func() { rollups.Add(1) }})
 		defer c.End()
-		target := NewTarget(t.Context(), c, &v1alpha1.Target{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers}, TargetOptions{WakeDelivery: func() {}, WakeRollup: func() {}})
+		target := NewTarget(t.Context(), c, &v1alpha1.APIServer{Namespace: "ns", Resource: v1alpha1.ResourceKubeAPIServers}, TargetOptions{WakeDelivery: func() {}, WakeRollup: func() {}})
 		defer target.End()
 		target.Nodes(map[string]bool{"b": true})
 		time.Sleep(time.Second)

@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/kms-health/kms-health/pkg/operator/outage"
+	"github.com/kms-health/kms-health/pkg/operator/retry"
 )
 
 // Delays between lists that fail. An unreachable API server is tried again
@@ -53,7 +53,7 @@ type Source[T any] struct {
 	selection Selection
 	resource  dynamic.ResourceInterface
 	informer  cache.SharedIndexInformer
-	server    *outage.Log
+	server    *retry.OutageLog
 	wakes     []Wake[T]
 
 	mu     sync.Mutex
@@ -78,7 +78,10 @@ type item[T any] struct {
 }
 
 // New makes a source. It follows nothing before Run. server may be nil.
-func New[T any](client dynamic.Interface, server *outage.Log, selection Selection, convert func(*unstructured.Unstructured) T, wakes ...Wake[T]) *Source[T] {
+func New[T any](
+	client dynamic.Interface, server *retry.OutageLog, selection Selection,
+	convert func(*unstructured.Unstructured) T, wakes ...Wake[T],
+) *Source[T] {
 	s := &Source[T]{
 		selection: selection, server: server, wakes: wakes,
 		resource: client.Resource(selection.Resource).Namespace(selection.Namespace),

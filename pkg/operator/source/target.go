@@ -2,6 +2,8 @@ package source
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
@@ -31,7 +34,7 @@ type Target struct {
 	// Secret is the live encryption config's. Nothing of it is kept but the plugin set.
 	Secret *Source[encryption.Set]
 
-	target  v1alpha1.Target
+	target  v1alpha1.APIServer
 	options TargetOptions
 	group   *group
 	ends    map[any]context.CancelFunc
@@ -51,23 +54,24 @@ type TargetOptions struct {
 // Needs are the sources of a target that it does not always have.
 type Needs struct {
 	SecretRole bool
-	// Secret is needed once the role is in force: before, each read is refused.
+	// Secret is needed once the role is active: before, each read is refused.
 	Secret bool
 	// OwnObjects are ConfigMaps and ServiceAccounts in the target's namespace.
 	OwnObjects bool
 	Deployment string
 }
 
-// Deployment is an API server's, and whether fields of it are the operator's.
+// Deployment is an API server's, and whether fields of it are the operator's: any, or the
+// reporter's container.
 type Deployment struct {
 	*appsv1.Deployment
-	Injected bool
+	Injected, HasContainer bool
 }
 
 // NewTarget starts the sources of a target.
-func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.Target, o TargetOptions) *Target {
+func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer, o TargetOptions) *Target {
 	s := &Target{target: *t, options: o, Cluster: c, group: newGroup(ctx), ends: map[any]context.CancelFunc{}}
-	destination := operatorcr.ForTarget(string(t.Resource), t.Name)
+	destination := contract.ResourceFor(string(t.Resource), t.Name)
 	s.Resource = New(c.client, c.server, Selection{Resource: destination.GVR(), Name: destination.Name}, operatorcr.Read,
 		Wake[*operatorcr.Status]{Do: o.WakeRollup}, Wake[*operatorcr.Status]{Do: o.WakeDelivery, If: concernsDelivery})
 	s.Namespace = New(c.client, c.server, Selection{Resource: Namespaces, Name: t.Namespace}, exists, Wake[struct{}]{Do: o.WakeDelivery})
@@ -81,7 +85,7 @@ func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.Target, o TargetOpti
 
 // Destination is what is known of the object that has the reports; nil: there is none.
 func (s *Target) Destination() *operatorcr.Status {
-	status, _ := s.Resource.Get("", operatorcr.ForTarget(string(s.target.Resource), s.target.Name).Name)
+	status, _ := s.Resource.Get("", contract.ResourceFor(string(s.target.Resource), s.target.Name).Name)
 	return status
 }
 
@@ -98,7 +102,7 @@ func (s *Target) AllPods() []*corev1.Pod {
 }
 
 // Same reports whether the sources of a target serve another configuration of it.
-func (s *Target) Same(t *v1alpha1.Target) bool {
+func (s *Target) Same(t *v1alpha1.APIServer) bool {
 	return s.target.Namespace == t.Namespace && s.target.Resource == t.Resource &&
 		maps.Equal(s.target.PodSelector, t.PodSelector) && reflect.DeepEqual(s.target.EncryptionConfig, t.EncryptionConfig)
 }
@@ -148,19 +152,40 @@ func keep[T any](s *Target, place **Source[T], needed bool, make func() *Source[
 }
 
 // concernsDelivery reports whether a change of an operator resource is more than new
-// reports: a condition, another writer, the first report of a reporter.
+// reports: a condition, or the first report of a reporter.
 func concernsDelivery(before, after *operatorcr.Status) bool {
 	if !maps.Equal(before.Conditions, after.Conditions) || len(before.Reports) != len(after.Reports) {
 		return true
 	}
 	return !slices.EqualFunc(before.Reports, after.Reports, func(a, b operatorcr.Report) bool {
-		return a.Ref() == b.Ref() && a.Since.Equal(b.Since) && a.Writer == b.Writer && a.Ours == b.Ours
+		return a.Ref() == b.Ref() && a.Reporter() == b.Reporter()
 	})
 }
 
 func (s *Target) readDeployment(o *unstructured.Unstructured) Deployment {
-	injected := slices.ContainsFunc(o.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool { return m.Manager == s.options.Manager })
-	return Deployment{typed[appsv1.Deployment](o), injected}
+	var d Deployment
+	for _, m := range o.GetManagedFields() {
+		if m.Manager == s.options.Manager {
+			d.Injected, d.HasContainer = true, d.HasContainer || ownsContainer(m.FieldsV1)
+		}
+	}
+	d.Deployment = typed[appsv1.Deployment](o) // which drops the managed fields
+	return d
+}
+
+// ownsContainer reports whether fields of a Deployment include the reporter's container:
+// its key, whoever owns the container's fields.
+func ownsContainer(owned *metav1.FieldsV1) bool {
+	if owned == nil {
+		return false
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(owned.GetRawBytes(), &fields); err != nil {
+		return false
+	}
+	container := fmt.Sprintf(`k:{"name":%q}`, contract.ReporterContainer)
+	_, owns, _ := unstructured.NestedFieldNoCopy(fields, "f:spec", "f:template", "f:spec", "f:containers", container)
+	return owns
 }
 
 // Secret is an object as a Secret; an empty one where it cannot be one.

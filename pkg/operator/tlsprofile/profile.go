@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // Settings are the part of v1alpha1.ServingTLS that a profile decides.
@@ -29,21 +30,21 @@ type Settings struct {
 var root = field.NewPath("spec", "tlsSecurityProfile")
 
 // Of returns the settings of a profile. None, and one without a type, is
-// Intermediate, as it is to OpenShift's other operators. With fips, what FIPS 140-3 does not
-// approve is left out: crypto/tls would not use it.
+// Intermediate, as it is to OpenShift's other operators. What FIPS 140-3 does not approve
+// stays in it: crypto/tls does not use that.
 //
 // Where a profile cannot be applied, the error has the path in the APIServer and the
 // value, and the settings are those of Intermediate: a safe default for a caller that
 // has no earlier valid profile, since an invalid profile must not stop the operator.
-func Of(p *configv1.TLSSecurityProfile, fips bool) (Settings, error) {
-	s, err := settingsOf(p, fips)
+func Of(p *configv1.TLSSecurityProfile) (Settings, error) {
+	s, err := settingsOf(p)
 	if err != nil {
-		s, _ = settingsOf(nil, fips)
+		s, _ = settingsOf(nil)
 	}
 	return s, err
 }
 
-func settingsOf(p *configv1.TLSSecurityProfile, fips bool) (Settings, error) {
+func settingsOf(p *configv1.TLSSecurityProfile) (Settings, error) {
 	spec, at, err := specOf(p)
 	if err != nil {
 		return Settings{}, err
@@ -53,15 +54,8 @@ func settingsOf(p *configv1.TLSSecurityProfile, fips bool) (Settings, error) {
 		return Settings{}, field.NotSupported(at.Child("minTLSVersion"), v1alpha1.TLSVersion(excerpt(string(s.MinVersion))),
 			[]v1alpha1.TLSVersion{v1alpha1.TLS10, v1alpha1.TLS11, v1alpha1.TLS12, v1alpha1.TLS13})
 	}
-	if fips && s.MinVersion.Version() < tls.VersionTLS12 {
-		s.LeftOut = append(s.LeftOut, fmt.Sprintf("minTLSVersion %s: FIPS 140-3 approves TLS 1.2 and later", s.MinVersion))
-		s.MinVersion = v1alpha1.TLS12
-	}
 	for _, name := range spec.Ciphers {
 		suite, why := suiteOf(name, s.MinVersion)
-		if why == "" && fips && !slices.Contains(approved, suite) {
-			why = "is not approved by FIPS 140-3"
-		}
 		switch {
 		case why != "":
 			s.LeftOut = append(s.LeftOut, fmt.Sprintf("cipher suite %q %s", excerpt(name), why))
@@ -70,12 +64,8 @@ func settingsOf(p *configv1.TLSSecurityProfile, fips bool) (Settings, error) {
 		}
 	}
 	if len(s.CipherSuites) == 0 && s.MinVersion != v1alpha1.TLS13 {
-		which := "that Go implements"
-		if fips {
-			which = "that FIPS 140-3 approves"
-		}
 		return Settings{}, field.Invalid(at.Child("ciphers"), excerpt(strings.Join(spec.Ciphers, ", ")),
-			fmt.Sprintf("names no cipher suite %s for TLS 1.2 or older: add one, like ECDHE-RSA-AES128-GCM-SHA256, or set minTLSVersion to %s", which, v1alpha1.TLS13))
+			"names no cipher suite that Go implements for TLS 1.2 or older: add one, like ECDHE-RSA-AES128-GCM-SHA256, or set minTLSVersion to VersionTLS13")
 	}
 	if at != root && len(spec.Groups) > 0 {
 		s.LeftOut = append(s.LeftOut, "groups cannot be chosen: Go's own choice applies")
@@ -123,10 +113,4 @@ func suiteOf(name string, lowest v1alpha1.TLSVersion) (suite, why string) {
 }
 
 // excerpt bounds what an error or a line quotes.
-func excerpt(s string) string {
-	const most = 200
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
-}
+func excerpt(s string) string { return contract.Cut(s, 200) }

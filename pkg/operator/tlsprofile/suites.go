@@ -28,14 +28,3 @@ var ianaNames = map[string]string{
 	"DES-CBC3-SHA":                  "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
 	"RC4-SHA":                       "TLS_RSA_WITH_RC4_128_SHA",
 }
-
-// approved are the cipher suites up to TLS 1.2 that crypto/tls uses in FIPS 140-3 mode
-// (allowedCipherSuitesFIPS in crypto/tls/defaults_fips140.go).
-var approved = []string{
-	"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-	"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-	"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-	"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
-	"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
-}

@@ -11,25 +11,31 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/filewatch"
-	"github.com/kms-health/kms-health/pkg/health"
 	"github.com/kms-health/kms-health/pkg/reporter"
 )
 
-// readConfig reads the file as the running reporter would, or standard input, and explains
-// every mistake on a line of its own.
+// readConfig reads the file as the running reporter would, or standard input, or the
+// ConfigMap that has the file, and explains every mistake on a line of its own.
 func readConfig(path string, stdin io.Reader, stderr io.Writer) *v1alpha1.ReporterConfiguration {
 	content := filewatch.ReadOnce(path, stdin, v1alpha1.MaxFileSize)
 	var config *v1alpha1.ReporterConfiguration
-	err := content.Err
+	data, err := content.Data, content.Err
 	if err == nil {
-		config, err = v1alpha1.DecodeReporter(content.Data)
+		data, err = v1alpha1.Unwrap(data)
+	}
+	if err == nil {
+		config, err = v1alpha1.DecodeReporter(data)
 	}
 	if err != nil {
 		for _, line := range v1alpha1.Lines(err) {
 			_, _ = fmt.Fprintf(stderr, "error: %s: %s\n", filewatch.Shown(path), line)
 		}
 		return nil
+	}
+	for _, warning := range v1alpha1.Warnings(config) {
+		_, _ = fmt.Fprintf(stderr, "warning: %s: %s\n", filewatch.Shown(path), warning)
 	}
 	return config
 }
@@ -71,7 +77,7 @@ func Plugins(ctx context.Context, path string, stdin io.Reader, stdout, stderr i
 		return NotObserved
 	}
 	entries, why := reporter.Once(ctx, config)
-	message, err := health.EncodeMessage(entries)
+	message, err := contract.EncodeMessage(entries)
 	if err == nil {
 		_, err = stdout.Write(reporter.Line(message))
 	}
@@ -86,9 +92,9 @@ func Plugins(ctx context.Context, path string, stdin io.Reader, stdout, stderr i
 	return outcome(entries, unobserved)
 }
 
-func outcome(entries []health.Entry, unobserved []string) Outcome {
+func outcome(entries []contract.Entry, unobserved []string) Outcome {
 	switch {
-	case slices.ContainsFunc(entries, func(e health.Entry) bool { return e.Status != health.Healthy }):
+	case slices.ContainsFunc(entries, func(e contract.Entry) bool { return e.Status != contract.Healthy }):
 		return NotHealthy
 	case len(unobserved) > 0:
 		return NotObserved
@@ -97,13 +103,13 @@ func outcome(entries []health.Entry, unobserved []string) Outcome {
 }
 
 // notObserved lists the configured plugins that were not observed, and why.
-func notObserved(plugins []v1alpha1.Plugin, entries []health.Entry, why map[string]string) []string {
+func notObserved(plugins []v1alpha1.Plugin, entries []contract.Entry, why map[string]string) []string {
 	if len(plugins) == 0 {
 		return []string{"no plugin was observed: the list of plugins is empty"}
 	}
 	var lines []string
 	for _, p := range plugins {
-		if !slices.ContainsFunc(entries, func(e health.Entry) bool { return e.KeyID == p.KeyID }) {
+		if !slices.ContainsFunc(entries, func(e contract.Entry) bool { return e.KeyID == p.KeyID }) {
 			lines = append(lines, fmt.Sprintf("plugin %q was not observed: %s: %s", p.KeyID, p.Endpoint, why[p.KeyID]))
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // callError is the failure of a call.
@@ -37,24 +37,24 @@ func (e *callError) Error() string {
 func (e *callError) Unwrap() error { return e.err }
 
 // reason is derived from the code only, never from the text.
-func (e *callError) reason() health.Reason {
+func (e *callError) reason() contract.Reason {
 	switch status.Code(e.err) {
 	case codes.DeadlineExceeded:
-		return health.Timeout
+		return contract.Timeout
 	case codes.Unauthenticated:
-		return health.Unauthenticated
+		return contract.Unauthenticated
 	case codes.PermissionDenied:
-		return health.PermissionDenied
+		return contract.PermissionDenied
 	case codes.ResourceExhausted:
-		return health.Throttled
+		return contract.Throttled
 	case codes.Unavailable:
-		return health.Unavailable
+		return contract.Unavailable
 	case codes.NotFound, codes.FailedPrecondition:
-		return health.KeyUnavailable
+		return contract.KeyUnavailable
 	case codes.Unimplemented:
-		return health.ProtocolViolation
+		return contract.ProtocolViolation
 	default:
-		return health.ReportedUnhealthy
+		return contract.ReportedUnhealthy
 	}
 }
 

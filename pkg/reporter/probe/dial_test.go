@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -49,10 +49,10 @@ func TestPluginThatEndsEachConnectionCausesFewOfThem(t *testing.T) {
 	plugin := probed(t, "unix://"+socket)
 	for range 3 {
 		before, began := accepted.Load(), time.Now()
-		r := ask(t, plugin, Settings{Timeout: 3 * time.Second, Late: 10 * time.Second})
+		r := ask(t, plugin, Settings{Timeout: 3 * time.Second})
 		n := accepted.Load() - before
 		t.Logf("%d connections in %s", n, time.Since(began))
-		if r.Status != health.Error || r.Reason != health.Unavailable || n > 2*maxDials {
+		if r.Status != contract.Error || r.Reason != contract.Unavailable || n > 2*maxDials {
 			t.Errorf("%d connections for one probe: %+v", n, r)
 		}
 	}
@@ -65,7 +65,7 @@ func TestPluginThatEndsEachConnectionCausesFewOfThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = real.Close() })
-	if r := check(t, plugin, writer(generous)); r.Status != health.Healthy {
+	if r := check(t, plugin, writer(generous)); r.Status != contract.Healthy {
 		t.Errorf("%+v", r)
 	}
 }

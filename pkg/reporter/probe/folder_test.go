@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -39,7 +39,7 @@ func TestDeletedFolder(t *testing.T) {
 		t.Cleanup(func() { _ = open.Close() })
 		mount := fmt.Sprintf("/proc/self/fd/%d", open.Fd())
 		plugin := probed(t, "unix://"+mount+"/kms.sock")
-		if r := ask(t, plugin, writer(generous)); r.Gone || r.Status != health.Error {
+		if r := ask(t, plugin, writer(generous)); r.Gone || r.Status != contract.Error {
 			t.Fatalf("an empty folder that is there: %+v", r)
 		}
 		mountedAs(plugin, mount, root)
@@ -50,7 +50,7 @@ func TestDeletedFolder(t *testing.T) {
 		if want == "" && (!r.Gone || r.Status != "" || r.At.IsZero()) {
 			t.Errorf("a deleted folder of a pod: %+v", r)
 		}
-		if want != "" && (r.Gone || r.Reason != health.ConnectFailed || !strings.Contains(r.Detail, want)) {
+		if want != "" && (r.Gone || r.Reason != contract.ConnectFailed || !strings.Contains(r.Detail, want)) {
 			t.Errorf("a deleted folder of the host: %+v", r)
 		}
 	}
@@ -72,17 +72,17 @@ func TestASocketThatItsPluginRemovedIsAnErrorAtTheNextProbe(t *testing.T) {
 	real := start(t)
 	plugin := probed(t, real.Endpoint())
 	mountedAs(plugin, filepath.Dir(plugin.address), podVolume)
-	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 		t.Fatalf("%+v", r)
 	}
 	if err := real.Close(); err != nil { // a normal end: it removes its socket
 		t.Fatal(err)
 	}
 	r := ask(t, plugin, writer(generous))
-	if r.Status == health.Error && strings.HasPrefix(r.Detail, "Status: Unavailable") {
+	if r.Status == contract.Error && strings.HasPrefix(r.Detail, "Status: Unavailable") {
 		r = ask(t, plugin, writer(generous)) // the first probe used the old connection as it broke
 	}
-	if r.Gone || r.Status != health.Error || r.Reason != "SocketMissing" || !strings.HasSuffix(r.Detail, ": no such file or directory") {
+	if r.Gone || r.Status != contract.Error || r.Reason != "SocketMissing" || !strings.HasSuffix(r.Detail, ": no such file or directory") {
 		t.Errorf("%+v", r)
 	}
 	if SocketExists(plugin.address) {
@@ -95,7 +95,7 @@ func TestASocketThatItsPluginRemovedIsAnErrorAtTheNextProbe(t *testing.T) {
 	if !SocketExists(plugin.address) {
 		t.Error("the socket is not there")
 	}
-	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 		t.Errorf("it is back: %+v", r)
 	}
 	if err := again.Close(); err != nil {

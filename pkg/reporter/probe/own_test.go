@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // exhaust opens all descriptors of this process, and returns a function that closes them.
@@ -51,7 +51,7 @@ func TestLackOfDescriptorsIsNotThePluginsError(t *testing.T) {
 	if r.Status != "" || !strings.Contains(r.NotProbed, "too many open files") || r.At.IsZero() {
 		t.Errorf("without descriptors: %+v", r)
 	}
-	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy || r.NotProbed != "" {
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy || r.NotProbed != "" {
 		t.Errorf("with descriptors again: %+v", r)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 const (
@@ -43,12 +43,6 @@ const (
 type Settings struct {
 	// Timeout bounds each call, as kube-apiserver's bounds each of its own.
 	Timeout time.Duration
-	// Late is how long a call to Status may continue after it was reported as timed out,
-	// so that a late answer can be quoted. Counted from the call's beginning; less than
-	// half a second after the Timeout turns this off.
-	Late time.Duration
-	// Writes is true for a plugin that the API server encrypts with.
-	Writes bool
 	// GRPCHealth also calls the standard gRPC health service.
 	GRPCHealth bool
 }
@@ -66,11 +60,9 @@ type Plugin struct {
 
 	connections atomic.Int64 // how many there were
 
-	// Of Probe.
-	version   string // of the first valid answer
-	diagnosis string // of the last timeout, while probes time out
+	version string // of the first valid answer; of Probe
 
-	samples samples // of RoundTrip
+	first *ciphertext // of RoundTrip: the first that could be decrypted under its key id; in memory only
 }
 
 // NewPlugin returns the plugin behind a unix socket, given by its path or, for
@@ -99,10 +91,9 @@ func closeConnection(conn *grpc.ClientConn, dialer *dialer) {
 	}
 }
 
-// Probe checks the plugin once, and calls report with the result as soon as there is a
-// verdict, and once more after a timeout, with its diagnosis. It returns after the last
-// report: after four times the Timeout, or Late, at the latest.
-func (p *Plugin) Probe(ctx context.Context, s Settings, report func(Result)) {
+// Probe checks the plugin once, and returns the result after four times the Timeout at the
+// latest.
+func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 	began := time.Now()
 	finish := func(keyID string, v *verdict, err error) Result {
 		r := p.result(keyID, v, err)
@@ -110,38 +101,30 @@ func (p *Plugin) Probe(ctx context.Context, s Settings, report func(Result)) {
 		r.Took = time.Since(began)
 		return r
 	}
-	for attempt := range 2 {
+	for attempt := 0; ; attempt++ {
 		conn, err := p.connect()
 		if err != nil {
-			report(finish("", nil, err))
-			return
+			return finish("", nil, err)
 		}
-		late := p.startLate(ctx, conn, s, func(err error, more bool) {
-			r := finish("", nil, err)
-			r.More = more
-			report(r)
-		})
-		answer, err := kmsapi.NewKeyManagementServiceClient(conn).Status(withTimeout(ctx, late.limit()), &kmsapi.StatusRequest{})
-		if late.ended(answer, err) {
-			return
-		}
-		p.diagnosis = ""
+		answer, err := kmsapi.NewKeyManagementServiceClient(conn).Status(withTimeout(ctx, s.Timeout), &kmsapi.StatusRequest{})
 		if err != nil {
 			// An established connection broke during the call, because the plugin exited:
 			// probe again, to report the current state.
 			if attempt == 0 && p.broke(err) {
 				continue
 			}
-			report(finish("", nil, err))
-			return
+			r := finish("", nil, err)
+			if r.NotProbed == "" && !r.Gone {
+				r.Detail = contract.CleanDetail(r.Detail + diagnosis(ctx, conn, s.Timeout, err))
+			}
+			return r
 		}
 		keyID, version, v := judge(answer, p.version)
 		p.version = version
 		if v == nil && s.GRPCHealth {
 			v, err = checkHealthService(withTimeout(ctx, s.Timeout), conn)
 		}
-		report(finish(keyID, v, err))
-		return
+		return finish(keyID, v, err)
 	}
 }
 
@@ -162,14 +145,14 @@ func (p *Plugin) connected() bool {
 // result returns a Result without its times, from the verdict on an answer (nil: healthy),
 // or from the error of not getting one.
 func (p *Plugin) result(keyID string, v *verdict, err error) Result {
-	r := Result{Status: health.Healthy, KEKID: keyID, Answered: answered(err), Connection: int(p.connections.Load())}
+	r := Result{Status: contract.Healthy, KEKID: keyID, Answered: answered(err)}
 	if err == nil {
 		if v != nil {
-			r.Status, r.Reason, r.Detail = v.status, v.reason, health.CleanDetail(v.detail)
+			r.Status, r.Reason, r.Detail = v.status, v.reason, contract.CleanDetail(v.detail)
 		}
 		return r
 	}
-	r.Status, r.Reason = health.Error, health.ReportedUnhealthy
+	r.Status, r.Reason = contract.Error, contract.ReportedUnhealthy
 	var call *callError
 	if errors.As(err, &call) {
 		r.Reason = call.reason()
@@ -191,16 +174,16 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 		if absence.gone {
 			return Result{Gone: true, Detail: absence.why}
 		}
-		r.Reason = health.ConnectFailed
+		r.Reason = contract.ConnectFailed
 		if absence.missing {
-			r.Reason = health.SocketMissing
+			r.Reason = contract.SocketMissing
 		}
 		err = fmt.Errorf("cannot connect to %s: %w%s", p.address, failed, p.hint(failed, absence))
 	case lost && stalled:
-		r.Reason = health.Timeout
+		r.Reason = contract.Timeout
 		err = fmt.Errorf("no answer to Status: the plugin has not read its socket for %s", writeTimeout)
 	}
-	r.Detail = health.CleanDetail(err.Error())
+	r.Detail = contract.CleanDetail(err.Error())
 	return r
 }
 

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -24,20 +24,19 @@ const generous = 20 * time.Second
 // short is the timeout of probes that should time out.
 const short = 300 * time.Millisecond
 
-func writer(timeout time.Duration) Settings { return Settings{Timeout: timeout, Writes: true} }
+func writer(timeout time.Duration) Settings { return Settings{Timeout: timeout} }
 
-// ask probes once, and returns what was reported last.
-func ask(t *testing.T, p *Plugin, s Settings) (last Result) {
+// ask probes once.
+func ask(t *testing.T, p *Plugin, s Settings) Result {
 	t.Helper()
-	p.Probe(t.Context(), s, func(r Result) { last = r })
-	return last
+	return p.Probe(t.Context(), s)
 }
 
 // check probes once and makes a round trip, and returns the worse of the two verdicts.
 func check(t *testing.T, p *Plugin, s Settings) Result {
 	t.Helper()
 	r := ask(t, p, s)
-	if trip := p.RoundTrip(t.Context(), s, r.KEKID); r.Status == health.Healthy && trip.Made {
+	if trip := p.RoundTrip(t.Context(), s, r.KEKID); r.Status == contract.Healthy && trip.Made {
 		r.Status, r.Reason, r.Detail = trip.Status, trip.Reason, trip.Detail
 	}
 	return r
@@ -91,58 +90,58 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 	for line, tt := range map[string]struct {
 		trip    bool // and gRPC health
 		timeout time.Duration
-		status  health.Status
-		reason  health.Reason
+		status  contract.Status
+		reason  contract.Reason
 		detail  string
 		noKey   bool
 	}{
-		"unhealthy vault is sealed":      {status: health.Unhealthy, reason: health.ReportedUnhealthy, detail: `healthz is "vault is sealed", not "ok"`},
-		"rpc-error Internal no luck":     {status: health.Error, reason: health.ReportedUnhealthy, detail: "Status: Internal: no luck", noKey: true},
-		"rpc-error Unavailable not now":  {status: health.Error, reason: health.Unavailable, detail: "Status: Unavailable: not now", noKey: true},
-		"rpc-error DeadlineExceeded far": {status: health.Error, reason: health.Timeout, detail: "Status: DeadlineExceeded: far", noKey: true},
-		"rpc-error Unauthenticated x":    {status: health.Error, reason: health.Unauthenticated, detail: "Status: Unauthenticated: x", noKey: true},
-		"rpc-error PermissionDenied x":   {status: health.Error, reason: health.PermissionDenied, detail: "Status: PermissionDenied: x", noKey: true},
-		"rpc-error ResourceExhausted x":  {status: health.Error, reason: health.Throttled, detail: "Status: ResourceExhausted: x", noKey: true},
-		"rpc-error NotFound x":           {status: health.Error, reason: health.KeyUnavailable, detail: "Status: NotFound: x", noKey: true},
-		"rpc-error FailedPrecondition x": {status: health.Error, reason: health.KeyUnavailable, detail: "Status: FailedPrecondition: x", noKey: true},
-		"rpc-error Unimplemented x":      {status: health.Error, reason: health.ProtocolViolation, detail: "Status: Unimplemented: x", noKey: true},
-		"hang":                           {timeout: short, status: health.Error, reason: health.Timeout, detail: "Status: no answer within 300ms", noKey: true},
-		"slow 30s":                       {timeout: short, status: health.Error, reason: health.Timeout, detail: "Status: no answer within 300ms", noKey: true},
-		"slow 50ms":                      {status: health.Healthy},
-		"wrong-version v3":               {status: health.Unhealthy, reason: health.ProtocolViolation, detail: `version is "v3", not "v2" or "v2beta1"`},
-		"v2beta1":                        {status: health.Unhealthy, reason: health.ProtocolViolation, detail: `version changed from "v2" to "v2beta1"`},
-		"empty-key-id":                   {status: health.Unhealthy, reason: health.ProtocolViolation, detail: "key_id is empty", noKey: true},
-		"long-key-id 1025":               {status: health.Unhealthy, reason: health.ProtocolViolation, detail: "key_id is 1025 bytes, the bound is 1024", noKey: true},
-		"long-key-id 1024":               {status: health.Healthy},
-		"key-id other":                   {status: health.Healthy},
-		"huge-answer":                    {status: health.Unhealthy, reason: health.ReportedUnhealthy, detail: `healthz is "xxxxxxxx`},
-		"padded-answer":                  {status: health.Healthy},
-		"padded-answer 300000":           {status: health.Error, reason: health.Throttled, detail: "received message larger than max", noKey: true},
-		"huge-headers":                   {status: health.Healthy},
-		"refuse-encrypt":                 {trip: true, status: health.Unhealthy, reason: health.PermissionDenied, detail: "Encrypt: PermissionDenied: "},
-		"refuse-decrypt":                 {trip: true, status: health.Unhealthy, reason: health.PermissionDenied, detail: "Decrypt: PermissionDenied: "},
-		"refuse-encrypt Unavailable x":   {trip: true, status: health.Error, reason: health.Unavailable, detail: "Encrypt: Unavailable: x"},
-		"refuse-encrypt NotFound x":      {trip: true, status: health.Unhealthy, reason: health.KeyUnavailable, detail: "Encrypt: NotFound: x"},
-		"refuse-encrypt Canceled x":      {trip: true, status: health.Unhealthy, reason: health.ReportedUnhealthy, detail: "Encrypt: Canceled: x"},
-		"rpc-error Canceled x":           {status: health.Error, reason: health.ReportedUnhealthy, detail: "Status: Canceled: x", noKey: true},
-		"wrong-decrypt":                  {trip: true, status: health.Unhealthy, reason: health.RoundTripMismatch, detail: "the answer to Decrypt is 32 bytes that differ from the 32 that were encrypted"},
-		"short-decrypt":                  {trip: true, status: health.Unhealthy, reason: health.RoundTripMismatch, detail: "the answer to Decrypt is 31 bytes that differ from the 32 that were encrypted"},
-		"replaced-key":                   {trip: true, status: health.Unhealthy, reason: health.RoundTripMismatch, detail: "under the same key_id can no longer be decrypted: Decrypt: InvalidArgument: "},
-		"hang encrypt":                   {trip: true, timeout: short, status: health.Unhealthy, reason: health.Timeout, detail: "Encrypt: no answer within 300ms"},
-		"encrypt-key-id other":           {trip: true, status: health.Unhealthy, reason: health.RoundTripMismatch, detail: `the answer to Encrypt names key_id "other", that to Status "`},
-		"not-serving":                    {trip: true, status: health.Unhealthy, reason: health.ReportedUnhealthy, detail: "gRPC health is NOT_SERVING, not SERVING"},
-		"crash":                          {status: health.Error, reason: health.ConnectFailed, detail: "cannot connect to /.*: connection refused: nothing listens on it", noKey: true},
-		"remove-socket":                  {status: health.Healthy}, // open connections are served on
+		"unhealthy vault is sealed":      {status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: `healthz is "vault is sealed", not "ok"`},
+		"rpc-error Internal no luck":     {status: contract.Error, reason: contract.ReportedUnhealthy, detail: "Status: Internal: no luck", noKey: true},
+		"rpc-error Unavailable not now":  {status: contract.Error, reason: contract.Unavailable, detail: "Status: Unavailable: not now", noKey: true},
+		"rpc-error DeadlineExceeded far": {status: contract.Error, reason: contract.Timeout, detail: "Status: DeadlineExceeded: far", noKey: true},
+		"rpc-error Unauthenticated x":    {status: contract.Error, reason: contract.Unauthenticated, detail: "Status: Unauthenticated: x", noKey: true},
+		"rpc-error PermissionDenied x":   {status: contract.Error, reason: contract.PermissionDenied, detail: "Status: PermissionDenied: x", noKey: true},
+		"rpc-error ResourceExhausted x":  {status: contract.Error, reason: contract.Throttled, detail: "Status: ResourceExhausted: x", noKey: true},
+		"rpc-error NotFound x":           {status: contract.Error, reason: contract.KeyUnavailable, detail: "Status: NotFound: x", noKey: true},
+		"rpc-error FailedPrecondition x": {status: contract.Error, reason: contract.KeyUnavailable, detail: "Status: FailedPrecondition: x", noKey: true},
+		"rpc-error Unimplemented x":      {status: contract.Error, reason: contract.ProtocolViolation, detail: "Status: Unimplemented: x", noKey: true},
+		"hang":                           {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms", noKey: true},
+		"slow 30s":                       {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms", noKey: true},
+		"slow 50ms":                      {status: contract.Healthy},
+		"wrong-version v3":               {status: contract.Unhealthy, reason: contract.ProtocolViolation, detail: `version is "v3", not "v2" or "v2beta1"`},
+		"v2beta1":                        {status: contract.Unhealthy, reason: contract.ProtocolViolation, detail: `version changed from "v2" to "v2beta1"`},
+		"empty-key-id":                   {status: contract.Unhealthy, reason: contract.ProtocolViolation, detail: "key_id is empty", noKey: true},
+		"long-key-id 1025":               {status: contract.Unhealthy, reason: contract.ProtocolViolation, detail: "key_id is 1025 bytes, the bound is 1024", noKey: true},
+		"long-key-id 1024":               {status: contract.Healthy},
+		"key-id other":                   {status: contract.Healthy},
+		"huge-answer":                    {status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: `healthz is "xxxxxxxx`},
+		"padded-answer":                  {status: contract.Healthy},
+		"padded-answer 300000":           {status: contract.Error, reason: contract.Throttled, detail: "received message larger than max", noKey: true},
+		"huge-headers":                   {status: contract.Healthy},
+		"refuse-encrypt":                 {trip: true, status: contract.Unhealthy, reason: contract.PermissionDenied, detail: "Encrypt: PermissionDenied: "},
+		"refuse-decrypt":                 {trip: true, status: contract.Unhealthy, reason: contract.PermissionDenied, detail: "Decrypt: PermissionDenied: "},
+		"refuse-encrypt Unavailable x":   {trip: true, status: contract.Error, reason: contract.Unavailable, detail: "Encrypt: Unavailable: x"},
+		"refuse-encrypt NotFound x":      {trip: true, status: contract.Unhealthy, reason: contract.KeyUnavailable, detail: "Encrypt: NotFound: x"},
+		"refuse-encrypt Canceled x":      {trip: true, status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: "Encrypt: Canceled: x"},
+		"rpc-error Canceled x":           {status: contract.Error, reason: contract.ReportedUnhealthy, detail: "Status: Canceled: x", noKey: true},
+		"wrong-decrypt":                  {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "the answer to Decrypt is 32 bytes that differ from the 32 that were encrypted"},
+		"short-decrypt":                  {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "the answer to Decrypt is 31 bytes that differ from the 32 that were encrypted"},
+		"replaced-key":                   {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "under the same key_id can no longer be decrypted: Decrypt: InvalidArgument: "},
+		"hang encrypt":                   {trip: true, timeout: short, status: contract.Unhealthy, reason: contract.Timeout, detail: "Encrypt: no answer within 300ms"},
+		"encrypt-key-id other":           {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: `the answer to Encrypt names key_id "other", that to Status "`},
+		"not-serving":                    {trip: true, status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: "gRPC health is NOT_SERVING, not SERVING"},
+		"crash":                          {status: contract.Error, reason: contract.ConnectFailed, detail: "cannot connect to /.*: connection refused: nothing listens on it", noKey: true},
+		"remove-socket":                  {status: contract.Healthy}, // open connections are served on
 	} {
 		t.Run(line, func(t *testing.T) {
 			real := start(t)
 			plugin := probed(t, real.Endpoint())
-			settings := Settings{Timeout: generous, Writes: true, GRPCHealth: tt.trip}
+			settings := Settings{Timeout: generous, GRPCHealth: tt.trip}
 			find := ask
 			if tt.trip {
 				find = check
 			}
-			if r := find(t, plugin, settings); r.Status != health.Healthy || r.Detail != "" || r.KEKID != real.KeyID() {
+			if r := find(t, plugin, settings); r.Status != contract.Healthy || r.Detail != "" || r.KEKID != real.KeyID() {
 				t.Fatalf("before the fault: %+v", r)
 			}
 
@@ -153,7 +152,7 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 			r := find(t, plugin, settings)
 			if line == "crash" {
 				// The first probe may use the old connection as it breaks, and report that.
-				if r.Status != health.Error {
+				if r.Status != contract.Error {
 					t.Errorf("at the crash: %+v", r)
 				}
 				r = find(t, plugin, settings)
@@ -166,7 +165,7 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 				t.Fatal(err)
 			}
 			settings.Timeout = generous
-			if r := find(t, plugin, settings); r.Status != health.Healthy || r.Reason != "" {
+			if r := find(t, plugin, settings); r.Status != contract.Healthy || r.Reason != "" {
 				t.Errorf("after the fault: %+v", r)
 			}
 		})
@@ -208,8 +207,8 @@ func TestTimeoutIsForEachCall(t *testing.T) {
 	real := start(t, "slow 600ms all")
 	real.SetGRPCHealth(true)
 	began := time.Now()
-	r := check(t, probed(t, real.Endpoint()), Settings{Timeout: time.Second, Writes: true, GRPCHealth: true})
-	if took := time.Since(began); r.Status != health.Healthy || took < 2*time.Second {
+	r := check(t, probed(t, real.Endpoint()), Settings{Timeout: time.Second, GRPCHealth: true})
+	if took := time.Since(began); r.Status != contract.Healthy || took < 2*time.Second {
 		t.Errorf("%+v after %s", r, took)
 	}
 }
@@ -219,7 +218,7 @@ func TestChangingVersionIsUnhealthy(t *testing.T) {
 	plugin := probed(t, real.Endpoint())
 	changed := 0
 	for range 4 {
-		if r := ask(t, plugin, writer(generous)); r.Status == health.Unhealthy && strings.Contains(r.Detail, "version changed") {
+		if r := ask(t, plugin, writer(generous)); r.Status == contract.Unhealthy && strings.Contains(r.Detail, "version changed") {
 			changed++
 		}
 	}
@@ -234,7 +233,7 @@ func TestMissingSocketIsReportedAtOnceWithTheReason(t *testing.T) {
 	for range 3 { // the later ones must not wait for a backoff
 		began := time.Now()
 		r := ask(t, plugin, writer(generous))
-		if want := "cannot connect to " + dir + "/none.sock: no such file or directory"; r.Status != health.Error || r.Detail != want || r.Reason != health.SocketMissing || r.Gone {
+		if want := "cannot connect to " + dir + "/none.sock: no such file or directory"; r.Status != contract.Error || r.Detail != want || r.Reason != contract.SocketMissing || r.Gone {
 			t.Fatalf("%+v", r)
 		}
 		if took := time.Since(began); took > generous/2 {
@@ -247,19 +246,19 @@ func TestMissingSocketIsReportedAtOnceWithTheReason(t *testing.T) {
 func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
 	real := start(t)
 	plugin := probed(t, real.Endpoint())
-	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 		t.Fatalf("%+v", r)
 	}
 	set(t, real, "hang")
 	done := make(chan Result, 1)
-	go plugin.Probe(context.Background(), writer(generous), func(r Result) { done <- r })
+	go func() { done <- plugin.Probe(context.Background(), writer(generous)) }()
 	if err := real.WaitForCalls(t.Context(), kmsplugin.CallStatus, 2); err != nil {
 		t.Fatal(err)
 	}
 	if err := real.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r := <-done; r.Reason != health.SocketMissing || !strings.HasSuffix(r.Detail, ": no such file or directory") {
+	if r := <-done; r.Reason != contract.SocketMissing || !strings.HasSuffix(r.Detail, ": no such file or directory") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -269,10 +268,10 @@ func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
 func TestEveryCodeIsAVerdict(t *testing.T) {
 	for code := codes.OK + 1; code <= codes.Unauthenticated; code++ {
 		err := &callError{call: "Encrypt", err: status.Error(code, "x")}
-		if v := refusal(err); v.status != health.Unhealthy && v.status != health.Error || v.reason == "" {
+		if v := refusal(err); v.status != contract.Unhealthy && v.status != contract.Error || v.reason == "" {
 			t.Errorf("%s: %+v", code, v)
 		}
-		if r := NewPlugin("/none").result("", nil, err); r.Status != health.Error || r.Reason == "" {
+		if r := NewPlugin("/none").result("", nil, err); r.Status != contract.Error || r.Reason == "" {
 			t.Errorf("%s: %+v", code, r)
 		}
 	}
@@ -288,7 +287,7 @@ func TestPathThatIsNotASocketIsReportedAsSuch(t *testing.T) {
 		file: ": connection refused: it is not a socket (mode -rw-------)",
 		dir:  ": connection refused: it is not a socket (mode drwx",
 	} {
-		if r := ask(t, probed(t, "unix://"+path), writer(generous)); r.Reason != health.ConnectFailed || !strings.Contains(r.Detail, want) {
+		if r := ask(t, probed(t, "unix://"+path), writer(generous)); r.Reason != contract.ConnectFailed || !strings.Contains(r.Detail, want) {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -298,13 +297,13 @@ func TestPluginThatAppearsIsHealthyAtTheNextProbe(t *testing.T) {
 	real := start(t, "crash")
 	plugin := probed(t, real.Endpoint())
 	for range 5 { // gRPC's backoff would grow, if it were used
-		if r := ask(t, plugin, writer(generous)); r.Status != health.Error {
+		if r := ask(t, plugin, writer(generous)); r.Status != contract.Error {
 			t.Fatalf("%+v", r)
 		}
 		if err := real.Return(); err != nil {
 			t.Fatal(err)
 		}
-		if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+		if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 			t.Fatalf("%+v", r)
 		}
 		if err := real.Crash(); err != nil {
@@ -317,7 +316,7 @@ func TestOneConnectionServesManyProbes(t *testing.T) {
 	real := start(t)
 	plugin := probed(t, real.Endpoint())
 	for range 10 {
-		if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+		if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 			t.Fatalf("%+v", r)
 		}
 	}
@@ -332,7 +331,7 @@ func TestOneConnectionServesManyProbes(t *testing.T) {
 
 func TestEachCheckHitsItsOwnPlugin(t *testing.T) {
 	plugins := []*kmsplugin.Plugin{start(t), start(t)}
-	all := Settings{Timeout: generous, Writes: true, GRPCHealth: true}
+	all := Settings{Timeout: generous, GRPCHealth: true}
 	for i, own := range plugins {
 		for _, p := range plugins {
 			p.ResetCounters()
@@ -355,7 +354,7 @@ func TestEachCheckHitsItsOwnPlugin(t *testing.T) {
 
 func TestOnlyTheConfiguredChecksAreMade(t *testing.T) {
 	real := start(t)
-	if r := ask(t, probed(t, real.Endpoint()), writer(generous)); r.Status != health.Healthy {
+	if r := ask(t, probed(t, real.Endpoint()), writer(generous)); r.Status != contract.Healthy {
 		t.Fatalf("%+v", r)
 	}
 	for _, call := range []kmsplugin.Call{kmsplugin.CallEncrypt, kmsplugin.CallDecrypt, kmsplugin.CallHealth} {
@@ -368,7 +367,7 @@ func TestOnlyTheConfiguredChecksAreMade(t *testing.T) {
 func TestHealthServiceThatServesIsHealthy(t *testing.T) {
 	real := start(t)
 	real.SetGRPCHealth(true)
-	if r := ask(t, probed(t, real.Endpoint()), Settings{Timeout: generous, GRPCHealth: true}); r.Status != health.Healthy {
+	if r := ask(t, probed(t, real.Endpoint()), Settings{Timeout: generous, GRPCHealth: true}); r.Status != contract.Healthy {
 		t.Errorf("%+v", r)
 	}
 }
@@ -380,13 +379,13 @@ func TestAbstractSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	plugin := probed(t, name)
-	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 		t.Errorf("%+v", r)
 	}
 	if err := real.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r := ask(t, plugin, writer(generous)); r.Status != health.Error || r.Gone || !strings.Contains(r.Detail, ": connection refused: ") {
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Error || r.Gone || !strings.Contains(r.Detail, ": connection refused: ") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -423,14 +422,14 @@ func TestProbeEndsWithItsContext(t *testing.T) {
 	plugin := probed(t, real.Endpoint())
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan Result, 1)
-	go plugin.Probe(ctx, writer(time.Hour), func(r Result) { done <- r })
+	go func() { done <- plugin.Probe(ctx, writer(time.Hour)) }()
 	if err := real.WaitForCalls(t.Context(), kmsplugin.CallStatus, 1); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
 	select {
 	case r := <-done:
-		if r.Status != health.Error {
+		if r.Status != contract.Error {
 			t.Errorf("%+v", r)
 		}
 	case <-time.After(generous):
@@ -453,10 +452,8 @@ func BenchmarkProbe(b *testing.B) {
 	defer plugin.Close()
 	b.ReportAllocs()
 	for b.Loop() {
-		plugin.Probe(context.Background(), writer(generous), func(r Result) {
-			if r.Status != health.Healthy {
-				b.Fatalf("%+v", r)
-			}
-		})
+		if r := plugin.Probe(context.Background(), writer(generous)); r.Status != contract.Healthy {
+			b.Fatalf("%+v", r)
+		}
 	}
 }

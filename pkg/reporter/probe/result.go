@@ -3,29 +3,23 @@ package probe
 import (
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // Result is the result of one probe.
 type Result struct {
 	// Status, Reason and Detail are the verdict, as in the contract.
-	Status health.Status
-	Reason health.Reason
+	Status contract.Status
+	Reason contract.Reason
 	Detail string
 	// KEKID is the plugin's key id, if it returned a valid one.
 	KEKID string
 	// Answered is true when the plugin's process answered Status, healthy or not.
 	Answered bool
-	// Connection counts the connections to the plugin: it has another one after its
-	// process was restarted.
-	Connection int
 	// At is when the answer, or the failure to get one, arrived, by the wall clock.
 	At time.Time
 	// Took is the duration of the probe.
 	Took time.Duration
-	// More is true when the same result will be reported once more, with a diagnosis if
-	// there is one.
-	More bool
 
 	// Gone is set when there is nothing to observe: the socket's folder was deleted,
 	// with its pod. Only Detail is set then, and the
@@ -39,8 +33,8 @@ type Result struct {
 
 // verdict is a status with its reason, and a detail for people.
 type verdict struct {
-	status health.Status
-	reason health.Reason
+	status contract.Status
+	reason contract.Reason
 	detail string
 	lost   bool // by a code that can also mean that the connection was lost or closed
 	// stalled: by a timeout that may be caused by the reporter itself, which did not run
@@ -48,6 +42,6 @@ type verdict struct {
 }
 
 // unhealthy is the verdict on a plugin that answered, but is not healthy.
-func unhealthy(reason health.Reason, detail string) *verdict {
-	return &verdict{status: health.Unhealthy, reason: reason, detail: detail}
+func unhealthy(reason contract.Reason, detail string) *verdict {
+	return &verdict{status: contract.Unhealthy, reason: reason, detail: detail}
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	kmsapi "k8s.io/kms/apis/v2"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // sampleSize is the size of the sample of a round trip, in bytes: the size of the
@@ -29,15 +29,16 @@ const (
 
 // Trip is the result of one round trip.
 type Trip struct {
-	// Made is false when no verdict is possible: without a connection, or when it was
-	// lost meanwhile; when the reporter itself did not run; or for a Read plugin that has
-	// encrypted nothing. Nothing else is set then but Stalled: that the reporter did not run.
+	// Made is false when no verdict is possible: without a connection, or when it was lost
+	// meanwhile, of which Detail is the error; or when the reporter itself did not run (Stalled).
 	Made    bool
 	Stalled bool
 	// Status, Reason and Detail are the verdict, as in the contract.
-	Status health.Status
-	Reason health.Reason
+	Status contract.Status
+	Reason contract.Reason
 	Detail string
+	// KEKID is the key id of Status during it, where it was asked again; else empty.
+	KEKID string
 	// Took is the duration of all its calls.
 	Took time.Duration
 }
@@ -50,148 +51,95 @@ type ciphertext struct {
 	request *kmsapi.DecryptRequest
 }
 
-// keySamples are samples under one key id. Decrypting the first one detects a key that
-// was replaced under the same key id.
-type keySamples struct{ first, last *ciphertext }
-
-// maxKeys is the number of key ids that are kept. A plugin has one, and another after a
-// rotation.
-const maxKeys = 4
-
-// samples are those of a plugin by key id. They are kept in memory only.
-type samples struct {
-	byKey    map[string]*keySamples
-	keys     []string // the oldest first
-	rejected string   // the key id under which a Read plugin rejected Encrypt
-}
-
-func (s *samples) add(c *ciphertext) *keySamples {
-	keyID := c.request.KeyId
-	if s.byKey == nil {
-		s.byKey = map[string]*keySamples{}
-	}
-	of := s.byKey[keyID]
-	if of == nil {
-		of = &keySamples{first: c}
-		s.byKey[keyID] = of
-		if s.keys = append(s.keys, keyID); len(s.keys) > maxKeys {
-			delete(s.byKey, s.keys[0])
-			s.keys = s.keys[1:]
-		}
-	}
-	of.last = c
-	return of
-}
-
-// latest returns the samples of a key id, or else the newest ones.
-func (s *samples) latest(keyID string) *keySamples {
-	if of := s.byKey[keyID]; of != nil || len(s.keys) == 0 {
-		return of
-	}
-	return s.byKey[s.keys[len(s.keys)-1]]
-}
-
-// RoundTrip lets a Write plugin encrypt a new sample, decrypt it, and decrypt the first
-// sample under the same key id. kube-apiserver's rules for an Encrypt answer apply: 1 to
-// 1,024 bytes, under the key that Status returned (keyID, empty if none), and its rules
-// for annotations. A Read plugin may reject Encrypt: that is tried once for each key id,
-// and after that only existing samples are decrypted. RoundTrip makes at most four calls,
-// each bounded by the Timeout.
+// RoundTrip lets a plugin encrypt a new sample, decrypt it, and decrypt the first sample that
+// could be decrypted under the same key id: that detects a key that was replaced under the same
+// key id. It is the same for every role: kube-apiserver has each KMS v2 provider of its list
+// encrypt, too, and otherwise neither becomes ready nor decrypts with it
+// (rotateDEKOnKeyIDChange, k8s.io/apiserver/pkg/server/options/encryptionconfig).
+//
+// kube-apiserver's rules for an Encrypt answer apply: 1 to 1,024 bytes, under the key that Status
+// returned (keyID, empty if none), and its rules for annotations. RoundTrip makes at most four
+// calls, each bounded by the Timeout.
 func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	p.mu.Lock()
 	conn, dialer := p.conn, p.dialer
 	p.mu.Unlock()
 	if conn == nil {
-		return Trip{}
+		return Trip{Detail: "there is no connection"}
 	}
 	connection, began := p.connections.Load(), time.Now()
 	kms := kmsapi.NewKeyManagementServiceClient(conn)
-	made, v := p.roundTrip(withTimeout(ctx, s.Timeout), kms, s.Writes, keyID)
+	named, v := p.roundTrip(withTimeout(ctx, s.Timeout), kms, keyID)
 	if v != nil && v.stalled {
 		return Trip{Stalled: true}
 	}
 	if v != nil && v.lost && (connection != p.connections.Load() || !dialer.connected() || dialer.failure() != nil) {
-		return Trip{} // the connection was lost or closed during it, which the next probe reports
+		return Trip{Detail: contract.CleanDetail(v.detail)} // the next probe reports what became of it
 	}
-	t := Trip{Made: made, Status: health.Healthy, Took: time.Since(began)}
+	t := Trip{Made: true, Status: contract.Healthy, KEKID: named, Took: time.Since(began)}
 	if v != nil {
-		t.Status, t.Reason, t.Detail = v.status, v.reason, health.CleanDetail(v.detail)
+		t.Status, t.Reason, t.Detail = v.status, v.reason, contract.CleanDetail(v.detail)
 	}
 	return t
 }
 
-func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceClient, writes bool, keyID string) (made bool, v *verdict) {
-	var of *keySamples
-	if writes {
-		sealed, v := seal(ctx, kms, keyID)
-		if v != nil {
-			return true, v
-		}
-		of = p.samples.add(sealed)
-	} else if of = p.readerSamples(ctx, kms, keyID); of == nil {
-		return false, nil
+func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) (named string, v *verdict) {
+	sealed, named, v := seal(ctx, kms, keyID)
+	if v != nil {
+		return named, v
 	}
-	if v := open(ctx, kms, of.last); v != nil {
-		return true, v
+	if v := open(ctx, kms, sealed); v != nil {
+		return named, v
 	}
-	if of.first == of.last {
-		return true, nil
+	first := p.first
+	if first == nil || first.request.KeyId != sealed.request.KeyId {
+		p.first = sealed
+		return named, nil
 	}
-	v = open(ctx, kms, of.first)
-	if v == nil || v.status != health.Unhealthy {
-		return true, v
+	v = open(ctx, kms, first)
+	if v == nil || v.status != contract.Unhealthy {
+		return named, v
 	}
-	if v.reason == health.ReportedUnhealthy { // no other cause, since new data can be decrypted
-		v.reason = health.RoundTripMismatch
+	if v.reason == contract.ReportedUnhealthy { // no other cause, since new data can be decrypted
+		v.reason = contract.RoundTripMismatch
 	}
-	v.detail = fmt.Sprintf("what was encrypted at %s under the same key_id can no longer be decrypted: %s", of.first.at.UTC().Format(time.RFC3339), v.detail)
-	return true, v
+	v.detail = fmt.Sprintf("what was encrypted at %s under the same key_id can no longer be decrypted: %s", first.at.UTC().Format(time.RFC3339), v.detail)
+	return named, v
 }
 
-// readerSamples returns the samples that a Read plugin has to decrypt, if any.
-func (p *Plugin) readerSamples(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) *keySamples {
-	if p.samples.byKey[keyID] == nil && keyID != "" && p.samples.rejected != keyID {
-		if sealed, v := seal(ctx, kms, keyID); v == nil {
-			p.samples.add(sealed)
-		} else if v.status == health.Unhealthy && v.reason != health.Timeout && !v.lost {
-			p.samples.rejected = keyID
-		}
-	}
-	return p.samples.latest(keyID)
-}
-
-// seal lets the plugin encrypt a new sample.
-func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) (*ciphertext, *verdict) {
+// seal lets the plugin encrypt a new sample. named is the key id of Status, where it was asked
+// again.
+func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) (sealed *ciphertext, named string, v *verdict) {
 	plain := make([]byte, sampleSize)
 	_, _ = rand.Read(plain) // never fails, according to its documentation
 	answer, err := kms.Encrypt(ctx, &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, "", refusal(err)
 	}
 	if size := len(answer.Ciphertext); size == 0 || size > maxCiphertext {
-		return nil, unhealthy(health.ProtocolViolation, fmt.Sprintf("the answer to Encrypt is %d bytes, must be 1 to %d", size, maxCiphertext))
+		return nil, named, unhealthy(contract.ProtocolViolation, fmt.Sprintf("the answer to Encrypt is %d bytes, must be 1 to %d", size, maxCiphertext))
 	}
 	if size := len(answer.KeyId); size == 0 || size > maxKeyID {
-		return nil, unhealthy(health.ProtocolViolation, fmt.Sprintf("the answer to Encrypt has a key_id of %d bytes, must be 1 to %d", size, maxKeyID))
+		return nil, named, unhealthy(contract.ProtocolViolation, fmt.Sprintf("the answer to Encrypt has a key_id of %d bytes, must be 1 to %d", size, maxKeyID))
 	}
 	if v := checkAnnotations(answer.Annotations); v != nil {
-		return nil, v
+		return nil, named, v
 	}
 	if keyID != "" && answer.KeyId != keyID {
 		// The key may have been rotated since; and some plugins' Status returns the former
 		// key once more.
-		if keyID, err = statusKeyID(ctx, kms, keyID); err != nil {
-			return nil, refusal(err)
+		if named, err = statusKeyID(ctx, kms, keyID); err != nil {
+			return nil, "", refusal(err)
 		}
-		if answer.KeyId != keyID {
-			return nil, unhealthy(health.RoundTripMismatch, fmt.Sprintf("the answer to Encrypt names key_id %q, that to Status %q", excerpt(answer.KeyId), excerpt(keyID)))
+		if keyID = named; answer.KeyId != keyID {
+			return nil, named, unhealthy(contract.RoundTripMismatch, fmt.Sprintf("the answer to Encrypt names key_id %q, that to Status %q", excerpt(answer.KeyId), excerpt(keyID)))
 		}
 	}
 	return &ciphertext{
 		plain:   plain,
 		at:      time.Now(),
 		request: &kmsapi.DecryptRequest{Ciphertext: answer.Ciphertext, KeyId: answer.KeyId, Annotations: answer.Annotations},
-	}, nil
+	}, named, nil
 }
 
 // statusKeyID calls Status once more for its key id, and returns the former one if there
@@ -215,7 +163,7 @@ func open(ctx context.Context, kms kmsapi.KeyManagementServiceClient, sealed *ci
 		return refusal(err)
 	}
 	if !bytes.Equal(answer.Plaintext, sealed.plain) {
-		return unhealthy(health.RoundTripMismatch, fmt.Sprintf("the answer to Decrypt is %d bytes that differ from the %d that were encrypted", len(answer.Plaintext), len(sealed.plain)))
+		return unhealthy(contract.RoundTripMismatch, fmt.Sprintf("the answer to Decrypt is %d bytes that differ from the %d that were encrypted", len(answer.Plaintext), len(sealed.plain)))
 	}
 	return nil
 }
@@ -225,12 +173,12 @@ func checkAnnotations(annotations map[string][]byte) *verdict {
 	size := 0
 	for name, value := range annotations {
 		if why := validation.IsFullyQualifiedDomainName(nil, name); len(why) > 0 {
-			return unhealthy(health.ProtocolViolation, fmt.Sprintf("the answer to Encrypt has an annotation %q, which is not a fully qualified domain name", excerpt(name)))
+			return unhealthy(contract.ProtocolViolation, fmt.Sprintf("the answer to Encrypt has an annotation %q, which is not a fully qualified domain name", excerpt(name)))
 		}
 		size += len(name) + len(value)
 	}
 	if size > maxAnnotations {
-		return unhealthy(health.ProtocolViolation, fmt.Sprintf("the answer to Encrypt has annotations of %d bytes, the bound is %d", size, maxAnnotations))
+		return unhealthy(contract.ProtocolViolation, fmt.Sprintf("the answer to Encrypt has annotations of %d bytes, the bound is %d", size, maxAnnotations))
 	}
 	return nil
 }
@@ -242,14 +190,14 @@ func newUID() string { return "kms-health-" + rand.Text() }
 // the plugin answers, an error or a timeout means that it is unhealthy. If its backend is
 // unavailable, the verdict is an error.
 func refusal(err error) *verdict {
-	v := unhealthy(health.ReportedUnhealthy, err.Error())
+	v := unhealthy(contract.ReportedUnhealthy, err.Error())
 	var call *callError
 	if errors.As(err, &call) {
 		v.reason, v.stalled = call.reason(), call.stalled
 	}
 	switch code := status.Code(err); code {
 	case codes.Unavailable:
-		v.status, v.lost = health.Error, true
+		v.status, v.lost = contract.Error, true
 	case codes.Canceled:
 		v.lost = true // or the plugin itself returned that code
 	}

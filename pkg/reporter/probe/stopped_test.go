@@ -15,7 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -166,14 +166,14 @@ func TestStoppedPluginCostsNoMemory(t *testing.T) {
 	real := startProcess(t)
 	plugin := NewPlugin(real.socket)
 	defer plugin.Close()
-	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 		t.Fatalf("%+v", r)
 	}
 	before := held(t)
 	real.signal(syscall.SIGSTOP)
 	const probes = 2000
 	for i := range probes {
-		if r := ask(t, plugin, writer(time.Millisecond)); r.Status != health.Error || r.Reason != health.Timeout && r.Reason != health.ConnectFailed {
+		if r := ask(t, plugin, writer(time.Millisecond)); r.Status != contract.Error || r.Reason != contract.Timeout && r.Reason != contract.ConnectFailed {
 			t.Fatalf("probe %d: %+v", i, r)
 		}
 	}
@@ -182,7 +182,7 @@ func TestStoppedPluginCostsNoMemory(t *testing.T) {
 		t.Errorf("%d connections in the queue of the plugin, which kube-apiserver needs too", n)
 	}
 	real.signal(syscall.SIGCONT)
-	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 		t.Errorf("not healthy after it continued: %+v", r)
 	}
 }
@@ -190,7 +190,7 @@ func TestStoppedPluginCostsNoMemory(t *testing.T) {
 func TestClosingDoesNotWaitForAStoppedPlugin(t *testing.T) {
 	real := startProcess(t)
 	plugin := NewPlugin(real.socket)
-	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 		t.Fatalf("%+v", r)
 	}
 	real.signal(syscall.SIGSTOP)
@@ -214,13 +214,13 @@ func TestLivenessprobe45FlappingSocketLeaksNothing(t *testing.T) {
 		if err := real.Crash(); err != nil {
 			t.Fatal(err)
 		}
-		if r := ask(t, plugin, writer(generous)); r.Status != health.Error {
+		if r := ask(t, plugin, writer(generous)); r.Status != contract.Error {
 			t.Fatalf("down: %+v", r)
 		}
 		if err := real.Return(); err != nil {
 			t.Fatal(err)
 		}
-		if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+		if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 			t.Fatalf("up: %+v", r)
 		}
 	}
@@ -241,7 +241,7 @@ func TestPluginThatNeverAcceptsGetsOneConnection(t *testing.T) {
 	plugin := NewPlugin(real.socket)
 	defer plugin.Close()
 	for range 20 {
-		if r := ask(t, plugin, writer(short/10)); r.Reason != health.Timeout {
+		if r := ask(t, plugin, writer(short/10)); r.Reason != contract.Timeout {
 			t.Fatalf("%+v", r)
 		}
 	}
@@ -249,7 +249,7 @@ func TestPluginThatNeverAcceptsGetsOneConnection(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 	real.signal(syscall.SIGCONT)
-	if r := ask(t, plugin, writer(generous)); r.Status != health.Healthy {
+	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 		t.Errorf("not healthy after it continued: %+v", r)
 	}
 }

@@ -6,7 +6,7 @@ import (
 
 	kmsapi "k8s.io/kms/apis/v2"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // The rules of kube-apiserver 1.36 for one Status answer:
@@ -26,9 +26,9 @@ const (
 // the next answer must have.
 func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, v *verdict) {
 	var broken []string
-	reason := health.ProtocolViolation
+	reason := contract.ProtocolViolation
 	if answer.Healthz != healthzOK {
-		reason = health.ReportedUnhealthy // the cause that the plugin itself reports has precedence
+		reason = contract.ReportedUnhealthy // the cause that the plugin itself reports has precedence
 		broken = append(broken, fmt.Sprintf("healthz is %q, not %q", excerpt(answer.Healthz), healthzOK))
 	}
 	version = seen
@@ -55,10 +55,4 @@ func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, v
 }
 
 // excerpt cuts a long text, so that it does not hide the other rules that are broken.
-func excerpt(s string) string {
-	const most = 512
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
-}
+func excerpt(s string) string { return contract.Cut(s, 512) }

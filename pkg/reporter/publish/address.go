@@ -51,7 +51,12 @@ func isProxy(u *url.URL) bool {
 
 // environmentProxy is the proxy according to HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 func environmentProxy(r *http.Request) (*url.URL, error) {
-	u, err := http.ProxyFromEnvironment(r)
+	return checkEnvironment(http.ProxyFromEnvironment(r))
+}
+
+// checkEnvironment rejects a URL that net/http would use although it is no proxy's: in
+// "https://user:1234/word@host" the host is "user:1234", and would be shown.
+func checkEnvironment(u *url.URL, err error) (*url.URL, error) {
 	if err != nil || u != nil && !isProxy(u) {
 		return nil, errNotShown("proxy of the environment (HTTPS_PROXY, HTTP_PROXY)", "a URL such as http://proxy:3128")
 	}

@@ -4,15 +4,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
+	"net/url"
 	"strings"
 	"testing"
-	"time"
 
-	"k8s.io/client-go/rest"
-
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"golang.org/x/net/http/httpproxy"
 )
 
 // withPassword are URLs of the user "alice" with the password "s3cret" or parts of it,
@@ -50,9 +46,7 @@ func TestNoPasswordOfAURLIsShown(t *testing.T) {
 				}
 				p := run(t, dir, waitLimit)
 				p.offer("1")
-				p.statusBecomes(t, "a failure", func(s Status) bool { return s.LastError != "" })
-				status := p.Status()
-				showsNoPassword(t, "the status of "+server, status.LastError+status.Server)
+				showsNoPassword(t, "the error of "+server, p.awaitError(t))
 				showsNoPassword(t, "the log", strings.Join(lines(), "\n"))
 				showsNoPassword(t, "the metrics", p.series(t))
 			})
@@ -60,30 +54,17 @@ func TestNoPasswordOfAURLIsShown(t *testing.T) {
 	}
 }
 
-// The environment is read once in a process, so each case runs in a child process.
+// net/http reads the environment once in a process, by this package.
 func TestNoPasswordOfTheEnvironmentsProxyIsShown(t *testing.T) {
-	const marker = "PUBLISH_TEST_ENVIRONMENT_PROXY"
-	if os.Getenv(marker) != "" {
-		request, err := http.NewRequest(http.MethodGet, "https://192.0.2.1:6443", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := newEndpoint(&rest.Config{}, request.URL, environmentProxy)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer e.disconnect()
-		t.Log("result: ", e.apply(t.Context(), operatorcr.Of("kubeapiservers"), "m", nil, 100*time.Millisecond))
-		return
-	}
+	server := &url.URL{Scheme: "https", Host: "192.0.2.1:6443"}
 	for _, proxy := range withPassword {
-		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), marker+"=1", "GORACE=atexit_sleep_ms=0", "HTTPS_PROXY="+proxy)
-		out, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "result: ") {
-			t.Fatalf("%v: %s", err, out)
+		u, err := checkEnvironment((&httpproxy.Config{HTTPSProxy: proxy}).ProxyFunc()(server))
+		switch {
+		case err != nil:
+			showsNoPassword(t, "the error of proxy "+proxy, err.Error())
+		case u != nil:
+			showsNoPassword(t, "the host of proxy "+proxy+", which errors show", u.Host)
 		}
-		showsNoPassword(t, "the error of proxy "+proxy, string(out))
 	}
 }
 
@@ -109,6 +90,5 @@ func TestProxyGetsItsPasswordWhichIsNotShown(t *testing.T) {
 		t.Error(request)
 	}
 	p.waitFor(t, Unreachable, 1)
-	p.statusBecomes(t, "a failure", func(s Status) bool { return s.LastError != "" })
-	showsNoPassword(t, "the status", p.Status().LastError)
+	showsNoPassword(t, "the error", p.awaitError(t))
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -36,15 +37,18 @@ func certificateServer(t *testing.T) (s *server, dir string) {
 // A file may be empty after a full disk, or between truncating and writing. client-go
 // treats an empty CA as "trust the system's CAs", and an empty certificate or key as
 // "send none".
-func TestEmptiedCredentialFileKeepsTheLastValidOnesInUse(t *testing.T) {
-	for _, name := range []string{"ca.crt", "tls.crt", "tls.key", "token", "kubeconfig"} {
+func TestEmptiedOrDeletedCredentialFileKeepsTheLastValidOnesInUse(t *testing.T) {
+	empty := func(path string) error { return os.Truncate(path, 0) }
+	for name, spoil := range map[string]func(string) error{
+		"ca.crt": empty, "tls.crt": empty, "tls.key": empty, "token": os.Remove, "kubeconfig": empty,
+	} {
 		t.Run(name, func(t *testing.T) {
 			lines := logLines(t)
 			_, dir := certificateServer(t)
 			p := run(t, dir, waitLimit)
 			p.offer("1")
 			p.waitFor(t, Success, 1)
-			if err := os.Truncate(dir+"/"+name, 0); err != nil {
+			if err := spoil(dir + "/" + name); err != nil {
 				t.Fatal(err)
 			}
 			p.offer("2")
@@ -57,24 +61,46 @@ func TestEmptiedCredentialFileKeepsTheLastValidOnesInUse(t *testing.T) {
 }
 
 // Without earlier valid credentials nothing is sent.
-func TestCredentialsWithAPartMissingAreNotUsed(t *testing.T) {
+func TestInvalidCredentialsAreNotUsedUntilTheyAreValid(t *testing.T) {
 	const pair = "client-certificate: tls.crt, client-key: tls.key, "
 	for name, spoil := range map[string]func(t *testing.T, dir string){
-		"empty CA":                     func(t *testing.T, dir string) { write(t, dir+"/ca.crt", "") },
-		"CA of white space":            func(t *testing.T, dir string) { write(t, dir+"/ca.crt", " \n") },
-		"CA without a certificate":     func(t *testing.T, dir string) { write(t, dir+"/ca.crt", "# to be filled in\n") },
-		"empty certificate":            func(t *testing.T, dir string) { write(t, dir+"/tls.crt", "") },
-		"empty key":                    func(t *testing.T, dir string) { write(t, dir+"/tls.key", "") },
-		"both empty":                   func(t *testing.T, dir string) { write(t, dir+"/tls.crt", ""); write(t, dir+"/tls.key", "") },
-		"certificate without a key":    func(t *testing.T, dir string) { replaceIn(t, dir+"/kubeconfig", pair, "client-certificate: tls.crt, ") },
-		"key without a certificate":    func(t *testing.T, dir string) { replaceIn(t, dir+"/kubeconfig", pair, "client-key: tls.key, ") },
-		"key within, no certificate":   func(t *testing.T, dir string) { replaceIn(t, dir+"/kubeconfig", pair, "client-key-data: QQ==, ") },
-		"token within, of two lines":   func(t *testing.T, dir string) { inlineToken(t, dir, `"fir\nst"`) },
-		"token within, of one control": func(t *testing.T, dir string) { inlineToken(t, dir, `"\x7f"`) },
-		"token within, of white space": func(t *testing.T, dir string) { inlineToken(t, dir, `" "`) },
+		"empty CA":                      func(t *testing.T, dir string) { write(t, dir+"/ca.crt", "") },
+		"CA of white space":             func(t *testing.T, dir string) { write(t, dir+"/ca.crt", " \n") },
+		"CA without a certificate":      func(t *testing.T, dir string) { write(t, dir+"/ca.crt", "# to be filled in\n") },
+		"empty certificate":             func(t *testing.T, dir string) { write(t, dir+"/tls.crt", "") },
+		"empty key":                     func(t *testing.T, dir string) { write(t, dir+"/tls.key", "") },
+		"both empty":                    func(t *testing.T, dir string) { write(t, dir+"/tls.crt", ""); write(t, dir+"/tls.key", "") },
+		"certificate without a key":     func(t *testing.T, dir string) { replaceIn(t, dir+"/kubeconfig", pair, "client-certificate: tls.crt, ") },
+		"key without a certificate":     func(t *testing.T, dir string) { replaceIn(t, dir+"/kubeconfig", pair, "client-key: tls.key, ") },
+		"key within and no certificate": func(t *testing.T, dir string) { replaceIn(t, dir+"/kubeconfig", pair, "client-key-data: QQ==, ") },
+		"token within of two lines":     func(t *testing.T, dir string) { inlineToken(t, dir, `"fir\nst"`) },
+		"token within of one control":   func(t *testing.T, dir string) { inlineToken(t, dir, `"\x7f"`) },
+		"token within of white space":   func(t *testing.T, dir string) { inlineToken(t, dir, `" "`) },
+		"empty token":                   func(t *testing.T, dir string) { write(t, dir+"/token", "\n") },
+		"token of two lines":            func(t *testing.T, dir string) { write(t, dir+"/token", "a\nb") },
+		"empty kubeconfig":              func(t *testing.T, dir string) { write(t, dir+"/kubeconfig", "") },
+		"no kubeconfig":                 func(_ *testing.T, dir string) { _ = os.Remove(dir + "/kubeconfig") },
+		"no cluster":                    func(t *testing.T, dir string) { replaceIn(t, dir+"/kubeconfig", "name: c,", "name: d,") },
+		"no server":                     func(t *testing.T, dir string) { replaceIn(t, dir+"/kubeconfig", "server: ", `server: "", another: `) },
+		"a FIFO": func(_ *testing.T, dir string) {
+			_, _ = os.Remove(dir+"/token"), syscall.Mkfifo(dir+"/token", 0o600)
+		},
+		"an endless device": func(_ *testing.T, dir string) {
+			_, _ = os.Remove(dir+"/ca.crt"), os.Symlink("/dev/zero", dir+"/ca.crt")
+		},
+		"a command": func(t *testing.T, dir string) {
+			replaceIn(t, dir+"/kubeconfig", "user: {", "user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, args: ["+dir+"/ran], interactiveMode: Never}, ")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, dir := certificateServer(t)
+			good := map[string][]byte{}
+			for _, file := range []string{"ca.crt", "tls.crt", "tls.key", "token", "kubeconfig"} {
+				var err error
+				if good[file], err = os.ReadFile(dir + "/" + file); err != nil {
+					t.Fatal(err)
+				}
+			}
 			spoil(t, dir)
 			p := run(t, dir, waitLimit)
 			p.offer("1")
@@ -82,6 +108,13 @@ func TestCredentialsWithAPartMissingAreNotUsed(t *testing.T) {
 			if n := len(s.requests); n != 0 {
 				t.Errorf("%d requests were sent", n)
 			}
+			if _, err := os.Stat(dir + "/ran"); err == nil {
+				t.Error("a command was run")
+			}
+			for file, data := range good {
+				write(t, dir+"/"+file, string(data))
+			}
+			p.waitFor(t, Success, 1)
 		})
 	}
 }

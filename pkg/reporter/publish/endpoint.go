@@ -14,7 +14,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // endpoint is one address of the API server: a URL, and the connection to it. It is not
@@ -79,7 +79,7 @@ func (e *endpoint) connect() error {
 // delay the next try of one that is restarting.
 const connectTimeout = 2 * time.Second
 
-// dial connects to the first address of a name that accepts a connection before the deadline.
+// dial connects to an address of a name before the deadline.
 func dial(ctx context.Context, deadline time.Time, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -91,9 +91,13 @@ func dial(ctx context.Context, deadline time.Time, network, address string) (net
 	if err != nil {
 		return nil, err
 	}
+	return dialFirst(ctx, network, addresses, port)
+}
+
+// dialFirst connects to the first address that accepts a connection.
+func dialFirst(ctx context.Context, network string, addresses []string, port string) (conn net.Conn, err error) {
 	dialer := net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}
 	for _, ip := range addresses {
-		var conn net.Conn
 		if conn, err = dialer.DialContext(ctx, network, net.JoinHostPort(ip, port)); err == nil {
 			return conn, nil
 		}
@@ -136,7 +140,7 @@ const (
 // apply sends one request: a Server-Side Apply of the resource's status. It ends within
 // the timeout whatever the server does: the connection is closed when ctx ends, since
 // net/http does not always stop using it.
-func (e *endpoint) apply(ctx context.Context, to operatorcr.Resource, manager string, payload []byte, timeout time.Duration) *failure {
+func (e *endpoint) apply(ctx context.Context, to contract.Resource, manager string, payload []byte, timeout time.Duration) *failure {
 	if e.connection == nil {
 		if err := e.connect(); err != nil {
 			return &failure{kind: BadCredentials, err: err}

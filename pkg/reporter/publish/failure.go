@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // Kind is the result of a write. It is a label value of the metric, so the set is
@@ -41,8 +41,6 @@ const (
 	// NoObject is 404 for the object: the operator resource named cluster does not
 	// exist. The Publisher waits for it, and never creates it.
 	NoObject Kind = "no_object"
-	// NoField: the resource's schema lacks the field of this form.
-	NoField Kind = "no_field"
 	// Conflict is 409 of an API server.
 	Conflict Kind = "conflict"
 	// Invalid is 400 or 422 of an API server: it rejects the content of the write.
@@ -54,6 +52,12 @@ const (
 	// Unexpected is any other response.
 	Unexpected Kind = "unexpected"
 )
+
+// Kinds are all of them.
+var Kinds = []Kind{
+	Success, BadCredentials, Unreachable, TLSFailed, TimedOut, Unauthorized, Forbidden, NoResource, NoObject, Conflict,
+	Invalid, Throttled, ServerError, Unexpected,
+}
 
 // failure is the error of a write.
 type failure struct {
@@ -71,10 +75,8 @@ func (f *failure) Error() string {
 	if f.text != "" {
 		return f.text
 	}
-	return health.CleanDetail(f.err.Error())
+	return contract.CleanDetail(f.err.Error())
 }
-
-func (f *failure) Unwrap() error { return f.err }
 
 // transient reports whether a failure of this kind is expected to end soon without
 // intervention. The others last until an administrator changes something, and are
@@ -92,7 +94,7 @@ func (k Kind) transient() bool {
 // load balancer, might answer differently.
 func (k Kind) differsByServer() bool {
 	switch k {
-	case BadCredentials, NoObject, NoField, Conflict, Invalid:
+	case BadCredentials, NoObject, Conflict, Invalid:
 		return false
 	default:
 		return true
@@ -163,9 +165,6 @@ func answerFailure(code int, header http.Header, body []byte, now time.Time) *fa
 	case code == http.StatusTooManyRequests:
 		f.kind = Throttled
 		f.retryAfter = retryAfter(header.Get("Retry-After"), now)
-	case code == http.StatusInternalServerError && isStatus && strings.Contains(status.Message, "field not declared in schema"):
-		// Server-Side Apply's response to a field that the schema does not have.
-		f.kind = NoField
 	case code >= 500:
 		f.kind = ServerError
 	}
@@ -173,7 +172,7 @@ func answerFailure(code int, header http.Header, body []byte, now time.Time) *fa
 }
 
 // maxRetryAfter bounds how long a response may delay writes: the condition becomes stale
-// after four intervals, and a request to wait for an hour is probably a mistake.
+// after a few intervals, and a request to wait for an hour is probably a mistake.
 const maxRetryAfter = time.Minute
 
 // retryAfter reads both forms of the header (RFC 9110, 10.2.3).

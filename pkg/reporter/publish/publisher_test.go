@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,17 +13,15 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
+	"k8s.io/client-go/util/cert"
 
-	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,26 +51,20 @@ func newServerAsking(t *testing.T, ask tls.ClientAuthType) *server {
 	s := &server{requests: make(chan *seen, 1000)}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var sent struct {
-			Status struct {
-				Conditions       []struct{ Message string }
-				EncryptionStatus struct{ HealthReports []health.Report }
-			}
+			Status struct{ Conditions []struct{ Message string } }
 		}
 		if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
 			t.Error(err)
 		}
 		got := &seen{r.Method, r.URL.RequestURI(), r.Header.Get("Authorization"), r.Header.Get("Content-Type"), r.Header.Get("Accept"), r.Header.Get("User-Agent"), nil, r.RemoteAddr}
 		for _, c := range sent.Status.Conditions {
-			entries, err := health.DecodeMessage(c.Message)
+			entries, err := contract.DecodeMessage(c.Message)
 			if err != nil {
 				t.Error(err)
 			}
 			for _, e := range entries {
 				got.keyIDs = append(got.keyIDs, e.KeyID)
 			}
-		}
-		for _, report := range sent.Status.EncryptionStatus.HealthReports {
-			got.keyIDs = append(got.keyIDs, report.KeyID)
 		}
 		s.mu.Lock()
 		answer := s.answer
@@ -165,7 +156,7 @@ func run(t *testing.T, dir string, timeout time.Duration) *running {
 // runAs runs a publisher whose configuration was changed.
 func runAs(t *testing.T, dir string, change func(*Config)) *running {
 	config := Config{
-		Form: Condition, Resource: operatorcr.Of("kubeapiservers"), Node: "n", Kubeconfig: filepath.Join(dir, "kubeconfig"),
+		Resource: contract.ResourceOf("kubeapiservers"), Node: "n", Kubeconfig: filepath.Join(dir, "kubeconfig"),
 		Timeout: waitLimit, UserAgent: "test/1", Since: func() time.Time { return noon },
 	}
 	change(&config)
@@ -180,14 +171,14 @@ func runAs(t *testing.T, dir string, change func(*Config)) *running {
 }
 
 func (r *running) offer(keyID string) {
-	r.Offer([]Observation{{Entry: health.Entry{KeyID: keyID, Status: health.Healthy, LastChecked: noon}}})
+	r.Offer([]contract.Entry{{KeyID: keyID, Status: contract.Healthy, LastChecked: noon}})
 }
 
 func (r *running) waitFor(t *testing.T, kind Kind, n int) {
 	t.Helper()
 	deadline := time.Now().Add(waitLimit)
 	for {
-		got := testutil.ToFloat64(r.metrics.writes.WithLabelValues("Condition", string(kind)))
+		got := testutil.ToFloat64(r.metrics.writes.WithLabelValues(string(kind)))
 		if got >= float64(n) {
 			return
 		}
@@ -210,32 +201,6 @@ func TestRequestIsOneServerSideApplyOfTheStatus(t *testing.T) {
 	got.keyIDs, got.connection = nil, ""
 	if fmt.Sprint(*got) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", *got, want)
-	}
-}
-
-func TestFormsOfOneObjectAreWrittenInTurn(t *testing.T) {
-	s := newServer(t)
-	var now, most atomic.Int32
-	s.answers(func(w http.ResponseWriter, _ *http.Request) {
-		n := now.Add(1)
-		defer now.Add(-1)
-		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
-		}
-		time.Sleep(5 * time.Millisecond) // a write takes some time
-		w.Header().Set("Content-Type", "application/json")
-	})
-	dir, turn := credentialFiles(t, s), make(chan struct{}, 1)
-	inTurn := func(c *Config) { c.Turn = turn }
-	a, b := runAs(t, dir, inTurn), runAs(t, dir, inTurn)
-	const rounds = 20
-	for i := range rounds {
-		a.offer("1")
-		b.offer("1")
-		a.waitFor(t, Success, i+1)
-		b.waitFor(t, Success, i+1)
-	}
-	if n := most.Load(); n != 1 {
-		t.Errorf("%d writes at once", n)
 	}
 }
 
@@ -270,51 +235,11 @@ func TestNothingToReportIsNotWritten(t *testing.T) {
 	s := newServer(t)
 	p := run(t, credentialFiles(t, s), waitLimit)
 	p.Offer(nil)
-	p.Offer([]Observation{})
+	p.Offer([]contract.Entry{})
 	p.offer("2")
 	if got := s.next(t); len(got.keyIDs) != 1 || got.keyIDs[0] != "2" {
 		t.Errorf("wrote %v", got.keyIDs)
 	}
-}
-
-func TestRetryAfterIsHonoured(t *testing.T) {
-	s := newServer(t)
-	var refused time.Time
-	s.answers(func(w http.ResponseWriter, _ *http.Request) {
-		refused = time.Now()
-		s.answers(nil)
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "slow down", http.StatusTooManyRequests)
-	})
-	p := run(t, credentialFiles(t, s), waitLimit)
-	p.offer("1")
-	s.next(t)
-	s.next(t)
-	if waited := time.Since(refused); waited < time.Second {
-		t.Errorf("asked again after %s, Retry-After was 1s", waited)
-	}
-	p.waitFor(t, Throttled, 1)
-}
-
-// An API server that starts sends a Retry-After of five seconds until it serves a custom
-// resource, which it does sooner.
-func TestRetryAfterOfAnAPIServerThatStartsIsIgnored(t *testing.T) {
-	s := newServer(t)
-	var refused time.Time
-	s.answers(func(w http.ResponseWriter, _ *http.Request) {
-		refused = time.Now()
-		s.answers(nil)
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, "not yet", http.StatusServiceUnavailable)
-	})
-	p := run(t, credentialFiles(t, s), waitLimit)
-	p.offer("1")
-	s.next(t)
-	s.next(t)
-	if waited := time.Since(refused); waited > quickDelay {
-		t.Errorf("asked again after %s", waited)
-	}
-	p.waitFor(t, ServerError, 1)
 }
 
 func TestHangingWriteEndsAtItsTimeoutOnAConnectionOfItsOwn(t *testing.T) {
@@ -343,28 +268,6 @@ func TestRotatedFilesAreUsedByTheNextWrite(t *testing.T) {
 		t.Errorf("after a new token: %s", got.token)
 	}
 	p.waitFor(t, Success, 2)
-
-	// If files are invalid or deleted, the last valid ones are used.
-	write(t, dir+"/ca.crt", "half a cer")
-	p.offer("3")
-	if got := s.next(t); got.token != "Bearer second" {
-		t.Errorf("with a broken CA: %s", got.token)
-	}
-	p.waitFor(t, Success, 3)
-	write(t, dir+"/ca.crt", string(s.ca()))
-	if err := os.Remove(dir + "/token"); err != nil {
-		t.Fatal(err)
-	}
-	p.offer("4")
-	if got := s.next(t); got.token != "Bearer second" {
-		t.Errorf("without a token: %s", got.token)
-	}
-	write(t, dir+"/token", "third")
-	p.waitFor(t, Success, 4)
-	p.offer("5")
-	if got := s.next(t); got.token != "Bearer third" {
-		t.Errorf("with a token again: %s", got.token)
-	}
 }
 
 func TestAnotherServersCertificateIsRefusedUntilItsCAIsThere(t *testing.T) {
@@ -375,7 +278,11 @@ func TestAnotherServersCertificateIsRefusedUntilItsCAIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	// httptest's servers share one certificate: use an unrelated CA.
-	write(t, dir+"/ca.crt", unrelatedCA)
+	unrelated, _, err := cert.GenerateSelfSignedCertKey("unrelated.test", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir+"/ca.crt", string(unrelated))
 	write(t, dir+"/kubeconfig", strings.Replace(string(config), s.URL, other.URL, 1))
 	p := run(t, dir, waitLimit)
 	p.offer("1")
@@ -383,33 +290,6 @@ func TestAnotherServersCertificateIsRefusedUntilItsCAIsThere(t *testing.T) {
 	write(t, dir+"/ca.crt", string(other.ca()))
 	other.next(t)
 	p.waitFor(t, Success, 1)
-}
-
-func TestMissingCredentialsAreAwaited(t *testing.T) {
-	s := newServer(t)
-	dir := t.TempDir()
-	p := run(t, dir, waitLimit)
-	p.offer("1")
-	p.waitFor(t, BadCredentials, 2)
-	good := credentialFiles(t, s)
-	for _, name := range []string{"ca.crt", "token", "kubeconfig"} {
-		data, err := os.ReadFile(filepath.Join(good, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, name), string(data))
-	}
-	s.next(t)
-	p.waitFor(t, Success, 1)
-}
-
-func TestRefusedConnectionIsUnreachable(t *testing.T) {
-	s := newServer(t)
-	dir := credentialFiles(t, s)
-	s.Close()
-	p := run(t, dir, waitLimit)
-	p.offer("1")
-	p.waitFor(t, Unreachable, 2)
 }
 
 func TestEndlessAnswerIsCutOff(t *testing.T) {
@@ -421,35 +301,6 @@ func TestEndlessAnswerIsCutOff(t *testing.T) {
 	p := run(t, credentialFiles(t, s), waitLimit)
 	p.offer("1")
 	p.waitFor(t, ServerError, 1)
-}
-
-func TestEachResponseIsCountedByItsKind(t *testing.T) {
-	s := newServer(t)
-	for kind, answer := range map[Kind]struct {
-		code int
-		body string
-	}{
-		Unauthorized: {401, `{"kind":"Status","message":"Unauthorized"}`},
-		Forbidden:    {403, `{"kind":"Status","message":"forbidden"}`},
-		NoResource:   {404, "404 page not found"},
-		NoObject:     {404, `{"kind":"Status","message":"not found","details":{"name":"cluster"}}`},
-		NoField:      {500, `{"kind":"Status","message":".status.encryptionStatus: field not declared in schema"}`},
-		Conflict:     {409, `{"kind":"Status","message":"conflict"}`},
-		Invalid:      {422, `{"kind":"Status","message":"invalid"}`},
-		Throttled:    {429, "too many"},
-		ServerError:  {500, `{"kind":"Status","message":"etcdserver: request timed out"}`},
-		Unexpected:   {418, ""},
-	} {
-		s.answers(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(answer.code)
-			_, _ = io.WriteString(w, answer.body)
-		})
-		p := run(t, credentialFiles(t, s), waitLimit)
-		p.offer("1")
-		p.waitFor(t, kind, 1)
-		s.answers(nil)
-		p.waitFor(t, Success, 1) // and after each failure it is tried again
-	}
 }
 
 // With a redirect, no other server may get the token or a GET.
@@ -472,47 +323,8 @@ func TestPageOfAnotherServerIsNoSuccess(t *testing.T) {
 	p := run(t, credentialFiles(t, s), waitLimit)
 	p.offer("1")
 	p.waitFor(t, Unexpected, 1)
-	if got := testutil.ToFloat64(p.metrics.writes.WithLabelValues("Condition", string(Success))); got != 0 {
+	if got := testutil.ToFloat64(p.metrics.writes.WithLabelValues(string(Success))); got != 0 {
 		t.Errorf("%v successes", got)
-	}
-}
-
-func TestInvalidCredentialsAreReported(t *testing.T) {
-	s := newServer(t)
-	for name, spoil := range map[string]func(dir string){
-		"no cluster":         func(dir string) { replaceIn(t, dir+"/kubeconfig", "name: c,", "name: d,") },
-		"no server":          func(dir string) { replaceIn(t, dir+"/kubeconfig", s.URL, "") },
-		"an empty file":      func(dir string) { write(t, dir+"/kubeconfig", "") },
-		"empty token":        func(dir string) { write(t, dir+"/token", "\n") },
-		"token of two lines": func(dir string) { write(t, dir+"/token", "a\nb") },
-		"a FIFO": func(dir string) {
-			if err := errors.Join(os.Remove(dir+"/token"), syscall.Mkfifo(dir+"/token", 0o600)); err != nil {
-				t.Fatal(err)
-			}
-		},
-		"an endless device": func(dir string) {
-			if err := errors.Join(os.Remove(dir+"/ca.crt"), os.Symlink("/dev/zero", dir+"/ca.crt")); err != nil {
-				t.Fatal(err)
-			}
-		},
-		"a command": func(dir string) {
-			config, err := os.ReadFile(dir + "/kubeconfig")
-			if err != nil {
-				t.Fatal(err)
-			}
-			write(t, dir+"/kubeconfig", strings.Replace(string(config), "user: {", "user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, args: ["+dir+"/ran], interactiveMode: Never}, ", 1))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := credentialFiles(t, s)
-			spoil(dir)
-			p := run(t, dir, waitLimit)
-			p.offer("1")
-			p.waitFor(t, BadCredentials, 1)
-			if _, err := os.Stat(dir + "/ran"); err == nil {
-				t.Error("a command was run")
-			}
-		})
 	}
 }
 

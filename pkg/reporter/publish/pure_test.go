@@ -16,44 +16,26 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 var noon = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
 
 func TestBodyHoldsTheReportersOwnEntryAndNothingElse(t *testing.T) {
-	observed := []Observation{
-		{Entry: health.Entry{KeyID: "2", KEKID: "k", Status: health.Healthy, LastChecked: noon, Interval: 30 * time.Second}, LastKEKID: "k"},
-		{Entry: health.Entry{KeyID: "1", Status: health.Error, LastChecked: noon, Detail: "gone", Interval: 30 * time.Second}, LastKEKID: "was"},
-		{Entry: health.Entry{KeyID: "3", Status: health.Error, LastChecked: noon, Detail: "never seen", Interval: 30 * time.Second}},
+	entries := []contract.Entry{
+		{KeyID: "2", KEKID: "k", Status: contract.Healthy, LastChecked: noon, Interval: 30 * time.Second, Reporter: "u-1"},
+		{KeyID: "1", Status: contract.Error, LastChecked: noon, Detail: "gone", Interval: 30 * time.Second},
 	}
-	const reports = `{"encryptionStatus":{"healthReports":[` +
-		`{"nodeName":"n","keyID":"2","status":"Healthy","lastCheckedTime":"2026-05-08T12:34:56Z","remoteKeyID":"k"},` +
-		`{"nodeName":"n","keyID":"1","status":"Error","lastCheckedTime":"2026-05-08T12:34:56Z","remoteKeyID":"was","detail":"gone"}]}}`
-	for _, tt := range []struct {
-		form           Form
-		resource, want string
-	}{
-		{
-			Condition, "kubeapiservers",
-			`{"apiVersion":"operator.openshift.io/v1","kind":"KubeAPIServer","metadata":{"name":"cluster"},"status":{"conditions":[` +
-				`{"type":"KMSHealthReporter_n","status":"True","lastTransitionTime":"2026-05-08T12:00:00Z","reason":"AsExpected","message":` +
-				`"[{\"keyID\":\"2\",\"kekID\":\"k\",\"status\":\"healthy\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"intervalSeconds\":30},` +
-				`{\"keyID\":\"1\",\"status\":\"error\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"detail\":\"gone\",\"intervalSeconds\":30},` +
-				`{\"keyID\":\"3\",\"status\":\"error\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"detail\":\"never seen\",\"intervalSeconds\":30}]"}]}}`,
-		},
-		{HealthReports, "openshiftapiservers", `{"apiVersion":"operator.openshift.io/v1","kind":"OpenShiftAPIServer","metadata":{"name":"cluster"},"status":` + reports + `}`},
-		{HealthReports, "authentications", `{"apiVersion":"operator.openshift.io/v1","kind":"Authentication","metadata":{"name":"cluster"},"status":{"oauthAPIServer":` + reports + `}}`},
-	} {
-		got, err := body(tt.form, operatorcr.Of(tt.resource), "n", noon.Truncate(time.Hour), observed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(tt.want, string(got)); diff != "" {
-			t.Errorf("%s to %s: %s", tt.form, tt.resource, diff)
-		}
+	const want = `{"apiVersion":"operator.openshift.io/v1","kind":"KubeAPIServer","metadata":{"name":"cluster"},"status":{"conditions":[` +
+		`{"type":"KMSHealthReporter_n","status":"True","lastTransitionTime":"2026-05-08T12:00:00Z","reason":"AsExpected","message":` +
+		`"[{\"keyID\":\"2\",\"kekID\":\"k\",\"status\":\"healthy\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"intervalSeconds\":30,\"reporter\":\"u-1\"},` +
+		`{\"keyID\":\"1\",\"status\":\"error\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"detail\":\"gone\",\"intervalSeconds\":30}]"}]}}`
+	got, err := body(contract.ResourceOf("kubeapiservers"), "n", noon.Truncate(time.Hour), entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -87,24 +69,23 @@ func TestErrorResponsesAreClassified(t *testing.T) {
 		body string
 		want Kind
 	}{
-		"401":                      {401, status("Unauthorized", ""), Unauthorized},
-		"403":                      {403, status("forbidden: User ...", `"name":"cluster"`), Forbidden},
-		"404 of the object":        {404, status(`kubeapiservers.operator.openshift.io \"cluster\" not found`, `"name":"cluster","kind":"kubeapiservers"`), NoObject},
-		"404 of the resource":      {404, status("the server could not find the requested resource", ""), NoResource},
-		"404 of a path":            {404, "404 page not found\n", NoResource},
-		"409":                      {409, status("conflict", ""), Conflict},
-		"422":                      {422, status("is invalid", ""), Invalid},
-		"400":                      {400, status("bad", ""), Invalid},
-		"429":                      {429, "too many requests", Throttled},
-		"500":                      {500, status("etcd", ""), ServerError},
-		"500 for an unknown field": {500, status(`failed to create typed patch object (...): .status.encryptionStatus: field not declared in schema`, ""), NoField},
-		"503":                      {503, "no", ServerError},
-		"302":                      {302, "", Unexpected},
-		"400 of a balancer":        {400, "<html><h1>400 Bad Request</h1>No required SSL certificate was sent</html>", Unexpected},
-		"409 of a balancer":        {409, "", Unexpected},
-		"422 in another's JSON":    {422, `{"message":"no"}`, Unexpected},
-		"404 in another's JSON":    {404, `{"message":"no","details":{"name":"cluster"}}`, NoResource},
-		"500 in another's JSON":    {500, `{"message":".status.x: field not declared in schema"}`, ServerError},
+		"401":                   {401, status("Unauthorized", ""), Unauthorized},
+		"403":                   {403, status("forbidden: User ...", `"name":"cluster"`), Forbidden},
+		"404 of the object":     {404, status(`kubeapiservers.operator.openshift.io \"cluster\" not found`, `"name":"cluster","kind":"kubeapiservers"`), NoObject},
+		"404 of the resource":   {404, status("the server could not find the requested resource", ""), NoResource},
+		"404 of a path":         {404, "404 page not found\n", NoResource},
+		"409":                   {409, status("conflict", ""), Conflict},
+		"422":                   {422, status("is invalid", ""), Invalid},
+		"400":                   {400, status("bad", ""), Invalid},
+		"429":                   {429, "too many requests", Throttled},
+		"500":                   {500, status("etcd", ""), ServerError},
+		"503":                   {503, "no", ServerError},
+		"302":                   {302, "", Unexpected},
+		"400 of a balancer":     {400, "<html><h1>400 Bad Request</h1>No required SSL certificate was sent</html>", Unexpected},
+		"409 of a balancer":     {409, "", Unexpected},
+		"422 in another's JSON": {422, `{"message":"no"}`, Unexpected},
+		"404 in another's JSON": {404, `{"message":"no","details":{"name":"cluster"}}`, NoResource},
+		"500 in another's JSON": {500, `{"message":".status.x: field not declared in schema"}`, ServerError},
 	} {
 		got := answerFailure(tt.code, http.Header{}, []byte(tt.body), noon)
 		if got.kind != tt.want {
@@ -127,6 +108,14 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("%q: %s, want %s", value, got, want)
 		}
 	}
+	// An API server that starts sends 503 and five seconds until it serves a custom resource,
+	// which it does sooner.
+	header := http.Header{"Retry-After": {"5"}}
+	for code, want := range map[int]time.Duration{429: 5 * time.Second, 503: 0} {
+		if got := answerFailure(code, header, nil, noon).retryAfter; got != want {
+			t.Errorf("%d: %s, want %s", code, got, want)
+		}
+	}
 }
 
 func TestDelaysDoubleUpToTheKindsBound(t *testing.T) {
@@ -147,12 +136,6 @@ func TestDelaysDoubleUpToTheKindsBound(t *testing.T) {
 	}
 	if got := delay(&failure{kind: ServerError}, 1<<30); got != quickDelay {
 		t.Errorf("after ever so many failures: %s", got)
-	}
-}
-
-func TestFailureKeepsItsCause(t *testing.T) {
-	if err := error(&failure{kind: Unreachable, err: syscall.ECONNREFUSED}); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Error(err)
 	}
 }
 
@@ -191,13 +174,5 @@ func TestFileIsReadAgainAfterEachChange(t *testing.T) {
 	}
 	if f.unchanged() {
 		t.Error("a change whose time was set back was not detected")
-	}
-}
-
-// The configuration's resources and the table of operator resources are the same.
-func TestEveryConfigurableResourceIsAnOperatorResource(t *testing.T) {
-	all := []string{string(v1alpha1.ResourceKubeAPIServers), string(v1alpha1.ResourceOpenShiftAPIServers), string(v1alpha1.ResourceAuthentications)}
-	if diff := cmp.Diff(all, operatorcr.Plurals()); diff != "" {
-		t.Error(diff)
 	}
 }

@@ -2,17 +2,19 @@ package publish
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// state is the server in use and the last errors. Publisher.mu guards it.
+// state is the server in use and the last error. Publisher.mu guards it.
 type state struct {
-	servers        []string // their names, in order of preference
-	active         int
-	preferredError string    // of the last attempt on the first, if that failed
-	lastError      string    // of the last write, if that failed
-	began          time.Time // of the running write, or of the wait for its turn
+	servers   []string  // their names, as configured
+	active    int       // the one that took the last successful write, or the first
+	lastError string    // of the last write, if that failed
+	began     time.Time // of the running write
 }
 
 func (p *Publisher) setServers(endpoints []*endpoint) {
@@ -31,34 +33,71 @@ func (p *Publisher) serverNames() (names []string, active int) {
 	return p.state.servers, p.state.active
 }
 
-// send tries the servers in turn, beginning with the one in use, within one timeout for
-// all: each gets an equal share of the remaining time. It ends at the first server that
-// accepts the write, and at a failure that every server would return.
+// restWrites is for how many writes a server that failed is tried last.
+const restWrites = 4
+
+// rests has for each server in how many of the next writes it is tried last.
+type rests []int
+
+// order returns in which order a write tries the servers: as they are configured, but those
+// that rest last.
+func (r rests) order() []int {
+	order := make([]int, 0, len(r))
+	for _, resting := range []bool{false, true} {
+		for i, left := range r {
+			if left > 0 == resting {
+				order = append(order, i)
+			}
+		}
+	}
+	return order
+}
+
+// after returns the rests after a write in which some servers failed, and one worked or,
+// with -1, none.
+func (r rests) after(failed []int, worked int) rests {
+	next := make(rests, len(r))
+	for i, left := range r {
+		switch {
+		case slices.Contains(failed, i):
+			next[i] = restWrites
+		case i != worked:
+			next[i] = max(left-1, 0)
+		}
+	}
+	return next
+}
+
+// send tries the servers in turn, within one timeout for all: each gets an equal share of
+// the remaining time. It ends at the first server that accepts the write, and at a failure
+// that every server would return.
 func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []byte) *failure {
 	deadline := time.Now().Add(p.config.Timeout)
-	_, active := p.serverNames()
-	order := []int{active}
-	for i := range endpoints {
-		if i != active {
-			order = append(order, i)
-		}
+	if len(p.rests) != len(endpoints) {
+		p.rests = make(rests, len(endpoints))
 	}
+	order, worked := p.rests.order(), -1
 	var failures []*failure
+	var failed []int // servers of these failures that the next writes try last
 	for tried, i := range order {
 		share := time.Until(deadline) / time.Duration(len(order)-tried)
-		failed := p.attempt(ctx, endpoints, i, payload, share)
-		if failed == nil {
-			if i != active {
-				p.use(i, failures[0].Error())
-			}
-			return nil
-		}
-		failures = append(failures, failed)
-		if !failed.kind.differsByServer() || ctx.Err() != nil {
+		why := p.attempt(ctx, endpoints[i], payload, share)
+		if why == nil {
+			worked = i
 			break
 		}
+		failures = append(failures, why)
+		if !why.kind.differsByServer() || ctx.Err() != nil {
+			break
+		}
+		failed = append(failed, i)
 	}
-	return together(failures)
+	p.rests = p.rests.after(failed, worked)
+	if worked < 0 {
+		return together(failures)
+	}
+	p.use(worked, failures)
+	return nil
 }
 
 // together joins the failures of several servers into one: of the kind of the last, with
@@ -77,75 +116,31 @@ func together(failures []*failure) *failure {
 
 // attempt sends a write to one server. It closes the connection after a failure that
 // another server behind the same load balancer might not have.
-func (p *Publisher) attempt(ctx context.Context, endpoints []*endpoint, i int, payload []byte, timeout time.Duration) *failure {
-	e := endpoints[i]
-	failed := e.apply(ctx, p.config.Resource, manager(p.config.Form, p.config.Node), payload, timeout)
+func (p *Publisher) attempt(ctx context.Context, e *endpoint, payload []byte, timeout time.Duration) *failure {
+	failed := e.apply(ctx, p.config.Resource, contract.ConditionManager(p.config.Node), payload, timeout)
 	if failed == nil {
 		return nil
 	}
-	why := failed.Error()
-	failed.text = e.name + ": " + why
+	failed.text = e.name + ": " + failed.Error()
 	if failed.kind.differsByServer() {
 		e.disconnect()
-	}
-	if i == 0 && ctx.Err() == nil {
-		p.mu.Lock()
-		p.state.preferredError = why
-		p.mu.Unlock()
 	}
 	return failed
 }
 
-// use makes writes begin with a server.
-func (p *Publisher) use(i int, why string) {
+// use records the server that took a write, and logs it if it is another one.
+func (p *Publisher) use(i int, failures []*failure) {
 	p.mu.Lock()
 	server, previous := p.state.servers[i], p.state.servers[p.state.active]
+	changed := p.state.active != i
 	p.state.active = i
 	p.mu.Unlock()
-	p.nextRetry = time.Now().Add(p.config.RetryPreferred)
-	p.log.server(server, previous, why, time.Now())
-}
-
-// retryPreferred sends the last written body to the servers before the one in use, at
-// most every RetryPreferred: an apply without changes writes nothing to etcd. Each server
-// gets an equal share of the timeout. The first that accepts it is used from then on. The
-// next offer ends this, so that no report waits for it; the next retry then begins with
-// the server after the one that was tried last.
-func (p *Publisher) retryPreferred(ctx context.Context, payload []byte) {
-	_, active := p.serverNames()
-	if active == 0 || time.Now().Before(p.nextRetry) {
+	if !changed {
 		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	endpoints, works := p.credentials.endpoints, make(chan int, 1)
-	go func() {
-		defer close(works)
-		for range active {
-			i := p.nextEarlier % active
-			p.nextEarlier = i + 1
-			if p.attempt(ctx, endpoints, i, payload, p.config.Timeout/time.Duration(active)) == nil {
-				p.nextEarlier = 0
-				works <- i
-				return
-			}
-			if ctx.Err() != nil {
-				return
-			}
-		}
-	}()
-	for {
-		select {
-		case <-p.offered:
-			if p.pending() { // unless the new offer was already written
-				cancel()
-			}
-		case i, ok := <-works:
-			p.nextRetry = time.Now().Add(p.config.RetryPreferred)
-			if ok {
-				p.use(i, "it is preferred, and works again")
-			}
-			return
-		}
+	why := "it works again"
+	if len(failures) > 0 {
+		why = failures[0].Error()
 	}
+	p.log.server(server, previous, why, time.Now())
 }

@@ -3,6 +3,7 @@ package publish
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +14,9 @@ import (
 )
 
 // through configures these servers, in this order.
-func through(timeout, retry time.Duration, list ...*server) func(*Config) {
+func through(timeout time.Duration, list ...*server) func(*Config) {
 	return func(c *Config) {
-		c.Timeout, c.RetryPreferred = timeout, retry
+		c.Timeout = timeout
 		for _, s := range list {
 			c.Servers = append(c.Servers, v1alpha1.Server{URL: s.URL})
 		}
@@ -45,14 +46,25 @@ func refuses(code int, message, name string) http.HandlerFunc {
 
 func hangs(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-func (r *running) statusBecomes(t *testing.T, what string, ok func(Status) bool) {
+// awaitError waits until the last write has failed, and returns why.
+func (r *running) awaitError(t *testing.T) string {
 	t.Helper()
-	deadline := time.Now().Add(waitLimit)
-	for !ok(r.Status()) {
+	for deadline := time.Now().Add(waitLimit); r.LastError() == ""; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: %+v", what, r.Status())
+			t.Fatal("no write has failed")
 		}
-		time.Sleep(time.Millisecond)
+	}
+	return r.LastError()
+}
+
+// uses waits until reports are written through a server.
+func (r *running) uses(t *testing.T, s *server) {
+	t.Helper()
+	want := fmt.Sprintf("kms_health_reporter_server_active{server=%q} 1\n", s.URL)
+	for deadline := time.Now().Add(waitLimit); !strings.Contains(r.series(t), want); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s in\n%s", want, r.series(t))
+		}
 	}
 }
 
@@ -73,7 +85,7 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 			a, b, c, dir := three(t)
 			broken(a)
 			broken(b)
-			p := runAs(t, dir, through(900*time.Millisecond, time.Hour, a, b, c))
+			p := runAs(t, dir, through(900*time.Millisecond, a, b, c))
 			began := time.Now()
 			p.offer("1")
 			c.next(t)
@@ -91,10 +103,7 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 			if got := testutil.CollectAndCount(p.metrics.writes); got != 1 {
 				t.Errorf("%d results, want success alone", got)
 			}
-			s := p.Status()
-			if s.Server != c.URL || s.Preferred || s.LastError != "" || s.PreferredError == "" || strings.HasPrefix(s.PreferredError, a.URL) {
-				t.Errorf("%+v", s)
-			}
+			p.uses(t, c)
 			text := strings.Join(lines(), "\n")
 			if n := strings.Count(text, "Writing reports through another API server"); n != 1 || !strings.Contains(text, fmt.Sprintf(`"server"=%q "previous"=%q`, c.URL, a.URL)) {
 				t.Errorf("logged %d changes of server: %s", n, text)
@@ -108,20 +117,20 @@ func TestFailureThatEveryServerWouldReturnEndsTheWrite(t *testing.T) {
 		Invalid:  refuses(422, "invalid", ""),
 		Conflict: refuses(409, "conflict", ""),
 		NoObject: refuses(404, "not found", "cluster"),
-		NoField:  refuses(500, ".status.encryptionStatus: field not declared in schema", ""),
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			a, b, c, dir := three(t)
 			a.answers(answer)
-			p := runAs(t, dir, through(waitLimit, time.Hour, a, b, c))
+			p := runAs(t, dir, through(waitLimit, a, b, c))
 			p.offer("1")
 			p.waitFor(t, kind, 2)
 			if n := len(b.requests) + len(c.requests); n != 0 {
 				t.Errorf("%d requests to other servers", n)
 			}
-			if s := p.Status(); s.Server != a.URL || !s.Preferred || !strings.HasPrefix(s.LastError, a.URL+": ") {
-				t.Errorf("%+v", s)
+			if text := p.awaitError(t); !strings.HasPrefix(text, a.URL+": ") {
+				t.Error(text)
 			}
+			p.uses(t, a)
 		})
 	}
 }
@@ -132,15 +141,14 @@ func TestWhenAllServersFailTheErrorNamesEachAndTheKindIsTheLasts(t *testing.T) {
 	b.Close()
 	c.answers(fails(503))
 	const timeout = 600 * time.Millisecond
-	p := runAs(t, dir, through(timeout, time.Hour, a, b, c))
+	p := runAs(t, dir, through(timeout, a, b, c))
 	began := time.Now()
 	p.offer("1")
 	p.waitFor(t, ServerError, 1)
 	if took := time.Since(began); took > timeout+200*time.Millisecond {
 		t.Errorf("a write took %s, the timeout is %s", took, timeout)
 	}
-	p.statusBecomes(t, "all have failed", func(s Status) bool { return s.LastError != "" })
-	text := p.Status().LastError
+	text := p.awaitError(t)
 	for _, want := range []string{a.URL + ": no answer within ", b.URL + ": dial tcp ", "connection refused", c.URL + ": 503 Service Unavailable: on purpose"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in %s", want, text)
@@ -148,96 +156,75 @@ func TestWhenAllServersFailTheErrorNamesEachAndTheKindIsTheLasts(t *testing.T) {
 	}
 	a.answers(nil)
 	p.waitFor(t, Success, 1)
-	if s := p.Status(); s.Server != a.URL || !s.Preferred || s.LastError != "" || s.PreferredError != "" {
-		t.Errorf("%+v", s)
-	}
+	p.uses(t, a)
 }
 
-func TestEarlierServerIsUsedAgainWhenItWorks(t *testing.T) {
-	a, b, c, dir := three(t)
-	a.answers(fails(503))
-	b.answers(fails(503))
-	const retry = 100 * time.Millisecond
-	p := runAs(t, dir, through(waitLimit, retry, a, b, c))
-	series := func(want ...string) {
-		t.Helper()
-		for i, s := range []*server{a, b, c} {
-			want := fmt.Sprintf(`kms_health_reporter_server_active{form="Condition",server=%q} %s`, s.URL, want[i])
-			p.seriesBecomes(t, want)
-		}
-	}
-	p.offer("1")
-	c.next(t)
-	p.waitFor(t, Success, 1)
-	series("0", "0", "1")
-
-	b.answers(nil)
-	time.Sleep(retry)
-	p.offer("2") // is sent to the last server used, and then to the earlier ones
-	if got := c.next(t); got.keyIDs[0] != "2" {
-		t.Errorf("wrote %v", got.keyIDs)
-	}
-	p.statusBecomes(t, "the second is used", func(s Status) bool { return s.Server == b.URL && !s.Preferred })
-	series("0", "1", "0")
-
-	a.answers(nil)
-	time.Sleep(retry)
-	p.offer("3")
-	p.statusBecomes(t, "the first is used", func(s Status) bool { return s.Server == a.URL && s.Preferred && s.PreferredError == "" })
-	series("1", "0", "0")
-	if got := testutil.ToFloat64(p.metrics.writes.WithLabelValues("Condition", string(Success))); got != 3 {
-		t.Errorf("%v writes are counted, want 3: a retry does not count", got)
-	}
-}
-
-func TestReportDoesNotWaitForTheRetryOfAServerThatHangs(t *testing.T) {
-	a, b, _, dir := three(t)
-	a.answers(fails(503))
-	p := runAs(t, dir, through(waitLimit, time.Millisecond, a, b))
-	p.offer("1")
-	b.next(t)
-	p.waitFor(t, Success, 1)
-	a.answers(hangs)
-	for i := range 5 {
-		began := time.Now()
-		p.offer("2")
-		b.next(t)
-		p.waitFor(t, Success, 2+i)
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("report %d took %s", i, took)
-		}
-	}
-}
-
-// The first never answers, so its retry takes until the next report.
-func TestEarlierServerBehindOneThatHangsIsUsedAgainWhenItWorks(t *testing.T) {
-	for name, pause := range map[string]time.Duration{
-		"reports that end a retry": 50 * time.Millisecond, "retries that end by themselves": 3 * time.Second,
+func TestOrderOfServers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rests  rests
+		failed []int
+		worked int
+		want   []int // in the next write
+	}{
+		"nothing failed":   {rests{0, 0, 0}, nil, 0, []int{0, 1, 2}},
+		"the first failed": {rests{0, 0, 0}, []int{0}, 1, []int{1, 2, 0}},
+		"two failed":       {rests{0, 0, 0}, []int{0, 1}, 2, []int{2, 0, 1}},
+		"all failed":       {rests{0, 0, 0}, []int{0, 1, 2}, -1, []int{0, 1, 2}},
+		"it still rests":   {rests{2, 0, 0}, nil, 1, []int{1, 2, 0}},
+		"it has rested":    {rests{1, 0, 0}, nil, 1, []int{0, 1, 2}},
+		"one that rests worked, since others did not": {rests{3, 0, 0}, []int{1, 2}, 0, []int{0, 1, 2}},
+		"one server":                {rests{0}, []int{0}, -1, []int{0}},
+		"none was tried to the end": {rests{4, 0, 0}, nil, -1, []int{1, 2, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b, c, dir := three(t)
-			a.answers(hangs)
-			b.answers(fails(500))
-			p := runAs(t, dir, through(2*time.Second, time.Millisecond, a, b, c))
-			p.offer("1")
-			p.statusBecomes(t, "the third is used", func(s Status) bool { return s.Server == c.URL })
-			b.answers(nil)
-			next := time.Now()
-			p.statusBecomes(t, "the second is used", func(s Status) bool {
-				if time.Now().After(next) {
-					p.offer("2")
-					next = time.Now().Add(pause)
-				}
-				return s.Server == b.URL
-			})
+			before := slices.Clone(tt.rests)
+			if got := tt.rests.after(tt.failed, tt.worked).order(); !slices.Equal(got, tt.want) {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+			if !slices.Equal(before, tt.rests) {
+				t.Errorf("%v became %v", before, tt.rests)
+			}
 		})
 	}
+	r, last := rests{0, 0}.after([]int{0}, 1), 0
+	for ; r.order()[0] != 0; last++ {
+		r = r.after(nil, 1)
+	}
+	if last != restWrites {
+		t.Errorf("a server that failed was tried last by %d writes, want %d", last, restWrites)
+	}
+}
+
+func TestServerThatWorksAgainIsUsedAfterFourWrites(t *testing.T) {
+	a, b, c, dir := three(t)
+	a.answers(hangs)
+	b.answers(fails(503))
+	p := runAs(t, dir, through(time.Second, a, b, c))
+	write := func(n int) {
+		t.Helper()
+		p.offer("1")
+		p.waitFor(t, Success, n)
+	}
+	write(1)
+	p.uses(t, c)
+	a.answers(nil)
+	b.answers(nil)
+	asked := len(a.requests) + len(b.requests)
+	for n := range restWrites {
+		write(n + 2)
+	}
+	p.uses(t, c)
+	if n := len(a.requests) + len(b.requests); n != asked {
+		t.Errorf("%d writes went to servers that had failed", n-asked)
+	}
+	write(restWrites + 2)
+	p.uses(t, a)
 }
 
 func TestSeriesOfServersEndWithTheirPublisher(t *testing.T) {
 	a, b, c, dir := three(t)
-	p := runAs(t, dir, through(waitLimit, time.Hour, a, b))
-	p.seriesBecomes(t, fmt.Sprintf(`server=%q} 1`, a.URL))
+	p := runAs(t, dir, through(waitLimit, a, b))
+	p.uses(t, a)
 	config := p.config
 	config.Servers = []v1alpha1.Server{{URL: c.URL}}
 	next := New(config, p.metrics)
@@ -286,15 +273,4 @@ func (r *running) series(t *testing.T) string {
 		}
 	}
 	return b.String()
-}
-
-func (r *running) seriesBecomes(t *testing.T, want string) {
-	t.Helper()
-	deadline := time.Now().Add(waitLimit)
-	for !strings.Contains(r.series(t), want+"\n") {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s in\n%s", want, r.series(t))
-		}
-		time.Sleep(time.Millisecond)
-	}
 }

@@ -95,8 +95,9 @@ func client(t *testing.T, server, by *authority) *tls.Config {
 }
 
 // servingTLS is TLS with the files of a folder, with client CAs if there is a file.
-func servingTLS(dir, clientCAFile string) *v1alpha1.Serving {
-	return &v1alpha1.Serving{Address: "127.0.0.1:0", TLS: &v1alpha1.ServingTLS{
+func servingTLS(t *testing.T, dir, clientCAFile string) *v1alpha1.Serving {
+	t.Helper()
+	return &v1alpha1.Serving{Address: freeAddress(t), TLS: &v1alpha1.ServingTLS{
 		CertFile: dir + "/tls.crt", KeyFile: dir + "/tls.key", ClientCAFile: clientCAFile, MinVersion: v1alpha1.TLS12,
 	}}
 }

@@ -23,15 +23,6 @@ func newHandler(view func() View, metrics prometheus.Gatherer, trusted func(*htt
 	closed.HandleFunc("GET /kms-providers", func(w http.ResponseWriter, r *http.Request) {
 		write(w, r, "kms-providers", view().pluginChecks(now()), http.StatusInternalServerError, false)
 	})
-	closed.HandleFunc("GET /kms-providers/{keyID}", func(w http.ResponseWriter, r *http.Request) {
-		for _, c := range view().pluginChecks(now()) {
-			if c.name == "kms-provider-"+r.PathValue("keyID") {
-				write(w, r, c.name, []check{c}, http.StatusInternalServerError, false)
-				return
-			}
-		}
-		http.NotFound(w, r)
-	})
 	closed.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,

@@ -1,68 +1,22 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"flag"
-	"io"
 	"net"
 	"net/http"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
-	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-func TestMain(m *testing.M) {
-	flags := flag.NewFlagSet("klog", flag.PanicOnError)
-	klog.InitFlags(flags)
-	if err := flags.Parse([]string{"--logtostderr=false", "--one_output", "--stderrthreshold=FATAL"}); err != nil {
-		panic(err)
-	}
-	klog.SetOutput(&lines)
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// lines are the logged lines.
-var lines logOfTests
-
-type logOfTests struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logOfTests) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// logged returns how many lines contain all texts; one of them identifies the test.
-func logged(texts ...string) (n int) {
-	klog.Flush()
-	lines.mu.Lock()
-	defer lines.mu.Unlock()
-	for line := range strings.Lines(lines.text.String()) {
-		all := true
-		for _, text := range texts {
-			all = all && strings.Contains(line, text)
-		}
-		if all {
-			n++
-		}
-	}
-	return n
-}
-
-const patience = 20 * time.Second
+const waitLimit = 20 * time.Second
 
 func run(t *testing.T, config *v1alpha1.Serving) *Server {
 	t.Helper()
@@ -75,26 +29,44 @@ func run(t *testing.T, config *v1alpha1.Serving) *Server {
 	return s
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+// freeAddress returns an address on which nothing listens.
+func freeAddress(t *testing.T) string {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !ok() {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// awaitOpen waits until an address accepts connections.
+func awaitOpen(t *testing.T, address string) {
+	t.Helper()
+	await(t, address+" is open", func() bool { return isOpen(address) })
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(waitLimit); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)
 		}
-		time.Sleep(time.Millisecond) // no notification when the listener is open
 	}
 }
 
-func (s *Server) await(t *testing.T) string {
-	t.Helper()
-	eventually(t, "the server listens", func() bool { return s.Address() != "" })
-	return s.Address()
+func isOpen(address string) bool {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
 }
 
 func get(t *testing.T, url string, config *tls.Config) (*http.Response, error) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: waitLimit}
 	response, err := client.Get(url)
 	if err == nil {
 		_ = response.Body.Close()
@@ -102,30 +74,19 @@ func get(t *testing.T, url string, config *tls.Config) (*http.Response, error) {
 	return response, err
 }
 
-// body returns the code and text of a response; without one, 0 and the error.
-func body(t *testing.T, url string, config *tls.Config) (int, string) {
-	t.Helper()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: patience}
-	response, err := client.Get(url)
-	if err != nil {
-		return 0, err.Error()
+func TestServesOnTheAddressOfTheLatestConfiguration(t *testing.T) {
+	first, second := freeAddress(t), freeAddress(t)
+	s := run(t, nil)
+	for _, address := range []string{first, second, first} {
+		s.Apply(&v1alpha1.Serving{Address: address})
+		awaitOpen(t, address)
+		if r, err := get(t, "http://"+address+"/readyz", nil); err != nil || r.StatusCode != http.StatusOK {
+			t.Fatal(r, err)
+		}
 	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return response.StatusCode, string(text)
-}
-
-func TestPlainHTTPOnLoopback(t *testing.T) {
-	s := run(t, &v1alpha1.Serving{Address: "127.0.0.1:0"})
-	r, err := get(t, "http://"+s.await(t)+"/readyz", nil)
-	if err != nil || r.StatusCode != http.StatusOK {
-		t.Fatal(r, err)
-	}
+	await(t, "the earlier address is closed", func() bool { return !isOpen(second) })
 	s.Apply(nil)
-	eventually(t, "the server is off", func() bool { return s.Address() == "" })
+	await(t, "the server is off", func() bool { return !isOpen(first) })
 }
 
 func TestPortInUseIsTriedAgain(t *testing.T) {
@@ -134,13 +95,11 @@ func TestPortInUseIsTriedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := run(t, &v1alpha1.Serving{Address: taken.Addr().String()})
-	eventually(t, "the failure is counted", func() bool { return testutil.ToFloat64(s.failing) == 1 })
+	address := taken.Addr().String()
+	run(t, &v1alpha1.Serving{Address: address})
+	time.Sleep(100 * time.Millisecond) // for the first try
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s.await(t)
-	if testutil.ToFloat64(s.failing) != 0 {
-		t.Error("still counted as failing")
-	}
+	awaitOpen(t, address)
 }

@@ -7,43 +7,30 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // View is the reporter's state at one moment. It does not change once made.
 type View struct {
-	// Configured is true when a configuration is in force.
+	// Configured is true when a configuration is active.
 	Configured bool
-	// ConfigError is why the current file is not in force; empty when it is.
+	// ConfigError is why the current file is not active; empty when it is.
 	ConfigError string
-	// ConfigMismatch is why the configuration in force is not the one that the
+	// ConfigMismatch is why the active configuration is not the one that the
 	// pod was created for; empty when it is.
 	ConfigMismatch string
 	// Plugins holds each configured plugin.
 	Plugins []Plugin
-	// Writes holds each form that is written to the destination; none without one.
-	Writes []Write
-}
-
-// Write is the state of the writes of one form.
-type Write struct {
-	// Form is "Condition" or "HealthReports".
-	Form string
-	// Server is the URL of the server in use; empty when none is known.
-	Server string
-	// Preferred is the URL of the first server of the list, when Server is another
-	// one. Empty: Server is the preferred one.
-	Preferred string
-	// PreferredError is why the preferred server is not in use.
-	PreferredError string
-	// Error is why the last write failed; empty when it succeeded, and before the
+	// Writes is true when there is a destination to write to.
+	Writes bool
+	// WriteError is why the last write failed; empty when it succeeded, and before the
 	// first one ended.
-	Error string
+	WriteError string
 }
 
 // Plugin is what is known of a plugin.
 type Plugin struct {
-	health.Entry
+	contract.Entry
 	// Probed is true after the first probe.
 	Probed bool
 	// NotProbed is why the reporter itself could not probe the plugin, as in "too
@@ -68,16 +55,23 @@ func (v View) healthChecks() []check {
 	checks := []check{{"ping", nil}, {"config", nil}, {"probe", v.probeError()}}
 	switch {
 	case v.ConfigError != "" && v.Configured:
-		checks[1].err = fmt.Errorf("the last good configuration is in force: %s", v.ConfigError)
+		checks[1].err = fmt.Errorf("the last good configuration is active: %s", v.ConfigError)
 	case v.ConfigError != "":
 		checks[1].err = fmt.Errorf("no configuration yet: %s", v.ConfigError)
 	case v.ConfigMismatch != "":
 		checks[1].err = errors.New(v.ConfigMismatch)
 	}
-	for _, w := range v.Writes {
-		checks = append(checks, check{"write-" + w.Form, w.err()})
+	if v.Writes {
+		checks = append(checks, check{"write", errorOf(v.WriteError)})
 	}
 	return checks
+}
+
+func errorOf(text string) error {
+	if text == "" {
+		return nil
+	}
+	return errors.New(text)
 }
 
 // probeError names the plugins that the reporter itself could not probe.
@@ -88,23 +82,10 @@ func (v View) probeError() error {
 			not = append(not, fmt.Sprintf("plugin %s: %s", p.KeyID, p.NotProbed))
 		}
 	}
-	if len(not) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(not, "; "))
+	return errorOf(strings.Join(not, "; "))
 }
 
-func (w Write) err() error {
-	switch {
-	case w.Error != "":
-		return errors.New(w.Error)
-	case w.Preferred != "":
-		return fmt.Errorf("writing through %s, the preferred %s failed: %s", w.Server, w.Preferred, w.PreferredError)
-	}
-	return nil
-}
-
-// readyChecks reports whether a configuration is in force and every plugin was
+// readyChecks reports whether a configuration is active and every plugin was
 // probed.
 func (v View) readyChecks() []check {
 	checks := []check{{"config", nil}, {"probed", nil}}
@@ -137,11 +118,11 @@ func pluginError(p Plugin, now time.Time) error {
 		return errors.New("not yet observed")
 	case p.Gone:
 		return errors.New("nothing to observe: the folder of its socket was deleted")
-	case p.Freshness(now) == health.Skewed:
+	case p.Freshness(now) == contract.Skewed:
 		return fmt.Errorf("last checked %s, which is ahead of this node's clock", p.LastChecked.UTC().Format(time.RFC3339))
-	case p.Freshness(now) != health.Fresh:
+	case p.Freshness(now) != contract.Fresh:
 		return fmt.Errorf("last checked %s, too long ago: the state is not known", p.LastChecked.UTC().Format(time.RFC3339))
-	case p.Status != health.Healthy:
+	case p.Status != contract.Healthy:
 		return fmt.Errorf("%s: %s", p.Status, p.Detail)
 	}
 	return nil
@@ -149,7 +130,7 @@ func pluginError(p Plugin, now time.Time) error {
 
 // write answers in kube-apiserver's form: "ok", or a line per check when asked
 // by ?verbose or when one failed. withhold hides reasons from clients without a
-// certificate. A reason is one line of at most health.MaxDetail bytes, whatever a
+// certificate. A reason is one line of at most contract.MaxDetail bytes, whatever a
 // plugin or a server put into it.
 func write(w http.ResponseWriter, r *http.Request, endpoint string, checks []check, failCode int, withhold bool) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -165,7 +146,7 @@ func write(w http.ResponseWriter, r *http.Request, endpoint string, checks []che
 		case withhold:
 			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.name)
 		default:
-			fmt.Fprintf(&lines, "[-]%s failed: %s\n", c.name, health.CleanDetail(c.err.Error()))
+			fmt.Fprintf(&lines, "[-]%s failed: %s\n", c.name, contract.CleanDetail(c.err.Error()))
 		}
 		failed = true
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -31,12 +31,18 @@ type Server struct {
 
 // OpenShift's, all of them in All.
 var (
-	Kube      = Server{"kube-apiserver", controlplane.KubeAPIServers, "KubeAPIServer", "openshift-kube-apiserver"}
-	OpenShift = Server{"openshift-apiserver", controlplane.OpenShiftAPIServers, "OpenShiftAPIServer", "openshift-apiserver"}
-	OAuth     = Server{"oauth-apiserver", controlplane.Authentications, "Authentication", "openshift-oauth-apiserver"}
+	Kube      = of(controlplane.KubeAPIServers)
+	OpenShift = of(controlplane.OpenShiftAPIServers)
+	OAuth     = of(controlplane.Authentications)
 
 	All = []Server{Kube, OpenShift, OAuth}
 )
+
+// of is the API server whose reports a resource has.
+func of(resource string) Server {
+	r := contract.ResourceOf(resource)
+	return Server{r.APIServer.Name, resource, r.Kind, r.APIServer.Namespace}
+}
 
 // Target is the server's entry in the operator's configuration, with more lines.
 func (s Server) Target(more ...string) string {
@@ -59,8 +65,8 @@ func (s Server) Status(conditions ...any) map[string]any {
 
 // Report writes what a node's reporter would, which first wrote at a time.
 func (s Server) Report(ctx context.Context, client dynamic.Interface, node, message string, since time.Time) error {
-	return Apply(ctx, client, health.ConditionManager(node), controlplane.OperatorGVR(s.Resource), "", s.Status(map[string]any{
-		"type": health.ConditionType(node), "status": "True", "reason": "AsExpected", "message": message,
+	return Apply(ctx, client, contract.ConditionManager(node), controlplane.OperatorGVR(s.Resource), "", s.Status(map[string]any{
+		"type": contract.ConditionType(node), "status": "True", "reason": "AsExpected", "message": message,
 		"lastTransitionTime": since.UTC().Format(time.RFC3339),
 	}), "status")
 }
@@ -78,10 +84,10 @@ func Apply(ctx context.Context, client dynamic.Interface, manager string, gvr sc
 	return err
 }
 
-// CreateNamespaces makes those of all servers that are not there.
+// CreateNamespaces makes those of OpenShift's API servers that are not there.
 func CreateNamespaces(ctx context.Context, client kubernetes.Interface) error {
-	for _, s := range All {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Namespace}}
+	for _, r := range contract.Resources {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.APIServer.Namespace}}
 		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}

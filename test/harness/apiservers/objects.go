@@ -19,6 +19,9 @@ var (
 	Deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 )
 
+// Unmounted is the provider whose socket is in a folder that no pod mounts.
+const Unmounted = "9"
+
 // Encryption is an EncryptionConfiguration of Secrets and ConfigMaps. Each word is
 // a provider: identity, aescbc, or the key id of a plugin.
 func Encryption(providers ...string) string {
@@ -33,7 +36,11 @@ func Encryption(providers ...string) string {
 			case "aescbc":
 				b.WriteString("  - aescbc: {keys: [{name: '9', secret: c2VjcmV0IGlzIHNlY3VyZSwgMzIgYnl0ZXMgbG9uZyE=}]}\n")
 			default:
-				fmt.Fprintf(&b, "  - kms: {apiVersion: v2, name: %s_%s, endpoint: 'unix:///var/run/kmsplugin/kms-%s.sock', timeout: 10s}\n", p, resource, p)
+				folder := "kmsplugin"
+				if p == Unmounted {
+					folder = "elsewhere"
+				}
+				fmt.Fprintf(&b, "  - kms: {apiVersion: v2, name: %s_%s, endpoint: 'unix:///var/run/%s/kms-%s.sock', timeout: 10s}\n", p, resource, folder, p)
 			}
 		}
 	}

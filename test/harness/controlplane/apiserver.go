@@ -92,8 +92,6 @@ func (c *ControlPlane) awaitHealth(ctx context.Context, p *process, path string)
 // adminClient keeps no connection, so a question never goes down one that a
 // frozen or restarted server has left behind.
 func (c *ControlPlane) adminClient() *http.Client {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		TLSClientConfig:   &tls.Config{RootCAs: c.servingCA.Pool(), ServerName: c.servingNames[0]},
@@ -175,7 +173,6 @@ func (c *ControlPlane) apiServerArgs() []string {
 		"--shutdown-delay-duration=0s",
 		// Otherwise an open watch holds the process, for up to a minute.
 		"--shutdown-watch-termination-grace-period=1s",
-		"--v=" + strconv.Itoa(c.options.Verbosity),
 	}
 	if c.encryption {
 		args = append(args, "--encryption-provider-config="+c.EncryptionConfigPath())

@@ -19,7 +19,6 @@ import (
 const (
 	// It starts within some seconds when alone on two cores.
 	controllerManagerStartTimeout = 90 * time.Second
-	controllerManagerStopGrace    = 10 * time.Second
 	// The user that the bootstrap roles of RBAC are bound to.
 	controllerManagerUser = "system:kube-controller-manager"
 )
@@ -27,7 +26,6 @@ const (
 // Files in the folder of the control plane.
 const (
 	controllerManagerDir = "controller-manager"
-	clientCAKeyFile      = "client-ca.key"
 	rootCAFile           = "root-ca.crt"
 )
 
@@ -37,9 +35,6 @@ const (
 	ServiceAccountController         = "serviceaccount-controller"
 	ServiceAccountTokenController    = "serviceaccount-token-controller"
 	RootCAPublisherController        = "root-ca-certificate-publisher-controller"
-	CSRSigningController             = "certificatesigningrequest-signing-controller"
-	CSRApprovingController           = "certificatesigningrequest-approving-controller"
-	CSRCleanerController             = "certificatesigningrequest-cleaner-controller"
 	DaemonSetController              = "daemonset-controller"
 	DeploymentController             = "deployment-controller"
 	ReplicaSetController             = "replicaset-controller"
@@ -49,11 +44,10 @@ const (
 )
 
 // OperatorControllers are those that tests of an operator need: ServiceAccounts
-// and their tokens, CSRs, the workloads that it creates, and what cleans up. No
+// and their tokens, the workloads that it creates, and what cleans up. No
 // controller evicts pods from a node that stopped reporting.
 var OperatorControllers = []string{
 	ServiceAccountController, ServiceAccountTokenController, RootCAPublisherController,
-	CSRSigningController, CSRApprovingController, CSRCleanerController,
 	DaemonSetController, DeploymentController, ReplicaSetController,
 	GarbageCollectorController, NamespaceController, ClusterRoleAggregationController,
 }
@@ -71,12 +65,8 @@ type ControllerManagerOptions struct {
 
 // StartControllerManager runs kube-controller-manager, for the first time or
 // again, and waits until all its controllers report that they run. The API server
-// must serve. CSRs of kubernetes.io/kube-apiserver-client are signed by the CA
-// that the API server trusts for clients; kube-root-ca.crt and legacy tokens
-// hold the serving CA of this moment. From then on the API server may come and
-// go, but what watches it looks for it ever more seldom, up to once a minute,
-// until two seconds after it: a test that removes it and must not wait calls
-// RestartControllerManager afterwards. So does one that replaces the serving CA.
+// must serve. From then on the API server may come and go, but what watches it looks
+// for it ever more seldom, up to once a minute.
 func (c *ControlPlane) StartControllerManager(ctx context.Context, options ControllerManagerOptions) error {
 	path, err := binary("kube-controller-manager")
 	if err != nil {
@@ -104,7 +94,7 @@ func (c *ControlPlane) StartControllerManager(ctx context.Context, options Contr
 			return "", err
 		}
 		c.mu.Lock()
-		c.manager, c.managerOptions = p, options
+		c.manager = p
 		c.mu.Unlock()
 		err = p.await(ctx, func(ctx context.Context) error { return controllersRun(ctx, port, options.Controllers) })
 		if err == nil {
@@ -115,37 +105,11 @@ func (c *ControlPlane) StartControllerManager(ctx context.Context, options Contr
 	})
 }
 
-// StopControllerManager ends it in order. One that does not end within 10
-// seconds, or by the end of ctx, is killed. It is no error when none runs.
-func (c *ControlPlane) StopControllerManager(ctx context.Context) error {
-	return c.controllers().stop(ctx, controllerManagerStopGrace)
-}
-
-// RestartControllerManager kills it, where it runs, and starts it as it was
-// started last: in less than a second, on an idle machine.
-func (c *ControlPlane) RestartControllerManager(ctx context.Context) error {
-	if err := c.KillControllerManager(); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	options := c.managerOptions
-	c.mu.Unlock()
-	return c.StartControllerManager(ctx, options)
-}
-
 // KillControllerManager ends it by SIGKILL and waits until it has ended.
 func (c *ControlPlane) KillControllerManager() error { return c.controllers().kill() }
 
 // ControllerManagerLog is the path of its output, over all its runs.
 func (c *ControlPlane) ControllerManagerLog() string { return c.logPath("kube-controller-manager") }
-
-// ControllerManagerPID is its process id, 0 while it is not running.
-func (c *ControlPlane) ControllerManagerPID() int {
-	if p := c.controllers(); p.running() {
-		return p.handle.Pid
-	}
-	return 0
-}
 
 func (c *ControlPlane) controllers() *process {
 	c.mu.Lock()
@@ -155,21 +119,13 @@ func (c *ControlPlane) controllers() *process {
 
 // writeControllerManagerFiles returns the path of its kubeconfig.
 func (c *ControlPlane) writeControllerManagerFiles() (string, error) {
-	key, err := c.clientCA.KeyPEM()
+	pair, err := c.SignUser(certLifetime, controllerManagerUser)
 	if err != nil {
 		return "", err
 	}
-	pair, err := c.ClientCertificate(certLifetime, controllerManagerUser)
-	if err != nil {
-		return "", err
-	}
-	c.mu.Lock()
 	ca, name := c.servingCA.PEM(), c.servingNames[0]
-	c.mu.Unlock()
-	for file, content := range map[string][]byte{clientCAKeyFile: key, rootCAFile: ca} {
-		if err := writeFile(filepath.Join(c.dir, file), content); err != nil {
-			return "", err
-		}
+	if err := writeFile(filepath.Join(c.dir, rootCAFile), ca); err != nil {
+		return "", err
 	}
 	return c.WriteKubeconfig(filepath.Join(c.dir, controllerManagerDir), Kubeconfig{
 		CA: ca, TLSServerName: name, Credential: Credential{Certificate: pair},
@@ -185,8 +141,6 @@ func (c *ControlPlane) controllerManagerArgs(port int, kubeconfig string, option
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + file(signingKeyFile),
 		"--root-ca-file=" + file(rootCAFile),
-		"--cluster-signing-cert-file=" + file(clientCAFile),
-		"--cluster-signing-key-file=" + file(clientCAKeyFile),
 
 		// Its port is only used to check whether it runs.
 		"--bind-address=127.0.0.1",

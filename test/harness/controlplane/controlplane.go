@@ -26,14 +26,9 @@ type Options struct {
 	CRDs Variant
 	// Audit records every request, at level Metadata, for AuditEvents.
 	Audit bool
-	// Verbosity is kube-apiserver's --v.
-	Verbosity int
 	// ExtraArgs are appended to kube-apiserver's flags, so a flag of ours that
 	// is given again here is overridden.
 	ExtraArgs []string
-	// LivezOnly makes Start return when it is live. With an unhealthy KMS plugin
-	// /readyz never does.
-	LivezOnly bool
 }
 
 // ControlPlane is a running etcd and a kube-apiserver that can be stopped and
@@ -48,18 +43,16 @@ type ControlPlane struct {
 	etcd    *process
 	etcdURL string
 
-	port       int
-	adminToken string
-	clientCA   *CA
+	port         int
+	adminToken   string
+	clientCA     *CA
+	servingCA    *CA
+	servingNames []string
 
-	mu             sync.Mutex
-	api            *process
-	manager        *process
-	managerOptions ControllerManagerOptions // of the last start
-	servingCA      *CA
-	servingNames   []string
-	servingDER     []byte
-	encryption     bool
+	mu         sync.Mutex
+	api        *process
+	manager    *process
+	encryption bool
 }
 
 // Start runs etcd and kube-apiserver and waits until they serve. ctx bounds the
@@ -98,10 +91,8 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if !options.LivezOnly {
-		if err := c.AwaitReady(ctx); err != nil {
-			return nil, err
-		}
+	if err := c.AwaitReady(ctx); err != nil {
+		return nil, err
 	}
 	if options.CRDs != "" {
 		if err := c.ApplyOperatorCRDs(ctx, options.CRDs); err != nil {
@@ -200,16 +191,13 @@ type Credential struct {
 }
 
 // RESTConfig is an administrator's (system:masters), without client-side rate
-// limits. It trusts the serving CA of the moment it is made: make a new one
-// after ReplaceServingCertificate.
+// limits.
 func (c *ControlPlane) RESTConfig() *rest.Config {
 	return c.RESTConfigAs(Credential{Token: c.adminToken})
 }
 
 // RESTConfigAs is RESTConfig for another user.
 func (c *ControlPlane) RESTConfigAs(who Credential) *rest.Config {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	config := &rest.Config{
 		Host:        c.URL(),
 		BearerToken: who.Token,

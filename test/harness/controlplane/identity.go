@@ -139,9 +139,9 @@ func (c *ControlPlane) ServiceAccountToken(ctx context.Context, namespace, name 
 	return answer.Status.Token, nil
 }
 
-// ClientCertificate signs a certificate by the API server's client CA: the
+// SignUser signs a certificate by the API server's client CA: the
 // common name is the user, the organizations are the groups ("system:masters"
 // for an administrator).
-func (c *ControlPlane) ClientCertificate(lifetime time.Duration, commonName string, organizations ...string) (*KeyPair, error) {
+func (c *ControlPlane) SignUser(lifetime time.Duration, commonName string, organizations ...string) (*KeyPair, error) {
 	return c.clientCA.Client(lifetime, commonName, organizations...)
 }

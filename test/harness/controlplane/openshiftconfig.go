@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 // ConfigGroup is the API group of OpenShift's cluster-wide configuration.
@@ -25,12 +27,6 @@ const (
 // ConfigGVR names a configuration resource for a dynamic client.
 func ConfigGVR(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: ConfigGroup, Version: "v1", Resource: resource}
-}
-
-// SecurityContextConstraintsGVR names them for a dynamic client. They are a CRD
-// only: no admission plugin acts on them here.
-var SecurityContextConstraintsGVR = schema.GroupVersionResource{
-	Group: "security.openshift.io", Version: "v1", Resource: "securitycontextconstraints",
 }
 
 // ApplyOpenShiftConfig makes the cluster look like OpenShift to clients that read its
@@ -102,4 +98,14 @@ func createConfig(ctx context.Context, client dynamic.Interface, resource, kind 
 		return nil, fmt.Errorf("create %s %q: %w", resource, ClusterObject, err)
 	}
 	return created, nil
+}
+
+// ApplyMonitoringCRDs installs the CRDs of Prometheus's operator that manifests/ uses.
+func (c *ControlPlane) ApplyMonitoringCRDs(ctx context.Context) error {
+	module, err := program.ModuleDir("monitoring", "github.com/prometheus-operator/prometheus-operator")
+	if err != nil {
+		return err
+	}
+	crds := filepath.Join(module, "example/prometheus-operator-crd/monitoring.coreos.com_")
+	return c.InstallCRDs(ctx, crds+"servicemonitors.yaml", crds+"prometheusrules.yaml")
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
@@ -29,36 +29,41 @@ const (
 
 // Resources of operator.openshift.io/v1, each with one object: ClusterObject.
 const (
-	KubeAPIServers      = "kubeapiservers"
+	KubeAPIServers      = contract.KubeAPIServers
 	OpenShiftAPIServers = "openshiftapiservers"
 	Authentications     = "authentications"
 )
 
 // ClusterObject is the name of the one object of each operator resource.
-const ClusterObject = operatorcr.Name
+const ClusterObject = contract.OperatorObject
 
 // OperatorGroup is the API group of the operator resources.
-const OperatorGroup = operatorcr.Group
+const OperatorGroup = contract.OperatorGroup
 
 // OperatorGVR names an operator resource for a dynamic client.
-func OperatorGVR(resource string) schema.GroupVersionResource { return operatorcr.Of(resource).GVR() }
-
-// operatorCRD is what we must know of a resource to install and to fill it.
-type operatorCRD struct {
-	operatorcr.Resource
-	file string // in operator/v1/zz_generated.crd-manifests, without variant
+func OperatorGVR(resource string) schema.GroupVersionResource {
+	return contract.ResourceOf(resource).GVR()
 }
 
-var operatorCRDs = []operatorCRD{
-	{operatorcr.Of(KubeAPIServers), "0000_20_kube-apiserver_01_kubeapiservers"},
-	{operatorcr.Of(OpenShiftAPIServers), "0000_30_openshift-apiserver_01_openshiftapiservers"},
-	{operatorcr.Of(Authentications), "0000_50_authentication_01_authentications"},
+// operatorCRD is an operator resource, to install and to fill it.
+type operatorCRD struct{ contract.Resource }
+
+// file is that of the CRD in a variant. Its name begins with the operator's place in a release.
+func (crd operatorCRD) file(module string, variant Variant) (string, error) {
+	pattern := filepath.Join(module, "operator/v1/zz_generated.crd-manifests", fmt.Sprintf("*_%s-%s.crd.yaml", crd.Plural, variant))
+	files, err := filepath.Glob(pattern)
+	if err == nil && len(files) != 1 {
+		err = fmt.Errorf("%d files are %s, must be one", len(files), pattern)
+	}
+	if err != nil {
+		return "", err
+	}
+	return files[0], nil
 }
 
-// ApplyOperatorCRDs installs the CRDs of kubeapiservers, openshiftapiservers and
-// authentications in this variant, or changes those that are installed to it,
-// makes sure that each has its object "cluster", and waits until the variant is
-// in force. Objects are kept; a field that the new variant lacks is no longer
+// ApplyOperatorCRDs installs the CRDs of the operator resources in this variant, or changes
+// those that are installed to it, makes sure that each has its object "cluster", and waits until
+// the variant is active. Objects are kept; a field that the new variant lacks is no longer
 // shown, and removed by the next write of the object.
 func (c *ControlPlane) ApplyOperatorCRDs(ctx context.Context, variant Variant) error {
 	ctx, cancel := context.WithTimeout(ctx, crdTimeout)
@@ -67,10 +72,15 @@ func (c *ControlPlane) ApplyOperatorCRDs(ctx context.Context, variant Variant) e
 	if err != nil {
 		return err
 	}
+	var operatorCRDs []operatorCRD
 	var files []string
-	for _, crd := range operatorCRDs {
-		files = append(files, filepath.Join(module, "operator/v1/zz_generated.crd-manifests",
-			crd.file+"-"+string(variant)+".crd.yaml"))
+	for _, resource := range contract.Resources {
+		crd := operatorCRD{resource}
+		file, err := crd.file(module, variant)
+		if err != nil {
+			return err
+		}
+		operatorCRDs, files = append(operatorCRDs, crd), append(files, file)
 	}
 	if err := c.InstallCRDs(ctx, files...); err != nil {
 		return fmt.Errorf("apply the operator CRDs of %s: %w", variant, err)

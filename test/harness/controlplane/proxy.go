@@ -25,8 +25,7 @@ const (
 	// BlackHole swallows: new connections are accepted and answered nothing, and
 	// those that are open get no more data. A connection that was in this mode is
 	// lost for good, as behind a firewall that forgot it: after a return to
-	// Pass only new ones work. (For one that pauses and continues, freeze
-	// the server.)
+	// Pass only new ones work.
 	BlackHole
 )
 
@@ -192,26 +191,34 @@ func (p *Proxy) serve(conn *proxyConn) {
 		p.mu.Unlock()
 		conn.close()
 	}()
-	if !conn.isSwallowed() {
-		dialer := net.Dialer{Timeout: proxyDialTimeout}
-		upstream, err := dialer.DialContext(p.ctx, "tcp", p.target)
-		if err != nil {
-			// What a client gets from a load balancer without a healthy server.
-			conn.reset()
-			return
-		}
-		conn.attach(upstream.(*net.TCPConn))
+	dialer := net.Dialer{Timeout: proxyDialTimeout}
+	upstream, err := dialer.DialContext(p.ctx, "tcp", p.target)
+	if err != nil {
+		// What a client gets from a load balancer without a healthy server.
+		conn.reset()
+		return
 	}
-	conn.pump()
+	conn.attach(upstream)
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		_, _ = io.Copy(upstream, conn.client)
+		upstream.Close()
+	})
+	_, _ = io.Copy(conn.client, upstream)
+	if conn.isSwallowed() {
+		// Still read, so that a client that gives up is noticed.
+		_, _ = io.Copy(io.Discard, conn.client)
+	}
+	conn.client.Close()
+	sending.Wait()
 }
 
-// proxyConn is one client's connection and, unless it is swallowed, the one to
-// the target.
+// proxyConn is one client's connection, and the one to the target.
 type proxyConn struct {
 	client *net.TCPConn
 
 	mu        sync.Mutex
-	upstream  *net.TCPConn
+	upstream  net.Conn
 	swallowed bool
 	ended     bool
 }
@@ -223,7 +230,7 @@ func (c *proxyConn) isSwallowed() bool {
 }
 
 // swallow cuts the connection off from its target for good. The client's side
-// stays open, and is still read, so that a client that gives up is noticed.
+// stays open.
 func (c *proxyConn) swallow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,52 +240,14 @@ func (c *proxyConn) swallow() {
 	}
 }
 
-// attach gives the connection its target, unless it was ended or swallowed while
-// the target was dialled.
-func (c *proxyConn) attach(upstream *net.TCPConn) {
+// attach gives the connection its target, which ends with it.
+func (c *proxyConn) attach(upstream net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.upstream = upstream
 	if c.ended || c.swallowed {
 		upstream.Close()
-		return
 	}
-	c.upstream = upstream
-}
-
-// pump copies both ways until one side ends. How it ends matters in one place
-// only: a server's reset becomes the client's.
-func (c *proxyConn) pump() {
-	c.mu.Lock()
-	upstream := c.upstream
-	c.mu.Unlock()
-	if upstream == nil {
-		_, _ = io.Copy(io.Discard, c.client)
-		return
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_, _ = io.Copy(upstream, c.client)
-		// A client that is done sending may still be listening for the answer,
-		// and one that is swallowed may still be sending.
-		upstream.CloseWrite()
-		if c.isSwallowed() {
-			_, _ = io.Copy(io.Discard, c.client)
-		}
-	})
-	wg.Go(func() {
-		_, err := io.Copy(c.client, upstream)
-		switch {
-		case c.isSwallowed():
-		case err != nil:
-			c.reset()
-		default:
-			// The server closed: so do we, or the other copy waits for a client
-			// that has no more data.
-			c.client.CloseWrite()
-			c.client.CloseRead()
-		}
-	})
-	wg.Wait()
 }
 
 func (c *proxyConn) reset() {

@@ -11,8 +11,6 @@ type Does int
 const (
 	// Runs starts, and goes on.
 	Runs Does = iota
-	// RunsNotReady starts, and fails its readiness probe.
-	RunsNotReady
 	// CannotPull has an image that cannot be pulled: waiting as ErrImagePull,
 	// then as ImagePullBackOff, which stays.
 	CannotPull
@@ -22,10 +20,6 @@ const (
 	// Ends ends with Behaviour.ExitCode, and with restartPolicy Never, or OnFailure
 	// and code 0, that is the end. Otherwise it crash loops, whatever the code.
 	Ends
-	// Waits is not started: waiting as Behaviour.Reason, for example
-	// CreateContainerConfigError, or ContainerCreating (where that is empty) as of
-	// a pod whose Secret cannot be read.
-	Waits
 )
 
 // Behaviour is what one container of a pod does. The pod's others run.
@@ -36,8 +30,6 @@ type Behaviour struct {
 	Does      Does
 	// ExitCode is that of CrashLoops and Ends.
 	ExitCode int32
-	// Reason is that of Waits.
-	Reason string
 	// Message explains, where the API has a place for it.
 	Message string
 }
@@ -77,12 +69,6 @@ func nextStatus(container corev1.Container, last corev1.ContainerStatus, b Behav
 			reason = "ImagePullBackOff"
 		}
 		next.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: b.Message}
-	case Waits:
-		reason := b.Reason
-		if reason == "" {
-			reason = "ContainerCreating"
-		}
-		next.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: b.Message}
 	case CrashLoops, Ends:
 		code := b.ExitCode
 		if b.Does == CrashLoops && code == 0 {
@@ -111,7 +97,7 @@ func nextStatus(container corev1.Container, last corev1.ContainerStatus, b Behav
 			next.RestartCount++
 			next.LastTerminationState.Terminated = ended
 		}
-		next.Ready = b.Does != RunsNotReady
+		next.Ready = true
 	}
 	return next
 }

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"os"
 	"regexp"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -74,15 +73,12 @@ func expand(text string, values map[string]string) string {
 	})
 }
 
-var subscript = regexp.MustCompile(`^metadata\.(labels|annotations)\['(.*)'\]$`)
+var subscript = regexp.MustCompile(`^metadata\.annotations\['(.*)'\]$`)
 
-// field returns what the downward API gives for a path.
+// field returns what the downward API gives for a path, of those that manifests use.
 func field(pod *corev1.Pod, path string, s *sandbox) (string, error) {
 	if parts := subscript.FindStringSubmatch(path); parts != nil {
-		if parts[1] == "labels" {
-			return pod.Labels[parts[2]], nil
-		}
-		return pod.Annotations[parts[2]], nil
+		return pod.Annotations[parts[1]], nil
 	}
 	switch path {
 	case "metadata.name":
@@ -91,27 +87,8 @@ func field(pod *corev1.Pod, path string, s *sandbox) (string, error) {
 		return pod.Namespace, nil
 	case "metadata.uid":
 		return s.identity, nil
-	case "metadata.labels":
-		return formatMap(pod.Labels), nil
-	case "metadata.annotations":
-		return formatMap(pod.Annotations), nil
 	case "spec.nodeName":
 		return pod.Spec.NodeName, nil
-	case "spec.serviceAccountName":
-		return pod.Spec.ServiceAccountName, nil
-	case "status.hostIP", "status.hostIPs":
-		return s.hostIP, nil
-	case "status.podIP", "status.podIPs":
-		return s.podIP, nil
 	}
 	return "", fmt.Errorf("the simulated kubelet does not support the field %s", path)
-}
-
-// formatMap is k8s.io/kubernetes/pkg/fieldpath FormatMap.
-func formatMap(m map[string]string) string {
-	var lines []string
-	for _, key := range sortedKeys(m) {
-		lines = append(lines, fmt.Sprintf("%s=%q", key, m[key]))
-	}
-	return strings.Join(lines, "\n")
 }

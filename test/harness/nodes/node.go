@@ -111,30 +111,6 @@ func (k *kubelet) status() corev1.NodeStatus {
 	return status
 }
 
-// SetNodeReady writes the node's condition Ready: False as a kubelet does whose
-// runtime is unhealthy, Unknown as the node controller does for one that stopped reporting. Nothing
-// else changes: no taint, and its pods are still simulated.
-func (n *Nodes) SetNodeReady(ctx context.Context, name string, status corev1.ConditionStatus) error {
-	api := n.admin.CoreV1().Nodes()
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		node, err := api.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for i := range node.Status.Conditions {
-			if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady && c.Status != status {
-				c.Status, c.LastTransitionTime = status, metav1.Now()
-			}
-		}
-		_, err = api.UpdateStatus(ctx, node, metav1.UpdateOptions{})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("set Ready of node %s: %w", name, err)
-	}
-	return nil
-}
-
 // RemoveNode removes a node as an administrator does: the Node is deleted,
 // its processes are ended, its static pods are forgotten, and its pods are
 // deleted, as the pod garbage collector would.

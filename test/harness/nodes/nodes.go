@@ -41,8 +41,6 @@ type Options struct {
 	HostPath func(node, path string) string
 	// Processes are run where this is given. They need Root.
 	Processes *Processes
-	// Behaviour is PodBehaviour's, from the start.
-	Behaviour func(*corev1.Pod) *Behaviour
 	// Log gets errors that are retried. Nil: nothing is logged.
 	Log *slog.Logger
 }
@@ -86,7 +84,6 @@ func StartWith(ctx context.Context, config *rest.Config, options Options, names 
 	}
 	n := &Nodes{
 		options: options, config: rest.CopyConfig(config), log: options.Log,
-		behaviour: options.Behaviour,
 		kubelets:  map[string]*kubelet{},
 		statics:   map[string]*static{},
 		sandboxes: map[string]*sandbox{},

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,12 +36,10 @@ type process struct {
 	sandbox   *sandbox
 	container string
 	news      chan struct{} // the pod, an object or our intent changed
-	renew     atomic.Bool   // tokens
 
 	mu        sync.Mutex
 	pod       *corev1.Pod
 	suspended bool                // another behaviour is simulated
-	notReady  bool                // and this one
 	child     *controlplane.Child // changed by live alone
 	status    corev1.ContainerStatus
 
@@ -80,13 +77,13 @@ func (p *process) look(pod *corev1.Pod, behaviour *Behaviour) *corev1.ContainerS
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pod, p.suspended, p.notReady = pod, does != Runs && does != RunsNotReady, does == RunsNotReady
+	p.pod, p.suspended = pod, does != Runs
 	p.poke()
 	if p.suspended {
 		return nil
 	}
 	status := *p.status.DeepCopy()
-	status.Ready = status.State.Running != nil && !p.notReady
+	status.Ready = status.State.Running != nil
 	return &status
 }
 
@@ -127,7 +124,7 @@ func (p *process) advance(ctx context.Context) (wake time.Time) {
 	if p.mounted == nil {
 		p.mounted = newVolumes(ctx, p, pod)
 	}
-	due, err := p.mounted.update(ctx, pod, p.renew.Swap(false))
+	due, err := p.mounted.update(ctx, pod)
 	if err != nil {
 		return time.Now().Add(p.waits(err))
 	}

@@ -2,7 +2,6 @@ package nodes
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -66,5 +65,3 @@ func (r *rewriter) content(data []byte) []byte {
 	}
 	return []byte(r.rewrite(string(data)))
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

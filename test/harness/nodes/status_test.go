@@ -68,16 +68,14 @@ func TestStatusFollowsTheBehaviour(t *testing.T) {
 		want      []string
 	}{
 		"a behaviour of no container": {"", nil, nil, []string{"Running, a:running, b:running, ready"}},
-		"not ready":                   {"", nil, &Behaviour{Container: "a", Does: RunsNotReady}, []string{"Running, a:running, b:running"}},
 		"no image":                    {"", nil, &Behaviour{Container: "a", Does: CannotPull}, []string{"Pending, a:ErrImagePull, b:running", "Pending, a:ImagePullBackOff, b:running"}},
 		"a crash loop":                {"", nil, &Behaviour{Container: "b", Does: CrashLoops, ExitCode: 3}, []string{"Running, a:running, b:ended 3", "Running, a:running, b:CrashLoopBackOff, restarts 1"}},
 		"an end that is none":         {"", nil, &Behaviour{Container: "b", Does: Ends}, []string{"Running, a:running, b:ended 0", "Running, a:running, b:CrashLoopBackOff, restarts 1"}},
-		"a wait":                      {"", nil, &Behaviour{Does: Waits}, []string{"Pending, a:ContainerCreating, b:ContainerCreating"}},
 		"a job":                       {corev1.RestartPolicyNever, nil, nil, []string{"Succeeded, a:ended 0, b:ended 0"}},
 		"a job that fails":            {corev1.RestartPolicyNever, nil, &Behaviour{Container: "a", Does: Ends, ExitCode: 2}, []string{"Failed, a:ended 2, b:ended 0"}},
 		"a job that goes on":          {corev1.RestartPolicyNever, nil, &Behaviour{Does: Runs}, []string{"Running, a:running, b:running, ready"}},
 		"init containers":             {"", []corev1.Container{{Name: "i"}, sidecar}, nil, []string{"Running, i:ended 0, side:running, a:running, b:running, ready"}},
-		"an init container's image":   {"", []corev1.Container{{Name: "i"}}, &Behaviour{Container: "i", Does: Waits, Reason: "InvalidImageName"}, []string{"Pending, i:InvalidImageName, a:PodInitializing, b:PodInitializing"}},
+		"an init container's image":   {"", []corev1.Container{{Name: "i"}}, &Behaviour{Container: "i", Does: CannotPull}, []string{"Pending, i:ErrImagePull, a:PodInitializing, b:PodInitializing", "Pending, i:ImagePullBackOff, a:PodInitializing, b:PodInitializing"}},
 		"an init container that ends": {corev1.RestartPolicyNever, []corev1.Container{{Name: "i"}}, &Behaviour{Container: "i", Does: Ends, ExitCode: 1}, []string{"Failed, i:ended 1, a:PodInitializing, b:PodInitializing"}},
 	} {
 		t.Run(name, func(t *testing.T) {

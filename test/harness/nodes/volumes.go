@@ -136,12 +136,9 @@ func (v *volumes) watch(ctx context.Context, namespace string, volume corev1.Vol
 // update writes what has changed, and reports when it is to be called again without
 // a cause: never, for the zero time. A volume that is there already keeps its
 // files when it cannot be brought up to date.
-func (v *volumes) update(ctx context.Context, pod *corev1.Pod, renew bool) (due time.Time, err error) {
+func (v *volumes) update(ctx context.Context, pod *corev1.Pod) (due time.Time, err error) {
 	if v.err != nil {
 		return due, v.err
-	}
-	if renew {
-		clear(v.tokens)
 	}
 	for _, volume := range v.mounted {
 		files, err := v.files(ctx, pod, volume)
@@ -267,7 +264,7 @@ func (v *volumes) downward(pod *corev1.Pod, items []corev1.DownwardAPIVolumeFile
 	return nil
 }
 
-// token returns the one in force, or a new one at 80% of its life, as a kubelet
+// token returns the active one, or a new one at 80% of its life, as a kubelet
 // does (k8s.io/kubernetes/pkg/kubelet/token).
 func (v *volumes) token(ctx context.Context, pod *corev1.Pod, volume string, source *corev1.ServiceAccountTokenProjection) (string, error) {
 	key, now := volume+"/"+source.Path, time.Now()

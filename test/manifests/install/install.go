@@ -52,8 +52,8 @@ const (
 // fieldManager is not the operator's.
 const fieldManager = "install"
 
-// inForce bounds the wait for the authorizer, which reads roles from a cache.
-const inForce = 30 * time.Second
+// rightsLimit bounds the wait for the authorizer, which reads roles from a cache.
+const rightsLimit = 30 * time.Second
 
 // Namespace is the operator's, of an overlay.
 func Namespace(overlay string) string {
@@ -64,7 +64,7 @@ func Namespace(overlay string) string {
 }
 
 // Apply applies an overlay of manifests/ with components of manifests/components,
-// all as an administrator, and waits until the operator's rights are in force.
+// all as an administrator, and waits until the operator's rights are active.
 // Policies come into force a moment later, which nothing in the API shows. The
 // namespaces of the targets must be there. Objects of Prometheus's
 // operator are passed over where their kind is not served.
@@ -135,7 +135,7 @@ func awaitRights(ctx context.Context, client kubernetes.Interface, namespace str
 		User:               "system:serviceaccount:" + namespace + ":" + ServiceAccount,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: "pods"},
 	}}
-	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, inForce, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, rightsLimit, true, func(ctx context.Context) (bool, error) {
 		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 		return err == nil && answer.Status.Allowed, err
 	})

@@ -48,7 +48,7 @@ func TestCompanionsFollowTheirPodsThroughAMigrationAndAwayAgain(t *testing.T) {
 	roll("2")
 	awaitObjects(t, "all pods have the plugin", op.Before, base(target, fixture.Namespace, "encryption-config encryption-config-2",
 		onNodes(companion("%s", "1W", "30s", intermediate))...)...)
-	fixture.AwaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
+	fixture.AwaitDelivered(t, "kubeapiservers")
 
 	// A second key, read at first, on one node after the other.
 	fixture.SetEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "3")
@@ -66,14 +66,14 @@ func TestCompanionsFollowTheirPodsThroughAMigrationAndAwayAgain(t *testing.T) {
 		onNodes(companion("%s", "2W", "30s", intermediate))...)...)
 
 	// What is live replaces no pod.
-	uids := fixture.PodUIDs(t, "kmshealth.openshift.io/target="+target.Name)
+	uids := fixture.PodUIDs(t, "kmshealth.openshift.io/api-server="+target.Name)
 	op.Configure(file("10s"))
 	awaitObjects(t, "another interval", op.Before, base(target, fixture.Namespace, "encryption-config encryption-config-5",
 		onNodes(companion("%s", "2W", "10s", intermediate))...)...)
 	fixture.SetTLSProfile(t, "Old")
 	awaitObjects(t, "another TLS profile", op.Before, base(target, fixture.Namespace, "encryption-config encryption-config-5",
 		onNodes(companion("%s", "2W", "10s", old))...)...)
-	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/target="+target.Name); !maps.Equal(uids, now) {
+	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/api-server="+target.Name); !maps.Equal(uids, now) {
 		t.Errorf("pods were replaced for an interval or a TLS profile: %v, now %v", uids, now)
 	}
 
@@ -114,19 +114,19 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	}
 	intermediate, modern := fixture.TLSProfile(""), fixture.TLSProfile("Modern")
 	expect("delivered", "1", "1W", "30s", intermediate)
-	fixture.AwaitCondition(t, "kubeapiservers", "True", "SocketsOnHost")
+	fixture.AwaitDelivered(t, "kubeapiservers")
 	fixture.SetEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "2")
 	fixture.RollStatic(t, "2", true)
 	expect("a second key", "2", "1W+2R", "30s", intermediate)
 	fixture.SetEncryption(t, target, apiservers.Encryption("2", "identity"), "3")
 	fixture.RollStatic(t, "3", true)
 	expect("the second key alone", "3", "2W", "30s", intermediate)
-	agents := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=DaemonSet")
+	agents := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=DaemonSet")
 	op.Configure(file("10s"))
 	expect("another interval", "3", "2W", "10s", intermediate)
 	fixture.SetTLSProfile(t, "Modern")
 	expect("another TLS profile", "3", "2W", "10s", modern)
-	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=DaemonSet"); !maps.Equal(agents, now) {
+	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=DaemonSet"); !maps.Equal(agents, now) {
 		t.Errorf("agents were replaced for what is live: %v, now %v", agents, now)
 	}
 
@@ -144,7 +144,7 @@ func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	fixture.SetEncryption(t, target, apiservers.Encryption("2", "identity"), "6")
 	fixture.RollStatic(t, "6", true)
 	expect("on again", "6", "2W", "10s", modern)
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 	op.Kill(syscall.SIGTERM)
 }

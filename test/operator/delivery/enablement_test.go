@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -35,7 +35,7 @@ func TestFirstEnablementDegradesNothing(t *testing.T) {
 	})
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 	undisturbed := func() error {
-		found := seen.With("KMSHealthDelivery", "SocketVolumeMissing")
+		found := seen.With("KMSHealthReporting", "SocketVolumeMissing")
 		found = append(found, seen.With("KMSPluginsDegraded", " True ")...)
 		found = append(found, seen.With("KMSPluginsDegraded", " Unknown ")...)
 		if c := fixture.ClusterOperator(t)["Degraded"]; c.Status != "False" {
@@ -54,13 +54,13 @@ func TestFirstEnablementDegradesNothing(t *testing.T) {
 		fixture.RunStatic(t, node, fixture.StaticPod("2", false))
 		pods := fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, i+1)
 		for _, p := range pods {
-			fixture.ReportStatus(t, apiservers.Kube, p.Spec.NodeName, health.Healthy)
+			fixture.ReportStatus(t, apiservers.Kube, p.Spec.NodeName, contract.Healthy)
 		}
 		fixture.AgePods(t, apiservers.Kube.Namespace)
 		fixture.Never(t, 3*time.Second, undisturbed)
 	}
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
-	op.Configure("targets: []\n")
+	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
 
@@ -106,6 +106,6 @@ func TestNamesOfKeysFollowTheConfiguration(t *testing.T) {
 		}
 		return err
 	})
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

@@ -4,7 +4,6 @@ package delivery
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/nodes"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -57,41 +55,16 @@ func failEachOn(t *testing.T, node string) (stop func() int) {
 }
 
 // A kubelet that shuts down, evicts or refuses a pod leaves it in phase Failed for good,
-// while the API server beside it runs on. Companions and image proofs are replaced.
+// while the API server beside it runs on. Companions are replaced.
 func TestFailedPodsAreReplaced(t *testing.T) {
-	const proofs = "app.kubernetes.io/name=kms-health-image-proof"
 	op := fixture.NewOperator(t)
-	t.Cleanup(func() { fixture.Workers.PodBehaviour(nil); fixture.RemoveStatics(t); fixture.RemoveDeployment(t) })
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
 	fixture.RollStatic(t, "1", false)
-	fixture.ApplyDeployment(t, "1")
-	fixture.AwaitPods(t, apiservers.OpenShift.Namespace, "apiserver=true", 3)
-	fixture.Workers.PodBehaviour(func(pod *corev1.Pod) *nodes.Behaviour {
-		if pod.Labels["app.kubernetes.io/name"] == "kms-health-image-proof" {
-			return &nodes.Behaviour{Does: nodes.Waits}
-		}
-		return nil
-	})
-	op.Configure(fixture.Targets(apiservers.Kube.Target(), fixture.OpenShiftAPIServer()))
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
-	var list *corev1.PodList
-	fixture.Eventually(t, "three pods prove the image", func() (err error) {
-		if list, err = fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: proofs}); err == nil && len(list.Items) != 3 {
-			err = fmt.Errorf("%d", len(list.Items))
-		}
-		return err
-	})
-	fixture.Eventually(t, "one of them is ended by its kubelet", func() error {
-		pod, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Get(t.Context(), list.Items[0].Name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		return failPod(t.Context(), pod)
-	})
-	fixture.Workers.PodBehaviour(nil)
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
 	seen := fixture.RecordConditions(t, apiservers.Kube)
 
 	const while, most = 5 * time.Second, 3
@@ -100,12 +73,11 @@ func TestFailedPodsAreReplaced(t *testing.T) {
 	if n := stop(); n > most {
 		t.Errorf("%d companions were created in %s, at most %d may be", n, while, most)
 	}
-	if found := seen.With("KMSHealthDelivery False ReporterNotRunning"); len(found) == 0 {
-		t.Errorf("no ReporterNotRunning, but %v", seen.With("KMSHealthDelivery"))
+	if found := seen.With("KMSHealthReporting False ReporterNotRunning"); len(found) == 0 {
+		t.Errorf("no ReporterNotRunning, but %v", seen.With("KMSHealthReporting"))
 	}
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
-	fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "True", "Configured")
-	op.Configure("targets: []\n")
+	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

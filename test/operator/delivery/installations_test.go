@@ -50,7 +50,7 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 	}
 	first.Start("")
 	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
+	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
 	was, uids := snapshot(t, first), fixture.PodUIDs(t, fixture.Companions)
 
 	admin, err := fixture.Cluster.WriteKubeconfig(filepath.Join(second.Dir, "admin"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: fixture.Cluster.RESTConfig().BearerToken}})
@@ -80,7 +80,7 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 		return nil
 	})
 
-	first.Configure("targets: []\n")
+	first.Configure("apiServers: []\n")
 	fixture.Eventually(t, "the first one's companions are deleted", func() error {
 		if n := len(fixture.PodUIDs(t, fixture.Companions)); n > 0 {
 			return fmt.Errorf("%d", n)
@@ -95,7 +95,7 @@ func TestSecondInstallationRefusesToAct(t *testing.T) {
 		}
 		return nil
 	})
-	second.Configure("targets: []\n")
+	second.Configure("apiServers: []\n")
 	second.AwaitNothingLeft()
 }
 

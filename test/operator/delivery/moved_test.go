@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/manifests/install"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -65,11 +65,10 @@ func grantMoved(t *testing.T) {
 	}
 }
 
-// openShiftIn is a configuration with openshift-apiserver's target in a namespace, on an
-// operator resource.
-func openShiftIn(namespace, resource, delivery string) string {
-	return fixture.Targets(fmt.Sprintf("- {name: %s, resource: %s, namespace: %s, podSelector: {apiserver: \"true\"}, container: %s, %s}\n",
-		apiservers.OpenShift.Name, resource, namespace, apiservers.OpenShift.Name, delivery))
+// openShiftIn is a configuration with openshift-apiserver in a namespace.
+func openShiftIn(namespace, mode string) string {
+	return fixture.Targets(fmt.Sprintf("- {resource: %s, namespace: %s, podSelector: {apiserver: \"true\"}, container: %s, %s}\n",
+		apiservers.OpenShift.Resource, namespace, apiservers.OpenShift.Name, mode))
 }
 
 // awaitCleanResource waits until no report and no condition is left on an operator
@@ -85,7 +84,7 @@ func awaitCleanResource(t *testing.T, server apiservers.Server) {
 	})
 }
 
-// A target whose namespace or resource is edited in place leaves nothing where it was.
+// An API server whose namespace or mode is edited in place leaves nothing where it was.
 func TestTargetEditedInPlaceLeavesNothingBehind(t *testing.T) {
 	const config = apiservers.EncryptionSecret
 	target, old, moved := apiservers.OpenShift, apiservers.OpenShift.Namespace, apiservers.OAuth.Namespace
@@ -97,48 +96,40 @@ func TestTargetEditedInPlaceLeavesNothingBehind(t *testing.T) {
 		fixture.AwaitPods(t, server.Namespace, "apiserver=true", 3)
 	}
 	t.Cleanup(func() { fixture.RemoveDeployment(t); fixture.RemoveDeploymentIn(t, moved) })
-	const deployment, external = "delivery: Deployment, deployment: apiserver", "delivery: External"
-	there := func(server apiservers.Server, namespace, resource string, injected bool) []string {
+	const deployment, byOwner = "mode: Sidecar, deployment: apiserver", "mode: Sidecar"
+	there := func(namespace string, injected bool) []string {
+		server := target
 		server.Namespace = namespace
-		server.Name = target.Name
 		want := base(server, namespace, config+" "+config+"-1",
-			"Secret "+namespace+"/"+credential("mintedtoken")+": token",
-			"ConfigMap "+namespace+"/"+setName(target, "1")+": 1W every 30s to "+resource)
-		if injected {
-			want = append(want, "Deployment "+namespace+"/apiserver: injected reporter:1, "+setName(target, "1"))
+			"ConfigMap "+namespace+"/"+setName(target, "1")+": 1W every 30s to "+target.Resource)
+		if !injected {
+			return withOwnersUser(want)
 		}
-		return want
+		return append(want, "Secret "+namespace+"/"+credential+": token", "Deployment "+namespace+"/apiserver: injected reporter:1, "+setName(target, "1"))
 	}
-	report := func(server apiservers.Server) {
+	report := func() {
 		t.Helper()
 		for _, node := range fixture.NodeNames {
-			fixture.ReportStatus(t, server, node, health.Healthy)
+			fixture.ReportStatus(t, target, node, contract.Healthy)
 		}
 	}
 
-	op.Configure(openShiftIn(old, apiservers.OpenShift.Resource, deployment))
+	op.Configure(openShiftIn(old, deployment))
 	op.Start("")
-	awaitObjects(t, "delivered", op.Before, there(target, old, apiservers.OpenShift.Resource, true)...)
-	fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "True", "Configured")
-	report(apiservers.OpenShift)
+	awaitObjects(t, "delivered", op.Before, there(old, true)...)
+	fixture.AwaitDelivered(t, target.Resource)
+	report()
 
-	op.Configure(openShiftIn(moved, apiservers.OpenShift.Resource, deployment))
-	awaitObjects(t, "in another namespace", op.Before, there(target, moved, apiservers.OpenShift.Resource, true)...)
-	fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "True", "Configured")
+	op.Configure(openShiftIn(moved, deployment))
+	awaitObjects(t, "in another namespace", op.Before, there(moved, true)...)
+	fixture.AwaitDelivered(t, target.Resource)
 
-	op.Configure(openShiftIn(moved, apiservers.OAuth.Resource, deployment))
-	awaitObjects(t, "on another operator resource", op.Before, there(target, moved, apiservers.OAuth.Resource, true)...)
-	fixture.AwaitCondition(t, apiservers.OAuth.Resource, "True", "Configured")
-	awaitCleanResource(t, apiservers.OpenShift)
-	report(apiservers.OAuth)
-
-	op.Configure(openShiftIn(old, apiservers.OpenShift.Resource, external))
-	awaitObjects(t, "both at once, and another delivery", op.Before, there(target, old, apiservers.OpenShift.Resource, false)...)
-	fixture.AwaitCondition(t, apiservers.OpenShift.Resource, "False", "NoReporters") // its owner adds them
-	awaitCleanResource(t, apiservers.OAuth)
-	report(apiservers.OpenShift)
+	op.Configure(openShiftIn(old, byOwner))
+	awaitObjects(t, "moved back, and another mode", op.Before, there(old, false)...)
+	fixture.AwaitCondition(t, target.Resource, "False", "NoReporters") // its owner adds them
+	report()
 	time.Sleep(time.Second)
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 	awaitCleanResource(t, apiservers.OpenShift)
 }
@@ -167,15 +158,15 @@ func TestTargetEditedWhileNoOperatorRunsLeavesNothingBehind(t *testing.T) {
 			fixture.RemoveEncryption(t, apiservers.OAuth)
 			fixture.SetEncryption(t, apiservers.OpenShift, c.encryption)
 			fixture.SetEncryption(t, apiservers.OAuth, apiservers.Encryption("identity"))
-			op.Configure(openShiftIn(apiservers.OpenShift.Namespace, apiservers.OpenShift.Resource, "delivery: External"))
+			op.Configure(openShiftIn(apiservers.OpenShift.Namespace, "mode: Sidecar"))
 			op.Start("")
 			c.made(op)
 			op.Kill(syscall.SIGKILL)
-			op.Configure(openShiftIn(moved.Namespace, apiservers.OAuth.Resource, "delivery: External"))
+			op.Configure(openShiftIn(moved.Namespace, "mode: Sidecar"))
 			op.Start("")
 			awaitObjects(t, "where the target is now", op.Before, idle(moved, secret)...)
 			awaitCleanResource(t, apiservers.OpenShift)
-			op.Configure("targets: []\n")
+			op.Configure("apiServers: []\n")
 			op.AwaitNothingLeft()
 			fixture.RemoveEncryption(t, apiservers.OpenShift)
 		})

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -38,6 +39,17 @@ func base(server apiservers.Server, namespace string, secrets string, more ...st
 		role(server, secrets),
 		"ServiceAccount " + namespace + "/" + name,
 	}, more...)
+}
+
+// withOwnersUser is base where the pods' owner brings the credentials: its user has the right,
+// too.
+func withOwnersUser(lines []string) []string {
+	for i, line := range lines {
+		if strings.HasPrefix(line, "ClusterRoleBinding ") {
+			lines[i] = line + " system:kms-health-reporter"
+		}
+	}
+	return lines
 }
 
 // How a pod's line shows that it has its file.
@@ -137,8 +149,15 @@ func snapshot(t *testing.T, op *fixture.Operator) string {
 	var parts []string
 	for _, o := range all {
 		key := fmt.Sprintf("%s %s/%s: ", o.GetKind(), o.GetNamespace(), o.GetName())
-		if o.GetLabels()[manifests.ManagedBy] != manifests.Manager || slices.ContainsFunc(op.Before, func(s string) bool { return strings.HasPrefix(s, key) }) {
+		if o.GetLabels()[contract.ManagedByLabel] != contract.OperatorName || slices.ContainsFunc(op.Before, func(s string) bool { return strings.HasPrefix(s, key) }) {
 			continue
+		}
+		if o.GetKind() == "Pod" { // admission may have changed its resources
+			containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "containers")
+			for _, c := range containers {
+				unstructured.RemoveNestedField(c.(map[string]any), "resources")
+			}
+			_ = unstructured.SetNestedSlice(o.Object, containers, "spec", "containers")
 		}
 		content := map[string]any{}
 		for name, value := range o.Object {
@@ -148,7 +167,7 @@ func snapshot(t *testing.T, op *fixture.Operator) string {
 		}
 		annotations := o.GetAnnotations()
 		for _, name := range []string{
-			manifests.StateAnnotation, "deprecated.daemonset.template.generation",
+			contract.StateAnnotation, "deprecated.daemonset.template.generation",
 			"kmshealth.openshift.io/issued-at", "kmshealth.openshift.io/expires-at", "kmshealth.openshift.io/service-account-uid",
 		} {
 			delete(annotations, name)

@@ -20,7 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -53,37 +54,30 @@ type model struct {
 	at       apiservers.Server   // openshift-apiserver, where the configuration has it
 	revs     map[string]string   // each node's revision
 	interval string
-	always   bool
 	profile  string
-	// secretsOnly means that kube-apiserver does not encrypt ConfigMaps.
-	secretsOnly bool
-}
-
-// encryption is kube-apiserver's live one.
-func (m *model) encryption() string {
-	text := apiservers.Encryption(m.live...)
-	if m.secretsOnly {
-		text, _, _ = strings.Cut(text, "- resources: [configmaps]")
-	}
-	return text
+	// source is how kube-apiserver's companions get their file.
+	source v1alpha1.ConfigSource
+	// partitioned is whether admission removes the CPU requests of new pods.
+	partitioned bool
 }
 
 var providerSets = [][]string{
 	{"aescbc", "identity"}, {"1", "identity"}, {"1", "2", "identity"}, {"2", "1", "aescbc"}, {"2", "identity"}, {"aescbc", "2"}, {"identity"},
+	{"1", apiservers.Unmounted, "identity"}, {apiservers.Unmounted, "2", "1", "identity"},
 }
 
-// keys are the plugins of providers: a letter is the role.
+// keys are the plugins of providers that can be reached: a letter is the role.
 func keys(providers []string) (text string, ids []string) {
 	var write, read []string
 	for i, p := range providers {
 		switch {
-		case p == "aescbc" || p == "identity":
+		case p == "aescbc" || p == "identity" || p == apiservers.Unmounted:
 		case i == 0:
 			write = append(write, p+"W")
 		default:
 			read = append(read, p+"R")
 		}
-		if p != "aescbc" && p != "identity" {
+		if p != "aescbc" && p != "identity" && p != apiservers.Unmounted {
 			ids = append(ids, p)
 		}
 	}
@@ -91,12 +85,8 @@ func keys(providers []string) (text string, ids []string) {
 }
 
 func (m *model) config() string {
-	rollout := "Needed"
-	if m.always {
-		rollout = "Always"
-	}
-	return "rollout: " + rollout + "\n" + fixture.Every(m.interval, apiservers.Kube.Target("delivery: Companion", fixture.Serving),
-		m.at.Target("delivery: Deployment", "deployment: apiserver"))
+	return fixture.Every(m.interval, apiservers.Kube.Target("mode: CompanionPod", "configSource: "+string(m.source), fixture.Serving),
+		m.at.Target("mode: Sidecar", "deployment: apiserver"))
 }
 
 // want is the desired state, in describe's form.
@@ -105,7 +95,7 @@ func (m *model) want() []string {
 	var lines []string
 	var pods []string
 	source := fromAnnotation
-	if m.secretsOnly {
+	if m.source == v1alpha1.ConfigSourceConfigMap {
 		source = fromConfigMap
 	}
 	on := false
@@ -133,7 +123,7 @@ func (m *model) want() []string {
 	if text, ids := keys(m.other); len(ids) > 0 {
 		target, ns := m.at, m.at.Namespace
 		lines = append(lines, base(target, ns, secrets,
-			"Secret "+ns+"/kms-health-reporter-"+target.Name+"-mintedtoken: token",
+			"Secret "+ns+"/kms-health-reporter-"+target.Name+"-token: token",
 			"Deployment "+ns+"/apiserver: injected reporter:1, "+setName(target, ids...),
 			"ConfigMap "+ns+"/"+setName(target, ids...)+": "+text+" every "+m.interval+" to "+target.Resource)...)
 	} else {
@@ -164,7 +154,7 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 		func() string {
 			m.live = pick()
 			revision := next()
-			fixture.SetEncryption(t, apiservers.Kube, m.encryption(), revision)
+			fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), revision)
 			nodes := m.random.Perm(len(fixture.NodeNames))[:1+m.random.IntN(len(fixture.NodeNames))]
 			for _, i := range nodes {
 				fixture.RunStatic(t, fixture.NodeNames[i], fixture.StaticPod(revision, false))
@@ -184,9 +174,9 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 			return "interval " + m.interval
 		},
 		func() string {
-			m.always = !m.always
+			m.source = []v1alpha1.ConfigSource{v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation}[m.random.IntN(2)]
 			op.Configure(m.config())
-			return fmt.Sprintf("always %v", m.always)
+			return "configSource " + string(m.source)
 		},
 		func() string {
 			m.profile = []string{"", "Old", "Modern"}[m.random.IntN(3)]
@@ -213,10 +203,14 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 			return "pod " + name + " deleted"
 		},
 		func() string {
+			m.partitioned = !m.partitioned
+			partition(t, m.partitioned)
+			return fmt.Sprintf("admission removes CPU requests: %t", m.partitioned)
+		},
+		func() string {
 			m.at.Namespace = namespacesOfMoves[m.random.IntN(2)]
-			m.at.Resource = []string{apiservers.OpenShift.Resource, apiservers.OAuth.Resource}[m.random.IntN(2)]
 			op.Configure(m.config())
-			return fmt.Sprintf("openshift-apiserver is in %s, on %s", m.at.Namespace, m.at.Resource)
+			return "openshift-apiserver is in " + m.at.Namespace
 		},
 		func() string {
 			pods, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: fixture.Companions})
@@ -240,7 +234,7 @@ func (m *model) edit(t *testing.T) string {
 	}
 	all = slices.DeleteFunc(all, func(o unstructured.Unstructured) bool {
 		// The state that is kept in a ClusterRole is not to be edited.
-		return o.GetLabels()[manifests.ManagedBy] != manifests.Manager || o.GetKind() == "ReplicaSet" || o.GetKind() == "ControllerRevision"
+		return o.GetLabels()[contract.ManagedByLabel] != contract.OperatorName || o.GetKind() == "ReplicaSet" || o.GetKind() == "ControllerRevision"
 	})
 	if len(all) == 0 {
 		return "nothing to edit"
@@ -263,14 +257,14 @@ func (m *model) edit(t *testing.T) string {
 		_ = resource.Delete(t.Context(), o.GetName(), metav1.DeleteOptions{})
 		return what + " deleted"
 	}
-	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{manifests.ManagedBy: nil}}}
+	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{contract.ManagedByLabel: nil}}}
 	switch o.GetKind() {
 	case "ConfigMap":
 		patch = map[string]any{"data": map[string]any{"config.yaml": intruder + ": true"}}
 	case "ClusterRoleBinding":
 		patch = map[string]any{"subjects": []any{map[string]any{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": intruder}}}
 	case "Pod":
-		patch = map[string]any{"metadata": map[string]any{"annotations": map[string]any{manifests.ConfigAnnotation: intruder + ": true"}}}
+		patch = map[string]any{"metadata": map[string]any{"annotations": map[string]any{contract.ConfigAnnotation: intruder + ": true"}}}
 	case "ClusterRole", "Role":
 		patch = map[string]any{"rules": []any{map[string]any{"apiGroups": []any{intruder}, "resources": []any{"*"}, "verbs": []any{"get"}}}}
 	case "Secret", "ServiceAccount":
@@ -280,7 +274,7 @@ func (m *model) edit(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = resource.Patch(t.Context(), o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: "third-party"})
+	_, err = resource.Patch(t.Context(), o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: intruder})
 	return fmt.Sprintf("%s edited: %v", what, err)
 }
 
@@ -294,10 +288,12 @@ func TestRandomSequencesEndAsAFreshRenderWould(t *testing.T) {
 
 func playSequence(t *testing.T, seed uint64) {
 	grantMoved(t)
+	mutate(t, "partition", isReporter, partitionedPods(), withoutCPU)
+	partition(t, false)
 	p := newFaultyProxy(t, seed)
 	op := fixture.NewOperator(t)
 	op.CA = p.ca
-	m := &model{random: rand.New(rand.NewPCG(seed, 0)), static: map[string][]string{}, revs: map[string]string{}, interval: "30s", revision: 100, at: apiservers.OpenShift, secretsOnly: seed%2 == 0}
+	m := &model{random: rand.New(rand.NewPCG(seed, 0)), static: map[string][]string{}, revs: map[string]string{}, interval: "30s", revision: 100, at: apiservers.OpenShift, source: v1alpha1.ConfigSourceAnnotation}
 	m.live, m.other = []string{"1", "identity"}, []string{"1", "identity"}
 	t.Cleanup(func() {
 		fixture.RemoveStatics(t)
@@ -306,7 +302,7 @@ func playSequence(t *testing.T, seed uint64) {
 		}
 		fixture.SetTLSProfile(t, "")
 	})
-	fixture.SetEncryption(t, apiservers.Kube, m.encryption(), "100")
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), "100")
 	for _, node := range fixture.NodeNames {
 		fixture.RunStatic(t, node, fixture.StaticPod("100", false))
 		m.static[node], m.revs[node] = m.live, "100"
@@ -352,7 +348,7 @@ func playSequence(t *testing.T, seed uint64) {
 		}
 		return nil
 	})
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 	op.Kill(syscall.SIGTERM)
 }

@@ -3,14 +3,21 @@
 package delivery
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -37,7 +44,7 @@ func TestRefusedObjectsAreReported(t *testing.T) {
 	fixture.AwaitCondition(t, "kubeapiservers", "False", "Refused")
 	awaitWarning(t, "Refused", began, "memory limit")
 	fixture.Eventually(t, "the API server's message", func() error {
-		if m := fixture.Resource(t, apiservers.Kube).Conditions["KMSHealthDelivery"].Message; !strings.Contains(m, "must be less than or equal to memory limit") {
+		if m := fixture.Resource(t, apiservers.Kube).Conditions["KMSHealthReporting"].Message; !strings.Contains(m, "must be less than or equal to memory limit") {
 			return errors.New(m)
 		}
 		return nil
@@ -45,7 +52,80 @@ func TestRefusedObjectsAreReported(t *testing.T) {
 	if err := allow(); err != nil {
 		t.Fatal(err)
 	}
-	fixture.AwaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
-	op.Configure("targets: []\n")
+	fixture.AwaitDelivered(t, "kubeapiservers")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
+}
+
+// A companion that admission refuses stops neither the companions of other nodes nor the
+// removal of what is no longer needed.
+func TestCompanionThatIsRefusedStopsNothingElse(t *testing.T) {
+	denyReportersOn(t, fixture.NodeNames[0])
+	awaitAdmission(t, "the policy is in use", func(_ *corev1.Pod, err error) bool {
+		return err != nil && strings.Contains(err.Error(), "no reporter here")
+	})
+	op := fixture.NewOperator(t)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	left := manifests.ConfigMapName(apiservers.Kube.Name, nil)
+	fixture.ApplyObject(t, configMaps, fixture.Namespace, map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": left, "labels": map[string]any{
+			contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: apiservers.Kube.Name,
+		}},
+	})
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", false)
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Start("")
+	fixture.AwaitCondition(t, apiservers.Kube.Resource, "False", "Refused")
+	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(fixture.NodeNames)-1) {
+		if pod.Spec.NodeName == fixture.NodeNames[0] {
+			t.Errorf("pod %s is on the node of which it is refused", pod.Name)
+		}
+	}
+	fixture.Eventually(t, "the ConfigMap that nothing needs is deleted", func() error {
+		_, err := fixture.Client.Resource(configMaps).Namespace(fixture.Namespace).Get(t.Context(), left, metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
+	op.Configure("apiServers: []\n")
+	op.AwaitNothingLeft()
+}
+
+// denyReportersOn installs an admission policy that refuses pods of the operator on a node.
+func denyReportersOn(t *testing.T, node string) {
+	t.Helper()
+	const name = "deny-reporters"
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: rule(fixture.Namespace, "", "pods", admissionv1.Create),
+		MatchConditions:  []admissionv1.MatchCondition{{Name: "matches", Expression: isReporter}},
+		Validations:      []admissionv1.Validation{{Expression: fmt.Sprintf("object.spec.nodeName != '%s'", node), Message: "no reporter here"}},
+	}}
+	deny(t, policy)
+}
+
+// deny installs an admission policy that refuses what it finds invalid, until the test ends.
+func deny(t *testing.T, policy *admissionv1.ValidatingAdmissionPolicy) {
+	t.Helper()
+	name, admission := policy.Name, fixture.Kube.AdmissionregistrationV1()
+	if _, err := admission.ValidatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+	}}
+	if _, err := admission.ValidatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := admission.ValidatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		if err := admission.ValidatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -64,7 +64,11 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, file := range files {
+		static, err := filepath.Glob(filepath.Join(dir, "host", "*.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range append(files, static...) {
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -85,7 +89,7 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 
 func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 	op := fixture.NewOperator(t)
-	file := "image: reporter:1\n" + fixture.Targets(apiservers.Kube.Target(`apiServer: {fallbacks: [{url: "https://api-int.example.com:6443"}]}`))
+	file := "image: reporter:1\n" + fixture.Targets(apiservers.Kube.Target(`connection: {fallbacks: [{url: "https://api-int.example.com:6443"}]}`))
 	op.Configure(file)
 	text := apiservers.Encryption("2", "1", "identity")
 	encryptionFile, ca := filepath.Join(op.Dir, "encryption.yaml"), filepath.Join(op.Dir, "ca.crt")
@@ -99,8 +103,7 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 		fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("1", onHost))
 		t.Cleanup(func() { fixture.RemoveStatics(t) })
 		op.Start("")
-		reason := map[bool]string{true: "SocketsOnHost", false: "SocketsInPods"}[onHost]
-		fixture.AwaitCondition(t, "kubeapiservers", "True", reason)
+		fixture.AwaitDelivered(t, "kubeapiservers")
 
 		pod, err := fixture.Kube.CoreV1().Pods("openshift-kube-apiserver").Get(t.Context(), "kube-apiserver-"+fixture.NodeNames[0], metav1.GetOptions{})
 		if err != nil {
@@ -128,7 +131,7 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 					t.Errorf("%s: rendered\n%s\nthe controller's\n%s", key, rendered.Data[key], value)
 				}
 			}
-			op.Configure("targets: []\n")
+			op.Configure("apiServers: []\n")
 			op.AwaitNothingLeft()
 			op.Kill(syscall.SIGTERM)
 			op.Configure(file)
@@ -144,13 +147,13 @@ func TestRenderAndTheControllerGiveTheSameBytes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("the controller's pod has another name: %v", err)
 		}
-		for _, key := range []string{manifests.ConfigAnnotation, manifests.KubeconfigAnnotation, manifests.ConfigHashAnnotation, manifests.PodHashAnnotation} {
+		for _, key := range []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation, contract.ConfigHashAnnotation, contract.PodHashAnnotation} {
 			if got := rendered.GetAnnotations()[key]; got != live.Annotations[key] {
 				t.Errorf("%s: rendered\n%s\nthe controller's\n%s", key, got, live.Annotations[key])
 			}
 		}
 	}
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
 

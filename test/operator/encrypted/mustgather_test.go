@@ -10,11 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -45,6 +48,7 @@ func TestAMustGatherHasTheFindingsOfItsCluster(t *testing.T) {
 	failCalls(t, plugin, kubectl)
 	op.Configure(fixture.Every("4s", apiservers.Kube.Target()))
 	fixture.AwaitClusterOperator(t, "True False True False")
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, operatorcr.False, contract.ReporterStale)
 	scale := func(replicas int) {
 		if out, code := kubectl("scale", "-n", fixture.Namespace, "deployment/kms-health-operator", fmt.Sprintf("--replicas=%d", replicas)); code != 0 {
 			t.Fatal(out)
@@ -105,8 +109,7 @@ func documentedCommand(t *testing.T) string {
 }
 
 // expectSameFindings compares the doctor of the cluster with that of its must-gather, and
-// returns its exit code. The cluster's counters grow: what was gathered while they did is
-// gathered again.
+// returns its exit code. What was gathered while the cluster changed is gathered again.
 func expectSameFindings(t *testing.T, kubectl func(...string) (string, int), command string, flags ...string) (code int) {
 	t.Helper()
 	var offline int
@@ -142,6 +145,9 @@ func expectSameFindings(t *testing.T, kubectl func(...string) (string, int), com
 	return code
 }
 
+// moving matches the number of calls in a finding: kube-apiserver goes on calling its plugin.
+var moving = regexp.MustCompile(`(made|of) \d+ calls`)
+
 // diagnose runs the doctor.
 func diagnose(t *testing.T, kubectl func(...string) (string, int), args ...string) (findings []map[string]any, code int) {
 	t.Helper()
@@ -149,6 +155,10 @@ func diagnose(t *testing.T, kubectl func(...string) (string, int), args ...strin
 	var d struct{ Findings []map[string]any }
 	if err := json.NewDecoder(strings.NewReader(out)).Decode(&d); err != nil {
 		t.Fatalf("%d, %v: %s", code, err, out)
+	}
+	for _, f := range d.Findings {
+		found, _ := f["found"].(string)
+		f["found"] = moving.ReplaceAllString(found, "$1 some calls")
 	}
 	return d.Findings, code
 }

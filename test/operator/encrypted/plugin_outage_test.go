@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -24,7 +25,7 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 	plugin := fixture.Plugin
 	op := fixture.NewOperator(t)
 	fixture.DeliverAll(t, op)
-	companions := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")
+	companions := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod")
 	generation := fixture.DeploymentNow(t).Generation
 	kubeconfig := op.Credentials("")
 
@@ -44,24 +45,25 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 		t.Fatal("the API server reads Secrets without its plugin")
 	}
 
+	awaitLongRetryAfter(t)
 	// An operator that starts now recovers its last known plugin sets: a new API server
 	// pod gets its companion.
 	op.Run(kubeconfig)
 	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("2", false))
 	fixture.Eventually(t, "the new pod has a companion", func() error {
-		list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/delivery=Companion"})
+		list, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "kmshealth.openshift.io/mode=CompanionPod"})
 		if err != nil {
 			return err
 		}
 		for _, p := range list.Items {
 			_, old := companions[p.Name]
-			if !old && p.Spec.NodeName == fixture.NodeNames[0] && fixture.DescribeFile(p.Annotations[manifests.ConfigAnnotation]) == "1W every 30s to kubeapiservers" {
+			if !old && p.Spec.NodeName == fixture.NodeNames[0] && fixture.DescribeFile(p.Annotations[contract.ConfigAnnotation]) == "1W every 30s to kubeapiservers" {
 				return nil
 			}
 		}
 		return fmt.Errorf("there are %d: %v\n%s", len(list.Items), slices.Collect(maps.Keys(companions)), fixture.Tail(op.Logged()))
 	})
-	now := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")
+	now := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod")
 	kept := 0
 	for name, uid := range companions {
 		if now[name] == uid {
@@ -91,4 +93,18 @@ func TestUnhealthyPluginRemovesNothing(t *testing.T) {
 		t.Errorf("the Deployment was touched: generation %d, was %d", n, generation)
 	}
 	fixture.RemoveTarget(t, op, nil)
+}
+
+// awaitLongRetryAfter waits until the API server tells clients to ask for ConfigMaps again
+// only after a long time. That time grows with the outage; a client that obeyed it ten times
+// in each request, as client-go does, would see nothing for minutes.
+func awaitLongRetryAfter(t *testing.T) {
+	t.Helper()
+	fixture.Eventually(t, "Retry-After is long", func() error {
+		err := fixture.Kube.CoreV1().RESTClient().Get().Resource("configmaps").MaxRetries(0).Do(t.Context()).Error()
+		if after, _ := apierrors.SuggestsClientDelay(err); after < 5 {
+			return fmt.Errorf("%d s: %w", after, err)
+		}
+		return nil
+	})
 }

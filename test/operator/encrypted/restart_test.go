@@ -14,9 +14,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -44,7 +43,7 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	if err := fixture.Cluster.StartAPIServer(ctx); err != nil {
 		t.Fatal(err)
 	}
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.PluginError)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.PluginError)
 	if _, err := fixture.Kube.CoreV1().Secrets(apiservers.Kube.Namespace).Get(ctx, apiservers.EncryptionSecret, metav1.GetOptions{}); err == nil {
 		t.Error("the API server reads Secrets without its plugin")
 	}
@@ -65,16 +64,23 @@ func TestUnhealthyPluginIsReportedAfterEverythingRestarts(t *testing.T) {
 	} else {
 		t.Logf("rolled up %s after the API server took the first report", after.Round(time.Millisecond))
 	}
-	c := fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.PluginError)
+	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.PluginError)
 	fixture.Eventually(t, "the message names all three nodes", func() error {
-		if c = fixture.Resource(t, apiservers.Kube).Conditions[rollup.Degraded]; !strings.Contains(c.Message, "key 1 on all 3 nodes: error: ") {
+		if c = fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; !strings.Contains(c.Message, "key 1 on all 3 nodes: error: ") {
 			return errors.New(c.Message)
 		}
 		return nil
 	})
-	// The plugins of each pod are known from before, though no Secret can be read.
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Observed, operatorcr.True, rollup.AsExpected)
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.WriteKeyAgreed, operatorcr.Unknown, rollup.PluginUnhealthy)
+	// The plugins of each pod are known from before, though no Secret can be read and no ConfigMap
+	// be applied.
+	fixture.Eventually(t, "KMSHealthReporting is about what cannot be read or applied alone", func() error {
+		c := fixture.Resource(t, apiservers.Kube).Conditions[contract.HealthReporting]
+		if c.Status != operatorcr.False || c.Reason != contract.RequestFailed && c.Reason != contract.SourceUnreadable {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, operatorcr.Unknown, contract.PluginUnhealthy)
 
 	if err := plugin.Return(); err != nil {
 		t.Fatal(err)
@@ -100,7 +106,7 @@ func TestOutageOfTheAPIServerIsNotReportedAsSilence(t *testing.T) {
 	}
 	fixture.Eventually(t, "all report again", func() error {
 		for _, node := range fixture.NodeNames {
-			if e := fixture.LastChecked(t, apiservers.Kube, node); e.Freshness(time.Now()) != health.Fresh {
+			if e := fixture.LastChecked(t, apiservers.Kube, node); e.Freshness(time.Now()) != contract.Fresh {
 				return fmt.Errorf("%s has not", node)
 			}
 		}

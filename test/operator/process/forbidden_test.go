@@ -14,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/wait"
@@ -72,11 +71,11 @@ func TestWhatIsForbiddenIsReported(t *testing.T) {
 				fixture.AwaitReason(t, target, "Forbidden", "SourceUnreadable")
 			}
 			awaitDegraded(t, "Forbidden", "SourceUnreadable")
-			fixture.AwaitSample(t, metric, "kms_health_operator_delivered", "0", `target="`+target.Name+`"`, `reason="`)
+			fixture.AwaitSample(t, metric, "kms_health_operator_delivered", "0", `api_server="`+target.Name+`"`, `reason="`)
 			restore()
-			fixture.AwaitCondition(t, target.Resource, "True", "Configured")
-			fixture.AwaitSample(t, metric, "kms_health_operator_delivered", "1", `target="`+target.Name+`"`, `reason="Configured"`)
-			op.Configure("targets: []\n")
+			fixture.AwaitDelivered(t, target.Resource)
+			fixture.AwaitSample(t, metric, "kms_health_operator_delivered", "1", `api_server="`+target.Name+`"`, `reason="AsExpected"`)
+			op.Configure("apiServers: []\n")
 			op.AwaitNothingLeft()
 		})
 	}
@@ -122,15 +121,15 @@ func awaitRollUpSoon(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, report := range r.Reports {
-			if reported.IsZero() && len(report.Entries) > 0 && report.Entries[0].Status == health.Unhealthy {
+			if reported.IsZero() && len(report.Entries) > 0 && report.Entries[0].Status == contract.Unhealthy {
 				reported = at
 			}
 		}
-		if c := r.Conditions[rollup.Degraded]; verdict.IsZero() && c.Status == "True" && c.Reason == rollup.PluginUnhealthy {
+		if c := r.Conditions[contract.PluginsDegraded]; verdict.IsZero() && c.Status == "True" && c.Reason == contract.PluginUnhealthy {
 			verdict = at
 		}
 	})
-	fixture.ReportStatus(t, apiservers.Kube, fixture.NodeNames[1], health.Unhealthy)
+	fixture.ReportStatus(t, apiservers.Kube, fixture.NodeNames[1], contract.Unhealthy)
 	fixture.Eventually(t, "the roll-up reports an unhealthy plugin", func() error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -156,13 +155,13 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	fixture.AgePods(t, apiservers.Kube.Namespace)
 	restore := revoke(t, nil, "secrets", "roles", "configmaps", "apiservers", "deployments")
 	for _, node := range fixture.NodeNames {
-		fixture.ReportStatus(t, apiservers.Kube, node, health.Healthy)
+		fixture.ReportStatus(t, apiservers.Kube, node, contract.Healthy)
 	}
 	op.Configure(fixture.Targets(apiservers.Kube.Target(), fixture.OpenShiftAPIServer()))
 	startWithoutCA(t, op)
 	fixture.Eventually(t, "there is a roll-up", func() error {
-		if c := fixture.Resource(t, apiservers.Kube).Conditions[rollup.Degraded]; c.Status == "" {
-			return errors.New("no condition " + rollup.Degraded)
+		if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; c.Status == "" {
+			return errors.New("no condition " + contract.PluginsDegraded)
 		}
 		return nil
 	})
@@ -170,7 +169,7 @@ func TestRollUpNeedsNoOtherSource(t *testing.T) {
 	restore()
 	fixture.SetTLSProfile(t, "")
 	restoreCA(t, op)
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
 
@@ -192,12 +191,12 @@ func TestUnusableTLSProfileStopsNothing(t *testing.T) {
 		t.Errorf("not the intermediate profile: %v\n%s", err, text)
 	}
 	for _, node := range fixture.NodeNames {
-		fixture.ReportStatus(t, apiservers.Kube, node, health.Healthy)
+		fixture.ReportStatus(t, apiservers.Kube, node, contract.Healthy)
 	}
 	awaitRollUpSoon(t)
 	fixture.SetTLSProfile(t, "")
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
-	op.Configure("targets: []\n")
+	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
 
@@ -208,7 +207,7 @@ func TestUnreadableCAStopsNothing(t *testing.T) {
 	fixture.RollStatic(t, "1", false)
 	fixture.AgePods(t, apiservers.Kube.Namespace)
 	for _, node := range fixture.NodeNames {
-		fixture.ReportStatus(t, apiservers.Kube, node, health.Healthy)
+		fixture.ReportStatus(t, apiservers.Kube, node, contract.Healthy)
 	}
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	startWithoutCA(t, op)
@@ -216,29 +215,7 @@ func TestUnreadableCAStopsNothing(t *testing.T) {
 	awaitDegraded(t, "CAUnreadable")
 	awaitRollUpSoon(t)
 	restoreCA(t, op)
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
-	op.Configure("targets: []\n")
-	op.AwaitNothingLeft()
-}
-
-// An operator resource that cannot be read at first is found when it can be.
-func TestOperatorResourceThatIsReadableLaterIsFound(t *testing.T) {
-	op := fixture.NewOperator(t)
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", false)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	restore := revoke(t, []string{"list", "watch"}, apiservers.Kube.Resource)
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
-	time.Sleep(5 * time.Second) // its first attempts fail
-	restore()
-	began := time.Now()
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "SocketsInPods")
-	if after := time.Since(began); after > 20*time.Second {
-		t.Errorf("found after %s, must be at most 20 s", after)
-	}
-	fixture.ReportStatus(t, apiservers.Kube, fixture.NodeNames[0], health.Unhealthy)
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, "True", rollup.PluginUnhealthy)
-	op.Configure("targets: []\n")
+	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

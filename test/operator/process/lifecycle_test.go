@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -25,18 +26,18 @@ func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 	fixture.RollStatic(t, "1", true)
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	for _, node := range fixture.NodeNames {
-		fixture.Report(t, target, node, time.Now())
+		fixture.ReportAt(t, target, node, contract.Healthy, time.Now())
 	}
-	op.Configure(fixture.KubeAPIServer("Companion"))
+	op.Configure(fixture.KubeAPIServer("CompanionPod"))
 	op.Start("")
-	fixture.AwaitCondition(t, resource, "True", "Configured")
-	companions := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")
+	fixture.AwaitDelivered(t, resource)
+	companions := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod")
 
 	op.Configure(fixture.KubeAPIServer("DaemonSet"))
-	fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/delivery=DaemonSet", 3)
+	fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=DaemonSet", 3)
 	fixture.AwaitCondition(t, resource, "False", "Progressing")
 	for _, node := range fixture.NodeNames[1:] {
-		fixture.Report(t, target, node, time.Now().Add(time.Second))
+		fixture.ReportAt(t, target, node, contract.Healthy, time.Now().Add(time.Second))
 	}
 	// An operator that is killed in between goes on from there.
 	op.Kill(syscall.SIGKILL)
@@ -44,18 +45,18 @@ func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
 	if _, reason, message := fixture.Condition(t.Context(), resource); reason != "Progressing" || !strings.Contains(message, "Companion") {
 		t.Errorf("%s: %s", reason, message)
 	}
-	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion"); len(now) != len(companions) {
+	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod"); len(now) != len(companions) {
 		t.Errorf("companions were deleted before all agents reported: %v of %v", now, companions)
 	}
-	fixture.Report(t, target, fixture.NodeNames[0], time.Now().Add(time.Second))
-	fixture.AwaitCondition(t, resource, "True", "Configured")
+	fixture.ReportAt(t, target, fixture.NodeNames[0], contract.Healthy, time.Now().Add(time.Second))
+	fixture.AwaitDelivered(t, resource)
 	fixture.Eventually(t, "the companions go", func() error {
-		if now := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion"); len(now) > 0 {
+		if now := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod"); len(now) > 0 {
 			return fmt.Errorf("%v", now)
 		}
 		return nil
 	})
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
 
@@ -66,7 +67,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	op.Configure(fixture.KubeAPIServer("Auto"))
 	op.Start("")
-	fixture.AwaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
+	fixture.AwaitDelivered(t, "kubeapiservers")
 	before, err := fixture.Describe(t.Context(), fixture.UsualKind)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +76,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	op.AwaitLogged("it is configured", `managementState="Unmanaged"`, 1)
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
 	fixture.RollStatic(t, "2", false)
-	gone := fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")
+	gone := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod")
 	for name := range gone {
 		if err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -83,7 +84,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 		break
 	}
 	fixture.Eventually(t, "the pod is deleted", func() error {
-		if n := len(fixture.PodUIDs(t, "kmshealth.openshift.io/delivery=Companion")); n != len(gone)-1 {
+		if n := len(fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod")); n != len(gone)-1 {
 			return fmt.Errorf("%d", n)
 		}
 		return nil
@@ -95,7 +96,7 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	if len(after) != len(before)-1 {
 		t.Errorf("there were\n%s\nthere are\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
 
@@ -124,8 +125,8 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 	op.AwaitLogged("the bad file is reported", `"Rejected the configuration`, 1)
 	op.Configure(fixture.KubeAPIServer("Auto"))
 	thaw()
-	fixture.AwaitCondition(t, "kubeapiservers", "True", "SocketsInPods")
-	// The last good file stays in force.
+	fixture.AwaitDelivered(t, "kubeapiservers")
+	// The last good file stays active.
 	op.ConfigureRaw("garbage")
 	op.AwaitLogged("the bad file is reported", `"Rejected the configuration`, 2)
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
@@ -137,7 +138,7 @@ func TestStartsWithoutFileAndAPIServer(t *testing.T) {
 		}
 		return err
 	})
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
 
@@ -173,10 +174,10 @@ func TestNamespaceThatIsMissingIsWaitedFor(t *testing.T) {
 		}
 	}
 	t.Cleanup(restore)
-	op.Configure(fixture.Targets(apiservers.OAuth.Target("delivery: Deployment", "deployment: apiserver")))
+	op.Configure(fixture.Targets(apiservers.OAuth.Target("mode: Sidecar", "deployment: apiserver")))
 	op.Start("")
-	fixture.AwaitCondition(t, "authentications", "Unknown", "NamespaceMissing")
-	op.Configure(fixture.Targets(apiservers.OAuth.Target("delivery: External")))
+	fixture.AwaitCondition(t, "authentications", "False", "NamespaceMissing")
+	op.Configure(fixture.Targets(apiservers.OAuth.Target("mode: Sidecar")))
 	fixture.Never(t, 3*time.Second, func() error {
 		if _, reason, message := fixture.Condition(t.Context(), "authentications"); reason != "NamespaceMissing" {
 			return fmt.Errorf("%s: %s", reason, message)
@@ -186,7 +187,7 @@ func TestNamespaceThatIsMissingIsWaitedFor(t *testing.T) {
 	restore()
 	fixture.SetEncryption(t, apiservers.OAuth, apiservers.Encryption("1", "identity"))
 	fixture.AwaitCondition(t, "authentications", "False", "NoReporters") // it has no pods
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
 
@@ -209,6 +210,6 @@ func TestProvidersThatAreNotProbedAreReported(t *testing.T) {
 		}
 		return fmt.Errorf("none of %d", len(events.Items))
 	})
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

@@ -17,12 +17,12 @@ func TestEveryReplicaServesMetricsByTheTLSProfile(t *testing.T) {
 	addresses := []string{fixture.FreeAddress(t), fixture.FreeAddress(t)}
 	for _, address := range addresses {
 		op := fixture.NewOperator(t, "--leader-elect=true", "--metrics-bind-address", address)
-		op.Configure("targets: []\n")
+		op.Configure("apiServers: []\n")
 		op.Start("")
 	}
 	t.Cleanup(func() { fixture.SetTLSProfile(t, "") })
 	old := uint16(tls.VersionTLS10)
-	if version.FIPS() != "off" { // what FIPS 140-3 does not approve is left out
+	if version.FIPS() != "off" { // Go does not use what FIPS 140-3 does not approve
 		old = tls.VersionTLS12
 	}
 	for _, profile := range []struct {

@@ -12,10 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -46,28 +46,27 @@ func forms(r *operatorcr.Status) []string {
 	return all
 }
 
-// When KMS is turned off the reports of both forms are removed, and third-party ones stay.
+// When KMS is turned off our reports are removed, and third-party ones stay.
 // No entry of a reporter is left in managedFields.
-func TestReportsOfBothFormsAreRemovedWithKMS(t *testing.T) {
+func TestReportsAreRemovedWithKMS(t *testing.T) {
 	const thirdParty = "kms-preflight"
 	for _, server := range []apiservers.Server{apiservers.Kube, apiservers.OAuth} {
 		for _, others := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, others=%v", server.Name, others), func(t *testing.T) {
 				op := fixture.NewOperator(t)
 				fixture.SetEncryption(t, server, apiservers.Encryption("1", "identity"))
-				op.Configure(fixture.Targets(server.Target("delivery: External")))
+				op.Configure(fixture.Targets(server.Target("mode: Sidecar")))
 				op.Start("")
 				fixture.AwaitCondition(t, server.Resource, "False", "NoReporters") // it has no pods
 				now := time.Now()
 				for _, node := range fixture.NodeNames[:2] {
-					message, err := health.EncodeMessage([]health.Entry{{KeyID: "1", KEKID: "k", Status: health.Healthy, LastChecked: now, Interval: time.Minute}})
+					message, err := contract.EncodeMessage([]contract.Entry{{KeyID: "1", KEKID: "k", Status: contract.Healthy, LastChecked: now, Interval: time.Minute}})
 					if err != nil {
 						t.Fatal(err)
 					}
 					if err := server.Report(t.Context(), fixture.Client, node, message, now); err != nil {
 						t.Fatal(err)
 					}
-					typedReports(t, server, health.ReportsManager(node), node, "Healthy", now)
 				}
 				var want []string
 				if others {
@@ -81,7 +80,7 @@ func TestReportsOfBothFormsAreRemovedWithKMS(t *testing.T) {
 					}
 					return nil
 				})
-				op.Configure("targets: []\n")
+				op.Configure("apiServers: []\n")
 				op.AwaitNothingLeft()
 				o, err := fixture.Client.Resource(controlplane.OperatorGVR(server.Resource)).Get(t.Context(), controlplane.ClusterObject, metav1.GetOptions{})
 				if err != nil {
@@ -108,13 +107,21 @@ func TestReportsOfBothFormsAreRemovedWithKMS(t *testing.T) {
 	}
 }
 
-// removeReports removes all of them, as an administrator.
+// removeReports removes all of them, the typed ones too, as an administrator.
 func removeReports(t *testing.T, server apiservers.Server) {
 	t.Helper()
+	resource := fixture.Client.Resource(controlplane.OperatorGVR(server.Resource))
+	typed := "null"
+	for _, field := range slices.Backward(contract.ResourceFor(server.Resource, server.Name).EncryptionStatus) {
+		typed = fmt.Sprintf("{%q: %s}", field, typed)
+	}
 	fixture.Eventually(t, "the reports are removed, and none was written meanwhile", func() error {
-		r := fixture.Resource(t, server)
-		_, err := fixture.Client.Resource(controlplane.OperatorGVR(server.Resource)).Patch(context.Background(), controlplane.ClusterObject, "application/json-patch+json",
-			r.Removal(r.Reports), metav1.PatchOptions{}, "status")
+		_, err := resource.Patch(context.Background(), controlplane.ClusterObject, types.MergePatchType, []byte(typed), metav1.PatchOptions{}, "status")
+		if err != nil {
+			return err
+		}
+		_, err = resource.Patch(context.Background(), controlplane.ClusterObject, types.JSONPatchType,
+			operatorcr.Removal(fixture.Resource(t, server).Reports), metav1.PatchOptions{}, "status")
 		return err
 	})
 }
@@ -125,44 +132,45 @@ func withoutStatus(server apiservers.Server) map[string]any {
 	return o
 }
 
-// A third-party reporter whose writes the API refuses while its plugin is unhealthy shows
-// as stale: its last report was "healthy".
-func TestSilentThirdPartyReporterIsStale(t *testing.T) {
+// Typed reports of a writer that stopped are stale after four of its intervals, whatever they
+// said last: the API rejects those of OpenShift's reporter while a plugin is unhealthy.
+func TestTypedReportsThatStopAreStale(t *testing.T) {
 	op := fixture.NewOperator(t)
 	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
 	always := corev1.ContainerRestartPolicyAlways
 	for _, node := range fixture.NodeNames {
 		pod := fixture.StaticPod("1", false)
-		pod.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter", Image: "third-party:1", RestartPolicy: &always}}
+		pod.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter", Image: "native:1", RestartPolicy: &always}}
 		fixture.RunStatic(t, node, pod)
 	}
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	fixture.AgePods(t, apiservers.Kube.Namespace)
-	const thirdParty = "kms-preflight"
-	// Its usual interval is 30 s, so this is believed for some seconds more.
-	checked := time.Now().Add(-4*30*time.Second + 8*time.Second).Truncate(time.Second)
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Start("")
+	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
+	const writer = "kms-preflight"
+	// Its usual interval is 30 s, so this is believed for long enough to be seen on a busy
+	// machine too.
+	checked := time.Now().Add(-4*30*time.Second + 15*time.Second).Truncate(time.Second)
 	o := apiservers.Kube.Status()
 	var list []any
 	for _, node := range fixture.NodeNames {
 		list = append(list, map[string]any{"nodeName": node, "keyID": "1", "status": "Healthy", "remoteKeyID": "k", "lastCheckedTime": checked.UTC().Format(time.RFC3339)})
 	}
 	o["status"] = map[string]any{"encryptionStatus": map[string]any{"healthReports": list}}
-	if err := apiservers.Apply(t.Context(), fixture.Client, thirdParty, controlplane.OperatorGVR(apiservers.Kube.Resource), "", o, "status"); err != nil {
+	if err := apiservers.Apply(t.Context(), fixture.Client, writer, controlplane.OperatorGVR(apiservers.Kube.Resource), "", o, "status"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { removeReports(t, apiservers.Kube) })
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
-	fixture.AwaitCondition(t, apiservers.Kube.Resource, "True", "ThirdPartyReporter")
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.False, rollup.AsExpected)
-	c := fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.Unknown, rollup.ReporterStale)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.False, contract.AsExpected)
+	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.Unknown, contract.ReporterStale)
 	if at := checked.Add(4 * 30 * time.Second); time.Now().Before(at) {
 		t.Errorf("reported before %s: %+v", at, c)
 	}
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Observed, operatorcr.False, rollup.ReporterStale)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, operatorcr.False, contract.ReporterStale)
 	if got := forms(fixture.Resource(t, apiservers.Kube)); len(got) != 3 {
-		t.Errorf("third-party reports were changed: %s", got)
+		t.Errorf("the reports were changed: %s", got)
 	}
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -105,50 +105,47 @@ func TestOperatorsOwnWrongClockIsNotBlamedOnNodes(t *testing.T) {
 	}
 }
 
-// A report of a node whose clock is behind is one, and ends a switch.
-func TestSwitchEndsOnANodeWhoseClockIsBehind(t *testing.T) {
-	const behind = 5 * time.Minute
+// A reporter is known by the UID of its pod, so a report of a node whose clock is behind ends a
+// switch, and one of the earlier reporter, whatever its clock, does not.
+func TestSwitchEndsOnNodesWhoseClocksAreBehind(t *testing.T) {
 	target := apiservers.Kube
 	op := fixture.NewOperator(t)
 	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
 	fixture.RollStatic(t, "1", true)
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	clockOf := func(node string) time.Time {
-		if node == fixture.NodeNames[2] {
-			return time.Now().Add(-behind)
-		}
-		return time.Now()
+	behind := []time.Duration{0, 4 * time.Second, 5 * time.Minute}
+	report := func(i int, by map[string]string) {
+		t.Helper()
+		node := fixture.NodeNames[i]
+		fixture.ReportBy(t, target, node, by[node], contract.Healthy, time.Now().Add(-behind[i]))
 	}
-	began := map[string]time.Time{}
-	for _, node := range fixture.NodeNames {
-		began[node] = clockOf(node).Add(-time.Hour)
-		fixture.ReportAt(t, target, node, health.Healthy, began[node], clockOf(node))
-	}
-	op.Configure(fixture.KubeAPIServer("Companion"))
+	op.Configure(fixture.KubeAPIServer("CompanionPod"))
 	op.Start("")
-	fixture.AwaitCondition(t, target.Resource, "True", "Configured")
-	op.Configure(fixture.KubeAPIServer("DaemonSet"))
-	fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/delivery=DaemonSet", 3)
-	fixture.AwaitCondition(t, target.Resource, "False", "Progressing")
-	for _, node := range fixture.NodeNames[:2] {
-		fixture.ReportAt(t, target, node, health.Healthy, clockOf(node).Add(time.Second), clockOf(node).Add(time.Second))
+	companions := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3))
+	fixture.AwaitDelivered(t, target.Resource)
+	for i := range fixture.NodeNames {
+		report(i, companions)
 	}
-	// The old reporter goes on.
-	fixture.ReportAt(t, target, fixture.NodeNames[2], health.Healthy, began[fixture.NodeNames[2]], clockOf(fixture.NodeNames[2]))
+	op.Configure(fixture.KubeAPIServer("DaemonSet"))
+	agents := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=DaemonSet", 3))
+	fixture.AwaitCondition(t, target.Resource, "False", contract.ClockSkew) // it outweighs Progressing
+	report(0, agents)
+	report(1, agents)
+	report(2, companions) // it goes on
 	fixture.Never(t, 3*time.Second, func() error {
 		if n := len(fixture.PodUIDs(t, fixture.Companions)); n != 3 {
 			return fmt.Errorf("%d companions are left before the last node's new reporter wrote", n)
 		}
 		return nil
 	})
-	fixture.ReportAt(t, target, fixture.NodeNames[2], health.Healthy, clockOf(fixture.NodeNames[2]), clockOf(fixture.NodeNames[2]))
-	fixture.AwaitCondition(t, target.Resource, "True", "Configured")
+	report(2, agents)
+	fixture.AwaitDelivered(t, target.Resource)
 	fixture.Eventually(t, "the companions are removed", func() error {
 		if n := len(fixture.PodUIDs(t, fixture.Companions)); n > 0 {
 			return fmt.Errorf("%d are left", n)
 		}
 		return nil
 	})
-	op.Configure("targets: []\n")
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

@@ -9,9 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/nodes"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -27,7 +26,7 @@ func TestContainersThatNeverStartAreReported(t *testing.T) {
 		return nil
 	}
 	reporter := func(pod *corev1.Pod) *nodes.Behaviour {
-		if pod.Labels[manifests.DeliveryLabel] != "" && pod.Spec.NodeName == "master-2" {
+		if pod.Labels[contract.ModeLabel] != "" && pod.Spec.NodeName == "master-2" {
 			return &nodes.Behaviour{Does: nodes.CrashLoops, ExitCode: 2, Message: "no such file"}
 		}
 		return nil
@@ -46,9 +45,9 @@ func TestContainersThatNeverStartAreReported(t *testing.T) {
 	op.Start("")
 	expect := func(words ...string) {
 		t.Helper()
-		fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.PluginNotRunning)
+		fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.PluginNotRunning)
 		fixture.Eventually(t, strings.Join(words, ", "), func() error {
-			message := fixture.Resource(t, apiservers.Kube).Conditions[rollup.Degraded].Message
+			message := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded].Message
 			for _, word := range words {
 				if !strings.Contains(message, word) {
 					return errors.New(message)
@@ -66,9 +65,9 @@ func TestContainersThatNeverStartAreReported(t *testing.T) {
 	})
 	expect("container kms-plugin cannot start", "node master-2: container kms-health cannot start: CrashLoopBackOff, exit code 2", "oc logs -n "+fixture.Namespace)
 	fixture.Workers.PodBehaviour(reporter)
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.ReporterNotRunning)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.ReporterNotRunning)
 	fixture.Workers.PodBehaviour(nil)
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.False, rollup.AwaitingReports)
-	op.Configure("targets: []\n")
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.False, contract.AwaitingReports)
+	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

@@ -42,9 +42,9 @@ type others struct {
 	failed []string
 }
 
-// Of the writers there are 8. Each writes once in this time, so all of them 10 times a
-// second.
-const everyOther = 800 * time.Millisecond
+// Of the writers there are 8. Each writes once in this time, so all of them 4 times a second:
+// more would leave an update from an old read no chance on a busy machine.
+const everyOther = 2 * time.Second
 
 // fifty are the conditions of all writers together.
 const fifty = 50

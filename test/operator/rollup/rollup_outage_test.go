@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/kmsplugin"
@@ -36,7 +36,7 @@ func TestConnectionThatDiesWithoutAWordIsReplaced(t *testing.T) {
 	if err := reporters[1].Plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy, Args: []string{"vault is sealed"}}); err != nil {
 		t.Fatal(err)
 	}
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.True, rollup.PluginUnhealthy)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.PluginUnhealthy)
 	// 15 s, and a backoff.
 	if took := time.Since(died); took > 30*time.Second {
 		t.Errorf("reported %s after the connection died", took)

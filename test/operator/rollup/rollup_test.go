@@ -17,9 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -45,7 +44,7 @@ func expectOneWriteEach(t *testing.T, reporters []*fixture.Reporter) {
 				note("report " + string(report.Entries[0].Status))
 			}
 		}
-		note("verdict " + r.Conditions[rollup.Degraded].Status)
+		note("verdict " + r.Conditions[contract.PluginsDegraded].Status)
 	})
 	took := func(from, to string) {
 		t.Helper()
@@ -80,8 +79,8 @@ func expectOneWriteEach(t *testing.T, reporters []*fixture.Reporter) {
 		}
 		await("verdict True")
 		took("report unhealthy", "verdict True")
-		c := fixture.Resource(t, apiservers.Kube).Conditions[rollup.Degraded]
-		if c.Reason != rollup.PluginUnhealthy || !strings.Contains(c.Message, "key 1 on node master-1: unhealthy") || !strings.Contains(c.Message, "vault is sealed") {
+		c := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]
+		if c.Reason != contract.PluginUnhealthy || !strings.Contains(c.Message, "key 1 on node master-1: unhealthy") || !strings.Contains(c.Message, "vault is sealed") {
 			t.Errorf("%+v", c)
 		}
 		writes := fixture.AwaitNoWrites(t)
@@ -122,7 +121,7 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 				last[r.Reports[i].Node] = e.StaleAt()
 			}
 		}
-		if r.Conditions[rollup.Degraded].Status == operatorcr.Unknown {
+		if r.Conditions[contract.PluginsDegraded].Status == operatorcr.Unknown {
 			if reported.IsZero() {
 				reported = at
 			}
@@ -132,7 +131,7 @@ func TestSilenceIsReportedWhenItIsCertain(t *testing.T) {
 	})
 	check := func(how string, r *fixture.Reporter) {
 		t.Helper()
-		c := fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.Unknown, rollup.ReporterStale)
+		c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.Unknown, contract.ReporterStale)
 		if !strings.Contains(c.Message, "node "+r.Node) || strings.Contains(c.Message, "key") {
 			t.Errorf("%s: %q", how, c.Message)
 		}
@@ -183,12 +182,12 @@ func TestWriteKeyIsNotAgreedOnWhileADeletedPodStillWritesWithAnother(t *testing.
 		}
 	})
 	t.Cleanup(end)
-	c := fixture.AwaitRollUp(t, apiservers.Kube, rollup.WriteKeyAgreed, operatorcr.False, rollup.WriteKeyNotDeployed)
+	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.WriteKeyAgreed, operatorcr.False, contract.WriteKeyNotDeployed)
 	if !strings.Contains(c.Message, "node master-1: not in use yet: the API server writes without KMS") {
 		t.Errorf("%q", c.Message)
 	}
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Observed, operatorcr.True, rollup.AsExpected)
-	fixture.AwaitRollUp(t, apiservers.Kube, rollup.Degraded, operatorcr.False, rollup.AsExpected)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, operatorcr.True, contract.AsExpected)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.False, contract.AsExpected)
 	end()
 	fixture.AwaitHealthy(t)
 	fixture.RemoveTarget(t, op, reporters)
@@ -251,7 +250,7 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 				t.Errorf("%d removals, must be at most %d:\n%s", len(writes), removals, fixture.Texts(writes))
 			}
 			for _, node := range want {
-				if e := fixture.LastChecked(t, apiservers.Kube, node); e.Freshness(time.Now()) != health.Fresh {
+				if e := fixture.LastChecked(t, apiservers.Kube, node); e.Freshness(time.Now()) != contract.Fresh {
 					t.Errorf("%s: %+v", node, e)
 				}
 			}

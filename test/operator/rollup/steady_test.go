@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -27,7 +27,7 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	fixture.AgePods(t, apiservers.Kube.Namespace)
 	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil)
 	fixture.AwaitHealthy(t)
-	if c := fixture.Resource(t, apiservers.Kube).Conditions[rollup.WriteKeyAgreed]; !strings.Contains(c.Message, reporters[0].Plugin.KeyID()) {
+	if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]; !strings.Contains(c.Message, reporters[0].Plugin.KeyID()) {
 		t.Errorf("the key is not in %q", c.Message)
 	}
 	// The last steps: replaced pods are deleted, and the objects that they mounted.

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // document is the reference of one kind of file.
@@ -88,13 +90,13 @@ const intro = `# Configuration reference
 <!-- Generated from pkg/config/v1alpha1 by "make generate". Do not edit. -->
 
 Each program reads one file, in YAML or JSON, and follows its changes. Decoding
-is strict: an unknown field, a doubled field or a value of the wrong type is a
+is strict: an unknown field, a duplicate field or a value of the wrong type is a
 mistake. All mistakes are reported at once, each with its path and value, and the
-last good file stays in force. The file may be up to 128 KiB and holds one document,
+last good file stays active. The file may be up to 128 KiB and holds one document,
 without YAML aliases and merge keys, and without characters that hide text: control
 characters but tab and the end of a line, U+2028, U+2029 and those that change the
-direction of text, in comments too. A field without a value is a field left out; an empty
-string, "", is a mistake, but for keyID, image and the value of a label.
+direction of text, in comments too. A field without a value is not set; an empty
+string, "", is a mistake, but for the value of a label. Durations have a unit: 500ms, 30s, 5m.
 `
 
 // render writes what one kind of file is for, its samples, and a section per
@@ -133,6 +135,10 @@ func render(b *bytes.Buffer, pkg *doc.Package, dir string, d document, done map[
 // section writes one type, and returns the types that it refers to.
 func section(b *bytes.Buffer, t *doc.Type) (refers []string, err error) {
 	fmt.Fprintf(b, "\n### %s\n\n%s\n", t.Name, paragraph(t.Doc))
+	if t.Name == "Resource" {
+		resources(b)
+		return nil, nil
+	}
 	structure, ok := t.Decl.Specs[0].(*ast.TypeSpec).Type.(*ast.StructType)
 	if !ok {
 		return nil, values(b, t)
@@ -168,7 +174,7 @@ func split(comment string) (text, marks string) {
 		case line == "+required":
 			marks = "required"
 		case line == "+optional":
-			marks = "left out"
+			marks = "not set"
 		default:
 			lines = append(lines, line)
 		}
@@ -188,9 +194,10 @@ func typeName(e ast.Expr) (shown, refers string) {
 	case *ast.MapType:
 		shown, refers = typeName(e.Value)
 		return "mapping to " + shown, refers
-	case *ast.SelectorExpr:
-		return strings.ToLower(e.Sel.Name), "" // metav1.Duration
 	case *ast.Ident:
+		if e.Name == "Duration" {
+			return "duration", ""
+		}
 		if ast.IsExported(e.Name) {
 			return fmt.Sprintf("[%s](#%s)", e.Name, strings.ToLower(e.Name)), e.Name
 		}
@@ -198,6 +205,16 @@ func typeName(e ast.Expr) (shown, refers string) {
 	default:
 		return fmt.Sprintf("%T", e), ""
 	}
+}
+
+// resources writes the plural names of the resources that have reports.
+func resources(b *bytes.Buffer) {
+	b.WriteString("\n| value | meaning |\n| --- | --- |\n")
+	for _, r := range contract.Resources {
+		fmt.Fprintf(b, "| `%s` | The resource of %s. |\n", r.Plural, r.APIServer.Name)
+	}
+	fmt.Fprintf(b, "| `%s` | The resource of this project, for clusters without OpenShift's: the operator creates an "+
+		"object of it for each API server, with its name. |\n", contract.KMSHealthsPlural)
 }
 
 // values writes the constants of a string type.

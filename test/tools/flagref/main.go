@@ -77,6 +77,6 @@ func help(path, command string) ([]byte, error) {
 }
 
 var ours = map[string]bool{
-	"KMS_HEALTH_NODE": true, "KMS_HEALTH_CONFIG_HASH": true, "KUBECONFIG": true,
+	"KMS_HEALTH_NODE": true, "KMS_HEALTH_POD_UID": true, "KMS_HEALTH_CONFIG_HASH": true, "KUBECONFIG": true,
 	"POD_NAMESPACE": true, "POD_NAME": true, "REPORTER_IMAGE": true, "IS_OPENSHIFT": true,
 }

@@ -7,6 +7,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// downloads is the URL of the folder that has a folder VERSION with the archives.
+const downloads = "https://" + module + "/releases/download"
+
 // writeKrew writes the manifest of the kubectl plugin for an index of krew.
 func (r *release) writeKrew(plugins []program) error {
 	var platforms []any
@@ -18,7 +21,7 @@ func (r *release) writeKrew(plugins []program) error {
 		}
 		platforms = append(platforms, map[string]any{
 			"selector": map[string]any{"matchLabels": map[string]string{"os": p.os, "arch": p.arch}},
-			"uri":      r.downloads + "/" + r.version + "/" + archive,
+			"uri":      downloads + "/" + r.version + "/" + archive,
 			"sha256":   digest,
 			"bin":      p.file(),
 		})

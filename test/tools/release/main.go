@@ -1,6 +1,6 @@
 // Command release makes everything that a release consists of, from a checkout and without a
 // container engine: archives of the programs, images, manifests with the images' digests, a bundle
-// for OLM, the manifest of the kubectl plugin for krew, bills of materials, provenance and sums.
+// for OLM, the manifest of the kubectl plugin for krew, bills of materials and sums.
 // Equal commits give equal bytes, with one version of Go.
 //
 //	release [flags]             everything; `make release` runs it
@@ -30,7 +30,6 @@ func command() int {
 	r := &release{out: filepath.Join("bin", "release")} // which is emptied
 	flag.StringVar(&r.version, "version", "", "the version, as the tag of the commit has it")
 	flag.StringVar(&r.registry, "registry", "registry.invalid", "the part of the images' names before /kms-health-PROGRAM")
-	flag.StringVar(&r.downloads, "downloads", "https://"+module+"/releases/download", "the URL of the folder that has a folder VERSION with the archives")
 	architectures := flag.String("architectures", strings.Join(image.Architectures, ","), "Go's names, separated by commas")
 	dirty := flag.Bool("dirty", false, "build a checkout that has changes")
 	bundle := flag.String("bundle", "", "write the bundle alone into this folder")

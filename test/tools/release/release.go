@@ -17,13 +17,13 @@ import (
 // release is one, while it is made.
 type release struct {
 	*checkout
-	version, registry, downloads, out string
-	architectures                     []string
-	goVersion                         string
-	builder                           builder
-	licenses                          *licenses
-	images                            map[string]string   // by digest, by program
-	modules                           map[string][]linked // that a program links on one of its platforms, by program
+	version, registry, out string
+	architectures          []string
+	goVersion              string
+	builder                builder
+	licenses               *licenses
+	images                 map[string]string   // by digest, by program
+	modules                map[string][]linked // that a program links on one of its platforms, by program
 }
 
 func (r *release) make(ctx context.Context) (err error) {
@@ -49,7 +49,6 @@ func (r *release) make(ctx context.Context) (err error) {
 		func() error { return r.writeImages(indexes) },
 		func() error { return r.writeManifests(ctx) },
 		r.writeBundle,
-		r.writeProvenance,
 		r.writeSums, // the last: it has the sums of all others
 	} {
 		if err := step(); err != nil {

@@ -1,8 +1,7 @@
 package doctor
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +14,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -32,18 +31,27 @@ func (s *Snapshot) configured() []Configured {
 // configuredIn also reports whether the configuration was read.
 func (s *Snapshot) configuredIn() (all []Configured, read bool) {
 	var c struct {
-		Targets []Configured `json:"targets"`
+		Targets []Configured `json:"apiServers"`
 	}
-	if o := s.operatorConfig(); o != nil && yaml.Unmarshal([]byte(dataOf(o)), &c) == nil {
-		return c.Targets, true
+	if o := s.operatorConfig(); o == nil || yaml.Unmarshal([]byte(dataOf(o)), &c) != nil {
+		for _, r := range contract.Resources {
+			all = append(all, Configured{r.APIServer.Name, r.Plural, r.APIServer.Namespace})
+		}
+		return all, false
 	}
-	return Shipped, false
+	for i := range c.Targets {
+		t := &c.Targets[i]
+		if row := contract.ResourceOf(t.Resource).APIServer; row.Name != "" {
+			t.Name, t.Namespace = row.Name, cmp.Or(t.Namespace, row.Namespace)
+		}
+	}
+	return c.Targets, true
 }
 
 // operatorConfig is the ConfigMap with the operator's file; nil: not there, or not read.
 func (s *Snapshot) operatorConfig() *unstructured.Unstructured {
 	for _, o := range s.Objects {
-		if o.GetKind() == "ConfigMap" && o.GetName() == operatorConfig {
+		if o.GetKind() == "ConfigMap" && o.GetName() == contract.OperatorConfigMap {
 			return o
 		}
 	}
@@ -73,13 +81,13 @@ func (s *Snapshot) invalid() []Finding {
 	return []Finding{{Check: Configuration, Status: Error, Reason: "ConfigurationInvalid",
 		Found: fmt.Sprintf("ConfigMap %s/%s is invalid by version %s of this command: %s; an operator that has read a valid one keeps that", o.GetNamespace(), o.GetName(), version.Version, bounded(err.Error())),
 		Next: []view.Step{
-			{Text: "Correct it:", Command: fmt.Sprintf("kubectl edit configmap -n %s %s", named(o.GetNamespace(), "NAMESPACE"), operatorConfig)},
+			{Text: "Correct it:", Command: fmt.Sprintf("kubectl edit configmap -n %s %s", named(o.GetNamespace(), "NAMESPACE"), contract.OperatorConfigMap)},
 			{Text: "A newer operator may know more fields: use its version of this command."},
 		}}}
 }
 
 func dataOf(configMap *unstructured.Unstructured) string {
-	text, _, _ := unstructured.NestedString(configMap.Object, "data", configFile)
+	text, _, _ := unstructured.NestedString(configMap.Object, "data", contract.ConfigFile)
 	return text
 }
 
@@ -92,7 +100,7 @@ type file struct {
 }
 
 func readFile(o *unstructured.Unstructured) (f file, err error) {
-	f = file{configMap: o.GetName(), data: dataOf(o), interval: health.DefaultInterval}
+	f = file{configMap: o.GetName(), data: dataOf(o), interval: contract.DefaultInterval}
 	var c struct {
 		Probe struct {
 			Interval *metav1.Duration `json:"interval"`
@@ -117,14 +125,6 @@ func readFile(o *unstructured.Unstructured) (f file, err error) {
 	return f, nil
 }
 
-// madeFor reports whether a pod with this hash was made for the file: the hash is that of the
-// plugin set, of which the end of the ConfigMap's name is the beginning, or of the whole file.
-func (f *file) madeFor(hash string) bool {
-	const short = 10
-	sum := sha256.Sum256([]byte(f.data))
-	return len(hash) > short && strings.HasSuffix(f.configMap, "-"+hash[:short]) || hash == hex.EncodeToString(sum[:])
-}
-
 // fileOf is the file that a pod was made for; nil: there is none. Of those with the same
 // plugin set, and other roles, it is the one that the pod mounts or has a copy of.
 func fileOf(pod *unstructured.Unstructured, files []file) (found *file) {
@@ -132,16 +132,16 @@ func fileOf(pod *unstructured.Unstructured, files []file) (found *file) {
 	volumes, _, _ := unstructured.NestedSlice(pod.Object, "spec", "volumes")
 	for _, v := range volumes {
 		volume, _ := v.(map[string]any)
-		if name, _, _ := unstructured.NestedString(volume, "configMap", "name"); strings.HasPrefix(name, "kms-health-reporter-") {
+		if name, _, _ := unstructured.NestedString(volume, "configMap", "name"); strings.HasPrefix(name, contract.ReporterName("")) {
 			mounted = name
 		}
 	}
 	for i := range files {
 		f := &files[i]
-		if !f.madeFor(pod.GetAnnotations()[configHashAnnotation]) || mounted != "" && mounted != f.configMap {
+		if !contract.HasPluginSet(f.configMap, pod.GetAnnotations()[contract.ConfigHashAnnotation]) || mounted != "" && mounted != f.configMap {
 			continue
 		}
-		if found == nil || pod.GetAnnotations()[configAnnotation] == f.data {
+		if found == nil || pod.GetAnnotations()[contract.ConfigAnnotation] == f.data {
 			found = f
 		}
 	}
@@ -173,7 +173,7 @@ func (t *target) configuration() []Finding {
 	for _, o := range t.configMaps {
 		f, err := readFile(o)
 		if err != nil {
-			all = append(all, t.finding(Configuration, Warning, "ConfigMapInvalid", fmt.Sprintf("ConfigMap %s/%s has no %s that can be read", o.GetNamespace(), o.GetName(), configFile), operatorLog(t.namespace)))
+			all = append(all, t.finding(Configuration, Warning, "ConfigMapInvalid", fmt.Sprintf("ConfigMap %s/%s has no %s that can be read", o.GetNamespace(), o.GetName(), contract.ConfigFile), operatorLog(t.namespace)))
 			continue
 		}
 		files = append(files, f)
@@ -219,7 +219,7 @@ func (c *comparison) compare(pod *unstructured.Unstructured, files []file) {
 	node := nodeOf(pod)
 	f := fileOf(pod, files)
 	switch {
-	case pod.GetAnnotations()[configHashAnnotation] == "":
+	case pod.GetAnnotations()[contract.ConfigHashAnnotation] == "":
 		c.add(hashMissing, node)
 		return
 	case f == nil:
@@ -227,7 +227,7 @@ func (c *comparison) compare(pod *unstructured.Unstructured, files []file) {
 		return
 	}
 	c.used[f.configMap] = true
-	if copied, is := pod.GetAnnotations()[configAnnotation]; is && copied != f.data {
+	if copied, is := pod.GetAnnotations()[contract.ConfigAnnotation]; is && copied != f.data {
 		c.add(copyDiffers, node)
 	}
 	var keys []string
@@ -251,9 +251,9 @@ func (c *comparison) compare(pod *unstructured.Unstructured, files []file) {
 }
 
 var differences = map[string]string{
-	hashMissing:      "the reporter's pod has no annotation " + configHashAnnotation + ", so a change of the plugins does not replace it",
+	hashMissing:      "the reporter's pod has no annotation " + contract.ConfigHashAnnotation + ", so a change of the plugins does not replace it",
 	configMapMissing: "no ConfigMap has the plugin set that the reporter's pod was made for",
-	copyDiffers:      "the pod's copy of the file, in its annotation " + configAnnotation + ", differs from the ConfigMap",
+	copyDiffers:      "the pod's copy of the file, in its annotation " + contract.ConfigAnnotation + ", differs from the ConfigMap",
 	intervalDiffers:  "the reports have another interval than the ConfigMap",
 	keysDiffer:       "the reports are about other keys than the ConfigMap",
 }
@@ -263,7 +263,7 @@ func (c *comparison) findings() (all []Finding) {
 		slices.Sort(c.differing[reason])
 		f := c.finding(Configuration, Warning, reason, fmt.Sprintf("%s: %s", nodes(c.differing[reason]), differences[reason]),
 			view.Step{Text: "During a rollout, and for an interval after a change, wait. Then see the ConfigMaps and the annotations of the pods:",
-				Command: fmt.Sprintf("kubectl get configmaps,pods -A -l %s=%s -o yaml", targetLabel, named(c.configured.Name, "TARGET"))},
+				Command: fmt.Sprintf("kubectl get configmaps,pods -A -l %s=%s -o yaml", contract.APIServerLabel, named(c.configured.Name, "TARGET"))},
 			operatorLog(c.namespace))
 		f.Nodes = c.differing[reason]
 		all = append(all, f)

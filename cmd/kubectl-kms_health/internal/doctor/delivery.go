@@ -8,27 +8,21 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// underWay are the reasons of KMSHealthDelivery that end without intervention, and
-// credentialReasons those about credentials. docs/operate/delivery.md describes all of them.
-var (
-	underWay          = []string{"NamespaceMissing", "AwaitingSources", "AwaitingPods", "Removing", "Progressing"}
-	credentialReasons = []string{"CredentialsExpired", "RequestDenied", "AwaitingApproval", "RenewalFailed"}
-)
+// credentialReasons are the reasons of KMSHealthReporting about credentials.
+var credentialReasons = []string{contract.CredentialsExpired, contract.RenewalFailed}
 
-// others are reasons of KMSHealthDelivery with which the operator delivers nothing.
-var others = []string{"ThirdPartyReporter"}
-
-// delivery checks the condition KMSHealthDelivery of each target.
+// delivery checks the condition KMSHealthReporting of each target.
 func (e *evaluation) delivery() (all []Finding) {
 	off := Finding{Check: Delivery, Status: OK, Found: "nothing is delivered or reported: KMS is off, or this API server is not configured"}
 	state := e.managementState()
 	switch state {
 	case v1alpha1.Unmanaged:
 		all = append(all, Finding{Check: Delivery, Status: Warning, Reason: "Unmanaged", Found: "managementState is Unmanaged: the operator changes no workload, and only renews credentials and CA bundles",
-			Next: []view.Step{{Text: "To resume, set managementState: Managed in ConfigMap " + operatorConfig + "."}}})
+			Next: []view.Step{{Text: "To resume, set managementState: Managed in ConfigMap " + contract.OperatorConfigMap + "."}}})
 	case v1alpha1.Removed:
 		off.Found = "managementState is Removed: nothing is delivered"
 	default:
@@ -38,7 +32,7 @@ func (e *evaluation) delivery() (all []Finding) {
 	}
 	for i := range e.targets {
 		t := &e.targets[i]
-		c, is := t.resource.Conditions[view.Delivery]
+		c, is := t.resource.Conditions[contract.HealthReporting]
 		switch {
 		case is:
 			all = append(all, t.delivered(c))
@@ -47,7 +41,7 @@ func (e *evaluation) delivery() (all []Finding) {
 			off.Target = t.status.Target
 			all = append(all, off)
 		case e.deployment != nil && t.configured != nil:
-			all = append(all, t.finding(Delivery, Warning, "NoCondition", "there are reports, and no condition "+view.Delivery+" of the operator", operatorLog(e.namespace)))
+			all = append(all, t.finding(Delivery, Warning, "NoCondition", "there are reports, and no condition "+contract.HealthReporting+" of the operator", operatorLog(e.namespace)))
 		}
 	}
 	if state == v1alpha1.Removed && len(all) == 0 {
@@ -65,12 +59,12 @@ func (e *evaluation) missing() (all []Finding) {
 	}
 	for _, c := range configured {
 		exists := slices.ContainsFunc(e.targets, func(t target) bool { return t.status.Target == c.object() })
-		unread := e.cannotRead(operatorcr.Named(c.object()).GVR(), "") != nil
-		if exists || unread || operatorcr.Named(c.object()).PerTarget() || !e.Wanted(c.Resource) {
+		unread := e.cannotRead(contract.ResourceNamed(c.object()).GVR(), "") != nil
+		if exists || unread || contract.ResourceNamed(c.object()).PerAPIServer() || !e.Wanted(c.Resource) {
 			continue
 		}
 		f := Finding{Check: Delivery, Status: Warning, Target: c.Resource, Reason: "ResourceMissing", Found: "the operator is configured for it, and it does not exist, so that nothing can be reported",
-			Next: []view.Step{{Text: "Remove the target from ConfigMap " + operatorConfig + ", or create the resource."}}}
+			Next: []view.Step{{Text: "Remove the target from ConfigMap " + contract.OperatorConfigMap + ", or create the resource."}}}
 		if e.Files {
 			f.Status, f.Reason, f.Found, f.Next = Unknown, string(NotGathered), "the operator is configured for it, and the files do not have it", nil
 		}
@@ -80,21 +74,23 @@ func (e *evaluation) missing() (all []Finding) {
 }
 
 func (t *target) delivered(c operatorcr.Condition) Finding {
-	f := t.finding(Delivery, OK, c.Reason, full(c))
+	f, row := t.finding(Delivery, OK, c.Reason, full(c)), contract.RollupReasonOf(c.Reason)
 	switch {
 	case c.Status == operatorcr.True:
 		f.Reason = ""
 		return f
-	case slices.Contains(underWay, c.Reason):
+	case row.UnderWay:
 		f.Status = Warning
 		f.Next = []view.Step{{Text: "Wait; if it stays so, see the operator's Events:", Command: "kubectl get events -n " + named(t.namespace, "NAMESPACE")}}
 		return f
-	case c.Status == operatorcr.False:
+	case c.Status == operatorcr.False && row.NeedsAction:
 		f.Status = Error
+	case c.Status == operatorcr.False:
+		f.Status = Warning
 	default:
 		f.Status = Unknown
 	}
-	f.Next = []view.Step{{Text: "What to do for each reason is in docs/operate/delivery.md."}, operatorLog(t.namespace)}
+	f.Next = []view.Step{{Text: "What to do for each reason is in docs/operate/conditions.md."}, operatorLog(t.namespace)}
 	return f
 }
 
@@ -108,15 +104,15 @@ func (e *evaluation) credentials() (all []Finding) {
 		if t.configured == nil {
 			continue
 		}
-		c, is := t.resource.Conditions[view.Delivery]
+		c, is := t.resource.Conditions[contract.HealthReporting]
 		if is && c.Status != operatorcr.True && slices.Contains(credentialReasons, c.Reason) {
-			all = append(all, t.finding(Credentials, Error, c.Reason, full(c), view.Step{Text: "What to do for each reason is in docs/operate/delivery.md."}, operatorLog(t.namespace)))
+			all = append(all, t.finding(Credentials, Error, c.Reason, full(c), view.Step{Text: "What to do for each reason is in docs/operate/conditions.md."}, operatorLog(t.namespace)))
 			continue
 		}
-		if len(t.pods) == 0 && (!is || slices.Contains(others, c.Reason)) {
+		if len(t.pods) == 0 && !is {
 			continue
 		}
-		metric := view.Step{Text: fmt.Sprintf("See the operator's metric %s{target=%q}.", expiryMetric, t.configured.Name)}
+		metric := view.Step{Text: fmt.Sprintf("See the operator's metric %s{api_server=%q}.", expiryMetric, t.configured.Name)}
 		switch {
 		case t.podsUnread != nil:
 			all = append(all, t.finding(Credentials, Unknown, string(t.podsUnread.Why), t.podsUnread.what()+" could not be read, so the kind of the credentials is not known", metric))
@@ -131,7 +127,7 @@ func (e *evaluation) credentials() (all []Finding) {
 
 // hasToken reports whether a reporter's pod has its credential from the kubelet.
 func hasToken(pod *unstructured.Unstructured) bool {
-	if pod.GetLabels()[targetLabel] == "" { // another's pod, into which the reporter was injected
+	if pod.GetLabels()[contract.APIServerLabel] == "" { // another's pod, into which the reporter was injected
 		return false
 	}
 	volumes, _, _ := unstructured.NestedSlice(pod.Object, "spec", "volumes")

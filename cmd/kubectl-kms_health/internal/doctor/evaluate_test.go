@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 var now = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
@@ -33,16 +34,16 @@ const healthyReport = `KMSHealthReporter_a True AsExpected [{"keyID":"2","kekID"
 
 func TestTheStatusOfADelivery(t *testing.T) {
 	for condition, want := range map[string]Status{
-		"True SocketsInPods":          OK,
+		"True AsExpected":             OK,
 		"True ReasonOfALaterVersion":  OK,
 		"False ReporterNotRunning":    Error,
 		"False ReasonOfALaterVersion": Error,
 		"False Progressing":           Warning,
-		"Unknown NamespaceMissing":    Warning,
+		"False ReporterStale":         Warning,
 		"Unknown ReasonOfALater":      Unknown,
 		"Perhaps ReasonOfALater":      Unknown,
 	} {
-		s := &Snapshot{Now: now, Targets: []view.Target{resource("kubeapiservers", healthyReport, "KMSHealthDelivery "+condition+" said")}}
+		s := &Snapshot{Now: now, Targets: []view.Target{resource("kubeapiservers", healthyReport, "KMSHealthReporting "+condition+" said")}}
 		d := Evaluate(s)
 		at := slices.IndexFunc(d.Findings, func(f Finding) bool { return f.Check == Delivery })
 		if f := d.Findings[at]; f.Status != want || !strings.HasSuffix(f.Found, ": said") || (want == OK) != (len(f.Next) == 0) {
@@ -90,7 +91,7 @@ func TestSkewedReportsAreNotNoReports(t *testing.T) {
 func TestMalformedObjectsAreEvaluated(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	values := []any{nil, "", "text", int64(-1), 1.5, true, []any{}, []any{nil, "x", map[string]any{}}, map[string]any{}, map[string]any{"containers": "x", "name": int64(3)}, strings.Repeat("x", 5000), "\x1b[2J\u202e\n\xff"}
-	fields := []string{"metadata", "spec", "status", "data", "labels", "annotations", "name", "namespace", "conditions", "containers", "nodeName", "volumes", "config.yaml", "replicas", "renewTime", targetLabel, configHashAnnotation}
+	fields := []string{"metadata", "spec", "status", "data", "labels", "annotations", "name", "namespace", "conditions", "containers", "nodeName", "volumes", "config.yaml", "replicas", "renewTime", contract.APIServerLabel, contract.ConfigHashAnnotation}
 	var object func(depth int) map[string]any
 	object = func(depth int) map[string]any {
 		o := map[string]any{}
@@ -161,8 +162,8 @@ func TestWhatIsRead(t *testing.T) {
 		t.Errorf("%q", r.read)
 	}
 	// The reporters of a target may run in the pods of its API server, whatever they report to.
-	file := &unstructured.Unstructured{Object: map[string]any{"kind": "ConfigMap", "metadata": map[string]any{"name": operatorConfig, "namespace": "b"}, "data": map[string]any{
-		configFile: "targets: [{name: one, resource: kubeapiservers, namespace: c}, {name: two, resource: kmshealths, namespace: d}, {name: three, resource: kmshealths, namespace: e}]",
+	file := &unstructured.Unstructured{Object: map[string]any{"kind": "ConfigMap", "metadata": map[string]any{"name": contract.OperatorConfigMap, "namespace": "b"}, "data": map[string]any{
+		contract.ConfigFile: "apiServers: [{name: one, resource: kubeapiservers, namespace: c}, {name: two, resource: kmshealths, namespace: d}, {name: three, resource: kmshealths, namespace: e}]",
 	}}}
 	r = &reader{targets: []view.Target{{Name: "kubeapiservers"}, {Name: "kmshealths/two"}}, found: r.found, listed: map[string][]*unstructured.Unstructured{"configmaps kms-health": {file}}}
 	Collect(t.Context(), r, &Snapshot{Namespaces: []string{"kms-health"}})

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -72,11 +73,11 @@ func (t *target) find(s *Snapshot, deployment *unstructured.Unstructured) {
 		t.unread = cmp.Or(t.unread, configMaps, pods)
 	}
 	for _, o := range s.Objects {
-		ours := o.GetLabels()[targetLabel] == t.configured.Name ||
-			o.GetLabels()[targetLabel] == "" && o.GetNamespace() == t.configured.Namespace
+		ours := o.GetLabels()[contract.APIServerLabel] == t.configured.Name ||
+			o.GetLabels()[contract.APIServerLabel] == "" && o.GetNamespace() == t.configured.Namespace
 		switch {
 		case !ours || isOperators(o):
-		case o.GetKind() == "ConfigMap" && o.GetName() != operatorConfig:
+		case o.GetKind() == "ConfigMap" && o.GetName() != contract.OperatorConfigMap:
 			t.configMaps = append(t.configMaps, o)
 		case o.GetKind() == "Pod" && runs(o):
 			t.pods = append(t.pods, o)
@@ -106,7 +107,7 @@ func (e *evaluation) expected() bool {
 }
 
 func operatorLog(namespace string) view.Step {
-	return view.Step{Text: "See the operator's log:", Command: "kubectl logs -n " + named(namespace, "NAMESPACE") + " deployment/" + operatorName}
+	return view.Step{Text: "See the operator's log:", Command: "kubectl logs -n " + named(namespace, "NAMESPACE") + " deployment/" + contract.OperatorName}
 }
 
 // named is a name in a command that is copied; a placeholder for one that is not a name.

@@ -43,12 +43,12 @@ const (
 type Finding struct {
 	Check  Check  `json:"check"`
 	Status Status `json:"status"`
-	// Target is the operator resource that it is about; left out: all of them.
+	// Target is the operator resource that it is about; not set: all of them.
 	Target string `json:"target,omitempty"`
-	// Nodes are those that it is about; left out: all, or none.
+	// Nodes are those that it is about; not set: all, or none.
 	Nodes []string `json:"nodes,omitempty"`
 	// Reason is the cause in one word, for programs: that of a condition or a report, or a
-	// constant of this package. Left out: OK, or there is none.
+	// constant of this package. Not set: OK, or there is none.
 	Reason string `json:"reason,omitempty"`
 	Found  string `json:"found"`
 	// Next is what to do.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -62,7 +63,7 @@ func (e *evaluation) notInstalled() Finding {
 		}
 	}
 	f := Finding{Check: Installed, Status: Error, Reason: "NotInstalled",
-		Found: fmt.Sprintf("no Deployment %s in namespace %s", operatorName, strings.Join(e.Namespaces, " or ")),
+		Found: fmt.Sprintf("no Deployment %s in namespace %s", contract.OperatorName, strings.Join(e.Namespaces, " or ")),
 		Next:  []view.Step{{Text: "If it is in another namespace, use --operator-namespace. Otherwise install it: docs/operate/install.md."}}}
 	if e.expected() {
 		f.Status = Warning
@@ -73,7 +74,7 @@ func (e *evaluation) notInstalled() Finding {
 
 func (e *evaluation) available() Finding {
 	wanted, available := e.replicas()
-	f := Finding{Check: Installed, Status: OK, Found: fmt.Sprintf("Deployment %s/%s: %d of %d replicas are available", e.namespace, operatorName, available, wanted)}
+	f := Finding{Check: Installed, Status: OK, Found: fmt.Sprintf("Deployment %s/%s: %d of %d replicas are available", e.namespace, contract.OperatorName, available, wanted)}
 	if available >= wanted && available > 0 {
 		return f
 	}
@@ -85,7 +86,7 @@ func (e *evaluation) available() Finding {
 		f.Found += ": " + bounded(why)
 	}
 	f.Next = []view.Step{
-		{Text: "See why its pods are not ready:", Command: fmt.Sprintf("kubectl describe pods -n %s -l app.kubernetes.io/name=%s", named(e.namespace, "NAMESPACE"), operatorName)},
+		{Text: "See why its pods are not ready:", Command: fmt.Sprintf("kubectl describe pods -n %s -l app.kubernetes.io/name=%s", named(e.namespace, "NAMESPACE"), contract.OperatorName)},
 		operatorLog(e.namespace),
 	}
 	return f
@@ -93,14 +94,14 @@ func (e *evaluation) available() Finding {
 
 // clusterOperator checks ClusterOperator/kms-health, which exists on OpenShift only.
 func (e *evaluation) clusterOperator() []Finding {
-	next := view.Step{Text: "See its conditions:", Command: "oc describe clusteroperator " + clusterOperator}
+	next := view.Step{Text: "See its conditions:", Command: "oc describe clusteroperator " + contract.ClusterOperator}
 	if e.operator == nil {
 		u := e.cannotRead(ClusterOperators, "")
 		switch {
 		case u != nil:
-			return []Finding{{Check: Installed, Status: Unknown, Reason: string(u.Why), Found: "ClusterOperator " + clusterOperator + " could not be read"}}
-		case e.namespace == openShiftNamespace:
-			return []Finding{{Check: Installed, Status: Warning, Reason: "ClusterOperatorMissing", Found: "ClusterOperator " + clusterOperator + " does not exist", Next: []view.Step{{Text: "Apply the manifests of OpenShift: docs/operate/install.md."}}}}
+			return []Finding{{Check: Installed, Status: Unknown, Reason: string(u.Why), Found: "ClusterOperator " + contract.ClusterOperator + " could not be read"}}
+		case e.namespace == contract.OperatorNamespace:
+			return []Finding{{Check: Installed, Status: Warning, Reason: "ClusterOperatorMissing", Found: "ClusterOperator " + contract.ClusterOperator + " does not exist", Next: []view.Step{{Text: "Apply the manifests of OpenShift: docs/operate/install.md."}}}}
 		default:
 			return nil
 		}
@@ -115,16 +116,16 @@ func (e *evaluation) clusterOperator() []Finding {
 		{"Degraded", operatorcr.Unknown, Warning}, {"Upgradeable", operatorcr.False, Warning},
 	} {
 		if c, is := conditions[bad.conditionType]; is && c.Status == bad.value {
-			all = append(all, Finding{Check: Installed, Status: bad.status, Reason: c.Reason, Found: fmt.Sprintf("ClusterOperator %s has %s", clusterOperator, full(c)), Next: []view.Step{next}})
+			all = append(all, Finding{Check: Installed, Status: bad.status, Reason: c.Reason, Found: fmt.Sprintf("ClusterOperator %s has %s", contract.ClusterOperator, full(c)), Next: []view.Step{next}})
 		}
 	}
 	switch {
 	case len(all) > 0:
 		return all
 	case !slices.ContainsFunc([]string{"Available", "Degraded"}, func(name string) bool { _, is := conditions[name]; return is }):
-		return []Finding{{Check: Installed, Status: Warning, Reason: "NoConditions", Found: "ClusterOperator " + clusterOperator + " has no conditions: the operator has not written them yet", Next: []view.Step{operatorLog(e.namespace)}}}
+		return []Finding{{Check: Installed, Status: Warning, Reason: "NoConditions", Found: "ClusterOperator " + contract.ClusterOperator + " has no conditions: the operator has not written them yet", Next: []view.Step{operatorLog(e.namespace)}}}
 	default:
-		return []Finding{{Check: Installed, Status: OK, Found: "ClusterOperator " + clusterOperator + " is available and not degraded"}}
+		return []Finding{{Check: Installed, Status: OK, Found: "ClusterOperator " + contract.ClusterOperator + " is available and not degraded"}}
 	}
 }
 
@@ -173,7 +174,7 @@ func (e *evaluation) rights() []Finding {
 		}
 	}
 	add(Forbidden, "no right to read ", "Request the rights of docs/reference/kubectl.md. What needs these is unknown below.", "")
-	add(NotGathered, "not in the files: ", "Gather them; what needs these is unknown below:", "oc adm inspect clusteroperator/"+clusterOperator)
+	add(NotGathered, "not in the files: ", "Gather them; what needs these is unknown below:", "oc adm inspect clusteroperator/"+contract.ClusterOperator)
 	add(Failed, "could not be read: ", "See why, and try again: "+strings.Join(slices.Compact(messages), "; "), "")
 	if len(all) == 0 {
 		all = []Finding{{Check: Rights, Status: OK, Found: "everything that the checks need could be read"}}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -102,7 +102,7 @@ func (e *evaluation) recovered() bool {
 	healthy := false
 	for i := range e.targets {
 		status := e.targets[i].status
-		if slices.Contains(operatorcr.Plurals()[1:], status.Target) { // those of the other API servers
+		if slices.Contains(contract.ResourceNames()[1:], status.Target) { // those of the other API servers
 			continue
 		}
 		for _, p := range status.Plugins {

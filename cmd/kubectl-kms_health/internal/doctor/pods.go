@@ -7,12 +7,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // isOperators reports whether a pod is the operator's.
 func isOperators(pod *unstructured.Unstructured) bool {
-	return pod.GetLabels()["app.kubernetes.io/name"] == operatorName
+	return pod.GetLabels()["app.kubernetes.io/name"] == contract.OperatorName
 }
 
 // whyNotAvailable is what keeps the operator's pods from running, or from being created; empty:

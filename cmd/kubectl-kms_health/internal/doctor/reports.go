@@ -10,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -44,7 +45,7 @@ func (e *evaluation) nothingReported() Finding {
 	f := Finding{Check: Reports, Status: Unknown, Reason: "NothingReported", Found: "no API server has a report: KMS is off, or there are no reporters"}
 	var unread []string
 	for _, u := range e.Unread {
-		if u.Namespace == "" && slices.Contains(append(operatorcr.Plurals(), operatorcr.KMSHealths.Plural), u.Resource) {
+		if u.Namespace == "" && slices.Contains(append(contract.ResourceNames(), contract.KMSHealths.Plural), u.Resource) {
 			unread = append(unread, u.Resource)
 		}
 	}
@@ -89,7 +90,7 @@ func (t *target) unhealthy() (all []Finding) {
 			if reason == "" || !p.State.Unhealthy() {
 				reason = strings.ToUpper(k.state[:min(1, len(k.state))]) + k.state[min(1, len(k.state)):]
 			}
-			all = append(all, t.finding(Reports, status, reason, "", t.status.Next(p)...))
+			all = append(all, t.finding(Reports, status, reason, "", view.Next(p)...))
 		}
 		all[at].Nodes = append(all[at].Nodes, p.Node)
 	}
@@ -110,7 +111,7 @@ func (t *target) rolledUp() (all []Finding) {
 		conditionType, value string
 		status               Status
 	}{
-		{rollup.Degraded, operatorcr.True, Error}, {rollup.Degraded, operatorcr.Unknown, Warning}, {rollup.Observed, operatorcr.False, Warning},
+		{contract.PluginsDegraded, operatorcr.True, Error}, {contract.PluginsDegraded, operatorcr.Unknown, Warning},
 	} {
 		if c, is := t.resource.Conditions[bad.conditionType]; is && c.Status == bad.value {
 			return []Finding{t.finding(Reports, bad.status, c.Reason, full(c), operatorLog(t.namespace))}
@@ -205,7 +206,7 @@ func (e *evaluation) keys() (all []Finding) {
 			continue
 		}
 		found := t.rotation()
-		if c, is := t.resource.Conditions[rollup.WriteKeyAgreed]; is && c.Status != operatorcr.True && c.Reason != rollup.NoPlugins && c.Reason != rollup.NoWriteKey {
+		if c, is := t.resource.Conditions[contract.WriteKeyAgreed]; is && c.Status != operatorcr.True && c.Reason != contract.NoPlugins && c.Reason != contract.NoWriteKey {
 			status := Warning
 			if c.Status == operatorcr.Unknown {
 				status = Unknown

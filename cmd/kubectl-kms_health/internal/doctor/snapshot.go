@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // The other resources that are read. KMSMetrics stands for a part of the API server's
@@ -23,22 +23,6 @@ var (
 	ConfigMaps       = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	Pods             = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	KMSMetrics       = schema.GroupVersionResource{Resource: "/metrics"}
-)
-
-// Names of the manifests, and of what the operator makes.
-const (
-	operatorName    = "kms-health-operator"
-	operatorConfig  = "kms-health-operator-config"
-	clusterOperator = "kms-health"
-	configFile      = "config.yaml"
-	containerName   = "kms-health"
-
-	targetLabel          = "kmshealth.openshift.io/target"
-	configAnnotation     = "kmshealth.openshift.io/config"
-	configHashAnnotation = "kmshealth.openshift.io/config-hash"
-
-	// openShiftNamespace is the operator's on OpenShift, where it has a ClusterOperator.
-	openShiftNamespace = "openshift-kms-health"
 )
 
 // Reader reads a cluster, or files. Its errors are *Unread.
@@ -104,18 +88,18 @@ func Collect(ctx context.Context, r Reader, s *Snapshot) {
 	s.Targets, s.Unread = r.Targets(ctx, s.Wanted)
 	namespaces := s.Namespaces
 	for _, namespace := range s.Namespaces {
-		if s.get(ctx, r, Deployments, namespace, operatorName) {
+		if s.get(ctx, r, Deployments, namespace, contract.OperatorName) {
 			namespaces = []string{namespace}
 			// Whether it is in another one, too, does not matter.
 			s.Unread = slices.DeleteFunc(s.Unread, func(u *Unread) bool { return u.Resource == Deployments.Resource })
 			break
 		}
 	}
-	if slices.ContainsFunc(namespaces, func(name string) bool { return name != "kms-health" }) {
-		s.get(ctx, r, ClusterOperators, "", clusterOperator)
+	if slices.ContainsFunc(namespaces, func(name string) bool { return name != contract.KubernetesNamespace }) {
+		s.get(ctx, r, ClusterOperators, "", contract.ClusterOperator)
 	}
 	for _, namespace := range namespaces {
-		s.get(ctx, r, Leases, namespace, operatorName)
+		s.get(ctx, r, Leases, namespace, contract.OperatorName)
 		s.list(ctx, r, ConfigMaps, namespace)
 		s.list(ctx, r, Pods, namespace)
 	}
@@ -138,7 +122,7 @@ func Collect(ctx context.Context, r Reader, s *Snapshot) {
 // hasOwnPods reports whether reporters of a target run in pods of their own.
 func (s *Snapshot) hasOwnPods(target string) bool {
 	return slices.ContainsFunc(s.Objects, func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == "Pod" && o.GetLabels()[targetLabel] == target && runs(o)
+		return o.GetKind() == "Pod" && o.GetLabels()[contract.APIServerLabel] == target && runs(o)
 	})
 }
 
@@ -176,11 +160,11 @@ func (s *Snapshot) unread(err error) {
 
 // relevant excludes the pods and ConfigMaps of others.
 func relevant(o *unstructured.Unstructured) bool {
-	if o.GetLabels()[targetLabel] != "" || o.GetAnnotations()[configHashAnnotation] != "" {
+	if o.GetLabels()[contract.APIServerLabel] != "" || o.GetAnnotations()[contract.ConfigHashAnnotation] != "" {
 		return true
 	}
 	if o.GetKind() == "ConfigMap" {
-		return o.GetName() == operatorConfig
+		return o.GetName() == contract.OperatorConfigMap
 	}
 	if isOperators(o) {
 		return true
@@ -188,7 +172,7 @@ func relevant(o *unstructured.Unstructured) bool {
 	containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "containers")
 	return slices.ContainsFunc(containers, func(c any) bool {
 		container, _ := c.(map[string]any)
-		return container["name"] == containerName
+		return container["name"] == contract.ReporterContainer
 	})
 }
 
@@ -211,12 +195,5 @@ type Configured struct {
 
 // object is the name of the target's object among those that are read.
 func (c Configured) object() string {
-	return operatorcr.ForTarget(c.Resource, c.Name).TargetName()
-}
-
-// Shipped are the targets of the shipped configuration.
-var Shipped = []Configured{
-	{"kube-apiserver", operatorcr.Plurals()[0], "openshift-kube-apiserver"},
-	{"openshift-apiserver", operatorcr.Plurals()[1], "openshift-apiserver"},
-	{"oauth-apiserver", operatorcr.Plurals()[2], "openshift-oauth-apiserver"},
+	return contract.ResourceFor(c.Resource, c.Name).TargetName()
 }

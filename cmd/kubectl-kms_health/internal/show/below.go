@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -19,9 +19,9 @@ func below(t *view.TargetStatus, o Options) string {
 	}
 	agreement := false
 	for _, c := range t.Conditions {
-		agreement = agreement || c.Type == rollup.WriteKeyAgreed
+		agreement = agreement || c.Type == contract.WriteKeyAgreed
 		b.WriteString(condition(&c, o.Width))
-		if c.Type == rollup.Degraded && c.Status == operatorcr.False && slices.ContainsFunc(t.Plugins, func(p view.Plugin) bool { return p.State.Unhealthy() }) {
+		if c.Type == contract.PluginsDegraded && c.Status == operatorcr.False && slices.ContainsFunc(t.Plugins, func(p view.Plugin) bool { return p.State.Unhealthy() }) {
 			b.WriteString(wrap("A report above differs: the operator is not running, or expects no such node.", indent, indent, o.Width))
 		}
 	}
@@ -86,16 +86,16 @@ func agreed(w *rollup.Agreement, wide bool) string {
 		}
 		nodes[words] = append(nodes[words], orDash(node))
 	}
-	differ := slices.ContainsFunc(w.Nodes, func(n rollup.NodeAgreement) bool { return n.Answer == health.Differs })
+	differ := slices.ContainsFunc(w.Nodes, func(n rollup.NodeAgreement) bool { return n.Answer == contract.Differs })
 	for _, n := range w.Nodes {
 		switch n.Answer {
-		case health.Differs:
+		case contract.Differs:
 			add(id(n.KEKID)+" on ", n.Node)
-		case health.Missing:
+		case contract.Missing:
 			add("no report that can be read on ", n.Node)
-		case health.OutOfDate:
+		case contract.OutOfDate:
 			add("out of date on ", n.Node)
-		case health.NotHealthy:
+		case contract.NotHealthy:
 			add("not healthy, or without a KEK ID, on ", n.Node)
 		}
 	}

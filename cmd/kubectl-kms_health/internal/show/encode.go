@@ -10,7 +10,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // JSON is v in a readable form, safe to print to a terminal.
@@ -22,7 +22,7 @@ func JSON(v any) ([]byte, error) {
 	if err := encoder.Encode(v); err != nil {
 		return nil, err
 	}
-	return health.Printable(b.String()), nil
+	return contract.Printable(b.String()), nil
 }
 
 var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)

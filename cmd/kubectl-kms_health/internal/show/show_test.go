@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -25,9 +25,9 @@ func status(plugins ...view.Plugin) *view.Status {
 
 func TestTheReasonIsBeforeTheDetail(t *testing.T) {
 	for want, p := range map[string]view.Plugin{
-		"5s\n    Timeout: Status: no answer within 10s\n": {Reason: health.Timeout, Detail: "Status: no answer within 10s"},
+		"5s\n    Timeout: Status: no answer within 10s\n": {Reason: contract.Timeout, Detail: "Status: no answer within 10s"},
 		"5s\n    no answer within 10s\n":                  {Detail: "no answer within 10s"}, // of an earlier version
-		"5s\n    Timeout\n":                               {Reason: health.Timeout},
+		"5s\n    Timeout\n":                               {Reason: contract.Timeout},
 	} {
 		p.Node, p.KeyID, p.State = "master-0", "2", rollup.Error
 		if table := Table(status(p), Options{Width: 120}); !strings.Contains(table, want) {
@@ -124,8 +124,8 @@ func TestAgreementAsText(t *testing.T) {
 
 func TestAgreementByTheReportsIsShownWhileTheOperatorIsStopped(t *testing.T) {
 	s := status(view.Plugin{Node: "a", KeyID: "2", State: rollup.Healthy})
-	s.Targets[0].Conditions = []view.Condition{{Type: rollup.WriteKeyAgreed, Status: "True", Reason: "AsExpected"}}
-	s.Targets[0].WriteKey = rollup.Agreement{KeyID: "2", Nodes: []rollup.NodeAgreement{{Node: "a", Answer: health.NotHealthy}}}
+	s.Targets[0].Conditions = []view.Condition{{Type: contract.WriteKeyAgreed, Status: "True", Reason: "AsExpected"}}
+	s.Targets[0].WriteKey = rollup.Agreement{KeyID: "2", Nodes: []rollup.NodeAgreement{{Node: "a", Answer: contract.NotHealthy}}}
 	for doubtful, want := range map[bool]bool{true: true, false: false} {
 		if got := strings.Contains(Table(s, Options{Width: 80, Doubtful: doubtful}), "by the reports"); got != want {
 			t.Errorf("doubtful %t: %t", doubtful, got)
@@ -147,7 +147,7 @@ func TestAConditionThatTheReportsContradictIsMarked(t *testing.T) {
 		{rollup.Stale, operatorcr.False, false},
 	} {
 		s := status(view.Plugin{Node: "a", KeyID: "2", State: tt.state})
-		s.Targets[0].Conditions = []view.Condition{{Type: rollup.Degraded, Status: tt.status, Reason: "R", Message: "m"}}
+		s.Targets[0].Conditions = []view.Condition{{Type: contract.PluginsDegraded, Status: tt.status, Reason: "R", Message: "m"}}
 		if table := Table(s, Options{Width: 80}); strings.Contains(table, note) != tt.want {
 			t.Errorf("%+v:\n%s", tt, table)
 		}

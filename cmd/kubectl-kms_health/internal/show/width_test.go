@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -24,12 +24,12 @@ func widest(text string) int {
 
 func fullStatus(node string) *view.Status {
 	s := status(
-		view.Plugin{Node: node, KeyID: "2", Write: true, State: rollup.Unhealthy, KEKID: "arn:aws:kms:eu-central-1:111122223333:key/1234abcd", Reason: health.ReportedUnhealthy, Detail: strings.Repeat("vault is sealed ", 12)},
+		view.Plugin{Node: node, KeyID: "2", Write: true, State: rollup.Unhealthy, KEKID: "arn:aws:kms:eu-central-1:111122223333:key/1234abcd", Reason: contract.ReportedUnhealthy, Detail: strings.Repeat("vault is sealed ", 12)},
 		view.Plugin{Node: node, KeyID: "1", State: rollup.Error, Detail: strings.Repeat("鍵が見つかりません", 12)},
 		view.Plugin{Node: "z", State: rollup.Missing},
 	)
 	s.Targets[0].Conditions = []view.Condition{{
-		Type: rollup.Degraded, Status: "True", Reason: rollup.PluginError,
+		Type: contract.PluginsDegraded, Status: "True", Reason: contract.PluginError,
 		Message: "key 2: unhealthy: " + strings.Repeat("sealed ", 20) + "\nkey 1: error: \xff " + strings.Repeat("é\u0301", 40),
 	}}
 	return s

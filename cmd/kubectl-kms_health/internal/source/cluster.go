@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/serverclock"
 )
 
@@ -70,7 +70,7 @@ func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Targ
 	var all sync.WaitGroup
 	for i, target := range targets {
 		all.Go(func() {
-			r := operatorcr.Named(target)
+			r := contract.ResourceNamed(target)
 			objects[i], errs[i] = c.client.Resource(r.GVR()).Get(ctx, r.Name, metav1.GetOptions{})
 		})
 	}
@@ -105,7 +105,7 @@ func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Targ
 func (c *Cluster) KMSHealths(ctx context.Context, others bool) (found []view.Target, problem *Problem) {
 	found, err := c.listKMSHealths(ctx, others)
 	if err != nil {
-		return nil, c.explain([]string{operatorcr.KMSHealths.Plural}, "list", err)
+		return nil, c.explain([]string{contract.KMSHealths.Plural}, "list", err)
 	}
 	return found, nil
 }
@@ -113,7 +113,7 @@ func (c *Cluster) KMSHealths(ctx context.Context, others bool) (found []view.Tar
 // listKMSHealths returns none where the cluster does not have the resource. Where it has
 // operator resources, KMSHealths are optional: a missing right to them is no error.
 func (c *Cluster) listKMSHealths(ctx context.Context, others bool) (found []view.Target, err error) {
-	list, err := c.client.Resource(operatorcr.KMSHealths.GVR()).List(ctx, metav1.ListOptions{})
+	list, err := c.client.Resource(contract.KMSHealths.GVR()).List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsNotFound(err), others && apierrors.IsForbidden(err):
 		return nil, nil
@@ -122,7 +122,7 @@ func (c *Cluster) listKMSHealths(ctx context.Context, others bool) (found []view
 	}
 	for i := range list.Items {
 		o := &list.Items[i]
-		found = append(found, view.Read(operatorcr.ForTarget(operatorcr.KMSHealths.Plural, o.GetName()).TargetName(), o))
+		found = append(found, view.Read(contract.ResourceFor(contract.KMSHealths.Plural, o.GetName()).TargetName(), o))
 	}
 	return found, nil
 }
@@ -132,7 +132,7 @@ func (c *Cluster) listKMSHealths(ctx context.Context, others bool) (found []view
 func (c *Cluster) Lease(ctx context.Context, namespaces []string) (lease view.Lease, ok bool) {
 	for _, namespace := range namespaces {
 		o, err := c.client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).
-			Namespace(namespace).Get(ctx, "kms-health-operator", metav1.GetOptions{})
+			Namespace(namespace).Get(ctx, contract.OperatorName, metav1.GetOptions{})
 		if err != nil {
 			continue
 		}

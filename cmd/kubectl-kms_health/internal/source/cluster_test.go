@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // What a real API server answers is tested with one. This is about answers that
@@ -33,7 +35,7 @@ func TestProblemsAreReportedOncePerKind(t *testing.T) {
 		want        string // empty: no problem
 	}{
 		"not found":    {status(404, "NotFound"), false, ""},
-		"forbidden":    {status(403, "Forbidden"), false, "no right to get kubeapiservers, openshiftapiservers, authentications of operator.openshift.io"},
+		"forbidden":    {status(403, "Forbidden"), false, "no right to get " + strings.Join(contract.ResourceNames(), ", ") + " of operator.openshift.io"},
 		"unauthorized": {status(401, "Unauthorized"), false, "rejected the credentials"},
 		"bad request":  {status(400, "BadRequest"), false, "rejected the request to get kubeapiservers"},
 		"unavailable":  {status(503, "ServiceUnavailable"), true, "cannot be reached"},
@@ -54,7 +56,7 @@ func TestProblemsAreReportedOncePerKind(t *testing.T) {
 			// Long enough for any machine, and it fails if it is needed.
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			found, problems := c.Read(ctx, operatorcr.Plurals())
+			found, problems := c.Read(ctx, contract.ResourceNames())
 			if tt.want == "" {
 				if len(found) > 0 || len(problems) > 0 {
 					t.Errorf("%v, %v", found, problems)
@@ -83,8 +85,8 @@ func TestOneTargetThatIsForbiddenHidesNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, problems := c.Read(context.Background(), operatorcr.Plurals())
-	if len(found) != 2 || found[0].Name != "kubeapiservers" || found[1].Name != "openshiftapiservers" || len(problems) != 1 || !strings.Contains(problems[0].Error(), "authentications of") {
+	found, problems := c.Read(context.Background(), contract.ResourceNames())
+	if len(found) != len(contract.Resources)-1 || slices.ContainsFunc(found, func(t view.Target) bool { return t.Name == "authentications" }) || len(problems) != 1 || !strings.Contains(problems[0].Error(), "authentications of") {
 		t.Errorf("%v, %v", found, problems)
 	}
 }
@@ -102,7 +104,7 @@ func TestTheOffsetIsHeardFromAnyAnswer(t *testing.T) {
 	if c.Offset() != 0 {
 		t.Error(c.Offset())
 	}
-	c.Read(context.Background(), operatorcr.Plurals()[:1])
+	c.Read(context.Background(), contract.ResourceNames()[:1])
 	if got := c.Offset(); got < time.Hour-time.Minute || got > time.Hour {
 		t.Error(got)
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // Live reads a cluster for the doctor.
@@ -34,11 +34,11 @@ const page = 500
 
 // Targets reads the operator resources, and KMSHealths.
 func (l *Live) Targets(ctx context.Context, wanted func(string) bool) (found []view.Target, unread []*doctor.Unread) {
-	for _, target := range operatorcr.Plurals() {
+	for _, target := range contract.ResourceNames() {
 		if !wanted(target) {
 			continue
 		}
-		r := operatorcr.Named(target)
+		r := contract.ResourceNamed(target)
 		o, err := l.Get(ctx, r.GVR(), "", r.Name)
 		var u *doctor.Unread
 		switch {
@@ -48,12 +48,12 @@ func (l *Live) Targets(ctx context.Context, wanted func(string) bool) (found []v
 			found = append(found, view.Read(target, o))
 		}
 	}
-	if l.away != nil || !wanted(operatorcr.KMSHealths.Plural) {
+	if l.away != nil || !wanted(contract.KMSHealths.Plural) {
 		return found, unread
 	}
 	own, err := l.listKMSHealths(ctx, len(found) > 0)
 	var u *doctor.Unread
-	if errors.As(l.unread("list", operatorcr.KMSHealths.GVR(), "", err), &u) {
+	if errors.As(l.unread("list", contract.KMSHealths.GVR(), "", err), &u) {
 		unread = append(unread, u)
 		l.away = nil // KMSHealths may be encrypted with a plugin that fails: the others can be read
 	}

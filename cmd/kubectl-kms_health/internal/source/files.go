@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // Files are files with the operator resources of a cluster.
@@ -71,9 +71,9 @@ func (f Files) Read() (Taken, error) {
 		r.Notes = append(r.Notes, fmt.Sprintf("and %d more such warnings", more))
 	}
 	order := func(t view.Target) int { // KMSHealths last, by name, as a cluster lists them
-		at := slices.Index(operatorcr.Plurals(), t.Name)
+		at := slices.Index(contract.ResourceNames(), t.Name)
 		if at < 0 {
-			return len(operatorcr.Plurals())
+			return len(contract.ResourceNames())
 		}
 		return at
 	}
@@ -180,7 +180,7 @@ func (r *reading) note(format string, args ...any) {
 
 func kindNames() string {
 	var names []string
-	for _, r := range operatorcr.Resources {
+	for _, r := range contract.Resources {
 		names = append(names, r.Kind)
 	}
 	slices.Sort(names)

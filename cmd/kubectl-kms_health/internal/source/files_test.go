@@ -63,7 +63,7 @@ func TestWhatAFileMayBe(t *testing.T) {
 		"a reporter's last line, cut":   {report + "\n[{\"keyID\":\"2\",\n", nil, "the last line of a reporter's --output: message is not a JSON array"},
 		"a reporter's strange line":     {`[{"keyID":"2","status":"fine"}]`, nil, `[0].status: "fine" is none of`},
 		"nothing":                       {" \n", nil, "is empty"},
-		"another kind":                  {strings.ReplaceAll(apiServer, "KubeAPIServer", "Etcd"), nil, "none of the operator resources is in it"},
+		"another kind":                  {strings.ReplaceAll(apiServer, "KubeAPIServer", "Storage"), nil, "none of the operator resources is in it"},
 		"another group's kind":          {strings.ReplaceAll(auth, "operator.openshift.io", "config.openshift.io"), nil, "none of the operator resources is in it"},
 		"another name":                  {strings.Replace(apiServer, `"cluster"`, `"other"`, 1), nil, "expected an object named cluster"},
 		"no object":                     {"- a\n- b\n", nil, "none of the operator resources is in it"},

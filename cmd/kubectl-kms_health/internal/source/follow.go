@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // Update is a change of one target.
@@ -74,7 +74,7 @@ func (c *Cluster) follow(ctx context.Context, target string, send func(Update)) 
 // as each does after some minutes. received: the watch sent anything. known are the targets
 // that were sent.
 func (c *Cluster) listAndWatch(ctx context.Context, target string, known map[string]bool, send func(Update)) (received bool, err error) {
-	r := operatorcr.Named(target)
+	r := contract.ResourceNamed(target)
 	which := metav1.ListOptions{}
 	if r.Name != "" {
 		which.FieldSelector = "metadata.name=" + r.Name
@@ -145,8 +145,8 @@ func sendAll(target string, items []unstructured.Unstructured, known map[string]
 
 // nameOf is the name of an object's target: the followed one, or one of all KMSHealths.
 func nameOf(target string, o *unstructured.Unstructured) string {
-	if r := operatorcr.Named(target); r.Name != "" {
+	if r := contract.ResourceNamed(target); r.Name != "" {
 		return target
 	}
-	return operatorcr.ForTarget(target, o.GetName()).TargetName()
+	return contract.ResourceFor(target, o.GetName()).TargetName()
 }

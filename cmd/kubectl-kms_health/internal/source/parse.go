@@ -14,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/health"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // parse reads a file: operator resources, or a reporter's output.
@@ -28,7 +27,7 @@ func (r *reading) parse(data []byte) ([]view.Target, error) {
 		return nil, errors.New("is an archive of a kind that cannot be read here: name a tar or tar.gz, or unpack it, and name the folder")
 	}
 	if line := lastArray(data); line != nil && !hasResource(data) {
-		entries, err := health.DecodeMessage(string(line))
+		entries, err := contract.DecodeMessage(string(line))
 		if err != nil {
 			return nil, fmt.Errorf("the last line of a reporter's --output: %w", err)
 		}
@@ -37,7 +36,7 @@ func (r *reading) parse(data []byte) ([]view.Target, error) {
 	targets, err := r.resources(data)
 	if err == nil && len(targets) == 0 && !r.Objects {
 		err = fmt.Errorf("%w: expected an object named %s of a kind of %s/v1 (%s), a List of such, or the output of a reporter's --output",
-			ErrNothing, operatorcr.Name, operatorcr.Group, kindNames())
+			ErrNothing, contract.OperatorObject, contract.OperatorGroup, kindNames())
 	}
 	return targets, err
 }
@@ -64,12 +63,12 @@ func lastArray(data []byte) []byte {
 // Other objects are kept, if wanted.
 func (r *reading) resources(data []byte) (targets []view.Target, err error) {
 	err = each(data, func(o *unstructured.Unstructured) {
-		target := operatorcr.OfKind(o.GetKind()).Plural
-		own := o.GetKind() == operatorcr.KMSHealths.Kind && strings.HasPrefix(o.GetAPIVersion(), operatorcr.KMSHealths.Group+"/")
+		target := contract.ResourceOfKind(o.GetKind()).Plural
+		own := o.GetKind() == contract.KMSHealths.Kind && strings.HasPrefix(o.GetAPIVersion(), contract.KMSHealths.Group+"/")
 		if own {
-			target = operatorcr.ForTarget(operatorcr.KMSHealths.Plural, o.GetName()).TargetName()
+			target = contract.ResourceFor(contract.KMSHealths.Plural, o.GetName()).TargetName()
 		}
-		if own || target != "" && strings.HasPrefix(o.GetAPIVersion(), operatorcr.Group+"/") && o.GetName() == operatorcr.Name {
+		if own || target != "" && strings.HasPrefix(o.GetAPIVersion(), contract.OperatorGroup+"/") && o.GetName() == contract.OperatorObject {
 			targets = append(targets, view.Read(target, o))
 		} else if r.Objects {
 			r.Gathered.keep(o)

@@ -8,7 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // Problem is why targets could not be read.
@@ -54,7 +54,7 @@ func kindOf(err error) string {
 // explain returns a Problem with what failed, where, and what to do.
 func (c *Cluster) explain(targets []string, verb string, err error) *Problem {
 	p := &Problem{class: kindOf(err)}
-	objects := strings.Join(targets, ", ") + " of " + operatorcr.Named(targets[0]).Group
+	objects := strings.Join(targets, ", ") + " of " + contract.ResourceNamed(targets[0]).Group
 	switch p.class {
 	case forbidden:
 		p.class += objects

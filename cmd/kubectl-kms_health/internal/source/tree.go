@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // A tree is the files of a must-gather, or of what oc adm inspect writes: in a folder, or
@@ -92,7 +92,7 @@ func (r *reading) tree(root string, walk func(visit func(treeFile) error, skippe
 	}
 	if found == 0 && !r.Objects {
 		return fmt.Errorf("%s: %w: looked in %d YAML and JSON files for an object named %s of a kind of %s/v1 (%s), as in cluster-scoped-resources/%s/kubeapiservers/cluster.yaml",
-			root, ErrNothing, looked, operatorcr.Name, operatorcr.Group, kindNames(), operatorcr.Group)
+			root, ErrNothing, looked, contract.OperatorObject, contract.OperatorGroup, kindNames(), contract.OperatorGroup)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (r *reading) file(f treeFile) (found int, err error) {
 		found++
 	}
 	if err == nil && len(targets) == 0 && isOurs(f.at) {
-		err = fmt.Errorf("holds no object named %s of a kind of %s/v1 (%s), as expected from its path", operatorcr.Name, operatorcr.Group, kindNames())
+		err = fmt.Errorf("holds no object named %s of a kind of %s/v1 (%s), as expected from its path", contract.OperatorObject, contract.OperatorGroup, kindNames())
 	}
 	return found, err
 }
@@ -148,22 +148,22 @@ func printable(at string) string {
 // isOurs reports whether a file's path is that of one of the operator resources.
 func isOurs(at string) bool {
 	name, folder := path.Base(at), path.Dir(at)
-	if path.Base(folder) == operatorcr.KMSHealths.Plural && path.Base(path.Dir(folder)) == operatorcr.KMSHealths.Group {
+	if path.Base(folder) == contract.KMSHealths.Plural && path.Base(path.Dir(folder)) == contract.KMSHealths.Group {
 		return true
 	}
-	return strings.TrimSuffix(name, path.Ext(name)) == operatorcr.Name &&
-		slices.Contains(operatorcr.Plurals(), path.Base(folder)) && path.Base(path.Dir(folder)) == operatorcr.Group
+	return strings.TrimSuffix(name, path.Ext(name)) == contract.OperatorObject &&
+		slices.Contains(contract.ResourceNames(), path.Base(folder)) && path.Base(path.Dir(folder)) == contract.OperatorGroup
 }
 
 // hasResource excludes the thousands of other files of a must-gather.
 func hasResource(data []byte) bool {
-	if bytes.Contains(data, []byte(operatorcr.KMSHealths.Group+"/"+operatorcr.KMSHealths.Version)) {
+	if bytes.Contains(data, []byte(contract.KMSHealths.Group+"/"+contract.KMSHealths.Version)) {
 		return true
 	}
-	if !bytes.Contains(data, []byte(operatorcr.Group+"/")) {
+	if !bytes.Contains(data, []byte(contract.OperatorGroup+"/")) {
 		return false
 	}
-	return slices.ContainsFunc(operatorcr.Resources, func(r operatorcr.Resource) bool { return bytes.Contains(data, []byte(r.Kind)) })
+	return slices.ContainsFunc(contract.Resources, func(r contract.Resource) bool { return bytes.Contains(data, []byte(r.Kind)) })
 }
 
 // timestamp reads when a must-gather began, which is the first line of its file: a time as

@@ -4,6 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -42,7 +43,7 @@ func Explain(s *Status, node string) Explanation {
 			if p.Node != node {
 				continue
 			}
-			e.Plugins = append(e.Plugins, ExplainedPlugin{Target: t.Target, Plugin: p, Meaning: meaning(&p), Next: t.Next(&p)})
+			e.Plugins = append(e.Plugins, ExplainedPlugin{Target: t.Target, Plugin: p, Meaning: meaning(&p), Next: Next(&p)})
 		}
 		if len(e.Plugins) == reported {
 			continue
@@ -68,7 +69,7 @@ func meaning(p *Plugin) string {
 	case rollup.Error:
 		return "The plugin does not answer: it does not run, hangs, or the call failed. " + impact
 	case rollup.Stale:
-		return "The report is older than four of its intervals, so the plugin's state is not known. The reporter has ended, cannot write to the API server, or is no longer configured for this key; or the node is down."
+		return "The report is too old for its interval, so the plugin's state is not known. The reporter has ended, cannot write to the API server, or is no longer configured for this key; or the node is down."
 	case rollup.Skewed:
 		return "The node's clock differs from the API server's, so the age of the report is not known. The plugin may be healthy."
 	case rollup.Unreadable:
@@ -85,18 +86,8 @@ type Step struct {
 	Command string `json:"command,omitempty"`
 }
 
-// pluginLog is how to see a plugin's log: the operator's conditions may have the exact command.
-func (t *TargetStatus) pluginLog(p *Plugin, pods string) Step {
-	for _, c := range t.Conditions {
-		if look := rollup.Look(c.Message, p.KeyID, p.Node); c.Type == rollup.Degraded && look != "" {
-			return Step{"See the plugin's log:", "kubectl " + look}
-		}
-	}
-	return Step{"See the plugin's log. The plugin runs in the API server's pod on the node, or in a pod of its own:", pods}
-}
-
-// Next are the recommended actions for a plugin of the target.
-func (t *TargetStatus) Next(p *Plugin) []Step {
+// Next are the recommended actions for a plugin.
+func Next(p *Plugin) []Step {
 	node := p.Node
 	if len(validation.IsDNS1123Subdomain(node)) > 0 { // keep it out of commands that are copied
 		node = "NODE"
@@ -106,7 +97,7 @@ func (t *TargetStatus) Next(p *Plugin) []Step {
 		return steps
 	}
 	pods := "kubectl get pods -A --field-selector spec.nodeName=" + node
-	plugin := t.pluginLog(p, pods)
+	plugin := Step{"See the plugin's log: the message of " + contract.PluginsDegraded + " has the command, where the operator knows the pod. Otherwise find it among the node's pods:", pods}
 	reporter := Step{"See the reporter's log. If there is no such pod, the reporter is the container kms-health of the API server's pod:", pods + " -l app.kubernetes.io/name=kms-health-reporter"}
 	switch p.State {
 	case rollup.Unhealthy:
@@ -123,7 +114,7 @@ func (t *TargetStatus) Next(p *Plugin) []Step {
 		}
 		steps = append(steps, Step{"Check whether it was written by a later version than this one:", "kubectl kms-health version"}, reporter)
 	case rollup.Missing:
-		steps = append(steps, Step{"See how the operator delivers the reporters, in the condition " + Delivery + ":", "kubectl kms-health status"}, reporter)
+		steps = append(steps, Step{"See why the node does not report, in the condition " + contract.HealthReporting + ":", "kubectl kms-health status"}, reporter)
 	}
 	return steps
 }

@@ -1,12 +1,13 @@
 package view
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -31,8 +32,8 @@ type TargetStatus struct {
 	Target string `json:"target"`
 	// Conditions are the operator's, as it last wrote them, in a fixed order.
 	Conditions []Condition `json:"conditions"`
-	// Rotation are those of OpenShift's key rotation, which reads the typed reports; left
-	// out where there are none.
+	// Rotation are those of OpenShift's key rotation, which reads the typed reports; not
+	// set where there are none.
 	Rotation []Condition `json:"rotation,omitempty"`
 	// Plugins are by node, the one that encrypts first.
 	Plugins []Plugin `json:"plugins"`
@@ -67,15 +68,15 @@ type Plugin struct {
 	State rollup.State `json:"state"`
 	// Status is that of the last entry, valid only while the entry is fresh: State has the
 	// verdict.
-	Status          health.Status `json:"status,omitempty"`
-	LastChecked     *metav1.Time  `json:"lastChecked,omitempty"`
-	IntervalSeconds int64         `json:"intervalSeconds,omitempty"` // 0: not reported
+	Status          contract.Status `json:"status,omitempty"`
+	LastChecked     *metav1.Time    `json:"lastChecked,omitempty"`
+	IntervalSeconds int64           `json:"intervalSeconds,omitempty"` // 0: not reported
 	// Reason and Detail are the cause of Status.
-	Reason health.Reason   `json:"reason,omitempty"`
+	Reason contract.Reason `json:"reason,omitempty"`
 	Detail string          `json:"detail,omitempty"`
 	Form   operatorcr.Form `json:"form,omitempty"`
 	// Reporter is the field manager that last wrote it; Ours reports whether that is a
-	// reporter of this project. Both are left out where that is not known.
+	// reporter of this project. Both are not set where that is not known.
 	Reporter string `json:"reporter,omitempty"`
 	Ours     *bool  `json:"ours,omitempty"`
 }
@@ -88,13 +89,9 @@ func (p *Plugin) Age(now time.Time) (time.Duration, bool) {
 	return now.Sub(p.LastChecked.Time), true
 }
 
-// Delivery is the operator's condition on the deployment of the reporters.
-const Delivery = "KMSHealthDelivery"
-
 // shown are the conditions to show, in this order.
 var shown = []string{
-	rollup.Degraded, rollup.Observed, rollup.WriteKeyAgreed,
-	rollup.Available, rollup.Progressing, Delivery,
+	contract.PluginsDegraded, contract.HealthReporting, contract.WriteKeyAgreed,
 }
 
 // Of evaluates targets at a time. again is when the result may change without another
@@ -112,7 +109,7 @@ func Of(targets []Target, now time.Time) (s Status, again time.Time) {
 			Plugins:    make([]Plugin, 0, len(rows)),
 			WriteKey:   rollup.Agree(rows, nodesOf(rows), nil, "", now),
 			expected:   len(rows) > 0 || t.rolledUp(),
-			missing:    t.Resource.Conditions[rollup.Observed].Reason == rollup.ReportsMissing,
+			missing:    t.misses(),
 		}
 		for _, conditionType := range shown {
 			if c, stands := t.Resource.Conditions[conditionType]; stands {
@@ -135,11 +132,26 @@ func conditionOf(c operatorcr.Condition) Condition {
 	return Condition{c.Type, c.Status, c.Reason, c.Message, metav1.NewTime(c.LastTransitionTime)}
 }
 
-// nodesOf are the nodes that rows are about.
+// nodesOf are the nodes that rows are about. Reports alone show what an API server writes with:
+// the first key that its node reports on, or, of a node without a report, the others' only one.
 func nodesOf(rows []rollup.Row) (nodes []rollup.Node) {
+	first := map[string]string{}
 	for _, row := range rows {
 		if n := len(nodes); n == 0 || nodes[n-1].Name != row.Node {
 			nodes = append(nodes, rollup.Node{Name: row.Node})
+		}
+		if first[row.Node] == "" && row.State != rollup.Missing && row.KeyID != "" {
+			first[row.Node] = row.KeyID
+		}
+	}
+	keys := slices.Compact(slices.Sorted(maps.Values(first)))
+	for i := range nodes {
+		key := first[nodes[i].Name]
+		if key == "" && len(keys) == 1 {
+			key = keys[0]
+		}
+		if key != "" {
+			nodes[i].Keys, nodes[i].WriteKey = []string{key}, key
 		}
 	}
 	return nodes

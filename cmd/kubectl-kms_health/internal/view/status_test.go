@@ -8,22 +8,25 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 var now = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
 
+// valid is for how many seconds an entry is fresh.
+const valid = contract.StaleIntervals * 30
+
 // entry is an entry of so many seconds ago, every 30 s.
-func entry(key, kek string, status health.Status, ago int) health.Entry {
-	return health.Entry{KeyID: key, KEKID: kek, Status: status, LastChecked: now.Add(-time.Duration(ago) * time.Second), Interval: 30 * time.Second}
+func entry(key, kek string, status contract.Status, ago int) contract.Entry {
+	return contract.Entry{KeyID: key, KEKID: kek, Status: status, LastChecked: now.Add(-time.Duration(ago) * time.Second), Interval: 30 * time.Second}
 }
 
 // resource is a target with these reports, an operator's conditions, and the nodes
 // that the API server runs on.
 type resource struct {
-	reports    map[string][]health.Entry
+	reports    map[string][]contract.Entry
 	broken     map[string]string
 	conditions map[string]string // messages by type
 	nodes      []string
@@ -36,14 +39,14 @@ func (r resource) target(t *testing.T, name string) Target {
 		conditions = append(conditions, map[string]any{"type": conditionType, "status": "True", "reason": "AsExpected", "message": message})
 	}
 	for node, entries := range r.reports {
-		message, err := health.EncodeMessage(entries)
+		message, err := contract.EncodeMessage(entries)
 		if err != nil {
 			t.Fatal(err)
 		}
-		add(health.ConditionType(node), message)
+		add(contract.ConditionType(node), message)
 	}
 	for node, message := range r.broken {
-		add(health.ConditionType(node), message)
+		add(contract.ConditionType(node), message)
 	}
 	for conditionType, message := range r.conditions {
 		add(conditionType, message)
@@ -57,13 +60,13 @@ func (r resource) target(t *testing.T, name string) Target {
 	}})
 }
 
-type reports = map[string][]health.Entry
+type reports = map[string][]contract.Entry
 
 func TestTheVerdictIsTheMostSevereKnownState(t *testing.T) {
-	healthy := entry("2", "k", health.Healthy, 5)
-	broken, failed, old := entry("2", "k", health.Unhealthy, 5), entry("2", "", health.Error, 5), entry("2", "k", health.Healthy, 121)
-	ahead := entry("2", "k", health.Healthy, -60)
-	observed := map[string]string{rollup.Observed: "no pod of the API server is on a node"}
+	healthy := entry("2", "k", contract.Healthy, 5)
+	broken, failed, old := entry("2", "k", contract.Unhealthy, 5), entry("2", "", contract.Error, 5), entry("2", "k", contract.Healthy, valid+1)
+	ahead := entry("2", "k", contract.Healthy, -60)
+	observed := map[string]string{contract.HealthReporting: "no pod of the API server is on a node"}
 	for name, tt := range map[string]struct {
 		resources []resource
 		want      Verdict
@@ -76,14 +79,14 @@ func TestTheVerdictIsTheMostSevereKnownState(t *testing.T) {
 		"unhealthy":                                {[]resource{{reports: reports{"a": {healthy}, "b": {broken}}}}, Unhealthy},
 		"error":                                    {[]resource{{reports: reports{"a": {healthy}, "b": {failed}}}}, Unhealthy},
 		"stale":                                    {[]resource{{reports: reports{"a": {healthy}, "b": {old}}}}, CannotTell},
-		"stale, and was in error":                  {[]resource{{reports: reports{"a": {entry("2", "k", health.Error, 121)}}}}, CannotTell},
+		"stale, and was in error":                  {[]resource{{reports: reports{"a": {entry("2", "k", contract.Error, valid+1)}}}}, CannotTell},
 		"clock differs":                            {[]resource{{reports: reports{"a": {healthy}, "b": {ahead}}}}, CannotTell},
 		"unreadable":                               {[]resource{{reports: reports{"a": {healthy}}, broken: map[string]string{"b": "oops"}}}, CannotTell},
 		"a node without a report":                  {[]resource{{reports: reports{"a": {healthy}}, nodes: []string{"a", "b"}}}, CannotTell},
 		"a report on no plugin":                    {[]resource{{reports: reports{"a": {healthy}, "b": {}}}}, CannotTell},
 		"unhealthy outweighs an earlier stale one": {[]resource{{reports: reports{"a": {old}, "b": {broken}}}}, Unhealthy},
 		"unhealthy on a later target":              {[]resource{{reports: reports{"a": {old}}}, {reports: reports{"a": {failed}}}}, Unhealthy},
-		"keys differ, which is not unhealthy":      {[]resource{{reports: reports{"a": {healthy}, "b": {entry("2", "k2", health.Healthy, 5)}}}}, AllHealthy},
+		"keys differ, which is not unhealthy":      {[]resource{{reports: reports{"a": {healthy}, "b": {entry("2", "k2", contract.Healthy, 5)}}}}, AllHealthy},
 		"nodes of a static pod, and KMS is off":    {[]resource{{nodes: []string{"a"}}}, CannotTell},
 		"an old report, and its node in no list":   {[]resource{{reports: reports{"gone": {old}, "a": {healthy}}, nodes: []string{"a"}}}, CannotTell},
 	} {
@@ -101,8 +104,8 @@ func TestTheVerdictIsTheMostSevereKnownState(t *testing.T) {
 }
 
 func TestOneNodeIsEvaluatedByItself(t *testing.T) {
-	one := resource{reports: reports{"a": {entry("2", "k", health.Healthy, 5)}, "b": {entry("2", "k", health.Error, 5)}}}
-	other := resource{reports: reports{"b": {entry("2", "k", health.Error, 5)}}}
+	one := resource{reports: reports{"a": {entry("2", "k", contract.Healthy, 5)}, "b": {entry("2", "k", contract.Error, 5)}}}
+	other := resource{reports: reports{"b": {entry("2", "k", contract.Error, 5)}}}
 	for node, want := range map[string]Verdict{"a": AllHealthy, "b": Unhealthy} {
 		s, _ := Of([]Target{one.target(t, "one"), other.target(t, "other")}, now)
 		s.Select([]string{node})
@@ -128,7 +131,7 @@ func states(s *TargetStatus) (rows []string) {
 }
 
 func TestNodesThatShouldReportAreKnownFromTheResource(t *testing.T) {
-	healthy := entry("2", "k", health.Healthy, 5)
+	healthy := entry("2", "k", contract.Healthy, 5)
 	for name, tt := range map[string]struct {
 		resource resource
 		want     []string
@@ -137,7 +140,7 @@ func TestNodesThatShouldReportAreKnownFromTheResource(t *testing.T) {
 		"none while KMS is off":     {resource{nodes: []string{"a", "b"}}, nil},
 		"a report on no plugin":     {resource{reports: reports{"a": {}}}, []string{"a  missing"}},
 		"an unreadable one is one":  {resource{broken: map[string]string{"a": "oops"}, nodes: []string{"a"}}, []string{"a  unreadable"}},
-		"the first is written with": {resource{reports: reports{"a": {entry("2", "k", health.Error, 5), entry("1", "k", health.Healthy, 5)}}}, []string{"a 2 error write", "a 1 healthy"}},
+		"the first is written with": {resource{reports: reports{"a": {entry("2", "k", contract.Error, 5), entry("1", "k", contract.Healthy, 5)}}}, []string{"a 2 error write", "a 1 healthy"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := Of([]Target{tt.resource.target(t, "t")}, now)
@@ -150,9 +153,9 @@ func TestNodesThatShouldReportAreKnownFromTheResource(t *testing.T) {
 
 // What only the operator knows is derived from the reason, not from the message.
 func TestAReportThatTheOperatorMissesIsAnUnknownState(t *testing.T) {
-	target := resource{reports: reports{"a": {entry("2", "k", health.Healthy, 5)}}}.target(t, "t")
-	for reason, want := range map[string]Verdict{rollup.ReportsMissing: CannotTell, rollup.AsExpected: AllHealthy, rollup.OtherPlugins: AllHealthy} {
-		target.Resource.Conditions[rollup.Observed] = operatorcr.Condition{Type: rollup.Observed, Reason: reason}
+	target := resource{reports: reports{"a": {entry("2", "k", contract.Healthy, 5)}}}.target(t, "t")
+	for reason, want := range map[string]Verdict{contract.ReportsMissing: CannotTell, contract.AsExpected: AllHealthy, contract.OtherPlugins: AllHealthy} {
+		target.Resource.Conditions[contract.HealthReporting] = operatorcr.Condition{Type: contract.HealthReporting, Reason: reason}
 		s, _ := Of([]Target{target}, now)
 		if got := s.Verdict(); got != want {
 			t.Errorf("%s: %d, want %d", reason, got, want)
@@ -163,18 +166,18 @@ func TestAReportThatTheOperatorMissesIsAnUnknownState(t *testing.T) {
 		}
 	}
 	off := resource{nodes: []string{"a"}}.target(t, "t")
-	off.Resource.Conditions[rollup.Observed] = operatorcr.Condition{Type: rollup.Observed, Reason: rollup.NoPlugins}
+	off.Resource.Conditions[contract.HealthReporting] = operatorcr.Condition{Type: contract.HealthReporting, Reason: contract.NoPlugins}
 	if s, _ := Of([]Target{off}, now); len(s.Targets[0].Plugins) > 0 {
 		t.Errorf("no plugin is there yet, and reports are expected: %+v", s.Targets[0].Plugins)
 	}
 }
 
 func TestTheNextEvaluationIsWhenTheFirstEntryBecomesStale(t *testing.T) {
-	r := resource{reports: reports{"a": {entry("2", "k", health.Healthy, 100)}, "b": {entry("2", "k", health.Healthy, 5)}}}
-	other := resource{reports: reports{"a": {entry("2", "k", health.Healthy, 50)}}}
+	r := resource{reports: reports{"a": {entry("2", "k", contract.Healthy, 100)}, "b": {entry("2", "k", contract.Healthy, 5)}}}
+	other := resource{reports: reports{"a": {entry("2", "k", contract.Healthy, 50)}}}
 	targets := []Target{other.target(t, "other"), r.target(t, "t")}
 	_, again := Of(targets, now)
-	if want := now.Add(20*time.Second + 1); !again.Equal(want) {
+	if want := now.Add((valid-100)*time.Second + 1); !again.Equal(want) {
 		t.Fatalf("%s, want %s", again, want)
 	}
 	for at, want := range map[time.Time]rollup.State{again.Add(-1): rollup.Healthy, again: rollup.Stale} {
@@ -188,26 +191,26 @@ func TestTheNextEvaluationIsWhenTheFirstEntryBecomesStale(t *testing.T) {
 }
 
 func TestAgreementIsOfAllNodesThatAreKnown(t *testing.T) {
-	healthy := func(key, kek string) []health.Entry { return []health.Entry{entry(key, kek, health.Healthy, 5)} }
+	healthy := func(key, kek string) []contract.Entry { return []contract.Entry{entry(key, kek, contract.Healthy, 5)} }
 	for name, tt := range map[string]struct {
 		resource resource
 		key, kek string
 		agreed   bool
-		answers  []health.Answer
+		answers  []contract.Answer
 	}{
-		"agreed":               {resource{reports: reports{"a": healthy("2", "k"), "b": healthy("2", "k")}}, "2", "k", true, []health.Answer{"agrees", "agrees"}},
-		"remote keys differ":   {resource{reports: reports{"a": healthy("2", "k"), "b": healthy("2", "l")}}, "2", "", false, []health.Answer{"differs", "differs"}},
-		"written with another": {resource{reports: reports{"a": healthy("2", "k"), "b": healthy("1", "k")}}, "", "", false, []health.Answer{"", ""}},
-		"one stale":            {resource{reports: reports{"a": healthy("2", "k"), "b": {entry("2", "k", health.Healthy, 121)}}}, "2", "", false, []health.Answer{"agrees", "stale"}},
-		"one unhealthy":        {resource{reports: reports{"a": healthy("2", "k"), "b": {entry("2", "k", health.Error, 5)}}}, "2", "", false, []health.Answer{"agrees", health.NotHealthy}},
-		"one missing":          {resource{reports: reports{"a": healthy("2", "k")}, nodes: []string{"b"}}, "2", "", false, []health.Answer{"agrees", "missing"}},
-		"one unreadable":       {resource{reports: reports{"a": healthy("2", "k")}, broken: map[string]string{"b": "oops"}}, "2", "", false, []health.Answer{"agrees", "missing"}},
-		"not reported":         {resource{broken: map[string]string{"a": "oops"}}, "", "", false, []health.Answer{""}},
+		"agreed":               {resource{reports: reports{"a": healthy("2", "k"), "b": healthy("2", "k")}}, "2", "k", true, []contract.Answer{"agrees", "agrees"}},
+		"remote keys differ":   {resource{reports: reports{"a": healthy("2", "k"), "b": healthy("2", "l")}}, "2", "", false, []contract.Answer{"differs", "differs"}},
+		"written with another": {resource{reports: reports{"a": healthy("2", "k"), "b": healthy("1", "k")}}, "", "", false, []contract.Answer{"", ""}},
+		"one stale":            {resource{reports: reports{"a": healthy("2", "k"), "b": {entry("2", "k", contract.Healthy, valid+1)}}}, "2", "", false, []contract.Answer{"agrees", "stale"}},
+		"one unhealthy":        {resource{reports: reports{"a": healthy("2", "k"), "b": {entry("2", "k", contract.Error, 5)}}}, "2", "", false, []contract.Answer{"agrees", contract.NotHealthy}},
+		"one missing":          {resource{reports: reports{"a": healthy("2", "k")}, nodes: []string{"b"}}, "2", "", false, []contract.Answer{"agrees", "missing"}},
+		"one unreadable":       {resource{reports: reports{"a": healthy("2", "k")}, broken: map[string]string{"b": "oops"}}, "2", "", false, []contract.Answer{"agrees", "missing"}},
+		"not reported":         {resource{broken: map[string]string{"a": "oops"}}, "", "", false, []contract.Answer{rollup.KeyNotKnown}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := Of([]Target{tt.resource.target(t, "t")}, now)
 			w := s.Targets[0].WriteKey
-			var answers []health.Answer
+			var answers []contract.Answer
 			for _, n := range w.Nodes {
 				answers = append(answers, n.Answer)
 			}
@@ -221,8 +224,8 @@ func TestAgreementIsOfAllNodesThatAreKnown(t *testing.T) {
 func TestTheNewestReportIsDatedByTheServersClock(t *testing.T) {
 	written := now.Add(-time.Minute)
 	target := Target{Resource: &operatorcr.Status{Reports: []operatorcr.Report{
-		{Node: "ahead", Written: written, Entries: []health.Entry{entry("2", "k", health.Healthy, -3600)}},
-		{Node: "unknown", Entries: []health.Entry{entry("2", "k", health.Healthy, 90), entry("1", "k", health.Healthy, 70)}},
+		{Node: "ahead", Written: written, Entries: []contract.Entry{entry("2", "k", contract.Healthy, -3600)}},
+		{Node: "unknown", Entries: []contract.Entry{entry("2", "k", contract.Healthy, 90), entry("1", "k", contract.Healthy, 70)}},
 	}}}
 	if got := target.Newest(); !got.Equal(written) {
 		t.Error(got)

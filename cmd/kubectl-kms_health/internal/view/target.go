@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kms-health/kms-health/pkg/health"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -40,7 +40,7 @@ func Read(name string, o *unstructured.Unstructured) Target {
 }
 
 // Output is a target that consists of one reporter's output.
-func Output(name, node string, entries []health.Entry) Target {
+func Output(name, node string, entries []contract.Entry) Target {
 	return Target{Name: name, Resource: &operatorcr.Status{
 		Reports: []operatorcr.Report{{Node: node, Form: FormOutput, Entries: entries}},
 	}}
@@ -67,18 +67,26 @@ func (t Target) Newest() time.Time {
 	return newest
 }
 
-func newestEntry(entries []health.Entry) time.Time {
+func newestEntry(entries []contract.Entry) time.Time {
 	if len(entries) == 0 {
 		return time.Time{}
 	}
-	return slices.MaxFunc(entries, func(a, b health.Entry) int { return a.LastChecked.Compare(b.LastChecked) }).LastChecked
+	return slices.MaxFunc(entries, func(a, b contract.Entry) int { return a.LastChecked.Compare(b.LastChecked) }).LastChecked
 }
 
 // rolledUp reports whether an operator expects reports on the target.
 func (t Target) rolledUp() bool {
-	observed, is := t.Resource.Conditions[rollup.Observed]
-	_, degraded := t.Resource.Conditions[rollup.Degraded]
-	return (is || degraded) && observed.Reason != rollup.NoPlugins
+	reporting, is := t.Resource.Conditions[contract.HealthReporting]
+	_, degraded := t.Resource.Conditions[contract.PluginsDegraded]
+	return (is || degraded) && reporting.Reason != contract.NoPlugins
+}
+
+// misses reports whether the operator misses the report of a node. A more severe reason of
+// KMSHealthReporting may hide that, and then KMSPluginsDegraded shows it.
+func (t Target) misses() bool {
+	unreported := []string{contract.AwaitingReports, contract.ReportsMissing, contract.Progressing, contract.Unmanaged}
+	return slices.Contains(unreported, t.Resource.Conditions[contract.HealthReporting].Reason) ||
+		slices.Contains(unreported, t.Resource.Conditions[contract.PluginsDegraded].Reason)
 }
 
 // expected are the nodes that should report: those that report on no plugin; and, if
@@ -110,8 +118,8 @@ func (t Target) origin(row *rollup.Row) (operatorcr.Report, bool) {
 		if r.Node != row.Node {
 			continue
 		}
-		unreadable := row.State == rollup.Unreadable && r.Err != nil && health.CleanDetail(r.Err.Error()) == row.Detail
-		if unreadable || slices.ContainsFunc(r.Entries, func(e health.Entry) bool { return e == row.Entry }) {
+		unreadable := row.State == rollup.Unreadable && r.Err != nil && contract.CleanDetail(r.Err.Error()) == row.Detail
+		if unreadable || slices.ContainsFunc(r.Entries, func(e contract.Entry) bool { return e == row.Entry }) {
 			found = append(found, r)
 		}
 	}

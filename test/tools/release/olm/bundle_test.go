@@ -87,15 +87,6 @@ func TestEachObjectOfTheManifestsIsInOnePlace(t *testing.T) {
 	}
 }
 
-func TestTheDescriptionNamesWhatOLMDoesNotInstall(t *testing.T) {
-	b, _ := made(t)
-	for _, o := range append(decoded(t, b.Prerequisites), decoded(t, b.Config)...) {
-		if !strings.Contains(description, o.GetKind()+" ") && !strings.Contains(description, o.GetKind()+":") {
-			t.Errorf("the description does not name %s", id(o))
-		}
-	}
-}
-
 // In each other mode OLM gives the operator's rights in its own namespace in others too.
 func TestTheServiceVersionHasTheRightsOfTheManifests(t *testing.T) {
 	b, objects := made(t)
@@ -144,26 +135,5 @@ func TestTheServiceVersionHasTheRightsOfTheManifests(t *testing.T) {
 	text := string(raw)
 	if strings.Contains(text, "registry.invalid") || strings.Count(text, options.Reporter) != 2 || strings.Count(text, options.Operator) != 3 {
 		t.Error("an image is not that of the release")
-	}
-}
-
-// The policies come before what they bound.
-func TestPrerequisitesAreInTheOrderOfTheManifests(t *testing.T) {
-	b, objects := made(t)
-	last := -1
-	for _, o := range decoded(t, b.Prerequisites) {
-		at := slices.IndexFunc(objects, func(other *unstructured.Unstructured) bool { return id(other) == id(o) })
-		if at <= last {
-			t.Errorf("%s is too late", id(o))
-		}
-		last = at
-	}
-}
-
-func TestChannels(t *testing.T) {
-	for version, want := range map[string]string{"0.1.0": "candidate", "1.0.0-rc.1": "candidate", "1.0.0": "stable"} {
-		if got := (Options{Version: version}).channel(); got != want {
-			t.Errorf("%s: channel %s, want %s", version, got, want)
-		}
 	}
 }

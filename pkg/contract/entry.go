@@ -1,0 +1,96 @@
+package contract
+
+import "time"
+
+// Status is the result of checking a plugin.
+type Status string
+
+const (
+	// Healthy: the plugin answered, and reported that it works.
+	Healthy Status = "healthy"
+	// Unhealthy: the plugin answered, and reported that it does not work.
+	Unhealthy Status = "unhealthy"
+	// Error: the check got no answer from the plugin.
+	Error Status = "error"
+)
+
+// Bounds on how often a plugin is checked, and what a reader assumes of an
+// entry without an interval.
+const (
+	MinInterval     = time.Second
+	MaxInterval     = time.Hour
+	DefaultInterval = 30 * time.Second
+)
+
+// StaleIntervals is the number of intervals after which an entry is no longer valid:
+// one for the delivery, and the rest for missed checks.
+const StaleIntervals = 4
+
+// Entry is the last result of one reporter about one plugin.
+type Entry struct {
+	// KeyID is the id of the encryption-key secret that the plugin serves, a
+	// sequence number and not a cryptographic key: "2" for
+	// /var/run/kmsplugin/kms-2.sock.
+	KeyID string
+	// KEKID is the plugin's own key_id (KMS v2 StatusResponse), which names the
+	// remote key: 1 to 1,024 bytes. Empty when the plugin returned no valid one.
+	KEKID string
+	// Status is the verdict.
+	Status Status
+	// LastChecked is when this plugin's answer, or the failure to get one,
+	// arrived. Encoded in UTC to the second.
+	LastChecked time.Time
+	// Reason is why the plugin is not healthy, in one word; empty when it is healthy,
+	// and where the writer gives none.
+	Reason Reason
+	// Detail is why it is not healthy, for people; at most MaxDetail bytes are encoded.
+	Detail string
+	// Interval is how often the plugin is checked, encoded in whole seconds,
+	// rounded up. Zero: not reported; readers assume DefaultInterval.
+	Interval time.Duration
+	// Reporter is the UID of the pod whose reporter wrote the entry, as that pod itself
+	// knows it (see ValidPodUID); empty when it is not known, as for a reporter that was
+	// set up by hand. It is encoded only if ValidPodUID.
+	Reporter string
+}
+
+// Freshness is whether an entry is still valid.
+type Freshness string
+
+const (
+	// Fresh: the entry is valid.
+	Fresh Freshness = "fresh"
+	// Stale: the entry is too old. Its plugin's state is unknown, whatever the
+	// entry's status is.
+	Stale Freshness = "stale"
+	// Skewed: the entry is from the future by more than one interval, so the
+	// clocks differ, and its age is unknown.
+	Skewed Freshness = "skewed"
+)
+
+// Freshness returns the freshness of an entry at a time: stale when it is older than StaleIntervals
+// of its intervals, skewed when it is ahead by more than one. Both times are of the wall
+// clock: the monotonic clock stands still while a machine is suspended.
+func (e Entry) Freshness(now time.Time) Freshness {
+	now = now.Round(0) // without a monotonic reading, no comparison below has one
+	switch {
+	case now.After(e.StaleAt()):
+		return Stale
+	case e.LastChecked.Sub(now) > e.interval():
+		return Skewed
+	default:
+		return Fresh
+	}
+}
+
+// StaleAt returns the last instant at which the entry is not yet stale.
+func (e Entry) StaleAt() time.Time {
+	return e.LastChecked.Add(StaleIntervals * e.interval())
+}
+
+func (e Entry) interval() time.Duration {
+	if e.Interval <= 0 {
+		return DefaultInterval
+	}
+	return e.Interval
+}

@@ -1,0 +1,170 @@
+package contract
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestFieldManagersAreBoundedAndDiffer(t *testing.T) {
+	long := strings.Repeat("a", 200)
+	seen := map[string]string{}
+	for _, node := range []string{"n", "master-0.example.com", long, long + "b", strings.Repeat("a", 108), strings.Repeat("a", 109)} {
+		manager := ConditionManager(node)
+		if len(manager) > 128 {
+			t.Errorf("%d bytes: %s", len(manager), manager)
+		}
+		if other, used := seen[manager]; used {
+			t.Errorf("%s is the manager of %q and of %q", manager, node, other)
+		}
+		seen[manager] = node
+	}
+	if got := ConditionManager("master-0"); got != "kms-health-reporter-master-0" {
+		t.Error(got)
+	}
+}
+
+func TestNodeOfConditionType(t *testing.T) {
+	for conditionType, want := range map[string]string{
+		"KMSHealthReporter_master-0": "master-0",
+		"KMSHealthReporter_":         "",
+		"KMSPluginsDegraded":         "",
+	} {
+		if got, ok := NodeOf(conditionType); got != want || ok != (want != "") {
+			t.Errorf("%s: %q, %v", conditionType, got, ok)
+		}
+	}
+	if got, _ := NodeOf(ConditionType("a.b")); got != "a.b" {
+		t.Error(got)
+	}
+}
+
+func TestFreshness(t *testing.T) {
+	at := noon.Add
+	for name, tt := range map[string]struct {
+		interval time.Duration
+		now      time.Time
+		want     Freshness
+	}{
+		"just now":                        {time.Second, noon, Fresh},
+		"the last instant":                {time.Second, at(StaleIntervals * time.Second), Fresh},
+		"after it":                        {time.Second, at(StaleIntervals*time.Second + 1), Stale},
+		"default interval":                {0, at(StaleIntervals * DefaultInterval), Fresh},
+		"after it, default interval":      {0, at(StaleIntervals*DefaultInterval + 1), Stale},
+		"an interval ahead":               {time.Minute, at(-time.Minute), Fresh},
+		"over an interval ahead":          {time.Minute, at(-time.Minute - 1), Skewed},
+		"far ahead is not fresh for ever": {time.Second, at(-time.Hour), Skewed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := (Entry{LastChecked: noon, Interval: tt.interval}).Freshness(tt.now); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestStaleIntervals pins the value, which is part of the contract. Nothing else does.
+func TestStaleIntervals(t *testing.T) {
+	if got, want := (Entry{LastChecked: noon, Interval: 10 * time.Second}).StaleAt(), noon.Add(40*time.Second); !got.Equal(want) {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestKeyAgreement(t *testing.T) {
+	entry := func(keyID, kekID string, status Status, age time.Duration) Entry {
+		return Entry{KeyID: keyID, KEKID: kekID, Status: status, LastChecked: noon.Add(-age), Interval: time.Second}
+	}
+	ok := entry("2", "k", Healthy, 0)
+	for name, tt := range map[string]struct {
+		entries  map[string][]Entry
+		expected []string
+		want     Agreement
+	}{
+		"agreed": {
+			map[string][]Entry{"a": {ok}, "b": {entry("1", "old", Healthy, 0), ok}},
+			[]string{"b", "a", "b"},
+			Agreement{true, "k", []NodeAnswer{{"a", Agrees, "k"}, {"b", Agrees, "k"}}},
+		},
+		"no node is expected": {map[string][]Entry{"a": {ok}}, nil, Agreement{Nodes: []NodeAnswer{}}},
+		"one is missing": {
+			map[string][]Entry{"a": {ok}}, []string{"a", "b"},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", Missing, ""}}},
+		},
+		"one reports another key": {
+			map[string][]Entry{"a": {ok}, "b": {entry("1", "k", Healthy, 0)}}, []string{"a", "b"},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", Missing, ""}}},
+		},
+		"one is stale": {
+			map[string][]Entry{"a": {ok}, "b": {entry("2", "k", Healthy, time.Minute)}}, []string{"a", "b"},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", OutOfDate, "k"}}},
+		},
+		"one is from the future": {
+			map[string][]Entry{"a": {ok}, "b": {entry("2", "k", Healthy, -time.Minute)}}, []string{"a", "b"},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", OutOfDate, "k"}}},
+		},
+		"one is not healthy": {
+			map[string][]Entry{"a": {ok}, "b": {entry("2", "k", Unhealthy, 0)}}, []string{"a", "b"},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", NotHealthy, "k"}}},
+		},
+		"one has no KEK ID": {
+			map[string][]Entry{"a": {ok}, "b": {entry("2", "", Healthy, 0)}}, []string{"a", "b"},
+			Agreement{Nodes: []NodeAnswer{{"a", Agrees, "k"}, {"b", NotHealthy, ""}}},
+		},
+		"all report unknown": {
+			map[string][]Entry{"a": {entry("2", UnknownRemoteKeyID, Healthy, 0)}}, []string{"a"},
+			Agreement{Nodes: []NodeAnswer{{"a", NotHealthy, UnknownRemoteKeyID}}},
+		},
+		"they differ": {
+			map[string][]Entry{"a": {ok}, "b": {entry("2", "other", Healthy, 0)}, "c": {ok}}, []string{"a", "b", "c"},
+			Agreement{Nodes: []NodeAnswer{{"a", Differs, "k"}, {"b", Differs, "other"}, {"c", Differs, "k"}}},
+		},
+		"one that is not expected is ignored": {
+			map[string][]Entry{"a": {ok}, "gone": {entry("2", "other", Healthy, 0)}}, []string{"a"},
+			Agreement{true, "k", []NodeAnswer{{"a", Agrees, "k"}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, KeyAgreement(tt.entries, tt.expected, "2", noon)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestTypedForm(t *testing.T) {
+	second := noon.Truncate(time.Second)
+	for name, tt := range map[string]struct {
+		report Report
+		want   Entry
+	}{
+		"healthy": {
+			Report{"n", "2", "Healthy", "2026-05-08T12:34:56Z", "k", ""},
+			Entry{KeyID: "2", KEKID: "k", Status: Healthy, LastChecked: second},
+		},
+		"error with the last known key": {
+			Report{"n", "2", "Error", "2026-05-08T14:34:56+02:00", "k", "a b"},
+			Entry{KeyID: "2", KEKID: "k", Status: Error, LastChecked: second, Detail: "a b"},
+		},
+		"no key id was ever known": {
+			Report{"n", "2", "Unhealthy", "2026-05-08T12:34:56Z", UnknownRemoteKeyID, ""},
+			Entry{KeyID: "2", Status: Unhealthy, LastChecked: second},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := tt.report.Entry()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	for _, bad := range []Report{{Status: "Healthy", LastCheckedTime: "x"}, {Status: "healthy", LastCheckedTime: "2026-05-08T12:34:56Z"}} {
+		if _, err := bad.Entry(); err == nil {
+			t.Errorf("%v was accepted", bad)
+		}
+	}
+}

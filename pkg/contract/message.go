@@ -1,0 +1,217 @@
+package contract
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+)
+
+const (
+	// MaxMessage bounds an encoded message, in bytes: the API server's own
+	// bound on a condition's message (metav1.Condition).
+	MaxMessage = 32 * 1024
+
+	// MaxDetail bounds an encoded detail, in bytes (the typed form's bound).
+	MaxDetail = 1024
+
+	// maxEncodedKEKID is what remains of a KEKID, in bytes, in a message that
+	// would be too long with all details gone.
+	maxEncodedKEKID = len("sha256:") + sha256.Size*2
+)
+
+// ErrTooLong is wrapped by the error of EncodeMessage when the entries do not
+// fit in MaxMessage even without details.
+var ErrTooLong = errors.New("the entries do not fit in a message")
+
+// wireEntry fixes the order of fields and the form of times.
+type wireEntry struct {
+	KeyID           string `json:"keyID"`
+	KEKID           string `json:"kekID,omitempty"`
+	Status          Status `json:"status"`
+	LastChecked     string `json:"lastChecked"`
+	Reason          Reason `json:"reason,omitempty"`
+	Detail          string `json:"detail,omitempty"`
+	IntervalSeconds int64  `json:"intervalSeconds,omitempty"`
+	Reporter        string `json:"reporter,omitempty"`
+}
+
+// EncodeMessage encodes entries, in their order, as a condition's message: a
+// minified JSON array without HTML escaping and without a final newline. Equal
+// entries give equal bytes.
+//
+// The result is at most MaxMessage bytes. Control characters in details become
+// spaces, and details over MaxDetail bytes are cut at a rune. When the whole is
+// too long, details are shortened evenly, then KEKIDs are replaced by a hash of
+// theirs; entries are never omitted. What is too long even then is ErrTooLong.
+func EncodeMessage(entries []Entry) (string, error) {
+	wire := make([]wireEntry, len(entries))
+	for i, e := range entries {
+		wire[i] = wireEntry{
+			KeyID:           e.KeyID,
+			KEKID:           e.KEKID,
+			Status:          e.Status,
+			LastChecked:     e.LastChecked.UTC().Format(time.RFC3339),
+			Reason:          e.Reason,
+			Detail:          CleanDetail(e.Detail),
+			IntervalSeconds: wholeSeconds(e.Interval),
+		}
+		if ValidPodUID(e.Reporter) {
+			wire[i].Reporter = e.Reporter
+		}
+	}
+	// A quarter at a time: it takes a few rounds, and most of the text remains.
+	for limit := MaxDetail; limit > 0; limit = limit * 3 / 4 {
+		for i := range wire {
+			wire[i].Detail = Cut(wire[i].Detail, limit)
+		}
+		if message, err := marshal(wire); err != nil || len(message) <= MaxMessage {
+			return message, err
+		}
+	}
+	for i := range wire {
+		wire[i].Detail = ""
+		if len(wire[i].KEKID) > maxEncodedKEKID {
+			sum := sha256.Sum256([]byte(wire[i].KEKID))
+			wire[i].KEKID = "sha256:" + hex.EncodeToString(sum[:])
+		}
+	}
+	message, err := marshal(wire)
+	if err == nil && len(message) > MaxMessage {
+		return "", fmt.Errorf("%w: %d entries are %d bytes, the bound is %d", ErrTooLong, len(entries), len(message), MaxMessage)
+	}
+	return message, err
+}
+
+func marshal(wire []wireEntry) (string, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(wire); err != nil {
+		return "", fmt.Errorf("encode message: %w", err)
+	}
+	return strings.TrimSuffix(b.String(), "\n"), nil
+}
+
+// wholeSeconds rounds up, so that no reader considers an entry stale earlier than
+// its writer does.
+func wholeSeconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d + time.Second - 1) / time.Second)
+}
+
+// CleanDetail makes a text fit to be a detail: valid UTF-8, trimmed, at most MaxDetail
+// bytes, with a space in place of each character that is not text: see notText.
+func CleanDetail(s string) string {
+	// Bound the work before looking at every rune: a plugin chooses this text.
+	if len(s) > 4*MaxDetail {
+		s = s[:4*MaxDetail]
+	}
+	s = strings.Map(func(r rune) rune {
+		if notText(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+	return strings.Clone(Cut(strings.TrimSpace(s), MaxDetail)) // so that the long text can be freed
+}
+
+// notText reports whether a character has no place in a line of text: controls, line
+// breaks, those that turn the direction of text, the byte order mark, and Unicode's 66
+// noncharacters, which not every parser accepts.
+func notText(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || unicode.Is(unicode.Noncharacter_Code_Point, r) ||
+		r == '\u2028' || r == '\u2029' || r == '\uFEFF'
+}
+
+// Cut shortens s to at most limit bytes, at a rune, and marks that it did.
+func Cut(s string, limit int) string {
+	const mark = "…"
+	if len(s) <= limit {
+		return s
+	}
+	if limit < len(mark) {
+		return ""
+	}
+	return strings.ToValidUTF8(s[:limit-len(mark)], "") + mark
+}
+
+// DecodeMessage decodes a condition's message. Unknown fields are ignored, so that
+// later writers may add some. An error has what is wrong and where, as in
+// "[1].lastChecked: …"; with an error no entry is returned, since half a message
+// leads to the wrong conclusion.
+func DecodeMessage(message string) ([]Entry, error) {
+	if len(message) > MaxMessage {
+		return nil, fmt.Errorf("message is %d bytes, the bound is %d", len(message), MaxMessage)
+	}
+	var raw []json.RawMessage
+	if err := json.Unmarshal([]byte(message), &raw); err != nil {
+		return nil, fmt.Errorf("message is not a JSON array: %w", err)
+	}
+	if raw == nil {
+		return nil, errors.New("message is not a JSON array: it is null")
+	}
+	entries := make([]Entry, 0, len(raw))
+	for i, r := range raw {
+		e, err := decodeEntry(r)
+		if err != nil {
+			return nil, fmt.Errorf("[%d]%w", i, err)
+		}
+		if slices.ContainsFunc(entries, func(seen Entry) bool { return seen.KeyID == e.KeyID }) {
+			return nil, fmt.Errorf("[%d].keyID: %q is named twice", i, e.KeyID)
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// decodeEntry's errors begin with the path inside the entry.
+func decodeEntry(raw json.RawMessage) (Entry, error) {
+	var w wireEntry
+	if err := json.Unmarshal(raw, &w); err != nil {
+		var mismatch *json.UnmarshalTypeError
+		if errors.As(err, &mismatch) && mismatch.Field != "" {
+			return Entry{}, fmt.Errorf(".%s: is a %s", mismatch.Field, mismatch.Value)
+		}
+		return Entry{}, fmt.Errorf(": is not an object: %w", err)
+	}
+	if w.KeyID == "" {
+		return Entry{}, errors.New(".keyID: is missing")
+	}
+	switch w.Status {
+	case Healthy, Unhealthy, Error:
+	default:
+		return Entry{}, fmt.Errorf(".status: %q is none of %q, %q, %q", w.Status, Healthy, Unhealthy, Error)
+	}
+	checked, err := time.Parse(time.RFC3339, w.LastChecked)
+	if err != nil {
+		return Entry{}, fmt.Errorf(".lastChecked: %q is not an RFC 3339 time", w.LastChecked)
+	}
+	if w.IntervalSeconds != 0 && (w.IntervalSeconds < int64(MinInterval/time.Second) || w.IntervalSeconds > int64(MaxInterval/time.Second)) {
+		return Entry{}, fmt.Errorf(".intervalSeconds: %d is not from 1 to 3600", w.IntervalSeconds)
+	}
+	if !reasonPattern.MatchString(string(w.Reason)) {
+		w.Reason = "" // not a valid reason: ignored
+	}
+	if !ValidPodUID(w.Reporter) {
+		w.Reporter = "" // not a pod's UID: ignored
+	}
+	return Entry{
+		KeyID:       w.KeyID,
+		KEKID:       w.KEKID,
+		Status:      w.Status,
+		LastChecked: checked.UTC(),
+		Reason:      w.Reason,
+		Detail:      w.Detail,
+		Interval:    time.Duration(w.IntervalSeconds) * time.Second,
+		Reporter:    w.Reporter,
+	}, nil
+}

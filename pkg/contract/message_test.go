@@ -1,0 +1,273 @@
+package contract
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var noon = time.Date(2026, 5, 8, 12, 34, 56, 789, time.UTC)
+
+func TestEncodedMessageIsStable(t *testing.T) {
+	for name, tt := range map[string]struct {
+		entries []Entry
+		want    string
+	}{
+		"no plugin": {nil, `[]`},
+		"healthy": {
+			[]Entry{{KeyID: "2", KEKID: "k-7", Status: Healthy, LastChecked: noon, Interval: 30 * time.Second}},
+			`[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":30}]`,
+		},
+		"the UIDs of a pod and of a static pod, and a malformed one": {
+			[]Entry{
+				{KeyID: "1", Status: Error, LastChecked: noon, Interval: time.Second, Reporter: "8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"},
+				{KeyID: "2", Status: Error, LastChecked: noon, Reporter: "0123456789abcdef0123456789abcdef"},
+				{KeyID: "3", Status: Error, LastChecked: noon, Reporter: "../etc"},
+			},
+			`[{"keyID":"1","status":"error","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":1,"reporter":"8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"},` +
+				`{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","reporter":"0123456789abcdef0123456789abcdef"},` +
+				`{"keyID":"3","status":"error","lastChecked":"2026-05-08T12:34:56Z"}]`,
+		},
+		"in the order given, another zone, no interval, no kekID": {
+			[]Entry{
+				{KeyID: "2", Status: Error, LastChecked: noon.In(time.FixedZone("", 7200)), Detail: "cannot connect"},
+				{KeyID: "1", KEKID: "k", Status: Unhealthy, LastChecked: noon, Detail: "sealed"},
+			},
+			`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","detail":"cannot connect"},` +
+				`{"keyID":"1","kekID":"k","status":"unhealthy","lastChecked":"2026-05-08T12:34:56Z","detail":"sealed"}]`,
+		},
+		"no HTML escaping": {
+			[]Entry{{KeyID: "a&b", Status: Error, LastChecked: noon, Detail: "<vault>"}},
+			`[{"keyID":"a&b","status":"error","lastChecked":"2026-05-08T12:34:56Z","detail":"<vault>"}]`,
+		},
+		"control characters are replaced": {
+			[]Entry{{KeyID: "1", Status: Error, LastChecked: noon, Detail: "\x1b[31mred\x00\r\nnext\u2028line\u202e\u0085 "}},
+			`[{"keyID":"1","status":"error","lastChecked":"2026-05-08T12:34:56Z","detail":"[31mred   next line"}]`,
+		},
+		"part of a second is a second": {
+			[]Entry{{KeyID: "1", Status: Healthy, LastChecked: noon, Interval: 1500 * time.Millisecond}},
+			`[{"keyID":"1","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":2}]`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := EncodeMessage(tt.entries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestDetailIsCutAtARune(t *testing.T) {
+	for _, detail := range []string{strings.Repeat("a", 5000), strings.Repeat("é", 600), "a" + strings.Repeat("€", 500)} {
+		got := CleanDetail(detail)
+		if len(got) > MaxDetail || !utf8.ValidString(got) || len(got) < MaxDetail-8 {
+			t.Errorf("%q… became %d bytes, valid UTF-8: %v", detail[:8], len(got), utf8.ValidString(got))
+		}
+	}
+	if whole := strings.Repeat("a", MaxDetail); CleanDetail(whole) != whole {
+		t.Error("a detail of just the bound was cut")
+	}
+}
+
+// The rule of docs/reference/contract.md, implemented a second time.
+func TestEachCharacterThatIsNoTextBecomesASpaceInADetail(t *testing.T) {
+	for r := rune(0); r <= utf8.MaxRune; r++ {
+		if !utf8.ValidRune(r) {
+			continue
+		}
+		replaced := r < 0x20 || r >= 0x7F && r <= 0x9F || // controls
+			r == 0x061C || r == 0x200E || r == 0x200F || r >= 0x202A && r <= 0x202E || r >= 0x2066 && r <= 0x2069 || // direction
+			r == 0x2028 || r == 0x2029 || r == 0xFEFF ||
+			r >= 0xFDD0 && r <= 0xFDEF || r&0xFFFE == 0xFFFE // noncharacters
+		want := "a" + string(r) + "b"
+		if replaced {
+			want = "a b"
+		}
+		if got := CleanDetail("a" + string(r) + "b"); got != want {
+			t.Errorf("%U became %+q", r, got)
+		}
+	}
+}
+
+func TestLongMessageLosesDetailsFirstAndNeverEntries(t *testing.T) {
+	entries := func(n int, keyID, kekID, detail string) []Entry {
+		list := make([]Entry, n)
+		for i := range list {
+			list[i] = Entry{KeyID: keyID + string(rune('a'+i)), KEKID: kekID, Status: Unhealthy, LastChecked: noon, Detail: detail, Interval: time.Hour}
+		}
+		return list
+	}
+	for name, tt := range map[string]struct {
+		entries []Entry
+		check   func(t *testing.T, decoded []Entry)
+	}{
+		"details of escaped characters are shortened": {
+			entries(16, "key", "k", strings.Repeat(`"`, 1024)+"\\"),
+			func(t *testing.T, decoded []Entry) {
+				for _, e := range decoded {
+					if len(e.Detail) < 256 || e.KEKID != "k" {
+						t.Errorf("detail of %d bytes, kekID %q", len(e.Detail), e.KEKID)
+					}
+				}
+			},
+		},
+		"long key ids of control characters become hashes": {
+			entries(16, strings.Repeat("k", 62), strings.Repeat("\x01", 1024), strings.Repeat("d", 1024)),
+			func(t *testing.T, decoded []Entry) {
+				for _, e := range decoded {
+					if !strings.HasPrefix(e.KEKID, "sha256:") || len(e.KEKID) != maxEncodedKEKID {
+						t.Errorf("kekID %q", e.KEKID)
+					}
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			message, err := EncodeMessage(tt.entries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(message) > MaxMessage {
+				t.Errorf("message is %d bytes", len(message))
+			}
+			decoded, err := DecodeMessage(message)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(decoded) != len(tt.entries) {
+				t.Fatalf("%d entries became %d", len(tt.entries), len(decoded))
+			}
+			tt.check(t, decoded)
+		})
+	}
+	if _, err := EncodeMessage(entries(1000, "key", "k", "")); !errors.Is(err, ErrTooLong) {
+		t.Errorf("a thousand entries: %v", err)
+	}
+}
+
+func TestDecodeNamesWhatIsWrongAndWhere(t *testing.T) {
+	const good = `{"keyID":"1","status":"healthy","lastChecked":"2026-05-08T12:34:56Z"}`
+	for name, tt := range map[string]struct{ message, want string }{
+		"empty":             {``, "not a JSON array"},
+		"null":              {`null`, "not a JSON array: it is null"},
+		"object":            {`{}`, "not a JSON array"},
+		"half":              {`[` + good, "not a JSON array"},
+		"trailing":          {`[` + good + `] x`, "not a JSON array"},
+		"element no object": {`[` + good + `,7]`, "[1]: is not an object"},
+		"no keyID":          {`[{"status":"healthy","lastChecked":"2026-05-08T12:34:56Z"}]`, "[0].keyID: is missing"},
+		"keyID no string":   {`[{"keyID":7}]`, "[0].keyID: is a number"},
+		"status":            {`[` + good + `,{"keyID":"2","status":"Healthy","lastChecked":"2026-05-08T12:34:56Z"}]`, `[1].status: "Healthy" is none of`},
+		"time":              {`[{"keyID":"2","status":"error","lastChecked":"yesterday"}]`, `[0].lastChecked: "yesterday" is not an RFC 3339 time`},
+		"interval":          {`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":3601}]`, `[0].intervalSeconds: 3601 is not from 1 to 3600`},
+		"negative interval": {`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":-1}]`, `[0].intervalSeconds: -1 is not`},
+		"twice":             {`[` + good + `,` + good + `]`, `[1].keyID: "1" is named twice`},
+		"too long":          {`[` + strings.Repeat(" ", MaxMessage) + `]`, "message is 32770 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entries, err := DecodeMessage(tt.message)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want …%s…", err, tt.want)
+			}
+			if entries != nil {
+				t.Errorf("an error, and yet entries: %v", entries)
+			}
+		})
+	}
+}
+
+func TestDecodeIgnoresUnknownFields(t *testing.T) {
+	got, err := DecodeMessage(` [{"keyID":"1","kekID":"k","status":"healthy","lastChecked":"2026-05-08T14:34:56.5+02:00","new":{"a":[1]}}] `)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Entry{{KeyID: "1", KEKID: "k", Status: Healthy, LastChecked: time.Date(2026, 5, 8, 12, 34, 56, 5e8, time.UTC)}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDecodedReporterIsThePodsUIDOrEmpty(t *testing.T) {
+	for reporter, want := range map[string]string{
+		"8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10": "8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10",
+		"0123456789abcdef0123456789abcdef":     "0123456789abcdef0123456789abcdef",
+		strings.Repeat("a", 63):                strings.Repeat("a", 63),
+		strings.Repeat("a", 64):                "",
+		"":                                     "",
+		"-a":                                   "",
+		"a-":                                   "",
+		"a/../b":                               "",
+		"a.b":                                  "",
+		"a b":                                  "",
+		`a\n`:                                  "",
+		`\u00e9`:                               "",
+	} {
+		message := `[{"keyID":"1","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","reporter":"` + reporter + `"}]`
+		if got, err := DecodeMessage(message); err != nil || len(got) != 1 || got[0].Reporter != want {
+			t.Errorf("%q: got %+v, %v, want %q", reporter, got, err, want)
+		}
+	}
+	const number = `[{"keyID":"1","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","reporter":7}]`
+	if _, err := DecodeMessage(number); err == nil || err.Error() != "[0].reporter: is a number" {
+		t.Errorf("a number: %v", err)
+	}
+}
+
+func FuzzDecodeMessage(f *testing.F) {
+	f.Add(`[{"keyID":"2","kekID":"k","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":30,"reporter":"0123-a"}]`)
+	f.Add(`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56+25:00","detail":"\u0000"}]`)
+	f.Add(`[null]`)
+	f.Fuzz(func(t *testing.T, message string) {
+		entries, err := DecodeMessage(message)
+		if err != nil {
+			if entries != nil {
+				t.Fatalf("an error, and yet entries: %v", entries)
+			}
+			return
+		}
+		// What was accepted can be encoded again, with the same meaning, but for
+		// what encoding is documented to change.
+		encoded, err := EncodeMessage(entries)
+		if errors.Is(err, ErrTooLong) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := DecodeMessage(encoded)
+		if err != nil {
+			t.Fatalf("cannot read what was written, %q: %v", encoded, err)
+		}
+		if len(again) != len(entries) {
+			t.Fatalf("%d entries became %d", len(entries), len(again))
+		}
+		once, _ := EncodeMessage(again)
+		if once != encoded {
+			t.Fatalf("encoding is not stable:\n%s\n%s", encoded, once)
+		}
+	})
+}
+
+func TestACutIsBetweenCharacters(t *testing.T) {
+	for _, tail := range []string{"", "a", "ab"} {
+		got := Cut(tail+strings.Repeat("é", 1000), 1024)
+		if len(got) > 1024 || len(got) < 1020 || !utf8.ValidString(got) || !strings.HasSuffix(got, "…") {
+			t.Errorf("%d bytes: %q", len(got), got)
+		}
+	}
+	for _, short := range []string{"", "short", strings.Repeat("é", 512)} {
+		if got := Cut(short, 1024); got != short {
+			t.Errorf("%q became %q", short, got)
+		}
+	}
+	if got := Cut("é…", len("…")-1); got != "" {
+		t.Errorf("no room for the mark: %q", got)
+	}
+}

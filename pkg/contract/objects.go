@@ -1,0 +1,42 @@
+package contract
+
+// Names of the operator's own objects, as the manifests have them.
+const (
+	// OperatorName is that of its Deployment, its Lease, its Events and its field manager.
+	OperatorName = "kms-health-operator"
+	// OperatorConfigMap has its file.
+	OperatorConfigMap = "kms-health-operator-config"
+	// OperatorNamespace is its namespace on OpenShift, KubernetesNamespace elsewhere.
+	OperatorNamespace   = "openshift-kms-health"
+	KubernetesNamespace = "kms-health"
+	// ClusterOperator is the name of its ClusterOperator on OpenShift.
+	ClusterOperator = "kms-health"
+	// ConfigFile is the key of a ConfigMap that has a configuration file.
+	ConfigFile = "config.yaml"
+	// ReporterContainer is the name of the container of every reporter.
+	ReporterContainer = "kms-health"
+)
+
+// Labels and annotations of the objects that the operator creates for an API server.
+const (
+	ManagedByLabel = "app.kubernetes.io/managed-by" // its value is OperatorName
+	APIServerLabel = "kmshealth.openshift.io/api-server"
+	ModeLabel      = "kmshealth.openshift.io/mode"
+	// Managed selects them.
+	Managed = ManagedByLabel + "=" + OperatorName + "," + APIServerLabel
+
+	// BesideAnnotation has the UID, on its node, of the API server pod that a companion pod is beside.
+	BesideAnnotation = "kmshealth.openshift.io/beside"
+	// ConfigAnnotation and KubeconfigAnnotation have a reporter's files where its pod mounts no ConfigMap.
+	ConfigAnnotation     = "kmshealth.openshift.io/config"
+	KubeconfigAnnotation = "kmshealth.openshift.io/kubeconfig"
+	// ConfigHashAnnotation has the ConfigHash that a pod was created for: its change replaces the pod.
+	ConfigHashAnnotation = "kmshealth.openshift.io/config-hash"
+	// PodHashAnnotation has the hash of the pod, or of the container and volumes, as they were sent.
+	PodHashAnnotation = "kmshealth.openshift.io/pod-hash"
+	// StateAnnotation is on an API server's ClusterRole, which no KMS plugin encrypts.
+	StateAnnotation = "kmshealth.openshift.io/state"
+)
+
+// ReporterName is that of the identity, role and DaemonSet of an API server's reporters.
+func ReporterName(apiServer string) string { return "kms-health-reporter-" + apiServer }

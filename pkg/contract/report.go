@@ -1,0 +1,46 @@
+package contract
+
+import (
+	"fmt"
+	"time"
+)
+
+// UnknownRemoteKeyID in a typed report counts as no key id: some writers put it where the
+// resource's schema requires one and none is known.
+const UnknownRemoteKeyID = "unknown"
+
+// Report is an Entry in the typed form that third-party reporters write: an element of healthReports in
+// operator.openshift.io/v1, behind the KMSEncryption feature gate. It is spelled
+// out here rather than imported, since that package brings the whole of the
+// core API with it.
+type Report struct {
+	NodeName        string `json:"nodeName"`
+	KeyID           string `json:"keyID"`
+	Status          string `json:"status"`
+	LastCheckedTime string `json:"lastCheckedTime"`
+	RemoteKeyID     string `json:"remoteKeyID"`
+	Detail          string `json:"detail,omitempty"`
+}
+
+var typedStatus = map[Status]string{Healthy: "Healthy", Unhealthy: "Unhealthy", Error: "Error"}
+
+// Entry returns the report as an entry. The typed form has no interval, so its
+// Interval is zero: readers assume DefaultInterval. A
+// RemoteKeyID of UnknownRemoteKeyID becomes no KEKID.
+func (r Report) Entry() (Entry, error) {
+	checked, err := time.Parse(time.RFC3339, r.LastCheckedTime)
+	if err != nil {
+		return Entry{}, fmt.Errorf("lastCheckedTime: %q is not an RFC 3339 time", r.LastCheckedTime)
+	}
+	for status, typed := range typedStatus {
+		if typed != r.Status {
+			continue
+		}
+		e := Entry{KeyID: r.KeyID, KEKID: r.RemoteKeyID, Status: status, LastChecked: checked.UTC(), Detail: r.Detail}
+		if e.KEKID == UnknownRemoteKeyID {
+			e.KEKID = ""
+		}
+		return e, nil
+	}
+	return Entry{}, fmt.Errorf("status: %q is none of Healthy, Unhealthy, Error", r.Status)
+}

@@ -1,0 +1,199 @@
+package contract
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Resource is a kind of resource that reports are written to, and its object.
+type Resource struct {
+	// Group is empty for the core group.
+	Group, Version string
+	// Plural is its name in URLs, and in the configuration.
+	Plural, Kind string
+	// Namespace is the object's; empty: it is cluster-scoped. Name is empty for a resource
+	// with an object for each API server: ResourceFor sets it.
+	Namespace, Name string
+	// EncryptionStatus is the path of the field whose list healthReports has the
+	// typed reports; nil: it has none.
+	EncryptionStatus []string
+	// ConfigMapsEncrypted means that clusters with it encrypt ConfigMaps together with Secrets,
+	// so reporters' pods do not mount one by default.
+	ConfigMapsEncrypted bool
+	// APIServer is the one whose reports the object has; zero for a resource that has an object
+	// for each API server.
+	APIServer APIServer
+}
+
+// APIServer is where an API server of OpenShift runs.
+type APIServer struct {
+	// Name is the same everywhere: in the configuration, in labels, metrics and Events, and in the
+	// names of objects.
+	Name string
+	// Namespace is that of its pods and of its encryption config.
+	Namespace string
+	// PodSelector are the labels of its pods.
+	PodSelector map[string]string
+	// Container is the one that mounts the plugins' sockets.
+	Container string
+	// Deployment is that of its pods; empty: they are static.
+	Deployment string
+	// ClusterOperator shows the conditions of the resource.
+	ClusterOperator string
+}
+
+// Of OpenShift's operator resources: their group and version, and the name of the one object of each.
+const (
+	OperatorGroup   = "operator.openshift.io"
+	OperatorVersion = "v1"
+	OperatorObject  = "cluster"
+)
+
+// Plural names of the resources that the code treats differently.
+const (
+	// KubeAPIServers is that of the API server that stores Secrets, ConfigMaps and Nodes.
+	KubeAPIServers = "kubeapiservers"
+	// KMSHealthsPlural is that of this project's own resource.
+	KMSHealthsPlural = "kmshealths"
+)
+
+// Resources are OpenShift's, in the order in which they are shown. A new row comes last. `make
+// generate` writes what follows from a row into the manifests and pages.
+var Resources = []Resource{
+	openShift(KubeAPIServers, "KubeAPIServer", inStatus, APIServer{
+		Name: "kube-apiserver", Namespace: "openshift-kube-apiserver", ClusterOperator: "kube-apiserver",
+	}),
+	openShift("openshiftapiservers", "OpenShiftAPIServer", inStatus, APIServer{
+		Name: "openshift-apiserver", Namespace: "openshift-apiserver", Deployment: "apiserver", ClusterOperator: "openshift-apiserver",
+	}),
+	openShift("authentications", "Authentication", []string{"status", "oauthAPIServer", EncryptionStatus}, APIServer{
+		Name: "oauth-apiserver", Namespace: "openshift-oauth-apiserver", Deployment: "apiserver", ClusterOperator: "authentication",
+	}),
+}
+
+// KMSHealths are for clusters without those. manifests/kubernetes has the CRD. The operator
+// creates an object for each API server, named like it.
+var KMSHealths = Resource{Group: "kmshealth.openshift.io", Version: "v1alpha1", Plural: KMSHealthsPlural, Kind: "KMSHealth"}
+
+// EncryptionStatus is the field with the typed reports, and HealthReports their list in it.
+const (
+	EncryptionStatus = "encryptionStatus"
+	HealthReports    = "healthReports"
+)
+
+var inStatus = []string{"status", EncryptionStatus}
+
+// openShift is a row. An API server's pods have one label and a container of its name.
+func openShift(plural, kind string, encryptionStatus []string, s APIServer) Resource {
+	s.PodSelector, s.Container = map[string]string{"apiserver": "true"}, s.Name
+	return Resource{
+		Group: OperatorGroup, Version: OperatorVersion, Plural: plural, Kind: kind, Name: OperatorObject,
+		EncryptionStatus: encryptionStatus, ConfigMapsEncrypted: true, APIServer: s,
+	}
+}
+
+// ResourceOf returns the resource with a plural name; without a Kind: there is none.
+func ResourceOf(plural string) Resource {
+	for _, r := range append(Resources[:len(Resources):len(Resources)], KMSHealths) {
+		if r.Plural == plural {
+			return r
+		}
+	}
+	return Resource{Plural: plural}
+}
+
+// ResourceFor is the resource with a plural name, with the object that has a target's reports.
+func ResourceFor(plural, target string) Resource {
+	r := ResourceOf(plural)
+	if r.Name == "" {
+		r.Name = target
+	}
+	return r
+}
+
+// ResourceNamed is the resource and object of a name as String gives it, without the group: a plural
+// name, and for KMSHealths also the object's.
+func ResourceNamed(name string) Resource {
+	plural, object, _ := strings.Cut(name, "/")
+	return ResourceFor(plural, object)
+}
+
+// TargetName is the name that ResourceNamed reads.
+func (r Resource) TargetName() string {
+	if r.PerAPIServer() {
+		return r.Plural + "/" + r.Name
+	}
+	return r.Plural
+}
+
+// PerAPIServer reports whether the resource has an object for each target. The operator creates
+// and deletes those.
+func (r Resource) PerAPIServer() bool {
+	return r.Group == KMSHealths.Group && r.Plural == KMSHealths.Plural
+}
+
+// String names the object, as kubectl get accepts it.
+func (r Resource) String() string {
+	name := r.Plural
+	if r.Group != "" {
+		name += "." + r.Group
+	}
+	name += "/" + r.Name
+	if r.Namespace != "" {
+		name += " -n " + r.Namespace
+	}
+	return name
+}
+
+// StatusPath are the elements of the URL of the object's status.
+func (r Resource) StatusPath() []string {
+	path := []string{"apis", r.Group, r.Version}
+	if r.Group == "" {
+		path = []string{"api", r.Version}
+	}
+	if r.Namespace != "" {
+		path = append(path, "namespaces", r.Namespace)
+	}
+	return append(path, r.Plural, r.Name, "status")
+}
+
+// ResourceOfKind returns the resource of a kind; without a Plural: there is none.
+func ResourceOfKind(kind string) Resource {
+	for _, r := range Resources {
+		if r.Kind == kind {
+			return r
+		}
+	}
+	return Resource{Kind: kind}
+}
+
+// ResourceNames are the names of OpenShift's resources, in order.
+func ResourceNames() []string {
+	names := make([]string, len(Resources))
+	for i, r := range Resources {
+		names[i] = r.Plural
+	}
+	return names
+}
+
+// GVR names the resource for a dynamic client.
+func (r Resource) GVR() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Plural}
+}
+
+// WithConditions returns the object with conditions and nothing else, as they are
+// applied.
+func (r Resource) WithConditions(conditions any) map[string]any {
+	return r.with(map[string]any{"status": map[string]any{"conditions": conditions}})
+}
+
+func (r Resource) with(object map[string]any) map[string]any {
+	version := schema.GroupVersion{Group: r.Group, Version: r.Version}
+	metadata := map[string]any{"name": r.Name}
+	if r.Namespace != "" {
+		metadata["namespace"] = r.Namespace
+	}
+	object["apiVersion"], object["kind"], object["metadata"] = version.String(), r.Kind, metadata
+	return object
+}

@@ -1,0 +1,56 @@
+// Package metric makes Prometheus metrics of the rows of contract's tables.
+package metric
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+// Gauge is a gauge without labels.
+func Gauge(m contract.Metric) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts(opts(m)))
+}
+
+// GaugeVec is a gauge with labels.
+func GaugeVec(m contract.Metric) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts(opts(m)), m.Labels)
+}
+
+// Counter is a counter without labels.
+func Counter(m contract.Metric) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts(opts(m)))
+}
+
+// CounterVec is a counter with labels.
+func CounterVec(m contract.Metric) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts(opts(m)), m.Labels)
+}
+
+// HistogramVec is a histogram with these upper bounds, in seconds.
+func HistogramVec(m contract.Metric, bounds ...float64) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(histogram(m, bounds), m.Labels)
+}
+
+// Histogram is one without labels.
+func Histogram(m contract.Metric, bounds ...float64) prometheus.Histogram {
+	return prometheus.NewHistogram(histogram(m, bounds))
+}
+
+// Desc is for a collector of its own.
+func Desc(m contract.Metric) *prometheus.Desc {
+	return prometheus.NewDesc(m.Name, m.Help, m.Labels, nil)
+}
+
+// Info is 1, with these labels: all that the row has.
+func Info(m contract.Metric, labels prometheus.Labels) prometheus.Collector {
+	g := GaugeVec(m)
+	g.With(labels).Set(1)
+	return g
+}
+
+func opts(m contract.Metric) prometheus.Opts { return prometheus.Opts{Name: m.Name, Help: m.Help} }
+
+func histogram(m contract.Metric, bounds []float64) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: bounds}
+}

@@ -1,0 +1,53 @@
+package process
+
+import (
+	"crypto/tls"
+	"net"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/util/cert"
+
+	"github.com/kms-health/kms-health/pkg/serving"
+)
+
+// listenTLS opens an address for HTTPS. certDir has tls.crt and tls.key, or is empty for a
+// self-signed certificate for the name of the host. profile is called at each handshake.
+func listenTLS(address, certDir string, profile func() *tls.Config) (net.Listener, error) {
+	certificate, err := certificateOf(certDir)
+	if err != nil {
+		return nil, err
+	}
+	return serving.Listen(address, func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		pair, err := certificate()
+		if err != nil {
+			return nil, err
+		}
+		c := profile()
+		c.Certificates = []tls.Certificate{*pair}
+		return c, nil
+	})
+}
+
+// certificateOf returns a function that returns the certificate of a handshake. The first
+// one must be good.
+func certificateOf(dir string) (func() (*tls.Certificate, error), error) {
+	if dir != "" {
+		var files serving.KeyPair
+		read := func() (*tls.Certificate, error) {
+			return files.Read(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+		}
+		_, err := read()
+		return read, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	certificate, key, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	return func() (*tls.Certificate, error) { return &pair, nil }, err
+}

@@ -1,0 +1,138 @@
+package process
+
+import (
+	"context"
+	"crypto/fips140"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/client-go/util/cert"
+
+	"github.com/kms-health/kms-health/pkg/serving"
+)
+
+// serveFor serves until the test ends.
+func serveFor(t *testing.T, listener net.Listener, handler http.Handler) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- serving.Serve(ctx, listener, handler) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestHealthEndpoints(t *testing.T) {
+	var ready atomic.Pointer[error]
+	listener, err := serving.Listen("127.0.0.1:0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveFor(t, listener, healthHandler(func() error {
+		if err := ready.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}))
+	check := func(path string, want int) {
+		t.Helper()
+		response, err := http.Get("http://" + listener.Addr().String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != want || strings.Contains(string(body), "secret") {
+			t.Errorf("%s: %d %q, %v; want %d", path, response.StatusCode, body, err, want)
+		}
+	}
+	check("/healthz", 200)
+	check("/readyz", 200)
+	failed := errors.New("the configuration has a secret")
+	ready.Store(&failed)
+	check("/healthz", 200)
+	check("/readyz", 500)
+	check("/metrics", 404)
+}
+
+// pair writes a certificate for a host into a directory.
+func pair(t *testing.T, dir, host string) {
+	t.Helper()
+	certificate, key, err := cert.GenerateSelfSignedCertKey(host, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"tls.crt": certificate, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// handshake returns the certificate that is served to a client of this version of TLS.
+func handshake(address string, version uint16) (*x509.Certificate, error) {
+	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, MinVersion: version, MaxVersion: version})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.ConnectionState().PeerCertificates[0], nil
+}
+
+func TestFirstCertificateMustBeGoodAndAReplacedOneIsServed(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := listenTLS("127.0.0.1:0", dir, nil); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("an empty directory: %v", err)
+	}
+	pair(t, dir, "first.test")
+	listener, err := listenTLS("127.0.0.1:0", dir, func() *tls.Config { return &tls.Config{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveFor(t, listener, http.NotFoundHandler())
+	served := func(want string) {
+		t.Helper()
+		c, err := handshake(listener.Addr().String(), tls.VersionTLS13)
+		if err != nil || c.VerifyHostname(want) != nil {
+			t.Errorf("%v, want the certificate of %s", err, want)
+		}
+	}
+	served("first.test")
+	pair(t, dir, "second.test")
+	served("second.test")
+}
+
+func TestTLSProfileIsThatOfTheMoment(t *testing.T) {
+	var lowest atomic.Uint32
+	lowest.Store(tls.VersionTLS12)
+	listener, err := listenTLS("127.0.0.1:0", "", func() *tls.Config { return &tls.Config{MinVersion: uint16(lowest.Load())} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveFor(t, listener, http.NotFoundHandler())
+	for _, c := range []struct {
+		lowest, client uint16
+		ok             bool
+	}{
+		{tls.VersionTLS12, tls.VersionTLS12, true}, {tls.VersionTLS12, tls.VersionTLS11, false},
+		{tls.VersionTLS13, tls.VersionTLS12, false}, {tls.VersionTLS13, tls.VersionTLS13, true},
+		{tls.VersionTLS10, tls.VersionTLS10, !fips140.Enabled()},
+	} {
+		lowest.Store(uint32(c.lowest))
+		if _, err := handshake(listener.Addr().String(), c.client); (err == nil) != c.ok {
+			t.Errorf("at least %s: a client with %s: %v", tls.VersionName(c.lowest), tls.VersionName(c.client), err)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/retry"
+)
+
+// timings of a lease: how long it lasts, for how long its holder tries to renew it, and
+// how often.
+type timings struct{ lease, renew, retry time.Duration }
+
+// The conventions of OpenShift's library-go: they tolerate 60 s without an API server, and
+// with a single replica longer, since then the only API server may restart.
+var (
+	replicated    = timings{lease: 137 * time.Second, renew: 107 * time.Second, retry: 26 * time.Second}
+	singleReplica = timings{lease: 270 * time.Second, renew: 240 * time.Second, retry: 60 * time.Second}
+)
+
+// leaseTimeout bounds a request for the lease. client-go's default, half of the time in which
+// it must be renewed, is up to two minutes: a request that hangs would use that up, and after a
+// lost lease the work goes on until the request that releases it has ended.
+const leaseTimeout = 10 * time.Second
+
+// newLock returns a lock that is a Lease. The identity should be the pod's name: the next
+// container of the same pod takes over the lease of one that was killed at once. An empty one
+// is replaced by a new one.
+func newLock(config *rest.Config, namespace, identity string) (resourcelock.Interface, error) {
+	if identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, err
+		}
+		identity = host + "_" + string(uuid.NewUUID())
+	}
+	// It sets the timeout of requests to half of its last argument.
+	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, contract.OperatorName,
+		resourcelock.ResourceLockConfig{Identity: identity}, config, 2*leaseTimeout)
+}
+
+// elect waits for the lease and runs work until ctx ends, which is no error. The lease is
+// released after the work has ended. An error means that the lease was lost: the process must
+// end.
+func elect(ctx context.Context, lock resourcelock.Interface, t timings, work func(context.Context)) error {
+	election, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var working atomic.Bool
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, Name: lock.Describe(), ReleaseOnCancel: true,
+		LeaseDuration: t.lease, RenewDeadline: t.renew, RetryPeriod: t.retry,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(leading context.Context) {
+				working.Store(true)
+				defer end()
+				leading, stop := context.WithCancel(leading)
+				defer context.AfterFunc(ctx, stop)()
+				work(leading)
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() {
+		if !working.Load() {
+			end()
+		}
+	})()
+	awaitServer(ctx, lock)
+	elector.Run(election)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("the lease %s was lost: it could not be renewed in time, or another replica holds it",
+		lock.Describe())
+}
+
+// awaitServer waits until the API server answers. The election retries after up to 132 s
+// (singleReplica.retry with its jitter), and the network of a node that just started drops the
+// first requests.
+func awaitServer(ctx context.Context, lock resourcelock.Interface) {
+	log := retry.NewOutageLog("for the lease")
+	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		_, _, err := lock.Get(ctx)
+		log.Observe(err)
+		return !retry.Away(err), nil
+	}) // its error is that ctx ended
+	klog.V(1).InfoS("The API server answers requests for the lease", "lease", lock.Describe())
+}

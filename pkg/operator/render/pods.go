@@ -1,0 +1,161 @@
+package render
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/delivery"
+)
+
+// pods are an API server's: a Deployment, or a Pod.
+type pods struct {
+	deployment *appsv1.Deployment
+	pod        *corev1.Pod
+	// manifest is the whole object with every field, known or not; nil: it is assumed.
+	manifest map[string]any
+}
+
+// none reports whether nothing is known of the pods.
+func (p pods) none() bool { return p.deployment == nil && p.pod == nil }
+
+// static reports whether it is a Pod that no API server has seen.
+func (p pods) static() bool { return p.pod != nil && p.pod.Spec.NodeName == "" }
+
+func (p pods) annotations() map[string]string {
+	if p.pod == nil {
+		return nil
+	}
+	return p.pod.Annotations
+}
+
+// spec is that of the pods, and its path in the object.
+func (p pods) spec() (*corev1.PodSpec, *field.Path) {
+	if p.deployment != nil {
+		return &p.deployment.Spec.Template.Spec, field.NewPath("spec", "template", "spec")
+	}
+	return &p.pod.Spec, field.NewPath("spec")
+}
+
+// asDeployment is the Deployment; that of a running pod is assumed, but for its pods.
+func (p pods) asDeployment(t *v1alpha1.APIServer) *appsv1.Deployment {
+	if p.deployment != nil {
+		return p.deployment
+	}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(t.Deployment, t.Name), Namespace: t.Namespace}}
+	d.Spec.Template.Spec = p.pod.Spec
+	return d
+}
+
+// socketVolume is the volume with the sockets in the pods of OpenShift's API servers.
+const socketVolume = "kms-plugin-socket"
+
+// assumed are the pods of which only the configuration is known.
+func assumed(s *delivery.Snapshot, static bool) (pods, error) {
+	t := s.Target
+	if t.Container == "" {
+		return pods{}, fmt.Errorf("--pod: is needed, since target %s names no `container`", t.Name)
+	}
+	c := corev1.Container{Name: t.Container}
+	for _, endpoint := range delivery.Endpoints(plugins(s)) {
+		address, err := v1alpha1.SocketAddress(endpoint)
+		if err != nil || strings.HasPrefix(address, "@") {
+			continue // an abstract socket needs no volume
+		}
+		mount := corev1.VolumeMount{Name: socketVolume, MountPath: path.Dir(v1alpha1.CleanSocket(address))}
+		if !slices.Contains(c.VolumeMounts, mount) {
+			c.VolumeMounts = append(c.VolumeMounts, mount)
+		}
+	}
+	if len(c.VolumeMounts) > 1 {
+		return pods{}, fmt.Errorf("--pod: is needed, since the sockets are in several folders: %s and %s",
+			c.VolumeMounts[0].MountPath, c.VolumeMounts[1].MountPath)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: t.Name}}
+	pod.Spec.Containers = []corev1.Container{c}
+	if static {
+		return pods{pod: pod}, nil
+	}
+	return pods{deployment: pods{pod: pod}.asDeployment(t)}, nil
+}
+
+// readPods reads --pod.
+func readPods(data []byte) (pods, error) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return pods{}, nil
+	}
+	object, err := decode(data)
+	if err != nil {
+		return pods{}, fmt.Errorf("--pod: %w", err)
+	}
+	p := pods{manifest: object}
+	var into any
+	apiVersion, _ := object["apiVersion"].(string)
+	kind, _ := object["kind"].(string)
+	switch apiVersion + "/" + kind {
+	case "v1/Pod":
+		p.pod = &corev1.Pod{}
+		into = p.pod
+	case "apps/v1/Deployment":
+		p.deployment = &appsv1.Deployment{}
+		into = p.deployment
+	default:
+		return pods{}, fmt.Errorf("--pod: is a %q of %q, must be a Pod of v1 or a Deployment of apps/v1", kind, apiVersion)
+	}
+	raw, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	if err != nil {
+		return pods{}, fmt.Errorf("--pod: %w", err)
+	}
+	return p, nil
+}
+
+// decode reads the one document that is not empty, with all its fields.
+func decode(data []byte) (map[string]any, error) {
+	var object map[string]any
+	if yaml.IsJSONBuffer(data) { // the YAML reader refuses tabs, and leaves a second object out
+		if err := utiljson.Unmarshal(data, &object); err != nil {
+			return nil, fmt.Errorf("is not one JSON object: %w", err)
+		}
+		return object, nil
+	}
+	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for {
+		document, err := reader.Read()
+		switch {
+		case errors.Is(err, io.EOF) && object == nil:
+			return nil, errors.New("is empty, must hold a Pod or a Deployment")
+		case errors.Is(err, io.EOF):
+			return object, nil
+		case err != nil:
+			return nil, err
+		}
+		var next map[string]any
+		if err := yaml.UnmarshalStrict(document, &next); err != nil {
+			return nil, fmt.Errorf("is not a YAML mapping: %w", err)
+		}
+		switch {
+		case next != nil && object != nil:
+			return nil, errors.New("holds more than one object, must be one")
+		case next != nil:
+			object = next
+		}
+	}
+}

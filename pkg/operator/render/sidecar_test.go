@@ -1,0 +1,243 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/podspec"
+)
+
+func render(t *testing.T, in Input) []File {
+	t.Helper()
+	files, err := Render(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func decoded[T any](t *testing.T, text string) T {
+	t.Helper()
+	var v T
+	if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return v
+}
+
+func containerNames(spec *corev1.PodSpec) (names []string) {
+	for i := range spec.Containers {
+		names = append(names, spec.Containers[i].Name)
+	}
+	return names
+}
+
+// ownersOf is the input of a target whose pods' owner adds the container.
+func ownersOf(t *testing.T, pod string) Input {
+	t.Helper()
+	in := input(t, "openshift-apiserver")
+	in.Config.APIServers[1].Deployment = ""
+	in.Pod = []byte(pod)
+	return in
+}
+
+// The reporter is the last container, and all else of a manifest is as before, also what no
+// type has.
+func TestManifestGetsTheReporterAndNothingElse(t *testing.T) {
+	deployment := string(testdata(t, "deployment.yaml"))
+	future := strings.NewReplacer("  replicas: 3", "  replicas: 3\n  futureField: {a: [1, 2.5, 12345678901]}",
+		"image: openshift-apiserver:1", "image: openshift-apiserver:1\n        futureField: true").Replace(deployment)
+	static := string(testdata(t, "static-pod.yaml"))
+	for name, c := range map[string]struct {
+		in   Input
+		file string
+		pods []string // where they are in the object
+	}{
+		"a Deployment": {ownersOf(t, future), "50-deployment-apiserver.yaml", []string{"spec", "template"}},
+		"a static pod": {func() Input { in := input(t, "kube-apiserver"); in.Pod = []byte(static); return in }(), "host/static-pod.json", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := decoded[map[string]any](t, string(c.in.Pod))
+			text := find(t, render(t, c.in), c.file)
+			after := decoded[map[string]any](t, text)
+			template := after
+			for _, key := range c.pods {
+				template = template[key].(map[string]any)
+			}
+			spec := template["spec"].(map[string]any)
+			containers := spec["containers"].([]any)
+			if last := containers[len(containers)-1].(map[string]any)["name"]; last != contract.ReporterContainer {
+				t.Errorf("the last container is %v", last)
+			}
+			for _, key := range []string{"containers", "volumes"} {
+				spec[key] = slices.DeleteFunc(spec[key].([]any), func(e any) bool {
+					name := e.(map[string]any)["name"].(string)
+					return name == contract.ReporterContainer || slices.Contains(podspec.Volumes, name)
+				})
+			}
+			metadata := template["metadata"].(map[string]any)
+			if hash := metadata["annotations"].(map[string]any)[contract.ConfigHashAnnotation]; hash == nil || hash == "" {
+				t.Errorf("annotations %v", metadata["annotations"])
+			}
+			delete(metadata, "annotations")
+			if d := cmp.Diff(before, after); d != "" {
+				t.Errorf("all else (-before +after):\n%s", d)
+			}
+
+			c.in.Pod = []byte(text)
+			if again := find(t, render(t, c.in), c.file); again != text {
+				t.Errorf("the second time:\n%s", cmp.Diff(text, again))
+			}
+		})
+	}
+}
+
+// Nothing is left of an earlier version: neither its variables nor its mounts.
+func TestReporterInAManifestIsReplaced(t *testing.T) {
+	in := ownersOf(t, string(testdata(t, "deployment.yaml")))
+	want := find(t, render(t, in), "50-deployment-apiserver.yaml")
+	earlier := decoded[appsv1.Deployment](t, want)
+	spec := &earlier.Spec.Template.Spec
+	at := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == contract.ReporterContainer })
+	reporter := &spec.Containers[at]
+	reporter.Image, reporter.LivenessProbe = "older", &corev1.Probe{PeriodSeconds: 3}
+	reporter.Env = append(reporter.Env, corev1.EnvVar{Name: "MORE", Value: "x"})
+	reporter.VolumeMounts = append(reporter.VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: "/more"})
+	for i := range spec.Volumes {
+		if spec.Volumes[i].Name == podspec.ConfigVolume {
+			spec.Volumes[i].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/older"}}
+		}
+	}
+	slices.Reverse(spec.Containers)
+	slices.Reverse(spec.Volumes)
+	raw, err := yaml.Marshal(earlier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Pod = raw
+	wanted, got := decoded[appsv1.Deployment](t, want), decoded[appsv1.Deployment](t, find(t, render(t, in), "50-deployment-apiserver.yaml"))
+	if !apiequality.Semantic.DeepEqual(wanted, got) {
+		t.Errorf("(-want +got):\n%s", cmp.Diff(wanted, got))
+	}
+}
+
+func TestPatchHasWhatIsKnownOfThePods(t *testing.T) {
+	const running = `apiVersion: v1
+kind: Pod
+metadata: {name: a, uid: u}
+spec:
+  nodeName: a
+  containers:
+  - name: plugin
+  - name: openshift-apiserver
+    securityContext: {runAsUser: 7}
+    volumeMounts: [{name: s, mountPath: /var/run/kmsplugin}]
+  volumes: [{name: s, emptyDir: {}}]
+`
+	for name, c := range map[string]struct {
+		pod, volume, containers string
+		user                    int64
+	}{
+		"the configuration": {"", "kms-plugin-socket", "openshift-apiserver kms-health", 0},
+		"a running pod":     {running, "s", "plugin openshift-apiserver kms-health", 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			patch := decoded[appsv1.Deployment](t, find(t, render(t, ownersOf(t, c.pod)), patchFile))
+			spec := &patch.Spec.Template.Spec
+			if got := strings.Join(containerNames(spec), " "); got != c.containers {
+				t.Fatalf("containers %s", got)
+			}
+			reporter := &spec.Containers[len(spec.Containers)-1]
+			if m := reporter.VolumeMounts[0]; m.Name != c.volume || m.MountPath != "/var/run/kmsplugin" {
+				t.Errorf("%+v", m)
+			}
+			if user := reporter.SecurityContext.RunAsUser; user == nil || *user != c.user {
+				t.Errorf("user %v", user)
+			}
+			if len(spec.Volumes) != len(podspec.Volumes) || len(patch.Spec.Template.Annotations) != 1 {
+				t.Errorf("volumes %v, annotations %v", spec.Volumes, patch.Spec.Template.Annotations)
+			}
+		})
+	}
+}
+
+func TestManifestThatCannotGetTheReporterIsRefused(t *testing.T) {
+	deployment := string(testdata(t, "deployment.yaml"))
+	pod := "apiVersion: v1\nkind: Pod\n"
+	for name, c := range map[string]struct {
+		pod    string
+		change func(*v1alpha1.APIServer)
+		want   string
+	}{
+		"nothing in it":      {"# nothing\n---\n", nil, "--pod: is empty, must hold a Pod or a Deployment"},
+		"two objects":        {deployment + "---\n" + deployment, nil, "--pod: holds more than one object, must be one"},
+		"two JSON objects":   {`{"a": 1}{"a": 1}`, nil, "--pod: is not one JSON object: "},
+		"a list":             {"- a\n", nil, "--pod: is not a YAML mapping: "},
+		"a field twice":      {pod + "kind: Pod\n", nil, "--pod: is not a YAML mapping: "},
+		"a wrong type":       {pod + "spec: {containers: [{name: 1}]}\n", nil, "--pod: json: cannot unmarshal number into Go struct field "},
+		"no pods":            {"apiVersion: apps/v1\nkind: Deployment\nspec: {}\n", nil, "--pod: spec.template.spec.containers: Not found: \"openshift-apiserver\""},
+		"no socket":          {strings.ReplaceAll(deployment, "kmsplugin", "other"), nil, `--pod: container "openshift-apiserver" mounts no volume at /var/run/kmsplugin or above it`},
+		"another's name":     {strings.ReplaceAll(deployment, "containers:\n", "containers:\n      - {name: kms-health}\n"), nil, `--pod: spec.template.spec.containers[0].name: Invalid value: "kms-health": `},
+		"a mirror":           {pod + "metadata: {annotations: {kubernetes.io/config.mirror: x}}\nspec: {nodeName: a}\n", nil, "--pod: is the mirror of a static pod"},
+		"no container named": {"", func(t *v1alpha1.APIServer) { t.Container = "" }, "--pod: is needed, since target openshift-apiserver names no `container`"},
+		"several folders": {"", func(t *v1alpha1.APIServer) {
+			t.Plugins = []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///a/1.sock"}, {KeyID: "2", Endpoint: "unix:///b/2.sock"}}
+		}, "--pod: is needed, since the sockets are in several folders: /a and /b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := ownersOf(t, c.pod)
+			if c.change != nil {
+				c.change(&in.Config.APIServers[1])
+			}
+			if in.Config.APIServers[1].Plugins != nil {
+				in.EncryptionConfig = nil
+			}
+			files, err := Render(in)
+			if err == nil || !strings.HasPrefix(err.Error(), c.want) || files != nil {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+// OpenShift's installer of static pods replaces words anywhere in a file.
+func TestStringsOfAStaticPodStayStringsAfterTheInstallersReplacement(t *testing.T) {
+	texts := []string{"REVISION", "0xREVISION", "REVISIONe1", "a: NODE_NAME", "\"NODE_NAME\"\t\\ \u0085\u2028é<&>", "set -e\nfoo: REVISION\n- NODE_NAME\n"}
+	in := input(t, "kube-apiserver")
+	pod := decoded[corev1.Pod](t, string(testdata(t, "static-pod.yaml")))
+	pod.Spec.Containers[0].Args = texts
+	raw, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Pod = raw
+	made := find(t, render(t, in), "host/static-pod.json")
+	for _, node := range []string{"7", "0x10", "true"} {
+		replace := strings.NewReplacer("NODE_NAME", node, "REVISION", "7").Replace
+		got := decoded[corev1.Pod](t, replace(made))
+		for i, text := range texts {
+			if args := got.Spec.Containers[0].Args; args[i] != replace(text) {
+				t.Errorf("%q, want %q", args[i], replace(text))
+			}
+		}
+	}
+}
+
+func TestManifestMayComeByStandardInput(t *testing.T) {
+	o := Options{Input: ownersOf(t, ""), PodFile: "-", Folder: t.TempDir(), Stdin: bytes.NewReader(testdata(t, "deployment.yaml"))}
+	var out bytes.Buffer
+	if err := o.Run(&out); err != nil || !strings.Contains(out.String(), "50-deployment-apiserver.yaml") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+}

@@ -1,0 +1,167 @@
+package rollup
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// Delivery is how the delivery of the reporters stands: its most severe reason, and a message
+// with all of them. The zero Delivery is not known yet.
+type Delivery struct {
+	Reason, Message string
+	// Since is when the evaluating process first saw it so.
+	Since time.Time
+}
+
+// reporting is the condition Reporting: whether every node that should report does, on the
+// plugins of its pod, and what prevents it.
+func (e *evaluation) reporting() operatorcr.Condition {
+	c := operatorcr.Condition{Type: contract.HealthReporting}
+	found, mode := e.deliveryFindings()
+	if !e.Alone {
+		for _, n := range e.nodes {
+			found = append(found, e.reportFindings(n)...)
+		}
+	}
+	if was, stays := e.unconfirmed(found); stays {
+		return was
+	}
+	switch {
+	case len(found) > 0:
+		worst := mostSevere(found)
+		c.Status, c.Reason = worst.Reporting, worst.Reason
+		e.describe(&c, append(found, mode...), len(e.Nodes))
+		return c
+	case len(e.Nodes) == 0 || e.Alone:
+		c.Reason, c.Message = contract.NoPods, "no pod of the API server runs on a node"
+	case len(e.nodes) == 0:
+		c.Reason, c.Message = contract.NoPlugins, noPlugins
+	case len(e.nodes) == 1:
+		c.Reason, c.Message = contract.AsExpected, "the one node reports"
+	default:
+		c.Reason, c.Message = contract.AsExpected, allOf(len(e.nodes))+" report"
+	}
+	c.Status = contract.RollupReasonOf(c.Reason).Reporting
+	for _, f := range mode {
+		c.Message += "; " + f.Subject
+	}
+	return c
+}
+
+// OfDelivery is the condition Reporting where no node can be evaluated, or none should report:
+// what prevents or delays the delivery. known is false where it does not say. again is when
+// that may change without a change of the input; zero: never.
+func OfDelivery(in *Input) (c operatorcr.Condition, again time.Time, known bool) {
+	e := evaluation{Input: in, found: map[string][]Finding{}}
+	found, _ := e.deliveryFindings()
+	if len(found) == 0 {
+		return c, time.Time{}, false
+	}
+	worst := mostSevere(found)
+	c = operatorcr.Condition{Type: contract.HealthReporting, Status: worst.Reporting, Reason: worst.Reason}
+	e.describe(&c, found, 0)
+	c.Settle(in.Previous, in.Now)
+	return c, e.again, true
+}
+
+// deliveryFindings are what the delivery is kept from, or does; else mode, how the reporters are
+// deployed. What is under way without a change for a FirstReport is a problem.
+func (e *evaluation) deliveryFindings() (found, mode []Finding) {
+	f := Finding{Reason: Reason(e.Delivery.Reason), Subject: e.Delivery.Message}
+	switch f.Reason {
+	case "", contract.Off, contract.Removed:
+		return nil, nil
+	case contract.AsExpected, contract.Unmanaged, contract.NoPods:
+		return nil, []Finding{f}
+	}
+	if !contract.RollupReasonOf(e.Delivery.Reason).UnderWay {
+		return []Finding{f}, nil
+	}
+	due := e.Delivery.Since.Add(FirstReport)
+	// What the process before had found stays until this one knows better.
+	stays := e.Previous[contract.HealthReporting].Reason == contract.ProgressDeadlineExceeded && e.Now.Before(e.Began.Add(FirstReport))
+	if stays || !e.Now.Before(due) {
+		f.Reason = contract.ProgressDeadlineExceeded
+	}
+	e.lookAgain(due)
+	return []Finding{f}, nil
+}
+
+// unconfirmed is the problem of a delivery that an earlier process had found, while this one
+// does not know it, and has found nothing more severe.
+func (e *evaluation) unconfirmed(found []Finding) (was operatorcr.Condition, stays bool) {
+	was = e.Previous[contract.HealthReporting]
+	row := contract.RollupReasonOf(was.Reason)
+	if e.Delivery.Reason != "" || was.Reason == "" || !row.NeedsAction {
+		return was, false
+	}
+	return was, len(found) == 0 || contract.Severity(was.Reason) <= contract.Severity(mostSevere(found).Reason)
+}
+
+// reportFindings are what is wrong with the report of a node.
+func (e *evaluation) reportFindings(n *Node) (found []Finding) {
+	rows := e.byNode[n.Name]
+	reported := reportedKeys(rows)
+	other := false
+	for i := range rows {
+		row := &rows[i]
+		other = other || row.Unexpected
+		f := Finding{Node: n.Name}
+		switch {
+		case n.Unattended && (row.State == Missing || row.State == Stale):
+			f.Reason = contract.Unmanaged
+		case row.State == Missing && !e.overdue(n, row.KeyID):
+			f.Reason = contract.Progressing
+			if len(reported) > 0 {
+				f.Key = row.KeyID
+			}
+		case row.State == Missing && len(reported) > 0:
+			other = true
+		case row.State == Missing:
+			f.Reason, f.Look = contract.ReportsMissing, n.Look[""]
+			if !n.Ready {
+				f.Fact = NodeNotReady
+			}
+		default:
+			f = e.reportFinding(n, row)
+		}
+		if f.Reason != "" {
+			found = add(found, f)
+		}
+	}
+	if other {
+		found = add(found, Finding{Reason: contract.OtherPlugins, Node: n.Name, Subject: keys(reported), Expected: keys(n.Keys)})
+	}
+	return found
+}
+
+// reportFinding is the finding about a report that exists; without a Reason: none.
+func (e *evaluation) reportFinding(n *Node, row *Row) Finding {
+	f := Finding{Node: n.Name}
+	switch {
+	case row.State == Stale && (n.Leaving || e.Now.Before(n.QuietUntil)):
+		f.Reason, f.Fact = contract.ReporterStale, APIServerReplaced
+	case row.State == Stale && !n.Ready:
+		f.Reason, f.Fact = contract.ReporterStale, NodeNotReady
+	case row.State == Stale:
+		f.Reason, f.Look = contract.ReporterStale, n.Look[""]
+	case row.State == Skewed:
+		f.Reason = contract.ClockSkew
+	case row.State == Unreadable:
+		f.Reason, f.Detail, f.Look = contract.ReportUnreadable, row.Detail, n.Look[""]
+	}
+	return f
+}
+
+// reportedKeys are those that a node reports on.
+func reportedKeys(rows []Row) (ids []string) {
+	for _, row := range rows {
+		if row.State != Missing && row.KeyID != "" && !slices.Contains(ids, row.KeyID) {
+			ids = append(ids, row.KeyID)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,101 @@
+package rollup
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// delivered is a delivery that has stood for some seconds.
+func delivered(reason, message string, seconds int) Delivery {
+	return Delivery{Reason: reason, Message: message, Since: ago(seconds)}
+}
+
+func TestReportingHasTheMostSevereReasonOfReportsAndDelivery(t *testing.T) {
+	ok := each(healthy("2", 5))
+	mode := delivered(contract.AsExpected, "CompanionPod: in pods", long)
+	starting := "1 of 3 reporters are starting"
+	deadline := map[string]operatorcr.Condition{contract.HealthReporting: {
+		Type: contract.HealthReporting, Status: operatorcr.False, Reason: contract.ProgressDeadlineExceeded, Message: "x", LastTransitionTime: ago(long)}}
+	forbidden := map[string]operatorcr.Condition{contract.HealthReporting: {
+		Type: contract.HealthReporting, Status: operatorcr.False, Reason: contract.Forbidden, Message: "x", LastTransitionTime: ago(long)}}
+	for _, tt := range []struct {
+		name     string
+		nodes    []Node
+		reports  []operatorcr.Report
+		delivery Delivery
+		previous map[string]operatorcr.Condition
+		began    int // seconds ago
+		want     string
+		message  string
+		again    int // in how many seconds, where the delivery decides that; 0: not by it
+	}{
+		{"all report, and how", abc("2"), ok, mode, nil, long, observed, "all 3 nodes report; CompanionPod: in pods", 0},
+		{"one has not reported yet", abc("2"), ok[:2], mode, nil, long, "False Progressing", "node c: not reported yet\nCompanionPod: in pods", 300},
+		{"the delivery has a problem, and all report", abc("2"), ok, delivered(contract.ConfigMapsEncrypted, "a problem", long), nil, long, "False ConfigMapsEncrypted", "a problem", 0},
+		{"a problem is the cause", []Node{overdue(on("a", "2"))}, nil, delivered(contract.Forbidden, "a right", 0), nil, long, "False Forbidden", lines("a right", "node a: not reported yet"), 0},
+		{"a report is missing, and reports may end", []Node{overdue(on("a", "2"))}, nil, delivered(contract.RenewalFailed, "a token", 0), nil, long, "False ReportsMissing", lines("a token", "node a: not reported yet"), 0},
+		{"it is under way", abc("2"), ok, delivered(contract.Progressing, starting, 299), nil, long, "False Progressing", starting, 1},
+		{"it is under way, without a change for 5 minutes", abc("2"), ok, delivered(contract.Progressing, starting, 300), nil, long, "False ProgressDeadlineExceeded", starting, 0},
+		{"what an earlier process found stays until this one could", abc("2"), ok, delivered(contract.Progressing, starting, 10), deadline, 20, "False ProgressDeadlineExceeded", starting, 280},
+		{"not longer", abc("2"), ok, delivered(contract.Progressing, starting, 10), deadline, 300, "False Progressing", starting, 290},
+		{"nothing is known of the delivery, and an earlier process had found a problem", abc("2"), ok, Delivery{}, forbidden, 5, "False Forbidden", "x", 0},
+		{"nothing is known of the delivery", abc("2"), ok, Delivery{}, nil, 5, observed, "all 3 nodes report", 0},
+		{"the problem is over", abc("2"), ok, mode, forbidden, long, observed, "all 3 nodes report; CompanionPod: in pods", 0},
+		{"no reporter while Unmanaged", []Node{on("a", "2"), unattended(on("b", "2"))}, ok[:1], delivered(contract.Unmanaged, "paused", 0), nil, long, "False Unmanaged", lines("node b: has no reporter, and managementState is Unmanaged", "paused"), 0},
+		{"Unmanaged, and all report", abc("2"), ok, delivered(contract.Unmanaged, "paused", 0), nil, long, observed, "all 3 nodes report; paused", 0},
+		{"its Node is not Ready, and it never reported", []Node{down(overdue(on("a", "2")))}, nil, mode, nil, long, "False ReportsMissing", lines("node a: not reported; the Node is not Ready", "CompanionPod: in pods"), 0},
+		{"no pod runs", nil, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "False NoPods", "no pod of the API server runs on a node; none shows a socket", 0},
+		{"no namespace", nil, nil, delivered(contract.NamespaceMissing, "namespace ns does not exist", 0), nil, long, "False NamespaceMissing", "namespace ns does not exist", 0},
+		{"no pod has a plugin yet", []Node{noKMS("a")}, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "True NoPlugins", noPlugins + "; none shows a socket", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := Input{Now: now, Began: ago(tt.began), Nodes: tt.nodes, Reports: tt.reports, Delivery: tt.delivery, Previous: tt.previous}
+			got := Evaluate(&in)
+			c := got.Condition(contract.HealthReporting)
+			if have := c.Status + " " + c.Reason; have != tt.want || c.Message != tt.message {
+				t.Errorf("%s: %q, want %s: %q", have, c.Message, tt.want, tt.message)
+			}
+			if want := now.Add(time.Duration(tt.again) * time.Second); tt.again > 0 && got.Deadline.After(want) {
+				t.Errorf("evaluated again in %s, want in %d s", got.Deadline.Sub(now), tt.again)
+			}
+		})
+	}
+}
+
+func TestDeliveryIsReportedWhereNoNodeCanBeEvaluated(t *testing.T) {
+	for _, tt := range []struct {
+		delivery Delivery
+		want     string // empty: nothing is known
+	}{
+		{Delivery{}, ""},
+		{delivered(contract.AsExpected, "CompanionPod: in pods", 0), ""},
+		{delivered(contract.Off, "KMS is off", 0), ""},
+		{delivered(contract.SourceUnreadable, "pods cannot be listed", 0), "False SourceUnreadable: pods cannot be listed"},
+		{delivered(contract.Removing, "the reporters", 299), "False Removing: the reporters"},
+		{delivered(contract.Removing, "the reporters", 300), "False ProgressDeadlineExceeded: the reporters"},
+	} {
+		c, _, known := OfDelivery(&Input{Now: now, Delivery: tt.delivery})
+		got := ""
+		if known {
+			got = c.Status + " " + c.Reason + ": " + c.Message
+		}
+		if got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.delivery, got, tt.want)
+		}
+	}
+}
+
+// Every reason has one row, and the row of a problem says what it does.
+func TestEachReasonHasOneRow(t *testing.T) {
+	for i, r := range contract.RollupReasons {
+		if at := contract.Severity(r.Reason); at != i {
+			t.Errorf("%s is in rows %d and %d", r.Reason, at, i)
+		}
+		if r.NeedsAction && (r.UnderWay || r.Reporting != operatorcr.False) || r.UnderWay && r.Reporting != operatorcr.False {
+			t.Errorf("%+v", r)
+		}
+	}
+}

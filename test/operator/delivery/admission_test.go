@@ -1,0 +1,245 @@
+//go:build integration
+
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/podspec"
+	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+// An image policy that is installed later rewrites the image of the injected container at
+// the owner's next change, and at each apply. That is neither a revert by the owner nor a
+// change to apply again.
+func TestAdmissionThatRewritesTheImageIsNoRevertAndNoChange(t *testing.T) {
+	ns, operatorResource := apiservers.OpenShift.Namespace, apiservers.OpenShift.Resource
+	op := fixture.NewOperator(t)
+	op.Configure(fixture.Targets(fixture.OpenShiftAPIServer()))
+	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "identity"), "1")
+	fixture.ApplyDeployment(t, "1")
+	t.Cleanup(func() { fixture.RemoveDeployment(t) })
+	fixture.AwaitPods(t, ns, "apiserver=true", 3)
+	op.Start("")
+	fixture.AwaitDelivered(t, operatorResource)
+	fixture.AwaitPods(t, ns, "apiserver=true", 3)
+
+	rewriteImage(t, ns)
+	fixture.Eventually(t, "the owner's change gets the other image", func() error {
+		d := fixture.DeploymentNow(t)
+		d.Annotations = map[string]string{"changed": time.Now().String()}
+		if _, err := fixture.Kube.AppsV1().Deployments(ns).Update(t.Context(), d, metav1.UpdateOptions{FieldManager: "the-owner"}); err != nil {
+			return err
+		}
+		return hasImage(t, mirrored)
+	})
+	fixture.AwaitPods(t, ns, "apiserver=true", 3)
+	generation := fixture.DeploymentNow(t).Generation
+	steady := func(step string) {
+		t.Helper()
+		fixture.Never(t, 5*time.Second, func() error {
+			if _, reason, message := fixture.Condition(t.Context(), operatorResource); reason == "InjectionReverted" {
+				return fmt.Errorf("%s: %s", step, message)
+			}
+			if now := fixture.DeploymentNow(t).Generation; now != generation {
+				return fmt.Errorf("%s: generation %d, was %d", step, now, generation)
+			}
+			return nil
+		})
+	}
+	steady("after the owner's change")
+	op.Configure(fixture.Every("11s", fixture.OpenShiftAPIServer()))
+	steady("after another interval")
+	op.Kill(syscall.SIGKILL)
+	op.Start("")
+	steady("after a restart of the operator")
+	fixture.AwaitDelivered(t, operatorResource)
+
+	// What is to be applied is applied, and gets the other image once more.
+	fixture.SetEncryption(t, apiservers.OpenShift, apiservers.Encryption("1", "2", "identity"), "2")
+	fixture.ApplyDeployment(t, "2")
+	fixture.Eventually(t, "the second key's file is mounted", func() error {
+		for _, v := range fixture.DeploymentNow(t).Spec.Template.Spec.Volumes {
+			if v.Name == podspec.ConfigVolume && v.ConfigMap.Name == setName(apiservers.OpenShift, "1", "2") {
+				return hasImage(t, mirrored)
+			}
+		}
+		return fmt.Errorf("not yet")
+	})
+	generation = fixture.DeploymentNow(t).Generation
+	steady("with a second key")
+	op.Configure("apiServers: []\n")
+	op.AwaitNothingLeft()
+}
+
+const mirrored = "mirror.example/reporter:1"
+
+func hasImage(t *testing.T, want string) error {
+	t.Helper()
+	for _, c := range fixture.DeploymentNow(t).Spec.Template.Spec.Containers {
+		if c.Name == contract.ReporterContainer && c.Image == want {
+			return nil
+		}
+	}
+	return fmt.Errorf("the container has another image")
+}
+
+// rewriteImage installs an admission policy that gives the reporter's container another
+// image.
+func rewriteImage(t *testing.T, namespace string) {
+	t.Helper()
+	reporter := fmt.Sprintf("object.spec.template.spec.containers.exists(c, c.name == '%s')", contract.ReporterContainer)
+	mutate(t, "rewrite-the-reporters-image", reporter, rule(namespace, "apps", "deployments", admissionv1.Create, admissionv1.Update), applyConfiguration(fmt.Sprintf(
+		`Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{
+			containers: [Object.spec.template.spec.containers{name: '%s', image: '%s'}]}}}}`, contract.ReporterContainer, mirrored)))
+}
+
+// isReporter is true of pods of the operator's.
+const isReporter = "has(object.metadata.labels) && object.metadata.labels[?'app.kubernetes.io/name'].orValue('') == 'kms-health-reporter'"
+
+// rule matches one resource of a namespace.
+func rule(namespace, group, resource string, operations ...admissionv1.OperationType) *admissionv1.MatchResources {
+	return &admissionv1.MatchResources{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
+		ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: operations,
+			Rule:       admissionv1.Rule{APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{resource}},
+		}}},
+	}
+}
+
+func applyConfiguration(expression string) admissionv1.Mutation {
+	return admissionv1.Mutation{PatchType: admissionv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: expression}}
+}
+
+func jsonPatch(expression string) admissionv1.Mutation {
+	return admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: expression}}
+}
+
+// mutate installs a mutating admission policy for the objects of which condition is true.
+func mutate(t *testing.T, name, condition string, match *admissionv1.MatchResources, mutations ...admissionv1.Mutation) {
+	t.Helper()
+	admission := fixture.Kube.AdmissionregistrationV1()
+	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.MutatingAdmissionPolicySpec{
+		MatchConstraints:   match,
+		MatchConditions:    []admissionv1.MatchCondition{{Name: "matches", Expression: condition}},
+		ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+		Mutations:          mutations,
+	}}
+	if _, err := admission.MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}}
+	if _, err := admission.MutatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := admission.MutatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		if err := admission.MutatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// withoutCPU removes a container's CPU request, as OpenShift's workload partitioning does.
+var withoutCPU = jsonPatch("[JSONPatch{op: 'remove', path: '/spec/containers/0/resources/requests/cpu'}]")
+
+// partitionedPods are those created while the operator's namespace has the label that partition
+// sets.
+func partitionedPods() *admissionv1.MatchResources {
+	match := rule(fixture.Namespace, "", "pods", admissionv1.Create)
+	match.NamespaceSelector.MatchLabels["partitioned"] = "true"
+	return match
+}
+
+// partition sets whether CPU requests are removed from the pods of the operator's namespace.
+func partition(t *testing.T, on bool) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"labels":{"partitioned":"%t"}}}`, on)
+	if _, err := fixture.Kube.CoreV1().Namespaces().Patch(context.WithoutCancel(t.Context()), fixture.Namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitAdmission waits until a policy is in use: the creation of a pod, tried, is as wanted.
+func awaitAdmission(t *testing.T, what string, is func(pod *corev1.Pod, err error) bool) {
+	t.Helper()
+	fixture.Eventually(t, what, func() error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "tried", Labels: map[string]string{"app.kubernetes.io/name": "kms-health-reporter"}}}
+		pod.Spec.NodeName = fixture.NodeNames[0]
+		limited := corev1.SecurityContext{AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+		cpu := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m")}}
+		pod.Spec.Containers = []corev1.Container{{Name: contract.ReporterContainer, Image: "reporter:1", SecurityContext: &limited, Resources: cpu}}
+		pod.Spec.AutomountServiceAccountToken = new(false)
+		created, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if !is(created, err) {
+			return fmt.Errorf("not yet: %w", err)
+		}
+		return nil
+	})
+}
+
+// What admission changes of a pod at its creation stays changed, as by OpenShift's workload
+// partitioning, which removes CPU requests. Afterwards only annotations are written.
+func TestPodsThatAdmissionChangedAtCreationAreKept(t *testing.T) {
+	mutate(t, "change-reporters", isReporter, rule(fixture.Namespace, "", "pods", admissionv1.Create),
+		withoutCPU, applyConfiguration(fmt.Sprintf("Object{spec: Object.spec{containers: [Object.spec.containers{name: '%s', image: '%s'}]}}", contract.ReporterContainer, mirrored)))
+	changed := func(pod *corev1.Pod) bool {
+		c := &pod.Spec.Containers[0]
+		_, has := c.Resources.Requests[corev1.ResourceCPU]
+		return c.Image == mirrored && !has
+	}
+	awaitAdmission(t, "the policy is in use", func(pod *corev1.Pod, err error) bool { return err == nil && changed(pod) })
+	op := fixture.NewOperator(t)
+	t.Cleanup(func() { fixture.RemoveStatics(t) })
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
+	fixture.RollStatic(t, "1", false)
+	op.Configure(fixture.Targets(apiservers.Kube.Target()))
+	op.Start("")
+	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3) {
+		if !changed(&pod) {
+			t.Fatalf("pod %s is not changed by admission", pod.Name)
+		}
+	}
+	fixture.AwaitDelivered(t, apiservers.Kube.Resource)
+	before := fixture.PodUIDs(t, fixture.Companions)
+	seen := fixture.RecordConditions(t, apiservers.Kube)
+
+	op.Kill(syscall.SIGKILL)
+	op.Start("")
+	op.Configure(fixture.Every("11s", apiservers.Kube.Target()))
+	fixture.Eventually(t, "the pods get the other interval", func() error {
+		for _, pod := range fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3) {
+			if !strings.Contains(pod.Annotations[contract.ConfigAnnotation], "interval: 11s") {
+				return fmt.Errorf("pod %s has not", pod.Name)
+			}
+		}
+		return nil
+	})
+	if after := fixture.PodUIDs(t, fixture.Companions); !maps.Equal(before, after) {
+		t.Errorf("the pods were %v and are %v", before, after)
+	}
+	if found := seen.With("Refused"); len(found) > 0 {
+		t.Errorf("reported: %v", found)
+	}
+	op.Configure("apiServers: []\n")
+	op.AwaitNothingLeft()
+}
