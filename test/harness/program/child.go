@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,14 +20,18 @@ type Child struct {
 	Ended chan struct{} // closed when it has ended
 }
 
-// Start starts a program, which is killed at the end of the test.
+// Start starts a program, which is killed at the end of the test. The test fails if the
+// program has a data race: its report goes to a file, since standard error may be a full pipe,
+// and the write of a report would then keep the program from its end.
 func Start(t *testing.T, cmd *exec.Cmd) *Child {
 	t.Helper()
 	p := &Child{Cmd: cmd, Ended: make(chan struct{})}
 	if p.Env == nil {
 		p.Env = os.Environ()
 	}
-	p.Env = append(p.Env, "GORACE=atexit_sleep_ms=0") // the race detector's sleep is none of the program's
+	// The race detector's sleep at the end is none of the program's.
+	races := filepath.Join(t.TempDir(), "race")
+	p.Env = append(p.Env, "GORACE=atexit_sleep_ms=0 log_path="+races)
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +42,11 @@ func Start(t *testing.T, cmd *exec.Cmd) *Child {
 	t.Cleanup(func() {
 		_ = p.Process.Kill()
 		<-p.Ended
+		files, _ := filepath.Glob(races + ".*")
+		for _, file := range files {
+			report, _ := os.ReadFile(file)
+			t.Errorf("%s has a data race:\n%s", cmd.Path, report)
+		}
 	})
 	return p
 }
