@@ -1,8 +1,8 @@
 // Package operator keeps a reporter beside every KMS plugin of a cluster's API
 // servers, and rolls up what they report.
 //
-// It wires controllers that share nothing but immutable values: delivery (reporters),
-// rollup (conditions of each target), clusteroperator. The configuration file and the
+// It wires controllers that share nothing but immutable values: apiserver (reporters) and
+// status (conditions, ClusterOperator). The configuration file and the
 // TLS profile are followed on every replica; the controllers run on one at a time.
 // Nothing but a few facts in an annotation is recorded, so an operator that is killed at
 // any moment goes on from what exists.
@@ -26,17 +26,16 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/metric"
-	"github.com/kms-health/kms-health/pkg/operator/clusteroperator"
-	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
-	rollupcontroller "github.com/kms-health/kms-health/pkg/operator/rollup"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/status"
 )
 
 // Options of an Operator: those of the deliveries, of which it sets TLS, Rollup and
 // Changed itself, and its own.
 type Options struct {
-	delivery.Options
+	apiserver.Options
 	// ConfigFile is the path of an OperatorConfiguration.
 	ConfigFile string
 	// Image is the reporter's where the file names none.
@@ -63,9 +62,9 @@ type Operator struct {
 	profile *profile
 	began   time.Time // the work
 
-	deliveries      *delivery.Controller
-	rollups         *rollupcontroller.Controller
-	clusterOperator *clusteroperator.Controller
+	deliveries      *apiserver.Controller
+	rollups         *status.Controller
+	clusterOperator *status.ClusterOperator
 }
 
 // New makes an Operator.
@@ -77,16 +76,16 @@ func New(o Options) *Operator {
 		valid:   registered(o.Registry, contract.MetricConfigurationValid),
 		leading: registered(o.Registry, contract.MetricLeader),
 	}
-	op.clusterOperator = clusteroperator.New(clusteroperator.Options{
+	op.clusterOperator = status.NewClusterOperator(status.ClusterOperatorOptions{
 		Client: o.Client, Clock: o.Clock, Now: o.Now, Version: o.Version, Inertia: o.Inertia, Observe: op.observe,
 	})
 	op.profile = newProfile(o.Client, o.OpenShift, func() { op.deliveries.WakeAll() })
-	op.rollups = rollupcontroller.New(rollupcontroller.Options{
+	op.rollups = status.New(status.Options{
 		Client: o.Client, Namespace: o.Namespace, Event: o.Event, Registry: o.Registry, Clock: o.Clock, Now: o.Now,
 		Changed: op.clusterOperator.Wake, Gone: func(target string) { op.deliveries.Wake(target) },
 	})
 	o.Options.TLS, o.Rollup, o.Changed = op.profile.settings, op.rollups, op.clusterOperator.Wake
-	op.deliveries = delivery.New(o.Options)
+	op.deliveries = apiserver.New(o.Options)
 	return op
 }
 
@@ -146,7 +145,7 @@ func (o *Operator) Ready() error {
 }
 
 // observe is what there is to report of the operator itself, on OpenShift.
-func (o *Operator) observe() (in clusteroperator.Input, related []clusteroperator.Object, ready bool) {
+func (o *Operator) observe() (in status.Input, related []status.RelatedObject, ready bool) {
 	statuses, targets := o.deliveries.Statuses(), o.deliveries.Targets()
 	unknown := false
 	for _, t := range targets {
@@ -154,12 +153,12 @@ func (o *Operator) observe() (in clusteroperator.Input, related []clusteroperato
 			return in, nil, false // the ClusterOperator is that one's, too
 		}
 		verdict, judged := o.rollups.Verdict(t.Name)
-		status := statuses[t.Name]
-		unknown = unknown || status == (delivery.Status{}) || !judged && !status.Reason.NeedsAction()
-		in.Targets = append(in.Targets, clusteroperator.Target{
-			Name: t.Name, Delivery: status, Result: verdict.Result, Reporting: verdict.Reporting,
+		delivered := statuses[t.Name]
+		unknown = unknown || delivered == (apiserver.Status{}) || !judged && !delivered.Reason.NeedsAction()
+		in.Targets = append(in.Targets, status.Target{
+			Name: t.Name, Delivery: delivered, Result: verdict.Result, Reporting: verdict.Reporting,
 			// While a target without reports is Unmanaged, its plugins may never be read.
-			Unevaluated: !judged && status.Reason != contract.NamespaceMissing && status.Reason != contract.Unmanaged,
+			Unevaluated: !judged && delivered.Reason != contract.NamespaceMissing && delivered.Reason != contract.Unmanaged,
 		})
 	}
 	in.Configured = o.config.Load() != nil
@@ -173,8 +172,8 @@ func (o *Operator) observe() (in clusteroperator.Input, related []clusteroperato
 
 // related are the objects that show what the operator does, for `oc adm inspect`. It also
 // gathers all of config.openshift.io, and most of what is in a namespace, but no Lease.
-func (o *Operator) related(targets []v1alpha1.APIServer) []clusteroperator.Object {
-	all := []clusteroperator.Object{
+func (o *Operator) related(targets []v1alpha1.APIServer) []status.RelatedObject {
+	all := []status.RelatedObject{
 		object(source.Namespaces, o.Namespace),
 		{Group: "coordination.k8s.io", Resource: "leases", Namespace: o.Namespace, Name: contract.OperatorName},
 	}
@@ -184,7 +183,7 @@ func (o *Operator) related(targets []v1alpha1.APIServer) []clusteroperator.Objec
 	for _, t := range targets {
 		destination := contract.ResourceFor(string(t.Resource), t.Name)
 		all = append(all,
-			clusteroperator.Object{Group: destination.Group, Resource: destination.Plural, Name: destination.Name},
+			status.RelatedObject{Group: destination.Group, Resource: destination.Plural, Name: destination.Name},
 			object(source.Namespaces, t.Namespace),
 			object(source.ClusterRoles, contract.ReporterName(t.Name)),
 			object(source.ClusterBindings, contract.ReporterName(t.Name)),
@@ -193,8 +192,8 @@ func (o *Operator) related(targets []v1alpha1.APIServer) []clusteroperator.Objec
 	return all
 }
 
-func object(kind schema.GroupVersionResource, name string) clusteroperator.Object {
-	return clusteroperator.Object{Group: kind.Group, Resource: kind.Resource, Name: name}
+func object(kind schema.GroupVersionResource, name string) status.RelatedObject {
+	return status.RelatedObject{Group: kind.Group, Resource: kind.Resource, Name: name}
 }
 
 // configurationProblem is why the configuration file is rejected, empty where it is

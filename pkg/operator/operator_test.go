@@ -20,10 +20,10 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
-	"github.com/kms-health/kms-health/pkg/operator/clusteroperator"
-	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/status"
 )
 
 // The alert on an absent operator rests on it. A replica that has not been elected exports
@@ -34,7 +34,7 @@ func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry, no := prometheus.NewPedanticRegistry(), false
-	op := New(Options{Options: delivery.Options{
+	op := New(Options{Options: apiserver.Options{
 		Client: client, Registry: registry, Clock: clock.RealClock{}, Now: time.Now, OpenShift: &no,
 		Event: func(string, string, string, string) {},
 	}})
@@ -67,7 +67,7 @@ func TestARejectedConfigurationIsAnEventOfTheReplicaThatRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	no, events := false, make(chan string, 10)
-	op := New(Options{ConfigFile: "config.yaml", Options: delivery.Options{
+	op := New(Options{ConfigFile: "config.yaml", Options: apiserver.Options{
 		Client: client, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now, OpenShift: &no,
 		Event: func(about, eventType, reason, message string) {
 			events <- strings.Join([]string{about, eventType, reason, message}, " ")
@@ -110,7 +110,7 @@ func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	var shipped struct {
-		Status struct{ RelatedObjects []clusteroperator.Object }
+		Status struct{ RelatedObjects []status.RelatedObject }
 	}
 	if err := yaml.Unmarshal(text, &shipped); err != nil {
 		t.Fatal(err)
@@ -119,8 +119,8 @@ func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &Operator{Options: Options{Options: delivery.Options{Namespace: "openshift-kms-health"}}}
-	related := slices.DeleteFunc(o.related(c.APIServers), func(o clusteroperator.Object) bool { return o.Group == source.ClusterRoles.Group })
+	o := &Operator{Options: Options{Options: apiserver.Options{Namespace: "openshift-kms-health"}}}
+	related := slices.DeleteFunc(o.related(c.APIServers), func(o status.RelatedObject) bool { return o.Group == source.ClusterRoles.Group })
 	if diff := cmp.Diff(related, shipped.Status.RelatedObjects); diff != "" {
 		t.Error(diff)
 	}

@@ -57,7 +57,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// As pkg/operator/delivery makes it.
+	// As pkg/operator/apiserver makes it.
 	injection := func(hash string) *unstructured.Unstructured {
 		container, volumes, err := podspec.Container(field.NewPath("spec", "template", "spec"), &d.Spec.Template.Spec, podspec.Options{
 			Image: "reporter:1", APIServerContainer: "openshift-apiserver", Endpoints: []string{"unix:///var/run/kmsplugin/kms-1.sock"},

@@ -60,7 +60,7 @@ serving: {address: %q}
 	return ""
 }
 
-// Those of the operator pass the same linter in pkg/operator and pkg/operator/rollup: it shows
+// Those of the operator pass the same linter in pkg/operator and pkg/operator/status: it shows
 // them only to those whom an API server knows.
 func TestPrometheusAcceptsTheReportersMetrics(t *testing.T) {
 	text := scrape(t)

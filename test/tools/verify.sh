@@ -76,7 +76,7 @@ check_rules() {
 		echo "there is no promtool: make promtool"
 		return "$cannot"
 	fi
-	go test -count 1 ./test/monitoring ./pkg/operator ./pkg/operator/rollup
+	go test -count 1 ./test/monitoring ./pkg/operator ./pkg/operator/status
 }
 
 # Links, commands, flags and names of the pages, and the references against the code.

@@ -22,8 +22,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/operator"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
-	"github.com/kms-health/kms-health/pkg/operator/delivery"
 	"github.com/kms-health/kms-health/pkg/serverclock"
 	"github.com/kms-health/kms-health/pkg/serving"
 	"github.com/kms-health/kms-health/pkg/version"
@@ -58,7 +58,7 @@ func Run(ctx context.Context, o Options) error {
 	defer events.Shutdown()
 	registry := newRegistry()
 	op := operator.New(operator.Options{
-		Options: delivery.Options{
+		Options: apiserver.Options{
 			Client: dynamicClient, Credentials: credentials.New(client, clock.RealClock{}),
 			CA:        func() ([]byte, error) { return caOf(config) },
 			Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,

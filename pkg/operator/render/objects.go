@@ -12,13 +12,13 @@ import (
 	install "github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 )
 
 // objects are those of a plan, in the order in which they are applied, and what the owner of
 // the pods adds.
-func objects(s *delivery.Snapshot, plan *delivery.Plan, p pods) ([]File, error) {
+func objects(s *apiserver.Snapshot, plan *apiserver.Plan, p pods) ([]File, error) {
 	policy, err := manifests.Policy()
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func objects(s *delivery.Snapshot, plan *delivery.Plan, p pods) ([]File, error) 
 
 // ownersKubeconfig is the part of the pods' owner's Secret that is no secret. No file has
 // the Secret itself: applying it again would replace the credentials.
-func ownersKubeconfig(s *delivery.Snapshot) (File, error) {
+func ownersKubeconfig(s *apiserver.Snapshot) (File, error) {
 	kubeconfig, err := s.Kubeconfig()
 	create := fmt.Sprintf("kubectl create secret generic %s -n %s --from-file=kubeconfig --from-file=tls.crt --from-file=tls.key",
 		manifests.CredentialsName(s.Target.Name), s.Target.Namespace)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 )
 
 // pods are an API server's: a Deployment, or a Pod.
@@ -66,13 +66,13 @@ func (p pods) asDeployment(t *v1alpha1.APIServer) *appsv1.Deployment {
 const socketVolume = "kms-plugin-socket"
 
 // assumed are the pods of which only the configuration is known.
-func assumed(s *delivery.Snapshot, static bool) (pods, error) {
+func assumed(s *apiserver.Snapshot, static bool) (pods, error) {
 	t := s.Target
 	if t.Container == "" {
 		return pods{}, fmt.Errorf("--pod: is needed, since target %s names no `container`", t.Name)
 	}
 	c := corev1.Container{Name: t.Container}
-	for _, endpoint := range delivery.Endpoints(plugins(s)) {
+	for _, endpoint := range apiserver.Endpoints(plugins(s)) {
 		address, err := v1alpha1.SocketAddress(endpoint)
 		if err != nil || strings.HasPrefix(address, "@") {
 			continue // an abstract socket needs no volume

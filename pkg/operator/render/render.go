@@ -19,7 +19,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/sockets"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
@@ -85,7 +85,7 @@ func (in *Input) render(t *v1alpha1.APIServer, p pods) ([]File, error) {
 	if t.Mode == v1alpha1.ModeSidecar {
 		s.Deployment = p.asDeployment(t)
 	}
-	plan, err := delivery.Make(s)
+	plan, err := apiserver.Make(s)
 	if err != nil {
 		return nil, err
 	}
@@ -170,8 +170,8 @@ func (in *Input) target() (*v1alpha1.APIServer, error) {
 	return nil, fmt.Errorf("--target: the configuration has no %q, only: %s", in.Target, strings.Join(names, ", "))
 }
 
-func (in *Input) snapshot(t *v1alpha1.APIServer, p pods) (*delivery.Snapshot, error) {
-	s := &delivery.Snapshot{Now: time.Time{}, KubeletRoot: sockets.KubeletRoot, Pods: []*corev1.Pod{}, OwnKnown: map[string]bool{}}
+func (in *Input) snapshot(t *v1alpha1.APIServer, p pods) (*apiserver.Snapshot, error) {
+	s := &apiserver.Snapshot{Now: time.Time{}, KubeletRoot: sockets.KubeletRoot, Pods: []*corev1.Pod{}, OwnKnown: map[string]bool{}}
 	s.Config, s.Target, s.Namespace, s.OpenShift, s.Offline = in.Config, t, in.Namespace, in.OpenShift, true
 	if s.CA = in.CA; len(in.CA) == 0 {
 		s.CAFile = caFile
@@ -184,7 +184,7 @@ func (in *Input) snapshot(t *v1alpha1.APIServer, p pods) (*delivery.Snapshot, er
 		if err != nil {
 			return nil, fmt.Errorf("--encryption-config: %w", err)
 		}
-		s.Encryption = &delivery.Encryption{Live: config}
+		s.Encryption = &apiserver.Encryption{Live: config}
 		if t.Resource == v1alpha1.ResourceKubeAPIServers {
 			s.ConfigMapsEncrypted = config.ConfigMaps
 		}
@@ -213,7 +213,7 @@ func noPlugins(c encryption.Config) error {
 }
 
 // plugins are those that the configuration or the encryption config names.
-func plugins(s *delivery.Snapshot) []v1alpha1.Plugin {
+func plugins(s *apiserver.Snapshot) []v1alpha1.Plugin {
 	if s.Encryption != nil {
 		return s.Encryption.Live.Plugins
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/delivery"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
@@ -26,7 +26,7 @@ import (
 const patchFile = "sidecar/patch.yaml"
 
 // sidecar is the reporter in a Deployment: the whole manifest, else the patch.
-func sidecar(s *delivery.Snapshot, p pods) (File, error) {
+func sidecar(s *apiserver.Snapshot, p pods) (File, error) {
 	d := s.Deployment
 	if p.deployment == nil { // of a running pod
 		p = pods{deployment: d}
@@ -128,7 +128,7 @@ const caFile = "ca.crt"
 
 // staticPod makes a static pod with the reporter in it, or the patch, and the files that it
 // reads on its node. Such a pod can refer to no object of the API.
-func (in *Input) staticPod(s *delivery.Snapshot, p pods) ([]File, error) {
+func (in *Input) staticPod(s *apiserver.Snapshot, p pods) ([]File, error) {
 	t, set, root := s.Target, plugins(s), int64(0)
 	t.Mode, t.Deployment = v1alpha1.ModeSidecar, ""
 	folder := in.HostFolder
@@ -136,7 +136,7 @@ func (in *Input) staticPod(s *delivery.Snapshot, p pods) ([]File, error) {
 		folder = DefaultHostFolder
 	}
 	o := podspec.Options{
-		Image: in.Config.Image, APIServerContainer: t.Container, Endpoints: delivery.Endpoints(set),
+		Image: in.Config.Image, APIServerContainer: t.Container, Endpoints: apiserver.Endpoints(set),
 		HostFolder: folder, ConfigHash: v1alpha1.PluginSetHash(set), RunAsUser: &root,
 	}
 	sidecar, err := p.staticSidecar(o)
@@ -197,7 +197,7 @@ func (p pods) staticSidecar(o podspec.Options) (File, error) {
 }
 
 // staticObjects are what a static pod's reporter needs in the API.
-func staticObjects(s *delivery.Snapshot) ([]File, error) {
+func staticObjects(s *apiserver.Snapshot) ([]File, error) {
 	policy, err := manifests.Policy()
 	if err != nil {
 		return nil, err

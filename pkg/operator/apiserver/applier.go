@@ -1,0 +1,181 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/applybody"
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+const (
+	// lag is how long a watch may take to show what was written.
+	lag = time.Second
+	// remembered is for how long a deletion is known that no watch shows.
+	remembered = time.Hour
+)
+
+// resources are the kinds that the operator writes.
+var resources = map[schema.GroupKind]string{
+	{Kind: "ConfigMap"}:      "configmaps",
+	{Kind: "Pod"}:            "pods",
+	{Kind: "Secret"}:         "secrets",
+	{Kind: "ServiceAccount"}: "serviceaccounts",
+	{Group: contract.KMSHealths.Group, Kind: contract.KMSHealths.Kind}:                contract.KMSHealths.Plural,
+	{Group: "apps", Kind: "DaemonSet"}:                                                "daemonsets",
+	{Group: "apps", Kind: "Deployment"}:                                               "deployments",
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:                         "clusterroles",
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}:                  "clusterrolebindings",
+	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:                                "roles",
+	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"}:        "validatingadmissionpolicies",
+	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicyBinding"}: "validatingadmissionpolicybindings",
+}
+
+// applier writes the operator's objects by Server-Side Apply under one field manager, and only
+// when there is something to write: an object that was applied, and has not changed since, is
+// left alone, however often it is looked at. Pods are created, and only their metadata is
+// written again. Several goroutines may use it, each for objects of its own.
+type applier struct {
+	client  dynamic.Interface
+	manager string
+	clock   clock.PassiveClock
+
+	mu      sync.Mutex
+	applied map[string]record
+	deleted map[types.UID]time.Time // when the API server accepted a deletion
+}
+
+// record is what is known of an object that was applied.
+type record struct {
+	desired string    // hash of what was sent
+	live    string    // fingerprint of what came of it
+	version string    // resourceVersion of that
+	at      time.Time // when
+}
+
+// newApplier makes an applier.
+func newApplier(client dynamic.Interface, manager string, clock clock.PassiveClock) *applier {
+	return &applier{client: client, manager: manager, clock: clock, applied: map[string]record{}, deleted: map[types.UID]time.Time{}}
+}
+
+// written of Apply.
+type written string
+
+const (
+	// unchanged: nothing was sent, or it made no difference.
+	unchanged written = "unchanged"
+	// applied: it was sent, and made a difference.
+	applied written = "applied"
+	// lagging: it was sent a moment ago, and the watch does not show it yet. Look
+	// again in a second.
+	lagging written = "lagging"
+)
+
+// Apply makes an object what it should be. live is what the watch last showed of
+// it, nil where it showed none. The result is nil where nothing was sent.
+func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstructured) (written, *unstructured.Unstructured, error) {
+	if desired.GetKind() == "Pod" {
+		return a.applyPod(ctx, desired, live)
+	}
+	key := Key(desired)
+	raw, err := applybody.Marshal(desired.Object)
+	if err != nil {
+		return "", nil, fmt.Errorf("apply %s: %w", key, err)
+	}
+	hash := contract.FileHash(raw)
+	a.mu.Lock()
+	r, known := a.applied[key]
+	a.mu.Unlock()
+	if known && r.desired == hash {
+		if live != nil && fingerprint(desired, live) == r.live {
+			return unchanged, nil, nil
+		}
+		if a.clock.Since(r.at) < lag {
+			return lagging, nil, nil
+		}
+	}
+	force := true
+	result, err := a.resource(desired).Patch(ctx, desired.GetName(), types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: a.manager, Force: &force})
+	if err != nil {
+		return "", nil, fmt.Errorf("apply %s: %w", key, err)
+	}
+	outcome, version := applied, result.GetResourceVersion()
+	// An apply that changes nothing makes no new version, of what the watch shows or of
+	// what the last apply made.
+	if live != nil && live.GetUID() == result.GetUID() && live.GetResourceVersion() == version || known && r.version == version {
+		outcome = unchanged
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.applied[key] = record{desired: hash, live: fingerprint(desired, result), version: version, at: a.clock.Now()}
+	return outcome, result, nil
+}
+
+// Delete removes an object that a watch showed, and no other of its name, and reports
+// whether it did. One that is deleted, or being deleted, is not changed.
+func (a *applier) Delete(ctx context.Context, live *unstructured.Unstructured) (deleted bool, err error) {
+	key := Key(live)
+	a.mu.Lock()
+	delete(a.applied, key)
+	a.mu.Unlock()
+	if live.GetDeletionTimestamp() != nil {
+		return false, nil
+	}
+	uid := live.GetUID()
+	background := metav1.DeletePropagationBackground
+	err = a.resource(live).Delete(ctx, live.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("delete %s: %w", key, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Now()
+	maps.DeleteFunc(a.deleted, func(_ types.UID, at time.Time) bool { return now.Sub(at) > remembered })
+	_, before := a.deleted[uid]
+	a.deleted[uid] = now
+	return !before, nil // it was being deleted already, which the watch does not show yet
+}
+
+func (a *applier) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
+	return a.client.Resource(ResourceOf(o)).Namespace(o.GetNamespace())
+}
+
+// ResourceOf is the resource of an object that the operator writes.
+func ResourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
+	gvk := o.GroupVersionKind()
+	return gvk.GroupVersion().WithResource(resources[gvk.GroupKind()])
+}
+
+// Key names an object, for people too.
+func Key(o *unstructured.Unstructured) string {
+	if o.GetNamespace() == "" {
+		return o.GetKind() + " " + o.GetName()
+	}
+	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+}
+
+// AtLeast compares the resource versions of one object, as clients may (KEP-5504). Not
+// comparable are those that are no numbers.
+func AtLeast(shown, applied string) (is, comparable bool) {
+	a, err := strconv.ParseUint(shown, 10, 64)
+	if err != nil {
+		return false, false
+	}
+	b, err := strconv.ParseUint(applied, 10, 64)
+	return a >= b, err == nil
+}

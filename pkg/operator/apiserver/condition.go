@@ -1,0 +1,86 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+)
+
+// answerTimeout is for how long another request is waited for after one that had no answer in
+// its own time: longer than it takes to notice that a connection is lost.
+const answerTimeout = 20 * time.Second
+
+// unanswered reports whether the API server did not answer: all targets have that
+// problem, which is logged, and none of them can be reported by it. A request that was cut
+// off by its deadline may be slow alone, as by an admission webhook that hangs: then the API
+// server answers another one.
+func (c *Controller) unanswered(ctx context.Context, err error) bool {
+	if !unanswered(err) {
+		return false
+	}
+	connecting := (*net.OpError)(nil)
+	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connecting) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err = c.Client.Resource(source.ClusterRoles).List(ctx, metav1.ListOptions{LabelSelector: contract.Managed, Limit: 1})
+	return unanswered(err)
+}
+
+// unanswered reports whether no request had an answer, and one failed.
+func unanswered(err error) bool {
+	failed, answer := (*url.Error)(nil), apierrors.APIStatus(nil)
+	return errors.As(err, &failed) && !errors.As(err, &answer)
+}
+
+// report publishes a status: in metrics, by Statuses, and to the roll-up, which has it in the
+// target's condition. A status with an empty message is transient, and not reported.
+//
+// There is an Event only for a status that no condition has: where there is no operator
+// resource, or nothing to report on it, except a first status of the latter kind.
+func (c *Controller) report(e *entry, s *Snapshot, o *Outcome) {
+	c.metrics.credentials(e.target.Name, o)
+	if o.Status.Message == "" {
+		return
+	}
+	c.mu.Lock()
+	before := e.status
+	e.status = o.Status
+	c.mu.Unlock()
+	c.metrics.deliver(e.target.Name, string(e.published.State.Mode), o.Status)
+	if p := &e.published; p.Name != "" {
+		p.Status = Status{}
+		if !o.NoCondition {
+			p.Status = o.Status
+		}
+		c.Rollup.Set(*p)
+	}
+	if before == o.Status {
+		return
+	}
+	missing := s.Resource == nil || s.Superseded
+	if missing && before.Reason != o.Status.Reason || o.NoCondition && before.Reason != "" && before.Reason != o.Status.Reason {
+		c.Event(e.target.Name, o.Status.Reason.EventType(), string(o.Status.Reason), o.Status.Message)
+	}
+	c.Changed()
+}
+
+// Statuses are the states of the deliveries, by target.
+func (c *Controller) Statuses() map[string]Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make(map[string]Status, len(c.targets))
+	for name, e := range c.targets {
+		all[name] = e.status
+	}
+	return all
+}

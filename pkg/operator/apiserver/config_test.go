@@ -1,0 +1,269 @@
+package apiserver
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/podspec"
+)
+
+func configSource(source v1alpha1.ConfigSource) func(*Snapshot) {
+	return func(s *Snapshot) { s.Target.ConfigSource = source }
+}
+
+// A pod that mounts an encrypted ConfigMap does not start in the outage that it is to report.
+func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
+	const mounted, copied = v1alpha1.ConfigSourceConfigMap, v1alpha1.ConfigSourceAnnotation
+	for name, c := range map[string]struct {
+		delivery  v1alpha1.Mode
+		source    v1alpha1.ConfigSource
+		encrypted bool
+		problem   bool
+	}{
+		"mounted, encrypted":    {v1alpha1.ModeCompanionPod, mounted, true, true},
+		"mounted, not known":    {v1alpha1.ModeCompanionPod, mounted, false, false},
+		"copied, encrypted":     {v1alpha1.ModeCompanionPod, copied, true, false},
+		"an agent":              {v1alpha1.ModeDaemonSet, mounted, true, true},
+		"pods of another owner": {v1alpha1.ModeSidecar, mounted, true, false},
+	} {
+		pod := apiPod("a", "1")
+		if c.delivery == v1alpha1.ModeDaemonSet {
+			pod = apiPod("a", "1", onHost)
+		}
+		plan := planOf(t, fixture(t, c.delivery, pods(pod), configSource(c.source), func(s *Snapshot) {
+			s.ConfigMapsEncrypted, s.Deployment = c.encrypted, deployment(1)
+		}))
+		if got := plan.Status.Reason == contract.ConfigMapsEncrypted; got != c.problem || got && !strings.Contains(plan.Status.Message, "set configSource: Annotation") {
+			t.Errorf("%s: %+v", name, plan.Status)
+		}
+		if plan.Phase != Active {
+			t.Errorf("%s: phase %s", name, plan.Phase)
+		}
+	}
+}
+
+func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
+	two := func(s *Snapshot) {
+		s.Encryption.Revisions = map[string][]v1alpha1.Plugin{"7": set(2, 1).Plugins}
+		s.Pods = append(s.Pods, apiPod("b", "2", revision("7")))
+	}
+	both := "ConfigMap/" + companionConfigMapOf(1) + " ConfigMap/" + companionConfigMapOf(2, 1)
+	if companionConfigMapOf(2, 1) < companionConfigMapOf(1) {
+		both = "ConfigMap/" + companionConfigMapOf(2, 1) + " ConfigMap/" + companionConfigMapOf(1)
+	}
+	for _, c := range []struct {
+		source          v1alpha1.ConfigSource
+		applied, copied string
+	}{{v1alpha1.ConfigSourceConfigMap, both, ""}, {v1alpha1.ConfigSourceAnnotation, "", both}} {
+		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), two, configSource(c.source)))
+		maps := slices.DeleteFunc(slices.Clone(plan.Apply), func(o *unstructured.Unstructured) bool { return o.GetKind() != "ConfigMap" })
+		if names(maps) != c.applied || names(plan.Copied) != c.copied {
+			t.Errorf("%s: %q before the pods, %q after them", c.source, names(maps), names(plan.Copied))
+		}
+		for _, o := range plan.Workloads {
+			_, copied := o.GetAnnotations()[contract.ConfigAnnotation]
+			if hash := o.GetAnnotations()[contract.ConfigHashAnnotation]; copied != (c.source == v1alpha1.ConfigSourceAnnotation) || hash == "" {
+				t.Errorf("%s: %s has its file in an annotation: %v, hash %q", c.source, o.GetName(), copied, hash)
+			}
+		}
+	}
+}
+
+// While the write key changes, API servers have the same sockets with other roles.
+func TestCompanionsWithOtherRolesHaveTheirOwnConfigMap(t *testing.T) {
+	other := func(s *Snapshot) {
+		s.Encryption.Revisions = map[string][]v1alpha1.Plugin{"7": set(1, 2).Plugins, "8": set(2, 1).Plugins}
+		s.Pods = []*corev1.Pod{apiPod("a", "1", revision("7")), apiPod("b", "2", revision("8"))}
+	}
+	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, other, configSource(v1alpha1.ConfigSourceConfigMap)))
+	files := appliedFiles(plan)
+	for i, write := range []string{"1", "2"} {
+		var pod corev1.Pod
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(plan.Workloads[i].Object, &pod); err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.ConfigMap != nil })
+		file, err := v1alpha1.DecodeReporter([]byte(files[pod.Spec.Volumes[at].ConfigMap.Name]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, plugin := range file.Plugins {
+			if is := plugin.Role == v1alpha1.RoleWrite; is != (plugin.KeyID == write) {
+				t.Errorf("node %s writes with key %s: its file has key %s as %s", nodeOf(plan.Workloads[i]), write, plugin.KeyID, plugin.Role)
+			}
+		}
+	}
+}
+
+// Companions that wait for their replacement get a changed interval, too: here they have the
+// ConfigMap of an earlier version, which was named by the sockets alone.
+func TestWaitingCompanionsGetChangesLive(t *testing.T) {
+	three := pods(apiPod("a", "1"), apiPod("b", "2"), apiPod("c", "3"))
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, three, configSource(v1alpha1.ConfigSourceConfigMap)))
+	var was *unstructured.Unstructured
+	for _, o := range slices.Concat(first.Apply, first.Workloads) {
+		switch o.GetKind() {
+		case "ConfigMap":
+			o.SetName(configMapOf(1))
+			was = o
+		case "Pod":
+			volumes, _, _ := unstructured.NestedSlice(o.Object, "spec", "volumes")
+			for _, v := range volumes {
+				if volume, _ := v.(map[string]any); volume["configMap"] != nil {
+					volume["configMap"].(map[string]any)["name"] = configMapOf(1)
+				}
+			}
+			_ = unstructured.SetNestedSlice(o.Object, volumes, "spec", "volumes")
+			o.SetName(o.GetName() + "-earlier")
+		}
+	}
+	s := fixture(t, v1alpha1.ModeCompanionPod, three, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap), func(s *Snapshot) {
+		s.Config.Probe.Interval.Duration = 17 * time.Second
+	})
+	files := appliedFiles(planOf(t, s))
+	for _, name := range []string{was.GetName(), companionConfigMapOf(1)} {
+		if !strings.Contains(files[name], "17s") {
+			t.Errorf("ConfigMap %s: %q", name, files[name])
+		}
+	}
+}
+
+// So do agents that wait for theirs, and companions that agents replace.
+func TestEarlierReportersGetChangesLive(t *testing.T) {
+	on := pods(apiPod("a", "1", onHost))
+	agent := func(s *Snapshot) {
+		pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": map[string]any{
+			"nodeName": "a", "volumes": []any{map[string]any{"name": podspec.ConfigVolume, "configMap": map[string]any{"name": configMapOf(1)}}},
+		}}}
+		pod.SetName("agent")
+		pod.SetNamespace(s.Namespace)
+		pod.SetLabels(map[string]string{contract.ModeLabel: string(v1alpha1.ModeDaemonSet)})
+		s.Own = append(s.Own, pod)
+	}
+	for name, c := range map[string]struct {
+		was    v1alpha1.Mode
+		change func(*Snapshot)
+		mounts string
+	}{
+		"agents with another socket":      {v1alpha1.ModeDaemonSet, agent, configMapOf(1)},
+		"companions before the DaemonSet": {v1alpha1.ModeCompanionPod, func(*Snapshot) {}, companionConfigMapOf(1)},
+	} {
+		first := planOf(t, fixture(t, c.was, on, configSource(v1alpha1.ConfigSourceConfigMap)))
+		files := appliedFiles(planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), c.change, configSource(v1alpha1.ConfigSourceConfigMap), func(s *Snapshot) {
+			s.Encryption.Live = set(2, 1)
+			s.Config.Probe.Interval.Duration = 17 * time.Second
+		})))
+		if file := files[c.mounts]; !strings.Contains(file, "17s") || strings.Contains(file, "kms-2.sock") {
+			t.Errorf("%s: ConfigMap %s: %q", name, c.mounts, file)
+		}
+		if file := files[configMapOf(2, 1)]; !strings.Contains(file, "kms-2.sock") {
+			t.Errorf("%s: the new file: %q", name, file)
+		}
+	}
+}
+
+// appliedFiles are the reporters' files that a plan applies, by the name of the ConfigMap.
+func appliedFiles(plan *Plan) map[string]string {
+	files := map[string]string{}
+	for _, o := range plan.Apply {
+		if o.GetKind() == "ConfigMap" {
+			files[o.GetName()], _, _ = unstructured.NestedString(o.Object, "data", "config.yaml")
+		}
+	}
+	return files
+}
+
+func TestCopiedFileIsThatOfTheConfigMap(t *testing.T) {
+	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), configSource(v1alpha1.ConfigSourceAnnotation)))
+	data, _, _ := unstructured.NestedStringMap(plan.Copied[0].Object, "data")
+	is := plan.Workloads[0].GetAnnotations()
+	if is[contract.ConfigAnnotation] != data["config.yaml"] || is[contract.KubeconfigAnnotation] != data["kubeconfig"] || data["config.yaml"] == "" || data["kubeconfig"] == "" {
+		t.Errorf("%v differs from %v", is, data)
+	}
+}
+
+// reportedBy gives nodes a report of an earlier reporter at a time.
+func reportedBy(at time.Time, nodes ...string) func(*Snapshot) {
+	return func(s *Snapshot) {
+		s.Resource = &operatorcr.Status{}
+		for _, node := range nodes {
+			s.Resource.Reports = append(s.Resource.Reports, reportOf(node, "before", at))
+		}
+	}
+}
+
+func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
+	three := pods(apiPod("a", "1"), apiPod("b", "2"), apiPod("c", "3"))
+	began := time.Unix(1e9, 0).Add(-time.Hour)
+	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, three, configSource(v1alpha1.ConfigSourceAnnotation)))
+	s := fixture(t, v1alpha1.ModeCompanionPod, three, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap), reportedBy(began, "a", "b", "c"))
+	plan := planOf(t, s)
+	if created := created(s, plan); len(created) != 3 || len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing {
+		t.Fatalf("creates %s, deletes %s; %+v", names(created), names(plan.Delete), plan.Status)
+	}
+	s.Now = s.Now.Add(time.Minute)
+	delivered(t, &Plan{Workloads: plan.Workloads, Apply: plan.Apply, State: plan.State})(s)
+	if plan := planOf(t, s); len(plan.Delete) > 0 || plan.Requeue.IsZero() {
+		t.Fatalf("%s is deleted before the new one has reported", names(plan.Delete))
+	}
+	for i := range s.Resource.Reports {
+		node := s.Resource.Reports[i].Node
+		s.Resource.Reports[i].Entries[0].Reporter = "companion-" + node
+		plan := planOf(t, s)
+		if len(plan.Delete) != 1 || nodeOf(plan.Delete[0]) != node {
+			t.Fatalf("%s is deleted, must be the earlier one on node %s", names(plan.Delete), node)
+		}
+		gone := plan.Delete[0]
+		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool { return o == gone })
+	}
+	if plan := planOf(t, s); !plan.Status.Delivered() || len(plan.Delete) > 0 {
+		t.Errorf("%+v, deletes %s", plan.Status, names(plan.Delete))
+	}
+}
+
+func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
+	on := pods(apiPod("a", "1", onHost))
+	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, configSource(v1alpha1.ConfigSourceAnnotation)))
+	template := templateAnnotations(first.Workloads[0])
+	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
+	pod.SetName("agent")
+	pod.SetNamespace("kms-health")
+	pod.SetAnnotations(template)
+	pod.SetLabels(map[string]string{contract.ModeLabel: "DaemonSet", contract.APIServerLabel: "api"})
+	s := fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), configSource(v1alpha1.ConfigSourceAnnotation), func(s *Snapshot) {
+		s.Own = append(s.Own, pod)
+		s.Config.Probe.Interval.Duration = 90 * time.Second
+	})
+	mounting := pod.DeepCopy()
+	mounting.SetName("mounting")
+	mounting.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation]})
+	s.Own = append(s.Own, mounting)
+	plan := planOf(t, s)
+	now := templateAnnotations(plan.Workloads[0])
+	if now[contract.ConfigAnnotation] != template[contract.ConfigAnnotation] {
+		t.Error("an interval changes the template, which replaces the pods")
+	}
+	if len(plan.LiveFiles) != 1 || !strings.Contains(plan.LiveFiles[0].GetAnnotations()[contract.ConfigAnnotation], "1m30s") {
+		t.Errorf("the pod gets %v", plan.LiveFiles)
+	}
+	pod.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation],
+		contract.ConfigAnnotation: plan.LiveFiles[0].GetAnnotations()[contract.ConfigAnnotation], contract.KubeconfigAnnotation: template[contract.KubeconfigAnnotation]})
+	if plan := planOf(t, s); len(plan.LiveFiles) > 0 {
+		t.Errorf("a pod that has the current files gets %v", plan.LiveFiles)
+	}
+	s.Encryption.Live = set(2, 1)
+	plan = planOf(t, s)
+	now = templateAnnotations(plan.Workloads[0])
+	if !strings.Contains(now[contract.ConfigAnnotation], "kms-2.sock") || !strings.Contains(now[contract.ConfigAnnotation], "1m30s") || len(plan.LiveFiles) > 0 {
+		t.Errorf("another plugin set is a new template, with the current files; pods get %v:\n%s", plan.LiveFiles, now[contract.ConfigAnnotation])
+	}
+}

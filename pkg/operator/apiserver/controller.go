@@ -1,0 +1,292 @@
+package apiserver
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/retry"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+)
+
+const (
+	// settle is how long a sync waits for related changes.
+	settle = 20 * time.Millisecond
+	// resync is how often a target is synced without a change: Secrets with credentials
+	// are not watched.
+	resync = time.Minute
+	// A target whose sync failed is synced again after these.
+	firstRetry, lastRetry = 500 * time.Millisecond, 10 * time.Second
+	// workers is how many targets are synced at a time, so that one that is slow
+	// delays no other.
+	workers = 4
+)
+
+// Options of a Controller.
+type Options struct {
+	Client      dynamic.Interface
+	Credentials *credentials.Manager
+	// CA returns the certificates, PEM, that API servers are verified with.
+	CA func() ([]byte, error)
+	// TLS returns the cluster's TLS settings, and why its profile is not active;
+	// false while they are not known.
+	TLS func() (settings tlsprofile.Settings, problem string, known bool)
+	// Namespace is the operator's own, where its reporters run too.
+	Namespace string
+	// OpenShift is whether this is OpenShift. Nil: it is detected by the existence of its
+	// Infrastructure.
+	OpenShift *bool
+	// Server is the URL by which the operator reaches the API server.
+	Server string
+	// KubeletRoot is the kubelets' folder on the nodes.
+	KubeletRoot string
+	// Event records an Event of a target.
+	Event    func(target, eventType, reason, message string)
+	Registry prometheus.Registerer
+	// Clock is for timers. Now is the time by the API server's clock.
+	Clock clock.WithTicker
+	Now   func() time.Time
+	// Rollup is the roll-up of the targets' reports.
+	Rollup Rollup
+	// Changed is called when a status has changed. It must not block.
+	Changed func()
+}
+
+// Controller keeps the reporters of all targets.
+type Controller struct {
+	Options
+	metrics  *metrics
+	executor *Executor
+	queue    workqueue.TypedDelayingInterface[string] // names of targets
+	retry    *retry.Backoff
+	config   atomic.Pointer[v1alpha1.OperatorConfiguration]
+
+	cluster *source.Cluster // from Run on
+	ctx     context.Context // of the sources
+
+	mu      sync.Mutex
+	targets map[string]*entry
+	ca      []byte // the last that could be read
+}
+
+// New makes a Controller.
+func New(o Options) *Controller {
+	c := &Controller{
+		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry),
+		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: o.Clock}),
+		retry: retry.New(o.Clock, firstRetry, lastRetry),
+	}
+	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to sync, retrying", "Synced again", "apiServer"
+	c.executor = &Executor{
+		Client: o.Client, applier: newApplier(o.Client, contract.OperatorName, o.Clock),
+		Credentials: o.Credentials, Clock: o.Clock, Event: o.Event,
+	}
+	return c
+}
+
+// Configure applies a configuration.
+func (c *Controller) Configure(config *v1alpha1.OperatorConfiguration) {
+	c.config.Store(config)
+	c.WakeAll()
+}
+
+// WakeAll syncs all targets.
+func (c *Controller) WakeAll() {
+	for _, name := range c.names() {
+		c.Wake(name)
+	}
+}
+
+// Wake syncs a target.
+func (c *Controller) Wake(name string) { c.queue.AddAfter(name, settle) }
+
+// Run syncs targets until ctx ends. One replica at a time may run.
+func (c *Controller) Run(ctx context.Context) {
+	sources, end := context.WithCancel(ctx)
+	defer end()
+	cluster := source.NewCluster(sources, source.ClusterOptions{
+		Client: c.Client, Namespace: c.Namespace, Ours: contract.Managed, Policy: manifests.PolicyName, CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
+		WakeDelivery: c.WakeAll, WakeRollup: func() {
+			for _, name := range c.names() {
+				c.Rollup.Wake(name)
+			}
+		},
+	})
+	defer cluster.End()
+	c.mu.Lock()
+	c.cluster, c.ctx = cluster, sources
+	c.mu.Unlock()
+	c.WakeAll()
+
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for c.processNextItem(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	running.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.targets {
+		e.sources.End()
+	}
+}
+
+func (c *Controller) processNextItem(ctx context.Context) bool {
+	name, shutdown := c.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer c.queue.Done(name)
+	c.metrics.syncs.Inc()
+	if after := c.sync(ctx, name); after > 0 {
+		c.queue.AddAfter(name, after)
+	}
+	return true
+}
+
+// sync brings one target to its desired state. It returns when to sync it again at the
+// latest; zero: it was removed.
+func (c *Controller) sync(ctx context.Context, name string) (again time.Duration) {
+	config := c.config.Load()
+	if config == nil {
+		return resync
+	}
+	// The recorded state of a target is in its ClusterRole.
+	anchors := unreadable(map[string]readable{"clusterroles": c.cluster.Roles})
+	l, exists := c.life(config, name)
+	if !exists {
+		c.forget(name)
+		return 0
+	}
+	e := c.entry(l)
+	s, problem := c.observe(config, l, e)
+	if anchors != nil {
+		problem = anchors
+	} else if !c.recordedFirst(e, s) {
+		c.publish(config, l, e, nil, nil)
+		if left := c.retry.Left(name); left > 0 {
+			return left
+		}
+		if err := c.record(ctx, e, s); err != nil {
+			return c.finish(ctx, e, s, &Outcome{Status: Status(problemOf(err)), Err: err, NoCondition: !apierrors.IsForbidden(err)})
+		}
+	}
+	if problem != nil { // too little is known, or nothing may be changed
+		if anchors == nil && l.deleting && !l.configured && l.state.Namespace == "" {
+			return c.forgetUnrecorded(e)
+		}
+		c.publish(config, l, e, nil, nil)
+		return c.finishWithoutPlan(ctx, l, e, s, problem, anchors == nil)
+	}
+	plan, err := Make(s)
+	if err != nil {
+		c.publish(config, l, e, nil, nil)
+		return c.finish(ctx, e, s, &Outcome{Status: Status{contract.RequestFailed, err.Error()}, Err: err})
+	}
+	c.publish(config, l, e, s, plan)
+	if left := c.retry.Left(name); left > 0 {
+		return left
+	}
+	outcome := c.execute(ctx, s, plan)
+	e.recorded.State = outcome.Recorded.State
+	if outcome.Recorded.Version != "" {
+		e.recorded = outcome.Recorded
+	}
+	if plan.Phase == Gone && outcome.Err == nil && l.deleting && !l.configured {
+		c.forget(name)
+		return settle // a target of this name in the configuration is another one
+	}
+	return c.finish(ctx, e, s, outcome)
+}
+
+// recordedFirst reports whether a target has its record, which is made before anything
+// else of it, so that an operator that starts after the target was edited or removed
+// finds what is left. Where a record is forbidden, which lasts, the condition is written
+// without one.
+func (c *Controller) recordedFirst(e *entry, s *Snapshot) bool {
+	_, exists := c.cluster.Roles.Get("", contract.ReporterName(s.Target.Name))
+	return exists || e.recorded.Version != "" || s.Deleting || s.Unmanaged || s.Superseded
+}
+
+// record records a target that is not recorded yet.
+func (c *Controller) record(ctx context.Context, e *entry, s *Snapshot) (err error) {
+	s.OpenShift = c.IsOpenShift()
+	e.recorded, err = c.executor.Record(ctx, s)
+	return err
+}
+
+// finishWithoutPlan reports the problem of a target of which too little is known for a plan.
+// If its record is known (recorded), the object that gets the condition is created where it
+// is missing, as the plan would.
+func (c *Controller) finishWithoutPlan(ctx context.Context, l life, e *entry, s *Snapshot, problem *Problem, recorded bool) (again time.Duration) {
+	o := &Outcome{Status: Status(*problem), NoCondition: !recorded && !apierrors.IsForbidden(c.cluster.Roles.Err())}
+	if s.Deleting && s.State.Untouched {
+		o.Requeue = starting + time.Second // by then a denial counts
+	}
+	missing := s.Resource == nil && e.sources.Resource.Known() && s.ReportsTo().PerAPIServer()
+	if recorded && missing && l.configured && !s.Deleting && !s.Unmanaged && !s.Superseded {
+		if left := c.retry.Left(s.Target.Name); left > 0 {
+			return left
+		}
+		create, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		o.Err = c.executor.CreateDestination(create, s)
+	}
+	return c.finish(ctx, e, s, o)
+}
+
+// forgetUnrecorded forgets a target of which nothing but its conditions was created, once they
+// are removed, or can no longer be read.
+func (c *Controller) forgetUnrecorded(e *entry) (again time.Duration) {
+	name, p := e.target.Name, &e.published
+	if p.Name == "" || !e.sources.Resource.Known() || c.Rollup.IsDone(name) {
+		c.forget(name)
+		return settle
+	}
+	p.Off, p.Clean, p.Status = true, true, Status{}
+	c.Rollup.Set(*p)
+	return time.Second
+}
+
+// execute executes a plan.
+func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
+	o := c.executor.Execute(ctx, s, plan)
+	o.NoCondition = plan.RemoveCondition
+	return o
+}
+
+// finish reports an outcome, and decides when to sync again.
+func (c *Controller) finish(ctx context.Context, e *entry, s *Snapshot, o *Outcome) (again time.Duration) {
+	name := e.target.Name
+	away := c.unanswered(ctx, o.Err)
+	if ctx.Err() != nil {
+		return 0 // the operator ends, and so did its requests
+	}
+	if !away {
+		c.report(e, s, o)
+	}
+	if delay := c.retry.Observe(name, o.Err); delay > 0 {
+		c.metrics.errors.WithLabelValues(name).Inc()
+		return delay
+	}
+	if o.Requeue > 0 {
+		return min(resync, o.Requeue)
+	}
+	return resync
+}

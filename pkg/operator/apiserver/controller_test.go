@@ -1,0 +1,270 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
+)
+
+// noRollup is a roll-up with nothing left to remove.
+type noRollup struct{}
+
+func (noRollup) Set(Published)      {}
+func (noRollup) Remove(string)      {}
+func (noRollup) IsDone(string) bool { return true }
+func (noRollup) Wake(string)        {}
+
+// requests records what a controller asks of an API server with one operator resource,
+// a namespace and, perhaps, a ClusterRole with a recorded state.
+type requests struct {
+	mu      sync.Mutex
+	version int
+	all     []string                  // verb, resource, and a status as it was applied, or reported to the roll-up
+	secrets *kubernetesfake.Clientset // nil: none exist
+}
+
+func (r *requests) client(recorded *State) *dynamicfake.FakeDynamicClient {
+	resource := contract.ResourceOf("kubeapiservers")
+	kinds := map[schema.GroupVersionResource]string{
+		resource.GVR(): "KubeAPIServerList", source.Pods: "PodList", source.Secrets: "SecretList", source.ConfigMaps: "ConfigMapList",
+		source.ServiceAccounts: "ServiceAccountList", source.Namespaces: "NamespaceList", source.DaemonSets: "DaemonSetList", source.Deployments: "DeploymentList",
+		source.Roles: "RoleList", source.ClusterRoles: "ClusterRoleList", source.ClusterBindings: "ClusterRoleBindingList",
+		source.Nodes: "NodeList", source.Policies: "ValidatingAdmissionPolicyList", source.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
+	}
+	object := func(apiVersion, kind, name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name, "uid": name, "resourceVersion": "1"}}}
+	}
+	objects := []runtime.Object{object("operator.openshift.io/v1", "KubeAPIServer", contract.OperatorObject), object("v1", "Namespace", "ns")}
+	if recorded != nil {
+		role := object("rbac.authorization.k8s.io/v1", "ClusterRole", contract.ReporterName(kube))
+		role.SetLabels(map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: kube})
+		role.SetAnnotations(map[string]string{contract.StateAnnotation: recorded.String()})
+		objects = append(objects, role)
+	}
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...)
+	client.PrependReactor("*", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		patch, applied := a.(clienttesting.PatchAction)
+		if !applied {
+			r.all = append(r.all, a.GetVerb()+" "+a.GetResource().Resource)
+			return false, nil, nil
+		}
+		o := &unstructured.Unstructured{}
+		if err := json.Unmarshal(patch.GetPatch(), &o.Object); err != nil {
+			return true, nil, err
+		}
+		status, _ := json.Marshal(o.Object["status"])
+		r.all = append(r.all, "apply "+a.GetResource().Resource+" "+string(status))
+		o.SetNamespace(a.GetNamespace())
+		live, err := client.Tracker().Get(a.GetResource(), a.GetNamespace(), patch.GetName())
+		if err == nil {
+			o.SetResourceVersion(live.(*unstructured.Unstructured).GetResourceVersion())
+			if reflect.DeepEqual(o, live) {
+				return true, o, nil // as an API server has it
+			}
+		}
+		r.version++
+		o.SetResourceVersion(strconv.Itoa(100 + r.version))
+		if err != nil {
+			return true, o, client.Tracker().Create(a.GetResource(), o, a.GetNamespace())
+		}
+		return true, o, client.Tracker().Update(a.GetResource(), o, a.GetNamespace())
+	})
+	return client
+}
+
+// runController runs a controller for ten minutes, and returns what it asked of the API
+// server and the Events it recorded.
+func runController(t *testing.T, configuration string, recorded *State) (all, events []string) {
+	t.Helper()
+	r := &requests{}
+	events = r.run(t, r.client(recorded), configuration)
+	return r.all, events
+}
+
+// nodeRollup needs a Node, too, and records what the delivery reports.
+type nodeRollup struct {
+	noRollup
+	requests *requests
+}
+
+func (r nodeRollup) Set(p Published) {
+	p.Sources.Nodes(map[string]bool{"a": true})
+	r.requests.mu.Lock()
+	defer r.requests.mu.Unlock()
+	r.requests.all = append(r.requests.all, "status "+string(p.Status.Reason)+" "+p.Status.Message)
+}
+
+// run runs a controller for ten minutes, and returns the Events it recorded.
+func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, configuration string) (events []string) {
+	t.Helper()
+	config, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nimage: reporter:1\n" + configuration))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.secrets == nil {
+		r.secrets = kubernetesfake.NewClientset()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		openShift := false
+		var mu sync.Mutex
+		c := New(Options{
+			Client: client, Credentials: credentials.New(r.secrets, clock.RealClock{}), CA: func() ([]byte, error) { return []byte("CA"), nil },
+			TLS:       func() (tlsprofile.Settings, string, bool) { return tlsprofile.Settings{}, "", true },
+			Namespace: "kms-health", OpenShift: &openShift, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now,
+			Rollup: nodeRollup{requests: r}, Changed: func() {}, Event: func(_, _, reason, _ string) {
+				mu.Lock()
+				defer mu.Unlock()
+				events = append(events, reason)
+			},
+		})
+		c.Configure(config)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.Run(ctx) })
+		time.Sleep(10 * time.Minute)
+		cancel()
+		running.Wait()
+	})
+	return events
+}
+
+// kube is the name of the API server in oneTarget.
+var kube = contract.ResourceOf(contract.KubeAPIServers).APIServer.Name
+
+const oneTarget = `apiServers:
+- {resource: kubeapiservers, namespace: ns, podSelector: {app: api}}
+`
+
+func TestTargetWithNothingToDoIsLeftAlone(t *testing.T) {
+	for name, configuration := range map[string]string{
+		"KMS is off":      oneTarget,
+		"it is removed":   oneTarget + "managementState: Removed\n",
+		"it is unmanaged": oneTarget + "managementState: Unmanaged\n",
+	} {
+		all, events := runController(t, configuration, nil)
+		count := func(prefix string) (n int) {
+			for _, request := range all {
+				if strings.HasPrefix(request, prefix) {
+					n++
+				}
+			}
+			return n
+		}
+		if n := count("apply kubeapiservers"); n > 0 {
+			t.Errorf("%s: the delivery wrote the operator resource %d times", name, n)
+		}
+		if n := count("list kubeapiservers"); n > 2 {
+			t.Errorf("%s: the operator resource was listed %d times", name, n)
+		}
+		if len(events) > 3 {
+			t.Errorf("%s: %d Events: %v", name, len(events), events[:4])
+		}
+	}
+}
+
+var withPlugin = strings.Replace(oneTarget, "podSelector", `plugins: [{keyID: "1", endpoint: "unix:///k.sock", role: Write}], podSelector`, 1)
+
+func TestMissingPolicyIsReported(t *testing.T) {
+	all, _ := runController(t, withPlugin, nil)
+	if !slices.ContainsFunc(all, func(request string) bool {
+		return strings.Contains(request, "ValidatingAdmissionPolicy kms-health-reporter does not exist: apply the manifests")
+	}) {
+		t.Errorf("%v", all)
+	}
+}
+
+// No condition can have it, so an Event has.
+func TestMissingOperatorResourceIsReported(t *testing.T) {
+	r := &requests{}
+	client := r.client(nil)
+	if err := client.Tracker().Delete(contract.ResourceOf(contract.KubeAPIServers).GVR(), "", contract.OperatorObject); err != nil {
+		t.Fatal(err)
+	}
+	events := r.run(t, client, withPlugin)
+	reported := slices.ContainsFunc(r.all, func(request string) bool {
+		return strings.HasPrefix(request, "status ") && strings.Contains(request, "kubeapiservers.operator.openshift.io/cluster does not exist")
+	})
+	if !reported || !slices.Contains(events, contract.ResourceMissing) {
+		t.Errorf("Events %q, requests %q", events, r.all)
+	}
+}
+
+// Without them no roll-up is evaluated, and nothing else reports that.
+func TestSourcesOfTheRollupThatAreForbiddenAreReported(t *testing.T) {
+	for what, forbidden := range map[string]clienttesting.Action{
+		"Nodes":                            clienttesting.NewListAction(source.Nodes, schema.GroupVersionKind{}, "", metav1.ListOptions{}),
+		"the pods of namespace kms-health": clienttesting.NewListAction(source.Pods, schema.GroupVersionKind{}, "kms-health", metav1.ListOptions{}),
+	} {
+		for name, configuration := range map[string]string{"it delivers": withPlugin, "Unmanaged": "managementState: Unmanaged\n" + withPlugin, "the namespace does not exist": strings.Replace(withPlugin, "namespace: ns", "namespace: other", 1)} {
+			r := &requests{}
+			client := r.client(nil)
+			client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				if a.GetResource() == forbidden.GetResource() && a.GetNamespace() == forbidden.GetNamespace() {
+					return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no right"))
+				}
+				return false, nil, nil
+			})
+			events := r.run(t, client, configuration)
+			if !slices.ContainsFunc(r.all, func(request string) bool {
+				return strings.Contains(request, "SourceUnreadable") && strings.Contains(request, what+" cannot be read")
+			}) {
+				t.Errorf("%s, %s: Events %q, requests %q", what, name, events, r.all)
+			}
+		}
+	}
+}
+
+func TestRestartRepeatsNoEvent(t *testing.T) {
+	r := &requests{}
+	client := r.client(nil)
+	for _, configuration := range []string{oneTarget, withPlugin, "managementState: Unmanaged\n" + withPlugin} {
+		_ = r.run(t, client, configuration)
+		if events := r.run(t, client, configuration); len(events) > 0 {
+			t.Errorf("%s: after a restart: %v", configuration, events)
+		}
+	}
+}
+
+// Secrets cannot be listed: without a record, one may be there.
+func TestSecretIsDeletedThoughItsRecordWasRemoved(t *testing.T) {
+	name := manifests.TokenName(kube)
+	r := &requests{secrets: kubernetesfake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}})}
+	sidecar := strings.Replace(oneTarget, "podSelector", "mode: Sidecar, deployment: apiserver, podSelector", 1)
+	_ = r.run(t, r.client(nil), sidecar+"managementState: Removed\n")
+	if _, err := r.secrets.CoreV1().Secrets("ns").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Secret: %v", err)
+	}
+	deletions := slices.DeleteFunc(r.secrets.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() != "delete" })
+	if len(deletions) != 1 {
+		t.Errorf("%d requests to delete it", len(deletions))
+	}
+}

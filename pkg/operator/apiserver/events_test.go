@@ -1,0 +1,116 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+)
+
+// patched plays an API server with one object: a patch that changes nothing makes no new
+// resourceVersion, and one of another resourceVersion is a conflict.
+func patched(version int) clienttesting.ReactionFunc {
+	last := ""
+	return func(a clienttesting.Action) (bool, runtime.Object, error) {
+		patch := a.(clienttesting.PatchAction)
+		o := &unstructured.Unstructured{}
+		if err := json.Unmarshal(patch.GetPatch(), &o.Object); err != nil {
+			return true, nil, err
+		}
+		if read := o.GetResourceVersion(); read != "" && read != strconv.Itoa(version) {
+			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: a.GetResource().Resource}, o.GetName(), nil)
+		}
+		if text := string(patch.GetPatch()); text != last {
+			last = text
+			version++
+		}
+		o.SetResourceVersion(strconv.Itoa(version))
+		return true, o, nil
+	}
+}
+
+// A sync that is repeated, by a retry or while the watch is late, emits no Event again.
+func TestEventIsEmittedOnceForEachChange(t *testing.T) {
+	object := func(apiVersion, kind string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
+			"metadata": map[string]any{"name": "o", "namespace": "ns", "uid": "u", "resourceVersion": "1"}}}
+	}
+	configMap, pod, role := object("v1", "ConfigMap"), object("v1", "Pod"), object("rbac.authorization.k8s.io/v1", "ClusterRole")
+	configMap.Object["data"] = map[string]any{"kubeconfig": kubeconfig(t, "old", "")}
+	renewed, _ := withCA(configMap, []byte("new"))
+	role.Object["rules"] = []any{"changed"}
+	desired := func(live *unstructured.Unstructured) *unstructured.Unstructured {
+		o := live.DeepCopy()
+		unstructured.RemoveNestedField(o.Object, "metadata", "resourceVersion")
+		unstructured.RemoveNestedField(o.Object, "rules")
+		return o
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: manifests.TokenName("api"), Namespace: "ns"}}
+	notFound := func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "deployments"}, "apiserver")
+	}
+	for name, c := range map[string]struct {
+		plan    Plan
+		secrets []runtime.Object
+		patch   clienttesting.ReactionFunc
+		want    []string
+	}{
+		"a Secret is deleted":           {plan: Plan{DeleteToken: true}, secrets: []runtime.Object{secret}, want: []string{"Deleted"}},
+		"a Secret that does not exist":  {plan: Plan{DeleteToken: true}},
+		"the reporter is removed":       {plan: Plan{Eject: true}, want: []string{"Ejected"}},
+		"the Deployment does not exist": {plan: Plan{Eject: true}, patch: notFound},
+		"the reporter was removed before": {plan: Plan{Eject: true}, patch: func(a clienttesting.Action) (bool, runtime.Object, error) {
+			return true, object("apps/v1", "Deployment"), nil
+		}},
+		"the CA is replaced":                   {plan: Plan{RenewCA: []*unstructured.Unstructured{renewed}}, want: []string{"CARenewed"}},
+		"an object is applied":                 {plan: Plan{Apply: []*unstructured.Unstructured{desired(configMap)}}, want: []string{"Applied"}},
+		"an object is deleted":                 {plan: Plan{Delete: []*unstructured.Unstructured{pod}}, want: []string{"Deleted"}},
+		"the rules of the ClusterRole changed": {plan: Plan{Anchor: desired(role)}, want: []string{"Applied"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), pod)
+			if c.patch == nil {
+				c.patch = patched(1)
+			}
+			client.PrependReactor("patch", "*", c.patch)
+			client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil }) // it terminates
+			clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+			var events []string
+			e := &Executor{
+				Client: client, applier: newApplier(client, contract.OperatorName, clock), Clock: clock,
+				Credentials: credentials.New(kubernetesfake.NewClientset(c.secrets...), clock),
+				Event:       func(_, _, reason, _ string) { events = append(events, reason) },
+			}
+			s := &Snapshot{Own: []*unstructured.Unstructured{configMap, pod, role}, Deployment: deployment(1), Injected: true}
+			s.Target, s.Deployment.ResourceVersion = &v1alpha1.APIServer{Name: "api", Namespace: "ns", PodSelector: map[string]string{"app": "api"}}, "1"
+			c.plan.State.Namespace = "ns"
+			for range 3 {
+				if o := e.Execute(context.Background(), s, &c.plan); o.Err != nil {
+					t.Fatal(o.Err)
+				}
+				clock.Step(2 * time.Second)
+			}
+			if !slices.Equal(events, c.want) {
+				t.Errorf("Events %v, want %v", events, c.want)
+			}
+		})
+	}
+}

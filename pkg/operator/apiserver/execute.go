@@ -1,0 +1,432 @@
+package apiserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/applybody"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/credentials"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+)
+
+// Executor executes plans. It may be used for several targets at a time.
+type Executor struct {
+	Client      dynamic.Interface
+	applier     *applier
+	Credentials *credentials.Manager
+	Clock       clock.PassiveClock
+	// Event records a change. reason is in UpperCamelCase.
+	Event func(target, eventType, reason, message string)
+}
+
+// Outcome is the result of executing a plan. Every outcome is reported.
+type Outcome struct {
+	Status Status
+	// NoCondition means that the target's condition is not to have the status.
+	NoCondition bool
+	// Recorded is what was last recorded of the target; without a version, what is known of
+	// it without a record.
+	Recorded Recorded
+	// Expiries and Renewals are when credentials expire, and are renewed at the latest, by
+	// the name of their Secret.
+	Expiries, Renewals map[string]time.Time
+	// Requeue is how soon to sync again; zero: when something changes.
+	Requeue time.Duration
+	// Err is why the plan could not be executed to its end.
+	Err error
+}
+
+// requestTimeout bounds the requests for one object, so that one that hangs, as in an
+// admission webhook, delays the others for no longer.
+const requestTimeout = 10 * time.Second
+
+// copiedTimeout bounds the writes of what no pod needs.
+const copiedTimeout = 2 * requestTimeout
+
+// execution is of one plan.
+type execution struct {
+	*Executor
+	snapshot *Snapshot
+	plan     *Plan
+	state    State
+	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
+	problems []Problem
+	outcome  *Outcome
+	// errs are of single objects. The work on all others is done, unless the API server is
+	// unreachable.
+	errs        []error
+	unreachable bool
+	// touched means that an object in the target's namespace exists; inTarget, that one of
+	// those that State.InTarget is about does.
+	touched, inTarget bool
+}
+
+func (e *Executor) execution(s *Snapshot, plan *Plan, state State) *execution {
+	return &execution{Executor: e, snapshot: s, plan: plan, state: state, outcome: &Outcome{
+		Status: plan.Status, Expiries: map[string]time.Time{}, Renewals: map[string]time.Time{},
+	}}
+}
+
+// Execute executes a plan, in order. An object that fails stops the work on no other.
+func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
+	x := e.execution(s, plan, plan.State)
+	if !plan.Requeue.IsZero() {
+		x.requeue(max(time.Second, plan.Requeue.Sub(s.Now)))
+	}
+	x.run(ctx)
+	o := x.outcome
+	if o.Recorded.Version == "" {
+		o.Recorded.State = x.state
+	}
+	o.Err = errors.Join(x.errs...)
+	for _, err := range x.errs {
+		x.problems = append(x.problems, problemOf(err))
+	}
+	if len(x.problems) > 0 {
+		if o.Status.Reason.NeedsAction() {
+			x.problems = append(x.problems, Problem(o.Status))
+		}
+		o.Status = worst(x.problems)
+	}
+	return o
+}
+
+// try makes the requests for one object. Its error stops the work on no other object.
+func (x *execution) try(ctx context.Context, do func(context.Context) error) (done bool) {
+	if x.unreachable {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := do(ctx)
+	if err != nil {
+		x.errs = append(x.errs, err)
+		connecting := (*net.OpError)(nil)
+		x.unreachable = unanswered(err) && (!errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connecting))
+	}
+	return err == nil
+}
+
+// problemOf is the Problem of an error.
+func problemOf(err error) Problem {
+	switch {
+	case apierrors.IsForbidden(err):
+		return Problem{contract.Forbidden, err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}
+	case apierrors.IsInvalid(err): // for example by a LimitRange or an admission webhook
+		return Problem{contract.Refused, err.Error()}
+	default:
+		return Problem{contract.RequestFailed, err.Error()}
+	}
+}
+
+func (x *execution) requeue(after time.Duration) {
+	if after > 0 && (x.outcome.Requeue == 0 || after < x.outcome.Requeue) {
+		x.outcome.Requeue = after
+	}
+}
+
+func (x *execution) event(reason, message string) {
+	x.Event(x.snapshot.Target.Name, corev1.EventTypeNormal, reason, message)
+}
+
+func (x *execution) run(ctx context.Context) {
+	// What is not recorded is not created: a removal would not find it.
+	recorded := x.record(ctx)
+	if recorded {
+		x.apply(ctx, x.plan.Apply)
+	}
+	if recorded || x.snapshot.State.Token {
+		x.token(ctx)
+	}
+	if recorded {
+		x.apply(ctx, x.plan.Workloads)
+		x.try(ctx, x.inject)
+	}
+	x.liveFiles(ctx)
+	x.renewCA(ctx)
+	x.remove(ctx)
+	if slices.ContainsFunc(x.errs, apierrors.IsForbidden) {
+		// Objects it was not allowed to create need no removal. What it applied before does.
+		if !x.touched {
+			x.state.Untouched = x.snapshot.State.Untouched
+		}
+		if !x.inTarget {
+			x.state.InTarget, x.state.Token = x.snapshot.State.InTarget, x.snapshot.State.Token
+		}
+	}
+	if recorded && x.record(ctx) {
+		ctx, cancel := context.WithTimeout(ctx, copiedTimeout)
+		defer cancel()
+		x.apply(ctx, x.plan.Copied)
+	}
+}
+
+func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructured) {
+	for _, o := range objects {
+		live := x.snapshot.find(o)
+		if live != nil && slices.Contains(x.plan.Delete, live) {
+			continue // it ended, and is made again once it is gone
+		}
+		x.try(ctx, func(ctx context.Context) error { return x.applyOne(ctx, o, live) })
+	}
+}
+
+func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstructured) error {
+	result, _, err := x.applier.Apply(ctx, o, live)
+	if apierrors.IsNotFound(err) && o.GetKind() == contract.KMSHealths.Kind {
+		return fmt.Errorf("%w: the CRD %s.%s is not installed; it is in manifests/kubernetes",
+			err, contract.KMSHealths.Plural, contract.KMSHealths.Group)
+	}
+	if err != nil {
+		return err
+	}
+	if o.GetNamespace() == x.snapshot.Target.Namespace {
+		x.touched, x.inTarget = true, x.inTarget || o.GetKind() != "Role"
+	}
+	switch result {
+	case applied:
+		x.event(contract.EventApplied, Key(o))
+	case lagging:
+		x.requeue(time.Second)
+	}
+	return nil
+}
+
+// liveFiles gives pods of a DaemonSet the current version of their files.
+func (x *execution) liveFiles(ctx context.Context) {
+	for _, o := range x.plan.LiveFiles {
+		x.patch(ctx, o, "update the files")
+	}
+}
+
+// renewCA replaces the CA in objects that are otherwise not changed.
+func (x *execution) renewCA(ctx context.Context) {
+	for _, o := range x.plan.RenewCA {
+		if x.patch(ctx, o, "replace the CA") {
+			x.event(contract.EventCARenewed, Key(o))
+		}
+	}
+}
+
+// patch merges a part of an object into it, and reports whether it did. Of one that is gone
+// or has changed since, the watch will deliver that.
+func (x *execution) patch(ctx context.Context, part *unstructured.Unstructured, what string) (patched bool) {
+	x.try(ctx, func(ctx context.Context) error {
+		raw, err := applybody.Marshal(part.Object)
+		if err == nil {
+			_, err = x.Client.Resource(ResourceOf(part)).Namespace(part.GetNamespace()).
+				Patch(ctx, part.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: contract.OperatorName})
+		}
+		patched = err == nil
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%s of %s: %w", what, Key(part), err)
+		}
+		return nil
+	})
+	return patched
+}
+
+// token creates or renews the Secret with the reporters' token.
+func (x *execution) token(ctx context.Context) {
+	if !x.plan.Token {
+		return
+	}
+	name, namespace := x.snapshot.Target.Name, x.state.Namespace
+	x.try(ctx, func(ctx context.Context) error {
+		result := x.Credentials.Ensure(ctx, credentials.Request{
+			Namespace: namespace, Secret: manifests.TokenName(name), ServiceAccount: contract.ReporterName(name),
+			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: name, "app.kubernetes.io/name": "kms-health-reporter"},
+		})
+		x.reportToken(manifests.TokenName(name), &result)
+		return nil
+	})
+}
+
+// inject adds the reporter to a Deployment, or removes it.
+func (x *execution) inject(ctx context.Context) error {
+	switch {
+	case x.plan.Eject:
+		d := x.snapshot.Deployment
+		bare := bareDeployment(d)
+		outcome, result, err := x.applier.Apply(ctx, bare, nil)
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+		if outcome == applied && result.GetResourceVersion() != d.ResourceVersion {
+			x.event(contract.EventEjected, Key(bare))
+		}
+		x.state.notInjected()
+	case x.plan.Inject != nil:
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x.snapshot.Deployment)
+		if err != nil {
+			return err
+		}
+		live := &unstructured.Unstructured{Object: content}
+		outcome, result, err := x.applier.Apply(ctx, x.plan.Inject.Object, live)
+		if err != nil || outcome == lagging || result == nil {
+			return err
+		}
+		into := source.As[appsv1.Deployment](result)
+		if into == nil {
+			return fmt.Errorf("%s cannot be read", Key(result))
+		}
+		if outcome == applied {
+			x.event(contract.EventInjected, Key(result))
+		}
+		x.state.Injected = &Injected{Deployment: into.Name, UID: string(into.UID), Generation: into.Generation}
+	}
+	return nil
+}
+
+// remove deletes what the plan deletes, but for what a pod still mounts. ConfigMaps come
+// last: where they are encrypted, each may take as long as an unhealthy plugin.
+func (x *execution) remove(ctx context.Context) {
+	inUse := x.inUse(ctx)
+	objects := slices.Clone(x.plan.Delete)
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return late(a) - late(b) })
+	for _, o := range objects {
+		if inUse(o.GetKind(), o.GetNamespace(), o.GetName()) {
+			x.requeue(time.Second)
+			continue
+		}
+		x.try(ctx, func(ctx context.Context) error {
+			deleted, err := x.applier.Delete(ctx, o)
+			if deleted {
+				x.event(contract.EventDeleted, Key(o))
+			}
+			return err
+		})
+	}
+	if x.plan.DeleteToken {
+		x.deleteToken(ctx, inUse)
+	}
+}
+
+// deleteToken deletes the Secret with the reporters' token, unless a pod still mounts it.
+func (x *execution) deleteToken(ctx context.Context, inUse func(kind, namespace, name string) bool) {
+	x.requeue(time.Second) // Secrets are not watched
+	namespace, name := x.state.Namespace, manifests.TokenName(x.snapshot.Target.Name)
+	if inUse("Secret", namespace, name) {
+		return
+	}
+	x.try(ctx, func(ctx context.Context) error {
+		deleted, err := x.Credentials.Forget(ctx, namespace, name)
+		if assumed := x.snapshot.State.Namespace == ""; err != nil && !(assumed && apierrors.IsForbidden(err)) {
+			return err // of one that is assumed: without the right to delete it, none was created
+		}
+		if deleted {
+			x.event(contract.EventDeleted, "Secret "+namespace+"/"+name)
+		}
+		x.state.Token = false
+		return nil
+	})
+}
+
+// late is when in a removal an object is deleted.
+func late(o *unstructured.Unstructured) int {
+	if o.GetKind() == "ConfigMap" {
+		return 1
+	}
+	return 0
+}
+
+// inUse reports which of the objects to delete a pod of the target mounts. The owner may
+// create pods at any time, and one whose ConfigMap was deleted never starts: so this lists
+// from the API server, which also has those that the watch has not delivered yet. All are in
+// use while they cannot be listed.
+func (x *execution) inUse(ctx context.Context) func(kind, namespace, name string) bool {
+	t := x.snapshot.Target
+	here := slices.ContainsFunc(x.plan.Delete, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "ConfigMap" && o.GetNamespace() == t.Namespace
+	})
+	if x.snapshot.Deleting || x.snapshot.NamespaceMissing || !here && !x.plan.DeleteToken {
+		return func(string, string, string) bool { return false }
+	}
+	var specs []*corev1.PodSpec
+	listed := x.try(ctx, func(ctx context.Context) error {
+		selected := metav1.ListOptions{LabelSelector: labels.SelectorFromSet(t.PodSelector).String()}
+		list, err := x.Client.Resource(source.Pods).Namespace(t.Namespace).List(ctx, selected)
+		if err != nil {
+			return fmt.Errorf("list the pods of namespace %s: %w", t.Namespace, err)
+		}
+		for i := range list.Items {
+			pod := source.As[corev1.Pod](&list.Items[i])
+			if pod == nil {
+				return fmt.Errorf("pod %s/%s cannot be read", t.Namespace, list.Items[i].GetName())
+			}
+			specs = append(specs, &pod.Spec)
+		}
+		return nil
+	})
+	return func(kind, namespace, name string) bool {
+		return (kind == "ConfigMap" || kind == "Secret") && namespace == t.Namespace &&
+			(!listed || slices.ContainsFunc(specs, func(s *corev1.PodSpec) bool { return mounts(s, name) }))
+	}
+}
+
+// Record records a target in its ClusterRole, before anything else of it is made.
+func (e *Executor) Record(ctx context.Context, s *Snapshot) (Recorded, error) {
+	p := &planner{Snapshot: s, plan: &Plan{}}
+	if _, err := p.identity(); err != nil {
+		return Recorded{}, err
+	}
+	x := e.execution(s, p.plan, s.identified())
+	x.state.Untouched = s.State.Namespace == "" // it is the first record
+	x.record(ctx)
+	return x.outcome.Recorded, errors.Join(x.errs...)
+}
+
+// CreateDestination creates the object for the reports, if it is one of the operator's.
+func (e *Executor) CreateDestination(ctx context.Context, s *Snapshot) error {
+	destination, err := s.Destination()
+	if err != nil || destination == nil {
+		return err
+	}
+	_, _, err = e.applier.Apply(ctx, destination, nil)
+	return err
+}
+
+// record keeps the state in the target's ClusterRole, and reports whether it is there.
+func (x *execution) record(ctx context.Context) bool {
+	if x.plan.Anchor == nil {
+		return true
+	}
+	anchor := x.plan.Anchor.DeepCopy()
+	annotations := anchor.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[contract.StateAnnotation] = x.state.String()
+	anchor.SetAnnotations(annotations)
+	live := cmp.Or(x.anchor, x.snapshot.find(anchor))
+	return x.try(ctx, func(ctx context.Context) error {
+		outcome, result, err := x.applier.Apply(ctx, anchor, live)
+		if err != nil || result == nil {
+			return err
+		}
+		x.anchor, x.outcome.Recorded = result, Recorded{Version: result.GetResourceVersion(), State: x.state}
+		if outcome == applied && live != nil && !reflect.DeepEqual(live.Object["rules"], anchor.Object["rules"]) {
+			x.event(contract.EventApplied, Key(anchor)+": other rules")
+		}
+		return nil
+	})
+}

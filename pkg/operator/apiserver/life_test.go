@@ -1,0 +1,71 @@
+package apiserver
+
+import (
+	"testing"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+)
+
+func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
+	target := func(name, namespace string, resource v1alpha1.Resource) v1alpha1.APIServer {
+		return v1alpha1.APIServer{Name: name, Namespace: namespace, Resource: resource}
+	}
+	const kube, oauth = v1alpha1.ResourceKubeAPIServers, v1alpha1.Resource("authentications")
+	api, moved, other := target("api", "ns", kube), target("api", "ns2", kube), target("other", "ns", kube)
+	retyped := target("api", "ns", oauth)
+	health, otherHealth := target("api", "ns", v1alpha1.ResourceKMSHealths), target("other", "ns", v1alpha1.ResourceKMSHealths)
+	for name, c := range map[string]struct {
+		configured   []v1alpha1.APIServer
+		management   v1alpha1.ManagementState
+		recorded     *v1alpha1.APIServer
+		installation string
+
+		exists               bool
+		namespace            string // of the target to sync
+		deleting, superseded bool
+		other                string
+	}{
+		"new":                               {configured: []v1alpha1.APIServer{api}, exists: true, namespace: "ns"},
+		"as recorded":                       {configured: []v1alpha1.APIServer{api}, recorded: &api, installation: "kms-health", exists: true, namespace: "ns"},
+		"removed by the management state":   {configured: []v1alpha1.APIServer{api}, management: v1alpha1.Removed, recorded: &api, exists: true, namespace: "ns", deleting: true},
+		"unmanaged":                         {configured: []v1alpha1.APIServer{api}, management: v1alpha1.Unmanaged, recorded: &api, exists: true, namespace: "ns"},
+		"no longer configured":              {recorded: &api, exists: true, namespace: "ns", deleting: true},
+		"neither configured nor recorded":   {},
+		"its resource has another target":   {configured: []v1alpha1.APIServer{other}, recorded: &api, exists: true, namespace: "ns", deleting: true, superseded: true},
+		"another target has a KMSHealth":    {configured: []v1alpha1.APIServer{otherHealth}, recorded: &health, exists: true, namespace: "ns", deleting: true},
+		"moved to another namespace":        {configured: []v1alpha1.APIServer{moved}, recorded: &api, exists: true, namespace: "ns", deleting: true},
+		"moved to another resource":         {configured: []v1alpha1.APIServer{retyped}, recorded: &api, exists: true, namespace: "ns", deleting: true},
+		"of another installation":           {configured: []v1alpha1.APIServer{api}, recorded: &api, installation: "elsewhere", exists: true, namespace: "ns", other: "elsewhere"},
+		"of another, no longer configured":  {recorded: &api, installation: "elsewhere"},
+		"removed, and no longer configured": {management: v1alpha1.Removed, recorded: &api, exists: true, namespace: "ns", deleting: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := State{Installation: c.installation}
+			recorded, known := v1alpha1.APIServer{}, c.recorded != nil
+			if known {
+				recorded, state.Namespace, state.Resource = *c.recorded, c.recorded.Namespace, c.recorded.Resource
+			}
+			config := &v1alpha1.OperatorConfiguration{ManagementState: c.management, APIServers: c.configured}
+			l, exists := lifeOf(config, "api", recorded, known, state, "kms-health")
+			if exists != c.exists {
+				t.Fatalf("exists %v: %+v", exists, l)
+			}
+			if l.target.Namespace != c.namespace || l.deleting != c.deleting || l.superseded != c.superseded || l.otherInstallation != c.other {
+				t.Errorf("%+v", l)
+			}
+			if exists && (l.target.Name != "api" || l.state.Installation != c.installation) {
+				t.Errorf("%+v", l)
+			}
+		})
+	}
+}
+
+// That there was no plugin is known after a restart, too; that nothing was read yet, as well.
+func TestARecordedSetWithoutPluginsIsKnown(t *testing.T) {
+	for name, live := range map[string][]v1alpha1.Plugin{"no plugin": {}, "never read": nil} {
+		got, err := ParseState(State{Live: live}.String())
+		if err != nil || (got.Live == nil) != (live == nil) {
+			t.Errorf("%s: %v, %v", name, got.Live, err)
+		}
+	}
+}

@@ -1,0 +1,328 @@
+package apiserver
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+)
+
+// readable is a source of any type.
+type readable interface {
+	Known() bool
+	Err() error
+	FailedFor() time.Duration
+}
+
+// unreadable is the Problem of sources that are not known, nil if all are. Without a
+// message it is transient.
+func unreadable(sources map[string]readable) *Problem {
+	waiting := false
+	for _, what := range slices.Sorted(maps.Keys(sources)) {
+		s := sources[what]
+		if s.Known() {
+			continue
+		}
+		waiting = true
+		if err := s.Err(); err != nil {
+			return &Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)}
+		}
+	}
+	if waiting {
+		return &Problem{contract.Progressing, ""}
+	}
+	return nil
+}
+
+// starting is for how long an API server that has just started may deny requests that it
+// will allow: its authorizer has not read the roles yet.
+const starting = 10 * time.Second
+
+// refused are the Problems of sources that were known, and that the operator may no
+// longer read. While a read fails for another reason, the last known state is used.
+func refused(sources map[string]readable) (all []Problem) {
+	for _, what := range slices.Sorted(maps.Keys(sources)) {
+		if err := sources[what].Err(); err != nil && sources[what].FailedFor() > starting && denied(err) {
+			all = append(all, Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
+		}
+	}
+	return all
+}
+
+func denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+
+// observeRollup adds why the roll-up cannot read what it alone needs. A Node is first read
+// whenever there is a new one, also by an API server that is starting.
+func (c *Controller) observeRollup(s *Snapshot, t *source.Target) {
+	add := func(what string, from readable) bool {
+		err, failedFor := from.Err(), from.FailedFor()
+		switch {
+		case err == nil || from.Known() && !denied(err):
+			return false
+		case failedFor <= starting:
+			c.queue.AddAfter(s.Target.Name, starting-failedFor+time.Second)
+			return false
+		}
+		s.RollupProblems = append(s.RollupProblems, Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
+		return true
+	}
+	add("the pods of namespace "+c.Namespace, c.cluster.OwnPods)
+	for _, from := range t.NodeSources() {
+		if add("Nodes", from) {
+			return // of the others it is the same
+		}
+	}
+}
+
+// observe builds the Snapshot of a target. The Problem is that of a source without which
+// nothing can be decided.
+func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *entry) (*Snapshot, *Problem) {
+	c.follow(l, e)
+	s := &Snapshot{
+		Now: c.Now(), Deleting: l.deleting, Superseded: l.superseded, State: l.state,
+		Unmanaged: config.ManagementState == v1alpha1.Unmanaged, KubeletRoot: c.KubeletRoot, OwnKnown: map[string]bool{}, OwnProblems: map[string]string{},
+		ReportsLeft: !c.Rollup.IsDone(l.target.Name),
+	}
+	s.Config, s.Target, s.Namespace = config, &l.target, c.Namespace
+	s.Resource, s.ConfigMapsEncrypted = e.sources.Destination(), c.configMapsEncrypted()
+	if l.otherInstallation != "" {
+		s.Superseded = true // that one writes the condition
+		return s, &Problem{contract.OtherInstallation, otherInstallationText(l.target.Name, l.otherInstallation)}
+	}
+	if problem := c.observeCluster(s); problem != nil {
+		return s, problem
+	}
+	t := e.sources
+	needed := map[string]readable{
+		s.ReportsTo().String():            t.Resource,
+		"namespace " + l.target.Namespace: t.Namespace,
+	}
+	known := t.Namespace.Known() // asked first: what is read before is not known to be missing
+	_, exists := t.Namespace.Get("", l.target.Namespace)
+	s.NamespaceMissing = known && !exists
+	if s.Deleting && s.State.Untouched && !known && apierrors.IsForbidden(t.Namespace.Err()) && t.Namespace.FailedFor() > starting {
+		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
+		delete(needed, "namespace "+l.target.Namespace)
+	}
+	if t.Deployment != nil && !s.NamespaceMissing {
+		needed["the Deployment of namespace "+l.target.Namespace] = t.Deployment
+	}
+	if problem := unreadable(needed); problem != nil {
+		return s, problem
+	}
+	s.Resource = t.Destination() // again: it may be known only now
+	s.SourceProblems = refused(needed)
+	if to := s.ReportsTo(); s.Resource == nil && !to.PerAPIServer() {
+		s.RollupProblems = append(s.RollupProblems, Problem{contract.ResourceMissing,
+			fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or remove the API server from the configuration", to)})
+	}
+	c.observeRollup(s, t)
+	c.observeOwn(s, t)
+	if s.NamespaceMissing {
+		s.Pods = []*corev1.Pod{}
+		return s, nil
+	}
+	c.observePods(s, t)
+	if t.Deployment != nil {
+		read, _ := t.Deployment.Get(l.target.Namespace, deploymentOf(&l))
+		s.Deployment, s.Injected, s.HasContainer = read.Deployment, read.Injected, read.HasContainer
+	}
+	if l.target.Plugins == nil && !l.deleting {
+		c.observeSecrets(s, e)
+	}
+	return s, nil
+}
+
+// follow starts and ends the sources that a target does not always have.
+func (c *Controller) follow(l life, e *entry) {
+	t, state := &l.target, l.state
+	recorded := state.Namespace != ""
+	e.sources.Follow(source.Needs{
+		SecretRole: t.Plugins == nil && !(l.deleting && state.Static) || recorded && !state.Static,
+		Secret:     t.Plugins == nil && !l.deleting && e.role.active,
+		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
+		Deployment: deploymentOf(&l),
+	})
+}
+
+func deploymentOf(l *life) string {
+	switch {
+	case l.state.Injected != nil:
+		return l.state.Injected.Deployment
+	case l.state.Deployment != "":
+		return l.state.Deployment
+	default:
+		return l.target.Deployment
+	}
+}
+
+// observeCluster adds what is the same for all targets.
+func (c *Controller) observeCluster(s *Snapshot) *Problem {
+	cluster := c.cluster
+	needed := map[string]readable{
+		"clusterroles": cluster.Roles, "clusterrolebindings": cluster.Bindings,
+		"validatingadmissionpolicies": cluster.Policy, "validatingadmissionpolicybindings": cluster.PolicyBinding,
+	}
+	if cluster.Infrastructure != nil {
+		needed["infrastructures.config.openshift.io"] = cluster.Infrastructure
+	}
+	if problem := unreadable(needed); problem != nil {
+		return problem
+	}
+	settings, problem, known := c.TLS()
+	if !known {
+		return &Problem{contract.Progressing, ""}
+	}
+	s.TLS, s.TLSProblem = settings, problem
+	s.OpenShift = c.IsOpenShift()
+	s.ClusterServer = c.clusterServer()
+	s.CA, s.CAProblem = c.readCA()
+	s.PolicyProblem = cmp.Or(policyProblem("ValidatingAdmissionPolicy", cluster.Policy), policyProblem("ValidatingAdmissionPolicyBinding", cluster.PolicyBinding))
+	if role, exists := cluster.Roles.Get("", contract.ReporterName(s.Target.Name)); exists {
+		s.Owner = &manifests.Owner{Name: role.GetName(), UID: string(role.GetUID())}
+	}
+	return nil
+}
+
+// readCA reads the CA, or returns the last one that could be read, and the error.
+func (c *Controller) readCA() (ca []byte, problem string) {
+	read, err := c.CA()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		return c.ca, fmt.Sprintf("the CA of the API server cannot be read: %v", err)
+	}
+	c.ca = read
+	return read, ""
+}
+
+// observeOwn adds what exists of ours.
+func (c *Controller) observeOwn(s *Snapshot, t *source.Target) {
+	add := func(kind string, from *source.Source[*unstructured.Unstructured]) {
+		if from == nil {
+			return
+		}
+		known, before := s.OwnKnown[kind]
+		s.OwnKnown[kind] = from.Known() && (known || !before)
+		if err := from.Err(); err != nil && !from.Known() {
+			s.OwnProblems[kind] = err.Error()
+		}
+		s.Own = append(s.Own, from.All()...)
+	}
+	add("ClusterRole", c.cluster.Roles)
+	add("ClusterRoleBinding", c.cluster.Bindings)
+	add("DaemonSet", c.cluster.DaemonSets)
+	add("ConfigMap", c.cluster.ConfigMaps)
+	add("ServiceAccount", c.cluster.ServiceAccount)
+	add("Pod", c.cluster.OwnPods)
+	if !s.NamespaceMissing { // a namespace that does not exist has no objects, and no rights to list them
+		add("ConfigMap", t.ConfigMaps)
+		add("ServiceAccount", t.ServiceAccount)
+		add("Role", t.SecretRole)
+	}
+	if t.SecretRole == nil || s.NamespaceMissing {
+		s.OwnKnown["Role"] = true
+	}
+	s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
+		return o.GetLabels()[contract.APIServerLabel] != s.Target.Name
+	})
+	slices.SortFunc(s.Own, func(a, b *unstructured.Unstructured) int { return strings.Compare(Key(a), Key(b)) })
+}
+
+func (c *Controller) observePods(s *Snapshot, t *source.Target) {
+	if !t.Pods.Known() {
+		if err := t.Pods.Err(); err != nil {
+			s.SourceProblems = append(s.SourceProblems, Problem{contract.SourceUnreadable, fmt.Sprintf("the pods of namespace %s cannot be listed: %v", s.Target.Namespace, err)})
+		}
+		return
+	}
+	s.SourceProblems = append(s.SourceProblems, refused(map[string]readable{"the pods of namespace " + s.Target.Namespace: t.Pods})...)
+	s.Pods = t.AllPods()
+	slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// reportIgnored reports which providers are not probed, and why, when that changes.
+func (c *Controller) reportIgnored(e *entry, text string) {
+	if e.ignored == text {
+		return
+	}
+	e.ignored = text
+	if text != "" {
+		c.Event(e.target.Name, corev1.EventTypeNormal, contract.EventProvidersIgnored, text)
+	}
+	klog.V(2).InfoS("Providers that are not probed", "apiServer", e.target.Name, "providers", text)
+}
+
+// clusterServer is the URL by which nodes reach the API servers: of OpenShift's internal
+// load balancer, else that of the operator itself, which is a Service.
+func (c *Controller) clusterServer() string {
+	if c.IsOpenShift() {
+		if server, _ := c.cluster.Infrastructure.Get("", source.ClusterName); v1alpha1.ValidServer(server) {
+			return server
+		}
+	}
+	if manifests.IsLocal(c.Server) || !v1alpha1.ValidServer(c.Server) {
+		return ""
+	}
+	return c.Server
+}
+
+// storesConfigMaps reports whether a target is kube-apiserver, whose encryption config
+// decides how ConfigMaps are stored.
+func storesConfigMaps(t *v1alpha1.APIServer) bool {
+	return t.Name == contract.ResourceOf(contract.KubeAPIServers).APIServer.Name
+}
+
+// shareConfigMaps records whether a target's encryption configs encrypt ConfigMaps with KMS,
+// for the Snapshots of all targets.
+func (c *Controller) shareConfigMaps(e *entry, encrypted bool) {
+	if !storesConfigMaps(&e.target) {
+		return
+	}
+	c.mu.Lock()
+	changed := e.configMapsEncrypted != encrypted
+	e.configMapsEncrypted = encrypted
+	c.mu.Unlock()
+	if changed {
+		c.WakeAll()
+	}
+}
+
+// configMapsEncrypted reports whether kube-apiserver is known to encrypt ConfigMaps with KMS.
+func (c *Controller) configMapsEncrypted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.targets {
+		if e.configMapsEncrypted {
+			return true
+		}
+	}
+	return false
+}
+
+// IsOpenShift reports whether this is OpenShift, false while that is not known.
+func (c *Controller) IsOpenShift() bool {
+	if c.OpenShift != nil {
+		return *c.OpenShift
+	}
+	c.mu.Lock()
+	cluster := c.cluster
+	c.mu.Unlock()
+	if cluster == nil || !cluster.Infrastructure.Known() {
+		return false
+	}
+	_, is := cluster.Infrastructure.Get("", source.ClusterName)
+	return is
+}

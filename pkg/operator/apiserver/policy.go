@@ -1,0 +1,88 @@
+package apiserver
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+)
+
+// policyFields are those of an admission policy and of its binding that decide whom
+// and what it denies.
+var policyFields = []string{
+	"failurePolicy", "matchConditions", "matchConstraints", "variables", "validations",
+	"policyName", "validationActions", "matchResources", "paramKind", "paramRef",
+}
+
+// defaulted are fields of a match that the API server adds.
+var defaulted = map[string]any{
+	"matchPolicy": "Equivalent", "namespaceSelector": map[string]any{}, "objectSelector": map[string]any{}, "scope": "*",
+}
+
+// wantedPolicy is the spec of the policy of this version and of its binding, by kind,
+// normalized once. Nothing changes it.
+var wantedPolicy = sync.OnceValues(func() (map[string]any, error) {
+	all, err := manifests.Policy()
+	specs := map[string]any{}
+	for _, o := range all {
+		specs[o.GetKind()] = normalized(o.Object["spec"])
+	}
+	return specs, err
+})
+
+// policyProblem is why a part of the reporters' admission policy is not active: it
+// bounds what they may write, so none is given a right before. Empty: it is.
+func policyProblem(kind string, part *source.Source[string]) string {
+	problem, exists := part.Get("", manifests.PolicyName)
+	if !exists {
+		return fmt.Sprintf("%s %s does not exist: apply the manifests", kind, manifests.PolicyName)
+	}
+	return problem
+}
+
+// checkPolicy is why a policy or binding that exists is not the one of this version.
+// Empty: it is.
+func checkPolicy(live *unstructured.Unstructured) string {
+	wanted, err := wantedPolicy()
+	if err != nil {
+		return err.Error()
+	}
+	is, _ := normalized(live.Object["spec"]).(map[string]any)
+	should, _ := wanted[live.GetKind()].(map[string]any)
+	for _, field := range policyFields {
+		if !reflect.DeepEqual(is[field], should[field]) {
+			return fmt.Sprintf("%s %s is not the one of this version (%s differs): apply the manifests", live.GetKind(), live.GetName(), field)
+		}
+	}
+	return ""
+}
+
+// normalized is a value without the defaults of the API server, and with the white
+// space of its texts reduced: tools for YAML fold long lines differently.
+func normalized(value any) any {
+	switch v := value.(type) {
+	case string:
+		return strings.Join(strings.Fields(v), " ")
+	case []any:
+		all := make([]any, len(v))
+		for i := range v {
+			all[i] = normalized(v[i])
+		}
+		return all
+	case map[string]any:
+		all := make(map[string]any, len(v))
+		for name := range v {
+			if usual, has := defaulted[name]; !has || !reflect.DeepEqual(usual, v[name]) {
+				all[name] = normalized(v[name])
+			}
+		}
+		return all
+	default:
+		return value
+	}
+}

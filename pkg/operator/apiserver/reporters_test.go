@@ -1,0 +1,200 @@
+package apiserver
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/podspec"
+)
+
+// setPhase sets the phase of the reporters' pods, and when they were created.
+func setPhase(s *Snapshot, phase corev1.PodPhase, created time.Time) {
+	for _, o := range s.own("Pod") {
+		_ = unstructured.SetNestedField(o.Object, string(phase), "status", "phase")
+		o.SetCreationTimestamp(metav1.NewTime(created))
+	}
+}
+
+func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
+	companion := func(t *testing.T) *Snapshot {
+		first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
+		return fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first))
+	}
+	for name, c := range map[string]struct {
+		snapshot func(*testing.T) *Snapshot
+		phase    corev1.PodPhase
+		age      time.Duration
+		replaced bool
+		requeue  time.Duration // zero: not for this
+	}{
+		"a companion that runs":       {companion, corev1.PodRunning, time.Hour, false, 0},
+		"one that failed, younger":    {companion, corev1.PodFailed, 29 * time.Second, false, time.Second},
+		"one that failed, 30 s old":   {companion, corev1.PodFailed, 30 * time.Second, true, 0},
+		"one that failed, older":      {companion, corev1.PodFailed, time.Hour, true, 0},
+		"one that succeeded, older":   {companion, corev1.PodSucceeded, time.Hour, true, 0},
+		"one that succeeded, younger": {companion, corev1.PodSucceeded, time.Second, false, 29 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := c.snapshot(t)
+			setPhase(s, c.phase, s.Now.Add(-c.age))
+			plan := planOf(t, s)
+			if replaced := len(plan.Delete) == 1 && plan.Delete[0] == s.own("Pod")[0]; replaced != c.replaced || len(plan.Workloads) != 1 {
+				t.Errorf("%s deleted, %s wanted", names(plan.Delete), names(plan.Workloads))
+			}
+			if c.requeue > 0 && !plan.Requeue.Equal(s.Now.Add(c.requeue)) {
+				t.Errorf("requeue at %s, want %s", plan.Requeue, s.Now.Add(c.requeue))
+			}
+		})
+	}
+	s := companion(t)
+	setPhase(s, corev1.PodFailed, s.Now.Add(-time.Hour))
+	now := metav1.NewTime(s.Now)
+	s.own("Pod")[0].SetDeletionTimestamp(&now)
+	if plan := planOf(t, s); len(plan.Delete) > 0 {
+		t.Errorf("%s, which is being deleted, is deleted again", names(plan.Delete))
+	}
+}
+
+// withReporter adds the reporter's container to a pod.
+func withReporter(p *corev1.Pod) {
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
+		Name: contract.ReporterContainer, VolumeMounts: []corev1.VolumeMount{{Name: podspec.ConfigVolume, MountPath: podspec.ConfigFolder}},
+	})
+}
+
+func TestDeliveryWithoutReportersIsReported(t *testing.T) {
+	daemonSet := func(generation, observed, scheduled int64) func(*Snapshot) {
+		return func(s *Snapshot) {
+			o := ownObject("DaemonSet")
+			o.SetGeneration(generation)
+			_ = unstructured.SetNestedField(o.Object, observed, "status", "observedGeneration")
+			_ = unstructured.SetNestedField(o.Object, scheduled, "status", "desiredNumberScheduled")
+			o.SetNamespace(s.Namespace)
+			s.Own = append(s.Own, o)
+		}
+	}
+	paused := func(s *Snapshot) {
+		s.Deployment = deployment(1)
+		s.Deployment.Spec.Paused = true
+	}
+	resumed := func(s *Snapshot) { paused(s); s.Deployment.Spec.Paused = false }
+	onHosts := pods(apiPod("a", "1", onHost))
+	for name, c := range map[string]struct {
+		delivery v1alpha1.Mode
+		change   []func(*Snapshot)
+		want     Reason // empty: neither NoReporters nor DeploymentPaused
+		part     string
+	}{
+		"a DaemonSet that selects no node":         {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(2, 2, 0)}, contract.NoReporters, "selects no node"},
+		"a DaemonSet that was not observed yet":    {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(2, 1, 0)}, "", ""},
+		"a DaemonSet that selects nodes":           {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(2, 2, 1)}, "", ""},
+		"no pod with the container":                {v1alpha1.ModeSidecar, []func(*Snapshot){pods(apiPod("a", "1"))}, contract.NoReporters, contract.ReporterContainer},
+		"a pod with the container":                 {v1alpha1.ModeSidecar, []func(*Snapshot){pods(apiPod("a", "1", withReporter))}, "", ""},
+		"no pod at all":                            {v1alpha1.ModeSidecar, nil, contract.NoReporters, "namespace ns"},
+		"a paused Deployment without it":           {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1")), paused}, contract.DeploymentPaused, "0 of its 1 pods"},
+		"a paused Deployment with it in some pods": {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1"), apiPod("b", "2", withReporter)), paused}, contract.DeploymentPaused, "1 of its 2 pods"},
+		"a paused Deployment with it in all pods":  {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1", withReporter)), paused}, "", ""},
+		"a Deployment that is not paused":          {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1")), resumed}, "", ""},
+		"a Deployment that is scaled to zero":      {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, resumed}, contract.NoReporters, "namespace ns"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := planOf(t, fixture(t, c.delivery, c.change...)).Status
+			if c.want == "" && (got.Reason == contract.NoReporters || got.Reason == contract.DeploymentPaused) {
+				t.Errorf("%+v", got)
+			}
+			if c.want != "" && (got.Reason != c.want || !strings.Contains(got.Message, c.part)) {
+				t.Errorf("%+v, want %s with %q", got, c.want, c.part)
+			}
+		})
+	}
+}
+
+// Each of these ends in ProgressDeadlineExceeded, or in the reports that are missing (package
+// rollup): a state that does not change is never delivered.
+func TestWhatIsMissingOfADeliveryIsWaitedFor(t *testing.T) {
+	daemonSet := func(wanted, exist int64) func(*Snapshot) {
+		return func(s *Snapshot) {
+			o := ownObject("DaemonSet")
+			o.SetNamespace(s.Namespace)
+			o.SetGeneration(1)
+			o.Object["status"] = map[string]any{"observedGeneration": int64(1), "desiredNumberScheduled": wanted, "currentNumberScheduled": exist}
+			s.Own = append(s.Own, o)
+		}
+	}
+	rollout := func(updated, all int32) func(*Snapshot) {
+		return func(s *Snapshot) {
+			s.Deployment = deployment(1)
+			s.Deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, UpdatedReplicas: updated, Replicas: all}
+		}
+	}
+	onHosts := pods(apiPod("a", "1", onHost))
+	starting := func(s *Snapshot) {
+		delivered(t, planOf(t, s))(s)
+		setPhase(s, corev1.PodPending, s.Now.Add(-time.Hour))
+	}
+	both := pods(apiPod("a", "1", withReporter), apiPod("b", "2", withReporter))
+	for name, c := range map[string]struct {
+		mode   v1alpha1.Mode
+		change []func(*Snapshot)
+		part   string // empty: nothing
+	}{
+		"a DaemonSet whose pods admission denies":     {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(3, 0)}, "has 0 of 3 pods"},
+		"a DaemonSet with all pods":                   {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(3, 3)}, ""},
+		"a companion in ContainerCreating":            {v1alpha1.ModeCompanionPod, []func(*Snapshot){pods(apiPod("a", "1")), starting}, "1 of 1 reporters are starting: pod kms-health/"},
+		"an owner's sidecar in 1 of 2 pods":           {v1alpha1.ModeSidecar, []func(*Snapshot){pods(apiPod("a", "1", withReporter), apiPod("b", "2"))}, "1 of 2 pods in namespace ns have the reporter"},
+		"a Deployment whose pods do not have it yet":  {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1")), rollout(0, 1)}, "0 of 1 pods in namespace ns have the reporter"},
+		"a Deployment whose next rollout is stuck":    {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, both, rollout(1, 3)}, "1 of 3 pods are updated"},
+		"a Deployment that is rolled out, and has it": {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, both, rollout(2, 2)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := planOf(t, fixture(t, c.mode, c.change...)).Status
+			if c.part == "" && !got.Delivered() || c.part != "" && (got.Reason != contract.Progressing || !strings.Contains(got.Message, c.part)) {
+				t.Errorf("%+v, want %q", got, c.part)
+			}
+		})
+	}
+}
+
+// reportOf is a node's condition, of a check at a time by a reporter; empty: it names none.
+func reportOf(node, by string, at time.Time) operatorcr.Report {
+	return operatorcr.Report{
+		Node: node, Form: operatorcr.FormCondition, Ours: true, Written: at,
+		Entries: []contract.Entry{{KeyID: "1", Status: contract.Healthy, LastChecked: at, Reporter: by}},
+	}
+}
+
+func TestReporterHasWrittenTheReportThatNamesIt(t *testing.T) {
+	began := time.Unix(1e9, 0)
+	of := reporter{"a", "u1", began}
+	unreadable, typed := reportOf("a", "u1", began), reportOf("a", "u1", began)
+	unreadable.Entries, typed.Form = nil, operatorcr.FormTyped
+	for name, c := range map[string]struct {
+		report operatorcr.Report
+		want   bool
+	}{
+		"it names it":                                  {reportOf("a", "u1", began), true},
+		"its node's clock is 4 seconds behind":         {reportOf("a", "u1", began.Add(-4*time.Second)), true},
+		"its node's clock is an hour behind":           {reportOf("a", "u1", began.Add(-time.Hour)), true},
+		"the one before goes on":                       {reportOf("a", "u0", began.Add(time.Minute)), false},
+		"another node's":                               {reportOf("b", "u1", began), false},
+		"set up by hand, since then":                   {reportOf("a", "", began), true},
+		"set up by hand, before":                       {reportOf("a", "", began.Add(-time.Second)), false},
+		"unreadable":                                   {unreadable, false},
+		"typed reports, which are a third-party one's": {typed, false},
+	} {
+		p := &planner{Snapshot: fixture(t, v1alpha1.ModeCompanionPod)}
+		p.Resource = &operatorcr.Status{Reports: []operatorcr.Report{c.report}}
+		if got := p.hasWritten(of); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package apiserver
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// Snapshot is the observed state of one target, on which decisions are based. It is
+// immutable.
+type Snapshot struct {
+	manifests.Input
+	Now time.Time
+	// Deleting means that all objects of the target are to be removed; Superseded, that
+	// another target has its operator resource now, and reports there.
+	Deleting, Superseded bool
+	// Unmanaged means that only what expires is renewed.
+	Unmanaged bool
+	// KubeletRoot is the kubelets' folder on the nodes.
+	KubeletRoot string
+
+	// PolicyProblem is why the reporters' admission policy is not active.
+	PolicyProblem string
+	// TLSProblem and CAProblem are why a TLS profile or CA is not active. What was
+	// active before stays active.
+	TLSProblem, CAProblem string
+	// SourceProblems are why sources of the target cannot be read.
+	SourceProblems []Problem
+	// RollupProblems are why the roll-up cannot read what it needs beside those, or has no
+	// operator resource.
+	RollupProblems []Problem
+
+	// ReportsLeft means that reports and roll-ups of the target are still to be removed
+	// from its operator resource.
+	ReportsLeft bool
+	// NamespaceMissing means that the target's namespace does not exist.
+	NamespaceMissing bool
+
+	// ConfigMapsEncrypted means that kube-apiserver is known to need a KMS plugin for
+	// ConfigMaps.
+	ConfigMapsEncrypted bool
+
+	// Encryption is nil while it is not known: the Secret cannot be read.
+	Encryption *Encryption
+	// Pods are the API server's, nil while they are not known.
+	Pods       []*corev1.Pod
+	Deployment *appsv1.Deployment // the one to patch, or patched earlier; nil: there is none
+	// Injected means that fields of it are the operator's, HasContainer that the
+	// reporter's container is.
+	Injected, HasContainer bool
+	Resource               *operatorcr.Status // nil: there is none
+
+	// Own are the operator's existing objects for this target.
+	Own []*unstructured.Unstructured
+	// OwnKnown is, by kind, whether Own has all objects; OwnProblems, why it has not.
+	OwnKnown    map[string]bool
+	OwnProblems map[string]string
+
+	// State is what an earlier sync recorded.
+	State State
+}
+
+// Encryption is what the target's Secrets contain.
+type Encryption struct {
+	Live      encryption.Config            // empty where there is no Secret
+	Revisions map[string][]v1alpha1.Plugin // plugin sets of the revisions of running pods, as far as they were read
+	Pending   map[string]bool              // revisions about to be read
+	// Problem is why the live Secret is invalid. The last set stays active.
+	Problem string
+}
+
+// apiServerPod is a running API server pod with the plugins that it uses.
+type apiServerPod struct {
+	manifests.APIServerPod
+	pod     *corev1.Pod
+	plugins []v1alpha1.Plugin
+}
+
+// RevisionOf is the revision of the encryption config that pods of a spec use,
+// empty for the live one: from the Secret that they mount, else from the label
+// that static pods have.
+func RevisionOf(secret string, spec *corev1.PodSpec, labels map[string]string) string {
+	for _, v := range spec.Volumes {
+		if v.Secret == nil {
+			continue
+		}
+		if v.Secret.SecretName == secret {
+			return ""
+		}
+		if revision, ok := strings.CutPrefix(v.Secret.SecretName, secret+"-"); ok && number.MatchString(revision) {
+			return revision
+		}
+	}
+	if revision := labels["revision"]; number.MatchString(revision) {
+		return revision
+	}
+	return ""
+}
+
+// number matches a revision.
+var number = regexp.MustCompile(`^[0-9]{1,10}$`)
+
+// Revisions are those that running pods use, sorted.
+func (s *Snapshot) Revisions() []string {
+	var all []string
+	add := func(spec *corev1.PodSpec, labels map[string]string) {
+		if r := RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels); r != "" {
+			all = append(all, r)
+		}
+	}
+	for _, pod := range s.Pods {
+		if Alive(pod) {
+			add(&pod.Spec, pod.Labels)
+		}
+	}
+	if s.Deployment != nil {
+		add(&s.Deployment.Spec.Template.Spec, s.Deployment.Spec.Template.Labels)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Alive reports whether a pod is on a node and has not ended permanently.
+func Alive(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// pending reports whether the plugin set of pods of a spec will be known in a moment.
+func (s *Snapshot) pending(spec *corev1.PodSpec, labels map[string]string) bool {
+	revision := RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels)
+	_, before := s.State.Revisions[revision]
+	return s.Encryption != nil && s.Encryption.Pending[revision] && !before
+}
+
+// liveKnown reports whether the live plugin set is known now.
+func (s *Snapshot) liveKnown() bool {
+	return s.Target.Plugins != nil || s.Encryption != nil && s.Encryption.Problem == ""
+}
+
+// setsKnown reports whether the plugin sets are known, now or from before.
+func (s *Snapshot) setsKnown() bool { return s.liveKnown() || s.State.Live != nil }
+
+// live is the plugin set of the current configuration.
+func (s *Snapshot) live() []v1alpha1.Plugin {
+	switch {
+	case s.Target.Plugins != nil:
+		return s.Target.Plugins
+	case s.liveKnown():
+		return s.Encryption.Live.Plugins
+	default:
+		return s.State.Live
+	}
+}
+
+// Endpoints are those of plugins.
+func Endpoints(plugins []v1alpha1.Plugin) []string {
+	var all []string
+	for _, p := range plugins {
+		all = append(all, p.Endpoint)
+	}
+	return all
+}
+
+// own returns the operator's objects of a kind.
+func (s *Snapshot) own(kind string) []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(s.Own), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })
+}
+
+// find returns the existing object for a desired one.
+func (s *Snapshot) find(desired *unstructured.Unstructured) *unstructured.Unstructured {
+	if at := slices.IndexFunc(s.Own, func(o *unstructured.Unstructured) bool { return Key(o) == Key(desired) }); at >= 0 {
+		return s.Own[at]
+	}
+	return nil
+}
+
+// setOf is the plugin set that pods of a spec use: as the Secret of their revision has
+// it, else as it was recorded, else the live one.
+func (s *Snapshot) setOf(spec *corev1.PodSpec, labels map[string]string) []v1alpha1.Plugin {
+	state := State{Live: s.live(), Revisions: s.revisionSets()}
+	return state.PluginsOf(s.Target.EncryptionConfig.Secret, spec, labels)
+}
+
+// revisionSets are the plugin sets of the revisions of running pods that are known.
+func (s *Snapshot) revisionSets() map[string][]v1alpha1.Plugin {
+	if s.Target.Plugins != nil {
+		return nil
+	}
+	var sets map[string][]v1alpha1.Plugin
+	for _, r := range s.Revisions() {
+		set, ok := s.State.Revisions[r]
+		if s.Encryption != nil {
+			if read, now := s.Encryption.Revisions[r]; now {
+				set, ok = read, true
+			}
+		}
+		if !ok {
+			continue
+		}
+		if sets == nil {
+			sets = map[string][]v1alpha1.Plugin{}
+		}
+		sets[r] = set
+	}
+	return sets
+}
+
+// off reports whether there is nothing to probe: neither the live configuration nor
+// that of a running pod has a plugin.
+func (s *Snapshot) off() bool {
+	return len(s.live()) == 0 && !slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
+		return Alive(pod) && (s.pending(&pod.Spec, pod.Labels) || len(s.setOf(&pod.Spec, pod.Labels)) > 0)
+	})
+}

@@ -1,0 +1,136 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/operator/sockets"
+)
+
+// State is what the operator needs after a restart, also while neither Secrets nor
+// ConfigMaps can be read. It is stored in an annotation of the target's ClusterRole,
+// which no plugin encrypts; that ClusterRole is created first and removed last.
+type State struct {
+	// Installation is the namespace of the operator that owns the target.
+	Installation string `json:"installation,omitempty"`
+
+	// What follows is enough to clean up after a target that has left the configuration.
+	Namespace   string            `json:"namespace"`
+	Resource    v1alpha1.Resource `json:"resource"`
+	PodSelector map[string]string `json:"podSelector,omitempty"`
+	Container   string            `json:"container,omitempty"`
+
+	// Static means that the configuration has the plugin set, and that there is no Role
+	// for reading Secrets.
+	Static bool `json:"static,omitempty"`
+
+	// Delivery is the one that reports: the reporters of another are made first.
+	Mode v1alpha1.Mode `json:"mode,omitempty"`
+
+	// Untouched means that nothing of it was ever made in the target's namespace.
+	Untouched bool `json:"untouched,omitempty"`
+	// InTarget means that the target's namespace may contain objects of the operator.
+	InTarget bool `json:"inTarget,omitempty"`
+	// Token means that the target's namespace may have the Secret with the reporters'
+	// token.
+	Token bool `json:"token,omitempty"`
+
+	// Live and Revisions are the plugin sets last read. A Live that is empty is known to have no
+	// plugin; nil: it was never read.
+	Live      []v1alpha1.Plugin            `json:"live"`
+	Revisions map[string][]v1alpha1.Plugin `json:"revisions,omitempty"`
+
+	// Folders are the host folders that the DaemonSet last mounted. While no pod of the
+	// API server runs, nothing else shows them.
+	Folders []sockets.Folder `json:"folders,omitempty"`
+
+	// Deployment is the name of the Deployment to inject into, recorded before that is
+	// done; Injected is the one that has the reporter.
+	Deployment string    `json:"deployment,omitempty"`
+	Injected   *Injected `json:"injected,omitempty"`
+	// Reverted means that its owner removed it again.
+	Reverted bool `json:"reverted,omitempty"`
+}
+
+// Injected is a Deployment with the reporter. Its generation tells an older view of it
+// from one without the reporter.
+type Injected struct {
+	Deployment string `json:"deployment"`
+	UID        string `json:"uid"`
+	Generation int64  `json:"generation"`
+}
+
+// PluginsOf is the plugin set that pods of a spec and labels use, by the revision of
+// the encryption config's Secret that they mount.
+func (s *State) PluginsOf(secret string, spec *corev1.PodSpec, labels map[string]string) []v1alpha1.Plugin {
+	if set, ok := s.Revisions[RevisionOf(secret, spec, labels)]; ok {
+		return set
+	}
+	return s.Live
+}
+
+// notInjected records that no Deployment has the reporter.
+func (s *State) notInjected() {
+	s.Injected, s.Deployment, s.Reverted = nil, "", false
+}
+
+// Recorded is a State as it was written to the ClusterRole.
+type Recorded struct {
+	Version string // the ClusterRole's resourceVersion
+	State   State
+}
+
+// newerThan reports whether it was written after a version of the ClusterRole.
+func (r Recorded) newerThan(version string) bool {
+	shown, comparable := AtLeast(version, r.Version)
+	return comparable && !shown
+}
+
+// withoutDelivery is the state of a target that has no reporters.
+func (s State) withoutDelivery() State {
+	return State{
+		Installation: s.Installation, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector, Container: s.Container,
+		Static: s.Static, Live: s.Live, Revisions: s.Revisions,
+	}
+}
+
+// identified is the state with what identifies the target: enough to remove what is left
+// of it.
+func (s *Snapshot) identified() State {
+	state, t := s.State, s.Target
+	state.Installation, state.Namespace, state.Resource = s.Namespace, t.Namespace, t.Resource
+	state.PodSelector, state.Container = t.PodSelector, t.Container
+	return state
+}
+
+// Target is the target as it was recorded, for its removal.
+func (s State) Target(name string) v1alpha1.APIServer {
+	return v1alpha1.APIServer{
+		Name: name, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector,
+		Container: s.Container, Mode: s.Mode, Deployment: s.Deployment,
+	}
+}
+
+// ParseState reads the annotation. An empty one is the zero state.
+func ParseState(annotation string) (State, error) {
+	var s State
+	if annotation == "" {
+		return s, nil
+	}
+	if err := json.Unmarshal([]byte(annotation), &s); err != nil {
+		return State{}, fmt.Errorf("read the state of a target: %w", err)
+	}
+	return s, nil
+}
+
+// String is the annotation.
+func (s State) String() string {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // nothing in it fails to marshal
+	}
+	return string(raw)
+}

@@ -1,0 +1,434 @@
+// Package status is the only writer of conditions.
+//
+// The Controller keeps the conditions of each API server on its operator resource: the result
+// of pkg/rollup for the reports there, the API server's pods, and their nodes. It works while
+// Secrets and ConfigMaps cannot be read: it reads only operator resources, Nodes and Pods. The
+// delivery of reporters (package apiserver) publishes values to it whenever they change.
+// ClusterOperator reports the whole as `oc get clusteroperators` shows it.
+package status
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/retry"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+const (
+	// settle is how long a sync waits for related changes: reporters write one after
+	// another.
+	settle = 20 * time.Millisecond
+	// resync is how often a target is synced without a change.
+	resync = 5 * time.Minute
+	// A target whose roll-up could not be written is synced again after these.
+	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
+	// afterOutage is for how long after an outage of the API server missing reports are
+	// excused: no reporter could write, and kubelets, whose retries back off to every half
+	// minute during the outage, still have the old state of their pods. Until they are
+	// updated, a pod that was replaced looks like one whose reporter stopped reporting.
+	afterOutage    = time.Minute
+	requestTimeout = 10 * time.Second
+	// workers is how many targets are synced at a time.
+	workers = 4
+)
+
+// Options of a Controller.
+type Options struct {
+	Client dynamic.Interface
+	// Namespace is where reporters run that are pods of their own.
+	Namespace string
+	// Event records an Event of a target.
+	Event    func(target, eventType, reason, message string)
+	Registry prometheus.Registerer
+	// Clock is for timers. Now is the time by the API server's clock, which the age of
+	// reports is computed with.
+	Clock clock.WithTicker
+	Now   func() time.Time
+	// Changed is called when the verdict of a target has changed; Gone, when nothing of
+	// it is left on its resource. They must not block.
+	Changed func()
+	Gone    func(target string)
+}
+
+// Verdict is the result of a target's last sync.
+type Verdict struct {
+	// Result is nil while too little is known, and if KMS is off.
+	Result *rollup.Result
+	// Reporting is KMSHealthReporting, also where Result is nil, and where it cannot be written:
+	// without an operator resource. The zero one is not known, or there is none.
+	Reporting operatorcr.Condition
+	// Done means that nothing of a target is left on its resource, and no own reporter
+	// can write there.
+	Done bool
+}
+
+// Controller keeps the roll-ups.
+type Controller struct {
+	Options
+	metrics *metrics
+	status  *StatusWriter
+	queue   workqueue.TypedDelayingInterface[string] // names of targets
+	retry   *retry.Backoff
+
+	mu      sync.Mutex
+	targets map[string]*entry
+}
+
+// entry is the state of a target between its syncs. Its fields are used by the one worker
+// that syncs it, except those guarded by the Controller's mu.
+type entry struct {
+	removed  map[operatorcr.Ref]removal
+	replaced rollup.Replacements
+	// outage means that the API server is unreachable; quietUntil is until when missing
+	// reports are excused after it.
+	outage     bool
+	quietUntil time.Time
+	// absent is when no API server had a pod for the first time in a row; zero: the last
+	// sync saw one, or saw nothing.
+	absent time.Time
+	// began is when the target was first seen; expectations and attendance (by node) are what
+	// is remembered since then.
+	began        time.Time
+	expectations rollup.Expectations
+	attendance   map[string]attendance
+
+	target  apiserver.Published // under mu
+	stands  time.Time           // under mu: since when its Status is as it is
+	verdict Verdict             // under mu
+	judged  bool                // under mu
+}
+
+// New makes a Controller.
+func New(o Options) *Controller {
+	c := &Controller{
+		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry),
+		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: o.Clock}),
+		retry: retry.New(o.Clock, firstRetry, lastRetry),
+	}
+	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the roll-up, retrying", "Rolled up again", "apiServer"
+	c.status = &StatusWriter{
+		Client: o.Client, Manager: contract.OperatorName, Types: rollup.Types, Clock: o.Clock,
+	}
+	return c
+}
+
+// Set sets the published state of a target. Before that, the target is not synced.
+func (c *Controller) Set(t apiserver.Published) {
+	c.mu.Lock()
+	e := c.targets[t.Name]
+	if e == nil {
+		e = &entry{removed: map[operatorcr.Ref]removal{}, replaced: rollup.Replacements{}, expectations: rollup.Expectations{}}
+		c.targets[t.Name] = e
+	}
+	same := reflect.DeepEqual(forCompare(e.target), forCompare(t)) && e.target.Sources == t.Sources
+	if e.target.Status != t.Status {
+		e.stands = c.Now()
+	}
+	e.target = t
+	c.mu.Unlock()
+	if !same {
+		c.Wake(t.Name)
+	}
+}
+
+// forCompare is a target without its sources, whose content changes.
+func forCompare(t apiserver.Published) apiserver.Published {
+	t.Sources = nil
+	return t
+}
+
+// Remove removes a target.
+func (c *Controller) Remove(name string) {
+	c.mu.Lock()
+	delete(c.targets, name)
+	c.mu.Unlock()
+	c.metrics.set(name, nil)
+	c.retry.Forget(name)
+	c.Changed()
+}
+
+// Wake syncs a target.
+func (c *Controller) Wake(name string) { c.queue.AddAfter(name, settle) }
+
+// Verdict returns the last verdict of a target, and whether there is one yet.
+func (c *Controller) Verdict(name string) (Verdict, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.targets[name]
+	if e == nil {
+		return Verdict{}, false
+	}
+	return e.verdict, e.judged
+}
+
+// IsDone reports whether nothing of a target is left on its resource.
+func (c *Controller) IsDone(name string) bool {
+	v, judged := c.Verdict(name)
+	return judged && v.Done
+}
+
+// Run syncs targets until ctx ends. One replica at a time may run.
+func (c *Controller) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for c.processNextItem(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	running.Wait()
+}
+
+func (c *Controller) processNextItem(ctx context.Context) bool {
+	name, shutdown := c.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer c.queue.Done(name)
+	if at := c.sync(ctx, name); !at.IsZero() {
+		c.queue.AddAfter(name, max(0, at.Sub(c.Now())))
+	}
+	return true
+}
+
+// sync updates the roll-up of one target. It returns when to sync it again at the
+// latest, by the API server's clock; zero: it was removed.
+func (c *Controller) sync(ctx context.Context, name string) time.Time {
+	c.mu.Lock()
+	e := c.targets[name]
+	if e == nil {
+		c.mu.Unlock()
+		return time.Time{}
+	}
+	t, before, judgedBefore := e.target, e.verdict, e.judged
+	d := rollup.Delivery{Reason: string(t.Status.Reason), Message: t.Status.Message, Since: e.stands}
+	c.mu.Unlock()
+	s := &syncing{Controller: c, entry: e, target: &t, delivery: d, now: c.Now()}
+	s.again = s.now.Add(resync)
+	verdict, judged := s.judge(ctx)
+	if !judged { // too little is known for a new one
+		c.mu.Lock()
+		e.verdict.Reporting = verdict.Reporting
+		c.mu.Unlock()
+		if before.Reporting != verdict.Reporting {
+			c.Changed()
+		}
+		return s.again
+	}
+	c.metrics.set(name, verdict.Result)
+	c.mu.Lock()
+	e.verdict, e.judged = verdict, true
+	c.mu.Unlock()
+	if !judgedBefore || before.Done != verdict.Done || before.Reporting != verdict.Reporting || !sameConditions(before.Result, verdict.Result) {
+		c.Changed()
+	}
+	if verdict.Done && !before.Done {
+		c.Gone(name)
+	}
+	return s.again
+}
+
+func sameConditions(a, b *rollup.Result) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return slices.Equal(a.Conditions, b.Conditions)
+}
+
+// syncing is one sync of one target.
+type syncing struct {
+	*Controller
+	*entry
+	target   *apiserver.Published
+	delivery rollup.Delivery
+	now      time.Time
+	again    time.Time // when to sync again at the latest
+}
+
+// requeue syncs again at a time, if not before.
+func (s *syncing) requeue(at time.Time) {
+	if !at.IsZero() && at.Before(s.again) {
+		s.again = at
+	}
+}
+
+// judge evaluates the target. judged is false while a required source is not known.
+func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
+	t := s.target
+	absent := s.absent
+	s.absent = time.Time{}
+	if t.Superseded {
+		return Verdict{Done: true}, true
+	}
+	outage := s.inOutage(t.Sources.Resource.Err())
+	if !t.Sources.Resource.Known() {
+		return Verdict{Reporting: s.reporting(nil)}, false
+	}
+	resource := t.Sources.Destination()
+	switch {
+	case resource == nil:
+		return Verdict{Done: t.Clean, Reporting: s.reporting(nil)}, true
+	case t.Off:
+		t.Sources.Nodes(nil) // none is needed any more
+		return s.takeOff(ctx, resource), true
+	case !t.SetsKnown && len(resource.Reports) == 0:
+		return Verdict{Reporting: s.writeDelivery(ctx, resource)}, false
+	}
+	o, known := s.observe(resource, absent)
+	if !known {
+		return Verdict{Reporting: s.writeDelivery(ctx, resource)}, false
+	}
+	standing := s.standing(resource)
+	in := rollup.Input{
+		Now: s.now, Began: s.began, Reports: resource.Reports, Nodes: o.nodes, Others: o.others, Alone: o.alone,
+		Delivery: s.delivery, Previous: standing.Conditions,
+	}
+	in.WriteKey, in.NoWriteKey = configuredKey(t)
+	v.Result = rollup.Evaluate(&in)
+	s.requeue(v.Result.Deadline)
+	v.Reporting = v.Result.Condition(contract.HealthReporting)
+	if outage && restsOnSilence(v.Result) {
+		return Verdict{Reporting: v.Reporting}, false
+	}
+	if s.waits() {
+		return v, true
+	}
+	// A removal applies to what was read, so it comes before the write.
+	var cleaned error
+	if !t.Unmanaged {
+		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Nodes: o.nodes, Made: o.created})
+	}
+	s.finish(errors.Join(cleaned, s.write(ctx, standing, v.Result)))
+	return v, true
+}
+
+// writeDelivery writes what prevents or delays the delivery while no node can be evaluated. The
+// other conditions stay as they are.
+func (s *syncing) writeDelivery(ctx context.Context, resource *operatorcr.Status) (c operatorcr.Condition) {
+	standing := s.standing(resource)
+	c = s.reporting(standing.Conditions)
+	if c.Type == "" || s.waits() {
+		return c
+	}
+	result := &rollup.Result{}
+	for _, t := range rollup.Types {
+		if was, is := standing.Conditions[t]; is && t != c.Type {
+			result.Conditions = append(result.Conditions, was)
+		}
+	}
+	result.Conditions = append(result.Conditions, c)
+	s.finish(s.write(ctx, standing, result))
+	return c
+}
+
+// reporting is KMSHealthReporting by the delivery alone; the zero one: it does not say.
+func (s *syncing) reporting(previous map[string]operatorcr.Condition) operatorcr.Condition {
+	c, again, _ := rollup.OfDelivery(&rollup.Input{Now: s.now, Began: s.began, Delivery: s.delivery, Previous: previous})
+	s.requeue(again)
+	return c
+}
+
+// takeOff removes the roll-up and the reports of a target that is off. Until its reporters are
+// removed, the condition of their delivery stays.
+func (s *syncing) takeOff(ctx context.Context, resource *operatorcr.Status) (v Verdict) {
+	standing := s.standing(resource)
+	none := &rollup.Result{}
+	v.Reporting = s.reporting(standing.Conditions)
+	if v.Reporting.Type != "" && !s.target.Clean {
+		none.Conditions = append(none.Conditions, v.Reporting)
+	}
+	reports := slices.ContainsFunc(resource.Reports, func(r operatorcr.Report) bool { return r.Ours && !s.removed[r.Ref()].back })
+	v.Done = s.target.Clean && !reports && none.Same(standing.Conditions)
+	if s.target.Unmanaged || s.waits() {
+		return v
+	}
+	var cleaned error
+	if s.target.Clean {
+		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Off: true})
+	}
+	s.finish(errors.Join(cleaned, s.write(ctx, standing, none)))
+	return v
+}
+
+// inOutage reports whether the API server is unreachable, or was until recently.
+func (s *syncing) inOutage(err error) bool {
+	switch {
+	case err != nil:
+		s.outage = true // its end wakes the controller
+		return true
+	case s.outage:
+		s.outage, s.quietUntil = false, s.now.Add(afterOutage)
+	}
+	if !s.now.Before(s.quietUntil) {
+		return false
+	}
+	s.requeue(s.quietUntil)
+	return true
+}
+
+// restsOnSilence reports whether reports that are stale or missing change a verdict. A plugin
+// that is known to be unhealthy is still reported.
+func restsOnSilence(r *rollup.Result) bool {
+	return r.Condition(contract.PluginsDegraded).Status != operatorcr.True &&
+		slices.ContainsFunc(r.Rows, func(row rollup.Row) bool { return row.State == rollup.Stale || row.State == rollup.Missing })
+}
+
+// waits reports whether the retry of a failed write is pending.
+func (s *syncing) waits() bool {
+	left := s.retry.Left(s.target.Name)
+	if left > 0 {
+		s.requeue(s.now.Add(left))
+	}
+	return left > 0
+}
+
+// finish keeps the outcome of the writes, and schedules a retry of failed ones.
+func (s *syncing) finish(err error) {
+	delay := s.retry.Observe(s.target.Name, err)
+	if delay == 0 {
+		return
+	}
+	s.requeue(s.now.Add(delay))
+	s.metrics.errors.WithLabelValues(s.target.Name).Inc()
+	if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown { // no response
+		s.quietUntil = s.now.Add(afterOutage)
+	}
+}
+
+// configuredKey is the write key of the current configuration, and whether it is known to have
+// none. A set that was recorded, and cannot be read any more, may have been replaced.
+func configuredKey(t *apiserver.Published) (key string, none bool) {
+	if !t.LiveKnown {
+		return "", false
+	}
+	key = writeKey(t.State.Live)
+	return key, key == ""
+}
+
+// writeKey is the keyID of the plugin that encrypts new data.
+func writeKey(live []v1alpha1.Plugin) string {
+	for _, p := range live {
+		if p.Role == v1alpha1.RoleWrite {
+			return p.KeyID
+		}
+	}
+	return ""
+}

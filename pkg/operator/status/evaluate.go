@@ -1,0 +1,242 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// The conditions of a ClusterOperator (config.openshift.io/v1).
+const (
+	Available   = "Available"
+	Progressing = "Progressing"
+	Degraded    = "Degraded"
+	Upgradeable = "Upgradeable"
+)
+
+const asExpected = contract.AsExpected
+
+// Input is the input of Evaluate.
+type Input struct {
+	Now time.Time
+	// Inertia is how long something must be bad before it counts.
+	Inertia time.Duration
+	// Configuration is why the configuration file is rejected, empty where it is active;
+	// Configured means that some version is active.
+	Configuration string
+	Configured    bool
+	Targets       []Target
+	// Previous are the current conditions, by type. Began is when this process began to
+	// write them.
+	Previous map[string]operatorcr.Condition
+	Began    time.Time
+	// Since has the time when each problem was first observed.
+	Since map[string]time.Time
+}
+
+// Target is the state of one target.
+type Target struct {
+	Name     string
+	Delivery apiserver.Status // zero: not known yet
+	Result   *rollup.Result   // nil: there is none
+	// Reporting is KMSHealthReporting; the zero one: it is not known, and Delivery counts.
+	Reporting operatorcr.Condition
+	// Unevaluated means that this process has not evaluated its roll-up yet.
+	Unevaluated bool
+}
+
+// bad is a problem.
+type bad struct {
+	id      string // the same for as long as it is the same problem
+	status  string // of Degraded if there were nothing else
+	reason  string
+	message string
+	since   time.Time // zero: since it was first observed
+}
+
+// Evaluate returns the four conditions, and when they may change without a change of the
+// input; zero: never. It updates Since.
+func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
+	problems := in.problems()
+	for i := range problems {
+		b := &problems[i]
+		if b.since.IsZero() {
+			if _, seen := in.Since[b.id]; !seen {
+				in.Since[b.id] = in.Now
+			}
+			b.since = in.Since[b.id]
+		}
+	}
+	for id := range in.Since {
+		if !slices.ContainsFunc(problems, func(b bad) bool { return b.id == id }) {
+			delete(in.Since, id)
+		}
+	}
+	degraded, again := in.degraded(problems)
+	conditions = []operatorcr.Condition{in.available(), in.progressing(), in.kept(degraded), in.upgradeable(degraded)}
+	for i := range conditions {
+		conditions[i].Settle(in.Previous, in.Now)
+	}
+	return conditions, again
+}
+
+// problems are the problems, in the order in which they are reported.
+func (in *Input) problems() []bad {
+	var all []bad
+	if in.Configuration != "" {
+		all = append(all, bad{"configuration", operatorcr.True, contract.ConfigurationInvalid, in.Configuration, time.Time{}})
+	}
+	for _, t := range in.Targets {
+		if reason, message := t.reporting(); contract.RollupReasonOf(reason).NeedsAction {
+			all = append(all, bad{t.Name + "/delivery", operatorcr.True, "Delivery_" + reason, prefixed(t.Name, message), time.Time{}})
+		}
+		if c, ok := ofPlugins(t); ok && c.Status != operatorcr.False {
+			all = append(all, bad{t.Name + "/" + c.Type, c.Status, "KMSPlugins_" + c.Reason, prefixed(t.Name, c.Message), c.LastTransitionTime})
+		}
+	}
+	return all
+}
+
+// reporting is the reason and message of KMSHealthReporting, which bounds for how long something
+// may be under way.
+func (t *Target) reporting() (reason, message string) {
+	if t.Reporting.Reason != "" {
+		return t.Reporting.Reason, t.Reporting.Message
+	}
+	return string(cmp.Or(t.Delivery.Reason, contract.Off)), t.Delivery.Message
+}
+
+func ofPlugins(t Target) (operatorcr.Condition, bool) {
+	if t.Result == nil {
+		return operatorcr.Condition{}, false
+	}
+	return t.Result.Condition(contract.PluginsDegraded), true
+}
+
+func prefixed(name, message string) string {
+	return name + ": " + strings.ReplaceAll(message, "\n", "\n"+name+": ")
+}
+
+// degraded aggregates problems as a StatusSyncer aggregates conditions: none counts until
+// one has lasted for the inertia, then all do. A problem that was already reported
+// continues to count.
+func (in *Input) degraded(problems []bad) (c operatorcr.Condition, again time.Time) {
+	c = operatorcr.Condition{Type: Degraded, Status: operatorcr.False, Reason: asExpected}
+	old := in.Previous[Degraded].Status == operatorcr.True || in.Previous[Degraded].Status == operatorcr.Unknown
+	for _, b := range problems {
+		// Later than the inertia, as in library-go (pkg/operator/status).
+		due := b.since.Add(in.Inertia + 1)
+		if !in.Now.Before(due) {
+			old = true
+		} else if again.IsZero() || due.Before(again) {
+			again = due
+		}
+	}
+	if !old || len(problems) == 0 {
+		return c, again
+	}
+	c.Status = operatorcr.Unknown
+	var reasons, messages []string
+	for _, b := range problems {
+		if b.status == operatorcr.True {
+			c.Status = operatorcr.True
+		}
+		reasons, messages = append(reasons, b.reason), append(messages, b.message)
+	}
+	slices.Sort(reasons)
+	c.Reason, c.Message = strings.Join(slices.Compact(reasons), "::"), strings.Join(messages, "\n")
+	return c, time.Time{}
+}
+
+// severity is that of the statuses of Degraded.
+var severity = map[string]int{operatorcr.Unknown: 1, operatorcr.True: 2}
+
+// kept is Degraded of an earlier process, if it is more severe: what it was about may be a
+// roll-up that this process has not evaluated yet.
+func (in *Input) kept(c operatorcr.Condition) operatorcr.Condition {
+	was := in.Previous[c.Type]
+	if severity[was.Status] > severity[c.Status] && was.LastTransitionTime.Before(in.Began) && len(in.unevaluated()) > 0 {
+		return was
+	}
+	return c
+}
+
+// unevaluated are the targets whose roll-up this process has not evaluated yet.
+func (in *Input) unevaluated() (names []string) {
+	for _, t := range in.Targets {
+		if t.Unevaluated {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+func (in *Input) available() operatorcr.Condition {
+	c := operatorcr.Condition{Type: Available, Status: operatorcr.True, Reason: asExpected}
+	if !in.Configured {
+		c.Status, c.Reason, c.Message = operatorcr.False, contract.NoConfiguration, "no configuration is active"
+		if in.Configuration != "" {
+			c.Message += ": " + in.Configuration
+		}
+		return c
+	}
+	var lines []string
+	for _, t := range in.Targets {
+		if t.Delivery.Message != "" {
+			lines = append(lines, t.Name+": "+t.Delivery.Message)
+		}
+	}
+	c.Message = strings.Join(lines, "\n")
+	if len(in.Targets) == 0 {
+		c.Message = "no target is configured"
+	}
+	return c
+}
+
+func (in *Input) progressing() operatorcr.Condition {
+	c := operatorcr.Condition{Type: Progressing, Status: operatorcr.False, Reason: asExpected}
+	var lines []string
+	for _, t := range in.Targets {
+		if reason, message := t.reporting(); contract.RollupReasonOf(reason).UnderWay && message != "" {
+			c.Status, c.Reason = operatorcr.True, reason
+			lines = append(lines, prefixed(t.Name, message))
+		}
+	}
+	c.Message = strings.Join(lines, "\n")
+	return c
+}
+
+// mayUpgrade reports whether an upgrade may go on while KMSPluginsDegraded is True with a reason.
+func mayUpgrade(reason string) bool {
+	return slices.ContainsFunc(contract.RollupReasons, func(r contract.RollupReason) bool { return r.Reason == reason && r.Upgradeable })
+}
+
+// upgradeable is False while an upgrade, which restarts every API server, could leave one
+// of them unable to read its Secrets. Where an earlier process had found that, a target that this
+// one has not evaluated yet may be the one.
+func (in *Input) upgradeable(degraded operatorcr.Condition) operatorcr.Condition {
+	c := operatorcr.Condition{Type: Upgradeable, Status: operatorcr.True, Reason: asExpected}
+	var unhealthy []string
+	for _, t := range in.Targets {
+		if c, ok := ofPlugins(t); ok && degraded.Status == operatorcr.True && c.Status == operatorcr.True && !mayUpgrade(c.Reason) {
+			unhealthy = append(unhealthy, t.Name)
+		}
+	}
+	if was := in.Previous[Upgradeable]; was.Status == operatorcr.False && was.LastTransitionTime.Before(in.Began) {
+		for _, name := range in.unevaluated() {
+			unhealthy = append(unhealthy, name+" (not known since the operator's restart)")
+		}
+	}
+	if len(unhealthy) > 0 {
+		c.Status, c.Reason = operatorcr.False, contract.PluginUnhealthy
+		c.Message = fmt.Sprintf("an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: %s", strings.Join(unhealthy, ", "))
+	}
+	return c
+}

@@ -1,0 +1,138 @@
+package status
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/podspec"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// beside is an API server's pod with its plugin and reporter containers.
+type beside struct {
+	tool      string
+	pod       *corev1.Pod
+	container string // the API server's
+	plugins   []v1alpha1.Plugin
+	reporter  *corev1.Pod // a pod of its own; nil: none
+	namespace string      // the reporter's
+}
+
+// containers are the pod's, the init containers first.
+func (b *beside) containers() []corev1.Container {
+	return slices.Concat(b.pod.Spec.InitContainers, b.pod.Spec.Containers)
+}
+
+// pluginContainers are those that share the folder of a plugin's sockets with the
+// API server. known is false if that folder is not.
+func (b *beside) pluginContainers() (names []string, known bool) {
+	mounts, err := podspec.SocketMounts(&b.pod.Spec, b.container, apiserver.Endpoints(b.plugins))
+	if err != nil || len(mounts) == 0 {
+		return nil, false
+	}
+	served := apiServer(b.pod, b.container)
+	for _, c := range b.containers() {
+		shares := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return slices.ContainsFunc(mounts, func(s corev1.VolumeMount) bool { return s.Name == m.Name })
+		})
+		if shares && c.Name != served && !isReporter(c.Name) {
+			names = append(names, c.Name)
+		}
+	}
+	return names, true
+}
+
+// isPlugin recognizes a plugin's container by its name: while that is not known, any may be one.
+func (b *beside) isPlugin() func(container string) bool {
+	names, known := b.pluginContainers()
+	return func(container string) bool {
+		return slices.Contains(names, container) || !known && !isReporter(container)
+	}
+}
+
+// nativeReporter is OpenShift's own reporter, an init container of its API servers' pods.
+const nativeReporter = "kms-health-reporter"
+
+func isReporter(container string) bool {
+	return container == contract.ReporterContainer || container == nativeReporter
+}
+
+// look has the commands that show the logs, by keyID, and the reporter's under "".
+func (b *beside) look() map[string]string {
+	all := map[string]string{}
+	if b.reporter != nil {
+		all[""] = fmt.Sprintf("%s logs -n %s %s", b.tool, b.namespace, b.reporter.Name)
+	}
+	for _, c := range b.containers() {
+		if isReporter(c.Name) && b.reporter == nil {
+			all[""] = b.logs(c.Name)
+		}
+	}
+	names, _ := b.pluginContainers()
+	for _, p := range b.plugins {
+		if name := b.serves(p, names); name != "" {
+			all[p.KeyID] = b.logs(name)
+		}
+	}
+	return all
+}
+
+func (b *beside) logs(container string) string {
+	return fmt.Sprintf("%s logs -n %s %s -c %s", b.tool, b.pod.Namespace, b.pod.Name, container)
+}
+
+// serves is the container of a plugin: the only one, or the one with the socket in its
+// arguments.
+func (b *beside) serves(p v1alpha1.Plugin, names []string) string {
+	if len(names) == 1 {
+		return names[0]
+	}
+	address, err := v1alpha1.SocketAddress(p.Endpoint)
+	if err != nil {
+		return ""
+	}
+	socket := path.Base(address)
+	for _, c := range b.containers() {
+		hasSocket := slices.ContainsFunc(slices.Concat(c.Command, c.Args), func(word string) bool { return strings.Contains(word, socket) }) ||
+			slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return strings.Contains(e.Value, socket) })
+		if hasSocket && slices.Contains(names, c.Name) {
+			return c.Name
+		}
+	}
+	return ""
+}
+
+// faults are the plugins' and the reporter's containers that cannot start.
+func (b *beside) faults(now time.Time) []rollup.Fault {
+	var all []rollup.Fault
+	plugins, _ := b.pluginContainers()
+	add := func(pod *corev1.Pod, ours func(name string) bool) {
+		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+			if !ours(s.Name) {
+				continue
+			}
+			status := podspec.ContainerStatusOf(pod, &s, now)
+			if status.Phase != podspec.Failing {
+				continue
+			}
+			look := fmt.Sprintf("%s describe -n %s pod %s", b.tool, pod.Namespace, pod.Name)
+			if s.RestartCount > 0 || s.LastTerminationState.Terminated != nil {
+				look = fmt.Sprintf("%s logs -n %s %s -c %s --previous", b.tool, pod.Namespace, pod.Name, s.Name)
+			}
+			all = append(all, rollup.Fault{Pod: pod.Namespace + "/" + pod.Name, Container: s.Name, Why: status.Why, Look: look, Until: status.Until, Reporter: b.reporter == pod || isReporter(s.Name)})
+		}
+	}
+	add(b.pod, func(name string) bool { return isReporter(name) || slices.Contains(plugins, name) })
+	if b.reporter != nil {
+		add(b.reporter, func(string) bool { return true })
+	}
+	return all
+}

@@ -1,0 +1,160 @@
+package status
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/metric"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+var (
+	statusDesc    = metric.Desc(contract.MetricPluginStatus)
+	checkedDesc   = metric.Desc(contract.MetricPluginLastChecked)
+	reasonDesc    = metric.Desc(contract.MetricPluginReason)
+	keyDesc       = metric.Desc(contract.MetricPluginKey)
+	writeKeyDesc  = metric.Desc(contract.MetricWriteKey)
+	findingDesc   = metric.Desc(contract.MetricFinding)
+	conditionDesc = metric.Desc(contract.MetricCondition)
+)
+
+// otherReason replaces every reason that is not in contract.Reasons: a writer of reports
+// can choose any text, and each would be a series.
+const otherReason = "Other"
+
+var states = []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Skewed, rollup.Unreadable, rollup.Missing}
+
+// metrics has series of every target, node and key, so that one scrape has all.
+type metrics struct {
+	errors *prometheus.CounterVec
+
+	mu      sync.Mutex
+	results map[string]*rollup.Result
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
+		errors:  metric.CounterVec(contract.MetricRollupErrors),
+		results: map[string]*rollup.Result{},
+	}
+	registry.MustRegister(m.errors, m)
+	return m
+}
+
+// set keeps a target's last result; nil: it has none.
+func (m *metrics) set(target string, r *rollup.Result) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r == nil {
+		delete(m.results, target)
+		return
+	}
+	m.results[target] = r
+	m.errors.WithLabelValues(target) // 0 until there is one
+}
+
+// Describe is the registry's.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{statusDesc, reasonDesc, checkedDesc, keyDesc, writeKeyDesc, findingDesc, conditionDesc} {
+		ch <- d
+	}
+}
+
+// Collect is the registry's.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for target, r := range m.results {
+		for i := range r.Rows {
+			row := &r.Rows[i]
+			for _, s := range states {
+				gauge(statusDesc, one(s == row.State), target, row.Node, row.KeyID, string(s))
+			}
+			if reason := reasonOf(row); reason != "" {
+				gauge(reasonDesc, 1, target, row.Node, row.KeyID, reason)
+			}
+			if !row.LastChecked.IsZero() {
+				gauge(checkedDesc, float64(row.LastChecked.Unix()), target, row.Node, row.KeyID)
+			}
+			if row.KEKID != "" {
+				gauge(keyDesc, 1, target, row.Node, row.KeyID, contract.CleanDetail(row.KEKID), keyIDHash(row.KEKID))
+			}
+		}
+		if a := &r.Agreement; a.Agreed {
+			gauge(writeKeyDesc, 1, target, a.KeyID, contract.CleanDetail(a.KEKID), keyIDHash(a.KEKID))
+		}
+		for _, f := range subjects(r.Findings) {
+			gauge(findingDesc, 1, target, f.condition, string(f.reason), f.node, f.key)
+		}
+		for _, c := range r.Conditions {
+			for _, s := range []string{operatorcr.True, operatorcr.False, operatorcr.Unknown} {
+				gauge(conditionDesc, one(s == c.Status), target, c.Type, s)
+			}
+		}
+	}
+}
+
+// subject is what a finding is about. Several findings may have the same, for example two
+// containers of a node, and a registry rejects equal series.
+type subject struct {
+	condition string
+	reason    rollup.Reason
+	node, key string
+}
+
+func subjects(findings map[string][]rollup.Finding) (all []subject) {
+	seen := map[subject]bool{}
+	for condition, of := range findings {
+		for i := range of {
+			s := subject{condition, of[i].Reason, of[i].Node, of[i].Key}
+			if !seen[s] {
+				seen[s] = true
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// hashed is a key id that a report has as its hash, because it would be too long (see
+// docs/reference/contract.md).
+var hashed = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// keyIDHash is the label key_id_hash of kube-apiserver's metrics of envelope encryption
+// (k8s.io/apiserver/pkg/storage/value/encrypt/envelope/metrics, getHash).
+func keyIDHash(kekID string) string {
+	if hashed.MatchString(kekID) {
+		return kekID
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(kekID)))
+}
+
+// reasonOf is a plugin's reason as a label; empty when its report has none, or does not
+// count.
+func reasonOf(row *rollup.Row) string {
+	switch {
+	case row.State != rollup.Unhealthy && row.State != rollup.Error || row.Reason == "":
+		return ""
+	case slices.Contains(contract.Reasons, row.Reason):
+		return string(row.Reason)
+	default:
+		return otherReason
+	}
+}
+
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,165 @@
+package status
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// series is a gauge of one target with a status, 1 for the one that it is and 0 for
+// the others, as a registry sorts them.
+func series(name, labels, is string, statuses ...string) string {
+	var b strings.Builder
+	for _, s := range statuses {
+		fmt.Fprintf(&b, "%s{api_server=\"api\",%s,status=%q} %d\n", name, labels, s, map[bool]int{s == is: 1}[true])
+	}
+	return b.String()
+}
+
+func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	m := newMetrics(registry)
+	checked := time.Unix(1778241600, 0)
+	m.set("api", &rollup.Result{
+		Rows: []rollup.Row{
+			{Node: "a", State: rollup.Healthy, Entry: contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked}},
+			{Node: "a", State: rollup.Stale, Entry: contract.Entry{KeyID: "1", KEKID: "k\x1b6", Status: contract.Error, LastChecked: checked.Add(-time.Hour)}},
+			{Node: "a", State: rollup.Stale, Entry: contract.Entry{KeyID: "0", Status: contract.Unhealthy, Reason: contract.Timeout}},
+			{Node: "b", State: rollup.Missing, Entry: contract.Entry{KeyID: "2"}},
+			{Node: "c", State: rollup.Unhealthy, Entry: contract.Entry{KeyID: "2", Status: contract.Unhealthy, Reason: contract.Throttled}},
+			{Node: "d", State: rollup.Error, Entry: contract.Entry{KeyID: "2", Status: contract.Error, Reason: "OfALaterVersion"}},
+			{Node: "e", State: rollup.Error, Entry: contract.Entry{KeyID: "2", Status: contract.Error}}, // of an earlier version
+			{Node: "f", State: rollup.Healthy, Entry: contract.Entry{KeyID: "2", Status: contract.Healthy, Reason: contract.Timeout}},
+		},
+		Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.Unknown}, {Type: contract.HealthReporting, Status: operatorcr.False}},
+		Agreement:  rollup.Agreement{KeyID: "2", Agreed: true, KEKID: "k-7"},
+		Findings: map[string][]rollup.Finding{
+			contract.PluginsDegraded: {
+				{Reason: contract.PluginNotRunning, Node: "a", Subject: "kms-1", Detail: "exit code 1"},
+				{Reason: contract.PluginNotRunning, Node: "a", Subject: "kms-2"}, // the same series
+				{Reason: contract.PluginUnhealthy, Node: "c", Key: "2"},
+			},
+			contract.WriteKeyAgreed: {{Reason: contract.PluginUnhealthy, Node: "c", Key: "2", Fact: rollup.NoKEKID}},
+		},
+	})
+	m.set("off", &rollup.Result{Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.True}}})
+	m.set("off", nil)
+	m.set("never", nil)
+
+	states := []string{"error", "healthy", "missing", "skewed", "stale", "unhealthy", "unreadable"}
+	reason := func(node, reason string) string {
+		return fmt.Sprintf("kms_health_plugin_reason{api_server=\"api\",key_id=\"2\",node=%q,reason=%q} 1\n", node, reason)
+	}
+	status := func(node, key, is string) string {
+		return series("kms_health_plugin_status", fmt.Sprintf("key_id=%q,node=%q", key, node), is, states...)
+	}
+	condition := func(of, is string) string {
+		return series("kms_health_condition", fmt.Sprintf("condition=%q", of), is, "False", "True", "Unknown")
+	}
+	want := head(contract.MetricCondition) + condition("KMSHealthReporting", "False") + condition("KMSPluginsDegraded", "Unknown") +
+		head(contract.MetricFinding) + `kms_health_finding{api_server="api",condition="KMSPluginsDegraded",key_id="",node="a",reason="PluginNotRunning"} 1
+kms_health_finding{api_server="api",condition="KMSPluginsDegraded",key_id="2",node="c",reason="PluginUnhealthy"} 1
+kms_health_finding{api_server="api",condition="KMSWriteKeyAgreed",key_id="2",node="c",reason="PluginUnhealthy"} 1
+` + head(contract.MetricPluginKey) + `kms_health_plugin_key_info{api_server="api",kek_id="k 6",key_id="1",key_id_hash="sha256:9890d099c97e0c79ed8d44c7ac3434347afef9f7d027803b012a3b0a41c9697d",node="a"} 1
+kms_health_plugin_key_info{api_server="api",kek_id="k-7",key_id="2",key_id_hash="sha256:e9bb596c0affcd835bd858235086ead8c5cb67a8de0eb3673c0c4ddeefe41897",node="a"} 1
+` + head(contract.MetricPluginLastChecked) + `kms_health_plugin_last_checked_timestamp_seconds{api_server="api",key_id="1",node="a"} 1.778238e+09
+kms_health_plugin_last_checked_timestamp_seconds{api_server="api",key_id="2",node="a"} 1.7782416e+09
+` + head(contract.MetricPluginReason) + reason("c", "Throttled") + reason("d", "Other") +
+		head(contract.MetricPluginStatus) + status("a", "0", "stale") + status("a", "1", "stale") + status("a", "2", "healthy") + status("b", "2", "missing") +
+		status("c", "2", "unhealthy") + status("d", "2", "error") + status("e", "2", "error") + status("f", "2", "healthy") +
+		head(contract.MetricWriteKey) + `kms_health_write_key_info{api_server="api",kek_id="k-7",key_id="2",key_id_hash="sha256:e9bb596c0affcd835bd858235086ead8c5cb67a8de0eb3673c0c4ddeefe41897"} 1
+`
+	// From the first result on: increase() does not see a counter's first value.
+	errors := head(contract.MetricRollupErrors) + `kms_health_operator_rollup_errors_total{api_server="off"} 0
+`
+	want += errors + "kms_health_operator_rollup_errors_total{api_server=\"api\"} 0\n"
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+		t.Error(problems, err)
+	}
+
+	m.errors.WithLabelValues("api").Inc()
+	m.set("api", nil)
+	want = errors + "kms_health_operator_rollup_errors_total{api_server=\"api\"} 1\n"
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+// kube-apiserver's metrics have the hash of the whole key id, also of one that a report has
+// as its hash already.
+func TestKeyIDHash(t *testing.T) {
+	const long = "sha256:fb5d5a5bd3cd3f3a3b7f8a2bd4bfb1d8a3d7b0f4e2b9c5a6f7e8d9c0b1a2f3e4"
+	for kekID, want := range map[string]string{
+		"k-7":         "sha256:e9bb596c0affcd835bd858235086ead8c5cb67a8de0eb3673c0c4ddeefe41897",
+		long:          long,
+		long + "5":    fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(long+"5"))),
+		"sha256:1234": fmt.Sprintf("sha256:%x", sha256.Sum256([]byte("sha256:1234"))),
+	} {
+		if got := keyIDHash(kekID); got != want {
+			t.Errorf("%q: %s, want %s", kekID, got, want)
+		}
+	}
+}
+
+// A state without a series could not be used in an alert.
+func TestEveryStateIsOneSeries(t *testing.T) {
+	for _, state := range []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Skewed, rollup.Unreadable, rollup.Missing} {
+		registry := prometheus.NewPedanticRegistry()
+		newMetrics(registry).set("api", &rollup.Result{Rows: []rollup.Row{{Node: "a", State: state}}})
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.0 // of every family: the others are 0
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				sum += m.GetGauge().GetValue()
+			}
+		}
+		if sum != 1 {
+			t.Errorf("%s: %v series are 1", state, sum)
+		}
+	}
+}
+
+func TestSameConditions(t *testing.T) {
+	of := func(message string) *rollup.Result {
+		return &rollup.Result{Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.True, Message: message, LastTransitionTime: now}}, Deadline: now, Rows: []rollup.Row{{Node: message}}}
+	}
+	other := of("x")
+	other.Deadline, other.Rows = now.Add(1), nil
+	for _, tt := range []struct {
+		name string
+		a, b *rollup.Result
+		want bool
+	}{
+		{"none and none", nil, nil, true},
+		{"none and some", nil, of("x"), false},
+		{"some and none", of("x"), nil, false},
+		{"the same", of("x"), of("x"), true},
+		{"the same, made of something else", of("x"), other, true},
+		{"other words", of("x"), of("y"), false},
+		{"one more", of("x"), &rollup.Result{Conditions: append(of("x").Conditions, operatorcr.Condition{})}, false},
+	} {
+		if got := sameConditions(tt.a, tt.b); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
+
+// head is the beginning of a metric in the text format.
+func head(m contract.Metric) string {
+	return "# HELP " + m.Name + " " + m.Help + "\n# TYPE " + m.Name + " " + m.Type + "\n"
+}

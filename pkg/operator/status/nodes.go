@@ -1,0 +1,275 @@
+package status
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// observed is what runs of a target.
+type observed struct {
+	nodes  []rollup.Node   // those that should report
+	others []rollup.Writer // API servers besides theirs
+	// alone means that the nodes are those of agents, while no API server has a pod.
+	alone   bool
+	created map[string]time.Time // when each Node that exists was
+}
+
+// observe returns what runs, unless a source is not known. absent is since when no API server
+// has a pod.
+func (s *syncing) observe(resource *operatorcr.Status, absent time.Time) (o observed, known bool) {
+	t := s.target
+	var pods []*corev1.Pod
+	if !t.NamespaceMissing {
+		if !t.Sources.Pods.Known() {
+			return o, false
+		}
+		pods = t.Sources.AllPods()
+	}
+	if !t.Sources.Cluster.OwnPods.Known() {
+		return o, false
+	}
+	names := map[string]bool{}
+	for _, pod := range pods {
+		names[pod.Spec.NodeName] = true
+	}
+	for i := range resource.Reports {
+		names[resource.Reports[i].Node] = true
+	}
+	own := reporters(t.Name, t.Sources.Cluster.OwnPods.All())
+	for name := range own {
+		names[name] = true
+	}
+	delete(names, "")
+	all, known := t.Sources.Nodes(names)
+	if !known {
+		return o, false
+	}
+	o.created = make(map[string]time.Time, len(all))
+	for name, n := range all {
+		o.created[name] = n.Created.Time
+	}
+	if o.alone = s.alone(resource, pods, absent); o.alone {
+		pods = agents(own)
+	}
+	current, others := onePerNode(pods)
+	o.nodes, o.others = expect(t, s.Namespace, current, own, all, s.now), writers(t, others, all)
+	s.attend(o.nodes, current, others, resource)
+	if t.OnlyNodeServer {
+		servers, container := s.servers()
+		excuseRestarts(o.nodes, servers, container)
+	}
+	until := s.replaced.QuietUntil(resource.Nodes, s.now)
+	for i := range o.nodes {
+		if n := &o.nodes[i]; until[n.Name].After(n.QuietUntil) {
+			n.QuietUntil = until[n.Name]
+		}
+	}
+	if s.began.IsZero() {
+		s.began = s.now
+	}
+	s.expectations.Observe(o.nodes, s.now)
+	return o, true
+}
+
+// alone reports whether no API server has had a pod for a QuietPeriod, since some time that
+// is zero where the last sync saw one: they may run outside of pods, or the selector matches
+// none. While the only one is replaced there is no pod either. After a restart of the operator
+// the last transition of the condition is that time.
+func (s *syncing) alone(resource *operatorcr.Status, pods []*corev1.Pod, absent time.Time) bool {
+	if slices.ContainsFunc(pods, apiserver.Alive) {
+		return false
+	}
+	if absent.IsZero() {
+		absent = s.now
+		if was := resource.Conditions[contract.HealthReporting]; was.Reason == contract.NoPods && was.LastTransitionTime.Before(absent) {
+			absent = was.LastTransitionTime
+		}
+	}
+	s.absent = absent
+	until := absent.Add(rollup.QuietPeriod)
+	if s.now.Before(until) {
+		s.requeue(until)
+		return false
+	}
+	return true
+}
+
+// agents are the reporters of a DaemonSet, which probe the sockets of their node.
+func agents(own map[string]*corev1.Pod) (agents []*corev1.Pod) {
+	for _, pod := range own {
+		if pod.Labels[contract.ModeLabel] == string(v1alpha1.ModeDaemonSet) {
+			agents = append(agents, pod)
+		}
+	}
+	return agents
+}
+
+// servers are the pods of kube-apiserver and the name of their container, if a target has
+// them.
+func (s *syncing) servers() (pods []*corev1.Pod, container string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.targets {
+		if t := &e.target; t.Resource == v1alpha1.ResourceKubeAPIServers && !t.NamespaceMissing && t.Sources != nil && t.Sources.Pods.Known() {
+			return t.Sources.AllPods(), t.Container
+		}
+	}
+	return nil, ""
+}
+
+// excuseRestarts excuses the silence of nodes whose kube-apiserver started or ended, for
+// reporters that have no other. One that runs, and is not Ready since its plugin is
+// unhealthy, accepts reports, and excuses nothing.
+func excuseRestarts(expected []rollup.Node, servers []*corev1.Pod, container string) {
+	for _, pod := range servers {
+		at := slices.IndexFunc(expected, func(n rollup.Node) bool { return n.Name == pod.Spec.NodeName })
+		if at < 0 {
+			continue
+		}
+		if until, _ := quiet(pod, container, func(string) bool { return false }); until.After(expected[at].QuietUntil) {
+			expected[at].QuietUntil = until
+		}
+	}
+}
+
+// newer reports whether a pod is newer than another, which may be nil.
+func newer(pod, other *corev1.Pod) bool {
+	return other == nil || other.CreationTimestamp.Time.Before(pod.CreationTimestamp.Time) ||
+		other.CreationTimestamp.Equal(&pod.CreationTimestamp) && other.Name < pod.Name
+}
+
+// onePerNode returns the pod that counts on each node, and all others that run: those that
+// are being deleted, and earlier ones.
+func onePerNode(pods []*corev1.Pod) (current map[string]*corev1.Pod, others []*corev1.Pod) {
+	current = map[string]*corev1.Pod{}
+	for _, pod := range pods {
+		name := pod.Spec.NodeName
+		switch {
+		case !apiserver.Alive(pod):
+		case pod.DeletionTimestamp != nil:
+			others = append(others, pod)
+		case current[name] == nil:
+			current[name] = pod
+		case newer(pod, current[name]):
+			others = append(others, current[name])
+			current[name] = pod
+		default:
+			others = append(others, pod)
+		}
+	}
+	return current, others
+}
+
+// writers are what pods write with, as far as that is known.
+func writers(t *apiserver.Published, pods []*corev1.Pod, nodes map[string]source.Node) (all []rollup.Writer) {
+	for _, pod := range pods {
+		if _, exists := nodes[pod.Spec.NodeName]; !exists {
+			continue
+		}
+		w := rollup.Writer{Node: pod.Spec.NodeName, NotKnown: true}
+		if plugins, known, current := pluginsOf(t, pod); known && current {
+			w.WriteKey, w.NotKnown = writeKey(plugins), false
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// pluginsOf are the plugins of a pod, whether they are known, and whether that is how they are
+// now: a set that was recorded, and cannot be read any more, may have been replaced. The set of a
+// revision stays as it is.
+func pluginsOf(t *apiserver.Published, pod *corev1.Pod) (plugins []v1alpha1.Plugin, known, current bool) {
+	if t.Plugins != nil {
+		return t.Plugins, true, true
+	}
+	revision := apiserver.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels)
+	if plugins, read := t.State.Revisions[revision]; read {
+		return plugins, true, true
+	}
+	return t.State.Live, t.SetsKnown && revision == "", t.LiveKnown
+}
+
+// expect returns the nodes of the pods, each with its pod's plugins, if any. reporters are
+// the companions and agents, by node.
+func expect(t *apiserver.Published, namespace string, pods, reporters map[string]*corev1.Pod, nodes map[string]source.Node, now time.Time) []rollup.Node {
+	expected := make([]rollup.Node, 0, len(pods))
+	for name, pod := range pods {
+		its, exists := nodes[name]
+		if !exists {
+			continue
+		}
+		n := rollup.Node{Name: name, Ready: its.Ready, PodSince: began(pod)}
+		plugins, known, current := pluginsOf(t, pod)
+		if known {
+			n.Keys, n.WriteKey, n.WriteKeyNotKnown = make([]string, 0, len(plugins)), writeKey(plugins), !current
+			for _, p := range plugins {
+				n.Keys = append(n.Keys, p.KeyID)
+			}
+		}
+		v := beside{tool: t.Tool, pod: pod, container: t.Container, plugins: plugins, reporter: reporters[name], namespace: namespace}
+		n.QuietUntil, n.Leaving = quiet(pod, t.Container, v.isPlugin())
+		n.Faults, n.Look = v.faults(now), v.look()
+		expected = append(expected, n)
+	}
+	slices.SortFunc(expected, func(a, b rollup.Node) int { return strings.Compare(a.Name, b.Name) })
+	return expected
+}
+
+// began is when a pod was started on its node. The mirror of a static pod may be created
+// again long after.
+func began(pod *corev1.Pod) time.Time {
+	if at := pod.Status.StartTime; at != nil {
+		return at.Time
+	}
+	return pod.CreationTimestamp.Time
+}
+
+// apiServer is the name of the API server's container: the one that is configured,
+// else the pod's first one except the reporter, as for the sidecar.
+func apiServer(pod *corev1.Pod, configured string) string {
+	if configured != "" {
+		return configured
+	}
+	for i := range pod.Spec.Containers {
+		if name := pod.Spec.Containers[i].Name; name != contract.ReporterContainer {
+			return name
+		}
+	}
+	return ""
+}
+
+// quiet is until when missing reports of a pod's node are excused, since its API server or
+// one of its plugins started or ended; and whether the API server exited normally.
+// A restart of another container of the pod excuses nothing.
+func quiet(pod *corev1.Pod, container string, isPlugin func(container string) bool) (until time.Time, leaving bool) {
+	last := began(pod)
+	container = apiServer(pod, container)
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if s.Name != container && !isPlugin(s.Name) {
+			continue
+		}
+		if e := s.LastTerminationState.Terminated; e != nil && e.FinishedAt.After(last) {
+			last = e.FinishedAt.Time // it is not started again yet
+		}
+		if r := s.State.Running; r != nil && r.StartedAt.After(last) {
+			last = r.StartedAt.Time
+		}
+		if e := s.State.Terminated; e != nil {
+			leaving = leaving || s.Name == container && e.ExitCode == 0
+			if e.FinishedAt.After(last) {
+				last = e.FinishedAt.Time
+			}
+		}
+	}
+	return last.Add(rollup.QuietPeriod), leaving
+}

@@ -1,0 +1,69 @@
+package status
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// After an outage of any length reporters have time to recover.
+func TestMissingReportsDuringAnOutageAreExcused(t *testing.T) {
+	for _, lasts := range []time.Duration{5 * time.Second, 19 * time.Second, 25 * time.Second, 29900 * time.Millisecond, time.Minute, time.Hour} {
+		for _, speaks := range []bool{true, false} {
+			name := lasts.String() + ", and they report again"
+			if !speaks {
+				name = lasts.String() + ", and they do not report again"
+			}
+			t.Run(name, func(t *testing.T) {
+				withFixture(t, func(s *fixture) {
+					stale := s.begin()
+					s.until(stale - 3*time.Second)
+					s.away()
+					back := time.Since(s.start) + lasts
+					s.until(back)
+					s.wantWrites(1, "while the API server is away")
+					s.listing(cluster, nil)
+					if speaks {
+						s.until(back + 5*time.Second)
+						s.report("a", "b")
+						s.show()
+						s.until(back + 30*time.Second)
+						s.wantWrites(1, "when they report again")
+						return
+					}
+					s.until(back + afterOutage - 1)
+					s.wantWrites(1, "before they could report again")
+					s.until(back + afterOutage + 2*time.Second) // the watch takes some time to be re-established
+					if w := s.wantWrites(2, "when they could have"); degraded(w.apply) != "Unknown ReporterStale" {
+						t.Errorf("written: %s", w.body)
+					}
+				})
+			})
+		}
+	}
+}
+
+// An unhealthy plugin is reported, although other reports are missing.
+func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		s.until(10 * time.Second)
+		s.reports["a"][0].Status = contract.Error
+		s.failing(errAway)
+		s.show()
+		s.settled()
+		s.away()
+		s.until(20 * time.Second)
+		s.failing(nil)
+		s.until(26 * time.Second)
+		all := s.written()
+		if last := all[len(all)-1]; degraded(last.apply) != "True PluginError" || last.at < 20*time.Second {
+			t.Errorf("written: %+v", last)
+		}
+		if v, _ := s.Verdict("api"); v.Result.Condition(contract.PluginsDegraded).Status != operatorcr.True {
+			t.Errorf("the verdict is %+v", v)
+		}
+	})
+}

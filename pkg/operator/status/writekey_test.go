@@ -1,0 +1,110 @@
+package status
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+// A key is agreed on when every API server writes with it, not only those that already
+// have it. Revision 7 is before a change, 8 after it.
+func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
+	report := func(node string, keys ...string) operatorcr.Report {
+		r := operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Ours: true, Written: now}
+		for _, key := range keys {
+			r.Entries = append(r.Entries, contract.Entry{KeyID: key, KEKID: "kek-" + key, Status: contract.Healthy, LastChecked: now, Interval: 30 * time.Second})
+		}
+		return r
+	}
+	reading := plugins("2")
+	reading[0].Role = v1alpha1.RoleRead
+	only2 := []operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}
+	and4 := append(slices.Clone(only2), report("d", "2"))
+	notLive := func(t *apiserver.Published) { t.LiveKnown = false }
+	nodes := map[string]source.Node{}
+	all := []operatorcr.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		nodes[name] = source.Node{Name: name, Ready: true}
+	}
+	for _, tt := range []struct {
+		name          string
+		target        *target
+		before, after []v1alpha1.Plugin
+		rolled        int
+		reports       []operatorcr.Report
+		want          string
+		others        []*corev1.Pod // besides one pod of each node
+	}{
+		{"aescbc to KMS, 1 of 3", withKeys("2"), nil, plugins("2"), 1, []operatorcr.Report{report("a", "2")}, "False WriteKeyNotDeployed", nil},
+		{"aescbc to KMS, 2 of 3", withKeys("2"), nil, plugins("2"), 2, []operatorcr.Report{report("a", "2"), report("b", "2")}, "False WriteKeyNotDeployed", nil},
+		{"aescbc to KMS, all", withKeys("2"), nil, plugins("2"), 3, []operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}, "True AsExpected", nil},
+		{"a new key, 1 of 3: the others read it", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 1,
+			[]operatorcr.Report{report("a", "2", "1"), report("b", "1", "2"), report("c", "1", "2")}, "False WriteKeyNotDeployed", nil},
+		{"a new key, all", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all, "True AsExpected", nil},
+		{"a new key, all; one of before is being deleted", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all,
+			"False WriteKeyNotDeployed", []*corev1.Pod{pod("c", named("before"), revision(7), terminating)}},
+		{"a new key, all; one of before still runs", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all,
+			"False WriteKeyNotDeployed", []*corev1.Pod{pod("c", named("before"), revision(7), aged(7*24*time.Hour))}},
+		{"a new key, all; on another node one of before is being deleted", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all,
+			"False WriteKeyNotDeployed", []*corev1.Pod{pod("d", revision(7), terminating)}},
+		{"a new key, all; one of before has ended", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all,
+			"True AsExpected", []*corev1.Pod{pod("c", named("before"), revision(7), terminating, phase(corev1.PodSucceeded))}},
+		{"a new key, all; the Node of one of before is gone", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all,
+			"True AsExpected", []*corev1.Pod{pod("z", revision(7), terminating)}},
+		{"a new key, all; one with it is being deleted", withKeys("2", "1"), plugins("1", "2"), plugins("2", "1"), 3, all,
+			"True AsExpected", []*corev1.Pod{pod("c", named("before"), revision(8), terminating)}},
+		{"KMS being turned off, 1 of 3", withKeys("2").but(func(t *apiserver.Published) { t.State.Live = reading }), plugins("2"), reading, 1,
+			[]operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}, "Unknown NoWriteKey", nil},
+		{"a revision that cannot be read, beside one that can", withKeys("2"), plugins("2"), plugins("2"), 2, and4,
+			"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", revision(6))}},
+		{"a revision that cannot be read is being deleted", withKeys("2"), plugins("2"), plugins("2"), 3, only2,
+			"Unknown WriteKeyUnknown", []*corev1.Pod{pod("c", named("before"), revision(6), terminating)}},
+		{"the live Secret cannot be read any more, the revisions were", withKeys("1").but(notLive), plugins("2"), plugins("2"), 2, only2, "True AsExpected", nil},
+		{"the live Secret cannot be read any more, in which KMS was off", withKeys().but(notLive), plugins("2"), plugins("2"), 2, only2, "True AsExpected", nil},
+		{"the live Secret cannot be read any more, and a pod mounts it", withKeys("2").but(notLive), plugins("2"), plugins("2"), 3, and4,
+			"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d")}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			target := tt.target.but(func(t *apiserver.Published) {
+				t.State.Revisions = map[string][]v1alpha1.Plugin{"7": tt.before, "8": tt.after}
+			})
+			var pods []*corev1.Pod
+			for i, name := range []string{"a", "b", "c"} {
+				pods = append(pods, pod(name, revision(7)))
+				if i < tt.rolled {
+					pods[i] = pod(name, revision(8))
+				}
+			}
+			pods = append(pods, tt.others...)
+			_, others := onePerNode(pods)
+			in := rollup.Input{
+				Now: now, Reports: tt.reports, Nodes: expected(target, pods, nil, nodes),
+				Others: writers(&target.Published, others, nodes),
+			}
+			in.WriteKey, in.NoWriteKey = configuredKey(&target.Published)
+			got := rollup.Evaluate(&in)
+			if c := got.Condition(contract.WriteKeyAgreed); c.Status+" "+c.Reason != tt.want {
+				t.Errorf("%+v, want %s", c, tt.want)
+			}
+			for _, kind := range []string{contract.PluginsDegraded, contract.HealthReporting} {
+				if c := got.Condition(kind); c.Reason != contract.AsExpected {
+					t.Errorf("%+v", c)
+				}
+			}
+			for _, row := range got.Rows {
+				if row.State == rollup.Missing {
+					t.Errorf("missing: %+v", row)
+				}
+			}
+		})
+	}
+}
