@@ -53,6 +53,7 @@ var RollupReasons = []RollupReason{
 	{Reason: "CAUnreadable", Reporting: isFalse, NeedsAction: true},
 	{Reason: "SourceUnreadable", Reporting: isFalse, NeedsAction: true},
 	{Reason: "EncryptionConfigUnreadable", Reporting: isFalse, NeedsAction: true},
+	{Reason: "ProviderNotProbed", Degraded: isUnknown, Reporting: isFalse, NeedsAction: true},
 	{Reason: "DeploymentMissing", Reporting: isFalse, NeedsAction: true},
 	{Reason: "SocketVolumeMissing", Reporting: isFalse, NeedsAction: true},
 	{Reason: "InjectionReverted", Reporting: isFalse, NeedsAction: true},
@@ -71,6 +72,7 @@ var RollupReasons = []RollupReason{
 	{Reason: "ProgressDeadlineExceeded", Reporting: isFalse, Alerted: true, NeedsAction: true},
 	{Reason: "RenewalFailed", Reporting: isFalse, NeedsAction: true},
 	{Reason: "TLSProfileInvalid", Reporting: isFalse, NeedsAction: true},
+	{Reason: "ReportsEncrypted", Reporting: isFalse, NeedsAction: true},
 	{Reason: "ConfigMapsEncrypted", Reporting: isFalse, NeedsAction: true},
 	{Reason: "Unmanaged", Reporting: isFalse},
 	// No action is needed.

@@ -33,6 +33,7 @@ const (
 	PolicyMissing              = "PolicyMissing"
 	ProgressDeadlineExceeded   = "ProgressDeadlineExceeded"
 	Progressing                = "Progressing"
+	ProviderNotProbed          = "ProviderNotProbed"
 	Refused                    = "Refused"
 	Removed                    = "Removed"
 	Removing                   = "Removing"
@@ -40,6 +41,7 @@ const (
 	ReportUnreadable           = "ReportUnreadable"
 	ReporterNotRunning         = "ReporterNotRunning"
 	ReporterStale              = "ReporterStale"
+	ReportsEncrypted           = "ReportsEncrypted"
 	ReportsMissing             = "ReportsMissing"
 	RequestFailed              = "RequestFailed"
 	ResourceMissing            = "ResourceMissing"
@@ -58,7 +60,6 @@ const (
 	EventInjected             = "Injected"
 	EventEjected              = "Ejected"
 	EventCARenewed            = "CARenewed"
-	EventProvidersIgnored     = "ProvidersIgnored"
 	EventConfigurationInvalid = "ConfigurationInvalid"
 	EventReportRemoved        = "ReportRemoved"
 )

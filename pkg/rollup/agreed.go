@@ -39,6 +39,8 @@ const (
 	OtherKey contract.Answer = "otherKey"
 	// KeyNotKnown is that of a node of which it is not known what it writes with.
 	KeyNotKnown contract.Answer = "keyNotKnown"
+	// KeyNotLoaded is that of a node whose API server may not have loaded its configuration.
+	KeyNotLoaded contract.Answer = "keyNotLoaded"
 )
 
 // Agree returns whether the nodes agree, by their rows, and whether no other API server writes
@@ -48,8 +50,11 @@ func Agree(rows []Row, nodes []Node, others []Writer, writeKey string, now time.
 	var keys []string
 	for i := range nodes {
 		n := NodeAgreement{Node: nodes[i].Name, Answer: KeyNotKnown}
-		if nodes[i].writesKnown() {
+		switch {
+		case nodes[i].writesKnown():
 			n.First, n.Answer = nodes[i].WriteKey, ""
+		case nodes[i].NotLoaded:
+			n.Answer = KeyNotLoaded
 		}
 		if n.First != "" && !slices.Contains(keys, n.First) {
 			keys = append(keys, n.First)
@@ -105,7 +110,7 @@ func (a *Agreement) answer(rows []Row, now time.Time) {
 	var writers []string
 	for i := range a.Nodes {
 		switch n := &a.Nodes[i]; {
-		case n.Answer == KeyNotKnown:
+		case n.Answer != "":
 		case n.First != a.KeyID:
 			n.Answer = OtherKey
 		default:
@@ -161,6 +166,8 @@ func (e *evaluation) agreementFinding(a *Agreement, n NodeAgreement) Finding {
 		f.Reason, f.Subject = contract.KeysDiffer, kekName(n.KEKID)
 	case KeyNotKnown:
 		f.Reason = contract.WriteKeyUnknown
+	case KeyNotLoaded:
+		f.Reason, f.Fact = contract.WriteKeyUnknown, NotLoaded
 	case OtherKey:
 		f.Reason, f.Subject = contract.WriteKeyNotDeployed, keyName(n.First)
 	case contract.NotHealthy:
@@ -174,7 +181,7 @@ func (e *evaluation) agreementFinding(a *Agreement, n NodeAgreement) Finding {
 	}
 	for _, row := range e.byNode[n.Node] {
 		switch {
-		case n.Answer == contract.Differs || n.Answer == OtherKey || n.Answer == KeyNotKnown:
+		case n.Answer == contract.Differs || n.Answer == OtherKey || f.Reason == contract.WriteKeyUnknown:
 		case row.State == Unreadable:
 			f.Reason = contract.ReportUnreadable
 		case row.State == Skewed && row.KeyID == a.KeyID:

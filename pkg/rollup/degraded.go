@@ -13,14 +13,17 @@ import (
 // unhealthy outweighs one whose state is unknown.
 func (e *evaluation) degraded() operatorcr.Condition {
 	c := operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False}
-	if len(e.nodes) == 0 {
+	var found, awaited []Finding
+	if e.NotProbed != "" {
+		found = append(found, Finding{Reason: contract.ProviderNotProbed, Subject: e.NotProbed})
+	}
+	if len(e.nodes) == 0 && len(found) == 0 {
 		c.Reason, c.Message = contract.AwaitingReports, "no report yet"
 		if len(e.Nodes) > 0 {
 			c.Reason, c.Message = contract.NoPlugins, noPlugins
 		}
 		return c
 	}
-	var found, awaited []Finding
 	excused := 0
 	for _, n := range e.nodes {
 		findings, excuse := e.nodeFindings(n)

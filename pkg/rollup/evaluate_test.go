@@ -305,3 +305,23 @@ func TestAgreementIsJSONInTheMessage(t *testing.T) {
 		t.Errorf("got %s, want %s", got.Condition(contract.WriteKeyAgreed).Message, want)
 	}
 }
+
+// It is not known to be unhealthy either: nothing was observed.
+func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		nodes   []Node
+		reports []operatorcr.Report
+		want    string
+	}{
+		{"beside healthy plugins", abc("2"), each(healthy("2", 5)), "Unknown ProviderNotProbed"},
+		{"beside an unhealthy plugin", abc("2"), but(each(healthy("2", 5)), from("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy},
+		{"without a plugin", abc(), nil, "Unknown ProviderNotProbed"},
+		{"without a pod", nil, nil, "Unknown ProviderNotProbed"},
+	} {
+		got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, NotProbed: "provider old of secrets is not probed: it is v1"})
+		if c := got.Condition(contract.PluginsDegraded); c.Status+" "+c.Reason != tt.want || !strings.Contains(c.Message, "provider old") {
+			t.Errorf("%s: %+v, want %s", tt.name, c, tt.want)
+		}
+	}
+}

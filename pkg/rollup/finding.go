@@ -34,6 +34,8 @@ const (
 	NodeNotReady
 	// NoKEKID: a PluginUnhealthy in the agreement on a key.
 	NoKEKID
+	// NotLoaded: a WriteKeyUnknown, since the process may be older than its configuration.
+	NotLoaded
 )
 
 // excuses reports whether the fact makes its finding no fault.
@@ -74,6 +76,9 @@ func (f *Finding) predicate() string {
 		}
 		return "not in use yet: the API server writes with key " + f.Subject
 	case contract.WriteKeyUnknown:
+		if f.Fact == NotLoaded {
+			return "its encryption config was written after its API server started, which may still write with an earlier key"
+		}
 		return "the key that its API server writes with is not known: its encryption config cannot be read"
 	case contract.ReportUnreadable:
 		return "the report cannot be read"

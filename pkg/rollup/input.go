@@ -29,6 +29,8 @@ type Input struct {
 	// is none: KMS is being turned off.
 	WriteKey   string
 	NoWriteKey bool
+	// NotProbed are providers that cannot be probed, with the reasons; empty: there is none.
+	NotProbed string
 	// Delivery is how the delivery of the reporters stands.
 	Delivery Delivery
 	// Previous are the current conditions, by type.
@@ -69,6 +71,9 @@ type Node struct {
 	Keys             []string
 	WriteKey         string
 	WriteKeyNotKnown bool
+	// NotLoaded means that the pod uses a configuration that was written after its API server
+	// was started, and so may write with an earlier one.
+	NotLoaded bool
 	// Faults are containers that cannot start.
 	Faults []Fault
 	// Look has, by keyID, the command that shows a plugin's log, and under
@@ -97,7 +102,7 @@ type Fault struct {
 }
 
 // writesKnown reports whether it is known what the API server writes with.
-func (n *Node) writesKnown() bool { return n.Keys != nil && !n.WriteKeyNotKnown }
+func (n *Node) writesKnown() bool { return n.Keys != nil && !n.WriteKeyNotKnown && !n.NotLoaded }
 
 // withoutPlugins means that the node is known to have nothing to report.
 func (n *Node) withoutPlugins() bool { return n.Keys != nil && len(n.Keys) == 0 }

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -8,12 +9,17 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
 )
 
-// checkConfigSource finds mounted ConfigMaps that kube-apiserver encrypts with KMS.
-func (p *planner) checkConfigSource() {
-	if p.ConfigMapsEncrypted && p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap && !p.Target.Mode.InOwnersPods() {
+// checkEncrypted finds what the reporters need, and kube-apiserver encrypts with KMS.
+func (p *planner) checkEncrypted() {
+	if slices.Contains(p.Encrypted, p.ReportsTo().GVR().GroupResource()) {
+		p.problem(contract.ReportsEncrypted, fmt.Sprintf("kube-apiserver encrypts %s with KMS, as with the resource *.*, so reports and conditions cannot be "+
+			"written from 3 minutes after its plugin becomes unhealthy: give it an entry of its own, without KMS, before that one", p.ReportsTo().Plural))
+	}
+	if slices.Contains(p.Encrypted, encryption.ConfigMaps) && p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap && !p.Target.Mode.InOwnersPods() {
 		p.problem(contract.ConfigMapsEncrypted, "kube-apiserver encrypts configmaps with KMS, so a reporter's pod that mounts its ConfigMap does not start "+
 			"while the plugin is unhealthy: set configSource: Annotation")
 	}

@@ -9,9 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
@@ -40,7 +42,9 @@ func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 			pod = apiPod("a", "1", onHost)
 		}
 		plan := planOf(t, fixture(t, c.delivery, pods(pod), configSource(c.source), func(s *Snapshot) {
-			s.ConfigMapsEncrypted, s.Deployment = c.encrypted, deployment(1)
+			if s.Deployment = deployment(1); c.encrypted {
+				s.Encrypted = []schema.GroupResource{encryption.ConfigMaps}
+			}
 		}))
 		if got := plan.Status.Reason == contract.ConfigMapsEncrypted; got != c.problem || got && !strings.Contains(plan.Status.Message, "set configSource: Annotation") {
 			t.Errorf("%s: %+v", name, plan.Status)
@@ -48,6 +52,16 @@ func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 		if plan.Phase != Active {
 			t.Errorf("%s: phase %s", name, plan.Phase)
 		}
+	}
+}
+
+// Everything else goes on: until the plugin fails, reports can be written.
+func TestReportsThatNeedThePluginAreReportedBeforehand(t *testing.T) {
+	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Snapshot) {
+		s.Encrypted = []schema.GroupResource{s.ReportsTo().GVR().GroupResource()}
+	}))
+	if plan.Status.Reason != contract.ReportsEncrypted || len(plan.Workloads) != 1 {
+		t.Errorf("%+v, %s", plan.Status, names(plan.Workloads))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/klog/v2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -96,7 +96,7 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 		ReportsLeft: !c.Rollup.IsDone(l.target.Name),
 	}
 	s.Config, s.Target, s.Namespace = config, &l.target, c.Namespace
-	s.Resource, s.ConfigMapsEncrypted = e.sources.Destination(), c.configMapsEncrypted()
+	s.Resource, s.Encrypted = e.sources.Destination(), c.encrypted()
 	if l.otherInstallation != "" {
 		s.Superseded = true // that one writes the condition
 		return s, &Problem{contract.OtherInstallation, otherInstallationText(l.target.Name, l.otherInstallation)}
@@ -253,18 +253,6 @@ func (c *Controller) observePods(s *Snapshot, t *source.Target) {
 	slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// reportIgnored reports which providers are not probed, and why, when that changes.
-func (c *Controller) reportIgnored(e *entry, text string) {
-	if e.ignored == text {
-		return
-	}
-	e.ignored = text
-	if text != "" {
-		c.Event(e.target.Name, corev1.EventTypeNormal, contract.EventProvidersIgnored, text)
-	}
-	klog.V(2).InfoS("Providers that are not probed", "apiServer", e.target.Name, "providers", text)
-}
-
 // clusterServer is the URL by which nodes reach the API servers: of OpenShift's internal
 // load balancer, else that of the operator itself, which is a Service.
 func (c *Controller) clusterServer() string {
@@ -279,37 +267,31 @@ func (c *Controller) clusterServer() string {
 	return c.Server
 }
 
-// storesConfigMaps reports whether a target is kube-apiserver, whose encryption config
-// decides how ConfigMaps are stored.
-func storesConfigMaps(t *v1alpha1.APIServer) bool {
-	return t.Name == contract.ResourceOf(contract.KubeAPIServers).APIServer.Name
-}
-
-// shareConfigMaps records whether a target's encryption configs encrypt ConfigMaps with KMS,
-// for the Snapshots of all targets.
-func (c *Controller) shareConfigMaps(e *entry, encrypted bool) {
-	if !storesConfigMaps(&e.target) {
+// shareEncrypted records what an API server's encryption configs encrypt with KMS, for the
+// Snapshots of all: kube-apiserver stores ConfigMaps and operator resources.
+func (c *Controller) shareEncrypted(e *entry, encrypted []schema.GroupResource) {
+	if e.target.Name != contract.ResourceOf(contract.KubeAPIServers).APIServer.Name {
 		return
 	}
 	c.mu.Lock()
-	changed := e.configMapsEncrypted != encrypted
-	e.configMapsEncrypted = encrypted
+	changed := !slices.Equal(e.encrypted, encrypted)
+	e.encrypted = encrypted
 	c.mu.Unlock()
 	if changed {
 		c.WakeAll()
 	}
 }
 
-// configMapsEncrypted reports whether kube-apiserver is known to encrypt ConfigMaps with KMS.
-func (c *Controller) configMapsEncrypted() bool {
+// encrypted is what kube-apiserver is known to encrypt with KMS.
+func (c *Controller) encrypted() []schema.GroupResource {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.targets {
-		if e.configMapsEncrypted {
-			return true
+		if len(e.encrypted) > 0 {
+			return e.encrypted
 		}
 	}
-	return false
+	return nil
 }
 
 // IsOpenShift reports whether this is OpenShift, false while that is not known.

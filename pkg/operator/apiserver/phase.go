@@ -60,6 +60,9 @@ func (p *planner) decide() intent {
 	case len(s.CA) == 0 && s.CAProblem != "":
 		return intent{phase: Waiting, status: Status{contract.CAUnreadable, s.CAProblem}}
 	}
+	if len(s.live()) == 0 && len(p.pods) == 0 && !p.pending && s.notProbed() != "" {
+		return intent{phase: Idle, status: worst(p.problems)}
+	}
 	choice := s.choose(p.pods)
 	switch {
 	case choice.Mode == "" && p.pending:

@@ -117,7 +117,17 @@ func Make(s *Snapshot) (*Plan, error) {
 func (p *planner) record() {
 	t := p.Target
 	p.state = p.identified()
-	p.state.Live, p.state.Revisions = p.live(), p.revisionSets()
+	changed := t.Plugins != nil && p.State.Live != nil && !reflect.DeepEqual(p.State.Live, t.Plugins)
+	p.state.Live, p.state.Revisions, p.state.NotProbed = p.live(), p.revisionSets(), p.notProbed()
+	switch {
+	case changed:
+		p.state.LiveSince = p.Now
+	case t.Plugins == nil && p.liveKnown():
+		p.state.LiveSince = p.Encryption.Written
+	}
+	if p.state.NotProbed != "" {
+		p.problem(contract.ProviderNotProbed, p.state.NotProbed)
+	}
 	if p.State.Namespace == "" && p.Deleting && t.Mode == v1alpha1.ModeSidecar && !t.OwnerInjects() {
 		p.state.Token = true // there may be one: its record was removed
 	}
@@ -280,7 +290,7 @@ func (p *planner) deliver(choice Choice) error {
 	// 1. Who the reporters are. Pods belong to the target's ClusterRole, so they
 	// come in the sync after it.
 	p.Snapshot = p.chosen(choice)
-	p.checkConfigSource()
+	p.checkEncrypted()
 	p.checkAbstractSockets()
 	identity, err := p.identity()
 	if err != nil {
@@ -366,9 +376,6 @@ func (p *planner) status(choice Choice) Status {
 		message += fmt.Sprintf("; its owner brings the credentials in Secret %s/%s", p.Target.Namespace, manifests.CredentialsName(p.Target.Name))
 	case p.plan.Token:
 		message += fmt.Sprintf("; credentials in Secret %s/%s", p.Target.Namespace, manifests.TokenName(p.Target.Name))
-	}
-	if p.Encryption != nil && len(p.Encryption.Live.Ignored) > 0 {
-		message += "; not probed: " + p.Encryption.Live.IgnoredText(1)
 	}
 	return Status{choice.Reason, message}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
@@ -350,6 +351,26 @@ func TestKMSIsOffOnlyWhenNoConfigInUseHasAPlugin(t *testing.T) {
 	s.Pods = s.Pods[1:]
 	if plan := planOf(t, s); !strings.Contains(names(plan.Delete), "Pod/") || len(plan.Workloads) > 0 {
 		t.Errorf("%s stays, %s goes; %+v", names(plan.Workloads), names(plan.Delete), plan.Status)
+	}
+}
+
+// A KMS v1 provider encrypts, and nothing shows its health.
+func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
+	v1 := encryption.Ignored{Resource: "secrets", Provider: "old", Reason: "its apiVersion is v1"}
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2")))
+	s.Encryption = &Encryption{Live: set(), Ignored: []encryption.Ignored{v1}}
+	plan := planOf(t, s)
+	if plan.Off || plan.Phase != Idle || plan.Status.Reason != contract.ProviderNotProbed || !strings.Contains(plan.Status.Message, "old of secrets") {
+		t.Errorf("alone: %s, off %t, %+v", plan.Phase, plan.Off, plan.Status)
+	}
+	s.Encryption.Live = set(1)
+	plan = planOf(t, s)
+	if len(plan.Workloads) != 2 || plan.State.NotProbed == "" {
+		t.Errorf("beside a plugin: %s, %+v", names(plan.Workloads), plan.State)
+	}
+	s.State, s.Encryption = plan.State, nil // after a restart, while the plugin is unhealthy
+	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed || again.Status.Reason != contract.ProviderNotProbed {
+		t.Errorf("not read any more: %+v, %+v", again.State, again.Status)
 	}
 }
 

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,8 +24,6 @@ const (
 	// revisionRetry is when to read a revision's Secret again that could not be read.
 	revisionRetry = 10 * time.Second
 	readTimeout   = 10 * time.Second
-	// mostIgnored bounds how many providers that are not probed an Event names.
-	mostIgnored = 5
 )
 
 // roleRead is since when the Role by which Secrets are read has been as it is.
@@ -65,12 +64,14 @@ func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 	if !exists {
 		live = encryption.Read(nil, t.EncryptionConfig)
 	}
-	encrypted := live.Config.ConfigMaps
-	config := &Encryption{Live: live.Config, Revisions: map[string][]v1alpha1.Plugin{}, Pending: map[string]bool{}}
+	encrypted := slices.Clone(live.Config.Encrypted)
+	config := &Encryption{
+		Live: live.Config, Revisions: map[string][]v1alpha1.Plugin{}, Pending: map[string]bool{},
+		Ignored: live.Config.Ignored, Written: live.Written,
+	}
 	if live.Problem != "" {
 		config.Problem = "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret + ": " + live.Problem
 	}
-	c.reportIgnored(e, live.Config.IgnoredText(mostIgnored))
 	allowed := allowedNames(role)
 	for _, revision := range s.Revisions() {
 		name := t.EncryptionConfig.Secret + "-" + revision
@@ -81,12 +82,13 @@ func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 		set := c.revision(e, name)
 		if set.Known {
 			config.Revisions[revision] = set.Config.Plugins
+			config.Ignored = slices.Concat(config.Ignored, set.Config.Ignored)
 		}
-		encrypted = encrypted || set.Config.ConfigMaps
+		encrypted = append(encrypted, set.Config.Encrypted...)
 	}
 	s.Encryption = config
 	if live.Problem == "" {
-		c.shareConfigMaps(e, encrypted)
+		c.shareEncrypted(e, encrypted)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
@@ -46,9 +47,8 @@ type Snapshot struct {
 	// NamespaceMissing means that the target's namespace does not exist.
 	NamespaceMissing bool
 
-	// ConfigMapsEncrypted means that kube-apiserver is known to need a KMS plugin for
-	// ConfigMaps.
-	ConfigMapsEncrypted bool
+	// Encrypted are the resources that kube-apiserver is known to need a KMS plugin for.
+	Encrypted []schema.GroupResource
 
 	// Encryption is nil while it is not known: the Secret cannot be read.
 	Encryption *Encryption
@@ -75,6 +75,8 @@ type Encryption struct {
 	Live      encryption.Config            // empty where there is no Secret
 	Revisions map[string][]v1alpha1.Plugin // plugin sets of the revisions of running pods, as far as they were read
 	Pending   map[string]bool              // revisions about to be read
+	Ignored   []encryption.Ignored         // of the live configuration and of these revisions
+	Written   time.Time                    // when the live one was written
 	// Problem is why the live Secret is invalid. The last set stays active.
 	Problem string
 }
@@ -215,10 +217,23 @@ func (s *Snapshot) revisionSets() map[string][]v1alpha1.Plugin {
 	return sets
 }
 
+// notProbed are the providers that cannot be probed, by the encryption configs in use; empty:
+// there is none.
+func (s *Snapshot) notProbed() string {
+	switch {
+	case s.Target.Plugins != nil:
+		return ""
+	case s.liveKnown():
+		return encryption.IgnoredText(s.Encryption.Ignored)
+	default:
+		return s.State.NotProbed
+	}
+}
+
 // off reports whether there is nothing to probe: neither the live configuration nor
 // that of a running pod has a plugin.
 func (s *Snapshot) off() bool {
-	return len(s.live()) == 0 && !slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
+	return len(s.live()) == 0 && s.notProbed() == "" && !slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
 		return Alive(pod) && (s.pending(&pod.Spec, pod.Labels) || len(s.setOf(&pod.Spec, pod.Labels)) > 0)
 	})
 }

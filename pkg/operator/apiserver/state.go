@@ -3,6 +3,7 @@ package apiserver
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -42,6 +43,11 @@ type State struct {
 	// plugin; nil: it was never read.
 	Live      []v1alpha1.Plugin            `json:"live"`
 	Revisions map[string][]v1alpha1.Plugin `json:"revisions,omitempty"`
+	// LiveSince is when the live set was written, by the API server's clock; zero: before
+	// anything that is known.
+	LiveSince time.Time `json:"liveSince,omitzero"`
+	// NotProbed are the kms providers that cannot be probed, with the reasons.
+	NotProbed string `json:"notProbed,omitempty"`
 
 	// Folders are the host folders that the DaemonSet last mounted. While no pod of the
 	// API server runs, nothing else shows them.
@@ -93,7 +99,7 @@ func (r Recorded) newerThan(version string) bool {
 func (s State) withoutDelivery() State {
 	return State{
 		Installation: s.Installation, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector, Container: s.Container,
-		Static: s.Static, Live: s.Live, Revisions: s.Revisions,
+		Static: s.Static, Live: s.Live, Revisions: s.Revisions, LiveSince: s.LiveSince, NotProbed: s.NotProbed,
 	}
 }
 

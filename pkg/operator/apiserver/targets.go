@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/manifests"
@@ -17,13 +19,12 @@ type entry struct {
 	sources   *source.Target
 	revisions map[string]revisionRead
 	role      roleRead
-	ignored   string // what was last reported of providers that are not probed
 	published Published
 	recorded  Recorded // what was last recorded, while the informer may not show it
 
 	// Under mu.
-	status              Status
-	configMapsEncrypted bool
+	status    Status
+	encrypted []schema.GroupResource
 }
 
 // names are those of the targets of the configuration, of earlier ones, and of those
@@ -69,7 +70,7 @@ func (c *Controller) entry(l life) *entry {
 		was := e
 		e = &entry{revisions: map[string]revisionRead{}}
 		if was != nil {
-			e.status, e.published, e.ignored = was.status, was.published, was.ignored
+			e.status, e.published = was.status, was.published
 			go was.sources.End()
 		}
 		e.sources = source.NewTarget(c.ctx, c.cluster, &l.target, source.TargetOptions{

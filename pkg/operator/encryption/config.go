@@ -7,7 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // defaultTimeout is kube-apiserver's for a provider that leaves its own out:
@@ -23,20 +26,26 @@ type Config struct {
 	Plugins []v1alpha1.Plugin
 	// Ignored are the kms providers that cannot be probed.
 	Ignored []Ignored
-	// ConfigMaps means that kube-apiserver needs a KMS plugin, of either version, for
-	// ConfigMaps: a pod that mounts one does not start while the plugin is unhealthy.
-	ConfigMaps bool
+	// Encrypted are the resources that kube-apiserver needs a KMS plugin for, of either version:
+	// ConfigMaps, as a pod that mounts one does not start while the plugin is unhealthy, and
+	// those that have the reports.
+	Encrypted []schema.GroupResource
 }
 
-// IgnoredText lists the ignored providers with their reasons, at most so many of them;
-// it is empty where there is none.
-func (c Config) IgnoredText(most int) string {
+// maxIgnored bounds how many ignored providers a text names.
+const maxIgnored = 5
+
+// IgnoredText lists ignored providers with their reasons; it is empty where there is none.
+func IgnoredText(all []Ignored) string {
 	var texts []string
-	for _, i := range c.Ignored[:min(len(c.Ignored), most)] {
-		texts = append(texts, fmt.Sprintf("provider %s of %s: %s", i.Provider, i.Resource, i.Reason))
+	for _, i := range all {
+		text := fmt.Sprintf("provider %s of %s is not probed: %s", i.Provider, i.Resource, i.Reason)
+		if !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
 	}
-	if more := len(c.Ignored) - most; more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
+	if more := len(texts) - maxIgnored; more > 0 {
+		texts = append(texts[:maxIgnored], fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")
 }
@@ -51,6 +60,18 @@ type Ignored struct {
 	Provider string
 	// Reason consists of fixed text and numbers, without anything from the file.
 	Reason string
+}
+
+// ConfigMaps are those of the core group.
+var ConfigMaps = schema.GroupResource{Resource: "configmaps"}
+
+// neededFor are the resources that the reporters need.
+func neededFor() []schema.GroupResource {
+	all := []schema.GroupResource{ConfigMaps, contract.KMSHealths.GVR().GroupResource()}
+	for _, r := range contract.Resources {
+		all = append(all, r.GVR().GroupResource())
+	}
+	return all
 }
 
 // Why a provider is ignored.
@@ -87,7 +108,12 @@ func Parse(data []byte, given map[string]string) (Config, error) {
 	slices.SortStableFunc(sockets, func(a, b *socket) int { return a.rank() - b.rank() })
 	nameKeys(sockets, given)
 
-	c := Config{Plugins: []v1alpha1.Plugin{}, Ignored: ignored, ConfigMaps: f.usesKMS("configmaps")}
+	c := Config{Plugins: []v1alpha1.Plugin{}, Ignored: ignored}
+	for _, r := range neededFor() {
+		if f.usesKMS(r) {
+			c.Encrypted = append(c.Encrypted, r)
+		}
+	}
 	for _, s := range sockets {
 		if len(c.Plugins) == v1alpha1.MaxPlugins {
 			c.Ignored = append(c.Ignored, s.uses[0].ignored(reasonTooMany))

@@ -274,7 +274,7 @@ func TestPluginsOfAFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tt.want.ConfigMaps = got.ConfigMaps // another test's
+			tt.want.Encrypted = got.Encrypted // another test's
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Fatal(diff)
 			}
@@ -349,8 +349,29 @@ func TestWhetherConfigMapsNeedAPlugin(t *testing.T) {
 		"named beside others":            {"- {resources: [secrets, configmaps], providers: [" + kms + "]}\n", true},
 		"a plugin that cannot be probed": {entryOf("configmaps", v2("1", "tcp://x")), true},
 	} {
-		if got, err := Parse([]byte(head+c.entries), nil); err != nil || got.ConfigMaps != c.want {
-			t.Errorf("%s: %v, %v", name, got.ConfigMaps, err)
+		if got, err := Parse([]byte(head+c.entries), nil); err != nil || slices.Contains(got.Encrypted, ConfigMaps) != c.want {
+			t.Errorf("%s: %v, %v", name, got.Encrypted, err)
+		}
+	}
+}
+
+func TestWhetherReportsNeedAPlugin(t *testing.T) {
+	kms := v2("1", sock1)
+	for name, c := range map[string]struct{ entries, want string }{
+		"Secrets alone":                   {entryOf("secrets", kms), ""},
+		"the core group":                  {entryOf("*.", kms), "configmaps"},
+		"all groups":                      {entryOf("*.*", kms), "authentications configmaps kmshealths kubeapiservers openshiftapiservers"},
+		"one group":                       {entryOf("*.operator.openshift.io", kms), "authentications kubeapiservers openshiftapiservers"},
+		"all groups, but one without KMS": {entryOf("kubeapiservers.operator.openshift.io", identity) + entryOf("*.*", kms), "authentications configmaps kmshealths openshiftapiservers"},
+	} {
+		got, err := Parse([]byte(head+c.entries), nil)
+		var names []string
+		for _, r := range got.Encrypted {
+			names = append(names, r.Resource)
+		}
+		slices.Sort(names)
+		if err != nil || strings.Join(names, " ") != c.want {
+			t.Errorf("%s: %v, %v", name, names, err)
 		}
 	}
 }

@@ -2,6 +2,8 @@ package encryption
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -18,6 +20,9 @@ type Set struct {
 	// Problem is why a Secret gives no set, empty where it does. It contains nothing
 	// from the Secret but the names of fields.
 	Problem string
+	// Written is when the Secret was last written, by the API server's clock; zero: it does not
+	// exist. A process that was started earlier may have loaded another configuration.
+	Written time.Time
 }
 
 // Read returns the set of the Secret of an encryption config; nil: it does not exist, so
@@ -41,5 +46,18 @@ func Read(secret *corev1.Secret, config v1alpha1.EncryptionConfig) Set {
 	if err != nil {
 		return Set{Problem: err.Error()}
 	}
-	return Set{Known: true, Config: c}
+	return Set{Known: true, Config: c, Written: written(secret)}
+}
+
+// written is when the data of a Secret was last written: its managed fields say who owns the
+// data, and when that writer last wrote.
+func written(secret *corev1.Secret) time.Time {
+	last := secret.CreationTimestamp.Time
+	for _, f := range secret.ManagedFields {
+		ofData := f.FieldsV1 == nil || strings.Contains(f.FieldsV1.String(), `"f:data"`)
+		if ofData && f.Time != nil && f.Time.After(last) {
+			last = f.Time.Time
+		}
+	}
+	return last
 }

@@ -186,7 +186,7 @@ func (in *Input) snapshot(t *v1alpha1.APIServer, p pods) (*apiserver.Snapshot, e
 		}
 		s.Encryption = &apiserver.Encryption{Live: config}
 		if t.Resource == v1alpha1.ResourceKubeAPIServers {
-			s.ConfigMapsEncrypted = config.ConfigMaps
+			s.Encrypted = config.Encrypted
 		}
 		if len(config.Plugins) == 0 {
 			return nil, noPlugins(config)
@@ -209,7 +209,7 @@ func noPlugins(c encryption.Config) error {
 	if len(c.Ignored) == 0 {
 		return errors.New("--encryption-config: no kms provider is named, so there is nothing to probe")
 	}
-	return errors.New("--encryption-config: no kms provider can be probed: " + c.IgnoredText(len(c.Ignored)))
+	return errors.New("--encryption-config: no kms provider can be probed: " + encryption.IgnoredText(c.Ignored))
 }
 
 // plugins are those that the configuration or the encryption config names.

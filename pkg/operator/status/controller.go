@@ -302,6 +302,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 		Delivery: s.delivery, Previous: standing.Conditions,
 	}
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
+	in.NotProbed = t.State.NotProbed
 	v.Result = rollup.Evaluate(&in)
 	s.requeue(v.Result.Deadline)
 	v.Reporting = v.Result.Condition(contract.HealthReporting)
@@ -414,13 +415,14 @@ func (s *syncing) finish(err error) {
 }
 
 // configuredKey is the write key of the current configuration, and whether it is known to have
-// none. A set that was recorded, and cannot be read any more, may have been replaced.
+// none. A set that was recorded, and cannot be read any more, may have been replaced, and a
+// provider that cannot be probed may be the one that encrypts.
 func configuredKey(t *apiserver.Published) (key string, none bool) {
 	if !t.LiveKnown {
 		return "", false
 	}
 	key = writeKey(t.State.Live)
-	return key, key == ""
+	return key, key == "" && t.State.NotProbed == ""
 }
 
 // writeKey is the keyID of the plugin that encrypts new data.

@@ -177,8 +177,9 @@ func writers(t *apiserver.Published, pods []*corev1.Pod, nodes map[string]source
 			continue
 		}
 		w := rollup.Writer{Node: pod.Spec.NodeName, NotKnown: true}
-		if plugins, known, current := pluginsOf(t, pod); known && current {
-			w.WriteKey, w.NotKnown = writeKey(plugins), false
+		if plugins, known, current := pluginsOf(t, pod); known && current && loaded(t, pod) {
+			w.WriteKey = writeKey(plugins)
+			w.NotKnown = w.WriteKey == "" && t.State.NotProbed != ""
 		}
 		all = append(all, w)
 	}
@@ -199,6 +200,30 @@ func pluginsOf(t *apiserver.Published, pod *corev1.Pod) (plugins []v1alpha1.Plug
 	return t.State.Live, t.SetsKnown && revision == "", t.LiveKnown
 }
 
+// loadDelay is how much later than a write of a mounted Secret a container must have been started
+// to have read it: a kubelet updates the mount of a running pod within about a minute, and the
+// start is by its node's clock.
+const loadDelay = 5 * time.Minute
+
+// loaded reports whether the API server of a pod is known to have loaded the plugin set that the
+// pod uses. The Secret of a revision does not change. Another one does, as the plugins of the
+// operator's configuration: the process may still use what it has read at its start. That
+// kube-apiserver reloads its configuration is seen in its metrics alone.
+func loaded(t *apiserver.Published, pod *corev1.Pod) bool {
+	since := t.State.LiveSince
+	if t.Plugins == nil && apiserver.RevisionOf(t.EncryptionConfig.Secret, &pod.Spec, pod.Labels) != "" || since.IsZero() {
+		return true
+	}
+	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey] // which may be younger than its process
+	if !mirror && !pod.CreationTimestamp.Time.Before(since) {
+		return true
+	}
+	name := apiServer(pod, t.Container)
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.Name == name && s.State.Running != nil && s.State.Running.StartedAt.After(since.Add(loadDelay))
+	})
+}
+
 // expect returns the nodes of the pods, each with its pod's plugins, if any. reporters are
 // the companions and agents, by node.
 func expect(t *apiserver.Published, namespace string, pods, reporters map[string]*corev1.Pod, nodes map[string]source.Node, now time.Time) []rollup.Node {
@@ -211,7 +236,8 @@ func expect(t *apiserver.Published, namespace string, pods, reporters map[string
 		n := rollup.Node{Name: name, Ready: its.Ready, PodSince: began(pod)}
 		plugins, known, current := pluginsOf(t, pod)
 		if known {
-			n.Keys, n.WriteKey, n.WriteKeyNotKnown = make([]string, 0, len(plugins)), writeKey(plugins), !current
+			n.Keys, n.WriteKey, n.NotLoaded = make([]string, 0, len(plugins)), writeKey(plugins), !loaded(t, pod)
+			n.WriteKeyNotKnown = !current || n.WriteKey == "" && t.State.NotProbed != ""
 			for _, p := range plugins {
 				n.Keys = append(n.Keys, p.KeyID)
 			}

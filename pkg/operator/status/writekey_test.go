@@ -29,6 +29,10 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 	reading[0].Role = v1alpha1.RoleRead
 	only2 := []operatorcr.Report{report("a", "2"), report("b", "2"), report("c", "2")}
 	and4 := append(slices.Clone(only2), report("d", "2"))
+	written := func() *target {
+		return withKeys("2").but(func(t *apiserver.Published) { t.State.LiveSince = now.Add(-10 * time.Minute) })
+	}
+	mirror := func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
 	notLive := func(t *apiserver.Published) { t.LiveKnown = false }
 	nodes := map[string]source.Node{}
 	all := []operatorcr.Report{report("a", "2", "1"), report("b", "2", "1"), report("c", "2", "1")}
@@ -72,6 +76,20 @@ func TestTheWriteKeyIsAgreedOnWhenEveryAPIServerWritesWithIt(t *testing.T) {
 		{"the live Secret cannot be read any more, in which KMS was off", withKeys().but(notLive), plugins("2"), plugins("2"), 2, only2, "True AsExpected", nil},
 		{"the live Secret cannot be read any more, and a pod mounts it", withKeys("2").but(notLive), plugins("2"), plugins("2"), 3, and4,
 			"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d")}},
+		{"the live Secret was written after a process had started", written(), plugins("2"), plugins("2"), 3, and4,
+			"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", status(running("api", time.Hour)))}},
+		{"the live Secret was written shortly before a container started", written(), plugins("2"), plugins("2"), 3, and4,
+			"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", status(running("api", 9*time.Minute)))}},
+		{"the live Secret was written long before a container started", written(), plugins("2"), plugins("2"), 3, and4,
+			"True AsExpected", []*corev1.Pod{pod("d", status(running("api", time.Minute)))}},
+		{"the live Secret was written before a pod was made", written(), plugins("2"), plugins("2"), 3, and4,
+			"True AsExpected", []*corev1.Pod{pod("d", aged(9*time.Minute))}},
+		{"the live Secret was written before a mirror pod was made again", written(), plugins("2"), plugins("2"), 3, and4,
+			"Unknown WriteKeyUnknown", []*corev1.Pod{pod("d", aged(9*time.Minute), mirror)}},
+		{"plugins of the configuration were changed", written().but(func(t *apiserver.Published) { t.Plugins = plugins("2") }),
+			plugins("2"), plugins("2"), 3, only2, "Unknown WriteKeyUnknown", nil},
+		{"a provider that cannot be probed may encrypt", withKeys().but(func(t *apiserver.Published) { t.State.NotProbed = "one" }),
+			reading, reading, 3, only2, "Unknown WriteKeyUnknown", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			target := tt.target.but(func(t *apiserver.Published) {

@@ -198,18 +198,13 @@ func TestProvidersThatAreNotProbedAreReported(t *testing.T) {
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	op.Configure(fixture.KubeAPIServer("Auto"))
 	op.Start("")
-	fixture.Eventually(t, "an Event names the provider", func() error {
-		events, err := fixture.Kube.CoreV1().Events(fixture.Namespace).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			return err
+	for _, kind := range []string{contract.HealthReporting, contract.PluginsDegraded} {
+		status := map[string]string{contract.HealthReporting: "False", contract.PluginsDegraded: "Unknown"}[kind]
+		c := fixture.AwaitRollUp(t, apiservers.Kube, kind, status, contract.ProviderNotProbed)
+		if !strings.Contains(c.Message, "1_secrets") {
+			t.Errorf("%+v", c)
 		}
-		for _, e := range events.Items {
-			if e.Reason == "ProvidersIgnored" && strings.Contains(e.Message, "1_secrets") {
-				return nil
-			}
-		}
-		return fmt.Errorf("none of %d", len(events.Items))
-	})
+	}
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }
