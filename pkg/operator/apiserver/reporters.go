@@ -82,6 +82,7 @@ func (p *planner) running(pods []*unstructured.Unstructured) {
 		case status.Phase == podspec.Failing:
 			p.problem(contract.ReporterNotRunning, fmt.Sprintf("pod %s/%s on node %s: %s", o.GetNamespace(), o.GetName(), nodeOf(o), status.Why))
 			p.requeue(status.Until)
+		case restarts(o): // the reports show it if it lasts
 		default:
 			waiting++
 			if o != nil && first == "" {
@@ -92,6 +93,17 @@ func (p *planner) running(pods []*unstructured.Unstructured) {
 	if waiting > 0 {
 		p.waits = append(p.waits, fmt.Sprintf("%d of %d reporters are starting%s", waiting, len(pods), first))
 	}
+}
+
+// restarts reports whether a pod's reporter has run before: its restart is no rollout.
+func restarts(o *unstructured.Unstructured) bool {
+	if o == nil {
+		return false
+	}
+	pod := source.As[corev1.Pod](o)
+	return pod != nil && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.RestartCount > 0 || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil
+	})
 }
 
 // replacing finds nodes where an earlier companion still reports, since the one that replaces

@@ -141,6 +141,15 @@ func TestWhatIsMissingOfADeliveryIsWaitedFor(t *testing.T) {
 		delivered(t, planOf(t, s))(s)
 		setPhase(s, corev1.PodPending, s.Now.Add(-time.Hour))
 	}
+	restarting := func(s *Snapshot) {
+		delivered(t, planOf(t, s))(s)
+		for _, o := range s.own("Pod") {
+			ended := map[string]any{"terminated": map[string]any{"exitCode": int64(137)}}
+			o.Object["status"] = map[string]any{"phase": "Running", "containerStatuses": []any{
+				map[string]any{"name": contract.ReporterContainer, "state": ended},
+			}}
+		}
+	}
 	both := pods(apiPod("a", "1", withReporter), apiPod("b", "2", withReporter))
 	for name, c := range map[string]struct {
 		mode   v1alpha1.Mode
@@ -150,6 +159,7 @@ func TestWhatIsMissingOfADeliveryIsWaitedFor(t *testing.T) {
 		"a DaemonSet whose pods admission denies":     {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(3, 0)}, "has 0 of 3 pods"},
 		"a DaemonSet with all pods":                   {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(3, 3)}, ""},
 		"a companion in ContainerCreating":            {v1alpha1.ModeCompanionPod, []func(*Snapshot){pods(apiPod("a", "1")), starting}, "1 of 1 reporters are starting: pod kms-health/"},
+		"a companion whose reporter is started again": {v1alpha1.ModeCompanionPod, []func(*Snapshot){pods(apiPod("a", "1")), restarting}, ""},
 		"an owner's sidecar in 1 of 2 pods":           {v1alpha1.ModeSidecar, []func(*Snapshot){pods(apiPod("a", "1", withReporter), apiPod("b", "2"))}, "1 of 2 pods in namespace ns have the reporter"},
 		"a Deployment whose pods do not have it yet":  {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1")), rollout(0, 1)}, "0 of 1 pods in namespace ns have the reporter"},
 		"a Deployment whose next rollout is stuck":    {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, both, rollout(1, 3)}, "1 of 3 pods are updated"},
