@@ -59,7 +59,7 @@ func newOperator(t *testing.T, c *controlplane.ControlPlane) *operator {
 	if o.client, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
-	o.manager = credentials.New(o.client, o.clock)
+	o.manager = credentials.New(o.client, o.clock.Now)
 	t.Cleanup(o.readsNothingElse)
 	return o
 }

@@ -91,7 +91,7 @@ func New(o Options) *Controller {
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to sync, retrying", "Synced again", "apiServer"
 	c.executor = &Executor{
 		Client: o.Client, applier: newApplier(o.Client, contract.OperatorName, o.Clock),
-		Credentials: o.Credentials, Clock: o.Clock, Event: o.Event,
+		Credentials: o.Credentials, Now: o.Now, Event: o.Event,
 	}
 	return c
 }

@@ -137,7 +137,7 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 		openShift := false
 		var mu sync.Mutex
 		c := New(Options{
-			Client: client, Credentials: credentials.New(r.secrets, clock.RealClock{}), CA: func() ([]byte, error) { return []byte("CA"), nil },
+			Client: client, Credentials: credentials.New(r.secrets, time.Now), CA: func() ([]byte, error) { return []byte("CA"), nil },
 			TLS:       func() (tlsprofile.Settings, string, bool) { return tlsprofile.Settings{}, "", true },
 			Namespace: "kms-health", OpenShift: &openShift, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now,
 			Rollup: nodeRollup{requests: r}, Changed: func() {}, Event: func(_, _, reason, _ string) {

@@ -95,8 +95,8 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 			clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 			var events []string
 			e := &Executor{
-				Client: client, applier: newApplier(client, contract.OperatorName, clock), Clock: clock,
-				Credentials: credentials.New(kubernetesfake.NewClientset(c.secrets...), clock),
+				Client: client, applier: newApplier(client, contract.OperatorName, clock), Now: clock.Now,
+				Credentials: credentials.New(kubernetesfake.NewClientset(c.secrets...), clock.Now),
 				Event:       func(_, _, reason, _ string) { events = append(events, reason) },
 			}
 			s := &Snapshot{Own: []*unstructured.Unstructured{configMap, pod, role}, Deployment: deployment(1), Injected: true}

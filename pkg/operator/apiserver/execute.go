@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -33,7 +32,7 @@ type Executor struct {
 	Client      dynamic.Interface
 	applier     *applier
 	Credentials *credentials.Manager
-	Clock       clock.PassiveClock
+	Now         func() time.Time // by the API server's clock
 	// Event records a change. reason is in UpperCamelCase.
 	Event func(target, eventType, reason, message string)
 }

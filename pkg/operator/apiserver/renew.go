@@ -17,7 +17,7 @@ import (
 // renewal fails.
 func (x *execution) reportToken(secret string, r *credentials.Result) {
 	if !r.Next.IsZero() {
-		x.requeue(max(time.Second, r.Next.Sub(x.Clock.Now())))
+		x.requeue(max(time.Second, r.Next.Sub(x.Now())))
 	}
 	if !r.NotAfter.IsZero() {
 		x.outcome.Expiries[secret], x.outcome.Renewals[secret] = r.NotAfter, r.RenewAt

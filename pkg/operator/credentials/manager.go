@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/clock"
 )
 
 // Request is the token that there should be.
@@ -33,15 +33,15 @@ func (r Request) key() types.NamespacedName {
 // goroutines, but not for one Secret at a time.
 type Manager struct {
 	client kubernetes.Interface
-	clock  clock.PassiveClock
+	now    func() time.Time
 
 	mu   sync.Mutex
 	last map[types.NamespacedName]validity // as read last
 }
 
-// New makes a Manager. Tests pass in their own clock.
-func New(client kubernetes.Interface, clock clock.PassiveClock) *Manager {
-	return &Manager{client: client, clock: clock, last: map[types.NamespacedName]validity{}}
+// New makes a Manager. now is the time by the API server's clock, which dates tokens.
+func New(client kubernetes.Interface, now func() time.Time) *Manager {
+	return &Manager{client: client, now: now, last: map[types.NamespacedName]validity{}}
 }
 
 // Ensure creates the token, or renews it when that is due. It needs nothing but the
@@ -52,7 +52,7 @@ func (m *Manager) Ensure(ctx context.Context, want Request) Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last[want.key()] = v
-	return v.result(want, err, m.clock.Now())
+	return v.result(want, err, m.now())
 }
 
 // renew reads the token, and renews it if that is due. If it cannot be read, it is as it was
@@ -76,7 +76,7 @@ func (m *Manager) renew(ctx context.Context, want Request) (validity, error) {
 		return last, fmt.Errorf("read ServiceAccount %s/%s: %w", want.Namespace, want.ServiceAccount, err)
 	}
 	current := tokenValidity(secret, account.UID)
-	if !current.due(m.clock.Now()) {
+	if !current.due(m.now()) {
 		return current, nil
 	}
 	renewed, err := m.request(ctx, want, account.UID)

@@ -31,7 +31,7 @@ func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 	t.Helper()
 	f := &fixture{t: t, client: fake.NewClientset(objects...), clock: testclock.NewFakePassiveClock(day0),
 		want: Request{Namespace: "ns", Secret: "s", ServiceAccount: "sa"}}
-	f.manager = New(f.client, f.clock)
+	f.manager = New(f.client, f.clock.Now)
 	return f
 }
 

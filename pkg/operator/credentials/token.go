@@ -47,7 +47,7 @@ func tokenValidity(secret *corev1.Secret, account types.UID) validity {
 // request requests a token, and writes it into the Secret. What an earlier version wrote
 // besides is removed.
 func (m *Manager) request(ctx context.Context, want Request, account types.UID) (validity, error) {
-	now := m.clock.Now()
+	now := m.now()
 	issued, err := m.client.CoreV1().ServiceAccounts(want.Namespace).CreateToken(ctx, want.ServiceAccount, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(TokenLifetime / time.Second))},
 	}, metav1.CreateOptions{})

@@ -59,7 +59,7 @@ func Run(ctx context.Context, o Options) error {
 	registry := newRegistry()
 	op := operator.New(operator.Options{
 		Options: apiserver.Options{
-			Client: dynamicClient, Credentials: credentials.New(client, clock.RealClock{}),
+			Client: dynamicClient, Credentials: credentials.New(client, now.Now),
 			CA:        func() ([]byte, error) { return caOf(config) },
 			Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
 			Event: events.Event, Registry: registry, Clock: clock.RealClock{}, Now: now.Now,
