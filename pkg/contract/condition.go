@@ -51,7 +51,7 @@ var RollupReasons = []RollupReason{
 	{Reason: "PolicyMissing", Reporting: isFalse, NeedsAction: true},
 	{Reason: "CredentialsExpired", Reporting: isFalse, NeedsAction: true},
 	{Reason: "CAUnreadable", Reporting: isFalse, NeedsAction: true},
-	{Reason: "SourceUnreadable", Reporting: isFalse, NeedsAction: true},
+	{Reason: "SourceUnreadable", Degraded: isUnknown, Reporting: isFalse, NeedsAction: true},
 	{Reason: "EncryptionConfigUnreadable", Reporting: isFalse, NeedsAction: true},
 	{Reason: "ProviderNotProbed", Degraded: isUnknown, Reporting: isFalse, NeedsAction: true},
 	{Reason: "DeploymentMissing", Reporting: isFalse, NeedsAction: true},

@@ -13,10 +13,7 @@ import (
 // unhealthy outweighs one whose state is unknown.
 func (e *evaluation) degraded() operatorcr.Condition {
 	c := operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False}
-	var found, awaited []Finding
-	if e.NotProbed != "" {
-		found = append(found, Finding{Reason: contract.ProviderNotProbed, Subject: e.NotProbed})
-	}
+	found, awaited := slices.Clone(e.NotObserved), []Finding(nil)
 	if len(e.nodes) == 0 && len(found) == 0 {
 		c.Reason, c.Message = contract.AwaitingReports, "no report yet"
 		if len(e.Nodes) > 0 {

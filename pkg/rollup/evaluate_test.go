@@ -308,6 +308,7 @@ func TestAgreementIsJSONInTheMessage(t *testing.T) {
 
 // It is not known to be unhealthy either: nothing was observed.
 func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
+	notProbed := []Finding{{Reason: contract.ProviderNotProbed, Subject: "provider old of secrets is not probed: it is v1"}}
 	for _, tt := range []struct {
 		name    string
 		nodes   []Node
@@ -319,7 +320,7 @@ func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
 		{"without a plugin", abc(), nil, "Unknown ProviderNotProbed"},
 		{"without a pod", nil, nil, "Unknown ProviderNotProbed"},
 	} {
-		got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, NotProbed: "provider old of secrets is not probed: it is v1"})
+		got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, NotObserved: notProbed})
 		if c := got.Condition(contract.PluginsDegraded); c.Status+" "+c.Reason != tt.want || !strings.Contains(c.Message, "provider old") {
 			t.Errorf("%s: %+v, want %s", tt.name, c, tt.want)
 		}

@@ -79,7 +79,7 @@ func (f *Finding) predicate() string {
 		if f.Fact == NotLoaded {
 			return "its encryption config was written after its API server started, which may still write with an earlier key"
 		}
-		return "the key that its API server writes with is not known: its encryption config cannot be read"
+		return "the key that its API server writes with is not known: its pod or its encryption config cannot be read"
 	case contract.ReportUnreadable:
 		return "the report cannot be read"
 	case contract.ClockSkew:

@@ -29,8 +29,8 @@ type Input struct {
 	// is none: KMS is being turned off.
 	WriteKey   string
 	NoWriteKey bool
-	// NotProbed are providers that cannot be probed, with the reasons; empty: there is none.
-	NotProbed string
+	// NotObserved are findings without a Node, about what no report shows: its health is not known.
+	NotObserved []Finding
 	// Delivery is how the delivery of the reporters stands.
 	Delivery Delivery
 	// Previous are the current conditions, by type.

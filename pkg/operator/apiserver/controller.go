@@ -237,7 +237,7 @@ func (c *Controller) record(ctx context.Context, e *entry, s *Snapshot) (err err
 func (c *Controller) finishWithoutPlan(ctx context.Context, l life, e *entry, s *Snapshot, problem *Problem, recorded bool) (again time.Duration) {
 	o := &Outcome{Status: Status(*problem), NoCondition: !recorded && !apierrors.IsForbidden(c.cluster.Roles.Err())}
 	if s.Deleting && s.State.Untouched {
-		o.Requeue = starting + time.Second // by then a denial counts
+		o.Requeue = Starting + time.Second // by then a denial counts
 	}
 	missing := s.Resource == nil && e.sources.Resource.Known() && s.ReportsTo().PerAPIServer()
 	if recorded && missing && l.configured && !s.Deleting && !s.Unmanaged && !s.Superseded {

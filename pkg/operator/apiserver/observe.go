@@ -46,22 +46,23 @@ func unreadable(sources map[string]readable) *Problem {
 	return nil
 }
 
-// starting is for how long an API server that has just started may deny requests that it
+// Starting is for how long an API server that has just started may deny requests that it
 // will allow: its authorizer has not read the roles yet.
-const starting = 10 * time.Second
+const Starting = 10 * time.Second
 
 // refused are the Problems of sources that were known, and that the operator may no
 // longer read. While a read fails for another reason, the last known state is used.
 func refused(sources map[string]readable) (all []Problem) {
 	for _, what := range slices.Sorted(maps.Keys(sources)) {
-		if err := sources[what].Err(); err != nil && sources[what].FailedFor() > starting && denied(err) {
+		if err := sources[what].Err(); err != nil && sources[what].FailedFor() > Starting && Denied(err) {
 			all = append(all, Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
 		}
 	}
 	return all
 }
 
-func denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+// Denied reports whether a request was denied, which lasts until a right is given.
+func Denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
 // observeRollup adds why the roll-up cannot read what it alone needs. A Node is first read
 // whenever there is a new one, also by an API server that is starting.
@@ -69,10 +70,10 @@ func (c *Controller) observeRollup(s *Snapshot, t *source.Target) {
 	add := func(what string, from readable) bool {
 		err, failedFor := from.Err(), from.FailedFor()
 		switch {
-		case err == nil || from.Known() && !denied(err):
+		case err == nil || from.Known() && !Denied(err):
 			return false
-		case failedFor <= starting:
-			c.queue.AddAfter(s.Target.Name, starting-failedFor+time.Second)
+		case failedFor <= Starting:
+			c.queue.AddAfter(s.Target.Name, Starting-failedFor+time.Second)
 			return false
 		}
 		s.RollupProblems = append(s.RollupProblems, Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
@@ -112,7 +113,7 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	known := t.Namespace.Known() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", l.target.Namespace)
 	s.NamespaceMissing = known && !exists
-	if s.Deleting && s.State.Untouched && !known && apierrors.IsForbidden(t.Namespace.Err()) && t.Namespace.FailedFor() > starting {
+	if s.Deleting && s.State.Untouched && !known && apierrors.IsForbidden(t.Namespace.Err()) && t.Namespace.FailedFor() > Starting {
 		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
 		delete(needed, "namespace "+l.target.Namespace)
 	}

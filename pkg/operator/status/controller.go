@@ -302,7 +302,12 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 		Delivery: s.delivery, Previous: standing.Conditions,
 	}
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
-	in.NotProbed = t.State.NotProbed
+	if t.State.NotProbed != "" {
+		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed, Subject: t.State.NotProbed})
+	}
+	if o.refused != "" {
+		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable, Subject: o.refused})
+	}
 	v.Result = rollup.Evaluate(&in)
 	s.requeue(v.Result.Deadline)
 	v.Reporting = v.Result.Condition(contract.HealthReporting)

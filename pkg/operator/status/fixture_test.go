@@ -65,7 +65,7 @@ type fixture struct {
 	fails   error                                 // the response to writes
 	removes func() error                          // the response to removals of reports, if set
 	lists   map[schema.GroupVersionResource]error // the response to lists and watches
-	watched apiwatch.Interface                    // the last of the resource
+	watched map[schema.GroupVersionResource][]apiwatch.Interface
 }
 
 // request is one request to write.
@@ -81,7 +81,8 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s := &fixture{T: t, start: time.Now(), version: 100, reports: map[string][]contract.Entry{}, lists: map[schema.GroupVersionResource]error{}}
+		s := &fixture{T: t, start: time.Now(), version: 100, reports: map[string][]contract.Entry{}, lists: map[schema.GroupVersionResource]error{},
+			watched: map[schema.GroupVersionResource][]apiwatch.Interface{}}
 		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 			cluster: "KubeAPIServerList", source.Pods: "PodList", source.Nodes: "NodeList",
 			source.ClusterRoles: "ClusterRoleList", source.ClusterBindings: "ClusterRoleBindingList", source.Policies: "ValidatingAdmissionPolicyList",
@@ -95,18 +96,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 			err := s.lists[a.GetResource()]
 			return err != nil, nil, err
 		})
-		// What was added since the list would be the tracker's own object, which sources change.
-		s.client.PrependWatchReactor("*", func(a clienttesting.Action) (bool, apiwatch.Interface, error) {
-			w, err := s.client.Tracker().Watch(a.GetResource(), a.GetNamespace(), a.(clienttesting.WatchActionImpl).ListOptions)
-			if err != nil {
-				return true, nil, err
-			}
-			return true, apiwatch.Filter(w, func(e apiwatch.Event) (apiwatch.Event, bool) {
-				e.Object = e.Object.DeepCopyObject()
-				return e, true
-			}), nil
-		})
-		s.client.PrependWatchReactor("kubeapiservers", s.watch)
+		s.client.PrependWatchReactor("*", s.watch)
 		for _, name := range []string{"a", "b"} {
 			s.add(source.Nodes, "", map[string]any{"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": name, "creationTimestamp": s.start.Add(-time.Hour).Format(time.RFC3339)},
 				"status": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
@@ -318,22 +308,38 @@ func (s *fixture) listing(resource schema.GroupVersionResource, err error) {
 	s.lists[resource] = err
 }
 
-// watch keeps a watch of the resource, so that it can be ended.
-func (s *fixture) watch(clienttesting.Action) (bool, apiwatch.Interface, error) {
+// watch keeps each watch, so that it can be ended. What was added since the list would be the
+// tracker's own object, which sources change.
+func (s *fixture) watch(a clienttesting.Action) (bool, apiwatch.Interface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.lists[cluster]; err != nil {
+	if err := s.lists[a.GetResource()]; err != nil {
 		return true, nil, err
 	}
-	w, err := s.client.Tracker().Watch(cluster, "")
-	s.watched = w
-	return true, w, err
+	w, err := s.client.Tracker().Watch(a.GetResource(), a.GetNamespace(), a.(clienttesting.WatchActionImpl).ListOptions)
+	if err != nil {
+		return true, nil, err
+	}
+	s.watched[a.GetResource()] = append(s.watched[a.GetResource()], w)
+	return true, apiwatch.Filter(w, func(e apiwatch.Event) (apiwatch.Event, bool) {
+		e.Object = e.Object.DeepCopyObject()
+		return e, true
+	}), nil
 }
 
-// away makes the API server unreachable for the resource.
-func (s *fixture) away() {
-	s.listing(cluster, errAway)
-	s.watched.Stop()
+// away ends the watches of the operator resource: the API server is away. In the listing alone it
+// is back.
+func (s *fixture) away() { s.refuse(cluster, errAway) }
+
+// refuse ends the watches of a resource, and answers its lists and watches with an error.
+func (s *fixture) refuse(resource schema.GroupVersionResource, err error) {
+	s.listing(resource, err)
+	s.mu.Lock()
+	all := s.watched[resource]
+	s.mu.Unlock()
+	for _, w := range all {
+		w.Stop()
+	}
 	synctest.Wait()
 }
 

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ type observed struct {
 	// alone means that the nodes are those of agents, while no API server has a pod.
 	alone   bool
 	created map[string]time.Time // when each Node that exists was
+	refused string               // why the pods, which were known, can no longer be listed
 }
 
 // observe returns what runs, unless a source is not known. absent is since when no API server
@@ -64,6 +66,9 @@ func (s *syncing) observe(resource *operatorcr.Status, absent time.Time) (o obse
 	current, others := onePerNode(pods)
 	o.nodes, o.others = expect(t, s.Namespace, current, own, all, s.now), writers(t, others, all)
 	s.attend(o.nodes, current, others, resource)
+	if o.refused = s.refused(); o.refused != "" {
+		o.doubt(resource, all)
+	}
 	if t.OnlyNodeServer {
 		servers, container := s.servers()
 		excuseRestarts(o.nodes, servers, container)
@@ -79,6 +84,36 @@ func (s *syncing) observe(resource *operatorcr.Status, absent time.Time) (o obse
 	}
 	s.expectations.Observe(o.nodes, s.now)
 	return o, true
+}
+
+// refused is why the pods of the API server, which were known, can no longer be listed; empty:
+// they can, or the API server has just started, whose authorizer may not have read the roles.
+func (s *syncing) refused() string {
+	pods := s.target.Sources.Pods
+	err, failedFor := pods.Err(), pods.FailedFor()
+	switch {
+	case !apiserver.Denied(err):
+		return ""
+	case failedFor <= apiserver.Starting:
+		s.requeue(s.now.Add(apiserver.Starting - failedFor + time.Second))
+		return ""
+	}
+	return fmt.Sprintf("the pods of namespace %s cannot be listed: %v", s.target.Namespace, err)
+}
+
+// doubt makes of nodes as they once were what is still known: each of these, and each that
+// reports, may have an API server, which may use another key.
+func (o *observed) doubt(resource *operatorcr.Status, nodes map[string]source.Node) {
+	for i := range o.nodes {
+		o.nodes[i].WriteKeyNotKnown = true
+	}
+	for i := range resource.Reports {
+		name := resource.Reports[i].Node
+		its, exists := nodes[name]
+		if exists && !slices.ContainsFunc(o.nodes, func(n rollup.Node) bool { return n.Name == name }) {
+			o.nodes = append(o.nodes, rollup.Node{Name: name, Ready: its.Ready})
+		}
+	}
 }
 
 // alone reports whether no API server has had a pod for a QuietPeriod, since some time that

@@ -1,10 +1,14 @@
 package status
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
@@ -64,6 +68,32 @@ func TestAnUnhealthyPluginIsReportedDuringAnOutage(t *testing.T) {
 		}
 		if v, _ := s.Verdict("api"); v.Result.Condition(contract.PluginsDegraded).Status != operatorcr.True {
 			t.Errorf("the verdict is %+v", v)
+		}
+	})
+}
+
+// Pods as they once were say nothing of a node that has an API server since then.
+func TestPodsThatCanNoLongerBeListedAreNotHealthy(t *testing.T) {
+	withFixture(t, func(s *fixture) {
+		s.begin()
+		s.add(source.Nodes, "", map[string]any{"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": "new"},
+			"status": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
+		s.until(5 * time.Second)
+		s.refuse(source.Pods, apierrors.NewForbidden(source.Pods.GroupResource(), "", nil))
+		s.until(15 * time.Second)
+		s.wantWrites(1, "while the API server may just have started")
+		s.until(25 * time.Second)
+		all := s.written()
+		if last := all[len(all)-1]; degraded(last.apply) != "Unknown SourceUnreadable" || !strings.Contains(last.body, "WriteKeyUnknown") {
+			t.Errorf("written: %s", last.body)
+		}
+		s.report("a", "b", "new")
+		s.reports["new"][0].Status = contract.Error
+		s.show()
+		s.settled()
+		all = s.written()
+		if last := all[len(all)-1]; degraded(last.apply) != "True PluginError" {
+			t.Errorf("written: %s", last.body)
 		}
 	})
 }
