@@ -74,8 +74,16 @@ func TestUnmanagedChangesNothing(t *testing.T) {
 	}
 	op.Configure("managementState: Unmanaged\n" + fixture.KubeAPIServer("Auto"))
 	op.AwaitLogged("it is configured", `managementState="Unmanaged"`, 1)
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("2", "identity"), "2")
+	// A rollout: the companions stand beside pods that have ended.
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "2")
 	fixture.RollStatic(t, "2", false)
+	for _, pod := range fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=CompanionPod", 3) {
+		fixture.ReportBy(t, apiservers.Kube, pod.Spec.NodeName, string(pod.UID), contract.Error, time.Now())
+	}
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, "False", contract.Unmanaged)
+	if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded]; c.Status != "False" {
+		t.Errorf("%+v", c)
+	}
 	gone := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod")
 	for name := range gone {
 		if err := fixture.Kube.CoreV1().Pods(fixture.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
