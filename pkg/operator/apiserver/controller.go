@@ -175,36 +175,33 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 		return 0
 	}
 	e := c.entry(l)
-	s, problem := c.observe(config, l, e)
-	if anchors != nil {
-		problem = anchors
-	} else if !c.recordedFirst(e, s) {
-		c.publish(config, l, e, nil, nil)
-		if left := c.retry.Left(name); left > 0 {
-			return left
-		}
-		if err := c.record(ctx, e, s); err != nil {
-			return c.finish(ctx, e, s, &Outcome{Status: Status(problemOf(err)), Err: err, NoCondition: !apierrors.IsForbidden(err)})
-		}
-	}
-	if problem != nil { // too little is known, or nothing may be changed
-		if anchors == nil && l.deleting && !l.configured && l.state.Namespace == "" {
-			return c.forgetUnrecorded(e)
-		}
-		c.publish(config, l, e, nil, nil)
-		return c.finishWithoutPlan(ctx, l, e, s, problem, anchors == nil)
+	s := c.observe(config, l, e)
+	switch {
+	case anchors != nil:
+		s.Problem, s.Unrecorded = anchors, false
+	case s.Problem != nil && l.deleting && !l.configured && l.state.Namespace == "":
+		return c.forgetUnrecorded(e)
 	}
 	plan, err := Make(s)
 	if err != nil {
 		c.publish(config, l, e, nil, nil)
 		return c.finish(ctx, e, s, &Outcome{Status: Status{contract.RequestFailed, err.Error()}, Err: err})
 	}
-	c.publish(config, l, e, s, plan)
+	if s.Problem != nil || s.Unrecorded { // its conditions come after its record
+		c.publish(config, l, e, nil, nil)
+	} else {
+		c.publish(config, l, e, s, plan)
+	}
 	if left := c.retry.Left(name); left > 0 {
 		return left
 	}
-	outcome := c.execute(ctx, s, plan)
-	e.recorded.State = outcome.Recorded.State
+	outcome := c.executor.Execute(ctx, s, plan)
+	if anchors != nil {
+		outcome.NoCondition = !apierrors.IsForbidden(c.cluster.Roles.Err())
+	}
+	if s.Problem == nil {
+		e.recorded.State = outcome.Recorded.State
+	}
 	if outcome.Recorded.Version != "" {
 		e.recorded = outcome.Recorded
 	}
@@ -213,42 +210,6 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 		return settle // a target of this name in the configuration is another one
 	}
 	return c.finish(ctx, e, s, outcome)
-}
-
-// recordedFirst reports whether a target has its record, which is made before anything
-// else of it, so that an operator that starts after the target was edited or removed
-// finds what is left. Where a record is forbidden, which lasts, the condition is written
-// without one.
-func (c *Controller) recordedFirst(e *entry, s *Snapshot) bool {
-	_, exists := c.cluster.Roles.Get("", contract.ReporterName(s.Target.Name))
-	return exists || e.recorded.Version != "" || s.Deleting || s.Unmanaged || s.Superseded
-}
-
-// record records a target that is not recorded yet.
-func (c *Controller) record(ctx context.Context, e *entry, s *Snapshot) (err error) {
-	s.OpenShift = c.IsOpenShift()
-	e.recorded, err = c.executor.Record(ctx, s)
-	return err
-}
-
-// finishWithoutPlan reports the problem of a target of which too little is known for a plan.
-// If its record is known (recorded), the object that gets the condition is created where it
-// is missing, as the plan would.
-func (c *Controller) finishWithoutPlan(ctx context.Context, l life, e *entry, s *Snapshot, problem *Problem, recorded bool) (again time.Duration) {
-	o := &Outcome{Status: Status(*problem), NoCondition: !recorded && !apierrors.IsForbidden(c.cluster.Roles.Err())}
-	if s.Deleting && s.State.Untouched {
-		o.Requeue = Starting + time.Second // by then a denial counts
-	}
-	missing := s.Resource == nil && e.sources.Resource.Known() && s.ReportsTo().PerAPIServer()
-	if recorded && missing && l.configured && !s.Deleting && !s.Unmanaged && !s.Superseded {
-		if left := c.retry.Left(s.Target.Name); left > 0 {
-			return left
-		}
-		create, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		o.Err = c.executor.CreateDestination(create, s)
-	}
-	return c.finish(ctx, e, s, o)
 }
 
 // forgetUnrecorded forgets a target of which nothing but its conditions was created, once they
@@ -262,13 +223,6 @@ func (c *Controller) forgetUnrecorded(e *entry) (again time.Duration) {
 	p.Off, p.Clean, p.Status = true, true, Status{}
 	c.Rollup.Set(*p)
 	return time.Second
-}
-
-// execute executes a plan.
-func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
-	o := c.executor.Execute(ctx, s, plan)
-	o.NoCondition = plan.RemoveCondition
-	return o
 }
 
 // finish reports an outcome, and decides when to sync again.

@@ -79,15 +79,11 @@ type execution struct {
 	touched, inTarget bool
 }
 
-func (e *Executor) execution(s *Snapshot, plan *Plan, state State) *execution {
-	return &execution{Executor: e, snapshot: s, plan: plan, state: state, outcome: &Outcome{
-		Status: plan.Status, Expiries: map[string]time.Time{}, Renewals: map[string]time.Time{},
-	}}
-}
-
 // Execute executes a plan, in order. An object that fails stops the work on no other.
 func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
-	x := e.execution(s, plan, plan.State)
+	x := &execution{Executor: e, snapshot: s, plan: plan, state: plan.State, outcome: &Outcome{
+		Status: plan.Status, Expiries: map[string]time.Time{}, Renewals: map[string]time.Time{},
+	}}
 	if !plan.Requeue.IsZero() {
 		x.requeue(max(time.Second, plan.Requeue.Sub(s.Now)))
 	}
@@ -150,6 +146,7 @@ func (x *execution) event(reason, message string) {
 func (x *execution) run(ctx context.Context) {
 	// What is not recorded is not created: a removal would not find it.
 	recorded := x.record(ctx)
+	x.outcome.NoCondition = x.plan.RemoveCondition || x.snapshot.Unrecorded && !recorded && !slices.ContainsFunc(x.errs, apierrors.IsForbidden)
 	if recorded {
 		x.apply(ctx, x.plan.Apply)
 	}
@@ -380,28 +377,6 @@ func (x *execution) inUse(ctx context.Context) func(kind, namespace, name string
 		return (kind == "ConfigMap" || kind == "Secret") && namespace == t.Namespace &&
 			(!listed || slices.ContainsFunc(specs, func(s *corev1.PodSpec) bool { return mounts(s, name) }))
 	}
-}
-
-// Record records a target in its ClusterRole, before anything else of it is made.
-func (e *Executor) Record(ctx context.Context, s *Snapshot) (Recorded, error) {
-	p := &planner{Snapshot: s, plan: &Plan{}}
-	if _, err := p.identity(); err != nil {
-		return Recorded{}, err
-	}
-	x := e.execution(s, p.plan, s.identified())
-	x.state.Untouched = s.State.Namespace == "" // it is the first record
-	x.record(ctx)
-	return x.outcome.Recorded, errors.Join(x.errs...)
-}
-
-// CreateDestination creates the object for the reports, if it is one of the operator's.
-func (e *Executor) CreateDestination(ctx context.Context, s *Snapshot) error {
-	destination, err := s.Destination()
-	if err != nil || destination == nil {
-		return err
-	}
-	_, _, err = e.applier.Apply(ctx, destination, nil)
-	return err
 }
 
 // record keeps the state in the target's ClusterRole, and reports whether it is there.

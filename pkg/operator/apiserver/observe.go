@@ -87,9 +87,8 @@ func (c *Controller) observeRollup(s *Snapshot, t *source.Target) {
 	}
 }
 
-// observe builds the Snapshot of a target. The Problem is that of a source without which
-// nothing can be decided.
-func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *entry) (*Snapshot, *Problem) {
+// observe builds the Snapshot of a target.
+func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *entry) *Snapshot {
 	c.follow(l, e)
 	s := &Snapshot{
 		Now: c.Now(), Deleting: l.deleting, Superseded: l.superseded, State: l.state,
@@ -97,13 +96,17 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 		ReportsLeft: !c.Rollup.IsDone(l.target.Name),
 	}
 	s.Config, s.Target, s.Namespace = config, &l.target, c.Namespace
-	s.Resource, s.Encrypted = e.sources.Destination(), c.encrypted()
+	s.Resource, s.Encrypted, s.OpenShift = e.sources.Destination(), c.encrypted(), c.IsOpenShift()
+	s.ResourceMissing = s.Resource == nil && e.sources.Resource.Known()
 	if l.otherInstallation != "" {
 		s.Superseded = true // that one writes the condition
-		return s, &Problem{contract.OtherInstallation, otherInstallationText(l.target.Name, l.otherInstallation)}
+		s.Problem = &Problem{contract.OtherInstallation, otherInstallationText(l.target.Name, l.otherInstallation)}
+		return s
 	}
-	if problem := c.observeCluster(s); problem != nil {
-		return s, problem
+	_, recorded := c.cluster.Roles.Get("", contract.ReporterName(l.target.Name))
+	s.Unrecorded = !recorded && e.recorded.Version == "" && !s.Deleting && !s.Unmanaged && !s.Superseded
+	if s.Problem = c.observeCluster(s); s.Problem != nil {
+		return s
 	}
 	t := e.sources
 	needed := map[string]readable{
@@ -120,8 +123,8 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	if t.Deployment != nil && !s.NamespaceMissing {
 		needed["the Deployment of namespace "+l.target.Namespace] = t.Deployment
 	}
-	if problem := unreadable(needed); problem != nil {
-		return s, problem
+	if s.Problem = unreadable(needed); s.Problem != nil {
+		return s
 	}
 	s.Resource = t.Destination() // again: it may be known only now
 	s.SourceProblems = refused(needed)
@@ -133,7 +136,7 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	c.observeOwn(s, t)
 	if s.NamespaceMissing {
 		s.Pods = []*corev1.Pod{}
-		return s, nil
+		return s
 	}
 	c.observePods(s, t)
 	if t.Deployment != nil {
@@ -143,7 +146,7 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	if l.target.Plugins == nil && !l.deleting {
 		c.observeSecrets(s, e)
 	}
-	return s, nil
+	return s
 }
 
 // follow starts and ends the sources that a target does not always have.
@@ -187,7 +190,6 @@ func (c *Controller) observeCluster(s *Snapshot) *Problem {
 		return &Problem{contract.Progressing, ""}
 	}
 	s.TLS, s.TLSProblem = settings, problem
-	s.OpenShift = c.IsOpenShift()
 	s.ClusterServer = c.clusterServer()
 	s.CA, s.CAProblem = c.readCA()
 	s.PolicyProblem = cmp.Or(policyProblem("ValidatingAdmissionPolicy", cluster.Policy), policyProblem("ValidatingAdmissionPolicyBinding", cluster.PolicyBinding))

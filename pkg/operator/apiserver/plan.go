@@ -84,6 +84,9 @@ type planner struct {
 // Make plans. It is pure, and changes nothing of the Snapshot.
 func Make(s *Snapshot) (*Plan, error) {
 	p := &planner{Snapshot: s, plan: &Plan{}, state: s.State}
+	if s.Problem != nil {
+		return p.plan, p.wait()
+	}
 	p.record()
 	p.findPods()
 	i := p.decide()
@@ -102,7 +105,7 @@ func Make(s *Snapshot) (*Plan, error) {
 	default:
 		err = p.remove(i)
 	}
-	if err != nil {
+	if err = errors.Join(err, p.recordFirst()); err != nil {
 		return nil, err
 	}
 	p.addRollupProblems()
@@ -111,6 +114,32 @@ func Make(s *Snapshot) (*Plan, error) {
 		p.plan.Pending = s.Encryption.Pending
 	}
 	return p.plan, nil
+}
+
+// wait plans a target of which too little is known: its record, and the object for the condition.
+func (p *planner) wait() error {
+	p.plan.Phase, p.plan.Status = Waiting, Status(*p.Problem)
+	if p.Deleting && p.State.Untouched {
+		p.requeue(p.Now.Add(Starting + time.Second)) // by then a denial counts
+	}
+	if p.Unrecorded {
+		p.state = p.identified()
+	}
+	p.plan.State = p.state
+	err := p.recordFirst()
+	if p.ResourceMissing && !p.Deleting && !p.Unmanaged && !p.Superseded {
+		err = errors.Join(err, p.createDestination(intent{phase: Waiting}))
+	}
+	return err
+}
+
+// recordFirst plans the record of a target that has none.
+func (p *planner) recordFirst() error {
+	if !p.Unrecorded || p.plan.Anchor != nil {
+		return nil
+	}
+	_, err := p.identity()
+	return err
 }
 
 // record keeps what was read.

@@ -27,6 +27,13 @@ type Snapshot struct {
 	Deleting, Superseded bool
 	// Unmanaged means that only what expires is renewed.
 	Unmanaged bool
+	// Problem is that of a source without which nothing can be decided; nil: all are known.
+	Problem *Problem
+	// Unrecorded means that the target has no record yet, which comes before anything else of
+	// it, so that an operator that starts after it was edited or removed finds what is left.
+	Unrecorded bool
+	// ResourceMissing means that its operator resource is known not to exist.
+	ResourceMissing bool
 	// KubeletRoot is the kubelets' folder on the nodes.
 	KubeletRoot string
 

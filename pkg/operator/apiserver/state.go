@@ -109,6 +109,7 @@ func (s *Snapshot) identified() State {
 	state, t := s.State, s.Target
 	state.Installation, state.Namespace, state.Resource = s.Namespace, t.Namespace, t.Resource
 	state.PodSelector, state.Container = t.PodSelector, t.Container
+	state.Untouched = state.Untouched || s.Unrecorded && s.State.Namespace == ""
 	return state
 }
 
