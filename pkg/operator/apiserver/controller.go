@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -29,8 +28,7 @@ const (
 	resync = time.Minute
 	// A target whose sync failed is synced again after these.
 	firstRetry, lastRetry = 500 * time.Millisecond, 10 * time.Second
-	// workers is how many targets are synced at a time, so that one that is slow
-	// delays no other.
+	// workers is how many targets are synced at a time.
 	workers = 4
 )
 
@@ -69,7 +67,7 @@ type Controller struct {
 	Options
 	metrics  *metrics
 	executor *Executor
-	queue    workqueue.TypedDelayingInterface[string] // names of targets
+	queue    retry.Queue // names of targets
 	retry    *retry.Backoff
 	config   atomic.Pointer[v1alpha1.OperatorConfiguration]
 
@@ -85,7 +83,7 @@ type Controller struct {
 func New(o Options) *Controller {
 	c := &Controller{
 		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry),
-		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: o.Clock}),
+		queue: retry.NewQueue(o.Clock),
 		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to sync, retrying", "Synced again", "apiServer"
@@ -130,16 +128,7 @@ func (c *Controller) Run(ctx context.Context) {
 	c.mu.Unlock()
 	c.WakeAll()
 
-	var running sync.WaitGroup
-	for range workers {
-		running.Go(func() {
-			for c.processNextItem(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-	c.queue.ShutDown()
-	running.Wait()
+	c.queue.Work(ctx, workers, c.sync)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.targets {
@@ -147,22 +136,10 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-func (c *Controller) processNextItem(ctx context.Context) bool {
-	name, shutdown := c.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer c.queue.Done(name)
-	c.metrics.syncs.Inc()
-	if after := c.sync(ctx, name); after > 0 {
-		c.queue.AddAfter(name, after)
-	}
-	return true
-}
-
 // sync brings one target to its desired state. It returns when to sync it again at the
 // latest; zero: it was removed.
 func (c *Controller) sync(ctx context.Context, name string) (again time.Duration) {
+	c.metrics.syncs.Inc()
 	config := c.config.Load()
 	if config == nil {
 		return resync

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -58,7 +57,7 @@ type ClusterOperatorOptions struct {
 // roll-ups, with inertia, so that a problem that ends by itself soon causes no alert.
 type ClusterOperator struct {
 	ClusterOperatorOptions
-	queue workqueue.TypedDelayingInterface[string] // of one item: the name
+	queue retry.Queue // of one item: the name
 	retry *retry.Backoff
 	// source is followed from the first time on that there is something to report: where
 	// this is no OpenShift there is no right to read it.
@@ -73,7 +72,7 @@ type ClusterOperator struct {
 func NewClusterOperator(o ClusterOperatorOptions) *ClusterOperator {
 	c := &ClusterOperator{
 		ClusterOperatorOptions: o, since: map[string]time.Time{},
-		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: o.Clock}),
+		queue: retry.NewQueue(o.Clock),
 		retry: retry.New(o.Clock, firstOperatorRetry, lastOperatorRetry),
 	}
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the ClusterOperator, retrying", "Wrote the ClusterOperator again", "name"
@@ -93,27 +92,14 @@ func (c *ClusterOperator) Run(ctx context.Context) {
 	defer running.Wait()
 	c.began = c.Now()
 	c.follow = sync.OnceFunc(func() { running.Go(func() { c.source.Run(ctx) }) })
-	running.Go(func() {
-		for c.processNextItem(ctx) {
-		}
-	})
 	c.Wake()
-	<-ctx.Done()
-	c.queue.ShutDown()
-}
-
-func (c *ClusterOperator) processNextItem(ctx context.Context) bool {
-	name, shutdown := c.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer c.queue.Done(name)
-	again, err := c.sync(ctx)
-	if delay := c.retry.Observe(name, err); delay > 0 {
-		again = delay
-	}
-	c.queue.AddAfter(name, again)
-	return true
+	c.queue.Work(ctx, 1, func(ctx context.Context, name string) time.Duration {
+		again, err := c.sync(ctx)
+		if delay := c.retry.Observe(name, err); delay > 0 {
+			again = delay
+		}
+		return max(1, again)
+	})
 }
 
 func read(o *unstructured.Unstructured) Standing {

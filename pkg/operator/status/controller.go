@@ -19,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -83,7 +82,7 @@ type Controller struct {
 	Options
 	metrics *metrics
 	status  *StatusWriter
-	queue   workqueue.TypedDelayingInterface[string] // names of targets
+	queue   retry.Queue // names of targets
 	retry   *retry.Backoff
 
 	mu      sync.Mutex
@@ -118,7 +117,7 @@ type entry struct {
 func New(o Options) *Controller {
 	c := &Controller{
 		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry),
-		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: o.Clock}),
+		queue: retry.NewQueue(o.Clock),
 		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the roll-up, retrying", "Rolled up again", "apiServer"
@@ -185,28 +184,13 @@ func (c *Controller) IsDone(name string) bool {
 
 // Run syncs targets until ctx ends. One replica at a time may run.
 func (c *Controller) Run(ctx context.Context) {
-	var running sync.WaitGroup
-	for range workers {
-		running.Go(func() {
-			for c.processNextItem(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-	c.queue.ShutDown()
-	running.Wait()
-}
-
-func (c *Controller) processNextItem(ctx context.Context) bool {
-	name, shutdown := c.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer c.queue.Done(name)
-	if at := c.sync(ctx, name); !at.IsZero() {
-		c.queue.AddAfter(name, max(0, at.Sub(c.Now())))
-	}
-	return true
+	c.queue.Work(ctx, workers, func(ctx context.Context, name string) time.Duration {
+		at := c.sync(ctx, name)
+		if at.IsZero() {
+			return 0
+		}
+		return max(1, at.Sub(c.Now()))
+	})
 }
 
 // sync updates the roll-up of one target. It returns when to sync it again at the
