@@ -12,39 +12,41 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of testdata anew")
 
-// The outputs are in testdata, and quoted by the documentation. Each is evaluated at the
-// same time.
+// The outputs are in testdata, and quoted by the documentation.
 func TestOutputsAreAsDocumented(t *testing.T) {
-	const gather = "testdata/must-gather"
+	const gather, installation = "testdata/must-gather", "testdata/installation.yaml"
 	for _, tt := range []struct {
 		golden string
 		code   int
 		args   []string
+		width  int // of a terminal without colours; 0: none
 	}{
-		{"healthy.txt", 0, []string{"status", "--from-file=testdata/healthy.yaml"}},
-		{"healthy.wide.txt", 0, []string{"status", "-o=wide", "--from-file=testdata/healthy.yaml"}},
-		{"migration.txt", 0, []string{"status", "--from-file=testdata/migration.yaml"}},
-		{"unhealthy.txt", 1, []string{"status", "--from-file=testdata/unhealthy.yaml"}},
-		{"unhealthy.json", 1, []string{"status", "-o=json", "--from-file=testdata/unhealthy.yaml"}},
-		{"unhealthy.out.yaml", 1, []string{"status", "-o=yaml", "--from-file=testdata/unhealthy.yaml"}},
-		{"unhealthy.explain.txt", 1, []string{"explain", "master-1", "--from-file=testdata/unhealthy.yaml"}},
-		{"unhealthy.explain.json", 1, []string{"explain", "master-1", "-o=json", "--from-file=testdata/unhealthy.yaml"}},
-		{"stale.txt", 2, []string{"status", "--from-file=testdata/stale.yaml"}},
-		{"stale.explain.txt", 2, []string{"explain", "master-1", "--from-file=testdata/stale.yaml"}},
-		{"disagree.txt", 0, []string{"status", "--from-file=testdata/disagree.yaml"}},
-		{"missing.txt", 2, []string{"status", "--from-file=testdata/missing.yaml"}},
-		{"missing.explain.txt", 2, []string{"explain", "master-2", "--from-file=testdata/missing.yaml"}},
-		{"must-gather.txt", 1, []string{"status", "--from-file", gather}},
-		{"must-gather.wide.txt", 1, []string{"status", "-o=wide", "--from-file", gather}},
-		{"must-gather.explain.txt", 2, []string{"explain", "master-2", "--from-file", gather}},
-		{"output.txt", 1, []string{"status", "--node=master-1", "--from-file=testdata/output.jsonl"}},
+		{"healthy.txt", 0, []string{"--from-file=testdata/healthy.yaml"}, 0},
+		{"healthy.wide.txt", 0, []string{"-o=wide", "--from-file=testdata/healthy.yaml"}, 0},
+		{"migration.txt", 0, []string{"--from-file=testdata/migration.yaml"}, 0},
+		{"unhealthy.txt", 1, []string{"--from-file=" + installation}, 0},
+		{"unhealthy.80.txt", 1, []string{"--from-file=" + installation}, 80},
+		{"unhealthy.node.txt", 1, []string{"master-1", "--from-file=" + installation}, 0},
+		{"unhealthy.json", 1, []string{"-o=json", "--from-file=testdata/unhealthy.yaml"}, 0},
+		{"unhealthy.out.yaml", 1, []string{"-o=yaml", "--from-file=testdata/unhealthy.yaml"}, 0},
+		{"stale.txt", 2, []string{"--from-file=testdata/stale.yaml"}, 0},
+		{"missing.txt", 2, []string{"--from-file=testdata/missing.yaml"}, 0},
+		{"must-gather.txt", 1, []string{"--from-file", gather}, 0},
+		{"must-gather.wide.txt", 1, []string{"-o=wide", "--from-file", gather}, 0},
 	} {
 		t.Run(tt.golden, func(t *testing.T) {
-			code, stdout, stderr := command{}.run(t, append(tt.args, "--at", "2026-05-08T12:34:56Z")...)
+			c := command{env: map[string]string{"NO_COLOR": "1"}}
+			if tt.width > 0 {
+				c.terminal = func() int { return tt.width }
+			}
+			code, stdout, stderr := c.run(t, append([]string{"status"}, tt.args...)...)
 			if code != tt.code || stderr != "" {
 				t.Errorf("%d, want %d; %q", code, tt.code, stderr)
 			}
 			checkGolden(t, tt.golden, stdout)
+			if lines := strings.Count(stdout, "\n"); code == 0 && lines > 12 {
+				t.Errorf("%d lines of a healthy cluster", lines)
+			}
 		})
 	}
 }

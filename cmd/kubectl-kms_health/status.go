@@ -1,128 +1,222 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/version"
 )
 
+var about = `Shows the state of every KMS plugin of a cluster's API servers: first the verdict,
+then each problem with the command to run next, a line for each API server, node and
+key, and the operator's conditions that are not as expected. "(write)" is the key that
+a node encrypts with. Of one node it shows everything.
+
+It evaluates the reports on the operator resources itself, so that it works while the
+operator is down. It writes nothing.
+
+The states:
+  healthy           the plugin answers and is healthy
+  unhealthy         the plugin answers and is not healthy
+  error             the plugin does not answer
+  stale             the last report is too old: the state is not known
+  clock differs     the node's clock differs: the age of its report is not known
+  unreadable        the report cannot be read
+  not reported yet  the node has not reported on the plugin
+
+Exit codes:
+  0  every plugin is healthy by a fresh report; with -w: ended by Ctrl-C
+  1  a plugin is unhealthy or in error, or the operator's configuration is rejected
+  2  not known: a report is stale, unreadable or missing, nothing is reported, the
+     operator is not running, or a part could not be read
+  3  nothing could be read, or the command line is wrong
+
+Rights: get ` + strings.Join(contract.ResourceNames(), ", ") + `
+(` + contract.OperatorGroup + `) named ` + contract.OperatorObject + `, or list kmshealths (` + contract.KMSHealths.Group + `).
+Optional: get the operator's Deployment, Lease, ConfigMap and ClusterOperator; list pods in
+its namespace and in those of the API servers, for the commands.`
+
+// options are the flags.
+type options struct {
+	environment
+	config *genericclioptions.ConfigFlags
+
+	name    string // of an API server or a node; empty: all
+	output  string
+	file    string
+	watch   bool
+	wait    bool
+	timeout time.Duration
+}
+
+var formats = []string{"wide", "json", "yaml"}
+
 func newStatus(e environment) *cobra.Command {
-	o := options{environment: e}
+	o := &options{environment: e, config: genericclioptions.NewConfigFlags(false)}
+	o.config.CacheDir = nil // discovery is not used
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show the state of every plugin, and the operator's conditions",
-		Long: `Shows the state of every plugin, a line for each API server, node and key, and
-below it the operator's last conditions of each API server. "(write)" is the key that
-a node encrypts with. AGE is how long ago the plugin was last checked.
+		Use:   "status [API-SERVER | NODE]",
+		Short: "Show the state of every plugin, problems first, each with the next command",
+		Long:  about,
+		Example: `  kubectl kms-health status
+  kubectl kms-health status kube-apiserver
+  kubectl kms-health status master-0          # everything about a node
 
-Details are below their row, wrapped to the terminal's width, or to 80 columns if the
-output is not a terminal. Then the columns are always the same; for programs there are
--o json and -o yaml.
-
-Exit codes: 0 all healthy, 1 some plugin is unhealthy, 2 not known, 3 nothing could be
-read; see kubectl kms-health --help.`,
-		Example: `  # All of a cluster, with ids and details in full.
-  kubectl kms-health status -o wide
-
-  # Of one node, one API server.
-  kubectl kms-health status --target kubeapiservers --node master-0
-
-  # Check by the exit code whether every plugin is healthy.
-  kubectl kms-health status > /dev/null
+  # In a pipeline: wait until every plugin is healthy.
+  kubectl kms-health status --wait --timeout=5m
 
   # Of a must-gather, without a cluster.
-  kubectl kms-health status --from-file must-gather.local.123
   kubectl kms-health status --from-file must-gather.tar.gz
 
   # Which plugins are not healthy?
-  kubectl kms-health status -o json |
-    jq -r '.targets[] | .target as $t | .plugins[] | select(.state != "healthy") | [$t, .node, .keyID, .state] | @tsv'`,
-		Args:    noArguments,
-		PreRunE: o.validate,
-		RunE:    works(func(cmd *cobra.Command, _ []string) error { return o.status(cmd) }),
+  kubectl kms-health status -o json | jq -r '.problems[] | [.apiServer, .node, .keyID, .summary] | @tsv'`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: o.complete,
+		PreRunE:           o.validate,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
-	o.clusterFlags(cmd)
-	o.selectFlags(cmd, true)
-	o.fileFlags(cmd)
-	o.tableFlags(cmd)
-	o.outputFlag(cmd, "json", "yaml", "wide")
+	f := cmd.Flags()
+	f.StringVarP(&o.output, "output", "o", "", "the `format`: one of "+strings.Join(formats, ", "))
+	f.BoolVarP(&o.watch, "watch", "w", false, "show it again whenever it changes, until Ctrl-C")
+	f.BoolVar(&o.wait, "wait", false, "wait until everything is healthy")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --wait: for how long; then the exit code is the verdict's")
+	f.StringVar(&o.file, "from-file", "", "read this `path` instead of a cluster: the folder of a must-gather or of oc adm inspect, a tar or tar.gz of it, a file with resources in YAML or JSON; - is standard input")
+	o.config.AddFlags(f)
+	f.Lookup("namespace").Usage = "The operator's namespace; not set: " + strings.Join(operatorNamespaces, ", or ")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (o *options) status(cmd *cobra.Command) error {
-	f, err := o.read(cmd.Context())
-	if err != nil {
-		return err
+// validate checks the flags before anything is read.
+func (o *options) validate(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		o.name = args[0]
 	}
-	s, _ := view.Of(f.targets, f.now)
-	if err := known(&s, o.nodes); err != nil {
-		return err
-	}
-	s.Select(o.nodes)
-	if o.output == "json" || o.output == "yaml" {
-		err = encode(o.stdout, o.output, s)
-	} else {
-		table := o.table()
-		table.Doubtful = f.operatorStopped
-		_, err = io.WriteString(o.stdout, show.Table(&s, table))
-	}
-	if err != nil {
-		return err
-	}
-	return exitCode(s.Verdict(), f.partly)
-}
-
-// exitCode is the verdict as an error, which ends a command with its code.
-func exitCode(v view.Verdict, partly bool) error {
-	if v == view.AllHealthy && partly {
-		v = view.CannotTell
-	}
-	if v == view.AllHealthy {
-		return nil
-	}
-	return verdict(v)
-}
-
-// known returns an error with the known nodes if a selected one is not among them.
-func known(s *view.Status, nodes []string) error {
-	have := s.Nodes()
-	for _, node := range nodes {
-		if slices.Contains(have, node) {
-			continue
-		}
-		if len(have) == 0 {
-			return fmt.Errorf("node %q: no node has reported anything", node)
-		}
-		return fmt.Errorf("node %q is not known here; known are %s", node, listed(have))
+	isData := o.output == "json" || o.output == "yaml"
+	switch {
+	case o.output != "" && !slices.Contains(formats, o.output):
+		return fmt.Errorf("--output: %q is none of %s", o.output, strings.Join(formats, ", "))
+	case o.watch && o.wait:
+		return errors.New("--watch and --wait: only one of them can be set")
+	case (o.watch || o.wait) && o.file != "":
+		return errors.New("--from-file: files do not change; --watch and --wait need a cluster")
+	case o.watch && isData:
+		return fmt.Errorf("--watch: valid only for people, not with --output=%s", o.output)
+	case cmd.Flags().Changed("timeout") && !o.wait:
+		return errors.New("--timeout: valid only with --wait")
+	case o.timeout <= 0:
+		return fmt.Errorf("--timeout: %s must be more than 0", o.timeout)
 	}
 	return nil
 }
 
-// maxListed is how many names an error lists.
-const maxListed = 20
+// operatorNamespaces are the namespaces of the shipped manifests.
+var operatorNamespaces = []string{contract.OperatorNamespace, contract.KubernetesNamespace}
 
-func listed(names []string) string {
-	if more := len(names) - maxListed; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}
-
-// encode writes v in a form.
-func encode(w io.Writer, form string, v any) error {
-	raw, err := show.JSON(v)
-	if err == nil && form == "yaml" {
-		raw, err = show.YAML(raw)
-	}
+func (o *options) run(ctx context.Context) error {
+	read, err := o.reader()
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(raw)
+	follow := &follower{options: o, read: read}
+	switch {
+	case o.watch:
+		return follow.watch(ctx)
+	case o.wait:
+		return follow.wait(ctx)
+	}
+	status, err := follow.once(ctx)
+	if err != nil {
+		return err
+	}
+	return o.finish(status)
+}
+
+// reader returns what reads the cluster or the files that the flags select.
+func (o *options) reader() (func(context.Context) (*view.Snapshot, error), error) {
+	if o.environment.read != nil {
+		return o.environment.read, nil
+	}
+	if o.file != "" {
+		return func(context.Context) (*view.Snapshot, error) {
+			return source.ReadFiles(o.file, o.stdin, o.clock.Now())
+		}, nil
+	}
+	loader := o.config.ToRawKubeConfigLoader()
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return nil, err
+	}
+	if len(raw.Clusters) == 0 && *o.config.APIServer == "" && o.getenv("KUBERNETES_SERVICE_HOST") == "" {
+		return nil, errors.New("no cluster is configured: use --kubeconfig FILE, set KUBECONFIG, or read files by --from-file")
+	}
+	config, err := o.config.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "kubectl-kms-health/" + version.Version
+	namespaces := operatorNamespaces
+	if *o.config.Namespace != "" {
+		namespaces = []string{*o.config.Namespace}
+	}
+	cluster, err := source.NewCluster(config, namespaces, o.clock)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.Read, nil
+}
+
+// finish prints a status, and returns the verdict as an error, which ends the command with its
+// code.
+func (o *options) finish(s *view.Status) error {
+	var text []byte
+	var err error
+	switch o.output {
+	case "json":
+		text, err = show.JSON(s)
+	case "yaml":
+		text, err = show.YAML(s)
+	default:
+		text = []byte(show.Status(s, o.show()))
+	}
+	if err == nil {
+		_, err = o.stdout.Write(text)
+	}
+	if err == nil && s.Verdict != view.Healthy {
+		err = verdict(s.Verdict.ExitCode())
+	}
 	return err
+}
+
+// completionTimeout bounds a completion.
+const completionTimeout = 2 * time.Second
+
+// complete completes the names of API servers and nodes.
+func (o *options) complete(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 || o.file == "-" { // stdin belongs to the shell
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	read, err := o.reader()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	if snapshot, err := read(ctx); err == nil {
+		if status, err := view.Evaluate(snapshot, ""); err == nil {
+			return status.Names(), cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
 }

@@ -170,7 +170,7 @@ func (c *cluster) off() {
 func (c *cluster) invite() {
 	c.say("\nThe cluster stays, with KMS on, until Ctrl-C. To look around, in another terminal:\n")
 	c.say("export KUBECONFIG=%s PATH=%s:%s:$PATH", c.admin, c.tools, filepath.Dir(c.program("kubectl-kms_health")))
-	c.say("kubectl kms-health status; kubectl kms-health watch; kubectl kms-health explain master-1")
+	c.say("kubectl kms-health status; kubectl kms-health status -w; kubectl kms-health status master-1")
 	c.say("kubectl get clusteroperators")
 	for _, l := range looks {
 		c.say("%s", commandLine(l))

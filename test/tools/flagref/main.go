@@ -19,7 +19,7 @@ var programs = []struct {
 }{
 	{"kms-health-reporter", "/cmd/kms-health-reporter", []string{""}},
 	{"kms-health-operator", "/cmd/kms-health-operator", []string{"", "run", "render", "validate", "print-defaults"}},
-	{"kubectl kms-health", "/cmd/kubectl-kms_health", []string{"", "status", "watch", "explain", "doctor"}},
+	{"kubectl kms-health", "/cmd/kubectl-kms_health", []string{"", "status"}},
 	{"kms-plugin", "/test/kmsplugin/cmd/kms-plugin", []string{"", "ctl"}},
 }
 

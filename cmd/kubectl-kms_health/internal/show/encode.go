@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
-	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -15,42 +13,40 @@ import (
 
 // JSON is v in a readable form, safe to print to a terminal.
 func JSON(v any) ([]byte, error) {
+	text, err := encode(v)
+	return contract.Printable(text), err
+}
+
+func encode(v any) (string, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(v); err != nil {
-		return nil, err
-	}
-	return contract.Printable(b.String()), nil
-}
-
-var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
-
-// YAML converts JSON, and keeps it safe to print to a terminal: the encoder leaves
-// bidirectional controls, for example, as they are. It gets a placeholder for each string with
-// characters that cannot be printed, which then becomes a double-quoted scalar. YAML has all of
-// the escapes of strconv.Quote.
-func YAML(raw []byte) ([]byte, error) {
-	placeholder := "unprintable"
-	for bytes.Contains(raw, []byte(placeholder)) {
-		placeholder += "-"
-	}
-	var replacements []string
-	raw = jsonString.ReplaceAllFunc(raw, func(quoted []byte) []byte {
-		var s string
-		if json.Unmarshal(quoted, &s) != nil || !strings.ContainsFunc(s, unprintable) {
-			return quoted
-		}
-		name := fmt.Sprintf("%s%d.", placeholder, len(replacements))
-		replacements = append(replacements, name, strconv.Quote(s))
-		return []byte(`"` + name + `"`)
-	})
-	text, err := yaml.JSONToYAML(raw)
-	if err != nil {
-		return nil, err
-	}
-	return []byte(strings.NewReplacer(replacements...).Replace(string(text))), nil
+	err := encoder.Encode(v)
+	return b.String(), err
 }
 
 func unprintable(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }
+
+// YAML is v, safe to print to a terminal. The encoder leaves some characters that cannot be
+// printed, such as bidirectional controls: what has any is printed as JSON, which is YAML, too, if
+// it has no pairs of surrogates.
+func YAML(v any) ([]byte, error) {
+	text, err := encode(v)
+	if err != nil {
+		return nil, err
+	}
+	var printable []byte
+	for _, r := range text {
+		if unprintable(r) {
+			printable = fmt.Appendf(printable, `\U%08x`, r)
+		} else {
+			printable = append(printable, string(r)...)
+		}
+	}
+	block, err := yaml.JSONToYAML(printable)
+	if err == nil && bytes.ContainsFunc(block, unprintable) {
+		return printable, nil
+	}
+	return block, err
+}

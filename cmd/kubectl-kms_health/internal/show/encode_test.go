@@ -19,7 +19,7 @@ func TestJSONAndYAMLArePrintableAndHaveTheSameValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := YAML(raw)
+	text, err := YAML(want)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,252 +1,126 @@
 package show
 
 import (
-	"slices"
-	"strconv"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// Options of the output.
-type Options struct {
-	// Wide shows everything in full, a line for each row.
-	Wide bool
-	// NoHeaders leaves out the names of the columns.
-	NoHeaders bool
-	// Width is that of the terminal, in columns.
-	Width int
-	// Fits lays out a table that is wider than that in another way. Without it the columns
-	// are always the same: for programs.
-	Fits bool
-	// Colour prints the states in colours.
-	Colour bool
-	// Doubtful means that the operator has not renewed its Lease, so that its conditions may
-	// be outdated: show more from the reports.
-	Doubtful bool
-}
+// The columns that are shortened or painted.
+const (
+	nodeColumn  = 1
+	stateColumn = 3
+)
 
 const (
-	gap = "  " // between columns
-	// indent is that of text below a row.
-	indent = "    "
-	// maxKey bounds a keyID in a table, which the writer of a report chooses, in runes.
-	maxKey = 20
+	// maxRows is how many rows a table may have with a row for each plugin; in a longer one, those
+	// of healthy plugins that differ by their node are joined.
+	maxRows = 9
+	// maxKey and maxKEK bound identifiers in a table, in runes; nodes' names are shortened to
+	// minNode on a narrow terminal.
+	maxKey, maxKEK, minNode = 20, 16, 12
+
+	gap = "  "
 )
 
-// Table is the state of every plugin, a row each with its details below it, and then the
-// operator's conditions of each target.
-func Table(s *view.Status, o Options) string {
-	var parts, empty []string
-	if table := rows(s, o); table != "" {
-		parts = append(parts, table)
-	}
-	for i := range s.Targets {
-		t := &s.Targets[i]
-		if words := below(t, o); words != "" {
-			parts = append(parts, words)
-		} else if len(t.Plugins) == 0 {
-			empty = append(empty, name(t))
-		}
-	}
-	if len(empty) > 0 {
-		parts = append(parts, wrap(strings.Join(empty, ", ")+": nothing is reported", "", indent, o.Width))
-	}
-	return strings.Join(parts, "\n")
+// row is one of the table: its cells, and the state for its colour.
+type row struct {
+	cells []string
+	state rollup.State
 }
 
-// The columns of a table.
-const (
-	targetColumn = iota
-	nodeColumn
-	keyColumn
-	stateColumn
-	kekColumn
-	ageColumn
-)
-
-// cells are those of a row, and the text below it.
-type cells struct {
-	columns     []string
-	detail      string
-	paint       string // of the state
-	target, kek string
-	first       bool // of its target
-}
-
-func rows(s *view.Status, o Options) string {
-	header := []string{"TARGET", "NODE", "KEY", "STATE", "KEK ID", "AGE"}
+// table has a row for each plugin.
+func table(s *view.Status, o Options) string {
+	header := row{cells: []string{"API SERVER", "NODE", "KEY", "STATE", "KEK ID", "AGE"}}
 	if o.Wide {
-		header = append(header, "FORM", "LAST CHECKED", "INTERVAL", "DETAIL")
+		header.cells = append(header.cells, "CHECKED", "INTERVAL", "REPORTER")
 	}
-	short := shortIDs(s)
-	if o.Wide {
-		short = clean
-	}
-	var all []cells
-	for i := range s.Targets {
-		t := &s.Targets[i]
-		for j := range t.Plugins {
-			p := &t.Plugins[j]
-			c := cells{columns: row(t, p, s.Time.Time, short, o.Wide), detail: why(p), paint: colour(p.State), first: j == 0, target: orDash(t.Target)}
-			c.kek = c.columns[kekColumn]
-			all = append(all, c)
-		}
-	}
-	if len(all) == 0 {
+	all := append([]row{header}, rows(s, o)...)
+	if len(all) == 1 {
 		return ""
 	}
-	if o.Wide {
+	widths, total := measure(all)
+	if over := total - o.Width; over > 0 {
 		for i := range all {
-			all[i].columns, all[i].detail = append(all[i].columns, all[i].detail), ""
+			all[i].cells[nodeColumn] = middle(all[i].cells[nodeColumn], max(widths[nodeColumn]-over, minNode))
 		}
-		return lay(all, header, nil, o)
+		widths, _ = measure(all)
 	}
-	// On a terminal, the columns that do not fit are moved: the target into a line of its
-	// own, then the KEK ID below the row.
-	for _, moved := range [][]int{nil, {targetColumn}, {targetColumn, kekColumn}} {
-		if !o.Fits || columnsWidth(all, header, moved) <= o.Width {
-			return lay(all, header, moved, o)
+	var b strings.Builder
+	for _, r := range all {
+		var line strings.Builder
+		for i, c := range r.cells {
+			padded := c + strings.Repeat(" ", widths[i]-columns(c)) + gap
+			if i == stateColumn && r.state != "" && o.Colour {
+				padded = colour(r.state) + c + plain + strings.TrimPrefix(padded, c)
+			}
+			line.WriteString(padded)
 		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
-	return list(all, o)
+	return b.String()
 }
 
-// kept are the columns that were not moved.
-func kept(columns []string, moved []int) []string {
-	var all []string
-	for i, c := range columns {
-		if !slices.Contains(moved, i) {
-			all = append(all, c)
+// measure returns the widths of the columns, and that of the table.
+func measure(all []row) (widths []int, total int) {
+	widths = make([]int, len(all[0].cells))
+	for _, r := range all {
+		for i, c := range r.cells {
+			widths[i] = max(widths[i], columns(c))
+		}
+	}
+	for _, width := range widths {
+		total += width + len(gap)
+	}
+	return widths, total - len(gap)
+}
+
+func rows(s *view.Status, o Options) (all []row) {
+	plugins := 0
+	for _, a := range s.APIServers {
+		plugins += len(a.Plugins)
+	}
+	at, nodes := map[string]int{}, map[string]int{} // of the rows that stand for several nodes
+	for _, a := range s.APIServers {
+		for _, p := range a.Plugins {
+			same := fmt.Sprintf("%q %q %t %q", a.Name, p.KeyID, p.Write, p.KEKID)
+			if nodes[same] == 0 || o.Wide || plugins <= maxRows || p.State != rollup.Healthy {
+				all = append(all, row{cells(&a, &p, s.Time.Time, o), p.State})
+			}
+			if p.State != rollup.Healthy {
+				continue
+			}
+			if nodes[same]++; nodes[same] == 1 {
+				at[same] = len(all) - 1
+			} else if !o.Wide && plugins > maxRows {
+				all[at[same]].cells[nodeColumn] = fmt.Sprintf("%d nodes", nodes[same])
+			}
 		}
 	}
 	return all
 }
 
-func widths(all []cells, header []string, moved []int) []int {
-	w := make([]int, len(kept(header, moved)))
-	measure := func(columnsOfRow []string) {
-		for i, c := range kept(columnsOfRow, moved) {
-			w[i] = max(w[i], columns(c))
-		}
-	}
-	measure(header)
-	for _, c := range all {
-		measure(c.columns)
-	}
-	return w
-}
-
-func columnsWidth(all []cells, header []string, moved []int) int {
-	total := 0
-	for i, w := range widths(all, header, moved) {
-		if i > 0 {
-			total += len(gap)
-		}
-		total += w
-	}
-	return total
-}
-
-// lay makes a table with aligned columns.
-func lay(all []cells, header []string, moved []int, o Options) string {
-	w := widths(all, header, moved)
-	var b strings.Builder
-	line := func(columns []string, paint string) {
-		var text strings.Builder
-		for i, c := range kept(columns, moved) {
-			padded := pad(c, w[i])
-			if paint != "" && o.Colour && i == stateColumn-before(moved, stateColumn) {
-				padded = paint + c + plain + padded[len(c):]
-			}
-			text.WriteString(padded + gap)
-		}
-		b.WriteString(strings.TrimRight(text.String(), " ") + "\n")
-	}
-	if !o.NoHeaders {
-		line(header, "")
-	}
-	for _, c := range all {
-		if c.first && slices.Contains(moved, targetColumn) {
-			b.WriteString(c.target + ":\n")
-		}
-		line(c.columns, c.paint)
-		b.WriteString(c.below(slices.Contains(moved, kekColumn), o))
-	}
-	return b.String()
-}
-
-func before(moved []int, column int) (n int) {
-	for _, i := range moved {
-		if i < column {
-			n++
-		}
-	}
-	return n
-}
-
-// below is the text below a row.
-func (c *cells) below(withKEK bool, o Options) string {
-	text := ""
-	if withKEK && c.kek != "-" {
-		text = wrap("KEK ID "+c.kek, indent, indent, o.Width)
-	}
-	if c.detail != "" {
-		text += wrap(c.detail, indent, indent, o.Width)
-	}
-	return text
-}
-
-// list shows rows whose columns do not fit, each over several lines.
-func list(all []cells, o Options) string {
-	var b strings.Builder
-	for _, c := range all {
-		if c.first {
-			b.WriteString(c.target + ":\n")
-		}
-		b.WriteString(c.columns[nodeColumn] + "\n")
-		state := c.columns[stateColumn]
-		text := wrap("key "+c.columns[keyColumn]+", "+state+", "+c.columns[ageColumn], indent, indent, o.Width)
-		if o.Colour {
-			text = strings.Replace(text, state, c.paint+state+plain, 1)
-		}
-		b.WriteString(text + c.below(true, o))
-	}
-	return b.String()
-}
-
-func row(t *view.TargetStatus, p *view.Plugin, now time.Time, id func(string) string, wide bool) []string {
-	key := orDash(p.KeyID)
-	if !wide {
-		key = middle(key, maxKey)
+func cells(a *view.APIServer, p *view.Plugin, now time.Time, o Options) []string {
+	key, kek := orDash(p.KeyID), orDash(p.KEKID)
+	if !o.Wide {
+		key, kek = middle(key, maxKey), middle(kek, maxKEK)
 	}
 	if p.Write {
 		key += " (write)"
 	}
-	old := "-"
-	if d, known := p.Age(now); known {
-		old = age(d)
+	old, checked, interval := "-", "-", "-"
+	if p.LastChecked != nil {
+		old, checked = age(now.Sub(p.LastChecked.Time)), p.LastChecked.UTC().Format(time.RFC3339)
 	}
-	cells := []string{orDash(t.Target), orDash(p.Node), key, view.StateWords(p.State), orDash(id(p.KEKID)), old}
-	if wide {
-		checked, interval := "-", "-"
-		if p.LastChecked != nil {
-			checked = p.LastChecked.UTC().Format(time.RFC3339)
-		}
-		if p.IntervalSeconds > 0 {
-			interval = strconv.FormatInt(p.IntervalSeconds, 10) + "s"
-		}
-		cells = append(cells, orDash(string(p.Form)), checked, interval)
+	if p.IntervalSeconds > 0 {
+		interval = fmt.Sprintf("%ds", p.IntervalSeconds)
 	}
-	return cells
-}
-
-// why is the reason, which is one word, and the detail.
-func why(p *view.Plugin) string {
-	reason, detail := clean(string(p.Reason)), strings.TrimSpace(clean(p.Detail))
-	if reason == "" || detail == "" {
-		return reason + detail
+	all := []string{orDash(a.Name), orDash(p.Node), key, clean(view.StateWords(p.State)), kek, old}
+	if o.Wide {
+		all = append(all, checked, interval, orDash(p.Reporter))
 	}
-	return reason + ": " + detail
+	return all
 }

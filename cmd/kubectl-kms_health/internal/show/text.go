@@ -4,16 +4,15 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
+	"golang.org/x/text/width"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// clean removes control characters from external text, which could control the terminal:
-// every writer of a status, and a plugin through its reporter, can choose it.
+// clean removes control characters from external text, which could control the terminal: every
+// writer of a status, and a plugin through its reporter, can choose it.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
@@ -40,39 +39,14 @@ func orDash(s string) string {
 	return s
 }
 
-// cut shortens a text to a number of runes, and marks the cut.
-func cut(s string, runes int) string {
-	if utf8.RuneCountInString(s) <= runes {
-		return s
-	}
-	return string([]rune(s)[:runes-1]) + "…"
-}
-
-// Shortened ids keep both ends: many have the same beginning, such as ARNs and paths.
-const maxID = 16
-
-// middle shortens a text to a number of runes, in its middle.
+// middle shortens a text to a number of runes, in its middle: many ids and names have the same
+// beginning, such as ARNs.
 func middle(s string, runes int) string {
 	r := []rune(s)
-	if len(r) <= runes {
+	if runes < 1 || len(r) <= runes {
 		return s
 	}
 	return string(r[:(runes-1)/2]) + "…" + string(r[len(r)-runes/2:])
-}
-
-// shortIDs shortens ids unless two of them would then look the same.
-func shortIDs(s *view.Status) func(string) string {
-	looks := map[string]string{}
-	for _, t := range s.Targets {
-		for _, p := range t.Plugins {
-			short := middle(clean(p.KEKID), maxID)
-			if other, taken := looks[short]; taken && other != p.KEKID {
-				return clean
-			}
-			looks[short] = p.KEKID
-		}
-	}
-	return func(id string) string { return middle(clean(id), maxID) }
 }
 
 // age as text. Reports have whole seconds, so half a second ahead counts as zero.
@@ -91,7 +65,52 @@ func colour(s rollup.State) string {
 		return red
 	case s == rollup.Healthy:
 		return green
-	default:
-		return yellow
 	}
+	return yellow
+}
+
+// columns is how many columns of a terminal a text takes: two for a wide rune, none for a
+// combining one.
+func columns(s string) (n int) {
+	for _, r := range s {
+		kind := width.LookupRune(r).Kind()
+		switch {
+		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		case kind == width.EastAsianWide, kind == width.EastAsianFullwidth:
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// wrap breaks text into lines of a width, between words. A word is not broken, and neither is a
+// command within a message, so that it can be copied. The first line has an indent, the others a
+// larger one.
+func wrap(text, indent string, width int) string {
+	var b strings.Builder
+	line := indent
+	for _, part := range parts(clean(text)) {
+		if strings.TrimSpace(line) != "" && columns(line)+columns(part) > width {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			line = indent + "  "
+		}
+		line += part + " "
+	}
+	return b.String() + strings.TrimRight(line, " ") + "\n"
+}
+
+// parts are the words of a text, and its commands, each of which ends with the text or a semicolon.
+func parts(text string) (all []string) {
+	inCommand := false
+	for word := range strings.FieldsSeq(text) {
+		if inCommand {
+			all[len(all)-1] += " " + word
+		} else {
+			all = append(all, word)
+		}
+		inCommand = (inCommand || word == "oc" || word == "kubectl") && !strings.HasSuffix(word, ";")
+	}
+	return all
 }

@@ -2,9 +2,9 @@ package source
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/doctor"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 )
 
 // entry is a file of an archive; with a link, a symbolic one.
@@ -73,11 +73,11 @@ func TestAnArchiveIsReadAsItsFolder(t *testing.T) {
 		for _, e := range layout(root) {
 			files[e.name] = e.text
 		}
-		fromFolder, err := Files{Paths: []string{in(t, files)}}.Read()
+		fromFolder, err := read(in(t, files))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]string{"kubeapiservers a", "authentications a"}, names(fromFolder)); diff != "" {
+		if diff := cmp.Diff([]string{"authentications a", "kubeapiservers a"}, names(fromFolder)); diff != "" {
 			t.Error(diff)
 		}
 		for _, zipped := range []bool{false, true} {
@@ -86,13 +86,13 @@ func TestAnArchiveIsReadAsItsFolder(t *testing.T) {
 			if err := os.WriteFile(path, packed, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for _, f := range []Files{{Paths: []string{path}}, {Paths: []string{"-"}, Stdin: bytes.NewReader(packed)}} {
-				taken, err := f.Read()
+			for _, name := range []string{path, "-"} {
+				taken, err := ReadFiles(name, bytes.NewReader(packed), now)
 				if err != nil || len(taken.Notes) > 0 {
 					t.Fatal(err, taken.Notes)
 				}
-				if diff := cmp.Diff(names(fromFolder), names(taken)); diff != "" || !taken.At.Equal(fromFolder.At) {
-					t.Error(diff, taken.At, fromFolder.At)
+				if diff := cmp.Diff(names(fromFolder), names(taken)); diff != "" || !taken.Now.Equal(fromFolder.Now) {
+					t.Error(diff, taken.Now, fromFolder.Now)
 				}
 			}
 		}
@@ -110,9 +110,9 @@ func TestAMustGatherIsEvaluatedAsOfItsBeginning(t *testing.T) {
 		"":                                                                               "12:34:50",
 	} {
 		dir := in(t, map[string]string{"timestamp": timestamp, "cluster.yaml": apiServer})
-		taken, err := Files{Paths: []string{dir}}.Read()
-		if got := taken.At.UTC().Format(time.TimeOnly); err != nil || got != want || taken.Began != (want == "13:00:00") {
-			t.Errorf("%.60q: %s, %t, %v", timestamp, got, taken.Began, err)
+		taken, err := read(dir)
+		if got := taken.Now.UTC().Format(time.TimeOnly); err != nil || got != want {
+			t.Errorf("%.60q: %s, %v", timestamp, got, err)
 		}
 	}
 }
@@ -126,17 +126,17 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 	}{
 		"a path out":            {pack(t, true, append(good, entry{name: "a/../../../etc/cron.d/x.yaml", text: "x"})...), `refused: the path of its file "a/../../../etc/cron.d/x.yaml" leads out of it`},
 		"a path from the root":  {pack(t, true, append(good, entry{name: "/etc/x.yaml", text: "x"})...), `refused: the path of its file "/etc/x.yaml"`},
-		"a link for a resource": {pack(t, true, append(good, entry{name: ours, link: "/etc/passwd"})...), `is a link to "/etc/passwd"; links are not followed`},
+		"a link for a resource": {pack(t, true, append(good, entry{name: ours, link: "/etc/passwd"})...), "is a link; links are not followed"},
 		"no tar in it":          {zipped(t, apiServer), "is not a tar or tar.gz of a folder"},
 		"empty":                 {zipped(t, ""), "is not a tar or tar.gz of a folder"},
 		"an empty tar":          {pack(t, true), "is not a tar or tar.gz of a folder"},
 		"cut off":               {pack(t, true, append(good, entry{name: "z.log", text: "x"})...)[:420], "unexpected EOF"},
 		"without a resource":    {pack(t, true, entry{name: "a/nodes.yaml", text: "kind: NodeList"}), "looked in 1 YAML and JSON files"},
-		"a resource too large":  {pack(t, true, entry{name: ours, text: strings.Repeat("# operator.openshift.io/ OpenShiftAPIServer\n", maxFile/40)}), "is over 64 MiB"},
+		"a resource too large":  {pack(t, false, entry{name: ours, text: strings.Repeat("# operator.openshift.io/ OpenShiftAPIServer\n", maxFile/40)}), "is over 64 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Files{Paths: []string{"-"}, Stdin: bytes.NewReader(tt.packed)}.Read()
-			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "standard input") {
+			_, err := ReadFiles("-", bytes.NewReader(tt.packed), now)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "standard input") {
 				t.Errorf("%v, want %s", err, tt.want)
 			}
 		})
@@ -145,15 +145,15 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 
 func TestLinksAreNotFollowed(t *testing.T) {
 	secret := filepath.Join(in(t, map[string]string{"newer.json": newer}), "newer.json")
-	taken, err := Files{Paths: []string{"-"}, Stdin: bytes.NewReader(pack(t, true, append(layout(""), entry{name: "x/cluster.yaml", link: secret})...))}.Read()
+	taken, err := ReadFiles("-", bytes.NewReader(pack(t, true, append(layout(""), entry{name: "x/cluster.yaml", link: secret})...)), now)
 	dir := in(t, map[string]string{"cluster.yaml": apiServer})
 	if err := os.Symlink(secret, filepath.Join(dir, "link.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	fromFolder, err2 := Files{Paths: []string{dir}}.Read()
-	for _, taken := range []Taken{taken, fromFolder} {
-		if err != nil || err2 != nil || taken.At.Minute() == 44 || len(taken.Notes) != 1 || !strings.Contains(taken.Notes[0], `skipped: is a link to "`+secret+`"`) {
-			t.Errorf("%v, %v, %s, %q", err, err2, taken.At, taken.Notes)
+	fromFolder, err2 := read(dir)
+	for _, taken := range []*view.Snapshot{taken, fromFolder} {
+		if err != nil || err2 != nil || taken.Now.Minute() == 44 || len(taken.Notes) != 1 || !strings.Contains(taken.Notes[0], "skipped: is a link") {
+			t.Errorf("%v, %v, %s, %q", err, err2, taken.Now, taken.Notes)
 		}
 	}
 }
@@ -163,8 +163,8 @@ func TestWarningsAreBoundedLinesOfText(t *testing.T) {
 	for i := range 300 {
 		entries = append(entries, entry{name: fmt.Sprintf("%d/\x1b[2J\n\u202e.yaml", i), link: "\x1b]0;x\nerror: y"})
 	}
-	taken, err := Files{Paths: []string{"-"}, Stdin: bytes.NewReader(pack(t, true, entries...))}.Read()
-	if err != nil || len(taken.Notes) != maxNotes+1 || taken.Notes[maxNotes] != "and 280 more such warnings" {
+	taken, err := ReadFiles("-", bytes.NewReader(pack(t, true, entries...)), now)
+	if err != nil || len(taken.Notes) != maxNotes+1 || taken.Notes[maxNotes] != "and more such warnings" {
 		t.Errorf("%v, %q", err, taken.Notes)
 	}
 	if text := strings.Join(taken.Notes, ""); strings.ContainsAny(text, "\x1b\n\u202e") {
@@ -184,8 +184,8 @@ func TestAnArchiveIsBounded(t *testing.T) {
 		"by its files":       {limits{bytes: 9 << 20, entries: 2}, []entry{big, big, big}, "has over 2 files"},
 		"and is read within": {limits{bytes: 9 << 20, entries: 4}, []entry{big, big, big}, ""},
 	} {
-		a := archive{"x", bytes.NewReader(pack(t, true, tt.entries...)), tt.limits}
-		err := a.walk(func(f treeFile) error { _, err := f.read(); return err }, func(string, error) {})
+		from := bufio.NewReader(bytes.NewReader(pack(t, true, tt.entries...)))
+		err := walkArchive("x", from, tt.limits, func(f treeFile) error { _, err := f.read(); return err })
 		if got := fmt.Sprint(err); tt.want == "" && err != nil || tt.want != "" && !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
 		}
@@ -203,38 +203,4 @@ func zipped(t *testing.T, text string) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
-}
-
-// Of the API server's metrics only what is about KMS is kept, and of two files the first.
-func TestTheMetricsOfAMustGatherAreReadWithItsBounds(t *testing.T) {
-	const name, line = "kms-health/kube-apiserver.metrics", doctor.MetricsPrefix + "x 1\n"
-	for _, tt := range []struct {
-		name    string
-		entries []entry
-		want    string
-		why     doctor.Why // empty: they were read
-		note    string
-	}{
-		{"none", nil, "", doctor.NotGathered, ""},
-		{"one", []entry{{name: "a/" + name, text: "other 1\n" + line}}, line, "", ""},
-		{"none about KMS", []entry{{name: name, text: "other 1\n"}}, "", "", ""},
-		{"another's", []entry{{name: "other/kube-apiserver.metrics", text: line}}, "", doctor.NotGathered, ""},
-		{"two", []entry{{name: "a/" + name, text: line}, {name: "b/" + name, text: line + line}}, line, "", "b/" + name + " has metrics of kube-apiserver, too; those of standard input/a/" + name + " count"},
-		{"a link", []entry{{name: name, link: "/etc/passwd"}}, "", doctor.Failed, "links are not followed"},
-		{"an endless line", []entry{{name: name, text: line + strings.Repeat("x", maxMetricsLine)}}, "", doctor.Failed, "skipped: "},
-		{"a broken one and a good one", []entry{{name: "a/" + name, link: "/etc/passwd"}, {name: "b/" + name, text: line}}, line, "", "links are not followed"},
-	} {
-		taken, err := Files{Paths: []string{"-"}, Objects: true, Stdin: bytes.NewReader(pack(t, true, append(layout(""), tt.entries...)...))}.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines, err := Offline{taken}.Metrics(t.Context())
-		var u *doctor.Unread
-		if errors.As(err, &u) != (tt.why != "") || u != nil && u.Why != tt.why || string(lines) != tt.want || (lines == nil) != (tt.why != "") {
-			t.Errorf("%s: %q, %v", tt.name, lines, err)
-		}
-		if notes := strings.Join(taken.Notes, "\n"); !strings.Contains(notes, tt.note) || (notes == "") != (tt.note == "") {
-			t.Errorf("%s: %q", tt.name, notes)
-		}
-	}
 }

@@ -1,15 +1,21 @@
 package source
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"net/http"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -22,127 +28,184 @@ import (
 
 // Cluster reads from an API server.
 type Cluster struct {
-	client  dynamic.Interface // requests end after timeout
-	watches dynamic.Interface // without a timeout
-	http    *http.Client
-	metrics string // the URL of the API server's metrics
+	client  dynamic.Interface
 	host    string
 	timeout time.Duration
-	clock   clock.WithTicker
+	clock   clock.PassiveClock
 	server  *serverclock.Clock
+	// namespaces may be the operator's; the first that has something of it is.
+	namespaces []string
 }
 
-// NewCluster does not connect yet. timeout bounds each request; a watch, until it
-// begins.
-func NewCluster(config *rest.Config, timeout time.Duration, c clock.WithTicker) (*Cluster, error) {
+// defaultTimeout bounds a request, if the configuration has no bound.
+const defaultTimeout = 10 * time.Second
+
+// NewCluster does not connect yet.
+func NewCluster(config *rest.Config, namespaces []string, c clock.PassiveClock) (*Cluster, error) {
 	config = rest.CopyConfig(config)
-	config.Timeout = 0                 // it would end watches, too
+	config.Timeout = cmp.Or(config.Timeout, defaultTimeout)
 	config.QPS, config.Burst = 50, 300 // as kubectl: a few requests are not slowed down
 	server := serverclock.New(c)
 	config.Wrap(server.Wrap)
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	bounded := *client
-	bounded.Timeout = timeout
-	url, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, err
-	}
-	cluster := &Cluster{http: &bounded, metrics: url.JoinPath("/metrics").String(), host: config.Host, timeout: timeout, clock: c, server: server}
-	if cluster.client, err = dynamic.NewForConfigAndClient(config, &bounded); err != nil {
-		return nil, err
-	}
-	cluster.watches, err = dynamic.NewForConfigAndClient(config, client)
-	return cluster, err
+	client, err := dynamic.NewForConfig(config)
+	return &Cluster{client, config.Host, config.Timeout, c, server, namespaces}, err
 }
 
-// Offset is how far the API server's clock is ahead of the local one; zero for a few
-// seconds.
-func (c *Cluster) Offset() time.Duration { return c.server.Offset() }
+// String is the API server's name in errors.
+func (c *Cluster) String() string { return "the API server " + c.host }
 
-// Read gets the targets. Those that do not exist are skipped; each problem is of one or
-// more targets that could not be read.
-func (c *Cluster) Read(ctx context.Context, targets []string) (found []view.Target, problems []error) {
-	objects := make([]*unstructured.Unstructured, len(targets))
-	errs := make([]error, len(targets))
-	var all sync.WaitGroup
-	for i, target := range targets {
-		all.Go(func() {
-			r := contract.ResourceNamed(target)
-			objects[i], errs[i] = c.client.Resource(r.GVR()).Get(ctx, r.Name, metav1.GetOptions{})
+// request is one get, or a list if the name is empty.
+type request struct {
+	schema.GroupVersionResource
+	namespace, name, selector string
+	kind                      string
+	objects                   []*unstructured.Unstructured
+	err                       error
+}
+
+func get(gvr schema.GroupVersionResource, namespace, name, kind string) *request {
+	return &request{GroupVersionResource: gvr, namespace: namespace, name: name, kind: kind}
+}
+
+var (
+	clusterOperators = schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1", Resource: "clusteroperators"}
+	deployments      = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	leases           = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	configMaps       = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	pods             = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+)
+
+// do makes requests at the same time. What does not exist is no error: all of it is optional.
+func (c *Cluster) do(ctx context.Context, all []*request) {
+	var running sync.WaitGroup
+	for _, r := range all {
+		running.Go(func() {
+			client := c.client.Resource(r.GroupVersionResource).Namespace(r.namespace)
+			list := &unstructured.UnstructuredList{Items: make([]unstructured.Unstructured, 1)}
+			if r.name == "" {
+				list, r.err = client.List(ctx, metav1.ListOptions{LabelSelector: r.selector})
+			} else if o, err := client.Get(ctx, r.name, metav1.GetOptions{}); err == nil {
+				list.Items[0] = *o
+			} else {
+				r.err = err
+			}
+			for i := 0; r.err == nil && i < len(list.Items); i++ {
+				r.objects = append(r.objects, &list.Items[i])
+			}
+			if apierrors.IsNotFound(r.err) {
+				r.err = nil
+			}
 		})
 	}
-	all.Wait()
-	var kinds []string // of the problems
-	same := map[string][]int{}
-	for i, target := range targets {
-		switch err := errs[i]; {
-		case err == nil:
-			found = append(found, view.Read(target, objects[i]))
-		case apierrors.IsNotFound(err): // the resource and the object are optional
-		default:
-			kind := kindOf(err)
-			if same[kind] == nil {
-				kinds = append(kinds, kind)
-			}
-			same[kind] = append(same[kind], i)
-		}
-	}
-	for _, kind := range kinds { // a problem of all targets is reported once
-		var those []string
-		for _, i := range same[kind] {
-			those = append(those, targets[i])
-		}
-		problems = append(problems, c.explain(those, "get", errs[same[kind][0]]))
-	}
-	return found, problems
+	running.Wait()
 }
 
-// KMSHealths are those of a cluster, by name. The problem is why they could not be read.
-// others: the cluster has operator resources, see listKMSHealths.
-func (c *Cluster) KMSHealths(ctx context.Context, others bool) (found []view.Target, problem *Problem) {
-	found, err := c.listKMSHealths(ctx, others)
-	if err != nil {
-		return nil, c.explain([]string{contract.KMSHealths.Plural}, "list", err)
+// Read reads everything. It is an error if no resource with reports can be read.
+func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
+	s := &view.Snapshot{Unread: map[string]bool{}}
+	var reports []*request
+	for _, r := range append(slices.Clone(contract.Resources), contract.KMSHealths) {
+		reports = append(reports, get(r.GVR(), "", r.Name, r.Kind))
 	}
-	return found, nil
-}
-
-// listKMSHealths returns none where the cluster does not have the resource. Where it has
-// operator resources, KMSHealths are optional: a missing right to them is no error.
-func (c *Cluster) listKMSHealths(ctx context.Context, others bool) (found []view.Target, err error) {
-	list, err := c.client.Resource(contract.KMSHealths.GVR()).List(ctx, metav1.ListOptions{})
-	switch {
-	case apierrors.IsNotFound(err), others && apierrors.IsForbidden(err):
-		return nil, nil
-	case err != nil:
+	others := []*request{get(clusterOperators, "", contract.ClusterOperator, view.KindClusterOperator)}
+	for _, namespace := range c.namespaces {
+		others = append(others,
+			get(deployments, namespace, contract.OperatorName, view.KindDeployment),
+			get(leases, namespace, contract.OperatorName, view.KindLease),
+			get(configMaps, namespace, contract.OperatorConfigMap, view.KindConfigMap),
+			get(pods, namespace, "", view.KindPod))
+	}
+	c.do(ctx, slices.Concat(reports, others))
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for i := range list.Items {
-		o := &list.Items[i]
-		found = append(found, view.Read(contract.ResourceFor(contract.KMSHealths.Plural, o.GetName()).TargetName(), o))
+	s.Problems = c.problems(reports)
+	for _, r := range slices.Concat(reports, others) {
+		s.Objects = append(s.Objects, r.objects...)
+		s.Unread[r.kind] = s.Unread[r.kind] || r.err != nil
 	}
-	return found, nil
+	if len(s.Problems) > 0 && !slices.ContainsFunc(reports, func(r *request) bool { return len(r.objects) > 0 }) {
+		return nil, errors.Join(s.Problems...)
+	}
+	c.readServers(ctx, s)
+	s.Now = c.clock.Now().Add(c.server.Offset())
+	if offset := c.server.Offset(); offset != 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("this machine's clock differs by %s from the API server's, which counts", offset.Abs().Round(time.Second)))
+	}
+	return s, nil
 }
 
-// Lease reads the operator's: of these namespaces, the first that has it. Not ok:
-// none could be read, whatever the reason.
-func (c *Cluster) Lease(ctx context.Context, namespaces []string) (lease view.Lease, ok bool) {
-	for _, namespace := range namespaces {
-		o, err := c.client.Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).
-			Namespace(namespace).Get(ctx, contract.OperatorName, metav1.GetOptions{})
-		if err != nil {
+// readServers reads the pods of API servers whose resources were read, for their containers. What
+// cannot be read is only missing in the commands.
+func (c *Cluster) readServers(ctx context.Context, s *view.Snapshot) {
+	var all []*request
+	servers := view.APIServers(s.Objects)
+	for _, o := range s.Objects {
+		r, is := view.ResourceOf(o)
+		server, known := servers[cmp.Or(r.APIServer.Name, r.Name)]
+		if !is || !known || len(server.PodSelector) == 0 || slices.Contains(c.namespaces, server.Namespace) {
 			continue
 		}
-		if lease, ok := view.ReadLease(o); ok {
-			lease.Namespace = namespace
-			return lease, true
-		}
+		request := get(pods, server.Namespace, "", view.KindPod)
+		request.selector = labels.FormatLabels(server.PodSelector)
+		all = append(all, request)
 	}
-	return view.Lease{}, false
+	c.do(ctx, all)
+	for _, r := range all {
+		s.Objects = append(s.Objects, r.objects...)
+	}
 }
 
-// String is the API server's name in errors and the log.
-func (c *Cluster) String() string { return fmt.Sprintf("the API server %s", c.host) }
+// problems are the errors of requests, each kind once. A cluster with OpenShift's resources need
+// not have KMSHealths, and one with KMSHealths not those: there, a missing right is no problem.
+func (c *Cluster) problems(reports []*request) (problems []error) {
+	found := map[bool]bool{}
+	isOwn := func(r *request) bool { return r.Resource == contract.KMSHealths.Plural }
+	for _, r := range reports {
+		found[isOwn(r)] = found[isOwn(r)] || len(r.objects) > 0
+	}
+	names := map[metav1.StatusReason][]string{}
+	errs := map[metav1.StatusReason]error{}
+	for _, r := range reports {
+		if r.err != nil && !(apierrors.IsForbidden(r.err) && found[!isOwn(r)]) {
+			reason := apierrors.ReasonForError(r.err)
+			names[reason], errs[reason] = append(names[reason], r.GroupResource().String()), r.err
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(names)) {
+		problems = append(problems, c.problem(strings.Join(names[reason], ", "), reason, errs[reason]))
+	}
+	return problems
+}
+
+// Problem is why resources could not be read.
+type Problem struct {
+	// Unreachable means that the API server gave no usable answer; a retry may succeed.
+	Unreachable bool
+	text        string
+}
+
+func (p *Problem) Error() string { return p.text }
+
+// problem is what failed, where, and what to do.
+func (c *Cluster) problem(resources string, reason metav1.StatusReason, err error) *Problem {
+	switch reason {
+	case metav1.StatusReasonForbidden:
+		return &Problem{text: fmt.Sprintf("no right to read %s: %v\nRequest the rights listed by kubectl kms-health status --help", resources, err)}
+	case metav1.StatusReasonUnauthorized:
+		return &Problem{text: fmt.Sprintf("%s rejected the credentials: %v\nLog in again, or use another kubeconfig or context", c, err)}
+	case metav1.StatusReasonInternalError:
+		text := fmt.Sprintf("%s failed to read %s: %v\nIt cannot read what a KMS plugin that fails has encrypted; its log has more", c, resources, err)
+		return &Problem{Unreachable: true, text: text}
+	}
+	var timeout interface{ Timeout() bool }
+	var wrapped *url.Error
+	switch {
+	case errors.As(err, &timeout) && timeout.Timeout():
+		err = fmt.Errorf("no answer within %s", c.timeout)
+	case errors.As(err, &wrapped): // less its URL, which is long
+		err = wrapped.Err
+	}
+	text := fmt.Sprintf("%s cannot be read: %v\nCheck that it runs, and that it is the right one (--context); --from-file reads files instead", c, err)
+	return &Problem{Unreachable: true, text: text}
+}

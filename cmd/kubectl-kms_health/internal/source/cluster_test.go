@@ -1,11 +1,9 @@
 package source
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,19 +12,31 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// What a real API server answers is tested with one. This is about answers that
-// one gives only when it is unhealthy, or not an API server.
-func TestProblemsAreReportedOncePerKind(t *testing.T) {
-	status := func(code int, reason string) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(code)
-			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"` + reason + `","message":"said","code":0}`))
-		}
+// cluster reads from a server that answers like this.
+func cluster(t *testing.T, timeout time.Duration, answer http.HandlerFunc) (*view.Snapshot, error) {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	c, err := NewCluster(&rest.Config{Host: server.URL, Timeout: timeout}, []string{"ns"}, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
 	}
+	return c.Read(t.Context())
+}
+
+func status(code int, reason string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"` + reason + `","message":"said","code":0}`))
+	}
+}
+
+// What a real API server answers is tested with one. This is about answers that one gives only
+// when it is unhealthy, or not an API server.
+func TestProblemsAreReportedOncePerKind(t *testing.T) {
 	// It ends with the client, so that the server can be closed.
 	silent := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	for name, tt := range map[string]struct {
@@ -35,77 +45,72 @@ func TestProblemsAreReportedOncePerKind(t *testing.T) {
 		want        string // empty: no problem
 	}{
 		"not found":    {status(404, "NotFound"), false, ""},
-		"forbidden":    {status(403, "Forbidden"), false, "no right to get " + strings.Join(contract.ResourceNames(), ", ") + " of operator.openshift.io"},
+		"forbidden":    {status(403, "Forbidden"), false, "no right to read kubeapiservers.operator.openshift.io, openshiftapiservers.operator.openshift.io, "},
 		"unauthorized": {status(401, "Unauthorized"), false, "rejected the credentials"},
-		"bad request":  {status(400, "BadRequest"), false, "rejected the request to get kubeapiservers"},
-		"unavailable":  {status(503, "ServiceUnavailable"), true, "cannot be reached"},
-		"silent":       {silent, true, "cannot be reached: no answer within 50ms"},
-		"another page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, true, "cannot be reached"},
+		"a plugin":     {status(500, "InternalError"), true, "what a KMS plugin that fails has encrypted"},
+		"unavailable":  {status(503, "ServiceUnavailable"), true, "cannot be read: said"},
+		"silent":       {silent, true, "cannot be read: no answer within 50ms"},
+		"another page": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, true, "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(tt.answer)
-			t.Cleanup(server.Close)
-			patience := time.Minute
+			timeout := time.Minute
 			if name == "silent" {
-				patience = 50 * time.Millisecond
+				timeout = 50 * time.Millisecond
 			}
-			c, err := NewCluster(&rest.Config{Host: server.URL}, patience, clock.RealClock{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			// Long enough for any machine, and it fails if it is needed.
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			found, problems := c.Read(ctx, contract.ResourceNames())
+			s, err := cluster(t, timeout, tt.answer)
 			if tt.want == "" {
-				if len(found) > 0 || len(problems) > 0 {
-					t.Errorf("%v, %v", found, problems)
+				if err != nil || len(s.Objects) > 0 {
+					t.Errorf("%v, %v", s, err)
 				}
 				return
 			}
 			var p *Problem
-			if len(problems) != 1 || !errors.As(problems[0], &p) || p.Unreachable != tt.unreachable || !strings.Contains(p.Error(), tt.want) {
-				t.Errorf("%q, want %q", problems, tt.want)
+			if !errors.As(err, &p) || p.Unreachable != tt.unreachable || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\nthe API server") {
+				t.Errorf("%q, want %q", err, tt.want)
 			}
 		})
 	}
 }
 
-func TestOneTargetThatIsForbiddenHidesNoOther(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if strings.Contains(r.URL.Path, "authentications") {
-			w.WriteHeader(http.StatusForbidden)
+// only answers for one resource, and everything else like this.
+func only(resource, text string, others http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, resource) {
+			others(w, r)
 			return
 		}
-		_, _ = w.Write([]byte(apiServer))
-	}))
-	t.Cleanup(server.Close)
-	c, err := NewCluster(&rest.Config{Host: server.URL}, time.Minute, clock.RealClock{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, problems := c.Read(context.Background(), contract.ResourceNames())
-	if len(found) != len(contract.Resources)-1 || slices.ContainsFunc(found, func(t view.Target) bool { return t.Name == "authentications" }) || len(problems) != 1 || !strings.Contains(problems[0].Error(), "authentications of") {
-		t.Errorf("%v, %v", found, problems)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(text))
 	}
 }
 
-func TestTheOffsetIsHeardFromAnyAnswer(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+func TestAProblemOfOneResourceHidesNoOther(t *testing.T) {
+	const kmsHealths = `{"kind":"KMSHealthList","apiVersion":"kmshealth.openshift.io/v1alpha1","items":[{"kind":"KMSHealth","apiVersion":"kmshealth.openshift.io/v1alpha1","metadata":{"name":"a"}}]}`
+	for name, tt := range map[string]struct {
+		answer   http.HandlerFunc
+		problems int
+	}{
+		"other resources are forbidden":                          {only("kubeapiservers/cluster", apiServer, status(403, "Forbidden")), 1},
+		"OpenShift's are forbidden where there are KMSHealths":   {only("kmshealths", kmsHealths, status(403, "Forbidden")), 0},
+		"OpenShift's cannot be read where there are KMSHealths":  {only("kmshealths", kmsHealths, status(500, "InternalError")), 1},
+		"KMSHealths do not exist where there are OpenShift's":    {only("kubeapiservers/cluster", apiServer, status(404, "NotFound")), 0},
+		"KMSHealths cannot be read where there are OpenShift's":  {only("kubeapiservers/cluster", apiServer, status(500, "InternalError")), 1},
+		"the operator's own objects cannot be read, and no more": {only("kubeapiservers/cluster", apiServer, status(404, "NotFound")), 0},
+	} {
+		s, err := cluster(t, time.Minute, tt.answer)
+		if err != nil || len(s.Objects) != 1 || len(s.Problems) != tt.problems {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+	}
+}
+
+func TestAClusterIsEvaluatedByItsOwnClock(t *testing.T) {
+	answer := only("kubeapiservers/cluster", apiServer, status(404, "NotFound"))
+	s, err := cluster(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
-		w.WriteHeader(http.StatusNotFound)
-	}))
-	t.Cleanup(server.Close)
-	c, err := NewCluster(&rest.Config{Host: server.URL}, time.Minute, clock.RealClock{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.Offset() != 0 {
-		t.Error(c.Offset())
-	}
-	c.Read(context.Background(), contract.ResourceNames()[:1])
-	if got := c.Offset(); got < time.Hour-time.Minute || got > time.Hour {
-		t.Error(got)
+		answer(w, r)
+	})
+	if err != nil || time.Until(s.Now) < 59*time.Minute || len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "this machine's clock differs by ") {
+		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -2,142 +2,104 @@ package source
 
 import (
 	"bufio"
-	"cmp"
+	"bytes"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// Files are files with the operator resources of a cluster.
-type Files struct {
-	// Paths are files and folders; - is Stdin.
-	Paths []string
-	Stdin io.Reader
-	// Objects keeps more than the operator resources: see Gathered.
-	Objects bool
-	// Target and Node are those of a reporter's output, which does not contain them;
-	// empty: not known.
-	Target, Node string
-}
+// ErrNothing is wrapped if files contain no resource with reports.
+var ErrNothing = errors.New("no resource with reports is in it")
 
-// Taken is the content of Files.
-type Taken struct {
-	Targets []view.Target
-	// At is when it was taken: the time of the newest report, or that at which a must-gather
-	// began, if that is later. Zero: neither is known.
-	At time.Time
-	// Began means that At is the time at which a must-gather began.
-	Began bool
-	// Gathered are the other objects, if wanted.
-	Gathered *Gathered
-	// Notes are warnings, a line each: files of a folder that could not be used, and
-	// resources that were found twice.
-	Notes []string
-}
-
-// ErrNothing is wrapped if files contain no operator resource.
-var ErrNothing = errors.New("none of the operator resources is in it")
-
-// maxFile bounds what is read of one file: a must-gather has logs of any size.
-const maxFile = 64 << 20
-
-// maxNotes is how many notes are kept.
-const maxNotes = 20
-
-// Read reads the files. A file given by its path must be usable; files in a folder may be
-// skipped.
-func (f Files) Read() (Taken, error) {
-	r := &reading{Files: f, from: map[string]string{}}
-	r.Gathered = &Gathered{places: map[place]bool{}, broken: map[place]bool{}, known: map[string]bool{}}
-	for _, path := range f.Paths {
-		var err error
-		if path == "-" {
-			err = r.stream("standard input", f.Stdin)
-		} else {
-			err = r.path(path)
-		}
-		if err != nil {
-			return Taken{}, err
-		}
-	}
-	if more := r.notes - maxNotes; more > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("and %d more such warnings", more))
-	}
-	order := func(t view.Target) int { // KMSHealths last, by name, as a cluster lists them
-		at := slices.Index(contract.ResourceNames(), t.Name)
-		if at < 0 {
-			return len(contract.ResourceNames())
-		}
-		return at
-	}
-	slices.SortFunc(r.Targets, func(a, b view.Target) int {
-		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a.Name, b.Name))
-	})
-	for _, t := range r.Targets {
-		if at := t.Newest(); at.After(r.At) {
-			r.At = at
-		}
-	}
-	if r.began.After(r.At) {
-		r.At, r.Began = r.began, true
-	}
-	return r.Taken, nil
-}
+// Bounds of what is read.
+const (
+	maxFile      = 64 << 20 // bytes of one file: a must-gather has logs of any size
+	maxParsed    = 1 << 30  // bytes of a tree that are parsed
+	maxTimestamp = 4096     // more than a file timestamp has, in bytes
+	maxNotes     = 20
+	maxObjects   = 10000
+)
 
 type reading struct {
-	Files
-	Taken
-	from   map[string]string // the path of each target
-	began  time.Time         // when a must-gather began
-	notes  int               // also those that are not kept
-	parsed int               // bytes of the files of trees
+	view.Snapshot
+	began  time.Time // when a must-gather began
+	parsed int       // bytes of the files of trees
+	wanted int       // objects of use, also those found twice
 }
 
-func (r *reading) path(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
+// ReadFiles reads a file, a folder, or an archive of one; - is stdin. A folder is that of a
+// must-gather, or of oc adm inspect; files are recognized by their content. The time of the
+// snapshot is that of the newest report, or that at which a must-gather began, if that is later;
+// now if neither is known.
+func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, error) {
+	r := &reading{}
+	if err := r.path(name, stdin); err != nil {
+		return nil, err
 	}
-	if info.IsDir() {
-		return r.tree(path, folder{path}.walk)
+	for _, o := range r.Objects {
+		if at := view.Newest(o); at.After(r.Now) {
+			r.Now = at
+		}
 	}
-	file, err := os.Open(path)
+	if r.began.After(r.Now) {
+		r.Now = r.began
+	}
+	if r.Now.IsZero() {
+		r.Now = now
+	}
+	// What is not in files may exist.
+	r.FromFiles, r.FilesAge = true, max(0, now.Sub(r.Now))
+	r.Unread = map[string]bool{view.KindDeployment: true, view.KindLease: true}
+	return &r.Snapshot, nil
+}
+
+func (r *reading) path(name string, stdin io.Reader) error {
+	if name == "-" {
+		return r.stream("standard input", stdin)
+	}
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return r.tree(name, func(visit func(treeFile) error) error { return walkFolder(name, visit, r.skipped) })
+	}
+	file, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	return r.stream(path, file)
+	return r.stream(name, file)
 }
 
 // stream reads a file, or an archive of a folder.
-func (r *reading) stream(path string, from io.Reader) error {
+func (r *reading) stream(name string, from io.Reader) error {
 	buffered := bufio.NewReaderSize(from, headBytes)
 	head, err := buffered.Peek(headBytes)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	if isArchive(head) {
-		return r.tree(path, archive{path, buffered, archiveLimits}.walk)
+		return r.tree(name, func(visit func(treeFile) error) error { return walkArchive(name, buffered, archiveLimits, visit) })
 	}
 	data, err := readAll(buffered)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	if err == nil {
+		err = r.parse(data)
 	}
-	targets, err := r.parse(data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	if err == nil && !r.hasReports() {
+		err = fmt.Errorf("%w: expected %s, or a List of such", ErrNothing, wantedNames())
 	}
-	for _, t := range targets {
-		if err := r.add(path, t); err != nil {
-			return err
-		}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }
@@ -150,39 +112,146 @@ func readAll(from io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// add adds a target. If a resource was found twice, as when data was gathered twice, the
-// newer one counts.
-func (r *reading) add(path string, t view.Target) error {
-	other, twice := r.from[t.Name]
-	if !twice {
-		r.from[t.Name] = path
-		r.Targets = append(r.Targets, t)
+func (r *reading) hasReports() bool {
+	return slices.ContainsFunc(r.Objects, func(o *unstructured.Unstructured) bool { _, is := view.ResourceOf(o); return is })
+}
+
+// tree reads the files that walk visits.
+func (r *reading) tree(root string, walk func(visit func(treeFile) error) error) error {
+	looked := 0
+	err := walk(func(f treeFile) error {
+		if path.Base(f.at) == "timestamp" && f.size <= maxTimestamp && !f.link {
+			r.timestamp(f)
+			return nil
+		}
+		if !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(f.at)) {
+			return nil
+		}
+		looked++
+		switch err := r.file(f); {
+		case err != nil && isResource(f.at): // skipping it would hide a problem
+			return fmt.Errorf("%q: %w", f.at, err)
+		case err != nil:
+			r.skipped(f.at, err)
+		}
 		return nil
+	})
+	if err == nil && !r.hasReports() {
+		err = fmt.Errorf("%s: %w: looked in %d YAML and JSON files for %s, as in cluster-scoped-resources/%s/kubeapiservers/cluster.yaml",
+			root, ErrNothing, looked, wantedNames(), contract.OperatorGroup)
 	}
-	if t.IsOutput() {
-		return fmt.Errorf("%s: a reporter's output contains no node, so it cannot be distinguished from that of %s; read them one at a time, with --node", path, other)
-	}
-	at := slices.IndexFunc(r.Targets, func(had view.Target) bool { return had.Name == t.Name })
-	newer, older := other, path
-	if t.Newest().After(r.Targets[at].Newest()) {
-		newer, older = path, other
-		r.Targets[at], r.from[t.Name] = t, path
-	}
-	r.note("%s is in %s, too; the newer one counts, in %s", t.Name, older, newer)
-	return nil
+	return err
 }
 
-func (r *reading) note(format string, args ...any) {
-	if r.notes++; r.notes <= maxNotes {
-		r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+func (r *reading) skipped(at string, err error) {
+	if r.Notes = append(r.Notes, fmt.Sprintf("%q: skipped: %v", at, err)); len(r.Notes) > maxNotes {
+		r.Notes = append(r.Notes[:maxNotes], "and more such warnings")
 	}
 }
 
-func kindNames() string {
-	var names []string
-	for _, r := range contract.Resources {
-		names = append(names, r.Kind)
+// file reads the objects of one file, if it may have any.
+func (r *reading) file(f treeFile) error {
+	data, err := f.content()
+	if err != nil || !isResource(f.at) && !mayBeWanted(data) {
+		return err
 	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
+	if r.parsed += len(data); r.parsed > maxParsed {
+		return fmt.Errorf("over %d MiB of files that may have an object of use", maxParsed>>20)
+	}
+	before := r.wanted
+	if err := r.parse(data); err != nil || r.wanted > before || !isResource(f.at) {
+		return err
+	}
+	return fmt.Errorf("has none of %s, as expected from its path", wantedNames())
+}
+
+// isResource reports whether a file's path is that of a resource with reports.
+func isResource(at string) bool {
+	folder := path.Dir(at)
+	plural, group := path.Base(folder), path.Base(path.Dir(folder))
+	isCluster := strings.TrimSuffix(path.Base(at), path.Ext(at)) == contract.OperatorObject
+	return plural == contract.KMSHealths.Plural && group == contract.KMSHealths.Group ||
+		isCluster && slices.Contains(contract.ResourceNames(), plural) && group == contract.OperatorGroup
+}
+
+// mayBeWanted excludes the thousands of other files of a must-gather.
+func mayBeWanted(data []byte) bool {
+	has := func(text string) bool { return bytes.Contains(data, []byte(text)) }
+	isResource := func(r contract.Resource) bool { return has(r.Kind) }
+	return has("kms-health") || has(contract.KMSHealths.Group+"/") || has("kind: Pod") && has("kms") ||
+		has(contract.OperatorGroup+"/") && slices.ContainsFunc(contract.Resources, isResource)
+}
+
+// timestamp reads when a must-gather began, which is the first line of its file: a time as
+// Go prints it. A file with something else is ignored.
+func (r *reading) timestamp(f treeFile) {
+	data, err := f.read()
+	if err != nil {
+		return
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	line, _, _ = strings.Cut(line, " m=")
+	began, err := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", strings.TrimSpace(line))
+	if err == nil && (r.began.IsZero() || began.Before(r.began)) {
+		r.began = began
+	}
+}
+
+// parse adds the objects of a file that are of use: those of its documents, and of Lists in them.
+func (r *reading) parse(data []byte) error {
+	data = bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\ufeff")))
+	if len(data) == 0 {
+		return errors.New("is empty")
+	}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for n := 1; ; n++ {
+		var raw stdjson.RawMessage
+		err := decoder.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		var document any
+		if err == nil && len(raw) > 0 {
+			err = json.Unmarshal(raw, &document) // with whole numbers as in objects of a client
+		}
+		if err != nil {
+			return fmt.Errorf("document %d is neither YAML nor JSON: %w", n, err)
+		}
+		object, _ := document.(map[string]any)
+		items, isList := object["items"].([]any)
+		if !isList {
+			items = []any{object}
+		}
+		for _, item := range items {
+			if fields, _ := item.(map[string]any); fields != nil {
+				r.add(&unstructured.Unstructured{Object: fields}, object)
+			}
+		}
+	}
+}
+
+// add adds an object of a list, whose items need not repeat its kind, or of a document. If it was
+// found twice, as when data was gathered twice, the newer report counts.
+func (r *reading) add(o *unstructured.Unstructured, document map[string]any) {
+	if kind, _ := document["kind"].(string); o.GetKind() == "" {
+		o.Object["kind"], o.Object["apiVersion"] = strings.TrimSuffix(kind, "List"), document["apiVersion"]
+	}
+	if !view.Wanted(o) {
+		return
+	}
+	r.wanted++
+	at := slices.IndexFunc(r.Objects, func(had *unstructured.Unstructured) bool {
+		return had.GetKind() == o.GetKind() && had.GetNamespace() == o.GetNamespace() && had.GetName() == o.GetName()
+	})
+	switch {
+	case at < 0 && len(r.Objects) < maxObjects:
+		r.Objects = append(r.Objects, o)
+	case at >= 0 && view.Newest(o).After(view.Newest(r.Objects[at])):
+		r.Objects[at] = o
+	}
+}
+
+// wantedNames describes the objects that have reports.
+func wantedNames() string {
+	return fmt.Sprintf("%s of %s named %s, or a %s", strings.Join(contract.ResourceNames(), ", "), contract.OperatorGroup, contract.OperatorObject, contract.KMSHealths.Kind)
 }

@@ -4,11 +4,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 const (
@@ -47,36 +51,28 @@ func TestWhatAFileMayBe(t *testing.T) {
 		want []string // targets, with their nodes
 		err  string
 	}{
-		"JSON":                          {apiServer, []string{"kubeapiservers a"}, ""},
-		"YAML":                          {block, []string{"openshiftapiservers"}, ""},
-		"documents":                     {"---\n" + block + "---\n---\n" + auth, []string{"openshiftapiservers", "authentications a"}, ""},
-		"JSON documents":                {auth + "\n" + apiServer, []string{"kubeapiservers a", "authentications a"}, ""},
-		"a List":                        {list(auth, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"cluster"}}`, apiServer), []string{"kubeapiservers a", "authentications a"}, ""},
-		"a typed list":                  {`{"apiVersion":"operator.openshift.io/v1","kind":"KubeAPIServerList","items":[{"metadata":{"name":"cluster"}}]}`, []string{"kubeapiservers"}, ""},
-		"a byte order mark":             {"\ufeff" + apiServer, []string{"kubeapiservers a"}, ""},
-		"a reporter's line":             {report, []string{" n"}, ""},
-		"a reporter's lines":            {"[]\n" + report + "\n", []string{" n"}, ""},
-		"a reporter's lines, in a log":  {"I0508 12:34:56 main.go] \"Starting\"\n" + report + "\nE0508 nonsense\n", []string{" n"}, ""},
-		"a reporter's, over lines":      {strings.ReplaceAll(report, ",", ",\n  ") + "\n", []string{" n"}, ""},
-		"a reporter without plugins":    {"[]\n", []string{" n"}, ""},
-		"a detail that contains a kind": {strings.Replace(report, "}", `,"detail":"apiVersion: v1"}`, 1), []string{" n"}, ""},
-		"a reporter's last line, cut":   {report + "\n[{\"keyID\":\"2\",\n", nil, "the last line of a reporter's --output: message is not a JSON array"},
-		"a reporter's strange line":     {`[{"keyID":"2","status":"fine"}]`, nil, `[0].status: "fine" is none of`},
-		"nothing":                       {" \n", nil, "is empty"},
-		"another kind":                  {strings.ReplaceAll(apiServer, "KubeAPIServer", "Storage"), nil, "none of the operator resources is in it"},
-		"another group's kind":          {strings.ReplaceAll(auth, "operator.openshift.io", "config.openshift.io"), nil, "none of the operator resources is in it"},
-		"another name":                  {strings.Replace(apiServer, `"cluster"`, `"other"`, 1), nil, "expected an object named cluster"},
-		"no object":                     {"- a\n- b\n", nil, "none of the operator resources is in it"},
-		"no YAML":                       {"kind: [", nil, "document 1 is neither YAML nor JSON"},
-		"broken later":                  {block + "---\nkind: [", nil, "document 2 is neither YAML nor JSON"},
-		"another archive":               {"PK\x03\x04 and so on", nil, "is an archive of a kind that cannot be read here"},
-		"gzip, cut off":                 {"\x1f\x8b\x08\x00", nil, "is not a tar or tar.gz of a folder, or is cut off"},
+		"JSON":                 {apiServer, []string{"kubeapiservers a"}, ""},
+		"YAML":                 {block, []string{"openshiftapiservers"}, ""},
+		"documents":            {"---\n" + block + "---\n---\n" + auth, []string{"authentications a", "openshiftapiservers"}, ""},
+		"JSON documents":       {auth + "\n" + apiServer, []string{"authentications a", "kubeapiservers a"}, ""},
+		"a List":               {list(auth, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"cluster"}}`, apiServer), []string{"authentications a", "kubeapiservers a"}, ""},
+		"a typed list":         {`{"apiVersion":"operator.openshift.io/v1","kind":"KubeAPIServerList","items":[{"metadata":{"name":"cluster"}}]}`, []string{"kubeapiservers"}, ""},
+		"a byte order mark":    {"\ufeff" + apiServer, []string{"kubeapiservers a"}, ""},
+		"nothing":              {" \n", nil, "is empty"},
+		"another kind":         {strings.ReplaceAll(apiServer, "KubeAPIServer", "Storage"), nil, "no resource with reports is in it"},
+		"another group's kind": {strings.ReplaceAll(auth, "operator.openshift.io", "config.openshift.io"), nil, "no resource with reports is in it"},
+		"another name":         {strings.Replace(apiServer, `"cluster"`, `"other"`, 1), nil, "no resource with reports is in it: expected kubeapiservers"},
+		"no object":            {"- a\n- b\n", nil, "no resource with reports is in it"},
+		"no YAML":              {"kind: [", nil, "document 1 is neither YAML nor JSON"},
+		"broken later":         {block + "---\nkind: [", nil, "document 2 is neither YAML nor JSON"},
+		"another archive":      {"PK\x03\x04 and so on", nil, "is neither YAML nor JSON"},
+		"gzip, cut off":        {"\x1f\x8b\x08\x00", nil, "is not a tar or tar.gz of a folder, or is cut off"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(in(t, map[string]string{"f": tt.text}), "f")
-			taken, err := Files{Paths: []string{path}, Node: "n"}.Read()
+			taken, err := read(path)
 			if tt.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.err) || !strings.HasPrefix(err.Error(), path) {
+				if err == nil || !strings.Contains(err.Error(), tt.err) || !strings.Contains(err.Error(), path) {
 					t.Errorf("%v, want %s", err, tt.err)
 				}
 				return
@@ -87,7 +83,7 @@ func TestWhatAFileMayBe(t *testing.T) {
 			if diff := cmp.Diff(tt.want, names(taken)); diff != "" {
 				t.Error(diff)
 			}
-			fromStdin, err := Files{Paths: []string{"-"}, Node: "n", Stdin: strings.NewReader(tt.text)}.Read()
+			fromStdin, err := ReadFiles("-", strings.NewReader(tt.text), now)
 			if diff := cmp.Diff(names(taken), names(fromStdin)); diff != "" || err != nil {
 				t.Error(diff, err)
 			}
@@ -95,15 +91,25 @@ func TestWhatAFileMayBe(t *testing.T) {
 	}
 }
 
-func names(taken Taken) (targets []string) {
-	for _, target := range taken.Targets {
-		name := target.Name
-		for _, r := range target.Resource.Reports {
-			name += " " + r.Node
+// now is when the files are read.
+var now = time.Date(2026, 5, 8, 14, 0, 0, 0, time.UTC)
+
+func read(path string) (*view.Snapshot, error) { return ReadFiles(path, nil, now) }
+
+// names are those of the resources, each with its nodes.
+func names(taken *view.Snapshot) (all []string) {
+	for _, o := range taken.Objects {
+		r, is := view.ResourceOf(o)
+		name := r.TargetName()
+		for _, report := range operatorcr.Read(o).Reports {
+			name += " " + report.Node
 		}
-		targets = append(targets, name)
+		if is {
+			all = append(all, name)
+		}
 	}
-	return targets
+	slices.Sort(all)
+	return all
 }
 
 func TestAFolderIsSearched(t *testing.T) {
@@ -116,59 +122,49 @@ func TestAFolderIsSearched(t *testing.T) {
 		"a/b/cluster.yaml.log": block,
 		"reporter.json":        report,
 	})
-	taken, err := Files{Paths: []string{dir}}.Read()
+	taken, err := read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"kubeapiservers a", "authentications a"}, names(taken)); diff != "" {
+	if diff := cmp.Diff([]string{"authentications a", "kubeapiservers a"}, names(taken)); diff != "" {
 		t.Error(diff)
 	}
-	if want := time.Date(2026, 5, 8, 12, 34, 55, 0, time.UTC); !taken.At.Equal(want) {
-		t.Error(taken.At)
+	if want := time.Date(2026, 5, 8, 12, 34, 55, 0, time.UTC); !taken.Now.Equal(want) {
+		t.Error(taken.Now)
 	}
-	if len(taken.Notes) != 1 || !strings.Contains(taken.Notes[0], filepath.Join("a", "b", "broken.yaml")+": skipped") {
+	if len(taken.Notes) != 1 || !strings.Contains(taken.Notes[0], filepath.Join("a", "b", "broken.yaml")+`": skipped`) {
 		t.Errorf("%q", taken.Notes)
 	}
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	if taken, err := (Files{Paths: []string{link}}).Read(); err != nil || len(taken.Targets) != 2 {
+	if taken, err := read(link); err != nil || len(taken.Objects) != 2 {
 		t.Errorf("%v, %v", names(taken), err)
 	}
 }
 
 func TestAFolderWithoutResourcesIsAnErrorWithTheExpectedContent(t *testing.T) {
 	dir := in(t, map[string]string{"a/nodes.yaml": "kind: NodeList", "pods.log": "", "b/pod.json": "{}"})
-	file := filepath.Join(in(t, map[string]string{"f": apiServer}), "f")
-	for _, paths := range [][]string{{dir}, {file, dir}} {
-		_, err := Files{Paths: paths}.Read()
-		if !errors.Is(err, ErrNothing) {
-			t.Fatal(err)
-		}
-		for _, want := range []string{dir, "2 YAML and JSON files", "named cluster", "KubeAPIServer", "kubeapiservers/cluster.yaml"} {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("no %q in %v", want, err)
-			}
+	_, err := read(dir)
+	if !errors.Is(err, ErrNothing) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{dir, "2 YAML and JSON files", "named cluster", "kubeapiservers/cluster.yaml"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
 		}
 	}
-	if _, err := (Files{Paths: []string{filepath.Join(dir, "none")}}).Read(); !errors.Is(err, os.ErrNotExist) {
+	if _, err := read(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }
 
 func TestOfAResourceFoundTwiceTheNewerCounts(t *testing.T) {
 	dir := in(t, map[string]string{"1.json": apiServer, "2.json": newer, "3.json": apiServer})
-	taken, err := Files{Paths: []string{dir}}.Read()
-	if err != nil || len(taken.Targets) != 1 || taken.Targets[0].Newest().Minute() != 44 {
-		t.Fatalf("%v, %v", names(taken), err)
-	}
-	if len(taken.Notes) != 2 || !strings.HasSuffix(taken.Notes[0], "the newer one counts, in "+filepath.Join(dir, "2.json")) || !strings.HasSuffix(taken.Notes[1], filepath.Join(dir, "2.json")) {
-		t.Errorf("%q", taken.Notes)
-	}
-	outputs := in(t, map[string]string{"1": report, "2": report})
-	if _, err := (Files{Paths: []string{filepath.Join(outputs, "1"), filepath.Join(outputs, "2")}}).Read(); err == nil || !strings.Contains(err.Error(), "one at a time, with --node") {
-		t.Error(err)
+	taken, err := read(dir)
+	if err != nil || len(taken.Objects) != 1 || view.Newest(taken.Objects[0]).Minute() != 44 {
+		t.Fatalf("%v, %v", taken, err)
 	}
 }
 
@@ -179,17 +175,17 @@ func TestABrokenResourceOfAMustGatherIsAnError(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
 		"no YAML": {"\"unterminated", at},
 		"cut":     {block[:len(block)/3] + "\n\t: [", at},
-		"another": {"apiVersion: v1\nkind: Secret\nmetadata: {name: cluster}\n", "holds no object named cluster"},
+		"another": {"apiVersion: v1\nkind: Secret\nmetadata: {name: cluster}\n", "has none of kubeapiservers, "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.json": apiServer, at: tt.text})
-			if _, err := (Files{Paths: []string{dir}}).Read(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := read(dir); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %s", err, tt.want)
 			}
 		})
 	}
 	dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.json": apiServer, "config.openshift.io/authentications/cluster.yaml": "x: y"})
-	if _, err := (Files{Paths: []string{dir}}).Read(); err != nil {
+	if _, err := read(dir); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,5 +1,4 @@
-// Package view evaluates the reports on operator resources, for display. It uses the
-// reports only, so it needs no running operator, and adds the operator's last conditions.
-//
-// The package is pure: from resources and a time to a Status.
+// Package view judges what was read of a cluster: the reports by pkg/rollup, and the operator's
+// conditions as it last wrote them. It is pure, from a Snapshot to a Status, and forms no opinion
+// that the roll-up has not.
 package view

@@ -1,11 +1,14 @@
 package view
 
 import (
-	"maps"
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -21,33 +24,30 @@ type Status struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // Status
 	// Time is the time of the evaluation.
-	Time    metav1.Time    `json:"time"`
-	Targets []TargetStatus `json:"targets"`
+	Time    metav1.Time `json:"time"`
+	Verdict Verdict     `json:"verdict"`
+	// Summary is the verdict with its numbers, a sentence.
+	Summary string `json:"summary"`
+	// Node is set if only this node is shown.
+	Node string `json:"node,omitempty"`
+	// Problems are all reasons of a verdict that is not Healthy, the most severe first.
+	Problems   []Problem   `json:"problems"`
+	APIServers []APIServer `json:"apiServers"`
+	Operator   Operator    `json:"operator"`
 }
 
-// TargetStatus is the state of one API server's plugins.
-type TargetStatus struct {
-	// Target is the operator resource, as in kubeapiservers; empty for a reporter's
-	// output, which does not contain it.
-	Target string `json:"target"`
-	// Conditions are the operator's, as it last wrote them, in a fixed order.
+// APIServer is the state of one API server's plugins.
+type APIServer struct {
+	// Name is that of the operator's configuration.
+	Name string `json:"name"`
+	// Resource has the reports, as in kubeapiservers or kmshealths/NAME.
+	Resource string `json:"resource"`
+	// Conditions are the operator's, and OpenShift's on key rotation, as last written.
 	Conditions []Condition `json:"conditions"`
-	// Rotation are those of OpenShift's key rotation, which reads the typed reports; not
-	// set where there are none.
-	Rotation []Condition `json:"rotation,omitempty"`
 	// Plugins are by node, the one that encrypts first.
 	Plugins []Plugin `json:"plugins"`
-	// WriteKey is the agreement on a key by the reports only: pods and the encryption
-	// config are not read, so the first key that a node reports counts as its write key.
-	WriteKey rollup.Agreement `json:"writeKey"`
-
-	expected bool // there are reports, or an operator expects some
-	missing  bool // the operator expects a report that was never written
+	Reports []Report `json:"reports"`
 }
-
-// Expected reports whether there are reports, or an operator expects some: otherwise KMS is
-// off.
-func (t *TargetStatus) Expected() bool { return t.expected }
 
 // Condition of an operator resource.
 type Condition struct {
@@ -62,187 +62,193 @@ type Condition struct {
 type Plugin struct {
 	Node  string `json:"node"`
 	KeyID string `json:"keyID"` // empty if not in the report, or without a report
-	// Write means that this is the key that the node encrypts with.
+	// Write means that this is the key that the node encrypts with, by its report.
 	Write bool         `json:"write,omitempty"`
 	KEKID string       `json:"kekID,omitempty"`
 	State rollup.State `json:"state"`
-	// Status is that of the last entry, valid only while the entry is fresh: State has the
-	// verdict.
-	Status          contract.Status `json:"status,omitempty"`
+	// Reason and Detail are the cause: the plugin's own words.
+	Reason          contract.Reason `json:"reason,omitempty"`
+	Detail          string          `json:"detail,omitempty"`
 	LastChecked     *metav1.Time    `json:"lastChecked,omitempty"`
 	IntervalSeconds int64           `json:"intervalSeconds,omitempty"` // 0: not reported
-	// Reason and Detail are the cause of Status.
-	Reason contract.Reason `json:"reason,omitempty"`
-	Detail string          `json:"detail,omitempty"`
-	Form   operatorcr.Form `json:"form,omitempty"`
-	// Reporter is the field manager that last wrote it; Ours reports whether that is a
-	// reporter of this project. Both are not set where that is not known.
+	// Reporter is the UID of the pod that reported it.
 	Reporter string `json:"reporter,omitempty"`
-	Ours     *bool  `json:"ours,omitempty"`
 }
 
-// Age is how old the entry was at an instant, and whether there is one.
-func (p *Plugin) Age(now time.Time) (time.Duration, bool) {
-	if p.LastChecked == nil {
-		return 0, false
-	}
-	return now.Sub(p.LastChecked.Time), true
+// Report is where a node's report is.
+type Report struct {
+	Node string          `json:"node"`
+	Form operatorcr.Form `json:"form"`
+	// Writer is a field manager, and Written when; not set if not known.
+	Writer  string       `json:"writer,omitempty"`
+	Written *metav1.Time `json:"written,omitempty"`
 }
 
-// shown are the conditions to show, in this order.
-var shown = []string{
-	contract.PluginsDegraded, contract.HealthReporting, contract.WriteKeyAgreed,
+// shown are the conditions to show, each with its status if all is as expected. The last two are
+// of OpenShift's own controllers of key rotation.
+var shown = []struct{ conditionType, expected string }{
+	{contract.PluginsDegraded, operatorcr.False},
+	{contract.HealthReporting, operatorcr.True},
+	{contract.WriteKeyAgreed, operatorcr.True},
+	{"KmsHealthReportsProgressing", operatorcr.False},
+	{"KmsHealthReportsDegraded", operatorcr.False},
 }
 
-// Of evaluates targets at a time. again is when the result may change without another
-// write; zero: never.
-func Of(targets []Target, now time.Time) (s Status, again time.Time) {
-	s = Status{APIVersion: APIVersion, Kind: "Status", Time: metav1.NewTime(now.UTC()), Targets: []TargetStatus{}}
-	for _, t := range targets {
-		rows, at := rollup.Rows(t.Resource.Reports, t.expected(), now)
-		if again.IsZero() || !at.IsZero() && at.Before(again) {
-			again = at
+// AsExpected reports whether a condition has the status that it has while all is well.
+func (c *Condition) AsExpected() bool {
+	for _, s := range shown {
+		if s.conditionType == c.Type {
+			return c.Status == s.expected && c.Reason != contract.AwaitingReports || c.Reason == contract.NoWriteKey
 		}
-		one := TargetStatus{
-			Target:     t.Name,
-			Conditions: []Condition{},
-			Plugins:    make([]Plugin, 0, len(rows)),
-			WriteKey:   rollup.Agree(rows, nodesOf(rows), nil, "", now),
-			expected:   len(rows) > 0 || t.rolledUp(),
-			missing:    t.misses(),
-		}
-		for _, conditionType := range shown {
-			if c, stands := t.Resource.Conditions[conditionType]; stands {
-				one.Conditions = append(one.Conditions, conditionOf(c))
-			}
-		}
-		for _, c := range t.Rotation {
-			one.Rotation = append(one.Rotation, conditionOf(c))
-		}
-		for i := range rows {
-			one.Plugins = append(one.Plugins, t.plugin(&rows[i]))
-		}
-		markWrite(one.Plugins)
-		s.Targets = append(s.Targets, one)
 	}
-	return s, again
+	return true
 }
 
-func conditionOf(c operatorcr.Condition) Condition {
-	return Condition{c.Type, c.Status, c.Reason, c.Message, metav1.NewTime(c.LastTransitionTime)}
+// Evaluate judges a snapshot. Only one API server is evaluated, or one node, if selected is its
+// name; empty: all. It is an error if there is no such name.
+func Evaluate(s *Snapshot, selected string) (*Status, error) {
+	status := &Status{APIVersion: APIVersion, Kind: "Status", Time: metav1.NewTime(s.Now.UTC())}
+	status.APIServers, status.Problems = []APIServer{}, []Problem{}
+	for _, o := range s.Objects {
+		if r, is := ResourceOf(o); is {
+			status.APIServers = append(status.APIServers, read(r, o, s.Now))
+		}
+	}
+	slices.SortStableFunc(status.APIServers, func(a, b APIServer) int {
+		return cmp.Or(cmp.Compare(place(a.Resource), place(b.Resource)), cmp.Compare(a.Resource, b.Resource))
+	})
+	if err := status.narrow(selected, s.Problems); err != nil {
+		return nil, err
+	}
+	e := newEvaluation(s, status)
+	e.judge()
+	return status, nil
 }
 
-// nodesOf are the nodes that rows are about. Reports alone show what an API server writes with:
-// the first key that its node reports on, or, of a node without a report, the others' only one.
-func nodesOf(rows []rollup.Row) (nodes []rollup.Node) {
-	first := map[string]string{}
-	for _, row := range rows {
-		if n := len(nodes); n == 0 || nodes[n-1].Name != row.Node {
-			nodes = append(nodes, rollup.Node{Name: row.Node})
-		}
-		if first[row.Node] == "" && row.State != rollup.Missing && row.KeyID != "" {
-			first[row.Node] = row.KeyID
-		}
+// place is where a resource is shown: KMSHealths come last.
+func place(resource string) int {
+	if at := slices.Index(contract.ResourceNames(), resource); at >= 0 {
+		return at
 	}
-	keys := slices.Compact(slices.Sorted(maps.Values(first)))
-	for i := range nodes {
-		key := first[nodes[i].Name]
-		if key == "" && len(keys) == 1 {
-			key = keys[0]
-		}
-		if key != "" {
-			nodes[i].Keys, nodes[i].WriteKey = []string{key}, key
-		}
-	}
-	return nodes
+	return len(contract.ResourceNames())
 }
 
-func (t Target) plugin(row *rollup.Row) Plugin {
-	p := Plugin{
-		Node: row.Node, KeyID: row.KeyID, KEKID: row.KEKID, State: row.State, Status: row.Status,
-		IntervalSeconds: int64(row.Interval / time.Second), Reason: row.Reason, Detail: row.Detail,
+// narrow keeps the selected API server, or what is about the selected node.
+func (s *Status) narrow(selected string, unread []error) error {
+	if selected == "" {
+		return nil
 	}
-	if !row.LastChecked.IsZero() {
-		p.LastChecked = &metav1.Time{Time: row.LastChecked}
+	isSelected := func(a APIServer) bool { return a.Name == selected }
+	if slices.ContainsFunc(s.APIServers, isSelected) {
+		s.APIServers = slices.DeleteFunc(s.APIServers, func(a APIServer) bool { return !isSelected(a) })
+		return nil
 	}
-	if report, found := t.origin(row); found {
-		p.Form, p.Reporter = report.Form, report.Writer
-		if report.Writer != "" {
-			p.Ours = &report.Ours
+	known := s.Names()
+	if !slices.Contains(known, selected) {
+		if len(unread) > 0 {
+			return fmt.Errorf("no API server and no node %q in what could be read: %w", selected, unread[0])
 		}
+		return fmt.Errorf("no API server and no node %q; known are %s", selected, list(known))
 	}
-	return p
+	s.Node = selected
+	for i := range s.APIServers {
+		a := &s.APIServers[i]
+		a.Plugins = slices.DeleteFunc(a.Plugins, func(p Plugin) bool { return p.Node != selected })
+		a.Reports = slices.DeleteFunc(a.Reports, func(r Report) bool { return r.Node != selected })
+	}
+	s.APIServers = slices.DeleteFunc(s.APIServers, func(a APIServer) bool { return len(a.Plugins) == 0 })
+	return nil
 }
 
-// markWrite marks the first key of each node: that is the contract's order.
-func markWrite(plugins []Plugin) {
+// Names are those of API servers and nodes, which the command takes.
+func (s *Status) Names() (names []string) {
+	for _, a := range s.APIServers {
+		names = append(names, a.Name)
+		for _, p := range a.Plugins {
+			names = append(names, p.Node)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// maxListed is how many names an error lists.
+const maxListed = 20
+
+func list(names []string) string {
+	switch more := len(names) - maxListed; {
+	case len(names) == 0:
+		return "none"
+	case more > 0:
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// read decodes a resource, and evaluates its reports.
+func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIServer {
+	resource := operatorcr.Read(o)
+	a := APIServer{Name: cmp.Or(r.APIServer.Name, r.Name), Resource: r.TargetName()}
+	a.Conditions, a.Plugins, a.Reports = []Condition{}, []Plugin{}, []Report{}
+	all := operatorcr.ReadConditions(o)
+	for _, s := range shown {
+		if c, is := all[s.conditionType]; is {
+			at := metav1.NewTime(c.LastTransitionTime)
+			a.Conditions = append(a.Conditions, Condition{c.Type, c.Status, c.Reason, c.Message, at})
+		}
+	}
+	rows, _ := rollup.Rows(resource.Reports, expected(resource), now)
 	node, marked := "", false
-	for i := range plugins {
-		if p := &plugins[i]; i == 0 || p.Node != node {
+	for i := range rows {
+		p := plugin(&rows[i])
+		if i == 0 || p.Node != node {
 			node, marked = p.Node, false
 		}
-		if p := &plugins[i]; !marked && p.LastChecked != nil {
+		// The contract's order: a node's write key comes first.
+		if !marked && p.LastChecked != nil {
 			p.Write, marked = true, true
 		}
+		a.Plugins = append(a.Plugins, p)
+	}
+	for _, r := range resource.Reports {
+		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: timeOf(r.Written)})
+	}
+	return a
+}
+
+func plugin(row *rollup.Row) Plugin {
+	return Plugin{
+		Node: row.Node, KeyID: row.KeyID, KEKID: row.KEKID, State: row.State, Reason: row.Reason, Detail: row.Detail,
+		LastChecked: timeOf(row.LastChecked), IntervalSeconds: int64(row.Interval / time.Second), Reporter: row.Reporter,
 	}
 }
 
-// Select keeps the reports of some nodes; of all if none is given. The data on the whole
-// target, such as the agreement on a key, stays that of all nodes.
-func (s *Status) Select(nodes []string) {
-	if len(nodes) == 0 {
-		return
+func timeOf(at time.Time) *metav1.Time {
+	if at.IsZero() {
+		return nil
 	}
-	for i := range s.Targets {
-		t := &s.Targets[i]
-		t.Plugins = slices.DeleteFunc(t.Plugins, func(p Plugin) bool { return !slices.Contains(nodes, p.Node) })
-		t.expected, t.missing = false, false // not every node has every API server
-	}
+	return &metav1.Time{Time: at}
 }
 
-// Nodes are those with any data, sorted.
-func (s *Status) Nodes() []string {
-	var nodes []string
-	for _, t := range s.Targets {
-		for _, p := range t.Plugins {
-			nodes = append(nodes, p.Node)
+// expected are the nodes that should report: those that report on no plugin; and, if anything is
+// reported or the operator expects it, those that the API server runs on.
+func expected(resource *operatorcr.Status) (nodes []rollup.Node) {
+	var names []string
+	for _, r := range resource.Reports {
+		if r.Err == nil && len(r.Entries) == 0 {
+			names = append(names, r.Node)
 		}
 	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes)
-}
-
-// Verdict is the overall result.
-type Verdict int
-
-// The verdicts; their values are the exit codes.
-const (
-	AllHealthy Verdict = 0
-	Unhealthy  Verdict = 1
-	CannotTell Verdict = 2
-)
-
-// Verdict is Unhealthy if a plugin is unhealthy by a fresh report; otherwise CannotTell if
-// an expected report is missing or not valid, and if nothing is reported at all. A target
-// without any report and without an operator that expects one does not count: KMS is off.
-func (s *Status) Verdict() Verdict {
-	verdict, reports := AllHealthy, false
-	for _, t := range s.Targets {
-		if len(t.Plugins) == 0 && t.expected || t.missing {
-			verdict = CannotTell
-		}
-		for _, p := range t.Plugins {
-			reports = true
-			switch {
-			case p.State.Unhealthy():
-				return Unhealthy
-			case p.State != rollup.Healthy:
-				verdict = CannotTell
-			}
+	_, rolledUp := resource.Conditions[contract.PluginsDegraded]
+	rolledUp = rolledUp && resource.Conditions[contract.HealthReporting].Reason != contract.NoPlugins
+	if len(resource.Reports) > 0 || rolledUp {
+		for _, n := range resource.Nodes {
+			names = append(names, n.Name)
 		}
 	}
-	if !reports {
-		return CannotTell
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		nodes = append(nodes, rollup.Node{Name: name})
 	}
-	return verdict
+	return nodes
 }

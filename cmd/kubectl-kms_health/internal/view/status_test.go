@@ -3,235 +3,226 @@ package view
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
+	"github.com/kms-health/kms-health/pkg/version"
 )
 
 var now = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
 
-// valid is for how many seconds an entry is fresh.
-const valid = contract.StaleIntervals * 30
-
-// entry is an entry of so many seconds ago, every 30 s.
-func entry(key, kek string, status contract.Status, ago int) contract.Entry {
-	return contract.Entry{KeyID: key, KEKID: kek, Status: status, LastChecked: now.Add(-time.Duration(ago) * time.Second), Interval: 30 * time.Second}
-}
-
-// resource is a target with these reports, an operator's conditions, and the nodes
-// that the API server runs on.
-type resource struct {
-	reports    map[string][]contract.Entry
-	broken     map[string]string
-	conditions map[string]string // messages by type
-	nodes      []string
-}
-
-func (r resource) target(t *testing.T, name string) Target {
+// object decodes an object in YAML.
+func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
-	conditions := []any{}
-	add := func(conditionType, message string) {
-		conditions = append(conditions, map[string]any{"type": conditionType, "status": "True", "reason": "AsExpected", "message": message})
+	o := &unstructured.Unstructured{}
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err == nil {
+		err = o.UnmarshalJSON(raw)
 	}
-	for node, entries := range r.reports {
-		message, err := contract.EncodeMessage(entries)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return o
+}
+
+// resource is kubeapiservers/cluster with these conditions: "TYPE STATUS REASON", or the report of
+// a node, "NODE STATE" of key 2.
+func resource(t *testing.T, conditions ...string) *unstructured.Unstructured {
+	t.Helper()
+	var list []any
+	for _, c := range conditions {
+		fields := strings.Fields(c)
+		if len(fields) == 3 {
+			list = append(list, map[string]any{"type": fields[0], "status": fields[1], "reason": fields[2], "message": "m", "lastTransitionTime": "2026-05-08T12:00:00Z"})
+			continue
+		}
+		entry := contract.Entry{KeyID: "2", KEKID: "k", Status: contract.Status(fields[1]), LastChecked: now.Add(-time.Second), Interval: 30 * time.Second}
+		if fields[1] == "stale" {
+			entry.Status, entry.LastChecked = contract.Healthy, now.Add(-time.Hour)
+		}
+		message, err := contract.EncodeMessage([]contract.Entry{entry})
 		if err != nil {
 			t.Fatal(err)
 		}
-		add(contract.ConditionType(node), message)
+		if fields[1] == "unreadable" {
+			message = "["
+		}
+		list = append(list, map[string]any{"type": contract.ConditionType(fields[0]), "status": "True", "message": message})
 	}
-	for node, message := range r.broken {
-		add(contract.ConditionType(node), message)
-	}
-	for conditionType, message := range r.conditions {
-		add(conditionType, message)
-	}
-	statuses := []any{}
-	for _, node := range r.nodes {
-		statuses = append(statuses, map[string]any{"nodeName": node})
-	}
-	return Read(name, &unstructured.Unstructured{Object: map[string]any{
-		"status": map[string]any{"conditions": conditions, "nodeStatuses": statuses},
-	}})
+	r := contract.Resources[0]
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": r.Group + "/" + r.Version, "kind": r.Kind, "metadata": map[string]any{"name": r.Name}, "status": map[string]any{"conditions": list},
+	}}
 }
 
-type reports = map[string][]contract.Entry
+const (
+	deployment = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: kms-health-operator, namespace: ns}, spec: {replicas: 2}, status: {availableReplicas: %d}}"
+	lease      = "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: kms-health-operator, namespace: ns}, spec: {holderIdentity: %q, leaseDurationSeconds: 60, renewTime: %q}}"
+	fresh, old = "2026-05-08T12:34:30.000000Z", "2026-05-08T12:00:00.000000Z"
+)
 
-func TestTheVerdictIsTheMostSevereKnownState(t *testing.T) {
-	healthy := entry("2", "k", contract.Healthy, 5)
-	broken, failed, old := entry("2", "k", contract.Unhealthy, 5), entry("2", "", contract.Error, 5), entry("2", "k", contract.Healthy, valid+1)
-	ahead := entry("2", "k", contract.Healthy, -60)
-	observed := map[string]string{contract.HealthReporting: "no pod of the API server is on a node"}
+func evaluate(t *testing.T, s *Snapshot, selected string) *Status {
+	t.Helper()
+	s.Now = now
+	status, err := Evaluate(s, selected)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status
+}
+
+// problems are the summaries of a status.
+func problems(s *Status) (all []string) {
+	for _, p := range s.Problems {
+		all = append(all, strings.TrimSpace(p.Node+" "+p.Summary))
+	}
+	return all
+}
+
+func TestVerdicts(t *testing.T) {
+	good := []string{"KMSPluginsDegraded False AsExpected", "KMSHealthReporting True AsExpected", "KMSWriteKeyAgreed True AsExpected"}
 	for name, tt := range map[string]struct {
-		resources []resource
-		want      Verdict
+		conditions []string
+		want       Verdict
+		summary    string
+		problems   []string
 	}{
-		"no resource":                              {nil, CannotTell},
-		"nothing reported anywhere":                {[]resource{{}, {}}, CannotTell},
-		"all healthy":                              {[]resource{{reports: reports{"a": {healthy}, "b": {healthy}}}}, AllHealthy},
-		"another target without any report":        {[]resource{{reports: reports{"a": {healthy}}}, {}}, AllHealthy},
-		"another target that an operator awaits":   {[]resource{{reports: reports{"a": {healthy}}}, {conditions: observed}}, CannotTell},
-		"unhealthy":                                {[]resource{{reports: reports{"a": {healthy}, "b": {broken}}}}, Unhealthy},
-		"error":                                    {[]resource{{reports: reports{"a": {healthy}, "b": {failed}}}}, Unhealthy},
-		"stale":                                    {[]resource{{reports: reports{"a": {healthy}, "b": {old}}}}, CannotTell},
-		"stale, and was in error":                  {[]resource{{reports: reports{"a": {entry("2", "k", contract.Error, valid+1)}}}}, CannotTell},
-		"clock differs":                            {[]resource{{reports: reports{"a": {healthy}, "b": {ahead}}}}, CannotTell},
-		"unreadable":                               {[]resource{{reports: reports{"a": {healthy}}, broken: map[string]string{"b": "oops"}}}, CannotTell},
-		"a node without a report":                  {[]resource{{reports: reports{"a": {healthy}}, nodes: []string{"a", "b"}}}, CannotTell},
-		"a report on no plugin":                    {[]resource{{reports: reports{"a": {healthy}, "b": {}}}}, CannotTell},
-		"unhealthy outweighs an earlier stale one": {[]resource{{reports: reports{"a": {old}, "b": {broken}}}}, Unhealthy},
-		"unhealthy on a later target":              {[]resource{{reports: reports{"a": {old}}}, {reports: reports{"a": {failed}}}}, Unhealthy},
-		"keys differ, which is not unhealthy":      {[]resource{{reports: reports{"a": {healthy}, "b": {entry("2", "k2", contract.Healthy, 5)}}}}, AllHealthy},
-		"nodes of a static pod, and KMS is off":    {[]resource{{nodes: []string{"a"}}}, CannotTell},
-		"an old report, and its node in no list":   {[]resource{{reports: reports{"gone": {old}, "a": {healthy}}, nodes: []string{"a"}}}, CannotTell},
+		"healthy":           {append([]string{"a healthy", "b healthy"}, good...), Healthy, "Healthy: 2 KMS plugins on 2 nodes are healthy.", nil},
+		"without operator":  {[]string{"a healthy"}, Healthy, "Healthy: 1 KMS plugin on 1 node is healthy.", nil},
+		"error comes first": {[]string{"a stale", "b unhealthy", "c error"}, Unhealthy, "Unhealthy: 2 of 3 KMS plugins are unhealthy, on 2 of 3 nodes; 1 is not known.", []string{"c error", "b unhealthy", "a stale"}},
+		"unreadable":        {[]string{"a unreadable"}, NotKnown, "Not known: the state of 1 of 1 KMS plugin is not known.", []string{"a unreadable"}},
+		"nothing":           {nil, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
+		"KMS is off":        {[]string{"KMSPluginsDegraded False NoPlugins", "KMSHealthReporting True NoPlugins", "KMSWriteKeyAgreed Unknown NoWriteKey"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
+		"first enablement":  {[]string{"KMSPluginsDegraded False AwaitingReports", "KMSHealthReporting False Progressing"}, NotKnown, "Not known: no KMS plugin is reported; kube-apiserver: KMSHealthReporting is False, Progressing.", []string{"KMSHealthReporting is False, Progressing"}},
+		"no pods":           {[]string{"a healthy", "KMSHealthReporting False NamespaceMissing"}, Healthy, "Healthy: 1 KMS plugin on 1 node is healthy.", nil},
+		"a migration":       {[]string{"a healthy", "KMSWriteKeyAgreed False WriteKeyNotDeployed"}, Healthy, "Healthy: 1 KMS plugin on 1 node is healthy.", nil},
+		"shown by a report": {[]string{"a unhealthy", "KMSPluginsDegraded True PluginUnhealthy"}, Unhealthy, "Unhealthy: 1 of 1 KMS plugin is unhealthy, on 1 of 1 node.", []string{"a unhealthy"}},
+		"a plugin that no report shows": {[]string{"a healthy", "KMSPluginsDegraded True PluginNotRunning"}, Unhealthy,
+			"Unhealthy: 1 KMS plugin on 1 node is healthy; kube-apiserver: KMSPluginsDegraded is True, PluginNotRunning.", []string{"KMSPluginsDegraded is True, PluginNotRunning"}},
+		"delivery fails": {[]string{"a healthy", "KMSHealthReporting False Forbidden"}, NotKnown,
+			"Not known: 1 KMS plugin on 1 node is healthy; kube-apiserver: KMSHealthReporting is False, Forbidden.", []string{"KMSHealthReporting is False, Forbidden"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var targets []Target
-			for i, r := range tt.resources {
-				targets = append(targets, r.target(t, fmt.Sprint("target-", i)))
-			}
-			s, _ := Of(targets, now)
-			if got := s.Verdict(); got != tt.want {
-				t.Errorf("%d, want %d: %+v", got, tt.want, s.Targets)
+			unread := map[string]bool{KindDeployment: true, KindLease: true}
+			s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{resource(t, tt.conditions...)}, Unread: unread}, "")
+			if s.Verdict != tt.want || s.Summary != tt.summary || !slices.Equal(problems(s), tt.problems) {
+				t.Errorf("%s, %q, %q", s.Verdict, s.Summary, problems(s))
 			}
 		})
 	}
 }
 
-func TestOneNodeIsEvaluatedByItself(t *testing.T) {
-	one := resource{reports: reports{"a": {entry("2", "k", contract.Healthy, 5)}, "b": {entry("2", "k", contract.Error, 5)}}}
-	other := resource{reports: reports{"b": {entry("2", "k", contract.Error, 5)}}}
-	for node, want := range map[string]Verdict{"a": AllHealthy, "b": Unhealthy} {
-		s, _ := Of([]Target{one.target(t, "one"), other.target(t, "other")}, now)
-		s.Select([]string{node})
-		if s.Verdict() != want || !slices.Equal(s.Nodes(), []string{node}) {
-			t.Errorf("%s: %d, %v", node, s.Verdict(), s.Nodes())
-		}
-		if len(s.Targets[0].WriteKey.Nodes) != 2 {
-			t.Error("the agreement is not that of all nodes")
+// Every reason of the roll-up is as bad as its condition: none makes a cluster healthy that the
+// operator does not call so.
+func TestConditionsDecideByTheTableOfReasons(t *testing.T) {
+	for _, row := range contract.RollupReasons {
+		for conditionType, status := range map[string]string{contract.PluginsDegraded: row.Degraded, contract.HealthReporting: row.Reporting} {
+			if status == "" {
+				continue
+			}
+			want := Healthy
+			switch {
+			case conditionType == contract.PluginsDegraded && status == "True":
+				want = Unhealthy
+			case row.Reason == contract.NamespaceMissing, row.Reason == contract.NoPods:
+			case status == "Unknown", conditionType == contract.HealthReporting && status == "False":
+				want = NotKnown
+			}
+			c := resource(t, "a healthy", conditionType+" "+status+" "+row.Reason)
+			if s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{c}}, ""); s.Verdict != want {
+				t.Errorf("%s=%s (%s): %s, want %s", conditionType, status, row.Reason, s.Verdict, want)
+			}
 		}
 	}
 }
 
-// states are the rows of a target, in short.
-func states(s *TargetStatus) (rows []string) {
-	for _, p := range s.Plugins {
-		row := fmt.Sprintf("%s %s %s", p.Node, p.KeyID, p.State)
-		if p.Write {
-			row += " write"
-		}
-		rows = append(rows, row)
+func TestTheOperatorItself(t *testing.T) {
+	configuration := func(text string) string {
+		return fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: kms-health-operator-config, namespace: ns}, data: {config.yaml: %q}}", text)
 	}
-	return rows
-}
-
-func TestNodesThatShouldReportAreKnownFromTheResource(t *testing.T) {
-	healthy := entry("2", "k", contract.Healthy, 5)
+	works := fmt.Sprintf(lease, "operator-1", fresh)
 	for name, tt := range map[string]struct {
-		resource resource
-		want     []string
+		objects  []string
+		unread   bool
+		state    OperatorState
+		verdict  Verdict
+		problems string // a part of them
+		next     string
 	}{
-		"a static pod's node":       {resource{reports: reports{"a": {healthy}}, nodes: []string{"b", "a"}}, []string{"a 2 healthy write", "b  missing"}},
-		"none while KMS is off":     {resource{nodes: []string{"a", "b"}}, nil},
-		"a report on no plugin":     {resource{reports: reports{"a": {}}}, []string{"a  missing"}},
-		"an unreadable one is one":  {resource{broken: map[string]string{"a": "oops"}, nodes: []string{"a"}}, []string{"a  unreadable"}},
-		"the first is written with": {resource{reports: reports{"a": {entry("2", "k", contract.Error, 5), entry("1", "k", contract.Healthy, 5)}}}, []string{"a 2 error write", "a 1 healthy"}},
+		"works":                  {[]string{fmt.Sprintf(deployment, 2), works}, false, OperatorWorks, Healthy, "", ""},
+		"works outside of a pod": {[]string{works}, false, OperatorWorks, Healthy, "", ""},
+		"not installed":          {nil, false, OperatorNotInstalled, Healthy, "", ""},
+		"not known":              {nil, true, OperatorNotKnown, Healthy, "", ""},
+		"not running":            {[]string{fmt.Sprintf(deployment, 0), fmt.Sprintf(lease, "operator-1", old)}, false, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas are available", "oc describe deployments,pods -n ns -l app.kubernetes.io/name=kms-health-operator"},
+		"only an old Lease":      {[]string{fmt.Sprintf(lease, "operator-1", old)}, true, OperatorNotRunning, NotKnown, "the operator is not running: no pod works", ""},
+		"standby only":           {[]string{fmt.Sprintf(deployment, 2), fmt.Sprintf(lease, "", fresh)}, false, OperatorStandby, NotKnown, "standby only: 2 replicas are available", "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
+		"no Lease":               {[]string{fmt.Sprintf(deployment, 1)}, false, OperatorStandby, NotKnown, "standby only: 1 replica is available", ""},
+		"rejected":               {[]string{works, configuration("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nnonsense: 1\n")}, false, OperatorWorks, Unhealthy, "configuration is rejected", "oc edit configmap -n ns kms-health-operator-config"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := Of([]Target{tt.resource.target(t, "t")}, now)
-			if got := states(&s.Targets[0]); !slices.Equal(got, tt.want) {
-				t.Errorf("%q, want %q", got, tt.want)
+			s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", "KMSPluginsDegraded False AsExpected")}}
+			if tt.unread {
+				s.Unread = map[string]bool{KindDeployment: true, KindLease: true}
+			}
+			for _, text := range tt.objects {
+				s.Objects = append(s.Objects, object(t, text))
+			}
+			got := evaluate(t, s, "")
+			if got.Operator.State != tt.state || got.Verdict != tt.verdict || !strings.Contains(strings.Join(problems(got), "; "), tt.problems) || (tt.problems == "") != (len(got.Problems) == 0) {
+				t.Errorf("%+v, %s, %q", got.Operator, got.Verdict, problems(got))
+			}
+			if tt.next != "" && got.Problems[0].Next.Command != tt.next {
+				t.Errorf("%+v", got.Problems[0].Next)
+			}
+			if name == "rejected" && !strings.Contains(got.Problems[0].Detail, "nonsense") {
+				t.Errorf("no text of the error: %q", got.Problems[0].Detail)
 			}
 		})
 	}
-}
-
-// What only the operator knows is derived from the reason, not from the message.
-func TestAReportThatTheOperatorMissesIsAnUnknownState(t *testing.T) {
-	target := resource{reports: reports{"a": {entry("2", "k", contract.Healthy, 5)}}}.target(t, "t")
-	for reason, want := range map[string]Verdict{contract.ReportsMissing: CannotTell, contract.AsExpected: AllHealthy, contract.OtherPlugins: AllHealthy} {
-		target.Resource.Conditions[contract.HealthReporting] = operatorcr.Condition{Type: contract.HealthReporting, Reason: reason}
-		s, _ := Of([]Target{target}, now)
-		if got := s.Verdict(); got != want {
-			t.Errorf("%s: %d, want %d", reason, got, want)
-		}
-		s.Select([]string{"a"})
-		if got := s.Verdict(); got != AllHealthy {
-			t.Errorf("%s, node a alone: %d", reason, got)
-		}
-	}
-	off := resource{nodes: []string{"a"}}.target(t, "t")
-	off.Resource.Conditions[contract.HealthReporting] = operatorcr.Condition{Type: contract.HealthReporting, Reason: contract.NoPlugins}
-	if s, _ := Of([]Target{off}, now); len(s.Targets[0].Plugins) > 0 {
-		t.Errorf("no plugin is there yet, and reports are expected: %+v", s.Targets[0].Plugins)
+	if s := evaluate(t, &Snapshot{}, ""); len(s.Problems) != 1 || !strings.HasPrefix(s.Problems[0].Summary, "the operator is not installed") {
+		t.Errorf("%q", problems(s))
 	}
 }
 
-func TestTheNextEvaluationIsWhenTheFirstEntryBecomesStale(t *testing.T) {
-	r := resource{reports: reports{"a": {entry("2", "k", contract.Healthy, 100)}, "b": {entry("2", "k", contract.Healthy, 5)}}}
-	other := resource{reports: reports{"a": {entry("2", "k", contract.Healthy, 50)}}}
-	targets := []Target{other.target(t, "other"), r.target(t, "t")}
-	_, again := Of(targets, now)
-	if want := now.Add((valid-100)*time.Second + 1); !again.Equal(want) {
-		t.Fatalf("%s, want %s", again, want)
+// What an operator that does not run once wrote is no longer so.
+func TestConditionsOfAnOperatorThatDoesNotRunDoNotCount(t *testing.T) {
+	s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, "a healthy", "KMSPluginsDegraded True PluginUnhealthy"), object(t, fmt.Sprintf(deployment, 0))}}
+	if got := evaluate(t, s, ""); got.Verdict != NotKnown || len(got.Problems) != 1 {
+		t.Errorf("%s, %q", got.Verdict, problems(got))
 	}
-	for at, want := range map[time.Time]rollup.State{again.Add(-1): rollup.Healthy, again: rollup.Stale} {
-		if s, _ := Of(targets, at); s.Targets[1].Plugins[0].State != want {
-			t.Errorf("at %s: %s", at, s.Targets[1].Plugins[0].State)
+}
+
+func TestAnotherVersionOfTheOperator(t *testing.T) {
+	defer func(was string) { version.Version = was }(version.Version)
+	version.Version = "v1.2.0"
+	for operator, want := range map[string]bool{"1.2.0": false, "v1.2.0": false, "1.3.0": true, "": false} {
+		o := object(t, fmt.Sprintf("{apiVersion: config.openshift.io/v1, kind: ClusterOperator, metadata: {name: kms-health}, status: {versions: [{name: operator, version: %q}]}}", operator))
+		s := evaluate(t, &Snapshot{Objects: []*unstructured.Unstructured{o}}, "")
+		if s.Operator.OtherVersion() != want {
+			t.Errorf("%q: %t", operator, !want)
 		}
 	}
-	if _, again := Of([]Target{resource{}.target(t, "t")}, now); !again.IsZero() {
-		t.Error(again)
-	}
 }
 
-func TestAgreementIsOfAllNodesThatAreKnown(t *testing.T) {
-	healthy := func(key, kek string) []contract.Entry { return []contract.Entry{entry(key, kek, contract.Healthy, 5)} }
-	for name, tt := range map[string]struct {
-		resource resource
-		key, kek string
-		agreed   bool
-		answers  []contract.Answer
-	}{
-		"agreed":               {resource{reports: reports{"a": healthy("2", "k"), "b": healthy("2", "k")}}, "2", "k", true, []contract.Answer{"agrees", "agrees"}},
-		"remote keys differ":   {resource{reports: reports{"a": healthy("2", "k"), "b": healthy("2", "l")}}, "2", "", false, []contract.Answer{"differs", "differs"}},
-		"written with another": {resource{reports: reports{"a": healthy("2", "k"), "b": healthy("1", "k")}}, "", "", false, []contract.Answer{"", ""}},
-		"one stale":            {resource{reports: reports{"a": healthy("2", "k"), "b": {entry("2", "k", contract.Healthy, valid+1)}}}, "2", "", false, []contract.Answer{"agrees", "stale"}},
-		"one unhealthy":        {resource{reports: reports{"a": healthy("2", "k"), "b": {entry("2", "k", contract.Error, 5)}}}, "2", "", false, []contract.Answer{"agrees", contract.NotHealthy}},
-		"one missing":          {resource{reports: reports{"a": healthy("2", "k")}, nodes: []string{"b"}}, "2", "", false, []contract.Answer{"agrees", "missing"}},
-		"one unreadable":       {resource{reports: reports{"a": healthy("2", "k")}, broken: map[string]string{"b": "oops"}}, "2", "", false, []contract.Answer{"agrees", "missing"}},
-		"not reported":         {resource{broken: map[string]string{"a": "oops"}}, "", "", false, []contract.Answer{rollup.KeyNotKnown}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, _ := Of([]Target{tt.resource.target(t, "t")}, now)
-			w := s.Targets[0].WriteKey
-			var answers []contract.Answer
-			for _, n := range w.Nodes {
-				answers = append(answers, n.Answer)
-			}
-			if w.KeyID != tt.key || w.KEKID != tt.kek || w.Agreed != tt.agreed || !slices.Equal(answers, tt.answers) {
-				t.Errorf("%+v", w)
-			}
-		})
+func TestOneAPIServerOrNodeIsSelected(t *testing.T) {
+	own := object(t, "{apiVersion: kmshealth.openshift.io/v1alpha1, kind: KMSHealth, metadata: {name: api}}")
+	s := &Snapshot{Objects: []*unstructured.Unstructured{own, resource(t, "a healthy", "b unhealthy", "KMSPluginsDegraded True PluginNotRunning")}}
+	for selected, want := range map[string]string{"": "kube-apiserver 2,api 0 Unhealthy", "a": "kube-apiserver 1 Healthy", "b": "kube-apiserver 1 Unhealthy", "kube-apiserver": "kube-apiserver 2 Unhealthy", "api": "api 0 NotKnown"} {
+		got := evaluate(t, s, selected)
+		var all []string
+		for _, a := range got.APIServers {
+			all = append(all, fmt.Sprintf("%s %d", a.Name, len(a.Plugins)))
+		}
+		if text := strings.Join(all, ",") + " " + string(got.Verdict); text != want {
+			t.Errorf("%q: %q, want %q", selected, text, want)
+		}
 	}
-}
-
-func TestTheNewestReportIsDatedByTheServersClock(t *testing.T) {
-	written := now.Add(-time.Minute)
-	target := Target{Resource: &operatorcr.Status{Reports: []operatorcr.Report{
-		{Node: "ahead", Written: written, Entries: []contract.Entry{entry("2", "k", contract.Healthy, -3600)}},
-		{Node: "unknown", Entries: []contract.Entry{entry("2", "k", contract.Healthy, 90), entry("1", "k", contract.Healthy, 70)}},
-	}}}
-	if got := target.Newest(); !got.Equal(written) {
-		t.Error(got)
-	}
-	target.Resource.Reports = target.Resource.Reports[1:]
-	if got := target.Newest(); !got.Equal(now.Add(-70 * time.Second)) {
-		t.Error(got)
+	if _, err := Evaluate(s, "c"); err == nil || err.Error() != `no API server and no node "c"; known are a, api, b, kube-apiserver` {
+		t.Error(err)
 	}
 }

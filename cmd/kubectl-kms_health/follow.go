@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+)
+
+// period is how often a cluster is read. It is read anew rather than watched: that follows objects
+// that appear later, and continues after an outage, without a state of its own.
+const period = 2 * time.Second
+
+// follower reads and evaluates, once or again and again.
+type follower struct {
+	*options
+	read func(context.Context) (*view.Snapshot, error)
+
+	last   *view.Snapshot // as last read
+	lastAt time.Time
+	failed string // why it could not be read; empty: it was
+	notes  string // those that were last printed
+	shown  string // what was last printed, without what every report changes
+}
+
+// once reads and evaluates, and prints notes on stderr.
+func (f *follower) once(ctx context.Context) (*view.Status, error) {
+	snapshot, err := f.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f.last, f.lastAt = snapshot, f.clock.Now()
+	if notes := strings.Join(snapshot.Notes, "\n"); notes != f.notes && notes != "" {
+		f.notes = notes
+		for _, note := range snapshot.Notes {
+			f.warn(note)
+		}
+	}
+	return view.Evaluate(snapshot, f.name)
+}
+
+func (f *follower) warn(text string) { fmt.Fprintln(f.stderr, "warning: "+show.Lines(text)) }
+
+// try is once, which survives an outage: what was last read is then evaluated at the current time.
+// The status is nil if nothing was read yet. An error is one that a retry cannot fix.
+func (f *follower) try(ctx context.Context) (*view.Status, error) {
+	status, err := f.once(ctx)
+	if err == nil {
+		if f.failed != "" {
+			f.failed = ""
+			f.warn("it can be read again")
+		}
+		return status, nil
+	}
+	var problem *source.Problem
+	retry := f.last != nil || errors.As(err, &problem) && problem.Unreachable || errors.Is(err, context.DeadlineExceeded)
+	if ctx.Err() != nil || !retry {
+		return nil, err
+	}
+	if f.failed != err.Error() {
+		f.failed = err.Error()
+		f.warn(err.Error() + "\nTrying again")
+	}
+	if f.last == nil {
+		return nil, nil
+	}
+	outdated := *f.last
+	outdated.Now = outdated.Now.Add(f.clock.Since(f.lastAt))
+	if status, err = view.Evaluate(&outdated, f.name); err != nil {
+		return nil, nil // the name may appear later
+	}
+	return status, nil
+}
+
+// pause waits until the next period; false: ctx ended.
+func pause(ctx context.Context) bool {
+	timer := time.NewTimer(period)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// watch prints the status whenever it changes, until ctx ends.
+func (f *follower) watch(ctx context.Context) error {
+	for {
+		status, err := f.try(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil && status != nil {
+			err = f.draw(status)
+		}
+		if err != nil {
+			return err
+		}
+		if !pause(ctx) {
+			return nil
+		}
+	}
+}
+
+// wait waits until everything is healthy. After the timeout it prints the status as it is then.
+func (f *follower) wait(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	var last *view.Status
+	for {
+		status, err := f.try(ctx)
+		if ctx.Err() == nil && err != nil {
+			return err
+		}
+		if status != nil {
+			last = status
+		}
+		if last != nil && last.Verdict == view.Healthy || !pause(ctx) {
+			break
+		}
+	}
+	if last == nil {
+		return fmt.Errorf("nothing could be read within %s: %s", f.timeout, f.failed)
+	}
+	return f.finish(last)
+}
+
+// draw prints a status: on a terminal in place, else below the earlier one if it has changed.
+func (f *follower) draw(s *view.Status) error {
+	text := show.Status(s, f.show())
+	at := s.Time.UTC().Format(time.RFC3339)
+	if f.terminal != nil {
+		state := "read at " + at
+		if f.failed != "" {
+			first, _, _ := strings.Cut(f.failed, "\n")
+			state = "as last read at " + f.lastAt.UTC().Format(time.RFC3339) + ": " + show.Lines(first)
+		}
+		_, err := io.WriteString(f.stdout, "\x1b[H\x1b[2J"+text+"\n"+state+"; Ctrl-C ends\n")
+		return err
+	}
+	state, err := show.JSON(s)
+	now := moving.ReplaceAllString(string(state), "")
+	if err != nil || now == f.shown {
+		return err
+	}
+	f.shown = now
+	_, err = io.WriteString(f.stdout, at+" "+text+"\n")
+	return err
+}
+
+// moving are the lines of a status's JSON that every report changes.
+var moving = regexp.MustCompile(`(?m)^ *"(time|lastChecked|written|renewed)": .*$`)

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+func tarOf(t *testing.T, files []string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err == nil {
+			err = w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text)), Typeflag: tar.TypeReg})
+		}
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// cluster is one whose state changes with time, by the clock of synctest.
+type cluster struct {
+	*testing.T
+	states []state
+	began  time.Time
+	reads  int
+}
+
+// state is the one after a time; with an error the cluster cannot be read.
+type state struct {
+	after  time.Duration
+	status contract.Status // of the one plugin; empty: there is no report
+	err    error
+}
+
+func (c *cluster) read(context.Context) (*view.Snapshot, error) {
+	c.reads++
+	now := time.Now()
+	var s state
+	for _, each := range c.states {
+		if now.Sub(c.began) >= each.after {
+			s = each
+		}
+	}
+	snapshot := &view.Snapshot{Now: now, Unread: map[string]bool{view.KindDeployment: true, view.KindLease: true}}
+	if s.err != nil || s.status == "" {
+		return snapshot, s.err
+	}
+	message, err := contract.EncodeMessage([]contract.Entry{{KeyID: "2", KEKID: "k", Status: s.status, LastChecked: now, Interval: 30 * time.Second}})
+	if err != nil {
+		c.Fatal(err)
+	}
+	snapshot.Objects = []*unstructured.Unstructured{{Object: map[string]any{
+		"apiVersion": "kmshealth.openshift.io/v1alpha1", "kind": "KMSHealth", "metadata": map[string]any{"name": "api"},
+		"status": map[string]any{"conditions": []any{map[string]any{"type": contract.ConditionType("a"), "message": message}}},
+	}}}
+	return snapshot, nil
+}
+
+// follow runs the command until it ends, or for a time.
+func follow(t *testing.T, states []state, terminal func() int, limit time.Duration, args ...string) (code int, took time.Duration, stdout, stderr string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{T: t, states: states, began: time.Now()}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		var out, errs bytes.Buffer
+		code = run(ctx, append([]string{"status"}, args...), environment{
+			stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(string) string { return "" },
+			clock: clock.RealClock{}, terminal: terminal, read: c.read,
+		})
+		took, stdout, stderr = time.Since(c.began), out.String(), errs.String()
+	})
+	return code, took, stdout, stderr
+}
+
+var away = fmt.Errorf("away: %w", &source.Problem{Unreachable: true})
+
+func TestWaitEndsWhenEverythingIsHealthyOrAtTheTimeout(t *testing.T) {
+	for name, tt := range map[string]struct {
+		states []state
+		code   int
+		took   time.Duration
+	}{
+		"healthy at once":          {[]state{{0, contract.Healthy, nil}}, 0, 0},
+		"after an unhealthy time":  {[]state{{0, contract.Unhealthy, nil}, {9 * time.Second, contract.Healthy, nil}}, 0, 10 * time.Second},
+		"after an outage":          {[]state{{0, "", away}, {9 * time.Second, contract.Healthy, nil}}, 0, 10 * time.Second},
+		"unhealthy at the timeout": {[]state{{0, contract.Unhealthy, nil}}, 1, time.Minute},
+		"nothing is reported":      {[]state{{0, "", nil}}, 2, time.Minute},
+		"never reachable":          {[]state{{0, "", away}}, 3, time.Minute},
+		"an outage at the end":     {[]state{{0, contract.Error, nil}, {9 * time.Second, "", away}}, 1, time.Minute},
+		"no right":                 {[]state{{0, "", errors.New("forbidden")}}, 3, 0},
+	} {
+		code, took, stdout, stderr := follow(t, tt.states, nil, time.Hour, "--wait", "--timeout=1m")
+		if code != tt.code || took != tt.took || (stdout == "") != (code == 3) {
+			t.Errorf("%s: %d after %s, %q, %q", name, code, took, stdout, stderr)
+		}
+	}
+}
+
+func TestWatchPrintsChangesAndSurvivesAnOutage(t *testing.T) {
+	states := []state{
+		{0, "", nil}, {time.Minute, contract.Healthy, nil}, {2 * time.Minute, contract.Unhealthy, nil},
+		{3 * time.Minute, "", away}, {4 * time.Minute, contract.Unhealthy, nil}, {5 * time.Minute, "", away},
+	}
+	code, _, stdout, stderr := follow(t, states, nil, 10*time.Minute, "-w")
+	var verdicts []string
+	for line := range strings.Lines(stdout) {
+		_, rest, _ := strings.Cut(line, "Z ")
+		if head, _, is := strings.Cut(rest, ": "); is {
+			verdicts = append(verdicts, head)
+		}
+	}
+	// At last, what was last read becomes stale without a write.
+	if got := strings.Join(verdicts, ", "); code != 0 || got != "Not known, Healthy, Unhealthy, Not known" {
+		t.Errorf("%d, %q\n%s", code, got, stdout)
+	}
+	if strings.Count(stderr, "Trying again") != 2 || strings.Count(stderr, "it can be read again") != 1 {
+		t.Errorf("%q", stderr)
+	}
+}
+
+func TestOnATerminalWatchUpdatesInPlace(t *testing.T) {
+	_, _, stdout, _ := follow(t, []state{{0, contract.Healthy, nil}, {5 * time.Second, "", away}}, func() int { return 100 }, 9*time.Second, "-w")
+	screens := strings.Split(stdout, "\x1b[H\x1b[2J")
+	if len(screens) < 4 || !strings.HasPrefix(screens[1], "\x1b[32mHealthy") || !strings.Contains(screens[len(screens)-1], "as last read at ") {
+		t.Errorf("%q", screens)
+	}
+}
+
+func TestWatchOfANameThatAppearsLater(t *testing.T) {
+	code, _, stdout, stderr := follow(t, []state{{0, "", nil}, {time.Minute, contract.Healthy, nil}}, nil, 2*time.Minute, "-w", "api")
+	if code != 0 || strings.Count(stdout, "Healthy: ") != 1 || strings.Count(stderr, `no API server and no node "api"`) != 1 {
+		t.Errorf("%d, %q, %q", code, stdout, stderr)
+	}
+}

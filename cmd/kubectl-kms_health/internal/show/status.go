@@ -1,0 +1,134 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/version"
+)
+
+// Options of the output.
+type Options struct {
+	// Wide shows everything in full, a line for each row.
+	Wide bool
+	// Width is that of the terminal, in columns.
+	Width  int
+	Colour bool
+}
+
+const (
+	indent = "  "
+	// maxProblems is how many problems are shown, unless everything is.
+	maxProblems = 10
+)
+
+// Status is the output for people: the verdict; the problems, each with the next command; the
+// table; and the conditions that are not as expected. Of one node it has everything.
+func Status(s *view.Status, o Options) string {
+	o.Wide = o.Wide || s.Node != ""
+	parts := []string{verdict(s, o)}
+	for i := range s.Problems {
+		if i == maxProblems && !o.Wide {
+			more := len(s.Problems) - maxProblems
+			parts = append(parts, fmt.Sprintf("and %d more problems; -o wide shows all\n", more))
+			break
+		}
+		parts = append(parts, problem(&s.Problems[i], s.Time.Time, o))
+	}
+	reports, conditions := "", ""
+	for _, a := range s.APIServers {
+		for _, r := range a.Reports {
+			if s.Node != "" {
+				reports += report(a.Name, &r, o)
+			}
+		}
+		for _, c := range a.Conditions {
+			if s.Node != "" || !c.AsExpected() {
+				conditions += condition(a.Name, &c, o)
+			}
+		}
+	}
+	if conditions != "" && !s.Operator.ConditionsHold() {
+		conditions = "As last written by the operator, which does not run:\n" + conditions
+	}
+	for _, part := range []string{table(s, o), reports, conditions} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	if s.Operator.OtherVersion() {
+		text := fmt.Sprintf("The operator has version %s, and this command %s.", s.Operator.Version, version.Version)
+		parts = append(parts, wrap(text, "", o.Width))
+	}
+	return strings.Join(parts, "\n")
+}
+
+func verdict(s *view.Status, o Options) string {
+	head, rest, _ := strings.Cut(clean(s.Summary), ":")
+	if o.Colour {
+		paint := map[view.Verdict]string{view.Healthy: green, view.Unhealthy: red, view.NotKnown: yellow}[s.Verdict]
+		head = paint + head + plain
+	}
+	return head + ":" + rest + "\n"
+}
+
+// problem is what it is about, the plugin's own words, since when, and the next command.
+func problem(p *view.Problem, now time.Time, o Options) string {
+	head := p.APIServer
+	if p.Node != "" {
+		head += " on " + p.Node
+	}
+	if p.KeyID != "" {
+		head += ", key " + p.KeyID
+	}
+	if head != "" {
+		head += ": "
+	}
+	text := wrap(head+p.Summary, "", o.Width)
+	for line := range strings.Lines(p.Detail) {
+		if strings.TrimSpace(clean(line)) != "" {
+			text += wrap(line, indent, o.Width)
+		}
+	}
+	if p.Since != nil {
+		since := fmt.Sprintf("since %s, %s ago", p.Since.UTC().Format(time.RFC3339), age(now.Sub(p.Since.Time)))
+		if p.AtEarliest {
+			since += ", or later"
+		}
+		text += indent + since + "\n"
+	}
+	if p.Next != nil {
+		where := ""
+		if p.Next.Node != "" {
+			where = ", on the node " + clean(p.Next.Node)
+		}
+		text += indent + "Next" + where + ": " + clean(p.Next.Command) + "\n"
+	}
+	return text
+}
+
+// condition with its message, whose further lines are below.
+func condition(apiServer string, c *view.Condition, o Options) string {
+	head := fmt.Sprintf("%s: %s=%s (%s)", apiServer, c.Type, c.Status, c.Reason)
+	lines := strings.Split(strings.TrimSpace(c.Message), "\n")
+	if len(lines) == 1 && lines[0] != "" {
+		return wrap(head+": "+lines[0], "", o.Width)
+	}
+	text := wrap(head, "", o.Width)
+	for _, line := range lines {
+		text += wrap(line, indent, o.Width)
+	}
+	return text
+}
+
+func report(apiServer string, r *view.Report, o Options) string {
+	written := "at an unknown time"
+	if r.Written != nil {
+		written = "at " + r.Written.UTC().Format(time.RFC3339)
+	}
+	writer := cmp.Or(strings.TrimSpace(r.Writer), "an unknown writer")
+	return wrap(fmt.Sprintf("%s: report (%s) written by %s, %s", apiServer, r.Form, writer, written), "", o.Width)
+}

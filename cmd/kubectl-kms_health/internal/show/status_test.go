@@ -1,0 +1,122 @@
+package show
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/rollup"
+)
+
+var now = metav1.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
+
+const awsNode = "ip-10-0-132-45.eu-central-1.compute.internal"
+
+func status(plugins ...view.Plugin) *view.Status {
+	checked := metav1.NewTime(now.Add(-5 * time.Second))
+	for i := range plugins {
+		plugins[i].LastChecked = &checked
+	}
+	return &view.Status{Time: now, Verdict: view.Healthy, Summary: "Healthy: all.", APIServers: []view.APIServer{{Name: "kube-apiserver", Plugins: plugins}}}
+}
+
+// widest is the longest line of a text, in columns.
+func widest(text string) (longest int) {
+	for line := range strings.Lines(text) {
+		longest = max(longest, columns(strings.TrimSuffix(line, "\n")))
+	}
+	return longest
+}
+
+func TestATableFitsTheTerminal(t *testing.T) {
+	for _, width := range []int{120, 100, 80} {
+		s := status(
+			view.Plugin{Node: awsNode, KeyID: "2", Write: true, State: rollup.Healthy, KEKID: "arn:aws:kms:eu-central-1:111122223333:key/1234abcd"},
+			view.Plugin{Node: "master-1", KeyID: "1", State: rollup.Skewed, KEKID: "k"})
+		if text := Status(s, Options{Width: width}); widest(text) > width || !strings.Contains(text, "arn:aws…1234abcd") || !strings.Contains(text, "clock differs") {
+			t.Errorf("%d columns for %d:\n%s", widest(text), width, text)
+		}
+	}
+	s := status(view.Plugin{Node: awsNode, KeyID: strings.Repeat("9", 5000), State: rollup.Unreadable, KEKID: "k"})
+	for _, width := range []int{1, 0, -1} {
+		if text := Status(s, Options{Width: width}); widest(text) > 120 {
+			t.Errorf("width %d:\n%s", width, text)
+		}
+	}
+}
+
+func TestATableOfManyNodesIsShortAndShowsWhatIsNotHealthy(t *testing.T) {
+	var plugins []view.Plugin
+	for i := range 300 {
+		plugins = append(plugins, view.Plugin{Node: fmt.Sprintf("node-%03d", i), KeyID: "2", State: rollup.Healthy, KEKID: "k"})
+	}
+	plugins[7].State, plugins[9].KEKID = rollup.Stale, "l"
+	text := table(status(plugins...), Options{Width: 80})
+	want := "kube-apiserver  298 nodes  2    healthy  k       5s\nkube-apiserver  node-007   2    stale    k       5s\nkube-apiserver  node-009   2    healthy  l       5s\n"
+	if _, rows, _ := strings.Cut(text, "\n"); rows != want {
+		t.Error(text)
+	}
+	if text := table(status(plugins...), Options{Width: 1000, Wide: true}); strings.Count(text, "\n") != 301 {
+		t.Error(text)
+	}
+}
+
+func TestManyProblemsAreBounded(t *testing.T) {
+	s := status()
+	for range 300 {
+		s.Problems = append(s.Problems, view.Problem{APIServer: "a", Node: "n", Summary: "unhealthy"})
+	}
+	if text := Status(s, Options{Width: 80}); strings.Count(text, "unhealthy") != maxProblems || !strings.Contains(text, "and 290 more problems; -o wide shows all") {
+		t.Error(text)
+	}
+	if text := Status(s, Options{Width: 80, Wide: true}); strings.Count(text, "unhealthy") != 300 {
+		t.Error(text)
+	}
+}
+
+func TestTextIsWrappedAndCommandsAreNot(t *testing.T) {
+	const command = "oc logs -n openshift-kube-apiserver kube-apiserver-master-1.a-long-domain.example.com -c kms-plugin-2"
+	for _, text := range []string{"key 2 on node master-1: unhealthy: sealed; see " + command, "a text before: " + command + "; and a text after it", command, ""} {
+		for _, width := range []int{20, 40, 80} {
+			wrapped := wrap(text, indent, width)
+			if strings.Contains(text, command) && !strings.Contains(wrapped, command) || strings.Join(strings.Fields(wrapped), " ") != text {
+				t.Errorf("width %d:\n%s", width, wrapped)
+			}
+		}
+	}
+	if text := wrap("鍵 鍵 鍵", "", 5); text != "鍵 鍵\n  鍵\n" {
+		t.Errorf("%q", text)
+	}
+}
+
+// Every writer of a status can choose its text.
+func TestTextOfOthersIsCleaned(t *testing.T) {
+	const hostile = "a\x1b[2J\u009b\u202e\u2028\xff\nb"
+	s := status(view.Plugin{Node: hostile, KeyID: hostile, State: rollup.State(hostile), KEKID: hostile, Reporter: hostile})
+	s.Summary, s.Node, s.Operator.Version = hostile, hostile, hostile
+	s.Problems = []view.Problem{{APIServer: hostile, Node: hostile, KeyID: hostile, Summary: hostile, Detail: hostile, Next: &view.Command{Node: hostile, Command: hostile}}}
+	s.APIServers[0].Conditions = []view.Condition{{Type: contract.PluginsDegraded, Status: hostile, Reason: hostile, Message: hostile}}
+	s.APIServers[0].Reports = []view.Report{{Node: hostile, Writer: hostile}}
+	for _, wide := range []bool{true, false} {
+		if text := Status(s, Options{Width: 80, Wide: wide}); strings.ContainsAny(text, "\x1b\u009b\u202e\u2028") || !utf8.ValidString(text) {
+			t.Errorf("%q", text)
+		}
+	}
+}
+
+func TestConditionsOfAnOperatorThatDoesNotRunAreMarked(t *testing.T) {
+	s := status(view.Plugin{Node: "a", State: rollup.Healthy})
+	s.APIServers[0].Conditions = []view.Condition{{Type: contract.PluginsDegraded, Status: "True", Reason: "R"}}
+	for state, want := range map[view.OperatorState]bool{view.OperatorWorks: false, view.OperatorNotRunning: true, view.OperatorStandby: true} {
+		s.Operator.State = state
+		if text := Status(s, Options{Width: 80}); strings.Contains(text, "which does not run:\nkube-apiserver: KMSPluginsDegraded=True (R)") != want {
+			t.Errorf("%s: %s", state, text)
+		}
+	}
+}

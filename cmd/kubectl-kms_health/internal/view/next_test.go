@@ -1,0 +1,68 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func TestTheNextCommandWorksAsItIsTyped(t *testing.T) {
+	const server = `{apiVersion: v1, kind: Pod, metadata: {name: kube-apiserver-a, namespace: openshift-kube-apiserver, labels: {apiserver: "true"}%s}, spec: {nodeName: a, containers: [{name: kube-apiserver, args: [kms-2.sock]}%s]}, status: {containerStatuses: [{name: %s, state: {%s}}]}}`
+	const reporter = `{apiVersion: v1, kind: Pod, metadata: {name: kms-health-kube-apiserver-0a, namespace: ns, labels: {kmshealth.openshift.io/api-server: kube-apiserver}}, spec: {nodeName: a, containers: [{name: kms-health}]}, status: {containerStatuses: [{name: kms-health, state: {running: {}}}]}}`
+	const mirror = `, annotations: {kubernetes.io/config.mirror: x}`
+	pod := func(more, containers, waits, state string) string {
+		return fmt.Sprintf(server, more, containers, waits, state)
+	}
+	works, leader := fmt.Sprintf(lease, "operator-1", fresh), `{apiVersion: v1, kind: Pod, metadata: {name: operator-1, namespace: ns}}`
+	for name, tt := range map[string]struct {
+		condition string
+		objects   []string
+		want      string
+	}{
+		"the container with the socket": {"a unhealthy", []string{pod("", `, {name: vault, args: ["unix:///s/kms-2.sock"]}, {name: kms}`, "vault", "running: {}")}, "oc logs -n openshift-kube-apiserver kube-apiserver-a -c vault --tail=20"},
+		"the container of the key":      {"a unhealthy", []string{pod("", ", {name: vault-kms-plugin-1}, {name: vault-kms-plugin-2}", "vault-kms-plugin-2", "running: {}")}, "oc logs -n openshift-kube-apiserver kube-apiserver-a -c vault-kms-plugin-2 --tail=20"},
+		"the only plugin":               {"a error", []string{pod("", ", {name: kms}, {name: kms-health}, {name: other}", "kms", "running: {}")}, "oc logs -n openshift-kube-apiserver kube-apiserver-a -c kms --tail=20"},
+		"one that never started":        {"a error", []string{pod("", ", {name: kms}", "kms", "waiting: {reason: ImagePullBackOff}")}, "oc describe pod -n openshift-kube-apiserver kube-apiserver-a"},
+		"a static pod":                  {"a error", []string{pod(mirror, ", {name: kms}", "kms", "running: {}")}, "a: crictl logs --tail=20 $(crictl ps -aq --name '^kms$' | head -1)"},
+		"which of two is not known":     {"a error", []string{pod("", ", {name: kms-old}, {name: kms-new}", "x", "")}, "oc get pods -A --field-selector spec.nodeName=a"},
+		"no pod":                        {"a error", nil, "oc get pods -A --field-selector spec.nodeName=a"},
+		"a name that is no word":        {"a;reboot error", nil, ""},
+		"a reporter's own pod":          {"a stale", []string{reporter}, "oc logs -n ns kms-health-kube-apiserver-0a -c kms-health --tail=20"},
+		"a sidecar":                     {"a stale", []string{pod("", ", {name: kms-health}", "kms-health", "running: {}")}, "oc logs -n openshift-kube-apiserver kube-apiserver-a -c kms-health --tail=20"},
+		"no reporter":                   {"a stale", nil, "oc get node a"},
+		"nothing for the delivery":      {"KMSHealthReporting False Forbidden", nil, ""},
+		"the pod with the Lease":        {"KMSHealthReporting False Forbidden", []string{works, leader}, "oc logs -n ns operator-1 --tail=20"},
+		"the leader is no pod":          {"KMSHealthReporting False Forbidden", []string{works}, "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
+		"a plugin that does not run":    {"KMSPluginsDegraded True PluginNotRunning", []string{works, leader}, "oc get pods -n openshift-kube-apiserver -o wide -l apiserver=true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Snapshot{Objects: []*unstructured.Unstructured{resource(t, tt.condition)}, Unread: map[string]bool{KindDeployment: true, KindLease: true}}
+			for _, text := range tt.objects {
+				s.Objects = append(s.Objects, object(t, text))
+			}
+			got := ""
+			if next := evaluate(t, s, "").Problems[0].Next; next != nil {
+				got = strings.TrimPrefix(next.Node+": "+next.Command, ": ")
+			}
+			if got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// Elsewhere than on OpenShift the operator's file names the API server's pods.
+func TestTheNextCommandOfAKMSHealth(t *testing.T) {
+	message := `[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:50Z"}]`
+	s := &Snapshot{Objects: []*unstructured.Unstructured{
+		object(t, fmt.Sprintf("{apiVersion: kmshealth.openshift.io/v1alpha1, kind: KMSHealth, metadata: {name: api}, status: {conditions: [{type: KMSHealthReporter_a, message: %q}]}}", message)),
+		object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: kms-health-operator-config, namespace: kms-health}, data: {config.yaml: "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\napiServers:\n- {name: api, resource: kmshealths, namespace: kube-system, podSelector: {component: api}, container: api, plugins: []}\n"}}`),
+		object(t, "{apiVersion: v1, kind: Pod, metadata: {name: api-a, namespace: kube-system, labels: {component: api}}, spec: {nodeName: a, containers: [{name: api}, {name: kms}]}, status: {containerStatuses: [{name: kms, state: {running: {}}}]}}"),
+	}}
+	got := evaluate(t, s, "")
+	if len(got.Problems) != 1 || got.Problems[0].Next == nil || got.Problems[0].Next.Command != "kubectl logs -n kube-system api-a -c kms --tail=20" {
+		t.Errorf("%+v %+v", got.Problems, got.Problems[0].Next)
+	}
+}

@@ -1,0 +1,110 @@
+package view
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// Snapshot is what was read of a cluster, or of files of it. All of it is untrusted.
+type Snapshot struct {
+	// Now is the time of the evaluation: of files, when they were taken.
+	Now time.Time
+	// Objects are the resources with reports, the operator's objects, and pods.
+	Objects []*unstructured.Unstructured
+	// Unread are the kinds of which an object that is not in Objects may exist.
+	Unread map[string]bool
+	// Problems are why resources with reports could not be read.
+	Problems []error
+	// FilesAge is how old files are, and FromFiles whether there are any.
+	FromFiles bool
+	FilesAge  time.Duration
+	// Notes are for people: what of the input was not used, and why.
+	Notes []string
+}
+
+// Kinds of objects besides the resources with reports.
+const (
+	KindClusterOperator = "ClusterOperator"
+	KindConfigMap       = "ConfigMap"
+	KindDeployment      = "Deployment"
+	KindLease           = "Lease"
+	KindPod             = "Pod"
+)
+
+// ResourceOf returns the resource of an object that has reports; false: it is another object.
+func ResourceOf(o *unstructured.Unstructured) (contract.Resource, bool) {
+	group, _, _ := strings.Cut(o.GetAPIVersion(), "/")
+	if o.GetKind() == contract.KMSHealths.Kind && group == contract.KMSHealths.Group {
+		return contract.ResourceFor(contract.KMSHealths.Plural, o.GetName()), true
+	}
+	r := contract.ResourceOfKind(o.GetKind())
+	return r, r.Plural != "" && group == r.Group && o.GetName() == r.Name
+}
+
+// Wanted reports whether an object is of use.
+func Wanted(o *unstructured.Unstructured) bool {
+	if _, is := ResourceOf(o); is {
+		return true
+	}
+	switch o.GetKind() {
+	case KindClusterOperator:
+		return o.GetName() == contract.ClusterOperator
+	case KindConfigMap:
+		return o.GetName() == contract.OperatorConfigMap
+	case KindDeployment, KindLease:
+		return o.GetName() == contract.OperatorName
+	}
+	return o.GetKind() == KindPod
+}
+
+// Newest is when the newest report on an object was written: by the API server's clock if that is
+// known, since a node's may be ahead. Zero: it has none.
+func Newest(o *unstructured.Unstructured) (newest time.Time) {
+	if _, is := ResourceOf(o); !is {
+		return newest
+	}
+	for _, r := range operatorcr.Read(o).Reports {
+		at := r.Written
+		for _, e := range r.Entries {
+			if r.Written.IsZero() && e.LastChecked.After(at) {
+				at = e.LastChecked
+			}
+		}
+		if at.After(newest) {
+			newest = at
+		}
+	}
+	return newest
+}
+
+// find returns the first object of a kind; nil: there is none.
+func (s *Snapshot) find(kind string) *unstructured.Unstructured {
+	at := slices.IndexFunc(s.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
+	if at < 0 {
+		return nil
+	}
+	return s.Objects[at]
+}
+
+// pods are those that can be decoded, the newest first.
+func (s *Snapshot) pods() (pods []*corev1.Pod) {
+	for _, o := range s.Objects {
+		pod := &corev1.Pod{}
+		if o.GetKind() == KindPod && runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, pod) == nil {
+			pods = append(pods, pod)
+		}
+	}
+	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return pods
+}
