@@ -157,4 +157,4 @@ func (f *follower) draw(s *view.Status) error {
 }
 
 // moving are the lines of a status's JSON that every report changes.
-var moving = regexp.MustCompile(`(?m)^ *"(time|lastChecked|written|renewed)": .*$`)
+var moving = regexp.MustCompile(`(?m)^ *"(time|lastChecked|written)": .*$`)

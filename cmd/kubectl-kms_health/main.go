@@ -80,7 +80,6 @@ func newRoot(e environment) *cobra.Command {
 		Use:           program,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl kms-health"},
 		Short:         "Shows the state of the KMS v2 plugins of a cluster's API servers",
-		Long:          "Shows the state of the KMS v2 plugins of a cluster's API servers, and what to do next.\nIt writes nothing.",
 		Example:       "  kubectl kms-health status",
 		Version:       version.Version,
 		SilenceErrors: true,

@@ -73,7 +73,7 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 		"a watch as JSON":    {[]string{"status", "-w", "-o=json"}, "--watch: valid only for people"},
 		"timeout alone":      {[]string{"status", "--timeout=1s"}, "--timeout: valid only with --wait"},
 		"no timeout":         {[]string{"status", "--wait", "--timeout=0s"}, "--timeout: 0s must be more than 0"},
-		"no cluster":         {[]string{"status"}, "no cluster is configured: use --kubeconfig FILE"},
+		"no cluster":         {[]string{"status"}, "no cluster: use --kubeconfig FILE"},
 		"no kubeconfig":      {[]string{"status", "--kubeconfig=/nonexistent/file"}, "/nonexistent/file"},
 		"not reachable":      {[]string{"status", "--kubeconfig=testdata/kubeconfig"}, "cannot be read: dial tcp 127.0.0.1:1: connect: connection refused\nCheck that it runs"},
 		"no such file":       {[]string{"status", "--from-file=/nonexistent/file"}, "/nonexistent/file: no such file"},

@@ -43,7 +43,8 @@ Exit codes:
   3  nothing could be read, or the command line is wrong
 
 Rights: get ` + strings.Join(contract.ResourceNames(), ", ") + `
-(` + contract.OperatorGroup + `) named ` + contract.OperatorObject + `, or list kmshealths (` + contract.KMSHealths.Group + `).
+(` + contract.OperatorGroup + `) named ` + contract.OperatorObject + `, or list kmshealths
+(` + contract.KMSHealths.Group + `).
 Optional: get the operator's Deployment, Lease, ConfigMap and ClusterOperator; list pods in
 its namespace and in those of the API servers, for the commands.`
 
@@ -91,7 +92,8 @@ func newStatus(e environment) *cobra.Command {
 	f.BoolVarP(&o.watch, "watch", "w", false, "show it again whenever it changes, until Ctrl-C")
 	f.BoolVar(&o.wait, "wait", false, "wait until everything is healthy")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --wait: for how long; then the exit code is the verdict's")
-	f.StringVar(&o.file, "from-file", "", "read this `path` instead of a cluster: the folder of a must-gather or of oc adm inspect, a tar or tar.gz of it, a file with resources in YAML or JSON; - is standard input")
+	f.StringVar(&o.file, "from-file", "", "read this `path` instead of a cluster: a must-gather, as a folder, tar"+
+		" or tar.gz, or a file with resources in YAML or JSON; - is standard input")
 	o.config.AddFlags(f)
 	f.Lookup("namespace").Usage = "The operator's namespace; not set: " + strings.Join(operatorNamespaces, ", or ")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
@@ -100,10 +102,7 @@ func newStatus(e environment) *cobra.Command {
 
 // validate checks the flags before anything is read.
 func (o *options) validate(cmd *cobra.Command, args []string) error {
-	if len(args) == 1 {
-		o.name = args[0]
-	}
-	isData := o.output == "json" || o.output == "yaml"
+	o.name = strings.Join(args, "")
 	switch {
 	case o.output != "" && !slices.Contains(formats, o.output):
 		return fmt.Errorf("--output: %q is none of %s", o.output, strings.Join(formats, ", "))
@@ -111,7 +110,7 @@ func (o *options) validate(cmd *cobra.Command, args []string) error {
 		return errors.New("--watch and --wait: only one of them can be set")
 	case (o.watch || o.wait) && o.file != "":
 		return errors.New("--from-file: files do not change; --watch and --wait need a cluster")
-	case o.watch && isData:
+	case o.watch && o.output != "" && o.output != "wide":
 		return fmt.Errorf("--watch: valid only for people, not with --output=%s", o.output)
 	case cmd.Flags().Changed("timeout") && !o.wait:
 		return errors.New("--timeout: valid only with --wait")
@@ -159,7 +158,7 @@ func (o *options) reader() (func(context.Context) (*view.Snapshot, error), error
 		return nil, err
 	}
 	if len(raw.Clusters) == 0 && *o.config.APIServer == "" && o.getenv("KUBERNETES_SERVICE_HOST") == "" {
-		return nil, errors.New("no cluster is configured: use --kubeconfig FILE, set KUBECONFIG, or read files by --from-file")
+		return nil, errors.New("no cluster: use --kubeconfig FILE, set KUBECONFIG, or read files by --from-file")
 	}
 	config, err := o.config.ToRESTConfig()
 	if err != nil {
@@ -203,20 +202,17 @@ func (o *options) finish(s *view.Status) error {
 const completionTimeout = 2 * time.Second
 
 // complete completes the names of API servers and nodes.
-func (o *options) complete(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 || o.file == "-" { // stdin belongs to the shell
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+func (o *options) complete(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
 	read, err := o.reader()
-	if err != nil {
+	if err != nil || len(args) > 0 || o.file == "-" { // stdin belongs to the shell
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	if snapshot, err := read(ctx); err == nil {
 		if status, err := view.Evaluate(snapshot, ""); err == nil {
-			return status.Names(), cobra.ShellCompDirectiveNoFileComp
+			names = status.Names()
 		}
 	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
+	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -125,7 +125,7 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.shows("kube-apiserver", "True", "PluginUnhealthy")
-	q.status("kmshealths/kube-apiserver", "master-0", "unhealthy")
+	q.status("kube-apiserver", "master-0", "unhealthy")
 	o, err := plain.client.Resource(contract.KMSHealths.GVR()).Get(t.Context(), "kube-apiserver", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -28,11 +28,10 @@ import (
 
 // Cluster reads from an API server.
 type Cluster struct {
-	client  dynamic.Interface
-	host    string
-	timeout time.Duration
-	clock   clock.PassiveClock
-	server  *serverclock.Clock
+	client dynamic.Interface
+	host   string
+	clock  clock.PassiveClock
+	server *serverclock.Clock
 	// namespaces may be the operator's; the first that has something of it is.
 	namespaces []string
 }
@@ -48,11 +47,8 @@ func NewCluster(config *rest.Config, namespaces []string, c clock.PassiveClock) 
 	server := serverclock.New(c)
 	config.Wrap(server.Wrap)
 	client, err := dynamic.NewForConfig(config)
-	return &Cluster{client, config.Host, config.Timeout, c, server, namespaces}, err
+	return &Cluster{client, config.Host, c, server, namespaces}, err
 }
-
-// String is the API server's name in errors.
-func (c *Cluster) String() string { return "the API server " + c.host }
 
 // request is one get, or a list if the name is empty.
 type request struct {
@@ -68,11 +64,11 @@ func get(gvr schema.GroupVersionResource, namespace, name, kind string) *request
 }
 
 var (
-	clusterOperators = schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1", Resource: "clusteroperators"}
-	deployments      = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	leases           = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
-	configMaps       = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	pods             = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	clusterOperators = schema.GroupVersion{Group: "config.openshift.io", Version: "v1"}.WithResource("clusteroperators")
+	deployments      = schema.GroupVersion{Group: "apps", Version: "v1"}.WithResource("deployments")
+	leases           = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}.WithResource("leases")
+	configMaps       = schema.GroupVersion{Version: "v1"}.WithResource("configmaps")
+	pods             = schema.GroupVersion{Version: "v1"}.WithResource("pods")
 )
 
 // do makes requests at the same time. What does not exist is no error: all of it is optional.
@@ -119,18 +115,21 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s.Problems = c.problems(reports)
-	for _, r := range slices.Concat(reports, others) {
+	for _, r := range reports {
+		s.Objects = append(s.Objects, r.objects...)
+	}
+	if s.Problems = c.problems(reports); len(s.Problems) > 0 && len(s.Objects) == 0 {
+		return nil, errors.Join(s.Problems...)
+	}
+	for _, r := range others {
 		s.Objects = append(s.Objects, r.objects...)
 		s.Unread[r.kind] = s.Unread[r.kind] || r.err != nil
-	}
-	if len(s.Problems) > 0 && !slices.ContainsFunc(reports, func(r *request) bool { return len(r.objects) > 0 }) {
-		return nil, errors.Join(s.Problems...)
 	}
 	c.readServers(ctx, s)
 	s.Now = c.clock.Now().Add(c.server.Offset())
 	if offset := c.server.Offset(); offset != 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("this machine's clock differs by %s from the API server's, which counts", offset.Abs().Round(time.Second)))
+		const text = "this machine's clock differs by %s from the API server's, which counts"
+		s.Notes = append(s.Notes, fmt.Sprintf(text, offset.Abs().Round(time.Second)))
 	}
 	return s, nil
 }
@@ -189,23 +188,23 @@ func (p *Problem) Error() string { return p.text }
 
 // problem is what failed, where, and what to do.
 func (c *Cluster) problem(resources string, reason metav1.StatusReason, err error) *Problem {
-	switch reason {
-	case metav1.StatusReasonForbidden:
-		return &Problem{text: fmt.Sprintf("no right to read %s: %v\nRequest the rights listed by kubectl kms-health status --help", resources, err)}
-	case metav1.StatusReasonUnauthorized:
-		return &Problem{text: fmt.Sprintf("%s rejected the credentials: %v\nLog in again, or use another kubeconfig or context", c, err)}
-	case metav1.StatusReasonInternalError:
-		text := fmt.Sprintf("%s failed to read %s: %v\nIt cannot read what a KMS plugin that fails has encrypted; its log has more", c, resources, err)
-		return &Problem{Unreachable: true, text: text}
-	}
 	var timeout interface{ Timeout() bool }
 	var wrapped *url.Error
 	switch {
+	case reason == metav1.StatusReasonForbidden:
+		const next = "Request the rights listed by kubectl kms-health status --help"
+		return &Problem{text: fmt.Sprintf("no right to read %s: %v\n%s", resources, err, next)}
+	case reason == metav1.StatusReasonUnauthorized:
+		const next = "Log in again, or use another kubeconfig or context"
+		return &Problem{text: fmt.Sprintf("the API server %s rejected the credentials: %v\n%s", c.host, err, next)}
+	case reason == metav1.StatusReasonInternalError:
+		const next = "It cannot read what a KMS plugin that fails has encrypted; its log has more"
+		return &Problem{true, fmt.Sprintf("the API server %s failed to read %s: %v\n%s", c.host, resources, err, next)}
 	case errors.As(err, &timeout) && timeout.Timeout():
-		err = fmt.Errorf("no answer within %s", c.timeout)
+		err = errors.New("no answer in time")
 	case errors.As(err, &wrapped): // less its URL, which is long
 		err = wrapped.Err
 	}
-	text := fmt.Sprintf("%s cannot be read: %v\nCheck that it runs, and that it is the right one (--context); --from-file reads files instead", c, err)
-	return &Problem{Unreachable: true, text: text}
+	const next = "Check that it runs, and that it is the right one (--context); --from-file reads files instead"
+	return &Problem{true, fmt.Sprintf("the API server %s cannot be read: %v\n%s", c.host, err, next)}
 }

@@ -49,13 +49,11 @@ func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, err
 	if err := r.path(name, stdin); err != nil {
 		return nil, err
 	}
+	r.Now = r.began
 	for _, o := range r.Objects {
 		if at := view.Newest(o); at.After(r.Now) {
 			r.Now = at
 		}
-	}
-	if r.began.After(r.Now) {
-		r.Now = r.began
 	}
 	if r.Now.IsZero() {
 		r.Now = now
@@ -71,7 +69,7 @@ func (r *reading) path(name string, stdin io.Reader) error {
 		return r.stream("standard input", stdin)
 	}
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		return r.tree(name, func(visit func(treeFile) error) error { return walkFolder(name, visit, r.skipped) })
+		return r.tree(name, func(visit visitor) error { return walkFolder(name, visit, r.skipped) })
 	}
 	file, err := os.Open(name)
 	if err != nil {
@@ -89,14 +87,14 @@ func (r *reading) stream(name string, from io.Reader) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if isArchive(head) {
-		return r.tree(name, func(visit func(treeFile) error) error { return walkArchive(name, buffered, archiveLimits, visit) })
+		return r.tree(name, func(visit visitor) error { return walkArchive(name, buffered, archiveLimits, visit) })
 	}
 	data, err := readAll(buffered)
 	if err == nil {
 		err = r.parse(data)
 	}
 	if err == nil && !r.hasReports() {
-		err = fmt.Errorf("%w: expected %s, or a List of such", ErrNothing, wantedNames())
+		err = fmt.Errorf("%w: expected %s, or a List of such", ErrNothing, wanted)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -113,11 +111,14 @@ func readAll(from io.Reader) ([]byte, error) {
 }
 
 func (r *reading) hasReports() bool {
-	return slices.ContainsFunc(r.Objects, func(o *unstructured.Unstructured) bool { _, is := view.ResourceOf(o); return is })
+	return slices.ContainsFunc(r.Objects, func(o *unstructured.Unstructured) bool {
+		_, is := view.ResourceOf(o)
+		return is
+	})
 }
 
 // tree reads the files that walk visits.
-func (r *reading) tree(root string, walk func(visit func(treeFile) error) error) error {
+func (r *reading) tree(root string, walk func(visitor) error) error {
 	looked := 0
 	err := walk(func(f treeFile) error {
 		if path.Base(f.at) == "timestamp" && f.size <= maxTimestamp && !f.link {
@@ -137,8 +138,7 @@ func (r *reading) tree(root string, walk func(visit func(treeFile) error) error)
 		return nil
 	})
 	if err == nil && !r.hasReports() {
-		err = fmt.Errorf("%s: %w: looked in %d YAML and JSON files for %s, as in cluster-scoped-resources/%s/kubeapiservers/cluster.yaml",
-			root, ErrNothing, looked, wantedNames(), contract.OperatorGroup)
+		err = fmt.Errorf("%s: %w: looked in %d YAML and JSON files for %s", root, ErrNothing, looked, wanted)
 	}
 	return err
 }
@@ -162,7 +162,7 @@ func (r *reading) file(f treeFile) error {
 	if err := r.parse(data); err != nil || r.wanted > before || !isResource(f.at) {
 		return err
 	}
-	return fmt.Errorf("has none of %s, as expected from its path", wantedNames())
+	return fmt.Errorf("has none of %s, as expected from its path", wanted)
 }
 
 // isResource reports whether a file's path is that of a resource with reports.
@@ -251,7 +251,7 @@ func (r *reading) add(o *unstructured.Unstructured, document map[string]any) {
 	}
 }
 
-// wantedNames describes the objects that have reports.
-func wantedNames() string {
-	return fmt.Sprintf("%s of %s named %s, or a %s", strings.Join(contract.ResourceNames(), ", "), contract.OperatorGroup, contract.OperatorObject, contract.KMSHealths.Kind)
-}
+// wanted describes the objects that have reports.
+var wanted = fmt.Sprintf("%s of %s named %s, or a %s",
+	strings.Join(contract.ResourceNames(), ", "), contract.OperatorGroup, contract.OperatorObject,
+	contract.KMSHealths.Kind)

@@ -150,7 +150,7 @@ func TestAFolderWithoutResourcesIsAnErrorWithTheExpectedContent(t *testing.T) {
 	if !errors.Is(err, ErrNothing) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{dir, "2 YAML and JSON files", "named cluster", "kubeapiservers/cluster.yaml"} {
+	for _, want := range []string{dir, "2 YAML and JSON files", "named cluster", "kubeapiservers"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
 		}

@@ -41,6 +41,8 @@ type treeFile struct {
 	read func() ([]byte, error) // its content; called at most once, and before the next file
 }
 
+type visitor func(treeFile) error
+
 // content reads the file, if it is one, and not too large.
 func (f treeFile) content() ([]byte, error) {
 	switch {
@@ -53,7 +55,7 @@ func (f treeFile) content() ([]byte, error) {
 }
 
 // walkArchive visits the files of a tar or tar.gz. Nothing of it is written to a disk.
-func walkArchive(name string, from *bufio.Reader, limits limits, visit func(treeFile) error) error {
+func walkArchive(name string, from *bufio.Reader, limits limits, visit visitor) error {
 	unpacked := io.Reader(from)
 	if head, err := from.Peek(len(gzipMagic)); err == nil && bytes.Equal(head, gzipMagic) {
 		if unpacked, err = gzip.NewReader(from); err != nil {
@@ -82,7 +84,8 @@ func walkArchive(name string, from *bufio.Reader, limits limits, visit func(tree
 		case errors.Is(err, io.EOF) && n > 0:
 			return nil
 		case err != nil:
-			return fmt.Errorf("%s: is not a tar or tar.gz of a folder, or is cut off or damaged after %d entries: %w", name, n, err)
+			const text = "%s: is not a tar or tar.gz of a folder, or is cut off or damaged after %d entries: %w"
+			return fmt.Errorf(text, name, n, err)
 		case n >= limits.entries:
 			return fmt.Errorf("%s: has over %d files", name, limits.entries)
 		}
@@ -90,7 +93,7 @@ func walkArchive(name string, from *bufio.Reader, limits limits, visit func(tree
 }
 
 // walkFolder visits the files of a folder. What cannot be read of it is skipped.
-func walkFolder(name string, visit func(treeFile) error, skipped func(at string, err error)) error {
+func walkFolder(name string, visit visitor, skipped func(at string, err error)) error {
 	// WalkDir does not follow a link, were it the folder itself.
 	root, err := filepath.EvalSymlinks(name)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -13,35 +12,27 @@ import (
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
-// Operator is the state of the operator itself.
+// Operator is the state of the operator itself. Fields that are not known are not set.
 type Operator struct {
-	State OperatorState `json:"state"`
-	// Namespace has its Deployment and its Lease.
-	Namespace string `json:"namespace,omitempty"`
-	// Replicas should run, and Available do.
-	Replicas  int64 `json:"replicas,omitempty"`
-	Available int64 `json:"available,omitempty"`
-	// Leader is the pod that works, by the Lease, and Renewed when it last showed that.
-	Leader  string       `json:"leader,omitempty"`
-	Renewed *metav1.Time `json:"renewed,omitempty"`
-	// Version is not set if not known.
+	State     OperatorState `json:"state"`
+	Namespace string        `json:"namespace,omitempty"`
+	Replicas  int64         `json:"replicas,omitempty"`
+	Available int64         `json:"available,omitempty"`
+	// Leader is the pod that works, by a Lease that has not run out.
+	Leader  string `json:"leader,omitempty"`
 	Version string `json:"version,omitempty"`
-
-	expired bool // the Lease
 }
 
 // OperatorState is whether the operator works.
 type OperatorState string
 
-// The states of the operator.
+// The states of the operator. On standby, replicas run and none of them works.
 const (
 	OperatorWorks        OperatorState = "Works"
 	OperatorNotInstalled OperatorState = "NotInstalled"
 	OperatorNotRunning   OperatorState = "NotRunning"
-	// OperatorStandby: replicas run, and none of them works.
-	OperatorStandby OperatorState = "StandbyOnly"
-	// OperatorNotKnown: what shows it could not be read.
-	OperatorNotKnown OperatorState = "NotKnown"
+	OperatorStandby      OperatorState = "StandbyOnly"
+	OperatorNotKnown     OperatorState = "NotKnown"
 )
 
 // ConditionsHold reports whether conditions are up to date, as far as is known.
@@ -49,30 +40,36 @@ func (o *Operator) ConditionsHold() bool {
 	return o.State != OperatorNotRunning && o.State != OperatorStandby
 }
 
-// ReadOperator reads its state.
 func readOperator(s *Snapshot) (o Operator) {
-	deployment := s.find(KindDeployment)
+	deployment, lease := s.find(KindDeployment), s.find(KindLease)
 	if deployment != nil {
-		o.Namespace, o.Replicas = deployment.GetNamespace(), 1
-		if replicas, found, err := unstructured.NestedInt64(deployment.Object, "spec", "replicas"); found && err == nil {
-			o.Replicas = replicas
-		}
+		o.Namespace = deployment.GetNamespace()
+		o.Replicas, _, _ = unstructured.NestedInt64(deployment.Object, "spec", "replicas")
 		o.Available, _, _ = unstructured.NestedInt64(deployment.Object, "status", "availableReplicas")
 	}
-	lease := s.find(KindLease)
 	if lease != nil {
-		o.readLease(lease, s.Now)
-	}
-	o.Version = operatorVersion(s.find(KindClusterOperator))
-	switch {
-	case o.Leader != "" && !o.expired:
-		o.State = OperatorWorks
-	case lease == nil && s.Unread[KindLease], deployment == nil && s.Unread[KindDeployment]:
-		o.State = OperatorNotKnown
-		if lease != nil {
-			o.State = OperatorNotRunning
+		o.Namespace = lease.GetNamespace()
+		text, _, _ := unstructured.NestedString(lease.Object, "spec", "renewTime")
+		seconds, _, _ := unstructured.NestedInt64(lease.Object, "spec", "leaseDurationSeconds")
+		renewed, err := time.Parse(time.RFC3339, text)
+		if err == nil && !s.Now.After(renewed.Add(time.Duration(seconds)*time.Second)) {
+			o.Leader, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 		}
-	case deployment == nil && lease == nil:
+	}
+	if clusterOperator := s.find(KindClusterOperator); clusterOperator != nil {
+		versions, _, _ := unstructured.NestedSlice(clusterOperator.Object, "status", "versions")
+		for _, v := range versions {
+			if fields, _ := v.(map[string]any); fields["name"] == "operator" {
+				o.Version, _ = fields["version"].(string)
+			}
+		}
+	}
+	switch {
+	case o.Leader != "":
+		o.State = OperatorWorks
+	case lease == nil && s.Unread[KindLease], lease == nil && deployment == nil && s.Unread[KindDeployment]:
+		o.State = OperatorNotKnown
+	case lease == nil && deployment == nil:
 		o.State = OperatorNotInstalled
 	case o.Available > 0:
 		o.State = OperatorStandby
@@ -82,76 +79,45 @@ func readOperator(s *Snapshot) (o Operator) {
 	return o
 }
 
-func (o *Operator) readLease(lease *unstructured.Unstructured, now time.Time) {
-	o.Namespace = lease.GetNamespace()
-	o.Leader, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
-	text, _, _ := unstructured.NestedString(lease.Object, "spec", "renewTime")
-	seconds, _, _ := unstructured.NestedInt64(lease.Object, "spec", "leaseDurationSeconds")
-	renewed, err := time.Parse(time.RFC3339, text)
-	if o.expired = err != nil || now.After(renewed.Add(time.Duration(seconds)*time.Second)); err == nil {
-		o.Renewed = timeOf(renewed)
-	}
-}
-
-// operatorVersion is the one that the ClusterOperator has.
-func operatorVersion(clusterOperator *unstructured.Unstructured) string {
-	if clusterOperator == nil {
-		return ""
-	}
-	versions, _, _ := unstructured.NestedSlice(clusterOperator.Object, "status", "versions")
-	for _, v := range versions {
-		if fields, _ := v.(map[string]any); fields["name"] == "operator" {
-			text, _ := fields["version"].(string)
-			return text
-		}
-	}
-	return ""
-}
-
 // OtherVersion reports whether the operator is known to have another version than this program.
 func (o *Operator) OtherVersion() bool {
-	return o.Version != "" && version.Version != "unknown" && strings.TrimPrefix(o.Version, "v") != strings.TrimPrefix(version.Version, "v")
+	same := strings.TrimPrefix(o.Version, "v") == strings.TrimPrefix(version.Version, "v")
+	return o.Version != "" && version.Version != "unknown" && !same
 }
 
 // judgeOperator adds the problems of the operator itself. Reports count without an operator, too,
 // if reporters were set up by hand.
 func (e *evaluation) judgeOperator() {
 	o := &e.Operator
-	p := Problem{Verdict: NotKnown, Reason: string(o.State), Since: o.Renewed, Next: e.commands.operatorLog()}
+	p := Problem{Verdict: NotKnown, Reason: string(o.State), Next: e.commands.operatorPods()}
 	switch {
-	case e.Node != "":
-		return
 	case o.State == OperatorNotInstalled && e.count().all == 0:
-		p.Summary, p.Next = "the operator is not installed: no Deployment and no Lease "+contract.OperatorName, nil
-		e.add(p)
+		p.Summary = "the operator is not installed: no Deployment and no Lease " + contract.OperatorName
 	case o.State == OperatorNotRunning:
-		p.Summary = "the operator is not running: no pod works"
-		if o.Replicas > 0 || o.Available > 0 {
-			p.Summary = fmt.Sprintf("the operator is not running: %d of %d replicas are available", o.Available, o.Replicas)
-		}
-		p.Next = e.commands.operatorPods()
-		e.add(p)
+		p.Summary = fmt.Sprintf("the operator is not running: %d of %d replicas are available", o.Available, o.Replicas)
 	case o.State == OperatorStandby:
-		p.Summary = fmt.Sprintf("the operator is on standby only: %s, and none holds the Lease", plural(int(o.Available), "replica")+" "+are(int(o.Available))+" available")
+		replicas := plural(int(o.Available), "replica")
+		p.Summary = fmt.Sprintf("the operator is on standby only: of %s, none holds the Lease", replicas)
+		p.Next = e.commands.operatorLog()
+	}
+	if p.Summary != "" {
 		e.add(p)
 	}
-	e.judgeConfiguration()
+	// The operator decodes its file by the same function.
+	configMap := e.snapshot.find(KindConfigMap)
+	if configMap == nil {
+		return
+	}
+	if _, err := configurationOf(configMap); err != nil {
+		e.add(Problem{
+			Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
+			Summary: "the operator's configuration is rejected; the last valid one stays active",
+			Next:    e.commands.editConfiguration(configMap.GetNamespace()),
+		})
+	}
 }
 
-// judgeConfiguration adds a file that the operator rejects, by the function of the operator.
-func (e *evaluation) judgeConfiguration() {
-	o := e.snapshot.find(KindConfigMap)
-	if o == nil {
-		return
-	}
-	data, _, _ := unstructured.NestedString(o.Object, "data", contract.ConfigFile)
-	_, err := v1alpha1.DecodeOperator([]byte(data))
-	if err == nil {
-		return
-	}
-	e.add(Problem{
-		Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
-		Summary: "the operator's configuration is rejected; the last valid one stays active",
-		Next:    e.commands.editConfiguration(o.GetNamespace()),
-	})
+func configurationOf(configMap *unstructured.Unstructured) (*v1alpha1.OperatorConfiguration, error) {
+	data, _, _ := unstructured.NestedString(configMap.Object, "data", contract.ConfigFile)
+	return v1alpha1.DecodeOperator([]byte(data))
 }

@@ -82,18 +82,15 @@ type evaluation struct {
 	commands *commands
 }
 
-func newEvaluation(s *Snapshot, status *Status) *evaluation {
-	e := &evaluation{Status: status, snapshot: s}
-	e.commands = newCommands(s, status)
-	return e
-}
-
 // judge sets the problems, the verdict and the summary.
 func (e *evaluation) judge() {
 	for _, err := range e.snapshot.Problems {
-		e.add(Problem{Verdict: NotKnown, Reason: contract.SourceUnreadable, Summary: "not everything could be read", Detail: err.Error()})
+		const text = "not everything could be read"
+		e.add(Problem{Verdict: NotKnown, Reason: contract.SourceUnreadable, Summary: text, Detail: err.Error()})
 	}
-	e.judgeOperator()
+	if e.Node == "" {
+		e.judgeOperator()
+	}
 	for i := range e.APIServers {
 		e.judgePlugins(&e.APIServers[i])
 		if e.Node == "" && e.Operator.ConditionsHold() {
@@ -101,11 +98,10 @@ func (e *evaluation) judge() {
 		}
 	}
 	if len(e.Problems) == 0 && e.count().all == 0 {
-		e.add(Problem{Verdict: NotKnown, Reason: contract.NoPlugins, Summary: nothingReported, Next: e.commands.operatorLog()})
+		next := e.commands.operatorLog()
+		e.add(Problem{Verdict: NotKnown, Reason: contract.NoPlugins, Summary: nothingReported, Next: next})
 	}
-	slices.SortStableFunc(e.Problems, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Verdict.rank(), b.Verdict.rank()), cmp.Compare(severity(a.Reason), severity(b.Reason)))
-	})
+	slices.SortStableFunc(e.Problems, func(a, b Problem) int { return cmp.Compare(a.severity(), b.severity()) })
 	e.Verdict = Healthy
 	if len(e.Problems) > 0 {
 		e.Verdict = e.Problems[0].Verdict
@@ -115,17 +111,17 @@ func (e *evaluation) judge() {
 
 func (e *evaluation) add(p Problem) { e.Problems = append(e.Problems, p) }
 
-func (v Verdict) rank() int {
-	return slices.Index([]Verdict{Unhealthy, NotKnown, Healthy}, v)
-}
-
-// severity orders reasons; those of the operator itself, which are in no table, follow those of
-// plugins.
-func severity(reason string) int {
-	if at := contract.Severity(reason); at >= 0 {
+// severity is the place of a problem: the lower, the more severe. Reasons of the operator itself,
+// which are in no table, follow those of plugins.
+func (p *Problem) severity() int {
+	at := contract.Severity(p.Reason)
+	if at < 0 {
+		at = contract.Severity(contract.OtherInstallation)
+	}
+	if p.Verdict == Unhealthy {
 		return at
 	}
-	return contract.Severity(contract.OtherInstallation)
+	return len(contract.RollupReasons) + at
 }
 
 // judgePlugins adds the plugins that are not known to be healthy.
@@ -136,14 +132,15 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 			continue
 		}
 		problem := Problem{
-			Verdict: NotKnown, Reason: cmp.Or(reasons[p.State], contract.ReportUnreadable), APIServer: a.Name, Node: p.Node, KeyID: p.KeyID,
+			Verdict: NotKnown, Reason: cmp.Or(reasons[p.State], contract.ReportUnreadable),
+			APIServer: a.Name, Node: p.Node, KeyID: p.KeyID,
 			Summary: StateWords(p.State), Detail: p.Detail, Next: e.commands.ofPlugin(a, p),
 		}
 		if p.State.Unhealthy() {
 			problem.Verdict = Unhealthy
-			if p.Reason != "" {
-				problem.Summary += ", " + string(p.Reason)
-			}
+		}
+		if p.Reason != "" {
+			problem.Summary += ", " + string(p.Reason)
 		}
 		problem.Since, problem.AtEarliest = since(a, p)
 		e.add(problem)
@@ -156,13 +153,13 @@ func since(a *APIServer, p *Plugin) (at *metav1.Time, atEarliest bool) {
 	if p.State == rollup.Stale {
 		return p.LastChecked, false
 	}
-	bad := Condition{Type: contract.HealthReporting, Status: operatorcr.False}
+	conditionType, status := contract.HealthReporting, operatorcr.False
 	if p.State.Unhealthy() {
-		bad = Condition{Type: contract.PluginsDegraded, Status: operatorcr.True}
+		conditionType, status = contract.PluginsDegraded, operatorcr.True
 	}
 	for _, c := range a.Conditions {
-		if c.Type == bad.Type && c.Status == bad.Status && !c.LastTransitionTime.IsZero() {
-			return &c.LastTransitionTime, true
+		if c.Type == conditionType && c.Status == status {
+			return timeOf(c.LastTransitionTime.Time), true
 		}
 	}
 	return nil, false
@@ -172,12 +169,15 @@ func since(a *APIServer, p *Plugin) (at *metav1.Time, atEarliest bool) {
 func (e *evaluation) judgeConditions(a *APIServer) {
 	for i := range a.Conditions {
 		c := &a.Conditions[i]
-		verdict := c.verdict()
-		if verdict == Healthy || e.covered(a, c) {
+		isShown := func(p Problem) bool {
+			notReported := c.Reason == contract.Progressing && p.Reason == contract.ReportsMissing
+			return p.APIServer == a.Name && (p.Reason == c.Reason || notReported)
+		}
+		if c.verdict() == Healthy || slices.ContainsFunc(e.Problems, isShown) {
 			continue
 		}
 		e.add(Problem{
-			Verdict: verdict, Reason: c.Reason, APIServer: a.Name, Summary: fmt.Sprintf("%s is %s, %s", c.Type, c.Status, c.Reason),
+			Verdict: c.verdict(), Reason: c.Reason, APIServer: a.Name, Summary: c.Type + " is " + c.Status + ", " + c.Reason,
 			Detail: c.Message, Since: timeOf(c.LastTransitionTime.Time), Next: e.commands.ofCondition(a, c),
 		})
 	}
@@ -197,62 +197,53 @@ func (c *Condition) verdict() Verdict {
 	return Healthy
 }
 
-// covered reports whether the problems have what a condition shows.
-func (e *evaluation) covered(a *APIServer, c *Condition) bool {
-	reason := c.Reason
-	if reason == contract.Progressing {
-		reason = contract.ReportsMissing
-	}
-	return slices.ContainsFunc(e.Problems, func(p Problem) bool { return p.APIServer == a.Name && p.Reason == reason })
-}
-
 // count is how many plugins there are, and on how many nodes.
 type count struct{ all, healthy, unhealthy, nodes, badNodes int }
 
 func (s *Status) count() (c count) {
-	nodes := map[string]bool{}
+	nodes, badNodes := map[string]bool{}, map[string]bool{}
 	for _, a := range s.APIServers {
 		for _, p := range a.Plugins {
 			c.all++
+			nodes[p.Node] = true
 			if p.State == rollup.Healthy {
 				c.healthy++
 			}
 			if p.State.Unhealthy() {
 				c.unhealthy++
+				badNodes[p.Node] = true
 			}
-			nodes[p.Node] = nodes[p.Node] || p.State.Unhealthy()
 		}
 	}
-	c.nodes = len(nodes)
-	for _, bad := range nodes {
-		if bad {
-			c.badNodes++
-		}
-	}
+	c.nodes, c.badNodes = len(nodes), len(badNodes)
 	return c
 }
+
+const nothingReported = "no KMS plugin is reported"
 
 // summary is the verdict as a sentence, with its numbers.
 func (e *evaluation) summary() string {
 	head := map[Verdict]string{Healthy: "Healthy", Unhealthy: "Unhealthy", NotKnown: "Not known"}[e.Verdict]
 	if e.snapshot.FromFiles {
-		head += fmt.Sprintf(" as of %s, %s ago", e.Time.UTC().Format(time.RFC3339), duration.HumanDuration(e.snapshot.FilesAge))
+		ago := duration.HumanDuration(e.snapshot.FilesAge)
+		head += fmt.Sprintf(" as of %s, %s ago", e.Time.UTC().Format(time.RFC3339), ago)
 	}
 	c := e.count()
-	plugins := plural(c.all, "KMS plugin")
-	switch unknown := c.all - c.healthy - c.unhealthy; {
+	plugins, unknown := plural(c.all, "KMS plugin"), c.all-c.healthy-c.unhealthy
+	switch {
 	case c.unhealthy > 0:
-		plugins = fmt.Sprintf("%d of %s %s unhealthy, on %d of %s", c.unhealthy, plugins, are(c.unhealthy), c.badNodes, plural(c.nodes, "node"))
+		nodes := plural(c.nodes, "node")
+		text := fmt.Sprintf("%s: %d of %s unhealthy, on %d of %s", head, c.unhealthy, plugins, c.badNodes, nodes)
 		if unknown > 0 {
-			plugins += fmt.Sprintf("; %d %s not known", unknown, are(unknown))
+			text += fmt.Sprintf("; %d not known", unknown)
 		}
-		return head + ": " + plugins + "."
+		return text + "."
 	case unknown > 0:
 		return fmt.Sprintf("%s: the state of %d of %s is not known.", head, unknown, plugins)
 	case c.all == 0:
 		plugins = nothingReported
 	default:
-		plugins = fmt.Sprintf("%s on %s %s healthy", plugins, plural(c.nodes, "node"), are(c.all))
+		plugins += " healthy, on " + plural(c.nodes, "node")
 	}
 	if len(e.Problems) > 0 && e.Problems[0].Summary != nothingReported {
 		first := &e.Problems[0]
@@ -261,18 +252,9 @@ func (e *evaluation) summary() string {
 	return head + ": " + plugins + "."
 }
 
-const nothingReported = "no KMS plugin is reported"
-
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-func are(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
 }

@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -114,23 +115,18 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 			status.APIServers = append(status.APIServers, read(r, o, s.Now))
 		}
 	}
+	// In the order of the table, KMSHealths last.
+	names := append(contract.ResourceNames(), contract.KMSHealthsPlural)
+	place := func(a APIServer) int { return slices.Index(names, contract.ResourceNamed(a.Resource).Plural) }
 	slices.SortStableFunc(status.APIServers, func(a, b APIServer) int {
-		return cmp.Or(cmp.Compare(place(a.Resource), place(b.Resource)), cmp.Compare(a.Resource, b.Resource))
+		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.Resource, b.Resource))
 	})
 	if err := status.narrow(selected, s.Problems); err != nil {
 		return nil, err
 	}
-	e := newEvaluation(s, status)
-	e.judge()
+	status.Operator = readOperator(s)
+	(&evaluation{status, s, newCommands(s, &status.Operator)}).judge()
 	return status, nil
-}
-
-// place is where a resource is shown: KMSHealths come last.
-func place(resource string) int {
-	if at := slices.Index(contract.ResourceNames(), resource); at >= 0 {
-		return at
-	}
-	return len(contract.ResourceNames())
 }
 
 // narrow keeps the selected API server, or what is about the selected node.
@@ -138,17 +134,14 @@ func (s *Status) narrow(selected string, unread []error) error {
 	if selected == "" {
 		return nil
 	}
-	isSelected := func(a APIServer) bool { return a.Name == selected }
-	if slices.ContainsFunc(s.APIServers, isSelected) {
-		s.APIServers = slices.DeleteFunc(s.APIServers, func(a APIServer) bool { return !isSelected(a) })
+	known, others := s.Names(), func(a APIServer) bool { return a.Name != selected }
+	if all := slices.DeleteFunc(slices.Clone(s.APIServers), others); len(all) > 0 {
+		s.APIServers = all
 		return nil
 	}
-	known := s.Names()
 	if !slices.Contains(known, selected) {
-		if len(unread) > 0 {
-			return fmt.Errorf("no API server and no node %q in what could be read: %w", selected, unread[0])
-		}
-		return fmt.Errorf("no API server and no node %q; known are %s", selected, list(known))
+		text := fmt.Sprintf("no API server and no node %q; known are %s", selected, strings.Join(known, ", "))
+		return errors.Join(append([]error{errors.New(text)}, unread...)...)
 	}
 	s.Node = selected
 	for i := range s.APIServers {
@@ -172,19 +165,6 @@ func (s *Status) Names() (names []string) {
 	return slices.Compact(names)
 }
 
-// maxListed is how many names an error lists.
-const maxListed = 20
-
-func list(names []string) string {
-	switch more := len(names) - maxListed; {
-	case len(names) == 0:
-		return "none"
-	case more > 0:
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}
-
 // read decodes a resource, and evaluates its reports.
 func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIServer {
 	resource := operatorcr.Read(o)
@@ -198,15 +178,15 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 		}
 	}
 	rows, _ := rollup.Rows(resource.Reports, expected(resource), now)
-	node, marked := "", false
-	for i := range rows {
-		p := plugin(&rows[i])
-		if i == 0 || p.Node != node {
-			node, marked = p.Node, false
+	marked := ""
+	for _, row := range rows {
+		p := Plugin{
+			Node: row.Node, KeyID: row.KeyID, KEKID: row.KEKID, State: row.State, Reason: row.Reason, Detail: row.Detail,
+			LastChecked: timeOf(row.LastChecked), IntervalSeconds: int64(row.Interval / time.Second), Reporter: row.Reporter,
 		}
 		// The contract's order: a node's write key comes first.
-		if !marked && p.LastChecked != nil {
-			p.Write, marked = true, true
+		if p.LastChecked != nil && p.Node != marked {
+			p.Write, marked = true, p.Node
 		}
 		a.Plugins = append(a.Plugins, p)
 	}
@@ -214,13 +194,6 @@ func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIS
 		a.Reports = append(a.Reports, Report{Node: r.Node, Form: r.Form, Writer: r.Writer, Written: timeOf(r.Written)})
 	}
 	return a
-}
-
-func plugin(row *rollup.Row) Plugin {
-	return Plugin{
-		Node: row.Node, KeyID: row.KeyID, KEKID: row.KEKID, State: row.State, Reason: row.Reason, Detail: row.Detail,
-		LastChecked: timeOf(row.LastChecked), IntervalSeconds: int64(row.Interval / time.Second), Reporter: row.Reporter,
-	}
 }
 
 func timeOf(at time.Time) *metav1.Time {

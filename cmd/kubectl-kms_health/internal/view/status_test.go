@@ -92,20 +92,20 @@ func TestVerdicts(t *testing.T) {
 		summary    string
 		problems   []string
 	}{
-		"healthy":           {append([]string{"a healthy", "b healthy"}, good...), Healthy, "Healthy: 2 KMS plugins on 2 nodes are healthy.", nil},
-		"without operator":  {[]string{"a healthy"}, Healthy, "Healthy: 1 KMS plugin on 1 node is healthy.", nil},
-		"error comes first": {[]string{"a stale", "b unhealthy", "c error"}, Unhealthy, "Unhealthy: 2 of 3 KMS plugins are unhealthy, on 2 of 3 nodes; 1 is not known.", []string{"c error", "b unhealthy", "a stale"}},
+		"healthy":           {append([]string{"a healthy", "b healthy"}, good...), Healthy, "Healthy: 2 KMS plugins healthy, on 2 nodes.", nil},
+		"without operator":  {[]string{"a healthy"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
+		"error comes first": {[]string{"a stale", "b unhealthy", "c error"}, Unhealthy, "Unhealthy: 2 of 3 KMS plugins unhealthy, on 2 of 3 nodes; 1 not known.", []string{"c error", "b unhealthy", "a stale"}},
 		"unreadable":        {[]string{"a unreadable"}, NotKnown, "Not known: the state of 1 of 1 KMS plugin is not known.", []string{"a unreadable"}},
 		"nothing":           {nil, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
 		"KMS is off":        {[]string{"KMSPluginsDegraded False NoPlugins", "KMSHealthReporting True NoPlugins", "KMSWriteKeyAgreed Unknown NoWriteKey"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
 		"first enablement":  {[]string{"KMSPluginsDegraded False AwaitingReports", "KMSHealthReporting False Progressing"}, NotKnown, "Not known: no KMS plugin is reported; kube-apiserver: KMSHealthReporting is False, Progressing.", []string{"KMSHealthReporting is False, Progressing"}},
-		"no pods":           {[]string{"a healthy", "KMSHealthReporting False NamespaceMissing"}, Healthy, "Healthy: 1 KMS plugin on 1 node is healthy.", nil},
-		"a migration":       {[]string{"a healthy", "KMSWriteKeyAgreed False WriteKeyNotDeployed"}, Healthy, "Healthy: 1 KMS plugin on 1 node is healthy.", nil},
-		"shown by a report": {[]string{"a unhealthy", "KMSPluginsDegraded True PluginUnhealthy"}, Unhealthy, "Unhealthy: 1 of 1 KMS plugin is unhealthy, on 1 of 1 node.", []string{"a unhealthy"}},
+		"no pods":           {[]string{"a healthy", "KMSHealthReporting False NamespaceMissing"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
+		"a migration":       {[]string{"a healthy", "KMSWriteKeyAgreed False WriteKeyNotDeployed"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
+		"shown by a report": {[]string{"a unhealthy", "KMSPluginsDegraded True PluginUnhealthy"}, Unhealthy, "Unhealthy: 1 of 1 KMS plugin unhealthy, on 1 of 1 node.", []string{"a unhealthy"}},
 		"a plugin that no report shows": {[]string{"a healthy", "KMSPluginsDegraded True PluginNotRunning"}, Unhealthy,
-			"Unhealthy: 1 KMS plugin on 1 node is healthy; kube-apiserver: KMSPluginsDegraded is True, PluginNotRunning.", []string{"KMSPluginsDegraded is True, PluginNotRunning"}},
+			"Unhealthy: 1 KMS plugin healthy, on 1 node; kube-apiserver: KMSPluginsDegraded is True, PluginNotRunning.", []string{"KMSPluginsDegraded is True, PluginNotRunning"}},
 		"delivery fails": {[]string{"a healthy", "KMSHealthReporting False Forbidden"}, NotKnown,
-			"Not known: 1 KMS plugin on 1 node is healthy; kube-apiserver: KMSHealthReporting is False, Forbidden.", []string{"KMSHealthReporting is False, Forbidden"}},
+			"Not known: 1 KMS plugin healthy, on 1 node; kube-apiserver: KMSHealthReporting is False, Forbidden.", []string{"KMSHealthReporting is False, Forbidden"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			unread := map[string]bool{KindDeployment: true, KindLease: true}
@@ -159,9 +159,9 @@ func TestTheOperatorItself(t *testing.T) {
 		"not installed":          {nil, false, OperatorNotInstalled, Healthy, "", ""},
 		"not known":              {nil, true, OperatorNotKnown, Healthy, "", ""},
 		"not running":            {[]string{fmt.Sprintf(deployment, 0), fmt.Sprintf(lease, "operator-1", old)}, false, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas are available", "oc describe deployments,pods -n ns -l app.kubernetes.io/name=kms-health-operator"},
-		"only an old Lease":      {[]string{fmt.Sprintf(lease, "operator-1", old)}, true, OperatorNotRunning, NotKnown, "the operator is not running: no pod works", ""},
-		"standby only":           {[]string{fmt.Sprintf(deployment, 2), fmt.Sprintf(lease, "", fresh)}, false, OperatorStandby, NotKnown, "standby only: 2 replicas are available", "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
-		"no Lease":               {[]string{fmt.Sprintf(deployment, 1)}, false, OperatorStandby, NotKnown, "standby only: 1 replica is available", ""},
+		"only an old Lease":      {[]string{fmt.Sprintf(lease, "operator-1", old)}, true, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 0 replicas are available", "oc describe deployments,pods -n ns -l app.kubernetes.io/name=kms-health-operator"},
+		"standby only":           {[]string{fmt.Sprintf(deployment, 2), fmt.Sprintf(lease, "", fresh)}, false, OperatorStandby, NotKnown, "standby only: of 2 replicas, none holds the Lease", "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
+		"no Lease":               {[]string{fmt.Sprintf(deployment, 1)}, false, OperatorStandby, NotKnown, "standby only: of 1 replica, none", ""},
 		"rejected":               {[]string{works, configuration("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nnonsense: 1\n")}, false, OperatorWorks, Unhealthy, "configuration is rejected", "oc edit configmap -n ns kms-health-operator-config"},
 	} {
 		t.Run(name, func(t *testing.T) {
