@@ -222,7 +222,7 @@ func (c *cluster) startOperator() {
 	c.must(err)
 	c.operator = c.start("kms-health-operator", "operator.log",
 		"run", "--config", c.operatorFile(), "--kubeconfig", c.kubeconfig("operator", token), "--namespace", home, "--image", "kms-health-reporter:demo",
-		"--leader-elect=false", "--metrics-bind-address=0", "--health-bind-address=0", "--degraded-inertia="+inertia.String())
+		"--leader-elect=true", "--metrics-bind-address=0", "--health-bind-address=0", "--degraded-inertia="+inertia.String())
 	c.alive = c.operator
 	c.shell("kms-health-operator run --config operator.yaml …     # process %d, as ServiceAccount %s", c.operator.PID(), home+"/"+install.ServiceAccount)
 }
