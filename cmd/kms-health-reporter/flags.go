@@ -9,15 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
-const (
-	defaultConfig = "/etc/kms-health/config/config.yaml"
-	nodeVariable  = "KMS_HEALTH_NODE"
-	uidVariable   = "KMS_HEALTH_POD_UID"
-	hashVariable  = "KMS_HEALTH_CONFIG_HASH"
-)
+const defaultConfig = "/etc/kms-health/config/config.yaml"
 
 type options struct {
 	config, node                           string
@@ -76,7 +72,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	fs.SortFlags = false
 	fs.Usage = func() {} // main prints it, to stdout or stderr
 	fs.StringVar(&o.config, "config", defaultConfig, "the configuration `file`; it may appear later; - is standard input, with --validate and --once")
-	fs.StringVar(&o.node, "node-name", getenv(nodeVariable), "the `name` of the node that is reported on, needed to write to an operator resource; by default $"+nodeVariable)
+	fs.StringVar(&o.node, "node-name", getenv(contract.NodeVariable), "the `name` of the node that is reported on, needed to write to an operator resource; by default $"+contract.NodeVariable)
 	output := fs.String("output", "", "`-` writes a JSON array to standard output, a line after every round of probes")
 	fs.BoolVar(&o.once, "once", false, "probe every plugin of the file once, print the JSON array, and end")
 	fs.BoolVar(&o.validate, "validate", false, "check the file, print ok and the configuration with its defaults, or every mistake, and end")
@@ -104,7 +100,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	}
 	if o.node != "" && modes == 0 {
 		if why := validation.IsDNS1123Subdomain(o.node); len(why) > 0 {
-			return o, fmt.Errorf("--node-name (or $%s): %q is not the name of a node: %s", nodeVariable, o.node, strings.Join(why, "; "))
+			return o, fmt.Errorf("--node-name (or $%s): %q is not the name of a node: %s", contract.NodeVariable, o.node, strings.Join(why, "; "))
 		}
 	}
 	switch {

@@ -95,7 +95,7 @@ func report(o *options, stdout, stderr io.Writer) int {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
-	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.config, "node", o.node, "podUID", os.Getenv(uidVariable), "pid", os.Getpid())
+	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.config, "node", o.node, "podUID", os.Getenv(contract.PodUIDVariable), "pid", os.Getpid())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -110,9 +110,9 @@ func report(o *options, stdout, stderr io.Writer) int {
 	reporter.New(reporter.Options{
 		ConfigFile: o.config,
 		Node:       o.node,
-		PodUID:     os.Getenv(uidVariable),
+		PodUID:     os.Getenv(contract.PodUIDVariable),
 		Output:     output,
-		ConfigHash: os.Getenv(hashVariable),
+		ConfigHash: os.Getenv(contract.ConfigHashVariable),
 		UserAgent:  "kms-health-reporter/" + version.Version,
 		Registry:   registry,
 	}).Run(ctx)

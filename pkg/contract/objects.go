@@ -38,5 +38,22 @@ const (
 	StateAnnotation = "kmshealth.openshift.io/state"
 )
 
+// Annotations of the Secret with a token. Times are RFC 3339, and both by the operator's
+// clock: a clock that is wrong by days does not shorten a token's life.
+const (
+	IssuedAtAnnotation          = "kmshealth.openshift.io/issued-at"
+	ExpiresAtAnnotation         = "kmshealth.openshift.io/expires-at"
+	ServiceAccountUIDAnnotation = "kmshealth.openshift.io/service-account-uid"
+)
+
+// Environment variables of the reporter's container.
+const (
+	NodeVariable = "KMS_HEALTH_NODE"
+	// PodUIDVariable has the pod's UID, which the reports name as their writer.
+	PodUIDVariable = "KMS_HEALTH_POD_UID"
+	// ConfigHashVariable has the value of ConfigHashAnnotation.
+	ConfigHashVariable = "KMS_HEALTH_CONFIG_HASH"
+)
+
 // ReporterName is that of the identity, role and DaemonSet of an API server's reporters.
 func ReporterName(apiServer string) string { return "kms-health-reporter-" + apiServer }

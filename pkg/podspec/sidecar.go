@@ -51,10 +51,6 @@ const (
 	// one. So its parent is mounted.
 	HostConfig = "config"
 	HostClient = "credentials/client"
-
-	// PodUIDVariable is the environment variable that holds the pod's UID, which the
-	// reports name as their writer.
-	PodUIDVariable = "KMS_HEALTH_POD_UID"
 )
 
 // Volumes are the names of the reporter's volumes.

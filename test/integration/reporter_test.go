@@ -22,7 +22,6 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/podspec"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/harness/wait"
@@ -178,7 +177,7 @@ func (r *reporter) start(attributes ...func(*syscall.SysProcAttr)) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0") // it has two seconds to end
 	if r.podUID != "" {
-		cmd.Env = append(cmd.Env, podspec.PodUIDVariable+"="+r.podUID)
+		cmd.Env = append(cmd.Env, contract.PodUIDVariable+"="+r.podUID)
 	}
 	for _, change := range attributes {
 		change(cmd.SysProcAttr)

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 var day0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -17,9 +19,9 @@ func days(n float64) time.Duration { return time.Duration(n * float64(24*time.Ho
 func tokenSecret(change func(*corev1.Secret)) *corev1.Secret {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
-			IssuedAtAnnotation:          "2026-01-01T00:00:00Z",
-			ExpiresAtAnnotation:         "2026-01-31T00:00:00Z",
-			ServiceAccountUIDAnnotation: "account",
+			contract.IssuedAtAnnotation:          "2026-01-01T00:00:00Z",
+			contract.ExpiresAtAnnotation:         "2026-01-31T00:00:00Z",
+			contract.ServiceAccountUIDAnnotation: "account",
 		}},
 		Data: map[string][]byte{TokenKey: []byte("secret")},
 	}
@@ -45,15 +47,15 @@ func TestTokenIsRenewedAtHalfItsLifeOrWhenItIsInvalid(t *testing.T) {
 		{"at half its life", tokenSecret(nil), days(15), "account", true, true},
 		{"after its end", tokenSecret(nil), days(30), "account", true, false},
 		{"a clock that went back", tokenSecret(nil), -days(400), "account", false, true},
-		{"of ten minutes", annotate(ExpiresAtAnnotation, "2026-01-01T00:10:00Z"), 5 * time.Minute, "account", true, true},
+		{"of ten minutes", annotate(contract.ExpiresAtAnnotation, "2026-01-01T00:10:00Z"), 5 * time.Minute, "account", true, true},
 		{"no Secret", &corev1.Secret{}, 0, "account", true, false},
 		{"no token", tokenSecret(func(s *corev1.Secret) { s.Data = nil }), 0, "account", true, false},
 		{"an empty token", tokenSecret(func(s *corev1.Secret) { s.Data[TokenKey] = nil }), 0, "account", true, false},
 		{"another account of that name", tokenSecret(nil), 0, "another", true, false},
 		{"no annotations", tokenSecret(func(s *corev1.Secret) { s.Annotations = nil }), 0, "account", true, false},
-		{"no end", annotate(ExpiresAtAnnotation, ""), 0, "account", true, false},
-		{"no beginning", annotate(IssuedAtAnnotation, "yesterday"), 0, "account", true, false},
-		{"an end before the beginning", annotate(ExpiresAtAnnotation, "2025-01-01T00:00:00Z"), 0, "account", true, false},
+		{"no end", annotate(contract.ExpiresAtAnnotation, ""), 0, "account", true, false},
+		{"no beginning", annotate(contract.IssuedAtAnnotation, "yesterday"), 0, "account", true, false},
+		{"an end before the beginning", annotate(contract.ExpiresAtAnnotation, "2025-01-01T00:00:00Z"), 0, "account", true, false},
 	} {
 		v, now := tokenValidity(test.secret, test.uid), day0.Add(test.at)
 		if v.due(now) != test.due || v.works(now) != test.works {

@@ -22,22 +22,14 @@ const TokenKey = corev1.ServiceAccountTokenKey
 // (--service-account-max-token-expiration), which counts.
 const TokenLifetime = 30 * 24 * time.Hour
 
-// Annotations of a token's Secret. Times are RFC 3339, and both by the
-// operator's clock: a clock that is wrong by days does not shorten a token's life.
-const (
-	IssuedAtAnnotation          = "kmshealth.openshift.io/issued-at"
-	ExpiresAtAnnotation         = "kmshealth.openshift.io/expires-at"
-	ServiceAccountUIDAnnotation = "kmshealth.openshift.io/service-account-uid"
-)
-
 // tokenValidity returns the validity of the token in a Secret. A token of an earlier
 // ServiceAccount of the same name does not work, and one without its dates is replaced.
 func tokenValidity(secret *corev1.Secret, account types.UID) validity {
-	if len(secret.Data[TokenKey]) == 0 || secret.Annotations[ServiceAccountUIDAnnotation] != string(account) {
+	if len(secret.Data[TokenKey]) == 0 || secret.Annotations[contract.ServiceAccountUIDAnnotation] != string(account) {
 		return validity{}
 	}
-	issued, err1 := time.Parse(time.RFC3339, secret.Annotations[IssuedAtAnnotation])
-	expires, err2 := time.Parse(time.RFC3339, secret.Annotations[ExpiresAtAnnotation])
+	issued, err1 := time.Parse(time.RFC3339, secret.Annotations[contract.IssuedAtAnnotation])
+	expires, err2 := time.Parse(time.RFC3339, secret.Annotations[contract.ExpiresAtAnnotation])
 	if err1 != nil || err2 != nil || !expires.After(issued) {
 		return validity{}
 	}
@@ -58,9 +50,9 @@ func (m *Manager) request(ctx context.Context, want Request, account types.UID) 
 	desired := applycorev1.Secret(want.Secret, want.Namespace).WithType(corev1.SecretTypeOpaque).WithLabels(want.Labels).
 		WithData(map[string][]byte{TokenKey: []byte(issued.Status.Token)}).
 		WithAnnotations(map[string]string{
-			IssuedAtAnnotation:          now.UTC().Format(time.RFC3339),
-			ExpiresAtAnnotation:         expires.UTC().Format(time.RFC3339),
-			ServiceAccountUIDAnnotation: string(account),
+			contract.IssuedAtAnnotation:          now.UTC().Format(time.RFC3339),
+			contract.ExpiresAtAnnotation:         expires.UTC().Format(time.RFC3339),
+			contract.ServiceAccountUIDAnnotation: string(account),
 		})
 	options := metav1.ApplyOptions{FieldManager: contract.OperatorName, Force: true}
 	if _, err := m.client.CoreV1().Secrets(want.Namespace).Apply(ctx, desired, options); err != nil {

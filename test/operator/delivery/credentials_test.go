@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -109,8 +110,8 @@ func tokenSecret(t *testing.T) *corev1.Secret {
 func age(t *testing.T, expires time.Time) *corev1.Secret {
 	t.Helper()
 	s := tokenSecret(t)
-	s.Annotations["kmshealth.openshift.io/issued-at"] = time.Now().Add(-20 * 24 * time.Hour).UTC().Format(time.RFC3339)
-	s.Annotations["kmshealth.openshift.io/expires-at"] = expires.UTC().Format(time.RFC3339)
+	s.Annotations[contract.IssuedAtAnnotation] = time.Now().Add(-20 * 24 * time.Hour).UTC().Format(time.RFC3339)
+	s.Annotations[contract.ExpiresAtAnnotation] = expires.UTC().Format(time.RFC3339)
 	s, err := fixture.Kube.CoreV1().Secrets(s.Namespace).Update(t.Context(), s, metav1.UpdateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +123,7 @@ func awaitRenewal(t *testing.T, old *corev1.Secret) {
 	t.Helper()
 	fixture.Eventually(t, "the token is renewed", func() error {
 		if now := tokenSecret(t); string(now.Data["token"]) == string(old.Data["token"]) {
-			return fmt.Errorf("the same token, of %s", now.Annotations["kmshealth.openshift.io/issued-at"])
+			return fmt.Errorf("the same token, of %s", now.Annotations[contract.IssuedAtAnnotation])
 		}
 		return nil
 	})

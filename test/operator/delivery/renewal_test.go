@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/operator/fixture"
@@ -42,8 +43,8 @@ func TestUnmanagedRenewsCredentialsAndCA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old.Annotations["kmshealth.openshift.io/issued-at"] = time.Now().Add(-20 * 24 * time.Hour).UTC().Format(time.RFC3339)
-	old.Annotations["kmshealth.openshift.io/expires-at"] = time.Now().Add(10 * 24 * time.Hour).UTC().Format(time.RFC3339)
+	old.Annotations[contract.IssuedAtAnnotation] = time.Now().Add(-20 * 24 * time.Hour).UTC().Format(time.RFC3339)
+	old.Annotations[contract.ExpiresAtAnnotation] = time.Now().Add(10 * 24 * time.Hour).UTC().Format(time.RFC3339)
 	if _, err := fixture.Kube.CoreV1().Secrets(ns).Update(t.Context(), old, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestUnmanagedRenewsCredentialsAndCA(t *testing.T) {
 	fixture.Eventually(t, "the token is renewed", func() error {
 		now, err := fixture.Kube.CoreV1().Secrets(ns).Get(t.Context(), credential, metav1.GetOptions{})
 		if err == nil && string(now.Data["token"]) == string(old.Data["token"]) {
-			err = fmt.Errorf("the same token, of %s", now.Annotations["kmshealth.openshift.io/issued-at"])
+			err = fmt.Errorf("the same token, of %s", now.Annotations[contract.IssuedAtAnnotation])
 		}
 		return err
 	})
