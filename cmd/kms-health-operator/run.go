@@ -12,8 +12,8 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/logging"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/process"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -96,7 +96,7 @@ func addRunFlags(f *pflag.FlagSet, o *process.Options) {
 		"the `namespace` of the operator, and of the reporters that are pods of their own")
 	f.StringVar(&o.Image, "image", os.Getenv(imageVariable),
 		"the reporter's `image`, if the configuration file has none")
-	f.StringVar(&o.KubeletRoot, "kubelet-root", sockets.KubeletRoot, "the kubelets' `directory` on the nodes")
+	f.StringVar(&o.KubeletRoot, "kubelet-root", objects.KubeletRoot, "the kubelets' `directory` on the nodes")
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "elect one replica to work, by a Lease")
 	f.BoolVar(&o.SingleReplica, "single-replica", false,
 		"there is one replica: the lease lasts 270s, which outlasts a restart of the only API server, instead of 137s")

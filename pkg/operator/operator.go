@@ -27,7 +27,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/status"
 )
@@ -177,7 +177,7 @@ func (o *Operator) related(targets []v1alpha1.APIServer) []status.RelatedObject 
 		object(source.Namespaces, o.Namespace),
 		{Group: "coordination.k8s.io", Resource: "leases", Namespace: o.Namespace, Name: contract.OperatorName},
 	}
-	for _, name := range manifests.Policies {
+	for _, name := range objects.Policies {
 		all = append(all, object(source.Policies, name), object(source.PolicyBindings, name))
 	}
 	for _, t := range targets {

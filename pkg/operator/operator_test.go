@@ -21,7 +21,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/status"
 )
@@ -148,7 +148,7 @@ func TestTheRelatedPoliciesAreThoseOfTheManifests(t *testing.T) {
 		}
 	}
 	var named []string
-	for _, name := range manifests.Policies {
+	for _, name := range objects.Policies {
 		named = append(named, "ValidatingAdmissionPolicy "+name, "ValidatingAdmissionPolicyBinding "+name)
 	}
 	slices.Sort(shipped)

@@ -1,5 +1,4 @@
-// Package podspec makes the reporter's container for the pods of an API server, and reads the
-// status of pods.
+// Package podspec makes the reporter's container for the pods of an API server.
 //
 // Container is what a Server-Side Apply owns, and what a strategic-merge patch adds. A
 // container or volume that is another's and has a name of the reporter's is an error, since

@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // Wherever in an emptyDir the sockets are, the shipped policy admits the companion that
@@ -37,11 +36,11 @@ func TestCompanionIsAdmittedWhereverInAnEmptyDirTheSocketsAre(t *testing.T) {
 		pod.Spec.Volumes = []corev1.Volume{{Name: mount.Name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 		pod.Spec.Containers = []corev1.Container{{Name: "api", VolumeMounts: []corev1.VolumeMount{mount}}}
 		endpoint := "unix:///var/run/kmsplugin/kms-1.sock"
-		folders, err := sockets.Find(pod, "api", []string{endpoint}, "")
+		folders, err := objects.FindFolders(pod, "api", []string{endpoint}, "")
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		companion, err := in.Companion(manifests.APIServerPod{Node: "master-0", UID: string(pod.UID), Folders: folders},
+		companion, err := in.Companion(objects.APIServerPod{Node: "master-0", UID: string(pod.UID), Folders: folders},
 			[]v1alpha1.Plugin{{KeyID: "1", Endpoint: endpoint, Role: v1alpha1.RoleWrite}})
 		if err != nil {
 			t.Fatal(name, err)

@@ -18,8 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/manifests/install"
@@ -102,7 +101,7 @@ func TestOperatorsOwnRoleHoldsNamedEncryptionConfigsAndNothingElse(t *testing.T)
 	good := rule("", "secrets", list("encryption-config"), list("get", "list", "watch"))
 	const about, reads, names = "is about Secrets", "lets read", "names the Secrets"
 
-	in := manifests.Input{Config: &v1alpha1.OperatorConfiguration{Image: "i"}, Target: &v1alpha1.APIServer{
+	in := objects.Input{Config: &v1alpha1.OperatorConfiguration{Image: "i"}, Target: &v1alpha1.APIServer{
 		Name: "kube-apiserver", Namespace: kas, EncryptionConfig: v1alpha1.EncryptionConfig{Secret: "encryption-config"},
 	}}
 	for _, revisions := range [][]string{nil, {"7"}, {"7", "8", "123"}} {
@@ -284,7 +283,7 @@ func TestReportersRoleCannotHoldWhatTheOperatorDoesNot(t *testing.T) {
 	}
 }
 
-func reportersInput(d v1alpha1.Mode) *manifests.Input {
+func reportersInput(d v1alpha1.Mode) *objects.Input {
 	c, err := v1alpha1.DecodeOperator(v1alpha1.OperatorOpenShift)
 	if err != nil {
 		panic(err) // it is a test constant
@@ -296,7 +295,7 @@ func reportersInput(d v1alpha1.Mode) *manifests.Input {
 	if err != nil {
 		panic(err)
 	}
-	return &manifests.Input{Config: c, Namespace: home, Target: &t, OpenShift: true, TLS: settings, CA: []byte("CA")}
+	return &objects.Input{Config: c, Namespace: home, Target: &t, OpenShift: true, TLS: settings, CA: []byte("CA")}
 }
 
 func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
@@ -312,14 +311,14 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 	})
 	plugins := []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock", Role: "Write"}}
 	companion := func(host string) *unstructured.Unstructured {
-		pod, err := in.Companion(manifests.APIServerPod{Node: "master-0", UID: "0a1b2c3d", Folders: []sockets.Folder{{MountPath: "/var/run/kmsplugin", HostPath: host}}}, plugins)
+		pod, err := in.Companion(objects.APIServerPod{Node: "master-0", UID: "0a1b2c3d", Folders: []objects.Folder{{MountPath: "/var/run/kmsplugin", HostPath: host}}}, plugins)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return pod
 	}
 	const pods = "/var/lib/kubelet/pods/"
-	daemonSet, err := reportersInput(v1alpha1.ModeDaemonSet).DaemonSet([]sockets.Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}}, plugins)
+	daemonSet, err := reportersInput(v1alpha1.ModeDaemonSet).DaemonSet([]objects.Folder{{MountPath: "/var/run/kmsplugin", HostPath: "/var/run/kmsplugin"}}, plugins)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // BenchmarkMake plans for three nodes and two keys, first with no object, then with all
@@ -48,11 +47,11 @@ apiServers:
 		b.Fatal(err)
 	}
 	s := &Snapshot{
-		Now: time.Unix(1e9, 0), KubeletRoot: sockets.KubeletRoot, OwnKnown: map[string]bool{}, Encryption: &Encryption{Live: set(1, 2)},
+		Now: time.Unix(1e9, 0), KubeletRoot: objects.KubeletRoot, OwnKnown: map[string]bool{}, Encryption: &Encryption{Live: set(1, 2)},
 	}
 	s.Config, s.Target, s.Namespace = config, &config.APIServers[0], "kms-health"
 	s.Target.Name = "api"
-	s.Owner = &manifests.Owner{Name: "kms-health-reporter-api", UID: "owner"}
+	s.Owner = &objects.Owner{Name: "kms-health-reporter-api", UID: "owner"}
 	for _, kind := range strings.Fields(kinds) {
 		s.OwnKnown[kind] = true
 	}

@@ -6,8 +6,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // Choice is the delivery chosen for a target, and why.
@@ -25,7 +24,7 @@ func (s *Snapshot) choose(pods []apiServerPod) Choice {
 	}
 	onHost := true // also an abstract socket, which has no folder
 	for _, a := range pods {
-		onHost = onHost && sockets.OnHost(a.Folders)
+		onHost = onHost && objects.OnHost(a.Folders)
 	}
 	switch {
 	case len(pods) == 0:
@@ -44,7 +43,7 @@ func (s *Snapshot) choose(pods []apiServerPod) Choice {
 // checkAbstractSockets finds abstract sockets that pods of ours do not reach: those of the
 // nodes' network, while the reporters have a network of their own.
 func (p *planner) checkAbstractSockets() {
-	if p.Target.Mode.InOwnersPods() || manifests.IsLocal(p.Target.Connection.Server) {
+	if p.Target.Mode.InOwnersPods() || objects.IsLocal(p.Target.Connection.Server) {
 		return
 	}
 	for _, a := range p.pods {

@@ -10,7 +10,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // checkEncrypted finds what the reporters need, and kube-apiserver encrypts with KMS.
@@ -33,7 +33,7 @@ type file struct {
 
 // fileOf is that of a plugin set.
 func (p *planner) fileOf(set []v1alpha1.Plugin) file {
-	return file{manifests.ConfigMapName(p.Target.Name, set), set}
+	return file{objects.ConfigMapName(p.Target.Name, set), set}
 }
 
 // configMaps plans the ConfigMaps of files, the first of those with one name, and of the files

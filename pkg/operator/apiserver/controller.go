@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
@@ -115,7 +115,7 @@ func (c *Controller) Run(ctx context.Context) {
 	sources, end := context.WithCancel(ctx)
 	defer end()
 	cluster := source.NewCluster(sources, source.ClusterOptions{
-		Client: c.Client, Namespace: c.Namespace, Ours: contract.Managed, Policy: manifests.PolicyName, CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
+		Client: c.Client, Namespace: c.Namespace, Ours: contract.Managed, Policy: objects.PolicyName, CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
 		WakeDelivery: c.WakeAll, WakeRollup: func() {
 			for _, name := range c.names() {
 				c.Rollup.Wake(name)

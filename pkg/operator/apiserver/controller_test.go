@@ -28,7 +28,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 )
@@ -256,7 +256,7 @@ func TestRestartRepeatsNoEvent(t *testing.T) {
 
 // Secrets cannot be listed: without a record, one may be there.
 func TestSecretIsDeletedThoughItsRecordWasRemoved(t *testing.T) {
-	name := manifests.TokenName(kube)
+	name := objects.TokenName(kube)
 	r := &requests{secrets: kubernetesfake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}})}
 	sidecar := strings.Replace(oneTarget, "podSelector", "mode: Sidecar, deployment: apiserver, podSelector", 1)
 	_ = r.run(t, r.client(nil), sidecar+"managementState: Removed\n")

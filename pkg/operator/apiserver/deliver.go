@@ -12,8 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // companions plans a pod beside each API server pod.
@@ -27,7 +26,7 @@ func (p *planner) companions() error {
 		if err != nil {
 			return err
 		}
-		files = append(files, file{manifests.CompanionConfigMapName(p.Target.Name, a.plugins), a.plugins})
+		files = append(files, file{objects.CompanionConfigMapName(p.Target.Name, a.plugins), a.plugins})
 		p.plan.Workloads = append(p.plan.Workloads, pod)
 	}
 	return p.configMaps(files...)
@@ -49,13 +48,13 @@ func (p *planner) replaced(old apiServerPod) bool {
 
 func (p *planner) daemonSet() error {
 	plugins := p.livePlaced()
-	var folders []sockets.Folder
+	var folders []objects.Folder
 	for _, a := range p.pods {
 		if len(plugins) == 0 {
 			plugins = a.plugins // it is being turned off, and still read
 		}
 		for _, f := range a.Folders {
-			at := slices.IndexFunc(folders, func(other sockets.Folder) bool { return other.MountPath == f.MountPath })
+			at := slices.IndexFunc(folders, func(other objects.Folder) bool { return other.MountPath == f.MountPath })
 			switch {
 			case f.EmptyDir:
 				p.problem(contract.SocketVolumeMissing, fmt.Sprintf("%s of pod %s/%s is in a volume of the pod, where no DaemonSet reaches it; use mode CompanionPod", f.MountPath, a.pod.Namespace, a.pod.Name))
@@ -69,7 +68,7 @@ func (p *planner) daemonSet() error {
 	if len(folders) == 0 { // no pod shows them, as in a rollout on a single node
 		folders = lastKnown(p.state.Folders, asNamed(plugins))
 	}
-	slices.SortFunc(folders, func(a, b sockets.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
+	slices.SortFunc(folders, func(a, b objects.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
 	p.state.Folders = folders
 	ds, err := p.DaemonSet(folders, plugins)
 	if err != nil {
@@ -89,15 +88,15 @@ func (p *planner) livePlaced() []v1alpha1.Plugin {
 }
 
 // asNamed assumes that the endpoints' folders have the same path on the nodes.
-func asNamed(plugins []v1alpha1.Plugin) []sockets.Folder {
-	var folders []sockets.Folder
+func asNamed(plugins []v1alpha1.Plugin) []objects.Folder {
+	var folders []objects.Folder
 	for _, p := range plugins {
 		address, err := v1alpha1.SocketAddress(p.Endpoint)
 		if err != nil || strings.HasPrefix(address, "@") {
 			continue
 		}
 		folder := path.Dir(v1alpha1.CleanSocket(address))
-		f := sockets.Folder{MountPath: folder, HostPath: folder}
+		f := objects.Folder{MountPath: folder, HostPath: folder}
 		if !slices.Contains(folders, f) {
 			folders = append(folders, f)
 		}
@@ -106,10 +105,10 @@ func asNamed(plugins []v1alpha1.Plugin) []sockets.Folder {
 }
 
 // lastKnown replaces each folder by the one that pods last showed at its mount path.
-func lastKnown(last, folders []sockets.Folder) []sockets.Folder {
-	var all []sockets.Folder
+func lastKnown(last, folders []objects.Folder) []objects.Folder {
+	var all []objects.Folder
 	for _, f := range folders {
-		if i := slices.IndexFunc(last, func(l sockets.Folder) bool { return l.MountPath == f.MountPath }); i >= 0 {
+		if i := slices.IndexFunc(last, func(l objects.Folder) bool { return l.MountPath == f.MountPath }); i >= 0 {
 			f = last[i]
 		}
 		all = append(all, f)

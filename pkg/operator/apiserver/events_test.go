@@ -22,7 +22,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // patched plays an API server with one object: a patch that changes nothing makes no new
@@ -63,7 +63,7 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 		unstructured.RemoveNestedField(o.Object, "rules")
 		return o
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: manifests.TokenName("api"), Namespace: "ns"}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: objects.TokenName("api"), Namespace: "ns"}}
 	notFound := func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "deployments"}, "apiserver")
 	}

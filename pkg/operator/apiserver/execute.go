@@ -23,7 +23,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
@@ -249,10 +249,10 @@ func (x *execution) token(ctx context.Context) {
 	name, namespace := x.snapshot.Target.Name, x.state.Namespace
 	x.try(ctx, func(ctx context.Context) error {
 		result := x.Credentials.Ensure(ctx, credentials.Request{
-			Namespace: namespace, Secret: manifests.TokenName(name), ServiceAccount: contract.ReporterName(name),
+			Namespace: namespace, Secret: objects.TokenName(name), ServiceAccount: contract.ReporterName(name),
 			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: name, "app.kubernetes.io/name": "kms-health-reporter"},
 		})
-		x.reportToken(manifests.TokenName(name), &result)
+		x.reportToken(objects.TokenName(name), &result)
 		return nil
 	})
 }
@@ -320,7 +320,7 @@ func (x *execution) remove(ctx context.Context) {
 // deleteToken deletes the Secret with the reporters' token, unless a pod still mounts it.
 func (x *execution) deleteToken(ctx context.Context, inUse func(kind, namespace, name string) bool) {
 	x.requeue(time.Second) // Secrets are not watched
-	namespace, name := x.state.Namespace, manifests.TokenName(x.snapshot.Target.Name)
+	namespace, name := x.state.Namespace, objects.TokenName(x.snapshot.Target.Name)
 	if inUse("Secret", namespace, name) {
 		return
 	}

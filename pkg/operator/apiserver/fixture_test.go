@@ -16,8 +16,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 const kinds = "Pod DaemonSet ConfigMap ServiceAccount ClusterRoleBinding ClusterRole Role"
@@ -38,12 +37,12 @@ apiServers:
 		t.Fatal(err)
 	}
 	s := &Snapshot{
-		Now: time.Unix(1e9, 0), KubeletRoot: sockets.KubeletRoot, OwnKnown: map[string]bool{},
+		Now: time.Unix(1e9, 0), KubeletRoot: objects.KubeletRoot, OwnKnown: map[string]bool{},
 		Pods: []*corev1.Pod{}, Encryption: &Encryption{Live: set(1)},
 	}
 	s.Config, s.Target, s.Namespace = config, &config.APIServers[0], "kms-health"
 	s.Target.Name = "api" // short in the names of objects
-	s.Owner = &manifests.Owner{Name: "kms-health-reporter-api", UID: "owner"}
+	s.Owner = &objects.Owner{Name: "kms-health-reporter-api", UID: "owner"}
 	for _, kind := range strings.Fields(kinds) {
 		s.OwnKnown[kind] = true
 	}
@@ -126,11 +125,11 @@ func delivered(t *testing.T, plan *Plan) func(*Snapshot) {
 }
 
 // configMapOf is the name of the ConfigMap of a plugin set.
-func configMapOf(ids ...int) string { return manifests.ConfigMapName("api", set(ids...).Plugins) }
+func configMapOf(ids ...int) string { return objects.ConfigMapName("api", set(ids...).Plugins) }
 
 // companionConfigMapOf is the name of that of companions.
 func companionConfigMapOf(ids ...int) string {
-	return manifests.CompanionConfigMapName("api", set(ids...).Plugins)
+	return objects.CompanionConfigMapName("api", set(ids...).Plugins)
 }
 
 func planOf(t *testing.T, s *Snapshot) *Plan {

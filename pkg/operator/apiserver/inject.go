@@ -12,7 +12,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
@@ -115,15 +115,15 @@ func bareDeployment(d *appsv1.Deployment) *unstructured.Unstructured {
 
 // SidecarOptions are those of the reporter's container in a Deployment.
 func (s *Snapshot) SidecarOptions(d *appsv1.Deployment, plugins []v1alpha1.Plugin) podspec.Options {
-	secret := manifests.TokenName(s.Target.Name)
+	secret := objects.TokenName(s.Target.Name)
 	if s.Target.OwnerInjects() {
-		secret = manifests.CredentialsName(s.Target.Name)
+		secret = objects.CredentialsName(s.Target.Name)
 	}
 	return podspec.Options{
 		Image:              s.Config.Image,
 		APIServerContainer: s.Target.Container,
 		Endpoints:          Endpoints(plugins),
-		ConfigMap:          manifests.ConfigMapName(s.Target.Name, plugins),
+		ConfigMap:          objects.ConfigMapName(s.Target.Name, plugins),
 		Secret:             secret,
 		ConfigHash:         v1alpha1.PluginSetHash(plugins),
 		RunAsUser:          userOf(&d.Spec.Template.Spec, s.Target.Container),

@@ -15,7 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
@@ -194,7 +194,7 @@ func (c *Controller) observeCluster(s *Snapshot) *Problem {
 	s.CA, s.CAProblem = c.readCA()
 	s.PolicyProblem = cmp.Or(policyProblem("ValidatingAdmissionPolicy", cluster.Policy), policyProblem("ValidatingAdmissionPolicyBinding", cluster.PolicyBinding))
 	if role, exists := cluster.Roles.Get("", contract.ReporterName(s.Target.Name)); exists {
-		s.Owner = &manifests.Owner{Name: role.GetName(), UID: string(role.GetUID())}
+		s.Owner = &objects.Owner{Name: role.GetName(), UID: string(role.GetUID())}
 	}
 	return nil
 }
@@ -264,7 +264,7 @@ func (c *Controller) clusterServer() string {
 			return server
 		}
 	}
-	if manifests.IsLocal(c.Server) || !v1alpha1.ValidServer(c.Server) {
+	if objects.IsLocal(c.Server) || !v1alpha1.ValidServer(c.Server) {
 		return ""
 	}
 	return c.Server

@@ -19,8 +19,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
@@ -217,7 +216,7 @@ func (p *planner) findPods() {
 		a := apiServerPod{pod: pod}
 		a.Node = pod.Spec.NodeName
 		var err error
-		if a.UID, err = sockets.UID(pod); err != nil {
+		if a.UID, err = objects.PodUID(pod); err != nil {
 			p.problem(contract.SocketVolumeMissing, fmt.Sprintf("pod %s/%s: %v", pod.Namespace, pod.Name, err))
 			continue
 		}
@@ -243,7 +242,7 @@ func (p *planner) place(a *apiServerPod, plugins []v1alpha1.Plugin) {
 		return
 	}
 	for _, plugin := range plugins {
-		folders, err := sockets.Find(a.pod, p.Target.Container, []string{plugin.Endpoint}, p.KubeletRoot)
+		folders, err := objects.FindFolders(a.pod, p.Target.Container, []string{plugin.Endpoint}, p.KubeletRoot)
 		if err != nil {
 			p.cannotPlace(fmt.Sprintf("pod %s/%s", a.pod.Namespace, a.pod.Name), plugin, err)
 			continue
@@ -402,9 +401,9 @@ func (p *planner) status(choice Choice) Status {
 	message := choice.Message
 	switch {
 	case p.Target.OwnerInjects():
-		message += fmt.Sprintf("; its owner brings the credentials in Secret %s/%s", p.Target.Namespace, manifests.CredentialsName(p.Target.Name))
+		message += fmt.Sprintf("; its owner brings the credentials in Secret %s/%s", p.Target.Namespace, objects.CredentialsName(p.Target.Name))
 	case p.plan.Token:
-		message += fmt.Sprintf("; credentials in Secret %s/%s", p.Target.Namespace, manifests.TokenName(p.Target.Name))
+		message += fmt.Sprintf("; credentials in Secret %s/%s", p.Target.Namespace, objects.TokenName(p.Target.Name))
 	}
 	return Status{choice.Reason, message}
 }

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
@@ -27,7 +27,7 @@ var defaulted = map[string]any{
 // wantedPolicy is the spec of the policy of this version and of its binding, by kind,
 // normalized once. Nothing changes it.
 var wantedPolicy = sync.OnceValues(func() (map[string]any, error) {
-	all, err := manifests.Policy()
+	all, err := objects.Policy()
 	specs := map[string]any{}
 	for _, o := range all {
 		specs[o.GetKind()] = normalized(o.Object["spec"])
@@ -38,9 +38,9 @@ var wantedPolicy = sync.OnceValues(func() (map[string]any, error) {
 // policyProblem is why a part of the reporters' admission policy is not active: it
 // bounds what they may write, so none is given a right before. Empty: it is.
 func policyProblem(kind string, part *source.Source[string]) string {
-	problem, exists := part.Get("", manifests.PolicyName)
+	problem, exists := part.Get("", objects.PolicyName)
 	if !exists {
-		return fmt.Sprintf("%s %s does not exist: apply the manifests", kind, manifests.PolicyName)
+		return fmt.Sprintf("%s %s does not exist: apply the manifests", kind, objects.PolicyName)
 	}
 	return problem
 }

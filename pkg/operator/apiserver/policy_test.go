@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 func TestPolicyIsActiveOnlyAsThisVersionHasIt(t *testing.T) {
@@ -36,7 +36,7 @@ func TestPolicyIsActiveOnlyAsThisVersionHasIt(t *testing.T) {
 		"a binding of another policy":     {binding: set("other", "spec", "policyName"), want: "policyName differs"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all, err := manifests.Policy()
+			all, err := objects.Policy()
 			if err != nil || len(all) != 2 {
 				t.Fatal(all, err)
 			}

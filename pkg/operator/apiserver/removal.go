@@ -9,7 +9,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
@@ -33,7 +33,7 @@ func (p *planner) prune(switching bool) {
 			p.plan.Delete = append(p.plan.Delete, o)
 		}
 	}
-	used := switching || p.plan.Token || p.plan.Eject || p.mounted(manifests.TokenName(p.Target.Name)) && !p.Deleting
+	used := switching || p.plan.Token || p.plan.Eject || p.mounted(objects.TokenName(p.Target.Name)) && !p.Deleting
 	p.plan.DeleteToken = p.state.Token && !used
 }
 

@@ -11,7 +11,8 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/podstatus"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/podspec"
@@ -78,8 +79,8 @@ func (p *planner) running(pods []*unstructured.Unstructured) {
 	waiting, first := 0, ""
 	for _, o := range pods {
 		switch status := p.statusOf(o); {
-		case status.Phase == podspec.Running:
-		case status.Phase == podspec.Failing:
+		case status.Phase == podstatus.Running:
+		case status.Phase == podstatus.Failing:
 			p.problem(contract.ReporterNotRunning, fmt.Sprintf("pod %s/%s on node %s: %s", o.GetNamespace(), o.GetName(), nodeOf(o), status.Why))
 			p.requeue(status.Until)
 		case restarts(o): // the reports show it if it lasts
@@ -160,7 +161,7 @@ func (p *planner) inAPIServerPods() {
 		}
 		for i := range pod.Status.ContainerStatuses {
 			c := &pod.Status.ContainerStatuses[i]
-			if status := podspec.ContainerStatusOf(pod, c, p.Now); c.Name == contract.ReporterContainer && status.Phase == podspec.Failing {
+			if status := podstatus.OfContainer(pod, c, p.Now); c.Name == contract.ReporterContainer && status.Phase == podstatus.Failing {
 				p.problem(contract.ReporterNotRunning, fmt.Sprintf("pod %s/%s on node %s: %s", pod.Namespace, pod.Name, pod.Spec.NodeName, status.Why))
 				p.requeue(status.Until)
 			}
@@ -188,20 +189,20 @@ func rollsOut(d *appsv1.Deployment) bool {
 }
 
 // statusOf reads the status of a pod of ours; nil: it does not exist yet.
-func (p *planner) statusOf(o *unstructured.Unstructured) podspec.Status {
+func (p *planner) statusOf(o *unstructured.Unstructured) podstatus.Status {
 	if o == nil {
-		return podspec.Status{Phase: podspec.NotRunning}
+		return podstatus.Status{Phase: podstatus.NotRunning}
 	}
 	pod := source.As[corev1.Pod](o)
 	if pod == nil {
-		return podspec.Status{Phase: podspec.Failing, Why: "its object cannot be read"}
+		return podstatus.Status{Phase: podstatus.Failing, Why: "its object cannot be read"}
 	}
-	return podspec.StatusOf(pod, p.Now)
+	return podstatus.Of(pod, p.Now)
 }
 
 // runs reports whether a pod's containers all run.
 func (p *planner) runs(o *unstructured.Unstructured) bool {
-	return p.statusOf(o).Phase == podspec.Running
+	return p.statusOf(o).Phase == podstatus.Running
 }
 
 // reported reports whether the reporters of the wanted delivery have written from every node that needs one.
@@ -243,7 +244,7 @@ func (p *planner) runningReporters() (all []reporter) {
 	}
 	for _, pod := range p.Pods {
 		if Alive(pod) && podspec.Injected(&pod.Spec) {
-			uid, _ := sockets.UID(pod) // without one, its report names none either
+			uid, _ := objects.PodUID(pod) // without one, its report names none either
 			all = append(all, reporter{pod.Spec.NodeName, uid, pod.CreationTimestamp.Time})
 		}
 	}

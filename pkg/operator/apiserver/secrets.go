@@ -14,7 +14,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
@@ -45,7 +45,7 @@ type revisionRead struct {
 // operator reads them has been active for a moment.
 func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 	t := s.Target
-	role, exists := e.sources.SecretRole.Get(t.Namespace, manifests.SecretRoleName(t.Name))
+	role, exists := e.sources.SecretRole.Get(t.Namespace, objects.SecretRoleName(t.Name))
 	if !exists {
 		return
 	}

@@ -13,14 +13,14 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // Snapshot is the observed state of one target, on which decisions are based. It is
 // immutable.
 type Snapshot struct {
-	manifests.Input
+	objects.Input
 	Now time.Time
 	// Deleting means that all objects of the target are to be removed; Superseded, that
 	// another target has its operator resource now, and reports there.
@@ -90,7 +90,7 @@ type Encryption struct {
 
 // apiServerPod is a running API server pod with the plugins that it uses.
 type apiServerPod struct {
-	manifests.APIServerPod
+	objects.APIServerPod
 	pod     *corev1.Pod
 	plugins []v1alpha1.Plugin
 }

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // State is what the operator needs after a restart, also while neither Secrets nor
@@ -51,7 +51,7 @@ type State struct {
 
 	// Folders are the host folders that the DaemonSet last mounted. While no pod of the
 	// API server runs, nothing else shows them.
-	Folders []sockets.Folder `json:"folders,omitempty"`
+	Folders []objects.Folder `json:"folders,omitempty"`
 
 	// Deployment is the name of the Deployment to inject into, recorded before that is
 	// done; Injected is the one that has the reporter.

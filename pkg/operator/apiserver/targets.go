@@ -8,7 +8,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
@@ -74,7 +74,7 @@ func (c *Controller) entry(l life) *entry {
 			go was.sources.End()
 		}
 		e.sources = source.NewTarget(c.ctx, c.cluster, &l.target, source.TargetOptions{
-			Ours: contract.Managed, Manager: contract.OperatorName, SecretRole: manifests.SecretRoleName(name), ServiceAccount: contract.ReporterName(name),
+			Ours: contract.Managed, Manager: contract.OperatorName, SecretRole: objects.SecretRoleName(name), ServiceAccount: contract.ReporterName(name),
 			WakeDelivery: func() { c.Wake(name) }, WakeRollup: func() { c.Rollup.Wake(name) },
 		})
 		c.targets[name] = e

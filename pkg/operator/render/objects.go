@@ -13,13 +13,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// objects are those of a plan, in the order in which they are applied, and what the owner of
+// planned are the objects of a plan, in the order in which they are applied, and what the owner of
 // the pods adds.
-func objects(s *apiserver.Snapshot, plan *apiserver.Plan, p pods) ([]File, error) {
-	policy, err := manifests.Policy()
+func planned(s *apiserver.Snapshot, plan *apiserver.Plan, p pods) ([]File, error) {
+	policy, err := objects.Policy()
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func objects(s *apiserver.Snapshot, plan *apiserver.Plan, p pods) ([]File, error
 	who := "who the reporters are"
 	if plan.Token {
 		who += fmt.Sprintf("; the operator puts their token into the Secret %s/%s; without an operator, you: "+
-			"see docs/explain/credentials.md#credentials-of-the-owner", s.Target.Namespace, manifests.TokenName(s.Target.Name))
+			"see docs/explain/credentials.md#credentials-of-the-owner", s.Target.Namespace, objects.TokenName(s.Target.Name))
 	}
 	all := []File{
 		{"10-policy.yaml", manifest(policy), "what the reporters' identity may write"},
@@ -73,7 +73,7 @@ func objects(s *apiserver.Snapshot, plan *apiserver.Plan, p pods) ([]File, error
 func ownersKubeconfig(s *apiserver.Snapshot) (File, error) {
 	kubeconfig, err := s.Kubeconfig()
 	create := fmt.Sprintf("kubectl create secret generic %s -n %s --from-file=kubeconfig --from-file=tls.crt --from-file=tls.key",
-		manifests.CredentialsName(s.Target.Name), s.Target.Namespace)
+		objects.CredentialsName(s.Target.Name), s.Target.Namespace)
 	note := "goes into a Secret with a certificate and key of the user system:kms-health-reporter; in the folder of the three files: " + create
 	return File{"credentials/kubeconfig", kubeconfig, note}, err
 }

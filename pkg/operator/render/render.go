@@ -21,7 +21,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 )
 
@@ -96,7 +96,7 @@ func (in *Input) render(t *v1alpha1.APIServer, p pods) ([]File, error) {
 	if !plan.Status.Delivered() || plan.State.Mode == "" {
 		return nil, fmt.Errorf("target %s: %s: %s", t.Name, plan.Status.Reason, plan.Status.Message)
 	}
-	return objects(s, plan, p)
+	return planned(s, plan, p)
 }
 
 // check reports all that is missing at once.
@@ -171,7 +171,7 @@ func (in *Input) target() (*v1alpha1.APIServer, error) {
 }
 
 func (in *Input) snapshot(t *v1alpha1.APIServer, p pods) (*apiserver.Snapshot, error) {
-	s := &apiserver.Snapshot{Now: time.Time{}, KubeletRoot: sockets.KubeletRoot, Pods: []*corev1.Pod{}, OwnKnown: map[string]bool{}}
+	s := &apiserver.Snapshot{Now: time.Time{}, KubeletRoot: objects.KubeletRoot, Pods: []*corev1.Pod{}, OwnKnown: map[string]bool{}}
 	s.Config, s.Target, s.Namespace, s.OpenShift, s.Offline = in.Config, t, in.Namespace, in.OpenShift, true
 	if s.CA = in.CA; len(in.CA) == 0 {
 		s.CAFile = caFile

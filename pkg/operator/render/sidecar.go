@@ -18,7 +18,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
@@ -198,7 +198,7 @@ func (p pods) staticSidecar(o podspec.Options) (File, error) {
 
 // staticObjects are what a static pod's reporter needs in the API.
 func staticObjects(s *apiserver.Snapshot) ([]File, error) {
-	policy, err := manifests.Policy()
+	policy, err := objects.Policy()
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/podstatus"
 	"github.com/kms-health/kms-health/pkg/podspec"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
@@ -119,8 +120,8 @@ func (b *beside) faults(now time.Time) []rollup.Fault {
 			if !ours(s.Name) {
 				continue
 			}
-			status := podspec.ContainerStatusOf(pod, &s, now)
-			if status.Phase != podspec.Failing {
+			status := podstatus.OfContainer(pod, &s, now)
+			if status.Phase != podstatus.Failing {
 				continue
 			}
 			look := fmt.Sprintf("%s describe -n %s pod %s", b.tool, pod.Namespace, pod.Name)

@@ -28,7 +28,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
@@ -117,7 +117,7 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 			Gone: func(string) {},
 		})
 		s.ctx = ctx
-		s.sources = source.NewCluster(ctx, source.ClusterOptions{Client: s.client, Namespace: "kms-health", Ours: contract.Managed, Policy: manifests.PolicyName,
+		s.sources = source.NewCluster(ctx, source.ClusterOptions{Client: s.client, Namespace: "kms-health", Ours: contract.Managed, Policy: objects.PolicyName,
 			WakeDelivery: func() {}, WakeRollup: func() { s.Wake("api") }})
 		defer func() {
 			s.sources.End()

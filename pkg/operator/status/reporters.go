@@ -9,7 +9,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/podspec"
@@ -39,7 +39,7 @@ func (s *syncing) attend(nodes []rollup.Node, pods map[string]*corev1.Pod, other
 	}
 	replaced := map[string][]string{} // the UIDs of the others that are not being deleted
 	for _, pod := range others {
-		if uid, _ := sockets.UID(pod); uid != "" && pod.DeletionTimestamp == nil {
+		if uid, _ := objects.PodUID(pod); uid != "" && pod.DeletionTimestamp == nil {
 			replaced[pod.Spec.NodeName] = append(replaced[pod.Spec.NodeName], uid)
 		}
 	}
@@ -62,7 +62,7 @@ func (s *syncing) attend(nodes []rollup.Node, pods map[string]*corev1.Pod, other
 // their reporters count too. ours are the reporters' pods on its node, named is the reporter
 // that its report names. attended means that one of ours stands beside the pod.
 func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ours []*unstructured.Unstructured, named string) (next attendance, attended bool) {
-	server, _ := sockets.UID(pod) // without a UID no companion can be beside it
+	server, _ := objects.PodUID(pod) // without a UID no companion can be beside it
 	next.started = start
 	if a.server == server {
 		next.since, next.started = a.since, a.started

@@ -15,7 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -57,9 +57,9 @@ const fromAnnotation, fromConfigMap = ", Annotation: ", ", ConfigMap: "
 
 // configMap is the line of the ConfigMap with a file, as 1W+2R every 30s.
 func configMap(server apiservers.Server, namespace, file string, companion bool) string {
-	nameOf := manifests.ConfigMapName
+	nameOf := objects.ConfigMapName
 	if companion {
-		nameOf = manifests.CompanionConfigMapName
+		nameOf = objects.CompanionConfigMapName
 	}
 	set, _, _ := strings.Cut(file, " ")
 	var plugins []v1alpha1.Plugin
@@ -97,7 +97,7 @@ func setName(target apiservers.Server, ids ...string) string {
 	for _, id := range ids {
 		plugins = append(plugins, pluginOf(id))
 	}
-	return manifests.ConfigMapName(target.Name, plugins)
+	return objects.ConfigMapName(target.Name, plugins)
 }
 
 func pluginOf(keyID string) v1alpha1.Plugin {

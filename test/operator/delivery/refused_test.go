@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/manifests"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -67,7 +67,7 @@ func TestCompanionThatIsRefusedStopsNothingElse(t *testing.T) {
 	op := fixture.NewOperator(t)
 	t.Cleanup(func() { fixture.RemoveStatics(t) })
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	left := manifests.ConfigMapName(apiservers.Kube.Name, nil)
+	left := objects.ConfigMapName(apiservers.Kube.Name, nil)
 	fixture.ApplyObject(t, configMaps, fixture.Namespace, map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": left, "labels": map[string]any{
 			contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: apiservers.Kube.Name,

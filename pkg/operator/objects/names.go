@@ -1,4 +1,4 @@
-package manifests
+package objects
 
 import (
 	"crypto/sha256"

@@ -1,4 +1,4 @@
-package sockets
+package objects
 
 import (
 	"testing"
@@ -28,7 +28,7 @@ func TestUID(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: tt.uid, Annotations: tt.annotations}}
-			got, err := UID(pod)
+			got, err := PodUID(pod)
 			wantError(t, err, tt.err)
 			if got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)

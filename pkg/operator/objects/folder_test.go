@@ -1,4 +1,4 @@
-package sockets
+package objects
 
 import (
 	"errors"
@@ -102,11 +102,11 @@ func TestFind(t *testing.T) {
 		},
 		"a volume of another kind": {
 			source: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}, mount: corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-			err: `volume "s", with the folder /run of sockets, is of kind csi: only those of an emptyDir or a hostPath can be found on a node; use mode Sidecar`,
+			err: `volume "s", with the folder /run of sockets, is neither an emptyDir nor a hostPath, which alone can be found on a node: use mode Sidecar`,
 		},
 		"a volume of a kind to come": {
 			mount: corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-			err: `volume "s", with the folder /run of sockets, is of no kind that is known here: only those of an emptyDir or a hostPath can be found on a node; use mode Sidecar`,
+			err: `volume "s", with the folder /run of sockets, is neither an emptyDir nor a hostPath, which alone can be found on a node: use mode Sidecar`,
 		},
 		"a subPathExpr": {
 			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run", SubPathExpr: "$(A)"}, endpoints: []string{"unix:///run/a.sock"},
@@ -137,7 +137,7 @@ func TestFind(t *testing.T) {
 			pod.Spec.HostNetwork = tt.hostNetwork
 			pod.Spec.Volumes = []corev1.Volume{{Name: "s", VolumeSource: tt.source}}
 			pod.Spec.Containers = []corev1.Container{{Name: "api", VolumeMounts: []corev1.VolumeMount{tt.mount}}}
-			got, err := Find(pod, "api", tt.endpoints, tt.kubeletRoot)
+			got, err := FindFolders(pod, "api", tt.endpoints, tt.kubeletRoot)
 			wantError(t, err, tt.err)
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Errorf("folders (-want +got):\n%s", d)
@@ -148,7 +148,7 @@ func TestFind(t *testing.T) {
 
 func TestAFolderThatNoVolumeIsMountedAt(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "api"}}}}
-	_, err := Find(pod, "", []string{"unix:///run/kms/a.sock"}, "")
+	_, err := FindFolders(pod, "", []string{"unix:///run/kms/a.sock"}, "")
 	var missing *podspec.SocketVolumeMissing
 	if !errors.As(err, &missing) || missing.Container != "api" || missing.Folder != "/run/kms" {
 		t.Errorf("got %v", err)

@@ -1,4 +1,5 @@
-package podspec
+// Package podstatus reads what the status of a pod, or of one of its containers, means.
+package podstatus
 
 import (
 	"fmt"
@@ -35,14 +36,14 @@ type Status struct {
 // Between two crashes it runs for a moment, which is no recovery.
 const calm = 30 * time.Second
 
-// StatusOf reads the status of a pod. A pod whose phase is Failed is never
+// Of reads the status of a pod. A pod whose phase is Failed is never
 // started again, whatever its restart policy: it was evicted, refused by the
 // kubelet, or ended by the shutdown of its node.
-func StatusOf(pod *corev1.Pod, now time.Time) Status {
+func Of(pod *corev1.Pod, now time.Time) Status {
 	var failing *Status
 	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	for i := range statuses {
-		if s := ContainerStatusOf(pod, &statuses[i], now); s.Phase == Failing && failing == nil {
+		if s := OfContainer(pod, &statuses[i], now); s.Phase == Failing && failing == nil {
 			failing = &s
 		}
 	}
@@ -66,9 +67,9 @@ func StatusOf(pod *corev1.Pod, now time.Time) Status {
 	return Status{Phase: NotRunning}
 }
 
-// ContainerStatusOf reads the status of one container of a pod, init containers
+// OfContainer reads the status of one container of a pod, init containers
 // included.
-func ContainerStatusOf(pod *corev1.Pod, s *corev1.ContainerStatus, now time.Time) Status {
+func OfContainer(pod *corev1.Pod, s *corev1.ContainerStatus, now time.Time) Status {
 	policy := restartPolicyOf(pod, s.Name)
 	crashed := s.LastTerminationState.Terminated
 	switch {

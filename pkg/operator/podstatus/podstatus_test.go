@@ -1,4 +1,4 @@
-package podspec
+package podstatus
 
 import (
 	"strings"
@@ -134,7 +134,7 @@ func TestContainerStatus(t *testing.T) {
 			if tt.pod != nil {
 				tt.pod(pod)
 			}
-			if d := cmp.Diff(tt.want, ContainerStatusOf(pod, &tt.status, now)); d != "" {
+			if d := cmp.Diff(tt.want, OfContainer(pod, &tt.status, now)); d != "" {
 				t.Error(d)
 			}
 		})
@@ -162,7 +162,7 @@ func TestPodStatus(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := &corev1.Pod{Status: tt.status}
 			pod.Status.ContainerStatuses = tt.statuses
-			if d := cmp.Diff(tt.want, StatusOf(pod, now)); d != "" {
+			if d := cmp.Diff(tt.want, Of(pod, now)); d != "" {
 				t.Error(d)
 			}
 		})

@@ -1,4 +1,4 @@
-package manifests
+package objects
 
 import (
 	"testing"
@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
@@ -38,7 +37,7 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := &Input{Config: config, Namespace: "kms-health", Target: &config.APIServers[0], OpenShift: true, TLS: settings, CA: []byte("CA")}
-	folders := []sockets.Folder{{MountPath: "/run/kms", HostPath: "/srv"}}
+	folders := []Folder{{MountPath: "/run/kms", HostPath: "/srv"}}
 	companion, err := in.Companion(APIServerPod{Node: "n", UID: "u", Folders: folders}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +98,7 @@ func TestDaemonSetSelectsByTheLabelUnlessNodesAreNamed(t *testing.T) {
 	} {
 		config.APIServers[0].NodeSelector = c.selector
 		in := &Input{Config: config, Namespace: "kms-health", Target: &config.APIServers[0], CA: []byte("CA")}
-		o, err := in.DaemonSet([]sockets.Folder{{MountPath: "/run/kms", HostPath: "/srv"}}, nil)
+		o, err := in.DaemonSet([]Folder{{MountPath: "/run/kms", HostPath: "/srv"}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package sockets
+package objects
 
 import (
 	"fmt"
@@ -32,7 +32,7 @@ type Folder struct {
 	EmptyDir bool `json:"emptyDir,omitempty"`
 }
 
-// Find returns the folders that hold the endpoints' sockets, each once, in the
+// FindFolders returns the folders that hold the endpoints' sockets, each once, in the
 // endpoints' order. Of an emptyDir that is the volume itself, as the API server's
 // container mounts it; of the node it is the socket's own folder, also where a wider
 // one is mounted. The admission policy kms-health-pods admits both. With container ""
@@ -43,7 +43,7 @@ type Folder struct {
 // is an abstract socket in a pod with a network of its own, which no other pod
 // can reach. An abstract socket of a host-network pod needs no folder, but a
 // reporter on the host's network.
-func Find(pod *corev1.Pod, container string, endpoints []string, kubeletRoot string) ([]Folder, error) {
+func FindFolders(pod *corev1.Pod, container string, endpoints []string, kubeletRoot string) ([]Folder, error) {
 	if kubeletRoot == "" {
 		kubeletRoot = KubeletRoot
 	}
@@ -99,7 +99,7 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 	f := Folder{MountPath: folder}
 	switch v := &pod.Spec.Volumes[i]; {
 	case v.EmptyDir != nil:
-		uid, err := UID(pod)
+		uid, err := PodUID(pod)
 		if err != nil {
 			return Folder{}, err
 		}
@@ -117,7 +117,8 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 		}
 		f.HostPath = v.HostPath.Path
 	default:
-		return Folder{}, fmt.Errorf("volume %q, with the folder %s of sockets, is %s: only those of an emptyDir or a hostPath can be found on a node; use mode Sidecar", v.Name, folder, kind(v))
+		return Folder{}, fmt.Errorf("volume %q, with the folder %s of sockets, is neither an emptyDir nor a hostPath, "+
+			"which alone can be found on a node: use mode Sidecar", v.Name, folder)
 	}
 	below := strings.TrimPrefix(folder, path.Clean(mount.MountPath))
 	f.HostPath = path.Join(f.HostPath, mount.SubPath, below)

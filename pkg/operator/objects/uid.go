@@ -1,4 +1,4 @@
-package sockets
+package objects
 
 import (
 	"fmt"
@@ -12,13 +12,13 @@ import (
 // (k8s.io/kubernetes, pkg/kubelet/types/pod_update.go).
 const hashAnnotation = "kubernetes.io/config.hash"
 
-// UID returns the UID by which the kubelet identifies a pod, and names its folder. It
+// PodUID returns the UID by which the kubelet identifies a pod, and names its folder. It
 // is the pod's own, except for the mirror of a static pod: the static pod's is in
 // the mirror's annotation kubernetes.io/config.hash, and changes with the
 // manifest. It is the one that a report of the pod names as its reporter. It is always
 // contract.ValidPodUID, since it becomes part of a path: whoever may annotate a pod
 // must not choose the path.
-func UID(pod *corev1.Pod) (string, error) {
+func PodUID(pod *corev1.Pod) (string, error) {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		uid, there := pod.Annotations[hashAnnotation]
 		if !there {

@@ -1,7 +1,7 @@
 // Package manifests makes the objects that the operator applies, from bindata/ and
 // values. It is pure: the controller and the render command call the same
 // functions, so both give the same bytes.
-package manifests
+package objects
 
 import (
 	"encoding/json"
@@ -13,7 +13,6 @@ import (
 	install "github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/sockets"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
 	"github.com/kms-health/kms-health/pkg/podspec"
 )
@@ -47,7 +46,7 @@ type APIServerPod struct {
 	Node string
 	// UID is the pod's on its node: the folder of its sockets is named after it.
 	UID     string
-	Folders []sockets.Folder
+	Folders []Folder
 }
 
 // PolicyName is the name of the reporters' admission policy, and of its binding.
@@ -138,7 +137,7 @@ func (in *Input) files(plugins []v1alpha1.Plugin) (file, kubeconfig []byte, err 
 
 // podValues are the values that both kinds of own pods share: without the content of the
 // files, and with the name of the ConfigMap if they mount it.
-func (in *Input) podValues(folders []sockets.Folder, plugins []v1alpha1.Plugin, configMap string) map[string]any {
+func (in *Input) podValues(folders []Folder, plugins []v1alpha1.Plugin, configMap string) map[string]any {
 	if in.Target.ConfigSource != v1alpha1.ConfigSourceConfigMap {
 		configMap = ""
 	}
@@ -188,7 +187,7 @@ func (in *Input) Companion(server APIServerPod, plugins []v1alpha1.Plugin) (*uns
 }
 
 // DaemonSet is the agent on each node whose host folders hold the sockets.
-func (in *Input) DaemonSet(folders []sockets.Folder, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
+func (in *Input) DaemonSet(folders []Folder, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
 	file, kubeconfig, err := in.files(plugins)
 	if err != nil {
 		return nil, err
