@@ -89,67 +89,43 @@ func Container(at *field.Path, spec *corev1.PodSpec, o Options) (corev1.Containe
 	if err := conflicts(at, spec); err != nil {
 		return none, nil, err
 	}
-	mounts, err := socketMounts(at, spec, o.APIServerContainer, o.Endpoints)
+	sockets, err := socketMounts(at, spec, o.APIServerContainer, o.Endpoints)
 	if err != nil {
 		return none, nil, err
 	}
-	own := []corev1.VolumeMount{ // whole folders, since a subPath is never updated
-		{Name: ConfigVolume, ReadOnly: true, MountPath: ConfigFolder},
-		{Name: CredentialsVolume, ReadOnly: true, MountPath: CredentialsFolder},
-		{Name: NoTokenVolume, ReadOnly: true, MountPath: TokenFolder},
+	own := []bindata.Mount{ // whole folders, since a subPath is never updated
+		{Name: ConfigVolume, MountPath: ConfigFolder},
+		{Name: CredentialsVolume, MountPath: CredentialsFolder},
+		{Name: NoTokenVolume, MountPath: TokenFolder},
 	}
-	for _, m := range mounts {
-		i := slices.IndexFunc(own, func(o corev1.VolumeMount) bool { return Overlap(m.MountPath, o.MountPath) })
+	var mounts []bindata.Mount
+	for _, m := range sockets {
+		i := slices.IndexFunc(own, func(o bindata.Mount) bool { return Overlap(m.MountPath, o.MountPath) })
 		if i >= 0 {
 			return none, nil, fmt.Errorf("volume %q, with the sockets, is mounted at %s, which conflicts with the reporter's own "+
 				"mount at %s: mount the sockets' folder separately", m.Name, m.MountPath, own[i].MountPath)
 		}
+		mounts = append(mounts, bindata.Mount{Name: m.Name, MountPath: m.MountPath, SubPath: m.SubPath})
 	}
-	values := bindata.Container{Image: o.Image, ConfigHash: o.ConfigHash, RunAsUser: o.RunAsUser}
-	for _, m := range slices.Concat(mounts, own) {
-		mount := bindata.Mount{Name: m.Name, MountPath: m.MountPath, SubPath: m.SubPath}
-		values.Mounts = append(values.Mounts, mount)
+	values := map[string]any{
+		"Container": bindata.Container{
+			Image: o.Image, ConfigHash: o.ConfigHash, RunAsUser: o.RunAsUser, Mounts: slices.Concat(mounts, own),
+		},
+		"ConfigMap": o.ConfigMap, "Secret": o.Secret, "HostConfig": "", "HostCredentials": "",
 	}
-	raw, err := bindata.Render("container", values)
+	if o.HostFolder != "" {
+		values["HostConfig"] = path.Join(o.HostFolder, HostConfig)
+		values["HostCredentials"] = path.Join(o.HostFolder, path.Dir(HostClient))
+	}
+	raw, err := bindata.Render("sidecar.yaml", values)
 	if err != nil {
 		return none, nil, err
 	}
-	var c corev1.Container
-	if err := yaml.UnmarshalStrict(raw, &c); err != nil {
+	var added corev1.PodSpec
+	if err := yaml.UnmarshalStrict(raw, &added); err != nil {
 		return none, nil, fmt.Errorf("the reporter's container: %w", err)
 	}
-	return c, o.volumes(), nil
-}
-
-// volumes have every field that the API server would default.
-func (o Options) volumes() []corev1.Volume {
-	mode, optional, create := corev1.ConfigMapVolumeSourceDefaultMode, true, corev1.HostPathDirectoryOrCreate
-	config := corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-		LocalObjectReference: corev1.LocalObjectReference{Name: o.ConfigMap}, DefaultMode: &mode, Optional: &optional,
-	}}
-	credentials := corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-		SecretName: o.Secret, DefaultMode: &mode, Optional: &optional,
-	}}
-	if o.HostFolder != "" {
-		host := func(folder string) corev1.VolumeSource {
-			return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path.Join(o.HostFolder, folder), Type: &create}}
-		}
-		config, credentials = host(HostConfig), host(path.Dir(HostClient))
-	}
-	return []corev1.Volume{
-		{Name: ConfigVolume, VolumeSource: config},
-		{Name: CredentialsVolume, VolumeSource: credentials},
-		{Name: NoTokenVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-	}
-}
-
-// Credentials is the folder in which the reporter's container finds its credentials: what a
-// kubeconfig must name.
-func (o Options) Credentials() string {
-	if o.HostFolder != "" {
-		return path.Join(CredentialsFolder, path.Base(HostClient))
-	}
-	return CredentialsFolder
+	return added.Containers[0], added.Volumes, nil
 }
 
 // Injected reports whether a PodSpec holds the reporter.

@@ -129,9 +129,6 @@ func TestVolumesOfAStaticPodAreFoldersOfTheNode(t *testing.T) {
 	if d := cmp.Diff(want, volumes); d != "" {
 		t.Errorf("volumes (-want +got):\n%s", d)
 	}
-	if got := o.Credentials(); got != "/etc/kms-health/credentials/client" {
-		t.Errorf("credentials in %s", got)
-	}
 }
 
 func TestOtherContainersAndVolumesAreNotMergedWithTheReporters(t *testing.T) {

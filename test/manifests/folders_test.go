@@ -40,7 +40,7 @@ func TestCompanionIsAdmittedWhereverInAnEmptyDirTheSocketsAre(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		companion, err := in.Companion(objects.APIServerPod{Node: "master-0", UID: string(pod.UID), Folders: folders},
+		companion, err := in.CompanionPod(objects.APIServerPod{Node: "master-0", UID: string(pod.UID), Folders: folders},
 			[]v1alpha1.Plugin{{KeyID: "1", Endpoint: endpoint, Role: v1alpha1.RoleWrite}})
 		if err != nil {
 			t.Fatal(name, err)

@@ -311,7 +311,7 @@ func TestPodsOfTheNamespaceAreReportersAndNothingElse(t *testing.T) {
 	})
 	plugins := []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock", Role: "Write"}}
 	companion := func(host string) *unstructured.Unstructured {
-		pod, err := in.Companion(objects.APIServerPod{Node: "master-0", UID: "0a1b2c3d", Folders: []objects.Folder{{MountPath: "/var/run/kmsplugin", HostPath: host}}}, plugins)
+		pod, err := in.CompanionPod(objects.APIServerPod{Node: "master-0", UID: "0a1b2c3d", Folders: []objects.Folder{{MountPath: "/var/run/kmsplugin", HostPath: host}}}, plugins)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -40,18 +39,15 @@ func (s *Snapshot) choose(pods []apiServerPod) Choice {
 	}
 }
 
-// checkAbstractSockets finds abstract sockets that pods of ours do not reach: those of the
-// nodes' network, while the reporters have a network of their own.
+// checkAbstractSockets finds abstract sockets that pods of ours do not reach.
 func (p *planner) checkAbstractSockets() {
-	if p.Target.Mode.InOwnersPods() || objects.IsLocal(p.Target.Connection.Server) {
+	if p.Target.Mode.InOwnersPods() {
 		return
 	}
 	for _, a := range p.pods {
-		for _, endpoint := range Endpoints(a.plugins) {
-			if socket, err := v1alpha1.SocketAddress(endpoint); err == nil && strings.HasPrefix(socket, "@") {
-				p.problem(contract.SocketVolumeMissing, fmt.Sprintf("%s is in the network of the nodes, which the reporters do not "+
-					"share, since they reach the API server at %s: set connection.server to an address of the node itself, "+
-					"as https://localhost:6443, or use mode Sidecar", endpoint, p.Target.Connection.Server))
+		for _, endpoint := range objects.Endpoints(a.plugins) {
+			if why := p.NotReachable(endpoint); why != "" {
+				p.problem(contract.SocketVolumeMissing, why)
 			}
 		}
 	}

@@ -20,8 +20,7 @@ func (p *planner) checkEncrypted() {
 			"written from 3 minutes after its plugin becomes unhealthy: give it an entry of its own, without KMS, before that one", p.ReportsTo().Plural))
 	}
 	if slices.Contains(p.Encrypted, encryption.ConfigMaps) && p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap && !p.Target.Mode.InOwnersPods() {
-		p.problem(contract.ConfigMapsEncrypted, "kube-apiserver encrypts configmaps with KMS, so a reporter's pod that mounts its ConfigMap does not start "+
-			"while the plugin is unhealthy: set configSource: Annotation")
+		p.problem(contract.ConfigMapsEncrypted, objects.ConfigMapsEncrypted)
 	}
 }
 

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -22,7 +21,7 @@ func (p *planner) companions() error {
 		if a.pod.DeletionTimestamp != nil && p.replaced(a) {
 			continue
 		}
-		pod, err := p.Companion(a.APIServerPod, a.plugins)
+		pod, err := p.CompanionPod(a.APIServerPod, a.plugins)
 		if err != nil {
 			return err
 		}
@@ -66,7 +65,7 @@ func (p *planner) daemonSet() error {
 		}
 	}
 	if len(folders) == 0 { // no pod shows them, as in a rollout on a single node
-		folders = lastKnown(p.state.Folders, asNamed(plugins))
+		folders = lastKnown(p.state.Folders, objects.AsNamed(plugins))
 	}
 	slices.SortFunc(folders, func(a, b objects.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
 	p.state.Folders = folders
@@ -85,23 +84,6 @@ func (p *planner) livePlaced() []v1alpha1.Plugin {
 	return slices.DeleteFunc(slices.Clone(p.live()), func(plugin v1alpha1.Plugin) bool {
 		return len(p.pods) > 0 && p.unplaced[plugin.Endpoint] && !p.Target.OwnerInjects()
 	})
-}
-
-// asNamed assumes that the endpoints' folders have the same path on the nodes.
-func asNamed(plugins []v1alpha1.Plugin) []objects.Folder {
-	var folders []objects.Folder
-	for _, p := range plugins {
-		address, err := v1alpha1.SocketAddress(p.Endpoint)
-		if err != nil || strings.HasPrefix(address, "@") {
-			continue
-		}
-		folder := path.Dir(v1alpha1.CleanSocket(address))
-		f := objects.Folder{MountPath: folder, HostPath: folder}
-		if !slices.Contains(folders, f) {
-			folders = append(folders, f)
-		}
-	}
-	return folders
 }
 
 // lastKnown replaces each folder by the one that pods last showed at its mount path.

@@ -3,17 +3,13 @@ package apiserver
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 // Injection is the part of a Deployment that is ours, as it is applied.
@@ -72,36 +68,23 @@ func (p *planner) inject() error {
 }
 
 // injection is an apply of the container, its volumes and two annotations. The hash of what
-// is sent decides whether to apply it again: admission may change what results. With its UID, for an apply must never make a Deployment.
+// is sent decides whether to apply it again: admission may change what results. With the
+// Deployment's UID, for an apply must never make a Deployment.
 func (p *planner) injection(d *appsv1.Deployment, plugins []v1alpha1.Plugin) (*Injection, error) {
-	o := p.SidecarOptions(d, plugins)
-	spec := &d.Spec.Template.Spec
-	container, volumes, err := podspec.Container(field.NewPath("spec", "template", "spec"), spec, o)
+	template, err := p.Sidecar(field.NewPath("spec", "template", "spec"), &d.Spec.Template.Spec, plugins)
 	if err != nil {
 		return nil, err
 	}
-	c, err := plain(container)
-	if err != nil {
-		return nil, err
-	}
-	var vs []any
-	for _, v := range volumes {
-		volume, err := plain(v)
-		if err != nil {
-			return nil, err
-		}
-		vs = append(vs, volume)
-	}
-	raw, err := json.Marshal([]any{o.ConfigHash, c, vs})
+	raw, err := json.Marshal(template)
 	if err != nil {
 		return nil, err
 	}
 	hash := contract.FileHash(raw)
+	if err := unstructured.SetNestedField(template, hash, "metadata", "annotations", contract.PodHashAnnotation); err != nil {
+		return nil, err
+	}
 	object := bareDeployment(d)
-	object.Object["spec"] = map[string]any{"template": map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{contract.ConfigHashAnnotation: o.ConfigHash, contract.PodHashAnnotation: hash}},
-		"spec":     map[string]any{"containers": []any{c}, "volumes": vs},
-	}}
+	object.Object["spec"] = map[string]any{"template": template}
 	return &Injection{Object: object, hash: hash}, nil
 }
 
@@ -111,50 +94,6 @@ func bareDeployment(d *appsv1.Deployment) *unstructured.Unstructured {
 		"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{"name": d.Name, "namespace": d.Namespace, "uid": string(d.UID)},
 	}}
-}
-
-// SidecarOptions are those of the reporter's container in a Deployment.
-func (s *Snapshot) SidecarOptions(d *appsv1.Deployment, plugins []v1alpha1.Plugin) podspec.Options {
-	secret := objects.TokenName(s.Target.Name)
-	if s.Target.OwnerInjects() {
-		secret = objects.CredentialsName(s.Target.Name)
-	}
-	return podspec.Options{
-		Image:              s.Config.Image,
-		APIServerContainer: s.Target.Container,
-		Endpoints:          Endpoints(plugins),
-		ConfigMap:          objects.ConfigMapName(s.Target.Name, plugins),
-		Secret:             secret,
-		ConfigHash:         v1alpha1.PluginSetHash(plugins),
-		RunAsUser:          userOf(&d.Spec.Template.Spec, s.Target.Container),
-	}
-}
-
-// plain is a value as unstructured content, without its empty parts.
-func plain(v any) (map[string]any, error) {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	var content map[string]any
-	err = json.Unmarshal(raw, &content)
-	return content, err
-}
-
-// userOf is the user of the API server's container, whom its sockets belong to:
-// root if nothing else is configured.
-func userOf(spec *corev1.PodSpec, container string) *int64 {
-	root := int64(0)
-	at := max(0, slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == container }))
-	if at < len(spec.Containers) {
-		if s := spec.Containers[at].SecurityContext; s != nil && s.RunAsUser != nil {
-			return s.RunAsUser
-		}
-	}
-	if s := spec.SecurityContext; s != nil && (s.RunAsUser != nil || s.RunAsNonRoot != nil && *s.RunAsNonRoot) {
-		return s.RunAsUser
-	}
-	return &root
 }
 
 // wasReverted reports whether another client has removed the injected container since it

@@ -225,7 +225,7 @@ func (p *planner) findPods() {
 		}
 	}
 	for _, a := range p.pods {
-		for _, endpoint := range Endpoints(a.plugins) {
+		for _, endpoint := range objects.Endpoints(a.plugins) {
 			delete(p.unplaced, endpoint)
 		}
 	}
@@ -324,7 +324,7 @@ func (p *planner) deliver(choice Choice) error {
 	if err != nil {
 		return err
 	}
-	if p.Owner == nil && !p.Offline {
+	if p.Owner == nil {
 		p.plan.Apply = append(p.plan.Apply, identity...)
 		p.plan.Status = Status{contract.Progressing, ""}
 		return nil
@@ -365,9 +365,7 @@ func (p *planner) deliver(choice Choice) error {
 	}
 	p.renewCAs()
 	sortByUse(p.plan.Apply)
-	if !p.Offline {
-		p.reporters()
-	}
+	p.reporters()
 	p.plan.Status = p.status(choice)
 	return nil
 }

@@ -120,10 +120,6 @@ func modeOf(pod *unstructured.Unstructured) v1alpha1.Mode {
 // remove plans a target without reporters.
 func (p *planner) remove(i intent) error {
 	p.plan.Phase = Removing
-	if p.Offline { // there is nothing to remove
-		p.plan.Phase, p.plan.Status = i.phase, i.status
-		return nil
-	}
 	if p.NamespaceMissing { // and all that was in it
 		p.state.Token, p.state.InTarget = false, false
 	}

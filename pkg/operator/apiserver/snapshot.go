@@ -171,15 +171,6 @@ func (s *Snapshot) live() []v1alpha1.Plugin {
 	}
 }
 
-// Endpoints are those of plugins.
-func Endpoints(plugins []v1alpha1.Plugin) []string {
-	var all []string
-	for _, p := range plugins {
-		all = append(all, p.Endpoint)
-	}
-	return all
-}
-
 // own returns the operator's objects of a kind.
 func (s *Snapshot) own(kind string) []*unstructured.Unstructured {
 	return slices.DeleteFunc(slices.Clone(s.Own), func(o *unstructured.Unstructured) bool { return o.GetKind() != kind })

@@ -38,7 +38,7 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 	}
 	in := &Input{Config: config, Namespace: "kms-health", Target: &config.APIServers[0], OpenShift: true, TLS: settings, CA: []byte("CA")}
 	folders := []Folder{{MountPath: "/run/kms", HostPath: "/srv"}}
-	companion, err := in.Companion(APIServerPod{Node: "n", UID: "u", Folders: folders}, nil)
+	companion, err := in.CompanionPod(APIServerPod{Node: "n", UID: "u", Folders: folders}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,10 @@
 package objects
 
 import (
+	"fmt"
 	"net/netip"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 
@@ -30,7 +32,8 @@ func (in *Input) File(plugins []v1alpha1.Plugin) ([]byte, error) {
 	}
 	if destination := in.ReportsTo(); destination.PerAPIServer() {
 		c.Destination.Resource, c.Destination.Object = "", &v1alpha1.ObjectReference{
-			Group: destination.Group, Version: destination.Version, Resource: destination.Plural, Kind: destination.Kind, Name: destination.Name,
+			Group: destination.Group, Version: destination.Version, Resource: destination.Plural,
+			Kind: destination.Kind, Name: destination.Name,
 		}
 	}
 	// A default is omitted, so that a reporter of another version can read the file.
@@ -76,14 +79,24 @@ func (in *Input) serving() *v1alpha1.Serving {
 	return s
 }
 
+// CAFile is the name of the API server's CA beside the client certificate of a static pod.
+const CAFile = "ca.crt"
+
 // Kubeconfig is how the target's reporters reach the API server.
 func (in *Input) Kubeconfig() ([]byte, error) {
+	credentials, caFile := podspec.CredentialsFolder, ""
+	if in.HostFolder != "" {
+		credentials = path.Join(podspec.CredentialsFolder, path.Base(podspec.HostClient))
+		if len(in.CA) == 0 {
+			caFile = path.Join(credentials, CAFile)
+		}
+	}
 	return bindata.Render("kubeconfig.yaml", map[string]any{
 		"Server":            in.Target.Connection.Server,
 		"TLSServerName":     in.Target.Connection.TLSServerName,
-		"CAFile":            in.CAFile,
+		"CAFile":            caFile,
 		"CAData":            in.CA, // []byte: JSON makes it base64
-		"CredentialsFolder": in.credentialsFolder(),
+		"CredentialsFolder": credentials,
 		"OwnersCredentials": in.Target.OwnerInjects(),
 	})
 }
@@ -91,21 +104,26 @@ func (in *Input) Kubeconfig() ([]byte, error) {
 // kubeconfigFolder is where the kubeconfig is in the reporter's container: beside its file,
 // or in the Secret of the pods' owner. A static pod mounts no Secret.
 func (in *Input) kubeconfigFolder() string {
-	if staticPod := in.CredentialsFolder != ""; in.Target.OwnerInjects() && !staticPod {
+	if in.Target.OwnerInjects() && in.HostFolder == "" {
 		return podspec.CredentialsFolder
 	}
 	return podspec.ConfigFolder
 }
 
-func (in *Input) credentialsFolder() string {
-	if in.CredentialsFolder != "" {
-		return in.CredentialsFolder
-	}
-	return podspec.CredentialsFolder
-}
-
 // local reports whether the API server is reached on the node itself.
 func (in *Input) local() bool { return IsLocal(in.Target.Connection.Server) }
+
+// NotReachable is why the reporters' own pods do not reach an abstract socket; empty: they do. Those
+// of the nodes' network do, since it is theirs where they reach the API server on their node.
+func (in *Input) NotReachable(endpoint string) string {
+	socket, err := v1alpha1.SocketAddress(endpoint)
+	if err != nil || !strings.HasPrefix(socket, "@") || in.local() {
+		return ""
+	}
+	return fmt.Sprintf("%s is in the network of the nodes, which the reporters do not share, since they reach the API server "+
+		"at %s: set connection.server to an address of the node itself, as https://localhost:6443, or use mode Sidecar",
+		endpoint, in.Target.Connection.Server)
+}
 
 // OnlyNodeServer reports whether reporters write through the API server of their own node,
 // and have no other.

@@ -80,6 +80,32 @@ func FindFolders(pod *corev1.Pod, container string, endpoints []string, kubeletR
 	return folders, nil
 }
 
+// AsNamed assumes that the folders of the plugins' sockets have the same paths on the nodes.
+func AsNamed(plugins []v1alpha1.Plugin) []Folder {
+	var folders []Folder
+	for _, p := range plugins {
+		address, err := v1alpha1.SocketAddress(p.Endpoint)
+		if err != nil || strings.HasPrefix(address, "@") {
+			continue
+		}
+		folder := path.Dir(v1alpha1.CleanSocket(address))
+		f := Folder{MountPath: folder, HostPath: folder}
+		if !slices.Contains(folders, f) {
+			folders = append(folders, f)
+		}
+	}
+	return folders
+}
+
+// Endpoints are those of plugins.
+func Endpoints(plugins []v1alpha1.Plugin) []string {
+	var all []string
+	for _, p := range plugins {
+		all = append(all, p.Endpoint)
+	}
+	return all
+}
+
 // OnHost reports whether every folder is the node's own, so that one reporter per
 // node serves whichever pod is there. Of no folders it is true.
 func OnHost(folders []Folder) bool {

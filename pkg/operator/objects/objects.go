@@ -1,6 +1,9 @@
-// Package manifests makes the objects that the operator applies, from bindata/ and
-// values. It is pure: the controller and the render command call the same
-// functions, so both give the same bytes.
+// Package objects makes the objects that the operator applies, from bindata/ and values. Each
+// mode is one function: CompanionPod, DaemonSet, Sidecar, over one container. For the first
+// two, it finds the folders of a node that hold the sockets of an API server's pod.
+//
+// It is pure: the controller and the render command call the same functions, so both give
+// the same bytes.
 package objects
 
 import (
@@ -24,18 +27,16 @@ type Input struct {
 	Target    *v1alpha1.APIServer
 	OpenShift bool
 	TLS       tlsprofile.Settings
-	CA        []byte // PEM, of the API server; or CAFile, its path in the reporter's container
-	CAFile    string
-	// CredentialsFolder is where the credentials are in the reporter's container. Empty:
-	// where a pod of a cluster mounts them.
-	CredentialsFolder string
+	// CA is the API server's, PEM. A static pod may have it as CAFile beside its credentials.
+	CA []byte
+	// HostFolder is the folder of the node with the files of a static pod, which can refer to
+	// no object of the API. Empty: the API server's pod is no static pod, or gets no sidecar.
+	HostFolder string
 	// ClusterServer is the URL by which the nodes reach the API servers of the cluster,
 	// whichever of them run. Empty: there is none, or it is not known.
 	ClusterServer string
 	// Owner is the target's ClusterRole once it has a UID.
 	Owner *Owner
-	// Offline: there is no API server that could give it one.
-	Offline bool
 }
 
 // Owner is a target's ClusterRole.
@@ -68,7 +69,7 @@ func Policy() ([]*unstructured.Unstructured, error) {
 // Identity is the target's ServiceAccount, in the namespace where its reporters
 // run, with the one right that it has.
 func (in *Input) Identity() ([]*unstructured.Unstructured, error) {
-	all, err := objects("identity.yaml", map[string]any{
+	return objects("identity.yaml", map[string]any{
 		"Target":            in.Target.Name,
 		"Destination":       in.ReportsTo(),
 		"Namespace":         in.ReportersNamespace(in.Target.Mode),
@@ -76,8 +77,11 @@ func (in *Input) Identity() ([]*unstructured.Unstructured, error) {
 		"OwnersCredentials": in.Target.OwnerInjects(),
 		"OpenShift":         in.OpenShift,
 	})
-	return all, err
 }
+
+// ConfigMapsEncrypted is the problem of pods that mount their ConfigMap where that is encrypted.
+const ConfigMapsEncrypted = "kube-apiserver encrypts configmaps with KMS, so a reporter's pod that mounts its ConfigMap " +
+	"does not start while the plugin is unhealthy: set configSource: Annotation"
 
 // ReportsTo is the object that has the target's reports.
 func (in *Input) ReportsTo() contract.Resource {
@@ -161,8 +165,8 @@ func (in *Input) podValues(folders []Folder, plugins []v1alpha1.Plugin, configMa
 	}
 }
 
-// Companion is the reporter's pod for one API server pod.
-func (in *Input) Companion(server APIServerPod, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
+// CompanionPod is the reporter's pod for one API server pod.
+func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) (*unstructured.Unstructured, error) {
 	file, kubeconfig, err := in.files(plugins)
 	if err != nil {
 		return nil, err

@@ -8,9 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
-	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 // pods are an API server's: a Deployment, or a Pod.
@@ -37,11 +34,13 @@ func (p pods) none() bool { return p.deployment == nil && p.pod == nil }
 // static reports whether it is a Pod that no API server has seen.
 func (p pods) static() bool { return p.pod != nil && p.pod.Spec.NodeName == "" }
 
-func (p pods) annotations() map[string]string {
+// mirror reports whether it is the mirror of a static pod.
+func (p pods) mirror() bool {
 	if p.pod == nil {
-		return nil
+		return false
 	}
-	return p.pod.Annotations
+	_, mirror := p.pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return mirror
 }
 
 // spec is that of the pods, and its path in the object.
@@ -52,46 +51,33 @@ func (p pods) spec() (*corev1.PodSpec, *field.Path) {
 	return &p.pod.Spec, field.NewPath("spec")
 }
 
-// asDeployment is the Deployment; that of a running pod is assumed, but for its pods.
-func (p pods) asDeployment(t *v1alpha1.APIServer) *appsv1.Deployment {
-	if p.deployment != nil {
-		return p.deployment
-	}
+// asDeployment is the Deployment of a pod that is known.
+func (p pods) asDeployment(t *v1alpha1.APIServer) pods {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(t.Deployment, t.Name), Namespace: t.Namespace}}
 	d.Spec.Template.Spec = p.pod.Spec
-	return d
+	return pods{deployment: d}
 }
 
 // socketVolume is the volume with the sockets in the pods of OpenShift's API servers.
 const socketVolume = "kms-plugin-socket"
 
-// assumed are the pods of which only the configuration is known.
-func assumed(s *apiserver.Snapshot, static bool) (pods, error) {
-	t := s.Target
+// assumed is the pod of which only the configuration is known.
+func assumed(t *v1alpha1.APIServer, plugins []v1alpha1.Plugin) (*corev1.Pod, error) {
 	if t.Container == "" {
-		return pods{}, fmt.Errorf("--pod: is needed, since target %s names no `container`", t.Name)
+		return nil, fmt.Errorf("--pod: is needed, since target %s names no `container`", t.Name)
+	}
+	folders := objects.AsNamed(plugins)
+	if len(folders) > 1 {
+		return nil, fmt.Errorf("--pod: is needed, since the sockets are in several folders: %s and %s",
+			folders[0].MountPath, folders[1].MountPath)
 	}
 	c := corev1.Container{Name: t.Container}
-	for _, endpoint := range apiserver.Endpoints(plugins(s)) {
-		address, err := v1alpha1.SocketAddress(endpoint)
-		if err != nil || strings.HasPrefix(address, "@") {
-			continue // an abstract socket needs no volume
-		}
-		mount := corev1.VolumeMount{Name: socketVolume, MountPath: path.Dir(v1alpha1.CleanSocket(address))}
-		if !slices.Contains(c.VolumeMounts, mount) {
-			c.VolumeMounts = append(c.VolumeMounts, mount)
-		}
-	}
-	if len(c.VolumeMounts) > 1 {
-		return pods{}, fmt.Errorf("--pod: is needed, since the sockets are in several folders: %s and %s",
-			c.VolumeMounts[0].MountPath, c.VolumeMounts[1].MountPath)
+	for _, f := range folders {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: socketVolume, MountPath: f.MountPath})
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: t.Name}}
 	pod.Spec.Containers = []corev1.Container{c}
-	if static {
-		return pods{pod: pod}, nil
-	}
-	return pods{deployment: pods{pod: pod}.asDeployment(t)}, nil
+	return pod, nil
 }
 
 // readPods reads --pod.

@@ -1,25 +1,23 @@
 // Package render makes what the operator would apply from files alone: for
 // bootstrap, for control planes without an operator, for GitOps, and to review
-// a change. It uses the planner of the controller, so both give the same bytes.
+// a change. Its objects are those of the controller, so both give the same bytes.
 package render
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
-	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
@@ -68,35 +66,41 @@ func Render(in Input) ([]File, error) {
 	return in.render(t, p)
 }
 
+// rendering is the making of the files.
+type rendering struct {
+	*objects.Input
+	plugins []v1alpha1.Plugin
+	pods
+	files []File
+}
+
 func (in *Input) render(t *v1alpha1.APIServer, p pods) ([]File, error) {
-	s, err := in.snapshot(t, p)
+	r := &rendering{pods: p, Input: &objects.Input{
+		Config: in.Config, Namespace: in.Namespace, Target: t, OpenShift: in.OpenShift, CA: in.CA,
+	}}
+	if p.static() || p.none() && in.HostFolder != "" {
+		r.HostFolder, t.Mode, t.Deployment = cmp.Or(in.HostFolder, DefaultHostFolder), v1alpha1.ModeSidecar, ""
+	}
+	encryption, err := in.encryption(t)
 	if err != nil {
 		return nil, err
 	}
-	staticPod := p.static() || p.none() && in.HostFolder != ""
-	if p.none() && (staticPod || t.Mode == v1alpha1.ModeSidecar) {
-		if p, err = assumed(s, staticPod); err != nil {
-			return nil, err
-		}
+	if r.TLS, err = in.tls(); err != nil {
+		return nil, err
 	}
-	if staticPod {
-		return in.staticPod(s, p)
+	if r.plugins = t.Plugins; r.plugins == nil {
+		r.plugins = encryption.Plugins
 	}
 	if t.Mode == v1alpha1.ModeSidecar {
-		s.Deployment = p.asDeployment(t)
+		err = r.sidecar()
+	} else {
+		err = r.ownPods(encryption)
 	}
-	plan, err := apiserver.Make(s)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = r.identity()
 	}
-	if plan.Status.Reason == contract.NoPods {
-		return nil, fmt.Errorf("API server %s: mode %s is decided by a pod, which shows where the sockets are: give it by --pod, "+
-			"or set mode in the configuration", t.Name, t.Mode)
-	}
-	if !plan.Status.Delivered() || plan.State.Mode == "" {
-		return nil, fmt.Errorf("target %s: %s: %s", t.Name, plan.Status.Reason, plan.Status.Message)
-	}
-	return planned(s, plan, p)
+	slices.SortStableFunc(r.files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	return r.files, err
 }
 
 // check reports all that is missing at once.
@@ -106,12 +110,13 @@ func (in *Input) check() (*v1alpha1.APIServer, pods, error) {
 	missing := []error{noTarget, noPod}
 	add := func(format string, values ...any) { missing = append(missing, fmt.Errorf(format, values...)) }
 	if t != nil && noPod == nil {
-		_, mirror := p.annotations()[corev1.MirrorPodAnnotationKey]
-		switch {
+		switch d := p.deployment; {
 		case t.Mode == v1alpha1.ModeCompanionPod && p.pod == nil && in.HostFolder == "":
 			add("--pod: mode CompanionPod of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
-		case t.Mode == v1alpha1.ModeSidecar && mirror:
+		case t.Mode == v1alpha1.ModeSidecar && p.mirror():
 			add("--pod: is the mirror of a static pod, must be its manifest, a file of its node")
+		case d != nil && t.Mode == v1alpha1.ModeSidecar && t.Deployment != "" && d.Name != t.Deployment:
+			add("--pod: is Deployment %q, must be %q, as the configuration names it", d.Name, t.Deployment)
 		}
 	}
 	if f := in.HostFolder; f != "" && (!path.IsAbs(f) || f == "/" || path.Clean(f) != f) {
@@ -170,52 +175,28 @@ func (in *Input) target() (*v1alpha1.APIServer, error) {
 	return nil, fmt.Errorf("--target: the configuration has no %q, only: %s", in.Target, strings.Join(names, ", "))
 }
 
-func (in *Input) snapshot(t *v1alpha1.APIServer, p pods) (*apiserver.Snapshot, error) {
-	s := &apiserver.Snapshot{Now: time.Time{}, KubeletRoot: objects.KubeletRoot, Pods: []*corev1.Pod{}, OwnKnown: map[string]bool{}}
-	s.Config, s.Target, s.Namespace, s.OpenShift, s.Offline = in.Config, t, in.Namespace, in.OpenShift, true
-	if s.CA = in.CA; len(in.CA) == 0 {
-		s.CAFile = caFile
+// encryption is that of the encryption config; empty: there is none.
+func (in *Input) encryption(t *v1alpha1.APIServer) (encryption.Config, error) {
+	if len(in.EncryptionConfig) == 0 {
+		return encryption.Config{}, nil
 	}
-	if p.pod != nil {
-		s.Pods = append(s.Pods, p.pod)
+	config, err := encryption.Parse(in.EncryptionConfig, t.EncryptionConfig.KeyIDs)
+	switch {
+	case err != nil:
+		return config, fmt.Errorf("--encryption-config: %w", err)
+	case len(config.Plugins) == 0 && len(config.Ignored) == 0:
+		return config, errors.New("--encryption-config: no kms provider is named, so there is nothing to probe")
+	case len(config.Plugins) == 0:
+		return config, errors.New("--encryption-config: no kms provider can be probed: " + encryption.IgnoredText(config.Ignored))
 	}
-	if len(in.EncryptionConfig) > 0 {
-		config, err := encryption.Parse(in.EncryptionConfig, t.EncryptionConfig.KeyIDs)
-		if err != nil {
-			return nil, fmt.Errorf("--encryption-config: %w", err)
-		}
-		s.Encryption = &apiserver.Encryption{Live: config}
-		if t.Resource == v1alpha1.ResourceKubeAPIServers {
-			s.Encrypted = config.Encrypted
-		}
-		if len(config.Plugins) == 0 {
-			return nil, noPlugins(config)
-		}
-	}
-	var profile *configv1.TLSSecurityProfile
-	if len(in.APIServer) > 0 {
-		a := &configv1.APIServer{}
-		if err := yaml.Unmarshal(in.APIServer, a); err != nil {
-			return nil, fmt.Errorf("--apiserver: %w", err)
-		}
-		profile = a.Spec.TLSSecurityProfile
-	}
-	var err error
-	s.TLS, err = tlsprofile.Of(profile)
-	return s, err
+	return config, nil
 }
 
-func noPlugins(c encryption.Config) error {
-	if len(c.Ignored) == 0 {
-		return errors.New("--encryption-config: no kms provider is named, so there is nothing to probe")
+// tls are the settings of the TLS profile.
+func (in *Input) tls() (tlsprofile.Settings, error) {
+	a := &configv1.APIServer{}
+	if err := yaml.Unmarshal(in.APIServer, a); err != nil {
+		return tlsprofile.Settings{}, fmt.Errorf("--apiserver: %w", err)
 	}
-	return errors.New("--encryption-config: no kms provider can be probed: " + encryption.IgnoredText(c.Ignored))
-}
-
-// plugins are those that the configuration or the encryption config names.
-func plugins(s *apiserver.Snapshot) []v1alpha1.Plugin {
-	if s.Encryption != nil {
-		return s.Encryption.Live.Plugins
-	}
-	return s.Target.Plugins
+	return tlsprofile.Of(a.Spec.TLSSecurityProfile)
 }
