@@ -40,6 +40,14 @@ var rules = []rule{
 	{of: module + "/pkg/podspec", forbids: []string{module}, allows: []string{module + "/bindata", module + "/pkg/config", module + "/pkg/podspec"}},
 	{of: module + "/bindata", forbids: []string{module}, allows: []string{module + "/bindata"}},
 
+	// What a reporter's objects are depends on no controller, and `render` has none.
+	{of: module + "/pkg/operator/objects", forbids: []string{module + "/pkg/operator"}, allows: []string{
+		module + "/pkg/operator/objects", module + "/pkg/operator/tlsprofile",
+	}},
+	{of: module + "/pkg/operator/render", forbids: []string{
+		module + "/pkg/operator/apiserver", module + "/pkg/operator/status", module + "/pkg/operator/source",
+	}},
+
 	// So do readers of reports the roll-up.
 	{of: module + "/pkg/applybody", forbids: []string{module}, allows: []string{module + "/pkg/applybody"}},
 	{of: module + "/pkg/operatorcr", forbids: []string{module}, allows: []string{module + "/pkg/applybody", module + "/pkg/operatorcr"}},
