@@ -80,12 +80,10 @@ func (p *planner) injection(d *appsv1.Deployment, plugins []v1alpha1.Plugin) (*I
 		return nil, err
 	}
 	hash := contract.FileHash(raw)
-	if err := unstructured.SetNestedField(template, hash, "metadata", "annotations", contract.PodHashAnnotation); err != nil {
-		return nil, err
-	}
+	annotated := unstructured.SetNestedField(template, hash, "metadata", "annotations", contract.PodHashAnnotation)
 	object := bareDeployment(d)
 	object.Object["spec"] = map[string]any{"template": template}
-	return &Injection{Object: object, hash: hash}, nil
+	return &Injection{Object: object, hash: hash}, annotated
 }
 
 // bareDeployment is an apply to a Deployment with nothing of ours.

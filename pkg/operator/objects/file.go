@@ -113,16 +113,16 @@ func (in *Input) kubeconfigFolder() string {
 // local reports whether the API server is reached on the node itself.
 func (in *Input) local() bool { return IsLocal(in.Target.Connection.Server) }
 
-// NotReachable is why the reporters' own pods do not reach an abstract socket; empty: they do. Those
-// of the nodes' network do, since it is theirs where they reach the API server on their node.
+// NotReachable is why reporters in pods of their own do not reach an abstract socket of the nodes'
+// network, which they share only where they reach the API server on their node. Empty: they do.
 func (in *Input) NotReachable(endpoint string) string {
 	socket, err := v1alpha1.SocketAddress(endpoint)
 	if err != nil || !strings.HasPrefix(socket, "@") || in.local() {
 		return ""
 	}
-	return fmt.Sprintf("%s is in the network of the nodes, which the reporters do not share, since they reach the API server "+
-		"at %s: set connection.server to an address of the node itself, as https://localhost:6443, or use mode Sidecar",
-		endpoint, in.Target.Connection.Server)
+	return fmt.Sprintf("%s is in the network of the nodes, which the reporters do not share, since they reach "+
+		"the API server at %s: set connection.server to an address of the node itself, as https://localhost:6443, "+
+		"or use mode Sidecar", endpoint, in.Target.Connection.Server)
 }
 
 // OnlyNodeServer reports whether reporters write through the API server of their own node,

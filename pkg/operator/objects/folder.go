@@ -58,7 +58,8 @@ func FindFolders(pod *corev1.Pod, container string, endpoints []string, kubeletR
 		}
 		if strings.HasPrefix(socket, "@") {
 			if !pod.Spec.HostNetwork {
-				return nil, field.Invalid(field.NewPath("endpoints").Index(i), endpoint, "is an abstract socket, which only containers of the pod reach, since its network is its own: use mode Sidecar")
+				return nil, field.Invalid(field.NewPath("endpoints").Index(i), endpoint, "is an abstract socket, which only "+
+					"containers of the pod reach, since its network is its own: use mode Sidecar")
 			}
 			continue
 		}
@@ -71,7 +72,8 @@ func FindFolders(pod *corev1.Pod, container string, endpoints []string, kubeletR
 			return nil, err
 		}
 		if podspec.Overlap(folder.MountPath, podspec.OwnFolder) {
-			return nil, fmt.Errorf("volume %q, with the sockets, is mounted at %s, which conflicts with the reporter's own mount at %s: mount the sockets' folder separately", mounts[0].Name, folder.MountPath, podspec.OwnFolder)
+			return nil, fmt.Errorf("volume %q, with the sockets, is mounted at %s, which conflicts with the reporter's own "+
+				"mount at %s: mount the sockets' folder separately", mounts[0].Name, folder.MountPath, podspec.OwnFolder)
 		}
 		if !slices.Contains(folders, folder) {
 			folders = append(folders, folder)

@@ -80,8 +80,8 @@ func (in *Input) Identity() ([]*unstructured.Unstructured, error) {
 }
 
 // ConfigMapsEncrypted is the problem of pods that mount their ConfigMap where that is encrypted.
-const ConfigMapsEncrypted = "kube-apiserver encrypts configmaps with KMS, so a reporter's pod that mounts its ConfigMap " +
-	"does not start while the plugin is unhealthy: set configSource: Annotation"
+const ConfigMapsEncrypted = "kube-apiserver encrypts configmaps with KMS, so a reporter's pod that mounts its " +
+	"ConfigMap does not start while the plugin is unhealthy: set configSource: Annotation"
 
 // ReportsTo is the object that has the target's reports.
 func (in *Input) ReportsTo() contract.Resource {
@@ -145,17 +145,20 @@ func (in *Input) podValues(folders []Folder, plugins []v1alpha1.Plugin, configMa
 	if in.Target.ConfigSource != v1alpha1.ConfigSourceConfigMap {
 		configMap = ""
 	}
-	root := int64(0)
-	c := bindata.Container{Image: in.Config.Image, ConfigHash: v1alpha1.PluginSetHash(plugins), RunAsUser: &root, OpenShift: in.OpenShift, Mounts: []bindata.Mount{
-		{Name: "config", MountPath: podspec.ConfigFolder}, {Name: "credentials", MountPath: podspec.CredentialsFolder},
-	}}
+	c := bindata.Container{
+		Image: in.Config.Image, ConfigHash: v1alpha1.PluginSetHash(plugins), RunAsUser: new(int64(0)),
+		OpenShift: in.OpenShift, Mounts: []bindata.Mount{
+			{Name: "config", MountPath: podspec.ConfigFolder}, {Name: "credentials", MountPath: podspec.CredentialsFolder},
+		},
+	}
 	servingSecret := ""
 	if s := in.Target.Serving; s != nil && s.Secret != "" {
 		servingSecret = s.Secret
 		c.Mounts = append(c.Mounts, bindata.Mount{Name: "serving", MountPath: podspec.ServingFolder})
 	}
 	for i, f := range folders {
-		c.Mounts = append(c.Mounts, bindata.Mount{Name: fmt.Sprintf("sockets-%d", i), MountPath: f.MountPath, SubPath: f.SubPath})
+		name := fmt.Sprintf("sockets-%d", i)
+		c.Mounts = append(c.Mounts, bindata.Mount{Name: name, MountPath: f.MountPath, SubPath: f.SubPath})
 	}
 	return map[string]any{
 		"Namespace": in.Namespace, "Target": in.Target.Name, "Container": c,

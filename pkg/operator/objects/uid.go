@@ -22,7 +22,8 @@ func PodUID(pod *corev1.Pod) (string, error) {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		uid, there := pod.Annotations[hashAnnotation]
 		if !there {
-			return "", fmt.Errorf("metadata.annotations[%s]: is missing in the mirror of a static pod, whose UID it holds", hashAnnotation)
+			return "", fmt.Errorf("metadata.annotations[%s]: is missing in the mirror of a static pod, whose UID it holds",
+				hashAnnotation)
 		}
 		if !contract.ValidPodUID(uid) {
 			return "", fmt.Errorf("metadata.annotations[%s]: %.70q is not the UID of a static pod", hashAnnotation, uid)

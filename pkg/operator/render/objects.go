@@ -82,7 +82,8 @@ func (r *rendering) ownPods(encrypted encryption.Config) error {
 		return fmt.Errorf("API server %s: mode %s is decided by a pod, which shows where the sockets are: give it by --pod, "+
 			"or set mode in the configuration", t.Name, t.Mode)
 	case t.Mode == v1alpha1.ModeDaemonSet && !onHost:
-		return errors.New("--pod: the sockets are in a volume of the pod, where no DaemonSet reaches them; use mode CompanionPod")
+		return errors.New("--pod: the sockets are in a volume of the pod, where no DaemonSet reaches them: " +
+			"use mode CompanionPod")
 	case t.Mode == v1alpha1.ModeAuto && onHost:
 		t.Mode = v1alpha1.ModeDaemonSet
 	case t.Mode == v1alpha1.ModeAuto:

@@ -96,11 +96,11 @@ func (in *Input) render(t *v1alpha1.APIServer, p pods) ([]File, error) {
 	} else {
 		err = r.ownPods(encryption)
 	}
-	if err == nil {
-		err = r.identity()
+	if err := errors.Join(err, r.identity()); err != nil {
+		return nil, err
 	}
 	slices.SortStableFunc(r.files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
-	return r.files, err
+	return r.files, nil
 }
 
 // check reports all that is missing at once.
@@ -124,7 +124,8 @@ func (in *Input) check() (*v1alpha1.APIServer, pods, error) {
 	}
 	switch {
 	case t != nil && len(in.EncryptionConfig) > 0 && t.Plugins != nil:
-		add("--encryption-config: target %s names its plugins itself, in `plugins` of the configuration: give one of the two", t.Name)
+		add("--encryption-config: target %s names its plugins itself, in `plugins` of the configuration: "+
+			"give one of the two", t.Name)
 	case t != nil && len(in.EncryptionConfig) == 0 && t.Plugins == nil:
 		add("--encryption-config: target %s names no plugins itself: give the API server's EncryptionConfiguration", t.Name)
 	}
@@ -170,7 +171,8 @@ func (in *Input) target() (*v1alpha1.APIServer, error) {
 		names = append(names, t.Name)
 	}
 	if in.Target == "" {
-		return nil, fmt.Errorf("the configuration has %d targets, name one of them by --target: %s", len(names), strings.Join(names, ", "))
+		return nil, fmt.Errorf("the configuration has %d targets, name one of them by --target: %s",
+			len(names), strings.Join(names, ", "))
 	}
 	return nil, fmt.Errorf("--target: the configuration has no %q, only: %s", in.Target, strings.Join(names, ", "))
 }
@@ -187,7 +189,8 @@ func (in *Input) encryption(t *v1alpha1.APIServer) (encryption.Config, error) {
 	case len(config.Plugins) == 0 && len(config.Ignored) == 0:
 		return config, errors.New("--encryption-config: no kms provider is named, so there is nothing to probe")
 	case len(config.Plugins) == 0:
-		return config, errors.New("--encryption-config: no kms provider can be probed: " + encryption.IgnoredText(config.Ignored))
+		return config, fmt.Errorf("--encryption-config: no kms provider can be probed: %s",
+			encryption.IgnoredText(config.Ignored))
 	}
 	return config, nil
 }

@@ -3,6 +3,7 @@ package render
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -29,55 +30,39 @@ func (r *rendering) sidecar() (err error) {
 		}
 	}
 	if r.HostFolder != "" {
-		if err := r.hostFiles(); err != nil {
-			return err
-		}
-		return r.staticPod()
+		return errors.Join(r.hostFiles(), r.manifests("host/static-pod.json",
+			"takes the place of the API server's manifest, last",
+			"the API server's manifest: give this file to kubectl patch --local -f MANIFEST -o yaml --patch-file"))
 	}
 	if r.deployment == nil {
 		r.pods = r.asDeployment(r.Target)
 	}
-	if err := r.deploymentFile(); err != nil {
-		return err
-	}
-	if r.Target.OwnerInjects() {
-		if err := r.ownersKubeconfig(); err != nil {
-			return err
-		}
-	}
-	return r.configMap(objects.ConfigMapName(r.Target.Name, r.plugins))
-}
-
-func (r *rendering) deploymentFile() error {
 	name := r.deployment.Name
-	change, whole, err := r.change()
-	switch {
-	case err != nil:
-		return err
-	case whole != nil:
-		data, err := yaml.Marshal(whole)
-		r.add("50-deployment-"+name+".yaml", data, "your Deployment, with the reporter in it")
-		return err
-	default:
-		data, err := yaml.Marshal(change)
-		r.add(patchFile, data, fmt.Sprintf("adds the reporter to your Deployment: give this file to "+
-			"kubectl patch deployment %s -n %s --patch-file", name, r.Target.Namespace))
-		return err
+	if r.Target.OwnerInjects() {
+		err = r.ownersKubeconfig()
 	}
+	return errors.Join(err, r.configMap(objects.ConfigMapName(r.Target.Name, r.plugins)),
+		r.manifests("50-deployment-"+name+".yaml", "your Deployment, with the reporter in it",
+			fmt.Sprintf("your Deployment: give this file to kubectl patch deployment %s -n %s --patch-file",
+				name, r.Target.Namespace)))
 }
 
-// staticPod adds a static pod's manifest as JSON, in which every string has quotes: OpenShift's
-// installer of static pods replaces words in it, and a string that becomes a number would be
-// no string.
-func (r *rendering) staticPod() error {
-	change, whole, err := r.change()
+// manifests adds the pods' object with the reporter, else the patch. A static pod is JSON, in which
+// every string has quotes: OpenShift's installer of static pods replaces words in it, and a
+// string that becomes a number would be no string.
+func (r *rendering) manifests(file, note, patched string) error {
+	patch, whole, err := r.change()
 	if err != nil {
 		return err
 	}
 	if whole == nil {
-		data, err := yaml.Marshal(change)
-		r.add(patchFile, data, "adds the reporter to the API server's manifest: give this file to "+
-			"kubectl patch --local -f MANIFEST -o yaml --patch-file")
+		data, err := yaml.Marshal(patch)
+		r.add(patchFile, data, "adds the reporter to "+patched)
+		return err
+	}
+	if r.deployment != nil {
+		data, err := yaml.Marshal(whole)
+		r.add(file, data, note)
 		return err
 	}
 	raw, err := applybody.Marshal(whole)
@@ -86,7 +71,7 @@ func (r *rendering) staticPod() error {
 	}
 	var data bytes.Buffer
 	err = json.Indent(&data, append(raw, '\n'), "", "  ")
-	r.add("host/static-pod.json", data.Bytes(), "takes the place of the API server's manifest, last")
+	r.add(file, data.Bytes(), note)
 	return err
 }
 
@@ -115,7 +100,8 @@ func (r *rendering) ownersKubeconfig() error {
 	kubeconfig, err := r.Kubeconfig()
 	r.add("credentials/kubeconfig", kubeconfig, fmt.Sprintf("goes into a Secret with a certificate and key of the user "+
 		"system:kms-health-reporter; in the folder of the three files: kubectl create secret generic %s -n %s "+
-		"--from-file=kubeconfig --from-file=tls.crt --from-file=tls.key", objects.CredentialsName(r.Target.Name), r.Target.Namespace))
+		"--from-file=kubeconfig --from-file=tls.crt --from-file=tls.key",
+		objects.CredentialsName(r.Target.Name), r.Target.Namespace))
 	return err
 }
 
