@@ -81,7 +81,7 @@ func (in *Input) render(t *v1alpha1.APIServer, p pods) ([]File, error) {
 	if p.static() || p.none() && in.HostFolder != "" {
 		r.HostFolder, t.Mode, t.Deployment = cmp.Or(in.HostFolder, DefaultHostFolder), v1alpha1.ModeSidecar, ""
 	}
-	encryption, err := in.encryption(t)
+	encrypted, err := in.encryption(t)
 	if err != nil {
 		return nil, err
 	}
@@ -89,12 +89,12 @@ func (in *Input) render(t *v1alpha1.APIServer, p pods) ([]File, error) {
 		return nil, err
 	}
 	if r.plugins = t.Plugins; r.plugins == nil {
-		r.plugins = encryption.Plugins
+		r.plugins = encrypted.Plugins
 	}
 	if t.Mode == v1alpha1.ModeSidecar {
 		err = r.sidecar()
 	} else {
-		err = r.ownPods(encryption)
+		err = r.ownPods(encrypted)
 	}
 	if err := errors.Join(err, r.identity()); err != nil {
 		return nil, err
@@ -126,6 +126,8 @@ func (in *Input) check() (*v1alpha1.APIServer, pods, error) {
 	case t != nil && len(in.EncryptionConfig) > 0 && t.Plugins != nil:
 		add("--encryption-config: target %s names its plugins itself, in `plugins` of the configuration: "+
 			"give one of the two", t.Name)
+	case t != nil && t.Plugins != nil && len(t.Plugins) == 0:
+		add("the configuration names no plugin of target %s in `plugins`, so there is nothing to probe", t.Name)
 	case t != nil && len(in.EncryptionConfig) == 0 && t.Plugins == nil:
 		add("--encryption-config: target %s names no plugins itself: give the API server's EncryptionConfiguration", t.Name)
 	}

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -235,7 +236,20 @@ func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
 		"no such target": {func(in *Input) { in.Target = "x" }, `--target: the configuration has no "x"`},
 		"no plugins":     {func(in *Input) { in.EncryptionConfig = nil }, "--encryption-config: target kube-apiserver names no plugins itself"},
 		"plugins twice":  {func(in *Input) { in.Config.APIServers[0].Plugins = []v1alpha1.Plugin{} }, "--encryption-config: target kube-apiserver names its plugins itself, in `plugins`"},
-		"garbage":        {func(in *Input) { in.EncryptionConfig = []byte("garbage") }, "--encryption-config: "},
+		"no plugin": {func(in *Input) {
+			in.Config.APIServers[0].Plugins, in.EncryptionConfig = []v1alpha1.Plugin{}, nil
+		}, "names no plugin of target kube-apiserver"},
+		"a DaemonSet for a volume of the pod": {func(in *Input) {
+			in.Pod = []byte(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": "u"}, "spec": {"nodeName": "n", "containers": [{"name": "kube-apiserver", "volumeMounts": [{"name": "s", "mountPath": "/var/run/kmsplugin"}]}], "volumes": [{"name": "s", "emptyDir": {}}]}}`)
+		}, "where no DaemonSet reaches them"},
+		"another Deployment": {func(in *Input) {
+			in.Target, in.Pod = "openshift-apiserver", []byte(`{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}}`)
+		}, `--pod: is Deployment "x", must be "apiserver"`},
+		"encrypted ConfigMaps that are mounted": {func(in *Input) {
+			in.Config.APIServers[0].ConfigSource = v1alpha1.ConfigSourceConfigMap
+			in.EncryptionConfig = bytes.ReplaceAll(in.EncryptionConfig, []byte("secrets"), []byte("configmaps"))
+		}, "set configSource: Annotation"},
+		"garbage": {func(in *Input) { in.EncryptionConfig = []byte("garbage") }, "--encryption-config: "},
 		"no kms": {func(in *Input) {
 			in.EncryptionConfig = []byte("{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [{resources: [secrets], providers: [{identity: {}}]}]}")
 		}, "no kms provider is named"},
