@@ -102,7 +102,7 @@ func (r *Reporter) observe(ctx context.Context, p *plugin, result probe.Result) 
 		r.running.Go(func() { r.awaitSocket(ctx, p) })
 	}
 	now, every := time.Now(), r.tripInterval()
-	p.trips.keys.see(now, r.config.Probe.Interval.Duration, result.KEKID)
+	p.trips.observe(now, r.config.Probe.Interval.Duration, result)
 	if p.trips.due(now, every, result) {
 		p.trips.begin(now, every, result)
 		p.waiting = true

@@ -18,8 +18,8 @@ const (
 	notMadeBound = 3
 )
 
-// trips is the schedule and the verdict of one plugin's round trips. Its transitions are due,
-// begin and end.
+// trips is the schedule and the verdict of one plugin's round trips. Its transitions are
+// observe, due, begin and end.
 type trips struct {
 	last probe.Trip // the verdict that stands; none is not Made
 	busy bool
@@ -27,16 +27,24 @@ type trips struct {
 
 	at        time.Time // when the last began; zero before the first
 	stretch   float64   // of the interval after it, so that replicas differ
-	kekID     string    // the key_id at the last one
 	unhealthy bool      // Status was not ok at the last one
 	failed    bool      // the last one failed, or could not be made
-	notMade   int       // how many in a row could not be made, without those during which the reporter did not run
+	notMade   int       // how many in a row could not be made while Status was answered and the reporter ran
 
 	keys keyIDs
 }
 
+// observe records a probe's result. A plugin that does not answer Status has that error: round
+// trips that could not be made before are no other one.
+func (t *trips) observe(now time.Time, interval time.Duration, r probe.Result) {
+	t.keys.see(now, interval, r.KEKID)
+	if !r.Answered {
+		t.notMade = 0
+	}
+}
+
 // due reports whether to make a round trip after a probe's result: the first one, one each
-// interval, one when the plugin names another key_id or turned unhealthy, to report the cause
+// interval, one when the plugin named another key_id since or turned unhealthy, to report the cause
 // with it, and, while the last one failed or could not be made, one at each probe, but at most
 // each tripRetry, or each tripGap while its key_id alternates. The plugin must have answered. A new
 // connection makes none due: it is not a new process.
@@ -48,7 +56,7 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	case t.at.IsZero() || !now.Before(t.next(every)):
 		return true
 	}
-	changed := r.KEKID != t.kekID && r.KEKID != ""
+	changed := t.keys.changed.After(t.at)
 	retry := t.failed || r.Status != contract.Healthy && !t.unhealthy
 	if t.keys.alternates {
 		return (changed || retry) && since >= tripGap
@@ -64,7 +72,7 @@ func (t *trips) next(every time.Duration) time.Time {
 // begin records that a round trip begins after a result.
 func (t *trips) begin(now time.Time, every time.Duration, r probe.Result) {
 	t.busy, t.at, t.stretch = true, now, float64(jitter(every))/float64(every)
-	t.kekID, t.unhealthy = r.KEKID, r.Status != contract.Healthy
+	t.unhealthy = r.Status != contract.Healthy
 }
 
 // end stores the outcome. Only one that was made replaces a verdict; several in a row that could

@@ -25,21 +25,31 @@ var (
 func after(outcomes ...probe.Trip) *trips {
 	t := &trips{}
 	for i, outcome := range outcomes {
-		t.begin(tripNoon.Add(time.Duration(i+1-len(outcomes))*time.Hour), time.Minute, answeredAs(contract.Healthy, "k"))
-		t.end(outcome)
+		t.after(time.Duration(i+1-len(outcomes))*time.Hour, answeredAs(contract.Healthy, "k"), outcome)
 	}
-	t.stretch = 1
 	return t
+}
+
+// after adds a trip that was begun so long after tripNoon.
+func (t *trips) after(since time.Duration, result probe.Result, outcome probe.Trip) {
+	now := tripNoon.Add(since)
+	t.observe(now, time.Minute, result)
+	t.begin(now, time.Minute, result)
+	t.stretch = 1
+	t.end(outcome)
 }
 
 func TestRoundTripsAreDue(t *testing.T) {
 	const every = 5 * time.Minute
 	healthy, unhealthy := answeredAs(contract.Healthy, "k"), answeredAs(contract.Unhealthy, "k")
 	busy, alternating, alternatingFailed := after(madeOK), after(madeOK), after(madeFailed)
-	busy.busy, alternating.keys = true, keyIDs{alternates: true}
+	busy.busy, alternating.keys = true, keyIDs{last: "k", before: "l", changed: tripNoon, alternates: true}
 	alternatingFailed.keys = alternating.keys
 	whileUnhealthy := after(madeOK)
 	whileUnhealthy.unhealthy = true
+	unnamed, unnamedSince := after(), after(madeOK)
+	unnamed.after(0, answeredAs(contract.Unhealthy, ""), madeOK)
+	unnamedSince.after(0, answeredAs(contract.Unhealthy, ""), madeOK)
 	for name, tt := range map[string]struct {
 		history *trips
 		after   time.Duration
@@ -59,6 +69,9 @@ func TestRoundTripsAreDue(t *testing.T) {
 		"another key":                   {after(madeOK), time.Second, every, answeredAs(contract.Healthy, "l"), true},
 		"another key after a failure":   {after(madeFailed), time.Second, every, answeredAs(contract.Healthy, "l"), true},
 		"no key named":                  {after(madeOK), time.Second, every, answeredAs(contract.Healthy, ""), false},
+		"the first key named":           {unnamed, time.Second, every, healthy, false},
+		"no key named at the last":      {unnamedSince, time.Second, every, healthy, false},
+		"another key since":             {unnamedSince, time.Second, every, answeredAs(contract.Healthy, "l"), true},
 		"keys alternate":                {alternating, 59 * time.Second, every, answeredAs(contract.Healthy, "l"), false},
 		"keys alternate, a minute":      {alternating, time.Minute, every, answeredAs(contract.Healthy, "l"), true},
 		"keys alternate, failed":        {alternatingFailed, 59 * time.Second, every, healthy, false},
@@ -76,7 +89,9 @@ func TestRoundTripsAreDue(t *testing.T) {
 		"gone":                          {after(madeOK), time.Hour, every, probe.Result{Gone: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tt.history.due(tripNoon.Add(tt.after), tt.every, tt.result); got != tt.want {
+			history, now := *tt.history, tripNoon.Add(tt.after)
+			history.observe(now, time.Minute, tt.result)
+			if got := history.due(now, tt.every, tt.result); got != tt.want {
 				t.Errorf("got %t", got)
 			}
 		})
@@ -86,6 +101,12 @@ func TestRoundTripsAreDue(t *testing.T) {
 // Only a round trip that was made replaces a verdict.
 func TestVerdictAfterRoundTrips(t *testing.T) {
 	const breaks = "Unavailable: the connection broke during each of the last 3 round trips, while Status was answered: Encrypt: EOF"
+	twiceNotMade := func(between probe.Result) *trips {
+		t := after(madeOK, notMade, notMade)
+		t.observe(tripNoon, time.Minute, between)
+		t.end(notMade)
+		return t
+	}
 	for name, tt := range map[string]struct {
 		history *trips
 		want    string
@@ -100,6 +121,8 @@ func TestVerdictAfterRoundTrips(t *testing.T) {
 		"not made at first":            {after(notMade, notMade), ""},
 		"not made three times":         {after(madeOK, notMade, notMade, notMade), breaks},
 		"the reporter's own among it":  {after(notMade, stalled, notMade, stalled, notMade), breaks},
+		"Status answered meanwhile":    {twiceNotMade(answeredAs(contract.Unhealthy, "k")), breaks},
+		"Status unanswered meanwhile":  {twiceNotMade(probe.Result{Status: contract.Error}), "healthy"},
 		"not made, with one made":      {after(notMade, notMade, madeOK, notMade, notMade), "healthy"},
 		"not made, and made at last":   {after(notMade, notMade, notMade, madeOK), "healthy"},
 		"not made, and failed at last": {after(notMade, notMade, notMade, madeFailed), "PermissionDenied: Encrypt: no"},
