@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -219,8 +220,30 @@ func TestPluginThatEndsAtEachEncryptIsInError(t *testing.T) {
 	}()
 	h.rotate(p)
 	h.await("three round trips could not be made", finds(contract.Error, contract.Unavailable, "the connection broke during each of the last 3 round trips, while Status was answered: Encrypt: "))
-	if entries, unobserved := Once(t.Context(), h.reporter.config); !finds(contract.Error, contract.Unavailable)(entries) || len(unobserved) != 0 {
+	entries, unobserved := Once(t.Context(), h.reporter.config) // it may meet the plugin while it does not listen
+	if len(entries) != 1 || entries[0].Status != contract.Error || len(unobserved) != 0 {
 		t.Errorf("probed once: %+v, %v", entries, unobserved)
+	}
+}
+
+// A plugin whose process ends at the first Encrypt, and does not return, no longer answers Status.
+func TestPluginThatIsGoneAfterEncryptIsProbedAgainByOnce(t *testing.T) {
+	h := newFixture(t)
+	p := h.plugin("1")
+	h.set(p, kmsplugin.FaultHang, "encrypt")
+	h.write("10s", "1:Write")
+	go func() {
+		if p.WaitForCalls(t.Context(), kmsplugin.CallEncrypt, 1) == nil {
+			_ = p.Crash()
+		}
+	}()
+	file, err := os.ReadFile(h.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, unobserved := Once(t.Context(), read(filewatch.Content{Data: file}).config)
+	if !finds(contract.Error, contract.ConnectFailed, "connection refused")(entries) || len(unobserved) != 0 {
+		t.Errorf("%+v, %v", entries, unobserved)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // unless that is off, and returns their entries in the order of a report. A plugin with
 // nothing to observe, or that the reporter could not probe, has no entry: unobserved has
 // the reason, by keyID: none is healthy whose round trip could not be made. Once takes at most
-// sixteen times the longest timeout, or a second.
+// twenty-four times the longest timeout, or a second.
 func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries []contract.Entry, unobserved map[string]string) {
 	var plugins []*plugin
 	var probes sync.WaitGroup
@@ -22,11 +22,7 @@ func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries 
 		plugins = append(plugins, p)
 		probes.Go(func() {
 			defer p.conn.Close()
-			p.last = p.conn.Probe(ctx, w.settings)
-			p.probed = p.last.NotProbed == ""
-			if p.trips.due(p.last.At, config.Probe.Checks.RoundTrip.Interval.Duration, p.last) {
-				p.roundTrip(ctx, w.settings)
-			}
+			p.once(ctx, w.settings, config.Probe)
 		})
 	}
 	probes.Wait()
@@ -39,14 +35,22 @@ func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries 
 	return observed(plugins, config.Probe.Interval.Duration), unobserved
 }
 
-// roundTrip makes a round trip. One that cannot be made is tried again, until that is an error of
-// the plugin.
-func (p *plugin) roundTrip(ctx context.Context, settings probe.Settings) {
-	for !p.trips.last.Made {
+// once probes a plugin and makes a round trip. If that cannot be made, it does both again, until
+// that is an error of the plugin, or Status is not answered.
+func (p *plugin) once(ctx context.Context, settings probe.Settings, c v1alpha1.Probe) {
+	for {
+		p.last = p.conn.Probe(ctx, settings)
+		p.probed = p.last.NotProbed == ""
+		p.trips.observe(p.last.At, c.Interval.Duration, p.last)
+		if !p.last.Answered || c.Checks.RoundTrip.Interval.Duration == 0 {
+			return
+		}
 		trip := p.conn.RoundTrip(ctx, settings, p.last.KEKID)
 		p.trips.end(trip)
 		if trip.Stalled {
 			p.probed, p.last = false, probe.Result{NotProbed: "the reporter itself did not run for a time, so the round trip has no result"}
+		}
+		if trip.Stalled || p.trips.last.Made {
 			return
 		}
 	}
