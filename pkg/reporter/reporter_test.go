@@ -538,3 +538,27 @@ func TestDetailThatChangesAtEachProbeIsLoggedOnceAMinute(t *testing.T) {
 		t.Errorf("logged %d times", logs)
 	}
 }
+
+// A plugin whose key_id or text is another one at each probe does not fill the log.
+func TestChangesOfTextAndKeyAloneAreLoggedOnceAMinute(t *testing.T) {
+	p := &plugin{last: probe.Result{Status: contract.Healthy, KEKID: "a"}}
+	for i, tt := range []struct {
+		status        contract.Status
+		kekID, detail string
+		logged        bool
+	}{
+		{contract.Healthy, "a", "", true},
+		{contract.Healthy, "b", "", true}, // a rotation
+		{contract.Healthy, "c", "", false},
+		{contract.Unhealthy, "c", "x", true},
+		{contract.Unhealthy, "d", "y", true},
+		{contract.Unhealthy, "e", "z", false},
+		{contract.Healthy, "f", "", true},
+	} {
+		before := p.logged
+		p.last = probe.Result{Status: tt.status, KEKID: tt.kekID, Detail: tt.detail}
+		if p.logged.change(p); (p.logged != before) != tt.logged {
+			t.Errorf("%d: %+v: %t", i, tt, !tt.logged)
+		}
+	}
+}

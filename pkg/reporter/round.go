@@ -169,24 +169,25 @@ func (r *Reporter) complete() bool {
 // logged is what was last logged of a plugin.
 type logged struct {
 	result probe.Result // its verdict includes the round trip's
-	detail time.Time    // when another detail of it was last logged
+	text   time.Time    // when another detail or key_id of it was last logged
 }
 
-// detailGap is the shortest time between two log lines that differ in the detail only:
-// the plugin determines that text, and may change it each time.
-const detailGap = time.Minute
+// textGap is the shortest time between two log lines that differ in the detail or the key_id
+// only: the plugin determines those texts, and may change them each time.
+const textGap = time.Minute
 
 // change logs the first verdict on a plugin, and each that differs from the one before.
 func (l *logged) change(p *plugin) {
 	now, before := p.last, l.result
 	now.Status, now.Reason, now.Detail = verdict(p.last, p.trips.standing())
-	sameKind := before.Status == now.Status && before.Gone == now.Gone && before.KEKID == now.KEKID && before.Reason == now.Reason
-	if sameKind && (before.Detail == now.Detail || time.Since(l.detail) < detailGap) {
+	sameKind := before.Status == now.Status && before.Gone == now.Gone && before.Reason == now.Reason
+	sameText := before.Detail == now.Detail && before.KEKID == now.KEKID
+	if sameKind && (sameText || time.Since(l.text) < textGap) {
 		return
 	}
-	l.result, l.detail = now, time.Time{}
+	l.result, l.text = now, time.Time{}
 	if sameKind {
-		l.detail = time.Now()
+		l.text = time.Now()
 	}
 	kekID := contract.CleanDetail(now.KEKID)
 	switch {
