@@ -11,7 +11,7 @@ import (
 // absence is the state of the file system for a socket that could not be connected to.
 // The zero value means that nothing was found out.
 type absence struct {
-	why string
+	why string // also of a missing socket whose folder does not exist
 	// gone is true when the socket's folder was deleted with its pod: there is nothing
 	// to observe.
 	gone bool
@@ -39,7 +39,11 @@ func (p *Plugin) absence() absence {
 	case deleted:
 		return absence{why: "its folder was deleted on the host, and this mount still shows the deleted one: delete the reporter's pod, so that a new one mounts the new folder"}
 	}
-	return absence{missing: !SocketExists(p.address)}
+	missing := absence{missing: !SocketExists(p.address)}
+	if _, err := os.Stat(folder); errors.Is(err, os.ErrNotExist) {
+		missing.why = "its folder does not exist: check the endpoint, and the volume that has the socket"
+	}
+	return missing
 }
 
 // SocketExists reports whether the file of a socket exists. Abstract sockets always do.

@@ -193,8 +193,10 @@ func (p *Plugin) hint(failed error, absence absence) string {
 	switch {
 	case absence.why != "":
 		return ": " + absence.why
+	case err == nil && info.IsDir():
+		return ": it is a directory, not a socket"
 	case err == nil && info.Mode().Type() != os.ModeSocket:
-		return fmt.Sprintf(": it is not a socket (mode %s)", info.Mode())
+		return ": it is a file, not a socket"
 	case errors.Is(failed, syscall.ECONNREFUSED):
 		return ": nothing listens on it (a plugin that was killed leaves its socket's file behind)"
 	case errors.Is(failed, syscall.EAGAIN):

@@ -242,6 +242,16 @@ func TestMissingSocketIsReportedAtOnceWithTheReason(t *testing.T) {
 	}
 }
 
+// A wrong endpoint, or a volume that is not mounted, is not a plugin that is down.
+func TestMissingFolderOfASocketIsReported(t *testing.T) {
+	dir := t.TempDir()
+	r := ask(t, probed(t, "unix://"+dir+"/none/kms.sock"), writer(generous))
+	want := ": no such file or directory: its folder does not exist: check the endpoint, and the volume that has the socket"
+	if r.Status != contract.Error || r.Reason != contract.SocketMissing || !strings.HasSuffix(r.Detail, want) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // If a plugin exits during a call, its state after that is reported.
 func TestPluginThatEndsDuringStatusIsReportedAsItIsThen(t *testing.T) {
 	real := start(t)
@@ -284,10 +294,10 @@ func TestPathThatIsNotASocketIsReportedAsSuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		file: ": connection refused: it is not a socket (mode -rw-------)",
-		dir:  ": connection refused: it is not a socket (mode drwx",
+		file: ": connection refused: it is a file, not a socket",
+		dir:  ": connection refused: it is a directory, not a socket",
 	} {
-		if r := ask(t, probed(t, "unix://"+path), writer(generous)); r.Reason != contract.ConnectFailed || !strings.Contains(r.Detail, want) {
+		if r := ask(t, probed(t, "unix://"+path), writer(generous)); r.Reason != contract.ConnectFailed || !strings.HasSuffix(r.Detail, want) {
 			t.Errorf("%+v", r)
 		}
 	}
