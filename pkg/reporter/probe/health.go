@@ -30,7 +30,8 @@ func diagnosis(ctx context.Context, conn grpc.ClientConnInterface, timeout time.
 	_, err = grpc_health_v1.NewHealthClient(conn).Check(withTimeout(ctx, min(timeout, diagnosisTimeout)), &grpc_health_v1.HealthCheckRequest{})
 	switch {
 	case answered(err):
-		return "; gRPC health is answered, so the process works: it probably waits for its KMS"
+		return "; gRPC health is answered, so the process works: it probably waits for its KMS. " +
+			"For the cause see the plugin's log, or run kms-health-reporter --once in the reporter's pod with a longer timeout"
 	case !stalled(err) && errors.As(err, &call) && call.timedOutAfter != 0:
 		return "; gRPC health gets no answer either: the process hangs"
 	default: // the process has ended meanwhile, or this one did not run

@@ -9,7 +9,7 @@ import (
 
 func TestTimeoutIsDiagnosed(t *testing.T) {
 	for fault, want := range map[string]string{
-		"hang":     "gRPC health is answered, so the process works: it probably waits for its KMS",
+		"hang":     "gRPC health is answered, so the process works: it probably waits for its KMS. For the cause see the plugin's log, or run kms-health-reporter --once in the reporter's pod with a longer timeout",
 		"hang all": "gRPC health gets no answer either: the process hangs",
 	} {
 		t.Run(fault, func(t *testing.T) {
