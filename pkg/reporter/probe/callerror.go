@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,13 +32,27 @@ func (e *callError) Error() string {
 		return fmt.Sprintf("%s: no answer within %s", e.call, e.timedOutAfter)
 	}
 	state := status.Convert(e.err)
-	return fmt.Sprintf("%s: %s: %s", e.call, state.Code(), state.Message())
+	text := fmt.Sprintf("%s: %s: %s", e.call, state.Code(), state.Message())
+	if strings.HasSuffix(state.Message(), "RST_STREAM with error code: INTERNAL_ERROR") {
+		text += fmt.Sprintf("; its headers may be larger than %d bytes, the reporter's bound", maxHeaders)
+	}
+	return text
+}
+
+// tooLarge reports whether gRPC refused an answer over the bound, for which it has no sign but its
+// own text. A plugin that answers with that text can only change the reason of its own error.
+func (e *callError) tooLarge() bool {
+	text, ours := strings.CutPrefix(status.Convert(e.err).Message(), "grpc: received message larger than max (")
+	return ours && strings.HasSuffix(text, fmt.Sprintf(" vs. %d)", maxAnswer))
 }
 
 func (e *callError) Unwrap() error { return e.err }
 
-// reason is derived from the code only, never from the text.
+// reason is derived from the code only, never from a plugin's text.
 func (e *callError) reason() contract.Reason {
+	if e.tooLarge() {
+		return contract.ProtocolViolation
+	}
 	switch status.Code(e.err) {
 	case codes.DeadlineExceeded:
 		return contract.Timeout
