@@ -94,10 +94,13 @@ func dial(ctx context.Context, deadline time.Time, network, address string) (net
 	return dialFirst(ctx, network, addresses, port)
 }
 
-// dialFirst connects to the first address that accepts a connection.
+// dialFirst connects to the first address that accepts a connection. Each gets an equal share of
+// the time that is left, and at most connectTimeout.
 func dialFirst(ctx context.Context, network string, addresses []string, port string) (conn net.Conn, err error) {
-	dialer := net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}
-	for _, ip := range addresses {
+	deadline, _ := ctx.Deadline()
+	for i, ip := range addresses {
+		share := time.Until(deadline) / time.Duration(len(addresses)-i)
+		dialer := net.Dialer{Timeout: min(share, connectTimeout), KeepAlive: 30 * time.Second}
 		if conn, err = dialer.DialContext(ctx, network, net.JoinHostPort(ip, port)); err == nil {
 			return conn, nil
 		}
