@@ -51,6 +51,7 @@ func New(config Config, metrics *Metrics) *Publisher {
 		credentials: credentials{kubeconfig: config.Kubeconfig, userAgent: config.UserAgent, servers: config.Servers},
 		offered:     make(chan struct{}, 1),
 	}
+	p.state.end = func() {}
 	p.log = writeLog{fields: []any{"resource", config.Resource.String(), "node", config.Node}}
 	for _, s := range config.Servers {
 		p.state.servers = append(p.state.servers, s.URL)
@@ -60,28 +61,35 @@ func New(config Config, metrics *Metrics) *Publisher {
 }
 
 // Offer sets the latest entries to write, instead of earlier ones that are not yet
-// written. An empty list withdraws those. It never blocks. The caller must not change
+// written. An empty list withdraws those, also one that is being written, and the error of the
+// last write. It never blocks. The caller must not change
 // the slice afterwards.
 func (p *Publisher) Offer(entries []contract.Entry) {
 	p.mu.Lock()
 	p.freshest = entries
 	p.number++
+	if len(entries) == 0 {
+		p.state.lastError = ""
+		p.state.end()
+	}
 	p.mu.Unlock()
-	p.wake()
-}
-
-func (p *Publisher) wake() {
 	select {
 	case p.offered <- struct{}{}:
 	default: // Run has not handled the last offer yet, and will take the latest
 	}
 }
 
-// pending returns the latest offer and its number, and whether it is still to be written.
-func (p *Publisher) pending() (entries []contract.Entry, number uint64, ok bool) {
+// begin returns the latest offer and its number, with the context of its write, which ends when
+// the offer is withdrawn; nil if it is not to be written.
+func (p *Publisher) begin(ctx context.Context) (attempt context.Context, entries []contract.Entry, number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.freshest, p.number, len(p.freshest) > 0 && p.number != p.written
+	if len(p.freshest) == 0 || p.number == p.written {
+		return nil, nil, 0
+	}
+	attempt, p.state.end = context.WithCancel(ctx)
+	p.state.began = time.Now()
+	return attempt, p.freshest, p.number
 }
 
 // Run writes each offer until ctx ends.
@@ -99,13 +107,17 @@ func (p *Publisher) Run(ctx context.Context) {
 		case <-p.offered:
 		}
 		for {
-			entries, number, ok := p.pending()
-			if !ok {
+			attempt, entries, number := p.begin(ctx)
+			if attempt == nil {
 				break
 			}
-			failed := p.write(ctx, entries, number)
-			if ctx.Err() != nil {
+			failed := p.write(attempt, entries, number)
+			withdrawn := p.end(attempt, failed)
+			switch {
+			case ctx.Err() != nil:
 				return
+			case withdrawn:
+				continue
 			}
 			p.report(failed)
 			if failed == nil {
@@ -124,8 +136,6 @@ func (p *Publisher) Run(ctx context.Context) {
 
 // write makes one attempt to write an offer.
 func (p *Publisher) write(ctx context.Context, entries []contract.Entry, number uint64) *failure {
-	p.begin(time.Now())
-	defer p.begin(time.Time{})
 	endpoints, err := p.credentials.current()
 	if endpoints == nil {
 		return &failure{kind: BadCredentials, err: err}
@@ -145,24 +155,28 @@ func (p *Publisher) write(ctx context.Context, entries []contract.Entry, number 
 	return failed
 }
 
-// begin records for LastError when a write began; zero: none is running.
-func (p *Publisher) begin(at time.Time) {
+// end records the end of a write for LastError, and reports whether it failed because its offer
+// was withdrawn.
+func (p *Publisher) end(attempt context.Context, failed *failure) (withdrawn bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.state.began = at
+	p.state.began = time.Time{}
+	withdrawn = failed != nil && attempt.Err() != nil
+	p.state.end()
+	if p.state.lastError = ""; failed != nil && !withdrawn {
+		p.state.lastError = failed.Error()
+	}
+	return withdrawn
 }
 
 // report counts and logs a write.
 func (p *Publisher) report(failed *failure) {
-	kind, text := Success, ""
+	kind := Success
 	if failed == nil {
 		p.metrics.lastWrite.WithLabelValues().SetToCurrentTime()
 	} else {
-		kind, text = failed.kind, failed.Error()
+		kind = failed.kind
 	}
-	p.mu.Lock()
-	p.state.lastError = text
-	p.mu.Unlock()
 	p.metrics.writes.WithLabelValues(string(kind)).Inc()
 	p.log.write(kind, failed, time.Now())
 }

@@ -11,10 +11,11 @@ import (
 
 // state is the server in use and the last error. Publisher.mu guards it.
 type state struct {
-	servers   []string  // their names, as configured
-	active    int       // the one that took the last successful write, or the first
-	lastError string    // of the last write, if that failed
-	began     time.Time // of the running write
+	servers   []string           // their names, as configured
+	active    int                // the one that took the last successful write, or the first
+	lastError string             // of the last write, if that failed
+	began     time.Time          // of the running write
+	end       context.CancelFunc // ends it
 }
 
 func (p *Publisher) setServers(endpoints []*endpoint) {
