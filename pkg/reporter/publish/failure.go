@@ -39,7 +39,8 @@ const (
 	// namespaces and the configured one is not.
 	NoResource Kind = "no_resource"
 	// NoObject is 404 for the object: the operator resource named cluster does not
-	// exist. The Publisher waits for it, and never creates it.
+	// exist, or its CRD has no status subresource, for which an API server has the same
+	// answer. The Publisher waits for it, and never creates it.
 	NoObject Kind = "no_object"
 	// Conflict is 409 of an API server.
 	Conflict Kind = "conflict"
@@ -156,6 +157,7 @@ func answerFailure(code int, header http.Header, body []byte, now time.Time) *fa
 		f.kind = Forbidden
 	case code == http.StatusNotFound && isStatus && status.Details.Name != "":
 		f.kind = NoObject
+		f.err = fmt.Errorf("%w: the object does not exist, or its CRD has no status subresource", f.err)
 	case code == http.StatusNotFound:
 		f.kind = NoResource
 	case code == http.StatusConflict && isStatus:

@@ -91,6 +91,9 @@ func TestErrorResponsesAreClassified(t *testing.T) {
 		if got.kind != tt.want {
 			t.Errorf("%s: %s, want %s", name, got.kind, tt.want)
 		}
+		if tt.want == NoObject && !strings.HasSuffix(got.Error(), "the object does not exist, or its CRD has no status subresource") {
+			t.Errorf("%s: %q", name, got.Error())
+		}
 		if !strings.HasPrefix(got.Error(), fmt.Sprint(tt.code)) || strings.Contains(got.Error(), "\n") {
 			t.Errorf("%s: %q", name, got.Error())
 		}
