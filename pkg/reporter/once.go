@@ -48,7 +48,8 @@ func (p *plugin) once(ctx context.Context, settings probe.Settings, c v1alpha1.P
 		trip := p.conn.RoundTrip(ctx, settings, p.last.KEKID)
 		p.trips.end(trip)
 		if trip.Stalled {
-			p.probed, p.last = false, probe.Result{NotProbed: "the reporter itself did not run for a time, so the round trip has no result"}
+			p.probed = false
+			p.last = probe.Result{NotProbed: "the reporter itself did not run for a time, so the round trip has no result"}
 		}
 		if trip.Stalled || p.trips.last.Made {
 			return

@@ -166,7 +166,7 @@ func (e *endpoint) apply(ctx context.Context, to contract.Resource, manager stri
 	}
 	request.Header.Set("Content-Type", "application/apply-patch+yaml") // JSON is YAML
 	request.Header.Set("Accept", acceptMetadata)
-	failed, err := e.exchange(request)
+	failed, err := e.exchange(request, manager)
 	if err == nil {
 		return failed
 	}
@@ -183,7 +183,7 @@ func (e *endpoint) apply(ctx context.Context, to contract.Resource, manager stri
 // without a complete response. It uses the transport directly, without net/http's client,
 // which would follow redirects (an API server does not redirect a PATCH, and another
 // server must get neither the token nor a GET) and writes URLs into its errors.
-func (e *endpoint) exchange(request *http.Request) (*failure, error) {
+func (e *endpoint) exchange(request *http.Request, manager string) (*failure, error) {
 	answer, err := e.connection.RoundTrip(request)
 	if err != nil {
 		return nil, err
@@ -197,8 +197,11 @@ func (e *endpoint) exchange(request *http.Request) (*failure, error) {
 			return &failure{kind: Unexpected, err: fmt.Errorf("it answered %d with %q: this is no API server", answer.StatusCode, kind)}, nil
 		}
 		// Read to the end, so that the connection can be used again.
-		_, err := io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer))
-		return nil, err
+		metadata, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+		if err != nil {
+			return nil, err
+		}
+		return listFailure(metadata, manager), nil
 	default:
 		text, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorText))
 		return answerFailure(answer.StatusCode, answer.Header, text, time.Now()), err

@@ -46,6 +46,9 @@ const (
 	Conflict Kind = "conflict"
 	// Invalid is 400 or 422 of an API server: it rejects the content of the write.
 	Invalid Kind = "invalid"
+	// AtomicList: the resource has a list of conditions of which each apply replaces all. No
+	// further write follows.
+	AtomicList Kind = "atomic_list"
 	// Throttled is 429.
 	Throttled Kind = "throttled"
 	// ServerError is 5xx.
@@ -57,7 +60,7 @@ const (
 // Kinds are all of them.
 var Kinds = []Kind{
 	Success, BadCredentials, Unreachable, TLSFailed, TimedOut, Unauthorized, Forbidden, NoResource, NoObject, Conflict,
-	Invalid, Throttled, ServerError, Unexpected,
+	Invalid, AtomicList, Throttled, ServerError, Unexpected,
 }
 
 // failure is the error of a write.
@@ -95,7 +98,7 @@ func (k Kind) transient() bool {
 // load balancer, might answer differently.
 func (k Kind) differsByServer() bool {
 	switch k {
-	case BadCredentials, NoObject, Conflict, Invalid:
+	case BadCredentials, NoObject, Conflict, Invalid, AtomicList:
 		return false
 	default:
 		return true

@@ -41,6 +41,7 @@ type Publisher struct {
 	written     uint64 // number of the last offer that was written
 	log         writeLog
 	rests       rests
+	refused     *failure // why nothing more is written; nil: it is
 }
 
 // New returns a Publisher. Run makes it write.
@@ -136,6 +137,9 @@ func (p *Publisher) Run(ctx context.Context) {
 
 // write makes one attempt to write an offer.
 func (p *Publisher) write(ctx context.Context, entries []contract.Entry, number uint64) *failure {
+	if p.refused != nil {
+		return p.refused
+	}
 	endpoints, err := p.credentials.current()
 	if endpoints == nil {
 		return &failure{kind: BadCredentials, err: err}
@@ -149,8 +153,11 @@ func (p *Publisher) write(ctx context.Context, entries []contract.Entry, number 
 	began := time.Now()
 	failed := p.send(ctx, endpoints, payload)
 	p.metrics.duration.Observe(time.Since(began).Seconds())
-	if failed == nil {
+	switch {
+	case failed == nil:
 		p.written = number
+	case failed.kind == AtomicList:
+		p.refused = failed
 	}
 	return failed
 }

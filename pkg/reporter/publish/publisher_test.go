@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -262,6 +263,31 @@ func TestWithdrawnReportLeavesNoError(t *testing.T) {
 	time.Sleep(firstDelay) // a retry that was due may end
 	if text := p.LastError(); text != "" {
 		t.Errorf("after a retry: %q", text)
+	}
+}
+
+func TestNothingIsWrittenToAnAtomicListAfterTheFirstWrite(t *testing.T) {
+	s := newServer(t)
+	var fields atomic.Value
+	s.answers(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"metadata":{"managedFields":[
+			{"manager":"another","fieldsV1":{"f:status":{"f:conditions":{}}}},
+			{"manager":"kms-health-reporter-n","subresource":"status","fieldsV1":{"f:status":{"f:conditions":%s}}}]}}`, fields.Load())
+	})
+	p := run(t, credentialFiles(t, s), waitLimit)
+	fields.Store(`{"k:{\"type\":\"KMSHealthReporter_n\"}":{".":{}}}`)
+	p.offer("1")
+	p.waitFor(t, Success, 1)
+	s.next(t)
+	fields.Store(`{}`)
+	p.offer("2")
+	s.next(t)
+	p.waitFor(t, AtomicList, 2)
+	p.offer("3")
+	p.waitFor(t, AtomicList, 3)
+	if text := p.LastError(); len(s.requests) != 0 || !strings.Contains(text, "x-kubernetes-list-type: map") {
+		t.Errorf("%d further writes; %q", len(s.requests), text)
 	}
 }
 

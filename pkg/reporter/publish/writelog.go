@@ -40,6 +40,8 @@ func (l *writeLog) write(kind Kind, failed *failure, now time.Time) {
 		return
 	case kind == Success:
 		klog.InfoS("Writing reports works", l.fields...)
+	case kind == AtomicList:
+		klog.ErrorS(failed, "Failed to write reports; nothing more is written to this resource", l.with("result", kind)...)
 	case l.allow(string(kind), now):
 		klog.ErrorS(failed, "Failed to write reports; retrying with the latest", l.with("result", kind)...)
 	default:
