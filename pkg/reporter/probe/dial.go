@@ -69,27 +69,27 @@ func (d *dialer) allowed(now time.Time) bool {
 	return d.busy
 }
 
-// stalled reports whether the connection broke because the plugin did not read.
-func (d *dialer) stalled() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.conn != nil && d.conn.stalled.Load()
+// connection is the state of a connection, or of the last attempt to make one.
+type connection struct {
+	failed    error // the kernel's error of the last attempt; nil if it succeeded
+	connected bool  // the kernel has made it: the plugin listens, although it may not have answered yet
+	stalled   bool  // it broke because the plugin did not read
+	// dialling: the kernel is still connecting. That takes no time, unless the file system hangs.
+	dialling bool
 }
 
-// connected reports whether the kernel has made the connection: the plugin listens,
-// although it may not have answered yet.
-func (d *dialer) connected() bool {
+func (d *dialer) state() connection {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.conn != nil && !d.conn.closed.Load()
-}
-
-// dialling reports whether the kernel is still connecting. That takes no time, unless the
-// file system hangs.
-func (d *dialer) dialling() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.busy
+	s := connection{failed: d.err, dialling: d.busy}
+	var kernel syscall.Errno
+	if errors.As(d.err, &kernel) {
+		s.failed = kernel
+	}
+	if d.conn != nil {
+		s.connected, s.stalled = !d.conn.closed.Load(), d.conn.stalled.Load()
+	}
+	return s
 }
 
 // abort breaks the connection. gRPC would first send GOAWAY, and wait for seconds if
@@ -101,17 +101,6 @@ func (d *dialer) abort() {
 	if d.conn != nil {
 		_ = d.conn.Close()
 	}
-}
-
-// failure returns the kernel's error of the last attempt; nil if it succeeded.
-func (d *dialer) failure() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var kernel syscall.Errno
-	if errors.As(d.err, &kernel) {
-		return kernel
-	}
-	return d.err
 }
 
 // boundedConn breaks when the other side does not read. gRPC would wait forever, and

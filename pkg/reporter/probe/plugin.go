@@ -131,15 +131,18 @@ func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 // broke reports whether a call failed because an established connection was closed, but
 // not by this process.
 func (p *Plugin) broke(err error) bool {
-	failed, stalled := p.connectionFailure()
-	return status.Code(err) == codes.Unavailable && failed == nil && !stalled && !p.connected()
+	s := p.state()
+	return status.Code(err) == codes.Unavailable && s.failed == nil && !s.stalled && !s.connected
 }
 
-// connected reports whether there is a connection to the plugin.
-func (p *Plugin) connected() bool {
+// state returns the state of the connection; its zero value if there is none.
+func (p *Plugin) state() connection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.dialer != nil && p.dialer.connected()
+	if p.dialer == nil {
+		return connection{}
+	}
+	return p.dialer.state()
 }
 
 // result returns a Result without its times, from the verdict on an answer (nil: healthy),
@@ -160,7 +163,8 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 	if call != nil && call.stalled {
 		return Result{NotProbed: fmt.Sprintf("the reporter itself did not run for a time: %v", err)}
 	}
-	failed, stalled := p.connectionFailure()
+	state := p.state()
+	failed := state.failed
 	lost := call == nil || status.Code(err) == codes.Unavailable
 	switch {
 	case lost && failed != nil:
@@ -179,7 +183,7 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 			r.Reason = contract.SocketMissing
 		}
 		err = fmt.Errorf("cannot connect to %s: %w%s", p.address, failed, p.hint(failed, absence))
-	case lost && stalled:
+	case lost && state.stalled:
 		r.Reason = contract.Timeout
 		err = fmt.Errorf("no answer to Status: the plugin has not read its socket for %s", writeTimeout)
 	}
@@ -207,17 +211,6 @@ func (p *Plugin) hint(failed error, absence absence) string {
 	return ""
 }
 
-// connectionFailure returns the error of the last attempt to connect, nil if it
-// succeeded; and whether the connection broke because the plugin did not read.
-func (p *Plugin) connectionFailure() (failed error, stalled bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.dialer == nil {
-		return nil, false
-	}
-	return p.dialer.failure(), p.dialer.stalled()
-}
-
 // connect returns the connection. It makes a new one if there is none, or if the last
 // attempt failed: gRPC would first wait for its backoff and meanwhile fail every call
 // with the old error; a new connection is tried at once, and its first call waits for the
@@ -235,7 +228,7 @@ func (p *Plugin) connect() (*grpc.ClientConn, error) {
 		case connectivity.Ready, connectivity.Idle:
 			return p.conn, nil
 		case connectivity.Connecting:
-			if p.dialer.connected() || p.dialer.dialling() {
+			if s := p.dialer.state(); s.connected || s.dialling {
 				return p.conn, nil
 			}
 		}

@@ -67,13 +67,14 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	if conn == nil {
 		return Trip{Detail: "there is no connection"}
 	}
-	connection, began := p.connections.Load(), time.Now()
+	before, began := p.connections.Load(), time.Now()
 	kms := kmsapi.NewKeyManagementServiceClient(conn)
 	named, v := p.roundTrip(withTimeout(ctx, s.Timeout), kms, keyID)
 	if v != nil && v.stalled {
 		return Trip{Stalled: true}
 	}
-	if v != nil && v.lost && (connection != p.connections.Load() || !dialer.connected() || dialer.failure() != nil) {
+	after := dialer.state()
+	if v != nil && v.lost && (before != p.connections.Load() || !after.connected || after.failed != nil) {
 		return Trip{Detail: contract.CleanDetail(v.detail)} // the next probe reports what became of it
 	}
 	t := Trip{Made: true, Status: contract.Healthy, KEKID: named, Took: time.Since(began)}
