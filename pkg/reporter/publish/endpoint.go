@@ -191,7 +191,7 @@ func (e *endpoint) exchange(request *http.Request, manager string) (*failure, er
 	defer func() { _ = answer.Body.Close() }() // read to its end, or abandoned
 	switch answer.StatusCode / 100 {
 	case 1: // 101: another protocol follows, without an end
-		return answerFailure(answer.StatusCode, answer.Header, nil, time.Now()), nil
+		return answerFailure(answer.StatusCode, answer.Header, nil), nil
 	case 2:
 		if kind := answer.Header.Get("Content-Type"); !strings.HasPrefix(kind, "application/json") {
 			return &failure{kind: Unexpected, err: fmt.Errorf("it answered %d with %q: this is no API server", answer.StatusCode, kind)}, nil
@@ -204,6 +204,6 @@ func (e *endpoint) exchange(request *http.Request, manager string) (*failure, er
 		return listFailure(metadata, manager), nil
 	default:
 		text, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorText))
-		return answerFailure(answer.StatusCode, answer.Header, text, time.Now()), err
+		return answerFailure(answer.StatusCode, answer.Header, text), err
 	}
 }

@@ -143,7 +143,7 @@ type answerStatus struct {
 // answerFailure classifies a response other than 2xx. All errors of an API server are a
 // Status. Without one the response may be a load balancer's, which uses the same codes,
 // and another server may answer differently.
-func answerFailure(code int, header http.Header, body []byte, now time.Time) *failure {
+func answerFailure(code int, header http.Header, body []byte) *failure {
 	var status answerStatus
 	if json.Unmarshal(body, &status) != nil || status.Message == "" {
 		status.Message = string(body)
@@ -169,7 +169,7 @@ func answerFailure(code int, header http.Header, body []byte, now time.Time) *fa
 		f.kind = Invalid
 	case code == http.StatusTooManyRequests:
 		f.kind = Throttled
-		f.retryAfter = retryAfter(header.Get("Retry-After"), now)
+		f.retryAfter = retryAfter(header.Get("Retry-After"))
 	case code >= 500:
 		f.kind = ServerError
 	}
@@ -180,18 +180,13 @@ func answerFailure(code int, header http.Header, body []byte, now time.Time) *fa
 // after a few intervals, and a request to wait for an hour is probably a mistake.
 const maxRetryAfter = time.Minute
 
-// retryAfter reads both forms of the header (RFC 9110, 10.2.3).
-func retryAfter(value string, now time.Time) time.Duration {
-	if value == "" {
+// retryAfter reads the header in seconds, the form that API servers use.
+func retryAfter(value string) time.Duration {
+	seconds, err := strconv.Atoi(value)
+	if err != nil {
 		return 0
 	}
-	wait := time.Duration(0)
-	if seconds, err := strconv.Atoi(value); err == nil {
-		wait = time.Duration(min(max(seconds, 0), int(maxRetryAfter/time.Second))) * time.Second
-	} else if at, err := http.ParseTime(value); err == nil {
-		wait = at.Sub(now)
-	}
-	return min(max(wait, 0), maxRetryAfter)
+	return time.Duration(min(max(seconds, 0), int(maxRetryAfter/time.Second))) * time.Second
 }
 
 const (
