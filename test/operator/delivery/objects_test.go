@@ -107,20 +107,23 @@ func pluginOf(keyID string) v1alpha1.Plugin {
 // awaitObjects waits until what the operator made is exactly this.
 func awaitObjects(t *testing.T, step string, before []string, want ...string) {
 	t.Helper()
+	fixture.Eventually(t, step, func() error { return differ(t, before, want...) })
+}
+
+// differ is an error while what the operator made is not exactly this.
+func differ(t *testing.T, before []string, want ...string) error {
 	slices.Sort(want)
-	fixture.Eventually(t, step, func() error {
-		for _, among := range []func(fixture.Kind) bool{fixture.UsualKind, fixture.AnyKind} {
-			got, err := fixture.Describe(t.Context(), among)
-			if err != nil {
-				return err
-			}
-			got = slices.DeleteFunc(got, func(s string) bool { return slices.Contains(before, s) })
-			if !slices.Equal(got, want) {
-				return fmt.Errorf("there are\n  %s\nmust be\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-			}
+	for _, among := range []func(fixture.Kind) bool{fixture.UsualKind, fixture.AnyKind} {
+		got, err := fixture.Describe(t.Context(), among)
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+		got = slices.DeleteFunc(got, func(s string) bool { return slices.Contains(before, s) })
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("there are\n  %s\nmust be\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+		}
+	}
+	return nil
 }
 
 // gvrOf is an object's place in the API.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -59,6 +60,8 @@ type model struct {
 	source v1alpha1.ConfigSource
 	// partitioned is whether admission removes the CPU requests of new pods.
 	partitioned bool
+	// behind is how far each node's clock is behind.
+	behind map[string]time.Duration
 }
 
 var providerSets = [][]string{
@@ -136,6 +139,27 @@ func (m *model) want() []string {
 // namespacesOfMoves are where openshift-apiserver may be.
 var namespacesOfMoves = []string{apiservers.OpenShift.Namespace, apiservers.OAuth.Namespace}
 
+func companions(t *testing.T) []corev1.Pod {
+	t.Helper()
+	selector := metav1.ListOptions{LabelSelector: fixture.Companions}
+	pods, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pods.Items
+}
+
+// report writes what the reporter of each companion would, by the clock of its node.
+func (m *model) report(t *testing.T) {
+	t.Helper()
+	for _, p := range companions(t) {
+		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+			at := time.Now().Add(-m.behind[p.Spec.NodeName])
+			fixture.ReportBy(t, apiservers.Kube, p.Spec.NodeName, string(p.UID), contract.Healthy, at)
+		}
+	}
+}
+
 // deploy brings openshift-apiserver to its revision, in each namespace that it may be in.
 func (m *model) deploy(t *testing.T) {
 	t.Helper()
@@ -146,25 +170,30 @@ func (m *model) deploy(t *testing.T) {
 	}
 }
 
+func (m *model) pick() []string { return providerSets[m.random.IntN(len(providerSets))] }
+
+func (m *model) next() string { m.revision++; return fmt.Sprint(m.revision) }
+
+// roll brings kube-apiserver to another encryption config on some nodes.
+func (m *model) roll(t *testing.T) string {
+	m.live = m.pick()
+	revision := m.next()
+	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), revision)
+	nodes := m.random.Perm(len(fixture.NodeNames))[:1+m.random.IntN(len(fixture.NodeNames))]
+	for _, i := range nodes {
+		fixture.RunStatic(t, fixture.NodeNames[i], fixture.StaticPod(revision, false))
+		m.static[fixture.NodeNames[i]], m.revs[fixture.NodeNames[i]] = m.live, revision
+	}
+	return fmt.Sprintf("kube-apiserver has %v, revision %s, on nodes %v", m.live, revision, nodes)
+}
+
 // actions are what can happen. Each returns what it did.
 func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []func() string {
-	pick := func() []string { return providerSets[m.random.IntN(len(providerSets))] }
-	next := func() string { m.revision++; return fmt.Sprint(m.revision) }
 	return []func() string{
+		func() string { return m.roll(t) },
 		func() string {
-			m.live = pick()
-			revision := next()
-			fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), revision)
-			nodes := m.random.Perm(len(fixture.NodeNames))[:1+m.random.IntN(len(fixture.NodeNames))]
-			for _, i := range nodes {
-				fixture.RunStatic(t, fixture.NodeNames[i], fixture.StaticPod(revision, false))
-				m.static[fixture.NodeNames[i]], m.revs[fixture.NodeNames[i]] = m.live, revision
-			}
-			return fmt.Sprintf("kube-apiserver has %v, revision %s, on nodes %v", m.live, revision, nodes)
-		},
-		func() string {
-			m.other = pick()
-			m.revs["other"] = next()
+			m.other = m.pick()
+			m.revs["other"] = m.next()
 			m.deploy(t)
 			return fmt.Sprintf("openshift-apiserver has %v", m.other)
 		},
@@ -193,15 +222,7 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 			p.errors.Store(int64(m.random.IntN(60)))
 			return fmt.Sprintf("%d%% of the requests fail", p.errors.Load())
 		},
-		func() string {
-			pods, err := fixture.Kube.CoreV1().Pods("openshift-apiserver").List(t.Context(), metav1.ListOptions{})
-			if err != nil || len(pods.Items) == 0 {
-				return "no pod to delete"
-			}
-			name := pods.Items[m.random.IntN(len(pods.Items))].Name
-			_ = fixture.Kube.CoreV1().Pods("openshift-apiserver").Delete(t.Context(), name, metav1.DeleteOptions{})
-			return "pod " + name + " deleted"
-		},
+		func() string { return m.deletePod(t) },
 		func() string {
 			m.partitioned = !m.partitioned
 			partition(t, m.partitioned)
@@ -213,14 +234,32 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 			return "openshift-apiserver is in " + m.at.Namespace
 		},
 		func() string {
-			pods, err := fixture.Kube.CoreV1().Pods(fixture.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: fixture.Companions})
-			if err != nil || len(pods.Items) == 0 {
-				return "no companion to fail"
-			}
-			pod := &pods.Items[m.random.IntN(len(pods.Items))]
-			return fmt.Sprintf("pod %s fails: %v", pod.Name, failPod(t.Context(), pod))
+			node := fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))]
+			m.behind[node] = time.Duration(5+m.random.IntN(296)) * time.Second
+			return fmt.Sprintf("the clock of %s is %s behind", node, m.behind[node])
 		},
+		func() string { return m.failCompanion(t) },
 	}
+}
+
+// deletePod deletes a pod of openshift-apiserver.
+func (m *model) deletePod(t *testing.T) string {
+	pods, err := fixture.Kube.CoreV1().Pods("openshift-apiserver").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(pods.Items) == 0 {
+		return "no pod to delete"
+	}
+	name := pods.Items[m.random.IntN(len(pods.Items))].Name
+	_ = fixture.Kube.CoreV1().Pods("openshift-apiserver").Delete(t.Context(), name, metav1.DeleteOptions{})
+	return "pod " + name + " deleted"
+}
+
+func (m *model) failCompanion(t *testing.T) string {
+	pods := companions(t)
+	if len(pods) == 0 {
+		return "no companion to fail"
+	}
+	pod := &pods[m.random.IntN(len(pods))]
+	return fmt.Sprintf("pod %s fails: %v", pod.Name, failPod(t.Context(), pod))
 }
 
 // intruder is in all that edit writes.
@@ -286,15 +325,18 @@ func TestRandomSequencesEndAsAFreshRenderWould(t *testing.T) {
 	}
 }
 
-func playSequence(t *testing.T, seed uint64) {
-	grantMoved(t)
-	mutate(t, "partition", isReporter, partitionedPods(), withoutCPU)
-	partition(t, false)
-	p := newFaultyProxy(t, seed)
-	op := fixture.NewOperator(t)
-	op.CA = p.ca
-	m := &model{random: rand.New(rand.NewPCG(seed, 0)), static: map[string][]string{}, revs: map[string]string{}, interval: "30s", revision: 100, at: apiservers.OpenShift, source: v1alpha1.ConfigSourceAnnotation}
-	m.live, m.other = []string{"1", "identity"}, []string{"1", "identity"}
+func newModel(seed uint64) *model {
+	return &model{
+		random: rand.New(rand.NewPCG(seed, 0)), interval: "30s", revision: 100, at: apiservers.OpenShift,
+		static: map[string][]string{}, live: []string{"1", "identity"}, other: []string{"1", "identity"},
+		revs: map[string]string{"other": "100"}, source: v1alpha1.ConfigSourceAnnotation,
+		behind: map[string]time.Duration{},
+	}
+}
+
+// create makes the cluster as the model has it, until the test ends.
+func (m *model) create(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
 		fixture.RemoveStatics(t)
 		for _, namespace := range namespacesOfMoves {
@@ -307,24 +349,13 @@ func playSequence(t *testing.T, seed uint64) {
 		fixture.RunStatic(t, node, fixture.StaticPod("100", false))
 		m.static[node], m.revs[node] = m.live, "100"
 	}
-	m.revs["other"] = "100"
 	m.deploy(t)
-	op.Configure(m.config())
-	op.Start(p.URL)
+}
 
-	var actionsDone []string
-	t.Cleanup(func() {
-		t.Logf("SEED=%d SEQUENCES=1 repeats it:\n  %s", seed, strings.Join(actionsDone, "\n  "))
-	})
-	actions := m.actions(t, op, p)
-	for range 6 + m.random.IntN(6) {
-		actionsDone = append(actionsDone, actions[m.random.IntN(len(actions))]())
-		time.Sleep(time.Duration(m.random.IntN(700)) * time.Millisecond) // any moment
-	}
-	p.errors.Store(0)
-	awaitObjects(t, "the end of the sequence", op.Before, m.want()...)
-	// What is described may be in place before the last change has been looked at.
-	once := ""
+// awaitStill waits until what the operator made no longer changes: what is described may be in
+// place before the last change has been looked at.
+func awaitStill(t *testing.T, op *fixture.Operator) (once string) {
+	t.Helper()
 	fixture.Eventually(t, "the end of the sequence stays", func() error {
 		was := once
 		once = snapshot(t, op)
@@ -337,7 +368,41 @@ func playSequence(t *testing.T, seed uint64) {
 		}
 		return nil
 	})
+	return once
+}
 
+func playSequence(t *testing.T, seed uint64) {
+	grantMoved(t)
+	mutate(t, "partition", isReporter, partitionedPods(), withoutCPU)
+	partition(t, false)
+	m, p := newModel(seed), newFaultyProxy(t, seed)
+	op := fixture.NewOperator(t)
+	op.CA = p.ca
+	m.create(t)
+	op.Configure(m.config())
+	op.Start(p.URL)
+
+	var actionsDone []string
+	t.Cleanup(func() {
+		t.Logf("SEED=%d SEQUENCES=1 repeats it:\n  %s", seed, strings.Join(actionsDone, "\n  "))
+	})
+	seen := fixture.RecordConditions(t, apiservers.Kube)
+	actions := m.actions(t, op, p)
+	for range 6 + m.random.IntN(6) {
+		actionsDone = append(actionsDone, actions[m.random.IntN(len(actions))]())
+		m.report(t)
+		time.Sleep(time.Duration(m.random.IntN(700)) * time.Millisecond) // any moment
+	}
+	p.errors.Store(0)
+	want := m.want()
+	fixture.Eventually(t, "the end of the sequence", func() error {
+		m.report(t)
+		return differ(t, op.Before, want...)
+	})
+	once := awaitStill(t, op)
+	if found := seen.With("KMSPluginsDegraded True Plugin"); len(found) > 0 {
+		t.Errorf("every report is healthy, but there was %v", found)
+	}
 	op.Configure("managementState: Removed\n" + m.config())
 	op.AwaitNothingLeft()
 	op.Configure(m.config())
