@@ -8,9 +8,11 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -21,7 +23,11 @@ type faultyProxy struct {
 	ca     []byte
 	errors atomic.Int64 // percent
 	away   atomic.Bool  // like a load balancer without a healthy server
+	// refused is whether the Secrets of kube-apiserver's revisions may not be read.
+	refused atomic.Bool
 }
+
+var revisionSecrets = "/api/v1/namespaces/" + apiservers.Kube.Namespace + "/secrets/" + apiservers.EncryptionSecret + "-"
 
 func newFaultyProxy(t *testing.T, seed uint64) *faultyProxy {
 	t.Helper()
@@ -31,6 +37,10 @@ func newFaultyProxy(t *testing.T, seed uint64) *faultyProxy {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if p.away.Load() {
 				http.Error(w, "no server is available", http.StatusServiceUnavailable)
+				return
+			}
+			if p.refused.Load() && strings.HasPrefix(r.URL.Path, revisionSecrets) {
+				http.Error(w, "refused", http.StatusForbidden)
 				return
 			}
 			random := rand.New(rand.NewPCG(seed, count.Add(1)))

@@ -23,6 +23,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -62,6 +63,8 @@ type model struct {
 	partitioned bool
 	// behind is how far each node's clock is behind.
 	behind map[string]time.Duration
+	// broken are the Secrets of revisions that are no encryption config yet, with what they will be.
+	broken map[string]string
 }
 
 var providerSets = [][]string{
@@ -160,6 +163,32 @@ func (m *model) report(t *testing.T) {
 	}
 }
 
+// awaitNoAgreement waits until no agreement is claimed while it is not known what a node has.
+func (m *model) awaitNoAgreement(t *testing.T) {
+	t.Helper()
+	if !slices.ContainsFunc(fixture.NodeNames, func(node string) bool { return m.broken[m.revs[node]] != "" }) {
+		return
+	}
+	m.report(t)
+	time.Sleep(fixture.RollUpWithin)
+	fixture.Eventually(t, "no agreement while a node's encryption config is not known", func() error {
+		if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]; c.Status == operatorcr.True {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+}
+
+// repair makes the encryption configs of all revisions readable.
+func (m *model) repair(t *testing.T, p *faultyProxy) {
+	t.Helper()
+	p.refused.Store(false)
+	for revision, text := range m.broken {
+		fixture.ApplyObject(t, apiservers.Secrets, apiservers.Kube.Namespace, apiservers.Secret(revision, text))
+	}
+	clear(m.broken)
+}
+
 // deploy brings openshift-apiserver to its revision, in each namespace that it may be in.
 func (m *model) deploy(t *testing.T) {
 	t.Helper()
@@ -174,23 +203,33 @@ func (m *model) pick() []string { return providerSets[m.random.IntN(len(provider
 
 func (m *model) next() string { m.revision++; return fmt.Sprint(m.revision) }
 
-// roll brings kube-apiserver to another encryption config on some nodes.
-func (m *model) roll(t *testing.T) string {
+// roll brings kube-apiserver to another encryption config on some nodes. That of the revision may
+// not be readable until repair.
+func (m *model) roll(t *testing.T, p *faultyProxy) string {
 	m.live = m.pick()
-	revision := m.next()
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption(m.live...), revision)
+	revision, text := m.next(), apiservers.Encryption(m.live...)
+	fixture.SetEncryption(t, apiservers.Kube, text, revision)
+	how := []string{"readable", "readable", "refused", "broken"}[m.random.IntN(4)]
+	switch how {
+	case "refused":
+		p.refused.Store(true)
+	case "broken":
+		m.broken[revision] = text
+		secret := apiservers.Secret(revision, "no encryption config")
+		fixture.ApplyObject(t, apiservers.Secrets, apiservers.Kube.Namespace, secret)
+	}
 	nodes := m.random.Perm(len(fixture.NodeNames))[:1+m.random.IntN(len(fixture.NodeNames))]
 	for _, i := range nodes {
 		fixture.RunStatic(t, fixture.NodeNames[i], fixture.StaticPod(revision, false))
 		m.static[fixture.NodeNames[i]], m.revs[fixture.NodeNames[i]] = m.live, revision
 	}
-	return fmt.Sprintf("kube-apiserver has %v, revision %s, on nodes %v", m.live, revision, nodes)
+	return fmt.Sprintf("kube-apiserver has %v, revision %s (%s), on nodes %v", m.live, revision, how, nodes)
 }
 
 // actions are what can happen. Each returns what it did.
 func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []func() string {
 	return []func() string{
-		func() string { return m.roll(t) },
+		func() string { return m.roll(t, p) },
 		func() string {
 			m.other = m.pick()
 			m.revs["other"] = m.next()
@@ -238,6 +277,7 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 			m.behind[node] = time.Duration(5+m.random.IntN(296)) * time.Second
 			return fmt.Sprintf("the clock of %s is %s behind", node, m.behind[node])
 		},
+		func() string { m.repair(t, p); return "all encryption configs can be read" },
 		func() string { return m.failCompanion(t) },
 	}
 }
@@ -330,7 +370,7 @@ func newModel(seed uint64) *model {
 		random: rand.New(rand.NewPCG(seed, 0)), interval: "30s", revision: 100, at: apiservers.OpenShift,
 		static: map[string][]string{}, live: []string{"1", "identity"}, other: []string{"1", "identity"},
 		revs: map[string]string{"other": "100"}, source: v1alpha1.ConfigSourceAnnotation,
-		behind: map[string]time.Duration{},
+		behind: map[string]time.Duration{}, broken: map[string]string{},
 	}
 }
 
@@ -394,6 +434,8 @@ func playSequence(t *testing.T, seed uint64) {
 		time.Sleep(time.Duration(m.random.IntN(700)) * time.Millisecond) // any moment
 	}
 	p.errors.Store(0)
+	m.awaitNoAgreement(t)
+	m.repair(t, p)
 	want := m.want()
 	fixture.Eventually(t, "the end of the sequence", func() error {
 		m.report(t)
