@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
@@ -65,6 +67,8 @@ type model struct {
 	behind map[string]time.Duration
 	// broken are the Secrets of revisions that are no encryption config yet, with what they will be.
 	broken map[string]string
+	// stopNative ends OpenShift's own reporters; nil: there is none.
+	stopNative func()
 }
 
 var providerSets = [][]string{
@@ -142,6 +146,14 @@ func (m *model) want() []string {
 // namespacesOfMoves are where openshift-apiserver may be.
 var namespacesOfMoves = []string{apiservers.OpenShift.Namespace, apiservers.OAuth.Namespace}
 
+// pod is kube-apiserver's, as OpenShift makes it with or without its own reporter.
+func (m *model) pod(revision string) *corev1.Pod {
+	if m.stopNative != nil {
+		return fixture.NativeStaticPod(revision)
+	}
+	return fixture.StaticPod(revision, false)
+}
+
 func companions(t *testing.T) []corev1.Pod {
 	t.Helper()
 	selector := metav1.ListOptions{LabelSelector: fixture.Companions}
@@ -189,6 +201,43 @@ func (m *model) repair(t *testing.T, p *faultyProxy) {
 	clear(m.broken)
 }
 
+// native starts OpenShift's own reporters, or ends them.
+func (m *model) native(t *testing.T) string {
+	t.Helper()
+	if m.stopNative != nil {
+		m.stopNative()
+		m.stopNative = nil
+	} else {
+		m.stopNative = startNative(t)
+	}
+	for _, node := range fixture.NodeNames {
+		fixture.RunStatic(t, node, m.pod(m.revs[node]))
+	}
+	return fmt.Sprintf("OpenShift's own reporters run: %t", m.stopNative != nil)
+}
+
+func startNative(t *testing.T) (stop func()) {
+	t.Helper()
+	dir := t.TempDir()
+	plugin, err := kmsplugin.Start(kmsplugin.Options{
+		Endpoint: "unix://" + filepath.Join(dir, "kms.sock"), StateDir: filepath.Join(dir, "key"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plugin.Close() })
+	var all []*fixture.NativeReporter
+	for _, node := range fixture.NodeNames {
+		all = append(all, fixture.StartNativeReporter(t, apiservers.Kube, node, plugin))
+	}
+	return func() {
+		for _, r := range all {
+			r.Stop()
+		}
+		fixture.RemoveNativeReports(t, apiservers.Kube)
+	}
+}
+
 // deploy brings openshift-apiserver to its revision, in each namespace that it may be in.
 func (m *model) deploy(t *testing.T) {
 	t.Helper()
@@ -220,7 +269,7 @@ func (m *model) roll(t *testing.T, p *faultyProxy) string {
 	}
 	nodes := m.random.Perm(len(fixture.NodeNames))[:1+m.random.IntN(len(fixture.NodeNames))]
 	for _, i := range nodes {
-		fixture.RunStatic(t, fixture.NodeNames[i], fixture.StaticPod(revision, false))
+		fixture.RunStatic(t, fixture.NodeNames[i], m.pod(revision))
 		m.static[fixture.NodeNames[i]], m.revs[fixture.NodeNames[i]] = m.live, revision
 	}
 	return fmt.Sprintf("kube-apiserver has %v, revision %s (%s), on nodes %v", m.live, revision, how, nodes)
@@ -278,6 +327,7 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 			return fmt.Sprintf("the clock of %s is %s behind", node, m.behind[node])
 		},
 		func() string { m.repair(t, p); return "all encryption configs can be read" },
+		func() string { return m.native(t) },
 		func() string { return m.failCompanion(t) },
 	}
 }
@@ -445,6 +495,10 @@ func playSequence(t *testing.T, seed uint64) {
 	if found := seen.With("KMSPluginsDegraded True Plugin"); len(found) > 0 {
 		t.Errorf("every report is healthy, but there was %v", found)
 	}
+	if m.stopNative != nil {
+		m.stopNative()
+	}
+
 	op.Configure("managementState: Removed\n" + m.config())
 	op.AwaitNothingLeft()
 	op.Configure(m.config())
