@@ -95,8 +95,9 @@ func keys(providers []string) (text string, ids []string) {
 }
 
 func (m *model) config() string {
+	at := m.at.Target("mode: Sidecar", "deployment: apiserver")
 	return fixture.Every(m.interval, apiservers.Kube.Target("mode: CompanionPod", "configSource: "+string(m.source), fixture.Serving),
-		m.at.Target("mode: Sidecar", "deployment: apiserver"))
+		strings.Replace(at, "container: "+m.at.Name, "container: "+apiservers.OpenShift.Name, 1))
 }
 
 // want is the desired state, in describe's form.
@@ -317,9 +318,12 @@ func (m *model) actions(t *testing.T, op *fixture.Operator, p *faultyProxy) []fu
 			return fmt.Sprintf("admission removes CPU requests: %t", m.partitioned)
 		},
 		func() string {
-			m.at.Namespace = namespacesOfMoves[m.random.IntN(2)]
+			m.at = []apiservers.Server{apiservers.OpenShift, apiservers.OAuth}[m.random.IntN(2)]
+			if m.at.Resource == apiservers.OpenShift.Resource {
+				m.at.Namespace = namespacesOfMoves[m.random.IntN(2)]
+			}
 			op.Configure(m.config())
-			return "openshift-apiserver is in " + m.at.Namespace
+			return m.at.Name + " is in " + m.at.Namespace
 		},
 		func() string {
 			node := fixture.NodeNames[m.random.IntN(len(fixture.NodeNames))]
