@@ -10,43 +10,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/publish"
 )
 
-var (
-	reasonHeading = regexp.MustCompile("(?m)^###? ([A-Z][A-Za-z]+)$")
-	reasonRow     = regexp.MustCompile("(?m)^\\| ((?:`[A-Z][A-Za-z_]+`(?:, )?)+) \\|")
-	codeWord      = regexp.MustCompile("`([^`]+)`")
-)
-
-// described are the reasons that a runbook has: a heading, or the first cell of a row.
-func described(text string) (reasons []string) {
-	for _, m := range reasonHeading.FindAllStringSubmatch(text, -1) {
-		reasons = append(reasons, m[1])
-	}
-	for _, row := range reasonRow.FindAllStringSubmatch(text, -1) {
-		for _, m := range codeWord.FindAllStringSubmatch(row[1], -1) {
-			reasons = append(reasons, m[1])
-		}
-	}
-	return reasons
-}
-
-func TestRunbooksHaveEveryReasonAndNoOther(t *testing.T) {
-	reasons := slices.Clone(contract.ClusterOperatorReasons)
-	for _, r := range contract.RollupReasons {
-		reasons = append(reasons, r.Reason)
-	}
-	has := described(read(t, "docs/operate/conditions.md") + read(t, "docs/operate/delivery.md"))
-	for _, reason := range reasons {
-		if n := len(slices.DeleteFunc(slices.Clone(has), func(s string) bool { return s != reason })); n != 1 {
-			t.Errorf("%s is described %d times", reason, n)
-		}
-	}
-	for _, reason := range has {
-		if !slices.Contains(reasons, reason) {
-			t.Errorf("%s is described, and is no reason of the code", reason)
-		}
-	}
-}
-
 func texts[T ~string](values []T) (all []string) {
 	for _, v := range values {
 		all = append(all, string(v))

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // rows are the cells of all table rows of a page of docs/reference that match.
@@ -30,7 +32,8 @@ func TestReferenceHasEveryAlert(t *testing.T) {
 		if a.KeepFiringFor != "" {
 			lasts += ", keeps " + a.KeepFiringFor
 		}
-		want = append(want, strings.Join([]string{a.Alert, strings.ToLower(a.Alert), a.Labels["severity"], lasts}, " | "))
+		runbook, _ := contract.RunbookOf(a.Alert)
+		want = append(want, strings.Join([]string{a.Alert, strings.ToLower(runbook.Name), a.Labels["severity"], lasts}, " | "))
 	}
 	for _, cells := range rows(t, "alerts.md", alertRow) {
 		got = append(got, strings.Join(cells[:4], " | "))

@@ -104,6 +104,8 @@ func parse() (*tables, error) {
 		"join":     strings.Join,
 		"constant": func(reason string) string { return strings.ReplaceAll(reason, "_", "") },
 		"names":    names,
+		"linked":   linked,
+		"anchor":   strings.ToLower,
 		"statuses": func() []string { return names("%s/status", contract.ResourceNames()) },
 		"render": func(name, indent string) (string, error) {
 			lines, err := t.lines(name, indent)
@@ -188,6 +190,8 @@ var data = struct {
 
 	StaleIntervals int
 	Reasons        []string
+	Rollup         []contract.RollupReason
+	Runbooks       []contract.RunbookGroup
 	Events         []contract.Event
 	Metrics        map[string][]contract.Metric
 }{
@@ -195,7 +199,8 @@ var data = struct {
 	APIServers: each(func(s contract.APIServer) string { return s.Name }),
 	Namespaces: each(func(s contract.APIServer) string { return s.Namespace }),
 	Group:      contract.OperatorGroup, Object: contract.OperatorObject,
-	StaleIntervals: contract.StaleIntervals, Reasons: reasons(), Events: contract.Events,
+	StaleIntervals: contract.StaleIntervals, Reasons: reasons(), Rollup: contract.RollupReasons,
+	Runbooks: contract.RunbookGroups, Events: contract.Events,
 	Metrics: map[string][]contract.Metric{
 		"Rollup": contract.RollupMetrics, "Operator": contract.OperatorMetrics, "Reporter": contract.ReporterMetrics,
 	},
@@ -209,6 +214,19 @@ func reasons() []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+var quoted = regexp.MustCompile("`(\\w+)`")
+
+// linked makes each name of a runbook in a text a link to its block in the same page.
+func linked(text string) string {
+	return quoted.ReplaceAllStringFunc(text, func(name string) string {
+		r, found := contract.RunbookOf(strings.Trim(name, "`"))
+		if !found {
+			return name
+		}
+		return fmt.Sprintf("[%s](#%s)", name, strings.ToLower(r.Name))
+	})
 }
 
 func each(of func(contract.APIServer) string) []string {
