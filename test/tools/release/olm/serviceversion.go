@@ -115,7 +115,7 @@ func (o Options) csvAnnotations(namespace *unstructured.Unstructured) (map[strin
 	}
 	for feature, has := range map[string]bool{
 		"disconnected":   true, // it fetches nothing
-		"fips-compliant": true, // docs/explain/fips.md
+		"fips-compliant": true, // docs/explain/threat-model.md
 		"proxy-aware":    true, // it uses HTTPS_PROXY and NO_PROXY for the API server, its only peer
 		"tls-profiles":   true, // /metrics follows that of APIServer/cluster
 		"token-auth-aws": false, "token-auth-azure": false, "token-auth-gcp": false,
