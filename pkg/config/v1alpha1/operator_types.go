@@ -3,7 +3,7 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // OperatorConfiguration is the one file that kms-health-operator reads. It is
-// read again when it changes. A file with a mistake is rejected as a whole, and the
+// read again when it changes. A file with an error is rejected as a whole, and the
 // last valid one stays in use.
 type OperatorConfiguration struct {
 	metav1.TypeMeta `json:",inline"`

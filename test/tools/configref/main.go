@@ -28,13 +28,13 @@ type document struct {
 
 var documents = []document{{
 	root: "ReporterConfiguration", program: "kms-health-reporter", samples: []string{"reporter-sample.yaml"},
-	intro: `    kms-health-reporter --validate --config FILE    # ok, or every mistake
-    kms-health-reporter --print-defaults            # the sample below
+	intro: `    kms-health-reporter --validate --config FILE    # ok, or every error
+    kms-health-reporter --print-defaults            # a sample with every field
 `,
 }, {
 	root: "OperatorConfiguration", program: "kms-health-operator", samples: []string{"operator-openshift.yaml", "operator-kubernetes.yaml"},
-	intro: `    kms-health-operator validate --config FILE      # ok, or every mistake
-    kms-health-operator print-defaults              # the first sample below
+	intro: `    kms-health-operator validate --config FILE      # ok, or every error
+    kms-health-operator print-defaults              # a sample; --kubernetes: without OpenShift
 `,
 }}
 
@@ -58,7 +58,7 @@ func run(dir, output string) error {
 	b.WriteString(intro)
 	done := map[string]bool{}
 	for _, d := range documents {
-		if err := render(&b, pkg, dir, d, done); err != nil {
+		if err := render(&b, pkg, d, done); err != nil {
 			return err
 		}
 	}
@@ -89,31 +89,33 @@ const intro = `# Configuration reference
 
 <!-- Generated from pkg/config/v1alpha1 by "make generate". Do not edit. -->
 
-Each program reads one file, in YAML or JSON, and follows its changes. Decoding
-is strict: an unknown field, a duplicate field or a value of the wrong type is a
-mistake. All mistakes are reported at once, each with its path and value, and the
-last good file stays active. The file may be up to 128 KiB and holds one document,
-without YAML aliases and merge keys, and without characters that hide text: control
-characters but tab and the end of a line, U+2028, U+2029 and those that change the
-direction of text, in comments too. A field without a value is not set; an empty
-string, "", is a mistake, but for the value of a label. Durations have a unit: 500ms, 30s, 5m.
+Each program reads one file, in YAML or JSON, and follows its changes. Decoding is
+strict: an unknown or duplicate field, or a value of the wrong type, is an error. All
+errors are reported at once, each with its path and value, and the last valid file stays
+active. A file has at most 128 KiB and one document, without YAML aliases and merge
+keys, and without characters that hide text (control characters but tab and the end of a
+line, U+2028, U+2029, those that change the direction of text), in comments too. A field
+without a value is not set; an empty string, "", is an error, except as a label's value.
+Durations have a unit: 500ms, 30s, 5m.
 `
 
-// render writes what one kind of file is for, its samples, and a section per
+// links lead from the page to files beside the types.
+func links(files []string) (all []string) {
+	for _, file := range files {
+		all = append(all, fmt.Sprintf("[%s](../../pkg/config/v1alpha1/%s)", file, file))
+	}
+	return all
+}
+
+// render writes what one kind of file is for, links to samples, and a section per
 // type, outermost first, but for those that stand there already.
-func render(b *bytes.Buffer, pkg *doc.Package, dir string, d document, done map[string]bool) error {
+func render(b *bytes.Buffer, pkg *doc.Package, d document, done map[string]bool) error {
 	types := map[string]*doc.Type{}
 	for _, t := range pkg.Types {
 		types[t.Name] = t
 	}
 	fmt.Fprintf(b, "\n## The file of %s\n\n%s", d.program, d.intro)
-	for _, sample := range d.samples {
-		yaml, err := os.ReadFile(filepath.Join(dir, sample))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(b, "\n```yaml\n%s```\n", yaml)
-	}
+	fmt.Fprintf(b, "\nSamples: %s.\n", strings.Join(links(d.samples), ", "))
 	queue := []string{d.root}
 	for len(queue) > 0 {
 		name := queue[0]

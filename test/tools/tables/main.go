@@ -190,7 +190,8 @@ var data = struct {
 
 	StaleIntervals int
 	Reasons        []string
-	Rollup         []contract.RollupReason
+	Statuses       []status
+	Action         []string // reasons that require it
 	Runbooks       []contract.RunbookGroup
 	Events         []contract.Event
 	Metrics        map[string][]contract.Metric
@@ -199,11 +200,49 @@ var data = struct {
 	APIServers: each(func(s contract.APIServer) string { return s.Name }),
 	Namespaces: each(func(s contract.APIServer) string { return s.Namespace }),
 	Group:      contract.OperatorGroup, Object: contract.OperatorObject,
-	StaleIntervals: contract.StaleIntervals, Reasons: reasons(), Rollup: contract.RollupReasons,
+	StaleIntervals: contract.StaleIntervals, Reasons: reasons(), Statuses: statuses(), Action: action(),
 	Runbooks: contract.RunbookGroups, Events: contract.Events,
 	Metrics: map[string][]contract.Metric{
 		"Rollup": contract.RollupMetrics, "Operator": contract.OperatorMetrics, "Reporter": contract.ReporterMetrics,
 	},
+}
+
+// status is a status of a condition, and the reasons that give it, the most severe first.
+type status struct {
+	Condition, Status string
+	Reasons           []string
+}
+
+func statuses() (all []status) {
+	for _, c := range []struct {
+		condition string
+		of        func(contract.RollupReason) string
+	}{
+		{contract.PluginsDegraded, func(r contract.RollupReason) string { return r.Degraded }},
+		{contract.HealthReporting, func(r contract.RollupReason) string { return r.Reporting }},
+		{contract.WriteKeyAgreed, func(r contract.RollupReason) string { return r.Agreed }},
+	} {
+		for _, name := range []string{"True", "False", "Unknown"} {
+			if of := only(func(r contract.RollupReason) bool { return c.of(r) == name }); len(of) > 0 {
+				all = append(all, status{c.condition, name, of})
+			}
+		}
+	}
+	return all
+}
+
+func action() []string {
+	return only(func(r contract.RollupReason) bool { return r.NeedsAction })
+}
+
+// only are the reasons for which is returns true, the most severe first.
+func only(is func(contract.RollupReason) bool) (all []string) {
+	for _, r := range contract.RollupReasons {
+		if is(r) {
+			all = append(all, r.Reason)
+		}
+	}
+	return all
 }
 
 // reasons are those of both tables.
