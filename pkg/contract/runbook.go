@@ -216,7 +216,7 @@ var RunbookGroups = []RunbookGroup{
 			Means: "an encryption config cannot be read, or a Secret without revisions changed after the " +
 				"API server started: it is not known what it writes with",
 			Check: "`KMSHealthReporting`: `SourceUnreadable`, `EncryptionConfigUnreadable` or `Forbidden`",
-			Fix:   "that reason; restart an API server that is older than its Secret",
+			Fix:   "that reason. Restart an API server that is older than its Secret",
 			DoNot: "start a rotation",
 		},
 		{
@@ -401,8 +401,9 @@ var RunbookGroups = []RunbookGroup{
 			DoNot: "delete the operator's pod during a plugin outage",
 		},
 		{
-			Name:  "SourceUnreadable",
-			Means: "an object cannot be read. What was read before stays active",
+			Name: "SourceUnreadable",
+			Means: "an object cannot be read. What was read before stays active; if it is the list of " +
+				"pods, `KMSPluginsDegraded` is Unknown",
 			Check: "the message. A Secret that cannot be decrypted is a consequence of an unhealthy " +
 				"plugin; else a right is missing",
 			Fix: "the plugin first; or apply the manifests",
