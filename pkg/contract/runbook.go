@@ -22,8 +22,9 @@ type RunbookGroup struct {
 	Runbooks []Runbook
 }
 
-// RunbookOf returns the runbook of a reason of any table of this package, or of an alert.
-func RunbookOf(name string) (r Runbook, found bool) {
+// RunbookOf returns the runbook of a reason of any table of this package, or of an alert; false if
+// there is none.
+func RunbookOf(name string) (Runbook, bool) {
 	for _, g := range RunbookGroups {
 		for _, r := range g.Runbooks {
 			if r.Name == name || slices.Contains(r.Alerts, name) {
