@@ -45,7 +45,7 @@ func (r *rendering) identity() error {
 	who := "who the reporters are"
 	if r.Target.Mode == v1alpha1.ModeSidecar && !r.Target.OwnerInjects() {
 		who += fmt.Sprintf("; the operator puts their token into the Secret %s/%s; without an operator, you: "+
-			"see docs/explain/credentials.md#credentials-of-the-owner", r.Target.Namespace, objects.TokenName(r.Target.Name))
+			"see docs/explain/modes.md#credentials-of-the-owner", r.Target.Namespace, objects.TokenName(r.Target.Name))
 	}
 	r.apply("10-policy.yaml", "what the reporters' identity may write", policy...)
 	r.apply("20-identity.yaml", who, identity...)
