@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
@@ -356,22 +357,30 @@ func TestWhetherConfigMapsNeedAPlugin(t *testing.T) {
 }
 
 func TestWhetherReportsNeedAPlugin(t *testing.T) {
-	kms := v2("1", sock1)
-	for name, c := range map[string]struct{ entries, want string }{
-		"Secrets alone":                   {entryOf("secrets", kms), ""},
-		"the core group":                  {entryOf("*.", kms), "configmaps"},
-		"all groups":                      {entryOf("*.*", kms), "authentications configmaps kmshealths kubeapiservers openshiftapiservers"},
-		"one group":                       {entryOf("*.operator.openshift.io", kms), "authentications kubeapiservers openshiftapiservers"},
-		"all groups, but one without KMS": {entryOf("kubeapiservers.operator.openshift.io", identity) + entryOf("*.*", kms), "authentications configmaps kmshealths openshiftapiservers"},
+	kms, first := v2("1", sock1), contract.Resources[0]
+	var openShifts []string
+	for _, r := range contract.Resources {
+		openShifts = append(openShifts, r.GVR().GroupResource().String())
+	}
+	other := []string{"configmaps", contract.KMSHealths.GVR().GroupResource().String()}
+	for name, c := range map[string]struct {
+		entries string
+		want    []string
+	}{
+		"Secrets alone":  {entryOf("secrets", kms), nil},
+		"the core group": {entryOf("*.", kms), other[:1]},
+		"all groups":     {entryOf("*.*", kms), slices.Concat(other, openShifts)},
+		"one group":      {entryOf("*."+first.Group, kms), openShifts},
+		"all groups, but one without KMS": {entryOf(openShifts[0], identity) + entryOf("*.*", kms),
+			slices.Concat(other, openShifts[1:])},
 	} {
 		got, err := Parse([]byte(head+c.entries), nil)
 		var names []string
 		for _, r := range got.Encrypted {
-			names = append(names, r.Resource)
+			names = append(names, r.String())
 		}
-		slices.Sort(names)
-		if err != nil || strings.Join(names, " ") != c.want {
-			t.Errorf("%s: %v, %v", name, names, err)
+		if err != nil || !slices.Equal(names, c.want) {
+			t.Errorf("%s: %v, %v, want %v", name, names, err, c.want)
 		}
 	}
 }
