@@ -73,6 +73,13 @@ func startOthers(t *testing.T, server apiservers.Server) *others {
 			}
 		})
 	}
+	// Each updater writes once before there are others: on a busy machine an update may have only
+	// conflicts.
+	for i := range 3 {
+		if err := o.update(t.Context(), fmt.Sprintf("%sUpdate%d", otherPrefix, i), 8, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for i := range 4 {
 		manager := fmt.Sprintf("%sApply%d", otherPrefix, i)
 		start(i, func(ctx context.Context, number int) error { return o.apply(ctx, manager, 5, number) })
