@@ -73,9 +73,7 @@ func (f *follower) try(ctx context.Context) (*view.Status, error) {
 	}
 	outdated := *f.last
 	outdated.Now = outdated.Now.Add(f.clock.Since(f.lastAt))
-	if status, err = view.Evaluate(&outdated, f.name); err != nil {
-		return nil, nil // the name may appear later
-	}
+	status, _ = view.Evaluate(&outdated, f.name) // nil: the name may appear later
 	return status, nil
 }
 
@@ -95,8 +93,10 @@ func pause(ctx context.Context) bool {
 func (f *follower) watch(ctx context.Context) error {
 	for {
 		status, err := f.try(ctx)
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return nil
+		default:
 		}
 		if err == nil && status != nil {
 			err = f.draw(status)

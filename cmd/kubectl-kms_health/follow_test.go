@@ -98,7 +98,7 @@ func follow(t *testing.T, states []state, terminal func() int, limit time.Durati
 	return code, took, stdout, stderr
 }
 
-var away = fmt.Errorf("away: %w", &source.Problem{Unreachable: true})
+var errAway = fmt.Errorf("away: %w", &source.Problem{Unreachable: true})
 
 func TestWaitEndsWhenEverythingIsHealthyOrAtTheTimeout(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -108,11 +108,11 @@ func TestWaitEndsWhenEverythingIsHealthyOrAtTheTimeout(t *testing.T) {
 	}{
 		"healthy at once":          {[]state{{0, contract.Healthy, nil}}, 0, 0},
 		"after an unhealthy time":  {[]state{{0, contract.Unhealthy, nil}, {9 * time.Second, contract.Healthy, nil}}, 0, 10 * time.Second},
-		"after an outage":          {[]state{{0, "", away}, {9 * time.Second, contract.Healthy, nil}}, 0, 10 * time.Second},
+		"after an outage":          {[]state{{0, "", errAway}, {9 * time.Second, contract.Healthy, nil}}, 0, 10 * time.Second},
 		"unhealthy at the timeout": {[]state{{0, contract.Unhealthy, nil}}, 1, time.Minute},
 		"nothing is reported":      {[]state{{0, "", nil}}, 2, time.Minute},
-		"never reachable":          {[]state{{0, "", away}}, 3, time.Minute},
-		"an outage at the end":     {[]state{{0, contract.Error, nil}, {9 * time.Second, "", away}}, 1, time.Minute},
+		"never reachable":          {[]state{{0, "", errAway}}, 3, time.Minute},
+		"an outage at the end":     {[]state{{0, contract.Error, nil}, {9 * time.Second, "", errAway}}, 1, time.Minute},
 		"no right":                 {[]state{{0, "", errors.New("forbidden")}}, 3, 0},
 	} {
 		code, took, stdout, stderr := follow(t, tt.states, nil, time.Hour, "--wait", "--timeout=1m")
@@ -125,7 +125,7 @@ func TestWaitEndsWhenEverythingIsHealthyOrAtTheTimeout(t *testing.T) {
 func TestWatchPrintsChangesAndSurvivesAnOutage(t *testing.T) {
 	states := []state{
 		{0, "", nil}, {time.Minute, contract.Healthy, nil}, {2 * time.Minute, contract.Unhealthy, nil},
-		{3 * time.Minute, "", away}, {4 * time.Minute, contract.Unhealthy, nil}, {5 * time.Minute, "", away},
+		{3 * time.Minute, "", errAway}, {4 * time.Minute, contract.Unhealthy, nil}, {5 * time.Minute, "", errAway},
 	}
 	code, _, stdout, stderr := follow(t, states, nil, 10*time.Minute, "-w")
 	var verdicts []string
@@ -145,7 +145,7 @@ func TestWatchPrintsChangesAndSurvivesAnOutage(t *testing.T) {
 }
 
 func TestOnATerminalWatchUpdatesInPlace(t *testing.T) {
-	_, _, stdout, _ := follow(t, []state{{0, contract.Healthy, nil}, {5 * time.Second, "", away}}, func() int { return 100 }, 9*time.Second, "-w")
+	_, _, stdout, _ := follow(t, []state{{0, contract.Healthy, nil}, {5 * time.Second, "", errAway}}, func() int { return 100 }, 9*time.Second, "-w")
 	screens := strings.Split(stdout, "\x1b[H\x1b[2J")
 	if len(screens) < 4 || !strings.HasPrefix(screens[1], "\x1b[32mHealthy") || !strings.Contains(screens[len(screens)-1], "as last read at ") {
 		t.Errorf("%q", screens)

@@ -84,9 +84,9 @@ func kmsHealthCRD(t *testing.T, replace ...string) string {
 	return path
 }
 
-func create(t *testing.T, gvr schema.GroupVersionResource, kind, inNamespace string) {
+func create(t *testing.T, gvr schema.GroupVersionResource, inNamespace string) {
 	t.Helper()
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": gvr.GroupVersion().String(), "kind": kind, "metadata": map[string]any{"name": anywhere}}}
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": gvr.GroupVersion().String(), "kind": contract.KMSHealths.Kind, "metadata": map[string]any{"name": anywhere}}}
 	if _, err := administrator(t).Resource(gvr).Namespace(inNamespace).Create(soon(t), o, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestDestinationWhoseCRDAndObjectComeLaterIsAwaited(t *testing.T) {
 	}
 	r.writes("no_object")
 	gvr := schema.GroupVersionResource{Group: "kmshealth.openshift.io", Version: "v1alpha1", Resource: "kmshealths"}
-	create(t, gvr, "KMSHealth", "")
+	create(t, gvr, "")
 	r.reportsTo(gvr, "")
 }
 
@@ -111,7 +111,7 @@ func TestDestinationInANamespace(t *testing.T) {
 	if err := cluster.InstallCRDs(soon(t), kmsHealthCRD(t, "kmshealth.openshift.io", gvr.Group, "scope: Cluster", "scope: Namespaced")); err != nil {
 		t.Fatal(err)
 	}
-	create(t, gvr, "KMSHealth", "default")
+	create(t, gvr, "default")
 	r := reportingTo(t)
 	const object = "group: example.com, version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: " + anywhere
 	r.configureObject(object) // without its namespace

@@ -28,7 +28,7 @@ func TestDestinationWithAnAtomicListOfConditionsIsWrittenOnce(t *testing.T) {
 	if err := cluster.InstallCRDs(soon(t), kmsHealthCRD(t, "kmshealth.openshift.io", gvr.Group, listOfConditions, "")); err != nil {
 		t.Fatal(err)
 	}
-	create(t, gvr, "KMSHealth", "")
+	create(t, gvr, "")
 	r := reportingTo(t)
 	r.configureObject("group: atomic.example.com, version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: " + anywhere)
 	r.start()
@@ -57,7 +57,7 @@ func TestDestinationWithAnAtomicListOfConditionsIsWrittenOnce(t *testing.T) {
 	if err := cluster.InstallCRDs(soon(t), kmsHealthCRD(t, "kmshealth.openshift.io", gvr.Group)); err != nil {
 		t.Fatal(err)
 	}
-	create(t, gvr, "KMSHealth", "")
+	create(t, gvr, "")
 	r.configureObject("group: maps.example.com, version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: " + anywhere)
 	r.reportsTo(gvr, "")
 }
@@ -68,7 +68,7 @@ func TestDestinationWithoutStatusSubresource(t *testing.T) {
 	if err := cluster.InstallCRDs(soon(t), kmsHealthCRD(t, "kmshealth.openshift.io", gvr.Group, subresources, "")); err != nil {
 		t.Fatal(err)
 	}
-	create(t, gvr, "KMSHealth", "")
+	create(t, gvr, "")
 	r := reportingTo(t)
 	r.configureObject("group: nostatus.example.com, version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: " + anywhere)
 	r.start()

@@ -43,14 +43,13 @@ var resources = map[schema.GroupKind]string{
 	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicyBinding"}: "validatingadmissionpolicybindings",
 }
 
-// applier writes the operator's objects by Server-Side Apply under one field manager, and only
+// applier writes the operator's objects by Server-Side Apply under the field manager contract.OperatorName, and only
 // when there is something to write: an object that was applied, and has not changed since, is
 // left alone, however often it is looked at. Pods are created, and only their metadata is
 // written again. Several goroutines may use it, each for objects of its own.
 type applier struct {
-	client  dynamic.Interface
-	manager string
-	clock   clock.PassiveClock
+	client dynamic.Interface
+	clock  clock.PassiveClock
 
 	mu      sync.Mutex
 	applied map[string]record
@@ -66,8 +65,8 @@ type record struct {
 }
 
 // newApplier makes an applier.
-func newApplier(client dynamic.Interface, manager string, clock clock.PassiveClock) *applier {
-	return &applier{client: client, manager: manager, clock: clock, applied: map[string]record{}, deleted: map[types.UID]time.Time{}}
+func newApplier(client dynamic.Interface, clock clock.PassiveClock) *applier {
+	return &applier{client: client, clock: clock, applied: map[string]record{}, deleted: map[types.UID]time.Time{}}
 }
 
 // written of Apply.
@@ -107,7 +106,7 @@ func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 		}
 	}
 	force := true
-	result, err := a.resource(desired).Patch(ctx, desired.GetName(), types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: a.manager, Force: &force})
+	result, err := a.resource(desired).Patch(ctx, desired.GetName(), types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: contract.OperatorName, Force: &force})
 	if err != nil {
 		return "", nil, fmt.Errorf("apply %s: %w", key, err)
 	}

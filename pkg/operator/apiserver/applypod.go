@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // applyPod creates a pod, or patches the metadata of one that exists. A spec is written once:
@@ -25,7 +27,7 @@ func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unst
 		if known && a.clock.Since(r.at) < lag {
 			return lagging, nil, nil
 		}
-		result, err := a.resource(desired).Create(ctx, desired, metav1.CreateOptions{FieldManager: a.manager})
+		result, err := a.resource(desired).Create(ctx, desired, metav1.CreateOptions{FieldManager: contract.OperatorName})
 		if err == nil {
 			a.mu.Lock()
 			defer a.mu.Unlock()
@@ -45,7 +47,7 @@ func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unst
 	if err != nil {
 		return "", nil, fmt.Errorf("patch %s: %w", key, err)
 	}
-	options := metav1.PatchOptions{FieldManager: a.manager}
+	options := metav1.PatchOptions{FieldManager: contract.OperatorName}
 	result, err := a.resource(desired).Patch(ctx, desired.GetName(), types.MergePatchType, raw, options)
 	if err != nil {
 		return "", nil, fmt.Errorf("patch %s: %w", key, err)

@@ -88,7 +88,7 @@ func New(o Options) *Controller {
 	}
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to sync, retrying", "Synced again", "apiServer"
 	c.executor = &Executor{
-		Client: o.Client, applier: newApplier(o.Client, contract.OperatorName, o.Clock),
+		Client: o.Client, applier: newApplier(o.Client, o.Clock),
 		Credentials: o.Credentials, Now: o.Now, Event: o.Event,
 	}
 	return c

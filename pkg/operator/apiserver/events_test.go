@@ -20,7 +20,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
@@ -95,7 +94,7 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 			clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 			var events []string
 			e := &Executor{
-				Client: client, applier: newApplier(client, contract.OperatorName, clock), Now: clock.Now,
+				Client: client, applier: newApplier(client, clock), Now: clock.Now,
 				Credentials: credentials.New(kubernetesfake.NewClientset(c.secrets...), clock.Now),
 				Event:       func(_, _, reason, _ string) { events = append(events, reason) },
 			}

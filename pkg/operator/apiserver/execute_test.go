@@ -44,7 +44,7 @@ func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 				"spec": map[string]any{"volumes": []any{map[string]any{"name": "config", "configMap": map[string]any{"name": test.mounted}}}},
 			}}
 			client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), configMap, pod)
-			e := &Executor{Client: client, applier: newApplier(client, contract.OperatorName, clock.RealClock{}), Now: time.Now, Event: func(_, _, _, _ string) {}}
+			e := &Executor{Client: client, applier: newApplier(client, clock.RealClock{}), Now: time.Now, Event: func(_, _, _, _ string) {}}
 			s := &Snapshot{Deleting: test.deleting}
 			s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there", PodSelector: map[string]string{"apiserver": "true"}}
 			outcome := e.Execute(t.Context(), s, &Plan{State: State{Namespace: "there"}, Delete: []*unstructured.Unstructured{configMap}})
@@ -68,7 +68,7 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	client.PrependReactor("delete", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewInternalError(errors.New("the plugin is unhealthy"))
 	})
-	e := &Executor{Client: client, applier: newApplier(client, contract.OperatorName, clock.RealClock{}), Now: time.Now, Event: func(_, _, _, _ string) {}}
+	e := &Executor{Client: client, applier: newApplier(client, clock.RealClock{}), Now: time.Now, Event: func(_, _, _, _ string) {}}
 	s := &Snapshot{}
 	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
 	copied := object("ConfigMap")
@@ -110,7 +110,7 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 			}
 			return true, object("v1", "Any", a.GetNamespace()), nil
 		})
-		e := &Executor{Client: client, applier: newApplier(client, contract.OperatorName, clock.RealClock{}), Now: time.Now, Event: func(_, _, _, _ string) {}}
+		e := &Executor{Client: client, applier: newApplier(client, clock.RealClock{}), Now: time.Now, Event: func(_, _, _, _ string) {}}
 		s := &Snapshot{State: before}
 		s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
 		outcome := e.Execute(t.Context(), s, &Plan{State: after, Anchor: object("rbac.authorization.k8s.io/v1", "ClusterRole", ""), Apply: all})
@@ -137,7 +137,7 @@ func TestObjectThatFailsStopsNoOther(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	e := &Executor{Client: client, applier: newApplier(client, contract.OperatorName, clock.RealClock{}), Now: time.Now, Event: func(_, _, _, _ string) {}}
+	e := &Executor{Client: client, applier: newApplier(client, clock.RealClock{}), Now: time.Now, Event: func(_, _, _, _ string) {}}
 	s := &Snapshot{}
 	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
 	outcome := e.Execute(t.Context(), s, &Plan{

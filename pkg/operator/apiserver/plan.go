@@ -104,7 +104,8 @@ func Make(s *Snapshot) (*Plan, error) {
 	default:
 		err = p.remove(i)
 	}
-	if err = errors.Join(err, p.recordFirst()); err != nil {
+	err = errors.Join(err, p.recordFirst())
+	if err != nil {
 		return nil, err
 	}
 	p.addRollupProblems()

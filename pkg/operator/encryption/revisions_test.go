@@ -14,8 +14,8 @@ import (
 const oneProvider = `{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [{resources: [secrets],
   providers: [{kms: {apiVersion: v2, name: x_secrets, endpoint: "unix:///run/kms.sock"}}, {identity: {}}]}]}`
 
-func secretOf(key, data string) *corev1.Secret {
-	return &corev1.Secret{Data: map[string][]byte{key: []byte(data)}}
+func secretOf(data string) *corev1.Secret {
+	return &corev1.Secret{Data: map[string][]byte{"k": []byte(data)}}
 }
 
 func TestSetOfASecret(t *testing.T) {
@@ -27,9 +27,9 @@ func TestSetOfASecret(t *testing.T) {
 		plugins string // their keyIDs
 		problem string
 	}{
-		{"with a plugin", secretOf("k", oneProvider), true, "x", ""},
+		{"with a plugin", secretOf(oneProvider), true, "x", ""},
 		{"of a revision from before KMS was turned on", nil, true, "", ""},
-		{"broken", secretOf("k", "{}"), false, "", "has another apiVersion"},
+		{"broken", secretOf("{}"), false, "", "has another apiVersion"},
 		{"without the key", &corev1.Secret{}, false, "", `has no key "k"`},
 	} {
 		got := Read(test.secret, config)
@@ -47,7 +47,7 @@ func TestSetOfASecret(t *testing.T) {
 }
 
 func TestSetFollowsKeyAndKeyIDsOfTheConfiguration(t *testing.T) {
-	secret := secretOf("k", oneProvider)
+	secret := secretOf(oneProvider)
 	secret.Data["other"] = []byte(oneProvider)
 	for want, config := range map[string]v1alpha1.EncryptionConfig{
 		"x": {Key: "k"},
@@ -80,7 +80,7 @@ func TestSecretIsAsOldAsItsData(t *testing.T) {
 		"its labels later":        {[]metav1.ManagedFieldsEntry{entry(9, data), entry(11, labels)}, 9},
 		"its data by two writers": {[]metav1.ManagedFieldsEntry{entry(10, data), entry(9, data)}, 10},
 	} {
-		secret := secretOf("k", oneProvider)
+		secret := secretOf(oneProvider)
 		secret.CreationTimestamp, secret.ManagedFields = *at(8), test.entries
 		if got := Read(secret, v1alpha1.EncryptionConfig{Key: "k"}); got.Written.Hour() != test.want {
 			t.Errorf("%s: %s, want %d:00", name, got.Written, test.want)

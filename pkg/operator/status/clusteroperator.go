@@ -29,7 +29,7 @@ const (
 	firstOperatorRetry, lastOperatorRetry = time.Second, 5 * time.Second
 )
 
-// Object is a related one, which `oc adm inspect` collects.
+// RelatedObject is one which `oc adm inspect` collects.
 type RelatedObject struct {
 	Group     string `json:"group"`
 	Resource  string `json:"resource"`
@@ -63,12 +63,12 @@ type ClusterOperator struct {
 	// this is no OpenShift there is no right to read it.
 	source *source.Source[Standing]
 	follow func()
-	status *StatusWriter
+	status *Writer
 	since  map[string]time.Time
 	began  time.Time
 }
 
-// New makes a ClusterOperator.
+// NewClusterOperator makes a ClusterOperator.
 func NewClusterOperator(o ClusterOperatorOptions) *ClusterOperator {
 	c := &ClusterOperator{
 		ClusterOperatorOptions: o, since: map[string]time.Time{},
@@ -76,7 +76,7 @@ func NewClusterOperator(o ClusterOperatorOptions) *ClusterOperator {
 		retry: retry.New(o.Clock, firstOperatorRetry, lastOperatorRetry),
 	}
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the ClusterOperator, retrying", "Wrote the ClusterOperator again", "name"
-	c.status = &StatusWriter{
+	c.status = &Writer{
 		Client: o.Client, Manager: contract.OperatorName, Types: []string{Available, Progressing, Degraded, Upgradeable}, Clock: o.Clock,
 	}
 	c.source = source.New(o.Client, nil, source.Selection{Resource: object.Resource, Name: object.Name}, read, source.Wake[Standing]{Do: c.Wake})

@@ -81,7 +81,7 @@ type Verdict struct {
 type Controller struct {
 	Options
 	metrics *metrics
-	status  *StatusWriter
+	status  *Writer
 	queue   retry.Queue // names of targets
 	retry   *retry.Backoff
 
@@ -121,7 +121,7 @@ func New(o Options) *Controller {
 		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the roll-up, retrying", "Rolled up again", "apiServer"
-	c.status = &StatusWriter{
+	c.status = &Writer{
 		Client: o.Client, Manager: contract.OperatorName, Types: rollup.Types, Clock: o.Clock,
 	}
 	return c

@@ -49,11 +49,11 @@ type Standing struct {
 	Fields map[string]any
 }
 
-// StatusWriter applies conditions to the status of objects, and remembers what it
+// Writer applies conditions to the status of objects, and remembers what it
 // applied until the watch shows it, so that a controller that looks at a cache
 // neither repeats a write nor decides by what was there before it. It may be used
 // by several goroutines, each with its own object.
-type StatusWriter struct {
+type Writer struct {
 	Client dynamic.Interface
 	// Manager is the field manager. It owns all that is applied: each Apply removes
 	// what the one before had, and this one has not.
@@ -76,7 +76,7 @@ type applied struct {
 // maxWatchLag at most. Where versions cannot be compared, it counts until the watch
 // shows the same, for watchLag at most. again is when to check again even if nothing
 // has changed; zero: never.
-func (w *StatusWriter) Standing(o Object, shown Standing) (standing Standing, again time.Time) {
+func (w *Writer) Standing(o Object, shown Standing) (standing Standing, again time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	was, recent := w.applied[o]
@@ -105,7 +105,7 @@ func (w *StatusWriter) Standing(o Object, shown Standing) (standing Standing, ag
 // Apply makes these conditions and fields the object's, unless they stand there
 // already, as Standing returned it. Conditions of Types that are not given are
 // removed. changed means that something was written.
-func (w *StatusWriter) Apply(ctx context.Context, o Object, standing Standing, conditions []operatorcr.Condition, fields map[string]any) (changed bool, err error) {
+func (w *Writer) Apply(ctx context.Context, o Object, standing Standing, conditions []operatorcr.Condition, fields map[string]any) (changed bool, err error) {
 	next := Standing{Conditions: map[string]operatorcr.Condition{}, Fields: fields}
 	list := make([]any, 0, len(conditions))
 	for _, c := range conditions {
@@ -150,7 +150,7 @@ func (w *StatusWriter) Apply(ctx context.Context, o Object, standing Standing, c
 }
 
 // same reports whether our conditions and fields are the same in both.
-func (w *StatusWriter) same(a, b Standing) bool {
+func (w *Writer) same(a, b Standing) bool {
 	return !slices.ContainsFunc(w.Types, func(t string) bool { return a.Conditions[t] != b.Conditions[t] }) &&
 		reflect.DeepEqual(asJSON(a.Fields), asJSON(b.Fields))
 }

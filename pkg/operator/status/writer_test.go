@@ -48,9 +48,9 @@ func (s *server) Patch(_ context.Context, name string, pt types.PatchType, body 
 	return o, nil
 }
 
-func newWriter(s *server) (*StatusWriter, *clocktesting.FakePassiveClock) {
+func newWriter(s *server) (*Writer, *clocktesting.FakePassiveClock) {
 	clock := clocktesting.NewFakePassiveClock(noon)
-	return &StatusWriter{Client: s, Manager: "m", Types: []string{"A", "B"}, Clock: clock}, clock
+	return &Writer{Client: s, Manager: "m", Types: []string{"A", "B"}, Clock: clock}, clock
 }
 
 func is(conditionType, status string) operatorcr.Condition {

@@ -18,14 +18,15 @@ func TestAddressThatDropsPacketsLeavesTimeForTheNextOne(t *testing.T) {
 	port := s.Listener.Addr().(*net.TCPAddr).AddrPort().Port()
 	dropPackets(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), port))
 	for _, timeout := range []time.Duration{connectTimeout / 2, connectTimeout, 2 * connectTimeout} {
-		ctx, cancel := context.WithTimeout(t.Context(), timeout)
-		defer cancel()
-		conn, err := dialFirst(ctx, "tcp", []string{"127.0.0.2", "127.0.0.1"}, fmt.Sprint(port))
-		if err != nil {
-			t.Errorf("within %s: %v", timeout, err)
-			continue
-		}
-		_ = conn.Close()
+		t.Run(timeout.String(), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			conn, err := dialFirst(ctx, "tcp", []string{"127.0.0.2", "127.0.0.1"}, fmt.Sprint(port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.Close()
+		})
 	}
 }
 

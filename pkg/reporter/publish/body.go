@@ -52,9 +52,7 @@ func listFailure(answer []byte, manager string) *failure {
 			} `json:"managedFields"`
 		} `json:"metadata"`
 	}
-	if json.Unmarshal(answer, &object) != nil {
-		return nil // it shows nothing
-	}
+	_ = json.Unmarshal(answer, &object) // what is no object shows nothing
 	for _, owned := range object.Metadata.ManagedFields {
 		if items := owned.FieldsV1.Status.Conditions; owned.Manager == manager && items != nil && len(items) == 0 {
 			return &failure{kind: AtomicList, err: errAtomicList}
