@@ -70,6 +70,7 @@ type Controller struct {
 	queue    retry.Queue // names of targets
 	retry    *retry.Backoff
 	config   atomic.Pointer[v1alpha1.OperatorConfiguration]
+	since    atomic.Int64 // when the configuration became active, in nanoseconds
 
 	cluster *source.Cluster // from Run on
 	ctx     context.Context // of the sources
@@ -96,9 +97,12 @@ func New(o Options) *Controller {
 
 // Configure applies a configuration.
 func (c *Controller) Configure(config *v1alpha1.OperatorConfiguration) {
+	c.since.Store(c.Now().UnixNano())
 	c.config.Store(config)
 	c.WakeAll()
 }
+
+func (c *Controller) configured() time.Time { return time.Unix(0, c.since.Load()) }
 
 // WakeAll syncs all targets.
 func (c *Controller) WakeAll() {
@@ -192,13 +196,13 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 // forgetUnrecorded forgets a target of which nothing but its conditions was created, once they
 // are removed, or can no longer be read.
 func (c *Controller) forgetUnrecorded(e *entry) (again time.Duration) {
-	name, p := e.target.Name, &e.published
+	name, p := e.target.Name, e.published
 	if p.Name == "" || !e.sources.Resource.Known() || c.Rollup.IsDone(name) {
 		c.forget(name)
 		return settle
 	}
 	p.Off, p.Clean, p.Status = true, true, Status{}
-	c.Rollup.Set(*p)
+	c.Rollup.Set(p)
 	return time.Second
 }
 

@@ -91,7 +91,7 @@ func (c *Controller) observeRollup(s *Snapshot, t *source.Target) {
 func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *entry) *Snapshot {
 	c.follow(l, e)
 	s := &Snapshot{
-		Now: c.Now(), Deleting: l.deleting, Superseded: l.superseded, State: l.state,
+		Now: c.Now(), Configured: c.configured(), Deleting: l.deleting, Superseded: l.superseded, State: l.state,
 		Unmanaged: config.ManagementState == v1alpha1.Unmanaged, KubeletRoot: c.KubeletRoot, OwnKnown: map[string]bool{}, OwnProblems: map[string]string{},
 		ReportsLeft: !c.Rollup.IsDone(l.target.Name),
 	}
@@ -104,7 +104,7 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 		return s
 	}
 	_, recorded := c.cluster.Roles.Get("", contract.ReporterName(l.target.Name))
-	s.Unrecorded = !recorded && e.recorded.Version == "" && !s.Deleting && !s.Unmanaged && !s.Superseded
+	s.Unrecorded = !recorded && e.recorded.Version == "" && !s.Deleting && !s.Superseded
 	if s.Problem = c.observeCluster(s); s.Problem != nil {
 		return s
 	}

@@ -146,14 +146,8 @@ func (p *planner) recordFirst() error {
 func (p *planner) record() {
 	t := p.Target
 	p.state = p.identified()
-	changed := t.Plugins != nil && p.State.Live != nil && !reflect.DeepEqual(p.State.Live, t.Plugins)
+	p.state.LiveSince = p.liveSince()
 	p.state.Live, p.state.Revisions, p.state.NotProbed = p.live(), p.revisionSets(), p.notProbed()
-	switch {
-	case changed:
-		p.state.LiveSince = p.Now
-	case t.Plugins == nil && p.liveKnown():
-		p.state.LiveSince = p.Encryption.Written
-	}
 	if p.state.NotProbed != "" {
 		p.problem(contract.ProviderNotProbed, p.state.NotProbed)
 	}
@@ -175,6 +169,21 @@ func (p *planner) record() {
 		}
 	}
 	p.problems = append(p.problems, p.SourceProblems...)
+}
+
+// liveSince is since when the live set has had its write key. A change of anything else leaves it.
+func (p *planner) liveSince() time.Time {
+	first := p.State.Live == nil
+	switch {
+	case !p.liveKnown() || !first && WriteKey(p.live()) == WriteKey(p.State.Live):
+		return p.State.LiveSince
+	case p.Target.Plugins == nil && !p.Encryption.Written.IsZero():
+		return p.Encryption.Written
+	case first:
+		return time.Time{}
+	default:
+		return p.Configured
+	}
 }
 
 // addRollupProblems reports them in every phase in which there is a roll-up.

@@ -372,6 +372,11 @@ func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed || again.Status.Reason != contract.ProviderNotProbed {
 		t.Errorf("not read any more: %+v, %+v", again.State, again.Status)
 	}
+	s.Encryption = &Encryption{Live: set(1)} // read again, but for the revision of a pod
+	s.Pods[0].Labels = map[string]string{"revision": "7"}
+	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed {
+		t.Errorf("a revision cannot be read: %+v", again.State)
+	}
 }
 
 func TestSocketWithoutAVolumeIsReported(t *testing.T) {
@@ -465,5 +470,43 @@ func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
 	s.State.Token = false
 	if done := planOf(t, s); done.State.InTarget {
 		t.Error("it is still looked after when nothing is left")
+	}
+}
+
+// Only a change of the key that encrypts makes a process that was started before it one that may
+// write with another key.
+func TestLiveSetIsAsOldAsItsWriteKey(t *testing.T) {
+	first, written, configured := time.Unix(1e8, 0), time.Unix(2e8, 0), time.Unix(3e8, 0)
+	given := func(s *Snapshot) { s.Target.Plugins = set(1).Plugins }
+	recorded := func(ids ...int) func(*Snapshot) {
+		return func(s *Snapshot) { s.State = State{Live: set(ids...).Plugins, LiveSince: first} }
+	}
+	unreadable := func(s *Snapshot) { s.Encryption = nil }
+	for name, c := range map[string]struct {
+		change []func(*Snapshot)
+		want   time.Time
+	}{
+		"a Secret that is seen first":           {nil, written},
+		"a Secret with another key":             {[]func(*Snapshot){recorded(2, 1)}, written},
+		"a Secret with another reader":          {[]func(*Snapshot){recorded(1, 2)}, first},
+		"a Secret that cannot be read any more": {[]func(*Snapshot){recorded(2), unreadable}, first},
+		"plugins that are seen first":           {[]func(*Snapshot){given}, time.Time{}},
+		"plugins with another key":              {[]func(*Snapshot){recorded(2), given}, configured},
+		"plugins with another reader":           {[]func(*Snapshot){recorded(1, 2), given}, first},
+	} {
+		s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), func(s *Snapshot) {
+			s.Configured, s.Encryption.Written = configured, written
+		})
+		for _, change := range c.change {
+			change(s)
+		}
+		plan := planOf(t, s)
+		if got := plan.State.LiveSince; !got.Equal(c.want) {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		s.State, s.Configured = plan.State, configured.Add(time.Hour) // the next sync
+		if got := planOf(t, s).State.LiveSince; !got.Equal(c.want) {
+			t.Errorf("%s, synced again: %s, want %s", name, got, c.want)
+		}
 	}
 }

@@ -128,9 +128,11 @@ func allowedNames(role *unstructured.Unstructured) map[string]bool {
 func (c *Controller) revision(e *entry, name string) encryption.Set {
 	r, was := e.revisions[name]
 	if now := c.Clock.Now(); !was || !r.until.IsZero() && !now.Before(r.until) {
-		r = revisionRead{}
-		var err error
-		if r.set, err = c.readRevision(e, name); err != nil {
+		set, err := c.readRevision(e, name)
+		if r.until = (time.Time{}); err == nil {
+			r.set = set
+		}
+		if err != nil {
 			klog.V(2).InfoS("Failed to read the encryption config of a revision, retrying", "secret", e.target.Namespace+"/"+name, "err", err)
 			r.until = now.Add(revisionRetry)
 			c.queue.AddAfter(e.target.Name, revisionRetry)

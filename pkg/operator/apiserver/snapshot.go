@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +23,8 @@ import (
 type Snapshot struct {
 	objects.Input
 	Now time.Time
+	// Configured is when the configuration became active.
+	Configured time.Time
 	// Deleting means that all objects of the target are to be removed; Superseded, that
 	// another target has its operator resource now, and reports there.
 	Deleting, Superseded bool
@@ -221,11 +224,16 @@ func (s *Snapshot) notProbed() string {
 	switch {
 	case s.Target.Plugins != nil:
 		return ""
-	case s.liveKnown():
-		return encryption.IgnoredText(s.Encryption.Ignored)
-	default:
+	case !s.liveKnown():
 		return s.State.NotProbed
 	}
+	text := encryption.IgnoredText(s.Encryption.Ignored)
+	for _, r := range s.Revisions() {
+		if _, read := s.Encryption.Revisions[r]; !read {
+			return cmp.Or(text, s.State.NotProbed)
+		}
+	}
+	return text
 }
 
 // off reports whether there is nothing to probe: neither the live configuration nor

@@ -43,8 +43,8 @@ type State struct {
 	// plugin; nil: it was never read.
 	Live      []v1alpha1.Plugin            `json:"live"`
 	Revisions map[string][]v1alpha1.Plugin `json:"revisions,omitempty"`
-	// LiveSince is when the live set was written, by the API server's clock; zero: before
-	// anything that is known.
+	// LiveSince is since when the live set has had its write key, by the API server's clock;
+	// zero: before anything that is known.
 	LiveSince time.Time `json:"liveSince,omitzero"`
 	// NotProbed are the kms providers that cannot be probed, with the reasons.
 	NotProbed string `json:"notProbed,omitempty"`
@@ -76,6 +76,16 @@ func (s *State) PluginsOf(secret string, spec *corev1.PodSpec, labels map[string
 		return set
 	}
 	return s.Live
+}
+
+// WriteKey is the keyID of the plugin that encrypts new data; empty: none does.
+func WriteKey(set []v1alpha1.Plugin) string {
+	for _, p := range set {
+		if p.Role == v1alpha1.RoleWrite {
+			return p.KeyID
+		}
+	}
+	return ""
 }
 
 // notInjected records that no Deployment has the reporter.

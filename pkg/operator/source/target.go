@@ -190,7 +190,7 @@ func ownsContainer(owned *metav1.FieldsV1) bool {
 
 // Secret is an object as a Secret; an empty one where it cannot be one.
 func Secret(o *unstructured.Unstructured) *corev1.Secret {
-	if s := typed[corev1.Secret](o); s != nil {
+	if s := As[corev1.Secret](o); s != nil { // with the managed fields, which date its data
 		return s
 	}
 	return &corev1.Secret{}

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
-	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
@@ -410,16 +409,6 @@ func configuredKey(t *apiserver.Published) (key string, none bool) {
 	if !t.LiveKnown {
 		return "", false
 	}
-	key = writeKey(t.State.Live)
+	key = apiserver.WriteKey(t.State.Live)
 	return key, key == "" && t.State.NotProbed == ""
-}
-
-// writeKey is the keyID of the plugin that encrypts new data.
-func writeKey(live []v1alpha1.Plugin) string {
-	for _, p := range live {
-		if p.Role == v1alpha1.RoleWrite {
-			return p.KeyID
-		}
-	}
-	return ""
 }

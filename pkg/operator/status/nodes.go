@@ -213,7 +213,7 @@ func writers(t *apiserver.Published, pods []*corev1.Pod, nodes map[string]source
 		}
 		w := rollup.Writer{Node: pod.Spec.NodeName, NotKnown: true}
 		if plugins, known, current := pluginsOf(t, pod); known && current && loaded(t, pod) {
-			w.WriteKey = writeKey(plugins)
+			w.WriteKey = apiserver.WriteKey(plugins)
 			w.NotKnown = w.WriteKey == "" && t.State.NotProbed != ""
 		}
 		all = append(all, w)
@@ -254,8 +254,11 @@ func loaded(t *apiserver.Published, pod *corev1.Pod) bool {
 		return true
 	}
 	name := apiServer(pod, t.Container)
+	if t.Plugins == nil {
+		since = since.Add(loadDelay)
+	}
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
-		return s.Name == name && s.State.Running != nil && s.State.Running.StartedAt.After(since.Add(loadDelay))
+		return s.Name == name && s.State.Running != nil && s.State.Running.StartedAt.After(since)
 	})
 }
 
@@ -271,7 +274,7 @@ func expect(t *apiserver.Published, namespace string, pods, reporters map[string
 		n := rollup.Node{Name: name, Ready: its.Ready, PodSince: began(pod)}
 		plugins, known, current := pluginsOf(t, pod)
 		if known {
-			n.Keys, n.WriteKey, n.NotLoaded = make([]string, 0, len(plugins)), writeKey(plugins), !loaded(t, pod)
+			n.Keys, n.WriteKey, n.NotLoaded = make([]string, 0, len(plugins)), apiserver.WriteKey(plugins), !loaded(t, pod)
 			n.WriteKeyNotKnown = !current || n.WriteKey == "" && t.State.NotProbed != ""
 			for _, p := range plugins {
 				n.Keys = append(n.Keys, p.KeyID)
