@@ -35,12 +35,12 @@ func (c *Controller) life(config *v1alpha1.OperatorConfiguration, name string) (
 		recorded, known = e.target, true
 	}
 	c.mu.Unlock()
-	return lifeOf(config, name, recorded, known, state, c.Namespace)
+	return resolveTarget(config, name, recorded, known, state, c.Namespace)
 }
 
-// lifeOf decides what to do about the target of a name, which is known from an earlier
+// resolveTarget decides what to do about the target of a name, which is known from an earlier
 // sync or not.
-func lifeOf(config *v1alpha1.OperatorConfiguration, name string, recorded v1alpha1.APIServer, known bool, state State, namespace string) (l life, exists bool) {
+func resolveTarget(config *v1alpha1.OperatorConfiguration, name string, recorded v1alpha1.APIServer, known bool, state State, namespace string) (l life, exists bool) {
 	l.state = state
 	if state.Installation != "" && state.Installation != namespace {
 		l.otherInstallation = state.Installation

@@ -46,7 +46,7 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 				recorded, state.Namespace, state.Resource = *c.recorded, c.recorded.Namespace, c.recorded.Resource
 			}
 			config := &v1alpha1.OperatorConfiguration{ManagementState: c.management, APIServers: c.configured}
-			l, exists := lifeOf(config, "api", recorded, known, state, "kms-health")
+			l, exists := resolveTarget(config, "api", recorded, known, state, "kms-health")
 			if exists != c.exists {
 				t.Fatalf("exists %v: %+v", exists, l)
 			}

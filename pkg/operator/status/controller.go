@@ -271,7 +271,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 		return Verdict{Done: t.Clean, Reporting: s.reporting(nil)}, true
 	case t.Off:
 		t.Sources.Nodes(nil) // none is needed any more
-		return s.takeOff(ctx, resource), true
+		return s.removeAll(ctx, resource), true
 	case !t.SetsKnown && len(resource.Reports) == 0:
 		return Verdict{Reporting: s.writeDelivery(ctx, resource)}, false
 	}
@@ -335,9 +335,9 @@ func (s *syncing) reporting(previous map[string]operatorcr.Condition) operatorcr
 	return c
 }
 
-// takeOff removes the roll-up and the reports of a target that is off. Until its reporters are
+// removeAll removes the roll-up and the reports of a target that is off. Until its reporters are
 // removed, the condition of their delivery stays.
-func (s *syncing) takeOff(ctx context.Context, resource *operatorcr.Status) (v Verdict) {
+func (s *syncing) removeAll(ctx context.Context, resource *operatorcr.Status) (v Verdict) {
 	standing := s.standing(resource)
 	none := &rollup.Result{}
 	v.Reporting = s.reporting(standing.Conditions)
