@@ -26,8 +26,7 @@ func (c *Controller) unanswered(ctx context.Context, err error) bool {
 	if !unanswered(err) {
 		return false
 	}
-	connecting := (*net.OpError)(nil)
-	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connecting) {
+	if unreachable(err) {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -40,6 +39,13 @@ func (c *Controller) unanswered(ctx context.Context, err error) bool {
 func unanswered(err error) bool {
 	failed, answer := (*url.Error)(nil), apierrors.APIStatus(nil)
 	return errors.As(err, &failed) && !errors.As(err, &answer)
+}
+
+// unreachable reports whether the API server did not answer, rather than that a request was cut
+// off by its deadline, which may be slow alone.
+func unreachable(err error) bool {
+	connecting := (*net.OpError)(nil)
+	return unanswered(err) && (!errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connecting))
 }
 
 // report publishes a status: in metrics, by Statuses, and to the roll-up, which has it in the

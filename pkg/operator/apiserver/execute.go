@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"reflect"
 	"slices"
 	"time"
@@ -115,8 +114,7 @@ func (x *execution) try(ctx context.Context, do func(context.Context) error) (do
 	err := do(ctx)
 	if err != nil {
 		x.errs = append(x.errs, err)
-		connecting := (*net.OpError)(nil)
-		x.unreachable = unanswered(err) && (!errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connecting))
+		x.unreachable = unreachable(err)
 	}
 	return err == nil
 }
