@@ -31,7 +31,6 @@ The states:
   unhealthy         the plugin answers and is not healthy
   error             the plugin does not answer
   stale             the last report is too old: the state is not known
-  clock differs     the node's clock differs: the age of its report is not known
   unreadable        the report cannot be read
   not reported yet  the node has not reported on the plugin
 

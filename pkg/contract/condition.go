@@ -64,7 +64,6 @@ var RollupReasons = []RollupReason{
 	// What reports show.
 	{Reason: "WriteKeyUnknown", Agreed: isUnknown},
 	{Reason: "ReportUnreadable", Degraded: isUnknown, Reporting: isFalse, Agreed: isUnknown, Alerted: true},
-	{Reason: "ClockSkew", Degraded: isUnknown, Reporting: isFalse, Agreed: isUnknown, Alerted: true},
 	{Reason: "ReporterStale", Degraded: isUnknown, Reporting: isFalse, Agreed: isUnknown, Alerted: true},
 	{Reason: "ReportsMissing", Degraded: isUnknown, Reporting: isFalse, Agreed: isUnknown, Alerted: true},
 	{Reason: "OtherPlugins", Reporting: isFalse, Alerted: true},

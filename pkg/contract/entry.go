@@ -76,7 +76,7 @@ func (e Entry) Freshness(now time.Time) Freshness {
 	switch {
 	case now.After(e.StaleAt()):
 		return Stale
-	case e.LastChecked.Sub(now) > e.interval():
+	case now.Before(e.FreshFrom()):
 		return Skewed
 	default:
 		return Fresh
@@ -87,6 +87,9 @@ func (e Entry) Freshness(now time.Time) Freshness {
 func (e Entry) StaleAt() time.Time {
 	return e.LastChecked.Add(StaleIntervals * e.interval())
 }
+
+// FreshFrom returns the first instant at which an entry from the future is fresh.
+func (e Entry) FreshFrom() time.Time { return e.LastChecked.Add(-e.interval()) }
 
 func (e Entry) interval() time.Duration {
 	if e.Interval <= 0 {

@@ -44,13 +44,13 @@ func ofReporter(name, kind, help string, labels ...string) Metric {
 // Metrics of the roll-up.
 var (
 	MetricPluginStatus = ofRollup("plugin_status", gauge,
-		"1 for the state of a plugin on a node, 0 for the others: healthy, unhealthy, error, stale, skewed, unreadable, missing.",
+		"1 for the state of a plugin on a node, 0 for the others: healthy, unhealthy, error, stale, unreadable, missing.",
 		"api_server", "node", "key_id", "status")
 	MetricPluginReason = ofRollup("plugin_reason", gauge,
 		"1; the reason of a plugin that is unhealthy or error; Other for a reason that this version does not know; no series if the report has no reason.",
 		"api_server", "node", "key_id", "reason")
 	MetricPluginLastChecked = ofRollup("plugin_last_checked_timestamp_seconds", gauge,
-		"When a plugin was last checked, by its node's clock.", "api_server", "node", "key_id")
+		"When a plugin was last checked, by the API server's clock.", "api_server", "node", "key_id")
 	MetricPluginKey = ofRollup("plugin_key_info", gauge,
 		"1; the remote key (KEK ID) that a plugin last named, and sha256: with its SHA-256, which is the label key_id_hash of kube-apiserver's metrics.",
 		"api_server", "node", "key_id", "kek_id", "key_id_hash")

@@ -3,6 +3,7 @@ package contract
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"path"
 	"strings"
 )
@@ -63,4 +64,9 @@ func ConditionManager(node string) string {
 	sum := sha256.Sum256([]byte(name))
 	suffix := "-" + hex.EncodeToString(sum[:8])
 	return name[:maxFieldManager-len(suffix)] + suffix
+}
+
+// NativeManager is the field manager of OpenShift's own reporter on a node.
+func NativeManager(node string) string {
+	return fmt.Sprintf("%s%x", fieldManagerPrefix, sha256.Sum256([]byte(node)))
 }

@@ -286,14 +286,6 @@ var RunbookGroups = []RunbookGroup{
 				"write repairs an edit by hand",
 		},
 		{
-			Name: "ClockSkew",
-			Means: "the node's clock differs from the API server's, so the age of its reports is unknown. " +
-				"Certificates and leases break, too",
-			Check: "`oc debug node/NODE -- chroot /host chronyc tracking`",
-			Fix:   "the node's time service",
-			DoNot: "lengthen the interval, or set the clock back by hand while the API server runs",
-		},
-		{
 			Name: "AwaitingReports",
 			Means: "a node has not reported yet: normal for at most 5 minutes after an installation, for " +
 				"a new node, or when KMS is turned on. Its plugins are not judged yet",

@@ -7,7 +7,6 @@ const (
 	AsExpected                 = "AsExpected"
 	AwaitingReports            = "AwaitingReports"
 	CAUnreadable               = "CAUnreadable"
-	ClockSkew                  = "ClockSkew"
 	ConfigMapsEncrypted        = "ConfigMapsEncrypted"
 	ConfigurationInvalid       = "Configuration_Invalid"
 	CredentialsExpired         = "CredentialsExpired"

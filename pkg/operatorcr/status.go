@@ -30,13 +30,16 @@ const (
 type Report struct {
 	Node string
 	Form Form
-	// Entries are the entries of the report, the write key first. None if they cannot be
-	// read; Err is the reason.
+	// Entries are the entries of the report, the write key first, dated by the API server's
+	// clock: the newest one at Written. None if they cannot be read; Err is the reason.
 	Entries []contract.Entry
 	Err     error
 	// Written is when the API server last stored a write of it, by its own clock and
 	// to the second; zero if the writer is not known.
 	Written time.Time
+	// Ahead is how far the API server's clock is ahead of the node's, by the newest entry and
+	// Written; zero where the writer, which may write for other nodes too, is not the node's own.
+	Ahead time.Duration
 	// Ours means that a reporter of this project wrote it, even if others own a part of
 	// it, too. Writer is that reporter's field manager, else the last writer's.
 	Ours   bool
@@ -128,7 +131,6 @@ func (r *Status) readTyped(o *unstructured.Unstructured, writers writers) {
 			report, known := byNode[node]
 			if !known {
 				report = &Report{Node: node, Form: FormTyped}
-				writers.sign(report)
 				byNode[node] = report
 			}
 			entry, err := contract.Report{
@@ -142,6 +144,7 @@ func (r *Status) readTyped(o *unstructured.Unstructured, writers writers) {
 			}
 		}
 		for _, node := range slices.Sorted(maps.Keys(byNode)) {
+			writers.sign(byNode[node])
 			r.Reports = append(r.Reports, *byNode[node])
 		}
 	}

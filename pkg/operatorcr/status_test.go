@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -111,8 +112,9 @@ func TestReadDecodesAResource(t *testing.T) {
 	k1 := contract.Entry{KeyID: "1", Status: contract.Error, LastChecked: clock(11, 59, 54), Detail: "refused"}
 	every10 := k2
 	every10.Interval, every10.Reporter = 10*time.Second, "8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"
+	dated := func(e contract.Entry) contract.Entry { e.LastChecked = e.LastChecked.Add(time.Second); return e }
 	want := []Report{
-		{Node: "a", Form: FormCondition, Entries: []contract.Entry{every10, k1}, Written: clock(11, 59, 56), Ours: true, Writer: "kms-health-reporter-a"},
+		{Node: "a", Form: FormCondition, Entries: []contract.Entry{dated(every10), dated(k1)}, Written: clock(11, 59, 56), Ahead: time.Second, Ours: true, Writer: "kms-health-reporter-a"},
 		{Node: "a", Form: FormTyped, Entries: []contract.Entry{k2, k1}, Written: clock(11, 59, 57), Writer: "third-party-a"},
 		{Node: "b", Form: FormCondition, Written: clock(11, 57, 0), Ours: true, Writer: "kms-health-reporter-b"},
 		{Node: "b", Form: FormTyped, Entries: []contract.Entry{{KeyID: "1", KEKID: "k-6", Status: contract.Unhealthy, LastChecked: clock(11, 57, 0), Detail: "sealed"}}, Written: clock(11, 58, 0), Writer: "third-party"},
@@ -198,6 +200,49 @@ func TestReportsHaveTheirWriter(t *testing.T) {
 				t.Errorf("ours: %v, by %q at %s", got.Ours, got.Writer, got.Written)
 			}
 		})
+	}
+}
+
+// A node's clock may be wrong, by minutes or more. A writer for many nodes shows no clock.
+func TestReportsAreDatedByTheAPIServer(t *testing.T) {
+	const typed = `{'f:encryptionStatus': {'f:healthReports': {'k:{"keyID":"1","nodeName":"a"}': {}}}}`
+	const condition = `{'f:conditions': {'k:{"type":"KMSHealthReporter_a"}': {}}}`
+	own := func(form Form) string {
+		if form == FormTyped {
+			return contract.NativeManager("a")
+		}
+		return contract.ConditionManager("a")
+	}
+	written := time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
+	for form, fields := range map[Form]string{FormCondition: condition, FormTyped: typed} {
+		for by, dates := range map[string]bool{own(form): true, "for-many-nodes": false} {
+			for _, clock := range []time.Duration{-5 * time.Minute, 5 * time.Minute} {
+				checked := []time.Time{written.Add(clock), written.Add(clock - time.Minute)}
+				o := object(t, fmt.Sprintf("metadata: {managedFields: [{manager: %s, time: %q, fieldsV1: {'f:status': %s}}]}", by, written.Format(time.RFC3339), fields))
+				var entries, elements []any
+				for i, at := range checked {
+					key, text := strconv.Itoa(i+1), at.Format(time.RFC3339)
+					entries = append(entries, map[string]any{"keyID": key, "status": "healthy", "lastChecked": text})
+					elements = append(elements, map[string]any{"nodeName": "a", "keyID": key, "status": "Healthy", "lastCheckedTime": text})
+				}
+				message, err := json.Marshal(entries)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "KMSHealthReporter_a", "message": string(message)}}}
+				if form == FormTyped {
+					o.Object["status"] = map[string]any{"encryptionStatus": map[string]any{"healthReports": elements}}
+				}
+				r := Read(o).Reports[0]
+				shift := time.Duration(0)
+				if dates {
+					shift = -clock
+				}
+				if r.Err != nil || len(r.Entries) != 2 || r.Ahead != shift || !r.Entries[0].LastChecked.Equal(checked[0].Add(shift)) || !r.Entries[1].LastChecked.Equal(checked[1].Add(shift)) {
+					t.Errorf("%s by %s, its clock wrong by %s: %+v", form, by, clock, r)
+				}
+			}
+		}
 	}
 }
 

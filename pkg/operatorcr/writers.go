@@ -2,6 +2,7 @@ package operatorcr
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,13 +22,22 @@ type writerKey struct {
 type writer struct {
 	manager string
 	written time.Time
-	ours    bool // a reporter of this project owns it, even if others own a part of it
+	own     bool // it writes for this node alone, even if others own a part of the report
 }
 
-// sign sets the writer of a report.
+// sign sets the writer of a report, and dates its entries by the API server's clock: a node's
+// own clock may be wrong. A reporter writes what it has just checked.
 func (w writers) sign(r *Report) {
 	by := w[writerKey{r.Form, r.Node}]
-	r.Written, r.Writer, r.Ours = by.written, by.manager, by.ours
+	r.Written, r.Writer, r.Ours = by.written, by.manager, by.own && r.Form == FormCondition
+	if !by.own || by.written.IsZero() || len(r.Entries) == 0 {
+		return
+	}
+	newest := slices.MaxFunc(r.Entries, func(a, b contract.Entry) int { return a.LastChecked.Compare(b.LastChecked) })
+	r.Ahead = by.written.Sub(newest.LastChecked)
+	for i := range r.Entries {
+		r.Entries[i].LastChecked = r.Entries[i].LastChecked.Add(r.Ahead)
+	}
 }
 
 // readWriters walks the decoded managedFields: converting them to typed ones first would
@@ -42,14 +52,14 @@ func readWriters(o *unstructured.Unstructured) writers {
 		text, _ := fields["time"].(string)
 		at, _ := time.Parse(time.RFC3339, text)
 		owned, _ := fields["fieldsV1"].(map[string]any)
-		// own is the manager of this project's reporter; empty: it writes no such report.
+		// own is the manager of a reporter that writes for this node alone.
 		note := func(form Form, node, own string) {
 			key := writerKey{form, node}
 			w := all[key]
 			switch {
-			case own != "" && manager == own && (!w.ours || at.After(w.written)):
+			case manager == own && (!w.own || at.After(w.written)):
 				w = writer{manager, at, true}
-			case !w.ours && (w.manager == "" || at.After(w.written)):
+			case !w.own && (w.manager == "" || at.After(w.written)):
 				w.manager, w.written = manager, at
 			}
 			all[key] = w
@@ -64,7 +74,7 @@ func readWriters(o *unstructured.Unstructured) writers {
 		for _, path := range encryptionStatuses {
 			for key := range below(below(owned, path...), contract.HealthReports) {
 				if node, ok := keyField(key, "nodeName"); ok {
-					note(FormTyped, node, "")
+					note(FormTyped, node, contract.NativeManager(node))
 				}
 			}
 		}

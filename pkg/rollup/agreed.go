@@ -180,12 +180,9 @@ func (e *evaluation) agreementFinding(a *Agreement, n NodeAgreement) Finding {
 		return Finding{}
 	}
 	for _, row := range e.byNode[n.Node] {
-		switch {
-		case n.Answer == contract.Differs || n.Answer == OtherKey || f.Reason == contract.WriteKeyUnknown:
-		case row.State == Unreadable:
+		known := n.Answer == contract.Differs || n.Answer == OtherKey || f.Reason == contract.WriteKeyUnknown
+		if row.State == Unreadable && !known {
 			f.Reason = contract.ReportUnreadable
-		case row.State == Skewed && row.KeyID == a.KeyID:
-			f.Reason = contract.ClockSkew
 		}
 	}
 	return f

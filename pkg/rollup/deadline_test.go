@@ -37,7 +37,6 @@ func TestDeadlines(t *testing.T) {
 		{"unreadable stays so", abc("2")[:1], []operatorcr.Report{unreadable("a")}, time.Time{}},
 		{"stale, and the typed one unhealthy until it is stale, too", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", 999)), thirdParty("a", unhealthy("2", 5, "x"))}, just(valid - 5)},
 		{"a clock ahead: when it may be right", abc("2")[:1], []operatorcr.Report{from("a", healthy("2", -100))}, in(70)},
-		{"a clock behind: when nothing was written for long", abc("2")[:1], []operatorcr.Report{written(5, from("a", healthy("2", 999)))}, just(valid - 5)},
 		{"QuietPeriod ends", one(renewed(60, on("a", "2"))), []operatorcr.Report{by("u", from("a", healthy("2", 999)))}, in(120)},
 		{"QuietPeriod ends just now", one(renewed(180, on("a", "2"))), []operatorcr.Report{by("u", from("a", healthy("2", 999)))}, time.Time{}},
 		{"QuietPeriod ends, and before it an entry is stale", one(renewed(60, on("a", "2"))), []operatorcr.Report{from("a", every(1, healthy("2", 1)))}, just(contract.StaleIntervals - 1)},
@@ -85,7 +84,7 @@ func TestAStoppedReporterIsDetectedAtTheDeadlineAndNotBefore(t *testing.T) {
 
 // A clock ahead becomes valid, then its last entry stale: each at its deadline.
 func TestDeadlinesLeadToEveryState(t *testing.T) {
-	in := Input{Now: now, Nodes: abc("2")[:1], Reports: []operatorcr.Report{written(0, from("a", healthy("2", -100)))}}
+	in := Input{Now: now, Nodes: abc("2")[:1], Reports: []operatorcr.Report{from("a", healthy("2", -100))}}
 	var got []string
 	for range 10 {
 		result := Evaluate(&in)
@@ -99,7 +98,7 @@ func TestDeadlinesLeadToEveryState(t *testing.T) {
 		}
 		in.Now, in.Previous = result.Deadline, standing(result.Conditions)
 	}
-	want := []string{skew, fine, stale}
+	want := []string{stale, fine, stale}
 	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
 		t.Errorf("%q, want %q", got, want)
 	}

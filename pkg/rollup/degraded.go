@@ -121,7 +121,7 @@ func (e *evaluation) pluginFinding(n *Node, row *Row, reports bool) (f Finding, 
 			ofNode.Look = n.Look[""]
 		}
 		return ofNode, false
-	case excuse && row.LastChecked.Before(n.PodSince):
+	case excuse && row.beforePod:
 		// It is from the previous pod, whose plugins may have ended before its reporter.
 		return Finding{}, row.State != Healthy && row.State != Stale
 	case excuse && row.Reason == contract.SocketMissing:
@@ -137,9 +137,9 @@ func (e *evaluation) pluginFinding(n *Node, row *Row, reports bool) (f Finding, 
 	case row.State == Stale:
 		ofNode.Reason, ofNode.Look = contract.ReporterStale, n.Look[""]
 		return ofNode, false
-	case row.State == Skewed:
-		return Finding{Reason: contract.ClockSkew, Node: n.Name}, false
-	case row.State == Unreadable && !excuse:
+	case row.State == Unreadable && excuse:
+		return Finding{}, true
+	case row.State == Unreadable:
 		return Finding{Reason: contract.ReportUnreadable, Node: n.Name, Detail: row.Detail}, false
 	}
 	return Finding{}, false

@@ -24,7 +24,6 @@ const (
 	failed          = "True PluginError"
 	pluginUnhealthy = "True PluginUnhealthy"
 	stopped         = "True PluginNotRunning"
-	skew            = "Unknown ClockSkew"
 	garbage         = "Unknown ReportUnreadable"
 	noReport        = "Unknown ReportsMissing" // WriteKeyAgreed
 	keyUnhealthy    = "Unknown PluginUnhealthy"
@@ -129,7 +128,7 @@ func TestVerdicts(t *testing.T) {
 		{"typed, unhealthy", two[:1], []operatorcr.Report{thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed, keyUnhealthy},
 		{"typed, of the pod before", []Node{since(4, on("a", "2"))}, []operatorcr.Report{thirdParty("a", fresh)}, awaiting, missing, noReport},
 		{"typed, its writes are rejected while its plugin is unhealthy", two, []operatorcr.Report{thirdParty("a", fresh), thirdParty("b", healthy("2", valid+1)), thirdParty("c", fresh)}, stale, late, stale},
-		{"typed for many nodes: that of a stopped one is stale, its clock is not behind", two, []operatorcr.Report{written(5, thirdParty("a", fresh)), written(5, thirdParty("b", healthy("2", 3600))), written(5, thirdParty("c", fresh))}, stale, late, stale},
+		{"typed for many nodes: that of a stopped one is stale", two, []operatorcr.Report{written(5, thirdParty("a", fresh)), written(5, thirdParty("b", healthy("2", 3600))), written(5, thirdParty("c", fresh))}, stale, late, stale},
 		{"a condition on some nodes, typed on others", two, []operatorcr.Report{from("a", fresh), thirdParty("b", fresh), from("c", fresh)}, fine, observed, agreed},
 
 		// Beside a condition for the same pod they do not count, unless it says nothing.
@@ -153,12 +152,7 @@ func TestVerdicts(t *testing.T) {
 
 		// Clocks.
 		{"a clock ahead by an interval", two, but(ok, from("b", healthy("2", -30))), fine, observed, agreed},
-		{"a clock ahead by more", two, but(ok, from("b", healthy("2", -31))), skew, "False ClockSkew", skew},
-		{"a clock ahead, and unhealthy", two, but(ok, from("b", inError("2", -31, "refused"))), skew, "False ClockSkew", skew},
-		{"a clock behind", two, but(ok, written(5, from("b", healthy("2", 3600)))), skew, "False ClockSkew", skew},
-		{"a clock behind, and nothing is written any more", two, but(ok, written(valid+1, from("b", healthy("2", 3600)))), stale, late, stale},
-		{"a slow write is not a clock behind", two, but(ok, written(valid-65, from("b", healthy("2", valid+1)))), stale, late, stale},
-		{"a clock behind, the writer is not known", two, but(ok, operatorcr.Report{Node: "b", Form: operatorcr.FormCondition, Entries: []contract.Entry{healthy("2", 3600)}}), stale, late, stale},
+		{"a clock ahead by more has no age", two, but(ok, from("b", inError("2", -31, "refused"))), stale, late, stale},
 
 		// Unreadable reports, and nodes that do not count.
 		{"an unreadable message", two, but(ok, unreadable("b")), garbage, "False ReportUnreadable", garbage},
@@ -178,8 +172,6 @@ func TestVerdicts(t *testing.T) {
 		{"unhealthy outweighs stale", two, []operatorcr.Report{from("a", inError("2", 5, "refused")), from("b", healthy("2", 999)), from("c", fresh)}, failed, late, "Unknown PluginUnhealthy"},
 		{"unhealthy outweighs missing", two, []operatorcr.Report{from("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, missing, "Unknown PluginUnhealthy"},
 		{"stale outweighs missing", two, []operatorcr.Report{from("a", healthy("2", 999))}, stale, late, stale},
-		{"skew outweighs stale", two, []operatorcr.Report{from("a", healthy("2", 999)), from("b", healthy("2", -99)), from("c", fresh)}, skew, "False ClockSkew", skew},
-		{"unreadable outweighs skew", two, []operatorcr.Report{unreadable("a"), from("b", healthy("2", -99)), from("c", fresh)}, garbage, "False ReportUnreadable", garbage},
 		{"error outweighs unhealthy", two, []operatorcr.Report{from("a", unhealthy("2", 5, "sealed")), from("b", inError("2", 5, "refused")), from("c", fresh)}, failed, observed, keyUnhealthy},
 		{"a container that cannot start outweighs error", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff")}, []operatorcr.Report{from("a", inError("2", 5, "refused")), from("b", inError("2", 5, "refused"))}, stopped, observed, keyUnhealthy},
 		{"a leaving node's fault does not count", []Node{on("a", "2"), leaving(broken(on("b", "2"), "kms-2", "CrashLoopBackOff"))}, ok[:2], fine, observed, agreed},

@@ -82,8 +82,6 @@ func (f *Finding) predicate() string {
 		return "the key that its API server writes with is not known: its pod or its encryption config cannot be read"
 	case contract.ReportUnreadable:
 		return "the report cannot be read"
-	case contract.ClockSkew:
-		return "the node's clock differs from the API server's, so the age of its reports is not known"
 	case contract.ReporterStale:
 		switch {
 		case f.Fact == APIServerReplaced:

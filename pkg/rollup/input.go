@@ -112,10 +112,11 @@ func (n *Node) expects(keyID string) bool {
 	return n.Keys == nil || slices.Contains(n.Keys, keyID)
 }
 
-// counts reports whether an entry is about the node's API server pod.
-func (n *Node) counts(e *contract.Entry) bool {
+// counts reports whether an entry is about the node's API server pod; earlier, whether it was made
+// before that pod.
+func (n *Node) counts(e *contract.Entry, earlier bool) bool {
 	if e.Reporter == "" {
-		return !e.LastChecked.Before(n.PodSince)
+		return !earlier
 	}
 	return n.Writers == nil || slices.Contains(n.Writers, e.Reporter)
 }

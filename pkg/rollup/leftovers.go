@@ -79,26 +79,14 @@ func (in *Cleaning) due(r *operatorcr.Report, idle bool) (at time.Time, goes boo
 	}
 }
 
-// last is when the newest entry was made, and the last instant at which any entry is not
-// stale: by the API server's clock, if the time of the write differs from the node's
-// clock.
+// last is when the newest entry was made, and the last instant at which any entry is not stale.
 func last(r *operatorcr.Report) (newest, stale time.Time) {
-	for i := range r.Entries {
-		e := &r.Entries[i]
-		if e.LastChecked.After(newest) {
-			newest = e.LastChecked
-		}
-		if at := e.StaleAt(); at.After(stale) {
-			stale = at
-		}
-	}
-	if len(r.Entries) == 0 { // unreadable: use the time of the write instead
+	if len(r.Entries) == 0 { // unreadable: the time of the write instead
 		assumed := contract.Entry{LastChecked: r.Written}
-		newest, stale = r.Written, assumed.StaleAt()
+		return r.Written, assumed.StaleAt()
 	}
-	skew, age := r.Written.Sub(newest), stale.Sub(newest)
-	if r.Ours && !r.Written.IsZero() && (skew > age/2+behind || skew < -age/4) {
-		newest, stale = newest.Add(skew), stale.Add(skew)
+	for i := range r.Entries {
+		newest, stale = latest(newest, r.Entries[i].LastChecked), latest(stale, r.Entries[i].StaleAt())
 	}
 	return newest, stale
 }

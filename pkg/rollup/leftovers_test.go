@@ -41,9 +41,6 @@ func TestLeftovers(t *testing.T) {
 		{"a Node is gone while its pod is not yet", Cleaning{Nodes: append(abc("2"), on("z", "2")), Made: abcMade}, append(each(fresh), from("z", fresh)), []string{"z Condition"}, never},
 		{"it came back: its reporter still writes", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", fresh)), nil, in(valid - 5)},
 		{"it came back, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), from("z", healthy("2", valid+1))), []string{"z Condition"}, never},
-		{"it came back, its clock behind: its reporter still writes", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(5, from("z", healthy("2", 7000)))), nil, in(valid - 5)},
-		{"it came back, its clock behind, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(valid+1, from("z", healthy("2", 7000)))), []string{"z Condition"}, never},
-		{"it came back, its clock ahead, and its reporter has ended", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), written(valid+1, from("z", healthy("2", -7000)))), []string{"z Condition"}, never},
 		{"it came back, unreadable", Cleaning{Nodes: abc("2"), Made: abcMade, Removed: removed}, append(each(fresh), unreadable("z")), nil, in(valid - 5)},
 		{"Nodes are not known", Cleaning{Nodes: abc("2")}, append(each(fresh), from("z", old), thirdParty("a", old)), nil, never},
 		{"there are no Nodes", Cleaning{Made: map[string]time.Time{}}, each(fresh)[:1], []string{"a Condition"}, never},
@@ -52,8 +49,6 @@ func TestLeftovers(t *testing.T) {
 		{"older than its Node", Cleaning{Nodes: abc("2"), Made: made(60, "a", "b", "c")}, but(each(fresh), from("b", healthy("2", 61))), []string{"b Condition"}, never},
 		{"as old as its Node", Cleaning{Nodes: abc("2"), Made: made(60, "a", "b", "c")}, but(each(fresh), from("b", healthy("2", 60))), nil, never},
 		{"one entry is older than its Node", Cleaning{Nodes: abc("2", "1")[:1], Made: made(60, "a")}, []operatorcr.Report{from("a", fresh, healthy("1", 90))}, nil, never},
-		{"its Node is new, and its clock behind", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []operatorcr.Report{written(5, from("a", healthy("2", 7000)))}, nil, never},
-		{"its Node is new, and the one before had its clock ahead", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a")}, []operatorcr.Report{written(90, from("a", healthy("2", -7000)))}, []string{"a Condition"}, never},
 		{"older than its Node, and came back", Cleaning{Nodes: abc("2")[:1], Made: made(60, "a"), Removed: removed}, []operatorcr.Report{from("a", healthy("2", 61))}, nil, in(valid - 61)},
 
 		// KMS is off.
@@ -68,7 +63,6 @@ func TestLeftovers(t *testing.T) {
 		{"no pod, stale for a QuietPeriod but a second", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", healthy("2", valid+179))), nil, in(1)},
 		{"no pod, stale for a QuietPeriod", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", old)), []string{"c Condition"}, never},
 		{"no pod, unreadable for long", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), written(valid+180, unreadable("c"))), []string{"c Condition"}, never},
-		{"no pod, its clock behind: its reporter still writes", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), written(5, from("c", healthy("2", 7000)))), nil, in(valid - 5 + 180)},
 		{"no pod, an interval of a second", Cleaning{Nodes: abc("2")[:2], Made: abcMade}, but(each(fresh), from("c", every(1, healthy("2", contract.StaleIntervals+1)))), nil, in(179)},
 
 		// Its node should report: it stays, also beside fresh typed reports.

@@ -77,7 +77,6 @@ func TestMessages(t *testing.T) {
 		{"stale after unhealthy", contract.PluginsDegraded, []Node{withLook(on("a", "2")), withLook(on("b", "2"))}, []operatorcr.Report{from("a", healthy("2", 999)), from("b", unhealthy("2", 5, "x"))}, lines("key 2 on node b: unhealthy: x; see oc logs -n ns pod-b -c kms-2", "node a: stopped reporting; see oc logs -n kms reporter-a")},
 		{"both keys of a node are stale", contract.PluginsDegraded, abc("2", "1")[:1], []operatorcr.Report{from("a", healthy("2", 999), healthy("1", 998))}, "node a: stopped reporting"},
 		{"one key of a node is stale", contract.PluginsDegraded, abc("2", "1")[:1], []operatorcr.Report{from("a", ok, healthy("1", 998))}, "key 1 on node a: no longer reported"},
-		{"skewed", contract.PluginsDegraded, abc("2")[:1], []operatorcr.Report{from("a", healthy("2", -99))}, "node a: the node's clock differs from the API server's, so the age of its reports is not known"},
 		{"unreadable", contract.PluginsDegraded, abc("2")[:1], []operatorcr.Report{unreadable("a")}, "node a: the report cannot be read: message is not a JSON array"},
 		{"control characters are replaced", contract.PluginsDegraded, abc("2")[:1], []operatorcr.Report{from("a", unhealthy("2", 5, "\x1b[31mred\x00\nline\u2028\u202etwo"))}, "key 2 on node a: unhealthy: [31mred  line  two"},
 		{"a long detail is cut at a rune", contract.PluginsDegraded, abc("2")[:1], []operatorcr.Report{from("a", unhealthy("2", 5, "x"+strings.Repeat("é", 300)))}, "key 2 on node a: unhealthy: x" + strings.Repeat("é", 126) + "…"},

@@ -78,9 +78,7 @@ func (d dice) reports(node string) []operatorcr.Report {
 		}
 		d.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
 		r := make(node, entries...)
-		if !r.Written.IsZero() {
-			r.Written = r.Written.Add(time.Duration(pick(d, 0, 0, 0, 1, 12, 13, 69, 70, 71, 130, 299, 3600)) * time.Second)
-		}
+		r.Ahead = time.Duration(pick(d, 0, 0, 0, 1, 12, -71, 130, 3600, -3600)) * time.Second
 		if d.chance(10) {
 			r.Ours, r.Written = false, time.Time{}
 		}

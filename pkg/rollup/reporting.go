@@ -148,8 +148,6 @@ func (e *evaluation) reportFinding(n *Node, row *Row) Finding {
 		f.Reason, f.Fact = contract.ReporterStale, NodeNotReady
 	case row.State == Stale:
 		f.Reason, f.Look = contract.ReporterStale, n.Look[""]
-	case row.State == Skewed:
-		f.Reason = contract.ClockSkew
 	case row.State == Unreadable:
 		f.Reason, f.Detail, f.Look = contract.ReportUnreadable, row.Detail, n.Look[""]
 	}

@@ -19,8 +19,6 @@ const (
 	Error     = State(contract.Error)
 	// Stale: the last entry is too old to be valid.
 	Stale = State(contract.Stale)
-	// Skewed: the node's clock differs from the API server's, so the age is not known.
-	Skewed = State(contract.Skewed)
 	// Unreadable: there is a report, but it cannot be decoded.
 	Unreadable State = "unreadable"
 	// Missing: there is no report yet.
@@ -43,32 +41,21 @@ type Row struct {
 	// Unexpected means that the node's pod has no such plugin: its reporter uses another
 	// file.
 	Unexpected bool
+	// beforePod means that it is earlier than the node's pod, by the node's clock.
+	beforePod bool
 }
 
-// behind bounds how far a node's clock may be behind the API server's before an
-// entry counts as skewed rather than stale: a write may take two intervals and this
-// long.
-const behind = 10 * time.Second
-
-// state is the State of an entry, by its own time and by when the API server stored the
-// report. The report's newest entry shows the node's clock: that of another key may have
-// ended long ago. again is when the State may change.
-func state(e *contract.Entry, newest, written, now time.Time) (s State, again time.Time) {
-	interval := e.Interval
-	if interval <= 0 {
-		interval = contract.DefaultInterval
-	}
+// state is the State of an entry. again is when it may change. One from the future, whose writer
+// is not known by the API server's clock, has no age.
+func state(e *contract.Entry, now time.Time) (s State, again time.Time) {
 	switch e.Freshness(now) {
 	case contract.Fresh:
 		return State(e.Status), e.StaleAt().Add(1)
 	case contract.Skewed:
-		return Skewed, e.LastChecked.Add(-interval)
+		return Stale, e.FreshFrom()
+	default:
+		return Stale, time.Time{}
 	}
-	late := written.Sub(newest)
-	if age := e.StaleAt().Sub(e.LastChecked); late > 2*interval+behind && !now.After(written.Add(age)) {
-		return Skewed, written.Add(age + 1)
-	}
-	return Stale, time.Time{}
 }
 
 // Rows are the plugins of all nodes that report or should report, by node, the write key
@@ -143,23 +130,15 @@ func reportRows(r *operatorcr.Report, node *Node, now time.Time) (rows []Row, ag
 		return []Row{{Node: r.Node, State: Unreadable, Entry: contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}}}, time.Time{}
 	}
 	rows = make([]Row, 0, len(r.Entries)+1)
-	var written, newest time.Time
-	if r.Ours { // a third-party writer may write for many nodes
-		written = r.Written
-	}
-	for i := range r.Entries {
-		if at := r.Entries[i].LastChecked; at.After(newest) {
-			newest = at
-		}
-	}
 	for i := range r.Entries {
 		e := &r.Entries[i]
-		if node != nil && !node.counts(e) {
+		earlier := node != nil && e.LastChecked.Add(-r.Ahead).Before(node.PodSince)
+		if node != nil && !node.counts(e, earlier) {
 			continue
 		}
-		row := Row{Node: r.Node, Entry: *e, Unexpected: node != nil && !node.expects(e.KeyID)}
+		row := Row{Node: r.Node, Entry: *e, Unexpected: node != nil && !node.expects(e.KeyID), beforePod: earlier}
 		var at time.Time
-		row.State, at = state(e, newest, written, now)
+		row.State, at = state(e, now)
 		again = earliest(again, at)
 		rows = append(rows, row)
 	}

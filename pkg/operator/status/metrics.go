@@ -29,7 +29,7 @@ var (
 // can choose any text, and each would be a series.
 const otherReason = "Other"
 
-var states = []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Skewed, rollup.Unreadable, rollup.Missing}
+var states = []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Unreadable, rollup.Missing}
 
 // metrics has series of every target, node and key, so that one scrape has all.
 type metrics struct {

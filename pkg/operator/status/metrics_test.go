@@ -55,7 +55,7 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	m.set("off", nil)
 	m.set("never", nil)
 
-	states := []string{"error", "healthy", "missing", "skewed", "stale", "unhealthy", "unreadable"}
+	states := []string{"error", "healthy", "missing", "stale", "unhealthy", "unreadable"}
 	reason := func(node, reason string) string {
 		return fmt.Sprintf("kms_health_plugin_reason{api_server=\"api\",key_id=\"2\",node=%q,reason=%q} 1\n", node, reason)
 	}
@@ -115,7 +115,7 @@ func TestKeyIDHash(t *testing.T) {
 
 // A state without a series could not be used in an alert.
 func TestEveryStateIsOneSeries(t *testing.T) {
-	for _, state := range []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Skewed, rollup.Unreadable, rollup.Missing} {
+	for _, state := range []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Unreadable, rollup.Missing} {
 		registry := prometheus.NewPedanticRegistry()
 		newMetrics(registry).set("api", &rollup.Result{Rows: []rollup.Row{{Node: "a", State: state}}})
 		families, err := registry.Gather()

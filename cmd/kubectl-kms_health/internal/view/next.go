@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // commands finds the command to run next: one that works as it is typed, with the pods and
@@ -72,10 +71,7 @@ func command(node, format string, words ...string) *Command {
 // ofPlugin is the command for a plugin that is not known to be healthy.
 func (c *commands) ofPlugin(a *APIServer, p *Plugin) *Command {
 	find, otherwise := c.reporterOf, "%s get node %s"
-	switch {
-	case p.State == rollup.Skewed:
-		return &Command{Node: p.Node, Command: "chronyc tracking"}
-	case p.State.Unhealthy():
+	if p.State.Unhealthy() {
 		find, otherwise = c.pluginOf, "%s get pods -A --field-selector spec.nodeName=%s"
 	}
 	if pod, container := find(a, p); pod != nil {

@@ -60,16 +60,13 @@ type Command struct {
 // reasons are those that the roll-up has for a plugin's state.
 var reasons = map[rollup.State]string{
 	rollup.Error: contract.PluginError, rollup.Unhealthy: contract.PluginUnhealthy,
-	rollup.Unreadable: contract.ReportUnreadable, rollup.Skewed: contract.ClockSkew,
-	rollup.Stale: contract.ReporterStale, rollup.Missing: contract.ReportsMissing,
+	rollup.Unreadable: contract.ReportUnreadable,
+	rollup.Stale:      contract.ReporterStale, rollup.Missing: contract.ReportsMissing,
 }
 
 // StateWords is the text of a state for people.
 func StateWords(s rollup.State) string {
-	switch s {
-	case rollup.Skewed:
-		return "clock differs"
-	case rollup.Missing:
+	if s == rollup.Missing {
 		return "not reported yet"
 	}
 	return string(s)
