@@ -73,7 +73,6 @@ func (p *planner) daemonSet() error {
 	if err != nil {
 		return err
 	}
-	p.liveFiles(ds)
 	p.plan.Workloads = append(p.plan.Workloads, ds)
 	return p.configMaps(p.fileOf(plugins))
 }
