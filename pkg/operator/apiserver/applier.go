@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strconv"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
@@ -168,13 +168,8 @@ func Key(o *unstructured.Unstructured) string {
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
-// AtLeast compares the resource versions of one object, as clients may (KEP-5504). Not
-// comparable are those that are no numbers.
-func AtLeast(shown, applied string) (is, comparable bool) {
-	a, err := strconv.ParseUint(shown, 10, 64)
-	if err != nil {
-		return false, false
-	}
-	b, err := strconv.ParseUint(applied, 10, 64)
-	return a >= b, err == nil
+// Shows reports whether a version of an object is at least as new as one that was written.
+func Shows(version, written string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, written)
+	return err != nil || order >= 0
 }

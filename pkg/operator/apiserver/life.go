@@ -73,7 +73,7 @@ func (c *Controller) recorded(name string) State {
 	e := c.targets[name]
 	c.mu.Unlock()
 	switch {
-	case e != nil && (!exists || e.recorded.newerThan(role.GetResourceVersion())):
+	case e != nil && (!exists || !Shows(role.GetResourceVersion(), e.recorded.Version)):
 		return e.recorded.State
 	case !exists:
 		return State{}

@@ -99,12 +99,6 @@ type Recorded struct {
 	State   State
 }
 
-// newerThan reports whether it was written after a version of the ClusterRole.
-func (r Recorded) newerThan(version string) bool {
-	shown, comparable := AtLeast(version, r.Version)
-	return comparable && !shown
-}
-
 // withoutDelivery is the state of a target that has no reporters.
 func (s State) withoutDelivery() State {
 	return State{

@@ -138,8 +138,9 @@ func TestAWriteIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
 		if degraded(second.apply) != degraded(first.apply) {
 			t.Errorf("%s, want %s", second.body, first.body)
 		}
+		s.report("a", "b")
 		s.showWritten()
-		s.until(30 * time.Second)
+		s.until(time.Minute)
 		s.wantWrites(2, "when it shows it")
 
 		// Another client removes it.

@@ -52,6 +52,7 @@ type fixture struct {
 	client *dynamicfake.FakeDynamicClient
 	*Controller
 	version   int
+	applied   int // the version of the last apply
 	ctx       context.Context
 	sources   *source.Cluster
 	published *source.Target              // nil: none
@@ -177,9 +178,12 @@ func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, erro
 		return true, nil, s.fails
 	}
 	o := &unstructured.Unstructured{Object: map[string]any{}}
-	if w.kind == types.JSONPatchType {
-		o.SetResourceVersion(fmt.Sprint(s.version + 1))
+	next := s.version + 1
+	if w.kind == types.ApplyPatchType {
+		next = s.version + 10 // what is shown before showWritten is from before it
+		s.applied = next
 	}
+	o.SetResourceVersion(fmt.Sprint(next))
 	return true, o, nil
 }
 
@@ -277,6 +281,9 @@ func (s *fixture) showWritten() {
 		s.Fatal("nothing was applied")
 	}
 	s.shown = all[at].apply
+	s.mu.Lock()
+	s.version = max(s.version, s.applied)
+	s.mu.Unlock()
 	s.show()
 }
 

@@ -58,19 +58,9 @@ func eventType(c operatorcr.Condition) string {
 
 // removal is a report that was removed.
 type removal struct {
-	// read is the version of the resource that showed it; without, the first one without it.
-	read, without string
-	at            time.Time
-	back          bool // it was written again
-}
-
-// precedes reports whether a version of the resource is from after the removal. Where
-// versions cannot be compared, any other than the one that was read is.
-func (r removal) precedes(version string) bool {
-	if is, comparable := apiserver.AtLeast(version, r.without); comparable {
-		return is
-	}
-	return version != r.read
+	without string // the first version of the resource without it
+	at      time.Time
+	back    bool // it was written again
 }
 
 const (
@@ -135,7 +125,7 @@ func (s *syncing) leftovers(resource *operatorcr.Status, in *rollup.Cleaning) []
 		ref := resource.Reports[i].Ref()
 		// The version after the removal does not contain it, so a later one that does was
 		// written since.
-		if r, ok := s.removed[ref]; ok && r.precedes(resource.Version) {
+		if r, ok := s.removed[ref]; ok && apiserver.Shows(resource.Version, r.without) {
 			r.back = true
 			s.removed[ref], in.Removed[ref] = r, true
 		}
@@ -144,14 +134,14 @@ func (s *syncing) leftovers(resource *operatorcr.Status, in *rollup.Cleaning) []
 	s.requeue(again)
 	return slices.DeleteFunc(gone, func(r operatorcr.Report) bool {
 		was, ok := s.removed[r.Ref()]
-		return ok && !was.precedes(resource.Version) // the watch does not show it yet
+		return ok && !apiserver.Shows(resource.Version, was.without) // the watch does not show it yet
 	})
 }
 
 // recordRemoved keeps and reports what was removed. without is the first version without it.
 func (s *syncing) recordRemoved(resource *operatorcr.Status, gone []operatorcr.Report, without string, at time.Time) {
 	for i := range gone {
-		s.removed[gone[i].Ref()] = removal{read: resource.Version, without: without, at: at}
+		s.removed[gone[i].Ref()] = removal{without: without, at: at}
 		s.Event(s.target.Name, corev1.EventTypeNormal, contract.EventReportRemoved, fmt.Sprintf("the report of node %s (%s) on %s/%s, which no reporter writes any more", gone[i].Node, gone[i].Form, s.target.Resource, s.resource().Name))
 	}
 }

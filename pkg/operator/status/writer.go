@@ -23,9 +23,7 @@ import (
 )
 
 const (
-	// watchLag is how long what was applied counts while the watch does not show it,
-	// and resource versions cannot be compared; maxWatchLag, where they can.
-	watchLag    = 2 * time.Second
+	// maxWatchLag is how long what was applied counts while the watch does not show it.
 	maxWatchLag = 30 * time.Second
 	// applyTimeout bounds one request.
 	applyTimeout = 10 * time.Second
@@ -73,9 +71,7 @@ type applied struct {
 
 // Standing returns what stands in an object's status, given what the watch shows:
 // what was applied counts until the watch shows a version at least as new, for
-// maxWatchLag at most. Where versions cannot be compared, it counts until the watch
-// shows the same, for watchLag at most. again is when to check again even if nothing
-// has changed; zero: never.
+// maxWatchLag at most. again is when to check again even if nothing has changed; zero: never.
 func (w *Writer) Standing(o Object, shown Standing) (standing Standing, again time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,13 +79,8 @@ func (w *Writer) Standing(o Object, shown Standing) (standing Standing, again ti
 	if !recent {
 		return shown, time.Time{}
 	}
-	seen, comparable := apiserver.AtLeast(shown.Version, was.Version)
-	lag := maxWatchLag
-	if !comparable {
-		seen, lag = w.same(shown, was.Standing), watchLag
-	}
-	until := was.at.Add(lag)
-	if seen || w.Clock.Now().After(until) {
+	until := was.at.Add(maxWatchLag)
+	if apiserver.Shows(shown.Version, was.Version) || w.Clock.Now().After(until) {
 		delete(w.applied, o)
 		return shown, time.Time{}
 	}
