@@ -26,6 +26,10 @@ type readable interface {
 	FailedFor() time.Duration
 }
 
+func cannotRead(what string, err error) Problem {
+	return Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)}
+}
+
 // unreadable is the Problem of sources that are not known, nil if all are. Without a
 // message it is transient.
 func unreadable(sources map[string]readable) *Problem {
@@ -37,7 +41,8 @@ func unreadable(sources map[string]readable) *Problem {
 		}
 		waiting = true
 		if err := s.Err(); err != nil {
-			return &Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)}
+			problem := cannotRead(what, err)
+			return &problem
 		}
 	}
 	if waiting {
@@ -55,7 +60,7 @@ const Starting = 10 * time.Second
 func refused(sources map[string]readable) (all []Problem) {
 	for _, what := range slices.Sorted(maps.Keys(sources)) {
 		if err := sources[what].Err(); err != nil && sources[what].FailedFor() > Starting && Denied(err) {
-			all = append(all, Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
+			all = append(all, cannotRead(what, err))
 		}
 	}
 	return all
@@ -76,7 +81,7 @@ func (c *Controller) observeRollup(s *Snapshot, t *source.Target) {
 			c.queue.AddAfter(s.Target.Name, Starting-failedFor+time.Second)
 			return false
 		}
-		s.RollupProblems = append(s.RollupProblems, Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
+		s.RollupProblems = append(s.RollupProblems, cannotRead(what, err))
 		return true
 	}
 	add("the pods of namespace "+c.Namespace, c.cluster.OwnPods)
@@ -245,15 +250,22 @@ func (c *Controller) observeOwn(s *Snapshot, t *source.Target) {
 }
 
 func (c *Controller) observePods(s *Snapshot, t *source.Target) {
-	if !t.Pods.Known() {
-		if err := t.Pods.Err(); err != nil {
-			s.SourceProblems = append(s.SourceProblems, Problem{contract.SourceUnreadable, fmt.Sprintf("the pods of namespace %s cannot be listed: %v", s.Target.Namespace, err)})
-		}
+	if known := s.readable("the pods of namespace "+s.Target.Namespace, t.Pods); !known {
 		return
 	}
-	s.SourceProblems = append(s.SourceProblems, refused(map[string]readable{"the pods of namespace " + s.Target.Namespace: t.Pods})...)
 	s.Pods = t.AllPods()
 	slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// readable reports whether a source is known, and adds why it cannot be read, or no longer.
+func (s *Snapshot) readable(what string, from readable) (known bool) {
+	if err := from.Err(); err != nil && !from.Known() {
+		s.SourceProblems = append(s.SourceProblems, cannotRead(what, err))
+	}
+	if from.Known() {
+		s.SourceProblems = append(s.SourceProblems, refused(map[string]readable{what: from})...)
+	}
+	return from.Known()
 }
 
 // clusterServer is the URL by which nodes reach the API servers: of OpenShift's internal

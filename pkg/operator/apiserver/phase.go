@@ -5,16 +5,15 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// Phase of a target's life. It is derived from a Snapshot only: the observed state counts,
-// not the history.
+// Phase of a target. It is derived from a Snapshot only: the observed state counts, not the
+// history.
 type Phase string
 
 const (
-	// Blocked: reporters could write more than they may. Nothing is changed.
-	Blocked Phase = "Blocked"
-	// Waiting: too little is known to change anything.
+	// Waiting: too little is known to change anything, or reporters could write more than they may.
 	Waiting Phase = "Waiting"
 	// Renewing: the target is Unmanaged. What expires is renewed, and nothing else
 	// is changed.
@@ -33,12 +32,11 @@ const (
 
 // intent is the desired outcome for a target.
 type intent struct {
-	phase Phase // any but Removing, which leads to Idle or Gone
-	// choice is the delivery of an Active target.
-	choice Choice
-	status Status // of a target that is not Active
-	off    bool   // no reporter should report
-	clean  bool   // the reports are removed, too
+	phase  Phase         // any but Removing, which leads to Idle or Gone
+	mode   v1alpha1.Mode // of an Active target
+	status Status        // of an Active target, once all of it is there
+	off    bool          // no reporter should report
+	clean  bool          // the reports are removed, too
 }
 
 // decide decides the intent for a target.
@@ -56,23 +54,45 @@ func (p *planner) decide() intent {
 	case s.off():
 		return intent{phase: Idle, off: true, clean: true, status: Status{contract.Off, "no KMS plugin is configured, so nothing is delivered"}}
 	case s.PolicyProblem != "" && len(s.own("ClusterRoleBinding")) == 0:
-		return intent{phase: Blocked, status: Status{contract.PolicyMissing, s.PolicyProblem}}
+		return intent{phase: Waiting, status: Status{contract.PolicyMissing, s.PolicyProblem}}
 	case len(s.CA) == 0 && s.CAProblem != "":
 		return intent{phase: Waiting, status: Status{contract.CAUnreadable, s.CAProblem}}
 	}
 	if len(s.live()) == 0 && len(p.pods) == 0 && !p.pending && s.notProbed() != "" {
 		return intent{phase: Idle, status: worst(p.problems)}
 	}
-	choice := s.choose(p.pods)
+	mode, status := s.choose(p.pods)
 	switch {
-	case choice.Mode == "" && p.pending:
+	case mode == "" && p.pending:
 		return intent{phase: Waiting, status: Status{contract.Progressing, ""}}
-	case choice.Mode == "" && len(p.unplaced) > 0:
+	case mode == "" && len(p.unplaced) > 0:
 		return intent{phase: Idle, status: worst(p.problems)}
-	case choice.Mode == "":
-		return intent{phase: Idle, status: Status{choice.Reason, choice.Message}}
+	case mode == "":
+		return intent{phase: Idle, status: status}
 	default:
-		return intent{phase: Active, choice: choice}
+		return intent{phase: Active, mode: mode, status: status}
+	}
+}
+
+// choose decides how the target's reporters are deployed, and says why; empty: not yet. Only where
+// the sockets are counts: reporters of other projects in the same pods change nothing.
+func (s *Snapshot) choose(pods []apiServerPod) (v1alpha1.Mode, Status) {
+	if m := s.Target.Mode; m != v1alpha1.ModeAuto {
+		return m, Status{contract.AsExpected, fmt.Sprintf("%s: as configured", m)}
+	}
+	onHost := true // also an abstract socket, which has no folder
+	for _, a := range pods {
+		onHost = onHost && objects.OnHost(a.Folders)
+	}
+	switch {
+	case len(pods) == 0 && s.State.Mode != "":
+		return s.State.Mode, Status{contract.NoPods, fmt.Sprintf("%s: as before; no running pod shows where the sockets are", s.State.Mode)}
+	case len(pods) == 0:
+		return "", Status{contract.NoPods, "no running pod shows where the sockets are yet"}
+	case onHost:
+		return v1alpha1.ModeDaemonSet, Status{contract.AsExpected, "DaemonSet: the sockets are in folders of the nodes, or in their network"}
+	default:
+		return v1alpha1.ModeCompanionPod, Status{contract.AsExpected, "CompanionPod: the sockets are in volumes of the API server's pods"}
 	}
 }
 
@@ -107,7 +127,19 @@ func (s *Snapshot) injected() bool {
 	return d != nil && (s.Injected || unseen)
 }
 
-// switching reports whether other reporters than those of the choice report.
-func (s *State) switching(choice v1alpha1.Mode) bool {
-	return s.Mode != "" && s.Mode != choice
+// switching reports whether reporters of another mode report.
+func (s *State) switching(to v1alpha1.Mode) bool { return s.Mode != "" && s.Mode != to }
+
+// checkAbstractSockets finds abstract sockets that pods of ours do not reach.
+func (p *planner) checkAbstractSockets() {
+	if p.Target.Mode.InOwnersPods() {
+		return
+	}
+	for _, a := range p.pods {
+		for _, endpoint := range objects.Endpoints(a.plugins) {
+			if why := p.NotReachable(endpoint); why != "" {
+				p.problem(contract.SocketVolumeMissing, why)
+			}
+		}
+	}
 }

@@ -93,12 +93,12 @@ func Make(s *Snapshot) (*Plan, error) {
 	}
 	var err error
 	switch i.phase {
-	case Blocked, Waiting:
+	case Waiting:
 		p.plan.Phase, p.plan.Status = i.phase, i.status
 	case Renewing:
 		p.renew()
 	case Active:
-		err = p.deliver(i.choice)
+		err = p.deliver(i)
 	default:
 		err = p.remove(i)
 	}
@@ -294,7 +294,7 @@ func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) []v1alph
 
 // secretRole lets the operator read the encryption configs in use.
 func (p *planner) secretRole(i intent) error {
-	if p.Target.Plugins != nil || p.Pods == nil || p.listing() || p.Deleting || p.NamespaceMissing || i.phase == Blocked || i.phase == Renewing {
+	if p.Target.Plugins != nil || p.Pods == nil || p.listing() || p.Deleting || p.NamespaceMissing || i.phase == Renewing {
 		return nil
 	}
 	role, err := p.SecretRole(p.Revisions())
@@ -318,14 +318,14 @@ func (p *planner) createDestination(i intent) error {
 }
 
 // deliver plans a target with reporters.
-func (p *planner) deliver(choice Choice) error {
+func (p *planner) deliver(i intent) error {
 	p.plan.Phase, p.state.Untouched = Active, false
 	if p.state.Mode == "" {
-		p.state.Mode = choice.Mode
+		p.state.Mode = i.mode
 	}
 	// 1. Who the reporters are. Pods belong to the target's ClusterRole, so they
 	// come in the sync after it.
-	p.Snapshot = p.chosen(choice)
+	p.Snapshot = p.chosen(i.mode)
 	p.checkEncrypted()
 	p.checkAbstractSockets()
 	identity, err := p.identity()
@@ -338,10 +338,10 @@ func (p *planner) deliver(choice Choice) error {
 		return nil
 	}
 	// 2. What they read, and what runs.
-	if choice.Mode.InOwnersPods() {
+	if i.mode.InOwnersPods() {
 		p.state.InTarget = true
 	}
-	switch choice.Mode {
+	switch i.mode {
 	case v1alpha1.ModeCompanionPod:
 		err = p.companions()
 	case v1alpha1.ModeDaemonSet:
@@ -349,32 +349,32 @@ func (p *planner) deliver(choice Choice) error {
 	case v1alpha1.ModeSidecar:
 		err = p.inOwnersPods()
 	default:
-		err = fmt.Errorf("mode %q is not known", choice.Mode)
+		err = fmt.Errorf("mode %q is not known", i.mode)
 	}
 	if err != nil {
 		return err
 	}
 	p.replaceEnded()
 	// 3. What was there before stays until what comes reports.
-	if p.state.switching(choice.Mode) && !p.pending && p.reported() {
-		p.state.Mode = choice.Mode
+	if p.state.switching(i.mode) && !p.pending && p.reported() {
+		p.state.Mode = i.mode
 	}
-	switching := p.state.switching(choice.Mode)
+	switching := p.state.switching(i.mode)
 	if switching {
 		keepSubjects(identity, p.Own)
-		p.waits = append(p.waits, fmt.Sprintf("the earlier reporters (%s) stay until those of %s report", p.state.Mode, choice.Mode))
+		p.waits = append(p.waits, fmt.Sprintf("the earlier reporters (%s) stay until those of %s report", p.state.Mode, i.mode))
 	}
 	p.plan.Apply = slices.Concat(p.plan.Apply, identity)
 	if switching || !p.pending {
 		p.prune(switching)
 	}
 	if !switching && !p.pending {
-		p.state.InTarget = choice.Mode.InOwnersPods() || p.inTarget()
+		p.state.InTarget = i.mode.InOwnersPods() || p.inTarget()
 	}
 	p.renewCAs()
 	sortByUse(p.plan.Apply)
 	p.reporters()
-	p.plan.Status = p.status(choice)
+	p.plan.Status = p.status(i.status)
 	return nil
 }
 
@@ -385,15 +385,15 @@ func sortByUse(objects []*unstructured.Unstructured) {
 }
 
 // chosen is the Snapshot with what was chosen for its target.
-func (s *Snapshot) chosen(c Choice) *Snapshot {
+func (s *Snapshot) chosen(mode v1alpha1.Mode) *Snapshot {
 	other, target := *s, *s.Target
-	target.Mode = c.Mode
+	target.Mode = mode
 	other.Target = &target
 	return &other
 }
 
 // status is how a delivery stands. Problems come before what is waited for.
-func (p *planner) status(choice Choice) Status {
+func (p *planner) status(done Status) Status {
 	switch {
 	case len(p.problems) > 0:
 		return worst(p.problems)
@@ -404,14 +404,14 @@ func (p *planner) status(choice Choice) Status {
 	case len(p.waits) > 0:
 		return Status{contract.Progressing, join(p.waits)}
 	}
-	message := choice.Message
+	message := done.Message
 	switch {
 	case p.Target.OwnerInjects():
 		message += fmt.Sprintf("; its owner brings the credentials in Secret %s/%s", p.Target.Namespace, objects.CredentialsName(p.Target.Name))
 	case p.plan.Token:
 		message += fmt.Sprintf("; credentials in Secret %s/%s", p.Target.Namespace, objects.TokenName(p.Target.Name))
 	}
-	return Status{choice.Reason, message}
+	return Status{done.Reason, message}
 }
 
 // inTarget reports whether the target's namespace has, or may have, objects of the operator.

@@ -37,9 +37,9 @@ func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 		p := &planner{Snapshot: s, plan: &Plan{}, state: s.State}
 		p.record()
 		p.findPods()
-		got := s.choose(p.pods)
-		if got.Mode != c.delivery || got.Reason != c.reason || got.Message == "" {
-			t.Errorf("%s: %+v", name, got)
+		mode, status := s.choose(p.pods)
+		if mode != c.delivery || status.Reason != c.reason || status.Message == "" {
+			t.Errorf("%s: %s, %+v", name, mode, status)
 		}
 	}
 }

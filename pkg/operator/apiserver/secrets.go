@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
@@ -53,13 +51,10 @@ func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 	if e.sources.Secret == nil {
 		return // it is watched from the next sync on
 	}
-	if !e.sources.Secret.Known() {
-		if err := e.sources.Secret.Err(); err != nil {
-			s.SourceProblems = append(s.SourceProblems, Problem{contract.SourceUnreadable, fmt.Sprintf("Secret %s/%s cannot be read: %v", t.Namespace, t.EncryptionConfig.Secret, err)})
-		}
+	secret := "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret
+	if known := s.readable(secret, e.sources.Secret); !known {
 		return
 	}
-	s.SourceProblems = append(s.SourceProblems, refused(map[string]readable{"Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret: e.sources.Secret})...)
 	live, exists := e.sources.Secret.Get(t.Namespace, t.EncryptionConfig.Secret)
 	if !exists {
 		live = encryption.Read(nil, t.EncryptionConfig)
@@ -70,7 +65,7 @@ func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 		Ignored: live.Config.Ignored, Written: live.Written,
 	}
 	if live.Problem != "" {
-		config.Problem = "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret + ": " + live.Problem
+		config.Problem = secret + ": " + live.Problem
 	}
 	allowed := allowedNames(role)
 	for _, revision := range s.Revisions() {

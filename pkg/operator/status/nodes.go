@@ -98,7 +98,7 @@ func (s *syncing) refused() string {
 		s.requeue(s.now.Add(apiserver.Starting - failedFor + time.Second))
 		return ""
 	}
-	return fmt.Sprintf("the pods of namespace %s cannot be listed: %v", s.target.Namespace, err)
+	return fmt.Sprintf("the pods of namespace %s cannot be read: %v", s.target.Namespace, err)
 }
 
 // doubt makes of nodes as they once were what is still known: each of these, and each that
