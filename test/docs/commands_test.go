@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -198,18 +199,41 @@ var (
 	flagName   = regexp.MustCompile(`--[a-z][a-z-]+`)
 )
 
-// The flags are those of the reference, which is generated from --help.
+// helps are the folder and the commands of each program.
+var helps = map[string]struct {
+	folder   string
+	commands []string
+}{
+	"kms-health-reporter": {"cmd/kms-health-reporter", []string{""}},
+	"kms-health-operator": {"cmd/kms-health-operator", []string{"", "run", "render", "validate", "print-defaults"}},
+	"kubectl kms-health":  {"cmd/kubectl-kms_health", []string{"", "status"}},
+	"kms-plugin":          {"test/kmsplugin/cmd/kms-plugin", []string{"", "ctl"}},
+}
+
+// help is what --help of a program's commands prints.
+func help(t *testing.T, name string) string {
+	t.Helper()
+	binary, err := program.Build(t.TempDir(), helps[name].folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := " --help "
+	for _, command := range helps[name].commands {
+		out, err := exec.CommandContext(t.Context(), binary, strings.Fields(command+" --help")...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %s --help: %v: %s", name, command, err, out)
+		}
+		text += string(out)
+	}
+	return text
+}
+
 func TestFlagsNamedAfterAProgramAreItsOwn(t *testing.T) {
-	reference := read(t, "docs/reference/flags.md")
 	flags := map[string]string{}
-	for _, section := range strings.Split(reference, "\n## ")[1:] {
-		name, text, _ := strings.Cut(section, "\n")
-		flags[name] = text + " --help "
+	for name := range helps {
+		flags[name] = help(t, name)
 	}
 	for _, p := range pages(t) {
-		if p.path == "docs/reference/flags.md" {
-			continue
-		}
 		for _, code := range p.code {
 			m := ownProgram.FindStringSubmatch(code)
 			if m == nil {
