@@ -2,13 +2,12 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// OperatorConfiguration is the one file that kms-health-operator reads. It is
-// read again when it changes. A file with an error is rejected as a whole, and the
-// last valid one stays in use.
+// OperatorConfiguration is the operator's file. It is config.yaml in the ConfigMap
+// kms-health-operator-config.
 type OperatorConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// What the operator does with the objects that it owns.
+	// What the operator may change.
 	// +default=Managed
 	ManagementState ManagementState `json:"managementState"`
 
@@ -21,8 +20,8 @@ type OperatorConfiguration struct {
 	// +optional
 	Probe Probe `json:"probe"`
 
-	// The API servers whose plugins are watched, at most 16. The list is
-	// required. A target that is removed from the list is cleaned up.
+	// The API servers with plugins, at most 16. One that is removed from the list is
+	// cleaned up.
 	// +required
 	APIServers []APIServer `json:"apiServers"`
 }
@@ -39,52 +38,46 @@ const (
 	Removed ManagementState = "Removed"
 )
 
-// APIServer is one kind of API server with KMS plugins beside it.
+// APIServer is an API server, with all its pods.
 type APIServer struct {
-	// Its name: a DNS label of at most 40 characters. OpenShift's resources have a fixed one.
-	// +default=that of OpenShift's API server; required for kmshealths
+	// A DNS label of at most 40 characters. It is fixed for OpenShift's resources.
+	// +default=by resource; required for kmshealths
 	Name string `json:"name"`
 
-	// The resource that gets the reports: on OpenShift one of operator.openshift.io/v1,
-	// whose object is named cluster; elsewhere kmshealths, of which the operator creates an
-	// object with the target's name. Its CRD is in manifests/kubernetes.
+	// The resource that has the reports and conditions.
 	// +required
 	Resource Resource `json:"resource"`
 
 	// The namespace of the API server's pods and of its encryption config.
-	// +default=that of OpenShift's API server; required for kmshealths
+	// +default=by resource; required for kmshealths
 	Namespace string `json:"namespace"`
 
 	// The labels of the API server's pods.
-	// +default=those of OpenShift's API server; required for kmshealths
+	// +default=by resource; required for kmshealths
 	PodSelector map[string]string `json:"podSelector"`
 
 	// The API server's container, which mounts the plugins' sockets.
-	// +default=that of OpenShift's API server, where podSelector has its default, else the pod's first
+	// +default=by resource, where podSelector has its default, else the pod's first
 	Container string `json:"container,omitempty"`
 
-	// The Secret that holds the API server's EncryptionConfiguration. It must not be set
-	// beside plugins.
+	// The Secret with the EncryptionConfiguration. It and plugins exclude each other.
 	// +optional
 	EncryptionConfig EncryptionConfig `json:"encryptionConfig,omitzero"`
 
-	// The plugins, instead of encryptionConfig, where no Secret names them: a
-	// kube-apiserver whose encryption config is a file on its node. An empty list means
+	// The plugins, where the encryption config is a file on the node. An empty list means
 	// that KMS is off.
 	// +optional
 	Plugins []Plugin `json:"plugins,omitzero"`
 
-	// How reporters are deployed so that they can reach the sockets.
+	// How reporters reach the sockets.
 	// +default=Auto
 	Mode Mode `json:"mode"`
 
-	// How the reporters' pods get the ConfigMap with their file, for the modes
-	// CompanionPod and DaemonSet. Sidecar always mounts it.
-	// +default=Annotation for OpenShift's operator resources, where ConfigMaps are encrypted, else ConfigMap
+	// How pods get their file, with CompanionPod and DaemonSet. Sidecar mounts the ConfigMap.
+	// +default=Annotation for OpenShift's resources, else ConfigMap
 	ConfigSource ConfigSource `json:"configSource"`
 
-	// The Deployment that gets the container, with the mode Sidecar. Not set: the
-	// pods' owner adds it.
+	// With Sidecar: the Deployment that gets the container. Not set: the pods' owner adds it.
 	// +optional
 	Deployment string `json:"deployment,omitempty"`
 
@@ -96,13 +89,12 @@ type APIServer struct {
 	// +optional
 	Connection Connection `json:"connection"`
 
-	// Where the reporters serve their own state. Not set: nowhere.
+	// Where the reporters serve their state. Not set: nowhere.
 	// +optional
 	Serving *APIServerServing `json:"serving,omitempty"`
 }
 
-// EncryptionConfig is a Secret with an EncryptionConfiguration, and the keyIDs that
-// cannot be derived from it.
+// EncryptionConfig is a Secret with an EncryptionConfiguration.
 type EncryptionConfig struct {
 	// The Secret's name. A pod of revision N uses {secret}-{N}.
 	// +default=encryption-config for OpenShift's resources; required for kmshealths
@@ -117,7 +109,7 @@ type EncryptionConfig struct {
 	KeyIDs map[string]string `json:"keyIDs,omitempty"`
 }
 
-// Mode is a way to deploy reporters where the sockets are.
+// Mode is how reporters are deployed. See [modes](../explain/modes.md).
 type Mode string
 
 const (
@@ -127,20 +119,19 @@ const (
 	ModeCompanionPod Mode = "CompanionPod"
 	// ModeDaemonSet runs one agent on each node with sockets in a host folder.
 	ModeDaemonSet Mode = "DaemonSet"
-	// ModeSidecar is a container in the API server's own pod: added to the
-	// Deployment of the target, or, without one, by the pod's owner, who then brings
-	// the credentials.
+	// ModeSidecar is a container in the API server's pod, added to its Deployment, or, without
+	// one, by the pod's owner, who then brings the credentials.
 	ModeSidecar Mode = "Sidecar"
 )
 
-// ConfigSource is how a reporter's pod gets the ConfigMap with its file.
+// ConfigSource is how a reporter's pod gets its file.
 type ConfigSource string
 
 const (
 	// ConfigSourceConfigMap mounts the ConfigMap. A pod does not start while it cannot be decrypted.
 	ConfigSourceConfigMap ConfigSource = "ConfigMap"
-	// ConfigSourceAnnotation copies the content of the ConfigMap into annotations of the pod, which
-	// the downward API makes files. The pod starts while no ConfigMap can be decrypted.
+	// ConfigSourceAnnotation copies the file into annotations of the pod, which the downward API
+	// makes files again. The pod starts while no ConfigMap can be decrypted.
 	ConfigSourceAnnotation ConfigSource = "Annotation"
 )
 
@@ -155,22 +146,22 @@ type Connection struct {
 	// +optional
 	TLSServerName string `json:"tlsServerName,omitempty"`
 
-	// Further addresses, at most 3, in order of preference, for when that one does not
-	// answer. They need the same CA bundle. An empty list means none.
+	// Further servers, at most 3, in order of preference. They need the same CA bundle. An
+	// empty list means none.
 	// +default=the cluster's internal address, where the server is the node itself
 	Fallbacks []Server `json:"fallbacks,omitzero"`
 }
 
-// APIServerServing is where the reporters of a target serve their own state.
+// APIServerServing is where the reporters of an API server serve their state.
 type APIServerServing struct {
-	// The IP address and port. Reporters of several targets on the host network of
-	// one node need different ports.
+	// The IP address and port. API servers whose reporters are on the network of one node
+	// need different ports.
 	// +required
 	Address string `json:"address"`
 
-	// A Secret with tls.crt and tls.key, and ca.crt for client certificates, in the
-	// reporters' namespace. The cluster's TLS profile applies. Not set: plain HTTP
-	// on a loopback address.
+	// A Secret in the reporters' namespace with tls.crt and tls.key, and ca.crt for client
+	// certificates. The cluster's TLS profile applies. Not set: plain HTTP on a loopback
+	// address.
 	// +optional
 	Secret string `json:"secret,omitempty"`
 }

@@ -15,18 +15,17 @@ const (
 	OperatorKind = "OperatorConfiguration"
 )
 
-// ReporterConfiguration is the one file that kms-health-reporter reads. One
-// file serves all nodes of a cluster: the node's name is not in it.
+// ReporterConfiguration is the reporter's file. One file serves all nodes of a cluster: the
+// node's name is not in it.
 type ReporterConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// How plugins are probed.
+	// How the plugins are probed.
 	// +optional
 	Probe Probe `json:"probe"`
 
-	// The plugins to probe, at most 16. The list is required; with an empty one
-	// nothing is probed and nothing is written. No two may
-	// have the same keyID or the same endpoint.
+	// At most 16, each with a keyID and an endpoint of its own. With an empty list nothing is
+	// probed and nothing is written.
 	// +required
 	Plugins []Plugin `json:"plugins"`
 
@@ -34,104 +33,95 @@ type ReporterConfiguration struct {
 	// +optional
 	Destination *Destination `json:"destination,omitempty"`
 
-	// Where the reporter serves its own state. Not set: nothing listens.
+	// Where the reporter serves its state. Not set: nothing listens.
 	// +optional
 	Serving *Serving `json:"serving,omitempty"`
 }
 
 // Probe is how plugins are probed, and how often.
 type Probe struct {
-	// How often each plugin is probed, from 1s to 1h. Each wait varies by up to
-	// 10% either way, so that replicas do not write at the same time.
+	// How often each plugin is probed, from 1s to 1h. Each wait varies by up to 10%.
 	// +default=30s
 	Interval Duration `json:"interval"`
 
-	// What is checked beside Status, which is called at every probe.
+	// What is checked in addition to Status.
 	// +optional
 	Checks *Checks `json:"checks,omitempty"`
 }
 
-// Checks are what is checked beside Status.
+// Checks are in addition to Status, which is called at every probe.
 type Checks struct {
 	// Encrypt and decrypt a sample.
 	// +optional
 	RoundTrip RoundTrip `json:"roundTrip"`
 
-	// Also call the standard gRPC health service at every probe. A plugin without
-	// that service is not unhealthy for that reason.
+	// Also call the standard gRPC health service at every probe. A plugin need not have it.
 	// +default=false
 	GRPCHealth bool `json:"grpcHealth"`
 }
 
-// RoundTrip is a check with its own interval: a plugin, of either role, encrypts 32 random
-// bytes and decrypts them again. Status can stay "ok" after the right to decrypt was
-// revoked or the key was replaced; this check detects both. A remote KMS may bill each
-// call.
+// RoundTrip is a check with its own interval. A plugin, of either role, encrypts 32 random
+// bytes and decrypts them again.
 type RoundTrip struct {
-	// How often, from 1m to 24h; 0s turns the check off. It also runs at once when a plugin
-	// names another key, and, at most every 15 s, when it turned unhealthy and while the last
-	// round trip failed.
+	// How often, from 1m to 24h; 0s turns the check off. It also runs when a plugin names
+	// another key, turned unhealthy, or failed the last one.
 	// +default=5m
 	Interval Duration `json:"interval"`
 }
 
 // Plugin is a KMS v2 plugin behind a unix socket.
 type Plugin struct {
-	// The id of the encryption-key secret that the plugin serves: 1 to 63
-	// letters, digits, '-', '_' or '.', beginning and ending with a letter or
-	// digit. May be omitted where the endpoint's file is named
-	// kms-{keyID}.sock.
+	// The key's id: 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a
+	// letter or digit. Required unless the endpoint's file is named kms-{keyID}.sock.
 	// +default=taken from the endpoint
 	KeyID string `json:"keyID"`
 
 	// The plugin's socket: unix:///absolute/path, or unix:///@name for an
-	// abstract socket. At most 107 bytes after unix:// (the kernel's bound).
+	// abstract socket. At most 107 bytes after unix://.
 	// +required
 	Endpoint string `json:"endpoint"`
 
-	// Write where the API server encrypts new data with this plugin, Read where it only
-	// decrypts with it.
+	// What the API server uses it for.
 	// +required
 	Role Role `json:"role"`
 
-	// How long one call to the plugin may take, from 10ms to the interval. The
-	// timeout that the API server uses for this provider is a good choice; its default
-	// is 3s too.
+	// How long one call may take, from 10ms to the interval. Use the timeout of the
+	// provider in the encryption config; its default is 3s too.
 	// +default=3s, or the interval where that is shorter
 	Timeout Duration `json:"timeout"`
 }
 
-// Role is what an API server uses a plugin for.
+// Role is the use of a plugin.
 type Role string
 
 const (
 	// RoleWrite means that the API server encrypts and decrypts with it.
 	RoleWrite Role = "Write"
-	// RoleRead means that the API server only decrypts what was encrypted with it earlier. It
-	// must be able to encrypt all the same: kube-apiserver asks each KMS v2 plugin to.
+	// RoleRead means that the API server only decrypts with it. It must be able to encrypt all
+	// the same: kube-apiserver asks each KMS v2 plugin to.
 	RoleRead Role = "Read"
 )
 
-// Destination is the object that reports are written to by Server-Side Apply on its
-// status. It is never created and never read. Either resource or object is required.
+// Destination is the object that has the reports. They are written by Server-Side Apply of
+// its status; it is never created and never read. Either resource or object is required.
 type Destination struct {
-	// One of OpenShift's operator resources, of operator.openshift.io/v1: its object named
-	// cluster. A KMSHealth is named by object.
+	// One of OpenShift's operator resources: its object named cluster. A KMSHealth is named
+	// by object.
 	// +optional
 	Resource Resource `json:"resource,omitempty"`
 
-	// Any other object. Its status must have conditions.
+	// Any other object.
 	// +optional
 	Object *ObjectReference `json:"object,omitempty"`
 
-	// Absolute path of a kubeconfig. It, and every file it names, is read again
-	// when it changes.
+	// Absolute path of a kubeconfig. It, and every file it names, is read again when it
+	// changes.
 	// +default=/etc/kms-health/credentials/kubeconfig
 	Kubeconfig string `json:"kubeconfig"`
 
-	// The API servers to write to, in order of preference, at most 4. Each write tries
-	// them in turn, with the credentials and the CA bundle of the kubeconfig. One that
-	// failed is tried last by the next four writes.
+	// The API servers to write to, at most 4. Each write tries them in this order, with the
+	// credentials and the CA bundle of the kubeconfig. One that failed is tried last by the
+	// next four writes.
 	// +default=the server of the kubeconfig
 	Servers []Server `json:"servers,omitempty"`
 
@@ -140,30 +130,30 @@ type Destination struct {
 	WriteTimeout Duration `json:"writeTimeout"`
 }
 
-// ObjectReference names an object whose status has conditions, a list keyed by type: such
-// as the KMSHealth of an API server.
+// ObjectReference names an object, such as the KMSHealth of an API server. Its status has
+// conditions, a list keyed by type.
 type ObjectReference struct {
-	// The API group, such as kmshealth.openshift.io. Not set: the core group.
+	// Its API group, such as kmshealth.openshift.io. Not set: the core group.
 	// +optional
 	Group string `json:"group,omitempty"`
 
-	// The version, such as v1alpha1.
+	// Such as v1alpha1.
 	// +required
 	Version string `json:"version"`
 
-	// The plural name of the resource in URLs, such as kmshealths.
+	// Its plural name, such as kmshealths.
 	// +required
 	Resource string `json:"resource"`
 
-	// The kind, such as KMSHealth.
+	// Such as KMSHealth.
 	// +required
 	Kind string `json:"kind"`
 
-	// The object's namespace. Not set: it is cluster-scoped.
+	// Not set: the object is cluster-scoped.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 
-	// The object's name.
+	// Its name.
 	// +required
 	Name string `json:"name"`
 }
@@ -189,10 +179,10 @@ const (
 	ResourceKMSHealths     Resource = contract.KMSHealthsPlural
 )
 
-// PerAPIServer reports whether each target has an object of its own.
+// PerAPIServer reports whether each API server has an object of its own.
 func (r Resource) PerAPIServer() bool { return r == ResourceKMSHealths }
 
-// Serving is where the reporter's own state is served over HTTP.
+// Serving is where the reporter's state is served over HTTP.
 type Serving struct {
 	// The IP address and port to listen on. Without tls it must be a loopback
 	// address.
@@ -204,21 +194,20 @@ type Serving struct {
 	TLS *ServingTLS `json:"tls,omitempty"`
 }
 
-// ServingTLS is how HTTPS is served. Files are read again, and every setting
-// applies, from the next connection on. While the key pair is invalid, the last
-// valid one is served.
+// ServingTLS is how HTTPS is served. Changes apply from the next connection on. While the
+// key pair is invalid, the last valid one is served.
 type ServingTLS struct {
-	// Absolute path of the certificate chain, PEM.
+	// Absolute path of the certificate chain (PEM).
 	// +required
 	CertFile string `json:"certFile"`
 
-	// Absolute path of the certificate's key, PEM.
+	// Absolute path of its key (PEM).
 	// +required
 	KeyFile string `json:"keyFile"`
 
-	// Absolute path of the CAs, PEM, that must have signed client certificates.
-	// With it, all but /healthz and /readyz is denied (401) to clients without
-	// such a certificate, and to all clients while the file is invalid.
+	// Absolute path of the CAs (PEM) of client certificates. With it, all but /healthz and
+	// /readyz is denied (401) to clients without such a certificate, and to all clients
+	// while the file is invalid.
 	// +optional
 	ClientCAFile string `json:"clientCAFile,omitempty"`
 
@@ -226,8 +215,8 @@ type ServingTLS struct {
 	// +default=VersionTLS12
 	MinVersion TLSVersion `json:"minVersion"`
 
-	// The cipher suites accepted up to TLS 1.2, by their IANA names. Those of
-	// TLS 1.3 cannot be chosen.
+	// The cipher suites up to TLS 1.2, by their IANA names. Those of TLS 1.3 cannot be
+	// chosen.
 	// +default=Go's own choice
 	CipherSuites []string `json:"cipherSuites,omitempty"`
 }

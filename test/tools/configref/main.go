@@ -89,14 +89,14 @@ const intro = `# Configuration reference
 
 <!-- Generated from pkg/config/v1alpha1 by "make generate". Do not edit. -->
 
-Each program reads one file, in YAML or JSON, and follows its changes. Decoding is
-strict: an unknown or duplicate field, or a value of the wrong type, is an error. All
-errors are reported at once, each with its path and value, and the last valid file stays
-active. A file has at most 128 KiB and one document, without YAML aliases and merge
-keys, and without characters that hide text (control characters but tab and the end of a
-line, U+2028, U+2029, those that change the direction of text), in comments too. A field
-without a value is not set; an empty string, "", is an error, except as a label's value.
-Durations have a unit: 500ms, 30s, 5m.
+Each program reads one file, in YAML or JSON, and follows its changes. An unknown or
+duplicate field, or a value of the wrong type, is an error. All errors are reported at
+once, each with its path and value, and the last valid file stays active. A file has at
+most 128 KiB and one document, without YAML aliases and merge keys, and without
+characters that hide text (control characters but tab and the end of a line, U+2028,
+U+2029, those that change the direction of text), in comments too. A field without a
+value is not set; an empty string, "", is an error, except as a label's value. Durations
+have a unit: 500ms, 30s, 5m. What has no default, and is not required, may be not set.
 `
 
 // links lead from the page to files beside the types.
@@ -136,7 +136,11 @@ func render(b *bytes.Buffer, pkg *doc.Package, d document, done map[string]bool)
 
 // section writes one type, and returns the types that it refers to.
 func section(b *bytes.Buffer, t *doc.Type) (refers []string, err error) {
-	fmt.Fprintf(b, "\n### %s\n\n%s\n", t.Name, paragraph(t.Doc))
+	fmt.Fprintf(b, "\n### %s\n", t.Name)
+	// The first sentence of a comment names the type.
+	if _, more, found := strings.Cut(paragraph(t.Doc), ". "); found {
+		fmt.Fprintf(b, "\n%s\n", more)
+	}
 	if t.Name == "Resource" {
 		resources(b)
 		return nil, nil
@@ -145,11 +149,10 @@ func section(b *bytes.Buffer, t *doc.Type) (refers []string, err error) {
 	if !ok {
 		return nil, values(b, t)
 	}
-	b.WriteString("\n| field | type | default | meaning |\n| --- | --- | --- | --- |\n")
+	b.WriteString("\n")
 	for _, f := range structure.Fields.List {
 		if len(f.Names) == 0 {
-			b.WriteString("| `apiVersion`, `kind` | string | required | what the file is: see the sample |\n")
-			continue
+			continue // apiVersion and kind, which the samples show
 		}
 		if f.Doc == nil {
 			return nil, fmt.Errorf("%s.%s has no comment", t.Name, f.Names[0])
@@ -160,23 +163,21 @@ func section(b *bytes.Buffer, t *doc.Type) (refers []string, err error) {
 		if refer != "" {
 			refers = append(refers, refer)
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", name, shown, marks, paragraph(text))
+		fmt.Fprintf(b, "- `%s` (%s%s): %s\n", name, shown, marks, paragraph(text))
 	}
 	return refers, nil
 }
 
 // split parts a comment from its markers, and puts these into words.
 func split(comment string) (text, marks string) {
-	marks = "-"
 	var lines []string
 	for _, line := range strings.Split(comment, "\n") {
 		switch value, isDefault := strings.CutPrefix(line, "+default="); {
 		case isDefault:
-			marks = value
+			marks = "; default " + value
 		case line == "+required":
-			marks = "required"
+			marks = "; required"
 		case line == "+optional":
-			marks = "not set"
 		default:
 			lines = append(lines, line)
 		}
@@ -211,17 +212,17 @@ func typeName(e ast.Expr) (shown, refers string) {
 
 // resources writes the plural names of the resources that have reports.
 func resources(b *bytes.Buffer) {
-	b.WriteString("\n| value | meaning |\n| --- | --- |\n")
+	b.WriteString("\n")
 	for _, r := range contract.Resources {
-		fmt.Fprintf(b, "| `%s` | The resource of %s. |\n", r.Plural, r.APIServer.Name)
+		fmt.Fprintf(b, "- `%s`: of %s.\n", r.Plural, r.APIServer.Name)
 	}
-	fmt.Fprintf(b, "| `%s` | The resource of this project, for clusters without OpenShift's: the operator creates an "+
-		"object of it for each API server, with its name. |\n", contract.KMSHealthsPlural)
+	fmt.Fprintf(b, "- `%s`: without OpenShift. The operator creates an object for each API server, with its name.\n",
+		contract.KMSHealthsPlural)
 }
 
 // values writes the constants of a string type.
 func values(b *bytes.Buffer, t *doc.Type) error {
-	b.WriteString("\n| value | meaning |\n| --- | --- |\n")
+	b.WriteString("\n")
 	for _, group := range t.Consts {
 		for _, spec := range group.Decl.Specs {
 			v := spec.(*ast.ValueSpec)
@@ -229,13 +230,13 @@ func values(b *bytes.Buffer, t *doc.Type) error {
 				return fmt.Errorf("%s has no comment", v.Names[0])
 			}
 			_, meaning, _ := strings.Cut(paragraph(v.Doc.Text()), " ") // past the constant's name
-			fmt.Fprintf(b, "| `%s` | %s |\n", strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`), sentence(meaning))
+			fmt.Fprintf(b, "- `%s`: %s\n", strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`), sentence(meaning))
 		}
 	}
 	return nil
 }
 
-// sentence begins with a capital letter. Its subject, the value, is in the cell beside it.
+// sentence begins with a capital letter. Its subject, the value, is before it.
 func sentence(text string) string {
 	text = strings.TrimPrefix(strings.TrimPrefix(text, "is "), "means that ")
 	return strings.ToUpper(text[:1]) + text[1:]
