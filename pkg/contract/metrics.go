@@ -47,12 +47,12 @@ var (
 		"1 for the state of a plugin on a node, 0 for the others: healthy, unhealthy, error, stale, unreadable, missing.",
 		"api_server", "node", "key_id", "status")
 	MetricPluginReason = ofRollup("plugin_reason", gauge,
-		"1; the reason of a plugin that is unhealthy or error; Other for a reason that this version does not know; no series if the report has no reason.",
+		"1; the reason of a plugin that is unhealthy or error: Other if this version does not know it; no series if the report has none.",
 		"api_server", "node", "key_id", "reason")
 	MetricPluginLastChecked = ofRollup("plugin_last_checked_timestamp_seconds", gauge,
 		"When a plugin was last checked, by the API server's clock.", "api_server", "node", "key_id")
 	MetricPluginKey = ofRollup("plugin_key_info", gauge,
-		"1; the remote key (KEK ID) that a plugin last named, and sha256: with its SHA-256, which is the label key_id_hash of kube-apiserver's metrics.",
+		"1; the KEK ID that a plugin last named, and sha256: with its SHA-256, as in kube-apiserver's metrics.",
 		"api_server", "node", "key_id", "kek_id", "key_id_hash")
 	MetricCondition = ofRollup("condition", gauge,
 		"1 for the status of a roll-up's condition, 0 for the others: True, False, Unknown.", "api_server", "condition", "status")
@@ -60,7 +60,7 @@ var (
 		"1 while KMSWriteKeyAgreed is True: the key that all API servers write with; otherwise no series.",
 		"api_server", "key_id", "kek_id", "key_id_hash")
 	MetricFinding = ofRollup("finding", gauge,
-		"1 for each reason why a condition is as it is; key_id is empty where it is about the whole node. A silence that is excused is none.",
+		"1 for each reason why a condition is as it is; key_id is empty if it is about the whole node.",
 		"api_server", "condition", "reason", "node", "key_id")
 	MetricRollupErrors = ofRollup("operator_rollup_errors_total", counter,
 		"Writes of a roll-up, and removals of a report, that failed and are retried.", "api_server")
@@ -69,15 +69,15 @@ var (
 // Metrics of the operator.
 var (
 	MetricDelivered = ofOperator("delivered", gauge,
-		"1 if the reporters are delivered, or nothing is to be (Off, Removed, Unmanaged), else 0; the reason is the most severe of the delivery.", "api_server", "mode", "reason")
+		"1 if the reporters are delivered, or none are to be (Off, Removed, Unmanaged), else 0; with the most severe reason.", "api_server", "mode", "reason")
 	MetricConfigurationValid = ofOperator("configuration_valid", gauge,
 		"1 if the configuration file, as it is now, is active; 0 if an earlier one is, or none.")
 	MetricLeader = ofOperator("leader", gauge,
-		"1 on the replica that runs the controllers, 0 on others, which have no series of API servers and plugins.")
+		"1 on the replica that runs the controllers, 0 on others.")
 	MetricCredentialExpiry = ofOperator("credential_expiry_timestamp_seconds", gauge,
 		"When a reporter's credential in a Secret expires.", "api_server", "secret")
 	MetricCredentialRenewal = ofOperator("credential_renewal_timestamp_seconds", gauge,
-		"When a reporter's credential in a Secret is due to be renewed, at half of its lifetime: in the past while that fails.", "api_server", "secret")
+		"When it is due to be renewed, at half of its lifetime: in the past while that fails.", "api_server", "secret")
 	MetricChanges = ofOperator("changes_total", counter,
 		"Events: objects that the operator created, changed or deleted, and reasons that changed.", "api_server", "reason")
 	MetricErrors = ofOperator("errors_total", counter, "Syncs of an API server that failed and are retried.", "api_server")
@@ -89,7 +89,7 @@ var (
 // BuildLabels are those of a program's metric …_build_info.
 var BuildLabels = []string{"version", "goversion", "fips140", "fips140_module"}
 
-const buildHelp = "1, with the version of the program and of Go, the FIPS 140-3 mode (off, on, only) and the version of Go's cryptographic module."
+const buildHelp = "1, with the versions of the program, of Go and of its cryptographic module, and the FIPS 140-3 mode (off, on, only)."
 
 // Metrics of the reporter.
 var (
@@ -100,30 +100,30 @@ var (
 	MetricProbes = ofReporter("probes_total", counter,
 		"Probes by verdict: healthy, unhealthy, error, or gone where there is nothing to observe.", "key_id", "status")
 	MetricProbeFailures = ofReporter("probe_failures_total", counter,
-		"Probes that the reporter itself could not make, for want of descriptors or memory. They do not depend on the plugin's health.", "key_id")
+		"Probes that the reporter itself could not make, for want of descriptors or memory.", "key_id")
 	MetricRoundTrips = ofReporter("round_trips_total", counter,
 		"Round trips by result: ok, failed, or skipped where nothing could be encrypted or decrypted.", "key_id", "result")
 	MetricRoundTripDuration = ofReporter("round_trip_duration_seconds", histogram,
-		"How long round trips took, all calls together; without those that were skipped.", "key_id")
+		"How long round trips took that were not skipped.", "key_id")
 	MetricProbeDuration = ofReporter("probe_duration_seconds", histogram,
-		"How long probes took, all checks of a plugin together.", "key_id")
-	MetricLastProbe = ofReporter("last_probe_timestamp_seconds", gauge, "When a plugin was last probed, in seconds since the epoch.", "key_id")
+		"How long probes took, with all checks.", "key_id")
+	MetricLastProbe = ofReporter("last_probe_timestamp_seconds", gauge, "When a plugin was last probed.", "key_id")
 
 	MetricWrites        = ofReporter("writes_total", counter, "Writes to the operator resource, by result.", "result")
 	MetricWriteDuration = ofReporter("write_duration_seconds", histogram,
-		"How long writes to the operator resource took, all servers that were tried together.")
+		"How long writes took, all servers that were tried together.")
 	MetricServerActive = ofReporter("server_active", gauge,
-		"1 for the API server that reports are written through, 0 for the others that are configured.", "server")
+		"1 for the server that reports are written through, 0 for the others.", "server")
 	MetricLastWrite = ofReporter("last_successful_write_timestamp_seconds", gauge,
-		"When the operator resource last took a write, in seconds since the epoch.")
+		"When a write last succeeded.")
 
 	MetricReloads = ofReporter("config_reloads_total", counter,
-		"Changes of the configuration file by result: applied, invalid, or unreadable; the last good one stays active after the latter two.", "result")
+		"Changes of the configuration file by result: applied, invalid, or unreadable.", "result")
 	MetricReloadGood    = ofReporter("config_last_reload_successful", gauge, "1 if the configuration file, as it is now, is active.")
 	MetricConfigApplied = ofReporter("config_applied_timestamp_seconds", gauge,
-		"When the active configuration was applied, in seconds since the epoch.")
+		"When the active configuration was applied.")
 	MetricConfigExpected = ofReporter("config_expected", gauge,
-		"1 if the active configuration is the one that the pod was created for, or KMS_HEALTH_CONFIG_HASH is not set; 0 if it is another.")
+		"1 if the active configuration is that of KMS_HEALTH_CONFIG_HASH, or this is not set; else 0.")
 	MetricConfig = ofReporter("config_info", gauge, "1, with the SHA-256 of the active configuration file.", "sha256")
 
 	MetricOutputErrors = ofReporter("output_errors_total", counter, "Failed writes to --output.")

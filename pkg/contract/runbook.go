@@ -271,8 +271,7 @@ var RunbookGroups = []RunbookGroup{
 			Alerts: []string{"KMSReporterConfigurationUnexpected"},
 			Means: "the report is about other plugins than those of the pod; these entries do not count. " +
 				"Normal during a rollout",
-			Check: "the reporter's log has both hashes. Is a rollout of the API server or of the agents " +
-				"stuck?",
+			Check: "the reporter's log has both hashes; whether a rollout of the API server or of the agents is stuck",
 			Fix: "wait a minute for the kubelet to update the file; let the rollout finish; or delete " +
 				"the companion or agent",
 			DoNot: "edit the annotation `kmshealth.openshift.io/config-hash`",
@@ -346,7 +345,7 @@ var RunbookGroups = []RunbookGroup{
 			Name: "ResourceMissing",
 			Means: "the operator resource of the API server does not exist, so nothing can be reported. " +
 				"Only the ClusterOperator, the metric and an Event have this",
-			Check: "`kubectl get RESOURCE cluster`",
+			Check: "`kubectl get RESOURCE cluster`, with the resource in the message",
 			Fix:   "create it, or remove the API server from the configuration",
 		},
 		{
@@ -506,7 +505,7 @@ var RunbookGroups = []RunbookGroup{
 		},
 		{
 			Name: "Unmanaged",
-			Means: "`managementState` is `Unmanaged`, and the nodes in the message have no reporter. Only " +
+			Means: "`managementState: Unmanaged` is set, and the nodes in the message have no reporter. Only " +
 				"credentials and the CA are renewed",
 			Fix: "add reporters by hand, or set `Managed`",
 		},

@@ -17,7 +17,7 @@ func texts[T ~string](values []T) (all []string) {
 	return all
 }
 
-var resultRow = regexp.MustCompile("(?m)^\\| `([A-Za-z_]+)` \\|")
+var resultRow = regexp.MustCompile("(?m)^[-|] `([A-Za-z_]+)`")
 
 // The values of these types are closed sets, which alerts and scripts compare.
 func TestReferencesHaveEveryReasonAndResultOfTheReporter(t *testing.T) {

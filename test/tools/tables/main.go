@@ -106,6 +106,7 @@ func parse() (*tables, error) {
 		"names":    names,
 		"linked":   linked,
 		"anchor":   strings.ToLower,
+		"action":   action,
 		"statuses": func() []string { return names("%s/status", contract.ResourceNames()) },
 		"render": func(name, indent string) (string, error) {
 			lines, err := t.lines(name, indent)
@@ -191,7 +192,6 @@ var data = struct {
 	StaleIntervals int
 	Reasons        []string
 	Statuses       []status
-	Action         []string // reasons that require it
 	Runbooks       []contract.RunbookGroup
 	Events         []contract.Event
 	Metrics        map[string][]contract.Metric
@@ -200,7 +200,7 @@ var data = struct {
 	APIServers: each(func(s contract.APIServer) string { return s.Name }),
 	Namespaces: each(func(s contract.APIServer) string { return s.Namespace }),
 	Group:      contract.OperatorGroup, Object: contract.OperatorObject,
-	StaleIntervals: contract.StaleIntervals, Reasons: reasons(), Statuses: statuses(), Action: action(),
+	StaleIntervals: contract.StaleIntervals, Reasons: reasons(), Statuses: statuses(),
 	Runbooks: contract.RunbookGroups, Events: contract.Events,
 	Metrics: map[string][]contract.Metric{
 		"Rollup": contract.RollupMetrics, "Operator": contract.OperatorMetrics, "Reporter": contract.ReporterMetrics,
@@ -231,8 +231,9 @@ func statuses() (all []status) {
 	return all
 }
 
-func action() []string {
-	return only(func(r contract.RollupReason) bool { return r.NeedsAction })
+// action reports whether a reason requires it.
+func action(reason string) bool {
+	return len(only(func(r contract.RollupReason) bool { return r.Reason == reason && r.NeedsAction })) > 0
 }
 
 // only are the reasons for which is returns true, the most severe first.
