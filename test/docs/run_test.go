@@ -19,15 +19,16 @@ var commands = flag.Bool("commands", false, "run the commands of README.md and o
 
 // notHere are beginnings of commands that cannot run here, each with the reason.
 var notHere = map[string]string{
-	"make test":          "make verify does not run all tests: continuous integration runs both",
-	"make parity":        "it takes minutes, and is evidence for a page, not a step for a reader",
-	"make image":         "it builds for four architectures, which takes minutes",
-	"make image-push":    "it needs a registry",
-	"sudo make":          "it needs root, and packages of Debian",
-	"skopeo":             "it needs two registries",
-	"kind":               "it needs a container engine",
-	"oc ":                "oc is OpenShift's",
-	"kubectl apply -k .": "a kustomization of the reader's own: see TestSampleKustomizationsBuild",
+	"make test":                       "make verify does not run all tests: continuous integration runs both",
+	"make parity":                     "it takes minutes, and is evidence for a page, not a step for a reader",
+	"make image":                      "it builds for four architectures, which takes minutes",
+	"make image-push":                 "it needs a registry",
+	"sudo make":                       "it needs root, and packages of Debian",
+	"skopeo":                          "it needs two registries",
+	"kind":                            "it needs a container engine",
+	"oc ":                             "oc is OpenShift's",
+	"kubectl apply -k .":              "a kustomization of the reader's own: see TestSampleKustomizationsBuild",
+	"kubectl apply -f openshift.yaml": "a file of a release",
 }
 
 // also are exit codes other than 0, by the beginning of a command.
