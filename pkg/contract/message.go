@@ -198,7 +198,7 @@ func decodeEntry(raw json.RawMessage) (Entry, error) {
 	if w.IntervalSeconds != 0 && (w.IntervalSeconds < int64(MinInterval/time.Second) || w.IntervalSeconds > int64(MaxInterval/time.Second)) {
 		return Entry{}, fmt.Errorf(".intervalSeconds: %d is not from 1 to 3600", w.IntervalSeconds)
 	}
-	if !reasonPattern.MatchString(string(w.Reason)) {
+	if !isReason(string(w.Reason)) {
 		w.Reason = "" // not a valid reason: ignored
 	}
 	if !ValidPodUID(w.Reporter) {

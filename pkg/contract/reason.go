@@ -1,6 +1,6 @@
 package contract
 
-import "regexp"
+import "strings"
 
 // Reason is why a plugin is not healthy, in one word for alerts and scripts. Detail is
 // for people. Readers treat a Reason that they do not know as one more cause.
@@ -41,5 +41,10 @@ const (
 // Reasons are all that this version writes.
 var Reasons = []Reason{ConnectFailed, SocketMissing, Timeout, Unauthenticated, PermissionDenied, Throttled, Unavailable, KeyUnavailable, ProtocolViolation, ReportedUnhealthy, RoundTripMismatch}
 
-// reasonPattern is the form of a condition's reason (metav1.Condition), bounded.
-var reasonPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`)
+// isReason reports whether a text has the form of a condition's reason (metav1.Condition), bounded:
+// 1 to 64 letters, digits and '_', beginning with a letter.
+func isReason(text string) bool {
+	const most = 64
+	isOther := func(r rune) bool { return !isLetterOrDigit(r) && r != '_' }
+	return text != "" && len(text) <= most && text[0] >= 'A' && text[0] != '_' && !strings.ContainsFunc(text, isOther)
+}

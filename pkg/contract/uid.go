@@ -1,14 +1,10 @@
 package contract
 
-import "regexp"
-
-// podUID is the form of a pod's UID: a UUID, or the 32 hexadecimal digits that the kubelet
-// computes for a static pod. It is a bounded label without dots, since the kubelet
-// names the pod's folder after it.
-var podUID = regexp.MustCompile(`^[0-9A-Za-z]([-0-9A-Za-z]{0,61}[0-9A-Za-z])?$`)
+import "strings"
 
 // ValidPodUID reports whether a text has the form of a pod's UID: 1 to 63 letters, digits
-// and '-', with a letter or digit at both ends.
+// and '-', with a letter or digit at both ends. It is a UUID, or the 32 hexadecimal digits that
+// the kubelet computes for a static pod.
 //
 // The downward API (fieldRef metadata.uid) gives a container the UID that its kubelet
 // knows the pod by. For a static pod that is never the metadata.uid that the API server
@@ -20,4 +16,16 @@ var podUID = regexp.MustCompile(`^[0-9A-Za-z]([-0-9A-Za-z]{0,61}[0-9A-Za-z])?$`)
 // annotation kubernetes.io/config.hash, which applyDefaults sets. It changes when the
 // manifest does, and stays when a container or the node restarts. Found in
 // k8s.io/kubernetes v1.36.3.
-func ValidPodUID(uid string) bool { return podUID.MatchString(uid) }
+func ValidPodUID(uid string) bool { return IsWord(uid, "-") }
+
+// IsWord reports whether a text is 1 to 63 letters, digits and the other characters given, with a
+// letter or digit at both ends. (A regular expression would be compiled at each start.)
+func IsWord(text, other string) bool {
+	const most = 63
+	isOther := func(r rune) bool { return !isLetterOrDigit(r) && !strings.ContainsRune(other, r) }
+	return text != "" && len(text) <= most && strings.Trim(text, other) == text && !strings.ContainsFunc(text, isOther)
+}
+
+func isLetterOrDigit(r rune) bool {
+	return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+}
