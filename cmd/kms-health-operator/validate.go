@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -68,7 +69,7 @@ func readConfig(file string, stdin io.Reader) (*v1alpha1.OperatorConfiguration, 
 	}
 	if err != nil {
 		var mistakes []error
-		for _, line := range v1alpha1.Lines(err) {
+		for _, line := range strings.Split(err.Error(), "\n") {
 			mistakes = append(mistakes, fmt.Errorf("%s: %s", filewatch.Shown(file), line))
 		}
 		return nil, errors.Join(mistakes...)

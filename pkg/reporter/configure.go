@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"reflect"
+	"strings"
 
 	"k8s.io/klog/v2"
 
@@ -82,7 +83,7 @@ func (r *Reporter) compare(now reading) {
 // reject keeps the configuration in use, and logs why the file was rejected.
 func (r *Reporter) reject(err error) {
 	r.metrics.configGood.Set(0)
-	r.configError = err.Error()
+	r.configError = strings.ReplaceAll(err.Error(), "\n", "; ")
 	switch {
 	case r.config != nil:
 		klog.ErrorS(err, "Configuration file cannot be used; the last good one stays active", "file", r.options.ConfigFile, "sha256", r.sum)

@@ -49,7 +49,7 @@ func TestEachInvalidFileIsLoggedInOneLineAndTheLastValidOneStaysActive(t *testin
 		want []string // path and value, as the log's quoting has them
 	}{
 		{"unknown field", func() { r.write(bytes.Replace(good, []byte("interval: 1s"), []byte("interval: 1s, retries: 3"), 1)) }, []string{`probe.retries: Forbidden: unknown field`}},
-		{"half a file", func() { r.write(good[:len(good)-10]) }, []string{r.file, "invalid YAML, line "}},
+		{"half a file", func() { r.write(good[:len(good)-10]) }, []string{r.file, "invalid YAML: line "}},
 		{"10 MB", func() { r.write(bytes.Repeat([]byte("# \n"), 10<<20/3)) }, []string{r.file, "too large: the limit is 131072 bytes"}},
 		{"a directory", func() {
 			if err := os.Remove(r.file); err != nil {

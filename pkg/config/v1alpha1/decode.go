@@ -11,7 +11,7 @@ import (
 )
 
 // DecodeReporter decodes, defaults and validates the reporter's file. On any error it
-// returns nil and an error that holds all of them; Lines splits it.
+// returns nil and an error that holds all of them, one a line.
 func DecodeReporter(data []byte) (*ReporterConfiguration, error) {
 	return decode(data, ReporterKind, setDefaults, validate)
 }
@@ -27,10 +27,10 @@ func decode[T any](data []byte, kind string, setDefaults func(*T), validate func
 	if err != nil {
 		return nil, err
 	}
-	r := reader{root: reflect.TypeFor[T]()}
-	fields := r.mapping(nil, document, r.root)
+	var r reader
+	fields := r.mapping(nil, document, reflect.TypeFor[T]())
 	if errs := checkKind(fields, kind); len(errs) > 0 {
-		return nil, oneLine(errs) // in another kind of file the other fields have another meaning
+		return nil, join(errs) // in another kind of file the other fields have another meaning
 	}
 	c := new(T)
 	raw, err := json.Marshal(fields)
@@ -48,7 +48,7 @@ func decode[T any](data []byte, kind string, setDefaults func(*T), validate func
 		}
 	}
 	if len(errs) > 0 {
-		return nil, oneLine(errs)
+		return nil, join(errs)
 	}
 	return c, nil
 }
@@ -95,27 +95,13 @@ func under(name string, errs field.ErrorList) bool {
 // error ends in a log.
 const maxErrors = 50
 
-// oneLine is an error with all errors on one line: a log's reader greps.
-type oneLine field.ErrorList
-
-func (o oneLine) Error() string { return strings.Join(o.lines(), "; ") }
-
-func (o oneLine) lines() []string {
-	var lines []string
-	for _, e := range o[:min(len(o), maxErrors)] {
-		lines = append(lines, e.Error())
+func join(errs field.ErrorList) error {
+	var all []error
+	for _, e := range errs[:min(len(errs), maxErrors)] {
+		all = append(all, e)
 	}
-	if more := len(o) - maxErrors; more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more errors", more))
+	if more := len(errs) - maxErrors; more > 0 {
+		all = append(all, fmt.Errorf("and %d more errors", more))
 	}
-	return lines
-}
-
-// Lines returns the errors that an error of this package holds, one line each.
-func Lines(err error) []string {
-	var many oneLine
-	if errors.As(err, &many) {
-		return many.lines()
-	}
-	return []string{err.Error()}
+	return errors.Join(all...)
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -60,24 +59,12 @@ func between(path *field.Path, d Duration, low, high time.Duration) field.ErrorL
 	if d.text == "" && d.Duration >= low && d.Duration <= high {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, d.shown(), fmt.Sprintf("must be a duration with its unit, from %s to %s", brief(low), brief(high)))}
+	return field.ErrorList{field.Invalid(path, d.shown(), fmt.Sprintf("must be a duration with its unit, from %s to %s", low, high))}
 }
 
 func (d Duration) shown() string {
 	if d.text != "" {
 		return short(d.text)
 	}
-	return brief(d.Duration)
-}
-
-// brief is a duration without the units that are zero.
-func brief(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return d.String()
 }

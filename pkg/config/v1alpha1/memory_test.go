@@ -124,7 +124,7 @@ func (s shape) worst() []byte {
 	var largest []byte
 	for low, high := 0, MaxFileSize; low < high; {
 		n := (low + high + 1) / 2
-		if file := []byte(s(n)); len(file) <= MaxFileSize && indicators(file) <= maxIndicators {
+		if file := []byte(s(n)); len(file) <= MaxFileSize && indicators(string(file)) <= maxIndicators {
 			low, largest = n, file
 		} else {
 			high = n - 1
@@ -151,7 +151,7 @@ func TestDecodingCostsABoundedMultipleOfTheLargestFile(t *testing.T) {
 func TestFileWithTooManyValuesIsRejectedBeforeItIsParsed(t *testing.T) {
 	for name, s := range shapes {
 		n := 1
-		for len(s(n)) <= MaxFileSize && indicators([]byte(s(n))) <= maxIndicators {
+		for len(s(n)) <= MaxFileSize && indicators(s(n)) <= maxIndicators {
 			n *= 2
 		}
 		file := []byte(s(n))
@@ -189,5 +189,5 @@ func TestLargestValidFileIsWithinTheBounds(t *testing.T) {
 	if _, err = DecodeOperator(file); err != nil {
 		t.Error(err)
 	}
-	t.Logf("%d bytes, %d indicators", len(file), indicators(file))
+	t.Logf("%d bytes, %d indicators", len(file), indicators(string(file)))
 }

@@ -1,11 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 // OperatorConfiguration is the operator's file. It is config.yaml in the ConfigMap
 // kms-health-operator-config.
 type OperatorConfiguration struct {
-	metav1.TypeMeta `json:",inline"`
+	TypeMeta `json:",inline"`
 
 	// What the operator may change.
 	// +default=Managed

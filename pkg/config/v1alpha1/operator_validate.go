@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -23,7 +23,7 @@ const (
 
 func validateOperator(c *OperatorConfiguration) field.ErrorList {
 	errs := oneOf(field.NewPath("managementState"), c.ManagementState, Managed, Unmanaged, Removed)
-	errs = append(errs, validateImage(field.NewPath("image"), c.Image)...)
+	errs = append(errs, word(field.NewPath("image"), c.Image, imageRules, "")...)
 	errs = append(errs, validateProbe(field.NewPath("probe"), &c.Probe)...)
 	return append(errs, validateAPIServers(field.NewPath("apiServers"), c)...)
 }
@@ -46,7 +46,15 @@ func (c *OperatorConfiguration) UseImage(image string) error {
 		return field.Required(field.NewPath("image"), "the reporter's image: in the file, by --image, or by the environment variable REPORTER_IMAGE")
 	}
 	c.Image = image
-	return validateImage(field.NewPath("--image"), image).ToAggregate()
+	return word(field.NewPath("--image"), image, imageRules, "").ToAggregate()
+}
+
+// imageRules rejects what is no image's reference at sight. The node that pulls it checks the rest.
+func imageRules(image string) []string {
+	if strings.Contains(image, "://") || strings.ContainsFunc(image, unicode.IsSpace) {
+		return []string{"must be the reference of an image, as in registry.example.com/kms-health-reporter:v1"}
+	}
+	return nil
 }
 
 func validateAPIServers(path *field.Path, c *OperatorConfiguration) field.ErrorList {
@@ -82,8 +90,8 @@ func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) f
 			errs = append(errs, field.Required(at.Child("podSelector"), "the labels of the API server's pods"))
 		}
 	}
-	errs = append(errs, metav1validation.ValidateLabels(t.PodSelector, at.Child("podSelector"))...)
-	errs = append(errs, metav1validation.ValidateLabels(t.NodeSelector, at.Child("nodeSelector"))...)
+	errs = append(errs, validateLabels(at.Child("podSelector"), t.PodSelector)...)
+	errs = append(errs, validateLabels(at.Child("nodeSelector"), t.NodeSelector)...)
 	errs = append(errs, word(at.Child("container"), t.Container, validation.IsDNS1123Label, "")...)
 	errs = append(errs, validatePluginSource(at, t, c.Probe.Interval.Duration)...)
 	errs = append(errs, validateMode(at, t)...)
@@ -93,6 +101,14 @@ func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) f
 		if t.Serving.Secret != "" && t.Mode.InOwnersPods() {
 			errs = append(errs, field.Invalid(at.Child("serving", "secret"), short(t.Serving.Secret), fmt.Sprintf("must not be set with mode %s, whose pods do not mount it", t.Mode)))
 		}
+	}
+	return errs
+}
+
+func validateLabels(at *field.Path, labels map[string]string) (errs field.ErrorList) {
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		errs = append(errs, word(at.Key(name), name, validation.IsQualifiedName, "the name of a label")...)
+		errs = append(errs, word(at.Key(name), labels[name], validation.IsValidLabelValue, "")...)
 	}
 	return errs
 }

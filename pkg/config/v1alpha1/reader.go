@@ -14,10 +14,7 @@ const maxElements = 64
 
 // reader compares a document with the type that it is decoded into. The decoders of JSON do
 // not: they report one value of a wrong type only, and without its index in a list.
-type reader struct {
-	root reflect.Type
-	errs field.ErrorList
-}
+type reader struct{ errs field.ErrorList }
 
 // rules are what a value must be to be decoded into a type.
 var rules = map[reflect.Kind]string{
@@ -98,7 +95,7 @@ func (r *reader) mapping(path *field.Path, m yaml.MapSlice, t reflect.Type) map[
 		case textRule(name) != "":
 			r.errs = append(r.errs, field.Invalid(at, short(item.Key), "a key must be a string that can be printed"))
 		case of == nil:
-			r.errs = append(r.errs, field.Forbidden(at, "unknown field"+r.hint(name)))
+			r.errs = append(r.errs, field.Forbidden(at, "unknown field"))
 		case twice:
 			r.errs = append(r.errs, field.Forbidden(at, "duplicate field"))
 		case t.Kind() == reflect.Map && item.Value == any(""): // the value of a label
@@ -114,47 +111,10 @@ func (r *reader) mapping(path *field.Path, m yaml.MapSlice, t reflect.Type) map[
 func fieldOf(t reflect.Type, name string) reflect.Type {
 	if t.Kind() == reflect.Struct {
 		for _, f := range reflect.VisibleFields(t) {
-			if nameOf(f) == name {
+			if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name {
 				return f.Type
 			}
 		}
 	}
 	return nil
-}
-
-func nameOf(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
-}
-
-// hint says where an unknown field belongs, if another type of the file has a field of that name.
-func (r *reader) hint(name string) string {
-	if len(r.errs) >= maxErrors { // not shown
-		return ""
-	}
-	if places := findField(r.root, "", name); len(places) > 0 {
-		return ": the field belongs to " + strings.Join(places, " or ")
-	}
-	return ""
-}
-
-// findField returns the paths of the structs below one that have a field.
-func findField(t reflect.Type, path, name string) (places []string) {
-	switch t.Kind() {
-	case reflect.Pointer:
-		return findField(t.Elem(), path, name)
-	case reflect.Slice:
-		return findField(t.Elem(), path+"[]", name)
-	case reflect.Struct:
-		if path != "" && fieldOf(t, name) != nil {
-			places = []string{path}
-		}
-		for i := range t.NumField() {
-			if f := t.Field(i); nameOf(f) != "" {
-				places = append(places, findField(f.Type, strings.TrimPrefix(path+"."+nameOf(f), "."), name)...)
-			}
-		}
-	default:
-	}
-	return places
 }

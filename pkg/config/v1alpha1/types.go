@@ -1,10 +1,6 @@
 package v1alpha1
 
-import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kms-health/kms-health/pkg/contract"
-)
+import "github.com/kms-health/kms-health/pkg/contract"
 
 const (
 	// APIVersion is the apiVersion of every file of this package.
@@ -15,10 +11,16 @@ const (
 	OperatorKind = "OperatorConfiguration"
 )
 
+// TypeMeta is what a file is. (metav1's would link a quarter of the reporter for these two fields.)
+type TypeMeta struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
 // ReporterConfiguration is the reporter's file. One file serves all nodes of a cluster: the
 // node's name is not in it.
 type ReporterConfiguration struct {
-	metav1.TypeMeta `json:",inline"`
+	TypeMeta `json:",inline"`
 
 	// How the plugins are probed.
 	// +optional
@@ -161,8 +163,7 @@ type ObjectReference struct {
 // Server is one address of the API server.
 type Server struct {
 	// Its URL, such as https://localhost:6443, without user, password, query and
-	// fragment. No two may be the same server.
-	// +required
+	// fragment. No two may be the same.
 	URL string `json:"url"`
 
 	// The name that its certificate must have.
@@ -186,7 +187,6 @@ func (r Resource) PerAPIServer() bool { return r == ResourceKMSHealths }
 type Serving struct {
 	// The IP address and port to listen on. Without tls it must be a loopback
 	// address.
-	// +required
 	Address string `json:"address"`
 
 	// Serve HTTPS. Not set: plain HTTP.

@@ -3,11 +3,9 @@ package v1alpha1
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
 	"net/netip"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -36,10 +34,8 @@ const (
 	maxSocketPath = 107
 )
 
-var keyIDPattern = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
-
 // ValidKeyID reports whether a string can be a plugin's keyID.
-func ValidKeyID(word string) bool { return keyIDPattern.MatchString(word) }
+func ValidKeyID(id string) bool { return contract.IsWord(id, "-_.") }
 
 func keyIDRules(id string) []string {
 	if ValidKeyID(id) {
@@ -127,7 +123,7 @@ func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.Err
 		errs = append(errs, oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead)...)
 	}
 	if interval >= MinInterval && p.Timeout.Duration > interval {
-		return append(errs, field.Invalid(at.Child("timeout"), p.Timeout.shown(), fmt.Sprintf("must be at most probe.interval, %s", brief(interval))))
+		return append(errs, field.Invalid(at.Child("timeout"), p.Timeout.shown(), fmt.Sprintf("must be at most probe.interval, %s", interval)))
 	}
 	return append(errs, between(at.Child("timeout"), p.Timeout, MinTimeout, MaxInterval)...)
 }
@@ -200,44 +196,22 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	return append(errs, between(path.Child("writeTimeout"), d.WriteTimeout, MinWriteTimeout, MaxWriteTimeout)...)
 }
 
-// validateServers checks a list of servers, of which none may be another one, or one of
-// those before.
-func validateServers(path *field.Path, servers []Server, before ...string) field.ErrorList {
-	var errs field.ErrorList
-	urls := map[string]bool{}
-	for _, url := range before {
-		urls[canonicalServer(url)] = true
-	}
+// validateServers checks a list of servers, which must differ from one another and from those
+// before.
+func validateServers(path *field.Path, servers []Server, before ...string) (errs field.ErrorList) {
 	for i, s := range servers {
 		at := path.Index(i)
 		errs = append(errs, validateServer(at, "url", s.URL, s.TLSServerName)...)
-		one := canonicalServer(s.URL)
-		if urls[one] {
+		if slices.Contains(before, s.URL) {
 			errs = append(errs, field.Duplicate(at.Child("url"), shownServer(s.URL)))
 		}
-		urls[one] = true
+		before = append(before, s.URL)
 	}
 	return errs
 }
 
 // ValidServer reports whether a URL can be one of a reporter's servers.
 func ValidServer(url string) bool { return len(validateServer(field.NewPath(""), "", url, "")) == 0 }
-
-// SameServer reports whether two URLs are of one server.
-func SameServer(a, b string) bool { return canonicalServer(a) == canonicalServer(b) }
-
-// canonicalServer returns the form by which URLs of API servers are compared.
-func canonicalServer(server string) string {
-	u, err := url.Parse(server)
-	if err != nil {
-		return server
-	}
-	port := strings.TrimLeft(u.Port(), "0")
-	if port == "" {
-		port = "443"
-	}
-	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port) + path.Clean("/"+u.Path)
-}
 
 // shownServer returns the part of an API server's URL that is safe to show: a URL that
 // cannot be parsed may contain a password anywhere, and an encoded one may hide it.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -51,7 +50,7 @@ func within(p v1alpha1.Plugin, timeout time.Duration) v1alpha1.Plugin {
 func configured(t *testing.T, plugins []v1alpha1.Plugin) *v1alpha1.ReporterConfiguration {
 	t.Helper()
 	printed, err := yaml.Marshal(v1alpha1.ReporterConfiguration{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
+		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
 		Probe:    v1alpha1.Probe{Interval: v1alpha1.Duration{Duration: time.Hour}, Checks: v1alpha1.DefaultChecks()},
 		Plugins:  plugins,
 	})

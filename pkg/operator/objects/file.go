@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/bindata"
@@ -19,7 +18,7 @@ import (
 // File is the reporter's file for one plugin set.
 func (in *Input) File(plugins []v1alpha1.Plugin) ([]byte, error) {
 	c := v1alpha1.ReporterConfiguration{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
+		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
 		Probe:    in.Config.Probe,
 		Plugins:  []v1alpha1.Plugin{},
 		Destination: &v1alpha1.Destination{
@@ -52,7 +51,7 @@ func (in *Input) File(plugins []v1alpha1.Plugin) ([]byte, error) {
 func (in *Input) servers() []v1alpha1.Server {
 	a := in.Target.Connection
 	fallbacks := a.Fallbacks
-	if fallbacks == nil && in.local() && in.ClusterServer != "" && !v1alpha1.SameServer(in.ClusterServer, a.Server) {
+	if fallbacks == nil && in.local() && in.ClusterServer != "" && in.ClusterServer != a.Server {
 		fallbacks = []v1alpha1.Server{{URL: in.ClusterServer}}
 	}
 	if len(fallbacks) == 0 {

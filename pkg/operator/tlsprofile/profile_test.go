@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	configv1 "github.com/openshift/api/config/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -19,7 +18,7 @@ import (
 func accepted(t *testing.T, s Settings) {
 	t.Helper()
 	c := v1alpha1.ReporterConfiguration{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
+		TypeMeta: v1alpha1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.ReporterKind},
 		Probe:    v1alpha1.Probe{Interval: v1alpha1.Duration{Duration: v1alpha1.DefaultInterval}, Checks: v1alpha1.DefaultChecks()},
 		Plugins:  []v1alpha1.Plugin{},
 		Serving: &v1alpha1.Serving{Address: "127.0.0.1:9180", TLS: &v1alpha1.ServingTLS{

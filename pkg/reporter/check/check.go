@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -29,7 +30,7 @@ func readConfig(path string, stdin io.Reader, stderr io.Writer) *v1alpha1.Report
 		config, err = v1alpha1.DecodeReporter(data)
 	}
 	if err != nil {
-		for _, line := range v1alpha1.Lines(err) {
+		for _, line := range strings.Split(err.Error(), "\n") {
 			_, _ = fmt.Fprintf(stderr, "error: %s: %s\n", filewatch.Shown(path), line)
 		}
 		return nil

@@ -92,7 +92,7 @@ const intro = `# Configuration reference
 Each program reads one file, in YAML or JSON, and follows its changes. An unknown or
 duplicate field, or a value of the wrong type, is an error. All errors are reported at
 once, each with its path and value, and the last valid file stays active. A file has at
-most 128 KiB and one document, without YAML aliases and merge keys, and without
+most 128 KiB and one document, without YAML anchors, tags and merge keys, and without
 characters that hide text (control characters but tab and the end of a line, U+2028,
 U+2029, those that change the direction of text), in comments too. A field without a
 value is not set; an empty string, "", is an error, except as a label's value. Durations
