@@ -112,8 +112,6 @@ var (
 	MetricWrites        = ofReporter("writes_total", counter, "Writes to the operator resource, by result.", "result")
 	MetricWriteDuration = ofReporter("write_duration_seconds", histogram,
 		"How long writes took, all servers that were tried together.")
-	MetricServerActive = ofReporter("server_active", gauge,
-		"1 for the server that reports are written through, 0 for the others.", "server")
 	MetricLastWrite = ofReporter("last_successful_write_timestamp_seconds", gauge,
 		"When a write last succeeded.")
 

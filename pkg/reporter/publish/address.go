@@ -4,38 +4,32 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
 // A URL is shown only if it was parsed here. No part of a URL that cannot be parsed is
 // shown: "https://user:1234/word@host" has the port 1234.
 
 // errNotShown is the error of an invalid URL.
-func errNotShown(what, want string) error {
-	return fmt.Errorf("%s: must be %s; its value is not shown, since it may contain a password", what, want)
+func errNotShown(what, example string) error {
+	return fmt.Errorf("%s: must be a URL such as %s; its value is not shown, since it may contain a password", what, example)
 }
 
-// parseServer parses the URL, or host:port, of an API server, without user and password.
-func parseServer(what, server string) (*url.URL, error) {
-	const want = "a URL such as https://localhost:6443, without user and password"
-	if server == "" {
-		return nil, fmt.Errorf("%s: is missing", what)
-	}
-	u, _, err := rest.DefaultServerURL(server, "", schema.GroupVersion{}, true)
-	if err != nil || strings.Contains(server, "@") || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errNotShown(what, want)
+// parseServer parses the URL of an API server, without user and password.
+func parseServer(server string) (*url.URL, error) {
+	u, err := url.Parse(server)
+	if err != nil || !v1alpha1.ValidServer(server) {
+		return nil, errNotShown("server", "https://localhost:6443, without user and password")
 	}
 	return u, nil
 }
 
 // parseProxy parses the URL of a proxy, which may contain a user and a password.
-func parseProxy(what, proxy string) (*url.URL, error) {
+func parseProxy(proxy string) (*url.URL, error) {
 	u, err := url.Parse(proxy)
 	if err != nil || !isProxy(u) {
-		return nil, errNotShown(what, "a URL such as http://proxy:3128")
+		return nil, errNotShown("proxy-url", "http://proxy:3128")
 	}
 	return u, nil
 }
@@ -58,7 +52,7 @@ func environmentProxy(r *http.Request) (*url.URL, error) {
 // "https://user:1234/word@host" the host is "user:1234", and would be shown.
 func checkEnvironment(u *url.URL, err error) (*url.URL, error) {
 	if err != nil || u != nil && !isProxy(u) {
-		return nil, errNotShown("proxy of the environment (HTTPS_PROXY, HTTP_PROXY)", "a URL such as http://proxy:3128")
+		return nil, errNotShown("proxy of the environment (HTTPS_PROXY, HTTP_PROXY)", "http://proxy:3128")
 	}
 	return u, nil
 }

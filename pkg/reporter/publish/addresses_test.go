@@ -48,7 +48,6 @@ func TestServerThatDropsPacketsDoesNotDelayTheNextTryOfTheFirst(t *testing.T) {
 	if took := time.Since(began); took > connectTimeout+2*time.Second {
 		t.Errorf("the write took %s", took)
 	}
-	p.uses(t, a)
 }
 
 // dropPackets makes a TCP address whose accept queue is full: the kernel drops further

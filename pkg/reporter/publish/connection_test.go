@@ -102,7 +102,6 @@ func TestSwitchOfProtocolsFailsAsUnexpectedAndTheNextServerIsTried(t *testing.T)
 	p.offer("1")
 	b.next(t)
 	p.waitFor(t, Success, 1)
-	p.uses(t, b)
 	if err := <-ended; !errors.Is(err, io.EOF) {
 		t.Errorf("the connection was not closed: %v", err)
 	}

@@ -2,6 +2,8 @@ package publish
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,9 +13,7 @@ import (
 	"time"
 	"unicode"
 
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/filewatch"
@@ -24,12 +24,12 @@ import (
 // without a watch that could be lost. An unchanged file is not read again.
 //
 // client-go reloads some of these by itself, at intervals of minutes and by
-// goroutines that outlive the client, and keeps every transport it ever made;
-// so it is given contents here, never paths.
+// goroutines that outlive the client, keeps every transport it ever made, and
+// would be half of this program's size and start time.
 type credentials struct {
 	kubeconfig string
-	userAgent  string
 	servers    []v1alpha1.Server // instead of the kubeconfig's
+	timeout    time.Duration     // of a write, all servers together
 
 	files     []file // what the endpoints in use were made from
 	endpoints []*endpoint
@@ -119,81 +119,123 @@ func (c *credentials) close() {
 	}
 }
 
+// load makes an endpoint for each server, all with the credentials, CAs and proxy of the current
+// context.
 func (c *credentials) load() ([]*endpoint, []file, error) {
 	content, err := readFile(c.kubeconfig)
 	if err != nil {
 		return nil, nil, err
 	}
-	files := []file{content}
-	config, err := clientcmd.Load(content.data)
+	cluster, user, err := parseKubeconfig(content.data)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := inline(config, filepath.Dir(c.kubeconfig), &files); err != nil {
+	files := []file{content}
+	if err := inline(cluster, user, filepath.Dir(c.kubeconfig), &files); err != nil {
 		return nil, nil, err
 	}
-	endpoints, err := c.connect(config)
-	return endpoints, files, err
-}
-
-// connect makes an endpoint for each server, all with the credentials, CAs and proxy of
-// the current context.
-func (c *credentials) connect(config *clientcmdapi.Config) ([]*endpoint, error) {
-	context := config.Contexts[config.CurrentContext]
-	cluster, ok := config.Clusters[context.Cluster]
-	if !ok {
-		return nil, fmt.Errorf("contexts: %q is not among the clusters", context.Cluster)
+	settings, err := tlsSettings(cluster, user)
+	if err != nil {
+		return nil, nil, err
+	}
+	proxy := environmentProxy
+	if cluster.ProxyURL != "" {
+		u, err := parseProxy(cluster.ProxyURL)
+		if err != nil {
+			return nil, nil, err
+		}
+		proxy = http.ProxyURL(u)
 	}
 	servers := c.servers
 	if len(servers) == 0 {
 		servers = []v1alpha1.Server{{URL: cluster.Server, TLSServerName: cluster.TLSServerName}}
 	}
-	proxy := environmentProxy
-	if cluster.ProxyURL != "" {
-		u, err := parseProxy("proxy-url", cluster.ProxyURL)
-		if err != nil {
-			return nil, err
-		}
-		proxy = http.ProxyURL(u)
-	}
-	// URLs are parsed here and not by client-go, whose errors show the whole URL.
-	cluster.Server, cluster.TLSServerName, cluster.ProxyURL = "https://localhost", "", ""
-	shared, err := clientcmd.NewDefaultClientConfig(*config, &clientcmd.ConfigOverrides{}).ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	shared.UserAgent = c.userAgent
-	endpoints := make([]*endpoint, 0, len(servers))
+	var endpoints []*endpoint
 	for _, s := range servers {
-		u, err := parseServer("server", s.URL)
+		u, err := parseServer(s.URL)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		own := rest.CopyConfig(shared)
-		own.Host, own.ServerName = u.String(), s.TLSServerName
-		e, err := newEndpoint(own, u, proxy)
-		if err != nil {
-			return nil, err
-		}
-		endpoints = append(endpoints, e)
+		own := settings.Clone()
+		own.ServerName = s.TLSServerName
+		endpoints = append(endpoints, newEndpoint(u, own, proxy, user.Token, c.timeout/time.Duration(len(servers))))
 	}
-	return endpoints, nil
+	return endpoints, files, nil
 }
 
-// inline replaces the paths of the current context by the contents of the files
-// behind them, and adds those files to the list. Each file must not be empty:
-// client-go treats an empty CA as "trust the system's CAs", and would send the token to
-// their servers, and an empty certificate or key as "send none".
-func inline(config *clientcmdapi.Config, dir string, files *[]file) error {
-	context, ok := config.Contexts[config.CurrentContext]
-	if !ok {
-		return fmt.Errorf("current-context: %q is not among the contexts", config.CurrentContext)
+// kubeconfig has the fields of a kubeconfig that are used or rejected here.
+type kubeconfig struct {
+	CurrentContext string `json:"current-context"`
+	Contexts       []struct {
+		Name    string
+		Context struct{ Cluster, User string }
 	}
-	read := func(path *string, data *[]byte) error {
-		if *path == "" {
-			return nil
+	Clusters []struct {
+		Name    string
+		Cluster cluster
+	}
+	Users []struct {
+		Name string
+		User user
+	}
+}
+
+type cluster struct {
+	Server        string
+	TLSServerName string `json:"tls-server-name"`
+	Insecure      bool   `json:"insecure-skip-tls-verify"`
+	CA            string `json:"certificate-authority"`
+	CAData        []byte `json:"certificate-authority-data"`
+	ProxyURL      string `json:"proxy-url"`
+}
+
+type user struct {
+	Certificate     string `json:"client-certificate"`
+	CertificateData []byte `json:"client-certificate-data"`
+	Key             string `json:"client-key"`
+	KeyData         []byte `json:"client-key-data"`
+	Token           string
+	TokenFile       string
+	Exec            any // no file may make the reporter run a program
+	AuthProvider    any `json:"auth-provider"`
+	Username        string
+	As              string
+}
+
+// parseKubeconfig returns the cluster and the user of the current context.
+func parseKubeconfig(data []byte) (*cluster, *user, error) {
+	var k kubeconfig
+	if err := yaml.Unmarshal(data, &k); err != nil {
+		return nil, nil, err
+	}
+	for _, x := range k.Contexts {
+		for _, c := range k.Clusters {
+			for _, u := range k.Users {
+				if x.Name != k.CurrentContext || c.Name != x.Context.Cluster || u.Name != x.Context.User {
+					continue
+				}
+				if u.User.Exec != nil || u.User.AuthProvider != nil || u.User.Username != "" || u.User.As != "" {
+					return nil, nil, errors.New("users: exec, auth-provider, username and as are not supported; use a token, a tokenFile or a client certificate")
+				}
+				return &c.Cluster, &u.User, nil
+			}
 		}
-		at := *path
+	}
+	return nil, nil, fmt.Errorf("current-context: %q is not among the contexts, or its cluster or user is missing", k.CurrentContext)
+}
+
+// inline reads the files that the kubeconfig names, and adds them to the list. None may be empty:
+// without a CA the system's would be trusted, and their servers would get the token.
+func inline(c *cluster, u *user, dir string, files *[]file) error {
+	token := []byte(u.Token)
+	for _, named := range []struct {
+		path string
+		data *[]byte
+	}{{c.CA, &c.CAData}, {u.Certificate, &u.CertificateData}, {u.Key, &u.KeyData}, {u.TokenFile, &token}} {
+		if named.path == "" {
+			continue
+		}
+		at := named.path
 		if !filepath.IsAbs(at) {
 			at = filepath.Join(dir, at)
 		}
@@ -204,47 +246,30 @@ func inline(config *clientcmdapi.Config, dir string, files *[]file) error {
 		if len(bytes.TrimSpace(content.data)) == 0 {
 			return fmt.Errorf("%s: is empty", at)
 		}
-		*data, *path = content.data, ""
+		*named.data = content.data
 		*files = append(*files, content)
-		return nil
 	}
-	if cluster, ok := config.Clusters[context.Cluster]; ok {
-		if err := read(&cluster.CertificateAuthority, &cluster.CertificateAuthorityData); err != nil {
-			return err
-		}
-	}
-	user, ok := config.AuthInfos[context.AuthInfo]
-	if !ok {
-		return nil // client-go has an error for it
-	}
-	var token []byte
-	if err := errors.Join(
-		read(&user.ClientCertificate, &user.ClientCertificateData),
-		read(&user.ClientKey, &user.ClientKeyData),
-		read(&user.TokenFile, &token),
-	); err != nil {
-		return err
-	}
-	if token != nil {
-		user.Token = string(token)
-	}
-	return checkUser(user)
-}
-
-// checkUser returns an error for credentials that client-go would not send, or that are
-// not valid in a request. It trims the token, as client-go does with a token's file.
-func checkUser(user *clientcmdapi.AuthInfo) error {
-	if user.Exec != nil || user.AuthProvider != nil {
-		// exec plugins are not supported: no file may make the reporter run a program.
-		return errors.New("users: exec and auth-provider are not supported; use a token, a tokenFile or a client certificate")
-	}
-	if (len(user.ClientCertificateData) == 0) != (len(user.ClientKeyData) == 0) {
-		return errors.New("users: a client certificate needs its key, and a key its certificate")
-	}
-	token := strings.TrimSpace(user.Token)
-	if user.Token != "" && token == "" || strings.ContainsFunc(token, unicode.IsControl) {
+	u.Token = strings.TrimSpace(string(token))
+	if len(token) > 0 && u.Token == "" || strings.ContainsFunc(u.Token, unicode.IsControl) {
 		return errors.New("users: the token holds control characters, or nothing but white space")
 	}
-	user.Token = token
 	return nil
+}
+
+func tlsSettings(c *cluster, u *user) (*tls.Config, error) {
+	settings := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.Insecure}
+	if len(c.CAData) > 0 {
+		settings.RootCAs = x509.NewCertPool()
+		if c.Insecure || !settings.RootCAs.AppendCertsFromPEM(c.CAData) {
+			return nil, errors.New("clusters: certificate-authority must hold a PEM certificate, and must not be set with insecure-skip-tls-verify")
+		}
+	}
+	if len(u.CertificateData) > 0 || len(u.KeyData) > 0 {
+		pair, err := tls.X509KeyPair(u.CertificateData, u.KeyData)
+		if err != nil {
+			return nil, fmt.Errorf("users: client certificate and key: %w", err)
+		}
+		settings.Certificates = []tls.Certificate{pair}
+	}
+	return settings, nil
 }

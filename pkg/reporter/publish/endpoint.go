@@ -3,7 +3,7 @@ package publish
 import (
 	"bytes"
 	"context"
-	"errors"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -12,66 +12,14 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// endpoint is one address of the API server: a URL, and the connection to it. It is not
-// safe for concurrent use.
+// endpoint is one address of the API server: a URL, and the connection to it.
 type endpoint struct {
-	name   string // its URL
-	server *url.URL
-	config *rest.Config
-	proxy  func(*http.Request) (*url.URL, error)
-
-	connection http.RoundTripper  // nil: none
-	end        context.CancelFunc // ends the connection, and one that is being made
-}
-
-func newEndpoint(config *rest.Config, server *url.URL, proxy func(*http.Request) (*url.URL, error)) (*endpoint, error) {
-	e := &endpoint{name: server.String(), server: server, config: config, proxy: proxy}
-	if err := e.connect(); err != nil { // opens nothing yet, but checks the settings
-		return nil, err
-	}
-	return e, nil
-}
-
-// connect prepares the next connection. It uses HTTP/1.1: with one request at a time
-// HTTP/2 has no advantage, and would keep using a broken connection.
-func (e *endpoint) connect() error {
-	tlsConfig, err := rest.TLSConfigFor(e.config)
-	if err != nil {
-		return err
-	}
-	// By default a transport continues to make a connection after its request has ended,
-	// without a bound, and uses it for a later request. Here disconnect closes every
-	// connection that was dialled.
-	life, end := context.WithCancel(context.Background())
-	transport := &http.Transport{
-		TLSClientConfig: tlsConfig,
-		Proxy:           e.proxy,
-		DialContext: func(attempt context.Context, network, address string) (net.Conn, error) {
-			deadline, _ := attempt.Value(deadlineKey{}).(time.Time)
-			conn, err := dial(life, deadline, network, address)
-			if err != nil {
-				return nil, err
-			}
-			return dialed{conn, context.AfterFunc(life, func() { _ = conn.Close() })}, nil
-		},
-		MaxIdleConnsPerHost:    1,
-		IdleConnTimeout:        2 * time.Minute, // before a firewall drops its state
-		WriteBufferSize:        4 << 10,
-		ReadBufferSize:         4 << 10,
-		MaxResponseHeaderBytes: maxErrorText,
-	}
-	connection, err := rest.HTTPWrappersForConfig(e.config, transport)
-	if err != nil {
-		end()
-		return err
-	}
-	e.connection, e.end = connection, func() { end(); transport.CloseIdleConnections() }
-	return nil
+	server    *url.URL
+	token     string
+	transport *http.Transport
 }
 
 // connectTimeout bounds the connection to one address: a SYN that is lost is sent again after
@@ -79,14 +27,33 @@ func (e *endpoint) connect() error {
 // delay the next try of one that is restarting.
 const connectTimeout = 2 * time.Second
 
-// dial connects to an address of a name before the deadline.
-func dial(ctx context.Context, deadline time.Time, network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
+// newEndpoint opens nothing yet. The least time that an attempt has bounds a connection, too, which
+// net/http continues to make after its request has ended. It uses HTTP/1.1: with one request at a
+// time HTTP/2 has no advantage, and would keep using a broken connection.
+func newEndpoint(server *url.URL, settings *tls.Config, proxy func(*http.Request) (*url.URL, error), token string, least time.Duration) *endpoint {
+	return &endpoint{server: server, token: token, transport: &http.Transport{
+		TLSClientConfig: settings,
+		Proxy:           proxy,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return dial(ctx, network, address, least)
+		},
+		TLSHandshakeTimeout:    least,
+		MaxIdleConnsPerHost:    1,
+		IdleConnTimeout:        2 * time.Minute, // before a firewall drops its state
+		WriteBufferSize:        4 << 10,
+		ReadBufferSize:         4 << 10,
+		MaxResponseHeaderBytes: maxErrorText,
+	}}
+}
+
+// dial connects to an address of a name.
+func dial(ctx context.Context, network, address string, timeout time.Duration) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
 	if err != nil {
 		return nil, err
@@ -108,26 +75,8 @@ func dialFirst(ctx context.Context, network string, addresses []string, port str
 	return nil, err
 }
 
-// disconnect closes the connection, also one that is being made.
-func (e *endpoint) disconnect() {
-	e.end()
-	e.connection = nil
-}
-
-// deadlineKey is the key of an attempt's deadline among the values of its context. net/http
-// gives a dial those values, but neither the deadline nor the end of that context.
-type deadlineKey struct{}
-
-// dialed is a connection that its endpoint closes, unless it was closed before.
-type dialed struct {
-	net.Conn
-	forget func() bool
-}
-
-func (d dialed) Close() error {
-	d.forget()
-	return d.Conn.Close()
-}
+// disconnect closes the connection, or the one that is being made once it is.
+func (e *endpoint) disconnect() { e.transport.CloseIdleConnections() }
 
 const (
 	// acceptMetadata requests the object's metadata only: the whole object is large, and
@@ -140,25 +89,12 @@ const (
 	maxErrorText = 64 << 10
 )
 
-// apply sends one request: a Server-Side Apply of the resource's status. It ends within
-// the timeout whatever the server does: the connection is closed when ctx ends, since
-// net/http does not always stop using it.
-func (e *endpoint) apply(ctx context.Context, to contract.Resource, manager string, payload []byte, timeout time.Duration) *failure {
-	if e.connection == nil {
-		if err := e.connect(); err != nil {
-			return &failure{kind: BadCredentials, err: err}
-		}
-	}
-	deadline := time.Now().Add(timeout)
-	ctx, cancel := context.WithDeadline(context.WithValue(ctx, deadlineKey{}, deadline), deadline)
+// apply sends one request: a Server-Side Apply of the resource's status.
+func (e *endpoint) apply(ctx context.Context, c *Config, payload []byte, timeout time.Duration) *failure {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	keep := context.AfterFunc(ctx, e.end)
-	defer func() {
-		if !keep() {
-			e.disconnect()
-		}
-	}()
-	target := e.server.JoinPath(to.StatusPath()...)
+	manager := contract.ConditionManager(c.Node)
+	target := e.server.JoinPath(c.Resource.StatusPath()...)
 	target.RawQuery = url.Values{"fieldManager": {manager}, "force": {"true"}}.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, target.String(), bytes.NewReader(payload))
 	if err != nil {
@@ -166,17 +102,18 @@ func (e *endpoint) apply(ctx context.Context, to contract.Resource, manager stri
 	}
 	request.Header.Set("Content-Type", "application/apply-patch+yaml") // JSON is YAML
 	request.Header.Set("Accept", acceptMetadata)
+	request.Header.Set("User-Agent", c.UserAgent)
+	if e.token != "" {
+		request.Header.Set("Authorization", "Bearer "+e.token)
+	}
 	failed, err := e.exchange(request, manager)
-	if err == nil {
+	switch {
+	case err == nil:
 		return failed
+	case ctx.Err() != nil: // which ended the request, whatever its error is
+		err = fmt.Errorf("no answer within %s: %w: %w", timeout, ctx.Err(), err)
 	}
-	switch ended := ctx.Err(); {
-	case ended == nil: // if it is a timeout, then of the connection
-		timeout = min(timeout, connectTimeout)
-	case !errors.Is(err, ended): // which closed the connection
-		err = fmt.Errorf("%w: %w", ended, err)
-	}
-	return transportFailure(err, timeout)
+	return transportFailure(err)
 }
 
 // exchange sends a request and returns the result according to the response, or an error
@@ -184,7 +121,7 @@ func (e *endpoint) apply(ctx context.Context, to contract.Resource, manager stri
 // which would follow redirects (an API server does not redirect a PATCH, and another
 // server must get neither the token nor a GET) and writes URLs into its errors.
 func (e *endpoint) exchange(request *http.Request, manager string) (*failure, error) {
-	answer, err := e.connection.RoundTrip(request)
+	answer, err := e.transport.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}

@@ -2,8 +2,6 @@ package publish
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,40 +19,25 @@ import (
 type Kind string
 
 const (
-	// Success: the API server accepted the write.
-	Success Kind = "success"
-	// BadCredentials: the credential files are invalid.
-	BadCredentials Kind = "bad_credentials"
-	// Unreachable: no connection, or it broke.
-	Unreachable Kind = "unreachable"
-	// TLSFailed: the TLS handshake failed: a wrong CA, name or certificate.
-	TLSFailed Kind = "tls"
-	// TimedOut: no answer within the write timeout.
-	TimedOut Kind = "timeout"
-	// Unauthorized is 401: the API server does not accept the credentials.
-	Unauthorized Kind = "unauthorized"
-	// Forbidden is 403: the reporter has no permission.
-	Forbidden Kind = "forbidden"
+	Success        Kind = "success"         // the API server accepted the write
+	BadCredentials Kind = "bad_credentials" // the credential files are invalid
+	Unreachable    Kind = "unreachable"     // no connection, or it broke
+	TLSFailed      Kind = "tls"             // the TLS handshake failed: a wrong CA, name or certificate
+	TimedOut       Kind = "timeout"         // no answer within the write timeout
+	Unauthorized   Kind = "unauthorized"    // 401
+	Forbidden      Kind = "forbidden"       // 403
 	// NoResource is 404 for the resource type: its CRD does not exist, or its objects are in
 	// namespaces and the configured one is not.
 	NoResource Kind = "no_resource"
-	// NoObject is 404 for the object: the operator resource named cluster does not
-	// exist, or its CRD has no status subresource, for which an API server has the same
-	// answer. The Publisher waits for it, and never creates it.
-	NoObject Kind = "no_object"
-	// Conflict is 409 of an API server.
-	Conflict Kind = "conflict"
-	// Invalid is 400 or 422 of an API server: it rejects the content of the write.
-	Invalid Kind = "invalid"
-	// AtomicList: the resource has a list of conditions of which each apply replaces all. No
-	// further write follows.
-	AtomicList Kind = "atomic_list"
-	// Throttled is 429.
-	Throttled Kind = "throttled"
-	// ServerError is 5xx.
-	ServerError Kind = "server_error"
-	// Unexpected is any other response.
-	Unexpected Kind = "unexpected"
+	// NoObject is 404 for the object: it does not exist, or its CRD has no status subresource, for
+	// which an API server has the same answer. The Publisher waits for it, and never creates it.
+	NoObject    Kind = "no_object"
+	Conflict    Kind = "conflict"     // 409 of an API server
+	Invalid     Kind = "invalid"      // 400 or 422 of an API server: it rejects the content
+	AtomicList  Kind = "atomic_list"  // each apply replaces all conditions: nothing more is written
+	Throttled   Kind = "throttled"    // 429
+	ServerError Kind = "server_error" // 5xx
+	Unexpected  Kind = "unexpected"   // any other response
 )
 
 // Kinds are all of them.
@@ -105,30 +88,18 @@ func (k Kind) differsByServer() bool {
 	}
 }
 
-// transportFailure classifies the error of a request without a response.
-func transportFailure(err error, timeout time.Duration) *failure {
-	var (
-		verification *tls.CertificateVerificationError
-		record       tls.RecordHeaderError
-		authority    x509.UnknownAuthorityError
-		network      net.Error
-	)
+// transportFailure classifies the error of a request without a response. Errors of crypto/tls,
+// alerts of the other side among them, have no type in common but a prefix.
+func transportFailure(err error) *failure {
+	var network net.Error
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout():
-		return &failure{kind: TimedOut, err: fmt.Errorf("no answer within %s: %w", timeout, err)}
-	case errors.As(err, &verification) || errors.As(err, &record) || errors.As(err, &authority) || alerted(err):
+		return &failure{kind: TimedOut, err: err}
+	case strings.Contains(err.Error(), "tls: "):
 		return &failure{kind: TLSFailed, err: err}
 	default:
 		return &failure{kind: Unreachable, err: err}
 	}
-}
-
-// alerted reports whether either side aborted the handshake. The type of such an error is
-// private to crypto/tls; it is wrapped in a net.OpError with one of two Op values.
-func alerted(err error) bool {
-	var operation *net.OpError
-	return errors.As(err, &operation) && (operation.Op == "remote error" || operation.Op == "local error") ||
-		strings.Contains(err.Error(), "tls: ")
 }
 
 // answerStatus has the required fields of a metav1.Status.

@@ -34,7 +34,10 @@ type Publisher struct {
 	freshest []contract.Entry
 	number   uint64 // of offers
 	offered  chan struct{}
-	state    state
+
+	lastError string             // of the last write, if that failed
+	began     time.Time          // of the running write
+	withdraw  context.CancelFunc // ends it
 
 	// The fields below are used by the goroutine of Run only.
 	credentials credentials
@@ -46,19 +49,14 @@ type Publisher struct {
 
 // New returns a Publisher. Run makes it write.
 func New(config Config, metrics *Metrics) *Publisher {
-	p := &Publisher{
+	return &Publisher{
 		config:      config,
 		metrics:     metrics,
-		credentials: credentials{kubeconfig: config.Kubeconfig, userAgent: config.UserAgent, servers: config.Servers},
+		credentials: credentials{kubeconfig: config.Kubeconfig, servers: config.Servers, timeout: config.Timeout},
 		offered:     make(chan struct{}, 1),
+		withdraw:    func() {},
+		log:         writeLog{fields: []any{"resource", config.Resource.String(), "node", config.Node}},
 	}
-	p.state.end = func() {}
-	p.log = writeLog{fields: []any{"resource", config.Resource.String(), "node", config.Node}}
-	for _, s := range config.Servers {
-		p.state.servers = append(p.state.servers, s.URL)
-	}
-	metrics.add(p)
-	return p
 }
 
 // Offer sets the latest entries to write, instead of earlier ones that are not yet
@@ -70,8 +68,8 @@ func (p *Publisher) Offer(entries []contract.Entry) {
 	p.freshest = entries
 	p.number++
 	if len(entries) == 0 {
-		p.state.lastError = ""
-		p.state.end()
+		p.lastError = ""
+		p.withdraw()
 	}
 	p.mu.Unlock()
 	select {
@@ -88,15 +86,15 @@ func (p *Publisher) begin(ctx context.Context) (attempt context.Context, entries
 	if len(p.freshest) == 0 || p.number == p.written {
 		return nil, nil, 0
 	}
-	attempt, p.state.end = context.WithCancel(ctx)
-	p.state.began = time.Now()
+	attempt, p.withdraw = context.WithCancel(ctx)
+	p.began = time.Now()
 	return attempt, p.freshest, p.number
 }
 
 // Run writes each offer until ctx ends.
 func (p *Publisher) Run(ctx context.Context) {
-	defer p.metrics.remove(p)
 	defer p.credentials.close()
+	defer p.metrics.lastWrite.Reset() // nothing is written there any more
 	// Counted for each kind since the last success: alternating kinds back off too, and
 	// after a new kind (an API server that starts sends 403 and 404 for a short time) the
 	// retry comes soon.
@@ -145,7 +143,6 @@ func (p *Publisher) write(ctx context.Context, entries []contract.Entry, number 
 		return &failure{kind: BadCredentials, err: err}
 	}
 	p.log.credentials(err, time.Now())
-	p.setServers(endpoints)
 	payload, err := body(p.config.Resource, p.config.Node, p.config.Since(), entries)
 	if err != nil {
 		return &failure{kind: Invalid, err: err}
@@ -167,11 +164,11 @@ func (p *Publisher) write(ctx context.Context, entries []contract.Entry, number 
 func (p *Publisher) end(attempt context.Context, failed *failure) (withdrawn bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.state.began = time.Time{}
+	p.began = time.Time{}
 	withdrawn = failed != nil && attempt.Err() != nil
-	p.state.end()
-	if p.state.lastError = ""; failed != nil && !withdrawn {
-		p.state.lastError = failed.Error()
+	p.withdraw()
+	if p.lastError = ""; failed != nil && !withdrawn {
+		p.lastError = failed.Error()
 	}
 	return withdrawn
 }
@@ -194,8 +191,8 @@ func (p *Publisher) report(failed *failure) {
 func (p *Publisher) LastError() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if began := p.state.began; !began.IsZero() && time.Since(began) > p.config.Timeout+time.Second {
-		return fmt.Sprintf("a write has had no result for %s", time.Since(began).Truncate(time.Second))
+	if took := time.Since(p.began); !p.began.IsZero() && took > p.config.Timeout+time.Second {
+		return fmt.Sprintf("a write has had no result for %s", took.Truncate(time.Second))
 	}
-	return p.state.lastError
+	return p.lastError
 }

@@ -54,7 +54,7 @@ func TestFailedRequestsAreClassified(t *testing.T) {
 		"alert":            {&net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}, TLSFailed},
 		"plain text there": {tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, TLSFailed},
 	} {
-		if got := transportFailure(tt.err, time.Second); got.kind != tt.want {
+		if got := transportFailure(tt.err); got.kind != tt.want {
 			t.Errorf("%s: %s, want %s", name, got.kind, tt.want)
 		}
 	}

@@ -5,34 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/kms-health/kms-health/pkg/contract"
 )
-
-// state is the server in use and the last error. Publisher.mu guards it.
-type state struct {
-	servers   []string           // their names, as configured
-	active    int                // the one that took the last successful write, or the first
-	lastError string             // of the last write, if that failed
-	began     time.Time          // of the running write
-	end       context.CancelFunc // ends it
-}
-
-func (p *Publisher) setServers(endpoints []*endpoint) {
-	var names []string
-	for _, e := range endpoints {
-		names = append(names, e.name)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.state.servers = names
-}
-
-func (p *Publisher) serverNames() (names []string, active int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.state.servers, p.state.active
-}
 
 // restWrites is for how many writes a server that failed is tried last.
 const restWrites = 4
@@ -97,7 +70,7 @@ func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []b
 	if worked < 0 {
 		return together(failures)
 	}
-	p.use(worked, failures)
+	p.log.server(endpoints[worked].server.String(), worked != 0, failures, time.Now())
 	return nil
 }
 
@@ -118,30 +91,13 @@ func together(failures []*failure) *failure {
 // attempt sends a write to one server. It closes the connection after a failure that
 // another server behind the same load balancer might not have.
 func (p *Publisher) attempt(ctx context.Context, e *endpoint, payload []byte, timeout time.Duration) *failure {
-	failed := e.apply(ctx, p.config.Resource, contract.ConditionManager(p.config.Node), payload, timeout)
+	failed := e.apply(ctx, &p.config, payload, timeout)
 	if failed == nil {
 		return nil
 	}
-	failed.text = e.name + ": " + failed.Error()
+	failed.text = e.server.String() + ": " + failed.Error()
 	if failed.kind.differsByServer() {
 		e.disconnect()
 	}
 	return failed
-}
-
-// use records the server that took a write, and logs it if it is another one.
-func (p *Publisher) use(i int, failures []*failure) {
-	p.mu.Lock()
-	server, previous := p.state.servers[i], p.state.servers[p.state.active]
-	changed := p.state.active != i
-	p.state.active = i
-	p.mu.Unlock()
-	if !changed {
-		return
-	}
-	why := "it works again"
-	if len(failures) > 0 {
-		why = failures[0].Error()
-	}
-	p.log.server(server, previous, why, time.Now())
 }

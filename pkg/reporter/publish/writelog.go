@@ -19,6 +19,7 @@ type writeLog struct {
 	last     map[string]time.Time // when each line was logged
 	shown    Kind                 // the result in the last line
 	outdated bool                 // the last line reported invalid credentials
+	used     string               // the server of the last write that succeeded
 }
 
 // allow reports whether a line may be logged.
@@ -50,11 +51,19 @@ func (l *writeLog) write(kind Kind, failed *failure, now time.Time) {
 	l.shown = kind
 }
 
-// server logs a change of server.
-func (l *writeLog) server(server, previous, why string, now time.Time) {
-	if l.allow("server "+server, now) {
-		klog.InfoS("Writing reports through another API server", l.with("server", server, "previous", previous, "why", why)...)
+// server logs which server took a write, where it is another one than before, or not the preferred
+// one at first.
+func (l *writeLog) server(server string, fallback bool, failures []*failure, now time.Time) {
+	previous := l.used
+	l.used = server
+	if server == previous || previous == "" && !fallback || !l.allow("server "+server, now) {
+		return
 	}
+	why := "it works again"
+	if len(failures) > 0 {
+		why = failures[0].Error()
+	}
+	klog.InfoS("Writing reports through another API server", l.with("server", server, "previous", previous, "why", why)...)
 }
 
 // credentials logs when the credential files become invalid, and when they are valid
