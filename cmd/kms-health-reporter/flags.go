@@ -19,7 +19,7 @@ type options struct {
 	config, node                           string
 	output                                 bool // to standard output
 	validate, printDefaults, once, version bool
-	help                                   string
+	help                                   func() string
 }
 
 const about = `kms-health-reporter probes the KMS v2 plugins that a file names, and reports on
@@ -83,7 +83,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	for _, name := range []string{"v", "vmodule"} {
 		fs.AddGoFlag(logging.Lookup(name))
 	}
-	o.help = about + fs.FlagUsagesWrapped(96)
+	o.help = func() string { return about + fs.FlagUsagesWrapped(96) }
 
 	if err := fs.Parse(args); err != nil {
 		return o, err

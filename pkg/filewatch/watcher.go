@@ -60,15 +60,20 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 	defer w.stop()
 	poll := time.NewTicker(w.poll)
 	defer poll.Stop()
-	for last := ""; ; {
-		// The directories are watched before the file is read: a change after that causes
-		// another read.
-		w.watch()
+	last := ""
+	read := func() {
 		content := Read(w.path, w.limit)
 		if hash := content.hash(); hash != last {
 			last = hash
 			onChange(content)
 		}
+	}
+	read() // the directories can wait
+	for {
+		// The directories are watched before the file is read: a change after that causes
+		// another read.
+		w.watch()
+		read()
 		select {
 		case <-ctx.Done():
 			return
