@@ -29,19 +29,14 @@ type Config struct {
 type Publisher struct {
 	config  Config
 	metrics *Metrics
+	offers  chan []contract.Entry // holds the latest, until Run takes it
 
-	mu       sync.Mutex
-	freshest []contract.Entry
-	number   uint64 // of offers
-	offered  chan struct{}
-
-	lastError string             // of the last write, if that failed
-	began     time.Time          // of the running write
-	withdraw  context.CancelFunc // ends it
+	mu        sync.Mutex
+	lastError string    // of the last write, if that failed
+	began     time.Time // of the running write; zero: none runs
 
 	// The fields below are used by the goroutine of Run only.
 	credentials credentials
-	written     uint64 // number of the last offer that was written
 	log         writeLog
 	rests       rests
 	refused     *failure // why nothing more is written; nil: it is
@@ -52,90 +47,82 @@ func New(config Config, metrics *Metrics) *Publisher {
 	return &Publisher{
 		config:      config,
 		metrics:     metrics,
+		offers:      make(chan []contract.Entry, 1),
 		credentials: credentials{kubeconfig: config.Kubeconfig, servers: config.Servers, timeout: config.Timeout},
-		offered:     make(chan struct{}, 1),
-		withdraw:    func() {},
 		log:         writeLog{fields: []any{"resource", config.Resource.String(), "node", config.Node}},
 	}
 }
 
-// Offer sets the latest entries to write, instead of earlier ones that are not yet
-// written. An empty list withdraws those, also one that is being written, and the error of the
-// last write. It never blocks. The caller must not change
-// the slice afterwards.
+// Offer sets the latest entries to write, instead of earlier ones that are not yet written; an
+// empty list withdraws those. It never blocks. One goroutine may call it, and must not change the
+// slice afterwards.
 func (p *Publisher) Offer(entries []contract.Entry) {
-	p.mu.Lock()
-	p.freshest = entries
-	p.number++
-	if len(entries) == 0 {
-		p.lastError = ""
-		p.withdraw()
-	}
-	p.mu.Unlock()
 	select {
-	case p.offered <- struct{}{}:
-	default: // Run has not handled the last offer yet, and will take the latest
+	case <-p.offers:
+	default:
 	}
-}
-
-// begin returns the latest offer and its number, with the context of its write, which ends when
-// the offer is withdrawn; nil if it is not to be written.
-func (p *Publisher) begin(ctx context.Context) (attempt context.Context, entries []contract.Entry, number uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.freshest) == 0 || p.number == p.written {
-		return nil, nil, 0
-	}
-	attempt, p.withdraw = context.WithCancel(ctx)
-	p.began = time.Now()
-	return attempt, p.freshest, p.number
+	p.offers <- entries // has room
 }
 
 // Run writes each offer until ctx ends.
 func (p *Publisher) Run(ctx context.Context) {
 	defer p.credentials.close()
-	defer p.metrics.lastWrite.Reset() // nothing is written there any more
+	defer p.metrics.lastWrite.Reset() // nothing more is written there
 	// Counted for each kind since the last success: alternating kinds back off too, and
 	// after a new kind (an API server that starts sends 403 and 404 for a short time) the
 	// retry comes soon.
 	failures := map[Kind]int{}
 	for {
+		var latest []contract.Entry
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.offered:
+		case latest = <-p.offers:
 		}
-		for {
-			attempt, entries, number := p.begin(ctx)
-			if attempt == nil {
-				break
-			}
-			failed := p.write(attempt, entries, number)
-			withdrawn := p.end(attempt, failed)
-			switch {
-			case ctx.Err() != nil:
-				return
-			case withdrawn:
-				continue
-			}
-			p.report(failed)
-			if failed == nil {
-				clear(failures)
-				continue
-			}
+		for failed := p.write(ctx, latest); failed != nil; failed = p.write(ctx, latest) {
 			failures[failed.kind]++
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(delay(failed, failures[failed.kind])):
 			}
+			select {
+			case latest = <-p.offers:
+			default:
+			}
 		}
+		clear(failures)
 	}
 }
 
-// write makes one attempt to write an offer.
-func (p *Publisher) write(ctx context.Context, entries []contract.Entry, number uint64) *failure {
-	if p.refused != nil {
+// write makes one attempt to write an offer, and counts and logs it, unless ctx ends.
+func (p *Publisher) write(ctx context.Context, entries []contract.Entry) *failure {
+	p.mu.Lock()
+	p.began = time.Now()
+	p.mu.Unlock()
+	failed := p.attempt(ctx, entries)
+	p.mu.Lock()
+	p.began, p.lastError = time.Time{}, ""
+	if failed != nil {
+		p.lastError = failed.Error()
+	}
+	p.mu.Unlock()
+	if ctx.Err() != nil || len(entries) == 0 {
+		return failed
+	}
+	kind := Success
+	if failed == nil {
+		p.metrics.lastWrite.WithLabelValues().SetToCurrentTime()
+	} else {
+		kind = failed.kind
+	}
+	p.metrics.writes.WithLabelValues(string(kind)).Inc()
+	p.log.write(kind, failed, time.Now())
+	return failed
+}
+
+func (p *Publisher) attempt(ctx context.Context, entries []contract.Entry) *failure {
+	if len(entries) == 0 || p.refused != nil {
 		return p.refused
 	}
 	endpoints, err := p.credentials.current()
@@ -150,39 +137,10 @@ func (p *Publisher) write(ctx context.Context, entries []contract.Entry, number 
 	began := time.Now()
 	failed := p.send(ctx, endpoints, payload)
 	p.metrics.duration.Observe(time.Since(began).Seconds())
-	switch {
-	case failed == nil:
-		p.written = number
-	case failed.kind == AtomicList:
+	if failed != nil && failed.kind == AtomicList {
 		p.refused = failed
 	}
 	return failed
-}
-
-// end records the end of a write for LastError, and reports whether it failed because its offer
-// was withdrawn.
-func (p *Publisher) end(attempt context.Context, failed *failure) (withdrawn bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.began = time.Time{}
-	withdrawn = failed != nil && attempt.Err() != nil
-	p.withdraw()
-	if p.lastError = ""; failed != nil && !withdrawn {
-		p.lastError = failed.Error()
-	}
-	return withdrawn
-}
-
-// report counts and logs a write.
-func (p *Publisher) report(failed *failure) {
-	kind := Success
-	if failed == nil {
-		p.metrics.lastWrite.WithLabelValues().SetToCurrentTime()
-	} else {
-		kind = failed.kind
-	}
-	p.metrics.writes.WithLabelValues(string(kind)).Inc()
-	p.log.write(kind, failed, time.Now())
 }
 
 // LastError is why the last write failed; empty when it succeeded, and before the first. A

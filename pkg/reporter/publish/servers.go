@@ -44,7 +44,8 @@ func (r rests) after(failed []int, worked int) rests {
 
 // send tries the servers in turn, within one timeout for all: each gets an equal share of
 // the remaining time. It ends at the first server that accepts the write, and at a failure
-// that every server would return.
+// that every server would return. After another one, which a server behind the same load balancer
+// might not have, it closes the connection.
 func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []byte) *failure {
 	deadline := time.Now().Add(p.config.Timeout)
 	if len(p.rests) != len(endpoints) {
@@ -55,15 +56,17 @@ func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []b
 	var failed []int // servers of these failures that the next writes try last
 	for tried, i := range order {
 		share := time.Until(deadline) / time.Duration(len(order)-tried)
-		why := p.attempt(ctx, endpoints[i], payload, share)
+		why := endpoints[i].apply(ctx, &p.config, payload, share)
 		if why == nil {
 			worked = i
 			break
 		}
+		why.text = endpoints[i].server.String() + ": " + why.Error()
 		failures = append(failures, why)
 		if !why.kind.differsByServer() || ctx.Err() != nil {
 			break
 		}
+		endpoints[i].disconnect()
 		failed = append(failed, i)
 	}
 	p.rests = p.rests.after(failed, worked)
@@ -86,18 +89,4 @@ func together(failures []*failure) *failure {
 	}
 	all.text = strings.Join(texts, "; ")
 	return all
-}
-
-// attempt sends a write to one server. It closes the connection after a failure that
-// another server behind the same load balancer might not have.
-func (p *Publisher) attempt(ctx context.Context, e *endpoint, payload []byte, timeout time.Duration) *failure {
-	failed := e.apply(ctx, &p.config, payload, timeout)
-	if failed == nil {
-		return nil
-	}
-	failed.text = e.server.String() + ": " + failed.Error()
-	if failed.kind.differsByServer() {
-		e.disconnect()
-	}
-	return failed
 }
