@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/reporter"
 )
 
 const (
@@ -17,7 +19,7 @@ const (
 )
 
 // untilSignal returns a context that ends at the first signal. The process exits, with
-// exitOK, at the second signal, or hardEnd after the first.
+// ExitOK, at the second signal, or hardEnd after the first.
 func untilSignal(signals <-chan os.Signal, exit func(code int)) context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -29,7 +31,7 @@ func untilSignal(signals <-chan os.Signal, exit func(code int)) context.Context 
 		case <-signals:
 		case <-bound.C:
 		}
-		exit(exitOK)
+		exit(reporter.ExitOK)
 	}()
 	return ctx
 }

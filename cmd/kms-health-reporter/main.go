@@ -24,20 +24,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/logging"
 	"github.com/kms-health/kms-health/pkg/metric"
 	"github.com/kms-health/kms-health/pkg/reporter"
-	"github.com/kms-health/kms-health/pkg/reporter/check"
 	"github.com/kms-health/kms-health/pkg/version"
 )
-
-// Exit codes. A running reporter ends with 0 on SIGTERM or SIGINT, and otherwise
-// not at all.
-const (
-	exitOK       = 0
-	exitNotOK    = 1 // --validate: the file has mistakes; --once: a plugin is not healthy
-	exitNoAnswer = 2 // wrong flags; --once: the file cannot be used, or a plugin was not observed
-)
-
-// exitOf has the exit codes of --once.
-var exitOf = map[check.Outcome]int{check.Healthy: exitOK, check.NotHealthy: exitNotOK, check.NotObserved: exitNoAnswer}
 
 // The kernel delivers a signal to the main thread, also while that thread is blocked in a
 // file system, where it is not handled. So the main thread does nothing but wait.
@@ -54,27 +42,24 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
 		_, _ = fmt.Fprint(stdout, o.help())
-		return exitOK
+		return reporter.ExitOK
 	case err != nil:
 		_, _ = fmt.Fprintf(stderr, "error: %v\nSee kms-health-reporter --help.\n", err)
-		return exitNoAnswer
+		return reporter.ExitNoAnswer
 	}
 	switch {
 	case o.version:
 		_, _ = fmt.Fprintln(stdout, version.Line("kms-health-reporter"))
-		return exitOK
 	case o.printDefaults:
 		_, _ = stdout.Write(v1alpha1.ReporterSample)
-		return exitOK
 	case o.validate:
-		if !check.File(o.config, os.Stdin, stdout, stderr) {
-			return exitNotOK
-		}
-		return exitOK
+		return reporter.Validate(o.config, os.Stdin, stdout, stderr)
 	case o.once:
-		return exitOf[check.Plugins(context.Background(), o.config, os.Stdin, stdout, stderr)]
+		return reporter.Once(context.Background(), o.config, os.Stdin, stdout, stderr)
+	default:
+		report(o, stdout, stderr)
 	}
-	return report(o, stdout, stderr)
+	return reporter.ExitOK
 }
 
 // idle is when the process has started, and what follows need no longer be fast.
@@ -95,7 +80,7 @@ func saveResources() {
 }
 
 // report runs until a signal ends it.
-func report(o *options, stdout, stderr io.Writer) int {
+func report(o *options, stdout, stderr io.Writer) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	ctx := untilSignal(signals, os.Exit)
@@ -127,5 +112,4 @@ func report(o *options, stdout, stderr io.Writer) int {
 	}).Run(ctx)
 	klog.InfoS("Ended")
 	log.Flush(flushTime)
-	return exitOK
 }

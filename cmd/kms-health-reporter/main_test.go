@@ -10,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/reporter"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -50,7 +51,7 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := call(t, tt.args...)
-			if code != exitNoAnswer || stdout != "" || !strings.Contains(stderr, tt.want) || !strings.Contains(stderr, "--help") {
+			if code != reporter.ExitNoAnswer || stdout != "" || !strings.Contains(stderr, tt.want) || !strings.Contains(stderr, "--help") {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
 			}
 		})
@@ -69,7 +70,7 @@ func TestFileIsReadFromStandardInput(t *testing.T) {
 			code, stdout, stderr := call(t, "--validate", "--config", path)
 			os.Stdin = before
 			_ = f.Close()
-			if (code == exitOK) != (want == "") || !strings.Contains(stderr, want) || (stdout != "") != (want == "") || want != "" && !strings.HasPrefix(stderr, "error: ") {
+			if (code == reporter.ExitOK) != (want == "") || !strings.Contains(stderr, want) || (stdout != "") != (want == "") || want != "" && !strings.HasPrefix(stderr, "error: ") {
 				t.Errorf("%s: %d, %q, %q", path, code, stdout, stderr)
 			}
 		}
@@ -92,7 +93,7 @@ func TestNodeIsTakenFromTheEnvironment(t *testing.T) {
 
 func TestHelpNamesEveryFlagAndExitCode(t *testing.T) {
 	code, stdout, stderr := call(t, "--help")
-	if code != exitOK || stderr != "" {
+	if code != reporter.ExitOK || stderr != "" {
 		t.Errorf("%d, %q", code, stderr)
 	}
 	for _, want := range []string{"--config", "--node-name", "--output", "--once", "--validate", "--print-defaults", "--version", "Exit codes:", "Examples:"} {
@@ -106,7 +107,7 @@ func TestValidatePrintsTheEffectiveConfigurationOrEveryMistake(t *testing.T) {
 	good := file(t, head+"plugins: [{endpoint: 'unix:///run/kms-1.sock', role: Write}]\n")
 	code, stdout, stderr := call(t, "--validate", "--config", good)
 	effective, ok := strings.CutPrefix(stdout, "ok\n---\n")
-	if code != exitOK || !ok || stderr != "" {
+	if code != reporter.ExitOK || !ok || stderr != "" {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 	if c, err := v1alpha1.DecodeReporter([]byte(effective)); err != nil || c.Probe.Interval.Duration != v1alpha1.DefaultInterval {
@@ -115,7 +116,7 @@ func TestValidatePrintsTheEffectiveConfigurationOrEveryMistake(t *testing.T) {
 
 	bad := file(t, head+"probe: {interval: 1ns}\nplugins: [{keyID: a}]\nfoo: 1\n")
 	code, stdout, stderr = call(t, "--validate", "--config", bad)
-	if code != exitNotOK || stdout != "" {
+	if code != reporter.ExitNotOK || stdout != "" {
 		t.Errorf("%d, %q", code, stdout)
 	}
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
@@ -128,7 +129,7 @@ func TestValidatePrintsTheEffectiveConfigurationOrEveryMistake(t *testing.T) {
 		}
 	}
 
-	if code, _, stderr := call(t, "--validate", "--config", "/no/such/file"); code != exitNotOK || !strings.Contains(stderr, "/no/such/file") || !strings.Contains(stderr, "no such file or directory") {
+	if code, _, stderr := call(t, "--validate", "--config", "/no/such/file"); code != reporter.ExitNotOK || !strings.Contains(stderr, "/no/such/file") || !strings.Contains(stderr, "no such file or directory") {
 		t.Errorf("%d, %q", code, stderr)
 	}
 }
@@ -142,7 +143,7 @@ func TestValidateAndOncePrintNoControlCharacterOfTheFile(t *testing.T) {
 	} {
 		for _, mode := range []string{"--validate", "--once"} {
 			code, stdout, stderr := call(t, mode, "--config", file(t, text))
-			if code == exitOK || stderr == "" || stdout != "" {
+			if code == reporter.ExitOK || stderr == "" || stdout != "" {
 				t.Errorf("%s %s: %d, %q, %q", mode, name, code, stdout, stderr)
 			}
 			for _, r := range stderr {
@@ -156,10 +157,10 @@ func TestValidateAndOncePrintNoControlCharacterOfTheFile(t *testing.T) {
 
 func TestPrintedDefaultsAreAValidFile(t *testing.T) {
 	code, stdout, _ := call(t, "--print-defaults")
-	if code != exitOK {
+	if code != reporter.ExitOK {
 		t.Error(code)
 	}
-	if code, _, stderr := call(t, "--validate", "--config", file(t, stdout)); code != exitOK {
+	if code, _, stderr := call(t, "--validate", "--config", file(t, stdout)); code != reporter.ExitOK {
 		t.Error(stderr)
 	}
 }
@@ -176,16 +177,16 @@ func TestOnceShowsTheResultByItsExitCode(t *testing.T) {
 
 	code, stdout, stderr := call(t, "--once", "--config", config)
 	entries, err := contract.DecodeMessage(strings.TrimSpace(stdout))
-	if code != exitOK || err != nil || len(entries) != 1 || entries[0].KEKID != p.KeyID() || stderr != "" {
+	if code != reporter.ExitOK || err != nil || len(entries) != 1 || entries[0].KEKID != p.KeyID() || stderr != "" {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 	if err := p.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}); err != nil {
 		t.Fatal(err)
 	}
-	if code, stdout, _ := call(t, "--once", "--config", config); code != exitNotOK || !strings.Contains(stdout, `"status":"unhealthy"`) {
+	if code, stdout, _ := call(t, "--once", "--config", config); code != reporter.ExitNotOK || !strings.Contains(stdout, `"status":"unhealthy"`) {
 		t.Errorf("%d, %q", code, stdout)
 	}
-	if code, stdout, stderr := call(t, "--once", "--config", file(t, "nonsense")); code != exitNoAnswer || stdout != "" || stderr == "" {
+	if code, stdout, stderr := call(t, "--once", "--config", file(t, "nonsense")); code != reporter.ExitNoAnswer || stdout != "" || stderr == "" {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 }
@@ -193,13 +194,13 @@ func TestOnceShowsTheResultByItsExitCode(t *testing.T) {
 func TestOnceWithoutAnObservationIsNotHealthy(t *testing.T) {
 	config := file(t, head+"plugins: []\n")
 	code, stdout, stderr := call(t, "--once", "--config", config)
-	if want := "error: " + config + ": no plugin was observed: the list of plugins is empty\n"; code != exitNoAnswer || stdout != "[]\n" || stderr != want {
+	if want := "error: " + config + ": no plugin was observed: the list of plugins is empty\n"; code != reporter.ExitNoAnswer || stdout != "[]\n" || stderr != want {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 }
 
 func TestVersion(t *testing.T) {
-	if code, stdout, _ := call(t, "--version"); code != exitOK || !strings.HasPrefix(stdout, "kms-health-reporter ") {
+	if code, stdout, _ := call(t, "--version"); code != reporter.ExitOK || !strings.HasPrefix(stdout, "kms-health-reporter ") {
 		t.Errorf("%d, %q", code, stdout)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kms-health/kms-health/pkg/reporter"
 	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
@@ -73,7 +74,7 @@ func TestFullStandardErrorStopsNeitherProbesNorTheEnd(t *testing.T) {
 			if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, 5); err != nil {
 				t.Fatalf("it stopped probing: %v", err)
 			}
-			if code, took := p.End(t, waitLimit, signal); code != exitOK || took > hardEnd+500*time.Millisecond {
+			if code, took := p.End(t, waitLimit, signal); code != reporter.ExitOK || took > hardEnd+500*time.Millisecond {
 				t.Errorf("exit code %d after %s", code, took)
 			}
 		})
@@ -103,7 +104,7 @@ func TestSignalEndsItWhileSomethingHangs(t *testing.T) {
 			}
 			select {
 			case code := <-exited:
-				if took := time.Since(began); code != exitOK || took < c.low || took > c.top {
+				if took := time.Since(began); code != reporter.ExitOK || took < c.low || took > c.top {
 					t.Errorf("exit code %d after %s", code, took)
 				}
 			case <-time.After(waitLimit):
@@ -121,7 +122,7 @@ func TestLogIsFlushedAtTheEnd(t *testing.T) {
 	if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, 1); err != nil {
 		t.Fatal(err)
 	}
-	if code, took := p.End(t, waitLimit, syscall.SIGTERM); code != exitOK || took > hardEnd {
+	if code, took := p.End(t, waitLimit, syscall.SIGTERM); code != reporter.ExitOK || took > hardEnd {
 		t.Errorf("exit code %d after %s", code, took)
 	}
 	for _, want := range []string{`"Starting"`, `"Ending" signal="terminated"`, `"Ended"`} {
@@ -140,7 +141,7 @@ func TestKeyIDForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
 	}
 	log.Await(t, waitLimit, "forged.go")
 	reports.Await(t, waitLimit, "forged.go")
-	if code, _ := p.End(t, waitLimit, syscall.SIGTERM); code != exitOK {
+	if code, _ := p.End(t, waitLimit, syscall.SIGTERM); code != reporter.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 	line := regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [a-z_]+\.go:\d+\] ".*$`)
@@ -221,7 +222,7 @@ func TestOutputShowsAChangeOfThePluginWithinTwoSeconds(t *testing.T) {
 			t.Errorf("%s after %s", change.want, took)
 		}
 	}
-	if code, _ := p.End(t, waitLimit, syscall.SIGTERM); code != exitOK {
+	if code, _ := p.End(t, waitLimit, syscall.SIGTERM); code != reporter.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"reflect"
 	"strings"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -51,9 +52,6 @@ func (r *Reporter) reload(ctx context.Context, now reading) {
 	r.metrics.configInfo.Reset()
 	r.metrics.configInfo.WithLabelValues(r.sum).Set(1)
 	klog.InfoS("Configuration active", "file", r.options.ConfigFile, "sha256", r.sum, "plugins", len(now.config.Plugins), "interval", now.config.Probe.Interval.Duration)
-	for _, warning := range v1alpha1.Warnings(now.config) {
-		klog.InfoS("Configuration warning", "file", r.options.ConfigFile, "warning", warning)
-	}
 	r.compare(now)
 	r.apply(ctx, now.config)
 }
@@ -100,13 +98,12 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	before := r.config
 	r.config = config
 	plugins, changed, leftOver := arrange(r.plugins, want(config), func(w wanted) *plugin {
-		p := &plugin{identity: w.identity, settings: w.settings, conn: probe.NewPlugin(w.address)}
+		p := &plugin{wanted: w, conn: probe.NewPlugin(w.address)}
 		p.ctx, p.cancel = context.WithCancel(ctx)
 		return p
 	})
 	r.plugins = plugins
 	for _, p := range leftOver {
-		p.dropped = true
 		p.cancel()
 		r.running.Go(p.conn.Close) // not in the loop
 		r.metrics.forget(p.keyID)
@@ -116,22 +113,22 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 			p.trips.reset() // nothing would replace its verdict
 		}
 	}
-	r.server.Apply(config.Serving)
-	if before == nil || !reflect.DeepEqual(before.Destination, config.Destination) {
-		r.startPublisher(ctx, config.Destination)
+	r.server.Apply(ctx, config.Serving)
+	if to := destination(config); !reflect.DeepEqual(destination(before), to) {
+		r.startPublisher(ctx, to)
 	}
 	switch {
 	case len(plugins) == 0:
-		r.tick.Stop()
+		r.tick = nil
 	case before == nil || len(before.Plugins) == 0 || before.Probe.Interval != config.Probe.Interval:
 		// With a shorter interval, an entry that was fresh before may be stale.
 		changed = plugins
-		r.tick.Reset(jitter(config.Probe.Interval.Duration))
+		r.tick = time.After(jitter(config.Probe.Interval.Duration))
 	}
 	for _, p := range changed {
 		p.again = p.busy // a running probe has the old settings
 	}
-	r.probe(ctx, changed)
+	r.probe(changed)
 	if r.complete() {
 		r.publish()
 	} else {
@@ -139,7 +136,16 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	}
 }
 
-// startPublisher starts a publisher for a destination, in place of the current one.
+// destination is where a configuration has something to write to; nil: nowhere.
+func destination(c *v1alpha1.ReporterConfiguration) *v1alpha1.Destination {
+	if c == nil || len(c.Plugins) == 0 {
+		return nil
+	}
+	return c.Destination
+}
+
+// startPublisher starts a publisher for a destination, in place of the current one, whose running
+// write ends.
 func (r *Reporter) startPublisher(ctx context.Context, d *v1alpha1.Destination) {
 	if r.stopPublisher != nil {
 		r.stopPublisher()

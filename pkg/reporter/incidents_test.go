@@ -220,7 +220,7 @@ func TestPluginThatEndsAtEachEncryptIsInError(t *testing.T) {
 	}()
 	h.rotate(p)
 	h.await("three round trips could not be made", finds(contract.Error, contract.Unavailable, "the connection broke during each of the last 3 round trips, while Status was answered: Encrypt: "))
-	entries, unobserved := Once(t.Context(), h.reporter.config) // it may meet the plugin while it does not listen
+	entries, unobserved := once(t.Context(), h.reporter.config) // it may meet the plugin while it does not listen
 	if len(entries) != 1 || entries[0].Status != contract.Error || len(unobserved) != 0 {
 		t.Errorf("probed once: %+v, %v", entries, unobserved)
 	}
@@ -241,7 +241,7 @@ func TestPluginThatIsGoneAfterEncryptIsProbedAgainByOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, unobserved := Once(t.Context(), read(filewatch.Content{Data: file}).config)
+	entries, unobserved := once(t.Context(), read(filewatch.Content{Data: file}).config)
 	if !finds(contract.Error, contract.ConnectFailed, "connection refused")(entries) || len(unobserved) != 0 {
 		t.Errorf("%+v, %v", entries, unobserved)
 	}

@@ -10,20 +10,14 @@ import (
 
 // metrics are those of the loop; the other packages register their own.
 type metrics struct {
-	pluginMetrics
-
-	reloads     *prometheus.CounterVec
-	configGood  prometheus.Gauge
-	configSince prometheus.Gauge
-	configInfo  *prometheus.GaugeVec
-
+	reloads        *prometheus.CounterVec
+	configGood     prometheus.Gauge
+	configSince    prometheus.Gauge
+	configInfo     *prometheus.GaugeVec
 	configExpected prometheus.Gauge
+	outputErrors   prometheus.Counter
 
-	outputErrors prometheus.Counter
-}
-
-// pluginMetrics are those by plugin.
-type pluginMetrics struct {
+	// The following are by plugin.
 	probes        *prometheus.CounterVec
 	probeDuration *prometheus.HistogramVec
 	lastProbe     *prometheus.GaugeVec
@@ -42,17 +36,24 @@ const (
 	reloadUnreadable = "unreadable"
 )
 
-var statuses = []contract.Status{contract.Healthy, contract.Unhealthy, contract.Error}
-
 func newMetrics(registry prometheus.Registerer) *metrics {
+	durations := []float64{.001, .005, .025, .1, .5, 2, 10}
 	m := &metrics{
-		pluginMetrics:  newPluginMetrics(),
 		reloads:        metric.CounterVec(contract.MetricReloads),
 		configGood:     metric.Gauge(contract.MetricReloadGood),
 		configSince:    metric.Gauge(contract.MetricConfigApplied),
 		configInfo:     metric.GaugeVec(contract.MetricConfig),
 		configExpected: metric.Gauge(contract.MetricConfigExpected),
 		outputErrors:   metric.Counter(contract.MetricOutputErrors),
+		probes:         metric.CounterVec(contract.MetricProbes),
+		probeDuration:  metric.HistogramVec(contract.MetricProbeDuration, durations...),
+		lastProbe:      metric.GaugeVec(contract.MetricLastProbe),
+		pluginStatus:   metric.GaugeVec(contract.MetricReporterPluginStatus),
+		pluginReason:   metric.GaugeVec(contract.MetricReporterPluginReason),
+		reasons:        map[string]contract.Reason{},
+		notProbed:      metric.CounterVec(contract.MetricProbeFailures),
+		roundTrips:     metric.CounterVec(contract.MetricRoundTrips),
+		tripDuration:   metric.HistogramVec(contract.MetricRoundTripDuration, durations...),
 	}
 	registry.MustRegister(m.probes, m.probeDuration, m.lastProbe, m.pluginStatus, m.pluginReason, m.notProbed, m.roundTrips, m.tripDuration,
 		m.reloads, m.configGood, m.configSince, m.configInfo, m.configExpected, m.outputErrors)
@@ -61,20 +62,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		m.reloads.WithLabelValues(result) // a rate needs the zero before the one
 	}
 	return m
-}
-
-func newPluginMetrics() pluginMetrics {
-	return pluginMetrics{
-		reasons:       map[string]contract.Reason{},
-		probes:        metric.CounterVec(contract.MetricProbes),
-		probeDuration: metric.HistogramVec(contract.MetricProbeDuration, .001, .005, .025, .1, .5, 2, 10),
-		lastProbe:     metric.GaugeVec(contract.MetricLastProbe),
-		pluginStatus:  metric.GaugeVec(contract.MetricReporterPluginStatus),
-		pluginReason:  metric.GaugeVec(contract.MetricReporterPluginReason),
-		notProbed:     metric.CounterVec(contract.MetricProbeFailures),
-		roundTrips:    metric.CounterVec(contract.MetricRoundTrips),
-		tripDuration:  metric.HistogramVec(contract.MetricRoundTripDuration, .001, .005, .025, .1, .5, 2, 10),
-	}
 }
 
 func (m *metrics) observe(keyID string, r probe.Result) {
@@ -93,7 +80,7 @@ func (m *metrics) observe(keyID string, r probe.Result) {
 
 // show sets the gauges to the verdict on a plugin, that of the round trip included.
 func (m *metrics) show(e contract.Entry) {
-	for _, s := range statuses {
+	for _, s := range []contract.Status{contract.Healthy, contract.Unhealthy, contract.Error} {
 		value := 0.0
 		if s == e.Status {
 			value = 1
@@ -124,14 +111,10 @@ func (m *metrics) observeTrip(keyID string, t probe.Trip) {
 
 // forget deletes the series of a plugin that is no longer configured.
 func (m *metrics) forget(keyID string) {
-	of := prometheus.Labels{"key_id": keyID}
-	m.probes.DeletePartialMatch(of)
-	m.probeDuration.DeletePartialMatch(of)
-	m.lastProbe.DeletePartialMatch(of)
-	m.pluginStatus.DeletePartialMatch(of)
-	m.pluginReason.DeletePartialMatch(of)
 	delete(m.reasons, keyID)
-	m.notProbed.DeletePartialMatch(of)
-	m.roundTrips.DeletePartialMatch(of)
-	m.tripDuration.DeletePartialMatch(of)
+	for _, byPlugin := range []interface {
+		DeletePartialMatch(labels prometheus.Labels) int
+	}{m.probes, m.probeDuration, m.lastProbe, m.pluginStatus, m.pluginReason, m.notProbed, m.roundTrips, m.tripDuration} {
+		byPlugin.DeletePartialMatch(prometheus.Labels{"key_id": keyID})
+	}
 }

@@ -2,34 +2,114 @@ package reporter
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
 	"sync"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// Once probes every plugin of a configuration one time, all at once, with a round trip
-// unless that is off, and returns their entries in the order of a report. A plugin with
-// nothing to observe, or that the reporter could not probe, has no entry: unobserved has
-// the reason, by keyID: none is healthy whose round trip could not be made. Once takes at most
-// twenty-four times the longest timeout, or a second.
-func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries []contract.Entry, unobserved map[string]string) {
+// Exit codes of the commands that end by themselves.
+const (
+	ExitOK       = 0 // the file is valid; or every plugin of it, at least one, is healthy
+	ExitNotOK    = 1 // the file has mistakes; or a plugin is known not to be healthy
+	ExitNoAnswer = 2 // a plugin was not observed, and none is known not to be healthy
+)
+
+// readConfig reads the file as the running reporter would, or standard input, or the
+// ConfigMap that has the file, and explains every mistake on a line of its own.
+func readConfig(path string, stdin io.Reader, stderr io.Writer) *v1alpha1.ReporterConfiguration {
+	content := filewatch.ReadOnce(path, stdin, v1alpha1.MaxFileSize)
+	var config *v1alpha1.ReporterConfiguration
+	data, err := content.Data, content.Err
+	if err == nil {
+		data, err = v1alpha1.Unwrap(data)
+	}
+	if err == nil {
+		config, err = v1alpha1.DecodeReporter(data)
+	}
+	if err != nil {
+		printErrors(stderr, path, strings.Split(err.Error(), "\n")...)
+	}
+	return config
+}
+
+func printErrors(stderr io.Writer, path string, lines ...string) {
+	for _, line := range lines {
+		_, _ = fmt.Fprintf(stderr, "error: %s: %s\n", filewatch.Shown(path), line)
+	}
+}
+
+// Validate checks the file at path, and prints it with its defaults, or every mistake on a
+// line of its own.
+func Validate(path string, stdin io.Reader, stdout, stderr io.Writer) (exit int) {
+	config := readConfig(path, stdin, stderr)
+	if config == nil {
+		return ExitNotOK
+	}
+	effective, err := yaml.Marshal(config)
+	if err != nil {
+		printErrors(stderr, path, err.Error())
+		return ExitNotOK
+	}
+	_, _ = fmt.Fprintf(stdout, "ok\n---\n%s", effective)
+	return ExitOK
+}
+
+// Once probes every plugin of the file at path one time, with a round trip unless that is off, and
+// prints their entries as JSON. Plugins without an entry are listed on stderr, with the reason.
+func Once(ctx context.Context, path string, stdin io.Reader, stdout, stderr io.Writer) (exit int) {
+	config := readConfig(path, stdin, stderr)
+	if config == nil {
+		return ExitNoAnswer
+	}
+	entries, unobserved := once(ctx, config)
+	message, err := contract.EncodeMessage(entries)
+	if err == nil {
+		_, err = stdout.Write(line(message))
+	}
+	if err != nil {
+		unobserved = append(unobserved, err.Error())
+	}
+	printErrors(stderr, path, unobserved...)
+	switch {
+	case slices.ContainsFunc(entries, func(e contract.Entry) bool { return e.Status != contract.Healthy }):
+		return ExitNotOK
+	case len(unobserved) > 0:
+		return ExitNoAnswer
+	}
+	return ExitOK
+}
+
+// once probes all plugins at the same time, and returns their entries in the order of a report. A
+// plugin with nothing to observe, or that the reporter could not probe, has no entry, and none is
+// healthy whose round trip could not be made. It takes at most twenty-four times the longest
+// timeout, or a second.
+func once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries []contract.Entry, unobserved []string) {
 	var plugins []*plugin
 	var probes sync.WaitGroup
 	for _, w := range want(config) {
-		p := &plugin{identity: w.identity, conn: probe.NewPlugin(w.address)}
+		p := &plugin{wanted: w, conn: probe.NewPlugin(w.address)}
 		plugins = append(plugins, p)
 		probes.Go(func() {
 			defer p.conn.Close()
-			p.once(ctx, w.settings, config.Probe)
+			p.once(ctx, config.Probe)
 		})
 	}
 	probes.Wait()
-	unobserved = map[string]string{}
+	if len(plugins) == 0 {
+		return nil, []string{"no plugin was observed: the list of plugins is empty"}
+	}
 	for _, p := range plugins {
-		if p.last.NotProbed != "" || p.last.Gone {
-			unobserved[p.keyID] = p.last.NotProbed + p.last.Detail
+		if !p.observed() {
+			unobserved = append(unobserved, fmt.Sprintf("plugin %q was not observed: %s: %s", p.keyID, p.address, p.last.NotProbed+p.last.Detail))
 		}
 	}
 	return observed(plugins, config.Probe.Interval.Duration), unobserved
@@ -37,15 +117,15 @@ func Once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries 
 
 // once probes a plugin and makes a round trip. If that cannot be made, it does both again, until
 // that is an error of the plugin, or Status is not answered.
-func (p *plugin) once(ctx context.Context, settings probe.Settings, c v1alpha1.Probe) {
+func (p *plugin) once(ctx context.Context, c v1alpha1.Probe) {
 	for {
-		p.last = p.conn.Probe(ctx, settings)
+		p.last = p.conn.Probe(ctx, p.settings)
 		p.probed = p.last.NotProbed == ""
 		p.trips.observe(p.last.At, c.Interval.Duration, p.last)
 		if !p.last.Answered || c.Checks.RoundTrip.Interval.Duration == 0 {
 			return
 		}
-		trip := p.conn.RoundTrip(ctx, settings, p.last.KEKID)
+		trip := p.conn.RoundTrip(ctx, p.settings, p.last.KEKID)
 		p.trips.end(trip)
 		if trip.Stalled {
 			p.probed = false

@@ -22,8 +22,8 @@ func newOutput(to io.Writer, failures prometheus.Counter) *output {
 	return &output{to: to, lines: make(chan []byte, 1), failures: failures}
 }
 
-// Line returns a message as a line that is safe to print to a terminal.
-func Line(message string) []byte { return append(contract.Printable(message), '\n') }
+// line returns a message as a line that is safe to print to a terminal.
+func line(message string) []byte { return append(contract.Printable(message), '\n') }
 
 // offer replaces what was not written yet. Only the loop calls it.
 func (o *output) offer(message string) {
@@ -31,7 +31,7 @@ func (o *output) offer(message string) {
 	case <-o.lines:
 	default:
 	}
-	o.lines <- Line(message) // has room: only the loop sends
+	o.lines <- line(message) // has room: only the loop sends
 }
 
 // run writes until ctx ends, and reports a failure when it begins and ends.
@@ -43,17 +43,14 @@ func (o *output) run(ctx context.Context) {
 			return
 		case line := <-o.lines:
 			_, err := o.to.Write(line)
-			if err != nil {
-				o.failures.Inc()
-			}
-			if (err != nil) == failing {
-				continue
-			}
-			failing = err != nil
-			if failing {
-				klog.ErrorS(err, "Failed to write to --output; continuing without it")
-			} else {
+			switch {
+			case err == nil && failing:
 				klog.InfoS("Writing to --output works again")
+			case err != nil && !failing:
+				klog.ErrorS(err, "Failed to write to --output; continuing without it")
+			}
+			if failing = err != nil; failing {
+				o.failures.Inc()
 			}
 		}
 	}

@@ -11,12 +11,12 @@ func TestLineHoldsNoCharacterThatCannotBePrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := string(Line(string(raw)))
-	if want := `"a\u001b[2J\u007f\u009b2J\u2028\u202e\udb40\udc01é😀\n"` + "\n"; line != want {
-		t.Errorf("%q, want %q", line, want)
+	got := string(line(string(raw)))
+	if want := `"a\u001b[2J\u007f\u009b2J\u2028\u202e\udb40\udc01é😀\n"` + "\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 	var back string
-	if err := json.Unmarshal([]byte(line), &back); err != nil || back != value {
+	if err := json.Unmarshal([]byte(got), &back); err != nil || back != value {
 		t.Errorf("%q, %v", back, err)
 	}
 }

@@ -1,7 +1,6 @@
 package reporter
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -11,22 +10,25 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// identity identifies a plugin across configurations: a plugin with the same identity
+// wanted is a plugin as it is configured. One with the same identity in the next configuration
 // keeps its connection, its history and its place.
+type wanted struct {
+	identity
+	settings probe.Settings
+}
+
 type identity struct{ keyID, address string }
 
 // plugin is one plugin that is probed.
 type plugin struct {
-	identity
-	settings probe.Settings
-	conn     *probe.Plugin
-	ctx      context.Context // of its probes; ends when the plugin is dropped
-	cancel   context.CancelFunc
+	wanted
+	conn   *probe.Plugin
+	ctx    context.Context // of its probes; ends when the plugin is dropped
+	cancel context.CancelFunc
 
 	busy      bool // a probe is under way
 	again     bool // its settings changed meanwhile: probe again at once
 	waiting   bool // the round waits for it
-	dropped   bool // no longer configured
 	probed    bool // at least once
 	last      probe.Result
 	notProbed string // why the reporter could not probe it; empty when it could
@@ -35,38 +37,22 @@ type plugin struct {
 	logged    logged
 }
 
-// wanted is a plugin as it is configured.
-type wanted struct {
-	identity
-	settings probe.Settings
-}
-
 // want lists the plugins of a configuration, those that are written with first.
 func want(c *v1alpha1.ReporterConfiguration) []wanted {
-	list := make([]wanted, 0, len(c.Plugins))
-	plugins := slices.Clone(c.Plugins)
-	slices.SortStableFunc(plugins, func(a, b v1alpha1.Plugin) int { return cmp.Compare(rank(a), rank(b)) })
-	for _, p := range plugins {
+	var write, read []wanted
+	for _, p := range c.Plugins {
 		address, err := v1alpha1.SocketAddress(p.Endpoint)
 		if err != nil {
 			panic("a valid configuration has valid endpoints: " + err.Error())
 		}
-		list = append(list, wanted{
-			identity: identity{p.KeyID, address},
-			settings: probe.Settings{
-				Timeout:    p.Timeout.Duration,
-				GRPCHealth: c.Probe.Checks.GRPCHealth,
-			},
-		})
+		w := wanted{identity{p.KeyID, address}, probe.Settings{Timeout: p.Timeout.Duration, GRPCHealth: c.Probe.Checks.GRPCHealth}}
+		if p.Role == v1alpha1.RoleWrite {
+			write = append(write, w)
+		} else {
+			read = append(read, w)
+		}
 	}
-	return list
-}
-
-func rank(p v1alpha1.Plugin) int {
-	if p.Role == v1alpha1.RoleWrite {
-		return 0
-	}
-	return 1
+	return append(write, read...)
 }
 
 // arrange returns the wanted plugins, in their order: existing ones, with their new
@@ -76,30 +62,28 @@ func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins,
 	for _, w := range list {
 		i := slices.IndexFunc(have, func(p *plugin) bool { return p.identity == w.identity })
 		if i < 0 {
-			p := make(w)
-			plugins, changed = append(plugins, p), append(changed, p)
-			continue
-		}
-		if have[i].settings != w.settings {
+			have = append(have, make(w))
+			i = len(have) - 1
+			changed = append(changed, have[i])
+		} else if have[i].settings != w.settings {
 			have[i].settings = w.settings
 			changed = append(changed, have[i])
 		}
 		plugins = append(plugins, have[i])
 	}
-	for _, p := range have {
-		if !slices.Contains(plugins, p) {
-			leftOver = append(leftOver, p)
-		}
-	}
+	leftOver = slices.DeleteFunc(slices.Clone(have), func(p *plugin) bool { return slices.Contains(plugins, p) })
 	return plugins, changed, leftOver
 }
 
-// observed returns what is reported of the plugins: no entry for one that was not
-// probed yet, or whose pod was deleted.
+// observed reports whether there is something to report: not before the first probe, and not
+// after the plugin's pod was deleted.
+func (p *plugin) observed() bool { return p.probed && !p.last.Gone }
+
+// observed returns what is reported of the plugins.
 func observed(plugins []*plugin, interval time.Duration) []contract.Entry {
 	var list []contract.Entry
 	for _, p := range plugins {
-		if p.probed && !p.last.Gone {
+		if p.observed() {
 			list = append(list, p.entry(interval))
 		}
 	}
@@ -107,14 +91,13 @@ func observed(plugins []*plugin, interval time.Duration) []contract.Entry {
 }
 
 // entry is the plugin's state as an entry of the contract; its LastChecked is zero
-// before the first result.
+// where nothing was observed.
 func (p *plugin) entry(interval time.Duration) contract.Entry {
 	e := contract.Entry{KeyID: p.keyID, Interval: interval}
-	if !p.probed || p.last.Gone {
-		return e
+	if p.observed() {
+		e.KEKID, e.LastChecked = p.last.KEKID, p.last.At
+		e.Status, e.Reason, e.Detail = verdict(p.last, p.trips.standing())
 	}
-	e.KEKID, e.LastChecked = p.last.KEKID, p.last.At
-	e.Status, e.Reason, e.Detail = verdict(p.last, p.trips.standing())
 	return e
 }
 

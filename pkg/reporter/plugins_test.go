@@ -47,7 +47,7 @@ func TestReloadKeepsUnchangedPlugins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			create := func(w wanted) *plugin {
 				ctx, cancel := context.WithCancel(t.Context())
-				return &plugin{identity: w.identity, settings: w.settings, ctx: ctx, cancel: cancel}
+				return &plugin{wanted: w, ctx: ctx, cancel: cancel}
 			}
 			have, _, _ := arrange(nil, want(decode(t, tt.before...)), create)
 			after := want(decode(t, tt.after...))
@@ -78,9 +78,9 @@ func TestOnlyObservedPluginsAreReported(t *testing.T) {
 	noon := time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 	result := probe.Result{Status: contract.Error, Detail: "why", At: noon}
 	list := observed([]*plugin{
-		{identity: identity{keyID: "new"}},
-		{identity: identity{keyID: "seen"}, probed: true, last: result},
-		{identity: identity{keyID: "gone"}, probed: true, last: probe.Result{Gone: true, At: noon}},
+		{wanted: wanted{identity: identity{keyID: "new"}}},
+		{wanted: wanted{identity: identity{keyID: "seen"}}, probed: true, last: result},
+		{wanted: wanted{identity: identity{keyID: "gone"}}, probed: true, last: probe.Result{Gone: true, At: noon}},
 	}, time.Minute)
 	if len(list) != 1 {
 		t.Fatalf("%+v", list)

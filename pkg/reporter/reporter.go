@@ -48,7 +48,7 @@ type Reporter struct {
 	watcher *filewatch.Watcher
 	server  *serve.Server
 	output  *output // nil without --output
-	shown   atomic.Pointer[shown]
+	shown   atomic.Pointer[serve.View]
 
 	publishMetrics *publish.Metrics
 	since          func() time.Time   // when the process first wrote
@@ -57,41 +57,32 @@ type Reporter struct {
 	running        sync.WaitGroup
 
 	// The fields below are used by the goroutine of Run only.
-	config       *v1alpha1.ReporterConfiguration // active; nil before the first
-	sum          string                          // of the file that it came from
-	mismatch     string                          // why it is not the one that the pod was created for
-	configError  string                          // why the current file is not active
-	plugins      []*plugin
-	events       chan event
-	tick         *time.Timer
-	graceTimer   *time.Timer // runs while a round waits for its last answers
-	graceStarted bool
+	config      *v1alpha1.ReporterConfiguration // active; nil before the first
+	sum         string                          // of the file that it came from
+	mismatch    string                          // why it is not the one that the pod was created for
+	configError string                          // why the current file is not active
+	plugins     []*plugin
+	events      chan func()      // of other goroutines, to be called by that of Run
+	tick        <-chan time.Time // of the next round; nil: no plugins
+	grace       <-chan time.Time // when a round no longer waits for its last answers; nil: it does not wait
 }
 
 // New returns a Reporter. It opens nothing yet.
 func New(options Options) *Reporter {
 	r := &Reporter{
-		options:    options,
-		watcher:    filewatch.New(options.ConfigFile, v1alpha1.MaxFileSize),
-		events:     make(chan event),
-		tick:       stoppedTimer(),
-		graceTimer: stoppedTimer(),
-		since:      sync.OnceValue(time.Now),
+		options: options,
+		watcher: filewatch.New(options.ConfigFile, v1alpha1.MaxFileSize),
+		events:  make(chan func()),
+		since:   sync.OnceValue(time.Now),
 	}
 	r.metrics = newMetrics(options.Registry)
 	r.publishMetrics = publish.NewMetrics(options.Registry)
-	r.server = serve.New(r.view, options.Registry)
+	r.server = serve.New(func() serve.View { return *r.shown.Load() }, options.Registry)
 	if options.Output != nil {
 		r.output = newOutput(options.Output, r.metrics.outputErrors)
 	}
 	r.show()
 	return r
-}
-
-func stoppedTimer() *time.Timer {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
 }
 
 // Run reports until ctx ends, and then returns within two seconds. Nothing else
@@ -108,7 +99,6 @@ func (r *Reporter) Run(ctx context.Context) {
 			}
 		})
 	})
-	r.running.Go(func() { r.server.Run(ctx) })
 	if r.output != nil {
 		go r.output.run(ctx) // not waited for: stdout may never be read
 	}
@@ -119,12 +109,12 @@ func (r *Reporter) Run(ctx context.Context) {
 			return
 		case now := <-readings:
 			r.reload(ctx, now)
-		case <-r.tick.C:
-			r.probe(ctx, r.plugins)
-			r.tick.Reset(jitter(r.config.Probe.Interval.Duration))
-		case e := <-r.events:
-			r.handle(ctx, e)
-		case <-r.graceTimer.C:
+		case <-r.tick:
+			r.probe(r.plugins)
+			r.tick = time.After(jitter(r.config.Probe.Interval.Duration))
+		case event := <-r.events:
+			event()
+		case <-r.grace:
 			r.publish()
 		}
 	}
@@ -141,6 +131,7 @@ func (r *Reporter) finish() {
 	for _, p := range r.plugins {
 		r.running.Go(p.conn.Close)
 	}
+	r.running.Go(func() { <-r.server.Ended() })
 	done := make(chan struct{})
 	go func() {
 		r.running.Wait()

@@ -189,7 +189,7 @@ func TestFileAndPluginsMayAppearLaterAndInAnyOrder(t *testing.T) {
 	h := newFixture(t)
 	h.run()
 	eventually(t, "the missing file is reported", func() bool {
-		return strings.Contains(h.reporter.view().ConfigError, "no such file or directory")
+		return strings.Contains(h.reporter.shown.Load().ConfigError, "no such file or directory")
 	})
 	h.write("1s", "1:Write")
 	h.await("an error for the missing socket", hasStatuses("1=error"))
@@ -277,8 +277,8 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 		},
 	} {
 		breakIt()
-		eventually(t, what+" is reported", func() bool { return h.reporter.view().ConfigError != "" })
-		if v := h.reporter.view(); !v.Configured {
+		eventually(t, what+" is reported", func() bool { return h.reporter.shown.Load().ConfigError != "" })
+		if v := h.reporter.shown.Load(); !v.Configured {
 			t.Errorf("%s: no longer configured", what)
 		}
 		if testutil.ToFloat64(h.reporter.metrics.configGood) != 0 {
@@ -288,7 +288,7 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 		h.await(what+": still probed", hasStatuses("1=healthy"))
 		_ = os.Remove(h.file) // the directory
 		h.write("1s", "1:Write")
-		eventually(t, what+" is fixed", func() bool { return h.reporter.view().ConfigError == "" })
+		eventually(t, what+" is fixed", func() bool { return h.reporter.shown.Load().ConfigError == "" })
 	}
 	if got := one.State().Connections.Accepted; got != 1 {
 		t.Errorf("%d connections", got)
@@ -301,7 +301,7 @@ func TestFileThatThePodWasNotCreatedForIsReportedAndApplied(t *testing.T) {
 	h.plugin("2")
 	h.reporter.options.ConfigHash = v1alpha1.PluginSetHash([]v1alpha1.Plugin{{KeyID: "1", Endpoint: h.endpoint("1")}})
 	expected := func() bool {
-		return h.reporter.view().ConfigMismatch == "" && testutil.ToFloat64(h.reporter.metrics.configExpected) == 1
+		return h.reporter.shown.Load().ConfigMismatch == "" && testutil.ToFloat64(h.reporter.metrics.configExpected) == 1
 	}
 	h.write("1s", "1:Write")
 	h.run()
@@ -434,7 +434,7 @@ func TestOnceProbesEveryPluginOneTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if entries, unobserved := Once(t.Context(), config); !hasStatuses("2=error", "1=healthy")(entries) || len(unobserved) != 0 {
+	if entries, unobserved := once(t.Context(), config); !hasStatuses("2=error", "1=healthy")(entries) || len(unobserved) != 0 {
 		t.Errorf("%+v, %v", entries, unobserved)
 	}
 	if got := one.Calls(kmsplugin.CallStatus).Count; got != 1 {
@@ -477,14 +477,12 @@ func TestReporterWithoutResourcesKeepsTheLastResult(t *testing.T) {
 	if r.config, err = v1alpha1.DecodeReporter(data); err != nil {
 		t.Fatal(err)
 	}
-	one := &plugin{identity: identity{keyID: "1"}}
+	one := &plugin{wanted: wanted{identity: identity{keyID: "1"}}}
 	r.plugins = []*plugin{one}
-	probed := func(result probe.Result) {
-		r.handle(t.Context(), event{plugin: one, kind: probeEnded, result: result})
-	}
+	probed := func(result probe.Result) { r.observe(one, result) }
 	lacking := func() { probed(probe.Result{NotProbed: "too many open files", At: time.Now()}) }
 	lacking()
-	if v := r.view(); v.Plugins[0].Probed || v.Plugins[0].NotProbed == "" || len(observed(r.plugins, time.Hour)) != 0 {
+	if v := r.shown.Load(); v.Plugins[0].Probed || v.Plugins[0].NotProbed == "" || len(observed(r.plugins, time.Hour)) != 0 {
 		t.Errorf("before the first result: %+v", v)
 	}
 	last := probe.Result{Status: contract.Healthy, KEKID: "k", At: time.Now().Add(-time.Minute).Round(0)}
@@ -494,14 +492,14 @@ func TestReporterWithoutResourcesKeepsTheLastResult(t *testing.T) {
 	if len(list) != 1 || list[0].Status != contract.Healthy || !list[0].LastChecked.Equal(last.At) {
 		t.Errorf("%+v", list)
 	}
-	if v := r.view(); !v.Plugins[0].Probed || v.Plugins[0].NotProbed != "too many open files" {
+	if v := r.shown.Load(); !v.Plugins[0].Probed || v.Plugins[0].NotProbed != "too many open files" {
 		t.Errorf("%+v", v)
 	}
 	if n := testutil.ToFloat64(r.metrics.notProbed.WithLabelValues("1")); n != 2 {
 		t.Errorf("counted %v times", n)
 	}
 	probed(last)
-	if v := r.view(); v.Plugins[0].NotProbed != "" {
+	if v := r.shown.Load(); v.Plugins[0].NotProbed != "" {
 		t.Errorf("%+v", v)
 	}
 }
@@ -521,22 +519,6 @@ func TestASocketThatReappearsIsProbedAtOnce(t *testing.T) {
 	h.writeRaw(fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1h}\nplugins: [{endpoint: '%s', role: Write}]\n", h.endpoint("1")))
 	h.plugin("1")
 	h.await("a healthy plugin again", hasStatuses("1=healthy"))
-}
-
-func TestDetailThatChangesAtEachProbeIsLoggedOnceAMinute(t *testing.T) {
-	p := &plugin{probed: true}
-	logs := 0
-	for i := range 100 {
-		p.last = probe.Result{Status: contract.Unhealthy, Detail: fmt.Sprint(i), Answered: true}
-		before := p.logged.result.Detail
-		p.logged.change(p)
-		if p.logged.result.Detail != before {
-			logs++
-		}
-	}
-	if logs != 2 { // the first, and one change of it
-		t.Errorf("logged %d times", logs)
-	}
 }
 
 // A plugin whose key_id or text is another one at each probe does not fill the log.

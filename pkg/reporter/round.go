@@ -1,7 +1,6 @@
 package reporter
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
-	"github.com/kms-health/kms-health/pkg/reporter/publish"
 	"github.com/kms-health/kms-health/pkg/reporter/serve"
 )
 
@@ -20,33 +18,21 @@ const grace = 250 * time.Millisecond
 // absence is how often the reporter checks whether a missing socket exists.
 const absence = 250 * time.Millisecond
 
-// event is sent to the loop by another goroutine.
-type event struct {
-	plugin *plugin
-	kind   eventKind
-	result probe.Result
-	trip   probe.Trip
-}
-
-type eventKind int
-
-const (
-	probeEnded eventKind = iota
-	tripEnded
-	socketAppeared
-)
-
-// send sends an event to the loop, unless the reporter ends.
-func (r *Reporter) send(ctx context.Context, e event) {
+// send has the loop handle an event, unless the plugin is no longer configured or the reporter ends.
+func (r *Reporter) send(p *plugin, event func()) {
 	select {
-	case r.events <- e:
-	case <-ctx.Done():
+	case r.events <- func() {
+		if p.ctx.Err() == nil {
+			event()
+		}
+	}:
+	case <-p.ctx.Done():
 	}
 }
 
 // probe starts a probe of each plugin, concurrently; a plugin whose probe still runs is
 // skipped.
-func (r *Reporter) probe(ctx context.Context, plugins []*plugin) {
+func (r *Reporter) probe(plugins []*plugin) {
 	for _, p := range plugins {
 		if p.busy {
 			continue
@@ -55,64 +41,50 @@ func (r *Reporter) probe(ctx context.Context, plugins []*plugin) {
 		settings := p.settings
 		r.running.Go(func() {
 			result := p.conn.Probe(p.ctx, settings)
-			r.send(ctx, event{plugin: p, kind: probeEnded, result: result})
+			r.send(p, func() { r.observe(p, result) })
 		})
 	}
 }
 
-// handle handles an event. One of a plugin that is no longer configured is ignored.
-func (r *Reporter) handle(ctx context.Context, e event) {
-	p := e.plugin
-	if p.dropped {
-		return
-	}
-	switch e.kind {
-	case probeEnded:
-		p.busy = false
-		r.observe(ctx, p, e.result)
-		if p.again {
-			p.again = false
-			r.probe(ctx, []*plugin{p})
-		}
-	case tripEnded:
-		p.waiting = false
-		p.trips.keys.see(time.Now(), r.config.Probe.Interval.Duration, e.trip.KEKID)
-		p.trips.end(e.trip)
-		r.metrics.observeTrip(p.keyID, e.trip)
-		r.publishWhenComplete()
-	case socketAppeared:
-		p.awaited = false
-		r.probe(ctx, []*plugin{p})
-	}
-}
-
-// observe stores one result, and publishes when it completes a round.
-func (r *Reporter) observe(ctx context.Context, p *plugin, result probe.Result) {
-	p.waiting = false
+// observe stores the result of a probe, and publishes when it completes a round.
+func (r *Reporter) observe(p *plugin, result probe.Result) {
+	p.busy, p.waiting = false, false
 	r.metrics.observe(p.keyID, result)
 	r.noteNotProbed(p, result.NotProbed)
-	if result.NotProbed != "" {
-		// The last result is kept, and becomes stale: nothing newer is known.
-		r.publishWhenComplete()
-		return
-	}
-	p.probed, p.last = true, result
-	if result.Reason == contract.SocketMissing && !p.awaited {
-		p.awaited = true
-		r.running.Go(func() { r.awaitSocket(ctx, p) })
-	}
-	now, every := time.Now(), r.tripInterval()
-	p.trips.observe(now, r.config.Probe.Interval.Duration, result)
-	if p.trips.due(now, every, result) {
-		p.trips.begin(now, every, result)
-		p.waiting = true
-		settings := p.settings
-		r.running.Go(func() {
-			trip := p.conn.RoundTrip(p.ctx, settings, result.KEKID)
-			r.send(ctx, event{plugin: p, kind: tripEnded, trip: trip})
-		})
+	if result.NotProbed == "" { // else the last result is kept, and becomes stale: nothing newer is known
+		p.probed, p.last = true, result
+		if result.Reason == contract.SocketMissing && !p.awaited {
+			p.awaited = true
+			r.running.Go(func() { r.awaitSocket(p) })
+		}
+		now, every := time.Now(), r.tripInterval()
+		p.trips.observe(now, r.config.Probe.Interval.Duration, result)
+		if p.trips.due(now, every, result) {
+			p.trips.begin(now, every, result)
+			p.waiting = true
+			r.trip(p, result.KEKID)
+		}
 	}
 	r.publishWhenComplete()
+	if p.again {
+		p.again = false
+		r.probe([]*plugin{p})
+	}
+}
+
+// trip starts a round trip.
+func (r *Reporter) trip(p *plugin, kekID string) {
+	settings := p.settings
+	r.running.Go(func() {
+		trip := p.conn.RoundTrip(p.ctx, settings, kekID)
+		r.send(p, func() {
+			p.waiting = false
+			p.trips.keys.see(time.Now(), r.config.Probe.Interval.Duration, trip.KEKID)
+			p.trips.end(trip)
+			r.metrics.observeTrip(p.keyID, trip)
+			r.publishWhenComplete()
+		})
+	})
 }
 
 func (r *Reporter) tripInterval() time.Duration {
@@ -133,7 +105,7 @@ func (r *Reporter) noteNotProbed(p *plugin, why string) {
 
 // awaitSocket waits until a socket exists, so that the plugin is probed at once and not
 // an interval later. In a new pod the socket is usually missing at first.
-func (r *Reporter) awaitSocket(ctx context.Context, p *plugin) {
+func (r *Reporter) awaitSocket(p *plugin) {
 	look := time.NewTicker(absence)
 	defer look.Stop()
 	for {
@@ -142,7 +114,10 @@ func (r *Reporter) awaitSocket(ctx context.Context, p *plugin) {
 			return
 		case <-look.C:
 			if probe.SocketExists(p.address) {
-				r.send(ctx, event{plugin: p, kind: socketAppeared})
+				r.send(p, func() {
+					p.awaited = false
+					r.probe([]*plugin{p})
+				})
 				return
 			}
 		}
@@ -155,9 +130,8 @@ func (r *Reporter) publishWhenComplete() {
 	switch {
 	case r.complete():
 		r.publish()
-	case !r.graceStarted:
-		r.graceStarted = true
-		r.graceTimer.Reset(grace)
+	case r.grace == nil:
+		r.grace = time.After(grace)
 	}
 }
 
@@ -202,8 +176,7 @@ func (l *logged) change(p *plugin) {
 
 // publish sends the current state to the publisher, the output and the server.
 func (r *Reporter) publish() {
-	r.graceTimer.Stop()
-	r.graceStarted = false
+	r.grace = nil
 	r.show()
 	interval := r.config.Probe.Interval.Duration
 	for _, p := range r.plugins {
@@ -230,16 +203,12 @@ func (r *Reporter) publish() {
 	r.output.offer(message)
 }
 
-// shown is the state as of the last call of show, with the publisher, which has a state of
-// its own.
-type shown struct {
-	serve.View
-	publisher *publish.Publisher // nil: nothing is written
-}
-
 // show makes the current state available to the server.
 func (r *Reporter) show() {
-	now := &shown{View: serve.View{Configured: r.config != nil, ConfigError: r.configError, ConfigMismatch: r.mismatch}, publisher: r.publisher}
+	now := &serve.View{Configured: r.config != nil, ConfigError: r.configError, ConfigMismatch: r.mismatch}
+	if r.publisher != nil {
+		now.WriteError = r.publisher.LastError
+	}
 	for _, p := range r.plugins {
 		now.Plugins = append(now.Plugins, serve.Plugin{Entry: p.entry(r.config.Probe.Interval.Duration), Probed: p.probed, Gone: p.last.Gone, NotProbed: p.notProbed})
 	}
@@ -247,14 +216,4 @@ func (r *Reporter) show() {
 		now.ConfigError = "not read yet"
 	}
 	r.shown.Store(now)
-}
-
-// view is the state at this moment. The server calls it for each request.
-func (r *Reporter) view() serve.View {
-	now := r.shown.Load()
-	view := now.View
-	if now.publisher != nil {
-		view.Writes, view.WriteError = true, now.publisher.LastError()
-	}
-	return view
 }

@@ -1,3 +1,8 @@
+// Package serve serves a reporter's state over HTTP: /healthz, /readyz, /kms-providers with
+// a check per plugin, and /metrics.
+//
+// It is read-only, and no failure ends it. If the key pair is invalid, the last valid one is
+// used; if the client CAs are invalid, no client is trusted.
 package serve
 
 import (
@@ -21,9 +26,10 @@ type Server struct {
 	view    func() View
 	metrics prometheus.Gatherer
 
-	mu      sync.Mutex
-	config  *v1alpha1.Serving // nil: off
-	changed chan struct{}     // closed when another address is configured
+	mu     sync.Mutex
+	config *v1alpha1.Serving // nil: off
+	stop   context.CancelFunc
+	ended  chan struct{} // closed when nothing is served any more
 
 	pair      serving.KeyPair
 	problem   serving.Problem // of the address
@@ -32,20 +38,30 @@ type Server struct {
 
 // New returns a Server that serves the View that view returns, and the metrics.
 func New(view func() View, metrics prometheus.Gatherer) *Server {
-	return &Server{view: view, metrics: metrics, changed: make(chan struct{})}
+	s := &Server{view: view, metrics: metrics, stop: func() {}, ended: make(chan struct{})}
+	close(s.ended)
+	return s
 }
 
-// Apply applies a configuration; nil ends serving. TLS settings apply to the next
+// Apply serves by a configuration until ctx ends; nil ends serving. TLS settings apply to the next
 // connection, and only a new address, or TLS in place of none, closes the old one. It never
 // waits.
-func (s *Server) Apply(config *v1alpha1.Serving) {
+func (s *Server) Apply(ctx context.Context, config *v1alpha1.Serving) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !sameAddress(s.config, config) {
-		close(s.changed)
-		s.changed = make(chan struct{})
+	same := sameAddress(s.config, config)
+	if s.config = config; same {
+		return
 	}
-	s.config = config
+	s.stop()
+	ctx, s.stop = context.WithCancel(ctx)
+	before, ended := s.ended, make(chan struct{})
+	s.ended = ended
+	go func() {
+		defer close(ended)
+		<-before // the port may be the same
+		s.serve(ctx, config)
+	}()
 }
 
 func sameAddress(a, b *v1alpha1.Serving) bool {
@@ -55,27 +71,11 @@ func sameAddress(a, b *v1alpha1.Serving) bool {
 	return a.Address == b.Address && (a.TLS == nil) == (b.TLS == nil)
 }
 
-func (s *Server) current() (config *v1alpha1.Serving, changed <-chan struct{}) {
+// Ended is closed when nothing is served any more, after the context of the last Apply has ended.
+func (s *Server) Ended() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.config, s.changed
-}
-
-// Run serves until ctx ends.
-func (s *Server) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		config, changed := s.current()
-		address, end := context.WithCancel(ctx)
-		go func() {
-			defer end()
-			select {
-			case <-changed:
-			case <-ctx.Done():
-			}
-		}()
-		s.serve(address, config)
-		<-address.Done()
-	}
+	return s.ended
 }
 
 // serve serves on one address until ctx ends. Failures are logged once, and retried.

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
@@ -21,11 +20,8 @@ const waitLimit = 20 * time.Second
 func run(t *testing.T, config *v1alpha1.Serving) *Server {
 	t.Helper()
 	s := New(func() View { return View{Configured: true} }, prometheus.NewRegistry())
-	s.Apply(config)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); s.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	s.Apply(t.Context(), config)
+	t.Cleanup(func() { <-s.Ended() })
 	return s
 }
 
@@ -78,14 +74,14 @@ func TestServesOnTheAddressOfTheLatestConfiguration(t *testing.T) {
 	first, second := freeAddress(t), freeAddress(t)
 	s := run(t, nil)
 	for _, address := range []string{first, second, first} {
-		s.Apply(&v1alpha1.Serving{Address: address})
+		s.Apply(t.Context(), &v1alpha1.Serving{Address: address})
 		awaitOpen(t, address)
 		if r, err := get(t, "http://"+address+"/readyz", nil); err != nil || r.StatusCode != http.StatusOK {
 			t.Fatal(r, err)
 		}
 	}
 	await(t, "the earlier address is closed", func() bool { return !isOpen(second) })
-	s.Apply(nil)
+	s.Apply(t.Context(), nil)
 	await(t, "the server is off", func() bool { return !isOpen(first) })
 }
 

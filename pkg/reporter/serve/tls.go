@@ -14,10 +14,12 @@ import (
 
 // settings returns nil if TLS is not served.
 func (s *Server) settings() *v1alpha1.ServingTLS {
-	if config, _ := s.current(); config != nil {
-		return config.TLS
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.config == nil {
+		return nil
 	}
-	return nil
+	return s.config.TLS
 }
 
 // handshake returns the settings of a handshake: those of the file, with the certificate and

@@ -21,7 +21,7 @@ func TestTLSSettingsAndFilesApplyToTheNextConnection(t *testing.T) {
 		next, settings := *config, *config.TLS
 		settings.MinVersion, settings.CipherSuites = version, suites
 		next.TLS = &settings
-		s.Apply(&next)
+		s.Apply(t.Context(), &next)
 	}
 
 	awaitOpen(t, config.Address)

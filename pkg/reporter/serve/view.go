@@ -10,7 +10,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// View is the reporter's state at one moment. It does not change once made.
+// View is the reporter's state at one moment.
 type View struct {
 	// Configured is true when a configuration is active.
 	Configured bool
@@ -21,11 +21,9 @@ type View struct {
 	ConfigMismatch string
 	// Plugins holds each configured plugin.
 	Plugins []Plugin
-	// Writes is true when there is a destination to write to.
-	Writes bool
-	// WriteError is why the last write failed; empty when it succeeded, and before the
-	// first one ended.
-	WriteError string
+	// WriteError returns why the last write failed; empty when it succeeded, and before the
+	// first one ended. Nil: nothing is written.
+	WriteError func() string
 }
 
 // Plugin is what is known of a plugin.
@@ -61,8 +59,8 @@ func (v View) healthChecks() []check {
 	case v.ConfigMismatch != "":
 		checks[1].err = errors.New(v.ConfigMismatch)
 	}
-	if v.Writes {
-		checks = append(checks, check{"write", errorOf(v.WriteError)})
+	if v.WriteError != nil {
+		checks = append(checks, check{"write", errorOf(v.WriteError())})
 	}
 	return checks
 }

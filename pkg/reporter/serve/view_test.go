@@ -26,7 +26,7 @@ func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 	forged := View{Configured: true, Plugins: []Plugin{entry("1", contract.Error, "no\n[+]kms-provider-1 ok\r\u2028\u202e")}}
 	own := View{Configured: true, Plugins: []Plugin{entry("2", contract.Healthy, ""), {Entry: contract.Entry{KeyID: "1"}}}}
 	own.Plugins[0].NotProbed, own.Plugins[1].NotProbed = "too many open files", "cannot allocate memory"
-	written := View{Configured: true, Writes: true, WriteError: "403 Forbidden"}
+	written := View{Configured: true, WriteError: func() string { return "403 Forbidden" }}
 	gone := View{Configured: true, Plugins: []Plugin{{Entry: contract.Entry{KeyID: "2"}, Probed: true, Gone: true}}}
 
 	for _, tt := range []struct {
