@@ -40,9 +40,6 @@ with its defaults, or every mistake on a line of its own.`,
 			if err != nil {
 				return err
 			}
-			for _, warning := range v1alpha1.OperatorWarnings(c) {
-				cmd.PrintErrf("warning: %s: %s\n", filewatch.Shown(file), warning)
-			}
 			raw, err := yaml.Marshal(c)
 			if err != nil {
 				return err

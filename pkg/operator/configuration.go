@@ -35,9 +35,6 @@ func (o *Operator) configure(content filewatch.Content) {
 	o.config.Store(c)
 	klog.InfoS("Configured", "file", o.ConfigFile,
 		"managementState", c.ManagementState, "apiServers", len(c.APIServers))
-	for _, warning := range v1alpha1.OperatorWarnings(c) {
-		klog.InfoS("Configuration warning", "file", o.ConfigFile, "warning", warning)
-	}
 	o.deliveries.Configure(c)
 	o.clusterOperator.Wake()
 }

@@ -130,30 +130,6 @@ func TestAcceptedInputs(t *testing.T) {
 	}
 }
 
-func TestAFileWithoutAWritePluginHasAWarning(t *testing.T) {
-	const want = ": no plugin has role Write: correct only while the API server encrypts with none of them"
-	for file, warnings := range map[string]string{
-		plugins("keyID: a, endpoint: 'unix:///a.sock', role: Read"): "plugins" + want,
-		head + onePlugin:       "",
-		head + "plugins: []\n": "",
-	} {
-		c, err := DecodeReporter([]byte(file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(Warnings(c), "\n"); got != warnings {
-			t.Errorf("%s: %q", file, got)
-		}
-	}
-	c, err := DecodeOperator([]byte(operatorFile("plugins: [{endpoint: 'unix:///kms-1.sock', role: Read}]")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := OperatorWarnings(c); len(got) != 1 || got[0] != "apiServers[0].plugins"+want {
-		t.Error(got)
-	}
-}
-
 func TestFileOfAConfigMap(t *testing.T) {
 	indented := "    " + strings.ReplaceAll(head+onePlugin, "\n", "\n    ")
 	file, err := Unwrap([]byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  config.yaml: |\n" + indented + "\n"))

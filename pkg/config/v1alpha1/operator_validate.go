@@ -28,14 +28,6 @@ func validateOperator(c *OperatorConfiguration) field.ErrorList {
 	return append(errs, validateAPIServers(field.NewPath("apiServers"), c)...)
 }
 
-// OperatorWarnings is Warnings for the operator's file.
-func OperatorWarnings(c *OperatorConfiguration) (all []string) {
-	for i, s := range c.APIServers {
-		all = append(all, noWriter(field.NewPath("apiServers").Index(i).Child("plugins"), s.Plugins)...)
-	}
-	return all
-}
-
 // UseImage sets the reporter's image where the file has none. It is an error where
 // neither has one, or the one that is set is not a valid image reference.
 func (c *OperatorConfiguration) UseImage(image string) error {

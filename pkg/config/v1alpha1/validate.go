@@ -63,19 +63,6 @@ func validate(c *ReporterConfiguration) field.ErrorList {
 	return errs
 }
 
-// Warnings are what is valid in a reporter's file and probably not meant.
-func Warnings(c *ReporterConfiguration) []string {
-	return noWriter(field.NewPath("plugins"), c.Plugins)
-}
-
-func noWriter(path *field.Path, plugins []Plugin) []string {
-	writes := func(p Plugin) bool { return p.Role == RoleWrite }
-	if len(plugins) == 0 || slices.ContainsFunc(plugins, writes) {
-		return nil
-	}
-	return []string{path.String() + ": no plugin has role Write: correct only while the API server encrypts with none of them"}
-}
-
 func validateProbe(path *field.Path, p *Probe) field.ErrorList {
 	errs := between(path.Child("interval"), p.Interval, MinInterval, MaxInterval)
 	if p.Checks.RoundTrip.Interval.isOff() {
