@@ -10,3 +10,17 @@
 package v1alpha1
 
 //go:generate go run ../../../test/tools/configref . ../../../docs/reference/configuration.md
+
+import _ "embed" // for the samples
+
+// ReporterSample explains every field of the reporter's file, and is valid as it stands.
+// OperatorOpenShift and OperatorKubernetes are the operator's file for OpenShift, and for a plain
+// control plane.
+var (
+	//go:embed reporter-sample.yaml
+	ReporterSample []byte
+	//go:embed operator-openshift.yaml
+	OperatorOpenShift []byte
+	//go:embed operator-kubernetes.yaml
+	OperatorKubernetes []byte
+)

@@ -51,6 +51,15 @@ func socketRules(endpoint string) []string {
 	return nil
 }
 
+// PluginSetHash is the contract.ConfigHash of a plugin set.
+func PluginSetHash(plugins []Plugin) string {
+	sockets := make([]contract.Socket, len(plugins))
+	for i, p := range plugins {
+		sockets[i] = contract.Socket{KeyID: p.KeyID, Endpoint: p.Endpoint}
+	}
+	return contract.ConfigHash(sockets)
+}
+
 func validate(c *ReporterConfiguration) field.ErrorList {
 	errs := validateProbe(field.NewPath("probe"), &c.Probe)
 	errs = append(errs, validatePlugins(field.NewPath("plugins"), c.Plugins, c.Probe.Interval.Duration)...)
