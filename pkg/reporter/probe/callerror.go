@@ -1,10 +1,12 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -53,24 +55,18 @@ func (e *callError) reason() contract.Reason {
 	if e.tooLarge() {
 		return contract.ProtocolViolation
 	}
-	switch status.Code(e.err) {
-	case codes.DeadlineExceeded:
-		return contract.Timeout
-	case codes.Unauthenticated:
-		return contract.Unauthenticated
-	case codes.PermissionDenied:
-		return contract.PermissionDenied
-	case codes.ResourceExhausted:
-		return contract.Throttled
-	case codes.Unavailable:
-		return contract.Unavailable
-	case codes.NotFound, codes.FailedPrecondition:
-		return contract.KeyUnavailable
-	case codes.Unimplemented:
-		return contract.ProtocolViolation
-	default:
-		return contract.ReportedUnhealthy
-	}
+	return cmp.Or(reasons[status.Code(e.err)], contract.ReportedUnhealthy)
+}
+
+var reasons = map[codes.Code]contract.Reason{
+	codes.DeadlineExceeded:   contract.Timeout,
+	codes.Unauthenticated:    contract.Unauthenticated,
+	codes.PermissionDenied:   contract.PermissionDenied,
+	codes.ResourceExhausted:  contract.Throttled,
+	codes.Unavailable:        contract.Unavailable,
+	codes.NotFound:           contract.KeyUnavailable,
+	codes.FailedPrecondition: contract.KeyUnavailable,
+	codes.Unimplemented:      contract.ProtocolViolation,
 }
 
 // stall is by how much a timeout may be noticed late.
@@ -132,10 +128,6 @@ func answered(err error) bool {
 // own reports whether an error is caused by the reporter's own lack of descriptors or
 // memory, not by the plugin.
 func own(err error) bool {
-	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
+	var errno syscall.Errno
+	return errors.As(err, &errno) && slices.Contains([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS}, errno)
 }

@@ -1,3 +1,12 @@
+// Package probe checks the health of a KMS v2 plugin.
+//
+// A Plugin holds one gRPC connection over a unix socket. Probe calls Status, and
+// RoundTrip encrypts and decrypts a sample. Both take bounded time and return a result,
+// never an error: a failure to get an answer is a result too. Nothing is retried here.
+//
+// A plugin may send any answer at any time, or stop reading: only its own probe is
+// affected. Answers are bounded in size, writes have a deadline, and closing does not
+// wait for the plugin.
 package probe
 
 import (
@@ -59,10 +68,8 @@ type Plugin struct {
 	closed bool
 
 	connections atomic.Int64 // how many there were
-
-	version string // of the first valid answer; of Probe
-
-	first *ciphertext // of RoundTrip: the first that could be decrypted under its key id; in memory only
+	version     string       // of the first valid answer; of Probe
+	first       *ciphertext  // of RoundTrip: the first that could be decrypted under its key id; in memory only
 }
 
 // NewPlugin returns the plugin behind a unix socket, given by its path or, for

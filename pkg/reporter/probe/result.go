@@ -8,26 +8,19 @@ import (
 
 // Result is the result of one probe.
 type Result struct {
-	// Status, Reason and Detail are the verdict, as in the contract.
-	Status contract.Status
-	Reason contract.Reason
-	Detail string
-	// KEKID is the plugin's key id, if it returned a valid one.
-	KEKID string
-	// Answered is true when the plugin's process answered Status, healthy or not.
-	Answered bool
-	// At is when the answer, or the failure to get one, arrived, by the wall clock.
-	At time.Time
-	// Took is the duration of the probe.
-	Took time.Duration
+	Status   contract.Status // the verdict, as in the contract
+	Reason   contract.Reason
+	Detail   string
+	KEKID    string    // the plugin's key id, if it returned a valid one
+	Answered bool      // the plugin's process answered Status, healthy or not
+	At       time.Time // when the answer, or the failure to get one, arrived, by the wall clock
+	Took     time.Duration
 
 	// Gone is set when there is nothing to observe: the socket's folder was deleted,
-	// with its pod. Only Detail is set then, and the
-	// times.
+	// with its pod. Only Detail and the times are set then.
 	Gone bool
-	// NotProbed is why the reporter itself could not probe the plugin: it has no
-	// descriptors or memory left, or did not run. The plugin's state is unknown: only the times are set
-	// then.
+	// NotProbed is why the reporter itself could not probe the plugin: it has no descriptors or
+	// memory left, or did not run. The plugin's state is unknown: only the times are set then.
 	NotProbed string
 }
 

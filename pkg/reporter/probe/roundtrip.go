@@ -33,14 +33,11 @@ type Trip struct {
 	// meanwhile, of which Detail is the error; or when the reporter itself did not run (Stalled).
 	Made    bool
 	Stalled bool
-	// Status, Reason and Detail are the verdict, as in the contract.
-	Status contract.Status
-	Reason contract.Reason
-	Detail string
-	// KEKID is the key id of Status during it, where it was asked again; else empty.
-	KEKID string
-	// Took is the duration of all its calls.
-	Took time.Duration
+	Status  contract.Status // the verdict, as in the contract
+	Reason  contract.Reason
+	Detail  string
+	KEKID   string        // the key id of Status during it, where it was asked again; else empty
+	Took    time.Duration // all its calls
 }
 
 // ciphertext is a sample that a plugin encrypted, with the data needed to check its
@@ -117,23 +114,21 @@ func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID stri
 	if err != nil {
 		return nil, "", refusal(err)
 	}
-	if size := len(answer.Ciphertext); size == 0 || size > maxCiphertext {
-		return nil, named, unhealthy(contract.ProtocolViolation, fmt.Sprintf("the answer to Encrypt is %d bytes, must be 1 to %d", size, maxCiphertext))
-	}
-	if size := len(answer.KeyId); size == 0 || size > maxKeyID {
-		return nil, named, unhealthy(contract.ProtocolViolation, fmt.Sprintf("the answer to Encrypt has a key_id of %d bytes, must be 1 to %d", size, maxKeyID))
-	}
-	if v := checkAnnotations(answer.Annotations); v != nil {
-		return nil, named, v
+	if broken := checkSealed(answer); broken != "" {
+		return nil, "", unhealthy(contract.ProtocolViolation, "the answer to Encrypt "+broken)
 	}
 	if keyID != "" && answer.KeyId != keyID {
 		// The key may have been rotated since; and some plugins' Status returns the former
 		// key once more.
-		if named, err = statusKeyID(ctx, kms, keyID); err != nil {
+		again, err := kms.Status(ctx, &kmsapi.StatusRequest{})
+		if err != nil {
 			return nil, "", refusal(err)
 		}
-		if keyID = named; answer.KeyId != keyID {
-			return nil, named, unhealthy(contract.RoundTripMismatch, fmt.Sprintf("the answer to Encrypt names key_id %q, that to Status %q", excerpt(answer.KeyId), excerpt(keyID)))
+		if named = keyID; again.KeyId != "" && len(again.KeyId) <= maxKeyID {
+			named = again.KeyId
+		}
+		if answer.KeyId != named {
+			return nil, named, unhealthy(contract.RoundTripMismatch, fmt.Sprintf("the answer to Encrypt names key_id %q, that to Status %q", excerpt(answer.KeyId), excerpt(named)))
 		}
 	}
 	return &ciphertext{
@@ -141,19 +136,6 @@ func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID stri
 		at:      time.Now(),
 		request: &kmsapi.DecryptRequest{Ciphertext: answer.Ciphertext, KeyId: answer.KeyId, Annotations: answer.Annotations},
 	}, named, nil
-}
-
-// statusKeyID calls Status once more for its key id, and returns the former one if there
-// is no valid one.
-func statusKeyID(ctx context.Context, kms kmsapi.KeyManagementServiceClient, former string) (string, error) {
-	answer, err := kms.Status(ctx, &kmsapi.StatusRequest{})
-	if err != nil {
-		return "", err
-	}
-	if answer.KeyId == "" || len(answer.KeyId) > maxKeyID {
-		return former, nil
-	}
-	return answer.KeyId, nil
 }
 
 // open lets the plugin decrypt a sample, and compares the result.
@@ -169,19 +151,25 @@ func open(ctx context.Context, kms kmsapi.KeyManagementServiceClient, sealed *ci
 	return nil
 }
 
-// checkAnnotations: names are fully qualified domain names.
-func checkAnnotations(annotations map[string][]byte) *verdict {
+// checkSealed returns which of kube-apiserver's rules an answer to Encrypt breaks.
+func checkSealed(answer *kmsapi.EncryptResponse) string {
+	if size := len(answer.Ciphertext); size == 0 || size > maxCiphertext {
+		return fmt.Sprintf("is %d bytes, must be 1 to %d", size, maxCiphertext)
+	}
+	if size := len(answer.KeyId); size == 0 || size > maxKeyID {
+		return fmt.Sprintf("has a key_id of %d bytes, must be 1 to %d", size, maxKeyID)
+	}
 	size := 0
-	for name, value := range annotations {
-		if why := validation.IsFullyQualifiedDomainName(nil, name); len(why) > 0 {
-			return unhealthy(contract.ProtocolViolation, fmt.Sprintf("the answer to Encrypt has an annotation %q, which is not a fully qualified domain name", excerpt(name)))
+	for name, value := range answer.Annotations {
+		if len(validation.IsFullyQualifiedDomainName(nil, name)) > 0 {
+			return fmt.Sprintf("has an annotation %q, which is not a fully qualified domain name", excerpt(name))
 		}
 		size += len(name) + len(value)
 	}
 	if size > maxAnnotations {
-		return unhealthy(contract.ProtocolViolation, fmt.Sprintf("the answer to Encrypt has annotations of %d bytes, the bound is %d", size, maxAnnotations))
+		return fmt.Sprintf("has annotations of %d bytes, the bound is %d", size, maxAnnotations)
 	}
-	return nil
+	return ""
 }
 
 // newUID returns the UID of a call, by which it can be found in the plugin's log.
