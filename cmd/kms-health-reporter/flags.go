@@ -94,7 +94,12 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	if o.output = *output != ""; o.output && *output != "-" {
 		return o, fmt.Errorf("--output: %q must be -, which is standard output; redirect that to write a file", *output)
 	}
-	modes := count(o.once, o.validate, o.printDefaults, o.version)
+	modes := 0
+	for _, is := range []bool{o.once, o.validate, o.printDefaults, o.version} {
+		if is {
+			modes++
+		}
+	}
 	if modes > 1 || modes == 1 && o.output {
 		return o, fmt.Errorf("--once, --validate, --print-defaults, --version and --output exclude each other")
 	}
@@ -110,13 +115,4 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 		return o, fmt.Errorf("--config: standard input is read by --validate and --once only: a running reporter follows a file")
 	}
 	return o, nil
-}
-
-func count(set ...bool) (n int) {
-	for _, s := range set {
-		if s {
-			n++
-		}
-	}
-	return n
 }

@@ -1,15 +1,12 @@
 // Package logging writes a process's log so that neither the log's reader nor the logged
 // text can harm the process or the log.
 //
-//   - Logging never blocks. When the reader of stderr stops reading, entries beyond a bound
-//     are dropped, and their number is written when it reads again.
-//   - One entry is one line of at most 64 KiB. Control characters, line separators,
-//     bidirectional controls and invalid UTF-8 inside an entry are escaped as strconv.Quote
-//     escapes them, so that a value from outside cannot forge a line or control a terminal.
-//   - It applies to every logger of the process: klog (with -v and --vmodule), the standard
-//     log package, log/slog's default logger, and gRPC's errors.
-//
-// The Go runtime's output when the process crashes is not covered.
+// It never blocks: when the reader of stderr stops reading, entries beyond a bound are dropped,
+// and counted when it reads again. One entry is one line of at most 64 KiB, whose control
+// characters, line separators, bidirectional controls and invalid UTF-8 are escaped, so that a value
+// from outside cannot forge a line or control a terminal. This applies to klog (with -v and
+// --vmodule), the standard log package, log/slog's default logger, and gRPC's errors, and not to
+// the Go runtime's output when the process crashes.
 package logging
 
 import (
