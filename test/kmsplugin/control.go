@@ -1,23 +1,73 @@
 package kmsplugin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
+	"strings"
+	"text/tabwriter"
 	"time"
 )
 
 const (
-	statusPath  = "/status"
-	commandPath = "/command"
 	// maxCommand bounds a command's JSON.
 	maxCommand = 1 << 20
 	// controlTimeout bounds one command, at both ends.
 	controlTimeout = 10 * time.Second
 )
+
+// command is an action besides setting a fault.
+type command struct {
+	name, usage, what string
+	run               func(p *Plugin, args []string) error
+}
+
+// commands are those of [Plugin.Do]. Each fault is a command too.
+var commands = []command{
+	{"status", "status", "show the state, the faults and the counters as JSON",
+		func(*Plugin, []string) error { return nil }},
+	{"heal", "heal [FAULT...]", "end faults, or all",
+		func(p *Plugin, args []string) error { return p.ClearFaults(args...) }},
+	{"return", "return", "end the crash: listen again", func(p *Plugin, _ []string) error { return p.Return() }},
+	{"restore-socket", "restore-socket", "restore the removed socket",
+		func(p *Plugin, _ []string) error { return p.ClearFaults(FaultRemoveSocket) }},
+	{"rotate", "rotate", "make a new key, which encrypts from now on; old ones still decrypt",
+		func(p *Plugin, _ []string) error { _, err := p.Rotate(); return err }},
+	{"reset-counters", "reset-counters", "reset the counters of calls",
+		func(p *Plugin, _ []string) error { p.ResetCounters(); return nil }},
+}
+
+// Do runs a command by its name, as the control socket does: one of those
+// that [Help] lists, or a fault to set.
+func (p *Plugin) Do(name string, args ...string) error {
+	for _, c := range commands {
+		if c.name == name {
+			return c.run(p, args)
+		}
+	}
+	return p.SetFault(Fault{Name: name, Args: args})
+}
+
+// Help returns every command and every fault, one a line.
+func Help() string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0) // a Builder never fails
+	_, _ = fmt.Fprint(table, "Commands:\n")
+	for _, c := range commands {
+		_, _ = fmt.Fprintf(table, "  %s\t%s\n", c.usage, c.what)
+	}
+	_, _ = fmt.Fprint(table, "\nFaults, active until healed; several may be:\n")
+	for _, kind := range Faults() {
+		_, _ = fmt.Fprintf(table, "  %s\t%s\n", kind.Usage(), kind.What)
+	}
+	_ = table.Flush()
+	return text.String()
+}
 
 // order is a command as it crosses the control socket.
 type order struct {
@@ -25,86 +75,94 @@ type order struct {
 	Args []string `json:"args,omitempty"`
 }
 
-// refusal is the answer to an order that could not be carried out.
-type refusal struct {
-	Error string `json:"error"`
+// answer is the state after a command, or why it could not be carried out.
+type answer struct {
+	State
+	Error string `json:"error,omitempty"`
 }
 
 // Control takes commands for a plugin over a unix socket of its own, in HTTP:
-// GET /status, and POST /command with {"name": "unhealthy", "args": ["sealed"]}.
-// Both answer with the [State] in JSON, or with {"error": "..."}.
-type Control struct {
-	socket socket
-	server *http.Server
-	done   chan struct{}
-}
+// POST /command with {"name": "unhealthy", "args": ["sealed"]}. The answer is the [State] in
+// JSON, or an error.
+type Control struct{ *http.Server }
 
-// ServeControl takes commands for p on a socket at path, or "@name", until
-// Close. A path can be opened only by the user that runs the plugin; an
-// abstract socket knows no permissions.
+// ServeControl takes commands for p on a socket at path until Close. Only the user that runs
+// the plugin can open it.
 func ServeControl(p *Plugin, path string) (*Control, error) {
-	socket, err := parseControlPath(path)
-	if err != nil {
-		return nil, err
-	}
-	listener, err := socket.listen()
+	listener, err := listen(path)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	if !socket.abstract() {
-		if err := os.Chmod(string(socket), 0o600); err != nil {
-			return nil, errors.Join(fmt.Errorf("control socket: %w", err), listener.Close(), socket.unlink())
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("control socket: %w", err), listener.Close(), unlink(path))
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /command", func(w http.ResponseWriter, r *http.Request) {
+		var o order
+		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&o)
+		if err == nil {
+			err = p.Do(o.Name, o.Args...)
 		}
-	}
-	c := &Control{
-		socket: socket,
-		server: &http.Server{Handler: controlHandler(p), ReadTimeout: controlTimeout, IdleTimeout: controlTimeout},
-		done:   make(chan struct{}),
-	}
-	go func() {
-		defer close(c.done)
-		// It ends when Close closes the listener, and only then.
-		_ = c.server.Serve(listener)
-	}()
+		a := answer{State: p.State()}
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			a.Error = err.Error()
+		}
+		_ = json.NewEncoder(w).Encode(a) // a client that has disconnected does not get an error either
+	})
+	c := &Control{&http.Server{Handler: mux, ReadTimeout: controlTimeout, IdleTimeout: controlTimeout}}
+	listener.SetUnlinkOnClose(true)
+	go func() { _ = c.Serve(listener) }() // until Close
 	return c, nil
 }
 
-// Close takes no more commands, gives those under way half a second, and
-// removes the socket.
-func (c *Control) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
-	defer cancel()
-	unlinked := c.socket.unlink()
-	if c.server.Shutdown(ctx) != nil {
-		_ = c.server.Close()
+// Client gives commands to a plugin in another process.
+type Client struct{ path string }
+
+// NewClient returns a client for the control socket at path. It does not connect yet.
+func NewClient(path string) (*Client, error) {
+	if path == "" {
+		return nil, errors.New("no control socket given")
 	}
-	<-c.done
-	return unlinked
+	return &Client{path}, nil
 }
 
-func controlHandler(p *Plugin) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, p.State())
-	})
-	mux.HandleFunc("POST "+commandPath, func(w http.ResponseWriter, r *http.Request) {
-		var o order
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&o); err != nil {
-			reply(w, http.StatusBadRequest, refusal{fmt.Sprintf("reading the command: %v", err)})
-			return
-		}
-		if err := p.Do(o.Name, o.Args...); err != nil {
-			reply(w, http.StatusBadRequest, refusal{err.Error()})
-			return
-		}
-		reply(w, http.StatusOK, p.State())
-	})
-	return mux
-}
+// State returns the state of the plugin.
+func (c *Client) State(ctx context.Context) (State, error) { return c.Do(ctx, "status") }
 
-func reply(w http.ResponseWriter, code int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	// A client that has disconnected does not get the error either.
-	_ = json.NewEncoder(w).Encode(body)
+// Do runs a command, see [Plugin.Do], and returns the state after it. When it
+// returns the command is active.
+func (c *Client) Do(ctx context.Context, name string, args ...string) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	body, err := json.Marshal(order{Name: name, Args: args})
+	if err != nil {
+		return State{}, err
+	}
+	// The host is never looked up; HTTP wants one.
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://kms-plugin/command", bytes.NewReader(body))
+	if err != nil {
+		return State{}, err
+	}
+	// One connection per command: nothing to close, nothing to go stale.
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", c.path)
+		},
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return State{}, fmt.Errorf("control socket: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var a answer
+	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
+		return State{}, fmt.Errorf("control socket: %s: %w", resp.Status, err)
+	}
+	if a.Error != "" {
+		return State{}, errors.New(a.Error)
+	}
+	return a.State, nil
 }

@@ -1,7 +1,9 @@
 package kmsplugin
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,280 +39,257 @@ const (
 	FaultCrash           = "crash"
 )
 
+// Fault is one way to be unhealthy, as a user names it: the name of a [FaultKind]
+// and its arguments. Those at the end may be omitted.
+type Fault struct {
+	Name string   `json:"name"`
+	Args []string `json:"args,omitempty"`
+}
+
+// String returns the fault as [ParseFault] reads it.
+func (f Fault) String() string { return strings.Join(append([]string{f.Name}, f.Args...), " ") }
+
+// ParseFault reads a fault from one line: the name, then its arguments.
+func ParseFault(line string) (Fault, error) {
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		return Fault{}, errors.New("no fault named")
+	}
+	f := Fault{Name: words[0], Args: words[1:]}
+	_, err := compile([]Fault{f})
+	return f, err
+}
+
+// Param is an argument of a fault.
+type Param struct{ Name, Default string }
+
+// FaultKind is a row of the table of faults.
+type FaultKind struct {
+	Name string
+	// Params may all be omitted. The last one takes all further words.
+	Params []Param
+	// Calls are those whose answer the fault changes, without arguments.
+	Calls []Call
+	// What it does, in one line.
+	What string
+
+	// apply writes the fault, its arguments complete, into a behaviour.
+	apply func(b *behaviour, args []string) error
+}
+
+// Usage returns the name with its arguments.
+func (k FaultKind) Usage() string {
+	usage := k.Name
+	for _, param := range k.Params {
+		usage += " [" + param.Name + "]"
+	}
+	return usage
+}
+
+// complete joins the words that are too many into the last argument, so that a text need
+// not be quoted, and fills in what is missing.
+func (k FaultKind) complete(args []string) ([]string, error) {
+	full, n := slices.Clone(args), len(k.Params)
+	if len(args) > n {
+		if n == 0 {
+			return nil, fmt.Errorf("takes no arguments, got %q", args)
+		}
+		full = append(full[:n-1], strings.Join(args[n-1:], " "))
+	}
+	for _, param := range k.Params[len(full):] {
+		full = append(full, param.Default)
+	}
+	return full, nil
+}
+
+func faultKind(name string) (FaultKind, error) {
+	for _, kind := range Faults() {
+		if kind.Name == name {
+			return kind, nil
+		}
+	}
+	return FaultKind{}, fmt.Errorf("no command or fault is called %q", name)
+}
+
+// behaviour is what the active faults amount to. It is made anew for each change and
+// never changed afterwards.
+type behaviour struct {
+	hang    map[Call]bool
+	delay   map[Call]time.Duration
+	refused map[Call]*status.Status
+
+	healthz, version          string
+	padding, headers          int     // bytes
+	statusKeyID, encryptKeyID *string // nil: the key's own
+
+	changingVersion, laggingStatus, notServing bool
+	wrongDecrypt, shortDecrypt, replacedKey    bool
+	noSocket, crashed                          bool
+}
+
+// What kube-apiserver expects of Status.
+const (
+	healthzOK      = "ok"
+	versionV2      = "v2"
+	versionV2beta1 = "v2beta1"
+)
+
+// compile turns faults into the behaviour they amount to.
+func compile(faults []Fault) (*behaviour, error) {
+	b := &behaviour{
+		hang: map[Call]bool{}, delay: map[Call]time.Duration{}, refused: map[Call]*status.Status{},
+		healthz: healthzOK, version: versionV2,
+	}
+	for _, f := range faults {
+		kind, err := faultKind(f.Name)
+		if err != nil {
+			return nil, err
+		}
+		args, err := kind.complete(f.Args)
+		if err == nil {
+			err = kind.apply(b, args)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Name, err)
+		}
+	}
+	return b, nil
+}
+
+// Faults returns the table of faults. Several may be active; where two set
+// the same thing, the later one wins.
+func Faults() []FaultKind {
+	onStatus, onDecrypt := []Call{CallStatus}, []Call{CallDecrypt}
+	text := func(value string) []Param { return []Param{{"TEXT", value}} }
+	size := func(value string) []Param { return []Param{{"BYTES", value}} }
+	failure := func(code codes.Code, text string) []Param { return []Param{{"CODE", code.String()}, {"TEXT", text}} }
+	calls := Param{"CALLS", string(CallStatus)}
+	return []FaultKind{
+		{FaultUnhealthy, text("unhealthy"), onStatus, `Status answers healthz=TEXT instead of "ok"`,
+			withText(func(b *behaviour, text string) { b.healthz = text })},
+		{FaultRPCError, failure(codes.Internal, "injected error"), onStatus,
+			"Status fails with a gRPC code (Internal, Unavailable, PermissionDenied, ...) and TEXT", refuse(CallStatus)},
+		{FaultHang, []Param{calls}, onStatus,
+			"Status (or CALLS: status encrypt decrypt health, all) gets no answer until healed or the caller gives up", hang},
+		{FaultSlow, []Param{{"DURATION", "300ms"}, calls}, onStatus,
+			"Status (or CALLS) is answered DURATION (2s, 300ms) after it came in", slow},
+		{FaultWrongVersion, text("v3"), onStatus, "Status answers version=TEXT",
+			withText(func(b *behaviour, text string) { b.version = text })},
+		{FaultV2beta1, nil, onStatus, "Status answers version=v2beta1: valid, but a change for a client that saw v2",
+			with(func(b *behaviour) { b.version = versionV2beta1 })},
+		{FaultChangingVersion, nil, onStatus, "Status answers v2beta1 and v2 in turns, each connection by itself",
+			with(func(b *behaviour) { b.changingVersion = true })},
+		{FaultEmptyKeyID, nil, onStatus, "Status answers an empty key_id",
+			with(func(b *behaviour) { b.statusKeyID = new(string) })},
+		{FaultLongKeyID, size("1025"), onStatus, "Status answers a key_id of BYTES bytes; 1024 are allowed",
+			withSize(func(b *behaviour, n int) { text := strings.Repeat("x", n); b.statusKeyID = &text })},
+		{FaultKeyID, text("some-other-key"), []Call{CallStatus, CallEncrypt},
+			"Status and Encrypt answer key_id=TEXT, as if the remote key were called so",
+			withText(func(b *behaviour, text string) { b.statusKeyID, b.encryptKeyID = &text, &text })},
+		{FaultHugeAnswer, size("71680"), onStatus, "Status answers a healthz of BYTES bytes (70 KiB by default)",
+			withSize(func(b *behaviour, n int) { b.healthz = strings.Repeat("x", n) })},
+		{FaultPaddedAnswer, size("71680"), onStatus,
+			"Status answers as usual, with BYTES more bytes in an unknown field: valid, and huge",
+			withSize(func(b *behaviour, n int) { b.padding = n })},
+		{FaultRefuseEncrypt, failure(codes.PermissionDenied, "encrypt refused"), []Call{CallEncrypt},
+			"Encrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallEncrypt)},
+		{FaultRefuseDecrypt, failure(codes.PermissionDenied, "decrypt refused"), onDecrypt,
+			"Decrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallDecrypt)},
+		{FaultWrongDecrypt, nil, onDecrypt, "Decrypt succeeds with other bytes than were encrypted",
+			with(func(b *behaviour) { b.wrongDecrypt = true })},
+		{FaultShortDecrypt, nil, onDecrypt, "Decrypt succeeds with the last byte missing",
+			with(func(b *behaviour) { b.shortDecrypt = true })},
+		{FaultReplacedKey, nil, onDecrypt,
+			"the key is another under the same key_id: neither key decrypts what was encrypted with the other",
+			with(func(b *behaviour) { b.replacedKey = true })},
+		{FaultLaggingStatus, nil, onStatus,
+			"Status names the key_id that was current at the call to Status before, on each connection",
+			with(func(b *behaviour) { b.laggingStatus = true })},
+		{FaultHugeHeaders, size("20480"), onStatus,
+			"Status answers as usual, with a header of BYTES bytes (20 KiB by default)",
+			withSize(func(b *behaviour, n int) { b.headers = n })},
+		{FaultEncryptKeyID, text("not-the-key-of-status"), []Call{CallEncrypt},
+			"Encrypt answers key_id=TEXT, which is not the one Status answers",
+			withText(func(b *behaviour, text string) { b.encryptKeyID = &text })},
+		{FaultNotServing, nil, []Call{CallHealth}, "grpc.health.v1 answers NOT_SERVING, also where it was off",
+			with(func(b *behaviour) { b.notServing = true })},
+		{FaultRemoveSocket, nil, []Call{CallStatus, CallEncrypt, CallDecrypt},
+			"the socket is removed, while open connections are still served; undone by restore-socket",
+			with(func(b *behaviour) { b.noSocket = true })},
+		{FaultCrash, nil, allCalls(),
+			"all connections break and the plugin stops listening, but keeps the socket's file; undone by return",
+			with(func(b *behaviour) { b.crashed = true })},
+	}
+}
+
+func with(set func(*behaviour)) func(*behaviour, []string) error {
+	return func(b *behaviour, _ []string) error { set(b); return nil }
+}
+
+func withText(set func(*behaviour, string)) func(*behaviour, []string) error {
+	return func(b *behaviour, args []string) error { set(b, args[0]); return nil }
+}
+
 // maxAnswer keeps a typing error from eating the host's memory.
 const maxAnswer = 64 << 20
 
-// Faults returns the table of faults. Several may be active; where two set
-// the same thing, the later one wins. It returns a new copy.
-func Faults() []FaultKind {
-	kms := []Call{CallStatus, CallEncrypt, CallDecrypt}
-	return []FaultKind{{
-		Name:    FaultUnhealthy,
-		Params:  []Param{{Name: "TEXT", Optional: true, Default: "unhealthy"}},
-		What:    `Status answers healthz=TEXT instead of "ok"`,
-		Example: []string{"vault is sealed"},
-		Calls:   []Call{CallStatus},
-		apply: func(b *behaviour, args []string) error {
-			if args[0] == healthzOK {
-				return fmt.Errorf("healthz %q is not a fault", healthzOK)
-			}
-			b.healthz = args[0]
-			return nil
-		},
-	}, {
-		Name:    FaultRPCError,
-		Params:  []Param{{Name: "CODE"}, {Name: "TEXT", Optional: true, Default: "injected error"}},
-		What:    "Status fails with a gRPC code (Internal, Unavailable, PermissionDenied, ...) and TEXT",
-		Example: []string{"Internal", "the remote key is disabled"},
-		Calls:   []Call{CallStatus},
-		apply:   refuse(CallStatus),
-	}, {
-		Name:    FaultHang,
-		Params:  []Param{{Name: "CALLS", Optional: true, Default: string(CallStatus)}},
-		What:    "Status (or CALLS: status encrypt decrypt health, all) gets no answer until healed or the caller gives up",
-		Example: []string{},
-		Calls:   []Call{CallStatus},
-		apply: func(b *behaviour, args []string) error {
-			calls, err := parseCalls(args[0])
-			for _, call := range calls {
-				b.hang[call] = true
-			}
-			return err
-		},
-	}, {
-		Name:    FaultSlow,
-		Params:  []Param{{Name: "DURATION"}, {Name: "CALLS", Optional: true, Default: string(CallStatus)}},
-		What:    "Status (or CALLS) is answered DURATION (2s, 300ms) after it came in",
-		Example: []string{"300ms"},
-		Calls:   []Call{CallStatus},
-		apply: func(b *behaviour, args []string) error {
-			delay, err := time.ParseDuration(args[0])
-			if err != nil || delay <= 0 {
-				return fmt.Errorf("%q is not a positive duration such as 300ms or 2s", args[0])
-			}
-			calls, err := parseCalls(args[1])
-			for _, call := range calls {
-				b.delay[call] = delay
-			}
-			return err
-		},
-	}, {
-		Name:    FaultWrongVersion,
-		Params:  []Param{{Name: "TEXT", Optional: true, Default: "v3"}},
-		What:    "Status answers version=TEXT",
-		Example: []string{"v3"},
-		Calls:   []Call{CallStatus},
-		apply: func(b *behaviour, args []string) error {
-			b.version, b.changingVersion = args[0], false
-			return nil
-		},
-	}, {
-		Name:    FaultV2beta1,
-		What:    "Status answers version=v2beta1: valid, but a change for a client that saw v2",
-		Example: []string{},
-		Calls:   []Call{CallStatus},
-		apply: func(b *behaviour, _ []string) error {
-			b.version, b.changingVersion = versionV2beta1, false
-			return nil
-		},
-	}, {
-		Name:    FaultChangingVersion,
-		What:    "Status answers v2beta1 and v2 in turns, each connection by itself",
-		Example: []string{},
-		Calls:   []Call{CallStatus},
-		apply: func(b *behaviour, _ []string) error {
-			b.changingVersion = true
-			return nil
-		},
-	}, {
-		Name:    FaultEmptyKeyID,
-		What:    "Status answers an empty key_id",
-		Example: []string{},
-		Calls:   []Call{CallStatus},
-		apply: func(b *behaviour, _ []string) error {
-			b.statusKeyID = new(string)
-			return nil
-		},
-	}, {
-		Name:    FaultLongKeyID,
-		Params:  []Param{{Name: "BYTES", Optional: true, Default: "1025"}},
-		What:    "Status answers a key_id of BYTES bytes; 1024 are allowed",
-		Example: []string{"1025"},
-		Calls:   []Call{CallStatus},
-		apply: func(b *behaviour, args []string) error {
-			text, err := fill(args[0])
-			b.statusKeyID = &text
-			return err
-		},
-	}, {
-		Name:    FaultKeyID,
-		Params:  []Param{{Name: "TEXT"}},
-		What:    "Status and Encrypt answer key_id=TEXT, as if the remote key were called so",
-		Example: []string{"some-other-key"},
-		Calls:   []Call{CallStatus, CallEncrypt},
-		apply: func(b *behaviour, args []string) error {
-			b.statusKeyID, b.encryptKeyID = &args[0], &args[0]
-			return nil
-		},
-	}, {
-		Name:    FaultHugeAnswer,
-		Params:  []Param{{Name: "BYTES", Optional: true, Default: "71680"}},
-		What:    "Status answers a healthz of BYTES bytes (70 KiB by default)",
-		Example: []string{"71680"},
-		Calls:   []Call{CallStatus},
-		apply: func(b *behaviour, args []string) error {
-			text, err := fill(args[0])
-			b.healthz = text
-			return err
-		},
-	}, {
-		Name:    FaultPaddedAnswer,
-		Params:  []Param{{Name: "BYTES", Optional: true, Default: "71680"}},
-		What:    "Status answers as usual, with BYTES more bytes in an unknown field: valid, and huge",
-		Example: []string{"71680"},
-		Calls:   []Call{CallStatus},
-		apply: func(b *behaviour, args []string) (err error) {
-			b.padding, err = size(args[0])
-			return err
-		},
-	}, {
-		Name: FaultRefuseEncrypt,
-		Params: []Param{
-			{Name: "CODE", Optional: true, Default: codes.PermissionDenied.String()},
-			{Name: "TEXT", Optional: true, Default: "encrypt refused"},
-		},
-		What:    "Encrypt fails with a gRPC code (PermissionDenied by default) and TEXT",
-		Example: []string{"PermissionDenied", "no right to encrypt"},
-		Calls:   []Call{CallEncrypt},
-		apply:   refuse(CallEncrypt),
-	}, {
-		Name: FaultRefuseDecrypt,
-		Params: []Param{
-			{Name: "CODE", Optional: true, Default: codes.PermissionDenied.String()},
-			{Name: "TEXT", Optional: true, Default: "decrypt refused"},
-		},
-		What:    "Decrypt fails with a gRPC code (PermissionDenied by default) and TEXT",
-		Example: []string{"PermissionDenied", "no right to decrypt"},
-		Calls:   []Call{CallDecrypt},
-		apply:   refuse(CallDecrypt),
-	}, {
-		Name:    FaultWrongDecrypt,
-		What:    "Decrypt succeeds with other bytes than were encrypted",
-		Example: []string{},
-		Calls:   []Call{CallDecrypt},
-		apply: func(b *behaviour, _ []string) error {
-			b.wrongDecrypt = true
-			return nil
-		},
-	}, {
-		Name:    FaultShortDecrypt,
-		What:    "Decrypt succeeds with the last byte missing",
-		Example: []string{},
-		Calls:   []Call{CallDecrypt},
-		apply: func(b *behaviour, _ []string) error {
-			b.shortDecrypt = true
-			return nil
-		},
-	}, {
-		Name:    FaultReplacedKey,
-		What:    "the key is another under the same key_id: what was encrypted before the fault cannot be decrypted, nor after it what was during it",
-		Example: []string{},
-		Calls:   []Call{CallDecrypt},
-		apply: func(b *behaviour, _ []string) error {
-			b.replacedKey = true
-			return nil
-		},
-	}, {
-		Name:    FaultLaggingStatus,
-		What:    "Status names the key_id that was current at the call to Status before, on each connection",
-		Example: []string{},
-		Calls:   []Call{CallStatus},
-		apply: func(b *behaviour, _ []string) error {
-			b.laggingStatus = true
-			return nil
-		},
-	}, {
-		Name:    FaultHugeHeaders,
-		Params:  []Param{{Name: "BYTES", Optional: true, Default: "20480"}},
-		What:    "Status answers as usual, with a header of BYTES bytes (20 KiB by default)",
-		Example: []string{"20480"},
-		Calls:   []Call{CallStatus},
-		apply: func(b *behaviour, args []string) (err error) {
-			b.headers, err = size(args[0])
-			return err
-		},
-	}, {
-		Name:    FaultEncryptKeyID,
-		Params:  []Param{{Name: "TEXT", Optional: true, Default: "not-the-key-of-status"}},
-		What:    "Encrypt answers key_id=TEXT, which is not the one Status answers",
-		Example: []string{"not-the-key-of-status"},
-		Calls:   []Call{CallEncrypt},
-		apply: func(b *behaviour, args []string) error {
-			b.encryptKeyID = &args[0]
-			return nil
-		},
-	}, {
-		Name:    FaultNotServing,
-		What:    "grpc.health.v1 answers NOT_SERVING, also where it was off",
-		Example: []string{},
-		Calls:   []Call{CallHealth},
-		apply: func(b *behaviour, _ []string) error {
-			b.notServing = true
-			return nil
-		},
-	}, {
-		Name:    FaultRemoveSocket,
-		What:    "the socket is removed, while open connections are still served; undone by restore-socket",
-		Example: []string{},
-		Calls:   kms,
-		apply: func(b *behaviour, _ []string) error {
-			b.noSocket = true
-			return nil
-		},
-	}, {
-		Name:    FaultCrash,
-		What:    "all connections break and the plugin stops listening, but keeps the socket's file; undone by return",
-		Example: []string{},
-		Calls:   allCalls(),
-		apply: func(b *behaviour, _ []string) error {
-			b.crashed = true
-			return nil
-		},
-	}}
+func withSize(set func(*behaviour, int)) func(*behaviour, []string) error {
+	return func(b *behaviour, args []string) error {
+		n, err := strconv.Atoi(args[0])
+		if err != nil || n < 0 || n > maxAnswer {
+			return fmt.Errorf("%q is not a number of bytes from 0 to %d", args[0], maxAnswer)
+		}
+		set(b, n)
+		return nil
+	}
 }
 
-// refuse makes a call fail with the code and text in args.
+func hang(b *behaviour, args []string) error {
+	calls, err := parseCalls(args[0])
+	for _, call := range calls {
+		b.hang[call] = true
+	}
+	return err
+}
+
+func slow(b *behaviour, args []string) error {
+	delay, err := time.ParseDuration(args[0])
+	if err != nil || delay <= 0 {
+		return fmt.Errorf("%q is not a positive duration such as 300ms or 2s", args[0])
+	}
+	calls, err := parseCalls(args[1])
+	for _, call := range calls {
+		b.delay[call] = delay
+	}
+	return err
+}
+
+// refuse makes a call fail with the code, as Go spells it, and text in args.
 func refuse(call Call) func(*behaviour, []string) error {
 	return func(b *behaviour, args []string) error {
-		code, err := parseCode(args[0])
-		b.refused[call] = status.New(code, args[1])
-		return err
-	}
-}
-
-// parseCode reads the name of a gRPC code, in any case, with or without
-// underscores. OK is not among them: it would be no error.
-func parseCode(text string) (codes.Code, error) {
-	wanted := strings.ToLower(strings.ReplaceAll(text, "_", ""))
-	var names []string
-	for code := codes.OK + 1; code <= codes.Unauthenticated; code++ {
-		if strings.ToLower(code.String()) == wanted {
-			return code, nil
+		for code := codes.OK + 1; code <= codes.Unauthenticated; code++ {
+			if strings.EqualFold(code.String(), args[0]) {
+				b.refused[call] = status.New(code, args[1])
+				return nil
+			}
 		}
-		names = append(names, code.String())
+		return fmt.Errorf("no gRPC error code %q", args[0])
 	}
-	return codes.OK, fmt.Errorf("no gRPC error code %q: want one of %s", text, strings.Join(names, ", "))
 }
 
-func size(text string) (int, error) {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n > maxAnswer {
-		return 0, fmt.Errorf("%q is not a number of bytes from 0 to %d", text, maxAnswer)
+// parseCalls reads calls as a user writes them: separated by spaces or commas,
+// in any case, "all" for all.
+func parseCalls(text string) ([]Call, error) {
+	var calls []Call
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' }) {
+		if strings.EqualFold(word, "all") {
+			return allCalls(), nil
+		}
+		i := slices.IndexFunc(allCalls(), func(c Call) bool { return strings.EqualFold(word, string(c)) })
+		if i < 0 {
+			return nil, fmt.Errorf("no call %q: want some of %v, or all", word, allCalls())
+		}
+		calls = append(calls, allCalls()[i])
 	}
-	return n, nil
-}
-
-func fill(text string) (string, error) {
-	n, err := size(text)
-	return strings.Repeat("x", n), err
+	return calls, nil
 }

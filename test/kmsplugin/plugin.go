@@ -1,32 +1,57 @@
+// Package kmsplugin is a KMS v2 plugin for development and tests, which can be
+// made unhealthy while it runs.
+//
+// It promises:
+//
+//   - to be a real plugin: kube-apiserver accepts it as a `kms` provider with
+//     `apiVersion: v2`. It encrypts with AES-256-GCM, its keys survive a
+//     restart, and after a rotation the old keys still decrypt;
+//   - to be strict where a client could be careless: Decrypt demands the
+//     key_id and the annotations that Encrypt answered with;
+//   - that faults are states, not scripts. A fault holds from the return of
+//     SetFault until it is cleared, for every caller alike, since
+//     kube-apiserver calls too, at unknown times;
+//   - to count the calls it receives, before any fault holds or refuses them;
+//   - to end its goroutines and to remove its socket on Close, within 2 s.
+//
+// It protects nothing: the keys are on disk in plain text, every user that may
+// open the control socket may do all, and old keys are kept for ever. Faults
+// are not kept: a restarted plugin has only those of its Options and of FaultsFile. The gRPC
+// health service answers Check, not Watch. It is not for production.
 package kmsplugin
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
-// drainTime is what Close grants the calls under way.
-const drainTime = 500 * time.Millisecond
+// FaultsFile is a file in the state directory, with a fault in each line, as ParseFault
+// reads it. They are active when a plugin starts: so a fault survives the restart of a
+// node.
+const FaultsFile = "faults"
 
 // Options are what a plugin is when it starts.
 type Options struct {
-	// Endpoint is unix:///path or unix:///@name, or the bare path or @name.
-	// A socket file that a crash left there is removed.
+	// Endpoint is unix:///path, or unix:///@name for an abstract socket. A socket file
+	// that a crash left there is removed.
 	Endpoint string
-	// StateDir holds the keys. It is made if it is missing. Plugins that share
-	// it can decrypt each other's data, as if they had one remote key. A file
-	// FaultsFile in it has more Faults.
+	// StateDir holds the keys, and FaultsFile. It is made if it is missing. Plugins that
+	// share it can decrypt each other's data, as if they had one remote key.
 	StateDir string
-	// GRPCHealth turns grpc.health.v1 on. Most plugins have none.
-	GRPCHealth bool
 	// Faults are active before the first call is answered.
 	Faults []Fault
 	// Log gets the changes. Nil: nothing is logged.
@@ -36,25 +61,34 @@ type Options struct {
 // Plugin is a running KMS v2 plugin. Its methods may be called at any time
 // from any goroutine.
 type Plugin struct {
-	socket     socket
-	keys       *keyring
-	counters   *counters
-	conduct    *conduct
-	grpcHealth atomic.Bool
-	log        *slog.Logger
+	// GRPCHealth turns grpc.health.v1 on, which answers Unimplemented otherwise.
+	GRPCHealth atomic.Bool
 
-	// mu guards what follows, and makes changes of faults one after another.
-	mu       sync.Mutex
+	socket string
+	keys   *keyring
+	log    *slog.Logger
+
+	// change makes changes of faults one after another, and guards what only they touch.
+	change   sync.Mutex
 	closed   bool
-	faults   []Fault
-	listener *net.UnixListener // nil while it does not listen
-	server   *server           // nil while crashed
+	listener net.Listener // nil while it does not listen
+	server   *grpc.Server // nil while crashed
+
+	// mu guards what follows. changed is closed, and replaced, with each change of the
+	// behaviour and each call.
+	mu          sync.Mutex
+	changed     chan struct{}
+	faults      []Fault
+	behaviour   *behaviour
+	calls       map[Call]CallStats
+	connections ConnectionStats
+	listening   bool
 }
 
 // Start reads or makes the keys, listens, and serves. When it returns a
 // client can connect, unless a fault in the options forbids it.
 func Start(o Options) (*Plugin, error) {
-	socket, err := parseEndpoint(o.Endpoint)
+	socket, err := socketOf(o.Endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -65,18 +99,23 @@ func Start(o Options) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{socket: socket, keys: keys, counters: newCounters(), conduct: newConduct(), log: o.Log}
+	p := &Plugin{socket: socket, keys: keys, log: o.Log, changed: make(chan struct{}), calls: map[Call]CallStats{}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
-	p.grpcHealth.Store(o.GRPCHealth)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	faults, err := readFaults(o.StateDir)
-	if err != nil {
+	content, err := os.ReadFile(filepath.Join(o.StateDir, FaultsFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if err := p.become(slices.Concat(o.Faults, faults)); err != nil {
+	faults := slices.Clone(o.Faults)
+	for line := range strings.Lines(string(content)) {
+		f, err := ParseFault(line)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", FaultsFile, err)
+		}
+		faults = append(faults, f)
+	}
+	if err := p.become(func([]Fault) []Fault { return faults }); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -84,7 +123,9 @@ func Start(o Options) (*Plugin, error) {
 
 // Endpoint returns where the plugin listens, as an EncryptionConfiguration
 // wants it.
-func (p *Plugin) Endpoint() string { return p.socket.endpoint() }
+func (p *Plugin) Endpoint() string {
+	return "unix:///" + strings.TrimPrefix(p.socket, "/")
+}
 
 // KeyID returns the ID of the key that encrypts, whatever faults answer.
 func (p *Plugin) KeyID() string { return p.keys.current() }
@@ -93,42 +134,27 @@ func (p *Plugin) KeyID() string { return p.keys.current() }
 // arguments. It fails, and changes nothing, if the fault is not in the table,
 // its arguments are wrong, or the socket cannot be had.
 func (p *Plugin) SetFault(f Fault) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if kind, err := faultKind(f.Name); err == nil {
-		f.Args = kind.join(f.Args)
-	}
-	if err := p.become(append(without(p.faults, f.Name), f)); err != nil {
-		return err
-	}
-	p.log.Info("Fault set", "fault", f.String())
-	return nil
+	return p.become(func(before []Fault) []Fault { return append(without(before, f.Name), f) })
 }
 
-// ClearFault ends one fault. That it was not active is no error.
-func (p *Plugin) ClearFault(name string) error {
-	if _, err := faultKind(name); err != nil {
-		return err
+// ClearFaults ends faults, all if none is named: a crashed plugin returns, a removed socket
+// is restored, what hangs is answered. That one was not active is no error.
+func (p *Plugin) ClearFaults(names ...string) error {
+	for _, name := range names {
+		if _, err := faultKind(name); err != nil {
+			return err
+		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.become(without(p.faults, name)); err != nil {
-		return err
-	}
-	p.log.Info("Fault cleared", "fault", name)
-	return nil
+	return p.become(func(before []Fault) []Fault {
+		if len(names) == 0 {
+			return nil
+		}
+		return without(before, names...)
+	})
 }
 
-// ClearFaults ends all faults: a crashed plugin returns, a removed socket is
-// restored, what hangs is answered.
-func (p *Plugin) ClearFaults() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.become(nil); err != nil {
-		return err
-	}
-	p.log.Info("All faults cleared")
-	return nil
+func without(faults []Fault, names ...string) []Fault {
+	return slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool { return slices.Contains(names, f.Name) })
 }
 
 // Crash breaks all connections and stops listening. The socket's file stays
@@ -136,13 +162,12 @@ func (p *Plugin) ClearFaults() error {
 func (p *Plugin) Crash() error { return p.SetFault(Fault{Name: FaultCrash}) }
 
 // Return ends a crash: the plugin listens again. Its counters go on.
-func (p *Plugin) Return() error { return p.ClearFault(FaultCrash) }
-
-// RestoreSocket restores the socket.
-func (p *Plugin) RestoreSocket() error { return p.ClearFault(FaultRemoveSocket) }
+func (p *Plugin) Return() error { return p.ClearFaults(FaultCrash) }
 
 // Rotate makes a new key, which encrypts from now on, and returns its ID.
 func (p *Plugin) Rotate() (string, error) {
+	p.change.Lock()
+	defer p.change.Unlock()
 	id, err := p.keys.rotate()
 	if err == nil {
 		p.log.Info("Key rotated", "keyID", id)
@@ -150,47 +175,27 @@ func (p *Plugin) Rotate() (string, error) {
 	return id, err
 }
 
-// Reload takes up the keys as they lie on disk: how a plugin hears that
-// another one, which shares the directory, has rotated.
-func (p *Plugin) Reload() error {
-	err := p.keys.reload()
-	if err == nil {
-		p.log.Info("Keys reloaded", "keyID", p.keys.current())
-	}
-	return err
+// CallStats is how often a call was received. First and Latest are zero, and
+// omitted from the JSON, until there was one.
+type CallStats struct {
+	Count  int64     `json:"count"`
+	First  time.Time `json:"first,omitzero"`
+	Latest time.Time `json:"latest,omitzero"`
 }
 
-// SetGRPCHealth turns grpc.health.v1 on or off. While off, it answers
-// Unimplemented.
-func (p *Plugin) SetGRPCHealth(on bool) {
-	p.grpcHealth.Store(on)
-	p.log.Info("gRPC health set", "on", on)
+// ConnectionStats is how many connections were accepted, and how many of
+// them are open now.
+type ConnectionStats struct {
+	Accepted int64 `json:"accepted"`
+	Open     int64 `json:"open"`
 }
-
-// Calls returns how often a call was received.
-func (p *Plugin) Calls(call Call) CallStats {
-	calls, _ := p.counters.snapshot()
-	return calls[call]
-}
-
-// WaitForCalls returns when a call was received n times in all, and an error
-// when ctx ends before.
-func (p *Plugin) WaitForCalls(ctx context.Context, call Call, n int64) error {
-	return p.counters.wait(ctx, call, n)
-}
-
-// ResetCounters sets all counters back to zero; open connections stay counted.
-func (p *Plugin) ResetCounters() { p.counters.reset() }
 
 // State is all there is to know of a running plugin.
 type State struct {
 	Endpoint string `json:"endpoint"`
-	PID      int    `json:"pid"`
 	// Listening reports that a client can connect.
 	Listening   bool               `json:"listening"`
 	KeyID       string             `json:"keyID"`
-	Keys        int                `json:"keys"`
-	GRPCHealth  bool               `json:"grpcHealth"`
 	Faults      []Fault            `json:"faults"`
 	Calls       map[Call]CallStats `json:"calls"`
 	Connections ConnectionStats    `json:"connections"`
@@ -198,84 +203,121 @@ type State struct {
 
 // State returns what the plugin is and what it has received.
 func (p *Plugin) State() State {
-	calls, connections := p.counters.snapshot()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return State{
-		Endpoint:    p.Endpoint(),
-		PID:         os.Getpid(),
-		Listening:   p.listener != nil,
-		KeyID:       p.keys.current(),
-		Keys:        p.keys.size(),
-		GRPCHealth:  p.grpcHealth.Load(),
-		Faults:      append([]Fault{}, p.faults...),
-		Calls:       calls,
-		Connections: connections,
+		Endpoint: p.Endpoint(), Listening: p.listening, KeyID: p.KeyID(), Faults: append([]Fault{}, p.faults...),
+		Calls: maps.Clone(p.calls), Connections: p.connections,
 	}
+}
+
+// Calls returns how often a call was received.
+func (p *Plugin) Calls(call Call) CallStats { return p.State().Calls[call] }
+
+// WaitForCalls returns when a call was received n times in all, and an error
+// when ctx ends before.
+func (p *Plugin) WaitForCalls(ctx context.Context, call Call, n int64) error {
+	for {
+		p.mu.Lock()
+		count, changed := p.calls[call].Count, p.changed
+		p.mu.Unlock()
+		if count >= n {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %d %s calls, got %d: %w", n, call, count, ctx.Err())
+		}
+	}
+}
+
+// ResetCounters resets all but the number of open connections, which is a state.
+func (p *Plugin) ResetCounters() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls, p.connections.Accepted = map[Call]CallStats{}, 0
+}
+
+// record counts a call.
+func (p *Plugin) record(call Call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	calls := p.calls[call]
+	calls.Count, calls.Latest = calls.Count+1, time.Now()
+	if calls.Count == 1 {
+		calls.First = calls.Latest
+	}
+	p.calls[call] = calls
+	p.wake()
+}
+
+func (p *Plugin) wake() {
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
 // Close stops serving, gives the calls under way half a second, removes the
 // socket and ends every goroutine. To call it again does nothing.
 func (p *Plugin) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.change.Lock()
+	defer p.change.Unlock()
 	if p.closed {
 		return nil
 	}
 	p.closed = true
-	var unlinked error
-	if p.listener != nil {
-		unlinked = p.socket.unlink()
-	} else {
-		// The remainder of a crash. The socket may now be another process's, which
-		// is not removed, and not an error.
-		_ = p.socket.removeStale()
-	}
-	p.closeListener()
+	err := p.removeSocket()
 	if p.server != nil {
-		p.server.drain(drainTime)
-		p.server = nil
+		late := time.AfterFunc(drainTime, p.server.Stop)
+		defer late.Stop()
+		p.server.GracefulStop()
 	}
-	return unlinked
+	return err
 }
 
-// become puts faults into force in place of those before. The caller holds mu.
-func (p *Plugin) become(faults []Fault) error {
+// become replaces the active faults.
+func (p *Plugin) become(change func(before []Fault) []Fault) error {
+	p.change.Lock()
+	defer p.change.Unlock()
 	if p.closed {
 		return errors.New("the plugin is closed")
 	}
+	faultsBefore, before := p.faults, p.behaviour // written under change alone
+	faults := change(faultsBefore)
 	b, err := compile(faults)
 	if err != nil {
 		return err
 	}
 	// The answers change before the socket opens: who connects to a plugin
 	// that returns must not meet the faults of before.
-	before := p.conduct.set(b)
+	p.set(faults, b)
 	if err := p.reconcile(b); err != nil {
-		p.conduct.set(before)
+		p.set(faultsBefore, before)
 		return fmt.Errorf("socket of the plugin: %w", err)
 	}
-	p.faults = faults
+	p.set(faults, b)
+	p.log.Info("Faults set", "faults", fmt.Sprint(faults))
 	return nil
 }
 
-// reconcile brings the socket and the server into the state of b. The caller
-// holds mu.
+func (p *Plugin) set(faults []Fault, b *behaviour) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults, p.behaviour, p.listening = faults, b, p.listener != nil
+	p.wake()
+}
+
+// reconcile brings the socket and the server into the state of b.
 func (p *Plugin) reconcile(b *behaviour) error {
-	switch {
-	case b.noSocket && p.listener != nil:
-		if err := p.socket.unlink(); err != nil {
+	if b.noSocket {
+		if err := p.removeSocket(); err != nil {
 			return err
 		}
-		p.closeListener()
-	case b.noSocket:
-		// Of a crash, a file may be left; what else is there is not ours.
-		_ = p.socket.removeStale()
 	}
 	if b.crashed {
 		p.closeListener()
 		if p.server != nil {
-			p.server.kill()
+			p.server.Stop()
 			p.server = nil
 		}
 		return nil
@@ -286,16 +328,29 @@ func (p *Plugin) reconcile(b *behaviour) error {
 	if b.noSocket || p.listener != nil {
 		return nil
 	}
-	var err error
-	if p.listener, err = p.socket.listen(); err != nil {
+	l, err := listen(p.socket)
+	if err != nil {
 		return err
 	}
-	p.server.serve(p.listener)
+	p.listener = l
+	go func(server *grpc.Server) { _ = server.Serve(l) }(p.server) // until the listener is closed
 	return nil
 }
 
+// removeSocket ends listening, and removes the socket's file.
+func (p *Plugin) removeSocket() error {
+	if p.listener == nil {
+		// The remainder of a crash. The socket may now be another process's, which
+		// is not removed, and not an error.
+		_ = removeStale(p.socket)
+		return nil
+	}
+	defer p.closeListener()
+	return unlink(p.socket)
+}
+
 // closeListener ends listening. Connections that are open stay so, and the
-// socket's file too. The caller holds mu.
+// socket's file too.
 func (p *Plugin) closeListener() {
 	if p.listener != nil {
 		// It fails only for one that is closed, and none is, here.

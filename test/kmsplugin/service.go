@@ -17,40 +17,47 @@ import (
 	"k8s.io/kms/pkg/service"
 )
 
-// usedKeyAnnotation carries the key that encrypted from Encrypt to Decrypt.
-// kube-apiserver wants a fully qualified domain name, and stores it.
-const usedKeyAnnotation = "key.kmsplugin.kms-health.dev"
+// Call names a remote procedure that the plugin serves.
+type Call string
 
-// paddingField is the number of a protobuf field that StatusResponse has not.
-const paddingField = 1000
+// The calls that are counted, and that a fault can name.
+const (
+	CallStatus  Call = "Status"
+	CallEncrypt Call = "Encrypt"
+	CallDecrypt Call = "Decrypt"
+	// CallHealth is Check of grpc.health.v1.
+	CallHealth Call = "Health"
+)
+
+// allCalls returns every call, in the order in which they are shown.
+func allCalls() []Call { return []Call{CallStatus, CallEncrypt, CallDecrypt, CallHealth} }
+
+var methods = map[string]Call{
+	kmsapi.KeyManagementService_Status_FullMethodName:  CallStatus,
+	kmsapi.KeyManagementService_Encrypt_FullMethodName: CallEncrypt,
+	kmsapi.KeyManagementService_Decrypt_FullMethodName: CallDecrypt,
+	healthpb.Health_Check_FullMethodName:               CallHealth,
+}
 
 type (
 	behaviourKey  struct{}
 	connectionKey struct{}
 )
 
-// connection is the plugin's state of one connection.
-type connection struct {
-	// versions counts the answers given under changing-version.
-	versions atomic.Int64
-	// named is the key that was current at the last call to Status.
-	named atomic.Pointer[string]
-}
-
 // behaviourOf returns the behaviour with which intercept let a call through.
-func behaviourOf(ctx context.Context) *behaviour {
-	return ctx.Value(behaviourKey{}).(*behaviour)
-}
+func behaviourOf(ctx context.Context) *behaviour { return ctx.Value(behaviourKey{}).(*behaviour) }
 
 // intercept does what concerns a call as a whole: count it, hold it, refuse
 // it, pad its answer. What an answer reports is up to crypt and health.
-func (p *Plugin) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	call := callOf(info.FullMethod)
-	if call == "" {
+func (p *Plugin) intercept(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
+	call, ok := methods[info.FullMethod]
+	if !ok {
 		return handler(ctx, req)
 	}
-	p.counters.record(call, time.Now())
-	b, err := p.conduct.await(ctx, call)
+	p.record(call)
+	b, err := p.await(ctx, call)
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +76,36 @@ func (p *Plugin) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	return resp, err
 }
 
+// await returns the behaviour to answer a call with, once that call may be
+// answered. A call that hangs or waits is judged anew when the faults change,
+// so that healing releases it.
+func (p *Plugin) await(ctx context.Context, call Call) (*behaviour, error) {
+	arrived := time.Now()
+	for {
+		p.mu.Lock()
+		b, changed := p.behaviour, p.changed
+		p.mu.Unlock()
+		var due <-chan time.Time // nil, and so never, for a call that hangs
+		if !b.hang[call] {
+			rest := b.delay[call] - time.Since(arrived)
+			if rest <= 0 {
+				return b, nil
+			}
+			due = time.After(rest)
+		}
+		select {
+		case <-due:
+			return b, nil
+		case <-changed:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+// paddingField is the number of a protobuf field that StatusResponse has not.
+const paddingField = 1000
+
 // pad makes an answer n bytes longer without changing what it reports.
 func pad(answer *kmsapi.StatusResponse, n int) {
 	const lengthDelimited = 2
@@ -83,21 +120,18 @@ type crypt struct{ keys *keyring }
 var _ service.Service = crypt{}
 
 func (c crypt) Status(ctx context.Context) (*service.StatusResponse, error) {
-	b := behaviourOf(ctx)
+	b, connection := behaviourOf(ctx), ctx.Value(connectionKey{}).(*connection)
 	answer := &service.StatusResponse{Version: b.version, Healthz: b.healthz, KeyID: c.keys.current()}
 	current := answer.KeyID
-	if former := ctx.Value(connectionKey{}).(*connection).named.Swap(&current); former != nil && b.laggingStatus {
+	if former := connection.named.Swap(&current); former != nil && b.laggingStatus {
 		answer.KeyID = *former
 	}
 	if b.statusKeyID != nil {
 		answer.KeyID = *b.statusKeyID
 	}
 	if b.changingVersion {
-		// Turns are kept per connection: with two clients that call by turns,
-		// a turn for all would show each of them one and the same version.
-		conn := ctx.Value(connectionKey{}).(*connection)
 		answer.Version = versionV2beta1
-		if conn.versions.Add(1)%2 == 0 {
+		if connection.versions.Add(1)%2 == 0 {
 			answer.Version = versionV2
 		}
 	}
@@ -111,30 +145,20 @@ func (c crypt) Encrypt(ctx context.Context, _ string, plaintext []byte) (*servic
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	if b.replacedKey {
-		sealed.ciphertext = otherThan(sealed.ciphertext)
+		sealed.Ciphertext = otherThan(sealed.Ciphertext)
 	}
-	return &service.EncryptResponse{
-		Ciphertext:  sealed.ciphertext,
-		KeyID:       sealed.keyID,
-		Annotations: map[string][]byte{usedKeyAnnotation: []byte(sealed.usedKey)},
-	}, nil
+	return sealed, nil
 }
 
 func (c crypt) Decrypt(ctx context.Context, _ string, req *service.DecryptRequest) ([]byte, error) {
-	usedKey, ok := req.Annotations[usedKeyAnnotation]
-	if !ok {
-		return nil, status.Errorf(codes.InvalidArgument, "annotation %q of Encrypt was not given back", usedKeyAnnotation)
-	}
-	b := behaviourOf(ctx)
-	ciphertext := req.Ciphertext
+	b, ciphertext := behaviourOf(ctx), req.Ciphertext
 	if b.replacedKey {
 		ciphertext = otherThan(ciphertext)
 	}
-	plaintext, err := c.keys.decrypt(sealed{ciphertext, req.KeyID, string(usedKey)})
-	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
-	}
+	plaintext, err := c.keys.decrypt(ciphertext, req.KeyID, string(req.Annotations[usedKeyAnnotation]))
 	switch {
+	case err != nil:
+		return nil, status.Error(codes.InvalidArgument, err.Error())
 	case b.wrongDecrypt:
 		return otherThan(plaintext), nil
 	case b.shortDecrypt && len(plaintext) > 0:
@@ -159,21 +183,27 @@ type health struct {
 }
 
 func (h health) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	b := behaviourOf(ctx)
-	if !h.on.Load() && !b.notServing {
+	notServing := behaviourOf(ctx).notServing
+	if !h.on.Load() && !notServing {
 		return h.UnimplementedHealthServer.Check(ctx, req)
 	}
-	if name := req.GetService(); name != "" && name != kmsapi.KeyManagementService_ServiceDesc.ServiceName {
-		return nil, status.Errorf(codes.NotFound, "unknown service %q", name)
-	}
-	if b.notServing {
+	if notServing {
 		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}, nil
 	}
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
-// connections distinguishes connections, and counts them.
-type connections struct{ counters *counters }
+// connection is the plugin's state of one connection: clients that call by turns must each
+// see all of what changes from call to call.
+type connection struct {
+	// versions counts the answers given under changing-version.
+	versions atomic.Int64
+	// named is the key that was current at the last call to Status.
+	named atomic.Pointer[string]
+}
+
+// connections gives each connection its state, and counts them.
+type connections struct{ plugin *Plugin }
 
 var _ stats.Handler = connections{}
 
@@ -182,11 +212,14 @@ func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Co
 }
 
 func (c connections) HandleConn(_ context.Context, event stats.ConnStats) {
+	c.plugin.mu.Lock()
+	defer c.plugin.mu.Unlock()
 	switch event.(type) {
 	case *stats.ConnBegin:
-		c.counters.connection(+1)
+		c.plugin.connections.Accepted++
+		c.plugin.connections.Open++
 	case *stats.ConnEnd:
-		c.counters.connection(-1)
+		c.plugin.connections.Open--
 	}
 }
 

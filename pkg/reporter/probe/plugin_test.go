@@ -206,7 +206,7 @@ func TestEveryFaultOfThePluginIsInTheTable(t *testing.T) {
 // The timeout applies to each call, as kube-apiserver's does.
 func TestTimeoutIsForEachCall(t *testing.T) {
 	real := start(t, "slow 600ms all")
-	real.SetGRPCHealth(true)
+	real.GRPCHealth.Store(true)
 	began := time.Now()
 	r := check(t, probed(t, real.Endpoint()), Settings{Timeout: time.Second, GRPCHealth: true})
 	if took := time.Since(began); r.Status != contract.Healthy || took < 2*time.Second {
@@ -377,7 +377,7 @@ func TestOnlyTheConfiguredChecksAreMade(t *testing.T) {
 
 func TestHealthServiceThatServesIsHealthy(t *testing.T) {
 	real := start(t)
-	real.SetGRPCHealth(true)
+	real.GRPCHealth.Store(true)
 	if r := ask(t, probed(t, real.Endpoint()), Settings{Timeout: generous, GRPCHealth: true}); r.Status != contract.Healthy {
 		t.Errorf("%+v", r)
 	}

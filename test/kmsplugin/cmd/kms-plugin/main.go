@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -25,8 +24,6 @@ const (
 Usage:
   kms-plugin --endpoint unix:///PATH --state-dir DIR [--control PATH] [flags]
   kms-plugin ctl --control PATH COMMAND [ARGUMENT...]   (see kms-plugin ctl --help)
-
-Flags:
 `
 	ctlUsage = `Gives a command to a running kms-plugin.
 
@@ -37,42 +34,42 @@ Usage:
 )
 
 func main() {
-	err := run(os.Args[1:])
-	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	run, args := serve, os.Args[1:]
+	if len(args) > 0 && args[0] == "ctl" {
+		run, args = ctl, args[1:]
+	}
+	if err := run(ctx, args); err != nil && !errors.Is(err, pflag.ErrHelp) {
 		_, _ = fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	if len(args) > 0 && args[0] == "ctl" {
-		return ctl(ctx, args[1:], os.Stdout)
-	}
-	return serve(ctx, args, os.Stdout, os.Stderr)
+// newFlags returns flags whose --help goes to stdout.
+func newFlags(usage string) *pflag.FlagSet {
+	flags := pflag.NewFlagSet("kms-plugin", pflag.ContinueOnError)
+	flags.Usage = func() { _, _ = fmt.Print(usage, "\nFlags:\n", flags.FlagUsages()) }
+	return flags
 }
 
 // serve is a plugin until ctx ends.
-func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	var (
-		o       = kmsplugin.Options{Log: slog.New(slog.NewTextHandler(stderr, nil))}
-		control string
-		faults  []string
-	)
-	flags := pflag.NewFlagSet("kms-plugin", pflag.ContinueOnError)
+func serve(ctx context.Context, args []string) (err error) {
+	o := kmsplugin.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	flags := newFlags(serveUsage)
 	flags.StringVar(&o.Endpoint, "endpoint", "", "where to serve: unix:///path, or unix:///@name for an abstract socket")
 	flags.StringVar(&o.StateDir, "state-dir", "", "directory for the keys; made if missing")
-	flags.StringVar(&control, "control", "", "path of the control socket, or @name; none if empty")
-	flags.BoolVar(&o.GRPCHealth, "grpc-health", false, "answer grpc.health.v1 (most plugins do not)")
-	flags.StringArrayVar(&faults, "fault", nil, `a fault to start with, such as "unhealthy vault is sealed"; may be given again`)
-	if err := parse(flags, args, stdout, serveUsage, flags.FlagUsages); err != nil {
+	control := flags.String("control", "", "path of the control socket; none if empty")
+	grpcHealth := flags.Bool("grpc-health", false, "answer grpc.health.v1 (most plugins do not)")
+	faults := flags.StringArray("fault", nil,
+		`a fault to start with, such as "unhealthy vault is sealed"; may be given again`)
+	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	for _, line := range faults {
+	for _, line := range *faults {
 		fault, err := kmsplugin.ParseFault(line)
 		if err != nil {
 			return fmt.Errorf("--fault: %w", err)
@@ -84,16 +81,17 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return err
 	}
+	plugin.GRPCHealth.Store(*grpcHealth)
 	defer func() { err = errors.Join(err, plugin.Close()) }()
-	if control != "" {
-		server, err := kmsplugin.ServeControl(plugin, control)
+	if *control != "" {
+		server, err := kmsplugin.ServeControl(plugin, *control)
 		if err != nil {
 			return err
 		}
 		// Closed before the plugin, so that no command reaches a closed plugin.
 		defer func() { _ = server.Close() }()
 	}
-	o.Log.Info("Serving", "endpoint", plugin.Endpoint(), "keyID", plugin.KeyID(), "faults", fmt.Sprint(o.Faults))
+	o.Log.Info("Serving", "endpoint", plugin.Endpoint(), "keyID", plugin.KeyID())
 	<-ctx.Done()
 	o.Log.Info("Stopping")
 	return nil
@@ -101,13 +99,11 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 
 // ctl runs one command in a plugin of another process, and prints the state
 // as JSON for "status", else one line.
-func ctl(ctx context.Context, args []string, stdout io.Writer) error {
-	flags := pflag.NewFlagSet("kms-plugin ctl", pflag.ContinueOnError)
-	// A text may begin with a dash.
-	flags.SetInterspersed(false)
-	control := flags.String("control", "", "path of the plugin's control socket, or @name")
-	help := func() string { return kmsplugin.Help() + "\nFlags:\n" + flags.FlagUsages() }
-	if err := parse(flags, args, stdout, ctlUsage, help); err != nil {
+func ctl(ctx context.Context, args []string) error {
+	flags := newFlags(ctlUsage + kmsplugin.Help())
+	flags.SetInterspersed(false) // a text may begin with a dash
+	control := flags.String("control", "", "path of the plugin's control socket")
+	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *control == "" || flags.NArg() == 0 {
@@ -123,16 +119,10 @@ func ctl(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	if name == "status" {
-		out := json.NewEncoder(stdout)
+		out := json.NewEncoder(os.Stdout)
 		out.SetIndent("", "  ")
 		return out.Encode(state)
 	}
-	_, err = fmt.Fprintf(stdout, "%s: key %s, listening %t, faults %v\n", state.Endpoint, state.KeyID, state.Listening, state.Faults)
-	return err
-}
-
-// parse parses flags; --help goes to stdout, so that it can be piped.
-func parse(flags *pflag.FlagSet, args []string, stdout io.Writer, usage string, rest func() string) error {
-	flags.Usage = func() { _, _ = fmt.Fprint(stdout, usage, rest()) }
-	return flags.Parse(args)
+	fmt.Printf("%s: key %s, listening %t, faults %v\n", state.Endpoint, state.KeyID, state.Listening, state.Faults)
+	return nil
 }
