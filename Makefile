@@ -43,13 +43,15 @@ bin/%: FORCE
 FORCE:
 
 .PHONY: demo
-demo: bin/kms-health-reporter bin/kms-plugin ## Show the reporter at work: no cluster, no root
-	$(GO) run ./test/demo
+demo: ## Show the reporter at work: no cluster, no root
+	@mkdir -p bin
+	$(GO_BUILD) -o bin/ ./cmd/kms-health-reporter ./test/kmsplugin/cmd/kms-plugin ./test/demo
+	@bin/demo
 
 .PHONY: demo-cluster
 demo-cluster: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 demo-cluster: bin/kms-health-reporter bin/kms-health-operator bin/kubectl-kms_health cluster ## Show the operator at work: a control plane, three nodes, no root (STAY=1: keep it)
-	@$(GO) run ./test/demo cluster $(if $(STAY),--stay)
+	@$(GO) run ./test/demo/cluster $(if $(STAY),--stay)
 
 # --- A real API server, for the integration tests ---
 

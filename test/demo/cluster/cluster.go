@@ -1,3 +1,10 @@
+// Command cluster shows kms-health-operator and its reporters at work on a real etcd,
+// kube-apiserver and kube-controller-manager with OpenShift's CRDs: real processes, no root,
+// no internet.
+//
+//	cluster [--stay]
+//
+// It ends with 0 only if everything that it showed is what happened.
 package main
 
 import (
@@ -18,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/kms-health/kms-health/test/demo/script"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/nodes"
@@ -39,7 +47,7 @@ var (
 
 // cluster is what OpenShift would be, and the operator.
 type cluster struct {
-	*demo
+	*script.Script
 	tools string // folder of etcd, kube-apiserver, kubectl
 	log   *os.File
 
@@ -51,22 +59,22 @@ type cluster struct {
 
 	plugins map[string][]io.Closer // by node: each with the control of it before it
 
-	operator *controlplane.Child
+	operator *script.Process
 }
 
-func newCluster(d *demo) *cluster {
-	c := &cluster{demo: d, plugins: map[string][]io.Closer{}}
+func newCluster(d *script.Script) *cluster {
+	c := &cluster{Script: d, plugins: map[string][]io.Closer{}}
 	var err error
 	c.tools, err = filepath.Abs(os.Getenv("KUBEBUILDER_ASSETS"))
-	d.must(err)
+	d.Must(err)
 	// What the libraries in this process log is for a demo that fails.
-	path := filepath.Join(d.dir, "demo.log")
+	path := filepath.Join(d.Dir, "demo.log")
 	c.log, err = os.Create(path)
-	d.must(err)
-	d.logs = append(d.logs, path, filepath.Join(d.dir, "reporters", "*"))
+	d.Must(err)
+	d.Logs = append(d.Logs, path, filepath.Join(d.Dir, "reporters", "*"))
 	klog.LogToStderr(false)
 	klog.SetOutput(c.log)
-	d.atEnd(func() error { klog.SetOutput(io.Discard); return c.log.Close() })
+	d.AtEnd(func() error { klog.SetOutput(io.Discard); return c.log.Close() })
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	return c
 }
@@ -74,31 +82,31 @@ func newCluster(d *demo) *cluster {
 // start starts the API, its nodes, and applies the manifests.
 func (c *cluster) startCluster() {
 	var err error
-	c.ControlPlane, err = controlplane.Start(c.ctx, controlplane.Options{
-		Dir: filepath.Join(c.dir, "cluster"), CRDs: controlplane.TechPreviewNoUpgrade,
+	c.ControlPlane, err = controlplane.Start(c.Ctx, controlplane.Options{
+		Dir: filepath.Join(c.Script.Dir, "cluster"), CRDs: controlplane.TechPreviewNoUpgrade,
 	})
-	c.must(err)
-	c.atEnd(c.ControlPlane.Stop)
-	c.must(c.ApplyOpenShiftConfig(c.ctx, controlplane.TechPreviewNoUpgrade))
+	c.Must(err)
+	c.AtEnd(c.ControlPlane.Stop)
+	c.Must(c.ApplyOpenShiftConfig(c.Ctx, controlplane.TechPreviewNoUpgrade))
 	config := c.RESTConfig()
 	c.kube, err = kubernetes.NewForConfig(config)
-	c.must(err)
+	c.Must(err)
 	c.client, err = dynamic.NewForConfig(config)
-	c.must(err)
+	c.Must(err)
 	c.admin = c.kubeconfig("admin", config.BearerToken)
 	c.install(config)
-	c.must(c.StartControllerManager(c.ctx, controlplane.ControllerManagerOptions{}))
-	c.atEnd(func() error {
+	c.Must(c.StartControllerManager(c.Ctx, controlplane.ControllerManagerOptions{}))
+	c.AtEnd(func() error {
 		var errs []error
 		for node := range c.plugins {
 			errs = append(errs, c.stopPlugins(node))
 		}
 		return errors.Join(errs...)
 	})
-	c.workers, err = nodes.StartWith(c.ctx, config, nodes.Options{
-		Root: func(node string) string { return filepath.Join(c.dir, strings.TrimPrefix(node, "master-")) },
+	c.workers, err = nodes.StartWith(c.Ctx, config, nodes.Options{
+		Root: func(node string) string { return filepath.Join(c.Script.Dir, strings.TrimPrefix(node, "master-")) },
 		Processes: &nodes.Processes{
-			Binary: c.program("kms-health-reporter"), Logs: filepath.Join(c.dir, "reporters"),
+			Binary: c.Program("kms-health-reporter"), Logs: filepath.Join(c.Script.Dir, "reporters"),
 			Replace: func(string) map[string]string { return c.replacements() },
 			// The stand-in writes other paths into the file, which the reporter
 			// would report as not the one that its pod was created for.
@@ -106,8 +114,8 @@ func (c *cluster) startCluster() {
 		},
 		Log: slog.New(slog.NewTextHandler(c.log, nil)),
 	}, nodeNames...)
-	c.must(err)
-	c.atEnd(func() error { c.workers.Stop(); return nil })
+	c.Must(err)
+	c.AtEnd(func() error { c.workers.Stop(); return nil })
 }
 
 // replacements are those in the reporters' files.
@@ -121,18 +129,18 @@ func (c *cluster) replacements() map[string]string {
 }
 
 func (c *cluster) kubeconfig(dir, token string) string {
-	path, err := c.WriteKubeconfig(filepath.Join(c.dir, dir), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
-	c.must(err)
+	path, err := c.WriteKubeconfig(filepath.Join(c.Script.Dir, dir), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
+	c.Must(err)
 	return path
 }
 
 // install applies manifests/openshift: all but what runs the operator, which is a
 // process here, with a file of its own.
 func (c *cluster) install(config *rest.Config) {
-	c.must(apiservers.CreateNamespaces(c.ctx, c.kube))
-	objects, err := install.Render(c.ctx, config.CAData, install.OpenShift)
-	c.must(err)
-	c.must(install.Objects(c.ctx, config, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+	c.Must(apiservers.CreateNamespaces(c.Ctx, c.kube))
+	objects, err := install.Render(c.Ctx, config.CAData, install.OpenShift)
+	c.Must(err)
+	c.Must(install.Objects(c.Ctx, config, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
 		return slices.Contains([]string{"Deployment", "PodDisruptionBudget", "Service", "ConfigMap"}, o.GetKind())
 	})...))
 }
@@ -141,7 +149,7 @@ func (c *cluster) install(config *rest.Config) {
 // of kube-apiserver would.
 func (c *cluster) setEncryption(revision string, providers ...string) {
 	for _, r := range []string{"", revision} {
-		c.must(apiservers.Apply(c.ctx, c.client, "kube-apiserver-operator", apiservers.Secrets, target, apiservers.Secret(r, apiservers.Encryption(providers...))))
+		c.Must(apiservers.Apply(c.Ctx, c.client, "kube-apiserver-operator", apiservers.Secrets, target, apiservers.Secret(r, apiservers.Encryption(providers...))))
 	}
 }
 
@@ -149,23 +157,23 @@ func (c *cluster) setEncryption(revision string, providers ...string) {
 // plugins of these keys. The plugins of before end with the pod of before. The plugins
 // of one key share their state, as nodes share a remote key.
 func (c *cluster) roll(node, revision string, keys ...string) {
-	c.must(c.stopPlugins(node))
-	pod, err := c.workers.RunStaticPod(c.ctx, node, staticPod(revision, keys))
-	c.must(err)
+	c.Must(c.stopPlugins(node))
+	pod, err := c.workers.RunStaticPod(c.Ctx, node, staticPod(revision, keys))
+	c.Must(err)
 	for _, key := range keys {
 		c.startPlugin(node, key, c.workers.EmptyDir(pod, socketVolume))
 	}
 }
 
 func (c *cluster) startPlugin(node, key, folder string) {
-	c.must(os.MkdirAll(filepath.Join(c.dir, "control"), 0o700))
+	c.Must(os.MkdirAll(filepath.Join(c.Script.Dir, "control"), 0o700))
 	p, err := kmsplugin.Start(kmsplugin.Options{
-		Endpoint: "unix://" + filepath.Join(folder, "kms-"+key+".sock"), StateDir: filepath.Join(c.dir, "vault-"+key),
+		Endpoint: "unix://" + filepath.Join(folder, "kms-"+key+".sock"), StateDir: filepath.Join(c.Script.Dir, "vault-"+key),
 	})
-	c.must(err)
+	c.Must(err)
 	c.plugins[node] = append(c.plugins[node], p)
 	control, err := kmsplugin.ServeControl(p, c.control(node, key))
-	c.must(err)
+	c.Must(err)
 	c.plugins[node] = append(c.plugins[node], control)
 }
 
@@ -202,29 +210,29 @@ func staticPod(revision string, keys []string) *corev1.Pod {
 
 // control is the path of the socket by which a plugin takes commands.
 func (c *cluster) control(node, key string) string {
-	return filepath.Join(c.dir, "control", node+"-kms-"+key)
+	return filepath.Join(c.Script.Dir, "control", node+"-kms-"+key)
 }
 
-func (c *cluster) operatorFile() string { return filepath.Join(c.dir, "operator.yaml") }
+func (c *cluster) operatorFile() string { return filepath.Join(c.Script.Dir, "operator.yaml") }
 
 var operatorConfiguration = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n" +
 	"probe:\n  interval: " + interval.String() + "\napiServers:\n" + apiservers.Kube.Target()
 
 // configure replaces the operator's file.
 func (c *cluster) configure(text string) {
-	c.must(os.WriteFile(c.operatorFile()+".new", []byte(text), 0o600))
-	c.must(os.Rename(c.operatorFile()+".new", c.operatorFile()))
+	c.Must(os.WriteFile(c.operatorFile()+".new", []byte(text), 0o600))
+	c.Must(os.Rename(c.operatorFile()+".new", c.operatorFile()))
 }
 
 // startOperator runs the operator as its ServiceAccount.
 func (c *cluster) startOperator() {
-	token, err := c.ServiceAccountToken(c.ctx, home, install.ServiceAccount, controlplane.TokenOptions{Lifetime: 24 * time.Hour})
-	c.must(err)
-	c.operator = c.start("kms-health-operator", "operator.log",
+	token, err := c.ServiceAccountToken(c.Ctx, home, install.ServiceAccount, controlplane.TokenOptions{Lifetime: 24 * time.Hour})
+	c.Must(err)
+	c.operator = c.Start("kms-health-operator", "operator.log",
 		"run", "--config", c.operatorFile(), "--kubeconfig", c.kubeconfig("operator", token), "--namespace", home, "--image", "kms-health-reporter:demo",
 		"--leader-elect=true", "--metrics-bind-address=0", "--health-bind-address=0", "--degraded-inertia="+inertia.String())
-	c.alive = c.operator
-	c.shell("kms-health-operator run --config operator.yaml …     # process %d, as ServiceAccount %s", c.operator.PID(), home+"/"+install.ServiceAccount)
+	c.Alive = c.operator
+	c.Shell("kms-health-operator run --config operator.yaml …     # process %d, as ServiceAccount %s", c.operator.Process.Pid, home+"/"+install.ServiceAccount)
 }
 
 // kubectl shows a command, runs it, and shows its output.
@@ -233,17 +241,17 @@ func (c *cluster) kubectl(args ...string) { c.show(0, args...) }
 // show requires an exit code.
 func (c *cluster) show(code int, args ...string) {
 	text := commandLine(args)
-	c.shell("%s", text)
+	c.Shell("%s", text)
 	output, exit, err := c.run(args...)
 	if err != nil && exit < 0 || exit != code {
-		c.fail("%s: exit code %d, must be %d: %v\n%s", text, exit, code, err, output)
+		c.Fail("%s: exit code %d, must be %d: %v\n%s", text, exit, code, err, output)
 	}
-	c.text(string(output))
+	c.Text(string(output))
 }
 
 // run runs kubectl, and returns what it prints and its exit code.
 func (c *cluster) run(args ...string) (output []byte, exit int, err error) {
-	cmd := exec.CommandContext(c.ctx, filepath.Join(c.tools, "kubectl"), args...)
+	cmd := exec.CommandContext(c.Ctx, filepath.Join(c.tools, "kubectl"), args...)
 	// kubectl finds its plugins in PATH.
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.admin, "PATH="+c.path())
 	output, err = cmd.CombinedOutput()
@@ -251,7 +259,7 @@ func (c *cluster) run(args ...string) (output []byte, exit int, err error) {
 }
 
 func (c *cluster) path() string {
-	return c.tools + ":" + filepath.Dir(c.program("kubectl-kms_health")) + ":" + os.Getenv("PATH")
+	return c.tools + ":" + filepath.Dir(c.Program("kubectl-kms_health")) + ":" + os.Getenv("PATH")
 }
 
 // commandLine is a kubectl command as one would type it.

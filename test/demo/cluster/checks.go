@@ -15,6 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
+	"github.com/kms-health/kms-health/test/demo/script"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
@@ -26,7 +27,7 @@ const (
 
 // resource is kubeapiservers/cluster.
 func (c *cluster) resource() (*unstructured.Unstructured, error) {
-	return c.client.Resource(controlplane.OperatorGVR(controlplane.KubeAPIServers)).Get(c.ctx, controlplane.ClusterObject, metav1.GetOptions{})
+	return c.client.Resource(controlplane.OperatorGVR(controlplane.KubeAPIServers)).Get(c.Ctx, controlplane.ClusterObject, metav1.GetOptions{})
 }
 
 // reports are the entries of the nodes' conditions.
@@ -69,7 +70,7 @@ func (w want) but(node, text string) want {
 // shows them.
 func (c *cluster) expect(what string, w want) {
 	var reports map[string][]contract.Entry
-	c.until(what, func() (err error) {
+	c.Until(what, func() (err error) {
 		if reports, err = c.reports(); err != nil {
 			return err
 		}
@@ -81,7 +82,7 @@ func (c *cluster) expect(what string, w want) {
 		return nil
 	})
 	now, pids := time.Now(), c.pids()
-	var lines []line
+	var lines []script.Line
 	for _, node := range nodeNames {
 		reporter := ""
 		if pid := pids[node]; pid != 0 {
@@ -89,10 +90,10 @@ func (c *cluster) expect(what string, w want) {
 		}
 		for _, e := range reports[node] {
 			age := max(0, now.Sub(e.LastChecked)).Truncate(time.Second)
-			lines = append(lines, line{e.Status, []string{node, e.KeyID, string(e.Status), e.KEKID, age.String(), reporter, e.Detail}})
+			lines = append(lines, script.Line{Status: e.Status, Cells: []string{node, e.KeyID, string(e.Status), e.KEKID, age.String(), reporter, e.Detail}})
 		}
 	}
-	c.table("NODE\tKEY\tSTATUS\tKEK ID\tAGE\tREPORTER\tDETAIL", lines)
+	c.Table("NODE\tKEY\tSTATUS\tKEK ID\tAGE\tREPORTER\tDETAIL", lines)
 }
 
 func describe(entries []contract.Entry) string {
@@ -109,7 +110,7 @@ func describe(entries []contract.Entry) string {
 
 // companions are the reporters' pods, by node.
 func (c *cluster) companions() (map[string]*corev1.Pod, error) {
-	list, err := c.kube.CoreV1().Pods(home).List(c.ctx, metav1.ListOptions{LabelSelector: managed})
+	list, err := c.kube.CoreV1().Pods(home).List(c.Ctx, metav1.ListOptions{LabelSelector: managed})
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func (c *cluster) companions() (map[string]*corev1.Pod, error) {
 
 // awaitCompanions waits until exactly these nodes have one that runs.
 func (c *cluster) awaitCompanions(on ...string) {
-	c.until("companions on "+strings.Join(on, ", "), func() error { return c.runOn(on...) })
+	c.Until("companions on "+strings.Join(on, ", "), func() error { return c.runOn(on...) })
 }
 
 // runOn returns an error when companions run elsewhere than on these nodes.
@@ -148,7 +149,7 @@ func (c *cluster) runOn(on ...string) error {
 // pids are the process ids of the reporters, by node.
 func (c *cluster) pids() map[string]int {
 	pods, err := c.companions()
-	c.must(err)
+	c.Must(err)
 	pids := map[string]int{}
 	for node, p := range pods {
 		pids[node] = c.workers.ProcessID(home, p.Name)
@@ -161,14 +162,14 @@ func (c *cluster) same(before map[string]int, of ...string) {
 	now := c.pids()
 	for _, node := range of {
 		if before[node] == 0 || now[node] != before[node] {
-			c.fail("the reporter on %s is process %d, and was %d", node, now[node], before[node])
+			c.Fail("the reporter on %s is process %d, and was %d", node, now[node], before[node])
 		}
 	}
 }
 
 // ended waits until processes have ended.
 func (c *cluster) ended(pids map[string]int) {
-	c.until("the reporters' processes are deleted", func() error {
+	c.Until("the reporters' processes are deleted", func() error {
 		for node, pid := range pids {
 			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
 				return fmt.Errorf("that on %s, %d, is there", node, pid)
@@ -181,12 +182,12 @@ func (c *cluster) ended(pids map[string]int) {
 // awaitDegraded waits until ClusterOperator/kms-health is Degraded or not.
 func (c *cluster) awaitDegraded(status string) {
 	c.awaitStatus("Degraded", status, func() (*unstructured.Unstructured, error) {
-		return c.client.Resource(controlplane.ConfigGVR(controlplane.ClusterOperators)).Get(c.ctx, "kms-health", metav1.GetOptions{})
+		return c.client.Resource(controlplane.ConfigGVR(controlplane.ClusterOperators)).Get(c.Ctx, "kms-health", metav1.GetOptions{})
 	})
 }
 
 func (c *cluster) awaitStatus(kind, status string, read func() (*unstructured.Unstructured, error)) {
-	c.until(kind+" is "+status, func() error {
+	c.Until(kind+" is "+status, func() error {
 		o, err := read()
 		if err != nil {
 			return err
