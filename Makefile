@@ -85,7 +85,7 @@ cluster: ## Build etcd and the Kubernetes programs that tests run, once, into .t
 	@$(if $(cluster_missing),test/tools/build.sh $(CLUSTER) test/tools/cluster '$(KUBERNETES_LDFLAGS)' \
 		'5 to 10 minutes on 2 cores' $(foreach p,$(cluster_missing),$(p)=$(call cluster_package,$(p))),:)
 
-$(CLUSTER)/crane: test/tools/registry/go.mod
+$(CLUSTER)/crane: test/tools/programs/go.mod
 	@test/tools/build.sh $(@D) $(<D) '' 'half a minute' crane=github.com/google/go-containerregistry/cmd/crane
 
 ##@ Images
@@ -120,19 +120,19 @@ release-check: cluster ## Make a release in two clones, and compare them (ARCHIT
 
 ##@ Tests
 
-# testsum prints go test's closing lines, failures in full, and the totals.
-# With a race detector where there is a C compiler. `make verify` vets; without debug
+# gotestsum prints go test's closing lines, then failures in full, and the totals. With a race detector where there is a C compiler. `make verify` vets; without debug
 # information and the symbol table a test binary links in half the time, and with -trimpath
 # another clone finds what this one has compiled. The tags are the programs': else most
 # packages would be compiled twice, once for the tests and once for what they start
 # (test/harness/program has the same flags).
 TEST_BUILD = -trimpath -gcflags=all=-dwarf=false
-GO_TEST = bin/testsum -vet=off $(TEST_BUILD) -ldflags=-s
+GO_TEST = $(GOTESTSUM) --format standard-quiet --hide-summary skipped -- -vet=off $(TEST_BUILD) -ldflags=-s
 RACE = race=$$(test/tools/race.sh) && if [ -n "$$race" ]; then export CGO_ENABLED=1; fi
 UNIT = $$race -tags $(TAGS) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 
-bin/testsum: FORCE
-	@$(GO) build $(TEST_BUILD) -o $@ ./test/tools/testsum
+GOTESTSUM := .tools/test/gotestsum
+$(GOTESTSUM): test/tools/programs/go.mod
+	@test/tools/build.sh $(@D) $(<D) '' 'some seconds' $(@F)=gotest.tools/gotestsum
 
 # Those with an API server, the longest first. They wait as much as they compute, so there
 # are three packages more at a time than there are cores; the reporter's units wait most, and run
@@ -149,15 +149,15 @@ test test-unit test-integration verify: export GOGC ?= 400
 test test-unit test-integration: export GORACE ?= atexit_sleep_ms=100
 
 .PHONY: test
-test: bin/testsum cluster promtool ## Run all tests: those with a real API server, and the units' beside them
+test: $(GOTESTSUM) cluster promtool ## Run all tests: those with a real API server, and the units' beside them
 	@$(RACE); $(GO_TEST) $(INTEGRATION) ./pkg/reporter/... $(OTHER_PACKAGES) ./...
 
 .PHONY: test-unit
-test-unit: bin/testsum ## Run the tests that need nothing but Go
+test-unit: $(GOTESTSUM) ## Run the tests that need nothing but Go
 	@$(RACE); $(GO_TEST) $(UNIT)
 
 .PHONY: test-integration
-test-integration: bin/testsum cluster ## Run the tests with a real kube-apiserver and etcd (SEQUENCES=50 SEED=7: more random sequences)
+test-integration: $(GOTESTSUM) cluster ## Run the tests with a real kube-apiserver and etcd (SEQUENCES=50 SEED=7: more random sequences)
 	@$(RACE); $(GO_TEST) $(INTEGRATION) $(OTHER_PACKAGES)
 
 # How long the end-to-end soak takes. SHORT=1 makes it two minutes, and the rest shorter too.
@@ -167,7 +167,7 @@ E2E_FLAGS ?=
 E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/... -soak $(SOAK) $(E2E_FLAGS)
 
 .PHONY: test-e2e
-test-e2e: e2e-ready bin/testsum cluster $(CLUSTER)/crane ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)
+test-e2e: e2e-ready $(GOTESTSUM) cluster $(CLUSTER)/crane ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)
 	@$(RACE); $(GO_TEST) $$race $(E2E)
 
 .PHONY: cluster-up cluster-down
@@ -234,16 +234,16 @@ promtool: $(PROMTOOL) ## Build promtool, once, into .tools/
 .tools/lint/golangci-lint: PACKAGE = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 .tools/lint/govulncheck: PACKAGE = golang.org/x/vuln/cmd/govulncheck
 .tools/lint/staticcheck: PACKAGE = honnef.co/go/tools/cmd/staticcheck
-$(LINTERS): test/tools/lint/go.mod
+$(LINTERS): test/tools/programs/go.mod
 	@test/tools/build.sh $(@D) $(<D) '' 'a minute' $(@F)=$(PACKAGE)
 
-$(BUNDLE_CHECK): test/tools/bundle/go.mod test/tools/bundle/main.go
-	@test/tools/build.sh $(@D) $(<D) '' '2 minutes on 2 cores' $(@F)=$(MODULE)/$(<D)
+$(BUNDLE_CHECK): test/tools/monitoring/go.mod test/tools/monitoring/bundle/main.go
+	@test/tools/build.sh $(@D) $(<D) '' '2 minutes on 2 cores' $(@F)=$(MODULE)/$(<D)/bundle
 
 # Without the service discovery of clouds, whose SDKs take most of the build.
 $(PROMTOOL): export GOFLAGS = -tags=remove_all_sd
 
-$(PROMTOOL): test/tools/prometheus/go.mod
+$(PROMTOOL): test/tools/monitoring/go.mod
 	@test/tools/build.sh $(@D) $(<D) '' '1 to 3 minutes on 2 cores' $(@F)=github.com/prometheus/prometheus/cmd/promtool
 
 ##@ Housekeeping
