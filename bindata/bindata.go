@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 	"text/template"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Files are the templates.
@@ -44,13 +46,10 @@ func parse() *template.Template {
 type Container struct {
 	Image      string
 	ConfigHash string
-	RunAsUser  *int64 // nil: the pod's, or the image's
-	OpenShift  bool   // the container reaches into volumes of other pods, under SELinux
-	Mounts     []Mount
+	RunAsUser  *int64               // nil: the pod's, or the image's
+	OpenShift  bool                 // the container reaches into volumes of other pods, under SELinux
+	Mounts     []corev1.VolumeMount // name, mountPath and subPath count: all are read-only
 }
-
-// Mount is a read-only volume mount.
-type Mount struct{ Name, MountPath, SubPath string }
 
 // Render executes a file, or a template that one defines. A value that the template
 // names and values lacks is an error.

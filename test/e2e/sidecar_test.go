@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/podspec"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
@@ -478,13 +478,13 @@ func sameBut(without, with []byte) error {
 	if err := yaml.UnmarshalStrict([]byte(replace.Replace(string(with))), &b); err != nil {
 		return fmt.Errorf("after an installer's replacement: %w\n%s", err, with)
 	}
-	if !podspec.Injected(&b.Spec) {
+	if !objects.Injected(&b.Spec) {
 		return errors.New("no sidecar was put in")
 	}
 	delete(b.Annotations, contract.ConfigHashAnnotation)
 	b.Spec.Containers = slices.DeleteFunc(b.Spec.Containers, func(c corev1.Container) bool { return c.Name == contract.ReporterContainer })
 	b.Spec.Volumes = slices.DeleteFunc(b.Spec.Volumes, func(v corev1.Volume) bool {
-		return slices.Contains(podspec.Volumes, v.Name)
+		return slices.Contains(objects.SidecarVolumes, v.Name)
 	})
 	if !apiequality.Semantic.DeepEqual(a, b) {
 		return fmt.Errorf("more than the sidecar was changed:\n%s\n%s", without, with)

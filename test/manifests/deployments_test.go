@@ -3,7 +3,6 @@
 package manifests
 
 import (
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -16,8 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/podspec"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
@@ -59,30 +59,23 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 	})
 	// As pkg/operator/apiserver makes it.
 	injection := func(hash string) *unstructured.Unstructured {
-		container, volumes, err := podspec.Container(field.NewPath("spec", "template", "spec"), &d.Spec.Template.Spec, podspec.Options{
-			Image: "reporter:1", APIServerContainer: "openshift-apiserver", Endpoints: []string{"unix:///var/run/kmsplugin/kms-1.sock"},
-			ConfigMap: "kms-health-reporter-openshift-apiserver-0123456789", Secret: "kms-health-reporter-openshift-apiserver-token",
-			ConfigHash: hash, RunAsUser: new(int64(0)),
-		})
+		in := objects.Input{
+			Config: &v1alpha1.OperatorConfiguration{Image: "reporter:1"},
+			Target: &v1alpha1.APIServer{
+				Name: "openshift-apiserver", Mode: v1alpha1.ModeSidecar, Deployment: "apiserver", Container: "openshift-apiserver",
+			},
+		}
+		template, err := in.Sidecar(field.NewPath("spec", "template", "spec"), &d.Spec.Template.Spec,
+			[]v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw, err := json.Marshal(map[string]any{
+		template["metadata"].(map[string]any)["annotations"] = map[string]any{contract.ConfigHashAnnotation: hash}
+		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "apps/v1", "kind": "Deployment",
-			"metadata": map[string]any{"name": "apiserver", "namespace": oas, "uid": d.UID},
-			"spec": map[string]any{"template": map[string]any{
-				"metadata": map[string]any{"annotations": map[string]any{contract.ConfigHashAnnotation: hash}},
-				"spec":     map[string]any{"containers": []any{container}, "volumes": volumes},
-			}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := &unstructured.Unstructured{}
-		if err := json.Unmarshal(raw, &o.Object); err != nil {
-			t.Fatal(err)
-		}
-		return o
+			"metadata": map[string]any{"name": "apiserver", "namespace": oas, "uid": string(d.UID)},
+			"spec":     map[string]any{"template": template},
+		}}
 	}
 	template := func(o *unstructured.Unstructured) map[string]any {
 		return o.Object["spec"].(map[string]any)["template"].(map[string]any)
@@ -134,7 +127,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 				spec(o)["volumes"].([]any)[0].(map[string]any)["configMap"].(map[string]any)["name"] = "config"
 			}, "own file and credentials"},
 			"its own host folder": {func(o *unstructured.Unstructured) {
-				spec(o)["volumes"].([]any)[2] = map[string]any{"name": podspec.NoTokenVolume, "hostPath": map[string]any{"path": "/"}}
+				spec(o)["volumes"].([]any)[2] = map[string]any{"name": objects.NoTokenVolume, "hostPath": map[string]any{"path": "/"}}
 			}, ""},
 			"privileged": {func(o *unstructured.Unstructured) { ours(o)["securityContext"] = map[string]any{"privileged": true} }, "not privileged"},
 			"a Secret as a variable": {func(o *unstructured.Unstructured) {
@@ -152,7 +145,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 			"the token": {func(o *unstructured.Unstructured) {
 				var kept []any
 				for _, m := range ours(o)["volumeMounts"].([]any) {
-					if m.(map[string]any)["name"] != podspec.NoTokenVolume {
+					if m.(map[string]any)["name"] != objects.NoTokenVolume {
 						kept = append(kept, m)
 					}
 				}
@@ -189,7 +182,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if podspec.Injected(&now.Spec.Template.Spec) {
+	if objects.Injected(&now.Spec.Template.Spec) {
 		t.Error("the reporter is still there")
 	}
 	// And whoever else is not bounded.

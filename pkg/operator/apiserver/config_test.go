@@ -14,8 +14,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/encryption"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 func configSource(source v1alpha1.ConfigSource) func(*Snapshot) {
@@ -156,7 +156,7 @@ func TestEarlierReportersGetChangesLive(t *testing.T) {
 	on := pods(apiPod("a", "1", onHost))
 	agent := func(s *Snapshot) {
 		pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": map[string]any{
-			"nodeName": "a", "volumes": []any{map[string]any{"name": podspec.ConfigVolume, "configMap": map[string]any{"name": configMapOf(1)}}},
+			"nodeName": "a", "volumes": []any{map[string]any{"name": objects.ConfigVolume, "configMap": map[string]any{"name": configMapOf(1)}}},
 		}}}
 		pod.SetName("agent")
 		pod.SetNamespace(s.Namespace)

@@ -20,7 +20,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 // Plan is the actions for a target, in the order of its fields.
@@ -268,7 +267,7 @@ func (p *planner) place(a *apiServerPod, plugins []v1alpha1.Plugin) {
 // owner of the pods adds it, that is the owner's to decide.
 func (p *planner) mountable(what string, spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (all []v1alpha1.Plugin) {
 	for _, plugin := range plugins {
-		_, err := podspec.SocketMounts(spec, p.Target.Container, []string{plugin.Endpoint})
+		_, err := objects.SocketMounts(spec, p.Target.Container, []string{plugin.Endpoint})
 		if err != nil {
 			p.cannotPlace(what, plugin, err)
 		}

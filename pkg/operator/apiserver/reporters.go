@@ -15,7 +15,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/podstatus"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 const (
@@ -156,7 +155,7 @@ func (p *planner) inAPIServerPods() {
 			continue
 		}
 		alive++
-		if podspec.Injected(&pod.Spec) {
+		if objects.Injected(&pod.Spec) {
 			withReporter++
 		}
 		for i := range pod.Status.ContainerStatuses {
@@ -243,7 +242,7 @@ func (p *planner) runningReporters() (all []reporter) {
 		return all
 	}
 	for _, pod := range p.Pods {
-		if Alive(pod) && podspec.Injected(&pod.Spec) {
+		if Alive(pod) && objects.Injected(&pod.Spec) {
 			uid, _ := objects.PodUID(pod) // without one, its report names none either
 			all = append(all, reporter{pod.Spec.NodeName, uid, pod.CreationTimestamp.Time})
 		}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 // setPhase sets the phase of the reporters' pods, and when they were created.
@@ -67,7 +67,7 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 // withReporter adds the reporter's container to a pod.
 func withReporter(p *corev1.Pod) {
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
-		Name: contract.ReporterContainer, VolumeMounts: []corev1.VolumeMount{{Name: podspec.ConfigVolume, MountPath: podspec.ConfigFolder}},
+		Name: contract.ReporterContainer, VolumeMounts: []corev1.VolumeMount{{Name: objects.ConfigVolume, MountPath: objects.ConfigFolder}},
 	})
 }
 

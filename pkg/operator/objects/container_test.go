@@ -12,7 +12,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
-	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 func typed[T any](t *testing.T, o *unstructured.Unstructured) *T {
@@ -36,7 +35,10 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &Input{Config: config, Namespace: "kms-health", Target: &config.APIServers[0], OpenShift: true, TLS: settings, CA: []byte("CA")}
+	in := &Input{
+		Config: config, Namespace: "kms-health", Target: &config.APIServers[0], OpenShift: true, TLS: settings,
+		CA: []byte("CA"),
+	}
 	folders := []Folder{{MountPath: "/run/kms", HostPath: "/srv"}}
 	companion, err := in.CompanionPod(APIServerPod{Node: "n", UID: "u", Folders: folders}, nil)
 	if err != nil {
@@ -47,10 +49,12 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 		t.Fatal(err)
 	}
 	api := corev1.Container{Name: "api", VolumeMounts: []corev1.VolumeMount{{Name: "s", MountPath: "/run/kms"}}}
-	user := int64(1000)
-	injected, _, err := podspec.Container(field.NewPath("spec"), &corev1.PodSpec{Containers: []corev1.Container{api}}, podspec.Options{
-		Image: "reporter:1", Endpoints: []string{"unix:///run/kms/a.sock"}, ConfigMap: "c", Secret: "s", ConfigHash: "h", RunAsUser: &user,
-	})
+	sidecar := *in
+	sidecar.Target = &v1alpha1.APIServer{Name: "a", Mode: v1alpha1.ModeSidecar, Container: "api"}
+	spec := &corev1.PodSpec{Containers: []corev1.Container{api}}
+	injected, err := sidecar.added(
+		field.NewPath("spec"), spec, []v1alpha1.Plugin{{KeyID: "a", Endpoint: "unix:///run/kms/a.sock"}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +66,7 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 		c.SecurityContext.RunAsUser, c.SecurityContext.RunAsNonRoot, c.SecurityContext.SELinuxOptions = nil, nil, nil
 		return c
 	}
-	want := same(injected)
+	want := same(injected.Containers[0])
 	for name, spec := range map[string]corev1.PodSpec{
 		"Companion": typed[corev1.Pod](t, companion).Spec,
 		"DaemonSet": typed[appsv1.DaemonSet](t, daemonSet).Spec.Template.Spec,
@@ -75,8 +79,10 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 
 func TestLocalServerIsThatOfTheNodeItself(t *testing.T) {
 	for server, local := range map[string]bool{
-		"https://localhost:6443": true, "https://LocalHost:6443": true, "https://127.0.0.1:6443": true, "https://[::1]:6443": true,
-		"https://[fd00::1]:443": false, "https://api-int.example.com:6443": false, "https://localhost.example.com": false, "": false,
+		"https://localhost:6443": true, "https://LocalHost:6443": true, "https://127.0.0.1:6443": true,
+		"https://[::1]:6443":    true,
+		"https://[fd00::1]:443": false, "https://api-int.example.com:6443": false,
+		"https://localhost.example.com": false, "": false,
 	} {
 		if IsLocal(server) != local {
 			t.Errorf("%q", server)
@@ -108,7 +114,8 @@ func TestDaemonSetSelectsByTheLabelUnlessNodesAreNamed(t *testing.T) {
 		}
 		exists := false
 		if spec.Affinity != nil {
-			exists = spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Operator == corev1.NodeSelectorOpExists
+			required := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+			exists = required.NodeSelectorTerms[0].MatchExpressions[0].Operator == corev1.NodeSelectorOpExists
 		}
 		if exists != c.exists {
 			t.Errorf("%s: %+v", name, spec.Affinity)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/kms-health/kms-health/bindata"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 // File is the reporter's file for one plugin set.
@@ -68,9 +67,9 @@ func (in *Input) serving() *v1alpha1.Serving {
 	s := &v1alpha1.Serving{Address: t.Address}
 	if t.Secret != "" {
 		s.TLS = &v1alpha1.ServingTLS{
-			CertFile:     podspec.ServingFolder + "/tls.crt",
-			KeyFile:      podspec.ServingFolder + "/tls.key",
-			ClientCAFile: podspec.ServingFolder + "/ca.crt",
+			CertFile:     servingFolder + "/tls.crt",
+			KeyFile:      servingFolder + "/tls.key",
+			ClientCAFile: servingFolder + "/ca.crt",
 			MinVersion:   in.TLS.MinVersion,
 			CipherSuites: in.TLS.CipherSuites,
 		}
@@ -83,9 +82,9 @@ const CAFile = "ca.crt"
 
 // Kubeconfig is how the target's reporters reach the API server.
 func (in *Input) Kubeconfig() ([]byte, error) {
-	credentials, caFile := podspec.CredentialsFolder, ""
+	credentials, caFile := CredentialsFolder, ""
 	if in.HostFolder != "" {
-		credentials = path.Join(podspec.CredentialsFolder, path.Base(podspec.HostClient))
+		credentials = path.Join(CredentialsFolder, path.Base(HostClient))
 		if len(in.CA) == 0 {
 			caFile = path.Join(credentials, CAFile)
 		}
@@ -104,9 +103,9 @@ func (in *Input) Kubeconfig() ([]byte, error) {
 // or in the Secret of the pods' owner. A static pod mounts no Secret.
 func (in *Input) kubeconfigFolder() string {
 	if in.Target.OwnerInjects() && in.HostFolder == "" {
-		return podspec.CredentialsFolder
+		return CredentialsFolder
 	}
-	return podspec.ConfigFolder
+	return ConfigFolder
 }
 
 // local reports whether the API server is reached on the node itself.

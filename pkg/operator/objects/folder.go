@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -10,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
-	"github.com/kms-health/kms-health/pkg/podspec"
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // KubeletRoot is the kubelet's --root-dir unless it is set to another.
@@ -38,45 +39,38 @@ type Folder struct {
 // one is mounted. The admission policy kms-health-pods admits both. With container ""
 // the API server's is the pod's first, and with kubeletRoot "" that is KubeletRoot.
 //
-// A folder that no volume is mounted at is a *podspec.SocketVolumeMissing. Only
+// A folder that no volume is mounted at is a *SocketVolumeMissing. Only
 // emptyDir and hostPath volumes can be found on a node: any other is an error, as
 // is an abstract socket in a pod with a network of its own, which no other pod
 // can reach. An abstract socket of a host-network pod needs no folder, but a
 // reporter on the host's network.
 func FindFolders(pod *corev1.Pod, container string, endpoints []string, kubeletRoot string) ([]Folder, error) {
-	if kubeletRoot == "" {
-		kubeletRoot = KubeletRoot
-	}
-	if !path.IsAbs(kubeletRoot) {
-		return nil, fmt.Errorf("the kubelet's root %q: must be an absolute path", kubeletRoot)
-	}
 	var folders []Folder
 	for i, endpoint := range endpoints {
-		socket, err := v1alpha1.SocketAddress(endpoint)
+		folder, err := folderOf(endpoint, i)
 		if err != nil {
-			return nil, field.Invalid(field.NewPath("endpoints").Index(i), endpoint, err.Error())
+			return nil, err
 		}
-		if strings.HasPrefix(socket, "@") {
+		if folder == "" {
 			if !pod.Spec.HostNetwork {
 				return nil, field.Invalid(field.NewPath("endpoints").Index(i), endpoint, "is an abstract socket, which only "+
 					"containers of the pod reach, since its network is its own: use mode Sidecar")
 			}
 			continue
 		}
-		mounts, err := podspec.SocketMounts(&pod.Spec, container, []string{endpoint})
+		mounts, err := SocketMounts(&pod.Spec, container, []string{endpoint})
 		if err != nil {
 			return nil, err
 		}
-		folder, err := onNode(pod, mounts[0], path.Dir(v1alpha1.CleanSocket(socket)), kubeletRoot)
+		f, err := onNode(pod, mounts[0], folder, cmp.Or(kubeletRoot, KubeletRoot))
+		if err == nil {
+			err = checkOwn(mounts[0].Name, f.MountPath, ownFolder)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if podspec.Overlap(folder.MountPath, podspec.OwnFolder) {
-			return nil, fmt.Errorf("volume %q, with the sockets, is mounted at %s, which conflicts with the reporter's own "+
-				"mount at %s: mount the sockets' folder separately", mounts[0].Name, folder.MountPath, podspec.OwnFolder)
-		}
-		if !slices.Contains(folders, folder) {
-			folders = append(folders, folder)
+		if !slices.Contains(folders, f) {
+			folders = append(folders, f)
 		}
 	}
 	return folders, nil
@@ -85,14 +79,10 @@ func FindFolders(pod *corev1.Pod, container string, endpoints []string, kubeletR
 // AsNamed assumes that the folders of the plugins' sockets have the same paths on the nodes.
 func AsNamed(plugins []v1alpha1.Plugin) []Folder {
 	var folders []Folder
-	for _, p := range plugins {
-		address, err := v1alpha1.SocketAddress(p.Endpoint)
-		if err != nil || strings.HasPrefix(address, "@") {
-			continue
-		}
-		folder := path.Dir(v1alpha1.CleanSocket(address))
+	for i, p := range plugins {
+		folder, err := folderOf(p.Endpoint, i)
 		f := Folder{MountPath: folder, HostPath: folder}
-		if !slices.Contains(folders, f) {
+		if err == nil && folder != "" && !slices.Contains(folders, f) {
 			folders = append(folders, f)
 		}
 	}
@@ -151,4 +141,32 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 	below := strings.TrimPrefix(folder, path.Clean(mount.MountPath))
 	f.HostPath = path.Join(f.HostPath, mount.SubPath, below)
 	return f, nil
+}
+
+// hashAnnotation is kubelet's ConfigHashAnnotationKey
+// (k8s.io/kubernetes, pkg/kubelet/types/pod_update.go).
+const hashAnnotation = "kubernetes.io/config.hash"
+
+// PodUID returns the UID by which the kubelet identifies a pod, and names its folder. It
+// is the pod's own, except for the mirror of a static pod: the static pod's is in
+// the mirror's annotation kubernetes.io/config.hash, and changes with the
+// manifest. It is the one that a report of the pod names as its reporter. It is always
+// contract.ValidPodUID, since it becomes part of a path: whoever may annotate a pod
+// must not choose the path.
+func PodUID(pod *corev1.Pod) (string, error) {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		uid, there := pod.Annotations[hashAnnotation]
+		if !there {
+			return "", fmt.Errorf("metadata.annotations[%s]: is missing in the mirror of a static pod, whose UID it holds",
+				hashAnnotation)
+		}
+		if !contract.ValidPodUID(uid) {
+			return "", fmt.Errorf("metadata.annotations[%s]: %.70q is not the UID of a static pod", hashAnnotation, uid)
+		}
+		return uid, nil
+	}
+	if !contract.ValidPodUID(string(pod.UID)) {
+		return "", fmt.Errorf("metadata.uid: %.70q is not the UID of a pod", pod.UID)
+	}
+	return string(pod.UID), nil
 }

@@ -7,8 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 func wantError(t *testing.T, err error, want string) {
@@ -22,116 +20,146 @@ func wantError(t *testing.T, err error, want string) {
 	}
 }
 
+var emptyDir = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+var emptyDirInMemory = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}
+
+func hostPathOf(p string) corev1.VolumeSource {
+	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: p}}
+}
+
+const ofPod = "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~empty-dir/"
+
+var folderCases = map[string]struct {
+	annotations map[string]string
+	hostNetwork bool
+	source      corev1.VolumeSource // of volume s
+	mount       corev1.VolumeMount
+	endpoints   []string
+	kubeletRoot string
+	want        []Folder
+	err         string
+}{
+	"an emptyDir": {
+		source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms"},
+		endpoints: []string{"unix:///run/kms/a.sock"},
+		want:      []Folder{{"/run/kms", ofPod + "s", "", true}},
+	},
+	"an emptyDir in memory": {
+		source: emptyDirInMemory, mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms"},
+		endpoints: []string{"unix:///run/kms/a.sock"},
+		want:      []Folder{{"/run/kms", ofPod + "s", "", true}},
+	},
+	"an emptyDir of a static pod, and another kubelet root": {
+		annotations: mirror, kubeletRoot: "/data/kubelet/",
+		source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms"},
+		endpoints: []string{"unix:///run/kms/a.sock"},
+		want:      []Folder{{"/run/kms", "/data/kubelet/pods/h-0/volumes/kubernetes.io~empty-dir/s", "", true}},
+	},
+	"an emptyDir with a subPath": {
+		source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms", SubPath: "x/y"},
+		endpoints: []string{"unix:///run/kms/a.sock"},
+		want:      []Folder{{"/run/kms", ofPod + "s", "x/y", true}},
+	},
+	"a host path": {
+		source: hostPathOf("/srv/kms"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms"},
+		endpoints: []string{"unix:///run/kms/a.sock"},
+		want:      []Folder{{"/run/kms", "/srv/kms", "", false}},
+	},
+	"a host path with a subPath, mounted above": {
+		source: hostPathOf("/srv/"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run/", SubPath: "x"},
+		endpoints: []string{"unix:///run/kms/deep/a.sock"},
+		want:      []Folder{{"/run/kms/deep", "/srv/x/kms/deep", "", false}},
+	},
+	"a mount with a final slash": {
+		source: hostPathOf("/srv"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms/"},
+		endpoints: []string{"unix:///run/kms/a.sock"},
+		want:      []Folder{{"/run/kms", "/srv", "", false}},
+	},
+	"the host's root": {
+		source: hostPathOf("/"), mount: corev1.VolumeMount{Name: "s", MountPath: "/"},
+		endpoints: []string{"unix:///run/kms/a.sock"},
+		want:      []Folder{{"/run/kms", "/run/kms", "", false}},
+	},
+	"each once, in order": {
+		source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run"},
+		endpoints: []string{"unix:///run/b/1.sock", "unix:///run/a/1.sock", "unix:///run/b/2.sock"},
+		want:      []Folder{{"/run", ofPod + "s", "", true}},
+	},
+	"each once, in order, on the host": {
+		source: hostPathOf("/srv"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run"},
+		endpoints: []string{"unix:///run/b/1.sock", "unix:///run/a/1.sock", "unix:///run/b/2.sock"},
+		want:      []Folder{{"/run/b", "/srv/b", "", false}, {"/run/a", "/srv/a", "", false}},
+	},
+	"a mount over the reporter's own": {
+		source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/etc"},
+		endpoints: []string{"unix:///etc/kms/a.sock"},
+		err: `volume "s", with the sockets, is mounted at /etc, which conflicts with the reporter's own mount at ` +
+			`/etc/kms-health: mount the sockets' folder separately`,
+	},
+	"a folder beside the reporter's own": {
+		source: hostPathOf("/"), mount: corev1.VolumeMount{Name: "s", MountPath: "/"},
+		endpoints: []string{"unix:///etc/kms/a.sock"},
+		want:      []Folder{{"/etc/kms", "/etc/kms", "", false}},
+	},
+	"an abstract socket on the host's network": {hostNetwork: true, endpoints: []string{"unix:///@kms"}},
+	"an abstract socket on the pod's network": {
+		endpoints: []string{"unix:///@kms"},
+		err: `endpoints[0]: Invalid value: "unix:///@kms": is an abstract socket, which only containers of the ` +
+			`pod reach, since its network is its own: use mode Sidecar`,
+	},
+	"no endpoint": {
+		endpoints: []string{"http://x"},
+		err: `endpoints[0]: Invalid value: "http://x": must be an absolute path after unix://, as in ` +
+			`unix:///run/kms.sock`,
+	},
+	"a mount of nothing": {
+		source: emptyDir, mount: corev1.VolumeMount{Name: "t", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
+		err: `spec.volumes: Not found: "t"`,
+	},
+	"a volume of another kind": {
+		source: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}},
+		mount:  corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
+		err: `volume "s", with the folder /run of sockets, is neither an emptyDir nor a hostPath, which alone can be ` +
+			`found on a node: use mode Sidecar`,
+	},
+	"a volume of a kind to come": {
+		mount: corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
+		err: `volume "s", with the folder /run of sockets, is neither an emptyDir nor a hostPath, which alone can be ` +
+			`found on a node: use mode Sidecar`,
+	},
+	"a subPathExpr": {
+		source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run", SubPathExpr: "$(A)"},
+		endpoints: []string{"unix:///run/a.sock"},
+		err: `spec.containers[0].volumeMounts[0].subPathExpr: Invalid value: "$(A)": cannot be followed from another ` +
+			`container: mount the sockets' folder by subPath, or whole`,
+	},
+	"a subPath upwards": {
+		source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run", SubPath: "a/../.."},
+		endpoints: []string{"unix:///run/a.sock"},
+		err:       `volume "s": its subPath "a/../.." leads out of it`,
+	},
+	"a relative host path": {
+		source: hostPathOf("srv"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run"},
+		endpoints: []string{"unix:///run/a.sock"},
+		err:       `spec.volumes[0].hostPath.path: Invalid value: "srv": must be an absolute path`,
+	},
+	"a mirror without a hash": {
+		annotations: map[string]string{"kubernetes.io/config.mirror": "x"},
+		source:      emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run"},
+		endpoints: []string{"unix:///run/a.sock"},
+		err: "metadata.annotations[kubernetes.io/config.hash]: is missing in the mirror of a static pod, whose " +
+			"UID it holds",
+	},
+	"a host path needs no hash": {
+		annotations: map[string]string{"kubernetes.io/config.mirror": "x"},
+		source:      hostPathOf("/srv"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run"},
+		endpoints: []string{"unix:///run/a.sock"},
+		want:      []Folder{{"/run", "/srv", "", false}},
+	},
+}
+
 func TestFind(t *testing.T) {
-	emptyDir := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
-	memory := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}
-	hostPath := func(p string) corev1.VolumeSource {
-		return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: p}}
-	}
-	const ofPod = "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~empty-dir/"
-	for name, tt := range map[string]struct {
-		annotations map[string]string
-		hostNetwork bool
-		source      corev1.VolumeSource // of volume s
-		mount       corev1.VolumeMount
-		endpoints   []string
-		kubeletRoot string
-		want        []Folder
-		err         string
-	}{
-		"an emptyDir": {
-			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", ofPod + "s", "", true}},
-		},
-		"an emptyDir in memory": {
-			source: memory, mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", ofPod + "s", "", true}},
-		},
-		"an emptyDir of a static pod, and another kubelet root": {
-			annotations: mirror, kubeletRoot: "/data/kubelet/",
-			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", "/data/kubelet/pods/h-0/volumes/kubernetes.io~empty-dir/s", "", true}},
-		},
-		"an emptyDir with a subPath": {
-			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms", SubPath: "x/y"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", ofPod + "s", "x/y", true}},
-		},
-		"a host path": {
-			source: hostPath("/srv/kms"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", "/srv/kms", "", false}},
-		},
-		"a host path with a subPath, mounted above": {
-			source: hostPath("/srv/"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run/", SubPath: "x"}, endpoints: []string{"unix:///run/kms/deep/a.sock"},
-			want: []Folder{{"/run/kms/deep", "/srv/x/kms/deep", "", false}},
-		},
-		"a mount with a final slash": {
-			source: hostPath("/srv"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run/kms/"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", "/srv", "", false}},
-		},
-		"the host's root": {
-			source: hostPath("/"), mount: corev1.VolumeMount{Name: "s", MountPath: "/"}, endpoints: []string{"unix:///run/kms/a.sock"},
-			want: []Folder{{"/run/kms", "/run/kms", "", false}},
-		},
-		"each once, in order": {
-			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run"},
-			endpoints: []string{"unix:///run/b/1.sock", "unix:///run/a/1.sock", "unix:///run/b/2.sock"},
-			want:      []Folder{{"/run", ofPod + "s", "", true}},
-		},
-		"each once, in order, on the host": {
-			source: hostPath("/srv"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run"},
-			endpoints: []string{"unix:///run/b/1.sock", "unix:///run/a/1.sock", "unix:///run/b/2.sock"},
-			want:      []Folder{{"/run/b", "/srv/b", "", false}, {"/run/a", "/srv/a", "", false}},
-		},
-		"a mount over the reporter's own": {
-			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/etc"}, endpoints: []string{"unix:///etc/kms/a.sock"},
-			err: `volume "s", with the sockets, is mounted at /etc, which conflicts with the reporter's own mount at /etc/kms-health: mount the sockets' folder separately`,
-		},
-		"a folder beside the reporter's own": {
-			source: hostPath("/"), mount: corev1.VolumeMount{Name: "s", MountPath: "/"}, endpoints: []string{"unix:///etc/kms/a.sock"},
-			want: []Folder{{"/etc/kms", "/etc/kms", "", false}},
-		},
-		"an abstract socket on the host's network": {hostNetwork: true, endpoints: []string{"unix:///@kms"}},
-		"an abstract socket on the pod's network": {
-			endpoints: []string{"unix:///@kms"},
-			err:       `endpoints[0]: Invalid value: "unix:///@kms": is an abstract socket, which only containers of the pod reach, since its network is its own: use mode Sidecar`,
-		},
-		"no endpoint": {endpoints: []string{"http://x"}, err: `endpoints[0]: Invalid value: "http://x": must be an absolute path after unix://, as in unix:///run/kms.sock`},
-		"a mount of nothing": {
-			source: emptyDir, mount: corev1.VolumeMount{Name: "t", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-			err: `spec.volumes: Not found: "t"`,
-		},
-		"a volume of another kind": {
-			source: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}, mount: corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-			err: `volume "s", with the folder /run of sockets, is neither an emptyDir nor a hostPath, which alone can be found on a node: use mode Sidecar`,
-		},
-		"a volume of a kind to come": {
-			mount: corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-			err: `volume "s", with the folder /run of sockets, is neither an emptyDir nor a hostPath, which alone can be found on a node: use mode Sidecar`,
-		},
-		"a subPathExpr": {
-			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run", SubPathExpr: "$(A)"}, endpoints: []string{"unix:///run/a.sock"},
-			err: `spec.containers[0].volumeMounts[0].subPathExpr: Invalid value: "$(A)": cannot be followed from another container: mount the sockets' folder by subPath, or whole`,
-		},
-		"a subPath upwards": {
-			source: emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run", SubPath: "a/../.."}, endpoints: []string{"unix:///run/a.sock"},
-			err: `volume "s": its subPath "a/../.." leads out of it`,
-		},
-		"a relative host path": {
-			source: hostPath("srv"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-			err: `spec.volumes[0].hostPath.path: Invalid value: "srv": must be an absolute path`,
-		},
-		"a mirror without a hash": {
-			annotations: map[string]string{"kubernetes.io/config.mirror": "x"},
-			source:      emptyDir, mount: corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-			err: "metadata.annotations[kubernetes.io/config.hash]: is missing in the mirror of a static pod, whose UID it holds",
-		},
-		"a host path needs no hash": {
-			annotations: map[string]string{"kubernetes.io/config.mirror": "x"},
-			source:      hostPath("/srv"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-			want: []Folder{{"/run", "/srv", "", false}},
-		},
-		"a relative kubelet root": {kubeletRoot: "kubelet", err: `the kubelet's root "kubelet": must be an absolute path`},
-	} {
+	for name, tt := range folderCases {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u-1", Annotations: tt.annotations}}
 			pod.Spec.HostNetwork = tt.hostNetwork
@@ -149,7 +177,7 @@ func TestFind(t *testing.T) {
 func TestAFolderThatNoVolumeIsMountedAt(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "api"}}}}
 	_, err := FindFolders(pod, "", []string{"unix:///run/kms/a.sock"}, "")
-	var missing *podspec.SocketVolumeMissing
+	var missing *SocketVolumeMissing
 	if !errors.As(err, &missing) || missing.Container != "api" || missing.Folder != "/run/kms" {
 		t.Errorf("got %v", err)
 	}

@@ -7,17 +7,22 @@
 package objects
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/bindata"
 	install "github.com/kms-health/kms-health/manifests"
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
-	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 // Input is what the objects of one target are made of.
@@ -147,18 +152,18 @@ func (in *Input) podValues(folders []Folder, plugins []v1alpha1.Plugin, configMa
 	}
 	c := bindata.Container{
 		Image: in.Config.Image, ConfigHash: v1alpha1.PluginSetHash(plugins), RunAsUser: new(int64(0)),
-		OpenShift: in.OpenShift, Mounts: []bindata.Mount{
-			{Name: "config", MountPath: podspec.ConfigFolder}, {Name: "credentials", MountPath: podspec.CredentialsFolder},
+		OpenShift: in.OpenShift, Mounts: []corev1.VolumeMount{
+			{Name: "config", MountPath: ConfigFolder}, {Name: "credentials", MountPath: CredentialsFolder},
 		},
 	}
 	servingSecret := ""
 	if s := in.Target.Serving; s != nil && s.Secret != "" {
 		servingSecret = s.Secret
-		c.Mounts = append(c.Mounts, bindata.Mount{Name: "serving", MountPath: podspec.ServingFolder})
+		c.Mounts = append(c.Mounts, corev1.VolumeMount{Name: "serving", MountPath: servingFolder})
 	}
 	for i, f := range folders {
 		name := fmt.Sprintf("sockets-%d", i)
-		c.Mounts = append(c.Mounts, bindata.Mount{Name: name, MountPath: f.MountPath, SubPath: f.SubPath})
+		c.Mounts = append(c.Mounts, corev1.VolumeMount{Name: name, MountPath: f.MountPath, SubPath: f.SubPath})
 	}
 	return map[string]any{
 		"Namespace": in.Namespace, "Target": in.Target.Name, "Container": c,
@@ -204,4 +209,75 @@ func (in *Input) DaemonSet(folders []Folder, plugins []v1alpha1.Plugin) (*unstru
 	values["Name"] = contract.ReporterName(in.Target.Name)
 	values["NodeSelector"] = in.Target.NodeSelector
 	return object("daemonset.yaml", values)
+}
+
+// ConfigMapName is that of an API server's file for one plugin set.
+func ConfigMapName(apiServer string, plugins []v1alpha1.Plugin) string {
+	return contract.ConfigMapName(apiServer, v1alpha1.PluginSetHash(plugins))
+}
+
+// CompanionConfigMapName is that of the file of companions. The name changes also with the
+// roles: while the write key changes, two API servers have the same sockets with other ones.
+func CompanionConfigMapName(target string, plugins []v1alpha1.Plugin) string {
+	roles := make([]string, len(plugins))
+	for i, p := range plugins {
+		roles[i] = p.KeyID + "\x00" + string(p.Role)
+	}
+	slices.Sort(roles)
+	return ConfigMapName(target+"-"+shortHash(roles...), plugins)
+}
+
+// TokenName is that of the Secret with the token of a target's reporters.
+func TokenName(target string) string { return contract.ReporterName(target) + "-token" }
+
+// CredentialsName is that of the Secret that the pods' owner brings: a kubeconfig, and the
+// files that it names. The operator neither reads nor writes it.
+func CredentialsName(target string) string { return contract.ReporterName(target) + "-credentials" }
+
+// SecretRoleName is that of the role by which the operator reads a target's
+// encryption config.
+func SecretRoleName(target string) string { return "kms-health-operator-" + target }
+
+func companionName(target string, parts ...string) string {
+	return "kms-health-" + target + "-" + shortHash(parts...)
+}
+
+func shortHash(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:5])
+}
+
+// objects executes one template and decodes its documents.
+func objects(name string, values any) ([]*unstructured.Unstructured, error) {
+	raw, err := bindata.Render(name, values)
+	if err != nil {
+		return nil, err
+	}
+	return decode(name, raw)
+}
+
+// decode returns the objects of a YAML stream. name is for errors.
+func decode(name string, raw []byte) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	for _, document := range strings.Split(string(raw), "\n---") {
+		var content map[string]any
+		if err := yaml.Unmarshal([]byte(document), &content); err != nil {
+			return nil, fmt.Errorf("render %s: %w", name, err)
+		}
+		if len(content) > 0 {
+			all = append(all, &unstructured.Unstructured{Object: content})
+		}
+	}
+	return all, nil
+}
+
+func object(name string, values any) (*unstructured.Unstructured, error) {
+	all, err := objects(name, values)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) != 1 {
+		return nil, fmt.Errorf("render %s: %d objects, must be one", name, len(all))
+	}
+	return all[0], nil
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/podspec"
 )
 
 // patchFile is the name of the patch. `kubectl apply -f` of the folder above leaves it out.
@@ -87,7 +86,7 @@ func (r *rendering) hostFiles() error {
 	if len(r.CA) == 0 {
 		certificate += ", with the API server's CA as " + objects.CAFile
 	}
-	config, client := r.HostFolder+"/"+podspec.HostConfig, r.HostFolder+"/"+podspec.HostClient
+	config, client := r.HostFolder+"/"+objects.HostConfig, r.HostFolder+"/"+objects.HostClient
 	r.add("host/config/config.yaml", file, "goes to "+config+"/config.yaml on each node")
 	r.add("host/config/kubeconfig", kubeconfig,
 		"goes to "+config+"/kubeconfig on each node; the client certificate to "+client+"/"+certificate)
@@ -150,7 +149,7 @@ func withoutEarlier() map[string]any {
 		return list
 	}
 	return map[string]any{"spec": map[string]any{
-		"containers": remove(contract.ReporterContainer), "volumes": remove(podspec.Volumes...),
+		"containers": remove(contract.ReporterContainer), "volumes": remove(objects.SidecarVolumes...),
 	}}
 }
 

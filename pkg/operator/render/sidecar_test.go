@@ -15,7 +15,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/podspec"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
 func render(t *testing.T, in Input) []File {
@@ -65,7 +65,10 @@ func TestManifestGetsTheReporterAndNothingElse(t *testing.T) {
 		pods []string // where they are in the object
 	}{
 		"a Deployment": {ownersOf(t, future), "50-deployment-apiserver.yaml", []string{"spec", "template"}},
-		"a static pod": {func() Input { in := input(t, "kube-apiserver"); in.Pod = []byte(static); return in }(), "host/static-pod.json", nil},
+		"a static pod": {
+			func() Input { in := input(t, "kube-apiserver"); in.Pod = []byte(static); return in }(),
+			"host/static-pod.json", nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := decoded[map[string]any](t, string(c.in.Pod))
@@ -83,7 +86,7 @@ func TestManifestGetsTheReporterAndNothingElse(t *testing.T) {
 			for _, key := range []string{"containers", "volumes"} {
 				spec[key] = slices.DeleteFunc(spec[key].([]any), func(e any) bool {
 					name := e.(map[string]any)["name"].(string)
-					return name == contract.ReporterContainer || slices.Contains(podspec.Volumes, name)
+					return name == contract.ReporterContainer || slices.Contains(objects.SidecarVolumes, name)
 				})
 			}
 			metadata := template["metadata"].(map[string]any)
@@ -115,7 +118,7 @@ func TestReporterInAManifestIsReplaced(t *testing.T) {
 	reporter.Env = append(reporter.Env, corev1.EnvVar{Name: "MORE", Value: "x"})
 	reporter.VolumeMounts = append(reporter.VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: "/more"})
 	for i := range spec.Volumes {
-		if spec.Volumes[i].Name == podspec.ConfigVolume {
+		if spec.Volumes[i].Name == objects.ConfigVolume {
 			spec.Volumes[i].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/older"}}
 		}
 	}
@@ -126,7 +129,9 @@ func TestReporterInAManifestIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.Pod = raw
-	wanted, got := decoded[appsv1.Deployment](t, want), decoded[appsv1.Deployment](t, find(t, render(t, in), "50-deployment-apiserver.yaml"))
+	wanted, got := decoded[appsv1.Deployment](t, want), decoded[appsv1.Deployment](
+		t, find(t, render(t, in), "50-deployment-apiserver.yaml"),
+	)
 	if !apiequality.Semantic.DeepEqual(wanted, got) {
 		t.Errorf("(-want +got):\n%s", cmp.Diff(wanted, got))
 	}
@@ -165,7 +170,7 @@ spec:
 			if user := reporter.SecurityContext.RunAsUser; user == nil || *user != c.user {
 				t.Errorf("user %v", user)
 			}
-			if len(spec.Volumes) != len(podspec.Volumes) || len(patch.Spec.Template.Annotations) != 1 {
+			if len(spec.Volumes) != len(objects.SidecarVolumes) || len(patch.Spec.Template.Annotations) != 1 {
 				t.Errorf("volumes %v, annotations %v", spec.Volumes, patch.Spec.Template.Annotations)
 			}
 		})
@@ -180,17 +185,34 @@ func TestManifestThatCannotGetTheReporterIsRefused(t *testing.T) {
 		change func(*v1alpha1.APIServer)
 		want   string
 	}{
-		"nothing in it":      {"# nothing\n---\n", nil, "--pod: is empty, must hold a Pod or a Deployment"},
-		"two objects":        {deployment + "---\n" + deployment, nil, "--pod: holds more than one object, must be one"},
-		"two JSON objects":   {`{"a": 1}{"a": 1}`, nil, "--pod: is not one JSON object: "},
-		"a list":             {"- a\n", nil, "--pod: is not a YAML mapping: "},
-		"a field twice":      {pod + "kind: Pod\n", nil, "--pod: is not a YAML mapping: "},
-		"a wrong type":       {pod + "spec: {containers: [{name: 1}]}\n", nil, "--pod: json: cannot unmarshal number into Go struct field "},
-		"no pods":            {"apiVersion: apps/v1\nkind: Deployment\nspec: {}\n", nil, "--pod: spec.template.spec.containers: Not found: \"openshift-apiserver\""},
-		"no socket":          {strings.ReplaceAll(deployment, "kmsplugin", "other"), nil, `--pod: container "openshift-apiserver" mounts no volume at /var/run/kmsplugin or above it`},
-		"another's name":     {strings.ReplaceAll(deployment, "containers:\n", "containers:\n      - {name: kms-health}\n"), nil, `--pod: spec.template.spec.containers[0].name: Invalid value: "kms-health": `},
-		"a mirror":           {pod + "metadata: {annotations: {kubernetes.io/config.mirror: x}}\nspec: {nodeName: a}\n", nil, "--pod: is the mirror of a static pod"},
-		"no container named": {"", func(t *v1alpha1.APIServer) { t.Container = "" }, "--pod: is needed, since target openshift-apiserver names no `container`"},
+		"nothing in it":    {"# nothing\n---\n", nil, "--pod: is empty, must hold a Pod or a Deployment"},
+		"two objects":      {deployment + "---\n" + deployment, nil, "--pod: holds more than one object, must be one"},
+		"two JSON objects": {`{"a": 1}{"a": 1}`, nil, "--pod: is not one JSON object: "},
+		"a list":           {"- a\n", nil, "--pod: is not a YAML mapping: "},
+		"a field twice":    {pod + "kind: Pod\n", nil, "--pod: is not a YAML mapping: "},
+		"a wrong type": {
+			pod + "spec: {containers: [{name: 1}]}\n", nil, "--pod: json: cannot unmarshal number into Go struct field ",
+		},
+		"no pods": {
+			"apiVersion: apps/v1\nkind: Deployment\nspec: {}\n", nil,
+			"--pod: spec.template.spec.containers: Not found: \"openshift-apiserver\"",
+		},
+		"no socket": {
+			strings.ReplaceAll(deployment, "kmsplugin", "other"), nil,
+			`--pod: container "openshift-apiserver" mounts no volume at /var/run/kmsplugin or above it`,
+		},
+		"another's name": {
+			strings.ReplaceAll(deployment, "containers:\n", "containers:\n      - {name: kms-health}\n"), nil,
+			`--pod: spec.template.spec.containers[0].name: Invalid value: "kms-health": `,
+		},
+		"a mirror": {
+			pod + "metadata: {annotations: {kubernetes.io/config.mirror: x}}\nspec: {nodeName: a}\n", nil,
+			"--pod: is the mirror of a static pod",
+		},
+		"no container named": {
+			"", func(t *v1alpha1.APIServer) { t.Container = "" },
+			"--pod: is needed, since target openshift-apiserver names no `container`",
+		},
 		"several folders": {"", func(t *v1alpha1.APIServer) {
 			t.Plugins = []v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///a/1.sock"}, {KeyID: "2", Endpoint: "unix:///b/2.sock"}}
 		}, "--pod: is needed, since the sockets are in several folders: /a and /b"},
@@ -213,7 +235,10 @@ func TestManifestThatCannotGetTheReporterIsRefused(t *testing.T) {
 
 // OpenShift's installer of static pods replaces words anywhere in a file.
 func TestStringsOfAStaticPodStayStringsAfterTheInstallersReplacement(t *testing.T) {
-	texts := []string{"REVISION", "0xREVISION", "REVISIONe1", "a: NODE_NAME", "\"NODE_NAME\"\t\\ \u0085\u2028é<&>", "set -e\nfoo: REVISION\n- NODE_NAME\n"}
+	texts := []string{
+		"REVISION", "0xREVISION", "REVISIONe1", "a: NODE_NAME", "\"NODE_NAME\"\t\\ \u0085\u2028é<&>",
+		"set -e\nfoo: REVISION\n- NODE_NAME\n",
+	}
 	in := input(t, "kube-apiserver")
 	pod := decoded[corev1.Pod](t, string(testdata(t, "static-pod.yaml")))
 	pod.Spec.Containers[0].Args = texts
@@ -235,7 +260,10 @@ func TestStringsOfAStaticPodStayStringsAfterTheInstallersReplacement(t *testing.
 }
 
 func TestManifestMayComeByStandardInput(t *testing.T) {
-	o := Options{Input: ownersOf(t, ""), PodFile: "-", Folder: t.TempDir(), Stdin: bytes.NewReader(testdata(t, "deployment.yaml"))}
+	o := Options{
+		Input: ownersOf(t, ""), PodFile: "-", Folder: t.TempDir(),
+		Stdin: bytes.NewReader(testdata(t, "deployment.yaml")),
+	}
 	var out bytes.Buffer
 	if err := o.Run(&out); err != nil || !strings.Contains(out.String(), "50-deployment-apiserver.yaml") {
 		t.Errorf("%v: %s", err, out.String())

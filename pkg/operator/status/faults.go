@@ -13,7 +13,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/podstatus"
-	"github.com/kms-health/kms-health/pkg/podspec"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -35,7 +34,7 @@ func (b *beside) containers() []corev1.Container {
 // pluginContainers are those that share the folder of a plugin's sockets with the
 // API server. known is false if that folder is not.
 func (b *beside) pluginContainers() (names []string, known bool) {
-	mounts, err := podspec.SocketMounts(&b.pod.Spec, b.container, objects.Endpoints(b.plugins))
+	mounts, err := objects.SocketMounts(&b.pod.Spec, b.container, objects.Endpoints(b.plugins))
 	if err != nil || len(mounts) == 0 {
 		return nil, false
 	}

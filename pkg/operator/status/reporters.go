@@ -12,7 +12,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/podspec"
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
@@ -52,7 +51,7 @@ func (s *syncing) attend(nodes []rollup.Node, pods map[string]*corev1.Pod, other
 		s.attendance[n.Name] = a
 		n.Writers, n.ReporterCreated = a.writers, a.since
 		n.Started = a.started
-		n.Unattended = t.Unmanaged && !attended && !podspec.Injected(&pod.Spec)
+		n.Unattended = t.Unmanaged && !attended && !objects.Injected(&pod.Spec)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/podspec"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -74,7 +74,7 @@ func TestAdmissionThatRewritesTheImageIsNoRevertAndNoChange(t *testing.T) {
 	fixture.ApplyDeployment(t, "2")
 	fixture.Eventually(t, "the second key's file is mounted", func() error {
 		for _, v := range fixture.DeploymentNow(t).Spec.Template.Spec.Volumes {
-			if v.Name == podspec.ConfigVolume && v.ConfigMap.Name == setName(apiservers.OpenShift, "1", "2") {
+			if v.Name == objects.ConfigVolume && v.ConfigMap.Name == setName(apiservers.OpenShift, "1", "2") {
 				return hasImage(t, mirrored)
 			}
 		}

@@ -8,9 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/kms-health/kms-health/pkg/podspec"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
@@ -39,14 +39,15 @@ func TestOwnerWhoAddsTheSidecarGetsFiles(t *testing.T) {
 		Containers: []corev1.Container{{Name: "oauth-apiserver", Image: "oauth:1", VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: "/var/run/kmsplugin"}}}},
 		Volumes:    []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 	}}
-	sidecar, volumes, err := podspec.Container(field.NewPath("spec"), &pod.Spec, podspec.Options{
-		Image: "reporter:1", Endpoints: []string{"unix:///var/run/kmsplugin/kms-1.sock"},
-		ConfigMap: setName(target, "1"), Secret: "kms-health-reporter-" + target.Name + "-credentials",
+	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+		Name: contract.ReporterContainer, Image: "reporter:1",
+		VolumeMounts: []corev1.VolumeMount{{Name: objects.ConfigVolume, MountPath: objects.ConfigFolder}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pod.Spec.Containers, pod.Spec.Volumes = append(pod.Spec.Containers, sidecar), append(pod.Spec.Volumes, volumes...)
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
+		Name: objects.ConfigVolume, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: setName(target, "1")}, Optional: new(true),
+		}},
+	})
 	pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	if _, err := fixture.Kube.CoreV1().Pods(ns).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -36,8 +36,6 @@ var rules = []rule{
 	{of: module + "/pkg/config", forbids: []string{module}, allows: []string{module + "/pkg/config"}},
 	{of: contract, forbids: []string{module}},
 
-	// What is added to an API server's pods depends on no cluster.
-	{of: module + "/pkg/podspec", forbids: []string{module}, allows: []string{module + "/bindata", module + "/pkg/config", module + "/pkg/podspec"}},
 	{of: module + "/bindata", forbids: []string{module}, allows: []string{module + "/bindata"}},
 
 	// What a reporter's objects are depends on no controller, and `render` has none.
@@ -50,14 +48,20 @@ var rules = []rule{
 
 	// So do readers of reports the roll-up.
 	{of: module + "/pkg/applybody", forbids: []string{module}, allows: []string{module + "/pkg/applybody"}},
-	{of: module + "/pkg/operatorcr", forbids: []string{module}, allows: []string{module + "/pkg/applybody", module + "/pkg/operatorcr"}},
-	{of: module + "/pkg/rollup", forbids: []string{module}, allows: []string{module + "/pkg/applybody", module + "/pkg/operatorcr", module + "/pkg/rollup"}},
+	{
+		of: module + "/pkg/operatorcr", forbids: []string{module},
+		allows: []string{module + "/pkg/applybody", module + "/pkg/operatorcr"},
+	},
+	{
+		of: module + "/pkg/rollup", forbids: []string{module},
+		allows: []string{module + "/pkg/applybody", module + "/pkg/operatorcr", module + "/pkg/rollup"},
+	},
 
 	{of: module + "/pkg/serverclock", forbids: []string{module}, allows: []string{module + "/pkg/serverclock"}},
 
 	// An admin's tool judges by itself: of the operator only its file, as the operator does.
 	{of: module + "/cmd/kubectl-kms_health", mustExist: true, forbids: []string{
-		module + "/pkg/operator", module + "/pkg/reporter", module + "/pkg/podspec",
+		module + "/pkg/operator", module + "/pkg/reporter",
 	}},
 
 	// The controllers are client-go's informers and work queues. A second framework beside

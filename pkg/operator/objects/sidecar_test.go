@@ -1,4 +1,4 @@
-package podspec
+package objects
 
 import (
 	"testing"
@@ -7,17 +7,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
 var atSpec = field.NewPath("spec")
 
-func options() Options {
-	return Options{
-		Image:      "example.com/reporter@sha256:0123",
-		Endpoints:  []string{"unix:///var/run/kmsplugin/kms-2.sock"},
-		ConfigMap:  "kms-health-reporter",
-		Secret:     "kms-health-token",
-		ConfigHash: "abc",
+var sidecarPlugins = []v1alpha1.Plugin{{KeyID: "2", Endpoint: "unix:///var/run/kmsplugin/kms-2.sock"}}
+
+func sidecarInput() *Input {
+	return &Input{
+		Config: &v1alpha1.OperatorConfiguration{Image: "example.com/reporter@sha256:0123"},
+		Target: &v1alpha1.APIServer{Name: "oas", Mode: v1alpha1.ModeSidecar, Deployment: "apiserver"},
 	}
 }
 
@@ -30,7 +31,9 @@ func apiServerPod() *corev1.PodSpec {
 			},
 			{Name: "kms-plugin", Image: "example.com/plugin"},
 		},
-		Volumes: []corev1.Volume{{Name: "kms-sockets", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+		Volumes: []corev1.Volume{
+			{Name: "kms-sockets", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		},
 	}
 }
 
@@ -43,28 +46,13 @@ func fromYAML[T any](t *testing.T, text string) T {
 	return v
 }
 
-// wantError fails the test where an error does not read as wanted; "" is none.
-func wantError(t *testing.T, err error, want string) {
-	t.Helper()
-	got := ""
-	if err != nil {
-		got = err.Error()
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("error (-want +got):\n%s", d)
-	}
-}
-
 // Every field that an API server fills in is set (k8s.io/kubernetes,
 // pkg/apis/core/v1/defaults.go), so that what is read back equals what was applied. There is
 // no probe: a key pair that is missing and a port that is taken are no reason to restart a
 // reporter. TestContainerIsTheSameInEveryDelivery shows that the operator's own pods have none.
-func TestContainer(t *testing.T) {
-	user := int64(0)
-	o := options()
-	o.RunAsUser = &user
-	spec := apiServerPod()
-	got, volumes, err := Container(atSpec, spec, o)
+func TestSidecar(t *testing.T) {
+	in, spec := sidecarInput(), apiServerPod()
+	got, err := in.added(atSpec, spec, sidecarPlugins)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,28 +84,29 @@ securityContext:
   capabilities: {drop: [ALL]}
   seccompProfile: {type: RuntimeDefault}
 `)
-	if d := cmp.Diff(want, got); d != "" {
+	if d := cmp.Diff([]corev1.Container{want}, got.Containers); d != "" {
 		t.Errorf("container (-want +got):\n%s", d)
 	}
 	wantVolumes := fromYAML[[]corev1.Volume](t, `
-- {name: kms-health-config, configMap: {name: kms-health-reporter, defaultMode: 0644, optional: true}}
-- {name: kms-health-credentials, secret: {secretName: kms-health-token, defaultMode: 0644, optional: true}}
+- {name: kms-health-config, configMap: {name: set below, defaultMode: 0644, optional: true}}
+- {name: kms-health-credentials, secret: {secretName: kms-health-reporter-oas-token, defaultMode: 0644, optional: true}}
 - {name: kms-health-no-token, emptyDir: {}}
 `)
-	if d := cmp.Diff(wantVolumes, volumes); d != "" {
+	wantVolumes[0].ConfigMap.Name = ConfigMapName("oas", sidecarPlugins)
+	if d := cmp.Diff(wantVolumes, got.Volumes); d != "" {
 		t.Errorf("volumes (-want +got):\n%s", d)
 	}
-	spec.Containers, spec.Volumes = append(spec.Containers, got), append(spec.Volumes, volumes...)
-	if again, _, err := Container(atSpec, spec, o); err != nil || cmp.Diff(want, again) != "" || !Injected(spec) {
+	spec.Containers, spec.Volumes = append(spec.Containers, got.Containers...), append(spec.Volumes, got.Volumes...)
+	if again, err := in.added(atSpec, spec, sidecarPlugins); err != nil || cmp.Diff(got, again) != "" || !Injected(spec) {
 		t.Errorf("in a pod with the reporter: %v, %v", again, err)
 	}
 }
 
 // A static pod may refer to no object of the API.
 func TestVolumesOfAStaticPodAreFoldersOfTheNode(t *testing.T) {
-	o := options()
-	o.HostFolder = "/etc/kubernetes/kms-health"
-	_, volumes, err := Container(atSpec, apiServerPod(), o)
+	in := sidecarInput()
+	in.HostFolder = "/etc/kubernetes/kms-health"
+	got, err := in.added(atSpec, apiServerPod(), sidecarPlugins)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +115,7 @@ func TestVolumesOfAStaticPodAreFoldersOfTheNode(t *testing.T) {
 - {name: kms-health-credentials, hostPath: {path: /etc/kubernetes/kms-health/credentials, type: DirectoryOrCreate}}
 - {name: kms-health-no-token, emptyDir: {}}
 `)
-	if d := cmp.Diff(want, volumes); d != "" {
+	if d := cmp.Diff(want, got.Volumes); d != "" {
 		t.Errorf("volumes (-want +got):\n%s", d)
 	}
 }
@@ -135,7 +124,7 @@ func TestOtherContainersAndVolumesAreNotMergedWithTheReporters(t *testing.T) {
 	mounts := func(volume, path string) []corev1.VolumeMount {
 		return []corev1.VolumeMount{{Name: volume, MountPath: path}}
 	}
-	reporter, volumes, err := Container(atSpec, apiServerPod(), options())
+	reporter, err := sidecarInput().added(atSpec, apiServerPod(), sidecarPlugins)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,30 +136,35 @@ func TestOtherContainersAndVolumesAreNotMergedWithTheReporters(t *testing.T) {
 			func(s *corev1.PodSpec) {
 				s.Containers = append(s.Containers, corev1.Container{Name: "kms-health", VolumeMounts: mounts("other", "/config")})
 			},
-			`spec.containers[2].name: Invalid value: "kms-health": is the name of the reporter's container, and this is another one: it does not mount kms-health-config at /etc/kms-health/config`,
+			`spec.containers[2].name: Invalid value: "kms-health": is the name of the reporter's container, and this is ` +
+				`another one: it does not mount kms-health-config at /etc/kms-health/config`,
 		},
 		"an init container with its name": {
 			func(s *corev1.PodSpec) {
 				s.InitContainers = []corev1.Container{{Name: "kms-health", VolumeMounts: mounts("other", ConfigFolder)}}
 			},
-			`spec.initContainers[0].name: Invalid value: "kms-health": is the name of the reporter's container, and this is another one: it does not mount kms-health-config at /etc/kms-health/config`,
+			`spec.initContainers[0].name: Invalid value: "kms-health": is the name of the reporter's container, and this ` +
+				`is another one: it does not mount kms-health-config at /etc/kms-health/config`,
 		},
 		"a container that mounts a volume with the name of one": {
 			func(s *corev1.PodSpec) { s.Containers[1].VolumeMounts = mounts(CredentialsVolume, "/x") },
-			`spec.containers[1].volumeMounts[0].name: Invalid value: "kms-health-credentials": is the name of a volume of the reporter's, which is not there: give this volume another name`,
+			`spec.containers[1].volumeMounts[0].name: Invalid value: "kms-health-credentials": is the name of a volume ` +
+				`of the reporter's, which is not there: give this volume another name`,
 		},
 		"a container that mounts a volume of the reporter": {
 			func(s *corev1.PodSpec) {
-				s.Containers, s.Volumes = append(s.Containers, reporter), append(s.Volumes, volumes...)
+				s.Containers, s.Volumes = append(s.Containers, reporter.Containers...), append(s.Volumes, reporter.Volumes...)
 				s.Containers[1].VolumeMounts = mounts(CredentialsVolume, "/x")
 			}, "",
 		},
-		"volumes that are left of an earlier one": {func(s *corev1.PodSpec) { s.Volumes = append(s.Volumes, volumes...) }, ""},
+		"volumes that are left of an earlier one": {
+			func(s *corev1.PodSpec) { s.Volumes = append(s.Volumes, reporter.Volumes...) }, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := apiServerPod()
 			tt.put(spec)
-			_, _, err := Container(atSpec, spec, options())
+			_, err := sidecarInput().added(atSpec, spec, sidecarPlugins)
 			wantError(t, err, tt.want)
 		})
 	}

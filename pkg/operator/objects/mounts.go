@@ -1,4 +1,4 @@
-package podspec
+package objects
 
 import (
 	"fmt"
@@ -23,7 +23,8 @@ type SocketVolumeMissing struct {
 }
 
 func (e *SocketVolumeMissing) Error() string {
-	return fmt.Sprintf("container %q mounts no volume at %s or above it, where the socket of %s is", e.Container, e.Folder, e.Endpoint)
+	return fmt.Sprintf("container %q mounts no volume at %s or above it, where the socket of %s is",
+		e.Container, e.Folder, e.Endpoint)
 }
 
 // SocketMounts returns the mounts through which the API server's container reaches
@@ -38,7 +39,9 @@ func SocketMounts(spec *corev1.PodSpec, container string, endpoints []string) ([
 	return socketMounts(field.NewPath("spec"), spec, container, endpoints)
 }
 
-func socketMounts(at *field.Path, spec *corev1.PodSpec, container string, endpoints []string) ([]corev1.VolumeMount, error) {
+func socketMounts(
+	at *field.Path, spec *corev1.PodSpec, container string, endpoints []string,
+) ([]corev1.VolumeMount, error) {
 	i, err := apiServer(at, spec, container)
 	if err != nil {
 		return nil, err
@@ -46,25 +49,21 @@ func socketMounts(at *field.Path, spec *corev1.PodSpec, container string, endpoi
 	c := &spec.Containers[i]
 	var mounts []corev1.VolumeMount
 	for n, endpoint := range endpoints {
-		socket, err := v1alpha1.SocketAddress(endpoint)
+		folder, err := folderOf(endpoint, n)
 		if err != nil {
-			return nil, field.Invalid(field.NewPath("endpoints").Index(n), endpoint, err.Error())
+			return nil, err
 		}
-		if strings.HasPrefix(socket, "@") {
+		if folder == "" {
 			continue
 		}
-		if v1alpha1.HasParentFolder(socket) {
-			return nil, field.Invalid(field.NewPath("endpoints").Index(n), endpoint, v1alpha1.ParentFolderRule)
-		}
-		folder := path.Dir(v1alpha1.CleanSocket(socket))
 		m := holder(c.VolumeMounts, folder)
 		if m < 0 {
 			return nil, &SocketVolumeMissing{Container: c.Name, Folder: folder, Endpoint: endpoint}
 		}
 		mount := &c.VolumeMounts[m]
 		if mount.SubPathExpr != "" {
-			return nil, field.Invalid(at.Child("containers").Index(i).Child("volumeMounts").Index(m).Child("subPathExpr"), mount.SubPathExpr,
-				"cannot be followed from another container: mount the sockets' folder by subPath, or whole")
+			return nil, field.Invalid(at.Child("containers").Index(i).Child("volumeMounts").Index(m).Child("subPathExpr"),
+				mount.SubPathExpr, "cannot be followed from another container: mount the sockets' folder by subPath, or whole")
 		}
 		found := corev1.VolumeMount{Name: mount.Name, ReadOnly: true, MountPath: mount.MountPath, SubPath: mount.SubPath}
 		if !slices.Contains(mounts, found) {
@@ -72,6 +71,21 @@ func socketMounts(at *field.Path, spec *corev1.PodSpec, container string, endpoi
 		}
 	}
 	return mounts, nil
+}
+
+// folderOf is the folder of the socket of an endpoint, which is the nth; empty: it is abstract.
+func folderOf(endpoint string, n int) (string, error) {
+	at := field.NewPath("endpoints").Index(n)
+	socket, err := v1alpha1.SocketAddress(endpoint)
+	switch {
+	case err != nil:
+		return "", field.Invalid(at, endpoint, err.Error())
+	case strings.HasPrefix(socket, "@"):
+		return "", nil
+	case v1alpha1.HasParentFolder(socket):
+		return "", field.Invalid(at, endpoint, v1alpha1.ParentFolderRule)
+	}
+	return path.Dir(v1alpha1.CleanSocket(socket)), nil
 }
 
 // apiServer returns the index of the container whose mounts hold the sockets.
@@ -100,12 +114,16 @@ func holder(mounts []corev1.VolumeMount, folder string) int {
 	return best
 }
 
-// Overlap reports whether one mount path is within the other. The mount point of the
-// inner one cannot be created in the outer one, which is read-only: the container would
-// not start.
-func Overlap(a, b string) bool {
-	a, b = path.Clean(a), path.Clean(b)
-	return within(a, b) || within(b, a)
+// checkOwn refuses a mount of sockets that overlaps one of the reporter's own: the mount point
+// of the inner one cannot be created in the outer one, which is read-only, so the container
+// would not start.
+func checkOwn(volume, mountPath, own string) error {
+	a := path.Clean(mountPath)
+	if !within(a, own) && !within(own, a) {
+		return nil
+	}
+	return fmt.Errorf("volume %q, with the sockets, is mounted at %s, which conflicts with the reporter's own "+
+		"mount at %s: mount the sockets' folder separately", volume, mountPath, own)
 }
 
 // within reports whether a clean path is a folder, or below it.
