@@ -68,7 +68,7 @@ func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool)
 		p.last = &read
 		if !slices.Equal(read.LeftOut, p.leftOut) {
 			p.leftOut = read.LeftOut
-			klog.V(1).InfoS("Suites of the TLS profile that are not used", "suites", read.LeftOut)
+			klog.V(1).InfoS("Parts of the TLS profile in which Go's own choice applies", "parts", read.LeftOut)
 		}
 	}
 	if p.last != nil {

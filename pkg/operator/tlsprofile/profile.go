@@ -1,8 +1,12 @@
+// Package tlsprofile converts OpenShift's TLS security profile to the settings of the
+// reporter's file.
+//
+// It never widens a profile silently: a name that cannot be applied is returned. Where nothing
+// that can be applied is left, which Go would take as its own default, there is an error.
 package tlsprofile
 
 import (
-	"crypto/tls"
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -21,8 +25,8 @@ type Settings struct {
 	// implements, in the profile's order, each once. Empty with VersionTLS13,
 	// and only then.
 	CipherSuites []string
-	// LeftOut are the parts of the profile that are not applied, each with the
-	// reason, as a line to log.
+	// LeftOut are the names of suites, and "groups", in which Go's own choice applies: suites
+	// of TLS 1.3, of which all are served, and what Go does not implement.
 	LeftOut []string
 }
 
@@ -55,20 +59,21 @@ func settingsOf(p *configv1.TLSSecurityProfile) (Settings, error) {
 			[]v1alpha1.TLSVersion{v1alpha1.TLS10, v1alpha1.TLS11, v1alpha1.TLS12, v1alpha1.TLS13})
 	}
 	for _, name := range spec.Ciphers {
-		suite, why := suiteOf(name, s.MinVersion)
-		switch {
-		case why != "":
-			s.LeftOut = append(s.LeftOut, fmt.Sprintf("cipher suite %q %s", excerpt(name), why))
+		suite := cmp.Or(ianaNames[name], name)
+		switch _, err := v1alpha1.CipherSuite(suite); {
+		case err != nil || s.MinVersion == v1alpha1.TLS13:
+			s.LeftOut = append(s.LeftOut, excerpt(name))
 		case !slices.Contains(s.CipherSuites, suite):
 			s.CipherSuites = append(s.CipherSuites, suite)
 		}
 	}
 	if len(s.CipherSuites) == 0 && s.MinVersion != v1alpha1.TLS13 {
 		return Settings{}, field.Invalid(at.Child("ciphers"), excerpt(strings.Join(spec.Ciphers, ", ")),
-			"names no cipher suite that Go implements for TLS 1.2 or older: add one, like ECDHE-RSA-AES128-GCM-SHA256, or set minTLSVersion to VersionTLS13")
+			"names no cipher suite that Go "+
+				"implements for TLS 1.2 or older: add one, like ECDHE-RSA-AES128-GCM-SHA256, or set minTLSVersion to VersionTLS13")
 	}
 	if at != root && len(spec.Groups) > 0 {
-		s.LeftOut = append(s.LeftOut, "groups cannot be chosen: Go's own choice applies")
+		s.LeftOut = append(s.LeftOut, "groups")
 	}
 	return s, nil
 }
@@ -81,36 +86,51 @@ func specOf(p *configv1.TLSSecurityProfile) (configv1.TLSProfileSpec, *field.Pat
 	if p.Type == configv1.TLSProfileCustomType {
 		at := root.Child("custom")
 		if p.Custom == nil {
-			return configv1.TLSProfileSpec{}, nil, field.Required(at, "type Custom needs it: give minTLSVersion and ciphers, or choose another type")
+			return configv1.TLSProfileSpec{}, nil, field.Required(at,
+				"type Custom needs it: give minTLSVersion and ciphers, or choose another type")
 		}
 		return p.Custom.TLSProfileSpec, at, nil
 	}
 	spec := configv1.TLSProfiles[p.Type]
 	if spec == nil {
-		return configv1.TLSProfileSpec{}, nil, field.NotSupported(root.Child("type"), configv1.TLSProfileType(excerpt(string(p.Type))),
-			[]configv1.TLSProfileType{configv1.TLSProfileOldType, configv1.TLSProfileIntermediateType, configv1.TLSProfileModernType, configv1.TLSProfileCustomType})
+		return configv1.TLSProfileSpec{}, nil, field.NotSupported(root.Child("type"),
+			configv1.TLSProfileType(excerpt(string(p.Type))),
+			[]configv1.TLSProfileType{
+				configv1.TLSProfileOldType, configv1.TLSProfileIntermediateType,
+				configv1.TLSProfileModernType, configv1.TLSProfileCustomType,
+			})
 	}
 	return *spec, root, nil
 }
 
-// suiteOf returns the IANA name of a cipher suite that can be chosen, given by
-// its OpenSSL or IANA name, or else why it cannot.
-func suiteOf(name string, lowest v1alpha1.TLSVersion) (suite, why string) {
-	suite, ok := ianaNames[name]
-	if !ok {
-		suite = name
-	}
-	if _, err := v1alpha1.CipherSuite(suite); err != nil {
-		if slices.ContainsFunc(tls.CipherSuites(), func(s *tls.CipherSuite) bool { return s.Name == suite }) {
-			return "", "cannot be chosen: all that Go implements of TLS 1.3 are served"
-		}
-		return "", "is not one that Go implements"
-	}
-	if lowest == v1alpha1.TLS13 {
-		return "", fmt.Sprintf("is not of TLS 1.3, and minTLSVersion is %s", lowest)
-	}
-	return suite, ""
-}
-
 // excerpt bounds what an error or a line quotes.
 func excerpt(s string) string { return contract.Cut(s, 200) }
+
+// ianaNames are the IANA names of the cipher suites that Go implements for TLS
+// 1.0 to 1.2, by the names that OpenSSL and thus OpenShift's profiles give them:
+// "CIPHER SUITE NAMES" of OpenSSL's ciphers(1), and IANA's registry "TLS Cipher
+// Suites" for the numbers that both names stand for.
+var ianaNames = map[string]string{
+	"ECDHE-ECDSA-AES128-GCM-SHA256": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+	"ECDHE-RSA-AES128-GCM-SHA256":   "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+	"ECDHE-ECDSA-AES256-GCM-SHA384": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+	"ECDHE-RSA-AES256-GCM-SHA384":   "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+	"ECDHE-ECDSA-CHACHA20-POLY1305": "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+	"ECDHE-RSA-CHACHA20-POLY1305":   "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+	"ECDHE-ECDSA-AES128-SHA256":     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+	"ECDHE-RSA-AES128-SHA256":       "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+	"ECDHE-ECDSA-AES128-SHA":        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+	"ECDHE-RSA-AES128-SHA":          "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+	"ECDHE-ECDSA-AES256-SHA":        "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+	"ECDHE-RSA-AES256-SHA":          "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+	"ECDHE-RSA-DES-CBC3-SHA":        "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+	"ECDHE-ECDSA-RC4-SHA":           "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+	"ECDHE-RSA-RC4-SHA":             "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+	"AES128-GCM-SHA256":             "TLS_RSA_WITH_AES_128_GCM_SHA256",
+	"AES256-GCM-SHA384":             "TLS_RSA_WITH_AES_256_GCM_SHA384",
+	"AES128-SHA256":                 "TLS_RSA_WITH_AES_128_CBC_SHA256",
+	"AES128-SHA":                    "TLS_RSA_WITH_AES_128_CBC_SHA",
+	"AES256-SHA":                    "TLS_RSA_WITH_AES_256_CBC_SHA",
+	"DES-CBC3-SHA":                  "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+	"RC4-SHA":                       "TLS_RSA_WITH_RC4_128_SHA",
+}

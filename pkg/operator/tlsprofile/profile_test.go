@@ -44,23 +44,18 @@ func custom(lowest configv1.TLSProtocolVersion, ciphers ...string) *configv1.TLS
 	}}
 }
 
+func changed(p *configv1.TLSSecurityProfile, change func(*configv1.TLSSecurityProfile)) *configv1.TLSSecurityProfile {
+	change(p)
+	return p
+}
+
 func named(name configv1.TLSProfileType) *configv1.TLSSecurityProfile {
 	return &configv1.TLSSecurityProfile{Type: name}
 }
 
-const (
-	always   = " cannot be chosen: all that Go implements of TLS 1.3 are served"
-	notInGo  = " is not one that Go implements"
-	tooOld   = " is not of TLS 1.3, and minTLSVersion is VersionTLS13"
-	aes128   = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
-	noGroups = "groups cannot be chosen: Go's own choice applies"
-)
+const aes128 = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
 
-var of13 = []string{
-	`cipher suite "TLS_AES_128_GCM_SHA256"` + always,
-	`cipher suite "TLS_AES_256_GCM_SHA384"` + always,
-	`cipher suite "TLS_CHACHA20_POLY1305_SHA256"` + always,
-}
+var of13 = []string{"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 
 var intermediate = Settings{
 	MinVersion: v1alpha1.TLS12,
@@ -75,64 +70,75 @@ var intermediate = Settings{
 	LeftOut: of13,
 }
 
-func TestProfileDecidesSettings(t *testing.T) {
-	grouped := custom(configv1.VersionTLS12, "ECDHE-RSA-AES128-GCM-SHA256")
-	grouped.Custom.Groups = []configv1.TLSGroup{configv1.TLSGroupX25519}
-	undecided := custom(configv1.VersionTLS13)
-	undecided.Type = ""
-	for name, tt := range map[string]struct {
-		profile *configv1.TLSSecurityProfile
-		want    Settings
-	}{
-		"none":                            {nil, intermediate},
-		"no type":                         {&configv1.TLSSecurityProfile{}, intermediate},
-		"no type, though there is custom": {undecided, intermediate},
-		"intermediate":                    {named(configv1.TLSProfileIntermediateType), intermediate},
-		"modern":                          {named(configv1.TLSProfileModernType), Settings{MinVersion: v1alpha1.TLS13, LeftOut: of13}},
-		"old": {named(configv1.TLSProfileOldType), Settings{
-			MinVersion: v1alpha1.TLS10,
-			CipherSuites: slices.Concat(intermediate.CipherSuites, []string{
-				"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
-				"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
-				"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
-				"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
-				"TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
-				"TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
-				"TLS_RSA_WITH_AES_128_GCM_SHA256",
-				"TLS_RSA_WITH_AES_256_GCM_SHA384",
-				"TLS_RSA_WITH_AES_128_CBC_SHA256",
-				"TLS_RSA_WITH_AES_128_CBC_SHA",
-				"TLS_RSA_WITH_AES_256_CBC_SHA",
-				"TLS_RSA_WITH_3DES_EDE_CBC_SHA",
-			}),
-			LeftOut: slices.Concat(of13, []string{
-				`cipher suite "ECDHE-ECDSA-AES256-SHA384"` + notInGo,
-				`cipher suite "ECDHE-RSA-AES256-SHA384"` + notInGo,
-				`cipher suite "AES256-SHA256"` + notInGo,
-			}),
+var profileCases = map[string]struct {
+	profile *configv1.TLSSecurityProfile
+	want    Settings
+}{
+	"none":    {nil, intermediate},
+	"no type": {&configv1.TLSSecurityProfile{}, intermediate},
+	"no type, though there is custom": {
+		changed(custom(configv1.VersionTLS13), func(p *configv1.TLSSecurityProfile) { p.Type = "" }), intermediate,
+	},
+	"intermediate": {named(configv1.TLSProfileIntermediateType), intermediate},
+	"modern": {
+		named(configv1.TLSProfileModernType), Settings{MinVersion: v1alpha1.TLS13, LeftOut: of13},
+	},
+	"old": {named(configv1.TLSProfileOldType), Settings{
+		MinVersion: v1alpha1.TLS10,
+		CipherSuites: slices.Concat(intermediate.CipherSuites, []string{
+			"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+			"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+			"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+			"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+			"TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+			"TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+			"TLS_RSA_WITH_AES_128_GCM_SHA256",
+			"TLS_RSA_WITH_AES_256_GCM_SHA384",
+			"TLS_RSA_WITH_AES_128_CBC_SHA256",
+			"TLS_RSA_WITH_AES_128_CBC_SHA",
+			"TLS_RSA_WITH_AES_256_CBC_SHA",
+			"TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+		}),
+		LeftOut: slices.Concat(of13, []string{
+			"ECDHE-ECDSA-AES256-SHA384",
+			"ECDHE-RSA-AES256-SHA384",
+			"AES256-SHA256",
+		}),
+	}},
+	"custom, in its own order, by either name, each once": {
+		custom(configv1.VersionTLS11, "AES128-SHA", "ECDHE-RSA-AES128-GCM-SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA", aes128),
+		Settings{MinVersion: v1alpha1.TLS11, CipherSuites: []string{"TLS_RSA_WITH_AES_128_CBC_SHA", aes128}},
+	},
+	"custom, with names that cannot be applied": {
+		custom(
+			configv1.VersionTLS12, "DHE-RSA-AES128-GCM-SHA256", "ecdhe-rsa-aes128-gcm-sha256", "",
+			"TLS_AES_128_CCM_SHA256", "TLS_AES_256_GCM_SHA384", aes128,
+		),
+		Settings{MinVersion: v1alpha1.TLS12, CipherSuites: []string{aes128}, LeftOut: []string{
+			"DHE-RSA-AES128-GCM-SHA256",
+			"ecdhe-rsa-aes128-gcm-sha256",
+			"",
+			"TLS_AES_128_CCM_SHA256",
+			of13[1],
 		}},
-		"custom, in its own order, by either name, each once": {
-			custom(configv1.VersionTLS11, "AES128-SHA", "ECDHE-RSA-AES128-GCM-SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA", aes128),
-			Settings{MinVersion: v1alpha1.TLS11, CipherSuites: []string{"TLS_RSA_WITH_AES_128_CBC_SHA", aes128}},
-		},
-		"custom, with names that cannot be applied": {
-			custom(configv1.VersionTLS12, "DHE-RSA-AES128-GCM-SHA256", "ecdhe-rsa-aes128-gcm-sha256", "", "TLS_AES_128_CCM_SHA256", "TLS_AES_256_GCM_SHA384", aes128),
-			Settings{MinVersion: v1alpha1.TLS12, CipherSuites: []string{aes128}, LeftOut: []string{
-				`cipher suite "DHE-RSA-AES128-GCM-SHA256"` + notInGo,
-				`cipher suite "ecdhe-rsa-aes128-gcm-sha256"` + notInGo,
-				`cipher suite ""` + notInGo,
-				`cipher suite "TLS_AES_128_CCM_SHA256"` + notInGo,
-				of13[1],
-			}},
-		},
-		"custom TLS 1.3, with older suites": {
-			custom(configv1.VersionTLS13, "TLS_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256", "AES256-SHA256"),
-			Settings{MinVersion: v1alpha1.TLS13, LeftOut: []string{of13[0], `cipher suite "ECDHE-RSA-AES128-GCM-SHA256"` + tooOld, `cipher suite "AES256-SHA256"` + notInGo}},
-		},
-		"custom TLS 1.3, without suites": {custom(configv1.VersionTLS13), Settings{MinVersion: v1alpha1.TLS13}},
-		"custom TLS 1.0":                 {custom(configv1.VersionTLS10, aes128), Settings{MinVersion: v1alpha1.TLS10, CipherSuites: []string{aes128}}},
-		"custom groups":                  {grouped, Settings{MinVersion: v1alpha1.TLS12, CipherSuites: []string{aes128}, LeftOut: []string{noGroups}}},
-	} {
+	},
+	"custom TLS 1.3, with older suites": {
+		custom(configv1.VersionTLS13, "TLS_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256", "AES256-SHA256"),
+		Settings{MinVersion: v1alpha1.TLS13, LeftOut: []string{of13[0], "ECDHE-RSA-AES128-GCM-SHA256", "AES256-SHA256"}},
+	},
+	"custom TLS 1.3, without suites": {custom(configv1.VersionTLS13), Settings{MinVersion: v1alpha1.TLS13}},
+	"custom TLS 1.0": {
+		custom(configv1.VersionTLS10, aes128), Settings{MinVersion: v1alpha1.TLS10, CipherSuites: []string{aes128}},
+	},
+	"custom groups": {
+		changed(custom(configv1.VersionTLS12, "ECDHE-RSA-AES128-GCM-SHA256"), func(p *configv1.TLSSecurityProfile) {
+			p.Custom.Groups = []configv1.TLSGroup{configv1.TLSGroupX25519}
+		}), Settings{MinVersion: v1alpha1.TLS12, CipherSuites: []string{aes128}, LeftOut: []string{"groups"}},
+	},
+}
+
+func TestProfileDecidesSettings(t *testing.T) {
+	for name, tt := range profileCases {
 		t.Run(name, func(t *testing.T) {
 			got, err := Of(tt.profile)
 			if err != nil {
@@ -151,13 +157,40 @@ func TestInvalidProfileFallsBackToIntermediate(t *testing.T) {
 		profile *configv1.TLSSecurityProfile
 		want    string
 	}{
-		"unknown type":     {named("Newest"), `spec.tlsSecurityProfile.type: Unsupported value: "Newest": supported values: "Old", "Intermediate", "Modern", "Custom"`},
-		"custom without":   {named(configv1.TLSProfileCustomType), `spec.tlsSecurityProfile.custom: Required value: type Custom needs it: give minTLSVersion and ciphers, or choose another type`},
-		"unknown version":  {custom("VersionTLS14", aes128), `spec.tlsSecurityProfile.custom.minTLSVersion: Unsupported value: "VersionTLS14": supported values: "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"`},
-		"no version":       {custom("", aes128), `spec.tlsSecurityProfile.custom.minTLSVersion: Unsupported value: "": supported values: "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"`},
-		"no suites":        {custom(configv1.VersionTLS12), `spec.tlsSecurityProfile.custom.ciphers: Invalid value: "": names no cipher suite that Go implements for TLS 1.2 or older: add one, like ECDHE-RSA-AES128-GCM-SHA256, or set minTLSVersion to VersionTLS13`},
-		"no usable suites": {custom(configv1.VersionTLS10, "TLS_AES_128_GCM_SHA256", "AES256-SHA256"), `spec.tlsSecurityProfile.custom.ciphers: Invalid value: "TLS_AES_128_GCM_SHA256, AES256-SHA256": names no cipher suite`},
-		"a long value":     {custom(configv1.VersionTLS12, strings.Repeat("x", 201)), `Invalid value: "` + strings.Repeat("x", 197) + `…": names no`},
+		"unknown type": {
+			named("Newest"),
+			`spec.tlsSecurityProfile.type: Unsupported value: "Newest": supported values: "Old", "Intermediate", ` +
+				`"Modern", "Custom"`,
+		},
+		"custom without": {
+			named(configv1.TLSProfileCustomType),
+			`spec.tlsSecurityProfile.custom: Required value: type Custom needs it: give minTLSVersion and ciphers, or ` +
+				`choose another type`,
+		},
+		"unknown version": {
+			custom("VersionTLS14", aes128),
+			`spec.tlsSecurityProfile.custom.minTLSVersion: Unsupported value: "VersionTLS14": supported values: ` +
+				`"VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"`,
+		},
+		"no version": {
+			custom("", aes128),
+			`spec.tlsSecurityProfile.custom.minTLSVersion: Unsupported value: "": supported values: "VersionTLS10", ` +
+				`"VersionTLS11", "VersionTLS12", "VersionTLS13"`,
+		},
+		"no suites": {
+			custom(configv1.VersionTLS12),
+			`spec.tlsSecurityProfile.custom.ciphers: Invalid value: "": names no cipher suite that Go implements for TLS ` +
+				`1.2 or older: add one, like ECDHE-RSA-AES128-GCM-SHA256, or set minTLSVersion to VersionTLS13`,
+		},
+		"no usable suites": {
+			custom(configv1.VersionTLS10, "TLS_AES_128_GCM_SHA256", "AES256-SHA256"),
+			`spec.tlsSecurityProfile.custom.ciphers: Invalid value: "TLS_AES_128_GCM_SHA256, AES256-SHA256": names no ` +
+				`cipher suite`,
+		},
+		"a long value": {
+			custom(configv1.VersionTLS12, strings.Repeat("x", 201)),
+			`Invalid value: "` + strings.Repeat("x", 197) + `…": names no`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Of(tt.profile)
