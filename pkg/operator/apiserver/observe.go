@@ -85,11 +85,7 @@ func (c *Controller) observeRollup(s *Snapshot, t *source.Target) {
 		return true
 	}
 	add("the pods of namespace "+c.Namespace, c.cluster.OwnPods)
-	for _, from := range t.NodeSources() {
-		if add("Nodes", from) {
-			return // of the others it is the same
-		}
-	}
+	add("Nodes", c.cluster.Nodes)
 }
 
 // observe builds the Snapshot of a target.

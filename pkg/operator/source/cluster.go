@@ -2,12 +2,12 @@ package source
 
 import (
 	"context"
+	"sync"
 
+	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-
-	configv1 "github.com/openshift/api/config/v1"
 
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 )
@@ -16,23 +16,28 @@ import (
 // resources.
 const ClusterName = "cluster"
 
+// objectSource keeps whole objects.
+type objectSource = *Source[*unstructured.Unstructured]
+
 // Cluster has the sources of the whole cluster.
 type Cluster struct {
 	// Roles and Bindings are the ClusterRoles and ClusterRoleBindings made for targets.
-	Roles, Bindings *Source[*unstructured.Unstructured]
+	Roles, Bindings objectSource
 	// Policy and PolicyBinding bound what reporters may write. Of each, only why it is
 	// not as it should be is kept, empty where it is.
 	Policy, PolicyBinding *Source[string]
 	// What was made for targets in the operator's own namespace.
-	OwnPods, DaemonSets, ConfigMaps, ServiceAccount *Source[*unstructured.Unstructured]
+	OwnPods, DaemonSets, ConfigMaps, ServiceAccount objectSource
 	// Infrastructure exists on OpenShift, and has the URL of the API servers' internal load
 	// balancer. Nil: this is known not to be OpenShift.
 	Infrastructure *Source[string]
 
+	// Nodes are all of the cluster's: pods of API servers may be on any.
+	Nodes *Source[Node]
+
 	client dynamic.Interface
 	server *retry.OutageLog
 	group  *group
-	nodes  nodes
 }
 
 // ClusterOptions configure what a Cluster watches, and which controllers it wakes.
@@ -53,40 +58,70 @@ type ClusterOptions struct {
 // called.
 func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	c := &Cluster{client: o.Client, server: retry.NewOutageLog("lists and watches"), group: newGroup(ctx)}
-	objects := func(resource schema.GroupVersionResource, namespace, name, labels string) *Source[*unstructured.Unstructured] {
-		s := New(o.Client, c.server, Selection{Resource: resource, Namespace: namespace, Name: name, Labels: labels}, whole,
-			Wake[*unstructured.Unstructured]{Do: o.WakeDelivery})
-		c.group.start(s)
-		return s
+	objects := func(resource schema.GroupVersionResource, namespace string, wakes ...func()) objectSource {
+		return started(c.group, New(c.client, c.server, Selection{Resource: resource, Namespace: namespace, Labels: o.Ours},
+			whole, append(wakes, o.WakeDelivery)...))
 	}
-	c.Roles = objects(ClusterRoles, "", "", o.Ours)
-	c.Bindings = objects(ClusterBindings, "", "", o.Ours)
 	policy := func(resource schema.GroupVersionResource) *Source[string] {
-		s := New(o.Client, c.server, Selection{Resource: resource, Name: o.Policy}, o.CheckPolicy, Wake[string]{Do: o.WakeDelivery})
-		c.group.start(s)
-		return s
+		return started(c.group, New(c.client, c.server, Selection{Resource: resource, Name: o.Policy},
+			o.CheckPolicy, o.WakeDelivery))
 	}
+	c.Roles, c.Bindings = objects(ClusterRoles, ""), objects(ClusterBindings, "")
 	c.Policy, c.PolicyBinding = policy(Policies), policy(PolicyBindings)
-	c.DaemonSets = objects(DaemonSets, o.Namespace, "", o.Ours)
-	c.ConfigMaps = objects(ConfigMaps, o.Namespace, "", o.Ours)
-	c.ServiceAccount = objects(ServiceAccounts, o.Namespace, "", o.Ours)
-	c.OwnPods = New(o.Client, c.server, Selection{Resource: Pods, Namespace: o.Namespace, Labels: o.Ours}, whole,
-		Wake[*unstructured.Unstructured]{Do: func() { o.WakeDelivery(); o.WakeRollup() }})
-	c.group.start(c.OwnPods)
+	c.DaemonSets, c.ConfigMaps = objects(DaemonSets, o.Namespace), objects(ConfigMaps, o.Namespace)
+	c.ServiceAccount = objects(ServiceAccounts, o.Namespace)
+	c.OwnPods = objects(Pods, o.Namespace, o.WakeRollup)
 	if o.OpenShift {
-		c.Infrastructure = New(o.Client, c.server, Selection{Resource: Infrastructures, Name: ClusterName}, internalServer, Wake[string]{Do: o.WakeDelivery})
-		c.group.start(c.Infrastructure)
+		c.Infrastructure = started(c.group, New(c.client, c.server, Selection{Resource: Infrastructures, Name: ClusterName},
+			internalServer, o.WakeDelivery))
 	}
-	unchanged := func(Node, Node) bool { return false } // the delivery needs no Node, but whether they can be read
-	c.nodes = nodes{wakes: []Wake[Node]{{Do: o.WakeRollup}, {Do: o.WakeDelivery, If: unchanged}}, wanted: map[*Target]map[string]bool{}, byName: map[string]followed{}}
+	// The delivery needs no Node, but whether they can be read.
+	never := func(Node, Node) bool { return false }
+	c.Nodes = started(c.group, New(c.client, c.server, Selection{Resource: Nodes}, readNode, o.WakeRollup).
+		wakeIf(o.WakeDelivery, never))
 	return c
 }
 
 // NewAPIServer makes the source of the cluster's API server configuration, which
 // exists on OpenShift.
 func NewAPIServer(client dynamic.Interface, wake func()) *Source[*configv1.APIServer] {
-	return New(client, nil, Selection{Resource: APIServers, Name: ClusterName}, typed[configv1.APIServer], Wake[*configv1.APIServer]{Do: wake})
+	return New(client, nil, Selection{Resource: APIServers, Name: ClusterName}, typed[configv1.APIServer], wake)
 }
 
 // End ends the sources, and waits for them.
 func (c *Cluster) End() { c.group.end() }
+
+// runner is a source of any type.
+type runner interface{ Run(ctx context.Context) }
+
+// group runs sources, and ends all of them, or one.
+type group struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+func newGroup(ctx context.Context) *group {
+	g := &group{}
+	g.ctx, g.cancel = context.WithCancel(ctx)
+	return g
+}
+
+// start runs a source until the group ends or end is called.
+func (g *group) start(s runner) (end context.CancelFunc) {
+	ctx, end := context.WithCancel(g.ctx)
+	g.running.Go(func() { s.Run(ctx) })
+	return end
+}
+
+// end ends all sources, and waits for them.
+func (g *group) end() {
+	g.cancel()
+	g.running.Wait()
+}
+
+// started starts a source.
+func started[T any](g *group, s *Source[T]) *Source[T] {
+	g.start(s)
+	return s
+}

@@ -51,11 +51,15 @@ func withFixture(t *testing.T, test func(f *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		f := &fixture{T: t, ctx: ctx, start: time.Now(), answer: func() error { return nil }}
-		f.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{configMaps: "ConfigMapList"})
+		f.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
+			runtime.NewScheme(), map[schema.GroupVersionResource]string{configMaps: "ConfigMapList"},
+		)
 		f.client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.lists, f.chosen = append(f.lists, time.Since(f.start)), append(f.chosen, a.(clienttesting.ListAction).GetListRestrictions())
+			f.lists, f.chosen = append(f.lists, time.Since(f.start)), append(
+				f.chosen, a.(clienttesting.ListAction).GetListRestrictions(),
+			)
 			err := f.answer()
 			return err != nil, nil, err
 		})
@@ -77,7 +81,9 @@ func withFixture(t *testing.T, test func(f *fixture)) {
 
 func configMap(name, data, version string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
-		"metadata": map[string]any{"name": name, "namespace": "ns", "resourceVersion": version}, "data": map[string]any{"x": data}}}
+		"metadata": map[string]any{
+			"name": name, "namespace": "ns", "resourceVersion": version,
+		}, "data": map[string]any{"x": data}}}
 }
 
 // data is what the tests keep of a ConfigMap.
@@ -127,7 +133,7 @@ func (f *fixture) listed() []time.Duration {
 	return append([]time.Duration(nil), f.lists...)
 }
 
-// wakes counts the calls of a source's Wake.
+// wakes counts the calls of a source.
 type wakes struct {
 	mu sync.Mutex
 	n  int
@@ -150,9 +156,10 @@ func (w *wakes) count() int {
 }
 
 // run runs a source of the ConfigMaps until the test ends or end is called.
-func (f *fixture) run(more ...Wake[string]) (s *Source[string], w *wakes, end context.CancelFunc) {
+func (f *fixture) run(more ...wake[string]) (s *Source[string], w *wakes, end context.CancelFunc) {
 	w = &wakes{}
-	s = New(f.client, nil, all, data, append(more, Wake[string]{Do: w.wake})...)
+	s = New(f.client, nil, all, data, w.wake)
+	s.wakes = append(s.wakes, more...)
 	ctx, end := context.WithCancel(f.ctx)
 	f.running.Go(func() { s.Run(ctx) })
 	synctest.Wait()

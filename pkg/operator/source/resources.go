@@ -12,22 +12,34 @@ import (
 
 // What the operator reads.
 var (
-	Pods             = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	Nodes            = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
-	Secrets          = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	ConfigMaps       = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	ServiceAccounts  = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
-	Namespaces       = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	DaemonSets       = appsv1.SchemeGroupVersion.WithResource("daemonsets")
-	Deployments      = appsv1.SchemeGroupVersion.WithResource("deployments")
-	Roles            = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
-	ClusterRoles     = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
-	ClusterBindings  = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
-	Policies         = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
-	PolicyBindings   = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}
+	Pods            = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	Nodes           = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	Secrets         = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	ConfigMaps      = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	ServiceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	Namespaces      = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	DaemonSets      = appsv1.SchemeGroupVersion.WithResource("daemonsets")
+	Deployments     = appsv1.SchemeGroupVersion.WithResource("deployments")
+	Roles           = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
+	ClusterRoles    = schema.GroupVersionResource{
+		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles",
+	}
+	ClusterBindings = schema.GroupVersionResource{
+		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings",
+	}
+	Policies = schema.GroupVersionResource{
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies",
+	}
+	PolicyBindings = schema.GroupVersionResource{
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings",
+	}
 	APIServers       = schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1", Resource: "apiservers"}
-	ClusterOperators = schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1", Resource: "clusteroperators"}
-	Infrastructures  = schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1", Resource: "infrastructures"}
+	ClusterOperators = schema.GroupVersionResource{
+		Group: "config.openshift.io", Version: "v1", Resource: "clusteroperators",
+	}
+	Infrastructures = schema.GroupVersionResource{
+		Group: "config.openshift.io", Version: "v1", Resource: "infrastructures",
+	}
 )
 
 // whole keeps all of an object but its history.

@@ -10,7 +10,10 @@ import (
 
 func TestReadNode(t *testing.T) {
 	ready := func(status string) any {
-		return []any{map[string]any{"type": "MemoryPressure", "status": "True"}, map[string]any{"type": "Ready", "status": status}}
+		return []any{
+			map[string]any{"type": "MemoryPressure", "status": "True"},
+			map[string]any{"type": "Ready", "status": status},
+		}
 	}
 	for _, tt := range []struct {
 		name       string

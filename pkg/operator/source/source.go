@@ -54,7 +54,7 @@ type Source[T any] struct {
 	resource  dynamic.ResourceInterface
 	informer  cache.SharedIndexInformer
 	server    *retry.OutageLog
-	wakes     []Wake[T]
+	wakes     []wake[T]
 
 	mu     sync.Mutex
 	absent bool
@@ -62,13 +62,10 @@ type Source[T any] struct {
 	since  time.Time // when errors with the reason of err began; zero while there are none
 }
 
-// Wake is called after changes, from a goroutine of the source's own; it must not
-// block.
-type Wake[T any] struct {
-	Do func()
-	// If limits the calls to changes of an object that matter to the one who is woken;
-	// nil: each change of T.
-	If func(before, after T) bool
+// wake is called after changes: of those from one T to another, where matters returns true.
+type wake[T any] struct {
+	do      func()
+	matters func(before, after T) bool
 }
 
 // item is what an informer stores.
@@ -77,17 +74,22 @@ type item[T any] struct {
 	value             T
 }
 
-// New makes a source. It follows nothing before Run. server may be nil.
+// New makes a source, which calls wakes after each change of a T, from a goroutine of its own: they
+// must not block. It follows nothing before Run. server may be nil.
 func New[T any](
 	client dynamic.Interface, server *retry.OutageLog, selection Selection,
-	convert func(*unstructured.Unstructured) T, wakes ...Wake[T],
+	convert func(*unstructured.Unstructured) T, wakes ...func(),
 ) *Source[T] {
 	s := &Source[T]{
-		selection: selection, server: server, wakes: wakes,
+		selection: selection, server: server,
 		resource: client.Resource(selection.Resource).Namespace(selection.Namespace),
 	}
+	for _, do := range wakes {
+		s.wakeIf(do, func(T, T) bool { return true })
+	}
 	s.informer = cache.NewSharedIndexInformerWithOptions(
-		listsFirst{&cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}}, &unstructured.Unstructured{},
+		listsFirst{&cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}},
+		&unstructured.Unstructured{},
 		cache.SharedIndexInformerOptions{ObjectDescription: selection.Resource.Resource})
 	must := func(err error) {
 		if err != nil {
@@ -112,8 +114,8 @@ func New[T any](
 				return
 			}
 			for _, w := range s.wakes {
-				if w.If == nil || w.If(b, a) {
-					w.Do()
+				if w.matters(b, a) {
+					w.do()
 				}
 			}
 		},
@@ -122,9 +124,16 @@ func New[T any](
 	return s
 }
 
+// wakeIf adds one who is woken by changes of an object that matter to it, and by all that
+// New's are, but no other change. Call it before Run.
+func (s *Source[T]) wakeIf(do func(), matters func(before, after T) bool) *Source[T] {
+	s.wakes = append(s.wakes, wake[T]{do, matters})
+	return s
+}
+
 func (s *Source[T]) wakeAll() {
 	for _, w := range s.wakes {
-		w.Do()
+		w.do()
 	}
 }
 
@@ -150,40 +159,42 @@ func (s *Source[T]) Run(ctx context.Context) {
 
 // list lists until the API server has answered with objects. The informer's own
 // backoff, of up to half a minute, would hide an API server that is back.
-func (s *Source[T]) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+func (s *Source[T]) list(ctx context.Context, o metav1.ListOptions) (list runtime.Object, err error) {
 	s.choose(&o)
+	err = s.try(ctx, func(error) bool { return false }, func() (err error) {
+		list, err = s.resource.List(ctx, o)
+		return err
+	})
+	return list, err
+}
+
+// watch watches, once the API server answers.
+func (s *Source[T]) watch(ctx context.Context, o metav1.ListOptions) (w watch.Interface, err error) {
+	s.choose(&o)
+	err = s.try(ctx, answered, func() (err error) {
+		w, err = s.resource.Watch(ctx, o)
+		return err
+	})
+	return w, err
+}
+
+// try repeats a request until it succeeds, or fails with what the informer must know.
+func (s *Source[T]) try(ctx context.Context, ends func(error) bool, request func() error) error {
 	unreachable, refused := backoff(firstUnreachable, lastUnreachable), backoff(firstRefused, lastRefused)
 	for {
-		list, err := s.resource.List(ctx, o)
+		err := request()
 		if ctx.Err() != nil || staleVersion(err) {
-			return list, err
+			return err
 		}
 		s.observe(err)
-		if err == nil {
-			return list, nil
+		if err == nil || ends(err) {
+			return err
 		}
 		delay := unreachable
 		if answered(err) {
 			delay, unreachable = refused, backoff(firstUnreachable, lastUnreachable)
 		} else {
 			refused = backoff(firstRefused, lastRefused)
-		}
-		sleep(ctx, delay.Step())
-	}
-}
-
-// watch watches, once the API server answers.
-func (s *Source[T]) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	s.choose(&o)
-	delay := backoff(firstUnreachable, lastUnreachable)
-	for {
-		w, err := s.resource.Watch(ctx, o)
-		if ctx.Err() != nil || staleVersion(err) {
-			return w, err
-		}
-		s.observe(err)
-		if err == nil || answered(err) {
-			return w, err
 		}
 		sleep(ctx, delay.Step())
 	}
@@ -224,21 +235,25 @@ func (s *Source[T]) observe(err error) {
 	s.mu.Lock()
 	before, wasAbsent := s.err, s.absent
 	s.err, s.absent = err, apierrors.IsNotFound(err)
+	changed := before == nil || apierrors.ReasonForError(before) != apierrors.ReasonForError(err)
 	switch {
 	case err == nil:
 		s.since = time.Time{}
-	case s.since.IsZero(), apierrors.ReasonForError(before) != apierrors.ReasonForError(err):
+	case changed:
 		s.since = time.Now()
 	}
 	s.mu.Unlock()
 	if s.server != nil && (err == nil || !answered(err)) {
 		s.server.Observe(err) // once for all sources
 	}
+	what := []any{
+		"resource", s.selection.Resource.Resource, "namespace", s.selection.Namespace, "name", s.selection.Name,
+	}
 	switch {
-	case err != nil && answered(err) && !s.absent && (before == nil || apierrors.ReasonForError(before) != apierrors.ReasonForError(err)):
-		klog.ErrorS(err, "Failed to read, retrying", "resource", s.selection.Resource.Resource, "namespace", s.selection.Namespace, "name", s.selection.Name)
+	case err != nil && answered(err) && !apierrors.IsNotFound(err) && changed:
+		klog.ErrorS(err, "Failed to read, retrying", what...)
 	case err == nil && before != nil && answered(before) && !wasAbsent:
-		klog.InfoS("Reading again", "resource", s.selection.Resource.Resource, "namespace", s.selection.Namespace, "name", s.selection.Name)
+		klog.InfoS("Reading again", what...)
 	}
 	if (before == nil) != (err == nil) || wasAbsent != apierrors.IsNotFound(err) {
 		s.wakeAll()

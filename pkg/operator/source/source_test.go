@@ -183,7 +183,9 @@ func TestObjectDeletedBetweenTwoWatchesIsRemoved(t *testing.T) {
 func TestChangeOfTheKeptValueWakes(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		filtered := &wakes{}
-		s, w, _ := f.run(Wake[string]{Do: filtered.wake, If: func(before, after string) bool { return after == "3" && before == "2" }})
+		s, w, _ := f.run(wake[string]{
+			do: filtered.wake, matters: func(before, after string) bool { return after == "3" && before == "2" },
+		})
 		if n := w.count(); n == 0 || !s.Known() {
 			t.Errorf("%d wakes by an empty list, known %v", n, s.Known())
 		}

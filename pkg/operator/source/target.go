@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -27,9 +28,9 @@ type Target struct {
 	Namespace *Source[struct{}]
 	Pods      *Source[*corev1.Pod]
 	// SecretRole is the Role by which the operator reads the encryption configs.
-	SecretRole *Source[*unstructured.Unstructured]
+	SecretRole objectSource
 	// What was made in the target's namespace.
-	ConfigMaps, ServiceAccount *Source[*unstructured.Unstructured]
+	ConfigMaps, ServiceAccount objectSource
 	Deployment                 *Source[Deployment]
 	// Secret is the live encryption config's. Nothing of it is kept but the plugin set.
 	Secret *Source[encryption.Set]
@@ -72,14 +73,14 @@ type Deployment struct {
 func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer, o TargetOptions) *Target {
 	s := &Target{target: *t, options: o, Cluster: c, group: newGroup(ctx), ends: map[any]context.CancelFunc{}}
 	destination := contract.ResourceFor(string(t.Resource), t.Name)
-	s.Resource = New(c.client, c.server, Selection{Resource: destination.GVR(), Name: destination.Name}, operatorcr.Read,
-		Wake[*operatorcr.Status]{Do: o.WakeRollup}, Wake[*operatorcr.Status]{Do: o.WakeDelivery, If: concernsDelivery})
-	s.Namespace = New(c.client, c.server, Selection{Resource: Namespaces, Name: t.Namespace}, exists, Wake[struct{}]{Do: o.WakeDelivery})
-	s.Pods = New(c.client, c.server, Selection{Resource: Pods, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()}, typed[corev1.Pod],
-		Wake[*corev1.Pod]{Do: o.WakeDelivery}, Wake[*corev1.Pod]{Do: o.WakeRollup})
-	s.group.start(s.Resource)
-	s.group.start(s.Namespace)
-	s.group.start(s.Pods)
+	s.Resource = started(s.group, New(c.client, c.server,
+		Selection{Resource: destination.GVR(), Name: destination.Name}, operatorcr.Read, o.WakeRollup).
+		wakeIf(o.WakeDelivery, concernsDelivery))
+	s.Namespace = started(s.group, New(c.client, c.server,
+		Selection{Resource: Namespaces, Name: t.Namespace}, exists, o.WakeDelivery))
+	s.Pods = started(s.group, New(c.client, c.server,
+		Selection{Resource: Pods, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()},
+		typed[corev1.Pod], o.WakeDelivery, o.WakeRollup))
 	return s
 }
 
@@ -89,12 +90,19 @@ func (s *Target) Destination() *operatorcr.Status {
 	return status
 }
 
-// End ends the sources, and waits for them.
-func (s *Target) End() {
-	s.group.cancel()
-	s.releaseNodes()
-	s.group.end()
+// Nodes returns those of the named Nodes that exist, and false while that is not known.
+func (s *Target) Nodes(names map[string]bool) (found map[string]Node, known bool) {
+	found = map[string]Node{}
+	for name := range names {
+		if node, exists := s.Cluster.Nodes.Get("", name); exists {
+			found[name] = node
+		}
+	}
+	return found, s.Cluster.Nodes.Known()
 }
+
+// End ends the sources, and waits for them.
+func (s *Target) End() { s.group.end() }
 
 // AllPods are the pods of the API server, without those that cannot be read as pods.
 func (s *Target) AllPods() []*corev1.Pod {
@@ -109,40 +117,29 @@ func (s *Target) Same(t *v1alpha1.APIServer) bool {
 
 // Follow starts the sources that are needed, and ends the others.
 func (s *Target) Follow(n Needs) {
-	objects := func(selection Selection) *Source[*unstructured.Unstructured] {
-		selection.Namespace = s.target.Namespace
-		return New(s.Cluster.client, s.Cluster.server, selection, whole, Wake[*unstructured.Unstructured]{Do: s.options.WakeDelivery})
+	selection := func(resource schema.GroupVersionResource, name string) Selection {
+		return Selection{Resource: resource, Namespace: s.target.Namespace, Name: name}
 	}
-	keep(s, &s.SecretRole, n.SecretRole, func() *Source[*unstructured.Unstructured] {
-		return objects(Selection{Resource: Roles, Name: s.options.SecretRole})
-	})
-	keep(s, &s.ConfigMaps, n.OwnObjects, func() *Source[*unstructured.Unstructured] {
-		return objects(Selection{Resource: ConfigMaps, Labels: s.options.Ours})
-	})
-	keep(s, &s.ServiceAccount, n.OwnObjects, func() *Source[*unstructured.Unstructured] {
-		return objects(Selection{Resource: ServiceAccounts, Name: s.options.ServiceAccount})
-	})
-	keep(s, &s.Secret, n.Secret, func() *Source[encryption.Set] {
-		return New(s.Cluster.client, s.Cluster.server, Selection{Resource: Secrets, Namespace: s.target.Namespace, Name: s.target.EncryptionConfig.Secret},
-			func(o *unstructured.Unstructured) encryption.Set {
-				return encryption.Read(Secret(o), s.target.EncryptionConfig)
-			}, Wake[encryption.Set]{Do: s.options.WakeDelivery})
-	})
+	ours := selection(ConfigMaps, "")
+	ours.Labels = s.options.Ours
+	keep(s, &s.SecretRole, n.SecretRole, selection(Roles, s.options.SecretRole), whole)
+	keep(s, &s.ConfigMaps, n.OwnObjects, ours, whole)
+	keep(s, &s.ServiceAccount, n.OwnObjects, selection(ServiceAccounts, s.options.ServiceAccount), whole)
+	keep(s, &s.Secret, n.Secret, selection(Secrets, s.target.EncryptionConfig.Secret), s.readSecret)
 	if n.Deployment != s.needs.Deployment {
-		keep(s, &s.Deployment, false, nil)
+		keep(s, &s.Deployment, false, Selection{}, nil)
 	}
-	keep(s, &s.Deployment, n.Deployment != "", func() *Source[Deployment] {
-		return New(s.Cluster.client, s.Cluster.server, Selection{Resource: Deployments, Namespace: s.target.Namespace, Name: n.Deployment}, s.readDeployment,
-			Wake[Deployment]{Do: s.options.WakeDelivery})
-	})
+	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), s.readDeployment)
 	s.needs = n
 }
 
 // keep starts a source that is needed and not there, and ends one that is not needed.
-func keep[T any](s *Target, place **Source[T], needed bool, make func() *Source[T]) {
+func keep[T any](
+	s *Target, place **Source[T], needed bool, selection Selection, convert func(*unstructured.Unstructured) T,
+) {
 	switch {
 	case needed && *place == nil:
-		*place = make()
+		*place = New(s.Cluster.client, s.Cluster.server, selection, convert, s.options.WakeDelivery)
 		s.ends[place] = s.group.start(*place)
 	case !needed && *place != nil:
 		s.ends[place]()
@@ -160,6 +157,10 @@ func concernsDelivery(before, after *operatorcr.Status) bool {
 	return !slices.EqualFunc(before.Reports, after.Reports, func(a, b operatorcr.Report) bool {
 		return a.Ref() == b.Ref() && a.Reporter() == b.Reporter()
 	})
+}
+
+func (s *Target) readSecret(o *unstructured.Unstructured) encryption.Set {
+	return encryption.Read(Secret(o), s.target.EncryptionConfig)
 }
 
 func (s *Target) readDeployment(o *unstructured.Unstructured) Deployment {

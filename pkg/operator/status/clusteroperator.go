@@ -79,7 +79,7 @@ func NewClusterOperator(o ClusterOperatorOptions) *ClusterOperator {
 	c.status = &Writer{
 		Client: o.Client, Manager: contract.OperatorName, Types: []string{Available, Progressing, Degraded, Upgradeable}, Clock: o.Clock,
 	}
-	c.source = source.New(o.Client, nil, source.Selection{Resource: object.Resource, Name: object.Name}, read, source.Wake[Standing]{Do: c.Wake})
+	c.source = source.New(o.Client, nil, source.Selection{Resource: object.Resource, Name: object.Name}, read, c.Wake)
 	return c
 }
 

@@ -270,7 +270,6 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	case resource == nil:
 		return Verdict{Done: t.Clean, Reporting: s.reporting(nil)}, true
 	case t.Off:
-		t.Sources.Nodes(nil) // none is needed any more
 		return s.removeAll(ctx, resource), true
 	case !t.SetsKnown && len(resource.Reports) == 0:
 		return Verdict{Reporting: s.writeDelivery(ctx, resource)}, false
