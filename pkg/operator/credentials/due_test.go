@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,7 +46,10 @@ func TestTokenIsRenewedAtHalfItsLifeOrWhenItIsInvalid(t *testing.T) {
 		{"at half its life", tokenSecret(nil), days(15), "account", true, true},
 		{"after its end", tokenSecret(nil), days(30), "account", true, false},
 		{"a clock that went back", tokenSecret(nil), -days(400), "account", false, true},
-		{"of ten minutes", annotate(contract.ExpiresAtAnnotation, "2026-01-01T00:10:00Z"), 5 * time.Minute, "account", true, true},
+		{
+			"of ten minutes", annotate(contract.ExpiresAtAnnotation, "2026-01-01T00:10:00Z"), 5 * time.Minute, "account",
+			true, true,
+		},
 		{"no Secret", &corev1.Secret{}, 0, "account", true, false},
 		{"no token", tokenSecret(func(s *corev1.Secret) { s.Data = nil }), 0, "account", true, false},
 		{"an empty token", tokenSecret(func(s *corev1.Secret) { s.Data[TokenKey] = nil }), 0, "account", true, false},
@@ -55,25 +57,14 @@ func TestTokenIsRenewedAtHalfItsLifeOrWhenItIsInvalid(t *testing.T) {
 		{"no annotations", tokenSecret(func(s *corev1.Secret) { s.Annotations = nil }), 0, "account", true, false},
 		{"no end", annotate(contract.ExpiresAtAnnotation, ""), 0, "account", true, false},
 		{"no beginning", annotate(contract.IssuedAtAnnotation, "yesterday"), 0, "account", true, false},
-		{"an end before the beginning", annotate(contract.ExpiresAtAnnotation, "2025-01-01T00:00:00Z"), 0, "account", true, false},
+		{
+			"an end before the beginning", annotate(contract.ExpiresAtAnnotation, "2025-01-01T00:00:00Z"), 0, "account",
+			true, false,
+		},
 	} {
 		v, now := tokenValidity(test.secret, test.uid), day0.Add(test.at)
 		if v.due(now) != test.due || v.works(now) != test.works {
 			t.Errorf("%s: due %t, works %t, want %t, %t", test.name, v.due(now), v.works(now), test.due, test.works)
 		}
-	}
-}
-
-func TestServerDecidesTheLifetimeOfAToken(t *testing.T) {
-	answer := &authenticationv1.TokenRequest{
-		Spec:   authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(600))},
-		Status: authenticationv1.TokenRequestStatus{ExpirationTimestamp: metav1.NewTime(day0.Add(time.Hour))},
-	}
-	if got := granted(answer, day0.Add(days(100))); got != 10*time.Minute {
-		t.Errorf("%v, whatever this process's clock is", got)
-	}
-	answer.Spec.ExpirationSeconds = nil
-	if got := granted(answer, day0); got != time.Hour {
-		t.Errorf("%v, want what is left until its end", got)
 	}
 }

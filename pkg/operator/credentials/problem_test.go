@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,7 +40,9 @@ func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 func tokenFixture(t *testing.T) *fixture {
 	t.Helper()
 	secret := tokenSecret(func(s *corev1.Secret) { s.Namespace, s.Name = "ns", "s" })
-	return newFixture(t, secret, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "account"}})
+	return newFixture(
+		t, secret, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "account"}},
+	)
 }
 
 func (f *fixture) at(days float64) Result {
@@ -54,7 +57,9 @@ func (f *fixture) at(days float64) Result {
 
 // fail makes every request of a verb and a resource fail.
 func (f *fixture) fail(verb, resource string, err error) {
-	f.client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+	f.client.PrependReactor(
+		verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err },
+	)
 }
 
 func (f *fixture) check(what string, r Result, works bool, reason string, texts ...string) {
@@ -125,7 +130,28 @@ func TestErrorOfARenewalIsReportedWithItsCause(t *testing.T) {
 		}
 		if test.known {
 			f.check(test.name+", a second before its end", f.at(30-1./86400), true, contract.RenewalFailed, test.err.Error())
-			f.check(test.name+", expired", f.at(30), false, contract.CredentialsExpired, test.err.Error(), "expired at 2026-01-31T00:00:00Z")
+			f.check(
+				test.name+", expired", f.at(30), false, contract.CredentialsExpired, test.err.Error(),
+				"expired at 2026-01-31T00:00:00Z",
+			)
 		}
+	}
+}
+
+// Whatever this process's clock is: the token's own end is another.
+func TestServerDecidesTheLifetimeOfAToken(t *testing.T) {
+	f := newFixture(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "account"}})
+	f.client.PrependReactor("create", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(600))},
+			Status: authenticationv1.TokenRequestStatus{
+				Token: "secret", ExpirationTimestamp: metav1.NewTime(day0.Add(time.Hour)),
+			},
+		}, nil
+	})
+	r := f.at(100)
+	f.check("a new token", r, true, "")
+	if want := f.clock.Now().Add(10 * time.Minute); !r.NotAfter.Equal(want) {
+		t.Errorf("not after %s, want %s", r.NotAfter, want)
 	}
 }
