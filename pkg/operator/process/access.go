@@ -2,9 +2,7 @@ package process
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
+	"crypto/sha256"
 	"net/http"
 	"strings"
 	"time"
@@ -12,11 +10,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	lru "k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
-	"k8s.io/apiserver/pkg/authentication/token/cache"
-	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apimachinery/pkg/util/cache"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
@@ -42,33 +36,24 @@ const (
 type access struct {
 	tokens   authenticationclient.TokenReviewInterface
 	accesses authorizationclient.SubjectAccessReviewInterface
-	request  authenticator.Request
-	allowed  *lru.LRUExpireCache // SubjectAccessReviewSpecs as JSON
+	codes    *cache.LRUExpireCache // of reviewed questions
 	log      *retry.OutageLog
+}
+
+// question is what is reviewed. No token stays in memory.
+type question struct {
+	token        [sha256.Size]byte
+	method, path string
 }
 
 // newAccess returns an access that sends its reviews through these clients.
 func newAccess(
 	tokens authenticationclient.TokenReviewInterface, accesses authorizationclient.SubjectAccessReviewInterface,
 ) *access {
-	a := &access{
+	return &access{
 		tokens: tokens, accesses: accesses,
-		allowed: lru.NewLRUExpireCache(1024), log: retry.NewOutageLog("to review who reads /metrics"),
+		codes: cache.NewLRUExpireCache(1024), log: retry.NewOutageLog("to review who reads /metrics"),
 	}
-	a.request = bearertoken.New(cache.New(authenticator.TokenFunc(a.authenticate), false, reviewed, rejected))
-	return a
-}
-
-// errReview marks that a review had no outcome.
-var errReview = errors.New("no outcome")
-
-// observe logs whether reviews work.
-func (a *access) observe(err error) error {
-	a.log.Observe(err)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errReview, err)
-	}
-	return nil
 }
 
 func (a *access) protect(next http.Handler) http.Handler {
@@ -83,58 +68,47 @@ func (a *access) protect(next http.Handler) http.Handler {
 
 // review returns 200 for a request that may be served.
 func (a *access) review(r *http.Request) int {
-	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
-	defer cancel()
-	response, ok, err := a.request.AuthenticateRequest(r.WithContext(ctx))
-	switch {
-	case errors.Is(err, errReview):
-		return http.StatusServiceUnavailable
-	case err != nil || !ok: // a token that is not valid is an error to bearertoken
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if token = strings.TrimSpace(token); token == "" || !strings.EqualFold(scheme, "Bearer") {
 		return http.StatusUnauthorized
 	}
-	allowed, err := a.authorize(ctx, response.User, strings.ToLower(r.Method), r.URL.Path)
+	q := question{sha256.Sum256([]byte(token)), r.Method, r.URL.Path}
+	if code, found := a.codes.Get(q); found {
+		return code.(int)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
+	defer cancel()
+	code, err := a.ask(ctx, token, q)
+	a.log.Observe(err)
 	switch {
 	case err != nil:
 		return http.StatusServiceUnavailable
-	case !allowed:
-		return http.StatusForbidden
+	case code == http.StatusOK:
+		a.codes.Add(q, code, reviewed)
+	case code == http.StatusUnauthorized:
+		a.codes.Add(q, code, rejected)
 	}
-	return http.StatusOK
+	return code
 }
 
-func (a *access) authenticate(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	question := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-	review, err := a.tokens.Create(ctx, question, metav1.CreateOptions{})
-	if err := a.observe(err); err != nil || !review.Status.Authenticated {
-		return nil, false, err
+// ask sends the reviews; an error is that one has no outcome.
+func (a *access) ask(ctx context.Context, token string, q question) (code int, err error) {
+	whose := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	owner, err := a.tokens.Create(ctx, whose, metav1.CreateOptions{})
+	if err != nil || !owner.Status.Authenticated {
+		return http.StatusUnauthorized, err
 	}
-	who := review.Status.User
-	info := &user.DefaultInfo{Name: who.Username, UID: who.UID, Groups: who.Groups, Extra: map[string][]string{}}
-	for name, values := range who.Extra {
-		info.Extra[name] = values
-	}
-	return &authenticator.Response{User: info}, true, nil
-}
-
-func (a *access) authorize(ctx context.Context, who user.Info, verb, path string) (bool, error) {
+	who := owner.Status.User
 	spec := authorizationv1.SubjectAccessReviewSpec{
-		User: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups(), Extra: map[string]authorizationv1.ExtraValue{},
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: verb},
+		User: who.Username, UID: who.UID, Groups: who.Groups, Extra: map[string]authorizationv1.ExtraValue{},
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: q.path, Verb: strings.ToLower(q.method)},
 	}
-	for name, values := range who.GetExtra() {
-		spec.Extra[name] = values
+	for name, values := range who.Extra {
+		spec.Extra[name] = authorizationv1.ExtraValue(values)
 	}
-	key, err := json.Marshal(spec)
-	if err != nil {
-		return false, err
+	may, err := a.accesses.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	if err != nil || !may.Status.Allowed {
+		return http.StatusForbidden, err
 	}
-	if _, found := a.allowed.Get(string(key)); found {
-		return true, nil
-	}
-	review, err := a.accesses.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
-	if err := a.observe(err); err != nil || !review.Status.Allowed {
-		return false, err
-	}
-	a.allowed.Add(string(key), nil, reviewed)
-	return true, nil
+	return http.StatusOK, nil
 }

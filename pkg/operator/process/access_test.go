@@ -38,21 +38,27 @@ func (r *reviews) access() *access {
 	return newAccess(tokenReviews{reviews: r}, accessReviews{reviews: r})
 }
 
-func (r tokenReviews) Create(_ context.Context, review *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+func (r tokenReviews) Create(
+	_ context.Context, review *authenticationv1.TokenReview, _ metav1.CreateOptions,
+) (*authenticationv1.TokenReview, error) {
 	r.calls++
 	review.Status.Authenticated = slices.Contains([]string{"scraper", "stranger"}, review.Spec.Token)
 	review.Status.User = authenticationv1.UserInfo{
-		Username: review.Spec.Token, UID: "uid", Groups: []string{"group"}, Extra: map[string]authenticationv1.ExtraValue{"key": {"value"}},
+		Username: review.Spec.Token, UID: "uid", Groups: []string{"group"},
+		Extra: map[string]authenticationv1.ExtraValue{"key": {"value"}},
 	}
 	return review, r.err
 }
 
-func (r accessReviews) Create(_ context.Context, review *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+func (r accessReviews) Create(
+	_ context.Context, review *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions,
+) (*authorizationv1.SubjectAccessReview, error) {
 	r.calls++
 	s := review.Spec
 	review.Status.Allowed = s.User == "scraper" && s.UID == "uid" && slices.Equal(s.Groups, []string{"group"}) &&
 		slices.Equal(s.Extra["key"], []string{"value"}) &&
-		s.ResourceAttributes == nil && *s.NonResourceAttributes == authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}
+		s.ResourceAttributes == nil &&
+		*s.NonResourceAttributes == authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}
 	return review, r.err
 }
 

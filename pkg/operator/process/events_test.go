@@ -77,7 +77,8 @@ func TestEventsAreWritten(t *testing.T) {
 				want = corev1.Event{Type: corev1.EventTypeWarning, Reason: "Forbidden", Count: 3}
 			}
 			about := corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: "home", Namespace: "home"}
-			if e.Type != want.Type || e.Reason != want.Reason || e.Count != want.Count || e.Namespace != "home" || e.InvolvedObject != about ||
+			if e.Type != want.Type || e.Reason != want.Reason || e.Count != want.Count || e.Namespace != "home" ||
+				e.InvolvedObject != about ||
 				e.Source.Component != "kms-health-operator" || !strings.HasPrefix(e.Message, "kube: ") {
 				t.Errorf("%+v", e)
 			}

@@ -117,7 +117,9 @@ func TestFirstCertificateMustBeGoodAndAReplacedOneIsServed(t *testing.T) {
 func TestTLSProfileIsThatOfTheMoment(t *testing.T) {
 	var lowest atomic.Uint32
 	lowest.Store(tls.VersionTLS12)
-	listener, err := listenTLS("127.0.0.1:0", "", func() *tls.Config { return &tls.Config{MinVersion: uint16(lowest.Load())} })
+	listener, err := listenTLS(
+		"127.0.0.1:0", "", func() *tls.Config { return &tls.Config{MinVersion: uint16(lowest.Load())} },
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

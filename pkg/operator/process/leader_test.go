@@ -90,7 +90,10 @@ type run struct {
 
 func start(l *lease, name string) *run {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &run{lease: l, cancel: cancel, working: make(chan struct{}), stopped: make(chan struct{}), err: make(chan error, 1)}
+	r := &run{
+		lease: l, cancel: cancel, working: make(chan struct{}), stopped: make(chan struct{}),
+		err: make(chan error, 1),
+	}
 	go func() {
 		r.err <- elect(ctx, replica{l, name}, replicated, func(ctx context.Context) {
 			close(r.working)

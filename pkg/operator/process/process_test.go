@@ -23,17 +23,28 @@ func TestEachMistakeIsReportedWithItsFlag(t *testing.T) {
 		change func(*Options)
 		want   []string // empty: valid
 	}{
-		"defaults":             {func(*Options) {}, nil},
-		"standard input":       {func(o *Options) { o.ConfigFile = "-" }, []string{"--config: is standard input"}},
-		"no config":            {func(o *Options) { o.ConfigFile = "" }, []string{"--config: is empty"}},
-		"relative root":        {func(o *Options) { o.KubeletRoot = "kubelet" }, []string{`--kubelet-root: "kubelet" must be an absolute path`}},
-		"negative inertia":     {func(o *Options) { o.DegradedInertia = -time.Second }, []string{"--degraded-inertia: -1s"}},
-		"no inertia":           {func(o *Options) { o.DegradedInertia = 0 }, nil},
-		"namespace":            {func(o *Options) { o.Namespace = "a b" }, []string{`--namespace: "a b"`}},
-		"port alone":           {func(o *Options) { o.MetricsAddress = "8443" }, []string{"--metrics-bind-address: address 8443: missing port"}},
-		"two addresses":        {func(o *Options) { o.MetricsAddress, o.HealthAddress = "", "" }, []string{"--metrics-bind-address: ", "--health-bind-address: "}},
-		"certificates missing": {func(o *Options) { o.MetricsCertDir = "/no/such/dir" }, []string{"--metrics-cert-dir: stat /no/such/dir"}},
-		"they are not served":  {func(o *Options) { o.MetricsCertDir, o.MetricsAddress = "/no/such/dir", none }, nil},
+		"defaults":       {func(*Options) {}, nil},
+		"standard input": {func(o *Options) { o.ConfigFile = "-" }, []string{"--config: is standard input"}},
+		"no config":      {func(o *Options) { o.ConfigFile = "" }, []string{"--config: is empty"}},
+		"relative root": {
+			func(o *Options) { o.KubeletRoot = "kubelet" },
+			[]string{`--kubelet-root: "kubelet" must be an absolute path`},
+		},
+		"negative inertia": {func(o *Options) { o.DegradedInertia = -time.Second }, []string{"--degraded-inertia: -1s"}},
+		"no inertia":       {func(o *Options) { o.DegradedInertia = 0 }, nil},
+		"namespace":        {func(o *Options) { o.Namespace = "a b" }, []string{`--namespace: "a b"`}},
+		"port alone": {
+			func(o *Options) { o.MetricsAddress = "8443" },
+			[]string{"--metrics-bind-address: address 8443: missing port"},
+		},
+		"two addresses": {
+			func(o *Options) { o.MetricsAddress, o.HealthAddress = "", "" },
+			[]string{"--metrics-bind-address: ", "--health-bind-address: "},
+		},
+		"certificates missing": {
+			func(o *Options) { o.MetricsCertDir = "/no/such/dir" }, []string{"--metrics-cert-dir: stat /no/such/dir"},
+		},
+		"they are not served": {func(o *Options) { o.MetricsCertDir, o.MetricsAddress = "/no/such/dir", none }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := valid()
@@ -91,7 +102,9 @@ func TestStartingAPIServersReadsAreNotDelayedByClientGo(t *testing.T) {
 		"a throttled read": {http.MethodGet, 429, false},
 		"a write":          {http.MethodPatch, 503, true},
 	} {
-		response, err := unretried{answer{c.code, http.Header{"Retry-After": {"5"}}}}.RoundTrip(&http.Request{Method: c.method})
+		response, err := unretried{
+			answer{c.code, http.Header{"Retry-After": {"5"}}},
+		}.RoundTrip(&http.Request{Method: c.method})
 		if err != nil || (response.Header.Get("Retry-After") != "") != c.kept {
 			t.Errorf("%s: %v, %v", name, response.Header, err)
 		}
@@ -120,11 +133,13 @@ func TestCAIsReadAgainFromItsFile(t *testing.T) {
 
 func TestRestConfigOfAKubeconfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: 'https://a.test:6443'}}]\n"
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: " +
+		"c}}]\nclusters: [{name: c, cluster: {server: 'https://a.test:6443'}}]\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := restConfig(file, "v1"); err != nil || c.Host != "https://a.test:6443" || c.UserAgent != "kms-health-operator/v1" {
+	if c, err := restConfig(file, "v1"); err != nil || c.Host != "https://a.test:6443" ||
+		c.UserAgent != "kms-health-operator/v1" {
 		t.Errorf("%+v, %v", c, err)
 	}
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")

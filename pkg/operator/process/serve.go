@@ -2,14 +2,40 @@ package process
 
 import (
 	"crypto/tls"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/kms-health/kms-health/pkg/serving"
 )
+
+// metricsHandler serves /metrics to clients that access lets through.
+func metricsHandler(registry prometheus.Gatherer, clients *access) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return clients.protect(mux)
+}
+
+// healthHandler serves /healthz, always 200, and /readyz, 200 or 500, as ready returns nil or
+// an error. The error is not served: the log has it.
+func healthHandler(ready func() error) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if ready() != nil {
+			http.Error(w, "not ready: no configuration is active; see the operator's log", http.StatusInternalServerError)
+			return
+		}
+		_, _ = io.WriteString(w, "ok")
+	})
+	return mux
+}
 
 // listenTLS opens an address for HTTPS. certDir has tls.crt and tls.key, or is empty for a
 // self-signed certificate for the name of the host. profile is called at each handshake.
