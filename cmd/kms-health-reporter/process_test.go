@@ -208,7 +208,7 @@ func TestOutputShowsAChangeOfThePluginWithinTwoSeconds(t *testing.T) {
 		want string
 	}{
 		{func() error { return p.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}) }, `"status":"unhealthy"`},
-		{p.plugin.ClearFaults, `"status":"healthy"`},
+		{func() error { return p.plugin.ClearFaults() }, `"status":"healthy"`},
 	} {
 		before := len(out.Text())
 		if err := change.do(); err != nil {

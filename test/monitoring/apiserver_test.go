@@ -54,7 +54,7 @@ var phases = []phase{
 		}
 		return p.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultRPCError, Args: []string{"Unavailable"}})
 	}},
-	{"recovered", time.Minute, (*kmsplugin.Plugin).ClearFaults},
+	{"recovered", time.Minute, func(p *kmsplugin.Plugin) error { return p.ClearFaults() }},
 }
 
 // All metrics of envelope encryption are ALPHA: a release of Kubernetes may rename them.
