@@ -47,17 +47,10 @@ func (o Options) Run(out io.Writer, problems ...error) error {
 		}
 		*f.data = content.Data
 	}
-	var t *v1alpha1.APIServer
-	var p pods
-	if unreadable == len(problems) {
-		var err error
-		t, p, err = o.check()
-		problems = append(problems, err)
+	if unreadable < len(problems) {
+		return errors.Join(problems...)
 	}
-	if err := errors.Join(problems...); err != nil {
-		return err
-	}
-	files, err := o.render(t, p)
+	files, err := Render(o.Input, problems...)
 	if err != nil {
 		return err
 	}

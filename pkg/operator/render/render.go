@@ -6,8 +6,6 @@ package render
 import (
 	"bytes"
 	"cmp"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"path"
@@ -15,6 +13,7 @@ import (
 	"strings"
 
 	configv1 "github.com/openshift/api/config/v1"
+	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -57,15 +56,6 @@ type File struct {
 	Note string
 }
 
-// Render makes the files.
-func Render(in Input) ([]File, error) {
-	t, p, err := in.check()
-	if err != nil {
-		return nil, err
-	}
-	return in.render(t, p)
-}
-
 // rendering is the making of the files.
 type rendering struct {
 	*objects.Input
@@ -74,7 +64,12 @@ type rendering struct {
 	files []File
 }
 
-func (in *Input) render(t *v1alpha1.APIServer, p pods) ([]File, error) {
+// Render makes the files. problems are those found before: all that is missing is reported at once.
+func Render(in Input, problems ...error) ([]File, error) {
+	t, p, err := in.check()
+	if err := errors.Join(append(problems, err)...); err != nil {
+		return nil, err
+	}
 	r := &rendering{pods: p, Input: &objects.Input{
 		Config: in.Config, Namespace: in.Namespace, Target: t, OpenShift: in.OpenShift, CA: in.CA,
 	}}
@@ -145,21 +140,13 @@ func (in *Input) checkCA(p pods) error {
 		}
 		return errors.New("--ca-file: is empty, must be the API server's CA, which goes into the reporters' kubeconfig")
 	}
-	for rest := in.CA; ; {
-		var block *pem.Block
-		block, rest = pem.Decode(rest)
-		switch {
-		case block == nil && len(bytes.TrimSpace(rest)) > 0, block == nil && len(rest) == len(in.CA):
-			return errors.New("--ca-file: is not PEM")
-		case block == nil:
-			return nil
-		case block.Type != "CERTIFICATE":
-			return fmt.Errorf("--ca-file: holds a %s, must hold certificates and nothing else", block.Type)
-		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return fmt.Errorf("--ca-file: %w", err)
-		}
+	if bytes.Contains(in.CA, []byte("PRIVATE KEY")) {
+		return errors.New("--ca-file: holds a PRIVATE KEY, must hold certificates and nothing else")
 	}
+	if _, err := cert.ParseCertsPEM(in.CA); err != nil {
+		return fmt.Errorf("--ca-file: is not a PEM file of certificates: %w", err)
+	}
+	return nil
 }
 
 func (in *Input) target() (*v1alpha1.APIServer, error) {

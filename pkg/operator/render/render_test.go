@@ -56,10 +56,16 @@ func find(t *testing.T, files []File, name string) string {
 	return ""
 }
 
-func TestFilesAreThoseOfTheDelivery(t *testing.T) {
+// inputs has one of each delivery.
+func inputs(t *testing.T) map[string]Input {
+	t.Helper()
 	companion := input(t, "kube-apiserver")
 	companion.Config.APIServers[0].Mode = v1alpha1.ModeCompanionPod
-	companion.Pod = []byte(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "api", "namespace": "ns", "uid": "u-1"}, "spec": {"nodeName": "n", "containers": [{"name": "kube-apiserver", "image": "i", "volumeMounts": [{"name": "s", "mountPath": "/var/run/kmsplugin"}]}], "volumes": [{"name": "s", "emptyDir": {}}]}}`)
+	companion.Pod = []byte(
+		`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "api", "namespace": "ns", "uid": "u-1"}, "spec": ` +
+			`{"nodeName": "n", "containers": [{"name": "kube-apiserver", "image": "i", "volumeMounts": [{"name": "s", ` +
+			`"mountPath": "/var/run/kmsplugin"}]}], "volumes": [{"name": "s", "emptyDir": {}}]}}`,
+	)
 	deployment := input(t, "openshift-apiserver")
 	deployment.Pod = testdata(t, "deployment.yaml")
 	owners := input(t, "openshift-apiserver")
@@ -74,28 +80,41 @@ func TestFilesAreThoseOfTheDelivery(t *testing.T) {
 	running.Config.APIServers[1].Container = "kube-apiserver"
 	node := input(t, "kube-apiserver")
 	node.HostFolder = "/etc/kubernetes/kms-health"
-	for name, c := range map[string]struct {
-		in   Input
-		want string
-	}{
-		"DaemonSet":  {input(t, "kube-apiserver"), "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-kube-apiserver-3940a7a9b1.yaml 40-daemonset-kms-health-reporter-kube-apiserver.yaml"},
-		"Companion":  {companion, "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-kube-apiserver-d5ef5f962e-3940a7a9b1.yaml 40-pod-kms-health-kube-apiserver-"},
-		"Deployment": {deployment, "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml 50-deployment-apiserver.yaml"},
-		"owner's":    {owners, "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml 50-deployment-apiserver.yaml credentials/kubeconfig"},
-		"static pod": {static, "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig host/static-pod.json"},
-		"a patch":    {input(t, "openshift-apiserver"), "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml sidecar/patch.yaml"},
-		"by a pod":   {running, "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml sidecar/patch.yaml"},
-		"a node's":   {node, "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig sidecar/patch.yaml"},
+	return map[string]Input{
+		"DaemonSet": input(t, "kube-apiserver"), "Companion": companion, "Deployment": deployment, "owner's": owners,
+		"static pod": static, "a patch": input(t, "openshift-apiserver"), "by a pod": running, "a node's": node,
+	}
+}
+
+func TestFilesAreThoseOfTheDelivery(t *testing.T) {
+	all := inputs(t)
+	for name, want := range map[string]string{
+		"DaemonSet": "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-kube-apiserver-3940a7a9b1.yaml " +
+			"40-daemonset-kms-health-reporter-kube-apiserver.yaml",
+		"Companion": "10-policy.yaml 20-identity.yaml " +
+			"30-configmap-kms-health-reporter-kube-apiserver-d5ef5f962e-3940a7a9b1.yaml " +
+			"40-pod-kms-health-kube-apiserver-",
+		"Deployment": "10-policy.yaml 20-identity.yaml " +
+			"30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml " +
+			"50-deployment-apiserver.yaml",
+		"owner's": "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml " +
+			"50-deployment-apiserver.yaml credentials/kubeconfig",
+		"static pod": "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig host/static-pod.json",
+		"a patch": "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml " +
+			"sidecar/patch.yaml",
+		"by a pod": "10-policy.yaml 20-identity.yaml 30-configmap-kms-health-reporter-openshift-apiserver-3940a7a9b1.yaml " +
+			"sidecar/patch.yaml",
+		"a node's": "10-policy.yaml 20-identity.yaml host/config/config.yaml host/config/kubeconfig sidecar/patch.yaml",
 	} {
-		files, err := Render(c.in)
+		files, err := Render(all[name])
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if got := names(files); !strings.HasPrefix(got, c.want) {
+		if got := names(files); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s", name, got)
 		}
-		again, err := Render(c.in)
+		again, err := Render(all[name])
 		if err != nil || len(again) != len(files) {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -143,7 +162,9 @@ func TestStaticPodIsRightAfterAnInstallersReplacement(t *testing.T) {
 	if hash := pod.Annotations[contract.ConfigHashAnnotation]; hash != v1alpha1.PluginSetHash(config.Plugins) {
 		t.Errorf("the pod is made for %s", hash)
 	}
-	if kubeconfig := find(t, files, "host/config/kubeconfig"); !strings.Contains(kubeconfig, "/etc/kms-health/credentials/client/tls.crt") || !strings.Contains(kubeconfig, "https://localhost:6443") {
+	if kubeconfig := find(t, files, "host/config/kubeconfig"); !strings.Contains(
+		kubeconfig, "/etc/kms-health/credentials/client/tls.crt",
+	) || !strings.Contains(kubeconfig, "https://localhost:6443") {
 		t.Errorf("%s", kubeconfig)
 	}
 }
@@ -160,7 +181,9 @@ func TestOwnersCredentialsAreAKubeconfigAndACommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	const secret = "kms-health-reporter-openshift-apiserver-credentials"
-	if kubeconfig := find(t, files, "credentials/kubeconfig"); !strings.Contains(kubeconfig, "client-certificate: /etc/kms-health/credentials/tls.crt") {
+	if kubeconfig := find(t, files, "credentials/kubeconfig"); !strings.Contains(
+		kubeconfig, "client-certificate: /etc/kms-health/credentials/tls.crt",
+	) {
 		t.Errorf("%s", kubeconfig)
 	}
 	if d := find(t, files, "50-deployment-apiserver.yaml"); !strings.Contains(d, "secretName: "+secret) {
@@ -170,14 +193,19 @@ func TestOwnersCredentialsAreAKubeconfigAndACommand(t *testing.T) {
 		t.Errorf("the user has no right:\n%s", identity)
 	}
 	for _, f := range files {
-		if f.Name == "credentials/kubeconfig" && !strings.Contains(f.Note, "kubectl create secret generic "+secret+" -n openshift-apiserver ") {
+		if f.Name == "credentials/kubeconfig" &&
+			!strings.Contains(f.Note, "kubectl create secret generic "+secret+" -n openshift-apiserver ") {
 			t.Errorf("%s", f.Note)
 		}
 		text := string(f.Data)
 		if strings.Contains(text, "kind: Secret") || strings.Contains(text, "PRIVATE KEY") {
 			t.Errorf("%s has a Secret or a key", f.Name)
 		}
-		if strings.HasPrefix(f.Name, "30-configmap-") && (strings.Contains(text, "  kubeconfig: ") && strings.Contains(text, "apiVersion: v1\n    kind: Config") || !strings.Contains(text, "kubeconfig: /etc/kms-health/credentials/kubeconfig")) {
+		if strings.HasPrefix(f.Name, "30-configmap-") &&
+			(strings.Contains(text, "  kubeconfig: ") && strings.Contains(text, "apiVersion: v1\n    kind: Config") ||
+				!strings.Contains(
+					text, "kubeconfig: /etc/kms-health/credentials/kubeconfig",
+				)) {
 			t.Errorf("%s:\n%s", f.Name, text)
 		}
 	}
@@ -211,14 +239,16 @@ func TestKMSHealthIsRenderedWithItsCRD(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := names(files); !strings.HasPrefix(got, "00-crd.yaml ") || !strings.Contains(got, " 15-kmshealth-kube-apiserver.yaml ") {
+		if got := names(files); !strings.HasPrefix(got, "00-crd.yaml ") ||
+			!strings.Contains(got, " 15-kmshealth-kube-apiserver.yaml ") {
 			t.Errorf("%s: %s", name, got)
 		}
 		file := "host/config/config.yaml"
 		if pod == nil {
 			file = "30-configmap-kms-health-reporter-kube-apiserver-3940a7a9b1.yaml"
 		}
-		if text := find(t, files, file); !strings.Contains(text, "resource: kmshealths") || !strings.Contains(text, "name: kube-apiserver") {
+		if text := find(t, files, file); !strings.Contains(text, "resource: kmshealths") ||
+			!strings.Contains(text, "name: kube-apiserver") {
 			t.Errorf("%s: %s", name, text)
 		}
 		if role := find(t, files, "20-identity.yaml"); !strings.Contains(role, "kmshealths/status") {
@@ -227,44 +257,72 @@ func TestKMSHealthIsRenderedWithItsCRD(t *testing.T) {
 	}
 }
 
+var wrongInputs = map[string]struct {
+	change func(*Input)
+	want   string
+}{
+	"which target": {
+		func(in *Input) { in.Target = "" }, "name one of them by --target: kube-apiserver, openshift-apiserver",
+	},
+	"no such target": {func(in *Input) { in.Target = "x" }, `--target: the configuration has no "x"`},
+	"no plugins": {
+		func(in *Input) { in.EncryptionConfig = nil },
+		"--encryption-config: target kube-apiserver names no plugins itself",
+	},
+	"plugins twice": {
+		func(in *Input) { in.Config.APIServers[0].Plugins = []v1alpha1.Plugin{} },
+		"--encryption-config: target kube-apiserver names its plugins itself, in `plugins`",
+	},
+	"no plugin": {func(in *Input) {
+		in.Config.APIServers[0].Plugins, in.EncryptionConfig = []v1alpha1.Plugin{}, nil
+	}, "names no plugin of target kube-apiserver"},
+	"a DaemonSet for a volume of the pod": {func(in *Input) {
+		in.Pod = []byte(
+			`{"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": "u"}, "spec": {"nodeName": "n", "containers": ` +
+				`[{"name": "kube-apiserver", "volumeMounts": [{"name": "s", "mountPath": "/var/run/kmsplugin"}]}], ` +
+				`"volumes": [{"name": "s", "emptyDir": {}}]}}`,
+		)
+	}, "where no DaemonSet reaches them"},
+	"another Deployment": {func(in *Input) {
+		in.Target, in.Pod = "openshift-apiserver", []byte(
+			`{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}}`,
+		)
+	}, `--pod: is Deployment "x", must be "apiserver"`},
+	"encrypted ConfigMaps that are mounted": {func(in *Input) {
+		in.Config.APIServers[0].ConfigSource = v1alpha1.ConfigSourceConfigMap
+		in.EncryptionConfig = bytes.ReplaceAll(in.EncryptionConfig, []byte("secrets"), []byte("configmaps"))
+	}, "set configSource: Annotation"},
+	"garbage": {func(in *Input) { in.EncryptionConfig = []byte("garbage") }, "--encryption-config: "},
+	"no kms": {func(in *Input) {
+		in.EncryptionConfig = []byte(
+			"{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [{resources: [secrets], " +
+				"providers: [{identity: {}}]}]}",
+		)
+	}, "no kms provider is named"},
+	"no CA": {func(in *Input) { in.CA = nil }, "--ca-file: is empty"},
+	"a CA's key": {func(in *Input) {
+		in.CA = append(in.CA, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
+	}, "holds a PRIVATE KEY"},
+	"no PEM": {func(in *Input) { in.CA = []byte("garbage") }, "--ca-file: is not a PEM file"},
+	"another kind": {
+		func(in *Input) { in.Pod = []byte("apiVersion: v1\nkind: Service\n") }, `--pod: is a "Service" of "v1"`,
+	},
+	"a relative folder": {
+		func(in *Input) { in.HostFolder = "etc" }, `--host-folder: "etc" must be the absolute path of a folder`,
+	},
+	"a folder upwards":  {func(in *Input) { in.HostFolder = "/a/../b" }, `--host-folder: "/a/../b" must be`},
+	"Companion, no pod": {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeCompanionPod }, "--pod"},
+	"Auto, no pod": {
+		func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeAuto }, "give it by --pod, or set mode",
+	},
+	"a profile's garbage": {
+		func(in *Input) { in.APIServer = []byte("spec: {tlsSecurityProfile: {type: Custom}}") },
+		"tlsSecurityProfile",
+	},
+}
+
 func TestWhatIsMissingOrWrongIsNamed(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*Input)
-		want   string
-	}{
-		"which target":   {func(in *Input) { in.Target = "" }, "name one of them by --target: kube-apiserver, openshift-apiserver"},
-		"no such target": {func(in *Input) { in.Target = "x" }, `--target: the configuration has no "x"`},
-		"no plugins":     {func(in *Input) { in.EncryptionConfig = nil }, "--encryption-config: target kube-apiserver names no plugins itself"},
-		"plugins twice":  {func(in *Input) { in.Config.APIServers[0].Plugins = []v1alpha1.Plugin{} }, "--encryption-config: target kube-apiserver names its plugins itself, in `plugins`"},
-		"no plugin": {func(in *Input) {
-			in.Config.APIServers[0].Plugins, in.EncryptionConfig = []v1alpha1.Plugin{}, nil
-		}, "names no plugin of target kube-apiserver"},
-		"a DaemonSet for a volume of the pod": {func(in *Input) {
-			in.Pod = []byte(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": "u"}, "spec": {"nodeName": "n", "containers": [{"name": "kube-apiserver", "volumeMounts": [{"name": "s", "mountPath": "/var/run/kmsplugin"}]}], "volumes": [{"name": "s", "emptyDir": {}}]}}`)
-		}, "where no DaemonSet reaches them"},
-		"another Deployment": {func(in *Input) {
-			in.Target, in.Pod = "openshift-apiserver", []byte(`{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}}`)
-		}, `--pod: is Deployment "x", must be "apiserver"`},
-		"encrypted ConfigMaps that are mounted": {func(in *Input) {
-			in.Config.APIServers[0].ConfigSource = v1alpha1.ConfigSourceConfigMap
-			in.EncryptionConfig = bytes.ReplaceAll(in.EncryptionConfig, []byte("secrets"), []byte("configmaps"))
-		}, "set configSource: Annotation"},
-		"garbage": {func(in *Input) { in.EncryptionConfig = []byte("garbage") }, "--encryption-config: "},
-		"no kms": {func(in *Input) {
-			in.EncryptionConfig = []byte("{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [{resources: [secrets], providers: [{identity: {}}]}]}")
-		}, "no kms provider is named"},
-		"no CA": {func(in *Input) { in.CA = nil }, "--ca-file: is empty"},
-		"a CA's key": {func(in *Input) {
-			in.CA = append(in.CA, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"...)
-		}, "holds a PRIVATE KEY"},
-		"no PEM":              {func(in *Input) { in.CA = []byte("garbage") }, "is not PEM"},
-		"another kind":        {func(in *Input) { in.Pod = []byte("apiVersion: v1\nkind: Service\n") }, `--pod: is a "Service" of "v1"`},
-		"a relative folder":   {func(in *Input) { in.HostFolder = "etc" }, `--host-folder: "etc" must be the absolute path of a folder`},
-		"a folder upwards":    {func(in *Input) { in.HostFolder = "/a/../b" }, `--host-folder: "/a/../b" must be`},
-		"Companion, no pod":   {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeCompanionPod }, "--pod"},
-		"Auto, no pod":        {func(in *Input) { in.Config.APIServers[0].Mode = v1alpha1.ModeAuto }, "give it by --pod, or set mode"},
-		"a profile's garbage": {func(in *Input) { in.APIServer = []byte("spec: {tlsSecurityProfile: {type: Custom}}") }, "tlsSecurityProfile"},
-	} {
+	for name, c := range wrongInputs {
 		in := input(t, "kube-apiserver")
 		c.change(&in)
 		_, err := Render(in)
