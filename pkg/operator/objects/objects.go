@@ -9,7 +9,6 @@ package objects
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -182,16 +181,12 @@ func (in *Input) CompanionPod(server APIServerPod, plugins []v1alpha1.Plugin) (*
 	values := in.podValues(server.Folders, plugins, CompanionConfigMapName(in.Target.Name, plugins))
 	values["Node"], values["Beside"], values["Owner"] = server.Node, server.UID, (*Owner)(nil)
 	values["Name"], values["PodHash"] = "", ""
-	pod, err := object("companion.yaml", values)
-	if err != nil {
-		return nil, err
-	}
 	// What a pod is replaced for is all but what reaches it live.
-	made, err := json.Marshal(pod)
+	text, err := bindata.Render("companion.yaml", values)
 	if err != nil {
 		return nil, err
 	}
-	hash := shortHash(string(made))
+	hash := shortHash(string(text))
 	values["Name"] = companionName(in.Target.Name, server.Node, server.UID, hash)
 	values["PodHash"], values["Owner"] = hash, in.Owner
 	values["Config"], values["Kubeconfig"] = string(file), string(kubeconfig)
