@@ -21,7 +21,7 @@ const (
 	// reviewed is how long the review of an allowed client counts. A scrape in that time
 	// sends no request to the API server, and works while it is away.
 	reviewed = time.Minute
-	// rejected is how long an invalid token is not reviewed again.
+	// rejected is how long another outcome counts.
 	rejected = 10 * time.Second
 	// reviewTimeout bounds both reviews of a request.
 	reviewTimeout = 5 * time.Second
@@ -80,14 +80,14 @@ func (a *access) review(r *http.Request) int {
 	defer cancel()
 	code, err := a.ask(ctx, token, q)
 	a.log.Observe(err)
-	switch {
-	case err != nil:
+	if err != nil {
 		return http.StatusServiceUnavailable
-	case code == http.StatusOK:
-		a.codes.Add(q, code, reviewed)
-	case code == http.StatusUnauthorized:
-		a.codes.Add(q, code, rejected)
 	}
+	lasts := rejected
+	if code == http.StatusOK {
+		lasts = reviewed
+	}
+	a.codes.Add(q, code, lasts)
 	return code
 }
 
