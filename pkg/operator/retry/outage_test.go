@@ -26,12 +26,25 @@ func TestEachChangeIsLoggedOnce(t *testing.T) {
 		outcomes []error
 		want     []string
 	}{
-		"no failure":         {[]error{nil, nil}, nil},
-		"away":               {[]error{nil, errRefused, errors.New("EOF"), apierrors.NewServiceUnavailable("starting"), errRefused}, []string{"fail"}},
-		"away and back":      {[]error{errRefused, errRefused, nil, nil}, []string{"fail", "succeed again"}},
-		"another reason":     {[]error{errRefused, errForbidden, errForbidden, nil}, []string{"fail", "fail", "succeed again"}},
-		"an object's answer": {[]error{apierrors.NewNotFound(leases, "x"), apierrors.NewConflict(leases, "x", errors.New("c")), apierrors.NewAlreadyExists(leases, "x")}, nil},
-		"cancelled":          {[]error{fmt.Errorf("get: %w", context.Canceled), errRefused, context.Canceled, errRefused}, []string{"fail"}},
+		"no failure": {[]error{nil, nil}, nil},
+		"away": {
+			[]error{nil, errRefused, errors.New("EOF"), apierrors.NewServiceUnavailable("starting"), errRefused},
+			[]string{"fail"},
+		},
+		"away and back": {[]error{errRefused, errRefused, nil, nil}, []string{"fail", "succeed again"}},
+		"another reason": {
+			[]error{errRefused, errForbidden, errForbidden, nil}, []string{"fail", "fail", "succeed again"},
+		},
+		"an object's answer": {
+			[]error{
+				apierrors.NewNotFound(leases, "x"), apierrors.NewConflict(leases, "x", errors.New("c")),
+				apierrors.NewAlreadyExists(leases, "x"),
+			},
+			nil,
+		},
+		"cancelled": {
+			[]error{fmt.Errorf("get: %w", context.Canceled), errRefused, context.Canceled, errRefused}, []string{"fail"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -47,7 +60,8 @@ func TestEachChangeIsLoggedOnce(t *testing.T) {
 				t.Fatalf("got %q, want %q", lines, c.want)
 			}
 			for i, want := range c.want {
-				if !strings.Contains(lines[i], "Requests to the API server "+want) || !strings.Contains(lines[i], `requests="of the test"`) {
+				if !strings.Contains(lines[i], "Requests to the API server "+want) ||
+					!strings.Contains(lines[i], `requests="of the test"`) {
 					t.Errorf("got %q, want %q", lines[i], want)
 				}
 			}
@@ -58,8 +72,9 @@ func TestEachChangeIsLoggedOnce(t *testing.T) {
 func TestAwayIsWhatMayEndByItself(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil: false, errRefused: true, context.DeadlineExceeded: true,
-		apierrors.NewServiceUnavailable("x"): true, apierrors.NewInternalError(errRefused): true, apierrors.NewTooManyRequests("x", 1): true,
-		apierrors.NewTimeoutError("x", 1): true, apierrors.NewServerTimeout(leases, "get", 1): true,
+		apierrors.NewServiceUnavailable("x"): true, apierrors.NewInternalError(errRefused): true,
+		apierrors.NewTooManyRequests("x", 1): true,
+		apierrors.NewTimeoutError("x", 1):    true, apierrors.NewServerTimeout(leases, "get", 1): true,
 		errForbidden: false, apierrors.NewNotFound(leases, "x"): false, apierrors.NewUnauthorized("x"): false,
 	} {
 		if got := Away(err); got != want {
