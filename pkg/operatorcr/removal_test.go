@@ -21,12 +21,16 @@ status:
 		want  string
 	}{
 		{"one", []string{"b.example.com"},
-			`[{"op":"test","path":"/status/conditions/2/type","value":"KMSHealthReporter_b.example.com"},{"op":"test","path":"/status/conditions/2/message","value":"[]"},{"op":"remove","path":"/status/conditions/2"}]`},
+			`[{"op":"test","path":"/status/conditions/2/type","value":"KMSHealthReporter_b.example.com"},{"op":"test",` +
+				`"path":"/status/conditions/2/message","value":"[]"},{"op":"remove","path":"/status/conditions/2"}]`},
 		{"several, from the end, so that no place moves", []string{"a", "c"},
-			`[{"op":"test","path":"/status/conditions/3/type","value":"KMSHealthReporter_c"},{"op":"test","path":"/status/conditions/3/message","value":"bad"},{"op":"remove","path":"/status/conditions/3"}` +
-				`,{"op":"test","path":"/status/conditions/0/type","value":"KMSHealthReporter_a"},{"op":"test","path":"/status/conditions/0/message","value":"[]"},{"op":"remove","path":"/status/conditions/0"}]`},
+			`[{"op":"test","path":"/status/conditions/3/type","value":"KMSHealthReporter_c"},{"op":"test",` +
+				`"path":"/status/conditions/3/message","value":"bad"},{"op":"remove","path":"/status/conditions/3"}` +
+				`,{"op":"test","path":"/status/conditions/0/type","value":"KMSHealthReporter_a"},{"op":"test",` +
+				`"path":"/status/conditions/0/message","value":"[]"},{"op":"remove","path":"/status/conditions/0"}]`},
 		{"one without a message", []string{"d"},
-			`[{"op":"test","path":"/status/conditions/4/type","value":"KMSHealthReporter_d"},{"op":"remove","path":"/status/conditions/4"}]`},
+			`[{"op":"test","path":"/status/conditions/4/type","value":"KMSHealthReporter_d"},{"op":"remove",` +
+				`"path":"/status/conditions/4"}]`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := Read(object(t, conditions))

@@ -1,15 +1,24 @@
+// Package operatorcr reads and changes the status of the resources of pkg/contract, as far as it
+// belongs to this project.
+//
+// Read decodes a status: the reports of nodes, in either form and by any writer, and
+// this project's conditions. Removal is the patch that removes reports of this project. The
+// package does not evaluate the reports.
 package operatorcr
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
@@ -190,4 +199,32 @@ func (r *Report) Reporter() string {
 		return ""
 	}
 	return r.Entries[0].Reporter
+}
+
+// operation of a JSON patch (RFC 6902).
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// Removal is the JSON patch that removes reports of this project, which are conditions, as
+// they were read, and nothing else. It fails if one of them was written since, or stands in
+// another place. Other writes do not matter, since a resource may have several a second.
+func Removal(gone []Report) []byte {
+	patch := []operation{}
+	backwards := func(a, b Report) int { return b.at - a.at } // so that no place moves
+	for _, report := range slices.SortedFunc(slices.Values(gone), backwards) {
+		path := "/status/conditions/" + strconv.Itoa(report.at)
+		patch = append(patch, operation{"test", path + "/type", contract.ConditionType(report.Node)})
+		if report.message != "" {
+			patch = append(patch, operation{"test", path + "/message", report.message})
+		}
+		patch = append(patch, operation{Op: "remove", Path: path})
+	}
+	raw, err := applybody.Marshal(patch)
+	if err != nil {
+		panic(fmt.Sprintf("marshal a patch of strings: %v", err))
+	}
+	return raw
 }

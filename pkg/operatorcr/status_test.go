@@ -75,12 +75,17 @@ metadata:
           'k:{"type":"KMSHealthReporter_b"}': {f:message: {}}
 status:
   conditions:
-  - {type: NodeInstallerDegraded, status: "False", reason: AsExpected, message: fine, lastTransitionTime: "2026-05-08T10:00:00Z"}
-  - {type: KMSHealthReporter_b, status: "True", reason: AsExpected, message: "[{]", lastTransitionTime: "2026-05-08T10:00:01Z"}
+  - {type: NodeInstallerDegraded, status: "False", reason: AsExpected, message: fine,
+    lastTransitionTime: "2026-05-08T10:00:00Z"}
+  - {type: KMSHealthReporter_b, status: "True", reason: AsExpected, message: "[{]",
+    lastTransitionTime: "2026-05-08T10:00:01Z"}
   - {type: KMSPluginsDegraded, status: "True", reason: PluginError, message: x}
   - type: KMSHealthReporter_a
     status: "True"
-    message: '[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T11:59:55Z","intervalSeconds":10,"reporter":"8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"},{"keyID":"1","status":"error","lastChecked":"2026-05-08T11:59:54Z","detail":"refused"}]'
+    message: >-
+      [{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T11:59:55Z",
+      "intervalSeconds":10,"reporter":"8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"},
+      {"keyID":"1","status":"error","lastChecked":"2026-05-08T11:59:54Z","detail":"refused"}]
     lastTransitionTime: "2026-05-08T10:00:02Z"
   - {type: KMSHealthReporter_c, status: "True", message: "[]"}
   nodeStatuses:
@@ -93,10 +98,12 @@ status:
   encryptionStatus:
     preflight: {}
     healthReports:
-    - {nodeName: b, keyID: "1", status: Unhealthy, lastCheckedTime: "2026-05-08T11:57:00Z", remoteKeyID: k-6, detail: sealed}
+    - {nodeName: b, keyID: "1", status: Unhealthy, lastCheckedTime: "2026-05-08T11:57:00Z", remoteKeyID: k-6,
+      detail: sealed}
     - {nodeName: a, keyID: "2", status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}
     - {nodeName: c, keyID: "2", status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}
-    - {nodeName: a, keyID: "1", status: Error, lastCheckedTime: "2026-05-08T11:59:54Z", remoteKeyID: unknown, detail: refused}
+    - {nodeName: a, keyID: "1", status: Error, lastCheckedTime: "2026-05-08T11:59:54Z", remoteKeyID: unknown,
+      detail: refused}
     - {nodeName: c, keyID: "1", status: Odd, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}
 `
 
@@ -114,10 +121,19 @@ func TestReadDecodesAResource(t *testing.T) {
 	every10.Interval, every10.Reporter = 10*time.Second, "8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"
 	dated := func(e contract.Entry) contract.Entry { e.LastChecked = e.LastChecked.Add(time.Second); return e }
 	want := []Report{
-		{Node: "a", Form: FormCondition, Entries: []contract.Entry{dated(every10), dated(k1)}, Written: clock(11, 59, 56), Ahead: time.Second, Ours: true, Writer: "kms-health-reporter-a"},
+		{
+			Node: "a", Form: FormCondition, Entries: []contract.Entry{dated(every10), dated(k1)},
+			Written: clock(11, 59, 56), Ahead: time.Second, Ours: true, Writer: "kms-health-reporter-a",
+		},
 		{Node: "a", Form: FormTyped, Entries: []contract.Entry{k2, k1}, Written: clock(11, 59, 57), Writer: "third-party-a"},
 		{Node: "b", Form: FormCondition, Written: clock(11, 57, 0), Ours: true, Writer: "kms-health-reporter-b"},
-		{Node: "b", Form: FormTyped, Entries: []contract.Entry{{KeyID: "1", KEKID: "k-6", Status: contract.Unhealthy, LastChecked: clock(11, 57, 0), Detail: "sealed"}}, Written: clock(11, 58, 0), Writer: "third-party"},
+		{
+			Node: "b", Form: FormTyped,
+			Entries: []contract.Entry{
+				{KeyID: "1", KEKID: "k-6", Status: contract.Unhealthy, LastChecked: clock(11, 57, 0), Detail: "sealed"},
+			},
+			Written: clock(11, 58, 0), Writer: "third-party",
+		},
 		{Node: "c", Form: FormCondition, Entries: []contract.Entry{}},
 		{Node: "c", Form: FormTyped},
 	}
@@ -135,7 +151,8 @@ func TestReadDecodesAResource(t *testing.T) {
 	if diff := cmp.Diff([]NodeStatus{{"a", true}, {"b", false}, {"c", false}, {"d", true}}, got.Nodes); diff != "" {
 		t.Error(diff)
 	}
-	if got.Reports[0].Reporter() != every10.Reporter || got.Reports[1].Reporter() != "" || got.Reports[2].Reporter() != "" {
+	if got.Reports[0].Reporter() != every10.Reporter || got.Reports[1].Reporter() != "" ||
+		got.Reports[2].Reporter() != "" {
 		t.Errorf("reporters of %+v", got.Reports)
 	}
 	if got.Version != "42" {
@@ -145,56 +162,105 @@ func TestReadDecodesAResource(t *testing.T) {
 
 // The three kinds differ in where the typed form is.
 func TestReadSupportsAllKinds(t *testing.T) {
-	const reports = `{healthReports: [{nodeName: a, keyID: "2", status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z", remoteKeyID: k-7}]}`
+	const reports = `{healthReports: [{nodeName: a, keyID: "2", status: Healthy, lastCheckedTime: ` +
+		`"2026-05-08T11:59:55Z", remoteKeyID: k-7}]}`
 	const owned = `{"f:encryptionStatus": {"f:healthReports": {'k:{"keyID":"2","nodeName":"a"}': {}}}}`
-	for kind, where := range map[string]string{"KubeAPIServer": "%s", "OpenShiftAPIServer": "%s", "Authentication": `{%soauthAPIServer: %s}`} {
+	for kind, where := range map[string]string{
+		"KubeAPIServer": "%s", "OpenShiftAPIServer": "%s", "Authentication": `{%soauthAPIServer: %s}`,
+	} {
 		status, fields := `{encryptionStatus: `+reports+`}`, owned
 		if kind == "Authentication" {
 			status, fields = fmt.Sprintf(where, "", status), fmt.Sprintf(`{"f:%s": %s}`, "oauthAPIServer", owned)
 		}
-		got := Read(object(t, "kind: "+kind+"\nmetadata:\n  managedFields:\n  - {manager: third-party-a, time: '2026-05-08T11:59:56Z', fieldsV1: {f:status: "+fields+"}}\nstatus: "+status))
+		got := Read(
+			object(
+				t,
+				"kind: "+kind+"\nmetadata:\n  managedFields:\n  - {manager: third-party-a, time: '2026-05-08T11:59:56Z', "+
+					"fieldsV1: {f:status: "+fields+"}}\nstatus: "+status,
+			),
+		)
 		if len(got.Reports) != 1 {
 			t.Fatalf("%s: %+v", kind, got.Reports)
 		}
-		if r := got.Reports[0]; r.Node != "a" || r.Form != FormTyped || r.Ours || r.Written != time.Date(2026, 5, 8, 11, 59, 56, 0, time.UTC) || len(r.Entries) != 1 || r.Entries[0].LastChecked != time.Date(2026, 5, 8, 11, 59, 55, 0, time.UTC) {
+		if r := got.Reports[0]; r.Node != "a" || r.Form != FormTyped || r.Ours ||
+			r.Written != time.Date(2026, 5, 8, 11, 59, 56, 0, time.UTC) || len(r.Entries) != 1 ||
+			r.Entries[0].LastChecked != time.Date(2026, 5, 8, 11, 59, 55, 0, time.UTC) {
 			t.Errorf("%s: %+v", kind, r)
 		}
 	}
 }
 
+var longNode = strings.Repeat("n", 200)
+
+func managedBy(manager, at, fields string) string {
+	return fmt.Sprintf("  - {manager: %q, time: %q, fieldsV1: {'f:status': %s}}\n", manager, at, fields)
+}
+func ofNode(node string) string {
+	return fmt.Sprintf(`{'f:conditions': {'k:{"type":"KMSHealthReporter_%s"}': {}}}`, node)
+}
+
+const early, late = "2026-05-08T11:00:00Z", "2026-05-08T11:30:00Z"
+
+func timeOf(text string) time.Time { v, _ := time.Parse(time.RFC3339, text); return v }
+
+var writerCases = []struct {
+	name, node, fields string
+	ours               bool
+	writer             string
+	written            time.Time
+}{
+	{"no writer", "a", "", false, "", time.Time{}},
+	{"ours", "a", managedBy("kms-health-reporter-a", early, ofNode("a")), true, "kms-health-reporter-a", timeOf(early)},
+	{
+		"a long name", longNode, managedBy(contract.ConditionManager(longNode), early, ofNode(longNode)), true,
+		contract.ConditionManager(longNode), timeOf(early),
+	},
+	{
+		"ours of another node", "a", managedBy("kms-health-reporter-b", early, ofNode("a")), false,
+		"kms-health-reporter-b", timeOf(early),
+	},
+	{
+		"ours, in two versions of the API", "a",
+		managedBy("kms-health-reporter-a", late, ofNode("a")) + managedBy("kms-health-reporter-a", early, ofNode("a")),
+		true, "kms-health-reporter-a", timeOf(late),
+	},
+	{
+		"ours, and then a human's", "a",
+		managedBy("kms-health-reporter-a", early, ofNode("a")) + managedBy("kubectl-edit", late, ofNode("a")), true,
+		"kms-health-reporter-a", timeOf(early),
+	},
+	{
+		"a human's, and then ours", "a",
+		managedBy("kubectl-edit", early, ofNode("a")) + managedBy("kms-health-reporter-a", late, ofNode("a")), true,
+		"kms-health-reporter-a", timeOf(late),
+	},
+	{
+		"the spec alone is no report", "a", "  - {manager: x, time: '" + late + "', fieldsV1: {'f:spec': {}}}\n",
+		false, "", time.Time{},
+	},
+	{
+		"without a time", "a", managedBy("kms-health-reporter-a", "", ofNode("a")), true, "kms-health-reporter-a",
+		time.Time{},
+	},
+	{
+		"a list that is owned as a whole", "a", managedBy("third-party", late, `{'f:conditions': {}}`), false, "",
+		time.Time{},
+	},
+	{"what is malformed", "a", "  - 7\n  - {manager: 7, time: 7, fieldsV1: 7}\n" +
+		managedBy(
+			"x", late,
+			`{'f:conditions': {'k:{': {}, 'k:7': {}, 'k:{"type":7}': {}, 'v:"KMSHealthReporter_a"': {}, `+
+				`'k:{"type":"KMSHealthReporter_"}': {}}}`,
+		) +
+		managedBy("kms-health-reporter-a", early, ofNode("a")), true, "kms-health-reporter-a", timeOf(early)},
+}
+
 // The writer of a report is found by field manager, time, and form.
 func TestReportsHaveTheirWriter(t *testing.T) {
-	long := strings.Repeat("n", 200)
-	field := func(manager, at, fields string) string {
-		return fmt.Sprintf("  - {manager: %q, time: %q, fieldsV1: {'f:status': %s}}\n", manager, at, fields)
-	}
-	condition := func(node string) string {
-		return fmt.Sprintf(`{'f:conditions': {'k:{"type":"KMSHealthReporter_%s"}': {}}}`, node)
-	}
-	const early, late = "2026-05-08T11:00:00Z", "2026-05-08T11:30:00Z"
-	at := func(text string) time.Time { v, _ := time.Parse(time.RFC3339, text); return v }
-	for _, tt := range []struct {
-		name, node, fields string
-		ours               bool
-		writer             string
-		written            time.Time
-	}{
-		{"no writer", "a", "", false, "", time.Time{}},
-		{"ours", "a", field("kms-health-reporter-a", early, condition("a")), true, "kms-health-reporter-a", at(early)},
-		{"a long name", long, field(contract.ConditionManager(long), early, condition(long)), true, contract.ConditionManager(long), at(early)},
-		{"ours of another node", "a", field("kms-health-reporter-b", early, condition("a")), false, "kms-health-reporter-b", at(early)},
-		{"ours, in two versions of the API", "a", field("kms-health-reporter-a", late, condition("a")) + field("kms-health-reporter-a", early, condition("a")), true, "kms-health-reporter-a", at(late)},
-		{"ours, and then a human's", "a", field("kms-health-reporter-a", early, condition("a")) + field("kubectl-edit", late, condition("a")), true, "kms-health-reporter-a", at(early)},
-		{"a human's, and then ours", "a", field("kubectl-edit", early, condition("a")) + field("kms-health-reporter-a", late, condition("a")), true, "kms-health-reporter-a", at(late)},
-		{"the spec alone is no report", "a", "  - {manager: x, time: '" + late + "', fieldsV1: {'f:spec': {}}}\n", false, "", time.Time{}},
-		{"without a time", "a", field("kms-health-reporter-a", "", condition("a")), true, "kms-health-reporter-a", time.Time{}},
-		{"a list that is owned as a whole", "a", field("third-party", late, `{'f:conditions': {}}`), false, "", time.Time{}},
-		{"what is malformed", "a", "  - 7\n  - {manager: 7, time: 7, fieldsV1: 7}\n" +
-			field("x", late, `{'f:conditions': {'k:{': {}, 'k:7': {}, 'k:{"type":7}': {}, 'v:"KMSHealthReporter_a"': {}, 'k:{"type":"KMSHealthReporter_"}': {}}}`) +
-			field("kms-health-reporter-a", early, condition("a")), true, "kms-health-reporter-a", at(early)},
-	} {
+	for _, tt := range writerCases {
 		t.Run(tt.name, func(t *testing.T) {
-			o := object(t, "metadata:\n  managedFields:\n"+tt.fields+"status:\n  conditions:\n  - {type: KMSHealthReporter_"+tt.node+", message: '[]'}")
+			o := object(t, "metadata:\n  managedFields:\n"+tt.fields+
+				"status:\n  conditions:\n  - {type: KMSHealthReporter_"+tt.node+", message: '[]'}")
 			got := Read(o).Reports[0]
 			if got.Ours != tt.ours || got.Writer != tt.writer || !got.Written.Equal(tt.written) {
 				t.Errorf("ours: %v, by %q at %s", got.Ours, got.Writer, got.Written)
@@ -246,28 +312,52 @@ func TestReportsAreDatedByTheAPIServer(t *testing.T) {
 	}
 }
 
+var malformed = map[string]struct {
+	text       string
+	reports    []string // node, form, error
+	conditions int
+}{
+	"nothing":              {`{}`, nil, 0},
+	"no status":            {`{metadata: {name: cluster}}`, nil, 0},
+	"status is a word":     {`{status: x}`, nil, 0},
+	"conditions are a map": {`{status: {conditions: {a: b}}}`, nil, 0},
+	"elements of other types": {
+		`{status: {conditions: [x, 7, null, [], {}, {type: 7}, {status: "True"}, {type: KMSPluginsDegraded}]}}`, nil,
+		1,
+	},
+	"managedFields is a word": {
+		`{metadata: {managedFields: x}, status: {conditions: [{type: KMSHealthReporter_a, message: "[]"}]}}`,
+		[]string{"a Condition "}, 0,
+	},
+	"a message that is none": {
+		`{status: {conditions: [{type: KMSHealthReporter_a, message: 7}]}}`,
+		[]string{"a Condition message is not a JSON array: unexpected end of JSON input"}, 0,
+	},
+	"a time that is none": {
+		`{status: {conditions: [{type: KMSHealthReporter_a, message: "[]", lastTransitionTime: noon}]}}`,
+		[]string{"a Condition "}, 0,
+	},
+	"no node's report":           {`{status: {conditions: [{type: KMSHealthReporter_, message: "[]"}]}}`, nil, 1},
+	"encryptionStatus is a word": {`{status: {encryptionStatus: x}}`, nil, 0},
+	"oauthAPIServer is a list":   {`{status: {oauthAPIServer: []}}`, nil, 0},
+	"healthReports is a map":     {`{status: {encryptionStatus: {healthReports: {}}}}`, nil, 0},
+	"elements of no node": {
+		`{status: {encryptionStatus: {healthReports: [x, null, {}, {keyID: "1"}]}}}`, nil, 0,
+	},
+	"an element without fields": {
+		`{status: {encryptionStatus: {healthReports: [{nodeName: a}]}}}`,
+		[]string{`a HealthReports lastCheckedTime: "" is not an RFC 3339 time`}, 0,
+	},
+	"one bad element, and good ones": {
+		`{status: {encryptionStatus: {healthReports: [{nodeName: a, status: Healthy, lastCheckedTime: ` +
+			`"2026-05-08T11:59:55Z"}, {nodeName: a}, {nodeName: a, status: Healthy, lastCheckedTime: ` +
+			`"2026-05-08T11:59:55Z"}]}}}`,
+		[]string{`a HealthReports lastCheckedTime: "" is not an RFC 3339 time`}, 0,
+	},
+}
+
 func TestReadSkipsMalformedParts(t *testing.T) {
-	for name, tt := range map[string]struct {
-		text       string
-		reports    []string // node, form, error
-		conditions int
-	}{
-		"nothing":                        {`{}`, nil, 0},
-		"no status":                      {`{metadata: {name: cluster}}`, nil, 0},
-		"status is a word":               {`{status: x}`, nil, 0},
-		"conditions are a map":           {`{status: {conditions: {a: b}}}`, nil, 0},
-		"elements of other types":        {`{status: {conditions: [x, 7, null, [], {}, {type: 7}, {status: "True"}, {type: KMSPluginsDegraded}]}}`, nil, 1},
-		"managedFields is a word":        {`{metadata: {managedFields: x}, status: {conditions: [{type: KMSHealthReporter_a, message: "[]"}]}}`, []string{"a Condition "}, 0},
-		"a message that is none":         {`{status: {conditions: [{type: KMSHealthReporter_a, message: 7}]}}`, []string{"a Condition message is not a JSON array: unexpected end of JSON input"}, 0},
-		"a time that is none":            {`{status: {conditions: [{type: KMSHealthReporter_a, message: "[]", lastTransitionTime: noon}]}}`, []string{"a Condition "}, 0},
-		"no node's report":               {`{status: {conditions: [{type: KMSHealthReporter_, message: "[]"}]}}`, nil, 1},
-		"encryptionStatus is a word":     {`{status: {encryptionStatus: x}}`, nil, 0},
-		"oauthAPIServer is a list":       {`{status: {oauthAPIServer: []}}`, nil, 0},
-		"healthReports is a map":         {`{status: {encryptionStatus: {healthReports: {}}}}`, nil, 0},
-		"elements of no node":            {`{status: {encryptionStatus: {healthReports: [x, null, {}, {keyID: "1"}]}}}`, nil, 0},
-		"an element without fields":      {`{status: {encryptionStatus: {healthReports: [{nodeName: a}]}}}`, []string{`a HealthReports lastCheckedTime: "" is not an RFC 3339 time`}, 0},
-		"one bad element, and good ones": {`{status: {encryptionStatus: {healthReports: [{nodeName: a, status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z"}, {nodeName: a}, {nodeName: a, status: Healthy, lastCheckedTime: "2026-05-08T11:59:55Z"}]}}}`, []string{`a HealthReports lastCheckedTime: "" is not an RFC 3339 time`}, 0},
-	} {
+	for name, tt := range malformed {
 		t.Run(name, func(t *testing.T) {
 			got := Read(object(t, tt.text))
 			var reports []string
@@ -289,7 +379,13 @@ func TestReadSkipsMalformedParts(t *testing.T) {
 }
 
 func TestReadConditionsReturnsAllConditions(t *testing.T) {
-	got := ReadConditions(object(t, `{status: {conditions: [x, {}, {type: Degraded, status: "True", reason: R, message: m, lastTransitionTime: "2026-05-08T10:00:00Z"}, {type: KMSHealthReporter_a}]}}`))
+	got := ReadConditions(
+		object(
+			t,
+			`{status: {conditions: [x, {}, {type: Degraded, status: "True", reason: R, message: m, lastTransitionTime: `+
+				`"2026-05-08T10:00:00Z"}, {type: KMSHealthReporter_a}]}}`,
+		),
+	)
 	want := map[string]Condition{
 		"Degraded":            {"Degraded", "True", "R", "m", time.Date(2026, 5, 8, 10, 0, 0, 0, time.UTC)},
 		"KMSHealthReporter_a": {Type: "KMSHealthReporter_a"},

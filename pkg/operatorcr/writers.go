@@ -1,7 +1,6 @@
 package operatorcr
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -93,20 +92,12 @@ func below(fields map[string]any, path ...string) map[string]any {
 // keyField returns a field of a list element's key, as FieldsV1 spells it:
 // k:{"type":"…"}.
 func keyField(key, name string) (string, bool) {
-	raw, ok := strings.CutPrefix(key, "k:")
-	if !ok {
+	// No node has a name with an escape, so a quote ends it: a decoder for each key would cost more
+	// than all other work.
+	_, value, found := strings.Cut(key, `"`+name+`":"`)
+	if !found || !strings.HasPrefix(key, "k:") || strings.Contains(key, `\`) {
 		return "", false
 	}
-	// Most keys have no escapes, so a quote ends the string: a decoder for each would cost
-	// more than all other work.
-	if _, value, found := strings.Cut(raw, `"`+name+`":"`); found && !strings.Contains(raw, `\`) {
-		value, _, found = strings.Cut(value, `"`)
-		return value, found
-	}
-	var fields map[string]any
-	if json.Unmarshal([]byte(raw), &fields) != nil {
-		return "", false
-	}
-	value, ok := fields[name].(string)
-	return value, ok
+	value, _, found = strings.Cut(value, `"`)
+	return value, found
 }
