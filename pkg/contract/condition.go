@@ -59,7 +59,10 @@ var RollupReasons = []RollupReason{
 	{Reason: "InjectionReverted", Reporting: isFalse, NeedsAction: true},
 	{Reason: "DeploymentStrategy", Reporting: isFalse, NeedsAction: true},
 	{Reason: "DeploymentPaused", Reporting: isFalse, NeedsAction: true},
-	{Reason: "ReporterNotRunning", Degraded: isTrue, Reporting: isFalse, Alerted: true, Upgradeable: true, NeedsAction: true},
+	{
+		Reason: "ReporterNotRunning", Degraded: isTrue, Reporting: isFalse, Alerted: true, Upgradeable: true,
+		NeedsAction: true,
+	},
 	{Reason: "NoReporters", Reporting: isFalse, NeedsAction: true},
 	// What reports show.
 	{Reason: "WriteKeyUnknown", Agreed: isUnknown},

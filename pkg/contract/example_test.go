@@ -11,9 +11,11 @@ import (
 // on only when all nodes agree on the write key.
 func ExampleKeyAgreement() {
 	conditions := map[string]string{
-		"KMSHealthReporter_master-0": `[{"keyID":"2","kekID":"k-7","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":30}]`,
-		"KMSHealthReporter_master-1": `[{"keyID":"2","kekID":"k-6","status":"healthy","lastChecked":"2026-05-08T12:34:50Z","intervalSeconds":30}]`,
-		"KMSPluginsDegraded":         `not a reporter's`,
+		"KMSHealthReporter_master-0": `[{"keyID":"2","kekID":"k-7","status":"healthy",` +
+			`"lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":30}]`,
+		"KMSHealthReporter_master-1": `[{"keyID":"2","kekID":"k-6","status":"healthy",` +
+			`"lastChecked":"2026-05-08T12:34:50Z","intervalSeconds":30}]`,
+		"KMSPluginsDegraded": `not a reporter's`,
 	}
 	entries := map[string][]contract.Entry{}
 	for conditionType, message := range conditions {

@@ -31,17 +31,9 @@ func FileHash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// setHashLength is how many digits of a ConfigHash end the name of a ConfigMap.
-const setHashLength = 10
-
 // ConfigMapName is that of the reporter's file for one plugin set. It changes with the set,
 // since a pod's file must name no socket that the pod does not have.
 func ConfigMapName(apiServer, configHash string) string {
-	return ReporterName(apiServer) + "-" + configHash[:setHashLength]
-}
-
-// HasPluginSet reports whether a ConfigMap, by its name, is of the plugin set with a hash.
-func HasPluginSet(configMap, configHash string) bool {
-	return len(configHash) > setHashLength && strings.HasPrefix(configMap, ReporterName("")) &&
-		strings.HasSuffix(configMap, "-"+configHash[:setHashLength])
+	const digits = 10
+	return ReporterName(apiServer) + "-" + configHash[:digits]
 }

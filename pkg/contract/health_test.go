@@ -11,7 +11,9 @@ import (
 func TestFieldManagersAreBoundedAndDiffer(t *testing.T) {
 	long := strings.Repeat("a", 200)
 	seen := map[string]string{}
-	for _, node := range []string{"n", "master-0.example.com", long, long + "b", strings.Repeat("a", 108), strings.Repeat("a", 109)} {
+	for _, node := range []string{
+		"n", "master-0.example.com", long, long + "b", strings.Repeat("a", 108), strings.Repeat("a", 109),
+	} {
 		manager := ConditionManager(node)
 		if len(manager) > 128 {
 			t.Errorf("%d bytes: %s", len(manager), manager)
@@ -67,7 +69,9 @@ func TestFreshness(t *testing.T) {
 
 // TestStaleIntervals pins the value, which is part of the contract. Nothing else does.
 func TestStaleIntervals(t *testing.T) {
-	if got, want := (Entry{LastChecked: noon, Interval: 10 * time.Second}).StaleAt(), noon.Add(40*time.Second); !got.Equal(want) {
+	if got, want := (Entry{
+		LastChecked: noon, Interval: 10 * time.Second,
+	}).StaleAt(), noon.Add(40*time.Second); !got.Equal(want) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -162,7 +166,9 @@ func TestTypedForm(t *testing.T) {
 			}
 		})
 	}
-	for _, bad := range []Report{{Status: "Healthy", LastCheckedTime: "x"}, {Status: "healthy", LastCheckedTime: "2026-05-08T12:34:56Z"}} {
+	for _, bad := range []Report{
+		{Status: "Healthy", LastCheckedTime: "x"}, {Status: "healthy", LastCheckedTime: "2026-05-08T12:34:56Z"},
+	} {
 		if _, err := bad.Entry(); err == nil {
 			t.Errorf("%v was accepted", bad)
 		}

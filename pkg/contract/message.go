@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 )
 
 const (
@@ -84,7 +86,9 @@ func EncodeMessage(entries []Entry) (string, error) {
 	}
 	message, err := marshal(wire)
 	if err == nil && len(message) > MaxMessage {
-		return "", fmt.Errorf("%w: %d entries are %d bytes, the bound is %d", ErrTooLong, len(entries), len(message), MaxMessage)
+		return "", fmt.Errorf(
+			"%w: %d entries are %d bytes, the bound is %d", ErrTooLong, len(entries), len(message), MaxMessage,
+		)
 	}
 	return message, err
 }
@@ -195,7 +199,8 @@ func decodeEntry(raw json.RawMessage) (Entry, error) {
 	if err != nil {
 		return Entry{}, fmt.Errorf(".lastChecked: %q is not an RFC 3339 time", w.LastChecked)
 	}
-	if w.IntervalSeconds != 0 && (w.IntervalSeconds < int64(MinInterval/time.Second) || w.IntervalSeconds > int64(MaxInterval/time.Second)) {
+	if w.IntervalSeconds != 0 &&
+		(w.IntervalSeconds < int64(MinInterval/time.Second) || w.IntervalSeconds > int64(MaxInterval/time.Second)) {
 		return Entry{}, fmt.Errorf(".intervalSeconds: %d is not from 1 to 3600", w.IntervalSeconds)
 	}
 	if !isReason(string(w.Reason)) {
@@ -214,4 +219,22 @@ func decodeEntry(raw json.RawMessage) (Entry, error) {
 		Interval:    time.Duration(w.IntervalSeconds) * time.Second,
 		Reporter:    w.Reporter,
 	}, nil
+}
+
+// Printable returns JSON, such as a message, in a form that is safe to print to a terminal: the
+// same JSON, with each character that cannot be printed as \u and four hexadecimal digits.
+// JSON itself leaves DEL, C1 and bidirectional controls as they are. Newlines stay: in JSON
+// they are only between values.
+func Printable(text string) []byte {
+	printable := make([]byte, 0, len(text)+1)
+	for _, r := range text {
+		if r == '\n' || strconv.IsPrint(r) {
+			printable = append(printable, string(r)...)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			printable = fmt.Appendf(printable, `\u%04x`, unit)
+		}
+	}
+	return printable
 }

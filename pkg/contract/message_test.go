@@ -24,12 +24,17 @@ func TestEncodedMessageIsStable(t *testing.T) {
 		},
 		"the UIDs of a pod and of a static pod, and a malformed one": {
 			[]Entry{
-				{KeyID: "1", Status: Error, LastChecked: noon, Interval: time.Second, Reporter: "8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"},
+				{
+					KeyID: "1", Status: Error, LastChecked: noon, Interval: time.Second,
+					Reporter: "8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10",
+				},
 				{KeyID: "2", Status: Error, LastChecked: noon, Reporter: "0123456789abcdef0123456789abcdef"},
 				{KeyID: "3", Status: Error, LastChecked: noon, Reporter: "../etc"},
 			},
-			`[{"keyID":"1","status":"error","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":1,"reporter":"8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"},` +
-				`{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","reporter":"0123456789abcdef0123456789abcdef"},` +
+			`[{"keyID":"1","status":"error","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":1,` +
+				`"reporter":"8d1f2a04-4c1e-4a55-9a51-0d2c7f6b9e10"},` +
+				`{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z",` +
+				`"reporter":"0123456789abcdef0123456789abcdef"},` +
 				`{"keyID":"3","status":"error","lastChecked":"2026-05-08T12:34:56Z"}]`,
 		},
 		"in the order given, another zone, no interval, no kekID": {
@@ -66,7 +71,9 @@ func TestEncodedMessageIsStable(t *testing.T) {
 }
 
 func TestDetailIsCutAtARune(t *testing.T) {
-	for _, detail := range []string{strings.Repeat("a", 5000), strings.Repeat("é", 600), "a" + strings.Repeat("€", 500)} {
+	for _, detail := range []string{
+		strings.Repeat("a", 5000), strings.Repeat("é", 600), "a" + strings.Repeat("€", 500),
+	} {
 		got := CleanDetail(detail)
 		if len(got) > MaxDetail || !utf8.ValidString(got) || len(got) < MaxDetail-8 {
 			t.Errorf("%q… became %d bytes, valid UTF-8: %v", detail[:8], len(got), utf8.ValidString(got))
@@ -101,7 +108,10 @@ func TestLongMessageLosesDetailsFirstAndNeverEntries(t *testing.T) {
 	entries := func(n int, keyID, kekID, detail string) []Entry {
 		list := make([]Entry, n)
 		for i := range list {
-			list[i] = Entry{KeyID: keyID + string(rune('a'+i)), KEKID: kekID, Status: Unhealthy, LastChecked: noon, Detail: detail, Interval: time.Hour}
+			list[i] = Entry{
+				KeyID: keyID + string(rune('a'+i)), KEKID: kekID, Status: Unhealthy, LastChecked: noon, Detail: detail,
+				Interval: time.Hour,
+			}
 		}
 		return list
 	}
@@ -164,12 +174,24 @@ func TestDecodeNamesWhatIsWrongAndWhere(t *testing.T) {
 		"element no object": {`[` + good + `,7]`, "[1]: is not an object"},
 		"no keyID":          {`[{"status":"healthy","lastChecked":"2026-05-08T12:34:56Z"}]`, "[0].keyID: is missing"},
 		"keyID no string":   {`[{"keyID":7}]`, "[0].keyID: is a number"},
-		"status":            {`[` + good + `,{"keyID":"2","status":"Healthy","lastChecked":"2026-05-08T12:34:56Z"}]`, `[1].status: "Healthy" is none of`},
-		"time":              {`[{"keyID":"2","status":"error","lastChecked":"yesterday"}]`, `[0].lastChecked: "yesterday" is not an RFC 3339 time`},
-		"interval":          {`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":3601}]`, `[0].intervalSeconds: 3601 is not from 1 to 3600`},
-		"negative interval": {`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":-1}]`, `[0].intervalSeconds: -1 is not`},
-		"twice":             {`[` + good + `,` + good + `]`, `[1].keyID: "1" is named twice`},
-		"too long":          {`[` + strings.Repeat(" ", MaxMessage) + `]`, "message is 32770 bytes"},
+		"status": {
+			`[` + good + `,{"keyID":"2","status":"Healthy","lastChecked":"2026-05-08T12:34:56Z"}]`,
+			`[1].status: "Healthy" is none of`,
+		},
+		"time": {
+			`[{"keyID":"2","status":"error","lastChecked":"yesterday"}]`,
+			`[0].lastChecked: "yesterday" is not an RFC 3339 time`,
+		},
+		"interval": {
+			`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":3601}]`,
+			`[0].intervalSeconds: 3601 is not from 1 to 3600`,
+		},
+		"negative interval": {
+			`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":-1}]`,
+			`[0].intervalSeconds: -1 is not`,
+		},
+		"twice":    {`[` + good + `,` + good + `]`, `[1].keyID: "1" is named twice`},
+		"too long": {`[` + strings.Repeat(" ", MaxMessage) + `]`, "message is 32770 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			entries, err := DecodeMessage(tt.message)
@@ -184,11 +206,15 @@ func TestDecodeNamesWhatIsWrongAndWhere(t *testing.T) {
 }
 
 func TestDecodeIgnoresUnknownFields(t *testing.T) {
-	got, err := DecodeMessage(` [{"keyID":"1","kekID":"k","status":"healthy","lastChecked":"2026-05-08T14:34:56.5+02:00","new":{"a":[1]}}] `)
+	got, err := DecodeMessage(
+		` [{"keyID":"1","kekID":"k","status":"healthy","lastChecked":"2026-05-08T14:34:56.5+02:00","new":{"a":[1]}}] `,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Entry{{KeyID: "1", KEKID: "k", Status: Healthy, LastChecked: time.Date(2026, 5, 8, 12, 34, 56, 5e8, time.UTC)}}
+	want := []Entry{
+		{KeyID: "1", KEKID: "k", Status: Healthy, LastChecked: time.Date(2026, 5, 8, 12, 34, 56, 5e8, time.UTC)},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -221,7 +247,10 @@ func TestDecodedReporterIsThePodsUIDOrEmpty(t *testing.T) {
 }
 
 func FuzzDecodeMessage(f *testing.F) {
-	f.Add(`[{"keyID":"2","kekID":"k","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":30,"reporter":"0123-a"}]`)
+	f.Add(
+		`[{"keyID":"2","kekID":"k","status":"healthy","lastChecked":"2026-05-08T12:34:56Z","intervalSeconds":30,` +
+			`"reporter":"0123-a"}]`,
+	)
 	f.Add(`[{"keyID":"2","status":"error","lastChecked":"2026-05-08T12:34:56+25:00","detail":"\u0000"}]`)
 	f.Add(`[null]`)
 	f.Fuzz(func(t *testing.T, message string) {

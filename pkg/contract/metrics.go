@@ -55,7 +55,8 @@ var (
 		"1; the KEK ID that a plugin last named, and sha256: with its SHA-256, as in kube-apiserver's metrics.",
 		"api_server", "node", "key_id", "kek_id", "key_id_hash")
 	MetricCondition = ofRollup("condition", gauge,
-		"1 for the status of a roll-up's condition, 0 for the others: True, False, Unknown.", "api_server", "condition", "status")
+		"1 for the status of a roll-up's condition, 0 for the others: True, False, "+
+			"Unknown.", "api_server", "condition", "status")
 	MetricWriteKey = ofRollup("write_key_info", gauge,
 		"1 while KMSWriteKeyAgreed is True: the key that all API servers write with; otherwise no series.",
 		"api_server", "key_id", "kek_id", "key_id_hash")
@@ -127,5 +128,7 @@ var (
 	MetricOutputErrors = ofReporter("output_errors_total", counter, "Failed writes to --output.")
 
 	MetricReporterBuild = ofReporter("build_info", gauge, buildHelp, BuildLabels...)
-	MetricReporter      = ofReporter("info", gauge, "1; other metrics get the node by a join with this one on job and instance.", "node")
+	MetricReporter      = ofReporter(
+		"info", gauge, "1; other metrics get the node by a join with this one on job and instance.", "node",
+	)
 )

@@ -1,10 +1,6 @@
 package contract
 
-import (
-	"strings"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
-)
+import "k8s.io/apimachinery/pkg/runtime/schema"
 
 // Resource is a kind of resource that reports are written to, and its object.
 type Resource struct {
@@ -65,16 +61,20 @@ var Resources = []Resource{
 		Name: "kube-apiserver", Namespace: "openshift-kube-apiserver", ClusterOperator: "kube-apiserver",
 	}),
 	openShift("openshiftapiservers", "OpenShiftAPIServer", inStatus, APIServer{
-		Name: "openshift-apiserver", Namespace: "openshift-apiserver", Deployment: "apiserver", ClusterOperator: "openshift-apiserver",
+		Name: "openshift-apiserver", Namespace: "openshift-apiserver", Deployment: "apiserver",
+		ClusterOperator: "openshift-apiserver",
 	}),
 	openShift("authentications", "Authentication", []string{"status", "oauthAPIServer", EncryptionStatus}, APIServer{
-		Name: "oauth-apiserver", Namespace: "openshift-oauth-apiserver", Deployment: "apiserver", ClusterOperator: "authentication",
+		Name: "oauth-apiserver", Namespace: "openshift-oauth-apiserver", Deployment: "apiserver",
+		ClusterOperator: "authentication",
 	}),
 }
 
 // KMSHealths are for clusters without those. manifests/kubernetes has the CRD. The operator
 // creates an object for each API server, named like it.
-var KMSHealths = Resource{Group: "kmshealth.openshift.io", Version: "v1alpha1", Plural: KMSHealthsPlural, Kind: "KMSHealth"}
+var KMSHealths = Resource{
+	Group: "kmshealth.openshift.io", Version: "v1alpha1", Plural: KMSHealthsPlural, Kind: "KMSHealth",
+}
 
 // EncryptionStatus is the field with the typed reports, and HealthReports their list in it.
 const (
@@ -112,14 +112,7 @@ func ResourceFor(plural, target string) Resource {
 	return r
 }
 
-// ResourceNamed is the resource and object of a name as String gives it, without the group: a plural
-// name, and for KMSHealths also the object's.
-func ResourceNamed(name string) Resource {
-	plural, object, _ := strings.Cut(name, "/")
-	return ResourceFor(plural, object)
-}
-
-// TargetName is the name that ResourceNamed reads.
+// TargetName is String without the group: a plural name, and for KMSHealths also the object's.
 func (r Resource) TargetName() string {
 	if r.PerAPIServer() {
 		return r.Plural + "/" + r.Name

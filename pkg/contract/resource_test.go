@@ -13,15 +13,19 @@ func TestObjectIsNamedTheSameInEveryPlace(t *testing.T) {
 	}{
 		{
 			ResourceFor("kubeapiservers", "api"), "apis/operator.openshift.io/v1/kubeapiservers/cluster/status",
-			`{"apiVersion":"operator.openshift.io/v1","kind":"KubeAPIServer","metadata":{"name":"cluster"},"status":{"conditions":null}}`, "kubeapiservers.operator.openshift.io/cluster",
+			`{"apiVersion":"operator.openshift.io/v1","kind":"KubeAPIServer","metadata":{"name":"cluster"},` +
+				`"status":{"conditions":null}}`, "kubeapiservers.operator.openshift.io/cluster",
 		},
 		{
 			ResourceFor("kmshealths", "api"), "apis/kmshealth.openshift.io/v1alpha1/kmshealths/api/status",
-			`{"apiVersion":"kmshealth.openshift.io/v1alpha1","kind":"KMSHealth","metadata":{"name":"api"},"status":{"conditions":null}}`, "kmshealths.kmshealth.openshift.io/api",
+			`{"apiVersion":"kmshealth.openshift.io/v1alpha1","kind":"KMSHealth","metadata":{"name":"api"},` +
+				`"status":{"conditions":null}}`, "kmshealths.kmshealth.openshift.io/api",
 		},
 		{
-			Resource{Group: "example.com", Version: "v1", Plural: "things", Kind: "Thing", Namespace: "ns", Name: "a"}, "apis/example.com/v1/namespaces/ns/things/a/status",
-			`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a","namespace":"ns"},"status":{"conditions":null}}`, "things.example.com/a -n ns",
+			Resource{Group: "example.com", Version: "v1", Plural: "things", Kind: "Thing", Namespace: "ns", Name: "a"},
+			"apis/example.com/v1/namespaces/ns/things/a/status",
+			`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a","namespace":"ns"},` +
+				`"status":{"conditions":null}}`, "things.example.com/a -n ns",
 		},
 		{
 			Resource{Version: "v1", Plural: "nodes", Kind: "Node", Name: "a"}, "api/v1/nodes/a/status",
@@ -32,7 +36,8 @@ func TestObjectIsNamedTheSameInEveryPlace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if path := strings.Join(tt.resource.StatusPath(), "/"); path != tt.path || string(body) != tt.body || tt.resource.String() != tt.name {
+		if path := strings.Join(tt.resource.StatusPath(), "/"); path != tt.path || string(body) != tt.body ||
+			tt.resource.String() != tt.name {
 			t.Errorf("%s\n%s\n%s", path, body, tt.resource)
 		}
 	}

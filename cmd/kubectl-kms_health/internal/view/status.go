@@ -117,7 +117,10 @@ func Evaluate(s *Snapshot, selected string) (*Status, error) {
 	}
 	// In the order of the table, KMSHealths last.
 	names := append(contract.ResourceNames(), contract.KMSHealthsPlural)
-	place := func(a APIServer) int { return slices.Index(names, contract.ResourceNamed(a.Resource).Plural) }
+	place := func(a APIServer) int {
+		plural, _, _ := strings.Cut(a.Resource, "/")
+		return slices.Index(names, plural)
+	}
 	slices.SortStableFunc(status.APIServers, func(a, b APIServer) int {
 		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.Resource, b.Resource))
 	})
