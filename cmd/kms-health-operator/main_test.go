@@ -33,14 +33,18 @@ func TestExitCodes(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		"no command":       {nil, exitOK, ""},
-		"version":          {[]string{"--version"}, exitOK, ""},
-		"defaults":         {[]string{"print-defaults"}, exitOK, ""},
-		"unknown command":  {[]string{"walk"}, exitUsage, "kms-health-operator --help"},
-		"unknown flag":     {[]string{"run", "--wait"}, exitUsage, "unknown flag: --wait"},
-		"argument":         {[]string{"run", "now"}, exitUsage, "now"},
-		"broken file":      {[]string{"validate", "--config", broken}, exitFailed, "apiVersion: Required value"},
-		"every mistake":    {[]string{"validate", broken}, exitFailed, "error: " + broken + ": apiVersion: Required value: must be kmshealth.openshift.io/v1alpha1\nerror: " + broken + ": kind: Required value"},
+		"no command":      {nil, exitOK, ""},
+		"version":         {[]string{"--version"}, exitOK, ""},
+		"defaults":        {[]string{"print-defaults"}, exitOK, ""},
+		"unknown command": {[]string{"walk"}, exitUsage, "kms-health-operator --help"},
+		"unknown flag":    {[]string{"run", "--wait"}, exitUsage, "unknown flag: --wait"},
+		"argument":        {[]string{"run", "now"}, exitUsage, "now"},
+		"broken file":     {[]string{"validate", "--config", broken}, exitFailed, "apiVersion: Required value"},
+		"every mistake": {
+			[]string{"validate", broken}, exitFailed,
+			"error: " + broken + ": apiVersion: Required value: must be " +
+				"kmshealth.openshift.io/v1alpha1\nerror: " + broken + ": kind: Required value",
+		},
 		"two files":        {[]string{"validate", "a", "--config", "b"}, exitUsage, "error: validate takes one file"},
 		"empty file":       {[]string{"validate", empty}, exitFailed, "must hold kind OperatorConfiguration"},
 		"a directory":      {[]string{"validate", t.TempDir()}, exitFailed, "is a directory"},
@@ -49,7 +53,8 @@ func TestExitCodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := call(t, c.args...)
-			if code != c.code || !strings.Contains(stderr, c.stderr) || (code == exitOK) != (stdout != "") || (code == exitOK) != (stderr == "") {
+			if code != c.code || !strings.Contains(stderr, c.stderr) || (code == exitOK) != (stdout != "") ||
+				(code == exitOK) != (stderr == "") {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
 			}
 		})
@@ -70,13 +75,16 @@ func TestPrintedDefaultsAreValid(t *testing.T) {
 		if err := os.WriteFile(file, []byte(sample), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, way := range [][]string{{"validate", file}, {"validate", "-"}, {"validate", "--config", "-"}, {"validate", "--config=/dev/stdin"}} {
+		for _, way := range [][]string{
+			{"validate", file}, {"validate", "-"}, {"validate", "--config", "-"}, {"validate", "--config=/dev/stdin"},
+		} {
 			standardInput(t, file)
 			if code, stdout, stderr := call(t, way...); code != exitOK || !strings.HasPrefix(stdout, "# ok") {
 				t.Errorf("%v, %v: %d, %q", args, way, code, stderr)
 			}
 		}
-		if code, stdout, stderr := call(t, "validate", "--config", file); code != exitOK || !strings.HasPrefix(stdout, "# ok") {
+		if code, stdout, stderr := call(t, "validate", "--config", file); code != exitOK ||
+			!strings.HasPrefix(stdout, "# ok") {
 			t.Errorf("%v: %d, %q", args, code, stderr)
 		}
 	}

@@ -53,11 +53,16 @@ func start(t *testing.T, server string, stderr *os.File, args ...string) *child 
 	p := &child{config: filepath.Join(dir, "config.yaml"), health: listener.Addr().String()}
 	_ = listener.Close()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server)
+	text := fmt.Sprintf(
+		"apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: "+
+			"[{name: c, cluster: {server: %q}}]\n",
+		server,
+	)
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0], append([]string{"run", "--config", p.config, "--kubeconfig", kubeconfig, "--image", "reporter:1",
+	cmd := exec.Command(os.Args[0], append([]string{"run", "--config", p.config, "--kubeconfig", kubeconfig,
+		"--image", "reporter:1",
 		"--metrics-bind-address", "127.0.0.1:0", "--health-bind-address", p.health}, args...)...)
 	cmd.Env = append(os.Environ(), asMain+"=1")
 	cmd.Stdout, cmd.Stderr = stderr, stderr

@@ -40,7 +40,9 @@ func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
 	}})
 	expect := func(want float64) {
 		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); testutil.ToFloat64(op.leading) != want; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(
+			10 * time.Second,
+		); testutil.ToFloat64(op.leading) != want; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("the gauge is not %v", want)
 			}
@@ -120,7 +122,9 @@ func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &Operator{Options: Options{Options: apiserver.Options{Namespace: "openshift-kms-health"}}}
-	related := slices.DeleteFunc(o.related(c.APIServers), func(o status.RelatedObject) bool { return o.Group == source.ClusterRoles.Group })
+	related := slices.DeleteFunc(
+		o.related(c.APIServers), func(o status.RelatedObject) bool { return o.Group == source.ClusterRoles.Group },
+	)
 	if diff := cmp.Diff(related, shipped.Status.RelatedObjects); diff != "" {
 		t.Error(diff)
 	}

@@ -80,11 +80,14 @@ func decode(data []byte) (*file, error) {
 	return f, nil
 }
 
-// usesKMS reports whether a KMS plugin encrypts, or decrypts, a resource: the entries that name it count, else those for its group, else those for all
+// usesKMS reports whether a KMS plugin encrypts, or decrypts, a resource: the entries that name it count,
+// else those for its group, else those for all
 // (transformerFromOverrides in k8s.io/apiserver/pkg/server/options/encryptionconfig). A name
 // may end in the dot before the empty name of the core group.
 func (f *file) usesKMS(resource schema.GroupResource) bool {
-	for _, name := range []schema.GroupResource{resource, {Group: resource.Group, Resource: "*"}, {Group: "*", Resource: "*"}} {
+	for _, name := range []schema.GroupResource{
+		resource, {Group: resource.Group, Resource: "*"}, {Group: "*", Resource: "*"},
+	} {
 		named, uses := false, false
 		for _, e := range f.Resources {
 			if !slices.ContainsFunc(e.Resources, func(r string) bool { return schema.ParseGroupResource(r) == name }) {

@@ -13,25 +13,40 @@ import (
 func TestGarbageIsRejectedWithTheReason(t *testing.T) {
 	resources := entryOf("secrets", v2("1_secrets", sock1))
 	for name, tt := range map[string]struct{ file, want string }{
-		"empty":             {"", "is empty"},
-		"blank":             {" \n\n", "is empty"},
-		"comments":          {"# nothing\n", "is empty"},
-		"null":              {"null", "is empty"},
-		"a scalar":          {"hello", "is not a mapping"},
-		"a list":            {"- 1\n", "is not a mapping"},
-		"binary":            {"\x7fELF\x02\x01", "is neither YAML nor JSON"},
-		"not UTF-8":         {"a: \xff\xfe\n", "is neither YAML nor JSON"},
-		"half a file":       {head + resources[:20], "is neither YAML nor JSON, near line 4"},
-		"half a JSON file":  {`{"kind": "EncryptionConfiguration", "resou`, "is neither YAML nor JSON"},
-		"too large":         {strings.Repeat("#", maxSize+1), "is 1048577 bytes, must be at most 1048576"},
-		"no kind":           {"resources:\n" + resources, "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},
-		"wrong kind":        {strings.Replace(head, "EncryptionC", "AdmissionC", 1) + resources, "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},
-		"wrong version":     {strings.Replace(head, "/v1", "/v2", 1) + resources, "has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration"},
+		"empty":            {"", "is empty"},
+		"blank":            {" \n\n", "is empty"},
+		"comments":         {"# nothing\n", "is empty"},
+		"null":             {"null", "is empty"},
+		"a scalar":         {"hello", "is not a mapping"},
+		"a list":           {"- 1\n", "is not a mapping"},
+		"binary":           {"\x7fELF\x02\x01", "is neither YAML nor JSON"},
+		"not UTF-8":        {"a: \xff\xfe\n", "is neither YAML nor JSON"},
+		"half a file":      {head + resources[:20], "is neither YAML nor JSON, near line 4"},
+		"half a JSON file": {`{"kind": "EncryptionConfiguration", "resou`, "is neither YAML nor JSON"},
+		"too large":        {strings.Repeat("#", maxSize+1), "is 1048577 bytes, must be at most 1048576"},
+		"no kind": {
+			"resources:\n" + resources,
+			"has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration",
+		},
+		"wrong kind": {
+			strings.Replace(head, "EncryptionC", "AdmissionC", 1) + resources,
+			"has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration",
+		},
+		"wrong version": {
+			strings.Replace(head, "/v1", "/v2", 1) + resources,
+			"has another apiVersion and kind than apiserver.config.k8s.io/v1, EncryptionConfiguration",
+		},
 		"no resources":      {head, "has no resources"},
 		"empty resources":   {head + "  []\n", "has no resources"},
 		"resources no list": {head + "  secrets: 1\n", "has a value of the wrong type in resources"},
-		"name a number":     {head + entryOf("secrets", "{kms: {name: 12345}}"), "has a value of the wrong type in resources.providers.kms.name"},
-		"timeout a number":  {head + entryOf("secrets", "{kms: {timeout: 12345}}"), "has a value of the wrong type in resources.providers.kms.timeout"},
+		"name a number": {
+			head + entryOf("secrets", "{kms: {name: 12345}}"),
+			"has a value of the wrong type in resources.providers.kms.name",
+		},
+		"timeout a number": {
+			head + entryOf("secrets", "{kms: {timeout: 12345}}"),
+			"has a value of the wrong type in resources.providers.kms.timeout",
+		},
 		"aliases that grow": {bomb(), "is neither YAML nor JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +71,10 @@ func bomb() string {
 }
 
 func TestOldMistakenKindIsAcceptedAsKubeAPIServerDoes(t *testing.T) {
-	c, err := Parse([]byte("apiVersion: v1\nkind: EncryptionConfig\nresources:\n"+entryOf("secrets", v2("1_secrets", sock1))), nil)
+	c, err := Parse(
+		[]byte("apiVersion: v1\nkind: EncryptionConfig\nresources:\n"+entryOf("secrets", v2("1_secrets", sock1))),
+		nil,
+	)
 	if err != nil || len(c.Plugins) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -64,7 +82,13 @@ func TestOldMistakenKindIsAcceptedAsKubeAPIServerDoes(t *testing.T) {
 
 // A surrogate pair is an escape that JSON has and YAML has not.
 func TestJSONIsReadAsJSON(t *testing.T) {
-	c, err := Parse([]byte(`{"apiVersion": "v1", "kind": "EncryptionConfig", "resources": [{"providers": [{"kms": {}}]}], "note": "\ud83d\ude00"}`), nil)
+	c, err := Parse(
+		[]byte(
+			`{"apiVersion": "v1", "kind": "EncryptionConfig", "resources": [{"providers": [{"kms": {}}]}], "note": `+
+				`"\ud83d\ude00"}`,
+		),
+		nil,
+	)
 	if err != nil || len(c.Ignored) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -75,7 +99,8 @@ var allowed = regexp.MustCompile(`^the EncryptionConfiguration (` +
 	`is \d+ bytes, must be at most \d+|is empty|is not a mapping|cannot be decoded|has no resources` +
 	`|is neither YAML nor JSON(, near line \d+)?` +
 	`|has another apiVersion and kind than apiserver\.config\.k8s\.io/v1, EncryptionConfiguration` +
-	`|has a value of the wrong type in (apiVersion|kind|resources(\.(resources|providers(\.kms(\.(apiVersion|name|endpoint|timeout))?)?))?)` +
+	`|has a value of the wrong type in ` +
+	`(apiVersion|kind|resources(\.(resources|providers(\.kms(\.(apiVersion|name|endpoint|timeout))?)?))?)` +
 	`)$`)
 
 // key is key material, and no part of it is a part of anything else here.
@@ -122,7 +147,10 @@ func TestKeyMaterialIsInNoErrorOfABrokenFile(t *testing.T) {
 		check(local[:i])
 		check(local[i:])
 		check(local[:i] + local[i+1:])
-		for _, s := range []string{"\t", "\n", " ", "*", "&", "!", "!!int ", "%", "@", "`", "\"", "'", "{", "[", "]", "}", ",", ": ", "? ", "- ", "|", ">", "#", "<<: ", "\x00", "\xff"} {
+		for _, s := range []string{
+			"\t", "\n", " ", "*", "&", "!", "!!int ", "%", "@", "`", "\"", "'", "{", "[", "]", "}", ",", ": ", "? ",
+			"- ", "|", ">", "#", "<<: ", "\x00", "\xff",
+		} {
 			check(local[:i] + s + local[i:])
 		}
 	}
@@ -156,8 +184,18 @@ func TestKeyMaterialIsInNoErrorOfABrokenFile(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(local), "unix:///run/kms.sock", "1")
 	f.Add([]byte(head+entryOf("secrets", v2("2_secrets", sock2), v2("1_secrets", sock1))), sock2, "1")
-	f.Add([]byte(head+entryOf("*.*", "{kms: {apiVersion: v2, name: \"\\u0085\", endpoint: \"unix:///%00\\u2028\\U000E0001/kms-a.sock\"}}")), "unix:///@a", "")
-	f.Add([]byte(`{"kind":"EncryptionConfig","apiVersion":"v1","resources":[{"providers":[{"kms":{"name":"a"}}]}]}`), "", "a")
+	f.Add(
+		[]byte(
+			head+entryOf(
+				"*.*", "{kms: {apiVersion: v2, name: \"\\u0085\", endpoint: \"unix:///%00\\u2028\\U000E0001/kms-a.sock\"}}",
+			),
+		),
+		"unix:///@a", "",
+	)
+	f.Add(
+		[]byte(`{"kind":"EncryptionConfig","apiVersion":"v1","resources":[{"providers":[{"kms":{"name":"a"}}]}]}`),
+		"", "a",
+	)
 	f.Fuzz(func(t *testing.T, data []byte, endpoint, keyID string) {
 		c, err := Parse(data, map[string]string{endpoint: keyID})
 		if err != nil {
@@ -173,7 +211,8 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		for _, i := range c.Ignored {
-			if text := i.Resource + i.Provider + i.Reason; i.Reason == "" || len(text) > 512 || strings.ContainsFunc(text, unicode.IsControl) {
+			if text := i.Resource + i.Provider + i.Reason; i.Reason == "" || len(text) > 512 ||
+				strings.ContainsFunc(text, unicode.IsControl) {
 				t.Fatalf("%+v", i)
 			}
 		}

@@ -11,7 +11,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
 
-const oneProvider = `{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [{resources: [secrets],
+const oneProvider = `{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration,
+  resources: [{resources: [secrets],
   providers: [{kms: {apiVersion: v2, name: x_secrets, endpoint: "unix:///run/kms.sock"}}, {identity: {}}]}]}`
 
 func secretOf(data string) *corev1.Secret {
@@ -37,7 +38,8 @@ func TestSetOfASecret(t *testing.T) {
 		for _, p := range got.Config.Plugins {
 			ids = append(ids, p.KeyID)
 		}
-		if got.Known != test.known || strings.Join(ids, " ") != test.plugins || !strings.Contains(got.Problem, test.problem) || (got.Problem == "") != (test.problem == "") {
+		if got.Known != test.known || strings.Join(ids, " ") != test.plugins ||
+			!strings.Contains(got.Problem, test.problem) || (got.Problem == "") != (test.problem == "") {
 			t.Errorf("%s: %+v", test.name, got)
 		}
 		if got.Known && got.Config.Plugins == nil {

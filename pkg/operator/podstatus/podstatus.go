@@ -80,7 +80,8 @@ func OfContainer(pod *corev1.Pod, s *corev1.ContainerStatus, now time.Time) Stat
 	case s.State.Running == nil:
 		return Status{Phase: NotRunning}
 	}
-	if crashed != nil && s.RestartCount > 1 && brief(crashed) && (crashed.ExitCode != 0 || policy == corev1.RestartPolicyAlways) {
+	if crashed != nil && s.RestartCount > 1 && brief(crashed) &&
+		(crashed.ExitCode != 0 || policy == corev1.RestartPolicyAlways) {
 		if until := s.State.Running.StartedAt.Add(calm); now.Before(until) {
 			return Status{Phase: Failing, Why: "CrashLoopBackOff" + exit(crashed), Until: until}
 		}

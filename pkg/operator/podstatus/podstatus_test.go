@@ -15,11 +15,16 @@ var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 
 func containerRuns(since time.Duration) corev1.ContainerStatus {
-	return corev1.ContainerStatus{Name: "kms", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(since)}}}
+	return corev1.ContainerStatus{
+		Name: "kms", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(since)}},
+	}
 }
 
 func containerWaits(reason, message string) corev1.ContainerStatus {
-	return corev1.ContainerStatus{Name: "kms", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
+	return corev1.ContainerStatus{
+		Name:  "kms",
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
+	}
 }
 
 // containerEnded ended a second ago; it had run for that long.
@@ -29,9 +34,13 @@ func containerEnded(code int32, ran time.Duration) corev1.ContainerStatus {
 }
 
 // restarted was restarted some times, the last time because of an exit code.
-func restarted(s corev1.ContainerStatus, restarts, code int32, message string, ran time.Duration) corev1.ContainerStatus {
+func restarted(
+	s corev1.ContainerStatus, restarts, code int32, message string, ran time.Duration,
+) corev1.ContainerStatus {
 	s.RestartCount = restarts
-	s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Message: message, StartedAt: ago(time.Minute + ran), FinishedAt: ago(time.Minute)}
+	s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{
+		ExitCode: code, Message: message, StartedAt: ago(time.Minute + ran), FinishedAt: ago(time.Minute),
+	}
 	return s
 }
 
@@ -52,81 +61,160 @@ func unseen(s corev1.ContainerStatus, reason string) corev1.ContainerStatus {
 	return s
 }
 
+var idle, running = Status{Phase: NotRunning}, Status{Phase: Running}
+
+func failing(why string) Status { return Status{Phase: Failing, Why: why} }
+func until(why string, in time.Duration) Status {
+	return Status{Phase: Failing, Why: why, Until: now.Add(in)}
+}
+
+var always, never = corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever
+
+func podNever(p *corev1.Pod)  { p.Spec.RestartPolicy = corev1.RestartPolicyNever }
+func podFailed(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
+func asInit(p *corev1.Pod) {
+	p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, nil
+	p.Status.InitContainerStatuses, p.Status.ContainerStatuses = p.Status.ContainerStatuses, nil
+}
+func asSidecar(p *corev1.Pod) { asInit(p); p.Spec.InitContainers[0].RestartPolicy = &always }
+func ownNever(p *corev1.Pod)  { p.Spec.Containers[0].RestartPolicy = &never }
+
+var long = strings.Repeat("x", logTail) + "\nno token\n"
+
+var containerCases = []struct {
+	name   string
+	pod    func(*corev1.Pod)
+	status corev1.ContainerStatus
+	want   Status
+}{
+	{"nothing is known", nil, corev1.ContainerStatus{Name: "kms"}, idle},
+	{"it runs", nil, containerRuns(time.Second), running},
+
+	{"waiting for no reason", nil, containerWaits("", ""), idle},
+	{"being created", nil, containerWaits("ContainerCreating", ""), idle},
+	{"waiting for init containers", nil, containerWaits("PodInitializing", ""), idle},
+	{
+		"no image", nil, containerWaits("ImagePullBackOff", `Back-off pulling image "x"`),
+		failing(`ImagePullBackOff: Back-off pulling image "x"`),
+	},
+	{"no image, no message", nil, containerWaits("ErrImagePull", ""), failing("ImagePullBackOff")},
+	{
+		"no image, in back-off: the cause alone", nil,
+		containerWaits("ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: not found`),
+		failing("ImagePullBackOff: not found"),
+	},
+	{
+		"no image, at a try: the same text", nil, containerWaits("ErrImagePull", "not found"),
+		failing("ImagePullBackOff: not found"),
+	},
+	{
+		"a Secret is missing", nil, containerWaits("CreateContainerConfigError", `secret "x" not found`),
+		failing(`CreateContainerConfigError: secret "x" not found`),
+	},
+	{
+		"waiting after a crash: without the kubelet's seconds", nil,
+		crashed(containerWaits("CrashLoopBackOff", "back-off 10s restarting"), 2, 137, ""),
+		failing("CrashLoopBackOff, exit code 137 (killed)"),
+	},
+	{
+		"waiting after a crash of which nothing is known", nil,
+		containerWaits("CrashLoopBackOff", "back-off 10s restarting"), failing("CrashLoopBackOff"),
+	},
+	{
+		"the first line of its message", nil,
+		crashed(containerWaits("CrashLoopBackOff", ""), 2, 1, "\nno token\nstack"),
+		failing("CrashLoopBackOff, exit code 1: no token"),
+	},
+	{
+		"the last line of the end of its log", nil, crashed(containerWaits("CrashLoopBackOff", ""), 2, 1, long),
+		failing("CrashLoopBackOff, exit code 1: no token"),
+	},
+	{
+		"it ended again and again without an error", nil, crashed(containerWaits("CrashLoopBackOff", ""), 2, 0, ""),
+		failing("CrashLoopBackOff, exit code 0"),
+	},
+
+	{"it crashed once, and is started again at once", nil, containerEnded(1, time.Second), idle},
+	{
+		"it crashed again", nil, crashed(containerEnded(2, time.Second), 1, 1, "the one before"),
+		failing("CrashLoopBackOff, exit code 2"),
+	},
+	{"its end was not seen, after a power cut", nil, unseen(containerEnded(255, time.Second), "Unknown"), idle},
+	{
+		"its end was not seen, by the kubelet", nil,
+		unseen(containerEnded(137, time.Second), "ContainerStatusUnknown"), idle,
+	},
+	{"it runs after an end that was not seen", nil, unseen(containerRuns(time.Second), "Unknown"), running},
+	{"it ran for long, and ended with its node", nil, crashed(containerEnded(255, time.Hour), 9, 1, ""), idle},
+	{"its start is not known, as after the loss of its node", nil, func() corev1.ContainerStatus {
+		s := crashed(containerEnded(137, 0), 9, 1, "")
+		s.State.Terminated.StartedAt = metav1.Time{}
+		return s
+	}(), idle},
+	{"it ended without an error", nil, crashed(containerEnded(0, time.Second), 1, 0, ""), idle},
+	{
+		"it ended without an error, again", nil, crashed(containerEnded(0, time.Second), 2, 0, ""),
+		failing("CrashLoopBackOff, exit code 0"),
+	},
+
+	{"it runs after its first crash", nil, crashed(containerRuns(time.Second), 1, 1, ""), running},
+	{
+		"it runs after a second crash", nil, crashed(containerRuns(time.Second), 2, 1, "refused"),
+		until("CrashLoopBackOff, exit code 1: refused", 29*time.Second),
+	},
+	{
+		"it runs for a moment after many", nil, crashed(containerRuns(0), 9, 1, ""),
+		until("CrashLoopBackOff, exit code 1", calm),
+	},
+	{
+		"it runs for a nanosecond too little", nil, crashed(containerRuns(calm-1), 2, 1, ""),
+		until("CrashLoopBackOff, exit code 1", 1),
+	},
+	{"it runs for long enough", nil, crashed(containerRuns(calm), 2, 1, ""), running},
+	{
+		"it ran for long, ended without an error, and runs", nil,
+		restarted(containerRuns(time.Second), 9, 0, "", time.Hour), running,
+	},
+	{
+		"it ran for long, ended with its node, and runs", nil,
+		restarted(containerRuns(time.Second), 9, 255, "", time.Hour), running,
+	},
+	{
+		"it ends at once without an error, and runs", nil, crashed(containerRuns(time.Second), 9, 0, ""),
+		until("CrashLoopBackOff, exit code 0", 29*time.Second),
+	},
+	{
+		"it runs, and nothing is known of its end", nil,
+		func() corev1.ContainerStatus { s := containerRuns(time.Second); s.RestartCount = 9; return s }(), running,
+	},
+
+	{"an init container completed", asInit, containerEnded(0, time.Second), idle},
+	{
+		"an init container completed, once after each of two reboots", asInit,
+		crashed(containerEnded(0, time.Second), 2, 0, ""), idle,
+	},
+	{"an init container runs again after a reboot", asInit, crashed(containerRuns(time.Second), 2, 0, ""), running},
+	{
+		"an init container crashes", asInit, crashed(containerEnded(1, time.Second), 2, 1, ""),
+		failing("CrashLoopBackOff, exit code 1"),
+	},
+	{
+		"an init container runs between crashes", asInit, crashed(containerRuns(time.Second), 2, 1, ""),
+		until("CrashLoopBackOff, exit code 1", 29*time.Second),
+	},
+	{
+		"an init container that is restarted always ends again and again", asSidecar,
+		crashed(containerEnded(0, time.Second), 2, 0, ""), failing("CrashLoopBackOff, exit code 0"),
+	},
+
+	{"it completed in a pod that is not restarted", podNever, containerEnded(0, time.Second), idle},
+	{"it failed in a pod that is not restarted", podNever, containerEnded(3, time.Second), failing("Error, exit code 3")},
+	{"it failed, and is not restarted itself", ownNever, containerEnded(3, time.Second), failing("Error, exit code 3")},
+	{"its pod has failed", podFailed, containerEnded(137, time.Hour), failing("Error, exit code 137 (killed)")},
+}
+
 func TestContainerStatus(t *testing.T) {
-	idle, running := Status{Phase: NotRunning}, Status{Phase: Running}
-	failing := func(why string) Status { return Status{Phase: Failing, Why: why} }
-	until := func(why string, in time.Duration) Status {
-		return Status{Phase: Failing, Why: why, Until: now.Add(in)}
-	}
-	always, never := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever
-	podNever := func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }
-	podFailed := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
-	asInit := func(p *corev1.Pod) {
-		p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, nil
-		p.Status.InitContainerStatuses, p.Status.ContainerStatuses = p.Status.ContainerStatuses, nil
-	}
-	asSidecar := func(p *corev1.Pod) { asInit(p); p.Spec.InitContainers[0].RestartPolicy = &always }
-	ownNever := func(p *corev1.Pod) { p.Spec.Containers[0].RestartPolicy = &never }
-	long := strings.Repeat("x", logTail) + "\nno token\n"
-	for _, tt := range []struct {
-		name   string
-		pod    func(*corev1.Pod)
-		status corev1.ContainerStatus
-		want   Status
-	}{
-		{"nothing is known", nil, corev1.ContainerStatus{Name: "kms"}, idle},
-		{"it runs", nil, containerRuns(time.Second), running},
-
-		{"waiting for no reason", nil, containerWaits("", ""), idle},
-		{"being created", nil, containerWaits("ContainerCreating", ""), idle},
-		{"waiting for init containers", nil, containerWaits("PodInitializing", ""), idle},
-		{"no image", nil, containerWaits("ImagePullBackOff", `Back-off pulling image "x"`), failing(`ImagePullBackOff: Back-off pulling image "x"`)},
-		{"no image, no message", nil, containerWaits("ErrImagePull", ""), failing("ImagePullBackOff")},
-		{"no image, in back-off: the cause alone", nil, containerWaits("ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: not found`), failing("ImagePullBackOff: not found")},
-		{"no image, at a try: the same text", nil, containerWaits("ErrImagePull", "not found"), failing("ImagePullBackOff: not found")},
-		{"a Secret is missing", nil, containerWaits("CreateContainerConfigError", `secret "x" not found`), failing(`CreateContainerConfigError: secret "x" not found`)},
-		{"waiting after a crash: without the kubelet's seconds", nil, crashed(containerWaits("CrashLoopBackOff", "back-off 10s restarting"), 2, 137, ""), failing("CrashLoopBackOff, exit code 137 (killed)")},
-		{"waiting after a crash of which nothing is known", nil, containerWaits("CrashLoopBackOff", "back-off 10s restarting"), failing("CrashLoopBackOff")},
-		{"the first line of its message", nil, crashed(containerWaits("CrashLoopBackOff", ""), 2, 1, "\nno token\nstack"), failing("CrashLoopBackOff, exit code 1: no token")},
-		{"the last line of the end of its log", nil, crashed(containerWaits("CrashLoopBackOff", ""), 2, 1, long), failing("CrashLoopBackOff, exit code 1: no token")},
-		{"it ended again and again without an error", nil, crashed(containerWaits("CrashLoopBackOff", ""), 2, 0, ""), failing("CrashLoopBackOff, exit code 0")},
-
-		{"it crashed once, and is started again at once", nil, containerEnded(1, time.Second), idle},
-		{"it crashed again", nil, crashed(containerEnded(2, time.Second), 1, 1, "the one before"), failing("CrashLoopBackOff, exit code 2")},
-		{"its end was not seen, after a power cut", nil, unseen(containerEnded(255, time.Second), "Unknown"), idle},
-		{"its end was not seen, by the kubelet", nil, unseen(containerEnded(137, time.Second), "ContainerStatusUnknown"), idle},
-		{"it runs after an end that was not seen", nil, unseen(containerRuns(time.Second), "Unknown"), running},
-		{"it ran for long, and ended with its node", nil, crashed(containerEnded(255, time.Hour), 9, 1, ""), idle},
-		{"its start is not known, as after the loss of its node", nil, func() corev1.ContainerStatus {
-			s := crashed(containerEnded(137, 0), 9, 1, "")
-			s.State.Terminated.StartedAt = metav1.Time{}
-			return s
-		}(), idle},
-		{"it ended without an error", nil, crashed(containerEnded(0, time.Second), 1, 0, ""), idle},
-		{"it ended without an error, again", nil, crashed(containerEnded(0, time.Second), 2, 0, ""), failing("CrashLoopBackOff, exit code 0")},
-
-		{"it runs after its first crash", nil, crashed(containerRuns(time.Second), 1, 1, ""), running},
-		{"it runs after a second crash", nil, crashed(containerRuns(time.Second), 2, 1, "refused"), until("CrashLoopBackOff, exit code 1: refused", 29*time.Second)},
-		{"it runs for a moment after many", nil, crashed(containerRuns(0), 9, 1, ""), until("CrashLoopBackOff, exit code 1", calm)},
-		{"it runs for a nanosecond too little", nil, crashed(containerRuns(calm-1), 2, 1, ""), until("CrashLoopBackOff, exit code 1", 1)},
-		{"it runs for long enough", nil, crashed(containerRuns(calm), 2, 1, ""), running},
-		{"it ran for long, ended without an error, and runs", nil, restarted(containerRuns(time.Second), 9, 0, "", time.Hour), running},
-		{"it ran for long, ended with its node, and runs", nil, restarted(containerRuns(time.Second), 9, 255, "", time.Hour), running},
-		{"it ends at once without an error, and runs", nil, crashed(containerRuns(time.Second), 9, 0, ""), until("CrashLoopBackOff, exit code 0", 29*time.Second)},
-		{"it runs, and nothing is known of its end", nil, func() corev1.ContainerStatus { s := containerRuns(time.Second); s.RestartCount = 9; return s }(), running},
-
-		{"an init container completed", asInit, containerEnded(0, time.Second), idle},
-		{"an init container completed, once after each of two reboots", asInit, crashed(containerEnded(0, time.Second), 2, 0, ""), idle},
-		{"an init container runs again after a reboot", asInit, crashed(containerRuns(time.Second), 2, 0, ""), running},
-		{"an init container crashes", asInit, crashed(containerEnded(1, time.Second), 2, 1, ""), failing("CrashLoopBackOff, exit code 1")},
-		{"an init container runs between crashes", asInit, crashed(containerRuns(time.Second), 2, 1, ""), until("CrashLoopBackOff, exit code 1", 29*time.Second)},
-		{"an init container that is restarted always ends again and again", asSidecar, crashed(containerEnded(0, time.Second), 2, 0, ""), failing("CrashLoopBackOff, exit code 0")},
-
-		{"it completed in a pod that is not restarted", podNever, containerEnded(0, time.Second), idle},
-		{"it failed in a pod that is not restarted", podNever, containerEnded(3, time.Second), failing("Error, exit code 3")},
-		{"it failed, and is not restarted itself", ownNever, containerEnded(3, time.Second), failing("Error, exit code 3")},
-		{"its pod has failed", podFailed, containerEnded(137, time.Hour), failing("Error, exit code 137 (killed)")},
-	} {
+	for _, tt := range containerCases {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := &corev1.Pod{}
 			pod.Spec.Containers = []corev1.Container{{Name: "kms"}}
@@ -149,15 +237,44 @@ func TestPodStatus(t *testing.T) {
 		want     Status
 	}{
 		{"nothing is known", corev1.PodStatus{}, nil, Status{Phase: NotRunning}},
-		{"its containers run", corev1.PodStatus{Phase: corev1.PodRunning}, []corev1.ContainerStatus{containerRuns(time.Hour)}, Status{Phase: Running}},
-		{"one of its containers does not run yet", corev1.PodStatus{Phase: corev1.PodRunning}, []corev1.ContainerStatus{containerRuns(time.Hour), containerWaits("ContainerCreating", "")}, Status{Phase: NotRunning}},
-		{"one of its containers cannot start", corev1.PodStatus{Phase: corev1.PodPending}, []corev1.ContainerStatus{containerRuns(time.Hour), containerWaits("ErrImagePull", "not found")}, Status{Phase: Failing, Why: "ImagePullBackOff: not found"}},
-		{"it runs between crashes", corev1.PodStatus{Phase: corev1.PodRunning}, []corev1.ContainerStatus{crashed(containerRuns(time.Second), 2, 1, "")}, Status{Phase: Failing, Why: "CrashLoopBackOff, exit code 1", Until: now.Add(29 * time.Second)}},
-		{"completed", corev1.PodStatus{Phase: corev1.PodSucceeded}, []corev1.ContainerStatus{containerEnded(0, time.Second)}, Status{Phase: NotRunning}},
-		{"refused by the kubelet", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "not enough"}, nil, Status{Phase: Failing, Why: "OutOfcpu: not enough"}},
-		{"ended by the shutdown of its node", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Terminated", Message: "Pod was terminated in response to imminent node shutdown."}, []corev1.ContainerStatus{containerEnded(137, time.Hour)},
+		{
+			"its containers run", corev1.PodStatus{Phase: corev1.PodRunning},
+			[]corev1.ContainerStatus{containerRuns(time.Hour)}, Status{Phase: Running},
+		},
+		{
+			"one of its containers does not run yet", corev1.PodStatus{Phase: corev1.PodRunning},
+			[]corev1.ContainerStatus{containerRuns(time.Hour), containerWaits("ContainerCreating", "")},
+			Status{Phase: NotRunning},
+		},
+		{
+			"one of its containers cannot start", corev1.PodStatus{Phase: corev1.PodPending},
+			[]corev1.ContainerStatus{containerRuns(time.Hour), containerWaits("ErrImagePull", "not found")},
+			Status{Phase: Failing, Why: "ImagePullBackOff: not found"},
+		},
+		{
+			"it runs between crashes", corev1.PodStatus{Phase: corev1.PodRunning},
+			[]corev1.ContainerStatus{crashed(containerRuns(time.Second), 2, 1, "")},
+			Status{Phase: Failing, Why: "CrashLoopBackOff, exit code 1", Until: now.Add(29 * time.Second)},
+		},
+		{
+			"completed", corev1.PodStatus{Phase: corev1.PodSucceeded},
+			[]corev1.ContainerStatus{containerEnded(0, time.Second)}, Status{Phase: NotRunning},
+		},
+		{
+			"refused by the kubelet",
+			corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "not enough"}, nil,
+			Status{Phase: Failing, Why: "OutOfcpu: not enough"},
+		},
+		{"ended by the shutdown of its node",
+			corev1.PodStatus{
+				Phase: corev1.PodFailed, Reason: "Terminated",
+				Message: "Pod was terminated in response to imminent node shutdown.",
+			}, []corev1.ContainerStatus{containerEnded(137, time.Hour)},
 			Status{Phase: Failing, Why: "Terminated: Pod was terminated in response to imminent node shutdown."}},
-		{"ended with an error", corev1.PodStatus{Phase: corev1.PodFailed}, []corev1.ContainerStatus{containerEnded(2, time.Second)}, Status{Phase: Failing, Why: "Error, exit code 2"}},
+		{
+			"ended with an error", corev1.PodStatus{Phase: corev1.PodFailed},
+			[]corev1.ContainerStatus{containerEnded(2, time.Second)}, Status{Phase: Failing, Why: "Error, exit code 2"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := &corev1.Pod{Status: tt.status}
