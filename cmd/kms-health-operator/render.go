@@ -70,28 +70,18 @@ func addRenderFlags(cmd *cobra.Command, config, image *string, o *render.Options
 	f.SortFlags = false
 	f.StringVar(config, "config", defaultConfig, "the configuration `file` of the operator; - is standard input")
 	f.StringVar(&o.Target, "target", "", "the `name` of one of its targets, where there are several")
-	f.StringVar(
-		&o.EncryptionConfigFile, "encryption-config", "",
-		"the API server's EncryptionConfiguration, a `file`; needed unless the target names its plugins",
-	)
-	f.StringVar(
-		&o.PodFile, "pod", "",
-		"the API server's pod, a `file`: a static pod's manifest, a Deployment, or a running Pod; - is standard input",
-	)
-	f.StringVar(
-		&o.APIServerFile, "apiserver", "",
-		"the object apiservers.config.openshift.io/cluster, a `file`, for its TLS profile",
-	)
+	f.StringVar(&o.EncryptionConfigFile, "encryption-config", "",
+		"the API server's EncryptionConfiguration, a `file`; needed unless the target names its plugins")
+	f.StringVar(&o.PodFile, "pod", "",
+		"the API server's pod, a `file`: a static pod's manifest, a Deployment, or a running Pod; - is standard input")
+	f.StringVar(&o.APIServerFile, "apiserver", "",
+		"the object apiservers.config.openshift.io/cluster, a `file`, for its TLS profile")
 	f.StringVar(&o.CAFile, "ca-file", "", "the API server's CA, a PEM `file`, to go into kubeconfigs")
-	f.StringVar(
-		&o.Namespace, "namespace", orElse(os.Getenv(namespaceVariable), defaultNamespace),
-		"the `namespace` of reporters that are pods of their own",
-	)
+	f.StringVar(&o.Namespace, "namespace", orElse(os.Getenv(namespaceVariable), defaultNamespace),
+		"the `namespace` of reporters that are pods of their own")
 	f.StringVar(image, "image", os.Getenv(imageVariable), "the reporter's `image`, where the file names none")
-	f.StringVar(
-		&o.HostFolder, "host-folder", "",
-		"the `folder` on the node for a static pod's files; with a manifest by default "+render.DefaultHostFolder,
-	)
+	f.StringVar(&o.HostFolder, "host-folder", "",
+		"the `folder` on the node for a static pod's files; with a manifest by default "+render.DefaultHostFolder)
 	f.StringVar(&o.Folder, "output-dir", "", "the `folder` to write to; files of the same names are replaced")
 	_ = cmd.MarkFlagDirname("output-dir")
 }

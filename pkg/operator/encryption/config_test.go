@@ -96,10 +96,8 @@ var fileCases = map[string]struct {
 		want:    Config{Plugins: []v1alpha1.Plugin{reader("2", sock2)}},
 	},
 	"local keys in any place": {
-		entries: entryOf(
-			"secrets", aescbc, v2("2_secrets", sock2), "{secretbox: {keys: []}}", v2("1_secrets", sock1),
-			"{aesgcm: {}}", identity,
-		),
+		entries: entryOf("secrets", aescbc, v2("2_secrets", sock2), "{secretbox: {keys: []}}", v2("1_secrets", sock1),
+			"{aesgcm: {}}", identity),
 		want: Config{Plugins: []v1alpha1.Plugin{reader("2", sock2), reader("1", sock1)}},
 	},
 	"writers first, each kind in order of appearance": {
@@ -249,19 +247,15 @@ var fileCases = map[string]struct {
 		want:    Config{Plugins: []v1alpha1.Plugin{writer("key_3", tp)}},
 	},
 	"keyID from names with a group": {
-		entries: entryOf(
-			"routes.route.openshift.io", v2("1_routes.route.openshift.io", "unix:///1"),
-			v2("2_route.openshift.io-routes", "unix:///2"), v2("3_routes", "unix:///3"),
-		),
+		entries: entryOf("routes.route.openshift.io", v2("1_routes.route.openshift.io", "unix:///1"),
+			v2("2_route.openshift.io-routes", "unix:///2"), v2("3_routes", "unix:///3")),
 		want: Config{
 			Plugins: []v1alpha1.Plugin{writer("1", "unix:///1"), reader("2", "unix:///2"), reader("3", "unix:///3")},
 		},
 	},
 	"keyID is the name, where it names no resource": {
-		entries: entryOf(
-			"secrets", v2("my_plugin", "unix:///1"), v2("vault", "unix:///2"), v2("kms-_secrets", "unix:///3"),
-			v2("5_configmaps", "unix:///4"),
-		),
+		entries: entryOf("secrets", v2("my_plugin", "unix:///1"), v2("vault", "unix:///2"), v2("kms-_secrets", "unix:///3"),
+			v2("5_configmaps", "unix:///4")),
 		want: Config{
 			Plugins: []v1alpha1.Plugin{
 				writer("my_plugin", "unix:///1"), reader("vault", "unix:///2"), reader("kms-_secrets", "unix:///3"),
@@ -278,10 +272,8 @@ var fileCases = map[string]struct {
 		want:    Config{Plugins: []v1alpha1.Plugin{writer("3", "unix:///kms--.sock")}},
 	},
 	"two sockets of one keyID": {
-		entries: entryOf(
-			"secrets", v2("a", "unix:///a/kms-1.sock"), v2("2_secrets", "unix:///b/kms-1.sock"),
-			v2("d", "unix:///c/kms-1.sock"),
-		),
+		entries: entryOf("secrets", v2("a", "unix:///a/kms-1.sock"), v2("2_secrets", "unix:///b/kms-1.sock"),
+			v2("d", "unix:///c/kms-1.sock")),
 		want: Config{
 			Plugins: []v1alpha1.Plugin{
 				writer("1", "unix:///a/kms-1.sock"), reader("2", "unix:///b/kms-1.sock"),
@@ -310,10 +302,8 @@ var fileCases = map[string]struct {
 		want:    Config{Plugins: []v1alpha1.Plugin{writer("2_secrets", tp), reader("2", sock2)}},
 	},
 	"no keyID to be had: a hash of the socket's address": {
-		entries: entryOf(
-			"secrets", v2("1", sock2), v2("a b", "unix:///x"), v2("2", "unix:///y"),
-			v2(strings.Repeat("a", 64), "unix:///z"),
-		),
+		entries: entryOf("secrets", v2("1", sock2), v2("a b", "unix:///x"), v2("2", "unix:///y"),
+			v2(strings.Repeat("a", 64), "unix:///z")),
 		want: Config{
 			Plugins: []v1alpha1.Plugin{
 				writer("2", sock2), reader("socket-b3d1db3186", "unix:///x"), reader("socket-3c46b5381c", "unix:///y"),
@@ -357,10 +347,8 @@ func TestPluginsOfAFile(t *testing.T) {
 func TestMorePluginsThanAReporterProbesAreIgnoredReadersFirst(t *testing.T) {
 	entries := ""
 	for i := range v1alpha1.MaxPlugins {
-		entries += entryOf(
-			fmt.Sprintf("r%d", i), v2(fmt.Sprintf("w%d", i), fmt.Sprintf("unix:///w%d", i)),
-			v2(fmt.Sprintf("r%d", i), fmt.Sprintf("unix:///r%d", i)),
-		)
+		entries += entryOf(fmt.Sprintf("r%d", i), v2(fmt.Sprintf("w%d", i), fmt.Sprintf("unix:///w%d", i)),
+			v2(fmt.Sprintf("r%d", i), fmt.Sprintf("unix:///r%d", i)))
 	}
 	c, err := Parse([]byte(head+entries), nil)
 	if err != nil {
@@ -382,10 +370,8 @@ func TestKeyIDsFollowTheReportersRules(t *testing.T) {
 		"1", "a-b_c.d", "é", "-a", "a-", ".a", "a.", "_", "", "a b", "A", strings.Repeat("a", 63),
 		strings.Repeat("a", 64),
 	} {
-		file := fmt.Sprintf(
-			"apiVersion: %s\nkind: %s\nplugins: [{endpoint: %q, role: Read}]\n", v1alpha1.APIVersion,
-			v1alpha1.ReporterKind, "unix:///x/kms-"+id+".sock",
-		)
+		file := fmt.Sprintf("apiVersion: %s\nkind: %s\nplugins: [{endpoint: %q, role: Read}]\n", v1alpha1.APIVersion,
+			v1alpha1.ReporterKind, "unix:///x/kms-"+id+".sock")
 		_, refused := v1alpha1.DecodeReporter([]byte(file))
 		c, err := Parse([]byte(head+entryOf("secrets", v2("", "unix:///x/kms-"+id+".sock"))), nil)
 		if err != nil {
