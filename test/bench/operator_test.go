@@ -69,7 +69,7 @@ func (f *fixture) startOperator(binary string) *operatorFixture {
 	f.must(err)
 	f.must(apiservers.CreateNamespaces(running, o.kube))
 	f.must(install.Apply(running, cluster.RESTConfig(), install.OpenShift, "deployment"))
-	workers, err := nodes.Start(running, cluster.RESTConfig(), nodeNames...)
+	workers, err := nodes.StartWith(running, cluster.RESTConfig(), nodes.Options{}, nodeNames...)
 	f.must(err)
 	f.Cleanup(workers.Stop)
 	for _, s := range measured {

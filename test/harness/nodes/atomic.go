@@ -1,39 +1,24 @@
 package nodes
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 )
-
-// file is one of a volume.
-type file struct {
-	data []byte
-	mode os.FileMode
-}
 
 const (
 	dataLink    = "..data"
 	newDataLink = "..data_tmp"
 )
 
-// WriteVolume writes files into dir, by their names, as a kubelet writes a volume.
-func WriteVolume(dir string, files map[string]string) error {
-	volume := map[string]file{}
-	for name, content := range files {
-		volume[name] = file{[]byte(content), 0o644}
-	}
-	return writeAtomically(dir, volume)
-}
-
-// writeAtomically makes dir show these files, by paths relative to it, all at
+// WriteVolume makes dir show these files, by paths relative to it, all at
 // once and as a kubelet does (k8s.io/kubernetes/pkg/volume/util/atomic_writer.go).
 // Same files, no change. The folder is made where needed.
-func writeAtomically(dir string, files map[string]file) (err error) {
+func WriteVolume(dir string, files map[string]string) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("write the volume %s: %w", filepath.Base(dir), err)
@@ -67,15 +52,12 @@ func writeAtomically(dir string, files map[string]file) (err error) {
 	if err := os.Chmod(next, 0o755); err != nil {
 		return err
 	}
-	for path, f := range files {
+	for path, content := range files {
 		path = filepath.Join(next, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, f.data, f.mode); err != nil {
-			return err
-		}
-		if err := os.Chmod(path, f.mode); err != nil { // whatever the umask
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			return err
 		}
 	}
@@ -99,7 +81,7 @@ func writeAtomically(dir string, files map[string]file) (err error) {
 }
 
 // linkNames makes the visible names in dir those of the first parts of the paths.
-func linkNames(dir string, files map[string]file) error {
+func linkNames(dir string, files map[string]string) error {
 	visible := map[string]bool{}
 	for path := range files {
 		name, _, _ := strings.Cut(path, "/")
@@ -129,9 +111,8 @@ func linkNames(dir string, files map[string]file) error {
 }
 
 // holds returns whether a folder has these files and no others.
-func holds(dir string, files map[string]file) (bool, error) {
-	found := 0
-	same := true
+func holds(dir string, files map[string]string) (bool, error) {
+	found := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -140,22 +121,9 @@ func holds(dir string, files map[string]file) (bool, error) {
 		if err != nil {
 			return err
 		}
-		want, wanted := files[name]
-		if !wanted {
-			same = false
-			return fs.SkipAll
-		}
 		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		found++
-		same = same && bytes.Equal(data, want.data) && info.Mode().Perm() == want.mode
-		return nil
+		found[name] = string(data)
+		return err
 	})
-	return same && found == len(files), err
+	return maps.Equal(found, files), err
 }

@@ -23,17 +23,14 @@
 //
 // # Processes
 //
-// With Options.Processes the containers of one name (kms-health) are run, as
-// processes of one binary: with the volumes that they mount, kept up to date as a
-// kubelet keeps them, with their environment and arguments, restarted when they
-// exit, and ended when their pod is deleted.
+// With Options.Processes the reporters' containers (kms-health) are run, as processes of
+// one binary: with the volumes that they mount, of the kinds that their pods have, kept up
+// to date, with their environment and arguments, started again when they exit, and ended
+// when their pod is deleted. The status of the pod is simulated as that of others: a
+// reporter that does not start is shown as one that runs.
 //
 // A process sees the host's files, for there is no mount namespace without root.
-// So wherever a mountPath of the container stands, in its arguments and literal
-// environment and in the text files of its configMap and downwardAPI volumes (in
-// projected ones too, never in Secrets), it is replaced by the folder that is
-// mounted there, longest path first. A path that the program knows by itself,
-// such as the default of a flag, is not. Read-only mounts, users, capabilities and
-// resource limits are not kept to; and when a folder goes that another pod
-// mounts, that pod sees no folder, where a real mount would show an empty one.
+// So wherever a mountPath of the container stands, in its arguments and in its
+// configMap and downwardAPI volumes, it is replaced by the folder that is mounted there.
+// Nothing is read-only, and there are no users, capabilities and resource limits.
 package nodes

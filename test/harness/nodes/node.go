@@ -32,7 +32,7 @@ type kubelet struct {
 func (n *Nodes) AddNode(ctx context.Context, name string) error {
 	config := rest.CopyConfig(n.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + name, Groups: []string{"system:nodes"}}
-	client, err := n.clientset(config)
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
@@ -87,28 +87,16 @@ func (k *kubelet) status() corev1.NodeStatus {
 		corev1.ResourceMemory: resource.MustParse("32Gi"),
 		corev1.ResourcePods:   resource.MustParse("250"),
 	}
-	status := corev1.NodeStatus{
+	return corev1.NodeStatus{
 		Capacity: room, Allocatable: room,
 		Addresses: []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: k.ip},
 			{Type: corev1.NodeHostName, Address: k.name},
 		},
-		NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64", KubeletVersion: "v0.0.0-stand-in", ContainerRuntimeVersion: "stand-in://0"},
+		Conditions: []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "StandIn", LastHeartbeatTime: now, LastTransitionTime: now,
+		}},
 	}
-	for _, condition := range []struct {
-		of corev1.NodeConditionType
-		is corev1.ConditionStatus
-	}{
-		{corev1.NodeMemoryPressure, corev1.ConditionFalse},
-		{corev1.NodeDiskPressure, corev1.ConditionFalse},
-		{corev1.NodePIDPressure, corev1.ConditionFalse},
-		{corev1.NodeReady, corev1.ConditionTrue},
-	} {
-		status.Conditions = append(status.Conditions, corev1.NodeCondition{
-			Type: condition.of, Status: condition.is, Reason: "StandIn", LastHeartbeatTime: now, LastTransitionTime: now,
-		})
-	}
-	return status
 }
 
 // RemoveNode removes a node as an administrator does: the Node is deleted,

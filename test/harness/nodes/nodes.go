@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -67,17 +64,11 @@ type Nodes struct {
 	statics                   map[string]*static    // by the key of the mirror pod
 	sandboxes                 map[string]*sandbox   // by identity
 	assumed                   map[string]assumption // by the UID of a pod whose binding we have not seen yet
-	clients                   []*http.Client
 }
 
-// Start registers nodes of these names (see AddNode), and simulates their kubelets
+// StartWith registers nodes of these names (see AddNode), and simulates their kubelets
 // and the scheduler until Stop. ctx bounds the start only. config is an
 // administrator's (system:masters), for it must impersonate nodes.
-func Start(ctx context.Context, config *rest.Config, names ...string) (*Nodes, error) {
-	return StartWith(ctx, config, Options{}, names...)
-}
-
-// StartWith is Start with options.
 func StartWith(ctx context.Context, config *rest.Config, options Options, names ...string) (_ *Nodes, err error) {
 	if options.Processes != nil && options.Root == nil {
 		return nil, errors.New("nodes: Processes need a Root")
@@ -102,11 +93,11 @@ func StartWith(ctx context.Context, config *rest.Config, options Options, names 
 			n.Stop()
 		}
 	}()
-	if n.admin, err = n.clientset(n.config); err != nil {
+	if n.admin, err = kubernetes.NewForConfig(n.config); err != nil {
 		return nil, err
 	}
-	n.pods = n.watch(n.ctx, "pods", "", fields.Everything(), &corev1.Pod{}, n.queue.Add)
-	n.nodes = n.watch(n.ctx, "nodes", "", fields.Everything(), &corev1.Node{}, func(string) { n.lookAtAll(unbound) })
+	n.pods = n.watch("pods", &corev1.Pod{}, n.queue.Add)
+	n.nodes = n.watch("nodes", &corev1.Node{}, func(string) { n.lookAtAll(unbound) })
 	for _, name := range names {
 		if err := n.AddNode(ctx, name); err != nil {
 			return nil, err
@@ -125,7 +116,7 @@ func StartWith(ctx context.Context, config *rest.Config, options Options, names 
 	return n, nil
 }
 
-// Stop ends all processes, within some 13 seconds even where they do not listen,
+// Stop ends all processes, by SIGKILL after some seconds where they do not listen,
 // and everything else that runs, and removes the folders of the pods. What is on
 // the API stays. It may be called again.
 func (n *Nodes) Stop() {
@@ -140,11 +131,6 @@ func (n *Nodes) Stop() {
 	n.wg.Wait()
 	for _, s := range sandboxes {
 		s.removeFolder()
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, client := range n.clients {
-		utilnet.CloseIdleConnectionsFor(client.Transport)
 	}
 }
 
@@ -200,15 +186,3 @@ func (n *Nodes) lookAtAll(meant func(*corev1.Pod) bool) {
 }
 
 func keyOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
-
-// clientset makes a client whose connections Stop closes.
-func (n *Nodes) clientset(config *rest.Config) (*kubernetes.Clientset, error) {
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("nodes: %w", err)
-	}
-	n.mu.Lock()
-	n.clients = append(n.clients, client)
-	n.mu.Unlock()
-	return kubernetes.NewForConfigAndClient(config, client)
-}

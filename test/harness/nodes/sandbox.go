@@ -8,12 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
 // sandbox is a pod on a node: its address, its folder, and where one of its
-// containers is a process, that.
+// containers is a process, that one's id.
 type sandbox struct {
 	nodes    *Nodes
 	kubelet  *kubelet
@@ -22,7 +23,7 @@ type sandbox struct {
 	hostIP   string
 	podIP    string
 	folder   string // <root>/pods/<uid>, or empty where there are no folders
-	process  *process
+	pid      atomic.Int64
 
 	end func() // once
 }
@@ -52,15 +53,12 @@ func (n *Nodes) sandbox(k *kubelet, pod *corev1.Pod) (*sandbox, error) {
 	}
 	ctx, cancel := context.WithCancel(n.ctx)
 	ended := make(chan struct{})
-	if container := n.options.Processes.of(pod); container != nil {
-		s.process = newProcess(s, container.Name)
-		n.wg.Go(func() {
-			defer close(ended)
-			s.process.live(ctx)
-		})
-	} else {
-		close(ended)
-	}
+	n.wg.Go(func() {
+		defer close(ended)
+		if container := n.options.Processes.of(pod); container != nil {
+			s.run(ctx, pod, container)
+		}
+	})
 	s.end = sync.OnceFunc(func() {
 		cancel()
 		n.wg.Go(func() {
@@ -76,39 +74,20 @@ func (n *Nodes) sandbox(k *kubelet, pod *corev1.Pod) (*sandbox, error) {
 	return s, nil
 }
 
-// look gives the process the pod as it is now, and returns the status of its
-// container, or nil if the simulated status is used.
-func (s *sandbox) look(pod *corev1.Pod, behaviour *Behaviour) *corev1.ContainerStatus {
-	if s.process == nil {
-		return nil
-	}
-	return s.process.look(pod, behaviour)
-}
-
 func (s *sandbox) makeEmptyDirs(pod *corev1.Pod) error {
 	for _, volume := range pod.Spec.Volumes {
 		if volume.EmptyDir == nil {
 			continue
 		}
-		if err := os.MkdirAll(s.volume(emptyDirPlugin, volume.Name), 0o777); err != nil {
+		if err := os.MkdirAll(s.dir(volume), 0o777); err != nil {
 			return fmt.Errorf("make an emptyDir of pod %s: %w", s.key, err)
 		}
 	}
 	return nil
 }
 
-// Folders of a pod's volumes, by the names of the kubelet's plugins.
-const (
-	emptyDirPlugin  = "kubernetes.io~empty-dir"
-	configMapPlugin = "kubernetes.io~configmap"
-	secretPlugin    = "kubernetes.io~secret"
-	projectedPlugin = "kubernetes.io~projected"
-	downwardPlugin  = "kubernetes.io~downward-api"
-)
-
-func (s *sandbox) volume(plugin, name string) string {
-	return filepath.Join(s.folder, "volumes", plugin, name)
-}
+// emptyDirs is where a kubelet has them, in the folder of a pod.
+const emptyDirs = "volumes/kubernetes.io~empty-dir"
 
 func (s *sandbox) removeFolder() {
 	if s.folder == "" {
@@ -151,7 +130,7 @@ func (n *Nodes) find(key string) *sandbox {
 // a mirror pod, that of its static pod. It is there once the pod is Running, or
 // RunStaticPod has returned it, and goes with the pod. It needs Options.Root.
 func (n *Nodes) EmptyDir(pod *corev1.Pod, volume string) string {
-	return filepath.Join(n.options.Root(pod.Spec.NodeName), "pods", identity(pod), "volumes", emptyDirPlugin, volume)
+	return filepath.Join(n.options.Root(pod.Spec.NodeName), "pods", identity(pod), emptyDirs, volume)
 }
 
 // kubeletRoot is where a kubelet's folder is, on real nodes.

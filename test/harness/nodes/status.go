@@ -8,10 +8,9 @@ import (
 )
 
 // podStatus is what a kubelet writes next of a pod that it runs, given how the
-// pod behaves and, where one of its containers is a process, what that does. It
-// changes nothing that is as it should be, so a status that is equal to the pod's
-// need not be written.
-func podStatus(pod *corev1.Pod, hostIP, podIP string, behaviour *Behaviour, run *corev1.ContainerStatus, now metav1.Time) corev1.PodStatus {
+// pod behaves. It changes nothing that is as it should be, so a status that is equal
+// to the pod's need not be written.
+func podStatus(pod *corev1.Pod, hostIP, podIP string, behaviour *Behaviour, now metav1.Time) corev1.PodStatus {
 	status := *pod.Status.DeepCopy()
 	status.ObservedGeneration = pod.Generation
 	if status.StartTime == nil {
@@ -40,13 +39,8 @@ func podStatus(pod *corev1.Pod, hostIP, podIP string, behaviour *Behaviour, run 
 	for _, container := range pod.Spec.Containers {
 		last := lastOf(pod.Status.ContainerStatuses, container.Name)
 		policy := restarts(container, false, pod)
-		var next corev1.ContainerStatus
-		switch {
-		case blocked:
-			next = waitsForInit()
-		case run != nil && run.Name == container.Name:
-			next = *run.DeepCopy()
-		default:
+		next := waitsForInit()
+		if !blocked {
 			next = nextStatus(container, last, behaviour.of(container, false, policy), policy, now)
 		}
 		status.ContainerStatuses = append(status.ContainerStatuses, describe(pod, container, next))

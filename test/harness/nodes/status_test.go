@@ -19,7 +19,7 @@ func settle(t *testing.T, pod *corev1.Pod, behaviour *Behaviour) []string {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for range 10 {
 		now = now.Add(time.Second)
-		next := podStatus(pod, "192.0.2.1", "10.128.0.1", behaviour, nil, metav1.NewTime(now))
+		next := podStatus(pod, "192.0.2.1", "10.128.0.1", behaviour, metav1.NewTime(now))
 		if equality.Semantic.DeepEqual(next, pod.Status) {
 			return seen
 		}

@@ -46,13 +46,11 @@ func (n *Nodes) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	// 4. It runs, and its status shows it.
-	behaviour := n.behaviourOf(pod)
 	s, err := n.sandbox(k, pod)
 	if err != nil || s == nil {
 		return err
 	}
-	run := s.look(pod, behaviour)
-	status := podStatus(pod, s.hostIP, s.podIP, behaviour, run, metav1.Now())
+	status := podStatus(pod, s.hostIP, s.podIP, n.behaviourOf(pod), metav1.Now())
 	if equality.Semantic.DeepEqual(status, pod.Status) {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package nodes
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -22,16 +21,15 @@ type watched struct {
 	once    sync.Once
 }
 
-// watch follows a resource until ctx ends: in one namespace, or in all where that
-// is empty.
-func (n *Nodes) watch(ctx context.Context, resource, namespace string, which fields.Selector, kind runtime.Object, changed func(key string)) *watched {
+// watch follows a resource until Stop.
+func (n *Nodes) watch(resource string, kind runtime.Object, changed func(key string)) *watched {
 	w := &watched{Store: cache.NewStore(cache.MetaNamespaceKeyFunc), changed: changed, synced: make(chan struct{})}
-	source := cache.NewListWatchFromClient(n.admin.CoreV1().RESTClient(), resource, namespace, which)
+	source := cache.NewListWatchFromClient(n.admin.CoreV1().RESTClient(), resource, "", fields.Everything())
 	reflector := cache.NewReflectorWithOptions(source, kind, w, cache.ReflectorOptions{
 		Name:    "nodes/" + resource,
 		Backoff: &wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 10, Cap: retryAtMost},
 	})
-	n.wg.Go(func() { reflector.RunWithContext(ctx) })
+	n.wg.Go(func() { reflector.RunWithContext(n.ctx) })
 	return w
 }
 
@@ -71,19 +69,7 @@ func (w *watched) Replace(objects []any, version string) error {
 	for key := range keys {
 		w.changed(key)
 	}
-	if len(keys) == 0 {
-		w.changed("")
-	}
 	return nil
-}
-
-func (w *watched) isSynced() bool {
-	select {
-	case <-w.synced:
-		return true
-	default:
-		return false
-	}
 }
 
 // get returns nil for an object that is not there.
