@@ -29,6 +29,24 @@ func ConfigGVR(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: ConfigGroup, Version: "v1", Resource: resource}
 }
 
+// ConfigCRDs are the files of the CRDs that ApplyOpenShiftConfig installs.
+func ConfigCRDs(variant Variant) (files []string, err error) {
+	module, err := OpenShiftAPIDir()
+	if err != nil {
+		return nil, err
+	}
+	const config, security = "config/v1/zz_generated.crd-manifests/", "security/v1/zz_generated.crd-manifests/"
+	for _, file := range []string{
+		config + "0000_10_config-operator_01_apiservers-" + string(variant),
+		config + "0000_10_config-operator_01_infrastructures-" + string(variant),
+		config + "0000_00_cluster-version-operator_01_clusteroperators",
+		security + "0000_03_config-operator_01_securitycontextconstraints",
+	} {
+		files = append(files, filepath.Join(module, file+".crd.yaml"))
+	}
+	return files, nil
+}
+
 // ApplyOpenShiftConfig makes the cluster look like OpenShift to clients that read its
 // configuration: it installs the CRDs of apiservers, infrastructures (in this
 // variant: encryption by KMS is in TechPreviewNoUpgrade's alone),
@@ -39,19 +57,9 @@ func ConfigGVR(resource string) schema.GroupVersionResource {
 func (c *ControlPlane) ApplyOpenShiftConfig(ctx context.Context, variant Variant) error {
 	ctx, cancel := context.WithTimeout(ctx, crdTimeout)
 	defer cancel()
-	module, err := OpenShiftAPIDir()
+	files, err := ConfigCRDs(variant)
 	if err != nil {
 		return err
-	}
-	const config, security = "config/v1/zz_generated.crd-manifests/", "security/v1/zz_generated.crd-manifests/"
-	var files []string
-	for _, file := range []string{
-		config + "0000_10_config-operator_01_apiservers-" + string(variant),
-		config + "0000_10_config-operator_01_infrastructures-" + string(variant),
-		config + "0000_00_cluster-version-operator_01_clusteroperators",
-		security + "0000_03_config-operator_01_securitycontextconstraints",
-	} {
-		files = append(files, filepath.Join(module, file+".crd.yaml"))
 	}
 	if err := c.InstallCRDs(ctx, files...); err != nil {
 		return fmt.Errorf("apply OpenShift's configuration CRDs of %s: %w", variant, err)
@@ -102,7 +110,7 @@ func createConfig(ctx context.Context, client dynamic.Interface, resource, kind 
 
 // ApplyMonitoringCRDs installs the CRDs of Prometheus's operator that manifests/ uses.
 func (c *ControlPlane) ApplyMonitoringCRDs(ctx context.Context) error {
-	module, err := program.ModuleDir("monitoring", "github.com/prometheus-operator/prometheus-operator")
+	module, err := program.ModuleDir("test/tools/monitoring", "github.com/prometheus-operator/prometheus-operator")
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,20 +46,25 @@ func OperatorGVR(resource string) schema.GroupVersionResource {
 	return contract.ResourceOf(resource).GVR()
 }
 
-// operatorCRD is an operator resource, to install and to fill it.
-type operatorCRD struct{ contract.Resource }
-
-// file is that of the CRD in a variant. Its name begins with the operator's place in a release.
-func (crd operatorCRD) file(module string, variant Variant) (string, error) {
-	pattern := filepath.Join(module, "operator/v1/zz_generated.crd-manifests", fmt.Sprintf("*_%s-%s.crd.yaml", crd.Plural, variant))
-	files, err := filepath.Glob(pattern)
-	if err == nil && len(files) != 1 {
-		err = fmt.Errorf("%d files are %s, must be one", len(files), pattern)
-	}
+// OperatorCRDs are the files of the CRDs of the operator resources in a variant, in the order of contract.Resources.
+func OperatorCRDs(variant Variant) (files []string, err error) {
+	module, err := OpenShiftAPIDir()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return files[0], nil
+	for _, r := range contract.Resources {
+		// The name begins with the operator's place in a release.
+		pattern := fmt.Sprintf("%s/operator/v1/zz_generated.crd-manifests/*_%s-%s.crd.yaml", module, r.Plural, variant)
+		found, err := filepath.Glob(pattern)
+		if err == nil && len(found) != 1 {
+			err = fmt.Errorf("%d files are %s, must be one", len(found), pattern)
+		}
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found[0])
+	}
+	return files, nil
 }
 
 // ApplyOperatorCRDs installs the CRDs of the operator resources in this variant, or changes
@@ -68,19 +74,9 @@ func (crd operatorCRD) file(module string, variant Variant) (string, error) {
 func (c *ControlPlane) ApplyOperatorCRDs(ctx context.Context, variant Variant) error {
 	ctx, cancel := context.WithTimeout(ctx, crdTimeout)
 	defer cancel()
-	module, err := OpenShiftAPIDir()
+	files, err := OperatorCRDs(variant)
 	if err != nil {
 		return err
-	}
-	var operatorCRDs []operatorCRD
-	var files []string
-	for _, resource := range contract.Resources {
-		crd := operatorCRD{resource}
-		file, err := crd.file(module, variant)
-		if err != nil {
-			return err
-		}
-		operatorCRDs, files = append(operatorCRDs, crd), append(files, file)
 	}
 	if err := c.InstallCRDs(ctx, files...); err != nil {
 		return fmt.Errorf("apply the operator CRDs of %s: %w", variant, err)
@@ -89,65 +85,33 @@ func (c *ControlPlane) ApplyOperatorCRDs(ctx context.Context, variant Variant) e
 	if err != nil {
 		return err
 	}
-	for i, crd := range operatorCRDs {
-		objects := client.Resource(OperatorGVR(crd.Plural))
-		_, err := objects.Create(ctx, crd.object(), metav1.CreateOptions{})
+	for _, r := range contract.Resources {
+		objects := client.Resource(OperatorGVR(r.Plural))
+		_, err := objects.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": OperatorGroup + "/v1",
+			"kind":       r.Kind,
+			"metadata":   map[string]any{"name": ClusterObject},
+			"spec":       map[string]any{"managementState": "Managed"},
+		}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create %s %q: %w", crd.Plural, ClusterObject, err)
+			return fmt.Errorf("create %s %q: %w", r.Plural, ClusterObject, err)
 		}
-		wanted, err := crd.hasEncryptionStatus(files[i])
-		if err != nil {
-			return err
-		}
-		if err := crd.awaitEncryptionStatus(ctx, objects, wanted); err != nil {
-			return fmt.Errorf("wait until %s are served as %s: %w", crd.Plural, variant, err)
+		if err := awaitEncryptionStatus(ctx, objects, r.EncryptionStatus, variant == TechPreviewNoUpgrade); err != nil {
+			return fmt.Errorf("wait until %s are served as %s: %w", r.Plural, variant, err)
 		}
 	}
 	return nil
-}
-
-func (crd operatorCRD) object() *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": OperatorGroup + "/v1",
-		"kind":       crd.Kind,
-		"metadata":   map[string]any{"name": ClusterObject},
-		"spec":       map[string]any{"managementState": "Managed"},
-	}}
-}
-
-// hasEncryptionStatus looks the field up in the manifest, so that a variant
-// which we do not name above is waited for, too.
-func (crd operatorCRD) hasEncryptionStatus(file string) (bool, error) {
-	manifest, err := readCRD(file)
-	if err != nil {
-		return false, err
-	}
-	for _, version := range manifest.Spec.Versions {
-		if version.Name != "v1" || version.Schema == nil {
-			continue
-		}
-		properties := version.Schema.OpenAPIV3Schema
-		for _, field := range crd.EncryptionStatus {
-			next, found := properties.Properties[field]
-			if !found {
-				return false, nil
-			}
-			properties = &next
-		}
-		return true, nil
-	}
-	return false, fmt.Errorf("%s serves no version v1", filepath.Base(file))
 }
 
 // awaitEncryptionStatus finds out which schema the handler uses: the
 // published OpenAPI document and the CRD's conditions run ahead of it, or after
 // it. A strict dry run that sets the field is refused with "unknown field" where
 // it is unknown; any other answer knows it.
-func (crd operatorCRD) awaitEncryptionStatus(ctx context.Context, objects dynamic.ResourceInterface, wanted bool) error {
-	path := strings.Join(crd.EncryptionStatus, ".")
+func awaitEncryptionStatus(ctx context.Context, objects dynamic.ResourceInterface, field []string, wanted bool) error {
+	path := strings.Join(field, ".")
 	body := `{}`
-	for i := len(crd.EncryptionStatus) - 1; i >= 0; i-- {
-		body = fmt.Sprintf(`{%q:%s}`, crd.EncryptionStatus[i], body)
+	for _, name := range slices.Backward(field) {
+		body = fmt.Sprintf(`{%q:%s}`, name, body)
 	}
 	return wait.Until(ctx, func(ctx context.Context) error {
 		_, err := objects.Patch(ctx, ClusterObject, types.MergePatchType, []byte(body), metav1.PatchOptions{

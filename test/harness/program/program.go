@@ -52,14 +52,14 @@ func Build(dir, folder string) (string, error) {
 	return path, nil
 }
 
-// ModuleDir is the folder of a module that a module of test/tools requires. It is downloaded where
-// it is not in the module cache.
-func ModuleDir(tools, module string) (string, error) {
+// ModuleDir is the folder of a module that the module in a folder of the checkout requires. It is
+// downloaded where it is not in the module cache.
+func ModuleDir(folder, module string) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "-C", filepath.Join(root, "test/tools", tools), "mod", "download", "-json", module).Output()
+	out, err := exec.Command("go", "-C", filepath.Join(root, folder), "mod", "download", "-json", module).Output()
 	if err != nil {
 		return "", fmt.Errorf("download %s: %w\n%s", module, err, out)
 	}
