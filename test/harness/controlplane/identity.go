@@ -83,31 +83,30 @@ func (c *ControlPlane) AllowStatusPatch(ctx context.Context, user string, resour
 		return fmt.Errorf("bind the role of %s: %w", user, err)
 	}
 	for _, resource := range resources {
-		if err := awaitAllowed(ctx, client, user, resource); err != nil {
-			return fmt.Errorf("wait until %s may patch %s/status: %w", user, resource, err)
+		if err := AwaitAllowed(ctx, client, user, &authorizationv1.ResourceAttributes{
+			Group: OperatorGroup, Version: "v1", Resource: resource, Subresource: "status",
+			Name: ClusterObject, Verb: "patch",
+		}); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func awaitAllowed(ctx context.Context, client kubernetes.Interface, user, resource string) error {
-	return wait.Until(ctx, func(ctx context.Context) error {
-		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: user,
-				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Group: OperatorGroup, Version: "v1", Resource: resource, Subresource: "status",
-					Name: ClusterObject, Verb: "patch",
-				},
-			},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return err
+// AwaitAllowed waits until the authorizer, which reads roles from a cache, allows something to a user.
+func AwaitAllowed(
+	ctx context.Context, client kubernetes.Interface, user string, may *authorizationv1.ResourceAttributes,
+) error {
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user, ResourceAttributes: may,
+	}}
+	what := fmt.Sprintf("%s may %s %s", user, may.Verb, may.Resource)
+	return wait.For(ctx, identityTimeout, what, func(ctx context.Context) error {
+		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err == nil && !answer.Status.Allowed {
+			err = fmt.Errorf("not allowed %s", answer.Status.Reason)
 		}
-		if !review.Status.Allowed {
-			return fmt.Errorf("not allowed %s", review.Status.Reason)
-		}
-		return nil
+		return err
 	})
 }
 

@@ -19,14 +19,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -36,6 +34,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
 )
 
@@ -51,9 +50,6 @@ const (
 
 // fieldManager is not the operator's.
 const fieldManager = "install"
-
-// rightsLimit bounds the wait for the authorizer, which reads roles from a cache.
-const rightsLimit = 30 * time.Second
 
 // Namespace is the operator's, of an overlay.
 func Namespace(overlay string) string {
@@ -80,7 +76,9 @@ func Apply(ctx context.Context, config *rest.Config, overlay string, components 
 	if err := Objects(ctx, config, objects...); err != nil {
 		return err
 	}
-	return awaitRights(ctx, client, Namespace(overlay))
+	namespace := Namespace(overlay)
+	return controlplane.AwaitAllowed(ctx, client, controlplane.ServiceAccountUser(namespace, ServiceAccount),
+		&authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: "pods"})
 }
 
 // consoles is a namespace that OpenShift has, and no manifest of ours makes.
@@ -128,17 +126,6 @@ func Objects(ctx context.Context, config *rest.Config, objects ...*unstructured.
 		}
 	}
 	return nil
-}
-
-func awaitRights(ctx context.Context, client kubernetes.Interface, namespace string) error {
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:               "system:serviceaccount:" + namespace + ":" + ServiceAccount,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: "pods"},
-	}}
-	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, rightsLimit, true, func(ctx context.Context) (bool, error) {
-		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-		return err == nil && answer.Status.Allowed, err
-	})
 }
 
 // Manifests is a manifests/ folder, with what whoever installs them sets.
