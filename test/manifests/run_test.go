@@ -9,10 +9,8 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -164,30 +162,23 @@ func (h *installation) start() {
 		}
 	}
 	metrics := freeAddress(h.t)
-	log, err := os.Create(filepath.Join(h.dir, "log"))
+	environment := os.Environ()
+	for name, value := range env {
+		environment = append(environment, name+"="+value)
+	}
+	log := filepath.Join(h.dir, "log")
+	args = append(args, "--metrics-bind-address", metrics, "--health-bind-address", "0")
+	process, err := controlplane.StartChild("the operator", h.binary, environment, args, log)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	process := exec.Command(h.binary, append(args, "--metrics-bind-address", metrics, "--health-bind-address", "0")...)
-	process.Stdout, process.Stderr = log, log
-	process.Env = os.Environ()
-	for name, value := range env {
-		process.Env = append(process.Env, name+"="+value)
-	}
-	if err := process.Start(); err != nil {
-		h.t.Fatal(err)
-	}
 	h.t.Cleanup(func() {
-		_ = process.Process.Signal(syscall.SIGTERM)
-		timer := time.AfterFunc(20*time.Second, func() { _ = process.Process.Kill() })
-		if err := process.Wait(); err != nil {
+		if err := process.End(); err != nil {
 			h.t.Errorf("the operator ended with %v", err)
 		}
-		timer.Stop()
-		if text, err := os.ReadFile(log.Name()); h.t.Failed() && err == nil {
+		if text, err := os.ReadFile(log); h.t.Failed() && err == nil {
 			h.t.Logf("the operator's log:\n%s", text[max(0, len(text)-8000):])
 		}
-		_ = log.Close()
 	})
 	// It asks the API server who calls, and whether they may.
 	eventually(h.t, "its metrics are there for those who may", func() error { return scrape(metrics, h.cluster.config.BearerToken, http.StatusOK) })

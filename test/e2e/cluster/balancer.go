@@ -25,7 +25,7 @@ const dialTimeout = time.Second
 
 // balance forwards each connection to a kube-apiserver that accepts it, one after the other.
 func (c *Cluster) balance() (net.Listener, error) {
-	listener, err := namespaces(c.bridge.pid()).listen(net.JoinHostPort(balancerIP, balancerPort))
+	listener, err := namespaces(c.bridge.PID()).listen(net.JoinHostPort(balancerIP, balancerPort))
 	if err != nil {
 		return nil, err
 	}
@@ -47,20 +47,24 @@ func (c *Cluster) forward(client net.Conn, turn int) {
 	nodes := c.Nodes()
 	for i := range nodes {
 		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
-		server, err := namespaces(c.bridge.pid()).dial(ctx, "tcp", nodes[(turn+i)%len(nodes)].IP.String()+":6443")
+		server, err := namespaces(c.bridge.PID()).dial(ctx, "tcp", nodes[(turn+i)%len(nodes)].IP.String()+":6443")
 		cancel()
 		if err != nil {
 			continue
 		}
-		var both sync.WaitGroup
-		for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
-			both.Go(func() {
-				_, _ = io.Copy(pair[0], pair[1])
-				// Whichever ends first ends the other.
-				_ = errors.Join(client.Close(), server.Close())
-			})
-		}
-		both.Wait()
+		Join(client, server)
 		return
 	}
+}
+
+// Join copies between two connections until one of them ends, which ends the other.
+func Join(a, b net.Conn) {
+	var both sync.WaitGroup
+	for _, pair := range [][2]net.Conn{{a, b}, {b, a}} {
+		both.Go(func() {
+			_, _ = io.Copy(pair[0], pair[1])
+			_ = errors.Join(a.Close(), b.Close())
+		})
+	}
+	both.Wait()
 }

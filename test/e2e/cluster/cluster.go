@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/image"
 )
 
@@ -43,13 +44,8 @@ const module = "github.com/kms-health/kms-health"
 type Options struct {
 	// Assets is the folder of the Kubernetes binaries, and etcd.
 	Assets string
-	// Dir is where everything lies, in a folder of its own. Empty: the system's
-	// folder for temporary files. It may not be on an overlay file system.
-	Dir string
 	// Nodes is their number, from 1 to 9.
 	Nodes int
-	// First is kube-apiserver's first revision. Nil: one without encryption.
-	First *Revision
 	// Log is given what happens. Nil: nothing is logged.
 	Log io.Writer
 }
@@ -59,7 +55,7 @@ type Cluster struct {
 	options    Options
 	dir        string
 	pki        *pki
-	bridge     *child // holds the network namespace of the bridge
+	bridge     *controlplane.Child // holds the network namespace of the bridge
 	balancer   net.Listener
 	generation atomic.Int64
 	start      time.Time
@@ -85,10 +81,8 @@ func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
 		return nil, err
 	}
 	c := &Cluster{options: options, start: time.Now(), first: Revision{Number: 1}}
-	if options.First != nil {
-		c.first = *options.First
-	}
-	if c.dir, err = os.MkdirTemp(options.Dir, "kms-health-e2e-"); err != nil {
+	// It may not be on an overlay file system.
+	if c.dir, err = os.MkdirTemp("", "kms-health-e2e-"); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -206,7 +200,7 @@ func (c *Cluster) startBridge(ctx context.Context) (err error) {
 
 // inSwitch runs ip in the bridge's namespace.
 func (c *Cluster) inSwitch(ctx context.Context, args ...string) error {
-	_, err := run(ctx, namespaces(c.bridge.pid()), []string{"net"}, "ip", args...)
+	_, err := run(ctx, namespaces(c.bridge.PID()), []string{"net"}, "ip", args...)
 	return err
 }
 
@@ -291,7 +285,7 @@ func (c *Cluster) Stop() error {
 		errs = append(errs, c.balancer.Close())
 	}
 	if c.bridge != nil {
-		errs = append(errs, c.bridge.kill())
+		errs = append(errs, c.bridge.Kill())
 	}
 	return errors.Join(append(errs, os.RemoveAll(c.dir))...)
 }
@@ -310,8 +304,8 @@ func (c *Cluster) Dir() string { return c.dir }
 
 // PID is the id of the node's first process, on the host; 0 while it is off.
 func (n *Node) PID() int {
-	if first := n.first.Load(); first.running() {
-		return first.pid()
+	if first := n.first.Load(); first.Running() {
+		return first.PID()
 	}
 	return 0
 }

@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
@@ -39,8 +41,8 @@ func (n *Node) startEtcd(ctx context.Context) error {
 		return err
 	}
 	return wait.For(ctx, 30*time.Second, "etcd", func(ctx context.Context) error {
-		if !etcd.running() {
-			return wait.Final(fmt.Errorf("etcd ended: %w", etcd.err))
+		if !etcd.Running() {
+			return wait.Final(fmt.Errorf("etcd ended: %w", etcd.Err()))
 		}
 		_, err := n.etcdRange(ctx, "/registry/health", "")
 		return err
@@ -122,12 +124,13 @@ func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (st
 		return "", err
 	}
 	select {
-	case <-child.done:
+	case <-child.Done():
 	case <-ctx.Done():
-		_ = child.kill()
+		_ = child.Kill()
 	}
-	if child.err != nil {
-		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), child.err, bytes.TrimSpace(stderr.Bytes()))
+	if child.Err() != nil {
+		err := fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), child.Err(), bytes.TrimSpace(stderr.Bytes()))
+		return stdout.String(), err
 	}
 	return stdout.String(), nil
 }
@@ -147,21 +150,17 @@ func (c *Cluster) awaitNode(ctx context.Context, name string) error {
 
 // prepare makes the cluster look like OpenShift to clients that read its resources.
 func (c *Cluster) prepare(ctx context.Context) error {
-	api, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/openshift/api").Output()
+	operators, err := controlplane.OperatorCRDs(controlplane.TechPreviewNoUpgrade)
 	if err != nil {
-		return fmt.Errorf("find the module github.com/openshift/api: %w", err)
+		return err
+	}
+	configs, err := controlplane.ConfigCRDs(controlplane.TechPreviewNoUpgrade)
+	if err != nil {
+		return err
 	}
 	var crds strings.Builder
-	for _, file := range []string{
-		"operator/v1/zz_generated.crd-manifests/0000_20_kube-apiserver_01_kubeapiservers-TechPreviewNoUpgrade.crd.yaml",
-		"operator/v1/zz_generated.crd-manifests/0000_30_openshift-apiserver_01_openshiftapiservers-TechPreviewNoUpgrade.crd.yaml",
-		"operator/v1/zz_generated.crd-manifests/0000_50_authentication_01_authentications-TechPreviewNoUpgrade.crd.yaml",
-		"config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_apiservers-TechPreviewNoUpgrade.crd.yaml",
-		"config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_infrastructures-TechPreviewNoUpgrade.crd.yaml",
-		"config/v1/zz_generated.crd-manifests/0000_00_cluster-version-operator_01_clusteroperators.crd.yaml",
-		"security/v1/zz_generated.crd-manifests/0000_03_config-operator_01_securitycontextconstraints.crd.yaml",
-	} {
-		content, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(api)), file))
+	for _, file := range slices.Concat(operators, configs) {
+		content, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
@@ -173,7 +172,13 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"); err != nil {
 		return err
 	}
-	_, err = c.Kubectl(ctx, openShiftObjects, "apply", "--server-side", "-f", "-")
+	var objects strings.Builder
+	for _, r := range contract.Resources {
+		fmt.Fprintf(&objects, "apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n---\n", r.APIServer.Namespace)
+		fmt.Fprintf(&objects, "apiVersion: %s/v1\nkind: %s\nmetadata: {name: cluster}\nspec: {managementState: Managed}\n---\n",
+			controlplane.OperatorGroup, r.Kind)
+	}
+	_, err = c.Kubectl(ctx, objects.String()+openShiftConfig, "apply", "--server-side", "-f", "-")
 	if err == nil {
 		_, err = c.Kubectl(ctx, "", "patch", "infrastructures.config.openshift.io", "cluster", "--subresource=status", "--type=merge",
 			"-p", infrastructureStatus)
@@ -185,34 +190,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 const infrastructureStatus = `{"status": {"controlPlaneTopology": "HighlyAvailable", "infrastructureTopology": "HighlyAvailable", ` +
 	`"infrastructureName": "e2e", "apiServerURL": "", "apiServerInternalURI": "", "etcdDiscoveryDomain": "", "cpuPartitioning": "None", "platform": "None", "platformStatus": {"type": "None"}}}`
 
-const openShiftObjects = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: openshift-kube-apiserver}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: openshift-apiserver}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: openshift-oauth-apiserver}
----
-apiVersion: operator.openshift.io/v1
-kind: KubeAPIServer
-metadata: {name: cluster}
-spec: {managementState: Managed}
----
-apiVersion: operator.openshift.io/v1
-kind: OpenShiftAPIServer
-metadata: {name: cluster}
-spec: {managementState: Managed}
----
-apiVersion: operator.openshift.io/v1
-kind: Authentication
-metadata: {name: cluster}
-spec: {managementState: Managed}
----
+const openShiftConfig = `
 apiVersion: config.openshift.io/v1
 kind: APIServer
 metadata: {name: cluster}

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/image"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
@@ -35,7 +36,7 @@ const (
 // password.
 type Mirror struct {
 	cluster  *Cluster
-	registry *child
+	registry *controlplane.Child
 	server   *http.Server
 	dir      string
 
@@ -62,7 +63,7 @@ func (c *Cluster) StartMirror(ctx context.Context) (_ *Mirror, err error) {
 			m.Stop()
 		}
 	}()
-	bridge := namespaces(c.bridge.pid())
+	bridge := namespaces(c.bridge.PID())
 	cmd := exec.Command(c.asset("crane"), "registry", "serve", "--address="+registryAddress, "--disk="+m.dir)
 	if m.registry, err = bridge.start("the registry", cmd, "net"); err != nil {
 		return nil, err
@@ -137,7 +138,7 @@ func (m *Mirror) Push(ctx context.Context, x *image.Index) (string, error) {
 	}
 	defer func() { _ = os.RemoveAll(layout) }()
 	_, named, _ := strings.Cut(x.Name(), "/")
-	if _, err := run(ctx, namespaces(m.cluster.bridge.pid()), []string{"net"}, m.cluster.asset("crane"),
+	if _, err := run(ctx, namespaces(m.cluster.bridge.PID()), []string{"net"}, m.cluster.asset("crane"),
 		"push", layout, registryAddress+"/"+named); err != nil {
 		return "", err
 	}
@@ -149,7 +150,7 @@ func (m *Mirror) Stop() {
 	if m.server != nil {
 		_ = m.server.Close()
 	}
-	_ = m.registry.kill()
+	_ = m.registry.Kill()
 	_ = os.RemoveAll(m.dir)
 }
 

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -14,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // namespaces are those of a process, named by its id.
@@ -22,46 +23,18 @@ type namespaces int
 // In the order in which they are entered; mnt is last, for it hides /proc.
 var allNamespaces = []string{"uts", "ipc", "net", "pid", "mnt"}
 
-// child is a process in a namespace of a node. It ends with this process.
-type child struct {
-	name string
-	cmd  *exec.Cmd
-	done chan struct{} // closed once it is reaped
-	err  error         // how it ended; read it after done
-}
-
 // start starts cmd in the namespaces of these kinds. A thread enters them, forks,
-// and waits: the kernel sends Pdeathsig when that thread ends, and a thread that has
-// been elsewhere is of no use to anybody else, so it ends with the child.
-func (n namespaces) start(name string, cmd *exec.Cmd, kinds ...string) (*child, error) {
-	c := &child{name: name, cmd: cmd, done: make(chan struct{})}
+// and ends with the child.
+func (n namespaces) start(name string, cmd *exec.Cmd, kinds ...string) (*controlplane.Child, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Setpgid = true
 	// In the node's own process ids it dies with the node's first process; and os/exec
 	// treats a parent that it cannot see there as one that has exited.
 	if !slices.Contains(kinds, "pid") {
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good
-		err := n.enter(kinds...)
-		if err == nil {
-			err = cmd.Start()
-		}
-		started <- err
-		if err != nil {
-			return
-		}
-		c.err = cmd.Wait()
-		close(c.done)
-	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	return c, nil
+	return controlplane.StartCommand(name, cmd, func() error { return n.enter(kinds...) })
 }
 
 // enter takes the calling thread, which must be locked, into namespaces.
@@ -113,46 +86,4 @@ func inNetwork[T any](n namespaces, open func() (T, error)) (socket T, err error
 	}()
 	<-done
 	return socket, err
-}
-
-func (c *child) pid() int { return c.cmd.Process.Pid }
-
-func (c *child) running() bool {
-	if c == nil {
-		return false
-	}
-	select {
-	case <-c.done:
-		return false
-	default:
-		return true
-	}
-}
-
-// stop ends it by SIGTERM, and by SIGKILL when ctx ends.
-func (c *child) stop(ctx context.Context) error {
-	if !c.running() {
-		return nil
-	}
-	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case <-c.done:
-		return nil
-	case <-ctx.Done():
-		return c.kill()
-	}
-}
-
-// kill ends it at once and waits until it is reaped.
-func (c *child) kill() error {
-	if !c.running() {
-		return nil
-	}
-	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill %s: %w", c.name, err)
-	}
-	<-c.done
-	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
@@ -45,11 +46,11 @@ type Node struct {
 	cluster *Cluster
 	dir     string // on the host
 	index   int
-	config  string                // of the first process
-	first   atomic.Pointer[child] // the first process
+	config  string                             // of the first process
+	first   atomic.Pointer[controlplane.Child] // the first process
 
 	mu       sync.Mutex
-	children []*child
+	children []*controlplane.Child
 }
 
 func nodeIP(index int) net.IP { return net.IPv4(192, 168, 126, byte(10+index)) }
@@ -122,8 +123,8 @@ func (n *Node) startFirst() error {
 	n.first.Store(first)
 	line := make([]byte, len("ready\n"))
 	if _, err := io.ReadFull(stdout, line); err != nil {
-		<-first.done
-		return fmt.Errorf("%w: %s", first.err, bytes.TrimSpace(stderr.Bytes()))
+		<-first.Done()
+		return fmt.Errorf("%w: %s", first.Err(), bytes.TrimSpace(stderr.Bytes()))
 	}
 	return nil
 }
@@ -196,19 +197,19 @@ func run(ctx context.Context, where namespaces, kinds []string, program string, 
 		return "", err
 	}
 	select {
-	case <-c.done:
+	case <-c.Done():
 	case <-ctx.Done():
-		return "", errors.Join(fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), ctx.Err()), c.kill())
+		return "", errors.Join(fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), ctx.Err()), c.Kill())
 	}
-	if c.err != nil {
-		return stdout.String(), fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), c.err, bytes.TrimSpace(stderr.Bytes()))
+	if c.Err() != nil {
+		return stdout.String(), fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), c.Err(), bytes.TrimSpace(stderr.Bytes()))
 	}
 	return stdout.String(), nil
 }
 
 // daemon starts a program in the node, for as long as the node runs. Its output is
 // in the node's /var/log/NAME.log.
-func (n *Node) daemon(name, path string, args ...string) (*child, error) {
+func (n *Node) daemon(name, path string, args ...string) (*controlplane.Child, error) {
 	log, err := os.OpenFile(filepath.Join(n.dir, "log", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -304,8 +305,8 @@ func (n *Node) startContainerd(ctx context.Context) error {
 		return err
 	}
 	if err := wait.For(ctx, 20*time.Second, "containerd", func(ctx context.Context) error {
-		if !daemon.running() {
-			return wait.Final(fmt.Errorf("containerd ended: %w", daemon.err))
+		if !daemon.Running() {
+			return wait.Final(fmt.Errorf("containerd ended: %w", daemon.Err()))
 		}
 		_, err := n.ctr(ctx, "version")
 		return err
@@ -389,17 +390,20 @@ func (n *Node) startKubelet() error {
 	return err
 }
 
+// restartGrace bounds the restart of a daemon.
+const restartGrace = 20 * time.Second
+
 // restart ends a daemon and starts it again.
 func (n *Node) restart(name string, start func() error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), restartGrace)
 	defer cancel()
-	var running *child
+	var running *controlplane.Child
 	// One that is kept running may be between its end and its next start.
 	if err := wait.For(ctx, 10*time.Second, name+" runs on "+n.Name, func(context.Context) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		for _, c := range n.children {
-			if c.name == name && c.running() {
+			if c.Name == name && c.Running() {
 				running = c
 				return nil
 			}
@@ -408,7 +412,7 @@ func (n *Node) restart(name string, start func() error) error {
 	}); err != nil {
 		return err
 	}
-	if err := running.stop(ctx); err != nil {
+	if err := running.Stop(ctx, restartGrace); err != nil {
 		return err
 	}
 	return start()

@@ -11,13 +11,13 @@ import (
 // is lost: /run, /tmp, the network, and all mounts.
 func (n *Node) PowerCut() error {
 	containers := n.containerIDs()
-	err := n.first.Load().kill()
+	err := n.first.Load().Kill()
 	n.mu.Lock()
 	children := n.children
 	n.children = nil
 	n.mu.Unlock()
 	for _, c := range children {
-		<-c.done // the kernel has killed it
+		<-c.Done() // the kernel has killed it
 	}
 	// The cgroups are the host's, and do not end with the node.
 	_ = n.cluster.inSwitch(context.Background(), "link", "delete", n.link())
@@ -68,9 +68,9 @@ func (n *Node) keep(name, path string, args ...string) error {
 	}
 	go func() {
 		for {
-			<-c.done
+			<-c.Done()
 			select {
-			case <-first.done:
+			case <-first.Done():
 				return
 			case <-time.After(restartDelay):
 			}

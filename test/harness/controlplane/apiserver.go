@@ -50,11 +50,11 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		return err
 	}
 	c.mu.Lock()
-	if c.api.running() {
+	if c.api.Running() {
 		c.mu.Unlock()
 		return errors.New("start kube-apiserver: it is running already")
 	}
-	p, err := startProcess("kube-apiserver", path, program.OthersEnv(), c.apiServerArgs(), c.APIServerLog())
+	p, err := StartChild("kube-apiserver", path, program.OthersEnv(), c.apiServerArgs(), c.APIServerLog())
 	if err != nil {
 		c.mu.Unlock()
 		return err
@@ -63,7 +63,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	c.mu.Unlock()
 
 	if err := c.awaitHealth(ctx, p, live); err != nil {
-		return errors.Join(err, p.kill())
+		return errors.Join(err, p.Kill())
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (c *ControlPlane) AwaitReady(ctx context.Context) error {
 	return c.awaitHealth(ctx, p, "/readyz")
 }
 
-func (c *ControlPlane) awaitHealth(ctx context.Context, p *process, path string) error {
+func (c *ControlPlane) awaitHealth(ctx context.Context, p *Child, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, apiServerStartTimeout)
 	defer cancel()
 	err := p.await(ctx, func(ctx context.Context) error {
@@ -102,11 +102,11 @@ func (c *ControlPlane) adminClient() *http.Client {
 // stopped and its port free. One that does not end within 20 seconds, or by the
 // end of ctx, is killed.
 func (c *ControlPlane) StopAPIServer(ctx context.Context) error {
-	return c.apiServer().stop(ctx, apiServerStopGrace)
+	return c.apiServer().Stop(ctx, apiServerStopGrace)
 }
 
 // KillAPIServer ends kube-apiserver by SIGKILL and waits until it has ended.
-func (c *ControlPlane) KillAPIServer() error { return c.apiServer().kill() }
+func (c *ControlPlane) KillAPIServer() error { return c.apiServer().Kill() }
 
 // FreezeAPIServer stops the process by SIGSTOP: the kernel still accepts
 // connections and data for it, and nothing answers.
@@ -117,8 +117,8 @@ func (c *ControlPlane) ThawAPIServer() error { return c.signalAPIServer(syscall.
 
 // APIServerPID is the process id of kube-apiserver, 0 while it is not running.
 func (c *ControlPlane) APIServerPID() int {
-	if p := c.apiServer(); p.running() {
-		return p.handle.Pid
+	if p := c.apiServer(); p.Running() {
+		return p.PID()
 	}
 	return 0
 }
@@ -128,17 +128,17 @@ func (c *ControlPlane) signalAPIServer(sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	return p.signal(sig)
+	return p.Signal(sig)
 }
 
-func (c *ControlPlane) runningAPIServer() (*process, error) {
-	if p := c.apiServer(); p.running() {
+func (c *ControlPlane) runningAPIServer() (*Child, error) {
+	if p := c.apiServer(); p.Running() {
 		return p, nil
 	}
 	return nil, errors.New("kube-apiserver is not running")
 }
 
-func (c *ControlPlane) apiServer() *process {
+func (c *ControlPlane) apiServer() *Child {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.api

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,9 +57,6 @@ type ControllerManagerOptions struct {
 	// The garbage collector observes a new CRD's objects within 30 seconds, not at
 	// once.
 	Controllers []string
-	// ExtraArgs are appended to its flags, so a flag of ours that is given
-	// again here is overridden.
-	ExtraArgs []string
 }
 
 // StartControllerManager runs kube-controller-manager, for the first time or
@@ -72,7 +68,7 @@ func (c *ControlPlane) StartControllerManager(ctx context.Context, options Contr
 	if err != nil {
 		return err
 	}
-	if c.controllers().running() {
+	if c.controllers().Running() {
 		return errors.New("start kube-controller-manager: it is running already")
 	}
 	if len(options.Controllers) == 0 {
@@ -84,34 +80,32 @@ func (c *ControlPlane) StartControllerManager(ctx context.Context, options Contr
 	}
 	ctx, cancel := context.WithTimeout(ctx, controllerManagerStartTimeout)
 	defer cancel()
-	return retryPort(func() (string, error) {
-		port, err := freePort()
-		if err != nil {
-			return "", err
-		}
-		p, err := startProcess("kube-controller-manager", path, program.OthersEnv(), c.controllerManagerArgs(port, kubeconfig, options), c.ControllerManagerLog())
-		if err != nil {
-			return "", err
-		}
-		c.mu.Lock()
-		c.manager = p
-		c.mu.Unlock()
-		err = p.await(ctx, func(ctx context.Context) error { return controllersRun(ctx, port, options.Controllers) })
-		if err == nil {
-			return "", nil
-		}
-		log := logTail(p.logPath)
-		return log, errors.Join(p.explain(fmt.Errorf("start kube-controller-manager: %w", err)), p.kill())
-	})
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	args := c.controllerManagerArgs(port, kubeconfig, options)
+	p, err := StartChild("kube-controller-manager", path, program.OthersEnv(), args, c.ControllerManagerLog())
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.manager = p
+	c.mu.Unlock()
+	err = p.await(ctx, func(ctx context.Context) error { return controllersRun(ctx, port, options.Controllers) })
+	if err != nil {
+		return errors.Join(p.explain(fmt.Errorf("start kube-controller-manager: %w", err)), p.Kill())
+	}
+	return nil
 }
 
 // KillControllerManager ends it by SIGKILL and waits until it has ended.
-func (c *ControlPlane) KillControllerManager() error { return c.controllers().kill() }
+func (c *ControlPlane) KillControllerManager() error { return c.controllers().Kill() }
 
 // ControllerManagerLog is the path of its output, over all its runs.
 func (c *ControlPlane) ControllerManagerLog() string { return c.logPath("kube-controller-manager") }
 
-func (c *ControlPlane) controllers() *process {
+func (c *ControlPlane) controllers() *Child {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.manager
@@ -156,7 +150,7 @@ func (c *ControlPlane) controllerManagerArgs(port int, kubeconfig string, option
 	for _, of := range []string{"daemonset", "deployment", "gc", "namespace", "replicaset", "serviceaccount-token"} {
 		args = append(args, "--concurrent-"+of+"-syncs=1")
 	}
-	return append(args, slices.Clone(options.ExtraArgs)...)
+	return args
 }
 
 // controllersRun reads the health of each: until they are started, its

@@ -40,7 +40,7 @@ type ControlPlane struct {
 	removeDir bool
 	options   Options
 
-	etcd    *process
+	etcd    *Child
 	etcdURL string
 
 	port         int
@@ -50,8 +50,8 @@ type ControlPlane struct {
 	servingNames []string
 
 	mu         sync.Mutex
-	api        *process
-	manager    *process
+	api        *Child
+	manager    *Child
 	encryption bool
 }
 
@@ -79,16 +79,10 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	if err := c.startEtcd(ctx); err != nil {
 		return nil, err
 	}
-	err = retryPort(func() (string, error) {
-		port, err := freePort()
-		if err != nil {
-			return "", err
-		}
-		c.port = port
-		err = c.StartAPIServer(ctx)
-		return logTail(c.APIServerLog()), err
-	})
-	if err != nil {
+	if c.port, err = freePort(); err != nil {
+		return nil, err
+	}
+	if err := c.StartAPIServer(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.AwaitReady(ctx); err != nil {
@@ -153,7 +147,7 @@ func (c *ControlPlane) Stop() error {
 	// and its data could matter to a kept folder.
 	errs := []error{c.KillControllerManager(), c.KillAPIServer()}
 	if c.etcd != nil {
-		errs = append(errs, c.etcd.stop(context.Background(), etcdStopGrace))
+		errs = append(errs, c.etcd.Stop(context.Background(), etcdStopGrace))
 	}
 	if c.removeDir {
 		errs = append(errs, os.RemoveAll(c.dir))
@@ -176,7 +170,7 @@ func (c *ControlPlane) AuditLog() string { return c.logPath("audit") }
 func (c *ControlPlane) logPath(name string) string { return filepath.Join(c.dir, name+".log") }
 
 // EtcdPID is etcd's process id.
-func (c *ControlPlane) EtcdPID() int { return c.etcd.handle.Pid }
+func (c *ControlPlane) EtcdPID() int { return c.etcd.PID() }
 
 // Address is the API server's host:port, the same over its whole life.
 func (c *ControlPlane) Address() string { return loopback(c.port) }

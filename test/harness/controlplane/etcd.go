@@ -27,34 +27,31 @@ func (c *ControlPlane) startEtcd(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, etcdStartTimeout)
 	defer cancel()
-	return retryPort(func() (string, error) {
-		port, err := freePort()
-		if err != nil {
-			return "", err
-		}
-		c.etcdURL = "http://" + loopback(port)
-		p, err := startProcess("etcd", path, program.OthersEnv(), []string{
-			"--name=default",
-			"--data-dir=" + filepath.Join(c.dir, "etcd"),
-			"--listen-client-urls=" + c.etcdURL,
-			"--advertise-client-urls=" + c.etcdURL,
-			// A single member has no peers; port 0 keeps the fixed default free.
-			"--listen-peer-urls=http://127.0.0.1:0",
-			// Data must survive a killed API server, not a power cut.
-			"--unsafe-no-fsync",
-			"--log-level=warn",
-		}, c.logPath("etcd"))
-		if err != nil {
-			return "", err
-		}
-		c.etcd = p
-		err = p.await(ctx, func(ctx context.Context) error {
-			return getOK(ctx, etcdClient, c.etcdURL+"/health", "")
-		})
-		if err == nil {
-			return "", nil
-		}
-		log := logTail(p.logPath)
-		return log, errors.Join(p.explain(fmt.Errorf("start etcd: %w", err)), p.kill())
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	c.etcdURL = "http://" + loopback(port)
+	p, err := StartChild("etcd", path, program.OthersEnv(), []string{
+		"--name=default",
+		"--data-dir=" + filepath.Join(c.dir, "etcd"),
+		"--listen-client-urls=" + c.etcdURL,
+		"--advertise-client-urls=" + c.etcdURL,
+		// A single member has no peers; port 0 keeps the fixed default free.
+		"--listen-peer-urls=http://127.0.0.1:0",
+		// Data must survive a killed API server, not a power cut.
+		"--unsafe-no-fsync",
+		"--log-level=warn",
+	}, c.logPath("etcd"))
+	if err != nil {
+		return err
+	}
+	c.etcd = p
+	err = p.await(ctx, func(ctx context.Context) error {
+		return getOK(ctx, etcdClient, c.etcdURL+"/health", "")
 	})
+	if err != nil {
+		return errors.Join(p.explain(fmt.Errorf("start etcd: %w", err)), p.Kill())
+	}
+	return nil
 }

@@ -90,22 +90,3 @@ func ephemeralLow() int {
 func loopback(port int) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
-
-// portTaken returns, by a server's log, whether it ended because another process
-// took the port between freePort and its bind.
-func portTaken(log string) bool {
-	return strings.Contains(log, "address already in use")
-}
-
-// retryPort starts a server that picks a port by freePort, and again when the
-// port was taken meanwhile. start returns the end of the server's log besides
-// its error.
-func retryPort(start func() (log string, err error)) error {
-	const attempts = 3
-	for attempt := 1; ; attempt++ {
-		log, err := start()
-		if err == nil || attempt == attempts || !portTaken(log) {
-			return err
-		}
-	}
-}

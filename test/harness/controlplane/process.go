@@ -20,26 +20,23 @@ const tailBytes = 4 << 10
 
 // killGrace bounds the wait after SIGKILL. Only a process in uninterruptible
 // sleep needs longer, and then there is nothing more that we could do.
-const killGrace = 10 * time.Second
+const killGrace = time.Minute
 
-// process is one run of a child. A restart is another process.
-type process struct {
-	name    string
+// endGrace is for End.
+const endGrace = 20 * time.Second
+
+// Child is one run of a program. A restart is another Child.
+type Child struct {
+	Name    string
 	logPath string
 	handle  *os.Process
 	done    chan struct{} // closed once the child is reaped
 	waitErr error         // how it ended; read it after done
 }
 
-// startProcess starts binary with its output appended to logPath. A nil env is
-// ours.
-//
-// The child gets a process group of its own, so that Ctrl-C in a terminal
-// reaches only us and we end it in order, and Pdeathsig, so that it ends with
-// us even when we are killed. The kernel sends Pdeathsig when the *thread* that
-// forked ends, and the Go runtime ends threads as it likes; so the goroutine
-// that forks locks its thread and keeps it until the child is reaped.
-func startProcess(name, binary string, env, args []string, logPath string) (*process, error) {
+// StartChild starts binary with exactly this environment (nil: ours) and its output appended to
+// logPath. It ends with this process.
+func StartChild(name, binary string, env, args []string, logPath string) (*Child, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
@@ -47,21 +44,41 @@ func startProcess(name, binary string, env, args []string, logPath string) (*pro
 	// The child has its own descriptor; a file, unlike a pipe, needs no copying
 	// goroutine and stays readable after both have ended.
 	defer log.Close()
-
 	cmd := exec.Command(binary, args...)
 	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p, err := StartCommand(name, cmd, nil)
+	if err == nil {
+		p.logPath = logPath
+	}
+	return p, err
+}
 
-	p := &process{name: name, logPath: logPath, done: make(chan struct{})}
+// StartCommand starts cmd on a thread that has called prepare, unless that is nil.
+//
+// The child gets a process group of its own, so that Ctrl-C in a terminal
+// reaches only us and we end it in order. The kernel sends a Pdeathsig when the
+// *thread* that forked ends, and the Go runtime ends threads as it likes; so the goroutine
+// that forks locks its thread and keeps it until the child is reaped. The thread ends then: prepare
+// may have changed it.
+func StartCommand(name string, cmd *exec.Cmd, prepare func() error) (*Child, error) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	p := &Child{Name: name, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		if err == nil {
-			p.handle = cmd.Process
+		runtime.LockOSThread() // for good
+		var err error
+		if prepare != nil {
+			err = prepare()
 		}
+		if err == nil {
+			err = cmd.Start()
+		}
+		p.handle = cmd.Process
 		started <- err
 		if err != nil {
 			return
@@ -75,8 +92,17 @@ func startProcess(name, binary string, env, args []string, logPath string) (*pro
 	return p, nil
 }
 
-// running returns whether the child has not been reaped yet.
-func (p *process) running() bool {
+// PID is the process id, of a process that may have ended.
+func (p *Child) PID() int { return p.handle.Pid }
+
+// Done is closed once the process has ended and is reaped.
+func (p *Child) Done() <-chan struct{} { return p.done }
+
+// Err returns how it ended, as exec.Cmd.Wait does. Read it after Done.
+func (p *Child) Err() error { return p.waitErr }
+
+// Running returns whether the child has not been reaped yet.
+func (p *Child) Running() bool {
 	if p == nil {
 		return false
 	}
@@ -88,27 +114,27 @@ func (p *process) running() bool {
 	}
 }
 
-// signal sends sig to the child alone. os.Process holds a pidfd, so a signal
+// Signal sends sig to the child alone. os.Process holds a pidfd, so a signal
 // never hits a stranger that got the number of a child which has just ended.
-func (p *process) signal(sig syscall.Signal) error {
-	if !p.running() {
-		return fmt.Errorf("%s: %w", p.name, os.ErrProcessDone)
+func (p *Child) Signal(sig syscall.Signal) error {
+	if !p.Running() {
+		return fmt.Errorf("%s: %w", p.Name, os.ErrProcessDone)
 	}
 	if err := p.handle.Signal(sig); err != nil {
-		return fmt.Errorf("send %q to %s (pid %d): %w", sig, p.name, p.handle.Pid, err)
+		return fmt.Errorf("send %q to %s (pid %d): %w", sig, p.Name, p.PID(), err)
 	}
 	return nil
 }
 
-// stop sends SIGTERM to the child, and kills it after grace or when ctx ends. On
+// Stop sends SIGTERM to the child, and kills it after grace or when ctx ends. On
 // return without an error the child is reaped and its ports are free.
-func (p *process) stop(ctx context.Context, grace time.Duration) error {
-	if !p.running() {
+func (p *Child) Stop(ctx context.Context, grace time.Duration) error {
+	if !p.Running() {
 		return nil
 	}
 	// A frozen process handles SIGTERM once it is continued.
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
-		if err := p.signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return err
 		}
 	}
@@ -120,15 +146,23 @@ func (p *process) stop(ctx context.Context, grace time.Duration) error {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return p.kill()
+	return p.Kill()
 }
 
-// kill ends the child at once and waits until it is reaped.
-func (p *process) kill() error {
-	if !p.running() {
+// End sends SIGTERM, waits until the child is reaped, and returns how it ended.
+func (p *Child) End() error {
+	if err := p.Stop(context.Background(), endGrace); err != nil {
+		return err
+	}
+	return p.waitErr
+}
+
+// Kill ends the child at once and waits until it is reaped.
+func (p *Child) Kill() error {
+	if !p.Running() {
 		return nil
 	}
-	if err := p.signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	timer := time.NewTimer(killGrace)
@@ -137,28 +171,28 @@ func (p *process) kill() error {
 	case <-p.done:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("%s (pid %d) did not end within %v of SIGKILL", p.name, p.handle.Pid, killGrace)
+		return fmt.Errorf("%s (pid %d) did not end within %v of SIGKILL", p.Name, p.PID(), killGrace)
 	}
 }
 
 // await polls probe until it succeeds, the process ends or ctx does. The error
 // reports which, and what the probe reported last.
-func (p *process) await(ctx context.Context, probe func(context.Context) error) error {
+func (p *Child) await(ctx context.Context, probe func(context.Context) error) error {
 	return wait.Until(ctx, func(ctx context.Context) error {
-		if !p.running() {
-			return wait.Final(fmt.Errorf("%s ended", p.name))
+		if !p.Running() {
+			return wait.Final(fmt.Errorf("%s ended", p.Name))
 		}
 		return probe(ctx)
 	})
 }
 
 // explain wraps err with the end of the log, and with how the process ended.
-func (p *process) explain(err error) error {
+func (p *Child) explain(err error) error {
 	state := "still running"
-	if !p.running() {
+	if !p.Running() {
 		state = fmt.Sprintf("ended: %v", p.waitErr)
 	}
-	return fmt.Errorf("%w (%s, pid %d, %s)\n--- end of %s:\n%s", err, p.name, p.handle.Pid, state, p.logPath, logTail(p.logPath))
+	return fmt.Errorf("%w (%s, pid %d, %s)\n--- end of %s:\n%s", err, p.Name, p.PID(), state, p.logPath, logTail(p.logPath))
 }
 
 // logTail returns the last lines of a log, at most tailBytes.

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -69,23 +68,13 @@ func copyLogs(test, dir string) (string, error) {
 		return "", err
 	}
 	for _, log := range logs {
-		if err := copyFile(log, filepath.Join(kept, filepath.Base(log))); err != nil {
+		content, err := os.ReadFile(log)
+		if err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(filepath.Join(kept, filepath.Base(log)), content, 0o600); err != nil {
 			return "", err
 		}
 	}
 	return kept, nil
-}
-
-func copyFile(from, to string) error {
-	source, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	target, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(target, source)
-	return errors.Join(err, target.Close())
 }
