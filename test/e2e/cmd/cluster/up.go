@@ -267,9 +267,7 @@ func forward(ctx context.Context, listener net.Listener, n *cluster.Node) {
 			if err != nil {
 				return
 			}
-			defer to.Close()
-			go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
-			_, _ = io.Copy(from, to)
+			cluster.Join(from, to)
 		}()
 	}
 }
