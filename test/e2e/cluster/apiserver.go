@@ -99,7 +99,7 @@ func (n *Node) SyncFolder(folder string, files map[string][]byte) error {
 	return errors.Join(exchange(n.Path(next), n.Path(folder)), os.RemoveAll(n.Path(next)))
 }
 
-func (n *Node) apiServerPod(r Revision) *corev1.Pod {
+func (n *Node) apiServerArgs(r Revision) []string {
 	etcd := "http://127.0.0.1:2379"
 	if n.index != 1 {
 		etcd = "http://" + nodeIP(1).String() + ":2379"
@@ -125,6 +125,10 @@ func (n *Node) apiServerPod(r Revision) *corev1.Pod {
 	if r.Encryption != "" {
 		args = append(args, "--encryption-provider-config="+resourcesDir+"/secrets/encryption-config/encryption-config")
 	}
+	return args
+}
+
+func (n *Node) apiServerPod(r Revision) *corev1.Pod {
 	folder, orNew := corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate
 	host := func(name, path string, kind *corev1.HostPathType) corev1.Volume {
 		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: kind}}}
@@ -148,7 +152,7 @@ func (n *Node) apiServerPod(r Revision) *corev1.Pod {
 			HostNetwork: true, PriorityClassName: "system-node-critical", TerminationGracePeriodSeconds: &grace,
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			Containers: []corev1.Container{{
-				Name: APIServerName, Image: apiServerImage, Command: args, ImagePullPolicy: corev1.PullIfNotPresent,
+				Name: APIServerName, Image: apiServerImage, Command: n.apiServerArgs(r), ImagePullPolicy: corev1.PullIfNotPresent,
 				ReadinessProbe: probe("/readyz", 2, 3),
 				// Longer than any test keeps it down: what restarts it is the test.
 				LivenessProbe:            probe("/livez", 10, 30),

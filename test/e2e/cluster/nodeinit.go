@@ -66,6 +66,32 @@ func (n *nodeInit) enter() error {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
 	root := filepath.Join(n.Dir, "root")
+	if err := n.mountRoot(root); err != nil {
+		return err
+	}
+	if err := pivot(root); err != nil {
+		return err
+	}
+	// The kubelet's volumes and the containers' roots are mounts that others see.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("make mounts shared: %w", err)
+	}
+	if err := unix.Sethostname([]byte(n.Name)); err != nil {
+		return fmt.Errorf("set the host's name: %w", err)
+	}
+	for _, setting := range []string{"ipv4/ip_forward", "ipv4/conf/all/route_localnet"} {
+		if err := os.WriteFile("/proc/sys/net/"+setting, []byte("1"), 0o644); err != nil {
+			return err
+		}
+	}
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		return fmt.Errorf("ip link set lo up: %w: %s", err, out)
+	}
+	return nil
+}
+
+// mountRoot makes the folders that the node sees.
+func (n *nodeInit) mountRoot(root string) error {
 	if err := mount("tmpfs", root, "tmpfs", 0, "mode=755"); err != nil {
 		return err
 	}
@@ -105,28 +131,7 @@ func (n *nodeInit) enter() error {
 		mounts = append(mounts, mount(from, filepath.Join(root, path), "", unix.MS_BIND, ""),
 			unix.Mount("", filepath.Join(root, path), "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	}
-	if err := errors.Join(mounts...); err != nil {
-		return err
-	}
-	if err := pivot(root); err != nil {
-		return err
-	}
-	// The kubelet's volumes and the containers' roots are mounts that others see.
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
-		return fmt.Errorf("make mounts shared: %w", err)
-	}
-	if err := unix.Sethostname([]byte(n.Name)); err != nil {
-		return fmt.Errorf("set the host's name: %w", err)
-	}
-	for _, setting := range []string{"ipv4/ip_forward", "ipv4/conf/all/route_localnet"} {
-		if err := os.WriteFile("/proc/sys/net/"+setting, []byte("1"), 0o644); err != nil {
-			return err
-		}
-	}
-	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		return fmt.Errorf("ip link set lo up: %w: %s", err, out)
-	}
-	return nil
+	return errors.Join(mounts...)
 }
 
 func mount(from, to, kind string, flags uintptr, data string) error {
