@@ -82,7 +82,7 @@ func TestVerdictIsSteadyBesideOpenShiftsReporter(t *testing.T) {
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
 	companions := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(fixture.NodeNames)))
-	reporters := fixture.StartReportersOf(t, apiservers.Kube, fixture.Namespace, reportInterval.String(), nil, companions)
+	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, reportInterval.String(), nil, companions)
 	var native []*fixture.NativeReporter
 	for _, r := range reporters {
 		native = append(native, fixture.StartNativeReporter(t, apiservers.Kube, r.Node, r.Plugin))
@@ -158,7 +158,7 @@ func TestUpgradeToPodsWithOpenShiftsReporterAndBackIsQuiet(t *testing.T) {
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
 	companions := fixture.UIDsByNode(fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, len(fixture.NodeNames)))
-	reporters := fixture.StartReportersOf(t, apiservers.Kube, fixture.Namespace, reportInterval.String(), nil, companions)
+	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, reportInterval.String(), nil, companions)
 	fixture.AwaitHealthy(t)
 	seen := recordTransitions(t)
 	seen.awaitLast(t, operatorcr.False)
@@ -175,7 +175,7 @@ func TestUpgradeToPodsWithOpenShiftsReporterAndBackIsQuiet(t *testing.T) {
 			return nil
 		})
 		r.Kill(t) // it ends with its pod
-		reporters[i] = fixture.StartReportersOf(t, apiservers.Kube, fixture.Namespace, reportInterval.String(), r.Plugin, companions, r.Node)[0]
+		reporters[i] = fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, reportInterval.String(), r.Plugin, companions, r.Node)[0]
 		time.Sleep(2 * reportInterval)
 	}
 	native := make([]*fixture.NativeReporter, len(reporters))

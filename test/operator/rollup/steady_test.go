@@ -25,7 +25,7 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	op := fixture.NewOperator(t, "--leader-elect=true")
 	fixture.DeliverAll(t, op)
 	fixture.AgePods(t, apiservers.Kube.Namespace)
-	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil)
+	reporters := fixture.StartReporters(t, apiservers.Kube, fixture.Namespace, "1s", nil, nil)
 	fixture.AwaitHealthy(t)
 	if c := fixture.Resource(t, apiservers.Kube).Conditions[contract.WriteKeyAgreed]; !strings.Contains(c.Message, reporters[0].Plugin.KeyID()) {
 		t.Errorf("the key is not in %q", c.Message)
