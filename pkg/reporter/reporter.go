@@ -22,23 +22,19 @@ const shutdown = 1500 * time.Millisecond
 
 // Options are set by flags; all other settings are in the file.
 type Options struct {
-	// ConfigFile is the path of the file.
-	ConfigFile string
+	ConfigFile string // its path
 	// Node is the name of the node, without which nothing can be written to an
 	// operator resource.
 	Node string
 	// PodUID is the UID of the pod that the reporter runs in, which its reports name as
 	// their writer. Empty: they name none.
 	PodUID string
-	// Output gets a line for each report. Nil: none.
-	Output io.Writer
 	// ConfigHash is what the pod was created for: the contract.FileHash of its file,
 	// or the v1alpha1.PluginSetHash of that file's plugins. Empty: any file.
 	ConfigHash string
-	// UserAgent names the program to the API server.
-	UserAgent string
-	// Registry collects the metrics that /metrics serves.
-	Registry *prometheus.Registry
+	UserAgent  string               // names the program to the API server
+	Output     io.Writer            // gets a line for each report; nil: none
+	Registry   *prometheus.Registry // of the metrics that /metrics serves
 }
 
 // Reporter runs all parts of the program.

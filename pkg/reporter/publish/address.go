@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
@@ -25,34 +26,22 @@ func parseServer(server string) (*url.URL, error) {
 	return u, nil
 }
 
-// parseProxy parses the URL of a proxy, which may contain a user and a password.
-func parseProxy(proxy string) (*url.URL, error) {
-	u, err := url.Parse(proxy)
-	if err != nil || !isProxy(u) {
-		return nil, errNotShown("proxy-url", "http://proxy:3128")
-	}
-	return u, nil
-}
-
-func isProxy(u *url.URL) bool {
-	switch u.Scheme {
-	case "http", "https", "socks5", "socks5h":
-	default:
-		return false
-	}
-	return u.Hostname() != "" && (u.Path == "" || u.Path == "/") && u.RawQuery == "" && u.Fragment == ""
-}
-
 // environmentProxy is the proxy according to HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 func environmentProxy(r *http.Request) (*url.URL, error) {
-	return checkEnvironment(http.ProxyFromEnvironment(r))
+	u, err := http.ProxyFromEnvironment(r)
+	return checkProxy("proxy of the environment (HTTPS_PROXY, HTTP_PROXY)", u, err)
 }
 
-// checkEnvironment rejects a URL that net/http would use although it is no proxy's: in
-// "https://user:1234/word@host" the host is "user:1234", and would be shown.
-func checkEnvironment(u *url.URL, err error) (*url.URL, error) {
-	if err != nil || u != nil && !isProxy(u) {
-		return nil, errNotShown("proxy of the environment (HTTPS_PROXY, HTTP_PROXY)", "http://proxy:3128")
+// checkProxy rejects what is no proxy's URL, which may have a user and a password, although
+// net/http would use it: in "https://user:1234/word@host" the host is "user:1234", and would be
+// shown. No URL at all is none.
+func checkProxy(what string, u *url.URL, err error) (*url.URL, error) {
+	if err == nil && u == nil {
+		return nil, nil
+	}
+	if err != nil || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) ||
+		u.Hostname() == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errNotShown(what, "http://proxy:3128")
 	}
 	return u, nil
 }

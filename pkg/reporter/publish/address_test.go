@@ -58,7 +58,7 @@ func TestNoPasswordOfAURLIsShown(t *testing.T) {
 func TestNoPasswordOfTheEnvironmentsProxyIsShown(t *testing.T) {
 	server := &url.URL{Scheme: "https", Host: "192.0.2.1:6443"}
 	for _, proxy := range withPassword {
-		u, err := checkEnvironment((&httpproxy.Config{HTTPSProxy: proxy}).ProxyFunc()(server))
+		u, err := proxyOf(proxy, server)
 		switch {
 		case err != nil:
 			showsNoPassword(t, "the error of proxy "+proxy, err.Error())
@@ -66,6 +66,11 @@ func TestNoPasswordOfTheEnvironmentsProxyIsShown(t *testing.T) {
 			showsNoPassword(t, "the host of proxy "+proxy+", which errors show", u.Host)
 		}
 	}
+}
+
+func proxyOf(proxy string, server *url.URL) (*url.URL, error) {
+	u, err := (&httpproxy.Config{HTTPSProxy: proxy}).ProxyFunc()(server)
+	return checkProxy("proxy of the environment", u, err)
 }
 
 func TestProxyGetsItsPasswordWhichIsNotShown(t *testing.T) {

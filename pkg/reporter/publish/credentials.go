@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -140,7 +141,8 @@ func (c *credentials) load() ([]*endpoint, []file, error) {
 	}
 	proxy := environmentProxy
 	if cluster.ProxyURL != "" {
-		u, err := parseProxy(cluster.ProxyURL)
+		u, err := url.Parse(cluster.ProxyURL)
+		u, err = checkProxy("proxy-url", u, err)
 		if err != nil {
 			return nil, nil, err
 		}

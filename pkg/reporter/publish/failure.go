@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,23 +70,13 @@ func (f *failure) Error() string {
 // intervention. The others last until an administrator changes something, and are
 // retried less often.
 func (k Kind) transient() bool {
-	switch k {
-	case Unreachable, TimedOut, Conflict, Throttled, ServerError:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]Kind{Unreachable, TimedOut, Conflict, Throttled, ServerError}, k)
 }
 
 // differsByServer reports whether another API server, also another one behind the same
 // load balancer, might answer differently.
 func (k Kind) differsByServer() bool {
-	switch k {
-	case BadCredentials, NoObject, Conflict, Invalid, AtomicList:
-		return false
-	default:
-		return true
-	}
+	return !slices.Contains([]Kind{BadCredentials, NoObject, Conflict, Invalid, AtomicList}, k)
 }
 
 // transportFailure classifies the error of a request without a response. Errors of crypto/tls,
@@ -102,20 +93,15 @@ func transportFailure(err error) *failure {
 	}
 }
 
-// answerStatus has the required fields of a metav1.Status.
-type answerStatus struct {
-	Kind    string `json:"kind"`
-	Message string `json:"message"`
-	Details struct {
-		Name string `json:"name"`
-	} `json:"details"`
-}
-
 // answerFailure classifies a response other than 2xx. All errors of an API server are a
 // Status. Without one the response may be a load balancer's, which uses the same codes,
 // and another server may answer differently.
 func answerFailure(code int, header http.Header, body []byte) *failure {
-	var status answerStatus
+	var status struct { // the fields of a metav1.Status that are needed
+		Kind    string
+		Message string
+		Details struct{ Name string }
+	}
 	if json.Unmarshal(body, &status) != nil || status.Message == "" {
 		status.Message = string(body)
 	}

@@ -1,3 +1,13 @@
+// Package publish writes observations to the status of an operator resource, by
+// Server-Side Apply.
+//
+// A Publisher keeps only the latest observation: a failed write is dropped, and the
+// observation that is then the latest is written soon after, so that a recovered API
+// server gets the current report at once. If several API servers are configured, each
+// write tries them in turn, those that failed lately last. A Publisher sends
+// one kind of request only, a PATCH of one status; it never reads, and never creates
+// the resource. No failed write ends it, and no slow write delays the caller. No error,
+// log line or metric of it shows a user or password of a URL.
 package publish
 
 import (
@@ -6,23 +16,41 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/metric"
 )
+
+// Metrics counts the results of writes. All publishers of a process share one Metrics; one
+// of them runs at a time.
+type Metrics struct {
+	writes    *prometheus.CounterVec
+	lastWrite *prometheus.GaugeVec
+	duration  prometheus.Histogram
+}
+
+// NewMetrics registers the metrics of this package.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		writes:    metric.CounterVec(contract.MetricWrites),
+		lastWrite: metric.GaugeVec(contract.MetricLastWrite),
+		duration:  metric.Histogram(contract.MetricWriteDuration, .005, .025, .1, .5, 2, 10),
+	}
+	registry.MustRegister(m.writes, m.lastWrite, m.duration)
+	return m
+}
 
 // Config is the configuration of a Publisher.
 type Config struct {
 	Resource   contract.Resource // with its object
 	Node       string
 	Kubeconfig string
-	// Servers are the API servers in order of preference. Empty: the kubeconfig's.
-	Servers []v1alpha1.Server
-	// Timeout bounds one write, all servers together.
-	Timeout   time.Duration
-	UserAgent string
-	// Since returns the condition's lastTransitionTime: when the process first
-	// wrote.
-	Since func() time.Time
+	Servers    []v1alpha1.Server // in order of preference; empty: the kubeconfig's
+	Timeout    time.Duration     // of one write, all servers together
+	UserAgent  string
+	Since      func() time.Time // the condition's lastTransitionTime: when the process first wrote
 }
 
 // Publisher writes reports to one resource.

@@ -12,15 +12,11 @@ import (
 
 // View is the reporter's state at one moment.
 type View struct {
-	// Configured is true when a configuration is active.
-	Configured bool
-	// ConfigError is why the current file is not active; empty when it is.
-	ConfigError string
-	// ConfigMismatch is why the active configuration is not the one that the
-	// pod was created for; empty when it is.
-	ConfigMismatch string
-	// Plugins holds each configured plugin.
-	Plugins []Plugin
+	Configured bool // a configuration is active
+	// ConfigError is why the current file is not active, ConfigMismatch why the active
+	// configuration is not the one that the pod was created for; empty where it is.
+	ConfigError, ConfigMismatch string
+	Plugins                     []Plugin // each that is configured
 	// WriteError returns why the last write failed; empty when it succeeded, and before the
 	// first one ended. Nil: nothing is written.
 	WriteError func() string
@@ -29,11 +25,9 @@ type View struct {
 // Plugin is what is known of a plugin.
 type Plugin struct {
 	contract.Entry
-	// Probed is true after the first probe.
-	Probed bool
-	// NotProbed is why the reporter itself could not probe the plugin, as in "too
-	// many open files"; empty when it could. It is no statement about the plugin: the
-	// entry is the last result, and becomes stale.
+	Probed bool // at least once
+	// NotProbed is why the reporter itself could not probe the plugin, as in "too many open
+	// files"; empty when it could. The entry is the last result, and becomes stale.
 	NotProbed string
 	// Gone is true when the folder of its socket was deleted: the entry then
 	// has only the plugin's name.
