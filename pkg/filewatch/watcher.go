@@ -1,12 +1,10 @@
 // Package filewatch watches one file, and calls a function with its content each time
 // the content changes.
 //
-//   - By inotify it finds at once: an edit in place, a rename over the file, the "..data"
-//     link of a ConfigMap volume, a directory exchanged by renameat2(2), and a symbolic link
-//     or directory of the path that is replaced, created or removed.
-//   - It also reads the file every 10 seconds, which finds a change without an event: with
-//     no inotify instances or watches left, of a file system without events (NFS, FUSE), of
-//     a path that changes while its directories are being watched.
+// By inotify it finds at once an edit in place, a rename over the file, and any link or
+// directory of the path that is replaced, created or removed, as those of a ConfigMap
+// volume. It also reads the file every 10 seconds, which finds a change without an event: with
+// no inotify instances or watches left, or of a file system without events (NFS, FUSE).
 //
 // If an editor truncates the file and writes it after more than 25 ms, the empty content
 // is reported in between. If a file system blocks, Run blocks.
@@ -92,7 +90,6 @@ func (w *Watcher) stop() {
 	if w.events != nil {
 		_ = w.events.Close()
 		w.pump.Wait()
-		w.events = nil
 	}
 }
 
@@ -117,12 +114,8 @@ func (w *Watcher) watch() {
 	for _, dir := range w.events.WatchList() {
 		_ = w.events.Remove(dir) // an error means that the kernel has removed it already
 	}
-	var dirs []string
 	for _, name := range names {
-		if dir := filepath.Dir(name); !slices.Contains(dirs, dir) {
-			dirs = append(dirs, dir)
-			_ = w.events.Add(dir)
-		}
+		_ = w.events.Add(filepath.Dir(name)) // once for each directory, however often it is added
 	}
 }
 
