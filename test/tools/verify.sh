@@ -81,7 +81,8 @@ check_rules() {
 
 # Links, commands, flags and names of the pages, and the references against the code.
 # Those that are generated are in the step generated, alerts and metrics in rules.
-check_docs() { go test -count 1 ./test/docs ./cmd/kubectl-kms_health; }
+# It builds the programs, for their --help.
+check_docs() { go test -count 1 -timeout 30m ./test/docs ./cmd/kubectl-kms_health; }
 
 # The commands of README.md and of the quickstarts, as they stand there.
 check_commands() {
