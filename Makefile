@@ -189,7 +189,7 @@ e2e-packages: ## Install the Debian packages that a real cluster needs, as root
 
 .PHONY: parity
 parity: cluster ## Compare our verdicts with kube-apiserver's own
-	@$(GO) run ./test/parity
+	$(GO) test -tags integration,$(TAGS) -count 1 -v ./test/parity -compare
 
 .PHONY: bench
 bench: bin/kms-health-reporter bin/kms-health-operator bin/bench-floor cluster ## Run the benchmarks, and measure both programs as processes (TESTFLAGS='-run TestOperator -short')
