@@ -100,6 +100,8 @@ func addRunFlags(f *pflag.FlagSet, o *process.Options) {
 	f.BoolVar(&o.LeaderElect, "leader-elect", true, "elect one replica to work, by a Lease")
 	f.BoolVar(&o.SingleReplica, "single-replica", false,
 		"there is one replica: the lease lasts 270s, which outlasts a restart of the only API server, instead of 137s")
+	f.BoolVar(&o.KeepCA, "keep-ca", false,
+		"keep the annotation "+contract.CAAnnotation+" of the operator's own Deployment current: the API server's CA")
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443",
 		"the `address` of /metrics over HTTPS, for clients whom the API server allows to get that path; 0: none")
 	f.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "",

@@ -104,4 +104,4 @@ func Severity(reason string) int {
 }
 
 // ClusterOperatorReasons are those of ClusterOperator/kms-health that no other condition has.
-var ClusterOperatorReasons = []string{"NoConfiguration", "Configuration_Invalid"}
+var ClusterOperatorReasons = []string{"NoConfiguration", "Configuration_Invalid", "CANotCurrent"}

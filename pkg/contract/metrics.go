@@ -73,6 +73,8 @@ var (
 		"1 if the reporters are delivered, or none are to be (Off, Removed, Unmanaged), else 0; with the most severe reason.", "api_server", "mode", "reason")
 	MetricConfigurationValid = ofOperator("configuration_valid", gauge,
 		"1 if the configuration file, as it is now, is active; 0 if an earlier one is, or none.")
+	MetricCAExpiry = ofOperator("ca_expiry_timestamp_seconds", gauge,
+		"With --keep-ca: when the CA in the operator's Deployment that verifies the API server ends; 0: none in it does.")
 	MetricLeader = ofOperator("leader", gauge,
 		"1 on the replica that runs the controllers, 0 on others.")
 	MetricCredentialExpiry = ofOperator("credential_expiry_timestamp_seconds", gauge,

@@ -4,6 +4,8 @@ package contract
 const (
 	// OperatorName is that of its Deployment, its Lease, its Events and its field manager.
 	OperatorName = "kms-health-operator"
+	// CAManager is the field manager under which it writes CAAnnotation, and nothing else.
+	CAManager = "kms-health-operator-ca"
 	// OperatorConfigMap has its file.
 	OperatorConfigMap = "kms-health-operator-config"
 	// OperatorNamespace is its namespace on OpenShift, KubernetesNamespace elsewhere.
@@ -36,6 +38,8 @@ const (
 	PodHashAnnotation = "kmshealth.openshift.io/pod-hash"
 	// StateAnnotation is on an API server's ClusterRole, which no KMS plugin encrypts.
 	StateAnnotation = "kmshealth.openshift.io/state"
+	// CAAnnotation has the API server's CA for the operator's own pod, where that mounts no ConfigMap.
+	CAAnnotation = "kmshealth.openshift.io/ca"
 )
 
 // Annotations of the Secret with a token. Times are RFC 3339, and both by the operator's

@@ -567,6 +567,16 @@ var RunbookGroups = []RunbookGroup{
 			DoNot: "restart the operator before the file is valid",
 		},
 		{
+			Name:   "CANotCurrent",
+			Alerts: []string{"KMSHealthOperatorCAExpires"},
+			Means: "with `start-during-plugin-outage`: the CA in the operator's Deployment ends within 30 days, " +
+				"or cannot be kept current. When it has ended, the operator cannot connect",
+			Check: "the message; the ConfigMap `kube-root-ca.crt` in the operator's namespace",
+			Fix: "rotate the API server's CA; apply the manifests, if a request is refused. If no operator " +
+				"connects, set the CA again as in the installation",
+			DoNot: "remove the annotation",
+		},
+		{
 			Name: "KMSRollupNotWritten",
 			Means: "the operator cannot write conditions: they may be out of date. Its metrics and alerts " +
 				"are current",

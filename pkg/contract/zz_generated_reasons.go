@@ -6,6 +6,7 @@ package contract
 const (
 	AsExpected                 = "AsExpected"
 	AwaitingReports            = "AwaitingReports"
+	CANotCurrent               = "CANotCurrent"
 	CAUnreadable               = "CAUnreadable"
 	ConfigMapsEncrypted        = "ConfigMapsEncrypted"
 	ConfigurationInvalid       = "Configuration_Invalid"

@@ -44,6 +44,8 @@ type Options struct {
 	// ClusterOperator reports it.
 	Version string
 	Inertia time.Duration
+	// KeepCA keeps the CA in the operator's own Deployment current.
+	KeepCA bool
 }
 
 // firstLook is how long an operator that has just started waits for what it reports of
@@ -60,6 +62,7 @@ type Operator struct {
 	config  atomic.Pointer[v1alpha1.OperatorConfiguration]
 	problem atomic.Pointer[string] // why the configuration file is rejected
 	profile *profile
+	ca      *ownCA    // nil: not KeepCA
 	began   time.Time // the work
 
 	deliveries      *apiserver.Controller
@@ -86,6 +89,9 @@ func New(o Options) *Operator {
 	})
 	o.Options.TLS, o.Rollup, o.Changed = op.profile.settings, op.rollups, op.clusterOperator.Wake
 	op.deliveries = apiserver.New(o.Options)
+	if o.KeepCA {
+		op.ca = newOwnCA(o, op.clusterOperator.Wake)
+	}
 	return op
 }
 
@@ -125,6 +131,9 @@ func (o *Operator) Run(ctx context.Context) {
 	o.began = o.Clock.Now()
 	running.Go(func() { o.rollups.Run(ctx) })
 	running.Go(func() { o.clusterOperator.Run(ctx) })
+	if o.ca != nil {
+		running.Go(func() { o.ca.run(ctx) })
+	}
 	o.deliveries.Run(ctx)
 }
 
@@ -163,6 +172,9 @@ func (o *Operator) observe() (in status.Input, related []status.RelatedObject, r
 	}
 	in.Configured = o.config.Load() != nil
 	in.Configuration = o.configurationProblem()
+	if o.ca != nil {
+		in.CA = o.ca.problem()
+	}
 	// Before a configuration is active, the targets are not known.
 	known := in.Configured && len(targets) > 0 || in.Configuration != "" ||
 		in.Configured && len(o.config.Load().APIServers) == 0

@@ -85,7 +85,7 @@ func TestKustomizationsOfPagesBuild(t *testing.T) {
 				if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 					continue
 				}
-				if _, err := install.YAML(t.Context(), []byte(read(t, "test/testdata/ca.crt")), overlay); err != nil {
+				if _, err := install.YAML(t.Context(), overlay); err != nil {
 					t.Errorf("%s: %v", p.path, err)
 				}
 			}
@@ -100,10 +100,6 @@ func TestKustomizationsOfPagesBuild(t *testing.T) {
 func TestSampleKustomizationsBuild(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "kms-health/manifests"), os.DirFS("../../manifests")); err != nil {
-		t.Fatal(err)
-	}
-	ca := []byte(read(t, "test/testdata/ca.crt"))
-	if err := os.WriteFile(filepath.Join(dir, "kms-health/manifests/components/start-during-plugin-outage/ca.crt"), ca, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	samples := 0

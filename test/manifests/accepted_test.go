@@ -57,7 +57,7 @@ func TestEveryInstallIsAcceptedByKubectlAsItStands(t *testing.T) {
 func isAccepted(t *testing.T, s *cluster, overlay string, components []string) {
 	t.Helper()
 	kubeconfig := adminKubeconfig(t, s)
-	rendered, err := install.YAML(t.Context(), s.config.CAData, overlay, components...)
+	rendered, err := install.YAML(t.Context(), overlay, components...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,11 +98,11 @@ func TestEveryInstallIsCreatedByKubectlApply(t *testing.T) {
 // The installs themselves are kustomizations of their own, not only what the tests
 // compose.
 func TestTheDefaultIsOpenShift(t *testing.T) {
-	byDefault, err := install.YAML(t.Context(), nil, ".")
+	byDefault, err := install.YAML(t.Context(), ".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	named, err := install.YAML(t.Context(), nil, install.OpenShift)
+	named, err := install.YAML(t.Context(), install.OpenShift)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestTheDefaultIsOpenShift(t *testing.T) {
 
 func TestImagesAreSetInOnePlace(t *testing.T) {
 	const operator, reporter = "registry.example.com/me/kms-health-operator:v1", "registry.example.com/me/kms-health-reporter@sha256:24a0c4b4a4c0eb97a1aabb8e29f18e917d05abfe1b7a7c07857230879ce7d3d3"
-	m := install.Manifests{CA: openshift.config.CAData, Images: map[string]string{
+	m := install.Manifests{Images: map[string]string{
 		"registry.invalid/kms-health-operator": operator, "registry.invalid/kms-health-reporter": reporter,
 	}}
 	for _, overlay := range []string{".", install.Kubernetes, install.SingleNode} {
@@ -136,7 +136,7 @@ func TestImagesAreSetInOnePlace(t *testing.T) {
 // The label of a control plane's node has no value on most clusters, and "true" on k3s and RKE2.
 func TestOperatorIsScheduledWhateverTheValueOfTheNodesRole(t *testing.T) {
 	for _, overlay := range []string{install.OpenShift, install.Kubernetes, install.SingleNode} {
-		objects, err := install.Render(t.Context(), openshift.config.CAData, overlay)
+		objects, err := install.Render(t.Context(), overlay)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestOperatorIsScheduledWhateverTheValueOfTheNodesRole(t *testing.T) {
 // token that admission mounts brings the ConfigMap kube-root-ca.crt with it.
 func TestOperatorOfASingleNodeStartsDuringAPluginOutage(t *testing.T) {
 	for overlay, starts := range map[string]bool{install.SingleNode: true, install.OpenShift: false} {
-		objects, err := install.Render(t.Context(), openshift.config.CAData, overlay)
+		objects, err := install.Render(t.Context(), overlay)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +185,7 @@ func TestOperatorOfASingleNodeStartsDuringAPluginOutage(t *testing.T) {
 			if len(needs) == 0 != starts {
 				t.Errorf("%s: the operator's pod needs %v", overlay, needs)
 			}
-			if a := d.Spec.Template.Annotations; starts && (!strings.Contains(a["kmshealth.openshift.io/ca"], "BEGIN CERTIFICATE") || a["kmshealth.openshift.io/config"] != string(v1alpha1.OperatorOpenShift) || *d.Spec.Replicas != 1) {
+			if a := d.Spec.Template.Annotations; starts && (a["kmshealth.openshift.io/config"] != string(v1alpha1.OperatorOpenShift) || *d.Spec.Replicas != 1) {
 				t.Errorf("%s: %d replicas, annotations %v", overlay, *d.Spec.Replicas, a)
 			}
 		}
@@ -199,7 +199,7 @@ func TestPoliciesMatchTheOperatorAsDeployed(t *testing.T) {
 		install.OpenShift:  {"deployment"},
 		install.Kubernetes: {"deployment/kubernetes"},
 	} {
-		objects, err := install.Render(t.Context(), nil, overlay, components...)
+		objects, err := install.Render(t.Context(), overlay, components...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +252,7 @@ func TestServiceMonitorDecodes(t *testing.T) {
 		} `json:"spec"`
 	}
 	for _, components := range [][]string{nil, {"start-during-plugin-outage"}} {
-		rendered, err := install.YAML(t.Context(), openshift.config.CAData, install.OpenShift, components...)
+		rendered, err := install.YAML(t.Context(), install.OpenShift, components...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -175,7 +175,7 @@ func TestKMSHealthIsCreatedWhenItsCRDIsInstalledLaterAndWhenItWasDeleted(t *test
 
 // What the earlier target left is removed with its object.
 func TestRenamedTargetHasAnotherKMSHealth(t *testing.T) {
-	renamed, err := install.Render(t.Context(), nil, plain.overlay)
+	renamed, err := install.Render(t.Context(), plain.overlay)
 	if err != nil {
 		t.Fatal(err)
 	}

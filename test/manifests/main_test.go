@@ -105,7 +105,7 @@ func newCluster(ctx context.Context, overlay string, crds controlplane.Variant) 
 	if s.client, err = dynamic.NewForConfig(s.config); err != nil {
 		return s, err
 	}
-	if s.base, err = install.Render(ctx, s.config.CAData, overlay); err != nil {
+	if s.base, err = install.Render(ctx, overlay); err != nil {
 		return s, err
 	}
 	if overlay == install.OpenShift {
@@ -122,7 +122,7 @@ func (s *cluster) with(t *testing.T, components ...string) {
 	if err := install.Apply(t.Context(), s.config, s.overlay, components...); err != nil {
 		t.Fatal(err)
 	}
-	all, err := install.Render(t.Context(), s.config.CAData, s.overlay, components...)
+	all, err := install.Render(t.Context(), s.overlay, components...)
 	if err != nil {
 		t.Fatal(err)
 	}

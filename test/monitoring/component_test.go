@@ -20,7 +20,7 @@ func TestComponentForAPlainControlPlane(t *testing.T) {
 	}
 	find := func(overlay, kind, name string, components ...string) *unstructured.Unstructured {
 		t.Helper()
-		objects, err := install.Render(t.Context(), nil, overlay, components...)
+		objects, err := install.Render(t.Context(), overlay, components...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,6 +26,7 @@ type Options struct {
 
 	LeaderElect   bool
 	SingleReplica bool
+	KeepCA        bool // in the operator's own Deployment
 
 	MetricsAddress string // "0": none
 	MetricsCertDir string // empty: a self-signed certificate

@@ -64,7 +64,7 @@ func Run(ctx context.Context, o Options) error {
 			Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
 			Event: events.Event, Registry: registry, Clock: clock.RealClock{}, Now: now.Now,
 		},
-		ConfigFile: o.ConfigFile, Image: o.Image, Version: o.Version, Inertia: o.DegradedInertia,
+		ConfigFile: o.ConfigFile, Image: o.Image, Version: o.Version, Inertia: o.DegradedInertia, KeepCA: o.KeepCA,
 	})
 
 	all, ctx := errgroup.WithContext(ctx)

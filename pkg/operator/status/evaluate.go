@@ -32,7 +32,9 @@ type Input struct {
 	// Configured means that some version is active.
 	Configuration string
 	Configured    bool
-	Targets       []Target
+	// CA is why the operator's CA is not current, or that it ends soon; empty: neither.
+	CA      string
+	Targets []Target
 	// Previous are the current conditions, by type. Began is when this process began to
 	// write them.
 	Previous map[string]operatorcr.Condition
@@ -92,6 +94,9 @@ func (in *Input) problems() []bad {
 	var all []bad
 	if in.Configuration != "" {
 		all = append(all, bad{"configuration", operatorcr.True, contract.ConfigurationInvalid, in.Configuration, time.Time{}})
+	}
+	if in.CA != "" {
+		all = append(all, bad{"ca", operatorcr.True, contract.CANotCurrent, in.CA, time.Time{}})
 	}
 	for _, t := range in.Targets {
 		if reason, message := t.reporting(); contract.RollupReasonOf(reason).NeedsAction {

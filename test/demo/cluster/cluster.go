@@ -138,7 +138,7 @@ func (c *cluster) kubeconfig(dir, token string) string {
 // process here, with a file of its own.
 func (c *cluster) install(config *rest.Config) {
 	c.Must(apiservers.CreateNamespaces(c.Ctx, c.kube))
-	objects, err := install.Render(c.Ctx, config.CAData, install.OpenShift)
+	objects, err := install.Render(c.Ctx, install.OpenShift)
 	c.Must(err)
 	c.Must(install.Objects(c.Ctx, config, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
 		return slices.Contains([]string{"Deployment", "PodDisruptionBudget", "Service", "ConfigMap"}, o.GetKind())

@@ -65,7 +65,7 @@ func Namespace(overlay string) string {
 // namespaces of the targets must be there. Objects of Prometheus's
 // operator are passed over where their kind is not served.
 func Apply(ctx context.Context, config *rest.Config, overlay string, components ...string) error {
-	objects, err := Render(ctx, config.CAData, overlay, components...)
+	objects, err := Render(ctx, overlay, components...)
 	if err != nil {
 		return err
 	}
@@ -131,21 +131,19 @@ func Objects(ctx context.Context, config *rest.Config, objects ...*unstructured.
 // Manifests is a manifests/ folder, with what whoever installs them sets.
 type Manifests struct {
 	Root string // of the checkout; empty: this one
-	CA   []byte // the API server's; empty: none
 	// Images are what is to run, by the names in the files; empty: those of the files. Each has a
 	// tag or a digest.
 	Images map[string]string
 }
 
-// Render is what `kubectl kustomize` makes of an overlay with components. ca is the
-// API server's, for components that want it from whoever installs them.
-func Render(ctx context.Context, ca []byte, overlay string, components ...string) ([]*unstructured.Unstructured, error) {
-	return Manifests{CA: ca}.Render(ctx, overlay, components...)
+// Render is what `kubectl kustomize` makes of an overlay with components.
+func Render(ctx context.Context, overlay string, components ...string) ([]*unstructured.Unstructured, error) {
+	return Manifests{}.Render(ctx, overlay, components...)
 }
 
 // YAML is Render, as text.
-func YAML(ctx context.Context, ca []byte, overlay string, components ...string) (rendered []byte, err error) {
-	return Manifests{CA: ca}.YAML(ctx, overlay, components...)
+func YAML(ctx context.Context, overlay string, components ...string) (rendered []byte, err error) {
+	return Manifests{}.YAML(ctx, overlay, components...)
 }
 
 // Render is what `kubectl kustomize` makes of an overlay with components.
@@ -166,7 +164,7 @@ func (m Manifests) YAML(ctx context.Context, overlay string, components ...strin
 	if m.Root != "" { // its files may change
 		return m.kustomize(ctx, overlay, components)
 	}
-	key := fmt.Sprintf("%q %q %q %q", m.CA, m.Images, overlay, components)
+	key := fmt.Sprintf("%q %q %q", m.Images, overlay, components)
 	if text, is := rendered.Load(key); is {
 		return slices.Clone(text.([]byte)), nil
 	}
@@ -178,7 +176,7 @@ func (m Manifests) YAML(ctx context.Context, overlay string, components ...strin
 }
 
 func (m Manifests) kustomize(ctx context.Context, overlay string, components []string) (text []byte, err error) {
-	// kustomize takes no absolute paths, and one component wants a file of its own.
+	// kustomize takes no absolute paths.
 	dir, err := os.MkdirTemp("", "kms-health-install-")
 	if err != nil {
 		return nil, err
@@ -220,11 +218,6 @@ func (m Manifests) Copy(dir string) error {
 	}
 	if err := os.CopyFS(filepath.Join(dir, "manifests"), os.DirFS(filepath.Join(root, "manifests"))); err != nil {
 		return fmt.Errorf("copy the manifests: %w", err)
-	}
-	if len(m.CA) > 0 {
-		if err := os.WriteFile(filepath.Join(dir, "manifests/components/start-during-plugin-outage/ca.crt"), m.CA, 0o600); err != nil {
-			return err
-		}
 	}
 	return m.setImages(filepath.Join(dir, "manifests"))
 }

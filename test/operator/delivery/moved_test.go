@@ -22,7 +22,7 @@ import (
 // administrator who moves a target.
 func grantMoved(t *testing.T) {
 	t.Helper()
-	objects, err := install.Render(t.Context(), fixture.Cluster.RESTConfig().CAData, install.OpenShift, fixture.Components...)
+	objects, err := install.Render(t.Context(), install.OpenShift, fixture.Components...)
 	if err != nil {
 		t.Fatal(err)
 	}

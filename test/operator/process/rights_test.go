@@ -29,7 +29,7 @@ func revoke(t *testing.T, verbs []string, resources ...string) (restore func()) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), fixture.Timeout)
 	defer cancel()
-	objects, err := install.Render(ctx, fixture.Cluster.RESTConfig().CAData, install.OpenShift, fixture.Components...)
+	objects, err := install.Render(ctx, install.OpenShift, fixture.Components...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,194 @@
+//go:build integration
+
+package process
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
+	"github.com/kms-health/kms-health/test/manifests/install"
+	"github.com/kms-health/kms-health/test/operator/fixture"
+)
+
+const withoutConfigMaps = "start-during-plugin-outage"
+
+// certificateOf is a CA that signs nothing, and ends after a time.
+func certificateOf(t *testing.T, name string, lifetime time.Duration) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lifetime),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// ownCAs is what the operator's Deployment has, and who owns the annotation by Server-Side Apply.
+func ownCAs(t *testing.T) (ca string, owners []string, generation int64) {
+	t.Helper()
+	d, err := fixture.Kube.AppsV1().Deployments(fixture.Namespace).Get(t.Context(), contract.OperatorName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range d.ManagedFields {
+		if strings.Contains(m.FieldsV1.String(), "f:"+contract.CAAnnotation) {
+			owners = append(owners, m.Manager+" "+string(m.Operation))
+		}
+	}
+	return d.Spec.Template.Annotations[contract.CAAnnotation], owners, d.Generation
+}
+
+// setClusterCA is what kube-controller-manager does when the CA is rotated.
+func setClusterCA(t *testing.T, cas ...string) {
+	t.Helper()
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": strings.Join(cas, "")}}
+	if _, err := fixture.Kube.CoreV1().ConfigMaps(fixture.Namespace).Update(t.Context(), m, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func awaitCA(t *testing.T, what string, want ...string) {
+	t.Helper()
+	fixture.Eventually(t, what, func() error {
+		if got, _, _ := ownCAs(t); got != strings.Join(want, "") {
+			return fmt.Errorf("%d certificates, want %d", strings.Count(got, "BEGIN"), len(want))
+		}
+		return nil
+	})
+}
+
+// withoutPublisher stops the controller that writes the ConfigMaps kube-root-ca.crt.
+func withoutPublisher(t *testing.T) {
+	t.Helper()
+	restart := func(names []string) error {
+		if err := fixture.Cluster.KillControllerManager(); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), fixture.Timeout)
+		defer cancel()
+		return fixture.Cluster.StartControllerManager(ctx, controlplane.ControllerManagerOptions{Controllers: names})
+	}
+	names := slices.DeleteFunc(slices.Clone(controlplane.OperatorControllers), func(n string) bool { return n == controlplane.RootCAPublisherController })
+	if err := restart(names); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := restart(nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// setCAByPage runs the command of the page that sets the CA.
+func setCAByPage(t *testing.T, kubeconfig string) {
+	t.Helper()
+	page, err := os.ReadFile("../../../docs/quickstart/single-node.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, command, _ := strings.Cut(string(page), "    kubectl apply -k manifests/single-node\n")
+	command, _, _ = strings.Cut(command, "\n\n")
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", command)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+os.Getenv("KUBEBUILDER_ASSETS")+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", command, err, out)
+	}
+}
+
+func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
+	withoutPublisher(t)
+	rendered, err := install.YAML(t.Context(), install.OpenShift, append(slices.Clone(fixture.Components), withoutConfigMaps)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents := slices.DeleteFunc(strings.SplitAfter(string(rendered), "\n---\n"), func(d string) bool { return strings.Contains(d, "monitoring.coreos.com") })
+	kubeconfig, err := fixture.Cluster.WriteKubeconfig(t.TempDir(), controlplane.Kubeconfig{
+		Credential: controlplane.Credential{Token: fixture.Cluster.RESTConfig().BearerToken},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func() {
+		t.Helper()
+		_, err := install.Kubectl(t.Context(), []byte(strings.Join(documents, "")), "--kubeconfig", kubeconfig, "apply", "-f", "-")
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(path string) {
+		patch := fmt.Sprintf(`[{"op": "remove", "path": %q}]`, path)
+		_, err := fixture.Kube.AppsV1().Deployments(fixture.Namespace).Patch(context.Background(), contract.OperatorName, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(func() { remove("/spec/template/metadata/annotations/kmshealth.openshift.io~1ca") })
+
+	serving := string(fixture.Cluster.RESTConfig().CAData)
+	lifetime := 25 * time.Second
+	ends := time.Now().Add(lifetime)
+	before, after := certificateOf(t, "before", lifetime), certificateOf(t, "after", time.Hour)
+	setClusterCA(t, serving, before)
+	apply()
+	setCAByPage(t, kubeconfig)
+	awaitCA(t, "it is set by the page's command", serving, before)
+	_, _, set := ownCAs(t)
+	op := fixture.NewOperator(t, "--keep-ca")
+	op.Configure("apiServers: []\n")
+	op.Start("")
+	op.AwaitLogged("the operator is configured", `"Configured"`, 1)
+
+	setClusterCA(t, serving, after)
+	awaitCA(t, "the old CA stays beside the new one", serving, after, before)
+	if _, owners, generation := ownCAs(t); generation != set+1 || !slices.Equal(owners, []string{contract.CAManager + " Apply"}) {
+		t.Errorf("owned by %q, generation %d, want %d", owners, generation, set+1)
+	}
+	if left := time.Until(ends); left < 0 {
+		t.Fatalf("the old CA ended %s before it was looked for", -left)
+	}
+	awaitCA(t, "the new CA alone, when the old one has ended", serving, after)
+	if left := time.Until(ends); left > 0 {
+		t.Errorf("the old CA was removed %s before its end", left)
+	}
+
+	_, _, generation := ownCAs(t)
+	apply()
+	awaitCA(t, "applying again changes nothing", serving, after)
+	if _, _, now := ownCAs(t); now != generation {
+		t.Error("applying again is a rollout")
+	}
+	for what, ca := range map[string]string{"no PEM": "not a CA\n", "empty": ""} {
+		logged := strings.Count(op.Logged(), "cannot be kept current")
+		setClusterCA(t, ca)
+		op.AwaitLogged(what+": it is reported", "cannot be kept current", logged+1)
+		awaitCA(t, what+": it is not written", serving, after)
+		setClusterCA(t, serving, after)
+		op.AwaitLogged(what+": it is fixed", `problem=""`, logged+1)
+	}
+}
