@@ -35,12 +35,13 @@ Usage:
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
 	run, args := serve, os.Args[1:]
 	if len(args) > 0 && args[0] == "ctl" {
 		run, args = ctl, args[1:]
 	}
-	if err := run(ctx, args); err != nil && !errors.Is(err, pflag.ErrHelp) {
+	err := run(ctx, args)
+	stop()
+	if err != nil && !errors.Is(err, pflag.ErrHelp) {
 		_, _ = fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
