@@ -55,7 +55,7 @@ func newOwnCA(o Options, changed func()) *ownCA {
 			return value
 		}
 	}
-	wake := source.Wake[string]{Do: func() { c.queue.Add(contract.OperatorName) }}
+	wake := func() { c.queue.Add(contract.OperatorName) }
 	c.cluster = source.New(o.Client, nil, source.Selection{Resource: source.ConfigMaps, Namespace: o.Namespace, Name: rootCA},
 		text("data", "ca.crt"), wake)
 	c.annotated = source.New(o.Client, nil,
