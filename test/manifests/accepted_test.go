@@ -284,13 +284,13 @@ func TestPoliciesPassTheTypeChecker(t *testing.T) {
 			suffix = "/kubernetes"
 		}
 		t.Run(s.overlay, func(t *testing.T) {
-			s.with(t, "deployment"+suffix)
+			s.with(t, "deployment"+suffix, "start-during-plugin-outage")
 			eventually(t, "all policies are checked", func() error {
 				list, err := s.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=kms-health-operator"})
 				if err != nil {
 					return err
 				}
-				if want := map[*cluster]int{openshift: 8, plain: 7}[s]; len(list.Items) != want {
+				if want := map[*cluster]int{openshift: 9, plain: 8}[s]; len(list.Items) != want {
 					return fmt.Errorf("%d policies, want %d", len(list.Items), want)
 				}
 				for _, p := range list.Items {
