@@ -212,7 +212,7 @@ func (p *planner) findPods() {
 		if !Alive(pod) {
 			continue
 		}
-		if p.Snapshot.pending(&pod.Spec, pod.Labels) {
+		if p.Snapshot.pending(&pod.Spec, pod.Labels) || p.notKnown(&pod.Spec, pod.Labels) {
 			p.pending = true
 			continue
 		}

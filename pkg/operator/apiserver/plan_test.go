@@ -510,3 +510,23 @@ func TestLiveSetIsAsOldAsItsWriteKey(t *testing.T) {
 		}
 	}
 }
+
+// The Secret of their revision cannot be read, and never was, so its plugins are not known. That
+// the live configuration has none says nothing about them.
+func TestPodsWhosePluginsWereNeverReadAreNotOff(t *testing.T) {
+	unread := func(s *Snapshot) { s.Encryption.Revisions = nil }
+	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread)
+	first := planOf(t, s)
+	if len(first.Workloads) != 1 {
+		t.Fatalf("%s for the live plugins", names(first.Workloads))
+	}
+	s = fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("5"))), unread, delivered(t, first))
+	s.Encryption.Live = set()
+	if plan := planOf(t, s); plan.Off || plan.Clean || len(plan.Delete) > 0 {
+		t.Errorf("off %t, %s goes; %+v", plan.Off, names(plan.Delete), plan.Status)
+	}
+	s.Encryption.Revisions = map[string][]v1alpha1.Plugin{"5": {}}
+	if plan := planOf(t, s); !plan.Off {
+		t.Errorf("known to have none: %+v", plan.Status)
+	}
+}

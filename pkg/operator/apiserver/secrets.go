@@ -21,7 +21,9 @@ const (
 	roleSettled = 500 * time.Millisecond
 	// revisionRetry is when to read a revision's Secret again that could not be read.
 	revisionRetry = 10 * time.Second
-	readTimeout   = 10 * time.Second
+	// revisionSettled is when to read one again that had no plugin.
+	revisionSettled = 30 * time.Second
+	readTimeout     = 10 * time.Second
 )
 
 // roleRead is since when the Role by which Secrets are read has been as it is.
@@ -129,10 +131,9 @@ func (c *Controller) revision(e *entry, name string) encryption.Set {
 		}
 		if err != nil {
 			klog.V(2).InfoS("Failed to read the encryption config of a revision, retrying", "secret", e.target.Namespace+"/"+name, "err", err)
-			r.until = now.Add(revisionRetry)
-			c.queue.AddAfter(e.target.Name, revisionRetry)
-		} else if !r.set.Known || len(r.set.Config.Plugins) == 0 {
-			r.until = now.Add(resync) // it may not exist yet, or be repaired
+			c.readAgain(e, &r, now, revisionRetry)
+		} else if !r.set.Known || len(r.set.Config.Plugins) == 0 { // it may not exist yet, or be repaired
+			c.readAgain(e, &r, now, revisionSettled)
 		}
 		if r.set.Problem != "" {
 			klog.InfoS("Rejected the encryption config of a revision, its plugins are not known", "secret", e.target.Namespace+"/"+name, "reason", r.set.Problem)
@@ -140,6 +141,11 @@ func (c *Controller) revision(e *entry, name string) encryption.Set {
 		e.revisions[name] = r
 	}
 	return r.set
+}
+
+func (c *Controller) readAgain(e *entry, r *revisionRead, now time.Time, after time.Duration) {
+	r.until = now.Add(after)
+	c.queue.AddAfter(e.target.Name, after)
 }
 
 func (c *Controller) readRevision(e *entry, name string) (encryption.Set, error) {

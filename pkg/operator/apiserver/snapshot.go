@@ -240,6 +240,14 @@ func (s *Snapshot) notProbed() string {
 // that of a running pod has a plugin.
 func (s *Snapshot) off() bool {
 	return len(s.live()) == 0 && s.notProbed() == "" && !slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
-		return Alive(pod) && (s.pending(&pod.Spec, pod.Labels) || len(s.setOf(&pod.Spec, pod.Labels)) > 0)
+		return Alive(pod) && (s.notKnown(&pod.Spec, pod.Labels) || len(s.setOf(&pod.Spec, pod.Labels)) > 0)
 	})
+}
+
+// notKnown reports whether pods of a spec may have plugins, while nothing shows which: the Secret
+// of their revision was never read, and the live configuration has none.
+func (s *Snapshot) notKnown(spec *corev1.PodSpec, labels map[string]string) bool {
+	revision := RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels)
+	_, known := s.revisionSets()[revision]
+	return s.Target.Plugins == nil && revision != "" && !known && len(s.live()) == 0
 }

@@ -299,6 +299,11 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	if s.waits() {
 		return v, true
 	}
+	for _, n := range o.nodes { // its report is expected again, and is not one that came back
+		if len(n.Keys) > 0 {
+			delete(s.removed, operatorcr.Ref{Node: n.Name, Form: operatorcr.FormCondition})
+		}
+	}
 	// A removal applies to what was read, so it comes before the write.
 	var cleaned error
 	if !t.Unmanaged {
