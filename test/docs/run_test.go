@@ -46,7 +46,7 @@ var (
 // typed are the commands of a page, in their order: those of blocks, and those in the text.
 func typed(page string) (all []string) {
 	var command []string
-	end, fenced, language := "", false, ""
+	end, open, fenced, language := "", false, false, ""
 	for line := range strings.Lines(page) {
 		line = strings.TrimRight(line, "\n")
 		if fence, ok := strings.CutPrefix(strings.TrimSpace(line), "```"); ok {
@@ -75,7 +75,8 @@ func typed(page string) (all []string) {
 		if line == end {
 			end = ""
 		}
-		if end == "" && !strings.HasSuffix(line, `\`) {
+		open = strings.HasSuffix(line, "$(") || open && !strings.HasSuffix(line, `)"`)
+		if end == "" && !open && !strings.HasSuffix(line, `\`) {
 			all, command = append(all, strings.Join(command, "\n")), nil
 		}
 	}

@@ -82,7 +82,7 @@ func TestOperatorChangesTheCAInItsDeploymentAndNothingElse(t *testing.T) {
 		"update": func() error {
 			d, err := openshift.kube.AppsV1().Deployments(home).Get(soon(t), contract.OperatorName, metav1.GetOptions{})
 			if err != nil {
-				return nil
+				t.Fatal(err)
 			}
 			_, err = operator.AppsV1().Deployments(home).Update(soon(t), d, metav1.UpdateOptions{})
 			return err

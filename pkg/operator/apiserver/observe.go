@@ -69,23 +69,19 @@ func refused(sources map[string]readable) (all []Problem) {
 // Denied reports whether a request was denied, which lasts until a right is given.
 func Denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
-// observeRollup adds why the roll-up cannot read what it alone needs. A Node is first read
-// whenever there is a new one, also by an API server that is starting.
-func (c *Controller) observeRollup(s *Snapshot, t *source.Target) {
-	add := func(what string, from readable) bool {
+// observeRollup adds why the roll-up cannot read what it alone needs. An API server that is
+// starting may deny it for a moment.
+func (c *Controller) observeRollup(s *Snapshot) {
+	for what, from := range map[string]readable{"the pods of namespace " + c.Namespace: c.cluster.OwnPods, "Nodes": c.cluster.Nodes} {
 		err, failedFor := from.Err(), from.FailedFor()
 		switch {
 		case err == nil || from.Known() && !Denied(err):
-			return false
 		case failedFor <= Starting:
 			c.queue.AddAfter(s.Target.Name, Starting-failedFor+time.Second)
-			return false
+		default:
+			s.RollupProblems = append(s.RollupProblems, cannotRead(what, err))
 		}
-		s.RollupProblems = append(s.RollupProblems, cannotRead(what, err))
-		return true
 	}
-	add("the pods of namespace "+c.Namespace, c.cluster.OwnPods)
-	add("Nodes", c.cluster.Nodes)
 }
 
 // observe builds the Snapshot of a target.
@@ -133,7 +129,7 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 		s.RollupProblems = append(s.RollupProblems, Problem{contract.ResourceMissing,
 			fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or remove the API server from the configuration", to)})
 	}
-	c.observeRollup(s, t)
+	c.observeRollup(s)
 	c.observeOwn(s, t)
 	if s.NamespaceMissing {
 		s.Pods = []*corev1.Pod{}

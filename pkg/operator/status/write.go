@@ -95,7 +95,7 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *ro
 		var after *unstructured.Unstructured
 		after, err = client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: cleanupManager}, "status")
 		if err == nil {
-			s.recordRemoved(resource, gone, after.GetResourceVersion(), in.Now)
+			s.recordRemoved(gone, after.GetResourceVersion(), in.Now)
 			return nil
 		}
 		if apierrors.IsConflict(err) {
@@ -139,7 +139,7 @@ func (s *syncing) leftovers(resource *operatorcr.Status, in *rollup.Cleaning) []
 }
 
 // recordRemoved keeps and reports what was removed. without is the first version without it.
-func (s *syncing) recordRemoved(resource *operatorcr.Status, gone []operatorcr.Report, without string, at time.Time) {
+func (s *syncing) recordRemoved(gone []operatorcr.Report, without string, at time.Time) {
 	for i := range gone {
 		s.removed[gone[i].Ref()] = removal{without: without, at: at}
 		s.Event(s.target.Name, corev1.EventTypeNormal, contract.EventReportRemoved, fmt.Sprintf("the report of node %s (%s) on %s/%s, which no reporter writes any more", gone[i].Node, gone[i].Form, s.target.Resource, s.resource().Name))
