@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -145,11 +146,17 @@ func (s *Script) Start(name, log string, args ...string) *Process {
 	p.Stdout, p.Stderr = output, output
 	// Ctrl-C is for the script alone, which ends the others in order.
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	s.Must(p.Cmd.Start())
+	started := make(chan error)
 	go func() {
-		defer close(p.done)
-		p.err = p.Wait()
+		runtime.LockOSThread() // the kernel sends a Pdeathsig when the thread that started p ends
+		err := p.Cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = p.Wait()
+			close(p.done)
+		}
 	}()
+	s.Must(<-started)
 	s.Logs = append(s.Logs, path)
 	s.AtEnd(p.Stop)
 	return p
