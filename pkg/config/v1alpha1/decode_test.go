@@ -106,8 +106,8 @@ func TestEveryMistakeIsReportedAtOnceWithPathAndValue(t *testing.T) {
 		}},
 		"key no string":       {head + "1: 2\n" + onePlugin, []string{`1: Invalid value: "1": a key must be a string that can be printed`}},
 		"null element":        {head + "plugins: [null]\n", []string{"plugins[0].keyID: Required value", "plugins[0].endpoint: Required value", "plugins[0].role: Required value"}},
-		"merge without alias": {head + "plugins: []\nprobe:\n  ? <<\n  : {interval: 7s}\n", []string{"the file has a YAML merge key (<<)"}},
-		"merge with comment":  {head + "plugins: []\nprobe:\n  ? << # all of it\n  : {interval: 7s}\n", []string{"the file has a YAML merge key (<<)"}},
+		"merge without alias": {head + "plugins: []\nprobe:\n  ? <<\n  : {interval: 7s}\n", []string{"has a YAML merge key (<<)"}},
+		"merge with comment":  {head + "plugins: []\nprobe:\n  ? << # all of it\n  : {interval: 7s}\n", []string{"has a YAML merge key (<<)"}},
 		"too many values":     {head + "plugins: [" + strings.Repeat("a,", maxIndicators) + "]\n", []string{"the file holds too many values: "}},
 		"long list":           {head + onePlugin + "destination: {resource: kubeapiservers, servers: [" + strings.Repeat("{},", 65) + "]}\n", []string{"destination.servers: Too many: 65: must have at most 64 items"}},
 		"control characters": {head + "plugins: [{keyID: \"\\e[2J\", role: \"\\u202e\", endpoint: \"unix:///\\x9b\"}]\n\"a\\nb\": \"\\u2028\"\n", []string{

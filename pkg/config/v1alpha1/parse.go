@@ -94,9 +94,9 @@ func checkTokens(text string) error {
 		c, next := text[i], text[i+1]
 		switch begins := i == 0 || strings.IndexByte(before, text[i-1]) >= 0; {
 		case begins && (c == '&' || c == '!') && strings.IndexByte(after, next) < 0:
-			return fmt.Errorf("the file has a YAML anchor or tag (%c): write plain values", c)
+			return fmt.Errorf("line %d has a YAML anchor or tag (%c): write plain values", 1+strings.Count(text[:i], "\n"), c)
 		case c == '<' && next == '<' && i+2 < len(text) && strings.IndexByte(after, text[i+2]) >= 0:
-			return errors.New("the file has a YAML merge key (<<): write the fields out")
+			return fmt.Errorf("line %d has a YAML merge key (<<): write the fields out", 1+strings.Count(text[:i], "\n"))
 		}
 	}
 	return nil
