@@ -29,7 +29,7 @@ const usedKeyAnnotation = "key.kmsplugin.kms-health.dev"
 // of a cluster share a remote key; a key that another one added encrypts after a restart.
 type keyring struct {
 	dir    string
-	seed   []byte
+	seed   atomic.Pointer[[]byte]
 	newest atomic.Int64
 }
 
@@ -93,7 +93,7 @@ func (k *keyring) add(n int64) (err error) {
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
-	k.seed = stored.Seed
+	k.seed.Store(&stored.Seed)
 	k.newest.Store(stored.Newest)
 	return nil
 }
@@ -101,7 +101,7 @@ func (k *keyring) add(n int64) (err error) {
 // key returns the key of a number. Its ID holds a hash of the material, so that two plugins
 // report the same key_id only when they hold the same key.
 func (k *keyring) key(number int64) (id string, material []byte) {
-	mac := hmac.New(sha256.New, k.seed)
+	mac := hmac.New(sha256.New, *k.seed.Load())
 	_, _ = fmt.Fprint(mac, number) // a hash never fails
 	material = mac.Sum(nil)
 	sum := sha256.Sum256(material)

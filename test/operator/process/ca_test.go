@@ -3,6 +3,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -10,6 +11,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -20,8 +22,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
@@ -121,6 +123,28 @@ func setCAByPage(t *testing.T, kubeconfig string) {
 	}
 }
 
+// reinstallDeployment makes the operator's Deployment anew, as all other tests have it.
+func reinstallDeployment(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*fixture.Timeout)
+	defer cancel()
+	foreground := metav1.DeletePropagationForeground // its pods go before it
+	deployments := fixture.Kube.AppsV1().Deployments(fixture.Namespace)
+	if err := deployments.Delete(ctx, contract.OperatorName, metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
+		t.Error(err)
+	}
+	fixture.Eventually(t, "the operator's Deployment is deleted", func() error {
+		_, err := deployments.Get(ctx, contract.OperatorName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return cmp.Or(err, errors.New("it is there"))
+	})
+	if err := fixture.InstallOperator(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 	withoutPublisher(t)
 	rendered, err := install.YAML(t.Context(), install.OpenShift, append(slices.Clone(fixture.Components), withoutConfigMaps)...)
@@ -141,14 +165,7 @@ func TestOperatorKeepsTheCAInItsDeploymentCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	remove := func(path string) {
-		patch := fmt.Sprintf(`[{"op": "remove", "path": %q}]`, path)
-		_, err := fixture.Kube.AppsV1().Deployments(fixture.Namespace).Patch(context.Background(), contract.OperatorName, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-		if err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(func() { remove("/spec/template/metadata/annotations/kmshealth.openshift.io~1ca") })
+	t.Cleanup(func() { reinstallDeployment(t) })
 
 	serving := string(fixture.Cluster.RESTConfig().CAData)
 	lifetime := 25 * time.Second
