@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -190,17 +189,5 @@ func TestCompletion(t *testing.T) {
 		if code, stdout, stderr := (command{}).run(t, tt.args...); code != 0 || !strings.Contains(stdout, tt.want) {
 			t.Errorf("%s: %d, %q, %q", name, code, stdout, stderr)
 		}
-	}
-}
-
-func TestAMustGatherIsReadFromAnArchiveOnStandardInput(t *testing.T) {
-	files, err := filepath.Glob("testdata/must-gather/*/cluster-scoped-resources/operator.openshift.io/*/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, want, _ := command{}.run(t, "status", "--from-file=testdata/must-gather")
-	code, stdout, stderr := command{stdin: tarOf(t, files)}.run(t, "status", "--from-file=-")
-	if diff := cmp.Diff(want, stdout); diff != "" || code != 1 || stderr != "" {
-		t.Errorf("%d, %q, %s", code, stderr, diff)
 	}
 }

@@ -77,7 +77,7 @@ func newStatus(e environment) *cobra.Command {
   kubectl kms-health status --wait --timeout=5m
 
   # Of a must-gather, without a cluster.
-  kubectl kms-health status --from-file must-gather.tar.gz
+  kubectl kms-health status --from-file must-gather.local.123
 
   # Which plugins are not healthy?
   kubectl kms-health status -o json | jq -r '.problems[] | [.apiServer, .node, .keyID, .summary] | @tsv'`,

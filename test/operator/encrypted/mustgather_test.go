@@ -93,7 +93,7 @@ func expectSameStatus(t *testing.T, kubectl func(...string) (string, int), comma
 	fixture.Eventually(t, "the status of a must-gather is that of its cluster", func() error {
 		before, _ := status(t, kubectl)
 		dir := gather(t, os.Getenv("KUBEBUILDER_ASSETS")+"/kubectl", append(flags, command)...)
-		gathered, ofGathered := status(t, kubectl, "--from-file", packed(t, dir))
+		gathered, ofGathered := status(t, kubectl, "--from-file", dir)
 		live, ofLive := status(t, kubectl)
 		code, offline = ofLive, ofGathered
 		if diff := cmp.Diff(before, live); diff != "" {
@@ -161,16 +161,6 @@ func gather(t *testing.T, kubectl string, args ...string) string {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return dir
-}
-
-// packed is a tar.gz of a folder.
-func packed(t *testing.T, dir string) string {
-	t.Helper()
-	file := dir + ".tar.gz"
-	if out, err := exec.CommandContext(t.Context(), "tar", "-czf", file, "-C", filepath.Dir(dir), filepath.Base(dir)).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return file
 }
 
 func expectNoSecret(t *testing.T, dir string) {

@@ -1,14 +1,15 @@
 package source
 
 import (
-	"bufio"
 	"bytes"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ type reading struct {
 	wanted int       // objects of use, also those found twice
 }
 
-// ReadFiles reads a file, a folder, or an archive of one; - is stdin. A folder is that of a
+// ReadFiles reads a file or a folder; - is stdin. A folder is that of a
 // must-gather, or of oc adm inspect; files are recognized by their content. The time of the
 // snapshot is that of the newest report, or that at which a must-gather began, if that is later;
 // now if neither is known.
@@ -69,7 +70,7 @@ func (r *reading) path(name string, stdin io.Reader) error {
 		return r.stream("standard input", stdin)
 	}
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		return r.tree(name, func(visit visitor) error { return walkFolder(name, visit, r.skipped) })
+		return r.tree(name)
 	}
 	file, err := os.Open(name)
 	if err != nil {
@@ -79,18 +80,16 @@ func (r *reading) path(name string, stdin io.Reader) error {
 	return r.stream(name, file)
 }
 
-// stream reads a file, or an archive of a folder.
+// stream reads one file.
 func (r *reading) stream(name string, from io.Reader) error {
-	buffered := bufio.NewReaderSize(from, headBytes)
-	head, err := buffered.Peek(headBytes)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	if isArchive(head) {
-		return r.tree(name, func(visit visitor) error { return walkArchive(name, buffered, archiveLimits, visit) })
-	}
-	data, err := readAll(buffered)
-	if err == nil {
+	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
+	switch {
+	case err != nil:
+	case len(data) > maxFile:
+		err = fmt.Errorf("is over %d MiB; name the file of one operator resource", maxFile>>20)
+	case bytes.HasPrefix(data, gzipMagic) || len(data) > 262 && string(data[257:262]) == "ustar":
+		err = errors.New("is an archive; unpack it, and name the folder")
+	default:
 		err = r.parse(data)
 	}
 	if err == nil && !r.hasReports() {
@@ -102,13 +101,7 @@ func (r *reading) stream(name string, from io.Reader) error {
 	return nil
 }
 
-func readAll(from io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("is over %d MiB; name the file of one operator resource", maxFile>>20)
-	}
-	return data, err
-}
+var gzipMagic = []byte{0x1f, 0x8b}
 
 func (r *reading) hasReports() bool {
 	return slices.ContainsFunc(r.Objects, func(o *unstructured.Unstructured) bool {
@@ -117,28 +110,40 @@ func (r *reading) hasReports() bool {
 	})
 }
 
-// tree reads the files that walk visits.
-func (r *reading) tree(root string, walk func(visitor) error) error {
+// tree reads the files of a folder. What cannot be read of it is skipped, but for the file of a
+// resource with reports: that would hide a problem.
+func (r *reading) tree(name string) error {
+	root, err := filepath.EvalSymlinks(name) // WalkDir follows no link, were it the folder itself
+	if err != nil {
+		return err
+	}
 	looked := 0
-	err := walk(func(f treeFile) error {
-		if path.Base(f.at) == "timestamp" && f.size <= maxTimestamp && !f.link {
-			r.timestamp(f)
+	err = filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
+		at = filepath.ToSlash(at)
+		switch {
+		case err != nil:
+			r.skipped(at, err)
 			return nil
-		}
-		if !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(f.at)) {
+		case entry.IsDir():
+			return nil
+		case entry.Name() == "timestamp":
+			r.timestamp(at, entry)
+			return nil
+		case !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(at)):
 			return nil
 		}
 		looked++
-		switch err := r.file(f); {
-		case err != nil && isResource(f.at): // skipping it would hide a problem
-			return fmt.Errorf("%q: %w", f.at, err)
-		case err != nil:
-			r.skipped(f.at, err)
+		err = r.file(at, entry)
+		if err != nil && isResource(at) {
+			return fmt.Errorf("%q: %w", at, err)
+		}
+		if err != nil {
+			r.skipped(at, err)
 		}
 		return nil
 	})
 	if err == nil && !r.hasReports() {
-		err = fmt.Errorf("%s: %w: looked in %d YAML and JSON files for %s", root, ErrNothing, looked, wanted)
+		err = fmt.Errorf("%s: %w: looked in %d YAML and JSON files for %s", name, ErrNothing, looked, wanted)
 	}
 	return err
 }
@@ -149,17 +154,31 @@ func (r *reading) skipped(at string, err error) {
 	}
 }
 
+// content reads a regular file of a tree that is not too large.
+func content(at string, entry fs.DirEntry, most int64) ([]byte, error) {
+	info, err := entry.Info()
+	switch {
+	case err != nil:
+		return nil, err
+	case !entry.Type().IsRegular():
+		return nil, errors.New("is a link or no file; links are not followed")
+	case info.Size() > most:
+		return nil, fmt.Errorf("is over %d MiB", maxFile>>20)
+	}
+	return os.ReadFile(at)
+}
+
 // file reads the objects of one file, if it may have any.
-func (r *reading) file(f treeFile) error {
-	data, err := f.content()
-	if err != nil || !isResource(f.at) && !mayBeWanted(data) {
+func (r *reading) file(at string, entry fs.DirEntry) error {
+	data, err := content(at, entry, maxFile)
+	if err != nil || !isResource(at) && !mayBeWanted(data) {
 		return err
 	}
 	if r.parsed += len(data); r.parsed > maxParsed {
 		return fmt.Errorf("over %d MiB of files that may have an object of use", maxParsed>>20)
 	}
 	before := r.wanted
-	if err := r.parse(data); err != nil || r.wanted > before || !isResource(f.at) {
+	if err := r.parse(data); err != nil || r.wanted > before || !isResource(at) {
 		return err
 	}
 	return fmt.Errorf("has none of %s, as expected from its path", wanted)
@@ -184,8 +203,8 @@ func mayBeWanted(data []byte) bool {
 
 // timestamp reads when a must-gather began, which is the first line of its file: a time as
 // Go prints it. A file with something else is ignored.
-func (r *reading) timestamp(f treeFile) {
-	data, err := f.read()
+func (r *reading) timestamp(at string, entry fs.DirEntry) {
+	data, err := content(at, entry, maxTimestamp)
 	if err != nil {
 		return
 	}

@@ -2,6 +2,7 @@ package source
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,8 +66,8 @@ func TestWhatAFileMayBe(t *testing.T) {
 		"no object":            {"- a\n- b\n", nil, "no resource with reports is in it"},
 		"no YAML":              {"kind: [", nil, "document 1 is neither YAML nor JSON"},
 		"broken later":         {block + "---\nkind: [", nil, "document 2 is neither YAML nor JSON"},
-		"another archive":      {"PK\x03\x04 and so on", nil, "is neither YAML nor JSON"},
-		"gzip, cut off":        {"\x1f\x8b\x08\x00", nil, "is not a tar or tar.gz of a folder, or is cut off"},
+		"gzip":                 {"\x1f\x8b\x08\x00", nil, "is an archive; unpack it"},
+		"tar":                  {strings.Repeat("x", 257) + "ustar" + strings.Repeat("x", 250), nil, "is an archive; unpack it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(in(t, map[string]string{"f": tt.text}), "f")
@@ -187,5 +188,82 @@ func TestABrokenResourceOfAMustGatherIsAnError(t *testing.T) {
 	dir := in(t, map[string]string{"cluster-scoped-resources/operator.openshift.io/kubeapiservers/cluster.json": apiServer, "config.openshift.io/authentications/cluster.yaml": "x: y"})
 	if _, err := read(dir); err != nil {
 		t.Error(err)
+	}
+}
+
+// What oc adm must-gather leaves, of two operator resources.
+func TestAMustGatherIsFoundInItsFolders(t *testing.T) {
+	for _, root := range []string{"", "inspect.local.1/", "must-gather.local.1/quay-io-release-sha256-0123/"} {
+		scoped := root + "cluster-scoped-resources/operator.openshift.io/"
+		taken, err := read(in(t, map[string]string{
+			root + "timestamp":                                                   "2026-05-08 14:30:00.123456789 +0200 CEST m=+0.101\n2026-05-08 14:50:00.1 +0200 CEST m=+1200.5\n",
+			root + "event-filter.html":                                           "<html>",
+			scoped + "kubeapiservers/cluster.yaml":                               "---\n" + apiServer,
+			scoped + "authentications/cluster.yaml":                              "---\n" + auth,
+			root + "namespaces/openshift-kms-health/core/events.yaml":            "kind: EventList\nitems: []\n",
+			root + "namespaces/openshift-kms-health/pods/a/a/a/logs/current.log": strings.Repeat("log\n", 9999),
+		}))
+		if err != nil || len(taken.Notes) > 0 {
+			t.Fatal(err, taken.Notes)
+		}
+		if diff := cmp.Diff([]string{"authentications a", "kubeapiservers a"}, names(taken)); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// A must-gather whose reporters had all ended is not evaluated as of their last report.
+func TestAMustGatherIsEvaluatedAsOfItsBeginning(t *testing.T) {
+	for timestamp, want := range map[string]string{
+		"2026-05-08 15:00:00.5 +0200 CEST m=+0.1\n2026-05-08 15:20:00 +0200 CEST m=+9\n": "13:00:00",
+		"2026-05-08 16:00:00 +0300 +03 m=+0.1\n":                                         "13:00:00",
+		"2026-05-08 12:00:00 +0000 UTC m=+0.1\n":                                         "12:34:50", // a report is later
+		"yesterday\n":                                                                    "12:34:50",
+		strings.Repeat("2026", 9999):                                                     "12:34:50",
+		"":                                                                               "12:34:50",
+	} {
+		dir := in(t, map[string]string{"timestamp": timestamp, "cluster.yaml": apiServer})
+		taken, err := read(dir)
+		if got := taken.Now.UTC().Format(time.TimeOnly); err != nil || got != want {
+			t.Errorf("%.60q: %s, %v", timestamp, got, err)
+		}
+	}
+}
+
+func TestLinksAreNotFollowed(t *testing.T) {
+	secret := filepath.Join(in(t, map[string]string{"newer.json": newer}), "newer.json")
+	dir := in(t, map[string]string{"cluster.yaml": apiServer})
+	if err := os.Symlink(secret, filepath.Join(dir, "link.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	taken, err := read(dir)
+	if err != nil || taken.Now.Minute() == 44 || len(taken.Notes) != 1 || !strings.Contains(taken.Notes[0], "skipped: is a link") {
+		t.Errorf("%v, %q", err, taken.Notes)
+	}
+	folder := filepath.Join(dir, "cluster-scoped-resources/operator.openshift.io/openshiftapiservers")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(folder, "cluster.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(dir); err == nil || !strings.Contains(err.Error(), "is a link") {
+		t.Errorf("a link for a resource: %v", err)
+	}
+}
+
+func TestWarningsAreBoundedLinesOfText(t *testing.T) {
+	dir := in(t, map[string]string{"cluster.yaml": apiServer})
+	for i := range 300 {
+		if err := os.Symlink("nowhere", filepath.Join(dir, fmt.Sprintf("%d\x1b[2J\n\u202e.yaml", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken, err := read(dir)
+	if err != nil || len(taken.Notes) != maxNotes+1 || taken.Notes[maxNotes] != "and more such warnings" {
+		t.Errorf("%v, %q", err, taken.Notes)
+	}
+	if text := strings.Join(taken.Notes, ""); strings.ContainsAny(text, "\x1b\n\u202e") {
+		t.Errorf("%q", text)
 	}
 }
