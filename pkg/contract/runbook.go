@@ -55,8 +55,7 @@ var RunbookGroups = []RunbookGroup{
 				"round trip failed",
 			Check: "the plugin's text is in the message, the rest in its log: the message ends with the " +
 				"command",
-			Fix: "by the reason of the report, which `kubectl kms-health status` shows. Usually the " +
-				"KMS: unseal it, renew credentials, enable the key",
+			Fix: "by the reason in the report. Usually the KMS: unseal it, renew credentials, enable the key",
 			DoNot: "silence the alert for all nodes",
 		},
 		{
@@ -140,7 +139,7 @@ var RunbookGroups = []RunbookGroup{
 			Name:  "ReportedUnhealthy",
 			Means: "the plugin itself reports that it is not healthy, without a more specific cause",
 			Check: "the plugin's text in the report, and its log",
-			Fix:   "what that text describes",
+			Fix:   "what the plugin's text describes",
 		},
 		{
 			Name: "RoundTripMismatch",

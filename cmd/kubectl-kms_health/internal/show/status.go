@@ -29,14 +29,19 @@ const (
 // table; and the conditions that are not as expected. Of one node it has everything.
 func Status(s *view.Status, o Options) string {
 	o.Wide = o.Wide || s.Node != ""
-	parts := []string{verdict(s, o)}
+	parts, fixes := []string{verdict(s, o)}, map[string]bool{"": true}
 	for i := range s.Problems {
 		if i == maxProblems && !o.Wide {
 			more := len(s.Problems) - maxProblems
 			parts = append(parts, fmt.Sprintf("and %d more problems; -o wide shows all\n", more))
 			break
 		}
-		parts = append(parts, problem(&s.Problems[i], s.Time.Time, o))
+		p := &s.Problems[i]
+		text := problem(p, s.Time.Time, o)
+		if !fixes[p.Fix] { // several may have one cause
+			text, fixes[p.Fix] = text+wrap("Fix: "+p.Fix, indent, o.Width), true
+		}
+		parts = append(parts, text)
 	}
 	reports, conditions := "", ""
 	for _, a := range s.APIServers {

@@ -48,6 +48,10 @@ type Problem struct {
 	Since      *metav1.Time `json:"since,omitempty"`
 	AtEarliest bool         `json:"sinceAtEarliest,omitempty"`
 	Next       *Command     `json:"next,omitempty"`
+	// Fix is that of the runbook, which a disconnected cluster cannot open.
+	Fix string `json:"fix,omitempty"`
+
+	cause string // the plugin's reason, which has a runbook of its own; empty: Reason
 }
 
 // Command is the one to run next.
@@ -106,7 +110,11 @@ func (e *evaluation) judge() {
 	e.Summary = e.summary()
 }
 
-func (e *evaluation) add(p Problem) { e.Problems = append(e.Problems, p) }
+func (e *evaluation) add(p Problem) {
+	runbook, _ := contract.RunbookOf(cmp.Or(p.cause, p.Reason))
+	p.Fix = runbook.Fix
+	e.Problems = append(e.Problems, p)
+}
 
 // severity is the place of a problem: the lower, the more severe. Reasons of the operator itself,
 // which are in no table, follow those of plugins.
@@ -137,7 +145,8 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 			problem.Verdict = Unhealthy
 		}
 		if p.Reason != "" {
-			problem.Summary += ", " + string(p.Reason)
+			problem.cause = string(p.Reason)
+			problem.Summary += ", " + problem.cause
 		}
 		problem.Since, problem.AtEarliest = since(a, p)
 		e.add(problem)
