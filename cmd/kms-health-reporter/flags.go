@@ -71,11 +71,15 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	fs := pflag.NewFlagSet("kms-health-reporter", pflag.ContinueOnError)
 	fs.SortFlags = false
 	fs.Usage = func() {} // main prints it, to stdout or stderr
-	fs.StringVar(&o.config, "config", defaultConfig, "the configuration `file`; it may appear later; - is standard input, with --validate and --once")
-	fs.StringVar(&o.node, "node-name", getenv(contract.NodeVariable), "the `name` of the node that is reported on, needed to write to an operator resource; by default $"+contract.NodeVariable)
+	fs.StringVar(&o.config, "config", defaultConfig,
+		"the configuration `file`; it may appear later; - is standard input, with --validate and --once")
+	fs.StringVar(&o.node, "node-name", getenv(contract.NodeVariable),
+		"the `name` of the node that is reported on, needed to write to an operator resource; by default $"+
+			contract.NodeVariable)
 	output := fs.String("output", "", "`-` writes a JSON array to standard output, a line after every round of probes")
 	fs.BoolVar(&o.once, "once", false, "probe every plugin of the file once, print the JSON array, and end")
-	fs.BoolVar(&o.validate, "validate", false, "check the file, print ok and the configuration with its defaults, or every mistake, and end")
+	fs.BoolVar(&o.validate, "validate", false,
+		"check the file, print ok and the configuration with its defaults, or every mistake, and end")
 	fs.BoolVar(&o.printDefaults, "print-defaults", false, "print a sample file that explains every field, and end")
 	fs.BoolVar(&o.version, "version", false, "print the version, and end")
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
@@ -105,14 +109,16 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	}
 	if o.node != "" && modes == 0 {
 		if why := validation.IsDNS1123Subdomain(o.node); len(why) > 0 {
-			return o, fmt.Errorf("--node-name (or $%s): %q is not the name of a node: %s", contract.NodeVariable, o.node, strings.Join(why, "; "))
+			return o, fmt.Errorf("--node-name (or $%s): %q is not the name of a node: %s", contract.NodeVariable, o.node,
+				strings.Join(why, "; "))
 		}
 	}
 	switch {
 	case o.config == "":
 		return o, fmt.Errorf("--config: is empty, must be a path")
 	case o.config == filewatch.Stdin && modes == 0:
-		return o, fmt.Errorf("--config: standard input is read by --validate and --once only: a running reporter follows a file")
+		return o, fmt.Errorf("--config: standard input is read by --validate and --once only: a running reporter " +
+			"follows a file")
 	}
 	return o, nil
 }

@@ -89,7 +89,8 @@ func report(o *options, stdout, stderr io.Writer) {
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	log := logging.Start(stderr)
 	time.AfterFunc(idle, saveResources)
-	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.config, "node", o.node, "podUID", os.Getenv(contract.PodUIDVariable), "pid", os.Getpid())
+	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.config, "node", o.node,
+		"podUID", os.Getenv(contract.PodUIDVariable), "pid", os.Getpid())
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),

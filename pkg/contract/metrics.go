@@ -47,7 +47,8 @@ var (
 		"1 for the state of a plugin on a node, 0 for the others: healthy, unhealthy, error, stale, unreadable, missing.",
 		"api_server", "node", "key_id", "status")
 	MetricPluginReason = ofRollup("plugin_reason", gauge,
-		"1; the reason of a plugin that is unhealthy or error: Other if this version does not know it; no series if the report has none.",
+		"1; the reason of a plugin that is unhealthy or error: Other if this version does not know it; no series if the "+
+			"report has none.",
 		"api_server", "node", "key_id", "reason")
 	MetricPluginLastChecked = ofRollup("plugin_last_checked_timestamp_seconds", gauge,
 		"When a plugin was last checked, by the API server's clock.", "api_server", "node", "key_id")
@@ -70,7 +71,8 @@ var (
 // Metrics of the operator.
 var (
 	MetricDelivered = ofOperator("delivered", gauge,
-		"1 if the reporters are delivered, or none are to be (Off, Removed, Unmanaged), else 0; with the most severe reason.", "api_server", "mode", "reason")
+		"1 if the reporters are delivered, or none are to be (Off, Removed, Unmanaged), else 0; with the most severe reason.",
+		"api_server", "mode", "reason")
 	MetricConfigurationValid = ofOperator("configuration_valid", gauge,
 		"1 if the configuration file, as it is now, is active; 0 if an earlier one is, or none.")
 	MetricCAExpiry = ofOperator("ca_expiry_timestamp_seconds", gauge,
@@ -92,7 +94,8 @@ var (
 // BuildLabels are those of a program's metric …_build_info.
 var BuildLabels = []string{"version", "goversion", "fips140", "fips140_module"}
 
-const buildHelp = "1, with the versions of the program, of Go and of its cryptographic module, and the FIPS 140-3 mode (off, on, only)."
+const buildHelp = "1, with the versions of the program, of Go and of its cryptographic module, and the FIPS 140-3 " +
+	"mode (off, on, only)."
 
 // Metrics of the reporter.
 var (
@@ -120,7 +123,8 @@ var (
 
 	MetricReloads = ofReporter("config_reloads_total", counter,
 		"Changes of the configuration file by result: applied, invalid, or unreadable.", "result")
-	MetricReloadGood    = ofReporter("config_last_reload_successful", gauge, "1 if the configuration file, as it is now, is active.")
+	MetricReloadGood = ofReporter("config_last_reload_successful", gauge,
+		"1 if the configuration file, as it is now, is active.")
 	MetricConfigApplied = ofReporter("config_applied_timestamp_seconds", gauge,
 		"When the active configuration was applied.")
 	MetricConfigExpected = ofReporter("config_expected", gauge,

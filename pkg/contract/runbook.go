@@ -55,7 +55,7 @@ var RunbookGroups = []RunbookGroup{
 				"round trip failed",
 			Check: "the plugin's text is in the message, the rest in its log: the message ends with the " +
 				"command",
-			Fix: "by the reason in the report. Usually the KMS: unseal it, renew credentials, enable the key",
+			Fix:   "by the reason in the report. Usually the KMS: unseal it, renew credentials, enable the key",
 			DoNot: "silence the alert for all nodes",
 		},
 		{

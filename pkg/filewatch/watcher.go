@@ -48,7 +48,8 @@ func New(path string, limit int64) *Watcher {
 	if dir, err := os.Getwd(); err == nil && !filepath.IsAbs(path) {
 		path = dir + "/" + path // not Join: in "link/../file" the link counts
 	}
-	return &Watcher{path: path, limit: limit, poll: 10 * time.Second, open: fsnotify.NewWatcher, wake: make(chan struct{}, 1)}
+	return &Watcher{path: path, limit: limit, poll: 10 * time.Second, open: fsnotify.NewWatcher,
+		wake: make(chan struct{}, 1)}
 }
 
 // Run calls onChange with the first content at once (also when the file is absent), then

@@ -56,7 +56,8 @@ func newOwnCA(o Options, changed func()) *ownCA {
 		}
 	}
 	wake := func() { c.queue.Add(contract.OperatorName) }
-	c.cluster = source.New(o.Client, nil, source.Selection{Resource: source.ConfigMaps, Namespace: o.Namespace, Name: rootCA},
+	c.cluster = source.New(o.Client, nil, source.Selection{Resource: source.ConfigMaps, Namespace: o.Namespace,
+		Name: rootCA},
 		text("data", "ca.crt"), wake)
 	c.annotated = source.New(o.Client, nil,
 		source.Selection{Resource: source.Deployments, Namespace: o.Namespace, Name: contract.OperatorName},
@@ -96,7 +97,8 @@ func (c *ownCA) sync(ctx context.Context) time.Duration {
 		if end, err = c.end(ctx, cas); err == nil {
 			c.expiry().Set(max(0, float64(end.Unix())))
 			if end.Sub(c.Now()) < caLeft {
-				why = fmt.Sprintf("the CA of the API server ends at %s, and the operator has no later one", end.UTC().Format(time.RFC3339))
+				why = fmt.Sprintf("the CA of the API server ends at %s, and the operator has no later one",
+					end.UTC().Format(time.RFC3339))
 			}
 		}
 		for _, ca := range cas {
@@ -143,7 +145,8 @@ func (c *ownCA) keep(ctx context.Context) ([]*x509.Certificate, error) {
 	klog.InfoS("Writing the CA into the operator's Deployment, which replaces its pods", "certificates", len(wanted))
 	deployment := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment"}}
 	deployment.SetName(contract.OperatorName)
-	err = unstructured.SetNestedField(deployment.Object, string(encoded), "spec", "template", "metadata", "annotations", contract.CAAnnotation)
+	err = unstructured.SetNestedField(deployment.Object, string(encoded), "spec", "template", "metadata", "annotations",
+		contract.CAAnnotation)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +202,8 @@ func (c *ownCA) end(ctx context.Context, cas []*x509.Certificate) (latest time.T
 	}
 	defer func() { _ = conn.Close() }()
 	for _, chain := range conn.(*tls.Conn).ConnectionState().VerifiedChains {
-		first := slices.MinFunc(chain[min(1, len(chain)-1):], func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+		first := slices.MinFunc(chain[min(1, len(chain)-1):],
+			func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 		if first.NotAfter.After(latest) {
 			latest = first.NotAfter
 		}

@@ -51,7 +51,8 @@ func (r *Reporter) reload(ctx context.Context, now reading) {
 	r.metrics.configSince.SetToCurrentTime()
 	r.metrics.configInfo.Reset()
 	r.metrics.configInfo.WithLabelValues(r.sum).Set(1)
-	klog.InfoS("Configuration active", "file", r.options.ConfigFile, "sha256", r.sum, "plugins", len(now.config.Plugins), "interval", now.config.Probe.Interval.Duration)
+	klog.InfoS("Configuration active", "file", r.options.ConfigFile, "sha256", r.sum, "plugins",
+		len(now.config.Plugins), "interval", now.config.Probe.Interval.Duration)
 	r.compare(now)
 	r.apply(ctx, now.config)
 }
@@ -67,12 +68,14 @@ func (r *Reporter) compare(now reading) {
 	r.mismatch = ""
 	r.metrics.configExpected.Set(1)
 	if set := v1alpha1.PluginSetHash(now.config.Plugins); made != now.sum && made != set {
-		r.mismatch = fmt.Sprintf("the pod was made for config-hash %s, but the file has %s, its plugin set %s", made, now.sum, set)
+		r.mismatch = fmt.Sprintf("the pod was made for config-hash %s, but the file has %s, its plugin set %s", made,
+			now.sum, set)
 		r.metrics.configExpected.Set(0)
 	}
 	switch {
 	case r.mismatch != "" && r.mismatch != was:
-		klog.InfoS("The configuration is not the one that this pod was made for", "file", r.options.ConfigFile, "why", r.mismatch)
+		klog.InfoS("The configuration is not the one that this pod was made for", "file", r.options.ConfigFile, "why",
+			r.mismatch)
 	case r.mismatch == "" && was != "":
 		klog.InfoS("The configuration is the one that this pod was made for again", "file", r.options.ConfigFile)
 	}
@@ -84,7 +87,8 @@ func (r *Reporter) reject(err error) {
 	r.configError = strings.ReplaceAll(err.Error(), "\n", "; ")
 	switch {
 	case r.config != nil:
-		klog.ErrorS(err, "Configuration file cannot be used; the last good one stays active", "file", r.options.ConfigFile, "sha256", r.sum)
+		klog.ErrorS(err, "Configuration file cannot be used; the last good one stays active", "file", r.options.ConfigFile,
+			"sha256", r.sum)
 	case errors.Is(err, fs.ErrNotExist):
 		klog.InfoS("No configuration file yet; waiting for it", "file", r.options.ConfigFile)
 	default:
@@ -155,7 +159,8 @@ func (r *Reporter) startPublisher(ctx context.Context, d *v1alpha1.Destination) 
 		return
 	}
 	if r.options.Node == "" {
-		klog.ErrorS(nil, "A destination is configured, but the node has no name: nothing is written. Set --node-name or KMS_HEALTH_NODE", "resource", resourceOf(d).String())
+		klog.ErrorS(nil, "A destination is configured, but the node has no name: nothing is written. Set --node-name or "+
+			"KMS_HEALTH_NODE", "resource", resourceOf(d).String())
 		return
 	}
 	ctx, r.stopPublisher = context.WithCancel(ctx)
@@ -175,7 +180,8 @@ func (r *Reporter) startPublisher(ctx context.Context, d *v1alpha1.Destination) 
 // resourceOf is what a destination writes to.
 func resourceOf(d *v1alpha1.Destination) contract.Resource {
 	if o := d.Object; o != nil {
-		return contract.Resource{Group: o.Group, Version: o.Version, Plural: o.Resource, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+		return contract.Resource{Group: o.Group, Version: o.Version, Plural: o.Resource, Kind: o.Kind,
+			Namespace: o.Namespace, Name: o.Name}
 	}
 	return contract.ResourceOf(string(d.Resource))
 }

@@ -55,7 +55,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		roundTrips:     metric.CounterVec(contract.MetricRoundTrips),
 		tripDuration:   metric.HistogramVec(contract.MetricRoundTripDuration, durations...),
 	}
-	registry.MustRegister(m.probes, m.probeDuration, m.lastProbe, m.pluginStatus, m.pluginReason, m.notProbed, m.roundTrips, m.tripDuration,
+	registry.MustRegister(m.probes, m.probeDuration, m.lastProbe, m.pluginStatus, m.pluginReason, m.notProbed,
+		m.roundTrips, m.tripDuration,
 		m.reloads, m.configGood, m.configSince, m.configInfo, m.configExpected, m.outputErrors)
 	m.configExpected.Set(1)
 	for _, result := range []string{reloadApplied, reloadInvalid, reloadUnreadable} {

@@ -109,7 +109,8 @@ func once(ctx context.Context, config *v1alpha1.ReporterConfiguration) (entries 
 	}
 	for _, p := range plugins {
 		if !p.observed() {
-			unobserved = append(unobserved, fmt.Sprintf("plugin %q was not observed: %s: %s", p.keyID, p.address, p.last.NotProbed+p.last.Detail))
+			unobserved = append(unobserved, fmt.Sprintf("plugin %q was not observed: %s: %s", p.keyID, p.address,
+				p.last.NotProbed+p.last.Detail))
 		}
 	}
 	return observed(plugins, config.Probe.Interval.Duration), unobserved

@@ -45,7 +45,8 @@ func want(c *v1alpha1.ReporterConfiguration) []wanted {
 		if err != nil {
 			panic("a valid configuration has valid endpoints: " + err.Error())
 		}
-		w := wanted{identity{p.KeyID, address}, probe.Settings{Timeout: p.Timeout.Duration, GRPCHealth: c.Probe.Checks.GRPCHealth}}
+		w := wanted{identity{p.KeyID, address}, probe.Settings{Timeout: p.Timeout.Duration,
+			GRPCHealth: c.Probe.Checks.GRPCHealth}}
 		if p.Role == v1alpha1.RoleWrite {
 			write = append(write, w)
 		} else {

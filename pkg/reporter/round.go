@@ -96,7 +96,8 @@ func (r *Reporter) tripInterval() time.Duration {
 func (r *Reporter) noteNotProbed(p *plugin, why string) {
 	switch {
 	case why != "" && p.notProbed == "":
-		klog.ErrorS(nil, "Failed to probe because of the reporter itself; the last result is kept and becomes stale", "keyID", p.keyID, "socket", p.address, "why", why)
+		klog.ErrorS(nil, "Failed to probe because of the reporter itself; the last result is kept and becomes stale",
+			"keyID", p.keyID, "socket", p.address, "why", why)
 	case why == "" && p.notProbed != "":
 		klog.InfoS("Probing works again", "keyID", p.keyID, "socket", p.address)
 	}
@@ -170,7 +171,8 @@ func (l *logged) change(p *plugin) {
 	case now.Status == contract.Healthy:
 		klog.InfoS("Plugin is healthy", "keyID", p.keyID, "socket", p.address, "kekID", kekID)
 	default:
-		klog.ErrorS(nil, "Plugin is not healthy", "keyID", p.keyID, "socket", p.address, "status", now.Status, "reason", now.Reason, "kekID", kekID, "detail", now.Detail)
+		klog.ErrorS(nil, "Plugin is not healthy", "keyID", p.keyID, "socket", p.address, "status", now.Status, "reason",
+			now.Reason, "kekID", kekID, "detail", now.Detail)
 	}
 }
 
@@ -210,7 +212,8 @@ func (r *Reporter) show() {
 		now.WriteError = r.publisher.LastError
 	}
 	for _, p := range r.plugins {
-		now.Plugins = append(now.Plugins, serve.Plugin{Entry: p.entry(r.config.Probe.Interval.Duration), Probed: p.probed, Gone: p.last.Gone, NotProbed: p.notProbed})
+		now.Plugins = append(now.Plugins, serve.Plugin{Entry: p.entry(r.config.Probe.Interval.Duration), Probed: p.probed,
+			Gone: p.last.Gone, NotProbed: p.notProbed})
 	}
 	if r.config == nil && now.ConfigError == "" {
 		now.ConfigError = "not read yet"

@@ -94,7 +94,8 @@ func (t *trips) end(now probe.Trip) {
 	if t.notMade++; t.notMade >= notMadeBound {
 		t.last = probe.Trip{
 			Made: true, Status: contract.Error, Reason: contract.Unavailable,
-			Detail: contract.CleanDetail(fmt.Sprintf("the connection broke during each of the last %d round trips, while Status was answered: %s", t.notMade, now.Detail)),
+			Detail: contract.CleanDetail(fmt.Sprintf("the connection broke during each of the last %d round trips, while "+
+				"Status was answered: %s", t.notMade, now.Detail)),
 		}
 	}
 }
@@ -144,8 +145,10 @@ func (k *keyIDs) verdict() probe.Trip {
 	if !k.alternates {
 		return probe.Trip{}
 	}
-	return probe.Trip{Made: true, Status: contract.Unhealthy, Reason: contract.ProtocolViolation, Detail: contract.CleanDetail(fmt.Sprintf(
-		"key_id changed twice within an interval, between %q and %q: a rotation changes it once", contract.Cut(k.before, maxShownKey), contract.Cut(k.last, maxShownKey)))}
+	return probe.Trip{Made: true, Status: contract.Unhealthy, Reason: contract.ProtocolViolation,
+		Detail: contract.CleanDetail(fmt.Sprintf(
+			"key_id changed twice within an interval, between %q and %q: a rotation changes it once",
+			contract.Cut(k.before, maxShownKey), contract.Cut(k.last, maxShownKey)))}
 }
 
 // maxShownKey bounds a key_id in a detail, in bytes.

@@ -97,7 +97,10 @@ func (a *Agreement) contradict(others []Writer) {
 
 // find is the place of a node, and whether it is there.
 func (a *Agreement) find(node string) (at int, is bool) {
-	return slices.BinarySearchFunc(a.Nodes, node, func(n NodeAgreement, name string) int { return strings.Compare(n.Node, name) })
+	return slices.BinarySearchFunc(a.Nodes, node, func(n NodeAgreement,
+		name string) int {
+		return strings.Compare(n.Node, name)
+	})
 }
 
 func (a *Agreement) answer(rows []Row, now time.Time) {
@@ -150,7 +153,10 @@ func (e *evaluation) writeKeyAgreed(a *Agreement) operatorcr.Condition {
 			found = append(found, f)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Finding) int { return order(b.Reason == contract.KeysDiffer, a.Reason == contract.KeysDiffer) })
+	slices.SortStableFunc(found, func(a, b Finding) int {
+		return order(b.Reason == contract.KeysDiffer,
+			a.Reason == contract.KeysDiffer)
+	})
 	worst := mostSevere(found)
 	c.Status, c.Reason = worst.Agreed, worst.Reason
 	e.describe(&c, found, len(a.Nodes))

@@ -46,7 +46,9 @@ func (e *evaluation) degraded() operatorcr.Condition {
 	case excused == len(e.nodes):
 		c.Reason, c.Message = contract.AsExpected, "no node reports: each is being replaced, is not Ready, or has no reporter"
 	case excused > 0:
-		c.Reason, c.Message = contract.AsExpected, fmt.Sprintf("every plugin is healthy on %d of %d nodes; the others are being replaced, are not Ready, or have no reporter", len(e.nodes)-excused, len(e.nodes))
+		c.Reason, c.Message = contract.AsExpected,
+			fmt.Sprintf("every plugin is healthy on %d of %d nodes; the others are being replaced, are not Ready, or have "+
+				"no reporter", len(e.nodes)-excused, len(e.nodes))
 	default:
 		c.Reason, c.Message = contract.AsExpected, "every plugin is healthy on "+allOf(len(e.nodes))
 	}
@@ -57,7 +59,8 @@ const noPlugins = "no pod of the API server has a KMS plugin"
 
 // byStatus puts findings that make Degraded True before those that make it Unknown.
 func byStatus(a, b Finding) int {
-	return order(mostSevere([]Finding{b}).Degraded == operatorcr.True, mostSevere([]Finding{a}).Degraded == operatorcr.True)
+	return order(mostSevere([]Finding{b}).Degraded == operatorcr.True,
+		mostSevere([]Finding{a}).Degraded == operatorcr.True)
 }
 
 // nodeFindings are the findings of one node. excused means that its state is unknown for

@@ -77,7 +77,8 @@ func Evaluate(in *Input) *Result {
 		servers, others = nil, nil
 	}
 	agreement := Agree(e.rows, servers, others, in.WriteKey, in.Now)
-	result := &Result{Rows: e.rows, Findings: e.found, Agreement: agreement, Conditions: []operatorcr.Condition{e.degraded(), e.reporting(), e.writeKeyAgreed(&agreement)}}
+	result := &Result{Rows: e.rows, Findings: e.found, Agreement: agreement,
+		Conditions: []operatorcr.Condition{e.degraded(), e.reporting(), e.writeKeyAgreed(&agreement)}}
 	for i := range result.Conditions {
 		result.Conditions[i].Settle(in.Previous, in.Now)
 	}

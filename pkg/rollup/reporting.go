@@ -82,7 +82,8 @@ func (e *evaluation) deliveryFindings() (found, mode []Finding) {
 	}
 	due := e.Delivery.Since.Add(FirstReport)
 	// What the process before had found stays until this one knows better.
-	stays := e.Previous[contract.HealthReporting].Reason == contract.ProgressDeadlineExceeded && e.Now.Before(e.Began.Add(FirstReport))
+	stays := e.Previous[contract.HealthReporting].Reason == contract.ProgressDeadlineExceeded &&
+		e.Now.Before(e.Began.Add(FirstReport))
 	if stays || !e.Now.Before(due) {
 		f.Reason = contract.ProgressDeadlineExceeded
 	}
@@ -133,7 +134,8 @@ func (e *evaluation) reportFindings(n *Node) (found []Finding) {
 		}
 	}
 	if other {
-		found = add(found, Finding{Reason: contract.OtherPlugins, Node: n.Name, Subject: keys(reported), Expected: keys(n.Keys)})
+		found = add(found, Finding{Reason: contract.OtherPlugins, Node: n.Name, Subject: keys(reported),
+			Expected: keys(n.Keys)})
 	}
 	return found
 }

@@ -127,7 +127,8 @@ func nodeRows(reports []*operatorcr.Report, node *Node, now time.Time) (rows []R
 // change without another write; zero: never.
 func reportRows(r *operatorcr.Report, node *Node, now time.Time) (rows []Row, again time.Time) {
 	if r.Err != nil {
-		return []Row{{Node: r.Node, State: Unreadable, Entry: contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}}}, time.Time{}
+		return []Row{{Node: r.Node, State: Unreadable,
+			Entry: contract.Entry{Detail: contract.CleanDetail(r.Err.Error())}}}, time.Time{}
 	}
 	rows = make([]Row, 0, len(r.Entries)+1)
 	for i := range r.Entries {

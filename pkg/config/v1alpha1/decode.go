@@ -55,11 +55,12 @@ func decode[T any](data []byte, kind string, setDefaults func(*T), validate func
 
 // otherFiles are kinds of files that are mistaken for one of this package's.
 var otherFiles = map[string]string{
-	ReporterKind:              "; this is kms-health-reporter's file: kms-health-reporter --validate --config FILE",
-	OperatorKind:              "; this is kms-health-operator's file: kms-health-operator validate FILE",
-	"EncryptionConfiguration": "; this is kube-apiserver's file, which kms-health-operator render reads by --encryption-config",
-	"Config":                  "; this is a kubeconfig: destination.kubeconfig of the reporter's file names it",
-	"ConfigMap":               "; a program reads the file in its data; validate reads the ConfigMap itself, too",
+	ReporterKind: "; this is kms-health-reporter's file: kms-health-reporter --validate --config FILE",
+	OperatorKind: "; this is kms-health-operator's file: kms-health-operator validate FILE",
+	"EncryptionConfiguration": "; this is kube-apiserver's file, which kms-health-operator render reads by " +
+		"--encryption-config",
+	"Config":    "; this is a kubeconfig: destination.kubeconfig of the reporter's file names it",
+	"ConfigMap": "; a program reads the file in its data; validate reads the ConfigMap itself, too",
 }
 
 func checkKind(fields map[string]any, kind string) (errs field.ErrorList) {

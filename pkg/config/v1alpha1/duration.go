@@ -59,7 +59,8 @@ func between(path *field.Path, d Duration, low, high time.Duration) field.ErrorL
 	if d.text == "" && d.Duration >= low && d.Duration <= high {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, d.shown(), fmt.Sprintf("must be a duration with its unit, from %s to %s", low, high))}
+	return field.ErrorList{field.Invalid(path, d.shown(), fmt.Sprintf("must be a duration with its unit, from %s to %s",
+		low, high))}
 }
 
 func (d Duration) shown() string {

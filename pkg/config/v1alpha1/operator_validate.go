@@ -35,7 +35,8 @@ func (c *OperatorConfiguration) UseImage(image string) error {
 	case c.Image != "":
 		return nil
 	case image == "":
-		return field.Required(field.NewPath("image"), "the reporter's image: in the file, by --image, or by the environment variable REPORTER_IMAGE")
+		return field.Required(field.NewPath("image"),
+			"the reporter's image: in the file, by --image, or by the environment variable REPORTER_IMAGE")
 	}
 	c.Image = image
 	return word(field.NewPath("--image"), image, imageRules, "").ToAggregate()
@@ -77,7 +78,8 @@ func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) f
 	errs := validateResource(at.Child("resource"), t.Resource, "", contract.KMSHealthsPlural)
 	if len(errs) == 0 { // it has the defaults of the following
 		errs = append(errs, validateName(at.Child("name"), t)...)
-		errs = append(errs, word(at.Child("namespace"), t.Namespace, validation.IsDNS1123Label, "the namespace of the API server's pods")...)
+		errs = append(errs, word(at.Child("namespace"), t.Namespace, validation.IsDNS1123Label,
+			"the namespace of the API server's pods")...)
 		if len(t.PodSelector) == 0 {
 			errs = append(errs, field.Required(at.Child("podSelector"), "the labels of the API server's pods"))
 		}
@@ -91,7 +93,8 @@ func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) f
 	if t.Serving != nil {
 		errs = append(errs, validateAPIServerServing(at.Child("serving"), t.Serving)...)
 		if t.Serving.Secret != "" && t.Mode.InOwnersPods() {
-			errs = append(errs, field.Invalid(at.Child("serving", "secret"), short(t.Serving.Secret), fmt.Sprintf("must not be set with mode %s, whose pods do not mount it", t.Mode)))
+			errs = append(errs, field.Invalid(at.Child("serving", "secret"), short(t.Serving.Secret),
+				fmt.Sprintf("must not be set with mode %s, whose pods do not mount it", t.Mode)))
 		}
 	}
 	return errs
@@ -131,7 +134,8 @@ func validateName(at *field.Path, t *APIServer) field.ErrorList {
 	case t.Name == "":
 		return field.ErrorList{field.Required(at, "a DNS label")}
 	case row.Name != "" && t.Name != row.Name:
-		return field.ErrorList{field.Invalid(at, short(t.Name), fmt.Sprintf("must be %s, the API server of %s: remove the field", row.Name, t.Resource))}
+		return field.ErrorList{field.Invalid(at, short(t.Name),
+			fmt.Sprintf("must be %s, the API server of %s: remove the field", row.Name, t.Resource))}
 	case len(t.Name) > maxAPIServerName:
 		return field.ErrorList{field.TooLong(at, "", maxAPIServerName)}
 	}
@@ -168,7 +172,8 @@ func validateMode(at *field.Path, t *APIServer) field.ErrorList {
 	errs = append(errs, word(at.Child("deployment"), t.Deployment, validation.IsDNS1123Subdomain, "")...)
 	errs = append(errs, oneOf(at.Child("configSource"), t.ConfigSource, ConfigSourceConfigMap, ConfigSourceAnnotation)...)
 	if t.ConfigSource == ConfigSourceAnnotation && t.Mode.InOwnersPods() {
-		errs = append(errs, field.Invalid(at.Child("configSource"), t.ConfigSource, fmt.Sprintf("cannot serve mode %s: its pods mount the ConfigMap", t.Mode)))
+		errs = append(errs, field.Invalid(at.Child("configSource"), t.ConfigSource,
+			fmt.Sprintf("cannot serve mode %s: its pods mount the ConfigMap", t.Mode)))
 	}
 	return errs
 }

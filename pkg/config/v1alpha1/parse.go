@@ -42,7 +42,8 @@ func parse(data []byte, kind string) (yamlv2.MapSlice, error) {
 		return nil, errors.New("the file must be a mapping, with apiVersion and kind")
 	case err != nil:
 		cause := strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "yaml: ")
-		return nil, fmt.Errorf("invalid YAML: %s (check indentation and quotes, also in the lines before and after)", printable(short(cause)))
+		return nil, fmt.Errorf("invalid YAML: %s (check indentation and quotes, also in the lines before and after)",
+			printable(short(cause)))
 	}
 	var second any
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
@@ -64,7 +65,8 @@ func checkText(data []byte) error {
 		return fmt.Errorf("the file is not text: %q in line %d", string(character), 1+strings.Count(text[:at], "\n"))
 	}
 	if n := indicators(text); n > maxIndicators {
-		return fmt.Errorf("the file holds too many values: %d of the characters that separate keys and values, must be at most %d", n, maxIndicators)
+		return fmt.Errorf("the file holds too many values: %d of the characters that separate keys and values, must be "+
+			"at most %d", n, maxIndicators)
 	}
 	return checkTokens(text)
 }
@@ -73,7 +75,8 @@ func checkText(data []byte) error {
 // parser and not for an editor, and those that change the order in which text is shown, are
 // among them: they hide configuration in comments.
 func isHidden(r rune) bool {
-	return unicode.IsControl(r) && r != '\t' && r != '\n' || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r)
+	return unicode.IsControl(r) && r != '\t' && r != '\n' || r == '\u2028' || r == '\u2029' ||
+		unicode.Is(unicode.Bidi_Control, r)
 }
 
 // indicators counts the characters that can begin a YAML node, wherever they occur: also
@@ -115,7 +118,8 @@ func Unwrap(data []byte) ([]byte, error) {
 	}
 	file := object.Data[contract.ConfigFile]
 	if file == "" {
-		return nil, field.Required(field.NewPath("data").Key(contract.ConfigFile), "the configuration file, where the file is a ConfigMap")
+		return nil, field.Required(field.NewPath("data").Key(contract.ConfigFile),
+			"the configuration file, where the file is a ConfigMap")
 	}
 	return []byte(file), nil
 }

@@ -77,7 +77,8 @@ func validateProbe(path *field.Path, p *Probe) field.ErrorList {
 	if p.Checks.RoundTrip.Interval.isOff() {
 		return errs
 	}
-	for _, e := range between(path.Child("checks", "roundTrip", "interval"), p.Checks.RoundTrip.Interval, MinRoundTrip, MaxRoundTrip) {
+	for _, e := range between(path.Child("checks", "roundTrip", "interval"), p.Checks.RoundTrip.Interval, MinRoundTrip,
+		MaxRoundTrip) {
 		e.Detail += "; 0s is off"
 		errs = append(errs, e)
 	}
@@ -111,15 +112,19 @@ func validatePlugins(path *field.Path, plugins []Plugin, interval time.Duration)
 }
 
 func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.ErrorList {
-	errs := word(at.Child("keyID"), p.KeyID, keyIDRules, fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", short(p.Endpoint)))
-	errs = append(errs, word(at.Child("endpoint"), p.Endpoint, socketRules, "the plugin's socket, as unix:///absolute/path or unix:///@name")...)
+	errs := word(at.Child("keyID"), p.KeyID, keyIDRules,
+		fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", short(p.Endpoint)))
+	errs = append(errs, word(at.Child("endpoint"), p.Endpoint, socketRules,
+		"the plugin's socket, as unix:///absolute/path or unix:///@name")...)
 	if p.Role == "" {
-		errs = append(errs, field.Required(at.Child("role"), "Write where the API server encrypts with this plugin, Read where it only decrypts"))
+		errs = append(errs, field.Required(at.Child("role"),
+			"Write where the API server encrypts with this plugin, Read where it only decrypts"))
 	} else {
 		errs = append(errs, oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead)...)
 	}
 	if interval >= MinInterval && p.Timeout.Duration > interval {
-		return append(errs, field.Invalid(at.Child("timeout"), p.Timeout.shown(), fmt.Sprintf("must be at most probe.interval, %s", interval)))
+		return append(errs, field.Invalid(at.Child("timeout"), p.Timeout.shown(),
+			fmt.Sprintf("must be at most probe.interval, %s", interval)))
 	}
 	return append(errs, between(at.Child("timeout"), p.Timeout, MinTimeout, MaxInterval)...)
 }
@@ -136,7 +141,8 @@ func SocketAddress(endpoint string) (string, error) {
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return "", fmt.Errorf("must be a path and nothing else, with other characters than letters, digits and -._~/@ percent-encoded")
+		return "", fmt.Errorf("must be a path and nothing else, with other characters than letters, digits and -._~/@ " +
+			"percent-encoded")
 	}
 	address := u.Path
 	if strings.HasPrefix(address, "/@") {
@@ -148,7 +154,8 @@ func SocketAddress(endpoint string) (string, error) {
 	case CleanSocket(address) == "/" || address == "@":
 		return "", fmt.Errorf("must name a socket")
 	case len(address) > maxSocketPath:
-		return "", fmt.Errorf("is a path of %d bytes, must be at most %d: a socket's address has no room for more (sun_path, unix(7))", len(address), maxSocketPath)
+		return "", fmt.Errorf("is a path of %d bytes, must be at most %d: a socket's address has no room for more "+
+			"(sun_path, unix(7))", len(address), maxSocketPath)
 	}
 	return address, nil
 }
@@ -178,9 +185,11 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	case d.Resource != "" && d.Object != nil:
 		errs = append(errs, field.Forbidden(path.Child("object"), "must not be set beside "+path.Child("resource").String()))
 	case d.Resource == ResourceKMSHealths:
-		errs = append(errs, field.Invalid(path.Child("resource"), d.Resource, fmt.Sprintf("has several objects: name one by %s", path.Child("object"))))
+		errs = append(errs, field.Invalid(path.Child("resource"), d.Resource,
+			fmt.Sprintf("has several objects: name one by %s", path.Child("object"))))
 	case d.Object == nil:
-		errs = append(errs, validateResource(path.Child("resource"), d.Resource, "; or an object, by "+path.Child("object").String())...)
+		errs = append(errs, validateResource(path.Child("resource"), d.Resource,
+			"; or an object, by "+path.Child("object").String())...)
 	default:
 		errs = append(errs, validateObject(path.Child("object"), d.Object)...)
 	}
@@ -227,9 +236,11 @@ func validateServer(at *field.Path, name, server, tlsServerName string) field.Er
 	case server == "":
 		errs = append(errs, field.Required(at.Child(name), "a URL such as https://localhost:6443"))
 	case strings.Contains(server, "@"):
-		errs = append(errs, field.Invalid(at.Child(name), notShown, "must not hold a user or password: credentials are the kubeconfig's"))
+		errs = append(errs, field.Invalid(at.Child(name), notShown,
+			"must not hold a user or password: credentials are the kubeconfig's"))
 	case err != nil || u.Scheme != "https" || u.Hostname() == "" || strings.ContainsAny(server, "?#"):
-		errs = append(errs, field.Invalid(at.Child(name), shownServer(server), "must be a URL such as https://localhost:6443"))
+		errs = append(errs, field.Invalid(at.Child(name), shownServer(server),
+			"must be a URL such as https://localhost:6443"))
 	}
 	return append(errs, word(at.Child("tlsServerName"), tlsServerName, validation.IsDNS1123Subdomain, "")...)
 }
@@ -249,7 +260,8 @@ func validateResource(at *field.Path, r Resource, instead string, more ...string
 func validateObject(path *field.Path, o *ObjectReference) field.ErrorList {
 	errs := word(path.Child("group"), o.Group, validation.IsDNS1123Subdomain, "")
 	if o.Group == "" && o.Version != "" && o.Version != "v1" {
-		errs = append(errs, field.Required(path.Child("group"), fmt.Sprintf("without it the core group is meant, which has no version %s", short(o.Version))))
+		errs = append(errs, field.Required(path.Child("group"),
+			fmt.Sprintf("without it the core group is meant, which has no version %s", short(o.Version))))
 	}
 	errs = append(errs, word(path.Child("version"), o.Version, validation.IsDNS1035Label, "such as v1alpha1")...)
 	errs = append(errs, word(path.Child("resource"), o.Resource, validation.IsDNS1035Label, "such as kmshealths")...)
@@ -271,7 +283,8 @@ func validateServing(path *field.Path, s *Serving) field.ErrorList {
 	case s.Address == "":
 		errs = append(errs, field.Required(path.Child("address"), "an IP address and a port, as in 127.0.0.1:9180"))
 	case err != nil:
-		errs = append(errs, field.Invalid(path.Child("address"), short(s.Address), "must be an IP address and a port, as in 127.0.0.1:9180"))
+		errs = append(errs, field.Invalid(path.Child("address"), short(s.Address),
+			"must be an IP address and a port, as in 127.0.0.1:9180"))
 	case s.TLS == nil && !address.Addr().IsLoopback():
 		errs = append(errs, field.Invalid(path.Child("address"), s.Address, "must be a loopback address without serving.tls"))
 	}
@@ -289,14 +302,16 @@ func validateServing(path *field.Path, s *Serving) field.ErrorList {
 		}
 	}
 	if s.TLS.MinVersion == TLS13 && len(s.TLS.CipherSuites) > 0 {
-		errs = append(errs, field.Invalid(path.Child("cipherSuites"), short(s.TLS.CipherSuites), "must not be set with minVersion VersionTLS13, whose suites cannot be chosen"))
+		errs = append(errs, field.Invalid(path.Child("cipherSuites"), short(s.TLS.CipherSuites),
+			"must not be set with minVersion VersionTLS13, whose suites cannot be chosen"))
 	}
 	return errs
 }
 
 // Version returns crypto/tls's number of a valid TLS version.
 func (v TLSVersion) Version() uint16 {
-	return map[TLSVersion]uint16{TLS10: tls.VersionTLS10, TLS11: tls.VersionTLS11, TLS12: tls.VersionTLS12, TLS13: tls.VersionTLS13}[v]
+	return map[TLSVersion]uint16{TLS10: tls.VersionTLS10, TLS11: tls.VersionTLS11, TLS12: tls.VersionTLS12,
+		TLS13: tls.VersionTLS13}[v]
 }
 
 // CipherSuite returns the id of a cipher suite that Go implements for TLS 1.0 to

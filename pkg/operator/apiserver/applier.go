@@ -84,7 +84,8 @@ const (
 
 // Apply makes an object what it should be. live is what the watch last showed of
 // it, nil where it showed none. The result is nil where nothing was sent.
-func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstructured) (written, *unstructured.Unstructured, error) {
+func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstructured) (written,
+	*unstructured.Unstructured, error) {
 	if desired.GetKind() == "Pod" {
 		return a.applyPod(ctx, desired, live)
 	}
@@ -106,14 +107,16 @@ func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 		}
 	}
 	force := true
-	result, err := a.resource(desired).Patch(ctx, desired.GetName(), types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: contract.OperatorName, Force: &force})
+	result, err := a.resource(desired).Patch(ctx, desired.GetName(), types.ApplyPatchType, raw,
+		metav1.PatchOptions{FieldManager: contract.OperatorName, Force: &force})
 	if err != nil {
 		return "", nil, fmt.Errorf("apply %s: %w", key, err)
 	}
 	outcome, version := applied, result.GetResourceVersion()
 	// An apply that changes nothing makes no new version, of what the watch shows or of
 	// what the last apply made.
-	if live != nil && live.GetUID() == result.GetUID() && live.GetResourceVersion() == version || known && r.version == version {
+	if live != nil && live.GetUID() == result.GetUID() && live.GetResourceVersion() == version || known &&
+		r.version == version {
 		outcome = unchanged
 	}
 	a.mu.Lock()
@@ -134,7 +137,8 @@ func (a *applier) Delete(ctx context.Context, live *unstructured.Unstructured) (
 	}
 	uid := live.GetUID()
 	background := metav1.DeletePropagationBackground
-	err = a.resource(live).Delete(ctx, live.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
+	err = a.resource(live).Delete(ctx, live.GetName(),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return false, nil
 	}

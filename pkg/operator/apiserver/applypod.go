@@ -18,7 +18,8 @@ import (
 // applyPod creates a pod, or patches the metadata of one that exists. A spec is written once:
 // admission may change it at creation, and writing it again is then refused for as long as
 // the pod lives. A pod that should have another spec has another name.
-func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unstructured) (written, *unstructured.Unstructured, error) {
+func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unstructured) (written,
+	*unstructured.Unstructured, error) {
 	key := Key(desired)
 	if live == nil {
 		a.mu.Lock()

@@ -31,7 +31,8 @@ func (c *Controller) unanswered(ctx context.Context, err error) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	_, err = c.Client.Resource(source.ClusterRoles).List(ctx, metav1.ListOptions{LabelSelector: contract.Managed, Limit: 1})
+	_, err = c.Client.Resource(source.ClusterRoles).List(ctx,
+		metav1.ListOptions{LabelSelector: contract.Managed, Limit: 1})
 	return unanswered(err)
 }
 
@@ -74,7 +75,8 @@ func (c *Controller) report(e *entry, s *Snapshot, o *Outcome) {
 		return
 	}
 	missing := s.Resource == nil || s.Superseded
-	if missing && before.Reason != o.Status.Reason || o.NoCondition && before.Reason != "" && before.Reason != o.Status.Reason {
+	if missing && before.Reason != o.Status.Reason || o.NoCondition && before.Reason != "" &&
+		before.Reason != o.Status.Reason {
 		c.Event(e.target.Name, o.Status.Reason.EventType(), string(o.Status.Reason), o.Status.Message)
 	}
 	c.Changed()

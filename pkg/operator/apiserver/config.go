@@ -13,10 +13,13 @@ import (
 // checkEncrypted finds what the reporters need, and kube-apiserver encrypts with KMS.
 func (p *planner) checkEncrypted() {
 	if slices.Contains(p.Encrypted, p.ReportsTo().GVR().GroupResource()) {
-		p.problem(contract.ReportsEncrypted, fmt.Sprintf("kube-apiserver encrypts %s with KMS, as with the resource *.*, so reports and conditions cannot be "+
-			"written from 3 minutes after its plugin becomes unhealthy: give it an entry of its own, without KMS, before that one", p.ReportsTo().Plural))
+		p.problem(contract.ReportsEncrypted,
+			fmt.Sprintf("kube-apiserver encrypts %s with KMS, as with the resource *.*, so reports and conditions cannot be "+
+				"written from 3 minutes after its plugin becomes unhealthy: give it an entry of its own, without KMS, before "+
+				"that one", p.ReportsTo().Plural))
 	}
-	if slices.Contains(p.Encrypted, encryption.ConfigMaps) && p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap && !p.Target.Mode.InOwnersPods() {
+	if slices.Contains(p.Encrypted, encryption.ConfigMaps) && p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap &&
+		!p.Target.Mode.InOwnersPods() {
 		p.problem(contract.ConfigMapsEncrypted, objects.ConfigMapsEncrypted)
 	}
 }

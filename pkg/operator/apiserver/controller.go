@@ -119,7 +119,8 @@ func (c *Controller) Run(ctx context.Context) {
 	sources, end := context.WithCancel(ctx)
 	defer end()
 	cluster := source.NewCluster(sources, source.ClusterOptions{
-		Client: c.Client, Namespace: c.Namespace, Ours: contract.Managed, Policy: objects.PolicyName, CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
+		Client: c.Client, Namespace: c.Namespace, Ours: contract.Managed, Policy: objects.PolicyName,
+		CheckPolicy: checkPolicy, OpenShift: c.OpenShift == nil || *c.OpenShift,
 		WakeDelivery: c.WakeAll, WakeRollup: func() {
 			for _, name := range c.names() {
 				c.Rollup.Wake(name)

@@ -56,11 +56,15 @@ func (p *planner) daemonSet() error {
 			at := slices.IndexFunc(folders, func(other objects.Folder) bool { return other.MountPath == f.MountPath })
 			switch {
 			case f.EmptyDir:
-				p.problem(contract.SocketVolumeMissing, fmt.Sprintf("%s of pod %s/%s is in a volume of the pod, where no DaemonSet reaches it; use mode CompanionPod", f.MountPath, a.pod.Namespace, a.pod.Name))
+				p.problem(contract.SocketVolumeMissing,
+					fmt.Sprintf("%s of pod %s/%s is in a volume of the pod, where no DaemonSet reaches it; use mode CompanionPod",
+						f.MountPath, a.pod.Namespace, a.pod.Name))
 			case at < 0:
 				folders = append(folders, f)
 			case folders[at].HostPath != f.HostPath:
-				p.problem(contract.SocketVolumeMissing, fmt.Sprintf("%s is %s on some nodes and %s on others, which one DaemonSet cannot serve", f.MountPath, folders[at].HostPath, f.HostPath))
+				p.problem(contract.SocketVolumeMissing,
+					fmt.Sprintf("%s is %s on some nodes and %s on others, which one DaemonSet cannot serve", f.MountPath,
+						folders[at].HostPath, f.HostPath))
 			}
 		}
 	}

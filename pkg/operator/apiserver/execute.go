@@ -123,7 +123,8 @@ func (x *execution) try(ctx context.Context, do func(context.Context) error) (do
 func problemOf(err error) Problem {
 	switch {
 	case apierrors.IsForbidden(err):
-		return Problem{contract.Forbidden, err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}
+		return Problem{contract.Forbidden,
+			err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}
 	case apierrors.IsInvalid(err): // for example by a LimitRange or an admission webhook
 		return Problem{contract.Refused, err.Error()}
 	default:
@@ -144,7 +145,8 @@ func (x *execution) event(reason, message string) {
 func (x *execution) run(ctx context.Context) {
 	// What is not recorded is not created: a removal would not find it.
 	recorded := x.record(ctx)
-	x.outcome.NoCondition = x.plan.RemoveCondition || x.snapshot.Unrecorded && !recorded && !slices.ContainsFunc(x.errs, apierrors.IsForbidden)
+	x.outcome.NoCondition = x.plan.RemoveCondition || x.snapshot.Unrecorded && !recorded &&
+		!slices.ContainsFunc(x.errs, apierrors.IsForbidden)
 	if recorded {
 		x.apply(ctx, x.plan.Apply)
 	}
@@ -234,7 +236,8 @@ func (x *execution) token(ctx context.Context) {
 	x.try(ctx, func(ctx context.Context) error {
 		result := x.Credentials.Ensure(ctx, credentials.Request{
 			Namespace: namespace, Secret: objects.TokenName(name), ServiceAccount: contract.ReporterName(name),
-			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: name, "app.kubernetes.io/name": "kms-health-reporter"},
+			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: name,
+				"app.kubernetes.io/name": "kms-health-reporter"},
 		})
 		x.reportToken(objects.TokenName(name), &result)
 		return nil

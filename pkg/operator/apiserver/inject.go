@@ -22,7 +22,8 @@ type Injection struct {
 func (p *planner) inject() error {
 	d := p.Deployment
 	if d == nil {
-		p.problem(contract.DeploymentMissing, fmt.Sprintf("Deployment %s/%s does not exist", p.Target.Namespace, p.Target.Deployment))
+		p.problem(contract.DeploymentMissing, fmt.Sprintf("Deployment %s/%s does not exist", p.Target.Namespace,
+			p.Target.Deployment))
 		return nil
 	}
 	if d.Name != p.Target.Deployment {
@@ -43,8 +44,11 @@ func (p *planner) inject() error {
 		p.state.Reverted = true
 	}
 	if p.state.Reverted {
-		p.problem(contract.InjectionReverted, fmt.Sprintf("the owner of Deployment %s/%s removed the reporter, so it is not added again; use mode CompanionPod, or leave `deployment` out and add the container to the owner's manifest, or, when the owner leaves it in, `kubectl annotate clusterrole %s %s-`",
-			d.Namespace, d.Name, contract.ReporterName(p.Target.Name), contract.StateAnnotation))
+		p.problem(contract.InjectionReverted,
+			fmt.Sprintf("the owner of Deployment %s/%s removed the reporter, so it is not added again; use mode "+
+				"CompanionPod, or leave `deployment` out and add the container to the owner's manifest, or, when the owner "+
+				"leaves it in, `kubectl annotate clusterrole %s %s-`",
+				d.Namespace, d.Name, contract.ReporterName(p.Target.Name), contract.StateAnnotation))
 		return nil
 	}
 	if why := strategyProblem(d); why != "" {
@@ -98,7 +102,8 @@ func bareDeployment(d *appsv1.Deployment) *unstructured.Unstructured {
 // was applied: our field manager does not own it any more.
 func (p *planner) wasReverted(d *appsv1.Deployment) bool {
 	was := p.State.Injected
-	return was != nil && was.Deployment == d.Name && was.UID == string(d.UID) && d.Generation > was.Generation && !p.HasContainer
+	return was != nil && was.Deployment == d.Name && was.UID == string(d.UID) && d.Generation > was.Generation &&
+		!p.HasContainer
 }
 
 // eject plans to remove the reporter from a Deployment, where it is still in one.

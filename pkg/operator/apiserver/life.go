@@ -40,7 +40,8 @@ func (c *Controller) life(config *v1alpha1.OperatorConfiguration, name string) (
 
 // resolveTarget decides what to do about the target of a name, which is known from an earlier
 // sync or not.
-func resolveTarget(config *v1alpha1.OperatorConfiguration, name string, recorded v1alpha1.APIServer, known bool, state State, namespace string) (l life, exists bool) {
+func resolveTarget(config *v1alpha1.OperatorConfiguration, name string, recorded v1alpha1.APIServer, known bool,
+	state State, namespace string) (l life, exists bool) {
 	l.state = state
 	if state.Installation != "" && state.Installation != namespace {
 		l.otherInstallation = state.Installation
@@ -93,6 +94,7 @@ func recordedIn(role *unstructured.Unstructured) State {
 
 // otherInstallationText explains what to do about a target of another installation.
 func otherInstallationText(name, namespace string) string {
-	return fmt.Sprintf("the installation in namespace %s owns this target, so nothing is changed here; remove one of the two, or, when that one no longer exists, run `kubectl annotate clusterrole %s %s-`",
+	return fmt.Sprintf("the installation in namespace %s owns this target, so nothing is changed here; remove one of "+
+		"the two, or, when that one no longer exists, run `kubectl annotate clusterrole %s %s-`",
 		namespace, contract.ReporterName(name), contract.StateAnnotation)
 }

@@ -72,7 +72,8 @@ func Denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsU
 // observeRollup adds why the roll-up cannot read what it alone needs. An API server that is
 // starting may deny it for a moment.
 func (c *Controller) observeRollup(s *Snapshot) {
-	for what, from := range map[string]readable{"the pods of namespace " + c.Namespace: c.cluster.OwnPods, "Nodes": c.cluster.Nodes} {
+	for what, from := range map[string]readable{"the pods of namespace " + c.Namespace: c.cluster.OwnPods,
+		"Nodes": c.cluster.Nodes} {
 		err, failedFor := from.Err(), from.FailedFor()
 		switch {
 		case err == nil || from.Known() && !Denied(err):
@@ -89,7 +90,8 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	c.follow(l, e)
 	s := &Snapshot{
 		Now: c.Now(), Configured: c.configured(), Deleting: l.deleting, Superseded: l.superseded, State: l.state,
-		Unmanaged: config.ManagementState == v1alpha1.Unmanaged, KubeletRoot: c.KubeletRoot, OwnKnown: map[string]bool{}, OwnProblems: map[string]string{},
+		Unmanaged: config.ManagementState == v1alpha1.Unmanaged, KubeletRoot: c.KubeletRoot, OwnKnown: map[string]bool{},
+		OwnProblems: map[string]string{},
 		ReportsLeft: !c.Rollup.IsDone(l.target.Name),
 	}
 	s.Config, s.Target, s.Namespace = config, &l.target, c.Namespace
@@ -113,7 +115,8 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	known := t.Namespace.Known() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", l.target.Namespace)
 	s.NamespaceMissing = known && !exists
-	if s.Deleting && s.State.Untouched && !known && apierrors.IsForbidden(t.Namespace.Err()) && t.Namespace.FailedFor() > Starting {
+	if s.Deleting && s.State.Untouched && !known && apierrors.IsForbidden(t.Namespace.Err()) &&
+		t.Namespace.FailedFor() > Starting {
 		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
 		delete(needed, "namespace "+l.target.Namespace)
 	}
@@ -127,7 +130,8 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 	s.SourceProblems = refused(needed)
 	if to := s.ReportsTo(); s.Resource == nil && !to.PerAPIServer() {
 		s.RollupProblems = append(s.RollupProblems, Problem{contract.ResourceMissing,
-			fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or remove the API server from the configuration", to)})
+			fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or remove the API server from the "+
+				"configuration", to)})
 	}
 	c.observeRollup(s)
 	c.observeOwn(s, t)
@@ -189,7 +193,8 @@ func (c *Controller) observeCluster(s *Snapshot) *Problem {
 	s.TLS, s.TLSProblem = settings, problem
 	s.ClusterServer = c.clusterServer()
 	s.CA, s.CAProblem = c.readCA()
-	s.PolicyProblem = cmp.Or(policyProblem("ValidatingAdmissionPolicy", cluster.Policy), policyProblem("ValidatingAdmissionPolicyBinding", cluster.PolicyBinding))
+	s.PolicyProblem = cmp.Or(policyProblem("ValidatingAdmissionPolicy", cluster.Policy),
+		policyProblem("ValidatingAdmissionPolicyBinding", cluster.PolicyBinding))
 	if role, exists := cluster.Roles.Get("", contract.ReporterName(s.Target.Name)); exists {
 		s.Owner = &objects.Owner{Name: role.GetName(), UID: string(role.GetUID())}
 	}

@@ -48,11 +48,13 @@ func (p *planner) decide() intent {
 	case s.Deleting:
 		return intent{phase: Gone, off: true, clean: true, status: Status{contract.Removed, "everything is removed"}}
 	case s.NamespaceMissing:
-		return intent{phase: Idle, clean: true, status: Status{contract.NamespaceMissing, fmt.Sprintf("namespace %s does not exist", s.Target.Namespace)}}
+		return intent{phase: Idle, clean: true, status: Status{contract.NamespaceMissing,
+			fmt.Sprintf("namespace %s does not exist", s.Target.Namespace)}}
 	case s.Pods == nil || !s.setsKnown() || s.listing():
 		return intent{phase: Waiting, status: p.waitingFor()}
 	case s.off():
-		return intent{phase: Idle, off: true, clean: true, status: Status{contract.Off, "no KMS plugin is configured, so nothing is delivered"}}
+		return intent{phase: Idle, off: true, clean: true, status: Status{contract.Off,
+			"no KMS plugin is configured, so nothing is delivered"}}
 	case s.PolicyProblem != "" && len(s.own("ClusterRoleBinding")) == 0:
 		return intent{phase: Waiting, status: Status{contract.PolicyMissing, s.PolicyProblem}}
 	case len(s.CA) == 0 && s.CAProblem != "":
@@ -86,13 +88,16 @@ func (s *Snapshot) choose(pods []apiServerPod) (v1alpha1.Mode, Status) {
 	}
 	switch {
 	case len(pods) == 0 && s.State.Mode != "":
-		return s.State.Mode, Status{contract.NoPods, fmt.Sprintf("%s: as before; no running pod shows where the sockets are", s.State.Mode)}
+		return s.State.Mode, Status{contract.NoPods,
+			fmt.Sprintf("%s: as before; no running pod shows where the sockets are", s.State.Mode)}
 	case len(pods) == 0:
 		return "", Status{contract.NoPods, "no running pod shows where the sockets are yet"}
 	case onHost:
-		return v1alpha1.ModeDaemonSet, Status{contract.AsExpected, "DaemonSet: the sockets are in folders of the nodes, or in their network"}
+		return v1alpha1.ModeDaemonSet, Status{contract.AsExpected,
+			"DaemonSet: the sockets are in folders of the nodes, or in their network"}
 	default:
-		return v1alpha1.ModeCompanionPod, Status{contract.AsExpected, "CompanionPod: the sockets are in volumes of the API server's pods"}
+		return v1alpha1.ModeCompanionPod, Status{contract.AsExpected,
+			"CompanionPod: the sockets are in volumes of the API server's pods"}
 	}
 }
 

@@ -160,7 +160,8 @@ func (p *planner) record() {
 	if e := p.Encryption; e != nil && e.Problem != "" {
 		p.problem(contract.EncryptionConfigUnreadable, e.Problem)
 	}
-	for reason, message := range map[Reason]string{contract.PolicyMissing: p.PolicyProblem, contract.TLSProfileInvalid: p.TLSProblem, contract.CAUnreadable: p.CAProblem} {
+	for reason, message := range map[Reason]string{contract.PolicyMissing: p.PolicyProblem,
+		contract.TLSProfileInvalid: p.TLSProblem, contract.CAUnreadable: p.CAProblem} {
 		if message != "" {
 			p.problem(reason, message)
 		}
@@ -361,7 +362,8 @@ func (p *planner) deliver(i intent) error {
 	switching := p.state.switching(i.mode)
 	if switching {
 		keepSubjects(identity, p.Own)
-		p.waits = append(p.waits, fmt.Sprintf("the earlier reporters (%s) stay until those of %s report", p.state.Mode, i.mode))
+		p.waits = append(p.waits, fmt.Sprintf("the earlier reporters (%s) stay until those of %s report", p.state.Mode,
+			i.mode))
 	}
 	p.plan.Apply = slices.Concat(p.plan.Apply, identity)
 	if switching || !p.pending {
@@ -379,8 +381,12 @@ func (p *planner) deliver(i intent) error {
 
 // sortByUse puts identities before what uses them.
 func sortByUse(objects []*unstructured.Unstructured) {
-	rank := map[string]int{contract.KMSHealths.Kind: -1, "Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2, "ConfigMap": 3}
-	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
+	rank := map[string]int{contract.KMSHealths.Kind: -1, "Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2,
+		"ConfigMap": 3}
+	slices.SortStableFunc(objects, func(a,
+		b *unstructured.Unstructured) int {
+		return rank[a.GetKind()] - rank[b.GetKind()]
+	})
 }
 
 // chosen is the Snapshot with what was chosen for its target.
@@ -406,7 +412,8 @@ func (p *planner) status(done Status) Status {
 	message := done.Message
 	switch {
 	case p.Target.OwnerInjects():
-		message += fmt.Sprintf("; its owner brings the credentials in Secret %s/%s", p.Target.Namespace, objects.CredentialsName(p.Target.Name))
+		message += fmt.Sprintf("; its owner brings the credentials in Secret %s/%s", p.Target.Namespace,
+			objects.CredentialsName(p.Target.Name))
 	case p.plan.Token:
 		message += fmt.Sprintf("; credentials in Secret %s/%s", p.Target.Namespace, objects.TokenName(p.Target.Name))
 	}

@@ -56,7 +56,8 @@ func checkPolicy(live *unstructured.Unstructured) string {
 	should, _ := wanted[live.GetKind()].(map[string]any)
 	for _, field := range policyFields {
 		if !reflect.DeepEqual(is[field], should[field]) {
-			return fmt.Sprintf("%s %s is not the one of this version (%s differs): apply the manifests", live.GetKind(), live.GetName(), field)
+			return fmt.Sprintf("%s %s is not the one of this version (%s differs): apply the manifests", live.GetKind(),
+				live.GetName(), field)
 		}
 	}
 	return ""

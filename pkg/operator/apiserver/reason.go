@@ -47,7 +47,8 @@ type Status struct {
 
 // Delivered reports whether nothing is left to be done.
 func (s Status) Delivered() bool {
-	return s.Reason == contract.AsExpected || s.Reason == contract.Unmanaged || s.Reason == contract.Off || s.Reason == contract.Removed
+	return s.Reason == contract.AsExpected || s.Reason == contract.Unmanaged || s.Reason == contract.Off ||
+		s.Reason == contract.Removed
 }
 
 // maxMessage bounds the message of a condition, in bytes.

@@ -155,7 +155,8 @@ var parts = []struct {
 // left is the status of a removal of which something is left, zero if nothing is but what
 // goes last. A kind that cannot be listed yet has an empty message.
 func (p *planner) left() Status {
-	for _, kind := range []string{"Pod", "DaemonSet", "ConfigMap", "ServiceAccount", "ClusterRoleBinding", "Role", "ClusterRole"} {
+	for _, kind := range []string{"Pod", "DaemonSet", "ConfigMap", "ServiceAccount", "ClusterRoleBinding", "Role",
+		"ClusterRole"} {
 		switch why := p.OwnProblems[kind]; {
 		case p.OwnKnown[kind]:
 		case why != "":
@@ -231,7 +232,8 @@ func (p *planner) renew() {
 	p.plan.Phase = Renewing
 	p.plan.Token = p.state.Token
 	p.renewCAs()
-	p.plan.Status = Status{contract.Unmanaged, "managementState is Unmanaged: credentials and the CA are renewed, and nothing else is changed"}
+	p.plan.Status = Status{contract.Unmanaged,
+		"managementState is Unmanaged: credentials and the CA are renewed, and nothing else is changed"}
 	if p.Deleting {
 		p.plan.Status.Message += "; what is left of this target is removed when it is not"
 	}

@@ -67,7 +67,8 @@ func withCA(o *unstructured.Unstructured, ca []byte) (patch *unstructured.Unstru
 	}
 	patch = &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(),
-		"metadata": map[string]any{"name": o.GetName(), "namespace": o.GetNamespace(), "uid": string(o.GetUID()), "resourceVersion": o.GetResourceVersion()},
+		"metadata": map[string]any{"name": o.GetName(), "namespace": o.GetNamespace(), "uid": string(o.GetUID()),
+			"resourceVersion": o.GetResourceVersion()},
 	}}
 	if err := unstructured.SetNestedField(patch.Object, string(raw), path...); err != nil {
 		return nil, false

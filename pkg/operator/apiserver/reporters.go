@@ -80,7 +80,8 @@ func (p *planner) running(pods []*unstructured.Unstructured) {
 		switch status := p.statusOf(o); {
 		case status.Phase == podstatus.Running:
 		case status.Phase == podstatus.Failing:
-			p.problem(contract.ReporterNotRunning, fmt.Sprintf("pod %s/%s on node %s: %s", o.GetNamespace(), o.GetName(), nodeOf(o), status.Why))
+			p.problem(contract.ReporterNotRunning, fmt.Sprintf("pod %s/%s on node %s: %s", o.GetNamespace(), o.GetName(),
+				nodeOf(o), status.Why))
 			p.requeue(status.Until)
 		case restarts(o): // the reports show it if it lasts
 		default:
@@ -132,9 +133,11 @@ func (p *planner) selectsNodes() {
 		switch {
 		case o.GetDeletionTimestamp() != nil || generation == 0 || generation != o.GetGeneration():
 		case exist < wanted:
-			p.waits = append(p.waits, fmt.Sprintf("DaemonSet %s/%s has %d of %d pods; its events show why", o.GetNamespace(), o.GetName(), exist, wanted))
+			p.waits = append(p.waits, fmt.Sprintf("DaemonSet %s/%s has %d of %d pods; its events show why", o.GetNamespace(),
+				o.GetName(), exist, wanted))
 		case wanted == 0:
-			p.problem(contract.NoReporters, fmt.Sprintf("DaemonSet %s/%s selects no node: %s", o.GetNamespace(), o.GetName(), selects(p.Target.NodeSelector)))
+			p.problem(contract.NoReporters, fmt.Sprintf("DaemonSet %s/%s selects no node: %s", o.GetNamespace(), o.GetName(),
+				selects(p.Target.NodeSelector)))
 		}
 	}
 }
@@ -160,8 +163,10 @@ func (p *planner) inAPIServerPods() {
 		}
 		for i := range pod.Status.ContainerStatuses {
 			c := &pod.Status.ContainerStatuses[i]
-			if status := podstatus.OfContainer(pod, c, p.Now); c.Name == contract.ReporterContainer && status.Phase == podstatus.Failing {
-				p.problem(contract.ReporterNotRunning, fmt.Sprintf("pod %s/%s on node %s: %s", pod.Namespace, pod.Name, pod.Spec.NodeName, status.Why))
+			if status := podstatus.OfContainer(pod, c, p.Now); c.Name == contract.ReporterContainer &&
+				status.Phase == podstatus.Failing {
+				p.problem(contract.ReporterNotRunning, fmt.Sprintf("pod %s/%s on node %s: %s", pod.Namespace, pod.Name,
+					pod.Spec.NodeName, status.Why))
 				p.requeue(status.Until)
 			}
 		}
@@ -170,15 +175,20 @@ func (p *planner) inAPIServerPods() {
 	switch {
 	case !ownerInjects && d == nil: // DeploymentMissing
 	case !ownerInjects && d.Spec.Paused && withReporter < max(1, alive):
-		p.problem(contract.DeploymentPaused, fmt.Sprintf("Deployment %s/%s is paused, and %d of its %d pods have the reporter: `kubectl rollout resume -n %s deployment %s`", d.Namespace, d.Name, withReporter, alive, d.Namespace, d.Name))
+		p.problem(contract.DeploymentPaused,
+			fmt.Sprintf("Deployment %s/%s is paused, and %d of its %d pods have the reporter: `kubectl rollout resume -n "+
+				"%s deployment %s`", d.Namespace, d.Name, withReporter, alive, d.Namespace, d.Name))
 	case alive == 0:
 		p.problem(contract.NoReporters, fmt.Sprintf("no pod of the API server runs in namespace %s", p.Target.Namespace))
 	case withReporter < alive && withReporter > 0 || !ownerInjects && withReporter < alive:
-		p.waits = append(p.waits, fmt.Sprintf("%d of %d pods in namespace %s have the reporter", withReporter, alive, p.Target.Namespace))
+		p.waits = append(p.waits, fmt.Sprintf("%d of %d pods in namespace %s have the reporter", withReporter, alive,
+			p.Target.Namespace))
 	case !ownerInjects && rollsOut(d):
-		p.waits = append(p.waits, fmt.Sprintf("Deployment %s/%s is rolled out: %d of %d pods are updated", d.Namespace, d.Name, d.Status.UpdatedReplicas, d.Status.Replicas))
+		p.waits = append(p.waits, fmt.Sprintf("Deployment %s/%s is rolled out: %d of %d pods are updated", d.Namespace,
+			d.Name, d.Status.UpdatedReplicas, d.Status.Replicas))
 	case ownerInjects && withReporter == 0 && len(p.pods) > 0:
-		p.problem(contract.NoReporters, fmt.Sprintf("no pod in namespace %s has a container %s: its owner adds it", p.Target.Namespace, contract.ReporterContainer))
+		p.problem(contract.NoReporters, fmt.Sprintf("no pod in namespace %s has a container %s: its owner adds it",
+			p.Target.Namespace, contract.ReporterContainer))
 	}
 }
 

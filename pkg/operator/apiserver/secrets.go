@@ -130,13 +130,15 @@ func (c *Controller) revision(e *entry, name string) encryption.Set {
 			r.set = set
 		}
 		if err != nil {
-			klog.V(2).InfoS("Failed to read the encryption config of a revision, retrying", "secret", e.target.Namespace+"/"+name, "err", err)
+			klog.V(2).InfoS("Failed to read the encryption config of a revision, retrying", "secret",
+				e.target.Namespace+"/"+name, "err", err)
 			c.readAgain(e, &r, now, revisionRetry)
 		} else if !r.set.Known || len(r.set.Config.Plugins) == 0 { // it may not exist yet, or be repaired
 			c.readAgain(e, &r, now, revisionSettled)
 		}
 		if r.set.Problem != "" {
-			klog.InfoS("Rejected the encryption config of a revision, its plugins are not known", "secret", e.target.Namespace+"/"+name, "reason", r.set.Problem)
+			klog.InfoS("Rejected the encryption config of a revision, its plugins are not known", "secret",
+				e.target.Namespace+"/"+name, "reason", r.set.Problem)
 		}
 		e.revisions[name] = r
 	}

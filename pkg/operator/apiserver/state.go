@@ -102,8 +102,9 @@ type Recorded struct {
 // withoutDelivery is the state of a target that has no reporters.
 func (s State) withoutDelivery() State {
 	return State{
-		Installation: s.Installation, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector, Container: s.Container,
-		Static: s.Static, Live: s.Live, Revisions: s.Revisions, LiveSince: s.LiveSince, NotProbed: s.NotProbed,
+		Installation: s.Installation, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector,
+		Container: s.Container,
+		Static:    s.Static, Live: s.Live, Revisions: s.Revisions, LiveSince: s.LiveSince, NotProbed: s.NotProbed,
 	}
 }
 

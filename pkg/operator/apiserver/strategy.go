@@ -14,7 +14,8 @@ import (
 // update that keeps a pod stops at the first one that does not become ready.
 func strategyProblem(d *appsv1.Deployment) string {
 	replicas := replicasOf(d)
-	const fix = "set strategy.type to RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, or use mode " +
+	const fix = "set strategy.type to RollingUpdate and strategy.rollingUpdate.maxUnavailable below spec.replicas, " +
+		"or use mode " +
 		string(v1alpha1.ModeCompanionPod)
 	switch unavailable, err := maxUnavailable(d); {
 	case replicas == 0:
@@ -24,7 +25,8 @@ func strategyProblem(d *appsv1.Deployment) string {
 	case err != nil:
 		return fmt.Sprintf("strategy.rollingUpdate: %v", err)
 	case unavailable >= replicas:
-		return fmt.Sprintf("strategy.rollingUpdate lets a rollout end %d of %d replicas before a new one is ready: %s", unavailable, replicas, fix)
+		return fmt.Sprintf("strategy.rollingUpdate lets a rollout end %d of %d replicas before a new one is ready: %s",
+			unavailable, replicas, fix)
 	default:
 		return ""
 	}

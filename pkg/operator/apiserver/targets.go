@@ -74,8 +74,9 @@ func (c *Controller) entry(l life) *entry {
 			go was.sources.End()
 		}
 		e.sources = source.NewTarget(c.ctx, c.cluster, &l.target, source.TargetOptions{
-			Ours: contract.Managed, Manager: contract.OperatorName, SecretRole: objects.SecretRoleName(name), ServiceAccount: contract.ReporterName(name),
-			WakeDelivery: func() { c.Wake(name) }, WakeRollup: func() { c.Rollup.Wake(name) },
+			Ours: contract.Managed, Manager: contract.OperatorName, SecretRole: objects.SecretRoleName(name),
+			ServiceAccount: contract.ReporterName(name),
+			WakeDelivery:   func() { c.Wake(name) }, WakeRollup: func() { c.Rollup.Wake(name) },
 		})
 		c.targets[name] = e
 	}

@@ -75,9 +75,11 @@ func NewClusterOperator(o ClusterOperatorOptions) *ClusterOperator {
 		queue: retry.NewQueue(o.Clock),
 		retry: retry.New(o.Clock, firstOperatorRetry, lastOperatorRetry),
 	}
-	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the ClusterOperator, retrying", "Wrote the ClusterOperator again", "name"
+	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the ClusterOperator, retrying",
+		"Wrote the ClusterOperator again", "name"
 	c.status = &Writer{
-		Client: o.Client, Manager: contract.OperatorName, Types: []string{Available, Progressing, Degraded, Upgradeable}, Clock: o.Clock,
+		Client: o.Client, Manager: contract.OperatorName, Types: []string{Available, Progressing, Degraded, Upgradeable},
+		Clock: o.Clock,
 	}
 	c.source = source.New(o.Client, nil, source.Selection{Resource: object.Resource, Name: object.Name}, read, c.Wake)
 	return c
@@ -133,9 +135,13 @@ func (c *ClusterOperator) sync(ctx context.Context) (again time.Duration, err er
 	if !at.IsZero() {
 		again = min(again, max(0, at.Sub(in.Now)))
 	}
-	fields := map[string]any{"versions": []map[string]string{{"name": "operator", "version": c.Version}}, "relatedObjects": related}
+	fields := map[string]any{"versions": []map[string]string{{"name": "operator", "version": c.Version}},
+		"relatedObjects": related}
 	// A new version is that of the whole once its reporters are rolled out, too.
-	progressing := slices.ContainsFunc(conditions, func(c operatorcr.Condition) bool { return c.Type == Progressing && c.Status == operatorcr.True })
+	progressing := slices.ContainsFunc(conditions, func(c operatorcr.Condition) bool {
+		return c.Type == Progressing &&
+			c.Status == operatorcr.True
+	})
 	if was := standing.Fields["versions"]; was != nil && progressing {
 		fields["versions"] = was
 	}

@@ -119,7 +119,8 @@ func New(o Options) *Controller {
 		queue: retry.NewQueue(o.Clock),
 		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}
-	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the roll-up, retrying", "Rolled up again", "apiServer"
+	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the roll-up, retrying", "Rolled up again",
+		"apiServer"
 	c.status = &Writer{
 		Client: o.Client, Manager: contract.OperatorName, Types: rollup.Types, Clock: o.Clock,
 	}
@@ -131,7 +132,8 @@ func (c *Controller) Set(t apiserver.Published) {
 	c.mu.Lock()
 	e := c.targets[t.Name]
 	if e == nil {
-		e = &entry{removed: map[operatorcr.Ref]removal{}, replaced: rollup.Replacements{}, expectations: rollup.Expectations{}}
+		e = &entry{removed: map[operatorcr.Ref]removal{}, replaced: rollup.Replacements{},
+			expectations: rollup.Expectations{}}
 		c.targets[t.Name] = e
 	}
 	same := reflect.DeepEqual(forCompare(e.target), forCompare(t)) && e.target.Sources == t.Sources
@@ -220,7 +222,8 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	c.mu.Lock()
 	e.verdict, e.judged = verdict, true
 	c.mu.Unlock()
-	if !judgedBefore || before.Done != verdict.Done || before.Reporting != verdict.Reporting || !sameConditions(before.Result, verdict.Result) {
+	if !judgedBefore || before.Done != verdict.Done || before.Reporting != verdict.Reporting ||
+		!sameConditions(before.Result, verdict.Result) {
 		c.Changed()
 	}
 	if verdict.Done && !before.Done {
@@ -285,7 +288,8 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	}
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
 	if t.State.NotProbed != "" {
-		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed, Subject: t.State.NotProbed})
+		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed,
+			Subject: t.State.NotProbed})
 	}
 	if o.refused != "" {
 		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable, Subject: o.refused})
@@ -348,7 +352,10 @@ func (s *syncing) removeAll(ctx context.Context, resource *operatorcr.Status) (v
 	if v.Reporting.Type != "" && !s.target.Clean {
 		none.Conditions = append(none.Conditions, v.Reporting)
 	}
-	reports := slices.ContainsFunc(resource.Reports, func(r operatorcr.Report) bool { return r.Ours && !s.removed[r.Ref()].back })
+	reports := slices.ContainsFunc(resource.Reports, func(r operatorcr.Report) bool {
+		return r.Ours &&
+			!s.removed[r.Ref()].back
+	})
 	v.Done = s.target.Clean && !reports && none.Same(standing.Conditions)
 	if s.target.Unmanaged || s.waits() {
 		return v
@@ -381,7 +388,10 @@ func (s *syncing) inOutage(err error) bool {
 // that is known to be unhealthy is still reported.
 func restsOnSilence(r *rollup.Result) bool {
 	return r.Condition(contract.PluginsDegraded).Status != operatorcr.True &&
-		slices.ContainsFunc(r.Rows, func(row rollup.Row) bool { return row.State == rollup.Stale || row.State == rollup.Missing })
+		slices.ContainsFunc(r.Rows, func(row rollup.Row) bool {
+			return row.State == rollup.Stale ||
+				row.State == rollup.Missing
+		})
 }
 
 // waits reports whether the retry of a failed write is pending.

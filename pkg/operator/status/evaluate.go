@@ -100,10 +100,12 @@ func (in *Input) problems() []bad {
 	}
 	for _, t := range in.Targets {
 		if reason, message := t.reporting(); contract.RollupReasonOf(reason).NeedsAction {
-			all = append(all, bad{t.Name + "/delivery", operatorcr.True, "Delivery_" + reason, prefixed(t.Name, message), time.Time{}})
+			all = append(all, bad{t.Name + "/delivery", operatorcr.True, "Delivery_" + reason, prefixed(t.Name, message),
+				time.Time{}})
 		}
 		if c, ok := ofPlugins(t); ok && c.Status != operatorcr.False {
-			all = append(all, bad{t.Name + "/" + c.Type, c.Status, "KMSPlugins_" + c.Reason, prefixed(t.Name, c.Message), c.LastTransitionTime})
+			all = append(all, bad{t.Name + "/" + c.Type, c.Status, "KMSPlugins_" + c.Reason, prefixed(t.Name, c.Message),
+				c.LastTransitionTime})
 		}
 	}
 	return all
@@ -220,7 +222,10 @@ func (in *Input) progressing() operatorcr.Condition {
 
 // mayUpgrade reports whether an upgrade may go on while KMSPluginsDegraded is True with a reason.
 func mayUpgrade(reason string) bool {
-	return slices.ContainsFunc(contract.RollupReasons, func(r contract.RollupReason) bool { return r.Reason == reason && r.Upgradeable })
+	return slices.ContainsFunc(contract.RollupReasons, func(r contract.RollupReason) bool {
+		return r.Reason == reason &&
+			r.Upgradeable
+	})
 }
 
 // upgradeable is False while an upgrade, which restarts every API server, could leave one
@@ -230,7 +235,8 @@ func (in *Input) upgradeable(degraded operatorcr.Condition) operatorcr.Condition
 	c := operatorcr.Condition{Type: Upgradeable, Status: operatorcr.True, Reason: asExpected}
 	var unhealthy []string
 	for _, t := range in.Targets {
-		if c, ok := ofPlugins(t); ok && degraded.Status == operatorcr.True && c.Status == operatorcr.True && !mayUpgrade(c.Reason) {
+		if c, ok := ofPlugins(t); ok && degraded.Status == operatorcr.True && c.Status == operatorcr.True &&
+			!mayUpgrade(c.Reason) {
 			unhealthy = append(unhealthy, t.Name)
 		}
 	}
@@ -241,7 +247,8 @@ func (in *Input) upgradeable(degraded operatorcr.Condition) operatorcr.Condition
 	}
 	if len(unhealthy) > 0 {
 		c.Status, c.Reason = operatorcr.False, contract.PluginUnhealthy
-		c.Message = fmt.Sprintf("an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is unhealthy: %s", strings.Join(unhealthy, ", "))
+		c.Message = fmt.Sprintf("an upgrade restarts API servers, which cannot read Secrets while their KMS plugin is "+
+			"unhealthy: %s", strings.Join(unhealthy, ", "))
 	}
 	return c
 }

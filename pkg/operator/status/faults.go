@@ -101,7 +101,8 @@ func (b *beside) serves(p v1alpha1.Plugin, names []string) string {
 	}
 	socket := path.Base(address)
 	for _, c := range b.containers() {
-		hasSocket := slices.ContainsFunc(slices.Concat(c.Command, c.Args), func(word string) bool { return strings.Contains(word, socket) }) ||
+		hasSocket := slices.ContainsFunc(slices.Concat(c.Command, c.Args),
+			func(word string) bool { return strings.Contains(word, socket) }) ||
 			slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return strings.Contains(e.Value, socket) })
 		if hasSocket && slices.Contains(names, c.Name) {
 			return c.Name
@@ -127,7 +128,8 @@ func (b *beside) faults(now time.Time) []rollup.Fault {
 			if s.RestartCount > 0 || s.LastTerminationState.Terminated != nil {
 				look = fmt.Sprintf("%s logs -n %s %s -c %s --previous", b.tool, pod.Namespace, pod.Name, s.Name)
 			}
-			all = append(all, rollup.Fault{Pod: pod.Namespace + "/" + pod.Name, Container: s.Name, Why: status.Why, Look: look, Until: status.Until, Reporter: b.reporter == pod || isReporter(s.Name)})
+			all = append(all, rollup.Fault{Pod: pod.Namespace + "/" + pod.Name, Container: s.Name, Why: status.Why,
+				Look: look, Until: status.Until, Reporter: b.reporter == pod || isReporter(s.Name)})
 		}
 	}
 	add(b.pod, func(name string) bool { return isReporter(name) || slices.Contains(plugins, name) })

@@ -29,7 +29,8 @@ var (
 // can choose any text, and each would be a series.
 const otherReason = "Other"
 
-var states = []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Unreadable, rollup.Missing}
+var states = []rollup.State{rollup.Healthy, rollup.Unhealthy, rollup.Error, rollup.Stale, rollup.Unreadable,
+	rollup.Missing}
 
 // metrics has series of every target, node and key, so that one scrape has all.
 type metrics struct {
@@ -62,7 +63,8 @@ func (m *metrics) set(target string, r *rollup.Result) {
 
 // Describe is the registry's.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{statusDesc, reasonDesc, checkedDesc, keyDesc, writeKeyDesc, findingDesc, conditionDesc} {
+	for _, d := range []*prometheus.Desc{statusDesc, reasonDesc, checkedDesc, keyDesc, writeKeyDesc, findingDesc,
+		conditionDesc} {
 		ch <- d
 	}
 }

@@ -126,7 +126,8 @@ func (s *syncing) alone(resource *operatorcr.Status, pods []*corev1.Pod, absent 
 	}
 	if absent.IsZero() {
 		absent = s.now
-		if was := resource.Conditions[contract.HealthReporting]; was.Reason == contract.NoPods && was.LastTransitionTime.Before(absent) {
+		if was := resource.Conditions[contract.HealthReporting]; was.Reason == contract.NoPods &&
+			was.LastTransitionTime.Before(absent) {
 			absent = was.LastTransitionTime
 		}
 	}
@@ -155,7 +156,8 @@ func (s *syncing) servers() (pods []*corev1.Pod, container string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.targets {
-		if t := &e.target; t.Resource == v1alpha1.ResourceKubeAPIServers && !t.NamespaceMissing && t.Sources != nil && t.Sources.Pods.Known() {
+		if t := &e.target; t.Resource == v1alpha1.ResourceKubeAPIServers && !t.NamespaceMissing && t.Sources != nil &&
+			t.Sources.Pods.Known() {
 			return t.Sources.AllPods(), t.Container
 		}
 	}
@@ -264,7 +266,8 @@ func loaded(t *apiserver.Published, pod *corev1.Pod) bool {
 
 // expect returns the nodes of the pods, each with its pod's plugins, if any. reporters are
 // the companions and agents, by node.
-func expect(t *apiserver.Published, namespace string, pods, reporters map[string]*corev1.Pod, nodes map[string]source.Node, now time.Time) []rollup.Node {
+func expect(t *apiserver.Published, namespace string, pods, reporters map[string]*corev1.Pod,
+	nodes map[string]source.Node, now time.Time) []rollup.Node {
 	expected := make([]rollup.Node, 0, len(pods))
 	for name, pod := range pods {
 		its, exists := nodes[name]
@@ -280,7 +283,8 @@ func expect(t *apiserver.Published, namespace string, pods, reporters map[string
 				n.Keys = append(n.Keys, p.KeyID)
 			}
 		}
-		v := beside{tool: t.Tool, pod: pod, container: t.Container, plugins: plugins, reporter: reporters[name], namespace: namespace}
+		v := beside{tool: t.Tool, pod: pod, container: t.Container, plugins: plugins, reporter: reporters[name],
+			namespace: namespace}
 		n.QuietUntil, n.Leaving = quiet(pod, t.Container, v.isPlugin())
 		n.Faults, n.Look = v.faults(now), v.look()
 		expected = append(expected, n)

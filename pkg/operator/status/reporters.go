@@ -27,7 +27,8 @@ type attendance struct {
 
 // attend completes the nodes by what is known of their reporters. others are API server pods
 // beside those that count.
-func (s *syncing) attend(nodes []rollup.Node, pods map[string]*corev1.Pod, others []*corev1.Pod, resource *operatorcr.Status) {
+func (s *syncing) attend(nodes []rollup.Node, pods map[string]*corev1.Pod, others []*corev1.Pod,
+	resource *operatorcr.Status) {
 	t := s.target
 	ours := map[string][]*unstructured.Unstructured{}
 	for _, o := range t.Sources.Cluster.OwnPods.All() {
@@ -60,7 +61,8 @@ func (s *syncing) attend(nodes []rollup.Node, pods map[string]*corev1.Pod, other
 // pods on its node that it replaces: in a rollout that stops, they are the ones that serve, so
 // their reporters count too. ours are the reporters' pods on its node, named is the reporter
 // that its report names. attended means that one of ours stands beside the pod.
-func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ours []*unstructured.Unstructured, named string) (next attendance, attended bool) {
+func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ours []*unstructured.Unstructured,
+	named string) (next attendance, attended bool) {
 	server, _ := objects.PodUID(pod) // without a UID no companion can be beside it
 	next.started = start
 	if a.server == server {

@@ -26,7 +26,8 @@ func (s *syncing) resource() contract.Resource {
 
 // standing are the current conditions of the resource.
 func (s *syncing) standing(resource *operatorcr.Status) Standing {
-	standing, again := s.status.Standing(ObjectOf(s.resource()), Standing{Version: resource.Version, Conditions: resource.Conditions})
+	standing, again := s.status.Standing(ObjectOf(s.resource()),
+		Standing{Version: resource.Version, Conditions: resource.Conditions})
 	if !again.IsZero() {
 		s.requeue(s.now.Add(again.Sub(s.Clock.Now())))
 	}
@@ -41,7 +42,8 @@ func (s *syncing) write(ctx context.Context, standing Standing, result *rollup.R
 	}
 	for _, condition := range result.Conditions {
 		if was := standing.Conditions[condition.Type]; was.Status != condition.Status || was.Reason != condition.Reason {
-			s.Event(s.target.Name, eventType(condition), condition.Reason, condition.Type+" is "+condition.Status+": "+condition.Message)
+			s.Event(s.target.Name, eventType(condition), condition.Reason,
+				condition.Type+" is "+condition.Status+": "+condition.Message)
 		}
 	}
 	return nil
@@ -93,7 +95,8 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *ro
 			break
 		}
 		var after *unstructured.Unstructured
-		after, err = client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: cleanupManager}, "status")
+		after, err = client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: cleanupManager},
+			"status")
 		if err == nil {
 			s.recordRemoved(gone, after.GetResourceVersion(), in.Now)
 			return nil
@@ -105,7 +108,8 @@ func (s *syncing) clean(ctx context.Context, resource *operatorcr.Status, in *ro
 			break
 		}
 		rejected = patch
-		now, failed := client.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name}) // to get one is no right of the operator's
+		now, failed := client.List(ctx,
+			metav1.ListOptions{FieldSelector: "metadata.name=" + name}) // to get one is no right of the operator's
 		if failed != nil {
 			err = failed
 			break
@@ -142,6 +146,8 @@ func (s *syncing) leftovers(resource *operatorcr.Status, in *rollup.Cleaning) []
 func (s *syncing) recordRemoved(gone []operatorcr.Report, without string, at time.Time) {
 	for i := range gone {
 		s.removed[gone[i].Ref()] = removal{without: without, at: at}
-		s.Event(s.target.Name, corev1.EventTypeNormal, contract.EventReportRemoved, fmt.Sprintf("the report of node %s (%s) on %s/%s, which no reporter writes any more", gone[i].Node, gone[i].Form, s.target.Resource, s.resource().Name))
+		s.Event(s.target.Name, corev1.EventTypeNormal, contract.EventReportRemoved,
+			fmt.Sprintf("the report of node %s (%s) on %s/%s, which no reporter writes any more", gone[i].Node, gone[i].Form,
+				s.target.Resource, s.resource().Name))
 	}
 }

@@ -88,7 +88,10 @@ func (w *Writer) Standing(o Object, shown Standing) (standing Standing, again ti
 	if standing.Conditions == nil {
 		standing.Conditions = map[string]operatorcr.Condition{}
 	}
-	maps.DeleteFunc(standing.Conditions, func(t string, _ operatorcr.Condition) bool { return slices.Contains(w.Types, t) })
+	maps.DeleteFunc(standing.Conditions, func(t string, _ operatorcr.Condition) bool {
+		return slices.Contains(w.Types,
+			t)
+	})
 	maps.Copy(standing.Conditions, was.Conditions)
 	return standing, until.Add(1)
 }
@@ -96,7 +99,8 @@ func (w *Writer) Standing(o Object, shown Standing) (standing Standing, again ti
 // Apply makes these conditions and fields the object's, unless they stand there
 // already, as Standing returned it. Conditions of Types that are not given are
 // removed. changed means that something was written.
-func (w *Writer) Apply(ctx context.Context, o Object, standing Standing, conditions []operatorcr.Condition, fields map[string]any) (changed bool, err error) {
+func (w *Writer) Apply(ctx context.Context, o Object, standing Standing, conditions []operatorcr.Condition,
+	fields map[string]any) (changed bool, err error) {
 	next := Standing{Conditions: map[string]operatorcr.Condition{}, Fields: fields}
 	list := make([]any, 0, len(conditions))
 	for _, c := range conditions {
@@ -126,7 +130,8 @@ func (w *Writer) Apply(ctx context.Context, o Object, standing Standing, conditi
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	force := true
-	object, err := w.Client.Resource(o.Resource).Patch(ctx, o.Name, types.ApplyPatchType, raw, metav1.PatchOptions{FieldManager: w.Manager, Force: &force}, "status")
+	object, err := w.Client.Resource(o.Resource).Patch(ctx, o.Name, types.ApplyPatchType, raw,
+		metav1.PatchOptions{FieldManager: w.Manager, Force: &force}, "status")
 	if err != nil {
 		return false, fmt.Errorf("apply the status of %s/%s: %w", o.Resource.Resource, o.Name, err)
 	}

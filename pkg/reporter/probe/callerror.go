@@ -83,7 +83,8 @@ func withTimeout(ctx context.Context, timeout time.Duration) context.Context {
 
 // limit is the interceptor of every call: it bounds the call, and adds the call's name to
 // its error.
-func limit(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+func limit(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	options ...grpc.CallOption) error {
 	timeout, _ := ctx.Value(limitKey{}).(time.Duration)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -129,5 +130,6 @@ func answered(err error) bool {
 // memory, not by the plugin.
 func own(err error) bool {
 	var errno syscall.Errno
-	return errors.As(err, &errno) && slices.Contains([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS}, errno)
+	return errors.As(err, &errno) && slices.Contains([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
+		syscall.ENOBUFS}, errno)
 }

@@ -37,7 +37,8 @@ func (p *Plugin) absence() absence {
 	case deleted && pods:
 		return absence{gone: true, why: "its folder was deleted, with the pod that it belonged to"}
 	case deleted:
-		return absence{why: "its folder was deleted on the host, and this mount still shows the deleted one: delete the reporter's pod, so that a new one mounts the new folder"}
+		return absence{why: "its folder was deleted on the host, and this mount still shows the deleted one: delete the " +
+			"reporter's pod, so that a new one mounts the new folder"}
 	}
 	missing := absence{missing: !SocketExists(p.address)}
 	if _, err := os.Stat(folder); errors.Is(err, os.ErrNotExist) {

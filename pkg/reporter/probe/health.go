@@ -27,7 +27,8 @@ func diagnosis(ctx context.Context, conn grpc.ClientConnInterface, timeout time.
 	if !errors.As(err, &call) || call.timedOutAfter == 0 || call.stalled {
 		return ""
 	}
-	_, err = grpc_health_v1.NewHealthClient(conn).Check(withTimeout(ctx, min(timeout, diagnosisTimeout)), &grpc_health_v1.HealthCheckRequest{})
+	_, err = grpc_health_v1.NewHealthClient(conn).Check(withTimeout(ctx, min(timeout, diagnosisTimeout)),
+		&grpc_health_v1.HealthCheckRequest{})
 	switch {
 	case answered(err):
 		return "; gRPC health is answered, so the process works: it probably waits for its KMS. " +

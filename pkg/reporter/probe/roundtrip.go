@@ -81,7 +81,8 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	return t
 }
 
-func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) (named string, v *verdict) {
+func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) (named string,
+	v *verdict) {
 	sealed, named, v := seal(ctx, kms, keyID)
 	if v != nil {
 		return named, v
@@ -101,13 +102,15 @@ func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceC
 	if v.reason == contract.ReportedUnhealthy { // no other cause, since new data can be decrypted
 		v.reason = contract.RoundTripMismatch
 	}
-	v.detail = fmt.Sprintf("what was encrypted at %s under the same key_id can no longer be decrypted: %s", first.at.UTC().Format(time.RFC3339), v.detail)
+	v.detail = fmt.Sprintf("what was encrypted at %s under the same key_id can no longer be decrypted: %s",
+		first.at.UTC().Format(time.RFC3339), v.detail)
 	return named, v
 }
 
 // seal lets the plugin encrypt a new sample. named is the key id of Status, where it was asked
 // again.
-func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) (sealed *ciphertext, named string, v *verdict) {
+func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) (sealed *ciphertext,
+	named string, v *verdict) {
 	plain := make([]byte, sampleSize)
 	_, _ = rand.Read(plain) // never fails, according to its documentation
 	answer, err := kms.Encrypt(ctx, &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()})
@@ -128,7 +131,8 @@ func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID stri
 			named = again.KeyId
 		}
 		if answer.KeyId != named {
-			return nil, named, unhealthy(contract.RoundTripMismatch, fmt.Sprintf("the answer to Encrypt names key_id %q, that to Status %q", excerpt(answer.KeyId), excerpt(named)))
+			return nil, named, unhealthy(contract.RoundTripMismatch,
+				fmt.Sprintf("the answer to Encrypt names key_id %q, that to Status %q", excerpt(answer.KeyId), excerpt(named)))
 		}
 	}
 	return &ciphertext{
@@ -146,7 +150,9 @@ func open(ctx context.Context, kms kmsapi.KeyManagementServiceClient, sealed *ci
 		return refusal(err)
 	}
 	if !bytes.Equal(answer.Plaintext, sealed.plain) {
-		return unhealthy(contract.RoundTripMismatch, fmt.Sprintf("the answer to Decrypt is %d bytes that differ from the %d that were encrypted", len(answer.Plaintext), len(sealed.plain)))
+		return unhealthy(contract.RoundTripMismatch,
+			fmt.Sprintf("the answer to Decrypt is %d bytes that differ from the %d that were encrypted",
+				len(answer.Plaintext), len(sealed.plain)))
 	}
 	return nil
 }

@@ -34,7 +34,8 @@ func judge(answer *kmsapi.StatusResponse, seen string) (keyID, version string, v
 	version = seen
 	switch {
 	case answer.Version != versionV2 && answer.Version != versionV2beta1:
-		broken = append(broken, fmt.Sprintf("version is %q, not %q or %q", excerpt(answer.Version), versionV2, versionV2beta1))
+		broken = append(broken, fmt.Sprintf("version is %q, not %q or %q", excerpt(answer.Version), versionV2,
+			versionV2beta1))
 	case seen == "":
 		version = answer.Version
 	case answer.Version != seen:

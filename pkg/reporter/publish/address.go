@@ -14,7 +14,8 @@ import (
 
 // errNotShown is the error of an invalid URL.
 func errNotShown(what, example string) error {
-	return fmt.Errorf("%s: must be a URL such as %s; its value is not shown, since it may contain a password", what, example)
+	return fmt.Errorf("%s: must be a URL such as %s; its value is not shown, since it may contain a password", what,
+		example)
 }
 
 // parseServer parses the URL of an API server, without user and password.

@@ -217,13 +217,15 @@ func parseKubeconfig(data []byte) (*cluster, *user, error) {
 					continue
 				}
 				if u.User.Exec != nil || u.User.AuthProvider != nil || u.User.Username != "" || u.User.As != "" {
-					return nil, nil, errors.New("users: exec, auth-provider, username and as are not supported; use a token, a tokenFile or a client certificate")
+					return nil, nil, errors.New("users: exec, auth-provider, username and as are not supported; use a token, a " +
+						"tokenFile or a client certificate")
 				}
 				return &c.Cluster, &u.User, nil
 			}
 		}
 	}
-	return nil, nil, fmt.Errorf("current-context: %q is not among the contexts, or its cluster or user is missing", k.CurrentContext)
+	return nil, nil, fmt.Errorf("current-context: %q is not among the contexts, or its cluster or user is missing",
+		k.CurrentContext)
 }
 
 // inline reads the files that the kubeconfig names, and adds them to the list. None may be empty:
@@ -263,7 +265,8 @@ func tlsSettings(c *cluster, u *user) (*tls.Config, error) {
 	if len(c.CAData) > 0 {
 		settings.RootCAs = x509.NewCertPool()
 		if c.Insecure || !settings.RootCAs.AppendCertsFromPEM(c.CAData) {
-			return nil, errors.New("clusters: certificate-authority must hold a PEM certificate, and must not be set with insecure-skip-tls-verify")
+			return nil, errors.New("clusters: certificate-authority must hold a PEM certificate, and must not be set with " +
+				"insecure-skip-tls-verify")
 		}
 	}
 	if len(u.CertificateData) > 0 || len(u.KeyData) > 0 {

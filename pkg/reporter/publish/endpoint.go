@@ -30,7 +30,8 @@ const connectTimeout = 2 * time.Second
 // newEndpoint opens nothing yet. The least time that an attempt has bounds a connection, too, which
 // net/http continues to make after its request has ended. It uses HTTP/1.1: with one request at a
 // time HTTP/2 has no advantage, and would keep using a broken connection.
-func newEndpoint(server *url.URL, settings *tls.Config, proxy func(*http.Request) (*url.URL, error), token string, least time.Duration) *endpoint {
+func newEndpoint(server *url.URL, settings *tls.Config, proxy func(*http.Request) (*url.URL, error), token string,
+	least time.Duration) *endpoint {
 	return &endpoint{server: server, token: token, transport: &http.Transport{
 		TLSClientConfig: settings,
 		Proxy:           proxy,
@@ -131,7 +132,8 @@ func (e *endpoint) exchange(request *http.Request, manager string) (*failure, er
 		return answerFailure(answer.StatusCode, answer.Header, nil), nil
 	case 2:
 		if kind := answer.Header.Get("Content-Type"); !strings.HasPrefix(kind, "application/json") {
-			return &failure{kind: Unexpected, err: fmt.Errorf("it answered %d with %q: this is no API server", answer.StatusCode, kind)}, nil
+			return &failure{kind: Unexpected, err: fmt.Errorf("it answered %d with %q: this is no API server",
+				answer.StatusCode, kind)}, nil
 		}
 		// Read to the end, so that the connection can be used again.
 		metadata, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))

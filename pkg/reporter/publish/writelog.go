@@ -73,7 +73,8 @@ func (l *writeLog) credentials(err error, now time.Time) {
 	case err == nil && l.outdated:
 		klog.InfoS("Credential files can be used again", l.fields...)
 	case err != nil && !l.outdated && l.allow("credentials", now):
-		klog.InfoS("Credential files cannot be used; the last valid ones stay in use", l.with("why", contract.CleanDetail(err.Error()))...)
+		klog.InfoS("Credential files cannot be used; the last valid ones stay in use",
+			l.with("why", contract.CleanDetail(err.Error()))...)
 	default:
 		return
 	}

@@ -10,7 +10,8 @@ import (
 
 // newHandler serves the View that view returns. trusted reports whether a request may
 // read more than the liveness of the process.
-func newHandler(view func() View, metrics prometheus.Gatherer, trusted func(*http.Request) bool, now func() time.Time) http.Handler {
+func newHandler(view func() View, metrics prometheus.Gatherer, trusted func(*http.Request) bool,
+	now func() time.Time) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		write(w, r, "healthz", view().healthChecks(), http.StatusOK, !trusted(r))
