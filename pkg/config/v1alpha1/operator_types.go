@@ -13,8 +13,7 @@ type OperatorConfiguration struct {
 	// +default=the operator's environment variable REPORTER_IMAGE
 	Image string `json:"image,omitempty"`
 
-	// How the reporters probe. A change is live, and replaces no pod; but a DaemonSet whose
-	// configSource is Annotation replaces its pods, one node after another.
+	// How the reporters probe. A change is live: it replaces no pod.
 	// +optional
 	Probe Probe `json:"probe"`
 

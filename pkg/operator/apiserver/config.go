@@ -2,7 +2,10 @@ package apiserver
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -64,4 +67,55 @@ func (p *planner) configMaps(files ...file) error {
 		}
 	}
 	return nil
+}
+
+// fileAnnotations are those that have the files of a pod that does not mount them.
+var fileAnnotations = []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation}
+
+// liveFiles keeps a change of the files live where a DaemonSet's pods have them in
+// annotations: its template, of which a change would replace the pods, keeps the files of
+// the plugin set's first version, and the pods get the current ones.
+func (p *planner) liveFiles(ds *unstructured.Unstructured) {
+	if p.Target.ConfigSource != v1alpha1.ConfigSourceAnnotation {
+		return
+	}
+	wanted := templateAnnotations(ds)
+	hash := wanted[contract.ConfigHashAnnotation]
+	for _, o := range p.own("Pod") {
+		is := o.GetAnnotations()
+		_, copied := is[contract.ConfigAnnotation] // one that mounts the ConfigMap is being replaced
+		if !copied || modeOf(o) != v1alpha1.ModeDaemonSet || is[contract.ConfigHashAnnotation] != hash ||
+			o.GetDeletionTimestamp() != nil || maps.Equal(filesOf(is), filesOf(wanted)) {
+			continue
+		}
+		patch := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod"}}
+		patch.SetName(o.GetName())
+		patch.SetNamespace(o.GetNamespace())
+		patch.SetUID(o.GetUID())
+		patch.SetAnnotations(filesOf(wanted))
+		p.plan.LiveFiles = append(p.plan.LiveFiles, patch)
+	}
+	if live := p.find(ds); live != nil {
+		was := templateAnnotations(live)
+		if _, has := was[contract.ConfigAnnotation]; !has || was[contract.ConfigHashAnnotation] != hash {
+			return
+		}
+		for name, file := range filesOf(was) {
+			_ = unstructured.SetNestedField(ds.Object, file, "spec", "template", "metadata", "annotations", name)
+		}
+	}
+}
+
+// templateAnnotations are those of the pods of a DaemonSet.
+func templateAnnotations(ds *unstructured.Unstructured) map[string]string {
+	all, _, _ := unstructured.NestedStringMap(ds.Object, "spec", "template", "metadata", "annotations")
+	return all
+}
+
+func filesOf(annotations map[string]string) map[string]string {
+	files := map[string]string{}
+	for _, name := range fileAnnotations {
+		files[name] = annotations[name]
+	}
+	return files
 }

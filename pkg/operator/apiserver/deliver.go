@@ -77,6 +77,7 @@ func (p *planner) daemonSet() error {
 	if err != nil {
 		return err
 	}
+	p.liveFiles(ds)
 	p.plan.Workloads = append(p.plan.Workloads, ds)
 	return p.configMaps(p.fileOf(plugins))
 }

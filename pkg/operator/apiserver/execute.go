@@ -157,6 +157,7 @@ func (x *execution) run(ctx context.Context) {
 		x.apply(ctx, x.plan.Workloads)
 		x.try(ctx, x.inject)
 	}
+	x.liveFiles(ctx)
 	x.renewCA(ctx)
 	x.remove(ctx)
 	if slices.ContainsFunc(x.errs, apierrors.IsForbidden) {
@@ -206,25 +207,38 @@ func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstruct
 	return nil
 }
 
-// renewCA replaces the CA in objects that are otherwise not changed. Of one that is gone or has
-// changed since, the watch will deliver that.
-func (x *execution) renewCA(ctx context.Context) {
-	for _, part := range x.plan.RenewCA {
-		x.try(ctx, func(ctx context.Context) error {
-			raw, err := applybody.Marshal(part.Object)
-			if err == nil {
-				_, err = x.Client.Resource(ResourceOf(part)).Namespace(part.GetNamespace()).
-					Patch(ctx, part.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: contract.OperatorName})
-			}
-			switch {
-			case err == nil:
-				x.event(contract.EventCARenewed, Key(part))
-			case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
-				return fmt.Errorf("replace the CA of %s: %w", Key(part), err)
-			}
-			return nil
-		})
+// liveFiles gives pods of a DaemonSet the current version of their files.
+func (x *execution) liveFiles(ctx context.Context) {
+	for _, o := range x.plan.LiveFiles {
+		x.patch(ctx, o, "update the files")
 	}
+}
+
+// renewCA replaces the CA in objects that are otherwise not changed.
+func (x *execution) renewCA(ctx context.Context) {
+	for _, o := range x.plan.RenewCA {
+		if x.patch(ctx, o, "replace the CA") {
+			x.event(contract.EventCARenewed, Key(o))
+		}
+	}
+}
+
+// patch merges a part of an object into it, and reports whether it did. Of one that is gone
+// or has changed since, the watch will deliver that.
+func (x *execution) patch(ctx context.Context, part *unstructured.Unstructured, what string) (patched bool) {
+	x.try(ctx, func(ctx context.Context) error {
+		raw, err := applybody.Marshal(part.Object)
+		if err == nil {
+			_, err = x.Client.Resource(ResourceOf(part)).Namespace(part.GetNamespace()).
+				Patch(ctx, part.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: contract.OperatorName})
+		}
+		patched = err == nil
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%s of %s: %w", what, Key(part), err)
+		}
+		return nil
+	})
+	return patched
 }
 
 // token creates or renews the Secret with the reporters' token.

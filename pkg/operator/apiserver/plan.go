@@ -36,6 +36,8 @@ type Plan struct {
 	Token, DeleteToken bool
 	// Workloads are applied after the objects that they mount.
 	Workloads []*unstructured.Unstructured
+	// LiveFiles are annotations of existing pods: the current version of their files.
+	LiveFiles []*unstructured.Unstructured
 	// Inject is the part of a Deployment to apply; Eject means to remove it.
 	Inject *Injection
 	Eject  bool

@@ -213,7 +213,7 @@ func (p *planner) finish(i intent) error {
 // what it replaces still reports.
 func (p *planner) renewCAs() {
 	written := map[string]bool{}
-	for _, o := range slices.Concat(p.plan.Apply, p.plan.Workloads, p.plan.Copied, p.plan.Delete) {
+	for _, o := range slices.Concat(p.plan.Apply, p.plan.Workloads, p.plan.LiveFiles, p.plan.Copied, p.plan.Delete) {
 		written[Key(o)] = true
 	}
 	for _, o := range p.Own {
