@@ -56,8 +56,8 @@ func newOwnCA(o Options, changed func()) *ownCA {
 		}
 	}
 	wake := func() { c.queue.Add(contract.OperatorName) }
-	c.cluster = source.New(o.Client, nil, source.Selection{Resource: source.ConfigMaps, Namespace: o.Namespace,
-		Name: rootCA},
+	c.cluster = source.New(o.Client, nil,
+		source.Selection{Resource: source.ConfigMaps, Namespace: o.Namespace, Name: rootCA},
 		text("data", "ca.crt"), wake)
 	c.annotated = source.New(o.Client, nil,
 		source.Selection{Resource: source.Deployments, Namespace: o.Namespace, Name: contract.OperatorName},

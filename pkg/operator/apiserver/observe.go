@@ -108,26 +108,10 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 		return s
 	}
 	t := e.sources
-	needed := map[string]readable{
-		s.ReportsTo().String():            t.Resource,
-		"namespace " + l.target.Namespace: t.Namespace,
-	}
-	known := t.Namespace.Known() // asked first: what is read before is not known to be missing
-	_, exists := t.Namespace.Get("", l.target.Namespace)
-	s.NamespaceMissing = known && !exists
-	if s.Deleting && s.State.Untouched && !known && apierrors.IsForbidden(t.Namespace.Err()) &&
-		t.Namespace.FailedFor() > Starting {
-		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
-		delete(needed, "namespace "+l.target.Namespace)
-	}
-	if t.Deployment != nil && !s.NamespaceMissing {
-		needed["the Deployment of namespace "+l.target.Namespace] = t.Deployment
-	}
-	if s.Problem = unreadable(needed); s.Problem != nil {
+	if s.Problem = s.observeNamespace(t); s.Problem != nil {
 		return s
 	}
 	s.Resource = t.Destination() // again: it may be known only now
-	s.SourceProblems = refused(needed)
 	if to := s.ReportsTo(); s.Resource == nil && !to.PerAPIServer() {
 		s.RollupProblems = append(s.RollupProblems, Problem{contract.ResourceMissing,
 			fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or remove the API server from the "+
@@ -148,6 +132,29 @@ func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *
 		c.observeSecrets(s, e)
 	}
 	return s
+}
+
+// observeNamespace adds whether the target's namespace exists, and returns why that, or what else
+// is always needed, is not known.
+func (s *Snapshot) observeNamespace(t *source.Target) *Problem {
+	namespace := "namespace " + s.Target.Namespace
+	needed := map[string]readable{s.ReportsTo().String(): t.Resource, namespace: t.Namespace}
+	known := t.Namespace.Known() // asked first: what is read before is not known to be missing
+	_, exists := t.Namespace.Get("", s.Target.Namespace)
+	s.NamespaceMissing = known && !exists
+	if s.Deleting && s.State.Untouched && !known && apierrors.IsForbidden(t.Namespace.Err()) &&
+		t.Namespace.FailedFor() > Starting {
+		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
+		delete(needed, namespace)
+	}
+	if t.Deployment != nil && !s.NamespaceMissing {
+		needed["the Deployment of "+namespace] = t.Deployment
+	}
+	if problem := unreadable(needed); problem != nil {
+		return problem
+	}
+	s.SourceProblems = refused(needed)
+	return nil
 }
 
 // follow starts and ends the sources that a target does not always have.

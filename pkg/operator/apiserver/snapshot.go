@@ -248,6 +248,9 @@ func (s *Snapshot) off() bool {
 // of their revision was never read, and the live configuration has none.
 func (s *Snapshot) notKnown(spec *corev1.PodSpec, labels map[string]string) bool {
 	revision := RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels)
+	if s.Target.Plugins != nil || revision == "" || len(s.live()) > 0 {
+		return false
+	}
 	_, known := s.revisionSets()[revision]
-	return s.Target.Plugins == nil && revision != "" && !known && len(s.live()) == 0
+	return !known
 }

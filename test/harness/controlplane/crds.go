@@ -29,7 +29,7 @@ var OpenShiftAPIDir = sync.OnceValues(func() (string, error) {
 })
 
 // InstallCRDs applies the CRDs of these files, and waits until each is served. It does not wait
-// until a changed schema is in force: nothing in the API shows.
+// until a changed schema takes effect: nothing in the API shows.
 func (c *ControlPlane) InstallCRDs(ctx context.Context, files ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, crdTimeout)
 	defer cancel()
