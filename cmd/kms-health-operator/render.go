@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -77,7 +78,7 @@ func addRenderFlags(cmd *cobra.Command, config, image *string, o *render.Options
 	f.StringVar(&o.APIServerFile, "apiserver", "",
 		"the object apiservers.config.openshift.io/cluster, a `file`, for its TLS profile")
 	f.StringVar(&o.CAFile, "ca-file", "", "the API server's CA, a PEM `file`, to go into kubeconfigs")
-	f.StringVar(&o.Namespace, "namespace", orElse(os.Getenv(namespaceVariable), defaultNamespace),
+	f.StringVar(&o.Namespace, "namespace", cmp.Or(os.Getenv(namespaceVariable), defaultNamespace),
 		"the `namespace` of reporters that are pods of their own")
 	f.StringVar(image, "image", os.Getenv(imageVariable), "the reporter's `image`, where the file names none")
 	f.StringVar(&o.HostFolder, "host-folder", "",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"os/signal"
 	"syscall"
@@ -92,7 +93,7 @@ func addRunFlags(f *pflag.FlagSet, o *process.Options) {
 	f.StringVar(&o.ConfigFile, "config", defaultConfig, "the configuration `file`; it may appear later")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"),
 		"a kubeconfig `file`; without it the pod's own ServiceAccount is used")
-	f.StringVar(&o.Namespace, "namespace", orElse(os.Getenv(namespaceVariable), defaultNamespace),
+	f.StringVar(&o.Namespace, "namespace", cmp.Or(os.Getenv(namespaceVariable), defaultNamespace),
 		"the `namespace` of the operator, and of the reporters that are pods of their own")
 	f.StringVar(&o.Image, "image", os.Getenv(imageVariable),
 		"the reporter's `image`, if the configuration file has none")
@@ -110,11 +111,4 @@ func addRunFlags(f *pflag.FlagSet, o *process.Options) {
 		"the `address` of /healthz and /readyz over HTTP; 0: none")
 	f.DurationVar(&o.DegradedInertia, "degraded-inertia", 2*time.Minute,
 		"how long something must be bad before ClusterOperator/kms-health is Degraded, at least 0")
-}
-
-func orElse(value, fallback string) string {
-	if value == "" {
-		return fallback
-	}
-	return value
 }
