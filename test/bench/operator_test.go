@@ -22,6 +22,7 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/nodes"
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
@@ -69,7 +70,7 @@ func (f *fixture) startOperator(binary string) *operatorFixture {
 	f.must(err)
 	f.must(apiservers.CreateNamespaces(running, o.kube))
 	f.must(install.Apply(running, cluster.RESTConfig(), install.OpenShift, "deployment"))
-	workers, err := nodes.StartWith(running, cluster.RESTConfig(), nodes.Options{}, nodeNames...)
+	workers, err := nodes.Start(running, cluster.RESTConfig(), nodeNames...)
 	f.must(err)
 	f.Cleanup(workers.Stop)
 	for _, s := range measured {
@@ -132,7 +133,7 @@ func (o *operatorFixture) serve() (address, certs string) {
 func (o *operatorFixture) configure(interval time.Duration) time.Time {
 	o.Helper()
 	changed := time.Now()
-	o.must(nodes.WriteVolume(o.config, map[string]string{"config.yaml": fmt.Sprintf(
+	o.must(program.WriteVolume(o.config, map[string]string{"config.yaml": fmt.Sprintf(
 		"apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nprobe: {interval: %s}\napiServers:\n", interval) +
 		apiservers.Kube.Target("mode: CompanionPod", `serving: {address: "0.0.0.0:9180", secret: serving}`) +
 		apiservers.OpenShift.Target("mode: Sidecar", "deployment: apiserver")}))

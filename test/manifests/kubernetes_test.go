@@ -22,8 +22,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
-	"github.com/kms-health/kms-health/test/harness/nodes"
 	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/reporters"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
@@ -57,15 +57,14 @@ func newQuickstart(t *testing.T) *quickstart {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = plugin.Close() })
-	h := newInstallationOn(t, plain, binary, nodes.Options{
-		Root:     func(string) string { return filepath.Join(dir, "kubelet") },
-		HostPath: func(string, string) string { return dir },
-		Processes: &nodes.Processes{
-			Binary: reporter, Logs: t.TempDir(),
-			Replace: func(string) map[string]string { return map[string]string{"https://localhost:6443": plain.URL()} },
-			Env:     []string{"KMS_HEALTH_CONFIG_HASH="}, // the paths in the file are others
-		},
+	h := newInstallation(t, plain, binary)
+	running, err := reporters.Start(reporters.Options{
+		Cluster: plain.ControlPlane, Binary: reporter, Dir: t.TempDir(), Sockets: func(string) string { return dir },
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(running.Stop)
 	h.shipped = strings.Replace(h.shipped, "interval: 30s", "interval: 1s", 1)
 	h.configure(h.shipped)
 	h.runStatic("kube-system", map[string]string{"component": "kube-apiserver"}, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/run/kmsplugin"}})

@@ -88,12 +88,7 @@ type installation struct {
 
 func newInstallation(t *testing.T, s *cluster, binary string) *installation {
 	t.Helper()
-	return newInstallationOn(t, s, binary, nodes.Options{})
-}
-
-func newInstallationOn(t *testing.T, s *cluster, binary string, options nodes.Options) *installation {
-	t.Helper()
-	workers, err := nodes.StartWith(t.Context(), s.config, options, "master-0")
+	workers, err := nodes.Start(t.Context(), s.config, "master-0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,19 +29,14 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/nodes"
+	"github.com/kms-health/kms-health/test/harness/reporters"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-// socketVolume is short, for the sake of the sockets' paths.
-const socketVolume = "kms"
-
-// inertia is how long something must last until the ClusterOperator reports it.
-const inertia = 3 * time.Second
-
 var (
 	home      = install.Namespace(install.OpenShift) // the operator's namespace
-	target    = apiservers.Kube.Namespace            // that of the API servers
+	target    = apiservers.Kube.Namespace            // that of the API server
 	nodeNames = []string{"master-0", "master-1", "master-2"}
 )
 
@@ -49,7 +44,6 @@ var (
 type cluster struct {
 	*script.Script
 	tools string // folder of etcd, kube-apiserver, kubectl
-	log   *os.File
 
 	*controlplane.ControlPlane
 	kube    kubernetes.Interface
@@ -57,33 +51,27 @@ type cluster struct {
 	workers *nodes.Nodes
 	admin   string // an administrator's kubeconfig
 
-	plugins map[string][]io.Closer // by node: each with the control of it before it
-
-	operator *script.Process
+	plugins map[string][]io.Closer // by node: each with the control of it after it
 }
 
-func newCluster(d *script.Script) *cluster {
-	c := &cluster{Script: d, plugins: map[string][]io.Closer{}}
+func newCluster(s *script.Script) *cluster {
+	c := &cluster{Script: s, plugins: map[string][]io.Closer{}}
 	var err error
 	c.tools, err = filepath.Abs(os.Getenv("KUBEBUILDER_ASSETS"))
-	d.Must(err)
-	// What the libraries in this process log is for a demo that fails.
-	path := filepath.Join(d.Dir, "demo.log")
-	c.log, err = os.Create(path)
-	d.Must(err)
-	d.Logs = append(d.Logs, path, filepath.Join(d.Dir, "reporters", "*"))
+	s.Must(err)
+	// What the libraries in this process log is of no interest to who watches.
 	klog.LogToStderr(false)
-	klog.SetOutput(c.log)
-	d.AtEnd(func() error { klog.SetOutput(io.Discard); return c.log.Close() })
+	klog.SetOutput(io.Discard)
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	return c
 }
 
-// start starts the API, its nodes, and applies the manifests.
+// start starts the API and its nodes, and applies manifests/openshift: all but what runs the
+// operator, which is a process here, with a file of its own.
 func (c *cluster) startCluster() {
 	var err error
 	c.ControlPlane, err = controlplane.Start(c.Ctx, controlplane.Options{
-		Dir: filepath.Join(c.Script.Dir, "cluster"), CRDs: controlplane.TechPreviewNoUpgrade,
+		Dir: c.path("cluster"), CRDs: controlplane.TechPreviewNoUpgrade,
 	})
 	c.Must(err)
 	c.AtEnd(c.ControlPlane.Stop)
@@ -94,7 +82,13 @@ func (c *cluster) startCluster() {
 	c.client, err = dynamic.NewForConfig(config)
 	c.Must(err)
 	c.admin = c.kubeconfig("admin", config.BearerToken)
-	c.install(config)
+
+	c.Must(apiservers.CreateNamespaces(c.Ctx, c.kube))
+	objects, err := install.Render(c.Ctx, install.OpenShift)
+	c.Must(err)
+	c.Must(install.Objects(c.Ctx, config, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+		return slices.Contains([]string{"Deployment", "PodDisruptionBudget", "Service", "ConfigMap"}, o.GetKind())
+	})...))
 	c.Must(c.StartControllerManager(c.Ctx, controlplane.ControllerManagerOptions{}))
 	c.AtEnd(func() error {
 		var errs []error
@@ -103,83 +97,63 @@ func (c *cluster) startCluster() {
 		}
 		return errors.Join(errs...)
 	})
-	c.workers, err = nodes.StartWith(c.Ctx, config, nodes.Options{
-		Root: func(node string) string { return filepath.Join(c.Script.Dir, strings.TrimPrefix(node, "master-")) },
-		Processes: &nodes.Processes{
-			Binary: c.Program("kms-health-reporter"), Logs: filepath.Join(c.Script.Dir, "reporters"),
-			Replace: func(string) map[string]string { return c.replacements() },
-			// The stand-in writes other paths into the file, which the reporter
-			// would report as not the one that its pod was created for.
-			Env: []string{"KMS_HEALTH_CONFIG_HASH="},
-		},
-		Log: slog.New(slog.NewTextHandler(c.log, nil)),
-	}, nodeNames...)
+	c.workers, err = nodes.Start(c.Ctx, config, nodeNames...)
 	c.Must(err)
 	c.AtEnd(func() error { c.workers.Stop(); return nil })
+	c.Must(os.Mkdir(c.path("reporters"), 0o700))
+	c.Logs = append(c.Logs, c.path("reporters/*.log"), c.path("reporters/*.error"))
+	running, err := reporters.Start(reporters.Options{
+		Cluster: c.ControlPlane, Binary: c.Program("kms-health-reporter"), Dir: c.path("reporters"), Sockets: c.path,
+	})
+	c.Must(err)
+	c.AtEnd(func() error { running.Stop(); return nil })
 }
 
-// replacements are those in the reporters' files.
-func (c *cluster) replacements() map[string]string {
-	return map[string]string{
-		// A companion is on its node's network, where the API server listens. Under its
-		// address the file has it as the internal load balancer.
-		"https://localhost:6443":         strings.Replace(c.URL(), "127.0.0.1", "localhost", 1),
-		"https://kubernetes.default.svc": c.URL(),
-	}
-}
+func (c *cluster) path(name string) string { return filepath.Join(c.Script.Dir, name) }
 
 func (c *cluster) kubeconfig(dir, token string) string {
-	path, err := c.WriteKubeconfig(filepath.Join(c.Script.Dir, dir), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
+	path, err := c.WriteKubeconfig(c.path(dir), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
 	c.Must(err)
 	return path
-}
-
-// install applies manifests/openshift: all but what runs the operator, which is a
-// process here, with a file of its own.
-func (c *cluster) install(config *rest.Config) {
-	c.Must(apiservers.CreateNamespaces(c.Ctx, c.kube))
-	objects, err := install.Render(c.Ctx, install.OpenShift)
-	c.Must(err)
-	c.Must(install.Objects(c.Ctx, config, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
-		return slices.Contains([]string{"Deployment", "PodDisruptionBudget", "Service", "ConfigMap"}, o.GetKind())
-	})...))
 }
 
 // setEncryption writes the live Secret, then that of a revision, as OpenShift's operator
 // of kube-apiserver would.
 func (c *cluster) setEncryption(revision string, providers ...string) {
 	for _, r := range []string{"", revision} {
-		c.Must(apiservers.Apply(c.Ctx, c.client, "kube-apiserver-operator", apiservers.Secrets, target, apiservers.Secret(r, apiservers.Encryption(providers...))))
+		c.Must(apiservers.Apply(c.Ctx, c.client, "kube-apiserver-operator", apiservers.Secrets, target,
+			apiservers.Secret(r, apiservers.Encryption(providers...))))
 	}
 }
 
-// roll rolls kube-apiserver's static pod on a node out to a revision that has the
-// plugins of these keys. The plugins of before end with the pod of before. The plugins
-// of one key share their state, as nodes share a remote key.
-func (c *cluster) roll(node, revision string, keys ...string) {
-	c.Must(c.stopPlugins(node))
-	pod, err := c.workers.RunStaticPod(c.Ctx, node, staticPod(revision, keys))
-	c.Must(err)
-	for _, key := range keys {
-		c.startPlugin(node, key, c.workers.EmptyDir(pod, socketVolume))
-	}
-}
-
-func (c *cluster) startPlugin(node, key, folder string) {
-	c.Must(os.MkdirAll(filepath.Join(c.Script.Dir, "control"), 0o700))
-	p, err := kmsplugin.Start(kmsplugin.Options{
-		Endpoint: "unix://" + filepath.Join(folder, "kms-"+key+".sock"), StateDir: filepath.Join(c.Script.Dir, "vault-"+key),
-	})
-	c.Must(err)
-	c.plugins[node] = append(c.plugins[node], p)
-	control, err := kmsplugin.ServeControl(p, c.control(node, key))
-	c.Must(err)
-	c.plugins[node] = append(c.plugins[node], control)
-}
-
-func (c *cluster) rollAll(revision string, keys ...string) {
-	for _, node := range nodeNames {
-		c.roll(node, revision, keys...)
+// roll rolls kube-apiserver's static pod on nodes out to a revision that has the plugins of these keys.
+// The plugins of before end with the pod of before. The plugins of one key share their state, as
+// nodes share a remote key.
+func (c *cluster) roll(revision string, keys []string, on ...string) {
+	for _, node := range on {
+		c.Must(c.stopPlugins(node))
+		pod := apiservers.StaticPod(revision)
+		if len(keys) == 0 {
+			pod.Spec.Containers[0].VolumeMounts, pod.Spec.Volumes = nil, nil
+		}
+		for _, key := range keys {
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+				Name: "kms-plugin-" + key, Image: "kms-plugin:demo", VolumeMounts: pod.Spec.Containers[0].VolumeMounts,
+				Args: []string{"--endpoint=unix:///var/run/kmsplugin/kms-" + key + ".sock"},
+			})
+		}
+		_, err := c.workers.RunStaticPod(c.Ctx, node, pod)
+		c.Must(err)
+		c.Must(os.MkdirAll(c.path(node), 0o700))
+		for _, key := range keys {
+			p, err := kmsplugin.Start(kmsplugin.Options{
+				Endpoint: "unix://" + filepath.Join(c.path(node), "kms-"+key+".sock"), StateDir: c.path("vault-" + key),
+			})
+			c.Must(err)
+			control, err := kmsplugin.ServeControl(p, c.control(node, key))
+			c.Must(err)
+			c.plugins[node] = append(c.plugins[node], p, control)
+		}
 	}
 }
 
@@ -192,31 +166,12 @@ func (c *cluster) stopPlugins(node string) error {
 	return errors.Join(errs...)
 }
 
-func staticPod(revision string, keys []string) *corev1.Pod {
-	p := apiservers.StaticPod(revision)
-	if len(keys) == 0 {
-		p.Spec.Containers[0].VolumeMounts, p.Spec.Volumes = nil, nil
-		return p
-	}
-	p.Spec.Volumes[0].Name, p.Spec.Containers[0].VolumeMounts[0].Name = socketVolume, socketVolume
-	for _, key := range keys {
-		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
-			Name: "kms-plugin-" + key, Image: "kms-plugin:demo", Args: []string{"--endpoint=unix:///var/run/kmsplugin/kms-" + key + ".sock"},
-			VolumeMounts: p.Spec.Containers[0].VolumeMounts,
-		})
-	}
-	return p
-}
-
 // control is the path of the socket by which a plugin takes commands.
 func (c *cluster) control(node, key string) string {
-	return filepath.Join(c.Script.Dir, "control", node+"-kms-"+key)
+	return filepath.Join(c.path(node), "control-"+key)
 }
 
-func (c *cluster) operatorFile() string { return filepath.Join(c.Script.Dir, "operator.yaml") }
-
-var operatorConfiguration = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n" +
-	"probe:\n  interval: " + interval.String() + "\napiServers:\n" + apiservers.Kube.Target()
+func (c *cluster) operatorFile() string { return c.path("operator.yaml") }
 
 // configure replaces the operator's file.
 func (c *cluster) configure(text string) {
@@ -228,18 +183,16 @@ func (c *cluster) configure(text string) {
 func (c *cluster) startOperator() {
 	token, err := c.ServiceAccountToken(c.Ctx, home, install.ServiceAccount, controlplane.TokenOptions{Lifetime: 24 * time.Hour})
 	c.Must(err)
-	c.operator = c.Start("kms-health-operator", "operator.log",
-		"run", "--config", c.operatorFile(), "--kubeconfig", c.kubeconfig("operator", token), "--namespace", home, "--image", "kms-health-reporter:demo",
-		"--leader-elect=true", "--metrics-bind-address=0", "--health-bind-address=0", "--degraded-inertia="+inertia.String())
-	c.Alive = c.operator
-	c.Shell("kms-health-operator run --config operator.yaml …     # process %d, as ServiceAccount %s", c.operator.Process.Pid, home+"/"+install.ServiceAccount)
+	c.Alive = c.Start("kms-health-operator", "operator.log",
+		"run", "--config", c.operatorFile(), "--kubeconfig", c.kubeconfig("operator", token), "--namespace", home,
+		"--image", "kms-health-reporter:demo", "--leader-elect=true", "--metrics-bind-address=0", "--health-bind-address=0",
+		"--degraded-inertia="+inertia.String())
+	c.Shell("kms-health-operator run --config operator.yaml …     # process %d, as ServiceAccount %s",
+		c.Alive.Process.Pid, home+"/"+install.ServiceAccount)
 }
 
-// kubectl shows a command, runs it, and shows its output.
-func (c *cluster) kubectl(args ...string) { c.show(0, args...) }
-
-// show requires an exit code.
-func (c *cluster) show(code int, args ...string) {
+// kubectl shows a command, runs it, shows its output, and requires an exit code.
+func (c *cluster) kubectl(code int, args ...string) {
 	text := commandLine(args)
 	c.Shell("%s", text)
 	output, exit, err := c.run(args...)
@@ -252,14 +205,14 @@ func (c *cluster) show(code int, args ...string) {
 // run runs kubectl, and returns what it prints and its exit code.
 func (c *cluster) run(args ...string) (output []byte, exit int, err error) {
 	cmd := exec.CommandContext(c.Ctx, filepath.Join(c.tools, "kubectl"), args...)
-	// kubectl finds its plugins in PATH.
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.admin, "PATH="+c.path())
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.admin, "PATH="+c.searchPath()+":"+os.Getenv("PATH"))
 	output, err = cmd.CombinedOutput()
 	return output, cmd.ProcessState.ExitCode(), err
 }
 
-func (c *cluster) path() string {
-	return c.tools + ":" + filepath.Dir(c.Program("kubectl-kms_health")) + ":" + os.Getenv("PATH")
+// searchPath has kubectl, and its plugins, which it finds in PATH.
+func (c *cluster) searchPath() string {
+	return c.tools + ":" + filepath.Dir(c.Program("kubectl-kms_health"))
 }
 
 // commandLine is a kubectl command as one would type it.
@@ -267,7 +220,7 @@ func commandLine(args []string) string {
 	words := []string{"kubectl"}
 	for _, a := range args {
 		if strings.ContainsAny(a, `{}"'\[]*|<>&; `) {
-			a = "'" + a + "'"
+			a = fmt.Sprintf("'%s'", a)
 		}
 		words = append(words, a)
 	}

@@ -46,7 +46,7 @@ func (n *Nodes) AddNode(ctx context.Context, name string) error {
 	n.mu.Lock()
 	n.kubelets[name] = k
 	n.mu.Unlock()
-	n.lookAtAll(func(pod *corev1.Pod) bool { return unbound(pod) || pod.Spec.NodeName == name })
+	n.queueAll(func(pod *corev1.Pod) bool { return unbound(pod) || pod.Spec.NodeName == name })
 	return nil
 }
 
@@ -100,8 +100,8 @@ func (k *kubelet) status() corev1.NodeStatus {
 }
 
 // RemoveNode removes a node as an administrator does: the Node is deleted,
-// its processes are ended, its static pods are forgotten, and its pods are
-// deleted, as the pod garbage collector would.
+// its static pods are forgotten, and its pods are deleted, as the pod garbage
+// collector would.
 func (n *Nodes) RemoveNode(ctx context.Context, name string) error {
 	n.mu.Lock()
 	delete(n.kubelets, name)

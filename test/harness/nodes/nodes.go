@@ -1,15 +1,28 @@
+// Package nodes simulates the nodes of a control plane that has none (package controlplane): the
+// kubelets and the scheduler as far as the API shows them, so that DaemonSets become ready,
+// Deployments roll and static pods have their mirrors, in milliseconds and without root.
+//
+//   - Nodes are Ready, and labelled as a control plane's.
+//   - A pod without a node is bound to one that its nodeSelector or its DaemonSet names.
+//   - A bound pod becomes Running and Ready, or what PodBehaviour makes of its containers.
+//   - A deleted pod is removed at once, whatever its grace period.
+//   - Static pods have mirror pods, under the rules of NodeRestriction: all writes of a node are
+//     made as system:node:<name>, by impersonation.
+//
+// Nothing runs: no container, no probe, no volume, and nothing has an address that answers. A mirror
+// pod is made through the API server, so unlike a real one a static pod begins with the API server up.
+// What depends on a real kubelet is for the end-to-end tests.
 package nodes
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -24,30 +37,15 @@ const (
 	workers = 4
 )
 
-// Options of StartWith. The zero value simulates only what the API shows.
-type Options struct {
-	// Root is the absolute path of the folder used as /var/lib/kubelet of a node: a pod's
-	// emptyDir is <root>/pods/<uid>/volumes/kubernetes.io~empty-dir/<volume>,
-	// where the uid of a static pod is its kubernetes.io/config.hash. A socket's
-	// path has at most 107 bytes, and that is some 90 already: keep it short.
-	// Folders are made where needed; those of pods are removed with the pods.
-	// Nil: there are no folders.
-	Root func(node string) string
-	// HostPath maps the other paths of hostPath volumes, so that nodes can have
-	// different ones. Nil: as they are.
-	HostPath func(node, path string) string
-	// Processes are run where this is given. They need Root.
-	Processes *Processes
-	// Log gets errors that are retried. Nil: nothing is logged.
-	Log *slog.Logger
-}
+// Behaviour returns the status of a container that does not run, of which State,
+// LastTerminationState and RestartCount count. Nil: it runs. It is called from several goroutines,
+// often, with a pod that it must not change.
+type Behaviour func(pod *corev1.Pod, container string) *corev1.ContainerStatus
 
 // Nodes are simulated nodes. Their methods may be called from any goroutine.
 type Nodes struct {
-	options Options
-	config  *rest.Config
-	admin   *kubernetes.Clientset
-	log     *slog.Logger
+	config *rest.Config
+	admin  *kubernetes.Clientset
 
 	ctx    context.Context // ends with Stop
 	cancel context.CancelFunc
@@ -56,34 +54,24 @@ type Nodes struct {
 	pods   *watched
 	nodes  *watched
 
-	mu                        sync.Mutex
-	stopped                   bool
-	behaviour                 func(*corev1.Pod) *Behaviour
-	kubelets                  map[string]*kubelet
-	kubeletsYet, sandboxesYet int                   // that there have ever been
-	statics                   map[string]*static    // by the key of the mirror pod
-	sandboxes                 map[string]*sandbox   // by identity
-	assumed                   map[string]assumption // by the UID of a pod whose binding we have not seen yet
+	mu          sync.Mutex
+	behaviour   Behaviour
+	kubelets    map[string]*kubelet
+	kubeletsYet int                // that there have ever been
+	podsYet     int                // that have got an address
+	statics     map[string]*static // by the key of the mirror pod
+	assumed     map[string]placed  // by the UID of a pod whose binding we have not seen yet
 }
 
-// StartWith registers nodes of these names (see AddNode), and simulates their kubelets
+// Start registers nodes of these names (see AddNode), and simulates their kubelets
 // and the scheduler until Stop. ctx bounds the start only. config is an
 // administrator's (system:masters), for it must impersonate nodes.
-func StartWith(ctx context.Context, config *rest.Config, options Options, names ...string) (_ *Nodes, err error) {
-	if options.Processes != nil && options.Root == nil {
-		return nil, errors.New("nodes: Processes need a Root")
-	}
+func Start(ctx context.Context, config *rest.Config, names ...string) (_ *Nodes, err error) {
 	n := &Nodes{
-		options: options, config: rest.CopyConfig(config), log: options.Log,
-		kubelets:  map[string]*kubelet{},
-		statics:   map[string]*static{},
-		sandboxes: map[string]*sandbox{},
-		assumed:   map[string]assumption{},
+		config:   rest.CopyConfig(config),
+		kubelets: map[string]*kubelet{}, statics: map[string]*static{}, assumed: map[string]placed{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtMost)),
-	}
-	if n.log == nil {
-		n.log = slog.New(slog.DiscardHandler)
 	}
 	n.config.QPS = -1
 	n.config.WarningHandlerWithContext = rest.NoWarnings{}
@@ -97,7 +85,7 @@ func StartWith(ctx context.Context, config *rest.Config, options Options, names 
 		return nil, err
 	}
 	n.pods = n.watch("pods", &corev1.Pod{}, n.queue.Add)
-	n.nodes = n.watch("nodes", &corev1.Node{}, func(string) { n.lookAtAll(unbound) })
+	n.nodes = n.watch("nodes", &corev1.Node{}, func(string) { n.queueAll(unbound) })
 	for _, name := range names {
 		if err := n.AddNode(ctx, name); err != nil {
 			return nil, err
@@ -116,43 +104,19 @@ func StartWith(ctx context.Context, config *rest.Config, options Options, names 
 	return n, nil
 }
 
-// Stop ends all processes, by SIGKILL after some seconds where they do not listen,
-// and everything else that runs, and removes the folders of the pods. What is on
-// the API stays. It may be called again.
+// Stop ends everything that runs. What is on the API stays. It may be called again.
 func (n *Nodes) Stop() {
-	n.mu.Lock()
-	n.stopped = true
-	sandboxes := n.sandboxes
-	n.sandboxes = map[string]*sandbox{}
-	n.mu.Unlock()
-
 	n.cancel()
 	n.queue.ShutDown()
 	n.wg.Wait()
-	for _, s := range sandboxes {
-		s.removeFolder()
-	}
 }
 
-// PodBehaviour sets what the pods of these nodes do from now on; pods that it
-// returns nil for run, which is also the meaning of a nil function. All pods that have
-// not ended are looked at anew. It is called from several goroutines, often, with
-// a pod that it must not change.
-func (n *Nodes) PodBehaviour(of func(*corev1.Pod) *Behaviour) {
+// PodBehaviour sets what the pods of these nodes do from now on; nil: they run.
+func (n *Nodes) PodBehaviour(of Behaviour) {
 	n.mu.Lock()
 	n.behaviour = of
 	n.mu.Unlock()
-	n.lookAtAll(func(*corev1.Pod) bool { return true })
-}
-
-func (n *Nodes) behaviourOf(pod *corev1.Pod) *Behaviour {
-	n.mu.Lock()
-	of := n.behaviour
-	n.mu.Unlock()
-	if of == nil {
-		return nil
-	}
-	return of(pod)
+	n.queueAll(func(*corev1.Pod) bool { return true })
 }
 
 func (n *Nodes) work() {
@@ -161,23 +125,17 @@ func (n *Nodes) work() {
 		if shutdown {
 			return
 		}
-		err := n.sync(n.ctx, key)
-		switch {
-		case err == nil:
+		if err := n.sync(n.ctx, key); err == nil {
 			n.queue.Forget(key)
-		case n.ctx.Err() == nil:
-			// Conflicts, and objects that are already deleted, are not logged.
-			if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				n.log.Warn("a pod is tried again", "pod", key, "error", err)
-			}
+		} else if n.ctx.Err() == nil {
 			n.queue.AddRateLimited(key)
 		}
 		n.queue.Done(key)
 	}
 }
 
-// lookAtAll queues the pods that are meant.
-func (n *Nodes) lookAtAll(meant func(*corev1.Pod) bool) {
+// queueAll queues the pods that are meant.
+func (n *Nodes) queueAll(meant func(*corev1.Pod) bool) {
 	for _, object := range n.pods.List() {
 		if pod := object.(*corev1.Pod); meant(pod) {
 			n.queue.Add(keyOf(pod))
@@ -185,4 +143,67 @@ func (n *Nodes) lookAtAll(meant func(*corev1.Pod) bool) {
 	}
 }
 
+// sync takes one pod a step further. Every step that changes something is followed by an event
+// that leads here again.
+func (n *Nodes) sync(ctx context.Context, key string) error {
+	pod, err := get[*corev1.Pod](n.pods, key)
+	if err != nil {
+		return err
+	}
+	// 1. A static pod has a mirror, and no other pod has one.
+	manifest := n.static(key)
+	if manifest != nil {
+		if done, err := n.mirror(ctx, manifest, pod); !done || err != nil {
+			return err
+		}
+	}
+	if pod == nil {
+		return nil
+	}
+	// 2. A pod without a node is the scheduler's.
+	if unbound(pod) {
+		return n.schedule(ctx, pod)
+	}
+	k := n.kubelet(pod.Spec.NodeName)
+	if k == nil {
+		return nil
+	}
+	if pod.DeletionTimestamp != nil || isMirror(pod) && manifest == nil {
+		return deleteNow(ctx, k.client, pod)
+	}
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return nil
+	}
+	// 3. It runs, and its status shows it.
+	n.mu.Lock()
+	behaviour := n.behaviour
+	n.mu.Unlock()
+	status := podStatus(pod, k.ip, n.podIP(k, pod), behaviour, metav1.Now())
+	if equality.Semantic.DeepEqual(status, pod.Status) {
+		return nil
+	}
+	next := pod.DeepCopy()
+	next.Status = status
+	if _, err := k.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("write the status of pod %s: %w", key, err)
+	}
+	return nil
+}
+
+// podIP is the address of a pod, which keeps the one that it has.
+func (n *Nodes) podIP(k *kubelet, pod *corev1.Pod) string {
+	if pod.Spec.HostNetwork {
+		return k.ip
+	}
+	if pod.Status.PodIP != "" {
+		return pod.Status.PodIP
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.podsYet++
+	return fmt.Sprintf("10.128.%d.%d", n.podsYet/250%250, n.podsYet%250+1)
+}
+
 func keyOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+func unbound(pod *corev1.Pod) bool { return pod.Spec.NodeName == "" }

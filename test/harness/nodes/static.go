@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/test/harness/wait"
 )
 
 // Annotations of a mirror pod (k8s.io/kubernetes/pkg/kubelet/types).
@@ -23,10 +24,7 @@ const (
 	ConfigSeenAnnotation   = "kubernetes.io/config.seen"
 )
 
-const (
-	staticTimeout = 30 * time.Second
-	staticPoll    = 5 * time.Millisecond
-)
+const staticTimeout = 30 * time.Second
 
 // static is a static pod on a node: a file in a kubelet's manifest folder.
 type static struct {
@@ -34,6 +32,15 @@ type static struct {
 	hash string
 	pod  *corev1.Pod // its mirror, but for the owner
 	err  error       // the last of its mirror, guarded by Nodes.mu
+}
+
+// identity is the UID by which a kubelet identifies a pod. A mirror may be deleted and created
+// again; its pod stays.
+func identity(pod *corev1.Pod) string {
+	if isMirror(pod) {
+		return pod.Annotations[ConfigHashAnnotation]
+	}
+	return string(pod.UID)
 }
 
 func isMirror(pod *corev1.Pod) bool {
@@ -44,95 +51,58 @@ func isMirror(pod *corev1.Pod) bool {
 // RunStaticPod does what a kubelet does with a manifest in its folder, and
 // returns the mirror pod as it was created: named <name>-<node>, with the
 // kubelet's annotations (config.source is "file"; config.hash is the manifest's
-// uid, or a hash of all of it) and owned by the Node. The emptyDirs are there by
-// then. A manifest of the same name replaces the former: other content, another
-// hash, another mirror and other folders; the same content is no change. A mirror
-// that is deleted is created again. The wait is bounded by 30 seconds; what the API
-// server will not have as a mirror pod (one with a ServiceAccount, Secrets or
-// ConfigMaps) is an error.
+// uid, or a hash of all of it) and owned by the Node. A manifest of the same name
+// replaces the former: other content, another hash, another mirror; the same content
+// is no change. A mirror that is deleted is created again. The wait is bounded by 30
+// seconds: the API server refuses some mirror pods (one with a ServiceAccount, Secrets
+// or ConfigMaps).
 func (n *Nodes) RunStaticPod(ctx context.Context, node string, manifest *corev1.Pod) (*corev1.Pod, error) {
 	s, err := newStatic(node, manifest)
 	if err != nil {
 		return nil, err
 	}
 	key := keyOf(s.pod)
-	n.mu.Lock()
-	if n.kubelets[node] == nil {
-		n.mu.Unlock()
+	if n.kubelet(node) == nil {
 		return nil, fmt.Errorf("static pod %s: there is no node %s", key, node)
 	}
+	n.mu.Lock()
 	n.statics[key] = s
 	n.mu.Unlock()
 	n.queue.Add(key)
 
 	var mirror *corev1.Pod
-	err = n.await(ctx, func() (bool, error) {
-		n.mu.Lock()
-		err := s.err
-		n.mu.Unlock()
-		if refused(err) {
-			return false, err
-		}
-		pod, _ := get[*corev1.Pod](n.pods, key)
-		if pod == nil || pod.DeletionTimestamp != nil || pod.Annotations[ConfigMirrorAnnotation] != s.hash || n.find(key) == nil {
-			return false, err
+	err = wait.For(ctx, staticTimeout, "the mirror of static pod "+key, func(context.Context) error {
+		pod, err := get[*corev1.Pod](n.pods, key)
+		if err == nil && (pod == nil || pod.DeletionTimestamp != nil || pod.Annotations[ConfigMirrorAnnotation] != s.hash) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if s.err != nil {
+				return s.err
+			}
+			return errors.New("it is not there")
 		}
 		mirror = pod.DeepCopy()
-		return true, nil
+		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("static pod %s: %w", key, err)
-	}
-	return mirror, nil
+	return mirror, err
 }
 
 // RemoveStaticPod takes the manifest of this name (the static pod's, not the
-// mirror's) out of the node's folder, and waits until its processes, folders and
-// mirror are deleted. There need not be one.
+// mirror's) out of the node's folder, and waits until its mirror is deleted. There need
+// not be one.
 func (n *Nodes) RemoveStaticPod(ctx context.Context, node, namespace, name string) error {
 	key := namespace + "/" + name + "-" + node
 	n.mu.Lock()
 	delete(n.statics, key)
 	n.mu.Unlock()
 	n.queue.Add(key)
-	err := n.await(ctx, func() (bool, error) {
+	return wait.For(ctx, staticTimeout, "static pod "+key+" is removed", func(context.Context) error {
 		pod, err := get[*corev1.Pod](n.pods, key)
-		return pod == nil && n.find(key) == nil, err
+		if err == nil && pod != nil {
+			err = errors.New("its mirror is there")
+		}
+		return err
 	})
-	if err != nil {
-		return fmt.Errorf("remove static pod %s: %w", key, err)
-	}
-	return nil
-}
-
-// await polls what other goroutines do; err of a check that goes on is what the
-// timeout's error has.
-func (n *Nodes) await(ctx context.Context, check func() (done bool, err error)) error {
-	ctx, cancel := context.WithTimeout(ctx, staticTimeout)
-	defer cancel()
-	ticker := time.NewTicker(staticPoll)
-	defer ticker.Stop()
-	for {
-		done, err := check()
-		if done || refused(err) {
-			return err
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("not in time: %w", context.Cause(ctx)), err)
-		case <-n.ctx.Done():
-			return errors.New("the nodes were stopped")
-		}
-	}
-}
-
-// refused returns whether the API server will not have an object however often it is
-// asked. NodeRestriction denies requests of a node that it has not
-// seen.
-func refused(err error) bool {
-	young := apierrors.IsForbidden(err) && (strings.Contains(err.Error(), "looking up node") || strings.Contains(err.Error(), "UID mismatch"))
-	return !young && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err))
 }
 
 // newStatic is k8s.io/kubernetes/pkg/kubelet/config applyDefaults.
@@ -185,10 +155,6 @@ func (n *Nodes) mirror(ctx context.Context, s *static, pod *corev1.Pod) (done bo
 	}()
 	switch {
 	case pod == nil:
-		// The pod runs, whether it has a mirror or not.
-		if _, err := n.sandbox(k, s.pod); err != nil {
-			return false, err
-		}
 		return false, n.createMirror(ctx, k, s)
 	case pod.DeletionTimestamp != nil || pod.Annotations[ConfigMirrorAnnotation] != s.hash:
 		return false, deleteNow(ctx, k.client, pod)

@@ -7,10 +7,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// podStatus is what a kubelet writes next of a pod that it runs, given how the
-// pod behaves. It changes nothing that is as it should be, so a status that is equal
-// to the pod's need not be written.
-func podStatus(pod *corev1.Pod, hostIP, podIP string, behaviour *Behaviour, now metav1.Time) corev1.PodStatus {
+// podStatus is what a kubelet writes of a pod that it runs. Init containers are sidecars: they run
+// too. It changes nothing that is as it should be, so a status that is equal to the pod's need not be
+// written.
+func podStatus(pod *corev1.Pod, hostIP, podIP string, behaviour Behaviour, now metav1.Time) corev1.PodStatus {
 	status := *pod.Status.DeepCopy()
 	status.ObservedGeneration = pod.Generation
 	if status.StartTime == nil {
@@ -19,145 +19,83 @@ func podStatus(pod *corev1.Pod, hostIP, podIP string, behaviour *Behaviour, now 
 	status.HostIP, status.HostIPs = hostIP, []corev1.HostIP{{IP: hostIP}}
 	status.PodIP, status.PodIPs = podIP, []corev1.PodIP{{IP: podIP}}
 
-	// Init containers one after another, then the others at once.
-	blocked := false
-	status.InitContainerStatuses = nil
-	for _, container := range pod.Spec.InitContainers {
-		last := lastOf(pod.Status.InitContainerStatuses, container.Name)
-		if blocked {
-			status.InitContainerStatuses = append(status.InitContainerStatuses, describe(pod, container, waitsForInit()))
-			continue
+	of := func(containers []corev1.Container, last []corev1.ContainerStatus) (all []corev1.ContainerStatus) {
+		for _, c := range containers {
+			i := slices.IndexFunc(last, func(s corev1.ContainerStatus) bool { return s.Name == c.Name })
+			var was corev1.ContainerStatus
+			if i >= 0 {
+				was = last[i]
+			}
+			all = append(all, containerStatus(pod, c, was, behaviour, now))
 		}
-		policy := restarts(container, true, pod)
-		next := nextStatus(container, last, behaviour.of(container, true, policy), policy, now)
-		status.InitContainerStatuses = append(status.InitContainerStatuses, describe(pod, container, next))
-		done := next.State.Terminated != nil && next.State.Terminated.ExitCode == 0
-		sidecar := policy == corev1.RestartPolicyAlways && next.State.Running != nil
-		blocked = !done && !sidecar
+		return all
 	}
-	status.ContainerStatuses = nil
-	for _, container := range pod.Spec.Containers {
-		last := lastOf(pod.Status.ContainerStatuses, container.Name)
-		policy := restarts(container, false, pod)
-		next := waitsForInit()
-		if !blocked {
-			next = nextStatus(container, last, behaviour.of(container, false, policy), policy, now)
+	status.InitContainerStatuses = of(pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
+	status.ContainerStatuses = of(pod.Spec.Containers, pod.Status.ContainerStatuses)
+
+	status.Phase = corev1.PodRunning
+	if slices.ContainsFunc(status.ContainerStatuses, neverStarted) {
+		status.Phase = corev1.PodPending
+	}
+	ready, reason := corev1.ConditionTrue, ""
+	if slices.ContainsFunc(status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return !s.Ready }) {
+		ready, reason = corev1.ConditionFalse, "ContainersNotReady"
+	}
+	for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+		c := corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, ObservedGeneration: pod.Generation}
+		if kind == corev1.ContainersReady || kind == corev1.PodReady {
+			c.Status, c.Reason = ready, reason
 		}
-		status.ContainerStatuses = append(status.ContainerStatuses, describe(pod, container, next))
-	}
-	status.Phase = phaseOf(pod.Spec.RestartPolicy, status.InitContainerStatuses, status.ContainerStatuses, blocked)
-	setConditions(&status, blocked, pod.Generation, now)
-	return status
-}
-
-func lastOf(statuses []corev1.ContainerStatus, name string) corev1.ContainerStatus {
-	for _, status := range statuses {
-		if status.Name == name {
-			return status
-		}
-	}
-	return corev1.ContainerStatus{}
-}
-
-func waitsForInit() corev1.ContainerStatus {
-	return corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}
-}
-
-// describe adds what follows from the rest.
-func describe(pod *corev1.Pod, container corev1.Container, status corev1.ContainerStatus) corev1.ContainerStatus {
-	status.Name, status.Image = container.Name, container.Image
-	status.Started = new(status.State.Running != nil)
-	status.ImageID, status.ContainerID = "", ""
-	if status.State.Waiting == nil || status.RestartCount > 0 {
-		status.ImageID = "stand-in://" + container.Image
-		status.ContainerID = "stand-in://" + identity(pod) + "/" + container.Name
+		setCondition(&status, c, now)
 	}
 	return status
 }
 
-// phaseOf is k8s.io/kubernetes/pkg/kubelet getPhase.
-func phaseOf(policy corev1.RestartPolicy, inits, containers []corev1.ContainerStatus, blocked bool) corev1.PodPhase {
-	if blocked {
-		if policy == corev1.RestartPolicyNever && slices.ContainsFunc(inits, failed) {
-			return corev1.PodFailed
-		}
-		return corev1.PodPending
-	}
-	running, ended := 0, 0
-	for _, status := range containers {
-		switch {
-		case status.State.Running != nil:
-			running++
-		case status.State.Terminated != nil || status.LastTerminationState.Terminated != nil:
-			ended++
-		default:
-			return corev1.PodPending
-		}
+func neverStarted(s corev1.ContainerStatus) bool {
+	return s.State.Running == nil && s.State.Terminated == nil && s.LastTerminationState.Terminated == nil
+}
+
+func containerStatus(
+	pod *corev1.Pod, c corev1.Container, last corev1.ContainerStatus, behaviour Behaviour, now metav1.Time,
+) corev1.ContainerStatus {
+	next := corev1.ContainerStatus{RestartCount: last.RestartCount, LastTerminationState: last.LastTerminationState}
+	var other *corev1.ContainerStatus
+	if behaviour != nil {
+		other = behaviour(pod, c.Name)
 	}
 	switch {
-	case running > 0 || policy == corev1.RestartPolicyAlways:
-		return corev1.PodRunning
-	case !slices.ContainsFunc(containers, func(s corev1.ContainerStatus) bool { return s.State.Terminated == nil || failed(s) }):
-		return corev1.PodSucceeded
-	case policy == corev1.RestartPolicyNever:
-		return corev1.PodFailed
+	case other != nil:
+		next = corev1.ContainerStatus{
+			RestartCount: other.RestartCount, State: other.State, LastTerminationState: other.LastTerminationState,
+		}
+	case last.State.Running != nil:
+		next.State.Running = last.State.Running
+	default:
+		next.State.Running = &corev1.ContainerStateRunning{StartedAt: now}
 	}
-	return corev1.PodRunning
+	next.Name, next.Image = c.Name, c.Image
+	next.Ready = next.State.Running != nil
+	next.Started = new(next.Ready)
+	if !neverStarted(next) {
+		next.ImageID = "simulated://" + c.Image
+		next.ContainerID = "simulated://" + identity(pod) + "/" + c.Name
+	}
+	return next
 }
 
-func failed(status corev1.ContainerStatus) bool {
-	return status.State.Terminated != nil && status.State.Terminated.ExitCode != 0
-}
-
-func setConditions(status *corev1.PodStatus, blocked bool, generation int64, now metav1.Time) {
-	notReady := slices.ContainsFunc(status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
-		return !s.Ready || s.State.Running == nil
-	})
-	ready := corev1.PodCondition{Status: corev1.ConditionTrue}
-	switch {
-	case status.Phase == corev1.PodSucceeded:
-		ready = corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodCompleted"}
-	case status.Phase == corev1.PodFailed:
-		ready = corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodFailed"}
-	case notReady:
-		ready = corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "ContainersNotReady"}
-	}
-	initialized := corev1.PodCondition{Status: corev1.ConditionTrue}
-	if blocked {
-		initialized = corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "ContainersNotInitialized"}
-	}
-	for _, c := range []struct {
-		of corev1.PodConditionType
-		is corev1.PodCondition
-	}{
-		{corev1.PodReadyToStartContainers, corev1.PodCondition{Status: corev1.ConditionTrue}},
-		{corev1.PodInitialized, initialized},
-		{corev1.PodReady, ready},
-		{corev1.ContainersReady, ready},
-		{corev1.PodScheduled, corev1.PodCondition{Status: corev1.ConditionTrue}},
-	} {
-		c.is.Type, c.is.ObservedGeneration = c.of, generation
-		setCondition(status, c.is, now)
-	}
-}
-
-// setCondition returns whether it changed anything. The time moves with the status
-// only.
-func setCondition(status *corev1.PodStatus, condition corev1.PodCondition, now metav1.Time) bool {
+// setCondition sets a condition, whose time moves with the status only.
+func setCondition(status *corev1.PodStatus, condition corev1.PodCondition, now metav1.Time) {
+	condition.LastTransitionTime = now
 	for i := range status.Conditions {
 		last := &status.Conditions[i]
 		if last.Type != condition.Type {
 			continue
 		}
-		condition.LastProbeTime, condition.LastTransitionTime = last.LastProbeTime, last.LastTransitionTime
-		if last.Status != condition.Status {
-			condition.LastTransitionTime = now
+		if last.Status == condition.Status {
+			condition.LastTransitionTime = last.LastTransitionTime
 		}
-		changed := *last != condition
 		*last = condition
-		return changed
+		return
 	}
-	condition.LastTransitionTime = now
 	status.Conditions = append(status.Conditions, condition)
-	return true
 }

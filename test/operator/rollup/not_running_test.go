@@ -12,24 +12,29 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
-	"github.com/kms-health/kms-health/test/harness/nodes"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
 
 // A plugin or a reporter that never starts is found by the status of its pod.
 func TestContainersThatNeverStartAreReported(t *testing.T) {
 	op := fixture.NewOperator(t)
-	plugin := func(pod *corev1.Pod) *nodes.Behaviour {
-		if pod.Namespace == apiservers.Kube.Namespace && pod.Spec.NodeName == "master-0" {
-			return &nodes.Behaviour{Container: "kms-plugin", Does: nodes.CannotPull, Message: "no such manifest"}
+	plugin := func(pod *corev1.Pod, container string) *corev1.ContainerStatus {
+		if container != "kms-plugin" || pod.Spec.NodeName != "master-0" {
+			return nil
 		}
-		return nil
+		return &corev1.ContainerStatus{State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such manifest"},
+		}}
 	}
-	reporter := func(pod *corev1.Pod) *nodes.Behaviour {
-		if pod.Labels[contract.ModeLabel] != "" && pod.Spec.NodeName == "master-2" {
-			return &nodes.Behaviour{Does: nodes.CrashLoops, ExitCode: 2, Message: "no such file"}
+	reporter := func(pod *corev1.Pod, _ string) *corev1.ContainerStatus {
+		if pod.Labels[contract.ModeLabel] == "" || pod.Spec.NodeName != "master-2" {
+			return nil
 		}
-		return nil
+		return &corev1.ContainerStatus{
+			RestartCount:         1,
+			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Message: "no such file"}},
+		}
 	}
 	t.Cleanup(func() { fixture.Workers.PodBehaviour(nil); fixture.RemoveStatics(t) })
 	fixture.Workers.PodBehaviour(plugin)
@@ -57,11 +62,11 @@ func TestContainersThatNeverStartAreReported(t *testing.T) {
 		})
 	}
 	expect("node master-0: container kms-plugin cannot start: ", "no such manifest", "oc describe -n openshift-kube-apiserver pod kube-apiserver-master-0")
-	fixture.Workers.PodBehaviour(func(pod *corev1.Pod) *nodes.Behaviour {
-		if b := reporter(pod); b != nil {
+	fixture.Workers.PodBehaviour(func(pod *corev1.Pod, container string) *corev1.ContainerStatus {
+		if b := reporter(pod, container); b != nil {
 			return b
 		}
-		return plugin(pod)
+		return plugin(pod, container)
 	})
 	expect("container kms-plugin cannot start", "node master-2: container kms-health cannot start: CrashLoopBackOff, exit code 2", "oc logs -n "+fixture.Namespace)
 	fixture.Workers.PodBehaviour(reporter)
