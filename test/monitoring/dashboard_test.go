@@ -2,24 +2,15 @@ package monitoring
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
 )
 
-const (
-	dashboardFile = "../../manifests/monitoring/dashboard/kms-health.json"
-	consoleFile   = "../../manifests/openshift/0000_50_kms-health-operator_92_dashboard.yaml"
-)
-
-//go:generate go test -run TestConsoleHasTheSameDashboard -update .
-
-var update = flag.Bool("update", false, "write "+consoleFile+" anew")
+const dashboardFile = "../../manifests/monitoring/dashboard/kms-health.json"
 
 type panel struct {
 	Title       string
@@ -126,44 +117,5 @@ func TestConsoleShowsThePanels(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// A release is files without kustomize, so the file is in a ConfigMap once more.
-func TestConsoleHasTheSameDashboard(t *testing.T) {
-	_, raw := readDashboard(t)
-	want := `# The dashboard of OpenShift's console: Observe, Dashboards, "KMS health". Generated from
-# manifests/monitoring/dashboard/kms-health.json by make generate. Do not edit.
-apiVersion: v1
-kind: ConfigMap
-metadata:
-  name: kms-health-dashboard
-  namespace: openshift-config-managed
-  labels:
-    app.kubernetes.io/name: kms-health-operator
-    console.openshift.io/dashboard: "true"
-  annotations:
-    include.release.openshift.io/self-managed-high-availability: "true"
-    include.release.openshift.io/single-node-developer: "true"
-data:
-  kms-health.json: |
-    ` + strings.ReplaceAll(strings.TrimSuffix(string(raw), "\n"), "\n", "\n    ") + "\n"
-	if *update {
-		if err := os.WriteFile(filepath.Clean(consoleFile), []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(consoleFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != want {
-		t.Errorf("%s is not made of %s: make generate", consoleFile, dashboardFile)
-	}
-	var object struct {
-		Data map[string]string `json:"data"`
-	}
-	if err := yaml.Unmarshal(got, &object); err != nil || object.Data["kms-health.json"] != string(raw) {
-		t.Errorf("the ConfigMap has another dashboard: %v", err)
 	}
 }

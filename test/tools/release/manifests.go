@@ -58,8 +58,8 @@ func (r *release) writeManifests(ctx context.Context) (err error) {
 }
 
 // writeBundle writes the bundle for OLM, and what must be applied before it is installed.
-func (r *release) writeBundle() error {
-	bundle, err := r.bundle()
+func (r *release) writeBundle(ctx context.Context) error {
+	bundle, err := r.bundle(ctx)
 	if err != nil {
 		return err
 	}
@@ -75,8 +75,12 @@ func (r *release) writeBundle() error {
 	return writeArchive(filepath.Join(r.out, "kms-health-operator_"+r.version+"_olm-bundle.tar.gz"), files, r.at)
 }
 
-func (r *release) bundle() (*olm.Bundle, error) {
-	return olm.Make(filepath.Join(r.root, "manifests"), olm.Options{
+func (r *release) bundle(ctx context.Context) (*olm.Bundle, error) {
+	objects, err := install.Manifests{Root: r.root}.Render(ctx, install.OpenShift)
+	if err != nil {
+		return nil, err
+	}
+	return olm.Make(objects, olm.Options{
 		Version: strings.TrimPrefix(r.version, "v"), Created: r.at, Architectures: r.architectures,
 		Operator: r.images["kms-health-operator"], Reporter: r.images["kms-health-reporter"],
 	})
@@ -92,7 +96,7 @@ func (r *release) bundleAlone(ctx context.Context, dir string) error {
 	for _, name := range []string{"kms-health-operator", "kms-health-reporter"} {
 		r.images[name] = r.registry + "/" + name + "@sha256:" + strings.Repeat("0", 64)
 	}
-	bundle, err := r.bundle()
+	bundle, err := r.bundle(ctx)
 	if err != nil {
 		return err
 	}

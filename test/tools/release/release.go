@@ -48,7 +48,7 @@ func (r *release) make(ctx context.Context) (err error) {
 		func() error { return r.writePrograms(ctx) },
 		func() error { return r.writeImages(indexes) },
 		func() error { return r.writeManifests(ctx) },
-		r.writeBundle,
+		func() error { return r.writeBundle(ctx) },
 		r.writeSums, // the last: it has the sums of all others
 	} {
 		if err := step(); err != nil {

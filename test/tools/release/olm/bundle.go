@@ -16,8 +16,6 @@ package olm
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -52,12 +50,8 @@ type Bundle struct {
 	Config        []byte            // the configuration, to be applied once
 }
 
-// Make makes the bundle of a manifests/ folder.
-func Make(manifests string, o Options) (*Bundle, error) {
-	objects, err := read(filepath.Join(manifests, install.OpenShift))
-	if err != nil {
-		return nil, err
-	}
+// Make makes the bundle of the objects of manifests/openshift.
+func Make(objects []*unstructured.Unstructured, o Options) (*Bundle, error) {
 	p := divide(objects)
 	csv, err := o.serviceVersion(p)
 	if err != nil {
@@ -85,42 +79,6 @@ func documents(comment string, objects []*unstructured.Unstructured) []byte {
 		all = append(append(all, "---\n"...), marshal(object.Object)...)
 	}
 	return all
-}
-
-// read reads the objects that a folder's kustomization lists, which must change nothing.
-func read(dir string) ([]*unstructured.Unstructured, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	var k struct {
-		APIVersion  string         `json:"apiVersion"`
-		Kind        string         `json:"kind"`
-		Resources   []string       `json:"resources"`
-		SortOptions map[string]any `json:"sortOptions"`
-	}
-	if err := yaml.UnmarshalStrict(raw, &k); err != nil {
-		return nil, fmt.Errorf("%s: a kustomization that changes objects is not supported here: %w", dir, err)
-	}
-	var all []*unstructured.Unstructured
-	for _, name := range k.Resources {
-		path := filepath.Join(dir, name)
-		var objects []*unstructured.Unstructured
-		if filepath.Ext(name) != ".yaml" {
-			if objects, err = read(path); err != nil {
-				return nil, err
-			}
-		} else {
-			if raw, err = os.ReadFile(path); err != nil {
-				return nil, err
-			}
-			if objects, err = install.Decode(raw); err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
-		}
-		all = append(all, objects...)
-	}
-	return all, nil
 }
 
 // parts are the objects by who installs them.

@@ -2,7 +2,7 @@ package olm
 
 import (
 	"fmt"
-	"path/filepath"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +14,6 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-const manifests = "../../../../manifests"
-
 var options = Options{
 	Version: "1.2.3", Created: time.Unix(0, 0), Architectures: []string{"amd64"},
 	Operator: "registry.example.com/operator@sha256:" + "11", Reporter: "registry.example.com/reporter@sha256:" + "22",
@@ -23,11 +21,14 @@ var options = Options{
 
 func made(t *testing.T) (*Bundle, []*unstructured.Unstructured) {
 	t.Helper()
-	objects, err := read(filepath.Join(manifests, install.OpenShift))
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
+	}
+	objects, err := install.Render(t.Context(), install.OpenShift)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := Make(manifests, options)
+	b, err := Make(objects, options)
 	if err != nil {
 		t.Fatal(err)
 	}
