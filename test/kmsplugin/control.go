@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -21,51 +20,45 @@ const (
 	controlTimeout = 10 * time.Second
 )
 
-// command is an action besides setting a fault.
-type command struct {
-	name, usage, what string
-	run               func(p *Plugin, args []string) error
-}
+const commands = `Commands:
+  status            show the state, the faults and the counters as JSON
+  heal [FAULT...]   end faults, or all
+  return            end the crash: listen again
+  restore-socket    restore the removed socket
+  rotate            make a new key, which encrypts from now on; old ones still decrypt
+  reset-counters    reset the counters of calls
 
-// commands are those of [Plugin.Do]. Each fault is a command too.
-var commands = []command{
-	{"status", "status", "show the state, the faults and the counters as JSON",
-		func(*Plugin, []string) error { return nil }},
-	{"heal", "heal [FAULT...]", "end faults, or all",
-		func(p *Plugin, args []string) error { return p.ClearFaults(args...) }},
-	{"return", "return", "end the crash: listen again", func(p *Plugin, _ []string) error { return p.Return() }},
-	{"restore-socket", "restore-socket", "restore the removed socket",
-		func(p *Plugin, _ []string) error { return p.ClearFaults(FaultRemoveSocket) }},
-	{"rotate", "rotate", "make a new key, which encrypts from now on; old ones still decrypt",
-		func(p *Plugin, _ []string) error { _, err := p.Rotate(); return err }},
-	{"reset-counters", "reset-counters", "reset the counters of calls",
-		func(p *Plugin, _ []string) error { p.ResetCounters(); return nil }},
-}
+Faults, active until healed; several may be:
+`
 
 // Do runs a command by its name, as the control socket does: one of those
 // that [Help] lists, or a fault to set.
-func (p *Plugin) Do(name string, args ...string) error {
-	for _, c := range commands {
-		if c.name == name {
-			return c.run(p, args)
-		}
+func (p *Plugin) Do(name string, args ...string) (err error) {
+	switch name {
+	case "status":
+	case "heal":
+		err = p.ClearFaults(args...)
+	case "return":
+		err = p.Return()
+	case "restore-socket":
+		err = p.ClearFaults(FaultRemoveSocket)
+	case "rotate":
+		_, err = p.Rotate()
+	case "reset-counters":
+		p.ResetCounters()
+	default:
+		err = p.SetFault(Fault{Name: name, Args: args})
 	}
-	return p.SetFault(Fault{Name: name, Args: args})
+	return err
 }
 
 // Help returns every command and every fault, one a line.
 func Help() string {
 	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0) // a Builder never fails
-	_, _ = fmt.Fprint(table, "Commands:\n")
-	for _, c := range commands {
-		_, _ = fmt.Fprintf(table, "  %s\t%s\n", c.usage, c.what)
-	}
-	_, _ = fmt.Fprint(table, "\nFaults, active until healed; several may be:\n")
+	text.WriteString(commands)
 	for _, kind := range Faults() {
-		_, _ = fmt.Fprintf(table, "  %s\t%s\n", kind.Usage(), kind.What)
+		fmt.Fprintf(&text, "  %-16s %-17s %s\n", kind.Name, kind.Usage, kind.What)
 	}
-	_ = table.Flush()
 	return text.String()
 }
 
@@ -94,7 +87,7 @@ func ServeControl(p *Plugin, path string) (*Control, error) {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("control socket: %w", err), listener.Close(), unlink(path))
+		return nil, errors.Join(fmt.Errorf("control socket: %w", err), listener.Close())
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /command", func(w http.ResponseWriter, r *http.Request) {

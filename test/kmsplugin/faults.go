@@ -1,6 +1,7 @@
 package kmsplugin
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,31 +13,21 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The names of the faults. What each does is in the table, see [Faults].
+// The names of the faults that programs set. What each does is in the table, see [Faults].
 const (
-	FaultUnhealthy       = "unhealthy"
-	FaultRPCError        = "rpc-error"
-	FaultHang            = "hang"
-	FaultSlow            = "slow"
-	FaultWrongVersion    = "wrong-version"
-	FaultV2beta1         = "v2beta1"
-	FaultChangingVersion = "changing-version"
-	FaultEmptyKeyID      = "empty-key-id"
-	FaultLongKeyID       = "long-key-id"
-	FaultKeyID           = "key-id"
-	FaultHugeAnswer      = "huge-answer"
-	FaultPaddedAnswer    = "padded-answer"
-	FaultRefuseEncrypt   = "refuse-encrypt"
-	FaultRefuseDecrypt   = "refuse-decrypt"
-	FaultWrongDecrypt    = "wrong-decrypt"
-	FaultShortDecrypt    = "short-decrypt"
-	FaultReplacedKey     = "replaced-key"
-	FaultLaggingStatus   = "lagging-status"
-	FaultHugeHeaders     = "huge-headers"
-	FaultEncryptKeyID    = "encrypt-key-id"
-	FaultNotServing      = "not-serving"
-	FaultRemoveSocket    = "remove-socket"
-	FaultCrash           = "crash"
+	FaultUnhealthy     = "unhealthy"
+	FaultRPCError      = "rpc-error"
+	FaultHang          = "hang"
+	FaultSlow          = "slow"
+	FaultKeyID         = "key-id"
+	FaultRefuseEncrypt = "refuse-encrypt"
+	FaultRefuseDecrypt = "refuse-decrypt"
+	FaultWrongDecrypt  = "wrong-decrypt"
+	FaultShortDecrypt  = "short-decrypt"
+	FaultReplacedKey   = "replaced-key"
+	FaultLaggingStatus = "lagging-status"
+	FaultRemoveSocket  = "remove-socket"
+	FaultCrash         = "crash"
 )
 
 // Fault is one way to be unhealthy, as a user names it: the name of a [FaultKind]
@@ -60,46 +51,18 @@ func ParseFault(line string) (Fault, error) {
 	return f, err
 }
 
-// Param is an argument of a fault.
-type Param struct{ Name, Default string }
-
 // FaultKind is a row of the table of faults.
 type FaultKind struct {
 	Name string
-	// Params may all be omitted. The last one takes all further words.
-	Params []Param
+	// Usage lists the arguments, and Default is what they are where none are given.
+	Usage, Default string
 	// Calls are those whose answer the fault changes, without arguments.
 	Calls []Call
 	// What it does, in one line.
 	What string
 
-	// apply writes the fault, its arguments complete, into a behaviour.
-	apply func(b *behaviour, args []string) error
-}
-
-// Usage returns the name with its arguments.
-func (k FaultKind) Usage() string {
-	usage := k.Name
-	for _, param := range k.Params {
-		usage += " [" + param.Name + "]"
-	}
-	return usage
-}
-
-// complete joins the words that are too many into the last argument, so that a text need
-// not be quoted, and fills in what is missing.
-func (k FaultKind) complete(args []string) ([]string, error) {
-	full, n := slices.Clone(args), len(k.Params)
-	if len(args) > n {
-		if n == 0 {
-			return nil, fmt.Errorf("takes no arguments, got %q", args)
-		}
-		full = append(full[:n-1], strings.Join(args[n-1:], " "))
-	}
-	for _, param := range k.Params[len(full):] {
-		full = append(full, param.Default)
-	}
-	return full, nil
+	// apply writes the fault, with its arguments as one text, into a behaviour.
+	apply func(b *behaviour, args string) error
 }
 
 func faultKind(name string) (FaultKind, error) {
@@ -145,8 +108,10 @@ func compile(faults []Fault) (*behaviour, error) {
 		if err != nil {
 			return nil, err
 		}
-		args, err := kind.complete(f.Args)
-		if err == nil {
+		args := cmp.Or(strings.Join(f.Args, " "), kind.Default)
+		if args != "" && kind.Usage == "" {
+			err = fmt.Errorf("takes no arguments, got %q", args)
+		} else {
 			err = kind.apply(b, args)
 		}
 		if err != nil {
@@ -159,121 +124,115 @@ func compile(faults []Fault) (*behaviour, error) {
 // Faults returns the table of faults. Several may be active; where two set
 // the same thing, the later one wins.
 func Faults() []FaultKind {
-	onStatus, onDecrypt := []Call{CallStatus}, []Call{CallDecrypt}
-	text := func(value string) []Param { return []Param{{"TEXT", value}} }
-	size := func(value string) []Param { return []Param{{"BYTES", value}} }
-	failure := func(code codes.Code, text string) []Param { return []Param{{"CODE", code.String()}, {"TEXT", text}} }
-	calls := Param{"CALLS", string(CallStatus)}
+	onStatus, onEncrypt, onDecrypt := []Call{CallStatus}, []Call{CallEncrypt}, []Call{CallDecrypt}
 	return []FaultKind{
-		{FaultUnhealthy, text("unhealthy"), onStatus, `Status answers healthz=TEXT instead of "ok"`,
-			withText(func(b *behaviour, text string) { b.healthz = text })},
-		{FaultRPCError, failure(codes.Internal, "injected error"), onStatus,
+		{FaultUnhealthy, "[TEXT]", "unhealthy", onStatus, `Status answers healthz=TEXT instead of "ok"`,
+			with(func(b *behaviour, text string) { b.healthz = text })},
+		{FaultRPCError, "[CODE [TEXT]]", "Internal injected error", onStatus,
 			"Status fails with a gRPC code (Internal, Unavailable, PermissionDenied, ...) and TEXT", refuse(CallStatus)},
-		{FaultHang, []Param{calls}, onStatus,
+		{FaultHang, "[CALLS]", "status", onStatus,
 			"Status (or CALLS: status encrypt decrypt health, all) gets no answer until healed or the caller gives up", hang},
-		{FaultSlow, []Param{{"DURATION", "300ms"}, calls}, onStatus,
+		{FaultSlow, "[DURATION [CALLS]]", "300ms", onStatus,
 			"Status (or CALLS) is answered DURATION (2s, 300ms) after it came in", slow},
-		{FaultWrongVersion, text("v3"), onStatus, "Status answers version=TEXT",
-			withText(func(b *behaviour, text string) { b.version = text })},
-		{FaultV2beta1, nil, onStatus, "Status answers version=v2beta1: valid, but a change for a client that saw v2",
-			with(func(b *behaviour) { b.version = versionV2beta1 })},
-		{FaultChangingVersion, nil, onStatus, "Status answers v2beta1 and v2 in turns, each connection by itself",
-			with(func(b *behaviour) { b.changingVersion = true })},
-		{FaultEmptyKeyID, nil, onStatus, "Status answers an empty key_id",
-			with(func(b *behaviour) { b.statusKeyID = new(string) })},
-		{FaultLongKeyID, size("1025"), onStatus, "Status answers a key_id of BYTES bytes; 1024 are allowed",
-			withSize(func(b *behaviour, n int) { text := strings.Repeat("x", n); b.statusKeyID = &text })},
-		{FaultKeyID, text("some-other-key"), []Call{CallStatus, CallEncrypt},
+		{"wrong-version", "[TEXT]", "v3", onStatus, "Status answers version=TEXT",
+			with(func(b *behaviour, text string) { b.version = text })},
+		{"v2beta1", "", "", onStatus, "Status answers version=v2beta1: valid, but a change for a client that saw v2",
+			with(func(b *behaviour, _ string) { b.version = versionV2beta1 })},
+		{"changing-version", "", "", onStatus, "Status answers v2beta1 and v2 in turns, each connection by itself",
+			with(func(b *behaviour, _ string) { b.changingVersion = true })},
+		{"empty-key-id", "", "", onStatus, "Status answers an empty key_id",
+			with(func(b *behaviour, _ string) { b.statusKeyID = new(string) })},
+		{"long-key-id", "[BYTES]", "1025", onStatus, "Status answers a key_id of BYTES bytes; 1024 are allowed",
+			withSize(func(b *behaviour, n int) { b.statusKeyID = new(strings.Repeat("x", n)) })},
+		{FaultKeyID, "[TEXT]", "some-other-key", []Call{CallStatus, CallEncrypt},
 			"Status and Encrypt answer key_id=TEXT, as if the remote key were called so",
-			withText(func(b *behaviour, text string) { b.statusKeyID, b.encryptKeyID = &text, &text })},
-		{FaultHugeAnswer, size("71680"), onStatus, "Status answers a healthz of BYTES bytes (70 KiB by default)",
+			with(func(b *behaviour, text string) { b.statusKeyID, b.encryptKeyID = &text, &text })},
+		{"huge-answer", "[BYTES]", "71680", onStatus, "Status answers a healthz of BYTES bytes (70 KiB by default)",
 			withSize(func(b *behaviour, n int) { b.healthz = strings.Repeat("x", n) })},
-		{FaultPaddedAnswer, size("71680"), onStatus,
+		{"padded-answer", "[BYTES]", "71680", onStatus,
 			"Status answers as usual, with BYTES more bytes in an unknown field: valid, and huge",
 			withSize(func(b *behaviour, n int) { b.padding = n })},
-		{FaultRefuseEncrypt, failure(codes.PermissionDenied, "encrypt refused"), []Call{CallEncrypt},
+		{FaultRefuseEncrypt, "[CODE [TEXT]]", "PermissionDenied encrypt refused", onEncrypt,
 			"Encrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallEncrypt)},
-		{FaultRefuseDecrypt, failure(codes.PermissionDenied, "decrypt refused"), onDecrypt,
+		{FaultRefuseDecrypt, "[CODE [TEXT]]", "PermissionDenied decrypt refused", onDecrypt,
 			"Decrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallDecrypt)},
-		{FaultWrongDecrypt, nil, onDecrypt, "Decrypt succeeds with other bytes than were encrypted",
-			with(func(b *behaviour) { b.wrongDecrypt = true })},
-		{FaultShortDecrypt, nil, onDecrypt, "Decrypt succeeds with the last byte missing",
-			with(func(b *behaviour) { b.shortDecrypt = true })},
-		{FaultReplacedKey, nil, onDecrypt,
+		{FaultWrongDecrypt, "", "", onDecrypt, "Decrypt succeeds with other bytes than were encrypted",
+			with(func(b *behaviour, _ string) { b.wrongDecrypt = true })},
+		{FaultShortDecrypt, "", "", onDecrypt, "Decrypt succeeds with the last byte missing",
+			with(func(b *behaviour, _ string) { b.shortDecrypt = true })},
+		{FaultReplacedKey, "", "", onDecrypt,
 			"the key is another under the same key_id: neither key decrypts what was encrypted with the other",
-			with(func(b *behaviour) { b.replacedKey = true })},
-		{FaultLaggingStatus, nil, onStatus,
+			with(func(b *behaviour, _ string) { b.replacedKey = true })},
+		{FaultLaggingStatus, "", "", onStatus,
 			"Status names the key_id that was current at the call to Status before, on each connection",
-			with(func(b *behaviour) { b.laggingStatus = true })},
-		{FaultHugeHeaders, size("20480"), onStatus,
+			with(func(b *behaviour, _ string) { b.laggingStatus = true })},
+		{"huge-headers", "[BYTES]", "20480", onStatus,
 			"Status answers as usual, with a header of BYTES bytes (20 KiB by default)",
 			withSize(func(b *behaviour, n int) { b.headers = n })},
-		{FaultEncryptKeyID, text("not-the-key-of-status"), []Call{CallEncrypt},
+		{"encrypt-key-id", "[TEXT]", "not-the-key-of-status", onEncrypt,
 			"Encrypt answers key_id=TEXT, which is not the one Status answers",
-			withText(func(b *behaviour, text string) { b.encryptKeyID = &text })},
-		{FaultNotServing, nil, []Call{CallHealth}, "grpc.health.v1 answers NOT_SERVING, also where it was off",
-			with(func(b *behaviour) { b.notServing = true })},
-		{FaultRemoveSocket, nil, []Call{CallStatus, CallEncrypt, CallDecrypt},
+			with(func(b *behaviour, text string) { b.encryptKeyID = &text })},
+		{"not-serving", "", "", []Call{CallHealth}, "grpc.health.v1 answers NOT_SERVING, also where it was off",
+			with(func(b *behaviour, _ string) { b.notServing = true })},
+		{FaultRemoveSocket, "", "", []Call{CallStatus, CallEncrypt, CallDecrypt},
 			"the socket is removed, while open connections are still served; undone by restore-socket",
-			with(func(b *behaviour) { b.noSocket = true })},
-		{FaultCrash, nil, allCalls(),
+			with(func(b *behaviour, _ string) { b.noSocket = true })},
+		{FaultCrash, "", "", allCalls(),
 			"all connections break and the plugin stops listening, but keeps the socket's file; undone by return",
-			with(func(b *behaviour) { b.crashed = true })},
+			with(func(b *behaviour, _ string) { b.crashed = true })},
 	}
 }
 
-func with(set func(*behaviour)) func(*behaviour, []string) error {
-	return func(b *behaviour, _ []string) error { set(b); return nil }
-}
-
-func withText(set func(*behaviour, string)) func(*behaviour, []string) error {
-	return func(b *behaviour, args []string) error { set(b, args[0]); return nil }
+func with(set func(*behaviour, string)) func(*behaviour, string) error {
+	return func(b *behaviour, args string) error { set(b, args); return nil }
 }
 
 // maxAnswer keeps a typing error from eating the host's memory.
 const maxAnswer = 64 << 20
 
-func withSize(set func(*behaviour, int)) func(*behaviour, []string) error {
-	return func(b *behaviour, args []string) error {
-		n, err := strconv.Atoi(args[0])
+func withSize(set func(*behaviour, int)) func(*behaviour, string) error {
+	return func(b *behaviour, args string) error {
+		n, err := strconv.Atoi(args)
 		if err != nil || n < 0 || n > maxAnswer {
-			return fmt.Errorf("%q is not a number of bytes from 0 to %d", args[0], maxAnswer)
+			return fmt.Errorf("%q is not a number of bytes from 0 to %d", args, maxAnswer)
 		}
 		set(b, n)
 		return nil
 	}
 }
 
-func hang(b *behaviour, args []string) error {
-	calls, err := parseCalls(args[0])
+func hang(b *behaviour, args string) error {
+	calls, err := parseCalls(args)
 	for _, call := range calls {
 		b.hang[call] = true
 	}
 	return err
 }
 
-func slow(b *behaviour, args []string) error {
-	delay, err := time.ParseDuration(args[0])
+func slow(b *behaviour, args string) error {
+	text, of, _ := strings.Cut(args, " ")
+	delay, err := time.ParseDuration(text)
 	if err != nil || delay <= 0 {
-		return fmt.Errorf("%q is not a positive duration such as 300ms or 2s", args[0])
+		return fmt.Errorf("%q is not a positive duration such as 300ms or 2s", text)
 	}
-	calls, err := parseCalls(args[1])
+	calls, err := parseCalls(cmp.Or(of, string(CallStatus)))
 	for _, call := range calls {
 		b.delay[call] = delay
 	}
 	return err
 }
 
-// refuse makes a call fail with the code, as Go spells it, and text in args.
-func refuse(call Call) func(*behaviour, []string) error {
-	return func(b *behaviour, args []string) error {
+// refuse makes a call fail with the code, as Go spells it, and the text of the arguments.
+func refuse(call Call) func(*behaviour, string) error {
+	return func(b *behaviour, args string) error {
+		name, text, _ := strings.Cut(args, " ")
 		for code := codes.OK + 1; code <= codes.Unauthenticated; code++ {
-			if strings.EqualFold(code.String(), args[0]) {
-				b.refused[call] = status.New(code, args[1])
+			if strings.EqualFold(code.String(), name) {
+				b.refused[call] = status.New(code, cmp.Or(text, "injected error"))
 				return nil
 			}
 		}
-		return fmt.Errorf("no gRPC error code %q", args[0])
+		return fmt.Errorf("no gRPC error code %q", name)
 	}
 }
 

@@ -86,13 +86,13 @@ var shows = map[string]func(t *testing.T, p *Plugin, c caller){
 			t.Fatalf("Status took %s, want 300ms at least", took)
 		}
 	},
-	FaultWrongVersion: answers(func(p *Plugin, a *kmsapi.StatusResponse) bool {
+	"wrong-version": answers(func(p *Plugin, a *kmsapi.StatusResponse) bool {
 		return a.Healthz == "ok" && a.Version == "v3" && a.KeyId == p.KeyID()
 	}),
-	FaultV2beta1: answers(func(p *Plugin, a *kmsapi.StatusResponse) bool {
+	"v2beta1": answers(func(p *Plugin, a *kmsapi.StatusResponse) bool {
 		return a.Healthz == "ok" && a.Version == "v2beta1" && a.KeyId == p.KeyID()
 	}),
-	FaultChangingVersion: func(t *testing.T, p *Plugin, c caller) {
+	"changing-version": func(t *testing.T, p *Plugin, c caller) {
 		// A second client in between must not take this one's turn.
 		other := dial(t, p)
 		var versions []string
@@ -110,10 +110,10 @@ var shows = map[string]func(t *testing.T, p *Plugin, c caller){
 			t.Fatalf("versions %v, want %v", versions, want)
 		}
 	},
-	FaultEmptyKeyID: answers(func(_ *Plugin, a *kmsapi.StatusResponse) bool {
+	"empty-key-id": answers(func(_ *Plugin, a *kmsapi.StatusResponse) bool {
 		return a.Healthz == "ok" && a.Version == "v2" && a.KeyId == ""
 	}),
-	FaultLongKeyID: answers(func(_ *Plugin, a *kmsapi.StatusResponse) bool {
+	"long-key-id": answers(func(_ *Plugin, a *kmsapi.StatusResponse) bool {
 		return a.Healthz == "ok" && len(a.KeyId) == 1025
 	}),
 	FaultKeyID: func(t *testing.T, _ *Plugin, c caller) {
@@ -129,10 +129,10 @@ var shows = map[string]func(t *testing.T, p *Plugin, c caller){
 			t.Fatalf("Decrypt = %q, %v", plaintext, err)
 		}
 	},
-	FaultHugeAnswer: answers(func(_ *Plugin, a *kmsapi.StatusResponse) bool {
+	"huge-answer": answers(func(_ *Plugin, a *kmsapi.StatusResponse) bool {
 		return len(a.Healthz) == 70<<10
 	}),
-	FaultPaddedAnswer: answers(func(p *Plugin, a *kmsapi.StatusResponse) bool {
+	"padded-answer": answers(func(p *Plugin, a *kmsapi.StatusResponse) bool {
 		return a.Healthz == "ok" && a.Version == "v2" && a.KeyId == p.KeyID() && len(a.ProtoReflect().GetUnknown()) > 70<<10
 	}),
 	FaultRefuseEncrypt: func(t *testing.T, _ *Plugin, c caller) {
@@ -182,13 +182,13 @@ var shows = map[string]func(t *testing.T, p *Plugin, c caller){
 			}
 		}
 	},
-	FaultHugeHeaders: func(t *testing.T, _ *Plugin, c caller) {
+	"huge-headers": func(t *testing.T, _ *Plugin, c caller) {
 		var headers metadata.MD
 		if _, err := c.status(t, grpc.Header(&headers)); err != nil || len(headers.Get("padding")[0]) != 20<<10 {
 			t.Fatalf("%v", err)
 		}
 	},
-	FaultEncryptKeyID: func(t *testing.T, p *Plugin, c caller) {
+	"encrypt-key-id": func(t *testing.T, p *Plugin, c caller) {
 		answer, err := c.status(t)
 		if err != nil || answer.KeyId != p.KeyID() {
 			t.Fatalf("Status = %v, %v", answer, err)
@@ -197,7 +197,7 @@ var shows = map[string]func(t *testing.T, p *Plugin, c caller){
 			t.Fatalf("Encrypt answered key_id %q", encrypted.KeyId)
 		}
 	},
-	FaultNotServing: func(t *testing.T, _ *Plugin, c caller) {
+	"not-serving": func(t *testing.T, _ *Plugin, c caller) {
 		answer, err := c.health.Check(soon(t), &healthpb.HealthCheckRequest{})
 		if err != nil || answer.Status != healthpb.HealthCheckResponse_NOT_SERVING {
 			t.Fatalf("Check = %v, %v", answer, err)

@@ -39,10 +39,7 @@ func openKeyring(dir string) (*keyring, error) {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
 	k := &keyring{dir: dir}
-	if err := k.add(0); err != nil {
-		return nil, err
-	}
-	return k, nil
+	return k, k.add(0)
 }
 
 // rotate adds a key, and returns its ID. It encrypts only when it is on disk.
@@ -53,44 +50,31 @@ func (k *keyring) rotate() (string, error) {
 
 // add reads the keys on disk, adds n, and stores them. Plugins that share them do so one
 // after another.
-func (k *keyring) add(n int64) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("keys in %s: %w", k.dir, err)
-		}
-	}()
+func (k *keyring) add(n int64) error {
 	dir, err := os.Open(k.dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = dir.Close() }()
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return err
+		return fmt.Errorf("lock %s: %w", k.dir, err)
 	}
 	stored := struct {
 		Seed   []byte
 		Newest int64
 	}{make([]byte, sha256.Size), 1}
 	path := filepath.Join(k.dir, "keys")
-	switch text, err := os.ReadFile(path); {
-	case errors.Is(err, fs.ErrNotExist):
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		_, _ = rand.Read(stored.Seed) // never fails
-	case err != nil:
-		return err
-	default:
-		if err := json.Unmarshal(text, &stored); err != nil {
-			return err
-		}
+	} else if err = errors.Join(err, json.Unmarshal(text, &stored)); err != nil {
+		return fmt.Errorf("keys in %s: %w", k.dir, err)
 	}
 	stored.Newest += n
-	text, err := json.Marshal(stored)
-	if err != nil {
+	if text, err = json.Marshal(stored); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := errors.Join(os.WriteFile(path+".new", text, 0o600), os.Rename(path+".new", path)); err != nil {
 		return err
 	}
 	k.seed.Store(&stored.Seed)

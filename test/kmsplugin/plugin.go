@@ -1,27 +1,20 @@
 // Package kmsplugin is a KMS v2 plugin for development and tests, which can be
 // made unhealthy while it runs.
 //
-// It promises:
+// It is a real plugin: kube-apiserver accepts it as a `kms` provider with `apiVersion: v2`. It
+// encrypts with AES-256-GCM, its keys survive a restart, after a rotation the old keys still
+// decrypt, and Decrypt demands the key_id and the annotations that Encrypt answered with. Faults
+// are states, not scripts: one holds from the return of SetFault until it is cleared, for every
+// caller alike, since kube-apiserver calls too, at unknown times. Calls are counted before any fault
+// holds or refuses them.
 //
-//   - to be a real plugin: kube-apiserver accepts it as a `kms` provider with
-//     `apiVersion: v2`. It encrypts with AES-256-GCM, its keys survive a
-//     restart, and after a rotation the old keys still decrypt;
-//   - to be strict where a client could be careless: Decrypt demands the
-//     key_id and the annotations that Encrypt answered with;
-//   - that faults are states, not scripts. A fault holds from the return of
-//     SetFault until it is cleared, for every caller alike, since
-//     kube-apiserver calls too, at unknown times;
-//   - to count the calls it receives, before any fault holds or refuses them;
-//   - to end its goroutines and to remove its socket on Close, within 2 s.
-//
-// It protects nothing: the keys are on disk in plain text, every user that may
-// open the control socket may do all, and old keys are kept for ever. Faults
-// are not kept: a restarted plugin has only those of its Options and of FaultsFile. The gRPC
-// health service answers Check, not Watch. It is not for production.
+// It protects nothing: the keys are on disk in plain text, and whoever may open the control socket
+// may do all. It is not for production.
 package kmsplugin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -36,7 +29,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	kmsapi "k8s.io/kms/apis/v2"
+	"k8s.io/kms/pkg/service"
+	"k8s.io/kms/pkg/util"
+)
+
+const (
+	// drainTime is what Close grants the calls under way.
+	drainTime = 500 * time.Millisecond
+	// handshakeTime bounds a client that connects and does not begin.
+	handshakeTime = 5 * time.Second
 )
 
 // FaultsFile is a file in the state directory, with a fault in each line, as ParseFault
@@ -46,8 +51,7 @@ const FaultsFile = "faults"
 
 // Options are what a plugin is when it starts.
 type Options struct {
-	// Endpoint is unix:///path, or unix:///@name for an abstract socket. A socket file
-	// that a crash left there is removed.
+	// Endpoint is unix:///path. A socket file that a crash left there is removed.
 	Endpoint string
 	// StateDir holds the keys, and FaultsFile. It is made if it is missing. Plugins that
 	// share it can decrypt each other's data, as if they had one remote key.
@@ -88,7 +92,7 @@ type Plugin struct {
 // Start reads or makes the keys, listens, and serves. When it returns a
 // client can connect, unless a fault in the options forbids it.
 func Start(o Options) (*Plugin, error) {
-	socket, err := socketOf(o.Endpoint)
+	socket, err := util.ParseEndpoint(o.Endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -123,16 +127,14 @@ func Start(o Options) (*Plugin, error) {
 
 // Endpoint returns where the plugin listens, as an EncryptionConfiguration
 // wants it.
-func (p *Plugin) Endpoint() string {
-	return "unix:///" + strings.TrimPrefix(p.socket, "/")
-}
+func (p *Plugin) Endpoint() string { return "unix://" + p.socket }
 
 // KeyID returns the ID of the key that encrypts, whatever faults answer.
 func (p *Plugin) KeyID() string { return p.keys.current() }
 
 // SetFault adds a fault to those active, or sets it anew with other
-// arguments. It fails, and changes nothing, if the fault is not in the table,
-// its arguments are wrong, or the socket cannot be had.
+// arguments. It fails, and changes nothing, if the fault is not in the table, or
+// its arguments are wrong.
 func (p *Plugin) SetFault(f Fault) error {
 	return p.become(func(before []Fault) []Fault { return append(without(before, f.Name), f) })
 }
@@ -201,6 +203,15 @@ type State struct {
 	Connections ConnectionStats    `json:"connections"`
 }
 
+// Describe is what a person sees after a command: everything after "status", else one line.
+func (s State) Describe(command string) string {
+	if command == "status" {
+		text, _ := json.MarshalIndent(s, "", "  ") // never fails
+		return string(text)
+	}
+	return fmt.Sprintf("%s: key %s, listening %t, faults %v", s.Endpoint, s.KeyID, s.Listening, s.Faults)
+}
+
 // State returns what the plugin is and what it has received.
 func (p *Plugin) State() State {
 	p.mu.Lock()
@@ -266,33 +277,30 @@ func (p *Plugin) Close() error {
 		return nil
 	}
 	p.closed = true
-	err := p.removeSocket()
+	p.removeSocket()
 	if p.server != nil {
 		late := time.AfterFunc(drainTime, p.server.Stop)
 		defer late.Stop()
 		p.server.GracefulStop()
 	}
-	return err
+	return nil
 }
 
-// become replaces the active faults.
+// become replaces the active faults. The answers change before the socket opens: who connects to a
+// plugin that returns must not meet the faults of before.
 func (p *Plugin) become(change func(before []Fault) []Fault) error {
 	p.change.Lock()
 	defer p.change.Unlock()
 	if p.closed {
 		return errors.New("the plugin is closed")
 	}
-	faultsBefore, before := p.faults, p.behaviour // written under change alone
-	faults := change(faultsBefore)
+	faults := change(p.faults) // written under change alone
 	b, err := compile(faults)
 	if err != nil {
 		return err
 	}
-	// The answers change before the socket opens: who connects to a plugin
-	// that returns must not meet the faults of before.
 	p.set(faults, b)
 	if err := p.reconcile(b); err != nil {
-		p.set(faultsBefore, before)
 		return fmt.Errorf("socket of the plugin: %w", err)
 	}
 	p.set(faults, b)
@@ -310,9 +318,7 @@ func (p *Plugin) set(faults []Fault, b *behaviour) {
 // reconcile brings the socket and the server into the state of b.
 func (p *Plugin) reconcile(b *behaviour) error {
 	if b.noSocket {
-		if err := p.removeSocket(); err != nil {
-			return err
-		}
+		p.removeSocket()
 	}
 	if b.crashed {
 		p.closeListener()
@@ -337,23 +343,58 @@ func (p *Plugin) reconcile(b *behaviour) error {
 	return nil
 }
 
-// removeSocket ends listening, and removes the socket's file.
-func (p *Plugin) removeSocket() error {
-	if p.listener == nil {
-		// The remainder of a crash. The socket may now be another process's, which
-		// is not removed, and not an error.
-		_ = removeStale(p.socket)
-		return nil
+// newServer returns the gRPC server of a plugin from its start, or its return from a
+// crash, to the next crash or the end: gRPC's cannot be used again.
+func (p *Plugin) newServer() *grpc.Server {
+	server := grpc.NewServer(
+		grpc.UnaryInterceptor(p.intercept),
+		grpc.StatsHandler(connections{p}),
+		// A crash and Close leave no handler behind, and wait this long for a handshake.
+		grpc.WaitForHandlers(true),
+		grpc.ConnectionTimeout(handshakeTime),
+	)
+	// Neither address nor timeout is used: we listen ourselves.
+	kmsapi.RegisterKeyManagementServiceServer(server, service.NewGRPCService("", 0, crypt{p.keys}))
+	healthpb.RegisterHealthServer(server, health{on: &p.GRPCHealth})
+	return server
+}
+
+// listen opens a socket, after removing what a crash left in its place. The file stays
+// when the listener is closed, like after a crash of the process.
+func listen(socket string) (*net.UnixListener, error) {
+	removeStale(socket)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return nil, err
 	}
-	defer p.closeListener()
-	return unlink(p.socket)
+	l.SetUnlinkOnClose(false)
+	return l, nil
+}
+
+// removeStale removes a socket's file without a listener, and not that of a living process.
+func removeStale(socket string) {
+	conn, err := net.DialTimeout("unix", socket, time.Second)
+	if err == nil {
+		_ = conn.Close()
+	} else if errors.Is(err, unix.ECONNREFUSED) {
+		_ = os.Remove(socket) // listening reports what is in the way
+	}
+}
+
+// removeSocket ends listening, and removes the socket's file, if it is ours.
+func (p *Plugin) removeSocket() {
+	if p.listener != nil {
+		_ = os.Remove(p.socket)
+		p.closeListener()
+	} else {
+		removeStale(p.socket)
+	}
 }
 
 // closeListener ends listening. Connections that are open stay so, and the
 // socket's file too.
 func (p *Plugin) closeListener() {
 	if p.listener != nil {
-		// It fails only for one that is closed, and none is, here.
 		_ = p.listener.Close()
 		p.listener = nil
 	}

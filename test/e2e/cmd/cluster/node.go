@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -88,12 +87,7 @@ or oauth-apiserver.
 			if err != nil {
 				return err
 			}
-			if args[2] == "status" {
-				out := json.NewEncoder(cmd.OutOrStdout())
-				out.SetIndent("", "  ")
-				return out.Encode(state)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "key %s, listening %t, faults %v\n", state.KeyID, state.Listening, state.Faults)
+			fmt.Fprintln(cmd.OutOrStdout(), state.Describe(args[2]))
 			return nil
 		},
 	}

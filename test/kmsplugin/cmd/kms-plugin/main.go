@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,20 +17,13 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-const (
-	serveUsage = `A KMS v2 plugin for development. Its keys lie on disk in the clear.
+const usage = `A KMS v2 plugin for development. Its keys lie on disk in the clear.
 
 Usage:
   kms-plugin --endpoint unix:///PATH --state-dir DIR [--control PATH] [flags]
-  kms-plugin ctl --control PATH COMMAND [ARGUMENT...]   (see kms-plugin ctl --help)
-`
-	ctlUsage = `Gives a command to a running kms-plugin.
-
-Usage:
-  kms-plugin ctl --control PATH COMMAND [ARGUMENT...]
+  kms-plugin ctl --control PATH COMMAND [ARGUMENT...]   give a command to a running one
 
 `
-)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -39,31 +31,24 @@ func main() {
 	if len(args) > 0 && args[0] == "ctl" {
 		run, args = ctl, args[1:]
 	}
-	err := run(ctx, args)
+	flags := pflag.NewFlagSet("kms-plugin", pflag.ContinueOnError)
+	flags.Usage = func() { fmt.Print(usage, kmsplugin.Help(), "\nFlags:\n", flags.FlagUsages()) }
+	control := flags.String("control", "", "path of the plugin's control socket; none if empty")
+	err := run(ctx, flags, args, control)
 	stop()
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
-		_, _ = fmt.Fprintln(os.Stderr, "error:", err)
+		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-// newFlags returns flags whose --help goes to stdout.
-func newFlags(usage string) *pflag.FlagSet {
-	flags := pflag.NewFlagSet("kms-plugin", pflag.ContinueOnError)
-	flags.Usage = func() { _, _ = fmt.Print(usage, "\nFlags:\n", flags.FlagUsages()) }
-	return flags
-}
-
 // serve is a plugin until ctx ends.
-func serve(ctx context.Context, args []string) (err error) {
+func serve(ctx context.Context, flags *pflag.FlagSet, args []string, control *string) (err error) {
 	o := kmsplugin.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
-	flags := newFlags(serveUsage)
-	flags.StringVar(&o.Endpoint, "endpoint", "", "where to serve: unix:///path, or unix:///@name for an abstract socket")
+	flags.StringVar(&o.Endpoint, "endpoint", "", "where to serve: unix:///path")
 	flags.StringVar(&o.StateDir, "state-dir", "", "directory for the keys; made if missing")
-	control := flags.String("control", "", "path of the control socket; none if empty")
 	grpcHealth := flags.Bool("grpc-health", false, "answer grpc.health.v1 (most plugins do not)")
-	faults := flags.StringArray("fault", nil,
-		`a fault to start with, such as "unhealthy vault is sealed"; may be given again`)
+	faults := flags.StringArray("fault", nil, `a fault to start with, such as "unhealthy vault is sealed"; may be given again`)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -77,7 +62,6 @@ func serve(ctx context.Context, args []string) (err error) {
 		}
 		o.Faults = append(o.Faults, fault)
 	}
-
 	plugin, err := kmsplugin.Start(o)
 	if err != nil {
 		return err
@@ -98,12 +82,9 @@ func serve(ctx context.Context, args []string) (err error) {
 	return nil
 }
 
-// ctl runs one command in a plugin of another process, and prints the state
-// as JSON for "status", else one line.
-func ctl(ctx context.Context, args []string) error {
-	flags := newFlags(ctlUsage + kmsplugin.Help())
+// ctl runs one command in a plugin of another process, and prints the state.
+func ctl(ctx context.Context, flags *pflag.FlagSet, args []string, control *string) error {
 	flags.SetInterspersed(false) // a text may begin with a dash
-	control := flags.String("control", "", "path of the plugin's control socket")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -114,16 +95,9 @@ func ctl(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	name := flags.Arg(0)
-	state, err := client.Do(ctx, name, flags.Args()[1:]...)
-	if err != nil {
-		return err
+	state, err := client.Do(ctx, flags.Arg(0), flags.Args()[1:]...)
+	if err == nil {
+		fmt.Println(state.Describe(flags.Arg(0)))
 	}
-	if name == "status" {
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		return out.Encode(state)
-	}
-	fmt.Printf("%s: key %s, listening %t, faults %v\n", state.Endpoint, state.KeyID, state.Listening, state.Faults)
-	return nil
+	return err
 }
