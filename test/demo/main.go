@@ -259,7 +259,7 @@ func (r *reporter) brokenFile() {
 	r.Title("An invalid file: the last valid one stays active, and /healthz reports the error.")
 	good := r.configuration("3:Write", "2:Read")
 	r.configure(strings.Replace(good, "interval: 1s", "interval: 1ns\n  retries: 3", 1))
-	want := `probe.retries: Forbidden: unknown field; probe.interval: Invalid value: "1ns": must be a duration with its unit, from 1s to 1h0m0s`
+	want := `unknown field "probe.retries"; probe.interval: Invalid value: "1ns": must be a duration with its unit, from 1s to 1h0m0s`
 	client := http.Client{Timeout: script.WaitLimit, Transport: &http.Transport{DisableKeepAlives: true}}
 	var answer []byte
 	r.Until("/healthz reports the broken file", func() error {

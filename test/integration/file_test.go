@@ -48,7 +48,7 @@ func TestEachInvalidFileIsLoggedInOneLineAndTheLastValidOneStaysActive(t *testin
 		make func()
 		want []string // path and value, as the log's quoting has them
 	}{
-		{"unknown field", func() { r.write(bytes.Replace(good, []byte("interval: 1s"), []byte("interval: 1s, retries: 3"), 1)) }, []string{`probe.retries: Forbidden: unknown field`}},
+		{"unknown field", func() { r.write(bytes.Replace(good, []byte("interval: 1s"), []byte("interval: 1s, retries: 3"), 1)) }, []string{`unknown field`, `probe.retries`}},
 		{"half a file", func() { r.write(good[:len(good)-10]) }, []string{r.file, "invalid YAML: line "}},
 		{"10 MB", func() { r.write(bytes.Repeat([]byte("# \n"), 10<<20/3)) }, []string{r.file, "too large: the limit is 131072 bytes"}},
 		{"a directory", func() {

@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	strictjson "sigs.k8s.io/json"
+
+	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // DecodeReporter decodes, defaults and validates the reporter's file. On any error it
@@ -23,34 +26,56 @@ func DecodeOperator(data []byte) (*OperatorConfiguration, error) {
 }
 
 func decode[T any](data []byte, kind string, setDefaults func(*T), validate func(*T) field.ErrorList) (*T, error) {
-	document, err := parse(data, kind)
+	document, errs, err := parse(data, kind)
 	if err != nil {
 		return nil, err
 	}
-	var r reader
-	fields := r.mapping(nil, document, reflect.TypeFor[T]())
-	if errs := checkKind(fields, kind); len(errs) > 0 {
-		return nil, join(errs) // in another kind of file the other fields have another meaning
+	if wrong := checkKind(document, kind); len(wrong) > 0 {
+		return nil, errors.Join(wrong...) // in another kind of file the other fields have another meaning
 	}
 	c := new(T)
-	raw, err := json.Marshal(fields)
-	if err == nil {
-		err = json.Unmarshal(raw, c)
-	}
+	unknown, err := strictjson.UnmarshalStrict(document, c)
 	if err != nil {
-		return nil, err
+		errs = append(errs, typeError(err))
 	}
+	errs = append(errs, unknown...)
 	setDefaults(c)
-	errs := r.errs
-	for _, e := range validate(c) {
-		if !under(e.Field, r.errs) {
-			errs = append(errs, e)
+	for _, invalid := range validate(c) {
+		// What is missing may be the value of the wrong type.
+		if err == nil || invalid.Type != field.ErrorTypeRequired {
+			errs = append(errs, invalid)
 		}
 	}
+	if more := len(errs) - maxErrors; more > 0 {
+		errs = append(errs[:maxErrors], fmt.Errorf("and %d more errors", more))
+	}
 	if len(errs) > 0 {
-		return nil, join(errs)
+		return nil, errors.Join(errs...)
 	}
 	return c, nil
+}
+
+// maxErrors bounds how many errors are reported: a file can hold thousands, and an
+// error ends in a log.
+const maxErrors = 50
+
+// typeRules are what a value must be to be decoded into a type.
+var typeRules = map[reflect.Kind]string{
+	reflect.String: "must be a string: numbers, and words such as y, no and off, need quotes",
+	reflect.Bool:   "must be true or false", reflect.Slice: "must be a list",
+	reflect.Map: "must be a mapping", reflect.Struct: "must be a mapping",
+}
+
+// typeError explains the first value of a wrong type, by its path without indices.
+func typeError(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	if wrong.Field == "" {
+		return errors.New("the file must be a mapping, with apiVersion and kind")
+	}
+	return field.TypeInvalid(field.NewPath(wrong.Field), wrong.Value, typeRules[wrong.Type.Kind()])
 }
 
 // otherFiles are kinds of files that are mistaken for one of this package's.
@@ -63,46 +88,37 @@ var otherFiles = map[string]string{
 	"ConfigMap": "; a program reads the file in its data; validate reads the ConfigMap itself, too",
 }
 
-func checkKind(fields map[string]any, kind string) (errs field.ErrorList) {
-	found, _ := fields["kind"].(string)
-	if other := otherFiles[found]; other != "" && found != kind {
-		return field.ErrorList{field.Invalid(field.NewPath("kind"), found, "must be "+kind+other)}
+func checkKind(document []byte, kind string) (errs []error) {
+	var found TypeMeta
+	if err := json.Unmarshal(document, &found); err != nil {
+		return []error{typeError(err)}
 	}
-	for _, want := range []struct{ name, value string }{{"apiVersion", APIVersion}, {"kind", kind}} {
-		switch got := fields[want.name]; got {
-		case want.value:
-		case nil:
-			errs = append(errs, field.Required(field.NewPath(want.name), "must be "+want.value))
-		default:
-			errs = append(errs, field.Invalid(field.NewPath(want.name), short(got), "must be "+want.value))
+	if other := otherFiles[found.Kind]; other != "" && found.Kind != kind {
+		return []error{field.Invalid(field.NewPath("kind"), found.Kind, "must be "+kind+other)}
+	}
+	for _, f := range []struct{ name, got, want string }{
+		{"apiVersion", found.APIVersion, APIVersion}, {"kind", found.Kind, kind},
+	} {
+		if f.got != f.want {
+			errs = append(errs, field.Invalid(field.NewPath(f.name), short(f.got), "must be "+f.want))
 		}
 	}
 	return errs
 }
 
-// under reports whether there is an error already in a field or around it: the result of
-// validating a value that could not be decoded would be misleading.
-func under(name string, errs field.ErrorList) bool {
-	for _, e := range errs {
-		rest, inside := strings.CutPrefix(name, e.Field)
-		if inside && (rest == "" || rest[0] == '.' || rest[0] == '[') {
-			return true
-		}
-	}
-	return false
-}
+// mostShown bounds how much of a value an error shows, in bytes.
+const mostShown = 80
 
-// maxErrors bounds how many errors are reported: a file can hold thousands, and an
-// error ends in a log.
-const maxErrors = 50
+// notShown stands for a value that may hold a password.
+const notShown = "(not shown)"
 
-func join(errs field.ErrorList) error {
-	var all []error
-	for _, e := range errs[:min(len(errs), maxErrors)] {
-		all = append(all, e)
+// short renders a value for an error: enough to find it in the file. A URL may have a user
+// and password, and may stand in the wrong field; one that cannot be parsed may have them anywhere,
+// and an encoded one may hide them.
+func short(text string) string {
+	secret := strings.Contains(text, "@") || strings.Contains(text, "://") && strings.ContainsAny(text, "%?#")
+	if secret && !strings.HasPrefix(text, "unix://") {
+		return notShown
 	}
-	if more := len(errs) - maxErrors; more > 0 {
-		all = append(all, fmt.Errorf("and %d more errors", more))
-	}
-	return errors.Join(all...)
+	return contract.Cut(text, mostShown)
 }

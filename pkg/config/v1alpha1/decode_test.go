@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,16 +37,6 @@ func TestUnsetFieldsGetTheirDefaults(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestDefaultTimeoutIsNotLongerThanTheInterval(t *testing.T) {
-	got, err := DecodeReporter([]byte(head + "probe: {interval: 1s}\n" + onePlugin))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Plugins[0].Timeout != seconds(1) {
-		t.Error(got.Plugins[0].Timeout)
 	}
 }
 
@@ -84,97 +75,187 @@ func TestSampleCommentedInIsValid(t *testing.T) {
 	}
 }
 
-func TestEveryMistakeIsReportedAtOnceWithPathAndValue(t *testing.T) {
-	plugin := func(fields string) string {
-		return head + "plugins:\n- {endpoint: 'unix:///run/kms-2.sock', role: Write, " + fields + "}\n"
+// plugins is a file of one plugin with these fields.
+func plugins(fields string) string { return head + "plugins: [{" + fields + "}]\n" }
+
+// with is a valid file of one plugin, with more.
+func with(more string) string { return head + onePlugin + more + "\n" }
+
+const (
+	kubeconfig              = "apiVersion: v1\nkind: Config\nclusters: []\n"
+	encryptionConfiguration = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources: []\n"
+	hints                   = " (check indentation and quotes, also in the lines before and after)"
+	servedByTLS             = "serving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, "
+)
+
+// rejected are mistakes that people make, with how each line that they read begins.
+var rejected = map[string]struct {
+	file string
+	want []string
+}{
+	"empty file":      {"", []string{"the file is empty, must hold kind ReporterConfiguration"}},
+	"comments only":   {"# nothing\n", []string{"the file is empty"}},
+	"a list":          {"- 1\n", []string{"the file must be a mapping, with apiVersion and kind"}},
+	"too large":       {strings.Repeat("#", 10<<20), []string{"the file is 10485760 bytes, must be at most 131072"}},
+	"too many values": {head + "plugins: [" + strings.Repeat("a,", maxIndicators) + "]\n", []string{"the file holds too many values: "}},
+	"second document": {head + onePlugin + "---\n" + head + onePlugin, []string{"the file must hold one YAML document: remove what follows ---"}},
+	"UTF-16":          {"\xff\xfea\x00", []string{"the file is not text: it must be UTF-8"}},
+	"NUL":             {head + "\x00", []string{`the file is not text: "\x00" in line 3`}},
+	"alias":           {head + "probe: {interval: &t 7s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: *t}]\n", []string{"line 3 has a YAML anchor (&): write plain values"}},
+	"tab":             {head + "plugins:\n- endpoint: unix:///kms-1.sock\n\trole: Write\n", []string{"invalid YAML: line 5: found a tab character that violates indentation" + hints}},
+	"missing quote":   {head + "plugins:\n- endpoint: 'unix:///kms-1.sock\n  role: Write\n", []string{"invalid YAML: line 6: found unexpected end of stream" + hints}},
+	"wrong indent":    {head + "plugins:\n- endpoint: unix:///kms-1.sock\n role: Write\n", []string{"invalid YAML: line 4: did not find expected key" + hints}},
+	"indent too deep": {head + "plugins:\n- endpoint: unix:///kms-1.sock\n   role: Write\n", []string{"invalid YAML: line 5: mapping values are not allowed in this context" + hints}},
+
+	"no type":                 {onePlugin, []string{`apiVersion: Invalid value: "": must be kmshealth.openshift.io/v1alpha1`, `kind: Invalid value: "": must be ReporterConfiguration`}},
+	"wrong version":           {strings.Replace(head, "v1alpha1", "v1", 1), []string{`apiVersion: Invalid value: "kmshealth.openshift.io/v1": must be kmshealth.openshift.io/v1alpha1`}},
+	"the operator's file":     {string(OperatorOpenShift), []string{`kind: Invalid value: "OperatorConfiguration": must be ReporterConfiguration; this is kms-health-operator's file: kms-health-operator validate FILE`}},
+	"EncryptionConfiguration": {encryptionConfiguration, []string{`kind: Invalid value: "EncryptionConfiguration": must be ReporterConfiguration; this is kube-apiserver's file, which kms-health-operator render reads by --encryption-config`}},
+	"kubeconfig":              {kubeconfig, []string{`kind: Invalid value: "Config": must be ReporterConfiguration; this is a kubeconfig: destination.kubeconfig of the reporter's file names it`}},
+	"ConfigMap":               {"apiVersion: v1\nkind: ConfigMap\ndata: {config.yaml: 'a: 1'}\n", []string{`kind: Invalid value: "ConfigMap": must be ReporterConfiguration; a program reads the file in its data; validate reads the ConfigMap itself, too`}},
+
+	"no plugins":            {head, []string{"plugins: Required value"}},
+	"17 plugins":            {manyPlugins(), []string{"plugins: Too many: 17: must have at most 16 items"}},
+	"unknown fields":        {plugins("endpoint: 'unix:///kms-2.sock', role: Write, timeOut: 3s") + "intervall: 5s\n1: 2\n\"a\\nb\": 3\n", []string{`unknown field "plugins[0].timeOut"`, `unknown field "intervall"`, `unknown field "1"`, `unknown field "a\nb"`}},
+	"field of another case": {with("Probe: {interval: 5s}"), []string{`unknown field "Probe"`}},
+	"duplicate, unknown and invalid together": {plugins("endpoint: 'unix:///kms-2.sock', role: Write, role: Read, x: [1, 2], timeout: 1h"), []string{
+		`line 3: key "role" already set in map`, `unknown field "plugins[0].x"`, `plugins[0].timeout: Invalid value: "1h0m0s": must be at most probe.interval, 30s`,
+	}},
+	"null element": {head + "plugins: [null]\n", []string{"plugins[0].keyID: Required value", "plugins[0].endpoint: Required value", `plugins[0].role: Unsupported value: ""`}},
+	"number for a keyID": {plugins("keyID: 1, endpoint: 'unix:///a', role: write"), []string{
+		`plugins.keyID: Invalid value: "number": must be a string: numbers, and words such as y, no and off, need quotes`, `plugins[0].role: Unsupported value: "write": supported values: "Write", "Read"`,
+	}},
+	"y without quotes":     {plugins("keyID: y, endpoint: 'unix:///a', role: Write"), []string{`plugins.keyID: Invalid value: "bool": must be a string`}},
+	"string for a boolean": {with("probe: {checks: {grpcHealth: 'yes'}}"), []string{`probe.checks.grpcHealth: Invalid value: "string": must be true or false`}},
+	"mapping for a list":   {head + "plugins: {}\n", []string{`plugins: Invalid value: "object": must be a list`}},
+	"list for a mapping":   {with("probe: []"), []string{`probe: Invalid value: "array": must be a mapping`}},
+	"control characters": {plugins("keyID: \"\\e[2J\", role: \"\\u202e\", endpoint: \"unix:///\\x9b\""), []string{
+		`plugins[0].keyID: Invalid value: "\x1b[2J": must hold only characters that can be printed`, `plugins[0].endpoint: Invalid value: "unix:///\u009b": must hold only`, `plugins[0].role: Unsupported value: "\u202e"`,
+	}},
+
+	"intervals": {with("probe: {interval: 30, checks: {roundTrip: {interval: 59s}}}"), []string{
+		`probe.interval: Invalid value: "30": must be a duration with its unit, from 1s to 1h0m0s`, `probe.checks.roundTrip.interval: Invalid value: "59s": must be a duration with its unit, from 1m0s to 24h0m0s; 0s is off`,
+	}},
+	"interval 100h":              {with("probe: {interval: 100h}"), []string{`probe.interval: Invalid value: "100h0m0s"`}},
+	"interval 0s":                {with("probe: {interval: 0s}"), []string{`probe.interval: Invalid value: "0s"`}},
+	"interval []":                {with("probe: {interval: []}"), []string{`probe.interval: Invalid value: "[]"`}},
+	"curly quotes":               {with("probe: {interval: “30s”, checks: {roundTrip: {interval: “0s”}}}"), []string{`probe.interval: Invalid value: "“30s”"`, `probe.checks.roundTrip.interval: Invalid value: "“0s”"`}},
+	"timeout above interval":     {head + "probe: {interval: 3s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: 4s}]\n", []string{`plugins[0].timeout: Invalid value: "4s": must be at most probe.interval, 3s`}},
+	"timeout 0":                  {plugins("endpoint: 'unix:///kms-2.sock', role: Write, timeout: 0s"), []string{`plugins[0].timeout: Invalid value: "0s": must be a duration with its unit, from 10ms`}},
+	"keyID":                      {plugins("endpoint: 'unix:///a', role: Write, keyID: 'a b'"), []string{`plugins[0].keyID: Invalid value: "a b": must be 1 to 63`}},
+	"keyID not derivable":        {plugins("endpoint: 'unix:///run/kms.sock', role: Read"), []string{`plugins[0].keyID: Required value: cannot be taken from the endpoint "unix:///run/kms.sock"`}},
+	"two plugins with one keyID": {head + "plugins:\n- {keyID: a, endpoint: 'unix:///1', role: Write}\n- {keyID: a, endpoint: 'unix:///2', role: Read}\n", []string{`plugins[1].keyID: Duplicate value: "a"`}},
+	"no endpoint":                {plugins("keyID: a, role: Read"), []string{"plugins[0].endpoint: Required value"}},
+	"relative path":              {plugins("keyID: a, endpoint: 'unix://run/kms.sock', role: Write"), []string{`plugins[0].endpoint: Invalid value: "unix://run/kms.sock": must be an absolute path after unix://, as in unix:///run/kms.sock`}},
+	"long path":                  {plugins("keyID: a, role: Read, endpoint: 'unix:///" + strings.Repeat("x", 107) + "'"), []string{`plugins[0].endpoint: Invalid value: "unix:///xxx`}},
+
+	"servers": {with("destination: {resource: kubeapiservers, servers: [{url: 'http://a'}, {url: 'https://u:secret@b'}, {}, {url: 'https://c', tlsServerName: 'x y'}, {url: 'https://c'}]}"), []string{
+		"destination.servers: Too many: 5: must have at most 4 items", `destination.servers[0].url: Invalid value: "http://a": must be a URL`, `destination.servers[1].url: Invalid value: "(not shown)": must not hold a user or password`,
+		"destination.servers[2].url: Required value", `destination.servers[3].tlsServerName: Invalid value: "x y"`, `destination.servers[4].url: Duplicate value: "https://c"`,
+	}},
+	"no resource":                  {with("destination: {}"), []string{`destination.resource: Unsupported value: "": supported values: "kubeapiservers", "openshiftapiservers", "authentications"`}},
+	"destination":                  {with("destination: {resource: pods, kubeconfig: a/b, writeTimeout: 2h}"), []string{`destination.resource: Unsupported value: "pods"`, `destination.kubeconfig: Invalid value: "a/b": must be an absolute path`, `destination.writeTimeout: Invalid value: "2h0m0s": must be a duration with its unit, from 100ms to 1m0s`}},
+	"two destinations":             {with("destination: {resource: kubeapiservers, object: {version: v1, resource: nodes, kind: Node, name: a}}"), []string{"destination.object: Forbidden: must not be set beside destination.resource"}},
+	"KMSHealths without an object": {with("destination: {resource: kmshealths}"), []string{`destination.resource: Invalid value: "kmshealths": has several objects: name one by destination.object`}},
+	"an empty object": {with("destination: {object: {}}"), []string{
+		"destination.object.version: Required value", "destination.object.resource: Required value", "destination.object.kind: Required value", "destination.object.name: Required value",
+	}},
+	"an object without its group": {with("destination: {object: {version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: a}}"), []string{"destination.object.group: Required value: without it the core group is meant, which has no version v1alpha1"}},
+	"an object with capital letters": {with("destination: {object: {group: Example.com, version: V1, resource: KMSHealths, kind: kmshealth, namespace: A, name: B}}"), []string{
+		`destination.object.group: Invalid value: "Example.com"`, `destination.object.version: Invalid value: "V1"`, `destination.object.resource: Invalid value: "KMSHealths"`,
+		`destination.object.kind: Invalid value: "kmshealth": must begin with a capital letter`, `destination.object.namespace: Invalid value: "A"`, `destination.object.name: Invalid value: "B"`,
+	}},
+	"an object with a path in it": {with("destination: {object: {group: ../x, version: v1/x, resource: pods/status, kind: K/x, namespace: a/b, name: ..}}"), []string{
+		"destination.object.group", "destination.object.version", "destination.object.resource", "destination.object.kind", "destination.object.namespace", "destination.object.name",
+	}},
+
+	"no address":      {with("serving: {}"), []string{"serving.address: Required value"}},
+	"a name":          {with("serving: {address: 'localhost:80'}"), []string{`serving.address: Invalid value: "localhost:80": must be an IP address and a port`}},
+	"open to all":     {with("serving: {address: '0.0.0.0:80'}"), []string{`serving.address: Invalid value: "0.0.0.0:80": must be a loopback address`}},
+	"TLS files":       {with("serving: {address: '0.0.0.0:80', tls: {certFile: c, clientCAFile: d}}"), []string{`serving.tls.certFile: Invalid value: "c"`, "serving.tls.keyFile: Required value", `serving.tls.clientCAFile: Invalid value: "d"`}},
+	"TLS settings":    {with(servedByTLS + "minVersion: TLS1.2, cipherSuites: [ECDHE-RSA-AES128-GCM-SHA256, TLS_AES_128_GCM_SHA256]}}"), []string{`serving.tls.minVersion: Unsupported value: "TLS1.2"`, `serving.tls.cipherSuites[0]: Invalid value: "ECDHE-RSA-AES128-GCM-SHA256": is not the IANA name`, `serving.tls.cipherSuites[1]: Invalid value: "TLS_AES_128_GCM_SHA256": is a suite of TLS 1.3`}},
+	"suites with 1.3": {with(servedByTLS + "minVersion: VersionTLS13, cipherSuites: [TLS_RSA_WITH_AES_128_CBC_SHA]}}"), []string{"serving.tls.cipherSuites: Invalid value"}},
+}
+
+func manyPlugins() string {
+	file := head + "plugins:\n"
+	for i := range MaxPlugins + 1 {
+		file += fmt.Sprintf("- {endpoint: 'unix:///kms-%d.sock', role: Read}\n", i)
 	}
-	for name, tt := range map[string]struct {
-		file string
-		want []string
-	}{
-		"comments only":  {"# nothing\n", []string{"the file is empty"}},
-		"NUL":            {head + "\x00", []string{`the file is not text: "\x00" in line 3`}},
-		"too large":      {strings.Repeat("#", 10<<20), []string{"the file is 10485760 bytes, must be at most 131072"}},
-		"a list":         {"- 1\n", []string{"the file must be a mapping, with apiVersion and kind"}},
-		"wrong version":  {strings.Replace(head, "v1alpha1", "v1", 1), []string{`apiVersion: Invalid value: "kmshealth.openshift.io/v1": must be kmshealth.openshift.io/v1alpha1`}},
-		"no type":        {onePlugin, []string{"apiVersion: Required value", "kind: Required value"}},
-		"no plugins":     {head, []string{"plugins: Required value"}},
-		"unknown fields": {plugin("timeOut: 3s") + "intervall: 5s\n", []string{"intervall: Forbidden: unknown field", "plugins[0].timeOut: Forbidden: unknown field"}},
-		"doubled deep, unknown and invalid together": {plugin("role: Read, x: [1, 2], timeout: 1h"), []string{
-			"plugins[0].role: Forbidden: duplicate field", "plugins[0].x: Forbidden: unknown field",
-			`plugins[0].timeout: Invalid value: "1h0m0s": must be at most probe.interval, 30s`,
-		}},
-		"key no string":       {head + "1: 2\n" + onePlugin, []string{`1: Invalid value: "1": a key must be a string that can be printed`}},
-		"null element":        {head + "plugins: [null]\n", []string{"plugins[0].keyID: Required value", "plugins[0].endpoint: Required value", "plugins[0].role: Required value"}},
-		"merge without alias": {head + "plugins: []\nprobe:\n  ? <<\n  : {interval: 7s}\n", []string{"has a YAML merge key (<<)"}},
-		"merge with comment":  {head + "plugins: []\nprobe:\n  ? << # all of it\n  : {interval: 7s}\n", []string{"has a YAML merge key (<<)"}},
-		"too many values":     {head + "plugins: [" + strings.Repeat("a,", maxIndicators) + "]\n", []string{"the file holds too many values: "}},
-		"long list":           {head + onePlugin + "destination: {resource: kubeapiservers, servers: [" + strings.Repeat("{},", 65) + "]}\n", []string{"destination.servers: Too many: 65: must have at most 64 items"}},
-		"control characters": {head + "plugins: [{keyID: \"\\e[2J\", role: \"\\u202e\", endpoint: \"unix:///\\x9b\"}]\n\"a\\nb\": \"\\u2028\"\n", []string{
-			`plugins[0].keyID: Invalid value: "\x1b[2J": must hold only`, `plugins[0].role: Invalid value: "\u202e": must hold only`, `plugins[0].endpoint: Invalid value: "unix:///\u009b": must hold only`,
-			`a\nb: Invalid value: "a\nb": a key must be a string that can be printed`,
-		}},
-		"interval 100h": {head + onePlugin + "probe: {interval: 100h}\n", []string{`probe.interval: Invalid value: "100h0m0s": must be a duration with its unit, from`}},
-		"round trip":    {head + onePlugin + "probe: {checks: {roundTrip: {interval: 59s}}}\n", []string{`probe.checks.roundTrip.interval: Invalid value: "59s": must be a duration with its unit, from 1m0s to 24h0m0s; 0s is off`}},
-		"grpcHealth":    {head + onePlugin + "probe: {checks: {grpcHealth: 'yes'}}\n", []string{`probe.checks.grpcHealth: Invalid value: "yes": must be true or false`}},
-		"servers": {head + onePlugin + "destination: {resource: kubeapiservers, servers: [{url: 'http://a'}, {url: 'https://u:secret@b'}, {}, {url: 'https://c', tlsServerName: 'x y'}, {url: 'https://c'}]}\n", []string{
-			"destination.servers: Too many: 5: must have at most 4 items", `destination.servers[0].url: Invalid value: "http://a": must be a URL`, `destination.servers[1].url: Invalid value: "(not shown)": must not hold a user or password`,
-			"destination.servers[2].url: Required value", `destination.servers[3].tlsServerName: Invalid value: "x y"`, `destination.servers[4].url: Duplicate value: "https://c"`,
-		}},
-		"keyID":               {plugin("keyID: 'a b'"), []string{`plugins[0].keyID: Invalid value: "a b": must be 1 to 63`}},
-		"keyID not derivable": {head + "plugins: [{endpoint: 'unix:///run/kms.sock', role: Read}]\n", []string{`plugins[0].keyID: Required value: cannot be taken from the endpoint "unix:///run/kms.sock"`}},
-		"no endpoint":         {head + "plugins: [{keyID: a, role: Read}]\n", []string{"plugins[0].endpoint: Required value"}},
-		"long path":           {head + "plugins: [{keyID: a, role: Read, endpoint: 'unix:///" + strings.Repeat("x", 107) + "'}]\n", []string{"is a path of 108 bytes, must be at most 107: a socket's address has no room for more (sun_path, unix(7))"}},
-		"no role":             {head + "plugins: [{endpoint: 'unix:///kms-1.sock'}]\n", []string{"plugins[0].role: Required value"}},
-		"timeout above interval": {head + "probe: {interval: 3s}\nplugins: [{endpoint: 'unix:///kms-1.sock', role: Read, timeout: 4s}]\n", []string{
-			`plugins[0].timeout: Invalid value: "4s": must be at most probe.interval, 3s`,
-		}},
-		"timeout 0":                    {plugin("timeout: 0s"), []string{`plugins[0].timeout: Invalid value: "0s": must be a duration with its unit, from 10ms`}},
-		"no resource":                  {head + onePlugin + "destination: {}\n", []string{"destination.resource: Required value"}},
-		"destination":                  {head + onePlugin + "destination: {resource: pods, kubeconfig: a/b, writeTimeout: 2h}\n", []string{`destination.resource: Unsupported value: "pods"`, `destination.kubeconfig: Invalid value: "a/b": must be an absolute path`, `destination.writeTimeout: Invalid value: "2h0m0s": must be a duration with its unit, from 100ms to 1m0s`}},
-		"two destinations":             {head + onePlugin + "destination: {resource: kubeapiservers, " + object("") + "}\n", []string{"destination.object: Forbidden: must not be set beside destination.resource"}},
-		"KMSHealths without an object": {head + onePlugin + "destination: {resource: kmshealths}\n", []string{"destination.resource: Invalid value: \"kmshealths\": has several objects: name one by destination.object"}},
-		"an empty object": {head + onePlugin + "destination: {object: {}}\n", []string{
-			"destination.object.version: Required value", "destination.object.resource: Required value", "destination.object.kind: Required value", "destination.object.name: Required value",
-		}},
-		"an object without its group": {head + onePlugin + "destination: {object: {version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: a}}\n", []string{"destination.object.group: Required value: without it the core group is meant, which has no version v1alpha1"}},
-		"an object with capital letters": {head + onePlugin + "destination: {object: {group: Example.com, version: V1, resource: KMSHealths, kind: kmshealth, namespace: A, name: B}}\n", []string{
-			`destination.object.group: Invalid value: "Example.com"`, `destination.object.version: Invalid value: "V1"`, `destination.object.resource: Invalid value: "KMSHealths"`,
-			`destination.object.kind: Invalid value: "kmshealth": must begin with a capital letter`, `destination.object.namespace: Invalid value: "A"`, `destination.object.name: Invalid value: "B"`,
-		}},
-		"an object with a path in it": {head + onePlugin + "destination: {object: {group: ../x, version: v1/x, resource: pods/status, kind: K/x, namespace: a/b, name: ..}}\n", []string{
-			"destination.object.group", "destination.object.version", "destination.object.resource", "destination.object.kind", "destination.object.namespace", "destination.object.name",
-		}},
-		"an object with an empty group": {head + onePlugin + "destination: {" + object("group: ''") + "}\n", []string{`destination.object.group: Invalid value: "": must not be empty`}},
-		"no address":                    {head + onePlugin + "serving: {}\n", []string{"serving.address: Required value"}},
-		"a name":                        {head + onePlugin + "serving: {address: 'localhost:80'}\n", []string{`serving.address: Invalid value: "localhost:80": must be an IP address and a port`}},
-		"open to all":                   {head + onePlugin + "serving: {address: '0.0.0.0:80'}\n", []string{`serving.address: Invalid value: "0.0.0.0:80": must be a loopback address`}},
-		"TLS files":                     {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: c, clientCAFile: d}}\n", []string{`serving.tls.certFile: Invalid value: "c"`, "serving.tls.keyFile: Required value", `serving.tls.clientCAFile: Invalid value: "d"`}},
-		"TLS settings":                  {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, minVersion: TLS1.2, cipherSuites: [ECDHE-RSA-AES128-GCM-SHA256, TLS_AES_128_GCM_SHA256]}}\n", []string{`serving.tls.minVersion: Unsupported value: "TLS1.2"`, `serving.tls.cipherSuites[0]: Invalid value: "ECDHE-RSA-AES128-GCM-SHA256": is not the IANA name`, `serving.tls.cipherSuites[1]: Invalid value: "TLS_AES_128_GCM_SHA256": is a suite of TLS 1.3`}},
-		"empty strings": {head + onePlugin + "destination: {resource: kubeapiservers, servers: [{url: 'https://a', tlsServerName: ''}]}\nserving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, clientCAFile: \"\"}}\n", []string{
-			`destination.servers[0].tlsServerName: Invalid value: "": must not be empty: set a value, or remove the field if it is optional`,
-			`serving.tls.clientCAFile: Invalid value: "": must not be empty: set a value, or remove the field if it is optional`,
-		}},
-		"suites with 1.3": {head + onePlugin + "serving: {address: '0.0.0.0:80', tls: {certFile: /c, keyFile: /k, minVersion: VersionTLS13, cipherSuites: [TLS_RSA_WITH_AES_128_CBC_SHA]}}\n", []string{"serving.tls.cipherSuites: Invalid value"}},
-	} {
+	return file
+}
+
+func TestEveryMistakeIsReportedAtOnceWithPathAndValue(t *testing.T) {
+	for name, tt := range rejected {
 		t.Run(name, func(t *testing.T) {
 			c, err := DecodeReporter([]byte(tt.file))
-			if err == nil {
-				t.Fatalf("was taken: %+v", c)
+			if err == nil || c != nil {
+				t.Fatalf("accepted: %+v", c)
 			}
-			if c != nil {
-				t.Error("an error, and yet a configuration")
-			}
-			lines := strings.Split(err.Error(), "\n")
-			if len(lines) != len(tt.want) {
-				t.Errorf("%d mistakes, want %d:\n%s", len(lines), len(tt.want), strings.Join(lines, "\n"))
-			}
-			for _, want := range tt.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("no %q in\n%s", want, strings.Join(lines, "\n"))
-				}
-			}
+			mistakes(t, err, tt.want...)
 		})
+	}
+}
+
+// mistakes checks that each line of an error begins with one of these texts.
+func mistakes(t *testing.T, err error, want ...string) {
+	t.Helper()
+	lines := strings.Split(err.Error(), "\n")
+	for _, begin := range want {
+		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, begin) }) {
+			t.Errorf("no %q", begin)
+		}
+	}
+	if t.Failed() || len(lines) != len(want) {
+		t.Errorf("%d mistakes, want %d:\n%s", len(lines), len(want), err)
+	}
+}
+
+func TestAcceptedInputs(t *testing.T) {
+	for name, file := range map[string]string{
+		"JSON":                 `{"apiVersion":"kmshealth.openshift.io/v1alpha1","kind":"ReporterConfiguration","plugins":[{"endpoint":"unix:///kms-1.sock","role":"Write"}]}`,
+		"CRLF":                 strings.ReplaceAll(head+onePlugin, "\n", "\r\n"),
+		"byte order mark":      "\ufeff" + head + onePlugin,
+		"separator at first":   "---\n" + head + onePlugin,
+		".. in a path":         plugins("keyID: a, endpoint: 'unix:///run/../a.sock', role: Write"),
+		"round trip off":       with("probe: {checks: {roundTrip: {interval: 0s}}}"),
+		"no plugins":           head + "plugins: []\n",
+		"no Write plugin":      plugins("keyID: a, endpoint: 'unix:///a.sock', role: Read"),
+		"sections without any": with("probe:\ndestination:"),
+		"empty strings":        with("destination: {resource: kubeapiservers, servers: [{url: 'https://a', tlsServerName: ''}]}"),
+		"servers that differ":  with("destination: {resource: kubeapiservers, servers: [{url: 'https://a:6443'}, {url: 'https://a:6444'}, {url: 'https://a:6443/b'}, {url: 'https://[::1]:6443'}]}"),
+		"no alias":             with("# R&D: *see* <<here>> & there * and that! cat <<EOF *t before *t"),
+		"other characters":     with("# as agreed\t\u00a0é\ufeff😀"),
+		"an object in a group": with("destination: {object: {group: example.com, version: v1, resource: things, kind: Thing, namespace: ns, name: a.b}}"),
+		"an object without":    with("destination: {object: {version: v1, resource: nodes, kind: Node, name: master-0}}"),
+	} {
+		c, err := DecodeReporter([]byte(file))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if every := c.Probe.Checks.RoundTrip.Interval.Duration; (every == 0) != (name == "round trip off") {
+			t.Errorf("%s: a round trip each %s", name, every)
+		}
+	}
+}
+
+func TestFileOfAConfigMap(t *testing.T) {
+	indented := "    " + strings.ReplaceAll(head+onePlugin, "\n", "\n    ")
+	file, err := Unwrap([]byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  config.yaml: |\n" + indented + "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := DecodeReporter(file); err != nil {
+		t.Error(err)
+	}
+	if _, err = Unwrap([]byte("apiVersion: v1\nkind: ConfigMap\ndata: {other: a}\n")); err == nil {
+		t.Error("a ConfigMap without the file was accepted")
+	} else {
+		mistakes(t, err, "data[config.yaml]: Required value: the configuration file, where the file is a ConfigMap")
+	}
+	if other, err := Unwrap([]byte(head)); err != nil || string(other) != head {
+		t.Errorf("%q, %v", other, err)
 	}
 }
 
@@ -192,30 +273,6 @@ func TestCharactersThatHideConfigurationAreRejected(t *testing.T) {
 			t.Errorf("%q: %v, want %s", hidden, err, want)
 		}
 	}
-	for _, text := range []string{"\r\n", "\t", "\u00a0", "é\ufeff", "😀"} {
-		if _, err := DecodeReporter([]byte(before + text + "\n")); err != nil {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-}
-
-func TestOneServerTwiceIsADuplicate(t *testing.T) {
-	err := decodeServers("https://a:6443", "https://a:6443")
-	if want := `destination.servers[1].url: Duplicate value: "https://a:6443"`; err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
-	if err := decodeServers("https://a:6443", "https://a:6444", "https://a:6443/b", "https://[::1]:6443"); err != nil {
-		t.Error(err)
-	}
-}
-
-func decodeServers(urls ...string) error {
-	var servers []string
-	for _, u := range urls {
-		servers = append(servers, fmt.Sprintf("{url: %q}", u))
-	}
-	_, err := DecodeReporter([]byte(head + onePlugin + "destination: {resource: kubeapiservers, servers: [" + strings.Join(servers, ", ") + "]}\n"))
-	return err
 }
 
 func TestNoPasswordOfAServersURLIsShown(t *testing.T) {
@@ -223,25 +280,14 @@ func TestNoPasswordOfAServersURLIsShown(t *testing.T) {
 		"https://alice:s3cret@host:6443", "https://alice:s3cret%40host:6443", "https://host:6443/?token=s3cret", "https://host:6443?s3cret", "https://host:6443#s3cret", "https://host/%zzs3cret",
 		"https://alice:s3cret\x1b@host:6443", "https://alice:" + strings.Repeat("s3cret", 20) + "@host:6443", "ftp://alice:s3cret@host",
 	} {
-		for name, text := range map[string]string{
-			"url":           "servers: [{url: %q}]",
-			"twice":         "servers: [{url: %[1]q}, {url: %[1]q}]",
-			"unknown field": "servers: [{URL: %q}]",
-			"unknown list":  "server: [{url: %q}]",
-			"wrong type":    "servers: %q",
+		for _, text := range []string{
+			"servers: [{url: %q}]", "servers: [{url: %[1]q}, {url: %[1]q}]", "servers: [{URL: %q}]", "server: [{url: %q}]", "servers: %q",
+			"resource: kubeapiservers, kubeconfig: %q",
 		} {
-			if name != "url" && name != "twice" && !strings.Contains(server, "@") {
-				continue // of what kind such a value is meant to be cannot be known
+			_, err := DecodeReporter([]byte(with("destination: {" + fmt.Sprintf(text, server) + "}")))
+			if err == nil || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("%s: %v", text, err)
 			}
-			_, err := DecodeReporter([]byte(head + onePlugin + "destination: {resource: kubeapiservers, " + fmt.Sprintf(text, server) + "}\n"))
-			if err == nil || strings.Contains(err.Error(), "s3cret") || !strings.HasPrefix(name, "unknown") && !strings.Contains(err.Error(), "(not shown)") {
-				t.Errorf("%s: %s: %v", server, name, err)
-			}
-		}
-	}
-	for _, server := range []string{"https://a:6443#", "https://a:6443?"} {
-		if err := decodeServers(server); err == nil {
-			t.Errorf("%s was accepted", server)
 		}
 	}
 }
@@ -259,59 +305,20 @@ func TestKeyIDIsTakenFromTheSocketsName(t *testing.T) {
 	}
 }
 
-func TestWordsThatLookLikeAliasesAreNoMistake(t *testing.T) {
-	for _, line := range []string{"# R&D: *see* <<here>> & there * and that!", "# cat <<EOF", "# *t before *t"} {
-		if _, err := DecodeReporter([]byte(head + onePlugin + line + "\n")); err != nil {
-			t.Errorf("%s: %v", line, err)
-		}
-	}
-}
-
-// What a file costs must grow with its size and no faster; and errors about it
-// must fit in a log.
-func TestFileFullOfMistakesIsToldBriefly(t *testing.T) {
-	for name, in := range map[string]struct{ list, element string }{ // 60 of each
-		"wrong type":    {"plugins: [", "[],"},
-		"empty":         {"plugins: [", "{},"},
-		"unknown field": {"plugins: [", "{a: 1},"},
-		"invalid":       {"plugins: []\nserving: {address: '127.0.0.1:1', tls: {certFile: /c, keyFile: /k, cipherSuites: [", "x,"},
+// An error about a file must fit in a log.
+func TestFileFullOfMistakesIsReportedBriefly(t *testing.T) {
+	for name, file := range map[string]string{
+		"unknown fields":  head + "plugins: [" + strings.Repeat("{a: 1},", 60) + "]\n",
+		"invalid values":  with(servedByTLS + "cipherSuites: [" + strings.Repeat("x,", 60) + "]}}"),
+		"duplicate field": head + "plugins: []\n" + strings.Repeat("kind: x\n", 60),
 	} {
-		file := head + in.list + strings.Repeat(in.element, 60) + "]" + strings.Repeat("}", strings.Count(in.list, "{")) + "\n"
 		_, err := DecodeReporter([]byte(file))
 		if err == nil {
-			t.Fatalf("%s: was taken", name)
+			t.Fatalf("%s: accepted", name)
 		}
-		if n := strings.Count(err.Error(), "\n") + 1; n > maxErrors+1 {
-			t.Errorf("%s: %d lines", name, n)
+		if n := strings.Count(err.Error(), "\n") + 1; n > maxErrors+1 || len(err.Error()) > 20_000 {
+			t.Errorf("%s: %d lines, %d bytes", name, n, len(err.Error()))
 		}
-		if n := len(err.Error()); n > 20_000 {
-			t.Errorf("%s: %d bytes", name, n)
-		}
-	}
-	many := head + "plugins: []\n"
-	for i := range maxErrors + 7 {
-		many += fmt.Sprintf("f%d: 1\n", i)
-	}
-	if _, err := DecodeReporter([]byte(many)); err == nil || !strings.HasSuffix(err.Error(), "\nand 7 more errors") {
-		t.Error(err)
-	}
-}
-
-func TestEffectiveConfigurationIsAFileOfItsOwn(t *testing.T) {
-	c, err := DecodeReporter([]byte(head + onePlugin + "destination: {resource: kubeapiservers}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	printed, err := yaml.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := DecodeReporter(printed)
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, printed)
-	}
-	if diff := cmp.Diff(c, again); diff != "" {
-		t.Error(diff)
 	}
 }
 
@@ -371,7 +378,7 @@ func FuzzDecodeReporter(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(sample)
-	f.Add([]byte(head + onePlugin))
+	f.Add([]byte(with("destination: {resource: kubeapiservers}")))
 	f.Add([]byte(head + "probe: {<<: &a {interval: 1s}, checks: *a}\nplugins: !!binary aa\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := DecodeReporter(data)
@@ -393,27 +400,4 @@ func FuzzDecodeReporter(f *testing.F) {
 			t.Fatal(diff)
 		}
 	})
-}
-
-// object is a destination's, with other fields in place of its own.
-func object(group string) string {
-	if group == "" {
-		group = "group: kmshealth.openshift.io"
-	}
-	return "object: {" + group + ", version: v1, resource: kmshealths, kind: KMSHealth, name: kube-apiserver}"
-}
-
-func TestDestinationMayBeAnyObject(t *testing.T) {
-	for text, want := range map[string]ObjectReference{
-		"{group: kmshealth.openshift.io, version: v1alpha1, resource: kmshealths, kind: KMSHealth, name: kube-apiserver}": {Group: "kmshealth.openshift.io", Version: "v1alpha1", Resource: "kmshealths", Kind: "KMSHealth", Name: "kube-apiserver"},
-		"{group: example.com, version: v1, resource: things, kind: Thing, namespace: ns, name: a.b}":                      {Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespace: "ns", Name: "a.b"},
-		"{version: v1, resource: nodes, kind: Node, name: master-0}":                                                      {Version: "v1", Resource: "nodes", Kind: "Node", Name: "master-0"},
-	} {
-		c, err := DecodeReporter([]byte(head + onePlugin + "destination: {object: " + text + "}\n"))
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-		} else if *c.Destination.Object != want {
-			t.Errorf("%+v", c.Destination)
-		}
-	}
 }

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"maps"
 	"time"
 
@@ -28,20 +29,12 @@ func setDefaults(c *ReporterConfiguration) {
 	setProbeDefaults(&c.Probe)
 	setPluginDefaults(c.Plugins, c.Probe)
 	if d := c.Destination; d != nil {
-		d.Kubeconfig = orDefault(d.Kubeconfig, DefaultKubeconfig)
+		d.Kubeconfig = cmp.Or(d.Kubeconfig, DefaultKubeconfig)
 		d.WriteTimeout.setDefault(DefaultWriteTimeout)
 	}
 	if c.Serving != nil && c.Serving.TLS != nil {
-		c.Serving.TLS.MinVersion = orDefault(c.Serving.TLS.MinVersion, TLS12)
+		c.Serving.TLS.MinVersion = cmp.Or(c.Serving.TLS.MinVersion, TLS12)
 	}
-}
-
-// orDefault is for strings: an empty one in a file is a mistake.
-func orDefault[T ~string](value, otherwise T) T {
-	if value == "" {
-		return otherwise
-	}
-	return value
 }
 
 func setProbeDefaults(p *Probe) {
@@ -60,30 +53,30 @@ func DefaultChecks() *Checks {
 func setPluginDefaults(plugins []Plugin, probe Probe) {
 	for i := range plugins {
 		p := &plugins[i]
-		p.KeyID = orDefault(p.KeyID, contract.KeyIDOfSocket(p.Endpoint))
+		p.KeyID = cmp.Or(p.KeyID, contract.KeyIDOfSocket(p.Endpoint))
 		p.Timeout.setDefault(min(DefaultTimeout, max(probe.Interval.Duration, MinInterval)))
 	}
 }
 
 func setOperatorDefaults(c *OperatorConfiguration) {
-	c.ManagementState = orDefault(c.ManagementState, Managed)
+	c.ManagementState = cmp.Or(c.ManagementState, Managed)
 	setProbeDefaults(&c.Probe)
 	for i := range c.APIServers {
 		t := &c.APIServers[i]
 		setRowDefaults(t, contract.ResourceOf(string(t.Resource)).APIServer)
 		if t.Plugins == nil {
 			if !t.Resource.PerAPIServer() { // a Secret of that name is OpenShift's
-				t.EncryptionConfig.Secret = orDefault(t.EncryptionConfig.Secret, DefaultEncryptionConfig)
+				t.EncryptionConfig.Secret = cmp.Or(t.EncryptionConfig.Secret, DefaultEncryptionConfig)
 			}
-			t.EncryptionConfig.Key = orDefault(t.EncryptionConfig.Key, DefaultEncryptionConfig)
+			t.EncryptionConfig.Key = cmp.Or(t.EncryptionConfig.Key, DefaultEncryptionConfig)
 		}
-		t.Mode = orDefault(t.Mode, ModeAuto)
-		t.ConfigSource = orDefault(t.ConfigSource, defaultConfigSource(t))
+		t.Mode = cmp.Or(t.Mode, ModeAuto)
+		t.ConfigSource = cmp.Or(t.ConfigSource, defaultConfigSource(t))
 		server := DefaultLocalServer
 		if t.Mode.InOwnersPods() {
 			server = DefaultClusterServer
 		}
-		t.Connection.Server = orDefault(t.Connection.Server, server)
+		t.Connection.Server = cmp.Or(t.Connection.Server, server)
 		setPluginDefaults(t.Plugins, c.Probe)
 	}
 }
@@ -91,11 +84,11 @@ func setOperatorDefaults(c *OperatorConfiguration) {
 // setRowDefaults sets what the table of resources knows of an API server of OpenShift. The
 // row of kmshealths is empty.
 func setRowDefaults(t *APIServer, row contract.APIServer) {
-	t.Name = orDefault(t.Name, row.Name)
-	t.Namespace = orDefault(t.Namespace, row.Namespace)
+	t.Name = cmp.Or(t.Name, row.Name)
+	t.Namespace = cmp.Or(t.Namespace, row.Namespace)
 	if t.PodSelector == nil {
 		t.PodSelector = maps.Clone(row.PodSelector)
-		t.Container = orDefault(t.Container, row.Container)
+		t.Container = cmp.Or(t.Container, row.Container)
 	}
 }
 

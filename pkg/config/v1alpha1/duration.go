@@ -3,7 +3,7 @@ package v1alpha1
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -17,26 +17,28 @@ type Duration struct {
 	text string
 }
 
-var durationType = reflect.TypeFor[Duration]()
-
-// UnmarshalJSON accepts any string: one that is no duration is found by validation.
+// UnmarshalJSON accepts any value: one that is no duration is found by validation.
 func (d *Duration) UnmarshalJSON(data []byte) error {
-	*d = Duration{}
-	var s *string
-	if err := json.Unmarshal(data, &s); err != nil || s == nil {
-		return err
+	text := string(data)
+	if text == "null" {
+		return nil
 	}
-	value, err := time.ParseDuration(*s)
-	switch {
-	case err != nil, *s == "0":
-		d.text = *s
+	if s, err := strconv.Unquote(text); err == nil {
+		text = s
+	}
+	switch value, err := time.ParseDuration(text); {
+	case err != nil, text == "0":
+		*d = Duration{text: text}
 	case value == 0:
-		d.text = "0s"
+		*d = off
 	default:
-		d.Duration = value
+		*d = Duration{Duration: value}
 	}
 	return nil
 }
+
+// off is a duration of 0s in a file.
+var off = Duration{text: "0s"}
 
 // MarshalJSON writes it as it is read.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.Duration.String()) }
@@ -50,9 +52,6 @@ func (d *Duration) setDefault(value time.Duration) {
 		d.Duration = value
 	}
 }
-
-// isOff reports whether a file has 0s.
-func (d Duration) isOff() bool { return d.text == "0s" }
 
 // between checks that a text is a duration within bounds.
 func between(path *field.Path, d Duration, low, high time.Duration) field.ErrorList {

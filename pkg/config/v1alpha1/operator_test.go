@@ -1,11 +1,15 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
+
+// operatorHead begins every file of the operator.
+const operatorHead = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n"
 
 func TestOperatorSamplesAreValid(t *testing.T) {
 	openShift, err := DecodeOperator(OperatorOpenShift)
@@ -33,54 +37,46 @@ func TestOperatorSamplesAreValid(t *testing.T) {
 	}
 }
 
-func TestOperatorDefaultsFollowTheDelivery(t *testing.T) {
-	for delivery, want := range map[Mode]string{
-		ModeAuto:         DefaultLocalServer,
-		ModeCompanionPod: DefaultLocalServer,
-		ModeDaemonSet:    DefaultLocalServer,
-		ModeSidecar:      DefaultClusterServer,
-	} {
-		c, err := DecodeOperator([]byte(operatorFile("mode: " + string(delivery))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := c.APIServers[0].Connection.Server; got != want {
-			t.Errorf("%s: %s, want %s", delivery, got, want)
-		}
-	}
-}
-
-func TestDefaultConfigSourceFollowsResourceAndDelivery(t *testing.T) {
+func TestOperatorDefaultsFollowResourceAndMode(t *testing.T) {
 	for _, c := range []struct {
 		resource, rest string
-		want           ConfigSource
+		source         ConfigSource
+		server         string
 	}{
-		{"kubeapiservers", "", ConfigSourceAnnotation},
-		{"openshiftapiservers", "mode: DaemonSet", ConfigSourceAnnotation},
-		{"authentications", "mode: Sidecar", ConfigSourceConfigMap},
-		{"kmshealths", "plugins: []", ConfigSourceConfigMap},
-		{"kmshealths", "plugins: []\n  configSource: Annotation", ConfigSourceAnnotation},
-		{"kubeapiservers", "configSource: ConfigMap", ConfigSourceConfigMap},
+		{"kubeapiservers", "", ConfigSourceAnnotation, DefaultLocalServer},
+		{"kubeapiservers", "configSource: ConfigMap", ConfigSourceConfigMap, DefaultLocalServer},
+		{"kubeapiservers", "mode: CompanionPod", ConfigSourceAnnotation, DefaultLocalServer},
+		{"openshiftapiservers", "mode: DaemonSet", ConfigSourceAnnotation, DefaultLocalServer},
+		{"authentications", "mode: Sidecar", ConfigSourceConfigMap, DefaultClusterServer},
+		{"kmshealths", "plugins: []", ConfigSourceConfigMap, DefaultLocalServer},
+		{"kmshealths", "plugins: []\n  configSource: Annotation", ConfigSourceAnnotation, DefaultLocalServer},
 	} {
-		name := contract.ResourceOf(c.resource).APIServer.Name
-		if name == "" {
-			name = "a"
-		}
+		name := cmp.Or(contract.ResourceOf(c.resource).APIServer.Name, "a")
 		file := strings.Replace(operatorFile(c.rest), "resource: kubeapiservers", "name: "+name+"\n  resource: "+c.resource, 1)
 		config, err := DecodeOperator([]byte(file))
 		if err != nil {
 			t.Fatalf("%s, %q: %v", c.resource, c.rest, err)
 		}
-		if got := config.APIServers[0].ConfigSource; got != c.want {
-			t.Errorf("%s, %q: %s, want %s", c.resource, c.rest, got, c.want)
+		if got := config.APIServers[0]; got.ConfigSource != c.source || got.Connection.Server != c.server {
+			t.Errorf("%s, %q: %s, %s", c.resource, c.rest, got.ConfigSource, got.Connection.Server)
 		}
 	}
 }
 
+func TestAResourceOfOpenShiftIsEnough(t *testing.T) {
+	c, err := DecodeOperator([]byte(operatorHead + "apiServers: [{resource: authentications}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := c.APIServers[0]
+	if got.Name != "oauth-apiserver" || got.Namespace != "openshift-oauth-apiserver" || got.PodSelector["apiserver"] != "true" ||
+		got.Container != "oauth-apiserver" || got.EncryptionConfig.Secret != DefaultEncryptionConfig {
+		t.Errorf("%+v", got)
+	}
+}
+
 func operatorFile(lines ...string) string {
-	text := `apiVersion: kmshealth.openshift.io/v1alpha1
-kind: OperatorConfiguration
-apiServers:
+	text := operatorHead + `apiServers:
 - resource: kubeapiservers
   namespace: ns
   podSelector: {app: a}
@@ -97,18 +93,21 @@ func kmsHealth(name string) string {
 }
 
 func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
-	const head = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n"
+	const head = operatorHead
 	for name, c := range map[string]struct{ file, want string }{
+		"the reporter's file":            {string(ReporterSample), `kind: Invalid value: "ReporterConfiguration": must be OperatorConfiguration; this is kms-health-reporter's file: kms-health-reporter --validate --config FILE`},
+		"no plugins and no Secret":       {head + "apiServers: [{name: a, resource: kmshealths, namespace: ns, podSelector: {a: b}}]\n", "apiServers[0].encryptionConfig.secret: Required value: the Secret that holds the API server's EncryptionConfiguration; or set plugins, in place of encryptionConfig"},
+		"kmshealths alone":               {head + "apiServers: [{resource: kmshealths, plugins: []}]\n", "apiServers[0].name: Required value: a DNS label\napiServers[0].namespace: Required value: the namespace of the API server's pods\napiServers[0].podSelector: Required value: the labels of the API server's pods"},
 		"no targets":                     {head, "apiServers: Required value"},
-		"unknown field":                  {head + "apiServers: []\nfoo: 1\n", "foo: Forbidden: unknown field"},
+		"unknown field":                  {head + "apiServers: []\nfoo: 1\n", `unknown field "foo"`},
 		"management state":               {head + "apiServers: []\nmanagementState: Gone\n", `managementState: Unsupported value: "Gone"`},
 		"interval":                       {head + "apiServers: []\nprobe: {interval: 1ms}\n", `probe.interval: Invalid value: "1ms"`},
 		"image":                          {head + "apiServers: []\nimage: a b\n", `image: Invalid value: "a b"`},
 		"plugins and encryptionConfig":   {operatorFile("plugins: []", "encryptionConfig: {key: k}"), `apiServers[0].encryptionConfig: Forbidden: must not be set beside apiServers[0].plugins`},
-		"bare target":                    {head + "apiServers: [{}]\n", "apiServers[0].resource: Required value"},
+		"bare target":                    {head + "apiServers: [{}]\n", `apiServers[0].resource: Unsupported value: ""`},
 		"no selector":                    {head + "apiServers: [{name: a, resource: kmshealths, namespace: b}]\n", "apiServers[0].podSelector: Required value"},
-		"selector that is no string":     {operatorFile("container: c", "nodeSelector: {a: 1}"), "apiServers[0].nodeSelector[a]: Invalid value"},
-		"selector that is no mapping":    {operatorFile("nodeSelector: [a]"), "apiServers[0].nodeSelector: Invalid value"},
+		"selector that is no string":     {operatorFile("container: c", "nodeSelector: {a: 1}"), `apiServers.nodeSelector: Invalid value: "number": must be a string`},
+		"selector that is no mapping":    {operatorFile("nodeSelector: [a]"), `apiServers.nodeSelector: Invalid value: "array": must be a mapping`},
 		"selector that is no label":      {operatorFile(`nodeSelector: {"a b": c}`), `apiServers[0].nodeSelector[a b]: Invalid value: "a b"`},
 		"long name":                      {kmsHealth(strings.Repeat("a", 41)), "apiServers[0].name: Too long"},
 		"resource":                       {strings.Replace(operatorFile(), "kubeapiservers", "pods", 1), `apiServers[0].resource: Unsupported value: "pods"`},
@@ -173,13 +172,5 @@ func TestImageOfTheReporter(t *testing.T) {
 		if c.Image != tt.want || err != tt.err {
 			t.Errorf("%s: image %q, error %q", name, c.Image, err)
 		}
-	}
-}
-
-func TestEachTargetHasAKMSHealthOfItsOwn(t *testing.T) {
-	_, second, _ := strings.Cut(kmsHealth("b"), "apiServers:\n")
-	both := kmsHealth("a") + second
-	if _, err := DecodeOperator([]byte(both)); err != nil {
-		t.Error(err)
 	}
 }

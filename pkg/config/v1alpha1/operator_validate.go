@@ -75,7 +75,8 @@ func validateAPIServers(path *field.Path, c *OperatorConfiguration) field.ErrorL
 }
 
 func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) field.ErrorList {
-	errs := validateResource(at.Child("resource"), t.Resource, "", contract.KMSHealthsPlural)
+	resources := append(contract.ResourceNames(), contract.KMSHealthsPlural)
+	errs := oneOf(at.Child("resource"), string(t.Resource), resources...)
 	if len(errs) == 0 { // it has the defaults of the following
 		errs = append(errs, validateName(at.Child("name"), t)...)
 		errs = append(errs, word(at.Child("namespace"), t.Namespace, validation.IsDNS1123Label,
@@ -101,6 +102,9 @@ func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) f
 }
 
 func validateLabels(at *field.Path, labels map[string]string) (errs field.ErrorList) {
+	if len(labels) > maxElements {
+		return field.ErrorList{field.TooMany(at, len(labels), maxElements)}
+	}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		errs = append(errs, word(at.Key(name), name, validation.IsQualifiedName, "the name of a label")...)
 		errs = append(errs, word(at.Key(name), labels[name], validation.IsValidLabelValue, "")...)
@@ -146,6 +150,9 @@ func validateEncryptionConfig(at *field.Path, e *EncryptionConfig) field.ErrorLi
 	errs := word(at.Child("secret"), e.Secret, validation.IsDNS1123Subdomain,
 		"the Secret that holds the API server's EncryptionConfiguration; or set plugins, in place of encryptionConfig")
 	errs = append(errs, word(at.Child("key"), e.Key, validation.IsConfigMapKey, "")...)
+	if n := len(e.KeyIDs); n > maxElements {
+		return append(errs, field.TooMany(at.Child("keyIDs"), n, maxElements))
+	}
 	for _, endpoint := range slices.Sorted(maps.Keys(e.KeyIDs)) {
 		at := at.Child("keyIDs").Key(endpoint)
 		errs = append(errs, word(at, endpoint, socketRules, "an endpoint")...)

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	yamlv2 "go.yaml.in/yaml/v2" // the parser of sigs.k8s.io/yaml, which would keep one of two equal keys
+	yamlv2 "go.yaml.in/yaml/v2" // the parser of sigs.k8s.io/yaml, which reads one document of several
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
@@ -26,30 +26,33 @@ const (
 	maxIndicators = 4096
 )
 
-// parse reads exactly one YAML (or JSON) document, once. It first rejects what could make
-// a small file large in memory: many values, and anchors, whose values are repeated.
-func parse(data []byte, kind string) (yamlv2.MapSlice, error) {
+// parse reads exactly one YAML (or JSON) document, and returns it as JSON, with an error for each
+// key that it has twice. It first rejects what could make a small file large in memory: many
+// values, and anchors, whose values are repeated.
+func parse(data []byte, kind string) (document []byte, twice []error, err error) {
 	if err := checkText(data); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	decoder := yamlv2.NewDecoder(bytes.NewReader(data))
-	var document yamlv2.MapSlice
-	var wrong *yamlv2.TypeError
-	switch err := decoder.Decode(&document); {
-	case errors.Is(err, io.EOF) || err == nil && document == nil:
-		return nil, fmt.Errorf("the file is empty, must hold kind %s", kind)
-	case errors.As(err, &wrong):
-		return nil, errors.New("the file must be a mapping, with apiVersion and kind")
+	decoder.SetStrict(true)
+	var first, second any
+	var duplicates *yamlv2.TypeError
+	switch err := decoder.Decode(&first); {
+	case errors.Is(err, io.EOF) || err == nil && first == nil:
+		return nil, nil, fmt.Errorf("the file is empty, must hold kind %s", kind)
+	case errors.As(err, &duplicates):
+		for _, e := range duplicates.Errors {
+			twice = append(twice, errors.New(e))
+		}
 	case err != nil:
-		cause := strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "yaml: ")
-		return nil, fmt.Errorf("invalid YAML: %s (check indentation and quotes, also in the lines before and after)",
-			printable(short(cause)))
+		return nil, nil, fmt.Errorf("invalid YAML: %s (check indentation and quotes, also in the lines before and after)",
+			contract.CleanDetail(strings.TrimPrefix(err.Error(), "yaml: ")))
 	}
-	var second any
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, errors.New("the file must hold one YAML document: remove what follows ---")
+		return nil, nil, errors.New("the file must hold one YAML document: remove what follows ---")
 	}
-	return document, nil
+	document, err = yaml.YAMLToJSON(data)
+	return document, twice, err
 }
 
 func checkText(data []byte) error {
@@ -68,7 +71,7 @@ func checkText(data []byte) error {
 		return fmt.Errorf("the file holds too many values: %d of the characters that separate keys and values, must be "+
 			"at most %d", n, maxIndicators)
 	}
-	return checkTokens(text)
+	return checkAnchors(text)
 }
 
 // isHidden reports whether a character has no place in a file. Those that end a line for the
@@ -88,18 +91,14 @@ func indicators(text string) (n int) {
 	return n
 }
 
-// checkTokens rejects what begins like an anchor, a tag or a merge key, in comments and quoted
-// strings too: an anchor's value can be repeated by aliases, and the parser drops merge keys from
-// the ordered mappings that are requested here.
-func checkTokens(text string) error {
+// checkAnchors rejects what begins like an anchor, in comments and quoted strings too: its value
+// could be repeated by aliases.
+func checkAnchors(text string) error {
 	const before, after = " \t\r\n[{,:?\xbf", " \t\r\n:" // \xbf ends a byte order mark
 	for i := range len(text) - 1 {
-		c, next := text[i], text[i+1]
-		switch begins := i == 0 || strings.IndexByte(before, text[i-1]) >= 0; {
-		case begins && (c == '&' || c == '!') && strings.IndexByte(after, next) < 0:
-			return fmt.Errorf("line %d has a YAML anchor or tag (%c): write plain values", 1+strings.Count(text[:i], "\n"), c)
-		case c == '<' && next == '<' && i+2 < len(text) && strings.IndexByte(after, text[i+2]) >= 0:
-			return fmt.Errorf("line %d has a YAML merge key (<<): write the fields out", 1+strings.Count(text[:i], "\n"))
+		begins := i == 0 || strings.IndexByte(before, text[i-1]) >= 0
+		if begins && text[i] == '&' && strings.IndexByte(after, text[i+1]) < 0 {
+			return fmt.Errorf("line %d has a YAML anchor (&): write plain values", 1+strings.Count(text[:i], "\n"))
 		}
 	}
 	return nil

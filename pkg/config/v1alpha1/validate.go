@@ -7,8 +7,10 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -30,6 +32,8 @@ const (
 	MaxPlugins = 16
 	// MaxServers is enough for the node's own API server and two addresses of the others.
 	MaxServers = 4
+	// maxElements bounds what has no lower bound of its own.
+	maxElements = 64
 	// maxSocketPath is sizeof(sockaddr_un.sun_path) less its final NUL, unix(7).
 	maxSocketPath = 107
 )
@@ -74,7 +78,7 @@ func validate(c *ReporterConfiguration) field.ErrorList {
 
 func validateProbe(path *field.Path, p *Probe) field.ErrorList {
 	errs := between(path.Child("interval"), p.Interval, MinInterval, MaxInterval)
-	if p.Checks.RoundTrip.Interval.isOff() {
+	if p.Checks.RoundTrip.Interval == off {
 		return errs
 	}
 	for _, e := range between(path.Child("checks", "roundTrip", "interval"), p.Checks.RoundTrip.Interval, MinRoundTrip,
@@ -116,12 +120,7 @@ func validatePlugin(at *field.Path, p *Plugin, interval time.Duration) field.Err
 		fmt.Sprintf("cannot be taken from the endpoint %q, which does not end in kms-{keyID}.sock", short(p.Endpoint)))
 	errs = append(errs, word(at.Child("endpoint"), p.Endpoint, socketRules,
 		"the plugin's socket, as unix:///absolute/path or unix:///@name")...)
-	if p.Role == "" {
-		errs = append(errs, field.Required(at.Child("role"),
-			"Write where the API server encrypts with this plugin, Read where it only decrypts"))
-	} else {
-		errs = append(errs, oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead)...)
-	}
+	errs = append(errs, oneOf(at.Child("role"), p.Role, RoleWrite, RoleRead)...)
 	if interval >= MinInterval && p.Timeout.Duration > interval {
 		return append(errs, field.Invalid(at.Child("timeout"), p.Timeout.shown(),
 			fmt.Sprintf("must be at most probe.interval, %s", interval)))
@@ -188,8 +187,7 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("resource"), d.Resource,
 			fmt.Sprintf("has several objects: name one by %s", path.Child("object"))))
 	case d.Object == nil:
-		errs = append(errs, validateResource(path.Child("resource"), d.Resource,
-			"; or an object, by "+path.Child("object").String())...)
+		errs = append(errs, oneOf(path.Child("resource"), string(d.Resource), contract.ResourceNames()...)...)
 	default:
 		errs = append(errs, validateObject(path.Child("object"), d.Object)...)
 	}
@@ -208,51 +206,31 @@ func validateServers(path *field.Path, servers []Server, before ...string) (errs
 		at := path.Index(i)
 		errs = append(errs, validateServer(at, "url", s.URL, s.TLSServerName)...)
 		if slices.Contains(before, s.URL) {
-			errs = append(errs, field.Duplicate(at.Child("url"), shownServer(s.URL)))
+			errs = append(errs, field.Duplicate(at.Child("url"), short(s.URL)))
 		}
 		before = append(before, s.URL)
 	}
 	return errs
 }
 
-// ValidServer reports whether a URL can be one of a reporter's servers.
-func ValidServer(url string) bool { return len(validateServer(field.NewPath(""), "", url, "")) == 0 }
-
-// shownServer returns the part of an API server's URL that is safe to show: a URL that
-// cannot be parsed may contain a password anywhere, and an encoded one may hide it.
-func shownServer(server string) string {
-	if strings.ContainsAny(server, "@%?#") {
-		return notShown
-	}
-	return short(server)
-}
-
-// validateServer checks the URL of an API server and the name of its certificate. Errors
-// show no part of the URL that could be a password.
+// validateServer checks the URL of an API server and the name of its certificate.
 func validateServer(at *field.Path, name, server, tlsServerName string) field.ErrorList {
-	var errs field.ErrorList
-	u, err := url.Parse(server)
-	switch {
-	case server == "":
-		errs = append(errs, field.Required(at.Child(name), "a URL such as https://localhost:6443"))
-	case strings.Contains(server, "@"):
-		errs = append(errs, field.Invalid(at.Child(name), notShown,
-			"must not hold a user or password: credentials are the kubeconfig's"))
-	case err != nil || u.Scheme != "https" || u.Hostname() == "" || strings.ContainsAny(server, "?#"):
-		errs = append(errs, field.Invalid(at.Child(name), shownServer(server),
-			"must be a URL such as https://localhost:6443"))
-	}
+	errs := word(at.Child(name), server, serverRules, "a URL such as https://localhost:6443")
 	return append(errs, word(at.Child("tlsServerName"), tlsServerName, validation.IsDNS1123Subdomain, "")...)
 }
 
-// validateResource checks a resource against OpenShift's, and more. What stands in place of
-// one that is not set is named, too.
-func validateResource(at *field.Path, r Resource, instead string, more ...string) field.ErrorList {
-	all := append(contract.ResourceNames(), more...)
-	if r == "" {
-		return field.ErrorList{field.Required(at, "one of "+strings.Join(all, ", ")+instead)}
+// ValidServer reports whether a URL can be one of a reporter's servers.
+func ValidServer(server string) bool { return len(serverRules(server)) == 0 }
+
+func serverRules(server string) []string {
+	u, err := url.Parse(server)
+	switch {
+	case strings.Contains(server, "@"):
+		return []string{"must not hold a user or password: credentials are the kubeconfig's"}
+	case err != nil || u.Scheme != "https" || u.Hostname() == "" || strings.ContainsAny(server, "?#"):
+		return []string{"must be a URL such as https://localhost:6443"}
 	}
-	return oneOf(at, string(r), all...)
+	return nil
 }
 
 // validateObject checks what ends in a URL and in a body. Whether the API server has such a
@@ -296,13 +274,16 @@ func validateServing(path *field.Path, s *Serving) field.ErrorList {
 	errs = append(errs, word(path.Child("keyFile"), s.TLS.KeyFile, absolute, "an absolute path")...)
 	errs = append(errs, word(path.Child("clientCAFile"), s.TLS.ClientCAFile, absolute, "")...)
 	errs = append(errs, oneOf(path.Child("minVersion"), s.TLS.MinVersion, TLS10, TLS11, TLS12, TLS13)...)
+	if n := len(s.TLS.CipherSuites); n > maxElements {
+		return append(errs, field.TooMany(path.Child("cipherSuites"), n, maxElements))
+	}
 	for i, name := range s.TLS.CipherSuites {
 		if _, err := CipherSuite(name); err != nil {
 			errs = append(errs, field.Invalid(path.Child("cipherSuites").Index(i), short(name), err.Error()))
 		}
 	}
 	if s.TLS.MinVersion == TLS13 && len(s.TLS.CipherSuites) > 0 {
-		errs = append(errs, field.Invalid(path.Child("cipherSuites"), short(s.TLS.CipherSuites),
+		errs = append(errs, field.Invalid(path.Child("cipherSuites"), short(strings.Join(s.TLS.CipherSuites, " ")),
 			"must not be set with minVersion VersionTLS13, whose suites cannot be chosen"))
 	}
 	return errs
@@ -331,7 +312,7 @@ func CipherSuite(name string) (uint16, error) {
 
 func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	if !slices.Contains(allowed, value) {
-		return field.ErrorList{field.NotSupported(path, value, allowed)}
+		return field.ErrorList{field.NotSupported(path, short(string(value)), allowed)}
 	}
 	return nil
 }
@@ -345,10 +326,18 @@ func word(at *field.Path, value string, rules func(string) []string, why string)
 	case value == "":
 		return field.ErrorList{field.Required(at, why)}
 	}
+	if !isPrintable(value) {
+		return field.ErrorList{field.Invalid(at, short(value), "must hold only characters that can be printed")}
+	}
 	for _, problem := range rules(value) {
 		errs = append(errs, field.Invalid(at, short(value), problem))
 	}
 	return errs
+}
+
+// isPrintable reports whether a text controls no terminal and forges no line.
+func isPrintable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError })
 }
 
 func absolute(file string) []string {

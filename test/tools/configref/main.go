@@ -92,11 +92,11 @@ const intro = `# Configuration reference
 Each program reads one file, in YAML or JSON, and follows its changes. An unknown or
 duplicate field, or a value of the wrong type, is an error. All errors are reported at
 once, each with its path and value, and the last valid file stays active. A file has at
-most 128 KiB and one document, without YAML anchors, tags and merge keys, and without
-characters that hide text (control characters but tab and the end of a line, U+2028,
-U+2029, those that change the direction of text), in comments too. A field without a
-value is not set; an empty string, "", is an error, except as a label's value. Durations
-have a unit: 500ms, 30s, 5m. What has no default, and is not required, may be not set.
+most 128 KiB and one document, without YAML anchors, and without characters that hide
+text (control characters but tab and the end of a line, U+2028, U+2029, those that change
+the direction of text), in comments too. Of several values of a wrong type only the first
+is reported. A field without a value, or with an empty string, is not set. Durations have
+a unit: 500ms, 30s, 5m. What has no default, and is not required, may be not set.
 `
 
 // links lead from the page to files beside the types.
