@@ -107,7 +107,7 @@ var rejected = map[string]struct {
 	"wrong indent":    {head + "plugins:\n- endpoint: unix:///kms-1.sock\n role: Write\n", []string{"invalid YAML: line 4: did not find expected key" + hints}},
 	"indent too deep": {head + "plugins:\n- endpoint: unix:///kms-1.sock\n   role: Write\n", []string{"invalid YAML: line 5: mapping values are not allowed in this context" + hints}},
 
-	"no type":                 {onePlugin, []string{`apiVersion: Invalid value: "": must be kmshealth.openshift.io/v1alpha1`, `kind: Invalid value: "": must be ReporterConfiguration`}},
+	"no type":                 {onePlugin, []string{`apiVersion: Required value: must be kmshealth.openshift.io/v1alpha1`, `kind: Required value: must be ReporterConfiguration`}},
 	"wrong version":           {strings.Replace(head, "v1alpha1", "v1", 1), []string{`apiVersion: Invalid value: "kmshealth.openshift.io/v1": must be kmshealth.openshift.io/v1alpha1`}},
 	"the operator's file":     {string(OperatorOpenShift), []string{`kind: Invalid value: "OperatorConfiguration": must be ReporterConfiguration; this is kms-health-operator's file: kms-health-operator validate FILE`}},
 	"EncryptionConfiguration": {encryptionConfiguration, []string{`kind: Invalid value: "EncryptionConfiguration": must be ReporterConfiguration; this is kube-apiserver's file, which kms-health-operator render reads by --encryption-config`}},

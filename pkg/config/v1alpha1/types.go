@@ -1,6 +1,21 @@
+// Package v1alpha1 is the file format of kms-health,
+// kmshealth.openshift.io/v1alpha1: types, strict decoding, defaults and
+// validation.
+//
+// Decoding reports every mistake at once, each with its path and value, and
+// returns either a complete configuration or none: there is no half-accepted
+// file. The package reads no file itself.
+//
+// A field of a type without +default or +optional is required.
 package v1alpha1
 
-import "github.com/kms-health/kms-health/pkg/contract"
+//go:generate go run ../../../test/tools/configref . ../../../docs/reference/configuration.md
+
+import (
+	_ "embed" // for the samples
+
+	"github.com/kms-health/kms-health/pkg/contract"
+)
 
 const (
 	// APIVersion is the apiVersion of every file of this package.
@@ -194,7 +209,7 @@ type Serving struct {
 	TLS *ServingTLS `json:"tls,omitempty"`
 }
 
-// ServingTLS is how HTTPS is served. Changes apply from the next connection on. While the
+// ServingTLS is how HTTPS is served. The files are read for each connection. While the
 // key pair is invalid, the last valid one is served.
 type ServingTLS struct {
 	// Absolute path of the certificate chain (PEM).
@@ -233,4 +248,16 @@ const (
 	TLS12 TLSVersion = "VersionTLS12"
 	// TLS13 is TLS 1.3.
 	TLS13 TLSVersion = "VersionTLS13"
+)
+
+// ReporterSample explains every field of the reporter's file, and is valid as it stands.
+// OperatorOpenShift and OperatorKubernetes are the operator's file for OpenShift, and for a plain
+// control plane.
+var (
+	//go:embed reporter-sample.yaml
+	ReporterSample []byte
+	//go:embed operator-openshift.yaml
+	OperatorOpenShift []byte
+	//go:embed operator-kubernetes.yaml
+	OperatorKubernetes []byte
 )
