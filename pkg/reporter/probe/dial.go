@@ -3,7 +3,6 @@ package probe
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -16,11 +15,6 @@ import (
 // buffer is full: when the plugin, stopped or hanging, has not read for so long.
 const writeTimeout = 5 * time.Second
 
-// maxDials bounds the connections in one second. gRPC connects again without a backoff
-// after each connection that the plugin ended after its first frame, while a call waits. A
-// plugin that ends a connection after each call needs seven for a probe and a round trip.
-const maxDials = 10
-
 // dialer connects to a unix socket. It keeps the error of the last failure, since gRPC
 // wraps the reason in a long text; and the connection, to be able to break it.
 type dialer struct {
@@ -28,8 +22,6 @@ type dialer struct {
 	connections *atomic.Int64 // counts those that were made
 
 	mu     sync.Mutex
-	second time.Time // since when the dials are counted
-	dials  int
 	busy   bool // the kernel is connecting
 	err    error
 	conn   *boundedConn
@@ -37,9 +29,9 @@ type dialer struct {
 }
 
 func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
-	if !d.allowed(time.Now()) {
-		return nil, fmt.Errorf("the plugin ended %d connections within a second", maxDials)
-	}
+	d.mu.Lock()
+	d.busy = true
+	d.mu.Unlock()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.address)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,19 +46,6 @@ func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 	d.connections.Add(1)
 	d.conn = &boundedConn{Conn: conn}
 	return d.conn, nil
-}
-
-// allowed counts a dial that begins, unless there were too many within a second: gRPC then
-// fails the call that waits.
-func (d *dialer) allowed(now time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if now.Sub(d.second) >= time.Second {
-		d.second, d.dials = now, 0
-	}
-	d.dials++
-	d.busy = d.dials <= maxDials
-	return d.busy
 }
 
 // connection is the state of a connection, or of the last attempt to make one.

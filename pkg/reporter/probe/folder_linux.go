@@ -76,17 +76,12 @@ func (p *Plugin) inPodVolume(folder string) (bool, error) {
 // made by a kubelet: the mount's root in its file system is below a folder with the name
 // of such volumes. An emptyDir in memory is a separate file system, and not recognized.
 func inEmptyDir(mountinfo, folder string) bool {
-	var longest, root string
 	for line := range strings.Lines(mountinfo) {
-		fields := strings.Fields(line)
-		const rootField, pointField = 3, 4
-		if len(fields) <= pointField {
-			continue
-		}
-		point := fields[pointField]
-		if (folder == point || strings.HasPrefix(folder, strings.TrimSuffix(point, "/")+"/")) && len(point) >= len(longest) {
-			longest, root = point, fields[rootField]
+		const root, point = 3, 4
+		if f := strings.Fields(line); len(f) > point && strings.Contains(f[root], "/kubernetes.io~empty-dir/") &&
+			strings.HasPrefix(folder+"/", f[point]+"/") {
+			return true
 		}
 	}
-	return strings.Contains(root, "/kubernetes.io~empty-dir/")
+	return false
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
 // mountedAs gives a plugin a mountinfo in which a folder is the mount of another one.
@@ -63,42 +62,5 @@ func TestMountinfoUnreadableForLackOfDescriptorsIsNotThePluginsError(t *testing.
 	}
 	if r := ask(t, plugin, writer(generous)); r.Status != "" || !strings.Contains(r.NotProbed, "too many open files") {
 		t.Errorf("%+v", r)
-	}
-}
-
-// A socket that its plugin removed from a pod's volume is an error at the next probe.
-// Whether the pod is being deleted is decided by the roll-up, which knows the pod.
-func TestASocketThatItsPluginRemovedIsAnErrorAtTheNextProbe(t *testing.T) {
-	real := start(t)
-	plugin := probed(t, real.Endpoint())
-	mountedAs(plugin, filepath.Dir(plugin.address), podVolume)
-	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-		t.Fatalf("%+v", r)
-	}
-	if err := real.Close(); err != nil { // a normal end: it removes its socket
-		t.Fatal(err)
-	}
-	r := ask(t, plugin, writer(generous))
-	if r.Status == contract.Error && strings.HasPrefix(r.Detail, "Status: Unavailable") {
-		r = ask(t, plugin, writer(generous)) // the first probe used the old connection as it broke
-	}
-	if r.Gone || r.Status != contract.Error || r.Reason != "SocketMissing" || !strings.HasSuffix(r.Detail, ": no such file or directory") {
-		t.Errorf("%+v", r)
-	}
-	if SocketExists(plugin.address) {
-		t.Error("the socket is there")
-	}
-	again, err := kmsplugin.Start(kmsplugin.Options{Endpoint: real.Endpoint(), StateDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !SocketExists(plugin.address) {
-		t.Error("the socket is not there")
-	}
-	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-		t.Errorf("it is back: %+v", r)
-	}
-	if err := again.Close(); err != nil {
-		t.Fatal(err)
 	}
 }

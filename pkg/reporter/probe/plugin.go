@@ -56,6 +56,39 @@ type Settings struct {
 	GRPCHealth bool
 }
 
+// Result is the result of one probe.
+type Result struct {
+	Status   contract.Status // the verdict, as in the contract
+	Reason   contract.Reason
+	Detail   string
+	KEKID    string    // the plugin's key id, if it returned a valid one
+	Answered bool      // the plugin's process answered Status, healthy or not
+	At       time.Time // when the answer, or the failure to get one, arrived, by the wall clock
+	Took     time.Duration
+
+	// Gone is set when there is nothing to observe: the socket's folder was deleted,
+	// with its pod. Only Detail and the times are set then.
+	Gone bool
+	// NotProbed is why the reporter itself could not probe the plugin: it has no descriptors or
+	// memory left, or did not run. The plugin's state is unknown: only the times are set then.
+	NotProbed string
+}
+
+// verdict is a status with its reason, and a detail for people.
+type verdict struct {
+	status contract.Status
+	reason contract.Reason
+	detail string
+	lost   bool // by a code that can also mean that the connection was lost or closed
+	// stalled: by a timeout that may be caused by the reporter itself, which did not run
+	stalled bool
+}
+
+// unhealthy is the verdict on a plugin that answered, but is not healthy.
+func unhealthy(reason contract.Reason, detail string) *verdict {
+	return &verdict{status: contract.Unhealthy, reason: reason, detail: detail}
+}
+
 // Plugin is one KMS plugin. Neither Probe nor RoundTrip may be called concurrently
 // with itself; they may with each other.
 type Plugin struct {
@@ -113,7 +146,8 @@ func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 		if err != nil {
 			return finish("", nil, err)
 		}
-		answer, err := kmsapi.NewKeyManagementServiceClient(conn).Status(withTimeout(ctx, s.Timeout), &kmsapi.StatusRequest{})
+		kms := kmsapi.NewKeyManagementServiceClient(conn)
+		answer, err := call(ctx, s.Timeout, "Status", kms.Status, &kmsapi.StatusRequest{})
 		if err != nil {
 			// An established connection broke during the call, because the plugin exited:
 			// probe again, to report the current state.
@@ -129,7 +163,7 @@ func (p *Plugin) Probe(ctx context.Context, s Settings) Result {
 		keyID, version, v := judge(answer, p.version)
 		p.version = version
 		if v == nil && s.GRPCHealth {
-			v, err = checkHealthService(withTimeout(ctx, s.Timeout), conn)
+			v, err = checkHealthService(ctx, conn, s.Timeout)
 		}
 		return finish(keyID, v, err)
 	}
@@ -163,16 +197,16 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 		return r
 	}
 	r.Status, r.Reason = contract.Error, contract.ReportedUnhealthy
-	var call *callError
-	if errors.As(err, &call) {
-		r.Reason = call.reason()
+	var failure *callError
+	if errors.As(err, &failure) {
+		r.Reason = failure.reason()
 	}
-	if call != nil && call.stalled {
+	if failure != nil && failure.stalled {
 		return Result{NotProbed: fmt.Sprintf("the reporter itself did not run for a time: %v", err)}
 	}
 	state := p.state()
 	failed := state.failed
-	lost := call == nil || status.Code(err) == codes.Unavailable
+	lost := failure == nil || status.Code(err) == codes.Unavailable
 	switch {
 	case lost && failed != nil:
 		if own(failed) {
@@ -250,7 +284,6 @@ func (p *Plugin) connect() (*grpc.ClientConn, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: handshake}),
 		grpc.WithIdleTimeout(0), // an hour's interval must not reconnect
 		grpc.WithDisableServiceConfig(),
-		grpc.WithUnaryInterceptor(limit),
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithReadBufferSize(buffer),

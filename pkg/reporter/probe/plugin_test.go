@@ -3,6 +3,8 @@ package probe
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -185,24 +187,6 @@ func cutThrough(s, through string) (string, bool) {
 	return rest, ok
 }
 
-func TestEveryFaultOfThePluginIsInTheTable(t *testing.T) {
-	seen := map[string]bool{}
-	for _, known := range []string{
-		"unhealthy", "rpc-error", "hang", "slow", "wrong-version", "v2beta1", "empty-key-id", "long-key-id", "key-id",
-		"huge-answer", "padded-answer", "refuse-encrypt", "refuse-decrypt", "wrong-decrypt", "not-serving", "crash", "remove-socket",
-		"encrypt-key-id", "short-decrypt", "replaced-key", "huge-headers",
-		"lagging-status",   // likewise
-		"changing-version", // in a test of its own
-	} {
-		seen[known] = true
-	}
-	for _, kind := range kmsplugin.Faults() {
-		if !seen[kind.Name] {
-			t.Errorf("the plugin has the fault %q, and no test here covers it", kind.Name)
-		}
-	}
-}
-
 // The timeout applies to each call, as kube-apiserver's does.
 func TestTimeoutIsForEachCall(t *testing.T) {
 	real := start(t, "slow 600ms all")
@@ -225,31 +209,6 @@ func TestChangingVersionIsUnhealthy(t *testing.T) {
 	}
 	if changed != 2 {
 		t.Errorf("%d of 4 answers have a changed version, want every second", changed)
-	}
-}
-
-func TestMissingSocketIsReportedAtOnceWithTheReason(t *testing.T) {
-	dir := t.TempDir()
-	plugin := probed(t, "unix://"+dir+"/none.sock")
-	for range 3 { // the later ones must not wait for a backoff
-		began := time.Now()
-		r := ask(t, plugin, writer(generous))
-		if want := "cannot connect to " + dir + "/none.sock: no such file or directory"; r.Status != contract.Error || r.Detail != want || r.Reason != contract.SocketMissing || r.Gone {
-			t.Fatalf("%+v", r)
-		}
-		if took := time.Since(began); took > generous/2 {
-			t.Errorf("took %s", took)
-		}
-	}
-}
-
-// A wrong endpoint, or a volume that is not mounted, is not a plugin that is down.
-func TestMissingFolderOfASocketIsReported(t *testing.T) {
-	dir := t.TempDir()
-	r := ask(t, probed(t, "unix://"+dir+"/none/kms.sock"), writer(generous))
-	want := ": no such file or directory: its folder does not exist: check the endpoint, and the volume that has the socket"
-	if r.Status != contract.Error || r.Reason != contract.SocketMissing || !strings.HasSuffix(r.Detail, want) {
-		t.Errorf("%+v", r)
 	}
 }
 
@@ -288,41 +247,6 @@ func TestEveryCodeIsAVerdict(t *testing.T) {
 	}
 }
 
-func TestPathThatIsNotASocketIsReportedAsSuch(t *testing.T) {
-	dir := t.TempDir()
-	file := dir + "/kms.sock"
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]string{
-		file: ": connection refused: it is a file, not a socket",
-		dir:  ": connection refused: it is a directory, not a socket",
-	} {
-		if r := ask(t, probed(t, "unix://"+path), writer(generous)); r.Reason != contract.ConnectFailed || !strings.HasSuffix(r.Detail, want) {
-			t.Errorf("%+v", r)
-		}
-	}
-}
-
-func TestPluginThatAppearsIsHealthyAtTheNextProbe(t *testing.T) {
-	real := start(t, "crash")
-	plugin := probed(t, real.Endpoint())
-	for range 5 { // gRPC's backoff would grow, if it were used
-		if r := ask(t, plugin, writer(generous)); r.Status != contract.Error {
-			t.Fatalf("%+v", r)
-		}
-		if err := real.Return(); err != nil {
-			t.Fatal(err)
-		}
-		if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-			t.Fatalf("%+v", r)
-		}
-		if err := real.Crash(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func TestOneConnectionServesManyProbes(t *testing.T) {
 	real := start(t)
 	plugin := probed(t, real.Endpoint())
@@ -337,6 +261,69 @@ func TestOneConnectionServesManyProbes(t *testing.T) {
 	}
 	if c := real.State().Connections; c.Accepted != 1 {
 		t.Errorf("%d connections", c.Accepted)
+	}
+	for _, call := range []kmsplugin.Call{kmsplugin.CallEncrypt, kmsplugin.CallDecrypt} {
+		if got := real.Calls(call).Count; got != 0 {
+			t.Errorf("%d %s calls, although only Status is configured", got, call)
+		}
+	}
+}
+
+func TestPathWithoutAPluginIsReportedAtOnceWithTheReason(t *testing.T) {
+	dir := t.TempDir()
+	file := dir + "/file"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct {
+		reason contract.Reason
+		detail string
+	}{
+		dir + "/none.sock":     {contract.SocketMissing, ": no such file or directory"},
+		dir + "/none/kms.sock": {contract.SocketMissing, ": no such file or directory: its folder does not exist: check the endpoint, and the volume that has the socket"},
+		file:                   {contract.ConnectFailed, ": connection refused: it is a file, not a socket"},
+		dir:                    {contract.ConnectFailed, ": connection refused: it is a directory, not a socket"},
+	} {
+		plugin := probed(t, "unix://"+path)
+		for range 3 { // the later ones must not wait for a backoff
+			began := time.Now()
+			r := ask(t, plugin, writer(generous))
+			if r.Status != contract.Error || r.Reason != want.reason || r.Detail != "cannot connect to "+path+want.detail || r.Gone {
+				t.Fatalf("%+v", r)
+			}
+			if took := time.Since(began); took > generous/2 {
+				t.Errorf("took %s", took)
+			}
+		}
+	}
+}
+
+// gRPC connects again without a backoff while a call waits, but gives up soon.
+func TestPluginThatEndsEachConnectionIsAnError(t *testing.T) {
+	socket := program.SocketDir(t) + "/kms.sock"
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // SETTINGS and GOAWAY of HTTP/2 (RFC 9113)
+				_, _ = io.WriteString(conn, "\x00\x00\x00\x04\x00\x00\x00\x00\x00"+
+					"\x00\x00\x08\x07\x00\x00\x00\x00\x00"+"\x00\x00\x00\x00\x00\x00\x00\x00")
+				_, _ = io.Copy(io.Discard, conn) // until the client closes it
+				_ = conn.Close()
+			}()
+		}
+	}()
+	plugin := probed(t, "unix://"+socket)
+	r := ask(t, plugin, Settings{Timeout: 3 * time.Second})
+	if n := plugin.connections.Load(); r.Status != contract.Error || r.Reason != contract.Unavailable || n > 1000 {
+		t.Errorf("%d connections for one probe: %+v", n, r)
 	}
 }
 
@@ -363,26 +350,6 @@ func TestEachCheckHitsItsOwnPlugin(t *testing.T) {
 	}
 }
 
-func TestOnlyTheConfiguredChecksAreMade(t *testing.T) {
-	real := start(t)
-	if r := ask(t, probed(t, real.Endpoint()), writer(generous)); r.Status != contract.Healthy {
-		t.Fatalf("%+v", r)
-	}
-	for _, call := range []kmsplugin.Call{kmsplugin.CallEncrypt, kmsplugin.CallDecrypt, kmsplugin.CallHealth} {
-		if got := real.Calls(call).Count; got != 0 {
-			t.Errorf("%d %s calls, although only Status is configured", got, call)
-		}
-	}
-}
-
-func TestHealthServiceThatServesIsHealthy(t *testing.T) {
-	real := start(t)
-	real.GRPCHealth.Store(true)
-	if r := ask(t, probed(t, real.Endpoint()), Settings{Timeout: generous, GRPCHealth: true}); r.Status != contract.Healthy {
-		t.Errorf("%+v", r)
-	}
-}
-
 func TestAbstractSocket(t *testing.T) {
 	name := fmt.Sprintf("unix:///@kms-health-probe-%d", os.Getpid())
 	real, err := kmsplugin.Start(kmsplugin.Options{Endpoint: name, StateDir: t.TempDir()})
@@ -406,18 +373,15 @@ func TestInEmptyDir(t *testing.T) {
 2 1 254:0 /var/lib/kubelet/pods/9f/volumes/kubernetes.io~empty-dir/kms-sockets /var/run/kmsplugin ro,relatime - ext4 /dev/vda rw
 3 1 254:0 /var/run/kmsplugin /var/run/kmsplugins ro - ext4 /dev/vda rw
 4 1 0:50 / /memory ro - tmpfs tmpfs rw
-5 2 254:0 /var/lib/x /var/run/kmsplugin/other ro - ext4 /dev/vda rw
 short line
 `
 	for folder, want := range map[string]bool{
-		"/var/run/kmsplugin":         true,
-		"/var/run/kmsplugin/deeper":  true,
-		"/var/run/kmsplugins":        false,
-		"/var/run/kmsplugin/other":   false,
-		"/var/run/kmsplugin/other/x": false,
-		"/memory":                    false,
-		"/":                          false,
-		"/elsewhere":                 false,
+		"/var/run/kmsplugin":        true,
+		"/var/run/kmsplugin/deeper": true,
+		"/var/run/kmsplugins":       false,
+		"/memory":                   false,
+		"/":                         false,
+		"/elsewhere":                false,
 	} {
 		if got := inEmptyDir(mounts, folder); got != want {
 			t.Errorf("%s: %t", folder, got)
@@ -425,46 +389,5 @@ short line
 	}
 	if inEmptyDir("", "/var/run/kmsplugin") {
 		t.Error("no mounts")
-	}
-}
-
-func TestProbeEndsWithItsContext(t *testing.T) {
-	real := start(t, "hang")
-	plugin := probed(t, real.Endpoint())
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan Result, 1)
-	go func() { done <- plugin.Probe(ctx, writer(time.Hour)) }()
-	if err := real.WaitForCalls(t.Context(), kmsplugin.CallStatus, 1); err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	select {
-	case r := <-done:
-		if r.Status != contract.Error {
-			t.Errorf("%+v", r)
-		}
-	case <-time.After(generous):
-		t.Fatal("the probe did not end")
-	}
-}
-
-func BenchmarkProbe(b *testing.B) {
-	dir, err := os.MkdirTemp("", "probe")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	real, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + dir + "/kms.sock", StateDir: dir})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = real.Close() }()
-	plugin := NewPlugin(dir + "/kms.sock")
-	defer plugin.Close()
-	b.ReportAllocs()
-	for b.Loop() {
-		if r := plugin.Probe(context.Background(), writer(generous)); r.Status != contract.Healthy {
-			b.Fatalf("%+v", r)
-		}
 	}
 }

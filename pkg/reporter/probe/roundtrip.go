@@ -66,7 +66,7 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	}
 	before, began := p.connections.Load(), time.Now()
 	kms := kmsapi.NewKeyManagementServiceClient(conn)
-	named, v := p.roundTrip(withTimeout(ctx, s.Timeout), kms, keyID)
+	named, v := p.roundTrip(ctx, s.Timeout, kms, keyID)
 	if v != nil && v.stalled {
 		return Trip{Stalled: true}
 	}
@@ -81,13 +81,13 @@ func (p *Plugin) RoundTrip(ctx context.Context, s Settings, keyID string) Trip {
 	return t
 }
 
-func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) (named string,
-	v *verdict) {
-	sealed, named, v := seal(ctx, kms, keyID)
+func (p *Plugin) roundTrip(ctx context.Context, timeout time.Duration, kms kmsapi.KeyManagementServiceClient,
+	keyID string) (named string, v *verdict) {
+	sealed, named, v := seal(ctx, timeout, kms, keyID)
 	if v != nil {
 		return named, v
 	}
-	if v := open(ctx, kms, sealed); v != nil {
+	if v := open(ctx, timeout, kms, sealed); v != nil {
 		return named, v
 	}
 	first := p.first
@@ -95,7 +95,7 @@ func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceC
 		p.first = sealed
 		return named, nil
 	}
-	v = open(ctx, kms, first)
+	v = open(ctx, timeout, kms, first)
 	if v == nil || v.status != contract.Unhealthy {
 		return named, v
 	}
@@ -109,11 +109,11 @@ func (p *Plugin) roundTrip(ctx context.Context, kms kmsapi.KeyManagementServiceC
 
 // seal lets the plugin encrypt a new sample. named is the key id of Status, where it was asked
 // again.
-func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID string) (sealed *ciphertext,
-	named string, v *verdict) {
+func seal(ctx context.Context, timeout time.Duration, kms kmsapi.KeyManagementServiceClient, keyID string) (
+	sealed *ciphertext, named string, v *verdict) {
 	plain := make([]byte, sampleSize)
 	_, _ = rand.Read(plain) // never fails, according to its documentation
-	answer, err := kms.Encrypt(ctx, &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()})
+	answer, err := call(ctx, timeout, "Encrypt", kms.Encrypt, &kmsapi.EncryptRequest{Plaintext: plain, Uid: newUID()})
 	if err != nil {
 		return nil, "", refusal(err)
 	}
@@ -123,7 +123,7 @@ func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID stri
 	if keyID != "" && answer.KeyId != keyID {
 		// The key may have been rotated since; and some plugins' Status returns the former
 		// key once more.
-		again, err := kms.Status(ctx, &kmsapi.StatusRequest{})
+		again, err := call(ctx, timeout, "Status", kms.Status, &kmsapi.StatusRequest{})
 		if err != nil {
 			return nil, "", refusal(err)
 		}
@@ -143,9 +143,10 @@ func seal(ctx context.Context, kms kmsapi.KeyManagementServiceClient, keyID stri
 }
 
 // open lets the plugin decrypt a sample, and compares the result.
-func open(ctx context.Context, kms kmsapi.KeyManagementServiceClient, sealed *ciphertext) *verdict {
+func open(ctx context.Context, timeout time.Duration, kms kmsapi.KeyManagementServiceClient,
+	sealed *ciphertext) *verdict {
 	sealed.request.Uid = newUID()
-	answer, err := kms.Decrypt(ctx, sealed.request)
+	answer, err := call(ctx, timeout, "Decrypt", kms.Decrypt, sealed.request)
 	if err != nil {
 		return refusal(err)
 	}
@@ -186,9 +187,9 @@ func newUID() string { return "kms-health-" + rand.Text() }
 // unavailable, the verdict is an error.
 func refusal(err error) *verdict {
 	v := unhealthy(contract.ReportedUnhealthy, err.Error())
-	var call *callError
-	if errors.As(err, &call) {
-		v.reason, v.stalled = call.reason(), call.stalled
+	var failed *callError
+	if errors.As(err, &failed) {
+		v.reason, v.stalled = failed.reason(), failed.stalled
 	}
 	switch code := status.Code(err); code {
 	case codes.Unavailable:

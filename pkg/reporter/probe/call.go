@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -72,37 +71,24 @@ var reasons = map[codes.Code]contract.Reason{
 // stall is by how much a timeout may be noticed late.
 const stall = time.Second
 
-// limitKey is the context's key of a call's timeout.
-type limitKey struct{}
-
-// withTimeout bounds each call made with the context, as kube-apiserver bounds each
-// of its own.
-func withTimeout(ctx context.Context, timeout time.Duration) context.Context {
-	return context.WithValue(ctx, limitKey{}, timeout)
-}
-
-// limit is the interceptor of every call: it bounds the call, and adds the call's name to
-// its error.
-func limit(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
-	options ...grpc.CallOption) error {
-	timeout, _ := ctx.Value(limitKey{}).(time.Duration)
+// call makes a call within a timeout, as kube-apiserver bounds each of its own, and adds the call's
+// name to its error.
+func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
+	method func(context.Context, Q, ...grpc.CallOption) (A, error), request Q) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
-	err := invoke(ctx, method, request, reply, conn, options...)
+	answer, err := method(ctx, request)
 	if err == nil {
-		return nil
+		return answer, nil
 	}
-	failed := &callError{call: path.Base(method), err: err}
-	if method == grpc_health_v1.Health_Check_FullMethodName {
-		failed.call = "gRPC health"
-	}
+	failed := &callError{call: name, err: err}
 	// A plugin may answer DeadlineExceeded, for a deadline of its own; or it applies
 	// this call's deadline, and its answer arrives just before the deadline here.
 	if took := time.Since(began); status.Code(err) == codes.DeadlineExceeded && took > timeout*9/10 {
 		failed.timedOutAfter, failed.stalled = timeout, took > timeout+stall
 	}
-	return failed
+	return answer, failed
 }
 
 // stalled reports whether a call failed by a timeout that may be caused by the reporter
@@ -132,4 +118,53 @@ func own(err error) bool {
 	var errno syscall.Errno
 	return errors.As(err, &errno) && slices.Contains([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
 		syscall.ENOBUFS}, errno)
+}
+
+// diagnosisTimeout bounds the call that follows a timeout of Status, which takes no longer
+// than Status either. With the shortest interval, a second, and a timeout of as much, the
+// probe still ends before the next one but one is due.
+const diagnosisTimeout = 500 * time.Millisecond
+
+// diagnosis is the part of the detail that says, after a timeout of Status, whether the
+// plugin's process works: any answer to gRPC health shows that, also Unimplemented. It is
+// empty for any other error, and if the reporter itself did not run.
+func diagnosis(ctx context.Context, conn grpc.ClientConnInterface, timeout time.Duration, err error) string {
+	var failed *callError
+	if !errors.As(err, &failed) || failed.timedOutAfter == 0 || failed.stalled {
+		return ""
+	}
+	_, err = checkHealth(ctx, conn, min(timeout, diagnosisTimeout))
+	switch {
+	case answered(err):
+		return "; gRPC health is answered, so the process works: it probably waits for its KMS. " +
+			"For the cause see the plugin's log, or run kms-health-reporter --once in the reporter's pod with a longer timeout"
+	case !stalled(err) && errors.As(err, &failed) && failed.timedOutAfter != 0:
+		return "; gRPC health gets no answer either: the process hangs"
+	default: // the process has ended meanwhile, or this one did not run
+		return ""
+	}
+}
+
+func checkHealth(ctx context.Context, conn grpc.ClientConnInterface, timeout time.Duration) (
+	*grpc_health_v1.HealthCheckResponse, error) {
+	return call(ctx, timeout, "gRPC health", grpc_health_v1.NewHealthClient(conn).Check,
+		&grpc_health_v1.HealthCheckRequest{})
+}
+
+// checkHealthService calls the standard gRPC health service for the whole server. A
+// plugin without that service has no finding. It returns an error if the connection was
+// lost before the answer, or if the reporter did not run.
+func checkHealthService(ctx context.Context, conn grpc.ClientConnInterface, timeout time.Duration) (*verdict, error) {
+	answer, err := checkHealth(ctx, conn, timeout)
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return nil, nil
+	case status.Code(err) == codes.Unavailable || stalled(err):
+		return nil, err
+	case err != nil:
+		return refusal(err), nil
+	case answer.Status != grpc_health_v1.HealthCheckResponse_SERVING:
+		return unhealthy(contract.ReportedUnhealthy, fmt.Sprintf("gRPC health is %s, not SERVING", answer.Status)), nil
+	}
+	return nil, nil
 }
