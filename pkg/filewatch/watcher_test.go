@@ -202,28 +202,6 @@ func TestUnchangedContentAndALastingErrorAreReportedOnce(t *testing.T) {
 	}
 }
 
-func TestChangesOfOtherFilesAreIgnored(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	w := New(filepath.Join(dir, "a", "config.yaml"), 100)
-	w.watch()
-	t.Cleanup(w.stop)
-	write(t, "", dir, "b")
-	write(t, "", dir, "a.new", "config.yaml") // of another directory
-	must(t, os.Remove(filepath.Join(dir, "b")))
-	select {
-	case <-w.wake:
-		t.Error("an event of another file is relevant")
-	case <-time.After(10 * settle):
-	}
-	must(t, os.Rename(filepath.Join(dir, "a.new"), filepath.Join(dir, "a")))
-	select {
-	case <-w.wake:
-	case <-time.After(waitLimit):
-		t.Error("the event of the file's directory is not relevant")
-	}
-}
-
 func TestSlowCallerGetsTheLastContent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -244,17 +222,6 @@ func TestSlowCallerGetsTheLastContent(t *testing.T) {
 	if got := f.next(); got != "version 99" {
 		t.Errorf("got %q after the slow call, want the last version", got)
 	}
-}
-
-func TestRelativePathIsOfTheDirectoryAtNew(t *testing.T) { // not parallel: changes directory
-	dir := t.TempDir()
-	write(t, "here", dir, "sub", "config.yaml")
-	write(t, "", dir, "sub", "deep", "file")
-	link(t, "sub/deep", dir, "link")
-	t.Chdir(dir)
-	w := New("link/../config.yaml", 100) // not dir/config.yaml
-	t.Chdir("/")
-	run(t, w).until("here")
 }
 
 func TestNothingGrows(t *testing.T) { // not parallel: counts what the process has open
