@@ -7,33 +7,33 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
 	"net/http"
-	"sync"
+	"reflect"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/pkg/serving"
 )
 
 // retry is the wait before an address is opened again, after listen or accept failed.
 const retry = 5 * time.Second
 
-// Server serves on the address of the latest configuration.
+// Server serves by the latest configuration. One goroutine may use it.
 type Server struct {
 	view    func() View
 	metrics prometheus.Gatherer
 
-	mu     sync.Mutex
 	config *v1alpha1.Serving // nil: off
 	stop   context.CancelFunc
 	ended  chan struct{} // closed when nothing is served any more
-
-	pair      serving.KeyPair
-	problem   serving.Problem // of the address
-	caProblem serving.Problem
 }
 
 // New returns a Server that serves the View that view returns, and the metrics.
@@ -43,46 +43,44 @@ func New(view func() View, metrics prometheus.Gatherer) *Server {
 	return s
 }
 
-// Apply serves by a configuration until ctx ends; nil ends serving. TLS settings apply to the next
-// connection, and only a new address, or TLS in place of none, closes the old one. It never
-// waits.
+// Apply serves by a configuration until ctx ends; nil ends serving. If it is another one than
+// before, all connections are closed. It never waits.
 func (s *Server) Apply(ctx context.Context, config *v1alpha1.Serving) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	same := sameAddress(s.config, config)
-	if s.config = config; same {
+	if reflect.DeepEqual(s.config, config) {
 		return
 	}
 	s.stop()
 	ctx, s.stop = context.WithCancel(ctx)
 	before, ended := s.ended, make(chan struct{})
-	s.ended = ended
+	s.config, s.ended = config, ended
 	go func() {
 		defer close(ended)
 		<-before // the port may be the same
-		s.serve(ctx, config)
+		if config != nil {
+			(&address{config: config, view: s.view, metrics: s.metrics}).serve(ctx)
+		}
 	}()
 }
 
-func sameAddress(a, b *v1alpha1.Serving) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Address == b.Address && (a.TLS == nil) == (b.TLS == nil)
-}
-
 // Ended is closed when nothing is served any more, after the context of the last Apply has ended.
-func (s *Server) Ended() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ended
+func (s *Server) Ended() <-chan struct{} { return s.ended }
+
+// address is served by one configuration.
+type address struct {
+	config  *v1alpha1.Serving
+	view    func() View
+	metrics prometheus.Gatherer
+
+	pair      serving.KeyPair
+	problem   serving.Problem // of the address
+	caProblem serving.Problem
 }
 
-// serve serves on one address until ctx ends. Failures are logged once, and retried.
-func (s *Server) serve(ctx context.Context, config *v1alpha1.Serving) {
-	for config != nil && ctx.Err() == nil {
-		err := s.listen(ctx, config)
-		s.problem.Note(err, "Cannot serve; trying again", "address", config.Address, "after", retry)
+// serve serves until ctx ends. Failures are logged once, and retried.
+func (a *address) serve(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := a.listen(ctx)
+		a.problem.Note(err, "Cannot serve; trying again", "address", a.config.Address, "after", retry)
 		select {
 		case <-ctx.Done():
 		case <-time.After(retry):
@@ -91,16 +89,90 @@ func (s *Server) serve(ctx context.Context, config *v1alpha1.Serving) {
 }
 
 // listen returns nil at the end of ctx, else why connections cannot be accepted.
-func (s *Server) listen(ctx context.Context, config *v1alpha1.Serving) error {
-	handshake, trusted := s.handshake, s.trusted
-	if config.TLS == nil {
-		handshake, trusted = nil, func(*http.Request) bool { return true }
+func (a *address) listen(ctx context.Context) error {
+	handshake := a.handshake
+	if a.config.TLS == nil {
+		handshake = nil
 	}
-	listener, err := serving.Listen(config.Address, handshake)
+	listener, err := serving.Listen(a.config.Address, handshake)
 	if err != nil {
 		return err
 	}
-	s.problem.Note(nil, "")
-	klog.InfoS("Serving", "address", config.Address, "tls", config.TLS != nil)
-	return serving.Serve(ctx, listener, newHandler(s.view, s.metrics, trusted, time.Now))
+	a.problem.Note(nil, "")
+	klog.InfoS("Serving", "address", a.config.Address, "tls", a.config.TLS != nil)
+	return serving.Serve(ctx, listener, newHandler(a.view, a.metrics, a.trusted, time.Now))
+}
+
+// newHandler serves the View that view returns. trusted reports whether a request may
+// read more than the liveness of the process.
+func newHandler(view func() View, metrics prometheus.Gatherer, trusted func(*http.Request) bool,
+	now func() time.Time) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		write(w, r, "healthz", view().healthChecks(), http.StatusOK, !trusted(r))
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		write(w, r, "readyz", view().readyChecks(), http.StatusServiceUnavailable, !trusted(r))
+	})
+	private := func(path string, handler http.Handler) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if !trusted(r) {
+				http.Error(w, "a client certificate is needed here", http.StatusUnauthorized)
+				return
+			}
+			handler.ServeHTTP(w, r)
+		})
+	}
+	private("/", http.NotFoundHandler())
+	private("GET /kms-providers", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		write(w, r, "kms-providers", view().pluginChecks(now()), http.StatusInternalServerError, false)
+	}))
+	private("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: 4,
+		DisableCompression:  true, // for a few kilobytes a compressor costs a megabyte
+	}))
+	return mux
+}
+
+// handshake returns the settings of a handshake: those of the configuration, with the certificate
+// and the client CAs as they are now.
+func (a *address) handshake(*tls.ClientHelloInfo) (*tls.Config, error) {
+	settings := a.config.TLS
+	pair, err := a.pair.Read(settings.CertFile, settings.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	config := serving.TLSConfig(settings.MinVersion, settings.CipherSuites)
+	config.Certificates = []tls.Certificate{*pair}
+	// With a ticket a client could resume a session that an earlier CA trusted.
+	config.SessionTicketsDisabled = true
+	if pool := a.clientCAs(settings.ClientCAFile); pool != nil {
+		config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, pool
+	}
+	return config, nil
+}
+
+// trusted reports whether a request may read everything: if client certificates are
+// configured, only a client with a certificate of a trusted CA may.
+func (a *address) trusted(r *http.Request) bool {
+	return a.config.TLS == nil || a.config.TLS.ClientCAFile == "" || len(r.TLS.VerifiedChains) > 0
+}
+
+// clientCAs returns nil if no client is trusted: if no file is configured, or while it
+// cannot be used.
+func (a *address) clientCAs(path string) *x509.CertPool {
+	if path == "" {
+		return nil
+	}
+	content, pool := filewatch.Read(path, serving.MaxFile), x509.NewCertPool()
+	err := content.Err
+	if err == nil && !pool.AppendCertsFromPEM(content.Data) {
+		err = fmt.Errorf("%s holds no PEM certificate", path)
+	}
+	a.caProblem.Note(err, "Cannot use the client CAs; no client is trusted without them")
+	if err != nil {
+		return nil
+	}
+	return pool
 }

@@ -7,21 +7,80 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
+func authority(t *testing.T, name string) *controlplane.CA {
+	t.Helper()
+	ca, err := controlplane.NewCA(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+// serveAs writes a serving certificate of a name, and its key.
+func serveAs(t *testing.T, ca *controlplane.CA, dir, name string) {
+	t.Helper()
+	pair, err := ca.Serving(name, "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, dir+"/tls.crt", pair.Cert)
+	writeFile(t, dir+"/tls.key", pair.Key)
+}
+
+// client is the TLS configuration of a client with a certificate signed by by, or
+// without one. It presents the certificate whatever CAs the server names.
+func client(t *testing.T, server, by *controlplane.CA) *tls.Config {
+	t.Helper()
+	config := &tls.Config{RootCAs: server.Pool()}
+	if by != nil {
+		files, err := by.Client(time.Hour, "client")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.X509KeyPair(files.Cert, files.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	}
+	return config
+}
+
+// servingTLS is TLS with the files of a folder, with client CAs if there is a file.
+func servingTLS(t *testing.T, dir, clientCAFile string) *v1alpha1.Serving {
+	t.Helper()
+	return &v1alpha1.Serving{Address: freeAddress(t), TLS: &v1alpha1.ServingTLS{
+		CertFile: dir + "/tls.crt", KeyFile: dir + "/tls.key", ClientCAFile: clientCAFile, MinVersion: v1alpha1.TLS12,
+	}}
+}
+
+func writeFile(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestTLSSettingsAndFilesApplyToTheNextConnection(t *testing.T) {
-	ca, dir := newAuthority(t, "ca"), t.TempDir()
+	ca, dir := authority(t, "ca"), t.TempDir()
 	config := servingTLS(t, dir, "")
 	s := run(t, config)
 	url := "https://" + config.Address + "/metrics"
-	at12 := &tls.Config{RootCAs: ca.pool(), MaxVersion: tls.VersionTLS12}
+	at12 := &tls.Config{RootCAs: ca.Pool(), MaxVersion: tls.VersionTLS12}
 	apply := func(version v1alpha1.TLSVersion, suites ...string) {
 		next, settings := *config, *config.TLS
 		settings.MinVersion, settings.CipherSuites = version, suites
 		next.TLS = &settings
+		before := s.Ended()
 		s.Apply(t.Context(), &next)
+		<-before
+		awaitOpen(t, config.Address)
 	}
 
 	awaitOpen(t, config.Address)
@@ -29,7 +88,7 @@ func TestTLSSettingsAndFilesApplyToTheNextConnection(t *testing.T) {
 		t.Fatal("served without a certificate")
 	}
 	for _, name := range []string{"first", "second"} {
-		ca.pair(t, dir, name)
+		serveAs(t, ca, dir, name)
 		r, err := get(t, url, at12)
 		if err != nil || r.StatusCode != http.StatusOK || r.TLS.PeerCertificates[0].Subject.CommonName != name {
 			t.Fatal(name, r, err)
@@ -39,7 +98,7 @@ func TestTLSSettingsAndFilesApplyToTheNextConnection(t *testing.T) {
 	if _, err := get(t, url, at12); err == nil || !strings.Contains(err.Error(), "protocol version") {
 		t.Errorf("TLS 1.2 where 1.3 is the least: %v", err)
 	}
-	if r, err := get(t, url, &tls.Config{RootCAs: ca.pool()}); err != nil || r.TLS.Version != tls.VersionTLS13 {
+	if r, err := get(t, url, &tls.Config{RootCAs: ca.Pool()}); err != nil || r.TLS.Version != tls.VersionTLS13 {
 		t.Error(r, err)
 	}
 	const suite = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
@@ -50,15 +109,15 @@ func TestTLSSettingsAndFilesApplyToTheNextConnection(t *testing.T) {
 }
 
 func TestClientsWithoutACertificateSeeOnlyLiveness(t *testing.T) {
-	serving, clients, strangers, dir := newAuthority(t, "serving"), newAuthority(t, "clients"), newAuthority(t, "strangers"), t.TempDir()
-	serving.pair(t, dir, "server")
-	writeFile(t, dir+"/ca.crt", clients.pem)
+	serving, clients, strangers, dir := authority(t, "serving"), authority(t, "clients"), authority(t, "strangers"), t.TempDir()
+	serveAs(t, serving, dir, "server")
+	writeFile(t, dir+"/ca.crt", clients.PEM())
 	config := servingTLS(t, dir, dir+"/ca.crt")
 	run(t, config)
 	awaitOpen(t, config.Address)
 	for path, want := range map[string]string{"/healthz": "200 200 refused", "/readyz": "200 200 refused", "/metrics": "401 200 refused", "/kms-providers": "401 200 refused"} {
 		var got []string
-		for _, by := range []*authority{nil, clients, strangers} {
+		for _, by := range []*controlplane.CA{nil, clients, strangers} {
 			r, err := get(t, "https://"+config.Address+path, client(t, serving, by))
 			if err != nil {
 				got = append(got, "refused")
@@ -73,8 +132,8 @@ func TestClientsWithoutACertificateSeeOnlyLiveness(t *testing.T) {
 }
 
 func TestWithoutUsableClientCAsNoClientIsTrustedAndHandshakesSucceed(t *testing.T) {
-	serving, clients, dir := newAuthority(t, "serving"), newAuthority(t, "clients"), t.TempDir()
-	serving.pair(t, dir, "server")
+	serving, clients, dir := authority(t, "serving"), authority(t, "clients"), t.TempDir()
+	serveAs(t, serving, dir, "server")
 	file := dir + "/ca.crt"
 	config := servingTLS(t, dir, file)
 	run(t, config)
@@ -85,15 +144,15 @@ func TestWithoutUsableClientCAsNoClientIsTrustedAndHandshakesSucceed(t *testing.
 		want int // of /metrics to a client with a certificate
 	}{
 		{"no file", func() {}, http.StatusUnauthorized},
-		{"good", func() { writeFile(t, file, clients.pem) }, http.StatusOK},
+		{"good", func() { writeFile(t, file, clients.PEM()) }, http.StatusOK},
 		{"empty", func() { writeFile(t, file, nil) }, http.StatusUnauthorized},
 		{"no certificate in it", func() { writeFile(t, file, []byte("none")) }, http.StatusUnauthorized},
-		{"good again", func() { writeFile(t, file, clients.pem) }, http.StatusOK},
+		{"good again", func() { writeFile(t, file, clients.PEM()) }, http.StatusOK},
 		{"a directory", func() { _, _ = os.Remove(file), os.Mkdir(file, 0o755) }, http.StatusUnauthorized},
 	} {
 		tt.make()
 		for path, want := range map[string][2]int{"/healthz": {200, 200}, "/readyz": {200, 200}, "/metrics": {401, tt.want}} {
-			for i, by := range []*authority{nil, clients} {
+			for i, by := range []*controlplane.CA{nil, clients} {
 				if r, err := get(t, "https://"+config.Address+path, client(t, serving, by)); err != nil || r.StatusCode != want[i] {
 					t.Errorf("%s: %s to a client with a certificate, %t: %v, %v", tt.what, path, by != nil, r, err)
 				}

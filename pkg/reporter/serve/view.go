@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -38,58 +37,52 @@ type Plugin struct {
 // endpoints.
 type check struct {
 	name string
-	err  error
+	why  string // it failed; empty if it did not
 }
 
 // healthChecks reports whether this process works. None of them fails the
 // endpoint: a restart of the reporter would not fix their causes.
 func (v View) healthChecks() []check {
-	checks := []check{{"ping", nil}, {"config", nil}, {"probe", v.probeError()}}
+	config := v.ConfigMismatch
 	switch {
 	case v.ConfigError != "" && v.Configured:
-		checks[1].err = fmt.Errorf("the last good configuration is active: %s", v.ConfigError)
+		config = "the last good configuration is active: " + v.ConfigError
 	case v.ConfigError != "":
-		checks[1].err = fmt.Errorf("no configuration yet: %s", v.ConfigError)
-	case v.ConfigMismatch != "":
-		checks[1].err = errors.New(v.ConfigMismatch)
+		config = noConfiguration + v.ConfigError
 	}
+	checks := []check{{"ping", ""}, {"config", config}, {"probe", v.notProbed()}}
 	if v.WriteError != nil {
-		checks = append(checks, check{"write", errorOf(v.WriteError())})
+		checks = append(checks, check{"write", v.WriteError()})
 	}
 	return checks
 }
 
-func errorOf(text string) error {
-	if text == "" {
-		return nil
-	}
-	return errors.New(text)
-}
+const noConfiguration = "no configuration yet: "
 
-// probeError names the plugins that the reporter itself could not probe.
-func (v View) probeError() error {
+// notProbed names the plugins that the reporter itself could not probe.
+func (v View) notProbed() string {
 	var not []string
 	for _, p := range v.Plugins {
 		if p.NotProbed != "" {
 			not = append(not, fmt.Sprintf("plugin %s: %s", p.KeyID, p.NotProbed))
 		}
 	}
-	return errorOf(strings.Join(not, "; "))
+	return strings.Join(not, "; ")
 }
 
 // readyChecks reports whether a configuration is active and every plugin was
 // probed.
 func (v View) readyChecks() []check {
-	checks := []check{{"config", nil}, {"probed", nil}}
+	var config, probed string
 	if !v.Configured {
-		checks[0].err = fmt.Errorf("no configuration yet: %s", v.ConfigError)
+		config = noConfiguration + v.ConfigError
 	}
 	for _, p := range v.Plugins {
 		if !p.Probed {
-			checks[1].err = fmt.Errorf("plugin %s has not answered or failed yet", p.KeyID)
+			probed = fmt.Sprintf("plugin %s has not answered or failed yet", p.KeyID)
 		}
 	}
-	return checks
+	return []check{{"config", config}, {"probed", probed}}
 }
 
 // pluginChecks is the state of every plugin, named as kube-apiserver names its
@@ -97,27 +90,28 @@ func (v View) readyChecks() []check {
 func (v View) pluginChecks(now time.Time) []check {
 	checks := make([]check, len(v.Plugins))
 	for i, p := range v.Plugins {
-		checks[i] = check{"kms-provider-" + p.KeyID, pluginError(p, now)}
+		checks[i] = check{"kms-provider-" + p.KeyID, p.problem(now)}
 	}
 	return checks
 }
 
-func pluginError(p Plugin, now time.Time) error {
+func (p Plugin) problem(now time.Time) string {
+	checked := "last checked " + p.LastChecked.UTC().Format(time.RFC3339)
 	switch {
 	case !p.Probed && p.NotProbed != "":
-		return fmt.Errorf("not yet observed: %s", p.NotProbed)
+		return "not yet observed: " + p.NotProbed
 	case !p.Probed:
-		return errors.New("not yet observed")
+		return "not yet observed"
 	case p.Gone:
-		return errors.New("nothing to observe: the folder of its socket was deleted")
+		return "nothing to observe: the folder of its socket was deleted"
 	case p.Freshness(now) == contract.Skewed:
-		return fmt.Errorf("last checked %s, which is ahead of this node's clock", p.LastChecked.UTC().Format(time.RFC3339))
+		return checked + ", which is ahead of this node's clock"
 	case p.Freshness(now) != contract.Fresh:
-		return fmt.Errorf("last checked %s, too long ago: the state is not known", p.LastChecked.UTC().Format(time.RFC3339))
+		return checked + ", too long ago: the state is not known"
 	case p.Status != contract.Healthy:
-		return fmt.Errorf("%s: %s", p.Status, p.Detail)
+		return fmt.Sprintf("%s: %s", p.Status, p.Detail)
 	}
-	return nil
+	return ""
 }
 
 // write answers in kube-apiserver's form: "ok", or a line per check when asked
@@ -132,13 +126,13 @@ func write(w http.ResponseWriter, r *http.Request, endpoint string, checks []che
 	failed := false
 	for _, c := range checks {
 		switch {
-		case c.err == nil:
+		case c.why == "":
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.name)
 			continue
 		case withhold:
 			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.name)
 		default:
-			fmt.Fprintf(&lines, "[-]%s failed: %s\n", c.name, contract.CleanDetail(c.err.Error()))
+			fmt.Fprintf(&lines, "[-]%s failed: %s\n", c.name, contract.CleanDetail(c.why))
 		}
 		failed = true
 	}
