@@ -111,28 +111,3 @@ func TestEachKindOfFailureIsLoggedOnceAMinute(t *testing.T) {
 	write(Throttled, Throttled)
 	check("but when it lasts", want...)
 }
-
-// An API server that starts rejects requests for a short time, for several reasons.
-func TestNewKindOfFailureIsTriedAgainSoon(t *testing.T) {
-	s := newServer(t)
-	codes := []int{503, 503, 503, 503, 403, 404}
-	times := make(chan time.Time, 100)
-	s.answers(func(w http.ResponseWriter, _ *http.Request) {
-		times <- time.Now()
-		code := codes[0]
-		if codes = codes[1:]; len(codes) == 0 {
-			s.answers(nil)
-		}
-		http.Error(w, "", code)
-	})
-	p := run(t, credentialFiles(t, s), waitLimit)
-	p.offer("1")
-	var first time.Time
-	for range 5 {
-		first = <-times
-	}
-	p.waitFor(t, Success, 1)
-	if took := time.Since(first); took > 1500*time.Millisecond {
-		t.Errorf("written %s after the first answer of another kind", took)
-	}
-}

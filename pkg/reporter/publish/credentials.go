@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 	"time"
 	"unicode"
 
@@ -20,9 +20,9 @@ import (
 	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
-// credentials are a kubeconfig and every file that it names, checked before each write:
-// a rotated token, certificate or CA is used by the next write, without a restart and
-// without a watch that could be lost. An unchanged file is not read again.
+// credentials are a kubeconfig and every file that it names, read before each write: a rotated
+// token, certificate or CA is used by the next write, without a restart and without a watch that
+// could be lost.
 //
 // client-go reloads some of these by itself, at intervals of minutes and by
 // goroutines that outlive the client, keeps every transport it ever made, and
@@ -32,61 +32,12 @@ type credentials struct {
 	servers    []v1alpha1.Server // instead of the kubeconfig's
 	timeout    time.Duration     // of a write, all servers together
 
-	files     []file // what the endpoints in use were made from
+	files     map[string][]byte // what the endpoints in use were made from, by path
 	endpoints []*endpoint
 }
 
 // maxFile bounds each of these files, in bytes.
 const maxFile = 1 << 20
-
-// file is a file as it was read.
-type file struct {
-	path  string
-	data  []byte
-	stamp stamp // from before it was read
-	// settled: the stamp was old when it was read, so that any later change gives another
-	// stamp. (A kernel's file clock advances in steps of some milliseconds.)
-	settled bool
-}
-
-// stamp changes with every change of a file, a rename over it included.
-type stamp struct {
-	device, inode uint64
-	size          int64
-	changed       time.Time
-}
-
-func stampOf(path string) (stamp, error) {
-	var st syscall.Stat_t
-	if err := syscall.Stat(path, &st); err != nil {
-		return stamp{}, err
-	}
-	return stamp{st.Dev, st.Ino, st.Size, time.Unix(st.Ctim.Unix())}, nil
-}
-
-func readFile(path string) (file, error) {
-	f := file{path: path}
-	stamp, err := stampOf(path)
-	if err == nil {
-		f.stamp, f.settled = stamp, time.Since(stamp.changed) > time.Second
-	}
-	content := filewatch.Read(path, maxFile)
-	f.data = content.Data
-	return f, content.Err
-}
-
-// unchanged reports whether a file's content is unchanged, mostly by its stamp alone.
-func (f *file) unchanged() bool {
-	if stamp, err := stampOf(f.path); err == nil && f.settled && stamp == f.stamp {
-		return true
-	}
-	now, err := readFile(f.path)
-	if err != nil || !bytes.Equal(now.data, f.data) {
-		return false
-	}
-	*f = now
-	return true
-}
 
 // current returns an endpoint for each server, made from the current files. If these are
 // invalid (only some of them replaced, a key that does not match its certificate), it
@@ -105,8 +56,8 @@ func (c *credentials) current() ([]*endpoint, error) {
 }
 
 func (c *credentials) unchanged() bool {
-	for i := range c.files {
-		if !c.files[i].unchanged() {
+	for path, data := range c.files {
+		if now := filewatch.Read(path, maxFile); now.Err != nil || !bytes.Equal(now.Data, data) {
 			return false
 		}
 	}
@@ -122,17 +73,17 @@ func (c *credentials) close() {
 
 // load makes an endpoint for each server, all with the credentials, CAs and proxy of the current
 // context.
-func (c *credentials) load() ([]*endpoint, []file, error) {
-	content, err := readFile(c.kubeconfig)
+func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
+	content := filewatch.Read(c.kubeconfig, maxFile)
+	if content.Err != nil {
+		return nil, nil, content.Err
+	}
+	cluster, user, err := parseKubeconfig(content.Data)
 	if err != nil {
 		return nil, nil, err
 	}
-	cluster, user, err := parseKubeconfig(content.data)
-	if err != nil {
-		return nil, nil, err
-	}
-	files := []file{content}
-	if err := inline(cluster, user, filepath.Dir(c.kubeconfig), &files); err != nil {
+	files := map[string][]byte{c.kubeconfig: content.Data}
+	if err := inline(cluster, user, filepath.Dir(c.kubeconfig), files); err != nil {
 		return nil, nil, err
 	}
 	settings, err := tlsSettings(cluster, user)
@@ -228,9 +179,9 @@ func parseKubeconfig(data []byte) (*cluster, *user, error) {
 		k.CurrentContext)
 }
 
-// inline reads the files that the kubeconfig names, and adds them to the list. None may be empty:
+// inline reads the files that the kubeconfig names, and adds them to the others. None may be empty:
 // without a CA the system's would be trusted, and their servers would get the token.
-func inline(c *cluster, u *user, dir string, files *[]file) error {
+func inline(c *cluster, u *user, dir string, files map[string][]byte) error {
 	token := []byte(u.Token)
 	for _, named := range []struct {
 		path string
@@ -243,15 +194,14 @@ func inline(c *cluster, u *user, dir string, files *[]file) error {
 		if !filepath.IsAbs(at) {
 			at = filepath.Join(dir, at)
 		}
-		content, err := readFile(at)
-		if err != nil {
-			return err
+		content := filewatch.Read(at, maxFile)
+		if content.Err != nil {
+			return content.Err
 		}
-		if len(bytes.TrimSpace(content.data)) == 0 {
+		if len(bytes.TrimSpace(content.Data)) == 0 {
 			return fmt.Errorf("%s: is empty", at)
 		}
-		*named.data = content.data
-		*files = append(*files, content)
+		*named.data, files[at] = content.Data, content.Data
 	}
 	u.Token = strings.TrimSpace(string(token))
 	if len(token) > 0 && u.Token == "" || strings.ContainsFunc(u.Token, unicode.IsControl) {
@@ -277,4 +227,42 @@ func tlsSettings(c *cluster, u *user) (*tls.Config, error) {
 		settings.Certificates = []tls.Certificate{pair}
 	}
 	return settings, nil
+}
+
+// A URL is shown only if it was parsed here. No part of a URL that cannot be parsed is
+// shown: "https://user:1234/word@host" has the port 1234.
+
+// errNotShown is the error of an invalid URL.
+func errNotShown(what, example string) error {
+	return fmt.Errorf("%s: must be a URL such as %s; its value is not shown, since it may contain a password", what,
+		example)
+}
+
+// parseServer parses the URL of an API server, without user and password.
+func parseServer(server string) (*url.URL, error) {
+	u, err := url.Parse(server)
+	if err != nil || !v1alpha1.ValidServer(server) {
+		return nil, errNotShown("server", "https://localhost:6443, without user and password")
+	}
+	return u, nil
+}
+
+// environmentProxy is the proxy according to HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
+func environmentProxy(r *http.Request) (*url.URL, error) {
+	u, err := http.ProxyFromEnvironment(r)
+	return checkProxy("proxy of the environment (HTTPS_PROXY, HTTP_PROXY)", u, err)
+}
+
+// checkProxy rejects what is no proxy's URL, which may have a user and a password, although
+// net/http would use it: in "https://user:1234/word@host" the host is "user:1234", and would be
+// shown. No URL at all is none.
+func checkProxy(what string, u *url.URL, err error) (*url.URL, error) {
+	if err == nil && u == nil {
+		return nil, nil
+	}
+	if err != nil || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) ||
+		u.Hostname() == "" || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errNotShown(what, "http://proxy:3128")
+	}
+	return u, nil
 }

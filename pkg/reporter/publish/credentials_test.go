@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -122,26 +121,4 @@ func TestInvalidCredentialsAreNotUsedUntilTheyAreValid(t *testing.T) {
 func inlineToken(t *testing.T, dir, token string) {
 	t.Helper()
 	replaceIn(t, dir+"/kubeconfig", "tokenFile: "+dir+"/token", "token: "+token)
-}
-
-func TestTokenWithinTheKubeconfigIsUsedUntilOneThatCannotBeSent(t *testing.T) {
-	s := newServer(t)
-	dir := credentialFiles(t, s)
-	inlineToken(t, dir, `"first"`)
-	p := run(t, dir, waitLimit)
-	p.offer("1")
-	p.waitFor(t, Success, 1)
-	replaceIn(t, dir+"/kubeconfig", `"first"`, `"sec\nond"`)
-	p.offer("2")
-	p.waitFor(t, Success, 2)
-	replaceIn(t, dir+"/kubeconfig", `"sec\nond"`, `"third\n"`) // as "echo" writes it
-	p.offer("3")
-	p.waitFor(t, Success, 3)
-	var tokens bytes.Buffer
-	for range 3 {
-		tokens.WriteString(s.next(t).token + "\n")
-	}
-	if got, want := tokens.String(), "Bearer first\nBearer first\nBearer third\n"; got != want {
-		t.Errorf("tokens:\n%swant\n%s", got, want)
-	}
 }

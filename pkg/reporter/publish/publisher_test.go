@@ -344,27 +344,22 @@ func TestEndlessAnswerIsCutOff(t *testing.T) {
 }
 
 // With a redirect, no other server may get the token or a GET.
-func TestRedirectsAreNotFollowed(t *testing.T) {
+func TestPagesAndRedirectsAreNoSuccessAndNotFollowed(t *testing.T) {
 	s, other := newServer(t), newServer(t)
-	for _, code := range []int{http.StatusFound, http.StatusTemporaryRedirect} {
-		s.answers(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+"/login", code) })
+	redirect := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+"/login", code) }
+	}
+	for name, answer := range map[string]http.HandlerFunc{
+		"302": redirect(http.StatusFound), "307": redirect(http.StatusTemporaryRedirect),
+		"a page": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>log in</html>") },
+	} {
+		s.answers(answer)
 		p := run(t, credentialFiles(t, s), waitLimit)
 		p.offer("1")
 		p.waitFor(t, Unexpected, 1)
-		if n := len(other.requests); n != 0 {
-			t.Errorf("%d: %d requests to where it was redirected", code, n)
+		if n := len(other.requests); n != 0 || testutil.ToFloat64(p.metrics.writes.WithLabelValues(string(Success))) != 0 {
+			t.Errorf("%s: %d requests to where it was redirected, or a success", name, n)
 		}
-	}
-}
-
-func TestPageOfAnotherServerIsNoSuccess(t *testing.T) {
-	s := newServer(t)
-	s.answers(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>log in</html>") })
-	p := run(t, credentialFiles(t, s), waitLimit)
-	p.offer("1")
-	p.waitFor(t, Unexpected, 1)
-	if got := testutil.ToFloat64(p.metrics.writes.WithLabelValues(string(Success))); got != 0 {
-		t.Errorf("%v successes", got)
 	}
 }
 

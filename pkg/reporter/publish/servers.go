@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -16,14 +17,11 @@ type rests []int
 // order returns in which order a write tries the servers: as they are configured, but those
 // that rest last.
 func (r rests) order() []int {
-	order := make([]int, 0, len(r))
-	for _, resting := range []bool{false, true} {
-		for i, left := range r {
-			if left > 0 == resting {
-				order = append(order, i)
-			}
-		}
+	order := make([]int, len(r))
+	for i := range order {
+		order[i] = i
 	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(min(r[a], 1), min(r[b], 1)) })
 	return order
 }
 

@@ -74,11 +74,11 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 			a, b, c, dir := three(t)
 			broken(a)
 			broken(b)
-			p := runAs(t, dir, through(900*time.Millisecond, a, b, c))
+			p := runAs(t, dir, through(3*time.Second, a, b, c))
 			began := time.Now()
 			p.offer("1")
 			c.next(t)
-			if took := time.Since(began); took > 2*time.Second {
+			if took := time.Since(began); took > 3*time.Second {
 				t.Errorf("the first write took %s", took)
 			}
 			p.waitFor(t, Success, 1)
@@ -181,33 +181,6 @@ func TestOrderOfServers(t *testing.T) {
 	}
 }
 
-func TestServerThatWorksAgainIsUsedAfterFourWrites(t *testing.T) {
-	a, b, c, dir := three(t)
-	a.answers(hangs)
-	b.answers(fails(503))
-	p := runAs(t, dir, through(time.Second, a, b, c))
-	write := func(n int) {
-		t.Helper()
-		p.offer("1")
-		p.waitFor(t, Success, n)
-	}
-	write(1)
-	a.answers(nil)
-	b.answers(nil)
-	asked := len(a.requests) + len(b.requests)
-	for n := range restWrites {
-		write(n + 2)
-	}
-	if n := len(a.requests) + len(b.requests); n != asked {
-		t.Errorf("%d writes went to servers that had failed", n-asked)
-	}
-	asked = len(a.requests)
-	write(restWrites + 2)
-	if n := len(a.requests); n != asked+1 {
-		t.Errorf("the next write made %d requests to the first", n-asked)
-	}
-}
-
 func TestTLSServerNameIsTheServersAndNotTheKubeconfigs(t *testing.T) {
 	a, _, _, dir := three(t)
 	replaceIn(t, dir+"/kubeconfig", "certificate-authority:", "tls-server-name: wrong.invalid, certificate-authority:")
@@ -216,27 +189,4 @@ func TestTLSServerNameIsTheServersAndNotTheKubeconfigs(t *testing.T) {
 		p.offer("1")
 		p.waitFor(t, want, 1)
 	}
-}
-
-// series returns the metrics in Prometheus' text format.
-func (r *running) series(t *testing.T) string {
-	t.Helper()
-	families, err := r.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b strings.Builder
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			b.WriteString(f.GetName() + "{")
-			for i, l := range m.GetLabel() {
-				if i > 0 {
-					b.WriteString(",")
-				}
-				fmt.Fprintf(&b, "%s=%q", l.GetName(), l.GetValue())
-			}
-			fmt.Fprintf(&b, "} %v\n", m.GetGauge().GetValue()+m.GetCounter().GetValue())
-		}
-	}
-	return b.String()
 }
