@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"os"
 	"os/exec"
@@ -156,42 +155,6 @@ func TestKeyIDForgesNoLogLineAndControlsNoTerminal(t *testing.T) {
 				t.Errorf("%s holds a raw %U: %q", name, r, text)
 				break
 			}
-		}
-	}
-}
-
-// A frozen cgroup or a paused machine stops the reporter, and its timeouts end meanwhile.
-func TestReporterThatWasStoppedDoesNotBlameThePlugin(t *testing.T) {
-	t.Parallel() // it waits
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, write, os.Stderr, "--output", "-")
-	_ = write.Close()
-	t.Cleanup(func() { _ = read.Close() })
-	lines := bufio.NewScanner(read)
-	if !lines.Scan() || !strings.Contains(lines.Text(), `"status":"healthy"`) {
-		t.Fatal(lines.Text())
-	}
-	if err := p.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultSlow, Args: []string{"500ms"}}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-	defer cancel()
-	for range 3 {
-		if err := p.plugin.WaitForCalls(ctx, kmsplugin.CallStatus, p.plugin.Calls(kmsplugin.CallStatus).Count+1); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Process.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(3 * time.Second) // the timeout is 1s
-		if err := p.Process.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
-		if !lines.Scan() || !strings.Contains(lines.Text(), `"status":"healthy"`) {
-			t.Error(lines.Text())
 		}
 	}
 }

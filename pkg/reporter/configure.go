@@ -114,7 +114,7 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 	}
 	if r.tripInterval() == 0 {
 		for _, p := range plugins {
-			p.trips.reset() // nothing would replace its verdict
+			p.trips = trips{busy: p.trips.busy} // nothing would replace its verdict
 		}
 	}
 	r.server.Apply(ctx, config.Serving)
@@ -128,9 +128,6 @@ func (r *Reporter) apply(ctx context.Context, config *v1alpha1.ReporterConfigura
 		// With a shorter interval, an entry that was fresh before may be stale.
 		changed = plugins
 		r.tick = time.After(jitter(config.Probe.Interval.Duration))
-	}
-	for _, p := range changed {
-		p.again = p.busy // a running probe has the old settings
 	}
 	r.probe(changed)
 	if r.complete() {

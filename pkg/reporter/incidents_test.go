@@ -88,21 +88,6 @@ func TestVaultKubernetesKMS304TokenExpiresAfterHours(t *testing.T) {
 	h.await("Encrypt has the cause", finds(contract.Unhealthy, contract.PermissionDenied, `healthz is "err", not "ok"; Encrypt: PermissionDenied: permission denied: invalid token`))
 }
 
-// The same project's issue 201: connections were refused after some time.
-func TestVaultKubernetesKMS201ConnectionRefusedAfterSomeTime(t *testing.T) {
-	h, p := reportsOn(t)
-	for range 3 {
-		if err := p.Crash(); err != nil {
-			t.Fatal(err)
-		}
-		h.await("refused", finds(contract.Error, contract.ConnectFailed, "connection refused"))
-		if err := p.Return(); err != nil {
-			t.Fatal(err)
-		}
-		h.await("detected by the next probe", finds(contract.Healthy, ""))
-	}
-}
-
 // kubernetes/kubernetes issue 138950: with a healthz other than ok and a valid key_id,
 // kube-apiserver goes on writing. The report has both.
 func TestKubernetes138950HealthzIsNotOKWithAValidKeyID(t *testing.T) {
@@ -110,46 +95,6 @@ func TestKubernetes138950HealthzIsNotOKWithAValidKeyID(t *testing.T) {
 	h.set(p, kmsplugin.FaultUnhealthy, "remote KMS is degraded")
 	h.await("unhealthy, with the key", func(entries []contract.Entry) bool {
 		return finds(contract.Unhealthy, contract.ReportedUnhealthy, "remote KMS is degraded")(entries) && entries[0].KEKID == p.KeyID()
-	})
-}
-
-// Failures that a Status of "ok" hides (verified with third-party plugins), and the
-// report on each.
-func TestRoundTripDetectsFailuresThatStatusHides(t *testing.T) {
-	for name, tt := range map[string]struct {
-		fault  string
-		reason contract.Reason
-		detail string
-	}{
-		"Decrypt refused":     {kmsplugin.FaultRefuseDecrypt, contract.PermissionDenied, "Decrypt: PermissionDenied: decrypt refused"},
-		"Encrypt refused":     {kmsplugin.FaultRefuseEncrypt, contract.PermissionDenied, "Encrypt: PermissionDenied: encrypt refused"},
-		"wrong plaintext":     {kmsplugin.FaultWrongDecrypt, contract.RoundTripMismatch, "is 32 bytes that differ from the 32 that were encrypted"},
-		"shortened plaintext": {kmsplugin.FaultShortDecrypt, contract.RoundTripMismatch, "is 31 bytes that differ from the 32 that were encrypted"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it waits
-			h, p := reportsOn(t)
-			h.set(p, tt.fault)
-			h.rotate(p)
-			h.await("the fault is seen", finds(contract.Unhealthy, tt.reason, tt.detail))
-			h.skip()
-			h.await("its verdict is kept until the next", finds(contract.Unhealthy, tt.reason, tt.detail))
-		})
-	}
-}
-
-// One plugin's Status reports the former key for one probe after a rotation.
-func TestRotationWithALaggingStatusIsNoAlarm(t *testing.T) {
-	h, p := reportsOn(t)
-	h.set(p, kmsplugin.FaultLaggingStatus)
-	if _, err := p.Rotate(); err != nil {
-		t.Fatal(err)
-	}
-	h.await("the new key, and no alarm before", func(entries []contract.Entry) bool {
-		if entries[0].Status != contract.Healthy {
-			t.Errorf("%+v", entries[0])
-		}
-		return entries[0].KEKID == p.KeyID() && h.reporter.metrics != nil && p.Calls(kmsplugin.CallEncrypt).Count >= 2
 	})
 }
 

@@ -23,7 +23,6 @@ type metrics struct {
 	lastProbe     *prometheus.GaugeVec
 	pluginStatus  *prometheus.GaugeVec
 	pluginReason  *prometheus.GaugeVec
-	reasons       map[string]contract.Reason // that pluginReason shows, by keyID
 	notProbed     *prometheus.CounterVec
 	roundTrips    *prometheus.CounterVec
 	tripDuration  *prometheus.HistogramVec
@@ -50,7 +49,6 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		lastProbe:      metric.GaugeVec(contract.MetricLastProbe),
 		pluginStatus:   metric.GaugeVec(contract.MetricReporterPluginStatus),
 		pluginReason:   metric.GaugeVec(contract.MetricReporterPluginReason),
-		reasons:        map[string]contract.Reason{},
 		notProbed:      metric.CounterVec(contract.MetricProbeFailures),
 		roundTrips:     metric.CounterVec(contract.MetricRoundTrips),
 		tripDuration:   metric.HistogramVec(contract.MetricRoundTripDuration, durations...),
@@ -88,10 +86,8 @@ func (m *metrics) show(e contract.Entry) {
 		}
 		m.pluginStatus.WithLabelValues(e.KeyID, string(s)).Set(value)
 	}
-	if before := m.reasons[e.KeyID]; before != e.Reason {
-		m.pluginReason.DeleteLabelValues(e.KeyID, string(before))
-	}
-	if m.reasons[e.KeyID] = e.Reason; e.Reason != "" {
+	m.pluginReason.DeletePartialMatch(prometheus.Labels{"key_id": e.KeyID})
+	if e.Reason != "" {
 		m.pluginReason.WithLabelValues(e.KeyID, string(e.Reason)).Set(1)
 	}
 }
@@ -112,7 +108,6 @@ func (m *metrics) observeTrip(keyID string, t probe.Trip) {
 
 // forget deletes the series of a plugin that is no longer configured.
 func (m *metrics) forget(keyID string) {
-	delete(m.reasons, keyID)
 	for _, byPlugin := range []interface {
 		DeletePartialMatch(labels prometheus.Labels) int
 	}{m.probes, m.probeDuration, m.lastProbe, m.pluginStatus, m.pluginReason, m.notProbed, m.roundTrips, m.tripDuration} {

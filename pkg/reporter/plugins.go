@@ -27,7 +27,6 @@ type plugin struct {
 	cancel context.CancelFunc
 
 	busy      bool // a probe is under way
-	again     bool // its settings changed meanwhile: probe again at once
 	waiting   bool // the round waits for it
 	probed    bool // at least once
 	last      probe.Result

@@ -1,3 +1,12 @@
+// Package reporter joins the reporter's parts: it watches a file, probes the plugins
+// that the file names, and publishes, prints and serves the results.
+//
+// One goroutine owns all state and never blocks on I/O: reading the file, probing,
+// writing and serving each run in other goroutines. So a plugin that hangs, an API
+// server that is down or a full disk delays nothing else.
+//
+// The last valid file stays active: an invalid or deleted file is logged, and changes
+// nothing. Only an empty list of plugins turns probing off.
 package reporter
 
 import (
@@ -127,7 +136,8 @@ func (r *Reporter) finish() {
 	for _, p := range r.plugins {
 		r.running.Go(p.conn.Close)
 	}
-	r.running.Go(func() { <-r.server.Ended() })
+	ended := r.server.Ended()
+	r.running.Go(func() { <-ended })
 	done := make(chan struct{})
 	go func() {
 		r.running.Wait()

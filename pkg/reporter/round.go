@@ -1,9 +1,12 @@
 package reporter
 
 import (
+	"context"
+	"io"
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -60,16 +63,12 @@ func (r *Reporter) observe(p *plugin, result probe.Result) {
 		now, every := time.Now(), r.tripInterval()
 		p.trips.observe(now, r.config.Probe.Interval.Duration, result)
 		if p.trips.due(now, every, result) {
-			p.trips.begin(now, every, result)
+			p.trips.begin(now, result)
 			p.waiting = true
 			r.trip(p, result.KEKID)
 		}
 	}
 	r.publishWhenComplete()
-	if p.again {
-		p.again = false
-		r.probe([]*plugin{p})
-	}
 }
 
 // trip starts a round trip.
@@ -81,6 +80,9 @@ func (r *Reporter) trip(p *plugin, kekID string) {
 			p.waiting = false
 			p.trips.keys.see(time.Now(), r.config.Probe.Interval.Duration, trip.KEKID)
 			p.trips.end(trip)
+			if r.tripInterval() == 0 { // turned off meanwhile
+				p.trips = trips{}
+			}
 			r.metrics.observeTrip(p.keyID, trip)
 			r.publishWhenComplete()
 		})
@@ -219,4 +221,50 @@ func (r *Reporter) show() {
 		now.ConfigError = "not read yet"
 	}
 	r.shown.Store(now)
+}
+
+// output writes messages to standard output, by --output. It holds one message, the
+// latest: a slow reader misses some messages, and does not delay the loop.
+type output struct {
+	to       io.Writer
+	lines    chan []byte
+	failures prometheus.Counter
+}
+
+func newOutput(to io.Writer, failures prometheus.Counter) *output {
+	return &output{to: to, lines: make(chan []byte, 1), failures: failures}
+}
+
+// line returns a message as a line that is safe to print to a terminal.
+func line(message string) []byte { return append(contract.Printable(message), '\n') }
+
+// offer replaces what was not written yet. Only the loop calls it.
+func (o *output) offer(message string) {
+	select {
+	case <-o.lines:
+	default:
+	}
+	o.lines <- line(message) // has room: only the loop sends
+}
+
+// run writes until ctx ends, and reports a failure when it begins and ends.
+func (o *output) run(ctx context.Context) {
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case line := <-o.lines:
+			_, err := o.to.Write(line)
+			switch {
+			case err == nil && failing:
+				klog.InfoS("Writing to --output works again")
+			case err != nil && !failing:
+				klog.ErrorS(err, "Failed to write to --output; continuing without it")
+			}
+			if failing = err != nil; failing {
+				o.failures.Inc()
+			}
+		}
+	}
 }

@@ -23,10 +23,8 @@ const (
 type trips struct {
 	last probe.Trip // the verdict that stands; none is not Made
 	busy bool
-	void bool // the running one was begun before the check was turned off
 
 	at        time.Time // when the last began; zero before the first
-	stretch   float64   // of the interval after it, so that replicas differ
 	unhealthy bool      // Status was not ok at the last one
 	failed    bool      // the last one failed, or could not be made
 	notMade   int       // how many in a row could not be made while Status was answered and the reporter ran
@@ -53,7 +51,7 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	switch {
 	case every == 0 || t.busy || !r.Answered:
 		return false
-	case t.at.IsZero() || !now.Before(t.next(every)):
+	case t.at.IsZero() || since >= every:
 		return true
 	}
 	changed := t.keys.changed.After(t.at)
@@ -64,25 +62,15 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	return changed || retry && since >= tripRetry
 }
 
-// next is when one is due by an interval, which may have changed since the last.
-func (t *trips) next(every time.Duration) time.Time {
-	return t.at.Add(time.Duration(float64(every) * t.stretch))
-}
-
 // begin records that a round trip begins after a result.
-func (t *trips) begin(now time.Time, every time.Duration, r probe.Result) {
-	t.busy, t.at, t.stretch = true, now, float64(jitter(every))/float64(every)
-	t.unhealthy = r.Status != contract.Healthy
+func (t *trips) begin(now time.Time, r probe.Result) {
+	t.busy, t.at, t.unhealthy = true, now, r.Status != contract.Healthy
 }
 
 // end stores the outcome. Only one that was made replaces a verdict; several in a row that could
 // not be made are one.
 func (t *trips) end(now probe.Trip) {
-	void := t.void
-	t.busy, t.void = false, false
-	if void {
-		return
-	}
+	t.busy = false
 	t.failed = !now.Made || now.Status != contract.Healthy
 	switch {
 	case now.Made:
@@ -99,9 +87,6 @@ func (t *trips) end(now probe.Trip) {
 		}
 	}
 }
-
-// reset clears the state when the check is turned off: nothing would replace its verdict.
-func (t *trips) reset() { *t = trips{busy: t.busy, void: t.busy} }
 
 // standing is the verdict to combine with that of Status.
 func (t *trips) standing() probe.Trip {

@@ -34,8 +34,7 @@ func after(outcomes ...probe.Trip) *trips {
 func (t *trips) after(since time.Duration, result probe.Result, outcome probe.Trip) {
 	now := tripNoon.Add(since)
 	t.observe(now, time.Minute, result)
-	t.begin(now, time.Minute, result)
-	t.stretch = 1
+	t.begin(now, result)
 	t.end(outcome)
 }
 
@@ -176,22 +175,6 @@ func TestAKeyIDThatAlternates(t *testing.T) {
 				t.Errorf("%+v", v)
 			}
 		})
-	}
-}
-
-// A round trip that is under way when the check is turned off has no say, were it turned on again.
-func TestRoundTripOfACheckThatWasTurnedOffIsVoid(t *testing.T) {
-	h, healthy := trips{}, answeredAs(contract.Healthy, "k")
-	h.begin(tripNoon, time.Minute, healthy)
-	h.reset()
-	h.end(madeFailed)
-	if got := h.standing(); got.Made || h.busy || !h.due(tripNoon, time.Minute, healthy) {
-		t.Errorf("%+v", h)
-	}
-	h.begin(tripNoon, time.Minute, healthy)
-	h.end(madeFailed)
-	if got := h.standing(); got != madeFailed {
-		t.Errorf("the next counts: %+v", got)
 	}
 }
 
