@@ -19,7 +19,6 @@ type OperatorConfiguration struct {
 
 	// The API servers with plugins, at most 16. One that is removed from the list is
 	// cleaned up.
-	// +required
 	APIServers []APIServer `json:"apiServers"`
 }
 
@@ -42,7 +41,6 @@ type APIServer struct {
 	Name string `json:"name"`
 
 	// The resource that has the reports and conditions.
-	// +required
 	Resource Resource `json:"resource"`
 
 	// The namespace of the API server's pods and of its encryption config.
@@ -153,7 +151,6 @@ type Connection struct {
 type APIServerServing struct {
 	// The IP address and port. API servers whose reporters are on the network of one node
 	// need different ports.
-	// +required
 	Address string `json:"address"`
 
 	// A Secret in the reporters' namespace with tls.crt and tls.key, and ca.crt for client

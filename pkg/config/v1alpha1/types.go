@@ -43,7 +43,6 @@ type ReporterConfiguration struct {
 
 	// At most 16, each with a keyID and an endpoint of its own. With an empty list nothing is
 	// probed and nothing is written.
-	// +required
 	Plugins []Plugin `json:"plugins"`
 
 	// Where the reports are written. Not set: local only.
@@ -95,11 +94,9 @@ type Plugin struct {
 
 	// The plugin's socket: unix:///absolute/path, or unix:///@name for an
 	// abstract socket. At most 107 bytes after unix://.
-	// +required
 	Endpoint string `json:"endpoint"`
 
 	// What the API server uses it for.
-	// +required
 	Role Role `json:"role"`
 
 	// How long one call may take, from 10ms to the interval. Use the timeout of the
@@ -155,15 +152,12 @@ type ObjectReference struct {
 	Group string `json:"group,omitempty"`
 
 	// Such as v1alpha1.
-	// +required
 	Version string `json:"version"`
 
 	// Its plural name, such as kmshealths.
-	// +required
 	Resource string `json:"resource"`
 
 	// Such as KMSHealth.
-	// +required
 	Kind string `json:"kind"`
 
 	// Not set: the object is cluster-scoped.
@@ -171,7 +165,6 @@ type ObjectReference struct {
 	Namespace string `json:"namespace,omitempty"`
 
 	// Its name.
-	// +required
 	Name string `json:"name"`
 }
 
@@ -213,11 +206,9 @@ type Serving struct {
 // key pair is invalid, the last valid one is served.
 type ServingTLS struct {
 	// Absolute path of the certificate chain (PEM).
-	// +required
 	CertFile string `json:"certFile"`
 
 	// Absolute path of its key (PEM).
-	// +required
 	KeyFile string `json:"keyFile"`
 
 	// Absolute path of the CAs (PEM) of client certificates. With it, all but /healthz and

@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -282,10 +283,6 @@ func validateServing(path *field.Path, s *Serving) field.ErrorList {
 			errs = append(errs, field.Invalid(path.Child("cipherSuites").Index(i), short(name), err.Error()))
 		}
 	}
-	if s.TLS.MinVersion == TLS13 && len(s.TLS.CipherSuites) > 0 {
-		errs = append(errs, field.Invalid(path.Child("cipherSuites"), short(strings.Join(s.TLS.CipherSuites, " ")),
-			"must not be set with minVersion VersionTLS13, whose suites cannot be chosen"))
-	}
 	return errs
 }
 
@@ -299,15 +296,12 @@ func (v TLSVersion) Version() uint16 {
 // 1.2, by its IANA name.
 func CipherSuite(name string) (uint16, error) {
 	for _, suite := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
-		if suite.Name != name {
-			continue
+		if suite.Name == name && suite.SupportedVersions[0] <= tls.VersionTLS12 {
+			return suite.ID, nil
 		}
-		if !slices.ContainsFunc(suite.SupportedVersions, func(v uint16) bool { return v <= tls.VersionTLS12 }) {
-			return 0, fmt.Errorf("is a suite of TLS 1.3, whose suites cannot be chosen")
-		}
-		return suite.ID, nil
 	}
-	return 0, fmt.Errorf("is not the IANA name of a cipher suite that Go implements")
+	return 0, errors.New("is not the IANA name of a cipher suite of TLS 1.0 to 1.2 that Go implements; those of 1.3 " +
+		"cannot be chosen")
 }
 
 func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {

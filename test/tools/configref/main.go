@@ -170,14 +170,14 @@ func section(b *bytes.Buffer, t *doc.Type) (refers []string, err error) {
 
 // split parts a comment from its markers, and puts these into words.
 func split(comment string) (text, marks string) {
+	marks = "; required"
 	var lines []string
 	for _, line := range strings.Split(comment, "\n") {
 		switch value, isDefault := strings.CutPrefix(line, "+default="); {
 		case isDefault:
 			marks = "; default " + value
-		case line == "+required":
-			marks = "; required"
 		case line == "+optional":
+			marks = ""
 		default:
 			lines = append(lines, line)
 		}
