@@ -88,13 +88,15 @@ func report(o *options, stdout, stderr io.Writer) {
 	// by a SIGHUP that was meant as a reload.
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	log := logging.Start(stderr)
-	time.AfterFunc(idle, saveResources)
 	klog.InfoS("Starting", "version", version.Version, "fips140", version.FIPS(), "config", o.config, "node", o.node,
 		"podUID", os.Getenv(contract.PodUIDVariable), "pid", os.Getpid())
 	registry := prometheus.NewRegistry()
+	time.AfterFunc(idle, func() {
+		saveResources()
+		registry.MustRegister(collectors.NewGoCollector(),
+			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	})
 	registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		metric.Info(contract.MetricReporterBuild, version.Labels()),
 		metric.Info(contract.MetricReporter, prometheus.Labels{"node": o.node}),
 	)

@@ -10,6 +10,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -190,46 +191,39 @@ func (p *Plugin) state() connection {
 // or from the error of not getting one.
 func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 	r := Result{Status: contract.Healthy, KEKID: keyID, Answered: answered(err)}
-	if err == nil {
-		if v != nil {
-			r.Status, r.Reason, r.Detail = v.status, v.reason, contract.CleanDetail(v.detail)
-		}
-		return r
-	}
-	r.Status, r.Reason = contract.Error, contract.ReportedUnhealthy
-	var failure *callError
-	if errors.As(err, &failure) {
-		r.Reason = failure.reason()
-	}
-	if failure != nil && failure.stalled {
-		return Result{NotProbed: fmt.Sprintf("the reporter itself did not run for a time: %v", err)}
+	if err != nil {
+		v = refusal(err)
+		v.status = contract.Error
 	}
 	state := p.state()
-	failed := state.failed
-	lost := failure == nil || status.Code(err) == codes.Unavailable
 	switch {
-	case lost && failed != nil:
-		if own(failed) {
-			return Result{NotProbed: failed.Error()}
-		}
-		absence := p.absence()
-		if absence.lacking != nil {
-			return Result{NotProbed: absence.lacking.Error()}
-		}
-		if absence.gone {
-			return Result{Gone: true, Detail: absence.why}
-		}
-		r.Reason = contract.ConnectFailed
-		if absence.missing {
-			r.Reason = contract.SocketMissing
-		}
-		err = fmt.Errorf("cannot connect to %s: %w%s", p.address, failed, p.hint(failed, absence))
-	case lost && state.stalled:
-		r.Reason = contract.Timeout
-		err = fmt.Errorf("no answer to Status: the plugin has not read its socket for %s", writeTimeout)
+	case v == nil:
+		return r
+	case v.stalled:
+		return Result{NotProbed: "the reporter itself did not run for a time: " + v.detail}
+	case v.lost && state.failed != nil:
+		return p.unreachable(state.failed)
+	case v.lost && state.stalled:
+		v.reason = contract.Timeout
+		v.detail = fmt.Sprintf("no answer to Status: the plugin has not read its socket for %s", writeTimeout)
 	}
-	r.Detail = contract.CleanDetail(err.Error())
+	r.Status, r.Reason, r.Detail = v.status, v.reason, contract.CleanDetail(v.detail)
 	return r
+}
+
+// unreachable is the result of a connection that could not be made, by the kernel's error.
+func (p *Plugin) unreachable(failed error) Result {
+	absence, reason := p.absence(), contract.ConnectFailed
+	switch lacking := cmp.Or(absence.lacking, failed); {
+	case own(lacking):
+		return Result{NotProbed: lacking.Error()}
+	case absence.gone:
+		return Result{Gone: true, Detail: absence.why}
+	case absence.missing:
+		reason = contract.SocketMissing
+	}
+	return Result{Status: contract.Error, Reason: reason, Detail: contract.CleanDetail(
+		fmt.Sprintf("cannot connect to %s: %v%s", p.address, failed, p.hint(failed, absence)))}
 }
 
 // hint explains the kernel's error of a failed connection.
