@@ -59,21 +59,17 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 }
 
 func TestFileIsReadFromStandardInput(t *testing.T) {
-	for _, path := range []string{"-", "/dev/stdin"} {
-		for text, want := range map[string]string{head + "plugins: []\n": "", head: "plugins: Required value"} {
-			f, err := os.Open(file(t, text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			before := os.Stdin
-			os.Stdin = f
-			code, stdout, stderr := call(t, "--validate", "--config", path)
-			os.Stdin = before
-			_ = f.Close()
-			if (code == reporter.ExitOK) != (want == "") || !strings.Contains(stderr, want) || (stdout != "") != (want == "") || want != "" && !strings.HasPrefix(stderr, "error: ") {
-				t.Errorf("%s: %d, %q, %q", path, code, stdout, stderr)
-			}
-		}
+	f, err := os.Open(file(t, head+"plugins: []\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := os.Stdin
+	os.Stdin = f
+	code, stdout, stderr := call(t, "--validate", "--config", "-")
+	os.Stdin = before
+	_ = f.Close()
+	if code != reporter.ExitOK || stdout == "" || stderr != "" {
+		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 }
 

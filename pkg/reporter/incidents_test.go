@@ -11,9 +11,6 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// The tests of this file are named after incidents of real plugins and of kube-apiserver,
-// by the issue that reported them. (kubernetes-csi/livenessprobe 45 is in package probe.)
-
 // finds matches one plugin with a status, a reason, and texts in its detail.
 func finds(status contract.Status, reason contract.Reason, details ...string) func([]contract.Entry) bool {
 	return func(entries []contract.Entry) bool {
@@ -53,49 +50,6 @@ func (h *fixture) rotate(p *kmsplugin.Plugin) {
 	if _, err := p.Rotate(); err != nil {
 		h.t.Fatal(err)
 	}
-}
-
-// kubernetes-sigs/aws-encryption-provider issue 139: the right to decrypt was revoked,
-// and Status stayed "ok".
-func TestAWSEncryptionProvider139DecryptRevokedWhileStatusIsOK(t *testing.T) {
-	h, p := reportsOn(t)
-	h.set(p, kmsplugin.FaultRefuseDecrypt, "PermissionDenied", "not authorized to perform: kms:Decrypt")
-	h.rotate(p) // or five minutes later
-	h.await("the right to decrypt is missing", finds(contract.Unhealthy, contract.PermissionDenied, "Decrypt: PermissionDenied: not authorized to perform: kms:Decrypt"))
-}
-
-// kubernetes-sigs/aws-encryption-provider issues 74 and 26: after a restart the socket's
-// file was left behind, and nothing listened on it.
-func TestAWSEncryptionProvider74And26SocketFileLeftBehind(t *testing.T) {
-	h, p := reportsOn(t)
-	if err := p.Crash(); err != nil {
-		t.Fatal(err)
-	}
-	h.await("the file is left behind", finds(contract.Error, contract.ConnectFailed, "connection refused: nothing listens on it", "leaves its socket's file behind"))
-	if err := p.Return(); err != nil {
-		t.Fatal(err)
-	}
-	h.await("it listens again", finds(contract.Healthy, ""))
-}
-
-// ttypic/vault-kubernetes-kms issue 304: the token of the plugin expired after hours, and
-// its Status reported only that it is not healthy.
-func TestVaultKubernetesKMS304TokenExpiresAfterHours(t *testing.T) {
-	t.Parallel() // it waits
-	h, p := reportsOn(t)
-	h.set(p, kmsplugin.FaultRefuseEncrypt, "PermissionDenied", "permission denied: invalid token")
-	h.set(p, kmsplugin.FaultUnhealthy, "err")
-	h.await("Encrypt has the cause", finds(contract.Unhealthy, contract.PermissionDenied, `healthz is "err", not "ok"; Encrypt: PermissionDenied: permission denied: invalid token`))
-}
-
-// kubernetes/kubernetes issue 138950: with a healthz other than ok and a valid key_id,
-// kube-apiserver goes on writing. The report has both.
-func TestKubernetes138950HealthzIsNotOKWithAValidKeyID(t *testing.T) {
-	h, p := reportsOn(t)
-	h.set(p, kmsplugin.FaultUnhealthy, "remote KMS is degraded")
-	h.await("unhealthy, with the key", func(entries []contract.Entry) bool {
-		return finds(contract.Unhealthy, contract.ReportedUnhealthy, "remote KMS is degraded")(entries) && entries[0].KEKID == p.KeyID()
-	})
 }
 
 // No later round trip would replace the verdict of a check that is turned off.

@@ -304,19 +304,6 @@ func TestFileThatThePodWasNotCreatedForIsReportedAndApplied(t *testing.T) {
 	eventually(t, "interval and role are no part of a set", expected)
 }
 
-func TestEmptyListOfPluginsEndsProbingAndReports(t *testing.T) {
-	h := newFixture(t)
-	one := h.plugin("1")
-	h.write("1s", "1:Write")
-	h.run()
-	h.await("healthy", hasStatuses("1=healthy"))
-	h.write("1s")
-	h.await("nothing", hasStatuses())
-	eventually(t, "the connection is closed", func() bool { return one.State().Connections.Open == 0 })
-	h.write("1s", "1:Write")
-	h.await("healthy again", hasStatuses("1=healthy"))
-}
-
 func TestPluginThatHangsDelaysNoOther(t *testing.T) {
 	h := newFixture(t)
 	one, two := h.plugin("1"), h.plugin("2")
@@ -337,27 +324,14 @@ plugins:
 	if got := two.Calls(kmsplugin.CallStatus).Count; got != 1 {
 		t.Errorf("%d calls", got)
 	}
-	h.stop() // within two seconds, though a probe is under way
-}
-
-func TestHangingPluginIsClosedWhenItIsRemoved(t *testing.T) {
-	h := newFixture(t)
-	one, _ := h.plugin("1"), h.plugin("2")
-	if err := one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultHang}); err != nil {
-		t.Fatal(err)
-	}
-	h.write("60s", "1:Write")
-	h.run()
-	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 1); err != nil {
-		t.Fatal(err)
-	}
-	h.write("60s", "2:Write")
-	h.await("the new one alone", hasStatuses("2=healthy"))
-	eventually(t, "the connection to the old one is closed", func() bool { return one.State().Connections.Open == 0 })
+	h.write("60s") // no plugins
+	h.await("nothing is reported", hasStatuses())
+	eventually(t, "the connections are closed", func() bool { return one.State().Connections.Open+two.State().Connections.Open == 0 })
 	h.write("60s", "1:Read", "2:Write") // it is a new plugin when it is added again
 	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 2); err != nil {
 		t.Error(err)
 	}
+	h.stop() // within two seconds, though a probe is under way
 }
 
 func TestFailingOutputDoesNotEndTheReporter(t *testing.T) {

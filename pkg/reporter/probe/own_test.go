@@ -1,8 +1,6 @@
 package probe
 
 import (
-	"errors"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,35 +8,20 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-// exhaust opens all descriptors of this process, and returns a function that closes them.
+// exhaust leaves this process no further descriptor, and returns a function that restores them.
 func exhaust(t *testing.T) (restore func()) {
 	t.Helper()
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 128, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
-	var open []*os.File
-	for {
-		f, err := os.Open(os.DevNull)
-		if errors.Is(err, syscall.EMFILE) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		open = append(open, f)
-	}
-	return func() {
-		for _, f := range open {
-			_ = f.Close()
-		}
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+	set := func(limit syscall.Rlimit) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 			t.Fatal(err)
 		}
 	}
+	set(syscall.Rlimit{Cur: 0, Max: before.Max})
+	return func() { set(before) }
 }
 
 func TestLackOfDescriptorsIsNotThePluginsError(t *testing.T) {

@@ -107,7 +107,8 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 		"rpc-error NotFound x":           {status: contract.Error, reason: contract.KeyUnavailable, detail: "Status: NotFound: x", noKey: true},
 		"rpc-error FailedPrecondition x": {status: contract.Error, reason: contract.KeyUnavailable, detail: "Status: FailedPrecondition: x", noKey: true},
 		"rpc-error Unimplemented x":      {status: contract.Error, reason: contract.ProtocolViolation, detail: "Status: Unimplemented: x", noKey: true},
-		"hang":                           {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms", noKey: true},
+		"hang":                           {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms; gRPC health is answered, so the process works: it probably waits for its KMS. For the cause see the plugin's log, or run kms-health-reporter --once in the reporter's pod with a longer timeout", noKey: true},
+		"hang all":                       {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms; gRPC health gets no answer either: the process hangs", noKey: true},
 		"slow 30s":                       {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms", noKey: true},
 		"slow 50ms":                      {status: contract.Healthy},
 		"wrong-version v3":               {status: contract.Unhealthy, reason: contract.ProtocolViolation, detail: `version is "v3", not "v2" or "v2beta1"`},
@@ -121,20 +122,22 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 		"padded-answer 300000":           {status: contract.Error, reason: contract.ProtocolViolation, detail: "received message larger than max", noKey: true},
 		"huge-headers 70000":             {status: contract.Error, reason: contract.ReportedUnhealthy, detail: "its headers may be larger than 65536 bytes", noKey: true},
 		"huge-headers":                   {status: contract.Healthy},
-		"refuse-encrypt":                 {trip: true, status: contract.Unhealthy, reason: contract.PermissionDenied, detail: "Encrypt: PermissionDenied: "},
-		"refuse-decrypt":                 {trip: true, status: contract.Unhealthy, reason: contract.PermissionDenied, detail: "Decrypt: PermissionDenied: "},
-		"refuse-encrypt Unavailable x":   {trip: true, status: contract.Error, reason: contract.Unavailable, detail: "Encrypt: Unavailable: x"},
-		"refuse-encrypt NotFound x":      {trip: true, status: contract.Unhealthy, reason: contract.KeyUnavailable, detail: "Encrypt: NotFound: x"},
-		"refuse-encrypt Canceled x":      {trip: true, status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: "Encrypt: Canceled: x"},
-		"rpc-error Canceled x":           {status: contract.Error, reason: contract.ReportedUnhealthy, detail: "Status: Canceled: x", noKey: true},
-		"wrong-decrypt":                  {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "the answer to Decrypt is 32 bytes that differ from the 32 that were encrypted"},
-		"short-decrypt":                  {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "the answer to Decrypt is 31 bytes that differ from the 32 that were encrypted"},
-		"replaced-key":                   {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "under the same key_id can no longer be decrypted: Decrypt: InvalidArgument: "},
-		"hang encrypt":                   {trip: true, timeout: short, status: contract.Unhealthy, reason: contract.Timeout, detail: "Encrypt: no answer within 300ms"},
-		"encrypt-key-id other":           {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: `the answer to Encrypt names key_id "other", that to Status "`},
-		"not-serving":                    {trip: true, status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: "gRPC health is NOT_SERVING, not SERVING"},
-		"crash":                          {status: contract.Error, reason: contract.ConnectFailed, detail: "cannot connect to /.*: connection refused: nothing listens on it", noKey: true},
-		"remove-socket":                  {status: contract.Healthy}, // open connections are served on
+		// kubernetes-sigs/aws-encryption-provider issue 139: the right to decrypt was revoked.
+		"refuse-encrypt":               {trip: true, status: contract.Unhealthy, reason: contract.PermissionDenied, detail: "Encrypt: PermissionDenied: "},
+		"refuse-decrypt":               {trip: true, status: contract.Unhealthy, reason: contract.PermissionDenied, detail: "Decrypt: PermissionDenied: "},
+		"refuse-encrypt Unavailable x": {trip: true, status: contract.Error, reason: contract.Unavailable, detail: "Encrypt: Unavailable: x"},
+		"refuse-encrypt NotFound x":    {trip: true, status: contract.Unhealthy, reason: contract.KeyUnavailable, detail: "Encrypt: NotFound: x"},
+		"refuse-encrypt Canceled x":    {trip: true, status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: "Encrypt: Canceled: x"},
+		"rpc-error Canceled x":         {status: contract.Error, reason: contract.ReportedUnhealthy, detail: "Status: Canceled: x", noKey: true},
+		"wrong-decrypt":                {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "the answer to Decrypt is 32 bytes that differ from the 32 that were encrypted"},
+		"short-decrypt":                {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "the answer to Decrypt is 31 bytes that differ from the 32 that were encrypted"},
+		"replaced-key":                 {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: "under the same key_id can no longer be decrypted: Decrypt: InvalidArgument: "},
+		"hang encrypt":                 {trip: true, timeout: short, status: contract.Unhealthy, reason: contract.Timeout, detail: "Encrypt: no answer within 300ms"},
+		"encrypt-key-id other":         {trip: true, status: contract.Unhealthy, reason: contract.RoundTripMismatch, detail: `the answer to Encrypt names key_id "other", that to Status "`},
+		"not-serving":                  {trip: true, status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: "gRPC health is NOT_SERVING, not SERVING"},
+		// The same project's issues 74 and 26: after a restart the socket's file was left behind.
+		"crash":         {status: contract.Error, reason: contract.ConnectFailed, detail: ": connection refused: nothing listens on it", noKey: true},
+		"remove-socket": {status: contract.Healthy}, // open connections are served on
 	} {
 		t.Run(line, func(t *testing.T) {
 			real := start(t)
@@ -160,7 +163,7 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 				}
 				r = find(t, plugin, settings)
 			}
-			if r.Status != tt.status || r.Reason != tt.reason || !like(r.Detail, tt.detail) || (r.KEKID == "") != tt.noKey {
+			if r.Status != tt.status || r.Reason != tt.reason || !strings.Contains(r.Detail, tt.detail) || (r.Detail == "") != (tt.detail == "") || (r.KEKID == "") != tt.noKey {
 				t.Errorf("with the fault: %+v", r)
 			}
 
@@ -173,18 +176,6 @@ func TestEachFaultGetsItsVerdictAndRecoveryIsDetectedByTheNextProbe(t *testing.T
 			}
 		})
 	}
-}
-
-// like compares texts in which .* stands for anything.
-func like(got, want string) bool {
-	before, after, _ := strings.Cut(want, ".*")
-	rest, ok := cutThrough(got, before)
-	return ok && strings.Contains(rest, after) && (want == "") == (got == "")
-}
-
-func cutThrough(s, through string) (string, bool) {
-	_, rest, ok := strings.Cut(s, through)
-	return rest, ok
 }
 
 // The timeout applies to each call, as kube-apiserver's does.

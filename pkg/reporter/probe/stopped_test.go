@@ -162,40 +162,44 @@ func (before resources) noMore(t *testing.T) {
 
 // A plugin that is stopped (SIGSTOP, a frozen cgroup, a deadlock) reads nothing: writes
 // fill the socket's buffer, and then block here.
-func TestStoppedPluginCostsNoMemory(t *testing.T) {
+func TestStoppedPluginCostsNoMemoryAndFewConnections(t *testing.T) {
 	real := startProcess(t)
 	plugin := NewPlugin(real.socket)
 	defer plugin.Close()
-	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-		t.Fatalf("%+v", r)
+	healthy := func() {
+		t.Helper()
+		real.signal(syscall.SIGCONT)
+		if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
+			t.Fatalf("%+v", r)
+		}
 	}
+	// One that listens, but never starts HTTP/2, gets one connection.
+	real.signal(syscall.SIGSTOP)
+	for range 20 {
+		if r := ask(t, plugin, writer(short/10)); r.Reason != contract.Timeout {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if n := plugin.connections.Load(); n != 1 {
+		t.Errorf("%d connections before the first answer", n)
+	}
+	healthy()
+
 	before := held(t)
 	real.signal(syscall.SIGSTOP)
-	const probes = 2000
-	for i := range probes {
+	for i := range 2000 {
 		if r := ask(t, plugin, writer(time.Millisecond)); r.Status != contract.Error || r.Reason != contract.Timeout && r.Reason != contract.ConnectFailed {
 			t.Fatalf("probe %d: %+v", i, r)
 		}
 	}
 	before.noMore(t)
-	if n := plugin.connections.Load(); n > 3 {
+	if n := plugin.connections.Load(); n > 4 {
 		t.Errorf("%d connections in the queue of the plugin, which kube-apiserver needs too", n)
 	}
-	real.signal(syscall.SIGCONT)
-	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-		t.Errorf("not healthy after it continued: %+v", r)
-	}
-}
+	healthy()
 
-func TestClosingDoesNotWaitForAStoppedPlugin(t *testing.T) {
-	real := startProcess(t)
-	plugin := NewPlugin(real.socket)
-	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-		t.Fatalf("%+v", r)
-	}
 	real.signal(syscall.SIGSTOP)
-	// Until its socket is full, so that nothing can be written to it any more.
-	for range 500 {
+	for range 500 { // until its socket is full
 		ask(t, plugin, writer(time.Millisecond))
 	}
 	began := time.Now()
@@ -232,24 +236,4 @@ func TestLivenessprobe45FlappingSocketLeaksNothing(t *testing.T) {
 		flap()
 	}
 	before.noMore(t)
-}
-
-// A plugin that listens, but never starts HTTP/2.
-func TestPluginThatNeverAcceptsGetsOneConnection(t *testing.T) {
-	real := startProcess(t)
-	real.signal(syscall.SIGSTOP)
-	plugin := NewPlugin(real.socket)
-	defer plugin.Close()
-	for range 20 {
-		if r := ask(t, plugin, writer(short/10)); r.Reason != contract.Timeout {
-			t.Fatalf("%+v", r)
-		}
-	}
-	if n := plugin.connections.Load(); n != 1 {
-		t.Errorf("%d connections", n)
-	}
-	real.signal(syscall.SIGCONT)
-	if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
-		t.Errorf("not healthy after it continued: %+v", r)
-	}
 }

@@ -3,6 +3,7 @@ package publish
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -53,61 +54,37 @@ func logLines(t *testing.T) func() []string {
 func TestEachKindOfFailureIsLoggedOnceAMinute(t *testing.T) {
 	lines := logLines(t)
 	var log writeLog
-	now := noon
-	write := func(kinds ...Kind) {
-		for _, kind := range kinds {
-			var failed *failure
-			if kind != Success {
-				failed = &failure{kind: kind, err: fmt.Errorf("a %s", kind)}
+	now, seen := noon, 0
+	alternating := slices.Repeat([]Kind{ServerError, Throttled}, 10)
+	for _, step := range []struct {
+		when   string
+		writes []Kind
+		want   []string // lines
+	}{
+		{"success is logged once", []Kind{Success, Success}, []string{"Writing reports works"}},
+		{"a failure, and its end", []Kind{Unreachable, Unreachable, Success, Success}, []string{"a unreachable", "works"}},
+		{"the same within a minute", []Kind{Unreachable, Success, Unreachable, Success}, nil},
+		{"kinds that alternate", alternating, []string{"a server_error", "a throttled"}},
+		{"a minute later", append([]Kind{""}, alternating...), []string{"a server_error", "a throttled"}},
+		{"the end of that", []Kind{Success}, []string{"works"}},
+		{"a failure that is not logged yet", []Kind{Throttled}, nil},
+		{"but when it lasts", []Kind{"", Throttled, Throttled}, []string{"a throttled"}},
+	} {
+		for _, kind := range step.writes {
+			switch kind {
+			case "":
+				now = now.Add(linePeriod)
+			case Success:
+				log.write(kind, nil, now)
+			default:
+				log.write(kind, &failure{kind: kind, err: fmt.Errorf("a %s", kind)}, now)
 			}
-			log.write(kind, failed, now)
 			now = now.Add(time.Second)
 		}
-	}
-	check := func(when string, want ...string) {
-		t.Helper()
-		got := lines()
-		if len(got) != len(want) {
-			t.Fatalf("%s: %d lines, want %d: %q", when, len(got), len(want), got)
-		}
-		for i, text := range want {
-			if !strings.Contains(got[i], text) {
-				t.Errorf("%s: line %d is %s, want %s", when, i, got[i], text)
-			}
+		got := lines()[seen:]
+		seen += len(got)
+		if !slices.EqualFunc(got, step.want, strings.Contains) {
+			t.Errorf("%s: %q, want %q", step.when, got, step.want)
 		}
 	}
-	want := []string{"Writing reports works"}
-	write(Success, Success)
-	check("success is logged once", want...)
-
-	want = append(want, "a unreachable", "works")
-	write(Unreachable, Unreachable, Unreachable, Success, Success)
-	check("a failure, and its end", want...)
-
-	write(Unreachable, Success, Unreachable, Success)
-	check("the same within a minute", want...)
-
-	want = append(want, "a server_error", "a throttled")
-	for range 10 {
-		write(ServerError, Throttled)
-	}
-	check("kinds that alternate", want...)
-
-	now = now.Add(linePeriod)
-	want = append(want, "a server_error", "a throttled")
-	for range 10 {
-		write(ServerError, Throttled)
-	}
-	check("a minute later", want...)
-
-	want = append(want, "works")
-	write(Success)
-	check("the end of that", want...)
-
-	write(Throttled)
-	check("a failure that is not logged yet", want...)
-	now = now.Add(linePeriod)
-	want = append(want, "a throttled")
-	write(Throttled, Throttled)
-	check("but when it lasts", want...)
 }

@@ -52,6 +52,11 @@ func TestEmptiedOrDeletedCredentialFileKeepsTheLastValidOnesInUse(t *testing.T) 
 			}
 			p.offer("2")
 			p.waitFor(t, Success, 2)
+			if name == "token" { // a new one is used by the next write
+				write(t, dir+"/token", "second")
+				p.offer("3")
+				p.waitFor(t, Unauthorized, 1) // the server knows the first one
+			}
 			if text := strings.Join(lines(), "\n"); !strings.Contains(text, "Credential files cannot be used; the last valid ones stay in use") {
 				t.Errorf("logged %s", text)
 			}

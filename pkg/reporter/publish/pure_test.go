@@ -12,31 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 var noon = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
-
-func TestBodyHoldsTheReportersOwnEntryAndNothingElse(t *testing.T) {
-	entries := []contract.Entry{
-		{KeyID: "2", KEKID: "k", Status: contract.Healthy, LastChecked: noon, Interval: 30 * time.Second, Reporter: "u-1"},
-		{KeyID: "1", Status: contract.Error, LastChecked: noon, Detail: "gone", Interval: 30 * time.Second},
-	}
-	const want = `{"apiVersion":"operator.openshift.io/v1","kind":"KubeAPIServer","metadata":{"name":"cluster"},"status":{"conditions":[` +
-		`{"type":"KMSHealthReporter_n","status":"True","lastTransitionTime":"2026-05-08T12:00:00Z","reason":"AsExpected","message":` +
-		`"[{\"keyID\":\"2\",\"kekID\":\"k\",\"status\":\"healthy\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"intervalSeconds\":30,\"reporter\":\"u-1\"},` +
-		`{\"keyID\":\"1\",\"status\":\"error\",\"lastChecked\":\"2026-05-08T12:34:56Z\",\"detail\":\"gone\",\"intervalSeconds\":30}]"}]}}`
-	got, err := body(contract.ResourceOf("kubeapiservers"), "n", noon.Truncate(time.Hour), entries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Error(diff)
-	}
-}
 
 func TestFailedRequestsAreClassified(t *testing.T) {
 	for name, tt := range map[string]struct {
