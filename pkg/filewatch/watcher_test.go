@@ -4,7 +4,9 @@ package filewatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,39 +25,66 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // hundredth of that; more on a busy machine.
 const waitLimit = 30 * time.Second
 
-// Each test of the ways in which the file can be replaced polls once an hour, so that an
-// event must have reported every change that it observes.
-
-func TestConfigMapVolume(t *testing.T) {
+// The file is polled once an hour, so that an event must have reported every change.
+func TestEachKindOfReplacementIsReportedByAnEvent(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	f := follow(t, filepath.Join(dir, "config.yaml"), time.Hour)
-	f.until("absent")
-	for i := range 20 {
-		want := fmt.Sprint("version ", i)
-		swap(t, dir, i, want)
-		f.until(want)
+	for name, tt := range map[string]struct {
+		path    string // of the file, in the folder
+		replace func(t testing.TB, dir, data string, i int)
+	}{
+		"ConfigMap volume":     {"config.yaml", swap},
+		"directory exchanged":  {"live/config.yaml", func(t testing.TB, dir, data string, _ int) { exchange(t, dir, "config.yaml", data) }},
+		"a directory above it": {"live/in/it/config.yaml", func(t testing.TB, dir, data string, _ int) { exchange(t, dir, "in/it/config.yaml", data) }},
+		"renamed over":         {"config.yaml", func(t testing.TB, dir, data string, _ int) { rename(t, data, dir+"/config.yaml") }},
+		"edited in place":      {"config.yaml", func(t testing.TB, dir, data string, _ int) { write(t, data, dir, "config.yaml") }},
+		"link to the file": {"config.yaml", func(t testing.TB, dir, data string, i int) {
+			link(t, write(t, data, dir, "data", fmt.Sprint(i)), dir, "config.yaml")
+		}},
+		"link to its directory": {"first/file", func(t testing.TB, dir, data string, i int) {
+			write(t, data, dir, fmt.Sprint(i), "file")
+			link(t, fmt.Sprint("./", i), dir, "first")
+		}},
+		"link to that link":       {"first/file", relink},
+		"edited behind two links": {"first/file", editBehind},
+		"directories that appear": {"a/b/config.yaml", func(t testing.TB, dir, data string, _ int) {
+			must(t, os.RemoveAll(dir+"/a"))
+			write(t, data, dir, "a/b/config.yaml")
+		}},
+		"a directory that moves": {"a/b/config.yaml", func(t testing.TB, dir, data string, _ int) {
+			write(t, data, dir, "away/b/config.yaml")
+			must(t, os.RemoveAll(dir+"/a"))
+			must(t, os.Rename(dir+"/away", dir+"/a"))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			f := follow(t, filepath.Join(dir, tt.path), time.Hour)
+			f.until("absent")
+			for i := range 10 {
+				want := fmt.Sprint("version ", i)
+				tt.replace(t, dir, want, i)
+				f.until(want)
+			}
+		})
 	}
 }
 
-func TestDirectoryExchangedAndTheOldOneDeleted(t *testing.T) {
-	t.Parallel()
-	for _, depth := range []string{"config.yaml", "in/it/config.yaml"} {
-		t.Run(depth, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			write(t, "0", dir, "live", depth)
-			f := follow(t, filepath.Join(dir, "live", depth), time.Hour)
-			f.until("0")
-			for i := range 20 {
-				want := fmt.Sprint("version ", i)
-				exchange(t, dir, depth, want)
-				f.until(want)
-			}
-			write(t, "edited", dir, "live", depth)
-			f.until("edited")
-		})
+// relink changes the link in the middle: first -> mid/second -> ../{number}.
+func relink(t testing.TB, dir, data string, i int) {
+	write(t, data, dir, fmt.Sprint(i), "file")
+	link(t, fmt.Sprint("../", i), dir, "mid", "second")
+	if i == 0 {
+		link(t, "mid/second", dir, "first")
 	}
+}
+
+func editBehind(t testing.TB, dir, data string, i int) {
+	if i == 0 {
+		relink(t, dir, data, i)
+		return
+	}
+	write(t, data, dir, "0", "file")
 }
 
 // Here directories are deleted before fsnotify has read that they were moved. It then
@@ -74,75 +103,6 @@ func TestDirectoryExchangedFasterThanItIsRead(t *testing.T) {
 	f.until("edited")
 }
 
-func TestRenamedOverAndEditedInPlace(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file := write(t, "0", dir, "config.yaml")
-	f := follow(t, file, time.Hour)
-	f.until("0")
-	for i := range 10 {
-		must(t, os.Rename(write(t, fmt.Sprint("renamed ", i), dir, "tmp"), file))
-		f.until(fmt.Sprint("renamed ", i))
-		write(t, fmt.Sprint("edited ", i), file)
-		f.until(fmt.Sprint("edited ", i))
-	}
-}
-
-func TestDirectoriesAppearMoveAndReturn(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	f := follow(t, filepath.Join(dir, "a", "b", "config.yaml"), time.Hour)
-	f.until("absent")
-	for i := range 10 {
-		want := fmt.Sprint("version ", i)
-		write(t, want, dir, "a", "b", "config.yaml")
-		f.until(want)
-		must(t, os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "away")))
-		f.until("absent")
-		must(t, os.Rename(filepath.Join(dir, "away"), filepath.Join(dir, "a")))
-		f.until(want)
-		must(t, os.RemoveAll(filepath.Join(dir, "a")))
-		f.until("absent")
-	}
-}
-
-func TestLinkRetargetedAtAnyLevel(t *testing.T) {
-	t.Parallel()
-	// The path is dir/first/file, where first -> mid/second, second -> ../{x,y}
-	// in mid, and file -> an absolute path.
-	dir := t.TempDir()
-	for _, d := range []string{"x", "y"} {
-		for _, v := range []string{"1", "2"} {
-			write(t, d+v, dir, "data", d+v)
-		}
-		link(t, filepath.Join(dir, "data", d+"1"), dir, d, "file")
-	}
-	link(t, "../x", dir, "mid", "second")
-	link(t, "../y", dir, "mid", "other")
-	link(t, "mid/second", dir, "first")
-
-	f := follow(t, filepath.Join(dir, "first", "file"), time.Hour)
-	f.until("x1")
-	link(t, filepath.Join(dir, "data", "x2"), dir, "x", "file")
-	f.until("x2")
-	link(t, "../y", dir, "mid", "second")
-	f.until("y1")
-	link(t, "./mid/../x", dir, "first")
-	f.until("x2")
-	link(t, "mid/other", dir, "first")
-	f.until("y1")
-	write(t, "edited at the far end", dir, "data", "y1")
-	f.until("edited at the far end")
-	link(t, "nowhere/yet", dir, "first")
-	f.until("absent")
-	write(t, "the target came", dir, "nowhere", "yet", "file")
-	f.until("the target came")
-	link(t, "first", dir, "first")
-	f.until("too many levels of symbolic links")
-	link(t, "x", dir, "first")
-	f.until("x2")
-}
-
 func TestPollFindsChangesWithoutEvents(t *testing.T) {
 	t.Parallel()
 	elsewhere := write(t, "0", t.TempDir(), "file")
@@ -156,12 +116,10 @@ func TestPollFindsChangesWithoutEvents(t *testing.T) {
 
 func TestWithoutInotifyTheFileIsPolledUntilThereIsInotifyAgain(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	file := write(t, "0", dir, "config.yaml")
+	file := write(t, "0", t.TempDir(), "config.yaml")
 	w := New(file, 100)
 	w.poll = time.Millisecond
-	failures := 0
-	again := make(chan struct{})
+	failures, again := 0, make(chan struct{})
 	w.open = func() (*fsnotify.Watcher, error) {
 		if failures++; failures < 100 {
 			return nil, unix.EMFILE
@@ -171,7 +129,7 @@ func TestWithoutInotifyTheFileIsPolledUntilThereIsInotifyAgain(t *testing.T) {
 	}
 	f := run(t, w)
 	f.until("0")
-	must(t, os.Rename(write(t, "1", dir, "tmp"), file))
+	rename(t, "1", file)
 	f.until("1")
 	select {
 	case <-again:
@@ -182,19 +140,13 @@ func TestWithoutInotifyTheFileIsPolledUntilThereIsInotifyAgain(t *testing.T) {
 
 func TestUnchangedContentAndALastingErrorAreReportedOnce(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "config.yaml")
+	file := filepath.Join(t.TempDir(), "config.yaml")
 	f := follow(t, file, time.Millisecond)
-	replace := func(data string) {
-		must(t, os.Rename(write(t, data, dir, "tmp"), file))
+	f.until("absent")
+	for _, data := range []string{"same", "same", strings.Repeat("large", 100), strings.Repeat("larger", 100), "other"} {
+		rename(t, data, file)
 		time.Sleep(5 * settle) // for the event and some polls
 	}
-	f.until("absent")
-	replace("same")
-	replace("same")
-	replace(strings.Repeat("large", 100))
-	replace(strings.Repeat("larger", 100))
-	replace("other")
 	for _, want := range []string{"same", "too large: the limit is 100 bytes", "other"} {
 		if got := f.next(); !strings.HasSuffix(got, want) {
 			t.Errorf("got %q, want %q", got, want)
@@ -204,8 +156,7 @@ func TestUnchangedContentAndALastingErrorAreReportedOnce(t *testing.T) {
 
 func TestSlowCallerGetsTheLastContent(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	file := write(t, "0", dir, "config.yaml")
+	file := write(t, "0", t.TempDir(), "config.yaml")
 	w := New(file, 100)
 	w.poll = time.Hour
 	f := &follower{t: t, got: make(chan string, 100)}
@@ -216,7 +167,7 @@ func TestSlowCallerGetsTheLastContent(t *testing.T) {
 	})
 	f.until("0")
 	for i := range 100 {
-		must(t, os.Rename(write(t, fmt.Sprint("version ", i), dir, "tmp"), file))
+		rename(t, fmt.Sprint("version ", i), file)
 	}
 	close(leave)
 	if got := f.next(); got != "version 99" {
@@ -236,17 +187,15 @@ func TestNothingGrows(t *testing.T) { // not parallel: counts what the process h
 		}
 		return n + runtime.NumGoroutine()
 	}
-	change := func(i int) {
+	before := 0
+	for i := range 100 {
 		want := fmt.Sprint("version ", i)
 		write(t, want, dir, fmt.Sprint(i), "config.yaml") // a folder that stays
 		link(t, fmt.Sprint(i), dir, "link")
 		f.until(want)
-	}
-	change(0) // may be read before anything is watched
-	change(1)
-	before := held()
-	for i := range 100 {
-		change(i + 2)
+		if i == 1 { // the first may be read before anything is watched
+			before = held()
+		}
 	}
 	for deadline := time.Now().Add(waitLimit); held() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -255,15 +204,101 @@ func TestNothingGrows(t *testing.T) { // not parallel: counts what the process h
 	}
 }
 
+// The file may be replaced by anything: reading it must end, with bounded memory.
+func TestOnlyRegularFilesWithinTheLimitAreRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	must(t, unix.Mkfifo(fifo, 0o644))
+	link(t, "loop", dir, "loop")
+	for path, want := range map[string]string{
+		write(t, "eight by", dir, "8"):  "eight by",
+		write(t, "nine byte", dir, "9"): "too large: the limit is 8 bytes",
+		"/proc/version":                 "too large: the limit is 8 bytes", // reports a size of 0
+		"/dev/zero":                     "must be a regular file, its mode is Dcrw-rw-rw-",
+		fifo:                            "must be a regular file, its mode is prw-r--r--",
+		dir:                             "must be a regular file, its mode is drwx",
+		dir + "/loop":                   "too many levels of symbolic links",
+		dir + "/none":                   "absent",
+		dir + "/8/below":                "not a directory",
+	} {
+		c := Read(path, 8)
+		if got := show(c); got != want && (c.Err == nil || !strings.Contains(got, want) || !strings.Contains(got, path)) {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestReadOnceReadsStandardInputAndPipes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	must(t, unix.Mkfifo(fifo, 0o600))
+	go func() { _ = os.WriteFile(fifo, []byte("text"), 0o600) }()
+	for path, want := range map[string]string{
+		"-": "text", "/dev/stdin": "text", fifo: "text", write(t, "text", dir, "file"): "text",
+		"/no/such/file": "absent", dir: "is a directory", "/dev/zero": "too large: the limit is 4 bytes",
+	} {
+		if got := show(ReadOnce(path, strings.NewReader("text"), 4)); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	if got := show(ReadOnce("-", strings.NewReader("text"), 3)); got != "read standard input: too large: the limit is 3 bytes" {
+		t.Error(got)
+	}
+}
+
+// show is the content in short, "absent" for a file that does not exist.
+func show(c Content) string {
+	switch {
+	case errors.Is(c.Err, fs.ErrNotExist):
+		return "absent"
+	case c.Err != nil:
+		return c.Err.Error()
+	default:
+		return string(c.Data)
+	}
+}
+
+// write makes the file, in place, and the directories it lacks.
+func write(t testing.TB, data string, path ...string) string {
+	t.Helper()
+	file := filepath.Join(path...)
+	must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	must(t, os.WriteFile(file, []byte(data), 0o644))
+	return file
+}
+
+// rename makes the file in one step.
+func rename(t testing.TB, data, file string) {
+	t.Helper()
+	must(t, os.Rename(write(t, data, file+".new"), file))
+}
+
+// link makes the symbolic link in one step, whatever was there.
+func link(t testing.TB, target string, path ...string) {
+	t.Helper()
+	file := filepath.Join(path...)
+	must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	must(t, os.Symlink(target, file+".link"))
+	must(t, os.Rename(file+".link", file))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // swap writes a version of a ConfigMap volume as the kubelet does; the numbers are those of
 // Write in k8s.io/kubernetes/pkg/volume/util/atomic_writer.go.
-func swap(t testing.TB, dir string, version int, data string) {
+func swap(t testing.TB, dir, data string, version int) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	old, _ := os.Readlink(in("..data")) // (2)
 	ts := fmt.Sprintf("..2026_01_01_00_00_00.%09d", version)
-	write(t, data, in(ts), "config.yaml")              // (5), (6)
-	must(t, os.Symlink(ts, in("..data_tmp")))          // (8)
-	must(t, os.Rename(in("..data_tmp"), in("..data"))) // (9)
+	write(t, data, in(ts), "config.yaml") // (5), (6)
+	link(t, ts, in("..data"))             // (8), (9)
 	if old == "" {
 		must(t, os.Symlink("..data/config.yaml", in("config.yaml"))) // (10)
 	} else {
@@ -275,6 +310,7 @@ func swap(t testing.TB, dir string, version int, data string) {
 // atomically replaces dir/live, and the old one is deleted.
 func exchange(t testing.TB, dir, file, data string) {
 	live, next := filepath.Join(dir, "live"), filepath.Join(dir, "next")
+	must(t, os.MkdirAll(live, 0o755))
 	write(t, data, next, file)
 	must(t, unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, live, unix.RENAME_EXCHANGE))
 	must(t, os.RemoveAll(next))
@@ -308,11 +344,7 @@ func (f *follower) start(w *Watcher, onChange func(Content)) {
 	}()
 	f.t.Cleanup(func() {
 		cancel()
-		select {
-		case <-done:
-		case <-time.After(waitLimit):
-			f.t.Error("Run did not return")
-		}
+		<-done
 	})
 }
 
@@ -331,13 +363,7 @@ func (f *follower) next() string {
 // until waits for this content, or for an error that ends with this text.
 func (f *follower) until(want string) {
 	f.t.Helper()
-	for deadline := time.Now().Add(waitLimit); ; {
-		c := f.next()
-		if strings.HasSuffix(c, want) {
-			return
-		}
-		if time.Now().After(deadline) {
-			f.t.Fatalf("got %q, and no %q in %s", c, want, waitLimit)
-		}
+	for !strings.HasSuffix(f.next(), want) {
+		continue
 	}
 }

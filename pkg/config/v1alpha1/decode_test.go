@@ -21,14 +21,19 @@ const onePlugin = "plugins:\n- {endpoint: 'unix:///run/kms-2.sock', role: Write}
 func seconds(n int) Duration { return Duration{Duration: time.Duration(n) * time.Second} }
 
 func TestUnsetFieldsGetTheirDefaults(t *testing.T) {
-	got, err := DecodeReporter([]byte(head + onePlugin + "destination: {resource: authentications, writeTimeout: }\nserving: {address: '[::1]:80', tls: {certFile: /c, keyFile: /k}}\nprobe:\n"))
+	got, err := DecodeReporter([]byte(head + onePlugin + "- {endpoint: 'unix:///@kms-a.b.sock', role: Read}\n- {endpoint: 'unix:///run/kms-7.sock', role: Read, keyID: x}\n" +
+		"destination: {resource: authentications, writeTimeout: }\nserving: {address: '[::1]:80', tls: {certFile: /c, keyFile: /k}}\nprobe:\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := &ReporterConfiguration{
 		TypeMeta: TypeMeta{APIVersion: APIVersion, Kind: ReporterKind},
 		Probe:    Probe{Interval: seconds(30), Checks: DefaultChecks()},
-		Plugins:  []Plugin{{KeyID: "2", Endpoint: "unix:///run/kms-2.sock", Role: RoleWrite, Timeout: seconds(3)}},
+		Plugins: []Plugin{
+			{KeyID: "2", Endpoint: "unix:///run/kms-2.sock", Role: RoleWrite, Timeout: seconds(3)},
+			{KeyID: "a.b", Endpoint: "unix:///@kms-a.b.sock", Role: RoleRead, Timeout: seconds(3)},
+			{KeyID: "x", Endpoint: "unix:///run/kms-7.sock", Role: RoleRead, Timeout: seconds(3)},
+		},
 		Destination: &Destination{
 			Resource:   "authentications",
 			Kubeconfig: DefaultKubeconfig, WriteTimeout: seconds(10),
@@ -51,6 +56,10 @@ func TestSampleIsAValidFileThatStatesTheDefaults(t *testing.T) {
 	}
 	if diff := cmp.Diff(minimal, sample); diff != "" {
 		t.Error(diff)
+	}
+	// What an installer of static pods replaces in every file that it writes.
+	if bytes.Contains(ReporterSample, []byte("NODE_NAME")) || bytes.Contains(ReporterSample, []byte("REVISION")) {
+		t.Error("the sample has a word that installers replace")
 	}
 }
 
@@ -145,9 +154,12 @@ var rejected = map[string]struct {
 	"keyID":                      {plugins("endpoint: 'unix:///a', role: Write, keyID: 'a b'"), []string{`plugins[0].keyID: Invalid value: "a b": must be 1 to 63`}},
 	"keyID not derivable":        {plugins("endpoint: 'unix:///run/kms.sock', role: Read"), []string{`plugins[0].keyID: Required value: cannot be taken from the endpoint "unix:///run/kms.sock"`}},
 	"two plugins with one keyID": {head + "plugins:\n- {keyID: a, endpoint: 'unix:///1', role: Write}\n- {keyID: a, endpoint: 'unix:///2', role: Read}\n", []string{`plugins[1].keyID: Duplicate value: "a"`}},
-	"no endpoint":                {plugins("keyID: a, role: Read"), []string{"plugins[0].endpoint: Required value"}},
-	"relative path":              {plugins("keyID: a, endpoint: 'unix://run/kms.sock', role: Write"), []string{`plugins[0].endpoint: Invalid value: "unix://run/kms.sock": must be an absolute path after unix://, as in unix:///run/kms.sock`}},
-	"long path":                  {plugins("keyID: a, role: Read, endpoint: 'unix:///" + strings.Repeat("x", 107) + "'"), []string{`plugins[0].endpoint: Invalid value: "unix:///xxx`}},
+	"one socket in six spellings": {head + "plugins: [" + sameSocket() + "]\n", []string{
+		"plugins[1].endpoint: Duplicate value", "plugins[2].endpoint: Duplicate value", "plugins[3].endpoint: Duplicate value", "plugins[4].endpoint: Duplicate value", "plugins[5].endpoint: Duplicate value",
+	}},
+	"no endpoint":   {plugins("keyID: a, role: Read"), []string{"plugins[0].endpoint: Required value"}},
+	"relative path": {plugins("keyID: a, endpoint: 'unix://run/kms.sock', role: Write"), []string{`plugins[0].endpoint: Invalid value: "unix://run/kms.sock": must be an absolute path after unix://, as in unix:///run/kms.sock`}},
+	"long path":     {plugins("keyID: a, role: Read, endpoint: 'unix:///" + strings.Repeat("x", 107) + "'"), []string{`plugins[0].endpoint: Invalid value: "unix:///xxx`}},
 
 	"servers": {with("destination: {resource: kubeapiservers, servers: [{url: 'http://a'}, {url: 'https://u:secret@b'}, {}, {url: 'https://c', tlsServerName: 'x y'}, {url: 'https://c'}]}"), []string{
 		"destination.servers: Too many: 5: must have at most 4 items", `destination.servers[0].url: Invalid value: "http://a": must be a URL`, `destination.servers[1].url: Invalid value: "(not shown)": must not hold a user or password`,
@@ -174,6 +186,14 @@ var rejected = map[string]struct {
 	"open to all":  {with("serving: {address: '0.0.0.0:80'}"), []string{`serving.address: Invalid value: "0.0.0.0:80": must be a loopback address`}},
 	"TLS files":    {with("serving: {address: '0.0.0.0:80', tls: {certFile: c, clientCAFile: d}}"), []string{`serving.tls.certFile: Invalid value: "c"`, "serving.tls.keyFile: Required value", `serving.tls.clientCAFile: Invalid value: "d"`}},
 	"TLS settings": {with(servedByTLS + "minVersion: TLS1.2, cipherSuites: [ECDHE-RSA-AES128-GCM-SHA256, TLS_AES_128_GCM_SHA256]}}"), []string{`serving.tls.minVersion: Unsupported value: "TLS1.2"`, `serving.tls.cipherSuites[0]: Invalid value: "ECDHE-RSA-AES128-GCM-SHA256": is not the IANA name`, `serving.tls.cipherSuites[1]: Invalid value: "TLS_AES_128_GCM_SHA256": is not the IANA name`}},
+}
+
+func sameSocket() string {
+	text := ""
+	for i, path := range []string{"/run/kms.sock", "//run/kms.sock", "/run/./kms.sock", "/run/kms.sock/", "/run/x/../kms.sock", "/run/%6bms.sock"} {
+		text += fmt.Sprintf("{keyID: k%d, role: Read, endpoint: 'unix://%s'}, ", i, path)
+	}
+	return text
 }
 
 func manyPlugins() string {
@@ -291,19 +311,6 @@ func TestNoPasswordOfAServersURLIsShown(t *testing.T) {
 	}
 }
 
-func TestKeyIDIsTakenFromTheSocketsName(t *testing.T) {
-	for plugin, want := range map[string]string{
-		"{endpoint: 'unix:///run/kms-7.sock', role: Read}":           "7",
-		"{endpoint: 'unix:///@kms-a.b.sock', role: Read}":            "a.b",
-		"{endpoint: 'unix:///run/kms-7.sock', role: Read, keyID: x}": "x",
-	} {
-		c, err := DecodeReporter([]byte(head + "plugins: [" + plugin + "]\n"))
-		if err != nil || c.Plugins[0].KeyID != want {
-			t.Errorf("%s: %v, want %s", plugin, err, want)
-		}
-	}
-}
-
 // An error about a file must fit in a log.
 func TestFileFullOfMistakesIsReportedBriefly(t *testing.T) {
 	for name, file := range map[string]string{
@@ -348,25 +355,6 @@ func TestEndpointsThatAreRefused(t *testing.T) {
 	} {
 		if address, err := SocketAddress(endpoint); err == nil || address != "" || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v", endpoint, address, err)
-		}
-	}
-}
-
-func TestOneSocketUnderTwoSpellingsIsADuplicate(t *testing.T) {
-	for _, spelling := range []string{"unix:////run/kms.sock", "unix:///run/./kms.sock", "unix:///run/kms.sock/", "unix:///run/x/../kms.sock", "unix:///run/%6bms.sock"} {
-		_, err := DecodeReporter([]byte(head + "plugins: [{keyID: a, role: Write, endpoint: 'unix:///run/kms.sock'}, {keyID: b, role: Read, endpoint: '" + spelling + "'}]\n"))
-		if err == nil || err.Error() != "plugins[1].endpoint: Duplicate value: \""+spelling+"\"" {
-			t.Errorf("%s: %v", spelling, err)
-		}
-	}
-}
-
-// The words that an installer of static pods replaces in every file it writes
-// must not stand in a file of ours.
-func TestSampleHoldsNoWordThatInstallersReplace(t *testing.T) {
-	for _, word := range []string{"NODE_NAME", "REVISION"} {
-		if bytes.Contains(ReporterSample, []byte(word)) {
-			t.Errorf("sample holds %s", word)
 		}
 	}
 }

@@ -14,93 +14,60 @@ import (
 // maxCost bounds what decoding a file may allocate altogether, in bytes.
 const maxCost = 64 * MaxFileSize
 
-// shape makes a file of n elements.
-type shape func(n int) string
+// shape is a file with an element many times. In the element, %d is its number.
+type shape struct{ begin, element, end string }
 
-func list(element string) shape {
-	return func(n int) string { return head + "plugins: [" + strings.Repeat(element, n) + "]\n" }
-}
-
-func block(begin, element string) shape {
-	return func(n int) string { return head + begin + strings.Repeat(element, n) }
-}
-
-func each(begin, format, end string) shape {
-	return func(n int) string {
+// file has n elements.
+func (s shape) file(n int) []byte {
+	elements := strings.Repeat(s.element, n)
+	if strings.Contains(s.element, "%") {
 		var b strings.Builder
-		b.WriteString(head + begin)
 		for i := range n {
-			fmt.Fprintf(&b, format, i)
+			fmt.Fprintf(&b, s.element, i)
 		}
-		return b.String() + end
+		elements = b.String()
 	}
+	return []byte(s.begin + elements + s.end + strings.Repeat("]", n*strings.Count(s.element, "[")) +
+		strings.Repeat("}", n*(strings.Count(s.element, "{")-strings.Count(s.element, "}"))) + "\n")
 }
 
-// entries fills a mapping of strings of a target with names that are no valid keys.
-func entries(mapping string) shape {
-	return func(n int) string {
-		var b strings.Builder
-		b.WriteString(operatorHead + "apiServers: [{" + mapping + ": {")
-		for i := range n {
-			fmt.Fprintf(&b, "'%x!': '!', ", i)
-		}
-		return b.String() + "}" + strings.Repeat("}", strings.Count(mapping, "{")) + "}]\n"
-	}
-}
-
-// decodeAny decodes a file of either kind.
-func decodeAny(file []byte) error {
-	if bytes.HasPrefix(file, []byte(operatorHead)) {
-		_, err := DecodeOperator(file)
-		return err
-	}
-	_, err := DecodeReporter(file)
-	return err
-}
+const (
+	inPlugins    = head + "plugins: ["
+	inAPIServers = operatorHead + "apiServers: ["
+)
 
 // shapes are files that need much memory for their size: invalid ones, and those with many
 // or long values.
 var shapes = map[string]shape{
-	"scalars":        list("a,"),
-	"floats":         list(".1,"),
-	"empty mappings": list("{},"),
-	"pairs":          list("a: ,"),
-	"plugins":        list("{role: Read},"),
-	"cipher suites": func(n int) string {
-		return head + "plugins: []\nserving: {address: '127.0.0.1:1', tls: {certFile: /c, keyFile: /k, cipherSuites: [" + strings.Repeat("x,", n) + "]}}\n"
-	},
-	"servers": func(n int) string {
-		return head + "plugins: []\ndestination: {servers: [" + strings.Repeat("{},", n) + "]}\n"
-	},
-	"apiServers": func(n int) string { return operatorHead + "apiServers: [" + strings.Repeat("{name: a},", n) + "]\n" },
-	"labels":     entries("podSelector"),
-	"keyIDs":     entries("encryptionConfig: {keyIDs"),
-	"dashes":     block("plugins:\n", "-\n"),
-	"deep lists": func(n int) string { return head + "plugins: " + strings.Repeat("[", n) + strings.Repeat("]", n) + "\n" },
-	"deep mappings": func(n int) string {
-		return head + "probe: " + strings.Repeat("{a: ", n) + strings.Repeat("}", n) + "\n"
-	},
-	"one key":          block("", "a:\n"),
-	"keys":             each("", "a%x:\n", ""),
-	"keys in one line": each("probe: {", "a%x,", "}\n"),
-	"anchors":          each("", "a%x: &a%[1]x\n", ""),
-	"aliases": func(n int) string {
-		return head + "probe: &a {interval: 5s}\nplugins: [" + strings.Repeat("*a,", n) + "]\n"
-	},
-	"merges": func(n int) string {
-		return head + "probe: &a {interval: 5s}\nplugins: [" + strings.Repeat("{<<: *a},", n) + "]\n"
-	},
-	"comments":        block("", "#\n"),
-	"long scalar":     func(n int) string { return head + "plugins: " + strings.Repeat("x", n) + "\n" },
-	"long quoted key": func(n int) string { return head + "? \"" + strings.Repeat("\\e", n) + "\"\n: 1\n" },
-	"long binary":     func(n int) string { return head + "kind: !!binary " + strings.Repeat("AAAA", n) + "\n" },
-	"block scalar":    block("plugins: |\n", " x\n"),
+	"scalars":          {inPlugins, "a,", "]"},
+	"floats":           {inPlugins, ".1,", "]"},
+	"empty mappings":   {inPlugins, "{},", "]"},
+	"pairs":            {inPlugins, "a: ,", "]"},
+	"plugins":          {inPlugins, "{role: Read},", "]"},
+	"cipher suites":    {head + onePlugin + servedByTLS + "cipherSuites: [", "x,", "]}}"},
+	"servers":          {head + onePlugin + "destination: {servers: [", "{},", "]}"},
+	"apiServers":       {inAPIServers, "{name: a},", "]"},
+	"labels":           {inAPIServers + "{podSelector: {", "'%x!': '!', ", "}}]"},
+	"keyIDs":           {inAPIServers + "{encryptionConfig: {keyIDs: {", "'%x!': '!', ", "}}}]"},
+	"dashes":           {head + "plugins:\n", "-\n", ""},
+	"deep lists":       {head + "plugins: ", "[", ""},
+	"deep mappings":    {head + "probe: ", "{a: ", ""},
+	"one key":          {head, "a:\n", ""},
+	"keys":             {head, "a%x:\n", ""},
+	"keys in one line": {head + "probe: {", "a%x,", "}"},
+	"anchors":          {head, "a%x: &a%[1]x\n", ""},
+	"aliases":          {head + "probe: &a {interval: 5s}\nplugins: [", "*a,", "]"},
+	"comments":         {head, "#\n", ""},
+	"long scalar":      {head + "plugins: ", "x", ""},
+	"long quoted key":  {head + "? \"", "\\e", "\"\n: 1"},
+	"long binary":      {head + "kind: !!binary ", "AAAA", ""},
+	"block scalar":     {head + "plugins: |\n", " x\n", ""},
 }
 
 // worst returns the largest file of a shape that is parsed at all, and one that is not.
 func (s shape) worst() (largest, beyond []byte) {
 	parsed := func(n int) bool {
-		file := []byte(s(n))
+		file := s.file(n)
 		if len(file) <= MaxFileSize && indicators(string(file)) <= maxIndicators {
 			largest = file
 			return true
@@ -122,11 +89,16 @@ func (s shape) worst() (largest, beyond []byte) {
 	return largest, beyond
 }
 
-// cost is how much decoding a file allocates, altogether, in bytes.
+// cost is how much decoding a file of either kind allocates, altogether, in bytes.
 func cost(file []byte) (uint64, error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	err := decodeAny(file)
+	var err error
+	if bytes.HasPrefix(file, []byte(operatorHead)) {
+		_, err = DecodeOperator(file)
+	} else {
+		_, err = DecodeReporter(file)
+	}
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc, err
 }

@@ -27,6 +27,11 @@ func TestOperatorSamplesAreValid(t *testing.T) {
 			t.Errorf("%s: %+v", target.Name, target.EncryptionConfig)
 		}
 	}
+	oauth := openShift.APIServers[2] // the file has its resource only
+	if oauth.Name != "oauth-apiserver" || oauth.Namespace != "openshift-oauth-apiserver" || oauth.PodSelector["apiserver"] != "true" ||
+		oauth.Container != "oauth-apiserver" {
+		t.Errorf("%+v", oauth)
+	}
 	plain, err := DecodeOperator(OperatorKubernetes)
 	if err != nil {
 		t.Fatal(err)
@@ -60,18 +65,6 @@ func TestOperatorDefaultsFollowResourceAndMode(t *testing.T) {
 		if got := config.APIServers[0]; got.ConfigSource != c.source || got.Connection.Server != c.server {
 			t.Errorf("%s, %q: %s, %s", c.resource, c.rest, got.ConfigSource, got.Connection.Server)
 		}
-	}
-}
-
-func TestAResourceOfOpenShiftIsEnough(t *testing.T) {
-	c, err := DecodeOperator([]byte(operatorHead + "apiServers: [{resource: authentications}]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := c.APIServers[0]
-	if got.Name != "oauth-apiserver" || got.Namespace != "openshift-oauth-apiserver" || got.PodSelector["apiserver"] != "true" ||
-		got.Container != "oauth-apiserver" || got.EncryptionConfig.Secret != DefaultEncryptionConfig {
-		t.Errorf("%+v", got)
 	}
 }
 
