@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/encoding/gzip" // a plugin may compress its answers: kube-apiserver reads that
 	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 

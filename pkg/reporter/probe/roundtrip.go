@@ -48,9 +48,11 @@ type ciphertext struct {
 	request *kmsapi.DecryptRequest
 }
 
-// RoundTrip lets a plugin encrypt a new sample, decrypt it, and decrypt the first sample that
-// could be decrypted under the same key id: that detects a key that was replaced under the same
-// key id. It is the same for every role: kube-apiserver has each KMS v2 provider of its list
+// RoundTrip lets a plugin encrypt a new sample, decrypt it, and decrypt the first sample that could
+// be decrypted under the same key id, or the former one: that detects a key that was replaced under
+// the same key id, and a plugin that no longer has the key of what is stored. A rotation must keep
+// the former key until everything is encrypted again, which nothing can be when the key id
+// changes. RoundTrip is the same for every role: kube-apiserver has each KMS v2 provider of its list
 // encrypt, too, and otherwise neither becomes ready nor decrypts with it
 // (rotateDEKOnKeyIDChange, k8s.io/apiserver/pkg/server/options/encryptionconfig).
 //
@@ -91,19 +93,27 @@ func (p *Plugin) roundTrip(ctx context.Context, timeout time.Duration, kms kmsap
 		return named, v
 	}
 	first := p.first
-	if first == nil || first.request.KeyId != sealed.request.KeyId {
+	if first == nil {
 		p.first = sealed
 		return named, nil
 	}
 	v = open(ctx, timeout, kms, first)
+	former := first.request.KeyId != sealed.request.KeyId
+	if v == nil && former {
+		p.first = sealed
+	}
 	if v == nil || v.status != contract.Unhealthy {
 		return named, v
 	}
 	if v.reason == contract.ReportedUnhealthy { // no other cause, since new data can be decrypted
 		v.reason = contract.RoundTripMismatch
 	}
-	v.detail = fmt.Sprintf("what was encrypted at %s under the same key_id can no longer be decrypted: %s",
-		first.at.UTC().Format(time.RFC3339), v.detail)
+	under := "the same key_id"
+	if former {
+		under = fmt.Sprintf("the former key_id %q", excerpt(first.request.KeyId))
+	}
+	v.detail = fmt.Sprintf("what was encrypted at %s under %s can no longer be decrypted: %s",
+		first.at.UTC().Format(time.RFC3339), under, v.detail)
 	return named, v
 }
 

@@ -50,8 +50,17 @@ func TestKeyReplacedUnderItsKeyIDIsDetectedByEveryLaterTrip(t *testing.T) {
 			t.Errorf("%+v", made)
 		}
 	}
-	// Under a new key id there is no earlier sample.
+	// Nothing can have been encrypted again by the time at which the key id changes.
 	if _, err := real.Rotate(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		made := trip(t, plugin, writer(generous))
+		if made.Reason != contract.RoundTripMismatch || !strings.Contains(made.Detail, "under the former key_id ") {
+			t.Errorf("%+v", made)
+		}
+	}
+	if err := real.ClearFaults(); err != nil {
 		t.Fatal(err)
 	}
 	if made := trip(t, plugin, writer(generous)); !healthyTrip(made) {
