@@ -72,17 +72,17 @@ package_sample-apiserver = k8s.io/sample-apiserver
 cluster_package = $(or $(package_$(1)),k8s.io/kubernetes/cmd/$(1))
 
 # Without these a server calls itself v0.0.0, which its clients reject.
-KUBERNETES_LDFLAGS = $(addprefix -X k8s.io/component-base/version., \
-	gitVersion=$(KUBERNETES_VERSION) \
-	gitMajor=$(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES_VERSION)))) \
-	gitMinor=$(word 2,$(subst ., ,$(KUBERNETES_VERSION))))
+kubernetes_ldflags = $(addprefix -X k8s.io/component-base/version., \
+	gitVersion=$(1) \
+	gitMajor=$(patsubst v%,%,$(word 1,$(subst ., ,$(1)))) \
+	gitMinor=$(word 2,$(subst ., ,$(1))))
 
 # Those that are missing, in one build. The folder's name has their version.
 cluster_missing = $(filter-out $(notdir $(wildcard $(CLUSTER)/*)),$(CLUSTER_PROGRAMS))
 
 .PHONY: cluster
 cluster: ## Build etcd and the Kubernetes programs that tests run, once, into .tools/
-	@$(if $(cluster_missing),test/tools/build.sh $(CLUSTER) test/tools/cluster '$(KUBERNETES_LDFLAGS)' \
+	@$(if $(cluster_missing),test/tools/build.sh $(CLUSTER) test/tools/cluster '$(call kubernetes_ldflags,$(KUBERNETES_VERSION))' \
 		'5 to 10 minutes on 2 cores' $(foreach p,$(cluster_missing),$(p)=$(call cluster_package,$(p))),:)
 
 $(CLUSTER)/crane: test/tools/programs/go.mod
@@ -141,7 +141,7 @@ OPERATOR_PACKAGES = ./test/operator/rollup ./test/operator/...
 OTHER_PACKAGES = ./test/manifests ./test/integration ./test/identity ./test/monitoring ./test/harness/...
 INTEGRATION = $$race -tags integration,$(TAGS) -count 1 -p $(PARALLEL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(OPERATOR_PACKAGES)
 PARALLEL ?= $(shell echo $$(($$(nproc) + 3)))
-test test-integration test-e2e cluster-up cluster-down parity bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
+test test-integration test-e2e cluster-up cluster-down parity soak bench: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 
 # Memory for time: 100 otherwise, in Go's own programs and those that the tests start.
 test test-unit test-integration verify: export GOGC ?= 400
@@ -160,7 +160,7 @@ test-unit: $(GOTESTSUM) ## Run the tests that need nothing but Go
 test-integration: $(GOTESTSUM) cluster ## Run the tests with a real kube-apiserver and etcd (SEQUENCES=50 SEED=7: more random sequences)
 	@$(RACE); $(GO_TEST) $(INTEGRATION) $(OTHER_PACKAGES)
 
-# How long the end-to-end soak takes. SHORT=1 makes it two minutes, and the rest shorter too.
+# How long a soak takes. SHORT=1 makes the end-to-end one two minutes, and the rest shorter too.
 SOAK ?= $(if $(SHORT),2m,10m)
 # More flags of these tests themselves, such as E2E_FLAGS='-cuts-seed 7'.
 E2E_FLAGS ?=
@@ -187,9 +187,19 @@ e2e-ready:
 e2e-packages: ## Install the Debian packages that a real cluster needs, as root
 	@test/tools/e2e-packages.sh
 
+# kube-apiserver of another version has a module file of its own, and etcd is the same.
+.tools/parity-%/kube-apiserver: test/tools/cluster/%.mod | cluster
+	@GOFLAGS=-modfile=$(abspath $<) test/tools/build.sh $(@D) $(<D) '$(call kubernetes_ldflags,$*)' \
+		'5 to 10 minutes on 2 cores' $(@F)=k8s.io/kubernetes/cmd/$(@F)
+	@ln -sf $(abspath $(CLUSTER)/etcd) $(@D)/etcd
+
 .PHONY: parity
-parity: cluster ## Compare our verdicts with kube-apiserver's own
-	$(GO) test -tags integration,$(TAGS) -count 1 -v ./test/parity -compare
+parity: cluster $(if $(KUBERNETES),.tools/parity-$(KUBERNETES)/kube-apiserver) ## Compare our verdicts with kube-apiserver's own (KUBERNETES=v1.34.4, v1.37.2: of another version)
+	$(if $(KUBERNETES),KUBEBUILDER_ASSETS=$(CURDIR)/.tools/parity-$(KUBERNETES)) $(GO) test -tags integration,$(TAGS) -count 1 -timeout 40m -v ./test/parity -compare
+
+.PHONY: soak
+soak: cluster ## The reporter under faults, restarts, edits and outages drawn at random, with a real API server (SOAK=60m, SEED=7)
+	$(GO) test -tags integration,$(TAGS) -count 1 -v -timeout 0 ./test/integration -run TestSoak -soak $(SOAK) -soak-seed $(or $(SEED),1)
 
 .PHONY: bench
 bench: bin/kms-health-reporter bin/kms-health-operator bin/bench-floor cluster ## Run the benchmarks, and measure both programs as processes (TESTFLAGS='-run TestOperator -short')

@@ -9,60 +9,46 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
+// Roles of a provider. Each fault is compared in all of them.
+const (
+	// write encrypts all new objects.
+	write = "write"
+	// read was the one that writes: an object is encrypted with it.
+	read = "read"
+	// unused is the first rollout of a new key: nothing is encrypted with it yet.
+	unused = "unused"
+)
+
 // opinion is what one side reports of a plugin: empty if it is healthy.
 type opinion string
 
-// verdicts are the results of all sides for one plugin.
+// verdicts are the results of both sides for one plugin, in one role.
 type verdicts struct {
-	kube opinion
+	// Of kube-apiserver: its health check in the process that ran when the fault began, and in the
+	// next one; whether that reads the object of this provider, and whether it writes with it.
+	running, restarted, reads, writes opinion
 	// asked is how often kube-apiserver asked the plugin since its fault.
 	asked int64
-	// status is ours by Status alone, roundTrip ours with that check too.
-	status, roundTrip opinion
+	// ours is the running reporter's.
+	ours opinion
 }
 
-// difference is a way in which we may differ from kube-apiserver. The list is closed: any
-// other fails. Its cache, which keeps a good answer for 20 s, is waited out.
+// harmful reports whether kube-apiserver was affected in any way.
+func (v verdicts) harmful() bool { return v.running+v.restarted+v.reads+v.writes != "" }
+
+// difference is a way in which the reporter may differ from kube-apiserver. The list is closed.
 type difference string
 
 const (
-	none difference = "same"
-	// kube-apiserver encrypts only to get a new seed, and never decrypts. A round trip does
-	// both, on a clock of its own.
-	notTried difference = "Encrypt and Decrypt are tried by us"
+	none difference = ""
+	// Data that does not exist cannot be lost, but the next object is.
+	noData difference = "unhealthy, although kube-apiserver has nothing to decrypt with it yet"
 	// kube-apiserver takes gRPC's 4 and 16 MiB, of which gRPC makes up to a hundred times as
 	// much in memory. The reporter is small, and no plugin may fill its memory.
-	tooLarge difference = "an answer over 256 KiB, or headers over 64 KiB, is an error to us alone"
+	tooLarge difference = "unhealthy, since an answer is over 256 KiB, or headers over 64 KiB"
+	// Both keep their connections.
+	connected difference = "healthy, as the running kube-apiserver: only the next one cannot connect"
 )
-
-// shows returns whether verdicts differ in just this way.
-func (d difference) shows(v verdicts) bool {
-	kube, status, roundTrip := v.kube == "", v.status == "", v.roundTrip == ""
-	switch d {
-	case notTried:
-		return status && !roundTrip
-	case tooLarge:
-		return kube && !status && !roundTrip
-	default:
-		return status == kube && roundTrip == kube
-	}
-}
-
-// compare returns what is wrong: all that is not as the row has it, also an allowed difference
-// that does not show, since a round trip is there to find those faults.
-func (f fault) compare(v verdicts) string {
-	switch {
-	// A failure is new since the plugin was healthy; "ok" may be an old answer.
-	case v.kube == "" && v.asked == 0:
-		return "kube-apiserver has not asked the plugin since the fault, so its answer is an old one"
-	case (v.kube == "") == f.unhealthy:
-		return fmt.Sprintf("kube-apiserver reports %q: the fault has lost its effect, or the rules have changed", v.kube)
-	case !f.differs.shows(v):
-		return fmt.Sprintf("kube-apiserver reports %q, we %q, and with a round trip %q: not %q",
-			v.kube, v.status, v.roundTrip, f.differs)
-	}
-	return ""
-}
 
 // fault is one row of the comparison: how its plugin is made unhealthy, and what is
 // known of the outcome.
@@ -70,108 +56,150 @@ type fault struct {
 	name string
 	// start holds from before kube-apiserver's first call.
 	start []string
-	// steps make the plugin unhealthy, in order. They are commands and faults of
-	// package kmsplugin, as one would type them; heal ends those of start too.
+	// steps make the plugin unhealthy, in order. They are commands and faults of package kmsplugin,
+	// as one would type them, or a wire with one of its modes.
 	steps []string
-	// unhealthy is what kube-apiserver 1.36 makes of it. The comparison does not need
-	// it; it keeps a fault that has lost its effect from agreeing by accident.
-	unhealthy bool
-	// differs is the difference that this row must show; empty as none.
+	// harmless is what kube-apiserver makes of it. The comparison does not need it; it keeps a
+	// fault that has lost its effect from agreeing by accident.
+	harmless bool
+	// decrypt marks a fault of Decrypt alone, which is harmless to a provider that is unused.
+	decrypt bool
+	// differs is the difference that this row must show.
 	differs difference
 	// turns marks a plugin whose answers differ from call to call. It counts as
 	// unhealthy if one of maxTurns answers made it so.
 	turns bool
 }
 
-// faults is the whole comparison. The first plugin is the one that
-// kube-apiserver writes with, so it stays healthy.
+// expected returns what is known of the outcome in a role.
+func (f fault) expected(role string) (harmless bool, differs difference) {
+	if f.decrypt && role == unused {
+		return true, noData
+	}
+	return f.harmless, f.differs
+}
+
+// compare returns what is wrong: all that is not as the row has it, also an allowed difference
+// that does not show.
+func (f fault) compare(role string, v verdicts) string {
+	harmless, differs := f.expected(role)
+	agrees := v.harmful() == (v.ours != "")
+	switch {
+	// A failure is new since the plugin was healthy; "ok" may be an old answer.
+	case v.running == "" && v.asked == 0:
+		return "kube-apiserver has not asked the plugin since the fault, so its answer is an old one"
+	case v.harmful() == harmless:
+		return fmt.Sprintf("the fault has lost its effect on kube-apiserver, or its rules have changed: %+v", v)
+	case agrees != (differs == none):
+		return fmt.Sprintf("the reporter reports %q, kube-apiserver %+v; the known difference is %q", v.ours, v, differs)
+	}
+	return ""
+}
+
+// faults is the whole comparison.
 var faults = []fault{
-	{name: "healthy"},
+	{name: "healthy", harmless: true},
 
 	// The answer.
-	{name: "healthz is another text", steps: []string{"unhealthy vault is sealed"}, unhealthy: true},
-	{name: "healthz of 70 KiB", steps: []string{"huge-answer"}, unhealthy: true},
-	{name: "60 KiB of padding", steps: []string{"padded-answer 61440"}},
-	{name: "200 KiB of padding", steps: []string{"padded-answer 204800"}},
-	{name: "300 KiB of padding", steps: []string{"padded-answer 307200"}, differs: tooLarge},
-	{name: "5 MiB of padding", steps: []string{"padded-answer 5242880"}, unhealthy: true},
-	{name: "version v3", steps: []string{"wrong-version v3"}, unhealthy: true},
-	{name: "version v2beta1 from the start", start: []string{"v2beta1"}},
-	{name: "version v2beta1 after v2", steps: []string{"v2beta1"}, unhealthy: true},
-	{name: "version v2 after v2beta1", start: []string{"v2beta1"}, steps: []string{"heal"}, unhealthy: true},
-	{name: "version by turns", steps: []string{"changing-version"}, unhealthy: true, turns: true},
-	{name: "key_id empty", steps: []string{"empty-key-id"}, unhealthy: true},
-	{name: "key_id of 1024 bytes", steps: []string{"key-id " + strings.Repeat("k", 1024)}},
-	{name: "key_id of 1025 bytes", steps: []string{"long-key-id 1025"}, unhealthy: true},
-	{name: "key_id of another name", steps: []string{"key-id some-other-key"}},
-	{name: "key rotated", steps: []string{"rotate"}},
-	{name: "key rotated, Status lags", steps: []string{"lagging-status", "rotate"}},
-	{name: "gRPC health is NOT_SERVING", steps: []string{"not-serving"}}, // which neither side asks by default
-
-	{name: "a header of 100 KiB", steps: []string{"huge-headers 102400"}, differs: tooLarge},
-	{name: "a header of 20 KiB", steps: []string{"huge-headers"}},
-	{name: "an error text of 20 KiB", steps: []string{"rpc-error Internal " + strings.Repeat("x", 20<<10)}, unhealthy: true},
+	{name: "healthz is another text", steps: []string{"unhealthy vault is sealed"}},
+	{name: "healthz by turns", steps: []string{"wire healthz-by-turns"}, turns: true},
+	{name: "healthz of 70 KiB", steps: []string{"huge-answer"}},
+	{name: "60 KiB of padding", steps: []string{"padded-answer 61440"}, harmless: true},
+	{name: "200 KiB of padding", steps: []string{"padded-answer 204800"}, harmless: true},
+	{name: "300 KiB of padding", steps: []string{"padded-answer 307200"}, harmless: true, differs: tooLarge},
+	{name: "5 MiB of padding", steps: []string{"padded-answer 5242880"}},
+	{name: "version v3", steps: []string{"wrong-version v3"}},
+	{name: "version v2beta1 from the start", start: []string{"v2beta1"}, harmless: true},
+	{name: "version v2beta1 after v2", steps: []string{"v2beta1"}},
+	{name: "version v2 after v2beta1", start: []string{"v2beta1"}, steps: []string{"heal"}},
+	{name: "version by turns", steps: []string{"changing-version"}, turns: true},
+	{name: "key_id empty", steps: []string{"empty-key-id"}},
+	{name: "key_id of 1024 bytes", steps: []string{"key-id " + strings.Repeat("k", 1024)}, harmless: true},
+	{name: "key_id of 1025 bytes", steps: []string{"long-key-id 1025"}},
+	{name: "key_id of another name", steps: []string{"key-id some-other-key"}, harmless: true},
+	{name: "key_id by turns, Encrypt names one", steps: []string{"wire key-id-by-turns"}, turns: true},
+	{name: "key rotated", steps: []string{"rotate"}, harmless: true},
+	{name: "key rotated, Status lags", steps: []string{"lagging-status", "rotate"}, harmless: true},
+	// Which neither side asks by default.
+	{name: "gRPC health is NOT_SERVING", steps: []string{"not-serving"}, harmless: true},
+	{name: "a header of 100 KiB", steps: []string{"huge-headers 102400"}, harmless: true, differs: tooLarge},
+	{name: "a header of 20 KiB", steps: []string{"huge-headers"}, harmless: true},
+	{name: "an error text of 20 KiB", steps: []string{"rpc-error Internal " + strings.Repeat("x", 20<<10)}},
+	{name: "answers compressed with gzip", steps: []string{"wire gzip"}, harmless: true},
 
 	// No answer.
-	{name: "Status fails: Internal", steps: []string{"rpc-error Internal the remote key is disabled"}, unhealthy: true},
-	{name: "Status fails: Unavailable", steps: []string{"rpc-error Unavailable no remote"}, unhealthy: true},
-	{name: "Status fails: PermissionDenied", steps: []string{"rpc-error PermissionDenied no right"}, unhealthy: true},
-	{name: "Status fails: DeadlineExceeded", steps: []string{"rpc-error DeadlineExceeded remote too slow"}, unhealthy: true},
-	{name: "Status fails: Unimplemented", steps: []string{"rpc-error Unimplemented not a v2 plugin"}, unhealthy: true},
-	{name: "Status hangs", steps: []string{"hang"}, unhealthy: true},
-	{name: "Status after 1s, timeout 3s", steps: []string{"slow 1s"}},
-	{name: "each call after 2s, timeout 3s", steps: []string{"slow 2s all"}},
-	{name: "Status after 5s, timeout 3s", steps: []string{"slow 5s"}, unhealthy: true},
-	{name: "socket removed, connection open", steps: []string{"remove-socket"}},
-	{name: "socket removed, connection lost", steps: []string{"crash", "remove-socket"}, unhealthy: true},
-	{name: "crash", steps: []string{"crash"}, unhealthy: true},
-	{name: "crash and return", steps: []string{"crash", "return"}},
+	{name: "Status fails: Internal", steps: []string{"rpc-error Internal the remote key is disabled"}},
+	{name: "Status fails: Unavailable", steps: []string{"rpc-error Unavailable no remote"}},
+	{name: "Status fails: PermissionDenied", steps: []string{"rpc-error PermissionDenied no right"}},
+	{name: "Status fails: DeadlineExceeded", steps: []string{"rpc-error DeadlineExceeded remote too slow"}},
+	{name: "Status fails: Unimplemented", steps: []string{"rpc-error Unimplemented not a v2 plugin"}},
+	{name: "Status hangs", steps: []string{"hang"}},
+	{name: "Status after 300ms, timeout 1s", steps: []string{"slow 300ms"}, harmless: true},
+	{name: "each call after 600ms, timeout 1s", steps: []string{"slow 600ms all"}, harmless: true},
+	{name: "Status after 2s, timeout 1s", steps: []string{"slow 2s"}},
+	{name: "socket removed, connection open", steps: []string{"remove-socket"}, differs: connected},
+	{name: "socket removed, connection lost", steps: []string{"crash", "remove-socket"}},
+	{name: "crash", steps: []string{"crash"}},
+	{name: "crash and return", steps: []string{"crash", "return"}, harmless: true},
+
+	// The connection.
+	{name: "HTTP/1.1 on the socket", steps: []string{"wire http1"}},
+	{name: "TLS on the socket", steps: []string{"wire tls"}},
+	{name: "random bytes on the socket", steps: []string{"wire random"}},
+	{name: "GOAWAY after each call", steps: []string{"wire goaway"}, harmless: true},
+	{name: "10000 SETTINGS frames before each answer", steps: []string{"wire settings"}, harmless: true},
+	{name: "connection cut in each Encrypt", steps: []string{"wire cut-Encrypt"}},
+	{name: "connection cut in each Decrypt", steps: []string{"wire cut-Decrypt"}, decrypt: true},
 
 	// Encrypt and Decrypt. A change of the key id makes kube-apiserver encrypt.
-	{name: "encrypt refused", steps: []string{"refuse-encrypt"}, differs: notTried},
-	{name: "encrypt refused, key id changed", steps: []string{"refuse-encrypt", "rotate"}, unhealthy: true, differs: notTried},
-	{name: "encrypt hangs, key id changed", steps: []string{"hang encrypt", "rotate"}, unhealthy: true, differs: notTried},
-	{name: "encrypt names another key", steps: []string{"encrypt-key-id"}, differs: notTried},
-	{name: "encrypt names another key, key id changed", steps: []string{"encrypt-key-id", "rotate"}, unhealthy: true, differs: notTried},
-	{name: "Status alone has a new key_id", steps: []string{"long-key-id 1024"}, unhealthy: true, differs: notTried},
-	{name: "decrypt refused", steps: []string{"refuse-decrypt"}, differs: notTried},
-	{name: "decrypt refused, key id changed", steps: []string{"refuse-decrypt", "rotate"}, differs: notTried},
-	{name: "decrypt answers other bytes", steps: []string{"wrong-decrypt"}, differs: notTried},
-	{name: "decrypt answers a byte less", steps: []string{"short-decrypt"}, differs: notTried},
-	{name: "key replaced under its name", steps: []string{"replaced-key"}, differs: notTried},
-	{name: "decrypt other bytes, key id changed", steps: []string{"wrong-decrypt", "rotate"}, differs: notTried},
+	{name: "encrypt refused", steps: []string{"refuse-encrypt"}},
+	{name: "encrypt refused, key id changed", steps: []string{"refuse-encrypt", "rotate"}},
+	{name: "encrypt hangs", steps: []string{"hang encrypt"}},
+	{name: "encrypt hangs, key id changed", steps: []string{"hang encrypt", "rotate"}},
+	{name: "encrypt names another key", steps: []string{"encrypt-key-id"}},
+	{name: "encrypt names another key, key id changed", steps: []string{"encrypt-key-id", "rotate"}},
+	{name: "Status alone has a new key_id", steps: []string{"long-key-id 1024"}},
+	{name: "decrypt refused", steps: []string{"refuse-decrypt"}, decrypt: true},
+	{name: "decrypt hangs", steps: []string{"hang decrypt"}, decrypt: true},
+	{name: "decrypt refused, key id changed", steps: []string{"refuse-decrypt", "rotate"}, decrypt: true},
+	{name: "decrypt answers other bytes", steps: []string{"wrong-decrypt"}, decrypt: true},
+	{name: "decrypt answers a byte less", steps: []string{"short-decrypt"}, decrypt: true},
+	{name: "key replaced under its name", steps: []string{"replaced-key"}, decrypt: true},
+	{name: "decrypt other bytes, key id changed", steps: []string{"wrong-decrypt", "rotate"}, decrypt: true},
+	{name: "plugins exchange their sockets", steps: []string{"wire exchange"}, decrypt: true},
 }
 
 func TestOnlyListedDifferencesAgree(t *testing.T) {
-	const healthy, fails = opinion(""), opinion("failed: x")
+	const fails = opinion("failed: x")
 	for _, c := range []struct {
-		name      string
-		unhealthy bool
-		differs   difference
-		v         verdicts
-		agrees    bool
+		name   string
+		fault  fault
+		role   string
+		v      verdicts
+		agrees bool
 	}{
-		{"all healthy", false, none, verdicts{healthy, 1, healthy, healthy}, true},
-		{"all unhealthy", true, none, verdicts{fails, 1, fails, fails}, true},
-		{"unhealthy, and the plugin cannot be asked", true, none, verdicts{fails, 0, fails, fails}, true},
-		{"healthy, by an answer from before the fault", false, none, verdicts{healthy, 0, healthy, healthy}, false},
-		{"we alone call it unhealthy", false, none, verdicts{healthy, 1, fails, fails}, false},
-		{"we alone call it healthy", true, none, verdicts{fails, 1, healthy, healthy}, false},
-		{"a round trip alone calls it unhealthy", false, none, verdicts{healthy, 1, healthy, fails}, false},
-		{"a round trip alone calls it healthy", true, none, verdicts{fails, 1, fails, healthy}, false},
-		{"kube-apiserver does not see the fault any more", true, none, verdicts{healthy, 1, healthy, healthy}, false},
-		{"kube-apiserver sees what was no fault", false, none, verdicts{fails, 1, fails, fails}, false},
+		{"all healthy", fault{harmless: true}, write, verdicts{asked: 1}, true},
+		{"all unhealthy", fault{}, write, verdicts{running: fails, asked: 1, ours: fails}, true},
+		{"unhealthy, and the plugin cannot be asked", fault{}, write, verdicts{running: fails, ours: fails}, true},
+		{"healthy, by an answer from before the fault", fault{harmless: true}, write, verdicts{}, false},
+		{"only the next kube-apiserver is unhealthy", fault{}, read, verdicts{restarted: fails, asked: 1, ours: fails}, true},
+		{"only it cannot read", fault{}, read, verdicts{reads: fails, asked: 1, ours: fails}, true},
+		{"only it cannot write", fault{}, write, verdicts{writes: fails, asked: 1, ours: fails}, true},
+		{"the reporter alone calls it unhealthy", fault{harmless: true}, write, verdicts{asked: 1, ours: fails}, false},
+		{"the reporter alone calls it healthy", fault{}, write, verdicts{running: fails, asked: 1}, false},
+		{"it cannot be read, and we call it healthy", fault{}, read, verdicts{reads: fails, asked: 1}, false},
+		{"no effect on kube-apiserver any more", fault{}, write, verdicts{asked: 1, ours: fails}, false},
+		{"an effect of what was harmless", fault{harmless: true}, write, verdicts{running: fails, asked: 1, ours: fails}, false},
 
-		{"encrypt is not tried by kube-apiserver", false, notTried, verdicts{healthy, 1, healthy, fails}, true},
-		{"encrypt is tried by kube-apiserver", true, notTried, verdicts{fails, 1, healthy, fails}, true},
-		{"encrypt is not tried by anyone", false, notTried, verdicts{healthy, 1, healthy, healthy}, false},
-		{"encrypt spoils our Status", false, notTried, verdicts{healthy, 1, fails, fails}, false},
-
-		{"too large for us", false, tooLarge, verdicts{healthy, 1, fails, fails}, true},
-		{"too large for both", true, tooLarge, verdicts{fails, 1, fails, fails}, false},
-		{"too large for none", false, tooLarge, verdicts{healthy, 1, healthy, healthy}, false},
+		{"nothing to decrypt", fault{decrypt: true}, unused, verdicts{asked: 1, ours: fails}, true},
+		{"nothing to decrypt, and healthy", fault{decrypt: true}, unused, verdicts{asked: 1}, false},
+		{"something to decrypt", fault{decrypt: true}, read, verdicts{asked: 1, ours: fails}, false},
+		{"too large for us", fault{harmless: true, differs: tooLarge}, write, verdicts{asked: 1, ours: fails}, true},
+		{"too large for none", fault{harmless: true, differs: tooLarge}, write, verdicts{asked: 1}, false},
+		{"connected", fault{differs: connected}, write, verdicts{restarted: fails, asked: 1}, true},
+		{"connected, and unhealthy", fault{differs: connected}, write, verdicts{restarted: fails, asked: 1, ours: fails}, false},
 	} {
-		if problem := (fault{unhealthy: c.unhealthy, differs: c.differs}).compare(c.v); (problem == "") != c.agrees {
+		if problem := c.fault.compare(c.role, c.v); (problem == "") != c.agrees {
 			t.Errorf("%s: got %q", c.name, problem)
 		}
 	}

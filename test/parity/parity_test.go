@@ -3,12 +3,15 @@
 package parity
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,141 +19,198 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"text/tabwriter"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	configv1alpha1 "github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/wait"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
 const (
-	// timeout is each provider's, and our probe's.
-	timeout = 3 * time.Second
+	// timeout is each provider's, and the reporter's, which is its interval too. kube-apiserver asks the
+	// providers one after another, and waits so long for each that does not answer.
+	timeout = time.Second
 	// positiveTTL is how long kube-apiserver keeps a good verdict
 	// (kmsPluginHealthzPositiveTTL of k8s.io/apiserver's encryptionconfig).
 	positiveTTL = 20 * time.Second
 	// settle is when its answer is newer than a fault: a call that began just
 	// before the fault may take its timeout and is then kept for positiveTTL.
 	settle = positiveTTL + timeout + time.Second
-	// recovery bounds how long kube-apiserver may take to see all healed. It keeps a bad
-	// verdict for 3 s, but redials a lost connection by a backoff of up to two minutes:
-	// that is no verdict on an answer, so it is not judged.
-	recovery = 3 * time.Minute
+	// tripped is when the reporter has made a round trip since a fault: a minute, a tenth more, and
+	// the time of its calls.
+	tripped = 90 * time.Second
+	// healed bounds how long it may take to see that all are healed: a round trip each 15 s, a
+	// minute where the key_id alternated.
+	healed = 2 * time.Minute
+	// maxTurns is how often kube-apiserver is asked about a plugin that answers by turns.
+	maxTurns = 3
+	// perReporter is how many plugins one reporter takes.
+	perReporter = 16
 )
-
-// Roles of a provider. Each fault is compared in both.
-const (
-	write = "Write"
-	read  = "Read"
-)
-
-// maxTurns is how often a plugin that answers by turns is asked.
-const maxTurns = 3
 
 var compared = flag.Bool("compare", false, "compare; otherwise this is skipped, since it takes minutes")
 
-// subject is one plugin, its fault and role, and our two long-lived probes of it.
+// subject is one plugin, its fault and its role.
 type subject struct {
 	fault
-	role              string
-	plugin            *kmsplugin.Plugin
-	status, roundTrip *probe.Plugin
-	found             verdicts
+	role     string
+	number   int
+	resource schema.GroupVersionResource
+	plugin   *kmsplugin.Plugin
+	wire     *wire // nil: the plugin's own socket
+	endpoint string
+	next     *subject // another plugin of its row
+	found    verdicts
 }
 
-// TestVerdictsAreThoseOfKubeAPIServer has a plugin for each fault in each role, all of them
-// providers of one kube-apiserver, so its cache must be waited out once and not once a fault.
+func (s *subject) String() string { return s.name + ", " + s.role }
+
+// TestVerdictsAreThoseOfKubeAPIServer has a plugin for each fault in each role, all of them providers of
+// one kube-apiserver, so its cache must be waited out once and not once a fault.
 func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
 	if !*compared {
 		t.Skip("not compared without -compare: see make parity")
 	}
 	all := startSubjects(t)
-	server := controlplane.StartForTest(t, controlplane.Options{EncryptionConfig: encryptionConfig(all)})
-	client, err := rest.HTTPClientFor(server.RESTConfig())
+	// First the later readers write.
+	server := controlplane.StartForTest(t, controlplane.Options{
+		EncryptionConfig: encryptionConfig(all, read, write, unused),
+		// It asks all providers in one request, and waits for each that does not answer.
+		ExtraArgs: []string{"--request-timeout=10m"},
+	})
+	client, err := dynamic.NewForConfig(server.RESTConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(client.CloseIdleConnections)
-	ask := func() []opinion { return ask(t, client, server.URL(), len(all)) }
+	define(t, server, all)
+	mustCreate(t, client, all, read)
+	restart(t, server, encryptionConfig(all, write, read, unused))
+	mustCreate(t, client, all, write)
 
-	// Before its fault both sides find each plugin healthy: what they report afterwards is
-	// then the fault's doing, and our probe has, like kube-apiserver, a connection and a
-	// version to hold the next answer against.
-	for i, o := range ask() {
+	reporters := startReporters(t, all)
+	// Before its fault both sides find each plugin healthy: what they report afterwards is the fault's doing.
+	for i, o := range ask(t, server, len(all)) {
 		if o != "" {
 			t.Fatalf("%s: before the fault, kube-apiserver reports %q", all[i], o)
 		}
 	}
-	mustBeHealthy(t, all, "before the fault")
+	reporters.awaitHealthy(t, "before the fault", healed)
 	for _, s := range all {
 		s.do(t, s.steps)
 		s.plugin.ResetCounters()
 	}
-	judge(t, all, ask)
-	for _, s := range all {
-		if problem := s.compare(s.found); problem != "" {
-			t.Errorf("%s: %s", s, problem)
-		} else {
-			t.Logf("%-60s %s", s, cmp.Or(s.differs, none))
-		}
+	began := time.Now()
+	judge(t, server, client, all)
+	time.Sleep(time.Until(began.Add(tripped)))
+	ours := reporters.opinions(t)
+	for i, s := range all {
+		s.found.ours = ours[i]
 	}
-	mustHeal(t, all, ask)
-}
-
-// mustHeal ends all faults. Ours must see it by the next probe; kube-apiserver is waited for.
-func mustHeal(t *testing.T, all []*subject, ask func() []opinion) {
-	t.Helper()
+	report(t, all)
 	for _, s := range all {
+		if problem := s.compare(s.role, s.found); problem != "" {
+			t.Errorf("%s: %s", s, problem)
+		}
 		if err := s.plugin.ClearFaults(); err != nil {
 			t.Fatal(err)
 		}
+		if s.wire != nil {
+			s.wire.becomes(t, "", s.wire.plugin)
+		}
 		s.do(t, s.start)
 	}
-	mustBeHealthy(t, all, "healed")
-	healed := time.Now()
-	for unhealthy := ask(); slices.ContainsFunc(unhealthy, func(o opinion) bool { return o != "" }); unhealthy = ask() {
-		if time.Since(healed) > recovery {
-			t.Fatalf("kube-apiserver does not see within %s that all are healed: %q", recovery, unhealthy)
-		}
-		time.Sleep(time.Second)
-	}
-	t.Logf("Healed, all: ours showed it at the first probe, kube-apiserver after %s.",
-		time.Since(healed).Round(time.Second))
+	reporters.awaitHealthy(t, "healed", healed)
 }
 
-// judge asks both sides about the active faults, kube-apiserver first: until we ask, every
-// call that a plugin receives is kube-apiserver's.
-func judge(t *testing.T, all []*subject, ask func() []opinion) {
+// judge asks kube-apiserver about the active faults, and what it can do with them once it has restarted.
+func judge(t *testing.T, server *controlplane.ControlPlane, client dynamic.Interface, all []*subject) {
 	t.Helper()
-	for again, turn := true, 0; again && turn < maxTurns; turn++ {
-		again = false
-		time.Sleep(settle)
-		for i, o := range ask() {
-			s := all[i]
-			if s.found.kube == "" { // else it was so in an earlier turn, which stays
-				s.found.kube = o
+	turns := func(found func(*subject) *opinion) {
+		for again, turn := true, 0; again && turn < maxTurns; turn++ {
+			again = false
+			time.Sleep(settle)
+			for i, o := range ask(t, server, len(all)) {
+				s := all[i]
+				if *found(s) == "" { // else it was so in an earlier turn, which stays
+					*found(s) = o
+				}
+				again = again || s.turns && *found(s) == ""
 			}
-			s.found.asked = s.plugin.Calls(kmsplugin.CallStatus).Count
-			again = again || s.turns && s.found.kube == ""
 		}
 	}
-	each(all, func(s *subject) { s.found.status, s.found.roundTrip = s.probe(t.Context()) })
-}
-
-func mustBeHealthy(t *testing.T, all []*subject, when string) {
-	t.Helper()
+	turns(func(s *subject) *opinion { return &s.found.running })
+	for _, s := range all {
+		s.found.asked = s.plugin.Calls(kmsplugin.CallStatus).Count
+		if s.wire != nil {
+			s.found.asked++ // its plugin may not be asked
+		}
+	}
+	restart(t, server, nil)
+	turns(func(s *subject) *opinion { return &s.found.restarted })
 	each(all, func(s *subject) {
-		if status, roundTrip := s.probe(t.Context()); status != "" || roundTrip != "" {
-			t.Errorf("%s: %s, we report %q, and with a round trip %q", s, when, status, roundTrip)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if s.role != unused {
+			_, err := client.Resource(s.resource).Get(ctx, s.role, metav1.GetOptions{})
+			s.found.reads = failure(err)
+		}
+		if s.role == write {
+			s.found.writes = failure(create(ctx, client, s, "after"))
 		}
 	})
-	if t.Failed() {
-		t.FailNow()
+}
+
+func failure(err error) opinion {
+	if err == nil {
+		return ""
 	}
+	return opinion("failed: " + err.Error())
+}
+
+// report logs the whole comparison as a table.
+func report(t *testing.T, all []*subject) {
+	t.Helper()
+	short := func(o opinion) string {
+		before, _, _ := strings.Cut(string(o), ":")
+		return cmp.Or(before, "ok")
+	}
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "FAULT\tROLE\tHEALTHZ\tRESTARTED\tREADS\tWRITES\tREPORTER\tDIFFERENCE")
+	for _, s := range all {
+		reads, writes := short(s.found.reads), short(s.found.writes)
+		if s.role == unused {
+			reads = "-"
+		}
+		if s.role != write {
+			writes = "-"
+		}
+		_, differs := s.expected(s.role)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.name, s.role, short(s.found.running),
+			short(s.found.restarted), reads, writes, short(s.found.ours), differs)
+	}
+	_ = table.Flush()
+	t.Logf("%s\n%s", server(t), text.String())
+}
+
+// server is the version of kube-apiserver.
+func server(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kube-apiserver"), "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // each does something with all subjects at once.
@@ -168,81 +228,254 @@ func startSubjects(t *testing.T) (all []*subject) {
 	t.Helper()
 	dir := program.SocketDir(t)
 	for i, f := range faults {
-		for _, role := range []string{write, read} {
-			path := filepath.Join(dir, fmt.Sprintf("%d-%s.sock", i, role))
-			plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + path, StateDir: path + ".keys"})
-			if err != nil {
-				t.Fatalf("%s: start the plugin: %v", f.name, err)
-			}
-			s := &subject{
-				fault: f, role: role, plugin: plugin, status: probe.NewPlugin(path), roundTrip: probe.NewPlugin(path),
-			}
-			t.Cleanup(func() {
-				s.status.Close()
-				s.roundTrip.Close()
-				if err := plugin.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			s.do(t, f.start)
-			all = append(all, s)
+		row := len(all)
+		for _, role := range []string{write, read, unused} {
+			all = append(all, startSubject(t, dir, f, role, len(all), fmt.Sprintf("faults%d", i)))
+		}
+		for j := range 3 {
+			all[row+j].next = all[row+(j+1)%3]
 		}
 	}
 	return all
 }
 
-func (s *subject) String() string { return s.name + ", " + s.role }
+func startSubject(t *testing.T, dir string, f fault, role string, number int, resource string) *subject {
+	t.Helper()
+	socket := filepath.Join(dir, fmt.Sprintf("%d.sock", number))
+	s := &subject{fault: f, role: role, number: number, endpoint: "unix://" + socket,
+		resource: schema.GroupVersionResource{Group: "parity.example.com", Version: "v1", Resource: resource}}
+	own := socket
+	if len(f.steps) > 0 && strings.HasPrefix(f.steps[0], "wire ") {
+		own = socket + ".own"
+		s.wire = &wire{socket: socket, plugin: own}
+	}
+	plugin, err := kmsplugin.Start(kmsplugin.Options{Endpoint: "unix://" + own, StateDir: socket + ".keys"})
+	if err != nil {
+		t.Fatalf("%s: start the plugin: %v", f.name, err)
+	}
+	s.plugin = plugin
+	t.Cleanup(func() {
+		if s.wire != nil {
+			s.wire.close()
+		}
+		if err := plugin.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if s.wire != nil {
+		s.wire.becomes(t, "", s.wire.plugin)
+	}
+	s.do(t, f.start)
+	return s
+}
 
-// do gives commands to the plugin.
+// do gives commands to the plugin, or to the wire in front of it.
 func (s *subject) do(t *testing.T, lines []string) {
 	t.Helper()
 	for _, line := range lines {
 		words := strings.Fields(line)
-		if err := s.plugin.Do(words[0], words[1:]...); err != nil {
+		switch {
+		case words[0] != "wire":
+			if err := s.plugin.Do(words[0], words[1:]...); err != nil {
+				t.Fatalf("%s: %v", s, err)
+			}
+		case words[1] == "exchange":
+			s.wire.becomes(t, "", s.next.wire.plugin)
+		default:
+			s.wire.becomes(t, words[1], s.wire.plugin)
+		}
+	}
+}
+
+// encryptionConfig has a resource for each fault, with its providers in the order of roles.
+func encryptionConfig(all []*subject, roles ...string) []byte {
+	var text strings.Builder
+	text.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
+	for row := range slices.Chunk(all, len(roles)) {
+		fmt.Fprintf(&text, "- resources: [%s]\n  providers:\n", row[0].resource.GroupResource())
+		for _, role := range roles {
+			s := row[slices.IndexFunc(row, func(s *subject) bool { return s.role == role })]
+			fmt.Fprintf(&text, "  - kms: {apiVersion: v2, name: parity-%d, endpoint: %q, timeout: %s}\n",
+				s.number, s.endpoint, timeout)
+		}
+	}
+	return []byte(text.String())
+}
+
+func restart(t *testing.T, server *controlplane.ControlPlane, config []byte) {
+	t.Helper()
+	if err := server.StopAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if config != nil {
+		if err := server.SetEncryptionConfig(config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := server.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// define installs a resource for each fault.
+func define(t *testing.T, server *controlplane.ControlPlane, all []*subject) {
+	t.Helper()
+	var files []string
+	for row := range slices.Chunk(all, 3) {
+		r := row[0].resource
+		file := filepath.Join(t.TempDir(), r.Resource)
+		content := fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %s}
+spec:
+  group: %s
+  names: {kind: %s, plural: %s}
+  scope: Cluster
+  versions:
+  - {name: %s, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+`, r.GroupResource(), r.Group, kind(r), r.Resource, r.Version)
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	for some := range slices.Chunk(files, 10) {
+		if err := server.InstallCRDs(t.Context(), some...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func kind(r schema.GroupVersionResource) string { return "F" + r.Resource[1:] }
+
+func create(ctx context.Context, client dynamic.Interface, s *subject, name string) error {
+	object := &unstructured.Unstructured{}
+	object.SetAPIVersion(s.resource.GroupVersion().String())
+	object.SetKind(kind(s.resource))
+	object.SetName(name)
+	_, err := client.Resource(s.resource).Create(ctx, object, metav1.CreateOptions{})
+	return err
+}
+
+// mustCreate creates an object named as the role that writes now.
+func mustCreate(t *testing.T, client dynamic.Interface, all []*subject, role string) {
+	t.Helper()
+	for _, s := range all {
+		if s.role != role {
+			continue
+		}
+		if err := create(t.Context(), client, s, role); err != nil {
 			t.Fatalf("%s: %v", s, err)
 		}
 	}
 }
 
-// probe asks ours, as often as it takes for a plugin that answers by turns.
-func (s *subject) probe(ctx context.Context) (status, roundTrip opinion) {
-	turns := 1
-	if s.turns {
-		turns = maxTurns
-	}
-	ours := func(plugin *probe.Plugin, trip bool) (o opinion) {
-		settings := probe.Settings{Timeout: timeout}
-		for turn := 0; turn < turns && o == ""; turn++ {
-			r := plugin.Probe(ctx, settings)
-			switch {
-			case r.Gone:
-				o = "gone: the socket's folder was deleted"
-			case r.Status != contract.Healthy:
-				o = opinion(string(r.Status) + ": " + r.Detail)
-			case trip:
-				if t := plugin.RoundTrip(ctx, settings, r.KEKID); !t.Made || t.Status != contract.Healthy {
-					o = opinion(string(t.Status) + ": " + t.Detail)
-				}
-			}
-		}
-		return o
-	}
-	return ours(s.status, false), ours(s.roundTrip, true)
+// reporters are processes that follow all subjects.
+type reporters struct {
+	all []*subject
+	// messages are the latest of each, which follows perReporter subjects.
+	messages []*latest
 }
 
-// encryptionConfig names the plugins in their order, so that the providers' numbers are
-// theirs. Each fault has a resource, whose first provider is the one that writes.
-func encryptionConfig(all []*subject) []byte {
-	var text strings.Builder
-	text.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
-	for i, s := range all {
-		if s.role == write {
-			fmt.Fprintf(&text, "- resources: [resource-%d.parity.example.com]\n  providers:\n", i)
-		}
-		fmt.Fprintf(&text, "  - kms: {apiVersion: v2, name: parity-%d, endpoint: %q, timeout: %s}\n",
-			i, s.plugin.Endpoint(), timeout)
+// latest keeps the last whole line that was written.
+type latest struct {
+	mu         sync.Mutex
+	line, rest []byte
+}
+
+func (l *latest) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = append(l.rest, p...)
+	if end := bytes.LastIndexByte(l.rest, '\n'); end >= 0 {
+		whole := l.rest[:end]
+		l.line, l.rest = bytes.Clone(whole[bytes.LastIndexByte(whole, '\n')+1:]), bytes.Clone(l.rest[end+1:])
 	}
-	return []byte(text.String())
+	return len(p), nil
+}
+
+func startReporters(t *testing.T, all []*subject) *reporters {
+	t.Helper()
+	binary, err := program.Build(t.TempDir(), "cmd/kms-health-reporter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reporters{all: all}
+	for some := range slices.Chunk(all, perReporter) {
+		var text strings.Builder
+		_, _ = fmt.Fprintf(&text, `apiVersion: kmshealth.openshift.io/v1alpha1
+kind: ReporterConfiguration
+probe: {interval: %s, checks: {roundTrip: {interval: 1m}}}
+plugins:
+`, timeout)
+		for _, s := range some {
+			role := configv1alpha1.RoleRead
+			if s.role == write {
+				role = configv1alpha1.RoleWrite
+			}
+			_, _ = fmt.Fprintf(&text, "- {keyID: %q, endpoint: %q, role: %s}\n", strconv.Itoa(s.number), s.endpoint, role)
+		}
+		file := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		message := &latest{}
+		cmd := exec.Command(binary, "--config", file, "--output", "-")
+		var log bytes.Buffer
+		cmd.Stdout, cmd.Stderr = message, &log
+		child := program.Start(t, cmd)
+		t.Cleanup(func() {
+			child.End(t, time.Minute, os.Interrupt)
+			if t.Failed() {
+				t.Logf("a reporter's log: %s", log.Bytes())
+			}
+		})
+		r.messages = append(r.messages, message)
+	}
+	return r
+}
+
+// opinions returns the latest verdicts, as many as there are subjects.
+func (r *reporters) opinions(t *testing.T) []opinion {
+	t.Helper()
+	opinions := make([]opinion, len(r.all))
+	for i := range opinions {
+		opinions[i] = "not reported"
+	}
+	for _, m := range r.messages {
+		m.mu.Lock()
+		line := string(m.line)
+		m.mu.Unlock()
+		entries, err := contract.DecodeMessage(line)
+		if err != nil && line != "" {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			number, err := strconv.Atoi(e.KeyID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if opinions[number] = ""; e.Status != contract.Healthy {
+				opinions[number] = opinion(string(e.Status) + ": " + e.Detail)
+			}
+		}
+	}
+	return opinions
+}
+
+func (r *reporters) awaitHealthy(t *testing.T, when string, limit time.Duration) {
+	t.Helper()
+	err := wait.For(t.Context(), limit, "the reporters find all plugins healthy", func(context.Context) error {
+		for i, o := range r.opinions(t) {
+			if o != "" {
+				return fmt.Errorf("%s: %s: %s", when, r.all[i], o)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 var checkName = regexp.MustCompile(`kms-provider-(\d+): `)
@@ -251,9 +484,14 @@ var checkName = regexp.MustCompile(`kms-provider-(\d+): `)
 // by kmsv2PluginProbe.check, and does not stop at the first that is unhealthy. The answer is
 // "ok", or one text in which each provider that is unhealthy has its check's name and an error
 // (k8s.io/apiserver's encryptionconfig, kmsHealthChecker).
-func ask(t *testing.T, client *http.Client, url string, providers int) []opinion {
+func ask(t *testing.T, server *controlplane.ControlPlane, providers int) []opinion {
 	t.Helper()
-	response, err := client.Get(url + "/healthz/kms-providers")
+	client, err := rest.HTTPClientFor(server.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	response, err := client.Get(server.URL() + "/healthz/kms-providers")
 	if err != nil {
 		t.Fatal(err)
 	}
