@@ -162,9 +162,7 @@ test-integration: $(GOTESTSUM) cluster ## Run the tests with a real kube-apiserv
 
 # How long a soak takes. SHORT=1 makes the end-to-end one two minutes, and the rest shorter too.
 SOAK ?= $(if $(SHORT),2m,10m)
-# More flags of these tests themselves, such as E2E_FLAGS='-cuts-seed 7'.
-E2E_FLAGS ?=
-E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/... -soak $(SOAK) $(E2E_FLAGS)
+E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/... -soak $(SOAK)
 
 .PHONY: test-e2e
 test-e2e: e2e-ready $(GOTESTSUM) cluster $(CLUSTER)/crane ## Run the tests on a real cluster with kubelets, as root (SHORT=1: a quarter of the time)
@@ -222,6 +220,10 @@ generate: ## Write the generated files anew
 .PHONY: mutations
 mutations: ## Change facts of pkg/contract in a clone of HEAD, and check that everything that follows is generated
 	@TEST_BUILD='$(TEST_BUILD)' TAGS='$(TAGS)' test/tools/mutations.sh
+
+.PHONY: lines
+lines: ## Count lines by folder, and words of pages
+	@test/tools/lines.sh
 
 .PHONY: fmt
 fmt: ## Format the Go files

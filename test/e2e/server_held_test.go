@@ -193,3 +193,14 @@ func (h *scenario) noUnknown(since, until time.Time) {
 		}
 	}
 }
+
+// neverDegraded requires that no plugin was reported as unhealthy since a time.
+func (h *scenario) neverDegraded(server apiservers.Server, name string, since time.Time) {
+	h.t.Helper()
+	for _, s := range h.seen.States(server, since) {
+		if c := s.Conditions[contract.PluginsDegraded]; c.Status == operatorcr.True {
+			h.t.Errorf("%s: %s after it began, KMSPluginsDegraded of %s is True: %s", name, s.At.Sub(since).Round(time.Millisecond), server.Name, c.Message)
+			return
+		}
+	}
+}

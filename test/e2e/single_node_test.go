@@ -29,7 +29,6 @@ func TestSingleNode(t *testing.T) {
 		{"disconnected", testDisconnected},
 		{"soak", testSoak},
 		{"KMS turned off", testKMSTurnedOff},
-		{"power cuts", testPowerCuts},
 	} {
 		t.Run(s.name, s.test)
 	}
