@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"debug/buildinfo"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -15,112 +13,59 @@ import (
 // module is this one.
 const module = "github.com/kms-health/kms-health"
 
-// bom is a software bill of materials: CycloneDX 1.6, as JSON. It has no serial number, and its
-// time is the commit's, so that equal programs have equal ones.
-type bom struct {
-	Format       string       `json:"bomFormat"`
-	SpecVersion  string       `json:"specVersion"`
-	Version      int          `json:"version"`
-	Metadata     bomMetadata  `json:"metadata"`
-	Components   []component  `json:"components"`
-	Dependencies []dependency `json:"dependencies"`
-}
-
-type bomMetadata struct {
-	Timestamp string    `json:"timestamp"`
-	Component component `json:"component"`
-}
-
-type component struct {
-	Ref      string    `json:"bom-ref"`
-	Type     string    `json:"type"`
-	Name     string    `json:"name"`
-	Version  string    `json:"version"`
-	Hashes   []hash    `json:"hashes,omitempty"`
-	Licenses []license `json:"licenses,omitempty"`
-	PURL     string    `json:"purl"`
-}
-
-type hash struct {
-	Algorithm string `json:"alg"`
-	Content   string `json:"content"`
-}
-
-type license struct {
-	License struct {
-		ID string `json:"id"`
-	} `json:"license"`
-}
-
-type dependency struct {
-	Ref       string   `json:"ref"`
-	DependsOn []string `json:"dependsOn"`
-}
-
-// newBOM is the bill of a program or an image, which links these modules.
-func newBOM(subject component, modules []linked, at time.Time) bom {
-	subject.Ref = subject.PURL
-	subject.Licenses = licensesOf("Apache-2.0")
-	root := dependency{Ref: subject.Ref, DependsOn: []string{}}
-	b := bom{
-		Format: "CycloneDX", SpecVersion: "1.6", Version: 1,
-		Metadata: bomMetadata{Timestamp: at.UTC().Format(time.RFC3339), Component: subject},
+// newBOM is the software bill of materials of a program or an image that links these modules: CycloneDX
+// 1.6, as JSON. It has no serial number, and its time is the commit's, so that equal programs have equal
+// ones.
+func (r *release) newBOM(kind, name, sha256, purl string, modules []linked) map[string]any {
+	component := func(kind, name, version, purl string, licenses ...string) map[string]any {
+		c := map[string]any{"bom-ref": purl, "type": kind, "name": name, "version": version, "purl": purl}
+		var ids []any
+		for _, id := range licenses {
+			ids = append(ids, map[string]any{"license": map[string]any{"id": id}})
+		}
+		if len(ids) > 0 {
+			c["licenses"] = ids
+		}
+		return c
 	}
+	subject := component(kind, name, r.version, purl, "Apache-2.0")
+	subject["hashes"] = []any{map[string]any{"alg": "SHA-256", "content": sha256}}
+	components, links := []any{}, []any{}
 	for _, m := range modules {
-		purl := "pkg:golang/" + m.path + "@" + strings.ReplaceAll(strings.TrimPrefix(m.version, "go"), "+", "%2B")
-		b.Components = append(b.Components, component{
-			Ref: purl, Type: "library", Name: m.path, Version: m.version, Licenses: licensesOf(m.licenses...), PURL: purl,
-		})
-		root.DependsOn = append(root.DependsOn, purl)
+		ref := "pkg:golang/" + m.path + "@" + strings.ReplaceAll(strings.TrimPrefix(m.version, "go"), "+", "%2B")
+		components = append(components, component("library", m.path, m.version, ref, m.licenses...))
+		links = append(links, ref)
 	}
-	b.Dependencies = []dependency{root}
-	return b
-}
-
-func licensesOf(ids ...string) []license {
-	var all []license
-	for _, id := range ids {
-		var l license
-		l.License.ID = id
-		all = append(all, l)
+	return map[string]any{
+		"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
+		"metadata":     map[string]any{"timestamp": r.at.UTC().Format(time.RFC3339), "component": subject},
+		"components":   components,
+		"dependencies": []any{map[string]any{"ref": purl, "dependsOn": links}},
 	}
-	return all
 }
 
 // programBOM is the bill of a program, from the modules that the linker wrote into it.
-func (r *release) programBOM(p program) ([]linked, bom, error) {
+func (r *release) programBOM(p program) ([]linked, map[string]any, error) {
 	info, err := buildinfo.ReadFile(p.path)
 	if err != nil {
-		return nil, bom{}, err
+		return nil, nil, err
 	}
 	if info.GoVersion != r.goVersion {
-		return nil, bom{}, fmt.Errorf("%s was built by %s, not by %s", p.path, info.GoVersion, r.goVersion)
+		return nil, nil, fmt.Errorf("%s was built by %s, not by %s", p.path, info.GoVersion, r.goVersion)
 	}
 	modules, err := r.licenses.linked(info)
 	if err != nil {
-		return nil, bom{}, err
+		return nil, nil, err
 	}
-	raw, err := os.ReadFile(p.path)
-	if err != nil {
-		return nil, bom{}, err
-	}
-	digest := sha256.Sum256(raw)
-	subject := component{
-		Type: "application", Name: p.name, Version: r.version,
-		Hashes: []hash{{Algorithm: "SHA-256", Content: hex.EncodeToString(digest[:])}},
-		PURL:   "pkg:golang/" + module + "@" + r.version + "?goarch=" + p.arch + "&goos=" + p.os + "#cmd/" + p.name,
-	}
-	return modules, newBOM(subject, modules, r.at), nil
+	sum, err := digest(p.path)
+	purl := "pkg:golang/" + module + "@" + r.version + "?goarch=" + p.arch + "&goos=" + p.os + "#cmd/" + p.name
+	return modules, r.newBOM("application", p.name, sum, purl, modules), err
 }
 
 // imageBOM is the bill of an image: its program's, whose modules are the same for all architectures.
-func (r *release) imageBOM(name, digest string, modules []linked) bom {
-	_, hexadecimal, _ := strings.Cut(digest, ":")
-	return newBOM(component{
-		Type: "container", Name: name, Version: r.version,
-		Hashes: []hash{{Algorithm: "SHA-256", Content: hexadecimal}},
-		PURL:   "pkg:oci/" + name + "@sha256%3A" + hexadecimal + "?tag=" + r.version,
-	}, modules, r.at)
+func (r *release) imageBOM(name, digest string, modules []linked) map[string]any {
+	_, sum, _ := strings.Cut(digest, ":")
+	return r.newBOM("container", name, sum, "pkg:oci/"+name+"@sha256%3A"+sum+"?tag="+r.version, modules)
 }
 
 // writeJSON writes a value for people too, with a line end.

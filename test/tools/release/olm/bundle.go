@@ -16,6 +16,7 @@ package olm
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -148,7 +149,7 @@ func (o Options) dockerfile() string {
 	var b strings.Builder
 	b.WriteString("# docker build -f bundle.Dockerfile .\nFROM scratch\n")
 	labels := o.annotations()
-	for _, name := range sortedKeys(labels) {
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		fmt.Fprintf(&b, "LABEL %s=%q\n", name, labels[name])
 	}
 	b.WriteString("COPY bundle/manifests /manifests/\nCOPY bundle/metadata /metadata/\n")
