@@ -1,6 +1,5 @@
 // Package bench measures the reporter and the operator as users run them, as
-// processes, and compares them with bounds: `make bench`. It also measures the load
-// that reports put on kube-apiserver and etcd.
+// processes, and compares them with bounds: `make bench`.
 //
 // Each measurement is a test that is skipped without -measure. A value over its bound
 // fails the test. The results of a run are printed as one table at its end.

@@ -156,27 +156,19 @@ func (f *fixture) freeAddress() string {
 	return address
 }
 
-// process is a running program.
-type process struct {
-	*controlplane.Child
-	log   string // path of its output
-	began time.Time
-}
-
-// start runs a program until the test ends, or end is called.
-func (f *fixture) start(log, binary string, args ...string) (p *process, end func()) {
+// start runs a program until the test ends, or its end is called.
+func (f *fixture) start(log, binary string, args ...string) *process {
 	f.Helper()
-	p = &process{log: log, began: time.Now()}
-	var err error
-	p.Child, err = controlplane.StartChild(filepath.Base(binary), binary, nil, args, log)
+	child, err := controlplane.StartChild(filepath.Base(binary), binary, nil, args, log)
 	f.must(err)
-	end = func() {
-		if err := p.Stop(context.Background(), 5*time.Second); err != nil {
+	p := &process{fixture: f, pid: child.PID(), log: log, began: time.Now()}
+	p.end = func() {
+		if err := child.Stop(context.Background(), 5*time.Second); err != nil {
 			f.Error(err)
 		}
 	}
-	f.Cleanup(end)
-	return p, end
+	f.Cleanup(p.end)
+	return p
 }
 
 // node has a reporter's file, and plugins. The plugins live in this process: each counts
@@ -210,7 +202,7 @@ func (n *node) socket(keyID int) string {
 }
 
 // run starts the reporter.
-func (n *node) run() (p *process, end func()) {
+func (n *node) run() *process {
 	n.Helper()
 	return n.start(filepath.Join(n.sockets, "reporter.log"), n.binary, "--config", filepath.Join(n.config, "config.yaml"), "--node-name", n.name)
 }

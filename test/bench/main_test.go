@@ -23,10 +23,6 @@ const (
 	maxHeapGain = 128 << 10
 
 	maxOperatorResident = 60_000_000
-
-	// Of a reporter's write.
-	maxChanges    = 1.1  // of the object for each request; the ends of the time may cut one in halves
-	maxReportSize = 1200 // bytes in the object, of each node with two plugins, managed fields included
 )
 
 const (
@@ -45,13 +41,12 @@ type plan struct {
 	duration       time.Duration // of the long run
 	reloads        int           // beside its second half
 	quiet, reports time.Duration // around the operator
-	writing        time.Duration // of the measurement of writes
 }
 
 func newPlan() plan {
-	p := plan{fullTime, 10_000, time.Minute, fullReports, time.Minute}
+	p := plan{fullTime, 10_000, time.Minute, fullReports}
 	if testing.Short() {
-		p = plan{time.Minute, 1000, 20 * time.Second, 30 * time.Second, 15 * time.Second}
+		p = plan{time.Minute, 1000, 20 * time.Second, 30 * time.Second}
 	}
 	if *duration > 0 {
 		p.duration = *duration

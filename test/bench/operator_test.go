@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/dynamic"
@@ -40,7 +38,7 @@ type operatorFixture struct {
 	config    string // the folder of its file
 	admin     dynamic.Interface
 	kube      kubernetes.Interface
-	metrics   *scraper
+	metrics   string // their address
 	process   *process
 }
 
@@ -62,7 +60,7 @@ func (f *fixture) startOperator(binary string) *operatorFixture {
 	cluster := controlplane.StartForTest(f, controlplane.Options{CRDs: controlplane.TechPreviewNoUpgrade, Audit: true})
 	f.cluster = cluster
 	f.must(cluster.ApplyOpenShiftConfig(running, controlplane.TechPreviewNoUpgrade))
-	f.must(cluster.StartControllerManager(running, controlplane.ControllerManagerOptions{}))
+	f.must(cluster.StartControllerManager(running, controlplane.OperatorControllers...))
 	var err error
 	o.admin, err = dynamic.NewForConfig(cluster.RESTConfig())
 	f.must(err)
@@ -91,42 +89,12 @@ func (f *fixture) startOperator(binary string) *operatorFixture {
 	kubeconfig, err := cluster.WriteKubeconfig(filepath.Join(f.dir, "credentials"), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
 	f.must(err)
 	o.configure(30 * time.Second)
-	address, certs := o.serve()
-	o.process, _ = f.start(filepath.Join(f.dir, "operator.log"), binary, "run",
+	o.metrics = f.freeAddress()
+	o.process = f.start(filepath.Join(f.dir, "operator.log"), binary, "run",
 		"--config", filepath.Join(o.config, "config.yaml"), "--kubeconfig", kubeconfig, "--namespace", o.namespace, "--image", "reporter:1",
-		"--metrics-bind-address", address, "--metrics-cert-dir", certs, "--health-bind-address", f.freeAddress())
+		"--metrics-bind-address", o.metrics, "--health-bind-address", f.freeAddress())
 	o.awaitDelivered()
 	return o
-}
-
-// serve returns the address of the operator's metrics and the folder of its
-// certificate, and makes the scraper with the rights to read them.
-func (o *operatorFixture) serve() (address, certs string) {
-	o.Helper()
-	ca, err := controlplane.NewCA("metrics")
-	o.must(err)
-	pair, err := ca.Serving("127.0.0.1")
-	o.must(err)
-	certs = filepath.Join(o.dir, "serving")
-	o.must(os.Mkdir(certs, 0o700))
-	o.must(os.WriteFile(filepath.Join(certs, "tls.crt"), pair.Cert, 0o600))
-	o.must(os.WriteFile(filepath.Join(certs, "tls.key"), pair.Key, 0o600))
-	o.must(o.cluster.CreateServiceAccount(running, namespace, account))
-	name := metav1.ObjectMeta{Name: "bench-scraper"}
-	_, err = o.kube.RbacV1().ClusterRoles().Create(running, &rbacv1.ClusterRole{
-		ObjectMeta: name, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}},
-	}, metav1.CreateOptions{})
-	o.must(err)
-	_, err = o.kube.RbacV1().ClusterRoleBindings().Create(running, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name},
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: account}},
-	}, metav1.CreateOptions{})
-	o.must(err)
-	token, err := o.cluster.ServiceAccountToken(running, namespace, account, controlplane.TokenOptions{})
-	o.must(err)
-	address = o.freeAddress()
-	o.metrics = newScraper(o, address, ca, token)
-	return address, certs
 }
 
 // configure writes the operator's file, and returns just before when.
@@ -213,10 +181,10 @@ func isWrite(event auditv1.Event) bool {
 // quietTime measures what the operator does while nothing happens.
 func (o *operatorFixture) quietTime() {
 	o.progress("nothing happens around the operator, for %s", o.quiet)
-	began, before := time.Now(), cpuTime(o, o.process.PID())
+	began, before := time.Now(), o.process.cpuTime()
 	o.pause(o.quiet)
 	quiet := fmt.Sprintf("operator, quiet for %s: ", o.quiet)
-	o.add(row{what: quiet + "CPU, user and system", measured: milliseconds(cpuTime(o, o.process.PID()) - before)})
+	o.add(row{what: quiet + "CPU, user and system", measured: milliseconds(o.process.cpuTime() - before)})
 	byVerb, written := map[string]int{}, 0
 	for _, r := range o.requests(began) {
 		what := r.Verb
@@ -244,10 +212,9 @@ func (o *operatorFixture) quietTime() {
 func (o *operatorFixture) reportedTime() {
 	o.progress("reporters report around the operator, for %s", o.reports)
 	o.report(5 * time.Second) // the first reports are news, which is rolled up
-	pid := o.process.PID()
-	began, before, cpuBefore := time.Now(), memoryOf(o, pid), cpuTime(o, pid)
+	began, before, cpuBefore := time.Now(), o.process.memory(), o.process.cpuTime()
 	o.report(o.reports)
-	after, cpuAfter := memoryOf(o, pid), cpuTime(o, pid)
+	after, cpuAfter := o.process.memory(), o.process.cpuTime()
 	for _, r := range o.requests(began) {
 		if isWrite(r) && r.ObjectRef != nil && !strings.HasSuffix(r.ObjectRef.Resource, "reviews") {
 			o.Errorf("the operator writes because of reports: %s %s", r.Verb, r.RequestURI)
@@ -289,7 +256,7 @@ func (o *operatorFixture) report(d time.Duration) {
 		if time.Since(began) >= time.Duration(scraped)*scrapeEvery {
 			scraped++
 			delivered := 0.0
-			for series, value := range o.metrics.scrape(o) {
+			for series, value := range o.scrape("https://"+o.metrics, o.cluster.RESTConfig().BearerToken) {
 				if strings.HasPrefix(series, "kms_health_operator_delivered{") {
 					delivered += value
 				}

@@ -50,8 +50,8 @@ func (f *fixture) manyReloads(reporter string) *gain {
 		})
 	}
 	n.configure(content(0))
-	p, end := n.run()
-	defer end()
+	p := n.run()
+	defer p.end()
 	log, err := os.Open(p.log)
 	n.must(err)
 	defer log.Close()
@@ -77,19 +77,17 @@ func (n *node) holdings(p *process, reloads int) holdings {
 	h := holdings{goroutines: math.MaxInt, descriptors: math.MaxInt, heap: math.MaxInt64}
 	// The destination has just changed: until the next write there is no connection.
 	n.pause(2500 * time.Millisecond)
-	scraper := newScraper(n, n.serving, nil, "")
-	defer scraper.client.CloseIdleConnections()
 	for range samples {
-		m := scraper.scrape(n)
+		m := n.scrape("http://"+n.serving, "")
 		if got := m[reloaded]; got != float64(reloads+1) { // the first reading counts
 			n.Fatalf("the reporter counts %.0f reloads, there were %d", got, reloads+1)
 		}
 		h.goroutines = min(h.goroutines, int(m[goroutines]))
-		h.descriptors = min(h.descriptors, descriptors(n, p.PID()))
+		h.descriptors = min(h.descriptors, p.descriptors())
 		h.heap = min(h.heap, int64(m[heap]))
 		n.pause(sampleEvery)
 	}
-	h.memory = memoryOf(n, p.PID())
+	h.memory = p.memory()
 	return h
 }
 

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"net/http"
@@ -43,7 +42,7 @@ func (r *runner) reading() (time.Duration, float64) {
 	for _, p := range r.node.plugins {
 		calls += p.Calls(kmsplugin.CallStatus).Count
 	}
-	return cpuTime(r.node, r.PID()), float64(calls) / float64(len(r.node.plugins))
+	return r.cpuTime(), float64(calls) / float64(len(r.node.plugins))
 }
 
 // sinceWarmUp returns the CPU time per cycle, and the cycles.
@@ -63,10 +62,10 @@ func (f *fixture) longRun(reporter, floor string) {
 	ours, theirs := &runner{node: f.newNode("measured", reporter, 2)}, &runner{node: f.newNode("baseline", reporter, 2)} // names as long
 	request, ca := theirs.node.capture(), filepath.Join(f.dir, "floor-ca.crt")
 	f.must(os.WriteFile(ca, f.access().CA, 0o600))
-	theirs.process, _ = f.start(filepath.Join(f.dir, "floor.log"), floor,
+	theirs.process = f.start(filepath.Join(f.dir, "floor.log"), floor,
 		"--request", request, "--server", f.cluster.Address(), "--ca", ca, theirs.node.socket(1), theirs.node.socket(2))
 	ours.node.configureAll(f.access())
-	ours.process, _ = ours.node.run()
+	ours.process = ours.node.run()
 	f.pause(warmUp)
 	for _, r := range []*runner{ours, theirs} {
 		r.cpu, r.cycles = r.reading()
@@ -87,7 +86,7 @@ func (f *fixture) longRun(reporter, floor string) {
 		}
 	}()
 	f.observe(ours, theirs, f.duration)
-	mine, least2 := memoryOf(f, ours.PID()), memoryOf(f, theirs.PID())
+	mine, least2 := ours.memory(), theirs.memory()
 	judged := func(value, bound int64) verdict {
 		if f.duration < fullTime {
 			return notJudged
@@ -110,11 +109,10 @@ func (f *fixture) longRun(reporter, floor string) {
 // observe waits until the reporter has lived for a time, and scrapes it meanwhile.
 func (f *fixture) observe(ours, theirs *runner, age time.Duration) {
 	f.Helper()
-	metrics := newScraper(f, ours.node.serving, nil, "")
 	end := ours.began.Add(age)
 	for time.Until(end) > 0 {
 		f.pause(min(scrapeEvery, time.Until(end)))
-		m := metrics.scrape(f)
+		m := f.scrape("http://"+ours.node.serving, "")
 		if probed := m[healthyProbes]; m[writes] < probed*9/10 {
 			f.Fatalf("of %.0f rounds of probes only %.0f were written: this would not measure the work", probed, m[writes])
 		}
@@ -152,8 +150,7 @@ func (n *node) capture() string {
 	access := n.access()
 	access.Server, access.CA = server.URL, ca.PEM()
 	n.configureAll(access)
-	_, end := n.run()
-	defer end()
+	defer n.run().end()
 	select {
 	case wire := <-requests:
 		path := filepath.Join(n.sockets, "request")
@@ -167,16 +164,3 @@ func (n *node) capture() string {
 
 // freshPoll is how often a wait looks.
 const freshPoll = 20 * time.Millisecond
-
-// until polls until the check succeeds.
-func (f *fixture) until(what string, every time.Duration, check func() bool) {
-	f.Helper()
-	ctx, cancel := context.WithTimeout(running, 2*time.Minute) // a start on a busy machine
-	defer cancel()
-	for !check() {
-		if ctx.Err() != nil {
-			f.Fatalf("wait for %s: %v", what, context.Cause(ctx))
-		}
-		time.Sleep(every)
-	}
-}

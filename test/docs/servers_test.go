@@ -53,7 +53,7 @@ func plainKubeconfig(t *testing.T) string {
 
 func administrator(t *testing.T, c *controlplane.ControlPlane) string {
 	t.Helper()
-	if err := c.StartControllerManager(t.Context(), controlplane.ControllerManagerOptions{}); err != nil {
+	if err := c.StartControllerManager(t.Context(), controlplane.OperatorControllers...); err != nil {
 		t.Fatal(err)
 	}
 	path, err := c.WriteKubeconfig(t.TempDir(), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: c.RESTConfig().BearerToken}})

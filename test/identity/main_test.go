@@ -37,10 +37,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// The status controller compiles and type-checks policies.
-	err = cluster.StartControllerManager(ctx, controlplane.ControllerManagerOptions{
-		Controllers: append([]string{"validatingadmissionpolicy-status-controller"}, controlplane.OperatorControllers...),
-	})
+	err = cluster.StartControllerManager(ctx, controlplane.OperatorControllers...)
 	if err == nil { // policies are checked against this CRD, too
 		err = cluster.InstallCRDs(ctx, "../../manifests/kubernetes/crd.yaml")
 	}

@@ -50,7 +50,7 @@ func encrypted(t *testing.T) (*controlplane.ControlPlane, *kmsplugin.Plugin) {
 		EncryptionConfig: fmt.Appendf(nil, encryption, plugin.Endpoint()),
 		ExtraArgs:        []string{"--service-account-max-token-expiration=2h"},
 	})
-	if err := c.StartControllerManager(t.Context(), controlplane.ControllerManagerOptions{}); err != nil {
+	if err := c.StartControllerManager(t.Context(), controlplane.OperatorControllers...); err != nil {
 		t.Fatal(err)
 	}
 	return c, plugin

@@ -120,33 +120,6 @@ func TestPolicyThatCannotBeEvaluatedStopsReportersOnly(t *testing.T) {
 	s.tryAll(t, cluster, others(t), s.wideActions(t, ok))
 }
 
-// The API server's own controller compiles and type-checks the policy against
-// the CRDs that are there.
-func TestPolicyHasNoTypeWarnings(t *testing.T) {
-	client := clientset(t, cluster).AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	for _, v := range []controlplane.Variant{controlplane.TechPreviewNoUpgrade, controlplane.Default} {
-		variant(t, v)
-		// It looks at a policy once. This one is bound to nothing.
-		checked := policy(t)[0]
-		checked.SetName("checked-" + strings.ToLower(string(v)))
-		applyAll(t, cluster, checked)
-		t.Cleanup(func() { remove(t, []*unstructured.Unstructured{checked}) })
-		eventually(t, "the policy is type-checked", func() error {
-			live, err := client.Get(soon(t), checked.GetName(), metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if live.Status.TypeChecking == nil {
-				return fmt.Errorf("generation %d of %d was looked at", live.Status.ObservedGeneration, live.Generation)
-			}
-			for _, warning := range live.Status.TypeChecking.ExpressionWarnings {
-				t.Errorf("%s: %s: %s", v, warning.FieldRef, warning.Warning)
-			}
-			return nil
-		})
-	}
-}
-
 func mustSet(t *testing.T, u *unstructured.Unstructured, value any, path ...string) {
 	t.Helper()
 	if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {

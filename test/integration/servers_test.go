@@ -62,7 +62,7 @@ func (r *reporter) slowest(resource string, last time.Time, run time.Duration) (
 func TestReportsGoThroughTheSecondServerWhileTheFirstIsDown(t *testing.T) {
 	const resource = controlplane.KubeAPIServers
 	for _, mode := range []controlplane.ProxyMode{controlplane.Refuse, controlplane.BlackHole} {
-		t.Run(mode.String(), func(t *testing.T) {
+		t.Run(string(mode), func(t *testing.T) {
 			first, second := proxy(t), proxy(t)
 			r := newReporter(t, resource)
 			r.plugin("1")

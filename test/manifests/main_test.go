@@ -31,6 +31,9 @@ const timeout = 60 * time.Second
 // home is the operator's namespace on OpenShift.
 const home = "openshift-kms-health"
 
+// policyStatusController type-checks policies.
+const policyStatusController = "validatingadmissionpolicy-status-controller"
+
 // cluster is a control plane on which an overlay is installed.
 type cluster struct {
 	*controlplane.ControlPlane
@@ -92,10 +95,7 @@ func newCluster(ctx context.Context, overlay string, crds controlplane.Variant) 
 			return s, err
 		}
 	}
-	// The status controller type-checks policies.
-	if err := s.StartControllerManager(ctx, controlplane.ControllerManagerOptions{
-		Controllers: append([]string{"validatingadmissionpolicy-status-controller"}, controlplane.OperatorControllers...),
-	}); err != nil {
+	if err := s.StartControllerManager(ctx, append(controlplane.OperatorControllers, policyStatusController)...); err != nil {
 		return s, err
 	}
 	s.config = s.RESTConfig()

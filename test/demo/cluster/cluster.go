@@ -89,7 +89,7 @@ func (c *cluster) startCluster() {
 	c.Must(install.Objects(c.Ctx, config, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
 		return slices.Contains([]string{"Deployment", "PodDisruptionBudget", "Service", "ConfigMap"}, o.GetKind())
 	})...))
-	c.Must(c.StartControllerManager(c.Ctx, controlplane.ControllerManagerOptions{}))
+	c.Must(c.StartControllerManager(c.Ctx, controlplane.OperatorControllers...))
 	c.AtEnd(func() error {
 		var errs []error
 		for node := range c.plugins {

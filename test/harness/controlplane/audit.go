@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,8 +33,6 @@ const (
 	auditIDHeader = "Audit-ID"
 )
 
-var errNoAudit = errors.New("no audit log: start the control plane with Options.Audit")
-
 // AuditFilter picks events.
 type AuditFilter func(*auditv1.Event) bool
 
@@ -49,22 +47,13 @@ func ByUser(name string) AuditFilter {
 // served has none yet, and the event of one that was just answered may follow
 // its answer: to prove that something did not happen, call AuditFence first.
 func (c *ControlPlane) AuditEvents(filters ...AuditFilter) ([]auditv1.Event, error) {
-	if !c.options.Audit {
-		return nil, errNoAudit
-	}
-	log, err := os.ReadFile(c.AuditLog())
-	if err != nil {
-		return nil, fmt.Errorf("read the audit log: %w", err)
-	}
-	return parseAudit(log, nil, filters...)
+	events, _, err := readAudit(c.AuditLog(), 0, nil, filters...)
+	return events, err
 }
 
 // AuditEventsByUser is AuditEvents with ByUser, and many times faster on a long
 // log: of other users' events nothing is decoded.
 func (c *ControlPlane) AuditEventsByUser(name string, filters ...AuditFilter) ([]auditv1.Event, error) {
-	if !c.options.Audit {
-		return nil, errNoAudit
-	}
 	return (&AuditTail{path: c.AuditLog()}).ByUser(name, filters...)
 }
 
@@ -85,14 +74,8 @@ type auditRead struct {
 
 // AuditTail returns the log from now on.
 func (c *ControlPlane) AuditTail() (*AuditTail, error) {
-	if !c.options.Audit {
-		return nil, errNoAudit
-	}
-	log, err := os.ReadFile(c.AuditLog())
-	if err != nil {
-		return nil, fmt.Errorf("read the audit log: %w", err)
-	}
-	return &AuditTail{path: c.AuditLog(), from: int64(bytes.LastIndexByte(log, '\n') + 1)}, nil
+	_, end, err := readAudit(c.AuditLog(), 0, []byte("no event holds this"))
+	return &AuditTail{path: c.AuditLog(), from: end, read: map[string]auditRead{}}, err
 }
 
 // ByUser is AuditEventsByUser of the tail. What an event points to is for reading
@@ -104,28 +87,45 @@ func (a *AuditTail) ByUser(name string, filters ...AuditFilter) ([]auditv1.Event
 	if !ok {
 		read.offset = a.from
 	}
-	log, err := readFrom(a.path, read.offset)
+	more, end, err := readAudit(a.path, read.offset, fmt.Appendf(nil, `"username":%q`, name), ByUser(name))
 	if err != nil {
-		return nil, fmt.Errorf("read the audit log: %w", err)
+		return nil, err
 	}
-	log = log[:bytes.LastIndexByte(log, '\n')+1]
-	more, err := parseAudit(log, fmt.Appendf(nil, `"username":%q`, name), ByUser(name))
+	read.offset, read.events = end, append(read.events, more...)
+	if a.read != nil {
+		a.read[name] = read
+	}
+	return slices.DeleteFunc(slices.Clone(read.events), func(e auditv1.Event) bool { return !passes(&e, filters) }), nil
+}
+
+// readAudit reads events from an offset on, one JSON object a line, and returns where the next
+// line begins. The last line counts only when it is complete: the server may be writing it, or was
+// killed over it. A restarted server goes on where the killed one stopped, so a line may hold the
+// stump of one event and the whole of the next. Lines without the bytes in holding are passed over.
+func readAudit(path string, from int64, holding []byte, filters ...AuditFilter) (events []auditv1.Event, end int64, err error) {
+	log, err := readFrom(path, from)
 	if err != nil {
-		return nil, fmt.Errorf("from byte %d on: %w", read.offset, err)
+		return nil, 0, fmt.Errorf("read the audit log (Options.Audit): %w", err)
 	}
-	read.offset += int64(len(log))
-	read.events = append(read.events, more...)
-	if a.read == nil {
-		a.read = map[string]auditRead{}
-	}
-	a.read[name] = read
-	var events []auditv1.Event
-	for i := range read.events {
-		if passes(&read.events[i], filters) {
-			events = append(events, read.events[i])
+	for line := range bytes.Lines(log[:bytes.LastIndexByte(log, '\n')+1]) {
+		from += int64(len(line))
+		if !bytes.Contains(line, holding) {
+			continue
+		}
+		var event auditv1.Event
+		start := max(0, bytes.LastIndex(line, []byte(`{"kind":"Event"`))) // every event begins so
+		if err := json.Unmarshal(line[start:], &event); err != nil {
+			return nil, 0, fmt.Errorf("audit log, before byte %d: %w", from, err)
+		}
+		if passes(&event, filters) {
+			events = append(events, event)
 		}
 	}
-	return events, nil
+	return events, from, nil
+}
+
+func passes(event *auditv1.Event, filters []AuditFilter) bool {
+	return !slices.ContainsFunc(filters, func(f AuditFilter) bool { return !f(event) })
 }
 
 func readFrom(path string, offset int64) ([]byte, error) {
@@ -140,67 +140,9 @@ func readFrom(path string, offset int64) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// parseAudit reads events, one JSON object a line. The last line counts only
-// when it is complete: the server may be writing it, or was killed over it. A
-// restarted server goes on where the killed one stopped, so a line may hold the
-// stump of one event and the whole of the next; the stump's request was never
-// recorded, and what follows it is saved. Lines without the bytes in holding are
-// passed over.
-func parseAudit(log, holding []byte, filters ...AuditFilter) ([]auditv1.Event, error) {
-	var events []auditv1.Event
-	for number := 1; ; number++ {
-		line, rest, complete := bytes.Cut(log, []byte("\n"))
-		if !complete {
-			return events, nil
-		}
-		log = rest
-		if !bytes.Contains(line, holding) {
-			continue
-		}
-		event, err := parseAuditLine(line)
-		if err != nil {
-			return nil, fmt.Errorf("line %d of the audit log: %w", number, err)
-		}
-		if event != nil && passes(event, filters) {
-			events = append(events, *event)
-		}
-	}
-}
-
-func parseAuditLine(line []byte) (*auditv1.Event, error) {
-	if len(bytes.TrimSpace(line)) == 0 {
-		return nil, nil
-	}
-	var event auditv1.Event
-	err := json.Unmarshal(line, &event)
-	if err == nil {
-		return &event, nil
-	}
-	// Every event starts with its kind.
-	if start := bytes.LastIndex(line, []byte(`{"kind":"Event"`)); start > 0 {
-		event = auditv1.Event{}
-		if json.Unmarshal(line[start:], &event) == nil {
-			return &event, nil
-		}
-	}
-	return nil, err
-}
-
-func passes(event *auditv1.Event, filters []AuditFilter) bool {
-	for _, filter := range filters {
-		if !filter(event) {
-			return false
-		}
-	}
-	return true
-}
-
 // AuditFence makes a request of its own and waits until the log holds it. Events
 // of requests that were answered before the call are in the log then.
 func (c *ControlPlane) AuditFence(ctx context.Context) error {
-	if !c.options.Audit {
-		return errNoAudit
-	}
 	ctx, cancel := context.WithTimeout(ctx, auditFenceTimeout)
 	defer cancel()
 	before, err := os.Stat(c.AuditLog())

@@ -169,9 +169,6 @@ func (c *ControlPlane) AuditLog() string { return c.logPath("audit") }
 
 func (c *ControlPlane) logPath(name string) string { return filepath.Join(c.dir, name+".log") }
 
-// EtcdPID is etcd's process id.
-func (c *ControlPlane) EtcdPID() int { return c.etcd.PID() }
-
 // Address is the API server's host:port, the same over its whole life.
 func (c *ControlPlane) Address() string { return loopback(c.port) }
 

@@ -4,17 +4,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"strconv"
-	"strings"
 	"sync"
 )
 
-// Used if the kernel's range cannot be read: Linux's default.
-const defaultEphemeralLow = 32768
-
-// lowestPort keeps clear of what services commonly use.
-const lowestPort = 15000
+// Ports are of this range: above what services commonly use, and below Linux's range of source ports.
+const lowestPort, highestPort = 15000, 32768
 
 // reserved keep ports from other processes with tests, until this one ends.
 var reserved struct {
@@ -43,13 +38,9 @@ func reserve(port int) bool {
 // dialling it, and inside that range a dial can meet itself (TCP's simultaneous
 // open), or another connection may hold the port when the server wants it back.
 func freePort() (int, error) {
-	low, high := lowestPort, ephemeralLow()
-	if high-low < 1000 {
-		low, high = 1024, max(high, 4096)
-	}
 	var last error
 	for range 100 {
-		port := low + rand.IntN(high-low)
+		port := lowestPort + rand.IntN(highestPort-lowestPort)
 		listener, err := net.Listen("tcp", loopback(port))
 		if err != nil {
 			last = err
@@ -69,22 +60,6 @@ func freePort() (int, error) {
 func FreeAddress() (string, error) {
 	port, err := freePort()
 	return loopback(port), err
-}
-
-func ephemeralLow() int {
-	data, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
-	if err != nil {
-		return defaultEphemeralLow
-	}
-	fields := strings.Fields(string(data))
-	if len(fields) != 2 {
-		return defaultEphemeralLow
-	}
-	low, err := strconv.Atoi(fields[0])
-	if err != nil {
-		return defaultEphemeralLow
-	}
-	return low
 }
 
 func loopback(port int) string {

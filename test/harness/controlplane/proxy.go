@@ -2,8 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -14,48 +12,41 @@ import (
 const proxyDialTimeout = 5 * time.Second
 
 // ProxyMode is what a Proxy does to the network between a client and a server.
-type ProxyMode int
+type ProxyMode string
 
 const (
 	// Pass forwards.
-	Pass ProxyMode = iota
+	Pass ProxyMode = "Pass"
 	// Refuse makes the kernel refuse new connections, as when no server is
 	// there. Those that are open go on; see ResetConnections.
-	Refuse
+	Refuse ProxyMode = "Refuse"
 	// BlackHole swallows: new connections are accepted and answered nothing, and
 	// those that are open get no more data. A connection that was in this mode is
 	// lost for good, as behind a firewall that forgot it: after a return to
 	// Pass only new ones work.
-	BlackHole
+	BlackHole ProxyMode = "BlackHole"
 )
-
-func (m ProxyMode) String() string {
-	switch m {
-	case Pass:
-		return "Pass"
-	case Refuse:
-		return "Refuse"
-	case BlackHole:
-		return "BlackHole"
-	}
-	return fmt.Sprintf("ProxyMode(%d)", int(m))
-}
 
 // Proxy forwards TCP connections from one loopback port, fixed for its whole
 // life, to a target, as long as its mode lets it.
 type Proxy struct {
-	target  string
-	address string
-	ctx     context.Context // ends dials
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	target, address string
+	ctx             context.Context // ends dials
+	cancel          context.CancelFunc
+	wg              sync.WaitGroup
 
 	mu       sync.Mutex
-	closed   bool
 	mode     ProxyMode
 	listener net.Listener // nil while refusing
-	conns    map[*proxyConn]struct{}
+	conns    map[*proxyConn]bool
 	accepted int
+}
+
+// proxyConn is one client's connection, and the one to the target, guarded by Proxy.mu.
+type proxyConn struct {
+	client    *net.TCPConn
+	upstream  net.Conn
+	swallowed bool // cut off from its target for good, while the client's side stays open
 }
 
 // NewProxy listens on a free port and passes connections to target, a host:port
@@ -65,19 +56,10 @@ func NewProxy(target string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{target: target, address: loopback(port), conns: map[*proxyConn]struct{}{}}
+	p := &Proxy{target: target, address: loopback(port), conns: map[*proxyConn]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.listen(); err != nil {
-		p.cancel()
-		return nil, err
-	}
-	return p, nil
+	return p, p.SetMode(Pass)
 }
-
-// Address is the proxy's host:port.
-func (p *Proxy) Address() string { return p.address }
 
 // URL is the proxy's address for a client of a TLS server behind it.
 func (p *Proxy) URL() string { return "https://" + p.address }
@@ -93,71 +75,45 @@ func (p *Proxy) Accepted() int {
 func (p *Proxy) SetMode(mode ProxyMode) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return errors.New("the proxy is closed")
-	}
-	switch mode {
-	case Refuse:
-		p.unlisten()
-	case Pass, BlackHole:
-		if err := p.listen(); err != nil {
+	switch {
+	case mode == Refuse && p.listener != nil:
+		p.listener.Close()
+		p.listener = nil
+	case mode != Refuse && p.listener == nil:
+		listener, err := net.Listen("tcp", p.address)
+		if err != nil {
 			return err
 		}
-	default:
-		return fmt.Errorf("no such mode: %v", mode)
+		p.listener = listener
+		p.wg.Go(func() { p.accept(listener) })
 	}
 	p.mode = mode
-	if mode == BlackHole {
-		for conn := range p.conns {
-			conn.swallow()
+	for c := range p.conns {
+		if mode == BlackHole {
+			c.swallowed = true
+			if c.upstream != nil {
+				c.upstream.Close()
+			}
 		}
 	}
 	return nil
 }
 
-// ResetConnections ends every open connection by RST, and leaves the mode as it
-// is.
+// ResetConnections ends every open connection by RST, and leaves the mode as it is.
 func (p *Proxy) ResetConnections() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for conn := range p.conns {
-		conn.reset()
+	for c := range p.conns {
+		c.reset()
 	}
 }
 
 // Close resets all connections, frees the port, and waits until nothing runs.
 func (p *Proxy) Close() {
-	p.mu.Lock()
-	p.closed = true
-	p.unlisten()
-	for conn := range p.conns {
-		conn.reset()
-	}
-	p.mu.Unlock()
+	_ = p.SetMode(Refuse) // closing a listener never fails here
 	p.cancel()
+	p.ResetConnections()
 	p.wg.Wait()
-}
-
-// listen needs p.mu.
-func (p *Proxy) listen() error {
-	if p.listener != nil {
-		return nil
-	}
-	listener, err := net.Listen("tcp", p.address)
-	if err != nil {
-		return fmt.Errorf("proxy: %w", err)
-	}
-	p.listener = listener
-	p.wg.Go(func() { p.accept(listener) })
-	return nil
-}
-
-// unlisten needs p.mu.
-func (p *Proxy) unlisten() {
-	if p.listener != nil {
-		p.listener.Close()
-		p.listener = nil
-	}
 }
 
 func (p *Proxy) accept(listener net.Listener) {
@@ -166,99 +122,49 @@ func (p *Proxy) accept(listener net.Listener) {
 		if err != nil {
 			return
 		}
-		conn := &proxyConn{client: client.(*net.TCPConn)}
 		p.mu.Lock()
-		// Accepted before, and handed to us after, the listener was closed.
-		if p.closed || p.listener != listener {
-			p.mu.Unlock()
-			conn.reset()
-			continue
+		c := &proxyConn{client: client.(*net.TCPConn), swallowed: p.mode == BlackHole}
+		if p.listener != listener { // accepted before, and handed to us after, it was closed
+			c.reset()
+		} else {
+			p.accepted++
+			p.conns[c] = true
+			p.wg.Go(func() { p.serve(c) })
 		}
-		p.accepted++
-		p.conns[conn] = struct{}{}
-		if p.mode == BlackHole {
-			conn.swallow()
-		}
-		p.wg.Go(func() { p.serve(conn) })
 		p.mu.Unlock()
 	}
 }
 
-func (p *Proxy) serve(conn *proxyConn) {
-	defer func() {
-		p.mu.Lock()
-		delete(p.conns, conn)
-		p.mu.Unlock()
-		conn.close()
-	}()
-	dialer := net.Dialer{Timeout: proxyDialTimeout}
-	upstream, err := dialer.DialContext(p.ctx, "tcp", p.target)
+func (p *Proxy) serve(c *proxyConn) {
+	upstream, err := (&net.Dialer{Timeout: proxyDialTimeout}).DialContext(p.ctx, "tcp", p.target)
+	p.mu.Lock()
 	if err != nil {
-		// What a client gets from a load balancer without a healthy server.
-		conn.reset()
-		return
-	}
-	conn.attach(upstream)
-	var sending sync.WaitGroup
-	sending.Go(func() {
-		_, _ = io.Copy(upstream, conn.client)
-		upstream.Close()
-	})
-	_, _ = io.Copy(conn.client, upstream)
-	if conn.isSwallowed() {
-		// Still read, so that a client that gives up is noticed.
-		_, _ = io.Copy(io.Discard, conn.client)
-	}
-	conn.client.Close()
-	sending.Wait()
-}
-
-// proxyConn is one client's connection, and the one to the target.
-type proxyConn struct {
-	client *net.TCPConn
-
-	mu        sync.Mutex
-	upstream  net.Conn
-	swallowed bool
-	ended     bool
-}
-
-func (c *proxyConn) isSwallowed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.swallowed
-}
-
-// swallow cuts the connection off from its target for good. The client's side
-// stays open.
-func (c *proxyConn) swallow() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.swallowed = true
-	if c.upstream != nil {
-		c.upstream.Close()
-	}
-}
-
-// attach gives the connection its target, which ends with it.
-func (c *proxyConn) attach(upstream net.Conn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.upstream = upstream
-	if c.ended || c.swallowed {
+		c.reset() // what a client gets from a load balancer without a healthy server
+	} else if c.upstream = upstream; c.swallowed {
 		upstream.Close()
 	}
+	p.mu.Unlock()
+	if err == nil {
+		p.wg.Go(func() {
+			_, _ = io.Copy(upstream, c.client)
+			upstream.Close()
+		})
+		_, _ = io.Copy(c.client, upstream)
+	}
+	p.mu.Lock()
+	swallowed := c.swallowed
+	p.mu.Unlock()
+	if swallowed {
+		_, _ = io.Copy(io.Discard, c.client) // still read, so that a client that gives up is noticed
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.client.Close()
+	delete(p.conns, c)
 }
 
 func (c *proxyConn) reset() {
 	c.client.SetLinger(0)
-	c.close()
-}
-
-func (c *proxyConn) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended = true
 	c.client.Close()
 	if c.upstream != nil {
 		c.upstream.Close()

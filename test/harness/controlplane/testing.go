@@ -37,44 +37,16 @@ func StartForTest(t testing.TB, options Options) *ControlPlane {
 
 func keepLogs(t testing.TB, dir string) {
 	t.Helper()
-	kept, err := copyLogs(t.Name(), dir)
-	if err != nil {
-		t.Logf("no logs were kept: %v", err)
-		return
+	root, err := program.Root()
+	kept := filepath.Join(root, ".logs", unsafeInName.ReplaceAllString(t.Name(), "_"))
+	logs, _ := filepath.Glob(filepath.Join(dir, "*.log")) // fails for a bad pattern only
+	// What lies there is of an earlier run of the same test.
+	err = errors.Join(err, os.RemoveAll(kept), os.MkdirAll(kept, 0o755))
+	for _, log := range logs {
+		content, readErr := os.ReadFile(log)
+		err = errors.Join(err, readErr, os.WriteFile(filepath.Join(kept, filepath.Base(log)), content, 0o600))
 	}
-	t.Logf("the servers' logs are in %s", kept)
+	t.Logf("the servers' logs are in %s: %v", kept, err)
 }
 
 var unsafeInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
-
-func copyLogs(test, dir string) (string, error) {
-	root, err := program.Root()
-	if err != nil {
-		return "", err
-	}
-	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
-	if err != nil {
-		return "", err
-	}
-	if len(logs) == 0 {
-		return "", errors.New("no server has written one")
-	}
-	kept := filepath.Join(root, ".logs", unsafeInName.ReplaceAllString(test, "_"))
-	// What lies there is of an earlier run of the same test.
-	if err := os.RemoveAll(kept); err != nil {
-		return "", err
-	}
-	if err := os.MkdirAll(kept, 0o755); err != nil {
-		return "", err
-	}
-	for _, log := range logs {
-		content, err := os.ReadFile(log)
-		if err != nil {
-			return "", err
-		}
-		if err := os.WriteFile(filepath.Join(kept, filepath.Base(log)), content, 0o600); err != nil {
-			return "", err
-		}
-	}
-	return kept, nil
-}

@@ -94,7 +94,7 @@ func withoutPublisher(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), fixture.Timeout)
 		defer cancel()
-		return fixture.Cluster.StartControllerManager(ctx, controlplane.ControllerManagerOptions{Controllers: names})
+		return fixture.Cluster.StartControllerManager(ctx, names...)
 	}
 	names := slices.DeleteFunc(slices.Clone(controlplane.OperatorControllers), func(n string) bool { return n == controlplane.RootCAPublisherController })
 	if err := restart(names); err != nil {

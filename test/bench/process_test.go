@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The series that are read. They are compared as they are printed, which the text
+// format leaves no choice in: labels are sorted.
+const (
+	goroutines    = "go_goroutines"
+	heap          = "go_memstats_heap_alloc_bytes"
+	reloaded      = `kms_health_reporter_config_reloads_total{result="applied"}`
+	writes        = `kms_health_reporter_writes_total{result="success"}`
+	healthyProbes = `kms_health_reporter_probes_total{key_id="1",status="healthy"}`
+)
+
+// scraper keeps its connections, as Prometheus does.
+var scraper = http.Client{Timeout: waitLimit, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+
+// scrape reads metrics in Prometheus's text format, as client_golang writes it: no timestamps.
+func (f *fixture) scrape(url, token string) map[string]float64 {
+	f.Helper()
+	request, err := http.NewRequestWithContext(running, http.MethodGet, url+"/metrics", nil)
+	f.must(err)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	answer, err := scraper.Do(request)
+	f.must(err)
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		f.Fatalf("%s: %s", url, answer.Status)
+	}
+	found := map[string]float64{}
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		line := lines.Text()
+		if i := strings.LastIndexByte(line, ' '); i >= 0 && line[0] != '#' {
+			found[line[:i]], err = strconv.ParseFloat(line[i+1:], 64)
+			f.must(err)
+		}
+	}
+	f.must(lines.Err())
+	return found
+}
+
+// process is a running program.
+type process struct {
+	*fixture
+	pid   int
+	log   string // path of its output
+	began time.Time
+	end   func()
+}
+
+// cpuTime returns the CPU time that the process has had, of all its threads and to the
+// nanosecond. Threads that have ended are missing; Go's do not end while nothing locks a
+// goroutine to one.
+func (p *process) cpuTime() (sum time.Duration) {
+	p.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.pid))
+	p.must(err)
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		var ran time.Duration
+		if err == nil { // else it has just ended
+			_, err = fmt.Sscan(string(text), &ran)
+			p.must(err)
+		}
+		sum += ran
+	}
+	if sum == 0 {
+		p.Fatalf("process %d: /proc has no CPU time", p.pid)
+	}
+	return sum
+}
+
+// memory is what a process has resident, in bytes.
+type memory struct {
+	all  int64 // VmRSS, with the pages of the binary that were touched
+	anon int64 // RssAnon, what is the process's own
+	peak int64 // VmHWM, the most that VmRSS ever was
+}
+
+// memory reads /proc/<pid>/status, proc_pid_status(5), where kB are 1,024 bytes.
+func (p *process) memory() (m memory) {
+	p.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	p.must(err)
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		if to := map[string]*int64{"VmRSS": &m.all, "RssAnon": &m.anon, "VmHWM": &m.peak}[name]; to != nil {
+			_, err := fmt.Sscan(value, to)
+			p.must(err)
+			*to <<= 10
+		}
+	}
+	if m.all == 0 || m.anon == 0 {
+		p.Fatalf("process %d has no memory", p.pid)
+	}
+	m.peak = max(m.peak, m.all) // the kernel raises it late
+	return m
+}
+
+// descriptors counts the open file descriptors of the process.
+func (p *process) descriptors() int {
+	p.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
+	p.must(err)
+	return len(open)
+}
+
+// until polls until the check succeeds.
+func (f *fixture) until(what string, every time.Duration, check func() bool) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(running, 2*time.Minute) // a start on a busy machine
+	defer cancel()
+	for !check() {
+		if ctx.Err() != nil {
+			f.Fatalf("wait for %s: %v", what, context.Cause(ctx))
+		}
+		time.Sleep(every)
+	}
+}
