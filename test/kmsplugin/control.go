@@ -1,24 +1,18 @@
 package kmsplugin
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
+	"net/rpc"
 	"os"
 	"strings"
 	"time"
 )
 
-const (
-	// maxCommand bounds a command's JSON.
-	maxCommand = 1 << 20
-	// controlTimeout bounds one command, at both ends.
-	controlTimeout = 10 * time.Second
-)
+// controlTimeout bounds one command.
+const controlTimeout = 10 * time.Second
 
 const commands = `Commands:
   status            show the state, the faults and the counters as JSON
@@ -62,51 +56,44 @@ func Help() string {
 	return text.String()
 }
 
-// order is a command as it crosses the control socket.
-type order struct {
-	Name string   `json:"name"`
-	Args []string `json:"args,omitempty"`
+// Order is a command as it crosses the control socket.
+type Order struct {
+	Name string
+	Args []string
 }
 
-// answer is the state after a command, or why it could not be carried out.
-type answer struct {
-	State
-	Error string `json:"error,omitempty"`
+// remote are the procedures of the control socket.
+type remote struct{ plugin *Plugin }
+
+// Do is Plugin.Do, and returns the state after it.
+func (r remote) Do(o Order, state *State) error {
+	err := r.plugin.Do(o.Name, o.Args...)
+	*state = r.plugin.State()
+	return err
 }
 
-// Control takes commands for a plugin over a unix socket of its own, in HTTP:
-// POST /command with {"name": "unhealthy", "args": ["sealed"]}. The answer is the [State] in
-// JSON, or an error.
-type Control struct{ *http.Server }
-
-// ServeControl takes commands for p on a socket at path until Close. Only the user that runs
-// the plugin can open it.
-func ServeControl(p *Plugin, path string) (*Control, error) {
+// ServeControl takes commands for p on a unix socket at path until Close, by Go's net/rpc. Only the
+// user that runs the plugin can open it.
+func ServeControl(p *Plugin, path string) (net.Listener, error) {
 	listener, err := listen(path)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	listener.SetUnlinkOnClose(true)
+	server := rpc.NewServer()
+	if err := errors.Join(os.Chmod(path, 0o600), server.RegisterName("Plugin", remote{p})); err != nil {
 		return nil, errors.Join(fmt.Errorf("control socket: %w", err), listener.Close())
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /command", func(w http.ResponseWriter, r *http.Request) {
-		var o order
-		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&o)
-		if err == nil {
-			err = p.Do(o.Name, o.Args...)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go server.ServeConn(conn)
 		}
-		a := answer{State: p.State()}
-		if err != nil {
-			w.WriteHeader(http.StatusBadRequest)
-			a.Error = err.Error()
-		}
-		_ = json.NewEncoder(w).Encode(a) // a client that has disconnected does not get an error either
-	})
-	c := &Control{&http.Server{Handler: mux, ReadTimeout: controlTimeout, IdleTimeout: controlTimeout}}
-	listener.SetUnlinkOnClose(true)
-	go func() { _ = c.Serve(listener) }() // until Close
-	return c, nil
+	}()
+	return listener, nil
 }
 
 // Client gives commands to a plugin in another process.
@@ -128,34 +115,17 @@ func (c *Client) State(ctx context.Context) (State, error) { return c.Do(ctx, "s
 func (c *Client) Do(ctx context.Context, name string, args ...string) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	body, err := json.Marshal(order{Name: name, Args: args})
-	if err != nil {
-		return State{}, err
-	}
-	// The host is never looked up; HTTP wants one.
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://kms-plugin/command", bytes.NewReader(body))
-	if err != nil {
-		return State{}, err
-	}
-	// One connection per command: nothing to close, nothing to go stale.
-	transport := &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", c.path)
-		},
-	}
-	resp, err := transport.RoundTrip(req)
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", c.path)
 	if err != nil {
 		return State{}, fmt.Errorf("control socket: %w", err)
 	}
-	defer func() { _ = resp.Body.Close() }()
-	var a answer
-	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
-		return State{}, fmt.Errorf("control socket: %s: %w", resp.Status, err)
+	var state State
+	client := rpc.NewClient(conn)
+	defer client.Close()
+	select {
+	case call := <-client.Go("Plugin.Do", Order{name, args}, &state, make(chan *rpc.Call, 1)).Done:
+		return state, call.Error
+	case <-ctx.Done():
+		return State{}, fmt.Errorf("control socket: %w", ctx.Err())
 	}
-	if a.Error != "" {
-		return State{}, errors.New(a.Error)
-	}
-	return a.State, nil
 }

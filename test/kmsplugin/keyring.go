@@ -74,7 +74,10 @@ func (k *keyring) add(n int64) error {
 	if text, err = json.Marshal(stored); err != nil {
 		return err
 	}
-	if err := errors.Join(os.WriteFile(path+".new", text, 0o600), os.Rename(path+".new", path)); err != nil {
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
 	k.seed.Store(&stored.Seed)

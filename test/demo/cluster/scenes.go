@@ -162,10 +162,8 @@ func (c *cluster) invite() {
 	c.Say("kubectl kms-health status; kubectl kms-health status -w; kubectl kms-health status master-1")
 	c.Say("kubectl get clusteroperators; kubectl get pods -A -o wide; kubectl get events -n %s", home)
 	c.Say("kubectl get kubeapiserver cluster -o yaml")
-	c.Say("\nMake a plugin unhealthy, and read its condition; other faults: make bin/kms-plugin && bin/kms-plugin ctl --help\n")
-	for _, order := range []string{`{"name": "unhealthy", "args": ["vault is sealed"]}`, `{"name": "heal"}`} {
-		c.Say("curl --unix-socket %s -d '%s' http://plugin/command", c.control("master-1", "2"), order)
-	}
+	c.Say("\nMake a plugin unhealthy, and read its condition; first: make bin/kms-plugin; other faults: bin/kms-plugin ctl --help\n")
+	c.Say("bin/kms-plugin ctl --control %s unhealthy 'vault is sealed'; bin/kms-plugin ctl --control %[1]s heal", c.control("master-1", "2"))
 	c.Say("\nChange the operator's file, which is watched; the logs of the operator and the reporters:\n")
 	c.Say("sed -i 's/interval: .*/interval: 5s/' %s", c.operatorFile())
 	c.Say("tail -f %s %s", c.path("operator.log"), c.path("reporters/*.log"))
