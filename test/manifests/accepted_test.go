@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
@@ -227,52 +226,6 @@ func TestPoliciesMatchTheOperatorAsDeployed(t *testing.T) {
 		}
 		if bounding < 4 {
 			t.Errorf("%s: %d policies are about %s", overlay, bounding, user)
-		}
-	}
-}
-
-func TestServiceMonitorDecodes(t *testing.T) {
-	// What is used of monitoring.coreos.com/v1, whose types are no dependency.
-	type monitor struct {
-		metav1.TypeMeta   `json:",inline"`
-		metav1.ObjectMeta `json:"metadata"`
-		Spec              struct {
-			Selector  metav1.LabelSelector `json:"selector"`
-			Endpoints []struct {
-				Port            string `json:"port"`
-				Scheme          string `json:"scheme"`
-				Interval        string `json:"interval"`
-				BearerTokenFile string `json:"bearerTokenFile"`
-				TLSConfig       struct {
-					CAFile             string `json:"caFile"`
-					ServerName         string `json:"serverName"`
-					InsecureSkipVerify bool   `json:"insecureSkipVerify"`
-				} `json:"tlsConfig"`
-			} `json:"endpoints"`
-		} `json:"spec"`
-	}
-	for _, components := range [][]string{nil, {"start-during-plugin-outage"}} {
-		rendered, err := install.YAML(t.Context(), install.OpenShift, components...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := 0
-		for _, document := range strings.Split(string(rendered), "\n---\n") {
-			if !strings.Contains(document, "\nkind: ServiceMonitor\n") {
-				continue
-			}
-			found++
-			var m monitor
-			if err := yaml.UnmarshalStrict([]byte(document), &m); err != nil {
-				t.Fatal(err)
-			}
-			e := m.Spec.Endpoints[0]
-			if verified := e.TLSConfig.ServerName == "kms-health-operator.openshift-kms-health.svc"; verified == (len(components) > 0) || verified == e.TLSConfig.InsecureSkipVerify {
-				t.Errorf("%v: %+v", components, e)
-			}
-		}
-		if found != 1 {
-			t.Errorf("%d ServiceMonitors", found)
 		}
 	}
 }

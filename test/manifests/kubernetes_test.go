@@ -3,7 +3,6 @@
 package manifests
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -168,80 +167,6 @@ func TestKMSHealthIsCreatedWhenItsCRDIsInstalledLaterAndWhenItWasDeleted(t *test
 	if err := plain.client.Resource(contract.KMSHealths.GVR()).Delete(t.Context(), "kube-apiserver", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	q.shows("kube-apiserver", "False", "AsExpected")
-	q.removed()
-}
-
-// What the earlier target left is removed with its object.
-func TestRenamedTargetHasAnotherKMSHealth(t *testing.T) {
-	renamed, err := install.Render(t.Context(), plain.overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range renamed { // rights on the names of both
-		if o.GetKind() != "ClusterRole" && o.GetKind() != "Role" || o.GetName() != install.ServiceAccount {
-			continue
-		}
-		raw, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := strings.NewReplacer(
-			`"kube-apiserver"`, `"kube-apiserver","main"`, `"kms-health-reporter-kube-apiserver"`, `"kms-health-reporter-kube-apiserver","kms-health-reporter-main"`,
-			`"kms-health-operator-kube-apiserver"`, `"kms-health-operator-kube-apiserver","kms-health-operator-main"`,
-		).Replace(string(raw))
-		if err := o.UnmarshalJSON([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		if err := install.Objects(t.Context(), plain.config, o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() {
-		if err := install.Apply(soon(t), plain.config, plain.overlay); err != nil {
-			t.Error(err)
-		}
-	})
-	q := newQuickstart(t)
-	q.start()
-	q.shows("kube-apiserver", "False", "AsExpected")
-	q.shipped = strings.Replace(q.shipped, "- name: kube-apiserver", "- name: main", 1)
-	q.configure(q.shipped)
-	q.shows("main", "False", "AsExpected")
-	q.removed()
-}
-
-// elsewhere is a namespace in which the operator has no rights.
-const elsewhere = "elsewhere"
-
-// What is missing is named by the object, also where nothing else of the target can be made;
-// and the correction needs no right in the namespace that was wrong.
-func TestRightsMissingInAnotherNamespaceAreNamedByTheKMSHealth(t *testing.T) {
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: elsewhere}}
-	if _, err := plain.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plain.kube.CoreV1().Namespaces().Delete(soon(t), elsewhere, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
-	q := newQuickstart(t)
-	q.start()
-	q.shows("kube-apiserver", "False", "AsExpected")
-	q.configure(strings.Replace(q.shipped, "namespace: kube-system", "namespace: "+elsewhere, 1))
-	eventually(t, "the object names the namespace", func() error {
-		o, err := plain.client.Resource(contract.KMSHealths.GVR()).Get(t.Context(), "kube-apiserver", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		c := operatorcr.ReadConditions(o)["KMSHealthReporting"]
-		if c.Status == operatorcr.True || !strings.Contains(c.Message, elsewhere) || !strings.Contains(c.Message, "forbidden") {
-			return fmt.Errorf("%+v", c)
-		}
-		return nil
-	})
-	q.configure(q.shipped)
 	q.shows("kube-apiserver", "False", "AsExpected")
 	q.removed()
 }

@@ -3,7 +3,6 @@
 package delivery
 
 import (
-	"fmt"
 	"maps"
 	"syscall"
 	"testing"
@@ -13,87 +12,6 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
-
-func TestCompanionsFollowTheirPodsThroughAMigrationAndAwayAgain(t *testing.T) {
-	target := apiservers.Kube
-	op := fixture.NewOperator(t)
-	file := func(interval string) string { return fixture.Every(interval, apiservers.Kube.Target(fixture.Serving)) }
-	op.Configure(file("30s"))
-	op.Start("")
-
-	// Nothing is encrypted, and there is no encryption config.
-	fixture.RemoveEncryption(t, target)
-	for _, node := range fixture.NodeNames {
-		fixture.RunStatic(t, node, plainPod("1"))
-	}
-	t.Cleanup(func() { fixture.RemoveStatics(t); fixture.SetTLSProfile(t, "") })
-	const config = apiservers.EncryptionSecret
-	awaitObjects(t, "nothing while KMS is off", op.Before, idle(target, config+" "+config+"-1")...)
-
-	companion := func(node, set, interval, tls string) string {
-		return fmt.Sprintf("companion on %s, reporter:1, Annotation: %s every %s to kubeapiservers, %s", node, set, interval, tls)
-	}
-	intermediate, old := fixture.TLSProfile(""), fixture.TLSProfile("Old")
-	roll := func(revision string) {
-		for _, node := range fixture.NodeNames {
-			fixture.RunStatic(t, node, fixture.StaticPod(revision, false))
-		}
-	}
-
-	// It is turned on: the live Secret first, then pod by pod.
-	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "2")
-	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("2", false))
-	awaitObjects(t, "one pod has the plugin", op.Before, base(target, fixture.Namespace, "encryption-config encryption-config-1 encryption-config-2",
-		companion("master-0", "1W", "30s", intermediate))...)
-	roll("2")
-	awaitObjects(t, "all pods have the plugin", op.Before, base(target, fixture.Namespace, "encryption-config encryption-config-2",
-		onNodes(companion("%s", "1W", "30s", intermediate))...)...)
-	fixture.AwaitDelivered(t, "kubeapiservers")
-
-	// A second key, read at first, on one node after the other.
-	fixture.SetEncryption(t, target, apiservers.Encryption("1", "2", "identity"), "3")
-	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("3", false))
-	awaitObjects(t, "old pods keep to their plugin", op.Before, base(target, fixture.Namespace, "encryption-config encryption-config-2 encryption-config-3",
-		companion("master-0", "1W+2R", "30s", intermediate), companion("master-1", "1W", "30s", intermediate), companion("master-2", "1W", "30s", intermediate))...)
-	roll("3")
-	fixture.SetEncryption(t, target, apiservers.Encryption("2", "1", "identity"), "4")
-	roll("4")
-	awaitObjects(t, "the second key writes", op.Before, base(target, fixture.Namespace, "encryption-config encryption-config-4",
-		onNodes(companion("%s", "2W+1R", "30s", intermediate))...)...)
-	fixture.SetEncryption(t, target, apiservers.Encryption("2", "identity"), "5")
-	roll("5")
-	awaitObjects(t, "the first key is deleted", op.Before, base(target, fixture.Namespace, "encryption-config encryption-config-5",
-		onNodes(companion("%s", "2W", "30s", intermediate))...)...)
-
-	// What is live replaces no pod.
-	uids := fixture.PodUIDs(t, "kmshealth.openshift.io/api-server="+target.Name)
-	op.Configure(file("10s"))
-	awaitObjects(t, "another interval", op.Before, base(target, fixture.Namespace, "encryption-config encryption-config-5",
-		onNodes(companion("%s", "2W", "10s", intermediate))...)...)
-	fixture.SetTLSProfile(t, "Old")
-	awaitObjects(t, "another TLS profile", op.Before, base(target, fixture.Namespace, "encryption-config encryption-config-5",
-		onNodes(companion("%s", "2W", "10s", old))...)...)
-	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/api-server="+target.Name); !maps.Equal(uids, now) {
-		t.Errorf("pods were replaced for an interval or a TLS profile: %v, now %v", uids, now)
-	}
-
-	// Off, by way of a migration.
-	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "2", "identity"), "6")
-	roll("6")
-	awaitObjects(t, "the plugin still reads", op.Before, base(target, fixture.Namespace, "encryption-config encryption-config-6",
-		onNodes(companion("%s", "2R", "10s", old))...)...)
-	fixture.SetEncryption(t, target, apiservers.Encryption("aescbc", "identity"), "7")
-	fixture.RunStatic(t, fixture.NodeNames[0], fixture.StaticPod("7", false))
-	awaitObjects(t, "old pods still read", op.Before, base(target, fixture.Namespace, "encryption-config encryption-config-6 encryption-config-7",
-		companion("master-1", "2R", "10s", old), companion("master-2", "2R", "10s", old))...)
-	roll("7")
-	awaitObjects(t, "off", op.Before, idle(target, "encryption-config encryption-config-7")...)
-	op.AwaitNothingLeft("Role openshift-kube-apiserver/kms-health-operator-kube-apiserver", "ClusterRole /kms-health-reporter-kube-apiserver")
-
-	op.Configure("managementState: Removed\n" + file("10s"))
-	op.AwaitNothingLeft()
-	op.Kill(syscall.SIGTERM)
-}
 
 func TestDaemonSetServesHostFoldersThroughAMigrationAndAwayAgain(t *testing.T) {
 	const config = apiservers.EncryptionSecret

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,47 +17,6 @@ import (
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/operator/fixture"
 )
-
-func TestNewDeliveryReportsBeforeTheOldGoes(t *testing.T) {
-	target, resource := apiservers.Kube, apiservers.Kube.Resource
-	op := fixture.NewOperator(t)
-	fixture.SetEncryption(t, target, apiservers.Encryption("1", "identity"), "1")
-	fixture.RollStatic(t, "1", true)
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	for _, node := range fixture.NodeNames {
-		fixture.ReportAt(t, target, node, contract.Healthy, time.Now())
-	}
-	op.Configure(fixture.KubeAPIServer("CompanionPod"))
-	op.Start("")
-	fixture.AwaitDelivered(t, resource)
-	companions := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod")
-
-	op.Configure(fixture.KubeAPIServer("DaemonSet"))
-	fixture.AwaitPods(t, fixture.Namespace, "kmshealth.openshift.io/mode=DaemonSet", 3)
-	fixture.AwaitCondition(t, resource, "False", "Progressing")
-	for _, node := range fixture.NodeNames[1:] {
-		fixture.ReportAt(t, target, node, contract.Healthy, time.Now().Add(time.Second))
-	}
-	// An operator that is killed in between goes on from there.
-	op.Kill(syscall.SIGKILL)
-	op.Start("")
-	if _, reason, message := fixture.Condition(t.Context(), resource); reason != "Progressing" || !strings.Contains(message, "Companion") {
-		t.Errorf("%s: %s", reason, message)
-	}
-	if now := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod"); len(now) != len(companions) {
-		t.Errorf("companions were deleted before all agents reported: %v of %v", now, companions)
-	}
-	fixture.ReportAt(t, target, fixture.NodeNames[0], contract.Healthy, time.Now().Add(time.Second))
-	fixture.AwaitDelivered(t, resource)
-	fixture.Eventually(t, "the companions go", func() error {
-		if now := fixture.PodUIDs(t, "kmshealth.openshift.io/mode=CompanionPod"); len(now) > 0 {
-			return fmt.Errorf("%v", now)
-		}
-		return nil
-	})
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
-}
 
 func TestUnmanagedChangesNothing(t *testing.T) {
 	op := fixture.NewOperator(t)

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -130,47 +129,4 @@ func withoutStatus(server apiservers.Server) map[string]any {
 	o := server.Status()
 	delete(o, "status")
 	return o
-}
-
-// Typed reports of a writer that stopped are stale after four of its intervals, whatever they
-// said last: the API rejects those of OpenShift's reporter while a plugin is unhealthy.
-func TestTypedReportsThatStopAreStale(t *testing.T) {
-	op := fixture.NewOperator(t)
-	fixture.SetEncryption(t, apiservers.Kube, apiservers.Encryption("1", "identity"), "1")
-	always := corev1.ContainerRestartPolicyAlways
-	for _, node := range fixture.NodeNames {
-		pod := fixture.StaticPod("1", false)
-		pod.Spec.InitContainers = []corev1.Container{{Name: "kms-health-reporter", Image: "native:1", RestartPolicy: &always}}
-		fixture.RunStatic(t, node, pod)
-	}
-	t.Cleanup(func() { fixture.RemoveStatics(t) })
-	fixture.AgePods(t, apiservers.Kube.Namespace)
-	op.Configure(fixture.Targets(apiservers.Kube.Target()))
-	op.Start("")
-	fixture.AwaitPods(t, fixture.Namespace, fixture.Companions, 3)
-	const writer = "kms-preflight"
-	// Its usual interval is 30 s, so this is believed for long enough to be seen on a busy
-	// machine too.
-	checked := time.Now().Add(-4*30*time.Second + 15*time.Second).Truncate(time.Second)
-	o := apiservers.Kube.Status()
-	var list []any
-	for _, node := range fixture.NodeNames {
-		list = append(list, map[string]any{"nodeName": node, "keyID": "1", "status": "Healthy", "remoteKeyID": "k", "lastCheckedTime": checked.UTC().Format(time.RFC3339)})
-	}
-	o["status"] = map[string]any{"encryptionStatus": map[string]any{"healthReports": list}}
-	if err := apiservers.Apply(t.Context(), fixture.Client, writer, controlplane.OperatorGVR(apiservers.Kube.Resource), "", o, "status"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { removeReports(t, apiservers.Kube) })
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.False, contract.AsExpected)
-	c := fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.Unknown, contract.ReporterStale)
-	if at := checked.Add(4 * 30 * time.Second); time.Now().Before(at) {
-		t.Errorf("reported before %s: %+v", at, c)
-	}
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.HealthReporting, operatorcr.False, contract.ReporterStale)
-	if got := forms(fixture.Resource(t, apiservers.Kube)); len(got) != 3 {
-		t.Errorf("the reports were changed: %s", got)
-	}
-	op.Configure("apiServers: []\n")
-	op.AwaitNothingLeft()
 }
