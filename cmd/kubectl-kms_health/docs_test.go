@@ -27,8 +27,8 @@ func TestTheDocumentationQuotesTheOutput(t *testing.T) {
 		goldens[string(text)] = filepath.Base(path)
 	}
 	for name, all := range map[string][]string{
-		"README.md":                 {"unhealthy.txt"},
-		"docs/reference/kubectl.md": {"healthy.txt"},
+		"README.md":                 {"unhealthy.120.txt"},
+		"docs/reference/kubectl.md": {"healthy.80.txt"},
 	} {
 		doc, err := os.ReadFile(filepath.Join("../..", name))
 		if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
@@ -39,9 +42,7 @@ func (f *follower) once(ctx context.Context) (*view.Status, error) {
 	f.last, f.lastAt = snapshot, f.clock.Now()
 	if notes := strings.Join(snapshot.Notes, "\n"); notes != f.notes && notes != "" {
 		f.notes = notes
-		for _, note := range snapshot.Notes {
-			f.warn(note)
-		}
+		f.warn(notes)
 	}
 	return view.Evaluate(snapshot, f.name)
 }
@@ -62,7 +63,7 @@ func (f *follower) try(ctx context.Context) (*view.Status, error) {
 	var problem *source.Problem
 	retry := f.last != nil || errors.As(err, &problem) && problem.Unreachable || errors.Is(err, context.DeadlineExceeded)
 	if ctx.Err() != nil || !retry {
-		return nil, err
+		return nil, cmp.Or(ctx.Err(), err)
 	}
 	if f.failed != err.Error() {
 		f.failed = err.Error()
@@ -77,57 +78,33 @@ func (f *follower) try(ctx context.Context) (*view.Status, error) {
 	return status, nil
 }
 
-// pause waits until the next period; false: ctx ended.
-func pause(ctx context.Context) bool {
-	timer := time.NewTimer(period)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
 // watch prints the status whenever it changes, until ctx ends.
 func (f *follower) watch(ctx context.Context) error {
-	for {
+	err := wait.PollUntilContextCancel(ctx, period, true, func(ctx context.Context) (bool, error) {
 		status, err := f.try(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		default:
-		}
 		if err == nil && status != nil {
 			err = f.draw(status)
 		}
-		if err != nil {
-			return err
-		}
-		if !pause(ctx) {
-			return nil
-		}
+		return false, err
+	})
+	if ctx.Err() != nil {
+		return nil
 	}
+	return err
 }
 
 // wait waits until everything is healthy. After the timeout it prints the status as it is then.
 func (f *follower) wait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
 	var last *view.Status
-	for {
+	err := wait.PollUntilContextTimeout(ctx, period, f.timeout, true, func(ctx context.Context) (bool, error) {
 		status, err := f.try(ctx)
-		if ctx.Err() == nil && err != nil {
-			return err
-		}
-		if status != nil {
-			last = status
-		}
-		if last != nil && last.Verdict == view.Healthy || !pause(ctx) {
-			break
-		}
-	}
-	if last == nil {
+		last = cmp.Or(status, last)
+		return last != nil && last.Verdict == view.Healthy, err
+	})
+	switch {
+	case err != nil && !wait.Interrupted(err):
+		return err
+	case last == nil:
 		return fmt.Errorf("nothing could be read within %s: %s", f.timeout, f.failed)
 	}
 	return f.finish(last)

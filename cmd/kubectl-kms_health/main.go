@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // the auth plugins of kubectl
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -32,7 +33,9 @@ const exitFailed = 3
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	e := environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, clock: clock.RealClock{}}
-	e.terminal = isTerminal(os.Stdout)
+	if fd := int(os.Stdout.Fd()); term.IsTerminal(fd) {
+		e.terminal = func() int { width, _, _ := term.GetSize(fd); return width }
+	}
 	code := run(ctx, os.Args[1:], e)
 	stop()
 	klog.Flush()
@@ -45,7 +48,7 @@ type environment struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	clock          clock.PassiveClock
-	// terminal returns the terminal's width; nil: stdout is not a terminal.
+	// terminal returns the terminal's width, 0 if that is not known; nil: stdout is not a terminal.
 	terminal func() int
 	// read reads what the flags select; nil: a cluster, or files.
 	read func(context.Context) (*view.Snapshot, error)
@@ -54,7 +57,6 @@ type environment struct {
 func run(ctx context.Context, args []string, e environment) int {
 	root := newRoot(e)
 	root.SetArgs(append([]string{}, args...)) // for nil it would use the process's arguments
-	root.SetIn(e.stdin)
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	err := root.ExecuteContext(ctx)
@@ -84,9 +86,6 @@ func newRoot(e environment) *cobra.Command {
 		Version:       version.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		// Without a command, print the help.
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate(version.Line(program) + "\n")
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -82,7 +84,7 @@ func newStatus(e environment) *cobra.Command {
   # Which plugins are not healthy?
   kubectl kms-health status -o json | jq -r '.problems[] | [.apiServer, .node, .keyID, .summary] | @tsv'`,
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: o.complete,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE:           o.validate,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
@@ -91,8 +93,9 @@ func newStatus(e environment) *cobra.Command {
 	f.BoolVarP(&o.watch, "watch", "w", false, "show it again whenever it changes, until Ctrl-C")
 	f.BoolVar(&o.wait, "wait", false, "wait until everything is healthy")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --wait: for how long; then the exit code is the verdict's")
-	f.StringVar(&o.file, "from-file", "", "read this `path` instead of a cluster: a must-gather, as a folder, tar"+
-		" or tar.gz, or a file with resources in YAML or JSON; - is standard input")
+	f.StringVar(&o.file, "from-file", "", "read this `path` instead of a cluster: a folder, as of a must-gather,"+
+		" or a file with resources in YAML or JSON; - is standard input")
+	cmd.MarkFlagsMutuallyExclusive("watch", "wait", "from-file")
 	o.config.AddFlags(f)
 	f.Lookup("namespace").Usage = "The operator's namespace; not set: " + strings.Join(operatorNamespaces, ", or ")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
@@ -105,10 +108,6 @@ func (o *options) validate(cmd *cobra.Command, args []string) error {
 	switch {
 	case o.output != "" && !slices.Contains(formats, o.output):
 		return fmt.Errorf("--output: %q is none of %s", o.output, strings.Join(formats, ", "))
-	case o.watch && o.wait:
-		return errors.New("--watch and --wait: only one of them can be set")
-	case (o.watch || o.wait) && o.file != "":
-		return errors.New("--from-file: files do not change; --watch and --wait need a cluster")
 	case o.watch && o.output != "" && o.output != "wide":
 		return fmt.Errorf("--watch: valid only for people, not with --output=%s", o.output)
 	case cmd.Flags().Changed("timeout") && !o.wait:
@@ -151,14 +150,6 @@ func (o *options) reader() (func(context.Context) (*view.Snapshot, error), error
 			return source.ReadFiles(o.file, o.stdin, o.clock.Now())
 		}, nil
 	}
-	loader := o.config.ToRawKubeConfigLoader()
-	raw, err := loader.RawConfig()
-	if err != nil {
-		return nil, err
-	}
-	if len(raw.Clusters) == 0 && *o.config.APIServer == "" && o.getenv("KUBERNETES_SERVICE_HOST") == "" {
-		return nil, errors.New("no cluster: use --kubeconfig FILE, set KUBECONFIG, or read files by --from-file")
-	}
 	config, err := o.config.ToRESTConfig()
 	if err != nil {
 		return nil, err
@@ -173,6 +164,22 @@ func (o *options) reader() (func(context.Context) (*view.Snapshot, error), error
 		return nil, err
 	}
 	return cluster.Read, nil
+}
+
+// defaultWidth is the width if stdout is not a terminal, or its width is not known.
+const defaultWidth = 120
+
+// show returns how to show a status. NO_COLOR: https://no-color.org.
+func (o *options) show() show.Options {
+	options := show.Options{Wide: o.output == "wide", Width: defaultWidth}
+	if o.terminal != nil {
+		options.Colour = o.getenv("NO_COLOR") == "" && o.getenv("TERM") != "dumb"
+		options.Width = cmp.Or(o.terminal(), defaultWidth)
+	}
+	if options.Wide {
+		options.Width = math.MaxInt32
+	}
+	return options
 }
 
 // finish prints a status, and returns the verdict as an error, which ends the command with its
@@ -195,23 +202,4 @@ func (o *options) finish(s *view.Status) error {
 		err = verdict(s.Verdict.ExitCode())
 	}
 	return err
-}
-
-// completionTimeout bounds a completion.
-const completionTimeout = 2 * time.Second
-
-// complete completes the names of API servers and nodes.
-func (o *options) complete(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
-	read, err := o.reader()
-	if err != nil || len(args) > 0 || o.file == "-" { // stdin belongs to the shell
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	if snapshot, err := read(ctx); err == nil {
-		if status, err := view.Evaluate(snapshot, ""); err == nil {
-			names = status.Names()
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

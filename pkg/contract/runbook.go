@@ -45,7 +45,7 @@ var RunbookGroups = []RunbookGroup{
 				"that restarts cannot read what this key encrypted",
 			Check: "`kubectl kms-health status`. The same reason on all nodes is usually the KMS itself: " +
 				"network, credentials or the key",
-			Fix:   "first the KMS, then the plugins. No restart is needed",
+			Fix:   "repair the KMS first, then the plugins. No restart is needed",
 			DoNot: "delete or rotate a key, or remove its provider from the encryption config",
 		},
 		{
@@ -55,7 +55,7 @@ var RunbookGroups = []RunbookGroup{
 				"round trip failed",
 			Check: "the plugin's text is in the message, the rest in its log: the message ends with the " +
 				"command",
-			Fix:   "by the reason in the report. Usually the KMS: unseal it, renew credentials, enable the key",
+			Fix:   "usually at the KMS: unseal it, renew credentials, or enable the key",
 			DoNot: "silence the alert for all nodes",
 		},
 		{
@@ -64,7 +64,7 @@ var RunbookGroups = []RunbookGroup{
 				"`Status` fails",
 			Check: "the reason of the report: `SocketMissing`, `ConnectFailed`, `Timeout`, `Unavailable`, " +
 				"`Unauthenticated` or `PermissionDenied`; then the plugin's log",
-			Fix: "by that reason. A plugin that hangs may be restarted alone",
+			Fix: "as the block of that reason describes. A plugin that hangs may be restarted alone",
 		},
 		{
 			Name:   "PluginNotRunning",
@@ -72,8 +72,8 @@ var RunbookGroups = []RunbookGroup{
 			Means:  "a plugin's container cannot start, or crashes and has not run for 30 s",
 			Check: "the message has the container, the kubelet's reason and a command. On the node: " +
 				"`crictl ps -a --name kms`",
-			Fix: "the image or its pull secret, the arguments, or the missing object. A Secret that " +
-				"this plugin encrypts must become a file of the static pod",
+			Fix: "correct the image or its pull secret, the arguments, or the missing object. A Secret " +
+				"that this plugin encrypts must become a file of the static pod",
 			DoNot: "roll its configuration out to other nodes",
 		},
 		{
@@ -94,7 +94,7 @@ var RunbookGroups = []RunbookGroup{
 			Name:  "Timeout",
 			Means: "no answer within the plugin's timeout, or the plugin's own deadline ended first",
 			Check: "one node: its network to the KMS, the plugin's CPU limit. All nodes: the KMS",
-			Fix:   "the path to the KMS, or the limit",
+			Fix:   "restore the network to the KMS, or raise the CPU limit",
 		},
 		{
 			Name:  "Unauthenticated",
@@ -133,13 +133,13 @@ var RunbookGroups = []RunbookGroup{
 			Means: "the answer breaks the KMS v2 API (version, `key_id`, size or annotations), or a call " +
 				"is not implemented",
 			Check: "the detail of the report, the plugin's version",
-			Fix:   "another version of the plugin",
+			Fix:   "install another version of the plugin",
 		},
 		{
 			Name:  "ReportedUnhealthy",
 			Means: "the plugin itself reports that it is not healthy, without a more specific cause",
 			Check: "the plugin's text in the report, and its log",
-			Fix:   "what the plugin's text describes",
+			Fix:   "correct what the plugin's text describes",
 		},
 		{
 			Name: "RoundTripMismatch",
@@ -184,7 +184,7 @@ var RunbookGroups = []RunbookGroup{
 			Means: "half of the calls take more than 1 s. A restarting API server decrypts each data key " +
 				"in turn, and becomes ready late",
 			Check: "one node: its network or the plugin's CPU limit. All nodes: the KMS, throttling",
-			Fix:   "the path to the KMS, the plugin's limits, or the KMS's quota",
+			Fix:   "restore the network to the KMS, or raise the plugin's limits or the KMS's quota",
 			DoNot: "raise the provider's timeout now: that rolls out all API servers",
 		},
 	}},
@@ -207,7 +207,7 @@ var RunbookGroups = []RunbookGroup{
 				"KMS. Normal during a rollout",
 			Check: "`kubectl get co` and `.status.nodeStatuses`; elsewhere the nodes' files of " +
 				"`--encryption-provider-config`",
-			Fix: "what stops the rollout; or restart that API server while its plugins are healthy. " +
+			Fix: "correct what stops the rollout; or restart that API server while its plugins are healthy. " +
 				"Then migrate again",
 			DoNot: "delete the earlier key or its provider",
 		},
@@ -216,7 +216,7 @@ var RunbookGroups = []RunbookGroup{
 			Means: "an encryption config cannot be read, or a Secret without revisions changed after the " +
 				"API server started: it is not known what it writes with",
 			Check: "`KMSHealthReporting`: `SourceUnreadable`, `EncryptionConfigUnreadable` or `Forbidden`",
-			Fix:   "that reason. Restart an API server that is older than its Secret",
+			Fix:   "as for that reason. Restart an API server that is older than its Secret",
 			DoNot: "start a rotation",
 		},
 		{
@@ -243,7 +243,7 @@ var RunbookGroups = []RunbookGroup{
 			Check: "`KMSHealthReporting`, then the reporters' logs (`Failed to write reports`). All " +
 				"reports stale at once: the API server's clock. `kubectl get --raw /metrics | grep " +
 				"^apiserver_envelope` has the API server's own view",
-			Fix:   "what the reason or the log names",
+			Fix:   "correct what the reason or the log names",
 			DoNot: "delete the conditions `KMSHealthReporter_…`: they show the last state",
 		},
 		{
@@ -253,7 +253,8 @@ var RunbookGroups = []RunbookGroup{
 			Check: "the reporter's log: `Failed to write reports` has the result. `Failed to probe " +
 				"because of the reporter itself`: no descriptors or memory left. No line for minutes: " +
 				"no CPU time",
-			Fix:   "rights, credentials, CA or network. A companion or agent may be deleted",
+			Fix: "correct what the log names: rights, credentials, CA or network. If it hangs, delete a " +
+				"companion's or agent's pod",
 			DoNot: "restart the API server's pod to restart a sidecar",
 		},
 		{
@@ -262,7 +263,7 @@ var RunbookGroups = []RunbookGroup{
 			Means:  "an expected node has not reported for 5 minutes, or its report was removed",
 			Check: "whether a reporter runs there: an agent needs the `nodeSelector`, a sidecar its " +
 				"owner. If it runs: its log. A Node that is not Ready: that first",
-			Fix:   "make it run; or correct `keyIDs` in the operator's file",
+			Fix:   "start the reporter; or correct `keyIDs` in the operator's file",
 			DoNot: "edit the reporters' ConfigMaps",
 		},
 		{
@@ -287,7 +288,7 @@ var RunbookGroups = []RunbookGroup{
 			Name: "AwaitingReports",
 			Means: "a node has not reported yet: normal for at most 5 minutes after an installation, for " +
 				"a new node, or when KMS is turned on. Its plugins are not judged yet",
-			Fix: "wait",
+			Fix: "wait, at most 5 minutes",
 		},
 		{
 			Name:  "NoPods",
@@ -310,7 +311,7 @@ var RunbookGroups = []RunbookGroup{
 			Means: "all writes of a reporter fail: its node's report becomes stale. `/kms-providers` of " +
 				"the reporter has the current state",
 			Check: "`result` in its log",
-			Fix: "rights (`forbidden`), token (`unauthorized`, `bad_credentials`), CA (`tls`), address " +
+			Fix: "correct rights (`forbidden`), token (`unauthorized`, `bad_credentials`), CA (`tls`), address " +
 				"or network policy (`unreachable`, `timeout`), CRD or object (`no_resource`, " +
 				"`no_object`)",
 			DoNot: "bind wider rights: a reporter needs `patch` of one `/status`",
@@ -320,7 +321,7 @@ var RunbookGroups = []RunbookGroup{
 			Means: "a reporter rejects its file. The last valid one stays active; without one it probes " +
 				"nothing",
 			Check: "its log has every error. `kms-health-reporter --validate --config FILE` checks a file",
-			Fix:   "the file; or use one version of operator and reporter",
+			Fix:   "correct the file; or use one version of operator and reporter",
 			DoNot: "restart the reporter before the file is valid",
 		},
 	}},
@@ -367,7 +368,7 @@ var RunbookGroups = []RunbookGroup{
 			Means: "a request failed for another reason. It is retried with a backoff of up to 10 s",
 			Check: "the message. `context deadline exceeded`: a webhook that does not answer, or an " +
 				"unhealthy KMS plugin",
-			Fix: "that webhook or plugin",
+			Fix: "repair that webhook or plugin",
 		},
 		{
 			Name: "PolicyMissing",
@@ -381,7 +382,7 @@ var RunbookGroups = []RunbookGroup{
 			Name:  "CredentialsExpired",
 			Means: "the token has expired and its renewal fails: its reporters cannot write",
 			Check: "the message has the error",
-			Fix:   "as for `RenewalFailed`",
+			Fix:   "correct what the error names: usually a missing right",
 		},
 		{
 			Name: "CAUnreadable",
@@ -397,7 +398,7 @@ var RunbookGroups = []RunbookGroup{
 				"pods, `KMSPluginsDegraded` is Unknown",
 			Check: "the message. A Secret that cannot be decrypted is a consequence of an unhealthy " +
 				"plugin; else a right is missing",
-			Fix: "the plugin first; or apply the manifests",
+			Fix: "repair the plugin first; or apply the manifests",
 		},
 		{
 			Name: "ReportsEncrypted",
@@ -418,7 +419,7 @@ var RunbookGroups = []RunbookGroup{
 			Name:  "EncryptionConfigUnreadable",
 			Means: "the Secret has no valid EncryptionConfiguration. The last plugin set stays active",
 			Check: "the message has the error",
-			Fix:   "the Secret, or `encryptionConfig.key` in the operator's file",
+			Fix:   "correct the Secret, or `encryptionConfig.key` in the operator's file",
 			DoNot: "delete the Secret: that means that KMS is off",
 		},
 		{
@@ -461,8 +462,8 @@ var RunbookGroups = []RunbookGroup{
 			Alerts: []string{"KMSReporterNotRunning"},
 			Means:  "a reporter cannot start. The state of plugins on that node may be unknown",
 			Check:  "the message has pod, node and the kubelet's reason",
-			Fix: "the image (`image` in the operator's file); Pod Security or SCC; a missing folder; a " +
-				"ConfigMap that cannot be mounted (the plugin first, then `configSource`)",
+			Fix: "correct what it names: the image (`image` in the operator's file), Pod Security or SCC, a " +
+				"folder, a ConfigMap that cannot be mounted (repair the plugin first, then `configSource`)",
 			DoNot: "delete the API server's pod",
 		},
 		{
@@ -477,15 +478,15 @@ var RunbookGroups = []RunbookGroup{
 			Means: "what the message names was under way for 5 minutes without a change, for example a " +
 				"rollout, or a pod that does not start",
 			Check: "`kubectl describe` the pod, DaemonSet or Deployment in the message",
-			Fix:   "what its events name",
+			Fix:   "correct what its events name",
 		},
 		{
 			Name:   "RenewalFailed",
 			Alerts: []string{"KMSReporterCredentialExpires"},
 			Means:  "a token could not be created or renewed. Until it expires, reporters write",
 			Check:  "the message has the error and the date of expiry",
-			Fix: "a missing right or component; or a Secret that cannot be read because a plugin is " +
-				"unhealthy",
+			Fix: "add the missing right or component. If a Secret cannot be read: repair the plugin that " +
+				"encrypts it",
 			DoNot: "delete the Secret",
 		},
 		{
@@ -547,14 +548,15 @@ var RunbookGroups = []RunbookGroup{
 				"conditions may be out of date",
 			Check: "`kubectl kms-health status`, which needs no operator; then pods, log and Lease " +
 				"`kms-health-operator`. If a pod holds the Lease, Prometheus cannot scrape it",
-			Fix:   "what events or log name. A ConfigMap or Secret that cannot be read: the plugin first",
+			Fix: "correct what events or log name. A ConfigMap or Secret cannot be read: repair the plugin " +
+				"first",
 			DoNot: "delete an operator's pod during a plugin outage",
 		},
 		{
 			Name:  "NoConfiguration",
 			Means: "the operator started without a valid file, and does nothing",
 			Check: "the message has every error",
-			Fix:   "the ConfigMap `kms-health-operator-config`",
+			Fix:   "correct the ConfigMap `kms-health-operator-config`",
 		},
 		{
 			Name:   "Configuration_Invalid",
@@ -562,7 +564,7 @@ var RunbookGroups = []RunbookGroup{
 			Means:  "the operator's file has an error. The last valid one stays active until a restart",
 			Check: "the operator's log has every error. Check a file: `kms-health-operator validate " +
 				"--config FILE`",
-			Fix:   "the ConfigMap `kms-health-operator-config`. It is active within two minutes",
+			Fix:   "correct the ConfigMap `kms-health-operator-config`. It is active within two minutes",
 			DoNot: "restart the operator before the file is valid",
 		},
 		{

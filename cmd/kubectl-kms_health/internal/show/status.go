@@ -1,3 +1,5 @@
+// Package show formats a view.Status: as text for people, or encoded. It contains no decisions, and
+// does not write.
 package show
 
 import (
@@ -5,6 +7,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/version"
@@ -28,10 +33,10 @@ const (
 // Status is the output for people: the verdict; the problems, each with the next command; the
 // table; and the conditions that are not as expected. Of one node it has everything.
 func Status(s *view.Status, o Options) string {
-	o.Wide = o.Wide || s.Node != ""
+	full := o.Wide || s.Node != ""
 	parts, fixes := []string{verdict(s, o)}, map[string]bool{"": true}
 	for i := range s.Problems {
-		if i == maxProblems && !o.Wide {
+		if i == maxProblems && !full {
 			more := len(s.Problems) - maxProblems
 			parts = append(parts, fmt.Sprintf("and %d more problems; -o wide shows all\n", more))
 			break
@@ -51,7 +56,10 @@ func Status(s *view.Status, o Options) string {
 			}
 		}
 		for _, c := range a.Conditions {
-			if s.Node != "" || !c.AsExpected() {
+			if !full && s.Shown(a.Name, c.Reason) {
+				c.Message = "" // it repeats the problems
+			}
+			if s.Node != "" || !view.AsExpected(&c) {
 				conditions += condition(a.Name, &c, o)
 			}
 		}
@@ -72,12 +80,12 @@ func Status(s *view.Status, o Options) string {
 }
 
 func verdict(s *view.Status, o Options) string {
-	head, rest, _ := strings.Cut(clean(s.Summary), ":")
+	head, rest, _ := strings.Cut(wrap(s.Summary, "", o.Width), ":")
 	if o.Colour {
-		paint := map[view.Verdict]string{view.Healthy: green, view.Unhealthy: red, view.NotKnown: yellow}[s.Verdict]
-		head = paint + head + plain
+		paint := map[view.Verdict]string{view.Healthy: green, view.Unhealthy: red, view.NotKnown: yellow}
+		head = paint[s.Verdict] + head + plain
 	}
-	return head + ":" + rest + "\n"
+	return head + ":" + rest
 }
 
 // problem is what it is about, the plugin's own words, since when, and the next command.
@@ -92,12 +100,7 @@ func problem(p *view.Problem, now time.Time, o Options) string {
 	if head != "" {
 		head += ": "
 	}
-	text := wrap(head+p.Summary, "", o.Width)
-	for line := range strings.Lines(p.Detail) {
-		if strings.TrimSpace(clean(line)) != "" {
-			text += wrap(line, indent, o.Width)
-		}
-	}
+	text := wrap(head+p.Summary, "", o.Width) + block(p.Detail, o)
 	if p.Since != nil {
 		since := fmt.Sprintf("since %s, %s ago", p.Since.UTC().Format(time.RFC3339), age(now.Sub(p.Since.Time)))
 		if p.AtEarliest {
@@ -105,28 +108,38 @@ func problem(p *view.Problem, now time.Time, o Options) string {
 		}
 		text += indent + since + "\n"
 	}
-	if p.Next != nil {
-		where := ""
-		if p.Next.Node != "" {
-			where = ", on the node " + clean(p.Next.Node)
+	if p.Next == nil {
+		return text
+	}
+	where, command := "", clean(p.Next.Command)
+	if p.Next.Node != "" {
+		where = ", on the node " + clean(p.Next.Node)
+	}
+	next := indent + "Next" + where + ": "
+	if utf8.RuneCountInString(next+command) > o.Width { // a command is not wrapped
+		next = strings.TrimRight(next, " ") + "\n" + indent + indent
+	}
+	return text + next + command + "\n"
+}
+
+// block is text of several lines, indented, without empty lines.
+func block(lines string, o Options) (text string) {
+	for line := range strings.Lines(lines) {
+		if strings.TrimSpace(clean(line)) != "" {
+			text += wrap(line, indent, o.Width)
 		}
-		text += indent + "Next" + where + ": " + clean(p.Next.Command) + "\n"
 	}
 	return text
 }
 
 // condition with its message, whose further lines are below.
-func condition(apiServer string, c *view.Condition, o Options) string {
-	head := fmt.Sprintf("%s: %s=%s (%s)", apiServer, c.Type, c.Status, c.Reason)
-	lines := strings.Split(strings.TrimSpace(c.Message), "\n")
-	if len(lines) == 1 && lines[0] != "" {
-		return wrap(head+": "+lines[0], "", o.Width)
+func condition(apiServer string, c *metav1.Condition, o Options) string {
+	head := apiServer + ": " + view.ConditionText(c)
+	message := strings.TrimSpace(c.Message)
+	if message != "" && !strings.Contains(message, "\n") {
+		return wrap(head+": "+message, "", o.Width)
 	}
-	text := wrap(head, "", o.Width)
-	for _, line := range lines {
-		text += wrap(line, indent, o.Width)
-	}
-	return text
+	return wrap(head, "", o.Width) + block(message, o)
 }
 
 func report(apiServer string, r *view.Report, o Options) string {

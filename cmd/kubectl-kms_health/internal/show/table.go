@@ -3,7 +3,9 @@ package show
 import (
 	"fmt"
 	"strings"
+	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -22,8 +24,6 @@ const (
 	// maxKey and maxKEK bound identifiers in a table, in runes; nodes' names are shortened to
 	// minNode on a narrow terminal.
 	maxKey, maxKEK, minNode = 20, 16, 12
-
-	gap = "  "
 )
 
 // row is one of the table: its cells, and the state for its colour.
@@ -42,40 +42,32 @@ func table(s *view.Status, o Options) string {
 	if len(all) == 1 {
 		return ""
 	}
-	widths, total := measure(all)
-	if over := total - o.Width; over > 0 {
-		for i := range all {
-			all[i].cells[nodeColumn] = middle(all[i].cells[nodeColumn], max(widths[nodeColumn]-over, minNode))
-		}
-		widths, _ = measure(all)
+	over, longest := -o.Width, 0
+	for line := range strings.Lines(align(all)) {
+		over = max(over, utf8.RuneCountInString(line)-1-o.Width)
 	}
-	var b strings.Builder
 	for _, r := range all {
-		var line strings.Builder
-		for i, c := range r.cells {
-			padded := c + strings.Repeat(" ", widths[i]-columns(c)) + gap
-			if i == stateColumn && r.state != "" && o.Colour {
-				padded = colour(r.state) + c + plain + strings.TrimPrefix(padded, c)
-			}
-			line.WriteString(padded)
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		longest = max(longest, utf8.RuneCountInString(r.cells[nodeColumn]))
 	}
-	return b.String()
+	for _, r := range all {
+		if over > 0 {
+			r.cells[nodeColumn] = middle(r.cells[nodeColumn], max(longest-over, minNode))
+		}
+		if o.Colour { // all of the same length
+			r.cells[stateColumn] = colour(r.state) + r.cells[stateColumn] + plain
+		}
+	}
+	return align(all)
 }
 
-// measure returns the widths of the columns, and that of the table.
-func measure(all []row) (widths []int, total int) {
-	widths = make([]int, len(all[0].cells))
+func align(all []row) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, r := range all {
-		for i, c := range r.cells {
-			widths[i] = max(widths[i], columns(c))
-		}
+		_, _ = fmt.Fprintln(w, strings.Join(r.cells, "\t"))
 	}
-	for _, width := range widths {
-		total += width + len(gap)
-	}
-	return widths, total - len(gap)
+	_ = w.Flush() // a Builder has no errors
+	return b.String()
 }
 
 func rows(s *view.Status, o Options) (all []row) {

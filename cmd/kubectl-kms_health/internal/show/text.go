@@ -4,8 +4,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
-	"golang.org/x/text/width"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kms-health/kms-health/pkg/rollup"
@@ -57,32 +57,19 @@ func age(d time.Duration) string {
 	return duration.HumanDuration(max(d, 0))
 }
 
-const red, green, yellow, plain = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+const red, green, yellow, standard, plain = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[39m", "\x1b[0m"
 
+// colour is that of a row; one without a state is the header.
 func colour(s rollup.State) string {
 	switch {
+	case s == "":
+		return standard
 	case s.Unhealthy():
 		return red
 	case s == rollup.Healthy:
 		return green
 	}
 	return yellow
-}
-
-// columns is how many columns of a terminal a text takes: two for a wide rune, none for a
-// combining one.
-func columns(s string) (n int) {
-	for _, r := range s {
-		kind := width.LookupRune(r).Kind()
-		switch {
-		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
-		case kind == width.EastAsianWide, kind == width.EastAsianFullwidth:
-			n += 2
-		default:
-			n++
-		}
-	}
-	return n
 }
 
 // wrap breaks text into lines of a width, between words. A word is not broken, and neither is a
@@ -92,7 +79,7 @@ func wrap(text, indent string, width int) string {
 	var b strings.Builder
 	line := indent
 	for _, part := range parts(clean(text)) {
-		if strings.TrimSpace(line) != "" && columns(line)+columns(part) > width {
+		if strings.TrimSpace(line) != "" && utf8.RuneCountInString(line+part) > width {
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
 			line = indent + "  "
 		}

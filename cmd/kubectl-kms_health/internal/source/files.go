@@ -2,7 +2,6 @@ package source
 
 import (
 	"bytes"
-	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,8 +14,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/cli-runtime/pkg/resource"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -27,18 +25,15 @@ var ErrNothing = errors.New("no resource with reports is in it")
 
 // Bounds of what is read.
 const (
-	maxFile      = 64 << 20 // bytes of one file: a must-gather has logs of any size
-	maxParsed    = 1 << 30  // bytes of a tree that are parsed
-	maxTimestamp = 4096     // more than a file timestamp has, in bytes
-	maxNotes     = 20
-	maxObjects   = 10000
+	maxFile    = 64 << 20 // bytes of one file: a must-gather has logs of any size
+	maxNotes   = 20
+	maxObjects = 10000
 )
 
 type reading struct {
 	view.Snapshot
-	began  time.Time // when a must-gather began
-	parsed int       // bytes of the files of trees
-	wanted int       // objects of use, also those found twice
+	began      time.Time // when a must-gather began
+	hasReports bool      // whether a resource with reports was found
 }
 
 // ReadFiles reads a file or a folder; - is stdin. A folder is that of a
@@ -65,23 +60,18 @@ func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, err
 	return &r.Snapshot, nil
 }
 
-func (r *reading) path(name string, stdin io.Reader) error {
-	if name == "-" {
-		return r.stream("standard input", stdin)
+func (r *reading) path(name string, from io.Reader) error {
+	if name != "-" {
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
+			return r.tree(name)
+		}
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		from = file
 	}
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		return r.tree(name)
-	}
-	file, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	return r.stream(name, file)
-}
-
-// stream reads one file.
-func (r *reading) stream(name string, from io.Reader) error {
 	data, err := io.ReadAll(io.LimitReader(from, maxFile+1))
 	switch {
 	case err != nil:
@@ -92,7 +82,7 @@ func (r *reading) stream(name string, from io.Reader) error {
 	default:
 		err = r.parse(data)
 	}
-	if err == nil && !r.hasReports() {
+	if err == nil && !r.hasReports {
 		err = fmt.Errorf("%w: expected %s, or a List of such", ErrNothing, wanted)
 	}
 	if err != nil {
@@ -103,13 +93,6 @@ func (r *reading) stream(name string, from io.Reader) error {
 
 var gzipMagic = []byte{0x1f, 0x8b}
 
-func (r *reading) hasReports() bool {
-	return slices.ContainsFunc(r.Objects, func(o *unstructured.Unstructured) bool {
-		_, is := view.ResourceOf(o)
-		return is
-	})
-}
-
 // tree reads the files of a folder. What cannot be read of it is skipped, but for the file of a
 // resource with reports: that would hide a problem.
 func (r *reading) tree(name string) error {
@@ -117,7 +100,6 @@ func (r *reading) tree(name string) error {
 	if err != nil {
 		return err
 	}
-	looked := 0
 	err = filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
 		at = filepath.ToSlash(at)
 		switch {
@@ -132,7 +114,6 @@ func (r *reading) tree(name string) error {
 		case !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(at)):
 			return nil
 		}
-		looked++
 		err = r.file(at, entry)
 		if err != nil && isResource(at) {
 			return fmt.Errorf("%q: %w", at, err)
@@ -142,8 +123,8 @@ func (r *reading) tree(name string) error {
 		}
 		return nil
 	})
-	if err == nil && !r.hasReports() {
-		err = fmt.Errorf("%s: %w: looked in %d YAML and JSON files for %s", name, ErrNothing, looked, wanted)
+	if err == nil && !r.hasReports {
+		err = fmt.Errorf("%s: %w: looked in YAML and JSON files for %s", name, ErrNothing, wanted)
 	}
 	return err
 }
@@ -155,14 +136,14 @@ func (r *reading) skipped(at string, err error) {
 }
 
 // content reads a regular file of a tree that is not too large.
-func content(at string, entry fs.DirEntry, most int64) ([]byte, error) {
+func content(at string, entry fs.DirEntry) ([]byte, error) {
 	info, err := entry.Info()
 	switch {
 	case err != nil:
 		return nil, err
 	case !entry.Type().IsRegular():
 		return nil, errors.New("is a link or no file; links are not followed")
-	case info.Size() > most:
+	case info.Size() > maxFile:
 		return nil, fmt.Errorf("is over %d MiB", maxFile>>20)
 	}
 	return os.ReadFile(at)
@@ -170,18 +151,11 @@ func content(at string, entry fs.DirEntry, most int64) ([]byte, error) {
 
 // file reads the objects of one file, if it may have any.
 func (r *reading) file(at string, entry fs.DirEntry) error {
-	data, err := content(at, entry, maxFile)
+	data, err := content(at, entry)
 	if err != nil || !isResource(at) && !mayBeWanted(data) {
 		return err
 	}
-	if r.parsed += len(data); r.parsed > maxParsed {
-		return fmt.Errorf("over %d MiB of files that may have an object of use", maxParsed>>20)
-	}
-	before := r.wanted
-	if err := r.parse(data); err != nil || r.wanted > before || !isResource(at) {
-		return err
-	}
-	return fmt.Errorf("has none of %s, as expected from its path", wanted)
+	return r.parse(data)
 }
 
 // isResource reports whether a file's path is that of a resource with reports.
@@ -204,7 +178,7 @@ func mayBeWanted(data []byte) bool {
 // timestamp reads when a must-gather began, which is the first line of its file: a time as
 // Go prints it. A file with something else is ignored.
 func (r *reading) timestamp(at string, entry fs.DirEntry) {
-	data, err := content(at, entry, maxTimestamp)
+	data, err := content(at, entry)
 	if err != nil {
 		return
 	}
@@ -218,51 +192,26 @@ func (r *reading) timestamp(at string, entry fs.DirEntry) {
 
 // parse adds the objects of a file that are of use: those of its documents, and of Lists in them.
 func (r *reading) parse(data []byte) error {
-	data = bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\ufeff")))
-	if len(data) == 0 {
-		return errors.New("is empty")
-	}
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for n := 1; ; n++ {
-		var raw stdjson.RawMessage
-		err := decoder.Decode(&raw)
-		if errors.Is(err, io.EOF) {
-			return nil
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	documents := resource.NewLocalBuilder().Unstructured().Stream(bytes.NewReader(data), "").Flatten()
+	return documents.Do().Visit(func(info *resource.Info, err error) error {
+		if err == nil {
+			r.add(info.Object.(*unstructured.Unstructured))
 		}
-		var document any
-		if err == nil && len(raw) > 0 {
-			err = json.Unmarshal(raw, &document) // with whole numbers as in objects of a client
-		}
-		if err != nil {
-			return fmt.Errorf("document %d is neither YAML nor JSON: %w", n, err)
-		}
-		object, _ := document.(map[string]any)
-		items, isList := object["items"].([]any)
-		if !isList {
-			items = []any{object}
-		}
-		for _, item := range items {
-			if fields, _ := item.(map[string]any); fields != nil {
-				r.add(&unstructured.Unstructured{Object: fields}, object)
-			}
-		}
-	}
+		return err
+	})
 }
 
-// add adds an object of a list, whose items need not repeat its kind, or of a document. If it was
-// found twice, as when data was gathered twice, the newer report counts.
-func (r *reading) add(o *unstructured.Unstructured, document map[string]any) {
-	if kind, _ := document["kind"].(string); o.GetKind() == "" {
-		o.Object["kind"], o.Object["apiVersion"] = strings.TrimSuffix(kind, "List"), document["apiVersion"]
-	}
-	if !view.Wanted(o) {
-		return
-	}
-	r.wanted++
+// add adds an object if it is of use. If it was found twice, as when data was gathered twice, the
+// newer report counts.
+func (r *reading) add(o *unstructured.Unstructured) {
 	at := slices.IndexFunc(r.Objects, func(had *unstructured.Unstructured) bool {
 		return had.GetKind() == o.GetKind() && had.GetNamespace() == o.GetNamespace() && had.GetName() == o.GetName()
 	})
+	_, is := view.ResourceOf(o)
+	r.hasReports = r.hasReports || is
 	switch {
+	case !view.Wanted(o):
 	case at < 0 && len(r.Objects) < maxObjects:
 		r.Objects = append(r.Objects, o)
 	case at >= 0 && view.Newest(o).After(view.Newest(r.Objects[at])):

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -81,7 +82,7 @@ func (c *commands) ofPlugin(a *APIServer, p *Plugin) *Command {
 }
 
 // ofCondition is the command for what only a condition shows.
-func (c *commands) ofCondition(a *APIServer, condition *Condition) *Command {
+func (c *commands) ofCondition(a *APIServer, condition *metav1.Condition) *Command {
 	server, known := c.servers[a.Name]
 	if condition.Reason == contract.PluginNotRunning && known {
 		selector := labels.FormatLabels(server.PodSelector)
@@ -184,13 +185,4 @@ func (c *commands) operatorLog() *Command {
 		}
 	}
 	return command("", "%s logs -n %s -l %s --prefix --tail=20", c.tool, c.operator.Namespace, operatorLabel)
-}
-
-// operatorPods shows why no pod of the operator runs.
-func (c *commands) operatorPods() *Command {
-	return command("", "%s describe deployments,pods -n %s -l %s", c.tool, c.operator.Namespace, operatorLabel)
-}
-
-func (c *commands) editConfiguration(namespace string) *Command {
-	return command("", "%s edit configmap -n %s %s", c.tool, namespace, contract.OperatorConfigMap)
 }

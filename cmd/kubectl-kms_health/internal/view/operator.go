@@ -89,7 +89,8 @@ func (o *Operator) OtherVersion() bool {
 // if reporters were set up by hand.
 func (e *evaluation) judgeOperator() {
 	o := &e.Operator
-	p := Problem{Verdict: NotKnown, Reason: string(o.State), Next: e.commands.operatorPods()}
+	tool, p := e.commands.tool, Problem{Verdict: NotKnown, Reason: string(o.State), cause: "KMSHealthOperatorAbsent"}
+	p.Next = command("", "%s describe deployments,pods -n %s -l %s", tool, o.Namespace, operatorLabel)
 	switch {
 	case o.State == OperatorNotInstalled && e.count().all == 0:
 		p.Summary = "the operator is not installed: no Deployment and no Lease " + contract.OperatorName
@@ -112,7 +113,7 @@ func (e *evaluation) judgeOperator() {
 		e.add(Problem{
 			Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
 			Summary: "the operator's configuration is rejected; the last valid one stays active",
-			Next:    e.commands.editConfiguration(configMap.GetNamespace()),
+			Next:    command("", "%s edit configmap -n %s %s", tool, configMap.GetNamespace(), configMap.GetName()),
 		})
 	}
 }

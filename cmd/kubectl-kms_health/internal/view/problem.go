@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -141,12 +140,18 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 			APIServer: a.Name, Node: p.Node, KeyID: p.KeyID,
 			Summary: StateWords(p.State), Detail: p.Detail, Next: e.commands.ofPlugin(a, p),
 		}
-		if p.State.Unhealthy() {
+		isAwaited := func(c metav1.Condition) bool { return c.Reason == contract.AwaitingReports }
+		switch {
+		case p.State.Unhealthy():
 			problem.Verdict = Unhealthy
+		case p.State == rollup.Stale:
+			problem.Summary += ": the reporter has stopped reporting"
+		case p.State == rollup.Missing && slices.ContainsFunc(a.Conditions, isAwaited):
+			problem.Reason = contract.AwaitingReports
 		}
 		if p.Reason != "" {
 			problem.cause = string(p.Reason)
-			problem.Summary += ", " + problem.cause
+			problem.Summary += " (" + problem.cause + ")"
 		}
 		problem.Since, problem.AtEarliest = since(a, p)
 		e.add(problem)
@@ -159,9 +164,9 @@ func since(a *APIServer, p *Plugin) (at *metav1.Time, atEarliest bool) {
 	if p.State == rollup.Stale {
 		return p.LastChecked, false
 	}
-	conditionType, status := contract.HealthReporting, operatorcr.False
+	conditionType, status := contract.HealthReporting, metav1.ConditionFalse
 	if p.State.Unhealthy() {
-		conditionType, status = contract.PluginsDegraded, operatorcr.True
+		conditionType, status = contract.PluginsDegraded, metav1.ConditionTrue
 	}
 	for _, c := range a.Conditions {
 		if c.Type == conditionType && c.Status == status {
@@ -175,27 +180,34 @@ func since(a *APIServer, p *Plugin) (at *metav1.Time, atEarliest bool) {
 func (e *evaluation) judgeConditions(a *APIServer) {
 	for i := range a.Conditions {
 		c := &a.Conditions[i]
-		isShown := func(p Problem) bool {
-			notReported := c.Reason == contract.Progressing && p.Reason == contract.ReportsMissing
-			return p.APIServer == a.Name && (p.Reason == c.Reason || notReported)
-		}
-		if c.verdict() == Healthy || slices.ContainsFunc(e.Problems, isShown) {
+		notReported := c.Reason == contract.Progressing && e.Shown(a.Name, contract.AwaitingReports)
+		if conditionVerdict(c) == Healthy || notReported || e.Shown(a.Name, c.Reason) {
 			continue
 		}
 		e.add(Problem{
-			Verdict: c.verdict(), Reason: c.Reason, APIServer: a.Name, Summary: c.Type + " is " + c.Status + ", " + c.Reason,
-			Detail: c.Message, Since: timeOf(c.LastTransitionTime.Time), Next: e.commands.ofCondition(a, c),
+			Verdict: conditionVerdict(c), Reason: c.Reason, APIServer: a.Name, Summary: ConditionText(c), Detail: c.Message,
+			Since: timeOf(c.LastTransitionTime.Time), Next: e.commands.ofCondition(a, c),
 		})
 	}
 }
 
-// verdict is what a condition of the operator means. Where there is no API server, reports are not
-// expected, and the agreement on a key is no matter of health.
-func (c *Condition) verdict() Verdict {
+// Shown reports whether an API server has a problem with the reason.
+func (s *Status) Shown(apiServer, reason string) bool {
+	return slices.ContainsFunc(s.Problems, func(p Problem) bool { return p.APIServer == apiServer && p.Reason == reason })
+}
+
+// ConditionText is a condition without its message.
+func ConditionText(c *metav1.Condition) string {
+	return fmt.Sprintf("%s=%s (%s)", c.Type, c.Status, c.Reason)
+}
+
+// conditionVerdict is what a condition of the operator means. Where there is no API server, reports
+// are not expected, and the agreement on a key is no matter of health.
+func conditionVerdict(c *metav1.Condition) Verdict {
 	switch {
 	case c.Type == contract.PluginsDegraded && c.Status == operatorcr.True:
 		return Unhealthy
-	case c.AsExpected(), c.Reason == contract.NamespaceMissing, c.Reason == contract.NoPods:
+	case AsExpected(c), c.Reason == contract.NamespaceMissing, c.Reason == contract.NoPods:
 		return Healthy
 	case c.Type == contract.PluginsDegraded && c.Status == operatorcr.Unknown, c.Type == contract.HealthReporting:
 		return NotKnown
@@ -231,29 +243,27 @@ const nothingReported = "no KMS plugin is reported"
 func (e *evaluation) summary() string {
 	head := map[Verdict]string{Healthy: "Healthy", Unhealthy: "Unhealthy", NotKnown: "Not known"}[e.Verdict]
 	if e.snapshot.FromFiles {
-		ago := duration.HumanDuration(e.snapshot.FilesAge)
-		head += fmt.Sprintf(" as of %s, %s ago", e.Time.UTC().Format(time.RFC3339), ago)
+		head += " as of " + duration.HumanDuration(e.snapshot.FilesAge) + " ago"
 	}
 	c := e.count()
 	plugins, unknown := plural(c.all, "KMS plugin"), c.all-c.healthy-c.unhealthy
 	switch {
 	case c.unhealthy > 0:
-		nodes := plural(c.nodes, "node")
-		text := fmt.Sprintf("%s: %d of %s unhealthy, on %d of %s", head, c.unhealthy, plugins, c.badNodes, nodes)
+		plugins = fmt.Sprintf("%d of %s unhealthy, on %d of %s", c.unhealthy, plugins, c.badNodes, plural(c.nodes, "node"))
 		if unknown > 0 {
-			text += fmt.Sprintf("; %d not known", unknown)
+			plugins += fmt.Sprintf("; %d not known", unknown)
 		}
-		return text + "."
 	case unknown > 0:
-		return fmt.Sprintf("%s: the state of %d of %s is not known.", head, unknown, plugins)
+		plugins = fmt.Sprintf("the state of %d of %s is not known", unknown, plugins)
 	case c.all == 0:
 		plugins = nothingReported
 	default:
 		plugins += " healthy, on " + plural(c.nodes, "node")
 	}
-	if len(e.Problems) > 0 && e.Problems[0].Summary != nothingReported {
+	// What no plugin shows explains the verdict better than plugins.
+	if len(e.Problems) > 0 && e.Problems[0].Node == "" && e.Problems[0].Summary != nothingReported {
 		first := &e.Problems[0]
-		plugins += "; " + strings.TrimPrefix(first.APIServer+": ", ": ") + first.Summary
+		plugins = strings.TrimPrefix(first.APIServer+": ", ": ") + first.Summary + "; " + plugins
 	}
 	return head + ": " + plugins + "."
 }

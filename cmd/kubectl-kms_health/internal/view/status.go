@@ -1,3 +1,6 @@
+// Package view judges what was read of a cluster: the reports by pkg/rollup, and the operator's
+// conditions as it last wrote them. It is pure, from a Snapshot to a Status, and forms no opinion
+// that the roll-up has not.
 package view
 
 import (
@@ -44,19 +47,10 @@ type APIServer struct {
 	// Resource has the reports, as in kubeapiservers or kmshealths/NAME.
 	Resource string `json:"resource"`
 	// Conditions are the operator's, and OpenShift's on key rotation, as last written.
-	Conditions []Condition `json:"conditions"`
+	Conditions []metav1.Condition `json:"conditions"`
 	// Plugins are by node, the one that encrypts first.
 	Plugins []Plugin `json:"plugins"`
 	Reports []Report `json:"reports"`
-}
-
-// Condition of an operator resource.
-type Condition struct {
-	Type               string      `json:"type"`
-	Status             string      `json:"status"`
-	Reason             string      `json:"reason"`
-	Message            string      `json:"message"`
-	LastTransitionTime metav1.Time `json:"lastTransitionTime"`
 }
 
 // Plugin is one plugin on one node.
@@ -87,19 +81,19 @@ type Report struct {
 
 // shown are the conditions to show, each with its status if all is as expected. The last two are
 // of OpenShift's own controllers of key rotation.
-var shown = []struct{ conditionType, expected string }{
-	{contract.PluginsDegraded, operatorcr.False},
-	{contract.HealthReporting, operatorcr.True},
-	{contract.WriteKeyAgreed, operatorcr.True},
-	{"KmsHealthReportsProgressing", operatorcr.False},
-	{"KmsHealthReportsDegraded", operatorcr.False},
+var shown = []metav1.Condition{
+	{Type: contract.PluginsDegraded, Status: operatorcr.False},
+	{Type: contract.HealthReporting, Status: operatorcr.True},
+	{Type: contract.WriteKeyAgreed, Status: operatorcr.True},
+	{Type: "KmsHealthReportsProgressing", Status: operatorcr.False},
+	{Type: "KmsHealthReportsDegraded", Status: operatorcr.False},
 }
 
 // AsExpected reports whether a condition has the status that it has while all is well.
-func (c *Condition) AsExpected() bool {
+func AsExpected(c *metav1.Condition) bool {
 	for _, s := range shown {
-		if s.conditionType == c.Type {
-			return c.Status == s.expected && c.Reason != contract.AwaitingReports || c.Reason == contract.NoWriteKey
+		if s.Type == c.Type {
+			return c.Status == s.Status && c.Reason != contract.AwaitingReports || c.Reason == contract.NoWriteKey
 		}
 	}
 	return true
@@ -110,20 +104,13 @@ func (c *Condition) AsExpected() bool {
 func Evaluate(s *Snapshot, selected string) (*Status, error) {
 	status := &Status{APIVersion: APIVersion, Kind: "Status", Time: metav1.NewTime(s.Now.UTC())}
 	status.APIServers, status.Problems = []APIServer{}, []Problem{}
-	for _, o := range s.Objects {
-		if r, is := ResourceOf(o); is {
-			status.APIServers = append(status.APIServers, read(r, o, s.Now))
+	for _, plural := range append(contract.ResourceNames(), contract.KMSHealthsPlural) {
+		for _, o := range s.Objects {
+			if r, is := ResourceOf(o); is && r.Plural == plural {
+				status.APIServers = append(status.APIServers, read(r, o, s.Now))
+			}
 		}
 	}
-	// In the order of the table, KMSHealths last.
-	names := append(contract.ResourceNames(), contract.KMSHealthsPlural)
-	place := func(a APIServer) int {
-		plural, _, _ := strings.Cut(a.Resource, "/")
-		return slices.Index(names, plural)
-	}
-	slices.SortStableFunc(status.APIServers, func(a, b APIServer) int {
-		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.Resource, b.Resource))
-	})
 	if err := status.narrow(selected, s.Problems); err != nil {
 		return nil, err
 	}
@@ -172,12 +159,14 @@ func (s *Status) Names() (names []string) {
 func read(r contract.Resource, o *unstructured.Unstructured, now time.Time) APIServer {
 	resource := operatorcr.Read(o)
 	a := APIServer{Name: cmp.Or(r.APIServer.Name, r.Name), Resource: r.TargetName()}
-	a.Conditions, a.Plugins, a.Reports = []Condition{}, []Plugin{}, []Report{}
+	a.Conditions, a.Plugins, a.Reports = []metav1.Condition{}, []Plugin{}, []Report{}
 	all := operatorcr.ReadConditions(o)
 	for _, s := range shown {
-		if c, is := all[s.conditionType]; is {
-			at := metav1.NewTime(c.LastTransitionTime)
-			a.Conditions = append(a.Conditions, Condition{c.Type, c.Status, c.Reason, c.Message, at})
+		if c, is := all[s.Type]; is {
+			a.Conditions = append(a.Conditions, metav1.Condition{
+				Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message,
+				LastTransitionTime: metav1.NewTime(c.LastTransitionTime),
+			})
 		}
 	}
 	rows, _ := rollup.Rows(resource.Reports, expected(resource), now)

@@ -94,18 +94,18 @@ func TestVerdicts(t *testing.T) {
 	}{
 		"healthy":           {append([]string{"a healthy", "b healthy"}, good...), Healthy, "Healthy: 2 KMS plugins healthy, on 2 nodes.", nil},
 		"without operator":  {[]string{"a healthy"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
-		"error comes first": {[]string{"a stale", "b unhealthy", "c error"}, Unhealthy, "Unhealthy: 2 of 3 KMS plugins unhealthy, on 2 of 3 nodes; 1 not known.", []string{"c error", "b unhealthy", "a stale"}},
+		"error comes first": {[]string{"a stale", "b unhealthy", "c error"}, Unhealthy, "Unhealthy: 2 of 3 KMS plugins unhealthy, on 2 of 3 nodes; 1 not known.", []string{"c error", "b unhealthy", "a stale: the reporter has stopped reporting"}},
 		"unreadable":        {[]string{"a unreadable"}, NotKnown, "Not known: the state of 1 of 1 KMS plugin is not known.", []string{"a unreadable"}},
 		"nothing":           {nil, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
 		"KMS is off":        {[]string{"KMSPluginsDegraded False NoPlugins", "KMSHealthReporting True NoPlugins", "KMSWriteKeyAgreed Unknown NoWriteKey"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
-		"first enablement":  {[]string{"KMSPluginsDegraded False AwaitingReports", "KMSHealthReporting False Progressing"}, NotKnown, "Not known: no KMS plugin is reported; kube-apiserver: KMSHealthReporting is False, Progressing.", []string{"KMSHealthReporting is False, Progressing"}},
+		"first enablement":  {[]string{"KMSPluginsDegraded False AwaitingReports", "KMSHealthReporting False Progressing"}, NotKnown, "Not known: kube-apiserver: KMSHealthReporting=False (Progressing); no KMS plugin is reported.", []string{"KMSHealthReporting=False (Progressing)"}},
 		"no pods":           {[]string{"a healthy", "KMSHealthReporting False NamespaceMissing"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
 		"a migration":       {[]string{"a healthy", "KMSWriteKeyAgreed False WriteKeyNotDeployed"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
 		"shown by a report": {[]string{"a unhealthy", "KMSPluginsDegraded True PluginUnhealthy"}, Unhealthy, "Unhealthy: 1 of 1 KMS plugin unhealthy, on 1 of 1 node.", []string{"a unhealthy"}},
 		"a plugin that no report shows": {[]string{"a healthy", "KMSPluginsDegraded True PluginNotRunning"}, Unhealthy,
-			"Unhealthy: 1 KMS plugin healthy, on 1 node; kube-apiserver: KMSPluginsDegraded is True, PluginNotRunning.", []string{"KMSPluginsDegraded is True, PluginNotRunning"}},
+			"Unhealthy: kube-apiserver: KMSPluginsDegraded=True (PluginNotRunning); 1 KMS plugin healthy, on 1 node.", []string{"KMSPluginsDegraded=True (PluginNotRunning)"}},
 		"delivery fails": {[]string{"a healthy", "KMSHealthReporting False Forbidden"}, NotKnown,
-			"Not known: 1 KMS plugin healthy, on 1 node; kube-apiserver: KMSHealthReporting is False, Forbidden.", []string{"KMSHealthReporting is False, Forbidden"}},
+			"Not known: kube-apiserver: KMSHealthReporting=False (Forbidden); 1 KMS plugin healthy, on 1 node.", []string{"KMSHealthReporting=False (Forbidden)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			unread := map[string]bool{KindDeployment: true, KindLease: true}
