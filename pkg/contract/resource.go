@@ -175,18 +175,18 @@ func (r Resource) GVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Plural}
 }
 
-// WithConditions returns the object with conditions and nothing else, as they are
-// applied.
-func (r Resource) WithConditions(conditions any) map[string]any {
-	return r.with(map[string]any{"status": map[string]any{"conditions": conditions}})
-}
-
-func (r Resource) with(object map[string]any) map[string]any {
-	version := schema.GroupVersion{Group: r.Group, Version: r.Version}
+// WithStatus returns the object with its name, these fields of its status, if any, and nothing
+// else, as they are applied.
+func (r Resource) WithStatus(status map[string]any) map[string]any {
 	metadata := map[string]any{"name": r.Name}
 	if r.Namespace != "" {
 		metadata["namespace"] = r.Namespace
 	}
-	object["apiVersion"], object["kind"], object["metadata"] = version.String(), r.Kind, metadata
+	object := map[string]any{
+		"apiVersion": r.GVR().GroupVersion().String(), "kind": r.Kind, "metadata": metadata,
+	}
+	if len(status) > 0 {
+		object["status"] = status
+	}
 	return object
 }

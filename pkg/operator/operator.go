@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -154,7 +155,7 @@ func (o *Operator) Ready() error {
 }
 
 // observe is what there is to report of the operator itself, on OpenShift.
-func (o *Operator) observe() (in status.Input, related []status.RelatedObject, ready bool) {
+func (o *Operator) observe() (in status.Input, related []any, ready bool) {
 	statuses, targets := o.deliveries.Statuses(), o.deliveries.Targets()
 	unknown := false
 	for _, t := range targets {
@@ -184,28 +185,26 @@ func (o *Operator) observe() (in status.Input, related []status.RelatedObject, r
 
 // related are the objects that show what the operator does, for `oc adm inspect`. It also
 // gathers all of config.openshift.io, and most of what is in a namespace, but no Lease.
-func (o *Operator) related(targets []v1alpha1.APIServer) []status.RelatedObject {
-	all := []status.RelatedObject{
-		object(source.Namespaces, o.Namespace),
-		{Group: "coordination.k8s.io", Resource: "leases", Namespace: o.Namespace, Name: contract.OperatorName},
+func (o *Operator) related(targets []v1alpha1.APIServer) (all []any) {
+	add := func(kind schema.GroupVersionResource, name string) {
+		all = append(all, map[string]any{"group": kind.Group, "resource": kind.Resource, "name": name})
 	}
+	add(source.Namespaces, o.Namespace)
+	all = append(all, map[string]any{
+		"group": coordinationv1.GroupName, "resource": "leases", "namespace": o.Namespace, "name": contract.OperatorName,
+	})
 	for _, name := range objects.Policies {
-		all = append(all, object(source.Policies, name), object(source.PolicyBindings, name))
+		add(source.Policies, name)
+		add(source.PolicyBindings, name)
 	}
 	for _, t := range targets {
 		destination := contract.ResourceFor(string(t.Resource), t.Name)
-		all = append(all,
-			status.RelatedObject{Group: destination.Group, Resource: destination.Plural, Name: destination.Name},
-			object(source.Namespaces, t.Namespace),
-			object(source.ClusterRoles, contract.ReporterName(t.Name)),
-			object(source.ClusterBindings, contract.ReporterName(t.Name)),
-		)
+		add(destination.GVR(), destination.Name)
+		add(source.Namespaces, t.Namespace)
+		add(source.ClusterRoles, contract.ReporterName(t.Name))
+		add(source.ClusterBindings, contract.ReporterName(t.Name))
 	}
 	return all
-}
-
-func object(kind schema.GroupVersionResource, name string) status.RelatedObject {
-	return status.RelatedObject{Group: kind.Group, Resource: kind.Resource, Name: name}
 }
 
 // configurationProblem is why the configuration file is rejected, empty where it is

@@ -8,17 +8,16 @@ package operatorcr
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
@@ -54,9 +53,7 @@ type Report struct {
 	Ours   bool
 	Writer string
 
-	// at is the place of a FormCondition among the conditions, and message its message.
-	at      int
-	message string
+	at int // the place of a FormCondition among the conditions
 }
 
 // Status is what belongs to this project in the status of an operator resource.
@@ -108,7 +105,7 @@ func Read(o *unstructured.Unstructured) *Status {
 			r.Conditions[condition.Type] = condition
 			continue
 		}
-		report := Report{Node: node, Form: FormCondition, at: i, message: condition.Message}
+		report := Report{Node: node, Form: FormCondition, at: i}
 		report.Entries, report.Err = contract.DecodeMessage(condition.Message)
 		writers.sign(&report)
 		r.Reports = append(r.Reports, report)
@@ -184,15 +181,6 @@ func number(v any) int64 {
 	return 0
 }
 
-// Ref identifies a report.
-type Ref struct {
-	Node string
-	Form Form
-}
-
-// Ref is the report's.
-func (r *Report) Ref() Ref { return Ref{r.Node, r.Form} }
-
 // Reporter is the UID of the pod that wrote the report; empty: it does not name one.
 func (r *Report) Reporter() string {
 	if len(r.Entries) == 0 {
@@ -201,28 +189,15 @@ func (r *Report) Reporter() string {
 	return r.Entries[0].Reporter
 }
 
-// operation of a JSON patch (RFC 6902).
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
-// Removal is the JSON patch that removes reports of this project, which are conditions, as
-// they were read, and nothing else. It fails if one of them was written since, or stands in
-// another place. Other writes do not matter, since a resource may have several a second.
-func Removal(gone []Report) []byte {
-	patch := []operation{}
+// Removal is the JSON patch that removes reports of this project, which are conditions, and nothing
+// else. It is a conflict if the resource was written since that version was read.
+func Removal(version string, gone []Report) []byte {
+	patch := []map[string]any{{"op": "replace", "path": "/metadata/resourceVersion", "value": version}}
 	backwards := func(a, b Report) int { return b.at - a.at } // so that no place moves
 	for _, report := range slices.SortedFunc(slices.Values(gone), backwards) {
-		path := "/status/conditions/" + strconv.Itoa(report.at)
-		patch = append(patch, operation{"test", path + "/type", contract.ConditionType(report.Node)})
-		if report.message != "" {
-			patch = append(patch, operation{"test", path + "/message", report.message})
-		}
-		patch = append(patch, operation{Op: "remove", Path: path})
+		patch = append(patch, map[string]any{"op": "remove", "path": fmt.Sprintf("/status/conditions/%d", report.at)})
 	}
-	raw, err := applybody.Marshal(patch)
+	raw, err := json.Marshal(patch)
 	if err != nil {
 		panic(fmt.Sprintf("marshal a patch of strings: %v", err))
 	}

@@ -198,7 +198,7 @@ func each(entries ...contract.Entry) []operatorcr.Report {
 func but(all []operatorcr.Report, others ...operatorcr.Report) []operatorcr.Report {
 	all = slices.Clone(all)
 	for _, r := range others {
-		at := slices.IndexFunc(all, func(had operatorcr.Report) bool { return had.Ref() == r.Ref() })
+		at := slices.IndexFunc(all, func(had operatorcr.Report) bool { return had.Node == r.Node && had.Form == r.Form })
 		if at < 0 {
 			all = append(all, r)
 		} else {

@@ -22,9 +22,9 @@ type Cleaning struct {
 	Nodes []Node
 	// Made is when each existing Node was created; nil while it is not known.
 	Made map[string]time.Time
-	// Removed are the reports that were removed before, and were written again by a
-	// reporter that was still running.
-	Removed map[operatorcr.Ref]bool
+	// Removed has when a node's report was removed before. One that is there again was written
+	// by a reporter that was still running.
+	Removed map[string]time.Time
 }
 
 // Leftovers returns the own reports that no reporter will write again, and when to check
@@ -66,7 +66,7 @@ func (in *Cleaning) due(r *operatorcr.Report, idle bool) (at time.Time, goes boo
 	made, exists := in.Made[r.Node]
 	switch {
 	case in.Off, in.Made != nil && !exists, exists && newest.Before(made):
-		if in.Removed[r.Ref()] {
+		if _, before := in.Removed[r.Node]; before {
 			return stale, true
 		}
 		return in.Now, true

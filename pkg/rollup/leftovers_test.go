@@ -19,7 +19,7 @@ func TestLeftovers(t *testing.T) {
 		return all
 	}
 	abcMade, never := made(7200, "a", "b", "c"), time.Time{}
-	removed := map[operatorcr.Ref]bool{{Node: "z", Form: operatorcr.FormCondition}: true, {Node: "a", Form: operatorcr.FormCondition}: true}
+	removed := map[string]time.Time{"z": ago(600), "a": ago(600)}
 	fresh, old := healthy("2", 5), healthy("2", valid+1+180) // old: stale for a QuietPeriod and a second
 	for _, tt := range []struct {
 		name    string

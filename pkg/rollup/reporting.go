@@ -51,20 +51,19 @@ func (e *evaluation) reporting() operatorcr.Condition {
 	return c
 }
 
-// OfDelivery is the condition Reporting where no node can be evaluated, or none should report:
-// what prevents or delays the delivery. known is false where it does not say. again is when
-// that may change without a change of the input; zero: never.
-func OfDelivery(in *Input) (c operatorcr.Condition, again time.Time, known bool) {
+// OfDelivery is the result where no node can be evaluated, or none should report: the condition
+// Reporting by what prevents or delays the delivery, if it says anything.
+func OfDelivery(in *Input) *Result {
 	e := evaluation{Input: in, found: map[string][]Finding{}}
 	found, _ := e.deliveryFindings()
 	if len(found) == 0 {
-		return c, time.Time{}, false
+		return &Result{}
 	}
 	worst := mostSevere(found)
-	c = operatorcr.Condition{Type: contract.HealthReporting, Status: worst.Reporting, Reason: worst.Reason}
+	c := operatorcr.Condition{Type: contract.HealthReporting, Status: worst.Reporting, Reason: worst.Reason}
 	e.describe(&c, found, 0)
 	c.Settle(in.Previous, in.Now)
-	return c, e.again, true
+	return &Result{Conditions: []operatorcr.Condition{c}, Deadline: e.again}
 }
 
 // deliveryFindings are what the delivery is kept from, or does; else mode, how the reporters are

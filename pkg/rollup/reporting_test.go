@@ -77,9 +77,8 @@ func TestDeliveryIsReportedWhereNoNodeCanBeEvaluated(t *testing.T) {
 		{delivered(contract.Removing, "the reporters", 299), "False Removing: the reporters"},
 		{delivered(contract.Removing, "the reporters", 300), "False ProgressDeadlineExceeded: the reporters"},
 	} {
-		c, _, known := OfDelivery(&Input{Now: now, Delivery: tt.delivery})
 		got := ""
-		if known {
+		if c := OfDelivery(&Input{Now: now, Delivery: tt.delivery}).Condition(contract.HealthReporting); c.Type != "" {
 			got = c.Status + " " + c.Reason + ": " + c.Message
 		}
 		if got != tt.want {

@@ -155,7 +155,7 @@ func concernsDelivery(before, after *operatorcr.Status) bool {
 		return true
 	}
 	return !slices.EqualFunc(before.Reports, after.Reports, func(a, b operatorcr.Report) bool {
-		return a.Ref() == b.Ref() && a.Reporter() == b.Reporter()
+		return a.Node == b.Node && a.Form == b.Form && a.Reporter() == b.Reporter()
 	})
 }
 

@@ -11,9 +11,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 )
 
-// lag is for how long a write counts while the watch does not show it.
-const lag = maxWatchLag
-
 // now is the time of the evaluation.
 var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 

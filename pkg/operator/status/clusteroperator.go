@@ -2,7 +2,7 @@ package status
 
 import (
 	"context"
-	"slices"
+	"reflect"
 	"sync"
 	"time"
 
@@ -17,7 +17,10 @@ import (
 )
 
 // object is created by the manifests, not by the operator.
-var object = Object{Resource: source.ClusterOperators, Kind: "ClusterOperator", Name: contract.ClusterOperator}
+var object = contract.Resource{
+	Group: source.ClusterOperators.Group, Version: source.ClusterOperators.Version,
+	Plural: source.ClusterOperators.Resource, Kind: "ClusterOperator", Name: contract.ClusterOperator,
+}
 
 const (
 	// settleOperator is how long a sync waits for more of the same change.
@@ -29,14 +32,6 @@ const (
 	firstOperatorRetry, lastOperatorRetry = time.Second, 5 * time.Second
 )
 
-// RelatedObject is one which `oc adm inspect` collects.
-type RelatedObject struct {
-	Group     string `json:"group"`
-	Resource  string `json:"resource"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-}
-
 // ClusterOperatorOptions of a ClusterOperator.
 type ClusterOperatorOptions struct {
 	Client dynamic.Interface
@@ -47,9 +42,9 @@ type ClusterOperatorOptions struct {
 	Version string
 	// Inertia is how long something must be bad before Degraded reports it.
 	Inertia time.Duration
-	// Observe returns what there is to report, and the related objects; false: nothing
-	// yet, or this is no OpenShift.
-	Observe func() (Input, []RelatedObject, bool)
+	// Observe returns what there is to report, and the related objects, which `oc adm inspect`
+	// collects; false: nothing yet, or this is no OpenShift.
+	Observe func() (in Input, related []any, ready bool)
 }
 
 // ClusterOperator keeps ClusterOperator/kms-health, the operator's own state as `oc get
@@ -61,9 +56,8 @@ type ClusterOperator struct {
 	retry *retry.Backoff
 	// source is followed from the first time on that there is something to report: where
 	// this is no OpenShift there is no right to read it.
-	source *source.Source[Standing]
+	source *source.Source[shown]
 	follow func()
-	status *Writer
 	since  map[string]time.Time
 	began  time.Time
 }
@@ -77,11 +71,7 @@ func NewClusterOperator(o ClusterOperatorOptions) *ClusterOperator {
 	}
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the ClusterOperator, retrying",
 		"Wrote the ClusterOperator again", "name"
-	c.status = &Writer{
-		Client: o.Client, Manager: contract.OperatorName, Types: []string{Available, Progressing, Degraded, Upgradeable},
-		Clock: o.Clock,
-	}
-	c.source = source.New(o.Client, nil, source.Selection{Resource: object.Resource, Name: object.Name}, read, c.Wake)
+	c.source = source.New(o.Client, nil, source.Selection{Resource: object.GVR(), Name: object.Name}, read, c.Wake)
 	return c
 }
 
@@ -104,11 +94,17 @@ func (c *ClusterOperator) Run(ctx context.Context) {
 	})
 }
 
-func read(o *unstructured.Unstructured) Standing {
-	s := Standing{Version: o.GetResourceVersion(), Conditions: operatorcr.ReadConditions(o), Fields: map[string]any{}}
+// shown is what the watch shows of the status: all conditions, and the operator's other fields.
+type shown struct {
+	conditions map[string]operatorcr.Condition
+	fields     map[string]any
+}
+
+func read(o *unstructured.Unstructured) shown {
+	s := shown{operatorcr.ReadConditions(o), map[string]any{}}
 	for _, field := range []string{"versions", "relatedObjects"} {
 		if value, found, _ := unstructured.NestedFieldNoCopy(o.Object, "status", field); found {
-			s.Fields[field] = value
+			s.fields[field] = value
 		}
 	}
 	return s
@@ -121,30 +117,31 @@ func (c *ClusterOperator) sync(ctx context.Context) (again time.Duration, err er
 		return readyCheck, nil
 	}
 	c.follow()
-	shown, exists := c.source.Get("", object.Name)
+	current, exists := c.source.Get("", object.Name)
 	if !exists {
 		return resyncOperator, nil
 	}
-	standing, at := c.status.Standing(object, shown)
-	again = resyncOperator
-	if !at.IsZero() {
-		again = min(again, max(0, at.Sub(c.Clock.Now())))
-	}
-	in.Now, in.Inertia, in.Since, in.Previous, in.Began = c.Now(), c.Inertia, c.since, standing.Conditions, c.began
+	in.Now, in.Inertia, in.Since, in.Previous, in.Began = c.Now(), c.Inertia, c.since, current.conditions, c.began
 	conditions, at := Evaluate(&in)
+	again = resyncOperator
 	if !at.IsZero() {
 		again = min(again, max(0, at.Sub(in.Now)))
 	}
-	fields := map[string]any{"versions": []map[string]string{{"name": "operator", "version": c.Version}},
-		"relatedObjects": related}
-	// A new version is that of the whole once its reporters are rolled out, too.
-	progressing := slices.ContainsFunc(conditions, func(c operatorcr.Condition) bool {
-		return c.Type == Progressing &&
-			c.Status == operatorcr.True
-	})
-	if was := standing.Fields["versions"]; was != nil && progressing {
-		fields["versions"] = was
+	fields := map[string]any{
+		"versions":       []any{map[string]any{"name": "operator", "version": c.Version}},
+		"relatedObjects": related,
 	}
-	_, err = c.status.Apply(ctx, object, standing, conditions, fields)
-	return again, err
+	same := true
+	for _, condition := range conditions {
+		same = same && current.conditions[condition.Type] == condition
+		// A new version is that of the whole once its reporters are rolled out, too.
+		was := current.fields["versions"]
+		if condition.Type == Progressing && condition.Status == operatorcr.True && was != nil {
+			fields["versions"] = was
+		}
+	}
+	if same && reflect.DeepEqual(current.fields, fields) {
+		return again, nil
+	}
+	return again, apply(ctx, c.Client, object, conditions, fields)
 }

@@ -40,8 +40,7 @@ const (
 	// excused: no reporter could write, and kubelets, whose retries back off to every half
 	// minute during the outage, still have the old state of their pods. Until they are
 	// updated, a pod that was replaced looks like one whose reporter stopped reporting.
-	afterOutage    = time.Minute
-	requestTimeout = 10 * time.Second
+	afterOutage = time.Minute
 	// workers is how many targets are synced at a time.
 	workers = 4
 )
@@ -80,7 +79,6 @@ type Verdict struct {
 type Controller struct {
 	Options
 	metrics *metrics
-	status  *Writer
 	queue   retry.Queue // names of targets
 	retry   *retry.Backoff
 
@@ -91,7 +89,7 @@ type Controller struct {
 // entry is the state of a target between its syncs. Its fields are used by the one worker
 // that syncs it, except those guarded by the Controller's mu.
 type entry struct {
-	removed  map[operatorcr.Ref]removal
+	removed  map[string]time.Time // when a report was removed, by node
 	replaced rollup.Replacements
 	// outage means that the API server is unreachable; quietUntil is until when missing
 	// reports are excused after it.
@@ -121,9 +119,6 @@ func New(o Options) *Controller {
 	}
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to write the roll-up, retrying", "Rolled up again",
 		"apiServer"
-	c.status = &Writer{
-		Client: o.Client, Manager: contract.OperatorName, Types: rollup.Types, Clock: o.Clock,
-	}
 	return c
 }
 
@@ -132,7 +127,7 @@ func (c *Controller) Set(t apiserver.Published) {
 	c.mu.Lock()
 	e := c.targets[t.Name]
 	if e == nil {
-		e = &entry{removed: map[operatorcr.Ref]removal{}, replaced: rollup.Replacements{},
+		e = &entry{removed: map[string]time.Time{}, replaced: rollup.Replacements{},
 			expectations: rollup.Expectations{}}
 		c.targets[t.Name] = e
 	}
@@ -210,20 +205,14 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	s.again = s.now.Add(resync)
 	verdict, judged := s.judge(ctx)
 	if !judged { // too little is known for a new one
-		c.mu.Lock()
-		e.verdict.Reporting = verdict.Reporting
-		c.mu.Unlock()
-		if before.Reporting != verdict.Reporting {
-			c.Changed()
-		}
-		return s.again
+		verdict.Result, verdict.Done = before.Result, before.Done
 	}
 	c.metrics.set(name, verdict.Result)
 	c.mu.Lock()
-	e.verdict, e.judged = verdict, true
+	e.verdict, e.judged = verdict, judged || judgedBefore
 	c.mu.Unlock()
-	if !judgedBefore || before.Done != verdict.Done || before.Reporting != verdict.Reporting ||
-		!sameConditions(before.Result, verdict.Result) {
+	if judged && !judgedBefore || before.Done != verdict.Done || before.Reporting != verdict.Reporting ||
+		!slices.Equal(before.conditions(), verdict.conditions()) {
 		c.Changed()
 	}
 	if verdict.Done && !before.Done {
@@ -232,11 +221,11 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	return s.again
 }
 
-func sameConditions(a, b *rollup.Result) bool {
-	if a == nil || b == nil {
-		return a == b
+func (v *Verdict) conditions() []operatorcr.Condition {
+	if v.Result == nil {
+		return nil
 	}
-	return slices.Equal(a.Conditions, b.Conditions)
+	return v.Result.Conditions
 }
 
 // syncing is one sync of one target.
@@ -265,34 +254,29 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 		return Verdict{Done: true}, true
 	}
 	outage := s.inOutage(t.Sources.Resource.Err())
-	if !t.Sources.Resource.Known() {
-		return Verdict{Reporting: s.reporting(nil)}, false
-	}
+	in := rollup.Input{Now: s.now, Began: s.began, Delivery: s.delivery}
 	resource := t.Sources.Destination()
-	switch {
-	case resource == nil:
-		return Verdict{Done: t.Clean, Reporting: s.reporting(nil)}, true
-	case t.Off:
-		return s.removeAll(ctx, resource), true
-	case !t.SetsKnown && len(resource.Reports) == 0:
-		return Verdict{Reporting: s.writeDelivery(ctx, resource)}, false
+	if resource == nil {
+		known := t.Sources.Resource.Known()
+		return Verdict{Reporting: s.ofDelivery(&in).Condition(contract.HealthReporting), Done: known && t.Clean}, known
+	}
+	in.Reports, in.Previous = resource.Reports, resource.Conditions
+	if t.Off {
+		return s.removeAll(ctx, resource, &in), true
 	}
 	o, known := s.observe(resource, absent)
 	if !known {
-		return Verdict{Reporting: s.writeDelivery(ctx, resource)}, false
+		return Verdict{Reporting: s.writeDelivery(ctx, &in)}, false
 	}
-	standing := s.standing(resource)
-	in := rollup.Input{
-		Now: s.now, Began: s.began, Reports: resource.Reports, Nodes: o.nodes, Others: o.others, Alone: o.alone,
-		Delivery: s.delivery, Previous: standing.Conditions,
-	}
+	in.Began, in.Nodes, in.Others, in.Alone = s.began, o.nodes, o.others, o.alone
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
-	if t.State.NotProbed != "" {
-		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed,
-			Subject: t.State.NotProbed})
-	}
-	if o.refused != "" {
-		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable, Subject: o.refused})
+	for _, f := range []rollup.Finding{
+		{Reason: contract.ProviderNotProbed, Subject: t.State.NotProbed},
+		{Reason: contract.SourceUnreadable, Subject: o.refused},
+	} {
+		if f.Subject != "" {
+			in.NotObserved = append(in.NotObserved, f)
+		}
 	}
 	v.Result = rollup.Evaluate(&in)
 	s.requeue(v.Result.Deadline)
@@ -300,71 +284,62 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	if outage && restsOnSilence(v.Result) {
 		return Verdict{Reporting: v.Reporting}, false
 	}
-	if s.waits() {
-		return v, true
-	}
 	for _, n := range o.nodes { // its report is expected again, and is not one that came back
 		if len(n.Keys) > 0 {
-			delete(s.removed, operatorcr.Ref{Node: n.Name, Form: operatorcr.FormCondition})
+			delete(s.removed, n.Name)
 		}
 	}
 	// A removal applies to what was read, so it comes before the write.
 	var cleaned error
 	if !t.Unmanaged {
-		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Nodes: o.nodes, Made: o.created})
+		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Nodes: o.nodes, Made: o.created})
 	}
-	s.finish(errors.Join(cleaned, s.write(ctx, standing, v.Result)))
+	s.finish(errors.Join(cleaned, s.write(ctx, in.Previous, v.Result)))
 	return v, true
+}
+
+// ofDelivery is the result by the delivery alone.
+func (s *syncing) ofDelivery(in *rollup.Input) *rollup.Result {
+	result := rollup.OfDelivery(in)
+	s.requeue(result.Deadline)
+	return result
 }
 
 // writeDelivery writes what prevents or delays the delivery while no node can be evaluated. The
 // other conditions stay as they are.
-func (s *syncing) writeDelivery(ctx context.Context, resource *operatorcr.Status) (c operatorcr.Condition) {
-	standing := s.standing(resource)
-	c = s.reporting(standing.Conditions)
-	if c.Type == "" || s.waits() {
+func (s *syncing) writeDelivery(ctx context.Context, in *rollup.Input) operatorcr.Condition {
+	result := s.ofDelivery(in)
+	c := result.Condition(contract.HealthReporting)
+	if c.Type == "" {
 		return c
 	}
-	result := &rollup.Result{}
 	for _, t := range rollup.Types {
-		if was, is := standing.Conditions[t]; is && t != c.Type {
+		if was, is := in.Previous[t]; is && t != c.Type {
 			result.Conditions = append(result.Conditions, was)
 		}
 	}
-	result.Conditions = append(result.Conditions, c)
-	s.finish(s.write(ctx, standing, result))
-	return c
-}
-
-// reporting is KMSHealthReporting by the delivery alone; the zero one: it does not say.
-func (s *syncing) reporting(previous map[string]operatorcr.Condition) operatorcr.Condition {
-	c, again, _ := rollup.OfDelivery(&rollup.Input{Now: s.now, Began: s.began, Delivery: s.delivery, Previous: previous})
-	s.requeue(again)
+	s.finish(s.write(ctx, in.Previous, result))
 	return c
 }
 
 // removeAll removes the roll-up and the reports of a target that is off. Until its reporters are
 // removed, the condition of their delivery stays.
-func (s *syncing) removeAll(ctx context.Context, resource *operatorcr.Status) (v Verdict) {
-	standing := s.standing(resource)
-	none := &rollup.Result{}
-	v.Reporting = s.reporting(standing.Conditions)
-	if v.Reporting.Type != "" && !s.target.Clean {
-		none.Conditions = append(none.Conditions, v.Reporting)
+func (s *syncing) removeAll(ctx context.Context, resource *operatorcr.Status, in *rollup.Input) (v Verdict) {
+	result := s.ofDelivery(in)
+	v.Reporting = result.Condition(contract.HealthReporting)
+	if s.target.Clean {
+		result = &rollup.Result{}
 	}
-	reports := slices.ContainsFunc(resource.Reports, func(r operatorcr.Report) bool {
-		return r.Ours &&
-			!s.removed[r.Ref()].back
-	})
-	v.Done = s.target.Clean && !reports && none.Same(standing.Conditions)
-	if s.target.Unmanaged || s.waits() {
+	v.Done = s.target.Clean && result.Same(in.Previous) &&
+		!slices.ContainsFunc(resource.Reports, func(r operatorcr.Report) bool { return r.Ours && s.removed[r.Node].IsZero() })
+	if s.target.Unmanaged {
 		return v
 	}
 	var cleaned error
 	if s.target.Clean {
-		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Now: s.now, Off: true})
+		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Off: true})
 	}
-	s.finish(errors.Join(cleaned, s.write(ctx, standing, none)))
+	s.finish(errors.Join(cleaned, s.write(ctx, in.Previous, result)))
 	return v
 }
 
@@ -392,15 +367,6 @@ func restsOnSilence(r *rollup.Result) bool {
 			return row.State == rollup.Stale ||
 				row.State == rollup.Missing
 		})
-}
-
-// waits reports whether the retry of a failed write is pending.
-func (s *syncing) waits() bool {
-	left := s.retry.Left(s.target.Name)
-	if left > 0 {
-		s.requeue(s.now.Add(left))
-	}
-	return left > 0
 }
 
 // finish keeps the outcome of the writes, and schedules a retry of failed ones.

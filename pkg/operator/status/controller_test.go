@@ -97,14 +97,9 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 			t.Error("no verdict, though only writing fails")
 		}
 
-		// A change does not make the retry earlier.
-		s.report("a")
-		s.show()
-		s.settled()
-		s.wantWrites(len(tried), "when a report comes meanwhile")
 		s.failing(nil)
 		s.until(tried[len(tried)-1].at + 5*time.Second)
-		s.wantWrites(len(tried)+1, "when it is time")
+		s.wantWrites(len(tried)+1, "when it succeeds")
 		s.showWritten()
 
 		// After a recovery the backoff starts again.
@@ -119,58 +114,13 @@ func TestAWriteThatFailsIsTriedAgainLaterEachTime(t *testing.T) {
 	})
 }
 
-func TestAWriteIsNotRepeatedWhileTheWatchLagsBehind(t *testing.T) {
+func TestConditionsThatAnotherClientRemovedAreWrittenAgain(t *testing.T) {
 	withFixture(t, func(s *fixture) {
-		s.report("a", "b")
-		s.show()
-		s.set(withKeys("2"))
-		s.settled()
-		first := s.wantWrites(1, "first")
-		for i := range 5 { // the events are from before the write
-			s.until(first.at + time.Duration(i)*300*time.Millisecond)
-			s.report("a")
-			s.show()
-		}
-		s.until(first.at + lag)
-		s.wantWrites(1, "while the watch may lag")
-		s.until(first.at + lag + 1)
-		second := s.wantWrites(2, "when it lags no more, and does not show it")
-		if degraded(second.apply) != degraded(first.apply) {
-			t.Errorf("%s, want %s", second.body, first.body)
-		}
-		s.report("a", "b")
-		s.showWritten()
-		s.until(time.Minute)
-		s.wantWrites(2, "when it shows it")
-
-		// Another client removes it.
+		s.begin()
 		s.shown = nil
 		s.show()
 		s.settled()
-		s.wantWrites(3, "when it is gone")
-	})
-}
-
-// A change is written at once, also right after a write.
-func TestAChangeIsWrittenAlthoughTheWatchLagsBehind(t *testing.T) {
-	withFixture(t, func(s *fixture) {
-		s.report("a", "b")
-		s.show()
-		s.set(withKeys("2"))
-		s.settled()
-		s.wantWrites(1, "first")
-		s.reports["a"][0].Status = contract.Error
-		s.show()
-		s.until(time.Since(s.start) + settle)
-		if w := s.wantWrites(2, "a is unhealthy"); degraded(w.apply) != "True PluginError" {
-			t.Errorf("written: %s", w.body)
-		}
-		s.report("a")
-		s.show()
-		s.until(time.Since(s.start) + settle)
-		if w := s.wantWrites(3, "a is healthy"); degraded(w.apply) != "False AsExpected" {
-			t.Errorf("written: %s", w.body)
-		}
+		s.wantWrites(2, "when they are gone")
 	})
 }
 

@@ -134,31 +134,6 @@ func TestEveryStateIsOneSeries(t *testing.T) {
 	}
 }
 
-func TestSameConditions(t *testing.T) {
-	of := func(message string) *rollup.Result {
-		return &rollup.Result{Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.True, Message: message, LastTransitionTime: now}}, Deadline: now, Rows: []rollup.Row{{Node: message}}}
-	}
-	other := of("x")
-	other.Deadline, other.Rows = now.Add(1), nil
-	for _, tt := range []struct {
-		name string
-		a, b *rollup.Result
-		want bool
-	}{
-		{"none and none", nil, nil, true},
-		{"none and some", nil, of("x"), false},
-		{"some and none", of("x"), nil, false},
-		{"the same", of("x"), of("x"), true},
-		{"the same, made of something else", of("x"), other, true},
-		{"other words", of("x"), of("y"), false},
-		{"one more", of("x"), &rollup.Result{Conditions: append(of("x").Conditions, operatorcr.Condition{})}, false},
-	} {
-		if got := sameConditions(tt.a, tt.b); got != tt.want {
-			t.Errorf("%s: %v", tt.name, got)
-		}
-	}
-}
-
 // head is the beginning of a metric in the text format.
 func head(m contract.Metric) string {
 	return "# HELP " + m.Name + " " + m.Help + "\n# TYPE " + m.Name + " " + m.Type + "\n"

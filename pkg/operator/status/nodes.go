@@ -31,14 +31,14 @@ type observed struct {
 func (s *syncing) observe(resource *operatorcr.Status, absent time.Time) (o observed, known bool) {
 	t := s.target
 	var pods []*corev1.Pod
+	if !t.SetsKnown && len(resource.Reports) == 0 || !t.Sources.Cluster.OwnPods.Known() {
+		return o, false
+	}
 	if !t.NamespaceMissing {
 		if !t.Sources.Pods.Known() {
 			return o, false
 		}
 		pods = t.Sources.AllPods()
-	}
-	if !t.Sources.Cluster.OwnPods.Known() {
-		return o, false
 	}
 	names := map[string]bool{}
 	for _, pod := range pods {

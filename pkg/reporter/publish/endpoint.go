@@ -164,13 +164,13 @@ func body(to contract.Resource, node string, since time.Time, entries []contract
 	if err != nil {
 		return nil, fmt.Errorf("condition: %w", err)
 	}
-	return applybody.Marshal(to.WithConditions([]condition{{
+	return applybody.Marshal(to.WithStatus(map[string]any{"conditions": []condition{{
 		Type:               contract.ConditionType(node),
 		Status:             contract.ConditionStatus,
 		LastTransitionTime: since.UTC().Format(time.RFC3339),
 		Reason:             contract.ConditionReason,
 		Message:            message,
-	}}))
+	}}}))
 }
 
 var errAtomicList = errors.New("the list status.conditions of this resource is atomic, so each write removes " +

@@ -119,8 +119,9 @@ func removeReports(t *testing.T, server apiservers.Server) {
 		if err != nil {
 			return err
 		}
+		now := fixture.Resource(t, server)
 		_, err = resource.Patch(context.Background(), controlplane.ClusterObject, types.JSONPatchType,
-			operatorcr.Removal(fixture.Resource(t, server).Reports), metav1.PatchOptions{}, "status")
+			operatorcr.Removal(now.Version, now.Reports), metav1.PatchOptions{}, "status")
 		return err
 	})
 }

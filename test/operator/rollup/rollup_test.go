@@ -244,7 +244,7 @@ func TestReportOfARemovedNodeIsRemoved(t *testing.T) {
 			}
 			// A removal that is rejected, since the reporter wrote in between, removes nothing.
 			writes := slices.DeleteFunc(fixture.OperatorWrites(t)[was:], func(w fixture.Written) bool {
-				return !strings.Contains(w.What, "kms-health-operator-cleanup") || w.Code == http.StatusUnprocessableEntity
+				return !strings.Contains(w.What, "kms-health-operator-cleanup") || w.Code == http.StatusConflict
 			})
 			if len(writes) == 0 || len(writes) > removals {
 				t.Errorf("%d removals, must be at most %d:\n%s", len(writes), removals, fixture.Texts(writes))
