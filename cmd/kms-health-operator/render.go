@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kms-health/kms-health/pkg/operator/process"
+	"github.com/kms-health/kms-health/pkg/operator"
 	"github.com/kms-health/kms-health/pkg/operator/render"
 )
 
@@ -57,7 +57,7 @@ What is made depends on the target's mode and on --pod:
 			if o.Config, err = readConfig(config, o.Stdin); err != nil {
 				return err
 			}
-			openShift, err := process.ParseOpenShift(os.Getenv(process.OpenShiftVariable))
+			openShift, err := operator.ParseOpenShift(os.Getenv(operator.OpenShiftVariable))
 			o.OpenShift = openShift != nil && *openShift
 			return o.Run(cmd.OutOrStdout(), err, o.Config.UseImage(image))
 		}),

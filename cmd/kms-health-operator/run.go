@@ -13,8 +13,8 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/logging"
+	"github.com/kms-health/kms-health/pkg/operator"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
-	"github.com/kms-health/kms-health/pkg/operator/process"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -31,7 +31,7 @@ const (
 const flushTime = 250 * time.Millisecond
 
 func newRun() *cobra.Command {
-	o := process.Options{Pod: os.Getenv(podVariable), Version: version.Version}
+	o := operator.Options{Pod: os.Getenv(podVariable), Version: version.Version}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the operator of a cluster until SIGTERM or SIGINT",
@@ -66,7 +66,7 @@ Environment:
     --metrics-bind-address 0 --leader-elect=false`,
 		Args: cobra.NoArgs,
 		RunE: works(func(cmd *cobra.Command, _ []string) (err error) {
-			if o.OpenShift, err = process.ParseOpenShift(os.Getenv(process.OpenShiftVariable)); err != nil {
+			if o.OpenShift, err = operator.ParseOpenShift(os.Getenv(operator.OpenShiftVariable)); err != nil {
 				return err
 			}
 			if err := o.Validate(); err != nil {
@@ -76,7 +76,7 @@ Environment:
 			signal.Ignore(syscall.SIGPIPE)
 			log := logging.Start(os.Stderr)
 			defer log.Flush(flushTime)
-			if err := process.Run(cmd.Context(), o); err != nil {
+			if err := operator.Run(cmd.Context(), o); err != nil {
 				klog.ErrorS(err, "Ended by an error")
 				return errLogged
 			}
@@ -88,7 +88,7 @@ Environment:
 	return cmd
 }
 
-func addRunFlags(f *pflag.FlagSet, o *process.Options) {
+func addRunFlags(f *pflag.FlagSet, o *operator.Options) {
 	f.SortFlags = false
 	f.StringVar(&o.ConfigFile, "config", defaultConfig, "the configuration `file`; it may appear later")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"),

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/retry"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
@@ -38,7 +39,7 @@ const (
 // its pods read it by the downward API. An old CA stays beside the new one until it ends. What
 // does not verify the API server is never written, since the next pod could not connect.
 type ownCA struct {
-	Options
+	apiserver.Options
 	changed            func() // wakes the ClusterOperator
 	cluster, annotated *source.Source[string]
 	queue              retry.Queue
@@ -46,7 +47,7 @@ type ownCA struct {
 	reported           atomic.Pointer[string]
 }
 
-func newOwnCA(o Options, changed func()) *ownCA {
+func newOwnCA(o apiserver.Options, changed func()) *ownCA {
 	c := &ownCA{Options: o, changed: changed, queue: retry.NewQueue(o.Clock)}
 	c.expiry = sync.OnceValue(func() prometheus.Gauge { return registered(o.Registry, contract.MetricCAExpiry) })
 	text := func(fields ...string) func(*unstructured.Unstructured) string {

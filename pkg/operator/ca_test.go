@@ -14,7 +14,7 @@ func TestCAsEndIsThatOfTheOneThatVerifiesTheAPIServer(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
 	serving := server.Certificate()
-	c := &ownCA{Options: Options{Options: apiserver.Options{Server: server.URL, Now: time.Now}}}
+	c := &ownCA{Options: apiserver.Options{Server: server.URL, Now: time.Now}}
 	if end, err := c.end(t.Context(), []*x509.Certificate{serving}); err != nil || !end.Equal(serving.NotAfter) {
 		t.Errorf("%s, %v, want %s", end, err, serving.NotAfter)
 	}

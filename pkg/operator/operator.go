@@ -1,16 +1,19 @@
-// Package operator keeps a reporter beside every KMS plugin of a cluster's API
-// servers, and rolls up what they report.
+// Package operator runs the operator as a process: it keeps a reporter beside every KMS plugin of a
+// cluster's API servers, and rolls up what they report.
 //
 // It wires controllers that share nothing but immutable values: apiserver (reporters) and
 // status (conditions, ClusterOperator). The configuration file and the
-// TLS profile are followed on every replica; the controllers run on one at a time.
-// Nothing but a few facts in an annotation is recorded, so an operator that is killed at
+// TLS profile are followed on every replica; the controllers run on one at a time, the holder of a
+// Lease. Nothing but a few facts in an annotation is recorded, so an operator that is killed at
 // any moment goes on from what exists.
+//
+// Metrics are served over HTTPS, with the cluster's TLS profile, to clients that the
+// API server authenticates by their bearer token and allows to get the path (RBAC's
+// nonResourceURLs). Health is served over HTTP to everyone and shows no details.
 package operator
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -33,29 +36,14 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/status"
 )
 
-// Options of an Operator: those of the deliveries, of which it sets TLS, Rollup and
-// Changed itself, and its own.
-type Options struct {
-	apiserver.Options
-	// ConfigFile is the path of an OperatorConfiguration.
-	ConfigFile string
-	// Image is the reporter's where the file names none.
-	Image string
-	// Version is the operator's; Inertia, how long something must be bad before its
-	// ClusterOperator reports it.
-	Version string
-	Inertia time.Duration
-	// KeepCA keeps the CA in the operator's own Deployment current.
-	KeepCA bool
-}
-
 // firstLook is how long an operator that has just started waits for what it reports of
 // its targets: until then its ClusterOperator stays as it was.
 const firstLook = 30 * time.Second
 
-// Operator keeps the reporters and roll-ups of all targets.
-type Operator struct {
-	Options
+// operator keeps the reporters and roll-ups of all targets.
+type operator struct {
+	apiserver.Options
+	flags   Options
 	event   eventFunc        // only the Event
 	runs    atomic.Bool      // the controllers
 	valid   prometheus.Gauge // the configuration is active
@@ -71,26 +59,27 @@ type Operator struct {
 	clusterOperator *status.ClusterOperator
 }
 
-// New makes an Operator.
-func New(o Options) *Operator {
+// newOperator makes an operator. Of the deliveries' options it sets TLS, Rollup and Changed itself.
+func newOperator(flags Options, o apiserver.Options) *operator {
 	event := o.Event
 	o.Event = recorded(o.Event, o.Registry)
-	op := &Operator{
-		Options: o, event: event,
+	op := &operator{
+		Options: o, flags: flags, event: event,
 		valid:   registered(o.Registry, contract.MetricConfigurationValid),
 		leading: registered(o.Registry, contract.MetricLeader),
 	}
 	op.clusterOperator = status.NewClusterOperator(status.ClusterOperatorOptions{
-		Client: o.Client, Clock: o.Clock, Now: o.Now, Version: o.Version, Inertia: o.Inertia, Observe: op.observe,
+		Client: o.Client, Clock: o.Clock, Now: o.Now, Version: flags.Version, Inertia: flags.DegradedInertia,
+		Observe: op.observe,
 	})
 	op.profile = newProfile(o.Client, o.OpenShift, func() { op.deliveries.WakeAll() })
 	op.rollups = status.New(status.Options{
 		Client: o.Client, Namespace: o.Namespace, Event: o.Event, Registry: o.Registry, Clock: o.Clock, Now: o.Now,
 		Changed: op.clusterOperator.Wake, Gone: func(target string) { op.deliveries.Wake(target) },
 	})
-	o.Options.TLS, o.Rollup, o.Changed = op.profile.settings, op.rollups, op.clusterOperator.Wake
-	op.deliveries = apiserver.New(o.Options)
-	if o.KeepCA {
+	o.TLS, o.Rollup, o.Changed = op.profile.settings, op.rollups, op.clusterOperator.Wake
+	op.deliveries = apiserver.New(o)
+	if flags.KeepCA {
 		op.ca = newOwnCA(o, op.clusterOperator.Wake)
 	}
 	return op
@@ -109,17 +98,17 @@ func recorded(event eventFunc, registry prometheus.Registerer) eventFunc {
 	}
 }
 
-// Follow keeps the configuration as the file has it, and the TLS profile as the cluster
+// follow keeps the configuration as the file has it, and the TLS profile as the cluster
 // has it, until ctx ends. It runs on every replica, and needs no API server.
-func (o *Operator) Follow(ctx context.Context) {
+func (o *operator) follow(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { o.profile.run(ctx) })
-	filewatch.New(o.ConfigFile, v1alpha1.MaxFileSize).Run(ctx, o.configure)
+	filewatch.New(o.flags.ConfigFile, v1alpha1.MaxFileSize).Run(ctx, o.configure)
 }
 
-// Run runs the controllers until ctx ends. One replica at a time may run.
-func (o *Operator) Run(ctx context.Context) {
+// run runs the controllers until ctx ends. One replica at a time may run.
+func (o *operator) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	o.leading.Set(1)
@@ -138,11 +127,8 @@ func (o *Operator) Run(ctx context.Context) {
 	o.deliveries.Run(ctx)
 }
 
-// TLS is how the operator itself serves: by the cluster's TLS profile.
-func (o *Operator) TLS() *tls.Config { return o.profile.serving() }
-
-// Ready is why the operator cannot do its work, nil where it can.
-func (o *Operator) Ready() error {
+// ready is why the operator cannot do its work, nil where it can.
+func (o *operator) ready() error {
 	if o.config.Load() == nil {
 		return errors.New(strings.TrimPrefix(o.configurationProblem()+"; no configuration is active", "; "))
 	}
@@ -155,7 +141,7 @@ func (o *Operator) Ready() error {
 }
 
 // observe is what there is to report of the operator itself, on OpenShift.
-func (o *Operator) observe() (in status.Input, related []any, ready bool) {
+func (o *operator) observe() (in status.Input, related []any, ready bool) {
 	statuses, targets := o.deliveries.Statuses(), o.deliveries.Targets()
 	unknown := false
 	for _, t := range targets {
@@ -185,7 +171,7 @@ func (o *Operator) observe() (in status.Input, related []any, ready bool) {
 
 // related are the objects that show what the operator does, for `oc adm inspect`. It also
 // gathers all of config.openshift.io, and most of what is in a namespace, but no Lease.
-func (o *Operator) related(targets []v1alpha1.APIServer) (all []any) {
+func (o *operator) related(targets []v1alpha1.APIServer) (all []any) {
 	add := func(kind schema.GroupVersionResource, name string) {
 		all = append(all, map[string]any{"group": kind.Group, "resource": kind.Resource, "name": name})
 	}
@@ -209,7 +195,7 @@ func (o *Operator) related(targets []v1alpha1.APIServer) (all []any) {
 
 // configurationProblem is why the configuration file is rejected, empty where it is
 // active.
-func (o *Operator) configurationProblem() string {
+func (o *operator) configurationProblem() string {
 	if p := o.problem.Load(); p != nil {
 		return "configuration: " + *p
 	}

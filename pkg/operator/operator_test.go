@@ -33,10 +33,10 @@ func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry, no := prometheus.NewPedanticRegistry(), false
-	op := New(Options{Options: apiserver.Options{
+	op := newOperator(Options{}, apiserver.Options{
 		Client: client, Registry: registry, Clock: clock.RealClock{}, Now: time.Now, OpenShift: &no,
 		Event: func(string, string, string, string) {},
-	}})
+	})
 	expect := func(want float64) {
 		t.Helper()
 		for deadline := time.Now().Add(
@@ -50,7 +50,7 @@ func TestLeaderGaugeIsOneWhileTheControllersRun(t *testing.T) {
 	expect(0)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); op.Run(ctx) }()
+	go func() { defer close(ended); op.run(ctx) }()
 	expect(1)
 	cancel()
 	<-ended
@@ -68,12 +68,12 @@ func TestARejectedConfigurationIsAnEventOfTheReplicaThatRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	no, events := false, make(chan string, 10)
-	op := New(Options{ConfigFile: "config.yaml", Options: apiserver.Options{
+	op := newOperator(Options{ConfigFile: "config.yaml"}, apiserver.Options{
 		Client: client, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now, OpenShift: &no,
 		Event: func(about, eventType, reason, message string) {
 			events <- strings.Join([]string{about, eventType, reason, message}, " ")
 		},
-	}})
+	})
 	next := func(want string) {
 		t.Helper()
 		select {
@@ -92,7 +92,7 @@ func TestARejectedConfigurationIsAnEventOfTheReplicaThatRuns(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); op.Run(ctx) }()
+	go func() { defer close(ended); op.run(ctx) }()
 	next("intervall")
 	op.configure(filewatch.Content{Data: []byte(valid + "managementstate: Removed")})
 	next("managementstate")
@@ -120,7 +120,7 @@ func TestTheManifestsRelatedObjectsAreThoseOfTheOperator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &Operator{Options: Options{Options: apiserver.Options{Namespace: "openshift-kms-health"}}}
+	o := &operator{Options: apiserver.Options{Namespace: "openshift-kms-health"}}
 	related := slices.DeleteFunc(o.related(c.APIServers), func(o any) bool {
 		return o.(map[string]any)["group"] == source.ClusterRoles.Group
 	})

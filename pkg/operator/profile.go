@@ -3,11 +3,9 @@ package operator
 import (
 	"context"
 	"crypto/tls"
-	"slices"
 	"sync"
 
 	"k8s.io/client-go/dynamic"
-	"k8s.io/klog/v2"
 
 	configv1 "github.com/openshift/api/config/v1"
 
@@ -23,9 +21,8 @@ import (
 type profile struct {
 	source *source.Source[*configv1.APIServer] // nil: this is no OpenShift
 
-	mu      sync.Mutex
-	last    *tlsprofile.Settings
-	leftOut []string
+	mu   sync.Mutex
+	last *tlsprofile.Settings
 }
 
 func newProfile(client dynamic.Interface, openShift *bool, wake func()) *profile {
@@ -66,10 +63,6 @@ func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool)
 		problem = "the TLS profile is not understood: " + err.Error()
 	case problem == "":
 		p.last = &read
-		if !slices.Equal(read.LeftOut, p.leftOut) {
-			p.leftOut = read.LeftOut
-			klog.V(1).InfoS("Parts of the TLS profile in which Go's own choice applies", "parts", read.LeftOut)
-		}
 	}
 	if p.last != nil {
 		return *p.last, problem, true

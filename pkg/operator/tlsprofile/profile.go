@@ -1,8 +1,8 @@
 // Package tlsprofile converts OpenShift's TLS security profile to the settings of the
 // reporter's file.
 //
-// It never widens a profile silently: a name that cannot be applied is returned. Where nothing
-// that can be applied is left, which Go would take as its own default, there is an error.
+// What Go does not implement is left out: suites, groups, and the choice of suites of TLS 1.3, of which
+// all are served. Where nothing is left, which Go would take as its own default, there is an error.
 package tlsprofile
 
 import (
@@ -25,9 +25,6 @@ type Settings struct {
 	// implements, in the profile's order, each once. Empty with VersionTLS13,
 	// and only then.
 	CipherSuites []string
-	// LeftOut are the names of suites, and "groups", in which Go's own choice applies: suites
-	// of TLS 1.3, of which all are served, and what Go does not implement.
-	LeftOut []string
 }
 
 // root is where an APIServer of config.openshift.io has its profile.
@@ -60,10 +57,8 @@ func settingsOf(p *configv1.TLSSecurityProfile) (Settings, error) {
 	}
 	for _, name := range spec.Ciphers {
 		suite := cmp.Or(ianaNames[name], name)
-		switch _, err := v1alpha1.CipherSuite(suite); {
-		case err != nil || s.MinVersion == v1alpha1.TLS13:
-			s.LeftOut = append(s.LeftOut, excerpt(name))
-		case !slices.Contains(s.CipherSuites, suite):
+		_, err := v1alpha1.CipherSuite(suite)
+		if err == nil && s.MinVersion != v1alpha1.TLS13 && !slices.Contains(s.CipherSuites, suite) {
 			s.CipherSuites = append(s.CipherSuites, suite)
 		}
 	}
@@ -71,9 +66,6 @@ func settingsOf(p *configv1.TLSSecurityProfile) (Settings, error) {
 		return Settings{}, field.Invalid(at.Child("ciphers"), excerpt(strings.Join(spec.Ciphers, ", ")),
 			"names no cipher suite that Go "+
 				"implements for TLS 1.2 or older: add one, like ECDHE-RSA-AES128-GCM-SHA256, or set minTLSVersion to VersionTLS13")
-	}
-	if at != root && len(spec.Groups) > 0 {
-		s.LeftOut = append(s.LeftOut, "groups")
 	}
 	return s, nil
 }

@@ -1,11 +1,4 @@
-// Package process runs the operator as a process: it connects what the operator is made
-// of (package operator) with the API server, the lease, the Events, and the addresses
-// of metrics and health.
-//
-// Metrics are served over HTTPS, with the cluster's TLS profile, to clients that the
-// API server authenticates by their bearer token and allows to get the path (RBAC's
-// nonResourceURLs). Health is served over HTTP to everyone and shows no details.
-package process
+package operator
 
 import (
 	"context"
@@ -21,7 +14,6 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
-	"github.com/kms-health/kms-health/pkg/operator"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/serverclock"
@@ -51,28 +43,25 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	events, err := newEventRecorder(config, o.Namespace)
+	event, endEvents, err := newEvents(config, o.Namespace)
 	if err != nil {
 		return err
 	}
-	defer events.Shutdown()
+	defer endEvents()
 	registry := newRegistry()
-	op := operator.New(operator.Options{
-		Options: apiserver.Options{
-			Client: dynamicClient, Credentials: credentials.New(client, now.Now),
-			CA:        func() ([]byte, error) { return caOf(config) },
-			Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
-			Event: events.Event, Registry: registry, Clock: clock.RealClock{}, Now: now.Now,
-		},
-		ConfigFile: o.ConfigFile, Image: o.Image, Version: o.Version, Inertia: o.DegradedInertia, KeepCA: o.KeepCA,
+	op := newOperator(o, apiserver.Options{
+		Client: dynamicClient, Credentials: credentials.New(client, now.Now),
+		CA:        func() ([]byte, error) { return caOf(config) },
+		Namespace: o.Namespace, OpenShift: o.OpenShift, Server: config.Host, KubeletRoot: o.KubeletRoot,
+		Event: event, Registry: registry, Clock: clock.RealClock{}, Now: now.Now,
 	})
 
 	all, ctx := errgroup.WithContext(ctx)
 	if err := serve(ctx, all, o, client, registry, op); err != nil {
 		return err
 	}
-	all.Go(func() error { op.Follow(ctx); return nil })
-	all.Go(func() error { return lead(ctx, o, config, op.Run) })
+	all.Go(func() error { op.follow(ctx); return nil })
+	all.Go(func() error { return lead(ctx, o, config, op.run) })
 	return all.Wait()
 }
 
@@ -90,10 +79,10 @@ func newRegistry() *prometheus.Registry {
 // serve opens the addresses of metrics and health, on every replica.
 func serve(
 	ctx context.Context, all *errgroup.Group, o Options, client kubernetes.Interface,
-	registry prometheus.Gatherer, op *operator.Operator,
+	registry prometheus.Gatherer, op *operator,
 ) error {
 	if o.MetricsAddress != none {
-		listener, err := listenTLS(o.MetricsAddress, o.MetricsCertDir, op.TLS)
+		listener, err := listenTLS(o.MetricsAddress, o.MetricsCertDir, op.profile.serving)
 		if err != nil {
 			return err
 		}
@@ -105,7 +94,7 @@ func serve(
 		if err != nil {
 			return err
 		}
-		all.Go(func() error { return serving.Serve(ctx, listener, healthHandler(op.Ready)) })
+		all.Go(func() error { return serving.Serve(ctx, listener, healthHandler(op.ready)) })
 	}
 	return nil
 }
@@ -120,9 +109,8 @@ func lead(ctx context.Context, o Options, config *rest.Config, work func(context
 	if err != nil {
 		return err
 	}
-	t := replicated
 	if o.SingleReplica {
-		t = singleReplica
+		return elect(ctx, lock, singleReplica, work)
 	}
-	return elect(ctx, lock, t, work)
+	return elect(ctx, lock, replicated, work)
 }

@@ -1,0 +1,54 @@
+package operator
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+// maxEvent bounds a message, as the API does in its newer version, events.k8s.io/v1.
+const maxEvent = 1024
+
+// newEvents returns a function that records an Event of a target, and one that stops the recording;
+// Events that were not written yet are then lost. eventType is corev1's EventTypeNormal or
+// EventTypeWarning.
+//
+// An Event is written in the background, in order, and tried again for about two minutes while
+// the API server is unreachable. Equal ones within ten minutes are one with a count. All are
+// about the operator's namespace: Events about the operator resources, which have no namespace,
+// would need a right in the namespace default.
+func newEvents(config *rest.Config, namespace string) (event eventFunc, shutdown func(), err error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = 10 * time.Second // a request that hangs would hold up all events after it
+	client, err := typedcorev1.NewForConfig(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	event, shutdown = recordTo(&typedcorev1.EventSinkImpl{Interface: client.Events(namespace)}, namespace)
+	return event, shutdown, nil
+}
+
+func recordTo(sink record.EventSink, namespace string) (event eventFunc, shutdown func()) {
+	// It would log every try. What is in the Events is in the operator's own log.
+	ctx := klog.NewContext(context.Background(), logr.Discard())
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{
+		// All events are about one object, and the first delivery to a large cluster
+		// makes many of them, each worth reading.
+		MaxEvents: 100, MaxIntervalInSeconds: 600, BurstSize: 200, QPS: 1,
+	}))
+	broadcaster.StartRecordingToSink(sink)
+	recorder := broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: contract.OperatorName})
+	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: namespace, Namespace: namespace}
+	return func(target, eventType, reason, message string) {
+		recorder.Event(about, eventType, reason, contract.Cut(target+": "+message, maxEvent))
+	}, broadcaster.Shutdown
+}
