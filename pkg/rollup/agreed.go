@@ -3,210 +3,141 @@ package rollup
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
-// Agreement is whether all API servers write with one key, and one KEK ID behind it.
-type Agreement struct {
-	// KeyID is the key to agree on: the configuration's, else the one that every API server
-	// writes with, where that is known. Empty: they write with several keys, or none is known.
-	KeyID string `json:"keyID,omitempty"`
-	// Agreed: every node writes with KeyID, and its plugin is healthy, and freshly
-	// reported with KEKID.
-	Agreed bool   `json:"agreed"`
-	KEKID  string `json:"kekID,omitempty"` // empty unless Agreed
-	// Nodes are all nodes that must agree, by name.
-	Nodes []NodeAgreement `json:"nodes"`
-}
-
-// NodeAgreement is one node's part of an Agreement.
-type NodeAgreement struct {
-	Node string `json:"node"`
-	// First is the key that the API server writes with, by its own plugin set. Empty: none, or
-	// not known.
-	First  string          `json:"first,omitempty"`
-	Answer contract.Answer `json:"answer,omitempty"` // empty while KeyID is
-	KEKID  string          `json:"kekID,omitempty"`
-}
-
-const (
-	// OtherKey is the Answer of a node that writes with another key than KeyID, or without KMS.
-	OtherKey contract.Answer = "otherKey"
-	// KeyNotKnown is that of a node of which it is not known what it writes with.
-	KeyNotKnown contract.Answer = "keyNotKnown"
-	// KeyNotLoaded is that of a node whose API server may not have loaded its configuration.
-	KeyNotLoaded contract.Answer = "keyNotLoaded"
-)
-
-// Agree returns whether the nodes agree, by their rows, and whether no other API server writes
-// with another key. writeKey is the configuration's; empty: not known.
-func Agree(rows []Row, nodes []Node, others []Writer, writeKey string, now time.Time) Agreement {
-	a := Agreement{KeyID: writeKey, Nodes: make([]NodeAgreement, 0, len(nodes))}
-	var keys []string
-	for i := range nodes {
-		n := NodeAgreement{Node: nodes[i].Name, Answer: KeyNotKnown}
-		switch {
-		case nodes[i].writesKnown():
-			n.First, n.Answer = nodes[i].WriteKey, ""
-		case nodes[i].NotLoaded:
-			n.Answer = KeyNotLoaded
-		}
-		if n.First != "" && !slices.Contains(keys, n.First) {
-			keys = append(keys, n.First)
-		}
-		a.Nodes = append(a.Nodes, n)
-	}
-	slices.SortFunc(a.Nodes, func(a, b NodeAgreement) int { return strings.Compare(a.Node, b.Node) })
-	if a.KeyID == "" && len(keys) == 1 {
-		a.KeyID = keys[0]
-	}
-	if a.KeyID != "" {
-		a.answer(rows, now)
-		a.contradict(others)
-	}
-	return a
-}
-
-// contradict ends the agreement while others write with another key, or with one that is not
-// known. On a node that has two API servers the other key counts.
-func (a *Agreement) contradict(others []Writer) {
-	for _, o := range others {
-		n := NodeAgreement{Node: o.Node, First: o.WriteKey, Answer: OtherKey}
-		at, is := a.find(o.Node)
-		switch {
-		case o.NotKnown && is && a.Nodes[at].Answer == OtherKey:
-			continue // this is worse
-		case o.NotKnown:
-			n.Answer = KeyNotKnown
-		case o.WriteKey == a.KeyID:
-			continue
-		}
-		if is {
-			a.Nodes[at] = n
-		} else {
-			a.Nodes = slices.Insert(a.Nodes, at, n)
-		}
-		a.Agreed, a.KEKID = false, ""
-	}
-}
-
-// find is the place of a node, and whether it is there.
-func (a *Agreement) find(node string) (at int, is bool) {
-	return slices.BinarySearchFunc(a.Nodes, node, func(n NodeAgreement,
-		name string) int {
-		return strings.Compare(n.Node, name)
-	})
-}
-
-func (a *Agreement) answer(rows []Row, now time.Time) {
-	entries := map[string][]contract.Entry{}
-	for _, row := range rows {
-		if row.KeyID == a.KeyID && row.State != Missing {
-			entries[row.Node] = []contract.Entry{row.Entry}
-		}
-	}
-	var writers []string
-	for i := range a.Nodes {
-		switch n := &a.Nodes[i]; {
-		case n.Answer != "":
-		case n.First != a.KeyID:
-			n.Answer = OtherKey
-		default:
-			writers = append(writers, n.Node)
-		}
-	}
-	among := contract.KeyAgreement(entries, writers, a.KeyID, now)
-	for _, one := range among.Nodes {
-		at, _ := a.find(one.Node)
-		a.Nodes[at].Answer, a.Nodes[at].KEKID = one.Answer, one.KEKID
-	}
-	if among.Agreed && len(writers) == len(a.Nodes) {
-		a.Agreed, a.KEKID = true, among.KEKID
-	}
-}
-
-// writeKeyAgreed is the agreement as a condition.
-func (e *evaluation) writeKeyAgreed(a *Agreement) operatorcr.Condition {
+// writeKeyAgreed is the condition WriteKeyAgreed: whether all API servers write with one key, which
+// it sets in the result, and one KEK ID behind it, by healthy plugins, freshly reported.
+func (e *evaluation) writeKeyAgreed(result *Result) operatorcr.Condition {
 	c := operatorcr.Condition{Type: contract.WriteKeyAgreed, Status: operatorcr.Unknown}
+	servers, others := e.Nodes, e.Others
+	if e.Alone {
+		servers, others = nil, nil
+	}
+	key := e.agreedKey(servers)
 	switch {
 	case e.NoWriteKey:
 		c.Reason, c.Message = contract.NoWriteKey, "no KMS plugin encrypts new data"
 		return c
-	case a.KeyID == "":
+	case key == "":
 		c.Reason, c.Message = contract.WriteKeyUnknown, "the key that encrypts new data is not known"
 		return c
-	case a.Agreed:
-		c.Status, c.Reason, c.Message = operatorcr.True, contract.AsExpected, AgreedMessage(a.KeyID, a.KEKID)
-		return c
-	case len(a.Nodes) == 0:
-		c.Reason, c.Message = contract.ReportsMissing, "no report yet"
-		return c
 	}
-	var found []Finding
-	for _, n := range a.Nodes {
-		if f := e.agreementFinding(a, n); f.Reason != "" {
-			found = append(found, f)
+	found, kekID := e.disagreements(key, servers, others)
+	switch {
+	case len(found) > 0:
+		nodes := map[string]bool{}
+		for i := range servers {
+			nodes[servers[i].Name] = true
 		}
+		for _, f := range found {
+			nodes[f.Node] = true
+		}
+		c.Status = e.describe(&c, found, len(nodes)).Agreed
+	case len(servers) == 0:
+		c.Reason, c.Message = contract.ReportsMissing, "no report yet"
+	default:
+		result.KeyID, result.KEKID = key, kekID
+		c.Status, c.Reason, c.Message = operatorcr.True, contract.AsExpected, agreedMessage(key, kekID)
 	}
-	slices.SortStableFunc(found, func(a, b Finding) int {
-		return order(b.Reason == contract.KeysDiffer,
-			a.Reason == contract.KeysDiffer)
-	})
-	worst := mostSevere(found)
-	c.Status, c.Reason = worst.Agreed, worst.Reason
-	e.describe(&c, found, len(a.Nodes))
 	return c
 }
 
-// agreementFinding is why a node does not agree; without a Reason: it does not prevent
-// the agreement.
-func (e *evaluation) agreementFinding(a *Agreement, n NodeAgreement) Finding {
-	f := Finding{Node: n.Node, Key: a.KeyID}
-	switch n.Answer {
-	case contract.Differs:
-		f.Reason, f.Subject = contract.KeysDiffer, kekName(n.KEKID)
-	case KeyNotKnown:
-		f.Reason = contract.WriteKeyUnknown
-	case KeyNotLoaded:
-		f.Reason, f.Fact = contract.WriteKeyUnknown, NotLoaded
-	case OtherKey:
-		f.Reason, f.Subject = contract.WriteKeyNotDeployed, keyName(n.First)
-	case contract.NotHealthy:
-		f.Reason, f.Fact = contract.PluginUnhealthy, NoKEKID
-	case contract.OutOfDate:
-		f.Reason = contract.ReporterStale
-	case contract.Missing:
-		f.Reason = contract.ReportsMissing
-	default:
-		return Finding{}
+// agreedKey is the key to agree on: the configuration's, else the one that every API server
+// writes with, where that is known. Empty: they write with several keys, or none is known.
+func (e *evaluation) agreedKey(servers []Node) string {
+	if e.WriteKey != "" {
+		return e.WriteKey
 	}
-	for _, row := range e.byNode[n.Node] {
-		known := n.Answer == contract.Differs || n.Answer == OtherKey || f.Reason == contract.WriteKeyUnknown
-		if row.State == Unreadable && !known {
-			f.Reason = contract.ReportUnreadable
+	keys := map[string]bool{}
+	for i := range servers {
+		if n := &servers[i]; n.WriteKey != "" && n.writesKnown() {
+			keys[n.WriteKey] = true
 		}
 	}
-	return f
+	if len(keys) != 1 {
+		return ""
+	}
+	return slices.Collect(maps.Keys(keys))[0]
 }
 
-// agreedMessage fixes the order of fields.
-type agreedMessage struct {
-	KeyID string `json:"keyID"`
-	KEKID string `json:"kekID"`
+// disagreements are why nodes do not agree on a key, one of each; without one, the KEK ID on which
+// they do. On a node that has two API servers the one with another key counts.
+func (e *evaluation) disagreements(key string, servers []Node, others []Writer) (found []Finding, kekID string) {
+	byNode := map[string]Finding{}
+	entries := map[string][]contract.Entry{}
+	var writers []string
+	for i := range servers {
+		n := &servers[i]
+		switch {
+		case n.NotLoaded:
+			byNode[n.Name] = Finding{Reason: contract.WriteKeyUnknown, Fact: NotLoaded}
+		case !n.writesKnown():
+			byNode[n.Name] = Finding{Reason: contract.WriteKeyUnknown}
+		case n.WriteKey != key:
+			byNode[n.Name] = Finding{Reason: contract.WriteKeyNotDeployed, Subject: keyName(n.WriteKey)}
+		default:
+			writers = append(writers, n.Name)
+		}
+		for _, row := range e.byNode[n.Name] {
+			if row.KeyID == key && row.State != Missing {
+				entries[n.Name] = []contract.Entry{row.Entry}
+			}
+		}
+	}
+	among := contract.KeyAgreement(entries, writers, key, e.Now)
+	for _, n := range among.Nodes {
+		if n.Answer != contract.Agrees {
+			byNode[n.Node] = e.answerFinding(n)
+		}
+	}
+	for _, o := range others {
+		switch {
+		case o.WriteKey == key, o.NotKnown && byNode[o.Node].Reason == contract.WriteKeyNotDeployed: // which is worse
+		case o.NotKnown:
+			byNode[o.Node] = Finding{Reason: contract.WriteKeyUnknown}
+		default:
+			byNode[o.Node] = Finding{Reason: contract.WriteKeyNotDeployed, Subject: keyName(o.WriteKey)}
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(byNode)) {
+		f := byNode[node]
+		f.Node, f.Key = node, key
+		found = append(found, f)
+	}
+	return found, among.KEKID
 }
 
-// AgreedMessage is the message of a WriteKeyAgreed that is True: a JSON object
+// answerFinding is why a node that writes with the key does not agree.
+func (e *evaluation) answerFinding(n contract.NodeAnswer) Finding {
+	switch {
+	case n.Answer == contract.Differs:
+		return Finding{Reason: contract.KeysDiffer, Subject: kekName(n.KEKID)}
+	case slices.ContainsFunc(e.byNode[n.Node], func(r Row) bool { return r.State == Unreadable }):
+		return Finding{Reason: contract.ReportUnreadable}
+	case n.Answer == contract.NotHealthy:
+		return Finding{Reason: contract.PluginUnhealthy, Fact: NoKEKID}
+	case n.Answer == contract.OutOfDate:
+		return Finding{Reason: contract.ReporterStale}
+	}
+	return Finding{Reason: contract.ReportsMissing}
+}
+
+// agreedMessage is the message of a WriteKeyAgreed that is True: a JSON object
 // with keyID, and the kekID that all nodes report.
-func AgreedMessage(keyID, kekID string) string {
+func agreedMessage(keyID, kekID string) string {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false) // as in reports
-	if err := encoder.Encode(agreedMessage{keyID, kekID}); err != nil {
+	if err := encoder.Encode(struct {
+		KeyID string `json:"keyID"`
+		KEKID string `json:"kekID"`
+	}{keyID, kekID}); err != nil {
 		panic(fmt.Sprintf("marshal two strings: %v", err))
 	}
 	return strings.TrimSuffix(b.String(), "\n")

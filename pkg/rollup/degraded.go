@@ -37,10 +37,7 @@ func (e *evaluation) degraded() operatorcr.Condition {
 	}
 	switch {
 	case len(found) > 0:
-		slices.SortStableFunc(found, byStatus)
-		worst := mostSevere(found)
-		c.Status, c.Reason = worst.Degraded, worst.Reason
-		e.describe(&c, found, len(e.Nodes))
+		c.Status = e.describe(&c, found, len(e.Nodes)).Degraded
 	case len(awaited) > 0:
 		c.Reason, c.Message = contract.AwaitingReports, text(awaited, len(e.nodes))
 	case excused == len(e.nodes):
@@ -56,12 +53,6 @@ func (e *evaluation) degraded() operatorcr.Condition {
 }
 
 const noPlugins = "no pod of the API server has a KMS plugin"
-
-// byStatus puts findings that make Degraded True before those that make it Unknown.
-func byStatus(a, b Finding) int {
-	return order(mostSevere([]Finding{b}).Degraded == operatorcr.True,
-		mostSevere([]Finding{a}).Degraded == operatorcr.True)
-}
 
 // nodeFindings are the findings of one node. excused means that its state is unknown for
 // a reason that is no failure of its plugins or its reporter.
@@ -95,7 +86,7 @@ func (n *Node) faultFindings(rows []Row) (findings []Finding) {
 		return !r.Unexpected && r.State != Healthy && !r.State.Unhealthy()
 	})
 	for _, f := range n.Faults {
-		reason := Reason(contract.PluginNotRunning)
+		reason := contract.PluginNotRunning
 		if f.Reporter {
 			reason = contract.ReporterNotRunning
 		}
@@ -149,7 +140,7 @@ func (e *evaluation) pluginFinding(n *Node, row *Row, reports bool) (f Finding, 
 }
 
 // missingReason is the reason of a plugin that is expected and not reported.
-func (e *evaluation) missingReason(n *Node, keyID string) Reason {
+func (e *evaluation) missingReason(n *Node, keyID string) string {
 	// A start of the API server excuses nothing here: that is in what is overdue, and one that is
 	// restarted again and again would be excused for ever.
 	if n.Ready && !n.Leaving && e.overdue(n, keyID) {
@@ -180,7 +171,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-func reasonOf(s contract.Status) Reason {
+func reasonOf(s contract.Status) string {
 	if s == contract.Unhealthy {
 		return contract.PluginUnhealthy
 	}

@@ -1,3 +1,12 @@
+// Package rollup combines the reports of all nodes on their KMS plugins into one verdict.
+//
+// Its input is the content of an operator resource: the reports on it, in either form and
+// of any writer, and its current conditions. Evaluate returns the conditions for the
+// reports and the expected nodes, and when they change without another write. Leftovers
+// returns the reports that will not be written again.
+//
+// The package is pure: it uses no clock and no API server. The caller passes in the state
+// of the nodes' pods.
 package rollup
 
 import (
@@ -5,8 +14,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
+
+// Types are those of a roll-up's conditions. Only the first has a suffix that a StatusSyncer
+// aggregates into a cluster operator's condition.
+var Types = []string{contract.PluginsDegraded, contract.HealthReporting, contract.WriteKeyAgreed}
 
 // Result is the result of Evaluate.
 type Result struct {
@@ -17,8 +31,9 @@ type Result struct {
 	// Findings are why conditions are as they are, by the type of the condition: those of
 	// its status, without a silence that is excused, and what is under way.
 	Findings map[string][]Finding
-	// Agreement is what KMSWriteKeyAgreed is derived from.
-	Agreement Agreement
+	// KeyID is the key that all API servers write with, and KEKID the one behind it; empty unless
+	// KMSWriteKeyAgreed is True.
+	KeyID, KEKID string
 	// Deadline is when the result may change without another write; zero: never.
 	Deadline time.Time
 }
@@ -51,13 +66,8 @@ type evaluation struct {
 func Evaluate(in *Input) *Result {
 	e := evaluation{Input: in, found: map[string][]Finding{}, byNode: make(map[string][]Row, len(in.Nodes))}
 	e.rows, e.again = Rows(in.Reports, in.Nodes, in.Now)
-	for start := 0; start < len(e.rows); {
-		end := start
-		for end < len(e.rows) && e.rows[end].Node == e.rows[start].Node {
-			end++
-		}
-		e.byNode[e.rows[start].Node] = e.rows[start:end]
-		start = end
+	for _, row := range e.rows {
+		e.byNode[row.Node] = append(e.byNode[row.Node], row)
 	}
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
@@ -72,13 +82,9 @@ func Evaluate(in *Input) *Result {
 	}
 	slices.SortFunc(e.nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
 
-	servers, others := in.Nodes, in.Others
-	if in.Alone {
-		servers, others = nil, nil
-	}
-	agreement := Agree(e.rows, servers, others, in.WriteKey, in.Now)
-	result := &Result{Rows: e.rows, Findings: e.found, Agreement: agreement,
-		Conditions: []operatorcr.Condition{e.degraded(), e.reporting(), e.writeKeyAgreed(&agreement)}}
+	result := &Result{Rows: e.rows, Findings: e.found}
+	agreed := e.writeKeyAgreed(result)
+	result.Conditions = []operatorcr.Condition{e.degraded(), e.reporting(), agreed}
 	for i := range result.Conditions {
 		result.Conditions[i].Settle(in.Previous, in.Now)
 	}

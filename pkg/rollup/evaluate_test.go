@@ -293,9 +293,6 @@ func TestAgreementIsJSONInTheMessage(t *testing.T) {
 	if want := `{"keyID":"2","kekID":"k\"7"}`; got.Condition(contract.WriteKeyAgreed).Message != want {
 		t.Errorf("got %s, want %s", got.Condition(contract.WriteKeyAgreed).Message, want)
 	}
-	if want := AgreedMessage("2", `k"7`); got.Condition(contract.WriteKeyAgreed).Message != want {
-		t.Errorf("got %s, want %s", got.Condition(contract.WriteKeyAgreed).Message, want)
-	}
 }
 
 // It is not known to be unhealthy either: nothing was observed.

@@ -21,10 +21,7 @@ const (
 	maxKeyIDs = 5   // keyIDs that a node's pod has, or that it reports on
 )
 
-// Reason of a finding, and of the condition where it is the most severe.
-type Reason string
-
-// Fact narrows a Reason down.
+// Fact narrows a reason down.
 type Fact int
 
 const (
@@ -43,7 +40,7 @@ func (f Fact) excuses() bool { return f == APIServerReplaced || f == NodeNotRead
 
 // Finding is one observation about a node, or a key on it.
 type Finding struct {
-	Reason Reason
+	Reason string // also of the condition, where it is the most severe
 	Fact   Fact
 	Node   string
 	Key    string // empty: the whole node
@@ -189,23 +186,30 @@ func (l line) head(nodes int) string {
 	return where + ": " + l.predicate()
 }
 
-// describe sets a condition's message from findings. The current message is kept if it
-// differs from the new one only by numbers in external text: a counter or a time in a
-// plugin's answer is not a change. nodes are how many there are.
-func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes int) {
+// describe sets a condition's reason and message from findings, the most severe first, and returns
+// the row of that one. The current message is kept if it differs from the new one only by numbers in
+// external text: a counter or a time in a plugin's answer is not a change. nodes are how many there are.
+func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes int, mode ...Finding) contract.RollupReason {
+	slices.SortStableFunc(findings, func(a, b Finding) int {
+		return contract.Severity(a.Reason) - contract.Severity(b.Reason)
+	})
+	row := contract.RollupReasonOf(findings[0].Reason)
+	c.Reason = row.Reason
 	e.found[c.Type] = slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool {
-		row := contract.RollupReasonOf(string(f.Reason))
+		row := contract.RollupReasonOf(f.Reason)
 		return f.Fact.excuses() || !row.Alerted && !row.NeedsAction
 	})
+	findings = append(findings, mode...)
 	c.Message = text(findings, nodes)
 	was, had := e.Previous[c.Type]
-	if !had || was.Status != c.Status || was.Reason != c.Reason || was.Message == c.Message {
-		return
+	if !had || was.Reason != c.Reason || was.Message == c.Message {
+		return row
 	}
 	p, err := regexp.Compile("^" + render(findings, nodes, regexp.QuoteMeta, numbersDiffer) + "$")
 	if err == nil && p.MatchString(was.Message) {
 		c.Message = was.Message
 	}
+	return row
 }
 
 // withoutNumbers is a text with each word that contains a digit replaced.

@@ -31,9 +31,7 @@ func (e *evaluation) reporting() operatorcr.Condition {
 	}
 	switch {
 	case len(found) > 0:
-		worst := mostSevere(found)
-		c.Status, c.Reason = worst.Reporting, worst.Reason
-		e.describe(&c, append(found, mode...), len(e.Nodes))
+		c.Status = e.describe(&c, found, len(e.Nodes), mode...).Reporting
 		return c
 	case len(e.Nodes) == 0 || e.Alone:
 		c.Reason, c.Message = contract.NoPods, "no pod of the API server runs on a node"
@@ -59,9 +57,8 @@ func OfDelivery(in *Input) *Result {
 	if len(found) == 0 {
 		return &Result{}
 	}
-	worst := mostSevere(found)
-	c := operatorcr.Condition{Type: contract.HealthReporting, Status: worst.Reporting, Reason: worst.Reason}
-	e.describe(&c, found, 0)
+	c := operatorcr.Condition{Type: contract.HealthReporting}
+	c.Status = e.describe(&c, found, 0).Reporting
 	c.Settle(in.Previous, in.Now)
 	return &Result{Conditions: []operatorcr.Condition{c}, Deadline: e.again}
 }
@@ -69,7 +66,7 @@ func OfDelivery(in *Input) *Result {
 // deliveryFindings are what the delivery is kept from, or does; else mode, how the reporters are
 // deployed. What is under way without a change for a FirstReport is a problem.
 func (e *evaluation) deliveryFindings() (found, mode []Finding) {
-	f := Finding{Reason: Reason(e.Delivery.Reason), Subject: e.Delivery.Message}
+	f := Finding{Reason: e.Delivery.Reason, Subject: e.Delivery.Message}
 	switch f.Reason {
 	case "", contract.Off, contract.Removed:
 		return nil, nil
@@ -98,7 +95,9 @@ func (e *evaluation) unconfirmed(found []Finding) (was operatorcr.Condition, sta
 	if e.Delivery.Reason != "" || was.Reason == "" || !row.NeedsAction {
 		return was, false
 	}
-	return was, len(found) == 0 || contract.Severity(was.Reason) <= contract.Severity(mostSevere(found).Reason)
+	return was, !slices.ContainsFunc(found, func(f Finding) bool {
+		return contract.Severity(f.Reason) < contract.Severity(was.Reason)
+	})
 }
 
 // reportFindings are what is wrong with the report of a node.

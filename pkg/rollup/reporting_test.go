@@ -36,7 +36,7 @@ func TestReportingHasTheMostSevereReasonOfReportsAndDelivery(t *testing.T) {
 		{"one has not reported yet", abc("2"), ok[:2], mode, nil, long, "False Progressing", "node c: not reported yet\nCompanionPod: in pods", 300},
 		{"the delivery has a problem, and all report", abc("2"), ok, delivered(contract.ConfigMapsEncrypted, "a problem", long), nil, long, "False ConfigMapsEncrypted", "a problem", 0},
 		{"a problem is the cause", []Node{overdue(on("a", "2"))}, nil, delivered(contract.Forbidden, "a right", 0), nil, long, "False Forbidden", lines("a right", "node a: not reported yet"), 0},
-		{"a report is missing, and reports may end", []Node{overdue(on("a", "2"))}, nil, delivered(contract.RenewalFailed, "a token", 0), nil, long, "False ReportsMissing", lines("a token", "node a: not reported yet"), 0},
+		{"a report is missing, and reports may end", []Node{overdue(on("a", "2"))}, nil, delivered(contract.RenewalFailed, "a token", 0), nil, long, "False ReportsMissing", lines("node a: not reported yet", "a token"), 0},
 		{"it is under way", abc("2"), ok, delivered(contract.Progressing, starting, 299), nil, long, "False Progressing", starting, 1},
 		{"it is under way, without a change for 5 minutes", abc("2"), ok, delivered(contract.Progressing, starting, 300), nil, long, "False ProgressDeadlineExceeded", starting, 0},
 		{"what an earlier process found stays until this one could", abc("2"), ok, delivered(contract.Progressing, starting, 10), deadline, 20, "False ProgressDeadlineExceeded", starting, 280},

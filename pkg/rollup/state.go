@@ -1,8 +1,8 @@
 package rollup
 
 import (
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -61,36 +61,18 @@ func state(e *contract.Entry, now time.Time) (s State, again time.Time) {
 // Rows are the plugins of all nodes that report or should report, by node, the write key
 // first on each. again is when they change without another write, zero: never.
 func Rows(reports []operatorcr.Report, nodes []Node, now time.Time) (rows []Row, again time.Time) {
-	sorted := make([]*operatorcr.Report, len(reports))
+	reported, expected := map[string][]*operatorcr.Report{}, map[string]*Node{}
+	names := map[string]bool{}
 	for i := range reports {
-		sorted[i] = &reports[i]
+		name := reports[i].Node
+		reported[name], names[name] = append(reported[name], &reports[i]), true
 	}
-	slices.SortStableFunc(sorted, func(a, b *operatorcr.Report) int { return strings.Compare(a.Node, b.Node) })
-	expected := make([]*Node, len(nodes))
 	for i := range nodes {
-		expected[i] = &nodes[i]
+		expected[nodes[i].Name], names[nodes[i].Name] = &nodes[i], true
 	}
-	slices.SortStableFunc(expected, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
-	rows = make([]Row, 0, 2*max(len(reports), len(nodes)))
-	for len(sorted) > 0 || len(expected) > 0 {
-		name := ""
-		if len(sorted) > 0 {
-			name = sorted[0].Node
-		}
-		if len(expected) > 0 && (len(sorted) == 0 || expected[0].Name < name) {
-			name = expected[0].Name
-		}
-		var node *Node
-		for len(expected) > 0 && expected[0].Name == name {
-			node, expected = expected[0], expected[1:]
-		}
-		n := 0
-		for n < len(sorted) && sorted[n].Node == name {
-			n++
-		}
-		more, at := nodeRows(sorted[:n], node, now)
-		rows, sorted = append(rows, more...), sorted[n:]
-		again = earliest(again, at)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		more, at := nodeRows(reported[name], expected[name], now)
+		rows, again = append(rows, more...), earliest(again, at)
 	}
 	return rows, again
 }
@@ -175,17 +157,6 @@ func (n *Node) addMissing(rows []Row) []Row {
 		rows = []Row{{Node: n.Name, State: Missing}}
 	}
 	return rows
-}
-
-func order(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	default:
-		return 1
-	}
 }
 
 // earliest is the earlier of two instants, where zero means never.

@@ -59,12 +59,12 @@ type ClusterOptions struct {
 func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	c := &Cluster{client: o.Client, server: retry.NewOutageLog("lists and watches"), group: newGroup(ctx)}
 	objects := func(resource schema.GroupVersionResource, namespace string, wakes ...func()) objectSource {
-		return started(c.group, New(c.client, c.server, Selection{Resource: resource, Namespace: namespace, Labels: o.Ours},
-			whole, append(wakes, o.WakeDelivery)...))
+		return New(c.client, c.server, Selection{Resource: resource, Namespace: namespace, Labels: o.Ours},
+			whole, append(wakes, o.WakeDelivery)...).start(c.group)
 	}
 	policy := func(resource schema.GroupVersionResource) *Source[string] {
-		return started(c.group, New(c.client, c.server, Selection{Resource: resource, Name: o.Policy},
-			o.CheckPolicy, o.WakeDelivery))
+		return New(c.client, c.server, Selection{Resource: resource, Name: o.Policy}, o.CheckPolicy,
+			o.WakeDelivery).start(c.group)
 	}
 	c.Roles, c.Bindings = objects(ClusterRoles, ""), objects(ClusterBindings, "")
 	c.Policy, c.PolicyBinding = policy(Policies), policy(PolicyBindings)
@@ -72,13 +72,13 @@ func NewCluster(ctx context.Context, o ClusterOptions) *Cluster {
 	c.ServiceAccount = objects(ServiceAccounts, o.Namespace)
 	c.OwnPods = objects(Pods, o.Namespace, o.WakeRollup)
 	if o.OpenShift {
-		c.Infrastructure = started(c.group, New(c.client, c.server, Selection{Resource: Infrastructures, Name: ClusterName},
-			internalServer, o.WakeDelivery))
+		c.Infrastructure = New(c.client, c.server, Selection{Resource: Infrastructures, Name: ClusterName},
+			internalServer, o.WakeDelivery).start(c.group)
 	}
 	// The delivery needs no Node, but whether they can be read.
 	never := func(Node, Node) bool { return false }
-	c.Nodes = started(c.group, New(c.client, c.server, Selection{Resource: Nodes}, readNode, o.WakeRollup).
-		wakeIf(o.WakeDelivery, never))
+	c.Nodes = New(c.client, c.server, Selection{Resource: Nodes}, readNode, o.WakeRollup).
+		wakeIf(o.WakeDelivery, never).start(c.group)
 	return c
 }
 
@@ -91,10 +91,7 @@ func NewAPIServer(client dynamic.Interface, wake func()) *Source[*configv1.APISe
 // End ends the sources, and waits for them.
 func (c *Cluster) End() { c.group.end() }
 
-// runner is a source of any type.
-type runner interface{ Run(ctx context.Context) }
-
-// group runs sources, and ends all of them, or one.
+// group runs sources, and ends all of them.
 type group struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -107,21 +104,16 @@ func newGroup(ctx context.Context) *group {
 	return g
 }
 
-// start runs a source until the group ends or end is called.
-func (g *group) start(s runner) (end context.CancelFunc) {
-	ctx, end := context.WithCancel(g.ctx)
-	g.running.Go(func() { s.Run(ctx) })
-	return end
-}
-
 // end ends all sources, and waits for them.
 func (g *group) end() {
 	g.cancel()
 	g.running.Wait()
 }
 
-// started starts a source.
-func started[T any](g *group, s *Source[T]) *Source[T] {
-	g.start(s)
+// start runs the source until its group ends, or its own end is called.
+func (s *Source[T]) start(g *group) *Source[T] {
+	var ctx context.Context
+	ctx, s.end = context.WithCancel(g.ctx)
+	g.running.Go(func() { s.Run(ctx) })
 	return s
 }

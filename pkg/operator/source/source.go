@@ -55,6 +55,7 @@ type Source[T any] struct {
 	informer  cache.SharedIndexInformer
 	server    *retry.OutageLog
 	wakes     []wake[T]
+	end       context.CancelFunc // set by start
 
 	mu     sync.Mutex
 	absent bool

@@ -38,8 +38,6 @@ type Target struct {
 	target  v1alpha1.APIServer
 	options TargetOptions
 	group   *group
-	ends    map[any]context.CancelFunc
-	needs   Needs
 }
 
 // TargetOptions configure names, and which controllers the sources wake.
@@ -71,16 +69,16 @@ type Deployment struct {
 
 // NewTarget starts the sources of a target.
 func NewTarget(ctx context.Context, c *Cluster, t *v1alpha1.APIServer, o TargetOptions) *Target {
-	s := &Target{target: *t, options: o, Cluster: c, group: newGroup(ctx), ends: map[any]context.CancelFunc{}}
+	s := &Target{target: *t, options: o, Cluster: c, group: newGroup(ctx)}
 	destination := contract.ResourceFor(string(t.Resource), t.Name)
-	s.Resource = started(s.group, New(c.client, c.server,
+	s.Resource = New(c.client, c.server,
 		Selection{Resource: destination.GVR(), Name: destination.Name}, operatorcr.Read, o.WakeRollup).
-		wakeIf(o.WakeDelivery, concernsDelivery))
-	s.Namespace = started(s.group, New(c.client, c.server,
-		Selection{Resource: Namespaces, Name: t.Namespace}, exists, o.WakeDelivery))
-	s.Pods = started(s.group, New(c.client, c.server,
+		wakeIf(o.WakeDelivery, concernsDelivery).start(s.group)
+	s.Namespace = New(c.client, c.server, Selection{Resource: Namespaces, Name: t.Namespace}, exists,
+		o.WakeDelivery).start(s.group)
+	s.Pods = New(c.client, c.server,
 		Selection{Resource: Pods, Namespace: t.Namespace, Labels: labels.SelectorFromSet(t.PodSelector).String()},
-		typed[corev1.Pod], o.WakeDelivery, o.WakeRollup))
+		typed[corev1.Pod], o.WakeDelivery, o.WakeRollup).start(s.group)
 	return s
 }
 
@@ -126,25 +124,19 @@ func (s *Target) Follow(n Needs) {
 	keep(s, &s.ConfigMaps, n.OwnObjects, ours, whole)
 	keep(s, &s.ServiceAccount, n.OwnObjects, selection(ServiceAccounts, s.options.ServiceAccount), whole)
 	keep(s, &s.Secret, n.Secret, selection(Secrets, s.target.EncryptionConfig.Secret), s.readSecret)
-	if n.Deployment != s.needs.Deployment {
-		keep(s, &s.Deployment, false, Selection{}, nil)
-	}
 	keep(s, &s.Deployment, n.Deployment != "", selection(Deployments, n.Deployment), s.readDeployment)
-	s.needs = n
 }
 
-// keep starts a source that is needed and not there, and ends one that is not needed.
+// keep starts a source that is needed and not there, and ends one of another selection.
 func keep[T any](
 	s *Target, place **Source[T], needed bool, selection Selection, convert func(*unstructured.Unstructured) T,
 ) {
-	switch {
-	case needed && *place == nil:
-		*place = New(s.Cluster.client, s.Cluster.server, selection, convert, s.options.WakeDelivery)
-		s.ends[place] = s.group.start(*place)
-	case !needed && *place != nil:
-		s.ends[place]()
-		delete(s.ends, place)
+	if *place != nil && (!needed || (*place).selection != selection) {
+		(*place).end()
 		*place = nil
+	}
+	if needed && *place == nil {
+		*place = New(s.Cluster.client, s.Cluster.server, selection, convert, s.options.WakeDelivery).start(s.group)
 	}
 }
 

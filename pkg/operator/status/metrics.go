@@ -92,11 +92,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 				gauge(keyDesc, 1, target, row.Node, row.KeyID, contract.CleanDetail(row.KEKID), keyIDHash(row.KEKID))
 			}
 		}
-		if a := &r.Agreement; a.Agreed {
-			gauge(writeKeyDesc, 1, target, a.KeyID, contract.CleanDetail(a.KEKID), keyIDHash(a.KEKID))
+		if r.KEKID != "" {
+			gauge(writeKeyDesc, 1, target, r.KeyID, contract.CleanDetail(r.KEKID), keyIDHash(r.KEKID))
 		}
-		for _, f := range subjects(r.Findings) {
-			gauge(findingDesc, 1, target, f.condition, string(f.reason), f.node, f.key)
+		for f := range subjects(r.Findings) {
+			gauge(findingDesc, 1, target, f.condition, f.reason, f.node, f.key)
 		}
 		for _, c := range r.Conditions {
 			for _, s := range []string{operatorcr.True, operatorcr.False, operatorcr.Unknown} {
@@ -108,21 +108,13 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 
 // subject is what a finding is about. Several findings may have the same, for example two
 // containers of a node, and a registry rejects equal series.
-type subject struct {
-	condition string
-	reason    rollup.Reason
-	node, key string
-}
+type subject struct{ condition, reason, node, key string }
 
-func subjects(findings map[string][]rollup.Finding) (all []subject) {
-	seen := map[subject]bool{}
+func subjects(findings map[string][]rollup.Finding) map[subject]bool {
+	all := map[subject]bool{}
 	for condition, of := range findings {
-		for i := range of {
-			s := subject{condition, of[i].Reason, of[i].Node, of[i].Key}
-			if !seen[s] {
-				seen[s] = true
-				all = append(all, s)
-			}
+		for _, f := range of {
+			all[subject{condition, f.Reason, f.Node, f.Key}] = true
 		}
 	}
 	return all

@@ -41,7 +41,7 @@ func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 			{Node: "f", State: rollup.Healthy, Entry: contract.Entry{KeyID: "2", Status: contract.Healthy, Reason: contract.Timeout}},
 		},
 		Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.Unknown}, {Type: contract.HealthReporting, Status: operatorcr.False}},
-		Agreement:  rollup.Agreement{KeyID: "2", Agreed: true, KEKID: "k-7"},
+		KeyID:      "2", KEKID: "k-7",
 		Findings: map[string][]rollup.Finding{
 			contract.PluginsDegraded: {
 				{Reason: contract.PluginNotRunning, Node: "a", Subject: "kms-1", Detail: "exit code 1"},
