@@ -115,7 +115,10 @@ func (e *endpoint) apply(ctx context.Context, c *Config, payload []byte, timeout
 	case err == nil:
 		return failed
 	case ctx.Err() != nil: // which ended the request, whatever its error is
-		err = fmt.Errorf("no answer within %s: %w: %w", timeout, ctx.Err(), err)
+		if !errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		err = fmt.Errorf("no answer within %s: %w", timeout.Round(time.Millisecond), err)
 	}
 	return transportFailure(err)
 }
