@@ -135,7 +135,7 @@ var faults = []fault{
 	{name: "Status fails: Unimplemented", steps: []string{"rpc-error Unimplemented not a v2 plugin"}},
 	{name: "Status hangs", steps: []string{"hang"}},
 	{name: "Status after 300ms, timeout 1s", steps: []string{"slow 300ms"}, harmless: true},
-	{name: "each call after 600ms, timeout 1s", steps: []string{"slow 600ms all"}, harmless: true},
+	{name: "each call after 400ms, timeout 1s", steps: []string{"slow 400ms all"}, harmless: true},
 	{name: "Status after 2s, timeout 1s", steps: []string{"slow 2s"}},
 	{name: "socket removed, connection open", steps: []string{"remove-socket"}, differs: connected},
 	{name: "socket removed, connection lost", steps: []string{"crash", "remove-socket"}},
@@ -147,7 +147,7 @@ var faults = []fault{
 	{name: "TLS on the socket", steps: []string{"wire tls"}},
 	{name: "random bytes on the socket", steps: []string{"wire random"}},
 	{name: "GOAWAY after each call", steps: []string{"wire goaway"}, harmless: true},
-	{name: "10000 SETTINGS frames before each answer", steps: []string{"wire settings"}, harmless: true},
+	{name: "2000 SETTINGS frames before each answer", steps: []string{"wire settings"}, harmless: true},
 	{name: "connection cut in each Encrypt", steps: []string{"wire cut-Encrypt"}},
 	{name: "connection cut in each Decrypt", steps: []string{"wire cut-Decrypt"}, decrypt: true},
 

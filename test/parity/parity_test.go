@@ -112,9 +112,13 @@ func TestVerdictsAreThoseOfKubeAPIServer(t *testing.T) {
 	began := time.Now()
 	judge(t, server, client, all)
 	time.Sleep(time.Until(began.Add(tripped)))
-	ours := reporters.opinions(t)
-	for i, s := range all {
-		s.found.ours = ours[i]
+	for range 10 { // those that answer by turns have turns
+		for i, o := range reporters.opinions(t) {
+			if s := all[i]; !s.turns || s.found.ours == "" {
+				s.found.ours = o
+			}
+		}
+		time.Sleep(time.Second)
 	}
 	report(t, all)
 	for _, s := range all {
@@ -158,21 +162,27 @@ func judge(t *testing.T, server *controlplane.ControlPlane, client dynamic.Inter
 	restart(t, server, nil)
 	turns(func(s *subject) *opinion { return &s.found.restarted })
 	each(all, func(s *subject) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		if s.role != unused {
-			_, err := client.Resource(s.resource).Get(ctx, s.role, metav1.GetOptions{})
-			s.found.reads = failure(err)
+			s.found.reads = failure(func() error {
+				_, err := client.Resource(s.resource).Get(ctx, s.role, metav1.GetOptions{})
+				return err
+			})
 		}
 		if s.role == write {
-			s.found.writes = failure(create(ctx, client, s, "after"))
+			s.found.writes = failure(func() error { return create(ctx, client, s, "after") })
 		}
 	})
 }
 
-func failure(err error) opinion {
-	if err == nil {
-		return ""
+// failure is how a request ends, which a busy machine may let fail: one success is enough.
+func failure(request func() error) opinion {
+	var err error
+	for range 3 {
+		if err = request(); err == nil {
+			return ""
+		}
 	}
 	return opinion("failed: " + err.Error())
 }
@@ -213,11 +223,15 @@ func server(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// each does something with all subjects at once.
+// each does something with all subjects, with some at a time.
 func each(all []*subject, do func(*subject)) {
 	var done sync.WaitGroup
-	for _, s := range all {
-		done.Go(func() { do(s) })
+	for part := range 8 {
+		done.Go(func() {
+			for i := part; i < len(all); i += 8 {
+				do(all[i])
+			}
+		})
 	}
 	done.Wait()
 }

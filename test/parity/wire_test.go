@@ -109,7 +109,7 @@ func answer(client net.Conn, mode, socket string) {
 		end := h.Type == http2.FrameHeaders && h.Flags.Has(http2.FlagHeadersEndStream)
 		switch {
 		case end && mode == "settings":
-			before = bytes.Repeat([]byte{0, 0, 0, byte(http2.FrameSettings), 0, 0, 0, 0, 0}, 10000)
+			before = bytes.Repeat([]byte{0, 0, 0, byte(http2.FrameSettings), 0, 0, 0, 0, 0}, 2000)
 		case end && mode == "goaway":
 			after = binary.BigEndian.AppendUint32([]byte{0, 0, 8, byte(http2.FrameGoAway), 0, 0, 0, 0, 0}, h.StreamID)
 			after = append(after, 0, 0, 0, 0) // no error
