@@ -97,7 +97,7 @@ IMAGES := bin/images
 
 .PHONY: image image-push
 image: ## Build both images into bin/images, without a container engine (ARCHITECTURES=amd64: for one only)
-	$(GO) run ./test/tools/image --registry $(REGISTRY) --version $(VERSION) --architectures $(ARCHITECTURES) --out $(IMAGES)
+	$(GO) run ./test/tools/release --images $(IMAGES) --registry $(REGISTRY) --version $(VERSION) --architectures $(ARCHITECTURES)
 
 image-push: $(CLUSTER)/crane ## Build both images and push them (REGISTRY=registry.example.com/me; credentials: docker's or podman's configuration)
 	@if [ "$(REGISTRY)" = registry.invalid ]; then echo "error: make image-push: set REGISTRY, for example REGISTRY=registry.example.com/me" >&2; exit 2; fi

@@ -1,16 +1,20 @@
 package image
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
+)
+
+var (
+	comment  = regexp.MustCompile(`(?m)^\s*#.*\n`)
+	variable = regexp.MustCompile(`\$\{([A-Z]+)\}`)
+	label    = regexp.MustCompile(`([a-z.]+)="([^"]*)"`)
 )
 
 // FromDockerfile is the image that `docker build --target` would make: its program is
@@ -23,111 +27,47 @@ func FromDockerfile(ctx context.Context, root, target, dir string, args map[stri
 	if err != nil {
 		return nil, err
 	}
-	stages, err := parseDockerfile(string(content))
-	if err != nil {
-		return nil, err
+	text := strings.ReplaceAll(comment.ReplaceAllString(string(content), ""), "\\\n", " ")
+	text = variable.ReplaceAllStringFunc(text, func(v string) string { return args[v[2:len(v)-1]] })
+	program := "kms-health-" + target
+	file := filepath.Join(dir, program)
+
+	run := regexp.MustCompile(`(?m)^RUN (.* -o /out/` + program + ` .*)$`).FindStringSubmatch(text)
+	_, stage, found := strings.Cut(text, "\nFROM scratch AS "+target+"\n")
+	if run == nil || !found {
+		return nil, fmt.Errorf("the Dockerfile has no command or no stage, from scratch, of %s", program)
 	}
-	final, found := stages[target]
-	if !found {
-		return nil, fmt.Errorf("the Dockerfile has no stage %q", target)
+	cmd := exec.CommandContext(ctx, "sh", "-ec", strings.Replace(run[1], "/out/"+program, file, 1))
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("RUN %s: %w\n%s", run[1], err, out)
 	}
-	result := &Image{Architecture: args["TARGETARCH"], Files: map[string]string{}, Labels: map[string]string{}}
-	if final.from != "scratch" {
-		return nil, fmt.Errorf("stage %s is from %q, not from scratch", target, final.from)
-	}
-	for _, in := range final.instructions {
-		rest := expand(in.rest, args)
-		switch in.name {
-		case "ARG":
+
+	i := &Image{Architecture: args["TARGETARCH"], Files: map[string]string{}, Labels: map[string]string{}}
+	stage, _, _ = strings.Cut(stage, "\nFROM ")
+	for line := range strings.Lines(stage) {
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch word {
+		case "", "ARG":
 		case "USER":
-			result.User = rest
+			i.User = rest
 		case "ENTRYPOINT":
-			if err := json.Unmarshal([]byte(rest), &result.Entrypoint); err != nil {
+			if err := json.Unmarshal([]byte(rest), &i.Entrypoint); err != nil {
 				return nil, fmt.Errorf("ENTRYPOINT %s: %w", rest, err)
 			}
 		case "LABEL":
-			for _, match := range labelPattern.FindAllStringSubmatch(rest, -1) {
-				result.Labels[match[1]] = match[2]
+			for _, match := range label.FindAllStringSubmatch(rest, -1) {
+				i.Labels[match[1]] = match[2]
 			}
 		case "COPY":
-			words := strings.Fields(rest)
-			from, isStage := strings.CutPrefix(words[0], "--from=")
-			if len(words) != 3 || !isStage {
-				return nil, fmt.Errorf("COPY %s is not from a stage", rest)
+			to, isProgram := strings.CutPrefix(rest, "--from=build-"+target+" /out/"+program+" ")
+			if !isProgram {
+				return nil, fmt.Errorf("COPY %s does not copy the program", rest)
 			}
-			file := filepath.Join(dir, path.Base(words[1]))
-			if err := stages[from].run(ctx, root, args, words[1], file); err != nil {
-				return nil, err
-			}
-			result.Files[words[2]] = file
+			i.Files[to] = file
 		default:
-			return nil, fmt.Errorf("instruction %s of stage %s is not known here", in.name, target)
+			return nil, fmt.Errorf("instruction %s of stage %s is not known here", word, target)
 		}
 	}
-	return result, nil
-}
-
-var (
-	labelPattern    = regexp.MustCompile(`([a-z.]+)="([^"]*)"`)
-	variablePattern = regexp.MustCompile(`\$\{([A-Z]+)\}`)
-)
-
-type stage struct {
-	from         string
-	instructions []instruction
-}
-
-type instruction struct{ name, rest string }
-
-func parseDockerfile(content string) (map[string]*stage, error) {
-	stages := map[string]*stage{}
-	var current *stage
-	content = regexp.MustCompile(`(?m)^\s*#.*\n`).ReplaceAllString(content, "")
-	for line := range strings.Lines(strings.ReplaceAll(content, "\\\n", " ")) {
-		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		rest = strings.TrimSpace(rest)
-		switch {
-		case word == "":
-		case word == "FROM":
-			from, as, named := strings.Cut(rest, " AS ")
-			if !named {
-				return nil, fmt.Errorf("FROM %s has no name", rest)
-			}
-			current = &stage{from: from}
-			stages[as] = current
-		case current != nil:
-			current.instructions = append(current.instructions, instruction{word, rest})
-		}
-	}
-	return stages, nil
-}
-
-// run runs a stage's one RUN, which writes file, so that it writes to.
-func (s *stage) run(ctx context.Context, root string, args map[string]string, file, to string) error {
-	if s == nil {
-		return fmt.Errorf("no stage makes %s", file)
-	}
-	for _, in := range s.instructions {
-		if in.name != "RUN" {
-			continue
-		}
-		if !strings.Contains(in.rest, file) {
-			return fmt.Errorf("RUN %s does not make %s", in.rest, file)
-		}
-		cmd := exec.CommandContext(ctx, "sh", "-ec", expand(strings.ReplaceAll(in.rest, file, to), args))
-		cmd.Dir = root
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("RUN %s: %w\n%s", in.rest, err, out.Bytes())
-		}
-		return nil
-	}
-	return fmt.Errorf("no RUN makes %s", file)
-}
-
-func expand(text string, args map[string]string) string {
-	return variablePattern.ReplaceAllStringFunc(text, func(variable string) string {
-		return args[variable[2:len(variable)-1]]
-	})
+	return i, nil
 }

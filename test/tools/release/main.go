@@ -5,6 +5,8 @@
 //
 //	release [flags]             everything; `make release` runs it
 //	release --bundle DIR        the bundle alone, with images that do not exist, to validate it
+//	release --images DIR        the images alone, for each a folder with an OCI image layout, which crane,
+//	                            skopeo and podman push, and an archive of it, which docker and podman load
 package main
 
 import (
@@ -33,10 +35,11 @@ func command() int {
 	architectures := flag.String("architectures", strings.Join(image.Architectures, ","), "Go's names, separated by commas")
 	dirty := flag.Bool("dirty", false, "build a checkout that has changes")
 	bundle := flag.String("bundle", "", "write the bundle alone into this folder")
+	images := flag.String("images", "", "write the images alone into this folder")
 	flag.Parse()
 	r.architectures = strings.Split(*architectures, ",")
 	r.builder.command = os.Getenv("RELEASE_BUILD")
-	switch err := r.start(ctx, flag.NArg() > 0, *bundle, *dirty); {
+	switch err := r.start(ctx, flag.NArg() > 0, *bundle, *images, *dirty); {
 	case err == nil:
 	case errors.As(err, new(usageError)):
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -53,10 +56,12 @@ type usageError string
 
 func (e usageError) Error() string { return string(e) }
 
-func (r *release) start(ctx context.Context, arguments bool, bundle string, dirty bool) error {
+func (r *release) start(ctx context.Context, arguments bool, bundle, images string, dirty bool) error {
 	switch {
 	case arguments || r.version == "":
 		return usageError("usage: release --version VERSION [flags]; see release --help")
+	case images != "":
+		return r.imagesAlone(ctx, images)
 	case !versionPattern.MatchString(r.version):
 		return usageError(fmt.Sprintf("version %q is not vMAJOR.MINOR.PATCH or vMAJOR.MINOR.PATCH-PRERELEASE", r.version))
 	case bundle != "":

@@ -91,6 +91,33 @@ func (r *release) writeImages(indexes map[string]*image.Index) error {
 	return nil
 }
 
+// imagesAlone writes the images of a checkout into a folder.
+func (r *release) imagesAlone(ctx context.Context, out string) (err error) {
+	if r.builder.dir, err = os.MkdirTemp("", "kms-health-images-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(r.builder.dir)) }()
+	r.checkout = &checkout{root: "."}
+	indexes, err := r.buildImages(ctx)
+	if err != nil {
+		return err
+	}
+	for full, index := range indexes {
+		layout := filepath.Join(out, full)
+		if err := errors.Join(os.RemoveAll(layout), os.MkdirAll(out, 0o755)); err != nil {
+			return err
+		}
+		if err := index.WriteLayout(layout); err != nil {
+			return err
+		}
+		if err := image.ArchiveLayout(layout, layout+".tar"); err != nil {
+			return err
+		}
+		fmt.Printf("%s\n  %s (load it), %s (push it)\n", r.images[full], layout+".tar", layout)
+	}
+	return nil
+}
+
 // archive is the name of the program's archive.
 func (p program) archive(version string) string {
 	if p.os == "windows" {
