@@ -6,13 +6,10 @@ import (
 	"bufio"
 	"context"
 	"crypto/sha256"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -30,41 +27,10 @@ import (
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-var record = flag.Bool("record", false, "write "+recorded+" anew, which takes 13 minutes")
-
-// scrapeEvery is the interval of the recording, which is that of Prometheus on OpenShift.
-const scrapeEvery = 30 * time.Second
-
-// phase is a state of the plugin, and how long the recording shows it.
-type phase struct {
-	name  string
-	lasts time.Duration
-	enter func(*kmsplugin.Plugin) error
-}
-
-var phases = []phase{
-	{"healthy", 2 * time.Minute, func(*kmsplugin.Plugin) error { return nil }},
-	{"rotated", 2 * time.Minute, func(p *kmsplugin.Plugin) error { _, err := p.Rotate(); return err }},
-	{"slow", 3 * time.Minute, func(p *kmsplugin.Plugin) error {
-		return p.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultSlow, Args: []string{"2s", "status"}})
-	}},
-	{"failing", 5 * time.Minute, func(p *kmsplugin.Plugin) error {
-		if err := p.ClearFaults(); err != nil {
-			return err
-		}
-		return p.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultRPCError, Args: []string{"Unavailable"}})
-	}},
-	{"recovered", time.Minute, func(p *kmsplugin.Plugin) error { return p.ClearFaults() }},
-}
-
 // All metrics of envelope encryption are ALPHA: a release of Kubernetes may rename them.
-// Rules and dashboard are then empty, and nothing else would show it.
+// Rules and dashboard are then empty, and nothing else would show it: rename them in the recording, too.
 func TestRealAPIServerHasTheSeriesOfTheRecording(t *testing.T) {
 	s := startEncrypted(t)
-	if *record {
-		s.record(t)
-		return
-	}
 	if _, err := s.plugin.Rotate(); err != nil {
 		t.Fatal(err)
 	}
@@ -181,81 +147,6 @@ func (s *encrypted) scrape(t *testing.T) map[string]float64 {
 		t.Fatal(err)
 	}
 	return found
-}
-
-// record writes the recording: scrapes through all phases.
-func (s *encrypted) record(t *testing.T) {
-	var header strings.Builder
-	began := time.Now()
-	values, scrapes, keys := map[string][]float64{}, 0, []string{s.plugin.KeyID()}
-	for _, p := range phases {
-		if err := p.enter(s.plugin); err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&header, "#   from %s: %s\n", time.Duration(scrapes)*scrapeEvery, p.name)
-		for range p.lasts / scrapeEvery {
-			time.Sleep(time.Until(began.Add(time.Duration(scrapes) * scrapeEvery)))
-			s.use(t)
-			for series, value := range s.scrape(t) {
-				if strings.Contains(series, "_timestamp_seconds") {
-					value -= float64(began.Unix())
-				}
-				for len(values[series]) < scrapes {
-					values[series] = append(values[series], math.NaN()) // not there yet
-				}
-				values[series] = append(values[series], value)
-			}
-			scrapes++
-		}
-		if id := s.plugin.KeyID(); id != keys[len(keys)-1] {
-			keys = append(keys, id)
-		}
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "# Recorded from a real kube-apiserver, by `go test -tags integration ./test/monitoring -record`:\n"+
-		"# its series of envelope encryption (KMS v2), scraped every %s, with one provider, whose plugin was\n%s"+
-		"# Times are in seconds since the first scrape. The labels job, instance and namespace are Prometheus's.\n"+
-		"# The plugin's key ids, one after the other: %s\ninput_series:\n", scrapeEvery, header.String(), strings.Join(keys, " "))
-	for _, series := range slices.Sorted(maps.Keys(values)) {
-		fmt.Fprintf(&b, "- series: '%s'\n  values: '%s'\n", withTarget(series), runs(values[series]))
-	}
-	if err := os.WriteFile(recorded, []byte(b.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// withTarget adds the labels that Prometheus does, as on OpenShift.
-func withTarget(series string) string {
-	const target = `instance="192.0.2.1:6443",job="apiserver",namespace="default"`
-	if before, ok := strings.CutSuffix(series, "}"); ok {
-		return before + "," + target + "}"
-	}
-	return series + "{" + target + "}"
-}
-
-// runs is a list of values as promtool writes it, equal ones together.
-func runs(values []float64) string {
-	var words []string
-	for at := 0; at < len(values); {
-		end := at
-		for end+1 < len(values) && (values[end+1] == values[at] || math.IsNaN(values[end+1]) && math.IsNaN(values[at])) {
-			end++
-		}
-		value := strconv.FormatFloat(values[at], 'f', -1, 64)
-		if math.IsNaN(values[at]) {
-			value = "_"
-		}
-		switch n := end - at; {
-		case n == 0:
-		case value == "_":
-			value += "x" + strconv.Itoa(n+1)
-		default:
-			value += "x" + strconv.Itoa(n)
-		}
-		words = append(words, value)
-		at = end + 1
-	}
-	return strings.Join(words, " ")
 }
 
 var nameAndLabels = regexp.MustCompile(`^([a-z_]+)\{(.*)\}$`)
