@@ -24,7 +24,10 @@ const (
 )
 
 // scraper keeps its connections, as Prometheus does.
-var scraper = http.Client{Timeout: waitLimit, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+var scraper = http.Client{
+	Timeout:   waitLimit,
+	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+}
 
 // scrape reads metrics in Prometheus's text format, as client_golang writes it: no timestamps.
 func (f *fixture) scrape(url, token string) map[string]float64 {

@@ -39,7 +39,10 @@ func openKeyring(dir string) (*keyring, error) {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
 	k := &keyring{dir: dir}
-	return k, k.add(0)
+	if err := k.add(0); err != nil {
+		return nil, err
+	}
+	return k, nil
 }
 
 // rotate adds a key, and returns its ID. It encrypts only when it is on disk.

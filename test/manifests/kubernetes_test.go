@@ -71,7 +71,7 @@ func newQuickstart(t *testing.T) *quickstart {
 }
 
 // shows waits until kubectl shows one object, with this roll-up, and every node reporting.
-func (q *quickstart) shows(name, degraded, reason string) {
+func (q *quickstart) shows(degraded, reason string) {
 	q.t.Helper()
 	eventually(q.t, degraded+" "+reason, func() error {
 		table, err := install.Kubectl(q.t.Context(), nil, "--kubeconfig", q.kubeconfig, "get", "kmshealths")
@@ -82,7 +82,7 @@ func (q *quickstart) shows(name, degraded, reason string) {
 		if len(lines) != 2 || !strings.HasPrefix(lines[0], "NAME") {
 			return fmt.Errorf("%s", table)
 		}
-		if got := strings.Fields(lines[1]); got[0] != name || len(got) < 5 || got[1] != degraded || got[2] != reason || got[3] != "True" {
+		if got := strings.Fields(lines[1]); got[0] != "kube-apiserver" || len(got) < 5 || got[1] != degraded || got[2] != reason || got[3] != "True" {
 			return fmt.Errorf("%s", table)
 		}
 		return nil
@@ -118,11 +118,11 @@ func (q *quickstart) removed() {
 func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 	q := newQuickstart(t)
 	q.start()
-	q.shows("kube-apiserver", "False", "AsExpected")
+	q.shows("False", "AsExpected")
 	if err := q.plugin.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultUnhealthy}); err != nil {
 		t.Fatal(err)
 	}
-	q.shows("kube-apiserver", "True", "PluginUnhealthy")
+	q.shows("True", "PluginUnhealthy")
 	q.status("kube-apiserver", "master-0", "unhealthy")
 	o, err := plain.client.Resource(contract.KMSHealths.GVR()).Get(t.Context(), "kube-apiserver", metav1.GetOptions{})
 	if err != nil {
@@ -135,7 +135,7 @@ func TestPlainKubernetesShowsAnUnhealthyPluginAndIsRemoved(t *testing.T) {
 	if err := q.plugin.ClearFaults(); err != nil {
 		t.Fatal(err)
 	}
-	q.shows("kube-apiserver", "False", "AsExpected")
+	q.shows("False", "AsExpected")
 	q.removed()
 	patchesOneStatus(t, "/apis/kmshealth.openshift.io/v1alpha1/kmshealths/kube-apiserver/status")
 }
@@ -163,11 +163,11 @@ func TestKMSHealthIsCreatedWhenItsCRDIsInstalledLaterAndWhenItWasDeleted(t *test
 		return err
 	})
 	restore()
-	q.shows("kube-apiserver", "False", "AsExpected")
+	q.shows("False", "AsExpected")
 	if err := plain.client.Resource(contract.KMSHealths.GVR()).Delete(t.Context(), "kube-apiserver", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	q.shows("kube-apiserver", "False", "AsExpected")
+	q.shows("False", "AsExpected")
 	q.removed()
 }
 

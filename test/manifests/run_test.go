@@ -4,15 +4,12 @@ package manifests
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,16 +98,17 @@ func (h *installation) start() {
 		}
 		env["POD_NAMESPACE"], env["METRICS_CERT_DIR"] = namespace, ""
 		for _, a := range c["args"].([]any) {
-			args = append(args, strings.NewReplacer("/etc/kms-health-operator/config.yaml", h.config, "$(METRICS_CERT_DIR)", env["METRICS_CERT_DIR"]).Replace(a.(string)))
+			args = append(args, strings.NewReplacer(
+				"/etc/kms-health-operator/config.yaml", h.config, "$(METRICS_CERT_DIR)", env["METRICS_CERT_DIR"],
+			).Replace(a.(string)))
 		}
 	}
-	metrics := freeAddress(h.t)
 	environment := os.Environ()
 	for name, value := range env {
 		environment = append(environment, name+"="+value)
 	}
 	log := filepath.Join(h.dir, "log")
-	args = append(args, "--metrics-bind-address", metrics, "--health-bind-address", "0")
+	args = append(args, "--metrics-bind-address", "0", "--health-bind-address", "0")
 	process, err := controlplane.StartChild("the operator", h.binary, environment, args, log)
 	if err != nil {
 		h.t.Fatal(err)
@@ -123,42 +121,6 @@ func (h *installation) start() {
 			h.t.Logf("the operator's log:\n%s", text[max(0, len(text)-8000):])
 		}
 	})
-	// It asks the API server who calls, and whether they may.
-	eventually(h.t, "its metrics are there for those who may", func() error { return scrape(metrics, h.cluster.config.BearerToken, http.StatusOK) })
-	if err := scrape(metrics, token, http.StatusForbidden); err != nil {
-		h.t.Error(err)
-	}
-}
-
-// freeAddress is one without a listener a moment ago.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, err := controlplane.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
-}
-
-func scrape(address, token string, want int) error {
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	request, err := http.NewRequest(http.MethodGet, "https://"+address+"/metrics", nil)
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Authorization", "Bearer "+token)
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		return err
-	}
-	if response.StatusCode != want {
-		return fmt.Errorf("/metrics: %s, want %d", response.Status, want)
-	}
-	return nil
 }
 
 // removesAll has the operator remove everything, and looks at the audit log.

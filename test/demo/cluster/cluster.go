@@ -181,7 +181,8 @@ func (c *cluster) configure(text string) {
 
 // startOperator runs the operator as its ServiceAccount.
 func (c *cluster) startOperator() {
-	token, err := c.ServiceAccountToken(c.Ctx, home, install.ServiceAccount, controlplane.TokenOptions{Lifetime: 24 * time.Hour})
+	lasts := controlplane.TokenOptions{Lifetime: 24 * time.Hour}
+	token, err := c.ServiceAccountToken(c.Ctx, home, install.ServiceAccount, lasts)
 	c.Must(err)
 	c.Alive = c.Start("kms-health-operator", "operator.log",
 		"run", "--config", c.operatorFile(), "--kubeconfig", c.kubeconfig("operator", token), "--namespace", home,

@@ -93,7 +93,8 @@ func (c *cluster) unhealthy() {
 	if took > promptly {
 		c.Fail("that took %s, with an interval of %s", took, interval)
 	}
-	c.Note("In the condition %d ms after; the interval is %s. Then on kubeapiservers/cluster:", took.Milliseconds(), interval)
+	c.Note("In the condition %d ms after; the interval is %s. Then on kubeapiservers/cluster:",
+		took.Milliseconds(), interval)
 	c.awaitStatus(contract.PluginsDegraded, operatorcr.True, c.resource)
 	c.kubectl(1, "kms-health", "status")
 	c.awaitStatus("Degraded", operatorcr.True, c.clusterOperator)
@@ -162,8 +163,10 @@ func (c *cluster) invite() {
 	c.Say("kubectl kms-health status; kubectl kms-health status -w; kubectl kms-health status master-1")
 	c.Say("kubectl get clusteroperators; kubectl get pods -A -o wide; kubectl get events -n %s", home)
 	c.Say("kubectl get kubeapiserver cluster -o yaml")
-	c.Say("\nMake a plugin unhealthy, and read its condition; first: make bin/kms-plugin; other faults: bin/kms-plugin ctl --help\n")
-	c.Say("bin/kms-plugin ctl --control %s unhealthy 'vault is sealed'; bin/kms-plugin ctl --control %[1]s heal", c.control("master-1", "2"))
+	c.Say("\nMake a plugin unhealthy, and read its condition; first: make bin/kms-plugin\n")
+	c.Say("bin/kms-plugin ctl --control %s unhealthy 'vault is sealed'", c.control("master-1", "2"))
+	c.Say("bin/kms-plugin ctl --control %s heal", c.control("master-1", "2"))
+	c.Say("bin/kms-plugin ctl --help    # other faults")
 	c.Say("\nChange the operator's file, which is watched; the logs of the operator and the reporters:\n")
 	c.Say("sed -i 's/interval: .*/interval: 5s/' %s", c.operatorFile())
 	c.Say("tail -f %s %s", c.path("operator.log"), c.path("reporters/*.log"))
@@ -171,11 +174,13 @@ func (c *cluster) invite() {
 
 // resource is kubeapiservers/cluster.
 func (c *cluster) resource() (*unstructured.Unstructured, error) {
-	return c.client.Resource(controlplane.OperatorGVR(controlplane.KubeAPIServers)).Get(c.Ctx, controlplane.ClusterObject, metav1.GetOptions{})
+	resource := c.client.Resource(controlplane.OperatorGVR(controlplane.KubeAPIServers))
+	return resource.Get(c.Ctx, controlplane.ClusterObject, metav1.GetOptions{})
 }
 
 func (c *cluster) clusterOperator() (*unstructured.Unstructured, error) {
-	return c.client.Resource(controlplane.ConfigGVR(controlplane.ClusterOperators)).Get(c.Ctx, contract.ClusterOperator, metav1.GetOptions{})
+	resource := c.client.Resource(controlplane.ConfigGVR(controlplane.ClusterOperators))
+	return resource.Get(c.Ctx, contract.ClusterOperator, metav1.GetOptions{})
 }
 
 func (c *cluster) awaitStatus(kind, status string, read func() (*unstructured.Unstructured, error)) {

@@ -102,11 +102,12 @@ func (a *AuditTail) ByUser(name string, filters ...AuditFilter) ([]auditv1.Event
 // line begins. The last line counts only when it is complete: the server may be writing it, or was
 // killed over it. A restarted server goes on where the killed one stopped, so a line may hold the
 // stump of one event and the whole of the next. Lines without the bytes in holding are passed over.
-func readAudit(path string, from int64, holding []byte, filters ...AuditFilter) (events []auditv1.Event, end int64, err error) {
+func readAudit(path string, from int64, holding []byte, filters ...AuditFilter) ([]auditv1.Event, int64, error) {
 	log, err := readFrom(path, from)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the audit log (Options.Audit): %w", err)
 	}
+	var events []auditv1.Event
 	for line := range bytes.Lines(log[:bytes.LastIndexByte(log, '\n')+1]) {
 		from += int64(len(line))
 		if !bytes.Contains(line, holding) {

@@ -58,7 +58,10 @@ func NewProxy(target string) (*Proxy, error) {
 	}
 	p := &Proxy{target: target, address: loopback(port), conns: map[*proxyConn]bool{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	return p, p.SetMode(Pass)
+	if err := p.SetMode(Pass); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // URL is the proxy's address for a client of a TLS server behind it.

@@ -56,7 +56,8 @@ func (n *Nodes) register(ctx context.Context, k *kubelet) error {
 		ControlPlaneLabel: "", corev1.LabelHostname: k.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 	}
 	api := n.admin.CoreV1().Nodes()
-	_, err := api.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.name, Labels: labels}}, metav1.CreateOptions{})
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.name, Labels: labels}}
+	_, err := api.Create(ctx, node, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -70,7 +71,9 @@ func (n *Nodes) register(ctx context.Context, k *kubelet) error {
 		}
 		maps.Copy(node.Labels, labels)
 		// Admission taints a new node until the node controller finds it ready.
-		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeNotReady })
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+			return taint.Key == corev1.TaintNodeNotReady
+		})
 		if node, err = api.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
@@ -94,7 +97,8 @@ func (k *kubelet) status() corev1.NodeStatus {
 			{Type: corev1.NodeHostName, Address: k.name},
 		},
 		Conditions: []corev1.NodeCondition{{
-			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "StandIn", LastHeartbeatTime: now, LastTransitionTime: now,
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Simulated",
+			LastHeartbeatTime: now, LastTransitionTime: now,
 		}},
 	}
 }

@@ -46,7 +46,9 @@ func (n *Nodes) schedule(ctx context.Context, pod *corev1.Pod) error {
 			load[at.node]++
 		}
 	}
-	node := slices.MinFunc(fitting, func(a, b string) int { return cmp.Or(cmp.Compare(load[a], load[b]), cmp.Compare(a, b)) })
+	node := slices.MinFunc(fitting, func(a, b string) int {
+		return cmp.Or(cmp.Compare(load[a], load[b]), cmp.Compare(a, b))
+	})
 	n.assumed = unseen // the others are bound or deleted
 	n.assumed[string(pod.UID)] = placed{node, ownerOf(pod)}
 	n.mu.Unlock()
@@ -77,11 +79,11 @@ func fits(pod *corev1.Pod, node *corev1.Node) bool {
 		return false
 	}
 	affinity := pod.Spec.Affinity
-	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+	if affinity == nil || affinity.NodeAffinity == nil {
 		return true
 	}
-	terms := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	return slices.ContainsFunc(terms, func(term corev1.NodeSelectorTerm) bool {
+	required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	return required == nil || slices.ContainsFunc(required.NodeSelectorTerms, func(term corev1.NodeSelectorTerm) bool {
 		return !slices.ContainsFunc(term.MatchFields, func(r corev1.NodeSelectorRequirement) bool {
 			return r.Key == metav1.ObjectNameField && !slices.Contains(r.Values, node.Name)
 		})

@@ -132,7 +132,8 @@ func newStatic(node string, manifest *corev1.Pod) (*static, error) {
 	pod.Annotations[ConfigSourceAnnotation] = "file"
 	pod.Annotations[ConfigSeenAnnotation] = time.Now().Format(time.RFC3339Nano)
 	pod.Spec.NodeName = node
-	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations,
+		corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
 	return &static{node: node, hash: hash, pod: pod}, nil
 }
 

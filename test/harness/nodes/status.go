@@ -41,7 +41,9 @@ func podStatus(pod *corev1.Pod, hostIP, podIP string, behaviour Behaviour, now m
 	if slices.ContainsFunc(status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return !s.Ready }) {
 		ready, reason = corev1.ConditionFalse, "ContainersNotReady"
 	}
-	for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+	for _, kind := range []corev1.PodConditionType{
+		corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady,
+	} {
 		c := corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, ObservedGeneration: pod.Generation}
 		if kind == corev1.ContainersReady || kind == corev1.PodReady {
 			c.Status, c.Reason = ready, reason

@@ -59,7 +59,9 @@ func Start(o Options) (*Reporters, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &Reporters{Options: o, kube: kube, cancel: cancel, ended: make(chan struct{}), running: map[string]*controlplane.Child{}}
+	r := &Reporters{
+		Options: o, kube: kube, cancel: cancel, ended: make(chan struct{}), running: map[string]*controlplane.Child{},
+	}
 	go func() {
 		defer close(r.ended)
 		for ctx.Err() == nil {
@@ -194,6 +196,7 @@ func (r *Reporters) files(ctx context.Context, pod *corev1.Pod) (map[string]stri
 		}
 	}
 	return map[string]string{
-		"config.yaml": pod.Annotations[contract.ConfigAnnotation], "kubeconfig": pod.Annotations[contract.KubeconfigAnnotation],
+		"config.yaml": pod.Annotations[contract.ConfigAnnotation],
+		"kubeconfig":  pod.Annotations[contract.KubeconfigAnnotation],
 	}, nil
 }

@@ -84,8 +84,9 @@ func TestManyOtherWritersOnTheResource(t *testing.T) {
 	replaceConditions(t, resource, "without ours", "KMS")
 	fixture.Eventually(t, "the operator's conditions are back", func() error {
 		now := fixture.Resource(t, apiservers.Kube)
-		if nodes := fixture.NodesOf(now); len(nodes) != len(reporters) || now.Conditions[contract.HealthReporting].Type == "" {
-			return fmt.Errorf("%v report, %+v", nodes, now.Conditions[contract.HealthReporting])
+		nodes, c := fixture.NodesOf(now), now.Conditions[contract.HealthReporting]
+		if len(nodes) != len(reporters) || c.Type == "" {
+			return fmt.Errorf("%v report, %+v", nodes, c)
 		}
 		return nil
 	})
@@ -121,7 +122,8 @@ func updateConditions(ctx context.Context, resource dynamic.ResourceInterface, m
 		}
 		time.Sleep(age)
 		age = 0
-		if err := unstructured.SetNestedSlice(read.Object, append(conditionsBut(read, manager), own...), "status", "conditions"); err != nil {
+		all := append(conditionsBut(read, manager), own...)
+		if err := unstructured.SetNestedSlice(read.Object, all, "status", "conditions"); err != nil {
 			return err
 		}
 		_, err = resource.UpdateStatus(ctx, read, metav1.UpdateOptions{FieldManager: manager})
@@ -219,6 +221,7 @@ func (v *versions) report(t *testing.T) {
 	const all = 4*8 + 3*6
 	slices.Sort(v.wrong)
 	if wrong := slices.Compact(v.wrong); len(wrong) > 0 || len(v.numbers) != all {
-		t.Errorf("%d of %d conditions of others, %d problems: %v", len(v.numbers), all, len(wrong), wrong[:min(len(wrong), 20)])
+		t.Errorf("%d of %d conditions of others, %d problems: %v",
+			len(v.numbers), all, len(wrong), wrong[:min(len(wrong), 20)])
 	}
 }

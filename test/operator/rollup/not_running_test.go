@@ -30,10 +30,11 @@ func TestContainersThatNeverStartAreReported(t *testing.T) {
 		if pod.Labels[contract.ModeLabel] == "" || pod.Spec.NodeName != "master-2" {
 			return nil
 		}
+		ended := &corev1.ContainerStateTerminated{ExitCode: 2, Message: "no such file"}
 		return &corev1.ContainerStatus{
 			RestartCount:         1,
 			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Message: "no such file"}},
+			LastTerminationState: corev1.ContainerState{Terminated: ended},
 		}
 	}
 	t.Cleanup(func() { fixture.Workers.PodBehaviour(nil); fixture.RemoveStatics(t) })
@@ -48,31 +49,35 @@ func TestContainersThatNeverStartAreReported(t *testing.T) {
 	}
 	op.Configure(fixture.Targets(apiservers.Kube.Target()))
 	op.Start("")
-	expect := func(words ...string) {
-		t.Helper()
-		fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.PluginNotRunning)
-		fixture.Eventually(t, strings.Join(words, ", "), func() error {
-			message := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded].Message
-			for _, word := range words {
-				if !strings.Contains(message, word) {
-					return errors.New(message)
-				}
-			}
-			return nil
-		})
-	}
-	expect("node master-0: container kms-plugin cannot start: ", "no such manifest", "oc describe -n openshift-kube-apiserver pod kube-apiserver-master-0")
+	expectNotRunning(t, "node master-0: container kms-plugin cannot start: ", "no such manifest",
+		"oc describe -n openshift-kube-apiserver pod kube-apiserver-master-0")
 	fixture.Workers.PodBehaviour(func(pod *corev1.Pod, container string) *corev1.ContainerStatus {
 		if b := reporter(pod, container); b != nil {
 			return b
 		}
 		return plugin(pod, container)
 	})
-	expect("container kms-plugin cannot start", "node master-2: container kms-health cannot start: CrashLoopBackOff, exit code 2", "oc logs -n "+fixture.Namespace)
+	expectNotRunning(t, "container kms-plugin cannot start",
+		"node master-2: container kms-health cannot start: CrashLoopBackOff, exit code 2", "oc logs -n "+fixture.Namespace)
 	fixture.Workers.PodBehaviour(reporter)
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.ReporterNotRunning)
 	fixture.Workers.PodBehaviour(nil)
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.False, contract.AwaitingReports)
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
+}
+
+// expectNotRunning waits until a message has all words.
+func expectNotRunning(t *testing.T, words ...string) {
+	t.Helper()
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.PluginNotRunning)
+	fixture.Eventually(t, strings.Join(words, ", "), func() error {
+		message := fixture.Resource(t, apiservers.Kube).Conditions[contract.PluginsDegraded].Message
+		for _, word := range words {
+			if !strings.Contains(message, word) {
+				return errors.New(message)
+			}
+		}
+		return nil
+	})
 }
