@@ -86,8 +86,8 @@ func (q *Queue) write(text []byte) {
 	if _, err := q.out.Write(text); err != nil {
 		q.dropped.Add(1)
 	} else if n := q.dropped.Swap(0); n > 0 {
-		_, _ = fmt.Fprintf(q.out, "W%s %7d logging.go:1] \"Dropped log lines: they were not read or could not be written\" count=%d\n",
-			time.Now().Format("0102 15:04:05.000000"), os.Getpid(), n)
+		const line = "W%s %7d logging.go:1] \"Dropped log lines: they were not read or could not be written\" count=%d\n"
+		_, _ = fmt.Fprintf(q.out, line, time.Now().Format("0102 15:04:05.000000"), os.Getpid(), n)
 	}
 }
 

@@ -116,21 +116,15 @@ func checkKind(document []byte, kind string) (errs []error) {
 	return errs
 }
 
-// mostShown bounds how much of a value an error shows, in bytes.
-const mostShown = 80
-
-// notShown stands for a value that may hold a password.
-const notShown = "(not shown)"
-
 // short renders a value for an error: enough to find it in the file. A URL may have a user
 // and password, and may stand in the wrong field; one that cannot be parsed may have them anywhere,
 // and an encoded one may hide them.
 func short(text string) string {
 	secret := strings.Contains(text, "@") || strings.Contains(text, "://") && strings.ContainsAny(text, "%?#")
 	if secret && !strings.HasPrefix(text, "unix://") {
-		return notShown
+		return "(not shown)"
 	}
-	return contract.Cut(text, mostShown)
+	return contract.Cut(text, 80)
 }
 
 const (

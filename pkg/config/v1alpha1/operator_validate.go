@@ -92,9 +92,11 @@ func validateAPIServer(at *field.Path, t *APIServer, c *OperatorConfiguration) f
 	errs = append(errs, validateMode(at, t)...)
 	errs = append(errs, validateConnection(at.Child("connection"), &t.Connection)...)
 	if t.Serving != nil {
-		errs = append(errs, validateAPIServerServing(at.Child("serving"), t.Serving)...)
+		path := at.Child("serving")
+		errs = append(errs, validateAddress(path.Child("address"), t.Serving.Address, t.Serving.Secret != "", "secret")...)
+		errs = append(errs, word(path.Child("secret"), t.Serving.Secret, validation.IsDNS1123Subdomain, "")...)
 		if t.Serving.Secret != "" && t.Mode.InOwnersPods() {
-			errs = append(errs, field.Invalid(at.Child("serving", "secret"), short(t.Serving.Secret),
+			errs = append(errs, field.Invalid(path.Child("secret"), short(t.Serving.Secret),
 				fmt.Sprintf("must not be set with mode %s, whose pods do not mount it", t.Mode)))
 		}
 	}
@@ -183,16 +185,4 @@ func validateMode(at *field.Path, t *APIServer) field.ErrorList {
 			fmt.Sprintf("cannot serve mode %s: its pods mount the ConfigMap", t.Mode)))
 	}
 	return errs
-}
-
-func validateAPIServerServing(at *field.Path, s *APIServerServing) field.ErrorList {
-	serving := &Serving{Address: s.Address}
-	if s.Secret != "" {
-		serving.TLS = &ServingTLS{CertFile: "/tls.crt", KeyFile: "/tls.key", MinVersion: TLS12}
-	}
-	errs := validateServing(at, serving)
-	for _, e := range errs {
-		e.Detail = strings.ReplaceAll(e.Detail, "serving.tls", "secret")
-	}
-	return append(errs, word(at.Child("secret"), s.Secret, validation.IsDNS1123Subdomain, "")...)
 }

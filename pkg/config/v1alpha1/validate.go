@@ -256,17 +256,22 @@ func kindRules(kind string) []string {
 	return validation.IsDNS1035Label(strings.ToLower(kind))
 }
 
+// validateAddress checks where something is served. tls names the field that makes it HTTPS.
+func validateAddress(at *field.Path, address string, isHTTPS bool, tls string) field.ErrorList {
+	const rule = "an IP address and a port, as in 127.0.0.1:9180"
+	return word(at, address, func(string) []string {
+		switch parsed, err := netip.ParseAddrPort(address); {
+		case err != nil:
+			return []string{"must be " + rule}
+		case !isHTTPS && !parsed.Addr().IsLoopback():
+			return []string{"must be a loopback address without " + tls}
+		}
+		return nil
+	}, rule)
+}
+
 func validateServing(path *field.Path, s *Serving) field.ErrorList {
-	var errs field.ErrorList
-	switch address, err := netip.ParseAddrPort(s.Address); {
-	case s.Address == "":
-		errs = append(errs, field.Required(path.Child("address"), "an IP address and a port, as in 127.0.0.1:9180"))
-	case err != nil:
-		errs = append(errs, field.Invalid(path.Child("address"), short(s.Address),
-			"must be an IP address and a port, as in 127.0.0.1:9180"))
-	case s.TLS == nil && !address.Addr().IsLoopback():
-		errs = append(errs, field.Invalid(path.Child("address"), s.Address, "must be a loopback address without serving.tls"))
-	}
+	errs := validateAddress(path.Child("address"), s.Address, s.TLS != nil, "serving.tls")
 	if s.TLS == nil {
 		return errs
 	}
