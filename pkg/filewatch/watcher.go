@@ -61,7 +61,12 @@ func New(path string, limit int64) *Watcher {
 // after each change of the content, until ctx ends. A change during a call is reported after
 // it. Everything that Run started has ended when it returns.
 func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
-	defer w.stop()
+	defer func() {
+		if w.events != nil {
+			_ = w.events.Close()
+			w.pump.Wait()
+		}
+	}()
 	poll := time.NewTicker(w.poll)
 	defer poll.Stop()
 	last := ""
@@ -89,13 +94,6 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 			case <-time.After(settle):
 			}
 		}
-	}
-}
-
-func (w *Watcher) stop() {
-	if w.events != nil {
-		_ = w.events.Close()
-		w.pump.Wait()
 	}
 }
 
