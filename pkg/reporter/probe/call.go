@@ -91,25 +91,21 @@ func call[Q, A any](ctx context.Context, timeout time.Duration, name string,
 	return answer, failed
 }
 
-// stalled reports whether a call failed by a timeout that may be caused by the reporter
-// itself, which did not run.
-func stalled(err error) bool {
+// failureOf is the failure of a call in an error, empty if there is none.
+func failureOf(err error) callError {
 	var failed *callError
-	return errors.As(err, &failed) && failed.stalled
+	if errors.As(err, &failed) {
+		return *failed
+	}
+	return callError{}
 }
 
 // answered reports whether a call's outcome came from the plugin's process: an answer,
 // or an error that was caused neither by the connection nor by a timeout.
 func answered(err error) bool {
-	if err == nil {
-		return true
-	}
-	var failed *callError
-	if !errors.As(err, &failed) || failed.timedOutAfter != 0 {
-		return false
-	}
-	code := status.Code(err)
-	return code != codes.Unavailable && code != codes.Canceled
+	failed, code := failureOf(err), status.Code(err)
+	return err == nil ||
+		failed.err != nil && failed.timedOutAfter == 0 && code != codes.Unavailable && code != codes.Canceled
 }
 
 // own reports whether an error is caused by the reporter's own lack of descriptors or
@@ -129,16 +125,15 @@ const diagnosisTimeout = 500 * time.Millisecond
 // plugin's process works: any answer to gRPC health shows that, also Unimplemented. It is
 // empty for any other error, and if the reporter itself did not run.
 func diagnosis(ctx context.Context, conn grpc.ClientConnInterface, timeout time.Duration, err error) string {
-	var failed *callError
-	if !errors.As(err, &failed) || failed.timedOutAfter == 0 || failed.stalled {
+	if failed := failureOf(err); failed.timedOutAfter == 0 || failed.stalled {
 		return ""
 	}
 	_, err = checkHealth(ctx, conn, min(timeout, diagnosisTimeout))
-	switch {
+	switch failed := failureOf(err); {
 	case answered(err):
 		return "; gRPC health is answered, so the process works: it probably waits for its KMS. " +
 			"For the cause see the plugin's log, or run kms-health-reporter --once in the reporter's pod with a longer timeout"
-	case !stalled(err) && errors.As(err, &failed) && failed.timedOutAfter != 0:
+	case !failed.stalled && failed.timedOutAfter != 0:
 		return "; gRPC health gets no answer either: the process hangs"
 	default: // the process has ended meanwhile, or this one did not run
 		return ""
@@ -159,7 +154,7 @@ func checkHealthService(ctx context.Context, conn grpc.ClientConnInterface, time
 	switch {
 	case status.Code(err) == codes.Unimplemented:
 		return nil, nil
-	case status.Code(err) == codes.Unavailable || stalled(err):
+	case status.Code(err) == codes.Unavailable || failureOf(err).stalled:
 		return nil, err
 	case err != nil:
 		return refusal(err), nil

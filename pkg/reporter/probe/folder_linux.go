@@ -2,16 +2,16 @@ package probe
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 )
 
-// absence is the state of the file system for a socket that could not be connected to.
-// The zero value means that nothing was found out.
+// absence explains, by the state of the file system, why a socket cannot be connected to.
 type absence struct {
-	why string // also of a missing socket whose folder does not exist
+	why string // empty if there is nothing to add to the kernel's error
 	// gone is true when the socket's folder was deleted with its pod: there is nothing
 	// to observe.
 	gone bool
@@ -21,16 +21,18 @@ type absence struct {
 	lacking error
 }
 
-// absence checks whether the socket exists. In a volume of a pod (an emptyDir) its folder
-// is deleted with the pod. A plugin that exits normally removes its socket; one that
-// crashes does not.
-func (p *Plugin) absence() absence {
+// absence explains the kernel's error of a failed connection. In a volume of a pod (an emptyDir)
+// the socket's folder is deleted with the pod. A plugin that exits normally removes its socket; one
+// that crashes does not.
+func (p *Plugin) absence(failed error) absence {
 	if strings.HasPrefix(p.address, "@") {
-		return absence{}
+		return absence{why: explained(failed)}
 	}
 	folder := p.address[:strings.LastIndexByte(p.address, '/')+1] // as the kernel resolves it
 	pods, err := p.inPodVolume(folder)
 	deleted := folderDeleted(folder)
+	_, noFolder := os.Stat(folder)
+	info, noSocket := os.Stat(p.address)
 	switch {
 	case own(err):
 		return absence{lacking: err}
@@ -39,12 +41,29 @@ func (p *Plugin) absence() absence {
 	case deleted:
 		return absence{why: "its folder was deleted on the host, and this mount still shows the deleted one: delete the " +
 			"reporter's pod, so that a new one mounts the new folder"}
+	case errors.Is(noFolder, os.ErrNotExist):
+		return absence{missing: true,
+			why: "its folder does not exist: check the endpoint, and the volume that has the socket"}
+	case !SocketExists(p.address):
+		return absence{missing: true}
+	case noSocket == nil && info.IsDir():
+		return absence{why: "it is a directory, not a socket"}
+	case noSocket == nil && info.Mode().Type() != os.ModeSocket:
+		return absence{why: "it is a file, not a socket"}
 	}
-	missing := absence{missing: !SocketExists(p.address)}
-	if _, err := os.Stat(folder); errors.Is(err, os.ErrNotExist) {
-		missing.why = "its folder does not exist: check the endpoint, and the volume that has the socket"
+	return absence{why: explained(failed)}
+}
+
+func explained(failed error) string {
+	switch {
+	case errors.Is(failed, syscall.ECONNREFUSED):
+		return "nothing listens on it (a plugin that was killed leaves its socket's file behind)"
+	case errors.Is(failed, syscall.EAGAIN):
+		return "its queue of connections is full: the plugin does not accept any"
+	case errors.Is(failed, syscall.EACCES):
+		return fmt.Sprintf("this process has uid %d", os.Geteuid())
 	}
-	return missing
+	return ""
 }
 
 // SocketExists reports whether the file of a socket exists. Abstract sockets always do.

@@ -12,13 +12,11 @@ package probe
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -178,7 +176,6 @@ func (p *Plugin) broke(err error) bool {
 	return status.Code(err) == codes.Unavailable && s.failed == nil && !s.stalled && !s.connected
 }
 
-// state returns the state of the connection; its zero value if there is none.
 func (p *Plugin) state() connection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +211,7 @@ func (p *Plugin) result(keyID string, v *verdict, err error) Result {
 
 // unreachable is the result of a connection that could not be made, by the kernel's error.
 func (p *Plugin) unreachable(failed error) Result {
-	absence, reason := p.absence(), contract.ConnectFailed
+	absence, reason := p.absence(failed), contract.ConnectFailed
 	switch lacking := cmp.Or(absence.lacking, failed); {
 	case own(lacking):
 		return Result{NotProbed: lacking.Error()}
@@ -223,28 +220,11 @@ func (p *Plugin) unreachable(failed error) Result {
 	case absence.missing:
 		reason = contract.SocketMissing
 	}
-	return Result{Status: contract.Error, Reason: reason, Detail: contract.CleanDetail(
-		fmt.Sprintf("cannot connect to %s: %v%s", p.address, failed, p.hint(failed, absence)))}
-}
-
-// hint explains the kernel's error of a failed connection.
-func (p *Plugin) hint(failed error, absence absence) string {
-	info, err := os.Stat(p.address)
-	switch {
-	case absence.why != "":
-		return ": " + absence.why
-	case err == nil && info.IsDir():
-		return ": it is a directory, not a socket"
-	case err == nil && info.Mode().Type() != os.ModeSocket:
-		return ": it is a file, not a socket"
-	case errors.Is(failed, syscall.ECONNREFUSED):
-		return ": nothing listens on it (a plugin that was killed leaves its socket's file behind)"
-	case errors.Is(failed, syscall.EAGAIN):
-		return ": its queue of connections is full: the plugin does not accept any"
-	case errors.Is(failed, syscall.EACCES):
-		return fmt.Sprintf(" for uid %d", os.Geteuid())
+	detail := fmt.Sprintf("cannot connect to %s: %v", p.address, failed)
+	if absence.why != "" {
+		detail += ": " + absence.why
 	}
-	return ""
+	return Result{Status: contract.Error, Reason: reason, Detail: contract.CleanDetail(detail)}
 }
 
 // connect returns the connection. It makes a new one if there is none, or if the last

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"time"
 
@@ -197,8 +196,7 @@ func newUID() string { return "kms-health-" + rand.Text() }
 // unavailable, the verdict is an error.
 func refusal(err error) *verdict {
 	v := unhealthy(contract.ReportedUnhealthy, err.Error())
-	var failed *callError
-	if errors.As(err, &failed) {
+	if failed := failureOf(err); failed.err != nil {
 		v.reason, v.stalled = failed.reason(), failed.stalled
 	}
 	switch code := status.Code(err); code {

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -99,31 +98,18 @@ func (p *process) line() string {
 	return line
 }
 
-// signal returns, after SIGSTOP, when all threads of the process have stopped: the kernel
-// stops them one after the other.
+// signal returns, after SIGSTOP, when all threads of the process have stopped, which is when
+// the kernel tells its parent.
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.Process.Signal(s); err != nil {
 		p.t.Errorf("%s: %v", s, err)
 	}
-	for deadline := time.Now().Add(generous); s == syscall.SIGSTOP && !p.stopped(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("process %d does not stop", p.Process.Pid)
+	if s == syscall.SIGSTOP {
+		if _, err := syscall.Wait4(p.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil {
+			p.t.Fatal(err)
 		}
 	}
-}
-
-// stopped reports whether each thread's state is T: the field after the program's name in
-// parentheses, proc_pid_stat(5).
-func (p *process) stopped() bool {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Process.Pid)) // fails for a bad pattern only
-	for _, path := range threads {
-		text, err := os.ReadFile(path)
-		if err != nil || !strings.HasPrefix(string(text[strings.LastIndexByte(string(text), ')')+1:]), " T") {
-			return false
-		}
-	}
-	return len(threads) > 0
 }
 
 // resources are those that could leak.
