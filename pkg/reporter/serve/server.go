@@ -57,7 +57,7 @@ func (s *Server) Apply(ctx context.Context, config *v1alpha1.Serving) {
 		defer close(ended)
 		<-before // the port may be the same
 		if config != nil {
-			(&address{config: config, view: s.view, metrics: s.metrics}).serve(ctx)
+			(&address{config: config}).serve(ctx, s)
 		}
 	}()
 }
@@ -67,19 +67,16 @@ func (s *Server) Ended() <-chan struct{} { return s.ended }
 
 // address is served by one configuration.
 type address struct {
-	config  *v1alpha1.Serving
-	view    func() View
-	metrics prometheus.Gatherer
-
+	config    *v1alpha1.Serving
 	pair      serving.KeyPair
 	problem   serving.Problem // of the address
 	caProblem serving.Problem
 }
 
 // serve serves until ctx ends. Failures are logged once, and retried.
-func (a *address) serve(ctx context.Context) {
+func (a *address) serve(ctx context.Context, s *Server) {
 	for ctx.Err() == nil {
-		err := a.listen(ctx)
+		err := a.listen(ctx, s)
 		a.problem.Note(err, "Cannot serve; trying again", "address", a.config.Address, "after", retry)
 		select {
 		case <-ctx.Done():
@@ -89,7 +86,7 @@ func (a *address) serve(ctx context.Context) {
 }
 
 // listen returns nil at the end of ctx, else why connections cannot be accepted.
-func (a *address) listen(ctx context.Context) error {
+func (a *address) listen(ctx context.Context, s *Server) error {
 	handshake := a.handshake
 	if a.config.TLS == nil {
 		handshake = nil
@@ -100,7 +97,7 @@ func (a *address) listen(ctx context.Context) error {
 	}
 	a.problem.Note(nil, "")
 	klog.InfoS("Serving", "address", a.config.Address, "tls", a.config.TLS != nil)
-	return serving.Serve(ctx, listener, newHandler(a.view, a.metrics, a.trusted, time.Now))
+	return serving.Serve(ctx, listener, newHandler(s.view, s.metrics, a.trusted, time.Now))
 }
 
 // newHandler serves the View that view returns. trusted reports whether a request may

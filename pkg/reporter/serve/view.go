@@ -59,7 +59,6 @@ func (v View) healthChecks() []check {
 
 const noConfiguration = "no configuration yet: "
 
-// notProbed names the plugins that the reporter itself could not probe.
 func (v View) notProbed() string {
 	var not []string
 	for _, p := range v.Plugins {

@@ -13,7 +13,17 @@ import (
 
 var noon = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
-func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
+// answer is what a view is answered as.
+type answer struct {
+	name, path string
+	view       View
+	now        time.Time
+	trusted    bool
+	code       int
+	body       string
+}
+
+func answers() []answer {
 	entry := func(keyID string, status contract.Status, detail string) Plugin {
 		return Plugin{Probed: true, Entry: contract.Entry{KeyID: keyID, Status: status, Detail: detail, LastChecked: noon, Interval: time.Second}}
 	}
@@ -29,14 +39,7 @@ func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 	written := View{Configured: true, WriteError: func() string { return "403 Forbidden" }}
 	gone := View{Configured: true, Plugins: []Plugin{{Entry: contract.Entry{KeyID: "2"}, Probed: true, Gone: true}}}
 
-	for _, tt := range []struct {
-		name, path string
-		view       View
-		now        time.Time
-		trusted    bool
-		code       int
-		body       string
-	}{
+	return []answer{
 		{"healthy", "/healthz", good, noon, true, 200, "ok"},
 		{"verbose", "/healthz?verbose", good, noon, true, 200, "[+]ping ok\n[+]config ok\n[+]probe ok\nhealthz check passed\n"},
 		{"a broken file is no reason to restart", "/healthz", broken, noon, true, 200, "ok"},
@@ -66,7 +69,11 @@ func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
 		{"metrics, to a stranger", "/metrics", good, noon, false, 401, "a client certificate is needed here\n"},
 		{"unknown path, to a stranger", "/x", good, noon, false, 401, "a client certificate is needed here\n"},
 		{"unknown path", "/x", good, noon, true, 404, "404 page not found\n"},
-	} {
+	}
+}
+
+func TestAnswersHaveKubeAPIServersForm(t *testing.T) {
+	for _, tt := range answers() {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHandler(func() View { return tt.view }, prometheus.NewRegistry(), func(*http.Request) bool { return tt.trusted }, func() time.Time { return tt.now })
 			w := httptest.NewRecorder()
