@@ -60,24 +60,15 @@ func (r *Reporter) reload(ctx context.Context, now reading) {
 // compare logs when the file is not the one that the pod was created for: an old
 // one that was not replaced yet, or one that was edited by someone else.
 func (r *Reporter) compare(now reading) {
-	made := r.options.ConfigHash
-	if made == "" {
-		return
-	}
-	was := r.mismatch
+	made, set := r.options.ConfigHash, v1alpha1.PluginSetHash(now.config.Plugins)
 	r.mismatch = ""
 	r.metrics.configExpected.Set(1)
-	if set := v1alpha1.PluginSetHash(now.config.Plugins); made != now.sum && made != set {
-		r.mismatch = fmt.Sprintf("the pod was made for config-hash %s, but the file has %s, its plugin set %s", made,
+	if made != "" && made != now.sum && made != set {
+		r.mismatch = fmt.Sprintf("the pod was created for config-hash %s, but the file has %s, its plugin set %s", made,
 			now.sum, set)
 		r.metrics.configExpected.Set(0)
-	}
-	switch {
-	case r.mismatch != "" && r.mismatch != was:
-		klog.InfoS("The configuration is not the one that this pod was made for", "file", r.options.ConfigFile, "why",
-			r.mismatch)
-	case r.mismatch == "" && was != "":
-		klog.InfoS("The configuration is the one that this pod was made for again", "file", r.options.ConfigFile)
+		klog.InfoS("The configuration is not the one that this pod was made for", "file", r.options.ConfigFile,
+			"why", r.mismatch)
 	}
 }
 
@@ -162,19 +153,16 @@ func (r *Reporter) startPublisher(ctx context.Context, d *v1alpha1.Destination) 
 	}
 	ctx, r.stopPublisher = context.WithCancel(ctx)
 	p := publish.New(publish.Config{
-		Resource:   resourceOf(d),
-		Node:       r.options.Node,
-		Kubeconfig: d.Kubeconfig,
-		Servers:    d.Servers,
-		Timeout:    d.WriteTimeout.Duration,
-		UserAgent:  r.options.UserAgent,
-		Since:      r.since,
+		To:          resourceOf(d),
+		Node:        r.options.Node,
+		UserAgent:   r.options.UserAgent,
+		Since:       r.since,
+		Destination: *d,
 	}, r.publishMetrics)
 	r.publisher = p
 	r.running.Go(func() { p.Run(ctx) })
 }
 
-// resourceOf is what a destination writes to.
 func resourceOf(d *v1alpha1.Destination) contract.Resource {
 	if o := d.Object; o != nil {
 		return contract.Resource{Group: o.Group, Version: o.Version, Plural: o.Resource, Kind: o.Kind,

@@ -106,10 +106,9 @@ type writer struct {
 
 func newWriter(r *reporter, resource string) *writer {
 	w := &writer{t: r.t, resource: resource, node: r.node, object: operatorResource(r.t, resource), checked: time.Date(2026, 5, 8, 0, 0, 0, 0, time.UTC)}
-	w.publisher = publish.New(publish.Config{
-		Resource: contract.ResourceOf(resource), Node: w.node, Kubeconfig: filepath.Join(r.credentialDir(), controlplane.KubeconfigFile),
-		Timeout: waitLimit, UserAgent: "kms-health-reporter/test", Since: time.Now,
-	}, publish.NewMetrics(prometheus.NewRegistry()))
+	config := publish.Config{To: contract.ResourceOf(resource), Node: w.node, UserAgent: "kms-health-reporter/test", Since: time.Now}
+	config.Kubeconfig, config.WriteTimeout.Duration = filepath.Join(r.credentialDir(), controlplane.KubeconfigFile), waitLimit
+	w.publisher = publish.New(config, publish.NewMetrics(prometheus.NewRegistry()))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	r.t.Cleanup(func() { cancel(); running.Wait() })

@@ -30,26 +30,6 @@ func TestAddressThatDropsPacketsLeavesTimeForTheNextOne(t *testing.T) {
 	}
 }
 
-// A node that starts has an API server that answers 503 for a moment, and no route to a
-// Service yet. The wait for the second server must not use up the write's timeout.
-func TestServerThatDropsPacketsDoesNotDelayTheNextTryOfTheFirst(t *testing.T) {
-	a, b := newServer(t), newServer(t)
-	dir := credentialFiles(t, a)
-	dropped := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), uint16(b.Listener.Addr().(*net.TCPAddr).Port))
-	dropPackets(t, dropped)
-	b.URL = "https://" + dropped.String()
-	a.answers(fails(503))
-	p := runAs(t, dir, through(waitLimit, a, b))
-	began := time.Now()
-	p.offer("1")
-	a.next(t)
-	a.answers(nil)
-	p.waitFor(t, Success, 1)
-	if took := time.Since(began); took > connectTimeout+2*time.Second {
-		t.Errorf("the write took %s", took)
-	}
-}
-
 // dropPackets makes a TCP address whose accept queue is full: the kernel drops further
 // connections without an answer.
 func dropPackets(t *testing.T, at netip.AddrPort) {

@@ -53,7 +53,7 @@ func logLines(t *testing.T) func() []string {
 
 func TestEachKindOfFailureIsLoggedOnceAMinute(t *testing.T) {
 	lines := logLines(t)
-	var log writeLog
+	log := writeLog{last: map[string]time.Time{}}
 	now, seen := noon, 0
 	alternating := slices.Repeat([]Kind{ServerError, Throttled}, 10)
 	for _, step := range []struct {

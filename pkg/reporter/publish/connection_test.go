@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -23,6 +22,7 @@ func TestFailureThatAnotherServerMightNotHaveClosesTheConnection(t *testing.T) {
 		"401":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusUnauthorized) }, true},
 		"429":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusTooManyRequests) }, true},
 		"no answer":        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, true},
+		"101":              {switches, true},
 		"conflict":         {refuses(http.StatusConflict, "conflict", ""), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -42,6 +42,19 @@ func TestFailureThatAnotherServerMightNotHaveClosesTheConnection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// switches answers "101 Switching Protocols". After it net/http hands over the connection itself,
+// which the request's context does not end.
+func switches(w http.ResponseWriter, _ *http.Request) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+	_ = conn.SetReadDeadline(time.Now().Add(waitLimit))
+	_, _ = conn.Read(make([]byte, 1)) // until the client closes it
 }
 
 // net/http continues to make a connection after its request has ended. With a server that
@@ -78,32 +91,6 @@ func TestHandshakeThatHangsLeaksNoConnection(t *testing.T) {
 	p.waitFor(t, TimedOut, 4)
 	if n := open.Load(); n > 1 {
 		t.Errorf("%d connections are open after 4 tries", n)
-	}
-}
-
-// After "101 Switching Protocols" net/http hands over the connection itself, which the
-// request's context does not end.
-func TestSwitchOfProtocolsFailsAsUnexpectedAndTheNextServerIsTried(t *testing.T) {
-	a, b, _, dir := three(t)
-	ended := make(chan error, 100)
-	a.answers(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
-		_ = conn.SetReadDeadline(time.Now().Add(waitLimit))
-		_, err = conn.Read(make([]byte, 1))
-		ended <- err
-	})
-	p := runAs(t, dir, through(2*time.Second, a, b))
-	p.offer("1")
-	b.next(t)
-	p.waitFor(t, Success, 1)
-	if err := <-ended; !errors.Is(err, io.EOF) {
-		t.Errorf("the connection was not closed: %v", err)
 	}
 }
 

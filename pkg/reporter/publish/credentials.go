@@ -28,10 +28,7 @@ import (
 // goroutines that outlive the client, keeps every transport it ever made, and
 // would be half of this program's size and start time.
 type credentials struct {
-	kubeconfig string
-	servers    []v1alpha1.Server // instead of the kubeconfig's
-	timeout    time.Duration     // of a write, all servers together
-
+	from      v1alpha1.Destination
 	files     map[string][]byte // what the endpoints in use were made from, by path
 	endpoints []*endpoint
 }
@@ -48,7 +45,7 @@ func (c *credentials) current() ([]*endpoint, error) {
 	}
 	made, files, err := c.load()
 	if err != nil {
-		return c.endpoints, fmt.Errorf("kubeconfig %s: %w", c.kubeconfig, err)
+		return c.endpoints, fmt.Errorf("kubeconfig %s: %w", c.from.Kubeconfig, err)
 	}
 	c.close()
 	c.endpoints, c.files = made, files
@@ -64,7 +61,6 @@ func (c *credentials) unchanged() bool {
 	return true
 }
 
-// close ends the connections in use.
 func (c *credentials) close() {
 	for _, e := range c.endpoints {
 		e.disconnect()
@@ -74,7 +70,7 @@ func (c *credentials) close() {
 // load makes an endpoint for each server, all with the credentials, CAs and proxy of the current
 // context.
 func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
-	content := filewatch.Read(c.kubeconfig, maxFile)
+	content := filewatch.Read(c.from.Kubeconfig, maxFile)
 	if content.Err != nil {
 		return nil, nil, content.Err
 	}
@@ -82,8 +78,8 @@ func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	files := map[string][]byte{c.kubeconfig: content.Data}
-	if err := inline(cluster, user, filepath.Dir(c.kubeconfig), files); err != nil {
+	files := map[string][]byte{c.from.Kubeconfig: content.Data}
+	if err := inline(cluster, user, filepath.Dir(c.from.Kubeconfig), files); err != nil {
 		return nil, nil, err
 	}
 	settings, err := tlsSettings(cluster, user)
@@ -99,7 +95,7 @@ func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 		}
 		proxy = http.ProxyURL(u)
 	}
-	servers := c.servers
+	servers := c.from.Servers
 	if len(servers) == 0 {
 		servers = []v1alpha1.Server{{URL: cluster.Server, TLSServerName: cluster.TLSServerName}}
 	}
@@ -111,7 +107,8 @@ func (c *credentials) load() ([]*endpoint, map[string][]byte, error) {
 		}
 		own := settings.Clone()
 		own.ServerName = s.TLSServerName
-		endpoints = append(endpoints, newEndpoint(u, own, proxy, user.Token, c.timeout/time.Duration(len(servers))))
+		least := c.from.WriteTimeout.Duration / time.Duration(len(servers))
+		endpoints = append(endpoints, newEndpoint(u, own, proxy, user.Token, least))
 	}
 	return endpoints, files, nil
 }
@@ -155,7 +152,6 @@ type user struct {
 	As              string
 }
 
-// parseKubeconfig returns the cluster and the user of the current context.
 func parseKubeconfig(data []byte) (*cluster, *user, error) {
 	var k kubeconfig
 	if err := yaml.Unmarshal(data, &k); err != nil {
@@ -232,13 +228,11 @@ func tlsSettings(c *cluster, u *user) (*tls.Config, error) {
 // A URL is shown only if it was parsed here. No part of a URL that cannot be parsed is
 // shown: "https://user:1234/word@host" has the port 1234.
 
-// errNotShown is the error of an invalid URL.
 func errNotShown(what, example string) error {
 	return fmt.Errorf("%s: must be a URL such as %s; its value is not shown, since it may contain a password", what,
 		example)
 }
 
-// parseServer parses the URL of an API server, without user and password.
 func parseServer(server string) (*url.URL, error) {
 	u, err := url.Parse(server)
 	if err != nil || !v1alpha1.ValidServer(server) {
@@ -247,7 +241,6 @@ func parseServer(server string) (*url.URL, error) {
 	return u, nil
 }
 
-// environmentProxy is the proxy according to HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 func environmentProxy(r *http.Request) (*url.URL, error) {
 	u, err := http.ProxyFromEnvironment(r)
 	return checkProxy("proxy of the environment (HTTPS_PROXY, HTTP_PROXY)", u, err)

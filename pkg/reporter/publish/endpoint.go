@@ -50,7 +50,6 @@ func newEndpoint(server *url.URL, settings *tls.Config, proxy func(*http.Request
 	}}
 }
 
-// dial connects to an address of a name.
 func dial(ctx context.Context, network, address string, timeout time.Duration) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -98,7 +97,7 @@ func (e *endpoint) apply(ctx context.Context, c *Config, payload []byte, timeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	manager := contract.ConditionManager(c.Node)
-	target := e.server.JoinPath(c.Resource.StatusPath()...)
+	target := e.server.JoinPath(c.To.StatusPath()...)
 	target.RawQuery = url.Values{"fieldManager": {manager}, "force": {"true"}}.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, target.String(), bytes.NewReader(payload))
 	if err != nil {
@@ -153,26 +152,18 @@ func (e *endpoint) exchange(request *http.Request, manager string) (*failure, er
 	}
 }
 
-type condition struct {
-	Type               string `json:"type"`
-	Status             string `json:"status"`
-	LastTransitionTime string `json:"lastTransitionTime"`
-	Reason             string `json:"reason"`
-	Message            string `json:"message"`
-}
-
 // body returns the applied configuration: the reporter's own condition and nothing else.
 func body(to contract.Resource, node string, since time.Time, entries []contract.Entry) ([]byte, error) {
 	message, err := contract.EncodeMessage(entries)
 	if err != nil {
 		return nil, fmt.Errorf("condition: %w", err)
 	}
-	return applybody.Marshal(to.WithStatus(map[string]any{"conditions": []condition{{
-		Type:               contract.ConditionType(node),
-		Status:             contract.ConditionStatus,
-		LastTransitionTime: since.UTC().Format(time.RFC3339),
-		Reason:             contract.ConditionReason,
-		Message:            message,
+	return applybody.Marshal(to.WithStatus(map[string]any{"conditions": []map[string]string{{
+		"type":               contract.ConditionType(node),
+		"status":             contract.ConditionStatus,
+		"lastTransitionTime": since.UTC().Format(time.RFC3339),
+		"reason":             contract.ConditionReason,
+		"message":            message,
 	}}}))
 }
 

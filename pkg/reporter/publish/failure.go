@@ -139,10 +139,7 @@ const maxRetryAfter = time.Minute
 
 // retryAfter reads the header in seconds, the form that API servers use.
 func retryAfter(value string) time.Duration {
-	seconds, err := strconv.Atoi(value)
-	if err != nil {
-		return 0
-	}
+	seconds, _ := strconv.Atoi(value) // 0 in another form
 	return time.Duration(min(max(seconds, 0), int(maxRetryAfter/time.Second))) * time.Second
 }
 
@@ -162,9 +159,5 @@ func delay(f *failure, nth int) time.Duration {
 	if f.kind.transient() {
 		bound = quickDelay
 	}
-	wait := firstDelay
-	for i := 1; i < nth && wait < bound; i++ {
-		wait *= 2
-	}
-	return max(min(wait, bound), f.retryAfter)
+	return max(min(firstDelay<<min(nth-1, 10), bound), f.retryAfter)
 }

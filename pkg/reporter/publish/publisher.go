@@ -12,8 +12,7 @@ package publish
 
 import (
 	"context"
-	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +20,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/metric"
+	"github.com/kms-health/kms-health/pkg/serving"
 )
 
 // Metrics counts the results of writes. All publishers of a process share one Metrics; one
@@ -44,13 +44,11 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 
 // Config is the configuration of a Publisher.
 type Config struct {
-	Resource   contract.Resource // with its object
-	Node       string
-	Kubeconfig string
-	Servers    []v1alpha1.Server // in order of preference; empty: the kubeconfig's
-	Timeout    time.Duration     // of one write, all servers together
-	UserAgent  string
-	Since      func() time.Time // the condition's lastTransitionTime: when the process first wrote
+	To        contract.Resource // with its object
+	Node      string
+	UserAgent string
+	Since     func() time.Time // the condition's lastTransitionTime: when the process first wrote
+	v1alpha1.Destination
 }
 
 // Publisher writes reports to one resource.
@@ -59,12 +57,11 @@ type Publisher struct {
 	metrics *Metrics
 	offers  chan []contract.Entry // holds the latest, until Run takes it
 
-	mu        sync.Mutex
-	lastError string    // of the last write, if that failed
-	began     time.Time // of the running write; zero: none runs
+	lastError atomic.Pointer[string] // of the last write, empty if it succeeded; nil before the first
 
 	// The fields below are used by the goroutine of Run only.
 	credentials credentials
+	problem     serving.Problem // of the credentials
 	log         writeLog
 	rests       rests
 	refused     *failure // why nothing more is written; nil: it is
@@ -76,8 +73,9 @@ func New(config Config, metrics *Metrics) *Publisher {
 		config:      config,
 		metrics:     metrics,
 		offers:      make(chan []contract.Entry, 1),
-		credentials: credentials{kubeconfig: config.Kubeconfig, servers: config.Servers, timeout: config.Timeout},
-		log:         writeLog{fields: []any{"resource", config.Resource.String(), "node", config.Node}},
+		credentials: credentials{from: config.Destination},
+		log: writeLog{fields: []any{"resource", config.To.String(), "node", config.Node},
+			last: map[string]time.Time{}},
 	}
 }
 
@@ -125,16 +123,11 @@ func (p *Publisher) Run(ctx context.Context) {
 
 // write makes one attempt to write an offer, and counts and logs it, unless ctx ends.
 func (p *Publisher) write(ctx context.Context, entries []contract.Entry) *failure {
-	p.mu.Lock()
-	p.began = time.Now()
-	p.mu.Unlock()
-	failed := p.attempt(ctx, entries)
-	p.mu.Lock()
-	p.began, p.lastError = time.Time{}, ""
+	failed, text := p.attempt(ctx, entries), ""
 	if failed != nil {
-		p.lastError = failed.Error()
+		text = failed.Error()
 	}
-	p.mu.Unlock()
+	p.lastError.Store(&text)
 	if ctx.Err() != nil || len(entries) == 0 {
 		return failed
 	}
@@ -157,8 +150,8 @@ func (p *Publisher) attempt(ctx context.Context, entries []contract.Entry) *fail
 	if endpoints == nil {
 		return &failure{kind: BadCredentials, err: err}
 	}
-	p.log.credentials(err, time.Now())
-	payload, err := body(p.config.Resource, p.config.Node, p.config.Since(), entries)
+	p.problem.Note(err, "Credential files cannot be used; the last valid ones stay in use", p.log.fields...)
+	payload, err := body(p.config.To, p.config.Node, p.config.Since(), entries)
 	if err != nil {
 		return &failure{kind: Invalid, err: err}
 	}
@@ -171,14 +164,11 @@ func (p *Publisher) attempt(ctx context.Context, entries []contract.Entry) *fail
 	return failed
 }
 
-// LastError is why the last write failed; empty when it succeeded, and before the first. A
-// write that has no result a second after its timeout (it reads files on a file system that
-// hangs) counts as failed. It may be called from any goroutine.
+// LastError is why the last write failed; empty when it succeeded, and before the first. It may
+// be called from any goroutine.
 func (p *Publisher) LastError() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if took := time.Since(p.began); !p.began.IsZero() && took > p.config.Timeout+time.Second {
-		return fmt.Sprintf("a write has had no result for %s", took.Truncate(time.Second))
+	if text := p.lastError.Load(); text != nil {
+		return *text
 	}
-	return p.lastError
+	return ""
 }

@@ -79,7 +79,7 @@ func TestErrorResponsesAreClassified(t *testing.T) {
 
 func TestRetryAfter(t *testing.T) {
 	for value, want := range map[string]time.Duration{
-		"": 0, "0": 0, "3": 3 * time.Second, "-3": 0, "x": 0, "86400": time.Minute, "99999999999999999999": 0,
+		"": 0, "0": 0, "3": 3 * time.Second, "-3": 0, "x": 0, "86400": time.Minute, "99999999999999999999": time.Minute,
 		"Fri, 08 May 2027 12:00:00 GMT": 0, // the form that API servers do not use
 	} {
 		if got := retryAfter(value); got != want {

@@ -45,7 +45,7 @@ func (r rests) after(failed []int, worked int) rests {
 // that every server would return. After another one, which a server behind the same load balancer
 // might not have, it closes the connection.
 func (p *Publisher) send(ctx context.Context, endpoints []*endpoint, payload []byte) *failure {
-	deadline := time.Now().Add(p.config.Timeout)
+	deadline := time.Now().Add(p.config.WriteTimeout.Duration)
 	if len(p.rests) != len(endpoints) {
 		p.rests = make(rests, len(endpoints))
 	}

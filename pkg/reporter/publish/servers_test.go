@@ -16,7 +16,7 @@ import (
 // through configures these servers, in this order.
 func through(timeout time.Duration, list ...*server) func(*Config) {
 	return func(c *Config) {
-		c.Timeout = timeout
+		c.WriteTimeout.Duration = timeout
 		for _, s := range list {
 			c.Servers = append(c.Servers, v1alpha1.Server{URL: s.URL})
 		}
