@@ -77,7 +77,6 @@ func (m *metrics) observe(keyID string, r probe.Result) {
 	m.lastProbe.WithLabelValues(keyID).Set(float64(r.At.UnixMilli()) / 1000)
 }
 
-// show sets the gauges to the verdict on a plugin, that of the round trip included.
 func (m *metrics) show(e contract.Entry) {
 	for _, s := range []contract.Status{contract.Healthy, contract.Unhealthy, contract.Error} {
 		value := 0.0

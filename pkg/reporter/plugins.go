@@ -1,6 +1,7 @@
 package reporter
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -36,23 +37,20 @@ type plugin struct {
 	logged    logged
 }
 
-// want lists the plugins of a configuration, those that are written with first.
+// want lists the plugins of a configuration, those of role Write before those of role Read.
 func want(c *v1alpha1.ReporterConfiguration) []wanted {
-	var write, read []wanted
-	for _, p := range c.Plugins {
+	var list []wanted
+	plugins := slices.Clone(c.Plugins)
+	slices.SortStableFunc(plugins, func(a, b v1alpha1.Plugin) int { return -cmp.Compare(a.Role, b.Role) })
+	for _, p := range plugins {
 		address, err := v1alpha1.SocketAddress(p.Endpoint)
 		if err != nil {
 			panic("a valid configuration has valid endpoints: " + err.Error())
 		}
-		w := wanted{identity{p.KeyID, address}, probe.Settings{Timeout: p.Timeout.Duration,
-			GRPCHealth: c.Probe.Checks.GRPCHealth}}
-		if p.Role == v1alpha1.RoleWrite {
-			write = append(write, w)
-		} else {
-			read = append(read, w)
-		}
+		list = append(list, wanted{identity{p.KeyID, address}, probe.Settings{Timeout: p.Timeout.Duration,
+			GRPCHealth: c.Probe.Checks.GRPCHealth}})
 	}
-	return append(write, read...)
+	return list
 }
 
 // arrange returns the wanted plugins, in their order: existing ones, with their new
@@ -79,7 +77,6 @@ func arrange(have []*plugin, list []wanted, make func(wanted) *plugin) (plugins,
 // after the plugin's pod was deleted.
 func (p *plugin) observed() bool { return p.probed && !p.last.Gone }
 
-// observed returns what is reported of the plugins.
 func observed(plugins []*plugin, interval time.Duration) []contract.Entry {
 	var list []contract.Entry
 	for _, p := range plugins {

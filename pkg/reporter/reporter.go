@@ -75,16 +75,17 @@ type Reporter struct {
 // New returns a Reporter. It opens nothing yet.
 func New(options Options) *Reporter {
 	r := &Reporter{
-		options: options,
-		watcher: filewatch.New(options.ConfigFile, v1alpha1.MaxFileSize),
-		events:  make(chan func()),
-		since:   sync.OnceValue(time.Now),
+		options:     options,
+		watcher:     filewatch.New(options.ConfigFile, v1alpha1.MaxFileSize),
+		events:      make(chan func()),
+		configError: "not read yet",
+		since:       sync.OnceValue(time.Now),
 	}
 	r.metrics = newMetrics(options.Registry)
 	r.publishMetrics = publish.NewMetrics(options.Registry)
 	r.server = serve.New(func() serve.View { return *r.shown.Load() }, options.Registry)
 	if options.Output != nil {
-		r.output = newOutput(options.Output, r.metrics.outputErrors)
+		r.output = &output{to: options.Output, lines: make(chan []byte, 1), failures: r.metrics.outputErrors}
 	}
 	r.show()
 	return r
@@ -143,11 +144,9 @@ func (r *Reporter) finish() {
 		r.running.Wait()
 		close(done)
 	}()
-	bound := time.NewTimer(shutdown)
-	defer bound.Stop()
 	select {
 	case <-done:
-	case <-bound.C:
+	case <-time.After(shutdown):
 		klog.InfoS("Exiting before all running operations have ended")
 	}
 }

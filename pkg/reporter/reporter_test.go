@@ -253,14 +253,6 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"a directory": func() {
-			if err := os.Remove(h.file); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Mkdir(h.file, 0o700); err != nil {
-				t.Fatal(err)
-			}
-		},
 	} {
 		breakIt()
 		eventually(t, what+" is reported", func() bool { return h.reporter.shown.Load().ConfigError != "" })
@@ -272,7 +264,6 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 		}
 		h.skip()
 		h.await(what+": still probed", hasStatuses("1=healthy"))
-		_ = os.Remove(h.file) // the directory
 		h.write("1s", "1:Write")
 		eventually(t, what+" is fixed", func() bool { return h.reporter.shown.Load().ConfigError == "" })
 	}
@@ -354,40 +345,27 @@ func TestFailingOutputDoesNotEndTheReporter(t *testing.T) {
 }
 
 func TestReporterWithoutResourcesKeepsTheLastResult(t *testing.T) {
-	h := newFixture(t)
-	h.write("1h", "1:Write")
-	data, err := os.ReadFile(h.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := h.reporter
-	if r.config, err = v1alpha1.DecodeReporter(data); err != nil {
-		t.Fatal(err)
-	}
+	r := newFixture(t).reporter
+	r.config = decode(t, writeOne)
 	one := &plugin{wanted: wanted{identity: identity{keyID: "1"}}}
 	r.plugins = []*plugin{one}
-	probed := func(result probe.Result) { r.observe(one, result) }
-	lacking := func() { probed(probe.Result{NotProbed: "too many open files", At: time.Now()}) }
-	lacking()
-	if v := r.shown.Load(); v.Plugins[0].Probed || v.Plugins[0].NotProbed == "" || len(observed(r.plugins, time.Hour)) != 0 {
-		t.Errorf("before the first result: %+v", v)
-	}
 	last := probe.Result{Status: contract.Healthy, KEKID: "k", At: time.Now().Add(-time.Minute).Round(0)}
-	probed(last)
-	lacking()
-	list := observed(r.plugins, time.Hour)
-	if len(list) != 1 || list[0].Status != contract.Healthy || !list[0].LastChecked.Equal(last.At) {
-		t.Errorf("%+v", list)
-	}
-	if v := r.shown.Load(); !v.Plugins[0].Probed || v.Plugins[0].NotProbed != "too many open files" {
-		t.Errorf("%+v", v)
+	lacking := probe.Result{NotProbed: "too many open files", At: time.Now()}
+	for i, step := range []struct {
+		result probe.Result
+		probed bool
+	}{{lacking, false}, {last, true}, {lacking, true}, {last, true}} {
+		r.observe(one, step.result)
+		v, list := r.shown.Load().Plugins[0], observed(r.plugins, time.Hour)
+		if v.Probed != step.probed || v.NotProbed != step.result.NotProbed || len(list) == 1 != step.probed {
+			t.Errorf("%d: %+v, %+v", i, v, list)
+		}
+		if step.probed && (list[0].Status != contract.Healthy || !list[0].LastChecked.Equal(last.At)) {
+			t.Errorf("%d: %+v", i, list)
+		}
 	}
 	if n := testutil.ToFloat64(r.metrics.notProbed.WithLabelValues("1")); n != 2 {
 		t.Errorf("counted %v times", n)
-	}
-	probed(last)
-	if v := r.shown.Load(); v.Plugins[0].NotProbed != "" {
-		t.Errorf("%+v", v)
 	}
 }
 
@@ -396,16 +374,19 @@ func TestReporterWithoutResourcesKeepsTheLastResult(t *testing.T) {
 func TestASocketThatReappearsIsProbedAtOnce(t *testing.T) {
 	h := newFixture(t)
 	one := h.plugin("1")
-	h.writeRaw(fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1s}\nplugins: [{endpoint: '%s', role: Write}]\n", h.endpoint("1")))
+	h.write("1s", "1:Write")
 	h.run()
 	h.await("a healthy plugin", hasStatuses("1=healthy"))
 	if err := one.Close(); err != nil {
 		t.Fatal(err)
 	}
 	h.await("an error for the missing socket", finds(contract.Error, contract.SocketMissing, "no such file or directory"))
-	h.writeRaw(fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1h}\nplugins: [{endpoint: '%s', role: Write}]\n", h.endpoint("1")))
-	h.plugin("1")
+	h.write("1h", "1:Write")
+	again := h.plugin("1")
 	h.await("a healthy plugin again", hasStatuses("1=healthy"))
+	if n := again.Calls(kmsplugin.CallEncrypt).Count; n != 0 {
+		t.Errorf("%d round trips for a new connection", n)
+	}
 }
 
 // A plugin whose key_id or text is another one at each probe does not fill the log.

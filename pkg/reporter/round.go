@@ -12,6 +12,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 	"github.com/kms-health/kms-health/pkg/reporter/serve"
+	"github.com/kms-health/kms-health/pkg/serving"
 )
 
 // grace is how long the first answers of a round wait for the others, so
@@ -71,7 +72,6 @@ func (r *Reporter) observe(p *plugin, result probe.Result) {
 	r.publishWhenComplete()
 }
 
-// trip starts a round trip.
 func (r *Reporter) trip(p *plugin, kekID string) {
 	settings := p.settings
 	r.running.Go(func() {
@@ -138,7 +138,6 @@ func (r *Reporter) publishWhenComplete() {
 	}
 }
 
-// complete reports whether all results of the round have arrived.
 func (r *Reporter) complete() bool {
 	return !slices.ContainsFunc(r.plugins, func(p *plugin) bool { return p.waiting })
 }
@@ -178,7 +177,6 @@ func (l *logged) change(p *plugin) {
 	}
 }
 
-// publish sends the current state to the publisher, the output and the server.
 func (r *Reporter) publish() {
 	r.grace = nil
 	r.show()
@@ -207,7 +205,6 @@ func (r *Reporter) publish() {
 	r.output.offer(message)
 }
 
-// show makes the current state available to the server.
 func (r *Reporter) show() {
 	now := &serve.View{Configured: r.config != nil, ConfigError: r.configError, ConfigMismatch: r.mismatch}
 	if r.publisher != nil {
@@ -216,9 +213,6 @@ func (r *Reporter) show() {
 	for _, p := range r.plugins {
 		now.Plugins = append(now.Plugins, serve.Plugin{Entry: p.entry(r.config.Probe.Interval.Duration), Probed: p.probed,
 			Gone: p.last.Gone, NotProbed: p.notProbed})
-	}
-	if r.config == nil && now.ConfigError == "" {
-		now.ConfigError = "not read yet"
 	}
 	r.shown.Store(now)
 }
@@ -229,10 +223,7 @@ type output struct {
 	to       io.Writer
 	lines    chan []byte
 	failures prometheus.Counter
-}
-
-func newOutput(to io.Writer, failures prometheus.Counter) *output {
-	return &output{to: to, lines: make(chan []byte, 1), failures: failures}
+	problem  serving.Problem
 }
 
 // line returns a message as a line that is safe to print to a terminal.
@@ -247,22 +238,15 @@ func (o *output) offer(message string) {
 	o.lines <- line(message) // has room: only the loop sends
 }
 
-// run writes until ctx ends, and reports a failure when it begins and ends.
 func (o *output) run(ctx context.Context) {
-	failing := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case line := <-o.lines:
 			_, err := o.to.Write(line)
-			switch {
-			case err == nil && failing:
-				klog.InfoS("Writing to --output works again")
-			case err != nil && !failing:
-				klog.ErrorS(err, "Failed to write to --output; continuing without it")
-			}
-			if failing = err != nil; failing {
+			o.problem.Note(err, "Failed to write to --output; continuing without it")
+			if err != nil {
 				o.failures.Inc()
 			}
 		}

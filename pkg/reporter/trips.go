@@ -62,7 +62,6 @@ func (t *trips) due(now time.Time, every time.Duration, r probe.Result) bool {
 	return changed || retry && since >= tripRetry
 }
 
-// begin records that a round trip begins after a result.
 func (t *trips) begin(now time.Time, r probe.Result) {
 	t.busy, t.at, t.unhealthy = true, now, r.Status != contract.Healthy
 }
@@ -88,7 +87,6 @@ func (t *trips) end(now probe.Trip) {
 	}
 }
 
-// standing is the verdict to combine with that of Status.
 func (t *trips) standing() probe.Trip {
 	if v := t.keys.verdict(); v.Made {
 		return v
@@ -133,8 +131,5 @@ func (k *keyIDs) verdict() probe.Trip {
 	return probe.Trip{Made: true, Status: contract.Unhealthy, Reason: contract.ProtocolViolation,
 		Detail: contract.CleanDetail(fmt.Sprintf(
 			"key_id changed twice within an interval, between %q and %q: a rotation changes it once",
-			contract.Cut(k.before, maxShownKey), contract.Cut(k.last, maxShownKey)))}
+			contract.Cut(k.before, 128), contract.Cut(k.last, 128)))}
 }
-
-// maxShownKey bounds a key_id in a detail, in bytes.
-const maxShownKey = 128

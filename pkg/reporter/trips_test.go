@@ -17,6 +17,7 @@ func answeredAs(status contract.Status, kekID string) probe.Result {
 var (
 	madeOK     = probe.Trip{Made: true, Status: contract.Healthy}
 	madeFailed = probe.Trip{Made: true, Status: contract.Unhealthy, Reason: contract.PermissionDenied, Detail: "Encrypt: no"}
+	madeOther  = probe.Trip{Made: true, Status: contract.Error, Reason: contract.Unavailable, Detail: "Encrypt: down"}
 	notMade    = probe.Trip{Detail: "Encrypt: EOF"}
 	stalled    = probe.Trip{Stalled: true}
 )
@@ -113,6 +114,7 @@ func TestVerdictAfterRoundTrips(t *testing.T) {
 		"none":                         {after(), ""},
 		"healthy":                      {after(madeOK), "healthy"},
 		"failed":                       {after(madeOK, madeFailed), "PermissionDenied: Encrypt: no"},
+		"failed for another cause":     {after(madeFailed, madeOther), "Unavailable: Encrypt: down"},
 		"failed and recovered":         {after(madeFailed, madeOK), "healthy"},
 		"failed and not made since":    {after(madeFailed, notMade, notMade), "PermissionDenied: Encrypt: no"},
 		"failed and stalled since":     {after(madeFailed, stalled, stalled, stalled, stalled), "PermissionDenied: Encrypt: no"},
