@@ -35,7 +35,8 @@ func (l *writeLog) write(kind Kind, failed *failure, now time.Time) {
 	case kind == Success:
 		klog.InfoS("Writing reports works", l.fields...)
 	case kind == AtomicList:
-		klog.ErrorS(failed, "Failed to write reports; nothing more is written to this resource", append(l.fields, "result", kind)...)
+		klog.ErrorS(failed, "Failed to write reports; nothing more is written to this resource",
+			append(l.fields, "result", kind)...)
 	case l.allow(string(kind), now):
 		klog.ErrorS(failed, "Failed to write reports; retrying with the latest", append(l.fields, "result", kind)...)
 	default:
@@ -56,5 +57,6 @@ func (l *writeLog) server(server string, fallback bool, failures []*failure, now
 	if len(failures) > 0 {
 		why = failures[0].Error()
 	}
-	klog.InfoS("Writing reports through another API server", append(l.fields, "server", server, "previous", previous, "why", why)...)
+	klog.InfoS("Writing reports through another API server",
+		append(l.fields, "server", server, "previous", previous, "why", why)...)
 }
