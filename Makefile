@@ -149,7 +149,7 @@ test test-unit test-integration verify: export GOGC ?= 400
 test test-unit test-integration: export GORACE ?= atexit_sleep_ms=100
 
 .PHONY: test
-test: $(GOTESTSUM) cluster promtool ## Run all tests: those with a real API server, and the units' beside them
+test: $(GOTESTSUM) cluster promtool ## Run all tests: those with a real API server, and the units' with them
 	@$(RACE); $(GO_TEST) $(INTEGRATION) ./pkg/reporter/... $(OTHER_PACKAGES) ./...
 
 .PHONY: test-unit

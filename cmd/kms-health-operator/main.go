@@ -1,4 +1,4 @@
-// kms-health-operator runs a kms-health-reporter beside every KMS plugin of a cluster's
+// kms-health-operator runs a kms-health-reporter next to every KMS plugin of a cluster's
 // API servers, and reports the health of the plugins for the whole cluster.
 package main
 
@@ -22,8 +22,8 @@ import (
 // Exit codes.
 const (
 	exitOK     = 0
-	exitFailed = 1 // the command failed, or the file has mistakes
-	exitUsage  = 2 // the command or its flags cannot be parsed
+	exitFailed = 1 // the command failed, or the file has errors
+	exitUsage  = 3 // the command line is wrong, or the file cannot be read
 )
 
 func main() {
@@ -48,15 +48,18 @@ func run(args []string, stdout, stderr io.Writer) int {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			_, _ = fmt.Fprintf(stderr, "error: %s\n", line)
 		}
-		return exitFailed
+		return failed.code
 	default:
 		_, _ = fmt.Fprintf(stderr, "error: %v\nSee kms-health-operator --help.\n", err)
 		return exitUsage
 	}
 }
 
-// failure is an error of the work, not of the command line.
-type failure struct{ err error }
+// failure is an error of the work, not of the command line, with its exit code.
+type failure struct {
+	err  error
+	code int
+}
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
@@ -67,26 +70,27 @@ var errLogged = errors.New("the reason is in the log")
 // works marks what a command returns as a failure of its work.
 func works(do func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := do(cmd, args); err != nil {
-			return &failure{err}
+		err := do(cmd, args)
+		if failed := (*failure)(nil); err == nil || errors.As(err, &failed) {
+			return err
 		}
-		return nil
+		return &failure{err, exitFailed}
 	}
 }
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kms-health-operator",
-		Short: "Runs a kms-health-reporter beside every KMS plugin of a cluster's API servers",
-		Long: `kms-health-operator runs a kms-health-reporter beside every KMS plugin of a
+		Short: "Runs a kms-health-reporter next to every KMS plugin of a cluster's API servers",
+		Long: `kms-health-operator runs a kms-health-reporter next to every KMS plugin of a
 cluster's API servers, keeps its configuration current, and removes everything when
 KMS is turned off. It is configured by one file: print-defaults prints a sample, and
 docs/reference/configuration.md explains every field.
 
 Exit codes:
   0  success; run: ended by SIGTERM or SIGINT
-  1  the command failed; validate: the file has mistakes
-  2  the command or its flags cannot be parsed`,
+  1  the command failed; validate: the file has errors
+  3  the command line is wrong, or the file cannot be read`,
 		Version:       version.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,

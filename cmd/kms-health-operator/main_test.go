@@ -47,8 +47,8 @@ func TestExitCodes(t *testing.T) {
 		},
 		"two files":        {[]string{"validate", "a", "--config", "b"}, exitUsage, "error: validate takes one file"},
 		"empty file":       {[]string{"validate", empty}, exitFailed, "must hold kind OperatorConfiguration"},
-		"a directory":      {[]string{"validate", t.TempDir()}, exitFailed, "is a directory"},
-		"missing file":     {[]string{"validate", "--config", "/no/such/file"}, exitFailed, "/no/such/file"},
+		"a directory":      {[]string{"validate", t.TempDir()}, exitUsage, "is a directory"},
+		"missing file":     {[]string{"validate", "--config", "/no/such/file"}, exitUsage, "/no/such/file"},
 		"impossible flags": {[]string{"run", "--namespace", "A b", "--config", ""}, exitFailed, "--config: is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {

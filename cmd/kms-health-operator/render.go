@@ -16,11 +16,11 @@ func newRender() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "render --config FILE --output-dir DIR",
 		Short: "Write the objects that would be applied into files, without an API server",
-		Long: `Writes what the operator would apply for one target into files, without any API
+		Long: `Writes what the operator would apply for one API server into files, without any API
 server: for bootstrap, for control planes without the operator, for GitOps, or to
 see what would be done. The files are numbered in the order to apply them in.
 
-What is made depends on the target's mode and on --pod:
+What is made depends on the API server's mode and on --pod:
   DaemonSet     the agents; the sockets' folders are those of the endpoints, or those
                 that the pod mounts
   CompanionPod  with a running pod, as kubectl get pod -o yaml shows it: the reporter's
@@ -48,7 +48,7 @@ What is made depends on the target's mode and on --pod:
 
   # A Deployment's patch. Its API server has mode: Sidecar in operator.yaml.
   kms-health-operator render --config operator.yaml --image REGISTRY/kms-health-reporter:v1 \
-    --target openshift-apiserver --ca-file ca.crt --encryption-config encryption-config.yaml --output-dir out
+    --api-server openshift-apiserver --ca-file ca.crt --encryption-config encryption-config.yaml --output-dir out
   kubectl apply -f out
   kubectl patch deployment apiserver -n openshift-apiserver --patch-file out/sidecar/patch.yaml`,
 		Args: cobra.NoArgs,
@@ -70,9 +70,9 @@ func addRenderFlags(cmd *cobra.Command, config, image *string, o *render.Options
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(config, "config", defaultConfig, "the configuration `file` of the operator; - is standard input")
-	f.StringVar(&o.Target, "target", "", "the `name` of one of its targets, where there are several")
+	f.StringVar(&o.Target, "api-server", "", "the `name` of one of its API servers, where there are several")
 	f.StringVar(&o.EncryptionConfigFile, "encryption-config", "",
-		"the API server's EncryptionConfiguration, a `file`; needed unless the target names its plugins")
+		"the API server's EncryptionConfiguration, a `file`; needed unless the configuration names its plugins")
 	f.StringVar(&o.PodFile, "pod", "",
 		"the API server's pod, a `file`: a static pod's manifest, a Deployment, or a running Pod; - is standard input")
 	f.StringVar(&o.APIServerFile, "apiserver", "",

@@ -20,9 +20,9 @@ func newValidate() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "validate [FILE | --config FILE]",
-		Short: "Check a file, print it with its defaults, or every mistake",
+		Short: "Check a file, print it with its defaults, or every error",
 		Long: `Checks the operator's file, or that in a ConfigMap (data, config.yaml), and prints it
-with its defaults, or every mistake on a line of its own.`,
+with its defaults, or every error on a line of its own.`,
 		Example: `  kms-health-operator print-defaults > operator.yaml
   kms-health-operator validate operator.yaml
   kms-health-operator print-defaults --kubernetes | kms-health-operator validate -`,
@@ -53,11 +53,11 @@ with its defaults, or every mistake on a line of its own.`,
 }
 
 // readConfig reads an OperatorConfiguration, or the ConfigMap that has it. An error holds a
-// line per mistake.
+// line per error.
 func readConfig(file string, stdin io.Reader) (*v1alpha1.OperatorConfiguration, error) {
 	content := filewatch.ReadOnce(file, stdin, v1alpha1.MaxFileSize)
 	if content.Err != nil {
-		return nil, content.Err
+		return nil, &failure{content.Err, exitUsage}
 	}
 	var c *v1alpha1.OperatorConfiguration
 	data, err := v1alpha1.Unwrap(content.Data)
@@ -65,11 +65,11 @@ func readConfig(file string, stdin io.Reader) (*v1alpha1.OperatorConfiguration, 
 		c, err = v1alpha1.DecodeOperator(data)
 	}
 	if err != nil {
-		var mistakes []error
+		var all []error
 		for _, line := range strings.Split(err.Error(), "\n") {
-			mistakes = append(mistakes, fmt.Errorf("%s: %s", filewatch.Shown(file), line))
+			all = append(all, fmt.Errorf("%s: %s", filewatch.Shown(file), line))
 		}
-		return nil, errors.Join(mistakes...)
+		return nil, errors.Join(all...)
 	}
 	return c, nil
 }

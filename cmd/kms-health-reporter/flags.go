@@ -26,7 +26,7 @@ const about = `kms-health-reporter probes the KMS v2 plugins that a file names, 
 them: to the API server's operator resource, to standard output, and over
 HTTP, each if configured by the file or a flag.
 
-It starts, and goes on, without the file, the plugins and the API server, and
+It starts, and continues, without the file, the plugins and the API server, and
 follows every change of the file without a restart. SIGTERM and SIGINT end it
 within 2 seconds, a second one at once; SIGHUP does not, nor does a standard
 output or standard error that is closed or not read.
@@ -51,10 +51,10 @@ Examples:
 Exit codes:
   0  ended by SIGTERM or SIGINT; --validate: the file is valid; --once: every
      plugin of the file, at least one, is healthy
-  1  --validate: the file has mistakes; --once: a plugin is not healthy
-  2  the flags cannot be used; --once: the file cannot be used, or no plugin is
-     known to be unhealthy but one was not observed, or there is none in the
-     file. Standard error shows which.
+  1  --validate: the file has errors; --once: a plugin is not healthy
+  2  --once: not known: a plugin was not observed and none is unhealthy, or the
+     file has no plugin
+  3  the flags are wrong, the file cannot be read; --once: the file has errors
 
 Environment:
   KMS_HEALTH_NODE         the default of --node-name
@@ -79,7 +79,7 @@ func parseFlags(args []string, getenv func(string) string) (*options, error) {
 	output := fs.String("output", "", "`-` writes a JSON array to standard output, a line after every round of probes")
 	fs.BoolVar(&o.once, "once", false, "probe every plugin of the file once, print the JSON array, and end")
 	fs.BoolVar(&o.validate, "validate", false,
-		"check the file, print ok and the configuration with its defaults, or every mistake, and end")
+		"check the file, print ok and the configuration with its defaults, or every error, and end")
 	fs.BoolVar(&o.printDefaults, "print-defaults", false, "print a sample file that explains every field, and end")
 	fs.BoolVar(&o.version, "version", false, "print the version, and end")
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)

@@ -45,7 +45,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return reporter.ExitOK
 	case err != nil:
 		_, _ = fmt.Fprintf(stderr, "error: %v\nSee kms-health-reporter --help.\n", err)
-		return reporter.ExitNoAnswer
+		return reporter.ExitUsage
 	case o.version:
 		_, _ = fmt.Fprintln(stdout, version.Line("kms-health-reporter"))
 	case o.printDefaults:

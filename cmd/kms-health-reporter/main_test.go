@@ -51,7 +51,7 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := call(t, tt.args...)
-			if code != reporter.ExitNoAnswer || stdout != "" || !strings.Contains(stderr, tt.want) || !strings.Contains(stderr, "--help") {
+			if code != reporter.ExitUsage || stdout != "" || !strings.Contains(stderr, tt.want) || !strings.Contains(stderr, "--help") {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
 			}
 		})
@@ -122,7 +122,7 @@ func TestValidatePrintsTheEffectiveConfigurationOrEveryMistake(t *testing.T) {
 		t.Errorf("%d, %q: %d lines that begin with error and the file, want one for each of 3 mistakes: %s", code, stdout, n, stderr)
 	}
 
-	if code, _, stderr := call(t, "--validate", "--config", "/no/such/file"); code != reporter.ExitNotOK || !strings.Contains(stderr, "/no/such/file") || !strings.Contains(stderr, "no such file or directory") {
+	if code, _, stderr := call(t, "--validate", "--config", "/no/such/file"); code != reporter.ExitUsage || !strings.Contains(stderr, "/no/such/file") || !strings.Contains(stderr, "no such file or directory") {
 		t.Errorf("%d, %q", code, stderr)
 	}
 }
@@ -169,7 +169,7 @@ func TestOnceShowsTheResultByItsExitCode(t *testing.T) {
 	if code, stdout, _ := call(t, "--once", "--config", config); code != reporter.ExitNotOK || !strings.Contains(stdout, `"status":"unhealthy"`) {
 		t.Errorf("%d, %q", code, stdout)
 	}
-	if code, stdout, stderr := call(t, "--once", "--config", file(t, "nonsense")); code != reporter.ExitNoAnswer || stdout != "" || stderr == "" {
+	if code, stdout, stderr := call(t, "--once", "--config", file(t, "nonsense")); code != reporter.ExitUsage || stdout != "" || stderr == "" {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 }

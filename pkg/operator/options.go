@@ -41,7 +41,7 @@ type Options struct {
 // none is an address that is not opened.
 const none = "0"
 
-// Validate returns an error with every mistake, each with the name of its flag.
+// Validate returns an error with every error, each with the name of its flag.
 func (o *Options) Validate() error {
 	var all []error
 	wrong := func(flag, format string, args ...any) {

@@ -16,18 +16,23 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-// Exit codes of the commands that end by themselves.
+// Exit codes, as of the other programs.
 const (
 	ExitOK       = 0 // the file is valid; or every plugin of it, at least one, is healthy
-	ExitNotOK    = 1 // the file has mistakes; or a plugin is known not to be healthy
+	ExitNotOK    = 1 // the file has errors; or a plugin is known not to be healthy
 	ExitNoAnswer = 2 // a plugin was not observed, and none is known not to be healthy
+	ExitUsage    = 3 // the flags or the file cannot be used
 )
 
 // readConfig reads the file as the running reporter would, or standard input, or the
-// ConfigMap that has the file, and explains every mistake on a line of its own.
-func readConfig(path string, stdin io.Reader, stderr io.Writer) *v1alpha1.ReporterConfiguration {
+// ConfigMap that has the file, and explains every error on a line of its own. Without a
+// configuration, exit is what it means.
+func readConfig(path string, stdin io.Reader, stderr io.Writer) (config *v1alpha1.ReporterConfiguration, exit int) {
 	content := filewatch.ReadOnce(path, stdin, v1alpha1.MaxFileSize)
-	var config *v1alpha1.ReporterConfiguration
+	exit = ExitNotOK
+	if content.Err != nil {
+		exit = ExitUsage
+	}
 	data, err := content.Data, content.Err
 	if err == nil {
 		data, err = v1alpha1.Unwrap(data)
@@ -38,7 +43,7 @@ func readConfig(path string, stdin io.Reader, stderr io.Writer) *v1alpha1.Report
 	if err != nil {
 		printErrors(stderr, path, strings.Split(err.Error(), "\n")...)
 	}
-	return config
+	return config, exit
 }
 
 func printErrors(stderr io.Writer, path string, lines ...string) {
@@ -47,12 +52,12 @@ func printErrors(stderr io.Writer, path string, lines ...string) {
 	}
 }
 
-// Validate checks the file at path, and prints it with its defaults, or every mistake on a
+// Validate checks the file at path, and prints it with its defaults, or every error on a
 // line of its own.
-func Validate(path string, stdin io.Reader, stdout, stderr io.Writer) (exit int) {
-	config := readConfig(path, stdin, stderr)
+func Validate(path string, stdin io.Reader, stdout, stderr io.Writer) int {
+	config, exit := readConfig(path, stdin, stderr)
 	if config == nil {
-		return ExitNotOK
+		return exit
 	}
 	effective, err := yaml.Marshal(config)
 	if err != nil {
@@ -65,10 +70,10 @@ func Validate(path string, stdin io.Reader, stdout, stderr io.Writer) (exit int)
 
 // Once probes every plugin of the file at path one time, with a round trip unless that is off, and
 // prints their entries as JSON. Plugins without an entry are listed on stderr, with the reason.
-func Once(ctx context.Context, path string, stdin io.Reader, stdout, stderr io.Writer) (exit int) {
-	config := readConfig(path, stdin, stderr)
+func Once(ctx context.Context, path string, stdin io.Reader, stdout, stderr io.Writer) int {
+	config, _ := readConfig(path, stdin, stderr)
 	if config == nil {
-		return ExitNoAnswer
+		return ExitUsage
 	}
 	entries, unobserved := once(ctx, config)
 	message, err := contract.EncodeMessage(entries)

@@ -110,7 +110,7 @@ type Mode string
 const (
 	// ModeAuto chooses CompanionPod or DaemonSet by where the sockets are.
 	ModeAuto Mode = "Auto"
-	// ModeCompanionPod runs one pod beside each API server pod.
+	// ModeCompanionPod runs one pod for each API server pod.
 	ModeCompanionPod Mode = "CompanionPod"
 	// ModeDaemonSet runs one agent on each node with sockets in a host folder.
 	ModeDaemonSet Mode = "DaemonSet"

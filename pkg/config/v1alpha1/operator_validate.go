@@ -122,7 +122,7 @@ func validatePluginSource(at *field.Path, t *APIServer, interval time.Duration) 
 	plugins := at.Child("plugins")
 	errs := validatePlugins(plugins, t.Plugins, interval)
 	if e := t.EncryptionConfig; e.Secret != "" || e.Key != "" || len(e.KeyIDs) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("encryptionConfig"), fmt.Sprintf("must not be set beside %s", plugins)))
+		errs = append(errs, field.Forbidden(at.Child("encryptionConfig"), fmt.Sprintf("must not be set together with %s", plugins)))
 	}
 	for i, p := range t.Plugins {
 		if address, err := SocketAddress(p.Endpoint); err == nil && HasParentFolder(address) {

@@ -161,7 +161,7 @@ func SocketAddress(endpoint string) (string, error) {
 }
 
 // CleanSocket returns the form by which addresses of SocketAddress are compared, and in
-// which a folder can be derived from them: without doubled or trailing slashes and without
+// which a folder can be derived from them: without duplicate or trailing slashes and without
 // dots. If a folder before a .. is a symbolic link, the kernel opens another file than
 // the clean form names.
 func CleanSocket(address string) string {
@@ -183,7 +183,7 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	var errs field.ErrorList
 	switch {
 	case d.Resource != "" && d.Object != nil:
-		errs = append(errs, field.Forbidden(path.Child("object"), "must not be set beside "+path.Child("resource").String()))
+		errs = append(errs, field.Forbidden(path.Child("object"), "must not be set together with "+path.Child("resource").String()))
 	case d.Resource == ResourceKMSHealths:
 		errs = append(errs, field.Invalid(path.Child("resource"), d.Resource,
 			fmt.Sprintf("has several objects: name one by %s", path.Child("object"))))

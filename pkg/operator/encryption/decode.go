@@ -43,7 +43,7 @@ type kms struct {
 }
 
 // kinds are the types by which kube-apiserver accepts the file. The second is an
-// old mistake of its documentation (register.go of the types' package).
+// old error of its documentation (register.go of the types' package).
 var kinds = map[[2]string]bool{
 	{"apiserver.config.k8s.io/v1", "EncryptionConfiguration"}: true,
 	{"v1", "EncryptionConfig"}:                                true,
@@ -51,7 +51,7 @@ var kinds = map[[2]string]bool{
 
 // decode reads a file as kube-apiserver does: JSON as JSON, anything else
 // as YAML, of which the first document counts; names of fields are
-// case-sensitive, unknown ones are skipped, and of doubled ones the last counts.
+// case-sensitive, unknown ones are skipped, and of duplicates the last counts.
 // Its errors consist of fixed text, field names of file, and numbers.
 func decode(data []byte) (*file, error) {
 	if len(data) > maxSize {

@@ -160,10 +160,10 @@ func (in *Input) target() (*v1alpha1.APIServer, error) {
 		names = append(names, t.Name)
 	}
 	if in.Target == "" {
-		return nil, fmt.Errorf("the configuration has %d targets, name one of them by --target: %s",
+		return nil, fmt.Errorf("the configuration has %d API servers, name one of them by --api-server: %s",
 			len(names), strings.Join(names, ", "))
 	}
-	return nil, fmt.Errorf("--target: the configuration has no %q, only: %s", in.Target, strings.Join(names, ", "))
+	return nil, fmt.Errorf("--api-server: the configuration has no %q, only: %s", in.Target, strings.Join(names, ", "))
 }
 
 // encryption is that of the encryption config; empty: there is none.

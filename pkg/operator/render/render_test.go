@@ -262,9 +262,9 @@ var wrongInputs = map[string]struct {
 	want   string
 }{
 	"which target": {
-		func(in *Input) { in.Target = "" }, "name one of them by --target: kube-apiserver, openshift-apiserver",
+		func(in *Input) { in.Target = "" }, "name one of them by --api-server: kube-apiserver, openshift-apiserver",
 	},
-	"no such target": {func(in *Input) { in.Target = "x" }, `--target: the configuration has no "x"`},
+	"no such target": {func(in *Input) { in.Target = "x" }, `--api-server: the configuration has no "x"`},
 	"no plugins": {
 		func(in *Input) { in.EncryptionConfig = nil },
 		"--encryption-config: target kube-apiserver names no plugins itself",

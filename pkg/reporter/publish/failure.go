@@ -134,7 +134,7 @@ func answerFailure(code int, header http.Header, body []byte) *failure {
 }
 
 // maxRetryAfter bounds how long a response may delay writes: the condition becomes stale
-// after a few intervals, and a request to wait for an hour is probably a mistake.
+// after a few intervals, and a request to wait for an hour is probably an error.
 const maxRetryAfter = time.Minute
 
 // retryAfter reads the header in seconds, the form that API servers use.

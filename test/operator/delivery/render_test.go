@@ -55,9 +55,9 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 	const data = "../../testdata/"
 	common := []string{"--config", data + "operator.yaml", "--encryption-config", data + "encryption-config.yaml", "--ca-file", data + "ca.crt", "--namespace", fixture.Namespace}
 	for name, args := range map[string][]string{
-		"DaemonSet":  {"--target", "kube-apiserver"},
-		"Deployment": {"--target", "openshift-apiserver", "--pod", data + "deployment.yaml"},
-		"static pod": {"--target", "kube-apiserver", "--pod", data + "static-pod.yaml"},
+		"DaemonSet":  {"--api-server", "kube-apiserver"},
+		"Deployment": {"--api-server", "openshift-apiserver", "--pod", data + "deployment.yaml"},
+		"static pod": {"--api-server", "kube-apiserver", "--pod", data + "static-pod.yaml"},
 	} {
 		dir := renderInto(t, append(common, args...)...)
 		files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
