@@ -24,10 +24,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
-const program = "kubectl-kms_health"
-
-// exitFailed is the exit code of a wrong command line, and where nothing could be read. The others
-// are those of view.Verdict.
+// exitFailed is for a wrong command line, and where nothing could be read. Others: view.Verdict.
 const exitFailed = 3
 
 func main() {
@@ -79,15 +76,14 @@ func (v verdict) Error() string { return fmt.Sprintf("verdict %d", int(v)) }
 
 func newRoot(e environment) *cobra.Command {
 	root := &cobra.Command{
-		Use:           program,
+		Use:           "kubectl-kms_health",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl kms-health"},
 		Short:         "Shows the state of the KMS v2 plugins of a cluster's API servers",
-		Example:       "  kubectl kms-health status",
 		Version:       version.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetVersionTemplate(version.Line(program) + "\n")
+	root.SetVersionTemplate(version.Line("kubectl-kms_health") + "\n")
 	logging := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))

@@ -3,19 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 	"time"
-	"unicode"
 
-	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
-	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
-	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // taken is when the files of testdata were taken.
@@ -85,65 +79,6 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
 			}
 		})
-	}
-}
-
-// Every writer of a status can choose its text; JSON and YAML leave some of what controls a
-// terminal as it is.
-func TestTextOfOthersDoesNotControlTheTerminal(t *testing.T) {
-	const hostile = "a\x1b[2J\x7f\u009b2J\u2028\u202e\u200bé\U0001f600\ttrue: \"b\"\n# c"
-	text, err := os.ReadFile("testdata/healthy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var o map[string]any
-	if err := sigsyaml.Unmarshal(text, &o); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range o["status"].(map[string]any)["conditions"].([]any) {
-		if c := c.(map[string]any); c["type"] == contract.PluginsDegraded {
-			c["status"], c["reason"], c["message"] = "True", hostile, hostile
-		}
-	}
-	changed, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var values []any
-	for format, unmarshal := range map[string]func([]byte, any) error{
-		"json": json.Unmarshal,
-		"yaml": func(raw []byte, into any) error { return sigsyaml.UnmarshalStrict(raw, into) },
-		"wide": nil,
-	} {
-		_, stdout, stderr := command{stdin: string(changed)}.run(t, "status", "--from-file=-", "-o", format)
-		unprintable := func(r rune) bool { return r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
-		if at := strings.IndexFunc(stdout, unprintable); at >= 0 || stdout == "" {
-			t.Errorf("%s: %q, %q", format, stdout[max(at, 0):min(len(stdout), at+50)], stderr)
-		}
-		if unmarshal == nil {
-			continue
-		}
-		var v map[string]any
-		if err := unmarshal([]byte(stdout), &v); err != nil {
-			t.Fatal(err)
-		}
-		conditions := v["apiServers"].([]any)[0].(map[string]any)["conditions"].([]any)
-		if conditions[0].(map[string]any)["message"] != hostile {
-			t.Errorf("%s: %q", format, conditions)
-		}
-		values = append(values, v)
-	}
-	if diff := cmp.Diff(values[0], values[1]); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestOneAPIServerOrNodeIsEvaluatedByItself(t *testing.T) {
-	for name, want := range map[string]int{"master-0": 0, "master-1": 1, "kube-apiserver": 1} {
-		code, stdout, _ := command{}.run(t, "status", "--from-file=testdata/unhealthy.yaml", name)
-		if code != want {
-			t.Errorf("%s: %d, %q", name, code, stdout)
-		}
 	}
 }
 

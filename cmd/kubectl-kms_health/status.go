@@ -166,8 +166,7 @@ func (o *options) reader() (func(context.Context) (*view.Snapshot, error), error
 	return cluster.Read, nil
 }
 
-// defaultWidth is the width if stdout is not a terminal, or its width is not known.
-const defaultWidth = 120
+const defaultWidth = 120 // if stdout is not a terminal, or its width is not known
 
 // show returns how to show a status. NO_COLOR: https://no-color.org.
 func (o *options) show() show.Options {

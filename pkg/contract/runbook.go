@@ -104,7 +104,7 @@ var RunbookGroups = []RunbookGroup{
 		},
 		{
 			Name:  "PermissionDenied",
-			Means: "the KMS knows the plugin, and does not allow the call",
+			Means: "the KMS accepts the credentials, and denies the call",
 			Check: "the plugin's log; the KMS's policy for this key",
 			Fix:   "allow encrypt and decrypt with the key again",
 		},
@@ -462,7 +462,7 @@ var RunbookGroups = []RunbookGroup{
 			Alerts: []string{"KMSReporterNotRunning"},
 			Means:  "a reporter cannot start. The state of plugins on that node may be unknown",
 			Check:  "the message has pod, node and the kubelet's reason",
-			Fix: "correct what it names: the image (`image` in the operator's file), Pod Security or SCC, a " +
+			Fix: "correct what that names: the image (`image` in the operator's file), Pod Security or SCC, a " +
 				"folder, a ConfigMap that cannot be mounted (repair the plugin first, then `configSource`)",
 			DoNot: "delete the API server's pod",
 		},

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
+	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -61,6 +62,10 @@ func Status(s *view.Status, o Options) string {
 			}
 			if s.Node != "" || !view.AsExpected(&c) {
 				conditions += condition(a.Name, &c, o)
+			}
+			if c.Type == contract.WriteKeyAgreed && c.Status == metav1.ConditionFalse { // no problem of health
+				runbook, _ := contract.RunbookOf(c.Reason)
+				conditions += wrap("If it stays: "+runbook.Fix, indent, o.Width)
 			}
 		}
 	}

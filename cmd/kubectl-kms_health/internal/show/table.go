@@ -11,13 +11,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// The columns that are shortened or painted.
 const (
-	nodeColumn  = 1
-	stateColumn = 3
-)
-
-const (
+	nodeColumn, stateColumn = 1, 3 // they are shortened and painted
 	// maxRows is how many rows a table may have with a row for each plugin; in a longer one, those
 	// of healthy plugins that differ by their node are joined.
 	maxRows = 9

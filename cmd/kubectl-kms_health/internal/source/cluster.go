@@ -38,13 +38,10 @@ type Cluster struct {
 	namespaces []string
 }
 
-// defaultTimeout bounds a request, if the configuration has no bound.
-const defaultTimeout = 10 * time.Second
-
 // NewCluster does not connect yet.
 func NewCluster(config *rest.Config, namespaces []string, c clock.PassiveClock) (*Cluster, error) {
 	config = rest.CopyConfig(config)
-	config.Timeout = cmp.Or(config.Timeout, defaultTimeout)
+	config.Timeout = cmp.Or(config.Timeout, 10*time.Second)
 	config.QPS, config.Burst = 50, 300 // as kubectl: a few requests are not slowed down
 	server := serverclock.New(c)
 	config.Wrap(server.Wrap)

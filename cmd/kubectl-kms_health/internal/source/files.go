@@ -77,7 +77,7 @@ func (r *reading) path(name string, from io.Reader) error {
 	case err != nil:
 	case len(data) > maxFile:
 		err = fmt.Errorf("is over %d MiB; name the file of one operator resource", maxFile>>20)
-	case bytes.HasPrefix(data, gzipMagic) || len(data) > 262 && string(data[257:262]) == "ustar":
+	case bytes.HasPrefix(data, []byte("\x1f\x8b")) || len(data) > 262 && string(data[257:262]) == "ustar":
 		err = errors.New("is an archive; unpack it, and name the folder")
 	default:
 		err = r.parse(data)
@@ -91,12 +91,10 @@ func (r *reading) path(name string, from io.Reader) error {
 	return nil
 }
 
-var gzipMagic = []byte{0x1f, 0x8b}
-
 // tree reads the files of a folder. What cannot be read of it is skipped, but for the file of a
 // resource with reports: that would hide a problem.
 func (r *reading) tree(name string) error {
-	root, err := filepath.EvalSymlinks(name) // WalkDir follows no link, were it the folder itself
+	root, err := filepath.EvalSymlinks(name) // WalkDir does not follow a link, also not the folder itself
 	if err != nil {
 		return err
 	}

@@ -84,9 +84,12 @@ func (c *commands) ofPlugin(a *APIServer, p *Plugin) *Command {
 // ofCondition is the command for what only a condition shows.
 func (c *commands) ofCondition(a *APIServer, condition *metav1.Condition) *Command {
 	server, known := c.servers[a.Name]
-	if condition.Reason == contract.PluginNotRunning && known {
+	switch {
+	case condition.Reason == contract.PluginNotRunning && known:
 		selector := labels.FormatLabels(server.PodSelector)
 		return command("", "%s get pods -n %s -o wide -l %s", c.tool, server.Namespace, selector)
+	case condition.Reason == contract.ReporterNotRunning:
+		return command("", "%s get pods -A -o wide -l %s", c.tool, contract.APIServerLabel+"="+a.Name)
 	}
 	return c.operatorLog()
 }

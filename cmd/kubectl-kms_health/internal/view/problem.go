@@ -98,8 +98,11 @@ func (e *evaluation) judge() {
 		}
 	}
 	if len(e.Problems) == 0 && e.count().all == 0 {
-		next := e.commands.operatorLog()
-		e.add(Problem{Verdict: NotKnown, Reason: contract.NoPlugins, Summary: nothingReported, Next: next})
+		p := Problem{Verdict: NotKnown, Reason: contract.NoPlugins, Summary: nothingReported, Next: e.commands.operatorLog()}
+		if len(e.APIServers) == 0 || !e.APIServers[0].has(contract.NoPlugins) {
+			p.cause = "KMSNothingReported" // the alert
+		}
+		e.add(p)
 	}
 	slices.SortStableFunc(e.Problems, func(a, b Problem) int { return cmp.Compare(a.severity(), b.severity()) })
 	e.Verdict = Healthy
@@ -140,13 +143,12 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 			APIServer: a.Name, Node: p.Node, KeyID: p.KeyID,
 			Summary: StateWords(p.State), Detail: p.Detail, Next: e.commands.ofPlugin(a, p),
 		}
-		isAwaited := func(c metav1.Condition) bool { return c.Reason == contract.AwaitingReports }
 		switch {
 		case p.State.Unhealthy():
 			problem.Verdict = Unhealthy
 		case p.State == rollup.Stale:
 			problem.Summary += ": the reporter has stopped reporting"
-		case p.State == rollup.Missing && slices.ContainsFunc(a.Conditions, isAwaited):
+		case p.State == rollup.Missing && a.has(contract.AwaitingReports):
 			problem.Reason = contract.AwaitingReports
 		}
 		if p.Reason != "" {
@@ -189,6 +191,11 @@ func (e *evaluation) judgeConditions(a *APIServer) {
 			Since: timeOf(c.LastTransitionTime.Time), Next: e.commands.ofCondition(a, c),
 		})
 	}
+}
+
+// has reports whether a condition has the reason.
+func (a *APIServer) has(reason string) bool {
+	return slices.ContainsFunc(a.Conditions, func(c metav1.Condition) bool { return c.Reason == reason })
 }
 
 // Shown reports whether an API server has a problem with the reason.
