@@ -23,7 +23,7 @@ func rows(t *testing.T, page string, row *regexp.Regexp) (all [][]string) {
 	return all
 }
 
-var alertRow = regexp.MustCompile(`(?m)^- \[(\w+)\]\(\.\./operate/runbooks\.md#(\w+)\) \((\w+), ([^)]+)\):`)
+var alertRow = regexp.MustCompile(`(?m)^- \[(\w+)\]\(\.\./operate/runbooks\.md#(\w+)\) \((\w+), ([^)]+)\)$`)
 
 func TestReferenceHasEveryAlert(t *testing.T) {
 	var want, got []string

@@ -2,7 +2,7 @@
 // kmshealth.openshift.io/v1alpha1: types, strict decoding, defaults and
 // validation.
 //
-// Decoding reports every mistake at once, each with its path and value, and
+// Decoding reports every error at once, each with its path and value, and
 // returns either a complete configuration or none: there is no half-accepted
 // file. The package reads no file itself.
 //
