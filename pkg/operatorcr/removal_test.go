@@ -15,7 +15,8 @@ status:
   - {type: KMSHealthReporter_b.example.com, message: "[]"}
   - {type: KMSHealthReporter_c, message: "bad"}
 `
-	const head, remove = `[{"op":"replace","path":"/metadata/resourceVersion","value":"42"}`, `,{"op":"remove","path":"/status/conditions/`
+	const head = `[{"op":"replace","path":"/metadata/resourceVersion","value":"42"}`
+	const remove = `,{"op":"remove","path":"/status/conditions/`
 	for want, nodes := range map[string][]string{
 		head + remove + `2"}]`:                  {"b.example.com"},
 		head + remove + `3"}` + remove + `0"}]`: {"a", "c"}, // from the end, so that no place moves

@@ -284,18 +284,22 @@ func TestReportsAreDatedByTheAPIServer(t *testing.T) {
 		for by, dates := range map[string]bool{own(form): true, "for-many-nodes": false} {
 			for _, clock := range []time.Duration{-5 * time.Minute, 5 * time.Minute} {
 				checked := []time.Time{written.Add(clock), written.Add(clock - time.Minute)}
-				o := object(t, fmt.Sprintf("metadata: {managedFields: [{manager: %s, time: %q, fieldsV1: {'f:status': %s}}]}", by, written.Format(time.RFC3339), fields))
+				o := object(t,
+					fmt.Sprintf("metadata: {managedFields: [{manager: %s, time: %q, fieldsV1: {'f:status': %s}}]}", by,
+						written.Format(time.RFC3339), fields))
 				var entries, elements []any
 				for i, at := range checked {
 					key, text := strconv.Itoa(i+1), at.Format(time.RFC3339)
 					entries = append(entries, map[string]any{"keyID": key, "status": "healthy", "lastChecked": text})
-					elements = append(elements, map[string]any{"nodeName": "a", "keyID": key, "status": "Healthy", "lastCheckedTime": text})
+					elements = append(elements,
+						map[string]any{"nodeName": "a", "keyID": key, "status": "Healthy", "lastCheckedTime": text})
 				}
 				message, err := json.Marshal(entries)
 				if err != nil {
 					t.Fatal(err)
 				}
-				o.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "KMSHealthReporter_a", "message": string(message)}}}
+				o.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "KMSHealthReporter_a",
+					"message": string(message)}}}
 				if form == FormTyped {
 					o.Object["status"] = map[string]any{"encryptionStatus": map[string]any{"healthReports": elements}}
 				}
@@ -304,7 +308,8 @@ func TestReportsAreDatedByTheAPIServer(t *testing.T) {
 				if dates {
 					shift = -clock
 				}
-				if r.Err != nil || len(r.Entries) != 2 || r.Ahead != shift || !r.Entries[0].LastChecked.Equal(checked[0].Add(shift)) || !r.Entries[1].LastChecked.Equal(checked[1].Add(shift)) {
+				if r.Err != nil || len(r.Entries) != 2 || r.Ahead != shift ||
+					!r.Entries[0].LastChecked.Equal(checked[0].Add(shift)) || !r.Entries[1].LastChecked.Equal(checked[1].Add(shift)) {
 					t.Errorf("%s by %s, its clock wrong by %s: %+v", form, by, clock, r)
 				}
 			}
@@ -392,5 +397,31 @@ func TestReadConditionsReturnsAllConditions(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A condition's time moves with its status alone, in whole seconds.
+func TestSettle(t *testing.T) {
+	now := time.Date(2026, 5, 8, 12, 0, 0, 123456789, time.UTC)
+	before := now.Add(-time.Hour).Truncate(time.Second)
+	for name, tt := range map[string]struct {
+		was   Condition
+		moves bool
+	}{
+		"there was none":      {Condition{}, true},
+		"as before":           {Condition{Type: "A", Status: True, Reason: "R", LastTransitionTime: before}, false},
+		"another reason":      {Condition{Type: "A", Status: True, Reason: "Q", LastTransitionTime: before}, false},
+		"another status":      {Condition{Type: "A", Status: Unknown, Reason: "R", LastTransitionTime: before}, true},
+		"its time is not set": {Condition{Type: "A", Status: True, Reason: "R"}, true},
+	} {
+		c := Condition{Type: "A", Status: True, Reason: "R"}
+		c.Settle(map[string]Condition{tt.was.Type: tt.was}, now)
+		want := before
+		if tt.moves {
+			want = now.Truncate(time.Second)
+		}
+		if c.LastTransitionTime != want {
+			t.Errorf("%s: since %s, want %s", name, c.LastTransitionTime, want)
+		}
 	}
 }

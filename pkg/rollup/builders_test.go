@@ -9,6 +9,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
+type list = []operatorcr.Report
+
 // now is the time of the evaluation.
 var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
@@ -19,7 +21,8 @@ const valid = contract.StaleIntervals * 30
 
 // healthy is a healthy entry of some seconds ago, checked every 30 seconds.
 func healthy(key string, age int) contract.Entry {
-	return contract.Entry{KeyID: key, KEKID: "k-7", Status: contract.Healthy, LastChecked: ago(age), Interval: 30 * time.Second}
+	return contract.Entry{KeyID: key, KEKID: "k-7", Status: contract.Healthy, LastChecked: ago(age),
+		Interval: 30 * time.Second}
 }
 
 func unhealthy(key string, age int, detail string) contract.Entry {
@@ -53,7 +56,8 @@ func naming(kekID string, e contract.Entry) contract.Entry {
 
 // from is a condition of ours, written as soon as its newest entry was made.
 func from(node string, entries ...contract.Entry) operatorcr.Report {
-	r := operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Entries: entries, Ours: true, Writer: contract.ConditionManager(node)}
+	r := operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Entries: entries, Ours: true,
+		Writer: contract.ConditionManager(node)}
 	for _, e := range entries {
 		if e.LastChecked.After(r.Written) {
 			r.Written = e.LastChecked
@@ -74,7 +78,8 @@ func thirdParty(node string, entries ...contract.Entry) operatorcr.Report {
 }
 
 func unreadable(node string) operatorcr.Report {
-	return operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Err: errors.New("message is not a JSON array"), Ours: true, Written: ago(5)}
+	return operatorcr.Report{Node: node, Form: operatorcr.FormCondition, Err: errors.New("message is not a JSON array"),
+		Ours: true, Written: ago(5)}
 }
 
 // written sets when the API server stored a report.
@@ -169,7 +174,8 @@ func replacing(within int, n Node) Node {
 
 // broken is a node with a container that cannot start.
 func broken(n Node, container, why string) Node {
-	n.Faults = append(slices.Clone(n.Faults), Fault{Pod: "kms/pod-" + n.Name, Container: container, Why: why, Look: "oc describe pod -n kms pod-" + n.Name})
+	n.Faults = append(slices.Clone(n.Faults),
+		Fault{Pod: "kms/pod-" + n.Name, Container: container, Why: why, Look: "oc describe pod -n kms pod-" + n.Name})
 	return n
 }
 
@@ -189,9 +195,17 @@ func withLook(n Node) Node {
 // abc are three nodes with the plugins of given keys.
 func abc(keys ...string) []Node { return []Node{on("a", keys...), on("b", keys...), on("c", keys...)} }
 
+// bIs are a, b and c with one plugin, of which b is changed.
+func bIs(change func(Node) Node) []Node {
+	return []Node{on("a", "2"), change(on("b", "2")), on("c", "2")}
+}
+
+// bRenewed are a, b and c, of which b was renewed some seconds ago.
+func bRenewed(age int) []Node { return bIs(func(n Node) Node { return renewed(age, n) }) }
+
 // each returns the same report of a, b and c.
 func each(entries ...contract.Entry) []operatorcr.Report {
-	return []operatorcr.Report{from("a", entries...), from("b", entries...), from("c", entries...)}
+	return list{from("a", entries...), from("b", entries...), from("c", entries...)}
 }
 
 // but puts reports in the place of those of the same node and form.

@@ -38,13 +38,22 @@ type Result struct {
 	Deadline time.Time
 }
 
-// Condition returns one of the conditions.
-func (r *Result) Condition(conditionType string) operatorcr.Condition {
-	i := slices.IndexFunc(r.Conditions, func(c operatorcr.Condition) bool { return c.Type == conditionType })
-	if i < 0 {
-		return operatorcr.Condition{}
+// All are the conditions; none of a nil result.
+func (r *Result) All() []operatorcr.Condition {
+	if r == nil {
+		return nil
 	}
-	return r.Conditions[i]
+	return r.Conditions
+}
+
+// Condition returns one of them; the zero one: there is none.
+func (r *Result) Condition(conditionType string) operatorcr.Condition {
+	for _, c := range r.All() {
+		if c.Type == conditionType {
+			return c
+		}
+	}
+	return operatorcr.Condition{}
 }
 
 // Same reports whether the roll-up's current conditions are exactly those of the result.

@@ -3,7 +3,6 @@ package rollup
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
@@ -31,168 +30,267 @@ const (
 	noKey           = "Unknown WriteKeyUnknown"
 )
 
+var two, ok = abc("2"), each(healthy("2", 5))
+var old, fresh = each(healthy("1", 5)), healthy("2", 5)
+
+// b is a report of b beside healthy ones.
+func b(entries ...contract.Entry) list { return but(ok, from("b", entries...)) }
+
+var verdicts = []struct {
+	name     string
+	nodes    []Node
+	reports  []operatorcr.Report
+	degraded string
+	observed string
+	agreed   string
+}{
+	// Each state of a plugin, a reporter and a node.
+	{"all fresh and healthy", two, ok, fine, observed, agreed},
+	{"all healthy on two keys", abc("2", "1"), each(fresh, healthy("1", 5)), fine, observed, agreed},
+	{"one unhealthy", two, b(unhealthy("2", 5, "sealed")), pluginUnhealthy, observed, keyUnhealthy},
+	{"one error", two, b(inError("2", 5, "refused")), failed, observed, keyUnhealthy},
+	{"a container cannot start: image",
+		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "ImagePullBackOff"), on("c", "2")}, ok[:1], stopped, missing,
+		noReport},
+	{"a reporter cannot start", []Node{on("a", "2"), reporterBroken(on("b", "2"))}, ok[:1], "True ReporterNotRunning",
+		missing, noReport},
+	{"a reporter cannot start any more", []Node{on("a", "2"), reporterBroken(on("b", "2"))},
+		but(ok[:2], from("b", healthy("2", 999))), "True ReporterNotRunning", late, "Unknown ReporterStale"},
+	{"a reporter crashes, and reports all the same", []Node{on("a", "2"), reporterBroken(on("b", "2")), on("c", "2")}, ok,
+		fine, observed, agreed},
+	{"a reporter crashes, and reports an unhealthy plugin", []Node{reporterBroken(on("a", "2"))},
+		list{from("a", inError("2", 5, "refused"))}, failed, observed, keyUnhealthy},
+	{"an unhealthy plugin outweighs a reporter that cannot start", []Node{on("a", "2"), reporterBroken(on("b", "2"))},
+		list{from("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, missing, keyUnhealthy},
+	{"a container cannot start: crash loop, others healthy",
+		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("c", "2")}, ok, stopped,
+		observed, agreed},
+	{"nothing observed yet", two, nil, awaiting, missing, noReport},
+	{"no node, no report", nil, nil, awaiting, "False NoPods", noKey},
+	{"a reporter stopped, its Node is Ready", two, b(healthy("2", valid+1)), stale, late, stale},
+	{"a reporter stopped, its Node is not Ready, last report healthy", bIs(down), b(healthy("2", 999)), fine, late, stale},
+	{"a reporter stopped, its Node is not Ready, last report unhealthy", bIs(down), b(unhealthy("2", 999, "sealed")),
+		pluginUnhealthy, late, stale},
+	{"a reporter stopped, its Node is not Ready, last report error", bIs(down), b(inError("2", 999, "refused")), failed,
+		late, stale},
+	{"one is missing", two, ok[:2], awaiting, missing, noReport},
+	{"one reports on another key", two, b(healthy("1", 5)), awaiting, others, noReport},
+	{"one does not report on a key that it should", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh)),
+		awaiting, missing, agreed},
+	{"the write key's ids differ", two, b(naming("k-8", fresh)), fine, observed, differ},
+	{"another key's ids may differ", abc("2", "1"),
+		but(each(fresh, healthy("1", 5)), from("b", fresh, naming("k-9", healthy("1", 5)))), fine, observed, agreed},
+	{"a node has no plugin", []Node{{Name: "a", Ready: true, Keys: []string{}}}, nil, "False NoPlugins", "True NoPlugins",
+		noKey},
+
+	// Freshness.
+	{"just not stale", two, each(healthy("2", valid)), fine, observed, agreed},
+	{"all stale", two, each(healthy("2", valid+1)), stale, late, stale},
+	{"one key of two is stale", abc("2", "1"),
+		but(each(fresh, healthy("1", 5)), from("b", fresh, every(1, healthy("1", contract.StaleIntervals+1)))), stale, late,
+		agreed},
+	{"the write key of two is stale", abc("2", "1"),
+		but(each(fresh, healthy("1", 5)), from("b", every(1, healthy("2", contract.StaleIntervals+1)), healthy("1", 5))),
+		stale, late, stale},
+	{"stale and unhealthy is stale", two, b(inError("2", valid+1, "refused")), stale, late, stale},
+	{"an interval of an hour", two, each(every(3600, healthy("2", 4*3600))), fine, observed, agreed},
+	{"no interval is 30 seconds", two, each(every(0, healthy("2", valid))), fine, observed, agreed},
+	{"no interval is 30 seconds, and stale", two, each(every(0, healthy("2", valid+1))), stale, late, stale},
+
+	// Missing reports that are excused, and those that are not.
+	{"replaced, last report healthy", bRenewed(179), b(healthy("2", 300)), awaiting, missing, noReport},
+	{"QuietPeriod is over", bRenewed(180), b(every(1, healthy("2", 170))), stale, late, stale},
+	{"replaced, the last report of the previous pod does not count", bRenewed(60),
+		b(every(1, inError("2", 61, "refused"))), awaiting, missing, noReport},
+	{"replaced, the last report of this pod counts", bRenewed(60), b(every(1, inError("2", 60, "refused"))), failed, late,
+		stale},
+	{"not Ready, the last report of the previous pod does not count",
+		[]Node{on("a", "2"), down(renewed(600, on("b", "2"))), on("c", "2")}, b(unhealthy("2", 601, "sealed")), awaiting,
+		missing, noReport},
+	{"not Ready, but it reports unhealthy", bIs(down), b(unhealthy("2", 5, "sealed")), pluginUnhealthy, observed,
+		keyUnhealthy},
+	{"replaced, but it reports unhealthy", bRenewed(30), b(unhealthy("2", 5, "sealed")), pluginUnhealthy, observed,
+		keyUnhealthy},
+	{"replaced, a recent report of the previous pod does not count", bRenewed(30), b(inError("2", 31, "refused")),
+		awaiting, missing, noReport},
+	{"replaced, the first report of this pod counts", bRenewed(30), b(inError("2", 30, "refused")), failed, observed,
+		keyUnhealthy},
+	{"not Ready, a recent report of the previous pod does not count",
+		[]Node{on("a", "2"), down(since(200, on("b", "2"))), on("c", "2")}, b(every(60, unhealthy("2", 201, "sealed"))),
+		awaiting, missing, noReport},
+	{"replaced, and unreadable", bRenewed(30), but(ok, unreadable("b")), fine, "False ReportUnreadable", garbage},
+	{"not Ready, and unreadable", bIs(down), but(ok, unreadable("b")), fine, "False ReportUnreadable", garbage},
+	{"leaving, last report healthy", bIs(leaving), b(healthy("2", 300)), fine, late, stale},
+	{"leaving, and its plugin ends before its reporter", bIs(leaving), b(inError("2", 5, "refused")), fine, observed,
+		keyUnhealthy},
+	{"leaving, last report unhealthy", bIs(leaving), b(inError("2", 300, "refused")), fine, late, stale},
+	{"renewed, and it has not reported yet", bRenewed(5), ok[:1], awaiting, missing, noReport},
+	{"not Ready, and it has not reported yet", []Node{on("a", "2"), down(on("b", "2"))}, ok[:1], awaiting, missing,
+		noReport},
+	{"all not Ready", []Node{down(on("a", "2")), down(on("b", "2"))}, each(healthy("2", 500))[:2], fine, late, stale},
+
+	// A socket that is not there: the plugin has ended, or has not started.
+	{"no socket", two, b(socketless("2", 5)), failed, observed, keyUnhealthy},
+	{"no socket, its API server starts", bRenewed(5), b(socketless("2", 1)), fine, observed, keyUnhealthy},
+	{"no socket, its API server started", bRenewed(180), b(socketless("2", 1)), failed, observed, keyUnhealthy},
+	{"no socket, its API server is about to be replaced", []Node{on("a", "2"), replacing(60, on("b", "2")), on("c", "2")},
+		b(socketless("2", 1)), fine, observed, keyUnhealthy},
+	{"no socket, its API server should have been replaced",
+		[]Node{on("a", "2"), replacing(-1, on("b", "2")), on("c", "2")}, b(socketless("2", 1)), failed, observed,
+		keyUnhealthy},
+	{"no socket, its API server has ended", bIs(leaving), b(socketless("2", 1)), fine, observed, keyUnhealthy},
+	{"no socket, its Node shuts down", bIs(down), b(socketless("2", 1)), fine, observed, keyUnhealthy},
+	{"no socket, and then no reports, its Node is down", bIs(down), b(socketless("2", 999)), fine, late, stale},
+	{"no socket, the plugin was removed", []Node{on("a", "2"), noKMS("b")}, but(ok[:1], from("b", socketless("2", 1))),
+		fine, observed, notYet},
+	{"no socket, that plugin alone was removed", []Node{on("a", "2")}, list{from("a", fresh, socketless("1", 1))}, fine,
+		others, agreed},
+	{"no socket of one key while another's plugin is unhealthy", []Node{renewed(5, on("a", "2", "1"))},
+		list{from("a", socketless("2", 1), unhealthy("1", 1, "x"))}, pluginUnhealthy, observed, keyUnhealthy},
+
+	// Who wrote a report.
+	{"by the companion beside its pod", []Node{attended(on("a", "2"), "u1")}, list{by("u1", from("a", fresh))}, fine,
+		observed, agreed},
+	{"by the companion beside the pod before", []Node{attended(on("a", "2"), "u1")}, list{by("u0", from("a", fresh))},
+		awaiting, missing, noReport},
+	{"by the companion beside the pod before, and in error", []Node{attended(on("a", "2"), "u1")},
+		list{by("u0", from("a", inError("2", 5, "refused")))}, awaiting, missing, noReport},
+	{"by the companion, its node's clock 4 seconds behind", []Node{attended(renewed(3, on("a", "2")), "u1")},
+		list{by("u1", from("a", healthy("2", 7)))}, fine, observed, agreed},
+	{"by an agent, also before the API server was restarted", []Node{attended(renewed(5, on("a", "2")), "agent")},
+		list{by("agent", from("a", healthy("2", 20)))}, fine, observed, agreed},
+	{"by an agent, unhealthy before the API server was restarted", []Node{attended(since(5, on("a", "2")), "agent")},
+		list{by("agent", from("a", unhealthy("2", 20, "sealed")))}, pluginUnhealthy, observed, keyUnhealthy},
+	{"by any, where the reporters are not known", []Node{since(5, on("a", "2"))}, list{by("u0", from("a", fresh))}, fine,
+		observed, agreed},
+	{"by one that was set up by hand, since the pod's start", []Node{attended(since(5, on("a", "2")))},
+		list{from("a", fresh)}, fine, observed, agreed},
+	{"by one that was set up by hand, before the pod's start", []Node{attended(since(4, on("a", "2")), "u1")},
+		list{from("a", fresh)}, awaiting, missing, noReport},
+
+	// Typed reports, of OpenShift's own reporter.
+	{"typed alone", two, list{thirdParty("a", fresh), thirdParty("b", fresh), thirdParty("c", fresh)}, fine, observed,
+		agreed},
+	{"typed has no interval: at the last instant", two[:1], list{thirdParty("a", every(1, healthy("2", valid)))}, fine,
+		observed, agreed},
+	{"typed has no interval: stale after it", two[:1], list{thirdParty("a", every(3600, healthy("2", valid+1)))}, stale,
+		late, stale},
+	{"typed, unhealthy", two[:1], list{thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed,
+		keyUnhealthy},
+	{"typed, of the pod before", []Node{since(4, on("a", "2"))}, list{thirdParty("a", fresh)}, awaiting, missing,
+		noReport},
+	{"typed, its writes are rejected while its plugin is unhealthy", two,
+		list{thirdParty("a", fresh), thirdParty("b", healthy("2", valid+1)), thirdParty("c", fresh)}, stale, late, stale},
+	{"typed for many nodes: that of a stopped one is stale", two,
+		list{written(5, thirdParty("a", fresh)), written(5, thirdParty("b", healthy("2", 3600))),
+			written(5, thirdParty("c", fresh))}, stale, late, stale},
+	{"a condition on some nodes, typed on others", two, list{from("a", fresh), thirdParty("b", fresh), from("c", fresh)},
+		fine, observed, agreed},
+
+	// Beside a condition for the same pod they do not count, unless it says nothing.
+	{"both agree", two[:1], list{from("a", fresh), thirdParty("a", fresh)}, fine, observed, agreed},
+	{"unhealthy, while a newer typed one is healthy", two[:1],
+		list{from("a", inError("2", 20, "refused")), thirdParty("a", fresh)}, failed, observed, keyUnhealthy},
+	{"healthy, while a newer typed one is in error", two[:1],
+		list{from("a", healthy("2", 20)), thirdParty("a", inError("2", 5, "refused"))}, fine, observed, agreed},
+	{"a key that is typed only is not reported", []Node{on("a", "2", "1")},
+		list{from("a", fresh), thirdParty("a", healthy("1", 6))}, awaiting, missing, agreed},
+	{"stale, while the typed one is healthy", two[:1], list{from("a", healthy("2", valid+1)), thirdParty("a", fresh)},
+		stale, late, stale},
+	{"stale and in error, while the typed one is healthy", two[:1],
+		list{from("a", inError("2", 999, "refused")), thirdParty("a", fresh)}, stale, late, stale},
+	{"stale, while the typed one is unhealthy", two[:1],
+		list{from("a", healthy("2", valid+1)), thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed,
+		keyUnhealthy},
+	{"stale, as is the typed one, which is unhealthy", two[:1],
+		list{from("a", healthy("2", valid+10)), thirdParty("a", unhealthy("2", valid+5, "sealed"))}, stale, late, stale},
+	{"unreadable, while the typed one is healthy", two[:1], list{unreadable("a"), thirdParty("a", fresh)}, garbage,
+		"False ReportUnreadable", garbage},
+	{"unreadable, while the typed one is unhealthy", two[:1],
+		list{unreadable("a"), thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, "False ReportUnreadable",
+		garbage},
+	{"one key of two is stale, and typed as unhealthy", []Node{on("a", "2", "1")},
+		list{from("a", fresh, healthy("1", valid+1)), thirdParty("a", inError("1", 5, "refused"))}, failed, observed, agreed},
+	{"of the pod before, beside a typed one of this", []Node{attended(since(60, on("a", "2")), "u1")},
+		list{by("u0", from("a", inError("2", 5, "refused"))), thirdParty("a", fresh)}, fine, observed, agreed},
+
+	// While the operator is Unmanaged.
+	{"unattended, and not reported", []Node{on("a", "2"), unattended(on("b", "2"))}, ok[:1], fine, unmanaged, noReport},
+	{"unattended, and stale", []Node{on("a", "2"), unattended(on("b", "2"))}, but(ok[:1], from("b", healthy("2", 999))),
+		fine, unmanaged, stale},
+	{"unattended, and typed as unhealthy", []Node{on("a", "2"), unattended(on("b", "2"))},
+		but(ok[:1], thirdParty("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
+
+	// Clocks.
+	{"a clock ahead by an interval", two, b(healthy("2", -30)), fine, observed, agreed},
+	{"a clock ahead by more has no age", two, b(inError("2", -31, "refused")), stale, late, stale},
+
+	// Unreadable reports, and nodes that do not count.
+	{"an unreadable message", two, but(ok, unreadable("b")), garbage, "False ReportUnreadable", garbage},
+	{"an unreadable message, keys not known", []Node{on("a")}, list{unreadable("a")}, garbage, "False ReportUnreadable",
+		noKey},
+	{"a node without a pod is unhealthy", two, but(ok, from("gone", inError("2", 5, "refused"))), fine, observed, agreed},
+	{"a node without a pod names another id", two, but(ok, from("gone", naming("k-8", fresh))), fine, observed, agreed},
+	{"a node without a pod is unreadable, another stale", two,
+		but(ok, unreadable("gone"), from("went", healthy("2", 999))), fine, observed, agreed},
+	{"only a node without a pod reports", nil, ok[:1], awaiting, "False NoPods", noKey},
+	{"an old file: a key that its pod does not have is in error", two, b(fresh, inError("1", 5, "no such socket")), fine,
+		others, agreed},
+	{"an old file: nothing that its pod has, and in error", two, b(inError("1", 5, "no such socket")), awaiting, others,
+		noReport},
+	{"an old file, stale", two, b(fresh, healthy("1", 999)), fine, "False ReporterStale", agreed},
+	{"keys not known: every entry counts", []Node{on("a")}, list{from("a", fresh, inError("1", 5, "refused"))}, failed,
+		observed, noKey},
+	{"keys not known, nothing reported", []Node{on("a")}, nil, awaiting, missing, noKey},
+	{"keys not known, no plugin reported", []Node{on("a")}, list{from("a")}, awaiting, missing, noKey},
+
+	// What outweighs what.
+	{"unhealthy outweighs stale", two,
+		list{from("a", inError("2", 5, "refused")), from("b", healthy("2", 999)), from("c", fresh)}, failed, late,
+		"Unknown PluginUnhealthy"},
+	{"unhealthy outweighs missing", two, list{from("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, missing,
+		"Unknown PluginUnhealthy"},
+	{"stale outweighs missing", two, list{from("a", healthy("2", 999))}, stale, late, stale},
+	{"error outweighs unhealthy", two,
+		list{from("a", unhealthy("2", 5, "sealed")), from("b", inError("2", 5, "refused")), from("c", fresh)}, failed,
+		observed, keyUnhealthy},
+	{"a container that cannot start outweighs error",
+		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff")},
+		list{from("a", inError("2", 5, "refused")), from("b", inError("2", 5, "refused"))}, stopped, observed, keyUnhealthy},
+	{"a leaving node's fault does not count",
+		[]Node{on("a", "2"), leaving(broken(on("b", "2"), "kms-2", "CrashLoopBackOff"))}, ok[:2], fine, observed, agreed},
+	{"different KEK IDs outweigh missing reports", two, list{from("a", fresh), from("b", naming("k-8", fresh))}, awaiting,
+		missing, differ},
+	{"KEK IDs of unhealthy and stale nodes are not compared", two,
+		list{from("a", fresh), from("b", naming("k-8", unhealthy("2", 5, "x"))), from("c", naming("k-9", healthy("2", 999)))},
+		pluginUnhealthy, late, keyUnhealthy},
+
+	// The write key, if it is not known from the configuration.
+	{"the pods' own plugin sets outweigh the order of a report", two[:2],
+		list{from("a", fresh, healthy("1", 5)), from("b", healthy("1", 5), fresh)}, fine, others, agreed},
+	{"unknown is no key id", two[:1], list{from("a", naming("unknown", fresh))}, fine, observed, keyUnhealthy},
+	{"no key id", two[:1], list{from("a", naming("", fresh))}, fine, observed, keyUnhealthy},
+	{"first enablement: 1 of 3 has a plugin", []Node{on("a", "2"), noKMS("b"), noKMS("c")}, ok[:1], fine, observed,
+		notYet},
+	{"first enablement: no node has a plugin", []Node{noKMS("a"), noKMS("b")}, nil, "False NoPlugins", "True NoPlugins",
+		noKey},
+	{"first enablement, and the plugin is unhealthy", []Node{on("a", "2"), noKMS("b")},
+		list{from("a", unhealthy("2", 5, "x"))}, pluginUnhealthy, observed, notYet},
+	{"a node without a plugin may report what it had", []Node{on("a", "2"), noKMS("b")},
+		list{from("a", fresh), from("b", inError("2", 5, "x"))}, fine, observed, notYet},
+	{"a node without a plugin may have a reporter that cannot start", []Node{on("a", "2"), reporterBroken(noKMS("b"))},
+		ok[:1], fine, observed, notYet},
+	{"a node whose plugin only reads", []Node{on("a", "2"), reading(on("b", "2"))}, ok[:2], fine, observed, notYet},
+	{"a migration: old pods and new", []Node{on("a", "2", "1"), on("b", "1"), on("c", "1")},
+		but(old, from("a", fresh, healthy("1", 5))), fine, observed, noKey},
+}
+
 func TestVerdicts(t *testing.T) {
-	two, ok := abc("2"), each(healthy("2", 5))
-	old, fresh := each(healthy("1", 5)), healthy("2", 5)
-	for _, tt := range []struct {
-		name     string
-		nodes    []Node
-		reports  []operatorcr.Report
-		degraded string
-		observed string
-		agreed   string
-	}{
-		// Each state of a plugin, a reporter and a node.
-		{"all fresh and healthy", two, ok, fine, observed, agreed},
-		{"all healthy on two keys", abc("2", "1"), each(fresh, healthy("1", 5)), fine, observed, agreed},
-		{"one unhealthy", two, but(ok, from("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
-		{"one error", two, but(ok, from("b", inError("2", 5, "refused"))), failed, observed, keyUnhealthy},
-		{"a container cannot start: image", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "ImagePullBackOff"), on("c", "2")}, ok[:1], stopped, missing, noReport},
-		{"a reporter cannot start", []Node{on("a", "2"), reporterBroken(on("b", "2"))}, ok[:1], "True ReporterNotRunning", missing, noReport},
-		{"a reporter cannot start any more", []Node{on("a", "2"), reporterBroken(on("b", "2"))}, but(ok[:2], from("b", healthy("2", 999))), "True ReporterNotRunning", late, "Unknown ReporterStale"},
-		{"a reporter crashes, and reports all the same", []Node{on("a", "2"), reporterBroken(on("b", "2")), on("c", "2")}, ok, fine, observed, agreed},
-		{"a reporter crashes, and reports an unhealthy plugin", []Node{reporterBroken(on("a", "2"))}, []operatorcr.Report{from("a", inError("2", 5, "refused"))}, failed, observed, keyUnhealthy},
-		{"an unhealthy plugin outweighs a reporter that cannot start", []Node{on("a", "2"), reporterBroken(on("b", "2"))}, []operatorcr.Report{from("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, missing, keyUnhealthy},
-		{"a container cannot start: crash loop, others healthy", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("c", "2")}, ok, stopped, observed, agreed},
-		{"nothing observed yet", two, nil, awaiting, missing, noReport},
-		{"no node, no report", nil, nil, awaiting, "False NoPods", noKey},
-		{"a reporter stopped, its Node is Ready", two, but(ok, from("b", healthy("2", valid+1))), stale, late, stale},
-		{"a reporter stopped, its Node is not Ready, last report healthy", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 999))), fine, late, stale},
-		{"a reporter stopped, its Node is not Ready, last report unhealthy", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", unhealthy("2", 999, "sealed"))), pluginUnhealthy, late, stale},
-		{"a reporter stopped, its Node is not Ready, last report error", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 999, "refused"))), failed, late, stale},
-		{"one is missing", two, ok[:2], awaiting, missing, noReport},
-		{"one reports on another key", two, but(ok, from("b", healthy("1", 5))), awaiting, others, noReport},
-		{"one does not report on a key that it should", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh)), awaiting, missing, agreed},
-		{"the write key's ids differ", two, but(ok, from("b", naming("k-8", fresh))), fine, observed, differ},
-		{"another key's ids may differ", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh, naming("k-9", healthy("1", 5)))), fine, observed, agreed},
-		{"a node has no plugin", []Node{{Name: "a", Ready: true, Keys: []string{}}}, nil, "False NoPlugins", "True NoPlugins", noKey},
-
-		// Freshness.
-		{"just not stale", two, each(healthy("2", valid)), fine, observed, agreed},
-		{"all stale", two, each(healthy("2", valid+1)), stale, late, stale},
-		{"one key of two is stale", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", fresh, every(1, healthy("1", contract.StaleIntervals+1)))), stale, late, agreed},
-		{"the write key of two is stale", abc("2", "1"), but(each(fresh, healthy("1", 5)), from("b", every(1, healthy("2", contract.StaleIntervals+1)), healthy("1", 5))), stale, late, stale},
-		{"stale and unhealthy is stale", two, but(ok, from("b", inError("2", valid+1, "refused"))), stale, late, stale},
-		{"an interval of an hour", two, each(every(3600, healthy("2", 4*3600))), fine, observed, agreed},
-		{"no interval is 30 seconds", two, each(every(0, healthy("2", valid))), fine, observed, agreed},
-		{"no interval is 30 seconds, and stale", two, each(every(0, healthy("2", valid+1))), stale, late, stale},
-
-		// Missing reports that are excused, and those that are not.
-		{"replaced, last report healthy", []Node{on("a", "2"), renewed(179, on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 300))), awaiting, missing, noReport},
-		{"QuietPeriod is over", []Node{on("a", "2"), renewed(180, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, healthy("2", 170)))), stale, late, stale},
-		{"replaced, the last report of the previous pod does not count", []Node{on("a", "2"), renewed(60, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, inError("2", 61, "refused")))), awaiting, missing, noReport},
-		{"replaced, the last report of this pod counts", []Node{on("a", "2"), renewed(60, on("b", "2")), on("c", "2")}, but(ok, from("b", every(1, inError("2", 60, "refused")))), failed, late, stale},
-		{"not Ready, the last report of the previous pod does not count", []Node{on("a", "2"), down(renewed(600, on("b", "2"))), on("c", "2")}, but(ok, from("b", unhealthy("2", 601, "sealed"))), awaiting, missing, noReport},
-		{"not Ready, but it reports unhealthy", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
-		{"replaced, but it reports unhealthy", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
-		{"replaced, a recent report of the previous pod does not count", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 31, "refused"))), awaiting, missing, noReport},
-		{"replaced, the first report of this pod counts", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 30, "refused"))), failed, observed, keyUnhealthy},
-		{"not Ready, a recent report of the previous pod does not count", []Node{on("a", "2"), down(since(200, on("b", "2"))), on("c", "2")}, but(ok, from("b", every(60, unhealthy("2", 201, "sealed")))), awaiting, missing, noReport},
-		{"replaced, and unreadable", []Node{on("a", "2"), renewed(30, on("b", "2")), on("c", "2")}, but(ok, unreadable("b")), fine, "False ReportUnreadable", garbage},
-		{"not Ready, and unreadable", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, unreadable("b")), fine, "False ReportUnreadable", garbage},
-		{"leaving, last report healthy", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", healthy("2", 300))), fine, late, stale},
-		{"leaving, and its plugin ends before its reporter", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 5, "refused"))), fine, observed, keyUnhealthy},
-		{"leaving, last report unhealthy", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", inError("2", 300, "refused"))), fine, late, stale},
-		{"renewed, and it has not reported yet", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, ok[:1], awaiting, missing, noReport},
-		{"not Ready, and it has not reported yet", []Node{on("a", "2"), down(on("b", "2"))}, ok[:1], awaiting, missing, noReport},
-		{"all not Ready", []Node{down(on("a", "2")), down(on("b", "2"))}, each(healthy("2", 500))[:2], fine, late, stale},
-
-		// A socket that is not there: the plugin has ended, or has not started.
-		{"no socket", two, but(ok, from("b", socketless("2", 5))), failed, observed, keyUnhealthy},
-		{"no socket, its API server starts", []Node{on("a", "2"), renewed(5, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, keyUnhealthy},
-		{"no socket, its API server started", []Node{on("a", "2"), renewed(180, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), failed, observed, keyUnhealthy},
-		{"no socket, its API server is about to be replaced", []Node{on("a", "2"), replacing(60, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, keyUnhealthy},
-		{"no socket, its API server should have been replaced", []Node{on("a", "2"), replacing(-1, on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), failed, observed, keyUnhealthy},
-		{"no socket, its API server has ended", []Node{on("a", "2"), leaving(on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, keyUnhealthy},
-		{"no socket, its Node shuts down", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 1))), fine, observed, keyUnhealthy},
-		{"no socket, and then no reports, its Node is down", []Node{on("a", "2"), down(on("b", "2")), on("c", "2")}, but(ok, from("b", socketless("2", 999))), fine, late, stale},
-		{"no socket, the plugin was removed", []Node{on("a", "2"), noKMS("b")}, but(ok[:1], from("b", socketless("2", 1))), fine, observed, notYet},
-		{"no socket, that plugin alone was removed", []Node{on("a", "2")}, []operatorcr.Report{from("a", fresh, socketless("1", 1))}, fine, others, agreed},
-		{"no socket of one key while another's plugin is unhealthy", []Node{renewed(5, on("a", "2", "1"))}, []operatorcr.Report{from("a", socketless("2", 1), unhealthy("1", 1, "x"))}, pluginUnhealthy, observed, keyUnhealthy},
-
-		// Who wrote a report.
-		{"by the companion beside its pod", []Node{attended(on("a", "2"), "u1")}, []operatorcr.Report{by("u1", from("a", fresh))}, fine, observed, agreed},
-		{"by the companion beside the pod before", []Node{attended(on("a", "2"), "u1")}, []operatorcr.Report{by("u0", from("a", fresh))}, awaiting, missing, noReport},
-		{"by the companion beside the pod before, and in error", []Node{attended(on("a", "2"), "u1")}, []operatorcr.Report{by("u0", from("a", inError("2", 5, "refused")))}, awaiting, missing, noReport},
-		{"by the companion, its node's clock 4 seconds behind", []Node{attended(renewed(3, on("a", "2")), "u1")}, []operatorcr.Report{by("u1", from("a", healthy("2", 7)))}, fine, observed, agreed},
-		{"by an agent, also before the API server was restarted", []Node{attended(renewed(5, on("a", "2")), "agent")}, []operatorcr.Report{by("agent", from("a", healthy("2", 20)))}, fine, observed, agreed},
-		{"by an agent, unhealthy before the API server was restarted", []Node{attended(since(5, on("a", "2")), "agent")}, []operatorcr.Report{by("agent", from("a", unhealthy("2", 20, "sealed")))}, pluginUnhealthy, observed, keyUnhealthy},
-		{"by any, where the reporters are not known", []Node{since(5, on("a", "2"))}, []operatorcr.Report{by("u0", from("a", fresh))}, fine, observed, agreed},
-		{"by one that was set up by hand, since the pod's start", []Node{attended(since(5, on("a", "2")))}, []operatorcr.Report{from("a", fresh)}, fine, observed, agreed},
-		{"by one that was set up by hand, before the pod's start", []Node{attended(since(4, on("a", "2")), "u1")}, []operatorcr.Report{from("a", fresh)}, awaiting, missing, noReport},
-
-		// Typed reports, of OpenShift's own reporter.
-		{"typed alone", two, []operatorcr.Report{thirdParty("a", fresh), thirdParty("b", fresh), thirdParty("c", fresh)}, fine, observed, agreed},
-		{"typed has no interval: at the last instant", two[:1], []operatorcr.Report{thirdParty("a", every(1, healthy("2", valid)))}, fine, observed, agreed},
-		{"typed has no interval: stale after it", two[:1], []operatorcr.Report{thirdParty("a", every(3600, healthy("2", valid+1)))}, stale, late, stale},
-		{"typed, unhealthy", two[:1], []operatorcr.Report{thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed, keyUnhealthy},
-		{"typed, of the pod before", []Node{since(4, on("a", "2"))}, []operatorcr.Report{thirdParty("a", fresh)}, awaiting, missing, noReport},
-		{"typed, its writes are rejected while its plugin is unhealthy", two, []operatorcr.Report{thirdParty("a", fresh), thirdParty("b", healthy("2", valid+1)), thirdParty("c", fresh)}, stale, late, stale},
-		{"typed for many nodes: that of a stopped one is stale", two, []operatorcr.Report{written(5, thirdParty("a", fresh)), written(5, thirdParty("b", healthy("2", 3600))), written(5, thirdParty("c", fresh))}, stale, late, stale},
-		{"a condition on some nodes, typed on others", two, []operatorcr.Report{from("a", fresh), thirdParty("b", fresh), from("c", fresh)}, fine, observed, agreed},
-
-		// Beside a condition for the same pod they do not count, unless it says nothing.
-		{"both agree", two[:1], []operatorcr.Report{from("a", fresh), thirdParty("a", fresh)}, fine, observed, agreed},
-		{"unhealthy, while a newer typed one is healthy", two[:1], []operatorcr.Report{from("a", inError("2", 20, "refused")), thirdParty("a", fresh)}, failed, observed, keyUnhealthy},
-		{"healthy, while a newer typed one is in error", two[:1], []operatorcr.Report{from("a", healthy("2", 20)), thirdParty("a", inError("2", 5, "refused"))}, fine, observed, agreed},
-		{"a key that is typed only is not reported", []Node{on("a", "2", "1")}, []operatorcr.Report{from("a", fresh), thirdParty("a", healthy("1", 6))}, awaiting, missing, agreed},
-		{"stale, while the typed one is healthy", two[:1], []operatorcr.Report{from("a", healthy("2", valid+1)), thirdParty("a", fresh)}, stale, late, stale},
-		{"stale and in error, while the typed one is healthy", two[:1], []operatorcr.Report{from("a", inError("2", 999, "refused")), thirdParty("a", fresh)}, stale, late, stale},
-		{"stale, while the typed one is unhealthy", two[:1], []operatorcr.Report{from("a", healthy("2", valid+1)), thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, observed, keyUnhealthy},
-		{"stale, as is the typed one, which is unhealthy", two[:1], []operatorcr.Report{from("a", healthy("2", valid+10)), thirdParty("a", unhealthy("2", valid+5, "sealed"))}, stale, late, stale},
-		{"unreadable, while the typed one is healthy", two[:1], []operatorcr.Report{unreadable("a"), thirdParty("a", fresh)}, garbage, "False ReportUnreadable", garbage},
-		{"unreadable, while the typed one is unhealthy", two[:1], []operatorcr.Report{unreadable("a"), thirdParty("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, "False ReportUnreadable", garbage},
-		{"one key of two is stale, and typed as unhealthy", []Node{on("a", "2", "1")}, []operatorcr.Report{from("a", fresh, healthy("1", valid+1)), thirdParty("a", inError("1", 5, "refused"))}, failed, observed, agreed},
-		{"of the pod before, beside a typed one of this", []Node{attended(since(60, on("a", "2")), "u1")}, []operatorcr.Report{by("u0", from("a", inError("2", 5, "refused"))), thirdParty("a", fresh)}, fine, observed, agreed},
-
-		// While the operator is Unmanaged.
-		{"unattended, and not reported", []Node{on("a", "2"), unattended(on("b", "2"))}, ok[:1], fine, unmanaged, noReport},
-		{"unattended, and stale", []Node{on("a", "2"), unattended(on("b", "2"))}, but(ok[:1], from("b", healthy("2", 999))), fine, unmanaged, stale},
-		{"unattended, and typed as unhealthy", []Node{on("a", "2"), unattended(on("b", "2"))}, but(ok[:1], thirdParty("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy, observed, keyUnhealthy},
-
-		// Clocks.
-		{"a clock ahead by an interval", two, but(ok, from("b", healthy("2", -30))), fine, observed, agreed},
-		{"a clock ahead by more has no age", two, but(ok, from("b", inError("2", -31, "refused"))), stale, late, stale},
-
-		// Unreadable reports, and nodes that do not count.
-		{"an unreadable message", two, but(ok, unreadable("b")), garbage, "False ReportUnreadable", garbage},
-		{"an unreadable message, keys not known", []Node{on("a")}, []operatorcr.Report{unreadable("a")}, garbage, "False ReportUnreadable", noKey},
-		{"a node without a pod is unhealthy", two, but(ok, from("gone", inError("2", 5, "refused"))), fine, observed, agreed},
-		{"a node without a pod names another id", two, but(ok, from("gone", naming("k-8", fresh))), fine, observed, agreed},
-		{"a node without a pod is unreadable, another stale", two, but(ok, unreadable("gone"), from("went", healthy("2", 999))), fine, observed, agreed},
-		{"only a node without a pod reports", nil, ok[:1], awaiting, "False NoPods", noKey},
-		{"an old file: a key that its pod does not have is in error", two, but(ok, from("b", fresh, inError("1", 5, "no such socket"))), fine, others, agreed},
-		{"an old file: nothing that its pod has, and in error", two, but(ok, from("b", inError("1", 5, "no such socket"))), awaiting, others, noReport},
-		{"an old file, stale", two, but(ok, from("b", fresh, healthy("1", 999))), fine, "False ReporterStale", agreed},
-		{"keys not known: every entry counts", []Node{on("a")}, []operatorcr.Report{from("a", fresh, inError("1", 5, "refused"))}, failed, observed, noKey},
-		{"keys not known, nothing reported", []Node{on("a")}, nil, awaiting, missing, noKey},
-		{"keys not known, no plugin reported", []Node{on("a")}, []operatorcr.Report{from("a")}, awaiting, missing, noKey},
-
-		// What outweighs what.
-		{"unhealthy outweighs stale", two, []operatorcr.Report{from("a", inError("2", 5, "refused")), from("b", healthy("2", 999)), from("c", fresh)}, failed, late, "Unknown PluginUnhealthy"},
-		{"unhealthy outweighs missing", two, []operatorcr.Report{from("a", unhealthy("2", 5, "sealed"))}, pluginUnhealthy, missing, "Unknown PluginUnhealthy"},
-		{"stale outweighs missing", two, []operatorcr.Report{from("a", healthy("2", 999))}, stale, late, stale},
-		{"error outweighs unhealthy", two, []operatorcr.Report{from("a", unhealthy("2", 5, "sealed")), from("b", inError("2", 5, "refused")), from("c", fresh)}, failed, observed, keyUnhealthy},
-		{"a container that cannot start outweighs error", []Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff")}, []operatorcr.Report{from("a", inError("2", 5, "refused")), from("b", inError("2", 5, "refused"))}, stopped, observed, keyUnhealthy},
-		{"a leaving node's fault does not count", []Node{on("a", "2"), leaving(broken(on("b", "2"), "kms-2", "CrashLoopBackOff"))}, ok[:2], fine, observed, agreed},
-		{"different KEK IDs outweigh missing reports", two, []operatorcr.Report{from("a", fresh), from("b", naming("k-8", fresh))}, awaiting, missing, differ},
-		{"KEK IDs of unhealthy and stale nodes are not compared", two, []operatorcr.Report{from("a", fresh), from("b", naming("k-8", unhealthy("2", 5, "x"))), from("c", naming("k-9", healthy("2", 999)))}, pluginUnhealthy, late, keyUnhealthy},
-
-		// The write key, if it is not known from the configuration.
-		{"the pods' own plugin sets outweigh the order of a report", two[:2], []operatorcr.Report{from("a", fresh, healthy("1", 5)), from("b", healthy("1", 5), fresh)}, fine, others, agreed},
-		{"unknown is no key id", two[:1], []operatorcr.Report{from("a", naming("unknown", fresh))}, fine, observed, keyUnhealthy},
-		{"no key id", two[:1], []operatorcr.Report{from("a", naming("", fresh))}, fine, observed, keyUnhealthy},
-		{"first enablement: 1 of 3 has a plugin", []Node{on("a", "2"), noKMS("b"), noKMS("c")}, ok[:1], fine, observed, notYet},
-		{"first enablement: no node has a plugin", []Node{noKMS("a"), noKMS("b")}, nil, "False NoPlugins", "True NoPlugins", noKey},
-		{"first enablement, and the plugin is unhealthy", []Node{on("a", "2"), noKMS("b")}, []operatorcr.Report{from("a", unhealthy("2", 5, "x"))}, pluginUnhealthy, observed, notYet},
-		{"a node without a plugin may report what it had", []Node{on("a", "2"), noKMS("b")}, []operatorcr.Report{from("a", fresh), from("b", inError("2", 5, "x"))}, fine, observed, notYet},
-		{"a node without a plugin may have a reporter that cannot start", []Node{on("a", "2"), reporterBroken(noKMS("b"))}, ok[:1], fine, observed, notYet},
-		{"a node whose plugin only reads", []Node{on("a", "2"), reading(on("b", "2"))}, ok[:2], fine, observed, notYet},
-		{"a migration: old pods and new", []Node{on("a", "2", "1"), on("b", "1"), on("c", "1")}, but(old, from("a", fresh, healthy("1", 5))), fine, observed, noKey},
-	} {
+	for _, tt := range verdicts {
 		t.Run(tt.name, func(t *testing.T) {
 			got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports})
-			for _, one := range []struct{ kind, want string }{{contract.PluginsDegraded, tt.degraded}, {contract.HealthReporting, tt.observed}, {contract.WriteKeyAgreed, tt.agreed}} {
+			for _, one := range []struct{ kind, want string }{{contract.PluginsDegraded, tt.degraded},
+				{contract.HealthReporting, tt.observed}, {contract.WriteKeyAgreed, tt.agreed}} {
 				c := got.Condition(one.kind)
 				if have := c.Status + " " + c.Reason; have != one.want {
 					t.Errorf("%s is %s, want %s: %s", one.kind, have, one.want, c.Message)
@@ -207,8 +305,9 @@ func TestVerdicts(t *testing.T) {
 
 func TestWriteKeyDuringAMigration(t *testing.T) {
 	nodes := []Node{on("a", "2", "1"), on("b", "1"), noKMS("c")}
-	reports := []operatorcr.Report{from("a", healthy("2", 5), healthy("1", 5)), from("b", healthy("1", 5))}
-	const other, none = "not in use yet: the API server writes with key ", "not in use yet: the API server writes without KMS"
+	reports := list{from("a", healthy("2", 5), healthy("1", 5)), from("b", healthy("1", 5))}
+	const writes = "not in use yet: the API server writes "
+	const other, none = writes + "with key ", writes + "without KMS"
 	for key, want := range map[string]string{
 		"":  noKey + ": the key that encrypts new data is not known",
 		"1": notYet + ": key 1 on node a: " + other + "2\nkey 1 on node c: " + none,
@@ -224,66 +323,14 @@ func TestWriteKeyDuringAMigration(t *testing.T) {
 
 // KMS is being turned off: an unhealthy plugin does not prevent writes.
 func TestWithoutAWriteKeyNothingIsAgreed(t *testing.T) {
-	for name, reports := range map[string][]operatorcr.Report{"healthy": each(healthy("2", 5)), "unhealthy": each(inError("2", 5, "refused")), "missing": nil} {
+	for name, reports := range map[string]list{"healthy": each(healthy("2", 5)),
+		"unhealthy": each(inError("2", 5, "refused")), "missing": nil} {
 		got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: reports, NoWriteKey: true})
 		if c := got.Condition(contract.WriteKeyAgreed); c.Status+" "+c.Reason != "Unknown NoWriteKey" || c.Message == "" {
 			t.Errorf("%s: %+v", name, c)
 		}
 		if c := got.Condition(contract.PluginsDegraded); (c.Status == operatorcr.True) != (name == "unhealthy") {
 			t.Errorf("%s: %+v", name, c)
-		}
-	}
-}
-
-func TestAConditionsTimeMovesWithItsStatusAlone(t *testing.T) {
-	before := ago(1000)
-	for _, tt := range []struct {
-		name   string
-		was    operatorcr.Condition
-		moves  bool
-		report operatorcr.Report
-	}{
-		{"none stood", operatorcr.Condition{}, true, from("a", healthy("2", 5))},
-		{"healthy as before", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False, Reason: contract.AsExpected, Message: "x", LastTransitionTime: before}, false, from("a", healthy("2", 5))},
-		{"another reason", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False, Reason: contract.AwaitingReports, Message: "x", LastTransitionTime: before}, false, from("a", healthy("2", 5))},
-		{"unhealthy as before, in another text", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.True, Reason: contract.PluginUnhealthy, Message: "x", LastTransitionTime: before}, false, from("a", inError("2", 5, "refused"))},
-		{"unhealthy now", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False, Reason: contract.AsExpected, Message: "x", LastTransitionTime: before}, true, from("a", inError("2", 5, "refused"))},
-		{"healthy again", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.True, Reason: contract.PluginError, Message: "x", LastTransitionTime: before}, true, from("a", healthy("2", 5))},
-		{"from unhealthy to unknown", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.True, Reason: contract.PluginError, Message: "x", LastTransitionTime: before}, true, from("a", healthy("2", 999))},
-		{"a time that is not set", operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False, Reason: contract.AsExpected, Message: "x"}, true, from("a", healthy("2", 5))},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			later := now.Add(123456789) // conditions have whole seconds
-			got := Evaluate(&Input{Now: later, Nodes: abc("2")[:1], Reports: []operatorcr.Report{tt.report}, Previous: map[string]operatorcr.Condition{tt.was.Type: tt.was}})
-			want := before
-			if tt.moves {
-				want = now
-			}
-			if at := got.Condition(contract.PluginsDegraded).LastTransitionTime; at != want {
-				t.Errorf("since %s, want %s", at, want)
-			}
-		})
-	}
-}
-
-func TestUnchangedConditionsAreTheSame(t *testing.T) {
-	in := Input{Now: now.Add(time.Millisecond).In(time.FixedZone("", 7200)), Nodes: abc("2"), Reports: each(healthy("2", 5))}
-	got := Evaluate(&in)
-	all := standing(got.Conditions)
-	all["Other"] = operatorcr.Condition{Type: "Other", Status: operatorcr.True}
-	if !got.Same(all) {
-		t.Error("the very same are not the same")
-	}
-	for _, c := range got.Conditions {
-		other := standing(got.Conditions)
-		c.Message += "!"
-		other[c.Type] = c
-		if got.Same(other) {
-			t.Errorf("%s has another message, and is the same", c.Type)
-		}
-		delete(other, c.Type)
-		if got.Same(other) {
-			t.Errorf("%s is not there, and is the same", c.Type)
 		}
 	}
 }
@@ -297,7 +344,8 @@ func TestAgreementIsJSONInTheMessage(t *testing.T) {
 
 // It is not known to be unhealthy either: nothing was observed.
 func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
-	notProbed := []Finding{{Reason: contract.ProviderNotProbed, Subject: "provider old of secrets is not probed: it is v1"}}
+	notProbed := []Finding{{Reason: contract.ProviderNotProbed,
+		Subject: "provider old of secrets is not probed: it is v1"}}
 	for _, tt := range []struct {
 		name    string
 		nodes   []Node
@@ -305,12 +353,14 @@ func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
 		want    string
 	}{
 		{"beside healthy plugins", abc("2"), each(healthy("2", 5)), "Unknown ProviderNotProbed"},
-		{"beside an unhealthy plugin", abc("2"), but(each(healthy("2", 5)), from("b", unhealthy("2", 5, "sealed"))), pluginUnhealthy},
+		{"beside an unhealthy plugin", abc("2"), but(each(healthy("2", 5)), from("b", unhealthy("2", 5, "sealed"))),
+			pluginUnhealthy},
 		{"without a plugin", abc(), nil, "Unknown ProviderNotProbed"},
 		{"without a pod", nil, nil, "Unknown ProviderNotProbed"},
 	} {
 		got := Evaluate(&Input{Now: now, Nodes: tt.nodes, Reports: tt.reports, NotObserved: notProbed})
-		if c := got.Condition(contract.PluginsDegraded); c.Status+" "+c.Reason != tt.want || !strings.Contains(c.Message, "provider old") {
+		if c := got.Condition(contract.PluginsDegraded); c.Status+" "+c.Reason != tt.want ||
+			!strings.Contains(c.Message, "provider old") {
 			t.Errorf("%s: %+v, want %s", tt.name, c, tt.want)
 		}
 	}

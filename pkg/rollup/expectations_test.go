@@ -26,14 +26,16 @@ func awaited(startedAgo, createdAgo, seenAgo int) Node {
 }
 
 func TestPluginThatIsNeverReportedIsUnknownAfterFiveMinutes(t *testing.T) {
-	in := func(seconds int) time.Time { return ago(-seconds) }
 	noReporter := awaited(long, 0, long)
 	noReporter.ReporterCreated = time.Time{}
 	unknownKeys := on("a")
 	unknownKeys.Started, unknownKeys.ExpectedSince = ago(long), map[string]time.Time{"": ago(long)}
-	standing := map[string]operatorcr.Condition{contract.PluginsDegraded: {Type: contract.PluginsDegraded, Status: operatorcr.Unknown, Reason: contract.ReportsMissing, Message: "x", LastTransitionTime: ago(500)}}
-	unhealthyBefore := map[string]operatorcr.Condition{contract.PluginsDegraded: {Type: contract.PluginsDegraded, Status: operatorcr.True, Reason: contract.PluginError, Message: "x"}}
-	silentBefore := map[string]operatorcr.Condition{contract.PluginsDegraded: {Type: contract.PluginsDegraded, Status: operatorcr.Unknown, Reason: contract.ReporterStale, Message: "x"}}
+	standing := map[string]operatorcr.Condition{contract.PluginsDegraded: {Type: contract.PluginsDegraded,
+		Status: operatorcr.Unknown, Reason: contract.ReportsMissing, Message: "x", LastTransitionTime: ago(500)}}
+	unhealthyBefore := map[string]operatorcr.Condition{contract.PluginsDegraded: {Type: contract.PluginsDegraded,
+		Status: operatorcr.True, Reason: contract.PluginError, Message: "x"}}
+	silentBefore := map[string]operatorcr.Condition{contract.PluginsDegraded: {Type: contract.PluginsDegraded,
+		Status: operatorcr.Unknown, Reason: contract.ReporterStale, Message: "x"}}
 	for _, tt := range []struct {
 		name     string
 		node     Node
@@ -48,18 +50,22 @@ func TestPluginThatIsNeverReportedIsUnknownAfterFiveMinutes(t *testing.T) {
 		{"the reporter was created 299 s ago", awaited(long, 299, long), nil, long, awaiting, in(1)},
 		{"the reporter was created 300 s ago", awaited(long, 300, long), nil, long, lost, time.Time{}},
 		{"there is no reporter", noReporter, nil, long, lost, time.Time{}},
-		{"an installation, or a reload of the encryption config: first expected 299 s ago", awaited(long, long, 299), nil, long, awaiting, in(1)},
+		{"an installation, or a reload of the encryption config: first expected 299 s ago", awaited(long, long, 299), nil,
+			long, awaiting, in(1)},
 		{"first expected 300 s ago", awaited(long, long, 300), nil, long, lost, time.Time{}},
 		{"a cold start: the latest counts", awaited(200, 100, 150), nil, 250, awaiting, in(200)},
 		{"the latest is when it was first expected", awaited(200, 150, 100), nil, 250, awaiting, in(200)},
 		{"its plugins are not known", unknownKeys, nil, long, lost, time.Time{}},
-		{"its API server crashes, and is restarted again and again", replacing(60, awaited(long, long, long)), nil, long, lost, in(60)},
+		{"its API server crashes, and is restarted again and again", replacing(60, awaited(long, long, long)), nil, long,
+			lost, in(60)},
 		{"excused: its Node is not Ready", down(awaited(long, long, long)), nil, long, awaiting, time.Time{}},
 
 		{"another process: what it had found stays", awaited(long, long, 10), standing, 10, lost, in(290)},
-		{"another process: what it had found stays until it would be found again", awaited(long, long, 300), standing, 300, lost, time.Time{}},
+		{"another process: what it had found would be found again", awaited(long, long, 300), standing, 300,
+			lost, time.Time{}},
 		{"another process, and the API server is restarted", awaited(5, long, 10), standing, 10, awaiting, in(295)},
-		{"another process had found a silent reporter, which was deleted since", awaited(long, long, 10), silentBefore, 10, lost, in(290)},
+		{"another process had found a silent reporter, which was deleted since", awaited(long, long, 10), silentBefore, 10,
+			lost, in(290)},
 		{"another process had found something else", awaited(long, long, 10), unhealthyBefore, 10, awaiting, in(290)},
 		{"the same process, a plugin more", awaited(long, long, 10), standing, long, awaiting, in(290)},
 	} {
@@ -87,13 +93,14 @@ func TestPluginThatIsNeverReportedIsUnknownAfterFiveMinutes(t *testing.T) {
 func TestPluginThatIsMissingInAReportIsUnknownAfterFiveMinutes(t *testing.T) {
 	n := on("a", "2", "1")
 	n.Started, n.ExpectedSince = ago(long), map[string]time.Time{"2": ago(long), "1": ago(299)}
-	in := Input{Now: now, Nodes: []Node{n}, Reports: []operatorcr.Report{from("a", every(3600, healthy("2", 5)))}}
+	in := Input{Now: now, Nodes: []Node{n}, Reports: list{from("a", every(3600, healthy("2", 5)))}}
 	got := Evaluate(&in)
 	if c := got.Condition(contract.PluginsDegraded); c.Status+" "+c.Reason != awaiting || !got.Deadline.Equal(ago(-1)) {
 		t.Errorf("%+v until %s", c, got.Deadline)
 	}
 	in.Now = got.Deadline
-	if c := Evaluate(&in).Condition(contract.PluginsDegraded); c.Status+" "+c.Reason != lost || c.Message != "key 1 on the one node: not reported yet" && c.Message != "key 1 on node a: not reported yet" {
+	if c := Evaluate(&in).Condition(contract.PluginsDegraded); c.Status+" "+c.Reason != lost ||
+		c.Message != "key 1 on the one node: not reported yet" && c.Message != "key 1 on node a: not reported yet" {
 		t.Errorf("%+v", c)
 	}
 }

@@ -189,7 +189,8 @@ func (l line) head(nodes int) string {
 // describe sets a condition's reason and message from findings, the most severe first, and returns
 // the row of that one. The current message is kept if it differs from the new one only by numbers in
 // external text: a counter or a time in a plugin's answer is not a change. nodes are how many there are.
-func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes int, mode ...Finding) contract.RollupReason {
+func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes int,
+	mode ...Finding) contract.RollupReason {
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return contract.Severity(a.Reason) - contract.Severity(b.Reason)
 	})

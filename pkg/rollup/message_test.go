@@ -26,79 +26,130 @@ func fleet(n int, entry func(i int) contract.Entry) (nodes []Node, reports []ope
 	return nodes, reports
 }
 
+const isDegraded, isReporting, isAgreed = contract.PluginsDegraded, contract.HealthReporting, contract.WriteKeyAgreed
+const excused = "every plugin is healthy on 1 of 2 nodes; the others are being replaced, are not Ready, or have " +
+	"no reporter"
+const noneReports = "no node reports: each is being replaced, is not Ready, or has no reporter"
+
+var okEntry = healthy("2", 5)
+var same, sameReports = fleet(5, func(int) contract.Entry { return unhealthy("2", 5, "vault is sealed") })
+var six, sixSaid = fleet(7, func(i int) contract.Entry {
+	if i == 6 {
+		return okEntry
+	}
+	return unhealthy("2", 5, "vault is sealed")
+})
+var many, manySaid = fleet(12, func(i int) contract.Entry { return inError("2", 5, "attempt by "+string(rune('a'+i))) })
+
+var messages = []struct {
+	name    string
+	kind    string
+	nodes   []Node
+	reports []operatorcr.Report
+	want    string
+}{
+	{"healthy", isDegraded, abc("2"), each(okEntry), "every plugin is healthy on all 3 nodes"},
+	{"healthy, one node", isDegraded, abc("2")[:1], each(okEntry)[:1], "every plugin is healthy on the one node"},
+	{"healthy, one is stale and excused", isDegraded, []Node{on("a", "2"), down(on("b", "2"))},
+		list{from("a", okEntry), from("b", healthy("2", 999))}, excused},
+	{"healthy, one was unhealthy before it was replaced", isDegraded, []Node{on("a", "2"), renewed(30, on("b", "2"))},
+		list{from("a", okEntry), from("b", inError("2", 31, "refused"))}, "node b: not reported yet"},
+	{"healthy, one was healthy before it was replaced", isDegraded, []Node{on("a", "2"), renewed(30, on("b", "2"))},
+		list{from("a", okEntry), from("b", healthy("2", 31))}, "node b: not reported yet"},
+	{"healthy, one has no socket and is replaced", isDegraded, []Node{on("a", "2"), renewed(5, on("b", "2"))},
+		list{from("a", okEntry), from("b", socketless("2", 1))}, excused},
+	{"all are stale and excused", isDegraded,
+		[]Node{down(on("a", "2")), leaving(on("b", "2")), attended(renewed(30, on("c", "2")), "u")},
+		list{from("a", healthy("2", 999)), from("b", healthy("2", 999)), by("u", from("c", healthy("2", 999)))},
+		noneReports},
+	{"a key that is missing beside another is named", isDegraded, abc("2", "1"),
+		but(each(okEntry, healthy("1", 5)), from("b", okEntry)), "key 1 on node b: not reported yet"},
+	{"a node that is missing has no key named", isDegraded, abc("2", "1"), each(okEntry, healthy("1", 5))[:2],
+		"node c: not reported yet"},
+	{"details that differ by numbers are joined", isDegraded, abc("2"),
+		list{from("a", unhealthy("2", 5, "attempt 3 of 9")), from("b", unhealthy("2", 5, "attempt 14 of 9")),
+			from("c", okEntry)}, "key 2 on nodes a, b: unhealthy: attempt 3 of 9"},
+	{"details that differ by more are not joined", isDegraded, abc("2"),
+		list{from("a", unhealthy("2", 5, "attempt 3")), from("b", unhealthy("2", 5, "attempt four")), from("c", okEntry)},
+		lines("key 2 on node a: unhealthy: attempt 3", "key 2 on node b: unhealthy: attempt four")},
+	{"one unhealthy, with a command", isDegraded, []Node{withLook(on("a", "2")), withLook(on("b", "2"))},
+		list{from("a", unhealthy("2", 5, "err")), from("b", okEntry)},
+		"key 2 on node a: unhealthy: err; see oc logs -n ns pod-a -c kms-2"},
+	{"two with the same detail", isDegraded, abc("2"), but(each(unhealthy("2", 5, "sealed")), from("c", okEntry)),
+		"key 2 on nodes a, b: unhealthy: sealed"},
+	{"two with different details", isDegraded, abc("2"),
+		list{from("a", unhealthy("2", 5, "sealed")), from("b", inError("2", 5, "refused")), from("c", okEntry)},
+		lines("key 2 on node b: error: refused", "key 2 on node a: unhealthy: sealed")},
+	{"5 of 5 with the same detail: one line", isDegraded, same, sameReports,
+		"key 2 on all 5 nodes: unhealthy: vault is sealed"},
+	{"more than 5 nodes", isDegraded, six, sixSaid,
+		"key 2 on nodes n00, n01, n02, n03, n04 and 1 more: unhealthy: vault is sealed"},
+	{"more than 8 lines", isDegraded, many, manySaid, lines(
+		"key 2 on node n00: error: attempt by a", "key 2 on node n01: error: attempt by b",
+		"key 2 on node n02: error: attempt by c",
+		"key 2 on node n03: error: attempt by d", "key 2 on node n04: error: attempt by e",
+		"key 2 on node n05: error: attempt by f",
+		"key 2 on node n06: error: attempt by g", "key 2 on node n07: error: attempt by h",
+		"and 4 more; see kubectl kms-health status")},
+	{"two keys of a node", isDegraded, abc("2", "1")[:1], list{from("a", unhealthy("2", 5, "x"), inError("1", 5, "y"))},
+		lines("key 1 on node a: error: y", "key 2 on node a: unhealthy: x")},
+	{"a container cannot start", isDegraded,
+		[]Node{broken(on("a", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("b", "2")}, each(okEntry)[1:2],
+		"node a: container kms-2 cannot start: CrashLoopBackOff: exit code 1; see oc describe pod -n kms pod-a"},
+	{"stale after unhealthy", isDegraded, []Node{withLook(on("a", "2")), withLook(on("b", "2"))},
+		list{from("a", healthy("2", 999)), from("b", unhealthy("2", 5, "x"))},
+		lines("key 2 on node b: unhealthy: x; see oc logs -n ns pod-b -c kms-2",
+			"node a: stopped reporting; see oc logs -n kms reporter-a")},
+	{"both keys of a node are stale", isDegraded, abc("2", "1")[:1], list{from("a", healthy("2", 999), healthy("1", 998))},
+		"node a: stopped reporting"},
+	{"one key of a node is stale", isDegraded, abc("2", "1")[:1], list{from("a", okEntry, healthy("1", 998))},
+		"key 1 on node a: no longer reported"},
+	{"unreadable", isDegraded, abc("2")[:1], list{unreadable("a")},
+		"node a: the report cannot be read: message is not a JSON array"},
+	{"control characters are replaced", isDegraded, abc("2")[:1],
+		list{from("a", unhealthy("2", 5, "\x1b[31mred\x00\nline\u2028\u202etwo"))},
+		"key 2 on node a: unhealthy: [31mred  line  two"},
+	{"a long detail is cut at a rune", isDegraded, abc("2")[:1],
+		list{from("a", unhealthy("2", 5, "x"+strings.Repeat("é", 300)))},
+		"key 2 on node a: unhealthy: x" + strings.Repeat("é", 126) + "…"},
+	{"a keyID of unexpected characters", isDegraded, []Node{on("a")},
+		list{from("a", unhealthy("2\n\x1b[2J"+strings.Repeat("9", 5000), 5, "x"))},
+		"key 2  [2J" + strings.Repeat("9", 55) + "… on node a: unhealthy: x"},
+
+	{"all report", isReporting, abc("2"), each(okEntry), "all 3 nodes report"},
+	{"the one reports", isReporting, abc("2")[:1], each(okEntry)[:1], "the one node reports"},
+	{"nothing yet", isReporting, abc("2"), nil, "all 3 nodes: not reported yet"},
+	{"no pods", isReporting, nil, nil, "no pod of the API server runs on a node"},
+	{"stale, and why", isReporting, []Node{on("a", "2"), down(on("b", "2")), leaving(withLook(on("c", "2")))},
+		each(healthy("2", 999)),
+		lines("node a: stopped reporting", "node b: stopped reporting; the Node is not Ready",
+			"node c: no reports while its API server is replaced")},
+	{"unreadable, and so not missing", isReporting, abc("2", "1")[:1], list{unreadable("a")},
+		"node a: the report cannot be read: message is not a JSON array"},
+	{"other plugins", isReporting, abc("2"), but(each(okEntry), from("b", okEntry, healthy("1", 5))),
+		"node b: reports on keys 1, 2, but its pod has key 2"},
+	{"fewer plugins, for now", isReporting, abc("2", "1")[:1], list{from("a", okEntry)},
+		"key 1 on node a: not reported yet"},
+	{"fewer plugins", isReporting, []Node{overdue(on("a", "2", "1"))}, list{from("a", okEntry)},
+		"node a: reports on key 2, but its pod has keys 1, 2"},
+	{"many other plugins", isReporting, abc("2")[:1],
+		list{from("a", okEntry, healthy("11", 5), healthy("12", 5), healthy("13", 5), healthy("14", 5), healthy("15", 5),
+			healthy("16", 5))}, "node a: reports on keys 11, 12, 13, 14, 15 and 2 more, but its pod has key 2"},
+
+	{"they differ", isAgreed, abc("2"), but(each(okEntry), from("b", naming("k-8", okEntry))),
+		lines("key 2 on nodes a, c: KEK ID k-7", "key 2 on node b: KEK ID k-8")},
+	{"they differ, and more", isAgreed, abc("2"),
+		list{from("a", okEntry), from("b", naming("k-8", okEntry)), from("c", healthy("2", 999))},
+		lines("key 2 on node a: KEK ID k-7", "key 2 on node b: KEK ID k-8", "key 2 on node c: no longer reported")},
+	{"unhealthy and missing", isAgreed, abc("2"), list{from("a", okEntry), from("b", inError("2", 5, "x"))},
+		lines("key 2 on node b: the plugin is not healthy, or reports no KEK ID", "key 2 on node c: not reported yet")},
+	{"not in use yet", isAgreed, []Node{on("a", "2"), on("b", "1"), noKMS("c")},
+		list{from("a", okEntry), from("b", healthy("1", 5))}, "the key that encrypts new data is not known"},
+	{"not known", isAgreed, nil, nil, "the key that encrypts new data is not known"},
+}
+
 func TestMessages(t *testing.T) {
-	ok := healthy("2", 5)
-	same, sameReports := fleet(5, func(int) contract.Entry { return unhealthy("2", 5, "vault is sealed") })
-	six, sixSaid := fleet(7, func(i int) contract.Entry {
-		if i == 6 {
-			return ok
-		}
-		return unhealthy("2", 5, "vault is sealed")
-	})
-	many, manySaid := fleet(12, func(i int) contract.Entry { return inError("2", 5, "attempt by "+string(rune('a'+i))) })
-	for _, tt := range []struct {
-		name    string
-		kind    string
-		nodes   []Node
-		reports []operatorcr.Report
-		want    string
-	}{
-		{"healthy", contract.PluginsDegraded, abc("2"), each(ok), "every plugin is healthy on all 3 nodes"},
-		{"healthy, one node", contract.PluginsDegraded, abc("2")[:1], each(ok)[:1], "every plugin is healthy on the one node"},
-		{"healthy, one is stale and excused", contract.PluginsDegraded, []Node{on("a", "2"), down(on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", healthy("2", 999))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, are not Ready, or have no reporter"},
-		{"healthy, one is unreadable and excused", contract.PluginsDegraded, []Node{on("a", "2"), down(on("b", "2"))}, []operatorcr.Report{from("a", ok), unreadable("b")}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, are not Ready, or have no reporter"},
-		{"healthy, one was unhealthy before it was replaced", contract.PluginsDegraded, []Node{on("a", "2"), renewed(30, on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", inError("2", 31, "refused"))}, "node b: not reported yet"},
-		{"healthy, one was healthy before it was replaced", contract.PluginsDegraded, []Node{on("a", "2"), renewed(30, on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", healthy("2", 31))}, "node b: not reported yet"},
-		{"healthy, one has no socket and is replaced", contract.PluginsDegraded, []Node{on("a", "2"), renewed(5, on("b", "2"))}, []operatorcr.Report{from("a", ok), from("b", socketless("2", 1))}, "every plugin is healthy on 1 of 2 nodes; the others are being replaced, are not Ready, or have no reporter"},
-		{"all are stale and excused", contract.PluginsDegraded, []Node{down(on("a", "2")), leaving(on("b", "2")), attended(renewed(30, on("c", "2")), "u")}, []operatorcr.Report{from("a", healthy("2", 999)), from("b", healthy("2", 999)), by("u", from("c", healthy("2", 999)))}, "no node reports: each is being replaced, is not Ready, or has no reporter"},
-		{"the one is stale and excused", contract.PluginsDegraded, []Node{down(on("a", "2"))}, each(healthy("2", 999))[:1], "no node reports: each is being replaced, is not Ready, or has no reporter"},
-		{"a key that is missing beside another is named", contract.PluginsDegraded, abc("2", "1"), but(each(ok, healthy("1", 5)), from("b", ok)), "key 1 on node b: not reported yet"},
-		{"a node that is missing has no key named", contract.PluginsDegraded, abc("2", "1"), each(ok, healthy("1", 5))[:2], "node c: not reported yet"},
-		{"a key that is missing beside one long stale has no name", contract.PluginsDegraded, []Node{down(on("a", "2", "1"))}, []operatorcr.Report{from("a", healthy("2", 999))}, "node a: not reported yet"},
-		{"details that differ by numbers are joined", contract.PluginsDegraded, abc("2"), []operatorcr.Report{from("a", unhealthy("2", 5, "attempt 3 of 9")), from("b", unhealthy("2", 5, "attempt 14 of 9")), from("c", ok)}, "key 2 on nodes a, b: unhealthy: attempt 3 of 9"},
-		{"details that differ by more are not joined", contract.PluginsDegraded, abc("2"), []operatorcr.Report{from("a", unhealthy("2", 5, "attempt 3")), from("b", unhealthy("2", 5, "attempt four")), from("c", ok)}, lines("key 2 on node a: unhealthy: attempt 3", "key 2 on node b: unhealthy: attempt four")},
-		{"one unhealthy, with a command", contract.PluginsDegraded, []Node{withLook(on("a", "2")), withLook(on("b", "2"))}, []operatorcr.Report{from("a", unhealthy("2", 5, "err")), from("b", ok)}, "key 2 on node a: unhealthy: err; see oc logs -n ns pod-a -c kms-2"},
-		{"unhealthy without a detail", contract.PluginsDegraded, abc("2")[:2], []operatorcr.Report{from("a", unhealthy("2", 5, "")), from("b", ok)}, "key 2 on node a: unhealthy"},
-		{"two with the same detail", contract.PluginsDegraded, abc("2"), but(each(unhealthy("2", 5, "sealed")), from("c", ok)), "key 2 on nodes a, b: unhealthy: sealed"},
-		{"two with different details", contract.PluginsDegraded, abc("2"), []operatorcr.Report{from("a", unhealthy("2", 5, "sealed")), from("b", inError("2", 5, "refused")), from("c", ok)}, lines("key 2 on node b: error: refused", "key 2 on node a: unhealthy: sealed")},
-		{"5 of 5 with the same detail: one line", contract.PluginsDegraded, same, sameReports, "key 2 on all 5 nodes: unhealthy: vault is sealed"},
-		{"the one node", contract.PluginsDegraded, same[:1], sameReports[:1], "key 2 on node n00: unhealthy: vault is sealed"},
-		{"more than 5 nodes", contract.PluginsDegraded, six, sixSaid, "key 2 on nodes n00, n01, n02, n03, n04 and 1 more: unhealthy: vault is sealed"},
-		{"more than 8 lines", contract.PluginsDegraded, many, manySaid, lines(
-			"key 2 on node n00: error: attempt by a", "key 2 on node n01: error: attempt by b", "key 2 on node n02: error: attempt by c",
-			"key 2 on node n03: error: attempt by d", "key 2 on node n04: error: attempt by e", "key 2 on node n05: error: attempt by f",
-			"key 2 on node n06: error: attempt by g", "key 2 on node n07: error: attempt by h", "and 4 more; see kubectl kms-health status")},
-		{"just 8 lines", contract.PluginsDegraded, many[:8], manySaid[:8], lines(
-			"key 2 on node n00: error: attempt by a", "key 2 on node n01: error: attempt by b", "key 2 on node n02: error: attempt by c",
-			"key 2 on node n03: error: attempt by d", "key 2 on node n04: error: attempt by e", "key 2 on node n05: error: attempt by f",
-			"key 2 on node n06: error: attempt by g", "key 2 on node n07: error: attempt by h")},
-		{"two keys of a node", contract.PluginsDegraded, abc("2", "1")[:1], []operatorcr.Report{from("a", unhealthy("2", 5, "x"), inError("1", 5, "y"))}, lines("key 1 on node a: error: y", "key 2 on node a: unhealthy: x")},
-		{"a container cannot start", contract.PluginsDegraded, []Node{broken(on("a", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("b", "2")}, each(ok)[1:2], "node a: container kms-2 cannot start: CrashLoopBackOff: exit code 1; see oc describe pod -n kms pod-a"},
-		{"stale after unhealthy", contract.PluginsDegraded, []Node{withLook(on("a", "2")), withLook(on("b", "2"))}, []operatorcr.Report{from("a", healthy("2", 999)), from("b", unhealthy("2", 5, "x"))}, lines("key 2 on node b: unhealthy: x; see oc logs -n ns pod-b -c kms-2", "node a: stopped reporting; see oc logs -n kms reporter-a")},
-		{"both keys of a node are stale", contract.PluginsDegraded, abc("2", "1")[:1], []operatorcr.Report{from("a", healthy("2", 999), healthy("1", 998))}, "node a: stopped reporting"},
-		{"one key of a node is stale", contract.PluginsDegraded, abc("2", "1")[:1], []operatorcr.Report{from("a", ok, healthy("1", 998))}, "key 1 on node a: no longer reported"},
-		{"unreadable", contract.PluginsDegraded, abc("2")[:1], []operatorcr.Report{unreadable("a")}, "node a: the report cannot be read: message is not a JSON array"},
-		{"control characters are replaced", contract.PluginsDegraded, abc("2")[:1], []operatorcr.Report{from("a", unhealthy("2", 5, "\x1b[31mred\x00\nline\u2028\u202etwo"))}, "key 2 on node a: unhealthy: [31mred  line  two"},
-		{"a long detail is cut at a rune", contract.PluginsDegraded, abc("2")[:1], []operatorcr.Report{from("a", unhealthy("2", 5, "x"+strings.Repeat("é", 300)))}, "key 2 on node a: unhealthy: x" + strings.Repeat("é", 126) + "…"},
-		{"a keyID of unexpected characters", contract.PluginsDegraded, []Node{on("a")}, []operatorcr.Report{from("a", unhealthy("2\n\x1b[2J"+strings.Repeat("9", 5000), 5, "x"))}, "key 2  [2J" + strings.Repeat("9", 55) + "… on node a: unhealthy: x"},
-
-		{"all report", contract.HealthReporting, abc("2"), each(ok), "all 3 nodes report"},
-		{"the one reports", contract.HealthReporting, abc("2")[:1], each(ok)[:1], "the one node reports"},
-		{"nothing yet", contract.HealthReporting, abc("2"), nil, "all 3 nodes: not reported yet"},
-		{"no pods", contract.HealthReporting, nil, nil, "no pod of the API server runs on a node"},
-		{"stale, and why", contract.HealthReporting, []Node{on("a", "2"), down(on("b", "2")), leaving(withLook(on("c", "2")))}, each(healthy("2", 999)), lines("node a: stopped reporting", "node b: stopped reporting; the Node is not Ready", "node c: no reports while its API server is replaced")},
-		{"unreadable, and so not missing", contract.HealthReporting, abc("2", "1")[:1], []operatorcr.Report{unreadable("a")}, "node a: the report cannot be read: message is not a JSON array"},
-		{"other plugins", contract.HealthReporting, abc("2"), but(each(ok), from("b", ok, healthy("1", 5))), "node b: reports on keys 1, 2, but its pod has key 2"},
-		{"fewer plugins, for now", contract.HealthReporting, abc("2", "1")[:1], []operatorcr.Report{from("a", ok)}, "key 1 on node a: not reported yet"},
-		{"fewer plugins", contract.HealthReporting, []Node{overdue(on("a", "2", "1"))}, []operatorcr.Report{from("a", ok)}, "node a: reports on key 2, but its pod has keys 1, 2"},
-		{"many other plugins", contract.HealthReporting, abc("2")[:1], []operatorcr.Report{from("a", ok, healthy("11", 5), healthy("12", 5), healthy("13", 5), healthy("14", 5), healthy("15", 5), healthy("16", 5))}, "node a: reports on keys 11, 12, 13, 14, 15 and 2 more, but its pod has key 2"},
-
-		{"they differ", contract.WriteKeyAgreed, abc("2"), but(each(ok), from("b", naming("k-8", ok))), lines("key 2 on nodes a, c: KEK ID k-7", "key 2 on node b: KEK ID k-8")},
-		{"they differ, and more", contract.WriteKeyAgreed, abc("2"), []operatorcr.Report{from("a", ok), from("b", naming("k-8", ok)), from("c", healthy("2", 999))}, lines("key 2 on node a: KEK ID k-7", "key 2 on node b: KEK ID k-8", "key 2 on node c: no longer reported")},
-		{"unhealthy and missing", contract.WriteKeyAgreed, abc("2"), []operatorcr.Report{from("a", ok), from("b", inError("2", 5, "x"))}, lines("key 2 on node b: the plugin is not healthy, or reports no KEK ID", "key 2 on node c: not reported yet")},
-		{"not in use yet", contract.WriteKeyAgreed, []Node{on("a", "2"), on("b", "1"), noKMS("c")}, []operatorcr.Report{from("a", ok), from("b", healthy("1", 5))}, "the key that encrypts new data is not known"},
-		{"not known", contract.WriteKeyAgreed, nil, nil, "the key that encrypts new data is not known"},
-	} {
+	for _, tt := range messages {
 		t.Run(tt.name, func(t *testing.T) {
 			in := Input{Now: now, Nodes: tt.nodes, Reports: tt.reports}
 			if diff := cmp.Diff(tt.want, Evaluate(&in).Condition(tt.kind).Message); diff != "" {
@@ -114,7 +165,9 @@ func TestLongKeyIDsThatDifferAreDistinguishable(t *testing.T) {
 		return fmt.Sprintf("projects/my-project/locations/global/keyRings/openshift/cryptoKeys/etcd/cryptoKeyVersions/%d", n)
 	}
 	entry := healthy("2", 5)
-	got := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: but(each(naming(version(7), entry)), from("b", naming(version(8), entry)))}).Condition(contract.WriteKeyAgreed)
+	got := Evaluate(&Input{Now: now, Nodes: abc("2"),
+		Reports: but(each(naming(version(7), entry)),
+			from("b", naming(version(8), entry)))}).Condition(contract.WriteKeyAgreed)
 	lines := strings.Split(got.Message, "\n")
 	if got.Reason != contract.KeysDiffer || len(lines) != 2 || strings.Contains(got.Message, "all 3 nodes") {
 		t.Errorf("%s: %s", got.Reason, got.Message)
@@ -126,7 +179,7 @@ func TestLongKeyIDsThatDifferAreDistinguishable(t *testing.T) {
 
 func TestANumberThatCountsIsNoChange(t *testing.T) {
 	reportsWith := func(detail string) []operatorcr.Report {
-		return []operatorcr.Report{from("a", unhealthy("2", 5, detail)), from("b", healthy("2", 5))}
+		return list{from("a", unhealthy("2", 5, detail)), from("b", healthy("2", 5))}
 	}
 	was := func(detail string) map[string]operatorcr.Condition {
 		return standing(Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: reportsWith(detail)}).Conditions)
@@ -149,7 +202,8 @@ func TestANumberThatCountsIsNoChange(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := was(tt.then)
-			got := Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: reportsWith(tt.now), Previous: before}).Condition(contract.PluginsDegraded)
+			got := Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: reportsWith(tt.now),
+				Previous: before}).Condition(contract.PluginsDegraded)
 			want := before[contract.PluginsDegraded].Message
 			if tt.news {
 				want = "key 2 on node a: unhealthy: " + tt.now
@@ -163,16 +217,19 @@ func TestANumberThatCountsIsNoChange(t *testing.T) {
 	nodes, reports := fleet(7, func(int) contract.Entry { return unhealthy("2", 5, "attempt 3") })
 	nodes = append(nodes, on("z", "2"))
 	first := Evaluate(&Input{Now: now, Nodes: nodes, Reports: append(reports[:6:6], from("z", healthy("2", 5)))})
-	second := Evaluate(&Input{Now: now, Nodes: nodes, Reports: append(reports, from("z", healthy("2", 5))), Previous: standing(first.Conditions)})
+	second := Evaluate(&Input{Now: now, Nodes: nodes, Reports: append(reports, from("z", healthy("2", 5))),
+		Previous: standing(first.Conditions)})
 	if got := second.Condition(contract.PluginsDegraded).Message; !strings.Contains(got, "and 2 more") {
 		t.Errorf("one more is unhealthy, but: %s", got)
 	}
 	// So is another node, another status, another reason.
-	other := Evaluate(&Input{Now: now, Nodes: abc("2"), Reports: but(each(healthy("2", 5)), from("b", unhealthy("2", 5, "attempt 4"))), Previous: was("attempt 3")})
+	other := Evaluate(&Input{Now: now, Nodes: abc("2"),
+		Reports: but(each(healthy("2", 5)), from("b", unhealthy("2", 5, "attempt 4"))), Previous: was("attempt 3")})
 	if got := other.Condition(contract.PluginsDegraded).Message; got != "key 2 on node b: unhealthy: attempt 4" {
 		t.Error(got)
 	}
-	other = Evaluate(&Input{Now: now, Nodes: abc("2")[:2], Reports: []operatorcr.Report{from("a", inError("2", 5, "attempt 4")), from("b", healthy("2", 5))}, Previous: was("attempt 3")})
+	other = Evaluate(&Input{Now: now, Nodes: abc("2")[:2],
+		Reports: list{from("a", inError("2", 5, "attempt 4")), from("b", healthy("2", 5))}, Previous: was("attempt 3")})
 	if got := other.Condition(contract.PluginsDegraded).Message; got != "key 2 on node a: error: attempt 4" {
 		t.Error(got)
 	}
@@ -183,15 +240,17 @@ func TestANumberThatCountsIsNoChange(t *testing.T) {
 func TestNumbersThatCountOnTwoNodesAreNoChange(t *testing.T) {
 	reportsWith := func(a, b, c int) []operatorcr.Report {
 		attempt := func(n int) contract.Entry { return inError("2", 5, fmt.Sprintf("attempt %d refused", n)) }
-		return []operatorcr.Report{from("a", attempt(a)), from("b", attempt(b)), from("c", attempt(c))}
+		return list{from("a", attempt(a)), from("b", attempt(b)), from("c", attempt(c))}
 	}
 	in := Input{Now: now, Nodes: abc("2"), Reports: reportsWith(1, 1, 1)}
 	first := Evaluate(&in)
 	in.Previous = standing(first.Conditions)
-	for _, reports := range [][]operatorcr.Report{reportsWith(2, 1, 1), reportsWith(2, 1, 3), reportsWith(9, 10, 100), reportsWith(10, 10, 10)} {
+	for _, reports := range []list{reportsWith(2, 1, 1), reportsWith(2, 1, 3), reportsWith(9, 10, 100),
+		reportsWith(10, 10, 10)} {
 		in.Now, in.Reports = in.Now.Add(1), reports
 		if got := Evaluate(&in); !got.Same(in.Previous) {
-			t.Errorf("%q is written over %q", got.Condition(contract.PluginsDegraded).Message, first.Condition(contract.PluginsDegraded).Message)
+			t.Errorf("%q is written over %q", got.Condition(contract.PluginsDegraded).Message,
+				first.Condition(contract.PluginsDegraded).Message)
 		}
 	}
 	// Another text on one of them changes the message.
@@ -221,7 +280,8 @@ func TestMessagesAreBounded(t *testing.T) {
 		var entries []contract.Entry
 		for k := range 200 {
 			e := inError(fmt.Sprintf("%d%s", k, strings.Repeat("\x00", 200)), 5, strings.Repeat("<\x07", i+500))
-			e.KEKID, e.Status = strings.Repeat("\"", 1024-i), []contract.Status{contract.Healthy, contract.Error, contract.Unhealthy}[(i+k)%3]
+			e.KEKID, e.Status = strings.Repeat("\"", 1024-i), []contract.Status{contract.Healthy, contract.Error,
+				contract.Unhealthy}[(i+k)%3]
 			entries = append(entries, e)
 		}
 		reports = append(reports, from(name, append(entries, healthy("2", 999))...))
@@ -231,7 +291,8 @@ func TestMessagesAreBounded(t *testing.T) {
 			if len(c.Message) > maxMessage || strings.Count(c.Message, "\n") > maxLines {
 				t.Errorf("%s is %d bytes in %d lines", c.Type, len(c.Message), strings.Count(c.Message, "\n")+1)
 			}
-			if at := strings.IndexFunc(c.Message, func(r rune) bool { return unicode.IsControl(r) && r != '\n' }); at >= 0 || !utf8.ValidString(c.Message) {
+			if at := strings.IndexFunc(c.Message, func(r rune) bool { return unicode.IsControl(r) && r != '\n' }); at >= 0 ||
+				!utf8.ValidString(c.Message) {
 				t.Errorf("%s has a control character at %d", c.Type, at)
 			}
 		}

@@ -41,7 +41,11 @@ func (d dice) input() *Input {
 	case 0:
 		in.Previous = map[string]operatorcr.Condition{}
 		for _, kind := range Types {
-			in.Previous[kind] = operatorcr.Condition{Type: kind, Status: pick(d, operatorcr.True, operatorcr.False, operatorcr.Unknown), Reason: pick(d, contract.PluginError, contract.AsExpected, contract.ReporterStale), Message: pick(d, "", "x", "key 2 on node a: error: attempt 1"), LastTransitionTime: pick(d, ago(500), time.Time{})}
+			in.Previous[kind] = operatorcr.Condition{Type: kind,
+				Status:             pick(d, operatorcr.True, operatorcr.False, operatorcr.Unknown),
+				Reason:             pick(d, contract.PluginError, contract.AsExpected, contract.ReporterStale),
+				Message:            pick(d, "", "x", "key 2 on node a: error: attempt 1"),
+				LastTransitionTime: pick(d, ago(500), time.Time{})}
 		}
 	case 1:
 		before := *in
@@ -67,7 +71,8 @@ func (d dice) reports(node string) []operatorcr.Report {
 		var entries []contract.Entry
 		for _, key := range []string{"2", "1", "3"}[:d.IntN(4)] {
 			e := contract.Entry{
-				KeyID: key, KEKID: pick(d, "k-7", "k-7", "k-8", "unknown", ""), Status: pick(d, contract.Healthy, contract.Healthy, contract.Unhealthy, contract.Error),
+				KeyID: key, KEKID: pick(d, "k-7", "k-7", "k-8", "unknown", ""),
+				Status:      pick(d, contract.Healthy, contract.Healthy, contract.Unhealthy, contract.Error),
 				LastChecked: ago(pick(d, 0, 3, 4, 5, 5, 5, 39, 40, 41, 119, 120, 121, 130, 300, 3600, -1, -29, -30, -31, -300)),
 				Interval:    time.Duration(pick(d, 0, 1, 10, 30, 30, 60, 3600)) * time.Second,
 			}
@@ -169,7 +174,8 @@ func TestAnyInput(t *testing.T) {
 			again.Now = at
 			then := Evaluate(&again)
 			if diff := diff(snapshotOf(first), snapshotOf(then)); diff != "" || !then.Deadline.Equal(first.Deadline) {
-				fail(fmt.Sprintf("at %s, before the deadline %s, it is another (then: %s)", at, first.Deadline, then.Deadline), diff)
+				fail(fmt.Sprintf("at %s, before the deadline %s, it is another (then: %s)", at, first.Deadline, then.Deadline),
+					diff)
 			}
 		}
 

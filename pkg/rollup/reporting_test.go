@@ -13,46 +13,69 @@ func delivered(reason, message string, seconds int) Delivery {
 	return Delivery{Reason: reason, Message: message, Since: ago(seconds)}
 }
 
+var mode = delivered(contract.AsExpected, "CompanionPod: in pods", long)
+var starting = "1 of 3 reporters are starting"
+var deadline = map[string]operatorcr.Condition{contract.HealthReporting: {
+	Type: contract.HealthReporting, Status: operatorcr.False, Reason: contract.ProgressDeadlineExceeded, Message: "x",
+	LastTransitionTime: ago(long)}}
+var forbidden = map[string]operatorcr.Condition{contract.HealthReporting: {
+	Type: contract.HealthReporting, Status: operatorcr.False, Reason: contract.Forbidden, Message: "x",
+	LastTransitionTime: ago(long)}}
+
+var reportings = []struct {
+	name     string
+	nodes    []Node
+	reports  []operatorcr.Report
+	delivery Delivery
+	previous map[string]operatorcr.Condition
+	began    int // seconds ago
+	want     string
+	message  string
+	again    int // in how many seconds, where the delivery decides that; 0: not by it
+}{
+	{"all report, and how", abc("2"), ok, mode, nil, long, observed, "all 3 nodes report; CompanionPod: in pods", 0},
+	{"one has not reported yet", abc("2"), ok[:2], mode, nil, long, "False Progressing",
+		"node c: not reported yet\nCompanionPod: in pods", 300},
+	{"the delivery has a problem, and all report", abc("2"), ok,
+		delivered(contract.ConfigMapsEncrypted, "a problem", long), nil, long, "False ConfigMapsEncrypted", "a problem", 0},
+	{"a problem is the cause", []Node{overdue(on("a", "2"))}, nil, delivered(contract.Forbidden, "a right", 0), nil, long,
+		"False Forbidden", lines("a right", "node a: not reported yet"), 0},
+	{"a report is missing, and reports may end", []Node{overdue(on("a", "2"))}, nil,
+		delivered(contract.RenewalFailed, "a token", 0), nil, long, "False ReportsMissing",
+		lines("node a: not reported yet", "a token"), 0},
+	{"it is under way", abc("2"), ok, delivered(contract.Progressing, starting, 299), nil, long, "False Progressing",
+		starting, 1},
+	{"it is under way, without a change for 5 minutes", abc("2"), ok, delivered(contract.Progressing, starting, 300), nil,
+		long, "False ProgressDeadlineExceeded", starting, 0},
+	{"what an earlier process found stays until this one could", abc("2"), ok,
+		delivered(contract.Progressing, starting, 10), deadline, 20, "False ProgressDeadlineExceeded", starting, 280},
+	{"not longer", abc("2"), ok, delivered(contract.Progressing, starting, 10), deadline, 300, "False Progressing",
+		starting, 290},
+	{"nothing is known of the delivery, and an earlier process had found a problem", abc("2"), ok, Delivery{}, forbidden,
+		5, "False Forbidden", "x", 0},
+	{"nothing is known of the delivery", abc("2"), ok, Delivery{}, nil, 5, observed, "all 3 nodes report", 0},
+	{"the problem is over", abc("2"), ok, mode, forbidden, long, observed, "all 3 nodes report; CompanionPod: in pods",
+		0},
+	{"no reporter while Unmanaged", []Node{on("a", "2"), unattended(on("b", "2"))}, ok[:1],
+		delivered(contract.Unmanaged, "paused", 0), nil, long, "False Unmanaged",
+		lines("node b: has no reporter, and managementState is Unmanaged", "paused"), 0},
+	{"Unmanaged, and all report", abc("2"), ok, delivered(contract.Unmanaged, "paused", 0), nil, long, observed,
+		"all 3 nodes report; paused", 0},
+	{"its Node is not Ready, and it never reported", []Node{down(overdue(on("a", "2")))}, nil, mode, nil, long,
+		"False ReportsMissing", lines("node a: not reported; the Node is not Ready", "CompanionPod: in pods"), 0},
+	{"no pod runs", nil, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "False NoPods",
+		"no pod of the API server runs on a node; none shows a socket", 0},
+	{"no namespace", nil, nil, delivered(contract.NamespaceMissing, "namespace ns does not exist", 0), nil, long,
+		"False NamespaceMissing", "namespace ns does not exist", 0},
+	{"no pod has a plugin yet", []Node{noKMS("a")}, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long,
+		"True NoPlugins", noPlugins + "; none shows a socket", 0},
+}
+
 func TestReportingHasTheMostSevereReasonOfReportsAndDelivery(t *testing.T) {
-	ok := each(healthy("2", 5))
-	mode := delivered(contract.AsExpected, "CompanionPod: in pods", long)
-	starting := "1 of 3 reporters are starting"
-	deadline := map[string]operatorcr.Condition{contract.HealthReporting: {
-		Type: contract.HealthReporting, Status: operatorcr.False, Reason: contract.ProgressDeadlineExceeded, Message: "x", LastTransitionTime: ago(long)}}
-	forbidden := map[string]operatorcr.Condition{contract.HealthReporting: {
-		Type: contract.HealthReporting, Status: operatorcr.False, Reason: contract.Forbidden, Message: "x", LastTransitionTime: ago(long)}}
-	for _, tt := range []struct {
-		name     string
-		nodes    []Node
-		reports  []operatorcr.Report
-		delivery Delivery
-		previous map[string]operatorcr.Condition
-		began    int // seconds ago
-		want     string
-		message  string
-		again    int // in how many seconds, where the delivery decides that; 0: not by it
-	}{
-		{"all report, and how", abc("2"), ok, mode, nil, long, observed, "all 3 nodes report; CompanionPod: in pods", 0},
-		{"one has not reported yet", abc("2"), ok[:2], mode, nil, long, "False Progressing", "node c: not reported yet\nCompanionPod: in pods", 300},
-		{"the delivery has a problem, and all report", abc("2"), ok, delivered(contract.ConfigMapsEncrypted, "a problem", long), nil, long, "False ConfigMapsEncrypted", "a problem", 0},
-		{"a problem is the cause", []Node{overdue(on("a", "2"))}, nil, delivered(contract.Forbidden, "a right", 0), nil, long, "False Forbidden", lines("a right", "node a: not reported yet"), 0},
-		{"a report is missing, and reports may end", []Node{overdue(on("a", "2"))}, nil, delivered(contract.RenewalFailed, "a token", 0), nil, long, "False ReportsMissing", lines("node a: not reported yet", "a token"), 0},
-		{"it is under way", abc("2"), ok, delivered(contract.Progressing, starting, 299), nil, long, "False Progressing", starting, 1},
-		{"it is under way, without a change for 5 minutes", abc("2"), ok, delivered(contract.Progressing, starting, 300), nil, long, "False ProgressDeadlineExceeded", starting, 0},
-		{"what an earlier process found stays until this one could", abc("2"), ok, delivered(contract.Progressing, starting, 10), deadline, 20, "False ProgressDeadlineExceeded", starting, 280},
-		{"not longer", abc("2"), ok, delivered(contract.Progressing, starting, 10), deadline, 300, "False Progressing", starting, 290},
-		{"nothing is known of the delivery, and an earlier process had found a problem", abc("2"), ok, Delivery{}, forbidden, 5, "False Forbidden", "x", 0},
-		{"nothing is known of the delivery", abc("2"), ok, Delivery{}, nil, 5, observed, "all 3 nodes report", 0},
-		{"the problem is over", abc("2"), ok, mode, forbidden, long, observed, "all 3 nodes report; CompanionPod: in pods", 0},
-		{"no reporter while Unmanaged", []Node{on("a", "2"), unattended(on("b", "2"))}, ok[:1], delivered(contract.Unmanaged, "paused", 0), nil, long, "False Unmanaged", lines("node b: has no reporter, and managementState is Unmanaged", "paused"), 0},
-		{"Unmanaged, and all report", abc("2"), ok, delivered(contract.Unmanaged, "paused", 0), nil, long, observed, "all 3 nodes report; paused", 0},
-		{"its Node is not Ready, and it never reported", []Node{down(overdue(on("a", "2")))}, nil, mode, nil, long, "False ReportsMissing", lines("node a: not reported; the Node is not Ready", "CompanionPod: in pods"), 0},
-		{"no pod runs", nil, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "False NoPods", "no pod of the API server runs on a node; none shows a socket", 0},
-		{"no namespace", nil, nil, delivered(contract.NamespaceMissing, "namespace ns does not exist", 0), nil, long, "False NamespaceMissing", "namespace ns does not exist", 0},
-		{"no pod has a plugin yet", []Node{noKMS("a")}, nil, delivered(contract.NoPods, "none shows a socket", 0), nil, long, "True NoPlugins", noPlugins + "; none shows a socket", 0},
-	} {
+	for _, tt := range reportings {
 		t.Run(tt.name, func(t *testing.T) {
-			in := Input{Now: now, Began: ago(tt.began), Nodes: tt.nodes, Reports: tt.reports, Delivery: tt.delivery, Previous: tt.previous}
+			in := Input{Now: now, Began: ago(tt.began), Nodes: tt.nodes, Reports: tt.reports, Delivery: tt.delivery,
+				Previous: tt.previous}
 			got := Evaluate(&in)
 			c := got.Condition(contract.HealthReporting)
 			if have := c.Status + " " + c.Reason; have != tt.want || c.Message != tt.message {

@@ -40,31 +40,8 @@ func union(now time.Time, conditions ...operatorcr.Condition) operatorcr.Conditi
 }
 
 // other is the condition of another controller of the same operator.
-var other = operatorcr.Condition{Type: "NodeControllerDegraded", Status: operatorcr.False, Reason: contract.AsExpected, Message: "All master nodes are ready", LastTransitionTime: ago(86400)}
-
-func TestUnionIsOpenShifts(t *testing.T) {
-	bad := func(kind, status string, age int) operatorcr.Condition {
-		return operatorcr.Condition{Type: kind, Status: status, Reason: "Why", Message: "", LastTransitionTime: ago(age)}
-	}
-	for _, tt := range []struct {
-		name           string
-		conditions     []operatorcr.Condition
-		status, reason string
-	}{
-		{"all healthy", []operatorcr.Condition{other}, operatorcr.False, "AsExpected"},
-		{"bad, and young", []operatorcr.Condition{other, bad("ADegraded", operatorcr.True, 120)}, operatorcr.False, "AsExpected"},
-		{"bad, and old", []operatorcr.Condition{other, bad("ADegraded", operatorcr.True, 121)}, operatorcr.True, "A_Why"},
-		{"unknown, and old", []operatorcr.Condition{other, bad("ADegraded", operatorcr.Unknown, 121)}, operatorcr.Unknown, "A_Why"},
-		{"an old unknown takes a young one with it", []operatorcr.Condition{bad("BDegraded", operatorcr.Unknown, 121), bad("ADegraded", operatorcr.True, 1)}, operatorcr.True, "A_Why::B_Why"},
-		{"another suffix", []operatorcr.Condition{bad("AAvailable", operatorcr.True, 999), bad("KMSHealthReporting", operatorcr.False, 999), bad("KMSHealthReporter_a", operatorcr.True, 999)}, operatorcr.False, "AsExpected"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := union(now, tt.conditions...); got.Status != tt.status || got.Reason != tt.reason {
-				t.Errorf("%s %s, want %s %s", got.Status, got.Reason, tt.status, tt.reason)
-			}
-		})
-	}
-}
+var other = operatorcr.Condition{Type: "NodeControllerDegraded", Status: operatorcr.False, Reason: contract.AsExpected,
+	Message: "All master nodes are ready", LastTransitionTime: ago(86400)}
 
 // cluster is simulated second by second; the operator's conditions are written back.
 type cluster struct {
@@ -77,13 +54,15 @@ type cluster struct {
 }
 
 // second goes by: those that speak report when their interval has passed.
-func (c *cluster) second(at time.Time, nodes []Node, stopped func(node string) bool, entry func(node string, e contract.Entry) contract.Entry) operatorcr.Condition {
+func (c *cluster) second(at time.Time, nodes []Node, stopped func(node string) bool,
+	entry func(node string, e contract.Entry) contract.Entry) operatorcr.Condition {
 	var reports []operatorcr.Report
 	for _, name := range []string{"a", "b", "c"} {
 		if !stopped(name) && at.Sub(c.checked[name]) >= c.interval {
 			c.checked[name] = at
 		}
-		e := contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: c.checked[name], Interval: c.interval}
+		e := contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: c.checked[name],
+			Interval: c.interval}
 		if entry != nil {
 			e = entry(name, e)
 		}
@@ -110,11 +89,13 @@ func newCluster(interval time.Duration) *cluster {
 func TestARolloutDoesNotTurnAClusterOperator(t *testing.T) {
 	for _, interval := range []int{1, 10, 30, 60} {
 		for _, ready := range []bool{true, false} {
-			for _, pod := range []string{"replaced at once", "replaced late", "replaced last", "away", "away to the last", "leaving"} {
+			for _, pod := range []string{"replaced at once", "replaced late", "replaced last", "away", "away to the last",
+				"leaving"} {
 				for _, silence := range []int{60, 180} {
-					t.Run(fmt.Sprintf("interval %ds, Ready %v, pod %s, stopped for %ds", interval, ready, pod, silence), func(t *testing.T) {
-						rollout(t, interval, ready, pod, silence)
-					})
+					t.Run(fmt.Sprintf("interval %ds, Ready %v, pod %s, stopped for %ds", interval, ready, pod, silence),
+						func(t *testing.T) {
+							rollout(t, interval, ready, pod, silence)
+						})
 				}
 			}
 		}
@@ -164,7 +145,9 @@ func rollout(t *testing.T, interval int, ready bool, pod string, silence int) {
 			t.Fatalf("after %ds it is %s, %s: %+v", s, u.Status, u.Reason, c.conditions[contract.PluginsDegraded])
 		}
 	}
-	if got := c.seen[len(c.seen)-1]; got != operatorcr.False || c.conditions[contract.PluginsDegraded].Reason != contract.AsExpected || c.conditions[contract.HealthReporting].Status != operatorcr.True {
+	if got := c.seen[len(c.seen)-1]; got != operatorcr.False ||
+		c.conditions[contract.PluginsDegraded].Reason != contract.AsExpected ||
+		c.conditions[contract.HealthReporting].Status != operatorcr.True {
 		t.Errorf("it ends with %v and %v", got, c.conditions)
 	}
 	// At most: away and back, or stopped, unknown and back; once per node.
@@ -182,22 +165,26 @@ func TestAnUnhealthyPluginTurnsAClusterOperatorAfterItsInertia(t *testing.T) {
 		writes  int
 		reasons string
 	}{
-		{"unhealthy for 3 minutes", func(s int) bool { return s >= 60 && s < 240 }, []string{operatorcr.False, operatorcr.True, operatorcr.False}, 180, 3, "KMSPlugins_PluginError"},
-		{"unhealthy for good", func(s int) bool { return s >= 60 }, []string{operatorcr.False, operatorcr.True}, 180, 2, "KMSPlugins_PluginError"},
+		{"unhealthy for 3 minutes", func(s int) bool { return s >= 60 && s < 240 },
+			[]string{operatorcr.False, operatorcr.True, operatorcr.False}, 180, 3, "KMSPlugins_PluginError"},
+		{"unhealthy for good", func(s int) bool { return s >= 60 }, []string{operatorcr.False, operatorcr.True}, 180, 2,
+			"KMSPlugins_PluginError"},
 		{"a blink of 10 seconds", func(s int) bool { return s >= 60 && s < 70 }, []string{operatorcr.False}, 0, 3, ""},
 		{"a blink every minute", func(s int) bool { return s%60 < 10 }, []string{operatorcr.False}, 0, 20, ""},
-		{"unhealthy for just 2 minutes", func(s int) bool { return s >= 60 && s < 180 }, []string{operatorcr.False}, 0, 3, ""},
+		{"unhealthy for just 2 minutes", func(s int) bool { return s >= 60 && s < 180 }, []string{operatorcr.False}, 0, 3,
+			""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(time.Second)
 			turned, reason := 0, ""
 			for s := range 600 {
-				u := c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(string) bool { return false }, func(node string, e contract.Entry) contract.Entry {
-					if node == "b" && tt.broken(s) {
-						e.Status, e.KEKID, e.Detail = contract.Error, "", fmt.Sprintf("refused, attempt %d", s)
-					}
-					return e
-				})
+				u := c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(string) bool { return false },
+					func(node string, e contract.Entry) contract.Entry {
+						if node == "b" && tt.broken(s) {
+							e.Status, e.KEKID, e.Detail = contract.Error, "", fmt.Sprintf("refused, attempt %d", s)
+						}
+						return e
+					})
 				if u.Status == operatorcr.True && turned == 0 {
 					turned, reason = s, u.Reason
 				}
@@ -219,20 +206,10 @@ func TestAnUnhealthyPluginTurnsAClusterOperatorAfterItsInertia(t *testing.T) {
 func TestAReporterThatHangsIsNotAnUnhealthyPlugin(t *testing.T) {
 	c := newCluster(30 * time.Second)
 	for s := range 600 {
-		c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(node string) bool { return node == "b" && s >= 60 }, nil)
+		c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(node string) bool { return node == "b" && s >= 60 },
+			nil)
 	}
 	if !slices.Equal(c.seen, []string{operatorcr.False, operatorcr.Unknown}) || c.writes != 2 {
 		t.Errorf("the union was %v, in %d writes", c.seen, c.writes)
-	}
-}
-
-// A healthy state is written once, however often it is reported.
-func TestHealthIsWrittenOnce(t *testing.T) {
-	c := newCluster(time.Second)
-	for s := range 120 {
-		c.second(now.Add(time.Duration(s)*time.Second), abc("2"), func(string) bool { return false }, nil)
-	}
-	if c.writes != 1 {
-		t.Errorf("%d writes", c.writes)
 	}
 }
