@@ -1,7 +1,6 @@
 package contract
 
 import (
-	"maps"
 	"slices"
 	"time"
 )
@@ -40,17 +39,6 @@ type Agreement struct {
 	Nodes []NodeAnswer
 }
 
-// With returns the nodes with an answer, sorted by name.
-func (a Agreement) With(answer Answer) []NodeAnswer {
-	var nodes []NodeAnswer
-	for _, n := range a.Nodes {
-		if n.Answer == answer {
-			nodes = append(nodes, n)
-		}
-	}
-	return nodes
-}
-
 // KeyAgreement returns whether all expected nodes, freshly and healthily, report
 // one and the same KEKID for keyID: what a key rotation must check before it
 // goes on, and about the write key only. entries are by node, as decoded from
@@ -83,9 +71,9 @@ func KeyAgreement(entries map[string][]Entry, expectedNodes []string, keyID stri
 			}
 		}
 	}
-	if len(nodes) > 0 && len(a.With(Agrees)) == len(nodes) {
-		a.Agreed = true
-		a.KEKID = slices.Collect(maps.Keys(reported))[0]
+	a.Agreed = len(nodes) > 0 && !slices.ContainsFunc(a.Nodes, func(n NodeAnswer) bool { return n.Answer != Agrees })
+	if a.Agreed {
+		a.KEKID = a.Nodes[0].KEKID
 	}
 	return a
 }

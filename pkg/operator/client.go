@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// connectTimeout bounds a connection to the API server.
 const connectTimeout = 2 * time.Second
 
 // A connection is tried after so many seconds in which the API server sent nothing, and given
@@ -19,7 +18,6 @@ const connectTimeout = 2 * time.Second
 // without its node an API server ends no connection, and reports would go unread that long.
 var healthCheck = map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10", "HTTP2_PING_TIMEOUT_SECONDS": "5"}
 
-// setHealthCheck leaves what is set already.
 func setHealthCheck() {
 	for name, seconds := range healthCheck {
 		if os.Getenv(name) == "" {
@@ -28,7 +26,6 @@ func setHealthCheck() {
 	}
 }
 
-// restConfig returns how to reach the API server.
 func restConfig(kubeconfig, version string) (*rest.Config, error) {
 	setHealthCheck()
 	var config *rest.Config

@@ -23,6 +23,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -40,7 +41,6 @@ import (
 // its targets: until then its ClusterOperator stays as it was.
 const firstLook = 30 * time.Second
 
-// operator keeps the reporters and roll-ups of all targets.
 type operator struct {
 	apiserver.Options
 	flags   Options
@@ -107,7 +107,6 @@ func (o *operator) follow(ctx context.Context) {
 	filewatch.New(o.flags.ConfigFile, v1alpha1.MaxFileSize).Run(ctx, o.configure)
 }
 
-// run runs the controllers until ctx ends. One replica at a time may run.
 func (o *operator) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -152,7 +151,7 @@ func (o *operator) observe() (in status.Input, related []any, ready bool) {
 		delivered := statuses[t.Name]
 		unknown = unknown || delivered == (apiserver.Status{}) || !judged && !delivered.Reason.NeedsAction()
 		in.Targets = append(in.Targets, status.Target{
-			Name: t.Name, Delivery: delivered, Result: verdict.Result, Reporting: verdict.Reporting,
+			Name: t.Name, Delivery: delivered, Verdict: verdict,
 			// While a target without reports is Unmanaged, its plugins may never be read.
 			Unevaluated: !judged && delivered.Reason != contract.NamespaceMissing && delivered.Reason != contract.Unmanaged,
 		})
@@ -193,11 +192,75 @@ func (o *operator) related(targets []v1alpha1.APIServer) (all []any) {
 	return all
 }
 
-// configurationProblem is why the configuration file is rejected, empty where it is
-// active.
+// configure applies the content of the configuration file, or keeps the previous
+// one.
+func (o *operator) configure(content filewatch.Content) {
+	c, err := o.decode(content)
+	if err != nil {
+		o.valid.Set(0)
+		o.reject(err.Error())
+		return
+	}
+	o.valid.Set(1)
+	if was := o.problem.Swap(nil); was != nil {
+		klog.InfoS("The configuration is valid again", "file", o.flags.ConfigFile)
+	}
+	o.config.Store(c)
+	klog.InfoS("Configured", "file", o.flags.ConfigFile,
+		"managementState", c.ManagementState, "apiServers", len(c.APIServers))
+	o.deliveries.Configure(c)
+	o.clusterOperator.Wake()
+}
+
+func (o *operator) decode(content filewatch.Content) (*v1alpha1.OperatorConfiguration, error) {
+	if content.Err != nil {
+		return nil, content.Err
+	}
+	c, err := v1alpha1.DecodeOperator(content.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.flags.ConfigFile, err)
+	}
+	if err := c.UseImage(o.flags.Image); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.flags.ConfigFile, err)
+	}
+	return c, nil
+}
+
+// reject reports why the file is rejected, once for each reason.
+func (o *operator) reject(why string) {
+	if was := o.problem.Swap(&why); was != nil && *was == why {
+		return
+	}
+	klog.ErrorS(nil, "Rejected the configuration, "+o.active(), "file", o.flags.ConfigFile, "reason", why)
+	if o.runs.Load() {
+		o.announce(why)
+	}
+	o.clusterOperator.Wake()
+}
+
+// announce writes the Event about a rejected file: the replica that runs the controllers does.
+func (o *operator) announce(why string) {
+	o.event("configuration", corev1.EventTypeWarning, contract.EventConfigurationInvalid,
+		"rejected, "+o.active()+": "+why)
+}
+
+// active describes the configuration that is used after one was rejected.
+func (o *operator) active() string {
+	if o.config.Load() == nil {
+		return "none is active"
+	}
+	return "the last valid one stays active"
+}
+
 func (o *operator) configurationProblem() string {
 	if p := o.problem.Load(); p != nil {
 		return "configuration: " + *p
 	}
 	return ""
+}
+
+func registered(registry prometheus.Registerer, m contract.Metric) prometheus.Gauge {
+	g := metric.Gauge(m)
+	registry.MustRegister(g)
+	return g
 }

@@ -70,7 +70,6 @@ func (p *profile) settings() (s tlsprofile.Settings, problem string, known bool)
 	return read, problem, true // Intermediate, if the profile is invalid
 }
 
-// serving is how the operator itself serves.
 func (p *profile) serving() *tls.Config {
 	s, _, known := p.settings()
 	if !known {

@@ -65,7 +65,6 @@ func Run(ctx context.Context, o Options) error {
 	return all.Wait()
 }
 
-// newRegistry returns a registry with the metrics of the process.
 func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(

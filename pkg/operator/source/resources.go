@@ -1,45 +1,34 @@
 package source
 
 import (
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
+	configv1 "github.com/openshift/api/config/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // What the operator reads.
 var (
-	Pods            = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	Nodes           = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
-	Secrets         = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	ConfigMaps      = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	ServiceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
-	Namespaces      = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	DaemonSets      = appsv1.SchemeGroupVersion.WithResource("daemonsets")
-	Deployments     = appsv1.SchemeGroupVersion.WithResource("deployments")
-	Roles           = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
-	ClusterRoles    = schema.GroupVersionResource{
-		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles",
-	}
-	ClusterBindings = schema.GroupVersionResource{
-		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings",
-	}
-	Policies = schema.GroupVersionResource{
-		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies",
-	}
-	PolicyBindings = schema.GroupVersionResource{
-		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings",
-	}
-	APIServers       = schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1", Resource: "apiservers"}
-	ClusterOperators = schema.GroupVersionResource{
-		Group: "config.openshift.io", Version: "v1", Resource: "clusteroperators",
-	}
-	Infrastructures = schema.GroupVersionResource{
-		Group: "config.openshift.io", Version: "v1", Resource: "infrastructures",
-	}
+	Pods             = corev1.SchemeGroupVersion.WithResource("pods")
+	Nodes            = corev1.SchemeGroupVersion.WithResource("nodes")
+	Secrets          = corev1.SchemeGroupVersion.WithResource("secrets")
+	ConfigMaps       = corev1.SchemeGroupVersion.WithResource("configmaps")
+	ServiceAccounts  = corev1.SchemeGroupVersion.WithResource("serviceaccounts")
+	Namespaces       = corev1.SchemeGroupVersion.WithResource("namespaces")
+	DaemonSets       = appsv1.SchemeGroupVersion.WithResource("daemonsets")
+	Deployments      = appsv1.SchemeGroupVersion.WithResource("deployments")
+	Roles            = rbacv1.SchemeGroupVersion.WithResource("roles")
+	ClusterRoles     = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
+	ClusterBindings  = rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
+	Policies         = admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
+	PolicyBindings   = admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings")
+	APIServers       = configv1.GroupVersion.WithResource("apiservers")
+	ClusterOperators = configv1.GroupVersion.WithResource("clusteroperators")
+	Infrastructures  = configv1.GroupVersion.WithResource("infrastructures")
 )
 
 // whole keeps all of an object but its history.

@@ -34,7 +34,8 @@ type target struct{ apiserver.Published }
 
 // withKeys is a target whose live plugins are those of keys.
 func withKeys(keys ...string) *target {
-	t := &target{apiserver.Published{SetsKnown: true, LiveKnown: true, State: apiserver.State{Live: plugins(keys...)}, Tool: "oc"}}
+	t := &target{apiserver.Published{SetsKnown: true, LiveKnown: true, State: apiserver.State{Live: plugins(keys...)},
+		Tool: "oc"}}
 	t.Name, t.Resource, t.Namespace = "api", v1alpha1.ResourceKubeAPIServers, "ns"
 	t.PodSelector, t.Container = map[string]string{"app": "api"}, "api"
 	t.EncryptionConfig.Secret = "encryption-config"
@@ -82,7 +83,9 @@ func terminating(p *corev1.Pod) { at := ago(time.Second); p.DeletionTimestamp = 
 // mounting is a pod that reads a revision of the encryption config.
 func mounting(secret string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}})
+		p.Spec.Volumes = append(p.Spec.Volumes,
+			corev1.Volume{Name: "config",
+				VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}})
 	}
 }
 
@@ -96,21 +99,25 @@ func status(s corev1.ContainerStatus) func(*corev1.Pod) {
 }
 
 func running(name string, since time.Duration) corev1.ContainerStatus {
-	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(since)}}}
+	return corev1.ContainerStatus{Name: name,
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(since)}}}
 }
 
 func waiting(name, reason string) corev1.ContainerStatus {
-	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}
+	return corev1.ContainerStatus{Name: name,
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}
 }
 
 func ended(name string, code int32, since time.Duration) corev1.ContainerStatus {
-	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: ago(since)}}}
+	return corev1.ContainerStatus{Name: name,
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: ago(since)}}}
 }
 
 // after is a container that was restarted some times, the last time because of an
 // exit code.
 func after(s corev1.ContainerStatus, restarts, code int32, message string) corev1.ContainerStatus {
 	s.RestartCount = restarts
-	s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Message: message, StartedAt: ago(time.Minute + time.Second), FinishedAt: ago(time.Minute)}
+	s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Message: message,
+		StartedAt: ago(time.Minute + time.Second), FinishedAt: ago(time.Minute)}
 	return s
 }

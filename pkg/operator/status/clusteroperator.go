@@ -23,22 +23,18 @@ var object = contract.Resource{
 }
 
 const (
-	// settleOperator is how long a sync waits for more of the same change.
 	settleOperator = 100 * time.Millisecond
 	resyncOperator = 5 * time.Minute
 	// readyCheck is how often it is looked whether there is something to report.
-	readyCheck = 5 * time.Second
-	// A write that fails is tried again after these.
+	readyCheck                            = 5 * time.Second
 	firstOperatorRetry, lastOperatorRetry = time.Second, 5 * time.Second
 )
 
 // ClusterOperatorOptions of a ClusterOperator.
 type ClusterOperatorOptions struct {
-	Client dynamic.Interface
-	// Clock is for timers. Now is the time by the API server's clock.
-	Clock clock.WithTicker
-	Now   func() time.Time
-	// Version is the operator's.
+	Client  dynamic.Interface
+	Clock   clock.WithTicker
+	Now     func() time.Time
 	Version string
 	// Inertia is how long something must be bad before Degraded reports it.
 	Inertia time.Duration
@@ -143,5 +139,6 @@ func (c *ClusterOperator) sync(ctx context.Context) (again time.Duration, err er
 	if same && reflect.DeepEqual(current.fields, fields) {
 		return again, nil
 	}
-	return again, apply(ctx, c.Client, object, conditions, fields)
+	_, err = apply(ctx, c.Client, object, conditions, fields)
+	return again, err
 }

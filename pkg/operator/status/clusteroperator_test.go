@@ -46,16 +46,18 @@ func withOperatorFixture(t *testing.T, test func(s *operatorFixture)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := &operatorFixture{T: t, start: time.Now(), input: Input{Configured: true, Targets: []Target{ok("a")}}}
-		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{source.ClusterOperators: "ClusterOperatorList"})
+		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{source.ClusterOperators: "ClusterOperatorList"})
 		s.client.PrependReactor("patch", "*", s.write)
 		if err := s.client.Tracker().Create(source.ClusterOperators, s.versioned(clusterOperator(nil)), ""); err != nil {
 			t.Fatal(err)
 		}
-		s.ClusterOperator = NewClusterOperator(ClusterOperatorOptions{Client: s.client, Clock: clock.RealClock{}, Now: time.Now, Version: "1.2.3", Inertia: inertia, Observe: func() (Input, []any, bool) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return s.input, []any{map[string]any{"resource": "namespaces", "name": "kms-health"}}, true
-		}})
+		s.ClusterOperator = NewClusterOperator(ClusterOperatorOptions{Client: s.client, Clock: clock.RealClock{},
+			Now: time.Now, Version: "1.2.3", Inertia: inertia, Observe: func() (Input, []any, bool) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.input, []any{map[string]any{"resource": "namespaces", "name": "kms-health"}}, true
+			}})
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer cancel()
@@ -65,7 +67,8 @@ func withOperatorFixture(t *testing.T, test func(s *operatorFixture)) {
 }
 
 func clusterOperator(status any) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "config.openshift.io/v1", "kind": "ClusterOperator", "metadata": map[string]any{"name": object.Name}, "status": status}}
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "config.openshift.io/v1",
+		"kind": "ClusterOperator", "metadata": map[string]any{"name": object.Name}, "status": status}}
 }
 
 func (s *operatorFixture) write(action clienttesting.Action) (bool, runtime.Object, error) {

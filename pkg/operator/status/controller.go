@@ -31,18 +31,15 @@ import (
 const (
 	// settle is how long a sync waits for related changes: reporters write one after
 	// another.
-	settle = 20 * time.Millisecond
-	// resync is how often a target is synced without a change.
-	resync = 5 * time.Minute
-	// A target whose roll-up could not be written is synced again after these.
+	settle                = 20 * time.Millisecond
+	resync                = 5 * time.Minute
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Second
 	// afterOutage is for how long after an outage of the API server missing reports are
 	// excused: no reporter could write, and kubelets, whose retries back off to every half
 	// minute during the outage, still have the old state of their pods. Until they are
 	// updated, a pod that was replaced looks like one whose reporter stopped reporting.
 	afterOutage = time.Minute
-	// workers is how many targets are synced at a time.
-	workers = 4
+	workers     = 4
 )
 
 // Options of a Controller.
@@ -50,9 +47,8 @@ type Options struct {
 	Client dynamic.Interface
 	// Namespace is where reporters run that are pods of their own.
 	Namespace string
-	// Event records an Event of a target.
-	Event    func(target, eventType, reason, message string)
-	Registry prometheus.Registerer
+	Event     func(target, eventType, reason, message string)
+	Registry  prometheus.Registerer
 	// Clock is for timers. Now is the time by the API server's clock, which the age of
 	// reports is computed with.
 	Clock clock.WithTicker
@@ -89,7 +85,11 @@ type Controller struct {
 // entry is the state of a target between its syncs. Its fields are used by the one worker
 // that syncs it, except those guarded by the Controller's mu.
 type entry struct {
-	removed  map[string]time.Time // when a report was removed, by node
+	removed map[string]time.Time // when a report was removed, by node
+	// wrote are the conditions that were written last, in the resource's version written. They count
+	// until the watch shows that version: reporters write in between.
+	wrote    map[string]operatorcr.Condition
+	written  string
 	replaced rollup.Replacements
 	// outage means that the API server is unreachable; quietUntil is until when missing
 	// reports are excused after it.
@@ -131,7 +131,9 @@ func (c *Controller) Set(t apiserver.Published) {
 			expectations: rollup.Expectations{}}
 		c.targets[t.Name] = e
 	}
-	same := reflect.DeepEqual(forCompare(e.target), forCompare(t)) && e.target.Sources == t.Sources
+	was, is := e.target, t // their sources are the same, or others: what they hold is no change
+	was.Sources, is.Sources = nil, nil
+	same := e.target.Sources == t.Sources && reflect.DeepEqual(was, is)
 	if e.target.Status != t.Status {
 		e.stands = c.Now()
 	}
@@ -140,12 +142,6 @@ func (c *Controller) Set(t apiserver.Published) {
 	if !same {
 		c.Wake(t.Name)
 	}
-}
-
-// forCompare is a target without its sources, whose content changes.
-func forCompare(t apiserver.Published) apiserver.Published {
-	t.Sources = nil
-	return t
 }
 
 // Remove removes a target.
@@ -212,7 +208,7 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	e.verdict, e.judged = verdict, judged || judgedBefore
 	c.mu.Unlock()
 	if judged && !judgedBefore || before.Done != verdict.Done || before.Reporting != verdict.Reporting ||
-		!slices.Equal(before.conditions(), verdict.conditions()) {
+		!slices.Equal(before.Result.All(), verdict.Result.All()) {
 		c.Changed()
 	}
 	if verdict.Done && !before.Done {
@@ -221,14 +217,6 @@ func (c *Controller) sync(ctx context.Context, name string) time.Time {
 	return s.again
 }
 
-func (v *Verdict) conditions() []operatorcr.Condition {
-	if v.Result == nil {
-		return nil
-	}
-	return v.Result.Conditions
-}
-
-// syncing is one sync of one target.
 type syncing struct {
 	*Controller
 	*entry
@@ -238,7 +226,6 @@ type syncing struct {
 	again    time.Time // when to sync again at the latest
 }
 
-// requeue syncs again at a time, if not before.
 func (s *syncing) requeue(at time.Time) {
 	if !at.IsZero() && at.Before(s.again) {
 		s.again = at
@@ -261,6 +248,9 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 		return Verdict{Reporting: s.ofDelivery(&in).Condition(contract.HealthReporting), Done: known && t.Clean}, known
 	}
 	in.Reports, in.Previous = resource.Reports, resource.Conditions
+	if !apiserver.Shows(resource.Version, s.written) {
+		in.Previous = s.wrote
+	}
 	if t.Off {
 		return s.removeAll(ctx, resource, &in), true
 	}
@@ -298,7 +288,6 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	return v, true
 }
 
-// ofDelivery is the result by the delivery alone.
 func (s *syncing) ofDelivery(in *rollup.Input) *rollup.Result {
 	result := rollup.OfDelivery(in)
 	s.requeue(result.Deadline)

@@ -10,7 +10,6 @@ import (
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/apiserver"
 	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // The conditions of a ClusterOperator (config.openshift.io/v1).
@@ -46,15 +45,12 @@ type Input struct {
 // Target is the state of one target.
 type Target struct {
 	Name     string
-	Delivery apiserver.Status // zero: not known yet
-	Result   *rollup.Result   // nil: there is none
-	// Reporting is KMSHealthReporting; the zero one: it is not known, and Delivery counts.
-	Reporting operatorcr.Condition
+	Delivery apiserver.Status // zero: not known yet; it counts where Reporting is not known
+	Verdict
 	// Unevaluated means that this process has not evaluated its roll-up yet.
 	Unevaluated bool
 }
 
-// bad is a problem.
 type bad struct {
 	id      string // the same for as long as it is the same problem
 	status  string // of Degraded if there were nothing else
@@ -89,7 +85,6 @@ func Evaluate(in *Input) (conditions []operatorcr.Condition, again time.Time) {
 	return conditions, again
 }
 
-// problems are the problems, in the order in which they are reported.
 func (in *Input) problems() []bad {
 	var all []bad
 	if in.Configuration != "" {
@@ -103,7 +98,7 @@ func (in *Input) problems() []bad {
 			all = append(all, bad{t.Name + "/delivery", operatorcr.True, "Delivery_" + reason, prefixed(t.Name, message),
 				time.Time{}})
 		}
-		if c, ok := ofPlugins(t); ok && c.Status != operatorcr.False {
+		if c := t.Result.Condition(contract.PluginsDegraded); c.Type != "" && c.Status != operatorcr.False {
 			all = append(all, bad{t.Name + "/" + c.Type, c.Status, "KMSPlugins_" + c.Reason, prefixed(t.Name, c.Message),
 				c.LastTransitionTime})
 		}
@@ -118,13 +113,6 @@ func (t *Target) reporting() (reason, message string) {
 		return t.Reporting.Reason, t.Reporting.Message
 	}
 	return string(cmp.Or(t.Delivery.Reason, contract.Off)), t.Delivery.Message
-}
-
-func ofPlugins(t Target) (operatorcr.Condition, bool) {
-	if t.Result == nil {
-		return operatorcr.Condition{}, false
-	}
-	return t.Result.Condition(contract.PluginsDegraded), true
 }
 
 func prefixed(name, message string) string {
@@ -162,7 +150,6 @@ func (in *Input) degraded(problems []bad) (c operatorcr.Condition, again time.Ti
 	return c, time.Time{}
 }
 
-// severity is that of the statuses of Degraded.
 var severity = map[string]int{operatorcr.Unknown: 1, operatorcr.True: 2}
 
 // kept is Degraded of an earlier process, if it is more severe: what it was about may be a
@@ -175,7 +162,6 @@ func (in *Input) kept(c operatorcr.Condition) operatorcr.Condition {
 	return c
 }
 
-// unevaluated are the targets whose roll-up this process has not evaluated yet.
 func (in *Input) unevaluated() (names []string) {
 	for _, t := range in.Targets {
 		if t.Unevaluated {
@@ -220,14 +206,6 @@ func (in *Input) progressing() operatorcr.Condition {
 	return c
 }
 
-// mayUpgrade reports whether an upgrade may go on while KMSPluginsDegraded is True with a reason.
-func mayUpgrade(reason string) bool {
-	return slices.ContainsFunc(contract.RollupReasons, func(r contract.RollupReason) bool {
-		return r.Reason == reason &&
-			r.Upgradeable
-	})
-}
-
 // upgradeable is False while an upgrade, which restarts every API server, could leave one
 // of them unable to read its Secrets. Where an earlier process had found that, a target that this
 // one has not evaluated yet may be the one.
@@ -235,8 +213,9 @@ func (in *Input) upgradeable(degraded operatorcr.Condition) operatorcr.Condition
 	c := operatorcr.Condition{Type: Upgradeable, Status: operatorcr.True, Reason: asExpected}
 	var unhealthy []string
 	for _, t := range in.Targets {
-		if c, ok := ofPlugins(t); ok && degraded.Status == operatorcr.True && c.Status == operatorcr.True &&
-			!mayUpgrade(c.Reason) {
+		c := t.Result.Condition(contract.PluginsDegraded)
+		if degraded.Status == operatorcr.True && c.Status == operatorcr.True &&
+			!contract.RollupReasonOf(c.Reason).Upgradeable {
 			unhealthy = append(unhealthy, t.Name)
 		}
 	}

@@ -25,50 +25,83 @@ func initially(p *corev1.Pod, containers ...corev1.Container) *corev1.Pod {
 	return p
 }
 
+type logCommands struct {
+	name      string
+	pod       *corev1.Pod
+	container string
+	reporter  *corev1.Pod
+	keys      []string
+	want      map[string]string
+}
+
+func (tt *logCommands) check(t *testing.T) {
+	b := beside{tool: "oc", pod: tt.pod, container: tt.container, plugins: plugins(tt.keys...), reporter: tt.reporter,
+		namespace: "kms-health"}
+	if d := cmp.Diff(tt.want, b.look()); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestLogCommands(t *testing.T) {
 	api, kms, sidecar := container("api", "sockets"), container("kms", "sockets"), container("kms-health", "sockets")
-	two := []corev1.Container{container("kms-new", "sockets"), container("kms-old", "sockets")}
 	companion := &corev1.Pod{}
 	companion.Name, companion.Namespace = "kms-health-api-0a1b", "kms-health"
-	onHost := corev1.Container{Name: "api", VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/var/run/kmsplugin"}}}
+	onHost := corev1.Container{Name: "api",
+		VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/var/run/kmsplugin"}}}
+	for _, tt := range []logCommands{
+		{"nothing but an API server", with(api), "api", nil, []string{"2"}, map[string]string{}},
+		{"a plugin", with(api, container("other"), kms), "api", nil, []string{"2"},
+			map[string]string{"2": "oc logs -n ns api-a -c kms"}},
+		{"the API server's container is the first", with(api, kms), "", nil, []string{"2"},
+			map[string]string{"2": "oc logs -n ns api-a -c kms"}},
+		{"the API server's container is the first but our own", with(sidecar, api, kms), "", nil, []string{"2"},
+			map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health"}},
+		{"a plugin in a restartable init container", initially(with(api), kms), "api", nil, []string{"2"},
+			map[string]string{"2": "oc logs -n ns api-a -c kms"}},
+		{"a plugin and a sidecar", with(api, kms, sidecar), "api", nil, []string{"2"},
+			map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health"}},
+		{"a plugin and a companion", with(api, kms), "api", companion, []string{"2"},
+			map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n kms-health kms-health-api-0a1b"}},
+		{"a companion takes the place of a sidecar", with(api, kms, sidecar), "api", companion, []string{"2"},
+			map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n kms-health kms-health-api-0a1b"}},
+		{"OpenShift's own reporter", initially(with(api, kms), container("kms-health-reporter", "sockets")), "api", nil,
+			[]string{"2"},
+			map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health-reporter"}},
+		{"a plugin on the host, elsewhere", with(onHost, container("other")), "api", companion, []string{"2"},
+			map[string]string{"": "oc logs -n kms-health kms-health-api-0a1b"}},
+		{"no such container", with(api, kms), "apiserver", companion, []string{"2"},
+			map[string]string{"": "oc logs -n kms-health kms-health-api-0a1b"}},
+		{"no volume with sockets", with(container("api"), kms), "api", nil, []string{"2"}, map[string]string{}},
+	} {
+		t.Run(tt.name, tt.check)
+	}
+}
+
+func TestLogCommandsOfSeveralPlugins(t *testing.T) {
+	api, kms := container("api", "sockets"), container("kms", "sockets")
+	two := []corev1.Container{container("kms-new", "sockets"), container("kms-old", "sockets")}
 	command := two[0]
 	command.Command = []string{"plugin", "--listen=/s/kms-2.sock"}
 	environment := two[1]
 	environment.Env = []corev1.EnvVar{{Name: "LISTEN", Value: "unix:///s/kms-1.sock"}}
-	for _, tt := range []struct {
-		name      string
-		pod       *corev1.Pod
-		container string
-		reporter  *corev1.Pod
-		keys      []string
-		want      map[string]string
-	}{
-		{"nothing but an API server", with(api), "api", nil, []string{"2"}, map[string]string{}},
-		{"a plugin", with(api, container("other"), kms), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms"}},
-		{"the API server's container is the first", with(api, kms), "", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms"}},
-		{"the API server's container is the first but our own", with(sidecar, api, kms), "", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health"}},
-		{"a plugin in a restartable init container", initially(with(api), kms), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms"}},
-		{"a plugin and a sidecar", with(api, kms, sidecar), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health"}},
-		{"a plugin and a companion", with(api, kms), "api", companion, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n kms-health kms-health-api-0a1b"}},
-		{"a companion takes the place of a sidecar", with(api, kms, sidecar), "api", companion, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n kms-health kms-health-api-0a1b"}},
-		{"OpenShift's own reporter", initially(with(api, kms), container("kms-health-reporter", "sockets")), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "": "oc logs -n ns api-a -c kms-health-reporter"}},
-		{"a plugin on the host, elsewhere", with(onHost, container("other")), "api", companion, []string{"2"}, map[string]string{"": "oc logs -n kms-health kms-health-api-0a1b"}},
-		{"no such container", with(api, kms), "apiserver", companion, []string{"2"}, map[string]string{"": "oc logs -n kms-health kms-health-api-0a1b"}},
-		{"no volume with sockets", with(container("api"), kms), "api", nil, []string{"2"}, map[string]string{}},
-
-		{"two keys of one plugin", with(api, kms), "api", nil, []string{"2", "1"}, map[string]string{"2": "oc logs -n ns api-a -c kms", "1": "oc logs -n ns api-a -c kms"}},
-		{"two plugins by their arguments", with(api, withArgs(two[0], "--listen", "unix:///s/kms-2.sock"), withArgs(two[1], "--listen=/s/kms-1.sock")), "api", nil, []string{"2", "1"}, map[string]string{"2": "oc logs -n ns api-a -c kms-new", "1": "oc logs -n ns api-a -c kms-old"}},
-		{"two plugins by command and environment", with(api, command, environment), "api", nil, []string{"2", "1"}, map[string]string{"2": "oc logs -n ns api-a -c kms-new", "1": "oc logs -n ns api-a -c kms-old"}},
-		{"the API server itself has the sockets in its arguments", with(withArgs(api, "kms-2.sock"), two[0], withArgs(two[1], "kms-2.sock")), "api", nil, []string{"2"}, map[string]string{"2": "oc logs -n ns api-a -c kms-old"}},
+	for _, tt := range []logCommands{
+		{"two keys of one plugin", with(api, kms), "api", nil, []string{"2", "1"},
+			map[string]string{"2": "oc logs -n ns api-a -c kms", "1": "oc logs -n ns api-a -c kms"}},
+		{"two plugins by their arguments",
+			with(api, withArgs(two[0], "--listen", "unix:///s/kms-2.sock"), withArgs(two[1], "--listen=/s/kms-1.sock")), "api",
+			nil, []string{"2", "1"},
+			map[string]string{"2": "oc logs -n ns api-a -c kms-new", "1": "oc logs -n ns api-a -c kms-old"}},
+		{"two plugins by command and environment", with(api, command, environment), "api", nil, []string{"2", "1"},
+			map[string]string{"2": "oc logs -n ns api-a -c kms-new", "1": "oc logs -n ns api-a -c kms-old"}},
+		{"the API server itself has the sockets in its arguments",
+			with(withArgs(api, "kms-2.sock"), two[0], withArgs(two[1], "kms-2.sock")), "api", nil, []string{"2"},
+			map[string]string{"2": "oc logs -n ns api-a -c kms-old"}},
 		{"two plugins without arguments", with(api, two[0], two[1]), "api", nil, []string{"2", "1"}, map[string]string{}},
-		{"kms-1 is not kms-11", with(api, withArgs(two[0], "kms-11.sock"), withArgs(two[1], "kms-1.sock")), "api", nil, []string{"1", "11"}, map[string]string{"1": "oc logs -n ns api-a -c kms-old", "11": "oc logs -n ns api-a -c kms-new"}},
+		{"kms-1 is not kms-11", with(api, withArgs(two[0], "kms-11.sock"), withArgs(two[1], "kms-1.sock")), "api", nil,
+			[]string{"1", "11"},
+			map[string]string{"1": "oc logs -n ns api-a -c kms-old", "11": "oc logs -n ns api-a -c kms-new"}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			b := beside{tool: "oc", pod: tt.pod, container: tt.container, plugins: plugins(tt.keys...), reporter: tt.reporter, namespace: "kms-health"}
-			if d := cmp.Diff(tt.want, b.look()); d != "" {
-				t.Error(d)
-			}
-		})
+		t.Run(tt.name, tt.check)
 	}
 }
 
@@ -78,7 +111,8 @@ func TestFaults(t *testing.T) {
 		return after(waiting(name, "CrashLoopBackOff"), 3, 1, "no socket")
 	}
 	api := func(change ...func(*corev1.Pod)) *corev1.Pod {
-		p := with(container("api", "sockets"), container("kms", "sockets"), container("kms-health", "sockets"), container("other"))
+		p := with(container("api", "sockets"), container("kms", "sockets"), container("kms-health", "sockets"),
+			container("other"))
 		for _, c := range change {
 			c(p)
 		}
@@ -108,27 +142,38 @@ func TestFaults(t *testing.T) {
 		{"a plugin's image", api(status(pull("kms"))), nil, []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
 		{"a plugin crashes", api(status(crash("kms"))), nil, []rollup.Fault{
-			{Pod: "ns/api-a", Container: "kms", Why: "CrashLoopBackOff, exit code 1: no socket", Look: "kubectl logs -n ns api-a -c kms --previous"}}},
-		{"between crashes it is evaluated again", api(status(after(running("kms", time.Second), 3, 1, ""))), nil, []rollup.Fault{
-			{Pod: "ns/api-a", Container: "kms", Why: "CrashLoopBackOff, exit code 1", Look: "kubectl logs -n ns api-a -c kms --previous", Until: now.Add(29 * time.Second)}}},
+			{Pod: "ns/api-a", Container: "kms", Why: "CrashLoopBackOff, exit code 1: no socket",
+				Look: "kubectl logs -n ns api-a -c kms --previous"}}},
+		{"between crashes it is evaluated again", api(status(after(running("kms", time.Second), 3, 1, ""))), nil,
+			[]rollup.Fault{
+				{Pod: "ns/api-a", Container: "kms", Why: "CrashLoopBackOff, exit code 1",
+					Look: "kubectl logs -n ns api-a -c kms --previous", Until: now.Add(29 * time.Second)}}},
 		{"restarted, and its image can no longer be pulled", api(status(after(pull("kms"), 1, 1, ""))), nil, []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl logs -n ns api-a -c kms --previous"}}},
 		{"the sidecar", api(status(pull("kms-health"))), nil, []rollup.Fault{
-			{Pod: "ns/api-a", Container: "kms-health", Reporter: true, Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
+			{Pod: "ns/api-a", Container: "kms-health", Reporter: true, Why: "ImagePullBackOff",
+				Look: "kubectl describe -n ns pod api-a"}}},
 		{"the API server itself, and a stranger", api(status(crash("api")), status(pull("other"))), nil, nil},
 		{"init containers first", api(status(pull("kms")), inInit(pull("kms-health-reporter"))), nil, []rollup.Fault{
-			{Pod: "ns/api-a", Container: "kms-health-reporter", Reporter: true, Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"},
+			{Pod: "ns/api-a", Container: "kms-health-reporter", Reporter: true, Why: "ImagePullBackOff",
+				Look: "kubectl describe -n ns pod api-a"},
 			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
-		{"an init container that shares the sockets' volume has completed, also after two reboots", api(inInit(after(ended("setup", 0, time.Hour), 2, 0, ""))), nil, nil},
-		{"a stranger's init container", api(func(p *corev1.Pod) { p.Status.InitContainerStatuses = []corev1.ContainerStatus{pull("setup")} }), nil, nil},
+		{"an init container that shares the sockets' volume has completed, also after two reboots",
+			api(inInit(after(ended("setup", 0, time.Hour), 2, 0, ""))), nil, nil},
+		{"a stranger's init container",
+			api(func(p *corev1.Pod) { p.Status.InitContainerStatuses = []corev1.ContainerStatus{pull("setup")} }), nil, nil},
 		{"a companion", api(), companion(status(pull("reporter"))), []rollup.Fault{
-			{Pod: "kms-health/kms-health-api-0a1b", Container: "reporter", Reporter: true, Why: "ImagePullBackOff", Look: "kubectl describe -n kms-health pod kms-health-api-0a1b"}}},
+			{Pod: "kms-health/kms-health-api-0a1b", Container: "reporter", Reporter: true, Why: "ImagePullBackOff",
+				Look: "kubectl describe -n kms-health pod kms-health-api-0a1b"}}},
 		{"a plugin and a companion", api(status(pull("kms"))), companion(status(crash("reporter"))), []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"},
-			{Pod: "kms-health/kms-health-api-0a1b", Container: "reporter", Reporter: true, Why: "CrashLoopBackOff, exit code 1: no socket", Look: "kubectl logs -n kms-health kms-health-api-0a1b -c reporter --previous"}}},
+			{Pod: "kms-health/kms-health-api-0a1b", Container: "reporter", Reporter: true,
+				Why:  "CrashLoopBackOff, exit code 1: no socket",
+				Look: "kubectl logs -n kms-health kms-health-api-0a1b -c reporter --previous"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := beside{tool: "kubectl", pod: tt.pod, container: "api", plugins: plugins("2"), reporter: tt.reporter, namespace: "kms-health"}
+			b := beside{tool: "kubectl", pod: tt.pod, container: "api", plugins: plugins("2"), reporter: tt.reporter,
+				namespace: "kms-health"}
 			if d := cmp.Diff(tt.want, b.faults(now)); d != "" {
 				t.Error(d)
 			}

@@ -52,6 +52,7 @@ type fixture struct {
 	client *dynamicfake.FakeDynamicClient
 	*Controller
 	version   int
+	ahead     int // of the version that the watch shows, is that of a write
 	ctx       context.Context
 	sources   *source.Cluster
 	published *source.Target              // nil: none
@@ -75,19 +76,24 @@ type request struct {
 	apply []any // the conditions, where it is an apply
 }
 
+var listKinds = map[schema.GroupVersionResource]string{
+	cluster: "KubeAPIServerList", source.Pods: "PodList", source.Nodes: "NodeList", source.Namespaces: "NamespaceList",
+	source.ClusterRoles: "ClusterRoleList", source.ClusterBindings: "ClusterRoleBindingList",
+	source.Policies:       "ValidatingAdmissionPolicyList",
+	source.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
+	source.DaemonSets:     "DaemonSetList", source.ConfigMaps: "ConfigMapList",
+	source.ServiceAccounts: "ServiceAccountList",
+}
+
 // withFixture runs a test with a controller of one target.
 func withFixture(t *testing.T, test func(s *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s := &fixture{T: t, start: time.Now(), version: 100, reports: map[string][]contract.Entry{}, lists: map[schema.GroupVersionResource]error{},
+		s := &fixture{T: t, start: time.Now(), version: 100, reports: map[string][]contract.Entry{},
+			lists:   map[schema.GroupVersionResource]error{},
 			watched: map[schema.GroupVersionResource][]apiwatch.Interface{}}
-		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-			cluster: "KubeAPIServerList", source.Pods: "PodList", source.Nodes: "NodeList",
-			source.ClusterRoles: "ClusterRoleList", source.ClusterBindings: "ClusterRoleBindingList", source.Policies: "ValidatingAdmissionPolicyList",
-			source.PolicyBindings: "ValidatingAdmissionPolicyBindingList", source.DaemonSets: "DaemonSetList", source.ConfigMaps: "ConfigMapList",
-			source.ServiceAccounts: "ServiceAccountList", source.Namespaces: "NamespaceList",
-		})
+		s.client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds)
 		s.client.PrependReactor("patch", "*", s.write)
 		s.client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			s.mu.Lock()
@@ -97,12 +103,15 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 		})
 		s.client.PrependWatchReactor("*", s.watch)
 		for _, name := range []string{"a", "b"} {
-			s.add(source.Nodes, "", map[string]any{"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": name, "creationTimestamp": s.start.Add(-time.Hour).Format(time.RFC3339)},
-				"status": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
+			s.add(source.Nodes, "",
+				map[string]any{"kind": "Node", "apiVersion": "v1",
+					"metadata": map[string]any{"name": name, "creationTimestamp": s.start.Add(-time.Hour).Format(time.RFC3339)},
+					"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}})
 			s.addPod(name)
 		}
 		s.Controller = New(Options{
-			Client: s.client, Namespace: "kms-health", Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now,
+			Client: s.client, Namespace: "kms-health", Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
+			Now: time.Now,
 			Event: func(_, _, reason, _ string) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -116,8 +125,9 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 			Gone: func(string) {},
 		})
 		s.ctx = ctx
-		s.sources = source.NewCluster(ctx, source.ClusterOptions{Client: s.client, Namespace: "kms-health", Ours: contract.Managed, Policy: objects.PolicyName,
-			WakeDelivery: func() {}, WakeRollup: func() { s.Wake("api") }})
+		s.sources = source.NewCluster(ctx,
+			source.ClusterOptions{Client: s.client, Namespace: "kms-health", Ours: contract.Managed, Policy: objects.PolicyName,
+				WakeDelivery: func() {}, WakeRollup: func() { s.Wake("api") }})
 		defer func() {
 			s.sources.End()
 			if s.published != nil {
@@ -135,8 +145,9 @@ func withFixture(t *testing.T, test func(s *fixture)) {
 // set publishes a target, with sources of its own.
 func (s *fixture) set(t *target) {
 	if s.published == nil {
-		s.published = source.NewTarget(s.ctx, s.sources, &t.APIServer, source.TargetOptions{Ours: contract.Managed, Manager: contract.OperatorName,
-			WakeDelivery: func() {}, WakeRollup: func() { s.Wake(t.Name) }})
+		s.published = source.NewTarget(s.ctx, s.sources, &t.APIServer,
+			source.TargetOptions{Ours: contract.Managed, Manager: contract.OperatorName,
+				WakeDelivery: func() {}, WakeRollup: func() { s.Wake(t.Name) }})
 	}
 	p := t.Published
 	p.Sources = s.published
@@ -167,7 +178,9 @@ func (s *fixture) write(action clienttesting.Action) (bool, runtime.Object, erro
 	if s.fails != nil {
 		return true, nil, s.fails
 	}
-	return true, &unstructured.Unstructured{Object: map[string]any{}}, nil
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	o.SetResourceVersion(fmt.Sprint(s.version + s.ahead))
+	return true, o, nil
 }
 
 func (s *fixture) add(resource schema.GroupVersionResource, namespace string, o map[string]any) {
@@ -188,7 +201,8 @@ func (s *fixture) addAgent(node string) {
 	s.Helper()
 	s.addPodIn("kms-health", pod(node, named("kms-health-api-"+node), func(p *corev1.Pod) {
 		p.Namespace = "kms-health"
-		p.Labels = map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: "api", contract.ModeLabel: string(v1alpha1.ModeDaemonSet)}
+		p.Labels = map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: "api",
+			contract.ModeLabel: string(v1alpha1.ModeDaemonSet)}
 	}))
 }
 
@@ -210,7 +224,8 @@ const interval = 10 * time.Second
 func (s *fixture) report(nodes ...string) time.Duration {
 	checked := time.Now().Truncate(time.Second) // as entries have it
 	for _, node := range nodes {
-		s.reports[node] = []contract.Entry{{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked, Interval: interval}}
+		s.reports[node] = []contract.Entry{{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked,
+			Interval: interval}}
 	}
 	return checked.Sub(s.start) + contract.StaleIntervals*interval
 }
@@ -228,10 +243,13 @@ func (s *fixture) show() {
 			s.Fatal(err)
 		}
 		at := s.reports[node][0].LastChecked.UTC().Format(time.RFC3339)
-		conditions = append(conditions, map[string]any{"type": contract.ConditionType(node), "status": "True", "message": message, "lastTransitionTime": at})
-		managed = append(managed, map[string]any{"manager": contract.ConditionManager(node), "time": at, "fieldsV1": map[string]any{
-			"f:status": map[string]any{"f:conditions": map[string]any{fmt.Sprintf(`k:{"type":%q}`, contract.ConditionType(node)): map[string]any{}}},
-		}})
+		conditions = append(conditions,
+			map[string]any{"type": contract.ConditionType(node), "status": "True", "message": message, "lastTransitionTime": at})
+		managed = append(managed,
+			map[string]any{"manager": contract.ConditionManager(node), "time": at, "fieldsV1": map[string]any{
+				"f:status": map[string]any{"f:conditions": map[string]any{fmt.Sprintf(`k:{"type":%q}`,
+					contract.ConditionType(node)): map[string]any{}}},
+			}})
 	}
 	o := map[string]any{
 		"kind": "KubeAPIServer", "apiVersion": "operator.openshift.io/v1",

@@ -47,7 +47,8 @@ func (s *syncing) observe(resource *operatorcr.Status, absent time.Time) (o obse
 	for i := range resource.Reports {
 		names[resource.Reports[i].Node] = true
 	}
-	own := reporters(t.Name, t.Sources.Cluster.OwnPods.All())
+	ours := reporterPods(t.Name, t.Sources.Cluster.OwnPods.All())
+	own := newest(ours)
 	for name := range own {
 		names[name] = true
 	}
@@ -65,7 +66,7 @@ func (s *syncing) observe(resource *operatorcr.Status, absent time.Time) (o obse
 	}
 	current, others := onePerNode(pods)
 	o.nodes, o.others = expect(t, s.Namespace, current, own, all, s.now), writers(t, others, all)
-	s.attend(o.nodes, current, others, resource)
+	s.attend(o.nodes, current, others, ours, resource)
 	if o.refused = s.refused(); o.refused != "" {
 		o.doubt(resource, all)
 	}

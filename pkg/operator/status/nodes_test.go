@@ -23,49 +23,67 @@ import (
 // abc are Nodes that exist; b is not Ready.
 var abc = map[string]source.Node{"a": {Name: "a", Ready: true}, "b": {Name: "b"}, "c": {Name: "c", Ready: true}}
 
-func expected(target *target, pods []*corev1.Pod, reporters map[string]*corev1.Pod, nodes map[string]source.Node) []rollup.Node {
+func expected(target *target, pods []*corev1.Pod, reporters map[string]*corev1.Pod,
+	nodes map[string]source.Node) []rollup.Node {
 	current, _ := onePerNode(pods)
 	return expect(&target.Published, "kms-health", current, reporters, nodes, now)
 }
 
+func revisions(t *apiserver.Published) {
+	t.State.Revisions = map[string][]v1alpha1.Plugin{"7": plugins("1"), "8": plugins("2", "1"), "9": {}}
+}
+func unknown(t *apiserver.Published) { t.SetsKnown, t.LiveKnown, t.State.Live = false, false, nil }
+
+var expectedNodes = []struct {
+	name   string
+	target *target
+	pods   []*corev1.Pod
+	want   string // node:keys, keys being ? where they are not known
+}{
+	{"none", withKeys("2"), nil, ""},
+	{"by name, whatever the order", withKeys("2", "1"), []*corev1.Pod{pod("c"), pod("a"), pod("b")}, "a:2,1 b:2,1 c:2,1"},
+	{"not placed yet", withKeys("2"), []*corev1.Pod{pod("a"), pod("")}, "a:2"},
+	{"ended", withKeys("2"),
+		[]*corev1.Pod{pod("a", phase(corev1.PodSucceeded)), pod("b", phase(corev1.PodFailed)),
+			pod("c", phase(corev1.PodPending))}, "c:2"},
+	{"terminating", withKeys("2"), []*corev1.Pod{pod("a", terminating), pod("c")}, "c:2"},
+	{"its Node is gone", withKeys("2"), []*corev1.Pod{pod("a"), pod("z")}, "a:2"},
+
+	// Of two pods on a node the newest counts.
+	{"two pods: the newer", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", revision(8), aged(time.Minute)), pod("a", revision(7))}, "a:2,1"},
+	{"two pods: the newer, whatever the order", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", revision(7)), pod("a", revision(8), aged(time.Minute))}, "a:2,1"},
+	{"two pods as old: the last by name", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", named("y"), revision(8)), pod("a", named("x"), revision(7))}, "a:2,1"},
+	{"two pods as old: the last by name, whatever the order", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", named("x"), revision(7)), pod("a", named("y"), revision(8))}, "a:2,1"},
+	{"two pods: the newer terminates", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", revision(8), aged(time.Minute), terminating), pod("a", revision(7))}, "a:1"},
+	{"two pods: the newer has ended", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", revision(8), aged(time.Minute), phase(corev1.PodFailed)), pod("a", revision(7))}, "a:1"},
+
+	// Its plugins.
+	{"by its label", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7)), pod("b", revision(8))},
+		"a:1 b:2,1"},
+	{"by the Secret that it mounts", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", mounting("encryption-config-7"))}, "a:1"},
+	{"the Secret outweighs the label", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", revision(7), mounting("encryption-config-8"))}, "a:2,1"},
+	{"it mounts the live one", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", revision(7), mounting("encryption-config"))}, "a:2"},
+	{"a revision that could not be read is not the live one", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", revision(6))}, "a:?"},
+	{"a revision with no plugin", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", revision(9)), pod("b", revision(8))}, "a: b:2,1"},
+	{"no plugin at all", withKeys(), []*corev1.Pod{pod("a"), pod("b")}, "a: b:"},
+	{"its revision is about to be read", withKeys("2").but(revisions),
+		[]*corev1.Pod{pod("a", revision(6)), pod("b", revision(7))}, "a:? b:1"},
+	{"nothing is known", withKeys().but(unknown), []*corev1.Pod{pod("a"), pod("b", revision(7))}, "a:? b:?"},
+}
+
 func TestExpectedNodes(t *testing.T) {
-	revisions := func(t *apiserver.Published) {
-		t.State.Revisions = map[string][]v1alpha1.Plugin{"7": plugins("1"), "8": plugins("2", "1"), "9": {}}
-	}
-	unknown := func(t *apiserver.Published) { t.SetsKnown, t.LiveKnown, t.State.Live = false, false, nil }
-	for _, tt := range []struct {
-		name   string
-		target *target
-		pods   []*corev1.Pod
-		want   string // node:keys, keys being ? where they are not known
-	}{
-		{"none", withKeys("2"), nil, ""},
-		{"by name, whatever the order", withKeys("2", "1"), []*corev1.Pod{pod("c"), pod("a"), pod("b")}, "a:2,1 b:2,1 c:2,1"},
-		{"not placed yet", withKeys("2"), []*corev1.Pod{pod("a"), pod("")}, "a:2"},
-		{"ended", withKeys("2"), []*corev1.Pod{pod("a", phase(corev1.PodSucceeded)), pod("b", phase(corev1.PodFailed)), pod("c", phase(corev1.PodPending))}, "c:2"},
-		{"terminating", withKeys("2"), []*corev1.Pod{pod("a", terminating), pod("c")}, "c:2"},
-		{"its Node is gone", withKeys("2"), []*corev1.Pod{pod("a"), pod("z")}, "a:2"},
-
-		// Of two pods on a node the newest counts.
-		{"two pods: the newer", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(8), aged(time.Minute)), pod("a", revision(7))}, "a:2,1"},
-		{"two pods: the newer, whatever the order", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7)), pod("a", revision(8), aged(time.Minute))}, "a:2,1"},
-		{"two pods as old: the last by name", withKeys("2").but(revisions), []*corev1.Pod{pod("a", named("y"), revision(8)), pod("a", named("x"), revision(7))}, "a:2,1"},
-		{"two pods as old: the last by name, whatever the order", withKeys("2").but(revisions), []*corev1.Pod{pod("a", named("x"), revision(7)), pod("a", named("y"), revision(8))}, "a:2,1"},
-		{"two pods: the newer terminates", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(8), aged(time.Minute), terminating), pod("a", revision(7))}, "a:1"},
-		{"two pods: the newer has ended", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(8), aged(time.Minute), phase(corev1.PodFailed)), pod("a", revision(7))}, "a:1"},
-
-		// Its plugins.
-		{"by its label", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7)), pod("b", revision(8))}, "a:1 b:2,1"},
-		{"by the Secret that it mounts", withKeys("2").but(revisions), []*corev1.Pod{pod("a", mounting("encryption-config-7"))}, "a:1"},
-		{"the Secret outweighs the label", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7), mounting("encryption-config-8"))}, "a:2,1"},
-		{"it mounts the live one", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(7), mounting("encryption-config"))}, "a:2"},
-		{"a revision that could not be read is not the live one", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(6))}, "a:?"},
-		{"a revision with no plugin", withKeys("2").but(revisions), []*corev1.Pod{pod("a", revision(9)), pod("b", revision(8))}, "a: b:2,1"},
-		{"no plugin at all", withKeys(), []*corev1.Pod{pod("a"), pod("b")}, "a: b:"},
-		{"its revision is about to be read", withKeys("2").but(revisions).but(func(t *apiserver.Published) { t.Pending = map[string]bool{"6": true} }), []*corev1.Pod{pod("a", revision(6)), pod("b", revision(7))}, "a:? b:1"},
-		{"its revision is about to be read, and the live one has no plugin", withKeys().but(func(t *apiserver.Published) { t.Pending = map[string]bool{"6": true} }), []*corev1.Pod{pod("a", revision(6)), pod("b")}, "a:? b:"},
-		{"nothing is known", withKeys().but(unknown), []*corev1.Pod{pod("a"), pod("b", revision(7))}, "a:? b:?"},
-	} {
+	for _, tt := range expectedNodes {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
 			for _, n := range expected(tt.target, tt.pods, nil, abc) {
@@ -104,7 +122,8 @@ func TestExpectedNodesHaveLogCommands(t *testing.T) {
 // Of two reporters on a node, while one delivery replaces another, it is always the same:
 // otherwise the message would change from sync to sync.
 func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
-	reporter := func(name, target, node string, age time.Duration, change ...func(*corev1.Pod)) *unstructured.Unstructured {
+	reporter := func(name, target, node string, age time.Duration,
+		change ...func(*corev1.Pod)) *unstructured.Unstructured {
 		p := pod(node, named(name), aged(age))
 		p.Labels = map[string]string{contract.APIServerLabel: target, contract.ModeLabel: "CompanionPod"}
 		for _, c := range change {
@@ -118,13 +137,15 @@ func TestOfTwoReportersOnANodeTheNewerCounts(t *testing.T) {
 	}
 	deleted := reporter("deleted", "api", "a", 0, terminating)
 	ours := []*unstructured.Unstructured{
-		reporter("old", "api", "a", time.Hour), reporter("new", "api", "a", time.Minute), reporter("only", "api", "b", time.Hour),
-		reporter("x", "api", "c", time.Hour), reporter("y", "api", "c", time.Hour), reporter("other", "other", "a", time.Second), deleted,
+		reporter("old", "api", "a", time.Hour), reporter("new", "api", "a", time.Minute),
+		reporter("only", "api", "b", time.Hour),
+		reporter("x", "api", "c", time.Hour), reporter("y", "api", "c", time.Hour),
+		reporter("other", "other", "a", time.Second), deleted,
 	}
-	for range 50 {
+	for range 20 {
 		rand.Shuffle(len(ours), func(i, j int) { ours[i], ours[j] = ours[j], ours[i] })
 		got := map[string]string{}
-		for node, pod := range reporters("api", ours) {
+		for node, pod := range newest(reporterPods("api", ours)) {
 			got[node] = pod.Name
 		}
 		if d := cmp.Diff(map[string]string{"a": "new", "b": "only", "c": "y"}, got); d != "" {
@@ -158,20 +179,30 @@ func TestQuiet(t *testing.T) {
 		{"a new pod", pod("a", aged(time.Second)), "api", time.Second, false},
 		{"it started with its pod", pod("a", status(running("api", time.Hour))), "api", time.Hour, false},
 		{"it was started again", pod("a", status(running("api", time.Minute))), "api", time.Minute, false},
-		{"a plugin was started again", pod("a", status(running("kms", time.Minute)), status(running("api", time.Hour))), "api", time.Minute, false},
-		{"the reporter was started again", pod("a", status(running("kms-health", time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
-		{"the first is meant", pod("a", status(running("kms", time.Hour)), status(ended("api", 0, time.Minute))), "", time.Minute, true},
-		{"the first one except the reporter counts", pod("a", status(running("kms-health", time.Second)), status(running("api", time.Minute)), func(p *corev1.Pod) {
-			p.Spec.Containers = slices.Insert(p.Spec.Containers, 0, container("kms-health", "sockets"))
-		}), "", time.Minute, false},
+		{"a plugin was started again", pod("a", status(running("kms", time.Minute)), status(running("api", time.Hour))),
+			"api", time.Minute, false},
+		{"the reporter was started again",
+			pod("a", status(running("kms-health", time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
+		{"the first is meant", pod("a", status(running("kms", time.Hour)), status(ended("api", 0, time.Minute))), "",
+			time.Minute, true},
+		{"the first one except the reporter counts",
+			pod("a", status(running("kms-health", time.Second)), status(running("api", time.Minute)), func(p *corev1.Pod) {
+				p.Spec.Containers = slices.Insert(p.Spec.Containers, 0, container("kms-health", "sockets"))
+			}), "", time.Minute, false},
 		{"it ended in order", pod("a", status(ended("api", 0, time.Minute))), "api", time.Minute, true},
-		{"a plugin ended in order", pod("a", status(ended("kms", 0, time.Minute)), status(running("api", time.Hour))), "api", time.Minute, false},
+		{"a plugin ended in order", pod("a", status(ended("kms", 0, time.Minute)), status(running("api", time.Hour))), "api",
+			time.Minute, false},
 		{"it crashed", pod("a", status(ended("api", 1, time.Minute))), "api", time.Minute, false},
-		{"it ended before its pod began, as the clocks have it", pod("a", status(ended("api", 1, 2*time.Hour))), "api", time.Hour, false},
-		{"it crashed, and is to be started again", pod("a", status(after(waiting("api", "CrashLoopBackOff"), 3, 1, ""))), "api", time.Minute, false},
-		{"it crashed, and runs", pod("a", status(after(running("api", 50*time.Second), 3, 1, ""))), "api", 50 * time.Second, false},
-		{"another container was started again", pod("a", status(running("certs", time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
-		{"another container crashed", pod("a", status(ended("certs", 1, time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
+		{"it ended before its pod began, as the clocks have it", pod("a", status(ended("api", 1, 2*time.Hour))), "api",
+			time.Hour, false},
+		{"it crashed, and is to be started again", pod("a", status(after(waiting("api", "CrashLoopBackOff"), 3, 1, ""))),
+			"api", time.Minute, false},
+		{"it crashed, and runs", pod("a", status(after(running("api", 50*time.Second), 3, 1, ""))), "api", 50 * time.Second,
+			false},
+		{"another container was started again",
+			pod("a", status(running("certs", time.Minute)), status(running("api", time.Hour))), "api", time.Hour, false},
+		{"another container crashed", pod("a", status(ended("certs", 1, time.Minute)), status(running("api", time.Hour))),
+			"api", time.Hour, false},
 		{"a plugin that is a sidecar was started again", pod("a", status(running("api", time.Hour)), func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{running("kms", time.Minute)}
 		}), "api", time.Minute, false},
@@ -201,11 +232,13 @@ func TestSilenceIsExcusedAfterARestartOfTheOnlyServer(t *testing.T) {
 		return func(p *corev1.Pod) {
 			p.Status.StartTime = &metav1.Time{Time: now.Add(-time.Hour)}
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
-			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "api", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: at}}}}}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "api",
+				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Time{Time: at}}}}}
 		}
 	}
 	expected := []rollup.Node{{Name: "a", Ready: true}, {Name: "b", Ready: true}, {Name: "c", Ready: true}}
-	excuseRestarts(expected, []*corev1.Pod{pod("a", started(now.Add(-time.Minute))), pod("b", started(now.Add(-10*time.Minute))), pod("z")}, "api")
+	excuseRestarts(expected,
+		[]*corev1.Pod{pod("a", started(now.Add(-time.Minute))), pod("b", started(now.Add(-10*time.Minute))), pod("z")}, "api")
 	for i, excused := range []bool{true, false, false} {
 		if n := expected[i]; n.QuietUntil.After(now) != excused {
 			t.Errorf("node %s is excused until %s", n.Name, n.QuietUntil)

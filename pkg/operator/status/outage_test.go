@@ -14,7 +14,8 @@ import (
 
 // After an outage of any length reporters have time to recover.
 func TestMissingReportsDuringAnOutageAreExcused(t *testing.T) {
-	for _, lasts := range []time.Duration{5 * time.Second, 19 * time.Second, 25 * time.Second, 29900 * time.Millisecond, time.Minute, time.Hour} {
+	for _, lasts := range []time.Duration{5 * time.Second, 19 * time.Second, 25 * time.Second, 29900 * time.Millisecond,
+		time.Minute, time.Hour} {
 		for _, speaks := range []bool{true, false} {
 			name := lasts.String() + ", and they report again"
 			if !speaks {
@@ -84,7 +85,8 @@ func TestPodsThatCanNoLongerBeListedAreNotHealthy(t *testing.T) {
 		s.wantWrites(1, "while the API server may just have started")
 		s.until(25 * time.Second)
 		all := s.written()
-		if last := all[len(all)-1]; degraded(last.apply) != "Unknown SourceUnreadable" || !strings.Contains(last.body, "WriteKeyUnknown") {
+		if last := all[len(all)-1]; degraded(last.apply) != "Unknown SourceUnreadable" ||
+			!strings.Contains(last.body, "WriteKeyUnknown") {
 			t.Errorf("written: %s", last.body)
 		}
 		s.report("a", "b", "new")

@@ -26,17 +26,10 @@ type attendance struct {
 }
 
 // attend completes the nodes by what is known of their reporters. others are API server pods
-// beside those that count.
+// beside those that count, ours are the reporters' pods.
 func (s *syncing) attend(nodes []rollup.Node, pods map[string]*corev1.Pod, others []*corev1.Pod,
-	resource *operatorcr.Status) {
+	ours map[string][]*corev1.Pod, resource *operatorcr.Status) {
 	t := s.target
-	ours := map[string][]*unstructured.Unstructured{}
-	for _, o := range t.Sources.Cluster.OwnPods.All() {
-		if isReporterOf(t.Name, o) {
-			node, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName")
-			ours[node] = append(ours[node], o)
-		}
-	}
 	replaced := map[string][]string{} // the UIDs of the others that are not being deleted
 	for _, pod := range others {
 		if uid, _ := objects.PodUID(pod); uid != "" && pod.DeletionTimestamp == nil {
@@ -57,11 +50,11 @@ func (s *syncing) attend(nodes []rollup.Node, pods map[string]*corev1.Pod, other
 }
 
 // next is the attendance of a node's API server pod as it is now, whose container was started
-// at start. replaced are the UIDs of the
-// pods on its node that it replaces: in a rollout that stops, they are the ones that serve, so
-// their reporters count too. ours are the reporters' pods on its node, named is the reporter
-// that its report names. attended means that one of ours stands beside the pod.
-func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ours []*unstructured.Unstructured,
+// at start. replaced are the UIDs of the pods on its node that it replaces: in a rollout that stops,
+// they are the ones that serve, so their reporters count too. ours are the reporters' pods on its
+// node, named is the reporter that its report names. attended means that one of ours stands beside
+// the pod.
+func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ours []*corev1.Pod,
 	named string) (next attendance, attended bool) {
 	server, _ := objects.PodUID(pod) // without a UID no companion can be beside it
 	next.started = start
@@ -70,20 +63,19 @@ func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ou
 	}
 	next.server, next.writers = server, append([]string{server}, replaced...)
 	for _, o := range ours {
-		agent := o.GetLabels()[contract.ModeLabel] == string(v1alpha1.ModeDaemonSet)
-		beside := o.GetAnnotations()[contract.BesideAnnotation]
+		agent := o.Labels[contract.ModeLabel] == string(v1alpha1.ModeDaemonSet)
+		beside := o.Annotations[contract.BesideAnnotation]
 		current := agent || server != "" && beside == server
 		if !current && !slices.Contains(replaced, beside) {
 			continue
 		}
-		next.writers = append(next.writers, string(o.GetUID()))
+		next.writers = append(next.writers, string(o.UID))
 		if !current {
 			continue
 		}
-		phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
-		ended := phase == string(corev1.PodFailed) || phase == string(corev1.PodSucceeded) // evicted, for example
-		attended = attended || o.GetDeletionTimestamp() == nil && !ended
-		if created := o.GetCreationTimestamp().Time; next.since.IsZero() || created.Before(next.since) {
+		ended := o.Status.Phase == corev1.PodFailed || o.Status.Phase == corev1.PodSucceeded // evicted, for example
+		attended = attended || o.DeletionTimestamp == nil && !ended
+		if created := o.CreationTimestamp.Time; next.since.IsZero() || created.Before(next.since) {
 			next.since = created
 		}
 	}
@@ -105,24 +97,32 @@ func namedReporters(resource *operatorcr.Status) map[string]string {
 	return named
 }
 
-// reporters are a target's that are pods of their own, by node. While one delivery
-// replaces another there are two on a node.
-func reporters(target string, own []*unstructured.Unstructured) map[string]*corev1.Pod {
-	newest := map[string]*corev1.Pod{}
+// reporterPods are a target's reporters that are pods of their own, by node.
+func reporterPods(target string, own []*unstructured.Unstructured) map[string][]*corev1.Pod {
+	ours := map[string][]*corev1.Pod{}
 	for _, o := range own {
-		if !isReporterOf(target, o) || o.GetDeletionTimestamp() != nil {
+		if labels := o.GetLabels(); labels[contract.APIServerLabel] != target || labels[contract.ModeLabel] == "" {
 			continue
 		}
-		if pod := source.As[corev1.Pod](o); pod != nil && newer(pod, newest[pod.Spec.NodeName]) {
-			newest[pod.Spec.NodeName] = pod
+		if pod := source.As[corev1.Pod](o); pod != nil {
+			ours[pod.Spec.NodeName] = append(ours[pod.Spec.NodeName], pod)
 		}
 	}
-	return newest
+	return ours
 }
 
-func isReporterOf(target string, o *unstructured.Unstructured) bool {
-	labels := o.GetLabels()
-	return labels[contract.APIServerLabel] == target && labels[contract.ModeLabel] != ""
+// newest is, on each node, the newest that is not being deleted. While one delivery replaces another
+// there are two.
+func newest(ours map[string][]*corev1.Pod) map[string]*corev1.Pod {
+	reporters := map[string]*corev1.Pod{}
+	for node, pods := range ours {
+		for _, pod := range pods {
+			if pod.DeletionTimestamp == nil && newer(pod, reporters[node]) {
+				reporters[node] = pod
+			}
+		}
+	}
+	return reporters
 }
 
 // started is when the container of an API server was last started; its pod, where it was not

@@ -6,65 +6,80 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
 // ofOurs is a reporter's pod on node a, created some time ago.
-func ofOurs(t *testing.T, uid, delivery, beside string, age time.Duration, change ...func(*corev1.Pod)) *unstructured.Unstructured {
-	t.Helper()
-	p := pod("a", named(uid), aged(age))
+func ofOurs(uid, delivery, beside string, age time.Duration, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := pod("a", append(change, named(uid), aged(age))...)
 	p.UID = types.UID(uid)
 	p.Labels = map[string]string{contract.APIServerLabel: "api", contract.ModeLabel: delivery}
 	p.Annotations = map[string]string{contract.BesideAnnotation: beside}
-	for _, c := range change {
-		c(p)
-	}
-	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &unstructured.Unstructured{Object: o}
+	return p
+}
+
+const serverUID, beforeUID = "11111111-1111-1111-1111-111111111111", "00000000-0000-0000-0000-000000000000"
+
+var companionPod = ofOurs("companion", "CompanionPod", serverUID, time.Hour)
+var earlierPod = ofOurs("earlier", "CompanionPod", beforeUID, 2*time.Hour)
+var deletedPod = ofOurs("deleted", "CompanionPod", serverUID, 2*time.Hour, terminating)
+var evictedPod = ofOurs("evicted", "CompanionPod", serverUID, time.Hour,
+										func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+var lastStart, firstStart = ago(time.Second).Time, ago(time.Minute).Time // of its container; first: as first seen
+var agentPod = ofOurs("agent", "DaemonSet", "", 3*time.Hour)
+
+var attendances = []struct {
+	name     string
+	was      attendance
+	replaced []string
+	ours     []*corev1.Pod
+	named    string // by the report
+	writers  []string
+	since    time.Duration // ago; zero: never
+	attended bool
+}{
+	{"none", attendance{}, nil, nil, "", []string{serverUID}, 0, false},
+	{"a companion beside it", attendance{}, nil, []*corev1.Pod{companionPod}, "",
+		[]string{serverUID, "companion"}, time.Hour, true},
+	{"a companion beside the pod before", attendance{}, nil, []*corev1.Pod{earlierPod}, "", []string{serverUID},
+		0, false},
+	{"a companion beside the pod that it replaces", attendance{}, []string{beforeUID}, []*corev1.Pod{earlierPod},
+		"", []string{beforeUID, serverUID, "earlier"}, 0, false},
+	{"a sidecar of the pod that it replaces", attendance{}, []string{beforeUID}, nil, "", []string{beforeUID, serverUID},
+		0,
+		false},
+	{"a companion that is being deleted", attendance{}, nil, []*corev1.Pod{deletedPod}, "",
+		[]string{serverUID, "deleted"}, 2 * time.Hour, false},
+	{"a companion that was evicted", attendance{}, nil, []*corev1.Pod{evictedPod}, "",
+		[]string{serverUID, "evicted"}, time.Hour, false},
+	{"an agent", attendance{}, nil, []*corev1.Pod{agentPod}, "", []string{serverUID, "agent"}, 3 * time.Hour,
+		true},
+	{"both, while one delivery replaces another", attendance{}, nil, []*corev1.Pod{companionPod, agentPod}, "",
+		[]string{serverUID, "agent", "companion"}, 3 * time.Hour, true},
+	{"one that was deleted, and whose report stands",
+		attendance{serverUID, firstStart, ago(time.Minute).Time, []string{serverUID, "gone"}}, nil, nil, "gone",
+		[]string{serverUID, "gone"}, time.Minute, false},
+	{"one that was deleted, and whose report was replaced",
+		attendance{serverUID, firstStart, ago(time.Minute).Time, []string{serverUID, "gone"}}, nil, nil, "other",
+		[]string{serverUID},
+		time.Minute, false},
+	{"one that was deleted with its API server's pod",
+		attendance{beforeUID, firstStart, ago(time.Hour).Time, []string{beforeUID, "gone"}}, nil, nil, "gone",
+		[]string{serverUID}, 0,
+		false},
+	{"created again and again: the first counts", attendance{serverUID, firstStart, ago(2 * time.Hour).Time,
+		[]string{serverUID}},
+		nil, []*corev1.Pod{companionPod}, "", []string{serverUID, "companion"}, 2 * time.Hour, true},
 }
 
 func TestReportersOfAnAPIServersPod(t *testing.T) {
-	const server, before = "11111111-1111-1111-1111-111111111111", "00000000-0000-0000-0000-000000000000"
-	companion := ofOurs(t, "companion", "CompanionPod", server, time.Hour)
-	earlier := ofOurs(t, "earlier", "CompanionPod", before, 2*time.Hour)
-	deleted := ofOurs(t, "deleted", "CompanionPod", server, 2*time.Hour, terminating)
-	evicted := ofOurs(t, "evicted", "CompanionPod", server, time.Hour, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
-	start, first := ago(time.Second).Time, ago(time.Minute).Time // of its container: the last, and as first seen
-	agent := ofOurs(t, "agent", "DaemonSet", "", 3*time.Hour)
-	for _, tt := range []struct {
-		name     string
-		was      attendance
-		replaced []string
-		ours     []*unstructured.Unstructured
-		named    string // by the report
-		writers  []string
-		since    time.Duration // ago; zero: never
-		attended bool
-	}{
-		{"none", attendance{}, nil, nil, "", []string{server}, 0, false},
-		{"a companion beside it", attendance{}, nil, []*unstructured.Unstructured{companion}, "", []string{server, "companion"}, time.Hour, true},
-		{"a companion beside the pod before", attendance{}, nil, []*unstructured.Unstructured{earlier}, "", []string{server}, 0, false},
-		{"a companion beside the pod that it replaces", attendance{}, []string{before}, []*unstructured.Unstructured{earlier}, "", []string{before, server, "earlier"}, 0, false},
-		{"a sidecar of the pod that it replaces", attendance{}, []string{before}, nil, "", []string{before, server}, 0, false},
-		{"a companion that is being deleted", attendance{}, nil, []*unstructured.Unstructured{deleted}, "", []string{server, "deleted"}, 2 * time.Hour, false},
-		{"a companion that was evicted", attendance{}, nil, []*unstructured.Unstructured{evicted}, "", []string{server, "evicted"}, time.Hour, false},
-		{"an agent", attendance{}, nil, []*unstructured.Unstructured{agent}, "", []string{server, "agent"}, 3 * time.Hour, true},
-		{"both, while one delivery replaces another", attendance{}, nil, []*unstructured.Unstructured{companion, agent}, "", []string{server, "agent", "companion"}, 3 * time.Hour, true},
-		{"one that was deleted, and whose report stands", attendance{server, first, ago(time.Minute).Time, []string{server, "gone"}}, nil, nil, "gone", []string{server, "gone"}, time.Minute, false},
-		{"one that was deleted, and whose report was replaced", attendance{server, first, ago(time.Minute).Time, []string{server, "gone"}}, nil, nil, "other", []string{server}, time.Minute, false},
-		{"one that was deleted with its API server's pod", attendance{before, first, ago(time.Hour).Time, []string{before, "gone"}}, nil, nil, "gone", []string{server}, 0, false},
-		{"created again and again: the first counts", attendance{server, first, ago(2 * time.Hour).Time, []string{server}}, nil, []*unstructured.Unstructured{companion}, "", []string{server, "companion"}, 2 * time.Hour, true},
-	} {
+	for _, tt := range attendances {
 		t.Run(tt.name, func(t *testing.T) {
-			got, attended := tt.was.next(pod("a", func(p *corev1.Pod) { p.UID = server }), start, tt.replaced, tt.ours, tt.named)
-			if diff := cmp.Diff(tt.writers, got.writers); diff != "" || got.server != server || attended != tt.attended {
+			got, attended := tt.was.next(pod("a", func(p *corev1.Pod) { p.UID = serverUID }), lastStart, tt.replaced, tt.ours,
+				tt.named)
+			if diff := cmp.Diff(tt.writers, got.writers); diff != "" || got.server != serverUID || attended != tt.attended {
 				t.Errorf("%+v, attended %v\n%s", got, attended, diff)
 			}
 			want := time.Time{}
@@ -74,9 +89,9 @@ func TestReportersOfAnAPIServersPod(t *testing.T) {
 			if !got.since.Equal(want) {
 				t.Errorf("since %s, want %s", got.since, want)
 			}
-			want = start
-			if tt.was.server == server { // its container may start again and again
-				want = first
+			want = lastStart
+			if tt.was.server == serverUID { // its container may lastStart again and again
+				want = firstStart
 			}
 			if !got.started.Equal(want) {
 				t.Errorf("started %s, want %s", got.started, want)

@@ -27,9 +27,9 @@ const (
 )
 
 // apply makes conditions and other fields the operator's part of an object's status. What it applied
-// before, and is not among them, is removed.
+// before, and is not among them, is removed. It returns the object's version.
 func apply(ctx context.Context, client dynamic.Interface, to contract.Resource, conditions []operatorcr.Condition,
-	fields map[string]any) error {
+	fields map[string]any) (version string, err error) {
 	status := maps.Clone(fields)
 	if len(conditions) > 0 {
 		list := make([]any, 0, len(conditions))
@@ -43,17 +43,17 @@ func apply(ctx context.Context, client dynamic.Interface, to contract.Resource, 
 	}
 	body, err := applybody.Marshal(to.WithStatus(status))
 	if err != nil {
-		return fmt.Errorf("marshal the status of %s: %w", to, err)
+		return "", fmt.Errorf("marshal the status of %s: %w", to, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	force := true
-	_, err = client.Resource(to.GVR()).Patch(ctx, to.Name, types.ApplyPatchType, body,
+	o, err := client.Resource(to.GVR()).Patch(ctx, to.Name, types.ApplyPatchType, body,
 		metav1.PatchOptions{FieldManager: contract.OperatorName, Force: &force}, "status")
 	if err != nil {
-		return fmt.Errorf("apply the status of %s: %w", to, err)
+		return "", fmt.Errorf("apply the status of %s: %w", to, err)
 	}
-	return nil
+	return o.GetResourceVersion(), nil
 }
 
 func (s *syncing) resource() contract.Resource {
@@ -65,10 +65,13 @@ func (s *syncing) write(ctx context.Context, current map[string]operatorcr.Condi
 	if result.Same(current) {
 		return nil
 	}
-	if err := apply(ctx, s.Client, s.resource(), result.Conditions, nil); err != nil {
+	version, err := apply(ctx, s.Client, s.resource(), result.Conditions, nil)
+	if err != nil {
 		return err
 	}
+	s.wrote, s.written = map[string]operatorcr.Condition{}, version
 	for _, c := range result.Conditions {
+		s.wrote[c.Type] = c
 		if was := current[c.Type]; was.Status != c.Status || was.Reason != c.Reason {
 			s.Event(s.target.Name, eventType(c), c.Reason, c.Type+" is "+c.Status+": "+c.Message)
 		}

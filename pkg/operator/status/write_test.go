@@ -44,7 +44,8 @@ func (s *fixture) ghost() request {
 	s.settled()
 	w := s.wantsRemoved(1, "a report of no Node")
 	// The roll-up's three conditions, and those of a and b, come before it.
-	if want := fmt.Sprintf(`"value":"%d"},{"op":"remove","path":"/status/conditions/5"}]`, s.version); !strings.HasSuffix(w.body, want) {
+	if want := fmt.Sprintf(`"value":"%d"},{"op":"remove","path":"/status/conditions/5"}]`,
+		s.version); !strings.HasSuffix(w.body, want) {
 		s.Errorf("removed by %s, want %s", w.body, want)
 	}
 	return w
@@ -175,7 +176,8 @@ func TestUnmanagedTargetKeepsItsReports(t *testing.T) {
 		s.show()
 		s.until(stale + 1)
 		s.wantsRemoved(0, "unmanaged")
-		if w := s.wantWrites(2, "all have stopped reporting"); degraded(w.apply) != "Unknown ReporterStale" || !strings.Contains(w.body, `"message":"node a: `) {
+		if w := s.wantWrites(2, "all have stopped reporting"); degraded(w.apply) != "Unknown ReporterStale" ||
+			!strings.Contains(w.body, `"message":"node a: `) {
 			t.Errorf("written: %s", w.body)
 		}
 		s.set(withKeys("2").but(func(t *apiserver.Published) { t.Unmanaged, t.Off, t.Clean = true, true, true }))
