@@ -2,7 +2,6 @@ package rollup
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -116,8 +115,8 @@ type line struct {
 }
 
 // inLines joins equal findings of several nodes into one line, in the order of the nodes.
-// Findings that differ only by numbers in external text are equal too, since otherwise a
-// counter in the text of two nodes would split and join their lines repeatedly.
+// Findings that differ only by numbers in external text, such as a counter or the ID of a request, are
+// equal too.
 func inLines(findings []Finding) []line {
 	places := map[Finding]int{}
 	var all []line
@@ -139,29 +138,22 @@ func inLines(findings []Finding) []line {
 
 // text is the findings as text for people, one line each.
 func text(findings []Finding, nodes int) string {
-	same := func(s string) string { return s }
-	return render(findings, nodes, same, same)
-}
-
-// render makes the text. own is applied to the text of this package, others to external
-// text.
-func render(findings []Finding, nodes int, own, others func(string) string) string {
 	all := inLines(findings)
-	var rendered []string
+	var lines []string
 	for _, l := range all[:min(len(all), maxLines)] {
-		text := own(l.head(nodes))
+		line := l.head(nodes)
 		if l.Detail != "" {
-			text += ": " + others(contract.Cut(contract.CleanDetail(l.Detail), maxDetail))
+			line += ": " + contract.Cut(contract.CleanDetail(l.Detail), maxDetail)
 		}
 		if l.Look != "" {
-			text += own("; see " + l.Look)
+			line += "; see " + l.Look
 		}
-		rendered = append(rendered, text)
+		lines = append(lines, line)
 	}
 	if more := len(all) - maxLines; more > 0 {
-		rendered = append(rendered, own(fmt.Sprintf("and %d more; see kubectl kms-health status", more)))
+		lines = append(lines, fmt.Sprintf("and %d more; see kubectl kms-health status", more))
 	}
-	return strings.Join(rendered, "\n")
+	return strings.Join(lines, "\n")
 }
 
 // head is the line without external text.
@@ -187,29 +179,18 @@ func (l line) head(nodes int) string {
 }
 
 // describe sets a condition's reason and message from findings, the most severe first, and returns
-// the row of that one. The current message is kept if it differs from the new one only by numbers in
-// external text: a counter or a time in a plugin's answer is not a change. nodes are how many there are.
+// the row of that one. mode comes last in the message. nodes are how many there are.
 func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes int,
 	mode ...Finding) contract.RollupReason {
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return contract.Severity(a.Reason) - contract.Severity(b.Reason)
 	})
-	row := contract.RollupReasonOf(findings[0].Reason)
-	c.Reason = row.Reason
 	e.found[c.Type] = slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool {
 		row := contract.RollupReasonOf(f.Reason)
 		return f.Fact.excuses() || !row.Alerted && !row.NeedsAction
 	})
-	findings = append(findings, mode...)
-	c.Message = text(findings, nodes)
-	was, had := e.Previous[c.Type]
-	if !had || was.Reason != c.Reason || was.Message == c.Message {
-		return row
-	}
-	p, err := regexp.Compile("^" + render(findings, nodes, regexp.QuoteMeta, numbersDiffer) + "$")
-	if err == nil && p.MatchString(was.Message) {
-		c.Message = was.Message
-	}
+	row := contract.RollupReasonOf(findings[0].Reason)
+	c.Reason, c.Message = row.Reason, text(append(findings, mode...), nodes)
 	return row
 }
 
@@ -217,24 +198,8 @@ func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes
 func withoutNumbers(text string) string {
 	words := strings.Split(text, " ")
 	for i, w := range words {
-		if hasDigit(w) {
+		if strings.ContainsAny(w, "0123456789") {
 			words[i] = "0"
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-func hasDigit(word string) bool { return strings.ContainsAny(word, "0123456789") }
-
-// numbersDiffer is a pattern that matches a text, and texts that differ from it only in
-// words with digits.
-func numbersDiffer(text string) string {
-	words := strings.Split(text, " ")
-	for i, w := range words {
-		if hasDigit(w) {
-			words[i] = `\S+`
-		} else {
-			words[i] = regexp.QuoteMeta(w)
 		}
 	}
 	return strings.Join(words, " ")
