@@ -135,21 +135,6 @@ func TestARemovalIsRememberedForAnHour(t *testing.T) {
 	})
 }
 
-func TestARemovalIsDroppedWithItsTarget(t *testing.T) {
-	withFixture(t, func(s *fixture) {
-		s.ghost()
-		delete(s.reports, "z")
-		s.show()
-		s.remove()
-		s.settled()
-		s.report("z")
-		s.show()
-		s.set(withKeys("2"))
-		s.settled()
-		s.wantsRemoved(2, "it is a target anew")
-	})
-}
-
 // The report of a node that no longer has an API server is removed after a wait.
 func TestAReportOfANodeWithoutPodIsRemovedAfterAQuietPeriod(t *testing.T) {
 	withFixture(t, func(s *fixture) {
