@@ -25,17 +25,26 @@ func awaited(startedAgo, createdAgo, seenAgo int) Node {
 	return n
 }
 
+func noReporter() Node {
+	n := awaited(long, 0, long)
+	n.ReporterCreated = time.Time{}
+	return n
+}
+
+func unknownKeys() Node {
+	n := on("a")
+	n.Started, n.ExpectedSince = ago(long), map[string]time.Time{"": ago(long)}
+	return n
+}
+
 func TestPluginThatIsNeverReportedIsUnknownAfterFiveMinutes(t *testing.T) {
-	noReporter := awaited(long, 0, long)
-	noReporter.ReporterCreated = time.Time{}
-	unknownKeys := on("a")
-	unknownKeys.Started, unknownKeys.ExpectedSince = ago(long), map[string]time.Time{"": ago(long)}
-	standing := map[string]operatorcr.Condition{contract.PluginsDegraded: {Type: contract.PluginsDegraded,
-		Status: operatorcr.Unknown, Reason: contract.ReportsMissing, Message: "x", LastTransitionTime: ago(500)}}
-	unhealthyBefore := map[string]operatorcr.Condition{contract.PluginsDegraded: {Type: contract.PluginsDegraded,
-		Status: operatorcr.True, Reason: contract.PluginError, Message: "x"}}
-	silentBefore := map[string]operatorcr.Condition{contract.PluginsDegraded: {Type: contract.PluginsDegraded,
-		Status: operatorcr.Unknown, Reason: contract.ReporterStale, Message: "x"}}
+	was := func(status, reason string) map[string]operatorcr.Condition {
+		c := operatorcr.Condition{Type: contract.PluginsDegraded, Status: status, Reason: reason, Message: "x"}
+		return map[string]operatorcr.Condition{c.Type: c}
+	}
+	standing := was(operatorcr.Unknown, contract.ReportsMissing)
+	unhealthyBefore := was(operatorcr.True, contract.PluginError)
+	silentBefore := was(operatorcr.Unknown, contract.ReporterStale)
 	for _, tt := range []struct {
 		name     string
 		node     Node
@@ -49,13 +58,13 @@ func TestPluginThatIsNeverReportedIsUnknownAfterFiveMinutes(t *testing.T) {
 		{"the API server was started 300 s ago", awaited(300, long, long), nil, long, lost, time.Time{}},
 		{"the reporter was created 299 s ago", awaited(long, 299, long), nil, long, awaiting, in(1)},
 		{"the reporter was created 300 s ago", awaited(long, 300, long), nil, long, lost, time.Time{}},
-		{"there is no reporter", noReporter, nil, long, lost, time.Time{}},
+		{"there is no reporter", noReporter(), nil, long, lost, time.Time{}},
 		{"an installation, or a reload of the encryption config: first expected 299 s ago", awaited(long, long, 299), nil,
 			long, awaiting, in(1)},
 		{"first expected 300 s ago", awaited(long, long, 300), nil, long, lost, time.Time{}},
 		{"a cold start: the latest counts", awaited(200, 100, 150), nil, 250, awaiting, in(200)},
 		{"the latest is when it was first expected", awaited(200, 150, 100), nil, 250, awaiting, in(200)},
-		{"its plugins are not known", unknownKeys, nil, long, lost, time.Time{}},
+		{"its plugins are not known", unknownKeys(), nil, long, lost, time.Time{}},
 		{"its API server crashes, and is restarted again and again", replacing(60, awaited(long, long, long)), nil, long,
 			lost, in(60)},
 		{"excused: its Node is not Ready", down(awaited(long, long, long)), nil, long, awaiting, time.Time{}},

@@ -143,12 +143,8 @@ func TestAnyInput(t *testing.T) {
 				shuffled.Reports = append(shuffled.Reports, pick(d, in.Reports...))
 			}
 		}
-		d.Shuffle(len(shuffled.Nodes), func(i, j int) {
-			shuffled.Nodes[i], shuffled.Nodes[j] = shuffled.Nodes[j], shuffled.Nodes[i]
-		})
-		d.Shuffle(len(shuffled.Reports), func(i, j int) {
-			shuffled.Reports[i], shuffled.Reports[j] = shuffled.Reports[j], shuffled.Reports[i]
-		})
+		d.Shuffle(len(shuffled.Nodes), reflect.Swapper(shuffled.Nodes))
+		d.Shuffle(len(shuffled.Reports), reflect.Swapper(shuffled.Reports))
 		other := Evaluate(&shuffled)
 		if diff := diff(snapshotOf(first), snapshotOf(other)); diff != "" || first.Deadline != other.Deadline {
 			fail("another order is another verdict", fmt.Sprintf("%s%s, %s", diff, first.Deadline, other.Deadline))

@@ -105,67 +105,72 @@ func TestLogCommandsOfSeveralPlugins(t *testing.T) {
 	}
 }
 
+func pull(name string) corev1.ContainerStatus { return waiting(name, "ImagePullBackOff") }
+
+func crash(name string) corev1.ContainerStatus {
+	return after(waiting(name, "CrashLoopBackOff"), 3, 1, "no socket")
+}
+
+// faulty is an API server's pod with a plugin, a sidecar and another container.
+func faulty(change ...func(*corev1.Pod)) *corev1.Pod {
+	p := with(container("api", "sockets"), container("kms", "sockets"), container("kms-health", "sockets"),
+		container("other"))
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func inInit(s corev1.ContainerStatus) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.InitContainers = append(p.Spec.InitContainers, container(s.Name, "sockets"))
+		p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, s)
+	}
+}
+
+// companionWith is a reporter's pod with the status of its container.
+func companionWith(s corev1.ContainerStatus) *corev1.Pod {
+	p := &corev1.Pod{}
+	p.Name, p.Namespace, p.Status.ContainerStatuses = "kms-health-api-0a1b", "kms-health", []corev1.ContainerStatus{s}
+	return p
+}
+
 func TestFaults(t *testing.T) {
-	pull := func(name string) corev1.ContainerStatus { return waiting(name, "ImagePullBackOff") }
-	crash := func(name string) corev1.ContainerStatus {
-		return after(waiting(name, "CrashLoopBackOff"), 3, 1, "no socket")
-	}
-	api := func(change ...func(*corev1.Pod)) *corev1.Pod {
-		p := with(container("api", "sockets"), container("kms", "sockets"), container("kms-health", "sockets"),
-			container("other"))
-		for _, c := range change {
-			c(p)
-		}
-		return p
-	}
-	inInit := func(s corev1.ContainerStatus) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.Spec.InitContainers = append(p.Spec.InitContainers, container(s.Name, "sockets"))
-			p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses, s)
-		}
-	}
-	companion := func(change ...func(*corev1.Pod)) *corev1.Pod {
-		p := &corev1.Pod{}
-		p.Name, p.Namespace = "kms-health-api-0a1b", "kms-health"
-		for _, c := range change {
-			c(p)
-		}
-		return p
-	}
 	for _, tt := range []struct {
 		name     string
 		pod      *corev1.Pod
 		reporter *corev1.Pod
 		want     []rollup.Fault
 	}{
-		{"all run", api(status(running("kms", time.Hour))), companion(status(running("reporter", time.Hour))), nil},
-		{"a plugin's image", api(status(pull("kms"))), nil, []rollup.Fault{
+		{"all run", faulty(status(running("kms", time.Hour))), companionWith(running("reporter", time.Hour)), nil},
+		{"a plugin's image", faulty(status(pull("kms"))), nil, []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
-		{"a plugin crashes", api(status(crash("kms"))), nil, []rollup.Fault{
+		{"a plugin crashes", faulty(status(crash("kms"))), nil, []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms", Why: "CrashLoopBackOff, exit code 1: no socket",
 				Look: "kubectl logs -n ns api-a -c kms --previous"}}},
-		{"between crashes it is evaluated again", api(status(after(running("kms", time.Second), 3, 1, ""))), nil,
+		{"between crashes it is evaluated again", faulty(status(after(running("kms", time.Second), 3, 1, ""))), nil,
 			[]rollup.Fault{
 				{Pod: "ns/api-a", Container: "kms", Why: "CrashLoopBackOff, exit code 1",
 					Look: "kubectl logs -n ns api-a -c kms --previous", Until: now.Add(29 * time.Second)}}},
-		{"restarted, and its image can no longer be pulled", api(status(after(pull("kms"), 1, 1, ""))), nil, []rollup.Fault{
-			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl logs -n ns api-a -c kms --previous"}}},
-		{"the sidecar", api(status(pull("kms-health"))), nil, []rollup.Fault{
+		{"restarted, and its image can no longer be pulled", faulty(status(after(pull("kms"), 1, 1, ""))), nil,
+			[]rollup.Fault{
+				{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl logs -n ns api-a -c kms --previous"}}},
+		{"the sidecar", faulty(status(pull("kms-health"))), nil, []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms-health", Reporter: true, Why: "ImagePullBackOff",
 				Look: "kubectl describe -n ns pod api-a"}}},
-		{"the API server itself, and a stranger", api(status(crash("api")), status(pull("other"))), nil, nil},
-		{"init containers first", api(status(pull("kms")), inInit(pull("kms-health-reporter"))), nil, []rollup.Fault{
+		{"the API server itself, and a stranger", faulty(status(crash("api")), status(pull("other"))), nil, nil},
+		{"init containers first", faulty(status(pull("kms")), inInit(pull("kms-health-reporter"))), nil, []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms-health-reporter", Reporter: true, Why: "ImagePullBackOff",
 				Look: "kubectl describe -n ns pod api-a"},
 			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
 		{"an init container that shares the sockets' volume has completed, also after two reboots",
-			api(inInit(after(ended("setup", 0, time.Hour), 2, 0, ""))), nil, nil},
+			faulty(inInit(after(ended("setup", 0, time.Hour), 2, 0, ""))), nil, nil},
 		{"a stranger's init container",
-			api(func(p *corev1.Pod) { p.Status.InitContainerStatuses = []corev1.ContainerStatus{pull("setup")} }), nil, nil},
-		{"a companion", api(), companion(status(pull("reporter"))), []rollup.Fault{
+			faulty(func(p *corev1.Pod) { p.Status.InitContainerStatuses = []corev1.ContainerStatus{pull("setup")} }), nil, nil},
+		{"a companion", faulty(), companionWith(pull("reporter")), []rollup.Fault{
 			{Pod: "kms-health/kms-health-api-0a1b", Container: "reporter", Reporter: true, Why: "ImagePullBackOff",
 				Look: "kubectl describe -n kms-health pod kms-health-api-0a1b"}}},
-		{"a plugin and a companion", api(status(pull("kms"))), companion(status(crash("reporter"))), []rollup.Fault{
+		{"a plugin and a companion", faulty(status(pull("kms"))), companionWith(crash("reporter")), []rollup.Fault{
 			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"},
 			{Pod: "kms-health/kms-health-api-0a1b", Container: "reporter", Reporter: true,
 				Why:  "CrashLoopBackOff, exit code 1: no socket",

@@ -45,40 +45,43 @@ func lastChecked(key, at string) string {
 		key, at)
 }
 
+var checked = time.Unix(1778241600, 0)
+
+var everything = &rollup.Result{
+	Rows: []rollup.Row{
+		{Node: "a", State: rollup.Healthy,
+			Entry: contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked}},
+		{Node: "a", State: rollup.Stale,
+			Entry: contract.Entry{KeyID: "1", KEKID: "k\x1b6", Status: contract.Error, LastChecked: checked.Add(-time.Hour)}},
+		{Node: "a", State: rollup.Stale,
+			Entry: contract.Entry{KeyID: "0", Status: contract.Unhealthy, Reason: contract.Timeout}},
+		{Node: "b", State: rollup.Missing, Entry: contract.Entry{KeyID: "2"}},
+		{Node: "c", State: rollup.Unhealthy,
+			Entry: contract.Entry{KeyID: "2", Status: contract.Unhealthy, Reason: contract.Throttled}},
+		{Node: "d", State: rollup.Error,
+			Entry: contract.Entry{KeyID: "2", Status: contract.Error, Reason: "OfALaterVersion"}},
+		{Node: "e", State: rollup.Error, Entry: contract.Entry{KeyID: "2", Status: contract.Error}}, // of an earlier version
+		{Node: "g", State: rollup.Unreadable},
+		{Node: "f", State: rollup.Healthy,
+			Entry: contract.Entry{KeyID: "2", Status: contract.Healthy, Reason: contract.Timeout}},
+	},
+	Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.Unknown},
+		{Type: contract.HealthReporting, Status: operatorcr.False}},
+	KeyID: "2", KEKID: "k-7",
+	Findings: map[string][]rollup.Finding{
+		contract.PluginsDegraded: {
+			{Reason: contract.PluginNotRunning, Node: "a", Subject: "kms-1", Detail: "exit code 1"},
+			{Reason: contract.PluginNotRunning, Node: "a", Subject: "kms-2"}, // the same series
+			{Reason: contract.PluginUnhealthy, Node: "c", Key: "2"},
+		},
+		contract.WriteKeyAgreed: {{Reason: contract.PluginUnhealthy, Node: "c", Key: "2", Fact: rollup.NoKEKID}},
+	},
+}
+
 func TestMetricsHaveEveryTargetNodeAndKey(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := newMetrics(registry)
-	checked := time.Unix(1778241600, 0)
-	m.set("api", &rollup.Result{
-		Rows: []rollup.Row{
-			{Node: "a", State: rollup.Healthy,
-				Entry: contract.Entry{KeyID: "2", KEKID: "k-7", Status: contract.Healthy, LastChecked: checked}},
-			{Node: "a", State: rollup.Stale,
-				Entry: contract.Entry{KeyID: "1", KEKID: "k\x1b6", Status: contract.Error, LastChecked: checked.Add(-time.Hour)}},
-			{Node: "a", State: rollup.Stale,
-				Entry: contract.Entry{KeyID: "0", Status: contract.Unhealthy, Reason: contract.Timeout}},
-			{Node: "b", State: rollup.Missing, Entry: contract.Entry{KeyID: "2"}},
-			{Node: "c", State: rollup.Unhealthy,
-				Entry: contract.Entry{KeyID: "2", Status: contract.Unhealthy, Reason: contract.Throttled}},
-			{Node: "d", State: rollup.Error,
-				Entry: contract.Entry{KeyID: "2", Status: contract.Error, Reason: "OfALaterVersion"}},
-			{Node: "e", State: rollup.Error, Entry: contract.Entry{KeyID: "2", Status: contract.Error}}, // of an earlier version
-			{Node: "g", State: rollup.Unreadable},
-			{Node: "f", State: rollup.Healthy,
-				Entry: contract.Entry{KeyID: "2", Status: contract.Healthy, Reason: contract.Timeout}},
-		},
-		Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.Unknown},
-			{Type: contract.HealthReporting, Status: operatorcr.False}},
-		KeyID: "2", KEKID: "k-7",
-		Findings: map[string][]rollup.Finding{
-			contract.PluginsDegraded: {
-				{Reason: contract.PluginNotRunning, Node: "a", Subject: "kms-1", Detail: "exit code 1"},
-				{Reason: contract.PluginNotRunning, Node: "a", Subject: "kms-2"}, // the same series
-				{Reason: contract.PluginUnhealthy, Node: "c", Key: "2"},
-			},
-			contract.WriteKeyAgreed: {{Reason: contract.PluginUnhealthy, Node: "c", Key: "2", Fact: rollup.NoKEKID}},
-		},
-	})
+	m.set("api", everything)
 	m.set("off",
 		&rollup.Result{Conditions: []operatorcr.Condition{{Type: contract.PluginsDegraded, Status: operatorcr.True}}})
 	m.set("off", nil)
