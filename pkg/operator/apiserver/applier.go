@@ -2,12 +2,15 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,22 +30,6 @@ const (
 	remembered = time.Hour
 )
 
-// resources are the kinds that the operator writes.
-var resources = map[schema.GroupKind]string{
-	{Kind: "ConfigMap"}:      "configmaps",
-	{Kind: "Pod"}:            "pods",
-	{Kind: "Secret"}:         "secrets",
-	{Kind: "ServiceAccount"}: "serviceaccounts",
-	{Group: contract.KMSHealths.Group, Kind: contract.KMSHealths.Kind}:                contract.KMSHealths.Plural,
-	{Group: "apps", Kind: "DaemonSet"}:                                                "daemonsets",
-	{Group: "apps", Kind: "Deployment"}:                                               "deployments",
-	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:                         "clusterroles",
-	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}:                  "clusterrolebindings",
-	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:                                "roles",
-	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"}:        "validatingadmissionpolicies",
-	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicyBinding"}: "validatingadmissionpolicybindings",
-}
-
 // applier writes the operator's objects by Server-Side Apply under the field manager contract.OperatorName, and only
 // when there is something to write: an object that was applied, and has not changed since, is
 // left alone, however often it is looked at. Pods are created, and only their metadata is
@@ -59,9 +46,19 @@ type applier struct {
 // record is what is known of an object that was applied.
 type record struct {
 	desired string    // hash of what was sent
-	live    string    // fingerprint of what came of it
+	live    string    // mark of what came of it
 	version string    // resourceVersion of that
 	at      time.Time // when
+}
+
+// mark changes with every change of an object that matters: the generation of one whose status or
+// metadata others write, by right; else the version, so that a user who adds a subject to a
+// binding of ours has changed it.
+func mark(o *unstructured.Unstructured) string {
+	if generation := o.GetGeneration(); generation > 0 {
+		return fmt.Sprintf("%s generation %d", o.GetUID(), generation)
+	}
+	return o.GetResourceVersion()
 }
 
 // newApplier makes an applier.
@@ -95,11 +92,9 @@ func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 		return "", nil, fmt.Errorf("apply %s: %w", key, err)
 	}
 	hash := contract.FileHash(raw)
-	a.mu.Lock()
-	r, known := a.applied[key]
-	a.mu.Unlock()
+	r, known := a.last(key)
 	if known && r.desired == hash {
-		if live != nil && fingerprint(desired, live) == r.live {
+		if live != nil && mark(live) == r.live {
 			return unchanged, nil, nil
 		}
 		if a.clock.Since(r.at) < lag {
@@ -119,10 +114,85 @@ func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstruc
 		r.version == version {
 		outcome = unchanged
 	}
+	a.remember(key, record{desired: hash, live: mark(result), version: version})
+	return outcome, result, nil
+}
+
+func (a *applier) last(key string) (r record, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.applied[key] = record{desired: hash, live: fingerprint(desired, result), version: version, at: a.clock.Now()}
-	return outcome, result, nil
+	r, known = a.applied[key]
+	return r, known
+}
+
+func (a *applier) remember(key string, r record) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r.at = a.clock.Now()
+	a.applied[key] = r
+}
+
+// applyPod creates a pod, or patches the metadata of one that exists. A spec is written once:
+// admission may change it at creation, and writing it again is then refused for as long as
+// the pod lives. A pod that should have another spec has another name.
+func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unstructured) (written,
+	*unstructured.Unstructured, error) {
+	key := Key(desired)
+	if live == nil {
+		if r, known := a.last(key); known && a.clock.Since(r.at) < lag {
+			return lagging, nil, nil
+		}
+		result, err := a.resource(desired).Create(ctx, desired, metav1.CreateOptions{FieldManager: contract.OperatorName})
+		if err == nil {
+			a.remember(key, record{version: result.GetResourceVersion()})
+			return applied, result, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return "", nil, fmt.Errorf("create %s: %w", key, err)
+		}
+		// No watch shows it, for example since a label that selects it was removed.
+		live = &unstructured.Unstructured{Object: map[string]any{}}
+	}
+	part := metadataPatch(desired, live)
+	if len(part) == 0 {
+		return unchanged, nil, nil
+	}
+	raw, err := json.Marshal(map[string]any{"metadata": part})
+	if err != nil {
+		return "", nil, fmt.Errorf("patch %s: %w", key, err)
+	}
+	options := metav1.PatchOptions{FieldManager: contract.OperatorName}
+	result, err := a.resource(desired).Patch(ctx, desired.GetName(), types.MergePatchType, raw, options)
+	if err != nil {
+		return "", nil, fmt.Errorf("patch %s: %w", key, err)
+	}
+	return applied, result, nil
+}
+
+// metadataPatch is what the metadata of a live pod lacks of the desired one's; nil: nothing.
+func metadataPatch(desired, live *unstructured.Unstructured) map[string]any {
+	part := map[string]any{}
+	if missing := lacking(desired.GetLabels(), live.GetLabels()); len(missing) > 0 {
+		part["labels"] = missing
+	}
+	if missing := lacking(desired.GetAnnotations(), live.GetAnnotations()); len(missing) > 0 {
+		part["annotations"] = missing
+	}
+	sameOwner := func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }
+	if owners := desired.GetOwnerReferences(); !slices.EqualFunc(owners, live.GetOwnerReferences(), sameOwner) {
+		part["ownerReferences"] = owners
+	}
+	if uid := live.GetUID(); len(part) > 0 && uid != "" {
+		part["uid"] = uid // not of another pod that has the name by now
+	}
+	return part
+}
+
+// lacking are the entries of a map that another one does not have so.
+func lacking(desired, live map[string]string) map[string]string {
+	missing := maps.Clone(desired)
+	maps.DeleteFunc(missing, func(key, value string) bool { is, exists := live[key]; return exists && is == value })
+	return missing
 }
 
 // Delete removes an object that a watch showed, and no other of its name, and reports
@@ -160,8 +230,8 @@ func (a *applier) resource(o *unstructured.Unstructured) dynamic.ResourceInterfa
 
 // ResourceOf is the resource of an object that the operator writes.
 func ResourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
-	gvk := o.GroupVersionKind()
-	return gvk.GroupVersion().WithResource(resources[gvk.GroupKind()])
+	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+	return plural
 }
 
 // Key names an object, for people too.

@@ -64,7 +64,7 @@ func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 			controller.targets["api"] = e
 			s := &Snapshot{Now: time.Now(), Resource: &operatorcr.Status{}}
 			s.Target = &v1alpha1.APIServer{Name: "api", Resource: v1alpha1.ResourceKubeAPIServers}
-			controller.finish(t.Context(), e, s, &Outcome{Status: Status(problemOf(c.err)), Err: c.err})
+			controller.finish(t.Context(), e, s, &Outcome{Status: problemOf(c.err), Err: c.err})
 			if got := e.status.Reason == contract.RequestFailed && rollup.last == e.status; got != c.reported {
 				t.Errorf("reported: %v; status %+v, to the roll-up %+v", got, e.status, rollup.last)
 			}

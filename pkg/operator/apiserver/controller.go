@@ -65,12 +65,11 @@ type Options struct {
 // Controller keeps the reporters of all targets.
 type Controller struct {
 	Options
-	metrics  *metrics
-	executor *Executor
-	queue    retry.Queue // names of targets
-	retry    *retry.Backoff
-	config   atomic.Pointer[v1alpha1.OperatorConfiguration]
-	since    atomic.Int64 // when the configuration became active, in nanoseconds
+	metrics *metrics
+	applier *applier
+	queue   retry.Queue // names of targets
+	retry   *retry.Backoff
+	config  atomic.Pointer[configuration]
 
 	cluster *source.Cluster // from Run on
 	ctx     context.Context // of the sources
@@ -80,29 +79,28 @@ type Controller struct {
 	ca      []byte // the last that could be read
 }
 
+// configuration is one that is active, and since when.
+type configuration struct {
+	*v1alpha1.OperatorConfiguration
+	since time.Time
+}
+
 // New makes a Controller.
 func New(o Options) *Controller {
 	c := &Controller{
-		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry),
+		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry), applier: newApplier(o.Client, o.Clock),
 		queue: retry.NewQueue(o.Clock),
 		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}
 	c.retry.Failed, c.retry.Recovered, c.retry.KeyName = "Failed to sync, retrying", "Synced again", "apiServer"
-	c.executor = &Executor{
-		Client: o.Client, applier: newApplier(o.Client, o.Clock),
-		Credentials: o.Credentials, Now: o.Now, Event: o.Event,
-	}
 	return c
 }
 
 // Configure applies a configuration.
 func (c *Controller) Configure(config *v1alpha1.OperatorConfiguration) {
-	c.since.Store(c.Now().UnixNano())
-	c.config.Store(config)
+	c.config.Store(&configuration{config, c.Now()})
 	c.WakeAll()
 }
-
-func (c *Controller) configured() time.Time { return time.Unix(0, c.since.Load()) }
 
 // WakeAll syncs all targets.
 func (c *Controller) WakeAll() {
@@ -149,62 +147,40 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Duration
 	if config == nil {
 		return resync
 	}
-	// The recorded state of a target is in its ClusterRole.
-	anchors := unreadable(map[string]readable{"clusterroles": c.cluster.Roles})
-	l, exists := c.life(config, name)
-	if !exists {
+	s := c.resolve(config, name)
+	if s == nil {
 		c.forget(name)
 		return 0
 	}
-	e := c.entry(l)
-	s := c.observe(config, l, e)
-	switch {
-	case anchors != nil:
-		s.Problem, s.Unrecorded = anchors, false
-	case s.Problem != nil && l.deleting && !l.configured && l.state.Namespace == "":
+	e := c.entry(s)
+	c.observe(s, e)
+	leaves := s.Deleting && !s.InConfig
+	if s.Problem != nil && leaves && s.State.Namespace == "" && c.cluster.Roles.Known() {
 		return c.forgetUnrecorded(e)
 	}
 	plan, err := Make(s)
+	c.publish(s, e, plan)
 	if err != nil {
-		c.publish(config, l, e, nil, nil)
 		return c.finish(ctx, e, s, &Outcome{Status: Status{contract.RequestFailed, err.Error()}, Err: err})
-	}
-	if s.Problem != nil || s.Unrecorded { // its conditions come after its record
-		c.publish(config, l, e, nil, nil)
-	} else {
-		c.publish(config, l, e, s, plan)
 	}
 	if left := c.retry.Left(name); left > 0 {
 		return left
 	}
-	outcome := c.executor.Execute(ctx, s, plan)
-	if anchors != nil {
+	outcome := c.execute(ctx, s, plan)
+	if !c.cluster.Roles.Known() { // by which nothing is recorded
 		outcome.NoCondition = !apierrors.IsForbidden(c.cluster.Roles.Err())
 	}
-	if s.Problem == nil {
+	switch {
+	case outcome.Recorded.Version != "":
+		e.recorded = outcome.Recorded
+	case s.Problem == nil:
 		e.recorded.State = outcome.Recorded.State
 	}
-	if outcome.Recorded.Version != "" {
-		e.recorded = outcome.Recorded
-	}
-	if plan.Phase == Gone && outcome.Err == nil && l.deleting && !l.configured {
+	if plan.Gone && outcome.Err == nil && leaves {
 		c.forget(name)
 		return settle // a target of this name in the configuration is another one
 	}
 	return c.finish(ctx, e, s, outcome)
-}
-
-// forgetUnrecorded forgets a target of which nothing but its conditions was created, once they
-// are removed, or can no longer be read.
-func (c *Controller) forgetUnrecorded(e *entry) (again time.Duration) {
-	name, p := e.target.Name, e.published
-	if p.Name == "" || !e.sources.Resource.Known() || c.Rollup.IsDone(name) {
-		c.forget(name)
-		return settle
-	}
-	p.Off, p.Clean, p.Status = true, true, Status{}
-	c.Rollup.Set(p)
-	return time.Second
 }
 
 // finish reports an outcome, and decides when to sync again.

@@ -1,51 +1,171 @@
 package apiserver
 
 import (
-	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/encryption"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// companions plans a pod beside each API server pod.
-func (p *planner) companions() error {
-	var files []file
-	for _, a := range p.pods {
-		if a.pod.DeletionTimestamp != nil && p.replaced(a) {
-			continue
-		}
-		pod, err := p.CompanionPod(a.APIServerPod, a.plugins)
-		if err != nil {
-			return err
-		}
-		files = append(files, file{objects.CompanionConfigMapName(p.Target.Name, a.plugins), a.plugins})
-		p.plan.Workloads = append(p.plan.Workloads, pod)
+// deliver plans a target with reporters. done is its status once all of it is there.
+func (p *planner) deliver(mode v1alpha1.Mode, done Status) {
+	p.Target.Mode, p.state.Untouched = mode, false
+	if p.state.Mode == "" {
+		p.state.Mode = mode
 	}
-	return p.configMaps(files...)
+	p.checkEncrypted()
+	// 1. Who the reporters are. Pods belong to the target's ClusterRole, so they come in the sync
+	// after it.
+	identity := p.identity()
+	if p.Owner == nil {
+		p.Apply = append(p.Apply, identity...)
+		p.Status = Status{contract.Progressing, ""}
+		return
+	}
+	// 2. What they read, and what runs.
+	p.state.InTarget = p.state.InTarget || mode.InOwnersPods()
+	switch mode {
+	case v1alpha1.ModeCompanionPod:
+		p.companions()
+	case v1alpha1.ModeDaemonSet:
+		p.daemonSet()
+	default:
+		p.inOwnersPods()
+	}
+	p.replaceEnded()
+	// 3. What was there before stays until what comes reports.
+	switching := p.state.Mode != mode && (p.pending || !p.takenOver())
+	if switching {
+		p.keepSubjects(identity)
+		p.wait("the earlier reporters (%s) stay until those of %s report", p.state.Mode, mode)
+	} else {
+		p.state.Mode = mode
+	}
+	p.Apply = append(p.Apply, identity...)
+	if !switching && !p.pending && (mode != v1alpha1.ModeSidecar || p.Target.OwnerInjects()) {
+		p.eject()
+	}
+	if switching || !p.pending {
+		p.prune(switching)
+	}
+	if !switching && !p.pending {
+		p.state.InTarget = mode.InOwnersPods() || p.inTarget()
+	}
+	p.renewCAs()
+	p.progress()
+	p.Status = p.delivered(done)
 }
 
-// sameBeside reports whether two pods are companions of one API server pod.
-func sameBeside(a, b *unstructured.Unstructured) bool {
-	beside := a.GetAnnotations()[contract.BesideAnnotation]
-	return beside != "" && beside == b.GetAnnotations()[contract.BesideAnnotation] && nodeOf(a) == nodeOf(b)
+// delivered is how a delivery stands. Problems come before what is waited for.
+func (p *planner) delivered(done Status) Status {
+	switch {
+	case len(p.problems) > 0:
+		return worst(p.problems)
+	case p.pending:
+		return Status{contract.Progressing, ""} // known in a moment
+	case p.awaits:
+		return Status{contract.NoPods, join(p.waits)}
+	case len(p.waits) > 0:
+		return Status{contract.Progressing, join(p.waits)}
+	case p.Target.OwnerInjects():
+		done.Message += "; its owner brings the credentials in Secret " + p.Target.Namespace + "/" +
+			objects.CredentialsName(p.Target.Name)
+	case p.Token:
+		done.Message += "; credentials in Secret " + p.Target.Namespace + "/" + objects.TokenName(p.Target.Name)
+	}
+	return done
 }
 
-// replaced reports whether a newer pod runs on the node of a terminating one. Its
-// companion then writes the node's report alone.
-func (p *planner) replaced(old apiServerPod) bool {
-	return slices.ContainsFunc(p.pods, func(a apiServerPod) bool {
-		return a.Node == old.Node && a.UID != old.UID && a.pod.DeletionTimestamp == nil
+// identity is the ServiceAccount and its binding; the ClusterRole becomes the anchor.
+func (p *planner) identity() []*unstructured.Unstructured {
+	all, err := p.Identity()
+	p.one(nil, err)
+	return slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
+		if o.GetKind() == "ClusterRole" {
+			p.Anchor = o
+		}
+		return o.GetKind() == "ClusterRole"
 	})
 }
 
-func (p *planner) daemonSet() error {
+// keepSubjects leaves the right with those that have it.
+func (p *planner) keepSubjects(identity []*unstructured.Unstructured) {
+	for _, binding := range identity {
+		live := p.find(binding)
+		if live == nil || binding.GetKind() != "ClusterRoleBinding" {
+			continue
+		}
+		subjects, _, _ := unstructured.NestedSlice(binding.Object, "subjects")
+		had, _, _ := unstructured.NestedSlice(live.Object, "subjects")
+		for _, subject := range had {
+			if !slices.ContainsFunc(subjects, func(s any) bool { return reflect.DeepEqual(s, subject) }) {
+				subjects = append(subjects, subject)
+			}
+		}
+		_ = unstructured.SetNestedSlice(binding.Object, subjects, "subjects")
+	}
+}
+
+// inTarget reports whether the target's namespace has, or may have, objects of the operator.
+func (p *planner) inTarget() bool {
+	_, unlisted := p.Unlisted["ConfigMap"]
+	_, unlistedAccounts := p.Unlisted["ServiceAccount"]
+	return p.Snapshot.State.InTarget && (unlisted || unlistedAccounts || p.state.Token ||
+		slices.ContainsFunc(p.Own, func(o *unstructured.Unstructured) bool {
+			return o.GetNamespace() == p.Target.Namespace && (o.GetKind() == "ConfigMap" || o.GetKind() == "ServiceAccount")
+		}))
+}
+
+// checkEncrypted finds what reporters need that kube-apiserver encrypts with KMS, and abstract
+// sockets that pods of ours do not reach.
+func (p *planner) checkEncrypted() {
+	if to := p.ReportsTo(); slices.Contains(p.Encrypted, to.GVR().GroupResource()) {
+		p.problem(contract.ReportsEncrypted, "kube-apiserver encrypts %s with KMS, as with the resource *.*, so reports "+
+			"and conditions cannot be written from 3 minutes after its plugin becomes unhealthy: give it an entry of its "+
+			"own, without KMS, before that one", to.Plural)
+	}
+	if p.Target.Mode.InOwnersPods() {
+		return
+	}
+	if slices.Contains(p.Encrypted, encryption.ConfigMaps) && p.Target.ConfigSource == v1alpha1.ConfigSourceConfigMap {
+		p.problem(contract.ConfigMapsEncrypted, objects.ConfigMapsEncrypted)
+	}
+	for _, a := range p.pods {
+		for _, plugin := range a.plugins {
+			if why := p.NotReachable(plugin.Endpoint); why != "" {
+				p.problem(contract.SocketVolumeMissing, "%s", why)
+			}
+		}
+	}
+}
+
+// companions plans a pod beside each API server pod. Where a newer one runs on the node of a
+// terminating one, the companion of the newer one writes the node's report alone.
+func (p *planner) companions() {
+	files := map[string][]v1alpha1.Plugin{}
+	for _, a := range p.pods {
+		if a.pod.DeletionTimestamp != nil && slices.ContainsFunc(p.pods, func(newer apiServerPod) bool {
+			return newer.Node == a.Node && newer.UID != a.UID && newer.pod.DeletionTimestamp == nil
+		}) {
+			continue
+		}
+		files[objects.CompanionConfigMapName(p.Target.Name, a.plugins)] = a.plugins
+		if pod := p.one(p.CompanionPod(a.APIServerPod, a.plugins)); pod != nil {
+			p.Workloads = append(p.Workloads, pod)
+		}
+	}
+	p.configMaps(files)
+}
+
+func (p *planner) daemonSet() {
 	plugins := p.livePlaced()
 	var folders []objects.Folder
 	for _, a := range p.pods {
@@ -56,87 +176,137 @@ func (p *planner) daemonSet() error {
 			at := slices.IndexFunc(folders, func(other objects.Folder) bool { return other.MountPath == f.MountPath })
 			switch {
 			case f.EmptyDir:
-				p.problem(contract.SocketVolumeMissing,
-					fmt.Sprintf("%s of pod %s/%s is in a volume of the pod, where no DaemonSet reaches it; use mode CompanionPod",
-						f.MountPath, a.pod.Namespace, a.pod.Name))
+				p.problem(contract.SocketVolumeMissing, "%s of pod %s/%s is in a volume of the pod, where no DaemonSet "+
+					"reaches it; use mode CompanionPod", f.MountPath, a.pod.Namespace, a.pod.Name)
 			case at < 0:
 				folders = append(folders, f)
 			case folders[at].HostPath != f.HostPath:
-				p.problem(contract.SocketVolumeMissing,
-					fmt.Sprintf("%s is %s on some nodes and %s on others, which one DaemonSet cannot serve", f.MountPath,
-						folders[at].HostPath, f.HostPath))
+				p.problem(contract.SocketVolumeMissing, "%s is %s on some nodes and %s on others, which one DaemonSet "+
+					"cannot serve", f.MountPath, folders[at].HostPath, f.HostPath)
 			}
 		}
 	}
 	if len(folders) == 0 { // no pod shows them, as in a rollout on a single node
-		folders = lastKnown(p.state.Folders, objects.AsNamed(plugins))
+		folders = objects.AsNamed(plugins)
+		for i, f := range folders {
+			last := slices.IndexFunc(p.state.Folders, func(l objects.Folder) bool { return l.MountPath == f.MountPath })
+			if last >= 0 {
+				folders[i] = p.state.Folders[last]
+			}
+		}
 	}
 	slices.SortFunc(folders, func(a, b objects.Folder) int { return strings.Compare(a.MountPath, b.MountPath) })
 	p.state.Folders = folders
-	ds, err := p.DaemonSet(folders, plugins)
-	if err != nil {
-		return err
+	if ds := p.one(p.DaemonSet(folders, plugins)); ds != nil {
+		p.Workloads = append(p.Workloads, ds)
+		p.liveFiles(ds)
 	}
-	p.liveFiles(ds)
-	p.plan.Workloads = append(p.plan.Workloads, ds)
-	return p.configMaps(p.fileOf(plugins))
+	p.configMaps(map[string][]v1alpha1.Plugin{objects.ConfigMapName(p.Target.Name, plugins): plugins})
 }
 
 // livePlaced are the plugins of the current configuration but those that no pod can reach,
 // while pods show that. The owner of pods decides for its own.
 func (p *planner) livePlaced() []v1alpha1.Plugin {
-	return slices.DeleteFunc(slices.Clone(p.live()), func(plugin v1alpha1.Plugin) bool {
+	return slices.DeleteFunc(slices.Clone(p.state.Live), func(plugin v1alpha1.Plugin) bool {
 		return len(p.pods) > 0 && p.unplaced[plugin.Endpoint] && !p.Target.OwnerInjects()
 	})
-}
-
-// lastKnown replaces each folder by the one that pods last showed at its mount path.
-func lastKnown(last, folders []objects.Folder) []objects.Folder {
-	var all []objects.Folder
-	for _, f := range folders {
-		if i := slices.IndexFunc(last, func(l objects.Folder) bool { return l.MountPath == f.MountPath }); i >= 0 {
-			f = last[i]
-		}
-		all = append(all, f)
-	}
-	return all
 }
 
 // inOwnersPods plans the objects that other owners' pods mount: a file for each plugin set
 // that one of them has or is about to have, and, unless their owner brings it,
 // a token.
-func (p *planner) inOwnersPods() error {
-	files := []file{p.fileOf(p.livePlaced())}
+func (p *planner) inOwnersPods() {
+	files := map[string][]v1alpha1.Plugin{}
+	add := func(set []v1alpha1.Plugin) {
+		if name := objects.ConfigMapName(p.Target.Name, set); files[name] == nil {
+			files[name] = set
+		}
+	}
+	add(p.livePlaced())
 	for _, a := range p.pods {
-		files = append(files, p.fileOf(a.plugins))
-	}
-	if p.Deployment != nil && !p.Target.OwnerInjects() {
-		files = append(files, p.fileOf(p.templatePlugins(p.Deployment)))
-	}
-	if err := p.configMaps(files...); err != nil {
-		return err
+		add(a.plugins)
 	}
 	if p.Target.OwnerInjects() {
-		return nil
+		p.configMaps(files)
+		return
 	}
-	p.plan.Token, p.state.Token = true, true
-	return p.inject()
+	p.Token, p.state.Token = true, true
+	add(p.inject())
+	p.configMaps(files)
 }
 
-// templatePlugins are the plugins that the reporter in a Deployment's pods reaches.
-func (p *planner) templatePlugins(d *appsv1.Deployment) []v1alpha1.Plugin {
-	t := &d.Spec.Template
-	return p.mountable(fmt.Sprintf("Deployment %s/%s", d.Namespace, d.Name), &t.Spec, p.setOf(&t.Spec, t.Labels))
+// configMaps plans the ConfigMaps of files, by name, and of the files that earlier pods still
+// mount: those keep their plugins, and get every other change. They are applied before pods that
+// mount them. Where their content is copied into annotations they are applied after the pods,
+// since they cannot be written while the plugin is unhealthy.
+func (p *planner) configMaps(files map[string][]v1alpha1.Plugin) {
+	namespace := p.ReportersNamespace(p.Target.Mode)
+	for _, cm := range p.own("ConfigMap") {
+		if _, known := files[cm.GetName()]; cm.GetNamespace() == namespace && !known && p.inUse(cm) {
+			file, _, _ := unstructured.NestedString(cm.Object, "data", contract.ConfigFile)
+			if c, err := v1alpha1.DecodeReporter([]byte(file)); err == nil {
+				files[cm.GetName()] = c.Plugins
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if len(files[name]) == 0 {
+			continue
+		}
+		cm := p.one(p.ConfigMap(name, namespace, files[name]))
+		if p.Target.ConfigSource == v1alpha1.ConfigSourceAnnotation {
+			p.Copied = append(p.Copied, cm)
+		} else {
+			p.Apply = append(p.Apply, cm)
+		}
+	}
 }
 
-// pluginsOf reads the plugin set of a ConfigMap of ours that only an earlier pod has.
-func pluginsOf(cm *unstructured.Unstructured) []v1alpha1.Plugin {
-	file, _, _ := unstructured.NestedString(cm.Object, "data", contract.ConfigFile)
-	c, err := v1alpha1.DecodeReporter([]byte(file))
-	if err != nil {
-		return nil
+// liveFiles keeps a change of the files live where a DaemonSet's pods have them in
+// annotations: its template, of which a change would replace the pods, keeps the files of
+// the plugin set's first version, and the pods get the current ones.
+func (p *planner) liveFiles(ds *unstructured.Unstructured) {
+	wanted := templateAnnotations(ds)
+	hash := wanted[contract.ConfigHashAnnotation]
+	hasFiles := func(annotations map[string]string) bool { // others mount the ConfigMap, or are being replaced
+		return annotations[contract.ConfigAnnotation] != "" && annotations[contract.ConfigHashAnnotation] == hash
 	}
-	return c.Plugins
+	if !hasFiles(wanted) {
+		return
+	}
+	for _, o := range p.own("Pod") {
+		if !hasFiles(o.GetAnnotations()) || modeOf(o) != v1alpha1.ModeDaemonSet || o.GetDeletionTimestamp() != nil || ended(o) {
+			continue
+		}
+		pod := part(o)
+		pod.SetAnnotations(map[string]string{contract.ConfigAnnotation: wanted[contract.ConfigAnnotation],
+			contract.KubeconfigAnnotation: wanted[contract.KubeconfigAnnotation]})
+		p.Workloads = append(p.Workloads, pod)
+	}
+	if live := p.find(ds); live != nil && hasFiles(templateAnnotations(live)) {
+		was := templateAnnotations(live)
+		for _, name := range []string{contract.ConfigAnnotation, contract.KubeconfigAnnotation} {
+			_ = unstructured.SetNestedField(ds.Object, was[name], "spec", "template", "metadata", "annotations", name)
+		}
+	}
+}
+
+// part is an object that exists, without its content: to change a part of its metadata.
+func part(o *unstructured.Unstructured) *unstructured.Unstructured {
+	p := &unstructured.Unstructured{Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind()}}
+	p.SetName(o.GetName())
+	p.SetNamespace(o.GetNamespace())
+	p.SetUID(o.GetUID())
+	if owners := o.GetOwnerReferences(); len(owners) > 0 {
+		p.SetOwnerReferences(owners)
+	}
+	return p
+}
+
+// templateAnnotations are those of the pods of a DaemonSet.
+func templateAnnotations(ds *unstructured.Unstructured) map[string]string {
+	all, _, _ := unstructured.NestedStringMap(ds.Object, "spec", "template", "metadata", "annotations")
+	return all
 }
 
 // mounted reports whether a pod of the target mounts a ConfigMap or Secret of a name.

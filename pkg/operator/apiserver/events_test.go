@@ -54,7 +54,7 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 	}
 	configMap, pod, role := object("v1", "ConfigMap"), object("v1", "Pod"), object("rbac.authorization.k8s.io/v1", "ClusterRole")
 	configMap.Object["data"] = map[string]any{"kubeconfig": kubeconfig(t, "old", "")}
-	renewed, _ := withCA(configMap, []byte("new"))
+	renewed := withCA(configMap, []byte("new"))
 	role.Object["rules"] = []any{"changed"}
 	desired := func(live *unstructured.Unstructured) *unstructured.Unstructured {
 		o := live.DeepCopy()
@@ -93,16 +93,15 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 			client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil }) // it terminates
 			clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 			var events []string
-			e := &Executor{
-				Client: client, applier: newApplier(client, clock), Now: clock.Now,
-				Credentials: credentials.New(kubernetesfake.NewClientset(c.secrets...), clock.Now),
-				Event:       func(_, _, reason, _ string) { events = append(events, reason) },
-			}
+			e := executor(client)
+			e.applier, e.Now = newApplier(client, clock), clock.Now
+			e.Credentials = credentials.New(kubernetesfake.NewClientset(c.secrets...), clock.Now)
+			e.Event = func(_, _, reason, _ string) { events = append(events, reason) }
 			s := &Snapshot{Own: []*unstructured.Unstructured{configMap, pod, role}, Deployment: deployment(1), Injected: true}
 			s.Target, s.Deployment.ResourceVersion = &v1alpha1.APIServer{Name: "api", Namespace: "ns", PodSelector: map[string]string{"app": "api"}}, "1"
 			c.plan.State.Namespace = "ns"
 			for range 3 {
-				if o := e.Execute(context.Background(), s, &c.plan); o.Err != nil {
+				if o := e.execute(context.Background(), s, &c.plan); o.Err != nil {
 					t.Fatal(o.Err)
 				}
 				clock.Step(2 * time.Second)

@@ -15,26 +15,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
-	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
 	"github.com/kms-health/kms-health/pkg/operator/credentials"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
-
-// Executor executes plans. It may be used for several targets at a time.
-type Executor struct {
-	Client      dynamic.Interface
-	applier     *applier
-	Credentials *credentials.Manager
-	Now         func() time.Time // by the API server's clock
-	// Event records a change. reason is in UpperCamelCase.
-	Event func(target, eventType, reason, message string)
-}
 
 // Outcome is the result of executing a plan. Every outcome is reported.
 type Outcome struct {
@@ -53,21 +39,22 @@ type Outcome struct {
 	Err error
 }
 
-// requestTimeout bounds the requests for one object, so that one that hangs, as in an
-// admission webhook, delays the others for no longer.
-const requestTimeout = 10 * time.Second
-
-// copiedTimeout bounds the writes of what no pod needs.
-const copiedTimeout = 2 * requestTimeout
+const (
+	// requestTimeout bounds the requests for one object, so that one that hangs, as in an
+	// admission webhook, delays the others for no longer.
+	requestTimeout = 10 * time.Second
+	// copiedTimeout bounds the writes of what no pod needs.
+	copiedTimeout = 2 * requestTimeout
+)
 
 // execution is of one plan.
 type execution struct {
-	*Executor
+	*Controller
 	snapshot *Snapshot
 	plan     *Plan
 	state    State
 	anchor   *unstructured.Unstructured // as it was last applied; nil: not yet
-	problems []Problem
+	problems []Status
 	outcome  *Outcome
 	// errs are of single objects. The work on all others is done, unless the API server is
 	// unreachable.
@@ -78,16 +65,14 @@ type execution struct {
 	touched, inTarget bool
 }
 
-// Execute executes a plan, in order. An object that fails stops the work on no other.
-func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
-	x := &execution{Executor: e, snapshot: s, plan: plan, state: plan.State, outcome: &Outcome{
-		Status: plan.Status, Expiries: map[string]time.Time{}, Renewals: map[string]time.Time{},
-	}}
+// execute executes a plan, in order. An object that fails stops the work on no other.
+func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
+	o := &Outcome{Status: plan.Status, Expiries: map[string]time.Time{}, Renewals: map[string]time.Time{}}
+	x := &execution{Controller: c, snapshot: s, plan: plan, state: plan.State, outcome: o}
 	if !plan.Requeue.IsZero() {
 		x.requeue(max(time.Second, plan.Requeue.Sub(s.Now)))
 	}
 	x.run(ctx)
-	o := x.outcome
 	if o.Recorded.Version == "" {
 		o.Recorded.State = x.state
 	}
@@ -97,7 +82,7 @@ func (e *Executor) Execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcom
 	}
 	if len(x.problems) > 0 {
 		if o.Status.Reason.NeedsAction() {
-			x.problems = append(x.problems, Problem(o.Status))
+			x.problems = append(x.problems, o.Status)
 		}
 		o.Status = worst(x.problems)
 	}
@@ -119,16 +104,16 @@ func (x *execution) try(ctx context.Context, do func(context.Context) error) (do
 	return err == nil
 }
 
-// problemOf is the Problem of an error.
-func problemOf(err error) Problem {
+// problemOf is the problem that an error is.
+func problemOf(err error) Status {
 	switch {
 	case apierrors.IsForbidden(err):
-		return Problem{contract.Forbidden,
+		return Status{contract.Forbidden,
 			err.Error() + "; apply the manifests with the components that the mode needs, see docs/operate/install.md"}
 	case apierrors.IsInvalid(err): // for example by a LimitRange or an admission webhook
-		return Problem{contract.Refused, err.Error()}
+		return Status{contract.Refused, err.Error()}
 	default:
-		return Problem{contract.RequestFailed, err.Error()}
+		return Status{contract.RequestFailed, err.Error()}
 	}
 }
 
@@ -143,24 +128,23 @@ func (x *execution) event(reason, message string) {
 }
 
 func (x *execution) run(ctx context.Context) {
+	forbidden := func() bool { return slices.ContainsFunc(x.errs, apierrors.IsForbidden) }
 	// What is not recorded is not created: a removal would not find it.
 	recorded := x.record(ctx)
-	x.outcome.NoCondition = x.plan.RemoveCondition || x.snapshot.Unrecorded && !recorded &&
-		!slices.ContainsFunc(x.errs, apierrors.IsForbidden)
+	x.outcome.NoCondition = x.plan.Off && x.plan.Status.Delivered() || x.snapshot.Unrecorded && !recorded && !forbidden()
 	if recorded {
-		x.apply(ctx, x.plan.Apply)
+		x.apply(ctx, x.plan.Apply, contract.EventApplied)
 	}
-	if recorded || x.snapshot.State.Token {
+	if x.plan.Token && (recorded || x.snapshot.State.Token) {
 		x.token(ctx)
 	}
 	if recorded {
-		x.apply(ctx, x.plan.Workloads)
+		x.apply(ctx, x.plan.Workloads, contract.EventApplied)
 		x.try(ctx, x.inject)
 	}
-	x.liveFiles(ctx)
-	x.renewCA(ctx)
+	x.apply(ctx, x.plan.RenewCA, contract.EventCARenewed)
 	x.remove(ctx)
-	if slices.ContainsFunc(x.errs, apierrors.IsForbidden) {
+	if forbidden() {
 		// Objects it was not allowed to create need no removal. What it applied before does.
 		if !x.touched {
 			x.state.Untouched = x.snapshot.State.Untouched
@@ -172,27 +156,29 @@ func (x *execution) run(ctx context.Context) {
 	if recorded && x.record(ctx) {
 		ctx, cancel := context.WithTimeout(ctx, copiedTimeout)
 		defer cancel()
-		x.apply(ctx, x.plan.Copied)
+		x.apply(ctx, x.plan.Copied, contract.EventApplied)
 	}
 }
 
-func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructured) {
+func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructured, event string) {
 	for _, o := range objects {
 		live := x.snapshot.find(o)
 		if live != nil && slices.Contains(x.plan.Delete, live) {
 			continue // it ended, and is made again once it is gone
 		}
-		x.try(ctx, func(ctx context.Context) error { return x.applyOne(ctx, o, live) })
+		x.try(ctx, func(ctx context.Context) error { return x.applyOne(ctx, o, live, event) })
 	}
 }
 
-func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstructured) error {
+func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstructured, event string) error {
 	result, _, err := x.applier.Apply(ctx, o, live)
-	if apierrors.IsNotFound(err) && o.GetKind() == contract.KMSHealths.Kind {
+	switch {
+	case apierrors.IsNotFound(err) && o.GetKind() == contract.KMSHealths.Kind:
 		return fmt.Errorf("%w: the CRD %s.%s is not installed; it is in manifests/kubernetes",
 			err, contract.KMSHealths.Plural, contract.KMSHealths.Group)
-	}
-	if err != nil {
+	case o.GetUID() != "" && (apierrors.IsConflict(err) || apierrors.IsNotFound(err)):
+		return nil // a change of one that is gone, or has changed since: the watch will show it
+	case err != nil:
 		return err
 	}
 	if o.GetNamespace() == x.snapshot.Target.Namespace {
@@ -200,69 +186,43 @@ func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstruct
 	}
 	switch result {
 	case applied:
-		x.event(contract.EventApplied, Key(o))
+		x.event(event, Key(o))
 	case lagging:
 		x.requeue(time.Second)
 	}
 	return nil
 }
 
-// liveFiles gives pods of a DaemonSet the current version of their files.
-func (x *execution) liveFiles(ctx context.Context) {
-	for _, o := range x.plan.LiveFiles {
-		x.patch(ctx, o, "update the files")
-	}
-}
-
-// renewCA replaces the CA in objects that are otherwise not changed.
-func (x *execution) renewCA(ctx context.Context) {
-	for _, o := range x.plan.RenewCA {
-		if x.patch(ctx, o, "replace the CA") {
-			x.event(contract.EventCARenewed, Key(o))
-		}
-	}
-}
-
-// patch merges a part of an object into it, and reports whether it did. Of one that is gone
-// or has changed since, the watch will deliver that.
-func (x *execution) patch(ctx context.Context, part *unstructured.Unstructured, what string) (patched bool) {
-	x.try(ctx, func(ctx context.Context) error {
-		raw, err := applybody.Marshal(part.Object)
-		if err == nil {
-			_, err = x.Client.Resource(ResourceOf(part)).Namespace(part.GetNamespace()).
-				Patch(ctx, part.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: contract.OperatorName})
-		}
-		patched = err == nil
-		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("%s of %s: %w", what, Key(part), err)
-		}
-		return nil
-	})
-	return patched
-}
-
-// token creates or renews the Secret with the reporters' token.
+// token creates or renews the Secret with the reporters' token, and reports its state, also of
+// one that works but whose renewal fails.
 func (x *execution) token(ctx context.Context) {
-	if !x.plan.Token {
-		return
-	}
-	name, namespace := x.snapshot.Target.Name, x.state.Namespace
+	name := x.snapshot.Target.Name
+	secret := objects.TokenName(name)
 	x.try(ctx, func(ctx context.Context) error {
-		result := x.Credentials.Ensure(ctx, credentials.Request{
-			Namespace: namespace, Secret: objects.TokenName(name), ServiceAccount: contract.ReporterName(name),
+		r := x.Credentials.Ensure(ctx, credentials.Request{
+			Namespace: x.state.Namespace, Secret: secret, ServiceAccount: contract.ReporterName(name),
 			Labels: map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: name,
 				"app.kubernetes.io/name": "kms-health-reporter"},
 		})
-		x.reportToken(objects.TokenName(name), &result)
+		x.requeue(max(time.Second, r.Next.Sub(x.Now())))
+		if !r.NotAfter.IsZero() {
+			x.outcome.Expiries[secret], x.outcome.Renewals[secret] = r.NotAfter, r.RenewAt
+		}
+		switch {
+		case r.Problem == nil:
+		case apierrors.IsForbidden(r.Problem):
+			x.problems = append(x.problems, problemOf(r.Problem))
+		default:
+			x.problems = append(x.problems, Status{Reason(r.Problem.Reason), r.Problem.Message})
+		}
 		return nil
 	})
 }
 
 // inject adds the reporter to a Deployment, or removes it.
 func (x *execution) inject(ctx context.Context) error {
-	switch {
+	switch d := x.snapshot.Deployment; {
 	case x.plan.Eject:
-		d := x.snapshot.Deployment
 		bare := bareDeployment(d)
 		outcome, result, err := x.applier.Apply(ctx, bare, nil)
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -273,12 +233,10 @@ func (x *execution) inject(ctx context.Context) error {
 		}
 		x.state.notInjected()
 	case x.plan.Inject != nil:
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x.snapshot.Deployment)
-		if err != nil {
-			return err
-		}
-		live := &unstructured.Unstructured{Object: content}
-		outcome, result, err := x.applier.Apply(ctx, x.plan.Inject.Object, live)
+		live := bareDeployment(d)
+		live.SetGeneration(d.Generation)
+		live.SetResourceVersion(d.ResourceVersion)
+		outcome, result, err := x.applier.Apply(ctx, x.plan.Inject, live)
 		if err != nil || outcome == lagging || result == nil {
 			return err
 		}
@@ -298,10 +256,10 @@ func (x *execution) inject(ctx context.Context) error {
 // last: where they are encrypted, each may take as long as an unhealthy plugin.
 func (x *execution) remove(ctx context.Context) {
 	inUse := x.inUse(ctx)
-	objects := slices.Clone(x.plan.Delete)
-	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return late(a) - late(b) })
-	for _, o := range objects {
-		if inUse(o.GetKind(), o.GetNamespace(), o.GetName()) {
+	all, rank := slices.Clone(x.plan.Delete), map[string]int{"ConfigMap": 1}
+	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int { return rank[a.GetKind()] - rank[b.GetKind()] })
+	for _, o := range all {
+		if o.GetKind() == "ConfigMap" && inUse(o.GetNamespace(), o.GetName()) {
 			x.requeue(time.Second)
 			continue
 		}
@@ -313,16 +271,12 @@ func (x *execution) remove(ctx context.Context) {
 			return err
 		})
 	}
-	if x.plan.DeleteToken {
-		x.deleteToken(ctx, inUse)
-	}
-}
-
-// deleteToken deletes the Secret with the reporters' token, unless a pod still mounts it.
-func (x *execution) deleteToken(ctx context.Context, inUse func(kind, namespace, name string) bool) {
-	x.requeue(time.Second) // Secrets are not watched
 	namespace, name := x.state.Namespace, objects.TokenName(x.snapshot.Target.Name)
-	if inUse("Secret", namespace, name) {
+	if !x.plan.DeleteToken {
+		return
+	}
+	x.requeue(time.Second) // Secrets are not watched
+	if inUse(namespace, name) {
 		return
 	}
 	x.try(ctx, func(ctx context.Context) error {
@@ -338,25 +292,17 @@ func (x *execution) deleteToken(ctx context.Context, inUse func(kind, namespace,
 	})
 }
 
-// late is when in a removal an object is deleted.
-func late(o *unstructured.Unstructured) int {
-	if o.GetKind() == "ConfigMap" {
-		return 1
-	}
-	return 0
-}
-
-// inUse reports which of the objects to delete a pod of the target mounts. The owner may
+// inUse reports which ConfigMaps and Secrets to delete a pod of the target mounts. The owner may
 // create pods at any time, and one whose ConfigMap was deleted never starts: so this lists
 // from the API server, which also has those that the watch has not delivered yet. All are in
 // use while they cannot be listed.
-func (x *execution) inUse(ctx context.Context) func(kind, namespace, name string) bool {
+func (x *execution) inUse(ctx context.Context) func(namespace, name string) bool {
 	t := x.snapshot.Target
 	here := slices.ContainsFunc(x.plan.Delete, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == "ConfigMap" && o.GetNamespace() == t.Namespace
 	})
 	if x.snapshot.Deleting || x.snapshot.NamespaceMissing || !here && !x.plan.DeleteToken {
-		return func(string, string, string) bool { return false }
+		return func(string, string) bool { return false }
 	}
 	var specs []*corev1.PodSpec
 	listed := x.try(ctx, func(ctx context.Context) error {
@@ -374,8 +320,8 @@ func (x *execution) inUse(ctx context.Context) func(kind, namespace, name string
 		}
 		return nil
 	})
-	return func(kind, namespace, name string) bool {
-		return (kind == "ConfigMap" || kind == "Secret") && namespace == t.Namespace &&
+	return func(namespace, name string) bool {
+		return namespace == t.Namespace &&
 			(!listed || slices.ContainsFunc(specs, func(s *corev1.PodSpec) bool { return mounts(s, name) }))
 	}
 }
@@ -386,12 +332,7 @@ func (x *execution) record(ctx context.Context) bool {
 		return true
 	}
 	anchor := x.plan.Anchor.DeepCopy()
-	annotations := anchor.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[contract.StateAnnotation] = x.state.String()
-	anchor.SetAnnotations(annotations)
+	anchor.SetAnnotations(map[string]string{contract.StateAnnotation: x.state.String()})
 	live := cmp.Or(x.anchor, x.snapshot.find(anchor))
 	return x.try(ctx, func(ctx context.Context) error {
 		outcome, result, err := x.applier.Apply(ctx, anchor, live)

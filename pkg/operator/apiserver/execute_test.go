@@ -21,6 +21,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
+// executor is a Controller as far as it executes plans.
+func executor(client *dynamicfake.FakeDynamicClient) *Controller {
+	return &Controller{applier: newApplier(client, clock.RealClock{}), Options: Options{
+		Client: client, Now: time.Now, Event: func(_, _, _, _ string) {},
+	}}
+}
+
 // A pod that the watch has not delivered yet keeps what it mounts, until the whole
 // target is removed.
 func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
@@ -44,10 +51,10 @@ func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 				"spec": map[string]any{"volumes": []any{map[string]any{"name": "config", "configMap": map[string]any{"name": test.mounted}}}},
 			}}
 			client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), configMap, pod)
-			e := &Executor{Client: client, applier: newApplier(client, clock.RealClock{}), Now: time.Now, Event: func(_, _, _, _ string) {}}
+			c := executor(client)
 			s := &Snapshot{Deleting: test.deleting}
 			s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there", PodSelector: map[string]string{"apiserver": "true"}}
-			outcome := e.Execute(t.Context(), s, &Plan{State: State{Namespace: "there"}, Delete: []*unstructured.Unstructured{configMap}})
+			outcome := c.execute(t.Context(), s, &Plan{State: State{Namespace: "there"}, Delete: []*unstructured.Unstructured{configMap}})
 			if outcome.Err != nil {
 				t.Fatal(outcome.Err)
 			}
@@ -68,7 +75,7 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	client.PrependReactor("delete", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewInternalError(errors.New("the plugin is unhealthy"))
 	})
-	e := &Executor{Client: client, applier: newApplier(client, clock.RealClock{}), Now: time.Now, Event: func(_, _, _, _ string) {}}
+	c := executor(client)
 	s := &Snapshot{}
 	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
 	copied := object("ConfigMap")
@@ -78,7 +85,7 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 		written = true
 		return true, copied, nil
 	})
-	outcome := e.Execute(t.Context(), s, &Plan{
+	outcome := c.execute(t.Context(), s, &Plan{
 		State: State{Namespace: "there"}, Delete: []*unstructured.Unstructured{object("ConfigMap"), object("Pod")},
 		Copied: []*unstructured.Unstructured{copied},
 	})
@@ -110,10 +117,10 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 			}
 			return true, object("v1", "Any", a.GetNamespace()), nil
 		})
-		e := &Executor{Client: client, applier: newApplier(client, clock.RealClock{}), Now: time.Now, Event: func(_, _, _, _ string) {}}
+		c := executor(client)
 		s := &Snapshot{State: before}
 		s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
-		outcome := e.Execute(t.Context(), s, &Plan{State: after, Anchor: object("rbac.authorization.k8s.io/v1", "ClusterRole", ""), Apply: all})
+		outcome := c.execute(t.Context(), s, &Plan{State: after, Anchor: object("rbac.authorization.k8s.io/v1", "ClusterRole", ""), Apply: all})
 		if outcome.Status.Reason != contract.Forbidden {
 			t.Errorf("%s: %+v", forbidden, outcome.Status)
 		}
@@ -137,10 +144,10 @@ func TestObjectThatFailsStopsNoOther(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	e := &Executor{Client: client, applier: newApplier(client, clock.RealClock{}), Now: time.Now, Event: func(_, _, _, _ string) {}}
+	c := executor(client)
 	s := &Snapshot{}
 	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
-	outcome := e.Execute(t.Context(), s, &Plan{
+	outcome := c.execute(t.Context(), s, &Plan{
 		Workloads: []*unstructured.Unstructured{object("Pod", "first"), object("Pod", "second")}, Delete: []*unstructured.Unstructured{old},
 	})
 	if outcome.Status.Reason != contract.Refused || outcome.Err == nil || !strings.Contains(outcome.Status.Message, "first") {

@@ -19,10 +19,8 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-const kinds = "Pod DaemonSet ConfigMap ServiceAccount ClusterRoleBinding ClusterRole Role"
-
 // fixture is a snapshot of a target with all sources known and no objects.
-func fixture(t *testing.T, delivery v1alpha1.Mode, more ...func(*Snapshot)) *Snapshot {
+func fixture(t testing.TB, delivery v1alpha1.Mode, more ...func(*Snapshot)) *Snapshot {
 	t.Helper()
 	config, err := v1alpha1.DecodeOperator([]byte(`apiVersion: kmshealth.openshift.io/v1alpha1
 kind: OperatorConfiguration
@@ -37,15 +35,12 @@ apiServers:
 		t.Fatal(err)
 	}
 	s := &Snapshot{
-		Now: time.Unix(1e9, 0), KubeletRoot: objects.KubeletRoot, OwnKnown: map[string]bool{},
+		Now: time.Unix(1e9, 0), KubeletRoot: objects.KubeletRoot,
 		Pods: []*corev1.Pod{}, Encryption: &Encryption{Live: set(1)},
 	}
 	s.Config, s.Target, s.Namespace = config, &config.APIServers[0], "kms-health"
 	s.Target.Name = "api" // short in the names of objects
 	s.Owner = &objects.Owner{Name: "kms-health-reporter-api", UID: "owner"}
-	for _, kind := range strings.Fields(kinds) {
-		s.OwnKnown[kind] = true
-	}
 	for _, m := range more {
 		m(s)
 	}
@@ -132,7 +127,7 @@ func companionConfigMapOf(ids ...int) string {
 	return objects.CompanionConfigMapName("api", set(ids...).Plugins)
 }
 
-func planOf(t *testing.T, s *Snapshot) *Plan {
+func planOf(t testing.TB, s *Snapshot) *Plan {
 	t.Helper()
 	p, err := Make(s)
 	if err != nil {

@@ -35,26 +35,20 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 		"another target has a KMSHealth":    {configured: []v1alpha1.APIServer{otherHealth}, recorded: &health, exists: true, namespace: "ns", deleting: true},
 		"moved to another namespace":        {configured: []v1alpha1.APIServer{moved}, recorded: &api, exists: true, namespace: "ns", deleting: true},
 		"moved to another resource":         {configured: []v1alpha1.APIServer{retyped}, recorded: &api, exists: true, namespace: "ns", deleting: true},
-		"of another installation":           {configured: []v1alpha1.APIServer{api}, recorded: &api, installation: "elsewhere", exists: true, namespace: "ns", other: "elsewhere"},
+		"of another installation":           {configured: []v1alpha1.APIServer{api}, recorded: &api, installation: "elsewhere", exists: true, namespace: "ns", superseded: true, other: "elsewhere"},
 		"of another, no longer configured":  {recorded: &api, installation: "elsewhere"},
 		"removed, and no longer configured": {management: v1alpha1.Removed, recorded: &api, exists: true, namespace: "ns", deleting: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := State{Installation: c.installation}
-			recorded, known := v1alpha1.APIServer{}, c.recorded != nil
-			if known {
-				recorded, state.Namespace, state.Resource = *c.recorded, c.recorded.Namespace, c.recorded.Resource
-			}
 			config := &v1alpha1.OperatorConfiguration{ManagementState: c.management, APIServers: c.configured}
-			l, exists := resolveTarget(config, "api", recorded, known, state, "kms-health")
-			if exists != c.exists {
-				t.Fatalf("exists %v: %+v", exists, l)
+			s := resolve(config, "api", c.recorded, state, "kms-health")
+			if (s != nil) != c.exists {
+				t.Fatalf("%+v", s)
 			}
-			if l.target.Namespace != c.namespace || l.deleting != c.deleting || l.superseded != c.superseded || l.otherInstallation != c.other {
-				t.Errorf("%+v", l)
-			}
-			if exists && (l.target.Name != "api" || l.state.Installation != c.installation) {
-				t.Errorf("%+v", l)
+			if c.exists && (s.Target.Name != "api" || s.Target.Namespace != c.namespace || s.Deleting != c.deleting ||
+				s.Superseded != c.superseded || s.OtherInstallation != c.other || s.State.Installation != c.installation) {
+				t.Errorf("%+v", s)
 			}
 		})
 	}

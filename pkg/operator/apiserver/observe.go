@@ -19,6 +19,13 @@ import (
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
 
+// Starting is for how long an API server that has just started may deny requests that it
+// will allow: its authorizer has not read the roles yet.
+const Starting = 10 * time.Second
+
+// Denied reports whether a request was denied, which lasts until a right is given.
+func Denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+
 // readable is a source of any type.
 type readable interface {
 	Known() bool
@@ -26,123 +33,102 @@ type readable interface {
 	FailedFor() time.Duration
 }
 
-func cannotRead(what string, err error) Problem {
-	return Problem{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)}
+// problemOfSource is why a source cannot be read; nil: it can be, or may be in a moment. While a
+// read of what is known fails for another reason than a denial, the last known state is used.
+func (c *Controller) problemOfSource(s *Snapshot, what string, from readable) *Status {
+	err, left := from.Err(), Starting-from.FailedFor()
+	switch denied := Denied(err); {
+	case err == nil, !denied && from.Known():
+		return nil
+	case denied && left >= 0:
+		c.queue.AddAfter(s.Target.Name, left+time.Second)
+		return nil
+	}
+	return &Status{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)}
 }
 
-// unreadable is the Problem of sources that are not known, nil if all are. Without a
-// message it is transient.
-func unreadable(sources map[string]readable) *Problem {
-	waiting := false
+// reads reports whether a source is known, and adds its problem.
+func (c *Controller) reads(s *Snapshot, what string, from readable) (known bool) {
+	if problem := c.problemOfSource(s, what, from); problem != nil {
+		s.SourceProblems = append(s.SourceProblems, *problem)
+	}
+	return from.Known()
+}
+
+// needs reports whether all sources are known. Else nothing can be decided: the Snapshot gets
+// that as its Problem, without a message where it is transient.
+func (c *Controller) needs(s *Snapshot, sources map[string]readable) (known bool) {
+	known = true
 	for _, what := range slices.Sorted(maps.Keys(sources)) {
-		s := sources[what]
-		if s.Known() {
-			continue
-		}
-		waiting = true
-		if err := s.Err(); err != nil {
-			problem := cannotRead(what, err)
-			return &problem
-		}
+		known = c.reads(s, what, sources[what]) && known
 	}
-	if waiting {
-		return &Problem{contract.Progressing, ""}
+	switch {
+	case known:
+	case len(s.SourceProblems) > 0:
+		s.Problem = &s.SourceProblems[0]
+	default:
+		s.Problem = &Status{contract.Progressing, ""}
 	}
-	return nil
+	return known
 }
 
-// Starting is for how long an API server that has just started may deny requests that it
-// will allow: its authorizer has not read the roles yet.
-const Starting = 10 * time.Second
-
-// refused are the Problems of sources that were known, and that the operator may no
-// longer read. While a read fails for another reason, the last known state is used.
-func refused(sources map[string]readable) (all []Problem) {
-	for _, what := range slices.Sorted(maps.Keys(sources)) {
-		if err := sources[what].Err(); err != nil && sources[what].FailedFor() > Starting && Denied(err) {
-			all = append(all, cannotRead(what, err))
-		}
+// observe completes the Snapshot of a target.
+func (c *Controller) observe(s *Snapshot, e *entry) {
+	c.follow(s, e)
+	config, t := c.config.Load(), e.sources
+	s.Now, s.Configured, s.KubeletRoot = c.Now(), config.since, c.KubeletRoot
+	s.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
+	s.ReportsLeft = !c.Rollup.IsDone(s.Target.Name)
+	s.Resource, s.Encrypted, s.OpenShift = t.Destination(), c.encrypted(), c.IsOpenShift()
+	s.ResourceMissing = s.Resource == nil && t.Resource.Known()
+	if s.OtherInstallation != "" {
+		s.Problem = s.otherInstallation()
+		return
 	}
-	return all
-}
-
-// Denied reports whether a request was denied, which lasts until a right is given.
-func Denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
-
-// observeRollup adds why the roll-up cannot read what it alone needs. An API server that is
-// starting may deny it for a moment.
-func (c *Controller) observeRollup(s *Snapshot) {
-	for what, from := range map[string]readable{"the pods of namespace " + c.Namespace: c.cluster.OwnPods,
-		"Nodes": c.cluster.Nodes} {
-		err, failedFor := from.Err(), from.FailedFor()
-		switch {
-		case err == nil || from.Known() && !Denied(err):
-		case failedFor <= Starting:
-			c.queue.AddAfter(s.Target.Name, Starting-failedFor+time.Second)
-		default:
-			s.RollupProblems = append(s.RollupProblems, cannotRead(what, err))
-		}
-	}
-}
-
-// observe builds the Snapshot of a target.
-func (c *Controller) observe(config *v1alpha1.OperatorConfiguration, l life, e *entry) *Snapshot {
-	c.follow(l, e)
-	s := &Snapshot{
-		Now: c.Now(), Configured: c.configured(), Deleting: l.deleting, Superseded: l.superseded, State: l.state,
-		Unmanaged: config.ManagementState == v1alpha1.Unmanaged, KubeletRoot: c.KubeletRoot, OwnKnown: map[string]bool{},
-		OwnProblems: map[string]string{},
-		ReportsLeft: !c.Rollup.IsDone(l.target.Name),
-	}
-	s.Config, s.Target, s.Namespace = config, &l.target, c.Namespace
-	s.Resource, s.Encrypted, s.OpenShift = e.sources.Destination(), c.encrypted(), c.IsOpenShift()
-	s.ResourceMissing = s.Resource == nil && e.sources.Resource.Known()
-	if l.otherInstallation != "" {
-		s.Superseded = true // that one writes the condition
-		s.Problem = &Problem{contract.OtherInstallation, otherInstallationText(l.target.Name, l.otherInstallation)}
-		return s
-	}
-	_, recorded := c.cluster.Roles.Get("", contract.ReporterName(l.target.Name))
-	s.Unrecorded = !recorded && e.recorded.Version == "" && !s.Deleting && !s.Superseded
-	if s.Problem = c.observeCluster(s); s.Problem != nil {
-		return s
-	}
-	t := e.sources
-	if s.Problem = s.observeNamespace(t); s.Problem != nil {
-		return s
+	_, recorded := c.cluster.Roles.Get("", contract.ReporterName(s.Target.Name))
+	s.Unrecorded = c.cluster.Roles.Known() && !recorded && e.recorded.Version == "" && !s.Deleting && !s.Superseded
+	if !c.observeCluster(s) || !c.observeNamespace(s, t) {
+		return
 	}
 	s.Resource = t.Destination() // again: it may be known only now
 	if to := s.ReportsTo(); s.Resource == nil && !to.PerAPIServer() {
-		s.RollupProblems = append(s.RollupProblems, Problem{contract.ResourceMissing,
+		s.RollupProblems = append(s.RollupProblems, Status{contract.ResourceMissing,
 			fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or remove the API server from the "+
 				"configuration", to)})
 	}
-	c.observeRollup(s)
+	for what, from := range map[string]readable{"the pods of namespace " + c.Namespace: c.cluster.OwnPods,
+		"Nodes": c.cluster.Nodes} {
+		if problem := c.problemOfSource(s, what, from); problem != nil {
+			s.RollupProblems = append(s.RollupProblems, *problem)
+		}
+	}
 	c.observeOwn(s, t)
 	if s.NamespaceMissing {
 		s.Pods = []*corev1.Pod{}
-		return s
+		return
 	}
-	c.observePods(s, t)
+	if c.reads(s, "the pods of namespace "+s.Target.Namespace, t.Pods) {
+		s.Pods = t.AllPods()
+		slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	}
 	if t.Deployment != nil {
-		read, _ := t.Deployment.Get(l.target.Namespace, deploymentOf(&l))
+		read, _ := t.Deployment.Get(s.Target.Namespace, s.deploymentName())
 		s.Deployment, s.Injected, s.HasContainer = read.Deployment, read.Injected, read.HasContainer
 	}
-	if l.target.Plugins == nil && !l.deleting {
+	if s.Target.Plugins == nil && !s.Deleting {
 		c.observeSecrets(s, e)
 	}
-	return s
 }
 
-// observeNamespace adds whether the target's namespace exists, and returns why that, or what else
-// is always needed, is not known.
-func (s *Snapshot) observeNamespace(t *source.Target) *Problem {
+// observeNamespace adds whether the target's namespace exists, and reports whether that, and what
+// else is always needed, is known.
+func (c *Controller) observeNamespace(s *Snapshot, t *source.Target) (known bool) {
 	namespace := "namespace " + s.Target.Namespace
 	needed := map[string]readable{s.ReportsTo().String(): t.Resource, namespace: t.Namespace}
-	known := t.Namespace.Known() // asked first: what is read before is not known to be missing
+	read := t.Namespace.Known() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", s.Target.Namespace)
-	s.NamespaceMissing = known && !exists
-	if s.Deleting && s.State.Untouched && !known && apierrors.IsForbidden(t.Namespace.Err()) &&
+	s.NamespaceMissing = read && !exists
+	if s.Deleting && s.State.Untouched && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
 		t.Namespace.FailedFor() > Starting {
 		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
 		delete(needed, namespace)
@@ -150,38 +136,31 @@ func (s *Snapshot) observeNamespace(t *source.Target) *Problem {
 	if t.Deployment != nil && !s.NamespaceMissing {
 		needed["the Deployment of "+namespace] = t.Deployment
 	}
-	if problem := unreadable(needed); problem != nil {
-		return problem
-	}
-	s.SourceProblems = refused(needed)
-	return nil
+	return c.needs(s, needed)
 }
 
 // follow starts and ends the sources that a target does not always have.
-func (c *Controller) follow(l life, e *entry) {
-	t, state := &l.target, l.state
+func (c *Controller) follow(s *Snapshot, e *entry) {
+	t, state := s.Target, &s.State
 	recorded := state.Namespace != ""
 	e.sources.Follow(source.Needs{
-		SecretRole: t.Plugins == nil && !(l.deleting && state.Static) || recorded && !state.Static,
-		Secret:     t.Plugins == nil && !l.deleting && e.role.active,
+		SecretRole: t.Plugins == nil && !(s.Deleting && state.Static) || recorded && !state.Static,
+		Secret:     t.Plugins == nil && !s.Deleting && e.role.active,
 		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
-		Deployment: deploymentOf(&l),
+		Deployment: s.deploymentName(),
 	})
 }
 
-func deploymentOf(l *life) string {
-	switch {
-	case l.state.Injected != nil:
-		return l.state.Injected.Deployment
-	case l.state.Deployment != "":
-		return l.state.Deployment
-	default:
-		return l.target.Deployment
+// deploymentName is that of the Deployment to patch, or patched earlier.
+func (s *Snapshot) deploymentName() string {
+	if s.State.Injected != nil {
+		return s.State.Injected.Deployment
 	}
+	return cmp.Or(s.State.Deployment, s.Target.Deployment)
 }
 
-// observeCluster adds what is the same for all targets.
-func (c *Controller) observeCluster(s *Snapshot) *Problem {
+// observeCluster adds what is the same for all targets, and reports whether it is known.
+func (c *Controller) observeCluster(s *Snapshot) (known bool) {
 	cluster := c.cluster
 	needed := map[string]readable{
 		"clusterroles": cluster.Roles, "clusterrolebindings": cluster.Bindings,
@@ -190,14 +169,13 @@ func (c *Controller) observeCluster(s *Snapshot) *Problem {
 	if cluster.Infrastructure != nil {
 		needed["infrastructures.config.openshift.io"] = cluster.Infrastructure
 	}
-	if problem := unreadable(needed); problem != nil {
-		return problem
+	if !c.needs(s, needed) {
+		return false
 	}
-	settings, problem, known := c.TLS()
-	if !known {
-		return &Problem{contract.Progressing, ""}
+	if s.TLS, s.TLSProblem, known = c.TLS(); !known {
+		s.Problem = &Status{contract.Progressing, ""}
+		return false
 	}
-	s.TLS, s.TLSProblem = settings, problem
 	s.ClusterServer = c.clusterServer()
 	s.CA, s.CAProblem = c.readCA()
 	s.PolicyProblem = cmp.Or(policyProblem("ValidatingAdmissionPolicy", cluster.Policy),
@@ -205,7 +183,7 @@ func (c *Controller) observeCluster(s *Snapshot) *Problem {
 	if role, exists := cluster.Roles.Get("", contract.ReporterName(s.Target.Name)); exists {
 		s.Owner = &objects.Owner{Name: role.GetName(), UID: string(role.GetUID())}
 	}
-	return nil
+	return true
 }
 
 // readCA reads the CA, or returns the last one that could be read, and the error.
@@ -220,18 +198,25 @@ func (c *Controller) readCA() (ca []byte, problem string) {
 	return read, ""
 }
 
-// observeOwn adds what exists of ours.
+// observeOwn adds what exists of ours. A namespace that does not exist has no objects, and no
+// rights to list them.
 func (c *Controller) observeOwn(s *Snapshot, t *source.Target) {
+	s.Unlisted = map[string]string{}
 	add := func(kind string, from *source.Source[*unstructured.Unstructured]) {
 		if from == nil {
 			return
 		}
-		known, before := s.OwnKnown[kind]
-		s.OwnKnown[kind] = from.Known() && (known || !before)
-		if err := from.Err(); err != nil && !from.Known() {
-			s.OwnProblems[kind] = err.Error()
+		if err := from.Err(); from.Known() {
+		} else if err != nil {
+			s.Unlisted[kind] = err.Error()
+		} else if _, before := s.Unlisted[kind]; !before {
+			s.Unlisted[kind] = ""
 		}
-		s.Own = append(s.Own, from.All()...)
+		for _, o := range from.All() {
+			if o.GetLabels()[contract.APIServerLabel] == s.Target.Name {
+				s.Own = append(s.Own, o)
+			}
+		}
 	}
 	add("ClusterRole", c.cluster.Roles)
 	add("ClusterRoleBinding", c.cluster.Bindings)
@@ -239,37 +224,12 @@ func (c *Controller) observeOwn(s *Snapshot, t *source.Target) {
 	add("ConfigMap", c.cluster.ConfigMaps)
 	add("ServiceAccount", c.cluster.ServiceAccount)
 	add("Pod", c.cluster.OwnPods)
-	if !s.NamespaceMissing { // a namespace that does not exist has no objects, and no rights to list them
+	if !s.NamespaceMissing {
 		add("ConfigMap", t.ConfigMaps)
 		add("ServiceAccount", t.ServiceAccount)
 		add("Role", t.SecretRole)
 	}
-	if t.SecretRole == nil || s.NamespaceMissing {
-		s.OwnKnown["Role"] = true
-	}
-	s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
-		return o.GetLabels()[contract.APIServerLabel] != s.Target.Name
-	})
 	slices.SortFunc(s.Own, func(a, b *unstructured.Unstructured) int { return strings.Compare(Key(a), Key(b)) })
-}
-
-func (c *Controller) observePods(s *Snapshot, t *source.Target) {
-	if known := s.readable("the pods of namespace "+s.Target.Namespace, t.Pods); !known {
-		return
-	}
-	s.Pods = t.AllPods()
-	slices.SortFunc(s.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-}
-
-// readable reports whether a source is known, and adds why it cannot be read, or no longer.
-func (s *Snapshot) readable(what string, from readable) (known bool) {
-	if err := from.Err(); err != nil && !from.Known() {
-		s.SourceProblems = append(s.SourceProblems, cannotRead(what, err))
-	}
-	if from.Known() {
-		s.SourceProblems = append(s.SourceProblems, refused(map[string]readable{what: from})...)
-	}
-	return from.Known()
 }
 
 // clusterServer is the URL by which nodes reach the API servers: of OpenShift's internal
@@ -286,17 +246,17 @@ func (c *Controller) clusterServer() string {
 	return c.Server
 }
 
+// kubeAPIServer is the name of the API server that stores ConfigMaps and operator resources.
+var kubeAPIServer = contract.ResourceOf(contract.KubeAPIServers).APIServer.Name
+
 // shareEncrypted records what an API server's encryption configs encrypt with KMS, for the
-// Snapshots of all: kube-apiserver stores ConfigMaps and operator resources.
+// Snapshots of all.
 func (c *Controller) shareEncrypted(e *entry, encrypted []schema.GroupResource) {
-	if e.target.Name != contract.ResourceOf(contract.KubeAPIServers).APIServer.Name {
-		return
-	}
 	c.mu.Lock()
 	changed := !slices.Equal(e.encrypted, encrypted)
 	e.encrypted = encrypted
 	c.mu.Unlock()
-	if changed {
+	if changed && e.target.Name == kubeAPIServer {
 		c.WakeAll()
 	}
 }
@@ -305,10 +265,8 @@ func (c *Controller) shareEncrypted(e *entry, encrypted []schema.GroupResource) 
 func (c *Controller) encrypted() []schema.GroupResource {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, e := range c.targets {
-		if len(e.encrypted) > 0 {
-			return e.encrypted
-		}
+	if e := c.targets[kubeAPIServer]; e != nil {
+		return e.encrypted
 	}
 	return nil
 }

@@ -1,15 +1,14 @@
 // Package apiserver decides what reporters one API server gets, and delivers them.
 //
 // A Snapshot is the observed state, built from the sources. Make, a pure function, makes a
-// Plan of it, and the Executor executes the Plan. Every Outcome is reported in the
-// target's condition, the metrics, the ClusterOperator and an Event. The Controller does
-// this for each target, whenever its state changes.
+// Plan of it: the objects that there should be, and those that nothing needs any more. The
+// Controller executes the Plan, for each target whenever its state changes, and reports every
+// Outcome in the target's condition, the metrics, the ClusterOperator and an Event.
 package apiserver
 
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -24,8 +23,6 @@ import (
 
 // Plan is the actions for a target, in the order of its fields.
 type Plan struct {
-	Phase Phase
-
 	// Anchor is the target's ClusterRole, which holds the state. Nil: there is
 	// nothing to record.
 	Anchor *unstructured.Unstructured
@@ -34,12 +31,11 @@ type Plan struct {
 	// Token means to create the Secret with the reporters' token, or to renew it;
 	// DeleteToken, that nothing uses it any more.
 	Token, DeleteToken bool
-	// Workloads are applied after the objects that they mount.
+	// Workloads are applied after the objects that they mount. A pod that exists gets the
+	// metadata alone.
 	Workloads []*unstructured.Unstructured
-	// LiveFiles are annotations of existing pods: the current version of their files.
-	LiveFiles []*unstructured.Unstructured
 	// Inject is the part of a Deployment to apply; Eject means to remove it.
-	Inject *Injection
+	Inject *unstructured.Unstructured
 	Eject  bool
 	// RenewCA are objects in which only the CA of the API server is replaced.
 	RenewCA []*unstructured.Unstructured
@@ -48,15 +44,11 @@ type Plan struct {
 	// Copied are ConfigMaps that no pod mounts, since pods have their content. They come
 	// last: each may take as long as an unhealthy plugin.
 	Copied []*unstructured.Unstructured
-	// RemoveCondition removes the target's condition: there is nothing to report.
-	RemoveCondition bool
 
-	// SetsKnown means that the plugin sets are known, except for the revisions in Pending,
-	// which will be known soon.
-	SetsKnown bool
-	Pending   map[string]bool
 	// Off means that no reporter should report any more; Clean, that no own reporter can.
 	Off, Clean bool
+	// Gone means that nothing of the target is left but its ClusterRole, which is deleted.
+	Gone bool
 
 	// State is what to record.
 	State  State
@@ -67,146 +59,208 @@ type Plan struct {
 
 // planner is the state shared by the steps of a plan.
 type planner struct {
-	*Snapshot
-	plan     *Plan
-	state    State
-	pods     []apiServerPod
-	pending  bool // there are pods whose plugin set will be known soon
-	problems []Problem
+	*Snapshot // a copy, whose Target gets the chosen mode
+	*Plan
+	state    *State // to record
+	err      error
+	problems []Status
 	waits    []string
 	awaits   bool // for pods of the API server
+
+	pods    []apiServerPod
+	pending bool // there are pods whose plugin set is not known
+	plugins bool // there are pods that have plugins
 	// unplaced are endpoints whose sockets no other container reaches in any pod.
 	unplaced map[string]bool
 }
 
 // Make plans. It is pure, and changes nothing of the Snapshot.
 func Make(s *Snapshot) (*Plan, error) {
-	p := &planner{Snapshot: s, plan: &Plan{}, state: s.State}
-	if s.Problem != nil {
-		return p.plan, p.wait()
-	}
-	p.record()
-	p.findPods()
-	i := p.decide()
-	p.plan.Off = i.off
-	if err := errors.Join(p.createDestination(i), p.secretRole(i)); err != nil {
-		return nil, err
-	}
-	var err error
-	switch i.phase {
-	case Waiting:
-		p.plan.Phase, p.plan.Status = i.phase, i.status
-	case Renewing:
-		p.renew()
-	case Active:
-		err = p.deliver(i)
+	observed, target := *s, *s.Target
+	observed.Target = &target
+	p := &planner{Snapshot: &observed, Plan: &Plan{State: s.State}, unplaced: map[string]bool{}}
+	p.state = &p.Plan.State
+	switch {
+	case s.Problem != nil:
+		p.Status = *s.Problem
+		if s.Unrecorded {
+			p.identify()
+		}
 	default:
-		err = p.remove(i)
+		p.record()
+		p.findPods()
+		p.decide()
+		p.addRollupProblems()
 	}
-	err = errors.Join(err, p.recordFirst())
-	if err != nil {
-		return nil, err
+	if s.Unrecorded && p.Anchor == nil {
+		p.identity()
 	}
-	p.addRollupProblems()
-	p.plan.State, p.plan.SetsKnown = p.state, s.setsKnown()
-	if s.Encryption != nil {
-		p.plan.Pending = s.Encryption.Pending
-	}
-	return p.plan, nil
-}
-
-// wait plans a target of which too little is known: its record, and the object for the condition.
-func (p *planner) wait() error {
-	p.plan.Phase, p.plan.Status = Waiting, Status(*p.Problem)
-	if p.Deleting && p.State.Untouched {
-		p.requeue(p.Now.Add(Starting + time.Second)) // by then a denial counts
-	}
-	if p.Unrecorded {
-		p.state = p.identified()
-	}
-	p.plan.State = p.state
-	err := p.recordFirst()
-	if p.ResourceMissing && !p.Deleting && !p.Unmanaged && !p.Superseded {
-		err = errors.Join(err, p.createDestination(intent{phase: Waiting}))
-	}
-	return err
-}
-
-// recordFirst plans the record of a target that has none.
-func (p *planner) recordFirst() error {
-	if !p.Unrecorded || p.plan.Anchor != nil {
-		return nil
-	}
-	_, err := p.identity()
-	return err
-}
-
-// record keeps what was read.
-func (p *planner) record() {
-	t := p.Target
-	p.state = p.identified()
-	p.state.LiveSince = p.liveSince()
-	p.state.Live, p.state.Revisions, p.state.NotProbed = p.live(), p.revisionSets(), p.notProbed()
-	if p.state.NotProbed != "" {
-		p.problem(contract.ProviderNotProbed, p.state.NotProbed)
-	}
-	if p.State.Namespace == "" && p.Deleting && t.Mode == v1alpha1.ModeSidecar && !t.OwnerInjects() {
-		p.state.Token = true // there may be one: its record was removed
-	}
-	if t.Plugins != nil && p.OwnKnown["Role"] && len(p.own("Role")) == 0 || t.Plugins != nil && p.State.Namespace == "" {
-		p.state.Static = true
-	}
-	if t.Plugins == nil && !p.Deleting {
-		p.state.Static = false
-	}
-	if e := p.Encryption; e != nil && e.Problem != "" {
-		p.problem(contract.EncryptionConfigUnreadable, e.Problem)
-	}
-	for reason, message := range map[Reason]string{contract.PolicyMissing: p.PolicyProblem,
-		contract.TLSProfileInvalid: p.TLSProblem, contract.CAUnreadable: p.CAProblem} {
-		if message != "" {
-			p.problem(reason, message)
+	if s.Resource == nil && (s.ResourceMissing || s.Problem == nil) && !s.Deleting && !s.Unmanaged && !s.Superseded {
+		if destination := p.one(s.Destination()); destination != nil {
+			p.Apply = append(p.Apply, destination)
 		}
 	}
-	p.problems = append(p.problems, p.SourceProblems...)
+	sortByUse(p.Apply)
+	if p.err != nil {
+		return nil, p.err
+	}
+	return p.Plan, nil
+}
+
+// one is an object that was made. That it could not be made is an error of the whole plan.
+func (p *planner) one(o *unstructured.Unstructured, err error) *unstructured.Unstructured {
+	p.err = errors.Join(p.err, err)
+	return o
+}
+
+// decide plans what there should be of a target of which enough is known, by the observed state
+// alone, not by its history.
+func (p *planner) decide() {
+	switch p.readSecrets(); {
+	case p.Unmanaged:
+		p.renew()
+	case p.Deleting:
+		p.Off = true
+		p.remove(Status{contract.Removed, "everything is removed"}, true)
+	case p.NamespaceMissing:
+		p.remove(Status{contract.NamespaceMissing, fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)}, true)
+	case p.Pods == nil || p.state.Live == nil || p.listing():
+		p.Status = p.unknown()
+	case len(p.state.Live) == 0 && p.state.NotProbed == "" && !p.pending && !p.plugins:
+		p.Off = true
+		p.remove(Status{contract.Off, "no KMS plugin is configured, so nothing is delivered"}, true)
+	case p.PolicyProblem != "" && len(p.own("ClusterRoleBinding")) == 0: // reporters could write more than they may
+		p.Status = Status{contract.PolicyMissing, p.PolicyProblem}
+	case len(p.CA) == 0 && p.CAProblem != "":
+		p.Status = Status{contract.CAUnreadable, p.CAProblem}
+	case len(p.state.Live) == 0 && len(p.pods) == 0 && !p.pending && p.state.NotProbed != "":
+		p.remove(worst(p.problems), false)
+	default:
+		p.choose()
+	}
+}
+
+// choose decides how the target's reporters are deployed, and plans them. Only where the sockets
+// are counts: reporters of other projects in the same pods change nothing.
+func (p *planner) choose() {
+	mode := p.Target.Mode
+	onHost := !slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return !objects.OnHost(a.Folders) })
+	switch auto := mode == v1alpha1.ModeAuto; {
+	case !auto:
+		p.deliver(mode, Status{contract.AsExpected, fmt.Sprintf("%s: as configured", mode)})
+	case len(p.pods) == 0 && p.state.Mode != "":
+		p.deliver(p.state.Mode, Status{contract.NoPods,
+			fmt.Sprintf("%s: as before; no running pod shows where the sockets are", p.state.Mode)})
+	case len(p.pods) == 0 && p.pending:
+		p.Status = Status{contract.Progressing, ""}
+	case len(p.pods) == 0 && len(p.unplaced) > 0:
+		p.remove(worst(p.problems), false)
+	case len(p.pods) == 0:
+		p.remove(Status{contract.NoPods, "no running pod shows where the sockets are yet"}, false)
+	case onHost: // also an abstract socket, which has no folder
+		p.deliver(v1alpha1.ModeDaemonSet, Status{contract.AsExpected,
+			"DaemonSet: the sockets are in folders of the nodes, or in their network"})
+	default:
+		p.deliver(v1alpha1.ModeCompanionPod, Status{contract.AsExpected,
+			"CompanionPod: the sockets are in volumes of the API server's pods"})
+	}
+}
+
+// unknown is the status of a target of which too little is known. An empty message
+// means a transient state.
+func (p *planner) unknown() Status {
+	if e := p.Encryption; e != nil && e.Problem != "" {
+		return Status{contract.EncryptionConfigUnreadable, e.Problem}
+	}
+	if len(p.SourceProblems) > 0 {
+		return worst(p.SourceProblems)
+	}
+	return Status{contract.Progressing, ""}
+}
+
+// addRollupProblems reports them whatever is planned, while there is a roll-up.
+func (p *planner) addRollupProblems() {
+	if len(p.RollupProblems) == 0 || p.Off {
+		return
+	}
+	all := slices.Clone(p.RollupProblems)
+	if p.Status.Reason.NeedsAction() {
+		all = append(all, p.Status)
+	}
+	p.Status = worst(all)
+}
+
+func (p *planner) problem(reason Reason, format string, values ...any) {
+	p.problems = append(p.problems, Status{reason, fmt.Sprintf(format, values...)})
+}
+
+func (p *planner) wait(format string, values ...any) {
+	p.waits = append(p.waits, fmt.Sprintf(format, values...))
+}
+
+// requeue asks for another plan at a time.
+func (p *planner) requeue(at time.Time) {
+	if at.After(p.Now) && (p.Requeue.IsZero() || at.Before(p.Requeue)) {
+		p.Requeue = at
+	}
+}
+
+// identify records what identifies the target: enough to remove what is left of it.
+func (p *planner) identify() {
+	t := p.Target
+	p.state.Installation, p.state.Namespace, p.state.Resource = p.Snapshot.Namespace, t.Namespace, t.Resource
+	p.state.PodSelector, p.state.Container = t.PodSelector, t.Container
+	p.state.Untouched = p.state.Untouched || p.Unrecorded && p.Snapshot.State.Namespace == ""
+}
+
+// record keeps what was read, and reports its problems.
+func (p *planner) record() {
+	t, was := p.Target, &p.Snapshot.State
+	p.identify()
+	p.state.LiveSince = p.liveSince()
+	p.state.Live, p.state.Revisions, p.state.NotProbed = p.live(), p.revisionSets(), p.notProbed()
+	if was.Namespace == "" && p.Deleting && t.Mode == v1alpha1.ModeSidecar && !t.OwnerInjects() {
+		p.state.Token = true // there may be one: its record was removed
+	}
+	switch {
+	case t.Plugins != nil:
+		p.state.Static = was.Static || was.Namespace == "" || !p.has("Role")
+	case !p.Deleting:
+		p.state.Static = false
+	}
+	problems := []Status{{contract.ProviderNotProbed, p.state.NotProbed}, {contract.PolicyMissing, p.PolicyProblem},
+		{contract.TLSProfileInvalid, p.TLSProblem}, {contract.CAUnreadable, p.CAProblem}}
+	if p.Encryption != nil {
+		problems = append(problems, Status{contract.EncryptionConfigUnreadable, p.Encryption.Problem})
+	}
+	p.problems = slices.DeleteFunc(append(problems, p.SourceProblems...), func(s Status) bool { return s.Message == "" })
 }
 
 // liveSince is since when the live set has had its write key. A change of anything else leaves it.
 func (p *planner) liveSince() time.Time {
-	first := p.State.Live == nil
+	was := &p.Snapshot.State
 	switch {
-	case !p.liveKnown() || !first && WriteKey(p.live()) == WriteKey(p.State.Live):
-		return p.State.LiveSince
+	case !p.liveKnown() || was.Live != nil && WriteKey(p.live()) == WriteKey(was.Live):
+		return was.LiveSince
 	case p.Target.Plugins == nil && !p.Encryption.Written.IsZero():
 		return p.Encryption.Written
-	case first:
+	case was.Live == nil:
 		return time.Time{}
 	default:
 		return p.Configured
 	}
 }
 
-// addRollupProblems reports them in every phase in which there is a roll-up.
-func (p *planner) addRollupProblems() {
-	if len(p.RollupProblems) == 0 || p.plan.Off {
-		return
+// setOf is the plugin set that pods of a spec use: that of their revision, else the live one.
+// It is not known while the Secret of their revision will be read in a moment, or was never read
+// while the live configuration has no plugin.
+func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) (set []v1alpha1.Plugin, known bool) {
+	revision := RevisionOf(p.Target.EncryptionConfig.Secret, spec, labels)
+	if set, read := p.state.Revisions[revision]; read {
+		return set, true
 	}
-	all := slices.Clone(p.RollupProblems)
-	if p.plan.Status.Reason.NeedsAction() {
-		all = append(all, Problem(p.plan.Status))
-	}
-	p.plan.Status = worst(all)
-}
-
-func (p *planner) problem(reason Reason, message string) {
-	p.problems = append(p.problems, Problem{reason, message})
-}
-
-// requeue asks for another plan at a time.
-func (p *planner) requeue(at time.Time) {
-	if at.After(p.Now) && (p.plan.Requeue.IsZero() || at.Before(p.plan.Requeue)) {
-		p.plan.Requeue = at
-	}
+	pending := p.Encryption != nil && p.Encryption.Pending[revision]
+	return p.state.Live, p.Target.Plugins != nil || revision == "" || len(p.state.Live) > 0 && !pending
 }
 
 // findPods finds the running pods that have plugins, and their sockets.
@@ -215,19 +269,17 @@ func (p *planner) findPods() {
 		if !Alive(pod) {
 			continue
 		}
-		if p.Snapshot.pending(&pod.Spec, pod.Labels) || p.notKnown(&pod.Spec, pod.Labels) {
-			p.pending = true
+		plugins, known := p.setOf(&pod.Spec, pod.Labels)
+		p.pending = p.pending || !known
+		if !known || len(plugins) == 0 {
 			continue
 		}
-		plugins := p.setOf(&pod.Spec, pod.Labels)
-		if len(plugins) == 0 {
-			continue
-		}
+		p.plugins = true
 		a := apiServerPod{pod: pod}
 		a.Node = pod.Spec.NodeName
 		var err error
 		if a.UID, err = objects.PodUID(pod); err != nil {
-			p.problem(contract.SocketVolumeMissing, fmt.Sprintf("pod %s/%s: %v", pod.Namespace, pod.Name, err))
+			p.problem(contract.SocketVolumeMissing, "pod %s/%s: %v", pod.Namespace, pod.Name, err)
 			continue
 		}
 		if p.place(&a, plugins); len(a.plugins) > 0 {
@@ -235,8 +287,8 @@ func (p *planner) findPods() {
 		}
 	}
 	for _, a := range p.pods {
-		for _, endpoint := range objects.Endpoints(a.plugins) {
-			delete(p.unplaced, endpoint)
+		for _, plugin := range a.plugins {
+			delete(p.unplaced, plugin.Endpoint)
 		}
 	}
 	slices.SortFunc(p.pods, func(a, b apiServerPod) int {
@@ -247,14 +299,15 @@ func (p *planner) findPods() {
 // place finds the folders of the plugins' sockets in a pod. A plugin whose socket no other
 // container reaches is a problem of that plugin alone: all others have reporters.
 func (p *planner) place(a *apiServerPod, plugins []v1alpha1.Plugin) {
+	what := fmt.Sprintf("pod %s/%s", a.pod.Namespace, a.pod.Name)
 	if p.Target.Mode.InOwnersPods() {
-		a.plugins = p.mountable(fmt.Sprintf("pod %s/%s", a.pod.Namespace, a.pod.Name), &a.pod.Spec, plugins)
+		a.plugins = p.mountable(what, &a.pod.Spec, plugins)
 		return
 	}
 	for _, plugin := range plugins {
 		folders, err := objects.FindFolders(a.pod, p.Target.Container, []string{plugin.Endpoint}, p.KubeletRoot)
 		if err != nil {
-			p.cannotPlace(fmt.Sprintf("pod %s/%s", a.pod.Namespace, a.pod.Name), plugin, err)
+			p.cannotPlace(what, plugin, err)
 			continue
 		}
 		a.plugins = append(a.plugins, plugin)
@@ -282,188 +335,22 @@ func (p *planner) mountable(what string, spec *corev1.PodSpec, plugins []v1alpha
 }
 
 func (p *planner) cannotPlace(what string, plugin v1alpha1.Plugin, err error) {
-	p.problem(contract.SocketVolumeMissing, fmt.Sprintf("%s: %v", what, err))
-	if p.unplaced == nil {
-		p.unplaced = map[string]bool{}
-	}
+	p.problem(contract.SocketVolumeMissing, "%s: %v", what, err)
 	p.unplaced[plugin.Endpoint] = true
 }
 
-// setOf is the plugin set that pods of a spec use.
-func (p *planner) setOf(spec *corev1.PodSpec, labels map[string]string) []v1alpha1.Plugin {
-	return p.state.PluginsOf(p.Target.EncryptionConfig.Secret, spec, labels)
-}
-
-// secretRole lets the operator read the encryption configs in use.
-func (p *planner) secretRole(i intent) error {
-	if p.Target.Plugins != nil || p.Pods == nil || p.listing() || p.Deleting || p.NamespaceMissing || i.phase == Renewing {
-		return nil
+// readSecrets lets the operator read the encryption configs in use.
+func (p *planner) readSecrets() {
+	if p.Target.Plugins == nil && p.Pods != nil && !p.listing() && !p.Deleting && !p.NamespaceMissing && !p.Unmanaged {
+		p.Apply, p.state.Untouched = append(p.Apply, p.one(p.SecretRole(p.Revisions()))), false
 	}
-	role, err := p.SecretRole(p.Revisions())
-	if err != nil {
-		return err
-	}
-	p.plan.Apply, p.state.Untouched = append(p.plan.Apply, role), false
-	return nil
-}
-
-// createDestination creates the object for the reports, which nothing else creates.
-func (p *planner) createDestination(i intent) error {
-	if p.Resource != nil || p.Deleting || i.phase == Renewing {
-		return nil
-	}
-	destination, err := p.Destination()
-	if destination != nil {
-		p.plan.Apply = append(p.plan.Apply, destination)
-	}
-	return err
-}
-
-// deliver plans a target with reporters.
-func (p *planner) deliver(i intent) error {
-	p.plan.Phase, p.state.Untouched = Active, false
-	if p.state.Mode == "" {
-		p.state.Mode = i.mode
-	}
-	// 1. Who the reporters are. Pods belong to the target's ClusterRole, so they
-	// come in the sync after it.
-	p.Snapshot = p.chosen(i.mode)
-	p.checkEncrypted()
-	p.checkAbstractSockets()
-	identity, err := p.identity()
-	if err != nil {
-		return err
-	}
-	if p.Owner == nil {
-		p.plan.Apply = append(p.plan.Apply, identity...)
-		p.plan.Status = Status{contract.Progressing, ""}
-		return nil
-	}
-	// 2. What they read, and what runs.
-	if i.mode.InOwnersPods() {
-		p.state.InTarget = true
-	}
-	switch i.mode {
-	case v1alpha1.ModeCompanionPod:
-		err = p.companions()
-	case v1alpha1.ModeDaemonSet:
-		err = p.daemonSet()
-	case v1alpha1.ModeSidecar:
-		err = p.inOwnersPods()
-	default:
-		err = fmt.Errorf("mode %q is not known", i.mode)
-	}
-	if err != nil {
-		return err
-	}
-	p.replaceEnded()
-	// 3. What was there before stays until what comes reports.
-	if p.state.switching(i.mode) && !p.pending && p.reported() {
-		p.state.Mode = i.mode
-	}
-	switching := p.state.switching(i.mode)
-	if switching {
-		keepSubjects(identity, p.Own)
-		p.waits = append(p.waits, fmt.Sprintf("the earlier reporters (%s) stay until those of %s report", p.state.Mode,
-			i.mode))
-	}
-	p.plan.Apply = slices.Concat(p.plan.Apply, identity)
-	if switching || !p.pending {
-		p.prune(switching)
-	}
-	if !switching && !p.pending {
-		p.state.InTarget = i.mode.InOwnersPods() || p.inTarget()
-	}
-	p.renewCAs()
-	sortByUse(p.plan.Apply)
-	p.reporters()
-	p.plan.Status = p.status(i.status)
-	return nil
 }
 
 // sortByUse puts identities before what uses them.
 func sortByUse(objects []*unstructured.Unstructured) {
 	rank := map[string]int{contract.KMSHealths.Kind: -1, "Role": 0, "ServiceAccount": 1, "ClusterRoleBinding": 2,
 		"ConfigMap": 3}
-	slices.SortStableFunc(objects, func(a,
-		b *unstructured.Unstructured) int {
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int {
 		return rank[a.GetKind()] - rank[b.GetKind()]
 	})
-}
-
-// chosen is the Snapshot with what was chosen for its target.
-func (s *Snapshot) chosen(mode v1alpha1.Mode) *Snapshot {
-	other, target := *s, *s.Target
-	target.Mode = mode
-	other.Target = &target
-	return &other
-}
-
-// status is how a delivery stands. Problems come before what is waited for.
-func (p *planner) status(done Status) Status {
-	switch {
-	case len(p.problems) > 0:
-		return worst(p.problems)
-	case p.pending:
-		return Status{contract.Progressing, ""} // known in a moment
-	case p.awaits:
-		return Status{contract.NoPods, join(p.waits)}
-	case len(p.waits) > 0:
-		return Status{contract.Progressing, join(p.waits)}
-	}
-	message := done.Message
-	switch {
-	case p.Target.OwnerInjects():
-		message += fmt.Sprintf("; its owner brings the credentials in Secret %s/%s", p.Target.Namespace,
-			objects.CredentialsName(p.Target.Name))
-	case p.plan.Token:
-		message += fmt.Sprintf("; credentials in Secret %s/%s", p.Target.Namespace, objects.TokenName(p.Target.Name))
-	}
-	return Status{done.Reason, message}
-}
-
-// inTarget reports whether the target's namespace has, or may have, objects of the operator.
-func (p *planner) inTarget() bool {
-	return p.State.InTarget && (!p.OwnKnown["ConfigMap"] || !p.OwnKnown["ServiceAccount"] || p.state.Token ||
-		slices.ContainsFunc(p.Own, func(o *unstructured.Unstructured) bool {
-			return o.GetNamespace() == p.Target.Namespace && (o.GetKind() == "ConfigMap" || o.GetKind() == "ServiceAccount")
-		}))
-}
-
-// identity is the ServiceAccount and its binding; the ClusterRole becomes the
-// anchor.
-func (p *planner) identity() ([]*unstructured.Unstructured, error) {
-	all, err := p.Identity()
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
-		if o.GetKind() != "ClusterRole" {
-			return false
-		}
-		p.plan.Anchor = o
-		return true
-	}), nil
-}
-
-// keepSubjects leaves the right with those that have it.
-func keepSubjects(desired, own []*unstructured.Unstructured) {
-	for _, d := range desired {
-		if d.GetKind() != "ClusterRoleBinding" {
-			continue
-		}
-		subjects, _, _ := unstructured.NestedSlice(d.Object, "subjects")
-		for _, o := range own {
-			if Key(o) != Key(d) {
-				continue
-			}
-			had, _, _ := unstructured.NestedSlice(o.Object, "subjects")
-			for _, subject := range had {
-				if !slices.ContainsFunc(subjects, func(s any) bool { return reflect.DeepEqual(s, subject) }) {
-					subjects = append(subjects, subject)
-				}
-			}
-		}
-		_ = unstructured.SetNestedSlice(d.Object, subjects, "subjects")
-	}
 }

@@ -28,36 +28,15 @@ func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 	}{
 		"no pods":                              {func(*Snapshot) {}, "", contract.NoPods},
 		"no pods now":                          {func(s *Snapshot) { s.State.Mode = v1alpha1.ModeCompanionPod }, v1alpha1.ModeCompanionPod, contract.NoPods},
-		"in pods":                              {pods(apiPod("a", "1"), apiPod("b", "2")), v1alpha1.ModeCompanionPod, contract.AsExpected},
+		"in pods":                              {pods(apiPod("a", "1"), apiPod("b", "2")), v1alpha1.ModeCompanionPod, contract.Progressing},
 		"on the host":                          {pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost)), v1alpha1.ModeDaemonSet, contract.AsExpected},
-		"on the host and in pods":              {pods(apiPod("a", "1", onHost), apiPod("b", "2")), v1alpha1.ModeCompanionPod, contract.AsExpected},
-		"OpenShift's own reporter in the pods": {pods(apiPod("a", "1", withOpenShiftsReporter)), v1alpha1.ModeCompanionPod, contract.AsExpected},
+		"on the host and in pods":              {pods(apiPod("a", "1", onHost), apiPod("b", "2")), v1alpha1.ModeCompanionPod, contract.Progressing},
+		"OpenShift's own reporter in the pods": {pods(apiPod("a", "1", withOpenShiftsReporter)), v1alpha1.ModeCompanionPod, contract.Progressing},
 	} {
 		s := fixture(t, v1alpha1.ModeAuto, c.change)
-		p := &planner{Snapshot: s, plan: &Plan{}, state: s.State}
-		p.record()
-		p.findPods()
-		mode, status := s.choose(p.pods)
-		if mode != c.delivery || status.Reason != c.reason || status.Message == "" {
-			t.Errorf("%s: %s, %+v", name, mode, status)
-		}
-	}
-}
-
-// A rollout adds OpenShift's own reporter to the API server's pods, or removes it: every pod
-// has a companion.
-func TestPodsWithOpenShiftsOwnReporterHaveCompanions(t *testing.T) {
-	for name, all := range map[string][]*corev1.Pod{
-		"in one pod of two": {apiPod("a", "1", withOpenShiftsReporter), apiPod("b", "2")},
-		"in all pods":       {apiPod("a", "1", withOpenShiftsReporter), apiPod("b", "2", withOpenShiftsReporter)},
-	} {
-		plan := planOf(t, fixture(t, v1alpha1.ModeAuto, pods(all...)))
-		var beside []string
-		for _, w := range plan.Workloads {
-			beside = append(beside, w.GetAnnotations()[contract.BesideAnnotation])
-		}
-		if !slices.Equal(beside, []string{"1", "2"}) || plan.Phase != Active {
-			t.Errorf("%s: companions beside %v; phase %s", name, beside, plan.Phase)
+		plan := planOf(t, s)
+		if plan.State.Mode != c.delivery || plan.Status.Reason != c.reason || plan.Status.Message == "" {
+			t.Errorf("%s: %s, %+v", name, plan.State.Mode, plan.Status)
 		}
 	}
 }
@@ -191,7 +170,7 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 	}
 	// The result, as the API server shows it, where an admission policy rewrites the image.
 	injected := deployment(2)
-	applied, template := source.As[appsv1.Deployment](plan.Inject.Object).Spec.Template, &injected.Spec.Template
+	applied, template := source.As[appsv1.Deployment](plan.Inject).Spec.Template, &injected.Spec.Template
 	template.Annotations = applied.Annotations
 	template.Spec.Containers = append(template.Spec.Containers, applied.Spec.Containers...)
 	template.Spec.Containers[len(template.Spec.Containers)-1].Image = "mirror/reporter:1"
@@ -279,14 +258,14 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost))))
 	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, first), func(s *Snapshot) { s.Encryption.Live, s.ReportsLeft = set(), true })
-	step := func(phase Phase, clean bool, want string) *Plan {
+	step := func(reason Reason, clean bool, want string) *Plan {
 		t.Helper()
 		plan := planOf(t, s)
-		if got := names(plan.Delete); got != want || plan.Phase != phase {
-			t.Fatalf("phase %s deletes %q, want phase %s and %q", plan.Phase, got, phase, want)
+		if got := names(plan.Delete); got != want || plan.Status.Reason != reason {
+			t.Fatalf("%+v deletes %q, want %s and %q", plan.Status, got, reason, want)
 		}
 		if plan.Clean != clean || !plan.Off {
-			t.Errorf("phase %s: clean %v, off %v", phase, plan.Clean, plan.Off)
+			t.Errorf("%s: clean %v, off %v", reason, plan.Clean, plan.Off)
 		}
 		s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
 			return slices.ContainsFunc(plan.Delete, func(d *unstructured.Unstructured) bool { return Key(d) == Key(o) })
@@ -294,26 +273,24 @@ func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 		s.State = plan.State
 		return plan
 	}
-	step(Removing, false, "ConfigMap/"+configMapOf(1)+" DaemonSet/kms-health-reporter-api")
-	step(Removing, false, "ClusterRoleBinding/kms-health-reporter-api ServiceAccount/kms-health-reporter-api")
-	step(Removing, true, "")
+	step(contract.Removing, false, "ConfigMap/"+configMapOf(1)+" DaemonSet/kms-health-reporter-api")
+	step(contract.Removing, false, "ClusterRoleBinding/kms-health-reporter-api ServiceAccount/kms-health-reporter-api")
+	step(contract.Removing, true, "")
 	s.ReportsLeft = false
-	if plan := step(Idle, true, ""); plan.Status.Reason != contract.Off || !plan.RemoveCondition {
-		t.Errorf("at the end: %+v, remove condition %v", plan.Status, plan.RemoveCondition)
-	}
+	step(contract.Off, true, "")
 	if names(s.Own) != "ClusterRole/kms-health-reporter-api Role/kms-health-operator-api" {
 		t.Errorf("%s stays", names(s.Own))
 	}
 	s.Deleting = true
-	step(Removing, true, "Role/kms-health-operator-api")
-	if plan := step(Gone, true, "ClusterRole/kms-health-reporter-api"); !plan.RemoveCondition {
-		t.Error("the condition stays")
+	step(contract.Removing, true, "Role/kms-health-operator-api")
+	if plan := step(contract.Removing, true, "ClusterRole/kms-health-reporter-api"); !plan.Gone {
+		t.Error("it is not gone")
 	}
 }
 
 func TestUnknownSourcesChangeNothing(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
-	refused := []Problem{{contract.SourceUnreadable, "pods cannot be listed"}}
+	refused := []Status{{contract.SourceUnreadable, "pods cannot be listed"}}
 	for name, c := range map[string]struct {
 		change func(*Snapshot)
 		want   Status
@@ -325,8 +302,8 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first), c.change))
 		made := slices.DeleteFunc(slices.Concat(plan.Apply, plan.Workloads), func(o *unstructured.Unstructured) bool { return o.GetKind() == "Role" }) // by which the Secret is read
-		if len(plan.Delete)+len(made) > 0 || plan.Anchor != nil || plan.Phase != Waiting || plan.Status != c.want || plan.Off {
-			t.Errorf("%s: %s applied, %s deleted; phase %s, %+v", name, names(made), names(plan.Delete), plan.Phase, plan.Status)
+		if len(plan.Delete)+len(made) > 0 || plan.Anchor != nil || plan.Status != c.want || plan.Off {
+			t.Errorf("%s: %s applied, %s deleted; %+v", name, names(made), names(plan.Delete), plan.Status)
 		}
 	}
 	for name, change := range map[string]func(*Snapshot){
@@ -360,8 +337,8 @@ func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2")))
 	s.Encryption = &Encryption{Live: set(), Ignored: []encryption.Ignored{v1}}
 	plan := planOf(t, s)
-	if plan.Off || plan.Phase != Idle || plan.Status.Reason != contract.ProviderNotProbed || !strings.Contains(plan.Status.Message, "old of secrets") {
-		t.Errorf("alone: %s, off %t, %+v", plan.Phase, plan.Off, plan.Status)
+	if plan.Off || plan.Status.Reason != contract.ProviderNotProbed || !strings.Contains(plan.Status.Message, "old of secrets") {
+		t.Errorf("alone: off %t, %+v", plan.Off, plan.Status)
 	}
 	s.Encryption.Live = set(1)
 	plan = planOf(t, s)

@@ -14,32 +14,21 @@ import (
 // Reason of a delivery's status: one of contract.RollupReasons.
 type Reason string
 
-// rank is the place of a reason in the table: the lower, the more severe.
-func (r Reason) rank() int { return contract.Severity(string(r)) }
-
-// EventType is that of an Event with this reason.
-func (r Reason) EventType() string {
-	if contract.RollupReasonOf(string(r)).NeedsAction {
-		return corev1.EventTypeWarning
-	}
-	return corev1.EventTypeNormal
-}
-
 // NeedsAction reports whether an administrator must act.
 func (r Reason) NeedsAction() bool {
 	return r != "" && contract.RollupReasonOf(string(r)).NeedsAction
 }
 
-// UnderWay reports whether a delivery with this reason is on its way.
-func (r Reason) UnderWay() bool { return contract.RollupReasonOf(string(r)).UnderWay }
-
-// Problem is something that keeps a delivery from being complete.
-type Problem struct {
-	Reason  Reason
-	Message string
+// EventType is that of an Event with this reason.
+func (r Reason) EventType() string {
+	if r.NeedsAction() {
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
 }
 
-// Status of a delivery. The zero Status is not known yet.
+// Status of a delivery, or a problem that keeps it from being complete. The zero Status is not
+// known yet.
 type Status struct {
 	Reason  Reason
 	Message string
@@ -56,10 +45,11 @@ const maxMessage = 2048
 
 // worst is the status of several problems: the most severe reason, and all messages,
 // its own first.
-func worst(problems []Problem) Status {
+func worst(problems []Status) Status {
 	sorted := slices.Clone(problems)
-	slices.SortStableFunc(sorted, func(a, b Problem) int {
-		return cmp.Or(a.Reason.rank()-b.Reason.rank(), strings.Compare(a.Message, b.Message))
+	rank := func(s Status) int { return contract.Severity(string(s.Reason)) }
+	slices.SortStableFunc(sorted, func(a, b Status) int {
+		return cmp.Or(rank(a)-rank(b), strings.Compare(a.Message, b.Message))
 	})
 	sorted = slices.Compact(sorted)
 	var messages []string

@@ -9,15 +9,15 @@ import (
 
 func TestMostSevereProblemIsReportedFirst(t *testing.T) {
 	for name, c := range map[string]struct {
-		problems []Problem
+		problems []Status
 		want     Status
 	}{
-		"one": {[]Problem{{contract.NoReporters, "a"}}, Status{contract.NoReporters, "a"}},
-		"two of one reason, in the order of their messages": {[]Problem{{contract.NoReporters, "b"}, {contract.NoReporters, "a"}}, Status{contract.NoReporters, "a; b"}},
-		"one twice":                           {[]Problem{{contract.NoReporters, "a"}, {contract.NoReporters, "a"}}, Status{contract.NoReporters, "a"}},
-		"the more severe one later":           {[]Problem{{contract.TLSProfileInvalid, "a"}, {contract.Forbidden, "b"}}, Status{contract.Forbidden, "b; TLSProfileInvalid: a"}},
-		"a problem before progress":           {[]Problem{{contract.Progressing, "a"}, {contract.TLSProfileInvalid, "b"}}, Status{contract.TLSProfileInvalid, "b; Progressing: a"}},
-		"several of each, each with its name": {[]Problem{{contract.NoReporters, "c"}, {contract.Refused, "b"}, {contract.NoReporters, "a"}, {contract.Refused, "d"}}, Status{contract.Refused, "b; d; NoReporters: a; NoReporters: c"}},
+		"one": {[]Status{{contract.NoReporters, "a"}}, Status{contract.NoReporters, "a"}},
+		"two of one reason, in the order of their messages": {[]Status{{contract.NoReporters, "b"}, {contract.NoReporters, "a"}}, Status{contract.NoReporters, "a; b"}},
+		"one twice":                           {[]Status{{contract.NoReporters, "a"}, {contract.NoReporters, "a"}}, Status{contract.NoReporters, "a"}},
+		"the more severe one later":           {[]Status{{contract.TLSProfileInvalid, "a"}, {contract.Forbidden, "b"}}, Status{contract.Forbidden, "b; TLSProfileInvalid: a"}},
+		"a problem before progress":           {[]Status{{contract.Progressing, "a"}, {contract.TLSProfileInvalid, "b"}}, Status{contract.TLSProfileInvalid, "b; Progressing: a"}},
+		"several of each, each with its name": {[]Status{{contract.NoReporters, "c"}, {contract.Refused, "b"}, {contract.NoReporters, "a"}, {contract.Refused, "d"}}, Status{contract.Refused, "b; d; NoReporters: a; NoReporters: c"}},
 	} {
 		before := len(c.problems)
 		first := c.problems[0]
@@ -28,7 +28,7 @@ func TestMostSevereProblemIsReportedFirst(t *testing.T) {
 			t.Errorf("%s: worst changed its argument: %v", name, c.problems)
 		}
 	}
-	long := worst([]Problem{{contract.NoReporters, strings.Repeat("é", maxMessage)}})
+	long := worst([]Status{{contract.NoReporters, strings.Repeat("é", maxMessage)}})
 	if len(long.Message) > maxMessage+len("…") || !strings.HasSuffix(long.Message, "é…") {
 		t.Errorf("a long message has %d bytes and ends with %q", len(long.Message), long.Message[len(long.Message)-10:])
 	}

@@ -41,7 +41,7 @@ func TestReportersThatNeverRanAreReplacedWhileTheDeliveryChanges(t *testing.T) {
 	})
 	for range 12 {
 		plan := planOf(t, s)
-		if plan.Phase == Active {
+		if plan.State.Mode == v1alpha1.ModeCompanionPod {
 			return
 		}
 		s.Now = s.Now.Add(time.Minute)
@@ -88,7 +88,7 @@ func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testi
 		s.State.Live = nil
 	})
 	if plan := planOf(t, s); !slices.Contains(plan.Delete, left) {
-		t.Errorf("KMS is off: %s, deletes %s", plan.Phase, names(plan.Delete))
+		t.Errorf("KMS is off: %+v, deletes %s", plan.Status, names(plan.Delete))
 	}
 }
 

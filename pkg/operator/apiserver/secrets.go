@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -26,11 +27,11 @@ const (
 	readTimeout     = 10 * time.Second
 )
 
-// roleRead is since when the Role by which Secrets are read has been as it is.
+// roleRead is since when the current version of the Role by which Secrets are read was seen.
 type roleRead struct {
 	version string
 	since   time.Time
-	// active means that this form of it, or an earlier one, has existed for long enough.
+	// active means that this version, or an earlier one, has existed for long enough.
 	active bool
 }
 
@@ -49,13 +50,9 @@ func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 	if !exists {
 		return
 	}
-	current := c.roleActive(e, role)
-	if e.sources.Secret == nil {
-		return // it is watched from the next sync on
-	}
-	secret := "Secret " + t.Namespace + "/" + t.EncryptionConfig.Secret
-	if known := s.readable(secret, e.sources.Secret); !known {
-		return
+	current, secret := c.roleActive(e, role), "Secret "+t.Namespace+"/"+t.EncryptionConfig.Secret
+	if e.sources.Secret == nil || !c.reads(s, secret, e.sources.Secret) {
+		return // without a source, it is watched from the next sync on
 	}
 	live, exists := e.sources.Secret.Get(t.Namespace, t.EncryptionConfig.Secret)
 	if !exists {
@@ -72,7 +69,7 @@ func (c *Controller) observeSecrets(s *Snapshot, e *entry) {
 	allowed := allowedNames(role)
 	for _, revision := range s.Revisions() {
 		name := t.EncryptionConfig.Secret + "-" + revision
-		if _, asked := e.revisions[name]; !asked && (!allowed[name] || !current) {
+		if _, asked := e.revisions[name]; !asked && !(allowed.Has(name) && current) {
 			config.Pending[revision] = true
 			continue
 		}
@@ -96,8 +93,7 @@ func (c *Controller) roleActive(e *entry, role *unstructured.Unstructured) bool 
 	if r.version != role.GetResourceVersion() {
 		r.version, r.since = role.GetResourceVersion(), c.Clock.Now()
 	}
-	left := roleSettled - c.Clock.Since(r.since)
-	if left > 0 {
+	if left := roleSettled - c.Clock.Since(r.since); left > 0 {
 		c.queue.AddAfter(e.target.Name, left)
 		return false
 	}
@@ -108,46 +104,44 @@ func (c *Controller) roleActive(e *entry, role *unstructured.Unstructured) bool 
 	return true
 }
 
-func allowedNames(role *unstructured.Unstructured) map[string]bool {
-	all := map[string]bool{}
+// allowedNames are those that a Role names.
+func allowedNames(role *unstructured.Unstructured) sets.Set[string] {
+	all := sets.New[string]()
 	rules, _, _ := unstructured.NestedSlice(role.Object, "rules")
 	for _, rule := range rules {
 		rule, _ := rule.(map[string]any)
 		names, _, _ := unstructured.NestedStringSlice(rule, "resourceNames")
-		for _, name := range names {
-			all[name] = true
-		}
+		all.Insert(names...)
 	}
 	return all
 }
 
-// revision is the plugin set of a revision, while the live Secret can be read.
+// revision is the plugin set of a revision, while the live Secret can be read. What may not
+// exist yet, or be repaired, is read again.
 func (c *Controller) revision(e *entry, name string) encryption.Set {
 	r, was := e.revisions[name]
-	if now := c.Clock.Now(); !was || !r.until.IsZero() && !now.Before(r.until) {
-		set, err := c.readRevision(e, name)
-		if r.until = (time.Time{}); err == nil {
-			r.set = set
-		}
-		if err != nil {
-			klog.V(2).InfoS("Failed to read the encryption config of a revision, retrying", "secret",
-				e.target.Namespace+"/"+name, "err", err)
-			c.readAgain(e, &r, now, revisionRetry)
-		} else if !r.set.Known || len(r.set.Config.Plugins) == 0 { // it may not exist yet, or be repaired
-			c.readAgain(e, &r, now, revisionSettled)
-		}
-		if r.set.Problem != "" {
-			klog.InfoS("Rejected the encryption config of a revision, its plugins are not known", "secret",
-				e.target.Namespace+"/"+name, "reason", r.set.Problem)
-		}
-		e.revisions[name] = r
+	now := c.Clock.Now()
+	if was && (r.until.IsZero() || now.Before(r.until)) {
+		return r.set
 	}
+	after, secret := time.Duration(0), e.target.Namespace+"/"+name
+	set, err := c.readRevision(e, name)
+	if err != nil {
+		klog.V(2).InfoS("Failed to read the encryption config of a revision, retrying", "secret", secret, "err", err)
+		after = revisionRetry
+	} else if r.set = set; !set.Known || len(set.Config.Plugins) == 0 {
+		after = revisionSettled
+	}
+	if r.set.Problem != "" {
+		klog.InfoS("Rejected the encryption config of a revision, its plugins are not known", "secret", secret,
+			"reason", r.set.Problem)
+	}
+	if r.until = (time.Time{}); after > 0 {
+		r.until = now.Add(after)
+		c.queue.AddAfter(e.target.Name, after)
+	}
+	e.revisions[name] = r
 	return r.set
-}
-
-func (c *Controller) readAgain(e *entry, r *revisionRead, now time.Time, after time.Duration) {
-	r.until = now.Add(after)
-	c.queue.AddAfter(e.target.Name, after)
 }
 
 func (c *Controller) readRevision(e *entry, name string) (encryption.Set, error) {

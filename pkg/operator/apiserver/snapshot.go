@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"cmp"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,13 +26,16 @@ type Snapshot struct {
 	Now time.Time
 	// Configured is when the configuration became active.
 	Configured time.Time
-	// Deleting means that all objects of the target are to be removed; Superseded, that
-	// another target has its operator resource now, and reports there.
-	Deleting, Superseded bool
+	// InConfig means that the target is one of the configuration, as that has it; Deleting, that
+	// all its objects are to be removed; Superseded, that another target or installation reports
+	// on its operator resource now.
+	InConfig, Deleting, Superseded bool
+	// OtherInstallation is the namespace of the operator that owns it; empty: ours.
+	OtherInstallation string
 	// Unmanaged means that only what expires is renewed.
 	Unmanaged bool
 	// Problem is that of a source without which nothing can be decided; nil: all are known.
-	Problem *Problem
+	Problem *Status
 	// Unrecorded means that the target has no record yet, which comes before anything else of
 	// it, so that an operator that starts after it was edited or removed finds what is left.
 	Unrecorded bool
@@ -46,10 +50,10 @@ type Snapshot struct {
 	// active before stays active.
 	TLSProblem, CAProblem string
 	// SourceProblems are why sources of the target cannot be read.
-	SourceProblems []Problem
+	SourceProblems []Status
 	// RollupProblems are why the roll-up cannot read what it needs beside those, or has no
 	// operator resource.
-	RollupProblems []Problem
+	RollupProblems []Status
 
 	// ReportsLeft means that reports and roll-ups of the target are still to be removed
 	// from its operator resource.
@@ -72,9 +76,8 @@ type Snapshot struct {
 
 	// Own are the operator's existing objects for this target.
 	Own []*unstructured.Unstructured
-	// OwnKnown is, by kind, whether Own has all objects; OwnProblems, why it has not.
-	OwnKnown    map[string]bool
-	OwnProblems map[string]string
+	// Unlisted is why Own may lack objects, by kind; empty: they will be known in a moment.
+	Unlisted map[string]string
 
 	// State is what an earlier sync recorded.
 	State State
@@ -147,22 +150,12 @@ func Alive(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// pending reports whether the plugin set of pods of a spec will be known in a moment.
-func (s *Snapshot) pending(spec *corev1.PodSpec, labels map[string]string) bool {
-	revision := RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels)
-	_, before := s.State.Revisions[revision]
-	return s.Encryption != nil && s.Encryption.Pending[revision] && !before
-}
-
 // liveKnown reports whether the live plugin set is known now.
 func (s *Snapshot) liveKnown() bool {
 	return s.Target.Plugins != nil || s.Encryption != nil && s.Encryption.Problem == ""
 }
 
-// setsKnown reports whether the plugin sets are known, now or from before.
-func (s *Snapshot) setsKnown() bool { return s.liveKnown() || s.State.Live != nil }
-
-// live is the plugin set of the current configuration.
+// live is the plugin set of the current configuration, or as it was last known.
 func (s *Snapshot) live() []v1alpha1.Plugin {
 	switch {
 	case s.Target.Plugins != nil:
@@ -187,11 +180,16 @@ func (s *Snapshot) find(desired *unstructured.Unstructured) *unstructured.Unstru
 	return nil
 }
 
-// setOf is the plugin set that pods of a spec use: as the Secret of their revision has
-// it, else as it was recorded, else the live one.
-func (s *Snapshot) setOf(spec *corev1.PodSpec, labels map[string]string) []v1alpha1.Plugin {
-	state := State{Live: s.live(), Revisions: s.revisionSets()}
-	return state.PluginsOf(s.Target.EncryptionConfig.Secret, spec, labels)
+// has reports whether there are, or may be, objects of a kind.
+func (s *Snapshot) has(kind string) bool {
+	_, unlisted := s.Unlisted[kind]
+	return unlisted || len(s.own(kind)) > 0
+}
+
+// listing reports whether what exists of ours will be known in a moment. What cannot be
+// listed is not waited for.
+func (s *Snapshot) listing() bool {
+	return slices.Contains(slices.Collect(maps.Values(s.Unlisted)), "")
 }
 
 // revisionSets are the plugin sets of the revisions of running pods that are known.
@@ -199,22 +197,13 @@ func (s *Snapshot) revisionSets() map[string][]v1alpha1.Plugin {
 	if s.Target.Plugins != nil {
 		return nil
 	}
-	var sets map[string][]v1alpha1.Plugin
-	for _, r := range s.Revisions() {
-		set, ok := s.State.Revisions[r]
-		if s.Encryption != nil {
-			if read, now := s.Encryption.Revisions[r]; now {
-				set, ok = read, true
-			}
-		}
-		if !ok {
-			continue
-		}
-		if sets == nil {
-			sets = map[string][]v1alpha1.Plugin{}
-		}
-		sets[r] = set
+	sets := map[string][]v1alpha1.Plugin{}
+	maps.Copy(sets, s.State.Revisions)
+	if s.Encryption != nil {
+		maps.Copy(sets, s.Encryption.Revisions)
 	}
+	used := s.Revisions()
+	maps.DeleteFunc(sets, func(r string, _ []v1alpha1.Plugin) bool { return !slices.Contains(used, r) })
 	return sets
 }
 
@@ -234,23 +223,4 @@ func (s *Snapshot) notProbed() string {
 		}
 	}
 	return text
-}
-
-// off reports whether there is nothing to probe: neither the live configuration nor
-// that of a running pod has a plugin.
-func (s *Snapshot) off() bool {
-	return len(s.live()) == 0 && s.notProbed() == "" && !slices.ContainsFunc(s.Pods, func(pod *corev1.Pod) bool {
-		return Alive(pod) && (s.notKnown(&pod.Spec, pod.Labels) || len(s.setOf(&pod.Spec, pod.Labels)) > 0)
-	})
-}
-
-// notKnown reports whether pods of a spec may have plugins, while nothing shows which: the Secret
-// of their revision was never read, and the live configuration has none.
-func (s *Snapshot) notKnown(spec *corev1.PodSpec, labels map[string]string) bool {
-	revision := RevisionOf(s.Target.EncryptionConfig.Secret, spec, labels)
-	if s.Target.Plugins != nil || revision == "" || len(s.live()) > 0 {
-		return false
-	}
-	_, known := s.revisionSets()[revision]
-	return !known
 }

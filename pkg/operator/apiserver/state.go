@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
@@ -69,15 +67,6 @@ type Injected struct {
 	Generation int64  `json:"generation"`
 }
 
-// PluginsOf is the plugin set that pods of a spec and labels use, by the revision of
-// the encryption config's Secret that they mount.
-func (s *State) PluginsOf(secret string, spec *corev1.PodSpec, labels map[string]string) []v1alpha1.Plugin {
-	if set, ok := s.Revisions[RevisionOf(secret, spec, labels)]; ok {
-		return set
-	}
-	return s.Live
-}
-
 // WriteKey is the keyID of the plugin that encrypts new data; empty: none does.
 func WriteKey(set []v1alpha1.Plugin) string {
 	for _, p := range set {
@@ -101,11 +90,9 @@ type Recorded struct {
 
 // withoutDelivery is the state of a target that has no reporters.
 func (s State) withoutDelivery() State {
-	return State{
-		Installation: s.Installation, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector,
-		Container: s.Container,
-		Static:    s.Static, Live: s.Live, Revisions: s.Revisions, LiveSince: s.LiveSince, NotProbed: s.NotProbed,
-	}
+	s.Mode, s.Untouched, s.InTarget, s.Token, s.Folders = "", false, false, false, nil
+	s.notInjected()
+	return s
 }
 
 // identified is the state with what identifies the target: enough to remove what is left

@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -65,7 +66,7 @@ func TestStrategyThatWouldEndAllPodsIsAProblem(t *testing.T) {
 			if d.Spec.Strategy.RollingUpdate = c.rolling; c.recreate {
 				d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
 			}
-			if got, _ := maxUnavailable(d); got != c.unavailable {
+			if got, _ := maxUnavailable(d, int(ptr.Deref(d.Spec.Replicas, 1))); got != c.unavailable {
 				t.Errorf("maxUnavailable is %d, want %d", got, c.unavailable)
 			}
 			if got := strategyProblem(d); (got == "") != (c.problem == "") || !strings.Contains(got, c.problem) {

@@ -1,0 +1,267 @@
+package apiserver
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/podstatus"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
+)
+
+// replaceAfter is for how long an own pod that has ended permanently is left: one that a kubelet
+// does not admit ends at once, and so would the next.
+const replaceAfter = 30 * time.Second
+
+// replaceEnded deletes wanted pods that have ended permanently: by an eviction, a
+// graceful shutdown of their node, or a kubelet that did not admit them. The sync after
+// it makes them again.
+func (p *planner) replaceEnded() {
+	for _, w := range p.Workloads {
+		o := p.find(w)
+		if o == nil || o.GetDeletionTimestamp() != nil || !ended(o) {
+			continue
+		}
+		if at := o.GetCreationTimestamp().Add(replaceAfter); p.Now.Before(at) {
+			p.requeue(at)
+			continue
+		}
+		p.Delete = append(p.Delete, o)
+	}
+}
+
+// ended reports whether a pod has ended permanently.
+func ended(o *unstructured.Unstructured) bool {
+	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
+	return phase == string(corev1.PodFailed) || phase == string(corev1.PodSucceeded)
+}
+
+func nodeOf(o *unstructured.Unstructured) string {
+	node, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName")
+	return node
+}
+
+// sameBeside reports whether two pods are companions of one API server pod.
+func sameBeside(a, b *unstructured.Unstructured) bool {
+	beside := a.GetAnnotations()[contract.BesideAnnotation]
+	return beside != "" && beside == b.GetAnnotations()[contract.BesideAnnotation] && nodeOf(a) == nodeOf(b)
+}
+
+// progress finds what is wrong with the reporters of the wanted delivery, and what is not there
+// yet.
+func (p *planner) progress() {
+	switch p.Target.Mode {
+	case v1alpha1.ModeCompanionPod:
+		var pods []*unstructured.Unstructured
+		for _, w := range p.Workloads {
+			pods = append(pods, p.find(w))
+		}
+		p.running(pods)
+		p.replacing(pods)
+		if p.awaits = len(p.pods) == 0; p.awaits {
+			p.wait("no running pod of the API server has a KMS plugin yet")
+		}
+	case v1alpha1.ModeDaemonSet:
+		p.running(slices.DeleteFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
+			return modeOf(o) != v1alpha1.ModeDaemonSet || o.GetDeletionTimestamp() != nil
+		}))
+		p.selectsNodes()
+	case v1alpha1.ModeSidecar:
+		p.inAPIServerPods()
+	}
+}
+
+// running finds reporters that do not run: for a reason that requires action, or not
+// yet. A reporter that has run before restarts, which is no rollout: the reports show it if it
+// lasts.
+func (p *planner) running(pods []*unstructured.Unstructured) {
+	waiting, first := 0, ""
+	ran := func(s corev1.ContainerStatus) bool {
+		return s.RestartCount > 0 || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil
+	}
+	for _, o := range pods {
+		if o == nil {
+			waiting++
+			continue
+		}
+		what := fmt.Sprintf("pod %s/%s on node %s", o.GetNamespace(), o.GetName(), nodeOf(o))
+		switch pod, status := p.statusOf(o); {
+		case status.Phase == podstatus.Running:
+		case status.Phase == podstatus.Failing:
+			p.problem(contract.ReporterNotRunning, "%s: %s", what, status.Why)
+			p.requeue(status.Until)
+		case slices.ContainsFunc(pod.Status.ContainerStatuses, ran):
+		default:
+			if waiting++; first == "" {
+				first = ": " + what
+			}
+		}
+	}
+	if waiting > 0 {
+		p.wait("%d of %d reporters are starting%s", waiting, len(pods), first)
+	}
+}
+
+// statusOf is a pod of ours, and what its status means.
+func (p *planner) statusOf(o *unstructured.Unstructured) (*corev1.Pod, podstatus.Status) {
+	pod := source.As[corev1.Pod](o)
+	if pod == nil {
+		return nil, podstatus.Status{Phase: podstatus.Failing, Why: "its object cannot be read"}
+	}
+	return pod, podstatus.Of(pod, p.Now)
+}
+
+func (p *planner) runs(o *unstructured.Unstructured) bool {
+	_, status := p.statusOf(o)
+	return status.Phase == podstatus.Running
+}
+
+// replacing finds nodes where an earlier companion still reports, since the one that replaces
+// it runs and has not reported.
+func (p *planner) replacing(pods []*unstructured.Unstructured) {
+	var nodes []string
+	for _, o := range pods {
+		earlier := func(e *unstructured.Unstructured) bool {
+			return sameBeside(e, o) && e.GetName() != o.GetName() && e.GetDeletionTimestamp() == nil && !ended(e)
+		}
+		if o != nil && p.runs(o) && slices.ContainsFunc(p.own("Pod"), earlier) {
+			nodes = append(nodes, nodeOf(o))
+		}
+	}
+	if len(nodes) > 0 {
+		p.wait("the earlier reporters of nodes %v stay until the new ones report", nodes)
+	}
+}
+
+// selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created.
+func (p *planner) selectsNodes() {
+	for _, o := range p.own("DaemonSet") {
+		generation, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
+		wanted, _, _ := unstructured.NestedInt64(o.Object, "status", "desiredNumberScheduled")
+		exist, _, _ := unstructured.NestedInt64(o.Object, "status", "currentNumberScheduled")
+		what := fmt.Sprintf("DaemonSet %s/%s", o.GetNamespace(), o.GetName())
+		switch selector := p.Target.NodeSelector; {
+		case o.GetDeletionTimestamp() != nil || generation == 0 || generation != o.GetGeneration():
+		case exist < wanted:
+			p.wait("%s has %d of %d pods; its events show why", what, exist, wanted)
+		case wanted > 0:
+		case selector == nil:
+			p.problem(contract.NoReporters, "%s selects no node: no node has the label "+
+				"node-role.kubernetes.io/control-plane; set nodeSelector", what)
+		default:
+			p.problem(contract.NoReporters, "%s selects no node: its node selector is %v", what, selector)
+		}
+	}
+}
+
+// inAPIServerPods finds what keeps the API server's own pods from having reporters that run.
+func (p *planner) inAPIServerPods() {
+	withReporter, alive := 0, 0
+	for _, pod := range p.Pods {
+		if !Alive(pod) {
+			continue
+		}
+		alive++
+		if objects.Injected(&pod.Spec) {
+			withReporter++
+		}
+		for i := range pod.Status.ContainerStatuses {
+			c := &pod.Status.ContainerStatuses[i]
+			if status := podstatus.OfContainer(pod, c, p.Now); c.Name == contract.ReporterContainer &&
+				status.Phase == podstatus.Failing {
+				p.problem(contract.ReporterNotRunning, "pod %s/%s on node %s: %s", pod.Namespace, pod.Name,
+					pod.Spec.NodeName, status.Why)
+				p.requeue(status.Until)
+			}
+		}
+	}
+	d, ownerInjects, namespace := p.Deployment, p.Target.OwnerInjects(), p.Target.Namespace
+	switch {
+	case !ownerInjects && d == nil: // DeploymentMissing
+	case !ownerInjects && d.Spec.Paused && withReporter < max(1, alive):
+		p.problem(contract.DeploymentPaused, "Deployment %s/%s is paused, and %d of its %d pods have the reporter: "+
+			"`kubectl rollout resume -n %s deployment %s`", namespace, d.Name, withReporter, alive, namespace, d.Name)
+	case alive == 0:
+		p.problem(contract.NoReporters, "no pod of the API server runs in namespace %s", namespace)
+	case withReporter < alive && (withReporter > 0 || !ownerInjects):
+		p.wait("%d of %d pods in namespace %s have the reporter", withReporter, alive, namespace)
+	case !ownerInjects && d.Status.ObservedGeneration == d.Generation && d.Status.UpdatedReplicas < d.Status.Replicas:
+		p.wait("Deployment %s/%s is rolled out: %d of %d pods are updated", namespace, d.Name, d.Status.UpdatedReplicas,
+			d.Status.Replicas)
+	case ownerInjects && withReporter == 0 && len(p.pods) > 0:
+		p.problem(contract.NoReporters, "no pod in namespace %s has a container %s: its owner adds it", namespace,
+			contract.ReporterContainer)
+	}
+}
+
+// takenOver reports whether reporters of the wanted delivery have taken over on every node that
+// needs one.
+func (p *planner) takenOver() bool {
+	return !slices.ContainsFunc(p.pods, func(a apiServerPod) bool { return !p.takenOverOn(a.Node) })
+}
+
+// takenOverOn reports whether a reporter of the wanted delivery runs on a node, and has reported
+// if the node has a report.
+func (p *planner) takenOverOn(node string) bool {
+	on := slices.DeleteFunc(p.runningReporters(), func(r reporter) bool { return r.node != node })
+	if len(on) == 0 {
+		return false
+	}
+	reports := p.Resource != nil && slices.ContainsFunc(p.Resource.Reports, func(r operatorcr.Report) bool {
+		return r.Node == node && r.Form == operatorcr.FormCondition
+	})
+	if !reports || slices.ContainsFunc(on, p.hasWritten) {
+		return true
+	}
+	p.requeue(p.Now.Add(p.Config.Probe.Interval.Duration))
+	return false
+}
+
+// reporter is one that runs.
+type reporter struct {
+	node, uid string // of its pod, as it is on its node
+	began     time.Time
+}
+
+// runningReporters are those of the wanted delivery, without those that are to be replaced by
+// others of it.
+func (p *planner) runningReporters() (all []reporter) {
+	if p.Target.Mode.InOwnersPods() {
+		for _, pod := range p.Pods {
+			if Alive(pod) && objects.Injected(&pod.Spec) {
+				uid, _ := objects.PodUID(pod) // without one, its report names none either
+				all = append(all, reporter{pod.Spec.NodeName, uid, pod.CreationTimestamp.Time})
+			}
+		}
+		return all
+	}
+	for _, o := range p.own("Pod") {
+		superseded := p.Target.Mode == v1alpha1.ModeCompanionPod &&
+			!slices.ContainsFunc(p.Workloads, func(w *unstructured.Unstructured) bool { return Key(w) == Key(o) })
+		if modeOf(o) == p.Target.Mode && !superseded && p.runs(o) {
+			all = append(all, reporter{nodeOf(o), string(o.GetUID()), o.GetCreationTimestamp().Time})
+		}
+	}
+	return all
+}
+
+// hasWritten reports whether the condition of a reporter's node is its own: it names the
+// reporter, or none, as of one that was set up by hand, and is later than its pod.
+func (p *planner) hasWritten(by reporter) bool {
+	return slices.ContainsFunc(p.Resource.Reports, func(r operatorcr.Report) bool {
+		if r.Node != by.node || r.Form != operatorcr.FormCondition || len(r.Entries) == 0 {
+			return false
+		}
+		if name := r.Reporter(); name != "" {
+			return name == by.uid
+		}
+		return !r.Entries[0].LastChecked.Before(by.began.Truncate(time.Second))
+	})
+}

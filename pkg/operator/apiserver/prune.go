@@ -1,0 +1,246 @@
+package apiserver
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+)
+
+// prune finds what exists of ours and is not wanted, and that nothing needs any more. Three
+// rules keep an object: a pod needs it (inUse), its successor does not report yet
+// (superseded), or it is the last to go (last). While the mode changes, only companions go.
+func (p *planner) prune(switching bool) {
+	wanted := p.written()
+	for _, o := range p.Own {
+		if !wanted[Key(o)] && o.GetDeletionTimestamp() == nil && !p.keeps(o) && p.superseded(o, switching) && !p.inUse(o) {
+			p.Delete = append(p.Delete, o)
+		}
+	}
+	used := switching || p.Token || p.Eject || p.mounted(objects.TokenName(p.Target.Name)) && !p.Deleting
+	p.DeleteToken = p.state.Token && !used
+}
+
+// written are the keys of all objects that the plan writes or deletes.
+func (p *planner) written() map[string]bool {
+	all := map[string]bool{}
+	for _, o := range slices.Concat(p.Apply, p.Workloads, p.Copied, p.Delete) {
+		all[Key(o)] = true
+	}
+	return all
+}
+
+// keeps reports whether an object stays without reporters: the record, and, since KMS may be
+// turned on, the Role by which the operator reads the target's Secret. The pods of a DaemonSet
+// are its to delete.
+func (p *planner) keeps(o *unstructured.Unstructured) bool {
+	switch o.GetKind() {
+	case "ClusterRole":
+		return true
+	case "Role":
+		return !p.Deleting && p.Target.Plugins == nil
+	case "Pod":
+		return p.has("DaemonSet") && modeOf(o) == v1alpha1.ModeDaemonSet
+	default:
+		return false
+	}
+}
+
+// superseded reports whether an object is no longer needed until another one takes over. A
+// companion that is being replaced stays until its successor has taken over; the objects of
+// another mode until all reporters of the new one have.
+func (p *planner) superseded(o *unstructured.Unstructured, switching bool) bool {
+	for _, w := range p.Workloads {
+		if sameBeside(w, o) {
+			return ended(o) || p.takenOverOn(nodeOf(o))
+		}
+	}
+	return !switching
+}
+
+// inUse reports whether a reporter needs an object: mounts a ConfigMap, runs as a
+// ServiceAccount, or writes by a ClusterRoleBinding. What cannot be listed is in use.
+func (p *planner) inUse(o *unstructured.Unstructured) bool {
+	inTarget := o.GetNamespace() == p.Target.Namespace
+	usedByOwn := func(needs func(*corev1.PodSpec) bool) bool {
+		_, unlisted := p.Unlisted["Pod"]
+		return o.GetNamespace() == p.Namespace &&
+			(unlisted || slices.ContainsFunc(p.own("Pod"), func(o *unstructured.Unstructured) bool {
+				pod := source.As[corev1.Pod](o)
+				return pod != nil && needs(&pod.Spec)
+			}))
+	}
+	switch name := o.GetName(); o.GetKind() {
+	case "ConfigMap":
+		return inTarget && (p.Eject || !p.Deleting && p.mounted(name)) ||
+			usedByOwn(func(spec *corev1.PodSpec) bool { return mounts(spec, name) })
+	case "ServiceAccount":
+		return inTarget && (p.Eject || p.state.Token) || o.GetNamespace() == p.Namespace && p.has("DaemonSet") ||
+			usedByOwn(func(spec *corev1.PodSpec) bool { return spec.ServiceAccountName == name })
+	case "ClusterRoleBinding":
+		return p.Eject || p.state.Token || p.has("DaemonSet") || p.has("Pod")
+	default:
+		return false
+	}
+}
+
+// modeOf is the mode that a pod of ours belongs to.
+func modeOf(pod *unstructured.Unstructured) v1alpha1.Mode {
+	return v1alpha1.Mode(pod.GetLabels()[contract.ModeLabel])
+}
+
+// remove plans a target without reporters. done is its status once nothing is left of them; its
+// reports are removed, too, where clean.
+func (p *planner) remove(done Status, clean bool) {
+	p.eject()
+	if p.NamespaceMissing { // and all that was in it
+		p.state.Token, p.state.InTarget = false, false
+	}
+	p.prune(false)
+	p.Clean = !p.Eject && !p.has("DaemonSet") && !p.has("Pod") && !p.has("ClusterRoleBinding")
+	if p.Status = p.left(); p.Status.Reason == "" {
+		p.last(done, clean)
+	}
+	if !p.Gone && (!p.Deleting || len(p.own("ClusterRole")) > 0) {
+		p.identity()
+	}
+	if done.Reason == contract.NamespaceMissing {
+		p.Status = done
+	}
+}
+
+// parts are those of a removal, by kind.
+var parts = []struct {
+	kinds []string
+	text  string
+}{
+	{[]string{"Pod", "DaemonSet"}, "removing the reporters"},
+	{[]string{"ConfigMap"}, "removing the reporters' configuration and credentials"},
+	{[]string{"ServiceAccount", "ClusterRoleBinding", "Role"}, "removing the reporters' identities"},
+}
+
+// left is the status of a removal of which something is left, zero if nothing is but what
+// goes last. A kind that cannot be listed yet has an empty message.
+func (p *planner) left() Status {
+	for _, kind := range slices.Sorted(maps.Keys(p.Unlisted)) {
+		if why := p.Unlisted[kind]; why != "" {
+			return Status{contract.SourceUnreadable, "what is left of kind " + kind + " cannot be listed: " + why}
+		}
+	}
+	switch {
+	case p.listing():
+		return Status{contract.Removing, ""}
+	case p.Eject:
+		return Status{contract.Removing, "removing the reporter from the Deployment"}
+	}
+	for _, part := range parts {
+		isLeft := func(o *unstructured.Unstructured) bool {
+			kept := o.GetKind() == "Role" && p.keeps(o)
+			return slices.Contains(part.kinds, o.GetKind()) && !kept
+		}
+		if slices.ContainsFunc(p.Own, isLeft) || p.state.Token && slices.Contains(part.kinds, "ConfigMap") {
+			return Status{contract.Removing, part.text}
+		}
+	}
+	return Status{}
+}
+
+// last plans what goes last: the reports, after their writers; the object that has them;
+// and the ClusterRole with the record.
+func (p *planner) last(done Status, clean bool) {
+	switch {
+	case clean && p.ReportsLeft:
+		p.Status = Status{contract.Removing, "removing the reports from the operator resource"}
+		if p.state.Mode == "" { // there were no own reporters
+			p.Status.Message = ""
+		}
+	case p.Deleting && p.Resource != nil && p.ReportsTo().PerAPIServer():
+		p.Status = Status{contract.Removing, ""} // with the object goes the condition
+		if destination := p.one(p.Destination()); destination != nil {
+			destination.SetUID(p.Resource.UID)
+			p.Delete = append(p.Delete, destination)
+		}
+	case p.Deleting:
+		p.Gone, p.Delete, p.Status = true, p.own("ClusterRole"), done
+		if len(p.Delete) > 0 {
+			p.Status = Status{contract.Removing, "removing the last objects"}
+		}
+	default:
+		p.Status = done
+		*p.state = p.state.withoutDelivery()
+	}
+}
+
+// renew plans what an Unmanaged target still gets: credentials and the CA before they
+// expire, so that pausing management breaks no report.
+func (p *planner) renew() {
+	p.Token = p.state.Token
+	p.renewCAs()
+	p.Status = Status{contract.Unmanaged,
+		"managementState is Unmanaged: credentials and the CA are renewed, and nothing else is changed"}
+	if p.Deleting {
+		p.Status.Message += "; what is left of this target is removed when it is not"
+	}
+	if len(p.problems) > 0 {
+		p.Status = worst(p.problems)
+	}
+}
+
+// renewCAs plans the CA of objects that stay as they are. A replacement may take long, and
+// what it replaces still reports.
+func (p *planner) renewCAs() {
+	written := p.written()
+	for _, o := range p.Own {
+		if written[Key(o)] || o.GetDeletionTimestamp() != nil {
+			continue
+		}
+		if renewed := withCA(o, p.CA); renewed != nil {
+			p.RenewCA = append(p.RenewCA, renewed)
+		}
+	}
+}
+
+// kubeconfigKey is that of a ConfigMap.
+const kubeconfigKey = "kubeconfig"
+
+// withCA is an object as it was read, a ConfigMap or a pod that has its files in annotations,
+// with another CA in its kubeconfig; nil: it has none, or this one.
+func withCA(o *unstructured.Unstructured, ca []byte) *unstructured.Unstructured {
+	data, _, _ := unstructured.NestedStringMap(o.Object, "data")
+	text := data[kubeconfigKey]
+	if o.GetKind() == "Pod" {
+		text = o.GetAnnotations()[contract.KubeconfigAnnotation]
+	}
+	config, err := clientcmd.Load([]byte(text))
+	if text == "" || len(ca) == 0 || err != nil {
+		return nil
+	}
+	changed := false
+	for cluster := range maps.Values(config.Clusters) {
+		if len(cluster.CertificateAuthorityData) > 0 && !bytes.Equal(cluster.CertificateAuthorityData, ca) {
+			cluster.CertificateAuthorityData, changed = ca, true
+		}
+	}
+	raw, err := clientcmd.Write(*config)
+	if !changed || err != nil {
+		return nil
+	}
+	renewed := part(o)
+	if o.GetKind() == "Pod" {
+		renewed.SetAnnotations(map[string]string{contract.KubeconfigAnnotation: string(raw)})
+		return renewed
+	}
+	renewed.SetResourceVersion(o.GetResourceVersion())
+	renewed.SetLabels(o.GetLabels())
+	data[kubeconfigKey] = string(raw)
+	_ = unstructured.SetNestedStringMap(renewed.Object, data, "data")
+	return renewed
+}

@@ -1,0 +1,160 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+)
+
+// Rollup is the controller of the roll-ups, as far as deliveries need it.
+type Rollup interface {
+	// Set sets the published state of a target; Remove removes the target.
+	Set(t Published)
+	Remove(name string)
+	// IsDone reports whether nothing of a target is left on its operator resource.
+	IsDone(name string) bool
+	// Wake wakes the roll-up of a target.
+	Wake(name string)
+}
+
+// Published is what the roll-up of a target needs of its delivery.
+type Published struct {
+	v1alpha1.APIServer
+	Sources *source.Target
+	// State has the last known plugin sets; SetsKnown means that they are known.
+	State     State
+	SetsKnown bool
+	// LiveKnown means that the live set is as it was read, not as it was recorded.
+	LiveKnown bool
+	// Pending are revisions whose plugin set will be known soon.
+	Pending map[string]bool
+	// Status is how the delivery stands. Zero: not known yet, or there is nothing to report.
+	Status Status
+	// Off means that no reporter should report any more; Clean, that no own reporter can.
+	Off, Clean bool
+	// Superseded means that another target has the resource now, or another installation
+	// the target: nothing of it is read or written.
+	Superseded bool
+	// Unmanaged means that no report is to be removed.
+	Unmanaged bool
+	// NamespaceMissing means that the target's namespace does not exist.
+	NamespaceMissing bool
+	// OnlyNodeServer means that the reporters write through the kube-apiserver of their own
+	// node, and have no other.
+	OnlyNodeServer bool
+	// Tool is the command line tool in messages: oc or kubectl.
+	Tool string
+}
+
+// publish sends the state of a target to the roll-up; if nothing was decided, the last
+// known state.
+func (c *Controller) publish(s *Snapshot, e *entry, plan *Plan) {
+	p := &e.published
+	decided := plan != nil && s.Problem == nil && !s.Unrecorded // its conditions come after its record
+	switch {
+	case decided:
+		p.State, p.SetsKnown, p.LiveKnown = plan.State, plan.State.Live != nil, s.liveKnown()
+		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
+		p.OnlyNodeServer = s.OnlyNodeServer()
+	case p.Name == "" && !c.cluster.Roles.Known() && c.cluster.Roles.Err() == nil:
+		return // in a moment
+	case p.Name == "":
+		p.State, p.SetsKnown = s.State, s.State.Live != nil
+	}
+	p.APIServer, p.Sources = *s.Target, e.sources
+	p.Superseded = s.Superseded
+	p.Unmanaged = s.Config.ManagementState == v1alpha1.Unmanaged
+	p.Tool = "oc"
+	if decided && !s.OpenShift || c.OpenShift != nil && !*c.OpenShift {
+		p.Tool = "kubectl"
+	}
+	c.Rollup.Set(*p)
+}
+
+// report publishes a status: in metrics, by Statuses, and to the roll-up, which has it in the
+// target's condition. A status with an empty message is transient, and not reported.
+//
+// There is an Event only for a status that no condition has: where there is no operator
+// resource, or nothing to report on it, except a first status of the latter kind.
+func (c *Controller) report(e *entry, s *Snapshot, o *Outcome) {
+	c.metrics.credentials(e.target.Name, o)
+	if o.Status.Message == "" {
+		return
+	}
+	c.mu.Lock()
+	before := e.status
+	e.status = o.Status
+	c.mu.Unlock()
+	c.metrics.deliver(e.target.Name, string(e.published.State.Mode), o.Status)
+	if p := &e.published; p.Name != "" {
+		p.Status = Status{}
+		if !o.NoCondition {
+			p.Status = o.Status
+		}
+		c.Rollup.Set(*p)
+	}
+	if before == o.Status {
+		return
+	}
+	missing := s.Resource == nil || s.Superseded
+	if missing && before.Reason != o.Status.Reason || o.NoCondition && before.Reason != "" &&
+		before.Reason != o.Status.Reason {
+		c.Event(e.target.Name, o.Status.Reason.EventType(), string(o.Status.Reason), o.Status.Message)
+	}
+	c.Changed()
+}
+
+// Statuses are the states of the deliveries, by target.
+func (c *Controller) Statuses() map[string]Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make(map[string]Status, len(c.targets))
+	for name, e := range c.targets {
+		all[name] = e.status
+	}
+	return all
+}
+
+// answerTimeout is for how long another request is waited for after one that had no answer in
+// its own time: longer than it takes to notice that a connection is lost.
+const answerTimeout = 20 * time.Second
+
+// unanswered reports whether the API server did not answer: all targets have that
+// problem, which is logged, and none of them can be reported by it. A request that was cut
+// off by its deadline may be slow alone, as by an admission webhook that hangs: then the API
+// server answers another one.
+func (c *Controller) unanswered(ctx context.Context, err error) bool {
+	if !unanswered(err) {
+		return false
+	}
+	if unreachable(err) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err = c.Client.Resource(source.ClusterRoles).List(ctx,
+		metav1.ListOptions{LabelSelector: contract.Managed, Limit: 1})
+	return unanswered(err)
+}
+
+// unanswered reports whether no request had an answer, and one failed.
+func unanswered(err error) bool {
+	failed, answer := (*url.Error)(nil), apierrors.APIStatus(nil)
+	return errors.As(err, &failed) && !errors.As(err, &answer)
+}
+
+// unreachable reports whether the API server did not answer, rather than that a request was cut
+// off by its deadline, which may be slow alone.
+func unreachable(err error) bool {
+	connecting := (*net.OpError)(nil)
+	return unanswered(err) && (!errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connecting))
+}

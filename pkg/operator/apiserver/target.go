@@ -1,0 +1,192 @@
+package apiserver
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
+	"github.com/kms-health/kms-health/pkg/operator/source"
+)
+
+// entry is the state of a target between its syncs. Its fields are used by the one worker
+// that syncs it, except those guarded by the Controller's mu.
+type entry struct {
+	target    v1alpha1.APIServer // as it was last synced
+	sources   *source.Target
+	revisions map[string]revisionRead
+	role      roleRead
+	published Published
+	recorded  Recorded // what was last recorded, while the informer may not show it
+
+	// Under mu.
+	status    Status
+	encrypted []schema.GroupResource
+}
+
+// names are those of the targets of the configuration, of earlier ones, and of those
+// whose ClusterRole shows that something of them is left.
+func (c *Controller) names() []string {
+	all := map[string]bool{}
+	if config := c.config.Load(); config != nil {
+		for _, t := range config.APIServers {
+			all[t.Name] = true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.targets {
+		all[name] = true
+	}
+	if c.cluster != nil {
+		for _, role := range c.cluster.Roles.All() {
+			all[role.GetLabels()[contract.APIServerLabel]] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// Targets are those that are kept or being removed, by name.
+func (c *Controller) Targets() []v1alpha1.APIServer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []v1alpha1.APIServer
+	for _, name := range slices.Sorted(maps.Keys(c.targets)) {
+		all = append(all, c.targets[name].target)
+	}
+	return all
+}
+
+// resolve begins the Snapshot of a target: what it is by the configuration and by its record.
+// Nil: there is nothing of it. One whose namespace or operator resource was edited is two: the
+// recorded one, which is removed first, and then the new one.
+func (c *Controller) resolve(config *configuration, name string) *Snapshot {
+	state := c.recorded(name)
+	was, known := state.Target(name), state.Namespace != ""
+	c.mu.Lock()
+	if e := c.targets[name]; e != nil && (!known || samePlace(&e.target, &was)) {
+		was, known = e.target, true
+	}
+	c.mu.Unlock()
+	if !known {
+		return resolve(config.OperatorConfiguration, name, nil, state, c.Namespace)
+	}
+	return resolve(config.OperatorConfiguration, name, &was, state, c.Namespace)
+}
+
+// resolve decides what to do about the target of a name, which is known from an earlier sync, or
+// not (nil).
+func resolve(config *v1alpha1.OperatorConfiguration, name string, was *v1alpha1.APIServer, state State,
+	namespace string) *Snapshot {
+	s := &Snapshot{State: state}
+	s.Config, s.Namespace = config, namespace
+	if state.Installation != namespace {
+		s.OtherInstallation, s.Superseded = state.Installation, state.Installation != ""
+	}
+	at := slices.IndexFunc(config.APIServers, func(t v1alpha1.APIServer) bool { return t.Name == name })
+	switch {
+	case at >= 0 && (was == nil || s.OtherInstallation != "" || samePlace(was, &config.APIServers[at])):
+		s.Target, s.InConfig = &config.APIServers[at], true
+		s.Deleting = config.ManagementState == v1alpha1.Removed
+	case was != nil && s.OtherInstallation == "":
+		s.Target, s.Deleting = was, true
+		s.Superseded = slices.ContainsFunc(config.APIServers, func(t v1alpha1.APIServer) bool {
+			return t.Resource == was.Resource && t.Name != name && !t.Resource.PerAPIServer()
+		})
+	default:
+		return nil
+	}
+	return s
+}
+
+// samePlace reports whether two versions of a target are of one API server.
+func samePlace(a, b *v1alpha1.APIServer) bool {
+	return a.Namespace == b.Namespace && a.Resource == b.Resource
+}
+
+// recorded is the state that the target's ClusterRole has; while there is none, that of the
+// last sync.
+func (c *Controller) recorded(name string) State {
+	role, exists := c.cluster.Roles.Get("", contract.ReporterName(name))
+	c.mu.Lock()
+	e := c.targets[name]
+	c.mu.Unlock()
+	if e != nil && (!exists || !Shows(role.GetResourceVersion(), e.recorded.Version)) {
+		return e.recorded.State
+	}
+	if !exists {
+		return State{}
+	}
+	state, err := ParseState(role.GetAnnotations()[contract.StateAnnotation])
+	if err != nil {
+		klog.ErrorS(err, "Failed to read the recorded state, starting without it", "clusterRole", role.GetName())
+	}
+	return state
+}
+
+// otherInstallation explains what to do about a target of another installation.
+func (s *Snapshot) otherInstallation() *Status {
+	return &Status{contract.OtherInstallation,
+		fmt.Sprintf("the installation in namespace %s owns this target, so nothing is changed here; remove one of "+
+			"the two, or, when that one no longer exists, run `kubectl annotate clusterrole %s %s-`",
+			s.OtherInstallation, contract.ReporterName(s.Target.Name), contract.StateAnnotation)}
+}
+
+// entry returns the state of a target, with sources for its current configuration.
+func (c *Controller) entry(s *Snapshot) *entry {
+	name := s.Target.Name
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.targets[name]
+	if e == nil || !e.sources.Same(s.Target) {
+		was := e
+		e = &entry{revisions: map[string]revisionRead{}}
+		if was != nil {
+			e.status, e.published = was.status, was.published
+			go was.sources.End()
+		}
+		e.sources = source.NewTarget(c.ctx, c.cluster, s.Target, source.TargetOptions{
+			Ours: contract.Managed, Manager: contract.OperatorName, SecretRole: objects.SecretRoleName(name),
+			ServiceAccount: contract.ReporterName(name),
+			WakeDelivery:   func() { c.Wake(name) }, WakeRollup: func() { c.Rollup.Wake(name) },
+		})
+		c.targets[name] = e
+	}
+	e.target = *s.Target
+	return e
+}
+
+// forget removes the state of a target that was removed.
+func (c *Controller) forget(name string) {
+	c.mu.Lock()
+	e := c.targets[name]
+	delete(c.targets, name)
+	c.mu.Unlock()
+	if e == nil {
+		return
+	}
+	e.sources.End()
+	c.Rollup.Remove(name)
+	c.metrics.forget(name)
+	c.retry.Forget(name)
+	c.Changed()
+}
+
+// forgetUnrecorded forgets a target of which nothing but its conditions was created, once they
+// are removed, or can no longer be read.
+func (c *Controller) forgetUnrecorded(e *entry) (again time.Duration) {
+	name, p := e.target.Name, e.published
+	if p.Name == "" || !e.sources.Resource.Known() || c.Rollup.IsDone(name) {
+		c.forget(name)
+		return settle
+	}
+	p.Off, p.Clean, p.Status = true, true, Status{}
+	c.Rollup.Set(p)
+	return time.Second
+}
