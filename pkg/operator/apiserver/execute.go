@@ -30,9 +30,9 @@ type Outcome struct {
 	// Recorded is what was last recorded of the target; without a version, what is known of
 	// it without a record.
 	Recorded Recorded
-	// Expiries and Renewals are when credentials expire, and are renewed at the latest, by
-	// the name of their Secret.
-	Expiries, Renewals map[string]time.Time
+	// Expires and RenewAt are when the token in the Secret expires, and is renewed at the latest;
+	// zero: there is none, or it is not known.
+	Expires, RenewAt time.Time
 	// Requeue is how soon to sync again; zero: when something changes.
 	Requeue time.Duration
 	// Err is why the plan could not be executed to its end.
@@ -60,14 +60,13 @@ type execution struct {
 	// unreachable.
 	errs        []error
 	unreachable bool
-	// touched means that an object in the target's namespace exists; inTarget, that one of
-	// those that State.InTarget is about does.
-	touched, inTarget bool
+	// role and inTarget mean that objects that State.Role and State.InTarget are about exist.
+	role, inTarget bool
 }
 
 // execute executes a plan, in order. An object that fails stops the work on no other.
 func (c *Controller) execute(ctx context.Context, s *Snapshot, plan *Plan) *Outcome {
-	o := &Outcome{Status: plan.Status, Expiries: map[string]time.Time{}, Renewals: map[string]time.Time{}}
+	o := &Outcome{Status: plan.Status}
 	x := &execution{Controller: c, snapshot: s, plan: plan, state: plan.State, outcome: o}
 	if !plan.Requeue.IsZero() {
 		x.requeue(max(time.Second, plan.Requeue.Sub(s.Now)))
@@ -146,8 +145,8 @@ func (x *execution) run(ctx context.Context) {
 	x.remove(ctx)
 	if forbidden() {
 		// Objects it was not allowed to create need no removal. What it applied before does.
-		if !x.touched {
-			x.state.Untouched = x.snapshot.State.Untouched
+		if !x.role {
+			x.state.Role = x.snapshot.State.Role
 		}
 		if !x.inTarget {
 			x.state.InTarget, x.state.Token = x.snapshot.State.InTarget, x.snapshot.State.Token
@@ -182,7 +181,8 @@ func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstruct
 		return err
 	}
 	if o.GetNamespace() == x.snapshot.Target.Namespace {
-		x.touched, x.inTarget = true, x.inTarget || o.GetKind() != "Role"
+		isRole := o.GetKind() == "Role"
+		x.role, x.inTarget = x.role || isRole, x.inTarget || !isRole
 	}
 	switch result {
 	case applied:
@@ -205,9 +205,7 @@ func (x *execution) token(ctx context.Context) {
 				"app.kubernetes.io/name": "kms-health-reporter"},
 		})
 		x.requeue(max(time.Second, r.Next.Sub(x.Now())))
-		if !r.NotAfter.IsZero() {
-			x.outcome.Expiries[secret], x.outcome.Renewals[secret] = r.NotAfter, r.RenewAt
-		}
+		x.outcome.Expires, x.outcome.RenewAt = r.NotAfter, r.RenewAt
 		switch {
 		case r.Problem == nil:
 		case apierrors.IsForbidden(r.Problem):

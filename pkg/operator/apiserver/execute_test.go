@@ -106,9 +106,8 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": "reporter", "namespace": namespace}}}
 	}
 	all := []*unstructured.Unstructured{object("rbac.authorization.k8s.io/v1", "Role", "there"), object("v1", "ServiceAccount", "there"), object("v1", "ConfigMap", "there")}
-	before, after := State{Namespace: "there", Untouched: true}, State{Namespace: "there", InTarget: true, Token: true}
-	role := before
-	role.Untouched = false
+	before, after := State{Namespace: "there"}, State{Namespace: "there", Role: true, InTarget: true, Token: true}
+	role := State{Namespace: "there", Role: true}
 	for forbidden, want := range map[string]State{"roles serviceaccounts configmaps": before, "serviceaccounts configmaps": role, "configmaps": after} {
 		client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 		client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {

@@ -19,6 +19,7 @@ import (
 func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 	d := p.Deployment
 	if d == nil {
+		p.eject() // of one of an earlier configuration that does not exist any more
 		p.problem(contract.DeploymentMissing, "Deployment %s/%s does not exist", p.Target.Namespace, p.Target.Deployment)
 		return nil
 	}
@@ -58,7 +59,9 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 		p.problem(contract.SocketVolumeMissing, "%s: %v", what, err)
 		return plugins
 	}
-	p.state.Deployment = d.Name
+	if p.state.Injected == nil {
+		p.state.Injected = &Injected{Deployment: d.Name}
+	}
 	switch {
 	case !p.HasContainer || template.Annotations[contract.PodHashAnnotation] != hash:
 		p.Inject = injection

@@ -13,45 +13,34 @@ import (
 
 // The alert on a renewal that is overdue must not go on about a Secret that is not used
 // any more.
-func TestMetricsHaveTheCredentialsInUse(t *testing.T) {
+func TestMetricsHaveTheTokenInUse(t *testing.T) {
+	const name = "kms_health_operator_credential_renewal_timestamp_seconds"
 	registry := prometheus.NewPedanticRegistry()
 	m := newMetrics(registry)
-	outcome := func(reason Reason, secrets ...string) *Outcome {
-		o := &Outcome{Status: Status{Reason: reason}, Expiries: map[string]time.Time{}, Renewals: map[string]time.Time{}}
-		for _, s := range secrets {
-			o.Expiries[s], o.Renewals[s] = time.Unix(2000, 0), time.Unix(1000, 0)
-		}
-		return o
-	}
-	series := func(secrets ...string) string {
-		text := ""
-		for _, s := range secrets {
-			text += "kms_health_operator_credential_renewal_timestamp_seconds{api_server=\"api\",secret=\"" + s + "\"} 1000\n"
-		}
-		if text != "" {
-			text = head(contract.MetricCredentialRenewal) + text
-		}
-		return text
-	}
+	series := head(contract.MetricCredentialRenewal) + name +
+		"{api_server=\"api\",secret=\"kms-health-reporter-api-token\"} 1000\n"
 	for _, step := range []struct {
-		name    string
-		outcome *Outcome
-		want    string
+		name   string
+		reason Reason
+		token  bool
+		want   string
 	}{
-		{"delivered", outcome(contract.AsExpected, "a", "b"), series("a", "b")},
-		{"one Secret is not used any more", outcome(contract.AsExpected, "a"), series("a")},
-		{"a sync that ended before the credentials", outcome(contract.SourceUnreadable), series("a")},
-		{"a switch to another credential", outcome(contract.Progressing, "c"), series("a", "c")},
-		{"a renewal that fails", outcome(contract.RenewalFailed, "a"), series("a", "c")},
-		{"unmanaged, and nothing to renew now", outcome(contract.Unmanaged), series("a", "c")},
-		{"bound tokens", outcome(contract.AsExpected), ""},
+		{"delivered", contract.AsExpected, true, series},
+		{"a sync that ended before the token", contract.SourceUnreadable, false, series},
+		{"a renewal that fails", contract.RenewalFailed, true, series},
+		{"unmanaged, and nothing to renew now", contract.Unmanaged, false, series},
+		{"bound tokens", contract.AsExpected, false, ""},
 	} {
-		m.credentials("api", step.outcome)
-		if err := testutil.GatherAndCompare(registry, strings.NewReader(step.want), "kms_health_operator_credential_renewal_timestamp_seconds"); err != nil {
+		o := &Outcome{Status: Status{Reason: step.reason}}
+		if step.token {
+			o.Expires, o.RenewAt = time.Unix(2000, 0), time.Unix(1000, 0)
+		}
+		m.credentials("api", o)
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(step.want), name); err != nil {
 			t.Errorf("%s: %v", step.name, err)
 		}
 	}
-	m.credentials("api", outcome(contract.AsExpected, "a"))
+	m.credentials("api", &Outcome{Expires: time.Unix(2000, 0)})
 	m.forget("api")
 	if n, err := testutil.GatherAndCount(registry, "kms_health_operator_credential_expiry_timestamp_seconds"); n != 0 || err != nil {
 		t.Error(n, err)

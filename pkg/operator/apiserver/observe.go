@@ -33,24 +33,18 @@ type readable interface {
 	FailedFor() time.Duration
 }
 
-// problemOfSource is why a source cannot be read; nil: it can be, or may be in a moment. While a
-// read of what is known fails for another reason than a denial, the last known state is used.
-func (c *Controller) problemOfSource(s *Snapshot, what string, from readable) *Status {
+// reads reports whether a source is known, and adds why it cannot be read, unless that may change
+// in a moment. While a read of what is known fails for another reason than a denial, the last
+// known state is used.
+func (c *Controller) reads(s *Snapshot, what string, from readable) (known bool) {
 	err, left := from.Err(), Starting-from.FailedFor()
 	switch denied := Denied(err); {
 	case err == nil, !denied && from.Known():
-		return nil
 	case denied && left >= 0:
 		c.queue.AddAfter(s.Target.Name, left+time.Second)
-		return nil
-	}
-	return &Status{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)}
-}
-
-// reads reports whether a source is known, and adds its problem.
-func (c *Controller) reads(s *Snapshot, what string, from readable) (known bool) {
-	if problem := c.problemOfSource(s, what, from); problem != nil {
-		s.SourceProblems = append(s.SourceProblems, *problem)
+	default:
+		s.SourceProblems = append(s.SourceProblems,
+			Status{contract.SourceUnreadable, fmt.Sprintf("%s cannot be read: %v", what, err)})
 	}
 	return from.Known()
 }
@@ -92,16 +86,12 @@ func (c *Controller) observe(s *Snapshot, e *entry) {
 	}
 	s.Resource = t.Destination() // again: it may be known only now
 	if to := s.ReportsTo(); s.Resource == nil && !to.PerAPIServer() {
-		s.RollupProblems = append(s.RollupProblems, Status{contract.ResourceMissing,
+		s.SourceProblems = append(s.SourceProblems, Status{contract.ResourceMissing,
 			fmt.Sprintf("%s does not exist, so nothing can be reported: create it, or remove the API server from the "+
 				"configuration", to)})
 	}
-	for what, from := range map[string]readable{"the pods of namespace " + c.Namespace: c.cluster.OwnPods,
-		"Nodes": c.cluster.Nodes} {
-		if problem := c.problemOfSource(s, what, from); problem != nil {
-			s.RollupProblems = append(s.RollupProblems, *problem)
-		}
-	}
+	c.reads(s, "the pods of namespace "+c.Namespace, c.cluster.OwnPods)
+	c.reads(s, "Nodes", c.cluster.Nodes)
 	c.observeOwn(s, t)
 	if s.NamespaceMissing {
 		s.Pods = []*corev1.Pod{}
@@ -128,9 +118,10 @@ func (c *Controller) observeNamespace(s *Snapshot, t *source.Target) (known bool
 	read := t.Namespace.Known() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", s.Target.Namespace)
 	s.NamespaceMissing = read && !exists
-	if s.Deleting && s.State.Untouched && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
+	untouched := s.State.Namespace != "" && !s.State.Role && !s.State.InTarget // nothing was made in it
+	if s.Deleting && untouched && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
 		t.Namespace.FailedFor() > Starting {
-		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
+		s.NamespaceMissing = true // to the operator: no right to look comes
 		delete(needed, namespace)
 	}
 	if t.Deployment != nil && !s.NamespaceMissing {
@@ -142,9 +133,8 @@ func (c *Controller) observeNamespace(s *Snapshot, t *source.Target) (known bool
 // follow starts and ends the sources that a target does not always have.
 func (c *Controller) follow(s *Snapshot, e *entry) {
 	t, state := s.Target, &s.State
-	recorded := state.Namespace != ""
 	e.sources.Follow(source.Needs{
-		SecretRole: t.Plugins == nil && !(s.Deleting && state.Static) || recorded && !state.Static,
+		SecretRole: state.Role || t.Plugins == nil && (!s.Deleting || state.Namespace == ""),
 		Secret:     t.Plugins == nil && !s.Deleting && e.role.active,
 		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
 		Deployment: s.deploymentName(),
@@ -156,7 +146,7 @@ func (s *Snapshot) deploymentName() string {
 	if s.State.Injected != nil {
 		return s.State.Injected.Deployment
 	}
-	return cmp.Or(s.State.Deployment, s.Target.Deployment)
+	return s.Target.Deployment
 }
 
 // observeCluster adds what is the same for all targets, and reports whether it is known.

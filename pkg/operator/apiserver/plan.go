@@ -66,6 +66,8 @@ type planner struct {
 	problems []Status
 	waits    []string
 	awaits   bool // for pods of the API server
+	// replacing are the nodes whose earlier companions stay until their successors report.
+	replacing []string
 
 	pods    []apiServerPod
 	pending bool // there are pods whose plugin set is not known
@@ -90,7 +92,7 @@ func Make(s *Snapshot) (*Plan, error) {
 		p.record()
 		p.findPods()
 		p.decide()
-		p.addRollupProblems()
+		p.addSourceProblems()
 	}
 	if s.Unrecorded && p.Anchor == nil {
 		p.identity()
@@ -125,7 +127,10 @@ func (p *planner) decide() {
 	case p.NamespaceMissing:
 		p.remove(Status{contract.NamespaceMissing, fmt.Sprintf("namespace %s does not exist", p.Target.Namespace)}, true)
 	case p.Pods == nil || p.state.Live == nil || p.listing():
-		p.Status = p.unknown()
+		p.Status = Status{contract.Progressing, ""} // in a moment
+		if e := p.Encryption; e != nil && e.Problem != "" {
+			p.Status = Status{contract.EncryptionConfigUnreadable, e.Problem}
+		}
 	case len(p.state.Live) == 0 && p.state.NotProbed == "" && !p.pending && !p.plugins:
 		p.Off = true
 		p.remove(Status{contract.Off, "no KMS plugin is configured, so nothing is delivered"}, true)
@@ -166,24 +171,12 @@ func (p *planner) choose() {
 	}
 }
 
-// unknown is the status of a target of which too little is known. An empty message
-// means a transient state.
-func (p *planner) unknown() Status {
-	if e := p.Encryption; e != nil && e.Problem != "" {
-		return Status{contract.EncryptionConfigUnreadable, e.Problem}
-	}
-	if len(p.SourceProblems) > 0 {
-		return worst(p.SourceProblems)
-	}
-	return Status{contract.Progressing, ""}
-}
-
-// addRollupProblems reports them whatever is planned, while there is a roll-up.
-func (p *planner) addRollupProblems() {
-	if len(p.RollupProblems) == 0 || p.Off {
+// addSourceProblems reports them whatever is planned, while there is a roll-up.
+func (p *planner) addSourceProblems() {
+	if len(p.SourceProblems) == 0 || p.Off {
 		return
 	}
-	all := slices.Clone(p.RollupProblems)
+	all := slices.Clone(p.SourceProblems)
 	if p.Status.Reason.NeedsAction() {
 		all = append(all, p.Status)
 	}
@@ -210,7 +203,6 @@ func (p *planner) identify() {
 	t := p.Target
 	p.state.Installation, p.state.Namespace, p.state.Resource = p.Snapshot.Namespace, t.Namespace, t.Resource
 	p.state.PodSelector, p.state.Container = t.PodSelector, t.Container
-	p.state.Untouched = p.state.Untouched || p.Unrecorded && p.Snapshot.State.Namespace == ""
 }
 
 // record keeps what was read, and reports its problems.
@@ -222,18 +214,13 @@ func (p *planner) record() {
 	if was.Namespace == "" && p.Deleting && t.Mode == v1alpha1.ModeSidecar && !t.OwnerInjects() {
 		p.state.Token = true // there may be one: its record was removed
 	}
-	switch {
-	case t.Plugins != nil:
-		p.state.Static = was.Static || was.Namespace == "" || !p.has("Role")
-	case !p.Deleting:
-		p.state.Static = false
-	}
+	p.state.Role = was.Role && p.has("Role")
 	problems := []Status{{contract.ProviderNotProbed, p.state.NotProbed}, {contract.PolicyMissing, p.PolicyProblem},
 		{contract.TLSProfileInvalid, p.TLSProblem}, {contract.CAUnreadable, p.CAProblem}}
 	if p.Encryption != nil {
 		problems = append(problems, Status{contract.EncryptionConfigUnreadable, p.Encryption.Problem})
 	}
-	p.problems = slices.DeleteFunc(append(problems, p.SourceProblems...), func(s Status) bool { return s.Message == "" })
+	p.problems = slices.DeleteFunc(problems, func(s Status) bool { return s.Message == "" })
 }
 
 // liveSince is since when the live set has had its write key. A change of anything else leaves it.
@@ -342,7 +329,7 @@ func (p *planner) cannotPlace(what string, plugin v1alpha1.Plugin, err error) {
 // readSecrets lets the operator read the encryption configs in use.
 func (p *planner) readSecrets() {
 	if p.Target.Plugins == nil && p.Pods != nil && !p.listing() && !p.Deleting && !p.NamespaceMissing && !p.Unmanaged {
-		p.Apply, p.state.Untouched = append(p.Apply, p.one(p.SecretRole(p.Revisions()))), false
+		p.Apply, p.state.Role = append(p.Apply, p.one(p.SecretRole(p.Revisions()))), true
 	}
 }
 

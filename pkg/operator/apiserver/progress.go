@@ -64,7 +64,9 @@ func (p *planner) progress() {
 			pods = append(pods, p.find(w))
 		}
 		p.running(pods)
-		p.replacing(pods)
+		if len(p.replacing) > 0 {
+			p.wait("the earlier reporters of nodes %v stay until the new ones report", p.replacing)
+		}
 		if p.awaits = len(p.pods) == 0; p.awaits {
 			p.wait("no running pod of the API server has a KMS plugin yet")
 		}
@@ -119,25 +121,11 @@ func (p *planner) statusOf(o *unstructured.Unstructured) (*corev1.Pod, podstatus
 }
 
 func (p *planner) runs(o *unstructured.Unstructured) bool {
+	if o == nil {
+		return false
+	}
 	_, status := p.statusOf(o)
 	return status.Phase == podstatus.Running
-}
-
-// replacing finds nodes where an earlier companion still reports, since the one that replaces
-// it runs and has not reported.
-func (p *planner) replacing(pods []*unstructured.Unstructured) {
-	var nodes []string
-	for _, o := range pods {
-		earlier := func(e *unstructured.Unstructured) bool {
-			return sameBeside(e, o) && e.GetName() != o.GetName() && e.GetDeletionTimestamp() == nil && !ended(e)
-		}
-		if o != nil && p.runs(o) && slices.ContainsFunc(p.own("Pod"), earlier) {
-			nodes = append(nodes, nodeOf(o))
-		}
-	}
-	if len(nodes) > 0 {
-		p.wait("the earlier reporters of nodes %v stay until the new ones report", nodes)
-	}
 }
 
 // selectsNodes finds a DaemonSet that runs nowhere, or whose pods are not all created.

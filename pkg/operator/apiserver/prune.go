@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -59,9 +60,14 @@ func (p *planner) keeps(o *unstructured.Unstructured) bool {
 // another mode until all reporters of the new one have.
 func (p *planner) superseded(o *unstructured.Unstructured, switching bool) bool {
 	for _, w := range p.Workloads {
-		if sameBeside(w, o) {
-			return ended(o) || p.takenOverOn(nodeOf(o))
+		if !sameBeside(w, o) {
+			continue
 		}
+		goes := ended(o) || p.takenOverOn(nodeOf(o))
+		if !goes && p.runs(p.find(w)) {
+			p.replacing = append(p.replacing, nodeOf(o))
+		}
+		return goes
 	}
 	return !switching
 }
@@ -102,7 +108,7 @@ func modeOf(pod *unstructured.Unstructured) v1alpha1.Mode {
 func (p *planner) remove(done Status, clean bool) {
 	p.eject()
 	if p.NamespaceMissing { // and all that was in it
-		p.state.Token, p.state.InTarget = false, false
+		p.state.Role, p.state.Token, p.state.InTarget = false, false, false
 	}
 	p.prune(false)
 	p.Clean = !p.Eject && !p.has("DaemonSet") && !p.has("Pod") && !p.has("ClusterRoleBinding")
@@ -115,16 +121,6 @@ func (p *planner) remove(done Status, clean bool) {
 	if done.Reason == contract.NamespaceMissing {
 		p.Status = done
 	}
-}
-
-// parts are those of a removal, by kind.
-var parts = []struct {
-	kinds []string
-	text  string
-}{
-	{[]string{"Pod", "DaemonSet"}, "removing the reporters"},
-	{[]string{"ConfigMap"}, "removing the reporters' configuration and credentials"},
-	{[]string{"ServiceAccount", "ClusterRoleBinding", "Role"}, "removing the reporters' identities"},
 }
 
 // left is the status of a removal of which something is left, zero if nothing is but what
@@ -141,14 +137,17 @@ func (p *planner) left() Status {
 	case p.Eject:
 		return Status{contract.Removing, "removing the reporter from the Deployment"}
 	}
-	for _, part := range parts {
-		isLeft := func(o *unstructured.Unstructured) bool {
-			kept := o.GetKind() == "Role" && p.keeps(o)
-			return slices.Contains(part.kinds, o.GetKind()) && !kept
+	var kinds []string
+	for _, o := range p.Own {
+		if o.GetKind() != "ClusterRole" && (o.GetKind() == "Pod" || !p.keeps(o)) {
+			kinds = append(kinds, o.GetKind())
 		}
-		if slices.ContainsFunc(p.Own, isLeft) || p.state.Token && slices.Contains(part.kinds, "ConfigMap") {
-			return Status{contract.Removing, part.text}
-		}
+	}
+	if p.state.Token {
+		kinds = append(kinds, "Secret")
+	}
+	if slices.Sort(kinds); len(kinds) > 0 {
+		return Status{contract.Removing, "removing what is left: " + strings.Join(slices.Compact(kinds), ", ")}
 	}
 	return Status{}
 }

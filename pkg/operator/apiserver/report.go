@@ -1,19 +1,81 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/metric"
+	"github.com/kms-health/kms-health/pkg/operator/objects"
 	"github.com/kms-health/kms-health/pkg/operator/source"
 )
+
+// Reason of a delivery's status: one of contract.RollupReasons.
+type Reason string
+
+// NeedsAction reports whether an administrator must act.
+func (r Reason) NeedsAction() bool {
+	return r != "" && contract.RollupReasonOf(string(r)).NeedsAction
+}
+
+// EventType is that of an Event with this reason.
+func (r Reason) EventType() string {
+	if r.NeedsAction() {
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
+}
+
+// Status of a delivery, or a problem that keeps it from being complete. The zero Status is not
+// known yet.
+type Status struct {
+	Reason  Reason
+	Message string
+}
+
+// Delivered reports whether nothing is left to be done.
+func (s Status) Delivered() bool {
+	return s.Reason == contract.AsExpected || s.Reason == contract.Unmanaged || s.Reason == contract.Off ||
+		s.Reason == contract.Removed
+}
+
+// maxMessage bounds the message of a condition, in bytes.
+const maxMessage = 2048
+
+// worst is the status of several problems: the most severe reason, and all messages,
+// its own first.
+func worst(problems []Status) Status {
+	sorted := slices.Clone(problems)
+	rank := func(s Status) int { return contract.Severity(string(s.Reason)) }
+	slices.SortStableFunc(sorted, func(a, b Status) int {
+		return cmp.Or(rank(a)-rank(b), strings.Compare(a.Message, b.Message))
+	})
+	sorted = slices.Compact(sorted)
+	var messages []string
+	for _, p := range sorted {
+		text := p.Message
+		if p.Reason != sorted[0].Reason { // the first one is the condition's reason
+			text = fmt.Sprintf("%s: %s", p.Reason, p.Message)
+		}
+		messages = append(messages, text)
+	}
+	return Status{sorted[0].Reason, join(messages)}
+}
+
+func join(lines []string) string { return contract.Cut(strings.Join(lines, "; "), maxMessage) }
 
 // Rollup is the controller of the roll-ups, as far as deliveries need it.
 type Rollup interface {
@@ -157,4 +219,58 @@ func unanswered(err error) bool {
 func unreachable(err error) bool {
 	connecting := (*net.OpError)(nil)
 	return unanswered(err) && (!errors.Is(err, context.DeadlineExceeded) || errors.As(err, &connecting))
+}
+
+// metrics of the deliveries.
+type metrics struct {
+	syncs     prometheus.Counter
+	errors    *prometheus.CounterVec
+	delivered *prometheus.GaugeVec
+	expiry    *prometheus.GaugeVec
+	renewal   *prometheus.GaugeVec
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
+		syncs:     metric.Counter(contract.MetricSyncs),
+		errors:    metric.CounterVec(contract.MetricErrors),
+		delivered: metric.GaugeVec(contract.MetricDelivered),
+		expiry:    metric.GaugeVec(contract.MetricCredentialExpiry),
+		renewal:   metric.GaugeVec(contract.MetricCredentialRenewal),
+	}
+	registry.MustRegister(m.syncs, m.errors, m.delivered, m.expiry, m.renewal)
+	return m
+}
+
+func (m *metrics) deliver(target, delivery string, s Status) {
+	m.errors.WithLabelValues(target) // 0 until there is one
+	m.delivered.DeletePartialMatch(prometheus.Labels{"api_server": target})
+	value := 0.0
+	if s.Delivered() {
+		value = 1
+	}
+	m.delivered.WithLabelValues(target, delivery, string(s.Reason)).Set(value)
+}
+
+// credentials shows when the token of a target expires and is due. While a target is delivered,
+// the outcome has it, unless there is none; otherwise it stays as it was.
+func (m *metrics) credentials(target string, o *Outcome) {
+	if o.Status.Delivered() && o.Status.Reason != contract.Unmanaged {
+		m.forgetCredentials(target)
+	}
+	if secret := objects.TokenName(target); !o.Expires.IsZero() {
+		m.expiry.WithLabelValues(target, secret).Set(float64(o.Expires.Unix()))
+		m.renewal.WithLabelValues(target, secret).Set(float64(o.RenewAt.Unix()))
+	}
+}
+
+func (m *metrics) forgetCredentials(target string) {
+	m.expiry.DeletePartialMatch(prometheus.Labels{"api_server": target})
+	m.renewal.DeletePartialMatch(prometheus.Labels{"api_server": target})
+}
+
+// forget removes the series of a target that is gone.
+func (m *metrics) forget(target string) {
+	m.delivered.DeletePartialMatch(prometheus.Labels{"api_server": target})
+	m.forgetCredentials(target)
 }

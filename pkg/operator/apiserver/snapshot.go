@@ -49,11 +49,9 @@ type Snapshot struct {
 	// TLSProblem and CAProblem are why a TLS profile or CA is not active. What was
 	// active before stays active.
 	TLSProblem, CAProblem string
-	// SourceProblems are why sources of the target cannot be read.
+	// SourceProblems are why sources of the target, or of its roll-up, cannot be read, or that
+	// there is no operator resource.
 	SourceProblems []Status
-	// RollupProblems are why the roll-up cannot read what it needs beside those, or has no
-	// operator resource.
-	RollupProblems []Status
 
 	// ReportsLeft means that reports and roll-ups of the target are still to be removed
 	// from its operator resource.

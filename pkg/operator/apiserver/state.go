@@ -22,15 +22,11 @@ type State struct {
 	PodSelector map[string]string `json:"podSelector,omitempty"`
 	Container   string            `json:"container,omitempty"`
 
-	// Static means that the configuration has the plugin set, and that there is no Role
-	// for reading Secrets.
-	Static bool `json:"static,omitempty"`
-
-	// Delivery is the one that reports: the reporters of another are made first.
+	// Mode is that of the reporters that report: those of another are made first.
 	Mode v1alpha1.Mode `json:"mode,omitempty"`
 
-	// Untouched means that nothing of it was ever made in the target's namespace.
-	Untouched bool `json:"untouched,omitempty"`
+	// Role means that the target's namespace may have the Role by which Secrets are read.
+	Role bool `json:"role,omitempty"`
 	// InTarget means that the target's namespace may contain objects of the operator.
 	InTarget bool `json:"inTarget,omitempty"`
 	// Token means that the target's namespace may have the Secret with the reporters'
@@ -51,10 +47,9 @@ type State struct {
 	// API server runs, nothing else shows them.
 	Folders []objects.Folder `json:"folders,omitempty"`
 
-	// Deployment is the name of the Deployment to inject into, recorded before that is
-	// done; Injected is the one that has the reporter.
-	Deployment string    `json:"deployment,omitempty"`
-	Injected   *Injected `json:"injected,omitempty"`
+	// Injected is the Deployment that has the reporter, recorded before that is injected, without
+	// a UID.
+	Injected *Injected `json:"injected,omitempty"`
 	// Reverted means that its owner removed it again.
 	Reverted bool `json:"reverted,omitempty"`
 }
@@ -79,7 +74,7 @@ func WriteKey(set []v1alpha1.Plugin) string {
 
 // notInjected records that no Deployment has the reporter.
 func (s *State) notInjected() {
-	s.Injected, s.Deployment, s.Reverted = nil, "", false
+	s.Injected, s.Reverted = nil, false
 }
 
 // Recorded is a State as it was written to the ClusterRole.
@@ -90,27 +85,21 @@ type Recorded struct {
 
 // withoutDelivery is the state of a target that has no reporters.
 func (s State) withoutDelivery() State {
-	s.Mode, s.Untouched, s.InTarget, s.Token, s.Folders = "", false, false, false, nil
+	s.Mode, s.InTarget, s.Token, s.Folders = "", false, false, nil
 	s.notInjected()
 	return s
 }
 
-// identified is the state with what identifies the target: enough to remove what is left
-// of it.
-func (s *Snapshot) identified() State {
-	state, t := s.State, s.Target
-	state.Installation, state.Namespace, state.Resource = s.Namespace, t.Namespace, t.Resource
-	state.PodSelector, state.Container = t.PodSelector, t.Container
-	state.Untouched = state.Untouched || s.Unrecorded && s.State.Namespace == ""
-	return state
-}
-
 // Target is the target as it was recorded, for its removal.
 func (s State) Target(name string) v1alpha1.APIServer {
-	return v1alpha1.APIServer{
+	t := v1alpha1.APIServer{
 		Name: name, Namespace: s.Namespace, Resource: s.Resource, PodSelector: s.PodSelector,
-		Container: s.Container, Mode: s.Mode, Deployment: s.Deployment,
+		Container: s.Container, Mode: s.Mode,
 	}
+	if s.Injected != nil {
+		t.Deployment = s.Injected.Deployment
+	}
+	return t
 }
 
 // ParseState reads the annotation. An empty one is the zero state.
