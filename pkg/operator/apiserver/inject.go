@@ -7,7 +7,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -76,7 +75,7 @@ func (p *planner) inject() (plugins []v1alpha1.Plugin) {
 // Deployment's UID, for an apply must never make a Deployment.
 func (p *planner) injection(d *appsv1.Deployment, plugins []v1alpha1.Plugin) (
 	o *unstructured.Unstructured, hash string, err error) {
-	template, err := p.Sidecar(field.NewPath("spec", "template", "spec"), &d.Spec.Template.Spec, plugins)
+	template, err := p.Sidecar(&d.Spec.Template.Spec, plugins)
 	if err != nil {
 		return nil, "", err
 	}

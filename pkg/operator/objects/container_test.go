@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/tlsprofile"
@@ -52,9 +51,7 @@ func TestContainerIsTheSameInEveryDelivery(t *testing.T) {
 	sidecar := *in
 	sidecar.Target = &v1alpha1.APIServer{Name: "a", Mode: v1alpha1.ModeSidecar, Container: "api"}
 	spec := &corev1.PodSpec{Containers: []corev1.Container{api}}
-	injected, err := sidecar.added(
-		field.NewPath("spec"), spec, []v1alpha1.Plugin{{KeyID: "a", Endpoint: "unix:///run/kms/a.sock"}},
-	)
+	injected, err := sidecar.added(spec, []v1alpha1.Plugin{{KeyID: "a", Endpoint: "unix:///run/kms/a.sock"}})
 	if err != nil {
 		t.Fatal(err)
 	}

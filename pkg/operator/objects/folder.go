@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -39,24 +38,20 @@ type Folder struct {
 // one is mounted. The admission policy kms-health-pods admits both. With container ""
 // the API server's is the pod's first, and with kubeletRoot "" that is KubeletRoot.
 //
-// A folder that no volume is mounted at is a *SocketVolumeMissing. Only
-// emptyDir and hostPath volumes can be found on a node: any other is an error, as
-// is an abstract socket in a pod with a network of its own, which no other pod
-// can reach. An abstract socket of a host-network pod needs no folder, but a
-// reporter on the host's network.
+// A folder that no volume is mounted at is an error. Only emptyDir and hostPath volumes can be
+// found on a node: any other is an error, as is an abstract socket in a pod with a network of its
+// own, which no other pod can reach. An abstract socket of a host-network pod needs no folder, but
+// a reporter on the host's network.
 func FindFolders(pod *corev1.Pod, container string, endpoints []string, kubeletRoot string) ([]Folder, error) {
 	var folders []Folder
-	for i, endpoint := range endpoints {
-		folder, err := folderOf(endpoint, i)
-		if err != nil {
-			return nil, err
-		}
-		if folder == "" {
-			if !pod.Spec.HostNetwork {
-				return nil, field.Invalid(field.NewPath("endpoints").Index(i), endpoint, "is an abstract socket, which only "+
-					"containers of the pod reach, since its network is its own: use mode Sidecar")
-			}
+	for _, endpoint := range endpoints {
+		folder := folderOf(endpoint)
+		switch {
+		case folder == "" && pod.Spec.HostNetwork:
 			continue
+		case folder == "":
+			return nil, fmt.Errorf("%s is an abstract socket, which only containers of the pod reach, since its network "+
+				"is its own: use mode Sidecar", endpoint)
 		}
 		mounts, err := SocketMounts(&pod.Spec, container, []string{endpoint})
 		if err != nil {
@@ -79,10 +74,10 @@ func FindFolders(pod *corev1.Pod, container string, endpoints []string, kubeletR
 // AsNamed assumes that the folders of the plugins' sockets have the same paths on the nodes.
 func AsNamed(plugins []v1alpha1.Plugin) []Folder {
 	var folders []Folder
-	for i, p := range plugins {
-		folder, err := folderOf(p.Endpoint, i)
+	for _, p := range plugins {
+		folder := folderOf(p.Endpoint)
 		f := Folder{MountPath: folder, HostPath: folder}
-		if err == nil && folder != "" && !slices.Contains(folders, f) {
+		if folder != "" && !slices.Contains(folders, f) {
 			folders = append(folders, f)
 		}
 	}
@@ -106,10 +101,9 @@ func OnHost(folders []Folder) bool {
 
 // onNode follows a mount from the folder that a container sees to the node's.
 func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot string) (Folder, error) {
-	at := field.NewPath("spec", "volumes")
 	i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name })
 	if i < 0 {
-		return Folder{}, field.NotFound(at, mount.Name)
+		return Folder{}, fmt.Errorf("the pod has no volume %q", mount.Name)
 	}
 	if slices.Contains(strings.Split(mount.SubPath, "/"), "..") {
 		return Folder{}, fmt.Errorf("volume %q: its subPath %q leads out of it", mount.Name, mount.SubPath)
@@ -131,7 +125,7 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 		}, nil
 	case v.HostPath != nil:
 		if !path.IsAbs(v.HostPath.Path) {
-			return Folder{}, field.Invalid(at.Index(i).Child("hostPath", "path"), v.HostPath.Path, "must be an absolute path")
+			return Folder{}, fmt.Errorf("volume %q: its hostPath %q is no absolute path", mount.Name, v.HostPath.Path)
 		}
 		f.HostPath = v.HostPath.Path
 	default:

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func wantError(t *testing.T, err error, want string) {
@@ -87,21 +88,16 @@ var folderCases = map[string]struct {
 	"an abstract socket on the host's network": {hostNetwork: true, endpoints: []string{"unix:///@kms"}},
 	"an abstract socket on the pod's network": {
 		endpoints: []string{"unix:///@kms"},
-		err: `endpoints[0]: Invalid value: "unix:///@kms": is an abstract socket, which only containers of the ` +
-			`pod reach, since its network is its own: use mode Sidecar`,
+		err: "unix:///@kms is an abstract socket, which only containers of the pod reach, since its network is its own: " +
+			"use mode Sidecar",
 	},
 	"a mount of nothing": {
 		source: emptyDir, mount: corev1.VolumeMount{Name: "t", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-		err: `spec.volumes: Not found: "t"`,
+		err: `the pod has no volume "t"`,
 	},
 	"a volume of another kind": {
 		source: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}},
 		mount:  corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
-		err: `volume "s", with the folder /run of sockets, is neither an emptyDir nor a hostPath, which alone can be ` +
-			`found on a node: use mode Sidecar`,
-	},
-	"a volume of a kind to come": {
-		mount: corev1.VolumeMount{Name: "s", MountPath: "/run"}, endpoints: []string{"unix:///run/a.sock"},
 		err: `volume "s", with the folder /run of sockets, is neither an emptyDir nor a hostPath, which alone can be ` +
 			`found on a node: use mode Sidecar`,
 	},
@@ -113,7 +109,7 @@ var folderCases = map[string]struct {
 	"a relative host path": {
 		source: hostPathOf("srv"), mount: corev1.VolumeMount{Name: "s", MountPath: "/run"},
 		endpoints: []string{"unix:///run/a.sock"},
-		err:       `spec.volumes[0].hostPath.path: Invalid value: "srv": must be an absolute path`,
+		err:       `volume "s": its hostPath "srv" is no absolute path`,
 	},
 	"a mirror without a hash": {
 		annotations: map[string]string{"kubernetes.io/config.mirror": "x"},
@@ -146,20 +142,45 @@ func TestFind(t *testing.T) {
 	}
 }
 
-func TestOnHost(t *testing.T) {
-	host, pods := Folder{"/a", "/b", "", false}, Folder{"/c", "/d", "", true}
+var mirror = map[string]string{"kubernetes.io/config.mirror": "h-0", "kubernetes.io/config.hash": "h-0"}
+
+func TestUID(t *testing.T) {
 	for name, tt := range map[string]struct {
-		folders []Folder
-		want    bool
+		uid         types.UID
+		annotations map[string]string
+		want, err   string
 	}{
-		"none":    {nil, true},
-		"host":    {[]Folder{host, host}, true},
-		"both":    {[]Folder{host, pods}, false},
-		"the pod": {[]Folder{pods}, false},
+		"a pod's own":                     {"u-1", nil, "u-1", ""},
+		"a static pod's is in its mirror": {"u-1", mirror, "h-0", ""},
+		"a hash alone makes no mirror":    {"u-1", map[string]string{"kubernetes.io/config.hash": "h-0"}, "u-1", ""},
+		"a pod without":                   {"", nil, "", `metadata.uid: "" is not the UID of a pod`},
+		"a mirror without": {
+			"u-1", map[string]string{"kubernetes.io/config.mirror": "x"}, "",
+			"metadata.annotations[kubernetes.io/config.hash]: is missing in the mirror of a static pod, whose UID it holds",
+		},
+		"a mirror with a path": {
+			"u-1", map[string]string{"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": "../.."}, "",
+			`metadata.annotations[kubernetes.io/config.hash]: "../.." is not the UID of a static pod`,
+		},
+		"a mirror with dots": {
+			"u-1", map[string]string{"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": ".."}, "",
+			`metadata.annotations[kubernetes.io/config.hash]: ".." is not the UID of a static pod`,
+		},
+		"a mirror with a line after": {
+			"u-1", map[string]string{"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": "h\n"}, "",
+			`metadata.annotations[kubernetes.io/config.hash]: "h\n" is not the UID of a static pod`,
+		},
+		"a mirror with an empty annotation": {
+			"u-1", map[string]string{"kubernetes.io/config.mirror": "", "kubernetes.io/config.hash": ""}, "",
+			`metadata.annotations[kubernetes.io/config.hash]: "" is not the UID of a static pod`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := OnHost(tt.folders); got != tt.want {
-				t.Errorf("got %v", got)
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: tt.uid, Annotations: tt.annotations}}
+			got, err := PodUID(pod)
+			wantError(t, err, tt.err)
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}

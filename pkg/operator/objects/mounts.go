@@ -7,63 +7,37 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
-
-// SocketVolumeMissing is the error that the API server's container mounts no
-// volume at the folder of a plugin's socket, nor above it: no other container can reach
-// the socket.
-type SocketVolumeMissing struct {
-	Container string // the API server's
-	Folder    string // that of the socket, as a path in the container
-	Endpoint  string // of the plugin
-}
-
-func (e *SocketVolumeMissing) Error() string {
-	return fmt.Sprintf("container %q mounts no volume at %s or above it, where the socket of %s is",
-		e.Container, e.Folder, e.Endpoint)
-}
 
 // SocketMounts returns the mounts through which the API server's container reaches
 // the folders of the endpoints' sockets, for another container of the pod:
 // read-only, which suffices to connect, each once, in the endpoints' order. With
 // container "" it is the pod's first. An abstract socket needs no mount.
 //
-// Of several mounts above a folder, the one with the longest path holds it. An
-// endpoint with none is a *SocketVolumeMissing; a subPathExpr, which depends on
-// the container's environment, is an error.
+// Of several mounts above a folder, the one with the longest path holds it. A folder without one
+// is an error, and so is a subPathExpr, which depends on the container's environment.
 func SocketMounts(spec *corev1.PodSpec, container string, endpoints []string) ([]corev1.VolumeMount, error) {
-	return socketMounts(field.NewPath("spec"), spec, container, endpoints)
-}
-
-func socketMounts(
-	at *field.Path, spec *corev1.PodSpec, container string, endpoints []string,
-) ([]corev1.VolumeMount, error) {
-	i, err := apiServer(at, spec, container)
+	c, err := apiServer(spec, container)
 	if err != nil {
 		return nil, err
 	}
-	c := &spec.Containers[i]
 	var mounts []corev1.VolumeMount
-	for n, endpoint := range endpoints {
-		folder, err := folderOf(endpoint, n)
-		if err != nil {
-			return nil, err
-		}
+	for _, endpoint := range endpoints {
+		folder := folderOf(endpoint)
 		if folder == "" {
 			continue
 		}
-		m := holder(c.VolumeMounts, folder)
-		if m < 0 {
-			return nil, &SocketVolumeMissing{Container: c.Name, Folder: folder, Endpoint: endpoint}
-		}
-		mount := &c.VolumeMounts[m]
-		if mount.SubPathExpr != "" {
-			return nil, field.Invalid(at.Child("containers").Index(i).Child("volumeMounts").Index(m).Child("subPathExpr"),
-				mount.SubPathExpr, "cannot be followed from another container: mount the sockets' folder by subPath, or whole")
+		mount := holder(c.VolumeMounts, folder)
+		switch {
+		case mount == nil:
+			return nil, fmt.Errorf("container %q mounts no volume at %s or above it, where the socket of %s is",
+				c.Name, folder, endpoint)
+		case mount.SubPathExpr != "":
+			return nil, fmt.Errorf("container %q mounts volume %q by a subPathExpr, which cannot be followed from another "+
+				"container: mount the sockets' folder by subPath, or whole", c.Name, mount.Name)
 		}
 		found := corev1.VolumeMount{Name: mount.Name, ReadOnly: true, MountPath: mount.MountPath, SubPath: mount.SubPath}
 		if !slices.Contains(mounts, found) {
@@ -73,42 +47,31 @@ func socketMounts(
 	return mounts, nil
 }
 
-// folderOf is the folder of the socket of an endpoint, which is the nth; empty: it is abstract.
-func folderOf(endpoint string, n int) (string, error) {
-	at := field.NewPath("endpoints").Index(n)
+// folderOf is the folder of the socket of an endpoint, which was validated; empty: it is abstract.
+func folderOf(endpoint string) string {
 	socket, err := v1alpha1.SocketAddress(endpoint)
-	switch {
-	case err != nil:
-		return "", field.Invalid(at, endpoint, err.Error())
-	case strings.HasPrefix(socket, "@"):
-		return "", nil
-	case v1alpha1.HasParentFolder(socket):
-		return "", field.Invalid(at, endpoint, v1alpha1.ParentFolderRule)
+	if err != nil || strings.HasPrefix(socket, "@") {
+		return ""
 	}
-	return path.Dir(v1alpha1.CleanSocket(socket)), nil
+	return path.Dir(v1alpha1.CleanSocket(socket))
 }
 
-// apiServer returns the index of the container whose mounts hold the sockets.
-func apiServer(at *field.Path, spec *corev1.PodSpec, name string) (int, error) {
-	i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool {
-		return c.Name != contract.ReporterContainer && (name == "" || c.Name == name)
-	})
-	switch {
-	case i >= 0:
-		return i, nil
-	case name == "":
-		return 0, field.Required(at.Child("containers"), "the API server's container")
-	default:
-		return 0, field.NotFound(at.Child("containers"), name)
+// apiServer returns the container whose mounts hold the sockets: by its name, or the first.
+func apiServer(spec *corev1.PodSpec, name string) (*corev1.Container, error) {
+	for i := range spec.Containers {
+		if c := &spec.Containers[i]; c.Name != contract.ReporterContainer && (name == "" || c.Name == name) {
+			return c, nil
+		}
 	}
+	return nil, fmt.Errorf("the pod has no container %q of the API server", name)
 }
 
-// holder returns the index of the mount that a folder is in, -1 for none.
-func holder(mounts []corev1.VolumeMount, folder string) int {
-	best, longest := -1, 0
+// holder returns the mount that a folder is in; nil: there is none.
+func holder(mounts []corev1.VolumeMount, folder string) (best *corev1.VolumeMount) {
+	longest := 0
 	for i := range mounts {
 		if p := path.Clean(mounts[i].MountPath); within(folder, p) && len(p) > longest {
-			best, longest = i, len(p)
+			best, longest = &mounts[i], len(p)
 		}
 	}
 	return best

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kms-health/kms-health/bindata"
@@ -50,15 +49,12 @@ var SidecarVolumes = []string{ConfigVolume, CredentialsVolume, NoTokenVolume}
 
 // Sidecar is what pods of an API server get, as a part of their template: the container, its
 // volumes, and the annotation with the hash of its plugin set. A Server-Side Apply owns it, and
-// a strategic-merge patch adds it. spec is the pods', at a path of their object; it may already
-// contain the reporter, and is not changed. A container or volume that is another's and has a
-// name of the reporter's is an error, since both would merge the two.
+// a strategic-merge patch adds it. spec is the pods'; it may already contain the reporter, and is
+// not changed. A container or volume that is another's and has a name of the reporter's is an error, since both would merge the two.
 //
 // A pod with the reporter also starts without its ConfigMap, its Secret and its host files.
-func (in *Input) Sidecar(
-	at *field.Path, spec *corev1.PodSpec, plugins []v1alpha1.Plugin,
-) (map[string]any, error) {
-	added, err := in.added(at, spec, plugins)
+func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[string]any, error) {
+	added, err := in.added(spec, plugins)
 	if err != nil {
 		return nil, err
 	}
@@ -71,13 +67,11 @@ func (in *Input) Sidecar(
 }
 
 // added has the container and its volumes.
-func (in *Input) added(
-	at *field.Path, spec *corev1.PodSpec, plugins []v1alpha1.Plugin,
-) (added corev1.PodSpec, err error) {
-	if err := conflicts(at, spec); err != nil {
+func (in *Input) added(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (added corev1.PodSpec, err error) {
+	if err := conflict(spec); err != nil {
 		return added, err
 	}
-	mounts, err := socketMounts(at, spec, in.Target.Container, Endpoints(plugins))
+	mounts, err := SocketMounts(spec, in.Target.Container, Endpoints(plugins))
 	if err != nil {
 		return added, err
 	}
@@ -122,11 +116,9 @@ func (in *Input) added(
 // image's.
 func (in *Input) userOf(spec *corev1.PodSpec) *int64 {
 	if in.HostFolder == "" {
-		i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == in.Target.Container })
-		if at := max(0, i); at < len(spec.Containers) {
-			if s := spec.Containers[at].SecurityContext; s != nil && s.RunAsUser != nil {
-				return s.RunAsUser
-			}
+		if c, err := apiServer(spec, in.Target.Container); err == nil && c.SecurityContext != nil &&
+			c.SecurityContext.RunAsUser != nil {
+			return c.SecurityContext.RunAsUser
 		}
 		if s := spec.SecurityContext; s != nil && (s.RunAsUser != nil || s.RunAsNonRoot != nil && *s.RunAsNonRoot) {
 			return s.RunAsUser
@@ -147,30 +139,24 @@ func isOurs(c *corev1.Container) bool {
 	})
 }
 
-// conflicts are other containers with the reporter's name, and other containers that mount
-// volumes with the names of the reporter's, though the reporter is not there.
-func conflicts(at *field.Path, spec *corev1.PodSpec) error {
-	var errs field.ErrorList
+// conflict is why the reporter cannot be told from another container: one with its name, or one
+// that mounts a volume with the name of one of the reporter's, though the reporter is not there.
+func conflict(spec *corev1.PodSpec) error {
 	injected := Injected(spec)
-	check := func(at *field.Path, c *corev1.Container) {
+	for at, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		if at >= len(spec.InitContainers) && isOurs(&c) {
+			continue
+		}
 		if c.Name == contract.ReporterContainer {
-			errs = append(errs, field.Invalid(at.Child("name"), c.Name, fmt.Sprintf("is the name of the reporter's container, "+
-				"and this is another one: it does not mount %s at %s", ConfigVolume, ConfigFolder)))
+			return fmt.Errorf("container %q has the name of the reporter's, and is another one: it does not mount %s at %s",
+				c.Name, ConfigVolume, ConfigFolder)
 		}
 		for i := range c.VolumeMounts {
 			if name := c.VolumeMounts[i].Name; !injected && slices.Contains(SidecarVolumes, name) {
-				errs = append(errs, field.Invalid(at.Child("volumeMounts").Index(i).Child("name"), name,
-					"is the name of a volume of the reporter's, which is not there: give this volume another name"))
+				return fmt.Errorf("container %q mounts volume %q, which has the name of a volume of the reporter's: give this "+
+					"volume another name", c.Name, name)
 			}
 		}
 	}
-	for i := range spec.InitContainers {
-		check(at.Child("initContainers").Index(i), &spec.InitContainers[i])
-	}
-	for i := range spec.Containers {
-		if c := &spec.Containers[i]; !isOurs(c) {
-			check(at.Child("containers").Index(i), c)
-		}
-	}
-	return errs.ToAggregate()
+	return nil
 }

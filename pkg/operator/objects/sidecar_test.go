@@ -5,13 +5,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 )
-
-var atSpec = field.NewPath("spec")
 
 var sidecarPlugins = []v1alpha1.Plugin{{KeyID: "2", Endpoint: "unix:///var/run/kmsplugin/kms-2.sock"}}
 
@@ -52,7 +49,7 @@ func fromYAML[T any](t *testing.T, text string) T {
 // reporter. TestContainerIsTheSameInEveryDelivery shows that the operator's own pods have none.
 func TestSidecar(t *testing.T) {
 	in, spec := sidecarInput(), apiServerPod()
-	got, err := in.added(atSpec, spec, sidecarPlugins)
+	got, err := in.added(spec, sidecarPlugins)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +94,7 @@ securityContext:
 		t.Errorf("volumes (-want +got):\n%s", d)
 	}
 	spec.Containers, spec.Volumes = append(spec.Containers, got.Containers...), append(spec.Volumes, got.Volumes...)
-	if again, err := in.added(atSpec, spec, sidecarPlugins); err != nil || cmp.Diff(got, again) != "" || !Injected(spec) {
+	if again, err := in.added(spec, sidecarPlugins); err != nil || cmp.Diff(got, again) != "" || !Injected(spec) {
 		t.Errorf("in a pod with the reporter: %v, %v", again, err)
 	}
 }
@@ -106,7 +103,7 @@ securityContext:
 func TestVolumesOfAStaticPodAreFoldersOfTheNode(t *testing.T) {
 	in := sidecarInput()
 	in.HostFolder = "/etc/kubernetes/kms-health"
-	got, err := in.added(atSpec, apiServerPod(), sidecarPlugins)
+	got, err := in.added(apiServerPod(), sidecarPlugins)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +121,7 @@ func TestOtherContainersAndVolumesAreNotMergedWithTheReporters(t *testing.T) {
 	mounts := func(volume, path string) []corev1.VolumeMount {
 		return []corev1.VolumeMount{{Name: volume, MountPath: path}}
 	}
-	reporter, err := sidecarInput().added(atSpec, apiServerPod(), sidecarPlugins)
+	reporter, err := sidecarInput().added(apiServerPod(), sidecarPlugins)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,20 +133,20 @@ func TestOtherContainersAndVolumesAreNotMergedWithTheReporters(t *testing.T) {
 			func(s *corev1.PodSpec) {
 				s.Containers = append(s.Containers, corev1.Container{Name: "kms-health", VolumeMounts: mounts("other", "/config")})
 			},
-			`spec.containers[2].name: Invalid value: "kms-health": is the name of the reporter's container, and this is ` +
-				`another one: it does not mount kms-health-config at /etc/kms-health/config`,
+			`container "kms-health" has the name of the reporter's, and is another one: it does not mount ` +
+				`kms-health-config at /etc/kms-health/config`,
 		},
 		"an init container with its name": {
 			func(s *corev1.PodSpec) {
 				s.InitContainers = []corev1.Container{{Name: "kms-health", VolumeMounts: mounts("other", ConfigFolder)}}
 			},
-			`spec.initContainers[0].name: Invalid value: "kms-health": is the name of the reporter's container, and this ` +
-				`is another one: it does not mount kms-health-config at /etc/kms-health/config`,
+			`container "kms-health" has the name of the reporter's, and is another one: it does not mount ` +
+				`kms-health-config at /etc/kms-health/config`,
 		},
 		"a container that mounts a volume with the name of one": {
 			func(s *corev1.PodSpec) { s.Containers[1].VolumeMounts = mounts(CredentialsVolume, "/x") },
-			`spec.containers[1].volumeMounts[0].name: Invalid value: "kms-health-credentials": is the name of a volume ` +
-				`of the reporter's, which is not there: give this volume another name`,
+			`container "kms-plugin" mounts volume "kms-health-credentials", which has the name of a volume of the ` +
+				`reporter's: give this volume another name`,
 		},
 		"a container that mounts a volume of the reporter": {
 			func(s *corev1.PodSpec) {
@@ -164,7 +161,7 @@ func TestOtherContainersAndVolumesAreNotMergedWithTheReporters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			spec := apiServerPod()
 			tt.put(spec)
-			_, err := sidecarInput().added(atSpec, spec, sidecarPlugins)
+			_, err := sidecarInput().added(spec, sidecarPlugins)
 			wantError(t, err, tt.want)
 		})
 	}

@@ -69,7 +69,7 @@ func (r *rendering) configMap(name string) error {
 // ownPods adds the reporters that are pods of their own.
 func (r *rendering) ownPods(encrypted encryption.Config) error {
 	t, companion, folders := r.Target, objects.APIServerPod{}, objects.AsNamed(r.plugins)
-	if r.pod != nil {
+	if r.pod != nil && r.deployment == nil {
 		var err1, err2 error
 		folders, err1 = objects.FindFolders(r.pod, t.Container, objects.Endpoints(r.plugins), objects.KubeletRoot)
 		companion.UID, err2 = objects.PodUID(r.pod)
@@ -78,7 +78,7 @@ func (r *rendering) ownPods(encrypted encryption.Config) error {
 		}
 	}
 	switch onHost := objects.OnHost(folders); {
-	case t.Mode == v1alpha1.ModeAuto && r.pod == nil:
+	case t.Mode == v1alpha1.ModeAuto && (r.pod == nil || r.deployment != nil):
 		return fmt.Errorf("API server %s: mode %s is decided by a pod, which shows where the sockets are: give it by --pod, "+
 			"or set mode in the configuration", t.Name, t.Mode)
 	case t.Mode == v1alpha1.ModeDaemonSet && !onHost:

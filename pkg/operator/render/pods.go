@@ -3,7 +3,6 @@ package render
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,49 +12,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/operator/objects"
 )
 
-// pods are an API server's: a Deployment, or a Pod.
+// pods are an API server's.
 type pods struct {
-	deployment *appsv1.Deployment
-	pod        *corev1.Pod
-	// manifest is the whole object with every field, known or not; nil: it is assumed.
+	// pod is one, or the template of a Deployment; nil: nothing is known of them.
+	pod *corev1.Pod
+	// deployment has the name and namespace of the Deployment that has them; nil: there is none.
+	deployment *metav1.ObjectMeta
+	// manifest is the whole object with every field, known or not; nil: it is not given.
 	manifest map[string]any
 }
 
-// none reports whether nothing is known of the pods.
-func (p pods) none() bool { return p.deployment == nil && p.pod == nil }
-
 // static reports whether it is a Pod that no API server has seen.
-func (p pods) static() bool { return p.pod != nil && p.pod.Spec.NodeName == "" }
+func (p pods) static() bool { return p.pod != nil && p.deployment == nil && p.pod.Spec.NodeName == "" }
 
 // mirror reports whether it is the mirror of a static pod.
 func (p pods) mirror() bool {
-	if p.pod == nil {
-		return false
-	}
-	_, mirror := p.pod.Annotations[corev1.MirrorPodAnnotationKey]
-	return mirror
-}
-
-// spec is that of the pods, and its path in the object.
-func (p pods) spec() (*corev1.PodSpec, *field.Path) {
-	if p.deployment != nil {
-		return &p.deployment.Spec.Template.Spec, field.NewPath("spec", "template", "spec")
-	}
-	return &p.pod.Spec, field.NewPath("spec")
-}
-
-// asDeployment is the Deployment of a pod that is known.
-func (p pods) asDeployment(t *v1alpha1.APIServer) pods {
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(t.Deployment, t.Name), Namespace: t.Namespace}}
-	d.Spec.Template.Spec = p.pod.Spec
-	return pods{deployment: d}
+	return p.pod != nil && metav1.HasAnnotation(p.pod.ObjectMeta, corev1.MirrorPodAnnotationKey)
 }
 
 // socketVolume is the volume with the sockets in the pods of OpenShift's API servers.
@@ -89,23 +67,23 @@ func readPods(data []byte) (pods, error) {
 	if err != nil {
 		return pods{}, fmt.Errorf("--pod: %w", err)
 	}
-	p := pods{manifest: object}
-	var into any
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return pods{}, fmt.Errorf("--pod: %w", err)
+	}
+	p := pods{pod: &corev1.Pod{}, manifest: object}
 	apiVersion, _ := object["apiVersion"].(string)
 	kind, _ := object["kind"].(string)
 	switch apiVersion + "/" + kind {
 	case "v1/Pod":
-		p.pod = &corev1.Pod{}
-		into = p.pod
+		err = json.Unmarshal(raw, p.pod)
 	case "apps/v1/Deployment":
-		p.deployment = &appsv1.Deployment{}
-		into = p.deployment
+		d := &appsv1.Deployment{}
+		err = json.Unmarshal(raw, d)
+		p.deployment = &d.ObjectMeta
+		p.pod.ObjectMeta, p.pod.Spec = d.Spec.Template.ObjectMeta, d.Spec.Template.Spec
 	default:
 		return pods{}, fmt.Errorf("--pod: is a %q of %q, must be a Pod of v1 or a Deployment of apps/v1", kind, apiVersion)
-	}
-	raw, err := json.Marshal(object)
-	if err == nil {
-		err = json.Unmarshal(raw, into)
 	}
 	if err != nil {
 		return pods{}, fmt.Errorf("--pod: %w", err)

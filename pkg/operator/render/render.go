@@ -73,7 +73,7 @@ func Render(in Input, problems ...error) ([]File, error) {
 	r := &rendering{pods: p, Input: &objects.Input{
 		Config: in.Config, Namespace: in.Namespace, Target: t, OpenShift: in.OpenShift, CA: in.CA,
 	}}
-	if p.static() || p.none() && in.HostFolder != "" {
+	if p.static() || p.pod == nil && in.HostFolder != "" {
 		r.HostFolder, t.Mode, t.Deployment = cmp.Or(in.HostFolder, DefaultHostFolder), v1alpha1.ModeSidecar, ""
 	}
 	encrypted, err := in.encryption(t)
@@ -105,13 +105,13 @@ func (in *Input) check() (*v1alpha1.APIServer, pods, error) {
 	missing := []error{noTarget, noPod}
 	add := func(format string, values ...any) { missing = append(missing, fmt.Errorf(format, values...)) }
 	if t != nil && noPod == nil {
-		switch d := p.deployment; {
-		case t.Mode == v1alpha1.ModeCompanionPod && p.pod == nil && in.HostFolder == "":
+		switch {
+		case t.Mode == v1alpha1.ModeCompanionPod && (p.pod == nil || p.deployment != nil) && in.HostFolder == "":
 			add("--pod: mode CompanionPod of target %s needs a running pod, as `kubectl get pod -o yaml` shows it", t.Name)
 		case t.Mode == v1alpha1.ModeSidecar && p.mirror():
 			add("--pod: is the mirror of a static pod, must be its manifest, a file of its node")
-		case d != nil && t.Mode == v1alpha1.ModeSidecar && t.Deployment != "" && d.Name != t.Deployment:
-			add("--pod: is Deployment %q, must be %q, as the configuration names it", d.Name, t.Deployment)
+		case p.deployment != nil && t.Mode == v1alpha1.ModeSidecar && t.Deployment != "" && p.deployment.Name != t.Deployment:
+			add("--pod: is Deployment %q, must be %q, as the configuration names it", p.deployment.Name, t.Deployment)
 		}
 	}
 	if f := in.HostFolder; f != "" && (!path.IsAbs(f) || f == "/" || path.Clean(f) != f) {
@@ -135,7 +135,7 @@ func (in *Input) check() (*v1alpha1.APIServer, pods, error) {
 // checkCA refuses what is no CA: it goes into files that anybody may read.
 func (in *Input) checkCA(p pods) error {
 	if len(in.CA) == 0 {
-		if p.static() || p.none() && in.HostFolder != "" {
+		if p.static() || p.pod == nil && in.HostFolder != "" {
 			return nil // it is in the folder of the client certificate
 		}
 		return errors.New("--ca-file: is empty, must be the API server's CA, which goes into the reporters' kubeconfig")

@@ -2,12 +2,14 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
@@ -23,7 +25,7 @@ const patchFile = "sidecar/patch.yaml"
 // sidecar adds the reporter in the API server's own pods: their manifest with it, else the
 // patch of it; and the files that it reads.
 func (r *rendering) sidecar() (err error) {
-	if r.none() {
+	if r.pod == nil {
 		if r.pod, err = assumed(r.Target, r.plugins); err != nil {
 			return err
 		}
@@ -34,7 +36,9 @@ func (r *rendering) sidecar() (err error) {
 			"the API server's manifest: give this file to kubectl patch --local -f MANIFEST -o yaml --patch-file"))
 	}
 	if r.deployment == nil {
-		r.pods = r.asDeployment(r.Target)
+		r.pods = pods{pod: r.pod, deployment: &metav1.ObjectMeta{
+			Name: cmp.Or(r.Target.Deployment, r.Target.Name), Namespace: r.Target.Namespace,
+		}}
 	}
 	name := r.deployment.Name
 	if r.Target.OwnerInjects() {
@@ -109,14 +113,13 @@ func (r *rendering) ownersKubeconfig() error {
 // change nothing, but put the reporter behind them: a kubelet starts containers one after the
 // other, and pulls each image before that.
 func (r *rendering) change() (patch, whole map[string]any, err error) {
-	spec, at := r.spec()
-	template, err := r.Sidecar(at, spec, r.plugins)
+	template, err := r.Sidecar(&r.pod.Spec, r.plugins)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--pod: %w", err)
 	}
 	var containers []any
-	for i := range spec.Containers {
-		if name := spec.Containers[i].Name; name != contract.ReporterContainer {
+	for i := range r.pod.Spec.Containers {
+		if name := r.pod.Spec.Containers[i].Name; name != contract.ReporterContainer {
 			containers = append(containers, map[string]any{"name": name})
 		}
 	}
@@ -154,17 +157,17 @@ func withoutEarlier() map[string]any {
 }
 
 // wrap is a patch of the pods as one of their object.
-func (p pods) wrap(template map[string]any) map[string]any {
-	if d := p.deployment; d != nil {
-		metadata := map[string]any{"name": d.Name}
-		if d.Namespace != "" { // by which a kustomization finds the Deployment, too
-			metadata["namespace"] = d.Namespace
+func (r *rendering) wrap(template map[string]any) map[string]any {
+	if r.deployment != nil {
+		metadata := map[string]any{"name": r.deployment.Name}
+		if r.deployment.Namespace != "" { // by which a kustomization finds the Deployment, too
+			metadata["namespace"] = r.deployment.Namespace
 		}
 		return map[string]any{
 			"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": map[string]any{"template": template},
 		}
 	}
-	metadata := map[string]any{"name": p.pod.Name}
+	metadata := map[string]any{"name": r.pod.Name}
 	if had, ok := template["metadata"].(map[string]any); ok {
 		metadata["annotations"] = had["annotations"]
 	}

@@ -195,7 +195,7 @@ func TestManifestThatCannotGetTheReporterIsRefused(t *testing.T) {
 		},
 		"no pods": {
 			"apiVersion: apps/v1\nkind: Deployment\nspec: {}\n", nil,
-			"--pod: spec.template.spec.containers: Not found: \"openshift-apiserver\"",
+			"--pod: the pod has no container \"openshift-apiserver\" of the API server",
 		},
 		"no socket": {
 			strings.ReplaceAll(deployment, "kmsplugin", "other"), nil,
@@ -203,7 +203,7 @@ func TestManifestThatCannotGetTheReporterIsRefused(t *testing.T) {
 		},
 		"another's name": {
 			strings.ReplaceAll(deployment, "containers:\n", "containers:\n      - {name: kms-health}\n"), nil,
-			`--pod: spec.template.spec.containers[0].name: Invalid value: "kms-health": `,
+			`--pod: container "kms-health" has the name of the reporter's`,
 		},
 		"a mirror": {
 			pod + "metadata: {annotations: {kubernetes.io/config.mirror: x}}\nspec: {nodeName: a}\n", nil,
