@@ -29,7 +29,8 @@ type lastStatus struct {
 func (r *lastStatus) Set(p Published) { r.last = p.Status }
 
 func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
-	cut := fmt.Errorf("delete ConfigMap ns/b: %w", &url.Error{Op: "Delete", URL: "https://api", Err: context.DeadlineExceeded})
+	cut := fmt.Errorf("delete ConfigMap ns/b: %w", &url.Error{Op: "Delete", URL: "https://api",
+		Err: context.DeadlineExceeded})
 	refused := &url.Error{Op: "Patch", URL: "https://api", Err: errors.New("connection refused")}
 	slow := &url.Error{Op: "Patch", URL: "https://api", Err: &net.OpError{Op: "dial", Err: context.DeadlineExceeded}}
 	answered := apierrors.NewInternalError(errors.New("the plugin is unhealthy"))
@@ -51,16 +52,21 @@ func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := (&requests{}).client(nil)
 			if c.away {
-				client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
+				client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil,
+						refused
+				})
 			}
 			rollup := &lastStatus{}
 			o := Options{
-				Client: client, Namespace: "kms-health", Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now, Changed: func() {},
+				Client: client, Namespace: "kms-health", Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
+				Now: time.Now, Changed: func() {},
 				Rollup: rollup, Event: func(_, _, _, _ string) {},
 			}
 			controller := New(o)
 			defer controller.queue.ShutDown()
-			e := &entry{target: v1alpha1.APIServer{Name: "api"}, published: Published{APIServer: v1alpha1.APIServer{Name: "api"}}}
+			e := &entry{target: v1alpha1.APIServer{Name: "api"},
+				published: Published{APIServer: v1alpha1.APIServer{Name: "api"}}}
 			controller.targets["api"] = e
 			s := &Snapshot{Now: time.Now(), Resource: &operatorcr.Status{}}
 			s.Target = &v1alpha1.APIServer{Name: "api", Resource: v1alpha1.ResourceKubeAPIServers}

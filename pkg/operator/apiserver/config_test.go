@@ -6,9 +6,7 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -46,7 +44,8 @@ func TestMountedConfigMapThatKMSEncryptsIsAProblem(t *testing.T) {
 				s.Encrypted = []schema.GroupResource{encryption.ConfigMaps}
 			}
 		}))
-		if got := plan.Status.Reason == contract.ConfigMapsEncrypted; got != c.problem || got && !strings.Contains(plan.Status.Message, "set configSource: Annotation") {
+		if got := plan.Status.Reason == contract.ConfigMapsEncrypted; got != c.problem || got &&
+			!strings.Contains(plan.Status.Message, "set configSource: Annotation") {
 			t.Errorf("%s: %+v", name, plan.Status)
 		}
 	}
@@ -67,93 +66,47 @@ func TestEveryPluginSetHasItsConfigMap(t *testing.T) {
 		s.Encryption.Revisions = map[string][]v1alpha1.Plugin{"7": set(2, 1).Plugins}
 		s.Pods = append(s.Pods, apiPod("b", "2", revision("7")))
 	}
-	both := "ConfigMap/" + companionConfigMapOf(1) + " ConfigMap/" + companionConfigMapOf(2, 1)
-	if companionConfigMapOf(2, 1) < companionConfigMapOf(1) {
-		both = "ConfigMap/" + companionConfigMapOf(2, 1) + " ConfigMap/" + companionConfigMapOf(1)
+	sorted := []string{"ConfigMap/" + companionConfigMapOf(1), "ConfigMap/" + companionConfigMapOf(2, 1)}
+	slices.Sort(sorted)
+	both := strings.Join(sorted, " ")
+	if companionConfigMapOf(1, 2) == companionConfigMapOf(2, 1) {
+		t.Error("companions with other roles share a ConfigMap") // while the write key changes
 	}
 	for _, c := range []struct {
 		source          v1alpha1.ConfigSource
 		applied, copied string
 	}{{v1alpha1.ConfigSourceConfigMap, both, ""}, {v1alpha1.ConfigSourceAnnotation, "", both}} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), two, configSource(c.source)))
-		maps := slices.DeleteFunc(slices.Clone(plan.Apply), func(o *unstructured.Unstructured) bool { return o.GetKind() != "ConfigMap" })
+		maps := slices.DeleteFunc(slices.Clone(plan.Apply),
+			func(o *unstructured.Unstructured) bool { return o.GetKind() != "ConfigMap" })
 		if names(maps) != c.applied || names(plan.Copied) != c.copied {
 			t.Errorf("%s: %q before the pods, %q after them", c.source, names(maps), names(plan.Copied))
 		}
 		for _, o := range plan.Workloads {
 			_, copied := o.GetAnnotations()[contract.ConfigAnnotation]
-			if hash := o.GetAnnotations()[contract.ConfigHashAnnotation]; copied != (c.source == v1alpha1.ConfigSourceAnnotation) || hash == "" {
+			hash := o.GetAnnotations()[contract.ConfigHashAnnotation]
+			if copied != (c.source == v1alpha1.ConfigSourceAnnotation) || hash == "" {
 				t.Errorf("%s: %s has its file in an annotation: %v, hash %q", c.source, o.GetName(), copied, hash)
 			}
-		}
-	}
-}
-
-// While the write key changes, API servers have the same sockets with other roles.
-func TestCompanionsWithOtherRolesHaveTheirOwnConfigMap(t *testing.T) {
-	other := func(s *Snapshot) {
-		s.Encryption.Revisions = map[string][]v1alpha1.Plugin{"7": set(1, 2).Plugins, "8": set(2, 1).Plugins}
-		s.Pods = []*corev1.Pod{apiPod("a", "1", revision("7")), apiPod("b", "2", revision("8"))}
-	}
-	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, other, configSource(v1alpha1.ConfigSourceConfigMap)))
-	files := appliedFiles(plan)
-	for i, write := range []string{"1", "2"} {
-		var pod corev1.Pod
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(plan.Workloads[i].Object, &pod); err != nil {
-			t.Fatal(err)
-		}
-		at := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.ConfigMap != nil })
-		file, err := v1alpha1.DecodeReporter([]byte(files[pod.Spec.Volumes[at].ConfigMap.Name]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, plugin := range file.Plugins {
-			if is := plugin.Role == v1alpha1.RoleWrite; is != (plugin.KeyID == write) {
-				t.Errorf("node %s writes with key %s: its file has key %s as %s", nodeOf(plan.Workloads[i]), write, plugin.KeyID, plugin.Role)
+			if copied && !slices.ContainsFunc(plan.Copied, func(cm *unstructured.Unstructured) bool {
+				data, _, _ := unstructured.NestedStringMap(cm.Object, "data")
+				is := o.GetAnnotations()
+				return is[contract.ConfigAnnotation] == data["config.yaml"] &&
+					is[contract.KubeconfigAnnotation] == data["kubeconfig"]
+			}) {
+				t.Errorf("%s has another file than its ConfigMap", o.GetName())
 			}
 		}
 	}
 }
 
-// Companions that wait for their replacement get a changed interval, too: here they have the
-// ConfigMap of an earlier version, which was named by the sockets alone.
-func TestWaitingCompanionsGetChangesLive(t *testing.T) {
-	three := pods(apiPod("a", "1"), apiPod("b", "2"), apiPod("c", "3"))
-	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, three, configSource(v1alpha1.ConfigSourceConfigMap)))
-	var was *unstructured.Unstructured
-	for _, o := range slices.Concat(first.Apply, first.Workloads) {
-		switch o.GetKind() {
-		case "ConfigMap":
-			o.SetName(configMapOf(1))
-			was = o
-		case "Pod":
-			volumes, _, _ := unstructured.NestedSlice(o.Object, "spec", "volumes")
-			for _, v := range volumes {
-				if volume, _ := v.(map[string]any); volume["configMap"] != nil {
-					volume["configMap"].(map[string]any)["name"] = configMapOf(1)
-				}
-			}
-			_ = unstructured.SetNestedSlice(o.Object, volumes, "spec", "volumes")
-			o.SetName(o.GetName() + "-earlier")
-		}
-	}
-	s := fixture(t, v1alpha1.ModeCompanionPod, three, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap), func(s *Snapshot) {
-		s.Config.Probe.Interval.Duration = 17 * time.Second
-	})
-	files := appliedFiles(planOf(t, s))
-	for _, name := range []string{was.GetName(), companionConfigMapOf(1)} {
-		if !strings.Contains(files[name], "17s") {
-			t.Errorf("ConfigMap %s: %q", name, files[name])
-		}
-	}
-}
-
-// So do agents that wait for theirs, and companions that agents replace.
+// Agents that wait for their replacement, and companions that agents replace, get a changed interval.
 func TestEarlierReportersGetChangesLive(t *testing.T) {
 	on := pods(apiPod("a", "1", onHost))
 	agent := func(s *Snapshot) {
 		pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": map[string]any{
-			"nodeName": "a", "volumes": []any{map[string]any{"name": objects.ConfigVolume, "configMap": map[string]any{"name": configMapOf(1)}}},
+			"nodeName": "a", "volumes": []any{map[string]any{"name": objects.ConfigVolume,
+				"configMap": map[string]any{"name": configMapOf(1)}}},
 		}}}
 		pod.SetName("agent")
 		pod.SetNamespace(s.Namespace)
@@ -169,10 +122,11 @@ func TestEarlierReportersGetChangesLive(t *testing.T) {
 		"companions before the DaemonSet": {v1alpha1.ModeCompanionPod, func(*Snapshot) {}, companionConfigMapOf(1)},
 	} {
 		first := planOf(t, fixture(t, c.was, on, configSource(v1alpha1.ConfigSourceConfigMap)))
-		files := appliedFiles(planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), c.change, configSource(v1alpha1.ConfigSourceConfigMap), func(s *Snapshot) {
-			s.Encryption.Live = set(2, 1)
-			s.Config.Probe.Interval.Duration = 17 * time.Second
-		})))
+		files := appliedFiles(planOf(t, fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), c.change,
+			configSource(v1alpha1.ConfigSourceConfigMap), func(s *Snapshot) {
+				s.Encryption.Live = set(2, 1)
+				s.Config.Probe.Interval.Duration = 17 * time.Second
+			})))
 		if file := files[c.mounts]; !strings.Contains(file, "17s") || strings.Contains(file, "kms-2.sock") {
 			t.Errorf("%s: ConfigMap %s: %q", name, c.mounts, file)
 		}
@@ -193,15 +147,6 @@ func appliedFiles(plan *Plan) map[string]string {
 	return files
 }
 
-func TestCopiedFileIsThatOfTheConfigMap(t *testing.T) {
-	plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), configSource(v1alpha1.ConfigSourceAnnotation)))
-	data, _, _ := unstructured.NestedStringMap(plan.Copied[0].Object, "data")
-	is := plan.Workloads[0].GetAnnotations()
-	if is[contract.ConfigAnnotation] != data["config.yaml"] || is[contract.KubeconfigAnnotation] != data["kubeconfig"] || data["config.yaml"] == "" || data["kubeconfig"] == "" {
-		t.Errorf("%v differs from %v", is, data)
-	}
-}
-
 // reportedBy gives nodes a report of an earlier reporter at a time.
 func reportedBy(at time.Time, nodes ...string) func(*Snapshot) {
 	return func(s *Snapshot) {
@@ -216,9 +161,11 @@ func TestCompanionStaysUntilItsSuccessorReports(t *testing.T) {
 	three := pods(apiPod("a", "1"), apiPod("b", "2"), apiPod("c", "3"))
 	began := time.Unix(1e9, 0).Add(-time.Hour)
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, three, configSource(v1alpha1.ConfigSourceAnnotation)))
-	s := fixture(t, v1alpha1.ModeCompanionPod, three, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap), reportedBy(began, "a", "b", "c"))
+	s := fixture(t, v1alpha1.ModeCompanionPod, three, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap),
+		reportedBy(began, "a", "b", "c"))
 	plan := planOf(t, s)
-	if created := created(s, plan); len(created) != 3 || len(plan.Delete) > 0 || plan.Status.Reason != contract.Progressing {
+	if created := created(s, plan); len(created) != 3 || len(plan.Delete) > 0 ||
+		plan.Status.Reason != contract.Progressing {
 		t.Fatalf("creates %s, deletes %s; %+v", names(created), names(plan.Delete), plan.Status)
 	}
 	s.Now = s.Now.Add(time.Minute)
@@ -253,10 +200,11 @@ func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	pod.SetNamespace("kms-health")
 	pod.SetAnnotations(template)
 	pod.SetLabels(map[string]string{contract.ModeLabel: "DaemonSet", contract.APIServerLabel: "api"})
-	s := fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), configSource(v1alpha1.ConfigSourceAnnotation), func(s *Snapshot) {
-		s.Own = append(s.Own, pod)
-		s.Config.Probe.Interval.Duration = 90 * time.Second
-	})
+	s := fixture(t, v1alpha1.ModeDaemonSet, on, delivered(t, first), configSource(v1alpha1.ConfigSourceAnnotation),
+		func(s *Snapshot) {
+			s.Own = append(s.Own, pod)
+			s.Config.Probe.Interval.Duration = 90 * time.Second
+		})
 	mounting := pod.DeepCopy()
 	mounting.SetName("mounting")
 	mounting.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation]})
@@ -266,18 +214,22 @@ func TestIntervalIsLiveInAnnotationsOfADaemonSet(t *testing.T) {
 	if now[contract.ConfigAnnotation] != template[contract.ConfigAnnotation] {
 		t.Error("an interval changes the template, which replaces the pods")
 	}
-	if len(liveFiles(plan)) != 1 || !strings.Contains(liveFiles(plan)[0].GetAnnotations()[contract.ConfigAnnotation], "1m30s") {
+	if len(liveFiles(plan)) != 1 || !strings.Contains(liveFiles(plan)[0].GetAnnotations()[contract.ConfigAnnotation],
+		"1m30s") {
 		t.Errorf("the pod gets %v", liveFiles(plan))
 	}
 	pod.SetAnnotations(map[string]string{contract.ConfigHashAnnotation: template[contract.ConfigHashAnnotation],
-		contract.ConfigAnnotation: liveFiles(plan)[0].GetAnnotations()[contract.ConfigAnnotation], contract.KubeconfigAnnotation: template[contract.KubeconfigAnnotation]})
+		contract.ConfigAnnotation:     liveFiles(plan)[0].GetAnnotations()[contract.ConfigAnnotation],
+		contract.KubeconfigAnnotation: template[contract.KubeconfigAnnotation]})
 	if part := metadataPatch(liveFiles(planOf(t, s))[0], pod); len(part) > 0 {
 		t.Errorf("a pod that has the current files gets %v", part)
 	}
 	s.Encryption.Live = set(2, 1)
 	plan = planOf(t, s)
 	now = templateAnnotations(plan.Workloads[0])
-	if !strings.Contains(now[contract.ConfigAnnotation], "kms-2.sock") || !strings.Contains(now[contract.ConfigAnnotation], "1m30s") || len(liveFiles(plan)) > 0 {
-		t.Errorf("another plugin set is a new template, with the current files; pods get %v:\n%s", liveFiles(plan), now[contract.ConfigAnnotation])
+	if !strings.Contains(now[contract.ConfigAnnotation], "kms-2.sock") ||
+		!strings.Contains(now[contract.ConfigAnnotation], "1m30s") || len(liveFiles(plan)) > 0 {
+		t.Errorf("another plugin set is a new template, with the current files; pods get %v:\n%s", liveFiles(plan),
+			now[contract.ConfigAnnotation])
 	}
 }

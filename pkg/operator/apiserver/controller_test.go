@@ -53,15 +53,20 @@ type requests struct {
 func (r *requests) client(recorded *State) *dynamicfake.FakeDynamicClient {
 	resource := contract.ResourceOf("kubeapiservers")
 	kinds := map[schema.GroupVersionResource]string{
-		resource.GVR(): "KubeAPIServerList", source.Pods: "PodList", source.Secrets: "SecretList", source.ConfigMaps: "ConfigMapList",
-		source.ServiceAccounts: "ServiceAccountList", source.Namespaces: "NamespaceList", source.DaemonSets: "DaemonSetList", source.Deployments: "DeploymentList",
+		resource.GVR(): "KubeAPIServerList", source.Pods: "PodList", source.Secrets: "SecretList",
+		source.ConfigMaps:      "ConfigMapList",
+		source.ServiceAccounts: "ServiceAccountList", source.Namespaces: "NamespaceList",
+		source.DaemonSets: "DaemonSetList", source.Deployments: "DeploymentList",
 		source.Roles: "RoleList", source.ClusterRoles: "ClusterRoleList", source.ClusterBindings: "ClusterRoleBindingList",
-		source.Nodes: "NodeList", source.Policies: "ValidatingAdmissionPolicyList", source.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
+		source.Nodes: "NodeList", source.Policies: "ValidatingAdmissionPolicyList",
+		source.PolicyBindings: "ValidatingAdmissionPolicyBindingList",
 	}
 	object := func(apiVersion, kind, name string) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name, "uid": name, "resourceVersion": "1"}}}
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
+			"metadata": map[string]any{"name": name, "uid": name, "resourceVersion": "1"}}}
 	}
-	objects := []runtime.Object{object("operator.openshift.io/v1", "KubeAPIServer", contract.OperatorObject), object("v1", "Namespace", "ns")}
+	objects := []runtime.Object{object("operator.openshift.io/v1", "KubeAPIServer", contract.OperatorObject),
+		object("v1", "Namespace", "ns")}
 	if recorded != nil {
 		role := object("rbac.authorization.k8s.io/v1", "ClusterRole", contract.ReporterName(kube))
 		role.SetLabels(map[string]string{contract.ManagedByLabel: contract.OperatorName, contract.APIServerLabel: kube})
@@ -126,7 +131,8 @@ func (r nodeRollup) Set(p Published) {
 // run runs a controller for ten minutes, and returns the Events it recorded.
 func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, configuration string) (events []string) {
 	t.Helper()
-	config, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nimage: reporter:1\n" + configuration))
+	config, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n" +
+		"image: reporter:1\n" + configuration))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,9 +143,11 @@ func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, conf
 		openShift := false
 		var mu sync.Mutex
 		c := New(Options{
-			Client: client, Credentials: credentials.New(r.secrets, time.Now), CA: func() ([]byte, error) { return []byte("CA"), nil },
+			Client: client, Credentials: credentials.New(r.secrets, time.Now),
+			CA:        func() ([]byte, error) { return []byte("CA"), nil },
 			TLS:       func() (tlsprofile.Settings, string, bool) { return tlsprofile.Settings{}, "", true },
-			Namespace: "kms-health", OpenShift: &openShift, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, Now: time.Now,
+			Namespace: "kms-health", OpenShift: &openShift, Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
+			Now:    time.Now,
 			Rollup: nodeRollup{requests: r}, Changed: func() {}, Event: func(_, _, reason, _ string) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -191,7 +199,8 @@ func TestTargetWithNothingToDoIsLeftAlone(t *testing.T) {
 	}
 }
 
-var withPlugin = strings.Replace(oneTarget, "podSelector", `plugins: [{keyID: "1", endpoint: "unix:///k.sock", role: Write}], podSelector`, 1)
+var withPlugin = strings.Replace(oneTarget, "podSelector",
+	`plugins: [{keyID: "1", endpoint: "unix:///k.sock", role: Write}], podSelector`, 1)
 
 func TestMissingPolicyIsReported(t *testing.T) {
 	all, _ := runController(t, withPlugin, nil)
@@ -206,12 +215,14 @@ func TestMissingPolicyIsReported(t *testing.T) {
 func TestMissingOperatorResourceIsReported(t *testing.T) {
 	r := &requests{}
 	client := r.client(nil)
-	if err := client.Tracker().Delete(contract.ResourceOf(contract.KubeAPIServers).GVR(), "", contract.OperatorObject); err != nil {
+	if err := client.Tracker().Delete(contract.ResourceOf(contract.KubeAPIServers).GVR(), "",
+		contract.OperatorObject); err != nil {
 		t.Fatal(err)
 	}
 	events := r.run(t, client, withPlugin)
 	reported := slices.ContainsFunc(r.all, func(request string) bool {
-		return strings.HasPrefix(request, "status ") && strings.Contains(request, "kubeapiservers.operator.openshift.io/cluster does not exist")
+		return strings.HasPrefix(request, "status ") && strings.Contains(request,
+			"kubeapiservers.operator.openshift.io/cluster does not exist")
 	})
 	if !reported || !slices.Contains(events, contract.ResourceMissing) {
 		t.Errorf("Events %q, requests %q", events, r.all)
@@ -221,10 +232,14 @@ func TestMissingOperatorResourceIsReported(t *testing.T) {
 // Without them no roll-up is evaluated, and nothing else reports that.
 func TestSourcesOfTheRollupThatAreForbiddenAreReported(t *testing.T) {
 	for what, forbidden := range map[string]clienttesting.Action{
-		"Nodes":                            clienttesting.NewListAction(source.Nodes, schema.GroupVersionKind{}, "", metav1.ListOptions{}),
-		"the pods of namespace kms-health": clienttesting.NewListAction(source.Pods, schema.GroupVersionKind{}, "kms-health", metav1.ListOptions{}),
+		"Nodes": clienttesting.NewListAction(source.Nodes, schema.GroupVersionKind{}, "",
+			metav1.ListOptions{}),
+		"the pods of namespace kms-health": clienttesting.NewListAction(source.Pods, schema.GroupVersionKind{},
+			"kms-health", metav1.ListOptions{}),
 	} {
-		for name, configuration := range map[string]string{"it delivers": withPlugin, "Unmanaged": "managementState: Unmanaged\n" + withPlugin, "the namespace does not exist": strings.Replace(withPlugin, "namespace: ns", "namespace: other", 1)} {
+		for name, configuration := range map[string]string{"it delivers": withPlugin,
+			"Unmanaged":                    "managementState: Unmanaged\n" + withPlugin,
+			"the namespace does not exist": strings.Replace(withPlugin, "namespace: ns", "namespace: other", 1)} {
 			r := &requests{}
 			client := r.client(nil)
 			client.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -257,13 +272,15 @@ func TestRestartRepeatsNoEvent(t *testing.T) {
 // Secrets cannot be listed: without a record, one may be there.
 func TestSecretIsDeletedThoughItsRecordWasRemoved(t *testing.T) {
 	name := objects.TokenName(kube)
-	r := &requests{secrets: kubernetesfake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}})}
+	r := &requests{secrets: kubernetesfake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Namespace: "ns"}})}
 	sidecar := strings.Replace(oneTarget, "podSelector", "mode: Sidecar, deployment: apiserver, podSelector", 1)
 	_ = r.run(t, r.client(nil), sidecar+"managementState: Removed\n")
 	if _, err := r.secrets.CoreV1().Secrets("ns").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Secret: %v", err)
 	}
-	deletions := slices.DeleteFunc(r.secrets.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() != "delete" })
+	deletions := slices.DeleteFunc(r.secrets.Actions(),
+		func(a clienttesting.Action) bool { return a.GetVerb() != "delete" })
 	if len(deletions) != 1 {
 		t.Errorf("%d requests to delete it", len(deletions))
 	}

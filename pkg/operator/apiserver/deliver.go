@@ -275,7 +275,8 @@ func (p *planner) liveFiles(ds *unstructured.Unstructured) {
 		return
 	}
 	for _, o := range p.own("Pod") {
-		if !hasFiles(o.GetAnnotations()) || modeOf(o) != v1alpha1.ModeDaemonSet || o.GetDeletionTimestamp() != nil || ended(o) {
+		if !hasFiles(o.GetAnnotations()) || modeOf(o) != v1alpha1.ModeDaemonSet || o.GetDeletionTimestamp() != nil ||
+			ended(o) {
 			continue
 		}
 		pod := part(o)

@@ -52,7 +52,8 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
 			"metadata": map[string]any{"name": "o", "namespace": "ns", "uid": "u", "resourceVersion": "1"}}}
 	}
-	configMap, pod, role := object("v1", "ConfigMap"), object("v1", "Pod"), object("rbac.authorization.k8s.io/v1", "ClusterRole")
+	configMap, pod, role := object("v1", "ConfigMap"), object("v1", "Pod"),
+		object("rbac.authorization.k8s.io/v1", "ClusterRole")
 	configMap.Object["data"] = map[string]any{"kubeconfig": kubeconfig(t, "old", "")}
 	renewed := withCA(configMap, []byte("new"))
 	role.Object["rules"] = []any{"changed"}
@@ -72,16 +73,21 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 		patch   clienttesting.ReactionFunc
 		want    []string
 	}{
-		"a Secret is deleted":           {plan: Plan{DeleteToken: true}, secrets: []runtime.Object{secret}, want: []string{"Deleted"}},
+		"a Secret is deleted": {plan: Plan{DeleteToken: true}, secrets: []runtime.Object{secret},
+			want: []string{"Deleted"}},
 		"a Secret that does not exist":  {plan: Plan{DeleteToken: true}},
 		"the reporter is removed":       {plan: Plan{Eject: true}, want: []string{"Ejected"}},
 		"the Deployment does not exist": {plan: Plan{Eject: true}, patch: notFound},
-		"the reporter was removed before": {plan: Plan{Eject: true}, patch: func(a clienttesting.Action) (bool, runtime.Object, error) {
-			return true, object("apps/v1", "Deployment"), nil
-		}},
-		"the CA is replaced":                   {plan: Plan{RenewCA: []*unstructured.Unstructured{renewed}}, want: []string{"CARenewed"}},
-		"an object is applied":                 {plan: Plan{Apply: []*unstructured.Unstructured{desired(configMap)}}, want: []string{"Applied"}},
-		"an object is deleted":                 {plan: Plan{Delete: []*unstructured.Unstructured{pod}}, want: []string{"Deleted"}},
+		"the reporter was removed before": {plan: Plan{Eject: true},
+			patch: func(a clienttesting.Action) (bool, runtime.Object, error) {
+				return true, object("apps/v1", "Deployment"), nil
+			}},
+		"the CA is replaced": {plan: Plan{RenewCA: []*unstructured.Unstructured{renewed}},
+			want: []string{"CARenewed"}},
+		"an object is applied": {plan: Plan{Apply: []*unstructured.Unstructured{desired(configMap)}},
+			want: []string{"Applied"}},
+		"an object is deleted": {plan: Plan{Delete: []*unstructured.Unstructured{pod}},
+			want: []string{"Deleted"}},
 		"the rules of the ClusterRole changed": {plan: Plan{Anchor: desired(role)}, want: []string{"Applied"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +96,10 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 				c.patch = patched(1)
 			}
 			client.PrependReactor("patch", "*", c.patch)
-			client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil }) // it terminates
+			client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true,
+					nil, nil
+			}) // it terminates
 			clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 			var events []string
 			e := executor(client)
@@ -98,7 +107,8 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 			e.Credentials = credentials.New(kubernetesfake.NewClientset(c.secrets...), clock.Now)
 			e.Event = func(_, _, reason, _ string) { events = append(events, reason) }
 			s := &Snapshot{Own: []*unstructured.Unstructured{configMap, pod, role}, Deployment: deployment(1), Injected: true}
-			s.Target, s.Deployment.ResourceVersion = &v1alpha1.APIServer{Name: "api", Namespace: "ns", PodSelector: map[string]string{"app": "api"}}, "1"
+			s.Target, s.Deployment.ResourceVersion = &v1alpha1.APIServer{Name: "api", Namespace: "ns",
+				PodSelector: map[string]string{"app": "api"}}, "1"
 			c.plan.State.Namespace = "ns"
 			for range 3 {
 				if o := e.execute(context.Background(), s, &c.plan); o.Err != nil {

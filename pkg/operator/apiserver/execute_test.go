@@ -47,18 +47,23 @@ func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "set", "namespace": "there"},
 			}}
 			pod := &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "pod", "namespace": "there", "labels": test.labels},
-				"spec": map[string]any{"volumes": []any{map[string]any{"name": "config", "configMap": map[string]any{"name": test.mounted}}}},
+				"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "pod", "namespace": "there",
+					"labels": test.labels},
+				"spec": map[string]any{"volumes": []any{map[string]any{"name": "config",
+					"configMap": map[string]any{"name": test.mounted}}}},
 			}}
 			client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), configMap, pod)
 			c := executor(client)
 			s := &Snapshot{Deleting: test.deleting}
-			s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there", PodSelector: map[string]string{"apiserver": "true"}}
-			outcome := c.execute(t.Context(), s, &Plan{State: State{Namespace: "there"}, Delete: []*unstructured.Unstructured{configMap}})
+			s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there",
+				PodSelector: map[string]string{"apiserver": "true"}}
+			outcome := c.execute(t.Context(), s, &Plan{State: State{Namespace: "there"},
+				Delete: []*unstructured.Unstructured{configMap}})
 			if outcome.Err != nil {
 				t.Fatal(outcome.Err)
 			}
-			_, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("there").Get(t.Context(), "set", metav1.GetOptions{})
+			_, err := client.Resource(schema.GroupVersionResource{Version: "v1",
+				Resource: "configmaps"}).Namespace("there").Get(t.Context(), "set", metav1.GetOptions{})
 			if test.stays && (err != nil || outcome.Requeue == 0) || !test.stays && !apierrors.IsNotFound(err) {
 				t.Errorf("%v; requeue after %s", err, outcome.Requeue)
 			}
@@ -69,7 +74,8 @@ func TestConfigMapMountedByAPodThatTheWatchHasNotDeliveredStays(t *testing.T) {
 // Where ConfigMaps are encrypted, none can be deleted while the plugin is unhealthy.
 func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	object := func(kind string) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": "earlier", "namespace": "own"}}}
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind,
+			"metadata": map[string]any{"name": "earlier", "namespace": "own"}}}
 	}
 	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), object("ConfigMap"), object("Pod"))
 	client.PrependReactor("delete", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -95,7 +101,8 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 	if outcome.Status.Reason != contract.RequestFailed {
 		t.Errorf("%+v", outcome.Status)
 	}
-	if _, err := client.Resource(source.Pods).Namespace("own").Get(t.Context(), "earlier", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := client.Resource(source.Pods).Namespace("own").Get(t.Context(), "earlier",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod: %v", err)
 	}
 }
@@ -103,12 +110,15 @@ func TestConfigMapThatCannotBeDeletedKeepsNoPod(t *testing.T) {
 // What is made while other objects are forbidden is found by a removal.
 func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 	object := func(apiVersion, kind, namespace string) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": "reporter", "namespace": namespace}}}
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
+			"metadata": map[string]any{"name": "reporter", "namespace": namespace}}}
 	}
-	all := []*unstructured.Unstructured{object("rbac.authorization.k8s.io/v1", "Role", "there"), object("v1", "ServiceAccount", "there"), object("v1", "ConfigMap", "there")}
+	all := []*unstructured.Unstructured{object("rbac.authorization.k8s.io/v1", "Role", "there"),
+		object("v1", "ServiceAccount", "there"), object("v1", "ConfigMap", "there")}
 	before, after := State{Namespace: "there"}, State{Namespace: "there", Role: true, InTarget: true, Token: true}
 	role := State{Namespace: "there", Role: true}
-	for forbidden, want := range map[string]State{"roles serviceaccounts configmaps": before, "serviceaccounts configmaps": role, "configmaps": after} {
+	for forbidden, want := range map[string]State{"roles serviceaccounts configmaps": before,
+		"serviceaccounts configmaps": role, "configmaps": after} {
 		client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 		client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if strings.Contains(forbidden, a.GetResource().Resource) && a.GetNamespace() != "" {
@@ -119,7 +129,8 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 		c := executor(client)
 		s := &Snapshot{State: before}
 		s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
-		outcome := c.execute(t.Context(), s, &Plan{State: after, Anchor: object("rbac.authorization.k8s.io/v1", "ClusterRole", ""), Apply: all})
+		outcome := c.execute(t.Context(), s, &Plan{State: after, Anchor: object("rbac.authorization.k8s.io/v1",
+			"ClusterRole", ""), Apply: all})
 		if outcome.Status.Reason != contract.Forbidden {
 			t.Errorf("%s: %+v", forbidden, outcome.Status)
 		}
@@ -132,7 +143,8 @@ func TestObjectsMadeBesideForbiddenOnesAreRecorded(t *testing.T) {
 // The first object that fails stops the work on no other, whatever its place in the plan.
 func TestObjectThatFailsStopsNoOther(t *testing.T) {
 	object := func(kind, name string) *unstructured.Unstructured {
-		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": "own"}}}
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind,
+			"metadata": map[string]any{"name": name, "namespace": "own"}}}
 		return o
 	}
 	old := object("Pod", "old")
@@ -147,9 +159,11 @@ func TestObjectThatFailsStopsNoOther(t *testing.T) {
 	s := &Snapshot{}
 	s.Target = &v1alpha1.APIServer{Name: "target", Namespace: "there"}
 	outcome := c.execute(t.Context(), s, &Plan{
-		Workloads: []*unstructured.Unstructured{object("Pod", "first"), object("Pod", "second")}, Delete: []*unstructured.Unstructured{old},
+		Workloads: []*unstructured.Unstructured{object("Pod", "first"), object("Pod", "second")},
+		Delete:    []*unstructured.Unstructured{old},
 	})
-	if outcome.Status.Reason != contract.Refused || outcome.Err == nil || !strings.Contains(outcome.Status.Message, "first") {
+	if outcome.Status.Reason != contract.Refused || outcome.Err == nil ||
+		!strings.Contains(outcome.Status.Message, "first") {
 		t.Errorf("%+v", outcome.Status)
 	}
 	list, err := client.Resource(source.Pods).Namespace("own").List(t.Context(), metav1.ListOptions{})

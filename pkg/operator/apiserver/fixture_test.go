@@ -69,11 +69,14 @@ func set(ids ...int) encryption.Config {
 // apiPod is an API server's pod. Its sockets are in an emptyDir, or on the host.
 func apiPod(node, uid string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "api-" + node + "-" + uid, Namespace: "ns", UID: types.UID(uid), Labels: map[string]string{"app": "api"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "api-" + node + "-" + uid, Namespace: "ns", UID: types.UID(uid),
+			Labels: map[string]string{"app": "api"}},
 		Spec: corev1.PodSpec{
-			NodeName:   node,
-			Containers: []corev1.Container{{Name: "api", Image: "api", VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: "/var/run/kmsplugin"}}}},
-			Volumes:    []corev1.Volume{{Name: "sockets", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+			NodeName: node,
+			Containers: []corev1.Container{{Name: "api", Image: "api",
+				VolumeMounts: []corev1.VolumeMount{{Name: "sockets", MountPath: "/var/run/kmsplugin"}}}},
+			Volumes: []corev1.Volume{{Name: "sockets",
+				VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
@@ -164,7 +167,8 @@ func keyIDs(t *testing.T, o *unstructured.Unstructured) string {
 }
 
 func deployment(generation int64) *appsv1.Deployment {
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "apiserver", Namespace: "ns", UID: "d", Generation: generation}}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "apiserver", Namespace: "ns", UID: "d",
+		Generation: generation}}
 	d.Spec.Template.Spec = apiPod("", "").Spec
 	d.Spec.Template.Labels = map[string]string{"app": "api"}
 	return d

@@ -13,7 +13,8 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 	const kube, oauth = v1alpha1.ResourceKubeAPIServers, v1alpha1.Resource("authentications")
 	api, moved, other := target("api", "ns", kube), target("api", "ns2", kube), target("other", "ns", kube)
 	retyped := target("api", "ns", oauth)
-	health, otherHealth := target("api", "ns", v1alpha1.ResourceKMSHealths), target("other", "ns", v1alpha1.ResourceKMSHealths)
+	health, otherHealth := target("api", "ns", v1alpha1.ResourceKMSHealths),
+		target("other", "ns", v1alpha1.ResourceKMSHealths)
 	for name, c := range map[string]struct {
 		configured   []v1alpha1.APIServer
 		management   v1alpha1.ManagementState
@@ -25,19 +26,28 @@ func TestLifeOfATargetFollowsItsConfigurationAndItsRecord(t *testing.T) {
 		deleting, superseded bool
 		other                string
 	}{
-		"new":                               {configured: []v1alpha1.APIServer{api}, exists: true, namespace: "ns"},
-		"as recorded":                       {configured: []v1alpha1.APIServer{api}, recorded: &api, installation: "kms-health", exists: true, namespace: "ns"},
-		"removed by the management state":   {configured: []v1alpha1.APIServer{api}, management: v1alpha1.Removed, recorded: &api, exists: true, namespace: "ns", deleting: true},
-		"unmanaged":                         {configured: []v1alpha1.APIServer{api}, management: v1alpha1.Unmanaged, recorded: &api, exists: true, namespace: "ns"},
-		"no longer configured":              {recorded: &api, exists: true, namespace: "ns", deleting: true},
-		"neither configured nor recorded":   {},
-		"its resource has another target":   {configured: []v1alpha1.APIServer{other}, recorded: &api, exists: true, namespace: "ns", deleting: true, superseded: true},
-		"another target has a KMSHealth":    {configured: []v1alpha1.APIServer{otherHealth}, recorded: &health, exists: true, namespace: "ns", deleting: true},
-		"moved to another namespace":        {configured: []v1alpha1.APIServer{moved}, recorded: &api, exists: true, namespace: "ns", deleting: true},
-		"moved to another resource":         {configured: []v1alpha1.APIServer{retyped}, recorded: &api, exists: true, namespace: "ns", deleting: true},
-		"of another installation":           {configured: []v1alpha1.APIServer{api}, recorded: &api, installation: "elsewhere", exists: true, namespace: "ns", superseded: true, other: "elsewhere"},
-		"of another, no longer configured":  {recorded: &api, installation: "elsewhere"},
-		"removed, and no longer configured": {management: v1alpha1.Removed, recorded: &api, exists: true, namespace: "ns", deleting: true},
+		"new": {configured: []v1alpha1.APIServer{api}, exists: true, namespace: "ns"},
+		"as recorded": {configured: []v1alpha1.APIServer{api}, recorded: &api,
+			installation: "kms-health", exists: true, namespace: "ns"},
+		"removed by the management state": {configured: []v1alpha1.APIServer{api}, management: v1alpha1.Removed,
+			recorded: &api, exists: true, namespace: "ns", deleting: true},
+		"unmanaged": {configured: []v1alpha1.APIServer{api}, management: v1alpha1.Unmanaged,
+			recorded: &api, exists: true, namespace: "ns"},
+		"no longer configured":            {recorded: &api, exists: true, namespace: "ns", deleting: true},
+		"neither configured nor recorded": {},
+		"its resource has another target": {configured: []v1alpha1.APIServer{other}, recorded: &api, exists: true,
+			namespace: "ns", deleting: true, superseded: true},
+		"another target has a KMSHealth": {configured: []v1alpha1.APIServer{otherHealth}, recorded: &health,
+			exists: true, namespace: "ns", deleting: true},
+		"moved to another namespace": {configured: []v1alpha1.APIServer{moved}, recorded: &api, exists: true,
+			namespace: "ns", deleting: true},
+		"moved to another resource": {configured: []v1alpha1.APIServer{retyped}, recorded: &api, exists: true,
+			namespace: "ns", deleting: true},
+		"of another installation": {configured: []v1alpha1.APIServer{api}, recorded: &api,
+			installation: "elsewhere", exists: true, namespace: "ns", superseded: true, other: "elsewhere"},
+		"of another, no longer configured": {recorded: &api, installation: "elsewhere"},
+		"removed, and no longer configured": {management: v1alpha1.Removed, recorded: &api, exists: true, namespace: "ns",
+			deleting: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := State{Installation: c.installation}

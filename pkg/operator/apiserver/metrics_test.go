@@ -42,7 +42,8 @@ func TestMetricsHaveTheTokenInUse(t *testing.T) {
 	}
 	m.credentials("api", &Outcome{Expires: time.Unix(2000, 0)})
 	m.forget("api")
-	if n, err := testutil.GatherAndCount(registry, "kms_health_operator_credential_expiry_timestamp_seconds"); n != 0 || err != nil {
+	if n, err := testutil.GatherAndCount(registry, "kms_health_operator_credential_expiry_timestamp_seconds"); n != 0 ||
+		err != nil {
 		t.Error(n, err)
 	}
 }
@@ -55,7 +56,8 @@ func TestErrorsOfATargetAreCountedFromZero(t *testing.T) {
 	m.deliver("api", "CompanionPod", Status{Reason: contract.AsExpected})
 	want := head(contract.MetricErrors) + `kms_health_operator_errors_total{api_server="api"} 0
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kms_health_operator_errors_total"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
+		"kms_health_operator_errors_total"); err != nil {
 		t.Error(err)
 	}
 }

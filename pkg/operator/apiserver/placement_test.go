@@ -16,25 +16,25 @@ import (
 func TestEndpointThatNoPodMountsIsAProblemOfItsPluginAlone(t *testing.T) {
 	asInjected := func(p *corev1.Pod) {
 		withReporter(p)
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{
-			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: configMapOf(1)}},
-		}})
+		mounting(configMapOf(1))(p)
 	}
 	for name, c := range map[string]struct {
 		mode v1alpha1.Mode
 		pod  *corev1.Pod
 		more func(*Snapshot)
 	}{
-		"companions":              {v1alpha1.ModeCompanionPod, apiPod("a", "1"), func(*Snapshot) {}},
-		"a DaemonSet":             {v1alpha1.ModeDaemonSet, apiPod("a", "1", onHost), func(*Snapshot) {}},
-		"a sidecar of Deployment": {v1alpha1.ModeSidecar, apiPod("a", "1", asInjected), func(s *Snapshot) { inDeployment(s); s.Deployment = deployment(1) }},
+		"companions":  {v1alpha1.ModeCompanionPod, apiPod("a", "1"), func(*Snapshot) {}},
+		"a DaemonSet": {v1alpha1.ModeDaemonSet, apiPod("a", "1", onHost), func(*Snapshot) {}},
+		"a sidecar of Deployment": {v1alpha1.ModeSidecar, apiPod("a", "1", asInjected),
+			func(s *Snapshot) { inDeployment(s); s.Deployment = deployment(1) }},
 	} {
 		first := planOf(t, fixture(t, c.mode, pods(c.pod), c.more))
 		s := fixture(t, c.mode, pods(c.pod), delivered(t, first), c.more)
 		s.Encryption.Live = set(1, 2)
 		s.Encryption.Live.Plugins[1].Endpoint = "unix:///var/run/kmsplugins/kms-2.sock"
 		plan := planOf(t, s)
-		if plan.Status.Reason != contract.SocketVolumeMissing || !strings.Contains(plan.Status.Message, "/var/run/kmsplugins") || strings.Contains(plan.Status.Message, "kms-1") {
+		if plan.Status.Reason != contract.SocketVolumeMissing || !strings.Contains(plan.Status.Message,
+			"/var/run/kmsplugins") || strings.Contains(plan.Status.Message, "kms-1") {
 			t.Errorf("%s: %+v", name, plan.Status)
 		}
 		if len(plan.Delete) > 0 || names(plan.Workloads) != names(first.Workloads) {
@@ -68,9 +68,12 @@ func TestAbstractSocketsHaveAModeOrAFix(t *testing.T) {
 		reason Reason
 		part   string
 	}{
-		"on the nodes' network":                    {apiPod("a", "1", onHostsNetwork), "https://localhost:6443", v1alpha1.ModeDaemonSet, contract.AsExpected, ""},
-		"on the nodes', where reporters are not":   {apiPod("a", "1", onHostsNetwork), "https://api.example.com", v1alpha1.ModeDaemonSet, contract.SocketVolumeMissing, "connection.server"},
-		"on the pod's network, which is another's": {apiPod("a", "1"), "https://localhost:6443", "", contract.SocketVolumeMissing, "use mode Sidecar"},
+		"on the nodes' network": {apiPod("a", "1", onHostsNetwork), "https://localhost:6443",
+			v1alpha1.ModeDaemonSet, contract.AsExpected, ""},
+		"on the nodes', where reporters are not": {apiPod("a", "1", onHostsNetwork), "https://api.example.com",
+			v1alpha1.ModeDaemonSet, contract.SocketVolumeMissing, "connection.server"},
+		"on the pod's network, which is another's": {apiPod("a", "1"), "https://localhost:6443", "",
+			contract.SocketVolumeMissing, "use mode Sidecar"},
 	} {
 		s := fixture(t, v1alpha1.ModeAuto, pods(c.pod))
 		s.Target.Connection.Server = c.server

@@ -26,12 +26,17 @@ func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 		delivery v1alpha1.Mode
 		reason   Reason
 	}{
-		"no pods":                              {func(*Snapshot) {}, "", contract.NoPods},
-		"no pods now":                          {func(s *Snapshot) { s.State.Mode = v1alpha1.ModeCompanionPod }, v1alpha1.ModeCompanionPod, contract.NoPods},
-		"in pods":                              {pods(apiPod("a", "1"), apiPod("b", "2")), v1alpha1.ModeCompanionPod, contract.Progressing},
-		"on the host":                          {pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost)), v1alpha1.ModeDaemonSet, contract.AsExpected},
-		"on the host and in pods":              {pods(apiPod("a", "1", onHost), apiPod("b", "2")), v1alpha1.ModeCompanionPod, contract.Progressing},
-		"OpenShift's own reporter in the pods": {pods(apiPod("a", "1", withOpenShiftsReporter)), v1alpha1.ModeCompanionPod, contract.Progressing},
+		"no pods": {func(*Snapshot) {}, "", contract.NoPods},
+		"no pods now": {func(s *Snapshot) { s.State.Mode = v1alpha1.ModeCompanionPod },
+			v1alpha1.ModeCompanionPod, contract.NoPods},
+		"in pods": {pods(apiPod("a", "1"), apiPod("b", "2")), v1alpha1.ModeCompanionPod,
+			contract.Progressing},
+		"on the host": {pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost)),
+			v1alpha1.ModeDaemonSet, contract.AsExpected},
+		"on the host and in pods": {pods(apiPod("a", "1", onHost), apiPod("b", "2")),
+			v1alpha1.ModeCompanionPod, contract.Progressing},
+		"OpenShift's own reporter in the pods": {pods(apiPod("a", "1", withOpenShiftsReporter)), v1alpha1.ModeCompanionPod,
+			contract.Progressing},
 	} {
 		s := fixture(t, v1alpha1.ModeAuto, c.change)
 		plan := planOf(t, s)
@@ -43,22 +48,28 @@ func TestAutoChoosesByWhereTheSocketsAre(t *testing.T) {
 
 func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
-	s.Encryption = &Encryption{Live: set(2, 1), Revisions: map[string][]v1alpha1.Plugin{"4": set(1).Plugins, "5": set(2, 1).Plugins}}
+	s.Encryption = &Encryption{Live: set(2, 1), Revisions: map[string][]v1alpha1.Plugin{"4": set(1).Plugins,
+		"5": set(2, 1).Plugins}}
 	plan := planOf(t, s)
 	if len(plan.Workloads) != 2 {
 		t.Fatalf("%s", names(plan.Workloads))
 	}
 	for i, want := range []struct{ node, uid, ids string }{{"a", "1", "1"}, {"b", "2", "2+1"}} {
 		pod := plan.Workloads[i]
-		if nodeOf(pod) != want.node || pod.GetAnnotations()[contract.BesideAnnotation] != want.uid || keyIDs(t, pod) != want.ids {
-			t.Errorf("%s on %s beside %s with %s", pod.GetName(), nodeOf(pod), pod.GetAnnotations()[contract.BesideAnnotation], keyIDs(t, pod))
+		if nodeOf(pod) != want.node || pod.GetAnnotations()[contract.BesideAnnotation] != want.uid ||
+			keyIDs(t, pod) != want.ids {
+			t.Errorf("%s on %s beside %s with %s", pod.GetName(), nodeOf(pod), pod.GetAnnotations()[contract.BesideAnnotation],
+				keyIDs(t, pod))
 		}
 		typed := source.As[corev1.Pod](pod)
 		if typed == nil {
 			t.Fatalf("%s is no pod", pod.GetName())
 		}
 		path := "/var/lib/kubelet/pods/" + want.uid + "/volumes/kubernetes.io~empty-dir/sockets"
-		if !slices.ContainsFunc(typed.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil && v.HostPath.Path == path }) {
+		if !slices.ContainsFunc(typed.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.HostPath != nil &&
+				v.HostPath.Path == path
+		}) {
 			t.Errorf("%s does not mount %s", pod.GetName(), path)
 		}
 	}
@@ -69,27 +80,25 @@ func TestEachPodGetsACompanionWithItsPlugins(t *testing.T) {
 	if plan := planOf(t, s); !plan.Status.Delivered() {
 		t.Errorf("%+v", plan.Status)
 	}
-	_ = unstructured.SetNestedField(s.own("Pod")[0].Object, "Pending", "status", "phase")
-	_ = unstructured.SetNestedSlice(s.own("Pod")[0].Object, []any{map[string]any{"name": "kms-health", "state": map[string]any{"waiting": map[string]any{"reason": "ImagePullBackOff", "message": "not found"}}}}, "status", "containerStatuses")
-	if s := planOf(t, s).Status; s.Reason != "ReporterNotRunning" || !strings.Contains(s.Message, "ImagePullBackOff: not found") || !strings.Contains(s.Message, "on node a") {
-		t.Errorf("%+v", s)
-	}
 }
 
 func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"))))
 	old := first.Workloads[0].GetName()
 
-	live := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first), func(s *Snapshot) { s.Config.Probe.Interval.Duration = time.Minute })
+	live := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first),
+		func(s *Snapshot) { s.Config.Probe.Interval.Duration = time.Minute })
 	plan := planOf(t, live)
 	if plan.Workloads[0].GetName() != old || len(plan.Delete) > 0 {
 		t.Error("an interval replaced a companion")
 	}
-	if plan.Workloads[0].GetAnnotations()[contract.ConfigAnnotation] == first.Workloads[0].GetAnnotations()[contract.ConfigAnnotation] {
+	file := func(plan *Plan) string { return plan.Workloads[0].GetAnnotations()[contract.ConfigAnnotation] }
+	if file(plan) == file(first) {
 		t.Error("the interval is not in the file")
 	}
 
-	image := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first), func(s *Snapshot) { s.Config.Image = "reporter:2" })
+	image := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first),
+		func(s *Snapshot) { s.Config.Image = "reporter:2" })
 	plan = planOf(t, image)
 	if plan.Workloads[0].GetName() == old || len(plan.Delete) > 0 {
 		t.Errorf("a new image: %s made, %s deleted before the new one runs", names(plan.Workloads), names(plan.Delete))
@@ -107,14 +116,17 @@ func TestCompanionIsReplacedWithItsPodOrForAChangeOfItsContainer(t *testing.T) {
 
 func TestDaemonSetMountsTheFoldersOfTheNodes(t *testing.T) {
 	plan := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost))))
-	if got, want := names(slices.Concat(plan.Apply, plan.Workloads, plan.Copied)), "ClusterRoleBinding/kms-health-reporter-api ConfigMap/"+configMapOf(1)+" DaemonSet/kms-health-reporter-api Role/kms-health-operator-api ServiceAccount/kms-health-reporter-api"; got != want {
+	if got, want := names(slices.Concat(plan.Apply, plan.Workloads, plan.Copied)),
+		"ClusterRoleBinding/kms-health-reporter-api ConfigMap/"+configMapOf(1)+
+			" DaemonSet/kms-health-reporter-api Role/kms-health-operator-api ServiceAccount/kms-health-reporter-api"; got != want {
 		t.Errorf("%s", got)
 	}
 	ds := &appsv1.DaemonSet{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(plan.Workloads[0].Object, ds); err != nil {
 		t.Fatal(err)
 	}
-	if v := ds.Spec.Template.Spec.Volumes; !slices.ContainsFunc(v, func(v corev1.Volume) bool { return v.HostPath != nil && v.HostPath.Path == "/run/kms" }) {
+	if v := ds.Spec.Template.Spec.Volumes; !slices.ContainsFunc(v,
+		func(v corev1.Volume) bool { return v.HostPath != nil && v.HostPath.Path == "/run/kms" }) {
 		t.Errorf("%+v", v)
 	}
 	plan = planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1"))))
@@ -123,18 +135,19 @@ func TestDaemonSetMountsTheFoldersOfTheNodes(t *testing.T) {
 	}
 }
 
+// mounting is an API server's pod that mounts a ConfigMap.
+func mounting(name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}},
+		}})
+	}
+}
+
 func TestConfigMapOfAPluginSetStaysWhileAPodMountsIt(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1"))))
-	var old string
-	for _, o := range first.Apply {
-		if o.GetKind() == "ConfigMap" {
-			old = o.GetName()
-		}
-	}
-	mounting := apiPod("a", "1", func(p *corev1.Pod) {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: old}}}})
-	})
-	s := fixture(t, v1alpha1.ModeSidecar, pods(mounting), delivered(t, first), func(s *Snapshot) {
+	old := configMapOf(1)
+	s := fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mounting(old))), delivered(t, first), func(s *Snapshot) {
 		s.Encryption.Live = set(2, 1)
 		s.Config.Probe.Interval.Duration = time.Minute
 	})
@@ -142,17 +155,14 @@ func TestConfigMapOfAPluginSetStaysWhileAPodMountsIt(t *testing.T) {
 	if names(plan.Delete) != "" {
 		t.Errorf("%s goes while a pod mounts it", names(plan.Delete))
 	}
-	for _, o := range plan.Apply {
-		if o.GetKind() != "ConfigMap" {
-			continue
+	for name, want := range map[string]string{old: "kms-1.sock", configMapOf(2, 1): "kms-2.sock"} {
+		if file := appliedFiles(plan)[name]; !strings.Contains(file, "interval: 1m0s") || !strings.Contains(file, want) {
+			t.Errorf("%s:\n%s", name, file)
 		}
-		file, _, _ := unstructured.NestedString(o.Object, "data", "config.yaml")
-		if !strings.Contains(file, "interval: 1m0s") {
-			t.Errorf("%s does not follow the interval:\n%s", o.GetName(), file)
-		}
-		if want := map[bool]string{true: "1", false: "2+1"}[o.GetName() == old]; keyIDs(t, o) != want {
-			t.Errorf("%s names %s", o.GetName(), keyIDs(t, o))
-		}
+	}
+	_ = unstructured.SetNestedField(s.own("ConfigMap")[0].Object, "broken", "data", "config.yaml")
+	if plan := planOf(t, s); names(plan.Delete) != "" {
+		t.Errorf("%s goes, whose file is invalid, while a pod mounts it", names(plan.Delete))
 	}
 	s.Pods = []*corev1.Pod{apiPod("a", "2")}
 	if plan := planOf(t, s); names(plan.Delete) != "ConfigMap/"+old {
@@ -180,7 +190,8 @@ func TestInjectionThatItsOwnerRevertedIsNotRepeated(t *testing.T) {
 	// It was not recorded, for example after a kill in between.
 	s.Deployment, s.Injected, s.HasContainer = injected, true, true
 	plan = planOf(t, s)
-	if recorded := plan.State.Injected; plan.Inject != nil || plan.State.Reverted || recorded == nil || *recorded != (Injected{"apiserver", "d", 2}) {
+	if recorded := plan.State.Injected; plan.Inject != nil || plan.State.Reverted || recorded == nil ||
+		*recorded != (Injected{"apiserver", "d", 2}) {
 		t.Fatalf("what is in place: %v, recorded %+v; %+v", plan.Inject, recorded, plan.Status)
 	}
 	s.State = plan.State
@@ -226,7 +237,8 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 	}
 	daemonSetPods := func(s *Snapshot) {
 		for _, node := range []string{"a", "b"} {
-			pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": map[string]any{"nodeName": node}, "status": map[string]any{"phase": "Running"}}}
+			pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod",
+				"spec": map[string]any{"nodeName": node}, "status": map[string]any{"phase": "Running"}}}
 			pod.SetName("pod-" + node)
 			pod.SetUID(types.UID("new-" + node))
 			pod.SetLabels(map[string]string{contract.ModeLabel: "DaemonSet", contract.APIServerLabel: "api"})
@@ -257,7 +269,8 @@ func TestEarlierReportersStayUntilTheNewOnesReport(t *testing.T) {
 
 func TestRemovalDeletesWhatReportersNeedAfterThem(t *testing.T) {
 	first := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost))))
-	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, first), func(s *Snapshot) { s.Encryption.Live, s.ReportsLeft = set(), true })
+	s := fixture(t, v1alpha1.ModeDaemonSet, delivered(t, first),
+		func(s *Snapshot) { s.Encryption.Live, s.ReportsLeft = set(), true })
 	step := func(reason Reason, clean bool, want string) *Plan {
 		t.Helper()
 		plan := planOf(t, s)
@@ -295,13 +308,20 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 		change func(*Snapshot)
 		want   Status
 	}{
-		"pods":                                          {func(s *Snapshot) { s.Pods = nil }, Status{contract.Progressing, ""}},
-		"pods, which cannot be listed":                  {func(s *Snapshot) { s.Pods, s.SourceProblems = nil, refused }, Status{contract.SourceUnreadable, "pods cannot be listed"}},
-		"the Secret, and no plugin set recorded":        {func(s *Snapshot) { s.Encryption, s.State.Live = nil, nil }, Status{contract.Progressing, ""}},
-		"an invalid Secret, and no plugin set recorded": {func(s *Snapshot) { s.Encryption, s.State.Live = &Encryption{Problem: "not YAML"}, nil }, Status{contract.EncryptionConfigUnreadable, "not YAML"}},
+		"pods": {func(s *Snapshot) { s.Pods = nil },
+			Status{contract.Progressing, ""}},
+		"pods, which cannot be listed": {func(s *Snapshot) { s.Pods, s.SourceProblems = nil, refused },
+			Status{contract.SourceUnreadable, "pods cannot be listed"}},
+		"the Secret, and no plugin set recorded": {func(s *Snapshot) { s.Encryption, s.State.Live = nil, nil },
+			Status{contract.Progressing, ""}},
+		"an invalid Secret, and no plugin set recorded": {func(s *Snapshot) {
+			s.Encryption,
+				s.State.Live = &Encryption{Problem: "not YAML"}, nil
+		}, Status{contract.EncryptionConfigUnreadable, "not YAML"}},
 	} {
 		plan := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1")), delivered(t, first), c.change))
-		made := slices.DeleteFunc(slices.Concat(plan.Apply, plan.Workloads), func(o *unstructured.Unstructured) bool { return o.GetKind() == "Role" }) // by which the Secret is read
+		made := slices.DeleteFunc(slices.Concat(plan.Apply, plan.Workloads),
+			func(o *unstructured.Unstructured) bool { return o.GetKind() == "Role" }) // by which the Secret is read
 		if len(plan.Delete)+len(made) > 0 || plan.Anchor != nil || plan.Status != c.want || plan.Off {
 			t.Errorf("%s: %s applied, %s deleted; %+v", name, names(made), names(plan.Delete), plan.Status)
 		}
@@ -319,7 +339,8 @@ func TestUnknownSourcesChangeNothing(t *testing.T) {
 
 func TestKMSIsOffOnlyWhenNoConfigInUseHasAPlugin(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", revision("4")), apiPod("b", "2", revision("5"))))
-	s.Encryption = &Encryption{Live: set(), Revisions: map[string][]v1alpha1.Plugin{"4": set(1).Plugins, "5": set().Plugins}}
+	s.Encryption = &Encryption{Live: set(), Revisions: map[string][]v1alpha1.Plugin{"4": set(1).Plugins,
+		"5": set().Plugins}}
 	plan := planOf(t, s)
 	if len(plan.Workloads) != 1 || nodeOf(plan.Workloads[0]) != "a" {
 		t.Errorf("%s; %+v", names(plan.Workloads), plan.Status)
@@ -337,7 +358,8 @@ func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1"), apiPod("b", "2")))
 	s.Encryption = &Encryption{Live: set(), Ignored: []encryption.Ignored{v1}}
 	plan := planOf(t, s)
-	if plan.Off || plan.Status.Reason != contract.ProviderNotProbed || !strings.Contains(plan.Status.Message, "old of secrets") {
+	if plan.Off || plan.Status.Reason != contract.ProviderNotProbed ||
+		!strings.Contains(plan.Status.Message, "old of secrets") {
 		t.Errorf("alone: off %t, %+v", plan.Off, plan.Status)
 	}
 	s.Encryption.Live = set(1)
@@ -346,26 +368,14 @@ func TestProvidersThatCannotBeProbedAreNotOff(t *testing.T) {
 		t.Errorf("beside a plugin: %s, %+v", names(plan.Workloads), plan.State)
 	}
 	s.State, s.Encryption = plan.State, nil // after a restart, while the plugin is unhealthy
-	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed || again.Status.Reason != contract.ProviderNotProbed {
+	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed ||
+		again.Status.Reason != contract.ProviderNotProbed {
 		t.Errorf("not read any more: %+v, %+v", again.State, again.Status)
 	}
 	s.Encryption = &Encryption{Live: set(1)} // read again, but for the revision of a pod
 	s.Pods[0].Labels = map[string]string{"revision": "7"}
 	if again := planOf(t, s); again.State.NotProbed != plan.State.NotProbed {
 		t.Errorf("a revision cannot be read: %+v", again.State)
-	}
-}
-
-func TestSocketWithoutAVolumeIsReported(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeCompanionPod, pods(apiPod("a", "1", func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts = nil })))
-	plan := planOf(t, s)
-	for _, part := range []string{"api-a-1", `"api"`, "/var/run/kmsplugin"} {
-		if !strings.Contains(plan.Status.Message, part) {
-			t.Errorf("%+v does not name %s", plan.Status, part)
-		}
-	}
-	if plan.Status.Reason != "SocketVolumeMissing" {
-		t.Errorf("%+v", plan.Status)
 	}
 }
 
@@ -376,20 +386,6 @@ func TestPodWhosePluginsAreBeingReadGetsNoReporterYet(t *testing.T) {
 	plan := planOf(t, s)
 	if len(plan.Workloads) > 0 || plan.Off || plan.Clean || len(plan.Delete) > 1 || plan.Status.Message != "" {
 		t.Errorf("%s made, %s goes; %+v", names(plan.Workloads), names(plan.Delete), plan.Status)
-	}
-}
-
-func TestInvalidConfigMapStaysWhileAPodMountsIt(t *testing.T) {
-	first := planOf(t, fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1"))))
-	s := fixture(t, v1alpha1.ModeSidecar, delivered(t, first), func(s *Snapshot) { s.Encryption.Live = set(2) })
-	for _, o := range s.own("ConfigMap") {
-		_ = unstructured.SetNestedField(o.Object, "broken", "data", "config.yaml")
-		s.Pods = []*corev1.Pod{apiPod("a", "1", func(p *corev1.Pod) {
-			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: o.GetName()}}}})
-		})}
-	}
-	if plan := planOf(t, s); len(plan.Delete) > 0 {
-		t.Errorf("%s goes", names(plan.Delete))
 	}
 }
 
@@ -414,7 +410,8 @@ func TestRevisionIsANumber(t *testing.T) {
 	} {
 		pod := apiPod("a", "1", revision(c.label), func(p *corev1.Pod) {
 			if c.secret != "" {
-				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: c.secret}}})
+				p.Spec.Volumes = append(p.Spec.Volumes,
+					corev1.Volume{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: c.secret}}})
 			}
 		})
 		if got := RevisionOf("encryption-config", &pod.Spec, pod.Labels); got != c.want {
@@ -434,7 +431,8 @@ func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
 	}
 	s := fixture(t, v1alpha1.ModeCompanionPod, pods(host...), delivered(t, first), delivered(t, plan))
 	back := planOf(t, s)
-	if !strings.Contains(names(back.Delete), "ConfigMap/kms-health-reporter-api-") || !back.State.InTarget || !back.DeleteToken {
+	if !strings.Contains(names(back.Delete), "ConfigMap/kms-health-reporter-api-") || !back.State.InTarget ||
+		!back.DeleteToken {
 		t.Errorf("%s goes: %+v; deletes the token %t", names(back.Delete), back.State, back.DeleteToken)
 	}
 	s.State = back.State
@@ -442,7 +440,10 @@ func TestUnfinishedSwitchIntoTheTargetsNamespaceIsRemoved(t *testing.T) {
 	if back := planOf(t, s); !strings.Contains(names(back.Delete), "ServiceAccount/kms-health-reporter-api") {
 		t.Errorf("the ServiceAccount stays: %s goes", names(back.Delete))
 	}
-	s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "ns" && o.GetKind() != "Role" })
+	s.Own = slices.DeleteFunc(s.Own, func(o *unstructured.Unstructured) bool {
+		return o.GetNamespace() == "ns" &&
+			o.GetKind() != "Role"
+	})
 	s.State = back.State
 	s.State.Token = false
 	if done := planOf(t, s); done.State.InTarget {

@@ -28,12 +28,14 @@ func TestPolicyIsActiveOnlyAsThisVersionHasIt(t *testing.T) {
 		},
 		"a policy that ignores its failures": {policy: set("Ignore", "spec", "failurePolicy"), want: "failurePolicy differs"},
 		"a policy without validations": {
-			policy: func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "spec", "validations") }, want: "validations differs",
+			policy: func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "spec", "validations") },
+			want:   "validations differs",
 		},
 		"a policy with another condition": {policy: set([]any{}, "spec", "matchConditions"), want: "matchConditions differs"},
 		"a policy with another variable":  {policy: set([]any{}, "spec", "variables"), want: "variables differs"},
-		"a binding that only audits":      {binding: set([]any{"Audit"}, "spec", "validationActions"), want: "validationActions differs"},
-		"a binding of another policy":     {binding: set("other", "spec", "policyName"), want: "policyName differs"},
+		"a binding that only audits": {binding: set([]any{"Audit"}, "spec", "validationActions"),
+			want: "validationActions differs"},
+		"a binding of another policy": {binding: set("other", "spec", "policyName"), want: "policyName differs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all, err := objects.Policy()
@@ -51,7 +53,8 @@ func TestPolicyIsActiveOnlyAsThisVersionHasIt(t *testing.T) {
 				}
 				got += checkPolicy(o)
 			}
-			if c.want == "" && got != "" || !strings.Contains(got, c.want) || c.want != "" && !strings.Contains(got, "apply the manifests") {
+			if c.want == "" && got != "" || !strings.Contains(got, c.want) || c.want != "" &&
+				!strings.Contains(got, "apply the manifests") {
 				t.Errorf("%q, want %q in it", got, c.want)
 			}
 		})

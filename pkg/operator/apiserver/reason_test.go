@@ -13,11 +13,17 @@ func TestMostSevereProblemIsReportedFirst(t *testing.T) {
 		want     Status
 	}{
 		"one": {[]Status{{contract.NoReporters, "a"}}, Status{contract.NoReporters, "a"}},
-		"two of one reason, in the order of their messages": {[]Status{{contract.NoReporters, "b"}, {contract.NoReporters, "a"}}, Status{contract.NoReporters, "a; b"}},
-		"one twice":                           {[]Status{{contract.NoReporters, "a"}, {contract.NoReporters, "a"}}, Status{contract.NoReporters, "a"}},
-		"the more severe one later":           {[]Status{{contract.TLSProfileInvalid, "a"}, {contract.Forbidden, "b"}}, Status{contract.Forbidden, "b; TLSProfileInvalid: a"}},
-		"a problem before progress":           {[]Status{{contract.Progressing, "a"}, {contract.TLSProfileInvalid, "b"}}, Status{contract.TLSProfileInvalid, "b; Progressing: a"}},
-		"several of each, each with its name": {[]Status{{contract.NoReporters, "c"}, {contract.Refused, "b"}, {contract.NoReporters, "a"}, {contract.Refused, "d"}}, Status{contract.Refused, "b; d; NoReporters: a; NoReporters: c"}},
+		"two of one reason, in the order of their messages": {[]Status{{contract.NoReporters, "b"},
+			{contract.NoReporters, "a"}}, Status{contract.NoReporters, "a; b"}},
+		"one twice": {[]Status{{contract.NoReporters, "a"}, {contract.NoReporters, "a"}},
+			Status{contract.NoReporters, "a"}},
+		"the more severe one later": {[]Status{{contract.TLSProfileInvalid, "a"}, {contract.Forbidden, "b"}},
+			Status{contract.Forbidden, "b; TLSProfileInvalid: a"}},
+		"a problem before progress": {[]Status{{contract.Progressing, "a"}, {contract.TLSProfileInvalid, "b"}},
+			Status{contract.TLSProfileInvalid, "b; Progressing: a"}},
+		"several of each, each with its name": {[]Status{{contract.NoReporters, "c"}, {contract.Refused, "b"},
+			{contract.NoReporters, "a"}, {contract.Refused, "d"}}, Status{contract.Refused,
+			"b; d; NoReporters: a; NoReporters: c"}},
 	} {
 		before := len(c.problems)
 		first := c.problems[0]

@@ -16,7 +16,8 @@ import (
 func kubeconfig(t *testing.T, ca, caFile string) string {
 	t.Helper()
 	raw, err := clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: "https://api:6443", CertificateAuthorityData: []byte(ca), CertificateAuthority: caFile}},
+		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: "https://api:6443",
+			CertificateAuthorityData: []byte(ca), CertificateAuthority: caFile}},
 		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "c"}},
 		CurrentContext: "x",
 	})
@@ -54,7 +55,8 @@ func TestOnlyAnOutdatedCAIsReplaced(t *testing.T) {
 		"no kubeconfig":                    {object("ConfigMap", ""), "new", false},
 		"a kubeconfig that cannot be read": {object("ConfigMap", "{"), "new", false},
 		"no CA of the API server is known": {object("ConfigMap", kubeconfig(t, "old", "")), "", false},
-		"a kind that has no kubeconfig":    {&unstructured.Unstructured{Object: map[string]any{"kind": "DaemonSet"}}, "new", false},
+		"a kind that has no kubeconfig": {&unstructured.Unstructured{Object: map[string]any{"kind": "DaemonSet"}}, "new",
+			false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := c.object.DeepCopy()
@@ -74,7 +76,8 @@ func TestOnlyAnOutdatedCAIsReplaced(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := config.Clusters["c"]; string(got.CertificateAuthorityData) != c.ca || got.Server != "https://api:6443" || config.CurrentContext != "x" {
+			if got := config.Clusters["c"]; string(got.CertificateAuthorityData) != c.ca || got.Server != "https://api:6443" ||
+				config.CurrentContext != "x" {
 				t.Errorf("%s", text)
 			}
 			if patch.GetUID() != "u" || patch.GetName() != "reporter" {
@@ -90,13 +93,16 @@ func TestOnlyAnOutdatedCAIsReplaced(t *testing.T) {
 func TestUnmanagedTargetGetsOnlyWhatExpires(t *testing.T) {
 	injects := func(s *Snapshot) { s.CA, s.Deployment = []byte("old"), deployment(1) }
 	first := planOf(t, fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), injects))
-	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), injects, delivered(t, first), func(s *Snapshot) {
-		s.CA, s.Unmanaged, s.Config.Image = []byte("new"), true, "reporter:2"
-		s.Encryption.Live = set(2, 1)
-	})
+	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), injects, delivered(t, first),
+		func(s *Snapshot) {
+			s.CA, s.Unmanaged, s.Config.Image = []byte("new"), true, "reporter:2"
+			s.Encryption.Live = set(2, 1)
+		})
 	plan := planOf(t, s)
-	if plan.Status.Reason != contract.Unmanaged || len(plan.Apply)+len(plan.Workloads)+len(plan.Delete) > 0 || plan.DeleteToken || plan.Anchor != nil || plan.Off || plan.Clean {
-		t.Errorf("%+v: %s applied, %s deleted, the token %t", plan.Status, names(plan.Apply), names(plan.Delete), plan.DeleteToken)
+	if plan.Status.Reason != contract.Unmanaged || len(plan.Apply)+len(plan.Workloads)+len(plan.Delete) > 0 ||
+		plan.DeleteToken || plan.Anchor != nil || plan.Off || plan.Clean {
+		t.Errorf("%+v: %s applied, %s deleted, the token %t", plan.Status, names(plan.Apply), names(plan.Delete),
+			plan.DeleteToken)
 	}
 	if !plan.Token || !first.Token {
 		t.Errorf("renews the token %t, made it %t", plan.Token, first.Token)

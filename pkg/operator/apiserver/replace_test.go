@@ -16,7 +16,8 @@ import (
 
 // created are the pods of a plan that do not exist yet.
 func created(s *Snapshot, plan *Plan) []*unstructured.Unstructured {
-	return slices.DeleteFunc(slices.Clone(plan.Workloads), func(o *unstructured.Unstructured) bool { return s.find(o) != nil })
+	return slices.DeleteFunc(slices.Clone(plan.Workloads),
+		func(o *unstructured.Unstructured) bool { return s.find(o) != nil })
 }
 
 // replacing is a target whose companions are replaced, since their image has changed.
@@ -65,20 +66,18 @@ func TestConfigMapOfAnotherDeliveryIsRemovedThoughOneOfItsNameIsMounted(t *testi
 		o.SetNamespace(namespace)
 		return o
 	}
-	mountsIt := func(p *corev1.Pod) {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{
-			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: companionConfigMapOf(1)}},
-		}})
-	}
+	mountsIt := mounting(companionConfigMapOf(1))
 	on := pods(apiPod("a", "1"))
 	first := planOf(t, fixture(t, v1alpha1.ModeCompanionPod, on, configSource(v1alpha1.ConfigSourceConfigMap)))
 	left := configMap("ns")
-	s := fixture(t, v1alpha1.ModeCompanionPod, on, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap), func(s *Snapshot) { s.Own = append(s.Own, left) })
+	s := fixture(t, v1alpha1.ModeCompanionPod, on, delivered(t, first), configSource(v1alpha1.ConfigSourceConfigMap),
+		func(s *Snapshot) { s.Own = append(s.Own, left) })
 	if plan := planOf(t, s); !slices.Contains(plan.Delete, left) {
 		t.Errorf("Companion: deletes %s", names(plan.Delete))
 	}
 	left = configMap("kms-health")
-	s = fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mountsIt, withReporter)), func(s *Snapshot) { s.Own = append(s.Own, left) })
+	s = fixture(t, v1alpha1.ModeSidecar, pods(apiPod("a", "1", mountsIt, withReporter)),
+		func(s *Snapshot) { s.Own = append(s.Own, left) })
 	if plan := planOf(t, s); !slices.Contains(plan.Delete, left) {
 		t.Errorf("Sidecar: deletes %s", names(plan.Delete))
 	}
@@ -113,12 +112,14 @@ func TestReportersToBeReplacedGetANewCA(t *testing.T) {
 			}
 			continue
 		}
-		at := slices.IndexFunc(plan.Apply, func(o *unstructured.Unstructured) bool { return o.GetName() == companionConfigMapOf(1) })
+		at := slices.IndexFunc(plan.Apply,
+			func(o *unstructured.Unstructured) bool { return o.GetName() == companionConfigMapOf(1) })
 		if at < 0 {
 			t.Fatalf("applies %s", names(plan.Apply))
 		}
 		data, _, _ := unstructured.NestedStringMap(plan.Apply[at].Object, "data")
-		if after := base64.StdEncoding.EncodeToString(s.CA); !strings.Contains(data["kubeconfig"], after) || !strings.Contains(data["config.yaml"], "kms-1.sock") {
+		if after := base64.StdEncoding.EncodeToString(s.CA); !strings.Contains(data["kubeconfig"], after) ||
+			!strings.Contains(data["config.yaml"], "kms-1.sock") {
 			t.Errorf("the file that is still mounted is %v", data)
 		}
 	}

@@ -47,7 +47,8 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 			s := c.snapshot(t)
 			setPhase(s, c.phase, s.Now.Add(-c.age))
 			plan := planOf(t, s)
-			if replaced := len(plan.Delete) == 1 && plan.Delete[0] == s.own("Pod")[0]; replaced != c.replaced || len(plan.Workloads) != 1 {
+			if replaced := len(plan.Delete) == 1 && plan.Delete[0] == s.own("Pod")[0]; replaced != c.replaced ||
+				len(plan.Workloads) != 1 {
 				t.Errorf("%s deleted, %s wanted", names(plan.Delete), names(plan.Workloads))
 			}
 			if c.requeue > 0 && !plan.Requeue.Equal(s.Now.Add(c.requeue)) {
@@ -67,108 +68,84 @@ func TestPodThatHasEndedIsReplacedAfterAMoment(t *testing.T) {
 // withReporter adds the reporter's container to a pod.
 func withReporter(p *corev1.Pod) {
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
-		Name: contract.ReporterContainer, VolumeMounts: []corev1.VolumeMount{{Name: objects.ConfigVolume, MountPath: objects.ConfigFolder}},
+		Name: contract.ReporterContainer, VolumeMounts: []corev1.VolumeMount{{Name: objects.ConfigVolume,
+			MountPath: objects.ConfigFolder}},
 	})
 }
 
-func TestDeliveryWithoutReportersIsReported(t *testing.T) {
-	daemonSet := func(generation, observed, scheduled int64) func(*Snapshot) {
-		return func(s *Snapshot) {
-			o := ownObject("DaemonSet")
-			o.SetGeneration(generation)
-			_ = unstructured.SetNestedField(o.Object, observed, "status", "observedGeneration")
-			_ = unstructured.SetNestedField(o.Object, scheduled, "status", "desiredNumberScheduled")
-			o.SetNamespace(s.Namespace)
-			s.Own = append(s.Own, o)
-		}
-	}
-	paused := func(s *Snapshot) {
-		s.Deployment = deployment(1)
-		s.Deployment.Spec.Paused = true
-	}
-	resumed := func(s *Snapshot) { paused(s); s.Deployment.Spec.Paused = false }
-	onHosts := pods(apiPod("a", "1", onHost))
-	for name, c := range map[string]struct {
-		delivery v1alpha1.Mode
-		change   []func(*Snapshot)
-		want     Reason // empty: neither NoReporters nor DeploymentPaused
-		part     string
-	}{
-		"a DaemonSet that selects no node":         {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(2, 2, 0)}, contract.NoReporters, "selects no node"},
-		"a DaemonSet that was not observed yet":    {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(2, 1, 0)}, "", ""},
-		"a DaemonSet that selects nodes":           {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(2, 2, 1)}, "", ""},
-		"no pod with the container":                {v1alpha1.ModeSidecar, []func(*Snapshot){pods(apiPod("a", "1"))}, contract.NoReporters, contract.ReporterContainer},
-		"a pod with the container":                 {v1alpha1.ModeSidecar, []func(*Snapshot){pods(apiPod("a", "1", withReporter))}, "", ""},
-		"no pod at all":                            {v1alpha1.ModeSidecar, nil, contract.NoReporters, "namespace ns"},
-		"a paused Deployment without it":           {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1")), paused}, contract.DeploymentPaused, "0 of its 1 pods"},
-		"a paused Deployment with it in some pods": {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1"), apiPod("b", "2", withReporter)), paused}, contract.DeploymentPaused, "1 of its 2 pods"},
-		"a paused Deployment with it in all pods":  {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1", withReporter)), paused}, "", ""},
-		"a Deployment that is not paused":          {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1")), resumed}, "", ""},
-		"a Deployment that is scaled to zero":      {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, resumed}, contract.NoReporters, "namespace ns"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := planOf(t, fixture(t, c.delivery, c.change...)).Status
-			if c.want == "" && (got.Reason == contract.NoReporters || got.Reason == contract.DeploymentPaused) {
-				t.Errorf("%+v", got)
-			}
-			if c.want != "" && (got.Reason != c.want || !strings.Contains(got.Message, c.part)) {
-				t.Errorf("%+v, want %s with %q", got, c.want, c.part)
-			}
-		})
-	}
-}
-
-// Each of these ends in ProgressDeadlineExceeded, or in the reports that are missing (package
-// rollup): a state that does not change is never delivered.
-func TestWhatIsMissingOfADeliveryIsWaitedFor(t *testing.T) {
-	daemonSet := func(wanted, exist int64) func(*Snapshot) {
+// Each that is Progressing ends in ProgressDeadlineExceeded, or in the reports that are missing
+// (package rollup): a state that does not change is never delivered.
+func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
+	type change = func(*Snapshot)
+	daemonSet := func(observed, wanted, exist int64) change {
 		return func(s *Snapshot) {
 			o := ownObject("DaemonSet")
 			o.SetNamespace(s.Namespace)
-			o.SetGeneration(1)
-			o.Object["status"] = map[string]any{"observedGeneration": int64(1), "desiredNumberScheduled": wanted, "currentNumberScheduled": exist}
+			o.SetGeneration(2)
+			o.Object["status"] = map[string]any{"observedGeneration": observed, "desiredNumberScheduled": wanted,
+				"currentNumberScheduled": exist}
 			s.Own = append(s.Own, o)
 		}
 	}
-	rollout := func(updated, all int32) func(*Snapshot) {
+	rollout := func(paused bool, updated, all int32) change {
 		return func(s *Snapshot) {
+			inDeployment(s)
 			s.Deployment = deployment(1)
+			s.Deployment.Spec.Paused = paused
 			s.Deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, UpdatedReplicas: updated, Replicas: all}
 		}
 	}
-	onHosts := pods(apiPod("a", "1", onHost))
-	starting := func(s *Snapshot) {
-		delivered(t, planOf(t, s))(s)
-		setPhase(s, corev1.PodPending, s.Now.Add(-time.Hour))
-	}
-	restarting := func(s *Snapshot) {
-		delivered(t, planOf(t, s))(s)
-		for _, o := range s.own("Pod") {
-			ended := map[string]any{"terminated": map[string]any{"exitCode": int64(137)}}
-			o.Object["status"] = map[string]any{"phase": "Running", "containerStatuses": []any{
-				map[string]any{"name": contract.ReporterContainer, "state": ended},
-			}}
+	companionIs := func(status map[string]any) change {
+		return func(s *Snapshot) {
+			delivered(t, planOf(t, s))(s)
+			s.own("Pod")[0].Object["status"] = status
 		}
 	}
+	container := func(state string, content map[string]any) []any {
+		return []any{map[string]any{"name": contract.ReporterContainer, "state": map[string]any{state: content}}}
+	}
+	onHosts, one := pods(apiPod("a", "1", onHost)), pods(apiPod("a", "1"))
+	with, half := pods(apiPod("a", "1", withReporter)), pods(apiPod("a", "1", withReporter), apiPod("b", "2"))
 	both := pods(apiPod("a", "1", withReporter), apiPod("b", "2", withReporter))
+	const agents, companions, sidecars = v1alpha1.ModeDaemonSet, v1alpha1.ModeCompanionPod, v1alpha1.ModeSidecar
+	const none, waits, ok = contract.NoReporters, contract.Progressing, contract.AsExpected
 	for name, c := range map[string]struct {
 		mode   v1alpha1.Mode
-		change []func(*Snapshot)
-		part   string // empty: nothing
+		change []change
+		want   Reason
+		part   string
 	}{
-		"a DaemonSet whose pods admission denies":     {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(3, 0)}, "has 0 of 3 pods"},
-		"a DaemonSet with all pods":                   {v1alpha1.ModeDaemonSet, []func(*Snapshot){onHosts, daemonSet(3, 3)}, ""},
-		"a companion in ContainerCreating":            {v1alpha1.ModeCompanionPod, []func(*Snapshot){pods(apiPod("a", "1")), starting}, "1 of 1 reporters are starting: pod kms-health/"},
-		"a companion whose reporter is started again": {v1alpha1.ModeCompanionPod, []func(*Snapshot){pods(apiPod("a", "1")), restarting}, ""},
-		"an owner's sidecar in 1 of 2 pods":           {v1alpha1.ModeSidecar, []func(*Snapshot){pods(apiPod("a", "1", withReporter), apiPod("b", "2"))}, "1 of 2 pods in namespace ns have the reporter"},
-		"a Deployment whose pods do not have it yet":  {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, pods(apiPod("a", "1")), rollout(0, 1)}, "0 of 1 pods in namespace ns have the reporter"},
-		"a Deployment whose next rollout is stuck":    {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, both, rollout(1, 3)}, "1 of 3 pods are updated"},
-		"a Deployment that is rolled out, and has it": {v1alpha1.ModeSidecar, []func(*Snapshot){inDeployment, both, rollout(2, 2)}, ""},
+		"a DaemonSet that selects no node":        {agents, []change{onHosts, daemonSet(2, 0, 0)}, none, "selects no node"},
+		"a DaemonSet that was not observed yet":   {agents, []change{onHosts, daemonSet(1, 0, 0)}, ok, ""},
+		"a DaemonSet whose pods admission denies": {agents, []change{onHosts, daemonSet(2, 3, 0)}, waits, "has 0 of 3 pods"},
+		"a DaemonSet with all pods":               {agents, []change{onHosts, daemonSet(2, 3, 3)}, ok, ""},
+		"no pod with the container":               {sidecars, []change{one}, none, contract.ReporterContainer},
+		"a pod with the container":                {sidecars, []change{with}, ok, ""},
+		"the container in 1 of 2 pods":            {sidecars, []change{half}, waits, "1 of 2 pods in namespace ns have"},
+		"no pod at all":                           {sidecars, nil, none, "namespace ns"},
+		"a paused Deployment without it": {sidecars, []change{one, rollout(true, 0, 1)},
+			contract.DeploymentPaused, "0 of its 1 pods"},
+		"a paused Deployment with it in some pods": {sidecars, []change{half, rollout(true, 1, 2)},
+			contract.DeploymentPaused, "1 of its 2 pods"},
+		"a paused Deployment with it in all pods": {sidecars, []change{with, rollout(true, 1, 1)}, ok, ""},
+		"a Deployment that is scaled to zero":     {sidecars, []change{rollout(false, 0, 0)}, none, "namespace ns"},
+		"a Deployment before its rollout": {sidecars, []change{one, rollout(false, 0, 1)}, waits,
+			"0 of 1 pods in namespace ns"},
+		"a Deployment whose rollout is stuck": {sidecars, []change{both, rollout(false, 1, 3)}, waits,
+			"1 of 3 pods are updated"},
+		"a Deployment that is rolled out": {sidecars, []change{both, rollout(false, 2, 2)}, ok, ""},
+		"a companion in ContainerCreating": {companions, []change{one, companionIs(map[string]any{"phase": "Pending"})},
+			waits, "1 of 1 reporters are starting: pod kms-health/"},
+		"a companion without its image": {companions, []change{one, companionIs(map[string]any{"phase": "Pending",
+			"containerStatuses": container("waiting", map[string]any{"reason": "ImagePullBackOff", "message": "not found"})})},
+			contract.ReporterNotRunning, "on node a: ImagePullBackOff: not found"},
+		"a companion that is started again": {companions, []change{one, companionIs(map[string]any{"phase": "Running",
+			"containerStatuses": container("terminated", map[string]any{"exitCode": int64(137)})})}, ok, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := planOf(t, fixture(t, c.mode, c.change...)).Status
-			if c.part == "" && !got.Delivered() || c.part != "" && (got.Reason != contract.Progressing || !strings.Contains(got.Message, c.part)) {
-				t.Errorf("%+v, want %q", got, c.part)
+			if got.Reason != c.want || !strings.Contains(got.Message, c.part) {
+				t.Errorf("%+v, want %s with %q", got, c.want, c.part)
 			}
 		})
 	}

@@ -77,13 +77,15 @@ func TestStrategyThatWouldEndAllPodsIsAProblem(t *testing.T) {
 }
 
 func TestDeploymentThatCouldLoseAllPodsIsNotInjected(t *testing.T) {
-	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")), func(s *Snapshot) { s.Deployment = deployment(1) })
+	s := fixture(t, v1alpha1.ModeSidecar, inDeployment, pods(apiPod("a", "1")),
+		func(s *Snapshot) { s.Deployment = deployment(1) })
 	if plan := planOf(t, s); plan.Inject == nil {
 		t.Fatalf("a Deployment with the default strategy is not injected: %+v", plan.Status)
 	}
 	s.Deployment.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
 	plan := planOf(t, s)
-	if plan.Inject != nil || plan.Eject || plan.Status.Reason != contract.DeploymentStrategy || !strings.Contains(plan.Status.Message, "Deployment ns/apiserver: strategy.type Recreate") {
+	if plan.Inject != nil || plan.Eject || plan.Status.Reason != contract.DeploymentStrategy ||
+		!strings.Contains(plan.Status.Message, "Deployment ns/apiserver: strategy.type Recreate") {
 		t.Errorf("inject %v, eject %v, %+v", plan.Inject, plan.Eject, plan.Status)
 	}
 }
