@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
@@ -65,7 +64,7 @@ func TestOperatorAddsItsContainerToADeploymentAndNothingElse(t *testing.T) {
 				Name: "openshift-apiserver", Mode: v1alpha1.ModeSidecar, Deployment: "apiserver", Container: "openshift-apiserver",
 			},
 		}
-		template, err := in.Sidecar(field.NewPath("spec", "template", "spec"), &d.Spec.Template.Spec,
+		template, err := in.Sidecar(&d.Spec.Template.Spec,
 			[]v1alpha1.Plugin{{KeyID: "1", Endpoint: "unix:///var/run/kmsplugin/kms-1.sock"}})
 		if err != nil {
 			t.Fatal(err)

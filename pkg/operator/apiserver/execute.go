@@ -60,7 +60,7 @@ type execution struct {
 	// unreachable.
 	errs        []error
 	unreachable bool
-	// role and inTarget mean that objects that State.Role and State.InTarget are about exist.
+	// role and inTarget mean that objects that State.NoRole and State.InTarget are about exist.
 	role, inTarget bool
 }
 
@@ -145,8 +145,8 @@ func (x *execution) run(ctx context.Context) {
 	x.remove(ctx)
 	if forbidden() {
 		// Objects it was not allowed to create need no removal. What it applied before does.
-		if !x.role {
-			x.state.Role = x.snapshot.State.Role
+		if was := &x.snapshot.State; !x.role {
+			x.state.NoRole = was.NoRole || was.Namespace == ""
 		}
 		if !x.inTarget {
 			x.state.InTarget, x.state.Token = x.snapshot.State.InTarget, x.snapshot.State.Token

@@ -118,7 +118,7 @@ func (c *Controller) observeNamespace(s *Snapshot, t *source.Target) (known bool
 	read := t.Namespace.Known() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", s.Target.Namespace)
 	s.NamespaceMissing = read && !exists
-	untouched := s.State.Namespace != "" && !s.State.Role && !s.State.InTarget // nothing was made in it
+	untouched := s.State.Namespace != "" && s.State.NoRole && !s.State.InTarget // nothing was made in it
 	if s.Deleting && untouched && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
 		t.Namespace.FailedFor() > Starting {
 		s.NamespaceMissing = true // to the operator: no right to look comes
@@ -133,8 +133,9 @@ func (c *Controller) observeNamespace(s *Snapshot, t *source.Target) (known bool
 // follow starts and ends the sources that a target does not always have.
 func (c *Controller) follow(s *Snapshot, e *entry) {
 	t, state := s.Target, &s.State
+	recorded := state.Namespace != ""
 	e.sources.Follow(source.Needs{
-		SecretRole: state.Role || t.Plugins == nil && (!s.Deleting || state.Namespace == ""),
+		SecretRole: recorded && !state.NoRole || t.Plugins == nil && !(s.Deleting && recorded),
 		Secret:     t.Plugins == nil && !s.Deleting && e.role.active,
 		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
 		Deployment: s.deploymentName(),
@@ -196,11 +197,12 @@ func (c *Controller) observeOwn(s *Snapshot, t *source.Target) {
 		if from == nil {
 			return
 		}
-		if err := from.Err(); from.Known() {
-		} else if err != nil {
-			s.Unlisted[kind] = err.Error()
-		} else if _, before := s.Unlisted[kind]; !before {
-			s.Unlisted[kind] = ""
+		why := ""
+		if err := from.Err(); err != nil {
+			why = err.Error()
+		}
+		if !from.Known() {
+			s.Unlisted[kind] = cmp.Or(s.Unlisted[kind], why)
 		}
 		for _, o := range from.All() {
 			if o.GetLabels()[contract.APIServerLabel] == s.Target.Name {

@@ -25,8 +25,8 @@ type State struct {
 	// Mode is that of the reporters that report: those of another are made first.
 	Mode v1alpha1.Mode `json:"mode,omitempty"`
 
-	// Role means that the target's namespace may have the Role by which Secrets are read.
-	Role bool `json:"role,omitempty"`
+	// NoRole means that the target's namespace has no Role by which Secrets are read.
+	NoRole bool `json:"static,omitempty"`
 	// InTarget means that the target's namespace may contain objects of the operator.
 	InTarget bool `json:"inTarget,omitempty"`
 	// Token means that the target's namespace may have the Secret with the reporters'

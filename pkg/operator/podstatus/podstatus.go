@@ -2,6 +2,7 @@
 package podstatus
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,28 +41,20 @@ const calm = 30 * time.Second
 // started again, whatever its restart policy: it was evicted, refused by the
 // kubelet, or ended by the shutdown of its node.
 func Of(pod *corev1.Pod, now time.Time) Status {
-	var failing *Status
+	var failing Status
 	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	for i := range statuses {
-		if s := OfContainer(pod, &statuses[i], now); s.Phase == Failing && failing == nil {
-			failing = &s
+		if s := OfContainer(pod, &statuses[i], now); s.Phase == Failing && failing.Phase == "" {
+			failing = s
 		}
-	}
-	switch pod.Status.Phase {
-	case corev1.PodSucceeded:
-		return Status{Phase: NotRunning}
-	case corev1.PodFailed:
-		why := joined(pod.Status.Reason, pod.Status.Message)
-		if why == "" && failing != nil {
-			why = failing.Why
-		}
-		return Status{Phase: Failing, Why: why}
 	}
 	notRunning := func(s corev1.ContainerStatus) bool { return s.State.Running == nil }
-	switch {
-	case failing != nil:
-		return Status{Phase: Failing, Why: failing.Why, Until: failing.Until}
-	case pod.Status.Phase == corev1.PodRunning && !slices.ContainsFunc(pod.Status.ContainerStatuses, notRunning):
+	switch phase := pod.Status.Phase; {
+	case phase == corev1.PodFailed:
+		return Status{Phase: Failing, Why: cmp.Or(joined(pod.Status.Reason, pod.Status.Message), failing.Why)}
+	case phase != corev1.PodSucceeded && failing.Phase == Failing:
+		return failing
+	case phase == corev1.PodRunning && !slices.ContainsFunc(pod.Status.ContainerStatuses, notRunning):
 		return Status{Phase: Running}
 	}
 	return Status{Phase: NotRunning}
