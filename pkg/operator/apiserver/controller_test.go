@@ -131,8 +131,8 @@ func (r nodeRollup) Set(p Published) {
 // run runs a controller for ten minutes, and returns the Events it recorded.
 func (r *requests) run(t *testing.T, client *dynamicfake.FakeDynamicClient, configuration string) (events []string) {
 	t.Helper()
-	config, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\n" +
-		"image: reporter:1\n" + configuration))
+	config, err := v1alpha1.DecodeOperator([]byte("apiVersion: kmshealth.openshift.io/v1alpha1\n" +
+		"kind: OperatorConfiguration\nimage: reporter:1\n" + configuration))
 	if err != nil {
 		t.Fatal(err)
 	}

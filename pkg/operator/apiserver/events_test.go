@@ -46,27 +46,62 @@ func patched(version int) clienttesting.ReactionFunc {
 	}
 }
 
+// live is an object that the API server has.
+func live(apiVersion, kind string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
+		"metadata": map[string]any{"name": "o", "namespace": "ns", "uid": "u", "resourceVersion": "1"}}}
+}
+
+// desired is an object as it is applied.
+func desired(live *unstructured.Unstructured) *unstructured.Unstructured {
+	o := live.DeepCopy()
+	unstructured.RemoveNestedField(o.Object, "metadata", "resourceVersion")
+	unstructured.RemoveNestedField(o.Object, "metadata", "uid")
+	unstructured.RemoveNestedField(o.Object, "rules")
+	return o
+}
+
+func notFound(clienttesting.Action) (bool, runtime.Object, error) {
+	return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "deployments"}, "apiserver")
+}
+
+// eventsOf are the reasons of the Events of a plan that is executed three times.
+func eventsOf(t *testing.T, plan Plan, secrets []runtime.Object, patch clienttesting.ReactionFunc,
+	own ...*unstructured.Unstructured) (events []string) {
+	t.Helper()
+	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), own[1])
+	if patch == nil {
+		patch = patched(1)
+	}
+	client.PrependReactor("patch", "*", patch)
+	terminates := func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil }
+	client.PrependReactor("delete", "pods", terminates)
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	e := executor(client)
+	e.applier, e.Now = newApplier(client, clock), clock.Now
+	e.Credentials = credentials.New(kubernetesfake.NewClientset(secrets...), clock.Now)
+	e.Event = func(_, _, reason, _ string) { events = append(events, reason) }
+	s := &Snapshot{Own: own, Deployment: deployment(1), Injected: true}
+	s.Target, s.Deployment.ResourceVersion = &v1alpha1.APIServer{Name: "api", Namespace: "ns",
+		PodSelector: map[string]string{"app": "api"}}, "1"
+	plan.State.Namespace = "ns"
+	for range 3 {
+		if o := e.execute(context.Background(), s, &plan); o.Err != nil {
+			t.Fatal(o.Err)
+		}
+		clock.Step(2 * time.Second)
+	}
+	return events
+}
+
 // A sync that is repeated, by a retry or while the watch is late, emits no Event again.
 func TestEventIsEmittedOnceForEachChange(t *testing.T) {
-	object := func(apiVersion, kind string) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
-			"metadata": map[string]any{"name": "o", "namespace": "ns", "uid": "u", "resourceVersion": "1"}}}
-	}
-	configMap, pod, role := object("v1", "ConfigMap"), object("v1", "Pod"),
-		object("rbac.authorization.k8s.io/v1", "ClusterRole")
+	configMap, pod, role := live("v1", "ConfigMap"), live("v1", "Pod"),
+		live("rbac.authorization.k8s.io/v1", "ClusterRole")
 	configMap.Object["data"] = map[string]any{"kubeconfig": kubeconfig(t, "old", "")}
 	renewed := withCA(configMap, []byte("new"))
 	role.Object["rules"] = []any{"changed"}
-	desired := func(live *unstructured.Unstructured) *unstructured.Unstructured {
-		o := live.DeepCopy()
-		unstructured.RemoveNestedField(o.Object, "metadata", "resourceVersion")
-		unstructured.RemoveNestedField(o.Object, "rules")
-		return o
-	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: objects.TokenName("api"), Namespace: "ns"}}
-	notFound := func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "deployments"}, "apiserver")
-	}
 	for name, c := range map[string]struct {
 		plan    Plan
 		secrets []runtime.Object
@@ -80,7 +115,7 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 		"the Deployment does not exist": {plan: Plan{Eject: true}, patch: notFound},
 		"the reporter was removed before": {plan: Plan{Eject: true},
 			patch: func(a clienttesting.Action) (bool, runtime.Object, error) {
-				return true, object("apps/v1", "Deployment"), nil
+				return true, live("apps/v1", "Deployment"), nil
 			}},
 		"the CA is replaced": {plan: Plan{RenewCA: []*unstructured.Unstructured{renewed}},
 			want: []string{"CARenewed"}},
@@ -91,31 +126,7 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 		"the rules of the ClusterRole changed": {plan: Plan{Anchor: desired(role)}, want: []string{"Applied"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), pod)
-			if c.patch == nil {
-				c.patch = patched(1)
-			}
-			client.PrependReactor("patch", "*", c.patch)
-			client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true,
-					nil, nil
-			}) // it terminates
-			clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
-			var events []string
-			e := executor(client)
-			e.applier, e.Now = newApplier(client, clock), clock.Now
-			e.Credentials = credentials.New(kubernetesfake.NewClientset(c.secrets...), clock.Now)
-			e.Event = func(_, _, reason, _ string) { events = append(events, reason) }
-			s := &Snapshot{Own: []*unstructured.Unstructured{configMap, pod, role}, Deployment: deployment(1), Injected: true}
-			s.Target, s.Deployment.ResourceVersion = &v1alpha1.APIServer{Name: "api", Namespace: "ns",
-				PodSelector: map[string]string{"app": "api"}}, "1"
-			c.plan.State.Namespace = "ns"
-			for range 3 {
-				if o := e.execute(context.Background(), s, &c.plan); o.Err != nil {
-					t.Fatal(o.Err)
-				}
-				clock.Step(2 * time.Second)
-			}
+			events := eventsOf(t, c.plan, c.secrets, c.patch, configMap, pod, role)
 			if !slices.Equal(events, c.want) {
 				t.Errorf("Events %v, want %v", events, c.want)
 			}

@@ -118,7 +118,8 @@ func TestDaemonSetMountsTheFoldersOfTheNodes(t *testing.T) {
 	plan := planOf(t, fixture(t, v1alpha1.ModeDaemonSet, pods(apiPod("a", "1", onHost), apiPod("b", "2", onHost))))
 	if got, want := names(slices.Concat(plan.Apply, plan.Workloads, plan.Copied)),
 		"ClusterRoleBinding/kms-health-reporter-api ConfigMap/"+configMapOf(1)+
-			" DaemonSet/kms-health-reporter-api Role/kms-health-operator-api ServiceAccount/kms-health-reporter-api"; got != want {
+			" DaemonSet/kms-health-reporter-api Role/kms-health-operator-api "+
+			"ServiceAccount/kms-health-reporter-api"; got != want {
 		t.Errorf("%s", got)
 	}
 	ds := &appsv1.DaemonSet{}

@@ -52,10 +52,8 @@ func TestOnlyAnAPIServerThatDoesNotAnswerIsNotReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := (&requests{}).client(nil)
 			if c.away {
-				client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return true, nil,
-						refused
-				})
+				away := func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused }
+				client.PrependReactor("*", "*", away)
 			}
 			rollup := &lastStatus{}
 			o := Options{

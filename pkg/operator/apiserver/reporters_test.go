@@ -73,28 +73,32 @@ func withReporter(p *corev1.Pod) {
 	})
 }
 
+// daemonSet is one that a controller has observed, or not.
+func daemonSet(observed, wanted, exist int64) func(*Snapshot) {
+	return func(s *Snapshot) {
+		o := ownObject("DaemonSet")
+		o.SetNamespace(s.Namespace)
+		o.SetGeneration(2)
+		o.Object["status"] = map[string]any{"observedGeneration": observed, "desiredNumberScheduled": wanted,
+			"currentNumberScheduled": exist}
+		s.Own = append(s.Own, o)
+	}
+}
+
+// rollout is of the Deployment that gets the reporter's container.
+func rollout(paused bool, updated, all int32) func(*Snapshot) {
+	return func(s *Snapshot) {
+		inDeployment(s)
+		s.Deployment = deployment(1)
+		s.Deployment.Spec.Paused = paused
+		s.Deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, UpdatedReplicas: updated, Replicas: all}
+	}
+}
+
 // Each that is Progressing ends in ProgressDeadlineExceeded, or in the reports that are missing
 // (package rollup): a state that does not change is never delivered.
 func TestWhatIsMissingOfADeliveryIsReported(t *testing.T) {
 	type change = func(*Snapshot)
-	daemonSet := func(observed, wanted, exist int64) change {
-		return func(s *Snapshot) {
-			o := ownObject("DaemonSet")
-			o.SetNamespace(s.Namespace)
-			o.SetGeneration(2)
-			o.Object["status"] = map[string]any{"observedGeneration": observed, "desiredNumberScheduled": wanted,
-				"currentNumberScheduled": exist}
-			s.Own = append(s.Own, o)
-		}
-	}
-	rollout := func(paused bool, updated, all int32) change {
-		return func(s *Snapshot) {
-			inDeployment(s)
-			s.Deployment = deployment(1)
-			s.Deployment.Spec.Paused = paused
-			s.Deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, UpdatedReplicas: updated, Replicas: all}
-		}
-	}
 	companionIs := func(status map[string]any) change {
 		return func(s *Snapshot) {
 			delivered(t, planOf(t, s))(s)

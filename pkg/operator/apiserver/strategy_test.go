@@ -56,7 +56,6 @@ func TestStrategyThatWouldEndAllPodsIsAProblem(t *testing.T) {
 		"no percentage":                      {3, false, rolling("1", "many"), 0, "strategy.rollingUpdate: maxUnavailable: "},
 		"Recreate":                           {3, true, nil, 0, "Recreate ends all pods"},
 		"Recreate, no replica":               {0, true, nil, 1, ""},
-		"no replica":                         {0, false, rolling("0", "1"), 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := deployment(1)

@@ -119,10 +119,6 @@ var fileCases = map[string]struct {
 		entries: entryOf("secrets", "{quantum: {level: 9}}", v2("2_secrets", sock2)),
 		want:    Config{Plugins: []v1alpha1.Plugin{reader("2", sock2)}},
 	},
-	"an empty provider is first": {
-		entries: entryOf("secrets", "null", v2("2_secrets", sock2)),
-		want:    Config{Plugins: []v1alpha1.Plugin{reader("2", sock2)}},
-	},
 	"two spellings of one socket": {
 		entries: entryOf("secrets", v2("2_secrets", "unix:///var/run/./kms-2.sock")) + entryOf(
 			"configmaps", identity, v2("2_configmaps", "unix:///var/run/kms-2.sock"),
@@ -289,14 +285,6 @@ var fileCases = map[string]struct {
 			Plugins: []v1alpha1.Plugin{writer("1", "unix:///b/kms-1.sock"), reader("old", "unix:///a/kms-1.sock")},
 		},
 	},
-	"one socket under two spellings, each as the API server dials it": {
-		entries: entryOf("secrets", v2("a", "unix:///run//kms-1.sock")) + entryOf(
-			"configmaps", v2("b", "unix:///run/./kms-1.sock"), v2("c", "unix:///run/kms-2.sock/"),
-		),
-		want: Config{
-			Plugins: []v1alpha1.Plugin{writer("1", "unix:///run//kms-1.sock"), reader("2", "unix:///run/kms-2.sock/")},
-		},
-	},
 	"a name yields to another's socket": {
 		entries: entryOf("secrets", v2("2_secrets", tp), v2("b", sock2)),
 		want:    Config{Plugins: []v1alpha1.Plugin{writer("2_secrets", tp), reader("2", sock2)}},
@@ -310,10 +298,6 @@ var fileCases = map[string]struct {
 				reader("socket-c2f38b42de", "unix:///z"),
 			},
 		},
-	},
-	"the only plugin has no keyID": {
-		entries: entryOf("secrets", v2("-", tp), identity),
-		want:    Config{Plugins: []v1alpha1.Plugin{writer("socket-cc1c0c1513", tp)}},
 	},
 }
 
@@ -361,25 +345,6 @@ func TestMorePluginsThanAReporterProbesAreIgnoredReadersFirst(t *testing.T) {
 	}
 	if len(c.Ignored) != v1alpha1.MaxPlugins || c.Ignored[3] != (Ignored{"r3", "r3", reasonTooMany}) {
 		t.Errorf("%+v", c.Ignored)
-	}
-}
-
-// v1alpha1 keeps its rules for keyIDs to itself; these are the same.
-func TestKeyIDsFollowTheReportersRules(t *testing.T) {
-	for _, id := range []string{
-		"1", "a-b_c.d", "é", "-a", "a-", ".a", "a.", "_", "", "a b", "A", strings.Repeat("a", 63),
-		strings.Repeat("a", 64),
-	} {
-		file := fmt.Sprintf("apiVersion: %s\nkind: %s\nplugins: [{endpoint: %q, role: Read}]\n", v1alpha1.APIVersion,
-			v1alpha1.ReporterKind, "unix:///x/kms-"+id+".sock")
-		_, refused := v1alpha1.DecodeReporter([]byte(file))
-		c, err := Parse([]byte(head+entryOf("secrets", v2("", "unix:///x/kms-"+id+".sock"))), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if named := len(c.Plugins) == 1 && c.Plugins[0].KeyID == id; named != (refused == nil) {
-			t.Errorf("%q: named %v, and the reporter's error is %v", id, named, refused)
-		}
 	}
 }
 

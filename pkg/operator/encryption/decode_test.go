@@ -70,17 +70,8 @@ func bomb() string {
 	return b
 }
 
-func TestOldMistakenKindIsAcceptedAsKubeAPIServerDoes(t *testing.T) {
-	c, err := Parse(
-		[]byte("apiVersion: v1\nkind: EncryptionConfig\nresources:\n"+entryOf("secrets", v2("1_secrets", sock1))),
-		nil,
-	)
-	if err != nil || len(c.Plugins) != 1 {
-		t.Errorf("%+v, %v", c, err)
-	}
-}
-
-// A surrogate pair is an escape that JSON has and YAML has not.
+// A surrogate pair is an escape that JSON has and YAML has not. The kind is the old mistaken one,
+// which kube-apiserver accepts, too.
 func TestJSONIsReadAsJSON(t *testing.T) {
 	c, err := Parse(
 		[]byte(

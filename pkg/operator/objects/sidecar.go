@@ -50,7 +50,8 @@ var SidecarVolumes = []string{ConfigVolume, CredentialsVolume, NoTokenVolume}
 // Sidecar is what pods of an API server get, as a part of their template: the container, its
 // volumes, and the annotation with the hash of its plugin set. A Server-Side Apply owns it, and
 // a strategic-merge patch adds it. spec is the pods'; it may already contain the reporter, and is
-// not changed. A container or volume that is another's and has a name of the reporter's is an error, since both would merge the two.
+// not changed. A container or volume that is another's and has a name of the reporter's is an
+// error, since both would merge the two.
 //
 // A pod with the reporter also starts without its ConfigMap, its Secret and its host files.
 func (in *Input) Sidecar(spec *corev1.PodSpec, plugins []v1alpha1.Plugin) (map[string]any, error) {
