@@ -60,8 +60,9 @@ type execution struct {
 	// unreachable.
 	errs        []error
 	unreachable bool
-	// role and inTarget mean that objects that State.NoRole and State.InTarget are about exist.
-	role, inTarget bool
+	// touched means that an object in the target's namespace exists; inTarget, that one of
+	// those that State.InTarget is about does.
+	touched, inTarget bool
 }
 
 // execute executes a plan, in order. An object that fails stops the work on no other.
@@ -145,8 +146,8 @@ func (x *execution) run(ctx context.Context) {
 	x.remove(ctx)
 	if forbidden() {
 		// Objects it was not allowed to create need no removal. What it applied before does.
-		if was := &x.snapshot.State; !x.role {
-			x.state.NoRole = was.NoRole || was.Namespace == ""
+		if !x.touched {
+			x.state.Untouched = x.snapshot.State.Untouched
 		}
 		if !x.inTarget {
 			x.state.InTarget, x.state.Token = x.snapshot.State.InTarget, x.snapshot.State.Token
@@ -181,8 +182,7 @@ func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstruct
 		return err
 	}
 	if o.GetNamespace() == x.snapshot.Target.Namespace {
-		isRole := o.GetKind() == "Role"
-		x.role, x.inTarget = x.role || isRole, x.inTarget || !isRole
+		x.touched, x.inTarget = true, x.inTarget || o.GetKind() != "Role"
 	}
 	switch result {
 	case applied:

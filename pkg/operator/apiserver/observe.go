@@ -118,10 +118,9 @@ func (c *Controller) observeNamespace(s *Snapshot, t *source.Target) (known bool
 	read := t.Namespace.Known() // asked first: what is read before is not known to be missing
 	_, exists := t.Namespace.Get("", s.Target.Namespace)
 	s.NamespaceMissing = read && !exists
-	untouched := s.State.Namespace != "" && s.State.NoRole && !s.State.InTarget // nothing was made in it
-	if s.Deleting && untouched && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
+	if s.Deleting && s.State.Untouched && !read && apierrors.IsForbidden(t.Namespace.Err()) &&
 		t.Namespace.FailedFor() > Starting {
-		s.NamespaceMissing = true // to the operator: no right to look comes
+		s.NamespaceMissing = true // to the operator: nothing was made in it, and no right to look comes
 		delete(needed, namespace)
 	}
 	if t.Deployment != nil && !s.NamespaceMissing {
@@ -135,7 +134,7 @@ func (c *Controller) follow(s *Snapshot, e *entry) {
 	t, state := s.Target, &s.State
 	recorded := state.Namespace != ""
 	e.sources.Follow(source.Needs{
-		SecretRole: recorded && !state.NoRole || t.Plugins == nil && !(s.Deleting && recorded),
+		SecretRole: t.Plugins == nil && !(s.Deleting && state.Static) || recorded && !state.Static,
 		Secret:     t.Plugins == nil && !s.Deleting && e.role.active,
 		OwnObjects: t.Mode.InOwnersPods() || state.Mode.InOwnersPods() || state.InTarget,
 		Deployment: s.deploymentName(),

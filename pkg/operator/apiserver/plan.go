@@ -203,7 +203,7 @@ func (p *planner) identify() {
 	t := p.Target
 	p.state.Installation, p.state.Namespace, p.state.Resource = p.Snapshot.Namespace, t.Namespace, t.Resource
 	p.state.PodSelector, p.state.Container = t.PodSelector, t.Container
-	p.state.NoRole = p.state.NoRole || p.Unrecorded && p.Snapshot.State.Namespace == ""
+	p.state.Untouched = p.state.Untouched || p.Unrecorded && p.Snapshot.State.Namespace == ""
 }
 
 // record keeps what was read, and reports its problems.
@@ -215,7 +215,12 @@ func (p *planner) record() {
 	if was.Namespace == "" && p.Deleting && t.Mode == v1alpha1.ModeSidecar && !t.OwnerInjects() {
 		p.state.Token = true // there may be one: its record was removed
 	}
-	p.state.NoRole = p.state.NoRole || !p.has("Role")
+	switch {
+	case t.Plugins != nil:
+		p.state.Static = was.Static || was.Namespace == "" || !p.has("Role")
+	case !p.Deleting:
+		p.state.Static = false
+	}
 	problems := []Status{{contract.ProviderNotProbed, p.state.NotProbed}, {contract.PolicyMissing, p.PolicyProblem},
 		{contract.TLSProfileInvalid, p.TLSProblem}, {contract.CAUnreadable, p.CAProblem}}
 	if p.Encryption != nil {
@@ -330,7 +335,7 @@ func (p *planner) cannotPlace(what string, plugin v1alpha1.Plugin, err error) {
 // readSecrets lets the operator read the encryption configs in use.
 func (p *planner) readSecrets() {
 	if p.Target.Plugins == nil && p.Pods != nil && !p.listing() && !p.Deleting && !p.NamespaceMissing && !p.Unmanaged {
-		p.Apply, p.state.NoRole = append(p.Apply, p.one(p.SecretRole(p.Revisions()))), false
+		p.Apply, p.state.Untouched = append(p.Apply, p.one(p.SecretRole(p.Revisions()))), false
 	}
 }
 

@@ -108,7 +108,7 @@ func modeOf(pod *unstructured.Unstructured) v1alpha1.Mode {
 func (p *planner) remove(done Status, clean bool) {
 	p.eject()
 	if p.NamespaceMissing { // and all that was in it
-		p.state.NoRole, p.state.Token, p.state.InTarget = true, false, false
+		p.state.Token, p.state.InTarget = false, false
 	}
 	p.prune(false)
 	p.Clean = !p.Eject && !p.has("DaemonSet") && !p.has("Pod") && !p.has("ClusterRoleBinding")

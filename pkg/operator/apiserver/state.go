@@ -25,8 +25,11 @@ type State struct {
 	// Mode is that of the reporters that report: those of another are made first.
 	Mode v1alpha1.Mode `json:"mode,omitempty"`
 
-	// NoRole means that the target's namespace has no Role by which Secrets are read.
-	NoRole bool `json:"static,omitempty"`
+	// Static means that the configuration has the plugin set, and that there is no Role
+	// for reading Secrets.
+	Static bool `json:"static,omitempty"`
+	// Untouched means that nothing of it was ever made in the target's namespace.
+	Untouched bool `json:"untouched,omitempty"`
 	// InTarget means that the target's namespace may contain objects of the operator.
 	InTarget bool `json:"inTarget,omitempty"`
 	// Token means that the target's namespace may have the Secret with the reporters'
@@ -85,7 +88,7 @@ type Recorded struct {
 
 // withoutDelivery is the state of a target that has no reporters.
 func (s State) withoutDelivery() State {
-	s.Mode, s.InTarget, s.Token, s.Folders = "", false, false, nil
+	s.Mode, s.Untouched, s.InTarget, s.Token, s.Folders = "", false, false, false, nil
 	s.notInjected()
 	return s
 }
