@@ -31,25 +31,3 @@ func TestDevelopmentHasARowOfEveryPackage(t *testing.T) {
 		t.Errorf("docs/development.md has no row of %s", folder)
 	}
 }
-
-func TestManifestsHasARowOfEveryFolder(t *testing.T) {
-	page := read(t, "docs/reference/manifests.md")
-	tree(t, func(path string, content func() string) {
-		path, ok := strings.CutPrefix(path, "manifests/")
-		folder := filepath.Dir(path)
-		if !ok || folder == "." {
-			return
-		}
-		if strings.HasPrefix(folder, "components/") {
-			// Parts of a component, and the same component for a plain control plane, have no row.
-			if filepath.Base(path) != "kustomization.yaml" || !strings.Contains(content(), "\nkind: Component\n") || filepath.Base(folder) == "kubernetes" {
-				return
-			}
-		} else {
-			folder, _, _ = strings.Cut(folder, "/")
-		}
-		if !strings.Contains(page, "`"+folder+"`") {
-			t.Errorf("docs/reference/manifests.md has no row of %s", folder)
-		}
-	})
-}
