@@ -27,8 +27,8 @@ func YAML(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	block, err := yaml.JSONToYAML(text)
-	if err != nil || bytes.ContainsFunc(block, func(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }) {
+	block, _ := yaml.JSONToYAML(text) // nil for what it cannot read
+	if block == nil || bytes.ContainsFunc(block, func(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }) {
 		return text, nil
 	}
 	return block, nil
