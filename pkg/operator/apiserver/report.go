@@ -127,8 +127,10 @@ func (c *Controller) publish(s *Snapshot, e *entry, plan *Plan) {
 		p.State, p.SetsKnown, p.LiveKnown = plan.State, plan.State.Live != nil, s.liveKnown()
 		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
 		p.OnlyNodeServer = s.OnlyNodeServer()
-	case p.Name == "" && !c.cluster.Roles.Known() && c.cluster.Roles.Err() == nil:
-		return // in a moment
+	case p.Name == "" && s.Problem != nil && s.Problem.Message == "":
+		// In a moment. What an earlier process wrote stays: with half of what this one will know, the
+		// key to agree on would be Unknown until then.
+		return
 	case p.Name == "":
 		p.State, p.SetsKnown = s.State, s.State.Live != nil
 	}

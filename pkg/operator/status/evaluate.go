@@ -90,9 +90,6 @@ func (in *Input) problems() []bad {
 	if in.Configuration != "" {
 		all = append(all, bad{"configuration", operatorcr.True, contract.ConfigurationInvalid, in.Configuration, time.Time{}})
 	}
-	if in.CA != "" {
-		all = append(all, bad{"ca", operatorcr.True, contract.CANotCurrent, in.CA, time.Time{}})
-	}
 	for _, t := range in.Targets {
 		if reason, message := t.reporting(); contract.RollupReasonOf(reason).NeedsAction {
 			all = append(all, bad{t.Name + "/delivery", operatorcr.True, "Delivery_" + reason, prefixed(t.Name, message),
@@ -102,6 +99,9 @@ func (in *Input) problems() []bad {
 			all = append(all, bad{t.Name + "/" + c.Type, c.Status, "KMSPlugins_" + c.Reason, prefixed(t.Name, c.Message),
 				c.LastTransitionTime})
 		}
+	}
+	if in.CA != "" {
+		all = append(all, bad{"ca", operatorcr.True, contract.CANotCurrent, in.CA, time.Time{}})
 	}
 	return all
 }

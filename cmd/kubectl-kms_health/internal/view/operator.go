@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 	"github.com/kms-health/kms-health/pkg/version"
 )
 
@@ -100,21 +102,46 @@ func (e *evaluation) judgeOperator() {
 		replicas := plural(int(o.Available), "replica")
 		p.Summary = fmt.Sprintf("the operator is on standby only: of %s, none holds the Lease", replicas)
 		p.Next = e.commands.operatorLog()
-	}
-	if p.Summary != "" {
-		e.add(p)
+	case o.State == OperatorWorks && o.Replicas > 0 && o.Available == 0:
+		p.Summary = fmt.Sprintf("the operator is not ready: 0 of %d replicas are available", o.Replicas)
+		p.Next = e.commands.operatorLog()
 	}
 	// The operator decodes its file by the same function.
-	configMap := e.snapshot.find(KindConfigMap)
-	if configMap == nil {
+	if configMap := e.snapshot.find(KindConfigMap); configMap != nil {
+		if _, err := configurationOf(configMap); err != nil {
+			e.add(Problem{
+				Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
+				Summary: "the operator's configuration is rejected; the last valid one stays active",
+				Next:    command("", "%s edit configmap -n %s %s", tool, configMap.GetNamespace(), configMap.GetName()),
+			})
+		}
+	} else if o.ConditionsHold() {
+		e.judgeClusterOperator()
+	}
+	if p.Summary != "" && !(o.State == OperatorWorks && len(e.Problems) > 0) { // which are why
+		e.add(p)
+	}
+}
+
+// judgeClusterOperator adds what only ClusterOperator/kms-health reports.
+func (e *evaluation) judgeClusterOperator() {
+	clusterOperator := e.snapshot.find(KindClusterOperator)
+	if clusterOperator == nil {
 		return
 	}
-	if _, err := configurationOf(configMap); err != nil {
-		e.add(Problem{
-			Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
-			Summary: "the operator's configuration is rejected; the last valid one stays active",
-			Next:    command("", "%s edit configmap -n %s %s", tool, configMap.GetNamespace(), configMap.GetName()),
-		})
+	c := operatorcr.ReadConditions(clusterOperator)["Degraded"]
+	ofServer := func(line string) bool {
+		return slices.ContainsFunc(e.APIServers, func(a APIServer) bool { return strings.HasPrefix(line, a.Name+": ") })
+	}
+	for reason := range strings.SplitSeq(c.Reason, "::") {
+		if c.Status == operatorcr.True && slices.Contains(contract.ClusterOperatorReasons, reason) {
+			e.add(Problem{
+				Verdict: Unhealthy, Reason: reason,
+				Summary: fmt.Sprintf("ClusterOperator/%s is Degraded", contract.ClusterOperator),
+				Detail:  strings.Join(slices.DeleteFunc(strings.Split(c.Message, "\n"), ofServer), "; "),
+				Next:    command("", "%s describe clusteroperators %s", e.commands.tool, contract.ClusterOperator),
+			})
+		}
 	}
 }
 
