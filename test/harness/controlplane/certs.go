@@ -15,9 +15,13 @@ import (
 	"time"
 )
 
-// certLifetime is longer than any test or demo, and short enough that a
-// forgotten file is of no use to anyone.
-const certLifetime = 7 * 24 * time.Hour
+const (
+	// certLifetime is longer than any test or demo, and short enough that a
+	// forgotten file is of no use to anyone.
+	certLifetime = 7 * 24 * time.Hour
+	// caLifetime is as in a cluster: one that ends in less than 30 days is reported.
+	caLifetime = 365 * 24 * time.Hour
+)
 
 // CA is a certificate authority of one test run. Its key exists in memory only,
 // but for the client CA's where a controller-manager runs, which signs by it.
@@ -39,7 +43,7 @@ func NewCA(name string) (*CA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the key of CA %s: %w", name, err)
 	}
-	template, err := certTemplate(pkix.Name{CommonName: name}, certLifetime)
+	template, err := certTemplate(pkix.Name{CommonName: name}, caLifetime)
 	if err != nil {
 		return nil, err
 	}

@@ -108,12 +108,18 @@ func createConfig(ctx context.Context, client dynamic.Interface, resource, kind 
 	return created, nil
 }
 
-// ApplyMonitoringCRDs installs the CRDs of Prometheus's operator that manifests/ uses.
-func (c *ControlPlane) ApplyMonitoringCRDs(ctx context.Context) error {
+// MonitoringCRDs are the files of the CRDs of Prometheus's operator that manifests/ uses.
+func MonitoringCRDs() ([]string, error) {
 	module, err := program.ModuleDir("test/tools/monitoring", "github.com/prometheus-operator/prometheus-operator")
+	crds := filepath.Join(module, "example/prometheus-operator-crd/monitoring.coreos.com_")
+	return []string{crds + "servicemonitors.yaml", crds + "prometheusrules.yaml"}, err
+}
+
+// ApplyMonitoringCRDs installs them.
+func (c *ControlPlane) ApplyMonitoringCRDs(ctx context.Context) error {
+	files, err := MonitoringCRDs()
 	if err != nil {
 		return err
 	}
-	crds := filepath.Join(module, "example/prometheus-operator-crd/monitoring.coreos.com_")
-	return c.InstallCRDs(ctx, crds+"servicemonitors.yaml", crds+"prometheusrules.yaml")
+	return c.InstallCRDs(ctx, files...)
 }

@@ -20,7 +20,8 @@ func main() {
 		Short: "A real cluster on this host, with kms-health on it",
 		Long: `Runs a real cluster on this host, as root: etcd, kubelets, containerd, and
 kube-apiserver as a static pod that is encrypted by the development KMS plugin, with
-kms-health as it ships. What it is made of: go doc ./test/e2e/cluster
+kms-health. Its interval is 1s, and openshift-apiserver is in the mode Sidecar with a
+deployment. What it is made of: go doc ./test/e2e/cluster
 
 Everything is started from the root of the checkout, as make does it.`,
 		SilenceUsage:  true,

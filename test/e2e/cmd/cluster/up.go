@@ -20,6 +20,7 @@ import (
 	"github.com/kms-health/kms-health/test/e2e/cluster"
 	"github.com/kms-health/kms-health/test/e2e/fixture"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
+	"github.com/kms-health/kms-health/test/harness/controlplane"
 )
 
 // folder is where a running cluster describes itself, in the checkout.
@@ -188,7 +189,7 @@ func hold(ctx context.Context, o options) (err error) {
 // fill puts kms-health on the cluster, and turns KMS on.
 func fill(ctx context.Context, s *fixture.Cluster, o options) error {
 	if o.bare {
-		if err := s.ServingCertificate(ctx); err != nil || o.off {
+		if err := prepare(ctx, s); err != nil || o.off {
 			return err
 		}
 		return s.Encrypt(ctx)
@@ -208,6 +209,27 @@ func fill(ctx context.Context, s *fixture.Cluster, o options) error {
 		return err
 	}
 	return s.TurnOn(ctx)
+}
+
+// prepare adds what the manifests need of OpenShift.
+func prepare(ctx context.Context, s *fixture.Cluster) error {
+	files, err := controlplane.MonitoringCRDs()
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if _, err := s.Kubectl(ctx, string(content), "apply", "--server-side", "-f", "-"); err != nil {
+			return err
+		}
+	}
+	if _, err := s.Kubectl(ctx, "", "create", "namespace", "openshift-config-managed"); err != nil {
+		return err
+	}
+	return s.ServingCertificate(ctx)
 }
 
 // writeState writes the files by which the other commands, and kubectl on the host, find the cluster.
@@ -241,8 +263,11 @@ func writeState(ctx context.Context, s *fixture.Cluster, dir string, o options) 
 	}
 	fmt.Printf("\nThe cluster is up.\n  export KUBECONFIG=%s PATH=%s:$PATH\n  kubectl get nodes,pods -A\n", kubeconfig, os.Getenv("KUBEBUILDER_ASSETS"))
 	if o.bare {
-		fmt.Print("  make image ARCHITECTURES=amd64 VERSION=v0        # then, for each node and program, since no registry is reachable:\n" +
-			"  bin/e2e-cluster exec node-1 -- ctr -n k8s.io images import - <bin/images/kms-health-operator.tar\n")
+		fmt.Print("No registry is reachable from it. Bring the images to each node, then follow docs/quickstart/single-node.md\n" +
+			"with the registry registry.invalid and the tag v0:\n  make image build ARCHITECTURES=amd64 VERSION=v0\n")
+		for _, program := range []string{"operator", "reporter"} {
+			fmt.Printf("  bin/e2e-cluster exec node-1 -- ctr -n k8s.io images import - <bin/images/kms-health-%s.tar\n", program)
+		}
 	} else if !o.off {
 		fmt.Print("  bin/kubectl-kms_health status        # make build\n")
 	}
