@@ -71,6 +71,7 @@ type Controller struct {
 	retry   *retry.Backoff
 	config  atomic.Pointer[configuration]
 
+	began   time.Time       // when Run did
 	cluster *source.Cluster // from Run on
 	ctx     context.Context // of the sources
 
@@ -127,7 +128,7 @@ func (c *Controller) Run(ctx context.Context) {
 	})
 	defer cluster.End()
 	c.mu.Lock()
-	c.cluster, c.ctx = cluster, sources
+	c.began, c.cluster, c.ctx = c.Clock.Now(), cluster, sources
 	c.mu.Unlock()
 	c.WakeAll()
 

@@ -121,16 +121,17 @@ type Published struct {
 // known state.
 func (c *Controller) publish(s *Snapshot, e *entry, plan *Plan) {
 	p := &e.published
+	if p.Name == "" && s.halfKnown() && c.Clock.Since(c.began) < Starting {
+		return // what an earlier process wrote stays until this one knows as much
+	}
 	decided := plan != nil && s.Problem == nil && !s.Unrecorded // its conditions come after its record
 	switch {
 	case decided:
 		p.State, p.SetsKnown, p.LiveKnown = plan.State, plan.State.Live != nil, s.liveKnown()
 		p.Off, p.Clean, p.NamespaceMissing = plan.Off, plan.Clean, s.NamespaceMissing
 		p.OnlyNodeServer = s.OnlyNodeServer()
-	case p.Name == "" && s.Problem != nil && s.Problem.Message == "":
-		// In a moment. What an earlier process wrote stays: with half of what this one will know, the
-		// key to agree on would be Unknown until then.
-		return
+	case p.Name == "" && !c.cluster.Roles.Known() && c.cluster.Roles.Err() == nil:
+		return // in a moment
 	case p.Name == "":
 		p.State, p.SetsKnown = s.State, s.State.Live != nil
 	}
@@ -142,6 +143,17 @@ func (c *Controller) publish(s *Snapshot, e *entry, plan *Plan) {
 		p.Tool = "kubectl"
 	}
 	c.Rollup.Set(*p)
+}
+
+// halfKnown reports whether something that an earlier process knew is about to be read.
+func (s *Snapshot) halfKnown() bool {
+	switch {
+	case len(s.SourceProblems) > 0:
+		return false
+	case s.Problem != nil:
+		return s.Problem.Message == ""
+	}
+	return s.State.Live != nil && s.Target.Plugins == nil && !s.Deleting && s.Encryption == nil
 }
 
 // report publishes a status: in metrics, by Statuses, and to the roll-up, which has it in the
