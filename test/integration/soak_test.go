@@ -71,10 +71,12 @@ func (i *incident) String() string {
 		i.start.Format(time.TimeOnly), i.end.Sub(i.start).Round(100*time.Millisecond))
 }
 
-// names reports whether an entry names it as its cause.
+// names reports whether an entry names it as its cause, beside another one perhaps, whose reason it may
+// have: that of a round trip before it.
 func (i *incident) names(e contract.Entry) bool {
 	k := kinds[i.kind]
-	return e.KeyID == strconv.Itoa(i.plugin) && (e.Reason == k.reason || e.Reason == contract.Unavailable) &&
+	own := k.detail != "" || e.Reason == k.reason || e.Reason == contract.Unavailable
+	return e.KeyID == strconv.Itoa(i.plugin) && own &&
 		strings.Contains(e.Detail, strings.ReplaceAll(k.detail, "%s", i.text))
 }
 
