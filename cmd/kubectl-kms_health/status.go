@@ -28,13 +28,8 @@ a node encrypts with. Of one node it shows everything.
 It evaluates the reports on the operator resources itself, so that it works while the
 operator is down. It writes nothing.
 
-The states:
-  healthy           the plugin answers and is healthy
-  unhealthy         the plugin answers and is not healthy
-  error             the plugin does not answer
-  stale             the last report is too old: the state is not known
-  unreadable        the report cannot be read
-  not reported yet  the node has not reported on the plugin
+A plugin is healthy; unhealthy; in error, if it does not answer; stale, if its last
+report is too old; unreadable, if its report is; or not reported yet.
 
 Exit codes:
   0  every plugin is healthy by a fresh report; with -w: ended by Ctrl-C

@@ -167,7 +167,7 @@ var rejected = map[string]struct {
 	}},
 	"no resource":                  {with("destination: {}"), []string{`destination.resource: Unsupported value: "": supported values: "kubeapiservers", "openshiftapiservers", "authentications"`}},
 	"destination":                  {with("destination: {resource: pods, kubeconfig: a/b, writeTimeout: 2h}"), []string{`destination.resource: Unsupported value: "pods"`, `destination.kubeconfig: Invalid value: "a/b": must be an absolute path`, `destination.writeTimeout: Invalid value: "2h0m0s": must be a duration with its unit, from 100ms to 1m0s`}},
-	"two destinations":             {with("destination: {resource: kubeapiservers, object: {version: v1, resource: nodes, kind: Node, name: a}}"), []string{"destination.object: Forbidden: must not be set beside destination.resource"}},
+	"two destinations":             {with("destination: {resource: kubeapiservers, object: {version: v1, resource: nodes, kind: Node, name: a}}"), []string{"destination.object: Forbidden: must not be set together with destination.resource"}},
 	"KMSHealths without an object": {with("destination: {resource: kmshealths}"), []string{`destination.resource: Invalid value: "kmshealths": has several objects: name one by destination.object`}},
 	"an empty object": {with("destination: {object: {}}"), []string{
 		"destination.object.version: Required value", "destination.object.resource: Required value", "destination.object.kind: Required value", "destination.object.name: Required value",

@@ -96,7 +96,7 @@ func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
 		"management state":               {head + "apiServers: []\nmanagementState: Gone\n", `managementState: Unsupported value: "Gone"`},
 		"interval":                       {head + "apiServers: []\nprobe: {interval: 1ms}\n", `probe.interval: Invalid value: "1ms"`},
 		"image":                          {head + "apiServers: []\nimage: a b\n", `image: Invalid value: "a b"`},
-		"plugins and encryptionConfig":   {operatorFile("plugins: []", "encryptionConfig: {key: k}"), `apiServers[0].encryptionConfig: Forbidden: must not be set beside apiServers[0].plugins`},
+		"plugins and encryptionConfig":   {operatorFile("plugins: []", "encryptionConfig: {key: k}"), `apiServers[0].encryptionConfig: Forbidden: must not be set together with apiServers[0].plugins`},
 		"bare target":                    {head + "apiServers: [{}]\n", `apiServers[0].resource: Unsupported value: ""`},
 		"no selector":                    {head + "apiServers: [{name: a, resource: kmshealths, namespace: b}]\n", "apiServers[0].podSelector: Required value"},
 		"selector that is no string":     {operatorFile("container: c", "nodeSelector: {a: 1}"), `apiServers.nodeSelector: Invalid value: "number": must be a string`},

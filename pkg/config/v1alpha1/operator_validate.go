@@ -122,7 +122,8 @@ func validatePluginSource(at *field.Path, t *APIServer, interval time.Duration) 
 	plugins := at.Child("plugins")
 	errs := validatePlugins(plugins, t.Plugins, interval)
 	if e := t.EncryptionConfig; e.Secret != "" || e.Key != "" || len(e.KeyIDs) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("encryptionConfig"), fmt.Sprintf("must not be set together with %s", plugins)))
+		text := fmt.Sprintf("must not be set together with %s", plugins)
+		errs = append(errs, field.Forbidden(at.Child("encryptionConfig"), text))
 	}
 	for i, p := range t.Plugins {
 		if address, err := SocketAddress(p.Endpoint); err == nil && HasParentFolder(address) {

@@ -183,7 +183,8 @@ func validateDestination(path *field.Path, d *Destination) field.ErrorList {
 	var errs field.ErrorList
 	switch {
 	case d.Resource != "" && d.Object != nil:
-		errs = append(errs, field.Forbidden(path.Child("object"), "must not be set together with "+path.Child("resource").String()))
+		text := "must not be set together with " + path.Child("resource").String()
+		errs = append(errs, field.Forbidden(path.Child("object"), text))
 	case d.Resource == ResourceKMSHealths:
 		errs = append(errs, field.Invalid(path.Child("resource"), d.Resource,
 			fmt.Sprintf("has several objects: name one by %s", path.Child("object"))))

@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -51,9 +52,7 @@ func ReadFiles(name string, stdin io.Reader, now time.Time) (*view.Snapshot, err
 			r.Now = at
 		}
 	}
-	if r.Now.IsZero() {
-		r.Now = now
-	}
+	r.Now = cmp.Or(r.Now, now)
 	// What is not in files may exist.
 	r.FromFiles, r.FilesAge = true, max(0, now.Sub(r.Now))
 	r.Unread = map[string]bool{view.KindDeployment: true, view.KindLease: true}
@@ -104,15 +103,16 @@ func (r *reading) tree(name string) error {
 		case err != nil:
 			r.skipped(at, err)
 			return nil
-		case entry.IsDir():
-			return nil
 		case entry.Name() == "timestamp":
 			r.timestamp(at, entry)
 			return nil
-		case !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(at)):
+		case entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(at)):
 			return nil
 		}
-		err = r.file(at, entry)
+		data, err := content(at, entry)
+		if err == nil && (isResource(at) || mayBeWanted(data)) {
+			err = r.parse(data)
+		}
 		if err != nil && isResource(at) {
 			return fmt.Errorf("%q: %w", at, err)
 		}
@@ -145,15 +145,6 @@ func content(at string, entry fs.DirEntry) ([]byte, error) {
 		return nil, fmt.Errorf("is over %d MiB", maxFile>>20)
 	}
 	return os.ReadFile(at)
-}
-
-// file reads the objects of one file, if it may have any.
-func (r *reading) file(at string, entry fs.DirEntry) error {
-	data, err := content(at, entry)
-	if err != nil || !isResource(at) && !mayBeWanted(data) {
-		return err
-	}
-	return r.parse(data)
 }
 
 // isResource reports whether a file's path is that of a resource with reports.
@@ -190,8 +181,8 @@ func (r *reading) timestamp(at string, entry fs.DirEntry) {
 
 // parse adds the objects of a file that are of use: those of its documents, and of Lists in them.
 func (r *reading) parse(data []byte) error {
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	documents := resource.NewLocalBuilder().Unstructured().Stream(bytes.NewReader(data), "").Flatten()
+	text := bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))
+	documents := resource.NewLocalBuilder().Unstructured().Stream(text, "").Flatten()
 	return documents.Do().Visit(func(info *resource.Info, err error) error {
 		if err == nil {
 			r.add(info.Object.(*unstructured.Unstructured))

@@ -67,7 +67,7 @@ func readOperator(s *Snapshot) (o Operator) {
 		}
 	}
 	switch {
-	case o.Leader != "":
+	case o.Leader != "" && (o.Replicas == 0 || o.Available > 0): // else an earlier pod's Lease, or it is not ready
 		o.State = OperatorWorks
 	case lease == nil && s.Unread[KindLease], lease == nil && deployment == nil && s.Unread[KindDeployment]:
 		o.State = OperatorNotKnown
@@ -102,9 +102,9 @@ func (e *evaluation) judgeOperator() {
 		replicas := plural(int(o.Available), "replica")
 		p.Summary = fmt.Sprintf("the operator is on standby only: of %s, none holds the Lease", replicas)
 		p.Next = e.commands.operatorLog()
-	case o.State == OperatorWorks && o.Replicas > 0 && o.Available == 0:
-		p.Summary = fmt.Sprintf("the operator is not ready: 0 of %d replicas are available", o.Replicas)
-		p.Next = e.commands.operatorLog()
+	}
+	if p.Summary != "" {
+		e.add(p)
 	}
 	// The operator decodes its file by the same function.
 	if configMap := e.snapshot.find(KindConfigMap); configMap != nil {
@@ -115,21 +115,13 @@ func (e *evaluation) judgeOperator() {
 				Next:    command("", "%s edit configmap -n %s %s", tool, configMap.GetNamespace(), configMap.GetName()),
 			})
 		}
-	} else if o.ConditionsHold() {
-		e.judgeClusterOperator()
-	}
-	if p.Summary != "" && !(o.State == OperatorWorks && len(e.Problems) > 0) { // which are why
-		e.add(p)
+	} else if clusterOperator := e.snapshot.find(KindClusterOperator); clusterOperator != nil {
+		e.judgeClusterOperator(operatorcr.ReadConditions(clusterOperator)["Degraded"])
 	}
 }
 
-// judgeClusterOperator adds what only ClusterOperator/kms-health reports.
-func (e *evaluation) judgeClusterOperator() {
-	clusterOperator := e.snapshot.find(KindClusterOperator)
-	if clusterOperator == nil {
-		return
-	}
-	c := operatorcr.ReadConditions(clusterOperator)["Degraded"]
+// judgeClusterOperator adds what only ClusterOperator/kms-health reports, in its condition Degraded.
+func (e *evaluation) judgeClusterOperator(c operatorcr.Condition) {
 	ofServer := func(line string) bool {
 		return slices.ContainsFunc(e.APIServers, func(a APIServer) bool { return strings.HasPrefix(line, a.Name+": ") })
 	}

@@ -23,10 +23,9 @@ type Snapshot struct {
 	// Unread are the kinds of which an object that is not in Objects may exist.
 	Unread map[string]bool
 	// Problems are why resources with reports could not be read.
-	Problems []error
-	// FilesAge is how old files are, and FromFiles whether there are any.
+	Problems  []error
 	FromFiles bool
-	FilesAge  time.Duration
+	FilesAge  time.Duration // how old the files are
 	// Notes are for people: what of the input was not used, and why.
 	Notes []string
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -124,13 +125,20 @@ func (s *Status) narrow(selected string, unread []error) error {
 	if selected == "" {
 		return nil
 	}
-	known, others := s.Names(), func(a APIServer) bool { return a.Name != selected }
+	known, others := map[string]bool{}, func(a APIServer) bool { return a.Name != selected }
+	for _, a := range s.APIServers {
+		known[a.Name] = true
+		for _, p := range a.Plugins {
+			known[p.Node] = true
+		}
+	}
 	if all := slices.DeleteFunc(slices.Clone(s.APIServers), others); len(all) > 0 {
 		s.APIServers = all
 		return nil
 	}
-	if !slices.Contains(known, selected) {
-		text := fmt.Sprintf("no API server and no node %q; known are %s", selected, strings.Join(known, ", "))
+	if !known[selected] {
+		names := strings.Join(slices.Sorted(maps.Keys(known)), ", ")
+		text := fmt.Sprintf("no API server and no node %q; known are %s", selected, names)
 		return errors.Join(append([]error{errors.New(text)}, unread...)...)
 	}
 	s.Node = selected
@@ -141,18 +149,6 @@ func (s *Status) narrow(selected string, unread []error) error {
 	}
 	s.APIServers = slices.DeleteFunc(s.APIServers, func(a APIServer) bool { return len(a.Plugins) == 0 })
 	return nil
-}
-
-// Names are those of API servers and nodes, which the command takes.
-func (s *Status) Names() (names []string) {
-	for _, a := range s.APIServers {
-		names = append(names, a.Name)
-		for _, p := range a.Plugins {
-			names = append(names, p.Node)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // read decodes a resource, and evaluates its reports.

@@ -163,8 +163,8 @@ func TestTheOperatorItself(t *testing.T) {
 		"only an old Lease":      {[]string{fmt.Sprintf(lease, "operator-1", old)}, true, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 0 replicas are available", "oc describe deployments,pods -n ns -l app.kubernetes.io/name=kms-health-operator"},
 		"standby only":           {[]string{fmt.Sprintf(deployment, 2), fmt.Sprintf(lease, "", fresh)}, false, OperatorStandby, NotKnown, "standby only: of 2 replicas, none holds the Lease", "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
 		"no Lease":               {[]string{fmt.Sprintf(deployment, 1)}, false, OperatorStandby, NotKnown, "standby only: of 1 replica, none", ""},
-		"not ready":              {[]string{fmt.Sprintf(deployment, 0), works}, false, OperatorWorks, NotKnown, "the operator is not ready: 0 of 2 replicas", "oc logs -n ns -l app.kubernetes.io/name=kms-health-operator --prefix --tail=20"},
-		"not ready, and why":     {[]string{fmt.Sprintf(deployment, 0), works, degraded}, false, OperatorWorks, Unhealthy, "ClusterOperator/kms-health is Degraded", "oc describe clusteroperators kms-health"},
+		"not ready":              {[]string{fmt.Sprintf(deployment, 0), works}, false, OperatorNotRunning, NotKnown, "the operator is not running: 0 of 2 replicas", ""},
+		"not ready, and why":     {[]string{fmt.Sprintf(deployment, 0), works, degraded}, false, OperatorNotRunning, Unhealthy, "ClusterOperator/kms-health is Degraded", "oc describe clusteroperators kms-health"},
 		"rejected":               {[]string{works, configuration("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: OperatorConfiguration\nnonsense: 1\n")}, false, OperatorWorks, Unhealthy, "configuration is rejected", "oc edit configmap -n ns kms-health-operator-config"},
 	} {
 		t.Run(name, func(t *testing.T) {
