@@ -87,7 +87,7 @@ func (f *follower) watch(ctx context.Context) error {
 		}
 		return false, err
 	})
-	if ctx.Err() != nil {
+	if wait.Interrupted(err) {
 		return nil
 	}
 	return err

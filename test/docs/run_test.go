@@ -23,7 +23,6 @@ var notHere = map[string]string{
 	"make parity":                     "it takes minutes, and is evidence for a page, not a step for a reader",
 	"make image":                      "it builds for four architectures, which takes minutes",
 	"make image-push":                 "it needs a registry",
-	"sudo make":                       "it needs root, and packages of Debian",
 	"skopeo":                          "it needs two registries",
 	"kind":                            "it needs a container engine",
 	"oc ":                             "oc is OpenShift's",

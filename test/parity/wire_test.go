@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
@@ -152,12 +153,15 @@ func (w *wire) serve(t *testing.T, listener net.Listener, mode, socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var options []grpc.ServerOption
-	if mode == "gzip" {
-		// Deprecated, since it does not ask whether the client can read it: just that is wanted.
-		options = append(options, grpc.RPCCompressor(grpc.NewGZIPCompressor())) //nolint:staticcheck
-	}
-	server := grpc.NewServer(options...)
+	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
+		handle grpc.UnaryHandler) (any, error) {
+		if mode == "gzip" {
+			if err := grpc.SetSendCompressor(ctx, gzip.Name); err != nil {
+				return nil, err // the client does not say that it reads it
+			}
+		}
+		return handle(ctx, request)
+	}))
 	kmsapi.RegisterKeyManagementServiceServer(server, &forwarder{
 		KeyManagementServiceClient: kmsapi.NewKeyManagementServiceClient(plugin), mode: mode,
 	})
