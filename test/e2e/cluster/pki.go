@@ -18,6 +18,9 @@ import (
 
 const lifetime = 7 * 24 * time.Hour
 
+// caLifetime is as in a cluster: the end of one that lives for less than 30 days is a problem.
+const caLifetime = 365 * 24 * time.Hour
+
 // pki is the cluster's authority, which signs for servers and clients alike; the one
 // that will sign for kube-apiserver after a rotation, which the cluster's own programs
 // trust from the start; and the key that signs ServiceAccounts' tokens.
@@ -29,10 +32,10 @@ type pki struct {
 func newPKI() (*pki, error) {
 	p := new(pki)
 	var err error
-	if p.ca, err = controlplane.NewCA("kms-health-e2e"); err != nil {
+	if p.ca, err = controlplane.NewCAFor("kms-health-e2e", caLifetime); err != nil {
 		return nil, err
 	}
-	if p.next, err = controlplane.NewCA("kms-health-e2e-next"); err != nil {
+	if p.next, err = controlplane.NewCAFor("kms-health-e2e-next", caLifetime); err != nil {
 		return nil, err
 	}
 	tokens, err := rsa.GenerateKey(rand.Reader, 2048)

@@ -15,13 +15,9 @@ import (
 	"time"
 )
 
-const (
-	// certLifetime is longer than any test or demo, and short enough that a
-	// forgotten file is of no use to anyone.
-	certLifetime = 7 * 24 * time.Hour
-	// caLifetime is as in a cluster: one that ends in less than 30 days is reported.
-	caLifetime = 365 * 24 * time.Hour
-)
+// certLifetime is longer than any test or demo, and short enough that a
+// forgotten file is of no use to anyone.
+const certLifetime = 7 * 24 * time.Hour
 
 // CA is a certificate authority of one test run. Its key exists in memory only,
 // but for the client CA's where a controller-manager runs, which signs by it.
@@ -37,13 +33,16 @@ type KeyPair struct {
 	Key  []byte
 }
 
-// NewCA makes a self-signed authority.
-func NewCA(name string) (*CA, error) {
+// NewCA makes a self-signed authority for some days, which the operator reports as one that ends soon.
+func NewCA(name string) (*CA, error) { return NewCAFor(name, certLifetime) }
+
+// NewCAFor makes one that lives as long.
+func NewCAFor(name string, lifetime time.Duration) (*CA, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("make the key of CA %s: %w", name, err)
 	}
-	template, err := certTemplate(pkix.Name{CommonName: name}, caLifetime)
+	template, err := certTemplate(pkix.Name{CommonName: name}, lifetime)
 	if err != nil {
 		return nil, err
 	}
