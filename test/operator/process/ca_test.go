@@ -101,7 +101,7 @@ func withoutPublisher(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := restart(nil); err != nil {
+		if err := restart(controlplane.OperatorControllers); err != nil {
 			t.Error(err)
 		}
 	})
