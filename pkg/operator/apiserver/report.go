@@ -97,8 +97,6 @@ type Published struct {
 	SetsKnown bool
 	// LiveKnown means that the live set is as it was read, not as it was recorded.
 	LiveKnown bool
-	// Pending are revisions whose plugin set will be known soon.
-	Pending map[string]bool
 	// Status is how the delivery stands. Zero: not known yet, or there is nothing to report.
 	Status Status
 	// Off means that no reporter should report any more; Clean, that no own reporter can.
@@ -121,8 +119,9 @@ type Published struct {
 // known state.
 func (c *Controller) publish(s *Snapshot, e *entry, plan *Plan) {
 	p := &e.published
-	if p.Name == "" && s.halfKnown() && c.Clock.Since(c.began) < Starting {
-		return // what an earlier process wrote stays until this one knows as much
+	if left := Starting - c.Clock.Since(c.began); p.Name == "" && left > 0 && s.halfKnown() {
+		c.queue.AddAfter(s.Target.Name, left) // if nothing is read until then
+		return                                // what an earlier process wrote stays until this one knows as much
 	}
 	decided := plan != nil && s.Problem == nil && !s.Unrecorded // its conditions come after its record
 	switch {
