@@ -6,8 +6,8 @@
 // volume. It also reads the file every 10 seconds, which finds a change without an event: with
 // no inotify instances or watches left, or of a file system without events (NFS, FUSE).
 //
-// If an editor truncates the file and writes it after more than 25 ms, the empty content
-// is reported in between. If a file system blocks, Run blocks.
+// A file that is truncated and written 25 ms later is reported as empty in between. If a
+// file system blocks, Run blocks.
 package filewatch
 
 import (
@@ -42,9 +42,10 @@ type Watcher struct {
 	open  func() (*fsnotify.Watcher, error)
 
 	events *fsnotify.Watcher // nil until an inotify instance could be created
+	all    bool              // every directory of the names is watched
 	pump   sync.WaitGroup
-	names  atomic.Pointer[[]string] // the paths whose events are relevant
-	wake   chan struct{}            // holds a token after a relevant event
+	names  atomic.Pointer[[]string] // whose events are relevant
+	wake   chan struct{}            // holds a token after such an event
 }
 
 // New returns a Watcher of the file at path, which is an error if it is larger than limit
@@ -58,8 +59,8 @@ func New(path string, limit int64) *Watcher {
 }
 
 // Run calls onChange with the first content at once (also when the file is absent), then
-// after each change of the content, until ctx ends. A change during a call is reported after
-// it. Everything that Run started has ended when it returns.
+// after each change, until ctx ends. A change during a call is reported after it. Everything
+// that Run started has ended when it returns.
 func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 	defer func() {
 		if w.events != nil {
@@ -70,24 +71,29 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 	poll := time.NewTicker(w.poll)
 	defer poll.Stop()
 	last := ""
-	read := func() {
+	read := func() (changed bool) {
 		content := Read(w.path, w.limit)
-		if hash := fmt.Sprintf("%v %x", content.Err, sha256.Sum256(content.Data)); hash != last {
+		hash := fmt.Sprintf("%v %x", content.Err, sha256.Sum256(content.Data))
+		if changed = hash != last; changed {
 			last = hash
 			onChange(content)
 		}
+		return changed
 	}
 	read() // the directories can wait
-	for {
-		// The directories are watched before the file is read: a change after that causes
-		// another read.
-		w.watch()
-		read()
+	for polled := false; ; {
+		w.watch(polled)       // before the file is read: a change after that causes another read
+		if read() && polled { // without an event, so the watches are not the right ones
+			w.watch(false)
+			read()
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-poll.C:
+			polled = true
 		case <-w.wake:
+			polled = false
 			select {
 			case <-ctx.Done():
 				return
@@ -98,13 +104,12 @@ func (w *Watcher) Run(ctx context.Context, onChange func(Content)) {
 }
 
 // watch receives events from the directories that the path leads through, and from no
-// others. What cannot be watched is left to the poll.
+// others. What cannot be watched is left to the poll, which tries again.
 //
-// The watches are all dropped and made anew, each time. fsnotify keeps them by path while
-// the kernel keeps them by inode, and the two differ when directories are moved, exchanged,
-// or removed and made again: a watch is then leaked, or lost, or listed under another path,
-// where Remove panics (v1.10.1).
-func (w *Watcher) watch() {
+// After an event the watches are all dropped and made anew. fsnotify keeps them by path, the
+// kernel by inode: when directories are moved, exchanged, or made again, a watch is leaked, lost,
+// or listed under another path, where Remove panics (v1.10.1).
+func (w *Watcher) watch(polled bool) {
 	if w.events == nil {
 		events, err := w.open()
 		if err != nil {
@@ -114,18 +119,21 @@ func (w *Watcher) watch() {
 		w.pump.Go(func() { w.forward(events) })
 	}
 	names := lookups(w.path)
+	if polled && w.all && slices.Equal(names, *w.names.Load()) {
+		return
+	}
 	w.names.Store(&names)
 	for _, dir := range w.events.WatchList() {
 		_ = w.events.Remove(dir) // an error means that the kernel has removed it already
 	}
-	for _, name := range names {
-		_ = w.events.Add(filepath.Dir(name)) // once for each directory, however often it is added
+	w.all = true
+	for _, name := range names { // a directory is watched once, however often it is added
+		w.all = w.events.Add(filepath.Dir(name)) == nil && w.all
 	}
 }
 
-// forward turns relevant events of any kind into one token in w.wake, and errors too, since
-// events were then lost. It is a goroutine of its own because fsnotify sends errors while it
-// holds its lock: the goroutine that calls Add must not be the one that receives them.
+// forward turns relevant events into one token in w.wake, and errors too, since events were
+// then lost. fsnotify sends errors while it holds the lock of Add: hence a goroutine.
 func (w *Watcher) forward(events *fsnotify.Watcher) {
 	for {
 		select {
@@ -150,8 +158,7 @@ func (w *Watcher) forward(events *fsnotify.Watcher) {
 }
 
 // lookups returns the path of each name that the kernel looks up to find the file behind an
-// absolute path (path_resolution(7)): its directories, and those of each symbolic link. If
-// one of them changes, the path may lead to another file.
+// absolute path (path_resolution(7)): its directories, and those of each symbolic link.
 func lookups(path string) []string {
 	var names []string
 	dir := "/"
@@ -183,14 +190,12 @@ func lookups(path string) []string {
 // Content is what the file holds, or why it cannot be read.
 type Content struct {
 	Data []byte // nil when Err is set
-	// Err names the path and the reason. It wraps fs.ErrNotExist when the file, or a
-	// directory of its path, is absent, which is for the caller to judge.
+	// Err names the path and the reason. It wraps fs.ErrNotExist when the path leads to nothing.
 	Err error
 }
 
-// Read returns the content of a regular file of at most limit bytes, in the form that a
-// Watcher passes to onChange. If the path is a FIFO, a device or a directory, Read returns
-// an error and does not block.
+// Read returns the content of a regular file of at most limit bytes, as a Watcher does. If the
+// path is a FIFO, a device or a directory, Read returns an error and does not block.
 func Read(path string, limit int64) Content {
 	// Without O_NONBLOCK opening a FIFO waits for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)

@@ -20,18 +20,24 @@ import (
 	"github.com/kms-health/kms-health/pkg/filewatch"
 )
 
-// credentials are a kubeconfig and every file that it names, read before each write: a rotated
-// token, certificate or CA is used by the next write, without a restart and without a watch that
-// could be lost.
+// credentials are a kubeconfig and every file that it names. A write reads them again if they were
+// read credentialsAge ago, or if the write before it failed: a rotated token, certificate or CA is
+// used without a restart, and without a watch that could be lost.
 //
 // client-go reloads some of these by itself, at intervals of minutes and by
 // goroutines that outlive the client, keeps every transport it ever made, and
 // would be half of this program's size and start time.
 type credentials struct {
 	from      v1alpha1.Destination
+	age       time.Duration     // how old they may be
 	files     map[string][]byte // what the endpoints in use were made from, by path
 	endpoints []*endpoint
+	read      time.Time // when the files were last read; zero: the next write reads them
 }
+
+// credentialsAge is how old the credentials of a write are at most. A kubelet replaces a token
+// when a fifth of its time is left, minutes before its end.
+const credentialsAge = 10 * time.Second
 
 // maxFile bounds each of these files, in bytes.
 const maxFile = 1 << 20
@@ -40,11 +46,16 @@ const maxFile = 1 << 20
 // invalid (only some of them replaced, a key that does not match its certificate), it
 // returns the last valid endpoints, if any, with the error.
 func (c *credentials) current() ([]*endpoint, error) {
+	if time.Since(c.read) < c.age {
+		return c.endpoints, nil
+	}
+	c.read = time.Now()
 	if c.endpoints != nil && c.unchanged() {
 		return c.endpoints, nil
 	}
 	made, files, err := c.load()
 	if err != nil {
+		c.read = time.Time{}
 		return c.endpoints, fmt.Errorf("kubeconfig %s: %w", c.from.Kubeconfig, err)
 	}
 	c.close()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // certificateServer answers 401 to clients without a certificate or with another token
@@ -121,6 +122,25 @@ func TestInvalidCredentialsAreNotUsedUntilTheyAreValid(t *testing.T) {
 			p.waitFor(t, Success, 1)
 		})
 	}
+}
+
+func TestRefusedWriteReadsTheCredentialsAgain(t *testing.T) {
+	s := newServer(t)
+	dir := credentialFiles(t, s)
+	p := run(t, dir, waitLimit)
+	p.credentials.age = time.Hour
+	p.offer("1")
+	p.waitFor(t, Success, 1)
+	s.answers(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Header.Get("Authorization") != "Bearer second" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	})
+	write(t, dir+"/token", "second")
+	p.offer("2")
+	p.waitFor(t, Unauthorized, 1)
+	p.waitFor(t, Success, 2)
 }
 
 func inlineToken(t *testing.T, dir, token string) {

@@ -73,7 +73,7 @@ func New(config Config, metrics *Metrics) *Publisher {
 		config:      config,
 		metrics:     metrics,
 		offers:      make(chan []contract.Entry, 1),
-		credentials: credentials{from: config.Destination},
+		credentials: credentials{from: config.Destination, age: credentialsAge},
 		log: writeLog{fields: []any{"resource", config.To.String(), "node", config.Node},
 			last: map[string]time.Time{}},
 	}
@@ -158,6 +158,9 @@ func (p *Publisher) attempt(ctx context.Context, entries []contract.Entry) *fail
 	began := time.Now()
 	failed := p.send(ctx, endpoints, payload)
 	p.metrics.duration.Observe(time.Since(began).Seconds())
+	if failed != nil {
+		p.credentials.read = time.Time{}
+	}
 	if failed != nil && failed.kind == AtomicList {
 		p.refused = failed
 	}

@@ -170,6 +170,7 @@ func runAs(t *testing.T, dir string, change func(*Config)) *running {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry)
 	p := New(config, m)
+	p.credentials.age = 0
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); p.Run(ctx) }()
