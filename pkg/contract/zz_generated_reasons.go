@@ -5,12 +5,10 @@ package contract
 // Reasons of the conditions of operator resources, and of ClusterOperator/kms-health.
 const (
 	AsExpected                 = "AsExpected"
-	AwaitingReports            = "AwaitingReports"
 	CANotCurrent               = "CANotCurrent"
 	CAUnreadable               = "CAUnreadable"
 	ConfigMapsEncrypted        = "ConfigMapsEncrypted"
 	ConfigurationInvalid       = "Configuration_Invalid"
-	CredentialsExpired         = "CredentialsExpired"
 	DeploymentMissing          = "DeploymentMissing"
 	DeploymentPaused           = "DeploymentPaused"
 	DeploymentStrategy         = "DeploymentStrategy"

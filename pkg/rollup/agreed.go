@@ -76,11 +76,12 @@ func (e *evaluation) disagreements(key string, servers []Node, others []Writer) 
 		n := &servers[i]
 		switch {
 		case n.NotLoaded:
-			byNode[n.Name] = Finding{Reason: contract.WriteKeyUnknown, Fact: NotLoaded}
+			const text = "its encryption config was written after its API server started, which may still write with an earlier key"
+			byNode[n.Name] = Finding{Reason: contract.WriteKeyUnknown, Text: text}
 		case !n.writesKnown():
-			byNode[n.Name] = Finding{Reason: contract.WriteKeyUnknown}
+			byNode[n.Name] = Finding{Reason: contract.WriteKeyUnknown, Text: keyNotKnown}
 		case n.WriteKey != key:
-			byNode[n.Name] = Finding{Reason: contract.WriteKeyNotDeployed, Subject: keyName(n.WriteKey)}
+			byNode[n.Name] = notDeployed(n.WriteKey)
 		default:
 			writers = append(writers, n.Name)
 		}
@@ -100,9 +101,9 @@ func (e *evaluation) disagreements(key string, servers []Node, others []Writer) 
 		switch {
 		case o.WriteKey == key, o.NotKnown && byNode[o.Node].Reason == contract.WriteKeyNotDeployed: // which is worse
 		case o.NotKnown:
-			byNode[o.Node] = Finding{Reason: contract.WriteKeyUnknown}
+			byNode[o.Node] = Finding{Reason: contract.WriteKeyUnknown, Text: keyNotKnown}
 		default:
-			byNode[o.Node] = Finding{Reason: contract.WriteKeyNotDeployed, Subject: keyName(o.WriteKey)}
+			byNode[o.Node] = notDeployed(o.WriteKey)
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(byNode)) {
@@ -113,19 +114,28 @@ func (e *evaluation) disagreements(key string, servers []Node, others []Writer) 
 	return found, among.KEKID
 }
 
+// notDeployed is an API server that writes with another key, or without KMS.
+func notDeployed(writeKey string) Finding {
+	f := Finding{Reason: contract.WriteKeyNotDeployed, Text: "not in use yet: the API server writes without KMS"}
+	if writeKey != "" {
+		f.Text = "not in use yet: the API server writes with key " + keyName(writeKey)
+	}
+	return f
+}
+
 // answerFinding is why a node that writes with the key does not agree.
 func (e *evaluation) answerFinding(n contract.NodeAnswer) Finding {
 	switch {
 	case n.Answer == contract.Differs:
-		return Finding{Reason: contract.KeysDiffer, Subject: kekName(n.KEKID)}
+		return Finding{Reason: contract.KeysDiffer, Text: "KEK ID " + kekName(n.KEKID)}
 	case slices.ContainsFunc(e.byNode[n.Node], func(r Row) bool { return r.State == Unreadable }):
-		return Finding{Reason: contract.ReportUnreadable}
+		return Finding{Reason: contract.ReportUnreadable, Text: notReadable}
 	case n.Answer == contract.NotHealthy:
-		return Finding{Reason: contract.PluginUnhealthy, Fact: NoKEKID}
+		return Finding{Reason: contract.PluginUnhealthy, Text: "the plugin is not healthy, or reports no KEK ID"}
 	case n.Answer == contract.OutOfDate:
-		return Finding{Reason: contract.ReporterStale}
+		return Finding{Reason: contract.ReporterStale, Text: noLonger}
 	}
-	return Finding{Reason: contract.ReportsMissing}
+	return Finding{Reason: contract.ReportsMissing, Text: notReported}
 }
 
 // agreedMessage is the message of a WriteKeyAgreed that is True: a JSON object

@@ -13,46 +13,39 @@ import (
 // unhealthy outweighs one whose state is unknown.
 func (e *evaluation) degraded() operatorcr.Condition {
 	c := operatorcr.Condition{Type: contract.PluginsDegraded, Status: operatorcr.False}
-	found, awaited := slices.Clone(e.NotObserved), []Finding(nil)
-	if len(e.nodes) == 0 && len(found) == 0 {
-		c.Reason, c.Message = contract.AwaitingReports, "no report yet"
-		if len(e.Nodes) > 0 {
-			c.Reason, c.Message = contract.NoPlugins, noPlugins
-		}
-		return c
-	}
-	excused := 0
+	found, excused := slices.Clone(e.NotObserved), 0
 	for _, n := range e.nodes {
 		findings, excuse := e.nodeFindings(n)
 		for _, f := range findings {
-			if f.Reason == contract.AwaitingReports {
-				awaited = add(awaited, f)
-			} else {
-				found = add(found, f)
-			}
+			found = add(found, f)
 		}
 		if excuse {
 			excused++
 		}
 	}
-	switch {
+	switch all := len(e.nodes); {
 	case len(found) > 0:
 		c.Status = e.describe(&c, found, len(e.Nodes)).Degraded
-	case len(awaited) > 0:
-		c.Reason, c.Message = contract.AwaitingReports, text(awaited, len(e.nodes))
-	case excused == len(e.nodes):
+	case len(e.Nodes) == 0:
+		c.Reason, c.Message = contract.NoPods, noPods
+	case all == 0:
+		c.Reason, c.Message = contract.NoPlugins, noPlugins
+	case excused == all:
 		c.Reason, c.Message = contract.AsExpected, "no node reports: each is being replaced, is not Ready, or has no reporter"
 	case excused > 0:
 		c.Reason, c.Message = contract.AsExpected,
 			fmt.Sprintf("every plugin is healthy on %d of %d nodes; the others are being replaced, are not Ready, or have "+
-				"no reporter", len(e.nodes)-excused, len(e.nodes))
+				"no reporter", all-excused, all)
 	default:
-		c.Reason, c.Message = contract.AsExpected, "every plugin is healthy on "+allOf(len(e.nodes))
+		c.Reason, c.Message = contract.AsExpected, "every plugin is healthy on "+allOf(all)
 	}
 	return c
 }
 
-const noPlugins = "no pod of the API server has a KMS plugin"
+const (
+	noPods    = "no pod of the API server runs on a node"
+	noPlugins = "no pod of the API server has a KMS plugin"
+)
 
 // nodeFindings are the findings of one node. excused means that its state is unknown for
 // a reason that is no failure of its plugins or its reporter.
@@ -61,7 +54,7 @@ func (e *evaluation) nodeFindings(n *Node) (findings []Finding, excused bool) {
 		return nil, true
 	}
 	rows := e.byNode[n.Name]
-	reports := slices.ContainsFunc(rows, func(r Row) bool { return r.State != Missing && r.State != Stale })
+	reports := slices.ContainsFunc(rows, func(r Row) bool { return !r.silent() })
 	findings = n.faultFindings(rows)
 	stale := false
 	for i := range rows {
@@ -83,7 +76,7 @@ func (e *evaluation) nodeFindings(n *Node) (findings []Finding, excused bool) {
 // reports has no finding here: KMSHealthReporting has it.
 func (n *Node) faultFindings(rows []Row) (findings []Finding) {
 	complete := len(rows) > 0 && !slices.ContainsFunc(rows, func(r Row) bool {
-		return !r.Unexpected && r.State != Healthy && !r.State.Unhealthy()
+		return !r.Unexpected && !r.State.known()
 	})
 	for _, f := range n.Faults {
 		reason := contract.PluginNotRunning
@@ -91,7 +84,8 @@ func (n *Node) faultFindings(rows []Row) (findings []Finding) {
 			reason = contract.ReporterNotRunning
 		}
 		if !f.Reporter || !complete {
-			findings = append(findings, Finding{Reason: reason, Node: n.Name, Subject: f.Container, Detail: f.Why, Look: f.Look})
+			findings = append(findings, Finding{Reason: reason, Node: n.Name, Detail: f.Why, Look: f.Look,
+				Text: "container " + f.Container + " cannot start"})
 		}
 	}
 	return findings
@@ -102,51 +96,44 @@ func (n *Node) faultFindings(rows []Row) (findings []Finding) {
 // the whole node.
 func (e *evaluation) pluginFinding(n *Node, row *Row, reports bool) (f Finding, excused bool) {
 	excuse := n.excused(e.Now)
-	ofPlugin := Finding{Node: n.Name, Key: row.KeyID, Detail: row.Detail, Look: n.Look[row.KeyID]}
 	ofNode := Finding{Node: n.Name}
 	if reports {
 		ofNode.Key = row.KeyID
 	}
+	unhealthy := row.Status == contract.Unhealthy || row.Status == contract.Error // also as last reported
 	switch {
-	case n.Unattended && (row.State == Missing || row.State == Stale):
-		return Finding{}, true
+	case n.Unattended && row.silent():
+		return f, true
 	case row.State == Missing:
-		if ofNode.Reason = e.missingReason(n, row.KeyID); ofNode.Reason == contract.ReportsMissing {
-			ofNode.Look = n.Look[""]
+		ofNode.Reason, ofNode.Text = contract.Progressing, notReported
+		// A start of the API server excuses nothing here: that is in what is overdue, and one that is
+		// restarted again and again would be excused for ever.
+		if n.Ready && e.overdue(n, row.KeyID) {
+			ofNode.Reason, ofNode.Look = contract.ReportsMissing, n.Look[""]
 		}
 		return ofNode, false
 	case excuse && row.beforePod:
 		// It is from the previous pod, whose plugins may have ended before its reporter.
-		return Finding{}, row.State != Healthy && row.State != Stale
+		return f, row.State != Healthy && row.State != Stale
 	case excuse && row.Reason == contract.SocketMissing:
-		return Finding{}, true // the plugin stops before its API server, or starts after it
-	case row.State.Unhealthy():
-		ofPlugin.Reason = reasonOf(row.Status)
-		return ofPlugin, false
-	case row.State == Stale && excuse: // the last status still counts
-		if row.Status == contract.Unhealthy || row.Status == contract.Error {
-			ofPlugin.Reason = reasonOf(row.Status)
-			return ofPlugin, false
+		return f, true // the plugin stops before its API server, or starts after it
+	case row.State.Unhealthy(), row.State == Stale && excuse && unhealthy: // the last status still counts
+		f = Finding{Node: n.Name, Key: row.KeyID, Detail: row.Detail, Look: n.Look[row.KeyID]}
+		f.Reason, f.Text = contract.PluginError, "error"
+		if row.Status == contract.Unhealthy {
+			f.Reason, f.Text = contract.PluginUnhealthy, "unhealthy"
 		}
-	case row.State == Stale:
-		ofNode.Reason, ofNode.Look = contract.ReporterStale, n.Look[""]
+		return f, false
+	case row.State == Stale && !excuse:
+		ofNode.Reason, ofNode.Text, ofNode.Look = contract.ReporterStale, silent, n.Look[""]
+		if reports {
+			ofNode.Text = noLonger
+		}
 		return ofNode, false
-	case row.State == Unreadable && excuse:
-		return Finding{}, true
-	case row.State == Unreadable:
-		return Finding{Reason: contract.ReportUnreadable, Node: n.Name, Detail: row.Detail}, false
+	case row.State == Unreadable && !excuse:
+		return Finding{Reason: contract.ReportUnreadable, Node: n.Name, Text: notReadable, Detail: row.Detail}, false
 	}
-	return Finding{}, false
-}
-
-// missingReason is the reason of a plugin that is expected and not reported.
-func (e *evaluation) missingReason(n *Node, keyID string) string {
-	// A start of the API server excuses nothing here: that is in what is overdue, and one that is
-	// restarted again and again would be excused for ever.
-	if n.Ready && !n.Leaving && e.overdue(n, keyID) {
-		return contract.ReportsMissing
-	}
-	return contract.AwaitingReports
+	return f, row.State == Unreadable
 }
 
 // overdue reports whether a plugin that is not reported should have been by now. What the
@@ -169,11 +156,4 @@ func latest(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-func reasonOf(s contract.Status) string {
-	if s == contract.Unhealthy {
-		return contract.PluginUnhealthy
-	}
-	return contract.PluginError
 }

@@ -11,7 +11,7 @@ import (
 // Common results.
 const (
 	fine            = "False AsExpected" // Degraded
-	awaiting        = "False AwaitingReports"
+	awaiting        = "False Progressing"
 	observed        = "True AsExpected"
 	agreed          = "True AsExpected"
 	notYet          = "False WriteKeyNotDeployed"
@@ -66,7 +66,7 @@ var verdicts = []struct {
 		[]Node{on("a", "2"), broken(on("b", "2"), "kms-2", "CrashLoopBackOff: exit code 1"), on("c", "2")}, ok, stopped,
 		observed, agreed},
 	{"nothing observed yet", two, nil, awaiting, missing, noReport},
-	{"no node, no report", nil, nil, awaiting, "False NoPods", noKey},
+	{"no node, no report", nil, nil, "False NoPods", "False NoPods", noKey},
 	{"a reporter stopped, its Node is Ready", two, b(healthy("2", valid+1)), stale, late, stale},
 	{"a reporter stopped, its Node is not Ready, last report healthy", bIs(down), b(healthy("2", 999)), fine, late, stale},
 	{"a reporter stopped, its Node is not Ready, last report unhealthy", bIs(down), b(unhealthy("2", 999, "sealed")),
@@ -233,7 +233,7 @@ var verdicts = []struct {
 	{"a node without a pod names another id", two, but(ok, from("gone", naming("k-8", fresh))), fine, observed, agreed},
 	{"a node without a pod is unreadable, another stale", two,
 		but(ok, unreadable("gone"), from("went", healthy("2", 999))), fine, observed, agreed},
-	{"only a node without a pod reports", nil, ok[:1], awaiting, "False NoPods", noKey},
+	{"only a node without a pod reports", nil, ok[:1], "False NoPods", "False NoPods", noKey},
 	{"an old file: a key that its pod does not have is in error", two, b(fresh, inError("1", 5, "no such socket")), fine,
 		others, agreed},
 	{"an old file: nothing that its pod has, and in error", two, b(inError("1", 5, "no such socket")), awaiting, others,
@@ -345,7 +345,7 @@ func TestAgreementIsJSONInTheMessage(t *testing.T) {
 // It is not known to be unhealthy either: nothing was observed.
 func TestAProviderThatCannotBeProbedIsNotHealthy(t *testing.T) {
 	notProbed := []Finding{{Reason: contract.ProviderNotProbed,
-		Subject: "provider old of secrets is not probed: it is v1"}}
+		Text: "provider old of secrets is not probed: it is v1"}}
 	for _, tt := range []struct {
 		name    string
 		nodes   []Node

@@ -20,85 +20,26 @@ const (
 	maxKeyIDs = 5   // keyIDs that a node's pod has, or that it reports on
 )
 
-// Fact narrows a reason down.
-type Fact int
-
-const (
-	_ Fact = iota
-	// APIServerReplaced excuses a ReporterStale, NodeNotReady a ReporterStale or ReportsMissing.
-	APIServerReplaced
-	NodeNotReady
-	// NoKEKID: a PluginUnhealthy in the agreement on a key.
-	NoKEKID
-	// NotLoaded: a WriteKeyUnknown, since the process may be older than its configuration.
-	NotLoaded
-)
-
-// excuses reports whether the fact makes its finding no fault.
-func (f Fact) excuses() bool { return f == APIServerReplaced || f == NodeNotReady }
-
 // Finding is one observation about a node, or a key on it.
 type Finding struct {
 	Reason string // also of the condition, where it is the most severe
-	Fact   Fact
-	Node   string
+	Node   string // empty: it is about the delivery, or the API server
 	Key    string // empty: the whole node
-	// Subject is what the reason refers to: a container, a KEK ID, the reported keys
-	// (OtherPlugins), the key in use for writing (WriteKeyNotDeployed); the whole text of a finding
-	// without a Node, which is about the delivery.
-	Subject  string
-	Expected string // keys that the node's pod has (OtherPlugins)
-	Detail   string // external text: a plugin's, the kubelet's
-	Look     string // a command that shows more
+	Text   string
+	Detail string // external text: a plugin's, the kubelet's
+	Look   string // a command that shows more
+	// Excused means that it is no fault: its Node is not Ready, or its API server is replaced.
+	Excused bool
 }
 
-// predicate is the text on the state of the node, or the key on it.
-func (f *Finding) predicate() string {
-	switch f.Reason {
-	case contract.PluginNotRunning, contract.ReporterNotRunning:
-		return "container " + f.Subject + " cannot start"
-	case contract.PluginError:
-		return "error"
-	case contract.PluginUnhealthy:
-		if f.Fact == NoKEKID {
-			return "the plugin is not healthy, or reports no KEK ID"
-		}
-		return "unhealthy"
-	case contract.KeysDiffer:
-		return "KEK ID " + f.Subject
-	case contract.WriteKeyNotDeployed:
-		if f.Subject == "" {
-			return "not in use yet: the API server writes without KMS"
-		}
-		return "not in use yet: the API server writes with key " + f.Subject
-	case contract.WriteKeyUnknown:
-		if f.Fact == NotLoaded {
-			return "its encryption config was written after its API server started, which may still write with an earlier key"
-		}
-		return "the key that its API server writes with is not known: its pod or its encryption config cannot be read"
-	case contract.ReportUnreadable:
-		return "the report cannot be read"
-	case contract.ReporterStale:
-		switch {
-		case f.Fact == APIServerReplaced:
-			return "no reports while its API server is replaced"
-		case f.Fact == NodeNotReady:
-			return "stopped reporting; the Node is not Ready"
-		case f.Key != "":
-			return "no longer reported"
-		}
-		return "stopped reporting"
-	case contract.OtherPlugins:
-		return "reports on " + f.Subject + ", but its pod has " + f.Expected
-	case contract.Unmanaged:
-		return "has no reporter, and managementState is Unmanaged"
-	default: // AwaitingReports, Progressing, ReportsMissing
-		if f.Fact == NodeNotReady {
-			return "not reported; the Node is not Ready"
-		}
-		return "not reported yet"
-	}
-}
+// Texts of findings of several conditions.
+const (
+	notReported = "not reported yet"
+	notReadable = "the report cannot be read"
+	silent      = "stopped reporting"
+	noLonger    = "no longer reported" // one key of several
+	keyNotKnown = "the key that its API server writes with is not known: its pod or its encryption config cannot be read"
+)
 
 // add keeps a finding, once.
 func add(findings []Finding, one Finding) []Finding {
@@ -159,7 +100,7 @@ func text(findings []Finding, nodes int) string {
 // head is the line without external text.
 func (l line) head(nodes int) string {
 	if l.Node == "" {
-		return l.Subject
+		return l.Text
 	}
 	var where string
 	switch n := len(l.nodes); {
@@ -175,7 +116,7 @@ func (l line) head(nodes int) string {
 	if l.Key != "" {
 		where = "key " + keyName(l.Key) + " on " + where
 	}
-	return where + ": " + l.predicate()
+	return where + ": " + l.Text
 }
 
 // describe sets a condition's reason and message from findings, the most severe first, and returns
@@ -187,7 +128,7 @@ func (e *evaluation) describe(c *operatorcr.Condition, findings []Finding, nodes
 	})
 	e.found[c.Type] = slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool {
 		row := contract.RollupReasonOf(f.Reason)
-		return f.Fact.excuses() || !row.Alerted && !row.NeedsAction
+		return f.Excused || !row.Alerted && !row.NeedsAction
 	})
 	row := contract.RollupReasonOf(findings[0].Reason)
 	c.Reason, c.Message = row.Reason, text(append(findings, mode...), nodes)

@@ -34,7 +34,7 @@ func (e *evaluation) reporting() operatorcr.Condition {
 		c.Status = e.describe(&c, found, len(e.Nodes), mode...).Reporting
 		return c
 	case len(e.Nodes) == 0 || e.Alone:
-		c.Reason, c.Message = contract.NoPods, "no pod of the API server runs on a node"
+		c.Reason, c.Message = contract.NoPods, noPods
 	case len(e.nodes) == 0:
 		c.Reason, c.Message = contract.NoPlugins, noPlugins
 	case len(e.nodes) == 1:
@@ -44,7 +44,7 @@ func (e *evaluation) reporting() operatorcr.Condition {
 	}
 	c.Status = contract.RollupReasonOf(c.Reason).Reporting
 	for _, f := range mode {
-		c.Message += "; " + f.Subject
+		c.Message += "; " + f.Text
 	}
 	return c
 }
@@ -66,7 +66,7 @@ func OfDelivery(in *Input) *Result {
 // deliveryFindings are what the delivery is kept from, or does; else mode, how the reporters are
 // deployed. What is under way without a change for a FirstReport is a problem.
 func (e *evaluation) deliveryFindings() (found, mode []Finding) {
-	f := Finding{Reason: e.Delivery.Reason, Subject: e.Delivery.Message}
+	f := Finding{Reason: e.Delivery.Reason, Text: e.Delivery.Message}
 	switch f.Reason {
 	case "", contract.Off, contract.Removed:
 		return nil, nil
@@ -110,48 +110,37 @@ func (e *evaluation) reportFindings(n *Node) (found []Finding) {
 		other = other || row.Unexpected
 		f := Finding{Node: n.Name}
 		switch {
-		case n.Unattended && (row.State == Missing || row.State == Stale):
-			f.Reason = contract.Unmanaged
+		case n.Unattended && row.silent():
+			f.Reason, f.Text = contract.Unmanaged, "has no reporter, and managementState is Unmanaged"
 		case row.State == Missing && !e.overdue(n, row.KeyID):
-			f.Reason = contract.Progressing
+			f.Reason, f.Text = contract.Progressing, notReported
 			if len(reported) > 0 {
 				f.Key = row.KeyID
 			}
 		case row.State == Missing && len(reported) > 0:
 			other = true
+		case row.State == Missing && !n.Ready:
+			f.Reason, f.Text, f.Excused = contract.ReportsMissing, "not reported; the Node is not Ready", true
 		case row.State == Missing:
-			f.Reason, f.Look = contract.ReportsMissing, n.Look[""]
-			if !n.Ready {
-				f.Fact = NodeNotReady
-			}
-		default:
-			f = e.reportFinding(n, row)
+			f.Reason, f.Text, f.Look = contract.ReportsMissing, notReported, n.Look[""]
+		case row.State == Stale && (n.Leaving || e.Now.Before(n.QuietUntil)):
+			f.Reason, f.Text, f.Excused = contract.ReporterStale, "no reports while its API server is replaced", true
+		case row.State == Stale && !n.Ready:
+			f.Reason, f.Text, f.Excused = contract.ReporterStale, silent+"; the Node is not Ready", true
+		case row.State == Stale:
+			f.Reason, f.Text, f.Look = contract.ReporterStale, silent, n.Look[""]
+		case row.State == Unreadable:
+			f.Reason, f.Text, f.Detail, f.Look = contract.ReportUnreadable, notReadable, row.Detail, n.Look[""]
 		}
 		if f.Reason != "" {
 			found = add(found, f)
 		}
 	}
 	if other {
-		found = add(found, Finding{Reason: contract.OtherPlugins, Node: n.Name, Subject: keys(reported),
-			Expected: keys(n.Keys)})
+		found = add(found, Finding{Reason: contract.OtherPlugins, Node: n.Name,
+			Text: "reports on " + keys(reported) + ", but its pod has " + keys(n.Keys)})
 	}
 	return found
-}
-
-// reportFinding is the finding about a report that exists; without a Reason: none.
-func (e *evaluation) reportFinding(n *Node, row *Row) Finding {
-	f := Finding{Node: n.Name}
-	switch {
-	case row.State == Stale && (n.Leaving || e.Now.Before(n.QuietUntil)):
-		f.Reason, f.Fact = contract.ReporterStale, APIServerReplaced
-	case row.State == Stale && !n.Ready:
-		f.Reason, f.Fact = contract.ReporterStale, NodeNotReady
-	case row.State == Stale:
-		f.Reason, f.Look = contract.ReporterStale, n.Look[""]
-	case row.State == Unreadable:
-		f.Reason, f.Detail, f.Look = contract.ReportUnreadable, row.Detail, n.Look[""]
-	}
-	return f
 }
 
 // reportedKeys are those that a node reports on.

@@ -45,6 +45,9 @@ type Row struct {
 	beforePod bool
 }
 
+// silent reports whether there is no valid report.
+func (r *Row) silent() bool { return r.State == Missing || r.State == Stale }
+
 // state is the State of an entry. again is when it may change. One from the future, whose writer
 // is not known by the API server's clock, has no age.
 func state(e *contract.Entry, now time.Time) (s State, again time.Time) {

@@ -71,9 +71,8 @@ type Result struct {
 	Problem *Problem
 }
 
-// Problem is why a token is not renewed: contract.RenewalFailed, or CredentialsExpired after
-// its end, with a message for people. It is an error as well, so that apierrors.IsForbidden
-// finds what caused it.
+// Problem is why a token is not renewed: contract.RenewalFailed, with a message for people. It is an
+// error as well, so that apierrors.IsForbidden finds what caused it.
 type Problem struct {
 	Reason  string
 	Message string
@@ -226,7 +225,7 @@ func (v validity) result(want Request, err error, now time.Time) Result {
 	if v.works(now) {
 		r.Next = now.Add(later)
 	} else {
-		verb, r.Problem.Reason = "expired", contract.CredentialsExpired
+		verb = "expired"
 	}
 	r.Problem.Message += fmt.Sprintf("; the token in Secret %s %s at %s",
 		want.key(), verb, v.notAfter.UTC().Format(time.RFC3339))

@@ -131,7 +131,7 @@ func TestErrorOfARenewalIsReportedWithItsCause(t *testing.T) {
 		if test.known {
 			f.check(test.name+", a second before its end", f.at(30-1./86400), true, contract.RenewalFailed, test.err.Error())
 			f.check(
-				test.name+", expired", f.at(30), false, contract.CredentialsExpired, test.err.Error(),
+				test.name+", expired", f.at(30), false, contract.RenewalFailed, test.err.Error(),
 				"expired at 2026-01-31T00:00:00Z",
 			)
 		}

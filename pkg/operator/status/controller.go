@@ -261,10 +261,10 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	in.Began, in.Nodes, in.Others, in.Alone = s.began, o.nodes, o.others, o.alone
 	in.WriteKey, in.NoWriteKey = configuredKey(t)
 	for _, f := range []rollup.Finding{
-		{Reason: contract.ProviderNotProbed, Subject: t.State.NotProbed},
-		{Reason: contract.SourceUnreadable, Subject: o.refused},
+		{Reason: contract.ProviderNotProbed, Text: t.State.NotProbed},
+		{Reason: contract.SourceUnreadable, Text: o.refused},
 	} {
-		if f.Subject != "" {
+		if f.Text != "" {
 			in.NotObserved = append(in.NotObserved, f)
 		}
 	}

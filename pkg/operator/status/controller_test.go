@@ -236,7 +236,7 @@ func TestAgentsCountWhereNoAPIServerHasAPod(t *testing.T) {
 		s.set(withKeys("2"))
 		unhealthy()
 		s.settled()
-		if w := s.wantWrites(1, "at first"); degraded(w.apply) != "False AwaitingReports" {
+		if w := s.wantWrites(1, "at first"); degraded(w.apply) != "False NoPods" {
 			t.Fatalf("written: %s", w.body)
 		}
 		s.showWritten()

@@ -70,11 +70,11 @@ var everything = &rollup.Result{
 	KeyID: "2", KEKID: "k-7",
 	Findings: map[string][]rollup.Finding{
 		contract.PluginsDegraded: {
-			{Reason: contract.PluginNotRunning, Node: "a", Subject: "kms-1", Detail: "exit code 1"},
-			{Reason: contract.PluginNotRunning, Node: "a", Subject: "kms-2"}, // the same series
+			{Reason: contract.PluginNotRunning, Node: "a", Text: "kms-1", Detail: "exit code 1"},
+			{Reason: contract.PluginNotRunning, Node: "a", Text: "kms-2"}, // the same series
 			{Reason: contract.PluginUnhealthy, Node: "c", Key: "2"},
 		},
-		contract.WriteKeyAgreed: {{Reason: contract.PluginUnhealthy, Node: "c", Key: "2", Fact: rollup.NoKEKID}},
+		contract.WriteKeyAgreed: {{Reason: contract.PluginUnhealthy, Node: "c", Key: "2"}},
 	},
 }
 

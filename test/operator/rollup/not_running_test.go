@@ -62,7 +62,7 @@ func TestContainersThatNeverStartAreReported(t *testing.T) {
 	fixture.Workers.PodBehaviour(reporter)
 	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.True, contract.ReporterNotRunning)
 	fixture.Workers.PodBehaviour(nil)
-	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.False, contract.AwaitingReports)
+	fixture.AwaitRollUp(t, apiservers.Kube, contract.PluginsDegraded, operatorcr.False, contract.Progressing)
 	op.Configure("apiServers: []\n")
 	op.AwaitNothingLeft()
 }

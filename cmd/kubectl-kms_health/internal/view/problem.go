@@ -148,8 +148,8 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 			problem.Verdict = Unhealthy
 		case p.State == rollup.Stale:
 			problem.Summary += ": the reporter has stopped reporting"
-		case p.State == rollup.Missing && a.has(contract.AwaitingReports):
-			problem.Reason = contract.AwaitingReports
+		case p.State == rollup.Missing && a.has(contract.Progressing):
+			problem.Reason = contract.Progressing
 		}
 		if p.Reason != "" {
 			problem.cause = string(p.Reason)
@@ -182,8 +182,7 @@ func since(a *APIServer, p *Plugin) (at *metav1.Time, atEarliest bool) {
 func (e *evaluation) judgeConditions(a *APIServer) {
 	for i := range a.Conditions {
 		c := &a.Conditions[i]
-		notReported := c.Reason == contract.Progressing && e.Shown(a.Name, contract.AwaitingReports)
-		if conditionVerdict(c) == Healthy || notReported || e.Shown(a.Name, c.Reason) {
+		if conditionVerdict(c) == Healthy || e.Shown(a.Name, c.Reason) {
 			continue
 		}
 		e.add(Problem{

@@ -98,7 +98,7 @@ func TestVerdicts(t *testing.T) {
 		"unreadable":        {[]string{"a unreadable"}, NotKnown, "Not known: the state of 1 of 1 KMS plugin is not known.", []string{"a unreadable"}},
 		"nothing":           {nil, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
 		"KMS is off":        {[]string{"KMSPluginsDegraded False NoPlugins", "KMSHealthReporting True NoPlugins", "KMSWriteKeyAgreed Unknown NoWriteKey"}, NotKnown, "Not known: no KMS plugin is reported.", []string{nothingReported}},
-		"first enablement":  {[]string{"KMSPluginsDegraded False AwaitingReports", "KMSHealthReporting False Progressing"}, NotKnown, "Not known: kube-apiserver: KMSHealthReporting=False (Progressing); no KMS plugin is reported.", []string{"KMSHealthReporting=False (Progressing)"}},
+		"first enablement":  {[]string{"KMSPluginsDegraded False Progressing", "KMSHealthReporting False Progressing"}, NotKnown, "Not known: kube-apiserver: KMSHealthReporting=False (Progressing); no KMS plugin is reported.", []string{"KMSHealthReporting=False (Progressing)"}},
 		"no pods":           {[]string{"a healthy", "KMSHealthReporting False NamespaceMissing"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
 		"a migration":       {[]string{"a healthy", "KMSWriteKeyAgreed False WriteKeyNotDeployed"}, Healthy, "Healthy: 1 KMS plugin healthy, on 1 node.", nil},
 		"shown by a report": {[]string{"a unhealthy", "KMSPluginsDegraded True PluginUnhealthy"}, Unhealthy, "Unhealthy: 1 of 1 KMS plugin unhealthy, on 1 of 1 node.", []string{"a unhealthy"}},
