@@ -3,17 +3,16 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/show"
-	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 )
 
@@ -60,8 +59,7 @@ func (f *follower) try(ctx context.Context) (*view.Status, error) {
 		}
 		return status, nil
 	}
-	var problem *source.Problem
-	retry := f.last != nil || errors.As(err, &problem) && problem.Unreachable || errors.Is(err, context.DeadlineExceeded)
+	retry := f.last != nil || !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err)
 	if ctx.Err() != nil || !retry {
 		return nil, cmp.Or(ctx.Err(), err)
 	}

@@ -4,16 +4,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
-	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/source"
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
@@ -74,7 +74,7 @@ func follow(t *testing.T, states []state, terminal func() int, limit time.Durati
 	return code, took, stdout, stderr
 }
 
-var errAway = fmt.Errorf("away: %w", &source.Problem{Unreachable: true})
+var errAway = errors.New("away")
 
 func TestWaitEndsWhenEverythingIsHealthyOrAtTheTimeout(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -89,7 +89,7 @@ func TestWaitEndsWhenEverythingIsHealthyOrAtTheTimeout(t *testing.T) {
 		"nothing is reported":      {[]state{{0, "", nil}}, 2, time.Minute},
 		"never reachable":          {[]state{{0, "", errAway}}, 3, time.Minute},
 		"an outage at the end":     {[]state{{0, contract.Error, nil}, {9 * time.Second, "", errAway}}, 1, time.Minute},
-		"no right":                 {[]state{{0, "", errors.New("forbidden")}}, 3, 0},
+		"no right":                 {[]state{{0, "", apierrors.NewForbidden(schema.GroupResource{}, "", nil)}}, 3, 0},
 	} {
 		code, took, stdout, stderr := follow(t, tt.states, nil, time.Hour, "--wait", "--timeout=1m")
 		if code != tt.code || took != tt.took || (stdout == "") != (code == 3) {

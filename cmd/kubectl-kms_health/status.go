@@ -41,8 +41,8 @@ Exit codes:
 Rights: get ` + strings.Join(contract.ResourceNames(), ", ") + `
 (` + contract.OperatorGroup + `) named ` + contract.OperatorObject + `, or list kmshealths
 (` + contract.KMSHealths.Group + `).
-Optional: get the operator's Deployment, Lease, ConfigMap and ClusterOperator; list pods in
-its namespace and in those of the API servers, for the commands.`
+Optional: get the operator's Deployment, Lease and ConfigMap; list pods in its namespace and
+in those of the API servers, for the commands.`
 
 // options are the flags.
 type options struct {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/kms-health/kms-health/cmd/kubectl-kms_health/internal/view"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/version"
 )
 
 // Options of the output.
@@ -43,7 +42,7 @@ func Status(s *view.Status, o Options) string {
 			break
 		}
 		p := &s.Problems[i]
-		text := problem(p, s.Time.Time, o)
+		text := problem(p, o)
 		if !fixes[p.Fix] { // several may have one cause
 			text, fixes[p.Fix] = text+wrap("Fix: "+p.Fix, indent, o.Width), true
 		}
@@ -61,7 +60,7 @@ func Status(s *view.Status, o Options) string {
 				c.Message = "" // it repeats the problems
 			}
 			if s.Node != "" || !view.AsExpected(&c) {
-				conditions += condition(a.Name, &c, o)
+				conditions += condition(a.Name, &c, s.Time.Time, o)
 			}
 			if c.Type == contract.WriteKeyAgreed && c.Status == metav1.ConditionFalse { // no problem of health
 				runbook, _ := contract.RunbookOf(c.Reason)
@@ -77,10 +76,6 @@ func Status(s *view.Status, o Options) string {
 			parts = append(parts, part)
 		}
 	}
-	if s.Operator.OtherVersion() {
-		text := fmt.Sprintf("The operator has version %s, and this command %s.", s.Operator.Version, version.Version)
-		parts = append(parts, wrap(text, "", o.Width))
-	}
 	return strings.Join(parts, "\n")
 }
 
@@ -93,8 +88,8 @@ func verdict(s *view.Status, o Options) string {
 	return head + ":" + rest
 }
 
-// problem is what it is about, the plugin's own words, since when, and the next command.
-func problem(p *view.Problem, now time.Time, o Options) string {
+// problem is what it is about, the plugin's own words, and the next command.
+func problem(p *view.Problem, o Options) string {
 	head := p.APIServer
 	if p.Node != "" {
 		head += " on " + p.Node
@@ -106,13 +101,6 @@ func problem(p *view.Problem, now time.Time, o Options) string {
 		head += ": "
 	}
 	text := wrap(head+p.Summary, "", o.Width) + block(p.Detail, o)
-	if p.Since != nil {
-		since := fmt.Sprintf("since %s, %s ago", p.Since.UTC().Format(time.RFC3339), age(now.Sub(p.Since.Time)))
-		if p.AtEarliest {
-			since += ", or later"
-		}
-		text += indent + since + "\n"
-	}
 	if p.Next == nil {
 		return text
 	}
@@ -137,9 +125,12 @@ func block(lines string, o Options) (text string) {
 	return text
 }
 
-// condition with its message, whose further lines are below.
-func condition(apiServer string, c *metav1.Condition, o Options) string {
+// condition is since when it is so, with its message, whose further lines are below.
+func condition(apiServer string, c *metav1.Condition, now time.Time, o Options) string {
 	head := apiServer + ": " + view.ConditionText(c)
+	if at := c.LastTransitionTime; !at.IsZero() {
+		head += fmt.Sprintf(" since %s, %s ago", at.UTC().Format(time.RFC3339), age(now.Sub(at.Time)))
+	}
 	message := strings.TrimSpace(c.Message)
 	if message != "" && !strings.Contains(message, "\n") {
 		return wrap(head+": "+message, "", o.Width)

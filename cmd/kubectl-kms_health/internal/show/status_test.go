@@ -1,7 +1,6 @@
 package show
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -51,22 +50,6 @@ func TestATableFitsTheTerminal(t *testing.T) {
 	}
 }
 
-func TestATableOfManyNodesIsShortAndShowsWhatIsNotHealthy(t *testing.T) {
-	var plugins []view.Plugin
-	for i := range 300 {
-		plugins = append(plugins, view.Plugin{Node: fmt.Sprintf("node-%03d", i), KeyID: "2", State: rollup.Healthy, KEKID: "k"})
-	}
-	plugins[7].State, plugins[9].KEKID = rollup.Stale, "l"
-	text := table(status(plugins...), Options{Width: 80})
-	want := "kube-apiserver  298 nodes  2    healthy  k       5s\nkube-apiserver  node-007   2    stale    k       5s\nkube-apiserver  node-009   2    healthy  l       5s\n"
-	if _, rows, _ := strings.Cut(text, "\n"); rows != want {
-		t.Error(text)
-	}
-	if text := table(status(plugins...), Options{Width: 1000, Wide: true}); strings.Count(text, "\n") != 301 {
-		t.Error(text)
-	}
-}
-
 func TestManyProblemsAreBounded(t *testing.T) {
 	s := status()
 	for range 300 {
@@ -96,7 +79,7 @@ func TestTextIsWrappedAndCommandsAreNot(t *testing.T) {
 func TestTextOfOthersIsCleaned(t *testing.T) {
 	const hostile = "a\x1b[2J\u009b\u202e\u2028\xff\nb"
 	s := status(view.Plugin{Node: hostile, KeyID: hostile, State: rollup.State(hostile), KEKID: hostile, Reporter: hostile})
-	s.Summary, s.Node, s.Operator.Version = hostile, hostile, hostile
+	s.Summary, s.Node = hostile, hostile
 	s.Problems = []view.Problem{{APIServer: hostile, Node: hostile, KeyID: hostile, Summary: hostile, Detail: hostile, Next: &view.Command{Node: hostile, Command: hostile}}}
 	s.APIServers[0].Conditions = []metav1.Condition{{Type: contract.PluginsDegraded, Status: metav1.ConditionStatus(hostile), Reason: hostile, Message: hostile}}
 	s.APIServers[0].Reports = []view.Report{{Node: hostile, Writer: hostile}}

@@ -7,8 +7,6 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/duration"
-
-	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
 // clean removes control characters from external text, which could control the terminal: every
@@ -57,20 +55,7 @@ func age(d time.Duration) string {
 	return duration.HumanDuration(max(d, 0))
 }
 
-const red, green, yellow, standard, plain = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[39m", "\x1b[0m"
-
-// colour is that of a row; one without a state is the header.
-func colour(s rollup.State) string {
-	switch {
-	case s == "":
-		return standard
-	case s.Unhealthy():
-		return red
-	case s == rollup.Healthy:
-		return green
-	}
-	return yellow
-}
+const red, green, yellow, plain = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 
 // wrap breaks text into lines of a width, between words. A word is not broken, and neither is a
 // command within a message, so that it can be copied. The first line has an indent, the others a

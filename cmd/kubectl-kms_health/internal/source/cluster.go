@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -31,7 +30,6 @@ import (
 // Cluster reads from an API server.
 type Cluster struct {
 	client dynamic.Interface
-	host   string
 	clock  clock.PassiveClock
 	server *serverclock.Clock
 	// namespaces may be the operator's; the first that has something of it is.
@@ -46,7 +44,7 @@ func NewCluster(config *rest.Config, namespaces []string, c clock.PassiveClock) 
 	server := serverclock.New(c)
 	config.Wrap(server.Wrap)
 	client, err := dynamic.NewForConfig(config)
-	return &Cluster{client, config.Host, c, server, namespaces}, err
+	return &Cluster{client, c, server, namespaces}, err
 }
 
 // request is one get, or a list if the name is empty.
@@ -63,11 +61,10 @@ func get(gvr schema.GroupVersionResource, namespace, name, kind string) *request
 }
 
 var (
-	clusterOperators = schema.GroupVersion{Group: "config.openshift.io", Version: "v1"}.WithResource("clusteroperators")
-	deployments      = schema.GroupVersion{Group: "apps", Version: "v1"}.WithResource("deployments")
-	leases           = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}.WithResource("leases")
-	configMaps       = schema.GroupVersion{Version: "v1"}.WithResource("configmaps")
-	pods             = schema.GroupVersion{Version: "v1"}.WithResource("pods")
+	deployments = schema.GroupVersion{Group: "apps", Version: "v1"}.WithResource("deployments")
+	leases      = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}.WithResource("leases")
+	configMaps  = schema.GroupVersion{Version: "v1"}.WithResource("configmaps")
+	pods        = schema.GroupVersion{Version: "v1"}.WithResource("pods")
 )
 
 // do makes requests at the same time. What does not exist is no error: all of it is optional.
@@ -102,7 +99,7 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 	for _, r := range append(slices.Clone(contract.Resources), contract.KMSHealths) {
 		reports = append(reports, get(r.GVR(), "", r.Name, r.Kind))
 	}
-	others := []*request{get(clusterOperators, "", contract.ClusterOperator, view.KindClusterOperator)}
+	var others []*request
 	for _, namespace := range c.namespaces {
 		others = append(others,
 			get(deployments, namespace, contract.OperatorName, view.KindDeployment),
@@ -117,7 +114,7 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 	for _, r := range reports {
 		s.Objects = append(s.Objects, r.objects...)
 	}
-	if s.Problems = c.problems(reports); len(s.Problems) > 0 && len(s.Objects) == 0 {
+	if s.Problems = problemsOf(reports); len(s.Problems) > 0 && len(s.Objects) == 0 {
 		return nil, errors.Join(s.Problems...)
 	}
 	for _, r := range others {
@@ -154,16 +151,15 @@ func (c *Cluster) readServers(ctx context.Context, s *view.Snapshot) {
 	}
 }
 
-// problems are the errors of requests, each kind once. A cluster with OpenShift's resources need
+// problemsOf are the errors of requests, each kind once. A cluster with OpenShift's resources need
 // not have KMSHealths, and one with KMSHealths not those: there, a missing right is no problem.
-func (c *Cluster) problems(reports []*request) (problems []error) {
+func problemsOf(reports []*request) (problems []error) {
 	found := map[bool]bool{}
 	isOwn := func(r *request) bool { return r.Resource == contract.KMSHealths.Plural }
 	for _, r := range reports {
 		found[isOwn(r)] = found[isOwn(r)] || len(r.objects) > 0
 	}
-	names := map[metav1.StatusReason][]string{}
-	errs := map[metav1.StatusReason]error{}
+	names, errs := map[metav1.StatusReason][]string{}, map[metav1.StatusReason]error{}
 	for _, r := range reports {
 		if r.err != nil && !(apierrors.IsForbidden(r.err) && found[!isOwn(r)]) {
 			reason := apierrors.ReasonForError(r.err)
@@ -171,39 +167,16 @@ func (c *Cluster) problems(reports []*request) (problems []error) {
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(names)) {
-		problems = append(problems, c.problem(strings.Join(names[reason], ", "), reason, errs[reason]))
+		problems = append(problems, fmt.Errorf("%s cannot be read: %w\n%s", strings.Join(names[reason], ", "), errs[reason],
+			cmp.Or(hints[reason], "Check that the API server runs, and that it is the right one (--context); "+
+				"--from-file reads files instead")))
 	}
 	return problems
 }
 
-// Problem is why resources could not be read.
-type Problem struct {
-	// Unreachable means that the API server gave no usable answer; a retry may succeed.
-	Unreachable bool
-	text        string
-}
-
-func (p *Problem) Error() string { return p.text }
-
-// problem is what failed, where, and what to do.
-func (c *Cluster) problem(resources string, reason metav1.StatusReason, err error) *Problem {
-	var timeout interface{ Timeout() bool }
-	var wrapped *url.Error
-	switch {
-	case reason == metav1.StatusReasonForbidden:
-		const next = "Request the rights listed by kubectl kms-health status --help"
-		return &Problem{text: fmt.Sprintf("no right to read %s: %v\n%s", resources, err, next)}
-	case reason == metav1.StatusReasonUnauthorized:
-		const next = "Log in again, or use another kubeconfig or context"
-		return &Problem{text: fmt.Sprintf("the API server %s rejected the credentials: %v\n%s", c.host, err, next)}
-	case reason == metav1.StatusReasonInternalError:
-		const next = "It cannot read what a KMS plugin that fails has encrypted; its log has more"
-		return &Problem{true, fmt.Sprintf("the API server %s failed to read %s: %v\n%s", c.host, resources, err, next)}
-	case errors.As(err, &timeout) && timeout.Timeout():
-		err = errors.New("no answer in time")
-	case errors.As(err, &wrapped): // less its URL, which is long
-		err = wrapped.Err
-	}
-	const next = "Check that it runs, and that it is the right one (--context); --from-file reads files instead"
-	return &Problem{true, fmt.Sprintf("the API server %s cannot be read: %v\n%s", c.host, err, next)}
+// hints are what to do after an error.
+var hints = map[metav1.StatusReason]string{
+	metav1.StatusReasonForbidden:     "Request the rights listed by kubectl kms-health status --help",
+	metav1.StatusReasonUnauthorized:  "Log in again, or use another kubeconfig or context",
+	metav1.StatusReasonInternalError: "It cannot read what a KMS plugin that fails has encrypted; its log has more",
 }

@@ -26,9 +26,8 @@ var ErrNothing = errors.New("no resource with reports is in it")
 
 // Bounds of what is read.
 const (
-	maxFile    = 64 << 20 // bytes of one file: a must-gather has logs of any size
-	maxNotes   = 20
-	maxObjects = 10000
+	maxFile  = 64 << 20 // bytes of one file: a must-gather has logs of any size
+	maxNotes = 20
 )
 
 type reading struct {
@@ -201,9 +200,9 @@ func (r *reading) add(o *unstructured.Unstructured) {
 	r.hasReports = r.hasReports || is
 	switch {
 	case !view.Wanted(o):
-	case at < 0 && len(r.Objects) < maxObjects:
+	case at < 0:
 		r.Objects = append(r.Objects, o)
-	case at >= 0 && view.Newest(o).After(view.Newest(r.Objects[at])):
+	case view.Newest(o).After(view.Newest(r.Objects[at])):
 		r.Objects[at] = o
 	}
 }

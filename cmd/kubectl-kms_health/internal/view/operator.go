@@ -2,16 +2,12 @@ package view
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/operatorcr"
-	"github.com/kms-health/kms-health/pkg/version"
 )
 
 // Operator is the state of the operator itself. Fields that are not known are not set.
@@ -21,8 +17,7 @@ type Operator struct {
 	Replicas  int64         `json:"replicas,omitempty"`
 	Available int64         `json:"available,omitempty"`
 	// Leader is the pod that works, by a Lease that has not run out.
-	Leader  string `json:"leader,omitempty"`
-	Version string `json:"version,omitempty"`
+	Leader string `json:"leader,omitempty"`
 }
 
 // OperatorState is whether the operator works.
@@ -58,14 +53,6 @@ func readOperator(s *Snapshot) (o Operator) {
 			o.Leader, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 		}
 	}
-	if clusterOperator := s.find(KindClusterOperator); clusterOperator != nil {
-		versions, _, _ := unstructured.NestedSlice(clusterOperator.Object, "status", "versions")
-		for _, v := range versions {
-			if fields, _ := v.(map[string]any); fields["name"] == "operator" {
-				o.Version, _ = fields["version"].(string)
-			}
-		}
-	}
 	switch {
 	case o.Leader != "" && (o.Replicas == 0 || o.Available > 0): // else an earlier pod's Lease, or it is not ready
 		o.State = OperatorWorks
@@ -79,12 +66,6 @@ func readOperator(s *Snapshot) (o Operator) {
 		o.State = OperatorNotRunning
 	}
 	return o
-}
-
-// OtherVersion reports whether the operator is known to have another version than this program.
-func (o *Operator) OtherVersion() bool {
-	same := strings.TrimPrefix(o.Version, "v") == strings.TrimPrefix(version.Version, "v")
-	return o.Version != "" && version.Version != "unknown" && !same
 }
 
 // judgeOperator adds the problems of the operator itself. Reports count without an operator, too,
@@ -113,25 +94,6 @@ func (e *evaluation) judgeOperator() {
 				Verdict: Unhealthy, Reason: contract.ConfigurationInvalid, Detail: err.Error(),
 				Summary: "the operator's configuration is rejected; the last valid one stays active",
 				Next:    command("", "%s edit configmap -n %s %s", tool, configMap.GetNamespace(), configMap.GetName()),
-			})
-		}
-	} else if clusterOperator := e.snapshot.find(KindClusterOperator); clusterOperator != nil {
-		e.judgeClusterOperator(operatorcr.ReadConditions(clusterOperator)["Degraded"])
-	}
-}
-
-// judgeClusterOperator adds what only ClusterOperator/kms-health reports, in its condition Degraded.
-func (e *evaluation) judgeClusterOperator(c operatorcr.Condition) {
-	ofServer := func(line string) bool {
-		return slices.ContainsFunc(e.APIServers, func(a APIServer) bool { return strings.HasPrefix(line, a.Name+": ") })
-	}
-	for reason := range strings.SplitSeq(c.Reason, "::") {
-		if c.Status == operatorcr.True && slices.Contains(contract.ClusterOperatorReasons, reason) {
-			e.add(Problem{
-				Verdict: Unhealthy, Reason: reason,
-				Summary: fmt.Sprintf("ClusterOperator/%s is Degraded", contract.ClusterOperator),
-				Detail:  strings.Join(slices.DeleteFunc(strings.Split(c.Message, "\n"), ofServer), "; "),
-				Next:    command("", "%s describe clusteroperators %s", e.commands.tool, contract.ClusterOperator),
 			})
 		}
 	}

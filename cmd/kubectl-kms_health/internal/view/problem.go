@@ -41,12 +41,8 @@ type Problem struct {
 	KeyID     string `json:"keyID,omitempty"`
 	Summary   string `json:"summary"`
 	// Detail is text of others: the plugin's own words, an error, a condition's message.
-	Detail string `json:"detail,omitempty"`
-	// Since is when it began. If it is that of a condition about several plugins (AtEarliest), this
-	// one may have begun later.
-	Since      *metav1.Time `json:"since,omitempty"`
-	AtEarliest bool         `json:"sinceAtEarliest,omitempty"`
-	Next       *Command     `json:"next,omitempty"`
+	Detail string   `json:"detail,omitempty"`
+	Next   *Command `json:"next,omitempty"`
 	// Fix is that of the runbook, which a disconnected cluster cannot open.
 	Fix string `json:"fix,omitempty"`
 
@@ -155,27 +151,8 @@ func (e *evaluation) judgePlugins(a *APIServer) {
 			problem.cause = string(p.Reason)
 			problem.Summary += " (" + problem.cause + ")"
 		}
-		problem.Since, problem.AtEarliest = since(a, p)
 		e.add(problem)
 	}
-}
-
-// since is when a state began: the last report of a plugin whose reports ended, else the condition
-// that shows the state.
-func since(a *APIServer, p *Plugin) (at *metav1.Time, atEarliest bool) {
-	if p.State == rollup.Stale {
-		return p.LastChecked, false
-	}
-	conditionType, status := contract.HealthReporting, metav1.ConditionFalse
-	if p.State.Unhealthy() {
-		conditionType, status = contract.PluginsDegraded, metav1.ConditionTrue
-	}
-	for _, c := range a.Conditions {
-		if c.Type == conditionType && c.Status == status {
-			return timeOf(c.LastTransitionTime.Time), true
-		}
-	}
-	return nil, false
 }
 
 // judgeConditions adds what the operator found, and no report shows.
@@ -187,7 +164,7 @@ func (e *evaluation) judgeConditions(a *APIServer) {
 		}
 		e.add(Problem{
 			Verdict: conditionVerdict(c), Reason: c.Reason, APIServer: a.Name, Summary: ConditionText(c), Detail: c.Message,
-			Since: timeOf(c.LastTransitionTime.Time), Next: e.commands.ofCondition(a, c),
+			Next: e.commands.ofCondition(a, c),
 		})
 	}
 }

@@ -32,11 +32,10 @@ type Snapshot struct {
 
 // Kinds of objects besides the resources with reports.
 const (
-	KindClusterOperator = "ClusterOperator"
-	KindConfigMap       = "ConfigMap"
-	KindDeployment      = "Deployment"
-	KindLease           = "Lease"
-	KindPod             = "Pod"
+	KindConfigMap  = "ConfigMap"
+	KindDeployment = "Deployment"
+	KindLease      = "Lease"
+	KindPod        = "Pod"
 )
 
 // ResourceOf returns the resource of an object that has reports; false: it is another object.
@@ -55,8 +54,6 @@ func Wanted(o *unstructured.Unstructured) bool {
 		return true
 	}
 	switch o.GetKind() {
-	case KindClusterOperator:
-		return o.GetName() == contract.ClusterOperator
 	case KindConfigMap:
 		return o.GetName() == contract.OperatorConfigMap
 	case KindDeployment, KindLease:
