@@ -86,7 +86,6 @@ var (
 	MetricChanges = ofOperator("changes_total", counter,
 		"Events: objects that the operator created, changed or deleted, and reasons that changed.", "api_server", "reason")
 	MetricErrors = ofOperator("errors_total", counter, "Syncs of an API server that failed and are retried.", "api_server")
-	MetricSyncs  = ofOperator("syncs_total", counter, "Syncs of an API server from observed to desired state.")
 
 	MetricOperatorBuild = ofOperator("build_info", gauge, buildHelp, BuildLabels...)
 )

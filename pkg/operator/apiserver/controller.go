@@ -143,7 +143,6 @@ func (c *Controller) Run(ctx context.Context) {
 // sync brings one target to its desired state. It returns when to sync it again at the
 // latest; zero: it was removed.
 func (c *Controller) sync(ctx context.Context, name string) (again time.Duration) {
-	c.metrics.syncs.Inc()
 	config := c.config.Load()
 	if config == nil {
 		return resync

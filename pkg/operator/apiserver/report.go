@@ -236,7 +236,6 @@ func unreachable(err error) bool {
 
 // metrics of the deliveries.
 type metrics struct {
-	syncs     prometheus.Counter
 	errors    *prometheus.CounterVec
 	delivered *prometheus.GaugeVec
 	expiry    *prometheus.GaugeVec
@@ -245,13 +244,12 @@ type metrics struct {
 
 func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
-		syncs:     metric.Counter(contract.MetricSyncs),
 		errors:    metric.CounterVec(contract.MetricErrors),
 		delivered: metric.GaugeVec(contract.MetricDelivered),
 		expiry:    metric.GaugeVec(contract.MetricCredentialExpiry),
 		renewal:   metric.GaugeVec(contract.MetricCredentialRenewal),
 	}
-	registry.MustRegister(m.syncs, m.errors, m.delivered, m.expiry, m.renewal)
+	registry.MustRegister(m.errors, m.delivered, m.expiry, m.renewal)
 	return m
 }
 
