@@ -76,7 +76,8 @@ func (e *evaluation) disagreements(key string, servers []Node, others []Writer) 
 		n := &servers[i]
 		switch {
 		case n.NotLoaded:
-			const text = "its encryption config was written after its API server started, which may still write with an earlier key"
+			const text = "its encryption config was written after its API server started, which may still write with an " +
+				"earlier key"
 			byNode[n.Name] = Finding{Reason: contract.WriteKeyUnknown, Text: text}
 		case !n.writesKnown():
 			byNode[n.Name] = Finding{Reason: contract.WriteKeyUnknown, Text: keyNotKnown}

@@ -16,6 +16,8 @@ var now = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
 func ago(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
 
+func in(seconds int) time.Time { return ago(-seconds) }
+
 // valid is for how many seconds an entry of healthy is fresh.
 const valid = contract.StaleIntervals * 30
 
@@ -175,7 +177,7 @@ func replacing(within int, n Node) Node {
 // broken is a node with a container that cannot start.
 func broken(n Node, container, why string) Node {
 	n.Faults = append(slices.Clone(n.Faults),
-		Fault{Pod: "kms/pod-" + n.Name, Container: container, Why: why, Look: "oc describe pod -n kms pod-" + n.Name})
+		Fault{Container: container, Why: why, Look: "oc describe pod -n kms pod-" + n.Name})
 	return n
 }
 

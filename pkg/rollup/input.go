@@ -91,7 +91,7 @@ type Writer struct {
 // Fault is a container that cannot start, and prevents its node from serving or
 // reporting.
 type Fault struct {
-	Pod, Container string // namespace/name, and the container in it
+	Container string
 	// Reporter means that it is the reporter's container, which counts only while its
 	// node does not report.
 	Reporter bool

@@ -254,19 +254,9 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	if t.Off {
 		return s.removeAll(ctx, resource, &in), true
 	}
-	o, known := s.observe(resource, absent)
+	created, known := s.observe(&in, resource, absent)
 	if !known {
 		return Verdict{Reporting: s.writeDelivery(ctx, &in)}, false
-	}
-	in.Began, in.Nodes, in.Others, in.Alone = s.began, o.nodes, o.others, o.alone
-	in.WriteKey, in.NoWriteKey = configuredKey(t)
-	for _, f := range []rollup.Finding{
-		{Reason: contract.ProviderNotProbed, Text: t.State.NotProbed},
-		{Reason: contract.SourceUnreadable, Text: o.refused},
-	} {
-		if f.Text != "" {
-			in.NotObserved = append(in.NotObserved, f)
-		}
 	}
 	v.Result = rollup.Evaluate(&in)
 	s.requeue(v.Result.Deadline)
@@ -274,7 +264,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	if outage && restsOnSilence(v.Result) {
 		return Verdict{Reporting: v.Reporting}, false
 	}
-	for _, n := range o.nodes { // its report is expected again, and is not one that came back
+	for _, n := range in.Nodes { // its report is expected again, and is not one that came back
 		if len(n.Keys) > 0 {
 			delete(s.removed, n.Name)
 		}
@@ -282,7 +272,7 @@ func (s *syncing) judge(ctx context.Context) (v Verdict, judged bool) {
 	// A removal applies to what was read, so it comes before the write.
 	var cleaned error
 	if !t.Unmanaged {
-		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Nodes: o.nodes, Made: o.created})
+		cleaned = s.clean(ctx, resource, &rollup.Cleaning{Nodes: in.Nodes, Made: created})
 	}
 	s.finish(errors.Join(cleaned, s.write(ctx, in.Previous, v.Result)))
 	return v, true

@@ -128,8 +128,8 @@ func (b *beside) faults(now time.Time) []rollup.Fault {
 			if s.RestartCount > 0 || s.LastTerminationState.Terminated != nil {
 				look = fmt.Sprintf("%s logs -n %s %s -c %s --previous", b.tool, pod.Namespace, pod.Name, s.Name)
 			}
-			all = append(all, rollup.Fault{Pod: pod.Namespace + "/" + pod.Name, Container: s.Name, Why: status.Why,
-				Look: look, Until: status.Until, Reporter: b.reporter == pod || isReporter(s.Name)})
+			all = append(all, rollup.Fault{Container: s.Name, Why: status.Why, Look: look, Until: status.Until,
+				Reporter: b.reporter == pod || isReporter(s.Name)})
 		}
 	}
 	add(b.pod, func(name string) bool { return isReporter(name) || slices.Contains(plugins, name) })

@@ -144,35 +144,35 @@ func TestFaults(t *testing.T) {
 	}{
 		{"all run", faulty(status(running("kms", time.Hour))), companionWith(running("reporter", time.Hour)), nil},
 		{"a plugin's image", faulty(status(pull("kms"))), nil, []rollup.Fault{
-			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
+			{Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
 		{"a plugin crashes", faulty(status(crash("kms"))), nil, []rollup.Fault{
-			{Pod: "ns/api-a", Container: "kms", Why: "CrashLoopBackOff, exit code 1: no socket",
+			{Container: "kms", Why: "CrashLoopBackOff, exit code 1: no socket",
 				Look: "kubectl logs -n ns api-a -c kms --previous"}}},
 		{"between crashes it is evaluated again", faulty(status(after(running("kms", time.Second), 3, 1, ""))), nil,
 			[]rollup.Fault{
-				{Pod: "ns/api-a", Container: "kms", Why: "CrashLoopBackOff, exit code 1",
+				{Container: "kms", Why: "CrashLoopBackOff, exit code 1",
 					Look: "kubectl logs -n ns api-a -c kms --previous", Until: now.Add(29 * time.Second)}}},
 		{"restarted, and its image can no longer be pulled", faulty(status(after(pull("kms"), 1, 1, ""))), nil,
 			[]rollup.Fault{
-				{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl logs -n ns api-a -c kms --previous"}}},
+				{Container: "kms", Why: "ImagePullBackOff", Look: "kubectl logs -n ns api-a -c kms --previous"}}},
 		{"the sidecar", faulty(status(pull("kms-health"))), nil, []rollup.Fault{
-			{Pod: "ns/api-a", Container: "kms-health", Reporter: true, Why: "ImagePullBackOff",
+			{Container: "kms-health", Reporter: true, Why: "ImagePullBackOff",
 				Look: "kubectl describe -n ns pod api-a"}}},
 		{"the API server itself, and a stranger", faulty(status(crash("api")), status(pull("other"))), nil, nil},
 		{"init containers first", faulty(status(pull("kms")), inInit(pull("kms-health-reporter"))), nil, []rollup.Fault{
-			{Pod: "ns/api-a", Container: "kms-health-reporter", Reporter: true, Why: "ImagePullBackOff",
+			{Container: "kms-health-reporter", Reporter: true, Why: "ImagePullBackOff",
 				Look: "kubectl describe -n ns pod api-a"},
-			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
+			{Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"}}},
 		{"an init container that shares the sockets' volume has completed, also after two reboots",
 			faulty(inInit(after(ended("setup", 0, time.Hour), 2, 0, ""))), nil, nil},
 		{"a stranger's init container",
 			faulty(func(p *corev1.Pod) { p.Status.InitContainerStatuses = []corev1.ContainerStatus{pull("setup")} }), nil, nil},
 		{"a companion", faulty(), companionWith(pull("reporter")), []rollup.Fault{
-			{Pod: "kms-health/kms-health-api-0a1b", Container: "reporter", Reporter: true, Why: "ImagePullBackOff",
+			{Container: "reporter", Reporter: true, Why: "ImagePullBackOff",
 				Look: "kubectl describe -n kms-health pod kms-health-api-0a1b"}}},
 		{"a plugin and a companion", faulty(status(pull("kms"))), companionWith(crash("reporter")), []rollup.Fault{
-			{Pod: "ns/api-a", Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"},
-			{Pod: "kms-health/kms-health-api-0a1b", Container: "reporter", Reporter: true,
+			{Container: "kms", Why: "ImagePullBackOff", Look: "kubectl describe -n ns pod api-a"},
+			{Container: "reporter", Reporter: true,
 				Why:  "CrashLoopBackOff, exit code 1: no socket",
 				Look: "kubectl logs -n kms-health kms-health-api-0a1b -c reporter --previous"}}},
 	} {

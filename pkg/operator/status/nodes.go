@@ -16,27 +16,18 @@ import (
 	"github.com/kms-health/kms-health/pkg/rollup"
 )
 
-// observed is what runs of a target.
-type observed struct {
-	nodes  []rollup.Node   // those that should report
-	others []rollup.Writer // API servers besides theirs
-	// alone means that the nodes are those of agents, while no API server has a pod.
-	alone   bool
-	created map[string]time.Time // when each Node that exists was
-	refused string               // why the pods, which were known, can no longer be listed
-}
-
-// observe returns what runs, unless a source is not known. absent is since when no API server
-// has a pod.
-func (s *syncing) observe(resource *operatorcr.Status, absent time.Time) (o observed, known bool) {
+// observe adds what runs to the input, unless a source is not known, and returns when each Node that
+// exists was created. absent is since when no API server has a pod.
+func (s *syncing) observe(in *rollup.Input, resource *operatorcr.Status, absent time.Time) (
+	created map[string]time.Time, known bool) {
 	t := s.target
 	var pods []*corev1.Pod
 	if !t.SetsKnown && len(resource.Reports) == 0 || !t.Sources.Cluster.OwnPods.Known() {
-		return o, false
+		return nil, false
 	}
 	if !t.NamespaceMissing {
 		if !t.Sources.Pods.Known() {
-			return o, false
+			return nil, false
 		}
 		pods = t.Sources.AllPods()
 	}
@@ -55,36 +46,42 @@ func (s *syncing) observe(resource *operatorcr.Status, absent time.Time) (o obse
 	delete(names, "")
 	all, known := t.Sources.Nodes(names)
 	if !known {
-		return o, false
+		return nil, false
 	}
-	o.created = make(map[string]time.Time, len(all))
+	created = make(map[string]time.Time, len(all))
 	for name, n := range all {
-		o.created[name] = n.Created.Time
+		created[name] = n.Created.Time
 	}
-	if o.alone = s.alone(resource, pods, absent); o.alone {
+	if in.Alone = s.alone(resource, pods, absent); in.Alone {
 		pods = agents(own)
 	}
 	current, others := onePerNode(pods)
-	o.nodes, o.others = expect(t, s.Namespace, current, own, all, s.now), writers(t, others, all)
-	s.attend(o.nodes, current, others, ours, resource)
-	if o.refused = s.refused(); o.refused != "" {
-		o.doubt(resource, all)
+	in.Nodes, in.Others = expect(t, s.Namespace, current, own, all, s.now), writers(t, others, all)
+	s.attend(in.Nodes, current, others, ours, resource)
+	in.WriteKey, in.NoWriteKey = configuredKey(t)
+	if t.State.NotProbed != "" {
+		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.ProviderNotProbed, Text: t.State.NotProbed})
+	}
+	if why := s.refused(); why != "" {
+		in.NotObserved = append(in.NotObserved, rollup.Finding{Reason: contract.SourceUnreadable, Text: why})
+		doubt(in, all)
 	}
 	if t.OnlyNodeServer {
 		servers, container := s.servers()
-		excuseRestarts(o.nodes, servers, container)
+		excuseRestarts(in.Nodes, servers, container)
 	}
 	until := s.replaced.QuietUntil(resource.Nodes, s.now)
-	for i := range o.nodes {
-		if n := &o.nodes[i]; until[n.Name].After(n.QuietUntil) {
+	for i := range in.Nodes {
+		if n := &in.Nodes[i]; until[n.Name].After(n.QuietUntil) {
 			n.QuietUntil = until[n.Name]
 		}
 	}
 	if s.began.IsZero() {
 		s.began = s.now
 	}
-	s.expectations.Observe(o.nodes, s.now)
-	return o, true
+	in.Began = s.began
+	s.expectations.Observe(in.Nodes, s.now)
+	return created, true
 }
 
 // refused is why the pods of the API server, which were known, can no longer be listed; empty:
@@ -104,15 +101,15 @@ func (s *syncing) refused() string {
 
 // doubt makes of nodes as they once were what is still known: each of these, and each that
 // reports, may have an API server, which may use another key.
-func (o *observed) doubt(resource *operatorcr.Status, nodes map[string]source.Node) {
-	for i := range o.nodes {
-		o.nodes[i].WriteKeyNotKnown = true
+func doubt(in *rollup.Input, nodes map[string]source.Node) {
+	for i := range in.Nodes {
+		in.Nodes[i].WriteKeyNotKnown = true
 	}
-	for i := range resource.Reports {
-		name := resource.Reports[i].Node
+	for i := range in.Reports {
+		name := in.Reports[i].Node
 		its, exists := nodes[name]
-		if exists && !slices.ContainsFunc(o.nodes, func(n rollup.Node) bool { return n.Name == name }) {
-			o.nodes = append(o.nodes, rollup.Node{Name: name, Ready: its.Ready})
+		if exists && !slices.ContainsFunc(in.Nodes, func(n rollup.Node) bool { return n.Name == name }) {
+			in.Nodes = append(in.Nodes, rollup.Node{Name: name, Ready: its.Ready})
 		}
 	}
 }

@@ -36,7 +36,12 @@ func (s *syncing) attend(nodes []rollup.Node, pods map[string]*corev1.Pod, other
 			replaced[pod.Spec.NodeName] = append(replaced[pod.Spec.NodeName], uid)
 		}
 	}
-	named := namedReporters(resource)
+	named := map[string]string{} // the reporters that reports name
+	for i := range resource.Reports {
+		if by := resource.Reports[i].Reporter(); by != "" {
+			named[resource.Reports[i].Node] = by
+		}
+	}
 	before := s.attendance
 	s.attendance = make(map[string]attendance, len(nodes))
 	for i := range nodes {
@@ -84,17 +89,6 @@ func (a attendance) next(pod *corev1.Pod, start time.Time, replaced []string, ou
 	}
 	slices.Sort(next.writers)
 	return next, attended
-}
-
-// namedReporters are the reporters that reports name, by node.
-func namedReporters(resource *operatorcr.Status) map[string]string {
-	named := make(map[string]string, len(resource.Reports))
-	for i := range resource.Reports {
-		if by := resource.Reports[i].Reporter(); by != "" {
-			named[resource.Reports[i].Node] = by
-		}
-	}
-	return named
 }
 
 // reporterPods are a target's reporters that are pods of their own, by node.
