@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"regexp"
 	"strings"
 	"time"
@@ -108,26 +107,15 @@ func (f *follower) wait(ctx context.Context) error {
 	return f.finish(last)
 }
 
-// draw prints a status: on a terminal in place, else below the earlier one if it has changed.
+// draw prints a status below the earlier one, if it has changed.
 func (f *follower) draw(s *view.Status) error {
-	text := show.Status(s, f.show())
-	at := s.Time.UTC().Format(time.RFC3339)
-	if f.terminal != nil {
-		state := "read at " + at
-		if f.failed != "" {
-			first, _, _ := strings.Cut(f.failed, "\n")
-			state = "as last read at " + f.lastAt.UTC().Format(time.RFC3339) + ": " + show.Lines(first)
-		}
-		_, err := io.WriteString(f.stdout, "\x1b[H\x1b[2J"+text+"\n"+state+"; Ctrl-C ends\n")
-		return err
-	}
 	state, err := show.JSON(s)
 	now := moving.ReplaceAllString(string(state), "")
 	if err != nil || now == f.shown {
 		return err
 	}
 	f.shown = now
-	_, err = io.WriteString(f.stdout, at+" "+text+"\n")
+	_, err = fmt.Fprintf(f.stdout, "%s %s\n", s.Time.UTC().Format(time.RFC3339), show.Status(s, f.show()))
 	return err
 }
 

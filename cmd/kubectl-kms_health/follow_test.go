@@ -58,7 +58,7 @@ func (c *cluster) read(context.Context) (*view.Snapshot, error) {
 }
 
 // follow runs the command until it ends, or for a time.
-func follow(t *testing.T, states []state, terminal func() int, limit time.Duration, args ...string) (code int, took time.Duration, stdout, stderr string) {
+func follow(t *testing.T, states []state, limit time.Duration, args ...string) (code int, took time.Duration, stdout, stderr string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{T: t, states: states, began: time.Now()}
@@ -66,8 +66,8 @@ func follow(t *testing.T, states []state, terminal func() int, limit time.Durati
 		defer cancel()
 		var out, errs bytes.Buffer
 		code = run(ctx, append([]string{"status"}, args...), environment{
-			stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(string) string { return "" },
-			clock: clock.RealClock{}, terminal: terminal, read: c.read,
+			stdin: strings.NewReader(""), stdout: &out, stderr: &errs,
+			clock: clock.RealClock{}, read: c.read,
 		})
 		took, stdout, stderr = time.Since(c.began), out.String(), errs.String()
 	})
@@ -91,7 +91,7 @@ func TestWaitEndsWhenEverythingIsHealthyOrAtTheTimeout(t *testing.T) {
 		"an outage at the end":     {[]state{{0, contract.Error, nil}, {9 * time.Second, "", errAway}}, 1, time.Minute},
 		"no right":                 {[]state{{0, "", apierrors.NewForbidden(schema.GroupResource{}, "", nil)}}, 3, 0},
 	} {
-		code, took, stdout, stderr := follow(t, tt.states, nil, time.Hour, "--wait", "--timeout=1m")
+		code, took, stdout, stderr := follow(t, tt.states, time.Hour, "--wait", "--timeout=1m")
 		if code != tt.code || took != tt.took || (stdout == "") != (code == 3) {
 			t.Errorf("%s: %d after %s, %q, %q", name, code, took, stdout, stderr)
 		}
@@ -103,7 +103,7 @@ func TestWatchPrintsChangesAndSurvivesAnOutage(t *testing.T) {
 		{0, "", nil}, {time.Minute, contract.Healthy, nil}, {2 * time.Minute, contract.Unhealthy, nil},
 		{3 * time.Minute, "", errAway}, {4 * time.Minute, contract.Unhealthy, nil}, {5 * time.Minute, "", errAway},
 	}
-	code, _, stdout, stderr := follow(t, states, nil, 10*time.Minute, "-w")
+	code, _, stdout, stderr := follow(t, states, 10*time.Minute, "-w")
 	var verdicts []string
 	for line := range strings.Lines(stdout) {
 		_, rest, _ := strings.Cut(line, "Z ")
@@ -120,16 +120,8 @@ func TestWatchPrintsChangesAndSurvivesAnOutage(t *testing.T) {
 	}
 }
 
-func TestOnATerminalWatchUpdatesInPlace(t *testing.T) {
-	_, _, stdout, _ := follow(t, []state{{0, contract.Healthy, nil}, {5 * time.Second, "", errAway}}, func() int { return 100 }, 9*time.Second, "-w")
-	screens := strings.Split(stdout, "\x1b[H\x1b[2J")
-	if len(screens) < 4 || !strings.HasPrefix(screens[1], "\x1b[32mHealthy") || !strings.Contains(screens[len(screens)-1], "as last read at ") {
-		t.Errorf("%q", screens)
-	}
-}
-
 func TestWatchOfANameThatAppearsLater(t *testing.T) {
-	code, _, stdout, stderr := follow(t, []state{{0, "", nil}, {time.Minute, contract.Healthy, nil}}, nil, 2*time.Minute, "-w", "api")
+	code, _, stdout, stderr := follow(t, []state{{0, "", nil}, {time.Minute, contract.Healthy, nil}}, 2*time.Minute, "-w", "api")
 	if code != 0 || strings.Count(stdout, "Healthy: ") != 1 || strings.Count(stderr, `no API server and no node "api"`) != 1 {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}

@@ -46,7 +46,7 @@ func TestOutputsAreAsDocumented(t *testing.T) {
 				name = fmt.Sprintf("%s.%d.txt", tt.golden, width)
 			}
 			t.Run(name, func(t *testing.T) {
-				c := command{env: map[string]string{"NO_COLOR": "1"}, terminal: func() int { return width }}
+				c := command{terminal: func() int { return width }}
 				if strings.HasPrefix(tt.args, "--wait") { // as a cluster
 					c.read = func(context.Context) (*view.Snapshot, error) {
 						s, err := source.ReadFiles("testdata/unhealthy.yaml", nil, taken)

@@ -29,7 +29,7 @@ const exitFailed = 3
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	e := environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, clock: clock.RealClock{}}
+	e := environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, clock: clock.RealClock{}}
 	if fd := int(os.Stdout.Fd()); term.IsTerminal(fd) {
 		e.terminal = func() int { width, _, _ := term.GetSize(fd); return width }
 	}
@@ -43,7 +43,6 @@ func main() {
 type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	getenv         func(string) string
 	clock          clock.PassiveClock
 	// terminal returns the terminal's width, 0 if that is not known; nil: stdout is not a terminal.
 	terminal func() int

@@ -19,7 +19,6 @@ var taken = time.Date(2026, 5, 8, 12, 34, 56, 0, time.UTC)
 type command struct {
 	stdin    string
 	terminal func() int
-	env      map[string]string
 	read     func(context.Context) (*view.Snapshot, error)
 }
 
@@ -29,7 +28,6 @@ func (c command) run(t *testing.T, args ...string) (code int, stdout, stderr str
 	var out, errs bytes.Buffer
 	code = run(context.Background(), args, environment{
 		stdin: strings.NewReader(c.stdin), stdout: &out, stderr: &errs,
-		getenv:   func(name string) string { return c.env[name] },
 		clock:    clocktesting.NewFakeClock(taken),
 		terminal: c.terminal, read: c.read,
 	})
@@ -79,47 +77,5 @@ func TestErrorsInTheCommandLineAreExplained(t *testing.T) {
 				t.Errorf("%d, %q, %q", code, stdout, stderr)
 			}
 		})
-	}
-}
-
-func TestColoursAreForTerminalsOnly(t *testing.T) {
-	terminal := func() int { return 100 }
-	for name, tt := range map[string]struct {
-		command command
-		want    bool
-	}{
-		"no terminal": {command{}, false},
-		"a terminal":  {command{terminal: terminal}, true},
-		"NO_COLOR":    {command{terminal: terminal, env: map[string]string{"NO_COLOR": "1"}}, false},
-		"dumb":        {command{terminal: terminal, env: map[string]string{"TERM": "dumb"}}, false},
-	} {
-		if _, stdout, _ := tt.command.run(t, "status", "--from-file=testdata/unhealthy.yaml"); strings.Contains(stdout, "\x1b[") != tt.want {
-			t.Errorf("%s: %q", name, stdout)
-		}
-	}
-	if _, stdout, _ := (command{terminal: terminal}).run(t, "status", "-o=json", "--from-file=testdata/unhealthy.yaml"); strings.Contains(stdout, "\x1b") {
-		t.Error("JSON is coloured")
-	}
-}
-
-func TestVersion(t *testing.T) {
-	if code, stdout, _ := (command{}).run(t, "--version"); code != 0 || !strings.HasPrefix(stdout, "kubectl-kms_health unknown (go1.") {
-		t.Errorf("%d, %q", code, stdout)
-	}
-}
-
-func TestCompletion(t *testing.T) {
-	for name, tt := range map[string]struct {
-		args []string
-		want string
-	}{
-		"a script": {[]string{"completion", "bash"}, "kubectl-kms_health"},
-		"commands": {[]string{"__complete", ""}, "status"},
-		"formats":  {[]string{"__complete", "status", "-o", ""}, "wide\njson\nyaml\n"},
-		"no files": {[]string{"__complete", "status", ""}, ":4\n"},
-	} {
-		if code, stdout, stderr := (command{}).run(t, tt.args...); code != 0 || !strings.Contains(stdout, tt.want) {
-			t.Errorf("%s: %d, %q, %q", name, code, stdout, stderr)
-		}
 	}
 }

@@ -163,17 +163,16 @@ func (o *options) reader() (func(context.Context) (*view.Snapshot, error), error
 
 const defaultWidth = 120 // if stdout is not a terminal, or its width is not known
 
-// show returns how to show a status. NO_COLOR: https://no-color.org.
+// show returns how to show a status.
 func (o *options) show() show.Options {
-	options := show.Options{Wide: o.output == "wide", Width: defaultWidth}
+	if o.output == "wide" {
+		return show.Options{Wide: true, Width: math.MaxInt32}
+	}
+	width := 0
 	if o.terminal != nil {
-		options.Colour = o.getenv("NO_COLOR") == "" && o.getenv("TERM") != "dumb"
-		options.Width = cmp.Or(o.terminal(), defaultWidth)
+		width = o.terminal()
 	}
-	if options.Wide {
-		options.Width = math.MaxInt32
-	}
-	return options
+	return show.Options{Width: cmp.Or(width, defaultWidth)}
 }
 
 // finish prints a status, and returns the verdict as an error, which ends the command with its

@@ -20,8 +20,7 @@ type Options struct {
 	// Wide shows everything in full, a line for each row.
 	Wide bool
 	// Width is that of the terminal, in columns.
-	Width  int
-	Colour bool
+	Width int
 }
 
 const (
@@ -34,7 +33,7 @@ const (
 // table; and the conditions that are not as expected. Of one node it has everything.
 func Status(s *view.Status, o Options) string {
 	full := o.Wide || s.Node != ""
-	parts, fixes := []string{verdict(s, o)}, map[string]bool{"": true}
+	parts, fixes := []string{wrap(s.Summary, "", o.Width)}, map[string]bool{"": true}
 	for i := range s.Problems {
 		if i == maxProblems && !full {
 			more := len(s.Problems) - maxProblems
@@ -77,15 +76,6 @@ func Status(s *view.Status, o Options) string {
 		}
 	}
 	return strings.Join(parts, "\n")
-}
-
-func verdict(s *view.Status, o Options) string {
-	head, rest, _ := strings.Cut(wrap(s.Summary, "", o.Width), ":")
-	if o.Colour {
-		paint := map[view.Verdict]string{view.Healthy: green, view.Unhealthy: red, view.NotKnown: yellow}
-		head = paint[s.Verdict] + head + plain
-	}
-	return head + ":" + rest
 }
 
 // problem is what it is about, the plugin's own words, and the next command.

@@ -55,8 +55,6 @@ func age(d time.Duration) string {
 	return duration.HumanDuration(max(d, 0))
 }
 
-const red, green, yellow, plain = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
-
 // wrap breaks text into lines of a width, between words. A word is not broken, and neither is a
 // command within a message, so that it can be copied. The first line has an indent, the others a
 // larger one.

@@ -2,7 +2,6 @@ package source
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -248,21 +247,5 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	}
 	if _, err := read(dir); err == nil || !strings.Contains(err.Error(), "is a link") {
 		t.Errorf("a link for a resource: %v", err)
-	}
-}
-
-func TestWarningsAreBoundedLinesOfText(t *testing.T) {
-	dir := in(t, map[string]string{"cluster.yaml": apiServer})
-	for i := range 300 {
-		if err := os.Symlink("nowhere", filepath.Join(dir, fmt.Sprintf("%d\x1b[2J\n\u202e.yaml", i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	taken, err := read(dir)
-	if err != nil || len(taken.Notes) != maxNotes+1 || taken.Notes[maxNotes] != "and more such warnings" {
-		t.Errorf("%v, %q", err, taken.Notes)
-	}
-	if text := strings.Join(taken.Notes, ""); strings.ContainsAny(text, "\x1b\n\u202e") {
-		t.Errorf("%q", text)
 	}
 }
