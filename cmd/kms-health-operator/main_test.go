@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/spf13/pflag"
 )
 
 // call runs a command to its end.
@@ -100,23 +98,6 @@ func standardInput(t *testing.T, path string) {
 	before := os.Stdin
 	os.Stdin = f
 	t.Cleanup(func() { os.Stdin = before; _ = f.Close() })
-}
-
-func TestHelpShowsEveryFlagAndVariable(t *testing.T) {
-	code, stdout, _ := call(t, "run", "--help")
-	if code != exitOK {
-		t.Fatal(code)
-	}
-	newRun().Flags().VisitAll(func(f *pflag.Flag) {
-		if !strings.Contains(stdout, "--"+f.Name) || f.Usage == "" {
-			t.Errorf("no --%s", f.Name)
-		}
-	})
-	for _, variable := range []string{"POD_NAMESPACE", "POD_NAME", "REPORTER_IMAGE", "IS_OPENSHIFT", "KUBECONFIG"} {
-		if !strings.Contains(stdout, variable) {
-			t.Errorf("no %s", variable)
-		}
-	}
 }
 
 func TestFlagsDefaultToTheEnvironment(t *testing.T) {

@@ -65,24 +65,6 @@ func TestEachMistakeIsReportedWithItsFlag(t *testing.T) {
 	}
 }
 
-func TestParseOpenShift(t *testing.T) {
-	for value, want := range map[string]string{"": "nil", "true": "true", "false": "false", "1": "true", "yes": "error"} {
-		got := "nil"
-		is, err := ParseOpenShift(value)
-		switch {
-		case err != nil:
-			got = "error"
-		case is != nil && *is:
-			got = "true"
-		case is != nil:
-			got = "false"
-		}
-		if got != want {
-			t.Errorf("%q: %s, want %s", value, got, want)
-		}
-	}
-}
-
 type answer struct {
 	code   int
 	header http.Header

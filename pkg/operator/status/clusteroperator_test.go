@@ -3,7 +3,6 @@ package status
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -37,7 +36,6 @@ type operatorFixture struct {
 	version int
 	writes  []map[string]any
 	at      []time.Duration
-	fails   error
 	input   Input
 }
 
@@ -79,7 +77,7 @@ func (s *operatorFixture) write(action clienttesting.Action) (bool, runtime.Obje
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes, s.at = append(s.writes, body), append(s.at, time.Since(s.start))
-	return true, s.versioned(clusterOperator(nil)), s.fails
+	return true, s.versioned(clusterOperator(nil)), nil
 }
 
 // versioned is an object in a new version.
@@ -99,13 +97,6 @@ func (s *operatorFixture) show(status any) {
 		s.Fatal(err)
 	}
 	synctest.Wait()
-}
-
-// failing sets how writes are answered from now on.
-func (s *operatorFixture) failing(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fails = err
 }
 
 // set changes what there is to report.
@@ -208,20 +199,6 @@ func TestDegradedIsWrittenWhenTheInertiaIsOver(t *testing.T) {
 		s.show(s.wantWrites(2, "when it is over"))
 		s.until(time.Hour)
 		s.wantWrites(2, "and nothing more")
-	})
-}
-
-func TestWriteThatFailsIsRepeated(t *testing.T) {
-	withOperatorFixture(t, func(s *operatorFixture) {
-		s.failing(errors.New("connection refused"))
-		s.begin()
-		s.until(13 * time.Second)
-		s.wantWrites(5, "after 1, 2, 4 and 5 seconds")
-		s.failing(nil)
-		s.until(18 * time.Second)
-		s.show(s.wantWrites(6, "when writes succeed"))
-		s.until(time.Hour)
-		s.wantWrites(6, "and never again")
 	})
 }
 

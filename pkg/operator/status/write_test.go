@@ -237,31 +237,3 @@ func TestSupersededTargetWritesNothing(t *testing.T) {
 		}
 	})
 }
-
-// KMS is turned off, on and off again: each time the reports go, those of new reporters too.
-func TestReportsOfNewReportersAreRemovedAsThoseOfEarlierOnes(t *testing.T) {
-	withFixture(t, func(s *fixture) {
-		off := func(t *apiserver.Published) { t.Off, t.Clean = true, true }
-		s.report("a", "b")
-		s.show()
-		s.set(withKeys("2"))
-		s.settled()
-		for round := range 3 {
-			s.set(withKeys("2").but(off))
-			s.settled()
-			s.wantsRemoved(round+1, "off")
-			clear(s.reports)
-			s.version += 20
-			s.show()
-			s.settled()
-			if !s.IsDone("api") {
-				t.Fatal("not done without a report")
-			}
-			s.set(withKeys("2"))
-			s.settled()
-			s.report("a", "b")
-			s.show()
-			s.settled()
-		}
-	})
-}
