@@ -97,7 +97,7 @@ IMAGES := bin/images
 
 .PHONY: image image-push
 image: ## Build both images into bin/images, without a container engine (ARCHITECTURES=amd64: for one only)
-	$(GO) run ./test/tools/release --images $(IMAGES) --registry $(REGISTRY) --version $(VERSION) --architectures $(ARCHITECTURES)
+	$(GO) run ./test/tools/images --out $(IMAGES) --registry $(REGISTRY) --version $(VERSION) --architectures $(ARCHITECTURES)
 
 image-push: $(CLUSTER)/crane ## Build both images and push them (REGISTRY=registry.example.com/me; credentials: docker's or podman's configuration)
 	@if [ "$(REGISTRY)" = registry.invalid ]; then echo "error: make image-push: set REGISTRY, for example REGISTRY=registry.example.com/me" >&2; exit 2; fi
@@ -109,13 +109,17 @@ image-push: $(CLUSTER)/crane ## Build both images and push them (REGISTRY=regist
 
 ##@ Releases
 
+CYCLONEDX := .tools/release/cyclonedx-gomod
+$(CYCLONEDX): test/tools/programs/go.mod
+	@test/tools/build.sh $(@D) $(<D) '' 'a minute' $(@F)=github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+
 .PHONY: release release-check
 release: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)
 release: export RELEASE_BUILD = $(GO_BUILD)
-release: cluster ## Make everything that a release has in bin/release, from a tag (REGISTRY=registry.example.com/me; DIRTY=1: with local changes)
-	@$(GO) run ./test/tools/release --registry $(REGISTRY) --version $(VERSION) --architectures $(ARCHITECTURES) $(if $(DIRTY),--dirty)
+release: cluster $(CYCLONEDX) ## Make everything that a release has in bin/release, from a tag (REGISTRY=registry.example.com/me; DIRTY=1: with local changes)
+	@test/tools/release.sh $(VERSION) $(REGISTRY) $(ARCHITECTURES) $(if $(DIRTY),dirty)
 
-release-check: cluster ## Make a release in two clones, and compare them (ARCHITECTURES=amd64: for one only)
+release-check: cluster $(CYCLONEDX) ## Make a release in two clones, and compare them (ARCHITECTURES=amd64: for one only)
 	@test/tools/release-check.sh $(ARCHITECTURES)
 
 ##@ Tests

@@ -18,7 +18,7 @@ trap 'chmod -R u+w "$tmp" && rm -rf "$tmp"' EXIT
 
 # release CLONE [VARIABLE=VALUE...]
 release() {
-	mkdir "$1/.tools" && ln -s "$root"/.tools/cluster-* "$1/.tools/"
+	mkdir "$1/.tools" && ln -s "$root"/.tools/cluster-* "$1/.tools/" && cp -r "$root/.tools/release" "$1/.tools/"
 	(cd "$1" && env "${@:2}" make --no-print-directory release VERSION=v0.0.0-check \
 		REGISTRY=registry.example.com/kms-health ARCHITECTURES="$architectures")
 }

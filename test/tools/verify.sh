@@ -145,7 +145,8 @@ check_commands() {
 
 # The bundle for OLM, with the validators of the Operator Framework.
 check_bundle() {
-	go run ./test/tools/release --bundle "$tmp/olm" --version v0.0.1 &&
+	"$KUBEBUILDER_ASSETS/kubectl" kustomize manifests |
+		go run ./test/tools/olm 0.0.1 1970-01-01T00:00:00Z amd64 "$tmp/olm" &&
 		"$bundle" "$tmp/olm/bundle"
 }
 

@@ -1,4 +1,4 @@
-package olm
+package main
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -14,26 +13,29 @@ import (
 	"github.com/kms-health/kms-health/test/manifests/install"
 )
 
-var options = Options{
-	Version: "1.2.3", Created: time.Unix(0, 0), Architectures: []string{"amd64"},
-	Operator: "registry.example.com/operator@sha256:" + "11", Reporter: "registry.example.com/reporter@sha256:" + "22",
-}
-
-func made(t *testing.T) (*Bundle, []*unstructured.Unstructured) {
+// made are the files, and the objects that they are made of.
+func made(t *testing.T) (map[string][]byte, []*unstructured.Unstructured) {
 	t.Helper()
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip("KUBEBUILDER_ASSETS is not set, so there is no kubectl")
 	}
-	objects, err := install.Render(t.Context(), install.OpenShift)
+	rendered, err := install.Manifests{Images: map[string]string{
+		"registry.invalid/kms-health-operator": operator, "registry.invalid/kms-health-reporter": reporter,
+	}}.YAML(t.Context(), ".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := Make(objects, options)
+	files, err := makeBundle(rendered, "1.2.3", "1970-01-01T00:00:00Z", []string{"amd64"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b, objects
+	return files, decoded(t, rendered)
 }
+
+var (
+	operator = "registry.example.com/operator@sha256:" + strings.Repeat("1", 64)
+	reporter = "registry.example.com/reporter@sha256:" + strings.Repeat("2", 64)
+)
 
 func id(o *unstructured.Unstructured) string {
 	return fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
@@ -51,9 +53,9 @@ func decoded(t *testing.T, raw []byte) []*unstructured.Unstructured {
 // OLM drops the namespace of an object in a bundle, and ignores or rejects kinds that it does not
 // know, so an object in the wrong place is lost.
 func TestEachObjectOfTheManifestsIsInOnePlace(t *testing.T) {
-	b, objects := made(t)
+	files, objects := made(t)
 	places := map[string]int{}
-	for name, raw := range b.Files {
+	for name, raw := range files {
 		if !strings.HasPrefix(name, "bundle/manifests/") {
 			continue
 		}
@@ -68,14 +70,14 @@ func TestEachObjectOfTheManifestsIsInOnePlace(t *testing.T) {
 			places[id(o)]++
 		}
 	}
-	for _, o := range append(decoded(t, b.Prerequisites), decoded(t, b.Config)...) {
+	for _, o := range append(decoded(t, files["olm-prerequisites.yaml"]), decoded(t, files["olm-config.yaml"])...) {
 		places[id(o)]++
 	}
 	own := install.Namespace(install.OpenShift)
 	for _, key := range []string{ // the ClusterServiceVersion stands for these
 		"Deployment " + own, "ServiceAccount " + own, "Role " + own, "RoleBinding " + own, "ClusterRole ", "ClusterRoleBinding ",
 	} {
-		places[key+"/"+packageName]++
+		places[key+"/"+install.ServiceAccount]++
 	}
 	for _, o := range objects {
 		if places[id(o)] != 1 {
@@ -90,7 +92,7 @@ func TestEachObjectOfTheManifestsIsInOnePlace(t *testing.T) {
 
 // In each other mode OLM gives the operator's rights in its own namespace in others too.
 func TestTheServiceVersionHasTheRightsOfTheManifests(t *testing.T) {
-	b, objects := made(t)
+	files, objects := made(t)
 	var csv struct {
 		Spec struct {
 			Version      string
@@ -108,12 +110,12 @@ func TestTheServiceVersionHasTheRightsOfTheManifests(t *testing.T) {
 			}
 		}
 	}
-	raw := b.Files["bundle/manifests/"+packageName+".clusterserviceversion.yaml"]
+	raw := files["bundle/manifests/"+install.ServiceAccount+".clusterserviceversion.yaml"]
 	if err := yaml.Unmarshal(raw, &csv); err != nil {
 		t.Fatal(err)
 	}
 	for _, o := range objects {
-		if o.GetName() != packageName || o.GetNamespace() != "" && o.GetNamespace() != install.Namespace(install.OpenShift) {
+		if o.GetName() != install.ServiceAccount || o.GetNamespace() != "" && o.GetNamespace() != install.Namespace(install.OpenShift) {
 			continue
 		}
 		rules := csv.Spec.Install.Spec.Permissions
@@ -134,7 +136,7 @@ func TestTheServiceVersionHasTheRightsOfTheManifests(t *testing.T) {
 		}
 	}
 	text := string(raw)
-	if strings.Contains(text, "registry.invalid") || strings.Count(text, options.Reporter) != 2 || strings.Count(text, options.Operator) != 3 {
+	if strings.Contains(text, "registry.invalid") || strings.Count(text, reporter) != 2 || strings.Count(text, operator) != 3 {
 		t.Error("an image is not that of the release")
 	}
 }
