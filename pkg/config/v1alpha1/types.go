@@ -9,8 +9,6 @@
 // A field of a type without +default or +optional is required.
 package v1alpha1
 
-//go:generate go run ../../../test/tools/configref . ../../../docs/reference/configuration.md
-
 import (
 	_ "embed" // for the samples
 

@@ -9,8 +9,8 @@
 package main
 
 import (
-	"bytes"
 	_ "embed"
+	"errors"
 	"fmt"
 	"go/format"
 	"io/fs"
@@ -36,10 +36,8 @@ var whole = map[string]string{
 	"pkg/contract/zz_generated_reasons.go":        "reasons",
 }
 
-var (
-	begin = regexp.MustCompile(`^([ \t]*)(?:#|<!--) BEGIN generated: ([a-z-]+)(?: -->)?$`)
-	end   = regexp.MustCompile(`^[ \t]*(?:#|<!--) END generated(?: -->)?$`)
-)
+// block is what a file has of one template: the indent, the name, and the generated lines.
+var block = regexp.MustCompile(`(?ms)^([ \t]*)(?:#|<!--) BEGIN generated: ([a-z-]+)(?: -->)?\n(.*?)^[ \t]*(?:#|<!--) END generated`)
 
 func main() {
 	if len(os.Args) != 2 {
@@ -53,12 +51,19 @@ func main() {
 }
 
 func run(dir string) error {
-	t, err := parse()
+	t, err := parse(filepath.Join(dir, "pkg/config/v1alpha1"))
 	if err != nil {
 		return err
 	}
 	for file, name := range whole {
-		if err := t.write(filepath.Join(dir, file), name); err != nil {
+		content, err := t.render(name, "")
+		if err == nil && filepath.Ext(file) == ".go" {
+			content, err = formatted(content)
+		}
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644); err != nil { //nolint:gosec // of the repository
 			return err
 		}
 	}
@@ -73,34 +78,24 @@ func run(dir string) error {
 			return err
 		}
 	}
-	return t.unused()
+	return nil
 }
 
-// write writes a whole file.
-func (t *tables) write(file, name string) error {
-	lines, err := t.lines(name, "")
+func formatted(source string) (string, error) {
+	content, err := format.Source([]byte(source))
+	return string(content), err
+}
+
+type tables struct{ *template.Template }
+
+// parse reads the templates, for configuration types in a folder.
+func parse(types string) (*tables, error) {
+	c, err := readConfiguration(types)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	content := []byte(strings.Join(lines, "\n") + "\n")
-	if filepath.Ext(file) == ".go" {
-		if content, err = format.Source(content); err != nil {
-			return err
-		}
-	}
-	return os.WriteFile(file, content, 0o644) //nolint:gosec // a file of the repository
-}
-
-// tables are the templates, and which of them were used.
-type tables struct {
-	templates *template.Template
-	used      map[string]bool
-}
-
-func parse() (*tables, error) {
-	t := &tables{used: map[string]bool{}}
-	var err error
-	t.templates, err = template.New("").Funcs(template.FuncMap{
+	t := &tables{}
+	t.Template, err = template.New("").Funcs(template.FuncMap{
 		"join":     strings.Join,
 		"constant": func(reason string) string { return strings.ReplaceAll(reason, "_", "") },
 		"names":    names,
@@ -108,10 +103,8 @@ func parse() (*tables, error) {
 		"anchor":   strings.ToLower,
 		"action":   action,
 		"statuses": func() []string { return names("%s/status", contract.ResourceNames()) },
-		"render": func(name, indent string) (string, error) {
-			lines, err := t.lines(name, indent)
-			return strings.Join(lines, "\n"), err
-		},
+		"types":    c.types,
+		"render":   t.render,
 	}).Parse(text)
 	return t, err
 }
@@ -122,62 +115,41 @@ func (t *tables) update(path string) error {
 	if err != nil {
 		return err
 	}
-	lines, err := t.replace(strings.Split(string(old), "\n"))
-	if err != nil {
+	var errs []error
+	blocks := 0
+	updated := block.ReplaceAllStringFunc(string(old), func(found string) string {
+		blocks++
+		parts := block.FindStringSubmatch(found)
+		generated, err := t.render(parts[2], parts[1])
+		errs = append(errs, err)
+		head, tail, _ := strings.Cut(found, "\n")
+		return head + "\n" + generated + tail[len(parts[3]):]
+	})
+	if begun := strings.Count(string(old), " BEGIN generated: "); begun != blocks {
+		errs = append(errs, fmt.Errorf("%d blocks begin, and %d end", begun, blocks))
+	}
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if updated := []byte(strings.Join(lines, "\n")); !bytes.Equal(old, updated) {
-		return os.WriteFile(path, updated, 0o644) //nolint:gosec // a file of the repository, whose mode stays
+	if updated != string(old) {
+		return os.WriteFile(path, []byte(updated), 0o644) //nolint:gosec // a file of the repository, whose mode stays
 	}
 	return nil
 }
 
-func (t *tables) replace(lines []string) ([]string, error) {
-	var replaced []string
-	for i := 0; i < len(lines); i++ {
-		replaced = append(replaced, lines[i])
-		found := begin.FindStringSubmatch(lines[i])
-		if found == nil {
-			continue
-		}
-		generated, err := t.lines(found[2], found[1])
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", i+1, err)
-		}
-		length := slices.IndexFunc(lines[i:], end.MatchString)
-		if length < 0 {
-			return nil, fmt.Errorf("line %d: no line \"END generated\" follows", i+1)
-		}
-		replaced = append(append(replaced, generated...), lines[i+length])
-		i += length
+// render returns the lines that a template makes of the tables.
+func (t *tables) render(name, indent string) (string, error) {
+	var b strings.Builder
+	if err := t.ExecuteTemplate(&b, name, data); err != nil {
+		return "", err
 	}
-	return replaced, nil
-}
-
-// lines are what a template makes of the tables.
-func (t *tables) lines(name, indent string) ([]string, error) {
-	var b bytes.Buffer
-	if err := t.templates.ExecuteTemplate(&b, name, data); err != nil {
-		return nil, err
-	}
-	t.used[name] = true
 	lines := strings.Split(strings.Trim(b.String(), "\n"), "\n")
 	for i, line := range lines {
 		if line != "" {
 			lines[i] = indent + line
 		}
 	}
-	return lines, nil
-}
-
-// unused is an error for a template that no file has. Those named part-… are parts of others.
-func (t *tables) unused() error {
-	for _, one := range t.templates.Templates() {
-		if name := one.Name(); name != "" && !strings.HasPrefix(name, "part-") && !t.used[name] {
-			return fmt.Errorf("no file has a line \"BEGIN generated: %s\"", name)
-		}
-	}
-	return nil
+	return strings.Join(lines, "\n") + "\n", nil
 }
 
 // data is what templates see.

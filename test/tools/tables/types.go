@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+)
+
+// configuration has the types that the configuration files are decoded into, with their comments.
+type configuration map[string]*doc.Type
+
+// typeOf is a type in the reference of the files.
+type typeOf struct {
+	Name, Text string
+	Items      []string // its fields, or its values
+	refers     []string // the types of its fields
+}
+
+func readConfiguration(dir string) (configuration, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	pkg, err := doc.NewFromFiles(fset, files, "v1alpha1")
+	if err != nil {
+		return nil, err
+	}
+	c := configuration{}
+	for _, t := range pkg.Types {
+		c[t.Name] = t
+	}
+	return c, nil
+}
+
+// types are a type and those that it refers to, outermost first, each in one reference only.
+func (c configuration) types(root string) (all []typeOf, err error) {
+	for queue := []string{root}; len(queue) > 0; queue = queue[1:] {
+		t := c[queue[0]]
+		if t == nil {
+			continue
+		}
+		delete(c, t.Name)
+		one := typeOf{Name: t.Name}
+		// The first sentence of a comment names the type.
+		_, one.Text, _ = strings.Cut(paragraph(t.Doc), ". ")
+		switch is := t.Decl.Specs[0].(*ast.TypeSpec).Type.(type) {
+		case *ast.StructType:
+			err = one.fields(is)
+		default:
+			err = one.values(t)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", t.Name, err)
+		}
+		all, queue = append(all, one), append(queue, one.refers...)
+	}
+	return all, nil
+}
+
+func (t *typeOf) fields(of *ast.StructType) error {
+	for _, f := range of.Fields.List {
+		if len(f.Names) == 0 {
+			continue // apiVersion and kind, which the samples show
+		}
+		if f.Doc == nil {
+			return fmt.Errorf("%s has no comment", f.Names[0])
+		}
+		name, _, _ := strings.Cut(reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("json"), ",")
+		text, marks := split(f.Doc.Text())
+		shown, refers := typeName(f.Type)
+		t.refers = append(t.refers, refers)
+		t.Items = append(t.Items, fmt.Sprintf("`%s` (%s%s): %s", name, shown, marks, paragraph(text)))
+	}
+	return nil
+}
+
+// split parts a comment from its markers, and puts these into words.
+func split(comment string) (text, marks string) {
+	marks = "; required"
+	for line := range strings.Lines(comment) {
+		switch value, isDefault := strings.CutPrefix(line, "+default="); {
+		case isDefault:
+			marks = "; default " + strings.TrimSpace(value)
+		case strings.TrimSpace(line) == "+optional":
+			marks = ""
+		default:
+			text += line
+		}
+	}
+	return text, marks
+}
+
+// typeName names a type as it is written in a file, and the type of ours behind it, if any.
+func typeName(e ast.Expr) (shown, refers string) {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return typeName(e.X)
+	case *ast.ArrayType:
+		shown, refers = typeName(e.Elt)
+		return "list of " + shown, refers
+	case *ast.MapType:
+		shown, refers = typeName(e.Value)
+		return "mapping to " + shown, refers
+	case *ast.Ident:
+		switch {
+		case e.Name == "Duration":
+			return "duration", ""
+		case ast.IsExported(e.Name):
+			return fmt.Sprintf("[%s](#%s)", e.Name, strings.ToLower(e.Name)), e.Name
+		}
+		return e.Name, ""
+	}
+	return fmt.Sprintf("%T", e), ""
+}
+
+// values are the constants of a string type. Those of Resource are rows of the contract.
+func (t *typeOf) values(of *doc.Type) error {
+	if t.Name == "Resource" {
+		for _, r := range contract.Resources {
+			t.Items = append(t.Items, fmt.Sprintf("`%s`: of %s.", r.Plural, r.APIServer.Name))
+		}
+		t.Items = append(t.Items, fmt.Sprintf("`%s`: without OpenShift. The operator creates an object for each API server, with its name.",
+			contract.KMSHealthsPlural))
+		return nil
+	}
+	for _, group := range of.Consts {
+		for _, spec := range group.Decl.Specs {
+			v := spec.(*ast.ValueSpec)
+			if v.Doc == nil {
+				return fmt.Errorf("%s has no comment", v.Names[0])
+			}
+			// Past the constant's name. The subject, the value, is before it.
+			_, text, _ := strings.Cut(paragraph(v.Doc.Text()), " ")
+			text = strings.TrimPrefix(strings.TrimPrefix(text, "is "), "means that ")
+			t.Items = append(t.Items, fmt.Sprintf("`%s`: %s%s",
+				strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`), strings.ToUpper(text[:1]), text[1:]))
+		}
+	}
+	return nil
+}
+
+// paragraph joins the lines of a comment, and keeps <this> from being HTML.
+func paragraph(text string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "<", "&lt;")
+}
