@@ -45,8 +45,8 @@ FORCE:
 .PHONY: demo
 demo: ## Show the reporter at work: no cluster, no root
 	@mkdir -p bin
-	$(GO_BUILD) -o bin/ ./cmd/kms-health-reporter ./test/kmsplugin/cmd/kms-plugin ./test/demo
-	@bin/demo
+	$(GO_BUILD) -o bin/ ./cmd/kms-health-reporter ./test/kmsplugin/cmd/kms-plugin
+	@test/demo/demo.sh
 
 .PHONY: demo-cluster
 demo-cluster: export KUBEBUILDER_ASSETS = $(CURDIR)/$(CLUSTER)

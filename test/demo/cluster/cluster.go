@@ -1,13 +1,7 @@
-// Command cluster shows kms-health-operator and its reporters at work on a real etcd,
-// kube-apiserver and kube-controller-manager with OpenShift's CRDs: real processes, no root,
-// no internet.
-//
-//	cluster [--stay]
-//
-// It ends with 0 only if everything that it showed is what happened.
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/kms-health/kms-health/test/demo/script"
 	"github.com/kms-health/kms-health/test/harness/apiservers"
 	"github.com/kms-health/kms-health/test/harness/controlplane"
 	"github.com/kms-health/kms-health/test/harness/nodes"
@@ -42,78 +35,91 @@ var (
 
 // cluster is what OpenShift would be, and the operator.
 type cluster struct {
-	*script.Script
+	ctx   context.Context
+	dir   string
 	tools string // folder of etcd, kube-apiserver, kubectl
+	scene int    // the last of which a title was shown
+	ends  []func() error
 
 	*controlplane.ControlPlane
-	kube    kubernetes.Interface
-	client  dynamic.Interface
-	workers *nodes.Nodes
-	admin   string // an administrator's kubeconfig
-
-	plugins map[string][]io.Closer // by node: each with the control of it after it
+	kube     kubernetes.Interface
+	client   dynamic.Interface
+	workers  *nodes.Nodes
+	admin    string // an administrator's kubeconfig
+	operator *controlplane.Child
+	plugins  map[string]*kmsplugin.Plugin // by node
 }
 
-func newCluster(s *script.Script) *cluster {
-	c := &cluster{Script: s, plugins: map[string][]io.Closer{}}
-	var err error
-	c.tools, err = filepath.Abs(os.Getenv("KUBEBUILDER_ASSETS"))
-	s.Must(err)
+func newCluster(ctx context.Context) (*cluster, error) {
 	// What the libraries in this process log is of no interest to who watches.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
-	return c
+	// Not TMPDIR: the path of a socket has at most 107 bytes, and with a pod's folders it comes close.
+	dir, err := os.MkdirTemp("/tmp", "k")
+	c := &cluster{ctx: ctx, dir: dir, tools: os.Getenv("KUBEBUILDER_ASSETS"), plugins: map[string]*kmsplugin.Plugin{}}
+	c.atEnd(func() error { return os.RemoveAll(dir) })
+	return c, err
+}
+
+func (c *cluster) atEnd(end func() error) { c.ends = append(c.ends, end) }
+
+func (c *cluster) end() error {
+	var errs []error
+	for _, end := range slices.Backward(c.ends) {
+		errs = append(errs, end())
+	}
+	return errors.Join(errs...)
 }
 
 // start starts the API and its nodes, and applies manifests/openshift: all but what runs the
 // operator, which is a process here, with a file of its own.
-func (c *cluster) startCluster() {
+func (c *cluster) start() {
 	var err error
-	c.ControlPlane, err = controlplane.Start(c.Ctx, controlplane.Options{
+	c.ControlPlane, err = controlplane.Start(c.ctx, controlplane.Options{
 		Dir: c.path("cluster"), CRDs: controlplane.TechPreviewNoUpgrade,
 	})
-	c.Must(err)
-	c.AtEnd(c.ControlPlane.Stop)
-	c.Must(c.ApplyOpenShiftConfig(c.Ctx, controlplane.TechPreviewNoUpgrade))
+	must(err)
+	c.atEnd(c.ControlPlane.Stop)
+	must(c.ApplyOpenShiftConfig(c.ctx, controlplane.TechPreviewNoUpgrade))
 	config := c.RESTConfig()
 	c.kube, err = kubernetes.NewForConfig(config)
-	c.Must(err)
+	must(err)
 	c.client, err = dynamic.NewForConfig(config)
-	c.Must(err)
+	must(err)
 	c.admin = c.kubeconfig("admin", config.BearerToken)
 
-	c.Must(apiservers.CreateNamespaces(c.Ctx, c.kube))
-	objects, err := install.Render(c.Ctx, install.OpenShift)
-	c.Must(err)
-	c.Must(install.Objects(c.Ctx, config, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+	must(apiservers.CreateNamespaces(c.ctx, c.kube))
+	objects, err := install.Render(c.ctx, install.OpenShift)
+	must(err)
+	must(install.Objects(c.ctx, config, slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
 		return slices.Contains([]string{"Deployment", "PodDisruptionBudget", "Service", "ConfigMap"}, o.GetKind())
 	})...))
-	c.Must(c.StartControllerManager(c.Ctx, controlplane.OperatorControllers...))
-	c.AtEnd(func() error {
-		var errs []error
-		for node := range c.plugins {
-			errs = append(errs, c.stopPlugins(node))
-		}
-		return errors.Join(errs...)
-	})
-	c.workers, err = nodes.Start(c.Ctx, config, nodeNames...)
-	c.Must(err)
-	c.AtEnd(func() error { c.workers.Stop(); return nil })
-	c.Must(os.Mkdir(c.path("reporters"), 0o700))
-	c.Logs = append(c.Logs, c.path("reporters/*.log"), c.path("reporters/*.error"))
+	must(c.StartControllerManager(c.ctx, controlplane.OperatorControllers...))
+	c.atEnd(c.stopPlugins)
+	c.workers, err = nodes.Start(c.ctx, config, nodeNames...)
+	must(err)
+	c.atEnd(func() error { c.workers.Stop(); return nil })
+	must(os.Mkdir(c.path("reporters"), 0o700))
 	running, err := reporters.Start(reporters.Options{
-		Cluster: c.ControlPlane, Binary: c.Program("kms-health-reporter"), Dir: c.path("reporters"), Sockets: c.path,
+		Cluster: c.ControlPlane, Binary: program("kms-health-reporter"), Dir: c.path("reporters"), Sockets: c.path,
 	})
-	c.Must(err)
-	c.AtEnd(func() error { running.Stop(); return nil })
+	must(err)
+	c.atEnd(func() error { running.Stop(); return nil })
 }
 
-func (c *cluster) path(name string) string { return filepath.Join(c.Script.Dir, name) }
+// program is the path of one that the Makefile builds.
+func program(name string) string {
+	path, err := filepath.Abs(filepath.Join("bin", name))
+	must(err)
+	return path
+}
+
+func (c *cluster) path(name string) string { return filepath.Join(c.dir, name) }
 
 func (c *cluster) kubeconfig(dir, token string) string {
 	path, err := c.WriteKubeconfig(c.path(dir), controlplane.Kubeconfig{Credential: controlplane.Credential{Token: token}})
-	c.Must(err)
+	must(err)
 	return path
 }
 
@@ -121,91 +127,88 @@ func (c *cluster) kubeconfig(dir, token string) string {
 // of kube-apiserver would.
 func (c *cluster) setEncryption(revision string, providers ...string) {
 	for _, r := range []string{"", revision} {
-		c.Must(apiservers.Apply(c.Ctx, c.client, "kube-apiserver-operator", apiservers.Secrets, target,
+		must(apiservers.Apply(c.ctx, c.client, "kube-apiserver-operator", apiservers.Secrets, target,
 			apiservers.Secret(r, apiservers.Encryption(providers...))))
 	}
 }
 
-// roll rolls kube-apiserver's static pod on nodes out to a revision that has the plugins of these keys.
-// The plugins of before end with the pod of before. The plugins of one key share their state, as
-// nodes share a remote key.
-func (c *cluster) roll(revision string, keys []string, on ...string) {
-	for _, node := range on {
-		c.Must(c.stopPlugins(node))
+// roll rolls kube-apiserver's static pods out to a revision, with the plugin of key 1 or without. The
+// plugins share their state, as nodes share a remote key.
+func (c *cluster) roll(revision string, encrypted bool) {
+	must(c.stopPlugins())
+	for _, node := range nodeNames {
 		pod := apiservers.StaticPod(revision)
-		if len(keys) == 0 {
+		if encrypted {
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+				Name: "kms-plugin-1", Image: "kms-plugin:demo", VolumeMounts: pod.Spec.Containers[0].VolumeMounts,
+				Args: []string{"--endpoint=unix:///var/run/kmsplugin/kms-1.sock"},
+			})
+		} else {
 			pod.Spec.Containers[0].VolumeMounts, pod.Spec.Volumes = nil, nil
 		}
-		for _, key := range keys {
-			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
-				Name: "kms-plugin-" + key, Image: "kms-plugin:demo", VolumeMounts: pod.Spec.Containers[0].VolumeMounts,
-				Args: []string{"--endpoint=unix:///var/run/kmsplugin/kms-" + key + ".sock"},
-			})
+		_, err := c.workers.RunStaticPod(c.ctx, node, pod)
+		must(err)
+		if !encrypted {
+			continue
 		}
-		_, err := c.workers.RunStaticPod(c.Ctx, node, pod)
-		c.Must(err)
-		c.Must(os.MkdirAll(c.path(node), 0o700))
-		for _, key := range keys {
-			p, err := kmsplugin.Start(kmsplugin.Options{
-				Endpoint: "unix://" + filepath.Join(c.path(node), "kms-"+key+".sock"), StateDir: c.path("vault-" + key),
-			})
-			c.Must(err)
-			control, err := kmsplugin.ServeControl(p, c.control(node, key))
-			c.Must(err)
-			c.plugins[node] = append(c.plugins[node], p, control)
-		}
+		must(os.MkdirAll(c.path(node), 0o700))
+		p, err := kmsplugin.Start(kmsplugin.Options{
+			Endpoint: "unix://" + filepath.Join(c.path(node), "kms-1.sock"), StateDir: c.path("vault"),
+		})
+		must(err)
+		c.plugins[node] = p
+		_, err = kmsplugin.ServeControl(p, c.control(node))
+		must(err)
 	}
 }
 
-func (c *cluster) stopPlugins(node string) error {
+func (c *cluster) stopPlugins() error {
 	var errs []error
-	for _, p := range slices.Backward(c.plugins[node]) {
+	for _, p := range c.plugins {
 		errs = append(errs, p.Close())
 	}
-	delete(c.plugins, node)
+	clear(c.plugins)
 	return errors.Join(errs...)
 }
 
-// control is the path of the socket by which a plugin takes commands.
-func (c *cluster) control(node, key string) string {
-	return filepath.Join(c.path(node), "control-"+key)
-}
-
-func (c *cluster) operatorFile() string { return c.path("operator.yaml") }
+// control is the path of the socket by which the plugin of a node takes commands.
+func (c *cluster) control(node string) string { return filepath.Join(c.path(node), "control") }
 
 // configure replaces the operator's file.
 func (c *cluster) configure(text string) {
-	c.Must(os.WriteFile(c.operatorFile()+".new", []byte(text), 0o600))
-	c.Must(os.Rename(c.operatorFile()+".new", c.operatorFile()))
+	file := c.path("operator.yaml")
+	must(errors.Join(os.WriteFile(file+".new", []byte(text), 0o600), os.Rename(file+".new", file)))
 }
 
 // startOperator runs the operator as its ServiceAccount.
 func (c *cluster) startOperator() {
-	lasts := controlplane.TokenOptions{Lifetime: 24 * time.Hour}
-	token, err := c.ServiceAccountToken(c.Ctx, home, install.ServiceAccount, lasts)
-	c.Must(err)
-	c.Alive = c.Start("kms-health-operator", "operator.log",
-		"run", "--config", c.operatorFile(), "--kubeconfig", c.kubeconfig("operator", token), "--namespace", home,
+	token, err := c.ServiceAccountToken(c.ctx, home, install.ServiceAccount, controlplane.TokenOptions{Lifetime: 24 * time.Hour})
+	must(err)
+	c.operator, err = controlplane.StartChild("the operator", program("kms-health-operator"), nil, []string{
+		"run", "--config", c.path("operator.yaml"), "--kubeconfig", c.kubeconfig("operator", token), "--namespace", home,
 		"--image", "kms-health-reporter:demo", "--leader-elect=true", "--metrics-bind-address=0", "--health-bind-address=0",
-		"--degraded-inertia="+inertia.String())
-	c.Shell("kms-health-operator run --config operator.yaml …     # process %d, as ServiceAccount %s",
-		c.Alive.Process.Pid, home+"/"+install.ServiceAccount)
+		"--degraded-inertia=" + inertia.String(),
+	}, c.path("operator.log"))
+	must(err)
+	c.atEnd(c.operator.End)
+	c.note("$ kms-health-operator run --config operator.yaml …     # process %d, as ServiceAccount %s/%s",
+		c.operator.PID(), home, install.ServiceAccount)
 }
 
 // kubectl shows a command, runs it, shows its output, and requires an exit code.
 func (c *cluster) kubectl(code int, args ...string) {
 	text := commandLine(args)
-	c.Shell("%s", text)
+	c.note("$ %s", text)
 	output, exit, err := c.run(args...)
-	if err != nil && exit < 0 || exit != code {
-		c.Fail("%s: exit code %d, must be %d: %v\n%s", text, exit, code, err, output)
+	if exit != code {
+		must(fmt.Errorf("%s: exit code %d, must be %d: %w\n%s", text, exit, code, err, output))
 	}
-	c.Text(string(output))
+	c.text(string(output))
 }
 
 // run runs kubectl, and returns what it prints and its exit code.
 func (c *cluster) run(args ...string) (output []byte, exit int, err error) {
-	cmd := exec.CommandContext(c.Ctx, filepath.Join(c.tools, "kubectl"), args...)
+	cmd := exec.CommandContext(c.ctx, filepath.Join(c.tools, "kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.admin, "PATH="+c.searchPath()+":"+os.Getenv("PATH"))
 	output, err = cmd.CombinedOutput()
 	return output, cmd.ProcessState.ExitCode(), err
@@ -213,7 +216,7 @@ func (c *cluster) run(args ...string) (output []byte, exit int, err error) {
 
 // searchPath has kubectl, and its plugins, which it finds in PATH.
 func (c *cluster) searchPath() string {
-	return c.tools + ":" + filepath.Dir(c.Program("kubectl-kms_health"))
+	return c.tools + ":" + filepath.Dir(program("kubectl-kms_health"))
 }
 
 // commandLine is a kubectl command as one would type it.
@@ -226,4 +229,11 @@ func commandLine(args []string) string {
 		words = append(words, a)
 	}
 	return strings.Join(words, " ")
+}
+
+// logs are the ends of those of the operator and the reporters.
+func (c *cluster) logs() string {
+	paths, _ := filepath.Glob(c.path("reporters/*.*")) // fails for a bad pattern only
+	output, _ := exec.Command("tail", append([]string{"-n", "12", c.path("operator.log")}, paths...)...).CombinedOutput()
+	return string(output)
 }
