@@ -6,13 +6,15 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
+	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // certLifetime is longer than any test or demo, and short enough that a
@@ -24,7 +26,6 @@ const certLifetime = 7 * 24 * time.Hour
 type CA struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
-	pem         []byte
 }
 
 // KeyPair is a certificate and its private key, both PEM.
@@ -38,33 +39,20 @@ func NewCA(name string) (*CA, error) { return NewCAFor(name, certLifetime) }
 
 // NewCAFor makes one that lives as long.
 func NewCAFor(name string, lifetime time.Duration) (*CA, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make the key of CA %s: %w", name, err)
-	}
-	template, err := certTemplate(pkix.Name{CommonName: name}, lifetime)
-	if err != nil {
-		return nil, err
-	}
-	template.IsCA = true
-	template.BasicConstraintsValid = true
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, fmt.Errorf("sign CA %s: %w", name, err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("parse CA %s: %w", name, err)
-	}
-	return &CA{certificate: certificate, key: key, pem: encodePEM("CERTIFICATE", der)}, nil
+	template := certTemplate(pkix.Name{CommonName: name}, lifetime)
+	template.IsCA, template.BasicConstraintsValid = true, true
+	template.KeyUsage |= x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+	return (&CA{certificate: template}).issue(template)
 }
 
 // PEM returns the authority's certificate.
-func (ca *CA) PEM() []byte { return append([]byte(nil), ca.pem...) }
+func (ca *CA) PEM() []byte {
+	pem, _ := cert.EncodeCertificates(ca.certificate) // never fails
+	return pem
+}
 
 // KeyPEM returns the authority's key, for a program that signs by it.
-func (ca *CA) KeyPEM() ([]byte, error) { return encodeKey(ca.key) }
+func (ca *CA) KeyPEM() ([]byte, error) { return keyutil.MarshalPrivateKeyToPEM(ca.key) }
 
 // Pool returns a pool that trusts this authority only.
 func (ca *CA) Pool() *x509.CertPool {
@@ -75,13 +63,7 @@ func (ca *CA) Pool() *x509.CertPool {
 
 // Serving signs a server certificate for these names and IP addresses.
 func (ca *CA) Serving(names ...string) (*KeyPair, error) {
-	if len(names) == 0 {
-		return nil, fmt.Errorf("a serving certificate needs a name")
-	}
-	template, err := certTemplate(pkix.Name{CommonName: names[0]}, certLifetime)
-	if err != nil {
-		return nil, err
-	}
+	template := certTemplate(pkix.Name{CommonName: names[0]}, certLifetime)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	for _, name := range names {
 		if ip := net.ParseIP(name); ip != nil {
@@ -90,63 +72,53 @@ func (ca *CA) Serving(names ...string) (*KeyPair, error) {
 			template.DNSNames = append(template.DNSNames, name)
 		}
 	}
-	return ca.sign(template)
+	return ca.pair(template)
 }
 
 // Client signs a client certificate: to Kubernetes the common name is the user
 // and the organizations are the groups.
 func (ca *CA) Client(lifetime time.Duration, commonName string, organizations ...string) (*KeyPair, error) {
-	template, err := certTemplate(pkix.Name{CommonName: commonName, Organization: organizations}, lifetime)
+	template := certTemplate(pkix.Name{CommonName: commonName, Organization: organizations}, lifetime)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	return ca.pair(template)
+}
+
+func (ca *CA) pair(template *x509.Certificate) (*KeyPair, error) {
+	issued, err := ca.issue(template)
 	if err != nil {
 		return nil, err
 	}
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	return ca.sign(template)
+	key, err := issued.KeyPEM()
+	return &KeyPair{Cert: issued.PEM(), Key: key}, err
 }
 
-func (ca *CA) sign(template *x509.Certificate) (*KeyPair, error) {
-	name := template.Subject.CommonName
+// issue makes a key, and signs its certificate by the authority's key, or by itself where there is none.
+func (ca *CA) issue(template *x509.Certificate) (*CA, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make the key of %s: %w", name, err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.certificate, key.Public(), ca.key)
-	if err != nil {
-		return nil, fmt.Errorf("sign the certificate of %s: %w", name, err)
-	}
-	keyPEM, err := encodeKey(key)
-	if err != nil {
 		return nil, err
 	}
-	return &KeyPair{Cert: encodePEM("CERTIFICATE", der), Key: keyPEM}, nil
+	signer := ca.key
+	if signer == nil {
+		signer = key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.certificate, key.Public(), signer)
+	if err != nil {
+		return nil, fmt.Errorf("sign the certificate of %s: %w", template.Subject.CommonName, err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	return &CA{certificate: certificate, key: key}, err
 }
 
-func certTemplate(subject pkix.Name, lifetime time.Duration) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, fmt.Errorf("make a serial number: %w", err)
-	}
+func certTemplate(subject pkix.Name, lifetime time.Duration) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      subject,
+		Subject: subject,
 		// Certificates count whole seconds; an hour forgives any clock.
 		NotBefore: now.Add(-time.Hour),
 		NotAfter:  now.Add(lifetime),
 		KeyUsage:  x509.KeyUsageDigitalSignature,
-	}, nil
-}
-
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encode a private key: %w", err)
 	}
-	return encodePEM("EC PRIVATE KEY", der), nil
-}
-
-func encodePEM(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
 // writeFile replaces a file whole, so that a reader which watches it (the API
@@ -154,18 +126,14 @@ func encodePEM(kind string, der []byte) []byte {
 func writeFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // already renamed on success
-	if _, err := f.Write(content); err != nil {
-		f.Close()
-		return fmt.Errorf("write %s: %w", path, err)
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	if err != nil {
+		_ = os.Remove(f.Name())
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
+	return err
 }

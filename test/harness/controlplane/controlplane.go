@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // Options of a control plane. The zero value is one without CRDs, audit log and
@@ -40,32 +42,30 @@ type ControlPlane struct {
 	removeDir bool
 	options   Options
 
-	etcd    *Child
-	etcdURL string
+	etcdURL    string
+	port       int
+	adminToken string
+	clientCA   *CA
+	servingCA  *CA
 
-	port         int
-	adminToken   string
-	clientCA     *CA
-	servingCA    *CA
-	servingNames []string
-
-	mu         sync.Mutex
-	api        *Child
-	manager    *Child
-	encryption bool
+	mu                 sync.Mutex
+	etcd, api, manager *Child
+	encryption         bool
 }
+
+// servingNames are those of the API server's certificate. Clients of ours verify the first.
+var servingNames = []string{"127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc"}
 
 // Start runs etcd and kube-apiserver and waits until they serve. ctx bounds the
 // start only: the servers live until Stop, or until this process ends.
 func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
-	c := &ControlPlane{dir: options.Dir, options: options}
-	if c.dir == "" {
-		if c.dir, err = os.MkdirTemp("", "kms-health-controlplane-"); err != nil {
-			return nil, fmt.Errorf("make a folder for the control plane: %w", err)
-		}
-		c.removeDir = true
+	c := &ControlPlane{dir: options.Dir, options: options, removeDir: options.Dir == ""}
+	if c.removeDir {
+		c.dir, err = os.MkdirTemp("", "kms-health-controlplane-")
+	} else {
+		c.dir, err = filepath.Abs(c.dir)
 	}
-	if c.dir, err = filepath.Abs(c.dir); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -73,63 +73,54 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 			err = errors.Join(err, c.Stop())
 		}
 	}()
-	if err := c.writeFiles(); err != nil {
-		return nil, err
-	}
-	if err := c.startEtcd(ctx); err != nil {
-		return nil, err
-	}
 	if c.port, err = freePort(); err != nil {
 		return nil, err
 	}
-	if err := c.StartAPIServer(ctx); err != nil {
-		return nil, err
-	}
-	if err := c.AwaitReady(ctx); err != nil {
-		return nil, err
-	}
-	if options.CRDs != "" {
-		if err := c.ApplyOperatorCRDs(ctx, options.CRDs); err != nil {
+	for _, step := range []func(context.Context) error{c.writeFiles, c.startEtcd, c.StartAPIServer, c.AwaitReady} {
+		if err := step(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if options.CRDs != "" {
+		return c, c.ApplyOperatorCRDs(ctx, options.CRDs)
 	}
 	return c, nil
 }
 
-// writeFiles makes what both servers need before their first start, and what
+// writeFiles makes what the servers need before their first start, and what
 // every restart finds again.
-func (c *ControlPlane) writeFiles() error {
+func (c *ControlPlane) writeFiles(context.Context) (err error) {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
-		return fmt.Errorf("make the folder of the control plane: %w", err)
-	}
-	// Data of an earlier run would hold tokens and secrets of other keys.
-	if found, err := os.ReadDir(c.dir); err != nil {
-		return fmt.Errorf("look into the folder of the control plane: %w", err)
-	} else if len(found) > 0 {
-		return fmt.Errorf("the folder of the control plane, %s, is not empty", c.dir)
-	}
-	servingCA, err := NewCA("controlplane-serving")
-	if err != nil {
 		return err
 	}
-	if err := c.writeServingCertificate(servingCA, "127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc"); err != nil {
+	// Data of an earlier run would hold tokens and secrets of other keys.
+	if found, err := os.ReadDir(c.dir); err != nil || len(found) > 0 {
+		return fmt.Errorf("the folder of the control plane, %s, is not empty (%w)", c.dir, err)
+	}
+	if c.servingCA, err = NewCA("controlplane-serving"); err != nil {
+		return err
+	}
+	serving, err := c.servingCA.Serving(servingNames...)
+	if err != nil {
 		return err
 	}
 	if c.clientCA, err = NewCA("controlplane-client"); err != nil {
 		return err
 	}
-	signer, err := newSigningKey()
+	signer, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		return err
 	}
 	c.adminToken = rand.String(32)
 	for name, content := range map[string][]byte{
+		servingCertFile: serving.Cert,
+		servingKeyFile:  serving.Key,
 		clientCAFile:    c.clientCA.PEM(),
 		signingKeyFile:  signer,
 		tokenFile:       []byte(c.adminToken + `,admin,admin,"system:masters"` + "\n"),
 		auditPolicyFile: []byte(auditPolicy),
 	} {
-		if err := writeFile(filepath.Join(c.dir, name), content); err != nil {
+		if err := writeFile(c.file(name), content); err != nil {
 			return err
 		}
 	}
@@ -145,29 +136,31 @@ func (c *ControlPlane) writeFiles() error {
 func (c *ControlPlane) Stop() error {
 	// Only etcd gets a grace period: the others' results are no longer used,
 	// and its data could matter to a kept folder.
-	errs := []error{c.KillControllerManager(), c.KillAPIServer()}
-	if c.etcd != nil {
-		errs = append(errs, c.etcd.Stop(context.Background(), etcdStopGrace))
-	}
+	errs := []error{c.KillControllerManager(), c.KillAPIServer(), c.child(&c.etcd).Stop(context.Background(), stopGrace)}
 	if c.removeDir {
 		errs = append(errs, os.RemoveAll(c.dir))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("stop the control plane: %w", err)
-	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// ServingCA is the authority that the API server's certificate comes from.
+func (c *ControlPlane) ServingCA() *CA { return c.servingCA }
+
+// SignUser signs a certificate by the API server's client CA: the
+// common name is the user, the organizations are the groups ("system:masters"
+// for an administrator).
+func (c *ControlPlane) SignUser(lifetime time.Duration, commonName string, organizations ...string) (*KeyPair, error) {
+	return c.clientCA.Client(lifetime, commonName, organizations...)
 }
 
 // Dir is the folder of data, certificates and logs.
 func (c *ControlPlane) Dir() string { return c.dir }
 
-// APIServerLog is the path of kube-apiserver's output, over all its runs.
-func (c *ControlPlane) APIServerLog() string { return c.logPath("kube-apiserver") }
+// auditLog is there with Options.Audit only.
+func (c *ControlPlane) auditLog() string { return c.logPath("audit") }
 
-// AuditLog is the path of the audit log. It is there with Options.Audit only.
-func (c *ControlPlane) AuditLog() string { return c.logPath("audit") }
-
-func (c *ControlPlane) logPath(name string) string { return filepath.Join(c.dir, name+".log") }
+// logPath is where a server writes, over all its runs.
+func (c *ControlPlane) logPath(name string) string { return c.file(name + ".log") }
 
 // Address is the API server's host:port, the same over its whole life.
 func (c *ControlPlane) Address() string { return loopback(c.port) }
@@ -195,7 +188,7 @@ func (c *ControlPlane) RESTConfigAs(who Credential) *rest.Config {
 		QPS:         -1,
 		TLSClientConfig: rest.TLSClientConfig{
 			CAData:     c.servingCA.PEM(),
-			ServerName: c.servingNames[0],
+			ServerName: servingNames[0],
 		},
 	}
 	if who.Certificate != nil {

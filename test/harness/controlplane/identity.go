@@ -18,6 +18,10 @@ import (
 
 const identityTimeout = 30 * time.Second
 
+func (c *ControlPlane) kube() kubernetes.Interface {
+	return kubernetes.NewForConfigOrDie(c.RESTConfig())
+}
+
 // ServiceAccountUser is the user name under which a ServiceAccount is known.
 func ServiceAccountUser(namespace, name string) string {
 	return "system:serviceaccount:" + namespace + ":" + name
@@ -28,11 +32,8 @@ func ServiceAccountUser(namespace, name string) string {
 func (c *ControlPlane) CreateServiceAccount(ctx context.Context, namespace, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	client, err := kubernetes.NewForConfig(c.RESTConfig())
-	if err != nil {
-		return err
-	}
-	_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
+	client := c.kube()
+	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -41,10 +42,7 @@ func (c *ControlPlane) CreateServiceAccount(ctx context.Context, namespace, name
 	_, err = client.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("create ServiceAccount %s/%s: %w", namespace, name, err)
-	}
-	return nil
+	return err
 }
 
 // AllowStatusPatch lets a user (by ServiceAccountUser's result, or a
@@ -54,10 +52,7 @@ func (c *ControlPlane) CreateServiceAccount(ctx context.Context, namespace, name
 func (c *ControlPlane) AllowStatusPatch(ctx context.Context, user string, resources ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	client, err := kubernetes.NewForConfig(c.RESTConfig())
-	if err != nil {
-		return err
-	}
+	client := c.kube()
 	rule := rbacv1.PolicyRule{
 		APIGroups:     []string{OperatorGroup},
 		ResourceNames: []string{ClusterObject},
@@ -82,15 +77,9 @@ func (c *ControlPlane) AllowStatusPatch(ctx context.Context, user string, resour
 	if err != nil {
 		return fmt.Errorf("bind the role of %s: %w", user, err)
 	}
-	for _, resource := range resources {
-		if err := AwaitAllowed(ctx, client, user, &authorizationv1.ResourceAttributes{
-			Group: OperatorGroup, Version: "v1", Resource: resource, Subresource: "status",
-			Name: ClusterObject, Verb: "patch",
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return AwaitAllowed(ctx, client, user, &authorizationv1.ResourceAttributes{ // and with it all others
+		Group: OperatorGroup, Version: "v1", Resource: resources[0], Subresource: "status", Name: ClusterObject, Verb: "patch",
+	})
 }
 
 // AwaitAllowed waits until the authorizer, which reads roles from a cache, allows something to a user.
@@ -123,24 +112,13 @@ type TokenOptions struct {
 func (c *ControlPlane) ServiceAccountToken(ctx context.Context, namespace, name string, options TokenOptions) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	client, err := kubernetes.NewForConfig(c.RESTConfig())
-	if err != nil {
-		return "", err
-	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: options.BoundTo}}
 	if options.Lifetime != 0 {
 		request.Spec.ExpirationSeconds = new(int64(options.Lifetime.Seconds()))
 	}
-	answer, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
+	answer, err := c.kube().CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("mint a token for ServiceAccount %s/%s: %w", namespace, name, err)
 	}
 	return answer.Status.Token, nil
-}
-
-// SignUser signs a certificate by the API server's client CA: the
-// common name is the user, the organizations are the groups ("system:masters"
-// for an administrator).
-func (c *ControlPlane) SignUser(lifetime time.Duration, commonName string, organizations ...string) (*KeyPair, error) {
-	return c.clientCA.Client(lifetime, commonName, organizations...)
 }

@@ -1,33 +1,16 @@
 package controlplane
 
 import (
-	"fmt"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"strconv"
-	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // Ports are of this range: above what services commonly use, and below Linux's range of source ports.
 const lowestPort, highestPort = 15000, 32768
-
-// reserved keep ports from other processes with tests, until this one ends.
-var reserved struct {
-	sync.Mutex
-	listeners []net.Listener
-}
-
-// reserve reserves a port by an abstract socket with its number, of which no file is left.
-func reserve(port int) bool {
-	l, err := net.Listen("unix", "@kms-health-port-"+strconv.Itoa(port))
-	if err != nil {
-		return false
-	}
-	reserved.Lock()
-	defer reserved.Unlock()
-	reserved.listeners = append(reserved.listeners, l)
-	return true
-}
 
 // freePort returns a loopback port on which nothing listens just now, and which no other
 // freePort returns.
@@ -38,22 +21,22 @@ func reserve(port int) bool {
 // dialling it, and inside that range a dial can meet itself (TCP's simultaneous
 // open), or another connection may hold the port when the server wants it back.
 func freePort() (int, error) {
-	var last error
 	for range 100 {
 		port := lowestPort + rand.IntN(highestPort-lowestPort)
 		listener, err := net.Listen("tcp", loopback(port))
 		if err != nil {
-			last = err
 			continue
 		}
-		if !reserve(port) {
-			last = fmt.Errorf("port %d is reserved", port)
-			_ = listener.Close()
-			continue
+		// Reserved until this process ends, by an abstract socket with its number, of which no file is left.
+		socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Bind(socket, &unix.SockaddrUnix{Name: "@kms-health-port-" + strconv.Itoa(port)})
 		}
-		return port, listener.Close()
+		if err = errors.Join(err, listener.Close()); err == nil {
+			return port, nil
+		}
 	}
-	return 0, fmt.Errorf("no free port found on 127.0.0.1: %w", last)
+	return 0, errors.New("no free port found on 127.0.0.1")
 }
 
 // FreeAddress is freePort as host:port.

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +20,6 @@ const tailBytes = 4 << 10
 // killGrace bounds the wait after SIGKILL. Only a process in uninterruptible
 // sleep needs longer, and then there is nothing more that we could do.
 const killGrace = time.Minute
-
-// endGrace is for End.
-const endGrace = 20 * time.Second
 
 // Child is one run of a program. A restart is another Child.
 type Child struct {
@@ -118,7 +114,7 @@ func (p *Child) Running() bool {
 // never hits a stranger that got the number of a child which has just ended.
 func (p *Child) Signal(sig syscall.Signal) error {
 	if !p.Running() {
-		return fmt.Errorf("%s: %w", p.Name, os.ErrProcessDone)
+		return os.ErrProcessDone
 	}
 	if err := p.handle.Signal(sig); err != nil {
 		return fmt.Errorf("send %q to %s (pid %d): %w", sig, p.Name, p.PID(), err)
@@ -129,112 +125,69 @@ func (p *Child) Signal(sig syscall.Signal) error {
 // Stop sends SIGTERM to the child, and kills it after grace or when ctx ends. On
 // return without an error the child is reaped and its ports are free.
 func (p *Child) Stop(ctx context.Context, grace time.Duration) error {
+	// A frozen process handles SIGTERM once it is continued.
+	return p.end(ctx, grace, syscall.SIGTERM, syscall.SIGCONT)
+}
+
+// Kill ends the child at once and waits until it is reaped.
+func (p *Child) Kill() error { return p.end(context.Background(), killGrace, syscall.SIGKILL) }
+
+func (p *Child) end(ctx context.Context, grace time.Duration, signals ...syscall.Signal) error {
 	if !p.Running() {
 		return nil
 	}
-	// A frozen process handles SIGTERM once it is continued.
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
+	for _, sig := range signals {
 		if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return err
 		}
 	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
 	select {
 	case <-p.done:
 		return nil
-	case <-timer.C:
+	case <-time.After(grace):
 	case <-ctx.Done():
+	}
+	if signals[0] == syscall.SIGKILL {
+		return fmt.Errorf("%s (pid %d) did not end within %v of SIGKILL", p.Name, p.PID(), grace)
 	}
 	return p.Kill()
 }
 
 // End sends SIGTERM, waits until the child is reaped, and returns how it ended.
 func (p *Child) End() error {
-	if err := p.Stop(context.Background(), endGrace); err != nil {
+	if err := p.Stop(context.Background(), stopGrace); err != nil {
 		return err
 	}
 	return p.waitErr
 }
 
-// Kill ends the child at once and waits until it is reaped.
-func (p *Child) Kill() error {
-	if !p.Running() {
-		return nil
-	}
-	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	timer := time.NewTimer(killGrace)
-	defer timer.Stop()
-	select {
-	case <-p.done:
-		return nil
-	case <-timer.C:
-		return fmt.Errorf("%s (pid %d) did not end within %v of SIGKILL", p.Name, p.PID(), killGrace)
-	}
-}
-
-// await polls probe until it succeeds, the process ends or ctx does. The error
-// reports which, and what the probe reported last.
-func (p *Child) await(ctx context.Context, probe func(context.Context) error) error {
-	return wait.Until(ctx, func(ctx context.Context) error {
+// await polls check until it succeeds, the process ends or a start's time is over. The error has what the
+// check returned last, how the process ended, and the end of its log.
+func (p *Child) await(ctx context.Context, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err := wait.Until(ctx, func(ctx context.Context) error {
 		if !p.Running() {
-			return wait.Final(fmt.Errorf("%s ended", p.Name))
+			return wait.Final(fmt.Errorf("it ended: %w", p.waitErr))
 		}
-		return probe(ctx)
+		return check(ctx)
 	})
-}
-
-// explain wraps err with the end of the log, and with how the process ended.
-func (p *Child) explain(err error) error {
-	state := "still running"
-	if !p.Running() {
-		state = fmt.Sprintf("ended: %v", p.waitErr)
+	if err == nil {
+		return nil
 	}
-	return fmt.Errorf("%w (%s, pid %d, %s)\n--- end of %s:\n%s", err, p.Name, p.PID(), state, p.logPath, logTail(p.logPath))
-}
-
-// logTail returns the last lines of a log, at most tailBytes.
-func logTail(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return err.Error()
+	log, readErr := os.ReadFile(p.logPath)
+	if readErr != nil {
+		log = []byte(readErr.Error())
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err.Error()
-	}
-	offset := max(0, info.Size()-tailBytes)
-	tail := make([]byte, info.Size()-offset)
-	n, err := f.ReadAt(tail, offset)
-	tail = tail[:n]
-	if n == 0 && err != nil {
-		return "(empty)"
-	}
-	if offset > 0 {
-		if _, rest, found := bytes.Cut(tail, []byte("\n")); found {
-			tail = rest
-		}
-	}
-	return string(bytes.TrimSpace(tail))
+	return fmt.Errorf("%w\n--- end of %s:\n%s", err, p.logPath, log[max(0, len(log)-tailBytes):])
 }
 
 // binary finds one of the server binaries.
 func binary(name string) (string, error) {
 	const env = "KUBEBUILDER_ASSETS"
-	folder := os.Getenv(env)
-	if folder == "" {
-		return "", fmt.Errorf("%s is not set, so there is no %s to start: run \"make test\"", env, name)
-	}
-	path := filepath.Join(folder, name)
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("%s=%s: %w: run \"make test\"", env, folder, err)
-	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
-		return "", fmt.Errorf("%s is not an executable file: run \"make test\"", path)
+	path, err := exec.LookPath(filepath.Join(os.Getenv(env), name))
+	if err != nil || os.Getenv(env) == "" {
+		return "", fmt.Errorf("no %s by the environment variable %s (run \"make test\"): %w", name, env, err)
 	}
 	return path, nil
 }

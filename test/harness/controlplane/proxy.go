@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"context"
 	"io"
 	"net"
 	"sync"
@@ -31,8 +30,6 @@ const (
 // life, to a target, as long as its mode lets it.
 type Proxy struct {
 	target, address string
-	ctx             context.Context // ends dials
-	cancel          context.CancelFunc
 	wg              sync.WaitGroup
 
 	mu       sync.Mutex
@@ -52,16 +49,12 @@ type proxyConn struct {
 // NewProxy listens on a free port and passes connections to target, a host:port
 // such as ControlPlane.Address.
 func NewProxy(target string) (*Proxy, error) {
-	port, err := freePort()
+	address, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{target: target, address: loopback(port), conns: map[*proxyConn]bool{}}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	if err := p.SetMode(Pass); err != nil {
-		return nil, err
-	}
-	return p, nil
+	p := &Proxy{target: target, address: address, conns: map[*proxyConn]bool{}}
+	return p, p.SetMode(Pass)
 }
 
 // URL is the proxy's address for a client of a TLS server behind it.
@@ -114,7 +107,6 @@ func (p *Proxy) ResetConnections() {
 // Close resets all connections, frees the port, and waits until nothing runs.
 func (p *Proxy) Close() {
 	_ = p.SetMode(Refuse) // closing a listener never fails here
-	p.cancel()
 	p.ResetConnections()
 	p.wg.Wait()
 }
@@ -139,7 +131,7 @@ func (p *Proxy) accept(listener net.Listener) {
 }
 
 func (p *Proxy) serve(c *proxyConn) {
-	upstream, err := (&net.Dialer{Timeout: proxyDialTimeout}).DialContext(p.ctx, "tcp", p.target)
+	upstream, err := net.DialTimeout("tcp", p.target, proxyDialTimeout)
 	p.mu.Lock()
 	if err != nil {
 		c.reset() // what a client gets from a load balancer without a healthy server

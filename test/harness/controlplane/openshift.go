@@ -1,0 +1,282 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	// Named here only so that go.mod keeps the module: the manifests are read from
+	// these folders of it, and its code is not used.
+	_ "github.com/openshift/api/config/v1/zz_generated.crd-manifests"
+	_ "github.com/openshift/api/operator/v1/zz_generated.crd-manifests"
+	_ "github.com/openshift/api/security/v1/zz_generated.crd-manifests"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/program"
+	"github.com/kms-health/kms-health/test/harness/wait"
+)
+
+const crdTimeout = 30 * time.Second
+
+// Variant is a feature set of OpenShift: it chooses among the CRD manifests.
+type Variant string
+
+const (
+	// Default has no status.encryptionStatus.
+	Default Variant = "Default"
+	// TechPreviewNoUpgrade has it (gate KMSEncryption).
+	TechPreviewNoUpgrade Variant = "TechPreviewNoUpgrade"
+)
+
+// Resources of operator.openshift.io/v1 and config.openshift.io/v1. The one object of each is ClusterObject, but for
+// cluster operators.
+const (
+	KubeAPIServers      = contract.KubeAPIServers
+	OpenShiftAPIServers = "openshiftapiservers"
+	Authentications     = "authentications"
+
+	APIServers       = "apiservers"
+	Infrastructures  = "infrastructures"
+	ClusterOperators = "clusteroperators"
+
+	ClusterObject = contract.OperatorObject
+
+	OperatorGroup = contract.OperatorGroup
+	ConfigGroup   = "config.openshift.io"
+)
+
+// OperatorGVR names an operator resource for a dynamic client.
+func OperatorGVR(resource string) schema.GroupVersionResource {
+	return contract.ResourceOf(resource).GVR()
+}
+
+// ConfigGVR names a configuration resource for a dynamic client.
+func ConfigGVR(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: ConfigGroup, Version: "v1", Resource: resource}
+}
+
+// openShiftAPIDir is the folder of the module github.com/openshift/api at the version of our go.mod.
+var openShiftAPIDir = sync.OnceValues(func() (string, error) { return program.ModuleDir(".", "github.com/openshift/api") })
+
+// OperatorCRDs are the files of the CRDs of the operator resources in a variant, in the order of contract.Resources.
+func OperatorCRDs(variant Variant) (files []string, err error) {
+	module, err := openShiftAPIDir()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range contract.Resources {
+		// The name begins with the operator's place in a release.
+		pattern := fmt.Sprintf("%s/operator/v1/zz_generated.crd-manifests/*_%s-%s.crd.yaml", module, r.Plural, variant)
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) != 1 {
+			return nil, fmt.Errorf("%d files are %s, must be one (%w)", len(found), pattern, err)
+		}
+		files = append(files, found[0])
+	}
+	return files, nil
+}
+
+// ConfigCRDs are the files of the CRDs that ApplyOpenShiftConfig installs.
+func ConfigCRDs(variant Variant) (files []string, err error) {
+	module, err := openShiftAPIDir()
+	for _, file := range []string{
+		"config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_apiservers-" + string(variant),
+		"config/v1/zz_generated.crd-manifests/0000_10_config-operator_01_infrastructures-" + string(variant),
+		"config/v1/zz_generated.crd-manifests/0000_00_cluster-version-operator_01_clusteroperators",
+		"security/v1/zz_generated.crd-manifests/0000_03_config-operator_01_securitycontextconstraints",
+	} {
+		files = append(files, filepath.Join(module, file+".crd.yaml"))
+	}
+	return files, err
+}
+
+// MonitoringCRDs are the files of the CRDs of Prometheus's operator that manifests/ uses.
+func MonitoringCRDs() ([]string, error) {
+	module, err := program.ModuleDir("test/tools/monitoring", "github.com/prometheus-operator/prometheus-operator")
+	crds := filepath.Join(module, "example/prometheus-operator-crd/monitoring.coreos.com_")
+	return []string{crds + "servicemonitors.yaml", crds + "prometheusrules.yaml"}, err
+}
+
+// ApplyMonitoringCRDs installs them.
+func (c *ControlPlane) ApplyMonitoringCRDs(ctx context.Context) error {
+	files, err := MonitoringCRDs()
+	if err != nil {
+		return err
+	}
+	return c.InstallCRDs(ctx, files...)
+}
+
+// ApplyOperatorCRDs installs the CRDs of the operator resources in this variant, or changes
+// those that are installed to it, makes sure that each has its object "cluster", and waits until
+// the variant is active. Objects are kept; a field that the new variant lacks is no longer
+// shown, and removed by the next write of the object.
+func (c *ControlPlane) ApplyOperatorCRDs(ctx context.Context, variant Variant) error {
+	ctx, cancel := context.WithTimeout(ctx, crdTimeout)
+	defer cancel()
+	files, err := OperatorCRDs(variant)
+	if err != nil {
+		return err
+	}
+	if err := c.InstallCRDs(ctx, files...); err != nil {
+		return err
+	}
+	for _, r := range contract.Resources {
+		objects := c.dynamic().Resource(OperatorGVR(r.Plural))
+		_, err := createCluster(ctx, objects, OperatorGroup, r.Kind, map[string]any{"managementState": "Managed"})
+		if err != nil {
+			return err
+		}
+		if err := awaitEncryptionStatus(ctx, objects, r.EncryptionStatus, variant == TechPreviewNoUpgrade); err != nil {
+			return fmt.Errorf("wait until %s are served as %s: %w", r.Plural, variant, err)
+		}
+	}
+	return nil
+}
+
+// awaitEncryptionStatus finds out which schema the handler uses: the
+// published OpenAPI document and the CRD's conditions run ahead of it, or after
+// it. A strict dry run that sets the field is refused with "unknown field" where
+// it is unknown; any other answer knows it.
+func awaitEncryptionStatus(ctx context.Context, objects dynamic.ResourceInterface, field []string, wanted bool) error {
+	path := strings.Join(field, ".")
+	body := `{}`
+	for _, name := range slices.Backward(field) {
+		body = fmt.Sprintf(`{%q:%s}`, name, body)
+	}
+	return wait.Until(ctx, func(ctx context.Context) error {
+		_, err := objects.Patch(ctx, ClusterObject, types.MergePatchType, []byte(body), metav1.PatchOptions{
+			DryRun:          []string{metav1.DryRunAll},
+			FieldValidation: metav1.FieldValidationStrict,
+		}, "status")
+		// The code for it is 400 or 422, by the kind of patch.
+		unknown := err != nil && strings.Contains(err.Error(), `unknown field "`+path+`"`)
+		if err != nil && !unknown && !apierrors.IsInvalid(err) {
+			return err
+		}
+		if unknown == wanted {
+			return fmt.Errorf("%s is known: %t, wanted: %t", path, !unknown, wanted)
+		}
+		return nil
+	})
+}
+
+// ApplyOpenShiftConfig makes the cluster look like OpenShift to clients that read its
+// configuration: it installs the CRDs of apiservers, infrastructures (in this
+// variant: encryption by KMS is in TechPreviewNoUpgrade's alone),
+// clusteroperators and securitycontextconstraints, and makes sure that there are
+// apiservers/cluster, with an empty spec, and infrastructures/cluster. That one
+// gets the status of a highly available cluster on no platform; one that is
+// there already keeps its own.
+func (c *ControlPlane) ApplyOpenShiftConfig(ctx context.Context, variant Variant) error {
+	ctx, cancel := context.WithTimeout(ctx, crdTimeout)
+	defer cancel()
+	files, err := ConfigCRDs(variant)
+	if err != nil {
+		return err
+	}
+	if err := c.InstallCRDs(ctx, files...); err != nil {
+		return err
+	}
+	client := c.dynamic()
+	if _, err := createCluster(ctx, client.Resource(ConfigGVR(APIServers)), ConfigGroup, "APIServer", nil); err != nil {
+		return err
+	}
+	infrastructures := client.Resource(ConfigGVR(Infrastructures))
+	created, err := createCluster(ctx, infrastructures, ConfigGroup, "Infrastructure", nil)
+	if err != nil || created == nil {
+		return err
+	}
+	created.Object["status"] = map[string]any{
+		"controlPlaneTopology":   "HighlyAvailable",
+		"infrastructureTopology": "HighlyAvailable",
+		"cpuPartitioning":        "None",
+		"infrastructureName":     "controlplane",
+		"apiServerURL":           c.URL(),
+		"apiServerInternalURI":   c.URL(),
+		"platform":               "None",
+		"platformStatus":         map[string]any{"type": "None"},
+	}
+	_, err = infrastructures.UpdateStatus(ctx, created, metav1.UpdateOptions{})
+	return err
+}
+
+// createCluster creates the object "cluster", and returns nil for one that was there.
+func createCluster(
+	ctx context.Context, objects dynamic.ResourceInterface, group, kind string, spec map[string]any,
+) (*unstructured.Unstructured, error) {
+	if spec == nil {
+		spec = map[string]any{}
+	}
+	created, err := objects.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": group + "/v1", "kind": kind, "metadata": map[string]any{"name": ClusterObject}, "spec": spec,
+	}}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create %s %q: %w", kind, ClusterObject, err)
+	}
+	return created, nil
+}
+
+// dynamic is an administrator's client without warnings: the manifests are not ours to better.
+func (c *ControlPlane) dynamic() dynamic.Interface {
+	config := c.RESTConfig()
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	return dynamic.NewForConfigOrDie(config)
+}
+
+// InstallCRDs applies the CRDs of these files, and waits until each is served. It does not wait
+// until a changed schema takes effect: nothing in the API shows.
+func (c *ControlPlane) InstallCRDs(ctx context.Context, files ...string) error {
+	client := c.dynamic()
+	var served []schema.GroupVersionResource
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.UnmarshalStrict(data, crd); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		resource := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+		_, err = client.Resource(resource).Patch(ctx, crd.Name, types.ApplyYAMLPatchType, data,
+			metav1.PatchOptions{FieldManager: "install", Force: new(true)})
+		if err != nil {
+			return fmt.Errorf("install the CRD in %s: %w", filepath.Base(file), err)
+		}
+		for _, version := range crd.Spec.Versions {
+			if version.Served {
+				served = append(served, schema.GroupVersionResource{
+					Group: crd.Spec.Group, Version: version.Name, Resource: crd.Spec.Names.Plural,
+				})
+			}
+		}
+	}
+	// All first, then wait: they become established side by side.
+	for _, resource := range served {
+		err := wait.For(ctx, crdTimeout, resource.String()+" is served", func(ctx context.Context) error {
+			_, err := client.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kms-health/kms-health/test/harness/program"
+)
+
+const (
+	// startTimeout is for each server. A start is CPU time: seconds when alone on two cores, tens
+	// of seconds when tests of several packages share them.
+	startTimeout = 2 * time.Minute
+	// stopGrace is for etcd, and for kube-apiserver, which ends within a second or two unless requests
+	// are still being served.
+	stopGrace = 20 * time.Second
+	// A single question to a server that does not answer must not use up the
+	// whole wait: a starting server accepts connections before it serves them.
+	pollCallTimeout = 2 * time.Second
+)
+
+// Files in the folder of the control plane.
+const (
+	servingCertFile      = "serving.crt"
+	servingKeyFile       = "serving.key"
+	clientCAFile         = "client-ca.crt"
+	signingKeyFile       = "service-account.key"
+	tokenFile            = "tokens.csv"
+	auditPolicyFile      = "audit-policy.yaml"
+	encryptionFile       = "encryption-config.yaml"
+	controllerManagerDir = "controller-manager"
+	rootCAFile           = "root-ca.crt"
+)
+
+// live is /livez but for one check: a server with objects that an unhealthy KMS plugin
+// encrypted waits a minute for the caches of those, and serves all else meanwhile.
+const live = "/livez?exclude=poststarthook/storage-readiness"
+
+// RootCAPublisherController is the name of the controller that writes the ConfigMaps kube-root-ca.crt
+// (k8s.io/kubernetes/cmd/kube-controller-manager/names).
+const RootCAPublisherController = "root-ca-certificate-publisher-controller"
+
+// OperatorControllers are those that tests of an operator need: ServiceAccounts
+// and their tokens, the workloads that it creates, and what cleans up. No
+// controller evicts pods from a node that stopped reporting. The garbage collector
+// observes a new CRD's objects within 30 seconds, not at once.
+var OperatorControllers = []string{
+	"serviceaccount-controller", "serviceaccount-token-controller", RootCAPublisherController,
+	"daemonset-controller", "deployment-controller", "replicaset-controller",
+	"garbage-collector-controller", "namespace-controller", "clusterrole-aggregation-controller",
+}
+
+// startServer starts one of the servers, if it does not run, and waits until a check succeeds. A server
+// that does not get there is killed.
+func (c *ControlPlane) startServer(
+	ctx context.Context, server **Child, name string, args []string, check func(context.Context) error,
+) error {
+	path, err := binary(name)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	if (*server).Running() {
+		c.mu.Unlock()
+		return fmt.Errorf("start %s: it is running already", name)
+	}
+	p, err := StartChild(name, path, program.OthersEnv(), args, c.logPath(name))
+	if err == nil {
+		*server = p
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := p.await(ctx, check); err != nil {
+		return errors.Join(fmt.Errorf("start %s: %w", name, err), p.Kill())
+	}
+	return nil
+}
+
+func (c *ControlPlane) startEtcd(ctx context.Context) error {
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	c.etcdURL = "http://" + loopback(port)
+	return c.startServer(ctx, &c.etcd, "etcd", []string{
+		"--name=default",
+		"--data-dir=" + filepath.Join(c.dir, "etcd"),
+		"--listen-client-urls=" + c.etcdURL,
+		"--advertise-client-urls=" + c.etcdURL,
+		// A single member has no peers; port 0 keeps the fixed default free.
+		"--listen-peer-urls=http://127.0.0.1:0",
+		// Data must survive a killed API server, not a power cut.
+		"--unsafe-no-fsync",
+		"--log-level=warn",
+	}, func(ctx context.Context) error { return get(ctx, nil, c.etcdURL+"/health", "") })
+}
+
+// StartAPIServer starts kube-apiserver, for the first time or again with the
+// same port, data, certificates and keys, and waits until it is live: its RBAC
+// bootstrap is done by then. A server that does not get there is killed.
+func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
+	return c.startServer(ctx, &c.api, "kube-apiserver", c.apiServerArgs(), func(ctx context.Context) error {
+		return get(ctx, c.adminTLS(), c.URL()+live, c.adminToken)
+	})
+}
+
+// AwaitReady waits until /readyz passes. With an unhealthy KMS plugin it never does.
+func (c *ControlPlane) AwaitReady(ctx context.Context) error {
+	return c.child(&c.api).await(ctx, func(ctx context.Context) error {
+		return get(ctx, c.adminTLS(), c.URL()+"/readyz", c.adminToken)
+	})
+}
+
+func (c *ControlPlane) adminTLS() *tls.Config {
+	return &tls.Config{RootCAs: c.servingCA.Pool(), ServerName: servingNames[0]}
+}
+
+// StopAPIServer ends kube-apiserver in order and waits until the process is
+// stopped and its port free. One that does not end within 20 seconds, or by the
+// end of ctx, is killed.
+func (c *ControlPlane) StopAPIServer(ctx context.Context) error {
+	return c.child(&c.api).Stop(ctx, stopGrace)
+}
+
+// KillAPIServer ends kube-apiserver by SIGKILL and waits until it has ended.
+func (c *ControlPlane) KillAPIServer() error { return c.child(&c.api).Kill() }
+
+// FreezeAPIServer stops the process by SIGSTOP: the kernel still accepts
+// connections and data for it, and nothing answers.
+func (c *ControlPlane) FreezeAPIServer() error { return c.child(&c.api).Signal(syscall.SIGSTOP) }
+
+// ThawAPIServer continues a frozen process, which then serves what has piled up.
+func (c *ControlPlane) ThawAPIServer() error { return c.child(&c.api).Signal(syscall.SIGCONT) }
+
+// APIServerPID is the process id of kube-apiserver, 0 while it is not running.
+func (c *ControlPlane) APIServerPID() int {
+	if p := c.child(&c.api); p.Running() {
+		return p.PID()
+	}
+	return 0
+}
+
+func (c *ControlPlane) child(server **Child) *Child {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return *server
+}
+
+func (c *ControlPlane) file(name string) string { return filepath.Join(c.dir, name) }
+
+func (c *ControlPlane) apiServerArgs() []string {
+	args := []string{
+		"--etcd-servers=" + c.etcdURL,
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(c.port),
+		// Loopback is no lawful address of an Endpoints object.
+		"--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--allow-privileged=true",
+
+		"--tls-cert-file=" + c.file(servingCertFile),
+		"--tls-private-key-file=" + c.file(servingKeyFile),
+		"--client-ca-file=" + c.file(clientCAFile),
+		"--token-auth-file=" + c.file(tokenFile),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.file(signingKeyFile),
+		"--service-account-signing-key-file=" + c.file(signingKeyFile),
+
+		"--authorization-mode=Node,RBAC",
+		// What kubeadm and OpenShift add to the default plugins.
+		"--enable-admission-plugins=NodeRestriction",
+
+		// Otherwise it serves on for a while, and holds the port.
+		"--shutdown-delay-duration=0s",
+		// Otherwise an open watch holds the process, for up to a minute.
+		"--shutdown-watch-termination-grace-period=1s",
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.encryption {
+		args = append(args, "--encryption-provider-config="+c.file(encryptionFile))
+	}
+	if c.options.Audit {
+		args = append(args,
+			"--audit-policy-file="+c.file(auditPolicyFile),
+			"--audit-log-path="+c.auditLog(),
+			// Blocking writes an event before its request is done with; one
+			// file without rotation is complete for a reader.
+			"--audit-log-mode=blocking",
+			"--audit-log-maxsize=0",
+		)
+	}
+	return append(args, c.options.ExtraArgs...)
+}
+
+// SetEncryptionConfig replaces the content of the EncryptionConfiguration file.
+// It counts from the next start of the API server, or at once where that runs
+// with --encryption-provider-config-automatic-reload (see Options.ExtraArgs)
+// and had such a file when it started.
+func (c *ControlPlane) SetEncryptionConfig(content []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.encryption = true
+	return writeFile(c.file(encryptionFile), content)
+}
+
+// StartControllerManager runs kube-controller-manager, for the first time or
+// again, with these controllers, and waits until all report that they run. The API server
+// must serve. From then on the API server may come and go, but what watches it looks
+// for it ever more seldom, up to once a minute.
+func (c *ControlPlane) StartControllerManager(ctx context.Context, controllers ...string) error {
+	pair, err := c.SignUser(certLifetime, "system:kube-controller-manager") // to which roles are bound
+	if err != nil {
+		return err
+	}
+	if err := writeFile(c.file(rootCAFile), c.servingCA.PEM()); err != nil {
+		return err
+	}
+	kubeconfig, err := c.WriteKubeconfig(c.file(controllerManagerDir), Kubeconfig{
+		TLSServerName: servingNames[0], Credential: Credential{Certificate: pair},
+	})
+	if err != nil {
+		return err
+	}
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	args := []string{
+		"--kubeconfig=" + kubeconfig,
+		"--controllers=" + strings.Join(controllers, ","),
+		"--leader-elect=false",
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + c.file(signingKeyFile),
+		"--root-ca-file=" + c.file(rootCAFile),
+
+		// Its port is only used to check whether it runs.
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(port),
+		"--tls-cert-file=" + c.file(servingCertFile),
+		"--tls-private-key-file=" + c.file(servingKeyFile),
+		"--profiling=false",
+
+		// Two cores, and few objects: a worker each, that need not wait.
+		"--kube-api-qps=200",
+		"--kube-api-burst=400",
+	}
+	for _, of := range []string{"daemonset", "deployment", "gc", "namespace", "replicaset", "serviceaccount-token"} {
+		args = append(args, "--concurrent-"+of+"-syncs=1")
+	}
+	// Until they are started, /healthz reports "ok" without the controllers.
+	return c.startServer(ctx, &c.manager, "kube-controller-manager", args, func(ctx context.Context) error {
+		return get(ctx, c.adminTLS(), "https://"+loopback(port)+"/healthz?verbose", "", controllers...)
+	})
+}
+
+// KillControllerManager ends it by SIGKILL and waits until it has ended.
+func (c *ControlPlane) KillControllerManager() error { return c.child(&c.manager).Kill() }
+
+// get gets url once, and requires 200, and that these checks are named as passed. It keeps no connection:
+// a question must not go down one that a frozen or restarted server has left behind.
+func get(ctx context.Context, config *tls.Config, url, token string, passed ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, pollCallTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := (&http.Transport{DisableKeepAlives: true, TLSClientConfig: config}).RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s from %s: %s", response.Status, url, bytes.TrimSpace(body))
+	}
+	for _, name := range passed {
+		if !bytes.Contains(body, []byte("[+]"+name+" ok")) {
+			return fmt.Errorf("%s does not run yet", name)
+		}
+	}
+	return nil
+}
