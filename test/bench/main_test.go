@@ -30,31 +30,20 @@ const (
 	fullReports = 2 * time.Minute // the same for the operator, with reports around it
 )
 
-var (
-	measure  = flag.Bool("measure", false, "measure; otherwise everything is skipped")
-	duration = flag.Duration("duration", 0, "how long the reporter runs beside the floor: CPU is measured in the first half, and memory at the end, where it is judged from 5m on")
-	reloads  = flag.Int("reloads", 0, "how many reloads must gain nothing")
-)
+var measure = flag.Bool("measure", false, "measure; otherwise everything is skipped")
 
 // plan is how much is measured. -short takes about two minutes.
 type plan struct {
-	duration       time.Duration // of the long run
+	duration       time.Duration // of the long run: CPU is measured in its first half, and memory at the end
 	reloads        int           // beside its second half
 	quiet, reports time.Duration // around the operator
 }
 
 func newPlan() plan {
-	p := plan{fullTime, 10_000, time.Minute, fullReports}
 	if testing.Short() {
-		p = plan{time.Minute, 1000, 20 * time.Second, 30 * time.Second}
+		return plan{time.Minute, 1000, 20 * time.Second, 30 * time.Second}
 	}
-	if *duration > 0 {
-		p.duration = *duration
-	}
-	if *reloads > 0 {
-		p.reloads = *reloads
-	}
-	return p
+	return plan{fullTime, 10_000, time.Minute, fullReports}
 }
 
 var (

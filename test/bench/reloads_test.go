@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"math"
@@ -115,13 +114,12 @@ func (f *fixture) gained(g *gain) {
 // costs the reporter nothing, to scrape it 10,000 times would.
 type follower struct {
 	log  io.Reader
-	rest string // of a line that is not complete yet
+	rest string // what was written since the last active file
 }
 
 // await waits until the file with this content is active.
 func (l *follower) await(ctx context.Context, content string) error {
-	sum := sha256.Sum256([]byte(content))
-	want := hex.EncodeToString(sum[:])
+	want := fmt.Sprintf(`sha256="%x"`, sha256.Sum256([]byte(content)))
 	for deadline := time.Now().Add(waitLimit); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -130,26 +128,13 @@ func (l *follower) await(ctx context.Context, content string) error {
 		if err != nil {
 			return err
 		}
-		lines := strings.SplitAfter(l.rest+string(text), "\n")
-		l.rest = lines[len(lines)-1]
-		for _, line := range lines[:len(lines)-1] {
-			if active(line) == want {
+		l.rest += string(text)
+		for line := range strings.Lines(l.rest) {
+			if strings.Contains(line, `"Configuration active"`) && strings.Contains(line, want) {
+				l.rest = ""
 				return nil
 			}
 		}
 	}
 	return fmt.Errorf("a changed file was not active within %s", waitLimit)
-}
-
-// active returns the SHA-256 of the file that a line of the log applies, if any.
-func active(line string) string {
-	if !strings.Contains(line, `"Configuration active"`) {
-		return ""
-	}
-	_, rest, _ := strings.Cut(line, `sha256="`)
-	sum, _, ok := strings.Cut(rest, `"`)
-	if !ok {
-		return ""
-	}
-	return sum
 }
