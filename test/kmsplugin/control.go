@@ -72,28 +72,27 @@ func (r remote) Do(o Order, state *State) error {
 	return err
 }
 
-// ServeControl takes commands for p on a unix socket at path until Close, by Go's net/rpc. Only the
+// serveControl takes commands on a unix socket at path until the plugin closes, by Go's net/rpc. Only the
 // user that runs the plugin can open it.
-func ServeControl(p *Plugin, path string) (net.Listener, error) {
-	listener, err := listen(path)
-	if err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
+func (p *Plugin) serveControl(path string) (err error) {
+	if p.control, err = listen(path); err != nil {
+		return err
 	}
-	listener.SetUnlinkOnClose(true)
+	p.control.SetUnlinkOnClose(true)
 	server := rpc.NewServer()
 	if err := errors.Join(os.Chmod(path, 0o600), server.RegisterName("Plugin", remote{p})); err != nil {
-		return nil, errors.Join(fmt.Errorf("control socket: %w", err), listener.Close())
+		return err
 	}
 	go func() {
 		for {
-			conn, err := listener.Accept()
+			conn, err := p.control.Accept()
 			if err != nil {
 				return
 			}
 			go server.ServeConn(conn)
 		}
 	}()
-	return listener, nil
+	return nil
 }
 
 // Client gives commands to a plugin in another process.

@@ -18,14 +18,10 @@ const (
 	FaultUnhealthy     = "unhealthy"
 	FaultRPCError      = "rpc-error"
 	FaultHang          = "hang"
-	FaultSlow          = "slow"
 	FaultKeyID         = "key-id"
 	FaultRefuseEncrypt = "refuse-encrypt"
 	FaultRefuseDecrypt = "refuse-decrypt"
-	FaultWrongDecrypt  = "wrong-decrypt"
-	FaultShortDecrypt  = "short-decrypt"
 	FaultReplacedKey   = "replaced-key"
-	FaultLaggingStatus = "lagging-status"
 	FaultRemoveSocket  = "remove-socket"
 	FaultCrash         = "crash"
 )
@@ -56,8 +52,6 @@ type FaultKind struct {
 	Name string
 	// Usage lists the arguments, and Default is what they are where none are given.
 	Usage, Default string
-	// Calls are those whose answer the fault changes, without arguments.
-	Calls []Call
 	// What it does, in one line.
 	What string
 
@@ -66,12 +60,12 @@ type FaultKind struct {
 }
 
 func faultKind(name string) (FaultKind, error) {
-	for _, kind := range Faults() {
-		if kind.Name == name {
-			return kind, nil
-		}
+	kinds := Faults()
+	i := slices.IndexFunc(kinds, func(k FaultKind) bool { return k.Name == name })
+	if i < 0 {
+		return FaultKind{}, fmt.Errorf("no command or fault is called %q", name)
 	}
-	return FaultKind{}, fmt.Errorf("no command or fault is called %q", name)
+	return kinds[i], nil
 }
 
 // behaviour is what the active faults amount to. It is made anew for each change and
@@ -124,60 +118,59 @@ func compile(faults []Fault) (*behaviour, error) {
 // Faults returns the table of faults. Several may be active; where two set
 // the same thing, the later one wins.
 func Faults() []FaultKind {
-	onStatus, onEncrypt, onDecrypt := []Call{CallStatus}, []Call{CallEncrypt}, []Call{CallDecrypt}
 	return []FaultKind{
-		{FaultUnhealthy, "[TEXT]", "unhealthy", onStatus, `Status answers healthz=TEXT instead of "ok"`,
+		{FaultUnhealthy, "[TEXT]", "unhealthy", `Status answers healthz=TEXT instead of "ok"`,
 			with(func(b *behaviour, text string) { b.healthz = text })},
-		{FaultRPCError, "[CODE [TEXT]]", "Internal injected error", onStatus,
+		{FaultRPCError, "[CODE [TEXT]]", "Internal injected error",
 			"Status fails with a gRPC code (Internal, Unavailable, PermissionDenied, ...) and TEXT", refuse(CallStatus)},
-		{FaultHang, "[CALLS]", "status", onStatus,
+		{FaultHang, "[CALLS]", "status",
 			"Status (or CALLS: status encrypt decrypt health, all) gets no answer until healed or the caller gives up", hang},
-		{FaultSlow, "[DURATION [CALLS]]", "300ms", onStatus,
+		{"slow", "[DURATION [CALLS]]", "300ms",
 			"Status (or CALLS) is answered DURATION (2s, 300ms) after it came in", slow},
-		{"wrong-version", "[TEXT]", "v3", onStatus, "Status answers version=TEXT",
+		{"wrong-version", "[TEXT]", "v3", "Status answers version=TEXT",
 			with(func(b *behaviour, text string) { b.version = text })},
-		{"v2beta1", "", "", onStatus, "Status answers version=v2beta1: valid, but a change for a client that saw v2",
+		{"v2beta1", "", "", "Status answers version=v2beta1: valid, but a change for a client that saw v2",
 			with(func(b *behaviour, _ string) { b.version = versionV2beta1 })},
-		{"changing-version", "", "", onStatus, "Status answers v2beta1 and v2 in turns, each connection by itself",
+		{"changing-version", "", "", "Status answers v2beta1 and v2 in turns, each connection by itself",
 			with(func(b *behaviour, _ string) { b.changingVersion = true })},
-		{"empty-key-id", "", "", onStatus, "Status answers an empty key_id",
+		{"empty-key-id", "", "", "Status answers an empty key_id",
 			with(func(b *behaviour, _ string) { b.statusKeyID = new(string) })},
-		{"long-key-id", "[BYTES]", "1025", onStatus, "Status answers a key_id of BYTES bytes; 1024 are allowed",
+		{"long-key-id", "[BYTES]", "1025", "Status answers a key_id of BYTES bytes; 1024 are allowed",
 			withSize(func(b *behaviour, n int) { b.statusKeyID = new(strings.Repeat("x", n)) })},
-		{FaultKeyID, "[TEXT]", "some-other-key", []Call{CallStatus, CallEncrypt},
+		{FaultKeyID, "[TEXT]", "some-other-key",
 			"Status and Encrypt answer key_id=TEXT, as if the remote key were called so",
 			with(func(b *behaviour, text string) { b.statusKeyID, b.encryptKeyID = &text, &text })},
-		{"huge-answer", "[BYTES]", "71680", onStatus, "Status answers a healthz of BYTES bytes (70 KiB by default)",
+		{"huge-answer", "[BYTES]", "71680", "Status answers a healthz of BYTES bytes (70 KiB by default)",
 			withSize(func(b *behaviour, n int) { b.healthz = strings.Repeat("x", n) })},
-		{"padded-answer", "[BYTES]", "71680", onStatus,
+		{"padded-answer", "[BYTES]", "71680",
 			"Status answers as usual, with BYTES more bytes in an unknown field: valid, and huge",
 			withSize(func(b *behaviour, n int) { b.padding = n })},
-		{FaultRefuseEncrypt, "[CODE [TEXT]]", "PermissionDenied encrypt refused", onEncrypt,
+		{FaultRefuseEncrypt, "[CODE [TEXT]]", "PermissionDenied encrypt refused",
 			"Encrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallEncrypt)},
-		{FaultRefuseDecrypt, "[CODE [TEXT]]", "PermissionDenied decrypt refused", onDecrypt,
+		{FaultRefuseDecrypt, "[CODE [TEXT]]", "PermissionDenied decrypt refused",
 			"Decrypt fails with a gRPC code (PermissionDenied by default) and TEXT", refuse(CallDecrypt)},
-		{FaultWrongDecrypt, "", "", onDecrypt, "Decrypt succeeds with other bytes than were encrypted",
+		{"wrong-decrypt", "", "", "Decrypt succeeds with other bytes than were encrypted",
 			with(func(b *behaviour, _ string) { b.wrongDecrypt = true })},
-		{FaultShortDecrypt, "", "", onDecrypt, "Decrypt succeeds with the last byte missing",
+		{"short-decrypt", "", "", "Decrypt succeeds with the last byte missing",
 			with(func(b *behaviour, _ string) { b.shortDecrypt = true })},
-		{FaultReplacedKey, "", "", onDecrypt,
+		{FaultReplacedKey, "", "",
 			"the key is another under the same key_id: neither key decrypts what was encrypted with the other",
 			with(func(b *behaviour, _ string) { b.replacedKey = true })},
-		{FaultLaggingStatus, "", "", onStatus,
+		{"lagging-status", "", "",
 			"Status names the key_id that was current at the call to Status before, on each connection",
 			with(func(b *behaviour, _ string) { b.laggingStatus = true })},
-		{"huge-headers", "[BYTES]", "20480", onStatus,
+		{"huge-headers", "[BYTES]", "20480",
 			"Status answers as usual, with a header of BYTES bytes (20 KiB by default)",
 			withSize(func(b *behaviour, n int) { b.headers = n })},
-		{"encrypt-key-id", "[TEXT]", "not-the-key-of-status", onEncrypt,
+		{"encrypt-key-id", "[TEXT]", "not-the-key-of-status",
 			"Encrypt answers key_id=TEXT, which is not the one Status answers",
 			with(func(b *behaviour, text string) { b.encryptKeyID = &text })},
-		{"not-serving", "", "", []Call{CallHealth}, "grpc.health.v1 answers NOT_SERVING, also where it was off",
+		{"not-serving", "", "", "grpc.health.v1 answers NOT_SERVING, also where it was off",
 			with(func(b *behaviour, _ string) { b.notServing = true })},
-		{FaultRemoveSocket, "", "", []Call{CallStatus, CallEncrypt, CallDecrypt},
+		{FaultRemoveSocket, "", "",
 			"the socket is removed, while open connections are still served; undone by restore-socket",
 			with(func(b *behaviour, _ string) { b.noSocket = true })},
-		{FaultCrash, "", "", allCalls(),
+		{FaultCrash, "", "",
 			"all connections break and the plugin stops listening, but keeps the socket's file; undone by return",
 			with(func(b *behaviour, _ string) { b.crashed = true })},
 	}

@@ -3,19 +3,16 @@ package kmsplugin
 import (
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/kms/pkg/service"
 )
 
@@ -24,127 +21,123 @@ import (
 // qualified domain name, and stores it.
 const usedKeyAnnotation = "key.kmsplugin.kms-health.dev"
 
-// keyring is the keys of a state directory. Each key follows from the seed and its number.
-// The newest one encrypts, all decrypt. Several plugins may share the directory, as the nodes
-// of a cluster share a remote key; a key that another one added encrypts after a restart.
+// keyring is the keys of a state directory: a file of key material for each number. The newest one
+// encrypts, all decrypt. Several plugins may share the directory, as the nodes of a cluster share a
+// remote key; a key that another one added encrypts after a restart.
 type keyring struct {
 	dir    string
-	seed   atomic.Pointer[[]byte]
-	newest atomic.Int64
+	newest atomic.Pointer[key]
+}
+
+// key has an ID that holds a hash of the material, so that two plugins report the same key_id only when
+// they hold the same key.
+type key struct {
+	number int
+	id     string
+	aead   cipher.AEAD
 }
 
 // openKeyring reads the keys in dir, and makes the first where there are none.
 func openKeyring(dir string) (*keyring, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the state directory: %w", err)
-	}
-	k := &keyring{dir: dir}
-	if err := k.add(0); err != nil {
 		return nil, err
 	}
-	return k, nil
+	k := &keyring{dir: dir}
+	number := 0
+	for k.has(number + 1) {
+		number++
+	}
+	if number == 0 {
+		return k, k.add(1)
+	}
+	newest, err := k.read(number)
+	k.newest.Store(newest)
+	return k, err
+}
+
+func (k *keyring) path(number int) string { return filepath.Join(k.dir, fmt.Sprintf("key-%d", number)) }
+
+func (k *keyring) has(number int) bool {
+	_, err := os.Stat(k.path(number))
+	return err == nil
 }
 
 // rotate adds a key, and returns its ID. It encrypts only when it is on disk.
 func (k *keyring) rotate() (string, error) {
-	err := k.add(1)
+	number := k.newest.Load().number + 1
+	for k.has(number) {
+		number++
+	}
+	err := k.add(number)
 	return k.current(), err
 }
 
-// add reads the keys on disk, adds n, and stores them. Plugins that share them do so one
-// after another.
-func (k *keyring) add(n int64) error {
-	dir, err := os.Open(k.dir)
+// add makes the key of a number, unless another plugin made it at the same time.
+func (k *keyring) add(number int) error {
+	f, err := os.CreateTemp(k.dir, ".new-")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", k.dir, err)
-	}
-	stored := struct {
-		Seed   []byte
-		Newest int64
-	}{make([]byte, sha256.Size), 1}
-	path := filepath.Join(k.dir, "keys")
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		_, _ = rand.Read(stored.Seed) // never fails
-	} else if err = errors.Join(err, json.Unmarshal(text, &stored)); err != nil {
-		return fmt.Errorf("keys in %s: %w", k.dir, err)
-	}
-	stored.Newest += n
-	if text, err = json.Marshal(stored); err != nil {
+	defer func() { _ = os.Remove(f.Name()) }()
+	_, err = io.CopyN(f, rand.Reader, sha256.Size)
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+	if err := os.Link(f.Name(), k.path(number)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
+	newest, err := k.read(number)
+	if err == nil {
+		k.newest.Store(newest)
 	}
-	k.seed.Store(&stored.Seed)
-	k.newest.Store(stored.Newest)
-	return nil
+	return err
 }
 
-// key returns the key of a number. Its ID holds a hash of the material, so that two plugins
-// report the same key_id only when they hold the same key.
-func (k *keyring) key(number int64) (id string, material []byte) {
-	mac := hmac.New(sha256.New, *k.seed.Load())
-	_, _ = fmt.Fprint(mac, number) // a hash never fails
-	material = mac.Sum(nil)
-	sum := sha256.Sum256(material)
-	return fmt.Sprintf("key-%d-%s", number, hex.EncodeToString(sum[:4])), material
-}
-
-// current returns the ID of the key that encrypts.
-func (k *keyring) current() string {
-	id, _ := k.key(k.newest.Load())
-	return id
-}
-
-// encrypt seals plaintext with the current key, under the key_id alias or, if
-// that is nil, the key's own.
-func (k *keyring) encrypt(plaintext []byte, alias *string) (*service.EncryptResponse, error) {
-	id, material := k.key(k.newest.Load())
-	aead, err := newAEAD(material)
+func (k *keyring) read(number int) (*key, error) {
+	material, err := os.ReadFile(k.path(number))
 	if err != nil {
 		return nil, err
 	}
-	keyID := id
-	if alias != nil {
-		keyID = *alias
-	}
-	return &service.EncryptResponse{
-		Ciphertext: aead.Seal(nil, nil, plaintext, []byte(keyID)), KeyID: keyID,
-		Annotations: map[string][]byte{usedKeyAnnotation: []byte(id)},
-	}, nil
-}
-
-// decrypt opens what encrypt sealed.
-func (k *keyring) decrypt(ciphertext []byte, keyID, usedKey string) ([]byte, error) {
-	var number int64
-	_, err := fmt.Sscanf(usedKey, "key-%d-", &number)
-	id, material := k.key(number)
-	if err != nil || id != usedKey {
-		return nil, fmt.Errorf("no key %q", usedKey)
-	}
-	aead, err := newAEAD(material)
-	if err != nil {
-		return nil, err
-	}
-	plaintext, err := aead.Open(nil, nil, ciphertext, []byte(keyID))
-	if err != nil {
-		return nil, fmt.Errorf("ciphertext does not belong to key %q and key_id %q: %w", usedKey, keyID, err)
-	}
-	return plaintext, nil
-}
-
-func newAEAD(material []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(material)
 	if err != nil {
 		return nil, err
 	}
-	return cipher.NewGCMWithRandomNonce(block)
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	sum := sha256.Sum256(material)
+	return &key{number, fmt.Sprintf("key-%d-%x", number, sum[:4]), aead}, err
+}
+
+// current returns the ID of the key that encrypts.
+func (k *keyring) current() string { return k.newest.Load().id }
+
+// encrypt seals plaintext with the current key, under the key_id alias or, if
+// that is nil, the key's own.
+func (k *keyring) encrypt(plaintext []byte, alias *string) *service.EncryptResponse {
+	key := k.newest.Load()
+	keyID := key.id
+	if alias != nil {
+		keyID = *alias
+	}
+	return &service.EncryptResponse{
+		Ciphertext: key.aead.Seal(nil, nil, plaintext, []byte(keyID)), KeyID: keyID,
+		Annotations: map[string][]byte{usedKeyAnnotation: []byte(key.id)},
+	}
+}
+
+// decrypt opens what encrypt sealed.
+func (k *keyring) decrypt(ciphertext []byte, keyID, usedKey string) ([]byte, error) {
+	var number int
+	_, err := fmt.Sscanf(usedKey, "key-%d-", &number)
+	if err != nil {
+		return nil, fmt.Errorf("no key %q", usedKey)
+	}
+	key, err := k.read(number)
+	if err != nil || key.id != usedKey {
+		return nil, fmt.Errorf("no key %q", usedKey)
+	}
+	plaintext, err := key.aead.Open(nil, nil, ciphertext, []byte(keyID))
+	if err != nil {
+		return nil, fmt.Errorf("ciphertext does not belong to key %q and key_id %q: %w", usedKey, keyID, err)
+	}
+	return plaintext, nil
 }

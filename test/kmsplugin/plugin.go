@@ -56,6 +56,8 @@ type Options struct {
 	// StateDir holds the keys, and FaultsFile. It is made if it is missing. Plugins that
 	// share it can decrypt each other's data, as if they had one remote key.
 	StateDir string
+	// Control is the path of a socket that takes commands, see [NewClient]. Empty: none.
+	Control string
 	// Faults are active before the first call is answered.
 	Faults []Fault
 	// Log gets the changes. Nil: nothing is logged.
@@ -68,15 +70,18 @@ type Plugin struct {
 	// GRPCHealth turns grpc.health.v1 on, which answers Unimplemented otherwise.
 	GRPCHealth atomic.Bool
 
-	socket string
-	keys   *keyring
-	log    *slog.Logger
+	socket  string
+	keys    *keyring
+	log     *slog.Logger
+	control *net.UnixListener
 
 	// change makes changes of faults one after another, and guards what only they touch.
 	change   sync.Mutex
 	closed   bool
 	listener net.Listener // nil while it does not listen
 	server   *grpc.Server // nil while crashed
+
+	listening atomic.Bool
 
 	// mu guards what follows. changed is closed, and replaced, with each change of the
 	// behaviour and each call.
@@ -86,7 +91,6 @@ type Plugin struct {
 	behaviour   *behaviour
 	calls       map[Call]CallStats
 	connections ConnectionStats
-	listening   bool
 }
 
 // Start reads or makes the keys, listens, and serves. When it returns a
@@ -119,8 +123,12 @@ func Start(o Options) (*Plugin, error) {
 		}
 		faults = append(faults, f)
 	}
-	if err := p.become(func([]Fault) []Fault { return faults }); err != nil {
-		return nil, err
+	err = p.become(func([]Fault) []Fault { return faults })
+	if err == nil && o.Control != "" {
+		err = p.serveControl(o.Control)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
@@ -217,7 +225,7 @@ func (p *Plugin) State() State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return State{
-		Endpoint: p.Endpoint(), Listening: p.listening, KeyID: p.KeyID(), Faults: append([]Fault{}, p.faults...),
+		Endpoint: p.Endpoint(), Listening: p.listening.Load(), KeyID: p.KeyID(), Faults: append([]Fault{}, p.faults...),
 		Calls: maps.Clone(p.calls), Connections: p.connections,
 	}
 }
@@ -277,7 +285,10 @@ func (p *Plugin) Close() error {
 		return nil
 	}
 	p.closed = true
-	p.removeSocket()
+	if p.control != nil {
+		_ = p.control.Close()
+	}
+	p.stopListening(true)
 	if p.server != nil {
 		late := time.AfterFunc(drainTime, p.server.Stop)
 		defer late.Stop()
@@ -299,29 +310,20 @@ func (p *Plugin) become(change func(before []Fault) []Fault) error {
 	if err != nil {
 		return err
 	}
-	p.set(faults, b)
-	if err := p.reconcile(b); err != nil {
-		return fmt.Errorf("socket of the plugin: %w", err)
-	}
-	p.set(faults, b)
-	p.log.Info("Faults set", "faults", fmt.Sprint(faults))
-	return nil
-}
-
-func (p *Plugin) set(faults []Fault, b *behaviour) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.faults, p.behaviour, p.listening = faults, b, p.listener != nil
+	p.faults, p.behaviour = faults, b
 	p.wake()
+	p.mu.Unlock()
+	p.log.Info("Faults set", "faults", fmt.Sprint(faults))
+	return p.reconcile(b)
 }
 
 // reconcile brings the socket and the server into the state of b.
 func (p *Plugin) reconcile(b *behaviour) error {
-	if b.noSocket {
-		p.removeSocket()
+	if b.noSocket || b.crashed {
+		p.stopListening(b.noSocket)
 	}
 	if b.crashed {
-		p.closeListener()
 		if p.server != nil {
 			p.server.Stop()
 			p.server = nil
@@ -339,6 +341,7 @@ func (p *Plugin) reconcile(b *behaviour) error {
 		return err
 	}
 	p.listener = l
+	p.listening.Store(true)
 	go func(server *grpc.Server) { _ = server.Serve(l) }(p.server) // until the listener is closed
 	return nil
 }
@@ -381,21 +384,16 @@ func removeStale(socket string) {
 	}
 }
 
-// removeSocket ends listening, and removes the socket's file, if it is ours.
-func (p *Plugin) removeSocket() {
-	if p.listener != nil {
+// stopListening ends listening. Connections that are open stay so, and the socket's file too, unless it is
+// to be removed.
+func (p *Plugin) stopListening(remove bool) {
+	if p.listener == nil {
+		return
+	}
+	if remove {
 		_ = os.Remove(p.socket)
-		p.closeListener()
-	} else {
-		removeStale(p.socket)
 	}
-}
-
-// closeListener ends listening. Connections that are open stay so, and the
-// socket's file too.
-func (p *Plugin) closeListener() {
-	if p.listener != nil {
-		_ = p.listener.Close()
-		p.listener = nil
-	}
+	_ = p.listener.Close()
+	p.listener = nil
+	p.listening.Store(false)
 }

@@ -117,8 +117,6 @@ func pad(answer *kmsapi.StatusResponse, n int) {
 // crypt is the key management service proper.
 type crypt struct{ keys *keyring }
 
-var _ service.Service = crypt{}
-
 func (c crypt) Status(ctx context.Context) (*service.StatusResponse, error) {
 	b, connection := behaviourOf(ctx), ctx.Value(connectionKey{}).(*connection)
 	answer := &service.StatusResponse{Version: b.version, Healthz: b.healthz, KeyID: c.keys.current()}
@@ -140,10 +138,7 @@ func (c crypt) Status(ctx context.Context) (*service.StatusResponse, error) {
 
 func (c crypt) Encrypt(ctx context.Context, _ string, plaintext []byte) (*service.EncryptResponse, error) {
 	b := behaviourOf(ctx)
-	sealed, err := c.keys.encrypt(plaintext, b.encryptKeyID)
-	if err != nil {
-		return nil, status.Error(codes.Internal, err.Error())
-	}
+	sealed := c.keys.encrypt(plaintext, b.encryptKeyID)
 	if b.replacedKey {
 		sealed.Ciphertext = otherThan(sealed.Ciphertext)
 	}
@@ -183,14 +178,13 @@ type health struct {
 }
 
 func (h health) Check(ctx context.Context, req *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	notServing := behaviourOf(ctx).notServing
-	if !h.on.Load() && !notServing {
-		return h.UnimplementedHealthServer.Check(ctx, req)
-	}
-	if notServing {
+	switch {
+	case behaviourOf(ctx).notServing:
 		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}, nil
+	case h.on.Load():
+		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 	}
-	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
+	return h.UnimplementedHealthServer.Check(ctx, req)
 }
 
 // connection is the plugin's state of one connection: clients that call by turns must each
@@ -204,8 +198,6 @@ type connection struct {
 
 // connections gives each connection its state, and counts them.
 type connections struct{ plugin *Plugin }
-
-var _ stats.Handler = connections{}
 
 func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &connection{})

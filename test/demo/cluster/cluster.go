@@ -153,12 +153,10 @@ func (c *cluster) roll(revision string, encrypted bool) {
 		}
 		must(os.MkdirAll(c.path(node), 0o700))
 		p, err := kmsplugin.Start(kmsplugin.Options{
-			Endpoint: "unix://" + filepath.Join(c.path(node), "kms-1.sock"), StateDir: c.path("vault"),
+			Endpoint: "unix://" + filepath.Join(c.path(node), "kms-1.sock"), StateDir: c.path("vault"), Control: c.control(node),
 		})
 		must(err)
 		c.plugins[node] = p
-		_, err = kmsplugin.ServeControl(p, c.control(node))
-		must(err)
 	}
 }
 
@@ -182,7 +180,8 @@ func (c *cluster) configure(text string) {
 
 // startOperator runs the operator as its ServiceAccount.
 func (c *cluster) startOperator() {
-	token, err := c.ServiceAccountToken(c.ctx, home, install.ServiceAccount, controlplane.TokenOptions{Lifetime: 24 * time.Hour})
+	lasts := controlplane.TokenOptions{Lifetime: 24 * time.Hour}
+	token, err := c.ServiceAccountToken(c.ctx, home, install.ServiceAccount, lasts)
 	must(err)
 	c.operator, err = controlplane.StartChild("the operator", program("kms-health-operator"), nil, []string{
 		"run", "--config", c.path("operator.yaml"), "--kubeconfig", c.kubeconfig("operator", token), "--namespace", home,

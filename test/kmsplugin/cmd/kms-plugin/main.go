@@ -48,7 +48,8 @@ func serve(ctx context.Context, flags *pflag.FlagSet, args []string, control *st
 	flags.StringVar(&o.Endpoint, "endpoint", "", "where to serve: unix:///path")
 	flags.StringVar(&o.StateDir, "state-dir", "", "directory for the keys; made if missing")
 	grpcHealth := flags.Bool("grpc-health", false, "answer grpc.health.v1 (most plugins do not)")
-	faults := flags.StringArray("fault", nil, `a fault to start with, such as "unhealthy vault is sealed"; may be given again`)
+	faults := flags.StringArray("fault", nil,
+		`a fault to start with, such as "unhealthy vault is sealed"; may be given again`)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -62,20 +63,13 @@ func serve(ctx context.Context, flags *pflag.FlagSet, args []string, control *st
 		}
 		o.Faults = append(o.Faults, fault)
 	}
+	o.Control = *control
 	plugin, err := kmsplugin.Start(o)
 	if err != nil {
 		return err
 	}
 	plugin.GRPCHealth.Store(*grpcHealth)
 	defer func() { err = errors.Join(err, plugin.Close()) }()
-	if *control != "" {
-		server, err := kmsplugin.ServeControl(plugin, *control)
-		if err != nil {
-			return err
-		}
-		// Closed before the plugin, so that no command reaches a closed plugin.
-		defer func() { _ = server.Close() }()
-	}
 	o.Log.Info("Serving", "endpoint", plugin.Endpoint(), "keyID", plugin.KeyID())
 	<-ctx.Done()
 	o.Log.Info("Stopping")
