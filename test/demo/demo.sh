@@ -39,9 +39,10 @@ until_true() {
 # reported STATES TEXT finds the first report, of those that were not shown yet, with KEY=STATUS of each plugin in its
 # order, and with a text in it.
 reported() {
-	local line number=$seen
+	local line states number=$seen
 	while read -r line; do
-		if [[ $line == *"$2"* && $(sed -E 's/\{[^{}]*"keyID":"([^"]*)"[^{}]*"status":"([^"]*)"[^{}]*\}/\1=\2/g' <<<"$line") == "[$1]" ]]; then
+		states=$(sed -E 's/\{[^{}]*"keyID":"([^"]*)"[^{}]*"status":"([^"]*)"[^{}]*\}/\1=\2/g' <<<"$line")
+		if [[ $line == *"$2"* && $states == "[$1]" ]]; then
 			report=$line seen=$((number + 1))
 			return
 		fi
@@ -60,7 +61,8 @@ logged() { grep -F -- "$1" "$dir/reporter.log"; }
 
 # start_plugin KEY
 start_plugin() {
-	"$plugin" --endpoint "unix://$dir/kms-$1.sock" --state-dir "$dir/state-$1" --control "$dir/control-$1" 2>"$dir/plugin-$1.log" &
+	"$plugin" --endpoint "unix://$dir/kms-$1.sock" --state-dir "$dir/state-$1" --control "$dir/control-$1" \
+		2>"$dir/plugin-$1.log" &
 	pids+=($!)
 	until_true "plugin $1 listens" "$plugin" ctl --control "$dir/control-$1" status >"$dir/state" 2>&1
 }
@@ -73,8 +75,9 @@ ctl() {
 
 # configuration INTERVAL KEY:ROLE... prints the reporter's file.
 configuration() {
-	printf 'apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: %s}\nplugins:\n' "$1"
 	local p
+	printf 'apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\n'
+	printf 'probe: {interval: %s}\nplugins:\n' "$1"
 	for p in "${@:2}"; do printf -- '- {endpoint: "unix://%s/kms-%s.sock", role: %s}\n' "$dir" "${p%:*}" "${p#*:}"; done
 }
 

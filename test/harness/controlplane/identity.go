@@ -78,7 +78,8 @@ func (c *ControlPlane) AllowStatusPatch(ctx context.Context, user string, resour
 		return fmt.Errorf("bind the role of %s: %w", user, err)
 	}
 	return AwaitAllowed(ctx, client, user, &authorizationv1.ResourceAttributes{ // and with it all others
-		Group: OperatorGroup, Version: "v1", Resource: resources[0], Subresource: "status", Name: ClusterObject, Verb: "patch",
+		Group: OperatorGroup, Version: "v1", Resource: resources[0], Subresource: "status",
+		Name: ClusterObject, Verb: "patch",
 	})
 }
 
@@ -109,7 +110,9 @@ type TokenOptions struct {
 }
 
 // ServiceAccountToken mints a token by TokenRequest.
-func (c *ControlPlane) ServiceAccountToken(ctx context.Context, namespace, name string, options TokenOptions) (string, error) {
+func (c *ControlPlane) ServiceAccountToken(
+	ctx context.Context, namespace, name string, options TokenOptions,
+) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: options.BoundTo}}

@@ -70,7 +70,9 @@ func ConfigGVR(resource string) schema.GroupVersionResource {
 }
 
 // openShiftAPIDir is the folder of the module github.com/openshift/api at the version of our go.mod.
-var openShiftAPIDir = sync.OnceValues(func() (string, error) { return program.ModuleDir(".", "github.com/openshift/api") })
+var openShiftAPIDir = sync.OnceValues(func() (string, error) {
+	return program.ModuleDir(".", "github.com/openshift/api")
+})
 
 // OperatorCRDs are the files of the CRDs of the operator resources in a variant, in the order of contract.Resources.
 func OperatorCRDs(variant Variant) (files []string, err error) {

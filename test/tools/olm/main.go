@@ -122,7 +122,7 @@ func makeBundle(rendered []byte, version, created string, architectures []string
 		}
 	}
 	if b.Namespace == nil || b.Reporter == "" || b.ClusterRole == nil || b.Role == nil {
-		return nil, errors.New("the manifests have no Namespace, Deployment with REPORTER_IMAGE, ClusterRole or Role of the operator")
+		return nil, errors.New("the manifests have no Namespace, ClusterRole, Role or Deployment with REPORTER_IMAGE")
 	}
 	files := b.beside
 	for _, t := range templates.Templates() {

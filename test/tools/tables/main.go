@@ -37,7 +37,8 @@ var whole = map[string]string{
 }
 
 // block is what a file has of one template: the indent, the name, and the generated lines.
-var block = regexp.MustCompile(`(?ms)^([ \t]*)(?:#|<!--) BEGIN generated: ([a-z-]+)(?: -->)?\n(.*?)^[ \t]*(?:#|<!--) END generated`)
+var block = regexp.MustCompile(
+	`(?ms)^([ \t]*)(?:#|<!--) BEGIN generated: ([a-z-]+)(?: -->)?\n(.*?)^[ \t]*(?:#|<!--) END generated`)
 
 func main() {
 	if len(os.Args) != 2 {
@@ -63,7 +64,8 @@ func run(dir string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644); err != nil { //nolint:gosec // of the repository
+		//nolint:gosec // a file of the repository
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}

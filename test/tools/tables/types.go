@@ -138,8 +138,8 @@ func (t *typeOf) values(of *doc.Type) error {
 		for _, r := range contract.Resources {
 			t.Items = append(t.Items, fmt.Sprintf("`%s`: of %s.", r.Plural, r.APIServer.Name))
 		}
-		t.Items = append(t.Items, fmt.Sprintf("`%s`: without OpenShift. The operator creates an object for each API server, with its name.",
-			contract.KMSHealthsPlural))
+		t.Items = append(t.Items, "`"+contract.KMSHealthsPlural+
+			"`: without OpenShift. The operator creates an object for each API server, with its name.")
 		return nil
 	}
 	for _, group := range of.Consts {
