@@ -1,0 +1,97 @@
+package contract
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestOnlyTheFormOfAReasonIsAReason(t *testing.T) {
+	for text, want := range map[string]bool{
+		"Timeout": true, "A": true, "z": true, "Zz_09": true, strings.Repeat("a", 64): true,
+		"": false, "_a": false, "0a": false, "a b": false, "a-b": false, strings.Repeat("a", 65): false,
+	} {
+		if got := isReason(text); got != want {
+			t.Errorf("%q: %t", text, got)
+		}
+	}
+}
+
+func TestWordsHaveLettersAndDigitsAtBothEnds(t *testing.T) {
+	for text, want := range map[string]bool{
+		"a": true, "AZaz09": true, "a-b": true, strings.Repeat("z", 63): true,
+		"": false, "-a": false, "a-": false, "a.b": false, "@": false, "[": false, "`": false,
+		"{": false, "/": false, ":": false, "\x00": false,
+		strings.Repeat("z", 64): false,
+	} {
+		if got := IsWord(text, "-"); got != want {
+			t.Errorf("%q: %t", text, got)
+		}
+	}
+}
+
+func TestRowsAreFoundByName(t *testing.T) {
+	for i, row := range RollupReasons {
+		if got := RollupReasonOf(row.Reason); got != row || Severity(row.Reason) != i {
+			t.Errorf("%s: %+v", row.Reason, got)
+		}
+	}
+	if got := RollupReasonOf("Other"); got.Reason != "Other" || !got.NeedsAction || Severity("Other") != -1 {
+		t.Errorf("without a row: %+v", got)
+	}
+	for _, r := range append(Resources, KMSHealths) {
+		if got := ResourceOf(r.Plural); got.Kind != r.Kind {
+			t.Errorf("%s: %+v", r.Plural, got)
+		}
+		if r.PerAPIServer() != (r.Plural == KMSHealths.Plural) {
+			t.Errorf("%s: an object for each API server: %t", r.Plural, r.PerAPIServer())
+		}
+	}
+	for _, r := range Resources {
+		if got := ResourceOfKind(r.Kind); got.Plural != r.Plural {
+			t.Errorf("%s: %+v", r.Kind, got)
+		}
+	}
+	if got := ResourceOfKind("Other"); got.Plural != "" || got.Kind != "Other" {
+		t.Errorf("without a row: %+v", got)
+	}
+	if (Resource{Group: KMSHealths.Group, Plural: "others"}).PerAPIServer() {
+		t.Error("another resource of the group has an object for each API server")
+	}
+	for _, g := range RunbookGroups {
+		for _, r := range g.Runbooks {
+			for _, name := range append(r.Alerts, r.Name) {
+				if got, ok := RunbookOf(name); !ok || got.Name != r.Name {
+					t.Errorf("%s: the runbook is %q", name, got.Name)
+				}
+			}
+		}
+	}
+	if got, ok := RunbookOf("Other"); ok {
+		t.Errorf("a runbook of none: %q", got.Name)
+	}
+}
+
+func TestPrintableJSONIsTheSameAndHasNoCharacterThatCannotBePrinted(t *testing.T) {
+	value := "a\x1b[2J\x7f\u009b2J\u2028\u202e\U000e0001é\U0001f600\n"
+	raw, err := json.Marshal([]string{value})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := string(Printable("\n" + string(raw)))
+	if want := "\n" + `["a\u001b[2J\u007f\u009b2J\u2028\u202e\udb40\udc01é😀\n"]`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	var back []string
+	if err := json.Unmarshal([]byte(got), &back); err != nil || len(back) != 1 || back[0] != value {
+		t.Errorf("%q, %v", back, err)
+	}
+}
+
+// The entry of a reporter that names no interval is judged by the default one.
+func TestDefaultInterval(t *testing.T) {
+	if DefaultInterval != 30*time.Second || MinInterval != time.Second || MaxInterval != time.Hour {
+		t.Error(MinInterval, DefaultInterval, MaxInterval)
+	}
+}
