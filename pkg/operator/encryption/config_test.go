@@ -405,3 +405,15 @@ func TestWhetherReportsNeedAPlugin(t *testing.T) {
 		}
 	}
 }
+
+func TestIgnoredProvidersAreListedUpToABound(t *testing.T) {
+	var all []Ignored
+	for i := range maxIgnored + 2 {
+		text := IgnoredText(append(all, all...)) // each once
+		parts := strings.FieldsFunc(text, func(r rune) bool { return r == ';' })
+		if n := min(i, maxIgnored+1); len(parts) != n || strings.HasSuffix(text, "and 1 more") != (i > maxIgnored) {
+			t.Errorf("%d ignored providers: %s", i, text)
+		}
+		all = append(all, Ignored{Resource: "secrets", Provider: fmt.Sprint("p", i), Reason: "why"})
+	}
+}
