@@ -31,9 +31,8 @@ func TestWithoutPluginsTheRunningWriteEnds(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(credentials), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const file = "apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: 1h}\n" +
-		"destination: {resource: kubeapiservers, kubeconfig: %s, writeTimeout: 1m}\nplugins: [%s]\n"
-	h.writeRaw(fmt.Sprintf(file, kubeconfig, fmt.Sprintf("{keyID: '1', endpoint: '%s', role: Write}", h.endpoint("1"))))
+	h.more = "destination: {resource: kubeapiservers, kubeconfig: " + kubeconfig + ", writeTimeout: 1m}\n"
+	h.write("1h", "1:Write")
 	h.run()
 	await := func(what string, done <-chan struct{}) {
 		t.Helper()
@@ -44,6 +43,6 @@ func TestWithoutPluginsTheRunningWriteEnds(t *testing.T) {
 		}
 	}
 	await("nothing was written", asked)
-	h.writeRaw(fmt.Sprintf(file, kubeconfig, ""))
+	h.write("1h") // no plugins
 	await("the write goes on", ended)
 }

@@ -1,7 +1,6 @@
 package reporter
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,32 +35,26 @@ type fixture struct {
 	dir      string
 	file     string
 	reporter *Reporter
-	registry *prometheus.Registry
+	more     string // lines of the file
 	stop     func()
-
-	mu    sync.Mutex
-	lines []string
-	seen  int // lines that await has read
-	wrote chan struct{}
+	reports  chan []contract.Entry // the printed lines
 }
 
-func (h *fixture) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	h.lines = append(h.lines, string(bytes.TrimSuffix(b, []byte("\n"))))
-	h.mu.Unlock()
-	select {
-	case h.wrote <- struct{}{}:
-	default:
+func (h *fixture) Write(line []byte) (int, error) {
+	entries, err := contract.DecodeMessage(strings.TrimSuffix(string(line), "\n"))
+	if err != nil {
+		h.t.Errorf("%q: %v", line, err)
 	}
-	return len(b), nil
+	h.reports <- entries
+	return len(line), nil
 }
 
 // newFixture does not start the reporter yet.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	dir := program.SocketDir(t)
-	h := &fixture{t: t, dir: dir, file: filepath.Join(dir, "config.yaml"), registry: prometheus.NewRegistry(), wrote: make(chan struct{}, 1)}
-	h.reporter = New(Options{ConfigFile: h.file, Output: h, Registry: h.registry})
+	h := &fixture{t: t, dir: dir, file: filepath.Join(dir, "config.yaml"), reports: make(chan []contract.Entry, 10_000)}
+	h.reporter = New(Options{ConfigFile: h.file, Output: h, Registry: prometheus.NewRegistry()})
 	return h
 }
 
@@ -100,7 +93,7 @@ func (h *fixture) endpoint(keyID string) string {
 // write writes a configuration file with plugins given as keyID:role.
 func (h *fixture) write(interval string, plugins ...string) {
 	h.t.Helper()
-	text := fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\nprobe: {interval: %s}\nplugins:", interval)
+	text := fmt.Sprintf("apiVersion: kmshealth.openshift.io/v1alpha1\nkind: ReporterConfiguration\n%sprobe: {interval: %s}\nplugins:", h.more, interval)
 	if len(plugins) == 0 {
 		text += " []"
 	}
@@ -121,46 +114,18 @@ func (h *fixture) writeRaw(text string) {
 	}
 }
 
-// skip skips the lines printed so far.
-func (h *fixture) skip() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.seen = len(h.lines)
-}
-
-// next returns the next unread line.
-func (h *fixture) next() (string, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.seen == len(h.lines) {
-		return "", false
-	}
-	h.seen++
-	return h.lines[h.seen-1], true
-}
-
-// await waits for a line for which want is true, and skips those before it.
+// await waits for a report for which ok is true, and skips those before it.
 func (h *fixture) await(what string, ok func([]contract.Entry) bool) {
 	h.t.Helper()
 	timeout := time.After(waitLimit)
-	last := ""
-	for {
-		line, there := h.next()
-		if !there {
-			select {
-			case <-h.wrote:
-				continue
-			case <-timeout:
-				h.t.Fatalf("not in time: %s; the last line: %s", what, last)
+	for last := []contract.Entry(nil); ; {
+		select {
+		case last = <-h.reports:
+			if ok(last) {
+				return
 			}
-		}
-		last = line
-		entries, err := contract.DecodeMessage(line)
-		if err != nil {
-			h.t.Fatalf("%q: %v", line, err)
-		}
-		if ok(entries) {
-			return
+		case <-timeout:
+			h.t.Fatalf("not in time: %s; the last report: %+v", what, last)
 		}
 	}
 }
@@ -186,16 +151,30 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	})
 }
 
-func TestFileAndPluginsMayAppearLaterAndInAnyOrder(t *testing.T) {
+// A socket that is missing is an error at the next probe, and its plugin is probed as soon as the
+// socket exists, not an interval later.
+func TestFileAndSocketMayAppearLaterAndDisappear(t *testing.T) {
 	h := newFixture(t)
 	h.run()
 	eventually(t, "the missing file is reported", func() bool {
 		return strings.Contains(h.reporter.shown.Load().ConfigError, "no such file or directory")
 	})
-	h.write("1s", "1:Write")
-	h.await("an error for the missing socket", hasStatuses("1=error"))
-	h.plugin("1")
+	missing := finds(contract.Error, contract.SocketMissing, "no such file or directory")
+	h.write("1h", "1:Write")
+	h.await("an error for the missing socket", missing)
+	one := h.plugin("1")
 	h.await("the plugin is healthy", hasStatuses("1=healthy"))
+	h.write("1s", "1:Write")
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.await("an error for the socket that was removed", missing)
+	h.write("1h", "1:Write")
+	again := h.plugin("1")
+	h.await("the plugin is healthy again", hasStatuses("1=healthy"))
+	if n := again.Calls(kmsplugin.CallEncrypt).Count; n != 0 {
+		t.Errorf("%d round trips for a new connection", n)
+	}
 }
 
 func TestNewPluginIsProbedAtOnceAndOthersKeepTheirConnection(t *testing.T) {
@@ -229,15 +208,13 @@ func TestNewSettingsCauseAProbeAtOnce(t *testing.T) {
 	one := h.plugin("1")
 	h.write("1h", "1:Write")
 	h.run()
-	for i, interval := range []string{"1h", "30m", "2s"} {
-		h.write(interval, "1:Write")
-		if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, []int64{1, 2, 4}[i]); err != nil {
-			t.Fatalf("%s: %v", interval, err)
-		}
+	for i, interval := range []time.Duration{time.Hour, 30 * time.Minute, 2 * time.Second} {
+		h.write(interval.String(), "1:Write")
+		h.await("a fresh entry under "+interval.String(), func(e []contract.Entry) bool {
+			return len(e) == 1 && e[0].Interval == interval && e[0].Freshness(time.Now()) == contract.Fresh &&
+				one.Calls(kmsplugin.CallStatus).Count > int64(i)
+		})
 	}
-	h.await("no entry of the old interval's age under the new one", func(e []contract.Entry) bool {
-		return len(e) == 1 && e[0].Interval == 2*time.Second && e[0].Freshness(time.Now()) == contract.Fresh
-	})
 }
 
 func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
@@ -262,7 +239,9 @@ func TestInvalidOrDeletedFileKeepsTheLastValidOneActive(t *testing.T) {
 		if testutil.ToFloat64(h.reporter.metrics.configGood) != 0 {
 			t.Errorf("%s: the metric reports it as active", what)
 		}
-		h.skip()
+		for len(h.reports) > 0 { // those from before
+			<-h.reports
+		}
 		h.await(what+": still probed", hasStatuses("1=healthy"))
 		h.write("1s", "1:Write")
 		eventually(t, what+" is fixed", func() bool { return h.reporter.shown.Load().ConfigError == "" })
@@ -301,15 +280,7 @@ func TestPluginThatHangsDelaysNoOther(t *testing.T) {
 	if err := one.SetFault(kmsplugin.Fault{Name: kmsplugin.FaultHang}); err != nil {
 		t.Fatal(err)
 	}
-	// The timeout of the hanging plugin is longer than this test may take.
-	h.writeRaw(fmt.Sprintf(`
-apiVersion: kmshealth.openshift.io/v1alpha1
-kind: ReporterConfiguration
-probe: {interval: 60s}
-plugins:
-- {endpoint: '%s', role: Read, timeout: 60s}
-- {endpoint: '%s', role: Write}
-`, h.endpoint("1"), h.endpoint("2")))
+	h.write("60s", "1:Read, timeout: 60s", "2:Write") // the timeout is longer than this test may take
 	h.run()
 	h.await("the other one's answer", hasStatuses("2=healthy"))
 	if got := two.Calls(kmsplugin.CallStatus).Count; got != 1 {
@@ -328,12 +299,7 @@ plugins:
 func TestFailingOutputDoesNotEndTheReporter(t *testing.T) {
 	h := newFixture(t)
 	one := h.plugin("1")
-	closed, err := os.Create(filepath.Join(h.dir, "closed"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = closed.Close()
-	h.reporter = New(Options{ConfigFile: h.file, Output: closed, Registry: prometheus.NewRegistry()})
+	h.reporter = New(Options{ConfigFile: h.file, Output: (*os.File)(nil), Registry: prometheus.NewRegistry()})
 	h.write("1s", "1:Write")
 	h.run()
 	if err := one.WaitForCalls(t.Context(), kmsplugin.CallStatus, 3); err != nil {
@@ -366,26 +332,6 @@ func TestReporterWithoutResourcesKeepsTheLastResult(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(r.metrics.notProbed.WithLabelValues("1")); n != 2 {
 		t.Errorf("counted %v times", n)
-	}
-}
-
-// A plugin that removes its socket is an error at the next probe, and is probed again as
-// soon as the socket exists again, not an interval later.
-func TestASocketThatReappearsIsProbedAtOnce(t *testing.T) {
-	h := newFixture(t)
-	one := h.plugin("1")
-	h.write("1s", "1:Write")
-	h.run()
-	h.await("a healthy plugin", hasStatuses("1=healthy"))
-	if err := one.Close(); err != nil {
-		t.Fatal(err)
-	}
-	h.await("an error for the missing socket", finds(contract.Error, contract.SocketMissing, "no such file or directory"))
-	h.write("1h", "1:Write")
-	again := h.plugin("1")
-	h.await("a healthy plugin again", hasStatuses("1=healthy"))
-	if n := again.Calls(kmsplugin.CallEncrypt).Count; n != 0 {
-		t.Errorf("%d round trips for a new connection", n)
 	}
 }
 

@@ -1,28 +1,22 @@
 package reporter
 
 import (
-	"os"
+	"context"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/kms-health/kms-health/pkg/contract"
-	"github.com/kms-health/kms-health/pkg/filewatch"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
-// finds matches one plugin with a status, a reason, and texts in its detail.
-func finds(status contract.Status, reason contract.Reason, details ...string) func([]contract.Entry) bool {
+// finds matches one plugin with a status, a reason, and a text in its detail.
+func finds(status contract.Status, reason contract.Reason, detail string) func([]contract.Entry) bool {
 	return func(entries []contract.Entry) bool {
-		if len(entries) != 1 || entries[0].Status != status || entries[0].Reason != reason {
-			return false
-		}
-		for _, detail := range details {
-			if !strings.Contains(entries[0].Detail, detail) {
-				return false
-			}
-		}
-		return true
+		return len(entries) == 1 && entries[0].Status == status && entries[0].Reason == reason &&
+			strings.Contains(entries[0].Detail, detail)
 	}
 }
 
@@ -40,7 +34,7 @@ func reportsOn(t *testing.T) (*fixture, *kmsplugin.Plugin) {
 	p := h.plugin("1")
 	h.write("1s", "1:Write")
 	h.run()
-	h.await("healthy", finds(contract.Healthy, ""))
+	h.await("healthy", finds(contract.Healthy, "", ""))
 	return h, p
 }
 
@@ -52,29 +46,16 @@ func (h *fixture) rotate(p *kmsplugin.Plugin) {
 	}
 }
 
-// No later round trip would replace the verdict of a check that is turned off.
-func TestRoundTripsTurnedOffLeaveNoVerdict(t *testing.T) {
-	h, p := reportsOn(t)
-	h.set(p, kmsplugin.FaultRefuseDecrypt)
-	h.rotate(p)
-	h.await("the fault is seen", finds(contract.Unhealthy, contract.PermissionDenied))
-	config, err := os.ReadFile(h.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.writeRaw(strings.Replace(string(config), "probe: {", "probe: {checks: {roundTrip: {interval: 0s}}, ", 1))
-	h.await("its verdict goes", finds(contract.Healthy, ""))
-}
-
 // kube-apiserver does not become ready, and decrypts nothing, with a Read plugin that rejects
-// Encrypt.
-func TestReadPluginMustEncrypt(t *testing.T) {
+// Encrypt. No later round trip would replace the verdict of a check that is turned off.
+func TestReadPluginMustEncryptUnlessRoundTripsAreOff(t *testing.T) {
 	h := newFixture(t)
-	p := h.plugin("1")
-	h.set(p, kmsplugin.FaultRefuseEncrypt)
+	h.set(h.plugin("1"), kmsplugin.FaultRefuseEncrypt)
 	h.write("1s", "1:Read")
 	h.run()
 	h.await("it may not encrypt", finds(contract.Unhealthy, contract.PermissionDenied, "Encrypt: PermissionDenied"))
+	h.write("1s, checks: {roundTrip: {interval: 0s}}", "1:Read")
+	h.await("its verdict goes", finds(contract.Healthy, "", ""))
 }
 
 // What was written can no longer be read, and a plugin that is unhealthy meanwhile has no other
@@ -93,7 +74,7 @@ func TestVerdictOfARoundTripOutlastsAnUnhealthyStatus(t *testing.T) {
 		return lost(entries) && !strings.Contains(entries[0].Detail, "healthz")
 	})
 	h.rotate(p)
-	h.await("a round trip succeeds", finds(contract.Healthy, ""))
+	h.await("a round trip succeeds", finds(contract.Healthy, "", ""))
 }
 
 // A plugin whose process ends at each Encrypt answers Status all the time.
@@ -101,20 +82,11 @@ func TestPluginThatEndsAtEachEncryptIsInError(t *testing.T) {
 	t.Parallel() // it waits
 	h, p := reportsOn(t)
 	h.set(p, kmsplugin.FaultHang, "encrypt")
-	stop := make(chan struct{})
-	defer close(stop)
 	go func() {
-		for seen := p.Calls(kmsplugin.CallEncrypt).Count; ; time.Sleep(5 * time.Millisecond) {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			if now := p.Calls(kmsplugin.CallEncrypt).Count; now > seen {
-				seen = now
-				_ = p.Crash()
-				_ = p.Return()
-			}
+		next := func() int64 { return p.Calls(kmsplugin.CallEncrypt).Count + 1 }
+		for n := next(); p.WaitForCalls(t.Context(), kmsplugin.CallEncrypt, n) == nil; {
+			n = next() // there are no calls between the crash and the return
+			_, _ = p.Crash(), p.Return()
 		}
 	}()
 	h.rotate(p)
@@ -130,17 +102,12 @@ func TestPluginThatIsGoneAfterEncryptIsProbedAgainByOnce(t *testing.T) {
 	h := newFixture(t)
 	p := h.plugin("1")
 	h.set(p, kmsplugin.FaultHang, "encrypt")
-	h.write("10s", "1:Write")
 	go func() {
 		if p.WaitForCalls(t.Context(), kmsplugin.CallEncrypt, 1) == nil {
 			_ = p.Crash()
 		}
 	}()
-	file, err := os.ReadFile(h.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries, unobserved := once(t.Context(), read(filewatch.Content{Data: file}).config)
+	entries, unobserved := once(t.Context(), decode(t, fmt.Sprintf("{endpoint: '%s', role: Write}", h.endpoint("1"))))
 	if !finds(contract.Error, contract.ConnectFailed, "connection refused")(entries) || len(unobserved) != 0 {
 		t.Errorf("%+v, %v", entries, unobserved)
 	}
@@ -149,21 +116,15 @@ func TestPluginThatIsGoneAfterEncryptIsProbedAgainByOnce(t *testing.T) {
 // kube-apiserver is not healthy with a plugin whose Encrypt names another key_id than its Status.
 func TestKeyIDThatChangesAtEachProbeIsReported(t *testing.T) {
 	h, p := reportsOn(t)
-	stop := make(chan struct{})
-	rotated := make(chan struct{})
-	go func() {
-		defer close(rotated)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(300 * time.Millisecond):
-				_, _ = p.Rotate()
-			}
+	ctx, stop := context.WithCancel(t.Context())
+	var rotations sync.WaitGroup
+	rotations.Go(func() {
+		for ; ctx.Err() == nil; time.Sleep(300 * time.Millisecond) {
+			_, _ = p.Rotate()
 		}
-	}()
+	})
 	h.await("it alternates", finds(contract.Unhealthy, contract.ProtocolViolation, "key_id changed twice within an interval"))
-	close(stop)
-	<-rotated
-	h.await("it does no longer", finds(contract.Healthy, ""))
+	stop()
+	rotations.Wait()
+	h.await("it does no longer", finds(contract.Healthy, "", ""))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/kms-health/kms-health/pkg/reporter/probe"
 )
 
-var tripNoon = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
+var noon = time.Date(2026, 5, 8, 12, 0, 0, 0, time.UTC)
 
 func answeredAs(status contract.Status, kekID string) probe.Result {
 	return probe.Result{Answered: true, Status: status, KEKID: kekID}
@@ -22,7 +22,7 @@ var (
 	stalled    = probe.Trip{Stalled: true}
 )
 
-// after is a plugin's trips after these outcomes, the last of which began at tripNoon.
+// after is a plugin's trips after these outcomes, the last of which began at noon.
 func after(outcomes ...probe.Trip) *trips {
 	t := &trips{}
 	for i, outcome := range outcomes {
@@ -31,9 +31,9 @@ func after(outcomes ...probe.Trip) *trips {
 	return t
 }
 
-// after adds a trip that was begun so long after tripNoon.
+// after adds a trip that was begun so long after noon.
 func (t *trips) after(since time.Duration, result probe.Result, outcome probe.Trip) {
-	now := tripNoon.Add(since)
+	now := noon.Add(since)
 	t.observe(now, time.Minute, result)
 	t.begin(now, result)
 	t.end(outcome)
@@ -43,7 +43,7 @@ func TestRoundTripsAreDue(t *testing.T) {
 	const every = 5 * time.Minute
 	healthy, unhealthy := answeredAs(contract.Healthy, "k"), answeredAs(contract.Unhealthy, "k")
 	busy, alternating, alternatingFailed := after(madeOK), after(madeOK), after(madeFailed)
-	busy.busy, alternating.keys = true, keyIDs{last: "k", before: "l", changed: tripNoon, alternates: true}
+	busy.busy, alternating.keys = true, keyIDs{last: "k", before: "l", changed: noon, alternates: true}
 	alternatingFailed.keys = alternating.keys
 	whileUnhealthy := after(madeOK)
 	whileUnhealthy.unhealthy = true
@@ -89,7 +89,7 @@ func TestRoundTripsAreDue(t *testing.T) {
 		"gone":                          {after(madeOK), time.Hour, every, probe.Result{Gone: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			history, now := *tt.history, tripNoon.Add(tt.after)
+			history, now := *tt.history, noon.Add(tt.after)
 			history.observe(now, time.Minute, tt.result)
 			if got := history.due(now, tt.every, tt.result); got != tt.want {
 				t.Errorf("got %t", got)
@@ -103,7 +103,7 @@ func TestVerdictAfterRoundTrips(t *testing.T) {
 	const breaks = "Unavailable: the connection broke during each of the last 3 round trips, while Status was answered: Encrypt: EOF"
 	twiceNotMade := func(between probe.Result) *trips {
 		t := after(madeOK, notMade, notMade)
-		t.observe(tripNoon, time.Minute, between)
+		t.observe(noon, time.Minute, between)
 		t.end(notMade)
 		return t
 	}
@@ -167,11 +167,11 @@ func TestAKeyIDThatAlternates(t *testing.T) {
 			var keys keyIDs
 			for i, key := range tt.seen {
 				if key != '-' {
-					keys.see(tripNoon.Add(time.Duration(i)*tt.interval), tt.interval, string(key))
+					keys.see(noon.Add(time.Duration(i)*tt.interval), tt.interval, string(key))
 				}
 			}
 			if name == "nothing named, and two of them" { // within a round trip
-				keys.see(tripNoon.Add(2*tt.interval), tt.interval, "k")
+				keys.see(noon.Add(2*tt.interval), tt.interval, "k")
 			}
 			if v := keys.verdict(); v.Made != tt.want || tt.want && v.Reason != contract.ProtocolViolation {
 				t.Errorf("%+v", v)
