@@ -41,16 +41,7 @@ What is made depends on the API server's mode and on --pod:
   kubectl wait --for=condition=Established crd/kmshealths.kmshealth.openshift.io
   kubectl apply -f out
 
-  # A static pod. Its API server has no plugins in operator.yaml: they are in the
-  # EncryptionConfiguration.
-  kms-health-operator render --config operator.yaml --image REGISTRY/kms-health-reporter:v1 \
-    --encryption-config encryption-config.yaml --pod kube-apiserver.yaml --output-dir out
-
-  # A Deployment's patch. Its API server has mode: Sidecar in operator.yaml.
-  kms-health-operator render --config operator.yaml --image REGISTRY/kms-health-reporter:v1 \
-    --api-server openshift-apiserver --ca-file ca.crt --encryption-config encryption-config.yaml --output-dir out
-  kubectl apply -f out
-  kubectl patch deployment apiserver -n openshift-apiserver --patch-file out/sidecar/patch.yaml`,
+  # A static pod, a Deployment: see docs/operate/by-hand.md.`,
 		Args: cobra.NoArgs,
 		RunE: works(func(cmd *cobra.Command, _ []string) (err error) {
 			o.Stdin = cmd.InOrStdin()

@@ -70,20 +70,6 @@ func TestEncodedMessageIsStable(t *testing.T) {
 	}
 }
 
-func TestDetailIsCutAtARune(t *testing.T) {
-	for _, detail := range []string{
-		strings.Repeat("a", 5000), strings.Repeat("é", 600), "a" + strings.Repeat("€", 500),
-	} {
-		got := CleanDetail(detail)
-		if len(got) > MaxDetail || !utf8.ValidString(got) || len(got) < MaxDetail-8 {
-			t.Errorf("%q… became %d bytes, valid UTF-8: %v", detail[:8], len(got), utf8.ValidString(got))
-		}
-	}
-	if whole := strings.Repeat("a", MaxDetail); CleanDetail(whole) != whole {
-		t.Error("a detail of just the bound was cut")
-	}
-}
-
 // The rule of docs/reference/contract.md, implemented a second time.
 func TestEachCharacterThatIsNoTextBecomesASpaceInADetail(t *testing.T) {
 	for r := rune(0); r <= utf8.MaxRune; r++ {

@@ -124,27 +124,24 @@ func (c *commands) serverPods(a *APIServer, node string) (pods []*corev1.Pod) {
 // arguments, else the one that is named after the key, else the only one that is named after KMS.
 // The pod is nil if none is known to be it.
 func (c *commands) pluginOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
+	ofSocket := func(c *corev1.Container) bool { return mentions(c, "kms-"+p.KeyID+".sock") }
+	ofKey := func(c *corev1.Container) bool { return strings.HasSuffix(c.Name, "-"+p.KeyID) }
+	ofKMS := func(c *corev1.Container) bool { return strings.Contains(c.Name, "kms") }
 	for _, pod := range c.serverPods(a, p.Node) {
-		var withSocket, withKey, others []string
-		for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-			name := container.Name
-			switch {
-			case name == c.servers[a.Name].Container || isReporter(name):
-			case mentions(&container, "kms-"+p.KeyID+".sock"):
-				withSocket = append(withSocket, name)
-			case strings.HasSuffix(name, "-"+p.KeyID):
-				withKey = append(withKey, name)
-			case strings.Contains(name, "kms"):
-				others = append(others, name)
-			}
-		}
-		for _, names := range [][]string{withSocket, withKey, others} {
-			if len(names) == 1 {
-				return pod, names[0]
+		for _, is := range []func(*corev1.Container) bool{ofSocket, ofKey, ofKMS} {
+			found := slices.DeleteFunc(containers(pod), func(o corev1.Container) bool {
+				return o.Name == c.servers[a.Name].Container || isReporter(o.Name) || !is(&o)
+			})
+			if len(found) == 1 {
+				return pod, found[0].Name
 			}
 		}
 	}
 	return nil, ""
+}
+
+func containers(pod *corev1.Pod) []corev1.Container {
+	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 }
 
 func mentions(container *corev1.Container, text string) bool {
@@ -169,7 +166,7 @@ func (c *commands) reporterOf(a *APIServer, p *Plugin) (*corev1.Pod, string) {
 		}
 	}
 	for _, pod := range pods {
-		for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, container := range containers(pod) {
 			if isReporter(container.Name) {
 				return pod, container.Name
 			}
