@@ -61,6 +61,8 @@ func get(gvr schema.GroupVersionResource, namespace, name, kind string) *request
 }
 
 var (
+	clusterOperators = schema.GroupVersion{Group: "config.openshift.io", Version: "v1"}.WithResource("clusteroperators")
+
 	deployments = schema.GroupVersion{Group: "apps", Version: "v1"}.WithResource("deployments")
 	leases      = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}.WithResource("leases")
 	configMaps  = schema.GroupVersion{Version: "v1"}.WithResource("configmaps")
@@ -99,7 +101,7 @@ func (c *Cluster) Read(ctx context.Context) (*view.Snapshot, error) {
 	for _, r := range append(slices.Clone(contract.Resources), contract.KMSHealths) {
 		reports = append(reports, get(r.GVR(), "", r.Name, r.Kind))
 	}
-	var others []*request
+	others := []*request{get(clusterOperators, "", contract.ClusterOperator, view.KindClusterOperator)}
 	for _, namespace := range c.namespaces {
 		others = append(others,
 			get(deployments, namespace, contract.OperatorName, view.KindDeployment),

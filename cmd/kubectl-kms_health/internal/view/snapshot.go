@@ -32,6 +32,8 @@ type Snapshot struct {
 
 // Kinds of objects besides the resources with reports.
 const (
+	KindClusterOperator = "ClusterOperator"
+
 	KindConfigMap  = "ConfigMap"
 	KindDeployment = "Deployment"
 	KindLease      = "Lease"
@@ -54,6 +56,8 @@ func Wanted(o *unstructured.Unstructured) bool {
 		return true
 	}
 	switch o.GetKind() {
+	case KindClusterOperator:
+		return o.GetName() == contract.ClusterOperator
 	case KindConfigMap:
 		return o.GetName() == contract.OperatorConfigMap
 	case KindDeployment, KindLease:
