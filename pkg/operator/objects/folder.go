@@ -108,7 +108,6 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 	if slices.Contains(strings.Split(mount.SubPath, "/"), "..") {
 		return Folder{}, fmt.Errorf("volume %q: its subPath %q leads out of it", mount.Name, mount.SubPath)
 	}
-	f := Folder{MountPath: folder}
 	switch v := &pod.Spec.Volumes[i]; {
 	case v.EmptyDir != nil:
 		uid, err := PodUID(pod)
@@ -123,18 +122,15 @@ func onNode(pod *corev1.Pod, mount corev1.VolumeMount, folder, kubeletRoot strin
 			SubPath:   mount.SubPath,
 			EmptyDir:  true,
 		}, nil
-	case v.HostPath != nil:
-		if !path.IsAbs(v.HostPath.Path) {
-			return Folder{}, fmt.Errorf("volume %q: its hostPath %q is no absolute path", mount.Name, v.HostPath.Path)
-		}
-		f.HostPath = v.HostPath.Path
-	default:
+	case v.HostPath == nil:
 		return Folder{}, fmt.Errorf("volume %q, with the folder %s of sockets, is neither an emptyDir nor a hostPath, "+
 			"which alone can be found on a node: use mode Sidecar", v.Name, folder)
+	case !path.IsAbs(v.HostPath.Path):
+		return Folder{}, fmt.Errorf("volume %q: its hostPath %q is no absolute path", mount.Name, v.HostPath.Path)
+	default:
+		below := strings.TrimPrefix(folder, path.Clean(mount.MountPath))
+		return Folder{MountPath: folder, HostPath: path.Join(v.HostPath.Path, mount.SubPath, below)}, nil
 	}
-	below := strings.TrimPrefix(folder, path.Clean(mount.MountPath))
-	f.HostPath = path.Join(f.HostPath, mount.SubPath, below)
-	return f, nil
 }
 
 // hashAnnotation is kubelet's ConfigHashAnnotationKey

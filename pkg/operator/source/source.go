@@ -197,7 +197,10 @@ func (s *Source[T]) try(ctx context.Context, ends func(error) bool, request func
 		} else {
 			refused = backoff(firstRefused, lastRefused)
 		}
-		sleep(ctx, delay.Step())
+		select {
+		case <-ctx.Done():
+		case <-time.After(delay.Step()):
+		}
 	}
 }
 
@@ -210,15 +213,6 @@ func (s *Source[T]) choose(o *metav1.ListOptions) {
 
 func backoff(first, last time.Duration) *wait.Backoff {
 	return &wait.Backoff{Duration: first, Factor: 2, Jitter: jitter, Steps: 20, Cap: last}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // answered reports whether an error is an API server's answer.
