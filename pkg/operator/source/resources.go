@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kms-health/kms-health/pkg/operatorcr"
 )
 
 // What the operator reads.
@@ -66,14 +68,6 @@ type Node struct {
 }
 
 func readNode(o *unstructured.Unstructured) Node {
-	n := Node{Name: o.GetName(), Created: o.GetCreationTimestamp()}
-	conditions, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "conditions")
-	list, _ := conditions.([]any)
-	for _, c := range list {
-		fields, _ := c.(map[string]any)
-		if fields["type"] == string(corev1.NodeReady) {
-			n.Ready = fields["status"] == string(corev1.ConditionTrue)
-		}
-	}
-	return n
+	ready := operatorcr.ReadConditions(o)[string(corev1.NodeReady)]
+	return Node{Name: o.GetName(), Created: o.GetCreationTimestamp(), Ready: ready.Status == operatorcr.True}
 }
