@@ -115,13 +115,10 @@ func terminated(t *corev1.ContainerStateTerminated, restarts int32, policy corev
 // An init container without one runs once (k8s.io/kubernetes,
 // pkg/kubelet/container/helpers.go).
 func restartPolicyOf(pod *corev1.Pod, container string) corev1.RestartPolicy {
-	pods := pod.Spec.RestartPolicy
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return corev1.RestartPolicyNever
 	}
-	if pods == "" {
-		pods = corev1.RestartPolicyAlways
-	}
+	pods := cmp.Or(pod.Spec.RestartPolicy, corev1.RestartPolicyAlways)
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if c.Name == container && c.RestartPolicy != nil {
 			return corev1.RestartPolicy(*c.RestartPolicy)
