@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,38 +16,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/applybody"
 	"github.com/kms-health/kms-health/pkg/contract"
 )
 
-const (
-	// lag is how long a watch may take to show what was written.
-	lag = time.Second
-	// remembered is for how long a deletion is known that no watch shows.
-	remembered = time.Hour
-)
-
 // applier writes the operator's objects by Server-Side Apply under the field manager contract.OperatorName, and only
-// when there is something to write: an object that was applied, and has not changed since, is
-// left alone, however often it is looked at. Pods are created, and only their metadata is
-// written again. Several goroutines may use it, each for objects of its own.
+// when there is something to write: an object that was applied, and has not changed since, is left alone. Pods are
+// created, and only their metadata is written again. Several goroutines may use it, each for objects of its own.
 type applier struct {
 	client dynamic.Interface
-	clock  clock.PassiveClock
 
 	mu      sync.Mutex
 	applied map[string]record
-	deleted map[types.UID]time.Time // when the API server accepted a deletion
 }
 
 // record is what is known of an object that was applied.
 type record struct {
-	desired string    // hash of what was sent
-	live    string    // mark of what came of it
-	version string    // resourceVersion of that
-	at      time.Time // when
+	desired string // hash of what was sent
+	live    string // mark of what came of it
+	version string // resourceVersion of that
 }
 
 // mark changes with every change of an object that matters: the generation of one whose status or
@@ -62,111 +49,87 @@ func mark(o *unstructured.Unstructured) string {
 }
 
 // newApplier makes an applier.
-func newApplier(client dynamic.Interface, clock clock.PassiveClock) *applier {
-	return &applier{client: client, clock: clock, applied: map[string]record{}, deleted: map[types.UID]time.Time{}}
+func newApplier(client dynamic.Interface) *applier {
+	return &applier{client: client, applied: map[string]record{}}
 }
 
-// written of Apply.
-type written string
-
-const (
-	// unchanged: nothing was sent, or it made no difference.
-	unchanged written = "unchanged"
-	// applied: it was sent, and made a difference.
-	applied written = "applied"
-	// lagging: it was sent a moment ago, and the watch does not show it yet. Look
-	// again in a second.
-	lagging written = "lagging"
-)
-
-// Apply makes an object what it should be. live is what the watch last showed of
-// it, nil where it showed none. The result is nil where nothing was sent.
-func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstructured) (written,
-	*unstructured.Unstructured, error) {
+// Apply makes an object what it should be, and reports whether that changed it. live is what the
+// watch last showed of it, nil where it showed none. The result is nil where nothing was sent.
+func (a *applier) Apply(ctx context.Context, desired, live *unstructured.Unstructured) (changed bool,
+	result *unstructured.Unstructured, err error) {
 	if desired.GetKind() == "Pod" {
 		return a.applyPod(ctx, desired, live)
 	}
 	key := Key(desired)
 	raw, err := applybody.Marshal(desired.Object)
 	if err != nil {
-		return "", nil, fmt.Errorf("apply %s: %w", key, err)
+		return false, nil, fmt.Errorf("apply %s: %w", key, err)
 	}
 	hash := contract.FileHash(raw)
-	r, known := a.last(key)
-	if known && r.desired == hash {
-		if live != nil && mark(live) == r.live {
-			return unchanged, nil, nil
-		}
-		if a.clock.Since(r.at) < lag {
-			return lagging, nil, nil
-		}
+	// A watch that does not show what was written yet will.
+	if r := a.last(key); live != nil && r.desired == hash &&
+		(mark(live) == r.live || !Shows(live.GetResourceVersion(), r.version)) {
+		return false, nil, nil
 	}
 	force := true
-	result, err := a.resource(desired).Patch(ctx, desired.GetName(), types.ApplyPatchType, raw,
+	result, err = a.resource(desired).Patch(ctx, desired.GetName(), types.ApplyPatchType, raw,
 		metav1.PatchOptions{FieldManager: contract.OperatorName, Force: &force})
 	if err != nil {
-		return "", nil, fmt.Errorf("apply %s: %w", key, err)
+		return false, nil, fmt.Errorf("apply %s: %w", key, err)
 	}
-	outcome, version := applied, result.GetResourceVersion()
-	// An apply that changes nothing makes no new version, of what the watch shows or of
-	// what the last apply made.
-	if live != nil && live.GetUID() == result.GetUID() && live.GetResourceVersion() == version || known &&
-		r.version == version {
-		outcome = unchanged
-	}
-	a.remember(key, record{desired: hash, live: mark(result), version: version})
-	return outcome, result, nil
+	changed = a.remember(live, result, record{desired: hash, live: mark(result)})
+	return changed, result, nil
 }
 
-func (a *applier) last(key string) (r record, known bool) {
+func (a *applier) last(key string) record {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r, known = a.applied[key]
-	return r, known
+	return a.applied[key]
 }
 
-func (a *applier) remember(key string, r record) {
+// remember keeps what came of a request, and reports whether the request changed anything: one
+// that does not makes no new version, of what the watch shows or of what the last one made.
+func (a *applier) remember(live, result *unstructured.Unstructured, r record) (changed bool) {
+	r.version = result.GetResourceVersion()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r.at = a.clock.Now()
-	a.applied[key] = r
+	same := live != nil && live.GetUID() == result.GetUID() && live.GetResourceVersion() == r.version ||
+		a.applied[Key(result)].version == r.version
+	a.applied[Key(result)] = r
+	return !same
 }
 
 // applyPod creates a pod, or patches the metadata of one that exists. A spec is written once:
 // admission may change it at creation, and writing it again is then refused for as long as
 // the pod lives. A pod that should have another spec has another name.
-func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unstructured) (written,
-	*unstructured.Unstructured, error) {
+func (a *applier) applyPod(ctx context.Context, desired, live *unstructured.Unstructured) (changed bool,
+	result *unstructured.Unstructured, err error) {
 	key := Key(desired)
 	if live == nil {
-		if r, known := a.last(key); known && a.clock.Since(r.at) < lag {
-			return lagging, nil, nil
-		}
-		result, err := a.resource(desired).Create(ctx, desired, metav1.CreateOptions{FieldManager: contract.OperatorName})
+		result, err = a.resource(desired).Create(ctx, desired, metav1.CreateOptions{FieldManager: contract.OperatorName})
 		if err == nil {
-			a.remember(key, record{version: result.GetResourceVersion()})
-			return applied, result, nil
+			return a.remember(nil, result, record{}), result, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return "", nil, fmt.Errorf("create %s: %w", key, err)
+			return false, nil, fmt.Errorf("create %s: %w", key, err)
 		}
-		// No watch shows it, for example since a label that selects it was removed.
+		// No watch shows it yet, or, since a label that selects it was removed, ever.
 		live = &unstructured.Unstructured{Object: map[string]any{}}
 	}
 	part := metadataPatch(desired, live)
 	if len(part) == 0 {
-		return unchanged, nil, nil
+		return false, nil, nil
 	}
 	raw, err := json.Marshal(map[string]any{"metadata": part})
 	if err != nil {
-		return "", nil, fmt.Errorf("patch %s: %w", key, err)
+		return false, nil, fmt.Errorf("patch %s: %w", key, err)
 	}
 	options := metav1.PatchOptions{FieldManager: contract.OperatorName}
-	result, err := a.resource(desired).Patch(ctx, desired.GetName(), types.MergePatchType, raw, options)
+	result, err = a.resource(desired).Patch(ctx, desired.GetName(), types.MergePatchType, raw, options)
 	if err != nil {
-		return "", nil, fmt.Errorf("patch %s: %w", key, err)
+		return false, nil, fmt.Errorf("patch %s: %w", key, err)
 	}
-	return applied, result, nil
+	return a.remember(live, result, record{}), result, nil
 }
 
 // metadataPatch is what the metadata of a live pod lacks of the desired one's; nil: nothing.
@@ -205,8 +168,7 @@ func (a *applier) Delete(ctx context.Context, live *unstructured.Unstructured) (
 	if live.GetDeletionTimestamp() != nil {
 		return false, nil
 	}
-	uid := live.GetUID()
-	background := metav1.DeletePropagationBackground
+	uid, background := live.GetUID(), metav1.DeletePropagationBackground
 	err = a.resource(live).Delete(ctx, live.GetName(),
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -215,13 +177,7 @@ func (a *applier) Delete(ctx context.Context, live *unstructured.Unstructured) (
 	if err != nil {
 		return false, fmt.Errorf("delete %s: %w", key, err)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := a.clock.Now()
-	maps.DeleteFunc(a.deleted, func(_ types.UID, at time.Time) bool { return now.Sub(at) > remembered })
-	_, before := a.deleted[uid]
-	a.deleted[uid] = now
-	return !before, nil // it was being deleted already, which the watch does not show yet
+	return true, nil
 }
 
 func (a *applier) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {

@@ -89,7 +89,7 @@ type configuration struct {
 // New makes a Controller.
 func New(o Options) *Controller {
 	c := &Controller{
-		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry), applier: newApplier(o.Client, o.Clock),
+		Options: o, targets: map[string]*entry{}, metrics: newMetrics(o.Registry), applier: newApplier(o.Client),
 		queue: retry.NewQueue(o.Clock),
 		retry: retry.New(o.Clock, firstRetry, lastRetry),
 	}

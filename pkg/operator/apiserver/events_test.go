@@ -74,11 +74,9 @@ func eventsOf(t *testing.T, plan Plan, secrets []runtime.Object, patch clienttes
 		patch = patched(1)
 	}
 	client.PrependReactor("patch", "*", patch)
-	terminates := func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil }
-	client.PrependReactor("delete", "pods", terminates)
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	e := executor(client)
-	e.applier, e.Now = newApplier(client, clock), clock.Now
+	e.applier, e.Now = newApplier(client), clock.Now
 	e.Credentials = credentials.New(kubernetesfake.NewClientset(secrets...), clock.Now)
 	e.Event = func(_, _, reason, _ string) { events = append(events, reason) }
 	s := &Snapshot{Own: own, Deployment: deployment(1), Injected: true}
@@ -121,8 +119,6 @@ func TestEventIsEmittedOnceForEachChange(t *testing.T) {
 			want: []string{"CARenewed"}},
 		"an object is applied": {plan: Plan{Apply: []*unstructured.Unstructured{desired(configMap)}},
 			want: []string{"Applied"}},
-		"an object is deleted": {plan: Plan{Delete: []*unstructured.Unstructured{pod}},
-			want: []string{"Deleted"}},
 		"the rules of the ClusterRole changed": {plan: Plan{Anchor: desired(role)}, want: []string{"Applied"}},
 	} {
 		t.Run(name, func(t *testing.T) {

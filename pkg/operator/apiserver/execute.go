@@ -171,7 +171,7 @@ func (x *execution) apply(ctx context.Context, objects []*unstructured.Unstructu
 }
 
 func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstructured, event string) error {
-	result, _, err := x.applier.Apply(ctx, o, live)
+	changed, _, err := x.applier.Apply(ctx, o, live)
 	switch {
 	case apierrors.IsNotFound(err) && o.GetKind() == contract.KMSHealths.Kind:
 		return fmt.Errorf("%w: the CRD %s.%s is not installed; it is in manifests/kubernetes",
@@ -184,11 +184,8 @@ func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstruct
 	if o.GetNamespace() == x.snapshot.Target.Namespace {
 		x.touched, x.inTarget = true, x.inTarget || o.GetKind() != "Role"
 	}
-	switch result {
-	case applied:
+	if changed {
 		x.event(event, Key(o))
-	case lagging:
-		x.requeue(time.Second)
 	}
 	return nil
 }
@@ -222,11 +219,11 @@ func (x *execution) inject(ctx context.Context) error {
 	switch d := x.snapshot.Deployment; {
 	case x.plan.Eject:
 		bare := bareDeployment(d)
-		outcome, result, err := x.applier.Apply(ctx, bare, nil)
+		changed, result, err := x.applier.Apply(ctx, bare, nil)
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return err
 		}
-		if outcome == applied && result.GetResourceVersion() != d.ResourceVersion {
+		if changed && result.GetResourceVersion() != d.ResourceVersion {
 			x.event(contract.EventEjected, Key(bare))
 		}
 		x.state.notInjected()
@@ -234,15 +231,15 @@ func (x *execution) inject(ctx context.Context) error {
 		live := bareDeployment(d)
 		live.SetGeneration(d.Generation)
 		live.SetResourceVersion(d.ResourceVersion)
-		outcome, result, err := x.applier.Apply(ctx, x.plan.Inject, live)
-		if err != nil || outcome == lagging || result == nil {
+		changed, result, err := x.applier.Apply(ctx, x.plan.Inject, live)
+		if err != nil || result == nil {
 			return err
 		}
 		into := source.As[appsv1.Deployment](result)
 		if into == nil {
 			return fmt.Errorf("%s cannot be read", Key(result))
 		}
-		if outcome == applied {
+		if changed {
 			x.event(contract.EventInjected, Key(result))
 		}
 		x.state.Injected = &Injected{Deployment: into.Name, UID: string(into.UID), Generation: into.Generation}
@@ -333,12 +330,12 @@ func (x *execution) record(ctx context.Context) bool {
 	anchor.SetAnnotations(map[string]string{contract.StateAnnotation: x.state.String()})
 	live := cmp.Or(x.anchor, x.snapshot.find(anchor))
 	return x.try(ctx, func(ctx context.Context) error {
-		outcome, result, err := x.applier.Apply(ctx, anchor, live)
+		changed, result, err := x.applier.Apply(ctx, anchor, live)
 		if err != nil || result == nil {
 			return err
 		}
 		x.anchor, x.outcome.Recorded = result, Recorded{Version: result.GetResourceVersion(), State: x.state}
-		if outcome == applied && live != nil && !reflect.DeepEqual(live.Object["rules"], anchor.Object["rules"]) {
+		if changed && live != nil && !reflect.DeepEqual(live.Object["rules"], anchor.Object["rules"]) {
 			x.event(contract.EventApplied, Key(anchor)+": other rules")
 		}
 		return nil

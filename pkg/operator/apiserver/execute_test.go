@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/clock"
 
 	"github.com/kms-health/kms-health/pkg/config/v1alpha1"
 	"github.com/kms-health/kms-health/pkg/contract"
@@ -23,7 +22,7 @@ import (
 
 // executor is a Controller as far as it executes plans.
 func executor(client *dynamicfake.FakeDynamicClient) *Controller {
-	return &Controller{applier: newApplier(client, clock.RealClock{}), Options: Options{
+	return &Controller{applier: newApplier(client), Options: Options{
 		Client: client, Now: time.Now, Event: func(_, _, _, _ string) {},
 	}}
 }
