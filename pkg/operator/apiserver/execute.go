@@ -60,9 +60,8 @@ type execution struct {
 	// unreachable.
 	errs        []error
 	unreachable bool
-	// touched means that an object in the target's namespace exists; inTarget, that one of
-	// those that State.InTarget is about does.
-	touched, inTarget bool
+	// role and inTarget mean that what State.Role and State.InTarget are about exists.
+	role, inTarget bool
 }
 
 // execute executes a plan, in order. An object that fails stops the work on no other.
@@ -146,8 +145,8 @@ func (x *execution) run(ctx context.Context) {
 	x.remove(ctx)
 	if forbidden() {
 		// Objects it was not allowed to create need no removal. What it applied before does.
-		if !x.touched {
-			x.state.Untouched = x.snapshot.State.Untouched
+		if !x.role {
+			x.state.Role = x.snapshot.State.Role
 		}
 		if !x.inTarget {
 			x.state.InTarget, x.state.Token = x.snapshot.State.InTarget, x.snapshot.State.Token
@@ -182,7 +181,7 @@ func (x *execution) applyOne(ctx context.Context, o, live *unstructured.Unstruct
 		return err
 	}
 	if o.GetNamespace() == x.snapshot.Target.Namespace {
-		x.touched, x.inTarget = true, x.inTarget || o.GetKind() != "Role"
+		x.role, x.inTarget = x.role || o.GetKind() == "Role", x.inTarget || o.GetKind() != "Role"
 	}
 	if changed {
 		x.event(event, Key(o))
@@ -226,7 +225,7 @@ func (x *execution) inject(ctx context.Context) error {
 		if changed && result.GetResourceVersion() != d.ResourceVersion {
 			x.event(contract.EventEjected, Key(bare))
 		}
-		x.state.notInjected()
+		x.state.Injected = nil
 	case x.plan.Inject != nil:
 		live := bareDeployment(d)
 		live.SetGeneration(d.Generation)
