@@ -35,26 +35,18 @@ func TestStrategyThatWouldEndAllPodsIsAProblem(t *testing.T) {
 		unavailable int
 		problem     string // a part; empty: none
 	}{
-		"defaults":                           {3, false, nil, 0, ""},
-		"defaults, one replica":              {1, false, nil, 0, ""},
-		"defaults, no replicas in the spec":  {noReplicas, false, nil, 0, ""},
-		"defaults, eight replicas":           {8, false, nil, 2, ""},
-		"only maxSurge":                      {4, false, rolling("0", ""), 1, ""},
-		"only maxUnavailable":                {4, false, rolling("", "4"), 4, "end 4 of 4 replicas"},
-		"one of three":                       {3, false, rolling("0", "1"), 1, ""},
-		"one of one":                         {1, false, rolling("0", "1"), 1, "end 1 of 1 replicas"},
-		"one of one, with a surge":           {1, false, rolling("1", "1"), 1, "end 1 of 1 replicas"},
-		"none of one":                        {1, false, rolling("1", "0"), 0, ""},
-		"both zero, one replica":             {1, false, rolling("0", "0"), 1, "end 1 of 1 replicas"},
-		"both zero, two replicas":            {2, false, rolling("0", "0"), 1, ""},
-		"more than there are":                {2, false, rolling("0", "5"), 5, "end 5 of 2 replicas"},
-		"99% of two rounds down to 1":        {2, false, rolling("0", "99%"), 1, ""},
-		"99% of one rounds down, with surge": {1, false, rolling("1", "99%"), 0, ""},
-		"99% of one, without: 1":             {1, false, rolling("0%", "99%"), 1, "end 1 of 1 replicas"},
-		"1% of surge rounds up":              {1, false, rolling("1%", "0"), 0, ""},
-		"100% of three":                      {3, false, rolling("1", "100%"), 3, "end 3 of 3 replicas"},
-		"Recreate":                           {3, true, nil, 0, "Recreate ends all pods"},
-		"Recreate, no replica":               {0, true, nil, 1, ""},
+		"defaults":                          {3, false, nil, 0, ""},
+		"defaults, no replicas in the spec": {noReplicas, false, nil, 0, ""},
+		"defaults, eight replicas":          {8, false, nil, 2, ""},
+		"only maxUnavailable":               {4, false, rolling("", "4"), 4, "end 4 of 4 replicas"},
+		"one of one":                        {1, false, rolling("0", "1"), 1, "end 1 of 1 replicas"},
+		"none of one":                       {1, false, rolling("1", "0"), 0, ""},
+		"both zero, one replica":            {1, false, rolling("0", "0"), 1, "end 1 of 1 replicas"},
+		"99% of two rounds down to 1":       {2, false, rolling("0", "99%"), 1, ""},
+		"99% of one, without: 1":            {1, false, rolling("0%", "99%"), 1, "end 1 of 1 replicas"},
+		"100% of three":                     {3, false, rolling("1", "100%"), 3, "end 3 of 3 replicas"},
+		"Recreate":                          {3, true, nil, 0, "Recreate ends all pods"},
+		"Recreate, no replica":              {0, true, nil, 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := deployment(1)
