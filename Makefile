@@ -164,7 +164,7 @@ test-unit: $(GOTESTSUM) ## Run the tests that need nothing but Go
 test-integration: $(GOTESTSUM) cluster ## Run the tests with a real kube-apiserver and etcd (SEQUENCES=50 SEED=7: more random sequences)
 	@$(RACE); $(GO_TEST) $(INTEGRATION) $(OTHER_PACKAGES)
 
-# How long a soak takes. SHORT=1 makes the end-to-end one two minutes, and the rest shorter too.
+# How long a soak takes. SHORT=1 leaves out the end-to-end one, and makes the rest shorter.
 SOAK ?= $(if $(SHORT),2m,10m)
 E2E = -tags e2e,$(TAGS) -count 1 -timeout 180m $(if $(SHORT),-short) $(TESTFLAGS) ./test/e2e/... -soak $(SOAK)
 
