@@ -48,7 +48,8 @@ func openKeyring(dir string) (*keyring, error) {
 		number++
 	}
 	if number == 0 {
-		return k, k.add(1)
+		err := k.add(1)
+		return k, err
 	}
 	newest, err := k.read(number)
 	k.newest.Store(newest)
@@ -80,7 +81,7 @@ func (k *keyring) add(number int) error {
 	}
 	defer func() { _ = os.Remove(f.Name()) }()
 	_, err = io.CopyN(f, rand.Reader, sha256.Size)
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	if err := os.Link(f.Name(), k.path(number)); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -82,9 +82,9 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 		}
 	}
 	if options.CRDs != "" {
-		return c, c.ApplyOperatorCRDs(ctx, options.CRDs)
+		err = c.ApplyOperatorCRDs(ctx, options.CRDs)
 	}
-	return c, nil
+	return c, err
 }
 
 // writeFiles makes what the servers need before their first start, and what

@@ -54,7 +54,8 @@ func NewProxy(target string) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{target: target, address: address, conns: map[*proxyConn]bool{}}
-	return p, p.SetMode(Pass)
+	err = p.SetMode(Pass)
+	return p, err
 }
 
 // URL is the proxy's address for a client of a TLS server behind it.

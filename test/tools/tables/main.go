@@ -38,7 +38,7 @@ var whole = map[string]string{
 
 // block is what a file has of one template: the indent, the name, and the generated lines.
 var block = regexp.MustCompile(
-	`(?ms)^([ \t]*)(?:#|<!--) BEGIN generated: ([a-z-]+)(?: -->)?\n(.*?)^[ \t]*(?:#|<!--) END generated`)
+	`(?s)([ \t]*)(?:#|<!--) BEGIN generated: ([a-z-]+)(?: -->)?\n(.*?)[ \t]*(?:#|<!--) END generated`)
 
 func main() {
 	if len(os.Args) != 2 {

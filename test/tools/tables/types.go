@@ -88,7 +88,7 @@ func (t *typeOf) fields(of *ast.StructType) error {
 		text, marks := split(f.Doc.Text())
 		shown, refers := typeName(f.Type)
 		t.refers = append(t.refers, refers)
-		t.Items = append(t.Items, fmt.Sprintf("`%s` (%s%s): %s", name, shown, marks, paragraph(text)))
+		t.Items = append(t.Items, fmt.Sprintf("%#q (%s%s): %s", name, shown, marks, paragraph(text)))
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func typeName(e ast.Expr) (shown, refers string) {
 func (t *typeOf) values(of *doc.Type) error {
 	if t.Name == "Resource" {
 		for _, r := range contract.Resources {
-			t.Items = append(t.Items, fmt.Sprintf("`%s`: of %s.", r.Plural, r.APIServer.Name))
+			t.Items = append(t.Items, fmt.Sprintf("%#q: of %s.", r.Plural, r.APIServer.Name))
 		}
 		t.Items = append(t.Items, "`"+contract.KMSHealthsPlural+
 			"`: without OpenShift. The operator creates an object for each API server, with its name.")
@@ -151,7 +151,7 @@ func (t *typeOf) values(of *doc.Type) error {
 			// Past the constant's name. The subject, the value, is before it.
 			_, text, _ := strings.Cut(paragraph(v.Doc.Text()), " ")
 			text = strings.TrimPrefix(strings.TrimPrefix(text, "is "), "means that ")
-			t.Items = append(t.Items, fmt.Sprintf("`%s`: %s%s",
+			t.Items = append(t.Items, fmt.Sprintf("%#q: %s%s",
 				strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`), strings.ToUpper(text[:1]), text[1:]))
 		}
 	}
