@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sort"
 	"strings"
 	"testing"
 
@@ -66,27 +67,11 @@ var shapes = map[string]shape{
 
 // worst returns the largest file of a shape that is parsed at all, and one that is not.
 func (s shape) worst() (largest, beyond []byte) {
-	parsed := func(n int) bool {
-		file := s.file(n)
-		if len(file) <= MaxFileSize && indicators(string(file)) <= maxIndicators {
-			largest = file
-			return true
-		}
-		beyond = file
-		return false
-	}
-	low, high := 1, 2
-	for parsed(high) {
-		low, high = high, 2*high
-	}
-	for high-low > 1 {
-		if n := (low + high) / 2; parsed(n) {
-			low = n
-		} else {
-			high = n
-		}
-	}
-	return largest, beyond
+	n := sort.Search(MaxFileSize, func(n int) bool {
+		file := s.file(n + 1)
+		return len(file) > MaxFileSize || indicators(string(file)) > maxIndicators
+	})
+	return s.file(n), s.file(n + 1)
 }
 
 // cost is how much decoding a file of either kind allocates, altogether, in bytes.

@@ -108,6 +108,7 @@ func TestOperatorMistakesAreReportedWithPathAndValue(t *testing.T) {
 		"a name without Deployment":      {operatorFile("deployment: x"), `apiServers[0].deployment: Invalid value: "x"`},
 		"Deployment's name":              {operatorFile("mode: Sidecar", "deployment: A"), `apiServers[0].deployment: Invalid value: "A"`},
 		"server":                         {operatorFile("connection: {server: 'http://x'}"), `apiServers[0].connection.server: Invalid value: "http://x"`},
+		"fallbacks":                      {operatorFile("connection: {fallbacks: [{url: 'https://a'}, {url: 'https://b'}, {url: 'https://c'}, {url: 'https://d'}]}"), "apiServers[0].connection.fallbacks: Too many: 4: must have at most 3 items"},
 		"server name":                    {operatorFile("connection: {tlsServerName: A_B}"), `apiServers[0].connection.tlsServerName: Invalid value: "A_B"`},
 		"serving without TLS":            {operatorFile("serving: {address: '0.0.0.0:1'}"), `apiServers[0].serving.address: Invalid value: "0.0.0.0:1": must be a loopback address without secret`},
 		"serving secret in others' pods": {operatorFile("mode: Sidecar", "serving: {address: '0.0.0.0:1', secret: s}"), `apiServers[0].serving.secret: Invalid value: "s"`},
