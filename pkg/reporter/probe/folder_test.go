@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/program"
 )
 
 // mountedAs gives a plugin a mountinfo in which a folder is the mount of another one.
@@ -56,7 +57,7 @@ func TestDeletedFolder(t *testing.T) {
 }
 
 func TestMountinfoUnreadableForLackOfDescriptorsIsNotThePluginsError(t *testing.T) {
-	plugin := probed(t, "unix://"+t.TempDir()+"/kms.sock")
+	plugin := probed(t, "unix://"+program.SocketDir(t)+"/kms.sock")
 	plugin.mounts = func() (string, error) {
 		return "", &os.PathError{Op: "open", Path: "/proc/self/mountinfo", Err: syscall.EMFILE}
 	}

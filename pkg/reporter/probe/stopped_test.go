@@ -2,11 +2,11 @@ package probe
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kms-health/kms-health/pkg/contract"
+	"github.com/kms-health/kms-health/test/harness/program"
 	"github.com/kms-health/kms-health/test/kmsplugin"
 )
 
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 
 // process is a child process: the test binary in another role.
 type process struct {
-	*exec.Cmd
+	*program.Child
 	t      *testing.T
 	socket string // of a plugin
 	input  io.Writer
@@ -50,40 +51,23 @@ type process struct {
 // startProcess runs a plugin.
 func startProcess(t *testing.T) *process {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "probe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := program.SocketDir(t)
 	p := startChild(t, childFolder+"="+dir)
-	p.socket = filepath.Join(dir, "kms.sock")
+	p.socket = dir + "/kms.sock"
 	return p
 }
 
 // startChild returns when the process has written its first line.
 func startChild(t *testing.T, role string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(os.Args[0]), t: t}
-	p.Env = append(os.Environ(), role)
-	p.Stderr = os.Stderr
-	input, err := p.StdinPipe()
-	if err != nil {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), role), os.Stderr
+	input, err := cmd.StdinPipe()
+	output, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
-	output, err := p.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = input.Close()
-		p.signal(syscall.SIGCONT)
-		_ = p.Process.Kill()
-		_ = p.Wait()
-	})
-	p.input, p.output = input, bufio.NewReader(output)
+	p := &process{Child: program.Start(t, cmd), t: t, input: input, output: bufio.NewReader(output)}
 	p.line()
 	return p
 }
