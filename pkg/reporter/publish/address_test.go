@@ -2,8 +2,8 @@ package publish
 
 import (
 	"fmt"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -59,7 +59,8 @@ func TestNoPasswordOfAURLIsShown(t *testing.T) {
 func TestNoPasswordOfTheEnvironmentsProxyIsShown(t *testing.T) {
 	server := &url.URL{Scheme: "https", Host: "192.0.2.1:6443"}
 	for _, proxy := range withPassword {
-		u, err := proxyOf(proxy, server)
+		u, err := (&httpproxy.Config{HTTPSProxy: proxy}).ProxyFunc()(server)
+		u, err = checkProxy("proxy of the environment", u, err)
 		switch {
 		case err != nil:
 			showsNoPassword(t, "the error of proxy "+proxy, err.Error())
@@ -69,27 +70,16 @@ func TestNoPasswordOfTheEnvironmentsProxyIsShown(t *testing.T) {
 	}
 }
 
-func proxyOf(proxy string, server *url.URL) (*url.URL, error) {
-	u, err := (&httpproxy.Config{HTTPSProxy: proxy}).ProxyFunc()(server)
-	return checkProxy("proxy of the environment", u, err)
-}
-
 func TestProxyGetsItsPasswordWhichIsNotShown(t *testing.T) {
 	s := newServer(t)
 	dir := credentialFiles(t, s)
 	got := make(chan string, 100)
-	proxy := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got <- r.Method + " " + r.Header.Get("Proxy-Authorization")
 		http.Error(w, "", http.StatusProxyAuthRequired)
-	})}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = proxy.Serve(listener) }()
-	t.Cleanup(func() { _ = proxy.Close(); <-done })
-	replaceIn(t, dir+"/kubeconfig", "server:", "proxy-url: 'http://alice:s3cret@"+listener.Addr().String()+"', server:")
+	}))
+	t.Cleanup(proxy.Close)
+	replaceIn(t, dir+"/kubeconfig", "server:", "proxy-url: 'http://alice:s3cret@"+proxy.Listener.Addr().String()+"', server:")
 	p := run(t, dir, waitLimit)
 	p.offer("1")
 	if request := <-got; request != "CONNECT Basic YWxpY2U6czNjcmV0" {

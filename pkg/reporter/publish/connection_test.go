@@ -17,11 +17,11 @@ func TestFailureThatAnotherServerMightNotHaveClosesTheConnection(t *testing.T) {
 		want   bool // a new connection
 	}{
 		"none":             {nil, false},
-		"500":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", 500) }, true},
+		"500":              {fails(500), true},
 		"503 without body": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, true},
-		"401":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusUnauthorized) }, true},
-		"429":              {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusTooManyRequests) }, true},
-		"no answer":        {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, true},
+		"401":              {fails(http.StatusUnauthorized), true},
+		"429":              {fails(http.StatusTooManyRequests), true},
+		"no answer":        {hangs, true},
 		"101":              {switches, true},
 		"conflict":         {refuses(http.StatusConflict, "conflict", ""), false},
 	} {

@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"net/http"
@@ -15,7 +14,7 @@ import (
 // certificateServer answers 401 to clients without a certificate or with another token
 // than the first.
 func certificateServer(t *testing.T) (s *server, dir string) {
-	s = newServerAsking(t, tls.RequestClientCert)
+	s = newServer(t)
 	s.answers(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if len(r.TLS.PeerCertificates) == 0 || r.Header.Get("Authorization") != "Bearer first" {

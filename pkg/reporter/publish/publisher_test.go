@@ -42,15 +42,12 @@ type server struct {
 
 type seen struct {
 	text       string // method, URI, some headers, and the body
-	token      string
 	keyIDs     []string
 	connection string // the client's address
 }
 
-func newServer(t *testing.T) *server { return newServerAsking(t, tls.NoClientCert) }
-
-// newServerAsking returns a server that requests client certificates, or does not.
-func newServerAsking(t *testing.T, ask tls.ClientAuthType) *server {
+// newServer returns a server that requests client certificates, and accepts any and none.
+func newServer(t *testing.T) *server {
 	s := &server{requests: make(chan *seen, 1000)}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -64,7 +61,7 @@ func newServerAsking(t *testing.T, ask tls.ClientAuthType) *server {
 			t.Error(err)
 		}
 		h := r.Header
-		got := &seen{token: h.Get("Authorization"), connection: r.RemoteAddr, text: strings.Join([]string{
+		got := &seen{connection: r.RemoteAddr, text: strings.Join([]string{
 			r.Method, r.URL.RequestURI(), h.Get("Content-Type"), h.Get("Accept"), h.Get("User-Agent"), string(body)}, "\n")}
 		for _, c := range sent.Status.Conditions {
 			entries, err := contract.DecodeMessage(c.Message)
@@ -85,7 +82,7 @@ func newServerAsking(t *testing.T, ask tls.ClientAuthType) *server {
 			answer(w, r)
 		}
 	}))
-	s.TLS = &tls.Config{ClientAuth: ask}
+	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
@@ -182,18 +179,27 @@ func (r *running) offer(keyID string) {
 	r.Offer([]contract.Entry{{KeyID: keyID, Status: contract.Healthy, LastChecked: noon}})
 }
 
+// waitFor waits until n writes have ended as a kind.
 func (r *running) waitFor(t *testing.T, kind Kind, n int) {
 	t.Helper()
-	deadline := time.Now().Add(waitLimit)
-	for {
-		got := testutil.ToFloat64(r.metrics.writes.WithLabelValues(string(kind)))
-		if got >= float64(n) {
-			return
-		}
+	await(t, fmt.Sprintf("%d writes end as %s", n, kind), func() bool {
+		return testutil.ToFloat64(r.metrics.writes.WithLabelValues(string(kind))) >= float64(n)
+	})
+}
+
+// awaitError waits until the last write has failed, and returns why.
+func (r *running) awaitError(t *testing.T) string {
+	t.Helper()
+	await(t, "a write fails", func() bool { return r.LastError() != "" })
+	return r.LastError()
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(waitLimit); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%v writes ended as %s, want %d", got, kind, n)
+			t.Fatalf("not in time: %s", what)
 		}
-		time.Sleep(time.Millisecond) // a counter sends no notification
 	}
 }
 
@@ -253,11 +259,7 @@ func TestWithdrawnReportLeavesNoError(t *testing.T) {
 	p.offer("1")
 	p.waitFor(t, ServerError, 1)
 	p.Offer(nil)
-	for deadline := time.Now().Add(waitLimit); p.LastError() != ""; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(p.LastError())
-		}
-	}
+	await(t, "no error", func() bool { return p.LastError() == "" })
 }
 
 func TestNothingIsWrittenToAnAtomicListAfterTheFirstWrite(t *testing.T) {
@@ -286,24 +288,17 @@ func TestNothingIsWrittenToAnAtomicListAfterTheFirstWrite(t *testing.T) {
 }
 
 func TestAnotherServersCertificateIsRefusedUntilItsCAIsThere(t *testing.T) {
-	s, other := newServer(t), newServer(t)
+	s := newServer(t)
 	dir := credentialFiles(t, s)
-	config, err := os.ReadFile(dir + "/kubeconfig")
+	other, _, err := cert.GenerateSelfSignedCertKey("other.test", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// httptest's servers share one certificate: use an unrelated CA.
-	unrelated, _, err := cert.GenerateSelfSignedCertKey("unrelated.test", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, dir+"/ca.crt", string(unrelated))
-	write(t, dir+"/kubeconfig", strings.Replace(string(config), s.URL, other.URL, 1))
+	write(t, dir+"/ca.crt", string(other))
 	p := run(t, dir, waitLimit)
 	p.offer("1")
 	p.waitFor(t, TLSFailed, 1)
-	write(t, dir+"/ca.crt", string(other.ca()))
-	other.next(t)
+	write(t, dir+"/ca.crt", string(s.ca()))
 	p.waitFor(t, Success, 1)
 }
 

@@ -46,17 +46,6 @@ func refuses(code int, message, name string) http.HandlerFunc {
 
 func hangs(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// awaitError waits until the last write has failed, and returns why.
-func (r *running) awaitError(t *testing.T) string {
-	t.Helper()
-	for deadline := time.Now().Add(waitLimit); r.LastError() == ""; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no write has failed")
-		}
-	}
-	return r.LastError()
-}
-
 func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testing.T) {
 	for name, broken := range map[string]func(s *server){
 		"down":   func(s *server) { s.Close() },
@@ -65,8 +54,6 @@ func TestServersAreTriedInOrderWithinOneWriteAndTheOneThatWorkedIsKept(t *testin
 		"no CRD": func(s *server) { s.answers(fails(404)) },
 		// A load balancer's error might not be an API server's.
 		"400 of a balancer": func(s *server) { s.answers(fails(400)) },
-		"409 of a balancer": func(s *server) { s.answers(fails(409)) },
-		"422 of a balancer": func(s *server) { s.answers(fails(422)) },
 		"hangs":             func(s *server) { s.answers(hangs) },
 	} {
 		t.Run(name, func(t *testing.T) {
