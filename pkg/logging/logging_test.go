@@ -11,7 +11,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,35 +20,24 @@ import (
 
 const waitLimit = 10 * time.Second
 
-// buffer is a writer that may be read while it is written.
+// buffer is a writer that may fail. It is used while the Queue that writes to it is flushed.
 type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	err  error
+	bytes.Buffer
+	err error
 }
 
 func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.err != nil {
 		return 0, b.err
 	}
-	return b.text.Write(p)
-}
-
-func (b *buffer) fail(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.err = err
+	return b.Buffer.Write(p)
 }
 
 // take returns what was written since the last call.
 func (b *buffer) take(q *Queue) string {
 	q.Flush(waitLimit)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer b.text.Reset()
-	return b.text.String()
+	defer b.Reset()
+	return b.String()
 }
 
 // start calls Start with klog's flags set, and restores the loggers at the end of the test.
@@ -150,14 +138,13 @@ func TestLoggingDoesNotBlockOnAPipeThatIsNotRead(t *testing.T) {
 }
 
 func TestWriteErrorsAreCounted(t *testing.T) {
-	out := &buffer{}
+	out := &buffer{err: os.ErrClosed}
 	q := newQueue(out)
-	out.fail(os.ErrClosed)
 	for range 3 {
 		_, _ = q.Write([]byte("lost"))
 	}
 	q.Flush(waitLimit)
-	out.fail(nil)
+	out.err = nil
 	_, _ = q.Write([]byte("kept"))
 	if text := out.take(q); !strings.HasPrefix(text, "kept\nW") || !strings.HasSuffix(text, "count=3\n") {
 		t.Errorf("%q", text)
