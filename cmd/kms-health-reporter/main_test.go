@@ -59,15 +59,10 @@ func TestFlagsThatCannotBeParsedEndIt(t *testing.T) {
 }
 
 func TestFileIsReadFromStandardInput(t *testing.T) {
-	f, err := os.Open(file(t, head+"plugins: []\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	before := os.Stdin
-	os.Stdin = f
+	os.Stdin, _ = os.Open(file(t, head+"plugins: []\n"))
+	defer func() { os.Stdin = before }()
 	code, stdout, stderr := call(t, "--validate", "--config", "-")
-	os.Stdin = before
-	_ = f.Close()
 	if code != reporter.ExitOK || stdout == "" || stderr != "" {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
