@@ -101,6 +101,7 @@ var faults = map[string]struct {
 	"unhealthy vault is sealed":     {status: contract.Unhealthy, reason: contract.ReportedUnhealthy, detail: `healthz is "vault is sealed", not "ok"`},
 	"rpc-error Internal no luck":    {status: contract.Error, reason: contract.ReportedUnhealthy, detail: "Status: Internal: no luck", noKey: true},
 	"rpc-error Unavailable not now": {status: contract.Error, reason: contract.Unavailable, detail: "Status: Unavailable: not now", noKey: true},
+	"rpc-error DeadlineExceeded x":  {status: contract.Error, reason: contract.Timeout, detail: "Status: DeadlineExceeded: x", noKey: true},
 	"hang":                          {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms; gRPC health is answered, so the process works: it probably waits for its KMS. For the cause see the plugin's log, or run kms-health-reporter --once in the reporter's pod with a longer timeout", noKey: true},
 	"hang all":                      {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms; gRPC health gets no answer either: the process hangs", noKey: true},
 	"slow 30s":                      {timeout: short, status: contract.Error, reason: contract.Timeout, detail: "Status: no answer within 300ms", noKey: true},
@@ -245,6 +246,9 @@ func TestOneConnectionServesManyProbes(t *testing.T) {
 		if r := ask(t, plugin, writer(generous)); r.Status != contract.Healthy {
 			t.Fatalf("%+v", r)
 		}
+	}
+	if got := real.Calls(kmsplugin.CallHealth).Count; got != 0 {
+		t.Errorf("%d calls of gRPC health, which is off", got)
 	}
 	set(t, real, "hang")
 	for range 3 { // a timeout does not cause a new connection

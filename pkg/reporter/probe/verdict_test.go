@@ -52,7 +52,7 @@ func TestAnnotationsFollowKubeAPIServersRules(t *testing.T) {
 		"just fits":      {map[string][]byte{"a.b": make([]byte, 32<<10-3)}, ""},
 		"too large":      {map[string][]byte{"a.b": make([]byte, 32<<10-2)}, "annotations of 32769 bytes, the bound is 32768"},
 	} {
-		broken := checkSealed(&kmsapi.EncryptResponse{Ciphertext: []byte("c"), KeyId: "k", Annotations: tt.annotations})
+		broken := checkSealed(&kmsapi.EncryptResponse{Ciphertext: []byte("c"), KeyId: strings.Repeat("k", maxKeyID), Annotations: tt.annotations})
 		if (broken == "") != (tt.wantErr == "") || !strings.Contains(broken, tt.wantErr) {
 			t.Errorf("%s: %s", name, broken)
 		}
