@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -119,18 +118,4 @@ func TestDestinationInANamespace(t *testing.T) {
 	r.writes("no_resource")
 	r.configureObject(object + ", namespace: default")
 	r.reportsTo(gvr, "default")
-}
-
-func TestDestinationOfTheCoreGroup(t *testing.T) {
-	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.CoreV1().Nodes().Create(soon(t), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: anywhere}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	r := reportingTo(t)
-	r.configureObject("version: v1, resource: nodes, kind: Node, name: " + anywhere)
-	r.start()
-	r.reportsTo(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "")
 }
